@@ -1,0 +1,31 @@
+import pathlib
+
+import jax
+import jax.random as jr
+import pytest
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_enable_compilation_cache", False)
+# Strict promotion lets hidden casts and broadcasts surface.
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Shapes and dtypes of all annotated signatures are checked in the tests, and only there.
+install_import_hook("jaxmbd", "beartype.beartype")
+
+
+@pytest.fixture
+def getkey():
+    """A function that gives a new random key at each call, the same ones in every run."""
+    keys = iter(jr.split(jr.key(2026), 1000))
+    return lambda: next(keys)
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The folder of reference solutions and measurements beside the checkout."""
+    folder = pathlib.Path(__file__).resolve().parents[2] / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the folder of reference data, `shared`, beside the checkout")
+    return folder
