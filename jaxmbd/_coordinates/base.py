@@ -1,0 +1,39 @@
+import abc
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._results import RESULTS
+
+
+class AbstractCoordinates(eqx.Module):
+    """A kinematic map q' = N(q) v, from nv velocities to the rates of nq coordinates."""
+
+    @property
+    @abc.abstractmethod
+    def nq(self) -> int | None:
+        """Number of coordinates; None if any will do."""
+
+    @property
+    @abc.abstractmethod
+    def nv(self) -> int | None:
+        """Number of velocities; None if any will do."""
+
+    @abc.abstractmethod
+    def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """Coordinate rates N(q) v, linear in v."""
+
+    @abc.abstractmethod
+    def retract(self, q: Float[Array, " nq"], dp: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """Coordinates after the finite displacement dp, a constant velocity times a time.
+
+        The derivative at dp = 0 is N(q), and rotations stay rotations whatever the size of dp.
+        """
+
+    @abc.abstractmethod
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """The valid coordinates nearest to q, e.g. the unit quaternion in its direction."""
+
+    @abc.abstractmethod
+    def result(self, q: Float[Array, " nq"]) -> RESULTS:
+        """Whether the coordinates can be used at q: `RESULTS.successful`, or what is wrong."""

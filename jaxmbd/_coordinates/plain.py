@@ -1,0 +1,45 @@
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._results import RESULTS
+from .base import AbstractCoordinates
+
+
+class Plain(AbstractCoordinates):
+    """Coordinates whose rates are the velocities: q' = v, nq = nv = n.
+
+    For positions (m), joint angles (rad) and everything else that adds like a vector; also for
+    roll-pitch-yaw angles with their rates as velocities, `Plain(3)`.
+
+    **Arguments:**
+
+    - `n`: number of coordinates; without it, as many as q has.
+    """
+
+    n: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if self.n is not None and self.n < 0:
+            raise ValueError(f"Argument `n` must be a number of coordinates, but is {self.n}.")
+
+    @property
+    def nq(self) -> int | None:
+        return self.n
+
+    @property
+    def nv(self) -> int | None:
+        return self.n
+
+    def qdot(self, q: Float[Array, " n"], v: Float[Array, " n"]) -> Float[Array, " n"]:
+        del q
+        return v
+
+    def retract(self, q: Float[Array, " n"], dp: Float[Array, " n"]) -> Float[Array, " n"]:
+        return q + dp
+
+    def normalise(self, q: Float[Array, " n"]) -> Float[Array, " n"]:
+        return q
+
+    def result(self, q: Float[Array, " n"]) -> RESULTS:
+        del q
+        return RESULTS.successful
