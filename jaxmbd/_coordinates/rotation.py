@@ -187,4 +187,4 @@ def _polynomial(x: Float[Array, ""], coefficients: Sequence[float]) -> Float[Arr
 # for third derivatives in float64 where they are used, up to x = 1/4, 1/4 and 1/100.
 _COS = [(-1) ** k / math.factorial(2 * k) for k in range(11)]
 _SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(11)]
-_ATAN = [(-1) ** k / (2 * k + 1) for k in range(13)]
+_ATAN = [(-1) ** k / (2 * k + 1) for k in range(11)]

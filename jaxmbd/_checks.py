@@ -1,0 +1,90 @@
+"""Bad input, found before anything runs: what is wrong, the value, the remedy."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._system import AbstractSystem
+from ._types import Control
+
+
+def _expect_shape(what: str, value: jax.ShapeDtypeStruct, shape: tuple[int, ...], sizes: str):
+    if value.shape != shape:
+        raise ValueError(f"{what} must have shape {shape} for {sizes}, but has {value.shape}.")
+
+
+def check_system(system: AbstractSystem, control: Control | None, q, v) -> None:
+    """The functions of the system return what they must, by shape; nothing is computed.
+
+    **Raises:** `ValueError`.
+    """
+    if not isinstance(system, AbstractSystem):
+        raise ValueError(f"Argument `system` must be an `mbd.AbstractSystem`, but is {system!r}.")
+    for name, x in (("q", q), ("v", v)):
+        if x.ndim != 1:
+            raise ValueError(
+                f"`{name}` must be a vector, but has shape {x.shape}. Use `jax.vmap` for batches."
+            )
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            raise ValueError(f"`{name}` must be floating point, but is {x.dtype}.")
+    nq, nv = q.shape[0], v.shape[0]
+    sizes = f"nq = {nq}, nv = {nv}"
+    t = jax.ShapeDtypeStruct((), q.dtype)
+
+    def shape_of(fn, *args):
+        return jax.eval_shape(fn, *args)
+
+    for name, expected in (("nq", nq), ("nv", nv)):
+        own = getattr(system.coordinates, name)
+        if own is not None and own != expected:
+            raise ValueError(
+                f"`{name[1]}` has {expected} entries, but the coordinates "
+                f"{system.coordinates!r} have {name} = {own}."
+            )
+    _expect_shape("`qdot(q, v)`", shape_of(system.qdot, q, v), (nq,), sizes)
+    M = shape_of(system.mass_matrix, q)
+    _expect_shape("`mass_matrix(q)`", M, (nv, nv), sizes)
+    u = None if control is None else shape_of(control, t, q, v)
+    _expect_shape("`force(t, q, v, u)`", shape_of(system.force, t, q, v, u), (nv,), sizes)
+    nonideal = shape_of(system.nonideal_force, q, v, t)
+    _expect_shape("`nonideal_force(q, v, t)`", nonideal, (nv,), sizes)
+    for name, rows in (
+        ("constraint(q, t)", shape_of(system.constraint, q, t)),
+        ("nonholonomic(q, v, t)", shape_of(system.nonholonomic, q, v, t)),
+    ):
+        if not hasattr(rows, "shape") or not jnp.issubdtype(rows.dtype, jnp.floating):
+            raise ValueError(
+                f"`{name}` must return one floating-point array of rows, but returns {rows}. Use "
+                "`jnp.stack` or `jnp.concatenate`."
+            )
+
+
+def check_no_nan(**arguments: Any) -> None:
+    """No concrete array is NaN; traced ones are judged at run time.
+
+    **Raises:** `ValueError` naming the field.
+    """
+    for name, argument in arguments.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(argument):
+            if isinstance(leaf, jax.core.Tracer) or not isinstance(
+                leaf, jax.Array | np.ndarray | float
+            ):
+                continue
+            leaf = np.asarray(leaf)
+            if np.issubdtype(leaf.dtype, np.floating) and np.isnan(leaf).any():
+                where = name + jax.tree_util.keystr(path)
+                raise ValueError(f"`{where}` is NaN. Check how this input was made.")
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether the value of `x` is known now."""
+    return not isinstance(x, jax.core.Tracer)
+
+
+def check_positive(name: str, value: Any) -> None:
+    """**Raises:** `ValueError` unless `value`, when known now, is finite and positive."""
+    if is_concrete(value) and not (float(value) > 0 and math.isfinite(float(value))):
+        raise ValueError(f"Argument `{name}` must be positive and finite, but is {value}.")

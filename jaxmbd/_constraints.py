@@ -1,0 +1,92 @@
+"""Phi and Psi -> rows: values, Jacobian and right sides, by forward-mode differentiation."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._system import AbstractSystem
+from ._types import Coordinates, Jacobian, RealScalarLike, Rows, Velocity
+
+# Up to this many columns a few directional derivatives beat the vmapped basis of `jacfwd`:
+# XLA shares the primal and folds the constant tangents.
+_MAX_DIRECTIONS = 12
+
+
+class ConstraintRows(NamedTuple):
+    """All rows at one (t, q, v), holonomic ones first.
+
+    - `phi`: Phi, shape `(nh,)`; nonholonomic rows have no position level.
+    - `velocity`: (Phi', Psi) = (J v + Phi_t, Psi), shape `(nc,)`.
+    - `J`: (Phi_q N, dPsi/dv), shape `(nc, nv)`.
+    - `gamma`: right side of J v' = gamma, shape `(nc,)`: minus the time derivative of `velocity`
+      at constant v, so with J' v, Phi_qt, Phi_tt and N' all included.
+    """
+
+    phi: Float[Array, " nh"]
+    velocity: Rows
+    J: Jacobian
+    gamma: Rows
+
+    def position(self, holonomic: Float[Array, " nh"]) -> Rows:
+        """Extend values of the holonomic rows by zeros for the nonholonomic ones."""
+        missing = self.velocity.shape[0] - self.phi.shape[0]
+        return jnp.concatenate([holonomic, jnp.zeros(missing, holonomic.dtype)])
+
+
+def _phi(system: AbstractSystem, q, t):
+    return jnp.ravel(jnp.asarray(system.constraint(q, t), q.dtype))
+
+
+def _psi(system: AbstractSystem, q, v, t):
+    return jnp.ravel(jnp.asarray(system.nonholonomic(q, v, t), q.dtype))
+
+
+def directional_jacobian(fn, x: Float[Array, " n"]) -> Float[Array, "m n"]:
+    """d fn / dx, column by column while these are few."""
+    n = x.shape[0]
+    if n > _MAX_DIRECTIONS:
+        return jax.jacfwd(fn)(x)
+    basis = jnp.eye(n, dtype=x.dtype)
+    return jnp.stack([jax.jvp(fn, (x,), (basis[i],))[1] for i in range(n)], axis=-1)
+
+
+def positions(system: AbstractSystem, t: RealScalarLike, q: Coordinates) -> Float[Array, " nh"]:
+    """Phi(q, t), flattened."""
+    return _phi(system, q, t)
+
+
+def position_jacobian(
+    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
+) -> Float[Array, "nh nv"]:
+    """J = Phi_q N of the holonomic rows. Of `v` only the shape is used."""
+    # Phi along q + N dp to first order in dp: the linear map is differentiated only once.
+    def displaced(dp):
+        return _phi(system, q + system.qdot(q, dp), t)
+
+    return directional_jacobian(displaced, jnp.zeros_like(v))
+
+
+def velocities(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Rows:
+    """(Phi', Psi) at (t, q, v)."""
+    t = jnp.asarray(t, q.dtype)
+    rate = (system.qdot(q, v), jnp.ones_like(t))
+    _, phidot = jax.jvp(lambda q, t: _phi(system, q, t), (q, t), rate)
+    return jnp.concatenate([phidot, _psi(system, q, v, t)])
+
+
+def constraint_rows(
+    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
+) -> ConstraintRows:
+    """All rows of `system` at (t, q, v)."""
+    t = jnp.asarray(t, q.dtype)
+    rate = (system.qdot(q, v), jnp.ones_like(t))
+    velocity, drift = jax.jvp(lambda q, t: velocities(system, t, q, v), (q, t), rate)
+    J = jnp.concatenate(
+        [
+            position_jacobian(system, t, q, v),
+            directional_jacobian(lambda v: _psi(system, q, v, t), v),
+        ]
+    )
+    return ConstraintRows(_phi(system, q, t), velocity, J, -drift)

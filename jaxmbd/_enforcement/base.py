@@ -1,0 +1,136 @@
+"""What an enforcement method is: a few lines over the four operations."""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraints import ConstraintRows, constraint_rows
+from .._linalg import AbstractConstraintSolver, ConstraintOperator
+from .._results import RESULTS
+from .._system import AbstractSystem
+from .._types import (
+    Control,
+    Coordinates,
+    Force,
+    MassMatrix,
+    RealScalarLike,
+    Rows,
+    Velocity,
+)
+
+
+class Point(NamedTuple):
+    """The equations of the system at one (t, q, v): all that a method sees of it."""
+
+    v: Velocity
+    M: MassMatrix
+    f: Force
+    rows: ConstraintRows
+
+    def operator(self, solver: AbstractConstraintSolver) -> ConstraintOperator:
+        """M and J, factorised."""
+        return ConstraintOperator(solver, self.M, self.rows.J)
+
+
+def applied_force(
+    system: AbstractSystem,
+    control: Control | None,
+    t: RealScalarLike,
+    q: Coordinates,
+    v: Velocity,
+) -> Force:
+    """f(t, q, v, u) plus the nonideal constraint force C(q, v, t). Adding C to f is Udwadia and
+    Kalaba's nonideal term: the multipliers take over its part across the admissible motion."""
+    u = None if control is None else control(t, q, v)
+    return system.force(t, q, v, u) + system.nonideal_force(q, v, t)
+
+
+def evaluate(
+    system: AbstractSystem,
+    control: Control | None,
+    t: RealScalarLike,
+    q: Coordinates,
+    v: Velocity,
+) -> Point:
+    """The point at (t, q, v)."""
+    M = system.mass_matrix(q)
+    f = applied_force(system, control, t, q, v)
+    return Point(v, M, f, constraint_rows(system, t, q, v))
+
+
+class Motion(NamedTuple):
+    """The constrained motion at a point: q' = N(q) velocity, v' = acceleration."""
+
+    velocity: Velocity
+    acceleration: Velocity
+    multipliers: Rows
+
+
+class Correction(NamedTuple):
+    """A change of the state, q (+) N position and v + velocity, made over one step."""
+
+    position: Velocity
+    velocity: Velocity
+
+
+def no_correction(point: Point) -> Correction:
+    """For methods that leave the state as it is."""
+    return Correction(jnp.zeros_like(point.v), jnp.zeros_like(point.v))
+
+
+class AbstractEnforcement(eqx.Module):
+    """How the constraints are enforced: either continuous (a vector field that any scheme
+    integrates) or split (a free step, then an impulse)."""
+
+    # Whether the constraints hold exactly in the limit of small steps, so that a start that
+    # violates them is a mistake; a compliant method deflects by design.
+    rigid: eqx.AbstractClassVar[bool]
+
+
+class AbstractContinuousEnforcement(AbstractEnforcement):
+    """A constrained vector field (q', v') = (N velocity, acceleration)."""
+
+    @abc.abstractmethod
+    def motion(self, point: Point) -> Motion:
+        """Velocity, acceleration and multipliers at a point."""
+
+    @abc.abstractmethod
+    def correction(self, point: Point) -> Correction:
+        """Drift correction, taken at the start of a step and held through its stages. Fed back in
+        every stage it would cost orders of accuracy, since stages violate the constraints by
+        O(h^2) by construction."""
+
+    @abc.abstractmethod
+    def result(self, point: Point) -> RESULTS:
+        """Whether the equations could be solved there."""
+
+
+class AbstractSplitEnforcement(AbstractEnforcement):
+    """A velocity-level step: v* from the scheme on the free motion M v' = f, an impulse that
+    gives v(n+1), then q(n+1) = q(n) (+) h N v(n+1). Of first order."""
+
+    @abc.abstractmethod
+    def impulse(
+        self, point: Point, phi: Float[Array, " nh"], drift: Rows, h: RealScalarLike
+    ) -> tuple[Velocity, Rows, RESULTS]:
+        """(v(n+1) - v*, impulses, result).
+
+        - `point`: at (t(n+1), q(n), v*).
+        - `phi`: Phi(q(n), t(n)).
+        - `drift`: what the row velocities J v(n+1) + drift have besides v: for holonomic rows the
+          secant [Phi(q, t + h) - Phi(q, t)] / h in place of Phi_t, so that they land on the
+          prescribed motion at t(n+1) exactly; for nonholonomic ones Psi(v*) - J v*.
+        """
+
+
+def per_row(values: Array, rows: int, name: str) -> Rows:
+    """Gains of each row from a scalar or one value a row."""
+    if values.ndim > 1 or values.shape not in ((), (1,), (rows,)):
+        raise ValueError(
+            f"Argument `{name}` must be a scalar or have one value for each of the {rows} rows, "
+            f"but has shape {values.shape}."
+        )
+    return jnp.broadcast_to(values, (rows,))

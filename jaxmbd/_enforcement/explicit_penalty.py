@@ -1,0 +1,51 @@
+"""Springs and dampers in place of constraints."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from .._linalg import Cholesky
+from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
+from .penalty import free_operator
+
+
+class ExplicitPenalty(AbstractContinuousEnforcement):
+    """Each row is a spring and a damper,
+
+        M v' = f + J^T lam,    lam = -(K Phi + D Phi'),    -D Psi for nonholonomic rows.
+
+    No linear solve beside M; redundant rows share the load. An explicit scheme needs
+    h < 2 / sqrt(K J M^-1 J^T), so stiff rows need `ImplicitPenalty` or an implicit scheme. The
+    rows deflect by about lam / K: this is a model of compliance, not an approximation to be
+    refined by h alone.
+
+    **Arguments:**
+
+    - `stiffness`: K, scalar or one value for each holonomic row [N/m for Phi in m].
+    - `damping`: D, scalar or one value for each row [N s/m].
+
+    Reference: Castro (2025), Notes on constrained multibody dynamics, section 5, equation (27).
+    """
+
+    stiffness: Float[Array, "..."]
+    damping: Float[Array, "..."]
+    rigid: ClassVar[bool] = False
+
+    def __init__(self, stiffness: ArrayLike, damping: ArrayLike = 0.0):
+        self.stiffness = jnp.asarray(stiffness)
+        self.damping = jnp.asarray(damping)
+
+    def motion(self, point):
+        rows = point.rows
+        K = per_row(self.stiffness, rows.phi.shape[0], "stiffness")
+        D = per_row(self.damping, rows.velocity.shape[0], "damping")
+        lam = -(D * rows.velocity + rows.position(K * rows.phi))
+        load = point.operator(Cholesky()).reaction(lam)
+        return Motion(point.v, free_operator(point.M).free(point.f + load), lam)
+
+    def correction(self, point):
+        return no_correction(point)
+
+    def result(self, point):
+        return free_operator(point.M).result()

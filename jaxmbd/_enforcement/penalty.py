@@ -1,0 +1,17 @@
+"""The mass matrix, alone or stiffened by penalised rows."""
+
+from jaxtyping import Array, Float
+
+from .._linalg import Cholesky, ConstraintOperator
+from .._types import Jacobian, MassMatrix, Rows
+
+
+def free_operator(M: MassMatrix) -> ConstraintOperator:
+    """M without any rows."""
+    no_rows: Float[Array, "0 nv"] = M[:0]
+    return ConstraintOperator(Cholesky(), M, no_rows)
+
+
+def stiffened_operator(M: MassMatrix, J: Jacobian, weight: Rows) -> ConstraintOperator:
+    """M + J^T W J, W = diag(weight): positive definite for any rows, redundant ones too."""
+    return free_operator(M + (J.T * weight) @ J)

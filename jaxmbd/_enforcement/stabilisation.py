@@ -1,0 +1,51 @@
+"""Position feedback of velocity-level methods: J v(n+1) + Phi_t = -(what is returned here)."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from .._types import RealScalarLike
+
+
+class AbstractStabilisation(eqx.Module):
+    """Chooses how fast a position violation is taken back."""
+
+    @abc.abstractmethod
+    def feedback(self, phi: Float[Array, " nh"], h: RealScalarLike) -> Float[Array, " nh"]:
+        """Velocity [Phi's unit / s] to be added to the rows."""
+
+
+class NoStabilisation(AbstractStabilisation):
+    """Velocity constraint alone: Phi drifts by O(h^2) a step."""
+
+    def feedback(self, phi, h):
+        del h
+        return jnp.zeros_like(phi)
+
+
+class DeadBeat(AbstractStabilisation):
+    """Phi/h: the whole violation within one step; velocities carry the noise Phi/h."""
+
+    def feedback(self, phi, h):
+        return phi / h
+
+
+class Relaxation(AbstractStabilisation):
+    """First-order Baumgarte feedback, Phi' = -Phi / tau, a factor 1 - h/tau a step: stable for
+    tau > h/2, dead-beat at tau = h.
+
+    **Arguments:** `tau`: time constant [s], scalar or one value for each holonomic row.
+
+    Reference: Castro (2025), Notes on constrained multibody dynamics, equations (25), (26).
+    """
+
+    tau: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+
+    def __init__(self, tau: ArrayLike):
+        self.tau = jnp.asarray(tau)
+
+    def feedback(self, phi, h):
+        del h
+        return phi / self.tau

@@ -1,0 +1,208 @@
+"""One step of a constrained motion, for the two families of methods."""
+
+import abc
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraints import constraint_rows, positions
+from .._results import RESULTS, first_failure
+from .._system import AbstractSystem, writes_own_qdot
+from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
+from .base import (
+    AbstractContinuousEnforcement,
+    AbstractSplitEnforcement,
+    Motion,
+    Point,
+    applied_force,
+    evaluate,
+)
+from .penalty import free_operator
+from .projection import Projection
+
+
+class Problem(eqx.Module):
+    """What is simulated, apart from the state."""
+
+    system: AbstractSystem
+    enforcement: Any
+    control: Control | None
+    projection: Projection | None
+
+    def project(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity
+    ) -> tuple[Coordinates, Velocity, RESULTS]:
+        if self.projection is None:
+            return q, v, RESULTS.successful
+        return self.projection(self.system, t, q, v)
+
+
+class Step(NamedTuple):
+    """State y at the end of a step, the scheme's own state, and a verdict. `start_phi` is |Phi|
+    at the start, which the step needed anyway."""
+
+    y: Any
+    scheme_state: Any
+    result: RESULTS
+    start_phi: Float[Array, " nh"]
+
+
+class AbstractStepper(eqx.Module):
+    """Advances y, a tuple that begins with (q, v)."""
+
+    @abc.abstractmethod
+    def start(self, t: RealScalarLike, h: RealScalarLike, q: Coordinates, v: Velocity):
+        """(y, scheme_state) at the start."""
+
+    @abc.abstractmethod
+    def step(self, t0: RealScalarLike, t1: RealScalarLike, y, scheme_state) -> Step:
+        """From t0 to t1."""
+
+    @abc.abstractmethod
+    def between(self, t0: RealScalarLike, h: RealScalarLike, t: RealScalarLike, y):
+        """y at a time t between the grid points t0 and t0 + h, from y at t0, to the order of the
+        method."""
+
+    @abc.abstractmethod
+    def multipliers(self, t: RealScalarLike, y) -> Rows:
+        """lam at (t, y)."""
+
+
+def constrained_field(t, y, args):
+    """(q', v') of a continuous enforcement, plus the held correction rates."""
+    problem, (q_rate, v_rate) = args
+    q, v = y
+    motion = motion_at(problem, t, q, v)
+    qdot = problem.system.qdot(q, motion.velocity)
+    return qdot + q_rate, motion.acceleration + v_rate
+
+
+def motion_at(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
+    """The constrained motion at (t, q, v)."""
+    return problem.enforcement.motion(evaluate(problem.system, problem.control, t, q, v))
+
+
+def corrected_step(
+    problem: Problem, scheme: diffrax.AbstractSolver, t0, t1, y0, scheme_state
+) -> tuple[Any, Any, Any, Any, RESULTS, Float[Array, " nh"]]:
+    """`scheme.step` on the constrained field with the drift correction of the start of the step
+    held through it, then the projection. Returns what `step` does, and |Phi| at the start."""
+    system, enforcement = problem.system, problem.enforcement
+    q, v = y0
+    h = t1 - t0
+    point = evaluate(system, problem.control, t0, q, v)
+    correction = enforcement.correction(point)
+    change = system.qdot(q, correction.position)
+    if not writes_own_qdot(system):
+        change = change + (system.coordinates.normalise(q) - q)
+    rate = (change / h, correction.velocity / h)
+    # The held rates change from step to step: a jump, for schemes that reuse their last stage.
+    (q, v), error, dense, scheme_state, scheme_result = scheme.step(
+        diffrax.ODETerm(constrained_field), t0, t1, y0, (problem, rate), scheme_state, True
+    )
+    q, v, projected = problem.project(t1, q, v)
+    result = first_failure(
+        system.result(y0[0]),
+        enforcement.result(point),
+        RESULTS.promote(scheme_result),
+        projected,
+    )
+    return (q, v), error, dense, scheme_state, result, jnp.abs(point.rows.phi)
+
+
+class ContinuousStepper(AbstractStepper):
+    """Any scheme on the constrained vector field; y = (q, v)."""
+
+    problem: Problem
+    scheme: diffrax.AbstractSolver
+
+    def start(self, t, h, q, v):
+        y = (q, v)
+        terms = diffrax.ODETerm(constrained_field)
+        rest = jax.tree.map(jnp.zeros_like, y)
+        return y, self.scheme.init(terms, t, t + h, y, (self.problem, rest))
+
+    def step(self, t0, t1, y, scheme_state):
+        y, _, _, scheme_state, result, phi = corrected_step(
+            self.problem, self.scheme, t0, t1, y, scheme_state
+        )
+        return Step(y, scheme_state, result, phi)
+
+    def between(self, t0, h, t, y):
+        # One shorter step: as accurate as the grid, constraints included.
+        del h
+        _, scheme_state = self.start(t0, t - t0, *y)
+        return self.step(t0, t, y, scheme_state).y
+
+    def multipliers(self, t, y):
+        return motion_at(self.problem, t, *y).multipliers
+
+
+def free_field(t, y, problem: Problem):
+    """(q', v') without constraints."""
+    q, v = y
+    f = applied_force(problem.system, problem.control, t, q, v)
+    return problem.system.qdot(q, v), free_operator(problem.system.mass_matrix(q)).free(f)
+
+
+class SplitStepper(AbstractStepper):
+    """The scheme on the free motion, then an impulse; y = (q, v, mean multipliers)."""
+
+    problem: Problem
+    scheme: diffrax.AbstractSolver
+
+    def start(self, t, h, q, v):
+        rows = constraint_rows(self.problem.system, t, q, v)
+        y = (q, v, jnp.zeros_like(rows.velocity))
+        terms = diffrax.ODETerm(free_field)
+        return y, self.scheme.init(terms, t, t + h, (q, v), self.problem)
+
+    def step(self, t0, t1, y, scheme_state):
+        system, h = self.problem.system, t1 - t0
+        q, v, _ = y
+        (_, v_free), _, _, scheme_state, scheme_result = self.scheme.step(
+            diffrax.ODETerm(free_field), t0, t1, (q, v), self.problem, scheme_state, True
+        )
+        phi = positions(system, t0, q)
+        rows = constraint_rows(system, t1, q, v_free)
+        secant = (rows.phi - phi) / h
+        nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
+        point = Point(v_free, system.mass_matrix(q), jnp.zeros_like(v_free), rows)
+        change, impulse, solved = self.problem.enforcement.impulse(
+            point, phi, jnp.concatenate([secant, nonholonomic]), h
+        )
+        v = v_free + change
+        q, v, projected = self.problem.project(t1, system.retract(q, h * v), v)
+        result = first_failure(
+            system.result(y[0]), solved, RESULTS.promote(scheme_result), projected
+        )
+        return Step((q, v, impulse / h), scheme_state, result, jnp.abs(phi))
+
+    def between(self, t0, h, t, y):
+        # Along the step itself: position moves with the new velocity, velocity linearly.
+        _, scheme_state = self.start(t0, h, y[0], y[1])
+        q, v, lam = self.step(t0, t0 + h, y, scheme_state).y
+        s = (t - t0) / h
+        return (self.problem.system.retract(y[0], s * h * v), y[1] + s * (v - y[1]), lam)
+
+    def multipliers(self, t, y):
+        del t
+        return y[2]
+
+
+def make_stepper(problem: Problem, scheme: diffrax.AbstractSolver | None, default):
+    """The stepper of the family that `problem.enforcement` belongs to."""
+    match problem.enforcement:
+        case AbstractContinuousEnforcement():
+            return ContinuousStepper(problem, default if scheme is None else scheme)
+        case AbstractSplitEnforcement():
+            return SplitStepper(problem, diffrax.Euler() if scheme is None else scheme)
+        case other:
+            raise ValueError(
+                "Argument `enforcement` must be an enforcement method such as "
+                f"`mbd.UdwadiaKalaba()`, but is {other!r}."
+            )

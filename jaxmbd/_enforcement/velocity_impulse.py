@@ -1,0 +1,38 @@
+"""Velocity-level splitting: a free step, then the impulse that restores the constraints."""
+
+from typing import ClassVar
+
+from .._linalg import AbstractConstraintSolver, Automatic
+from .base import AbstractSplitEnforcement
+from .stabilisation import AbstractStabilisation, DeadBeat
+
+
+class VelocityImpulse(AbstractSplitEnforcement):
+    """One impulse a step,
+
+        M (v(n+1) - v*) = J^T Lam,    J v(n+1) = -Phi_t - feedback(Phi),
+        q(n+1) = q(n) (+) h N v(n+1),
+
+    with v* from the scheme on the free motion M v' = f: `diffrax.Euler()` (default), any explicit
+    one, or an implicit one for stiff forces. J is taken at q(n); Phi_t is the secant over the
+    step, so driven constraints land on their motion at t(n+1). First order. The multipliers
+    returned are mean forces Lam / h.
+
+    **Arguments:**
+
+    - `solver`: how G^+ is applied.
+    - `stabilisation`: `NoStabilisation()`, `DeadBeat()` (Phi/h, default) or `Relaxation(tau)`.
+
+    Reference: Castro (2025), Notes on constrained multibody dynamics, section 3, equations (10) to
+    (12), and (26), with J M^-1 J^T in (12).
+    """
+
+    solver: AbstractConstraintSolver = Automatic()
+    stabilisation: AbstractStabilisation = DeadBeat()
+    rigid: ClassVar[bool] = True
+
+    def impulse(self, point, phi, drift, h):
+        operator, rows = point.operator(self.solver), point.rows
+        feedback = rows.position(self.stabilisation.feedback(phi, h))
+        change, impulse = operator.correct(-(operator.rows(point.v) + drift + feedback))
+        return change, impulse, operator.result()

@@ -1,0 +1,58 @@
+"""What a constraint solver must provide."""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+
+from .._results import RESULTS
+from .._types import Force, Jacobian, MassMatrix, Rows, Velocity
+
+
+class ConstraintEquations(NamedTuple):
+    """Coefficients of
+
+        M a - J^T lam = f,
+        J a + E lam   = r,
+
+    the one linear problem behind every enforcement method. The diagonal compliance E >= 0
+    (usually zero: rigid rows) is that of springs in series with the rows.
+    """
+
+    M: MassMatrix
+    J: Jacobian
+    E: Rows
+
+
+class AbstractConstraintSolver(eqx.Module):
+    """Factorises `ConstraintEquations` once and solves them for many right sides.
+
+    With G = J M^-1 J^T + E (the Delassus operator), the solution is
+
+        lam = G^+ (r - J M^-1 f),    a = M^-1 (f + J^T lam).
+
+    A solver never differentiates: `operator.py` gives all of them one derivative rule, made of
+    more solves with the same factor.
+    """
+
+    @abc.abstractmethod
+    def factorise(self, equations: ConstraintEquations) -> Any:
+        """A factor, any pytree."""
+
+    @abc.abstractmethod
+    def free(self, factor: Any, f: Force) -> Velocity:
+        """M^-1 f."""
+
+    @abc.abstractmethod
+    def solve(self, factor: Any, f: Force, r: Rows) -> tuple[Velocity, Rows]:
+        """(a, lam); linear in (f, r)."""
+
+    @abc.abstractmethod
+    def null(self, factor: Any, s: Rows) -> Rows:
+        """(1 - G G^+) s: the part of a right side that dependent rows cannot satisfy; zero where
+        the rows are independent."""
+
+    @abc.abstractmethod
+    def result(self, factor: Any) -> RESULTS:
+        """Whether the factor can be trusted."""
+

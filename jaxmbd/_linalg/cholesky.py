@@ -1,0 +1,57 @@
+"""The fast solver for independent rows."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .base import AbstractConstraintSolver
+from .small import inverse, product
+from .whitened import Whitened, whiten
+
+
+class _Factor(NamedTuple):
+    whitened: Whitened
+    G: Float[Array, "nc nc"]
+    G_inv: Float[Array, "nc nc"]
+    solvable: Bool[Array, ""]
+
+
+class Cholesky(AbstractConstraintSolver):
+    """G^-1 by symmetric elimination of G = J M^-1 J^T, with one step of refinement.
+
+    Choose it when the rows are independent in every pose that is met: the fastest solver, fused
+    up to 9 rows. On dependent rows it reports `RESULTS.singular_constraints`.
+
+    **Arguments:**
+
+    - `rtol`: relative pivot below which rows count as dependent; default 1e4 * machine epsilon.
+    """
+
+    rtol: float | None = eqx.field(default=None, static=True)
+
+    def factorise(self, equations):
+        whitened = whiten(equations)
+        G = product(whitened.C, whitened.C.T) + jnp.diag(equations.E)
+        if G.shape[0] == 0:
+            return _Factor(whitened, G, G, jnp.array(True))
+        rtol = 1e4 * jnp.finfo(G.dtype).eps if self.rtol is None else self.rtol
+        G_inv, pivot = inverse(G)
+        return _Factor(whitened, G, G_inv, pivot > rtol)
+
+    def free(self, factor, f):
+        return factor.whitened.free(f)
+
+    def solve(self, factor, f, r):
+        x, s = factor.whitened.remainder(f, r)
+        lam = product(factor.G_inv, s)
+        lam = lam + product(factor.G_inv, s - product(factor.G, lam))
+        return factor.whitened.unwhiten(x + product(factor.whitened.C.T, lam)), lam
+
+    def null(self, factor, s):
+        del factor
+        return jnp.zeros_like(s)
+
+    def result(self, factor):
+        return factor.whitened.result(factor.solvable)

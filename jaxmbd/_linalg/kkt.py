@@ -1,0 +1,59 @@
+"""The full system of equations and multipliers."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.scipy.linalg import lu_factor, lu_solve
+from jaxtyping import Array, Bool, Float
+
+from .._results import RESULTS
+from .base import AbstractConstraintSolver
+
+
+class _Factor(NamedTuple):
+    K: Float[Array, "n n"]
+    lu: tuple[Array, Array]
+    solvable: Bool[Array, ""]
+
+
+class KKT(AbstractConstraintSolver):
+    """The full Karush-Kuhn-Tucker system by an LU factorisation,
+
+        [ M  J^T ] [  a   ]   [ f ]
+        [ J  -E  ] [ -lam ] = [ r ],
+
+    with one step of refinement. Choose it when M itself is singular (massless coordinates) but
+    positive definite on the admissible motion; otherwise it agrees with `Cholesky` and is
+    slower. Dependent rows are reported as `RESULTS.singular_constraints`.
+    """
+
+    rtol: float | None = eqx.field(default=None, static=True)
+
+    def factorise(self, equations):
+        M, J, E = equations
+        K = jnp.block([[M, J.T], [J, -jnp.diag(E)]])
+        lu = lu_factor(K)
+        pivots = jnp.abs(jnp.diagonal(lu[0]))
+        rtol = 1e2 * jnp.finfo(K.dtype).eps if self.rtol is None else self.rtol
+        return _Factor(K, lu, jnp.min(pivots) > rtol * jnp.max(pivots))
+
+    def free(self, factor, f):
+        nv = f.shape[0]
+        return jnp.linalg.solve(factor.K[:nv, :nv], f)
+
+    def solve(self, factor, f, r):
+        b = jnp.concatenate([f, r])
+        z = lu_solve(factor.lu, b)
+        z = z + lu_solve(factor.lu, b - factor.K @ z)
+        nv = f.shape[0]
+        return z[:nv], -z[nv:]
+
+    def null(self, factor, s):
+        del factor
+        return jnp.zeros_like(s)
+
+    def result(self, factor):
+        return RESULTS.where(
+            factor.solvable, RESULTS.successful, RESULTS.singular_constraints
+        )

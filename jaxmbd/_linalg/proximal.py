@@ -1,0 +1,87 @@
+"""Redundant rows without an orthogonal decomposition."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .base import AbstractConstraintSolver
+from .small import inverse, product
+from .whitened import Whitened, whiten
+
+
+class _Factor(NamedTuple):
+    whitened: Whitened
+    G: Float[Array, "nc nc"]
+    G_inv: Float[Array, "nc nc"]
+    rho: Float[Array, ""]
+
+
+class Proximal(AbstractConstraintSolver):
+    """G^+ as the limit of proximal iterations with one factor of G + rho 1,
+
+        lam <- lam + (G + rho 1)^-1 (s - G lam),    lam = 0 at first.
+
+    A direction of stiffness sigma^2 in G converges with factor rho / (sigma^2 + rho); a dependent
+    one keeps its unreachable part of s for good, which is taken out of lam again, so that lam has
+    least norm as with the pseudoinverse.
+
+    Choose it for redundant rows in larger systems: the cost of a Cholesky factorisation. Close to
+    a singular pose, sigma^2 < rho, the row is softened rather than dropped.
+
+    **Arguments:**
+
+    - `rho`: relative to the mean of diag G; default 1e-10 (1e-5 in float32).
+    - `refinements`: number of iterations after the first solve.
+
+    Reference: Parikh and Boyd (2014), Proximal algorithms, section 4.1 (the proximal point
+    method as iterative refinement).
+    """
+
+    rho: float | None = eqx.field(default=None, static=True)
+    refinements: int = eqx.field(default=3, static=True)
+
+    def __check_init__(self):
+        if self.rho is not None and not self.rho > 0:
+            raise ValueError(f"Argument `rho` must be positive, but is {self.rho}.")
+        if self.refinements < 1:
+            raise ValueError(f"Argument `refinements` must be at least 1: {self.refinements}.")
+
+    def factorise(self, equations):
+        whitened = whiten(equations)
+        G = product(whitened.C, whitened.C.T) + jnp.diag(equations.E)
+        m = G.shape[0]
+        rho = self.rho
+        if rho is None:
+            rho = 1e-10 if G.dtype == jnp.float64 else 1e-5
+        if m == 0:
+            return _Factor(whitened, G, G, jnp.ones((), G.dtype))
+        rho = rho * jnp.trace(G) / m + jnp.finfo(G.dtype).tiny
+        G_inv, _ = inverse(G + rho * jnp.eye(m, dtype=G.dtype))
+        return _Factor(whitened, G, G_inv, rho)
+
+    def _refine(self, factor, s):
+        lam = product(factor.G_inv, s)
+        for _ in range(self.refinements):
+            lam = lam + product(factor.G_inv, s - product(factor.G, lam))
+        return lam
+
+    def free(self, factor, f):
+        return factor.whitened.free(f)
+
+    def solve(self, factor, f, r):
+        x, s = factor.whitened.remainder(f, r)
+        lam = self._refine(factor, s)
+        # Each of the 1 + refinements solves has added (unreachable part)/rho to lam.
+        lam = lam - (1 + self.refinements) / factor.rho * (s - product(factor.G, lam))
+        return factor.whitened.unwhiten(x + product(factor.whitened.C.T, lam)), lam
+
+    def null(self, factor, s):
+        unreachable = s - product(factor.G, self._refine(factor, s))
+        # What is left by rounding alone, when all rows are independent, is not a null component.
+        noise = jnp.finfo(s.dtype).eps * jnp.sum(s * s)
+        return jnp.where(jnp.sum(unreachable**2) > noise, unreachable, 0.0)
+
+    def result(self, factor):
+        return factor.whitened.result(jnp.all(jnp.isfinite(factor.G_inv)))

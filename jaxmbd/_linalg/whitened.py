@@ -1,0 +1,42 @@
+"""Coordinates in which the mass matrix is the identity."""
+
+from typing import NamedTuple
+
+from jaxtyping import Array, Bool, Float
+
+from .._results import RESULTS
+from .._types import Force, MassMatrix, Rows, Velocity
+from .base import ConstraintEquations
+from .small import product, whitener
+
+
+class Whitened(NamedTuple):
+    """W with W M W^T = 1, and C = J W^T (C = A R^-1 of Braun and Goldfarb 2009, section 3), so
+    that G = C C^T + E and M^-1 J^T = W^T C^T."""
+
+    W: MassMatrix
+    C: Float[Array, "nc nv"]
+    positive_definite: Bool[Array, ""]
+
+    def free(self, f: Force) -> Velocity:
+        """M^-1 f = W^T W f."""
+        return self.unwhiten(product(self.W, f))
+
+    def unwhiten(self, x: Velocity) -> Velocity:
+        """W^T x: back to the user's coordinates."""
+        return product(self.W.T, x)
+
+    def remainder(self, f: Force, r: Rows) -> tuple[Velocity, Rows]:
+        """W f and s = r - J M^-1 f."""
+        x = product(self.W, f)
+        return x, r - product(self.C, x)
+
+    def result(self, solvable: Bool[Array, ""]) -> RESULTS:
+        """Verdict on the mass matrix first, then on the rows."""
+        rows = RESULTS.where(solvable, RESULTS.successful, RESULTS.singular_constraints)
+        return RESULTS.where(self.positive_definite, rows, RESULTS.mass_matrix_indefinite)
+
+
+def whiten(equations: ConstraintEquations) -> Whitened:
+    W, positive_definite = whitener(equations.M)
+    return Whitened(W, product(equations.J, W.T), positive_definite)

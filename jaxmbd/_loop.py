@@ -1,0 +1,96 @@
+"""A loop of many equal steps: checkpointed, with outputs on the way and a progress meter."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+# Below this many steps, keeping each step's start for the reverse pass costs less memory than
+# it is worth to recompute.
+_FLAT = 1024
+
+
+def _chunk_length(n: int) -> int:
+    """A divisor of n near its square root, if there is one; else the root, rounded up."""
+    root = math.isqrt(n)
+    for length in range(root, max(root // 4, 1), -1):
+        if n % length == 0:
+            return length
+    return root + 1
+
+
+def loop(
+    body: Callable[[Any, PyTree], PyTree],
+    carry: PyTree,
+    steps: int,
+    *,
+    output: Callable[[PyTree], PyTree] | None = None,
+    every: int = 1,
+    checkpoint: bool = True,
+    meter: diffrax.AbstractProgressMeter,
+) -> tuple[PyTree, PyTree]:
+    """`carry = body(i, carry)` for i = 0 ... steps - 1, with `output(carry)` after every
+    `every`-th step stacked along a leading axis.
+
+    With `checkpoint` the reverse pass keeps the carry at O(sqrt(steps)) places and recomputes
+    between them, and inside each step keeps nothing but its start.
+    """
+    if checkpoint:
+        body = jax.checkpoint(body, prevent_cse=False)
+
+    def unit(k, carry):
+        def inner(carry, j):
+            return body(k * every + j, carry), None
+
+        if every == 1:
+            carry = body(k, carry)
+        else:
+            carry, _ = jax.lax.scan(inner, carry, jnp.arange(every))
+        return carry, None if output is None else output(carry)
+
+    units = steps // every
+    watched = not isinstance(meter, diffrax.NoProgressMeter)
+    if units <= _FLAT and not watched:
+        carry, outputs = jax.lax.scan(lambda c, k: unit(k, c), carry, jnp.arange(units))
+    else:
+        carry, outputs = _chunked(unit, carry, units, checkpoint, meter)
+    rest = jnp.arange(units * every, steps)
+    if rest.size:
+        carry, _ = jax.lax.scan(lambda c, i: (body(i, c), None), carry, rest)
+    return carry, outputs
+
+
+def _chunked(unit, carry, units, checkpoint, meter):
+    length = _chunk_length(units)
+    chunks = -(-units // length)
+    padded = chunks * length != units
+
+    def guarded(carry, k):
+        if not padded:
+            return unit(k, carry)
+        # Run on, without effect, to fill the last chunk: cheaper than compiling a second loop.
+        shapes = jax.eval_shape(unit, k, carry)[1]
+        nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return jax.lax.cond(k < units, unit, lambda k, c: (c, nothing), k, carry)
+
+    def chunk(carry, first):
+        return jax.lax.scan(guarded, carry, first + jnp.arange(length))
+
+    if checkpoint:
+        chunk = jax.checkpoint(chunk, prevent_cse=False)
+
+    def watched(state, first):
+        carry, meter_state = state
+        carry, outputs = chunk(carry, first)
+        meter_state = meter.step(meter_state, jnp.minimum(1.0, (first + length) / units))
+        return (carry, meter_state), outputs
+
+    first = jnp.arange(chunks) * length
+    (carry, meter_state), outputs = jax.lax.scan(watched, (carry, meter.init()), first)
+    meter.close(meter_state)
+    outputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:units], outputs)
+    return carry, outputs

@@ -1,0 +1,53 @@
+"""What can go wrong numerically, in words."""
+
+import diffrax
+
+
+class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """Verdict on a simulation, an assembly or a linear solve; one member per trajectory.
+
+    Extends `diffrax.RESULTS`, so that what an adaptive integration reports is kept as it is.
+    Compare with `sol.result == mbd.RESULTS.successful`; under `vmap` every sample has its own.
+    """
+
+    successful = ""  # pyright: ignore[reportIncompatibleVariableOverride]
+    mass_matrix_indefinite = (
+        "The mass matrix is not symmetric positive definite. Check the signs and sizes of masses "
+        "and inertias, or use `solver=mbd.KKT()` if it is singular by intention."
+    )
+    singular_constraints = (
+        "The constraint solver met linearly dependent constraint rows, which it cannot solve. Use "
+        "`mbd.Pseudoinverse()` or `mbd.Proximal()`, or remove the redundant rows."
+    )
+    nonfinite_state = (
+        "A state or a parameter became NaN or infinite. The step may be too large for an explicit "
+        "scheme, or an input (a parameter, q, v) was not finite."
+    )
+    inconsistent_start = (
+        "The initial state violates the constraints beyond the tolerance. Make it consistent with "
+        "`mbd.assemble`, or raise `start_tolerance`."
+    )
+    drift = (
+        "The constraint violation grew beyond `drift_tolerance`. Use an enforcement that corrects "
+        "drift, a `Projection`, or a smaller step."
+    )
+    assembly_failed = (
+        "The constraints could not be satisfied from the given configuration. They may contradict "
+        "each other (see `state.report` for the rows that remain), or the start is too far away."
+    )
+    projection_failed = (
+        "The projection onto the constraints did not reach its tolerance. Use more iterations or a "
+        "smaller step."
+    )
+    gimbal_lock = (
+        "Roll-pitch-yaw coordinates reached gimbal lock (pitch = +-90 degrees). Use quaternions."
+    )
+    invalid_coordinates = "The coordinates are not valid, e.g. a quaternion has vanished."
+
+
+def first_failure(*results: RESULTS) -> RESULTS:
+    """The first of `results` that is not successful, else successful."""
+    verdict = results[-1]
+    for result in reversed(results[:-1]):
+        verdict = RESULTS.where(result == RESULTS.successful, verdict, result)
+    return verdict

@@ -1,0 +1,169 @@
+"""Time integration schemes that diffrax lacks, as diffrax solvers."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+
+
+def _axpy(y, *terms):
+    """y + sum of factor * k over (factor, k), leaf by leaf."""
+    for factor, k in terms:
+        y = jax.tree.map(lambda a, b: a + factor * b, y, k)  # noqa: B023
+    return y
+
+
+class RK4(diffrax.AbstractSolver):
+    """Classical Runge-Kutta method, order 4, four stages, no error estimate.
+
+    Reference: Kutta (1901), Beitrag zur näherungsweisen Integration totaler
+    Differentialgleichungen.
+    """
+
+    term_structure: ClassVar = diffrax.AbstractTerm
+    interpolation_cls: ClassVar[
+        Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]
+    ] = diffrax.ThirdOrderHermitePolynomialInterpolation
+
+    def order(self, terms):
+        del terms
+        return 4
+
+    def init(self, terms, t0, t1, y0, args):
+        del terms, t0, t1, y0, args
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        del solver_state, made_jump
+        control = terms.contr(t0, t1)
+        half = t0 + 0.5 * (t1 - t0)
+        k1 = terms.vf_prod(t0, y0, args, control)
+        k2 = terms.vf_prod(half, _axpy(y0, (0.5, k1)), args, control)
+        k3 = terms.vf_prod(half, _axpy(y0, (0.5, k2)), args, control)
+        k4 = terms.vf_prod(t1, _axpy(y0, (1.0, k3)), args, control)
+        y1 = _axpy(y0, (1 / 6, k1), (1 / 3, k2), (1 / 3, k3), (1 / 6, k4))
+        end = terms.vf_prod(t1, y1, args, control)
+        dense_info = dict(y0=y0, y1=y1, k0=k1, k1=end)
+        return y1, None, dense_info, None, diffrax.RESULTS.successful
+
+    def func(self, terms, t0, y0, args):
+        return terms.vf(t0, y0, args)
+
+
+class SemiImplicitEuler(diffrax.AbstractSolver):
+    """Velocity first, then position with the new velocity: v1 = v0 + h v'(q0, v0),
+    q1 = q0 + h q'(q0, v1). First order; symplectic for separable systems.
+
+    Unlike `diffrax.SemiImplicitEuler` it takes the one vector field of y = (q, v), so that forces
+    may depend on both.
+    """
+
+    term_structure: ClassVar = diffrax.AbstractTerm
+    interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = (
+        diffrax.LocalLinearInterpolation
+    )
+
+    def order(self, terms):
+        del terms
+        return 1
+
+    def init(self, terms, t0, t1, y0, args):
+        del terms, t0, t1, y0, args
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        del solver_state, made_jump
+        control = terms.contr(t0, t1)
+        q, v = y0
+        _, dv = terms.vf_prod(t0, y0, args, control)
+        v = v + dv
+        dq, _ = terms.vf_prod(t0, (q, v), args, control)
+        y1 = (q + dq, v)
+        return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
+
+    def func(self, terms, t0, y0, args):
+        return terms.vf(t0, y0, args)
+
+
+def _trapezium(y1, args):
+    vf_prod, t1, start, inner_args, control = args
+    k = vf_prod(t1, y1, inner_args, control)
+    return jax.tree.map(lambda a, b, c: a - b - 0.5 * c, y1, start, k)
+
+
+class CrankNicolson(diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolver):
+    """Trapezoidal rule, y1 = y0 + h/2 (f0 + f1): order 2, A-stable, no numerical damping of
+    linear oscillations. Its error estimate is the difference to explicit Euler.
+
+    Reference: Crank and Nicolson (1947), A practical method for numerical evaluation of solutions
+    of partial differential equations of the heat-conduction type.
+    """
+
+    term_structure: ClassVar = diffrax.AbstractTerm
+    interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = (
+        diffrax.LocalLinearInterpolation
+    )
+    root_finder: optx.AbstractRootFinder = diffrax.with_stepsize_controller_tols(optx.Newton)()
+    root_find_max_steps: int = 10
+
+    def order(self, terms):
+        del terms
+        return 2
+
+    def init(self, terms, t0, t1, y0, args):
+        del terms, t0, t1, y0, args
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        del solver_state, made_jump
+        control = terms.contr(t0, t1)
+        k0 = terms.vf_prod(t0, y0, args, control)
+        solution = optx.root_find(
+            _trapezium,
+            self.root_finder,
+            _axpy(y0, (1.0, k0)),
+            (terms.vf_prod, t1, _axpy(y0, (0.5, k0)), args, control),
+            throw=False,
+            max_steps=self.root_find_max_steps,
+        )
+        y1 = solution.value
+        error = jax.tree.map(lambda a, b, c: a - b - c, y1, y0, k0)
+        result = diffrax.RESULTS.promote(solution.result)
+        return y1, error, dict(y0=y0, y1=y1), None, result
+
+    def func(self, terms, t0, y0, args):
+        return terms.vf(t0, y0, args)
+
+
+def with_tolerances(
+    scheme: diffrax.AbstractSolver, rtol: float, atol: float
+) -> diffrax.AbstractSolver:
+    """Give an implicit scheme, whose root finder waits for the tolerances of an adaptive step
+    size controller, these ones; anything else is returned as it is."""
+    if not isinstance(scheme, diffrax.AbstractImplicitSolver):
+        return scheme
+
+    def waiting(scheme):
+        finder = scheme.root_finder
+        values = (("rtol", rtol), ("atol", atol), ("norm", optx.max_norm))
+        return {
+            name: value
+            for name, value in values
+            if not isinstance(getattr(finder, name, 0.0), float | int | jax.Array)
+            and not callable(getattr(finder, name, None))
+        }
+
+    missing = waiting(scheme)
+    if not missing:
+        return scheme
+    return eqx.tree_at(
+        lambda s: [getattr(s.root_finder, name) for name in missing],
+        scheme,
+        list(missing.values()),
+    )
+
+
+def default_tolerances(dtype) -> tuple[float, float]:
+    """(rtol, atol) of the root finding in an implicit step of fixed size."""
+    return (1e-10, 1e-12) if dtype == jnp.float64 else (1e-4, 1e-6)

@@ -1,0 +1,42 @@
+"""What a simulation returns."""
+
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ._results import RESULTS
+from ._system import State
+
+
+class Solution(eqx.Module):
+    """The motion at the saved times, with its own verdict.
+
+    **Fields:**
+
+    - `t`: saved times, shape `(ns,)` [s].
+    - `q`, `v`: coordinates and velocities, shapes `(ns, nq)`, `(ns, nv)`.
+    - `multipliers`: lam, shape `(ns, nc)`, holonomic rows first; the generalised reaction is
+      J^T lam. Where rows are dependent only J^T lam is unique, and lam has least norm.
+    - `phi_norm`, `phidot_norm`: largest |Phi| and |(Phi', Psi)| over the rows, shape `(ns,)`.
+    - `ys`: what `SaveAt(fn=...)` returned, in place of the fields above, which are then `None`.
+    - `stats`: numbers of steps.
+    - `result`: a member of `RESULTS`. After a failure the state is held at the last good one, so
+      every number is finite and `result` tells how far to trust it.
+    """
+
+    t: Float[Array, " *batch ns"]
+    q: Float[Array, " *batch ns nq"] | None
+    v: Float[Array, " *batch ns nv"] | None
+    multipliers: Float[Array, " *batch ns nc"] | None
+    phi_norm: Float[Array, " *batch ns"] | None
+    phidot_norm: Float[Array, " *batch ns"] | None
+    ys: Any
+    stats: dict[str, Any]
+    result: RESULTS
+
+    def state(self, index: int = -1) -> State:
+        """The saved state at `index`, the last one by default."""
+        if self.q is None or self.v is None:
+            raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
+        return State(self.t[..., index], self.q[..., index, :], self.v[..., index, :])

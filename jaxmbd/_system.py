@@ -1,0 +1,104 @@
+"""The system: what a user writes down, as pure functions."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._coordinates import AbstractCoordinates, Plain
+from ._results import RESULTS
+from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Velocity
+
+
+class State(eqx.Module):
+    """A point of the motion.
+
+    **Fields:**
+
+    - `t`: time [s].
+    - `q`: coordinates, shape `(nq,)` [m, rad, or 1 for quaternions].
+    - `v`: generalised velocities, shape `(nv,)` [m/s, rad/s].
+    - `report`: what `assemble` found when it made this state; `None` when it was built by hand.
+    """
+
+    t: RealScalarLike
+    q: Float[Array, " *batch nq"] = eqx.field(converter=jnp.asarray)
+    v: Float[Array, " *batch nv"] = eqx.field(converter=jnp.asarray)
+    report: Any = None
+
+
+class AbstractSystem(eqx.Module):
+    """A mechanical system with constraints,
+
+        M(q) v' = f(t, q, v, u) + J^T lam,    q' = N(q) v,
+        Phi(q, t) = 0,    Psi(q, v, t) = 0.
+
+    Subclass it, name the parameters as fields (every array field is differentiable), and write at
+    least `mass_matrix` and `force`. All derivatives (J, Phi_t, gamma with every term, N') are
+    taken from these functions by forward-mode automatic differentiation.
+
+    Units are the user's own, SI throughout this documentation.
+    """
+
+    @abc.abstractmethod
+    def mass_matrix(self, q: Coordinates) -> MassMatrix:
+        """M(q), symmetric positive definite, shape `(nv, nv)` [kg, kg m^2]."""
+
+    @abc.abstractmethod
+    def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Force:
+        """f = tau - c: all applied forces minus the velocity-dependent bias c(q, v), shape
+        `(nv,)` [N, N m]. `u` is what the control returned (`None` without one)."""
+
+    def constraint(self, q: Coordinates, t: RealScalarLike) -> Float[Array, "..."]:
+        """Holonomic constraints Phi(q, t) = 0; any shape, flattened. Default: none."""
+        del t
+        return jnp.zeros(0, q.dtype)
+
+    def nonholonomic(
+        self, q: Coordinates, v: Velocity, t: RealScalarLike
+    ) -> Float[Array, "..."]:
+        """Nonholonomic constraints Psi(q, v, t) = 0, e.g. rolling; any shape. Default: none."""
+        del v, t
+        return jnp.zeros(0, q.dtype)
+
+    def nonideal_force(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> Force:
+        """C(q, v, t), shape `(nv,)`: the part of the constraint force that does work (friction of
+        a joint, say), in generalised components. Only its component along the admissible motion
+        acts; the other one is taken over by the multipliers.
+
+        Reference: Udwadia and Kalaba (2002), On the foundations of analytical dynamics, Int. J.
+        Non-Linear Mechanics 37, equation of motion for nonideal constraints."""
+        del t
+        return jnp.zeros_like(v)
+
+    @property
+    def coordinates(self) -> AbstractCoordinates:
+        """The kinematic map. Override by a class attribute, for instance
+        `coordinates = mbd.Product(mbd.Plain(3), mbd.QuaternionWorld())`. Default: q' = v."""
+        return Plain()
+
+    def qdot(self, q: Coordinates, v: Velocity) -> Coordinates:
+        """q' = N(q) v, linear in v, shape `(nq,)`. Default: that of `coordinates`."""
+        return self.coordinates.qdot(q, v)
+
+    def retract(self, q: Coordinates, dp: Velocity) -> Coordinates:
+        """q (+) N dp: the coordinates after a small displacement dp = v dt, shape `(nq,)`."""
+        if writes_own_qdot(self):
+            return q + self.qdot(q, dp)
+        return self.coordinates.retract(q, dp)
+
+    def result(self, q: Coordinates) -> RESULTS:
+        """Whether the coordinates are usable at q (gimbal lock, vanished quaternion)."""
+        return self.coordinates.result(q)
+
+
+def writes_own_qdot(system: AbstractSystem) -> bool:
+    """Whether the user wrote `qdot` instead of naming `coordinates`."""
+    return type(system).qdot is not AbstractSystem.qdot
+
+
+def has_plain_coordinates(system: AbstractSystem) -> bool:
+    """Whether q' = v, known statically."""
+    return not writes_own_qdot(system) and isinstance(system.coordinates, Plain)

@@ -1,0 +1,16 @@
+"""Array aliases: one name for each kind of vector, so that signatures read like the mathematics."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from jaxtyping import Array, Float, Shaped
+
+Scalar: TypeAlias = Float[Array, ""]
+Coordinates: TypeAlias = Float[Array, " nq"]
+Velocity: TypeAlias = Float[Array, " nv"]
+Force: TypeAlias = Float[Array, " nv"]
+MassMatrix: TypeAlias = Float[Array, "nv nv"]
+Rows: TypeAlias = Float[Array, " nc"]
+Jacobian: TypeAlias = Float[Array, "nc nv"]
+RealScalarLike: TypeAlias = float | int | Shaped[Array, ""]
+Control: TypeAlias = Callable[[Any, Any, Any], Any]
