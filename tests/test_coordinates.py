@@ -157,6 +157,15 @@ def test_higher_derivatives_of_exp():
         assert jnp.allclose(third(s), expected, rtol=0, atol=1e-14)
 
 
+def test_higher_derivatives_of_log():
+    """log(exp(phi + s d)) is a straight line in s: its third derivative is 0 everywhere."""
+    d = jnp.array([0.3, -0.5, 0.8])
+    round_trip = lambda s, phi: co.quaternion_log(co.quaternion_exp(phi + s * d))  # noqa: E731
+    third = jit(jax.jacfwd(jax.jacfwd(jax.jacfwd(round_trip))))
+    for angle in [0.0, 0.3, 0.39, 0.41, 1.5]:
+        assert jnp.allclose(third(0.0, angle * Y), 0, rtol=0, atol=1e-13), angle
+
+
 @pytest.mark.parametrize("phi", [0.3, 0.39, 0.41, 1.0, 3.0])
 def test_derivative_of_log_inverts_that_of_exp(phi, getkey):
     axis = jr.normal(getkey(), (3,))
@@ -301,6 +310,10 @@ def test_gimbal_lock_of_the_conversion():
         p = co.quaternion_from_matrix(R)
         assert jnp.allclose(co.rpy_to_matrix(co.quaternion_to_rpy(p)), R, rtol=0, atol=1e-14)
         assert jnp.isfinite(jit(jax.jacrev(co.quaternion_to_rpy))(p)).all()
+    exactly = jnp.array([0.5, 0.5, 0.5, -0.5])  # R[0, 0] = R[1, 0] = 0 without rounding
+    assert jnp.allclose(co.quaternion_to_rpy(exactly)[1:], jnp.array([jnp.pi / 2, 0.0]))
+    for jacobian in [jax.jacfwd, jax.jacrev]:
+        assert jnp.isfinite(jit(jacobian(co.quaternion_to_rpy))(exactly)).all()
 
 
 def test_roll_pitch_yaw_run_on():
