@@ -1,5 +1,7 @@
 """Differentiable simulation of constrained multibody systems. Importing it changes no setting."""
 
+from ._assemble import AssemblyReport as AssemblyReport
+from ._assemble import assemble as assemble
 from ._coordinates import AbstractCoordinates as AbstractCoordinates
 from ._coordinates import Plain as Plain
 from ._coordinates import Product as Product
@@ -7,6 +9,18 @@ from ._coordinates import QuaternionBody as QuaternionBody
 from ._coordinates import QuaternionWorld as QuaternionWorld
 from ._coordinates import RollPitchYawBody as RollPitchYawBody
 from ._coordinates import RollPitchYawWorld as RollPitchYawWorld
+from ._coordinates import cross as cross
+from ._coordinates import quaternion_conjugate as quaternion_conjugate
+from ._coordinates import quaternion_exp as quaternion_exp
+from ._coordinates import quaternion_from_matrix as quaternion_from_matrix
+from ._coordinates import quaternion_log as quaternion_log
+from ._coordinates import quaternion_product as quaternion_product
+from ._coordinates import quaternion_rotate as quaternion_rotate
+from ._coordinates import quaternion_to_matrix as quaternion_to_matrix
+from ._coordinates import quaternion_to_rpy as quaternion_to_rpy
+from ._coordinates import rpy_to_matrix as rpy_to_matrix
+from ._coordinates import rpy_to_quaternion as rpy_to_quaternion
+from ._coordinates import skew as skew
 from ._enforcement import AbstractContinuousEnforcement as AbstractContinuousEnforcement
 from ._enforcement import AbstractEnforcement as AbstractEnforcement
 from ._enforcement import AbstractSplitEnforcement as AbstractSplitEnforcement

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ._system import AbstractSystem
 from ._types import Control
@@ -16,7 +17,9 @@ def _expect_shape(what: str, value: jax.ShapeDtypeStruct, shape: tuple[int, ...]
         raise ValueError(f"{what} must have shape {shape} for {sizes}, but has {value.shape}.")
 
 
-def check_system(system: AbstractSystem, control: Control | None, q, v) -> None:
+def check_system(
+    system: AbstractSystem, control: Control | None, q, v, *, with_force: bool = True
+) -> None:
     """The functions of the system return what they must, by shape; nothing is computed.
 
     **Raises:** `ValueError`.
@@ -47,8 +50,9 @@ def check_system(system: AbstractSystem, control: Control | None, q, v) -> None:
     _expect_shape("`qdot(q, v)`", shape_of(system.qdot, q, v), (nq,), sizes)
     M = shape_of(system.mass_matrix, q)
     _expect_shape("`mass_matrix(q)`", M, (nv, nv), sizes)
-    u = None if control is None else shape_of(control, t, q, v)
-    _expect_shape("`force(t, q, v, u)`", shape_of(system.force, t, q, v, u), (nv,), sizes)
+    if with_force:
+        u = None if control is None else shape_of(control, t, q, v)
+        _expect_shape("`force(t, q, v, u)`", shape_of(system.force, t, q, v, u), (nv,), sizes)
     nonideal = shape_of(system.nonideal_force, q, v, t)
     _expect_shape("`nonideal_force(q, v, t)`", nonideal, (nv,), sizes)
     for name, rows in (
@@ -77,6 +81,11 @@ def check_no_nan(**arguments: Any) -> None:
             if np.issubdtype(leaf.dtype, np.floating) and np.isnan(leaf).any():
                 where = name + jax.tree_util.keystr(path)
                 raise ValueError(f"`{where}` is NaN. Check how this input was made.")
+
+
+def floats_to_arrays(tree: PyTree, dtype) -> PyTree:
+    """Python floats would be compiled in; as arrays they are values."""
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if isinstance(x, float) else x, tree)
 
 
 def is_concrete(x: Any) -> bool:

@@ -61,6 +61,7 @@ def position_jacobian(
     system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
 ) -> Float[Array, "nh nv"]:
     """J = Phi_q N of the holonomic rows. Of `v` only the shape is used."""
+
     # Phi along q + N dp to first order in dp: the linear map is differentiated only once.
     def displaced(dp):
         return _phi(system, q + system.qdot(q, dp), t)

@@ -42,9 +42,7 @@ class LagrangianSystem(AbstractSystem):
         Default: none."""
         return jnp.zeros((), q.dtype)
 
-    def generalised_force(
-        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any
-    ) -> Force:
+    def generalised_force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Force:
         """Q(t, q, v, u), power-conjugate to v, shape `(nv,)` [N, N m]. Default: none."""
         del t, u
         return jnp.zeros_like(v)

@@ -25,9 +25,9 @@ class RK4(diffrax.AbstractSolver):
     """
 
     term_structure: ClassVar = diffrax.AbstractTerm
-    interpolation_cls: ClassVar[
-        Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]
-    ] = diffrax.ThirdOrderHermitePolynomialInterpolation
+    interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
+        diffrax.ThirdOrderHermitePolynomialInterpolation
+    )
 
     def order(self, terms):
         del terms

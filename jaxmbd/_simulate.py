@@ -8,9 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import ArrayLike
 
-from ._checks import check_no_nan, check_positive, check_system, is_concrete
+from ._checks import check_no_nan, check_positive, check_system, floats_to_arrays, is_concrete
 from ._constraints import positions, velocities
 from ._enforcement.base import AbstractContinuousEnforcement, AbstractEnforcement
 from ._enforcement.projection import Projection
@@ -93,7 +93,7 @@ def simulate(
     **Raises:** `ValueError` for wrong shapes, steps or options, at trace time; a run-time error
     when the result is not successful and `throw` is true.
     """
-    system = _floats_to_arrays(system, state.q.dtype)
+    system = floats_to_arrays(system, state.q.dtype)
     check_system(system, control, state.q, state.v)
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
     start, steps, dt, t1 = _grid(state, t1, dt, t0, num_steps)
@@ -138,11 +138,6 @@ class _Saving(eqx.Module):
     ts: Any
     every: int
     fn: Any
-
-
-def _floats_to_arrays(tree: PyTree, dtype) -> PyTree:
-    """Python floats would be compiled in; as arrays they are values."""
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if isinstance(x, float) else x, tree)
 
 
 def _grid(state, t1, dt, t0, num_steps):
@@ -257,7 +252,11 @@ def _fixed(
     if ts is not None:
         ts = jnp.asarray(ts, dt.dtype)
         before = jnp.clip(jnp.floor((ts - t0) / dt + _ON_GRID), 0, whole).astype(jnp.int32)
-        slot = jnp.full(whole + 1, ts.shape[0], jnp.int32).at[before].set(jnp.arange(ts.shape[0], dtype=jnp.int32))
+        slot = (
+            jnp.full(whole + 1, ts.shape[0], jnp.int32)
+            .at[before]
+            .set(jnp.arange(ts.shape[0], dtype=jnp.int32))
+        )
         buffer = jax.tree.map(lambda x: jnp.zeros((ts.shape[0], *x.shape), x.dtype), y)
 
     def remember(i, y, buffer):

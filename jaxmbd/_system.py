@@ -56,9 +56,7 @@ class AbstractSystem(eqx.Module):
         del t
         return jnp.zeros(0, q.dtype)
 
-    def nonholonomic(
-        self, q: Coordinates, v: Velocity, t: RealScalarLike
-    ) -> Float[Array, "..."]:
+    def nonholonomic(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> Float[Array, "..."]:
         """Nonholonomic constraints Psi(q, v, t) = 0, e.g. rolling; any shape. Default: none."""
         del v, t
         return jnp.zeros(0, q.dtype)

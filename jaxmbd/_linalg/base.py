@@ -55,4 +55,3 @@ class AbstractConstraintSolver(eqx.Module):
     @abc.abstractmethod
     def result(self, factor: Any) -> RESULTS:
         """Whether the factor can be trusted."""
-

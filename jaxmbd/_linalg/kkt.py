@@ -54,6 +54,4 @@ class KKT(AbstractConstraintSolver):
         return jnp.zeros_like(s)
 
     def result(self, factor):
-        return RESULTS.where(
-            factor.solvable, RESULTS.successful, RESULTS.singular_constraints
-        )
+        return RESULTS.where(factor.solvable, RESULTS.successful, RESULTS.singular_constraints)

@@ -93,9 +93,7 @@ class ConstraintOperator(eqx.Module):
             E = jnp.zeros(J.shape[0], J.dtype)
         self.equations = ConstraintEquations(M, J, E)
         self.solver = solver
-        self.factor = jax.lax.stop_gradient(
-            solver.factorise(jax.lax.stop_gradient(self.equations))
-        )
+        self.factor = jax.lax.stop_gradient(solver.factorise(jax.lax.stop_gradient(self.equations)))
 
     def free(self, f: Force) -> Velocity:
         """M^-1 f."""

@@ -85,10 +85,7 @@ def inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, "
             a = [
                 row
                 if i == k
-                else [
-                    -a[i][k] * d if j == k else a[i][j] - a[i][k] * row[j]
-                    for j in range(n)
-                ]
+                else [-a[i][k] * d if j == k else a[i][j] - a[i][k] * row[j] for j in range(n)]
                 for i in range(n)
             ]
         inv = _matrix(a)

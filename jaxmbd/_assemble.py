@@ -1,0 +1,271 @@
+"""Consistent initial conditions: the nearest q with Phi = 0, and v with J v = -Phi_t, Psi = 0."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from ._checks import check_no_nan, check_system, floats_to_arrays
+from ._constraints import constraint_rows, directional_jacobian, positions, velocities
+from ._linalg import ConstraintOperator, Pseudoinverse
+from ._results import RESULTS
+from ._system import AbstractSystem, State
+from ._types import RealScalarLike, Rows, Velocity
+
+_MAX_HALVINGS = 12
+
+
+class AssemblyReport(eqx.Module):
+    """What `assemble` found.
+
+    - `phi`: Phi that remains, shape `(nh,)`; `velocity`: (Phi', Psi) that remains, `(nc,)`.
+    - `unsatisfied`: rows, holonomic ones first, that remain beyond the tolerance at position or
+      velocity level, `(nc,)`.
+    - `rank`: number of independent rows there; `rank < nc` tells of redundant rows.
+    - `displacement`: weighted distance from the given q.
+    - `iterations`: taken.
+    - `result`: `RESULTS.successful` or `RESULTS.assembly_failed`.
+    """
+
+    phi: Float[Array, " nh"]
+    velocity: Rows
+    unsatisfied: Bool[Array, " nc"]
+    rank: Int[Array, ""]
+    displacement: Float[Array, ""]
+    iterations: Int[Array, ""]
+    result: RESULTS
+
+
+def assemble(
+    system: AbstractSystem,
+    q: ArrayLike,
+    v: ArrayLike | None = None,
+    t: RealScalarLike = 0.0,
+    *,
+    weights: ArrayLike | None = None,
+    fixed: ArrayLike | Sequence[int] = (),
+    fixed_velocities: ArrayLike | Sequence[int] = (),
+    tolerance: float | None = None,
+    max_iterations: int = 50,
+    throw: bool = True,
+) -> State:
+    """Make a consistent state from an approximate one,
+
+        q  <- q (+) N p,   p = arg min p^T W p / 2   subject to Phi(q (+) N p, t) = 0,
+        v  <- v + d,       d = arg min d^T W d / 2   subject to J (v + d) = -Phi_t, Psi = 0,
+
+    W = diag(weights). Redundant rows and singular poses are allowed. The derivative with respect
+    to everything (q, v, t, parameters of the system) is the implicit one of the minimum.
+
+    **Arguments:**
+
+    - `q`: approximate coordinates, shape `(nq,)`. `v`: approximate velocities, `(nv,)`, default
+      at rest.
+    - `t`: time [s]; a Python number stays one, so that `simulate` knows it when tracing.
+    - `weights`: reluctance of each component of the displacement to move, `(nv,)`, positive.
+    - `fixed`: components of the displacement that must not move: indices, or a Boolean mask of
+      shape `(nv,)`; with q' = v these are the coordinates. `fixed_velocities`: likewise for v.
+    - `tolerance`: of each row; default 1e-10 (1e-5 in float32).
+    - `throw`: raise if rows remain unsatisfied; with `False` see `state.report`.
+
+    **Returns:** a `State` with `report`, an `AssemblyReport`.
+
+    **Raises:** `ValueError` for wrong shapes; a run-time error if the constraints could not be
+    satisfied and `throw` is true.
+
+    Reference: Haug (1989), Computer Aided Kinematics and Dynamics of Mechanical Systems, section
+    4.4 (assembly as minimisation); second-order conditions after Nocedal and Wright (2006),
+    Numerical Optimization, section 18.
+    """
+    q = jnp.asarray(q)
+    if v is None:
+        nv = system.coordinates.nv
+        v = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
+    v = jnp.asarray(v)
+    system = floats_to_arrays(system, q.dtype)
+    check_system(system, None, q, v, with_force=False)
+    check_no_nan(system=system, q=q, v=v)
+    if tolerance is None:
+        tolerance = 1e-10 if q.dtype == jnp.float64 else 1e-5
+    weights = jnp.ones_like(v) if weights is None else jnp.asarray(weights, q.dtype)
+    if weights.shape != v.shape:
+        raise ValueError(f"Argument `weights` must have shape {v.shape}, but has {weights.shape}.")
+    # In the variables W^(1/2) p the norm is Euclidean, and a fixed component is a zero column.
+    mobility = 1 / jnp.sqrt(weights)
+    q_scale = jnp.where(_mask(fixed, v, "fixed"), 0.0, mobility)
+    v_scale = jnp.where(_mask(fixed_velocities, v, "fixed_velocities"), 0.0, mobility)
+    state, report = _assemble(system, q, v, t, (q_scale, v_scale), tolerance, max_iterations)
+    state = State(t, state.q, state.v, report)
+    if throw:
+        state = report.result.error_if(state, report.result != RESULTS.successful)
+    return state
+
+
+def _mask(chosen, v, name):
+    chosen = np.asarray(chosen)
+    if chosen.dtype == bool:
+        if chosen.shape != v.shape:
+            raise ValueError(f"Mask `{name}` must have shape {v.shape}, but has {chosen.shape}.")
+        return chosen
+    mask = np.zeros(v.shape, bool)
+    if chosen.size and not (0 <= chosen.min() and chosen.max() < v.shape[0]):
+        raise ValueError(f"`{name}` must hold indices below {v.shape[0]}, but is {chosen}.")
+    mask[chosen.astype(int)] = True
+    return mask
+
+
+@eqx.filter_jit
+def _assemble(system, q, v, t, scales, tolerance, max_iterations):
+    q_scale, v_scale = scales
+    t = jnp.asarray(t, q.dtype)
+    given = _Problem(system, q, t, q_scale)
+    p, iterations, stationary = _nearest(given, tolerance, max_iterations)
+    q = system.retract(q, q_scale * p)
+    # One solve if the rows are linear in v, as they nearly always are; Newton's method otherwise.
+    nonholonomic = jax.eval_shape(system.nonholonomic, q, v, t).size
+    for _ in range(5 if nonholonomic else 1):
+        J = constraint_rows(system, t, q, v).J * v_scale
+        change, _ = _operator(J).correct(-velocities(system, t, q, v))
+        v = v + v_scale * change
+    phi, velocity = positions(system, t, q), velocities(system, t, q, v)
+    J = constraint_rows(system, t, q, v).J
+    missed = jnp.abs(velocity) > tolerance * (1 + jnp.max(jnp.abs(J), initial=0.0))
+    unsatisfied = missed.at[: phi.shape[0]].set(
+        missed[: phi.shape[0]] | ~(jnp.abs(phi) <= tolerance)
+    )
+    # Of redundant or contradictory velocity rows some always remain; they are no less wrong.
+    ok = stationary & ~jnp.any(unsatisfied) & jnp.all(jnp.isfinite(velocity))
+    report = AssemblyReport(
+        jax.lax.stop_gradient(phi),
+        jax.lax.stop_gradient(velocity),
+        unsatisfied,
+        _rank(J),
+        jnp.linalg.norm(jax.lax.stop_gradient(p)),
+        iterations,
+        RESULTS.where(ok, RESULTS.successful, RESULTS.assembly_failed),
+    )
+    return State(t, q, v), report
+
+
+def _operator(J):
+    return ConstraintOperator(Pseudoinverse(), jnp.eye(J.shape[1], dtype=J.dtype), J)
+
+
+def _rank(J):
+    if J.size == 0:
+        return jnp.array(0)
+    return jnp.linalg.matrix_rank(jax.lax.stop_gradient(J))
+
+
+class _Problem(eqx.Module):
+    """g(p) = Phi(q (+) N S p, t), to be zero at the p nearest to the origin."""
+
+    system: AbstractSystem
+    q: Float[Array, " nq"]
+    t: Float[Array, ""]
+    scale: Velocity
+
+    def g(self, p):
+        return positions(self.system, self.t, self.system.retract(self.q, self.scale * p))
+
+    def jacobian(self, p):
+        return directional_jacobian(self.g, p)
+
+    def multipliers(self, p):
+        """Least-squares mu of p = J^T mu."""
+        J = self.jacobian(p)
+        return _operator(J.T).correct(p)[0]
+
+    def pull(self, p, mu):
+        """J^T mu."""
+        return jax.vjp(self.g, p)[1](mu)[0]
+
+    def newton(self, p, mu, tangential: Velocity, normal: Rows) -> Velocity:
+        """dp of the equations of the minimum, p = J^T mu and g = 0, linearised:
+        H dp - J^T dmu = tangential, J dp = normal, with H = 1 - sum mu d2g/dp2.
+
+        Across the constraints dp = J^+ normal; along them P H P dp = P (tangential - H J^+ normal)
+        with P = 1 - J^+ J, and with 1 in place of H where H is not positive there."""
+        operator = _operator(self.jacobian(p))
+        identity = jnp.eye(p.shape[0], dtype=p.dtype)
+        none = jnp.zeros_like(normal)
+
+        def along(x):
+            return operator.solve(x, none)[0]
+
+        across, _ = operator.correct(normal)
+        H = identity - jax.jacfwd(lambda p: self.pull(p, mu))(p)
+        P = jax.vmap(along, in_axes=1, out_axes=1)(identity)
+        A = P @ H @ P + identity - P
+        convex = jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(A))))
+        A = jnp.where(convex, A, identity)
+        H = jnp.where(convex, H, identity)
+        return across + along(jnp.linalg.solve(A, along(tangential - H @ across)))
+
+
+@eqx.filter_custom_jvp
+def _nearest(problem, tolerance, max_iterations):
+    """p, the number of iterations, and whether p is a minimum."""
+
+    def error(p, mu):
+        return jnp.maximum(
+            jnp.max(jnp.abs(problem.g(p)), initial=0.0),
+            jnp.max(jnp.abs(p - problem.pull(p, mu)), initial=0.0),
+        )
+
+    def violation(p):
+        return jnp.max(jnp.abs(problem.g(p)), initial=0.0)
+
+    def search(merit, p, step, best):
+        """The longest of step, step/2, ... that improves on `best`."""
+
+        def worse(state):
+            s, k = state
+            return ~(merit(p + s * step) < best) & (k < _MAX_HALVINGS)
+
+        s, k = jax.lax.while_loop(worse, lambda c: (0.5 * c[0], c[1] + 1), (1.0, 0))
+        return p + s * step, k < _MAX_HALVINGS
+
+    def iterate(step, merit, p, k):
+        def body(state):
+            p, k, best, _ = state
+            new, improved = search(merit, p, step(p), best)
+            p = jnp.where(improved, new, p)
+            return p, k + 1, merit(p), improved
+
+        def going(state):
+            _, k, best, improved = state
+            return (best > 0.01 * tolerance) & improved & (k < max_iterations)
+
+        p, k, best, _ = jax.lax.while_loop(going, body, (p, k, merit(p), jnp.array(True)))
+        return p, k, best
+
+    def feasible_step(p):
+        return _operator(problem.jacobian(p)).correct(-problem.g(p))[0]
+
+    def optimal_step(p):
+        mu = problem.multipliers(p)
+        return problem.newton(p, mu, problem.pull(p, mu) - p, -problem.g(p))
+
+    p, k, _ = iterate(feasible_step, violation, jnp.zeros_like(problem.scale), 0)
+    p, k, best = iterate(optimal_step, lambda p: error(p, problem.multipliers(p)), p, k)
+    return p, jnp.asarray(k), best <= 1e3 * tolerance
+
+
+@_nearest.def_jvp
+def _nearest_jvp(primals, tangents):
+    problem, tolerance, max_iterations = primals
+    d_problem, _, _ = tangents
+    p, k, stationary = _nearest(problem, tolerance, max_iterations)
+    mu = problem.multipliers(p)
+    # p = J^T mu and g = 0 stay true when the problem changes by d_problem.
+    (pull, g), (d_pull, d_g) = eqx.filter_jvp(
+        lambda problem: (problem.pull(p, mu), problem.g(p)), (problem,), (d_problem,)
+    )
+    del pull, g
+    dp = problem.newton(p, mu, d_pull, -d_g)
+    return (p, k, stationary), (dp, None, None)
