@@ -109,10 +109,8 @@ def main():
         runs[name] = swing(enforcement, start(), t1, dt, saveat, diffrax.TqdmProgressMeter())
         sol, error = runs[name]
         print(f"  {name:22s} {error[10:].max():9.1e} m {sol.phi_norm[10:].max():9.1e} m^2")
-    print(
-        "  published: 3e-7 m with (16), 1e-1 m with (17), constraint 1e-12. From the imperfect start"
-    )
-    print("  the pendulum has a little more energy, so even its exact motion runs ahead.")
+    print("  published: 3e-7 m with (16), 1e-1 m with (17), constraint 1e-12")
+    print("  (the imperfect start has a little more energy: its exact motion runs ahead)")
 
     print("convergence over 10 s with (16)")
     convergence = []
