@@ -1,7 +1,6 @@
 """Consistent initial conditions: the nearest q with Phi = 0, and v with J v = -Phi_t, Psi = 0."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax

@@ -3,9 +3,9 @@ from .base import AbstractContinuousEnforcement as AbstractContinuousEnforcement
 from .base import AbstractEnforcement as AbstractEnforcement
 from .base import AbstractSplitEnforcement as AbstractSplitEnforcement
 from .base import Correction as Correction
-from .base import evaluate as evaluate
 from .base import Motion as Motion
 from .base import Point as Point
+from .base import evaluate as evaluate
 from .explicit_penalty import ExplicitPenalty as ExplicitPenalty
 from .implicit_penalty import Dual as Dual
 from .implicit_penalty import ImplicitPenalty as ImplicitPenalty

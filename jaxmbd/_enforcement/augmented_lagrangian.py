@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._linalg import product
 from .base import AbstractContinuousEnforcement, Correction, Motion
 from .penalty import free_operator, stiffened_operator
 
@@ -52,34 +53,36 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         self.xi = jnp.asarray(xi)
         self.iterations = iterations
 
-    def _operator(self, point):
+    def factorise(self, point):
         weight = jnp.broadcast_to(self.penalty, point.rows.velocity.shape)
-        return stiffened_operator(point.M, point.rows.J, weight)
+        return free_operator(point.M), stiffened_operator(point.M, point.rows.J, weight)
 
-    def _iterate(self, point, x, r):
+    def _iterate(self, stiffened, J, x, r):
         # In terms of the remainder r - J x(i): M x(i) = f + J^T lam(i) holds at every iterate,
         # so (M + J^T a J) dx = J^T a (r - J x), free of the cancellation of the printed form.
-        operator, J = self._operator(point), point.rows.J
         lam = jnp.zeros_like(r)
         for _ in range(self.iterations):
-            remainder = r - J @ x
-            dx = operator.free(J.T @ (self.penalty * remainder))
+            remainder = r - product(J, x)
+            dx = stiffened.free(product(J.T, self.penalty * remainder))
             x = x + dx
-            lam = lam + self.penalty * (remainder - J @ dx)
+            lam = lam + self.penalty * (remainder - product(J, dx))
         return x, lam
 
-    def motion(self, point):
+    def motion(self, point, factor):
         rows = point.rows
         feedback = 2 * self.xi * self.omega * rows.velocity
         feedback = feedback + rows.position(self.omega**2 * rows.phi)
-        free = free_operator(point.M).free(point.f)
-        return Motion(point.v, *self._iterate(point, free, rows.gamma - feedback))
+        free, stiffened = factor
+        start = free.free(point.f)
+        return Motion(point.v, *self._iterate(stiffened, rows.J, start, rows.gamma - feedback))
 
-    def correction(self, point):
+    def correction(self, point, factor):
+        _, stiffened = factor
         rows, rest = point.rows, jnp.zeros_like(point.v)
-        position, _ = self._iterate(point, rest, -rows.position(rows.phi))
-        velocity, _ = self._iterate(point, rest, -rows.velocity)
+        position, _ = self._iterate(stiffened, rows.J, rest, -rows.position(rows.phi))
+        velocity, _ = self._iterate(stiffened, rows.J, rest, -rows.velocity)
         return Correction(position, velocity)
 
-    def result(self, point):
-        return free_operator(point.M).result()
+    def result(self, factor):
+        free, _ = factor
+        return free.result()

@@ -1,14 +1,13 @@
 """What an enforcement method is: a few lines over the four operations."""
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraints import ConstraintRows, constraint_rows
-from .._linalg import AbstractConstraintSolver, ConstraintOperator
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .._types import (
@@ -29,10 +28,6 @@ class Point(NamedTuple):
     M: MassMatrix
     f: Force
     rows: ConstraintRows
-
-    def operator(self, solver: AbstractConstraintSolver) -> ConstraintOperator:
-        """M and J, factorised."""
-        return ConstraintOperator(solver, self.M, self.rows.J)
 
 
 def applied_force(
@@ -94,17 +89,21 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
     """A constrained vector field (q', v') = (N velocity, acceleration)."""
 
     @abc.abstractmethod
-    def motion(self, point: Point) -> Motion:
+    def factorise(self, point: Point) -> Any:
+        """Whatever the methods below need to solve, factorised once."""
+
+    @abc.abstractmethod
+    def motion(self, point: Point, factor: Any) -> Motion:
         """Velocity, acceleration and multipliers at a point."""
 
     @abc.abstractmethod
-    def correction(self, point: Point) -> Correction:
+    def correction(self, point: Point, factor: Any) -> Correction:
         """Drift correction, taken at the start of a step and held through its stages. Fed back in
         every stage it would cost orders of accuracy, since stages violate the constraints by
         O(h^2) by construction."""
 
     @abc.abstractmethod
-    def result(self, point: Point) -> RESULTS:
+    def result(self, factor: Any) -> RESULTS:
         """Whether the equations could be solved there."""
 
 

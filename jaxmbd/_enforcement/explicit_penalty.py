@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._linalg import Cholesky
+from .._linalg import product
 from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
 from .penalty import free_operator
 
@@ -36,16 +36,19 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
         self.stiffness = jnp.asarray(stiffness)
         self.damping = jnp.asarray(damping)
 
-    def motion(self, point):
+    def factorise(self, point):
+        return free_operator(point.M)
+
+    def motion(self, point, factor):
         rows = point.rows
         K = per_row(self.stiffness, rows.phi.shape[0], "stiffness")
         D = per_row(self.damping, rows.velocity.shape[0], "damping")
         lam = -(D * rows.velocity + rows.position(K * rows.phi))
-        load = point.operator(Cholesky()).reaction(lam)
-        return Motion(point.v, free_operator(point.M).free(point.f + load), lam)
+        return Motion(point.v, factor.free(point.f + product(rows.J.T, lam)), lam)
 
-    def correction(self, point):
+    def correction(self, point, factor):
+        del factor
         return no_correction(point)
 
-    def result(self, point):
-        return free_operator(point.M).result()
+    def result(self, factor):
+        return factor.result()

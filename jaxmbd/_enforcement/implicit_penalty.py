@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
+from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator, product
 from .._results import RESULTS
 from .._types import Rows, Velocity
 from .base import AbstractSplitEnforcement, Point, per_row
@@ -32,8 +32,8 @@ class Primal(AbstractPenaltyForm):
     def solve(self, point, weight, row_velocity, pull):
         J = point.rows.J
         operator = stiffened_operator(point.M, J, weight)
-        change = operator.free(-J.T @ (weight * (row_velocity + pull)))
-        return change, -weight * (row_velocity + pull + J @ change), operator.result()
+        change = operator.free(-product(J.T, weight * (row_velocity + pull)))
+        return change, -weight * (row_velocity + pull + product(J, change)), operator.result()
 
 
 class Dual(AbstractPenaltyForm):
@@ -102,6 +102,6 @@ class ImplicitPenalty(AbstractSplitEnforcement):
         finite_K = jnp.where(rigid, 1.0, K)
         # K / (h K + D), also in the rigid limit and for rows that have neither.
         gain = jnp.where(rigid, 1 / h, finite_K / (h * finite_K + D + jnp.finfo(K.dtype).tiny))
-        row_velocity = rows.J @ point.v + drift
+        row_velocity = product(rows.J, point.v) + drift
         pull = gain * rows.position(phi)
         return self.form.solve(point, h * (h * K + D), row_velocity, pull)

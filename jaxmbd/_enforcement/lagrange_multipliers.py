@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._linalg import AbstractConstraintSolver, Automatic
+from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
 
 
@@ -57,16 +57,19 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
         self.k = jnp.asarray(0.0 if k is None else k)
         self.d = jnp.asarray(0.0 if d is None else d)
 
-    def motion(self, point):
+    def factorise(self, point):
+        return ConstraintOperator(self.solver, point.M, point.rows.J)
+
+    def motion(self, point, factor):
         rows = point.rows
         k = per_row(self.k, rows.phi.shape[0], "k")
         d = per_row(self.d, rows.velocity.shape[0], "d")
         feedback = d * rows.velocity + rows.position(k * rows.phi)
-        operator = point.operator(self.solver)
-        return Motion(point.v, *operator.solve(point.f, rows.gamma - feedback))
+        return Motion(point.v, *factor.solve(point.f, rows.gamma - feedback))
 
-    def correction(self, point):
+    def correction(self, point, factor):
+        del factor
         return no_correction(point)
 
-    def result(self, point):
-        return point.operator(self.solver).result()
+    def result(self, factor):
+        return factor.result()

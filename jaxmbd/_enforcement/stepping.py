@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraints import constraint_rows, positions
+from .._linalg import product
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
@@ -74,16 +75,19 @@ class AbstractStepper(eqx.Module):
 
 def constrained_field(t, y, args):
     """(q', v') of a continuous enforcement, plus the held correction rates."""
-    problem, (q_rate, v_rate) = args
-    q, v = y
-    motion = motion_at(problem, t, q, v)
-    qdot = problem.system.qdot(q, motion.velocity)
-    return qdot + q_rate, motion.acceleration + v_rate
+    problem, _ = args
+    return _rates(problem.system, motion_at(problem, t, *y), y, args)
+
+
+def _rates(system: AbstractSystem, motion: Motion, y, args):
+    _, (q_rate, v_rate) = args
+    return system.qdot(y[0], motion.velocity) + q_rate, motion.acceleration + v_rate
 
 
 def motion_at(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
     """The constrained motion at (t, q, v)."""
-    return problem.enforcement.motion(evaluate(problem.system, problem.control, t, q, v))
+    point = evaluate(problem.system, problem.control, t, q, v)
+    return problem.enforcement.motion(point, problem.enforcement.factorise(point))
 
 
 def corrected_step(
@@ -95,23 +99,31 @@ def corrected_step(
     q, v = y0
     h = t1 - t0
     point = evaluate(system, problem.control, t0, q, v)
-    correction = enforcement.correction(point)
+    factor = enforcement.factorise(point)
+    correction = enforcement.correction(point, factor)
     change = system.qdot(q, correction.position)
     if not writes_own_qdot(system):
         change = change + (system.coordinates.normalise(q) - q)
     rate = (change / h, correction.velocity / h)
+
+    def field(t, y, args):
+        # Most schemes evaluate their first stage right here, at what is known already.
+        first = t is t0 and y[0] is q and y[1] is v
+        motion = enforcement.motion(point, factor) if first else motion_at(problem, t, *y)
+        return _rates(system, motion, y, args)
+
     # The held rates change from step to step: a jump, for schemes that reuse their last stage.
-    (q, v), error, dense, scheme_state, scheme_result = scheme.step(
-        diffrax.ODETerm(constrained_field), t0, t1, y0, (problem, rate), scheme_state, True
+    (q1, v1), error, dense, scheme_state, scheme_result = scheme.step(
+        diffrax.ODETerm(field), t0, t1, y0, (problem, rate), scheme_state, True
     )
-    q, v, projected = problem.project(t1, q, v)
+    q1, v1, projected = problem.project(t1, q1, v1)
     result = first_failure(
-        system.result(y0[0]),
-        enforcement.result(point),
+        system.result(q),
+        enforcement.result(factor),
         RESULTS.promote(scheme_result),
         projected,
     )
-    return (q, v), error, dense, scheme_state, result, jnp.abs(point.rows.phi)
+    return (q1, v1), error, dense, scheme_state, result, jnp.abs(point.rows.phi)
 
 
 class ContinuousStepper(AbstractStepper):
@@ -170,7 +182,7 @@ class SplitStepper(AbstractStepper):
         phi = positions(system, t0, q)
         rows = constraint_rows(system, t1, q, v_free)
         secant = (rows.phi - phi) / h
-        nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
+        nonholonomic = (rows.velocity - product(rows.J, v_free))[phi.shape[0] :]
         point = Point(v_free, system.mass_matrix(q), jnp.zeros_like(v_free), rows)
         change, impulse, solved = self.problem.enforcement.impulse(
             point, phi, jnp.concatenate([secant, nonholonomic]), h

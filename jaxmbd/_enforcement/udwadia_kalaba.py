@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import equinox as eqx
 
-from .._linalg import AbstractConstraintSolver, Automatic
+from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .base import AbstractContinuousEnforcement, Correction, Motion, no_correction
 
 
@@ -34,21 +34,23 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
     correct: bool = eqx.field(default=True, static=True)
     rigid: ClassVar[bool] = True
 
-    def motion(self, point):
-        operator = point.operator(self.solver)
-        acceleration, lam = operator.solve(point.f, point.rows.gamma)
+    def factorise(self, point):
+        return ConstraintOperator(self.solver, point.M, point.rows.J)
+
+    def motion(self, point, factor):
+        acceleration, lam = factor.solve(point.f, point.rows.gamma)
         if not self.correct:
             return Motion(point.v, acceleration, lam)
-        excess, _ = operator.correct(point.rows.velocity)
+        excess, _ = factor.correct(point.rows.velocity)
         return Motion(point.v - excess, acceleration, lam)
 
-    def correction(self, point):
+    def correction(self, point, factor):
         if not self.correct:
             return no_correction(point)
-        operator, rows = point.operator(self.solver), point.rows
-        position, _ = operator.correct(-rows.position(rows.phi))
-        velocity, _ = operator.correct(-rows.velocity)
+        rows = point.rows
+        position, _ = factor.correct(-rows.position(rows.phi))
+        velocity, _ = factor.correct(-rows.velocity)
         return Correction(position, velocity)
 
-    def result(self, point):
-        return point.operator(self.solver).result()
+    def result(self, factor):
+        return factor.result()

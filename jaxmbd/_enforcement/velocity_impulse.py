@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from .._linalg import AbstractConstraintSolver, Automatic
+from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .base import AbstractSplitEnforcement
 from .stabilisation import AbstractStabilisation, DeadBeat
 
@@ -32,7 +32,8 @@ class VelocityImpulse(AbstractSplitEnforcement):
     rigid: ClassVar[bool] = True
 
     def impulse(self, point, phi, drift, h):
-        operator, rows = point.operator(self.solver), point.rows
+        rows = point.rows
+        operator = ConstraintOperator(self.solver, point.M, rows.J)
         feedback = rows.position(self.stabilisation.feedback(phi, h))
         change, impulse = operator.correct(-(operator.rows(point.v) + drift + feedback))
         return change, impulse, operator.result()

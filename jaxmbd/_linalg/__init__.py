@@ -6,3 +6,4 @@ from .kkt import KKT as KKT
 from .operator import ConstraintOperator as ConstraintOperator
 from .proximal import Proximal as Proximal
 from .pseudoinverse import Pseudoinverse as Pseudoinverse
+from .small import product as product

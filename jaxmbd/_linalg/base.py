@@ -15,13 +15,13 @@ class ConstraintEquations(NamedTuple):
         M a - J^T lam = f,
         J a + E lam   = r,
 
-    the one linear problem behind every enforcement method. The diagonal compliance E >= 0
-    (usually zero: rigid rows) is that of springs in series with the rows.
+    the one linear problem behind every enforcement method. The diagonal compliance E >= 0 is that
+    of springs in series with the rows; `None` for rigid rows.
     """
 
     M: MassMatrix
     J: Jacobian
-    E: Rows
+    E: Rows | None
 
 
 class AbstractConstraintSolver(eqx.Module):
@@ -49,8 +49,8 @@ class AbstractConstraintSolver(eqx.Module):
 
     @abc.abstractmethod
     def null(self, factor: Any, s: Rows) -> Rows:
-        """(1 - G G^+) s: the part of a right side that dependent rows cannot satisfy; zero where
-        the rows are independent."""
+        """(1 - G G^+) s, linear in s: the part of a right side that dependent rows cannot satisfy;
+        exactly zero where the rows are independent."""
 
     @abc.abstractmethod
     def result(self, factor: Any) -> RESULTS:

@@ -33,7 +33,7 @@ class Cholesky(AbstractConstraintSolver):
 
     def factorise(self, equations):
         whitened = whiten(equations)
-        G = product(whitened.C, whitened.C.T) + jnp.diag(equations.E)
+        G = whitened.delassus(equations)
         if G.shape[0] == 0:
             return _Factor(whitened, G, G, jnp.array(True))
         rtol = 1e4 * jnp.finfo(G.dtype).eps if self.rtol is None else self.rtol

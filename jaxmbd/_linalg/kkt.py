@@ -32,7 +32,8 @@ class KKT(AbstractConstraintSolver):
 
     def factorise(self, equations):
         M, J, E = equations
-        K = jnp.block([[M, J.T], [J, -jnp.diag(E)]])
+        corner = jnp.zeros((J.shape[0],) * 2, J.dtype) if E is None else -jnp.diag(E)
+        K = jnp.block([[M, J.T], [J, corner]])
         lu = lu_factor(K)
         pivots = jnp.abs(jnp.diagonal(lu[0]))
         rtol = 1e2 * jnp.finfo(K.dtype).eps if self.rtol is None else self.rtol

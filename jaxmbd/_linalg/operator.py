@@ -50,7 +50,7 @@ def _solve_jvp(primals, tangents):
     # dG N only J M^-1 dJ^T N + dE N is left, of N dG only N dJ M^-1 J^T + N dE.
     solver, factor, equations, f, r = primals
     _, _, d_equations, df, dr = tangents
-    M, J, E = equations
+    M, J, _ = equations
     dM, dJ, dE = (None,) * 3 if d_equations is None else d_equations
 
     def solve(f, r):
@@ -63,7 +63,7 @@ def _solve_jvp(primals, tangents):
     if dJ is None and dE is None:
         return (a, lam), solve(df, dr)
 
-    dJ, dE = _or_zeros(dJ, J), _or_zeros(dE, E)
+    dJ, dE = _or_zeros(dJ, J), jnp.zeros_like(r) if dE is None else dE
     da, dlam = solve(df + product(dJ.T, lam), dr - product(dJ, a) - dE * lam)
 
     at_rest = jnp.zeros_like(f)
@@ -89,8 +89,6 @@ class ConstraintOperator(eqx.Module):
         J: Jacobian,
         E: Rows | None = None,
     ):
-        if E is None:
-            E = jnp.zeros(J.shape[0], J.dtype)
         self.equations = ConstraintEquations(M, J, E)
         self.solver = solver
         self.factor = jax.lax.stop_gradient(solver.factorise(jax.lax.stop_gradient(self.equations)))

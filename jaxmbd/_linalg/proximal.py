@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .base import AbstractConstraintSolver
 from .small import inverse, product
@@ -16,6 +16,7 @@ class _Factor(NamedTuple):
     G: Float[Array, "nc nc"]
     G_inv: Float[Array, "nc nc"]
     rho: Float[Array, ""]
+    dependent: Bool[Array, ""]
 
 
 class Proximal(AbstractConstraintSolver):
@@ -50,16 +51,17 @@ class Proximal(AbstractConstraintSolver):
 
     def factorise(self, equations):
         whitened = whiten(equations)
-        G = product(whitened.C, whitened.C.T) + jnp.diag(equations.E)
+        G = whitened.delassus(equations)
         m = G.shape[0]
         rho = self.rho
         if rho is None:
             rho = 1e-10 if G.dtype == jnp.float64 else 1e-5
         if m == 0:
-            return _Factor(whitened, G, G, jnp.ones((), G.dtype))
+            return _Factor(whitened, G, G, jnp.ones((), G.dtype), jnp.array(False))
         rho = rho * jnp.trace(G) / m + jnp.finfo(G.dtype).tiny
-        G_inv, _ = inverse(G + rho * jnp.eye(m, dtype=G.dtype))
-        return _Factor(whitened, G, G_inv, rho)
+        G_inv, pivot = inverse(G + rho * jnp.eye(m, dtype=G.dtype))
+        dependent = pivot * jnp.max(jnp.diagonal(G)) < 1e3 * rho
+        return _Factor(whitened, G, G_inv, rho, dependent)
 
     def _refine(self, factor, s):
         lam = product(factor.G_inv, s)
@@ -74,14 +76,15 @@ class Proximal(AbstractConstraintSolver):
         x, s = factor.whitened.remainder(f, r)
         lam = self._refine(factor, s)
         # Each of the 1 + refinements solves has added (unreachable part)/rho to lam.
-        lam = lam - (1 + self.refinements) / factor.rho * (s - product(factor.G, lam))
+        lam = lam - (1 + self.refinements) / factor.rho * self.null(factor, s)
         return factor.whitened.unwhiten(x + product(factor.whitened.C.T, lam)), lam
 
     def null(self, factor, s):
+        # Rounding leaves a remainder in the range of G too: one more solve contracts it, and
+        # independent rows have no other.
         unreachable = s - product(factor.G, self._refine(factor, s))
-        # What is left by rounding alone, when all rows are independent, is not a null component.
-        noise = jnp.finfo(s.dtype).eps * jnp.sum(s * s)
-        return jnp.where(jnp.sum(unreachable**2) > noise, unreachable, 0.0)
+        cleaned = factor.rho * product(factor.G_inv, unreachable)
+        return jnp.where(factor.dependent, cleaned, 0.0)
 
     def result(self, factor):
         return factor.whitened.result(jnp.all(jnp.isfinite(factor.G_inv)))

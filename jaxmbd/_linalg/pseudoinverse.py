@@ -48,8 +48,10 @@ class Pseudoinverse(AbstractConstraintSolver):
 
     def factorise(self, equations):
         whitened = whiten(equations)
-        # A compliant row is a rigid one with one more, private, column sqrt(E).
-        C = jnp.concatenate([whitened.C, jnp.diag(jnp.sqrt(equations.E))], axis=1)
+        C = whitened.C
+        if equations.E is not None:
+            # A compliant row is a rigid one with one more, private, column sqrt(E).
+            C = jnp.concatenate([C, jnp.diag(jnp.sqrt(equations.E))], axis=1)
         m = C.shape[0]
         rtol = self.rtol
         if rtol is None:

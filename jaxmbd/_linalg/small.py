@@ -18,8 +18,12 @@ MAX_SWEPT = 9
 def product(A: Float[Array, "m n"], B: Float[Array, "n *k"]) -> Float[Array, "m *k"]:
     """A @ B. XLA turns a small matrix product into a library call of half a microsecond; written
     as a sum it fuses with its neighbours, at a tenth of that."""
+    n = A.shape[1]
     if max(*A.shape, *B.shape) > 2 * MAX_SWEPT:
         return A @ B
+    if 0 < n <= MAX_UNROLLED:  # even a reduction is a kernel of its own
+        columns = A if B.ndim == 1 else A[:, :, None]
+        return sum((columns[:, k] * B[k] for k in range(1, n)), columns[:, 0] * B[0])
     if B.ndim == 1:
         return jnp.sum(A * B[None, :], axis=1)
     return jnp.sum(A[:, :, None] * B[None, :, :], axis=1)
@@ -151,6 +155,11 @@ def pseudoinverse(
     """C^+, an orthonormal basis Z of the range of C in its columns, and which of them are in use
     (the others are zero). Directions below `rtol` of the largest are treated as dependent."""
     m, n = C.shape
+    if m == 1:
+        square = jnp.sum(C * C)
+        kept = square > jnp.finfo(C.dtype).tiny
+        X = C.T * jnp.where(kept, 1 / jnp.where(kept, square, 1.0), 0.0)
+        return X, kept.astype(C.dtype).reshape(1, 1), kept[None]
     if m <= MAX_SWEPT:
         return _swept_pseudoinverse(C, rtol)
     U, s, Vt = jnp.linalg.svd(C, full_matrices=False)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._results import RESULTS
@@ -30,6 +31,11 @@ class Whitened(NamedTuple):
         """W f and s = r - J M^-1 f."""
         x = product(self.W, f)
         return x, r - product(self.C, x)
+
+    def delassus(self, equations: ConstraintEquations) -> Float[Array, "nc nc"]:
+        """G = C C^T + E."""
+        G = product(self.C, self.C.T)
+        return G if equations.E is None else G + jnp.diag(equations.E)
 
     def result(self, solvable: Bool[Array, ""]) -> RESULTS:
         """Verdict on the mass matrix first, then on the rows."""
