@@ -24,6 +24,9 @@ class Automatic(AbstractConstraintSolver):
     def solve(self, factor, f, r):
         return _choose(r.shape[0]).solve(factor, f, r)
 
+    def allows_dependent(self, nc):
+        return nc > 1
+
     def null(self, factor, s):
         return _choose(s.shape[0]).null(factor, s)
 

@@ -48,6 +48,10 @@ class AbstractConstraintSolver(eqx.Module):
         """(a, lam); linear in (f, r)."""
 
     @abc.abstractmethod
+    def allows_dependent(self, nc: int) -> bool:
+        """Whether `null` may be anything but zero with `nc` rows."""
+
+    @abc.abstractmethod
     def null(self, factor: Any, s: Rows) -> Rows:
         """(1 - G G^+) s, linear in s: the part of a right side that dependent rows cannot satisfy;
         exactly zero where the rows are independent."""

@@ -49,6 +49,10 @@ class Cholesky(AbstractConstraintSolver):
         lam = lam + product(factor.G_inv, s - product(factor.G, lam))
         return factor.whitened.unwhiten(x + product(factor.whitened.C.T, lam)), lam
 
+    def allows_dependent(self, nc):
+        del nc
+        return False
+
     def null(self, factor, s):
         del factor
         return jnp.zeros_like(s)

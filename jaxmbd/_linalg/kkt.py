@@ -50,6 +50,10 @@ class KKT(AbstractConstraintSolver):
         nv = f.shape[0]
         return z[:nv], -z[nv:]
 
+    def allows_dependent(self, nc):
+        del nc
+        return False
+
     def null(self, factor, s):
         del factor
         return jnp.zeros_like(s)

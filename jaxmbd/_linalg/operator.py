@@ -64,15 +64,16 @@ def _solve_jvp(primals, tangents):
         return (a, lam), solve(df, dr)
 
     dJ, dE = _or_zeros(dJ, J), jnp.zeros_like(r) if dE is None else dE
-    da, dlam = solve(df + product(dJ.T, lam), dr - product(dJ, a) - dE * lam)
+    df, dr = df + product(dJ.T, lam), dr - product(dJ, a) - dE * lam
+    if not solver.allows_dependent(r.shape[0]):
+        return (a, lam), solve(df, dr)
 
     at_rest = jnp.zeros_like(f)
     unreachable = solver.null(factor, r)
     load = product(J, _free(solver, factor, M, product(dJ.T, unreachable))) + dE * unreachable
-    da_residual, dlam_residual = solve(at_rest, solve(at_rest, load)[1])
+    da, dlam = solve(df, dr + solve(at_rest, load)[1])
     x, w = solve(at_rest, lam)
-    dlam_null = solver.null(factor, product(dJ, x) + dE * w)
-    return (a, lam), (da + da_residual, dlam + dlam_residual + dlam_null)
+    return (a, lam), (da, dlam + solver.null(factor, product(dJ, x) + dE * w))
 
 
 class ConstraintOperator(eqx.Module):

@@ -79,6 +79,9 @@ class Proximal(AbstractConstraintSolver):
         lam = lam - (1 + self.refinements) / factor.rho * self.null(factor, s)
         return factor.whitened.unwhiten(x + product(factor.whitened.C.T, lam)), lam
 
+    def allows_dependent(self, nc):
+        return nc > 1
+
     def null(self, factor, s):
         # Rounding leaves a remainder in the range of G too: one more solve contracts it, and
         # independent rows have no other.

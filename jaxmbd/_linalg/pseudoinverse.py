@@ -84,6 +84,9 @@ class Pseudoinverse(AbstractConstraintSolver):
         y = product(factor.C_pinv, s)
         return factor.whitened.unwhiten(x + y[:nv]), product(factor.C_pinv.T, y)
 
+    def allows_dependent(self, nc):
+        return nc > 1
+
     def null(self, factor, s):
         unreachable = s - product(factor.range, product(factor.range.T, s))
         return jnp.where(jnp.all(factor.kept), 0.0, unreachable)
