@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from ._checks import check_no_nan, check_system, floats_to_arrays
+from ._checks import check_no_nan, check_system, with_dtype
 from ._constraints import constraint_rows, directional_jacobian, positions, velocities
 from ._linalg import ConstraintOperator, Pseudoinverse
 from ._results import RESULTS
@@ -85,7 +85,7 @@ def assemble(
         nv = system.coordinates.nv
         v = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
     v = jnp.asarray(v)
-    system = floats_to_arrays(system, q.dtype)
+    system = with_dtype(system, q.dtype)
     check_system(system, None, q, v, with_force=False)
     check_no_nan(system=system, q=q, v=v)
     if tolerance is None:

@@ -3,9 +3,11 @@
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 from ._system import AbstractSystem
@@ -47,7 +49,13 @@ def check_system(
                 f"`{name[1]}` has {expected} entries, but the coordinates "
                 f"{system.coordinates!r} have {name} = {own}."
             )
-    _expect_shape("`qdot(q, v)`", shape_of(system.qdot, q, v), (nq,), sizes)
+    qdot = shape_of(system.qdot, q, v)
+    _expect_shape("`qdot(q, v)`", qdot, (nq,), sizes)
+    if qdot.dtype != q.dtype or v.dtype != q.dtype:
+        raise ValueError(
+            f"`q`, `v` and `qdot(q, v)` must have one dtype, but have {q.dtype}, {v.dtype} and "
+            f"{qdot.dtype}."
+        )
     M = shape_of(system.mass_matrix, q)
     _expect_shape("`mass_matrix(q)`", M, (nv, nv), sizes)
     if with_force:
@@ -73,9 +81,7 @@ def check_no_nan(**arguments: Any) -> None:
     """
     for name, argument in arguments.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(argument):
-            if isinstance(leaf, jax.core.Tracer) or not isinstance(
-                leaf, jax.Array | np.ndarray | float
-            ):
+            if isinstance(leaf, Tracer) or not isinstance(leaf, jax.Array | np.ndarray | float):
                 continue
             leaf = np.asarray(leaf)
             if np.issubdtype(leaf.dtype, np.floating) and np.isnan(leaf).any():
@@ -83,14 +89,21 @@ def check_no_nan(**arguments: Any) -> None:
                 raise ValueError(f"`{where}` is NaN. Check how this input was made.")
 
 
-def floats_to_arrays(tree: PyTree, dtype) -> PyTree:
-    """Python floats would be compiled in; as arrays they are values."""
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if isinstance(x, float) else x, tree)
+def with_dtype(tree: PyTree, dtype) -> PyTree:
+    """All floating-point leaves as arrays of the dtype of the state. A Python float becomes one
+    too: left as it is, its value would be compiled in."""
+
+    def convert(x):
+        if isinstance(x, float) or eqx.is_inexact_array(x):
+            return jnp.asarray(x, dtype)
+        return x
+
+    return jax.tree.map(convert, tree)
 
 
 def is_concrete(x: Any) -> bool:
     """Whether the value of `x` is known now."""
-    return not isinstance(x, jax.core.Tracer)
+    return not isinstance(x, Tracer)
 
 
 def check_positive(name: str, value: Any) -> None:

@@ -10,7 +10,7 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     Compare with `sol.result == mbd.RESULTS.successful`; under `vmap` every sample has its own.
     """
 
-    successful = ""  # pyright: ignore[reportIncompatibleVariableOverride]
+    successful = ""
     mass_matrix_indefinite = (
         "The mass matrix is not symmetric positive definite. Check the signs and sizes of masses "
         "and inertias, or use `solver=mbd.KKT()` if it is singular by intention."

@@ -1,7 +1,7 @@
 """Time integration schemes that diffrax lacks, as diffrax solvers."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
@@ -136,9 +136,7 @@ class CrankNicolson(diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolv
         return terms.vf(t0, y0, args)
 
 
-def with_tolerances(
-    scheme: diffrax.AbstractSolver, rtol: float, atol: float
-) -> diffrax.AbstractSolver:
+def with_tolerances(scheme: diffrax.AbstractSolver, rtol: Any, atol: Any) -> diffrax.AbstractSolver:
     """Give an implicit scheme, whose root finder waits for the tolerances of an adaptive step
     size controller, these ones; anything else is returned as it is."""
     if not isinstance(scheme, diffrax.AbstractImplicitSolver):

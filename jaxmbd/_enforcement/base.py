@@ -40,7 +40,13 @@ def applied_force(
     """f(t, q, v, u) plus the nonideal constraint force C(q, v, t). Adding C to f is Udwadia and
     Kalaba's nonideal term: the multipliers take over its part across the admissible motion."""
     u = None if control is None else control(t, q, v)
-    return system.force(t, q, v, u) + system.nonideal_force(q, v, t)
+    f = system.force(t, q, v, u).astype(q.dtype)
+    return f + system.nonideal_force(q, v, t).astype(q.dtype)
+
+
+def mass_matrix(system: AbstractSystem, q: Coordinates) -> MassMatrix:
+    """M(q), in the dtype of the state whatever constants the user wrote."""
+    return system.mass_matrix(q).astype(q.dtype)
 
 
 def evaluate(
@@ -51,7 +57,7 @@ def evaluate(
     v: Velocity,
 ) -> Point:
     """The point at (t, q, v)."""
-    M = system.mass_matrix(q)
+    M = mass_matrix(system, q)
     f = applied_force(system, control, t, q, v)
     return Point(v, M, f, constraint_rows(system, t, q, v))
 

@@ -11,6 +11,7 @@ from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS
 from .._system import AbstractSystem, has_plain_coordinates
 from .._types import Coordinates, MassMatrix, RealScalarLike, Velocity
+from .base import mass_matrix
 
 
 class AbstractNorm(eqx.Module):
@@ -26,7 +27,7 @@ class KineticEnergy(AbstractNorm):
 
     def metric(self, system, q, v):
         del v
-        return system.mass_matrix(q)
+        return mass_matrix(system, q)
 
 
 class Euclidean(AbstractNorm):

@@ -21,6 +21,7 @@ from .base import (
     Point,
     applied_force,
     evaluate,
+    mass_matrix,
 )
 from .penalty import free_operator
 from .projection import Projection
@@ -55,21 +56,26 @@ class Step(NamedTuple):
 class AbstractStepper(eqx.Module):
     """Advances y, a tuple that begins with (q, v)."""
 
+    problem: eqx.AbstractVar[Problem]
+    scheme: eqx.AbstractVar[diffrax.AbstractSolver]
+
     @abc.abstractmethod
-    def start(self, t: RealScalarLike, h: RealScalarLike, q: Coordinates, v: Velocity):
+    def start(
+        self, t: RealScalarLike, h: RealScalarLike, q: Coordinates, v: Velocity
+    ) -> tuple[Any, Any]:
         """(y, scheme_state) at the start."""
 
     @abc.abstractmethod
-    def step(self, t0: RealScalarLike, t1: RealScalarLike, y, scheme_state) -> Step:
+    def step(self, t0: RealScalarLike, t1: RealScalarLike, y: Any, scheme_state: Any) -> Step:
         """From t0 to t1."""
 
     @abc.abstractmethod
-    def between(self, t0: RealScalarLike, h: RealScalarLike, t: RealScalarLike, y):
+    def between(self, t0: RealScalarLike, h: RealScalarLike, t: RealScalarLike, y: Any) -> Any:
         """y at a time t between the grid points t0 and t0 + h, from y at t0, to the order of the
         method."""
 
     @abc.abstractmethod
-    def multipliers(self, t: RealScalarLike, y) -> Rows:
+    def multipliers(self, t: RealScalarLike, y: Any) -> Rows:
         """lam at (t, y)."""
 
 
@@ -158,7 +164,7 @@ def free_field(t, y, problem: Problem):
     """(q', v') without constraints."""
     q, v = y
     f = applied_force(problem.system, problem.control, t, q, v)
-    return problem.system.qdot(q, v), free_operator(problem.system.mass_matrix(q)).free(f)
+    return problem.system.qdot(q, v), free_operator(mass_matrix(problem.system, q)).free(f)
 
 
 class SplitStepper(AbstractStepper):
@@ -183,7 +189,7 @@ class SplitStepper(AbstractStepper):
         rows = constraint_rows(system, t1, q, v_free)
         secant = (rows.phi - phi) / h
         nonholonomic = (rows.velocity - product(rows.J, v_free))[phi.shape[0] :]
-        point = Point(v_free, system.mass_matrix(q), jnp.zeros_like(v_free), rows)
+        point = Point(v_free, mass_matrix(system, q), jnp.zeros_like(v_free), rows)
         change, impulse, solved = self.problem.enforcement.impulse(
             point, phi, jnp.concatenate([secant, nonholonomic]), h
         )

@@ -1,0 +1,123 @@
+"""Integration at adaptive steps, by diffrax."""
+
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ._enforcement.base import evaluate
+from ._enforcement.stepping import ContinuousStepper, constrained_field, corrected_step
+from ._results import RESULTS, first_failure
+from ._saving import Grid, Saving
+
+
+class _Corrected(diffrax.AbstractWrappedSolver):
+    """`corrected_step` as a diffrax solver, so that the correction uses the actual step."""
+
+    solver: diffrax.AbstractSolver
+
+    @property
+    def term_structure(self):
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self):  # pyright: ignore
+        return self.solver.interpolation_cls
+
+    @property
+    def root_finder(self):
+        return self.solver.root_finder  # pyright: ignore
+
+    @property
+    def root_find_max_steps(self):
+        return self.solver.root_find_max_steps  # pyright: ignore
+
+    def order(self, terms):
+        return self.solver.order(terms)
+
+    def error_order(self, terms):
+        return self.solver.error_order(terms)
+
+    def init(self, terms, t0, t1, y0, args):
+        return self.solver.init(terms, t0, t1, y0, args)
+
+    def func(self, terms, t0, y0, args):
+        return self.solver.func(terms, t0, y0, args)
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        del terms, made_jump
+        problem, _ = args
+        y, error, dense, solver_state, result, _ = corrected_step(
+            problem, self.solver, t0, t1, y0, solver_state
+        )
+        # diffrax knows only its own members; which of ours it was is found at the end.
+        verdict = diffrax.RESULTS.where(
+            result == RESULTS.successful,
+            diffrax.RESULTS.successful,
+            diffrax.RESULTS.internal_error,
+        )
+        return y, error, dense, solver_state, verdict
+
+
+def integrate_adaptive(
+    stepper: ContinuousStepper,
+    y: PyTree,
+    grid: Grid,
+    saving: Saving,
+    controller: diffrax.AbstractStepSizeController,
+    adjoint: diffrax.AbstractAdjoint,
+    progress: diffrax.AbstractProgressMeter,
+    max_steps: int,
+) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
+    """(saved times, saved outputs, result, statistics). Times that were not reached hold the last
+    state."""
+    problem = stepper.problem
+
+    def output(t, y, args):
+        del args
+        return saving.output(problem.system, t, y)
+
+    wanted = diffrax.SubSaveAt(
+        t0=saving.t0, t1=saving.t1, ts=saving.ts, steps=saving.every, fn=output
+    )
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(constrained_field),
+        _Corrected(stepper.scheme),
+        grid.t0,
+        grid.t1,
+        grid.dt,
+        y,
+        (problem, jax.tree.map(jnp.zeros_like, y)),
+        saveat=diffrax.SaveAt(subs=(wanted, diffrax.SubSaveAt(t1=True))),
+        stepsize_controller=controller,
+        adjoint=adjoint,
+        progress_meter=progress,
+        max_steps=max_steps,
+        throw=False,
+    )
+    (t, _), (ys, last) = solution.ts, solution.ys  # pyright: ignore
+    q, v = jax.tree.map(lambda x: x[-1], last)
+    final = output(grid.t1, (q, v), None)
+
+    def hold(saved, final):
+        reached = jnp.isfinite(t).reshape(-1, *[1] * final.ndim)
+        return jnp.where(reached, saved, final)
+
+    ys = jax.tree.map(hold, ys, final)
+    if saving.ts is not None:
+        first = int(saving.t0)
+        t = t.at[first : first + len(saving.ts)].set(jnp.asarray(saving.ts, t.dtype))
+    return t, ys, _verdict(problem, solution.result, grid.t1, q, v), dict(solution.stats)
+
+
+def _verdict(problem, result, t, q, v) -> RESULTS:
+    """diffrax's result; if a step of ours failed, the reason as it shows in the last state."""
+    enforcement = problem.enforcement
+    factor = enforcement.factorise(evaluate(problem.system, problem.control, t, q, v))
+    reason = first_failure(
+        problem.system.result(q), enforcement.result(factor), RESULTS.nonfinite_state
+    )
+    ours = result == diffrax.RESULTS.internal_error
+    return RESULTS.where(ours, reason, RESULTS.promote(result))

@@ -1,0 +1,139 @@
+"""Integration at fixed steps: one loop, and what is saved on the way."""
+
+import math
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ._enforcement.stepping import AbstractStepper
+from ._loop import loop
+from ._results import RESULTS, first_failure
+from ._saving import Grid, Saving
+
+# Times within this fraction of a step of a grid point are that grid point.
+_ON_GRID = 1e-6
+
+
+def integrate_fixed(
+    stepper: AbstractStepper,
+    y: PyTree,
+    scheme_state: PyTree,
+    result: RESULTS,
+    grid: Grid,
+    drift_tolerance: Float[Array, ""],
+    saving: Saving,
+    adjoint: diffrax.AbstractAdjoint,
+    progress: diffrax.AbstractProgressMeter,
+) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
+    """(saved times, saved outputs, result, statistics). After a failure the state is held."""
+    t0, dt = jnp.asarray(grid.t0), jnp.asarray(grid.dt)
+    whole = math.floor(grid.steps + _ON_GRID)
+    aligned = grid.steps - whole <= _ON_GRID
+
+    def output(t, y):
+        return saving.output(stepper.problem.system, t, y)
+
+    def advance(t, t_next, y, scheme_state, result):
+        step = stepper.step(t, t_next, y, scheme_state)
+        within = jnp.all(step.start_phi <= drift_tolerance)
+        result = first_failure(
+            result,
+            step.result,
+            RESULTS.where(within, RESULTS.successful, RESULTS.drift),
+            RESULTS.where(finite(step.y), RESULTS.successful, RESULTS.nonfinite_state),
+        )
+        good = result == RESULTS.successful
+        held = jax.tree.map(lambda new, old: jnp.where(good, new, old), step.y, y)
+        return held, step.scheme_state, result
+
+    requested = _RequestedTimes(saving.ts, t0, dt, whole)
+
+    def body(i, carry):
+        y, scheme_state, result, done, kept = carry
+        kept = requested.remember(i, y, kept)
+        y, scheme_state, result = advance(t0 + i * dt, t0 + (i + 1) * dt, y, scheme_state, result)
+        return y, scheme_state, result, done + (result == RESULTS.successful), kept, i + 1
+
+    def saved_output(carry):
+        return output(t0 + carry[5] * dt, carry[0])
+
+    # A result that a loop can carry is an array.
+    result = RESULTS.where(jnp.array(True), result, RESULTS.successful)
+    start = (y, scheme_state, result, jnp.array(0), requested.room(y), jnp.array(0))
+    end, on_the_way = loop(
+        lambda i, carry: body(i, carry[:5]),
+        start,
+        whole,
+        output=saved_output if saving.every else None,
+        every=max(saving.every, 1),
+        checkpoint=not isinstance(adjoint, diffrax.DirectAdjoint | diffrax.ForwardMode),
+        meter=progress,
+    )
+    y1, scheme_state, result, done, kept, _ = end
+    kept = requested.remember(whole, y1, kept)
+    if not aligned:
+        y1, _, result = advance(t0 + whole * dt, grid.t1, y1, scheme_state, result)
+        done = done + (result == RESULTS.successful)
+
+    pieces = []
+    if saving.t0:
+        pieces.append((t0[None], jax.tree.map(lambda x: x[None], output(t0, y))))
+    if saving.ts is not None:
+        good = result == RESULTS.successful
+        pieces.append(requested.reach(stepper, kept, good, output))
+    if saving.every:
+        times = t0 + dt * jnp.arange(saving.every, whole + 1, saving.every)
+        pieces.append((times, on_the_way))
+    if saving.t1 and not (saving.every and aligned and whole % saving.every == 0):
+        t1 = jnp.asarray(grid.t1, t0.dtype)
+        pieces.append((t1[None], jax.tree.map(lambda x: x[None], output(t1, y1))))
+    t, ys = jax.tree.map(lambda *x: jnp.concatenate(x), *pieces)
+    return t, ys, result, {"num_steps": done}
+
+
+def finite(tree: PyTree) -> Any:
+    """Whether every number in `tree` is finite."""
+    leaves = jax.tree.leaves(tree)
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+
+class _RequestedTimes:
+    """States at given times. The loop keeps the grid state before each of them as it comes by;
+    afterwards all are reached at once, by one shorter step each."""
+
+    def __init__(self, ts, t0, dt, whole):
+        self.ts = ts
+        if ts is None:
+            return
+        self.t0, self.dt = t0, dt
+        self.ts = ts = jnp.asarray(ts, t0.dtype)
+        steps = jnp.floor((ts - t0) / dt + _ON_GRID)
+        self.before = jnp.clip(steps, 0, whole).astype(jnp.int32)
+        # Where the state at a grid point is kept; one past the end if it is not needed.
+        places = jnp.arange(ts.shape[0], dtype=jnp.int32)
+        self.place = jnp.full(whole + 1, ts.shape[0], jnp.int32).at[self.before].set(places)
+
+    def room(self, y):
+        if self.ts is None:
+            return None
+        return jax.tree.map(lambda x: jnp.zeros((self.ts.shape[0], *x.shape), x.dtype), y)
+
+    def remember(self, i, y, kept):
+        if self.ts is None:
+            return None
+        place = self.place[i]
+        return jax.tree.map(lambda room, x: room.at[place].set(x, mode="drop"), kept, y)
+
+    def reach(self, stepper, kept, good, output):
+        def one(t, i):
+            y = jax.tree.map(lambda room: room[self.place[i]], kept)
+            grid = self.t0 + i * self.dt
+            ahead = (t - grid > _ON_GRID * self.dt) & good
+            t_safe = jnp.where(ahead, t, grid + 0.5 * self.dt)
+            moved = stepper.between(grid, self.dt, t_safe, y)
+            return output(t, jax.tree.map(lambda a, b: jnp.where(ahead, a, b), moved, y))
+
+        return self.ts, jax.vmap(one)(self.ts, self.before)

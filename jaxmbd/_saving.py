@@ -1,0 +1,94 @@
+"""When to start, stop and save, from the arguments of `simulate`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import numpy as np
+
+from ._checks import check_positive, is_concrete
+from ._system import AbstractSystem, State
+from ._types import RealScalarLike
+
+
+class Grid(eqx.Module):
+    """Times t0, t0 + dt, ... up to t1, which is `steps` steps away, not always a whole number."""
+
+    t0: RealScalarLike
+    t1: RealScalarLike
+    dt: RealScalarLike
+    steps: float
+
+
+def make_grid(
+    start: RealScalarLike,
+    t1: RealScalarLike | None,
+    dt: RealScalarLike | None,
+    num_steps: int | None,
+) -> Grid:
+    """The grid, from either `t1` and `dt` or `dt` and `num_steps`.
+
+    **Raises:** `ValueError`, saying what to give instead.
+    """
+    if dt is None or (t1 is None) == (num_steps is None):
+        raise ValueError("Give `dt`, and either `t1` or `num_steps`.")
+    check_positive("dt", dt)
+    if num_steps is not None:
+        if num_steps < 1:
+            raise ValueError(f"Argument `num_steps` must be at least 1, but is {num_steps}.")
+        return Grid(start, start + num_steps * dt, dt, float(num_steps))
+    for name, x, remedy in (
+        ("state.t", start, "pass `t0=` as a number, or `num_steps=` instead of `t1`"),
+        ("t1", t1, "pass `num_steps=` instead"),
+        ("dt", dt, "pass `num_steps=` instead of `t1`"),
+    ):
+        if not is_concrete(x):
+            raise ValueError(
+                f"`{name}` is traced, so the number of steps is not known when compiling: {remedy}."
+            )
+    assert t1 is not None
+    if not float(t1) > float(start):
+        raise ValueError(f"Argument `t1` must be after the start {start}, but is {t1}.")
+    return Grid(start, t1, dt, (float(t1) - float(start)) / float(dt))
+
+
+class Saving(eqx.Module):
+    """Which times to save, and a function of the state to save in its place."""
+
+    t0: bool
+    t1: bool
+    ts: Any
+    every: int
+    fn: Callable | None
+
+    def output(self, system: AbstractSystem, t: RealScalarLike, y: Any) -> Any:
+        """What is kept of the state y = (q, v, ...) at t."""
+        return y if self.fn is None else self.fn(t, State(t, y[0], y[1]), system)
+
+
+def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:
+    """The part of `diffrax.SaveAt` that `simulate` supports.
+
+    **Raises:** `ValueError` for the rest, and for times outside of the grid.
+    """
+    if saveat.dense or saveat.solver_state or saveat.controller_state or saveat.made_jump:
+        raise ValueError(
+            "Of `diffrax.SaveAt`, simulate supports t0, t1, ts, steps and fn; for dense output "
+            "save more times."
+        )
+    sub = saveat.subs
+    if not isinstance(sub, diffrax.SubSaveAt):
+        raise ValueError("`saveat` must save something, and not be a tree of `SubSaveAt`.")
+    if sub.ts is not None and sub.steps:
+        raise ValueError("Give either `ts` or `steps` to `SaveAt`, not both.")
+    if sub.ts is not None and all(map(is_concrete, (sub.ts, grid.t0, grid.t1))):
+        ts, t0, t1 = np.asarray(sub.ts), float(grid.t0), float(grid.t1)
+        slack = 1e-6 * (t1 - t0)
+        if np.any(np.diff(ts) < 0) or ts[0] < t0 - slack or ts[-1] > t1 + slack:
+            raise ValueError(
+                f"`SaveAt(ts=...)` must increase within [{t0}, {t1}], but runs from {ts[0]} to "
+                f"{ts[-1]}."
+            )
+    default = diffrax.SubSaveAt(t1=True).fn
+    return Saving(sub.t0, sub.t1, sub.ts, sub.steps, None if sub.fn is default else sub.fn)
