@@ -8,6 +8,7 @@ import re
 import sys
 import types
 
+import jax
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -32,7 +33,16 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture
+def quick_compilation():
+    """Nearly all of the time here is compilation of programs that run once."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+@pytest.mark.usefixtures("quick_compilation")
 def test_blocks_run(page, monkeypatch):
     # A module of its own, so that classes defined on the page know where they come from.
     module = types.ModuleType(re.sub(r"\W", "_", name(page)))
