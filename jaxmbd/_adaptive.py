@@ -19,6 +19,10 @@ class _Corrected(diffrax.AbstractWrappedSolver):
     solver: diffrax.AbstractSolver
 
     @property
+    def scan_kind(self):
+        return self.solver.scan_kind  # pyright: ignore
+
+    @property
     def term_structure(self):
         return self.solver.term_structure
 

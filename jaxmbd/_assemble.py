@@ -1,6 +1,6 @@
 """Consistent initial conditions: the nearest q with Phi = 0, and v with J v = -Phi_t, Psi = 0."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
-from ._constraints import constraint_rows, directional_jacobian, positions, velocities
+from ._constraints import constraint_rows, positions, velocities
 from ._linalg import ConstraintOperator, Pseudoinverse
 from ._results import RESULTS
-from ._system import AbstractSystem, State
+from ._system import AbstractSystem, State, writes_own_qdot
 from ._types import RealScalarLike, Rows, Velocity
 
 _MAX_HALVINGS = 12
@@ -82,6 +82,10 @@ def assemble(
     """
     q = jnp.asarray(q)
     if v is None:
+        if writes_own_qdot(system):
+            raise ValueError(
+                "Give `v`: with a hand-written `qdot` its size is not known. Or name `coordinates`."
+            )
         nv = system.coordinates.nv
         v = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
     v = jnp.asarray(v)
@@ -127,7 +131,7 @@ def _assemble(system, q, v, t, scales, tolerance, max_iterations):
     # One solve if the rows are linear in v, as they nearly always are; Newton's method otherwise.
     nonholonomic = jax.eval_shape(system.nonholonomic, q, v, t).size
     for _ in range(5 if nonholonomic else 1):
-        J = constraint_rows(system, t, q, v).J * v_scale
+        J = constraint_rows(system, t, q, v).J * v_scale[None, :]
         change, _ = _operator(J).correct(-velocities(system, t, q, v))
         v = v + v_scale * change
     phi, velocity = positions(system, t, q), velocities(system, t, q, v)
@@ -172,69 +176,64 @@ class _Problem(eqx.Module):
         return positions(self.system, self.t, self.system.retract(self.q, self.scale * p))
 
     def jacobian(self, p):
-        return directional_jacobian(self.g, p)
-
-    def multipliers(self, p):
-        """Least-squares mu of p = J^T mu."""
-        J = self.jacobian(p)
-        return _operator(J.T).correct(p)[0]
+        return jax.jacfwd(self.g)(p)
 
     def pull(self, p, mu):
         """J^T mu."""
         return jax.vjp(self.g, p)[1](mu)[0]
 
-    def newton(self, p, mu, tangential: Velocity, normal: Rows) -> Velocity:
+    def newton(
+        self, p, mu, tangential: Velocity, normal: Rows, across_map: Callable, along: Callable
+    ) -> Velocity:
         """dp of the equations of the minimum, p = J^T mu and g = 0, linearised:
         H dp - J^T dmu = tangential, J dp = normal, with H = 1 - sum mu d2g/dp2.
 
-        Across the constraints dp = J^+ normal; along them P H P dp = P (tangential - H J^+ normal)
-        with P = 1 - J^+ J, and with 1 in place of H where H is not positive there."""
-        operator = _operator(self.jacobian(p))
+        Across the constraints dp = J^+ normal (`across_map`); along them (`along` is the projector
+        P = 1 - J^+ J) P H P dp = P (tangential - H J^+ normal), with 1 in place of H where H is
+        not positive there."""
         identity = jnp.eye(p.shape[0], dtype=p.dtype)
-        none = jnp.zeros_like(normal)
-
-        def along(x):
-            return operator.solve(x, none)[0]
-
-        across, _ = operator.correct(normal)
         H = identity - jax.jacfwd(lambda p: self.pull(p, mu))(p)
         P = jax.vmap(along, in_axes=1, out_axes=1)(identity)
         A = P @ H @ P + identity - P
         convex = jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(A))))
-        A = jnp.where(convex, A, identity)
-        H = jnp.where(convex, H, identity)
+        A, H = jnp.where(convex, A, identity), jnp.where(convex, H, identity)
+        across = across_map(normal)
         return across + along(jnp.linalg.solve(A, along(tangential - H @ across)))
+
+
+def _pseudoinverse(J):
+    # Nothing is differentiated in the iterations, so the SVD will do.
+    return jnp.linalg.pinv(J, rtol=1e-10 if J.dtype == jnp.float64 else 1e-5)
 
 
 @eqx.filter_custom_jvp
 def _nearest(problem, tolerance, max_iterations):
     """p, the number of iterations, and whether p is a minimum."""
 
-    def error(p, mu):
-        return jnp.maximum(
-            jnp.max(jnp.abs(problem.g(p)), initial=0.0),
-            jnp.max(jnp.abs(p - problem.pull(p, mu)), initial=0.0),
-        )
-
     def violation(p):
         return jnp.max(jnp.abs(problem.g(p)), initial=0.0)
 
-    def search(merit, p, step, best):
-        """The longest of step, step/2, ... that improves on `best`."""
-
-        def worse(state):
-            s, k = state
-            return ~(merit(p + s * step) < best) & (k < _MAX_HALVINGS)
-
-        s, k = jax.lax.while_loop(worse, lambda c: (0.5 * c[0], c[1] + 1), (1.0, 0))
-        return p + s * step, k < _MAX_HALVINGS
+    def error(p):
+        J = problem.jacobian(p)
+        stationarity = p - J.T @ (_pseudoinverse(J).T @ p)
+        return jnp.maximum(violation(p), jnp.max(jnp.abs(stationarity), initial=0.0))
 
     def iterate(step, merit, p, k):
+        def worse(state):
+            p, dp, s, best = state
+            return ~(merit(p + s * dp) < best) & (s > 0.5**_MAX_HALVINGS)
+
         def body(state):
             p, k, best, _ = state
-            new, improved = search(merit, p, step(p), best)
-            p = jnp.where(improved, new, p)
-            return p, k + 1, merit(p), improved
+            dp = step(p)
+            # The longest of dp, dp/2, ... that improves.
+            halve = lambda state: (state[0], state[1], 0.5 * state[2], state[3])  # noqa: E731
+            one = jnp.ones((), p.dtype)
+            _, _, s, _ = jax.lax.while_loop(worse, halve, (p, dp, one, best))
+            new = p + s * dp
+            value = merit(new)
+            improved = value < best
+            return jnp.where(improved, new, p), k + 1, jnp.minimum(value, best), improved
 
         def going(state):
             _, k, best, improved = state
@@ -244,15 +243,19 @@ def _nearest(problem, tolerance, max_iterations):
         return p, k, best
 
     def feasible_step(p):
-        return _operator(problem.jacobian(p)).correct(-problem.g(p))[0]
+        return -_pseudoinverse(problem.jacobian(p)) @ problem.g(p)
 
     def optimal_step(p):
-        mu = problem.multipliers(p)
-        return problem.newton(p, mu, problem.pull(p, mu) - p, -problem.g(p))
+        J = problem.jacobian(p)
+        X = _pseudoinverse(J)
+        mu = X.T @ p
+        return problem.newton(
+            p, mu, J.T @ mu - p, -problem.g(p), lambda r: X @ r, lambda x: x - X @ (J @ x)
+        )
 
-    p, k, _ = iterate(feasible_step, violation, jnp.zeros_like(problem.scale), 0)
-    p, k, best = iterate(optimal_step, lambda p: error(p, problem.multipliers(p)), p, k)
-    return p, jnp.asarray(k), best <= 1e3 * tolerance
+    p, k, _ = iterate(feasible_step, violation, jnp.zeros_like(problem.scale), jnp.array(0))
+    p, k, best = iterate(optimal_step, error, p, k)
+    return p, k, best <= 1e3 * tolerance
 
 
 @_nearest.def_jvp
@@ -260,11 +263,19 @@ def _nearest_jvp(primals, tangents):
     problem, tolerance, max_iterations = primals
     d_problem, _, _ = tangents
     p, k, stationary = _nearest(problem, tolerance, max_iterations)
-    mu = problem.multipliers(p)
+    operator = _operator(problem.jacobian(p))
+    mu = _operator(problem.jacobian(p).T).correct(p)[0]  # least squares of p = J^T mu
     # p = J^T mu and g = 0 stay true when the problem changes by d_problem.
-    (pull, g), (d_pull, d_g) = eqx.filter_jvp(
+    _, (d_pull, d_g) = eqx.filter_jvp(
         lambda problem: (problem.pull(p, mu), problem.g(p)), (problem,), (d_problem,)
     )
-    del pull, g
-    dp = problem.newton(p, mu, d_pull, -d_g)
+    none = jnp.zeros_like(mu)
+    dp = problem.newton(
+        p,
+        mu,
+        jnp.zeros_like(p) if d_pull is None else d_pull,
+        none if d_g is None else -d_g,
+        lambda r: operator.correct(r)[0],
+        lambda x: operator.solve(x, none)[0],
+    )
     return (p, k, stationary), (dp, None, None)

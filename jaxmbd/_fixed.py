@@ -33,6 +33,9 @@ def integrate_fixed(
     whole = math.floor(grid.steps + _ON_GRID)
     aligned = grid.steps - whole <= _ON_GRID
 
+    def time(i):
+        return t0 + jnp.asarray(i, t0.dtype) * dt
+
     def output(t, y):
         return saving.output(stepper.problem.system, t, y)
 
@@ -54,11 +57,18 @@ def integrate_fixed(
     def body(i, carry):
         y, scheme_state, result, done, kept = carry
         kept = requested.remember(i, y, kept)
-        y, scheme_state, result = advance(t0 + i * dt, t0 + (i + 1) * dt, y, scheme_state, result)
-        return y, scheme_state, result, done + (result == RESULTS.successful), kept, i + 1
+        y, scheme_state, result = advance(time(i), time(i + 1), y, scheme_state, result)
+        return (
+            y,
+            scheme_state,
+            result,
+            done + jnp.where(result == RESULTS.successful, 1, 0),
+            kept,
+            i + 1,
+        )
 
     def saved_output(carry):
-        return output(t0 + carry[5] * dt, carry[0])
+        return output(time(carry[5]), carry[0])
 
     # A result that a loop can carry is an array.
     result = RESULTS.where(jnp.array(True), result, RESULTS.successful)
@@ -75,8 +85,8 @@ def integrate_fixed(
     y1, scheme_state, result, done, kept, _ = end
     kept = requested.remember(whole, y1, kept)
     if not aligned:
-        y1, _, result = advance(t0 + whole * dt, grid.t1, y1, scheme_state, result)
-        done = done + (result == RESULTS.successful)
+        y1, _, result = advance(time(whole), grid.t1, y1, scheme_state, result)
+        done = done + jnp.where(result == RESULTS.successful, 1, 0)
 
     pieces = []
     if saving.t0:
@@ -85,7 +95,7 @@ def integrate_fixed(
         good = result == RESULTS.successful
         pieces.append(requested.reach(stepper, kept, good, output))
     if saving.every:
-        times = t0 + dt * jnp.arange(saving.every, whole + 1, saving.every)
+        times = time(jnp.arange(saving.every, whole + 1, saving.every))
         pieces.append((times, on_the_way))
     if saving.t1 and not (saving.every and aligned and whole % saving.every == 0):
         t1 = jnp.asarray(grid.t1, t0.dtype)
@@ -130,7 +140,7 @@ class _RequestedTimes:
     def reach(self, stepper, kept, good, output):
         def one(t, i):
             y = jax.tree.map(lambda room: room[self.place[i]], kept)
-            grid = self.t0 + i * self.dt
+            grid = self.t0 + i.astype(t.dtype) * self.dt
             ahead = (t - grid > _ON_GRID * self.dt) & good
             t_safe = jnp.where(ahead, t, grid + 0.5 * self.dt)
             moved = stepper.between(grid, self.dt, t_safe, y)

@@ -86,7 +86,9 @@ def _chunked(unit, carry, units, checkpoint, meter):
     def watched(state, first):
         carry, meter_state = state
         carry, outputs = chunk(carry, first)
-        meter_state = meter.step(meter_state, jnp.minimum(1.0, (first + length) / units))
+        meter_state = meter.step(
+            meter_state, jnp.minimum(1.0, (first + length).astype(float) / units)
+        )
         return (carry, meter_state), outputs
 
     first = jnp.arange(chunks) * length

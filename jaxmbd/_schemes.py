@@ -136,32 +136,32 @@ class CrankNicolson(diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolv
         return terms.vf(t0, y0, args)
 
 
-def with_tolerances(scheme: diffrax.AbstractSolver, rtol: Any, atol: Any) -> diffrax.AbstractSolver:
-    """Give an implicit scheme, whose root finder waits for the tolerances of an adaptive step
-    size controller, these ones; anything else is returned as it is."""
+def prepared(
+    scheme: diffrax.AbstractSolver,
+    controller: diffrax.AbstractStepSizeController | None,
+    dtype: Any,
+) -> diffrax.AbstractSolver:
+    """What diffrax would set up for its own loop, for `scheme` in ours.
+
+    Its Runge-Kutta methods loop over their stages in a way that is made for reverse mode; the
+    bounded loop serves both modes. Its implicit methods wait for a step size controller to tell
+    their root finder its tolerances. At fixed steps they get Newton's method instead, whose last
+    step is far smaller than the tolerance that ends it, so accuracy does not depend on it.
+    """
+    if getattr(scheme, "scan_kind", "none needed") is None:
+        scheme = eqx.tree_at(lambda s: s.scan_kind, scheme, "bounded", is_leaf=lambda x: x is None)
     if not isinstance(scheme, diffrax.AbstractImplicitSolver):
         return scheme
-
-    def waiting(scheme):
-        finder = scheme.root_finder
-        values = (("rtol", rtol), ("atol", atol), ("norm", optx.max_norm))
-        return {
-            name: value
-            for name, value in values
-            if not isinstance(getattr(finder, name, 0.0), float | int | jax.Array)
-            and not callable(getattr(finder, name, None))
-        }
-
-    missing = waiting(scheme)
-    if not missing:
+    finder: Any = scheme.root_finder
+    if isinstance(getattr(finder, "rtol", 0.0), float | int | jax.Array):
         return scheme
-    return eqx.tree_at(
-        lambda s: [getattr(s.root_finder, name) for name in missing],
-        scheme,
-        list(missing.values()),
-    )
-
-
-def default_tolerances(dtype) -> tuple[float, float]:
-    """(rtol, atol) of the root finding in an implicit step of fixed size."""
-    return (1e-10, 1e-12) if dtype == jnp.float64 else (1e-4, 1e-6)
+    if isinstance(controller, diffrax.PIDController):
+        new = eqx.tree_at(
+            lambda f: (f.rtol, f.atol, f.norm),
+            finder,
+            (controller.rtol, controller.atol, optx.max_norm),
+        )
+    else:
+        tolerance = 1e-8 if dtype == jnp.float64 else 1e-4
+        new = optx.Newton(rtol=tolerance, atol=tolerance)
+    return eqx.tree_at(lambda s: s.root_finder, scheme, new)

@@ -17,7 +17,7 @@ from ._enforcement.stepping import AbstractStepper, Problem, make_stepper
 from ._fixed import finite, integrate_fixed
 from ._results import RESULTS, first_failure
 from ._saving import Grid, make_grid, make_saving
-from ._schemes import RK4, default_tolerances, with_tolerances
+from ._schemes import RK4, prepared
 from ._solution import Solution
 from ._system import AbstractSystem, State
 from ._types import Control, RealScalarLike
@@ -61,8 +61,8 @@ def simulate(
       be a traced value.
     - `t0`: start time; only needed when `state.t` is traced, e.g. a state that came into a jitted
       function as an argument.
-    - `scheme`: any `diffrax` solver for ordinary differential equations. Default `RK4()` for
-      continuous methods, `diffrax.Euler()` for v* of the velocity-level ones.
+    - `scheme`: any `diffrax` solver of one vector field. Default `RK4()` for continuous methods,
+      `diffrax.Tsit5()` if adaptive, `diffrax.Euler()` for v* of the velocity-level ones.
     - `control`: u = control(t, q, v), any pytree of arrays that is callable.
     - `projection`: a `Projection` after each step.
     - `saveat`: which times to keep: `t0`, `t1`, `ts`, `steps` (every, or every n-th), and `fn(t,
@@ -99,11 +99,13 @@ def simulate(
             "estimate: leave out `stepsize_controller`, or use a continuous method such as "
             "`mbd.UdwadiaKalaba()`."
         )
-    tolerances = default_tolerances(dtype)
-    if isinstance(controller, diffrax.PIDController):
-        tolerances = controller.rtol, controller.atol
-    stepper = make_stepper(problem, scheme, RK4())
-    stepper = eqx.tree_at(lambda s: s.scheme, stepper, with_tolerances(stepper.scheme, *tolerances))
+    stepper = make_stepper(problem, scheme, RK4() if controller is None else diffrax.Tsit5())
+    if controller is not None and not isinstance(stepper.scheme, diffrax.AbstractAdaptiveSolver):
+        raise ValueError(
+            f"`{type(stepper.scheme).__name__}` has no error estimate to adapt steps by: use e.g. "
+            "`diffrax.Tsit5()`, or `diffrax.HalfSolver` around it."
+        )
+    stepper = eqx.tree_at(lambda s: s.scheme, stepper, prepared(stepper.scheme, controller, dtype))
     as_array = functools.partial(jnp.asarray, dtype=dtype)
     return _simulate(
         stepper,

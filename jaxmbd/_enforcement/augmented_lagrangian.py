@@ -6,7 +6,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._linalg import product
 from .base import AbstractContinuousEnforcement, Correction, Motion
 from .penalty import free_operator, stiffened_operator
 
@@ -62,10 +61,10 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         # so (M + J^T a J) dx = J^T a (r - J x), free of the cancellation of the printed form.
         lam = jnp.zeros_like(r)
         for _ in range(self.iterations):
-            remainder = r - product(J, x)
-            dx = stiffened.free(product(J.T, self.penalty * remainder))
+            remainder = r - J @ x
+            dx = stiffened.free(J.T @ (self.penalty * remainder))
             x = x + dx
-            lam = lam + self.penalty * (remainder - product(J, dx))
+            lam = lam + self.penalty * (remainder - J @ dx)
         return x, lam
 
     def motion(self, point, factor):

@@ -5,7 +5,6 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._linalg import product
 from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
 from .penalty import free_operator
 
@@ -44,7 +43,7 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
         K = per_row(self.stiffness, rows.phi.shape[0], "stiffness")
         D = per_row(self.damping, rows.velocity.shape[0], "damping")
         lam = -(D * rows.velocity + rows.position(K * rows.phi))
-        return Motion(point.v, factor.free(point.f + product(rows.J.T, lam)), lam)
+        return Motion(point.v, factor.free(point.f + rows.J.T @ lam), lam)
 
     def correction(self, point, factor):
         del factor

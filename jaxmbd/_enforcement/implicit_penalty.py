@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator, product
+from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS
 from .._types import Rows, Velocity
 from .base import AbstractSplitEnforcement, Point, per_row
@@ -32,8 +32,8 @@ class Primal(AbstractPenaltyForm):
     def solve(self, point, weight, row_velocity, pull):
         J = point.rows.J
         operator = stiffened_operator(point.M, J, weight)
-        change = operator.free(-product(J.T, weight * (row_velocity + pull)))
-        return change, -weight * (row_velocity + pull + product(J, change)), operator.result()
+        change = operator.free(-J.T @ (weight * (row_velocity + pull)))
+        return change, -weight * (row_velocity + pull + J @ change), operator.result()
 
 
 class Dual(AbstractPenaltyForm):
@@ -51,7 +51,7 @@ class Dual(AbstractPenaltyForm):
         rigid = jnp.isinf(weight)
         compliance = jnp.where(rigid, 0.0, 1 / (jnp.where(rigid, 1.0, weight) + tiny))
         # Rows scaled by S to a unit diagonal of S (G + W^-1) S, whatever the stiffness.
-        diagonal = jnp.sum(J * J / jnp.diagonal(point.M), axis=1)
+        diagonal = jnp.sum(J * J / jnp.diagonal(point.M)[None, :], axis=1)
         S = 1 / jnp.sqrt(compliance + diagonal + tiny)
         operator = ConstraintOperator(self.solver, point.M, S[:, None] * J, S**2 * compliance)
         change, scaled = operator.correct(-S * (row_velocity + pull))
@@ -102,6 +102,6 @@ class ImplicitPenalty(AbstractSplitEnforcement):
         finite_K = jnp.where(rigid, 1.0, K)
         # K / (h K + D), also in the rigid limit and for rows that have neither.
         gain = jnp.where(rigid, 1 / h, finite_K / (h * finite_K + D + jnp.finfo(K.dtype).tiny))
-        row_velocity = product(rows.J, point.v) + drift
+        row_velocity = rows.J @ point.v + drift
         pull = gain * rows.position(phi)
         return self.form.solve(point, h * (h * K + D), row_velocity, pull)

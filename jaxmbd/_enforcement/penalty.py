@@ -14,4 +14,4 @@ def free_operator(M: MassMatrix) -> ConstraintOperator:
 
 def stiffened_operator(M: MassMatrix, J: Jacobian, weight: Rows) -> ConstraintOperator:
     """M + J^T W J, W = diag(weight): positive definite for any rows, redundant ones too."""
-    return free_operator(M + product(J.T * weight, J))
+    return free_operator(M + product(J.T * weight[None, :], J))

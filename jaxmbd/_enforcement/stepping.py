@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraints import constraint_rows, positions
-from .._linalg import product
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
@@ -188,7 +187,7 @@ class SplitStepper(AbstractStepper):
         phi = positions(system, t0, q)
         rows = constraint_rows(system, t1, q, v_free)
         secant = (rows.phi - phi) / h
-        nonholonomic = (rows.velocity - product(rows.J, v_free))[phi.shape[0] :]
+        nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
         point = Point(v_free, mass_matrix(system, q), jnp.zeros_like(v_free), rows)
         change, impulse, solved = self.problem.enforcement.impulse(
             point, phi, jnp.concatenate([secant, nonholonomic]), h
@@ -212,8 +211,19 @@ class SplitStepper(AbstractStepper):
         return y[2]
 
 
-def make_stepper(problem: Problem, scheme: diffrax.AbstractSolver | None, default):
-    """The stepper of the family that `problem.enforcement` belongs to."""
+def make_stepper(
+    problem: Problem, scheme: diffrax.AbstractSolver | None, default: diffrax.AbstractSolver
+) -> AbstractStepper:
+    """The stepper of the family that `problem.enforcement` belongs to; `default` is the scheme of
+    continuous ones.
+
+    **Raises:** `ValueError` for anything else, and for schemes of several vector fields.
+    """
+    if scheme is not None and isinstance(scheme.term_structure, tuple):
+        raise ValueError(
+            f"`{type(scheme).__name__}` splits the vector field in two, which constrained motion "
+            "does not allow: use a scheme of one field, e.g. `mbd.SemiImplicitEuler()`."
+        )
     match problem.enforcement:
         case AbstractContinuousEnforcement():
             return ContinuousStepper(problem, default if scheme is None else scheme)

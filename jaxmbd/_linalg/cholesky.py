@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .base import AbstractConstraintSolver
-from .small import inverse, product
+from .small import apply, inverse
 from .whitened import Whitened, whiten
 
 
@@ -45,9 +45,9 @@ class Cholesky(AbstractConstraintSolver):
 
     def solve(self, factor, f, r):
         x, s = factor.whitened.remainder(f, r)
-        lam = product(factor.G_inv, s)
-        lam = lam + product(factor.G_inv, s - product(factor.G, lam))
-        return factor.whitened.unwhiten(x + product(factor.whitened.C.T, lam)), lam
+        lam = apply(factor.G_inv, s)
+        lam = lam + apply(factor.G_inv, s - apply(factor.G, lam))
+        return factor.whitened.unwhiten(x + apply(factor.whitened.C.T, lam)), lam
 
     def allows_dependent(self, nc):
         del nc

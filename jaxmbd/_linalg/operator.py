@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from .._results import RESULTS
 from .._types import Force, Jacobian, MassMatrix, Rows, Velocity
 from .base import AbstractConstraintSolver, ConstraintEquations
-from .small import product
 
 
 def _or_zeros(tangent, primal):
@@ -29,7 +28,7 @@ def _free_jvp(primals, tangents):
     a = _free(solver, factor, M, f)
     load = _or_zeros(df, f)
     if dM is not None:
-        load = load - product(dM, a)
+        load = load - dM @ a
     return a, _free(solver, factor, M, load)
 
 
@@ -59,21 +58,21 @@ def _solve_jvp(primals, tangents):
     a, lam = solve(f, r)
     df, dr = _or_zeros(df, f), _or_zeros(dr, r)
     if dM is not None:
-        df = df - product(dM, a)
+        df = df - dM @ a
     if dJ is None and dE is None:
         return (a, lam), solve(df, dr)
 
     dJ, dE = _or_zeros(dJ, J), jnp.zeros_like(r) if dE is None else dE
-    df, dr = df + product(dJ.T, lam), dr - product(dJ, a) - dE * lam
+    df, dr = df + dJ.T @ lam, dr - dJ @ a - dE * lam
     if not solver.allows_dependent(r.shape[0]):
         return (a, lam), solve(df, dr)
 
     at_rest = jnp.zeros_like(f)
     unreachable = solver.null(factor, r)
-    load = product(J, _free(solver, factor, M, product(dJ.T, unreachable))) + dE * unreachable
+    load = J @ _free(solver, factor, M, dJ.T @ unreachable) + dE * unreachable
     da, dlam = solve(df, dr + solve(at_rest, load)[1])
     x, w = solve(at_rest, lam)
-    return (a, lam), (da, dlam + solver.null(factor, product(dJ, x) + dE * w))
+    return (a, lam), (da, dlam + solver.null(factor, dJ @ x + dE * w))
 
 
 class ConstraintOperator(eqx.Module):
@@ -111,11 +110,11 @@ class ConstraintOperator(eqx.Module):
 
     def rows(self, x: Velocity) -> Rows:
         """J x."""
-        return product(self.equations.J, x)
+        return self.equations.J @ x
 
     def reaction(self, lam: Rows) -> Force:
         """J^T lam."""
-        return product(self.equations.J.T, lam)
+        return self.equations.J.T @ lam
 
     def result(self) -> RESULTS:
         """Whether M is positive definite and the rows could be solved."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .base import AbstractConstraintSolver
-from .small import inverse, product
+from .small import apply, inverse
 from .whitened import Whitened, whiten
 
 
@@ -64,9 +64,9 @@ class Proximal(AbstractConstraintSolver):
         return _Factor(whitened, G, G_inv, rho, dependent)
 
     def _refine(self, factor, s):
-        lam = product(factor.G_inv, s)
+        lam = apply(factor.G_inv, s)
         for _ in range(self.refinements):
-            lam = lam + product(factor.G_inv, s - product(factor.G, lam))
+            lam = lam + apply(factor.G_inv, s - apply(factor.G, lam))
         return lam
 
     def free(self, factor, f):
@@ -77,7 +77,7 @@ class Proximal(AbstractConstraintSolver):
         lam = self._refine(factor, s)
         # Each of the 1 + refinements solves has added (unreachable part)/rho to lam.
         lam = lam - (1 + self.refinements) / factor.rho * self.null(factor, s)
-        return factor.whitened.unwhiten(x + product(factor.whitened.C.T, lam)), lam
+        return factor.whitened.unwhiten(x + apply(factor.whitened.C.T, lam)), lam
 
     def allows_dependent(self, nc):
         return nc > 1
@@ -85,8 +85,8 @@ class Proximal(AbstractConstraintSolver):
     def null(self, factor, s):
         # Rounding leaves a remainder in the range of G too: one more solve contracts it, and
         # independent rows have no other.
-        unreachable = s - product(factor.G, self._refine(factor, s))
-        cleaned = factor.rho * product(factor.G_inv, unreachable)
+        unreachable = s - apply(factor.G, self._refine(factor, s))
+        cleaned = factor.rho * apply(factor.G_inv, unreachable)
         return jnp.where(factor.dependent, cleaned, 0.0)
 
     def result(self, factor):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .base import AbstractConstraintSolver
-from .small import MAX_SWEPT, inverse, product, pseudoinverse
+from .small import MAX_SWEPT, apply, inverse, product, pseudoinverse
 from .whitened import Whitened, whiten
 
 # Above this relative pivot of C C^T the rows are safely independent, and forming C C^T, which
@@ -81,14 +81,14 @@ class Pseudoinverse(AbstractConstraintSolver):
     def solve(self, factor, f, r):
         nv = f.shape[0]
         x, s = factor.whitened.remainder(f, r)
-        y = product(factor.C_pinv, s)
-        return factor.whitened.unwhiten(x + y[:nv]), product(factor.C_pinv.T, y)
+        y = apply(factor.C_pinv, s)
+        return factor.whitened.unwhiten(x + y[:nv]), apply(factor.C_pinv.T, y)
 
     def allows_dependent(self, nc):
         return nc > 1
 
     def null(self, factor, s):
-        unreachable = s - product(factor.range, product(factor.range.T, s))
+        unreachable = s - apply(factor.range, apply(factor.range.T, s))
         return jnp.where(jnp.all(factor.kept), 0.0, unreachable)
 
     def result(self, factor):

@@ -15,17 +15,17 @@ MAX_UNROLLED = 3
 MAX_SWEPT = 9
 
 
-def product(A: Float[Array, "m n"], B: Float[Array, "n *k"]) -> Float[Array, "m *k"]:
-    """A @ B, as XLA's CPU backend likes it: it turns a small matrix product into a library call of
-    half a microsecond, which a sum avoids, and gives every reduction a kernel of its own, which
-    is worth avoiding for one or two terms."""
-    n = A.shape[1]
-    if 0 < n <= 2:
-        columns = A if B.ndim == 1 else A[:, :, None]
-        return columns[:, 0] * B[0] if n == 1 else columns[:, 0] * B[0] + columns[:, 1] * B[1]
-    if B.ndim == 1 or max(*A.shape, *B.shape) > 2 * MAX_SWEPT:
+def product(A: Float[Array, "m n"], B: Float[Array, "n k"]) -> Float[Array, "m k"]:
+    """A @ B. XLA turns a small matrix product into a library call of half a microsecond; a sum
+    fuses with its neighbours."""
+    if max(*A.shape, *B.shape) > 2 * MAX_SWEPT:
         return A @ B
     return jnp.sum(A[:, :, None] * B[None, :, :], axis=1)
+
+
+def apply(A: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
+    """A @ x. A reduction is a kernel of its own to XLA, which a single column does not need."""
+    return A[:, 0] * x if A.shape[1] == 1 else A @ x
 
 
 def _scalars(A):
@@ -40,7 +40,7 @@ def _matrix(a):
 def _smallest_pivot(pivots, A):
     """How much of a diagonal entry is left after elimination, at worst: 1 for a diagonal matrix,
     about 1/condition for a nearly singular one, not positive (or NaN) for an indefinite one."""
-    return jnp.min(pivots / jnp.diagonal(A))
+    return jnp.min(pivots / jnp.abs(jnp.diagonal(A)))
 
 
 def whitener(M: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array, ""]]:
@@ -106,8 +106,8 @@ def _orthonormalise(e, basis):
     enough when `e` nearly lies in their span."""
     total = jnp.zeros(basis.shape[0], e.dtype)
     for _ in range(2):
-        coefficients = product(basis, e)
-        e = e - product(basis.T, coefficients)
+        coefficients = basis @ e
+        e = e - coefficients @ basis
         total = total + coefficients
     return e, total
 

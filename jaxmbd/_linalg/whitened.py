@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 from .._results import RESULTS
 from .._types import Force, MassMatrix, Rows, Velocity
 from .base import ConstraintEquations
-from .small import product, whitener
+from .small import apply, product, whitener
 
 
 class Whitened(NamedTuple):
@@ -21,16 +21,16 @@ class Whitened(NamedTuple):
 
     def free(self, f: Force) -> Velocity:
         """M^-1 f = W^T W f."""
-        return self.unwhiten(product(self.W, f))
+        return self.unwhiten(apply(self.W, f))
 
     def unwhiten(self, x: Velocity) -> Velocity:
         """W^T x: back to the user's coordinates."""
-        return product(self.W.T, x)
+        return apply(self.W.T, x)
 
     def remainder(self, f: Force, r: Rows) -> tuple[Velocity, Rows]:
         """W f and s = r - J M^-1 f."""
-        x = product(self.W, f)
-        return x, r - product(self.C, x)
+        x = apply(self.W, f)
+        return x, r - apply(self.C, x)
 
     def delassus(self, equations: ConstraintEquations) -> Float[Array, "nc nc"]:
         """G = C C^T + E."""
