@@ -132,7 +132,7 @@ def _assemble(system, q, v, t, scales, tolerance, max_iterations):
     nonholonomic = jax.eval_shape(system.nonholonomic, q, v, t).size
     for _ in range(5 if nonholonomic else 1):
         J = constraint_rows(system, t, q, v).J * v_scale[None, :]
-        change, _ = _operator(J).correct(-velocities(system, t, q, v))
+        change, _ = _operator(J).correct(-velocities(system, t, q, v), v)
         v = v + v_scale * change
     phi, velocity = positions(system, t, q), velocities(system, t, q, v)
     J = constraint_rows(system, t, q, v).J
@@ -264,7 +264,7 @@ def _nearest_jvp(primals, tangents):
     d_problem, _, _ = tangents
     p, k, stationary = _nearest(problem, tolerance, max_iterations)
     operator = _operator(problem.jacobian(p))
-    mu = _operator(problem.jacobian(p).T).correct(p)[0]  # least squares of p = J^T mu
+    mu = _operator(problem.jacobian(p).T).correct(p, problem.g(p))[0]  # least squares of p = J^T mu
     # p = J^T mu and g = 0 stay true when the problem changes by d_problem.
     _, (d_pull, d_g) = eqx.filter_jvp(
         lambda problem: (problem.pull(p, mu), problem.g(p)), (problem,), (d_problem,)
@@ -275,7 +275,7 @@ def _nearest_jvp(primals, tangents):
         mu,
         jnp.zeros_like(p) if d_pull is None else d_pull,
         none if d_g is None else -d_g,
-        lambda r: operator.correct(r)[0],
+        lambda r: operator.correct(r, p)[0],
         lambda x: operator.solve(x, none)[0],
     )
     return (p, k, stationary), (dp, None, None)

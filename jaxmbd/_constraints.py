@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ._linalg import AbstractEquationMap
 from ._system import AbstractSystem
-from ._types import Coordinates, Jacobian, RealScalarLike, Rows, Velocity
+from ._types import Coordinates, Jacobian, MassMatrix, RealScalarLike, Rows, Velocity
 
 # Up to this many columns a few directional derivatives beat the vmapped basis of `jacfwd`:
 # XLA shares the primal and folds the constant tangents.
@@ -33,6 +34,11 @@ class ConstraintRows(NamedTuple):
         """Extend values of the holonomic rows by zeros for the nonholonomic ones."""
         missing = self.velocity.shape[0] - self.phi.shape[0]
         return jnp.concatenate([holonomic, jnp.zeros(missing, holonomic.dtype)])
+
+
+def mass_matrix(system: AbstractSystem, q: Coordinates) -> MassMatrix:
+    """M(q), in the dtype of the state whatever constants the user wrote."""
+    return system.mass_matrix(q).astype(q.dtype)
 
 
 def _phi(system: AbstractSystem, q, t):
@@ -75,6 +81,30 @@ def velocities(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Vel
     rate = (system.qdot(q, v), jnp.ones_like(t))
     _, phidot = jax.jvp(lambda q, t: _phi(system, q, t), (q, t), rate)
     return jnp.concatenate([phidot, _psi(system, q, v, t)])
+
+
+class SystemMap(AbstractEquationMap):
+    """M a, J a and J^T lam of a system at (t, q, v), by directional derivatives."""
+
+    system: AbstractSystem
+    t: RealScalarLike
+    q: Coordinates
+    v: Velocity
+
+    def _displaced(self, dp):
+        """The rows after a displacement dp, to first order."""
+        q = self.q + self.system.qdot(self.q, dp)
+        phi = _phi(self.system, q, self.t)
+        return jnp.concatenate([phi, _psi(self.system, self.q, self.v + dp, self.t)])
+
+    def inertia(self, a):
+        return mass_matrix(self.system, self.q) @ a
+
+    def rows(self, a):
+        return jax.jvp(self._displaced, (jnp.zeros_like(a),), (a,))[1]
+
+    def reaction(self, lam):
+        return jax.vjp(self._displaced, jnp.zeros_like(self.v))[1](lam)[0]
 
 
 def constraint_rows(

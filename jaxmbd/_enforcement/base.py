@@ -7,7 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraints import ConstraintRows, constraint_rows
+from .._constraints import ConstraintRows, SystemMap, constraint_rows, mass_matrix
+from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .._types import (
@@ -28,6 +29,11 @@ class Point(NamedTuple):
     M: MassMatrix
     f: Force
     rows: ConstraintRows
+    equations: AbstractEquationMap
+
+    def operator(self, solver: AbstractConstraintSolver) -> ConstraintOperator:
+        """M and J, factorised."""
+        return ConstraintOperator(solver, self.M, self.rows.J, equations=self.equations)
 
 
 def applied_force(
@@ -44,11 +50,6 @@ def applied_force(
     return f + system.nonideal_force(q, v, t).astype(q.dtype)
 
 
-def mass_matrix(system: AbstractSystem, q: Coordinates) -> MassMatrix:
-    """M(q), in the dtype of the state whatever constants the user wrote."""
-    return system.mass_matrix(q).astype(q.dtype)
-
-
 def evaluate(
     system: AbstractSystem,
     control: Control | None,
@@ -57,9 +58,16 @@ def evaluate(
     v: Velocity,
 ) -> Point:
     """The point at (t, q, v)."""
-    M = mass_matrix(system, q)
     f = applied_force(system, control, t, q, v)
-    return Point(v, M, f, constraint_rows(system, t, q, v))
+    return point_at(system, t, q, v, f)
+
+
+def point_at(
+    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity, f: Force
+) -> Point:
+    """The point at (t, q, v) with the force f given."""
+    rows = constraint_rows(system, t, q, v)
+    return Point(v, mass_matrix(system, q), f, rows, SystemMap(system, t, q, v))
 
 
 class Motion(NamedTuple):

@@ -54,7 +54,7 @@ class Dual(AbstractPenaltyForm):
         diagonal = jnp.sum(J * J / jnp.diagonal(point.M)[None, :], axis=1)
         S = 1 / jnp.sqrt(compliance + diagonal + tiny)
         operator = ConstraintOperator(self.solver, point.M, S[:, None] * J, S**2 * compliance)
-        change, scaled = operator.correct(-S * (row_velocity + pull))
+        change, scaled = operator.correct(-S * (row_velocity + pull), point.v)
         return change, S * scaled, operator.result()
 
 

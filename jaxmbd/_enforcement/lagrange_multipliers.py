@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
+from .._linalg import AbstractConstraintSolver, Automatic
 from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
 
 
@@ -58,7 +58,7 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
         self.d = jnp.asarray(0.0 if d is None else d)
 
     def factorise(self, point):
-        return ConstraintOperator(self.solver, point.M, point.rows.J)
+        return point.operator(self.solver)
 
     def motion(self, point, factor):
         rows = point.rows

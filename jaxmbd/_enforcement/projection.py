@@ -6,12 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._constraints import constraint_rows, position_jacobian, positions, velocities
+from .._constraints import constraint_rows, mass_matrix, position_jacobian, positions, velocities
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS
 from .._system import AbstractSystem, has_plain_coordinates
 from .._types import Coordinates, MassMatrix, RealScalarLike, Velocity
-from .base import mass_matrix
 
 
 class AbstractNorm(eqx.Module):
@@ -80,7 +79,7 @@ class Projection(eqx.Module):
         for _ in range(self.iterations):
             W = self.norm.metric(system, q, v)
             J = position_jacobian(system, t, q, v)
-            dp, _ = ConstraintOperator(self.solver, W, J).correct(-positions(system, t, q))
+            dp, _ = ConstraintOperator(self.solver, W, J).correct(-positions(system, t, q), v)
             q = system.retract(q, dp)
         tolerance = self.tolerance
         if tolerance is None:
@@ -95,7 +94,7 @@ class Projection(eqx.Module):
         """v with J v = -Phi_t and, to first order when Psi is not linear in v, Psi = 0."""
         J = constraint_rows(system, t, q, v).J
         W = self.norm.metric(system, q, v)
-        change, _ = ConstraintOperator(self.solver, W, J).correct(-velocities(system, t, q, v))
+        change, _ = ConstraintOperator(self.solver, W, J).correct(-velocities(system, t, q, v), v)
         return v + change
 
     def __call__(

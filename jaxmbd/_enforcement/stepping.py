@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraints import constraint_rows, positions
+from .._constraints import constraint_rows, mass_matrix, positions
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
@@ -17,10 +17,9 @@ from .base import (
     AbstractContinuousEnforcement,
     AbstractSplitEnforcement,
     Motion,
-    Point,
     applied_force,
     evaluate,
-    mass_matrix,
+    point_at,
 )
 from .penalty import free_operator
 from .projection import Projection
@@ -185,10 +184,10 @@ class SplitStepper(AbstractStepper):
             diffrax.ODETerm(free_field), t0, t1, (q, v), self.problem, scheme_state, True
         )
         phi = positions(system, t0, q)
-        rows = constraint_rows(system, t1, q, v_free)
+        point = point_at(system, t1, q, v_free, jnp.zeros_like(v_free))
+        rows = point.rows
         secant = (rows.phi - phi) / h
         nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
-        point = Point(v_free, mass_matrix(system, q), jnp.zeros_like(v_free), rows)
         change, impulse, solved = self.problem.enforcement.impulse(
             point, phi, jnp.concatenate([secant, nonholonomic]), h
         )

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import equinox as eqx
 
-from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
+from .._linalg import AbstractConstraintSolver, Automatic
 from .base import AbstractContinuousEnforcement, Correction, Motion, no_correction
 
 
@@ -35,21 +35,21 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
     rigid: ClassVar[bool] = True
 
     def factorise(self, point):
-        return ConstraintOperator(self.solver, point.M, point.rows.J)
+        return point.operator(self.solver)
 
     def motion(self, point, factor):
         acceleration, lam = factor.solve(point.f, point.rows.gamma)
         if not self.correct:
             return Motion(point.v, acceleration, lam)
-        excess, _ = factor.correct(point.rows.velocity)
+        excess, _ = factor.correct(point.rows.velocity, point.v)
         return Motion(point.v - excess, acceleration, lam)
 
     def correction(self, point, factor):
         if not self.correct:
             return no_correction(point)
         rows = point.rows
-        position, _ = factor.correct(-rows.position(rows.phi))
-        velocity, _ = factor.correct(-rows.velocity)
+        position, _ = factor.correct(-rows.position(rows.phi), point.v)
+        velocity, _ = factor.correct(-rows.velocity, point.v)
         return Correction(position, velocity)
 
     def result(self, factor):

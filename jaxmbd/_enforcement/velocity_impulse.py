@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
+from .._linalg import AbstractConstraintSolver, Automatic
 from .base import AbstractSplitEnforcement
 from .stabilisation import AbstractStabilisation, DeadBeat
 
@@ -33,7 +33,8 @@ class VelocityImpulse(AbstractSplitEnforcement):
 
     def impulse(self, point, phi, drift, h):
         rows = point.rows
-        operator = ConstraintOperator(self.solver, point.M, rows.J)
+        operator = point.operator(self.solver)
         feedback = rows.position(self.stabilisation.feedback(phi, h))
-        change, impulse = operator.correct(-(operator.rows(point.v) + drift + feedback))
+        wanted = -(operator.rows(point.v) + drift + feedback)
+        change, impulse = operator.correct(wanted, point.v)
         return change, impulse, operator.result()

@@ -1,5 +1,6 @@
 from .automatic import Automatic as Automatic
 from .base import AbstractConstraintSolver as AbstractConstraintSolver
+from .base import AbstractEquationMap as AbstractEquationMap
 from .base import ConstraintEquations as ConstraintEquations
 from .cholesky import Cholesky as Cholesky
 from .kkt import KKT as KKT

@@ -24,6 +24,41 @@ class ConstraintEquations(NamedTuple):
     E: Rows | None
 
 
+class AbstractEquationMap(eqx.Module):
+    """The left sides of the same equations as functions, through which they are differentiated:
+    what the derivative rule needs is d(J^T lam) and d(J a) at fixed a and lam, which for a
+    function of the state takes one directional derivative each, where the matrix takes one for
+    each of its columns."""
+
+    @abc.abstractmethod
+    def inertia(self, a: Velocity) -> Force:
+        """M a."""
+
+    @abc.abstractmethod
+    def rows(self, a: Velocity) -> Rows:
+        """J a."""
+
+    @abc.abstractmethod
+    def reaction(self, lam: Rows) -> Force:
+        """J^T lam."""
+
+
+class MatrixMap(AbstractEquationMap):
+    """The equations of given matrices."""
+
+    M: MassMatrix
+    J: Jacobian
+
+    def inertia(self, a):
+        return self.M @ a
+
+    def rows(self, a):
+        return self.J @ a
+
+    def reaction(self, lam):
+        return self.J.T @ lam
+
+
 class AbstractConstraintSolver(eqx.Module):
     """Factorises `ConstraintEquations` once and solves them for many right sides.
 
