@@ -163,7 +163,7 @@ def pseudoinverse(
         return _swept_pseudoinverse(C, rtol)
     U, s, Vt = jnp.linalg.svd(C, full_matrices=False)
     keep = s > rtol * s[0] + jnp.finfo(C.dtype).tiny
-    X = (Vt.T * jnp.where(keep, 1 / jnp.where(keep, s, 1.0), 0.0)) @ U.T
+    X = (Vt.T * jnp.where(keep, 1 / jnp.where(keep, s, 1.0), 0.0)[None, :]) @ U.T
     unused = m - s.shape[0]
-    Z = jnp.pad(jnp.where(keep, U, 0.0), ((0, 0), (0, unused)))
+    Z = jnp.pad(jnp.where(keep[None, :], U, 0.0), ((0, 0), (0, unused)))
     return X, Z, jnp.pad(keep, (0, unused))

@@ -1,0 +1,168 @@
+"""Every method, with every solver, tends to the exact motion at its stated order."""
+
+import diffrax
+import helpers
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import CASES, METHODS, SOFT, SOLVERS
+
+import jaxmbd as mbd
+
+# Two or three step sizes in one compilation: equally many steps, of h, 2 h and 4 h, compared where
+# they meet.
+STEPS, H = 128, 2.5e-3
+ORDER_OF_MIDPOINT, ORDER_OF_SPLITTING = 2, 1
+
+
+def trajectories(method, case, sizes, scheme=None):
+    """q and v at every step, shape (sizes, steps, n), with step sizes H, 2 H, ..."""
+
+    def run(dt):
+        sol = method.simulate(
+            case.system,
+            case.state,
+            dt=dt,
+            num_steps=STEPS,
+            scheme=scheme,
+            control=case.control,
+            saveat=diffrax.SaveAt(steps=True),
+        )
+        return jnp.concatenate([sol.q, sol.v], axis=1), sol.result == mbd.RESULTS.successful
+
+    compiled = jax.jit(jax.vmap(run), compiler_options=helpers.COMPILE_FAST)
+    path, successful = compiled(H * 2.0 ** jnp.arange(sizes))
+    assert np.all(successful)
+    return np.asarray(path)
+
+
+def meeting(path):
+    """The states at the same time, coarsest step first."""
+    sizes = path.shape[0]
+    return [path[i, STEPS // 2**i - 1] for i in reversed(range(sizes))]
+
+
+def observed_order(method, case, scheme):
+    coarse, fine = meeting(trajectories(method, case, 2, scheme))
+    exact = np.concatenate(case.motion(STEPS // 2 * 2 * H))
+    return np.log2(np.linalg.norm(coarse - exact) / np.linalg.norm(fine - exact))
+
+
+def check_order(name, solver, case_name):
+    method, case = helpers.method(name, solver), CASES[case_name]
+    scheme = None if method.split else helpers.midpoint()
+    stated = ORDER_OF_SPLITTING if method.split else ORDER_OF_MIDPOINT
+    assert abs(observed_order(method, case, scheme) - stated) < 0.2
+
+
+RIGID = [name for name in METHODS if name not in SOFT]
+TYPICAL = ["redundant_pendulum", "driven_pendulum", "skate_in_space"]
+
+
+@pytest.mark.parametrize("name", RIGID)
+@pytest.mark.parametrize("case", TYPICAL)
+def test_order_of_each_method(name, case):
+    check_order(name, "automatic", case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, solver", [p for p in helpers.pairs() if p[0] in RIGID])
+@pytest.mark.parametrize("case", ["pendulum", "rotating_guide", "top", "skate", "slider_crank"])
+def test_order_of_each_method_with_each_solver(name, solver, case):
+    check_order(name, solver, case)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fourth_order(case):
+    # Held through the stages, the drift correction leaves the order of RK4 as it is; fed back in
+    # each stage it would leave 3.
+    order = observed_order(helpers.method("udwadia_kalaba"), CASES[case], mbd.RK4())
+    assert abs(order - 4) < 0.2
+
+
+@pytest.mark.parametrize("solver", [s for s in SOLVERS if s != "automatic"])
+def test_solvers_agree(solver):
+    for name in ("redundant_pendulum", "slider_crank"):
+        if not helpers.allowed(name, solver):
+            continue
+        case = CASES[name]
+        path, reference = (
+            trajectories(helpers.method("udwadia_kalaba", s), case, 1, helpers.midpoint())
+            for s in (solver, "automatic")
+        )
+        np.testing.assert_allclose(path, reference, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_redundant_copies_change_nothing(name):
+    # In a penalty every copy is one more spring, so copies scaled by s are worth a stiffness of
+    # the sum of s^2; the others do not notice.
+    case = CASES["redundant_pendulum"]
+    method = helpers.method(name)
+    single = mbd.State(0.0, *case.motion(0.0))
+    if name in SOFT:
+        share = float(np.sum(np.square(case.system.scales)))
+        stiff = jax.tree.map(lambda x: x * share, method.enforcement)
+    else:
+        stiff, share = method.enforcement, 1.0
+    del single
+
+    def final(system, enforcement):
+        sol = mbd.simulate(
+            system,
+            enforcement,
+            case.state,
+            dt=H,
+            num_steps=40,
+            scheme=None if method.split else helpers.midpoint(),
+            projection=method.projection,
+        )
+        return np.concatenate([sol.q[-1], sol.v[-1]])
+
+    copies = final(case.system, method.enforcement)
+    one = final(case.system.pendulum, stiff)
+    # The augmented Lagrangian is iterated to a remainder, with more weight on more copies.
+    tolerance = 1e-7 if name.startswith("augmented") else 1e-10
+    np.testing.assert_allclose(copies, one, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("case", ["redundant_pendulum", "driven_pendulum", "skate_in_space"])
+def test_soft_methods_converge_and_agree(case):
+    # A penalty tends to a compliant motion, not to the rigid one, so its order shows in the
+    # differences of successive step sizes.
+    paths = {}
+    for name in ("dual_penalty", "primal_penalty"):
+        paths[name] = trajectories(helpers.method(name), CASES[case], 1)
+    np.testing.assert_allclose(paths["dual_penalty"], paths["primal_penalty"], rtol=0, atol=1e-9)
+
+    soft = helpers.Method(mbd.ImplicitPenalty(30.0, 5.0))
+    coarse, medium, fine = meeting(trajectories(soft, CASES[case], 3))
+    order = np.log2(np.linalg.norm(coarse - medium) / np.linalg.norm(medium - fine))
+    assert abs(order - ORDER_OF_SPLITTING) < 0.2
+
+    explicit = helpers.Method(mbd.ExplicitPenalty(30.0, 5.0))
+    finest = meeting(trajectories(explicit, CASES[case], 3, helpers.midpoint()))
+    coarse, medium, exact = finest
+    order = np.log2(np.linalg.norm(coarse - medium) / np.linalg.norm(medium - exact))
+    assert abs(order - ORDER_OF_MIDPOINT) < 0.2
+    # Both are the same springs and dampers: extrapolated to h = 0 the implicit one meets it.
+    assert np.linalg.norm(2 * fine - medium_of(soft, case) - exact) < 1e-3
+
+
+def medium_of(method, case):
+    return meeting(trajectories(method, CASES[case], 2))[0]
+
+
+@pytest.mark.parametrize("stiffness", [1e4, 1e8, 1e12])
+def test_penalty_tends_to_the_rigid_impulse(stiffness):
+    # The distance between the compliant and the rigid step falls like 1/K, down to round-off:
+    # the dual form stays well conditioned.
+    case = CASES["redundant_pendulum"]
+    rigid = trajectories(helpers.Method(mbd.ImplicitPenalty(jnp.inf)), case, 1)
+    impulse = trajectories(helpers.method("impulse_dead_beat"), case, 1)
+    np.testing.assert_allclose(rigid, impulse, rtol=0, atol=1e-11)
+    soft = trajectories(helpers.Method(mbd.ImplicitPenalty(stiffness)), case, 1)
+    distance = np.max(np.abs(soft - rigid))
+    assert distance < 1e3 * 30 / stiffness + 1e-10
+    assert distance > 0.1 / stiffness or stiffness > 1e9

@@ -1,0 +1,148 @@
+"""Constraint solvers against NumPy, on full, redundant and nearly singular rows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+from jaxmbd._linalg.small import inverse, pseudoinverse, whitener
+
+SIZES = [(1, 1), (1, 2), (2, 3), (3, 5), (5, 6), (9, 9), (12, 14)]
+RANK_SAFE = [mbd.Pseudoinverse(), mbd.Proximal(), mbd.Automatic()]
+ALL = [*RANK_SAFE, mbd.Cholesky(), mbd.KKT()]
+
+
+def equations(nc, nv, rank, seed=0):
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((nv, nv))
+    J = rng.standard_normal((nc, rank)) @ rng.standard_normal((rank, nv))
+    return A @ A.T + nv * np.eye(nv), J, rng.standard_normal(nv), rng.standard_normal(nc)
+
+
+def reference(M, J, f, r, E=None):
+    """By NumPy's SVD, in the norm of M."""
+    G = J @ np.linalg.solve(M, J.T) + (0 if E is None else np.diag(E))
+    lam = np.linalg.pinv(G, rcond=1e-11) @ (r - J @ np.linalg.solve(M, f))
+    return np.linalg.solve(M, f + J.T @ lam), lam
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 9, 12])
+def test_factorisations(n):
+    M, *_ = equations(1, n, 1, seed=n)
+    W, ok = whitener(jnp.asarray(M))
+    np.testing.assert_allclose(W @ M @ W.T, np.eye(n), atol=1e-13)
+    assert ok
+    M_inv, pivot = inverse(jnp.asarray(M))
+    np.testing.assert_allclose(M_inv, np.linalg.inv(M), atol=1e-13)
+    assert 0 < pivot <= 1
+    indefinite = M - 1.5 * np.linalg.eigvalsh(M)[-1] * np.eye(n)
+    assert not whitener(jnp.asarray(indefinite))[1]
+
+
+@pytest.mark.parametrize("nc, nv", SIZES)
+def test_pseudoinverse_of_any_rank(nc, nv):
+    for rank in range(1, min(nc, nv) + 1):
+        _, C, _, _ = equations(nc, nv, rank, seed=rank)
+        X, Z, kept = pseudoinverse(jnp.asarray(C), 1e-10)
+        assert np.sum(kept) == rank
+        np.testing.assert_allclose(X, np.linalg.pinv(C, rcond=1e-10), atol=1e-11 * np.max(abs(X)))
+        np.testing.assert_allclose(Z @ Z.T, C @ np.linalg.pinv(C, rcond=1e-10), atol=1e-11)
+
+
+@pytest.mark.parametrize("smallest", [1e-2, 1e-4, 1e-6])
+def test_pseudoinverse_does_not_square_the_condition(smallest):
+    rng = np.random.default_rng(1)
+    U, V = (np.linalg.qr(rng.standard_normal((n, n)))[0] for n in (5, 6))
+    C = (U * np.array([1, 0.7, 0.5, 2 * smallest, smallest])) @ V[:5]
+    x = C.T @ rng.standard_normal(5)
+    X, _, _ = pseudoinverse(jnp.asarray(C), 1e-10)
+    error = np.linalg.norm(X @ (C @ x) - x) / np.linalg.norm(x)
+    assert error < 1e-14 / smallest  # 1e-16 / smallest^2 by way of C C^T
+
+
+@pytest.mark.parametrize("nc, nv", SIZES)
+@pytest.mark.parametrize("solver", ALL, ids=lambda s: type(s).__name__)
+def test_independent_rows(solver, nc, nv):
+    M, J, f, r = equations(nc, nv, min(nc, nv))
+    operator = mbd.ConstraintOperator(solver, jnp.asarray(M), jnp.asarray(J))
+    a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+    expected = reference(M, J, f, r)
+    np.testing.assert_allclose(a, expected[0], atol=1e-9)
+    np.testing.assert_allclose(lam, expected[1], rtol=1e-8)
+    np.testing.assert_allclose(J @ a, r, atol=1e-10)
+    np.testing.assert_allclose(operator.free(jnp.asarray(f)), np.linalg.solve(M, f), atol=1e-13)
+    assert operator.result() == mbd.RESULTS.successful
+
+
+@pytest.mark.parametrize("nc, nv, rank", [(2, 2, 1), (4, 5, 2), (9, 7, 5), (14, 12, 9)])
+@pytest.mark.parametrize("solver", RANK_SAFE, ids=lambda s: type(s).__name__)
+def test_redundant_rows(solver, nc, nv, rank):
+    M, J, f, _ = equations(nc, nv, rank)
+    r = J @ f  # consistent
+    operator = mbd.ConstraintOperator(solver, jnp.asarray(M), jnp.asarray(J))
+    a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+    expected = reference(M, J, f, r)
+    np.testing.assert_allclose(a, expected[0], atol=1e-9)
+    np.testing.assert_allclose(lam, expected[1], rtol=0, atol=1e-4 * np.linalg.norm(lam))
+    np.testing.assert_allclose(J.T @ lam, J.T @ expected[1], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("solver", [mbd.Cholesky(), mbd.KKT()], ids=lambda s: type(s).__name__)
+def test_dependent_rows_are_reported(solver):
+    M, J, _, _ = equations(4, 5, 2)
+    operator = mbd.ConstraintOperator(solver, jnp.asarray(M), jnp.asarray(J))
+    assert operator.result() == mbd.RESULTS.singular_constraints
+
+
+@pytest.mark.parametrize("solver", ALL, ids=lambda s: type(s).__name__)
+def test_compliance(solver):
+    M, J, f, r = equations(3, 5, 3)
+    E = np.array([0.0, 0.3, 2.0])
+    operator = mbd.ConstraintOperator(solver, *map(jnp.asarray, (M, J, E)))
+    a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+    expected = reference(M, J, f, r, E)
+    np.testing.assert_allclose(a, expected[0], atol=1e-9)
+    np.testing.assert_allclose(lam, expected[1], rtol=1e-8)
+
+
+def test_singular_mass_with_kkt():
+    # A massless coordinate that the row ties to a massive one: M is singular, the motion unique.
+    M, J = jnp.diag(jnp.array([2.0, 0.0])), jnp.array([[1.0, -1.0]])
+    operator = mbd.ConstraintOperator(mbd.KKT(), M, J)
+    a, lam = operator.solve(jnp.array([0.0, 3.0]), jnp.array([0.5]))
+    np.testing.assert_allclose(a, [1.5, 1.0], atol=1e-14)
+    np.testing.assert_allclose(lam, [3.0], atol=1e-14)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("solver", RANK_SAFE, ids=lambda s: type(s).__name__)
+def test_derivative_at_constant_rank(solver, rank):
+    # Against differences of NumPy's pseudoinverse, along changes that keep the rank; with an
+    # unreachable part in r, all three terms of the formula count.
+    rng = np.random.default_rng(3)
+    nc, nv = 3, 4
+    left, right = rng.standard_normal((nc, rank)), rng.standard_normal((rank, nv))
+    d_left, d_right = rng.standard_normal((nc, rank)), rng.standard_normal((rank, nv))
+    M, _, f, r = equations(nc, nv, rank)
+    dM = np.diag(rng.standard_normal(nv))
+    df, dr = rng.standard_normal(nv), rng.standard_normal(nc)
+
+    def inputs(s, np=jnp):
+        J = (left + s * d_left) @ (right + s * d_right)
+        return M + s * dM, J, f + s * df, r + s * dr
+
+    def ours(s):
+        M, J, f, r = inputs(s)
+        return mbd.ConstraintOperator(solver, M, J).solve(f, r)
+
+    _, (da, dlam) = jax.jvp(ours, (0.0,), (1.0,))
+    h = 1e-4
+    plus, minus = reference(*inputs(h)), reference(*inputs(-h))
+    np.testing.assert_allclose(da, (plus[0] - minus[0]) / (2 * h), rtol=2e-5, atol=1e-5)
+    np.testing.assert_allclose(dlam, (plus[1] - minus[1]) / (2 * h), rtol=2e-4, atol=1e-4)
+    # Reverse mode is the transpose of forward mode.
+    weights = jnp.array([0.3, -1.2, 0.7, 0.4]), jnp.array([0.5, 1.0, -2.0])
+    back = jax.grad(lambda s: sum(jnp.vdot(w, x) for w, x in zip(weights, ours(s), strict=True)))
+    along = jnp.vdot(weights[0], da) + jnp.vdot(weights[1], dlam)
+    np.testing.assert_allclose(back(0.0), along, rtol=1e-9)
