@@ -166,7 +166,6 @@ def test_each_sample_has_its_own_result():
         np.testing.assert_allclose(sol.multipliers[i], alone.multipliers, rtol=1e-13)
 
 
-@pytest.mark.xfail(strict=True, reason="negative diagonal masses pass for positive definite")
 def test_negative_mass_in_a_batch():
     masses, q = mixed_batch()
     sol = jax.jit(jax.vmap(run_mixed))(masses, q)

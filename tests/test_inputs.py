@@ -77,8 +77,10 @@ def test_functions_of_wrong_shape(name, function, message, enforcement):
 
 
 def test_assemble_checks_shapes_too():
+    with pytest.raises(ValueError, match="Give `v`.*`qdot`"):
+        mbd.assemble(Wrong({}), START.q)
     with pytest.raises(ValueError, match=r"mass_matrix.*\(2, 2\)"):
-        mbd.assemble(Wrong({"mass_matrix": lambda q: jnp.eye(3)}), START.q)
+        mbd.assemble(Wrong({"mass_matrix": lambda q: jnp.eye(3)}), START.q, START.v)
     with pytest.raises(ValueError, match=r"weights.*\(2,\).*\(3,\)"):
         mbd.assemble(PENDULUM, START.q, weights=jnp.ones(3))
     with pytest.raises(ValueError, match="fixed.*below 2"):
@@ -317,13 +319,26 @@ def start_like(q):
     return mbd.State(0.0, np.asarray(q), np.zeros(len(q)))
 
 
+MASSES = {
+    "negative": np.diag([1.0, -1.0]),
+    "singular": np.diag([1.0, 0.0]),
+    "indefinite": np.array([[1.0, 2.0], [2.0, 1.0]]),
+}
+HIDDEN = pytest.mark.xfail(strict=True, reason="the verdict of `Primal` is on M + J^T W J, not M")
+
+
 @pytest.mark.parametrize(
-    "M",
-    [np.diag([1.0, -1.0]), np.diag([1.0, 0.0]), np.array([[1.0, 2.0], [2.0, 1.0]])],
-    ids=["negative", "singular", "indefinite"],
+    "mass, method",
+    [
+        pytest.param(mass, method, marks=HIDDEN)
+        if (mass, method) == ("indefinite", "primal_penalty")
+        else (mass, method)
+        for mass in MASSES
+        for method in ("udwadia_kalaba", "baumgarte", "impulse", "primal_penalty")
+    ],
 )
-@pytest.mark.parametrize("method", ["udwadia_kalaba", "baumgarte", "impulse", "primal_penalty"])
-def test_indefinite_mass_matrix(M, method):
+def test_indefinite_mass_matrix(mass, method):
+    M = MASSES[mass]
     system = Wrong({"mass_matrix": lambda q: jnp.asarray(M)})
     enforcement = h.method(method).enforcement
     check_failure(mbd.RESULTS.mass_matrix_indefinite, system, enforcement)
@@ -393,7 +408,7 @@ def test_nan_in_flight(enforcement):
         mbd.RESULTS.nonfinite_state, Burst(), enforcement, start, num_steps=6, saveat=saveat
     )
     np.testing.assert_allclose(sol.q[:4, 0], 1 + 2 * np.array([0, 0.01, 0.02, 0.03]), rtol=1e-15)
-    assert np.all(sol.q[4:] == sol.q[3]) and np.all(sol.v == 2)
+    assert np.all(sol.q[4:, 0] == sol.q[3, 0]) and np.all(sol.v == 2)
     assert int(sol.stats["num_steps"]) == 3
 
 
@@ -529,8 +544,8 @@ def test_contradiction_at_assembly():
     rows = lambda q, t: jnp.stack([q[0], q[0] - 1.0, q[1] - 2.0])  # noqa: E731
     system = Wrong({"constraint": rows})
     with pytest.raises(RuntimeError, match="could not be satisfied.*contradict"):
-        mbd.assemble(system, START.q)
-    state = mbd.assemble(system, START.q, throw=False)
+        mbd.assemble(system, START.q, START.v)
+    state = mbd.assemble(system, START.q, START.v, throw=False)
     assert state.report.result == mbd.RESULTS.assembly_failed
     assert state.report.unsatisfied.tolist() == [True, True, False]
     np.testing.assert_allclose(state.q, [0.5, 2.0], rtol=0, atol=1e-9)
@@ -540,7 +555,7 @@ def test_contradiction_at_assembly():
 def test_unreachable_at_assembly():
     """Two circles around the origin and around (3, 0), both of radius 0.9, do not meet."""
     circles = lambda q, t: jnp.stack([q @ q - 0.81, (q[0] - 3.0) ** 2 + q[1] ** 2 - 0.81])  # noqa: E731
-    state = mbd.assemble(Wrong({"constraint": circles}), START.q, throw=False)
+    state = mbd.assemble(Wrong({"constraint": circles}), START.q, START.v, throw=False)
     assert state.report.result == mbd.RESULTS.assembly_failed
     assert np.all(np.isfinite(state.q))
 
@@ -548,7 +563,7 @@ def test_unreachable_at_assembly():
 def test_contradictory_velocities_at_assembly():
     """A row and its copy that moves: x = 0 and x = t agree at t = 0, their rates do not."""
     system = Wrong({"constraint": lambda q, t: jnp.stack([q[0], q[0] - t])})
-    state = mbd.assemble(system, np.zeros(2), throw=False)
+    state = mbd.assemble(system, np.zeros(2), np.zeros(2), throw=False)
     assert state.report.result == mbd.RESULTS.assembly_failed
     np.testing.assert_allclose(np.abs(state.report.velocity), [0.5, 0.5], rtol=0, atol=1e-12)
 
