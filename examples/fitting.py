@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optimistix as optx
 import tqdm
 from jax.flatten_util import ravel_pytree
@@ -29,7 +30,7 @@ class Fit(NamedTuple):
 
     value: PyTree
     sigma: PyTree
-    covariance: Float[Array, "p p"]
+    covariance: np.ndarray
     jacobian: Float[Array, "n p"]
     residuals: Float[Array, " n"]
     first_residuals: Float[Array, " n"]
@@ -84,14 +85,15 @@ def _step(solver, fn, y, args, state):
     return y, state, done & (result == optx.RESULTS.successful)
 
 
-def covariance(J: Float[Array, "n p"], r: Float[Array, " n"], count: int) -> Float[Array, "p p"]:
+def covariance(J, r, count: int) -> np.ndarray:
     """s^2 (J^T J)^-1 with s^2 = |r|^2 / (count - p): s^2 times the inverse of the Gauss-Newton
-    Hessian.
+    Hessian, shape `(p, p)`.
 
     Columns are first scaled to length one, so that parameters of very different size do not make
     J^T J look singular."""
-    size = jnp.linalg.norm(J, axis=0)
-    inverse = jnp.linalg.inv((J / size).T @ (J / size)) / jnp.outer(size, size)
+    J, r = np.asarray(J), np.asarray(r)
+    size = np.linalg.norm(J, axis=0)
+    inverse = np.linalg.inv((J / size).T @ (J / size)) / np.outer(size, size)
     return r @ r / (count - J.shape[1]) * inverse
 
 
@@ -158,7 +160,7 @@ def fit(
     C = covariance(J, r, count)
     return Fit(
         value=y,
-        sigma=unravel(jnp.sqrt(jnp.diag(C))),
+        sigma=unravel(jnp.asarray(np.sqrt(np.diag(C)), flat.dtype)),
         covariance=C,
         jacobian=J,
         residuals=r,
