@@ -284,13 +284,7 @@ CHANGES = {
 }
 
 
-FLOAT_CONTROL = pytest.param(
-    "python float of the control",
-    marks=pytest.mark.xfail(strict=True, reason="Python floats of a control are compiled in"),
-)
-
-
-@pytest.mark.parametrize("name", [FLOAT_CONTROL if "of the control" in n else n for n in CHANGES])
+@pytest.mark.parametrize("name", CHANGES)
 def test_new_values_compile_nothing(name):
     first, second = CHANGES[name]
     compiled, again = calls_of(lambda calls, options: advance(calls, **options), first, second)

@@ -50,7 +50,9 @@ def check(case, method, *, modes=("reverse", "forward"), rtol=1e-6, **options):
         np.testing.assert_allclose(gradient, differences, rtol=rtol, atol=1e-9 * largest)
     if len(modes) == 2:
         reverse, forward = gradients.values()
-        np.testing.assert_allclose(reverse, forward, rtol=1e-12, atol=1e-12 * largest)
+        # The matrix of the augmented Lagrangian has a condition number of 5e3.
+        rounding = 1e-11 if isinstance(method.enforcement, mbd.AugmentedLagrangian) else 1e-12
+        np.testing.assert_allclose(reverse, forward, rtol=rounding, atol=rounding * largest)
     return ravel_pytree(tree)[1](gradients[modes[0]])
 
 
@@ -79,20 +81,23 @@ def test_every_method_and_solver(method, solver):
     check(h.CASES["driven_pendulum"], method, **options_of(method))
 
 
-QUICK = {
+QUICK = [
     ("oscillator", "udwadia_kalaba"),
     ("controlled_mass", "impulse_dead_beat"),
     ("skate_in_space", "udwadia_kalaba"),
     ("skate_in_space", "dual_penalty"),
-}
+]
+FAMILIES = ["udwadia_kalaba", "impulse_dead_beat", "dual_penalty", "augmented_lagrangian"]
+LONG = (
+    [("skate", "udwadia_kalaba"), ("rotating_guide", "udwadia_kalaba")]
+    + [(case, m) for case in ("redundant_pendulum", "skate_in_space") for m in h.METHODS]
+    + [(case, m) for case in ("slider_crank", "top") for m in [*FAMILIES, "projected"]]
+)
 
 
 @pytest.mark.parametrize(
     "case, method",
-    slow_unless(
-        lambda c, m: (c, m) in QUICK,
-        [(c, m) for c in h.CASES for m in h.METHODS if c not in ("pendulum", "driven_pendulum")],
-    ),
+    slow_unless(lambda *item: item in QUICK, [*QUICK, *(x for x in LONG if x not in QUICK)]),
 )
 def test_every_case_and_method(case, method):
     method = h.method(method)
@@ -443,9 +448,9 @@ def test_assembly_closed_form():
 def test_assembly(name, options):
     """By q, v, parameters and weights, from a start off the constraints; redundant rows too."""
     case = h.CASES[name]
-    rough = 0.05 * jnp.sin(1.0 + jnp.arange(case.state.q.size))
+    rough = 0.05 * jnp.sin(1.0 + jnp.arange(case.state.q.size, dtype=float))
     q, v = case.state.q + rough, case.state.v + 0.3
-    weights = 1.0 + jnp.arange(v.size) / 2
+    weights = 1.0 + jnp.arange(v.size, dtype=float) / 2
     check_assembly(lambda tree: assembled(tree, **options), (case.system, q, v, weights))
 
 

@@ -393,6 +393,17 @@ def reverse_memory(n, adjoint, enforcement=UK):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+def test_forward_memory_does_not_grow():
+    """A motion of which only the end is kept needs the memory of one step."""
+    case = h.CASES["pendulum"]
+
+    def end(system, n):
+        return mbd.simulate(system, UK, case.state, dt=1e-3, num_steps=n).q[-1]
+
+    compiled = jax.jit(end, static_argnums=1).lower(case.system, 65536).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 50_000
+
+
 def test_reverse_memory_grows_like_the_root():
     """16 times the steps: 4 times the memory with checkpoints."""
     adjoint = diffrax.RecursiveCheckpointAdjoint()
