@@ -5,7 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from ._coordinates import AbstractCoordinates, Plain
 from ._results import RESULTS
@@ -23,7 +23,7 @@ class State(eqx.Module):
     - `report`: what `assemble` found when it made this state; `None` when it was built by hand.
     """
 
-    t: RealScalarLike
+    t: float | int | Shaped[Array, "*batch"]
     q: Float[Array, " *batch nq"] = eqx.field(converter=jnp.asarray)
     v: Float[Array, " *batch nv"] = eqx.field(converter=jnp.asarray)
     report: Any = None

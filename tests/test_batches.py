@@ -117,7 +117,6 @@ def test_batch_of_batches(getkey):
     np.testing.assert_allclose(grid[1, 2], one, rtol=0, atol=1e-13)
 
 
-@pytest.mark.xfail(strict=True, reason="`State.t` is annotated as a scalar, q and v as batches")
 def test_batch_of_solutions_to_states():
     """The ends of a batch of motions are a batch of starts."""
     case = h.CASES["guided_mass"]

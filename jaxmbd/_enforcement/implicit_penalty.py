@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
-from .._results import RESULTS
-from .._types import Rows, Velocity
+from .._results import RESULTS, first_failure
+from .._types import RealScalarLike, Rows, Velocity
 from .base import AbstractSplitEnforcement, Point, per_row
-from .penalty import stiffened_operator
+from .penalty import free_operator, stiffened_operator
 
 
 class AbstractPenaltyForm(eqx.Module):
@@ -19,42 +19,47 @@ class AbstractPenaltyForm(eqx.Module):
 
     @abc.abstractmethod
     def solve(
-        self, point: Point, weight: Rows, row_velocity: Rows, pull: Rows
+        self, point: Point, K: Rows, D: Rows, phi: Rows, row_velocity: Rows, h: RealScalarLike
     ) -> tuple[Velocity, Rows, RESULTS]:
-        """(v(n+1) - v*, Lam, result) of Lam = -W (J v(n+1) + drift) - h K Phi, with
-        `weight` W = h (h K + D), `row_velocity` = J v* + drift, `pull` = K Phi / (h K + D)."""
+        """(v(n+1) - v*, Lam, result) of Lam = -W (J v(n+1) + drift) - h K Phi with
+        W = h (h K + D); `row_velocity` is J v* + drift."""
 
 
 class Primal(AbstractPenaltyForm):
-    """(M + J^T W J)(v(n+1) - v*) = -J^T W (J v* + drift + pull): a system of the size of v, well
-    conditioned for moderate stiffness; its condition number grows like W J M^-1 J^T."""
+    """(M + J^T W J)(v(n+1) - v*) = -J^T [W (J v* + drift) + h K Phi]: a system of the size of v,
+    well conditioned for moderate stiffness; its condition number grows like W J M^-1 J^T."""
 
-    def solve(self, point, weight, row_velocity, pull):
+    def solve(self, point, K, D, phi, row_velocity, h):
         J = point.rows.J
+        weight, spring = h * (h * K + D), h * K * phi
         operator = stiffened_operator(point.M, J, weight)
-        change = operator.free(-J.T @ (weight * (row_velocity + pull)))
-        return change, -weight * (row_velocity + pull + J @ change), operator.result()
+        change = operator.free(-J.T @ (weight * row_velocity + spring))
+        impulse = -(weight * (row_velocity + J @ change) + spring)
+        return change, impulse, first_failure(free_operator(point.M).result(), operator.result())
 
 
 class Dual(AbstractPenaltyForm):
-    """(G + W^-1) Lam = -(J v* + drift + pull): a system of the size of the rows, well conditioned
-    up to infinite stiffness, where it is the rigid impulse; it needs W > 0 in each row.
+    """(G + W^-1) Lam = -[J v* + drift + K Phi / (h K + D)]: a system of the size of the rows, well
+    conditioned up to infinite stiffness, where it is the rigid impulse; it needs a stiffness or
+    a damping in each row.
 
     **Arguments:** `solver`: how G + W^-1 is solved.
     """
 
     solver: AbstractConstraintSolver = Automatic()
 
-    def solve(self, point, weight, row_velocity, pull):
-        J = point.rows.J
-        tiny = jnp.finfo(J.dtype).tiny
-        rigid = jnp.isinf(weight)
-        compliance = jnp.where(rigid, 0.0, 1 / (jnp.where(rigid, 1.0, weight) + tiny))
+    def solve(self, point, K, D, phi, row_velocity, h):
+        J, tiny = point.rows.J, jnp.finfo(phi.dtype).tiny
+        rigid = jnp.isinf(K) | jnp.isinf(D)
+        finite_K, finite_D = jnp.where(rigid, 1.0, K), jnp.where(rigid, 0.0, D)
+        total = h * finite_K + finite_D + tiny
+        gain = jnp.where(jnp.isinf(D), 0.0, jnp.where(rigid, 1 / h, finite_K / total))
+        compliance = jnp.where(rigid, 0.0, 1 / (h * total))
         # Rows scaled by S to a unit diagonal of S (G + W^-1) S, whatever the stiffness.
         diagonal = jnp.sum(J * J / jnp.diagonal(point.M)[None, :], axis=1)
         S = 1 / jnp.sqrt(compliance + diagonal + tiny)
         operator = ConstraintOperator(self.solver, point.M, S[:, None] * J, S**2 * compliance)
-        change, scaled = operator.correct(-S * (row_velocity + pull), point.v)
+        change, scaled = operator.correct(-S * (row_velocity + gain * phi), point.v)
         return change, S * scaled, operator.result()
 
 
@@ -98,10 +103,5 @@ class ImplicitPenalty(AbstractSplitEnforcement):
         rows = point.rows
         K = rows.position(per_row(self.stiffness, phi.shape[0], "stiffness"))
         D = per_row(self.damping, drift.shape[0], "damping")
-        rigid = jnp.isinf(K)
-        finite_K = jnp.where(rigid, 1.0, K)
-        # K / (h K + D), also in the rigid limit and for rows that have neither.
-        gain = jnp.where(rigid, 1 / h, finite_K / (h * finite_K + D + jnp.finfo(K.dtype).tiny))
         row_velocity = rows.J @ point.v + drift
-        pull = gain * rows.position(phi)
-        return self.form.solve(point, h * (h * K + D), row_velocity, pull)
+        return self.form.solve(point, K, D, rows.position(phi), row_velocity, h)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._types import RealScalarLike
+from .base import per_row
 
 
 class AbstractStabilisation(eqx.Module):
@@ -48,4 +49,4 @@ class Relaxation(AbstractStabilisation):
 
     def feedback(self, phi, h):
         del h
-        return phi / self.tau
+        return phi / per_row(self.tau, phi.shape[0], "tau")
