@@ -117,11 +117,12 @@ def integrate_adaptive(
 
 
 def _verdict(problem, result, t, q, v) -> RESULTS:
-    """diffrax's result; if a step of ours failed, the reason as it shows in the last state."""
+    """diffrax's result; but where a step of ours failed, which diffrax may only have retried, the
+    reason as it shows in the last state."""
     enforcement = problem.enforcement
     factor = enforcement.factorise(evaluate(problem.system, problem.control, t, q, v))
-    reason = first_failure(
-        problem.system.result(q), enforcement.result(factor), RESULTS.nonfinite_state
-    )
+    reason = first_failure(problem.system.result(q), enforcement.result(factor))
     ours = result == diffrax.RESULTS.internal_error
-    return RESULTS.where(ours, reason, RESULTS.promote(result))
+    verdict = RESULTS.where(ours, RESULTS.nonfinite_state, RESULTS.promote(result))
+    explained = (verdict != RESULTS.successful) & (reason != RESULTS.successful)
+    return RESULTS.where(explained, reason, verdict)

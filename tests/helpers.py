@@ -21,8 +21,6 @@ from scipy.special import ellipj, ellipk
 
 import jaxmbd as mbd
 
-COMPILE_FAST = {"xla_backend_optimization_level": 0}  # same arithmetic, half the compile time
-
 
 def parameter(default):
     return eqx.field(converter=jnp.asarray, default=default)
@@ -741,4 +739,4 @@ def derivatives(fn, tree, step=1e-3, modes=("reverse", "forward")):
         differences = weights @ (values[:3] - values[3:]) / step
         return scaled(zero), {m: jacobians[m](scaled)(zero) for m in modes}, differences
 
-    return jax.jit(everything, compiler_options=COMPILE_FAST)(jnp.zeros_like(flat))
+    return jax.jit(everything)(jnp.zeros_like(flat))

@@ -271,7 +271,7 @@ def test_finite_at_singular_poses(name, method, moving):
     def gradients(x):
         return jax.jacrev(lambda x: loss(unravel(x)))(x), jax.jacfwd(lambda x: loss(unravel(x)))(x)
 
-    reverse, forward = jax.jit(gradients, compiler_options=h.COMPILE_FAST)(flat)
+    reverse, forward = jax.jit(gradients)(flat)
     assert np.all(np.isfinite(reverse)) and np.any(reverse != 0)
     largest = np.max(np.abs(reverse))
     np.testing.assert_allclose(reverse, forward, rtol=1e-9, atol=1e-9 * largest)
