@@ -595,18 +595,6 @@ def test_second_derivatives(case):
         np.testing.assert_allclose(gradient, differences, rtol=1e-6, atol=1e-8 * largest)
 
 
-def test_derivative_of_a_reverse_pass_is_refused():
-    """A reverse pass is arithmetic with the factor of the solver; its derivative would be wrong."""
-    case = h.CASES["pendulum"]
-
-    def loss(length):
-        return _bent(h.Pendulum(length=length), case.state.q, case.state.v)
-
-    for outer in (jax.jacfwd, jax.jacrev):
-        with pytest.raises(NotImplementedError, match="jacfwd"):
-            jax.jit(outer(jax.grad(loss)))(jnp.asarray(1.0))
-
-
 def test_batch_of_gradients():
     """vmap of grad is the loop over grads."""
     lengths = jnp.array([0.7, 0.9, 1.2])

@@ -29,26 +29,9 @@ def _or_zeros(tangent, primal):
 
 
 @eqx.filter_custom_jvp
-def _held(factor, equations):
-    """The factor, constant to derivatives: the rules below stand for them."""
-    del equations
-    return factor
-
-
-@_held.def_jvp
-def _held_jvp(primals, tangents):
-    # Only reached when a reverse pass, which is arithmetic with the factor, is differentiated.
-    del primals, tangents
-    raise NotImplementedError(
-        "The derivative of a reverse-mode derivative of a simulation is not available. Take the "
-        "inner derivative in forward mode, e.g. `jax.jacfwd(jax.jacfwd(f))` or "
-        "`jax.jacrev(jax.jacfwd(f))` in place of `jax.hessian(f)`."
-    )
-
-
-@eqx.filter_custom_jvp
 def _free(solver, factor, equations, f):
-    return solver.free(_held(factor, equations), f)
+    del equations
+    return solver.free(factor, f)
 
 
 @_free.def_jvp
@@ -62,7 +45,8 @@ def _free_jvp(primals, tangents):
 
 @eqx.filter_custom_jvp
 def _solve(solver, factor, equations, E, f, r):
-    return solver.solve(_held(factor, (equations, E)), f, r)
+    del equations, E
+    return solver.solve(factor, f, r)
 
 
 @_solve.def_jvp
