@@ -31,7 +31,7 @@ def trajectories(method, case, sizes, scheme=None):
         )
         return jnp.concatenate([sol.q, sol.v], axis=1), sol.result == mbd.RESULTS.successful
 
-    compiled = jax.jit(jax.vmap(run), compiler_options=helpers.COMPILE_FAST)
+    compiled = jax.jit(jax.vmap(run))
     path, successful = compiled(jnp.asarray(H * 2.0 ** np.arange(sizes)))
     assert np.all(successful)
     return np.asarray(path)
