@@ -575,17 +575,25 @@ def _bent(system, q, v):
     return sol.q[-1, 0] + sol.v[-1, 1]
 
 
+@pytest.mark.parametrize("inner", ["forward", "reverse"])
 @pytest.mark.parametrize(
-    "case", ["pendulum", pytest.param("redundant_pendulum", marks=pytest.mark.slow)]
+    "case",
+    [
+        "pendulum",
+        pytest.param("slider_crank", marks=pytest.mark.slow),
+        pytest.param("redundant_pendulum", marks=pytest.mark.slow),
+    ],
 )
-def test_second_derivatives(case):
-    """Of a directional derivative in forward mode: both modes, and differences."""
+def test_second_derivatives(case, inner):
+    """Of a directional derivative in either mode: both modes, and differences."""
     case = h.CASES[case]
     tree = (case.system, case.state.q, case.state.v)
 
     def slope(tree):
         flat, unravel = ravel_pytree(tree)
         direction = jnp.cos(jnp.arange(flat.size, dtype=flat.dtype))
+        if inner == "reverse":
+            return jax.grad(lambda x: _bent(*unravel(x)))(flat) @ direction
         return jax.jvp(lambda x: _bent(*unravel(x)), (flat,), (direction,))[1]
 
     value, gradients, differences = h.derivatives(slope, tree)

@@ -1,10 +1,18 @@
-"""The four operations M^-1 x, J x, J^T y, G^+ r, and their derivatives."""
+"""The four operations M^-1 x, J x, J^T y, G^+ r, and their derivatives.
+
+Each solve is a `lax.custom_linear_solve` K x = b: derivatives see `matvec` (x -> K x, through the
+equation map), while `solve` (by the factor, a constant to them) is what is computed. So
+K dx = db - dK x, one more solve with the same factor, in either mode and to any order. A
+`custom_jvp` alone would not do: `lax.scan` drops its rule when a reverse pass through the scan is
+differentiated.
+"""
 
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from .._results import RESULTS
 from .._types import Force, Jacobian, MassMatrix, Rows, Velocity
@@ -14,74 +22,6 @@ from .base import (
     ConstraintEquations,
     MatrixMap,
 )
-
-
-def _directional(fn, equations, d_equations, like):
-    """The derivative of `fn(equations)` along `d_equations`, zeros where it does not depend."""
-    if not jax.tree.leaves(d_equations):
-        return jax.tree.map(jnp.zeros_like, like)
-    _, tangents = eqx.filter_jvp(fn, (equations,), (d_equations,))
-    return tuple(_or_zeros(tangent, x) for tangent, x in zip(tangents, like, strict=True))
-
-
-def _or_zeros(tangent, primal):
-    return jnp.zeros_like(primal) if tangent is None else tangent
-
-
-@eqx.filter_custom_jvp
-def _free(solver, factor, equations, f):
-    del equations
-    return solver.free(factor, f)
-
-
-@_free.def_jvp
-def _free_jvp(primals, tangents):
-    solver, factor, equations, f = primals
-    _, _, d_equations, df = tangents
-    a = _free(solver, factor, equations, f)
-    (dMa,) = _directional(lambda e: (e.inertia(a),), equations, d_equations, (f,))
-    return a, _free(solver, factor, equations, _or_zeros(df, f) - dMa)
-
-
-@eqx.filter_custom_jvp
-def _solve(solver, factor, equations, E, f, r):
-    del equations, E
-    return solver.solve(factor, f, r)
-
-
-@_solve.def_jvp
-def _solve_jvp(primals, tangents):
-    # Differentiating M a - J^T lam = f, J a + E lam = r gives the same equations for (da, dlam),
-    #     f' = df - dM a + dJ^T lam,    r' = dr - dJ a - dE lam,
-    # one more solve with the same factor: exact for independent rows. For G^+ of a rank that is
-    # constant nearby there are two terms more (Golub and Pereyra 1973, equation 4.12),
-    #     dG^+ = -G^+ dG G^+ + G^+ G^+ dG N + N dG G^+ G^+,    N = 1 - G G^+,
-    # acting on s = r - J M^-1 f. They simplify, since N J = 0 and N E = 0: N s = N r, and of
-    # dG N only J M^-1 dJ^T N + dE N is left, of N dG only N dJ M^-1 J^T + N dE.
-    solver, factor, equations, E, f, r = primals
-    _, _, d_equations, dE, df, dr = tangents
-
-    def solve(f, r):
-        return _solve(solver, factor, equations, E, f, r)
-
-    a, lam = solve(f, r)
-    df, dr, dE = _or_zeros(df, f), _or_zeros(dr, r), _or_zeros(dE, r)
-    d_left, dJa = _directional(
-        lambda e: (e.inertia(a) - e.reaction(lam), e.rows(a)), equations, d_equations, (f, r)
-    )
-    df, dr = df - d_left, dr - dJa - dE * lam
-    if not solver.allows_dependent(r.shape[0]):
-        return (a, lam), solve(df, dr)
-
-    at_rest = jnp.zeros_like(f)
-    unreachable = solver.null(factor, r)
-    x, w = solve(at_rest, lam)
-    d_pull, dJx = _directional(
-        lambda e: (e.reaction(unreachable), e.rows(x)), equations, d_equations, (f, r)
-    )
-    load = equations.rows(_free(solver, factor, equations, d_pull)) + dE * unreachable
-    da, dlam = solve(df, dr + solve(at_rest, load)[1])
-    return (a, lam), (da, dlam + solver.null(factor, dJx + dE * w))
 
 
 class ConstraintOperator(eqx.Module):
@@ -113,13 +53,19 @@ class ConstraintOperator(eqx.Module):
 
     def free(self, f: Force) -> Velocity:
         """M^-1 f."""
-        return _free(self.solver, self.factor, self.equations, f)
+
+        def solve(_, f):
+            return self.solver.free(self.factor, f)
+
+        return jax.lax.custom_linear_solve(self.equations.inertia, f, solve, symmetric=True)
 
     def solve(self, f: Force, r: Rows) -> tuple[Velocity, Rows]:
         """(a, lam) with M a = f + J^T lam and J a + E lam = r."""
         if r.shape[0] == 0:
             return self.free(f), r
-        return _solve(self.solver, self.factor, self.equations, self.E, f, r)
+        if self.solver.allows_dependent(r.shape[0]):
+            return _solve_at_constant_rank(self, f, r)
+        return _solve(self, f, r)
 
     def correct(self, r: Rows, like: Velocity) -> tuple[Velocity, Rows]:
         """(d, mu) with d = M^-1 J^T mu and J d = r: the change d of least kinetic energy
@@ -135,6 +81,93 @@ class ConstraintOperator(eqx.Module):
         """J^T lam."""
         return self.equations.reaction(lam)
 
+    def compliant(self, lam: Rows) -> Rows:
+        """E lam."""
+        return jnp.zeros_like(lam) if self.E is None else self.E * lam
+
+    def null(self, s: Rows) -> Rows:
+        """(1 - G G^+) s."""
+        return self.solver.null(self.factor, s)
+
     def result(self) -> RESULTS:
         """Whether M is positive definite and the rows could be solved."""
         return self.solver.result(self.factor)
+
+
+def _solve(operator: ConstraintOperator, f: Force, r: Rows) -> tuple[Velocity, Rows]:
+    """(a, lam), differentiated as if the rows were independent."""
+    # Both parts travel as one vector: the transpose rule wants all of b to depend on what is
+    # differentiated, or nothing.
+    b, parts = ravel_pytree((f, r))
+
+    def matvec(x):
+        a, lam = parts(x)
+        left = operator.equations.inertia(a) - operator.reaction(lam)
+        return jnp.concatenate([left, operator.rows(a) + operator.compliant(lam)])
+
+    def solve(_, b):
+        return jnp.concatenate(operator.solver.solve(operator.factor, *parts(b)))
+
+    def solve_transposed(_, b):
+        # M a + J^T lam = f, -J a + E lam = r: the same equations in (a, -lam).
+        f, r = parts(b)
+        a, lam = operator.solver.solve(operator.factor, f, -r)
+        return jnp.concatenate([a, -lam])
+
+    return parts(jax.lax.custom_linear_solve(matvec, b, solve, solve_transposed))
+
+
+@eqx.filter_custom_jvp
+def _solve_at_constant_rank(
+    operator: ConstraintOperator, f: Force, r: Rows
+) -> tuple[Velocity, Rows]:
+    """(a, lam), differentiated for a rank that is constant nearby."""
+    return _solve(operator, f, r)
+
+
+@_solve_at_constant_rank.def_jvp
+def _solve_at_constant_rank_jvp(primals, tangents):
+    # To f' = df - dM a + dJ^T lam and r' = dr - dJ a - dE lam of independent rows the derivative of
+    # G^+ adds two terms (Golub and Pereyra 1973, equation 4.12),
+    #     dG^+ = -G^+ dG G^+ + G^+ G^+ dG N + N dG G^+ G^+,    N = 1 - G G^+,
+    # acting on s = r - J M^-1 f. They simplify, since N J = 0 and N E = 0: N s = N r, and of
+    # dG N only J M^-1 dJ^T N + dE N is left, of N dG only N dJ M^-1 J^T + N dE.
+    # N counts as constant in derivatives of this rule. Those of the motion need no more, as long
+    # as the rows agree (N r = 0): what they lack lies among multipliers that do nothing.
+    operator, f, r = primals
+    d_operator, df, dr = tangents
+    df, dr = _or_zeros(df, f), _or_zeros(dr, r)
+    a, lam = _solve_at_constant_rank(operator, f, r)
+    at_rest = jnp.zeros_like(f)
+    # N r, by way of the residual, which stays zero where the rows agree, however N turns.
+    unreachable = operator.null(r - operator.rows(a) - operator.compliant(lam))
+    x, z = _solve_at_constant_rank(operator, at_rest, lam)
+
+    def equations(operator):
+        return (
+            operator.equations.inertia(a) - operator.reaction(lam),
+            operator.rows(a) + operator.compliant(lam),
+            operator.reaction(unreachable),
+            operator.compliant(unreachable),
+            operator.rows(x) + operator.compliant(z),
+        )
+
+    d_left, d_right, d_pull, d_held, d_reach = _directional(
+        equations, operator, d_operator, (f, r, f, r, r)
+    )
+    load = operator.rows(operator.free(d_pull)) + d_held
+    _, shift = _solve(operator, at_rest, load)
+    da, dlam = _solve(operator, df - d_left, dr - d_right + shift)
+    return (a, lam), (da, dlam + operator.null(d_reach))
+
+
+def _directional(fn, operator, d_operator, like):
+    """The derivative of `fn(operator)` along `d_operator`, zeros where it does not depend."""
+    if not jax.tree.leaves(d_operator):
+        return jax.tree.map(jnp.zeros_like, like)
+    _, tangents = eqx.filter_jvp(fn, (operator,), (d_operator,))
+    return tuple(_or_zeros(tangent, x) for tangent, x in zip(tangents, like, strict=True))
+
+
+def _or_zeros(tangent, primal):
+    return jnp.zeros_like(primal) if tangent is None else tangent
