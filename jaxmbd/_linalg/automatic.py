@@ -27,6 +27,9 @@ class Automatic(AbstractConstraintSolver):
     def allows_dependent(self, nc):
         return nc > 1
 
+    def dependent(self, factor):
+        return _choose(factor.whitened.C.shape[0]).dependent(factor)
+
     def null(self, factor, s):
         return _choose(s.shape[0]).null(factor, s)
 

@@ -4,6 +4,7 @@ import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
+from jaxtyping import Array, Bool
 
 from .._results import RESULTS
 from .._types import Force, Jacobian, MassMatrix, Rows, Velocity
@@ -85,6 +86,10 @@ class AbstractConstraintSolver(eqx.Module):
     @abc.abstractmethod
     def allows_dependent(self, nc: int) -> bool:
         """Whether `null` may be anything but zero with `nc` rows."""
+
+    @abc.abstractmethod
+    def dependent(self, factor: Any) -> Bool[Array, ""]:
+        """Whether `null` of this factor may be anything but zero."""
 
     @abc.abstractmethod
     def null(self, factor: Any, s: Rows) -> Rows:

@@ -54,6 +54,10 @@ class KKT(AbstractConstraintSolver):
         del nc
         return False
 
+    def dependent(self, factor):
+        del factor
+        return jnp.array(False)
+
     def null(self, factor, s):
         del factor
         return jnp.zeros_like(s)

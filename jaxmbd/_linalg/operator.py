@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool
 
 from .._results import RESULTS
 from .._types import Force, Jacobian, MassMatrix, Rows, Velocity
@@ -89,6 +90,10 @@ class ConstraintOperator(eqx.Module):
         """(1 - G G^+) s."""
         return self.solver.null(self.factor, s)
 
+    def dependent(self) -> Bool[Array, ""]:
+        """Whether `null` may be anything but zero."""
+        return self.solver.dependent(self.factor)
+
     def result(self) -> RESULTS:
         """Whether M is positive definite and the rows could be solved."""
         return self.solver.result(self.factor)
@@ -138,27 +143,35 @@ def _solve_at_constant_rank_jvp(primals, tangents):
     d_operator, df, dr = tangents
     df, dr = _or_zeros(df, f), _or_zeros(dr, r)
     a, lam = _solve_at_constant_rank(operator, f, r)
-    at_rest = jnp.zeros_like(f)
-    # N r, by way of the residual, which stays zero where the rows agree, however N turns.
-    unreachable = operator.null(r - operator.rows(a) - operator.compliant(lam))
-    x, z = _solve_at_constant_rank(operator, at_rest, lam)
 
-    def equations(operator):
+    def left(operator):
         return (
             operator.equations.inertia(a) - operator.reaction(lam),
             operator.rows(a) + operator.compliant(lam),
-            operator.reaction(unreachable),
-            operator.compliant(unreachable),
-            operator.rows(x) + operator.compliant(z),
         )
 
-    d_left, d_right, d_pull, d_held, d_reach = _directional(
-        equations, operator, d_operator, (f, r, f, r, r)
-    )
-    load = operator.rows(operator.free(d_pull)) + d_held
-    _, shift = _solve(operator, at_rest, load)
+    d_left, d_right = _directional(left, operator, d_operator, (f, r))
+    rest, at_rest = jnp.zeros_like(f), jnp.zeros_like(r)
+
+    def of_dependent_rows():
+        # N r, by way of the residual, which stays zero where the rows agree, however N turns.
+        unreachable = operator.null(r - operator.rows(a) - operator.compliant(lam))
+        x, z = _solve_at_constant_rank(operator, rest, lam)
+
+        def turned(operator):
+            return (
+                operator.reaction(unreachable),
+                operator.compliant(unreachable),
+                operator.rows(x) + operator.compliant(z),
+            )
+
+        pull, held, reach = _directional(turned, operator, d_operator, (f, r, r))
+        _, shift = _solve(operator, rest, operator.rows(operator.free(pull)) + held)
+        return shift, operator.null(reach)
+
+    shift, extra = jax.lax.cond(operator.dependent(), of_dependent_rows, lambda: (at_rest, at_rest))
     da, dlam = _solve(operator, df - d_left, dr - d_right + shift)
-    return (a, lam), (da, dlam + operator.null(d_reach))
+    return (a, lam), (da, dlam + extra)
 
 
 def _directional(fn, operator, d_operator, like):

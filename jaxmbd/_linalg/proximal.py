@@ -83,6 +83,9 @@ class Proximal(AbstractConstraintSolver):
     def allows_dependent(self, nc):
         return nc > 1
 
+    def dependent(self, factor):
+        return factor.dependent
+
     def null(self, factor, s):
         # rho (G + rho 1)^-1 keeps what G does not see and contracts the rest by rho / sigma^2.
         x = s

@@ -87,9 +87,12 @@ class Pseudoinverse(AbstractConstraintSolver):
     def allows_dependent(self, nc):
         return nc > 1
 
+    def dependent(self, factor):
+        return ~jnp.all(factor.kept)
+
     def null(self, factor, s):
         unreachable = s - apply(factor.range, apply(factor.range.T, s))
-        return jnp.where(jnp.all(factor.kept), 0.0, unreachable)
+        return jnp.where(self.dependent(factor), unreachable, 0.0)
 
     def result(self, factor):
         return factor.whitened.result(jnp.array(True))
