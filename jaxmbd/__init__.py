@@ -60,3 +60,7 @@ from ._simulate import simulate as simulate
 from ._solution import Solution as Solution
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State
+from .mechanism import Body as Body
+from .mechanism import Inertia as Inertia
+from .mechanism import Pose as Pose
+from .mechanism import Twist as Twist

@@ -1,0 +1,333 @@
+"""Mass, centre of mass and inertia tensor of a rigid body."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from .._checks import check_positive, is_concrete
+from .._coordinates import quaternion_to_matrix, skew
+from .pose import unit_quaternion
+
+# Relative to the largest moment: how far a tensor may be from symmetric, and a sum of two principal
+# moments below the third, by rounding.
+_ROUNDING = 1e-9
+
+
+class Inertia(eqx.Module):
+    """Mass distribution of a rigid body, in the axes of the body's own frame:
+
+        m = int dm,    m c = int r dm,    I = int (|r - c|^2 1 - (r - c) (r - c)^T) dm.
+
+    **Fields:**
+
+    - `mass`: m [kg].
+    - `tensor`: I about the centre of mass, shape `(3, 3)` [kg m^2].
+    - `center`: centre of mass c, shape `(3,)` [m].
+
+    Bodies made of several parts are sums in a common frame, where `moved` puts them:
+
+        Inertia.cylinder(radius=0.1, length=0.5, mass=3.0)
+        + Inertia.sphere(radius=0.2, mass=1.0).moved([0.0, 0.0, 0.4])
+
+    To fit an inertia, fit its ten numbers `log_cholesky()`: each choice of them is physical.
+    """
+
+    mass: Float[Array, ""]
+    tensor: Float[Array, "3 3"]
+    center: Float[Array, "3"]
+
+    def __init__(
+        self,
+        mass: ArrayLike,
+        tensor: Any,
+        center: Any = (0.0, 0.0, 0.0),
+        *,
+        about: Any = None,
+    ):
+        """**Arguments:**
+
+        - `mass`: m > 0.
+        - `tensor`: shape `(3, 3)`, or the three moments `(3,)` of a diagonal one.
+        - `center`: centre of mass.
+        - `about`: the point that `tensor` refers to; default the centre of mass. Its axes are
+          those of the body's frame in any case.
+
+        **Raises:** `ValueError` unless, as far as values are known, m > 0 and the tensor is one of
+        a mass distribution: symmetric, no principal moment larger than the sum of the others.
+        """
+        dtype = _dtype_of(mass, tensor, center, about)
+        self.mass = _floating("mass", mass, (), dtype)
+        self.center = _floating("center", center, (3,), dtype)
+        if jnp.asarray(tensor).shape == (3,):
+            tensor = jnp.diag(jnp.asarray(tensor))
+        tensor = _floating("tensor", tensor, (3, 3), dtype)
+        if about is not None:
+            d = self.center - _floating("about", about, (3,), dtype)
+            tensor = tensor - _steiner(self.mass, d)
+        self.tensor = tensor
+        _check_physical(self.mass, tensor)
+
+    # --- shapes ---------------------------------------------------------------------------------
+
+    @classmethod
+    def point(cls, *, mass: ArrayLike) -> "Inertia":
+        """All mass at the origin."""
+        return cls(mass, jnp.zeros((3, 3)))
+
+    @classmethod
+    def box(
+        cls, *, size: Any, mass: ArrayLike | None = None, density: ArrayLike | None = None
+    ) -> "Inertia":
+        """Solid box of edge lengths `size` = (a, b, c) along x, y, z [m]; give its mass [kg] or
+        its density [kg/m^3]."""
+        size = _floating("size", size, (3,), _dtype_of(size, mass, density))
+        a, b, c = size * size
+        mass = _mass_of(mass, density, jnp.prod(size), size=size)
+        return cls(mass, mass / 12 * jnp.stack([b + c, c + a, a + b]))
+
+    @classmethod
+    def ellipsoid(
+        cls, *, semiaxes: Any, mass: ArrayLike | None = None, density: ArrayLike | None = None
+    ) -> "Inertia":
+        """Solid ellipsoid of `semiaxes` (a, b, c) along x, y, z [m]."""
+        semiaxes = _floating("semiaxes", semiaxes, (3,), _dtype_of(semiaxes, mass, density))
+        a, b, c = semiaxes * semiaxes
+        volume = 4 / 3 * math.pi * jnp.prod(semiaxes)
+        mass = _mass_of(mass, density, volume, semiaxes=semiaxes)
+        return cls(mass, mass / 5 * jnp.stack([b + c, c + a, a + b]))
+
+    @classmethod
+    def sphere(
+        cls, *, radius: ArrayLike, mass: ArrayLike | None = None, density: ArrayLike | None = None
+    ) -> "Inertia":
+        """Solid sphere of `radius` [m]."""
+        radius = _floating("radius", radius, (), _dtype_of(radius, mass, density))
+        mass = _mass_of(mass, density, 4 / 3 * math.pi * radius**3, radius=radius)
+        return cls(mass, 0.4 * mass * radius**2 * jnp.ones(3, radius.dtype))
+
+    @classmethod
+    def cylinder(
+        cls,
+        *,
+        radius: ArrayLike,
+        length: ArrayLike,
+        axis: str = "z",
+        mass: ArrayLike | None = None,
+        density: ArrayLike | None = None,
+    ) -> "Inertia":
+        """Solid cylinder along `axis`, "x", "y" or "z"; a disc if `length` is small."""
+        dtype = _dtype_of(radius, length, mass, density)
+        radius = _floating("radius", radius, (), dtype)
+        length = _floating("length", length, (), dtype)
+        volume = math.pi * radius**2 * length
+        mass = _mass_of(mass, density, volume, radius=radius, length=length)
+        return cls(
+            mass, _along(axis, mass * radius**2 / 2, mass * (3 * radius**2 + length**2) / 12)
+        )
+
+    @classmethod
+    def capsule(
+        cls,
+        *,
+        radius: ArrayLike,
+        length: ArrayLike,
+        axis: str = "z",
+        mass: ArrayLike | None = None,
+        density: ArrayLike | None = None,
+    ) -> "Inertia":
+        """Solid cylinder of `length` along `axis` between two hemispheres of its `radius`."""
+        dtype = _dtype_of(radius, length, mass, density)
+        r = _floating("radius", radius, (), dtype)
+        h = _floating("length", length, (), dtype)
+        # Shares of the volume pi r^2 (h + 4 r / 3).
+        volume = math.pi * r**2 * (h + 4 * r / 3)
+        mass = _mass_of(mass, density, volume, radius=r, length=h)
+        middle = mass * h / (h + 4 * r / 3)
+        ends = mass - middle
+        # A hemisphere's own moment 2/5 m r^2 holds about the center of its flat side, h/2 from the
+        # middle, while its centre of mass is another 3/8 r away: (2/5 r^2 + h^2/4 + 3/8 r h) m.
+        across = middle * (3 * r**2 + h**2) / 12 + ends * (0.4 * r**2 + h**2 / 4 + 0.375 * r * h)
+        return cls(mass, _along(axis, middle * r**2 / 2 + ends * 0.4 * r**2, across))
+
+    @classmethod
+    def rod(cls, *, length: ArrayLike, axis: str = "z", mass: ArrayLike) -> "Inertia":
+        """Thin rod of `length` along `axis`, without a moment about it: a part of other bodies,
+        or a body whose spin is taken away by its joints."""
+        length = _floating("length", length, (), _dtype_of(length, mass))
+        mass = _mass_of(mass, None, length, length=length)
+        return cls(mass, _along(axis, jnp.zeros_like(mass), mass * length**2 / 12))
+
+    # --- other frames and composites ------------------------------------------------------------
+
+    def about(self, point: Any) -> Float[Array, "3 3"]:
+        """The tensor about another `point` of the body's frame: I + m (|d|^2 1 - d d^T) with
+        d = c - point (Huygens and Steiner)."""
+        return self.tensor + _steiner(self.mass, self.center - self._vector("point", point))
+
+    def moved(
+        self, position: Any = (0.0, 0.0, 0.0), orientation: Any = (1.0, 0.0, 0.0, 0.0)
+    ) -> "Inertia":
+        """The same body seen from a frame in which the origin of its own lies at `position` [m],
+        with `orientation` (unit quaternion w, x, y, z, or rotation matrix) from its axes."""
+        p = unit_quaternion("Argument `orientation`", orientation, self.mass.dtype)
+        turned = self.turned(quaternion_to_matrix(p))
+        return eqx.tree_at(
+            lambda x: x.center, turned, self._vector("position", position) + turned.center
+        )
+
+    def turned(self, R: Float[Array, "3 3"]) -> "Inertia":
+        """The same body in other axes, into which R turns the components of its own."""
+        return Inertia(self.mass, R @ self.tensor @ R.T, R @ self.center)
+
+    def _vector(self, name: str, value: Any) -> Float[Array, "3"]:
+        return _floating(name, value, (3,), self.mass.dtype)
+
+    def __add__(self, other: "Inertia") -> "Inertia":
+        """Both together, rigidly connected."""
+        if not isinstance(other, Inertia):
+            return NotImplemented
+        mass = self.mass + other.mass
+        center = (self.mass * self.center + other.mass * other.center) / mass
+        return Inertia(mass, self.about(center) + other.about(center), center)
+
+    def principal(self) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
+        """Principal moments in ascending order, and the principal axes as the columns of a rotation
+        matrix. Equal moments leave the axes undetermined; do not differentiate these."""
+        moments, axes = jnp.linalg.eigh(self.tensor)
+        return moments, axes.at[:, 2].set(jnp.cross(axes[:, 0], axes[:, 1]))
+
+    def spatial(self) -> Float[Array, "6 6"]:
+        """Mass matrix for the velocity of the origin of the frame [m/s] and the angular velocity
+        [rad/s], both in the axes of the frame: [[m 1, -m c~], [m c~, I_origin]], where c~ is the
+        matrix of the vector product."""
+        moment = self.mass * skew(self.center)
+        identity = self.mass * jnp.eye(3, dtype=self.mass.dtype)
+        return jnp.block([[identity, -moment], [moment, self.about(jnp.zeros_like(self.center))]])
+
+    # --- pseudo-inertia -------------------------------------------------------------------------
+
+    def pseudo(self) -> Float[Array, "4 4"]:
+        """Pseudo-inertia int (r, 1) (r, 1)^T dm, shape `(4, 4)`, linear in the mass distribution
+        and positive definite for every body that fills space.
+
+        Reference: Wensing, Kim and Slotine (2018), Linear matrix inequalities for physically
+        consistent inertial parameter identification, IEEE Robotics and Automation Letters 3.
+        """
+        c = self.center
+        moment = self.mass * c
+        second = _second_moment(self.tensor) + self.mass * jnp.outer(c, c)
+        return jnp.block([[second, moment[:, None]], [moment[None], self.mass]])
+
+    @classmethod
+    def from_pseudo(cls, pseudo: Any) -> "Inertia":
+        """The inverse of `pseudo`."""
+        P = _floating("pseudo", pseudo, (4, 4), _dtype_of(pseudo))
+        mass, center = P[3, 3], P[:3, 3] / P[3, 3]
+        second = P[:3, :3] - mass * jnp.outer(center, center)
+        # I = tr(S) 1 - S undoes S = tr(I) / 2 1 - I.
+        return cls(mass, jnp.trace(second) * jnp.eye(3, dtype=P.dtype) - second, center)
+
+    def log_cholesky(self) -> Float[Array, "10"]:
+        """Ten unconstrained numbers (alpha, d1, d2, d3, s12, s23, s13, t1, t2, t3) with
+
+            pseudo = exp(2 alpha) U U^T,    U = [[exp(d1),  s12,      s13,      t1],
+                                                 [0,        exp(d2),  s23,      t2],
+                                                 [0,        0,        exp(d3),  t3],
+                                                 [0,        0,        0,        1 ]].
+
+        Every choice of them is a body that fills space, and each such body has one: parameters for
+        a fit that stays physical. **Raises:** `ValueError` for a point or a thin rod, which have
+        none.
+
+        Reference: Rucker and Wensing (2022), Smooth parameterization of rigid-body inertia, IEEE
+        Robotics and Automation Letters 7.
+        """
+        # The last row and column of U U^T say alpha = log(m) / 2 and t = c; what is left is
+        # the upper triangular factor of the second moment about c, per mass.
+        U = jnp.linalg.cholesky((_second_moment(self.tensor) / self.mass)[::-1, ::-1])[::-1, ::-1]
+        if is_concrete(U) and not np.all(np.isfinite(np.asarray(U))):
+            raise ValueError(
+                "The log-Cholesky parameters of an inertia are finite only for bodies that fill "
+                f"space, but its principal moments are {np.asarray(self.principal()[0])}: one of "
+                "them is the sum of the others. Give the thin body a thickness."
+            )
+        off_diagonal = jnp.stack([U[0, 1], U[1, 2], U[0, 2]])
+        alpha = jnp.log(self.mass) / 2
+        return jnp.concatenate([alpha[None], jnp.log(jnp.diag(U)), off_diagonal, self.center])
+
+    @classmethod
+    def from_log_cholesky(cls, theta: Any) -> "Inertia":
+        """The inverse of `log_cholesky`."""
+        theta = _floating("theta", theta, (10,), _dtype_of(theta))
+        alpha, (s12, s23, s13), center = theta[0], theta[4:7], theta[7:]
+        d1, d2, d3 = jnp.exp(theta[1:4])
+        o = jnp.zeros_like(d1)
+        U = jnp.stack([jnp.stack([d1, s12, s13]), jnp.stack([o, d2, s23]), jnp.stack([o, o, d3])])
+        mass = jnp.exp(2 * alpha)
+        second = mass * U @ U.T
+        return cls(mass, jnp.trace(second) * jnp.eye(3, dtype=theta.dtype) - second, center)
+
+
+def _dtype_of(*values: Any) -> Any:
+    """That of the floating-point arrays among `values`; numbers and lists follow."""
+    arrays = [x.dtype for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
+    floating = [dtype for dtype in arrays if jnp.issubdtype(dtype, jnp.floating)]
+    return jnp.result_type(*floating) if floating else jnp.result_type(float)
+
+
+def _floating(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+    value = jnp.asarray(value, dtype)
+    if value.shape != shape:
+        raise ValueError(f"Argument `{name}` must have shape {shape}, but has {value.shape}.")
+    return value
+
+
+def _mass_of(mass, density, volume, **lengths) -> Float[Array, ""]:
+    for name, length in lengths.items():
+        for x in jnp.atleast_1d(length) if is_concrete(length) else ():
+            check_positive(name, x)
+    if (mass is None) == (density is None):
+        raise ValueError(f"Give either `mass` or `density`, but they are {mass} and {density}.")
+    if density is None:
+        return _floating("mass", mass, (), volume.dtype)
+    return _floating("density", density, (), volume.dtype) * volume
+
+
+def _along(axis: str, along: Array, across: Array) -> Float[Array, "3"]:
+    """Moments of a body of revolution."""
+    if axis not in ("x", "y", "z"):
+        raise ValueError(f'Argument `axis` must be "x", "y" or "z", but is {axis!r}.')
+    return jnp.stack([along if name == axis else across for name in "xyz"])
+
+
+def _steiner(mass, d) -> Float[Array, "3 3"]:
+    """m (|d|^2 1 - d d^T)."""
+    return mass * (jnp.sum(d * d) * jnp.eye(3, dtype=d.dtype) - jnp.outer(d, d))
+
+
+def _second_moment(tensor) -> Float[Array, "3 3"]:
+    """int r r^T dm about the point that int (|r|^2 1 - r r^T) dm refers to."""
+    return jnp.trace(tensor) / 2 * jnp.eye(3, dtype=tensor.dtype) - tensor
+
+
+def _check_physical(mass, tensor) -> None:
+    if is_concrete(mass) and mass.ndim == 0:
+        check_positive("mass", mass)
+    if not is_concrete(tensor) or tensor.ndim != 2:
+        return
+    tensor = np.asarray(tensor)
+    rounding = max(_ROUNDING, 1e2 * np.finfo(tensor.dtype).eps) * np.abs(tensor).max()
+    if not np.all(np.abs(tensor - tensor.T) <= rounding):
+        raise ValueError(f"Argument `tensor` must be finite and symmetric, but is\n{tensor}.")
+    moments = np.linalg.eigvalsh(tensor)
+    if moments[0] < -rounding or moments[0] + moments[1] < moments[2] - rounding:
+        raise ValueError(
+            "Argument `tensor` is not that of a mass distribution: of its principal moments "
+            f"{moments} one is negative or larger than the sum of the others. Check signs, units "
+            "and the point that it refers to (`about`)."
+        )

@@ -1,0 +1,91 @@
+"""Where a body is and how it moves."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import is_concrete
+from .._coordinates import (
+    cross,
+    quaternion_conjugate,
+    quaternion_from_matrix,
+    quaternion_product,
+    quaternion_rotate,
+)
+
+# How far an orientation may be from a unit one: numbers typed in with six digits pass.
+_ROUNDING = 1e-5
+
+
+class Pose(NamedTuple):
+    """Position [m] of a frame in world axes, and its orientation as a unit quaternion
+    (w, x, y, z), from its own to world axes. Frames on a body are poses relative to the body's."""
+
+    position: Float[Array, "3"]
+    orientation: Float[Array, "4"]
+
+    def point(self, r: Float[Array, "3"]) -> Float[Array, "3"]:
+        """World position of the point r of this frame."""
+        return self.position + quaternion_rotate(self.orientation, r)
+
+    def direction(self, d: Float[Array, "3"]) -> Float[Array, "3"]:
+        """World components of the direction d of this frame."""
+        return quaternion_rotate(self.orientation, d)
+
+    def local_point(self, r: Float[Array, "3"]) -> Float[Array, "3"]:
+        """Components in this frame of the world position r."""
+        return self.local_direction(r - self.position)
+
+    def local_direction(self, d: Float[Array, "3"]) -> Float[Array, "3"]:
+        """Components in this frame of the world direction d."""
+        return quaternion_rotate(quaternion_conjugate(self.orientation), d)
+
+    def compose(self, frame: "Pose") -> "Pose":
+        """World pose of a `frame` given relative to this one."""
+        orientation = quaternion_product(self.orientation, frame.orientation)
+        return Pose(self.point(frame.position), orientation)
+
+    def relative(self, other: "Pose") -> "Pose":
+        """The pose `other` as seen from this frame; undoes `compose`."""
+        inverse = quaternion_conjugate(self.orientation)
+        orientation = quaternion_product(inverse, other.orientation)
+        return Pose(self.local_point(other.position), orientation)
+
+
+class Twist(NamedTuple):
+    """Velocity [m/s] of the origin of a frame and angular velocity [rad/s], in world axes."""
+
+    linear: Float[Array, "3"]
+    angular: Float[Array, "3"]
+
+    def at(self, arm: Float[Array, "3"]) -> Float[Array, "3"]:
+        """Velocity of the point of the body at `arm` (world axes) from the origin."""
+        return self.linear + cross(self.angular, arm)
+
+
+def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"]:
+    """`orientation`, a quaternion or a rotation matrix, as a unit quaternion.
+
+    **Raises:** `ValueError`, which begins with `what`, unless it is one, as far as is known.
+    """
+    value = jnp.asarray(orientation, dtype)
+    if value.shape not in ((4,), (3, 3)):
+        raise ValueError(
+            f"{what} must be a quaternion, shape (4,), or a rotation matrix, shape (3, 3), but has "
+            f"shape {value.shape}."
+        )
+    if is_concrete(value):
+        x = np.asarray(value)
+        if x.ndim == 1:
+            proper = abs(np.linalg.norm(x) - 1) < _ROUNDING
+        else:
+            proper = np.all(np.abs(x @ x.T - np.eye(3)) < _ROUNDING) and np.linalg.det(x) > 0
+        if not proper:
+            raise ValueError(
+                f"{what} must be a unit quaternion (w, x, y, z) or a right-handed rotation matrix, "
+                f"but is {x.tolist()}."
+            )
+    p = quaternion_from_matrix(value) if value.ndim == 2 else value
+    return p / jnp.sqrt(jnp.sum(p * p))
