@@ -1,0 +1,12 @@
+from .base import AbstractJoint as AbstractJoint
+from .cylindrical import Cylindrical as Cylindrical
+from .distance import Distance as Distance
+from .fixed import Fixed as Fixed
+from .planar import Planar as Planar
+from .point_on_line import PointOnLine as PointOnLine
+from .point_on_plane import PointOnPlane as PointOnPlane
+from .prismatic import Prismatic as Prismatic
+from .revolute import Revolute as Revolute
+from .screw import Screw as Screw
+from .spherical import Spherical as Spherical
+from .universal import Universal as Universal

@@ -1,0 +1,36 @@
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._checks import check_positive
+from ..._coordinates import dot
+from ..body import Body
+from .base import AbstractJoint, offset
+
+
+class Distance(AbstractJoint):
+    """Massless rod: the distance of the origins is `length`.
+
+    Row: (d . d - length^2) / (2 length) with d from a to b, to first order what the distance is
+    too much (1). Freedoms: 5.
+    """
+
+    length: Float[Array, ""]
+
+    rows: ClassVar[int] = 1
+    directed: ClassVar[bool] = False
+
+    def __init__(self, name: str, a: Body | str, b: Body | str, *, length: Any, **frames: Any):
+        """**Arguments:** as `AbstractJoint`; usually by frames, since the two ends differ.
+
+        - `length`: > 0 [m].
+        """
+        super().__init__(name, a, b, **frames)
+        check_positive("length", length)
+        self.length = jnp.asarray(length, self.frame_a.position.dtype)
+
+    def constraint(self, a, b, t):
+        del t
+        d = offset(a, b)
+        return ((dot(d, d) - self.length**2) / (2 * self.length))[None]

@@ -1,0 +1,23 @@
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from .base import AbstractJoint, angle, offset, tilt
+
+
+class Planar(AbstractJoint):
+    """Two planes, normal to the axis, slide on each other.
+
+    Rows: the position of b along the axis of a (1), the components of the axis of b across that of
+    a (2). Freedoms and coordinates: two displacements along x and y of a, the angle about the axis.
+    """
+
+    rows: ClassVar[int] = 3
+    directed: ClassVar[bool] = True
+
+    def constraint(self, a, b, t):
+        del t
+        return jnp.concatenate([offset(a, b)[2:], tilt(a, b)])
+
+    def coordinates(self, a, b):
+        return jnp.append(offset(a, b)[:2], angle(a, b))

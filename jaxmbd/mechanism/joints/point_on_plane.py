@@ -1,0 +1,21 @@
+from typing import ClassVar
+
+from .base import AbstractJoint, offset
+
+
+class PointOnPlane(AbstractJoint):
+    """The origin of b stays in the plane through the origin of a, normal to the axis of a.
+
+    Row: the position of b along the axis (1). Freedoms: 3 rotations and, the coordinates, two
+    displacements along x and y of a.
+    """
+
+    rows: ClassVar[int] = 1
+    directed: ClassVar[bool] = True
+
+    def constraint(self, a, b, t):
+        del t
+        return offset(a, b)[2:]
+
+    def coordinates(self, a, b):
+        return offset(a, b)[:2]
