@@ -60,6 +60,7 @@ from ._simulate import simulate as simulate
 from ._solution import Solution as Solution
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State
+from .mechanism import AbstractForce as AbstractForce
 from .mechanism import AbstractJoint as AbstractJoint
 from .mechanism import Body as Body
 from .mechanism import Cylindrical as Cylindrical
@@ -67,6 +68,7 @@ from .mechanism import Distance as Distance
 from .mechanism import Fixed as Fixed
 from .mechanism import Inertia as Inertia
 from .mechanism import Mechanism as Mechanism
+from .mechanism import Motor as Motor
 from .mechanism import Planar as Planar
 from .mechanism import PointOnLine as PointOnLine
 from .mechanism import PointOnPlane as PointOnPlane
@@ -75,5 +77,8 @@ from .mechanism import Prismatic as Prismatic
 from .mechanism import Revolute as Revolute
 from .mechanism import Screw as Screw
 from .mechanism import Spherical as Spherical
+from .mechanism import Spring as Spring
+from .mechanism import TorsionSpring as TorsionSpring
 from .mechanism import Twist as Twist
 from .mechanism import Universal as Universal
+from .mechanism import Wrench as Wrench

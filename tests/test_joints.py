@@ -173,11 +173,11 @@ FRAME = Pose(slide(), UNTURNED)
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda b: mbd.Revolute("", "ground", b, point=[0, 0, 0]), "A joint needs a name"),
+        (lambda b: mbd.Revolute("", "ground", b, point=[0, 0, 0]), "Revolute needs a name"),
         (lambda b: mbd.Revolute("j", b, b, point=[0, 0, 0]), 'both are "b"'),
-        (lambda b: mbd.Revolute("j", "ground", b), "needs either `point`"),
+        (lambda b: mbd.Revolute("j", "ground", b), "needs one of `point` and"),
         (lambda b: mbd.Revolute("j", "ground", b, point=[0, 0, 0]), "Revolute \"j\" has an axis"),
-        (lambda b: mbd.Spherical("j", "ground", b, point=[0, 0]), '`point` of joint "j" must have'),
+        (lambda b: mbd.Spherical("j", "ground", b, point=[0, 0]), '`point` of "j" must have'),
         (lambda b: mbd.Revolute("j", "ground", b, point=[0, 0, 0], axis=[0, 0, 2]), "has length 2"),
         (lambda b: mbd.Revolute("j", "ground", "b", point=[0, 0, 0], axis=[0, 0, 1]),
          'where "b" is must be known'),

@@ -11,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._coordinates import AbstractCoordinates
+from .._coordinates import AbstractCoordinates, cross
 from .._results import RESULTS
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Velocity
 from .body import BODY_COORDINATES, GROUND, Body
+from .connector import AbstractConnector
+from .forces import AbstractForce
 from .joints import AbstractJoint
 from .pose import Pose, Twist
 
@@ -59,7 +61,7 @@ class Bodies(AbstractCoordinates):
 
 
 class Mechanism(AbstractSystem):
-    """Rigid bodies and the joints between them, in maximal coordinates: an `AbstractSystem` for
+    """Rigid bodies, joints and forces between them, in maximal coordinates: an `AbstractSystem` for
     every enforcement method and scheme.
 
         mechanism = mbd.Mechanism([crank, rod], [hinge, pin], gravity=[0.0, 0.0, -9.81])
@@ -68,7 +70,7 @@ class Mechanism(AbstractSystem):
 
     **Fields:**
 
-    - `bodies`, `joints`: in the order given.
+    - `bodies`, `joints`, `forces`: in the order given.
     - `gravity`: acceleration, shape `(3,)` [m/s^2].
 
     Every number in them is a parameter: build the mechanism inside of a function to differentiate
@@ -77,32 +79,35 @@ class Mechanism(AbstractSystem):
 
     bodies: tuple[Body, ...]
     joints: tuple[AbstractJoint, ...]
+    forces: tuple[AbstractForce, ...]
     gravity: Float[Array, "3"]
 
     def __init__(
         self,
         bodies: Sequence[Body],
         joints: Sequence[AbstractJoint] = (),
+        forces: Sequence[AbstractForce] = (),
         *,
         gravity: Any = (0.0, 0.0, -9.81),
     ):
-        """**Raises:** `ValueError` for no bodies, for names that are used twice, and for joints to
-        unknown bodies."""
-        self.bodies, self.joints = tuple(bodies), tuple(joints)
+        """**Raises:** `ValueError` for no bodies, for names that are used twice, and for joints or
+        forces between unknown bodies."""
+        self.bodies, self.joints, self.forces = tuple(bodies), tuple(joints), tuple(forces)
         if not self.bodies:
             raise ValueError("A mechanism needs at least one body, but `bodies` is empty.")
-        for what, members in (("bodies", self.bodies), ("joints", self.joints)):
+        groups = {"bodies": self.bodies, "joints": self.joints, "forces": self.forces}
+        for what, members in groups.items():
             names = Counter(member.name for member in members)
             twice = [name for name, count in names.items() if count > 1]
             if twice:
                 raise ValueError(f"Names of {what} must differ, but {twice} are used twice.")
         known = {GROUND, *(body.name for body in self.bodies)}
-        for joint in self.joints:
-            for name in (joint.body_a, joint.body_b):
+        for connector in (*self.joints, *self.forces):
+            for name in (connector.body_a, connector.body_b):
                 if name not in known:
                     raise ValueError(
-                        f'Joint "{joint.name}" joins the body "{name}", which is not among '
-                        f"{sorted(known)}."
+                        f'{type(connector).__name__} "{connector.name}" connects the body '
+                        f'"{name}", which is not among {sorted(known)}.'
                     )
         dtype = jnp.result_type(*(body.inertia.mass.dtype for body in self.bodies))
         self.gravity = jnp.asarray(gravity, dtype)
@@ -154,30 +159,48 @@ class Mechanism(AbstractSystem):
         return M.at[:, i, :, i].set(jnp.moveaxis(blocks, -1, 0)).reshape(6 * n, 6 * n)
 
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
-        del t, u
         n = len(self.bodies)
 
-        def one(body, p, omega):
+        def of_body(body, p, omega):
             weight = body.mass_matrix(p)[:, :3] @ self.gravity
             return body.gyroscopic_force(p, omega) + weight
 
-        return self._each_body(one, q.reshape(7, n)[3:], v.reshape(6, n)[3:]).ravel()
+        f = self._each_body(of_body, q.reshape(7, n)[3:], v.reshape(6, n)[3:])
+        f = jnp.append(f, jnp.zeros((6, 1), q.dtype), axis=1)  # and on the ground
+
+        def of_connector(force, qa, qb, va, vb):
+            a, b = _frames_of(force, qa, qb)
+            arm_a, arm_b = a.position - qa[:3], b.position - qb[:3]
+            twist_a, twist_b = (
+                Twist(Twist(x[:3], x[3:]).at(arm), x[3:]) for x, arm in ((va, arm_a), (vb, arm_b))
+            )
+            F, T = force.wrench(a, b, twist_a, twist_b, t, u)
+            # On a the opposite acts at the same point, the origin of frame b.
+            on_a = jnp.concatenate([-F, -T - cross(b.position - qa[:3], F)])
+            return jnp.stack([on_a, jnp.concatenate([F, T + cross(arm_b, F)])])
+
+        q_all, v_all = self._with_ground(q, 7), self._with_ground(v, 6)
+        for members in _kinds(self.forces):
+            forces = [self.forces[i] for i in members]
+            ia, ib = self._ends(forces)
+            wrenches = _together(
+                forces, of_connector, q_all[:, ia], q_all[:, ib], v_all[:, ia], v_all[:, ib]
+            )
+            f = f.at[:, ia].add(wrenches[0]).at[:, ib].add(wrenches[1])
+        return f[:, :n].ravel()
 
     def constraint(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " nh"]:
         """The rows of all joints, one joint after the other."""
-        n = len(self.bodies)
-        ground = jnp.zeros((7, 1), q.dtype).at[3].set(1.0)
-        table = jnp.concatenate([q.reshape(7, n), ground], axis=1)
+        table = self._with_ground(q, 7)
         pieces: list[Any] = [None] * len(self.joints)
-        for members in self._kinds():
+        for members in _kinds(self.joints):
             joints = [self.joints[i] for i in members]
-            a = table[:, [self._index(joint.body_a) for joint in joints]]
-            b = table[:, [self._index(joint.body_b) for joint in joints]]
+            ia, ib = self._ends(joints)
             rows = _together(
                 joints,
                 lambda joint, a, b: joint.constraint(*_frames_of(joint, a, b), t),
-                a,
-                b,
+                table[:, ia],
+                table[:, ib],
             )
             for column, i in enumerate(members):
                 pieces[i] = rows[:, column]
@@ -197,42 +220,52 @@ class Mechanism(AbstractSystem):
                 return joint
         raise ValueError(f'There is no joint "{name}" among {[j.name for j in self.joints]}.')
 
-    def _frames(self, joint: AbstractJoint, q: Coordinates) -> tuple[Pose, Pose]:
-        """World poses of the frames of a joint."""
-        table = jnp.append(q.reshape(7, -1), jnp.zeros((7, 1), q.dtype).at[3].set(1.0), axis=1)
-        a, b = table[:, self._index(joint.body_a)], table[:, self._index(joint.body_b)]
-        return _frames_of(joint, a, b)
+    def _with_ground(self, x: Float[Array, " n"], components: int) -> Array:
+        """The table of q (7 components) or v (6), with the ground as the last column."""
+        ground = jnp.zeros((components, 1), x.dtype)
+        if components == 7:
+            ground = ground.at[3].set(1.0)
+        return jnp.append(x.reshape(components, -1), ground, axis=1)
+
+    def _ends(self, connectors: Sequence[AbstractConnector]) -> tuple[np.ndarray, np.ndarray]:
+        """Columns of the bodies a and of the bodies b."""
+        a = [self._index(connector.body_a) for connector in connectors]
+        b = [self._index(connector.body_b) for connector in connectors]
+        return np.array(a), np.array(b)
+
+    def _frames(self, connector: AbstractConnector, q: Coordinates) -> tuple[Pose, Pose]:
+        """World poses of its frames."""
+        table = self._with_ground(q, 7)
+        (a,), (b,) = self._ends([connector])
+        return _frames_of(connector, table[:, a], table[:, b])
 
     def _each_body(self, fn, *tables: Array) -> Array:
         """fn(body, component vectors...) of all bodies, with the body axis last."""
         return _together(self.bodies, fn, *tables)
 
-    def _kinds(self) -> list[list[int]]:
-        """Indices of joints that differ in names and numbers only."""
-        kinds: dict[Any, list[int]] = {}
-        for i, joint in enumerate(self.joints):
-            kinds.setdefault(_kind(joint), []).append(i)
-        return list(kinds.values())
 
-
-def _frames_of(joint: AbstractJoint, a: Array, b: Array) -> tuple[Pose, Pose]:
+def _frames_of(connector: AbstractConnector, a: Array, b: Array) -> tuple[Pose, Pose]:
     return (
-        Pose(a[:3], a[3:]).compose(joint.frame_a),
-        Pose(b[:3], b[3:]).compose(joint.frame_b),
+        Pose(a[:3], a[3:]).compose(connector.frame_a),
+        Pose(b[:3], b[3:]).compose(connector.frame_b),
     )
 
 
 _NAMES = ("name", "body_a", "body_b")
 
 
-def _kind(joint: AbstractJoint) -> Any:
-    static = [
-        (field.name, getattr(joint, field.name))
-        for field in dataclasses.fields(joint)
-        if field.metadata.get("static", False) and field.name not in _NAMES
-    ]
-    leaves = [(jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in jax.tree.leaves(joint)]
-    return type(joint), tuple(static), tuple(leaves)
+def _kinds(members: Sequence[AbstractConnector]) -> list[list[int]]:
+    """Indices of members that differ in names and numbers only."""
+    kinds: dict[Any, list[int]] = {}
+    for i, member in enumerate(members):
+        static = [
+            (field.name, getattr(member, field.name))
+            for field in dataclasses.fields(member)
+            if field.metadata.get("static", False) and field.name not in _NAMES
+        ]
+        leaves = [(jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in jax.tree.leaves(member)]
+        kinds.setdefault((type(member), tuple(static), tuple(leaves)), []).append(i)
+    return list(kinds.values())
 
 
 def _together(members: Sequence[Any], fn, *tables: Array) -> Array:

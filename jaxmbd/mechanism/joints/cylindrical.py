@@ -2,7 +2,8 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from .base import AbstractJoint, angle, offset, tilt
+from ..relative import angle, offset, tilt
+from .base import AbstractJoint
 
 
 class Cylindrical(AbstractJoint):

@@ -6,7 +6,9 @@ from jaxtyping import Array, Float
 from ..._checks import check_positive
 from ..._coordinates import dot
 from ..body import Body
-from .base import AbstractJoint, offset
+from ..connector import AbstractConnector
+from ..relative import offset
+from .base import AbstractJoint
 
 
 class Distance(AbstractJoint):
@@ -26,7 +28,7 @@ class Distance(AbstractJoint):
 
         - `length`: > 0 [m].
         """
-        super().__init__(name, a, b, **frames)
+        AbstractConnector.__init__(self, name, a, b, **frames)
         check_positive("length", length)
         self.length = jnp.asarray(length, self.frame_a.position.dtype)
 

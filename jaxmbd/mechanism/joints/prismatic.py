@@ -2,7 +2,8 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from .base import AbstractJoint, misaligned, offset
+from ..relative import misaligned, offset
+from .base import AbstractJoint
 
 
 class Prismatic(AbstractJoint):

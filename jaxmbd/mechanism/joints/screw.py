@@ -6,7 +6,9 @@ from jaxtyping import Array, Float
 
 from ..._checks import is_concrete
 from ..body import Body
-from .base import AbstractJoint, angle, offset, tilt
+from ..connector import AbstractConnector
+from ..relative import angle, offset, tilt
+from .base import AbstractJoint
 
 
 class Screw(AbstractJoint):
@@ -28,7 +30,7 @@ class Screw(AbstractJoint):
 
         - `pitch`: advance per turn [m], negative for a left-handed screw, not 0.
         """
-        super().__init__(name, a, b, **frames)
+        AbstractConnector.__init__(self, name, a, b, **frames)
         if is_concrete(pitch) and not (math.isfinite(float(pitch)) and float(pitch) != 0):
             raise ValueError(f'`pitch` of "{name}" must be finite and not 0, but is {pitch}.')
         self.pitch = jnp.asarray(pitch, self.frame_a.position.dtype)

@@ -1,6 +1,7 @@
 from typing import ClassVar
 
-from .base import AbstractJoint, offset
+from ..relative import offset
+from .base import AbstractJoint
 
 
 class Spherical(AbstractJoint):

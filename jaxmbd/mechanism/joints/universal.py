@@ -3,7 +3,8 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from ..._coordinates import dot
-from .base import AbstractJoint, offset, x_axis, y_axis
+from ..relative import offset, x_axis, y_axis
+from .base import AbstractJoint
 
 
 class Universal(AbstractJoint):

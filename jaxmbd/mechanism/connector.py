@@ -1,0 +1,159 @@
+"""What joints and forces have in common: a frame on one body and a frame on another."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import is_concrete
+from .body import GROUND, Body
+from .pose import Pose, unit_quaternion
+
+
+class AbstractConnector(eqx.Module):
+    """A named connection of a frame on body a with a frame on body b. The z axis of the frames is
+    the axis of the connection.
+
+    **Fields:**
+
+    - `name`: by which reports know it.
+    - `body_a`, `body_b`: names of the bodies.
+    - `frame_a`, `frame_b`: poses of the frames relative to their bodies.
+    """
+
+    name: str = eqx.field(static=True)
+    body_a: str = eqx.field(static=True)
+    body_b: str = eqx.field(static=True)
+    frame_a: Pose
+    frame_b: Pose
+
+    # Whether it has an axis, so that one must be given.
+    directed: eqx.AbstractClassVar[bool]
+
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        point: Any = None,
+        points: Any = None,
+        axis: Any = None,
+        orientation: Any = None,
+        frame_a: Pose | None = None,
+        frame_b: Pose | None = None,
+    ):
+        """The frames are given in one of two ways:
+
+        - both at once, in world axes, where the bodies are now (`Body.pose`): the common `point`
+          [m], or the two `points` of a and b, and the unit `axis` or the whole `orientation`
+          (unit quaternion or rotation matrix, whose third axis is `axis`); `a` and `b` are then
+          bodies or "ground";
+        - one by one, relative to the bodies: `frame_a` and `frame_b`; here names will do.
+
+        **Raises:** `ValueError` if something is missing, said twice, or no unit vector.
+        """
+        kind = type(self).__name__
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{kind} needs a name, but `name` is {name!r}.")
+        self.name = name
+        self.body_a, self.body_b = _name_of(a, name), _name_of(b, name)
+        if self.body_a == self.body_b:
+            raise ValueError(
+                f'{kind} "{name}" must connect two bodies, but both are "{self.body_a}".'
+            )
+        given = [frame_a is not None or frame_b is not None, point is not None, points is not None]
+        if sum(given) != 1 or (frame_a is None) != (frame_b is None):
+            raise ValueError(
+                f'{kind} "{name}" needs one of `point` and `points` (with `axis` or '
+                "`orientation`), in the world, or both `frame_a` and `frame_b`, relative to the "
+                "bodies."
+            )
+        if axis is not None and orientation is not None:
+            raise ValueError(f'{kind} "{name}" needs `axis` or `orientation`, not both.')
+        if frame_a is not None and frame_b is not None:
+            if axis is not None or orientation is not None:
+                raise ValueError(
+                    f'{kind} "{name}" has frames, whose z axis is its axis: `axis` and '
+                    "`orientation` say it twice."
+                )
+            self.frame_a, self.frame_b = frame_a, frame_b
+            return
+        if self.directed and axis is None and orientation is None:
+            raise ValueError(f'{kind} "{name}" has an axis: give `axis` or `orientation`.')
+        dtype = _dtype_of(a, b)
+        at_a, at_b = (point, point) if points is None else points
+        turned = _orientation(name, axis, orientation, dtype)
+        world_a = Pose(_point(name, at_a, dtype), turned)
+        world_b = Pose(_point(name, at_b, dtype), turned)
+        self.frame_a = _pose_of(a, name, world_a).relative(world_a)
+        self.frame_b = _pose_of(b, name, world_b).relative(world_b)
+
+
+def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
+    """**Raises:** `ValueError`, which begins with `what`, unless |value| = 1, if that is known."""
+    value = jnp.asarray(value, dtype)
+    if value.shape != (3,):
+        raise ValueError(f"{what} must have shape (3,), but has {value.shape}.")
+    if is_concrete(value) and not abs(np.linalg.norm(np.asarray(value)) - 1) < 1e-5:
+        raise ValueError(
+            f"{what} must be a unit vector, but {np.asarray(value).tolist()} has length "
+            f"{np.linalg.norm(np.asarray(value)):.6g}. Divide by it."
+        )
+    return value / jnp.sqrt(jnp.sum(value * value))
+
+
+def orientation_along(axis: Float[Array, "3"]) -> Float[Array, "4"]:
+    """The shortest rotation that turns the z axis into the unit vector `axis`, or, for one that
+    points downwards, the shortest one from -z after half a turn about x."""
+    x, y, z = axis
+    down = z < 0
+    s = 1 + jnp.abs(z)  # 2 cos^2 of half the angle, at least 1
+    o = jnp.zeros_like(s)
+    # (s, -y, x, 0) turns z into the axis; (s, y, -x, 0) (0, 1, 0, 0) = (-y, s, 0, x) does below.
+    p = jnp.where(down, jnp.stack([-y, s, o, x]), jnp.stack([s, -y, x, o]))
+    return p / jnp.sqrt(2 * s)
+
+
+def _name_of(body: Body | str, connector: str) -> str:
+    if isinstance(body, Body):
+        return body.name
+    if isinstance(body, str) and body:
+        return body
+    raise ValueError(
+        f'"{connector}" must connect bodies, given as `Body` or by name, or "{GROUND}", but got '
+        f"{body!r}."
+    )
+
+
+def _pose_of(body: Body | str, connector: str, like: Pose) -> Pose:
+    if isinstance(body, Body):
+        return body.pose
+    if body != GROUND:
+        raise ValueError(
+            f'"{connector}" is given in the world, so where "{body}" is must be known: give the '
+            "`Body` instead of its name, or `frame_a` and `frame_b`."
+        )
+    identity = jnp.array([1.0, 0.0, 0.0, 0.0], like.orientation.dtype)
+    return Pose(jnp.zeros_like(like.position), identity)
+
+
+def _dtype_of(*bodies: Body | str) -> Any:
+    dtypes = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
+    return jnp.result_type(*dtypes) if dtypes else jnp.result_type(float)
+
+
+def _point(name: str, point: Any, dtype: Any) -> Float[Array, "3"]:
+    point = jnp.asarray(point, dtype)
+    if point.shape != (3,):
+        raise ValueError(f'`point` of "{name}" must have shape (3,), but has {point.shape}.')
+    return point
+
+
+def _orientation(name: str, axis: Any, orientation: Any, dtype: Any) -> Float[Array, "4"]:
+    if orientation is not None:
+        return unit_quaternion(f'`orientation` of "{name}"', orientation, dtype)
+    axis = (0.0, 0.0, 1.0) if axis is None else axis
+    return orientation_along(unit_vector(f'`axis` of "{name}"', axis, dtype))

@@ -1,0 +1,354 @@
+"""Mechanisms of bodies, joints and forces against minimal coordinates, closed forms and published
+motions."""
+
+import json
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import jaxmbd as mbd
+
+TIME = jnp.zeros(())
+BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
+Z = [0.0, 0.0, 1.0]
+QUICK = dict(scheme=mbd.RK4(), throw=False)
+
+
+def simulate(mechanism, **options):
+    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), **QUICK, **options)
+    return sol
+
+
+def random_body(name, rng, **options):
+    p = rng.normal(size=4)
+    return mbd.Body(
+        name,
+        BOX.moved([0.1, -0.2, 0.05]),
+        position=rng.normal(size=3),
+        orientation=p / np.linalg.norm(p),
+        velocity=rng.normal(size=3),
+        angular_velocity=rng.normal(size=3),
+        **options,
+    )
+
+
+# --- forces -------------------------------------------------------------------------------------
+
+
+def power(forces, bodies, u=None):
+    """Power of forces on moving bodies: generalised force times generalised velocity."""
+    state = mbd.Mechanism(bodies, gravity=[0, 0, 0]).state()
+
+    def force(forces):
+        mechanism = mbd.Mechanism(bodies, (), forces, gravity=[0, 0, 0])
+        return mechanism.force(TIME, state.q, state.v, u)
+
+    return (force(forces) - force([])) @ state.v
+
+
+def rate(function, mechanism):
+    """d/dt function(q) along q' = N v."""
+    state = mechanism.state()
+    return jax.jvp(function, (state.q,), (mechanism.qdot(state.q, state.v),))[1]
+
+
+def test_power_of_springs():
+    """It is what their energy loses and the damper takes, for springs in parallel, together."""
+    rng = np.random.default_rng(0)
+    bodies = [random_body(name, rng) for name in "ab"]
+    a, b = bodies
+    ends = rng.normal(size=(3, 2, 3))
+    data = [(30.0, 2.0, 0.4), (50.0, 0.0, 1.0), (0.0, 3.0, 0.1)]
+    pairs = [(a, b), ("ground", a), (b, a)]
+    springs = [
+        mbd.Spring(f"spring {i}", *pair, points=points, stiffness=k, damping=c, rest_length=rest)
+        for i, (pair, points, (k, c, rest)) in enumerate(zip(pairs, ends, data, strict=True))
+    ]
+    mechanism = mbd.Mechanism(bodies, (), springs)
+    expected = 0.0
+    for (one, other), (end, other_end), (k, c, rest) in zip(pairs, ends, data, strict=True):
+
+        def position(q, body, point):
+            if body == "ground":
+                return jnp.asarray(point)
+            return mechanism.pose(q, body.name).point(body.pose.local_point(jnp.asarray(point)))
+
+        def length(q, one=one, other=other, end=end, other_end=other_end):
+            return jnp.linalg.norm(position(q, other, other_end) - position(q, one, end))
+
+        stretched = length(mechanism.state().q) - rest
+        speed = rate(length, mechanism)
+        expected -= k * stretched * speed + c * speed**2
+    np.testing.assert_allclose(power(springs, bodies), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["spring", "motor"])
+def test_power_about_an_axis(kind):
+    """Of b that turns about a hinge on the moving a: torque times joint rate, nothing else."""
+    rng = np.random.default_rng(1)
+    a = random_body("a", rng)
+    axis, point = np.array([0.6, 0.0, 0.8]), rng.normal(size=3)
+    speed = 1.7
+    omega = np.asarray(a.twist.angular) + speed * axis
+    velocity = np.asarray(a.twist.at(point - a.pose.position))
+    b = mbd.Body(
+        "b",
+        BOX,
+        position=point,
+        velocity=velocity,
+        angular_velocity=omega,
+        orientation=[0, 1, 0, 0],
+    )
+    frame = dict(point=point, axis=axis)
+    if kind == "spring":
+        element = mbd.TorsionSpring("t", a, b, stiffness=5.0, damping=0.3, rest_angle=0.2, **frame)
+        expected = (5.0 * 0.2 - 0.3 * speed) * speed
+    else:
+        element = mbd.Motor("t", a, b, gear=3.0, index=1, **frame)
+        expected = 3.0 * -0.4 * speed
+    u = jnp.array([9.0, -0.4])
+    np.testing.assert_allclose(power([element], [a, b], u), expected, rtol=1e-12)
+
+
+def test_internal_forces_change_no_momentum():
+    rng = np.random.default_rng(2)
+    a, b = (random_body(name, rng) for name in "ab")
+    forces = [
+        mbd.Spring("s", a, b, points=rng.normal(size=(2, 3)), stiffness=20.0, rest_length=0.3),
+        mbd.TorsionSpring("t", a, b, point=rng.normal(size=3), axis=Z, stiffness=4.0,
+                          rest_angle=1.0),
+        mbd.Motor("m", a, b, point=rng.normal(size=3), axis=[1, 0, 0]),
+    ]  # fmt: skip
+    mechanism = mbd.Mechanism([a, b], (), forces, gravity=[0, 0, 0])
+    quiet = mbd.Mechanism([a, b], gravity=[0, 0, 0])
+    state = mechanism.state()
+    u = jnp.array([2.0])
+    wrench = mechanism.force(TIME, state.q, state.v, u) - quiet.force(TIME, state.q, state.v, u)
+    F, T = wrench.reshape(2, 3, 2)
+    r = state.q.reshape(7, 2)[:3]
+    np.testing.assert_allclose(F.sum(axis=1), 0, atol=1e-13)
+    np.testing.assert_allclose((T + jnp.cross(r, F, axis=0)).sum(axis=1), 0, atol=1e-12)
+
+
+def test_hanging_mass_oscillates():
+    """m z'' = -k z - c z' about the position of rest, against the damped oscillation."""
+    m, k, c, length, z0 = 1.3, 40.0, 0.8, 0.5, 0.1
+    rest = -(length + m * 9.81 / k)
+    body = mbd.Body("mass", BOX, position=[0, 0, rest + z0])
+    spring = mbd.Spring("spring", "ground", "mass", stiffness=k, damping=c, rest_length=length,
+                        frame_a=mbd.Pose(jnp.zeros(3), jnp.array([1.0, 0, 0, 0])),
+                        frame_b=mbd.Pose(jnp.zeros(3), jnp.array([1.0, 0, 0, 0])))  # fmt: skip
+    sol = simulate(mbd.Mechanism([body], (), [spring]), t1=1.0, dt=1e-3)
+    delta, omega = c / (2 * m), np.sqrt(k / m - (c / (2 * m)) ** 2)
+    z = z0 * np.exp(-delta) * (np.cos(omega) + delta / omega * np.sin(omega))
+    expected = [0, 0, rest + z]
+    pose = mbd.Mechanism([body]).pose(sol.q[-1], "mass")
+    np.testing.assert_allclose(pose.position, expected, atol=1e-10)
+
+
+# --- mechanisms ---------------------------------------------------------------------------------
+
+
+def heavy_top():
+    """Bruls, Cardona and Arnold (2012), on a ball joint at the origin; the frame of the body lies
+    in its centre of mass."""
+    omega = np.array([0.0, 150.0, -4.61538])
+    top = mbd.Body(
+        "top",
+        mbd.Inertia(15.0, [0.234375, 0.46875, 0.234375]),
+        position=[0, 1, 0],
+        velocity=np.cross(omega, [0, 1, 0]),
+        angular_velocity=omega,
+    )
+    return mbd.Mechanism([top], [mbd.Spherical("ball", "ground", top, point=[0, 0, 0])])
+
+
+@pytest.mark.parametrize("t", [0.2, pytest.param(2.0, marks=pytest.mark.slow)])
+def test_heavy_top(shared, t):
+    reference = json.loads((shared / "references" / "heavy_top.json").read_text())["reference"]
+    (expected,) = [point for point in reference if point["t"] == t]
+    mechanism = heavy_top()
+    sol = simulate(mechanism, t1=t, dt=1e-4)
+    pose, twist = mechanism.pose(sol.q[-1], "top"), mechanism.twist(sol.v[-1], "top")
+    np.testing.assert_allclose(pose.position, expected["x_com"], atol=1e-7)
+    np.testing.assert_allclose(twist.linear, expected["v_com"], atol=1e-6)
+    R = mbd.quaternion_to_matrix(pose.orientation)
+    np.testing.assert_allclose(R, expected["R"], atol=1e-6)
+    # The force of the joint on the body, in world axes: the rows of a ball joint on the ground.
+    np.testing.assert_allclose(sol.multipliers[-1], expected["reaction_on_body"], rtol=1e-5)
+    assert sol.phi_norm[-1] < 1e-12
+
+
+def slider_crank():
+    """The slider-crank of Braun and Goldfarb from hinged bars: crank and rod of length 1, in the
+    plane z = 0, driven by 20 N m against a damper of 5 N m s."""
+    bar = mbd.Inertia(1.0, [1e-3, 1 / 12, 1 / 12])
+    crank = mbd.Body("crank", bar, position=[0.5, 0, 0])
+    rod = mbd.Body("rod", bar, position=[1.5, 0, 0])
+    slider = mbd.Body("slider", mbd.Inertia(1.0, [1, 1, 1]), position=[2.0, 0, 0])
+    joints = [
+        mbd.Revolute("base", "ground", crank, point=[0, 0, 0], axis=Z),
+        mbd.Revolute("knee", crank, rod, point=[1, 0, 0], axis=Z),
+        mbd.Revolute("pin", rod, slider, point=[2, 0, 0], axis=Z),
+        mbd.Prismatic("guide", "ground", slider, point=[2, 0, 0], axis=[1, 0, 0]),
+    ]
+    forces = [
+        mbd.Motor("motor", "ground", crank, point=[0, 0, 0], axis=Z),
+        mbd.TorsionSpring("damper", "ground", crank, point=[0, 0, 0], axis=Z, stiffness=0.0,
+                          damping=5.0),
+    ]  # fmt: skip
+    return mbd.Mechanism([crank, rod, slider], joints, forces, gravity=[0, -9.81, 0])
+
+
+def slider_crank_angle(t):
+    """From Lagrange's equation in the crank angle."""
+
+    def mass(th):
+        s2, c2 = np.sin(th) ** 2, np.cos(th) ** 2
+        return 1 / 3 + (2.25 * s2 + 0.25 * c2) + 1 / 12 + 4 * s2
+
+    def field(_, y):
+        th, w = y
+        slope = 2 * np.sin(th) * np.cos(th) * (2.25 - 0.25 + 4)
+        return [w, (20 - 5 * w - 9.81 * np.cos(th) - slope * w * w / 2) / mass(th)]
+
+    return solve_ivp(field, (0, t[-1]), [0.0, 0.0], t_eval=t, rtol=1e-12, atol=1e-12).y[0]
+
+
+@pytest.mark.slow
+def test_slider_crank_through_its_singular_pose():
+    """20 rows for 18 velocities with one freedom, and one more where crank and rod stand upright:
+    it passes there and keeps its branch."""
+    times = np.linspace(0.25, 2.0, 8)
+    mechanism = slider_crank()
+    sol = simulate(mechanism, t1=2.0, dt=1e-3, control=lambda t, q, v: jnp.array([20.0]),
+                   saveat=diffrax.SaveAt(ts=times))  # fmt: skip
+    expected = slider_crank_angle(times)
+    assert expected[-1] > np.pi / 2
+    angles = mechanism.joint_coordinates(sol.q, "base")[:, 0]
+    np.testing.assert_allclose(np.exp(1j * np.asarray(angles)), np.exp(1j * expected), atol=1e-7)
+    slider = mechanism.pose(sol.q, "slider").position
+    np.testing.assert_allclose(slider[:, 0], 2 * np.cos(expected), atol=1e-7)
+    np.testing.assert_allclose(slider[:, 1:], 0, atol=1e-12)
+    assert np.max(sol.phi_norm) < 1e-10
+
+
+def parallelogram(m_crank, m_coupler, gravity, radius, start):
+    """Two cranks of length `radius` at a distance of 1 hold a coupler that stays level."""
+    down = np.array([np.sin(start), -np.cos(start), 0.0])
+    crank = mbd.Inertia.box(size=[0.1, 0.1, 0.1], mass=m_crank)
+    cranks = [
+        mbd.Body(name, crank, position=[x, 0, 0] + radius * down / 2)
+        for name, x in (("left", 0.0), ("right", 1.0))
+    ]
+    level = [0.5, 0, 0] + radius * down
+    coupler = mbd.Body("coupler", mbd.Inertia.box(size=[1, 0.1, 0.1], mass=m_coupler),
+                       position=level)  # fmt: skip
+    left, right = cranks
+    joints = [
+        mbd.Revolute("A", "ground", left, point=[0, 0, 0], axis=Z),
+        mbd.Revolute("B", left, coupler, point=radius * down, axis=Z),
+        mbd.Revolute("C", coupler, right, point=[1, 0, 0] + radius * down, axis=Z),
+        mbd.Revolute("D", right, "ground", point=[1, 0, 0], axis=Z),
+    ]
+    return mbd.Mechanism([left, coupler, right], joints, gravity=gravity * jnp.array([0.0, -1, 0]))
+
+
+def parallelogram_angle(m_crank, m_coupler, gravity, radius, start, t):
+    """(2 I + m r^2) th'' = -(m_crank + m_coupler) g r sin(th), with the two cranks' I about their
+    pivots."""
+    pivot = m_crank * (0.02 / 12 + radius**2 / 4)
+    w2 = (m_crank + m_coupler) * gravity * radius / (2 * pivot + m_coupler * radius**2)
+    field = lambda _, y: [y[1], -w2 * np.sin(y[0])]  # noqa: E731
+    return solve_ivp(field, (0, t), [start, 0.0], rtol=1e-12, atol=1e-12).y[0, -1]
+
+
+START, RADIUS, DURATION = 1.0, 0.4, 0.5
+
+
+@jax.jit
+def swung(parameters):
+    """Angle of the left crank after a while, and what the simulation says of itself."""
+    mechanism = parallelogram(*parameters, RADIUS, START)
+    sol = simulate(mechanism, t1=DURATION, dt=2e-3)
+    coordinate = mechanism.joint_coordinates(sol.q[-1], "A")[0]
+    return START + coordinate, (sol.phi_norm[-1], sol.result == mbd.RESULTS.successful)
+
+
+PARAMETERS = np.array([0.7, 1.9, 9.81])
+
+
+def test_redundant_four_bar():
+    """20 rows of rank 17 on 18 velocities: the motion of the one freedom."""
+    angle, (phi, successful) = swung(jnp.asarray(PARAMETERS))
+    assert successful and phi < 1e-10
+    expected = parallelogram_angle(*PARAMETERS, RADIUS, START, DURATION)
+    np.testing.assert_allclose(angle, expected, atol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [jax.jacrev, jax.jacfwd], ids=["reverse", "forward"])
+def test_derivatives_of_the_redundant_four_bar(mode):
+    """With respect to masses and gravity, against differences of the one freedom."""
+    gradient = jax.jit(mode(lambda p: swung(p)[0]))(jnp.asarray(PARAMETERS))
+    for i, step in enumerate(1e-3 * PARAMETERS):
+        at = PARAMETERS + step * np.outer([-2, -1, 1, 2], np.arange(3) == i)
+        shifted = [parallelogram_angle(*p, RADIUS, START, DURATION) for p in at]
+        difference = np.array([1, -8, 8, -1]) @ shifted / (12 * step)
+        np.testing.assert_allclose(gradient[i], difference, rtol=1e-6)
+
+
+def test_rank_of_the_four_bar():
+    mechanism = parallelogram(0.7, 1.9, jnp.asarray(9.81), RADIUS, START)
+    state = mechanism.state()
+    J = jax.jit(lambda q, v: mbd.evaluate(mechanism, None, TIME, q, v).rows.J)(state.q, state.v)
+    assert J.shape == (20, 18) and np.linalg.matrix_rank(J, tol=1e-9) == 17
+
+
+def test_order_and_names_do_not_matter():
+    """Joints of one kind are evaluated together: their rows still come in the order given."""
+    mechanism = parallelogram(0.7, 1.9, jnp.asarray(9.81), RADIUS, START)
+    sliding = mbd.Prismatic("E", "ground", mechanism.bodies[1], point=[0, 0, 0], axis=[1, 0, 0])
+    joints = (mechanism.joints[0], sliding, *mechanism.joints[1:])
+    mixed = mbd.Mechanism(mechanism.bodies, joints)
+    q = mixed.state().q + 0.01 * jnp.cos(jnp.arange(21.0))
+    rows = mixed.constraint(q, TIME)
+    for i, joint in enumerate(joints):
+        alone = mbd.Mechanism(mechanism.bodies, [joint]).constraint(q, TIME)
+        np.testing.assert_allclose(rows[5 * i : 5 * i + 5], alone, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda b: mbd.Mechanism([]), "needs at least one body"),
+        (lambda b: mbd.Mechanism([b, b]), r"Names of bodies must differ, but \['b'\]"),
+        (lambda b: mbd.Mechanism([b], gravity=[0, 0]), "`gravity` must have shape"),
+        (
+            lambda b: mbd.Mechanism(
+                [b], [mbd.Spherical("ball", b, mbd.Body("c", BOX), point=[0, 0, 0])]
+            ),
+            'Spherical "ball" connects the body "c", which is not among',
+        ),
+        (lambda b: mbd.Mechanism([b]).pose(jnp.zeros(7), "x"), 'There is no body "x"'),
+        (
+            lambda b: mbd.Mechanism([b]).joint_coordinates(jnp.zeros(7), "x"),
+            'There is no joint "x"',
+        ),
+        (
+            lambda b: simulate(
+                mbd.Mechanism([b], (), [mbd.Motor("m", "ground", b, point=[0, 0, 0], axis=Z)]),
+                t1=0.1,
+                dt=0.1,
+            ),
+            'Motor "m" needs a control',
+        ),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(ValueError, match=message):
+        make(mbd.Body("b", BOX))
