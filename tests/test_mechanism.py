@@ -18,9 +18,9 @@ Z = [0.0, 0.0, 1.0]
 QUICK = dict(scheme=mbd.RK4(), throw=False)
 
 
-def simulate(mechanism, **options):
-    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), **QUICK, **options)
-    return sol
+def simulate(mechanism, solver=None, **options):
+    method = mbd.UdwadiaKalaba() if solver is None else mbd.UdwadiaKalaba(solver=solver)
+    return mbd.simulate(mechanism, method, mechanism.state(), **QUICK, **options)
 
 
 def random_body(name, rng, **options):
@@ -225,8 +225,15 @@ def test_slider_crank_through_its_singular_pose():
     it passes there and keeps its branch."""
     times = np.linspace(0.25, 2.0, 8)
     mechanism = slider_crank()
-    sol = simulate(mechanism, t1=2.0, dt=1e-3, control=lambda t, q, v: jnp.array([20.0]),
-                   saveat=diffrax.SaveAt(ts=times))  # fmt: skip
+    sol = simulate(
+        mechanism,
+        # `Proximal`, the default for so many rows, softens the row that vanishes: 2e-5 then.
+        mbd.Pseudoinverse(),
+        t1=2.0,
+        dt=1e-3,
+        control=lambda t, q, v: jnp.array([20.0]),
+        saveat=diffrax.SaveAt(ts=times),
+    )
     expected = slider_crank_angle(times)
     assert expected[-1] > np.pi / 2
     angles = mechanism.joint_coordinates(sol.q, "base")[:, 0]
