@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -36,15 +37,18 @@ class ConstraintRows(NamedTuple):
         return jnp.concatenate([holonomic, jnp.zeros(missing, holonomic.dtype)])
 
 
+@eqx.filter_jit
 def mass_matrix(system: AbstractSystem, q: Coordinates) -> MassMatrix:
     """M(q), in the dtype of the state whatever constants the user wrote."""
     return system.mass_matrix(q).astype(q.dtype)
 
 
+@eqx.filter_jit
 def _phi(system: AbstractSystem, q, t):
     return jnp.ravel(jnp.asarray(system.constraint(q, t), q.dtype))
 
 
+@eqx.filter_jit
 def _psi(system: AbstractSystem, q, v, t):
     return jnp.ravel(jnp.asarray(system.nonholonomic(q, v, t), q.dtype))
 

@@ -198,8 +198,8 @@ def test_gradients_of_good_samples_survive():
 
 
 class Counting(mbd.AbstractSystem):
-    """Counts how often its force is traced. One Python call is the check of shapes, which is made
-    at every call outside of jit."""
+    """Counts how often a step is traced, by the verdict on its coordinates: that is asked for in
+    the step itself, while forces and constraints are traced once for all steps of a kind."""
 
     pendulum: h.Pendulum
     drag: float  # as a user may write it, without a converter
@@ -209,11 +209,14 @@ class Counting(mbd.AbstractSystem):
         return self.pendulum.mass_matrix(q)
 
     def force(self, t, q, v, u):
-        self.calls.append(1)
         return self.pendulum.force(t, q, v, u) - self.drag * v
 
     def constraint(self, q, t):
         return self.pendulum.constraint(q, t)
+
+    def result(self, q):
+        self.calls.append(1)
+        return super().result(q)
 
 
 class Hashable(list):
@@ -227,7 +230,7 @@ class Hashable(list):
 
 
 def calls_of(run, first, second):
-    """Python calls of the force in `run(first)` and in `run(second)`; the results must differ."""
+    """Traces of a step in `run(first)` and in `run(second)`; the results must differ."""
     calls = Hashable()
     a = run(calls, first)
     compiled = len(calls)
@@ -287,8 +290,8 @@ CHANGES = {
 def test_new_values_compile_nothing(name):
     first, second = CHANGES[name]
     compiled, again = calls_of(lambda calls, options: advance(calls, **options), first, second)
-    assert compiled > 1
-    assert again <= 1, f"the force was traced {again} times more"
+    assert compiled > 0
+    assert again == 0, f"the step was traced {again} times more"
 
 
 def test_start_time_compiles_nothing():
@@ -297,14 +300,14 @@ def test_start_time_compiles_nothing():
     states = [mbd.State(t, START.q, START.v) for t in (0.0, 0.2)]
     run = lambda calls, state: advance(calls, state=state, control=table)  # noqa: E731
     compiled, again = calls_of(run, *states)
-    assert compiled > 1 and again <= 1
+    assert compiled > 0 and again == 0
 
 
 def test_other_types_do_compile():
     """So that the tests above can fail."""
     changes = dict(scheme=diffrax.Euler()), dict(scheme=diffrax.Heun())
     _, again = calls_of(lambda calls, options: advance(calls, **options), *changes)
-    assert again > 1
+    assert again > 0
 
 
 def test_jit_of_a_function_that_simulates():

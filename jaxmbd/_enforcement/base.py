@@ -36,6 +36,7 @@ class Point(NamedTuple):
         return ConstraintOperator(solver, self.M, self.rows.J, equations=self.equations)
 
 
+@eqx.filter_jit
 def applied_force(
     system: AbstractSystem,
     control: Control | None,
@@ -50,6 +51,7 @@ def applied_force(
     return f + system.nonideal_force(q, v, t).astype(q.dtype)
 
 
+@eqx.filter_jit
 def evaluate(
     system: AbstractSystem,
     control: Control | None,

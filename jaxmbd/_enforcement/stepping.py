@@ -88,6 +88,7 @@ def _rates(system: AbstractSystem, motion: Motion, y, args):
     return system.qdot(y[0], motion.velocity) + q_rate, motion.acceleration + v_rate
 
 
+@eqx.filter_jit
 def motion_at(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
     """The constrained motion at (t, q, v)."""
     point = evaluate(problem.system, problem.control, t, q, v)
