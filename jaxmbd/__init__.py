@@ -60,7 +60,9 @@ from ._simulate import simulate as simulate
 from ._solution import Solution as Solution
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State
+from .mechanism import AbstractConstraint as AbstractConstraint
 from .mechanism import AbstractForce as AbstractForce
+from .mechanism import AbstractForceElement as AbstractForceElement
 from .mechanism import AbstractJoint as AbstractJoint
 from .mechanism import Body as Body
 from .mechanism import Cylindrical as Cylindrical

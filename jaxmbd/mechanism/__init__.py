@@ -1,12 +1,15 @@
 """Mechanisms of rigid bodies."""
 
 from .body import Body as Body
+from .element import AbstractElement as AbstractElement
 from .forces import AbstractForce as AbstractForce
+from .forces import AbstractForceElement as AbstractForceElement
 from .forces import Motor as Motor
 from .forces import Spring as Spring
 from .forces import TorsionSpring as TorsionSpring
 from .forces import Wrench as Wrench
 from .inertia import Inertia as Inertia
+from .joints import AbstractConstraint as AbstractConstraint
 from .joints import AbstractJoint as AbstractJoint
 from .joints import Cylindrical as Cylindrical
 from .joints import Distance as Distance

@@ -1,4 +1,4 @@
-"""What joints and forces have in common: a frame on one body and a frame on another."""
+"""Elements between two bodies: a frame on one and a frame on the other."""
 
 from typing import Any
 
@@ -9,10 +9,11 @@ from jaxtyping import Array, Float
 
 from .._checks import is_concrete
 from .body import GROUND, Body
+from .element import AbstractElement
 from .pose import Pose, unit_quaternion
 
 
-class AbstractConnector(eqx.Module):
+class AbstractConnector(AbstractElement):
     """A named connection of a frame on body a with a frame on body b. The z axis of the frames is
     the axis of the connection.
 
@@ -31,6 +32,14 @@ class AbstractConnector(eqx.Module):
 
     # Whether it has an axis, so that one must be given.
     directed: eqx.AbstractClassVar[bool]
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return self.body_a, self.body_b
+
+    @property
+    def frames(self) -> tuple[Pose, ...]:
+        return self.frame_a, self.frame_b
 
     def __init__(
         self,

@@ -1,63 +1,24 @@
 """Bodies and joints as one system."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._coordinates import AbstractCoordinates, cross
-from .._results import RESULTS
+from .._coordinates import cross
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Velocity
-from .body import BODY_COORDINATES, GROUND, Body
-from .connector import AbstractConnector
-from .forces import AbstractForce
-from .joints import AbstractJoint
+from .body import GROUND, Body
+from .coordinates import Bodies
+from .element import AbstractElement
+from .forces import AbstractForceElement
+from .joints import AbstractConstraint, AbstractJoint
 from .pose import Pose, Twist
-
-
-def _each(fn):
-    """One body's function over all bodies, with the component axis first and the body axis last:
-    the structure of arrays in which XLA's code is fastest."""
-    return jax.vmap(fn, in_axes=-1, out_axes=-1)
-
-
-class Bodies(AbstractCoordinates):
-    """Kinematic map of `count` free bodies. q is a (7, count) array and v a (6, count) array, both
-    flattened: component by component, each for all bodies."""
-
-    count: int = eqx.field(static=True)
-
-    @property
-    def nq(self) -> int:
-        return 7 * self.count
-
-    @property
-    def nv(self) -> int:
-        return 6 * self.count
-
-    def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
-        return _each(BODY_COORDINATES.qdot)(self._table(q), self._table(v)).ravel()
-
-    def retract(self, q: Float[Array, " nq"], dp: Float[Array, " nv"]) -> Float[Array, " nq"]:
-        return _each(BODY_COORDINATES.retract)(self._table(q), self._table(dp)).ravel()
-
-    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        return _each(BODY_COORDINATES.normalise)(self._table(q)).ravel()
-
-    def result(self, q: Float[Array, " nq"]) -> RESULTS:
-        norm2 = jnp.sum(self._table(q)[3:] ** 2, axis=0)
-        usable = jnp.all((norm2 > 0.25) & (norm2 < 4))  # False for NaN
-        return RESULTS.where(usable, RESULTS.successful, RESULTS.invalid_coordinates)
-
-    def _table(self, x: Float[Array, " n"]) -> Float[Array, "components count"]:
-        return x.reshape(-1, self.count)
+from .stack import Stack, stack, stacks
 
 
 class Mechanism(AbstractSystem):
@@ -68,214 +29,282 @@ class Mechanism(AbstractSystem):
         sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=1.0, dt=1e-3)
         mechanism.pose(sol.q, "rod").position
 
-    **Fields:**
+    Every number in it is a parameter: build the mechanism inside of a function to differentiate
+    it. Elements of one kind are kept as a structure of arrays and evaluated together, in one trace.
 
-    - `bodies`, `joints`, `forces`: in the order given.
-    - `gravity`: acceleration, shape `(3,)` [m/s^2].
-
-    Every number in them is a parameter: build the mechanism inside of a function to differentiate
-    it. Joints of one kind are evaluated together, in one trace.
+    Rows of constraints come kind by kind, in the order in which the kinds first appear among the
+    joints; within a kind first the first equation of all joints, then the second, and so on;
+    nonholonomic rows follow in the same manner. `rows` tells which are a joint's.
     """
 
-    bodies: tuple[Body, ...]
-    joints: tuple[AbstractJoint, ...]
-    forces: tuple[AbstractForce, ...]
+    body_stack: Stack[Body]
+    joint_stacks: tuple[Stack[AbstractConstraint], ...]
+    force_stacks: tuple[Stack[AbstractForceElement], ...]
     gravity: Float[Array, "3"]
 
     def __init__(
         self,
         bodies: Sequence[Body],
-        joints: Sequence[AbstractJoint] = (),
-        forces: Sequence[AbstractForce] = (),
+        joints: Sequence[AbstractConstraint] = (),
+        forces: Sequence[AbstractForceElement] = (),
         *,
         gravity: Any = (0.0, 0.0, -9.81),
     ):
-        """**Raises:** `ValueError` for no bodies, for names that are used twice, and for joints or
+        """**Arguments:** `bodies`, `joints`, `forces`; `gravity`: acceleration, shape `(3,)`
+        [m/s^2].
+
+        **Raises:** `ValueError` for no bodies, for names that are used twice, and for joints or
         forces between unknown bodies."""
-        self.bodies, self.joints, self.forces = tuple(bodies), tuple(joints), tuple(forces)
-        if not self.bodies:
+        if not bodies:
             raise ValueError("A mechanism needs at least one body, but `bodies` is empty.")
-        groups = {"bodies": self.bodies, "joints": self.joints, "forces": self.forces}
-        for what, members in groups.items():
+        for what, members in (("bodies", bodies), ("joints", joints), ("forces", forces)):
             names = Counter(member.name for member in members)
             twice = [name for name, count in names.items() if count > 1]
             if twice:
                 raise ValueError(f"Names of {what} must differ, but {twice} are used twice.")
-        known = {GROUND, *(body.name for body in self.bodies)}
-        for connector in (*self.joints, *self.forces):
-            for name in (connector.body_a, connector.body_b):
+        known = {GROUND, *(body.name for body in bodies)}
+        for element in (*joints, *forces):
+            for name in element.bodies:
                 if name not in known:
                     raise ValueError(
-                        f'{type(connector).__name__} "{connector.name}" connects the body '
-                        f'"{name}", which is not among {sorted(known)}.'
+                        f'{type(element).__name__} "{element.name}" connects the body "{name}", '
+                        f"which is not among {sorted(known)}."
                     )
-        dtype = jnp.result_type(*(body.inertia.mass.dtype for body in self.bodies))
+        self.body_stack = stack(bodies)
+        self.joint_stacks, self.force_stacks = stacks(joints), stacks(forces)
+        dtype = jnp.result_type(*(body.inertia.mass.dtype for body in bodies))
         self.gravity = jnp.asarray(gravity, dtype)
         if self.gravity.shape != (3,):
             raise ValueError(f"`gravity` must have shape (3,), but has {self.gravity.shape}.")
 
     @property
+    def bodies(self) -> tuple[Body, ...]:
+        """The bodies, in the order given."""
+        return _members([self.body_stack])
+
+    @property
+    def joints(self) -> tuple[AbstractConstraint, ...]:
+        """The joints, in the order given."""
+        return _members(self.joint_stacks)
+
+    @property
+    def forces(self) -> tuple[AbstractForceElement, ...]:
+        """The forces, in the order given."""
+        return _members(self.force_stacks)
+
+    @property
     def coordinates(self) -> Bodies:
-        return Bodies(len(self.bodies))
+        return Bodies(len(self.body_stack))
 
     # --- states ---------------------------------------------------------------------------------
 
     def state(self, t: RealScalarLike = 0.0) -> State:
         """The state in which the bodies were given, for `simulate` or `assemble`."""
-        q = [jnp.concatenate(body.pose) for body in self.bodies]
-        v = [jnp.concatenate(body.twist) for body in self.bodies]
-        return State(t, jnp.stack(q, axis=-1).ravel(), jnp.stack(v, axis=-1).ravel())
+
+        def of_body(body):
+            return jnp.concatenate(body.pose), jnp.concatenate(body.twist)
+
+        q, v = self.body_stack.map(of_body)
+        return State(t, q.ravel(), v.ravel())
 
     def pose(self, q: Float[Array, "*batch nq"], name: str) -> Pose:
         """Pose of the body `name`; leading axes of q are kept."""
-        table = q.reshape(*q.shape[:-1], 7, len(self.bodies))[..., self._index(name)]
-        return Pose(table[..., :3], table[..., 3:])
+        column = q.reshape(*q.shape[:-1], 7, -1)[..., self._column(name)]
+        return Pose(column[..., :3], column[..., 3:])
 
     def twist(self, v: Float[Array, "*batch nv"], name: str) -> Twist:
         """Twist of the body `name`; leading axes of v are kept."""
-        table = v.reshape(*v.shape[:-1], 6, len(self.bodies))[..., self._index(name)]
-        return Twist(table[..., :3], table[..., 3:])
+        column = v.reshape(*v.shape[:-1], 6, -1)[..., self._column(name)]
+        return Twist(column[..., :3], column[..., 3:])
 
     def joint_coordinates(
         self, q: Float[Array, "*batch nq"], name: str
     ) -> Float[Array, "*batch k"]:
         """Coordinates of the joint `name`: see its class."""
-        joint = self._joint(name)
+        joint = self.joint(name)
+        if not isinstance(joint, AbstractJoint):
+            raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
 
         def one(q):
-            return joint.coordinates(*self._frames(joint, q))
+            return joint.coordinates(*self.frames(joint, q))
 
         for _ in range(q.ndim - 1):
             one = jax.vmap(one)
         return one(q)
 
+    # --- elements -------------------------------------------------------------------------------
+
+    def body(self, name: str) -> Body:
+        """The body `name`. **Raises:** `ValueError` if there is none."""
+        return _find("body", [self.body_stack], name)
+
+    def joint(self, name: str) -> AbstractConstraint:
+        """The joint `name`. **Raises:** `ValueError` if there is none."""
+        return _find("joint", self.joint_stacks, name)
+
+    def force_element(self, name: str) -> AbstractForceElement:
+        """The force `name`. **Raises:** `ValueError` if there is none."""
+        return _find("force", self.force_stacks, name)
+
+    def frames(self, element: AbstractElement, q: Coordinates) -> tuple[Pose, ...]:
+        """World poses of the frames of an element."""
+        table = self._with_ground(q)
+        return _poses(element, [table[:, self._column(name)] for name in element.bodies])
+
+    def frame_twists(
+        self, element: AbstractElement, q: Coordinates, v: Velocity
+    ) -> tuple[Twist, ...]:
+        """World twists of the frames of an element."""
+        q_table, v_table = self._with_ground(q), self._with_ground(v)
+        columns = [self._column(name) for name in element.bodies]
+        return _twists(element, [q_table[:, i] for i in columns], [v_table[:, i] for i in columns])
+
     # --- AbstractSystem -------------------------------------------------------------------------
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
-        n = len(self.bodies)
-        blocks = self._each_body(lambda body, p: body.mass_matrix(p), q.reshape(7, n)[3:])
+        n = len(self.body_stack)
+        blocks = self.body_stack.map(lambda body, p: body.mass_matrix(p), q.reshape(7, n)[3:])
         M = jnp.zeros((6, n, 6, n), q.dtype)
         i = np.arange(n)
         return M.at[:, i, :, i].set(jnp.moveaxis(blocks, -1, 0)).reshape(6 * n, 6 * n)
 
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
-        n = len(self.bodies)
+        n = len(self.body_stack)
 
         def of_body(body, p, omega):
             weight = body.mass_matrix(p)[:, :3] @ self.gravity
             return body.gyroscopic_force(p, omega) + weight
 
-        f = self._each_body(of_body, q.reshape(7, n)[3:], v.reshape(6, n)[3:])
+        f = self.body_stack.map(of_body, q.reshape(7, n)[3:], v.reshape(6, n)[3:])
         f = jnp.append(f, jnp.zeros((6, 1), q.dtype), axis=1)  # and on the ground
+        q_table, v_table = self._with_ground(q), self._with_ground(v)
+        for forces in self.force_stacks:
+            ends = self._ends(forces)
 
-        def of_connector(force, qa, qb, va, vb):
-            a, b = _frames_of(force, qa, qb)
-            arm_a, arm_b = a.position - qa[:3], b.position - qb[:3]
-            twist_a, twist_b = (
-                Twist(Twist(x[:3], x[3:]).at(arm), x[3:]) for x, arm in ((va, arm_a), (vb, arm_b))
-            )
-            F, T = force.wrench(a, b, twist_a, twist_b, t, u)
-            # On a the opposite acts at the same point, the origin of frame b.
-            on_a = jnp.concatenate([-F, -T - cross(b.position - qa[:3], F)])
-            return jnp.stack([on_a, jnp.concatenate([F, T + cross(arm_b, F)])])
+            def on_bodies(force, *columns):
+                qs, vs = _halves(columns)
+                poses, twists = _poses(force, qs), _twists(force, qs, vs)
+                wrenches = force.wrenches(poses, twists, t, u)
+                return tuple(
+                    jnp.concatenate([w.force, w.torque + cross(pose.position - x[:3], w.force)])
+                    for w, pose, x in zip(wrenches, poses, qs, strict=True)
+                )
 
-        q_all, v_all = self._with_ground(q, 7), self._with_ground(v, 6)
-        for members in _kinds(self.forces):
-            forces = [self.forces[i] for i in members]
-            ia, ib = self._ends(forces)
-            wrenches = _together(
-                forces, of_connector, q_all[:, ia], q_all[:, ib], v_all[:, ia], v_all[:, ib]
-            )
-            f = f.at[:, ia].add(wrenches[0]).at[:, ib].add(wrenches[1])
+            wrenches = forces.map(on_bodies, *(x[:, i] for x in (q_table, v_table) for i in ends))
+            for wrench, i in zip(wrenches, ends, strict=True):
+                f = f.at[:, i].add(wrench)
         return f[:, :n].ravel()
 
     def constraint(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " nh"]:
-        """The rows of all joints, one joint after the other."""
-        table = self._with_ground(q, 7)
-        pieces: list[Any] = [None] * len(self.joints)
-        for members in _kinds(self.joints):
-            joints = [self.joints[i] for i in members]
-            ia, ib = self._ends(joints)
-            rows = _together(
-                joints,
-                lambda joint, a, b: joint.constraint(*_frames_of(joint, a, b), t),
-                table[:, ia],
-                table[:, ib],
-            )
-            for column, i in enumerate(members):
-                pieces[i] = rows[:, column]
-        return jnp.concatenate(pieces) if pieces else jnp.zeros(0, q.dtype)
+        return _flat(self._constraints(q, t), q.dtype)
+
+    def nonholonomic(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> Float[Array, " rows"]:
+        return _flat(self._nonholonomics(q, v, t), q.dtype)
+
+    def rows(self, name: str) -> np.ndarray:
+        """Indices of the rows of the joint `name` in constraints and multipliers, its holonomic
+        ones first. **Raises:** `ValueError` if there is none."""
+        self.joint(name)
+        state = jax.eval_shape(self.state)
+        levels = (
+            jax.eval_shape(self._constraints, state.q, 0.0),
+            jax.eval_shape(self._nonholonomics, state.q, state.v, 0.0),
+        )
+        found, start = [], 0
+        for tables in levels:
+            for joints, table in zip(self.joint_stacks, tables, strict=True):
+                rows, count = table.shape
+                if name in joints.names:
+                    found.append(start + joints.names.index(name) + count * np.arange(rows))
+                start += rows * count
+        return np.concatenate(found)
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _index(self, name: str) -> int:
-        names = [*(body.name for body in self.bodies), GROUND]
+    def _constraints(self, q: Coordinates, t: RealScalarLike) -> list[Array]:
+        """Phi of each kind of joint, shape `(rows, count)`."""
+        table = self._with_ground(q)
+
+        def of_joint(joint, *columns):
+            return joint.equations(_poses(joint, columns), t)
+
+        return [
+            joints.map(of_joint, *(table[:, i] for i in self._ends(joints)))
+            for joints in self.joint_stacks
+        ]
+
+    def _nonholonomics(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> list[Array]:
+        """Psi of each kind of joint, shape `(rows, count)`."""
+        q_table, v_table = self._with_ground(q), self._with_ground(v)
+
+        def of_joint(joint, *columns):
+            qs, vs = _halves(columns)
+            return joint.velocity_equations(_poses(joint, qs), _twists(joint, qs, vs), t)
+
+        return [
+            joints.map(of_joint, *(x[:, i] for x in (q_table, v_table) for i in self._ends(joints)))
+            for joints in self.joint_stacks
+        ]
+
+    def _column(self, name: str) -> int:
+        """Which column of a table belongs to the body `name`; the ground is the last."""
+        names = (*self.body_stack.names, GROUND)
         if name not in names:
-            raise ValueError(f'There is no body "{name}" among {names}.')
+            raise ValueError(f'There is no body "{name}" among {list(names)}.')
         return names.index(name)
 
-    def _joint(self, name: str) -> AbstractJoint:
-        for joint in self.joints:
-            if joint.name == name:
-                return joint
-        raise ValueError(f'There is no joint "{name}" among {[j.name for j in self.joints]}.')
+    def _ends(self, elements: Stack) -> list[np.ndarray]:
+        """Columns of the bodies that the elements connect, for each of their frames."""
+        column = {name: i for i, name in enumerate((*self.body_stack.names, GROUND))}
+        ends = [[column[name] for name in outline.bodies] for outline in elements.outlines()]
+        return list(np.array(ends).T)
 
-    def _with_ground(self, x: Float[Array, " n"], components: int) -> Array:
+    def _with_ground(self, x: Array) -> Float[Array, "components columns"]:
         """The table of q (7 components) or v (6), with the ground as the last column."""
-        ground = jnp.zeros((components, 1), x.dtype)
-        if components == 7:
+        table = x.reshape(-1, len(self.body_stack))
+        ground = jnp.zeros((table.shape[0], 1), x.dtype)
+        if table.shape[0] == 7:
             ground = ground.at[3].set(1.0)
-        return jnp.append(x.reshape(components, -1), ground, axis=1)
-
-    def _ends(self, connectors: Sequence[AbstractConnector]) -> tuple[np.ndarray, np.ndarray]:
-        """Columns of the bodies a and of the bodies b."""
-        a = [self._index(connector.body_a) for connector in connectors]
-        b = [self._index(connector.body_b) for connector in connectors]
-        return np.array(a), np.array(b)
-
-    def _frames(self, connector: AbstractConnector, q: Coordinates) -> tuple[Pose, Pose]:
-        """World poses of its frames."""
-        table = self._with_ground(q, 7)
-        (a,), (b,) = self._ends([connector])
-        return _frames_of(connector, table[:, a], table[:, b])
-
-    def _each_body(self, fn, *tables: Array) -> Array:
-        """fn(body, component vectors...) of all bodies, with the body axis last."""
-        return _together(self.bodies, fn, *tables)
+        return jnp.append(table, ground, axis=1)
 
 
-def _frames_of(connector: AbstractConnector, a: Array, b: Array) -> tuple[Pose, Pose]:
-    return (
-        Pose(a[:3], a[3:]).compose(connector.frame_a),
-        Pose(b[:3], b[3:]).compose(connector.frame_b),
+def _halves(columns: Sequence[Array]) -> tuple[Sequence[Array], Sequence[Array]]:
+    k = len(columns) // 2
+    return columns[:k], columns[k:]
+
+
+def _poses(element: AbstractElement, columns: Sequence[Array]) -> tuple[Pose, ...]:
+    """World poses of its frames from those of its bodies."""
+    return tuple(
+        Pose(x[:3], x[3:]).compose(frame) for x, frame in zip(columns, element.frames, strict=True)
     )
 
 
-_NAMES = ("name", "body_a", "body_b")
+def _twists(
+    element: AbstractElement, qs: Sequence[Array], vs: Sequence[Array]
+) -> tuple[Twist, ...]:
+    """World twists of its frames."""
+    poses = _poses(element, qs)
+    return tuple(
+        Twist(Twist(v[:3], v[3:]).at(pose.position - q[:3]), v[3:])
+        for pose, q, v in zip(poses, qs, vs, strict=True)
+    )
 
 
-def _kinds(members: Sequence[AbstractConnector]) -> list[list[int]]:
-    """Indices of members that differ in names and numbers only."""
-    kinds: dict[Any, list[int]] = {}
-    for i, member in enumerate(members):
-        static = [
-            (field.name, getattr(member, field.name))
-            for field in dataclasses.fields(member)
-            if field.metadata.get("static", False) and field.name not in _NAMES
-        ]
-        leaves = [(jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in jax.tree.leaves(member)]
-        kinds.setdefault((type(member), tuple(static), tuple(leaves)), []).append(i)
-    return list(kinds.values())
+def _flat(tables: Sequence[Array], dtype: Any) -> Float[Array, " rows"]:
+    if not tables:
+        return jnp.zeros(0, dtype)
+    return jnp.concatenate([table.ravel() for table in tables])
 
 
-def _together(members: Sequence[Any], fn, *tables: Array) -> Array:
-    """fn(member, columns...) of members that differ in names and numbers only, in one `vmap` with
-    the member axis last. To `fn` all have the names of the first."""
-    structure = jax.tree.structure(members[0])
-    leaves = [jax.tree.leaves(member) for member in members]
-    stacked = [jnp.stack(column, axis=-1) for column in zip(*leaves, strict=True)]
+def _members(kinds: Sequence[Stack]) -> tuple:
+    places = {place: kind[i] for kind in kinds for i, place in enumerate(kind.places)}
+    return tuple(places[i] for i in range(len(places)))
 
-    def one(leaves, *columns):
-        return fn(jax.tree.unflatten(structure, leaves), *columns)
 
-    return _each(one)(stacked, *tables)
+def _find(what: str, kinds: Sequence[Stack], name: str) -> Any:
+    for kind in kinds:
+        if name in kind.names:
+            return kind[kind.names.index(name)]
+    names = [name for kind in kinds for name in kind.names]
+    raise ValueError(f'There is no {what} "{name}" among {names}.')

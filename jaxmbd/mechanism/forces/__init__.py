@@ -1,4 +1,5 @@
 from .base import AbstractForce as AbstractForce
+from .base import AbstractForceElement as AbstractForceElement
 from .base import Wrench as Wrench
 from .motor import Motor as Motor
 from .spring import Spring as Spring

@@ -1,25 +1,38 @@
-"""What a force element is: a force and a torque between a frame on one body and one on another."""
+"""What a force element is: forces and torques on frames of bodies."""
 
 import abc
 from typing import Any, NamedTuple
 
 from jaxtyping import Array, Float
 
+from ..._coordinates import cross
 from ..._types import RealScalarLike
 from ..connector import AbstractConnector
+from ..element import AbstractElement
 from ..pose import Pose, Twist
 
 
 class Wrench(NamedTuple):
-    """Force [N] and torque [N m] on the frame of body b, about its origin, in world axes. The
-    opposite wrench acts on body a, at the same point."""
+    """Force [N] and torque [N m] on a frame, about its origin, in world axes."""
 
     force: Float[Array, "3"]
     torque: Float[Array, "3"]
 
 
-class AbstractForce(AbstractConnector):
-    """A force element. Its frames are given as those of joints; a is often "ground".
+class AbstractForceElement(AbstractElement):
+    """Forces and torques on frames of any number of bodies: all that a `Mechanism` takes among its
+    forces. For two bodies, with action and reaction, `AbstractForce` is the simpler base."""
+
+    @abc.abstractmethod
+    def wrenches(
+        self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike, u: Any
+    ) -> tuple[Wrench, ...]:
+        """A `Wrench` for each frame, given the world poses and twists of all, the time and the
+        control (`None` without one); pure."""
+
+
+class AbstractForce(AbstractConnector, AbstractForceElement):
+    """A force between two bodies. Its frames are given as those of joints; a is often "ground".
 
     A new kind is a subclass that writes `wrench` and says whether it is `directed`.
     """
@@ -29,4 +42,10 @@ class AbstractForce(AbstractConnector):
         self, a: Pose, b: Pose, twist_a: Twist, twist_b: Twist, t: RealScalarLike, u: Any
     ) -> Wrench:
         """What acts on frame b, given the world poses and twists of both frames, the time and
-        the control (`None` without one); pure."""
+        the control (`None` without one); pure. The opposite acts on body a, at the same point."""
+
+    def wrenches(self, poses, twists, t, u):
+        (a, b), (twist_a, twist_b) = poses, twists
+        on_b = self.wrench(a, b, twist_a, twist_b, t, u)
+        arm = b.position - a.position
+        return Wrench(-on_b.force, -on_b.torque - cross(arm, on_b.force)), on_b

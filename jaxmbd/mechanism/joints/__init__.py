@@ -1,3 +1,4 @@
+from .base import AbstractConstraint as AbstractConstraint
 from .base import AbstractJoint as AbstractJoint
 from .cylindrical import Cylindrical as Cylindrical
 from .distance import Distance as Distance

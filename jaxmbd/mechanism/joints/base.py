@@ -1,4 +1,4 @@
-"""What a joint is: equations between a frame on one body and a frame on another."""
+"""What a joint is: equations between frames on bodies."""
 
 import abc
 
@@ -8,21 +8,36 @@ from jaxtyping import Array, Float
 
 from ..._types import RealScalarLike
 from ..connector import AbstractConnector
-from ..pose import Pose
+from ..element import AbstractElement
+from ..pose import Pose, Twist
 
 
-class AbstractJoint(AbstractConnector):
+class AbstractConstraint(AbstractElement):
+    """Equations between frames on any number of bodies: all that a `Mechanism` takes among its
+    joints. For two bodies `AbstractJoint` is the simpler base."""
+
+    @abc.abstractmethod
+    def equations(self, poses: tuple[Pose, ...], t: RealScalarLike) -> Float[Array, " rows"]:
+        """Phi = 0 at the world poses of the frames, pure [m, or 1 for angles]."""
+
+    def velocity_equations(
+        self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike
+    ) -> Float[Array, " rows"]:
+        """Nonholonomic Psi = 0 at the world poses and twists of the frames, pure [m/s, rad/s].
+        Default: none."""
+        del twists, t
+        return jnp.zeros(0, poses[0].position.dtype)
+
+
+class AbstractJoint(AbstractConnector, AbstractConstraint):
     """Equations Phi(A, B, t) = 0 between the world poses A and B of a frame on body a and of one on
-    body b. The z axis of the frames is the axis of the joint.
-
-    **Fields:**
-
-    - `name`: by which reports know the joint.
-    - `body_a`, `body_b`: names of the bodies.
-    - `frame_a`, `frame_b`: poses of the frames relative to their bodies.
+    body b. The z axis of the frames is the axis of the joint. Fields and constructor are those of
+    `AbstractConnector`.
 
     A new kind of joint is a subclass that writes `constraint`, and says the number of its `rows`
-    and whether it is `directed`.
+    and whether it is `directed`. The equations are written for one joint over components (`dot`,
+    `cross`, sums of products, not `@`): then one vectorised evaluation serves all joints of the
+    kind at the speed of hand-written code.
     """
 
     rows: eqx.AbstractClassVar[int]
@@ -31,8 +46,23 @@ class AbstractJoint(AbstractConnector):
     def constraint(self, a: Pose, b: Pose, t: RealScalarLike) -> Float[Array, " rows"]:
         """Phi at the world poses of the two frames [m, or 1 for angles], pure."""
 
+    def nonholonomic(
+        self, a: Pose, b: Pose, twist_a: Twist, twist_b: Twist, t: RealScalarLike
+    ) -> Float[Array, " rows"]:
+        """Psi at the world poses and twists of the two frames [m/s, rad/s], pure. Default: none."""
+        del b, twist_a, twist_b, t
+        return jnp.zeros(0, a.position.dtype)
+
     def coordinates(self, a: Pose, b: Pose) -> Float[Array, " freedoms"]:
         """Joint coordinates, as far as they have names: displacements [m], then angles [rad]
         within half a turn. Default: none."""
         del b
         return jnp.zeros(0, a.position.dtype)
+
+    def equations(self, poses, t):
+        a, b = poses
+        return self.constraint(a, b, t)
+
+    def velocity_equations(self, poses, twists, t):
+        (a, b), (twist_a, twist_b) = poses, twists
+        return self.nonholonomic(a, b, twist_a, twist_b, t)

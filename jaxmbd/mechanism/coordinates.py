@@ -1,0 +1,49 @@
+"""Kinematic map of many free bodies."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._coordinates import AbstractCoordinates
+from .._results import RESULTS
+from .body import BODY_COORDINATES
+
+
+def each(fn):
+    """One element's function over all elements, with the component axis first and the element axis
+    last: the structure of arrays in which XLA's code is fastest."""
+    return jax.vmap(fn, in_axes=-1, out_axes=-1)
+
+
+class Bodies(AbstractCoordinates):
+    """Kinematic map of `count` free bodies. q is a (7, count) array and v a (6, count) array, both
+    flattened: component by component, each for all bodies."""
+
+    count: int = eqx.field(static=True)
+
+    @property
+    def nq(self) -> int:
+        return 7 * self.count
+
+    @property
+    def nv(self) -> int:
+        return 6 * self.count
+
+    def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        return each(BODY_COORDINATES.qdot)(self.table(q), self.table(v)).ravel()
+
+    def retract(self, q: Float[Array, " nq"], dp: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        return each(BODY_COORDINATES.retract)(self.table(q), self.table(dp)).ravel()
+
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        return each(BODY_COORDINATES.normalise)(self.table(q)).ravel()
+
+    def result(self, q: Float[Array, " nq"]) -> RESULTS:
+        norm2 = jnp.sum(self.table(q)[3:] ** 2, axis=0)
+        usable = jnp.all((norm2 > 0.25) & (norm2 < 4))  # False for NaN
+        return RESULTS.where(usable, RESULTS.successful, RESULTS.invalid_coordinates)
+
+    def table(self, x: Float[Array, " n"]) -> Float[Array, "components count"]:
+        """One column a body."""
+        return x.reshape(-1, self.count)

@@ -1,0 +1,109 @@
+"""Elements of one kind as a structure of arrays: one trace and one vectorised evaluation."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from .._checks import is_concrete
+from .coordinates import each
+
+_Element = TypeVar("_Element")
+
+# Fields in which elements of one kind may differ although they are static.
+_NAMES = ("name", "body_a", "body_b", "bodies", "names")
+
+
+class Stack(eqx.Module, Generic[_Element]):
+    """Elements that differ in names and numbers only.
+
+    - `leaves`: those of the elements' pytrees; arrays have the element axis last.
+    - `names`: of the elements.
+    - `places`: where each stood in the sequence given.
+    """
+
+    leaves: list[Any]
+    structures: tuple[Any, ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    places: tuple[int, ...] = eqx.field(static=True)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, i: int) -> _Element:
+        """The i-th element."""
+        leaves = [x[..., i] if eqx.is_array(x) else x for x in self.leaves]
+        return jax.tree.unflatten(self.structures[i], leaves)
+
+    def outlines(self) -> list[_Element]:
+        """The elements without their numbers."""
+        return [jax.tree.unflatten(s, [None] * len(self.leaves)) for s in self.structures]
+
+    def map(self, fn: Callable[..., PyTree], *tables: Array) -> PyTree:
+        """fn(element, columns...) for all, with the element axis last. To `fn` all have the names
+        of the first."""
+        arrays, rest = eqx.partition(self.leaves, eqx.is_array)
+
+        def one(arrays, *columns):
+            leaves = eqx.combine(arrays, rest)
+            return fn(jax.tree.unflatten(self.structures[0], leaves), *columns)
+
+        return each(one)(arrays, *tables)
+
+
+def stack(elements: Sequence[Any], places: Iterable[int] | None = None) -> Stack[Any]:
+    """One `Stack` of named elements of one kind."""
+    flat = [jax.tree.flatten(element) for element in elements]
+    columns = zip(*(leaves for leaves, _ in flat), strict=True)
+    places = range(len(elements)) if places is None else places
+    return Stack(
+        [_stacked(column) for column in columns],
+        tuple(structure for _, structure in flat),
+        tuple(element.name for element in elements),
+        tuple(places),
+    )
+
+
+def stacks(elements: Sequence[Any]) -> tuple[Stack[Any], ...]:
+    """A `Stack` for each kind among the elements, in the order in which the kinds first appear."""
+    kinds: dict[Any, list[int]] = {}
+    for i, element in enumerate(elements):
+        kinds.setdefault(_kind(element), []).append(i)
+    return tuple(stack([elements[i] for i in places], places) for places in kinds.values())
+
+
+def _stacked(column):
+    if not eqx.is_array_like(column[0]) or isinstance(column[0], bool):
+        return column[0]
+    if all(map(is_concrete, column)):
+        # A concatenation of hundreds of arrays is slow to compile.
+        return jnp.asarray(np.stack([np.asarray(x) for x in column], axis=-1))
+    return jnp.stack([jnp.asarray(x) for x in column], axis=-1)
+
+
+def _kind(element: Any):
+    key: list[Any] = [type(element)]
+    for field in dataclasses.fields(element):
+        if field.name in _NAMES:
+            continue
+        value = getattr(element, field.name)
+        if field.metadata.get("static", False):
+            key.append((field.name, value))
+            continue
+        leaves, structure = jax.tree.flatten(value)
+        numbers = [eqx.is_array_like(x) and not isinstance(x, bool) for x in leaves]
+        key.append(
+            (
+                structure,
+                *(
+                    (jnp.shape(x), jnp.result_type(x)) if number else x
+                    for x, number in zip(leaves, numbers, strict=True)
+                ),
+            )
+        )
+    return tuple(key)
