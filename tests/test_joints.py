@@ -184,9 +184,12 @@ FRAME = Pose(slide(), UNTURNED)
         (lambda b: mbd.Revolute("j", "ground", b, frame_a=FRAME), "both `frame_a` and `frame_b`"),
         (lambda b: mbd.Revolute("j", "ground", b, frame_a=FRAME, frame_b=FRAME, axis=[0, 0, 1]),
          "say it twice"),
-        (lambda b: mbd.Distance("j", "ground", b, point=[0, 0, 0], length=0.0), "`length` must be"),
+        (lambda b: mbd.Distance("j", "ground", b, point=[0, 0, 0], length=0.0),
+         '`length` of Distance "j" must be positive and finite, but is 0.0'),
+        (lambda b: mbd.Distance("j", "ground", b, point=[0, 0, 0], length=float("nan")),
+         '`length` of Distance "j" must be positive and finite, but is nan'),
         (lambda b: mbd.Screw("j", "ground", b, point=[0, 0, 0], axis=[0, 0, 1], pitch=0.0),
-         '`pitch` of "j" must be finite and not 0'),
+         '`pitch` of Screw "j" must be finite and not 0'),
     ],
 )  # fmt: skip
 def test_bad_input(make, message):

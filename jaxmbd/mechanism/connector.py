@@ -41,6 +41,11 @@ class AbstractConnector(AbstractElement):
     def frames(self) -> tuple[Pose, ...]:
         return self.frame_a, self.frame_b
 
+    @property
+    def dtype(self) -> Any:
+        """Of the frames, and so of the other parameters."""
+        return self.frame_a.position.dtype
+
     def __init__(
         self,
         name: str,

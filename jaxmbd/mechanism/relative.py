@@ -46,3 +46,8 @@ def angle(a: Pose, b: Pose) -> Float[Array, ""]:
     """Angle [rad] from the x axis of a to that of b about the axis of a, in (-pi, pi]."""
     x, y, _ = a.local_direction(x_axis(b))
     return jnp.arctan2(y, x)
+
+
+def within_half_a_turn(phi: Float[Array, ""]) -> Float[Array, ""]:
+    """The angle in [-pi, pi] that differs from phi [rad] by whole turns; its derivative is 1."""
+    return jnp.arctan2(jnp.sin(phi), jnp.cos(phi))

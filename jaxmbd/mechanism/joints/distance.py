@@ -1,12 +1,11 @@
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._checks import check_positive
 from ..._coordinates import dot
 from ..body import Body
 from ..connector import AbstractConnector
+from ..parameter import positive
 from ..relative import offset
 from .base import AbstractJoint
 
@@ -29,8 +28,7 @@ class Distance(AbstractJoint):
         - `length`: > 0 [m].
         """
         AbstractConnector.__init__(self, name, a, b, **frames)
-        check_positive("length", length)
-        self.length = jnp.asarray(length, self.frame_a.position.dtype)
+        self.length = positive(f'`length` of Distance "{name}"', length, self.dtype)
 
     def constraint(self, a, b, t):
         del t

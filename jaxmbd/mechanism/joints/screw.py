@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._checks import is_concrete
 from ..body import Body
 from ..connector import AbstractConnector
-from ..relative import angle, offset, tilt
+from ..parameter import not_zero
+from ..relative import angle, offset, tilt, within_half_a_turn
 from .base import AbstractJoint
 
 
@@ -31,17 +31,14 @@ class Screw(AbstractJoint):
         - `pitch`: advance per turn [m], negative for a left-handed screw, not 0.
         """
         AbstractConnector.__init__(self, name, a, b, **frames)
-        if is_concrete(pitch) and not (math.isfinite(float(pitch)) and float(pitch) != 0):
-            raise ValueError(f'`pitch` of "{name}" must be finite and not 0, but is {pitch}.')
-        self.pitch = jnp.asarray(pitch, self.frame_a.position.dtype)
+        self.pitch = not_zero(f'`pitch` of Screw "{name}"', pitch, self.dtype)
 
     def constraint(self, a, b, t):
         del t
         d = offset(a, b)
         lead = self.pitch / (2 * math.pi)
-        behind = angle(a, b) - d[2] / lead
-        within = jnp.arctan2(jnp.sin(behind), jnp.cos(behind))
-        return jnp.concatenate([d[:2], tilt(a, b), (lead * within)[None]])
+        behind = within_half_a_turn(angle(a, b) - d[2] / lead)
+        return jnp.concatenate([d[:2], tilt(a, b), (lead * behind)[None]])
 
     def coordinates(self, a, b):
         return offset(a, b)[2:]
