@@ -171,6 +171,78 @@ def test_poses():
     np.testing.assert_allclose(rate, twist.at(a.direction(r)), atol=1e-14)
 
 
+def random_body(seed=0):
+    """With its centre of mass and principal axes off the frame's, and its inertia as an array."""
+    rng = np.random.default_rng(seed)
+    p = rng.normal(size=4)
+    inertia = mbd.Inertia(2.0, MOMENTS, [0.3, -0.1, 0.2]).moved(rng.normal(size=3), TILTED)
+    body = mbd.Body(
+        "body",
+        inertia,
+        position=rng.normal(size=3),
+        orientation=p / np.linalg.norm(p),
+        velocity=rng.normal(size=3),
+        angular_velocity=rng.normal(size=3),
+    )
+    R = np.asarray(mbd.quaternion_to_matrix(body.pose.orientation))
+    return body, R
+
+
+def points_of(body, R):
+    """Six equal masses with the body's mass, centre of mass and tensor: positions from the origin
+    in world axes, and the mass of each."""
+    moments, axes = np.linalg.eigh(np.asarray(body.inertia.tensor))
+    m = float(body.inertia.mass) / 6
+    reach = np.sqrt((moments.sum() / 2 - moments) / (2 * m)) * axes
+    r = np.asarray(body.inertia.center) + np.concatenate([reach.T, -reach.T])
+    return r @ R.T, m
+
+
+def test_mass_energy_and_momentum_are_sums_over_points():
+    body, R = random_body()
+    r, m = points_of(body, R)
+    v, omega = map(np.asarray, body.twist)
+    speeds = v + np.cross(omega, r)
+    at = np.asarray(body.pose.position) + r
+    energy = 0.5 * m * np.sum(speeds**2)
+    np.testing.assert_allclose(body.kinetic_energy(body.pose, body.twist), energy, rtol=1e-13)
+    twist = np.concatenate([v, omega])
+    M = body.mass_matrix(body.pose.orientation)
+    np.testing.assert_allclose(0.5 * twist @ M @ twist, energy, rtol=1e-13)
+    linear, angular = body.momentum(body.pose, body.twist)
+    np.testing.assert_allclose(linear, m * speeds.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(angular, m * np.cross(at, speeds).sum(0), rtol=1e-12)
+    g = np.array([0.3, -9.0, 2.0])
+    potential = body.potential_energy(body.pose, jnp.asarray(g))
+    np.testing.assert_allclose(potential, -m * (at @ g).sum(), rtol=1e-12)
+
+
+def test_inertial_force_is_a_sum_over_points():
+    """Weight and centrifugal force of each, and their moments."""
+    body, R = random_body(1)
+    r, m = points_of(body, R)
+    g, omega = np.array([0.3, -9.0, 2.0]), np.asarray(body.twist.angular)
+    forces = m * (g - np.cross(omega, np.cross(omega, r)))
+    expected = np.concatenate([forces.sum(0), np.cross(r, forces).sum(0)])
+    p = body.pose.orientation
+    found = body.inertial_force(p, body.twist.angular, jnp.asarray(g))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    weight = np.asarray(body.mass_matrix(p))[:, :3] @ g
+    np.testing.assert_allclose(
+        body.gyroscopic_force(p, body.twist.angular), expected - weight, rtol=1e-12, atol=1e-12
+    )
+
+
+def test_inverse_mass_matrix():
+    body, _ = random_body(2)
+    p = body.pose.orientation
+    expected = np.linalg.inv(np.asarray(body.mass_matrix(p)))
+    np.testing.assert_allclose(body.inverse_mass_matrix(p), expected, rtol=1e-12, atol=1e-14)
+    force = np.random.default_rng(3).normal(size=6)
+    np.testing.assert_allclose(body.acceleration(p, jnp.asarray(force)), expected @ force,
+                               rtol=1e-12, atol=1e-14)  # fmt: skip
+
+
 BOX = mbd.Inertia.box(size=[1, 2, 3], mass=1.0)
 
 

@@ -8,8 +8,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete
-from .._coordinates import Plain, Product, QuaternionWorld, cross, quaternion_to_matrix
-from .inertia import Inertia
+from .._coordinates import (
+    Plain,
+    Product,
+    QuaternionWorld,
+    cross,
+    dot,
+    quaternion_conjugate,
+    quaternion_rotate,
+    quaternion_to_matrix,
+    skew,
+)
+from .inertia import Inertia, apply_tensor, inverse_tensor, matrix_product, turned_tensor
 from .pose import Pose, Twist, unit_quaternion
 
 # The body that is not one: joints and forces may name it.
@@ -87,31 +97,83 @@ class Body(eqx.Module):
             vector("velocity", velocity), vector("angular_velocity", angular_velocity)
         )
 
+    # --- dynamics, in world axes at an orientation ----------------------------------------------
+
     def mass_matrix(self, orientation: Float[Array, "4"]) -> Float[Array, "6 6"]:
-        """M for (velocity, angular velocity) in world axes, at an orientation."""
+        """M for (velocity, angular velocity)."""
         return self.inertia.turned(quaternion_to_matrix(orientation)).spatial()
+
+    def inverse_mass_matrix(self, orientation: Float[Array, "4"]) -> Float[Array, "6 6"]:
+        """M^-1 = [[1/m - c~ W c~, c~ W], [-W c~, W]], with the inverse W of the inertia tensor
+        about the centre of mass and the matrix c~ of the vector product."""
+        W = turned_tensor(quaternion_to_matrix(orientation), inverse_tensor(self.inertia.tensor))
+        c = skew(quaternion_rotate(orientation, self.inertia.center))
+        cW = matrix_product(c, W)
+        linear = jnp.eye(3, dtype=W.dtype) / self.inertia.mass - matrix_product(cW, c)
+        return jnp.block([[linear, cW], [cW.T, W]])
+
+    def acceleration(
+        self, orientation: Float[Array, "4"], force: Float[Array, "6"]
+    ) -> Float[Array, "6"]:
+        """M^-1 force, for a force [N] and a torque [N m] about the origin of the frame: the
+        acceleration [m/s^2] of the origin and the angular one [rad/s^2], without matrices."""
+        F, T = force[:3], force[3:]
+        c = quaternion_rotate(orientation, self.inertia.center)
+        inverse = quaternion_conjugate(orientation)
+        torque = quaternion_rotate(inverse, T - cross(c, F))  # about the centre of mass
+        alpha = quaternion_rotate(
+            orientation, apply_tensor(inverse_tensor(self.inertia.tensor), torque)
+        )
+        return jnp.concatenate([F / self.inertia.mass + cross(c, alpha), alpha])
+
+    def inertial_force(
+        self,
+        orientation: Float[Array, "4"],
+        omega: Float[Array, "3"],
+        gravity: Float[Array, "3"],
+    ) -> Float[Array, "6"]:
+        """Weight and forces of inertia at constant velocities, (F, c x F - omega x I omega) with
+        F = m (g - omega x (omega x c)) and the inertia tensor I about the centre of mass: force [N]
+        and torque [N m] about the origin of the frame. Nothing is turned but vectors."""
+        c = quaternion_rotate(orientation, self.inertia.center)
+        omega_body = quaternion_rotate(quaternion_conjugate(orientation), omega)
+        spin = quaternion_rotate(
+            orientation, cross(omega_body, apply_tensor(self.inertia.tensor, omega_body))
+        )
+        force = self.inertia.mass * (gravity - cross(omega, cross(omega, c)))
+        return jnp.concatenate([force, cross(c, force) - spin])
 
     def gyroscopic_force(
         self, orientation: Float[Array, "4"], omega: Float[Array, "3"]
     ) -> Float[Array, "6"]:
-        """-(m omega x (omega x c), omega x I omega): force [N] and torque [N m] of inertia at
-        constant velocities, in world axes."""
-        turned = self.inertia.turned(quaternion_to_matrix(orientation))
-        centripetal = turned.mass * cross(omega, cross(omega, turned.center))
-        spin = turned.about(jnp.zeros_like(turned.center)) @ omega
-        return -jnp.concatenate([centripetal, cross(omega, spin)])
+        """`inertial_force` without weight: -(m omega x (omega x c), omega x I omega), with I about
+        the origin of the frame."""
+        return self.inertial_force(orientation, omega, jnp.zeros_like(omega))
+
+    # --- energy and momentum --------------------------------------------------------------------
 
     def kinetic_energy(self, pose: Pose, twist: Twist) -> Float[Array, ""]:
         """Kinetic energy [J]."""
-        v = jnp.concatenate([twist.linear, twist.angular])
-        return 0.5 * v @ self.mass_matrix(pose.orientation) @ v
+        _, velocity, spin = self._motion(pose, twist)
+        return 0.5 * (self.inertia.mass * dot(velocity, velocity) + dot(twist.angular, spin))
+
+    def potential_energy(self, pose: Pose, gravity: Float[Array, "3"]) -> Float[Array, ""]:
+        """-m g . r [J] for the acceleration g of gravity [m/s^2] and the position r of the centre
+        of mass: 0 at the origin of the world."""
+        return -self.inertia.mass * dot(gravity, pose.point(self.inertia.center))
 
     def momentum(self, pose: Pose, twist: Twist) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
         """Linear momentum [kg m/s], and angular momentum [kg m^2/s] about the origin of the
         world."""
-        v = jnp.concatenate([twist.linear, twist.angular])
-        momentum = self.mass_matrix(pose.orientation) @ v
-        return momentum[:3], momentum[3:] + cross(pose.position, momentum[:3])
+        c, velocity, spin = self._motion(pose, twist)
+        momentum = self.inertia.mass * velocity
+        return momentum, spin + cross(pose.position + c, momentum)
+
+    def _motion(self, pose: Pose, twist: Twist) -> tuple[Array, Array, Array]:
+        """The centre of mass from the origin, its velocity, and the angular momentum about it."""
+        c = pose.direction(self.inertia.center)
+        spin = apply_tensor(self.inertia.tensor, pose.local_direction(twist.angular))
+        return c, twist.at(c), pose.direction(spin)
 
 
 def _check_inertia(name: str, inertia: Inertia) -> None:

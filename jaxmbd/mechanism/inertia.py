@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_positive, is_concrete
-from .._coordinates import quaternion_to_matrix, skew
+from .._coordinates import cross, dot, quaternion_to_matrix, skew
 from .pose import unit_quaternion
 
 # Relative to the largest moment: how far a tensor may be from symmetric, and a sum of two principal
@@ -121,14 +121,9 @@ class Inertia(eqx.Module):
         density: ArrayLike | None = None,
     ) -> "Inertia":
         """Solid cylinder along `axis`, "x", "y" or "z"; a disc if `length` is small."""
-        dtype = _dtype_of(radius, length, mass, density)
-        radius = _floating("radius", radius, (), dtype)
-        length = _floating("length", length, (), dtype)
-        volume = math.pi * radius**2 * length
-        mass = _mass_of(mass, density, volume, radius=radius, length=length)
-        return cls(
-            mass, _along(axis, mass * radius**2 / 2, mass * (3 * radius**2 + length**2) / 12)
-        )
+        r, h = _sizes(radius, length, mass, density)
+        mass = _mass_of(mass, density, math.pi * r**2 * h, radius=r, length=h)
+        return cls(mass, _along(axis, *_cylinder(mass, r, h)))
 
     @classmethod
     def capsule(
@@ -141,18 +136,16 @@ class Inertia(eqx.Module):
         density: ArrayLike | None = None,
     ) -> "Inertia":
         """Solid cylinder of `length` along `axis` between two hemispheres of its `radius`."""
-        dtype = _dtype_of(radius, length, mass, density)
-        r = _floating("radius", radius, (), dtype)
-        h = _floating("length", length, (), dtype)
+        r, h = _sizes(radius, length, mass, density)
         # Shares of the volume pi r^2 (h + 4 r / 3).
-        volume = math.pi * r**2 * (h + 4 * r / 3)
-        mass = _mass_of(mass, density, volume, radius=r, length=h)
+        mass = _mass_of(mass, density, math.pi * r**2 * (h + 4 * r / 3), radius=r, length=h)
         middle = mass * h / (h + 4 * r / 3)
         ends = mass - middle
+        along, across = _cylinder(middle, r, h)
         # A hemisphere's own moment 2/5 m r^2 holds about the center of its flat side, h/2 from the
         # middle, while its centre of mass is another 3/8 r away: (2/5 r^2 + h^2/4 + 3/8 r h) m.
-        across = middle * (3 * r**2 + h**2) / 12 + ends * (0.4 * r**2 + h**2 / 4 + 0.375 * r * h)
-        return cls(mass, _along(axis, middle * r**2 / 2 + ends * 0.4 * r**2, across))
+        across += ends * (0.4 * r**2 + h**2 / 4 + 0.375 * r * h)
+        return cls(mass, _along(axis, along + ends * 0.4 * r**2, across))
 
     @classmethod
     def rod(cls, *, length: ArrayLike, axis: str = "z", mass: ArrayLike) -> "Inertia":
@@ -182,7 +175,11 @@ class Inertia(eqx.Module):
 
     def turned(self, R: Float[Array, "3 3"]) -> "Inertia":
         """The same body in other axes, into which R turns the components of its own."""
-        return Inertia(self.mass, R @ self.tensor @ R.T, R @ self.center)
+        return eqx.tree_at(
+            lambda x: (x.tensor, x.center),
+            self,
+            (turned_tensor(R, self.tensor), apply_tensor(R, self.center)),
+        )
 
     def _vector(self, name: str, value: Any) -> Float[Array, "3"]:
         return _floating(name, value, (3,), self.mass.dtype)
@@ -273,6 +270,34 @@ class Inertia(eqx.Module):
         return cls(mass, jnp.trace(second) * jnp.eye(3, dtype=theta.dtype) - second, center)
 
 
+# --- matrices over components: `vmap` keeps them a structure of arrays, which `@` does not --------
+
+
+def apply_tensor(A: Float[Array, "3 3"], x: Float[Array, "3"]) -> Float[Array, "3"]:
+    """A x."""
+    return A[:, 0] * x[0] + A[:, 1] * x[1] + A[:, 2] * x[2]
+
+
+def matrix_product(A: Float[Array, "3 3"], B: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """A B."""
+    return A[:, :1] * B[:1] + A[:, 1:2] * B[1:2] + A[:, 2:] * B[2:]
+
+
+def turned_tensor(R: Float[Array, "3 3"], tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """R tensor R^T."""
+    return matrix_product(matrix_product(R, tensor), R.T)
+
+
+def inverse_tensor(tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """Inverse of a symmetric matrix, by its cofactors."""
+    a, b, c = tensor
+    first = cross(b, c)
+    return jnp.stack([first, cross(c, a), cross(a, b)]) / dot(a, first)
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
 def _dtype_of(*values: Any) -> Any:
     """That of the floating-point arrays among `values`; numbers and lists follow."""
     arrays = [x.dtype for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
@@ -296,6 +321,16 @@ def _mass_of(mass, density, volume, **lengths) -> Float[Array, ""]:
     if density is None:
         return _floating("mass", mass, (), volume.dtype)
     return _floating("density", density, (), volume.dtype) * volume
+
+
+def _sizes(radius, length, mass, density) -> tuple[Array, Array]:
+    dtype = _dtype_of(radius, length, mass, density)
+    return _floating("radius", radius, (), dtype), _floating("length", length, (), dtype)
+
+
+def _cylinder(mass: Array, r: Array, h: Array) -> tuple[Array, Array]:
+    """Moments of a cylinder along and across its axis."""
+    return mass * r**2 / 2, mass * (3 * r**2 + h**2) / 12
 
 
 def _along(axis: str, along: Array, across: Array) -> Float[Array, "3"]:

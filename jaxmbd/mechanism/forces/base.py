@@ -3,9 +3,10 @@
 import abc
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._coordinates import cross
+from ..._coordinates import cross, dot
 from ..._types import RealScalarLike
 from ..connector import AbstractConnector
 from ..element import AbstractElement
@@ -30,11 +31,29 @@ class AbstractForceElement(AbstractElement):
         """A `Wrench` for each frame, given the world poses and twists of all, the time and the
         control (`None` without one); pure."""
 
+    def power(
+        self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike, u: Any = None
+    ) -> Float[Array, ""]:
+        """Power sum_i F_i . v_i + T_i . omega_i that the element gives to the bodies [W]."""
+        wrenches = self.wrenches(poses, twists, t, u)
+        parts = [
+            dot(w.force, twist.linear) + dot(w.torque, twist.angular)
+            for w, twist in zip(wrenches, twists, strict=True)
+        ]
+        return sum(parts, jnp.zeros_like(poses[0].position[0]))
+
+    def energy(self, poses: tuple[Pose, ...], t: RealScalarLike) -> Float[Array, ""]:
+        """Potential energy that the element stores [J]. Default: none, so that all its power is
+        supplied or dissipated."""
+        del t
+        return jnp.zeros_like(poses[0].position[0])
+
 
 class AbstractForce(AbstractConnector, AbstractForceElement):
     """A force between two bodies. Its frames are given as those of joints; a is often "ground".
 
-    A new kind is a subclass that writes `wrench` and says whether it is `directed`.
+    A new kind is a subclass that writes `wrench` and says whether it is `directed`; one that stores
+    energy also writes `energy`.
     """
 
     @abc.abstractmethod
