@@ -64,12 +64,15 @@ from .mechanism import AbstractConstraint as AbstractConstraint
 from .mechanism import AbstractForce as AbstractForce
 from .mechanism import AbstractForceElement as AbstractForceElement
 from .mechanism import AbstractJoint as AbstractJoint
+from .mechanism import Audit as Audit
 from .mechanism import Body as Body
 from .mechanism import Cylindrical as Cylindrical
+from .mechanism import Dependency as Dependency
 from .mechanism import Distance as Distance
 from .mechanism import Fixed as Fixed
 from .mechanism import Inertia as Inertia
 from .mechanism import Mechanism as Mechanism
+from .mechanism import Mobility as Mobility
 from .mechanism import Motor as Motor
 from .mechanism import Planar as Planar
 from .mechanism import PointOnLine as PointOnLine
@@ -83,4 +86,10 @@ from .mechanism import Spring as Spring
 from .mechanism import TorsionSpring as TorsionSpring
 from .mechanism import Twist as Twist
 from .mechanism import Universal as Universal
+from .mechanism import Violation as Violation
 from .mechanism import Wrench as Wrench
+from .mechanism import audit as audit
+from .mechanism import mobility as mobility
+from .mechanism import reactions as reactions
+from .mechanism import unique_reactions as unique_reactions
+from .mechanism import violation as violation

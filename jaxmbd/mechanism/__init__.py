@@ -25,3 +25,12 @@ from .joints import Universal as Universal
 from .mechanism import Mechanism as Mechanism
 from .pose import Pose as Pose
 from .pose import Twist as Twist
+from .reports import Audit as Audit
+from .reports import Dependency as Dependency
+from .reports import Mobility as Mobility
+from .reports import Violation as Violation
+from .reports import audit as audit
+from .reports import mobility as mobility
+from .reports import reactions as reactions
+from .reports import unique_reactions as unique_reactions
+from .reports import violation as violation

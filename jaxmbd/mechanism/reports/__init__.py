@@ -1,0 +1,11 @@
+"""What is asked of a mechanism: mobility, violations, reactions, energies."""
+
+from .audit import Audit as Audit
+from .audit import audit as audit
+from .mobility import Dependency as Dependency
+from .mobility import Mobility as Mobility
+from .mobility import mobility as mobility
+from .reactions import reactions as reactions
+from .reactions import unique_reactions as unique_reactions
+from .violation import Violation as Violation
+from .violation import violation as violation

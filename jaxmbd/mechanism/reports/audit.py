@@ -1,0 +1,172 @@
+"""Energy and momentum along a motion, and whether their balance is right."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._solution import Solution
+from ..._types import Control
+from ..energy import gravitational_energies, kinetic_energies, powers, stored_energies
+from ..mechanism import Mechanism
+from ..pose import Pose, Twist
+from .rows import batched
+
+
+class Audit(eqx.Module):
+    """Energies, powers and momenta along a motion; all numbers have the leading axes of the
+    solution, the saved times last; `print` it.
+
+    **Fields:**
+
+    - `t`: saved times [s].
+    - `kinetic`, `gravitational`: energies [J] of all bodies; `stored`: of all force elements, in
+      springs for example; `total`: the sum of the three.
+    - `powers`: name of each force element -> power [W] that it gives to the bodies.
+    - `supplied`: power [W] that force elements give beyond what comes from their stored energy:
+      positive for actuators, negative for dampers and friction.
+    - `constraint_power`: power lam . J v of all joints [W]: 0 but for joints with given motion.
+    - `work`: integral of the last two from the first saved time [J], by the trapezoidal rule with
+      end corrections, of fourth order in the distance of the saved times.
+    - `imbalance`: total - total at the first saved time - work [J]; 0 for an exact motion.
+    - `momentum`: [kg m/s], `angular_momentum`: about the origin of the world [kg m^2/s], of all
+      bodies, shapes `(*batch, ns, 3)`.
+    - `center`: the centre of mass of all bodies [m], `(*batch, ns, 3)`.
+    """
+
+    t: Float[Array, "*batch ns"]
+    kinetic: Float[Array, "*batch ns"]
+    gravitational: Float[Array, "*batch ns"]
+    stored: Float[Array, "*batch ns"]
+    powers: dict[str, Float[Array, "*batch ns"]]
+    supplied: Float[Array, "*batch ns"]
+    constraint_power: Float[Array, "*batch ns"]
+    work: Float[Array, "*batch ns"]
+    momentum: Float[Array, "*batch ns 3"]
+    angular_momentum: Float[Array, "*batch ns 3"]
+    center: Float[Array, "*batch ns 3"]
+
+    @property
+    def total(self) -> Float[Array, "*batch ns"]:
+        return self.kinetic + self.gravitational + self.stored
+
+    @property
+    def imbalance(self) -> Float[Array, "*batch ns"]:
+        return self.total - self.total[..., :1] - self.work
+
+    def __str__(self) -> str:
+        def line(what, x, unit):
+            return f"{what:24} {jnp.min(x): .6e} to {jnp.max(x): .6e} {unit}"
+
+        rows = [
+            line("kinetic energy", self.kinetic, "J"),
+            line("gravitational energy", self.gravitational, "J"),
+            line("stored energy", self.stored, "J"),
+            line("total energy", self.total, "J"),
+            line("work of forces, drives", self.work, "J"),
+            line("imbalance", self.imbalance, "J"),
+        ]
+        for what, x, unit in (
+            ("momentum", self.momentum, "kg m/s"),
+            ("angular momentum", self.angular_momentum, "kg m^2/s"),
+        ):
+            rows += [line(f"{what} {axis}", x[..., i], unit) for i, axis in enumerate("xyz")]
+        return "\n".join(rows)
+
+
+def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -> Audit:
+    """The balance of energy and momentum along a solution,
+
+        T + V (t) = T + V (t0) + integral of the power of actuators, dampers and drives.
+
+    **Arguments:** `sol`: of `simulate`, with any leading axes before the saved times (`SaveAt`
+    chooses them; `work` needs them close enough); `control`: the one of the simulation.
+
+    **Returns:** an `Audit`; differentiable.
+
+    **Raises:** `ValueError` if states were not saved.
+    """
+    if sol.q is None or sol.v is None or sol.multipliers is None:
+        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
+    return _audit(mechanism, control, sol.t, sol.q, sol.v, sol.multipliers)
+
+
+@eqx.filter_jit
+def _audit(mechanism, control, t, q, v, multipliers) -> Audit:
+    def one(t, q, v, lam):
+        u = None if control is None else control(t, q, v)
+        elements = powers(mechanism, q, v, t, u)
+        supplied = -_sum({name: x.lost for name, x in elements.items()}, t)
+        momentum, angular_momentum, center = _momenta(mechanism, q, v)
+        return dict(
+            kinetic=_sum(kinetic_energies(mechanism, q, v), t),
+            gravitational=_sum(gravitational_energies(mechanism, q), t),
+            stored=_sum(stored_energies(mechanism, q, t), t),
+            powers={name: x.power for name, x in elements.items()},
+            supplied=supplied,
+            constraint_power=_constraint_power(mechanism, t, q, v, lam),
+            momentum=momentum,
+            angular_momentum=angular_momentum,
+            center=center,
+        )
+
+    found = batched(one, (t, 0), (q, 1), (v, 1), (multipliers, 1))
+    work = _integral(t, found["supplied"] + found["constraint_power"])
+    return Audit(t=t, work=work, **found)
+
+
+def _sum(table, like):
+    return sum(table.values(), jnp.zeros_like(like))
+
+
+def _constraint_power(mechanism, t, q, v, lam):
+    """lam . J v, one directional derivative."""
+    along = mechanism.qdot(q, v)
+    _, phidot = jax.jvp(lambda q: mechanism.constraint(q, t), (q,), (along,))
+    _, psi = jax.jvp(lambda w: mechanism.nonholonomic(q, w, t), (v,), (v,))
+    return lam @ jnp.concatenate([phidot, psi])
+
+
+def _momenta(mechanism, q, v) -> tuple[Any, ...]:
+    """Momentum, angular momentum and centre of mass."""
+    count = len(mechanism.body_stack)
+
+    def of_body(body, x, w):
+        pose, twist = Pose(x[:3], x[3:]), Twist(w[:3], w[3:])
+        moment = body.inertia.mass * pose.point(body.inertia.center)
+        return *body.momentum(pose, twist), moment, body.inertia.mass
+
+    p, L, moment, mass = mechanism.body_stack.map(of_body, q.reshape(7, count), v.reshape(6, count))
+    p, L, moment = (jnp.sum(x, axis=1) for x in (p, L, moment))
+    return p, L, moment / jnp.sum(mass)
+
+
+def _integral(t: Float[Array, "*batch ns"], y: Float[Array, "*batch ns"]) -> Array:
+    """Of y over t from the first time: h (y0 + y1) / 2 - h^2 (y1' - y0') / 12 for each interval,
+    with slopes of parabolas through neighbours, at the ends those of cubics."""
+    h = jnp.diff(t)
+    part = h * (y[..., 1:] + y[..., :-1]) / 2
+    if t.shape[-1] >= 4:
+        part = part - h**2 * jnp.diff(_slopes(t, y)) / 12
+    return jnp.concatenate([jnp.zeros_like(y[..., :1]), jnp.cumsum(part, axis=-1)], axis=-1)
+
+
+def _slopes(t, y):
+    def divided(y, order):
+        dt = t[..., order:] - t[..., :-order]
+        return jnp.diff(y) / jnp.where(dt > 0, dt, 1.0)  # after a failure the time stands still
+
+    first = divided(y, 1)
+    second = divided(first, 2)
+    third = divided(second, 3)
+    h = jnp.diff(t)
+    inner = first[..., :-1] + h[..., :-1] * second
+
+    def end(i, j, k, step):
+        near, far = step * h[..., i], step * (h[..., i] + h[..., j])
+        return first[..., i] - near * second[..., k] + near * far * third[..., k]
+
+    start, stop = end(0, 1, 0, 1), end(-1, -2, -1, -1)
+    return jnp.concatenate([start[..., None], inner, stop[..., None]], axis=-1)

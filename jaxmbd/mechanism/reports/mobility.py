@@ -1,0 +1,172 @@
+"""How many freedoms a mechanism has, and which of its rows say nothing new."""
+
+import dataclasses
+
+import numpy as np
+
+from ..._checks import is_concrete
+from ..._system import State
+from ..mechanism import Mechanism
+from .rows import dense_jacobian, quoted, rows_by_joint, tolerance_for
+
+
+@dataclasses.dataclass(frozen=True)
+class Dependency:
+    """Joints whose rows depend on one another: closed chains, mostly.
+
+    **Fields:**
+
+    - `count`: how many of their rows are redundant.
+    - `parts`: name of each joint -> size of its part, between 0 and the number of its rows: the
+      sum over its rows of the diagonal of the projector onto the null space of J^T. The parts sum
+      up to `count`.
+    """
+
+    count: int
+    parts: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mobility:
+    """What `mobility` found; `print` it.
+
+    **Fields:**
+
+    - `freedoms`: independent velocities that the joints leave, nv - rank J.
+    - `velocities`, `rows`, `rank`: nv = 6 bodies, the number of rows, and how many of them are
+      independent.
+    - `grubler`: nv - rows, the count of freedoms that takes all rows for independent.
+    - `redundant`: (name of the joint, number of its row from 0) of the rows that add nothing to
+      those before them, joint by joint in the order given. They can be dropped together without
+      any change of the rank; another order of the joints would name others.
+    - `dependencies`: a `Dependency` for each set of joints that are redundant together.
+    - `indeterminate`: names of the joints whose reaction is not unique, because redundant rows
+      share the load in any proportion; those of the other joints are.
+    - `motions`: orthonormal basis of the velocities left, `(freedoms, nv)`.
+    """
+
+    freedoms: int
+    velocities: int
+    rows: int
+    rank: int
+    grubler: int
+    redundant: tuple[tuple[str, int], ...]
+    dependencies: tuple[Dependency, ...]
+    indeterminate: tuple[str, ...]
+    motions: np.ndarray = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{_count(self.freedoms, 'freedom')}: {self.velocities} velocities - rank {self.rank}",
+            f"{_count(self.rows, 'row')}, {self.rows - self.rank} redundant; Grübler's count: "
+            f"{_count(self.grubler, 'freedom')}",
+        ]
+        if self.redundant:
+            dropped: dict[str, list[str]] = {}
+            for name, row in self.redundant:
+                dropped.setdefault(name, []).append(str(row))
+            listed = "; ".join(f'"{name}" {", ".join(rows)}' for name, rows in dropped.items())
+            lines.append(f"rows that add nothing to those before: {listed}")
+        for dependency in self.dependencies:
+            parts = ", ".join(f'"{name}" {part:.2f}' for name, part in dependency.parts.items())
+            rows = _count(dependency.count, "redundant row")
+            lines.append(f"{rows} shared by the joints (with their parts) {parts}")
+        if self.indeterminate:
+            lines.append(f"reactions not unique: {quoted(self.indeterminate)}")
+        return "\n".join(lines)
+
+
+def mobility(
+    mechanism: Mechanism, state: State | None = None, *, tolerance: float | None = None
+) -> Mobility:
+    """Count the freedoms of a mechanism in a pose, and name its redundant rows by joint,
+
+        freedoms = nv - rank J,    J^T y = 0 for as many independent y as rows are redundant.
+
+    It is the mobility at this instant. In a singular pose it is larger than along the motion, so
+    take a pose in general position, or look at several; see `singularity`. Rows that are
+    redundant are no mistake: the solvers of the core allow for them, the motion is right, and only
+    some reactions are indeterminate.
+
+    **Arguments:**
+
+    - `state`: where; default as the bodies were given. The joints should be closed there: beyond
+      the tolerance an open joint makes redundant rows look independent.
+    - `tolerance`: singular values below `tolerance` times the largest count as zero; default 1e-9
+      (1e-4 in float32).
+
+    **Returns:** a `Mobility`.
+
+    **Raises:** `ValueError` inside of `jax.jit` and the like, since the answer is made of counts
+    and names.
+
+    Reference: Wehage and Haug (1982), Generalized coordinate partitioning, J. Mech. Design 104;
+    Wojtyra (2009), Joint reactions in rigid body mechanisms with dependent constraints, Mech.
+    Mach. Theory 44.
+    """
+    state = mechanism.state() if state is None else state
+    if not is_concrete(state.q):
+        raise ValueError(
+            "`mobility` gives counts and names, so it needs known numbers: call it outside of "
+            "`jax.jit` and `jax.vmap`. `singularity` works there."
+        )
+    J = np.asarray(dense_jacobian(mechanism, state.t, state.q, state.v))
+    rows = rows_by_joint(mechanism)
+    nc, nv = J.shape
+    left, values, right = np.linalg.svd(J)
+    limit = tolerance_for(tolerance, J.dtype) * max(values, default=0.0)
+    rank = int(np.sum(values > limit))
+    null = left[:, rank:]  # J^T null = 0
+    share = np.sum(null**2, axis=1)
+    order = [(name, i) for name, indices in rows.items() for i in range(len(indices))]
+    where = np.array([rows[name][i] for name, i in order], int)
+    dropped = _dependent_on_earlier(null[where])
+    return Mobility(
+        freedoms=nv - rank,
+        velocities=nv,
+        rows=nc,
+        rank=rank,
+        grubler=nv - nc,
+        redundant=tuple(order[i] for i in dropped),
+        dependencies=_dependencies(rows, null, share),
+        indeterminate=tuple(
+            name
+            for name, own in rows.items()
+            if null.size and np.max(np.abs(J[own].T @ null[own]), initial=0.0) > 1e3 * limit
+        ),
+        motions=right[rank:],
+    )
+
+
+def _dependent_on_earlier(null: np.ndarray) -> list[int]:
+    """The rows i of J with a y that ends there, J^T y = 0, y_i not 0 and y_j = 0 for j > i."""
+    rest, chosen = null.copy(), []
+    for i in reversed(range(len(rest))):
+        size = np.linalg.norm(rest[i])
+        if size > 1e-6:
+            chosen.append(i)
+            direction = rest[i] / size
+            rest = rest - np.outer(rest @ direction, direction)
+    return chosen[::-1]
+
+
+def _dependencies(rows, null, share) -> tuple[Dependency, ...]:
+    """Joints are redundant together where the projector onto the null space couples them."""
+    parts = {name: float(np.sum(share[own])) for name, own in rows.items()}
+    left = [name for name, part in parts.items() if part > 1e-6]
+    found = []
+    while left:
+        group, fresh = [], [left.pop(0)]
+        while fresh:
+            group.append(fresh.pop())
+            own = null[rows[group[-1]]]
+            coupled = [m for m in left if np.max(np.abs(own @ null[rows[m]].T)) > 1e-6]
+            left = [m for m in left if m not in coupled]
+            fresh += coupled
+        ranked = {name: parts[name] for name in rows if name in group}
+        found.append(Dependency(round(sum(ranked.values())), ranked))
+    return tuple(found)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if abs(number) == 1 else f"{number} {noun}s"

@@ -1,0 +1,182 @@
+"""What joints transmit: forces and torques from multipliers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from ..._coordinates import cross
+from ..._system import State
+from ..body import BODY_COORDINATES
+from ..forces import Wrench
+from ..joints import AbstractConstraint
+from ..mechanism import Mechanism
+from ..pose import Pose, Twist
+from .rows import at_rest, batched, dense_jacobian, quoted, tolerance_for
+
+
+def reactions(
+    mechanism: Mechanism,
+    t: ArrayLike,
+    q: Float[Array, "*batch nq"],
+    multipliers: Float[Array, "*batch nc"],
+    name: str,
+    *,
+    v: Float[Array, "*#batch nv"] | None = None,
+    on: str | None = None,
+    axes: str | None = None,
+    point: Any = None,
+) -> Wrench:
+    """Force and torque that the joint `name` exerts on one of its bodies,
+
+        force . d   = sum lam_i  dPhi_i / d(shift of the body along d),
+        torque . d  = sum lam_i  dPhi_i / d(small rotation of the body about d through the point),
+
+    the sum over the rows of this joint alone, and likewise dPsi_i / d(velocity, angular velocity)
+    for nonholonomic rows. This is J^T lam of the joint, as it stands in M v' = f + J^T lam: what
+    acts on the body, and not what the body exerts. Of a driven joint it includes the drive.
+
+        hinge = mbd.reactions(mechanism, sol.t, sol.q, sol.multipliers, "hinge", on="arm")
+        hinge.force, hinge.torque     # shapes (ns, 3)
+
+    **Arguments:**
+
+    - `t`, `q`, `multipliers`: times [s], coordinates and multipliers with any leading axes, as in
+      a solution. The multipliers are those of the enforcement method: for `UdwadiaKalaba` and
+      `LagrangeMultipliers` the constraint forces at that time.
+    - `name`: of the joint.
+    - `v`: velocities; only needed if the joint has nonholonomic rows.
+    - `on`: name of the body, "ground" included; default the last one of the joint, b.
+    - `axes`: `None` for components in world axes, or the name of a body of the joint for those in
+      the joint's frame on that body.
+    - `point`: the world position about which the torque is taken, shape `(*batch, 3)` [m];
+      default the origin of the joint's frame on the body `on`.
+
+    **Returns:** a `Wrench`: force [N] and torque [N m], shapes `(*batch, 3)`; differentiable. Where
+    rows are redundant only parts of it are unique: see `unique_reactions`.
+
+    **Raises:** `ValueError` for a joint or body that is not there, and for missing `v`.
+
+    Reference: Haug (1989), Computer Aided Kinematics and Dynamics of Mechanical Systems, section
+    11.3 (reaction forces in joints from multipliers).
+    """
+    on, axes = _checked(mechanism.joint(name), on, axes)
+    v = _needed(mechanism.joint(name), mechanism, q, v)
+    own = multipliers[..., mechanism.rows(name)]
+    t, point = jnp.asarray(t, q.dtype), _point(mechanism, q, name, on, point)
+    return _reactions(mechanism, (name, on, axes), t, q, v, point, own)
+
+
+def unique_reactions(
+    mechanism: Mechanism,
+    state: State,
+    name: str,
+    *,
+    on: str | None = None,
+    axes: str | None = None,
+    point: Any = None,
+    tolerance: float | None = None,
+) -> Wrench:
+    """Which components of the reaction of the joint `name` are unique: those that no y with
+    J^T y = 0 changes when it is added to the multipliers. The others depend on how redundant rows
+    share the load, which rigid bodies do not tell; multipliers of least norm are one choice.
+
+    **Arguments:** `state`: where, a `State` or a `Solution` of one motion; the others as in
+    `reactions`, and `tolerance` as in `mobility`.
+
+    **Returns:** a `Wrench` of Booleans, shapes `(*batch, 3)`: true for unique components.
+
+    Reference: Wojtyra (2009), Joint reactions in rigid body mechanisms with dependent constraints,
+    Mech. Mach. Theory 44.
+    """
+    on, axes = _checked(mechanism.joint(name), on, axes)
+    q, v = jax.lax.stop_gradient((state.q, state.v))
+    t, point = jnp.asarray(state.t, q.dtype), _point(mechanism, q, name, on, point)
+    tolerance = tolerance_for(tolerance, q.dtype)
+    return _unique(mechanism, (name, on, axes), t, q, v, point, mechanism.rows(name), tolerance)
+
+
+@eqx.filter_jit
+def _reactions(mechanism, choice, t, q, v, point, lam) -> Wrench:
+    def one(t, q, v, point, lam):
+        return Wrench(*_transmission(mechanism, choice, t, q, v, point)(lam))
+
+    return batched(one, (t, 0), (q, 1), (v, 1), (point, 1), (lam, 1))
+
+
+@eqx.filter_jit
+def _unique(mechanism, choice, t, q, v, point, rows, tolerance) -> Wrench:
+    def one(t, q, v, point):
+        left, values, _ = jnp.linalg.svd(dense_jacobian(mechanism, t, q, v))
+        missing = left.shape[0] - values.shape[0]
+        values = jnp.pad(values, (0, max(missing, 0)))[: left.shape[0]]
+        null = jnp.where(values > tolerance * jnp.max(values), 0.0, left)  # J^T null = 0
+        transmit = jax.vmap(_transmission(mechanism, choice, t, q, v, point), 1, 1)
+        scale = sum(jnp.max(jnp.abs(x)) for x in transmit(jnp.eye(rows.size, dtype=q.dtype)))
+        changes = transmit(null[rows])
+        limit = 1e3 * tolerance * scale
+        return Wrench(*(jnp.max(jnp.abs(change), axis=1) <= limit for change in changes))
+
+    return batched(one, (t, 0), (q, 1), (v, 1), (point, 1))
+
+
+def _transmission(mechanism, choice, t, q, v, point) -> Callable:
+    """Multipliers of the joint -> (force, torque) about the point, a linear map."""
+    name, on, axes = choice
+    joint = mechanism.joint(name)
+    poses, twists = mechanism.frames(joint, q), mechanism.frame_twists(joint, q, v)
+    moves = [body == on for body in joint.bodies]
+
+    def equations(shift, tilt):
+        displaced, faster = [], []
+        for pose, twist, yes in zip(poses, twists, moves, strict=True):
+            at = jnp.concatenate(pose)
+            along = jnp.concatenate([shift + cross(tilt, pose.position - point), tilt])
+            at = at + BODY_COORDINATES.qdot(at, along) if yes else at
+            displaced.append(Pose(at[:3], at[3:]))
+            moving = Twist(twist.linear + along[:3], twist.angular + along[3:])
+            faster.append(moving if yes else twist)
+        holonomic = joint.equations(tuple(displaced), t)
+        return jnp.concatenate([holonomic, joint.velocity_equations(poses, tuple(faster), t)])
+
+    o = jnp.zeros_like(point)
+    _, pull = jax.vjp(equations, o, o)
+    if axes is None:
+        return pull
+    frame = poses[joint.bodies.index(axes)]
+    return lambda lam: tuple(frame.local_direction(x) for x in pull(lam))
+
+
+def _checked(joint: AbstractConstraint, on: str | None, axes: str | None):
+    on = joint.bodies[-1] if on is None else on
+    for what, body in (("on", on), ("axes", axes)):
+        if body is not None and body not in joint.bodies:
+            raise ValueError(
+                f'`{what}` must be a body of "{joint.name}", which are {quoted(joint.bodies)}, but '
+                f'is "{body}".'
+            )
+    return on, axes
+
+
+def _needed(joint, mechanism, q, v):
+    """v, or zeros if it is not needed."""
+    if v is not None:
+        return v
+    o = jnp.zeros(3, q.dtype)
+    twists = tuple(Twist(o, o) for _ in joint.bodies)
+    psi = jax.eval_shape(lambda t: joint.velocity_equations(joint.frames, twists, t), o[0])
+    if psi.size:
+        raise ValueError(f'"{joint.name}" has nonholonomic rows: its reaction needs `v`.')
+    return at_rest(mechanism, q)
+
+
+def _point(mechanism, q, name, on, point):
+    """World position about which torques are taken."""
+    if point is not None:
+        return jnp.asarray(point, q.dtype)
+    joint = mechanism.joint(name)
+    frame = joint.bodies.index(on)
+    return batched(lambda q: mechanism.frames(joint, q)[frame].position, (q, 1))

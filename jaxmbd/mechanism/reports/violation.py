@@ -1,0 +1,67 @@
+"""By how much each joint is open."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from ..._constraints import positions, velocities
+from ..mechanism import Mechanism
+from .rows import at_rest, batched, rows_by_joint
+
+
+class Violation(NamedTuple):
+    """What `violation` found; `print` it.
+
+    - `position`: name of each joint -> its largest |Phi| [m, or 1 for angles], shape `(*batch)`.
+    - `velocity`: name of each joint -> its largest |Phi'| and |Psi| [m/s, rad/s], `(*batch)`.
+    """
+
+    position: dict[str, Float[Array, "*batch"]]
+    velocity: dict[str, Float[Array, "*batch"]]
+
+    def __str__(self) -> str:
+        width = max([len(name) for name in self.position] + [len("joint")])
+        lines = [f"{'joint':{width}}  |Phi|     |Phi'|, |Psi|"]
+        for name, value in self.position.items():
+            rate = jnp.max(self.velocity[name])
+            lines.append(f"{name:{width}}  {jnp.max(value):.1e}   {rate:.1e}")
+        return "\n".join(lines)
+
+
+def violation(
+    mechanism: Mechanism,
+    q: Float[Array, "*batch nq"],
+    t: ArrayLike = 0.0,
+    v: Float[Array, "*#batch nv"] | None = None,
+) -> Violation:
+    """The largest violation of each joint,
+
+        |Phi(q, t)|  and  |Phi'| = |Phi_q N v + Phi_t|, |Psi(q, v, t)|.
+
+    **Arguments:** `q`, `t`, `v`: coordinates, times [s] and velocities with any leading axes, as
+    `sol.q, sol.t, sol.v` of a solution; `v` is zero by default.
+
+    **Returns:** a `Violation`, whose numbers have the leading axes; differentiable.
+    """
+    v = at_rest(mechanism, q) if v is None else v
+    rows = rows_by_joint(mechanism)
+    phi, velocity = _residuals(mechanism, jnp.asarray(t, q.dtype), q, v)
+    nh = phi.shape[-1]
+
+    def largest(values, own):
+        return jnp.max(jnp.abs(values[..., own]), axis=-1, initial=0.0)
+
+    return Violation(
+        {name: largest(phi, own[own < nh]) for name, own in rows.items()},
+        {name: largest(velocity, own) for name, own in rows.items()},
+    )
+
+
+@eqx.filter_jit
+def _residuals(mechanism, t, q, v) -> Any:
+    def one(t, q, v):
+        return positions(mechanism, t, q), velocities(mechanism, t, q, v)
+
+    return batched(one, (t, 0), (q, 1), (v, 1))
