@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
 from ._constraints import constraint_rows, positions, velocities
-from ._linalg import ConstraintOperator, Pseudoinverse
+from ._linalg import ConstraintOperator, Pseudoinverse, dense
 from ._results import RESULTS
 from ._system import AbstractSystem, State, writes_own_qdot
 from ._types import RealScalarLike, Rows, Velocity
@@ -131,11 +131,11 @@ def _assemble(system, q, v, t, scales, tolerance, max_iterations):
     # One solve if the rows are linear in v, as they nearly always are; Newton's method otherwise.
     nonholonomic = jax.eval_shape(system.nonholonomic, q, v, t).size
     for _ in range(5 if nonholonomic else 1):
-        J = constraint_rows(system, t, q, v).J * v_scale[None, :]
+        J = dense(constraint_rows(system, t, q, v).J) * v_scale[None, :]
         change, _ = _operator(J).correct(-velocities(system, t, q, v), v)
         v = v + v_scale * change
     phi, velocity = positions(system, t, q), velocities(system, t, q, v)
-    J = constraint_rows(system, t, q, v).J
+    J = dense(constraint_rows(system, t, q, v).J)
     missed = jnp.abs(velocity) > tolerance * (1 + jnp.max(jnp.abs(J), initial=0.0))
     unsatisfied = missed.at[: phi.shape[0]].set(
         missed[: phi.shape[0]] | ~(jnp.abs(phi) <= tolerance)

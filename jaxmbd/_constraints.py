@@ -1,15 +1,16 @@
 """Phi and Psi -> rows: values, Jacobian and right sides, by forward-mode differentiation."""
 
-from typing import NamedTuple
+import abc
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._linalg import AbstractEquationMap
+from ._linalg import AbstractEquationMap, BlockDiagonal, BlockRows
 from ._system import AbstractSystem
-from ._types import Coordinates, Jacobian, MassMatrix, RealScalarLike, Rows, Velocity
+from ._types import Coordinates, RealScalarLike, Rows, Velocity
 
 # Up to this many columns a few directional derivatives beat the vmapped basis of `jacfwd`:
 # XLA shares the primal and folds the constant tangents.
@@ -21,14 +22,14 @@ class ConstraintRows(NamedTuple):
 
     - `phi`: Phi, shape `(nh,)`; nonholonomic rows have no position level.
     - `velocity`: (Phi', Psi) = (J v + Phi_t, Psi), shape `(nc,)`.
-    - `J`: (Phi_q N, dPsi/dv), shape `(nc, nv)`.
+    - `J`: (Phi_q N, dPsi/dv), shape `(nc, nv)`; `BlockRows` of a structured system.
     - `gamma`: right side of J v' = gamma, shape `(nc,)`: minus the time derivative of `velocity`
       at constant v, so with J' v, Phi_qt, Phi_tt and N' all included.
     """
 
     phi: Float[Array, " nh"]
     velocity: Rows
-    J: Jacobian
+    J: Any
     gamma: Rows
 
     def position(self, holonomic: Float[Array, " nh"]) -> Rows:
@@ -37,9 +38,25 @@ class ConstraintRows(NamedTuple):
         return jnp.concatenate([holonomic, jnp.zeros(missing, holonomic.dtype)])
 
 
+class AbstractStructuredSystem(AbstractSystem):
+    """A system that knows how sparse its equations are, and linearises them itself: M is block
+    diagonal, and each row touches few of its blocks."""
+
+    @abc.abstractmethod
+    def mass_blocks(self, q: Coordinates) -> BlockDiagonal:
+        """M(q)."""
+
+    @abc.abstractmethod
+    def linearised(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> ConstraintRows:
+        """All rows at (t, q, v), with J as `BlockRows`, those of Phi first."""
+
+
 @eqx.filter_jit
-def mass_matrix(system: AbstractSystem, q: Coordinates) -> MassMatrix:
-    """M(q), in the dtype of the state whatever constants the user wrote."""
+def mass_matrix(system: AbstractSystem, q: Coordinates) -> Any:
+    """M(q), in the dtype of the state whatever constants the user wrote; `BlockDiagonal` of a
+    structured system."""
+    if isinstance(system, AbstractStructuredSystem):
+        return system.mass_blocks(q)
     return system.mass_matrix(q).astype(q.dtype)
 
 
@@ -69,8 +86,10 @@ def positions(system: AbstractSystem, t: RealScalarLike, q: Coordinates) -> Floa
 
 def position_jacobian(
     system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
-) -> Float[Array, "nh nv"]:
+) -> Any:
     """J = Phi_q N of the holonomic rows. Of `v` only the shape is used."""
+    if isinstance(system, AbstractStructuredSystem):
+        return system.linearised(t, q, v).J.first(_phi(system, q, t).shape[0])
 
     # Phi along q + N dp to first order in dp: the linear map is differentiated only once.
     def displaced(dp):
@@ -116,6 +135,8 @@ def constraint_rows(
 ) -> ConstraintRows:
     """All rows of `system` at (t, q, v)."""
     t = jnp.asarray(t, q.dtype)
+    if isinstance(system, AbstractStructuredSystem):
+        return system.linearised(t, q, v)
     rate = (system.qdot(q, v), jnp.ones_like(t))
     velocity, drift = jax.jvp(lambda q, t: velocities(system, t, q, v), (q, t), rate)
     J = jnp.concatenate(

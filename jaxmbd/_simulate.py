@@ -10,7 +10,7 @@ from jaxtyping import ArrayLike
 
 from ._adaptive import integrate_adaptive
 from ._checks import check_no_nan, check_system, with_dtype
-from ._constraints import positions, velocities
+from ._constraints import mass_matrix, positions, velocities
 from ._enforcement.base import AbstractContinuousEnforcement, AbstractEnforcement
 from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper, Problem, make_stepper
@@ -158,8 +158,9 @@ def _simulate(
 
 
 def _judge_start(problem: Problem, t0, q, v, tolerance) -> RESULTS:
-    M = problem.system.mass_matrix(q)
-    symmetric = jnp.max(jnp.abs(M - M.T)) <= 1e-6 * jnp.max(jnp.abs(M))
+    (M,) = jax.tree.leaves(mass_matrix(problem.system, q))  # one array, of blocks or not
+    asymmetry = jnp.max(jnp.abs(M - jnp.swapaxes(M, 0, 1)))
+    symmetric = asymmetry <= 1e-6 * jnp.max(jnp.abs(M))
     violation = jnp.concatenate(
         [positions(problem.system, t0, q), velocities(problem.system, t0, q, v)]
     )

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._linalg import dense
 from .base import AbstractContinuousEnforcement, Correction, Motion
 from .penalty import free_operator, stiffened_operator
 
@@ -53,6 +54,7 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         self.iterations = iterations
 
     def factorise(self, point):
+        point = point.dense()
         weight = jnp.broadcast_to(self.penalty, point.rows.velocity.shape)
         return free_operator(point.M), stiffened_operator(point.M, point.rows.J, weight)
 
@@ -73,13 +75,16 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         feedback = feedback + rows.position(self.omega**2 * rows.phi)
         free, stiffened = factor
         start = free.free(point.f)
-        return Motion(point.v, *self._iterate(stiffened, rows.J, start, rows.gamma - feedback))
+        return Motion(
+            point.v, *self._iterate(stiffened, dense(rows.J), start, rows.gamma - feedback)
+        )
 
     def correction(self, point, factor):
         _, stiffened = factor
         rows, rest = point.rows, jnp.zeros_like(point.v)
-        position, _ = self._iterate(stiffened, rows.J, rest, -rows.position(rows.phi))
-        velocity, _ = self._iterate(stiffened, rows.J, rest, -rows.velocity)
+        J = dense(rows.J)
+        position, _ = self._iterate(stiffened, J, rest, -rows.position(rows.phi))
+        velocity, _ = self._iterate(stiffened, J, rest, -rows.velocity)
         return Correction(position, velocity)
 
     def result(self, factor):

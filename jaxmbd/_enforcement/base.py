@@ -8,14 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraints import ConstraintRows, SystemMap, constraint_rows, mass_matrix
-from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator
+from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator, dense
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .._types import (
     Control,
     Coordinates,
     Force,
-    MassMatrix,
     RealScalarLike,
     Rows,
     Velocity,
@@ -26,10 +25,14 @@ class Point(NamedTuple):
     """The equations of the system at one (t, q, v): all that a method sees of it."""
 
     v: Velocity
-    M: MassMatrix
+    M: Any
     f: Force
     rows: ConstraintRows
     equations: AbstractEquationMap
+
+    def dense(self) -> "Point":
+        """The same with M and J as arrays, for methods that combine them."""
+        return self._replace(M=dense(self.M), rows=self.rows._replace(J=dense(self.rows.J)))
 
     def operator(self, solver: AbstractConstraintSolver) -> ConstraintOperator:
         """M and J, factorised."""
@@ -52,7 +55,7 @@ def applied_force(
 
 
 @eqx.filter_jit
-def evaluate(
+def point(
     system: AbstractSystem,
     control: Control | None,
     t: RealScalarLike,
@@ -62,6 +65,18 @@ def evaluate(
     """The point at (t, q, v)."""
     f = applied_force(system, control, t, q, v)
     return point_at(system, t, q, v, f)
+
+
+def evaluate(
+    system: AbstractSystem,
+    control: Control | None,
+    t: RealScalarLike,
+    q: Coordinates,
+    v: Velocity,
+) -> Point:
+    """The equations of the system at (t, q, v): `M`, `f`, and `rows` with `phi`, `velocity`, `J`
+    and `gamma`, as arrays."""
+    return point(system, control, t, q, v).dense()
 
 
 def point_at(

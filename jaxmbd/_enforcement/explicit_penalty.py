@@ -43,7 +43,7 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
         K = per_row(self.stiffness, rows.phi.shape[0], "stiffness")
         D = per_row(self.damping, rows.velocity.shape[0], "damping")
         lam = -(D * rows.velocity + rows.position(K * rows.phi))
-        return Motion(point.v, factor.free(point.f + rows.J.T @ lam), lam)
+        return Motion(point.v, factor.free(point.f + point.equations.reaction(lam)), lam)
 
     def correction(self, point, factor):
         del factor

@@ -100,6 +100,7 @@ class ImplicitPenalty(AbstractSplitEnforcement):
         self.form = Dual() if form is None else form
 
     def impulse(self, point, phi, drift, h):
+        point = point.dense()
         rows = point.rows
         K = rows.position(per_row(self.stiffness, phi.shape[0], "stiffness"))
         D = per_row(self.damping, drift.shape[0], "damping")

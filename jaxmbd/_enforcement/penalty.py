@@ -2,12 +2,21 @@
 
 from jaxtyping import Array, Float
 
-from .._linalg import Cholesky, ConstraintOperator, product
+from .._linalg import (
+    BlockDiagonal,
+    BlockRows,
+    BlockSparse,
+    Cholesky,
+    ConstraintOperator,
+    product,
+)
 from .._types import Jacobian, MassMatrix, Rows
 
 
-def free_operator(M: MassMatrix) -> ConstraintOperator:
+def free_operator(M: MassMatrix | BlockDiagonal) -> ConstraintOperator:
     """M without any rows."""
+    if isinstance(M, BlockDiagonal):
+        return ConstraintOperator(BlockSparse(), M, BlockRows.none(M))
     no_rows: Float[Array, "0 nv"] = M[:0]
     return ConstraintOperator(Cholesky(), M, no_rows)
 

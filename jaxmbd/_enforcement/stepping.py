@@ -18,7 +18,7 @@ from .base import (
     AbstractSplitEnforcement,
     Motion,
     applied_force,
-    evaluate,
+    point,
     point_at,
 )
 from .penalty import free_operator
@@ -91,8 +91,8 @@ def _rates(system: AbstractSystem, motion: Motion, y, args):
 @eqx.filter_jit
 def motion_at(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
     """The constrained motion at (t, q, v)."""
-    point = evaluate(problem.system, problem.control, t, q, v)
-    return problem.enforcement.motion(point, problem.enforcement.factorise(point))
+    here = point(problem.system, problem.control, t, q, v)
+    return problem.enforcement.motion(here, problem.enforcement.factorise(here))
 
 
 def corrected_step(
@@ -103,9 +103,9 @@ def corrected_step(
     system, enforcement = problem.system, problem.enforcement
     q, v = y0
     h = t1 - t0
-    point = evaluate(system, problem.control, t0, q, v)
-    factor = enforcement.factorise(point)
-    correction = enforcement.correction(point, factor)
+    here = point(system, problem.control, t0, q, v)
+    factor = enforcement.factorise(here)
+    correction = enforcement.correction(here, factor)
     change = system.qdot(q, correction.position)
     if not writes_own_qdot(system):
         change = change + (system.coordinates.normalise(q) - q)
@@ -114,7 +114,7 @@ def corrected_step(
     def field(t, y, args):
         # Most schemes evaluate their first stage right here, at what is known already.
         first = t is t0 and y[0] is q and y[1] is v
-        motion = enforcement.motion(point, factor) if first else motion_at(problem, t, *y)
+        motion = enforcement.motion(here, factor) if first else motion_at(problem, t, *y)
         return _rates(system, motion, y, args)
 
     # The held rates change from step to step: a jump, for schemes that reuse their last stage.
@@ -128,7 +128,7 @@ def corrected_step(
         RESULTS.promote(scheme_result),
         projected,
     )
-    return (q1, v1), error, dense, scheme_state, result, jnp.abs(point.rows.phi)
+    return (q1, v1), error, dense, scheme_state, result, jnp.abs(here.rows.phi)
 
 
 class ContinuousStepper(AbstractStepper):
@@ -185,12 +185,12 @@ class SplitStepper(AbstractStepper):
             diffrax.ODETerm(free_field), t0, t1, (q, v), self.problem, scheme_state, True
         )
         phi = positions(system, t0, q)
-        point = point_at(system, t1, q, v_free, jnp.zeros_like(v_free))
-        rows = point.rows
+        here = point_at(system, t1, q, v_free, jnp.zeros_like(v_free))
+        rows = here.rows
         secant = (rows.phi - phi) / h
         nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
         change, impulse, solved = self.problem.enforcement.impulse(
-            point, phi, jnp.concatenate([secant, nonholonomic]), h
+            here, phi, jnp.concatenate([secant, nonholonomic]), h
         )
         v = v_free + change
         q, v, projected = self.problem.project(t1, system.retract(q, h * v), v)

@@ -2,6 +2,10 @@ from .automatic import Automatic as Automatic
 from .base import AbstractConstraintSolver as AbstractConstraintSolver
 from .base import AbstractEquationMap as AbstractEquationMap
 from .base import ConstraintEquations as ConstraintEquations
+from .block_sparse import BlockSparse as BlockSparse
+from .blocks import BlockDiagonal as BlockDiagonal
+from .blocks import BlockRows as BlockRows
+from .blocks import dense as dense
 from .cholesky import Cholesky as Cholesky
 from .kkt import KKT as KKT
 from .operator import ConstraintOperator as ConstraintOperator

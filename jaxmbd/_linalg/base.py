@@ -1,17 +1,18 @@
 """What a constraint solver must provide."""
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array, Bool
 
 from .._results import RESULTS
-from .._types import Force, Jacobian, MassMatrix, Rows, Velocity
+from .._types import Force, Rows, Velocity
+from .blocks import dense
 
 
 class ConstraintEquations(NamedTuple):
-    """Coefficients of
+    """Coefficients, as arrays or, of many bodies, as `BlockDiagonal` and `BlockRows`, of
 
         M a - J^T lam = f,
         J a + E lam   = r,
@@ -20,9 +21,13 @@ class ConstraintEquations(NamedTuple):
     of springs in series with the rows; `None` for rigid rows.
     """
 
-    M: MassMatrix
-    J: Jacobian
+    M: Any
+    J: Any
     E: Rows | None
+
+    def dense(self) -> "ConstraintEquations":
+        """The same as arrays."""
+        return ConstraintEquations(dense(self.M), dense(self.J), self.E)
 
 
 class AbstractEquationMap(eqx.Module):
@@ -47,8 +52,8 @@ class AbstractEquationMap(eqx.Module):
 class MatrixMap(AbstractEquationMap):
     """The equations of given matrices."""
 
-    M: MassMatrix
-    J: Jacobian
+    M: Any
+    J: Any
 
     def inertia(self, a):
         return self.M @ a
@@ -57,7 +62,7 @@ class MatrixMap(AbstractEquationMap):
         return self.J @ a
 
     def reaction(self, lam):
-        return self.J.T @ lam
+        return lam @ self.J
 
 
 class AbstractConstraintSolver(eqx.Module):
@@ -70,6 +75,9 @@ class AbstractConstraintSolver(eqx.Module):
     A solver never differentiates: `operator.py` gives all of them one derivative rule, made of
     more solves with the same factor.
     """
+
+    # Whether it makes use of sparse blocks; others are given arrays.
+    sparse: ClassVar[bool] = False
 
     @abc.abstractmethod
     def factorise(self, equations: ConstraintEquations) -> Any:
@@ -84,8 +92,8 @@ class AbstractConstraintSolver(eqx.Module):
         """(a, lam); linear in (f, r)."""
 
     @abc.abstractmethod
-    def allows_dependent(self, nc: int) -> bool:
-        """Whether `null` may be anything but zero with `nc` rows."""
+    def allows_dependent(self, factor: Any) -> bool:
+        """Whether `null` may be anything but zero, as far as the shapes in `factor` tell."""
 
     @abc.abstractmethod
     def dependent(self, factor: Any) -> Bool[Array, ""]:

@@ -49,8 +49,8 @@ class Cholesky(AbstractConstraintSolver):
         lam = lam + apply(factor.G_inv, s - apply(factor.G, lam))
         return factor.whitened.unwhiten(x + apply(factor.whitened.C.T, lam)), lam
 
-    def allows_dependent(self, nc):
-        del nc
+    def allows_dependent(self, factor):
+        del factor
         return False
 
     def dependent(self, factor):

@@ -50,8 +50,8 @@ class KKT(AbstractConstraintSolver):
         nv = f.shape[0]
         return z[:nv], -z[nv:]
 
-    def allows_dependent(self, nc):
-        del nc
+    def allows_dependent(self, factor):
+        del factor
         return False
 
     def dependent(self, factor):

@@ -23,6 +23,7 @@ from .base import (
     ConstraintEquations,
     MatrixMap,
 )
+from .blocks import BlockDiagonal, BlockRows
 
 
 class ConstraintOperator(eqx.Module):
@@ -40,14 +41,16 @@ class ConstraintOperator(eqx.Module):
     def __init__(
         self,
         solver: AbstractConstraintSolver,
-        M: MassMatrix,
-        J: Jacobian,
+        M: MassMatrix | BlockDiagonal,
+        J: Jacobian | BlockRows,
         E: Rows | None = None,
         *,
         equations: AbstractEquationMap | None = None,
     ):
         self.solver = solver
         matrices = jax.lax.stop_gradient(ConstraintEquations(M, J, E))
+        if not (solver.sparse and isinstance(M, BlockDiagonal) and isinstance(J, BlockRows)):
+            matrices = matrices.dense()
         self.factor = jax.lax.stop_gradient(solver.factorise(matrices))
         self.equations = MatrixMap(M, J) if equations is None else equations
         self.E = E
@@ -64,7 +67,7 @@ class ConstraintOperator(eqx.Module):
         """(a, lam) with M a = f + J^T lam and J a + E lam = r."""
         if r.shape[0] == 0:
             return self.free(f), r
-        if self.solver.allows_dependent(r.shape[0]):
+        if self.solver.allows_dependent(self.factor):
             return _solve_at_constant_rank(self, f, r)
         return _solve(self, f, r)
 

@@ -1,17 +1,42 @@
 """Redundant rows without an orthogonal decomposition."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._types import Rows
 from .base import AbstractConstraintSolver
 from .small import apply, inverse
 from .whitened import Whitened, whiten
 
 # Powers of rho (G + rho 1)^-1 after which a direction in the range of G has vanished.
 _NULL_POWER = 3
+
+
+def regularisation(relative: float | None, trace: Array, rows: int) -> Float[Array, ""]:
+    """rho, from its size relative to the mean of the diagonal."""
+    if relative is None:
+        relative = 1e-8 if trace.dtype == jnp.float64 else 1e-4
+    return relative * trace / rows + jnp.finfo(trace.dtype).tiny
+
+
+def iterate(apply_G: Callable, solve: Callable, s: Rows, refinements: int) -> Rows:
+    """The proximal iterations for G lam = s; `solve` applies (G + rho 1)^-1."""
+    lam = solve(s)
+    for _ in range(refinements):
+        lam = lam + solve(s - apply_G(lam))
+    return lam
+
+
+def annihilate(solve: Callable, rho: Float[Array, ""], s: Rows) -> Rows:
+    """What G does not see of s: rho (G + rho 1)^-1 keeps it, and contracts the rest by
+    rho / sigma^2."""
+    for _ in range(_NULL_POWER):
+        s = rho * solve(s)
+    return s
 
 
 class _Factor(NamedTuple):
@@ -56,12 +81,10 @@ class Proximal(AbstractConstraintSolver):
         whitened = whiten(equations)
         G = whitened.delassus(equations)
         m = G.shape[0]
-        rho = self.rho
-        if rho is None:
-            rho = 1e-8 if G.dtype == jnp.float64 else 1e-4
         if m == 0:
             return _Factor(whitened, G, G, jnp.ones((), G.dtype), jnp.array(False))
-        relative, rho = rho, rho * jnp.trace(G) / m + jnp.finfo(G.dtype).tiny
+        relative = regularisation(self.rho, jnp.ones((), G.dtype), 1)
+        rho = regularisation(self.rho, jnp.trace(G), m)
         G_inv, pivot = inverse(G + rho * jnp.eye(m, dtype=G.dtype))
         # A generous bound: `null` leaves no more than rho^(3/2) of what is independent after all.
         return _Factor(whitened, G, G_inv, rho, pivot < relative**0.5)
@@ -74,23 +97,20 @@ class Proximal(AbstractConstraintSolver):
         # Without its unreachable part s is that of consistent rows, for which the iteration is
         # iterative refinement; without its null part lam has least norm.
         s = s - self.null(factor, s)
-        lam = apply(factor.G_inv, s)
-        for _ in range(self.refinements):
-            lam = lam + apply(factor.G_inv, s - apply(factor.G, lam))
+        lam = iterate(
+            lambda y: apply(factor.G, y), lambda y: apply(factor.G_inv, y), s, self.refinements
+        )
         lam = lam - self.null(factor, lam)
         return factor.whitened.unwhiten(x + apply(factor.whitened.C.T, lam)), lam
 
-    def allows_dependent(self, nc):
-        return nc > 1
+    def allows_dependent(self, factor):
+        return factor.G.shape[0] > 1
 
     def dependent(self, factor):
         return factor.dependent
 
     def null(self, factor, s):
-        # rho (G + rho 1)^-1 keeps what G does not see and contracts the rest by rho / sigma^2.
-        x = s
-        for _ in range(_NULL_POWER):
-            x = factor.rho * apply(factor.G_inv, x)
+        x = annihilate(lambda y: apply(factor.G_inv, y), factor.rho, s)
         return jnp.where(factor.dependent, x, 0.0)
 
     def result(self, factor):

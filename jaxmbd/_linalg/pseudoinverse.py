@@ -84,8 +84,8 @@ class Pseudoinverse(AbstractConstraintSolver):
         y = apply(factor.C_pinv, s)
         return factor.whitened.unwhiten(x + y[:nv]), apply(factor.C_pinv.T, y)
 
-    def allows_dependent(self, nc):
-        return nc > 1
+    def allows_dependent(self, factor):
+        return factor.kept.shape[0] > 1
 
     def dependent(self, factor):
         return ~jnp.all(factor.kept)

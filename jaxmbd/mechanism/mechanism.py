@@ -9,19 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._coordinates import cross
-from .._system import AbstractSystem, State
+from .._linalg import BlockDiagonal, BlockRows
+from .._linalg.blocks import columns
+from .._system import State
 from .._types import Coordinates, RealScalarLike, Velocity
 from .body import GROUND, Body
 from .coordinates import Bodies
 from .element import AbstractElement
 from .forces import AbstractForceElement
 from .joints import AbstractConstraint, AbstractJoint
+from .linearise import Linearised, holonomic, nonholonomic
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
 
 
-class Mechanism(AbstractSystem):
+class Mechanism(AbstractStructuredSystem):
     """Rigid bodies, joints and forces between them, in maximal coordinates: an `AbstractSystem` for
     every enforcement method and scheme.
 
@@ -156,17 +160,17 @@ class Mechanism(AbstractSystem):
     ) -> tuple[Twist, ...]:
         """World twists of the frames of an element."""
         q_table, v_table = self._with_ground(q), self._with_ground(v)
-        columns = [self._column(name) for name in element.bodies]
-        return _twists(element, [q_table[:, i] for i in columns], [v_table[:, i] for i in columns])
+        bodies = [self._column(name) for name in element.bodies]
+        return _twists(element, [q_table[:, i] for i in bodies], [v_table[:, i] for i in bodies])
 
     # --- AbstractSystem -------------------------------------------------------------------------
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
-        n = len(self.body_stack)
-        blocks = self.body_stack.map(lambda body, p: body.mass_matrix(p), q.reshape(7, n)[3:])
-        M = jnp.zeros((6, n, 6, n), q.dtype)
-        i = np.arange(n)
-        return M.at[:, i, :, i].set(jnp.moveaxis(blocks, -1, 0)).reshape(6 * n, 6 * n)
+        return self.mass_blocks(q).dense()
+
+    def mass_blocks(self, q: Coordinates) -> BlockDiagonal:
+        p = q.reshape(7, -1)[3:]
+        return BlockDiagonal(self.body_stack.map(lambda body, p: body.mass_matrix(p), p))
 
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
         n = len(self.body_stack)
@@ -181,8 +185,8 @@ class Mechanism(AbstractSystem):
         for forces in self.force_stacks:
             ends = self._ends(forces)
 
-            def on_bodies(force, *columns):
-                qs, vs = _halves(columns)
+            def on_bodies(force, *table):
+                qs, vs = _halves(table)
                 poses, twists = _poses(force, qs), _twists(force, qs, vs)
                 wrenches = force.wrenches(poses, twists, t, u)
                 return tuple(
@@ -190,7 +194,9 @@ class Mechanism(AbstractSystem):
                     for w, pose, x in zip(wrenches, poses, qs, strict=True)
                 )
 
-            wrenches = forces.map(on_bodies, *(x[:, i] for x in (q_table, v_table) for i in ends))
+            wrenches = forces.map(
+                on_bodies, *(columns(x, i) for x in (q_table, v_table) for i in ends)
+            )
             for wrench, i in zip(wrenches, ends, strict=True):
                 f = f.at[:, i].add(wrench)
         return f[:, :n].ravel()
@@ -200,6 +206,47 @@ class Mechanism(AbstractSystem):
 
     def nonholonomic(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> Float[Array, " rows"]:
         return _flat(self._nonholonomics(q, v, t), q.dtype)
+
+    def linearised(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> ConstraintRows:
+        n = len(self.body_stack)
+        q_table, v_table = self._with_ground(q), self._with_ground(v)
+        parts: tuple[list[Linearised], list[Linearised]] = [], []
+        ends: tuple[list, list] = [], []
+        for joints in self.joint_stacks:
+            bodies = self._ends(joints)
+            moving = [bool(np.any(body < n)) for body in bodies]
+
+            def of_joint(joint, *table, moving=moving):
+                qs, vs = _halves(table)
+                return (
+                    holonomic(lambda qs, t: _equations(joint, qs, t), qs, vs, t, moving),
+                    nonholonomic(
+                        lambda qs, vs, t: _velocity_equations(joint, qs, vs, t), qs, vs, t, moving
+                    ),
+                )
+
+            both = joints.map(
+                of_joint, *(columns(x, i) for x in (q_table, v_table) for i in bodies)
+            )
+            for level, rows in enumerate(both):
+                if rows.value.shape[0]:
+                    parts[level].append(rows)
+                    ends[level].append(bodies)
+        every = [*parts[0], *parts[1]]
+        J = BlockRows.merged(
+            # From (6, rows, elements) of each end to (rows, 6, elements).
+            [[jnp.swapaxes(x, 0, 1) for x in rows.J] for rows in every],
+            [*ends[0], *ends[1]],
+            n,
+            6,
+            self._independent,
+        )
+        return ConstraintRows(
+            _flat([rows.value for rows in parts[0]], q.dtype),
+            _flat([rows.velocity for rows in every], q.dtype),
+            J,
+            -_flat([rows.drift for rows in every], q.dtype),
+        )
 
     def rows(self, name: str) -> np.ndarray:
         """Indices of the rows of the joint `name` in constraints and multipliers, its holonomic
@@ -225,11 +272,11 @@ class Mechanism(AbstractSystem):
         """Phi of each kind of joint, shape `(rows, count)`."""
         table = self._with_ground(q)
 
-        def of_joint(joint, *columns):
-            return joint.equations(_poses(joint, columns), t)
+        def of_joint(joint, *bodies):
+            return _equations(joint, bodies, t)
 
         return [
-            joints.map(of_joint, *(table[:, i] for i in self._ends(joints)))
+            joints.map(of_joint, *_ends_of(self._ends(joints), table))
             for joints in self.joint_stacks
         ]
 
@@ -237,14 +284,36 @@ class Mechanism(AbstractSystem):
         """Psi of each kind of joint, shape `(rows, count)`."""
         q_table, v_table = self._with_ground(q), self._with_ground(v)
 
-        def of_joint(joint, *columns):
-            qs, vs = _halves(columns)
-            return joint.velocity_equations(_poses(joint, qs), _twists(joint, qs, vs), t)
+        def of_joint(joint, *table):
+            return _velocity_equations(joint, *_halves(table), t)
 
         return [
-            joints.map(of_joint, *(x[:, i] for x in (q_table, v_table) for i in self._ends(joints)))
+            joints.map(
+                of_joint, *(columns(x, i) for x in (q_table, v_table) for i in self._ends(joints))
+            )
             for joints in self.joint_stacks
         ]
+
+    @property
+    def _independent(self) -> bool:
+        """Whether the rows are independent by structure: the joints form trees, and each one's own
+        rows are independent."""
+        parent = {name: name for name in (*self.body_stack.names, GROUND)}
+
+        def root(name):
+            while parent[name] != name:
+                name = parent[name]
+            return name
+
+        for joints in self.joint_stacks:
+            for joint in joints.outlines():
+                if not isinstance(joint, AbstractJoint):
+                    return False
+                a, b = (root(name) for name in joint.bodies)
+                if a == b:
+                    return False
+                parent[a] = b
+        return True
 
     def _column(self, name: str) -> int:
         """Which column of a table belongs to the body `name`; the ground is the last."""
@@ -268,6 +337,11 @@ class Mechanism(AbstractSystem):
         return jnp.append(table, ground, axis=1)
 
 
+def _ends_of(ends: Sequence[np.ndarray], *tables: Array) -> list[Array]:
+    """Columns of each table for each end."""
+    return [columns(table, end) for table in tables for end in ends]
+
+
 def _halves(columns: Sequence[Array]) -> tuple[Sequence[Array], Sequence[Array]]:
     k = len(columns) // 2
     return columns[:k], columns[k:]
@@ -289,6 +363,16 @@ def _twists(
         Twist(Twist(v[:3], v[3:]).at(pose.position - q[:3]), v[3:])
         for pose, q, v in zip(poses, qs, vs, strict=True)
     )
+
+
+def _equations(joint: AbstractConstraint, qs: Sequence[Array], t: RealScalarLike) -> Array:
+    return joint.equations(_poses(joint, qs), t)
+
+
+def _velocity_equations(
+    joint: AbstractConstraint, qs: Sequence[Array], vs: Sequence[Array], t: RealScalarLike
+) -> Array:
+    return joint.velocity_equations(_poses(joint, qs), _twists(joint, qs, vs), t)
 
 
 def _flat(tables: Sequence[Array], dtype: Any) -> Float[Array, " rows"]:

@@ -1,0 +1,319 @@
+"""Sparse elimination of the rows of many bodies."""
+
+import functools
+import operator
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve
+from jaxtyping import Array, Bool, Float
+
+from .._results import RESULTS
+from .._types import Rows
+from .base import AbstractConstraintSolver
+from .blocks import BlockDiagonal, BlockRows, columns
+from .elimination import Plan, plan
+from .proximal import annihilate, iterate, regularisation
+
+# Rows of a factor that are left to one dense factorisation.
+_FEW_ROWS = 25
+
+
+class _Level(NamedTuple):
+    """Of the nodes that are eliminated together: D^-1, and V = D^-1 U for each neighbour."""
+
+    D_inv: Float[Array, "s s k"]
+    V: list[Float[Array, "s s k"]]
+
+
+class _Factor(eqx.Module):
+    M_inv: BlockDiagonal
+    J: BlockRows
+    E: Rows | None
+    levels: list[_Level]
+    bottom: Float[Array, "n n"]
+    pivot: Float[Array, ""]
+    positive_definite: Bool[Array, ""]
+    rho: Float[Array, ""] | None
+
+    @property
+    def dtype(self) -> Any:
+        return self.M_inv.dtype
+
+
+class BlockSparse(AbstractConstraintSolver):
+    """Sparse block elimination of G = J M^-1 J^T + E for mechanisms of many bodies: O(n) in their
+    number for trees, in an order with little fill for closed loops. The order is found once, when
+    tracing; joints that do not wait for each other are eliminated together.
+
+    Joints that form trees have independent rows, and G is eliminated as it is. Where loops close,
+    rows may be redundant: then the proximal iterations of `Proximal` run on one factor of
+    G + rho 1.
+
+    **Arguments:**
+
+    - `dense_rows`: up to this many rows are left to one dense factorisation.
+    - `rho`, `refinements`: as in `Proximal`, for rows that may be dependent.
+
+    Reference: Baraff (1996), Linear-time dynamics using Lagrange multipliers, SIGGRAPH.
+    """
+
+    dense_rows: int = eqx.field(default=_FEW_ROWS, static=True)
+    rho: float | None = eqx.field(default=None, static=True)
+    refinements: int = eqx.field(default=4, static=True)
+    sparse: ClassVar[bool] = True
+
+    def __check_init__(self):
+        if self.rho is not None and not self.rho > 0:
+            raise ValueError(f"Argument `rho` must be positive, but is {self.rho}.")
+
+    def factorise(self, equations):
+        M, J, E = equations
+        if not isinstance(M, BlockDiagonal):
+            M = BlockDiagonal(M[:, :, None])
+            J = BlockRows((J[None, :, :, None],), (((0,),),), 1, M.shape[0])
+        M_inv, left = swept_inverse(M.blocks)
+        positive_definite = jnp.all(left > 0)
+        if J.shape[0] == 0:
+            nothing = jnp.zeros((0, 0), M.dtype)
+            one = jnp.ones((), M.dtype)
+            return _Factor(BlockDiagonal(M_inv), J, E, [], nothing, one, positive_definite, None)
+        D, U = _delassus(self._plan(J), M_inv, J)
+        rho = None
+        nodes = _Nodes(J)
+        if E is not None:
+            D = D + _diagonal(nodes.gather(E))
+        if not J.independent:
+            used = nodes.gather(jnp.ones(J.shape[0], M.dtype))
+            diagonal = jnp.diagonal(D).T * used
+            rho = regularisation(self.rho, jnp.sum(diagonal), J.shape[0])
+            D = D + _diagonal(rho * used)
+        levels, bottom, pivot = _eliminate(self._plan(J), D, U)
+        return _Factor(BlockDiagonal(M_inv), J, E, levels, bottom, pivot, positive_definite, rho)
+
+    def free(self, factor, f):
+        return factor.M_inv @ f
+
+    def solve(self, factor, f, r):
+        x = self.free(factor, f)
+        s = r - factor.J @ x
+        if factor.rho is None:
+            lam = self._inverse(factor, s)
+        else:
+            s = s - self.null(factor, s)
+            lam = iterate(
+                lambda y: self._apply(factor, y),
+                lambda y: self._inverse(factor, y),
+                s,
+                self.refinements,
+            )
+            lam = lam - self.null(factor, lam)
+        return x + self.free(factor, lam @ factor.J), lam
+
+    def allows_dependent(self, factor):
+        return factor.rho is not None
+
+    def dependent(self, factor):
+        if factor.rho is None:
+            return jnp.array(False)
+        return factor.pivot < self._relative(factor) ** 0.5
+
+    def null(self, factor, s):
+        if factor.rho is None:
+            return jnp.zeros_like(s)
+        x = annihilate(lambda y: self._inverse(factor, y), factor.rho, s)
+        return jnp.where(self.dependent(factor), x, 0.0)
+
+    def result(self, factor):
+        tolerance = 0.0 if factor.rho is not None else 1e2 * jnp.finfo(factor.dtype).eps
+        solvable = (factor.pivot > tolerance) & jnp.all(jnp.isfinite(factor.bottom))
+        rows = RESULTS.where(solvable, RESULTS.successful, RESULTS.singular_constraints)
+        return RESULTS.where(factor.positive_definite, rows, RESULTS.mass_matrix_indefinite)
+
+    def _plan(self, J: BlockRows) -> Plan:
+        size = max(piece.shape[1] for piece in J.pieces)
+        return plan(J.ends, J.count, max(self.dense_rows // size, 1))
+
+    def _relative(self, factor):
+        return regularisation(self.rho, jnp.ones((), factor.dtype), 1)
+
+    def _apply(self, factor, y):
+        """G y."""
+        compliant = 0.0 if factor.E is None else factor.E * y
+        return factor.J @ self.free(factor, y @ factor.J) + compliant
+
+    def _inverse(self, factor, s):
+        """(G + rho 1)^-1 s."""
+        nodes = _Nodes(factor.J)
+        x = _substitute(self._plan(factor.J), factor.levels, factor.bottom, nodes.gather(s))
+        return nodes.scatter(x)
+
+
+class _Nodes:
+    """Rows as a table: a column for each element, padded to the length of the longest. Elements of
+    all pieces are numbered one piece after the other."""
+
+    def __init__(self, J: BlockRows):
+        self.shapes = [(piece.shape[1], piece.shape[3]) for piece in J.pieces]
+        self.size = max(rows for rows, _ in self.shapes)
+
+    def gather(self, x: Rows) -> Float[Array, "size nodes"]:
+        tables, start = [], 0
+        for rows, elements in self.shapes:
+            table = x[start : start + rows * elements].reshape(rows, elements)
+            tables.append(jnp.pad(table, ((0, self.size - rows), (0, 0))))
+            start += rows * elements
+        return jnp.concatenate(tables, axis=1)
+
+    def scatter(self, table: Float[Array, "size nodes"]) -> Rows:
+        parts, start = [], 0
+        for rows, elements in self.shapes:
+            parts.append(table[:rows, start : start + elements].ravel())
+            start += elements
+        return jnp.concatenate(parts)
+
+
+def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
+    return jnp.eye(table.shape[0], dtype=table.dtype)[:, :, None] * table[None]
+
+
+def _delassus(the: Plan, M_inv: Array, J: BlockRows) -> tuple[Array, Array]:
+    """Blocks of J M^-1 J^T: the diagonal ones, and those of the edges. What pads short rows is 1 on
+    the diagonal."""
+    s = max(piece.shape[1] for piece in J.pieces)
+    ground = jnp.zeros((J.size, J.size, 1), M_inv.dtype)
+    M_inv = jnp.concatenate([M_inv, ground], axis=2)
+    rows, halves, diagonals = [], [], []
+    for piece, ends in zip(J.pieces, J.ends, strict=True):
+        missing = s - piece.shape[1]
+        diagonal = _diagonal(jnp.ones((s, piece.shape[3]), piece.dtype))
+        padding = np.arange(s) >= piece.shape[1]
+        diagonal = jnp.where(padding[:, None, None], diagonal, 0.0)
+        for block, end in zip(piece, ends, strict=True):
+            block = jnp.pad(block, ((0, missing), (0, 0), (0, 0)))
+            half = _times(block, columns(M_inv, np.array(end)))
+            diagonal = diagonal + _times_transposed(half, block)
+            rows.append(block)
+            halves.append(half)
+        diagonals.append(diagonal)
+    rows, halves = jnp.concatenate(rows, axis=2), jnp.concatenate(halves, axis=2)
+    first, second = the.contributions
+    U = jnp.zeros((s, s, first.shape[1]), M_inv.dtype)
+    for p, q in zip(first, second, strict=True):
+        U = U + _times_transposed(_gathered(halves, p), _gathered(rows, q))
+    return jnp.concatenate(diagonals, axis=2), U
+
+
+def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Array]:
+    """The levels, the Cholesky factor of what is left, and the smallest relative pivot."""
+    s = D.shape[0]
+    pivots, levels = [], []
+    for level in the.levels:
+        D_inv, left = swept_inverse(columns(D, level.eliminated))
+        pivots.append(jnp.min(left))
+        out = [_gathered(U, edges) for edges in level.out]
+        V = [_times(D_inv, u) for u in out]
+        pairs = [(i, j) for i in range(len(out)) for j in range(i + 1, len(out))]
+        own = [_transposed_times(u, v) for u, v in zip(out, V, strict=True)]
+        mixed = [_transposed_times(out[i], V[j]) for i, j in pairs]
+        D = _updated(columns(D, level.kept), own, level.node_updates)
+        U = _updated(_gathered(U, level.kept_edges), mixed, level.edge_updates)
+        levels.append(_Level(D_inv, V))
+    m = the.rest
+    i, j = the.rest_edges
+    A = BlockDiagonal(D).dense().reshape(s, m, s, m)
+    A = A.at[:, i, :, j].set(jnp.moveaxis(U, 2, 0)).at[:, j, :, i].set(jnp.transpose(U, (2, 1, 0)))
+    A = A.reshape(s * m, s * m)
+    L = jnp.linalg.cholesky(A, symmetrize_input=False)
+    pivots.append(jnp.min(jnp.diagonal(L) ** 2 / jnp.diagonal(A)))
+    return levels, L, jnp.min(jnp.stack(pivots))
+
+
+def _substitute(
+    the: Plan, levels: list[_Level], bottom: Array, r: Float[Array, "s n"]
+) -> Float[Array, "s n"]:
+    """Forward and back substitution."""
+    waiting = []
+    for level, of in zip(levels, the.levels, strict=True):
+        here = columns(r, of.eliminated)
+        waiting.append(here)
+        out = [_apply_transposed(V, here) for V in level.V]
+        r = _updated(columns(r, of.kept), out, of.node_updates)
+    x = cho_solve((bottom, True), r.ravel()).reshape(r.shape)
+    for level, of, here in zip(levels[::-1], the.levels[::-1], waiting[::-1], strict=True):
+        y = _apply(level.D_inv, here)
+        for V, near in zip(level.V, of.neighbours, strict=True):
+            y = y - _apply(V, _gathered(x, near))
+        back = np.argsort(np.concatenate([of.eliminated, of.kept]))
+        x = columns(jnp.concatenate([y, x], axis=1), back)
+    return x
+
+
+def _updated(x: Array, products: list[Array], updates: Iterable[np.ndarray]) -> Array:
+    """x minus, for each of its columns, the columns of `products`, one after the other, that
+    `updates` names."""
+    if not products:
+        return x
+    columns_of_products = jnp.concatenate(products, axis=-1)
+    for update in updates:
+        x = x - _gathered(columns_of_products, update)
+    return x
+
+
+def swept_inverse(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Float[Array, " k"]]:
+    """A^-1 of symmetric definite blocks by the sweep operator, the block axis last, and the
+    smallest part of a diagonal entry that was left before its turn."""
+    s = A.shape[0]
+    a, left = A, []
+    for k in range(s):
+        at_k = (np.arange(s) == k)[:, None]
+        left.append(a[k, k] / A[k, k])
+        row = jnp.where(at_k, 1.0, a[k]) / a[k, k][None]
+        others = jnp.where(at_k[None], 0.0, a)
+        a = jnp.stack([row if i == k else others[i] - a[i, k][None] * row for i in range(s)])
+        # Fused, the sweeps would compute each other's entries many times over.
+        a = jax.lax.optimization_barrier(a)
+    return a, jnp.min(jnp.stack(left), axis=0)
+
+
+def _sum(terms: Iterable[Array]) -> Array:
+    """Written out, sums of products fuse where a batched matrix product would not."""
+    return functools.reduce(operator.add, terms)
+
+
+def _times(A, B):
+    """A B, block by block."""
+    return _sum(A[:, k, None] * B[None, k] for k in range(A.shape[1]))
+
+
+def _times_transposed(A, B):
+    """A B^T, block by block."""
+    return _sum(A[:, None, k] * B[None, :, k] for k in range(A.shape[1]))
+
+
+def _transposed_times(A, B):
+    """A^T B, block by block."""
+    return _sum(A[k, :, None] * B[k, None] for k in range(A.shape[0]))
+
+
+def _apply(A, x):
+    return _sum(A[:, k] * x[None, k] for k in range(A.shape[1]))
+
+
+def _apply_transposed(A, x):
+    return _sum(A[k] * x[k][None] for k in range(A.shape[0]))
+
+
+def _gathered(x: Float[Array, "*b n"], index: np.ndarray) -> Float[Array, "*b k"]:
+    """x[..., index], zero where the index is past the end."""
+    if index.size == 0:
+        return jnp.zeros((*x.shape[:-1], 0), x.dtype)
+    if np.all(index < x.shape[-1]):
+        return columns(x, index)
+    if np.all(index >= x.shape[-1]):
+        return jnp.zeros((*x.shape[:-1], index.size), x.dtype)
+    return x.at[..., index].get(mode="fill", fill_value=0)

@@ -1,0 +1,191 @@
+"""In which order the blocks of a sparse symmetric matrix are eliminated: found once, in NumPy.
+
+Level by level an independent set of nodes is eliminated, all at once: no two of them are
+neighbours, so that they do not wait for each other. Nodes of low degree go first (Markowitz's
+rule of least fill): along a chain every other one, of a tree the leaves too, so that trees take
+O(log n) levels and O(n) work, and loops fill in little.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+# Degree up to which elimination makes no more edges than it removes.
+_NO_FILL = 2
+
+
+class Level(NamedTuple):
+    """One level. Nodes and edges are numbered among those that are left at its beginning; an edge
+    runs from the node that is eliminated first. A number past the end stands for "none".
+
+    - `eliminated`, `kept`: nodes. `neighbours`: of the eliminated ones among the kept, `(d, k)`.
+    - `out`: their edges, `(d, k)`.
+    - `node_updates`: which (neighbour slot, eliminated node), flattened, update a kept node,
+      `(c, m)`.
+    - `kept_edges`: old number of each new edge. `edge_updates`: which (pair of slots, eliminated
+      node), flattened, update it, `(c, edges)`.
+    """
+
+    eliminated: np.ndarray
+    kept: np.ndarray
+    neighbours: np.ndarray
+    out: np.ndarray
+    node_updates: np.ndarray
+    kept_edges: np.ndarray
+    edge_updates: np.ndarray
+
+
+class Plan(NamedTuple):
+    """The whole elimination.
+
+    - `contributions`: which pairs of ends (numbered through all elements, end by end) make up each
+      edge at the beginning, two arrays `(c, edges)`.
+    - `levels`; then `rest` nodes with `rest_edges`, two arrays of node numbers, are left.
+    - `ends`: total number of ends.
+    """
+
+    contributions: tuple[np.ndarray, np.ndarray]
+    levels: tuple[Level, ...]
+    rest: int
+    rest_edges: tuple[np.ndarray, np.ndarray]
+    ends: int
+
+
+def _padded(lists: list[list[int]], none: int) -> np.ndarray:
+    """Rows of different lengths as columns of an array, filled up with `none`."""
+    longest = max(map(len, lists), default=0)
+    array = np.full((longest, len(lists)), none)
+    for i, items in enumerate(lists):
+        array[: len(items), i] = items
+    return array
+
+
+def slots(pieces: list[tuple[int, int]]) -> np.ndarray:
+    """Which node each end belongs to, if piece by piece the ends of `elements` elements are
+    numbered end by end; `pieces` holds (ends, elements)."""
+    nodes, start = [], 0
+    for ends, elements in pieces:
+        nodes.append(np.tile(start + np.arange(elements), ends))
+        start += elements
+    return np.concatenate(nodes) if nodes else np.zeros(0, int)
+
+
+@functools.lru_cache(maxsize=256)
+def plan(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) -> Plan:
+    """The elimination of J M^-1 J^T with block rows between `ends` (see `BlockRows`), down to at
+    most `few` nodes."""
+    node_of = slots([(len(piece), len(piece[0])) for piece in ends])
+    body_of = np.concatenate([np.concatenate([np.array(e) for e in piece]) for piece in ends])
+    n = int(node_of.max()) + 1
+    at_body: dict[int, list[int]] = {}
+    for slot, body in enumerate(body_of):
+        if body < count:
+            at_body.setdefault(int(body), []).append(slot)
+    between: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    adjacent: list[set[int]] = [set() for _ in range(n)]
+    for there in at_body.values():
+        for i, p in enumerate(there):
+            for q in there[i + 1 :]:
+                a, b = int(node_of[p]), int(node_of[q])
+                if a != b:
+                    between.setdefault((a, b), []).append((p, q))
+                    adjacent[a].add(b)
+                    adjacent[b].add(a)
+    sets, rest = _independent_sets([set(x) for x in adjacent], few)
+    order = {node: i for i, node in enumerate([*np.concatenate([[], *sets]).astype(int), *rest])}
+
+    def directed(a, b):
+        return (a, b) if order[a] < order[b] else (b, a)
+
+    made_of: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for (a, b), pairs in between.items():
+        edge = directed(a, b)
+        turned = [(p, q) if edge == (a, b) else (q, p) for p, q in pairs]
+        made_of.setdefault(edge, []).extend(turned)
+    edges = sorted(made_of)
+    none = len(node_of)
+    contributions = tuple(
+        _padded([[pair[side] for pair in made_of[edge]] for edge in edges], none) for side in (0, 1)
+    )
+    left = list(range(n))
+    levels = []
+    for chosen in sets:
+        level, left, edges, adjacent = _eliminate(chosen, left, edges, adjacent, order, directed)
+        levels.append(level)
+    place = {node: i for i, node in enumerate(left)}
+    rest_edges = np.array([[place[a], place[b]] for a, b in edges], int).reshape(-1, 2)
+    return Plan(
+        (contributions[0], contributions[1]),
+        tuple(levels),
+        len(left),
+        (rest_edges[:, 0], rest_edges[:, 1]),
+        none,
+    )
+
+
+def _independent_sets(adjacent: list[set[int]], few: int) -> tuple[list[list[int]], list[int]]:
+    """Nodes to eliminate, level by level, and those that are left."""
+    left = set(range(len(adjacent)))
+    levels = []
+    while len(left) > few:
+        bound = max(_NO_FILL, min(len(adjacent[i]) for i in left))
+        chosen: list[int] = []
+        blocked: set[int] = set()
+        for i in sorted(left, key=lambda i: (len(adjacent[i]), i)):
+            if len(adjacent[i]) > bound or len(left) - len(chosen) <= 1:
+                break
+            if i not in blocked:
+                chosen.append(i)
+                blocked |= adjacent[i]
+        for i in chosen:
+            for a in adjacent[i]:
+                adjacent[a].remove(i)
+                adjacent[a] |= adjacent[i] - {a}
+        left -= set(chosen)
+        levels.append(sorted(chosen))
+    return levels, sorted(left)
+
+
+def _eliminate(chosen, left, edges, adjacent, order, directed):
+    """The level that eliminates the nodes `chosen`, and what is left after it."""
+    number = {edge: i for i, edge in enumerate(edges)}
+    place = {node: i for i, node in enumerate(left)}
+    gone = set(chosen)
+    new_left = [node for node in left if node not in gone]
+    new_place = {node: i for i, node in enumerate(new_left)}
+    near = [sorted(adjacent[e], key=order.__getitem__) for e in chosen]
+    k = len(chosen)
+    slots = max(map(len, near), default=0)
+    pairs = [(i, j) for i in range(slots) for j in range(i, slots)]
+    pair_number = {pair: p for p, pair in enumerate(pairs) if pair[0] != pair[1]}
+    pair_number = {pair: p for p, pair in enumerate(pair_number)}
+    node_updates: list[list[int]] = [[] for _ in new_left]
+    edge_updates: dict[tuple[int, int], list[int]] = {
+        edge: [] for edge in edges if edge[0] not in gone
+    }
+    for position, nodes in enumerate(near):
+        for i, a in enumerate(nodes):
+            node_updates[new_place[a]].append(i * k + position)
+            for j in range(i + 1, len(nodes)):
+                product = pair_number[i, j] * k + position
+                edge_updates.setdefault((a, nodes[j]), []).append(product)
+    new_edges = sorted(edge_updates)
+    level = Level(
+        np.array([place[e] for e in chosen]),
+        np.array([place[node] for node in new_left], int),
+        _padded([[new_place[a] for a in nodes] for nodes in near], len(new_left)),
+        _padded(
+            [[number[e, a] for a in nodes] for e, nodes in zip(chosen, near, strict=True)],
+            len(edges),
+        ),
+        _padded(node_updates, slots * k),
+        np.array([number.get(edge, len(edges)) for edge in new_edges], int),
+        _padded([edge_updates[edge] for edge in new_edges], len(pair_number) * k),
+    )
+    adjacent = [set(x) for x in adjacent]
+    for e, nodes in zip(chosen, near, strict=True):
+        for a in nodes:
+            adjacent[a].remove(e)
+            adjacent[a] |= set(nodes) - {a}
+    return level, new_left, new_edges, adjacent
