@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -6,24 +7,39 @@ from jaxtyping import Array, Float
 from ..._coordinates import dot
 from ..body import Body
 from ..connector import AbstractConnector
-from ..relative import angle, z_axis
+from ..parameter import finite, not_negative
+from ..relative import angle, within_half_a_turn, z_axis
 from .base import AbstractForce, Wrench
+from .signal import AbstractSignal, as_signal, as_tree
+from .spring import further_force, stored
 
 
 class TorsionSpring(AbstractForce):
-    """Spring and damper about the axis of a: on b acts the torque
+    """Spring, damper and actuator about the axis of a: on b acts along it the torque
 
-        -stiffness (phi - rest_angle) - damping phi'
+        -stiffness x - damping x' - dV/dx(x) - law(x, x') + actuator(t, u),
+        x = phi - rest_angle,
 
-    along it, with the angle phi of b relative to a as `Revolute` has it, the difference taken
-    within half a turn.
+    with the angle phi of b relative to a as `Revolute` has it; the axes are kept parallel by a
+    joint. Energy: stiffness x^2 / 2 + V(x).
 
-    **Fields:** `stiffness` [N m/rad], `damping` [N m s/rad], `rest_angle` [rad].
+    A pose does not tell the turns made: x is taken within half a turn, and there the torque of a
+    spring jumps to the opposite side. A spring wound further needs its turns as a coordinate.
+
+    **Fields:** `stiffness` [N m/rad], `damping` [N m s/rad], `rest_angle` [rad]; and, or `None`,
+
+    - `potential`: V, function x -> energy [J] of a nonlinear spring;
+    - `law`: any other torque against x [N m], function (x, x'); what it stores is not counted as
+      energy;
+    - `actuator`: torque that turns b forwards and a back [N m], an `AbstractSignal`.
     """
 
     stiffness: Float[Array, ""]
     damping: Float[Array, ""]
     rest_angle: Float[Array, ""]
+    potential: Callable[..., Any] | None
+    law: Callable[..., Any] | None
+    actuator: AbstractSignal | None
 
     directed: ClassVar[bool] = True
 
@@ -33,23 +49,38 @@ class TorsionSpring(AbstractForce):
         a: Body | str,
         b: Body | str,
         *,
-        stiffness: Any,
+        stiffness: Any = 0.0,
         damping: Any = 0.0,
         rest_angle: Any = 0.0,
+        potential: Callable[..., Any] | None = None,
+        law: Callable[..., Any] | None = None,
+        actuator: Any = None,
         **frames: Any,
     ):
-        """**Arguments:** the fields; the others as in `AbstractJoint`."""
+        """**Arguments:** the fields; the others as in `AbstractJoint`. `actuator` may be a number,
+        a function of the time, or an `AbstractSignal` such as `FromControl`.
+
+        **Raises:** `ValueError` for a stiffness or damping that is negative or not finite, as
+        `Spring` does.
+        """
         AbstractConnector.__init__(self, name, a, b, **frames)
-        dtype = self.frame_a.position.dtype
-        self.stiffness = jnp.asarray(stiffness, dtype)
-        self.damping = jnp.asarray(damping, dtype)
-        self.rest_angle = jnp.asarray(rest_angle, dtype)
+        of = f'of TorsionSpring "{name}"'
+        self.stiffness = not_negative(f"`stiffness` {of}", stiffness, self.dtype)
+        self.damping = not_negative(f"`damping` {of}", damping, self.dtype)
+        self.rest_angle = finite(f"`rest_angle` {of}", rest_angle, self.dtype)
+        self.potential = None if potential is None else as_tree(potential)
+        self.law = None if law is None else as_tree(law)
+        self.actuator = (
+            None if actuator is None else as_signal(f"`actuator` {of}", actuator, self.dtype)
+        )
 
     def wrench(self, a, b, twist_a, twist_b, t, u):
-        del t, u
-        difference = angle(a, b) - self.rest_angle
-        turned = jnp.arctan2(jnp.sin(difference), jnp.cos(difference))
+        x = within_half_a_turn(angle(a, b) - self.rest_angle)
         axis = z_axis(a)
         rate = dot(axis, twist_b.angular - twist_a.angular)
-        torque = -(self.stiffness * turned + self.damping * rate) * axis
-        return Wrench(jnp.zeros_like(torque), torque)
+        against = self.stiffness * x + self.damping * rate + further_force(self, x, rate, t, u)
+        return Wrench(jnp.zeros_like(axis), -against * axis)
+
+    def energy(self, poses, t):
+        del t
+        return stored(self, within_half_a_turn(angle(*poses) - self.rest_angle))

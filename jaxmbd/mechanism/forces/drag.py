@@ -1,0 +1,66 @@
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._coordinates import dot
+from ..body import Body
+from ..parameter import not_negative
+from ..pose import Pose
+from .base import Wrench
+from .load import AbstractLoad
+from .signal import AbstractSignal, as_signal, read
+
+
+class Drag(AbstractLoad):
+    """Resistance of a medium that moves with the velocity `wind`: on a body acts
+
+        F = -(linear + quadratic |w|) w,    w = v - wind,
+        T = -angular omega,
+
+    F at the point with the velocity v, by default the centre of mass.
+
+    **Fields:** `linear` [N s/m], `quadratic` [N s^2/m^2] (density times drag coefficient times area
+    over 2), `angular` [N m s/rad], `wind` [m/s].
+    """
+
+    linear: Float[Array, ""]
+    quadratic: Float[Array, ""]
+    angular: Float[Array, ""]
+    wind: AbstractSignal
+
+    def __init__(
+        self,
+        name: str,
+        body: Body | str,
+        *,
+        linear: Any = 0.0,
+        quadratic: Any = 0.0,
+        angular: Any = 0.0,
+        wind: Any = (0.0, 0.0, 0.0),
+        point: Any = None,
+        frame: Pose | None = None,
+    ):
+        """**Arguments:** the fields; the body and the point as in `AbstractLoad`, but without
+        either the centre of mass of a `Body`. `wind` may be a vector in world axes, a function of
+        the time, or an `AbstractSignal`.
+
+        **Raises:** `ValueError` for a negative coefficient.
+        """
+        if isinstance(body, Body) and point is None and frame is None:
+            point = body.pose.point(body.inertia.center)
+        AbstractLoad.__init__(self, name, body, point=point, frame=frame)
+        of = f'of Drag "{name}"'
+        self.linear = not_negative(f"`linear` {of}", linear, self.dtype)
+        self.quadratic = not_negative(f"`quadratic` {of}", quadratic, self.dtype)
+        self.angular = not_negative(f"`angular` {of}", angular, self.dtype)
+        self.wind = as_signal(f"`wind` {of}", wind, self.dtype, (3,))
+
+    def load(self, pose, twist, t, u):
+        del pose
+        what = f'`wind` of Drag "{self.name}"'
+        w = twist.linear - read(what, self.wind, t, u, twist.linear.dtype, (3,))
+        w2 = dot(w, w)
+        moving = w2 > 0  # |w| w has the derivative 0 at rest
+        speed = jnp.where(moving, jnp.sqrt(jnp.where(moving, w2, 1.0)), 0.0)
+        return Wrench(-(self.linear + self.quadratic * speed) * w, -self.angular * twist.angular)

@@ -1,0 +1,103 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ..body import Body
+from ..pose import Pose
+from .base import AbstractForceElement, Wrench
+from .signal import as_tree
+
+
+class Force(AbstractForceElement):
+    """What a function of yours says, between any number of bodies:
+
+        def wrenches(poses, twists, t, u):
+            (satellite, station), (v_satellite, v_station) = poses, twists
+            pull = k * (station.position - satellite.position)
+            return (pull, jnp.zeros(3)), (-pull, jnp.zeros(3))
+
+        mbd.Force("tether", ["satellite", "station"], wrenches)
+
+    The function gets tuples of the world `Pose` and `Twist` of each frame, the time and the control
+    (`None` without one), and returns for each frame a force [N] and a torque [N m] about its
+    origin, in world axes. It must be pure. If it is an `eqx.Module`, its arrays are parameters of
+    the mechanism, and functions that are equal but for them are evaluated together.
+
+    Nothing checks that action and reaction agree: `AbstractForce` is a base which does that.
+
+    **Fields:** `name`; `names` of the bodies; `function`; `places`: the frames relative to the
+    bodies.
+    """
+
+    name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    function: Callable[..., Any]
+    places: tuple[Pose, ...]
+
+    def __init__(
+        self,
+        name: str,
+        bodies: Sequence[Body | str],
+        function: Callable[..., Any],
+        *,
+        frames: Sequence[Pose] | None = None,
+    ):
+        """**Arguments:**
+
+        - `name`, `bodies` (or their names; "ground" is the world), `function`.
+        - `frames`: one for each body, relative to it; default the frames of the bodies.
+
+        **Raises:** `ValueError` without bodies, for another number of frames, and when it is
+        evaluated, for a function that does not return a force and a torque for each.
+        """
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"Force needs a name, but `name` is {name!r}.")
+        if isinstance(bodies, str | Body) or not bodies:
+            raise ValueError(
+                f'`bodies` of Force "{name}" must be one or more bodies, but is {bodies!r}.'
+            )
+        names = tuple(body.name if isinstance(body, Body) else body for body in bodies)
+        if not all(isinstance(x, str) and x for x in names):
+            raise ValueError(f'`bodies` of Force "{name}" must be bodies or names: {names}.')
+        if not callable(function):
+            raise ValueError(f'`function` of Force "{name}" must be callable: {function!r}.')
+        if frames is None:
+            dtypes = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
+            dtype = jnp.result_type(*dtypes) if dtypes else jnp.result_type(float)
+            origin = Pose(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
+            frames = (origin,) * len(names)
+        if len(frames) != len(names):
+            raise ValueError(
+                f'Force "{name}" acts on {len(names)} bodies, but has {len(frames)} `frames`.'
+            )
+        self.name, self.names = name, names
+        self.function, self.places = as_tree(function), tuple(frames)
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def frames(self) -> tuple[Pose, ...]:
+        return self.places
+
+    def wrenches(self, poses, twists, t, u):
+        dtype = poses[0].position.dtype
+        returned = self.function(poses, twists, t, u)
+        try:
+            wrenches = [Wrench(*wrench) for wrench in returned]
+        except TypeError as error:
+            raise self._error(f"returned {returned}") from error
+        wrenches = [Wrench(*(jnp.asarray(x, dtype) for x in wrench)) for wrench in wrenches]
+        shapes = [(w.force.shape, w.torque.shape) for w in wrenches]
+        if shapes != [((3,), (3,))] * len(self.names):
+            raise self._error(f"returned the shapes {shapes}")
+        return tuple(wrenches)
+
+    def _error(self, what: str) -> ValueError:
+        return ValueError(
+            f'The function of Force "{self.name}" must return a force and a torque, shape (3,) '
+            f"each, for each of the bodies {list(self.names)}, but {what}."
+        )

@@ -1,0 +1,68 @@
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..body import Body
+from ..connector import AbstractConnector
+from ..parameter import not_negative, positive
+from .base import AbstractForce
+
+
+class AbstractJointFriction(AbstractForce):
+    """Viscous and smooth dry friction in a joint: against the rate w of one of its coordinates acts
+
+        viscous w + dry w / sqrt(w^2 + speed^2).
+
+    The second term is Coulomb's law with its jump at rest smoothed: 71 % of `dry` at `speed`,
+    99.5 % at ten times as much. So it creeps instead of sticking, with the force dry w / speed of a
+    stiff damper; choose `speed` well below the rates of interest, but not so small that dry h /
+    speed exceeds the mass, with the step h of an explicit scheme. The power is never positive, and
+    everything is smooth.
+
+    `dry` is a given force or torque: it does not follow the load of the joint.
+
+    **Fields:** `viscous` [N s/m or N m s/rad], `dry` [N or N m], `speed` [m/s or rad/s].
+    """
+
+    viscous: Float[Array, ""]
+    dry: Float[Array, ""]
+    speed: Float[Array, ""]
+
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        viscous: Any = 0.0,
+        dry: Any = 0.0,
+        speed: Any = 1e-2,
+        **frames: Any,
+    ):
+        """**Arguments:** the fields; the others as in `AbstractJoint`.
+
+        **Raises:** `ValueError` for a negative friction, which would drive, and for a `speed` that
+        is not positive.
+        """
+        AbstractConnector.__init__(self, name, a, b, **frames)
+        of = f'of {type(self).__name__} "{name}"'
+        self.viscous = not_negative(f"`viscous` {of}", viscous, self.dtype)
+        self.dry = not_negative(f"`dry` {of}", dry, self.dtype)
+        self.speed = positive(f"`speed` {of}", speed, self.dtype)
+
+    @classmethod
+    def of(cls, joint: AbstractConnector, name: str | None = None, **parameters: Any):
+        """The friction of a `joint`, in its frames; its name too, unless another is given."""
+        return cls(
+            joint.name if name is None else name,
+            joint.body_a,
+            joint.body_b,
+            frame_a=joint.frame_a,
+            frame_b=joint.frame_b,
+            **parameters,
+        )
+
+    def resistance(self, rate: Float[Array, ""]) -> Float[Array, ""]:
+        """Magnitude and sign of what acts against the rate."""
+        return rate * (self.viscous + self.dry / jnp.sqrt(rate * rate + self.speed * self.speed))

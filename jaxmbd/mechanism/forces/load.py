@@ -1,0 +1,112 @@
+"""Forces on one body."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..body import GROUND, Body
+from ..parameter import finite
+from ..pose import Pose, Twist
+from .base import AbstractForceElement, Wrench
+from .signal import AbstractSignal, as_signal, read
+
+
+class AbstractLoad(AbstractForceElement):
+    """A force from outside on a frame of one body; its reaction is not part of the mechanism.
+
+    A new kind is a subclass that writes `load`.
+
+    **Fields:** `name`; `names`: that of the body; `frame`: pose of the frame relative to the body.
+    """
+
+    name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    frame: Pose
+
+    def __init__(
+        self, name: str, body: Body | str, *, point: Any = None, frame: Pose | None = None
+    ):
+        """**Arguments:** the `body` and where on it, in one of three ways:
+
+        - `point` [m], in world axes, where the body is now; `body` is then a `Body`;
+        - `frame`, relative to the body, which also turns the axes; here a name will do;
+        - neither: the frame of the body itself.
+
+        **Raises:** `ValueError` if the name or the body is none, or the place is said twice.
+        """
+        kind = type(self).__name__
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{kind} needs a name, but `name` is {name!r}.")
+        named = body.name if isinstance(body, Body) else body
+        if not isinstance(named, str) or not named or named == GROUND:
+            raise ValueError(
+                f'{kind} "{name}" must act on a body, given as `Body` or by name, but got {body!r}.'
+            )
+        if point is not None and frame is not None:
+            raise ValueError(f'{kind} "{name}" needs `point` or `frame`, not both.')
+        if point is not None and not isinstance(body, Body):
+            raise ValueError(
+                f'`point` of {kind} "{name}" is given in the world, so where "{body}" is must be '
+                "known: give the `Body` instead of its name, or `frame`."
+            )
+        self.name, self.names = name, (named,)
+        if frame is not None:
+            self.frame = frame
+            return
+        dtype = body.pose.position.dtype if isinstance(body, Body) else jnp.result_type(float)
+        position = jnp.zeros(3, dtype)
+        if isinstance(body, Body) and point is not None:
+            place = finite(f'`point` of {kind} "{name}"', point, dtype, (3,))
+            position = body.pose.local_point(place)
+        self.frame = Pose(position, jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def frames(self) -> tuple[Pose, ...]:
+        return (self.frame,)
+
+    @property
+    def dtype(self) -> Any:
+        """Of the frame, and so of the other parameters."""
+        return self.frame.position.dtype
+
+    @abc.abstractmethod
+    def load(self, pose: Pose, twist: Twist, t: Any, u: Any) -> Wrench:
+        """What acts on the frame, given its world pose and twist, the time and the control (`None`
+        without one); pure."""
+
+    def wrenches(self, poses, twists, t, u):
+        return (self.load(poses[0], twists[0], t, u),)
+
+
+def vector_signal(load: AbstractLoad, argument: str, value: Any) -> AbstractSignal | None:
+    """A vector that may be missing, as a signal."""
+    if value is None:
+        return None
+    what = f'`{argument}` of {type(load).__name__} "{load.name}"'
+    return as_signal(what, value, load.dtype, (3,))
+
+
+def in_world(
+    load: AbstractLoad,
+    argument: str,
+    world: AbstractSignal | None,
+    body: AbstractSignal | None,
+    pose: Pose,
+    t: Any,
+    u: Any,
+) -> Float[Array, "3"]:
+    """World components of the sum of a vector in world axes and one in those of the frame."""
+    total = jnp.zeros_like(pose.position)
+    for axes, signal in (("world", world), ("body", body)):
+        if signal is not None:
+            what = f'`{argument}_{axes}` of {type(load).__name__} "{load.name}"'
+            value = read(what, signal, t, u, total.dtype, (3,))
+            total = total + (value if axes == "world" else pose.direction(value))
+    return total

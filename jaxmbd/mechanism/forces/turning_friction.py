@@ -1,0 +1,22 @@
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from ..._coordinates import dot
+from ..relative import z_axis
+from .base import Wrench
+from .friction import AbstractJointFriction
+
+
+class TurningFriction(AbstractJointFriction):
+    """Friction of a hinge: torque against the angular velocity of b relative to a about the axis of
+    a. `viscous` [N m s/rad], `dry` [N m], `speed` [rad/s]; the law is that of
+    `AbstractJointFriction`."""
+
+    directed: ClassVar[bool] = True
+
+    def wrench(self, a, b, twist_a, twist_b, t, u):
+        del b, t, u
+        axis = z_axis(a)
+        rate = dot(axis, twist_b.angular - twist_a.angular)
+        return Wrench(jnp.zeros_like(axis), -self.resistance(rate) * axis)
