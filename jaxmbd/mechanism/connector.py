@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from .._checks import is_concrete
 from .body import GROUND, Body
 from .element import AbstractElement
+from .parameter import finite
 from .pose import Pose, unit_quaternion
 
 
@@ -55,6 +56,7 @@ class AbstractConnector(AbstractElement):
         point: Any = None,
         points: Any = None,
         axis: Any = None,
+        axes: Any = None,
         orientation: Any = None,
         frame_a: Pose | None = None,
         frame_b: Pose | None = None,
@@ -62,9 +64,9 @@ class AbstractConnector(AbstractElement):
         """The frames are given in one of two ways:
 
         - both at once, in world axes, where the bodies are now (`Body.pose`): the common `point`
-          [m], or the two `points` of a and b, and the unit `axis` or the whole `orientation`
-          (unit quaternion or rotation matrix, whose third axis is `axis`); `a` and `b` are then
-          bodies or "ground";
+          [m], or the two `points` of a and b, and the unit `axis`, the two `axes` of a and b, or
+          the whole `orientation` (unit quaternion or rotation matrix, whose third axis is `axis`);
+          `a` and `b` are then bodies or "ground";
         - one by one, relative to the bodies: `frame_a` and `frame_b`; here names will do.
 
         **Raises:** `ValueError` if something is missing, said twice, or no unit vector.
@@ -85,23 +87,24 @@ class AbstractConnector(AbstractElement):
                 "`orientation`), in the world, or both `frame_a` and `frame_b`, relative to the "
                 "bodies."
             )
-        if axis is not None and orientation is not None:
-            raise ValueError(f'{kind} "{name}" needs `axis` or `orientation`, not both.')
+        directions = sum(x is not None for x in (axis, axes, orientation))
+        if directions > 1:
+            raise ValueError(f'{kind} "{name}" needs one of `axis`, `axes` and `orientation`.')
         if frame_a is not None and frame_b is not None:
-            if axis is not None or orientation is not None:
+            if directions:
                 raise ValueError(
-                    f'{kind} "{name}" has frames, whose z axis is its axis: `axis` and '
+                    f'{kind} "{name}" has frames, whose z axis is its axis: `axis`, `axes` and '
                     "`orientation` say it twice."
                 )
             self.frame_a, self.frame_b = frame_a, frame_b
             return
-        if self.directed and axis is None and orientation is None:
+        if self.directed and not directions:
             raise ValueError(f'{kind} "{name}" has an axis: give `axis` or `orientation`.')
         dtype = _dtype_of(a, b)
-        at_a, at_b = (point, point) if points is None else points
-        turned = _orientation(name, axis, orientation, dtype)
-        world_a = Pose(_point(name, at_a, dtype), turned)
-        world_b = Pose(_point(name, at_b, dtype), turned)
+        at_a, at_b = (point, point) if points is None else _pair(name, "points", points)
+        along_a, along_b = (axis, axis) if axes is None else _pair(name, "axes", axes)
+        world_a = Pose(_point(name, at_a, dtype), _orientation(name, along_a, orientation, dtype))
+        world_b = Pose(_point(name, at_b, dtype), _orientation(name, along_b, orientation, dtype))
         self.frame_a = _pose_of(a, name, world_a).relative(world_a)
         self.frame_b = _pose_of(b, name, world_b).relative(world_b)
 
@@ -159,11 +162,16 @@ def _dtype_of(*bodies: Body | str) -> Any:
     return jnp.result_type(*dtypes) if dtypes else jnp.result_type(float)
 
 
+def _pair(name: str, argument: str, pair: Any) -> tuple[Any, Any]:
+    if len(pair) != 2:
+        raise ValueError(
+            f'`{argument}` of "{name}" must be two, one of a and one of b, but are {len(pair)}.'
+        )
+    return pair[0], pair[1]
+
+
 def _point(name: str, point: Any, dtype: Any) -> Float[Array, "3"]:
-    point = jnp.asarray(point, dtype)
-    if point.shape != (3,):
-        raise ValueError(f'`point` of "{name}" must have shape (3,), but has {point.shape}.')
-    return point
+    return finite(f'`point` of "{name}"', point, dtype, (3,))
 
 
 def _orientation(name: str, axis: Any, orientation: Any, dtype: Any) -> Float[Array, "4"]:

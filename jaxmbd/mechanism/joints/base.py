@@ -1,12 +1,18 @@
 """What a joint is: equations between frames on bodies."""
 
 import abc
+from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from ..._checks import is_concrete
+from ..._coordinates import QuaternionWorld
 from ..._types import RealScalarLike
+from ..body import Body
 from ..connector import AbstractConnector
 from ..element import AbstractElement
 from ..pose import Pose, Twist
@@ -14,7 +20,8 @@ from ..pose import Pose, Twist
 
 class AbstractConstraint(AbstractElement):
     """Equations between frames on any number of bodies: all that a `Mechanism` takes among its
-    joints. For two bodies `AbstractJoint` is the simpler base."""
+    joints. For two bodies `AbstractJoint` is the simpler base, and `Constraint` takes a function.
+    """
 
     @abc.abstractmethod
     def equations(self, poses: tuple[Pose, ...], t: RealScalarLike) -> Float[Array, " rows"]:
@@ -32,15 +39,57 @@ class AbstractConstraint(AbstractElement):
 class AbstractJoint(AbstractConnector, AbstractConstraint):
     """Equations Phi(A, B, t) = 0 between the world poses A and B of a frame on body a and of one on
     body b. The z axis of the frames is the axis of the joint. Fields and constructor are those of
-    `AbstractConnector`.
+    `AbstractConnector`, and
+
+    - `limits`: lower and upper limit of each joint coordinate, or `None`. They are read by
+      `limit_violation`; the joint does not enforce them.
 
     A new kind of joint is a subclass that writes `constraint`, and says the number of its `rows`
-    and whether it is `directed`. The equations are written for one joint over components (`dot`,
-    `cross`, sums of products, not `@`): then one vectorised evaluation serves all joints of the
-    kind at the speed of hand-written code.
+    and whether it is `directed`; one that writes `coordinates` says how many of them are `angles`,
+    one that writes `nonholonomic` how many `velocity_rows` it has. The equations are written for
+    one joint over components (`dot`, `cross`, sums of products, not `@`): then one vectorised
+    evaluation serves all joints of the kind at the speed of hand-written code.
     """
 
+    limits: Float[Array, "coordinates 2"] | None
+
     rows: eqx.AbstractClassVar[int]
+    velocity_rows: ClassVar[int] = 0
+    angles: ClassVar[int] = 0
+
+    def __init__(
+        self, name: str, a: Body | str, b: Body | str, *, limits: Any = None, **frames: Any
+    ):
+        """**Arguments:** those of `AbstractConnector`, which place the frames: in the world, where
+        the bodies are now (`Body.pose`), by the common `point` [m] or the two `points` of a and b,
+        and the unit `axis` or the whole `orientation`; or relative to the bodies by the poses
+        `frame_a` and `frame_b`.
+
+        - `limits`: a pair (lower, upper), or one for each joint coordinate [m, rad]; infinite
+          where there is none.
+
+        **Raises:** `ValueError` if something is missing, said twice, or no unit vector, and for
+        limits that do not fit.
+        """
+        AbstractConnector.__init__(self, name, a, b, **frames)
+        self.limits = None if limits is None else jnp.atleast_2d(jnp.asarray(limits, self.dtype))
+
+    def __check_init__(self):
+        if self.limits is None:
+            return
+        what = f'`limits` of {type(self).__name__} "{self.name}"'
+        count = self.count()
+        if self.limits.shape != (count, 2):
+            raise ValueError(
+                f"{what} must be a pair (lower, upper) for each of its {count} joint coordinates, "
+                f"but have shape {self.limits.shape}."
+            )
+        if is_concrete(self.limits):
+            lower, upper = np.asarray(self.limits).T
+            if not np.all(lower <= upper):
+                raise ValueError(
+                    f"{what} must be lower <= upper, but are {np.asarray(self.limits).tolist()}."
+                )
 
     @abc.abstractmethod
     def constraint(self, a: Pose, b: Pose, t: RealScalarLike) -> Float[Array, " rows"]:
@@ -53,11 +102,33 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         del b, twist_a, twist_b, t
         return jnp.zeros(0, a.position.dtype)
 
-    def coordinates(self, a: Pose, b: Pose) -> Float[Array, " freedoms"]:
+    def coordinates(self, a: Pose, b: Pose) -> Float[Array, " coordinates"]:
         """Joint coordinates, as far as they have names: displacements [m], then angles [rad]
         within half a turn. Default: none."""
         del b
         return jnp.zeros(0, a.position.dtype)
+
+    def rates(
+        self, a: Pose, b: Pose, twist_a: Twist, twist_b: Twist
+    ) -> Float[Array, " coordinates"]:
+        """Time derivatives of the joint coordinates [m/s, rad/s] at the world poses and twists of
+        the two frames."""
+        moving = (_rate(a, twist_a), _rate(b, twist_b))
+        return jax.jvp(self.coordinates, (a, b), moving)[1]
+
+    def count(self) -> int:
+        """Number of joint coordinates."""
+        return jax.eval_shape(self.coordinates, self.frame_a, self.frame_b).shape[0]
+
+    def limit_violation(
+        self, coordinates: Float[Array, "*batch coordinates"]
+    ) -> Float[Array, "*batch coordinates"]:
+        """What each joint coordinate, its turns counted, is beyond its limits [m, rad]: positive
+        above the upper, negative below the lower one, 0 between them."""
+        if self.limits is None:
+            return jnp.zeros_like(coordinates)
+        lower, upper = self.limits[:, 0], self.limits[:, 1]
+        return coordinates - jnp.clip(coordinates, lower, upper)
 
     def equations(self, poses, t):
         a, b = poses
@@ -66,3 +137,7 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
     def velocity_equations(self, poses, twists, t):
         (a, b), (twist_a, twist_b) = poses, twists
         return self.nonholonomic(a, b, twist_a, twist_b, t)
+
+
+def _rate(pose: Pose, twist: Twist) -> Pose:
+    return Pose(twist.linear, QuaternionWorld().qdot(pose.orientation, twist.angular))

@@ -14,6 +14,7 @@ class Cylindrical(AbstractJoint):
     """
 
     rows: ClassVar[int] = 4
+    angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
 
     def constraint(self, a, b, t):

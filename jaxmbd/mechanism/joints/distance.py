@@ -4,7 +4,6 @@ from jaxtyping import Array, Float
 
 from ..._coordinates import dot
 from ..body import Body
-from ..connector import AbstractConnector
 from ..parameter import positive
 from ..relative import offset
 from .base import AbstractJoint
@@ -27,7 +26,7 @@ class Distance(AbstractJoint):
 
         - `length`: > 0 [m].
         """
-        AbstractConnector.__init__(self, name, a, b, **frames)
+        AbstractJoint.__init__(self, name, a, b, **frames)
         self.length = positive(f'`length` of Distance "{name}"', length, self.dtype)
 
     def constraint(self, a, b, t):

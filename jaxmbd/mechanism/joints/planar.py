@@ -14,6 +14,7 @@ class Planar(AbstractJoint):
     """
 
     rows: ClassVar[int] = 3
+    angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
 
     def constraint(self, a, b, t):

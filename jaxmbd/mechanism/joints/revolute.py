@@ -14,6 +14,7 @@ class Revolute(AbstractJoint):
     """
 
     rows: ClassVar[int] = 5
+    angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
 
     def constraint(self, a, b, t):

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..body import Body
-from ..connector import AbstractConnector
 from ..parameter import not_zero
 from ..relative import angle, offset, tilt, within_half_a_turn
 from .base import AbstractJoint
@@ -30,7 +29,7 @@ class Screw(AbstractJoint):
 
         - `pitch`: advance per turn [m], negative for a left-handed screw, not 0.
         """
-        AbstractConnector.__init__(self, name, a, b, **frames)
+        AbstractJoint.__init__(self, name, a, b, **frames)
         self.pitch = not_zero(f'`pitch` of Screw "{name}"', pitch, self.dtype)
 
     def constraint(self, a, b, t):

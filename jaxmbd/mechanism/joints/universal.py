@@ -16,6 +16,7 @@ class Universal(AbstractJoint):
     """
 
     rows: ClassVar[int] = 4
+    angles: ClassVar[int] = 2
     directed: ClassVar[bool] = False
 
     def constraint(self, a, b, t):

@@ -1,0 +1,94 @@
+"""Joint coordinates along a motion: rates, counted turns, limits."""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .joints import AbstractJoint
+from .mechanism import Mechanism
+from .relative import within_half_a_turn
+
+
+def joint_rates(
+    mechanism: Mechanism, q: Float[Array, "*batch nq"], v: Float[Array, "*batch nv"], name: str
+) -> Float[Array, "*batch coordinates"]:
+    """Time derivatives [m/s, rad/s] of the coordinates of the joint `name`, in the order of
+    `Mechanism.joint_coordinates`; leading axes of q and v are kept.
+
+    **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
+    joint = _joint(mechanism, name)
+
+    def one(q, v):
+        (a, b), (twist_a, twist_b) = (
+            mechanism.frames(joint, q),
+            mechanism.frame_twists(joint, q, v),
+        )
+        return joint.rates(a, b, twist_a, twist_b)
+
+    return _batched(one, q.ndim - 1)(q, v)
+
+
+def joint_path(
+    mechanism: Mechanism,
+    name: str,
+    ts: Float[Array, " times"],
+    q: Float[Array, "times nq"],
+    v: Float[Array, "times nv"] | None = None,
+) -> Float[Array, "times coordinates"]:
+    """Coordinates of the joint `name` along a motion, with the turns of angles counted from the
+    first sample on, where they are within half a turn.
+
+    Each angle is that of its pose, exactly; only the whole turns between samples are counted. With
+    the velocities `v` the advance between samples is expected to be the mean of the rates times the
+    time, and the count is right as long as that is wrong by less than half a turn, however many
+    turns go by; without, as long as the joint turns by less than half a turn between samples.
+
+    **Arguments:** `ts`, `q`, `v`: times [s] and states of the motion, as `Solution` has them.
+
+    **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
+    joint = _joint(mechanism, name)
+    x = mechanism.joint_coordinates(q, name)
+    expected = jnp.zeros_like(x[1:])
+    if v is not None:
+        rates = joint_rates(mechanism, q, v, name)
+        expected = jnp.diff(ts)[:, None] * (rates[1:] + rates[:-1]) / 2
+    turns = jnp.round((expected - jnp.diff(x, axis=0)) / (2 * math.pi))
+    turns = turns * (jnp.arange(x.shape[1]) >= x.shape[1] - joint.angles).astype(x.dtype)
+    return x.at[1:].add(2 * math.pi * jnp.cumsum(turns, axis=0))
+
+
+def limit_violation(
+    mechanism: Mechanism, q: Float[Array, "*batch nq"], name: str
+) -> Float[Array, "*batch coordinates"]:
+    """What each coordinate of the joint `name` is beyond its `limits` [m, rad]: positive above the
+    upper, negative below the lower one, 0 between them and without limits. Leading axes of q are
+    kept.
+
+    The angle of a pose is taken within half a turn of the middle of its limits. For angles that
+    turn further, count the turns: `joint.limit_violation(joint_path(...))`.
+
+    **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
+    joint = _joint(mechanism, name)
+    x = mechanism.joint_coordinates(q, name)
+    if joint.limits is None:
+        return jnp.zeros_like(x)
+    lower, upper = joint.limits[:, 0], joint.limits[:, 1]
+    near = (upper - lower < 2 * math.pi) & (jnp.arange(len(lower)) >= len(lower) - joint.angles)
+    middle = jnp.where(near, lower + upper, 0.0) / 2
+    return joint.limit_violation(jnp.where(near, middle + within_half_a_turn(x - middle), x))
+
+
+def _joint(mechanism: Mechanism, name: str) -> AbstractJoint:
+    joint = mechanism.joint(name)
+    if not isinstance(joint, AbstractJoint) or joint.count() == 0:
+        raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
+    return joint
+
+
+def _batched(fn: Callable, axes: int) -> Callable:
+    for _ in range(axes):
+        fn = jax.vmap(fn)
+    return fn

@@ -1,0 +1,75 @@
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..body import Body
+from ..relative import offset
+from .base import AbstractJoint
+
+
+class Cam(AbstractJoint):
+    """A follower on a disc cam: the origin of b stays on the surface about the axis of a whose
+    section has the polar form radius = profile(phi), with phi counted from the x axis of a.
+
+    The follower is guided by a joint of its own, so the position along the axis is free here. A
+    follower with a roller is guided by its centre: give the profile of the centre. The follower
+    stays on the cam: the contact can pull.
+
+    Row: rho - profile(phi), with (rho, phi) the polar coordinates of b across the axis (1).
+    Freedoms: 5. Coordinates: the displacement along the axis, the angle phi.
+
+    **Fields:** `profile`: a function, such as a `PeriodicSpline`.
+    """
+
+    profile: Callable[[Any], Any]
+
+    rows: ClassVar[int] = 1
+    angles: ClassVar[int] = 1
+    directed: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        profile: Callable[[Float[Array, ""]], Any],
+        **frames: Any,
+    ):
+        """**Arguments:** as `AbstractJoint`; by an `orientation` or frames where phi = 0 matters.
+
+        - `profile`: of the angle phi in [-pi, pi] [rad], gives the radius > 0 [m], shape `()`;
+          periodic and at least twice differentiable. A `PeriodicSpline` or another `eqx.Module`
+          with numbers in it makes them parameters with derivatives.
+        """
+        AbstractJoint.__init__(self, name, a, b, **frames)
+        what = f'`profile` of Cam "{name}"'
+        if not callable(profile):
+            raise ValueError(f"{what} must be a function of the angle, but is {profile!r}.")
+        radius = eqx.filter_eval_shape(profile, jax.ShapeDtypeStruct((), self.dtype))
+        if getattr(radius, "shape", None) != ():
+            raise ValueError(f"{what} must give a number, shape (), but gives {radius}.")
+        self.profile = profile
+
+    def constraint(self, a, b, t):
+        del t
+        x, y, _ = offset(a, b)
+        # On the axis the angle has no meaning; there all derivatives of rho and phi are 0.
+        r2 = x * x + y * y
+        apart = r2 > 0
+        rho = jnp.where(apart, jnp.sqrt(jnp.where(apart, r2, 1.0)), 0.0)
+        radius = self.profile(_polar_angle(x, y))
+        return (rho - jnp.asarray(radius, rho.dtype))[None]
+
+    def coordinates(self, a, b):
+        x, y, z = offset(a, b)
+        return jnp.stack([z, _polar_angle(x, y)])
+
+
+def _polar_angle(x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, ""]:
+    apart = x * x + y * y > 0
+    return jnp.arctan2(jnp.where(apart, y, 0.0), jnp.where(apart, x, 1.0))

@@ -1,0 +1,131 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..body import GROUND, Body
+from ..pose import Pose, Twist
+from .base import AbstractConstraint
+from .coupling import checked_name
+
+
+class Constraint(AbstractConstraint):
+    """Equations between any number of bodies, by functions of the user:
+
+        Phi = fn(poses, t) = 0,    Psi = velocity_fn(poses, twists, t) = 0.
+
+    For instance, to keep the origins of two bodies at the same height:
+
+        def level(poses, t):
+            a, b = poses
+            return a.position[2] - b.position[2]
+
+        mbd.Constraint("level", ["left", "right"], level)
+
+    Functions are written for one sample, and best over components (`mbd.cross`, sums of products,
+    not `@`). Numbers in a function that is an `eqx.Module` are parameters with derivatives.
+    Functions are compared by identity: several constraints by one function are evaluated together;
+    one that is written inside of a loop is compiled each time.
+
+    **Fields:**
+
+    - `name`: by which reports know it.
+    - `names`: of the bodies.
+    - `local`: pose of each frame relative to its body.
+    - `fn`, `velocity_fn`: the functions, `None` if there is none.
+    """
+
+    name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    local: tuple[Pose, ...]
+    fn: Callable[..., Any] | None
+    velocity_fn: Callable[..., Any] | None
+
+    def __init__(
+        self,
+        name: str,
+        bodies: Sequence[Body | str],
+        fn: Callable[..., Any] | None,
+        *,
+        velocity_fn: Callable[..., Any] | None = None,
+        frames: Sequence[Pose | None] | None = None,
+    ):
+        """**Arguments:**
+
+        - `bodies`: bodies, their names, or "ground"; one may come several times, with different
+          frames.
+        - `fn`: of the tuple of world poses of the frames and of the time, gives the holonomic rows,
+          a number or a vector, zero where they hold; `None` if there are only nonholonomic ones.
+        - `velocity_fn`: of the tuples of world poses and twists of the frames and of the time,
+          gives the nonholonomic rows.
+        - `frames`: pose of each frame relative to its body; `None`, for all or for one, is the
+          frame of the body itself.
+
+        **Raises:** `ValueError` for no bodies or only the ground, a number of frames that does not
+        fit, or functions that return no rows.
+        """
+        self.name = checked_name("Constraint", name)
+        what = f'Constraint "{name}"'
+        if isinstance(bodies, str | Body):
+            raise ValueError(f"{what} needs a sequence of bodies, but `bodies` is {bodies!r}.")
+        for body in bodies:
+            if not isinstance(body, Body) and not (isinstance(body, str) and body):
+                raise ValueError(
+                    f'{what} needs bodies, given as `Body` or by name, or "{GROUND}", but got '
+                    f"{body!r}."
+                )
+        self.names = tuple(body.name if isinstance(body, Body) else body for body in bodies)
+        if set(self.names) <= {GROUND}:
+            raise ValueError(f"{what} needs a body that can move, but `bodies` is {bodies!r}.")
+        frames = [None] * len(bodies) if frames is None else list(frames)
+        if len(frames) != len(bodies):
+            raise ValueError(
+                f"{what} needs one frame for each of its {len(bodies)} bodies, but `frames` has "
+                f"{len(frames)}. Use `None` for the frame of a body itself."
+            )
+        known = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
+        known += [frame.position.dtype for frame in frames if frame is not None]
+        dtype = jnp.result_type(*known) if known else jnp.result_type(float)
+        own = Pose(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
+        self.local = tuple(own if frame is None else frame for frame in frames)
+        self.fn, self.velocity_fn = fn, velocity_fn
+        if fn is None and velocity_fn is None:
+            raise ValueError(f"{what} needs `fn`, `velocity_fn`, or both.")
+        twists = tuple(Twist(jnp.zeros(3, dtype), jnp.zeros(3, dtype)) for _ in self.local)
+        time = jax.ShapeDtypeStruct((), dtype)
+        _check_rows(f"`fn` of {what}", fn, self.local, time)
+        _check_rows(f"`velocity_fn` of {what}", velocity_fn, self.local, twists, time)
+
+    @property
+    def bodies(self):
+        return self.names
+
+    @property
+    def frames(self):
+        return self.local
+
+    def equations(self, poses, t):
+        return _rows(self.fn, poses, t)
+
+    def velocity_equations(self, poses, twists, t):
+        return _rows(self.velocity_fn, poses, twists, t)
+
+
+def _rows(fn, poses, *rest):
+    dtype = poses[0].position.dtype
+    return jnp.zeros(0, dtype) if fn is None else jnp.ravel(jnp.asarray(fn(poses, *rest), dtype))
+
+
+def _check_rows(what: str, fn: Any, *arguments: Any) -> None:
+    if fn is None:
+        return
+    if not callable(fn):
+        raise ValueError(f"{what} must be a function, but is {fn!r}.")
+    rows = eqx.filter_eval_shape(fn, *arguments)
+    if not isinstance(rows, jax.ShapeDtypeStruct) or not jnp.issubdtype(rows.dtype, jnp.floating):
+        raise ValueError(
+            f"{what} must return one floating-point array of rows, but returns {rows}. Use "
+            "`jnp.stack` or `jnp.concatenate`."
+        )

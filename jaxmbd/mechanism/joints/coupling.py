@@ -1,0 +1,61 @@
+"""What couplings of two joints have in common: the frames of both."""
+
+from typing import Any
+
+import equinox as eqx
+
+from .base import AbstractConstraint, AbstractJoint
+from .joint_coordinate import JointCoordinate, joint_coordinate
+
+
+class AbstractCoupling(AbstractConstraint):
+    """An equation between a coordinate of one joint and one of another. The joints are given to the
+    mechanism too: the coupling only reads their coordinates.
+
+    **Fields:**
+
+    - `name`: by which reports know it.
+    - `names`: of the bodies of the first, then of the second joint.
+    - `first`, `second`: the coordinates that it couples.
+    """
+
+    name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    first: JointCoordinate
+    second: JointCoordinate
+
+    def __init__(
+        self,
+        name: str,
+        first: AbstractJoint,
+        second: AbstractJoint,
+        *,
+        coordinates: tuple[int | None, int | None] = (None, None),
+        angles: tuple[bool | None, bool | None] = (None, None),
+    ):
+        """`angles` tells of each coordinate whether it must be an angle or a displacement."""
+        what = f'{type(self).__name__} "{name}"'
+        self.name = checked_name(type(self).__name__, name)
+        self.first = joint_coordinate(what, first, coordinates[0], angles[0])
+        self.second = joint_coordinate(what, second, coordinates[1], angles[1])
+        self.names = (*first.bodies, *second.bodies)
+
+    @property
+    def bodies(self):
+        return self.names
+
+    @property
+    def frames(self):
+        return (*self.first.joint.frames, *self.second.joint.frames)
+
+    @property
+    def dtype(self) -> Any:
+        """Of the frames, and so of the other parameters."""
+        return self.first.joint.dtype
+
+
+def checked_name(kind: str, name: Any) -> str:
+    """**Raises:** `ValueError` unless it is a name."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{kind} needs a name, but `name` is {name!r}.")
+    return name

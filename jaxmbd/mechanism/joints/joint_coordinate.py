@@ -1,0 +1,71 @@
+"""One coordinate of a joint, for constraints that couple or drive it."""
+
+import copy
+from collections.abc import Sequence
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ..pose import Pose, Twist
+from .base import AbstractJoint
+
+
+class JointCoordinate(eqx.Module):
+    """One of the coordinates of a joint, as a function of the world poses of its frames.
+
+    - `joint`: the joint without its names, so that constraints on joints of one kind are of one
+      kind themselves and are evaluated together.
+    - `index`: which of its coordinates.
+    - `angle`: whether it is an angle [rad], within half a turn, or else a displacement [m].
+    """
+
+    joint: AbstractJoint
+    index: int = eqx.field(static=True)
+    angle: bool = eqx.field(static=True)
+
+    def __call__(self, poses: Sequence[Pose]) -> Float[Array, ""]:
+        a, b = poses
+        return self.joint.coordinates(a, b)[self.index]
+
+    def rate(self, poses: Sequence[Pose], twists: Sequence[Twist]) -> Float[Array, ""]:
+        """Its time derivative [m/s, rad/s]."""
+        (a, b), (twist_a, twist_b) = poses, twists
+        return self.joint.rates(a, b, twist_a, twist_b)[self.index]
+
+
+def joint_coordinate(
+    what: str, joint: AbstractJoint, index: int | None, angle: bool | None = None
+) -> JointCoordinate:
+    """The coordinate number `index` of a joint. Without a number the only one that there is, among
+    the angles if `angle`, among the displacements if not, among all if `None`.
+
+    **Raises:** `ValueError`, which begins with `what`, if there is none or it is not told which.
+    """
+    if not isinstance(joint, AbstractJoint):
+        raise ValueError(f"{what} needs a joint with coordinates, but got {joint!r}.")
+    label = f'{type(joint).__name__} "{joint.name}"'
+    count = joint.count()
+    kinds = [i >= count - joint.angles for i in range(count)]
+    kind = {None: "joint coordinate", True: "angle", False: "displacement"}[angle]
+    fitting = [i for i in range(count) if angle is None or kinds[i] == angle]
+    if not fitting:
+        raise ValueError(f"{what} needs a joint with a {kind}, but {label} has none.")
+    if index is None:
+        if len(fitting) > 1:
+            raise ValueError(
+                f"{what} needs to know which {kind} of {label} is meant: give one of the indices "
+                f"{fitting} of its coordinates."
+            )
+        index = fitting[0]
+    if index not in fitting:
+        raise ValueError(
+            f"{what} needs a {kind} of {label}, whose indices are {fitting}, but got {index}."
+        )
+    return JointCoordinate(_without_names(joint), index, kinds[index])
+
+
+def _without_names(joint: AbstractJoint) -> AbstractJoint:
+    twin = copy.copy(joint)
+    for field, value in (("name", ""), ("body_a", ""), ("body_b", ""), ("limits", None)):
+        object.__setattr__(twin, field, value)
+    return twin

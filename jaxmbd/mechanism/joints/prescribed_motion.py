@@ -1,0 +1,84 @@
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..relative import within_half_a_turn
+from .base import AbstractConstraint, AbstractJoint
+from .coupling import checked_name
+from .joint_coordinate import JointCoordinate, joint_coordinate
+
+
+class PrescribedMotion(AbstractConstraint):
+    """Drives a coordinate of a joint: x = motion(t). The joint is given to the mechanism too.
+
+    Row: x - motion(t), for an angle taken within half a turn, so that it may turn on and on (1).
+    The multiplier is the force [N] or torque [N m] of the drive on b.
+
+        drive = mbd.PrescribedMotion("drive", hinge, Ramp(jnp.asarray(2.0)))
+
+    with `hinge` a `Revolute`, and `Ramp` an `eqx.Module` whose `__call__(self, t)` is
+    `self.speed * t`: the speed is then a parameter with a derivative. Functions are compared by
+    identity: one written inside of a loop is compiled each time.
+
+    **Fields:** `driven`: the coordinate. `motion`: function of t [m, rad], at least twice
+    differentiable for jax.
+    """
+
+    name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    driven: JointCoordinate
+    motion: Callable[[Any], Any]
+
+    def __init__(
+        self,
+        name: str,
+        joint: AbstractJoint,
+        motion: Callable[[Any], Any],
+        *,
+        coordinate: int | None = None,
+    ):
+        """**Arguments:**
+
+        - `joint`: whose coordinate is driven.
+        - `motion`: a function of the time [s] that gives the coordinate [m, rad], shape `()`.
+        - `coordinate`: which of the coordinates of the joint, if it has several.
+
+        **Raises:** `ValueError` for a joint without coordinates, or a motion that is no number.
+        """
+        self.name = checked_name("PrescribedMotion", name)
+        self.driven = joint_coordinate(f'PrescribedMotion "{name}"', joint, coordinate)
+        self.names = joint.bodies
+        what = f'`motion` of PrescribedMotion "{name}"'
+        value = motion_shape(what, motion, joint.dtype)
+        if getattr(value, "shape", None) != ():
+            raise ValueError(f"{what} must give a number, shape (), but gives {value}.")
+        self.motion = motion
+
+    @property
+    def bodies(self):
+        return self.names
+
+    @property
+    def frames(self):
+        return self.driven.joint.frames
+
+    def equations(self, poses, t):
+        ahead = self.driven(poses) - prescribed(self.motion, t, poses[0].position.dtype)
+        return (within_half_a_turn(ahead) if self.driven.angle else ahead)[None]
+
+
+def prescribed(motion: Callable[[Any], Any], t: Any, dtype: Any) -> Float[Array, ""]:
+    return jnp.asarray(motion(jnp.asarray(t, dtype)), dtype)
+
+
+def motion_shape(what: str, motion: Any, dtype: Any) -> Any:
+    """What a function of the time returns, by shape; nothing is computed.
+
+    **Raises:** `ValueError`, which begins with `what`, if it is no function."""
+    if not callable(motion):
+        raise ValueError(f"{what} must be a function of the time, but is {motion!r}.")
+    return eqx.filter_eval_shape(motion, jax.ShapeDtypeStruct((), dtype))

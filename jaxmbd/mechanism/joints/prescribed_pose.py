@@ -1,0 +1,56 @@
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from ..body import Body
+from ..pose import Pose
+from ..relative import misaligned, offset
+from .base import AbstractJoint
+from .prescribed_motion import motion_shape
+
+
+class PrescribedPose(AbstractJoint):
+    """The pose of b relative to a is a given function of the time.
+
+    Rows: the position of b in the frame `a.compose(motion(t))` (3), twice the vector part of the
+    relative quaternion (3). No freedom; between the ground and a body it moves this body.
+
+    **Fields:** `motion`: function of t that gives a `Pose`, at least twice differentiable for jax.
+    """
+
+    motion: Callable[[Any], Pose]
+
+    rows: ClassVar[int] = 6
+    directed: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        motion: Callable[[Any], Pose],
+        **frames: Any,
+    ):
+        """**Arguments:** as `AbstractJoint`.
+
+        - `motion`: a function of the time [s] that gives the `Pose` of frame b in frame a:
+          position, shape `(3,)` [m], and orientation, shape `(4,)`, of any length but 0. An
+          `eqx.Module` with numbers in it makes them parameters with derivatives.
+        """
+        AbstractJoint.__init__(self, name, a, b, **frames)
+        what = f'`motion` of PrescribedPose "{name}"'
+        pose = motion_shape(what, motion, self.dtype)
+        shapes = [getattr(x, "shape", None) for x in pose] if isinstance(pose, Pose) else None
+        if shapes != [(3,), (4,)]:
+            raise ValueError(
+                f"{what} must give a `Pose` with shapes (3,) and (4,), but gives {pose}."
+            )
+        self.motion = motion
+
+    def constraint(self, a, b, t):
+        dtype = a.position.dtype
+        position, p = (jnp.asarray(x, dtype) for x in self.motion(jnp.asarray(t, dtype)))
+        target = a.compose(Pose(position, p / jnp.sqrt(jnp.sum(p * p))))
+        return jnp.concatenate([offset(target, b), misaligned(target, b)])

@@ -1,0 +1,55 @@
+from typing import Any
+
+from jaxtyping import Array, Float
+
+from ..parameter import finite, not_zero
+from ..relative import within_half_a_turn
+from .base import AbstractJoint
+from .coupling import AbstractCoupling
+
+
+class RackAndPinion(AbstractCoupling):
+    """A toothed wheel drives a rack: the displacement x of the rack's guide and the angle phi of
+    the pinion's bearing obey x = radius phi + offset.
+
+    Row: radius (phi - (x - offset) / radius), the difference of angles taken within half a turn
+    [m] (1): true for any number of turns, without counting them. The multiplier is the force on the
+    rack.
+
+    **Fields:** `radius` [m]: of the pitch circle, negative where the rack moves backwards for a
+    positive angle. `offset` [m]: x at phi = 0.
+    """
+
+    radius: Float[Array, ""]
+    offset: Float[Array, ""]
+
+    def __init__(
+        self,
+        name: str,
+        rack: AbstractJoint,
+        pinion: AbstractJoint,
+        *,
+        radius: Any,
+        offset: Any = 0.0,
+        coordinates: tuple[int | None, int | None] = (None, None),
+    ):
+        """**Arguments:**
+
+        - `rack`: a joint with a displacement, as `Prismatic`.
+        - `pinion`: a joint with an angle, as `Revolute`.
+        - `radius`, `offset`: the fields; `radius` is not 0.
+        - `coordinates`: which of the coordinates of each joint, if it has several that fit.
+
+        **Raises:** `ValueError` for joints without such coordinates.
+        """
+        AbstractCoupling.__init__(
+            self, name, rack, pinion, coordinates=coordinates, angles=(False, True)
+        )
+        self.radius = not_zero(f'`radius` of RackAndPinion "{name}"', radius, self.dtype)
+        self.offset = finite(f'`offset` of RackAndPinion "{name}"', offset, self.dtype)
+
+    def equations(self, poses, t):
+        del t
+        x, phi = self.first(poses[:2]), self.second(poses[2:])
+        behind = within_half_a_turn((x - self.offset) / self.radius - phi)
+        return (self.radius * behind)[None]

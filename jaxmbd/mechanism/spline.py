@@ -1,0 +1,77 @@
+"""Smooth periodic functions of an angle through given points."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import is_concrete
+from .parameter import finite
+
+
+class PeriodicSpline(eqx.Module):
+    """The periodic cubic spline through given points: a function of an angle with period 2 pi, with
+    continuous second derivatives, so that accelerations do not jump. Its error is of fourth order
+    in the distance of the angles.
+
+        profile = mbd.PeriodicSpline(angles, radii)
+        profile(0.3)
+
+    **Fields:** at the points, of which the last is the first one a turn later,
+
+    - `angles` [rad], `values`: those given;
+    - `bends`: second derivatives of the spline.
+
+    Reference: de Boor (1978), A Practical Guide to Splines, chapter IV.
+    """
+
+    angles: Float[Array, " points"]
+    values: Float[Array, " points"]
+    bends: Float[Array, " points"]
+
+    def __init__(self, angles: Any, values: Any):
+        """**Arguments:**
+
+        - `angles`: increasing, less than a turn apart in all, at least 3, shape `(n,)` [rad].
+        - `values`: of the function there, shape `(n,)`; the spline is differentiable in both.
+
+        **Raises:** `ValueError` for angles that are not as above.
+        """
+        dtype = jnp.result_type(float)
+        n = len(angles)
+        angles = finite("`angles` of the spline", angles, dtype, (n,))
+        values = finite("`values` of the spline", values, dtype, (n,))
+        if n < 3:
+            raise ValueError(f"A periodic spline needs at least 3 points, but got {n}.")
+        if is_concrete(angles):
+            x = np.asarray(angles)
+            if not (np.all(np.diff(x) > 0) and x[-1] - x[0] < 2 * math.pi):
+                raise ValueError(
+                    "`angles` of the spline must increase within a turn, without its end, but are "
+                    f"{x.tolist()}."
+                )
+        self.angles = jnp.append(angles, angles[0] + 2 * math.pi)
+        self.values = jnp.append(values, values[0])
+        # Continuous slopes at point i:
+        # h[i-1] m[i-1] + 2 (h[i-1] + h[i]) m[i] + h[i] m[i+1] = 6 (slope[i] - slope[i-1]).
+        h = jnp.diff(self.angles)
+        slope = jnp.diff(self.values) / h
+        before = jnp.roll(h, 1)
+        i = np.arange(n)
+        A = jnp.zeros((n, n), dtype).at[i, i].add(2 * (before + h))
+        A = A.at[i, i - 1].add(before).at[i, (i + 1) % n].add(h)
+        bends = jnp.linalg.solve(A, 6 * (slope - jnp.roll(slope, 1)))
+        self.bends = jnp.append(bends, bends[0])
+
+    def __call__(self, phi: Any) -> Float[Array, ""]:
+        """The value at the angle phi [rad], shape `()`."""
+        start = self.angles[0]
+        phi = start + jnp.mod(phi - start, 2 * math.pi)
+        i = jnp.sum(phi >= self.angles[1:-1])
+        x, h = phi - self.angles[i], self.angles[i + 1] - self.angles[i]
+        y, y_next, m, m_next = (table[k] for table in (self.values, self.bends) for k in (i, i + 1))
+        slope = (y_next - y) / h - h * (2 * m + m_next) / 6
+        return y + x * (slope + x * (m / 2 + x * (m_next - m) / (6 * h)))
