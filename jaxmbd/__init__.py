@@ -78,6 +78,7 @@ from .mechanism import Cylindrical as Cylindrical
 from .mechanism import Dependency as Dependency
 from .mechanism import Distance as Distance
 from .mechanism import Drag as Drag
+from .mechanism import ElementPower as ElementPower
 from .mechanism import Fixed as Fixed
 from .mechanism import Force as Force
 from .mechanism import FromControl as FromControl
@@ -113,10 +114,15 @@ from .mechanism import Universal as Universal
 from .mechanism import Violation as Violation
 from .mechanism import Wrench as Wrench
 from .mechanism import audit as audit
+from .mechanism import gravitational_energies as gravitational_energies
 from .mechanism import joint_path as joint_path
 from .mechanism import joint_rates as joint_rates
+from .mechanism import kinetic_energies as kinetic_energies
 from .mechanism import limit_violation as limit_violation
 from .mechanism import mobility as mobility
+from .mechanism import powers as powers
 from .mechanism import reactions as reactions
+from .mechanism import stored_energies as stored_energies
+from .mechanism import total_energy as total_energy
 from .mechanism import unique_reactions as unique_reactions
 from .mechanism import violation as violation

@@ -2,6 +2,12 @@
 
 from .body import Body as Body
 from .element import AbstractElement as AbstractElement
+from .energy import ElementPower as ElementPower
+from .energy import gravitational_energies as gravitational_energies
+from .energy import kinetic_energies as kinetic_energies
+from .energy import powers as powers
+from .energy import stored_energies as stored_energies
+from .energy import total_energy as total_energy
 from .forces import AbstractForce as AbstractForce
 from .forces import AbstractForceElement as AbstractForceElement
 from .forces import AbstractJointFriction as AbstractJointFriction
