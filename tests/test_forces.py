@@ -477,6 +477,26 @@ def test_bushing_turned_far():
     np.testing.assert_allclose(on_a.torque, 2.0 * angle * axis, rtol=1e-12)
 
 
+def test_curvature_of_rotations():
+    """The factor in the rate of the rotation vector: its series joins the closed form, and G
+    inverts the matrix of exponential coordinates, whose own series converges everywhere."""
+    from jaxmbd.mechanism.forces.bushing import _curvature
+
+    for angle in (0.1, 0.999, 1.001, 3.0):
+        phi = angle * np.array([1.0, 2.0, -2.0]) / 3
+        S = np.asarray(mbd.skew(jnp.asarray(phi)))
+        term, left = np.eye(3), np.eye(3)
+        for k in range(2, 40):
+            term = term @ S / k
+            left = left + term
+        c = float(_curvature(jnp.asarray(angle**2)))
+        np.testing.assert_allclose((np.eye(3) - S / 2 + c * S @ S) @ left, np.eye(3), atol=1e-14)
+    s, step = jnp.asarray(0.5), 1e-4
+    difference = (_curvature(s + step) - _curvature(s - step)) / (2 * step)
+    np.testing.assert_allclose(jax.grad(_curvature)(s), difference, rtol=1e-8)
+    np.testing.assert_allclose(jax.grad(_curvature)(jnp.zeros(())), 1 / 720, rtol=1e-14)
+
+
 # --- motions in closed form -----------------------------------------------------------------------
 
 
@@ -570,6 +590,13 @@ def test_signals(force, value):
 def test_a_scalar_control_is_one_entry():
     load = mbd.PointForce("f", "b", force_world=mbd.FromControl(0, gear=[1.0, 0.0, 0.0]))
     np.testing.assert_allclose(load_of(load, u=jnp.asarray(4.0)), [4, 0, 0])
+
+
+def test_mechanisms_with_functions_are_arrays_all_through(bodies):
+    """So that they may be arguments of any JAX transformation."""
+    mechanism = everything(bodies)
+    assert all(eqx.is_inexact_array(x) for x in jax.tree.leaves(mechanism))
+    assert everything(bodies).force_element("tether").function.pull == 0.8
 
 
 def test_float32():

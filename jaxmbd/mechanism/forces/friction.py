@@ -53,7 +53,15 @@ class AbstractJointFriction(AbstractForce):
 
     @classmethod
     def of(cls, joint: AbstractConnector, name: str | None = None, **parameters: Any):
-        """The friction of a `joint`, in its frames; its name too, unless another is given."""
+        """The friction of a `joint`, in its frames; its name too, unless another is given.
+
+        **Raises:** `ValueError` for a constraint that does not connect two frames.
+        """
+        if not isinstance(joint, AbstractConnector):
+            raise ValueError(
+                f"{cls.__name__} needs a joint between two bodies, but {type(joint).__name__} "
+                f'"{joint.name}" is none: give `frame_a` and `frame_b` instead.'
+            )
         return cls(
             joint.name if name is None else name,
             joint.body_a,
