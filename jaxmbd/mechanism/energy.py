@@ -4,9 +4,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._types import Coordinates, RealScalarLike, Velocity
+from .body import GROUND
 from .mechanism import Mechanism
 from .pose import Pose, Twist
 
@@ -48,7 +50,8 @@ def stored_energies(
     mechanism: Mechanism, q: Coordinates, t: RealScalarLike = 0.0
 ) -> dict[str, Float[Array, ""]]:
     """Potential energy [J] of each force element."""
-    return {e.name: e.energy(mechanism.frames(e, q), t) for e in mechanism.forces}
+    still = jnp.zeros(6 * len(mechanism.body_stack), q.dtype)
+    return _by_force(mechanism, lambda element, poses, _: element.energy(poses, t), q, still)
 
 
 def powers(
@@ -59,12 +62,8 @@ def powers(
     t = jnp.asarray(t, q.dtype)
     moving = (mechanism.qdot(q, v), jnp.ones_like(t))
     _, rates = jax.jvp(lambda q, t: stored_energies(mechanism, q, t), (q, t), moving)
-    return {
-        e.name: ElementPower(
-            e.power(mechanism.frames(e, q), mechanism.frame_twists(e, q, v), t, u), -rates[e.name]
-        )
-        for e in mechanism.forces
-    }
+    given = _by_force(mechanism, lambda element, *motion: element.power(*motion, t, u), q, v)
+    return {name: ElementPower(power, -rates[name]) for name, power in given.items()}
 
 
 def total_energy(
@@ -86,3 +85,30 @@ def _by_body(mechanism: Mechanism, of_body, *vectors: Array) -> dict[str, Array]
     count = len(mechanism.body_stack)
     values = mechanism.body_stack.map(of_body, *(x.reshape(-1, count) for x in vectors))
     return {name: values[i] for i, name in enumerate(mechanism.body_stack.names)}
+
+
+def _by_force(mechanism: Mechanism, of_force, q: Coordinates, v: Velocity) -> dict[str, Array]:
+    """of_force(element, poses, twists) of the frames, all elements of one kind together."""
+    names = mechanism.body_stack.names
+    column = {name: i for i, name in enumerate((*names, GROUND))}
+    ground = jnp.array([[0.0, 0, 0, 1, 0, 0, 0]], q.dtype).T
+    xs = jnp.append(q.reshape(7, -1), ground, axis=1)
+    ws = jnp.append(v.reshape(6, -1), jnp.zeros((6, 1), q.dtype), axis=1)
+
+    def of_element(element, *bodies):
+        k = len(bodies) // 2
+        poses, twists = [], []
+        for x, w, frame in zip(bodies[:k], bodies[k:], element.frames, strict=True):
+            pose = Pose(x[:3], x[3:]).compose(frame)
+            poses.append(pose)
+            twists.append(Twist(Twist(w[:3], w[3:]).at(pose.position - x[:3]), w[3:]))
+        return of_force(element, tuple(poses), tuple(twists))
+
+    found: dict[int, tuple[str, Array]] = {}
+    for forces in mechanism.force_stacks:
+        # For each frame the columns of the bodies that it is on.
+        ends = np.array([[column[name] for name in e.bodies] for e in forces.outlines()]).T
+        values = forces.map(of_element, *(table[:, i] for table in (xs, ws) for i in ends))
+        for i, place in enumerate(forces.places):
+            found[place] = forces.names[i], values[i]
+    return dict(found[place] for place in sorted(found))
