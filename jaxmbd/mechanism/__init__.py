@@ -55,6 +55,12 @@ from .joints import Screw as Screw
 from .joints import Spherical as Spherical
 from .joints import Universal as Universal
 from .mechanism import Mechanism as Mechanism
+from .pictures import animate as animate
+from .pictures import draw as draw
+from .pictures import plot_coordinates as plot_coordinates
+from .pictures import plot_energies as plot_energies
+from .pictures import plot_reactions as plot_reactions
+from .pictures import plot_violation as plot_violation
 from .pose import Pose as Pose
 from .pose import Twist as Twist
 from .reports import Audit as Audit

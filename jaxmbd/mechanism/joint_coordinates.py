@@ -56,7 +56,7 @@ def joint_path(
         rates = joint_rates(mechanism, q, v, name)
         expected = jnp.diff(ts)[:, None] * (rates[1:] + rates[:-1]) / 2
     turns = jnp.round((expected - jnp.diff(x, axis=0)) / (2 * math.pi))
-    turns = turns * (jnp.arange(x.shape[1]) >= x.shape[1] - joint.angles).astype(x.dtype)
+    turns = turns.at[:, : x.shape[1] - joint.angles].set(0.0)
     return x.at[1:].add(2 * math.pi * jnp.cumsum(turns, axis=0))
 
 

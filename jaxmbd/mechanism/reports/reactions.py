@@ -27,7 +27,7 @@ def reactions(
     *,
     v: Float[Array, "*#batch nv"] | None = None,
     on: str | None = None,
-    axes: str | None = None,
+    frame: str | None = None,
     point: Any = None,
 ) -> Wrench:
     """Force and torque that the joint `name` exerts on one of its bodies,
@@ -50,7 +50,7 @@ def reactions(
     - `name`: of the joint.
     - `v`: velocities; only needed if the joint has nonholonomic rows.
     - `on`: name of the body, "ground" included; default the last one of the joint, b.
-    - `axes`: `None` for components in world axes, or the name of a body of the joint for those in
+    - `frame`: `None` for components in world axes, or the name of a body of the joint for those in
       the joint's frame on that body.
     - `point`: the world position about which the torque is taken, shape `(*batch, 3)` [m];
       default the origin of the joint's frame on the body `on`.
@@ -63,11 +63,11 @@ def reactions(
     Reference: Haug (1989), Computer Aided Kinematics and Dynamics of Mechanical Systems, section
     11.3 (reaction forces in joints from multipliers).
     """
-    on, axes = _checked(mechanism.joint(name), on, axes)
+    on, frame = _checked(mechanism.joint(name), on, frame)
     v = _needed(mechanism.joint(name), mechanism, q, v)
     own = multipliers[..., mechanism.rows(name)]
     t, point = jnp.asarray(t, q.dtype), _point(mechanism, q, name, on, point)
-    return _reactions(mechanism, (name, on, axes), t, q, v, point, own)
+    return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
 
 
 def unique_reactions(
@@ -76,7 +76,7 @@ def unique_reactions(
     name: str,
     *,
     on: str | None = None,
-    axes: str | None = None,
+    frame: str | None = None,
     point: Any = None,
     tolerance: float | None = None,
 ) -> Wrench:
@@ -92,11 +92,11 @@ def unique_reactions(
     Reference: Wojtyra (2009), Joint reactions in rigid body mechanisms with dependent constraints,
     Mech. Mach. Theory 44.
     """
-    on, axes = _checked(mechanism.joint(name), on, axes)
+    on, frame = _checked(mechanism.joint(name), on, frame)
     q, v = jax.lax.stop_gradient((state.q, state.v))
     t, point = jnp.asarray(state.t, q.dtype), _point(mechanism, q, name, on, point)
     tolerance = tolerance_for(tolerance, q.dtype)
-    return _unique(mechanism, (name, on, axes), t, q, v, point, mechanism.rows(name), tolerance)
+    return _unique(mechanism, (name, on, frame), t, q, v, point, mechanism.rows(name), tolerance)
 
 
 @eqx.filter_jit
@@ -125,7 +125,7 @@ def _unique(mechanism, choice, t, q, v, point, rows, tolerance) -> Wrench:
 
 def _transmission(mechanism, choice, t, q, v, point) -> Callable:
     """Multipliers of the joint -> (force, torque) about the point, a linear map."""
-    name, on, axes = choice
+    name, on, frame = choice
     joint = mechanism.joint(name)
     poses, twists = mechanism.frames(joint, q), mechanism.frame_twists(joint, q, v)
     moves = [body == on for body in joint.bodies]
@@ -144,21 +144,21 @@ def _transmission(mechanism, choice, t, q, v, point) -> Callable:
 
     o = jnp.zeros_like(point)
     _, pull = jax.vjp(equations, o, o)
-    if axes is None:
+    if frame is None:
         return pull
-    frame = poses[joint.bodies.index(axes)]
-    return lambda lam: tuple(frame.local_direction(x) for x in pull(lam))
+    of = poses[joint.bodies.index(frame)]
+    return lambda lam: tuple(of.local_direction(x) for x in pull(lam))
 
 
-def _checked(joint: AbstractConstraint, on: str | None, axes: str | None):
+def _checked(joint: AbstractConstraint, on: str | None, frame: str | None):
     on = joint.bodies[-1] if on is None else on
-    for what, body in (("on", on), ("axes", axes)):
+    for what, body in (("on", on), ("frame", frame)):
         if body is not None and body not in joint.bodies:
             raise ValueError(
                 f'`{what}` must be a body of "{joint.name}", which are {quoted(joint.bodies)}, but '
                 f'is "{body}".'
             )
-    return on, axes
+    return on, frame
 
 
 def _needed(joint, mechanism, q, v):
@@ -178,5 +178,5 @@ def _point(mechanism, q, name, on, point):
     if point is not None:
         return jnp.asarray(point, q.dtype)
     joint = mechanism.joint(name)
-    frame = joint.bodies.index(on)
-    return batched(lambda q: mechanism.frames(joint, q)[frame].position, (q, 1))
+    i = joint.bodies.index(on)
+    return batched(lambda q: mechanism.frames(joint, q)[i].position, (q, 1))

@@ -1,0 +1,8 @@
+"""Pictures of mechanisms by matplotlib, which is imported when one is made."""
+
+from .animation import animate as animate
+from .drawing import draw as draw
+from .plots import plot_coordinates as plot_coordinates
+from .plots import plot_energies as plot_energies
+from .plots import plot_reactions as plot_reactions
+from .plots import plot_violation as plot_violation

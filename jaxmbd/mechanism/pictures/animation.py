@@ -1,0 +1,117 @@
+"""A motion as a moving picture."""
+
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._solution import Solution
+from ..mechanism import Mechanism
+from .drawing import Picture, make_view
+from .geometry import concrete
+from .require import pyplot
+
+
+def animate(
+    mechanism: Mechanism,
+    sol: Solution,
+    path: str | pathlib.Path | None = None,
+    fps: int = 30,
+    *,
+    speed: float = 1.0,
+    ax: Any = None,
+    plane: Any = None,
+    labels: bool = False,
+    frames: bool = False,
+    progress: bool = True,
+) -> Any:
+    """Show a motion: `draw` at 1/fps seconds from picture to picture, between saved times by
+    linear interpolation of the coordinates.
+
+    **Arguments:**
+
+    - `sol`: one solution, whose saved times are close enough for that, `SaveAt(ts=...)`.
+    - `path`: file to write, `.gif` (by Pillow) or `.mp4` (by the program ffmpeg).
+    - `fps`: pictures per second. `speed`: seconds of the motion per second, below 1 for slow
+      motion.
+    - `ax`, `plane`, `labels`, `frames`: as in `draw`.
+    - `progress`: show a bar while the file is written, if tqdm is installed.
+
+    **Returns:** the matplotlib `FuncAnimation`; keep it while it is shown. With `path` it has been
+    written.
+
+    **Raises:** `ImportError` without matplotlib; `ValueError` for batches, for solutions without
+    states, for other kinds of files, and for `.mp4` without ffmpeg.
+    """
+    pyplot()
+    from matplotlib import animation
+
+    times, q = pictures(mechanism, sol, speed / fps)
+    picture = Picture(mechanism, q, make_view(mechanism, plane), ax, labels=labels, frames=frames)
+    clock = picture.ax.set_title(f"t = {times[0]:.2f} s", fontsize=10, loc="left")
+
+    def show(i):
+        clock.set_text(f"t = {times[i]:.2f} s")
+        return [*picture.show(i), clock]
+
+    motion = animation.FuncAnimation(
+        picture.ax.figure, show, frames=len(times), interval=1000 / fps, blit=False
+    )
+    if path is not None:
+        _save(motion, pathlib.Path(path), fps, len(times), progress)
+    return motion
+
+
+def pictures(mechanism: Mechanism, sol: Solution, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Times of pictures at equal distance, and coordinates there."""
+    sol = one_motion(sol)
+    t, q = np.asarray(sol.t), np.asarray(sol.q)
+    times = t[0] + step * np.arange(int(np.floor((t[-1] - t[0]) / step + 1e-9)) + 1)
+    between = np.stack([np.interp(times, t, column) for column in q.T], axis=1)
+    return times, np.asarray(jax.vmap(mechanism.coordinates.normalise)(jnp.asarray(between)))
+
+
+def one_motion(sol: Solution) -> Any:
+    """The solution. **Raises:** `ValueError` unless it is one motion, with states."""
+    if sol.q is None:
+        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
+    if concrete(sol.t).ndim != 1:
+        raise ValueError(
+            f"Pictures show one motion, but this is a batch with times of shape {sol.t.shape}. "
+            "Take one: `jax.tree.map(lambda x: x[i], sol)`."
+        )
+    return sol
+
+
+def _save(motion, path: pathlib.Path, fps: int, count: int, progress: bool) -> None:
+    from matplotlib import animation
+
+    writers = {".gif": animation.PillowWriter, ".mp4": animation.FFMpegWriter}
+    writer = writers.get(path.suffix.lower())
+    if writer is None:
+        raise ValueError(f"Argument `path` must end in .gif or .mp4, but is {str(path)!r}.")
+    if not writer.isAvailable():
+        raise ValueError(
+            f"{path.suffix} needs the program ffmpeg, which is not there. Install it, or write "
+            ".gif."
+        )
+    bar = _bar(count) if progress else None
+
+    def report(i, n):
+        del i, n
+        if bar is not None:
+            bar.update()
+
+    motion.save(path, writer=writer(fps=fps), progress_callback=report)
+    if bar is not None:
+        bar.close()
+
+
+def _bar(count: int) -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    return tqdm(total=count, desc="pictures", leave=False)

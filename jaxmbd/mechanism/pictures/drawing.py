@@ -1,0 +1,266 @@
+"""A mechanism as a picture."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..body import GROUND
+from ..forces import Spring
+from ..mechanism import Mechanism
+from . import symbols
+from .geometry import Frames, View, body_frames, concrete, element_frames
+from .require import pyplot
+from .symbols import BODIES, INK, Stroke
+
+
+def draw(
+    mechanism: Mechanism,
+    q: Float[Array, " nq"] | None = None,
+    ax: Any = None,
+    *,
+    plane: Any = None,
+    labels: bool = True,
+    frames: bool = True,
+) -> Any:
+    """Draw a mechanism as a skeleton: each body as bars from its centre of mass to the frames of
+    its joints (one with at most one joint also as the box of the same inertia), each joint by its
+    symbol, springs as zigzags or helices, and what is fixed to the ground on a hatched support.
+
+    **Arguments:**
+
+    - `q`: coordinates, shape `(nq,)`; default as the bodies were given.
+    - `ax`: matplotlib axes to draw on, flat ones if `plane` is given and 3D ones otherwise;
+      default new ones.
+    - `plane`: `None` for a view in perspective, or the world directions to the right and up of a
+      flat picture: a pair of vectors, or two of the letters x, y, z, such as "xz".
+    - `labels`: write the names of the bodies. `frames`: show their axes: x red, y green, z blue.
+
+    **Returns:** the axes.
+
+    **Raises:** `ImportError` without matplotlib, which is in `pip install jaxmbd[viz]`;
+    `ValueError` for a `plane` that is none, for 3D axes with `plane` and flat ones without.
+    """
+    pyplot()
+    view = make_view(mechanism, plane)
+    q = mechanism.state().q if q is None else q
+    picture = Picture(mechanism, concrete(q)[None], view, ax, labels=labels, frames=frames)
+    return picture.ax
+
+
+def make_view(mechanism: Mechanism, plane: Any) -> View:
+    """**Raises:** `ValueError` for a `plane` that is none."""
+    gravity = concrete(mechanism.gravity)
+    flat = plane is not None
+    right, up = np.eye(3)[[0, 2]] if plane is None else _directions(plane)
+    inside = gravity - (gravity @ np.cross(right, up)) * np.cross(right, up) if flat else gravity
+    strength = np.linalg.norm(inside)
+    down = inside / strength if strength > 1e-9 * max(np.linalg.norm(gravity), 1) else -up
+    return View(right, up, down, flat)
+
+
+def _directions(plane: Any) -> np.ndarray:
+    if isinstance(plane, str) and len(plane) == 2 and set(plane) <= set("xyz"):
+        plane = [np.eye(3)["xyz".index(letter)] for letter in plane]
+    try:
+        given = np.asarray(plane, float)
+        right, up = given
+        right = right / np.linalg.norm(right)
+        up = up - (up @ right) * right
+        directions = np.stack([right, up / np.linalg.norm(up)])
+    except (TypeError, ValueError):
+        directions = np.full((2, 3), np.nan)
+    if directions.shape != (2, 3) or not np.all(np.isfinite(directions)):
+        raise ValueError(
+            'Argument `plane` must be two of the letters x, y, z, such as "xz", or the vectors to '
+            f"the right and up, but is {plane!r}."
+        )
+    return directions
+
+
+class Picture:
+    """Strokes of a mechanism over several pictures, and the matplotlib artists that show one."""
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        q: np.ndarray,
+        view: View,
+        ax: Any,
+        *,
+        labels: bool,
+        frames: bool,
+    ):
+        self.view = view
+        self.strokes, self.names = strokes(mechanism, q, view, labels=labels, frames=frames)
+        self.ax, self.own = _axes(ax, view), ax is None
+        self.artists = [self._artist(stroke) for stroke in self.strokes]
+        self.texts = [self._text(name, points[0]) for name, points in self.names.items()]
+        self._frame()
+
+    def show(self, i: int) -> list[Any]:
+        """Move everything to the picture `i`; returns the artists."""
+        for stroke, artist in zip(self.strokes, self.artists, strict=True):
+            x = self._seen(stroke.points[i])
+            if stroke.fill is not None:
+                artist.set_xy(x) if self.view.flat else artist.set_verts([x])
+            elif self.view.flat:
+                artist.set_data(*x.T)
+            else:
+                artist.set_data_3d(*x.T)
+        for text, points in zip(self.texts, self.names.values(), strict=True):
+            x = self._seen(points[i])
+            if self.view.flat:
+                text.xy = tuple(x)
+            else:
+                text.set_position_3d(x)
+        return [*self.artists, *self.texts]
+
+    def _seen(self, points: np.ndarray) -> np.ndarray:
+        if self.view.flat:
+            return points @ np.stack([self.view.right, self.view.up], axis=1)
+        return points
+
+    def _artist(self, stroke: Stroke) -> Any:
+        x, style = self._seen(stroke.points[0]), stroke.style
+        if stroke.fill is None:
+            return self.ax.plot(*x.T, **style)[0]
+        import matplotlib.colors
+        import matplotlib.patches
+        from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+        face = matplotlib.colors.to_rgba(stroke.fill, stroke.alpha)
+        edge = matplotlib.colors.to_rgba(style["color"], min(1.0, 2 * stroke.alpha))
+        looks: dict[str, Any] = dict(
+            facecolor=face,
+            edgecolor=edge,
+            linewidth=style["linewidth"],
+            zorder=style["zorder"],
+        )
+        if self.view.flat:
+            return self.ax.add_patch(matplotlib.patches.Polygon(x, joinstyle="round", **looks))
+        return self.ax.add_collection3d(Poly3DCollection([x], **looks))
+
+    def _text(self, name: str, point: np.ndarray) -> Any:
+        from matplotlib.patheffects import withStroke
+
+        halo = [withStroke(linewidth=2.5, foreground=(1, 1, 1, 0.8))]
+        style = dict(color=INK, fontsize=9, zorder=8, path_effects=halo)
+        x = self._seen(point)
+        if self.view.flat:
+            return self.ax.annotate(
+                name, x, xytext=(7, 7), textcoords="offset points", annotation_clip=False, **style
+            )
+        return self.ax.text(*x, f"  {name}", **style)
+
+    def _frame(self) -> None:
+        """Limits around all pictures, with one scale for all axes."""
+        points = np.concatenate(
+            [self._seen(s.points).reshape(-1, 2 if self.view.flat else 3) for s in self.strokes]
+        )
+        low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
+        middle, half = (low + high) / 2, (high - low) / 2
+        half = np.maximum(1.06 * half, 0.3 * np.max(half))
+        low, high = middle - half, middle + half
+        ax = self.ax
+        if self.view.flat:
+            ax.set_aspect("equal")
+            ax.set_xlim(low[0], high[0])
+            ax.set_ylim(low[1], high[1])
+            if self.own:
+                ax.figure.set_size_inches(6.4, np.clip(6 * half[1] / half[0] + 0.7, 2.2, 6.4))
+            return
+        ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
+        ax.set_box_aspect(half, zoom=1.1)
+
+
+def strokes(
+    mechanism: Mechanism, q: np.ndarray, view: View, *, labels: bool, frames: bool
+) -> tuple[list[Stroke], dict[str, np.ndarray]]:
+    """All that is drawn, and the names with their places."""
+    bodies = body_frames(mechanism, q)
+    joints = [(e, element_frames(e, bodies)) for e in mechanism.joints]
+    forces = [(e, element_frames(e, bodies)) for e in mechanism.forces]
+    centers = {b.name: bodies[b.name].at(b.inertia.center)[:, 0] for b in mechanism.bodies}
+    size = _symbol_size(centers, [f.origin for _, all in (*joints, *forces) for f in all])
+    found: list[Stroke] = []
+    attached: dict[str, list[np.ndarray]] = {name: [] for name in bodies}
+    for element, own in joints:
+        for name, frame in zip(element.bodies, own, strict=True):
+            attached[name].append(frame.origin)
+            if name == GROUND:
+                found += symbols.ground(element.name, frame, view, size)
+        found += symbols.joint(element, own, view, size)
+    for element, own in forces:
+        found += symbols.force(element, own, view, size)
+        for name, frame in zip(element.bodies, own, strict=True):
+            attached[name].append(frame.origin)
+            if name == GROUND and isinstance(element, Spring):
+                away = _away(frame, own, view)
+                found += symbols.ground(element.name, frame, view, 0.6 * size, away)
+    for i, body in enumerate(mechanism.bodies):
+        color = BODIES[i % len(BODIES)]
+        points = _distinct(attached[body.name], 1e-3 * size)
+        found += symbols.body(body, bodies[body.name], points, color, size)
+        if frames:
+            found += symbols.triad(body.name, bodies[body.name], size)
+    return found, centers if labels else {}
+
+
+def _away(frame: Frames, ends: list[Frames], view: View) -> np.ndarray:
+    """The direction in which a spring pulls on its support, as of the first picture."""
+    d = frame.origin[0] - ends[0].origin[0] - (ends[1].origin[0] - frame.origin[0])
+    if view.flat:
+        d = (d @ view.right) * view.right + (d @ view.up) * view.up
+    length = np.linalg.norm(d)
+    return d / length if length > 0 else view.down
+
+
+def _distinct(points: Sequence[np.ndarray], least: float) -> list[np.ndarray]:
+    kept: list[np.ndarray] = []
+    for x in points:
+        if all(np.max(np.abs(x - y)) > least for y in kept):
+            kept.append(x)
+    return kept
+
+
+def _symbol_size(centers: dict[str, np.ndarray], origins: list[np.ndarray]) -> float:
+    points = np.concatenate([*centers.values(), *origins])
+    extent = np.max(np.ptp(points, axis=0))
+    return 0.09 * extent if extent > 0 else 0.3
+
+
+def _axes(ax: Any, view: View) -> Any:
+    if ax is None:
+        figure = pyplot().figure(figsize=(6.4, 4.8), layout="constrained")
+        ax = figure.add_subplot(projection=None if view.flat else "3d")
+        if not view.flat:
+            ax.view_init(elev=22, azim=-58)
+    if (ax.name == "3d") == view.flat:
+        raise ValueError(
+            'Argument `ax` must be 3D axes (`projection="3d"`) without `plane`, and flat ones with '
+            f"it, but is {ax.name!r}."
+        )
+    if view.flat:
+        for side in ("top", "right"):
+            ax.spines[side].set_visible(False)
+        ax.grid(alpha=0.25, linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.set_xlabel(f"{_letter(view.right)} [m]")
+        ax.set_ylabel(f"{_letter(view.up)} [m]")
+        return ax
+    ax.computed_zorder = False
+    for axis, letter in ((ax.xaxis, "x"), (ax.yaxis, "y"), (ax.zaxis, "z")):
+        axis.set_major_locator(pyplot().MaxNLocator(4))
+        axis.set_pane_color((1, 1, 1, 0))
+        axis._axinfo["grid"].update(color=(0, 0, 0, 0.08), linewidth=0.6)
+        axis.set_label_text(f"{letter} [m]")
+    return ax
+
+
+def _letter(direction: np.ndarray) -> str:
+    for letter, e in zip("xyz", np.eye(3), strict=True):
+        if np.allclose(direction, e):
+            return letter
+    return "along " + np.array2string(direction, precision=2, separator=", ")

@@ -1,0 +1,130 @@
+"""Frames and polylines over all pictures of a motion, in NumPy: the leading axis is the picture."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..._checks import is_concrete
+from ..body import GROUND
+from ..element import AbstractElement
+from ..mechanism import Mechanism
+
+_X, _Y, _Z = np.eye(3)
+# Between polylines that are kept as one.
+_GAP = np.full(3, np.nan)
+
+
+class Frames(NamedTuple):
+    """World positions `(pictures, 3)` of one frame, and its axes as the columns of
+    `(pictures, 3, 3)`."""
+
+    origin: np.ndarray
+    axes: np.ndarray
+
+    def at(self, points: Any) -> np.ndarray:
+        """World positions `(pictures, points, 3)` of points of the frame, `(points, 3)`."""
+        return self.origin[:, None] + np.einsum("tij,nj->tni", self.axes, np.atleast_2d(points))
+
+    def axis(self, i: int) -> np.ndarray:
+        return self.axes[:, :, i]
+
+
+class View(NamedTuple):
+    """From where the pictures are seen: unit vectors to the right and up, and down by gravity.
+    `flat` pictures show these two directions; the others are drawn in perspective."""
+
+    right: np.ndarray
+    up: np.ndarray
+    down: np.ndarray
+    flat: bool
+
+
+def body_frames(mechanism: Mechanism, q: np.ndarray) -> dict[str, Frames]:
+    """Frames of all bodies and of the ground, for q of shape `(pictures, nq)`."""
+    table = np.asarray(q, float).reshape(len(q), 7, -1)
+    found = {
+        name: Frames(table[:, :3, i], matrices(table[:, 3:, i]))
+        for i, name in enumerate(mechanism.body_stack.names)
+    }
+    found[GROUND] = Frames(np.zeros((len(q), 3)), np.tile(np.eye(3), (len(q), 1, 1)))
+    return found
+
+
+def element_frames(element: AbstractElement, bodies: dict[str, Frames]) -> list[Frames]:
+    """World frames of an element."""
+    found = []
+    for name, pose in zip(element.bodies, element.frames, strict=True):
+        body, local = bodies[name], matrices(np.asarray(pose.orientation)[None])[0]
+        found.append(Frames(body.at(pose.position)[:, 0], body.axes @ local))
+    return found
+
+
+def matrices(p: np.ndarray) -> np.ndarray:
+    """Rotation matrices of quaternions, normalised: `(n, 4)` to `(n, 3, 3)`."""
+    w, x, y, z = (p / np.linalg.norm(p, axis=1, keepdims=True)).T
+    return np.moveaxis(
+        np.array(
+            [
+                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+            ]
+        ),
+        -1,
+        0,
+    )
+
+
+def lines(*pieces: np.ndarray) -> np.ndarray:
+    """Polylines `(pictures, points, 3)` as one, with gaps."""
+    gap = np.broadcast_to(_GAP, (len(pieces[0]), 1, 3))
+    return np.concatenate([x for piece in pieces for x in (piece, gap)][:-1], axis=1)
+
+
+def between(*points: np.ndarray) -> np.ndarray:
+    """The polyline through points given as `(pictures, 3)`."""
+    return np.stack(points, axis=1)
+
+
+def across(direction: np.ndarray, hint: np.ndarray) -> np.ndarray:
+    """Unit vectors at right angles to `direction`, `(pictures, 3)`, towards `hint` x direction."""
+    normal = np.cross(hint, direction)
+    small = np.linalg.norm(normal, axis=1, keepdims=True) < 1e-6
+    spare = np.cross(np.where(np.abs(direction[:, :1]) < 0.9, _X, _Y), direction)
+    normal = np.where(small, spare, normal)
+    return normal / np.linalg.norm(normal, axis=1, keepdims=True)
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    length = np.linalg.norm(x, axis=-1, keepdims=True)
+    return np.where(length > 0, x / np.where(length > 0, length, 1.0), _Z)
+
+
+def circle(radius: float, height: float = 0.0, sides: int = 24) -> np.ndarray:
+    """Points `(sides + 1, 3)` around the z axis."""
+    phi = np.linspace(0, 2 * np.pi, sides + 1)
+    return np.stack([radius * np.cos(phi), radius * np.sin(phi), np.full_like(phi, height)], axis=1)
+
+
+def spiral(inner: float, outer: float, turns: float) -> np.ndarray:
+    """Points of Archimedes' spiral around the z axis."""
+    phi = np.linspace(0, 2 * np.pi * turns, int(24 * turns))
+    r = np.linspace(inner, outer, len(phi))
+    return np.stack([r * np.cos(phi), r * np.sin(phi), np.zeros_like(phi)], axis=1)
+
+
+def prism(radius: float, half: float, sides: int) -> list[np.ndarray]:
+    """Faces of a prism around the z axis, each `(corners, 3)`."""
+    turn = np.pi / sides if sides == 4 else 0.0
+    phi = turn + np.linspace(0, 2 * np.pi, sides + 1)
+    ring = radius * np.stack([np.cos(phi), np.sin(phi), 0 * phi], axis=1)
+    low, high = ring - half * _Z, ring + half * _Z
+    sheets = [np.array([low[i], low[i + 1], high[i + 1], high[i]]) for i in range(sides)]
+    return [low[:-1], *sheets, high[:-1]]
+
+
+def concrete(x: Any) -> np.ndarray:
+    """**Raises:** `ValueError` for values that are not known, inside of `jax.jit`."""
+    if not is_concrete(x):
+        raise ValueError("Pictures need known numbers: make them outside of `jax.jit`.")
+    return np.asarray(x)

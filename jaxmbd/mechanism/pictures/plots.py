@@ -1,0 +1,158 @@
+"""Numbers of a motion over the time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..._solution import Solution
+from ..joint_coordinates import joint_path
+from ..joints import AbstractJoint
+from ..mechanism import Mechanism
+from ..reports import Audit, reactions, violation
+from .animation import one_motion
+from .require import pyplot
+from .symbols import BODIES, INK
+
+
+def plot_coordinates(
+    mechanism: Mechanism, sol: Solution, names: Sequence[str] | None = None, axes: Any = None
+) -> Any:
+    """Joint coordinates over the time [s]: displacements [m], and angles [rad] with their turns
+    counted, each kind on axes of its own.
+
+    **Arguments:** `names`: of the joints; default all that have coordinates. `axes`: one of
+    matplotlib for each kind to be drawn, displacements first; default new ones.
+
+    **Returns:** the axes, an array.
+
+    **Raises:** `ImportError` without matplotlib; `ValueError` for batches and for joints without
+    coordinates.
+    """
+    motion: Any = one_motion(sol)
+    t = np.asarray(motion.t)
+    if names is None:
+        names = [j.name for j in mechanism.joints if isinstance(j, AbstractJoint) and j.count()]
+    if not names:
+        raise ValueError("No joint of this mechanism has coordinates to plot.")
+    curves: dict[str, list[tuple[str, np.ndarray]]] = {"displacement [m]": [], "angle [rad]": []}
+    for name in names:
+        values = np.asarray(joint_path(mechanism, name, motion.t, motion.q, motion.v))
+        joint: Any = mechanism.joint(name)
+        first_angle = values.shape[1] - joint.angles
+        for i, column in enumerate(values.T):
+            same = joint.angles if i >= first_angle else first_angle
+            label = name if same == 1 else f"{name} {i + 1}"
+            curves["angle [rad]" if i >= first_angle else "displacement [m]"].append(
+                (label, column)
+            )
+    return _panels(t, {kind: lines for kind, lines in curves.items() if lines}, axes)
+
+
+def plot_energies(audit: Audit, ax: Any = None) -> Any:
+    """Energies of an `Audit` over the time [s]: kinetic, of gravity, stored, their total, and, if
+    there is any, the work of actuators, dampers and drives [J].
+
+    **Returns:** the axes. **Raises:** `ImportError` without matplotlib."""
+    t = np.asarray(audit.t)
+    parts = [
+        ("kinetic", audit.kinetic),
+        ("gravity", audit.gravitational),
+        ("stored", audit.stored),
+        ("work supplied", audit.work),
+    ]
+    curves = [(label, np.asarray(x)) for label, x in parts if np.any(np.asarray(x) != 0)]
+    (ax,) = _panels(t, {"energy [J]": curves}, None if ax is None else [ax])
+    ax.plot(t, np.asarray(audit.total), color=INK, linewidth=2.2, label="total")
+    _legend(ax)
+    return ax
+
+
+def plot_reactions(
+    mechanism: Mechanism, sol: Solution, name: str, axes: Any = None, **options: Any
+) -> Any:
+    """Force [N] and torque [N m] of the joint `name` over the time [s]: components and magnitude.
+
+    **Arguments:** `axes`: two of matplotlib; default new ones. `options`: `on`, `frame` and `point`
+    as in `reactions`.
+
+    **Returns:** the two axes, an array. **Raises:** as `reactions`; `ImportError` without
+    matplotlib; `ValueError` for batches."""
+    motion: Any = one_motion(sol)
+    t = np.asarray(motion.t)
+    wrench: Any = reactions(
+        mechanism, motion.t, motion.q, motion.multipliers, name, v=motion.v, **options
+    )
+    of = ", ".join([f'"{name}"', *(f'{key} "{x}"' for key, x in options.items() if key != "point")])
+    force, torque = np.asarray(wrench.force), np.asarray(wrench.torque)
+    curves = {
+        kind: list(zip("xyz", values.T, strict=True))
+        for kind, values in (("force [N]", force), ("torque [N m]", torque))
+    }
+    panels = _panels(t, curves, axes)
+    for ax, values in zip(panels, (force, torque), strict=True):
+        size = np.linalg.norm(values, axis=1)
+        ax.plot(t, size, color=INK, linewidth=1.0, linestyle="--", label="magnitude", zorder=1)
+        _legend(ax)
+    panels[0].set_title(f"Reaction of {of}", fontsize=10, loc="left")
+    return panels
+
+
+def plot_violation(mechanism: Mechanism, sol: Solution, axes: Any = None) -> Any:
+    """Largest violation of each joint over the time [s], on logarithmic axes: |Phi| [m, or 1 for
+    angles], and |Phi'|, |Psi| [m/s, rad/s].
+
+    **Returns:** the two axes, an array. **Raises:** `ImportError` without matplotlib; `ValueError`
+    for batches."""
+    motion: Any = one_motion(sol)
+    t = np.asarray(motion.t)
+    found = violation(mechanism, motion.q, motion.t, motion.v)
+    tiny = np.finfo(float).tiny
+    panels = _panels(
+        t,
+        {
+            kind: [
+                # What is exactly zero has no place on a logarithmic axis.
+                (name, np.where(np.asarray(x) > tiny, np.asarray(x), np.nan))
+                for name, x in table.items()
+            ]
+            for kind, table in (
+                ("|Phi| [m, 1]", found.position),
+                ("|Phi'|, |Psi| [m/s, rad/s]", found.velocity),
+            )
+        },
+        axes,
+    )
+    for ax in panels:
+        ax.set_yscale("log")
+    return panels
+
+
+def _panels(t: np.ndarray, curves: dict[str, list[tuple[str, np.ndarray]]], axes: Any) -> Any:
+    """One panel for each kind of curve, one above the other."""
+    if axes is None:
+        height = 1.2 + 2.2 * len(curves)
+        _, axes = pyplot().subplots(
+            len(curves), sharex=True, squeeze=False, figsize=(6.4, height), layout="constrained"
+        )
+    axes = np.ravel(np.asarray(axes, object))
+    if len(axes) != len(curves):
+        raise ValueError(
+            f"`axes` must be {len(curves)}, for {list(curves)}, but there are {len(axes)}."
+        )
+    for ax, (kind, lines) in zip(axes, curves.items(), strict=True):
+        for i, (label, values) in enumerate(lines):
+            color, dash = BODIES[i % len(BODIES)], "-" if i < len(BODIES) else "--"
+            ax.plot(t, values, color=color, linestyle=dash, linewidth=1.5, label=label)
+        ax.set_ylabel(kind)
+        ax.grid(alpha=0.25, linewidth=0.6)
+        for side in ("top", "right"):
+            ax.spines[side].set_visible(False)
+        ax.margins(x=0.01)
+        _legend(ax)
+    axes[-1].set_xlabel("t [s]")
+    return axes
+
+
+def _legend(ax: Any) -> None:
+    ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))

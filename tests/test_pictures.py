@@ -1,0 +1,210 @@
+"""Pictures of mechanisms: what is drawn where, and animations and plots of motions."""
+
+import builtins
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
+X, Y, Z = np.eye(3)
+IDENTITY = mbd.Pose(jnp.zeros(3), jnp.array([1.0, 0, 0, 0]))
+
+
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    plt.close("all")
+
+
+def crane():
+    """A sliding trolley, a hook on a hinge, and a spring, in the plane of x and z."""
+    trolley = mbd.Body("trolley", BOX, position=[1, 0, 2])
+    hook = mbd.Body("hook", BOX, position=[1.3, 0, 1.6])
+    joints = [
+        mbd.Prismatic("rail", "ground", trolley, point=[1, 0, 2], axis=X),
+        mbd.Revolute("hinge", trolley, hook, point=[1, 0, 2], axis=Y),
+    ]
+    spring = mbd.Spring("spring", "ground", hook, points=([0, 0, 1], [1.6, 0, 1.2]), stiffness=1.0,
+                        rest_length=0.1)  # fmt: skip
+    return mbd.Mechanism([trolley, hook], joints, [spring])
+
+
+def motion(mechanism, t, shift):
+    """A made-up solution: all bodies move by `shift` in a second."""
+    state = mechanism.state()
+    table = state.q.reshape(7, -1)
+    q = jnp.stack([table.at[:3].add((s * shift)[:, None]).ravel() for s in t])
+    v = jnp.zeros((6, table.shape[1])).at[:3].add(shift[:, None]).ravel()
+    rows = mechanism.constraint(state.q, 0.0).size
+    return mbd.Solution(
+        t=jnp.asarray(t),
+        q=q,
+        v=jnp.broadcast_to(v, (len(t), v.size)),
+        multipliers=jnp.broadcast_to(jnp.arange(float(rows)), (len(t), rows)),
+        phi_norm=jnp.zeros(len(t)),
+        phidot_norm=jnp.zeros(len(t)),
+        ys=None,
+        stats={},
+        result=mbd.RESULTS.successful,
+    )
+
+
+def drawn(ax):
+    """Points of all lines, those of gaps left out."""
+    return [np.stack(line.get_data(), axis=1) for line in ax.lines]
+
+
+def is_drawn(ax, start, end):
+    return any(
+        len(line) == 2 and np.allclose(np.sort(line, 0), np.sort([start, end], 0), atol=1e-12)
+        for line in drawn(ax)
+    )
+
+
+def test_bars_are_where_the_bodies_are():
+    mechanism = crane()
+    ax = mbd.draw(mechanism, plane="xz")
+    assert is_drawn(ax, [1.3, 1.6], [1.0, 2.0])  # from the centre of mass to the hinge
+    assert is_drawn(ax, [1.3, 1.6], [1.6, 1.2])  # and to the spring
+    (spring,) = (line for line in drawn(ax) if len(line) > 10 and np.allclose(line[0], [0, 1]))
+    np.testing.assert_allclose(spring[-1], [1.6, 1.2], atol=1e-12)
+    assert {text.get_text() for text in ax.texts} == {"trolley", "hook"}
+    assert ax.get_xlabel() == "x [m]" and ax.get_ylabel() == "z [m]"
+    # The hinge is a circle around its place, seen along its axis.
+    circles = [p.get_xy() for p in ax.patches if len(p.get_xy()) > 20]
+    assert any(np.allclose(x.min(0) + x.max(0), [2, 4], atol=1e-12) for x in circles)
+
+
+def test_in_another_plane_and_pose():
+    """Seen from the direction of a moved body, at another pose."""
+    mechanism = crane()
+    q = motion(mechanism, [0.0, 1.0], np.array([0.0, 0.5, 0.25])).q[1]
+    ax = mbd.draw(mechanism, q, plane=([0, 0, 1], [0, 1, 0]), labels=False)
+    assert is_drawn(ax, [1.85, 0.5], [2.25, 0.5]) and not ax.texts
+    with pytest.raises(ValueError, match="`plane` must be two of the letters"):
+        mbd.draw(mechanism, plane="xq")
+
+
+def test_perspective():
+    ax = mbd.draw(crane())
+    lines = [np.stack(line.get_data_3d(), axis=1) for line in ax.lines]
+    expected = np.array([[1.3, 0, 1.6], [1.0, 0, 2.0]])
+    assert any(x.shape == (2, 3) and np.allclose(x, expected, atol=1e-12) for x in lines)
+    with pytest.raises(ValueError, match="must be 3D axes"):
+        mbd.draw(crane(), ax=plt.figure().add_subplot())
+
+
+def joints_of_all_kinds():
+    at = dict(frame_a=IDENTITY, frame_b=IDENTITY)
+    apart = dict(frame_a=IDENTITY, frame_b=mbd.Pose(jnp.ones(3), IDENTITY.orientation))
+    return [
+        mbd.Fixed("fixed", "ground", "b", **at),
+        mbd.Spherical("spherical", "ground", "b", **at),
+        mbd.Revolute("revolute", "ground", "b", **at),
+        mbd.Prismatic("prismatic", "ground", "b", **at),
+        mbd.Cylindrical("cylindrical", "ground", "b", **at),
+        mbd.Screw("screw", "ground", "b", pitch=0.1, **at),
+        mbd.Universal("universal", "ground", "b", **at),
+        mbd.Planar("planar", "ground", "b", **at),
+        mbd.PointOnLine("line", "ground", "b", **at),
+        mbd.PointOnPlane("plane", "ground", "b", **at),
+        mbd.Distance("distance", "ground", "b", length=1.0, **apart),
+    ]
+
+
+@pytest.mark.parametrize("plane", [None, "xy"])
+@pytest.mark.parametrize("joint", joints_of_all_kinds(), ids=lambda joint: joint.name)
+def test_every_joint_has_a_symbol(joint, plane):
+    """More is drawn with the joint than without; also a single body without extent."""
+    body = mbd.Body("b", BOX)
+
+    def count(joints):
+        ax = mbd.draw(mbd.Mechanism([body], joints), plane=plane)
+        ax.figure.canvas.draw()
+        return len(ax.get_children())
+
+    assert count([joint]) > count([])
+
+
+def test_animation(tmp_path):
+    """A second at 10 pictures per second, in half speed: 21 of them, each where it is."""
+    from PIL import Image
+
+    mechanism = crane()
+    sol = motion(mechanism, [0.0, 0.4, 1.0], np.array([1.0, 0, 0]))
+    path = tmp_path / "crane.gif"
+    shown = mbd.animate(mechanism, sol, path, 10, speed=0.5, plane="xz", progress=False)
+    with Image.open(path) as image:
+        assert image.n_frames == 21 and image.info["duration"] == 100
+    shown._func(4)  # t = 0.2
+    ax = shown._fig.axes[0]
+    assert is_drawn(ax, [1.5, 1.6], [1.2, 2.0])
+    assert ax.get_title(loc="left") == "t = 0.20 s"
+
+
+def test_animation_in_perspective(tmp_path):
+    mechanism = crane()
+    sol = motion(mechanism, [0.0, 1.0], np.array([0, 1.0, 0]))
+    shown = mbd.animate(mechanism, sol, fps=4, labels=True)
+    shown._func(2)
+    lines = [np.stack(line.get_data_3d(), axis=1) for line in shown._fig.axes[0].lines]
+    expected = np.array([[1.3, 0.5, 1.6], [1.0, 0.5, 2.0]])
+    assert any(x.shape == (2, 3) and np.allclose(x, expected, atol=1e-12) for x in lines)
+    mbd.animate(mechanism, sol, tmp_path / "a.gif", 2, progress=False)
+
+
+def test_plots():
+    mechanism = crane()
+    sol = motion(mechanism, [0.0, 0.5, 1.0], np.array([1.0, 0, 0]))
+    displacement, angle = mbd.plot_coordinates(mechanism, sol)
+    np.testing.assert_allclose(displacement.lines[0].get_ydata(), [0, 0.5, 1], atol=1e-12)
+    assert displacement.get_ylabel() == "displacement [m]" and angle.get_ylabel() == "angle [rad]"
+    assert angle.get_xlabel() == "t [s]"
+    assert [text.get_text() for text in angle.get_legend().get_texts()] == ["hinge"]
+    force, torque = mbd.plot_reactions(mechanism, sol, "hinge", on="trolley")
+    wrench = mbd.reactions(mechanism, sol.t, sol.q, sol.multipliers, "hinge", on="trolley")
+    for axes, values in ((force, wrench.force), (torque, wrench.torque)):
+        for i in range(3):
+            np.testing.assert_allclose(axes.lines[i].get_ydata(), values[:, i])
+        assert "[N" in axes.get_ylabel()
+    position, velocity = mbd.plot_violation(mechanism, sol)
+    assert position.get_yscale() == "log" and len(velocity.lines) == 2
+    audit = mbd.audit(mechanism, sol)
+    energies = mbd.plot_energies(audit)
+    assert energies.get_ylabel() == "energy [J]"
+    np.testing.assert_allclose(energies.lines[-1].get_ydata(), audit.total)
+
+
+def test_what_pictures_refuse(tmp_path):
+    mechanism = crane()
+    sol = motion(mechanism, [0.0, 1.0], np.array([0, 1.0, 0]))
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]) if hasattr(x, "ndim") else x, sol)
+    with pytest.raises(ValueError, match="Pictures show one motion"):
+        mbd.animate(mechanism, batch)
+    with pytest.raises(ValueError, match="must end in .gif or .mp4"):
+        mbd.animate(mechanism, sol, tmp_path / "a.avi")
+    with pytest.raises(ValueError, match="outside of `jax.jit`"):
+        jax.jit(lambda q: mbd.draw(mechanism, q) and q)(mechanism.state().q)
+    with pytest.raises(ValueError, match="No joint of this mechanism has coordinates"):
+        mbd.plot_coordinates(mechanism, sol, [])
+
+
+def test_without_matplotlib(monkeypatch):
+    genuine = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return genuine(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"pip install jaxmbd\[viz\]"):
+        mbd.draw(crane())
