@@ -60,6 +60,7 @@ from ._simulate import simulate as simulate
 from ._solution import Solution as Solution
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State
+from .mechanism import AbstractActuator as AbstractActuator
 from .mechanism import AbstractConstraint as AbstractConstraint
 from .mechanism import AbstractForce as AbstractForce
 from .mechanism import AbstractForceElement as AbstractForceElement

@@ -8,6 +8,7 @@ from .energy import kinetic_energies as kinetic_energies
 from .energy import powers as powers
 from .energy import stored_energies as stored_energies
 from .energy import total_energy as total_energy
+from .forces import AbstractActuator as AbstractActuator
 from .forces import AbstractForce as AbstractForce
 from .forces import AbstractForceElement as AbstractForceElement
 from .forces import AbstractJointFriction as AbstractJointFriction

@@ -1,3 +1,4 @@
+from .actuator import AbstractActuator as AbstractActuator
 from .base import AbstractForce as AbstractForce
 from .base import AbstractForceElement as AbstractForceElement
 from .base import Wrench as Wrench
