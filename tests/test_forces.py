@@ -650,6 +650,7 @@ AT = dict(point=[0, 0, 0])
          'Motor "m" needs as `index` which entry'),
         (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z, gear=np.inf), '`gear` of Motor "m"'),
         (lambda b: mbd.FromControl((0, -1)), "FromControl needs as `index`"),
+        (lambda b: mbd.FromControl(()), "FromControl needs as `index`"),
         (lambda b: mbd.PointForce("p", b), 'PointForce "p" needs `force_world` or `force_body`'),
         (lambda b: mbd.PointForce("p", b, force_world=[1.0, 2.0]),
          r'`force_world` of PointForce "p" must have shape \(3,\), but has \(2,\)'),

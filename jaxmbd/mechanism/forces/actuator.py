@@ -8,7 +8,7 @@ from ..body import Body
 from ..connector import AbstractConnector
 from ..parameter import finite
 from .base import AbstractForce
-from .signal import check_index, control_entry
+from .signal import as_index, control_entry
 
 
 class AbstractActuator(AbstractForce):
@@ -41,8 +41,7 @@ class AbstractActuator(AbstractForce):
         AbstractConnector.__init__(self, name, a, b, **frames)
         kind = type(self).__name__
         self.gear = finite(f'`gear` of {kind} "{name}"', gear, self.dtype)
-        check_index(f'{kind} "{name}"', index)
-        self.index = index
+        self.index = as_index(f'{kind} "{name}"', index)
 
     def effort(self, u: Any) -> Float[Array, ""]:
         """The force or torque."""

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -42,9 +43,10 @@ class FromControl(AbstractSignal):
     def __init__(self, index: int | tuple[int, ...], *, gear: Any = 1.0):
         """**Raises:** `ValueError` for an index that is none."""
         self.gear = jnp.asarray(gear, float)
-        self.index = tuple(index) if isinstance(index, tuple | list) else index
-        for i in _indices(self.index):
-            check_index("FromControl", i)
+        if isinstance(index, tuple) and index:
+            self.index = tuple(as_index("FromControl", i) for i in index)
+        else:
+            self.index = as_index("FromControl", index)
 
     def __call__(self, t, u):
         del t
@@ -118,13 +120,14 @@ def control_entry(what: str, u: Any, index: int | tuple[int, ...]) -> Array:
     return jnp.stack([entries[i] for i in index]) if isinstance(index, tuple) else entries[index]
 
 
-def check_index(what: str, index: Any) -> None:
-    """**Raises:** `ValueError`, which begins with `what`."""
-    if isinstance(index, bool) or not isinstance(index, int) or index < 0:
+def as_index(what: str, index: Any) -> int:
+    """**Raises:** `ValueError`, which begins with `what`, unless it is an integer >= 0."""
+    if isinstance(index, bool) or not isinstance(index, Integral) or index < 0:
         raise ValueError(
             f"{what} needs as `index` which entry of the control it reads, counted from 0, but got "
             f"{index!r}."
         )
+    return int(index)
 
 
 def as_tree(function: Callable[..., Any]) -> Callable[..., Any]:
