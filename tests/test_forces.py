@@ -61,11 +61,13 @@ def progressive(x, rate):
     return 2.0 * rate * jnp.abs(rate) + 0.3 * x * x * rate
 
 
+ENDS = np.random.default_rng(2).normal(size=(3, 2, 3))
+
 # Parameters of one element of every kind, between the bodies a, b, c of `internal` and `external`.
 PARAMETERS = {
-    "spring": dict(stiffness=30.0, damping=2.0, rest_length=0.4),
+    "spring": dict(stiffness=30.0, damping=2.0, rest_length=0.4, points=ENDS[0]),
     "rich spring": dict(stiffness=3.0, damping=0.1, rest_length=1.0),
-    "torsion": dict(stiffness=5.0, damping=0.3, rest_angle=0.2),
+    "torsion": dict(stiffness=5.0, damping=0.3, rest_angle=0.2, axis=np.array(AXIS)),
     "rich torsion": dict(stiffness=1.0, damping=0.2, rest_angle=-0.3),
     "bushing": dict(
         stiffness=np.array([10.0, 20.0, 30.0, 1.0, 2.0, 4.0]),
@@ -74,12 +76,13 @@ PARAMETERS = {
     ),
     "full bushing": dict(stiffness=definite(0), damping=definite(1), preload=np.ones(6)),
     "turning friction": dict(viscous=0.3, dry=1.7, speed=0.1),
-    "sliding friction": dict(viscous=0.2, dry=0.7, speed=0.2),
+    "sliding friction": dict(viscous=0.2, dry=0.7, speed=0.2, points=ENDS[1], axis=np.array(AXIS)),
     "motor": dict(gear=3.0),
     "actuator": dict(gear=-2.0),
     "tether": dict(pull=0.8),
     "drag": dict(linear=0.3, quadratic=0.2, angular=0.1, wind=np.array([0.5, -1.0, 2.0])),
-    "push": dict(force_world=np.array([1.0, 2.0, 3.0]), force_body=np.array([-1.0, 0.5, 4.0])),
+    "push": dict(force_world=np.array([1.0, 2.0, 3.0]), force_body=np.array([-1.0, 0.5, 4.0]),
+                 point=ENDS[2, 0]),
     "thrust": dict(gear=np.array([0.5, 0.1, -2.0])),
     "twist": dict(torque_world=np.array([0.3, 0.2, 0.1]), torque_body=np.array([1.0, -0.5, 0.4])),
 }  # fmt: skip
@@ -100,17 +103,16 @@ def internal(bodies, p):
     hinge = lambda: dict(point=rng.normal(size=3), axis=AXIS)  # noqa: E731
     frames = lambda: dict(frame_a=random_pose(rng), frame_b=random_pose(rng))  # noqa: E731
     return [
-        mbd.Spring("spring", a, b, points=next(points), **p["spring"]),
+        mbd.Spring("spring", a, b, **p["spring"]),
         mbd.Spring("rich spring", c, b, points=next(points), **p["rich spring"],
                    potential=quartic, law=progressive, actuator=mbd.FromControl(3, gear=2.0)),
-        mbd.TorsionSpring("torsion", b, c, **hinge(), **p["torsion"]),
+        mbd.TorsionSpring("torsion", b, c, point=rng.normal(size=3), **p["torsion"]),
         mbd.TorsionSpring("rich torsion", a, c, **hinge(), **p["rich torsion"],
                           potential=quartic, law=progressive, actuator=jnp.sin),
         mbd.Bushing("bushing", "a", "c", **frames(), **p["bushing"]),
         mbd.Bushing("full bushing", "b", "a", **frames(), **p["full bushing"]),
         mbd.TurningFriction("turning friction", c, a, **hinge(), **p["turning friction"]),
-        mbd.SlidingFriction("sliding friction", a, b, points=next(points), axis=AXIS,
-                            **p["sliding friction"]),
+        mbd.SlidingFriction("sliding friction", a, b, **p["sliding friction"]),
         mbd.Motor("motor", a, b, **hinge(), index=1, **p["motor"]),
         mbd.LinearActuator("actuator", b, c, points=next(points), axis=AXIS, index=2,
                            **p["actuator"]),
@@ -119,11 +121,10 @@ def internal(bodies, p):
 
 
 def external(bodies, p):
-    rng = np.random.default_rng(2)
     a, b, c = bodies
     return [
         mbd.Drag("drag", a, **p["drag"]),
-        mbd.PointForce("push", b, point=rng.normal(size=3), **p["push"]),
+        mbd.PointForce("push", b, **p["push"]),
         mbd.PointForce("thrust", c, force_body=mbd.FromControl(0, **p["thrust"])),
         mbd.Torque("twist", "a", **p["twist"]),
     ]
@@ -286,7 +287,7 @@ def test_drag_and_loads(bodies, table):
     expected[0, 3:] += p["twist"]["torque_world"] + Ra.apply(p["twist"]["torque_body"])
 
     F = p["push"]["force_world"] + Rb.apply(p["push"]["force_body"])
-    arm = np.random.default_rng(2).normal(size=3) - np.asarray(b.pose.position)
+    arm = p["push"]["point"] - np.asarray(b.pose.position)
     expected[1] = np.concatenate([F, np.cross(arm, F)])
     expected[2, :3] = Rc.apply(p["thrust"]["gear"] * 9.0)
 
