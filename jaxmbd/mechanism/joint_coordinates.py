@@ -78,7 +78,12 @@ def limit_violation(
     lower, upper = joint.limits[:, 0], joint.limits[:, 1]
     near = (upper - lower < 2 * math.pi) & (jnp.arange(len(lower)) >= len(lower) - joint.angles)
     middle = jnp.where(near, lower + upper, 0.0) / 2
-    return joint.limit_violation(jnp.where(near, middle + within_half_a_turn(x - middle), x))
+
+    def one(x):
+        angles = middle + within_half_a_turn(x - middle)
+        return joint.limit_violation(jnp.where(near, angles, x))
+
+    return _batched(one, x.ndim - 1)(x)
 
 
 def _joint(mechanism: Mechanism, name: str) -> AbstractJoint:

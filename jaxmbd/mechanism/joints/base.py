@@ -127,7 +127,10 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         above the upper, negative below the lower one, 0 between them."""
         if self.limits is None:
             return jnp.zeros_like(coordinates)
-        lower, upper = self.limits[:, 0], self.limits[:, 1]
+        lower, upper = jnp.broadcast_to(
+            jnp.moveaxis(self.limits, -1, 0).reshape(2, *[1] * (coordinates.ndim - 1), -1),
+            (2, *coordinates.shape),
+        )
         return coordinates - jnp.clip(coordinates, lower, upper)
 
     def equations(self, poses, t):

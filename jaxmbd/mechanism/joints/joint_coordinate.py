@@ -46,20 +46,20 @@ def joint_coordinate(
     label = f'{type(joint).__name__} "{joint.name}"'
     count = joint.count()
     kinds = [i >= count - joint.angles for i in range(count)]
-    kind = {None: "joint coordinate", True: "angle", False: "displacement"}[angle]
+    kind = {None: "a joint coordinate", True: "an angle", False: "a displacement"}[angle]
     fitting = [i for i in range(count) if angle is None or kinds[i] == angle]
     if not fitting:
-        raise ValueError(f"{what} needs a joint with a {kind}, but {label} has none.")
+        raise ValueError(f"{what} needs a joint with {kind}, but {label} has none.")
     if index is None:
         if len(fitting) > 1:
             raise ValueError(
-                f"{what} needs to know which {kind} of {label} is meant: give one of the indices "
+                f"{what} needs {kind} of {label}, which has several: give one of the indices "
                 f"{fitting} of its coordinates."
             )
         index = fitting[0]
     if index not in fitting:
         raise ValueError(
-            f"{what} needs a {kind} of {label}, whose indices are {fitting}, but got {index}."
+            f"{what} needs {kind} of {label}, whose indices are {fitting}, but got {index}."
         )
     return JointCoordinate(_without_names(joint), index, kinds[index])
 
