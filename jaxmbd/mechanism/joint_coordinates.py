@@ -34,7 +34,7 @@ def joint_rates(
 def joint_path(
     mechanism: Mechanism,
     name: str,
-    ts: Float[Array, " times"],
+    t: Float[Array, " times"],
     q: Float[Array, "times nq"],
     v: Float[Array, "times nv"] | None = None,
 ) -> Float[Array, "times coordinates"]:
@@ -46,7 +46,7 @@ def joint_path(
     time, and the count is right as long as that is wrong by less than half a turn, however many
     turns go by; without, as long as the joint turns by less than half a turn between samples.
 
-    **Arguments:** `ts`, `q`, `v`: times [s] and states of the motion, as `Solution` has them.
+    **Arguments:** `t`, `q`, `v`: times [s] and states of the motion, as `Solution` has them.
 
     **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
     joint = _joint(mechanism, name)
@@ -54,7 +54,7 @@ def joint_path(
     expected = jnp.zeros_like(x[1:])
     if v is not None:
         rates = joint_rates(mechanism, q, v, name)
-        expected = jnp.diff(ts)[:, None] * (rates[1:] + rates[:-1]) / 2
+        expected = jnp.diff(t)[:, None] * (rates[1:] + rates[:-1]) / 2
     turns = jnp.round((expected - jnp.diff(x, axis=0)) / (2 * math.pi))
     turns = turns.at[:, : x.shape[1] - joint.angles].set(0.0)
     return x.at[1:].add(2 * math.pi * jnp.cumsum(turns, axis=0))
@@ -80,7 +80,7 @@ def limit_violation(
     middle = jnp.where(near, lower + upper, 0.0) / 2
 
     def one(x):
-        angles = middle + within_half_a_turn(x - middle)
+        angles = middle + jax.vmap(within_half_a_turn)(x - middle)
         return joint.limit_violation(jnp.where(near, angles, x))
 
     return _batched(one, x.ndim - 1)(x)
