@@ -68,6 +68,7 @@ from .mechanism import AbstractJoint as AbstractJoint
 from .mechanism import AbstractJointFriction as AbstractJointFriction
 from .mechanism import AbstractLoad as AbstractLoad
 from .mechanism import AbstractSignal as AbstractSignal
+from .mechanism import Assembly as Assembly
 from .mechanism import Audit as Audit
 from .mechanism import Body as Body
 from .mechanism import Bushing as Bushing
@@ -104,6 +105,7 @@ from .mechanism import Revolute as Revolute
 from .mechanism import RollingDisc as RollingDisc
 from .mechanism import RollingSphere as RollingSphere
 from .mechanism import Screw as Screw
+from .mechanism import Singularity as Singularity
 from .mechanism import SlidingFriction as SlidingFriction
 from .mechanism import Spherical as Spherical
 from .mechanism import Spring as Spring
@@ -115,7 +117,9 @@ from .mechanism import Universal as Universal
 from .mechanism import Violation as Violation
 from .mechanism import Wrench as Wrench
 from .mechanism import animate as animate
+from .mechanism import assembly as assembly
 from .mechanism import audit as audit
+from .mechanism import close_joints as close_joints
 from .mechanism import draw as draw
 from .mechanism import gravitational_energies as gravitational_energies
 from .mechanism import joint_path as joint_path
@@ -123,12 +127,14 @@ from .mechanism import joint_rates as joint_rates
 from .mechanism import kinetic_energies as kinetic_energies
 from .mechanism import limit_violation as limit_violation
 from .mechanism import mobility as mobility
+from .mechanism import place as place
 from .mechanism import plot_coordinates as plot_coordinates
 from .mechanism import plot_energies as plot_energies
 from .mechanism import plot_reactions as plot_reactions
 from .mechanism import plot_violation as plot_violation
 from .mechanism import powers as powers
 from .mechanism import reactions as reactions
+from .mechanism import singularity as singularity
 from .mechanism import stored_energies as stored_energies
 from .mechanism import total_energy as total_energy
 from .mechanism import unique_reactions as unique_reactions

@@ -69,7 +69,7 @@ def test_mobility_of_the_four_bar():
 def test_what_is_said_to_be_redundant_can_be_dropped():
     mechanism = four_bar()
     state = mechanism.state()
-    J = np.asarray(mbd.evaluate(mechanism, None, TIME, state.q, state.v).rows.J)
+    J = np.asarray(mbd.evaluate(mechanism, None, TIME, state.q, state.v).rows.J.dense())
     found = mbd.mobility(mechanism)
     dropped = [mechanism.rows(name)[row] for name, row in found.redundant]
     assert np.linalg.matrix_rank(np.delete(J, dropped, axis=0), tol=1e-9) == found.rank
@@ -219,7 +219,7 @@ def test_all_reactions_hold_the_bodies():
     q = mechanism.state().q + 0.05 * rng.normal(size=21)
     q = mechanism.coordinates.normalise(q)
     lam = jnp.asarray(rng.normal(size=20))
-    J = mbd.evaluate(mechanism, None, TIME, q, jnp.zeros(18)).rows.J
+    J = mbd.evaluate(mechanism, None, TIME, q, jnp.zeros(18)).rows.J.dense()
     total = np.zeros((6, 3))
     for joint in mechanism.joints:
         for name in joint.bodies:
@@ -268,7 +268,7 @@ def test_unique_parts_of_reactions():
     unique = mbd.unique_reactions(mechanism, state, "B", frame="crank")
     np.testing.assert_array_equal(unique.force, [True, True, False])
     np.testing.assert_array_equal(unique.torque, [False, False, True])
-    J = np.asarray(mbd.evaluate(mechanism, None, TIME, state.q, state.v).rows.J)
+    J = np.asarray(mbd.evaluate(mechanism, None, TIME, state.q, state.v).rows.J.dense())
     null = np.linalg.svd(J)[0][:, 17:]
     other = lam + 10 * null @ np.array([1.0, 2.0, -1.0])
     first, second = (
@@ -401,3 +401,106 @@ def test_audit_of_a_free_pair():
         np.testing.assert_allclose(value, np.broadcast_to(expected, (2, 1, 3)), rtol=1e-12)
     np.testing.assert_allclose(found.total, np.full((2, 1), kinetic + weight), rtol=1e-12)
     np.testing.assert_array_equal(found.work, np.zeros((2, 1)))
+
+
+# --- singular poses -----------------------------------------------------------------------------
+
+
+def slider_crank(theta=0.3):
+    """Crank and rod of one length, at a crank angle: singular upright, where the slider lies on the
+    pivot and the rod can turn with the crank."""
+    c, s = jnp.cos(theta), jnp.sin(theta)
+    o = jnp.zeros_like(c)
+
+    def turned(angle):
+        return mbd.quaternion_exp(jnp.stack([o, o, angle]))
+
+    places = [(0.5 * c, 0.5 * s, theta), (1.5 * c, 0.5 * s, -theta), (2 * c, o, o)]
+    crank, rod, slider = (
+        mbd.Body(name, BOX, position=jnp.stack([x, y, o]), orientation=turned(angle))
+        for name, (x, y, angle) in zip(("crank", "rod", "slider"), places, strict=True)
+    )
+    joints = [
+        mbd.Revolute("base", "ground", crank, point=[0, 0, 0], axis=Z),
+        mbd.Revolute("knee", crank, rod, point=jnp.stack([c, s, o]), axis=Z),
+        mbd.Revolute("pin", rod, slider, point=jnp.stack([2 * c, o, o]), axis=Z),
+        mbd.Prismatic("guide", "ground", slider, point=jnp.stack([2 * c, o, o]), axis=X),
+    ]
+    return mbd.Mechanism([crank, rod, slider], joints)
+
+
+def test_singular_pose_of_the_slider_crank():
+    """The ratio falls in proportion to the distance from the upright pose and is 0 there."""
+    mechanism = slider_crank(jnp.array(0.3))
+    beside = np.array([0.5, 0.02, 0.01, 0.0])
+    angles = jnp.asarray(np.pi / 2 - beside)
+    q = jax.vmap(lambda theta: slider_crank(theta).state().q)(angles)
+    found = mbd.singularity(mechanism, q)
+    assert int(found.general) == 17
+    np.testing.assert_array_equal(found.rank, [17, 17, 17, 16])
+    np.testing.assert_allclose(found.ratio[1] / found.ratio[2], 2, rtol=1e-3)
+    assert found.ratio[3] < 1e-15 and found.ratio[0] > 0.05
+    np.testing.assert_allclose(sum(x[2] for x in found.parts.values()), 1)
+    moving = {name: float(x[2]) for name, x in found.moving.items()}
+    assert moving["slider"] < 0.05 and moving["crank"] > 0.1 and moving["rod"] > 0.1
+    assert "pose 3 of 4; rank 16, in general 17" in str(found)
+
+
+@pytest.mark.slow
+def test_derivative_of_the_ratio():
+    mechanism = slider_crank(jnp.array(0.3))
+
+    def ratio(theta):
+        return mbd.singularity(mechanism, slider_crank(theta).state().q, rank=17).ratio
+
+    theta, h = jnp.array(1.2), 1e-5
+    ratio = jax.jit(ratio)
+    expected = (ratio(theta + h) - ratio(theta - h)) / (2 * h)
+    np.testing.assert_allclose(jax.jit(jax.grad(ratio))(theta), expected, rtol=1e-8)
+
+
+# --- assembly -----------------------------------------------------------------------------------
+
+
+def ladder(span):
+    """A body held by two ball joints 1 m apart, at points of the ground `span` apart, and a
+    third body that is well hinged."""
+    rung = mbd.Body("rung", BOX, position=[0.1, 0.2, 0])
+    other = mbd.Body("other", BOX, position=[0, 3, 0])
+    joints = [
+        mbd.Spherical("left", "ground", rung, points=([0, 0, 0], [-0.4, 0.2, 0])),
+        mbd.Spherical("right", "ground", rung, points=([span, 0, 0], [0.6, 0.2, 0])),
+        mbd.Revolute("hinge", "ground", other, point=[0, 3, 0], axis=Z),
+    ]
+    return mbd.Mechanism([rung, other], joints)
+
+
+def test_assembly_by_name():
+    state = mbd.close_joints(ladder(1.0))
+    pose = ladder(1.0).pose(state.q, "rung")
+    np.testing.assert_allclose(pose.position, [0.5, 0, 0], atol=1e-9)
+    found = mbd.assembly(ladder(1.0), state.report)
+    assert found.successful and not found.open and found.rows == 11 and found.rank == 10
+    assert str(found).startswith("assembled: moved by")
+    # 20 cm that are missing stay between the two ball joints.
+    with pytest.raises(ValueError, match='The joints "left", "right" cannot be closed together'):
+        mbd.close_joints(ladder(1.2))
+    failed = mbd.close_joints(ladder(1.2), throw=False)
+    found = mbd.assembly(ladder(1.2), failed.report)
+    assert list(found.open) == ["left", "right"]
+    np.testing.assert_allclose(sum(found.open.values()), 0.2, atol=1e-3)
+    assert '"left" remained open: |Phi| = ' in str(found)
+
+
+@pytest.mark.slow
+def test_assembly_by_name_inside_of_jit():
+    @jax.jit
+    def closed(span):
+        return mbd.close_joints(ladder(span)).q
+
+    with pytest.raises(Exception, match='Joint "(left|right)" cannot be closed'):
+        closed(jnp.array(1.2))
+    mechanism = ladder(1.0)
+    np.testing.assert_allclose(
+        mechanism.pose(closed(jnp.array(1.0)), "rung").position, [0.5, 0, 0], atol=1e-9
+    )

@@ -173,6 +173,8 @@ class Picture:
             return
         ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
         ax.set_box_aspect(half, zoom=1.1)
+        for axis, share in zip((ax.xaxis, ax.yaxis, ax.zaxis), half / np.max(half), strict=True):
+            axis.set_major_locator(pyplot().MaxNLocator(max(1, round(4 * share))))
 
 
 def strokes(
@@ -252,7 +254,6 @@ def _axes(ax: Any, view: View) -> Any:
         return ax
     ax.computed_zorder = False
     for axis, letter in ((ax.xaxis, "x"), (ax.yaxis, "y"), (ax.zaxis, "z")):
-        axis.set_major_locator(pyplot().MaxNLocator(4))
         axis.set_pane_color((1, 1, 1, 0))
         axis._axinfo["grid"].update(color=(0, 0, 0, 0.08), linewidth=0.6)
         axis.set_label_text(f"{letter} [m]")

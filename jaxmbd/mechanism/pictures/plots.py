@@ -94,6 +94,8 @@ def plot_reactions(
         size = np.linalg.norm(values, axis=1)
         ax.plot(t, size, color=INK, linewidth=1.0, linestyle="--", label="magnitude", zorder=1)
         _legend(ax)
+        if np.max(size) < 1e-8 * (1 + np.max(np.abs(force))):
+            ax.set_ylim(-1, 1)  # rounding errors are not worth a look
     panels[0].set_title(f"Reaction of {of}", fontsize=10, loc="left")
     return panels
 

@@ -1,5 +1,8 @@
 """What is asked of a mechanism: mobility, violations, reactions, energies."""
 
+from .assembly import Assembly as Assembly
+from .assembly import assembly as assembly
+from .assembly import close_joints as close_joints
 from .audit import Audit as Audit
 from .audit import audit as audit
 from .mobility import Dependency as Dependency
@@ -7,5 +10,7 @@ from .mobility import Mobility as Mobility
 from .mobility import mobility as mobility
 from .reactions import reactions as reactions
 from .reactions import unique_reactions as unique_reactions
+from .singularity import Singularity as Singularity
+from .singularity import singularity as singularity
 from .violation import Violation as Violation
 from .violation import violation as violation

@@ -1,0 +1,340 @@
+"""Initial poses by joint coordinates, along a spanning tree from the ground."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._coordinates import (
+    quaternion_conjugate,
+    quaternion_exp,
+    quaternion_product,
+    quaternion_rotate,
+)
+from .._system import State
+from .._types import RealScalarLike
+from .body import GROUND
+from .joints import AbstractJoint
+from .mechanism import Mechanism
+from .pose import Pose, Twist
+from .relative import within_half_a_turn
+
+# Newton steps to close the joint, and then for each part of the way to the wanted coordinates.
+_CLOSING, _PARTS, _STEPS = 12, 8, 3
+# Farthest turn in one of them [rad].
+_MAX_TURN = 0.5
+
+
+class _Edge(NamedTuple):
+    """A joint of the tree: frame number `child` belongs to the body that hangs on the other."""
+
+    joint: AbstractJoint
+    child: int
+
+    @property
+    def parent_body(self) -> str:
+        return self.joint.bodies[1 - self.child]
+
+    @property
+    def child_body(self) -> str:
+        return self.joint.bodies[self.child]
+
+
+def place(
+    mechanism: Mechanism,
+    coordinates: Mapping[str, Any],
+    rates: Mapping[str, Any] | None = None,
+    t: RealScalarLike = 0.0,
+) -> State:
+    """The state in which joints have given coordinates,
+
+        Phi_j(A, B, t) = 0,    c_j(A, B) = coordinates[j],
+
+    joint by joint from the ground outwards, along a spanning tree: first the joints named, then the
+    others, in the order given. Velocities likewise, Phi_j' = Psi_j = 0 and c_j' = rates[j].
+
+        state = mbd.place(mechanism, {"shoulder": 0.3, "elbow": -1.2}, rates={"elbow": 2.0})
+
+    What is not said stays as the bodies were given: joints without coordinates keep the relative
+    pose (the nearest that closes them), those without rates the relative velocity, and parts that
+    hang on no joint to the ground keep the pose of their first body. Joints beyond the tree, which
+    close loops, are left open: `assemble(mechanism, state.q, state.v)` closes them from there.
+
+    Joints whose rows and coordinates determine the relative pose are taken from the pose in which
+    their frames coincide, so that it does not matter how the bodies were given.
+
+    **Arguments:**
+
+    - `coordinates`: name of a joint -> its coordinates [m, rad], as `Mechanism.joint_coordinates`
+      has them, a number if there is one; angles may be more than a turn.
+    - `rates`: name of a joint -> their time derivatives [m/s, rad/s].
+    - `t`: time [s].
+
+    **Returns:** a `State`, whose derivative with respect to coordinates, rates, frames and poses is
+    the implicit one.
+
+    **Raises:** `ValueError` for names that are no joint, joints without coordinates, wrong shapes,
+    and joints that close a loop of others that are named; a run-time error, naming the joint, if
+    the coordinates cannot be reached.
+    """
+    rates = {} if rates is None else rates
+    for what, table in (("coordinates", coordinates), ("rates", rates)):
+        for name, value in table.items():
+            _check(mechanism, what, name, value)
+    start = mechanism.state(t)
+    poses, twists = {}, {}
+    for name in mechanism.body_stack.names:
+        poses[name], twists[name] = mechanism.pose(start.q, name), mechanism.twist(start.v, name)
+    o = jnp.zeros(3, start.q.dtype)
+    poses[GROUND] = Pose(o, jnp.zeros(4, o.dtype).at[0].set(1.0))
+    twists[GROUND] = Twist(o, o)
+    before = dict(poses), dict(twists)
+    for edge in _tree(mechanism, [*coordinates, *(n for n in rates if n not in coordinates)]):
+        name, joint = edge.joint.name, edge.joint
+        wanted = _value(coordinates, name, o.dtype)
+        wanted_rates = _value(rates, name, o.dtype)
+        pair = (edge.parent_body, edge.child_body)
+        old = [(before[0][x], before[1][x]) for x in pair]
+        parent = poses[pair[0]], twists[pair[0]]
+        pose, twist, missed = _placed(
+            _anonymous(mechanism, name), edge.child, parent, old, wanted, wanted_rates, t
+        )
+        size = 1 + jnp.max(jnp.abs(joint.frame_a.position)) + jnp.max(jnp.abs(pose.position))
+        limit = 1e-9 if o.dtype == jnp.float64 else 1e-4
+        pose = eqx.error_if(
+            pose,
+            ~(missed < limit * size),
+            f'{type(joint).__name__} "{name}" cannot be closed at the coordinates given for it.',
+        )
+        poses[pair[1]], twists[pair[1]] = pose, twist
+    names = mechanism.body_stack.names
+    q = jnp.stack([jnp.concatenate(poses[name]) for name in names], axis=-1)
+    v = jnp.stack([jnp.concatenate(twists[name]) for name in names], axis=-1)
+    return State(t, q.ravel(), v.ravel())
+
+
+# --- which joints -------------------------------------------------------------------------------
+
+
+def _check(mechanism: Mechanism, what: str, name: str, value: Any) -> None:
+    joint = mechanism.joint(name)
+    if not isinstance(joint, AbstractJoint) or joint.count() == 0:
+        raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
+    shape = np.shape(value)
+    if shape != (joint.count(),) and not (shape == () and joint.count() == 1):
+        raise ValueError(
+            f'`{what}` of "{name}" must have shape ({joint.count()},), but have {shape}.'
+        )
+
+
+def _value(table: Mapping[str, Any], name: str, dtype: Any) -> Array | None:
+    return jnp.atleast_1d(jnp.asarray(table[name], dtype)) if name in table else None
+
+
+def _tree(mechanism: Mechanism, named: list[str]) -> list[_Edge]:
+    """Joints of a spanning tree, from the roots outwards."""
+    bodies = (GROUND, *mechanism.body_stack.names)
+    group = {name: name for name in bodies}
+
+    def root(name):
+        while group[name] != name:
+            name = group[name]
+        return name
+
+    joints = [j for j in mechanism.joints if isinstance(j, AbstractJoint)]
+    first = [j for j in joints if j.name in named]
+    kept = []
+    for joint in [*first, *(j for j in joints if j.name not in named)]:
+        a, b = (root(name) for name in joint.bodies)
+        if a != b:
+            group[b] = a
+            kept.append(joint)
+        elif joint.name in named:
+            raise ValueError(
+                f'"{joint.name}" closes a loop of joints whose coordinates are given, so that its '
+                "own cannot be chosen. Leave it out, and close the loop by `assemble`."
+            )
+    edges, reached = [], set()
+    for start in bodies:
+        fresh = [] if start in reached else [start]
+        while fresh:
+            here = fresh.pop(0)
+            reached.add(here)
+            for joint in kept:
+                if here in joint.bodies:
+                    edge = _Edge(joint, 1 - joint.bodies.index(here))
+                    if edge.child_body not in reached:
+                        edges.append(edge)
+                        fresh.append(edge.child_body)
+    return edges
+
+
+def _anonymous(mechanism: Mechanism, name: str) -> AbstractJoint:
+    """The joint under the name of the first of its kind: compiled once for all of them."""
+    for kind in mechanism.joint_stacks:
+        if name in kind.names:
+            leaves, _ = jax.tree.flatten(kind[kind.names.index(name)])
+            return jax.tree.unflatten(kind.structures[0], leaves)
+    raise AssertionError(name)
+
+
+# --- one joint ----------------------------------------------------------------------------------
+
+
+@eqx.filter_jit
+def _placed(joint, child, parent, old, wanted, wanted_rates, t):
+    """Pose and twist of the child, and what remains of the equations."""
+    (pose_p, twist_p), ((old_p, old_twist_p), (old_c, old_twist_c)) = parent, old
+    local_p, local_c = joint.frames[1 - child], joint.frames[child]
+    moved = pose_p.compose(old_p.relative(old_c))  # the given relative pose
+    near = pose_p.compose(local_p)
+    equations = _Equations(joint, child, near, wanted, jnp.asarray(t, near.position.dtype))
+    frame, missed = _solved(equations, moved.compose(local_c))
+    pose = _without(frame, local_c)
+    # The velocity likewise: the given relative motion in the axes of the parent, then corrected.
+    arm = old_c.position - old_p.position
+    linear = old_p.local_direction(old_twist_c.linear - old_twist_p.at(arm))
+    angular = old_p.local_direction(old_twist_c.angular - old_twist_p.angular)
+    twist = Twist(
+        twist_p.at(pose.position - pose_p.position) + pose_p.direction(linear),
+        twist_p.angular + pose_p.direction(angular),
+    )
+    at_p = Twist(twist_p.at(near.position - pose_p.position), twist_p.angular)
+    arm = frame.position - pose.position
+
+    def residual(w):
+        moving = Twist(Twist(w[:3], w[3:]).at(arm), w[3:])
+        return equations.rates(frame, at_p, moving, wanted_rates)
+
+    w = jnp.concatenate(twist)
+    # Only nonholonomic rows can be other than linear in w; the second step is for rounding.
+    for _ in range(5 if joint.velocity_rows else 1):
+        A = jax.jacfwd(residual)(w)
+        w = w - _least(A, residual(w))
+        w = w - _least(A, residual(w))
+    return pose, Twist(w[:3], w[3:]), missed
+
+
+class _Equations(eqx.Module):
+    """Rows and coordinates of a joint as functions of the pose of one of its frames."""
+
+    joint: AbstractJoint
+    child: int = eqx.field(static=True)
+    near: Pose
+    wanted: Array | None
+    t: Array
+
+    def both(self, near, frame):
+        return (near, frame) if self.child == 1 else (frame, near)
+
+    def rows(self, frame: Pose) -> Array:
+        return self.joint.equations(self.both(self.near, frame), self.t)
+
+    def ahead(self, frame: Pose) -> Array:
+        """How far it is to the coordinates wanted; angles within half a turn."""
+        if self.wanted is None:
+            return jnp.zeros(0, self.t.dtype)
+        return self.shortest(self.wanted - self.joint.coordinates(*self.both(self.near, frame)))
+
+    def shortest(self, difference: Array) -> Array:
+        """A difference of coordinates, with angles within half a turn."""
+        if self.wanted is None:
+            return difference
+        first_angle = difference.shape[0] - self.joint.angles
+        shortest = [
+            within_half_a_turn(x) if i >= first_angle else x for i, x in enumerate(difference)
+        ]
+        return jnp.stack(shortest)
+
+    def rates(self, frame: Pose, near_twist: Twist, twist: Twist, wanted: Array | None) -> Array:
+        """Phi', Psi, and the rates of the coordinates minus those wanted."""
+
+        def rate(pose, twist):
+            omega = jnp.concatenate([jnp.zeros_like(twist.angular[:1]), twist.angular])
+            return Pose(twist.linear, quaternion_product(omega, pose.orientation) / 2)
+
+        moving = rate(self.near, near_twist), rate(frame, twist)
+        _, phidot = jax.jvp(
+            lambda near, frame, t: self.joint.equations(self.both(near, frame), t),
+            (self.near, frame, self.t),
+            (*moving, jnp.ones_like(self.t)),
+        )
+        poses, twists = self.both(self.near, frame), self.both(near_twist, twist)
+        found = [phidot, self.joint.velocity_equations(poses, twists, self.t)]
+        if wanted is not None:
+            found.append(self.joint.rates(*poses, *twists) - wanted)
+        return jnp.concatenate(found)
+
+
+def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
+    """The frame that satisfies the equations, and their largest residual. Newton's method does
+    without derivatives; its last two steps, at the solution, carry them, to second order too."""
+    rows = jax.eval_shape(equations.rows, given).shape[0]
+    determined = rows + jax.eval_shape(equations.ahead, given).shape[0] >= 6
+    begin = equations.near if determined and equations.wanted is not None else given
+    still: _Equations = jax.lax.stop_gradient(equations)
+    frame = jax.lax.stop_gradient(begin)
+
+    # First the joint is closed, wherever its coordinates then are, then these go to those wanted.
+    def improved(i, state):
+        frame, goal = state
+        goal = jnp.where(i <= _CLOSING, still.ahead(frame), goal)
+        left = 1 - jnp.clip((i - _CLOSING) // _STEPS + 1, 0, _PARTS).astype(goal.dtype) / _PARTS
+        weight = (i >= _CLOSING).astype(goal.dtype)
+
+        def residual(frame):
+            beyond = still.shortest(left * goal - still.ahead(frame))
+            return jnp.concatenate([still.rows(frame), weight * beyond])
+
+        return _newton(residual, frame, _MAX_TURN), goal
+
+    steps = _CLOSING + (_PARTS + 1) * _STEPS
+    frame, _ = jax.lax.fori_loop(0, steps, improved, (frame, still.ahead(frame)))
+
+    def residual(frame):
+        return jnp.concatenate([equations.rows(frame), -equations.ahead(frame)])
+
+    if not determined:
+        # Along its freedoms the frame moves with the given one.
+        shift = frame.position - jax.lax.stop_gradient(given.position)
+        turn = quaternion_product(
+            frame.orientation, quaternion_conjugate(jax.lax.stop_gradient(given.orientation))
+        )
+        frame = Pose(given.position + shift, quaternion_product(turn, given.orientation))
+    frame, _ = jax.lax.scan(lambda frame, _: (_newton(residual, frame), None), frame, length=2)
+    return frame, jnp.max(jnp.abs(residual(frame)), initial=0.0)
+
+
+def _newton(residual, frame: Pose, max_turn: float | None = None) -> Pose:
+    """One step of least norm in shift and small rotation."""
+
+    def moved(d):
+        turned = quaternion_product(quaternion_exp(d[3:]), frame.orientation)
+        return Pose(frame.position + d[:3], turned)
+
+    o = jnp.zeros(6, frame.position.dtype)
+    d = -_least(jax.jacfwd(lambda d: residual(moved(d)))(o), residual(frame))
+    if max_turn is not None:
+        turn = jnp.sqrt(jnp.sum(d[3:] ** 2))
+        d = d * jnp.minimum(1.0, max_turn / jnp.maximum(turn, 1e-30)).astype(d.dtype)
+    new = moved(d)
+    return Pose(new.position, new.orientation / jnp.sqrt(jnp.sum(new.orientation**2)))
+
+
+def _least(A: Array, r: Array) -> Array:
+    """x of least norm with A x = r: A^T (A A^T + eps)^-1 r, with an eps that only redundant rows
+    and singular poses feel. It compiles, and differentiates, faster than a pseudoinverse."""
+    eps = 1e-14 if A.dtype == jnp.float64 else 1e-6
+    G = A @ A.T
+    G = G + eps * (1 + jnp.trace(G)) * jnp.eye(G.shape[0], dtype=A.dtype)
+    return A.T @ jnp.linalg.solve(G, r)
+
+
+def _without(frame: Pose, local: Pose) -> Pose:
+    """The pose of a body from the one of a frame on it."""
+    orientation = quaternion_product(frame.orientation, quaternion_conjugate(local.orientation))
+    return Pose(frame.position - quaternion_rotate(orientation, local.position), orientation)

@@ -1,0 +1,165 @@
+"""Initial poses by joint coordinates, against closed forms and differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+
+BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
+X, Y, Z = np.eye(3)
+TIME = jnp.zeros(())
+
+
+def rotation(axis, angle):
+    return np.asarray(mbd.quaternion_to_matrix(mbd.quaternion_exp(jnp.asarray(axis * angle))))
+
+
+def arm(length=1.0):
+    """A turning column, a shoulder, a hand welded to the upper arm, drawn upright; the joints
+    from b to a here and there."""
+    column = mbd.Body("column", BOX, position=[0, 0, 0.5])
+    upper = mbd.Body("upper", BOX, position=[0, 0, 1 + length / 2])
+    hand = mbd.Body("hand", BOX, position=jnp.array([0, 0, 1.0]) + length * jnp.asarray(Z))
+    free = mbd.Body("free", BOX, position=[7, 0, 0])
+    joints = [
+        mbd.Fixed("weld", hand, upper, point=[0, 0, 1 + length]),
+        mbd.Revolute("shoulder", upper, column, point=[0, 0, 1], axis=Y),
+        mbd.Revolute("base", "ground", column, point=[0, 0, 0], axis=Z),
+    ]
+    return mbd.Mechanism([hand, upper, column, free], joints)
+
+
+def test_arm():
+    """Of the shoulder, whose b is nearer to the ground, the angle is that of the column relative
+    to the upper arm. A turn more is the same pose."""
+    mechanism = arm()
+    base, shoulder = 0.7, -2.9
+    given = {"shoulder": shoulder + 2 * np.pi, "base": [base]}
+    state = mbd.place(mechanism, given)
+    R = rotation(Z, base) @ rotation(Y, -shoulder)
+    for name, expected in (
+        ("column", 0.5 * Z),
+        ("upper", Z + R @ (0.5 * Z)),
+        ("hand", Z + R @ Z),
+        ("free", 7 * X),
+    ):
+        np.testing.assert_allclose(
+            mechanism.pose(state.q, name).position, expected, rtol=0, atol=1e-12
+        )
+    turned = mbd.quaternion_to_matrix(mechanism.pose(state.q, "hand").orientation)
+    np.testing.assert_allclose(turned, R, atol=1e-12)
+    np.testing.assert_allclose(
+        mechanism.joint_coordinates(state.q, "shoulder"), [shoulder], atol=1e-12
+    )
+    np.testing.assert_array_less(np.abs(mechanism.constraint(state.q, TIME)), 1e-12)
+
+
+def test_rates():
+    """Velocities are the derivative of the poses along the rates."""
+    mechanism = arm()
+    at, rates = {"shoulder": 0.4, "base": 1.1}, {"shoulder": 2.0, "base": -0.5}
+
+    def q(s):
+        return mbd.place(mechanism, {name: x + s * rates[name] for name, x in at.items()}).q
+
+    state = mbd.place(mechanism, at, rates)
+    h = 1e-5
+    expected = (q(h) - q(-h)) / (2 * h)
+    np.testing.assert_allclose(mechanism.qdot(state.q, state.v), expected, atol=1e-9)
+    _, exact = jax.jvp(q, (0.0,), (1.0,))
+    np.testing.assert_allclose(mechanism.qdot(state.q, state.v), exact, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(jax.jacrev, marks=pytest.mark.slow), jax.jacfwd],
+    ids=["reverse", "forward"],
+)
+def test_derivatives(mode):
+    """Of the hand's position with respect to an angle and a length."""
+
+    def hand(x):
+        mechanism = arm(x[1])
+        state = mbd.place(mechanism, {"shoulder": x[0]})
+        return mechanism.pose(state.q, "hand").position
+
+    x = jnp.array([0.6, 1.3])
+    s, c = np.sin(0.6), np.cos(0.6)
+    expected = [[-1.3 * c, -s], [0, 0], [-1.3 * s, c]]
+    np.testing.assert_allclose(jax.jit(mode(hand))(x), expected, atol=1e-11)
+
+
+@pytest.mark.slow
+def test_second_derivative():
+    def hand(x):
+        mechanism = arm()
+        return mechanism.pose(mbd.place(mechanism, {"shoulder": x}).q, "hand").position
+
+    second = jax.jit(jax.jacfwd(jax.jacrev(hand)))(jnp.array(0.6))
+    np.testing.assert_allclose(second, [np.sin(0.6), 0, -np.cos(0.6)], atol=1e-10)
+
+
+POSE_A = mbd.Pose(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.5, 0.5, -0.5, 0.5]))
+POSE_B = mbd.Pose(jnp.array([-0.3, 0.1, 0.2]), jnp.array([0.6, 0.0, 0.8, 0.0]))
+FRAMES = dict(frame_a=POSE_A, frame_b=POSE_B)
+
+
+@pytest.mark.parametrize(
+    "joint, wanted",
+    [
+        (mbd.Revolute("j", "ground", "b", **FRAMES), [3.0]),
+        (mbd.Prismatic("j", "ground", "b", **FRAMES), [-0.8]),
+        (mbd.Cylindrical("j", "ground", "b", **FRAMES), [0.5, -2.0]),
+        (mbd.Universal("j", "ground", "b", **FRAMES), [1.2, -0.7]),
+        (mbd.Planar("j", "ground", "b", **FRAMES), [0.5, -0.4, 3.1]),
+        (mbd.Screw("j", "ground", "b", pitch=0.1, **FRAMES), [0.33]),
+        (mbd.PointOnLine("j", "ground", "b", **FRAMES), [0.9]),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_every_joint(joint, wanted):
+    """From bodies given anywhere."""
+    body = mbd.Body("b", BOX, position=[0.3, 0.2, 0.1], orientation=[0, 0.6, 0, 0.8],
+                    velocity=[0.3, 0.1, 1.0], angular_velocity=[0.1, 2.0, 0.3])  # fmt: skip
+    mechanism = mbd.Mechanism([body], [joint])
+    rates = 0.3 * np.arange(1.0, 1 + len(wanted))
+    state = mbd.place(mechanism, {"j": wanted}, {"j": rates})
+    np.testing.assert_allclose(mechanism.joint_coordinates(state.q, "j"), wanted, atol=1e-12)
+    np.testing.assert_allclose(mbd.joint_rates(mechanism, state.q, state.v, "j"), rates, atol=1e-12)
+    found = mbd.violation(mechanism, state.q, v=state.v)
+    assert found.position["j"] < 1e-12 and found.velocity["j"] < 1e-12
+
+
+def test_a_ball_joint_keeps_its_orientation():
+    """A joint without coordinates is closed, and turned no more than needed."""
+    body = mbd.Body("b", BOX, position=[0.4, 0, 0], orientation=[0.8, 0.6, 0, 0])
+    tip = mbd.Body("tip", BOX, position=[1, 0, 0])
+    joints = [
+        mbd.Spherical("ball", "ground", body, points=([0, 0, 0], [0.1, 0, 0])),
+        mbd.Revolute("hinge", body, tip, point=[0.7, 0, 0], axis=X),
+    ]
+    mechanism = mbd.Mechanism([body, tip], joints)
+    state = mbd.place(mechanism, {"hinge": 0.5})
+    pose = mechanism.pose(state.q, "b")
+    np.testing.assert_allclose(pose.orientation, [0.8, 0.6, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(pose.position, [0.3, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(mechanism.pose(state.q, "tip").position, [0.9, 0, 0], atol=1e-12)
+
+
+def test_what_it_refuses():
+    mechanism = arm()
+    with pytest.raises(ValueError, match='Fixed "weld" has no joint coordinates'):
+        mbd.place(mechanism, {"weld": 1.0})
+    with pytest.raises(ValueError, match=r'`coordinates` of "base" must have shape \(1,\)'):
+        mbd.place(mechanism, {"base": [1.0, 2.0]})
+    with pytest.raises(ValueError, match='There is no joint "x"'):
+        mbd.place(mechanism, {}, {"x": 1.0})
+    door = mbd.Body("door", BOX)
+    hinges = [
+        mbd.Revolute(name, "ground", door, point=[0, 0, z], axis=Z)
+        for name, z in (("low", 0), ("high", 1))
+    ]
+    with pytest.raises(ValueError, match='"high" closes a loop'):
+        mbd.place(mbd.Mechanism([door], hinges), {"low": 0.1, "high": 0.1})
