@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._linalg import AbstractEquationMap, BlockDiagonal, BlockRows
+from ._linalg import AbstractEquationMap, BlockDiagonal
 from ._system import AbstractSystem
 from ._types import Coordinates, RealScalarLike, Rows, Velocity
 

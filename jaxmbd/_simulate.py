@@ -158,7 +158,7 @@ def _simulate(
 
 
 def _judge_start(problem: Problem, t0, q, v, tolerance) -> RESULTS:
-    (M,) = jax.tree.leaves(mass_matrix(problem.system, q))  # one array, of blocks or not
+    M = jax.tree.leaves(mass_matrix(problem.system, q))[0]  # an array, or that of the blocks
     asymmetry = jnp.max(jnp.abs(M - jnp.swapaxes(M, 0, 1)))
     symmetric = asymmetry <= 1e-6 * jnp.max(jnp.abs(M))
     violation = jnp.concatenate(

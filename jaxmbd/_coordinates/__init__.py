@@ -5,6 +5,7 @@ from .quaternion import QuaternionBody as QuaternionBody
 from .quaternion import QuaternionWorld as QuaternionWorld
 from .roll_pitch_yaw import RollPitchYawBody as RollPitchYawBody
 from .roll_pitch_yaw import RollPitchYawWorld as RollPitchYawWorld
+from .rotation import components as components
 from .rotation import cross as cross
 from .rotation import dot as dot
 from .rotation import quaternion_conjugate as quaternion_conjugate

@@ -1,4 +1,5 @@
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from .._results import RESULTS
@@ -38,7 +39,7 @@ class QuaternionWorld(_AbstractQuaternion):
     """
 
     def qdot(self, q: Float[Array, "4"], v: Float[Array, "3"]) -> Float[Array, "4"]:
-        w, u = q[0], q[1:]
+        w, u = lax.split(q, (1, 3))
         return jnp.concatenate([-dot(v, u)[None], w * v + cross(v, u)]) / 2
 
     def retract(self, q: Float[Array, "4"], dp: Float[Array, "3"]) -> Float[Array, "4"]:
@@ -54,7 +55,7 @@ class QuaternionBody(_AbstractQuaternion):
     """
 
     def qdot(self, q: Float[Array, "4"], v: Float[Array, "3"]) -> Float[Array, "4"]:
-        w, u = q[0], q[1:]
+        w, u = lax.split(q, (1, 3))
         return jnp.concatenate([-dot(u, v)[None], w * v + cross(u, v)]) / 2
 
     def retract(self, q: Float[Array, "4"], dp: Float[Array, "3"]) -> Float[Array, "4"]:

@@ -10,34 +10,42 @@ import math
 from collections.abc import Sequence
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
+
+
+def components(x: Float[Array, "n ..."]) -> list[Float[Array, "..."]]:
+    """x[0], x[1], ...: one split, whose transpose in reverse mode is one concatenation, where as
+    many slices become as many padded arrays and their sum."""
+    x = jnp.asarray(x)
+    return [part.reshape(x.shape[1:]) for part in lax.split(x, (1,) * x.shape[0])]
 
 
 def dot(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, ""]:
     """Scalar product a . b."""
-    ax, ay, az = a
-    bx, by, bz = b
+    ax, ay, az = components(a)
+    bx, by, bz = components(b)
     return ax * bx + ay * by + az * bz
 
 
 def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
     """Vector product a x b."""
-    ax, ay, az = a
-    bx, by, bz = b
+    ax, ay, az = components(a)
+    bx, by, bz = components(b)
     return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
 
 
 def skew(a: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Matrix of the vector product: skew(a) @ b = a x b."""
-    x, y, z = a
+    x, y, z = components(a)
     o = jnp.zeros_like(x)
     return jnp.stack([jnp.stack([o, -z, y]), jnp.stack([z, o, -x]), jnp.stack([-y, x, o])])
 
 
 def quaternion_product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
     """Hamilton's product a b: the rotation b, then the rotation a."""
-    aw, ax, ay, az = a
-    bw, bx, by, bz = b
+    aw, ax, ay, az = components(a)
+    bw, bx, by, bz = components(b)
     return jnp.stack(
         [
             aw * bw - ax * bx - ay * by - az * bz,
@@ -50,14 +58,14 @@ def quaternion_product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Arra
 
 def quaternion_conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
     """Conjugate p* = (w, -x, -y, -z), for a unit quaternion the inverse rotation."""
-    w, x, y, z = p
+    w, x, y, z = components(p)
     return jnp.stack([w, -x, -y, -z])
 
 
 def quaternion_rotate(p: Float[Array, "4"], r: Float[Array, "3"]) -> Float[Array, "3"]:
     """Rotated vector p r p* = r + w t + u x t of a unit p = (w, u), where t = 2 u x r."""
-    w, x, y, z = p
-    rx, ry, rz = r
+    w, x, y, z = components(p)
+    rx, ry, rz = components(r)
     tx, ty, tz = 2 * (y * rz - z * ry), 2 * (z * rx - x * rz), 2 * (x * ry - y * rx)
     return jnp.stack(
         [
@@ -70,7 +78,7 @@ def quaternion_rotate(p: Float[Array, "4"], r: Float[Array, "3"]) -> Float[Array
 
 def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
     """Rotation matrix R of a unit quaternion, r_world = R r_body; its columns are the body axes."""
-    w, x, y, z = p
+    w, x, y, z = components(p)
     return jnp.stack(
         [
             jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)]),
@@ -87,7 +95,7 @@ def quaternion_from_matrix(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
     entry (at least 1) is p up to a factor, so nothing cancels at any angle (Shepperd, "Quaternion
     from rotation matrix", Journal of Guidance and Control 1, 1978).
     """
-    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = R
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = map(components, components(R))
     products = jnp.stack(
         [
             jnp.stack([1 + xx + yy + zz, zy - yz, xz - zx, yx - xy]),
@@ -113,6 +121,8 @@ def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
     half = jnp.sqrt(jnp.where(series, 1.0, s)) / 2
     w = jnp.where(series, _polynomial(x, _COS), jnp.cos(half))
     factor = jnp.where(series, _polynomial(x, _SINC), jnp.sin(half) / half) / 2
+    # All components use both: fused, each would compute them anew.
+    w, factor = lax.optimization_barrier((w, factor))
     return jnp.concatenate([w[None], factor * phi])
 
 

@@ -188,10 +188,11 @@ class SplitStepper(AbstractStepper):
         here = point_at(system, t1, q, v_free, jnp.zeros_like(v_free))
         rows = here.rows
         secant = (rows.phi - phi) / h
-        nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
-        change, impulse, solved = self.problem.enforcement.impulse(
-            here, phi, jnp.concatenate([secant, nonholonomic]), h
-        )
+        drift = secant
+        if rows.velocity.shape != phi.shape:
+            nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
+            drift = jnp.concatenate([secant, nonholonomic])
+        change, impulse, solved = self.problem.enforcement.impulse(here, phi, drift, h)
         v = v_free + change
         q, v, projected = self.problem.project(t1, system.retract(q, h * v), v)
         result = first_failure(

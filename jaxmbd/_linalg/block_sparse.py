@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 from .._results import RESULTS
 from .._types import Rows
 from .base import AbstractConstraintSolver
-from .blocks import BlockDiagonal, BlockRows, columns
+from .blocks import BlockDiagonal, BlockRows, columns, padded_columns
 from .elimination import Plan, plan
 from .proximal import annihilate, iterate, regularisation
 
@@ -76,8 +76,12 @@ class BlockSparse(AbstractConstraintSolver):
         if not isinstance(M, BlockDiagonal):
             M = BlockDiagonal(M[:, :, None])
             J = BlockRows((J[None, :, :, None],), (((0,),),), 1, M.shape[0])
-        M_inv, left = swept_inverse(M.blocks)
-        positive_definite = jnp.all(left > 0)
+        if M.inverse is None:
+            M_inv, left = swept_inverse(M.blocks)
+            positive_definite = jnp.all(left > 0)
+        else:
+            M_inv = M.inverse
+            positive_definite = jnp.all(jnp.diagonal(M_inv) > 0)
         if J.shape[0] == 0:
             nothing = jnp.zeros((0, 0), M.dtype)
             one = jnp.ones((), M.dtype)
@@ -204,33 +208,41 @@ def _delassus(the: Plan, M_inv: Array, J: BlockRows) -> tuple[Array, Array]:
     first, second = the.contributions
     U = jnp.zeros((s, s, first.shape[1]), M_inv.dtype)
     for p, q in zip(first, second, strict=True):
-        U = U + _times_transposed(_gathered(halves, p), _gathered(rows, q))
+        U = U + _times_transposed(padded_columns(halves, p), padded_columns(rows, q))
     return jnp.concatenate(diagonals, axis=2), U
 
 
 def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Array]:
     """The levels, the Cholesky factor of what is left, and the smallest relative pivot."""
-    s = D.shape[0]
     pivots, levels = [], []
     for level in the.levels:
         D_inv, left = swept_inverse(columns(D, level.eliminated))
         pivots.append(jnp.min(left))
-        out = [_gathered(U, edges) for edges in level.out]
+        out = [padded_columns(U, edges) for edges in level.out]
         V = [_times(D_inv, u) for u in out]
         pairs = [(i, j) for i in range(len(out)) for j in range(i + 1, len(out))]
         own = [_transposed_times(u, v) for u, v in zip(out, V, strict=True)]
         mixed = [_transposed_times(out[i], V[j]) for i, j in pairs]
         D = _updated(columns(D, level.kept), own, level.node_updates)
-        U = _updated(_gathered(U, level.kept_edges), mixed, level.edge_updates)
+        U = _updated(padded_columns(U, level.kept_edges), mixed, level.edge_updates)
         levels.append(_Level(D_inv, V))
-    m = the.rest
-    i, j = the.rest_edges
-    A = BlockDiagonal(D).dense().reshape(s, m, s, m)
-    A = A.at[:, i, :, j].set(jnp.moveaxis(U, 2, 0)).at[:, j, :, i].set(jnp.transpose(U, (2, 1, 0)))
-    A = A.reshape(s * m, s * m)
+    A = _assembled(D, U, *the.rest_edges)
     L = jnp.linalg.cholesky(A, symmetrize_input=False)
     pivots.append(jnp.min(jnp.diagonal(L) ** 2 / jnp.diagonal(A)))
     return levels, L, jnp.min(jnp.stack(pivots))
+
+
+def _assembled(D: Array, U: Array, i: np.ndarray, j: np.ndarray) -> Float[Array, "n n"]:
+    """The dense symmetric matrix with the diagonal blocks D and the blocks U at (i, j), node after
+    node."""
+    s, _, m = D.shape
+    zero = jnp.zeros((s, s), D.dtype)
+    blocks = [[zero] * m for _ in range(m)]
+    for k in range(m):
+        blocks[k][k] = D[:, :, k]
+    for k, (row, column) in enumerate(zip(i, j, strict=True)):
+        blocks[row][column], blocks[column][row] = U[:, :, k], U[:, :, k].T
+    return jnp.block(blocks)
 
 
 def _substitute(
@@ -243,11 +255,11 @@ def _substitute(
         waiting.append(here)
         out = [_apply_transposed(V, here) for V in level.V]
         r = _updated(columns(r, of.kept), out, of.node_updates)
-    x = cho_solve((bottom, True), r.ravel()).reshape(r.shape)
+    x = cho_solve((bottom, True), r.T.ravel()).reshape(r.shape[::-1]).T
     for level, of, here in zip(levels[::-1], the.levels[::-1], waiting[::-1], strict=True):
         y = _apply(level.D_inv, here)
         for V, near in zip(level.V, of.neighbours, strict=True):
-            y = y - _apply(V, _gathered(x, near))
+            y = y - _apply(V, padded_columns(x, near))
         back = np.argsort(np.concatenate([of.eliminated, of.kept]))
         x = columns(jnp.concatenate([y, x], axis=1), back)
     return x
@@ -260,7 +272,7 @@ def _updated(x: Array, products: list[Array], updates: Iterable[np.ndarray]) -> 
         return x
     columns_of_products = jnp.concatenate(products, axis=-1)
     for update in updates:
-        x = x - _gathered(columns_of_products, update)
+        x = x - padded_columns(columns_of_products, update)
     return x
 
 
@@ -306,14 +318,3 @@ def _apply(A, x):
 
 def _apply_transposed(A, x):
     return _sum(A[k] * x[k][None] for k in range(A.shape[0]))
-
-
-def _gathered(x: Float[Array, "*b n"], index: np.ndarray) -> Float[Array, "*b k"]:
-    """x[..., index], zero where the index is past the end."""
-    if index.size == 0:
-        return jnp.zeros((*x.shape[:-1], 0), x.dtype)
-    if np.all(index < x.shape[-1]):
-        return columns(x, index)
-    if np.all(index >= x.shape[-1]):
-        return jnp.zeros((*x.shape[:-1], index.size), x.dtype)
-    return x.at[..., index].get(mode="fill", fill_value=0)

@@ -4,6 +4,7 @@ Vectors of velocities are tables `(size, count)` of all bodies, flattened; rows 
 each a table `(rows, elements)`, flattened.
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -11,20 +12,84 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+# Up to how many slices beat a gather.
+_MAX_SLICES = 4
+
+# Up to how many values in one column gathers beat a scatter.
+_MAX_LAYERS = 4
+
 
 def columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[Array, "*rows k"]:
-    """`table[..., index]`; a slice where the index runs evenly, which XLA fuses with anything."""
-    first, steps = index[0], np.diff(index)
-    if len(index) == 1 or (np.all(steps == steps[0]) and steps[0] > 0):
-        step = 1 if len(index) == 1 else steps[0]
-        return table[..., first : index[-1] + 1 : step]
-    return table.at[..., index].get(mode="promise_in_bounds")
+    """`table[..., index]`, in slices where the index runs evenly: XLA fuses these with anything,
+    in either direction of differentiation."""
+    runs = _runs(index)
+    if len(runs) > _MAX_SLICES:
+        return table.at[..., index].get(mode="promise_in_bounds")
+    parts = [table[..., run] for run in runs]
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _runs_of(index: tuple[int, ...]) -> list[slice]:
+    runs, start = [], 0
+    while start < len(index):
+        step = index[start + 1] - index[start] if start + 1 < len(index) else 1
+        stop = start + 1
+        while step > 0 and stop < len(index) and index[stop] - index[stop - 1] == step:
+            stop += 1
+        if stop == start + 1:
+            step = 1
+        runs.append(slice(index[start], index[stop - 1] + 1, step))
+        start = stop
+    return runs
+
+
+def _runs(index: np.ndarray) -> list[slice]:
+    """The slices that make up an index."""
+    return _runs_of(tuple(index.tolist()))
+
+
+def accumulated(
+    table: Float[Array, "*rows n"], index: np.ndarray, values: Float[Array, "*rows k"]
+) -> Float[Array, "*rows n"]:
+    """`table.at[..., index].add(values)`: by gathering, which XLA fuses, while few values meet in
+    one column; scattering is a loop over single numbers."""
+    order = np.argsort(index, kind="stable")
+    turn = np.empty_like(index)  # how many before it go to the same column
+    turn[order] = np.arange(len(index)) - np.searchsorted(index[order], index[order])
+    # The last column, the ground, takes whatever comes: nobody reads it.
+    turn = np.where(index == table.shape[-1] - 1, 0, turn)
+    if turn.max(initial=0) >= _MAX_LAYERS:
+        return table.at[..., index].add(values)
+    for layer in range(turn.max(initial=-1) + 1):
+        source = np.full(table.shape[-1], len(index))
+        here = turn == layer
+        source[index[here]] = np.flatnonzero(here)
+        table = table + padded_columns(values, source)
+    return table
+
+
+def padded_columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[Array, "*rows k"]:
+    """`table[..., index]`, zero where the index is past the end."""
+    n = table.shape[-1]
+    if np.all(index < n):
+        return columns(table, index)
+    inside = np.flatnonzero(index < n)
+    if inside.size == 0:
+        return jnp.zeros((*table.shape[:-1], index.size), table.dtype)
+    first, last = inside[0], inside[-1] + 1
+    if last - first == inside.size and len(_runs(index[first:last])) <= _MAX_SLICES:
+        pad = [(0, 0)] * (table.ndim - 1) + [(int(first), int(index.size - last))]
+        return jnp.pad(columns(table, index[first:last]), pad)
+    return table.at[..., index].get(mode="fill", fill_value=0)
 
 
 class BlockDiagonal(eqx.Module):
-    """M = diag(M_1, M_2, ...): `blocks` has the shape `(size, size, count)`."""
+    """M = diag(M_1, M_2, ...): `blocks` and `inverse`, if it is known, have the shape
+    `(size, size, count)`."""
 
     blocks: Float[Array, "size size count"]
+    inverse: Float[Array, "size size count"] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -58,7 +123,7 @@ class BlockRows(eqx.Module):
     - `independent`: whether the structure tells that no row depends on others.
     """
 
-    pieces: tuple[Float[Array, "ends rows size elements"], ...]
+    pieces: tuple[Float[Array, "_ends _rows _size _elements"], ...]
     ends: tuple[tuple[tuple[int, ...], ...], ...] = eqx.field(static=True)
     count: int = eqx.field(static=True)
     size: int = eqx.field(static=True)
@@ -117,7 +182,7 @@ class BlockRows(eqx.Module):
             part = y[start : start + rows * elements].reshape(rows, 1, elements)
             start += rows * elements
             for block, end in zip(piece, ends, strict=True):
-                table = table.at[:, np.array(end)].add(jnp.sum(block * part, axis=0))
+                table = accumulated(table, np.array(end), jnp.sum(block * part, axis=0))
         return table[:, : self.count].ravel()
 
     def dense(self) -> Float[Array, "rows n"]:

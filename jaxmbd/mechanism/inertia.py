@@ -7,10 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_positive, is_concrete
-from .._coordinates import cross, dot, quaternion_to_matrix, skew
+from .._coordinates import components, cross, dot, quaternion_to_matrix, skew
 from .pose import unit_quaternion
 
 # Relative to the largest moment: how far a tensor may be from symmetric, and a sum of two principal
@@ -275,12 +276,14 @@ class Inertia(eqx.Module):
 
 def apply_tensor(A: Float[Array, "3 3"], x: Float[Array, "3"]) -> Float[Array, "3"]:
     """A x."""
-    return A[:, 0] * x[0] + A[:, 1] * x[1] + A[:, 2] * x[2]
+    a, b, c = components(A)
+    return jnp.stack([dot(a, x), dot(b, x), dot(c, x)])
 
 
 def matrix_product(A: Float[Array, "3 3"], B: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     """A B."""
-    return A[:, :1] * B[:1] + A[:, 1:2] * B[1:2] + A[:, 2:] * B[2:]
+    columns, rows = lax.split(A, (1, 1, 1), axis=1), lax.split(B, (1, 1, 1))
+    return columns[0] * rows[0] + columns[1] * rows[1] + columns[2] * rows[2]
 
 
 def turned_tensor(R: Float[Array, "3 3"], tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
@@ -290,7 +293,7 @@ def turned_tensor(R: Float[Array, "3 3"], tensor: Float[Array, "3 3"]) -> Float[
 
 def inverse_tensor(tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     """Inverse of a symmetric matrix, by its cofactors."""
-    a, b, c = tensor
+    a, b, c = components(tensor)
     first = cross(b, c)
     return jnp.stack([first, cross(c, a), cross(a, b)]) / dot(a, first)
 

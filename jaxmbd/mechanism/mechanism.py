@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._coordinates import cross
 from .._linalg import BlockDiagonal, BlockRows
-from .._linalg.blocks import columns
+from .._linalg.blocks import accumulated, columns
 from .._system import State
 from .._types import Coordinates, RealScalarLike, Velocity
 from .body import GROUND, Body
@@ -20,7 +20,7 @@ from .coordinates import Bodies
 from .element import AbstractElement
 from .forces import AbstractForceElement
 from .joints import AbstractConstraint, AbstractJoint
-from .linearise import Linearised, holonomic, nonholonomic
+from .linearise import Linearised, frame_poses, frame_twists, holonomic, nonholonomic
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
 
@@ -153,7 +153,7 @@ class Mechanism(AbstractStructuredSystem):
     def frames(self, element: AbstractElement, q: Coordinates) -> tuple[Pose, ...]:
         """World poses of the frames of an element."""
         table = self._with_ground(q)
-        return _poses(element, [table[:, self._column(name)] for name in element.bodies])
+        return frame_poses(element, [table[:, self._column(name)] for name in element.bodies])
 
     def frame_twists(
         self, element: AbstractElement, q: Coordinates, v: Velocity
@@ -161,7 +161,9 @@ class Mechanism(AbstractStructuredSystem):
         """World twists of the frames of an element."""
         q_table, v_table = self._with_ground(q), self._with_ground(v)
         bodies = [self._column(name) for name in element.bodies]
-        return _twists(element, [q_table[:, i] for i in bodies], [v_table[:, i] for i in bodies])
+        return frame_twists(
+            element, [q_table[:, i] for i in bodies], [v_table[:, i] for i in bodies]
+        )
 
     # --- AbstractSystem -------------------------------------------------------------------------
 
@@ -169,15 +171,16 @@ class Mechanism(AbstractStructuredSystem):
         return self.mass_blocks(q).dense()
 
     def mass_blocks(self, q: Coordinates) -> BlockDiagonal:
-        p = q.reshape(7, -1)[3:]
-        return BlockDiagonal(self.body_stack.map(lambda body, p: body.mass_matrix(p), p))
+        def blocks(body, p):
+            return body.mass_matrix(p), body.inverse_mass_matrix(p)
+
+        return BlockDiagonal(*self.body_stack.map(blocks, q.reshape(7, -1)[3:]))
 
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
         n = len(self.body_stack)
 
         def of_body(body, p, omega):
-            weight = body.mass_matrix(p)[:, :3] @ self.gravity
-            return body.gyroscopic_force(p, omega) + weight
+            return body.inertial_force(p, omega, self.gravity)
 
         f = self.body_stack.map(of_body, q.reshape(7, n)[3:], v.reshape(6, n)[3:])
         f = jnp.append(f, jnp.zeros((6, 1), q.dtype), axis=1)  # and on the ground
@@ -187,10 +190,12 @@ class Mechanism(AbstractStructuredSystem):
 
             def on_bodies(force, *table):
                 qs, vs = _halves(table)
-                poses, twists = _poses(force, qs), _twists(force, qs, vs)
+                poses, twists = frame_poses(force, qs), frame_twists(force, qs, vs)
                 wrenches = force.wrenches(poses, twists, t, u)
                 return tuple(
-                    jnp.concatenate([w.force, w.torque + cross(pose.position - x[:3], w.force)])
+                    jnp.concatenate(
+                        [w.force, w.torque + cross(pose.position - Pose.of(x).position, w.force)]
+                    )
                     for w, pose, x in zip(wrenches, poses, qs, strict=True)
                 )
 
@@ -198,7 +203,7 @@ class Mechanism(AbstractStructuredSystem):
                 on_bodies, *(columns(x, i) for x in (q_table, v_table) for i in ends)
             )
             for wrench, i in zip(wrenches, ends, strict=True):
-                f = f.at[:, i].add(wrench)
+                f = accumulated(f, i, wrench)
         return f[:, :n].ravel()
 
     def constraint(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " nh"]:
@@ -218,11 +223,10 @@ class Mechanism(AbstractStructuredSystem):
 
             def of_joint(joint, *table, moving=moving):
                 qs, vs = _halves(table)
+                qs, vs = tuple(qs), tuple(vs)
                 return (
-                    holonomic(lambda qs, t: _equations(joint, qs, t), qs, vs, t, moving),
-                    nonholonomic(
-                        lambda qs, vs, t: _velocity_equations(joint, qs, vs, t), qs, vs, t, moving
-                    ),
+                    holonomic(joint, joint.equations, qs, vs, t, moving),
+                    nonholonomic(joint, joint.velocity_equations, qs, vs, t, moving),
                 )
 
             both = joints.map(
@@ -234,8 +238,7 @@ class Mechanism(AbstractStructuredSystem):
                     ends[level].append(bodies)
         every = [*parts[0], *parts[1]]
         J = BlockRows.merged(
-            # From (6, rows, elements) of each end to (rows, 6, elements).
-            [[jnp.swapaxes(x, 0, 1) for x in rows.J] for rows in every],
+            [rows.J for rows in every],
             [*ends[0], *ends[1]],
             n,
             6,
@@ -273,7 +276,7 @@ class Mechanism(AbstractStructuredSystem):
         table = self._with_ground(q)
 
         def of_joint(joint, *bodies):
-            return _equations(joint, bodies, t)
+            return joint.equations(frame_poses(joint, bodies), t)
 
         return [
             joints.map(of_joint, *_ends_of(self._ends(joints), table))
@@ -285,7 +288,9 @@ class Mechanism(AbstractStructuredSystem):
         q_table, v_table = self._with_ground(q), self._with_ground(v)
 
         def of_joint(joint, *table):
-            return _velocity_equations(joint, *_halves(table), t)
+            qs, vs = _halves(table)
+            poses, twists = frame_poses(joint, qs), frame_twists(joint, qs, vs)
+            return joint.velocity_equations(poses, twists, t)
 
         return [
             joints.map(
@@ -345,34 +350,6 @@ def _ends_of(ends: Sequence[np.ndarray], *tables: Array) -> list[Array]:
 def _halves(columns: Sequence[Array]) -> tuple[Sequence[Array], Sequence[Array]]:
     k = len(columns) // 2
     return columns[:k], columns[k:]
-
-
-def _poses(element: AbstractElement, columns: Sequence[Array]) -> tuple[Pose, ...]:
-    """World poses of its frames from those of its bodies."""
-    return tuple(
-        Pose(x[:3], x[3:]).compose(frame) for x, frame in zip(columns, element.frames, strict=True)
-    )
-
-
-def _twists(
-    element: AbstractElement, qs: Sequence[Array], vs: Sequence[Array]
-) -> tuple[Twist, ...]:
-    """World twists of its frames."""
-    poses = _poses(element, qs)
-    return tuple(
-        Twist(Twist(v[:3], v[3:]).at(pose.position - q[:3]), v[3:])
-        for pose, q, v in zip(poses, qs, vs, strict=True)
-    )
-
-
-def _equations(joint: AbstractConstraint, qs: Sequence[Array], t: RealScalarLike) -> Array:
-    return joint.equations(_poses(joint, qs), t)
-
-
-def _velocity_equations(
-    joint: AbstractConstraint, qs: Sequence[Array], vs: Sequence[Array], t: RealScalarLike
-) -> Array:
-    return joint.velocity_equations(_poses(joint, qs), _twists(joint, qs, vs), t)
 
 
 def _flat(tables: Sequence[Array], dtype: Any) -> Float[Array, " rows"]:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete
@@ -25,6 +26,11 @@ class Pose(NamedTuple):
 
     position: Float[Array, "3"]
     orientation: Float[Array, "4"]
+
+    @classmethod
+    def of(cls, q: Float[Array, "7"]) -> "Pose":
+        """From the coordinates of a body."""
+        return cls(*lax.split(q, (3, 4)))
 
     def point(self, r: Float[Array, "3"]) -> Float[Array, "3"]:
         """World position of the point r of this frame."""
@@ -60,9 +66,18 @@ class Twist(NamedTuple):
     linear: Float[Array, "3"]
     angular: Float[Array, "3"]
 
+    @classmethod
+    def of(cls, v: Float[Array, "6"]) -> "Twist":
+        """From the velocities of a body."""
+        return cls(*lax.split(v, (3, 3)))
+
     def at(self, arm: Float[Array, "3"]) -> Float[Array, "3"]:
         """Velocity of the point of the body at `arm` (world axes) from the origin."""
         return self.linear + cross(self.angular, arm)
+
+    def moved(self, arm: Float[Array, "3"]) -> "Twist":
+        """Twist of a frame of the body whose origin is at `arm` (world axes)."""
+        return Twist(self.at(arm), self.angular)
 
 
 def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"]:

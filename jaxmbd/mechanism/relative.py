@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates import quaternion_conjugate, quaternion_product
+from .._coordinates import components, quaternion_conjugate, quaternion_product
 from .pose import Pose
 
 
@@ -26,25 +26,25 @@ def misaligned(a: Pose, b: Pose) -> Float[Array, "3"]:
 
 def x_axis(frame: Pose) -> Float[Array, "3"]:
     """World components of the x axis."""
-    w, x, y, z = frame.orientation
+    w, x, y, z = components(frame.orientation)
     return jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)])
 
 
 def y_axis(frame: Pose) -> Float[Array, "3"]:
     """World components of the y axis."""
-    w, x, y, z = frame.orientation
+    w, x, y, z = components(frame.orientation)
     return jnp.stack([2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)])
 
 
 def z_axis(frame: Pose) -> Float[Array, "3"]:
     """World components of the z axis."""
-    w, x, y, z = frame.orientation
+    w, x, y, z = components(frame.orientation)
     return jnp.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)])
 
 
 def angle(a: Pose, b: Pose) -> Float[Array, ""]:
     """Angle [rad] from the x axis of a to that of b about the axis of a, in (-pi, pi]."""
-    x, y, _ = a.local_direction(x_axis(b))
+    x, y, _ = components(a.local_direction(x_axis(b)))
     return jnp.arctan2(y, x)
 
 
