@@ -47,6 +47,9 @@ from ._lagrangian import LagrangianSystem as LagrangianSystem
 from ._linalg import KKT as KKT
 from ._linalg import AbstractConstraintSolver as AbstractConstraintSolver
 from ._linalg import Automatic as Automatic
+from ._linalg import BlockDiagonal as BlockDiagonal
+from ._linalg import BlockRows as BlockRows
+from ._linalg import BlockSparse as BlockSparse
 from ._linalg import Cholesky as Cholesky
 from ._linalg import ConstraintEquations as ConstraintEquations
 from ._linalg import ConstraintOperator as ConstraintOperator

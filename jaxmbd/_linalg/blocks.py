@@ -22,6 +22,8 @@ _MAX_LAYERS = 4
 def columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[Array, "*rows k"]:
     """`table[..., index]`, in slices where the index runs evenly: XLA fuses these with anything,
     in either direction of differentiation."""
+    if index.size == 0:
+        return table[..., :0]
     runs = _runs(index)
     if len(runs) > _MAX_SLICES:
         return table.at[..., index].get(mode="promise_in_bounds")

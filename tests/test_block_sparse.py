@@ -1,0 +1,230 @@
+"""Block elimination against dense algebra, on trees, loops, redundant rows and mixed kinds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+from jaxmbd._linalg.blocks import accumulated, columns, padded_columns
+from jaxmbd._linalg.elimination import plan
+
+SIZE = 6
+
+
+def chain(n):
+    """One joint a body, to the one before; the first to the ground."""
+    return [[(i - 1 if i else n, i) for i in range(n)]]
+
+
+def random_tree(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return [[(int(rng.integers(0, i)) if i else n, i) for i in range(n)]]
+
+
+def star(n):
+    return [[(0, i) for i in range(1, n)] + [(n, 0)]]
+
+
+def two_kinds(n):
+    """Joints of three rows and of one, some between the same bodies."""
+    return [chain(n)[0], [(i, (i + 2) % n) for i in range(0, n, 3)]]
+
+
+def ring(n):
+    return [[*chain(n)[0], (n - 1, n)]]
+
+
+GRAPHS = {
+    "one": ((6, chain(1), (5,)), True),
+    "chain": ((4, chain(4), (5,)), True),
+    "long chain": ((23, chain(23), (5,)), True),
+    "tree": ((17, random_tree(17), (4,)), True),
+    "star": ((9, star(9), (3,)), True),
+    "two kinds": ((11, two_kinds(11), (3, 1)), False),
+    "ring": ((12, ring(12), (4,)), False),
+}
+
+
+def rows_of(n, pieces, rows, *, independent, seed=0, rank=None):
+    """Random M and J with that structure. With `rank` each element's rows span so much only."""
+    rng = np.random.default_rng(seed)
+    B = rng.standard_normal((SIZE, SIZE, n))
+    M = np.einsum("ikn,jkn->ijn", B, B) + SIZE * np.eye(SIZE)[:, :, None]
+    blocks, ends = [], []
+    for elements, r in zip(pieces, rows, strict=True):
+        if rank is None:
+            piece = rng.standard_normal((2, r, SIZE, len(elements)))
+        else:
+            mixed = rng.standard_normal((r, rank))
+            piece = np.einsum(
+                "rk,eksn->ersn", mixed, rng.standard_normal((2, rank, SIZE, len(elements)))
+            )
+        blocks.append(jnp.asarray(piece))
+        ends.append(np.array(elements).T)
+    J = mbd.BlockRows.merged(blocks, ends, n, SIZE, independent)
+    return mbd.BlockDiagonal(jnp.asarray(M)), J
+
+
+def reference(M, J, f, r, E):
+    M, J = np.asarray(M.dense()), np.asarray(J.dense())
+    G = J @ np.linalg.solve(M, J.T) + np.diag(E)
+    lam = np.linalg.pinv(G, rcond=1e-11) @ (r - J @ np.linalg.solve(M, f))
+    return np.linalg.solve(M, f + J.T @ lam), lam
+
+
+@pytest.mark.parametrize("dense_rows", [1, 25])
+@pytest.mark.parametrize("compliant", [False, True], ids=["rigid", "compliant"])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_solves(graph, compliant, dense_rows):
+    (n, pieces, rows), independent = GRAPHS[graph]
+    M, J = rows_of(n, pieces, rows, independent=independent)
+    rng = np.random.default_rng(1)
+    f, r = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
+    E = rng.uniform(0.1, 1, J.shape[0]) if compliant else np.zeros(J.shape[0])
+
+    @jax.jit
+    def solve(M, J, E, f, r):
+        solver = mbd.BlockSparse(dense_rows=dense_rows)
+        operator = mbd.ConstraintOperator(solver, M, J, E if compliant else None)
+        return operator.solve(f, r), operator.free(f), operator.result()
+
+    (a, lam), free, result = solve(M, J, jnp.asarray(E), jnp.asarray(f), jnp.asarray(r))
+    expected, multipliers = reference(M, J, f, r, E)
+    np.testing.assert_allclose(a, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(lam, multipliers, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(free, np.linalg.solve(M.dense(), f), rtol=1e-10, atol=1e-10)
+    assert result == mbd.RESULTS.successful
+
+
+@pytest.mark.parametrize("consistent", [True, False])
+def test_redundant_rows(consistent):
+    """The solution of least norm, and what the rows cannot satisfy, as of the pseudoinverse."""
+    M, J = rows_of(7, ring(7), (4,), independent=False, rank=3)
+    rng = np.random.default_rng(2)
+    f = rng.standard_normal(J.shape[1])
+    r = np.asarray(J.dense()) @ rng.standard_normal(J.shape[1])
+    r = r if consistent else r + rng.standard_normal(J.shape[0])
+    operator = mbd.ConstraintOperator(mbd.BlockSparse(dense_rows=8), M, J)
+    a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+    expected, multipliers = reference(M, J, f, r, np.zeros(J.shape[0]))
+    np.testing.assert_allclose(a, expected, rtol=1e-8, atol=1e-8)
+    # The regularised factor magnifies what cannot be satisfied by 1 / rho before it is taken out.
+    tolerance = 1e-9 if consistent else 1e-5
+    np.testing.assert_allclose(lam, multipliers, rtol=tolerance, atol=tolerance)
+    dense = np.asarray(J.dense())
+    unreachable = r - dense @ np.linalg.lstsq(dense, r, rcond=1e-10)[0]
+    assert operator.dependent()
+    np.testing.assert_allclose(operator.null(jnp.asarray(r)), unreachable, atol=1e-8)
+
+
+def test_dependent_rows_in_a_tree_are_reported():
+    M, J = rows_of(4, chain(4), (4,), independent=True, rank=3)
+    operator = mbd.ConstraintOperator(mbd.BlockSparse(), M, J)
+    assert operator.result() == mbd.RESULTS.singular_constraints
+
+
+def test_indefinite_mass_is_reported():
+    M, J = rows_of(4, chain(4), (3,), independent=True)
+    M = mbd.BlockDiagonal(M.blocks.at[2, 2, 1].multiply(-1))
+    operator = mbd.ConstraintOperator(mbd.BlockSparse(), M, J)
+    assert operator.result() == mbd.RESULTS.mass_matrix_indefinite
+
+
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev], ids=["forward", "reverse"])
+@pytest.mark.parametrize("graph", ["tree", "two kinds"])
+def test_derivatives(graph, mode):
+    """Of the solution along a change of M, J, f and r, against those of dense algebra."""
+    (n, pieces, rows), independent = GRAPHS[graph]
+    M, J = rows_of(n, pieces, rows, independent=independent)
+    dM, dJ = rows_of(n, pieces, rows, independent=independent, seed=3)
+    rng = np.random.default_rng(4)
+    f, df = rng.standard_normal((2, J.shape[1]))
+    r, dr = rng.standard_normal((2, J.shape[0]))
+
+    def moved(x, dx, s):
+        return jax.tree.map(lambda x, dx: x + s * dx, x, dx)
+
+    def sparse(s):
+        operator = mbd.ConstraintOperator(
+            mbd.BlockSparse(dense_rows=9), moved(M, dM, s), moved(J, dJ, s)
+        )
+        return jnp.concatenate(operator.solve(f + s * df, r + s * dr))
+
+    def dense(s):
+        Ms, Js = moved(M, dM, s).dense(), moved(J, dJ, s).dense()
+        zeros = jnp.zeros((Js.shape[0],) * 2)
+        K = jnp.block([[Ms, -Js.T], [Js, zeros]])
+        return jnp.linalg.solve(K, jnp.concatenate([f + s * df, r + s * dr]))
+
+    found = jax.jit(mode(sparse))(0.0)
+    np.testing.assert_allclose(found, jax.jit(jax.jacfwd(dense))(0.0), rtol=1e-8, atol=1e-8)
+
+
+def test_several_ends_on_one_body():
+    """Their columns add up."""
+    rng = np.random.default_rng(5)
+    piece = jnp.asarray(rng.standard_normal((3, 2, SIZE, 2)))
+    J = mbd.BlockRows.merged([piece], [np.array([[0, 1], [2, 1], [0, 3]])], 3, SIZE, False)
+    expected = np.zeros((2, 2, SIZE, 4))
+    for end, bodies in enumerate([[0, 1], [2, 1], [0, 3]]):
+        for element, body in enumerate(bodies):
+            expected[:, element, :, body] += piece[end, :, :, element]
+    expected = expected[..., :3].reshape(4, 18)
+    np.testing.assert_allclose(J.dense(), expected, atol=1e-15)
+    x, y = rng.standard_normal(18), rng.standard_normal(4)
+    np.testing.assert_allclose(J @ jnp.asarray(x), expected @ x, atol=1e-14)
+    np.testing.assert_allclose(jnp.asarray(y) @ J, expected.T @ y, atol=1e-14)
+
+
+def test_elimination_takes_linear_work():
+    """Blocks that are made, per joint: the same for trees of any size; of chains in a logarithmic
+    number of levels."""
+    for make in (chain, random_tree):
+        levels, work = [], []
+        for n in (64, 1024):
+            (elements,) = make(n)
+            ends = (tuple(tuple(int(b) for b in end) for end in np.array(elements).T),)
+            the = plan(ends, n, 1)
+            levels.append(len(the.levels))
+            work.append(sum(level.out.size for level in the.levels) / n)
+        assert work[1] <= 1.1 * work[0]
+        if make is chain:
+            assert levels == [6, 10]
+
+
+INDICES = [[0], [3, 4, 5], [0, 2, 4], [5, 0, 1, 2], [4, 3, 2, 1, 0, 5, 1], [2, 2, 2, 2, 2, 2]]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_columns(index):
+    table, index = jnp.arange(12.0).reshape(2, 6), np.array(index)
+    np.testing.assert_array_equal(columns(table, index), np.asarray(table)[:, index])
+    beyond = np.concatenate([[6], index, [7]])
+    padded = np.concatenate([np.asarray(table), np.zeros((2, 2))], axis=1)
+    np.testing.assert_array_equal(padded_columns(table, beyond), padded[:, beyond])
+    values = jnp.arange(2.0 * len(index)).reshape(2, -1) + 1
+    expected = np.array(table)
+    np.add.at(expected, (slice(None), index), values)
+    found = accumulated(table, index, values)
+    # The last column is the ground, of which nobody reads.
+    np.testing.assert_allclose(found[:, :-1], expected[:, :-1])
+
+
+def test_choice_by_size_and_structure():
+    choose = mbd.Automatic.choose
+    (n, pieces, rows), _ = GRAPHS["chain"]
+    _, tree = rows_of(n, pieces, rows, independent=True)
+    _, loop = rows_of(n, pieces, rows, independent=False)
+    _, small_loop = rows_of(1, chain(1), (3,), independent=False)
+    assert isinstance(choose(tree), mbd.BlockSparse)
+    assert isinstance(choose(loop), mbd.BlockSparse)
+    assert isinstance(choose(small_loop), mbd.Pseudoinverse)
+    assert isinstance(choose(jnp.zeros((9, 20))), mbd.Pseudoinverse)
+    assert isinstance(choose(jnp.zeros((10, 20))), mbd.Proximal)
+
+
+@pytest.mark.parametrize("argument, value", [("rho", -1.0), ("refinements", 0), ("dense_rows", 0)])
+def test_bad_input(argument, value):
+    with pytest.raises(ValueError, match=f"`{argument}` must be"):
+        mbd.BlockSparse(**{argument: value})
