@@ -51,8 +51,12 @@ class LibraryPinv(mbd.AbstractConstraintSolver):
         y = C_pinv @ (r - C @ x)
         return solve_triangular(L, x + y, lower=True, trans=1), C_pinv.T @ y
 
-    def allows_dependent(self, nc):
-        return nc > 1
+    def allows_dependent(self, factor):
+        return factor[1].shape[0] > 1
+
+    def dependent(self, factor):
+        del factor
+        return jnp.array(True)
 
     def null(self, factor, s):
         _, C, C_pinv = factor
