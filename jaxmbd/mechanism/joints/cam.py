@@ -42,7 +42,7 @@ class Cam(AbstractJoint):
     ):
         """**Arguments:** as `AbstractJoint`; by an `orientation` or frames where phi = 0 matters.
 
-        - `profile`: of the angle phi in [-pi, pi] [rad], gives the radius > 0 [m], shape `()`;
+        - `profile`: of the angle phi [rad], from -pi to pi, gives the radius > 0 [m], shape `()`;
           periodic and at least twice differentiable. A `PeriodicSpline` or another `eqx.Module`
           with numbers in it makes them parameters with derivatives.
         """
