@@ -63,7 +63,7 @@ def errors(scheme):
 
 
 def main():
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained", sharey=True)
     for name, scheme in SCHEMES.items():
         t, *found = errors(scheme)
         print(f"{name:28} energy {found[0][-1]:.1e}, angular momentum {found[1][-1]:.1e}")
@@ -73,7 +73,7 @@ def main():
         axis.set(title=title, xlabel="t [s]", ylim=(1e-16, 1e2))
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("relative error")
-    axes[1].legend(fontsize=7, loc="upper left")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(PICTURE)
 
 
