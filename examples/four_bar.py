@@ -33,7 +33,7 @@ ARM = 0.25  # from the fixed hinges back to the counterweights [m]
 SPEED = 3.0  # of the crank [rad/s]
 STEPS = 180  # for one turn
 QUICK = {"xla_backend_optimization_level": 0}
-ORIGIN, PIVOT = jnp.zeros(2), jnp.array([BASE, 0.0])
+ORIGIN, PIVOT = np.zeros(2), np.array([BASE, 0.0])
 
 
 class AtSpeed(eqx.Module):

@@ -30,7 +30,7 @@ import jaxmbd as mbd
 HEIGHT, UPPER, FORE = 0.4, 0.5, 0.4  # of the base, lengths of the arms [m]
 MASSES = 6.0, 4.0, 2.5  # of base, upper arm and forearm [kg]
 LOAD = 1.5  # in the hand [kg]
-WANTED = jnp.array([1.2, -0.7, 1.1])  # where the angles go from 0 [rad]
+WANTED = np.array([1.2, -0.7, 1.1])  # where the angles go from 0 [rad]
 DURATION, DT = 1.2, 5e-3  # the motion itself takes 1 s [s]
 JOINTS = ("base", "shoulder", "elbow")
 QUICK = {"xla_backend_optimization_level": 0}

@@ -29,13 +29,18 @@ from scipy.integrate import solve_ivp
 import jaxmbd as mbd
 
 LENGTH = 0.25  # of each link [m]
-BAR = mbd.Inertia.box(size=[LENGTH, 0.03, 0.03], mass=0.5).moved([LENGTH / 2, 0, 0])
 START = (0.5, 2 * np.arccos(0.5 / np.cos(0.25)))  # (theta, phi)
 SPEED = 4.0  # along the curve, at the start [rad/s]
 
 ORIGIN = np.zeros(3)
 STRAIGHT = np.array([1.0, 0, 0, 0])
 LEFT, RIGHT = (np.sqrt(0.5) * np.array([1.0, sign, 0, 0]) for sign in (1, -1))
+
+
+def link(name, **motion):
+    """Its frame lies at its first hinge, with the x axis along it."""
+    inertia = mbd.Inertia.box(size=[LENGTH, 0.03, 0.03], mass=0.5).moved([LENGTH / 2, 0, 0])
+    return mbd.Body(name, inertia, **motion)
 
 
 def far_end(i):
@@ -81,9 +86,8 @@ def six_r_loop():
     """The last link is the ground."""
     angles = jnp.array(START)
     bodies = [
-        mbd.Body(
+        link(
             f"link {i + 1}",
-            BAR,
             position=pose.position,
             orientation=pose.orientation,
             velocity=twist.linear,
@@ -105,7 +109,7 @@ def six_r_loop():
 
 def exact_motion(t):
     """(theta, phi) at times t, shape (2, ns), from the one freedom; error about 1e-10."""
-    body = mbd.Body("link", BAR)
+    body = link("like all")
 
     def energy(angles, rate):
         pairs = zip(links(angles)[:5], twists(angles, rate))

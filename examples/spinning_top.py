@@ -29,11 +29,15 @@ import jaxmbd as mbd
 GRAVITY = 9.81
 TILT = 0.5  # of the axis from the vertical, at the start [rad]
 SPIN = 120.0  # about the axis [rad/s]
-TOP = (
-    mbd.Inertia.cylinder(radius=0.04, length=0.01, mass=0.12).moved([0, 0, 0.04])
-    + mbd.Inertia.cylinder(radius=0.003, length=0.04, mass=0.01).moved([0, 0, 0.02])
-    + mbd.Inertia.cylinder(radius=0.003, length=0.03, mass=0.007).moved([0, 0, 0.055])
-)  # in a frame with the tip at its origin and its axis along z
+
+
+def inertia():
+    """In a frame with the tip at its origin and its axis along z."""
+    return (
+        mbd.Inertia.cylinder(radius=0.04, length=0.01, mass=0.12).moved([0, 0, 0.04])
+        + mbd.Inertia.cylinder(radius=0.003, length=0.04, mass=0.01).moved([0, 0, 0.02])
+        + mbd.Inertia.cylinder(radius=0.003, length=0.03, mass=0.007).moved([0, 0, 0.055])
+    )
 
 
 def spinning_top(precession):
@@ -43,15 +47,16 @@ def spinning_top(precession):
     up = np.array([0, 0, 1.0])
     omega = SPIN * axis + precession * (up - np.cos(TILT) * axis)
     orientation = [np.cos(TILT / 2), 0, np.sin(TILT / 2), 0]
-    top = mbd.Body("top", TOP, orientation=orientation, angular_velocity=omega)
+    top = mbd.Body("top", inertia(), orientation=orientation, angular_velocity=omega)
     tip = mbd.Spherical("tip", "ground", top, point=[0, 0, 0])
     return mbd.Mechanism([top], [tip], gravity=[0, 0, -GRAVITY])
 
 
 def moments():
     """(A, C, m g l)."""
-    about_tip = np.asarray(TOP.about([0, 0, 0]))
-    return about_tip[0, 0], about_tip[2, 2], float(TOP.mass * TOP.center[2]) * GRAVITY
+    top = inertia()
+    about_tip = np.asarray(top.about([0, 0, 0]))
+    return about_tip[0, 0], about_tip[2, 2], float(top.mass * top.center[2]) * GRAVITY
 
 
 def steady_precession():
