@@ -213,7 +213,7 @@ class Mechanism(AbstractStructuredSystem):
         return _flat(self._nonholonomics(q, v, t), q.dtype)
 
     def linearised(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> ConstraintRows:
-        n = len(self.body_stack)
+        n, t = len(self.body_stack), jnp.asarray(t, q.dtype)
         q_table, v_table = self._with_ground(q), self._with_ground(v)
         parts: tuple[list[Linearised], list[Linearised]] = [], []
         ends: tuple[list, list] = [], []
