@@ -145,6 +145,8 @@ def mjcf_chain(n: int, dt: float) -> str:
             f'<body pos="0 0 {-LENGTH if i else 0}"><joint type="hinge" axis="{x} {y} {z}" '
             f'damping="{DAMPING}"/><inertial pos="0 0 {-LENGTH / 2}" mass="{MASS}" '
             f'diaginertia="{INERTIA[0]} {INERTIA[1]} {INERTIA[2]}"/>'
+            f'<geom type="capsule" size="0.02" fromto="0 0 0 0 0 {-LENGTH}" contype="0" '
+            'conaffinity="0"/>'
         )
         finish += "</body>"
     option = f'<option timestep="{dt}" gravity="0 0 -9.81"/>'
