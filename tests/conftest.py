@@ -20,6 +20,14 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 install_import_hook("jaxmbd", "beartype.beartype")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_compiled():
+    """What a module has compiled is dropped after it: each function holds about a hundred memory
+    maps, of which Linux gives a process 65530."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def getkey():
     """A function that gives a new random key at each call, the same ones in every run."""
