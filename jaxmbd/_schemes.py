@@ -53,6 +53,30 @@ class RK4(diffrax.AbstractSolver):
         return terms.vf(t0, y0, args)
 
 
+class RolledRK4(RK4):
+    """The same in a loop over the last three stages: a third of the code to compile, for fields so
+    large that this matters more than what a loop costs."""
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        del solver_state, made_jump
+        control = terms.contr(t0, t1)
+        k1 = terms.vf_prod(t0, y0, args, control)
+
+        def stage(carry, coefficients):
+            y, k = carry
+            c, b = coefficients
+            k = terms.vf_prod(t0 + c * (t1 - t0), _axpy(y0, (c, k)), args, control)
+            return (_axpy(y, (b, k)), k), None
+
+        c = jnp.array([0.5, 0.5, 1.0], t0.dtype)
+        b = jnp.array([1 / 3, 1 / 3, 1 / 6], t0.dtype)
+        # Of a stage the reverse pass keeps nothing but its start: the compiler is slow with the
+        # hundreds of arrays that it would have to carry through the loop.
+        stage = jax.checkpoint(stage, prevent_cse=False)
+        (y1, _), _ = jax.lax.scan(stage, (_axpy(y0, (1 / 6, k1)), k1), (c, b))
+        return y1, None, dict(y0=y0, y1=y1, k0=k1, k1=k1), None, diffrax.RESULTS.successful
+
+
 class SemiImplicitEuler(diffrax.AbstractSolver):
     """Velocity first, then position with the new velocity: v1 = v0 + h v'(q0, v0),
     q1 = q0 + h q'(q0, v1). First order; symplectic for separable systems.
@@ -140,14 +164,18 @@ def prepared(
     scheme: diffrax.AbstractSolver,
     controller: diffrax.AbstractStepSizeController | None,
     dtype: Any,
+    large: bool,
 ) -> diffrax.AbstractSolver:
     """What diffrax would set up for its own loop, for `scheme` in ours.
 
     Its Runge-Kutta methods loop over their stages in a way that is made for reverse mode; the
     bounded loop serves both modes. Its implicit methods wait for a step size controller to tell
     their root finder its tolerances. At fixed steps they get Newton's method instead, whose last
-    step is far smaller than the tolerance that ends it, so accuracy does not depend on it.
+    step is far smaller than the tolerance that ends it, so accuracy does not depend on it. `large`
+    tells that the field is large.
     """
+    if large and controller is None and type(scheme) is RK4:
+        return RolledRK4()
     if getattr(scheme, "scan_kind", "none needed") is None:
         scheme = eqx.tree_at(lambda s: s.scan_kind, scheme, "bounded", is_leaf=lambda x: x is None)
     if not isinstance(scheme, diffrax.AbstractImplicitSolver):

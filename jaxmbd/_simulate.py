@@ -10,7 +10,12 @@ from jaxtyping import ArrayLike
 
 from ._adaptive import integrate_adaptive
 from ._checks import check_no_nan, check_system, with_dtype
-from ._constraints import mass_matrix, positions, velocities
+from ._constraints import (
+    AbstractStructuredSystem,
+    mass_matrix,
+    positions,
+    velocities,
+)
 from ._enforcement.base import AbstractContinuousEnforcement, AbstractEnforcement
 from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper, Problem, make_stepper
@@ -105,7 +110,9 @@ def simulate(
             f"`{type(stepper.scheme).__name__}` has no error estimate to adapt steps by: use e.g. "
             "`diffrax.Tsit5()`, or `diffrax.HalfSolver` around it."
         )
-    stepper = eqx.tree_at(lambda s: s.scheme, stepper, prepared(stepper.scheme, controller, dtype))
+    large = isinstance(system, AbstractStructuredSystem)
+    scheme = prepared(stepper.scheme, controller, dtype, large)
+    stepper = eqx.tree_at(lambda s: s.scheme, stepper, scheme)
     as_array = functools.partial(jnp.asarray, dtype=dtype)
     return _simulate(
         stepper,

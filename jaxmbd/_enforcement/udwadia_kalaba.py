@@ -1,11 +1,24 @@
 """The fundamental equation of constrained motion, with drift correction."""
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 
-from .._linalg import AbstractConstraintSolver, Automatic
+from .._linalg import AbstractConstraintSolver, Automatic, BlockRows, ConstraintOperator
+from .._types import Rows, Velocity
 from .base import AbstractContinuousEnforcement, Correction, Motion, no_correction
+
+
+class _Factor(NamedTuple):
+    """The equations, the constrained acceleration and its multipliers, and the part `excess` of
+    the velocity that the rows forbid."""
+
+    operator: ConstraintOperator
+    acceleration: Velocity
+    multipliers: Rows
+    excess: Velocity
 
 
 class UdwadiaKalaba(AbstractContinuousEnforcement):
@@ -35,22 +48,28 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
     rigid: ClassVar[bool] = True
 
     def factorise(self, point):
-        return point.operator(self.solver)
+        operator = point.operator(self.solver)
+        rows, rest = point.rows, jnp.zeros_like(point.v)
+        if not self.correct:
+            return _Factor(operator, *operator.solve(point.f, rows.gamma), rest)
+        if isinstance(rows.J, BlockRows):
+            # Both at once: half the code to compile, which for blocks is much.
+            forces, rights = jnp.stack([point.f, rest]), jnp.stack([rows.gamma, rows.velocity])
+            (acceleration, excess), (lam, _) = jax.vmap(operator.solve)(forces, rights)
+        else:
+            acceleration, lam = operator.solve(point.f, rows.gamma)
+            excess, _ = operator.correct(rows.velocity, point.v)
+        return _Factor(operator, acceleration, lam, excess)
 
     def motion(self, point, factor):
-        acceleration, lam = factor.solve(point.f, point.rows.gamma)
-        if not self.correct:
-            return Motion(point.v, acceleration, lam)
-        excess, _ = factor.correct(point.rows.velocity, point.v)
-        return Motion(point.v - excess, acceleration, lam)
+        return Motion(point.v - factor.excess, factor.acceleration, factor.multipliers)
 
     def correction(self, point, factor):
         if not self.correct:
             return no_correction(point)
         rows = point.rows
-        position, _ = factor.correct(-rows.position(rows.phi), point.v)
-        velocity, _ = factor.correct(-rows.velocity, point.v)
-        return Correction(position, velocity)
+        position, _ = factor.operator.correct(-rows.position(rows.phi), point.v)
+        return Correction(position, -factor.excess)
 
     def result(self, factor):
-        return factor.result()
+        return factor.operator.result()
