@@ -53,6 +53,7 @@ from ._linalg import BlockSparse as BlockSparse
 from ._linalg import Cholesky as Cholesky
 from ._linalg import ConstraintEquations as ConstraintEquations
 from ._linalg import ConstraintOperator as ConstraintOperator
+from ._linalg import CoupledBlocks as CoupledBlocks
 from ._linalg import Proximal as Proximal
 from ._linalg import Pseudoinverse as Pseudoinverse
 from ._results import RESULTS as RESULTS
@@ -137,6 +138,7 @@ from .mechanism import plot_reactions as plot_reactions
 from .mechanism import plot_violation as plot_violation
 from .mechanism import powers as powers
 from .mechanism import reactions as reactions
+from .mechanism import rotor_energies as rotor_energies
 from .mechanism import singularity as singularity
 from .mechanism import stored_energies as stored_energies
 from .mechanism import total_energy as total_energy

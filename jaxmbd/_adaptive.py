@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ._enforcement.base import evaluate
+from ._enforcement.base import point
 from ._enforcement.stepping import ContinuousStepper, constrained_field, corrected_step
 from ._results import RESULTS, first_failure
 from ._saving import Grid, Saving
@@ -120,7 +120,7 @@ def _verdict(problem, result, t, q, v) -> RESULTS:
     """diffrax's result; but where a step of ours failed, which diffrax may only have retried, the
     reason as it shows in the last state."""
     enforcement = problem.enforcement
-    factor = enforcement.factorise(evaluate(problem.system, problem.control, t, q, v))
+    factor = enforcement.factorise(point(problem.system, problem.control, t, q, v))
     reason = first_failure(problem.system.result(q), enforcement.result(factor))
     ours = result == diffrax.RESULTS.internal_error
     verdict = RESULTS.where(ours, RESULTS.nonfinite_state, RESULTS.promote(result))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._linalg import AbstractEquationMap, BlockDiagonal
+from ._linalg import AbstractEquationMap, BlockDiagonal, CoupledBlocks
 from ._system import AbstractSystem
 from ._types import Coordinates, RealScalarLike, Rows, Velocity
 
@@ -40,21 +40,27 @@ class ConstraintRows(NamedTuple):
 
 class AbstractStructuredSystem(AbstractSystem):
     """A system that knows how sparse its equations are, and linearises them itself: M is block
-    diagonal, and each row touches few of its blocks."""
+    diagonal, but for inertia that few blocks share, and each row touches few of its blocks."""
 
     @abc.abstractmethod
-    def mass_blocks(self, q: Coordinates) -> BlockDiagonal:
+    def mass_blocks(self, q: Coordinates) -> BlockDiagonal | CoupledBlocks:
         """M(q)."""
 
     @abc.abstractmethod
     def linearised(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> ConstraintRows:
         """All rows at (t, q, v), with J as `BlockRows`, those of Phi first."""
 
+    @abc.abstractmethod
+    def along(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, change: Velocity
+    ) -> Float[Array, " nc"]:
+        """J times a change of the velocities, of all rows, without J."""
+
 
 @eqx.filter_jit
 def mass_matrix(system: AbstractSystem, q: Coordinates) -> Any:
-    """M(q), in the dtype of the state whatever constants the user wrote; `BlockDiagonal` of a
-    structured system."""
+    """M(q), in the dtype of the state whatever constants the user wrote; in blocks of a structured
+    system."""
     if isinstance(system, AbstractStructuredSystem):
         return system.mass_blocks(q)
     return system.mass_matrix(q).astype(q.dtype)
@@ -124,9 +130,13 @@ class SystemMap(AbstractEquationMap):
         return mass_matrix(self.system, self.q) @ a
 
     def rows(self, a):
+        if isinstance(self.system, AbstractStructuredSystem):
+            return self.system.along(self.t, self.q, self.v, a)
         return jax.jvp(self._displaced, (jnp.zeros_like(a),), (a,))[1]
 
     def reaction(self, lam):
+        if isinstance(self.system, AbstractStructuredSystem):
+            return jax.linear_transpose(self.rows, self.v)(lam)[0]
         return jax.vjp(self._displaced, jnp.zeros_like(self.v))[1](lam)[0]
 
 

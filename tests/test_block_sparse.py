@@ -119,6 +119,19 @@ def test_redundant_rows(consistent):
     np.testing.assert_allclose(operator.null(jnp.asarray(r)), unreachable, atol=tolerance)
 
 
+def test_dense_matrices():
+    """As one block."""
+    M, J = rows_of(*GRAPHS["chain"][0], independent=True)
+    rng = np.random.default_rng(8)
+    f, r = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
+    M, J = np.asarray(M.dense()), np.asarray(J.dense())
+    operator = mbd.ConstraintOperator(mbd.BlockSparse(), jnp.asarray(M), jnp.asarray(J))
+    a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+    np.testing.assert_allclose(M @ a, f + J.T @ lam, atol=1e-9)
+    np.testing.assert_allclose(J @ a, r, atol=1e-9)
+    assert operator.result() == mbd.RESULTS.successful
+
+
 def test_dependent_rows_in_a_tree_are_reported():
     M, J = rows_of(4, chain(4), (4,), independent=True, rank=3)
     operator = mbd.ConstraintOperator(mbd.BlockSparse(), M, J)

@@ -186,6 +186,28 @@ def test_rank_of_the_four_bar():
     assert J.shape == (20, 18) and np.linalg.matrix_rank(J, tol=1e-9) == 17
 
 
+@pytest.mark.parametrize(
+    "tensor, definite",
+    [
+        ([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 2.0]], True),
+        # Here all that is on the diagonal is positive, and there in the inverse.
+        ([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 3.0]], False),
+        ([[-1.0, 2.0, 0.0], [2.0, -1.0, 0.0], [0.0, 0.0, 3.0]], False),
+    ],
+)
+def test_indefinite_inertia_under_jit(tensor, definite):
+    """Numbers that are not known when the body is made are checked by the solver."""
+
+    @jax.jit
+    def result(tensor):
+        body = mbd.Body("arm", mbd.Inertia(1.0, tensor), position=[0.5, 0, 0])
+        hinge = mbd.Revolute("hinge", "ground", body, point=[0.0, 0, 0], axis=Z)
+        return simulate(mbd.Mechanism([body], [hinge]), t1=2e-3, dt=1e-3).result
+
+    expected = mbd.RESULTS.successful if definite else mbd.RESULTS.mass_matrix_indefinite
+    assert result(jnp.asarray(tensor)) == expected
+
+
 def test_order_and_names_do_not_matter():
     """Joints of one kind are evaluated together: their rows still come in the order given."""
     mechanism = parallelogram(0.7, 1.9, jnp.asarray(9.81), RADIUS, START)

@@ -418,8 +418,9 @@ CHAIN = """
   </worldbody>
 </mujoco>
 """
-HINGE = '<joint type="hinge" pos="0.1 0 -0.1" axis="0.6 0 0.8" stiffness="3" damping="0.4"/>'
-SLIDE = '<joint type="slide" pos="0.1 0 -0.1" axis="0.6 0 0.8"/>'
+HINGE = """<joint type="hinge" pos="0.1 0 -0.1" axis="0.6 0 0.8" stiffness="3" damping="0.4"
+               armature="0.05"/>"""
+SLIDE = '<joint type="slide" pos="0.1 0 -0.1" axis="0.6 0 0.8" armature="0.3"/>'
 BALL = '<joint type="ball" pos="0.1 0 -0.1"/>'
 TURN = '<joint type="hinge" pos="0.1 0 -0.1" axis="0.6 0 0.8"/>'
 ARMS = """<joint type="hinge" pos="0.1 0 -0.1" axis="1 0 0"/>
@@ -472,14 +473,18 @@ def test_accelerations_of_mujoco(first, second):
         ends = ["ground", *bodies][i - 1 : i + 1]
         place = data.xpos[i] + R @ PIN
         joints.append(joint(f"joint {i}", *ends, point=place, R=R))
+        rotor = dict(point=place, axis=R @ DIRECTION)
         if (first, second)[i - 1] == "hinge":
+            forces.append(mbd.Motor(f"motor {i}", *ends, gear=-5.0, rotor_inertia=0.002, **rotor))
             forces.append(
-                mbd.TorsionSpring(f"spring {i}", *ends, point=place, axis=R @ DIRECTION,
-                                  stiffness=3.0, damping=0.4)
-            )  # fmt: skip
+                mbd.TorsionSpring(f"spring {i}", *ends, stiffness=3.0, damping=0.4, **rotor)
+            )
+        if (first, second)[i - 1] in ("slide", "cylinder"):
+            forces.append(mbd.LinearActuator(f"spindle {i}", *ends, rotor_inertia=0.3, **rotor))
     mechanism = mbd.Mechanism(bodies, joints, forces, gravity=[0.4, -0.7, -9.81])
+    idle = lambda t, q, v: jnp.zeros(1)  # noqa: E731
     equations = jax.jit(
-        lambda q, v: mbd.evaluate(mechanism, None, jnp.zeros(()), q, v), compiler_options=QUICK
+        lambda q, v: mbd.evaluate(mechanism, idle, jnp.zeros(()), q, v), compiler_options=QUICK
     )
 
     random = np.random.default_rng(5)

@@ -58,10 +58,10 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         weight = jnp.broadcast_to(self.penalty, point.rows.velocity.shape)
         return free_operator(point.M), stiffened_operator(point.M, point.rows.J, weight)
 
-    def _iterate(self, stiffened, J, x, r):
+    def _iterate(self, stiffened, rows, x, r):
         # In terms of the remainder r - J x(i): M x(i) = f + J^T lam(i) holds at every iterate,
         # so (M + J^T a J) dx = J^T a (r - J x), free of the cancellation of the printed form.
-        lam = jnp.zeros_like(r)
+        J, lam = dense(rows.J), jnp.zeros_like(r)
         for _ in range(self.iterations):
             remainder = r - J @ x
             dx = stiffened.free(J.T @ (self.penalty * remainder))
@@ -75,16 +75,13 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         feedback = feedback + rows.position(self.omega**2 * rows.phi)
         free, stiffened = factor
         start = free.free(point.f)
-        return Motion(
-            point.v, *self._iterate(stiffened, dense(rows.J), start, rows.gamma - feedback)
-        )
+        return Motion(point.v, *self._iterate(stiffened, rows, start, rows.gamma - feedback))
 
     def correction(self, point, factor):
         _, stiffened = factor
         rows, rest = point.rows, jnp.zeros_like(point.v)
-        J = dense(rows.J)
-        position, _ = self._iterate(stiffened, J, rest, -rows.position(rows.phi))
-        velocity, _ = self._iterate(stiffened, J, rest, -rows.velocity)
+        position, _ = self._iterate(stiffened, rows, rest, -rows.position(rows.phi))
+        velocity, _ = self._iterate(stiffened, rows, rest, -rows.velocity)
         return Correction(position, velocity)
 
     def result(self, factor):

@@ -8,15 +8,18 @@ from .._linalg import (
     BlockSparse,
     Cholesky,
     ConstraintOperator,
+    CoupledBlocks,
     product,
 )
 from .._types import Jacobian, MassMatrix, Rows
 
 
-def free_operator(M: MassMatrix | BlockDiagonal) -> ConstraintOperator:
+def free_operator(M: MassMatrix | BlockDiagonal | CoupledBlocks) -> ConstraintOperator:
     """M without any rows."""
-    if isinstance(M, BlockDiagonal):
-        return ConstraintOperator(BlockSparse(), M, BlockRows.none(M))
+    if isinstance(M, BlockDiagonal | CoupledBlocks):
+        D = M if isinstance(M, BlockDiagonal) else M.diagonal
+        size, _, count = D.blocks.shape
+        return ConstraintOperator(BlockSparse(), M, BlockRows.none(count, size))
     no_rows: Float[Array, "0 nv"] = M[:0]
     return ConstraintOperator(Cholesky(), M, no_rows)
 

@@ -5,6 +5,7 @@ from .base import ConstraintEquations as ConstraintEquations
 from .block_sparse import BlockSparse as BlockSparse
 from .blocks import BlockDiagonal as BlockDiagonal
 from .blocks import BlockRows as BlockRows
+from .blocks import CoupledBlocks as CoupledBlocks
 from .blocks import dense as dense
 from .cholesky import Cholesky as Cholesky
 from .kkt import KKT as KKT

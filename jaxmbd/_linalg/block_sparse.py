@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float
 
 from .._results import RESULTS
 from .._types import Rows
-from .base import AbstractConstraintSolver
-from .blocks import BlockDiagonal, BlockRows, columns, padded_columns
+from .base import AbstractConstraintSolver, ConstraintEquations
+from .blocks import BlockDiagonal, BlockRows, CoupledBlocks, columns, padded_columns
 from .elimination import Plan, plan
 from .proximal import annihilate, iterate, regularisation
 
@@ -33,6 +33,9 @@ class _Level(NamedTuple):
 
 
 class _Factor(eqx.Module):
+    """`shared`: the rows of a `CoupledBlocks`, after those of J: as in every factor, but alone, for
+    M^-1 without constraints; `None` if M is block diagonal."""
+
     M_inv: BlockDiagonal
     J: BlockRows
     E: Rows | None
@@ -41,6 +44,7 @@ class _Factor(eqx.Module):
     pivot: Float[Array, ""]
     positive_definite: Bool[Array, ""]
     rho: Float[Array, ""] | None
+    shared: "_Factor | None" = None
 
     @property
     def dtype(self) -> Any:
@@ -51,6 +55,9 @@ class BlockSparse(AbstractConstraintSolver):
     """Sparse block elimination of G = J M^-1 J^T + E for mechanisms of many bodies: O(n) in their
     number for trees, in an order with little fill for closed loops. The order is found once, when
     tracing; joints that do not wait for each other are eliminated together.
+
+    Inertia that bodies share (M = D + R^T w R of actuators with rotors) keeps D block diagonal: it
+    enters as rows mu = -w R a more, compliant by 1 / w.
 
     Joints that form trees have independent rows, and G is eliminated as it is. Where loops close,
     rows may be redundant: then the proximal iterations of `Proximal` run on one factor of
@@ -78,15 +85,16 @@ class BlockSparse(AbstractConstraintSolver):
 
     def factorise(self, equations):
         M, J, E = equations
+        if isinstance(M, CoupledBlocks):
+            return self._factorise_coupled(M, J, E)
         if not isinstance(M, BlockDiagonal):
             M = BlockDiagonal(M[:, :, None])
             J = BlockRows((J[None, :, :, None],), (((0,),),), 1, M.shape[0])
-        if M.inverse is None:
+        if M.inverse is None or M.definite is None:
             M_inv, left = swept_inverse(M.blocks)
             positive_definite = jnp.all(left > 0)
         else:
-            M_inv = M.inverse
-            positive_definite = jnp.all(jnp.diagonal(M_inv) > 0)
+            M_inv, positive_definite = M.inverse, M.definite
         if J.shape[0] == 0:
             nothing = jnp.zeros((0, 0), M.dtype)
             one = jnp.ones((), M.dtype)
@@ -104,24 +112,54 @@ class BlockSparse(AbstractConstraintSolver):
         levels, bottom, pivot = _eliminate(self._plan(J), D, U)
         return _Factor(BlockDiagonal(M_inv), J, E, levels, bottom, pivot, positive_definite, rho)
 
+    def _factorise_coupled(self, M: CoupledBlocks, J: BlockRows, E: Rows | None) -> _Factor:
+        # Rows sqrt(w) R with a compliance of 1 are the same, and w may be 0.
+        light = M.weights < 0
+        R = M.rows.scaled(jnp.sqrt(jnp.where(light, 0.0, M.weights)))
+        one = jnp.ones_like(M.weights)
+        E = jnp.zeros(J.shape[0], M.dtype) if E is None else E
+        shared = self.factorise(ConstraintEquations(M.diagonal, R, one))
+        both = ConstraintEquations(M.diagonal, J.followed_by(R), jnp.concatenate([E, one]))
+        factor = self.factorise(both)
+        definite = factor.positive_definite & ~jnp.any(light)
+        return eqx.tree_at(
+            lambda factor: (factor.positive_definite, factor.shared),
+            factor,
+            (definite, shared),
+            is_leaf=lambda x: x is None,
+        )
+
     def free(self, factor, f):
-        return factor.M_inv @ f
+        if factor.shared is None:
+            return factor.M_inv @ f
+        nothing = jnp.zeros(factor.shared.J.shape[0], f.dtype)
+        return self._solve(factor.shared, f, nothing)[0]
 
     def solve(self, factor, f, r):
-        x = self.free(factor, f)
+        a, lam = self._solve(factor, f, self._extended(factor, r))
+        return a, lam[: r.shape[0]]
+
+    def _extended(self, factor, r):
+        """With zeros for the rows of shared inertia."""
+        if factor.shared is None:
+            return r
+        return jnp.concatenate([r, jnp.zeros(factor.shared.J.shape[0], r.dtype)])
+
+    def _solve(self, factor, f, r):
+        x = factor.M_inv @ f
         s = r - factor.J @ x
         if factor.rho is None:
             lam = self._inverse(factor, s)
         else:
-            s = s - self.null(factor, s)
+            s = s - self._null(factor, s)
             lam = iterate(
                 lambda y: self._apply(factor, y),
                 lambda y: self._inverse(factor, y),
                 s,
                 self.refinements,
             )
-            lam = lam - self.null(factor, lam)
-        return x + self.free(factor, lam @ factor.J), lam
+            lam = lam - self._null(factor, lam)
+        return x + factor.M_inv @ (lam @ factor.J), lam
 
     def allows_dependent(self, factor):
         return factor.rho is not None
@@ -134,6 +172,9 @@ class BlockSparse(AbstractConstraintSolver):
     def null(self, factor, s):
         if factor.rho is None:
             return jnp.zeros_like(s)
+        return self._null(factor, self._extended(factor, s))[: s.shape[0]]
+
+    def _null(self, factor, s):
         x = annihilate(lambda y: self._inverse(factor, y), factor.rho, s)
         return jnp.where(self.dependent(factor), x, 0.0)
 
@@ -144,8 +185,7 @@ class BlockSparse(AbstractConstraintSolver):
         return RESULTS.where(factor.positive_definite, rows, RESULTS.mass_matrix_indefinite)
 
     def _plan(self, J: BlockRows) -> Plan:
-        size = max(piece.shape[1] for piece in J.pieces)
-        return plan(J.ends, J.count, max(self.dense_rows // size, 1))
+        return plan(J.ends, J.count, max(self.dense_rows // J.longest, 1))
 
     def _relative(self, factor):
         return regularisation(self.rho, jnp.ones((), factor.dtype), 1)
@@ -153,7 +193,7 @@ class BlockSparse(AbstractConstraintSolver):
     def _apply(self, factor, y):
         """G y."""
         compliant = 0.0 if factor.E is None else factor.E * y
-        return factor.J @ self.free(factor, y @ factor.J) + compliant
+        return factor.J @ (factor.M_inv @ (y @ factor.J)) + compliant
 
     def _inverse(self, factor, s):
         """(G + rho 1)^-1 s."""
@@ -168,7 +208,7 @@ class _Nodes:
 
     def __init__(self, J: BlockRows):
         self.shapes = [(piece.shape[1], piece.shape[3]) for piece in J.pieces]
-        self.size = max(rows for rows, _ in self.shapes)
+        self.size = J.longest
 
     def gather(self, x: Rows) -> Float[Array, "size nodes"]:
         tables, start = [], 0
@@ -193,7 +233,7 @@ def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
 def _delassus(the: Plan, M_inv: Array, J: BlockRows) -> tuple[Array, Array]:
     """Blocks of J M^-1 J^T: the diagonal ones, and those of the edges. What pads short rows is 1 on
     the diagonal."""
-    s = max(piece.shape[1] for piece in J.pieces)
+    s = J.longest
     ground = jnp.zeros((J.size, J.size, 1), M_inv.dtype)
     M_inv = jnp.concatenate([M_inv, ground], axis=2)
     rows, halves, diagonals = [], [], []

@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 # Up to how many slices beat a gather.
 _MAX_SLICES = 4
@@ -87,11 +87,16 @@ def padded_columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[A
 
 
 class BlockDiagonal(eqx.Module):
-    """M = diag(M_1, M_2, ...): `blocks` and `inverse`, if it is known, have the shape
-    `(size, size, count)`."""
+    """M = diag(M_1, M_2, ...).
+
+    - `blocks`: shape `(size, size, count)`.
+    - `inverse`: those of the blocks, and `definite`: whether all are positive definite; both, if
+      they are known without elimination.
+    """
 
     blocks: Float[Array, "size size count"]
     inverse: Float[Array, "size size count"] | None = None
+    definite: Bool[Array, ""] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -132,9 +137,8 @@ class BlockRows(eqx.Module):
     independent: bool = eqx.field(static=True, default=False)
 
     @classmethod
-    def none(cls, M: BlockDiagonal) -> "BlockRows":
+    def none(cls, count: int, size: int) -> "BlockRows":
         """No rows."""
-        size, _, count = M.blocks.shape
         return cls((), (), count, size, independent=True)
 
     @classmethod
@@ -155,6 +159,21 @@ class BlockRows(eqx.Module):
             new_ends.append(tuple(tuple(int(b) for b in end) for end in bodies))
         return cls(tuple(new_pieces), tuple(new_ends), count, size, independent)
 
+    def scaled(self, factors: Float[Array, " rows"]) -> "BlockRows":
+        """Each row times its factor."""
+        pieces, start = [], 0
+        for piece in self.pieces:
+            _, rows, _, elements = piece.shape
+            own = factors[start : start + rows * elements].reshape(rows, 1, elements)
+            pieces.append(piece * own[None])
+            start += rows * elements
+        return BlockRows(tuple(pieces), self.ends, self.count, self.size, self.independent)
+
+    def followed_by(self, more: "BlockRows") -> "BlockRows":
+        """These rows, then `more`; independent if these are."""
+        pieces, ends = (*self.pieces, *more.pieces), (*self.ends, *more.ends)
+        return BlockRows(pieces, ends, self.count, self.size, self.independent)
+
     def first(self, rows: int) -> "BlockRows":
         """The pieces that make up the first `rows` rows."""
         ends = np.cumsum([0] + [p.shape[1] * p.shape[3] for p in self.pieces])
@@ -165,6 +184,11 @@ class BlockRows(eqx.Module):
     @property
     def shape(self) -> tuple[int, int]:
         return sum(p.shape[1] * p.shape[3] for p in self.pieces), self.size * self.count
+
+    @property
+    def longest(self) -> int:
+        """The largest number of rows of one element."""
+        return max(piece.shape[1] for piece in self.pieces)
 
     def __matmul__(self, x: Float[Array, " n"]) -> Float[Array, " rows"]:
         table = x.reshape(self.size, self.count)
@@ -200,6 +224,30 @@ class BlockRows(eqx.Module):
         return jnp.concatenate(parts)[:, :, : self.count].reshape(self.shape)
 
 
+class CoupledBlocks(eqx.Module):
+    """M = D + R^T diag(w) R: inertia of each body alone, and inertia w >= 0 that resists changes of
+    the velocities R v, which belong to few bodies each."""
+
+    diagonal: BlockDiagonal
+    rows: BlockRows
+    weights: Float[Array, " rows"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.diagonal.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.diagonal.dtype
+
+    def __matmul__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        return self.diagonal @ x + (self.weights * (self.rows @ x)) @ self.rows
+
+    def dense(self) -> Float[Array, "n n"]:
+        R = self.rows.dense()
+        return self.diagonal.dense() + R.T @ (self.weights[:, None] * R)
+
+
 def dense(A: Any) -> Array:
     """A as an array, whatever it was."""
-    return A.dense() if isinstance(A, BlockDiagonal | BlockRows) else A
+    return A.dense() if isinstance(A, BlockDiagonal | CoupledBlocks | BlockRows) else A

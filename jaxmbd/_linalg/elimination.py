@@ -7,6 +7,7 @@ O(log n) levels and O(n) work, and loops fill in little.
 """
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -41,15 +42,12 @@ class Plan(NamedTuple):
 
     - `contributions`: which pairs of ends (numbered through all elements, end by end) make up each
       edge at the beginning, two arrays `(c, edges)`.
-    - `levels`; then `rest` nodes with `rest_edges`, two arrays of node numbers, are left.
-    - `ends`: total number of ends.
+    - `levels`; then a few nodes with `rest_edges`, two arrays of node numbers, are left.
     """
 
     contributions: tuple[np.ndarray, np.ndarray]
     levels: tuple[Level, ...]
-    rest: int
     rest_edges: tuple[np.ndarray, np.ndarray]
-    ends: int
 
 
 def _padded(lists: list[list[int]], none: int) -> np.ndarray:
@@ -118,9 +116,7 @@ def plan(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) ->
     return Plan(
         (contributions[0], contributions[1]),
         tuple(levels),
-        len(left),
         (rest_edges[:, 0], rest_edges[:, 1]),
-        none,
     )
 
 
@@ -138,13 +134,18 @@ def _independent_sets(adjacent: list[set[int]], few: int) -> tuple[list[list[int
             if i not in blocked:
                 chosen.append(i)
                 blocked |= adjacent[i]
-        for i in chosen:
-            for a in adjacent[i]:
-                adjacent[a].remove(i)
-                adjacent[a] |= adjacent[i] - {a}
+        _join_neighbours(chosen, adjacent)
         left -= set(chosen)
         levels.append(sorted(chosen))
     return levels, sorted(left)
+
+
+def _join_neighbours(chosen: list[int], adjacent: list[set[int]]) -> None:
+    """Without the `chosen` nodes, those that were around one of them are neighbours."""
+    for i in chosen:
+        for a in adjacent[i]:
+            adjacent[a].remove(i)
+            adjacent[a] |= adjacent[i] - {a}
 
 
 def _eliminate(chosen, left, edges, adjacent, order, directed):
@@ -156,10 +157,8 @@ def _eliminate(chosen, left, edges, adjacent, order, directed):
     new_place = {node: i for i, node in enumerate(new_left)}
     near = [sorted(adjacent[e], key=order.__getitem__) for e in chosen]
     k = len(chosen)
-    slots = max(map(len, near), default=0)
-    pairs = [(i, j) for i in range(slots) for j in range(i, slots)]
-    pair_number = {pair: p for p, pair in enumerate(pairs) if pair[0] != pair[1]}
-    pair_number = {pair: p for p, pair in enumerate(pair_number)}
+    degree = max(map(len, near), default=0)
+    pair_number = {pair: p for p, pair in enumerate(itertools.combinations(range(degree), 2))}
     node_updates: list[list[int]] = [[] for _ in new_left]
     edge_updates: dict[tuple[int, int], list[int]] = {
         edge: [] for edge in edges if edge[0] not in gone
@@ -179,13 +178,10 @@ def _eliminate(chosen, left, edges, adjacent, order, directed):
             [[number[e, a] for a in nodes] for e, nodes in zip(chosen, near, strict=True)],
             len(edges),
         ),
-        _padded(node_updates, slots * k),
+        _padded(node_updates, degree * k),
         np.array([number.get(edge, len(edges)) for edge in new_edges], int),
         _padded([edge_updates[edge] for edge in new_edges], len(pair_number) * k),
     )
     adjacent = [set(x) for x in adjacent]
-    for e, nodes in zip(chosen, near, strict=True):
-        for a in nodes:
-            adjacent[a].remove(e)
-            adjacent[a] |= set(nodes) - {a}
+    _join_neighbours(chosen, adjacent)
     return level, new_left, new_edges, adjacent

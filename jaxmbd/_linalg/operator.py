@@ -23,7 +23,7 @@ from .base import (
     ConstraintEquations,
     MatrixMap,
 )
-from .blocks import BlockDiagonal, BlockRows
+from .blocks import BlockDiagonal, BlockRows, CoupledBlocks
 
 
 class ConstraintOperator(eqx.Module):
@@ -41,7 +41,7 @@ class ConstraintOperator(eqx.Module):
     def __init__(
         self,
         solver: AbstractConstraintSolver,
-        M: MassMatrix | BlockDiagonal,
+        M: MassMatrix | BlockDiagonal | CoupledBlocks,
         J: Jacobian | BlockRows,
         E: Rows | None = None,
         *,
@@ -49,7 +49,8 @@ class ConstraintOperator(eqx.Module):
     ):
         self.solver = solver
         matrices = jax.lax.stop_gradient(ConstraintEquations(M, J, E))
-        if not (solver.sparse and isinstance(M, BlockDiagonal) and isinstance(J, BlockRows)):
+        blocks = isinstance(M, BlockDiagonal | CoupledBlocks) and isinstance(J, BlockRows)
+        if not (solver.sparse and blocks):
             matrices = matrices.dense()
         self.factor = jax.lax.stop_gradient(solver.factorise(matrices))
         self.equations = MatrixMap(M, J) if equations is None else equations

@@ -6,6 +6,7 @@ from .energy import ElementPower as ElementPower
 from .energy import gravitational_energies as gravitational_energies
 from .energy import kinetic_energies as kinetic_energies
 from .energy import powers as powers
+from .energy import rotor_energies as rotor_energies
 from .energy import stored_energies as stored_energies
 from .energy import total_energy as total_energy
 from .forces import AbstractActuator as AbstractActuator

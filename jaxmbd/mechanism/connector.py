@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._checks import is_concrete
 from .body import GROUND, Body
-from .element import AbstractElement
+from .element import AbstractElement, checked_name
 from .parameter import finite
 from .pose import Pose, unit_quaternion
 
@@ -72,9 +72,7 @@ class AbstractConnector(AbstractElement):
         **Raises:** `ValueError` if something is missing, said twice, or no unit vector.
         """
         kind = type(self).__name__
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"{kind} needs a name, but `name` is {name!r}.")
-        self.name = name
+        self.name = checked_name(kind, name)
         self.body_a, self.body_b = _name_of(a, name), _name_of(b, name)
         if self.body_a == self.body_b:
             raise ValueError(

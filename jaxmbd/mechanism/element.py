@@ -1,9 +1,13 @@
 """What joints and forces have in common: a name, and a frame on each body that they touch."""
 
 import abc
+from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 
+from .body import GROUND, Body
 from .pose import Pose
 
 
@@ -24,3 +28,43 @@ class AbstractElement(eqx.Module):
     @abc.abstractmethod
     def frames(self) -> tuple[Pose, ...]:
         """Poses of the frames relative to their bodies."""
+
+
+def checked_name(kind: str, name: Any) -> str:
+    """The name of an element of the class `kind`.
+
+    **Raises:** `ValueError` unless it is one."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{kind} needs a name, but `name` is {name!r}.")
+    return name
+
+
+def names_and_frames(
+    what: str, bodies: Sequence[Body | str], frames: Sequence[Pose | None] | None
+) -> tuple[tuple[str, ...], tuple[Pose, ...]]:
+    """Names of bodies, and frames on them, of an element between any number of bodies; `None`, for
+    all frames or for one, is the frame of the body itself.
+
+    **Raises:** `ValueError`, which names the element by `what`, for no bodies or only the ground,
+    and for a number of frames that does not fit."""
+    if isinstance(bodies, str | Body):
+        raise ValueError(f"{what} needs a sequence of bodies, but `bodies` is {bodies!r}.")
+    for body in bodies:
+        if not isinstance(body, Body) and not (isinstance(body, str) and body):
+            raise ValueError(
+                f'{what} needs bodies, given as `Body` or by name, or "{GROUND}", but got {body!r}.'
+            )
+    names = tuple(body.name if isinstance(body, Body) else body for body in bodies)
+    if set(names) <= {GROUND}:
+        raise ValueError(f"{what} needs a body that can move, but `bodies` is {bodies!r}.")
+    frames = [None] * len(names) if frames is None else list(frames)
+    if len(frames) != len(names):
+        raise ValueError(
+            f"{what} needs one frame for each of its {len(names)} bodies, but has {len(frames)} "
+            "`frames`. Use `None` for the frame of a body itself."
+        )
+    known = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
+    known += [frame.position.dtype for frame in frames if frame is not None]
+    dtype = jnp.result_type(*known) if known else jnp.result_type(float)
+    own = Pose(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
+    return names, tuple(own if frame is None else frame for frame in frames)

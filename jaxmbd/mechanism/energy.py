@@ -4,11 +4,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._types import Coordinates, RealScalarLike, Velocity
-from .body import GROUND
+from .linearise import frame_poses, frame_twists
 from .mechanism import Mechanism
 from .pose import Pose, Twist
 
@@ -32,7 +31,7 @@ def kinetic_energies(
     """Kinetic energy [J] of each body."""
 
     def of_body(body, x, w):
-        return body.kinetic_energy(Pose(x[:3], x[3:]), Twist(w[:3], w[3:]))
+        return body.kinetic_energy(Pose.of(x), Twist.of(w))
 
     return _by_body(mechanism, of_body, q, v)
 
@@ -41,9 +40,23 @@ def gravitational_energies(mechanism: Mechanism, q: Coordinates) -> dict[str, Fl
     """Potential energy [J] of each body in the field of gravity, 0 at the origin of the world."""
 
     def of_body(body, x):
-        return body.potential_energy(Pose(x[:3], x[3:]), mechanism.gravity)
+        return body.potential_energy(Pose.of(x), mechanism.gravity)
 
     return _by_body(mechanism, of_body, q)
+
+
+def rotor_energies(
+    mechanism: Mechanism, q: Coordinates, v: Velocity
+) -> dict[str, Float[Array, ""]]:
+    """Kinetic energy [J] of each force element beside that of the bodies: inertance rate^2 / 2, of
+    actuators with rotors; 0 for the others."""
+
+    def of_element(element, poses, twists):
+        if element.inertance is None:
+            return jnp.zeros((), q.dtype)
+        return element.inertance * element.rate(poses, twists) ** 2 / 2
+
+    return _by_force(mechanism, of_element, q, v)
 
 
 def stored_energies(
@@ -69,11 +82,12 @@ def powers(
 def total_energy(
     mechanism: Mechanism, q: Coordinates, v: Velocity, t: RealScalarLike = 0.0
 ) -> Float[Array, ""]:
-    """Kinetic and potential energy of all bodies and force elements [J]. Its rate is the sum of
-    minus what the force elements lose and of the power of the constraints, which is 0 for ideal
-    joints without given motion."""
+    """Kinetic and potential energy of all bodies and force elements [J], rotors included. Its rate
+    is the sum of minus what the force elements lose and of the power of the constraints, which is 0
+    for ideal joints without given motion."""
     tables = (
         kinetic_energies(mechanism, q, v),
+        rotor_energies(mechanism, q, v),
         gravitational_energies(mechanism, q),
         stored_energies(mechanism, q, t),
     )
@@ -89,26 +103,13 @@ def _by_body(mechanism: Mechanism, of_body, *vectors: Array) -> dict[str, Array]
 
 def _by_force(mechanism: Mechanism, of_force, q: Coordinates, v: Velocity) -> dict[str, Array]:
     """of_force(element, poses, twists) of the frames, all elements of one kind together."""
-    names = mechanism.body_stack.names
-    column = {name: i for i, name in enumerate((*names, GROUND))}
-    ground = jnp.array([[0.0, 0, 0, 1, 0, 0, 0]], q.dtype).T
-    xs = jnp.append(q.reshape(7, -1), ground, axis=1)
-    ws = jnp.append(v.reshape(6, -1), jnp.zeros((6, 1), q.dtype), axis=1)
 
-    def of_element(element, *bodies):
-        k = len(bodies) // 2
-        poses, twists = [], []
-        for x, w, frame in zip(bodies[:k], bodies[k:], element.frames, strict=True):
-            pose = Pose(x[:3], x[3:]).compose(frame)
-            poses.append(pose)
-            twists.append(Twist(Twist(w[:3], w[3:]).at(pose.position - x[:3]), w[3:]))
-        return of_force(element, tuple(poses), tuple(twists))
+    def of_element(element, qs, vs):
+        return of_force(element, frame_poses(element, qs), frame_twists(element, qs, vs))
 
     found: dict[int, tuple[str, Array]] = {}
     for forces in mechanism.force_stacks:
-        # For each frame the columns of the bodies that it is on.
-        ends = np.array([[column[name] for name in e.bodies] for e in forces.outlines()]).T
-        values = forces.map(of_element, *(table[:, i] for table in (xs, ws) for i in ends))
+        values = mechanism.map_elements(forces, of_element, q, v)
         for i, place in enumerate(forces.places):
             found[place] = forces.names[i], values[i]
     return dict(found[place] for place in sorted(found))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._checks import check_positive, is_concrete
 from .._coordinates import components, cross, dot, quaternion_to_matrix, skew
@@ -72,6 +72,15 @@ class Inertia(eqx.Module):
             tensor = tensor - _steiner(self.mass, d)
         self.tensor = tensor
         _check_physical(self.mass, tensor)
+
+    @property
+    def positive_definite(self) -> Bool[Array, ""]:
+        """Whether mass and tensor resist every motion: m > 0, and by Sylvester's criterion the
+        leading minors of I are."""
+        a, b, c = components(self.tensor)
+        normal = cross(a, b)
+        minors = jnp.stack([self.mass, a[0], normal[2], dot(normal, c)])
+        return jnp.all(minors > 0)
 
     # --- shapes ---------------------------------------------------------------------------------
 

@@ -1,12 +1,12 @@
 """Joint coordinates along a motion: rates, counted turns, limits."""
 
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .batching import batched
 from .joints import AbstractJoint
 from .mechanism import Mechanism
 from .relative import within_half_a_turn
@@ -28,7 +28,7 @@ def joint_rates(
         )
         return joint.rates(a, b, twist_a, twist_b)
 
-    return _batched(one, q.ndim - 1)(q, v)
+    return batched(one, (q, 1), (v, 1))
 
 
 def joint_path(
@@ -83,7 +83,7 @@ def limit_violation(
         angles = middle + jax.vmap(within_half_a_turn)(x - middle)
         return joint.limit_violation(jnp.where(near, angles, x))
 
-    return _batched(one, x.ndim - 1)(x)
+    return batched(one, (x, 1))
 
 
 def _joint(mechanism: Mechanism, name: str) -> AbstractJoint:
@@ -91,9 +91,3 @@ def _joint(mechanism: Mechanism, name: str) -> AbstractJoint:
     if not isinstance(joint, AbstractJoint) or joint.count() == 0:
         raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
     return joint
-
-
-def _batched(fn: Callable, axes: int) -> Callable:
-    for _ in range(axes):
-        fn = jax.vmap(fn)
-    return fn

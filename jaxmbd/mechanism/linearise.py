@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates import components
+from .._coordinates import components, cross, dot
 from .._types import RealScalarLike
-from .body import BODY_COORDINATES
 from .element import AbstractElement
+from .joints import AbstractConstraint
 from .pose import Pose, Twist
 
 # A body's coordinates (position, quaternion) and its velocities, for each end of an element.
@@ -40,10 +40,7 @@ def frame_poses(element: AbstractElement, qs: _Bodies) -> tuple[Pose, ...]:
 
 def frame_twists(element: AbstractElement, qs: _Bodies, vs: _Velocities) -> tuple[Twist, ...]:
     """World twists of its frames."""
-    return tuple(
-        Twist.of(v).moved(arm)
-        for v, arm in zip(vs, _arms(frame_poses(element, qs), qs), strict=True)
-    )
+    return _moved(vs, _arms(element, qs))
 
 
 def holonomic(
@@ -55,13 +52,18 @@ def holonomic(
     moving: Sequence[bool],
 ) -> Linearised:
     """Of Phi(poses, t). Ends that are not `moving`, all on the ground, have no columns."""
-    poses = frame_poses(element, qs)
+    poses, arms = frame_poses(element, qs), _arms(element, qs)
+    twists = _moved(vs, arms)
+    rates = _pose_rates(poses, twists)
+    # At constant velocities: arm'' = w x (w x arm), and p' = w p / 2 turns into p'' = -w^2 p / 4.
+    bent = tuple(
+        Pose(cross(w, cross(w, arm)), -dot(w, w) / 4 * p)
+        for (_, w), (_, p), arm in zip(twists, poses, arms, strict=True)
+    )
+    one = jnp.ones_like(t)
 
-    def along(qs, t):
-        return phi(frame_poses(element, qs), t)
-
-    def velocity(qs, t):
-        return jax.jvp(along, (qs, t), (_rates(qs, vs), jnp.ones_like(t)))[1]
+    def velocity(poses, rates, t):
+        return jax.jvp(phi, (poses, t), (rates, one))[1]
 
     def column(end, i):
         x, p = poses[end]
@@ -70,10 +72,9 @@ def holonomic(
         direction = 0.5 * _tilted(p, i - 3)
         return _derivative(lambda p: phi(_replaced(poses, end, Pose(x, p)), t), p, direction)
 
-    # At constant velocities q'' follows from q' = N(q) v: `velocity` is differentiated whole.
-    rate, drift = jax.jvp(velocity, (qs, t), (_rates(qs, vs), jnp.ones_like(t)))
+    rate, drift = jax.jvp(velocity, (poses, rates, t), (rates, bent, one))
     value = phi(poses, t)
-    return Linearised(value, rate, drift, _columns(column, _arms(poses, qs), moving, value))
+    return Linearised(value, rate, drift, _columns(column, arms, moving, value))
 
 
 def nonholonomic(
@@ -85,10 +86,11 @@ def nonholonomic(
     moving: Sequence[bool],
 ) -> Linearised:
     """Of Psi(poses, twists, t)."""
-    poses, twists = frame_poses(element, qs), frame_twists(element, qs, vs)
-
-    def along(qs, t):
-        return psi(frame_poses(element, qs), frame_twists(element, qs, vs), t)
+    poses, arms = frame_poses(element, qs), _arms(element, qs)
+    twists = _moved(vs, arms)
+    if jax.eval_shape(psi, poses, twists, t).shape == (0,):
+        none = jnp.zeros(0, qs[0].dtype)
+        return Linearised(none, none, none, [jnp.zeros((0, 6), none.dtype) for _ in arms])
 
     def column(end, i):
         v, w = twists[end]
@@ -99,8 +101,31 @@ def nonholonomic(
         moved = lambda x: psi(poses, _replaced(twists, end, replace(x)), t)  # noqa: E731
         return _derivative(moved, x, _unit(x, i % 3))
 
-    value, drift = jax.jvp(along, (qs, t), (_rates(qs, vs), jnp.ones_like(t)))
-    return Linearised(value, value, drift, _columns(column, _arms(poses, qs), moving, value))
+    bent = tuple(
+        Twist(cross(w, cross(w, arm)), jnp.zeros_like(w))
+        for (_, w), arm in zip(twists, arms, strict=True)
+    )
+    motion = (_pose_rates(poses, twists), bent, jnp.ones_like(t))
+    value, drift = jax.jvp(psi, (poses, twists, t), motion)
+    return Linearised(value, value, drift, _columns(column, arms, moving, value))
+
+
+def along(
+    element: AbstractConstraint,
+    qs: _Bodies,
+    vs: _Velocities,
+    changes: _Velocities,
+    t: RealScalarLike,
+) -> tuple[Float[Array, " rows"], Float[Array, " velocity_rows"]]:
+    """J times changes of the velocities of the bodies, holonomic and nonholonomic rows, by one
+    directional derivative."""
+    poses, arms = frame_poses(element, qs), _arms(element, qs)
+    twists, by = _moved(vs, arms), _moved(changes, arms)
+    shifts = _pose_rates(poses, by)
+    _, position = jax.jvp(lambda poses: element.equations(poses, t), (poses,), (shifts,))
+    psi = lambda twists: element.velocity_equations(poses, twists, t)  # noqa: E731
+    _, velocity = jax.jvp(psi, (twists,), (by,))
+    return position, velocity
 
 
 def _columns(
@@ -110,7 +135,7 @@ def _columns(
     bodies: a tilt d of the body shifts the frame by d x arm."""
     J = []
     for end, (arm, moves) in enumerate(zip(arms, moving, strict=True)):
-        if not moves:
+        if not moves or like.shape[0] == 0:
             J.append(jnp.zeros((like.shape[0], 6), like.dtype))
             continue
         columns = [column(end, i) for i in range(6)]
@@ -121,8 +146,19 @@ def _columns(
     return J
 
 
-def _arms(poses: Sequence[Pose], qs: _Bodies) -> list[Float[Array, "3"]]:
-    return [pose.position - Pose.of(q).position for pose, q in zip(poses, qs, strict=True)]
+def _arms(element: AbstractElement, qs: _Bodies) -> list[Float[Array, "3"]]:
+    """From the origins of the bodies to those of the frames, in world axes."""
+    return [
+        Pose.of(q).direction(frame.position) for q, frame in zip(qs, element.frames, strict=True)
+    ]
+
+
+def _moved(vs: _Velocities, arms: Sequence[Float[Array, "3"]]) -> tuple[Twist, ...]:
+    return tuple(Twist.of(v).moved(arm) for v, arm in zip(vs, arms, strict=True))
+
+
+def _pose_rates(poses: Sequence[Pose], twists: Sequence[Twist]) -> tuple[Pose, ...]:
+    return tuple(pose.rate(twist) for pose, twist in zip(poses, twists, strict=True))
 
 
 def _derivative(fn: Callable, x: Array, direction: Array) -> Array:
@@ -141,8 +177,3 @@ def _tilted(p: Float[Array, "4"], i: int) -> Float[Array, "4"]:
     """Quaternion product of the unit vector number i with p."""
     w, x, y, z = components(p)
     return jnp.stack([(-x, w, -z, y), (-y, z, w, -x), (-z, -y, x, w)][i])
-
-
-def _rates(qs: _Bodies, vs: _Velocities) -> tuple[Float[Array, "7"], ...]:
-    """q' = N(q) v."""
-    return tuple(BODY_COORDINATES.qdot(q, v) for q, v in zip(qs, vs, strict=True))

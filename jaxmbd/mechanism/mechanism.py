@@ -1,26 +1,27 @@
 """Bodies and joints as one system."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._coordinates import cross
-from .._linalg import BlockDiagonal, BlockRows
+from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._linalg.blocks import accumulated, columns
 from .._system import State
 from .._types import Coordinates, RealScalarLike, Velocity
+from .batching import batched
 from .body import GROUND, Body
 from .coordinates import Bodies
 from .element import AbstractElement
 from .forces import AbstractForceElement
 from .joints import AbstractConstraint, AbstractJoint
-from .linearise import Linearised, frame_poses, frame_twists, holonomic, nonholonomic
+from .linearise import Linearised, along, frame_poses, frame_twists, holonomic, nonholonomic
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
 
@@ -129,12 +130,7 @@ class Mechanism(AbstractStructuredSystem):
         if not isinstance(joint, AbstractJoint):
             raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
 
-        def one(q):
-            return joint.coordinates(*self.frames(joint, q))
-
-        for _ in range(q.ndim - 1):
-            one = jax.vmap(one)
-        return one(q)
+        return batched(lambda q: joint.coordinates(*self.frames(joint, q)), (q, 1))
 
     # --- elements -------------------------------------------------------------------------------
 
@@ -165,16 +161,35 @@ class Mechanism(AbstractStructuredSystem):
             element, [q_table[:, i] for i in bodies], [v_table[:, i] for i in bodies]
         )
 
+    def map_elements(self, elements: Stack, fn: Callable[..., PyTree], *vectors: Array) -> PyTree:
+        """fn(element, qs, ...) for all elements of one kind, the element axis last: for each of the
+        `vectors`, q or v, a tuple with the components of the bodies that the element connects."""
+        ends = self._ends(elements)
+        k = len(ends)
+
+        def one(element, *bodies):
+            return fn(element, *(bodies[i : i + k] for i in range(0, len(bodies), k)))
+
+        tables = [self._with_ground(x) for x in vectors]
+        return elements.map(one, *(columns(table, end) for table in tables for end in ends))
+
     # --- AbstractSystem -------------------------------------------------------------------------
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
         return self.mass_blocks(q).dense()
 
-    def mass_blocks(self, q: Coordinates) -> BlockDiagonal:
+    def mass_blocks(self, q: Coordinates) -> BlockDiagonal | CoupledBlocks:
         def blocks(body, p):
             return body.mass_matrix(p), body.inverse_mass_matrix(p)
 
-        return BlockDiagonal(*self.body_stack.map(blocks, q.reshape(7, -1)[3:]))
+        definite = jnp.all(self.body_stack.map(lambda body: body.inertia.positive_definite))
+        M, inverse = self.body_stack.map(blocks, q.reshape(7, -1)[3:])
+        M = BlockDiagonal(M, inverse, definite)
+        rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
+        if not rotors:
+            return M
+        R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
+        return CoupledBlocks(M, R, jnp.concatenate([weight for weight, _, _ in rotors]))
 
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
         n = len(self.body_stack)
@@ -184,12 +199,9 @@ class Mechanism(AbstractStructuredSystem):
 
         f = self.body_stack.map(of_body, q.reshape(7, n)[3:], v.reshape(6, n)[3:])
         f = jnp.append(f, jnp.zeros((6, 1), q.dtype), axis=1)  # and on the ground
-        q_table, v_table = self._with_ground(q), self._with_ground(v)
         for forces in self.force_stacks:
-            ends = self._ends(forces)
 
-            def on_bodies(force, *table):
-                qs, vs = _halves(table)
+            def on_bodies(force, qs, vs):
                 poses, twists = frame_poses(force, qs), frame_twists(force, qs, vs)
                 wrenches = force.wrenches(poses, twists, t, u)
                 return tuple(
@@ -199,11 +211,12 @@ class Mechanism(AbstractStructuredSystem):
                     for w, pose, x in zip(wrenches, poses, qs, strict=True)
                 )
 
-            wrenches = forces.map(
-                on_bodies, *(columns(x, i) for x in (q_table, v_table) for i in ends)
-            )
-            for wrench, i in zip(wrenches, ends, strict=True):
+            wrenches = self.map_elements(forces, on_bodies, q, v)
+            for wrench, i in zip(wrenches, self._ends(forces), strict=True):
                 f = accumulated(f, i, wrench)
+        for weight, rotor, ends in self._rotors(q, v):
+            for J, i in zip(rotor.J, ends, strict=True):
+                f = accumulated(f, i, -J[0] * (weight * rotor.drift[0])[None])
         return f[:, :n].ravel()
 
     def constraint(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " nh"]:
@@ -214,34 +227,25 @@ class Mechanism(AbstractStructuredSystem):
 
     def linearised(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> ConstraintRows:
         n, t = len(self.body_stack), jnp.asarray(t, q.dtype)
-        q_table, v_table = self._with_ground(q), self._with_ground(v)
         parts: tuple[list[Linearised], list[Linearised]] = [], []
         ends: tuple[list, list] = [], []
         for joints in self.joint_stacks:
             bodies = self._ends(joints)
             moving = [bool(np.any(body < n)) for body in bodies]
 
-            def of_joint(joint, *table, moving=moving):
-                qs, vs = _halves(table)
-                qs, vs = tuple(qs), tuple(vs)
+            def of_joint(joint, qs, vs, moving=moving):
                 return (
                     holonomic(joint, joint.equations, qs, vs, t, moving),
                     nonholonomic(joint, joint.velocity_equations, qs, vs, t, moving),
                 )
 
-            both = joints.map(
-                of_joint, *(columns(x, i) for x in (q_table, v_table) for i in bodies)
-            )
-            for level, rows in enumerate(both):
+            for level, rows in enumerate(self.map_elements(joints, of_joint, q, v)):
                 if rows.value.shape[0]:
                     parts[level].append(rows)
                     ends[level].append(bodies)
         every = [*parts[0], *parts[1]]
-        J = BlockRows.merged(
-            [rows.J for rows in every],
-            [*ends[0], *ends[1]],
-            n,
-            6,
+        J = self._block_rows(
+            list(zip((rows.J for rows in every), [*ends[0], *ends[1]], strict=True)),
             self._independent,
         )
         return ConstraintRows(
@@ -250,6 +254,18 @@ class Mechanism(AbstractStructuredSystem):
             J,
             -_flat([rows.drift for rows in every], q.dtype),
         )
+
+    def along(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, change: Velocity
+    ) -> Float[Array, " rows"]:
+        def of_joint(joint, qs, vs, changes):
+            return along(joint, qs, vs, changes, t)
+
+        levels = zip(
+            *(self.map_elements(joints, of_joint, q, v, change) for joints in self.joint_stacks),
+            strict=True,
+        )
+        return _flat([table for tables in levels for table in tables], q.dtype)
 
     def rows(self, name: str) -> np.ndarray:
         """Indices of the rows of the joint `name` in constraints and multipliers, its holonomic
@@ -273,31 +289,47 @@ class Mechanism(AbstractStructuredSystem):
 
     def _constraints(self, q: Coordinates, t: RealScalarLike) -> list[Array]:
         """Phi of each kind of joint, shape `(rows, count)`."""
-        table = self._with_ground(q)
 
-        def of_joint(joint, *bodies):
-            return joint.equations(frame_poses(joint, bodies), t)
+        def of_joint(joint, qs):
+            return joint.equations(frame_poses(joint, qs), t)
 
-        return [
-            joints.map(of_joint, *_ends_of(self._ends(joints), table))
-            for joints in self.joint_stacks
-        ]
+        return [self.map_elements(joints, of_joint, q) for joints in self.joint_stacks]
 
     def _nonholonomics(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> list[Array]:
         """Psi of each kind of joint, shape `(rows, count)`."""
-        q_table, v_table = self._with_ground(q), self._with_ground(v)
 
-        def of_joint(joint, *table):
-            qs, vs = _halves(table)
+        def of_joint(joint, qs, vs):
             poses, twists = frame_poses(joint, qs), frame_twists(joint, qs, vs)
             return joint.velocity_equations(poses, twists, t)
 
-        return [
-            joints.map(
-                of_joint, *(columns(x, i) for x in (q_table, v_table) for i in self._ends(joints))
-            )
-            for joints in self.joint_stacks
-        ]
+        return [self.map_elements(joints, of_joint, q, v) for joints in self.joint_stacks]
+
+    def _rotors(self, q: Coordinates, v: Velocity) -> list[tuple[Array, Linearised, list]]:
+        """Of each kind of force with an inertance: it, its rate, one row each, and its bodies."""
+        found = []
+        for forces in self.force_stacks:
+            if forces[0].inertance is None:
+                continue
+            ends = self._ends(forces)
+            moving = [bool(np.any(end < len(self.body_stack))) for end in ends]
+
+            def of_rotor(force, qs, vs, moving=moving):
+                def rate(poses, twists, t):
+                    del t
+                    return force.rate(poses, twists)[None]
+
+                still = jnp.zeros((), q.dtype)
+                return force.inertance, nonholonomic(force, rate, qs, vs, still, moving)
+
+            found.append((*self.map_elements(forces, of_rotor, q, v), ends))
+        return found
+
+    def _block_rows(
+        self, parts: Sequence[tuple[list[Array], list[np.ndarray]]], independent: bool
+    ) -> BlockRows:
+        """From the columns of J and the bodies at each end, kind by kind."""
+        J, ends = [J for J, _ in parts], [ends for _, ends in parts]
+        return BlockRows.merged(J, ends, len(self.body_stack), 6, independent)
 
     @property
     def _independent(self) -> bool:
@@ -340,16 +372,6 @@ class Mechanism(AbstractStructuredSystem):
         if table.shape[0] == 7:
             ground = ground.at[3].set(1.0)
         return jnp.append(table, ground, axis=1)
-
-
-def _ends_of(ends: Sequence[np.ndarray], *tables: Array) -> list[Array]:
-    """Columns of each table for each end."""
-    return [columns(table, end) for table in tables for end in ends]
-
-
-def _halves(columns: Sequence[Array]) -> tuple[Sequence[Array], Sequence[Array]]:
-    k = len(columns) // 2
-    return columns[:k], columns[k:]
 
 
 def _flat(tables: Sequence[Array], dtype: Any) -> Float[Array, " rows"]:

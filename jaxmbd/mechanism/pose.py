@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._checks import is_concrete
 from .._coordinates import (
+    QuaternionWorld,
     cross,
     quaternion_conjugate,
     quaternion_from_matrix,
@@ -52,6 +53,10 @@ class Pose(NamedTuple):
         """World pose of a `frame` given relative to this one."""
         orientation = quaternion_product(self.orientation, frame.orientation)
         return Pose(self.point(frame.position), orientation)
+
+    def rate(self, twist: "Twist") -> "Pose":
+        """Time derivative of both parts, for a frame that moves with `twist`."""
+        return Pose(twist.linear, QuaternionWorld().qdot(self.orientation, twist.angular))
 
     def relative(self, other: "Pose") -> "Pose":
         """The pose `other` as seen from this frame; undoes `compose`."""

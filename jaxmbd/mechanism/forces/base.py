@@ -31,6 +31,18 @@ class AbstractForceElement(AbstractElement):
         """A `Wrench` for each frame, given the world poses and twists of all, the time and the
         control (`None` without one); pure."""
 
+    @property
+    def inertance(self) -> Float[Array, ""] | None:
+        """Inertia w >= 0 [kg or kg m^2] that resists changes of `rate`: kinetic energy
+        w rate^2 / 2, so a part w R^T R of M beside those of the bodies, with rate = R v. `None`,
+        the default, for none."""
+        return None
+
+    def rate(self, poses: tuple[Pose, ...], twists: tuple[Twist, ...]) -> Float[Array, ""]:
+        """The velocity [m/s or rad/s] that `inertance` belongs to, linear in the twists."""
+        del twists
+        return jnp.zeros_like(poses[0].position[0])
+
     def power(
         self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike, u: Any = None
     ) -> Float[Array, ""]:

@@ -5,6 +5,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from ..body import Body
+from ..element import checked_name, names_and_frames
 from ..pose import Pose
 from .base import AbstractForceElement, Wrench
 from .signal import as_tree
@@ -42,38 +43,23 @@ class Force(AbstractForceElement):
         bodies: Sequence[Body | str],
         function: Callable[..., Any],
         *,
-        frames: Sequence[Pose] | None = None,
+        frames: Sequence[Pose | None] | None = None,
     ):
         """**Arguments:**
 
         - `name`, `bodies` (or their names; "ground" is the world), `function`.
-        - `frames`: one for each body, relative to it; default the frames of the bodies.
+        - `frames`: pose of each frame relative to its body; `None`, for all or for one, is the
+          frame of the body itself.
 
-        **Raises:** `ValueError` without bodies, for another number of frames, and when it is
-        evaluated, for a function that does not return a force and a torque for each.
+        **Raises:** `ValueError` for no bodies or only the ground, for another number of frames, and
+        when it is evaluated, for a function that does not return a force and a torque for each.
         """
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"Force needs a name, but `name` is {name!r}.")
-        if isinstance(bodies, str | Body) or not bodies:
-            raise ValueError(
-                f'`bodies` of Force "{name}" must be one or more bodies, but is {bodies!r}.'
-            )
-        names = tuple(body.name if isinstance(body, Body) else body for body in bodies)
-        if not all(isinstance(x, str) and x for x in names):
-            raise ValueError(f'`bodies` of Force "{name}" must be bodies or names: {names}.')
+        self.name = checked_name("Force", name)
+        what = f'Force "{name}"'
+        self.names, self.places = names_and_frames(what, bodies, frames)
         if not callable(function):
-            raise ValueError(f'`function` of Force "{name}" must be callable: {function!r}.')
-        if frames is None:
-            dtypes = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
-            dtype = jnp.result_type(*dtypes) if dtypes else jnp.result_type(float)
-            origin = Pose(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
-            frames = (origin,) * len(names)
-        if len(frames) != len(names):
-            raise ValueError(
-                f'Force "{name}" acts on {len(names)} bodies, but has {len(frames)} `frames`.'
-            )
-        self.name, self.names = name, names
-        self.function, self.places = as_tree(function), tuple(frames)
+            raise ValueError(f"`function` of {what} must be callable: {function!r}.")
+        self.function = as_tree(function)
 
     @property
     def bodies(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..body import GROUND, Body
+from ..element import checked_name
 from ..parameter import finite
 from ..pose import Pose, Twist
 from .base import AbstractForceElement, Wrench
@@ -38,8 +39,7 @@ class AbstractLoad(AbstractForceElement):
         **Raises:** `ValueError` if the name or the body is none, or the place is said twice.
         """
         kind = type(self).__name__
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"{kind} needs a name, but `name` is {name!r}.")
+        self.name = checked_name(kind, name)
         named = body.name if isinstance(body, Body) else body
         if not isinstance(named, str) or not named or named == GROUND:
             raise ValueError(
@@ -52,7 +52,7 @@ class AbstractLoad(AbstractForceElement):
                 f'`point` of {kind} "{name}" is given in the world, so where "{body}" is must be '
                 "known: give the `Body` instead of its name, or `frame`."
             )
-        self.name, self.names = name, (named,)
+        self.names = (named,)
         if frame is not None:
             self.frame = frame
             return

@@ -2,6 +2,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
+from ..._coordinates import dot
 from ..relative import z_axis
 from .actuator import AbstractActuator
 from .base import Wrench
@@ -12,7 +13,7 @@ class Motor(AbstractActuator):
     Fields and constructor are those of `AbstractActuator`.
 
     If u is the torque of a motor before a gearbox, `gear` is the ratio of its speed to that of the
-    joint. The rotor has no inertia of its own.
+    joint; a `rotor_inertia` then weighs gear^2 as much at the joint.
     """
 
     directed: ClassVar[bool] = True
@@ -21,3 +22,6 @@ class Motor(AbstractActuator):
         del b, twist_a, twist_b, t
         torque = self.effort(u) * z_axis(a)
         return Wrench(jnp.zeros_like(torque), torque)
+
+    def rate(self, poses, twists):
+        return dot(z_axis(poses[0]), twists[1].angular - twists[0].angular)

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import is_concrete
-from ..._coordinates import QuaternionWorld
 from ..._types import RealScalarLike
 from ..body import Body
 from ..connector import AbstractConnector
@@ -113,7 +112,7 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
     ) -> Float[Array, " coordinates"]:
         """Time derivatives of the joint coordinates [m/s, rad/s] at the world poses and twists of
         the two frames."""
-        moving = (_rate(a, twist_a), _rate(b, twist_b))
+        moving = (a.rate(twist_a), b.rate(twist_b))
         return jax.jvp(self.coordinates, (a, b), moving)[1]
 
     def count(self) -> int:
@@ -140,7 +139,3 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
     def velocity_equations(self, poses, twists, t):
         (a, b), (twist_a, twist_b) = poses, twists
         return self.nonholonomic(a, b, twist_a, twist_b, t)
-
-
-def _rate(pose: Pose, twist: Twist) -> Pose:
-    return Pose(twist.linear, QuaternionWorld().qdot(pose.orientation, twist.angular))

@@ -5,10 +5,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..body import GROUND, Body
+from ..body import Body
+from ..element import checked_name, names_and_frames
 from ..pose import Pose, Twist
 from .base import AbstractConstraint
-from .coupling import checked_name
 
 
 class Constraint(AbstractConstraint):
@@ -68,31 +68,11 @@ class Constraint(AbstractConstraint):
         """
         self.name = checked_name("Constraint", name)
         what = f'Constraint "{name}"'
-        if isinstance(bodies, str | Body):
-            raise ValueError(f"{what} needs a sequence of bodies, but `bodies` is {bodies!r}.")
-        for body in bodies:
-            if not isinstance(body, Body) and not (isinstance(body, str) and body):
-                raise ValueError(
-                    f'{what} needs bodies, given as `Body` or by name, or "{GROUND}", but got '
-                    f"{body!r}."
-                )
-        self.names = tuple(body.name if isinstance(body, Body) else body for body in bodies)
-        if set(self.names) <= {GROUND}:
-            raise ValueError(f"{what} needs a body that can move, but `bodies` is {bodies!r}.")
-        frames = [None] * len(bodies) if frames is None else list(frames)
-        if len(frames) != len(bodies):
-            raise ValueError(
-                f"{what} needs one frame for each of its {len(bodies)} bodies, but `frames` has "
-                f"{len(frames)}. Use `None` for the frame of a body itself."
-            )
-        known = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
-        known += [frame.position.dtype for frame in frames if frame is not None]
-        dtype = jnp.result_type(*known) if known else jnp.result_type(float)
-        own = Pose(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
-        self.local = tuple(own if frame is None else frame for frame in frames)
+        self.names, self.local = names_and_frames(what, bodies, frames)
         self.fn, self.velocity_fn = fn, velocity_fn
         if fn is None and velocity_fn is None:
             raise ValueError(f"{what} needs `fn`, `velocity_fn`, or both.")
+        dtype = jnp.result_type(*(frame.position.dtype for frame in self.local))
         twists = tuple(Twist(jnp.zeros(3, dtype), jnp.zeros(3, dtype)) for _ in self.local)
         time = jax.ShapeDtypeStruct((), dtype)
         _check_rows(f"`fn` of {what}", fn, self.local, time)

@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 
+from ..element import checked_name
 from .base import AbstractConstraint, AbstractJoint
 from .joint_coordinate import JointCoordinate, joint_coordinate
 
@@ -52,10 +53,3 @@ class AbstractCoupling(AbstractConstraint):
     def dtype(self) -> Any:
         """Of the frames, and so of the other parameters."""
         return self.first.joint.dtype
-
-
-def checked_name(kind: str, name: Any) -> str:
-    """**Raises:** `ValueError` unless it is a name."""
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{kind} needs a name, but `name` is {name!r}.")
-    return name

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..element import checked_name
 from ..relative import within_half_a_turn
 from .base import AbstractConstraint, AbstractJoint
-from .coupling import checked_name
 from .joint_coordinate import JointCoordinate, joint_coordinate
 
 

@@ -9,10 +9,16 @@ from jaxtyping import Array, Float
 
 from ..._solution import Solution
 from ..._types import Control
-from ..energy import gravitational_energies, kinetic_energies, powers, stored_energies
+from ..batching import batched
+from ..energy import (
+    gravitational_energies,
+    kinetic_energies,
+    powers,
+    rotor_energies,
+    stored_energies,
+)
 from ..mechanism import Mechanism
 from ..pose import Pose, Twist
-from .rows import batched
 
 
 class Audit(eqx.Module):
@@ -22,8 +28,8 @@ class Audit(eqx.Module):
     **Fields:**
 
     - `t`: saved times [s].
-    - `kinetic`, `gravitational`: energies [J] of all bodies; `stored`: of all force elements, in
-      springs for example; `total`: the sum of the three.
+    - `kinetic`, `gravitational`: energies [J] of all bodies, rotors of actuators included;
+      `stored`: of all force elements, in springs for example; `total`: the sum of the three.
     - `powers`: name of each force element -> power [W] that it gives to the bodies.
     - `supplied`: power [W] that force elements give beyond what comes from their stored energy:
       positive for actuators, negative for dampers and friction.
@@ -101,7 +107,8 @@ def _audit(mechanism, control, t, q, v, multipliers) -> Audit:
         supplied = -_sum({name: x.lost for name, x in elements.items()}, t)
         momentum, angular_momentum, center = _momenta(mechanism, q, v)
         return dict(
-            kinetic=_sum(kinetic_energies(mechanism, q, v), t),
+            kinetic=_sum(kinetic_energies(mechanism, q, v), t)
+            + _sum(rotor_energies(mechanism, q, v), t),
             gravitational=_sum(gravitational_energies(mechanism, q), t),
             stored=_sum(stored_energies(mechanism, q, t), t),
             powers={name: x.power for name, x in elements.items()},
@@ -134,7 +141,7 @@ def _momenta(mechanism, q, v) -> tuple[Any, ...]:
     count = len(mechanism.body_stack)
 
     def of_body(body, x, w):
-        pose, twist = Pose(x[:3], x[3:]), Twist(w[:3], w[3:])
+        pose, twist = Pose.of(x), Twist.of(w)
         moment = body.inertia.mass * pose.point(body.inertia.center)
         return *body.momentum(pose, twist), moment, body.inertia.mass
 

@@ -10,12 +10,13 @@ from jaxtyping import Array, ArrayLike, Float
 
 from ..._coordinates import cross
 from ..._system import State
+from ..batching import batched
 from ..body import BODY_COORDINATES
 from ..forces import Wrench
 from ..joints import AbstractConstraint
 from ..mechanism import Mechanism
 from ..pose import Pose, Twist
-from .rows import at_rest, batched, dense_jacobian, quoted, tolerance_for
+from .rows import at_rest, dense_jacobian, quoted, tolerance_for
 
 
 def reactions(

@@ -1,30 +1,25 @@
 """Which rows of J belong to which joint."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..._constraints import constraint_rows
+from ..._linalg import dense
 from ..._types import Coordinates, Jacobian, RealScalarLike, Velocity
 from ..mechanism import Mechanism
 
 
+@eqx.filter_jit
 def dense_jacobian(
     mechanism: Mechanism, t: RealScalarLike, q: Coordinates, v: Velocity
 ) -> Jacobian:
     """J of all rows at (t, q, v), as one array."""
-    return _jacobian(mechanism, t, q, v)
-
-
-@eqx.filter_jit
-def _jacobian(mechanism, t, q, v):
-    J: Any = constraint_rows(mechanism, t, q, v).J
-    return J.dense() if hasattr(J, "dense") else J
+    return dense(constraint_rows(mechanism, t, q, v).J)
 
 
 def rows_by_joint(mechanism: Mechanism) -> dict[str, np.ndarray]:
@@ -37,17 +32,6 @@ def tolerance_for(tolerance: float | None, dtype: Any) -> float:
     if tolerance is not None:
         return tolerance
     return 1e-9 if dtype == jnp.float64 else 1e-4
-
-
-def batched(fn: Callable, *arguments: tuple[Array, int]) -> Any:
-    """fn over the leading axes, broadcast, of arrays given with the number of their own axes."""
-    arrays = [array for array, _ in arguments]
-    own = [array.shape[array.ndim - k :] for array, k in arguments]
-    lead = [array.shape[: array.ndim - k] for array, k in arguments]
-    shape = jnp.broadcast_shapes(*lead)
-    for _ in shape:
-        fn = jax.vmap(fn)
-    return fn(*(jnp.broadcast_to(x, shape + k) for x, k in zip(arrays, own, strict=True)))
 
 
 def at_rest(mechanism: Mechanism, q: Float[Array, "*batch nq"]) -> Float[Array, "*batch nv"]:

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from ..batching import batched
 from ..mechanism import Mechanism
-from .rows import at_rest, batched, dense_jacobian, rows_by_joint, tolerance_for
+from .rows import at_rest, dense_jacobian, rows_by_joint, tolerance_for
 
 
 class Singularity(eqx.Module):

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._constraints import positions, velocities
+from ..batching import batched
 from ..mechanism import Mechanism
-from .rows import at_rest, batched, rows_by_joint
+from .rows import at_rest, rows_by_joint
 
 
 class Violation(NamedTuple):
