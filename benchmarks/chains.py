@@ -2,12 +2,12 @@
 
 One core, float64, one step of the first order (`VelocityImpulse`: an impulse a step) of 2 ms for
 chains and 1 ms for the four-bar, all in one process and run; compare ratios, not microseconds. For
-each: microseconds a step and body, seconds to compile, the largest violation of the joints,
-gradient over forward time, and a batch. Simulators that are not installed are left out, and said
-to be.
+each: microseconds a step and body, seconds to compile, the largest violation of the joints in
+metres, gradient over forward time with its compilation and memory, and a batch. Simulators that
+are not installed are left out, and said to be; MuJoCo MJX runs with and without XLA's fusion.
 
     taskset -c 0 python benchmarks/chains.py
-    taskset -c 0 python benchmarks/chains.py --links 5 20 80 320 1000 --batch 256
+    taskset -c 0 python benchmarks/chains.py --links 5 20 80 200 320 1000 --batch 256
 
 The chain: links of 0.3 m and 1 kg hang from the ground on hinges about x and y in turn, with
 0.2 N m s of damping each, and start at 0.1 rad and 0.2 rad/s in each joint. The four-bar: ground
@@ -18,6 +18,7 @@ import argparse
 import os
 import platform
 import time
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -61,9 +62,7 @@ def chain(n: int) -> mbd.Mechanism:
         frame = dict(point=end, axis=axis)
         bodies.append(body)
         joints.append(mbd.Revolute(f"hinge {i}", before, body, **frame))
-        dampers.append(
-            mbd.TorsionSpring(f"damper {i}", before, body, stiffness=0.0, damping=DAMPING, **frame)
-        )
+        dampers.append(mbd.TurningFriction.of(joints[-1], viscous=DAMPING))
         end, velocity, before = end + 2 * half, velocity + np.cross(omega, 2 * half), body
     return mbd.Mechanism(bodies, joints, dampers)
 
@@ -96,6 +95,13 @@ def four_bar() -> mbd.Mechanism:
     return mbd.Mechanism(bodies, joints)
 
 
+# --- measuring ----------------------------------------------------------------------------------
+
+# The end of a simulation, as a function of factors on gravity and on the initial speeds: a number
+# to differentiate, and the largest violation of the joints on the way or at the end.
+Simulation = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+
+
 def best_of(fn, repeats: int = 3) -> float:
     times = []
     for _ in range(repeats):
@@ -105,33 +111,48 @@ def best_of(fn, repeats: int = 3) -> float:
     return min(times)
 
 
-def own(mechanism: mbd.Mechanism, dt: float, steps: int, batch: int, gradient: bool) -> dict:
+def compiled(fn, argument, options):
+    began = time.perf_counter()
+    run = jax.jit(fn, compiler_options=options).lower(argument).compile()
+    return run, time.perf_counter() - began
+
+
+def measure(
+    end: Simulation, steps: int, batch: int, gradient: bool, options: dict | None = None
+) -> dict[str, float]:
+    """Of a simulator in JAX."""
+    ones = jnp.ones(2)
+    run, seconds = compiled(end, ones, options)
+    _, violation = run(ones)
+    forward = best_of(lambda: run(ones))
+    row = {"steps_per_s": steps / forward, "compile s": seconds, "violation": float(violation)}
+    if gradient:
+        loss = lambda x: end(x)[0]  # noqa: E731
+        run, seconds = compiled(jax.grad(loss), ones, options)
+        if not np.all(np.isfinite(run(ones))):
+            row["gradient is not finite, compile s"] = seconds
+        else:
+            row["gradient/forward"] = best_of(lambda: run(ones)) / forward
+            row["compile gradient s"] = seconds
+            row["gradient MB"] = run.memory_analysis().temp_size_in_bytes / 2**20
+    if batch:
+        many = jnp.stack([jnp.linspace(0.9, 1.0, batch), jnp.linspace(0.5, 1.0, batch)], axis=1)
+        run, _ = compiled(jax.vmap(end), many, options)
+        run(many)
+        row["batch steps/s"] = batch * steps / best_of(lambda: run(many))
+    return row
+
+
+def own(mechanism: mbd.Mechanism, dt: float, steps: int) -> Simulation:
     start = mechanism.state()
 
-    def end(parameters):
-        moved = eqx.tree_at(lambda m: m.gravity, mechanism, mechanism.gravity * parameters[0])
-        state = mbd.State(0.0, start.q, start.v * parameters[1])
+    def end(x):
+        moved = eqx.tree_at(lambda m: m.gravity, mechanism, mechanism.gravity * x[0])
+        state = mbd.State(0.0, start.q, start.v * x[1])
         sol = mbd.simulate(moved, mbd.VelocityImpulse(), state, dt=dt, num_steps=steps, throw=False)
         return jnp.sum(sol.q[-1] ** 2), sol.phi_norm[-1]
 
-    def measured(fn, argument):
-        began = time.perf_counter()
-        compiled = jax.jit(fn).lower(argument).compile()
-        compiling = time.perf_counter() - began
-        out = compiled(argument)
-        return out, best_of(lambda: compiled(argument)), compiling
-
-    ones = jnp.ones(2)
-    (_, phi), seconds, compiling = measured(end, ones)
-    row = dict(steps_per_s=steps / seconds, compile_s=compiling, violation=float(phi))
-    if gradient:
-        _, slow, compiling = measured(lambda x: jax.grad(lambda x: end(x)[0])(x), ones)
-        row |= dict(gradient_over_forward=slow / seconds, compile_gradient_s=compiling)
-    if batch:
-        many = jnp.stack([jnp.linspace(0.9, 1.0, batch), jnp.linspace(0.5, 1.0, batch)], axis=1)
-        _, together, _ = measured(jax.vmap(end), many)
-        row |= dict(batch_steps_per_s=batch * steps / together)
-    return row
+    return end
 
 
 # --- others -------------------------------------------------------------------------------------
@@ -153,99 +174,294 @@ def mjcf_chain(n: int, dt: float) -> str:
     return f"<mujoco>{option}<worldbody>{begin}{finish}</worldbody></mujoco>"
 
 
-def mujoco(n: int, dt: float, steps: int) -> dict:
+def mjcf_four_bar(dt: float) -> str:
+    """Two branches from the ground, crank with coupler and rocker, connected at their tips."""
+    a, b, c, d = four_bar_points()
+
+    def bar(name, start, finish, at, inner=""):
+        x, _, z = finish - start
+        length = float(np.hypot(x, z))
+        inertia = length**3 / 12
+        return (
+            f'<body name="{name}" pos="{at[0]} 0 {at[2]}"><joint type="hinge" axis="0 1 0"/>'
+            f'<inertial pos="{x / 2} 0 {z / 2}" mass="{length}" '
+            f'diaginertia="{inertia} {inertia} {inertia}"/>'
+            f'<geom type="capsule" size="0.01" fromto="0 0 0 {x} 0 {z}" contype="0" '
+            f'conaffinity="0"/><site name="tip of {name}" pos="{x} 0 {z}"/>{inner}</body>'
+        )
+
+    coupler = bar("coupler", b, c, b - a)
+    x, _, z = c - b
+    option = f'<option timestep="{dt}" gravity="0 0 -9.81" iterations="4" ls_iterations="8"/>'
+    return (
+        f"<mujoco>{option}<worldbody>{bar('crank', a, b, a, coupler)}{bar('rocker', d, c, d)}"
+        f'</worldbody><equality><connect body1="coupler" body2="rocker" anchor="{x} 0 {z}"/>'
+        "</equality></mujoco>"
+    )
+
+
+def sdf_chain(n: int) -> str:
+    parts, before = "", "base"
+    for i in range(n):
+        x, y, z = axis_of(i)
+        parts += (
+            f'<joint name="j{i}" type="revolute"><parent>{before}</parent><child>l{i}</child><axis>'
+            f"<xyz>{x} {y} {z}</xyz><limit><lower>-1e16</lower><upper>1e16</upper></limit>"
+            f"<dynamics><damping>{DAMPING}</damping><friction>0</friction></dynamics></axis></joint>"
+        )
+        moments = "".join(
+            f"<i{k}>{v}</i{k}>" for k, v in zip(("xx", "yy", "zz"), INERTIA, strict=True)
+        )
+        parts += (
+            f'<link name="l{i}"><pose>0 0 {-LENGTH * i} 0 0 0</pose><inertial>'
+            f"<pose>0 0 {-LENGTH / 2} 0 0 0</pose><mass>{MASS}</mass><inertia>{moments}"
+            "<ixy>0</ixy><ixz>0</ixz><iyz>0</iyz></inertia></inertial></link>"
+        )
+        before = f"l{i}"
+    base = (
+        '<link name="base"><inertial><mass>1</mass><inertia><ixx>1</ixx><iyy>1</iyy><izz>1</izz>'
+        "<ixy>0</ixy><ixz>0</ixz><iyz>0</iyz></inertia></inertial></link>"
+        '<joint name="fix" type="fixed"><parent>world</parent><child>base</child></joint>'
+    )
+    return f'<sdf version="1.7"><model name="chain">{base}{parts}</model></sdf>'
+
+
+def mujoco_in_c(xml: str, steps: int, q: Any, v: Any) -> dict[str, float]:
     import mujoco
 
-    model = mujoco.MjModel.from_xml_string(mjcf_chain(n, dt))
+    model = mujoco.MjModel.from_xml_string(xml)
     data = mujoco.MjData(model)
 
     def run():
         mujoco.mj_resetData(model, data)
-        data.qpos[:], data.qvel[:] = ANGLE, RATE
+        data.qpos[:] += q
+        data.qvel[:] = v
         mujoco.mj_step(model, data, nstep=steps)
         return 0
 
-    return dict(steps_per_s=steps / best_of(run))
+    row = {"steps_per_s": steps / best_of(run)}
+    if model.neq:
+        run()
+        row["violation"] = float(np.max(np.abs(data.efc_pos[: 3 * model.neq])))
+    return row
 
 
-def mjx(n: int, dt: float, steps: int) -> dict:
+def mjx(xml: str, steps: int, q: Any, v: Any) -> Simulation:
     import mujoco
     from mujoco import mjx
 
-    model = mjx.put_model(mujoco.MjModel.from_xml_string(mjcf_chain(n, dt)))
-    data = mjx.make_data(model).replace(qpos=jnp.full(n, ANGLE), qvel=jnp.full(n, RATE))
-    step = lambda d, _: (mjx.step(model, d), None)  # noqa: E731
-    began = time.perf_counter()
-    run = jax.jit(lambda d: jax.lax.scan(step, d, None, length=steps)[0].qpos)
-    compiled = run.lower(data).compile()
-    compiling = time.perf_counter() - began
-    compiled(data)
-    return dict(steps_per_s=steps / best_of(lambda: compiled(data)), compile_s=compiling)
+    model = mujoco.MjModel.from_xml_string(xml)
+    system = mjx.put_model(model)
+    data = mjx.make_data(system)
+    tips = [model.site(f"tip of {name}").id for name in ("coupler", "rocker")] if model.neq else []
+
+    def end(x):
+        pulled = system.replace(opt=system.opt.replace(gravity=system.opt.gravity * x[0]))
+        start = data.replace(qpos=data.qpos + q, qvel=jnp.full(model.nv, v) * x[1])
+
+        def step(data, _):
+            data = mjx.step(pulled, data)
+            gap = data.site_xpos[tips[0]] - data.site_xpos[tips[1]] if tips else jnp.zeros(3)
+            return data, jnp.max(jnp.abs(gap))
+
+        data_end, gaps = jax.lax.scan(step, start, None, length=steps)
+        return jnp.sum(data_end.qpos**2), jnp.max(gaps)
+
+    return end
 
 
-def brax(n: int, dt: float, steps: int) -> dict:
+def brax(n: int, dt: float, steps: int) -> Simulation:
     from brax.generalized import pipeline
     from brax.io import mjcf
 
     system = mjcf.loads(mjcf_chain(n, dt))
     to_double = lambda x: x.astype(float) if jnp.issubdtype(x.dtype, jnp.floating) else x  # noqa: E731
-    state = pipeline.init(system, jnp.full(n, ANGLE), jnp.full(n, RATE))
-    state = jax.tree.map(to_double, state)
     action = jnp.zeros(system.act_size())
 
-    def step(state, _):
-        after = pipeline.step(system, state, action)
-        return jax.tree.map(lambda a, b: a.astype(b.dtype), after, state), None
+    def end(x):
+        pulled = system.replace(gravity=system.gravity * x[0])
+        state = pipeline.init(pulled, jnp.full(n, ANGLE), jnp.full(n, RATE) * x[1])
+        state = jax.tree.map(to_double, state)
 
-    began = time.perf_counter()
-    run = jax.jit(lambda s: jax.lax.scan(step, s, None, length=steps)[0].q)
-    compiled = run.lower(state).compile()
-    compiling = time.perf_counter() - began
-    compiled(state)
-    return dict(steps_per_s=steps / best_of(lambda: compiled(state)), compile_s=compiling)
+        def step(state, _):
+            after = pipeline.step(pulled, state, action)
+            return jax.tree.map(lambda a, b: a.astype(b.dtype), after, state), None
+
+        after, _ = jax.lax.scan(step, state, None, length=steps)
+        return jnp.sum(after.q**2), jnp.zeros(())  # minimal coordinates: no joint can open
+
+    return end
 
 
-PEERS = {"MuJoCo C": (mujoco, 1000), "MuJoCo MJX": (mjx, 20), "Brax generalized": (brax, 20)}
+def jaxsim(n: int, dt: float, steps: int) -> Simulation:
+    import jaxsim.api as js
+
+    model = js.model.JaxSimModel.build_from_model_description(
+        sdf_chain(n), is_urdf=False, time_step=dt
+    )
+
+    def end(x):
+        data = js.data.JaxSimModelData.build(
+            model=model,
+            joint_positions=jnp.full(n, ANGLE),
+            joint_velocities=jnp.full(n, RATE) * x[1],
+        )
+        after, _ = jax.lax.scan(lambda d, _: (js.model.step(model, d), None), data, length=steps)
+        return jnp.sum(after.joint_positions**2), jnp.zeros(())
+
+    return end
 
 
-def report(name: str, n: int, row: dict[str, Any], own_speed: float) -> None:
-    parts = [
-        f"{1e6 / row['steps_per_s']:9.2f} us/step",
-        f"{1e6 / row['steps_per_s'] / n:7.3f} /body",
-    ]
+def exudyn(n: int, dt: float, steps: int) -> dict[str, float]:
+    """Redundant coordinates; `n` = 0 is the four-bar, in the plane."""
+    import exudyn as exu
+    from exudyn import utilities as parts
+
+    mbs = exu.SystemContainer().AddSystem()
+    if n:
+        before = mbs.CreateGround()
+        for i in range(n):
+            inertia = parts.RigidBodyInertia(mass=MASS, inertiaTensor=np.diag(INERTIA))
+            body = mbs.CreateRigidBody(
+                inertia=inertia,
+                referencePosition=[0, 0, -LENGTH * (i + 0.5)],
+                gravity=[0, 0, -9.81],
+            )
+            mbs.CreateRevoluteJoint(
+                bodyNumbers=[before, body],
+                position=[0, 0, -LENGTH * i],
+                axis=list(axis_of(i)),
+                show=False,
+            )
+            before = body
+    else:
+        _exudyn_four_bar(mbs, parts)
+    mbs.Assemble()
+    settings = exu.SimulationSettings()
+    settings.timeIntegration.numberOfSteps = steps
+    settings.timeIntegration.endTime = dt * steps
+    settings.timeIntegration.verboseMode = 0
+    settings.timeIntegration.newton.useModifiedNewton = True
+    settings.solutionSettings.writeSolutionToFile = False
+    if n > 10:
+        settings.linearSolverType = exu.LinearSolverType.EigenSparse
+    solver = exu.DynamicSolverType.TrapezoidalIndex2
+    return {
+        "steps_per_s": steps / best_of(lambda: mbs.SolveDynamic(settings, solverType=solver) and 0)
+    }
+
+
+def _exudyn_four_bar(mbs: Any, parts: Any) -> None:
+    ground = mbs.AddObject(parts.ObjectGround())
+    a, b, c, d = (point[[0, 2]] for point in four_bar_points())
+
+    def bar(p, q):
+        x, z = q - p
+        length = float(np.hypot(x, z))
+        node = parts.NodeRigidBody2D(referenceCoordinates=[*((p + q) / 2), float(np.arctan2(z, x))])
+        body = mbs.AddObject(
+            parts.ObjectRigidBody2D(
+                physicsMass=length, physicsInertia=length**3 / 12, nodeNumber=mbs.AddNode(node)
+            )
+        )
+        middle = mbs.AddMarker(parts.MarkerBodyPosition(bodyNumber=body))
+        mbs.AddLoad(parts.Force(markerNumber=middle, loadVector=[0, -9.81 * length, 0]))
+        return [
+            mbs.AddMarker(parts.MarkerBodyPosition(bodyNumber=body, localPosition=[x, 0, 0]))
+            for x in (-length / 2, length / 2)
+        ]
+
+    def fixed(p):
+        place = parts.MarkerBodyPosition(bodyNumber=ground, localPosition=[*p, 0])
+        return mbs.AddMarker(place)
+
+    crank, coupler, rocker = bar(a, b), bar(b, c), bar(d, c)
+    for pair in (
+        (fixed(a), crank[0]),
+        (crank[1], coupler[0]),
+        (coupler[1], rocker[1]),
+        (rocker[0], fixed(d)),
+    ):
+        mbs.AddObject(parts.RevoluteJoint2D(markerNumbers=list(pair)))
+
+
+# --- the runs -----------------------------------------------------------------------------------
+
+NO_FUSION = {"xla_disable_hlo_passes": "fusion"}
+
+
+def chain_peers(n: int, dt: float, steps: int, batch: int, gradient: bool) -> dict[str, Callable]:
+    """Of each simulator that is run at that size, what gives its row."""
+    few, options = max(20, steps // 4), dict(batch=batch, gradient=gradient)
+
+    def in_jax(make, count, compiler=None):
+        return lambda: measure(make(count), count, **options, options=compiler)
+
+    peers: dict[str, Callable] = {
+        "MuJoCo C": lambda: mujoco_in_c(mjcf_chain(n, dt), steps, ANGLE, RATE)
+    }
+    if n <= 20:
+        rollout = lambda count: mjx(mjcf_chain(n, dt), count, ANGLE, RATE)  # noqa: E731
+        # With fusion MJX recomputes so much at N = 20 that a step takes a tenth of a second.
+        peers["MuJoCo MJX"] = in_jax(rollout, few if n <= 5 else 20)
+        peers["MJX, no fusion"] = in_jax(rollout, few, NO_FUSION)
+        peers["Brax generalized"] = in_jax(lambda count: brax(n, dt, count), few)
+    if n <= 80:
+        peers["JaxSim"] = in_jax(lambda count: jaxsim(n, dt, count), few)
+        peers["Exudyn"] = lambda: exudyn(n, dt, steps)
+    return peers
+
+
+def four_bar_peers(dt: float, steps: int) -> dict[str, Callable]:
+    xml = mjcf_four_bar(dt)
+
+    def in_mjx(compiler=None):
+        return lambda: measure(mjx(xml, steps, 0.0, 0.0), steps, 0, True, options=compiler)
+
+    return {
+        "MuJoCo C": lambda: mujoco_in_c(xml, steps, 0.0, 0.0),
+        "MuJoCo MJX": in_mjx(),
+        "MJX, no fusion": in_mjx(NO_FUSION),
+        "Exudyn": lambda: exudyn(0, dt, steps),
+    }
+
+
+def report(name: str, bodies: int, row: dict[str, float], own_row: dict[str, float]) -> None:
+    us = 1e6 / row["steps_per_s"]
+    parts = [f"{us:9.2f} us/step", f"{us / bodies:7.3f} /body"]
     parts += [f"{key} {value:.3g}" for key, value in row.items() if key != "steps_per_s"]
-    if row["steps_per_s"] != own_speed:
-        parts.append(f"jaxmbd is {own_speed / row['steps_per_s']:.2f} times as fast")
+    if row is not own_row:
+        parts.append(f"jaxmbd is {own_row['steps_per_s'] / row['steps_per_s']:.2f} times as fast")
     tqdm.write(f"  {name:17s} " + ", ".join(parts))
+
+
+def compare(title: str, bodies: int, own_row: dict[str, float], peers: dict[str, Callable]) -> None:
+    tqdm.write(title)
+    report("jaxmbd", bodies, own_row, own_row)
+    for name, run in tqdm(peers.items(), desc=title, leave=False):
+        try:
+            report(name, bodies, run(), own_row)
+        except Exception as error:  # whatever a simulator does not do is said, not hidden
+            reason = str(error).strip().split("\n")[0][:120]
+            tqdm.write(f"  {name:17s} left out: {type(error).__name__}: {reason}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--links", type=int, nargs="+", default=[5, 20, 80, 320])
+    parser.add_argument("--links", type=int, nargs="*", default=[5, 20, 80, 320])
     parser.add_argument("--batch", type=int, default=0, help="size of a batch of chains of five")
     parser.add_argument("--gradient-up-to", type=int, default=5, metavar="N")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print(f"{platform.processor() or platform.machine()}, jax {jax.__version__}, float64")
-    missing = set()
     for n in tqdm(options.links, desc="chains"):
         steps = max(100, 20000 // (n + 5))
-        row = own(
-            chain(n), 2e-3, steps, options.batch if n == 5 else 0, n <= options.gradient_up_to
-        )
-        tqdm.write(f"chain of {n}")
-        report("jaxmbd", n, row, row["steps_per_s"])
-        for name, (run, largest) in PEERS.items():
-            if n > largest or name in missing:
-                continue
-            try:
-                report(name, n, run(n, 2e-3, max(20, steps // 4)), row["steps_per_s"])
-            except ImportError as error:
-                missing.add(name)
-                tqdm.write(f"  {name:17s} left out: {error}")
-    row = own(four_bar(), 1e-3, 2000, 0, True)
-    tqdm.write("four-bar")
-    report("jaxmbd", 3, row, row["steps_per_s"])
+        batch, gradient = options.batch if n == 5 else 0, n <= options.gradient_up_to
+        row = measure(own(chain(n), 2e-3, steps), steps, batch, gradient)
+        compare(f"chain of {n}", n, row, chain_peers(n, 2e-3, steps, batch, gradient))
+    steps = 2000
+    row = measure(own(four_bar(), 1e-3, steps), steps, 0, True)
+    compare("four-bar", 3, row, four_bar_peers(1e-3, steps))
 
 
 if __name__ == "__main__":

