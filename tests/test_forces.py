@@ -658,7 +658,7 @@ AT = dict(point=[0, 0, 0])
         (lambda b: mbd.PointForce("p", "b", force_world=X, point=X), "give the `Body` instead of"),
         (lambda b: mbd.PointForce("p", "ground", force_world=X), "must act on a body"),
         (lambda b: mbd.Torque("t", b), 'Torque "t" needs `torque_world` or `torque_body`'),
-        (lambda b: mbd.Force("f", [], Tether(jnp.ones(()))), 'Force "f" needs a body that can move'),
+        (lambda b: mbd.Force("f", [], Tether(jnp.ones(()))), 'Force "f" needs a body that can'),
         (lambda b: mbd.Force("f", [b, "ground"], abs, frames=[b.pose]), "has 1 `frames`"),
     ],
 )  # fmt: skip
