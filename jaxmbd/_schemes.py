@@ -25,7 +25,7 @@ class RK4(diffrax.AbstractSolver):
     """
 
     term_structure: ClassVar = diffrax.AbstractTerm
-    interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
+    interpolation_cls: ClassVar[Callable[..., diffrax.AbstractLocalInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
     )
 
@@ -55,7 +55,12 @@ class RK4(diffrax.AbstractSolver):
 
 class RolledRK4(RK4):
     """The same in a loop over the last three stages: a third of the code to compile, for fields so
-    large that this matters more than what a loop costs."""
+    large that this matters more than what a loop costs. Steps of a given size need no
+    interpolation of higher order, which would cost a stage more."""
+
+    interpolation_cls: ClassVar[Callable[..., diffrax.AbstractLocalInterpolation]] = (
+        diffrax.LocalLinearInterpolation
+    )
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         del solver_state, made_jump
@@ -74,7 +79,7 @@ class RolledRK4(RK4):
         # hundreds of arrays that it would have to carry through the loop.
         stage = jax.checkpoint(stage, prevent_cse=False)
         (y1, _), _ = jax.lax.scan(stage, (_axpy(y0, (1 / 6, k1)), k1), (c, b))
-        return y1, None, dict(y0=y0, y1=y1, k0=k1, k1=k1), None, diffrax.RESULTS.successful
+        return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
 
 
 class SemiImplicitEuler(diffrax.AbstractSolver):

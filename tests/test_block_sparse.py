@@ -145,8 +145,15 @@ def test_indefinite_mass_is_reported():
     assert operator.result() == mbd.RESULTS.mass_matrix_indefinite
 
 
-@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev], ids=["forward", "reverse"])
-@pytest.mark.parametrize("graph", ["tree", "two kinds"])
+@pytest.mark.parametrize(
+    "graph, mode",
+    [
+        ("tree", jax.jacfwd),
+        ("tree", jax.jacrev),
+        pytest.param("two kinds", jax.jacfwd, marks=pytest.mark.slow),
+        ("two kinds", jax.jacrev),
+    ],
+)
 def test_derivatives(graph, mode):
     """Of the solution along a change of M, J, f and r, against those of dense algebra."""
     (n, pieces, rows), independent = GRAPHS[graph]
