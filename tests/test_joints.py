@@ -654,6 +654,21 @@ def test_turns_are_counted():
     np.testing.assert_allclose(beyond[0], 0, atol=0)
 
 
+@pytest.mark.parametrize("joint", [mbd.Revolute, mbd.Universal])
+def test_angles_without_meaning_have_finite_derivatives(joint):
+    """As of a hinge that is torn open until the x axis of b lies along the axis of a."""
+    identity = mbd.Pose(jnp.zeros(3), jnp.array([1.0, 0.0, 0.0, 0.0]))
+    hinge = joint("hinge", "a", "b", frame_a=identity, frame_b=identity)
+
+    def first_angle(p):
+        return hinge.coordinates(identity, mbd.Pose(jnp.zeros(3), p))[0]
+
+    # Turns x into z and y into x, without rounding.
+    value, slope = jax.value_and_grad(first_angle)(jnp.array([0.5, -0.5, -0.5, -0.5]))
+    np.testing.assert_array_equal(value, 0.0)
+    assert np.all(np.isfinite(slope))
+
+
 def test_limits():
     body = mbd.Body("b", BOX)
     joint = mbd.Revolute("j", "ground", body, point=[0, 0, 0], axis=[0, 0, 1.0], limits=(2.5, 3.5))

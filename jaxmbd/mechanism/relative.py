@@ -45,7 +45,13 @@ def z_axis(frame: Pose) -> Float[Array, "3"]:
 def angle(a: Pose, b: Pose) -> Float[Array, ""]:
     """Angle [rad] from the x axis of a to that of b about the axis of a, in (-pi, pi]."""
     x, y, _ = components(a.local_direction(x_axis(b)))
-    return jnp.arctan2(y, x)
+    return polar_angle(x, y)
+
+
+def polar_angle(x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, ""]:
+    """Angle of the point (x, y); at the origin, where it has none, 0 with the derivative 0."""
+    apart = x * x + y * y > 0
+    return jnp.arctan2(jnp.where(apart, y, 0.0), jnp.where(apart, x, 1.0))
 
 
 def within_half_a_turn(phi: Float[Array, ""]) -> Float[Array, ""]:

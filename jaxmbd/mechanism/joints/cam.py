@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..body import Body
-from ..relative import offset
+from ..relative import offset, polar_angle
 from .base import AbstractJoint
 
 
@@ -62,14 +62,9 @@ class Cam(AbstractJoint):
         r2 = x * x + y * y
         apart = r2 > 0
         rho = jnp.where(apart, jnp.sqrt(jnp.where(apart, r2, 1.0)), 0.0)
-        radius = self.profile(_polar_angle(x, y))
+        radius = self.profile(polar_angle(x, y))
         return (rho - jnp.asarray(radius, rho.dtype))[None]
 
     def coordinates(self, a, b):
         x, y, z = offset(a, b)
-        return jnp.stack([z, _polar_angle(x, y)])
-
-
-def _polar_angle(x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, ""]:
-    apart = x * x + y * y > 0
-    return jnp.arctan2(jnp.where(apart, y, 0.0), jnp.where(apart, x, 1.0))
+        return jnp.stack([z, polar_angle(x, y)])

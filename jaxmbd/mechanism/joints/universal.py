@@ -3,7 +3,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from ..._coordinates import dot
-from ..relative import offset, x_axis, y_axis
+from ..relative import offset, polar_angle, x_axis, y_axis
 from .base import AbstractJoint
 
 
@@ -26,4 +26,4 @@ class Universal(AbstractJoint):
     def coordinates(self, a, b):
         _, cos_first, sin_first = a.local_direction(y_axis(b))
         cos_second, _, sin_second = b.local_direction(x_axis(a))
-        return jnp.stack([jnp.arctan2(sin_first, cos_first), jnp.arctan2(sin_second, cos_second)])
+        return jnp.stack([polar_angle(cos_first, sin_first), polar_angle(cos_second, sin_second)])
