@@ -42,6 +42,7 @@ GRAPHS = {
     "tree": ((17, random_tree(17), (4,)), True),
     "star": ((9, star(9), (3,)), True),
     "two kinds": ((11, two_kinds(11), (3, 1)), False),
+    "small loops": ((5, two_kinds(5), (3, 1)), False),
     "ring": ((12, ring(12), (4,)), False),
 }
 
@@ -97,15 +98,17 @@ def test_solves(graph, compliant, dense_rows):
     assert result == mbd.RESULTS.successful
 
 
+@pytest.mark.parametrize("dense_rows", [8, 100])
 @pytest.mark.parametrize("consistent", [True, False])
-def test_redundant_rows(consistent):
-    """The solution of least norm, and what the rows cannot satisfy, as of the pseudoinverse."""
+def test_redundant_rows(consistent, dense_rows):
+    """The solution of least norm, and what the rows cannot satisfy, as of the pseudoinverse; by
+    elimination, and with nothing eliminated."""
     M, J = rows_of(7, ring(7), (4,), independent=False, rank=3)
     rng = np.random.default_rng(2)
     f = rng.standard_normal(J.shape[1])
     r = np.asarray(J.dense()) @ rng.standard_normal(J.shape[1])
     r = r if consistent else r + rng.standard_normal(J.shape[0])
-    operator = mbd.ConstraintOperator(mbd.BlockSparse(dense_rows=8), M, J)
+    operator = mbd.ConstraintOperator(mbd.BlockSparse(dense_rows=dense_rows), M, J)
     a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
     expected, multipliers = reference(M, J, f, r, np.zeros(J.shape[0]))
     np.testing.assert_allclose(a, expected, rtol=1e-8, atol=1e-8)
