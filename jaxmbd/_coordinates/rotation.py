@@ -13,12 +13,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._fusion import once
 
-def components(x: Float[Array, "n ..."]) -> list[Float[Array, "..."]]:
-    """x[0], x[1], ...: one split, whose transpose in reverse mode is one concatenation, where as
-    many slices become as many padded arrays and their sum."""
+
+def components(x: Float[Array, "..."], axis: int = 0) -> list[Float[Array, "..."]]:
+    """x[0], x[1], ..., or those along another axis: one split, whose transpose in reverse mode is
+    one concatenation, where as many slices become as many padded arrays and their sum."""
     x = jnp.asarray(x)
-    return [part.reshape(x.shape[1:]) for part in lax.split(x, (1,) * x.shape[0])]
+    return [jnp.squeeze(part, axis) for part in lax.split(x, (1,) * x.shape[axis], axis)]
 
 
 def dot(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, ""]:
@@ -121,8 +123,7 @@ def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
     half = jnp.sqrt(jnp.where(series, 1.0, s)) / 2
     w = jnp.where(series, _polynomial(x, _COS), jnp.cos(half))
     factor = jnp.where(series, _polynomial(x, _SINC), jnp.sin(half) / half) / 2
-    # All components use both: fused, each would compute them anew.
-    w, factor = lax.optimization_barrier((w, factor))
+    w, factor = once(jnp.stack([w, factor]))
     return jnp.concatenate([w[None], factor * phi])
 
 

@@ -64,7 +64,7 @@ def point(
 ) -> Point:
     """The point at (t, q, v)."""
     f = applied_force(system, control, t, q, v)
-    return point_at(system, t, q, v, f)
+    return point_at(system, t, q, v, f, mass_matrix(system, q))
 
 
 def evaluate(
@@ -80,11 +80,10 @@ def evaluate(
 
 
 def point_at(
-    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity, f: Force
+    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity, f: Force, M: Any
 ) -> Point:
-    """The point at (t, q, v) with the force f given."""
-    rows = constraint_rows(system, t, q, v)
-    return Point(v, mass_matrix(system, q), f, rows, SystemMap(system, t, q, v))
+    """The point at (t, q, v) with the force f and M(q) given."""
+    return Point(v, M, f, constraint_rows(system, t, q, v), SystemMap(system, t, q, v))
 
 
 class Motion(NamedTuple):

@@ -161,9 +161,14 @@ class ContinuousStepper(AbstractStepper):
 
 def free_field(t, y, problem: Problem):
     """(q', v') without constraints."""
+    return free_rates(problem, t, y, mass_matrix(problem.system, y[0]))
+
+
+def free_rates(problem: Problem, t: RealScalarLike, y, M) -> tuple[Coordinates, Velocity]:
+    """(q', v') without constraints, with M(q) given."""
     q, v = y
     f = applied_force(problem.system, problem.control, t, q, v)
-    return problem.system.qdot(q, v), free_operator(mass_matrix(problem.system, q)).free(f)
+    return problem.system.qdot(q, v), free_operator(M).free(f)
 
 
 class SplitStepper(AbstractStepper):
@@ -181,11 +186,16 @@ class SplitStepper(AbstractStepper):
     def step(self, t0, t1, y, scheme_state):
         system, h = self.problem.system, t1 - t0
         q, v, _ = y
+        M = mass_matrix(system, q)
+
+        def field(t, y, problem):
+            return free_rates(problem, t, y, M if y[0] is q else mass_matrix(system, y[0]))
+
         (_, v_free), _, _, scheme_state, scheme_result = self.scheme.step(
-            diffrax.ODETerm(free_field), t0, t1, (q, v), self.problem, scheme_state, True
+            diffrax.ODETerm(field), t0, t1, (q, v), self.problem, scheme_state, True
         )
         phi = positions(system, t0, q)
-        here = point_at(system, t1, q, v_free, jnp.zeros_like(v_free))
+        here = point_at(system, t1, q, v_free, jnp.zeros_like(v_free), M)
         rows = here.rows
         secant = (rows.phi - phi) / h
         drift = secant

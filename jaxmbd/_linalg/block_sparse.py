@@ -12,6 +12,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float
 
+from .._fusion import once
 from .._results import RESULTS
 from .._types import Rows
 from .base import AbstractConstraintSolver, ConstraintEquations
@@ -141,7 +142,7 @@ class BlockSparse(AbstractConstraintSolver):
 
     def free(self, factor, f):
         if factor.shared is None:
-            return factor.M_inv @ f
+            return factor.M_inv @ once(f.reshape(factor.M_inv.blocks.shape[1:])).ravel()
         nothing = jnp.zeros(factor.shared.J.shape[0], f.dtype)
         return self._solve(factor.shared, f, nothing)[0]
 
@@ -156,7 +157,7 @@ class BlockSparse(AbstractConstraintSolver):
         return jnp.concatenate([r, jnp.zeros(factor.shared.J.shape[0], r.dtype)])
 
     def _solve(self, factor, f, r):
-        x = factor.M_inv @ f
+        x = factor.M_inv @ once(f.reshape(factor.M_inv.blocks.shape[1:])).ravel()
         s = r - factor.J @ x
         if factor.rho is None:
             lam = self._inverse(factor, s)
@@ -190,7 +191,7 @@ class BlockSparse(AbstractConstraintSolver):
 
     def result(self, factor):
         tolerance = 0.0 if factor.rho is not None else 1e2 * jnp.finfo(factor.dtype).eps
-        solvable = (factor.pivot > tolerance) & jnp.all(jnp.isfinite(factor.bottom))
+        solvable = factor.pivot > tolerance
         rows = RESULTS.where(solvable, RESULTS.successful, RESULTS.singular_constraints)
         return RESULTS.where(factor.positive_definite, rows, RESULTS.mass_matrix_indefinite)
 
@@ -267,7 +268,7 @@ def _delassus(the: Plan, M_inv: Array, J: BlockRows) -> tuple[Array, Array]:
         diagonal = jnp.where(padding[:, None, None], diagonal, 0.0)
         for block, end in zip(piece, ends, strict=True):
             block = jnp.pad(block, ((0, missing), (0, 0), (0, 0)))
-            half = _times(block, columns(M_inv, np.array(end)))
+            half = once(_times(block, columns(M_inv, np.array(end))))
             diagonal = diagonal + _times_transposed(half, block)
             rows.append(block)
             halves.append(half)
@@ -277,7 +278,8 @@ def _delassus(the: Plan, M_inv: Array, J: BlockRows) -> tuple[Array, Array]:
     U = jnp.zeros((s, s, first.shape[1]), M_inv.dtype)
     for p, q in zip(first, second, strict=True):
         U = U + _times_transposed(padded_columns(halves, p), padded_columns(rows, q))
-    return jnp.concatenate(diagonals, axis=2), U
+    D = jnp.concatenate(diagonals, axis=2)
+    return (once(D), once(U)) if the.levels else (D, U)
 
 
 def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Array]:
@@ -286,29 +288,35 @@ def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Arra
     for level in the.levels:
         W, left = swept_whitener(columns(D, level.eliminated))
         pivots.append(jnp.min(left))
-        Y = [_times(W, padded_columns(U, edges)) for edges in level.out]
+        Y = [once(_times(W, padded_columns(U, edges))) for edges in level.out]
         pairs = [(i, j) for i in range(len(Y)) for j in range(i + 1, len(Y))]
         own = [_transposed_times(y, y) for y in Y]
         mixed = [_transposed_times(Y[i], Y[j]) for i, j in pairs]
         D = _updated(columns(D, level.kept), own, level.node_updates)
         U = _updated(padded_columns(U, level.kept_edges), mixed, level.edge_updates)
         levels.append(_Level(W, Y))
-    A = _assembled(D, U, *the.rest_edges)
-    L = jnp.linalg.cholesky(A, symmetrize_input=False)
-    pivots.append(jnp.min(jnp.diagonal(L) ** 2 / jnp.diagonal(A)))
+    L = jnp.linalg.cholesky(_assembled(D, U, *the.rest_edges, lower=True), symmetrize_input=False)
+    diagonal = jnp.diagonal(D).ravel()
+    pivots.append(jnp.min(jnp.diagonal(L) ** 2 / diagonal))
     return levels, L, jnp.min(jnp.stack(pivots))
 
 
-def _assembled(D: Array, U: Array, i: np.ndarray, j: np.ndarray) -> Float[Array, "n n"]:
+def _assembled(
+    D: Array, U: Array, i: np.ndarray, j: np.ndarray, *, lower: bool = False
+) -> Float[Array, "n n"]:
     """The dense symmetric matrix with the diagonal blocks D and the blocks U at (i, j), node after
-    node."""
+    node; or only its `lower` half, with zeros above."""
     s, _, m = D.shape
     zero = jnp.zeros((s, s), D.dtype)
     blocks = [[zero] * m for _ in range(m)]
     for k in range(m):
         blocks[k][k] = D[:, :, k]
     for k, (row, column) in enumerate(zip(i, j, strict=True)):
-        blocks[row][column], blocks[column][row] = U[:, :, k], U[:, :, k].T
+        block = U[:, :, k]
+        if not (lower and row < column):
+            blocks[row][column] = block
+        if not (lower and column < row):
+            blocks[column][row] = block.T
     return jnp.block(blocks)
 
 

@@ -12,14 +12,14 @@ from .._coordinates import (
     Plain,
     Product,
     QuaternionWorld,
+    components,
     cross,
     dot,
     quaternion_conjugate,
     quaternion_rotate,
     quaternion_to_matrix,
-    skew,
 )
-from .inertia import Inertia, apply_tensor, inverse_tensor, matrix_product, turned_tensor
+from .inertia import Inertia, apply_tensor, inverse_root, inverse_tensor
 from .pose import Pose, Twist, unit_quaternion
 
 # The body that is not one: joints and forces may name it.
@@ -104,13 +104,16 @@ class Body(eqx.Module):
         return self.inertia.turned(quaternion_to_matrix(orientation)).spatial()
 
     def inverse_mass_matrix(self, orientation: Float[Array, "4"]) -> Float[Array, "6 6"]:
-        """M^-1 = [[1/m - c~ W c~, c~ W], [-W c~, W]], with the inverse W of the inertia tensor
-        about the centre of mass and the matrix c~ of the vector product."""
-        W = turned_tensor(quaternion_to_matrix(orientation), inverse_tensor(self.inertia.tensor))
-        c = skew(quaternion_rotate(orientation, self.inertia.center))
-        cW = matrix_product(c, W)
-        linear = jnp.eye(3, dtype=W.dtype) / self.inertia.mass - matrix_product(cW, c)
-        return jnp.block([[linear, cW], [cW.T, W]])
+        """M^-1."""
+        return inverse_mass_matrix(self.inertia.mass, self.turning_root(orientation))
+
+    def turning_root(self, orientation: Float[Array, "4"]) -> Float[Array, "6 3"]:
+        """P with M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0): its columns are (c x w, w) for the
+        columns w of a root of the inverse inertia tensor about the centre of mass."""
+        c = quaternion_rotate(orientation, self.inertia.center)
+        roots = components(inverse_root(self.inertia.tensor).T)
+        turned = [quaternion_rotate(orientation, root) for root in roots]
+        return jnp.stack([jnp.concatenate([cross(c, w), w]) for w in turned], axis=1)
 
     def acceleration(
         self, orientation: Float[Array, "4"], force: Float[Array, "6"]
@@ -174,6 +177,15 @@ class Body(eqx.Module):
         c = pose.direction(self.inertia.center)
         spin = apply_tensor(self.inertia.tensor, pose.local_direction(twist.angular))
         return c, twist.at(c), pose.direction(spin)
+
+
+def inverse_mass_matrix(
+    mass: Float[Array, "*count"], turning_root: Float[Array, "6 3 *count"]
+) -> Float[Array, "6 6 *count"]:
+    """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0) of one body or, with a last axis, of many."""
+    turns = sum(column[:, None] * column[None] for column in components(turning_root, axis=1))
+    shifts = jnp.asarray(np.diag([1.0, 1, 1, 0, 0, 0]), mass.dtype)
+    return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass
 
 
 def _check_inertia(name: str, inertia: Inertia) -> None:

@@ -307,6 +307,30 @@ def inverse_tensor(tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     return jnp.stack([first, cross(c, a), cross(a, b)]) / dot(a, first)
 
 
+def inverse_root(tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """Upper triangular L with A^-1 = L L^T, from the Cholesky factor of a symmetric positive
+    definite A; finite for any other."""
+    (a, b, c), (_, d, e), (_, _, f) = map(components, components(tensor))
+
+    def inverse_square_root(x):
+        return jax.lax.rsqrt(jnp.where(x > 0, x, 1.0))
+
+    # A = K K^T, column by column with the reciprocals x, y, z of its diagonal, and L = K^-T.
+    x = inverse_square_root(a)
+    p, q = b * x, c * x
+    y = inverse_square_root(d - p * p)
+    r = (e - q * p) * y
+    z = inverse_square_root(f - q * q - r * r)
+    o = jnp.zeros_like(x)
+    return jnp.stack(
+        [
+            jnp.stack([x, -x * p * y, x * (p * y * r - q) * z]),
+            jnp.stack([o, y, -y * r * z]),
+            jnp.stack([o, o, z]),
+        ]
+    )
+
+
 # --- arguments ------------------------------------------------------------------------------------
 
 

@@ -11,12 +11,13 @@ from jaxtyping import Array, Float, PyTree
 
 from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._coordinates import cross
+from .._fusion import once
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._linalg.blocks import accumulated, columns
 from .._system import State
 from .._types import Coordinates, RealScalarLike, Velocity
 from .batching import batched
-from .body import GROUND, Body
+from .body import GROUND, Body, inverse_mass_matrix
 from .coordinates import Bodies
 from .element import AbstractElement
 from .forces import AbstractForceElement
@@ -180,11 +181,12 @@ class Mechanism(AbstractStructuredSystem):
 
     def mass_blocks(self, q: Coordinates) -> BlockDiagonal | CoupledBlocks:
         def blocks(body, p):
-            return body.mass_matrix(p), body.inverse_mass_matrix(p)
+            inertia = body.inertia
+            parts = inertia.mass, inertia.positive_definite, body.turning_root(p)
+            return body.mass_matrix(p), *parts
 
-        definite = jnp.all(self.body_stack.map(lambda body: body.inertia.positive_definite))
-        M, inverse = self.body_stack.map(blocks, q.reshape(7, -1)[3:])
-        M = BlockDiagonal(M, inverse, definite)
+        M, mass, definite, root = self.body_stack.map(blocks, q.reshape(7, -1)[3:])
+        M = BlockDiagonal(M, inverse_mass_matrix(mass, once(root)), jnp.all(definite))
         rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
         if not rotors:
             return M
@@ -368,10 +370,11 @@ class Mechanism(AbstractStructuredSystem):
     def _with_ground(self, x: Array) -> Float[Array, "components columns"]:
         """The table of q (7 components) or v (6), with the ground as the last column."""
         table = x.reshape(-1, len(self.body_stack))
-        ground = jnp.zeros((table.shape[0], 1), x.dtype)
+        # A constant, not computed: XLA then sees that all tables of one q are the same.
+        ground = np.zeros((table.shape[0], 1))
         if table.shape[0] == 7:
-            ground = ground.at[3].set(1.0)
-        return jnp.append(table, ground, axis=1)
+            ground[3] = 1.0
+        return jnp.append(table, jnp.asarray(ground, x.dtype), axis=1)
 
 
 def _flat(tables: Sequence[Array], dtype: Any) -> Float[Array, " rows"]:
