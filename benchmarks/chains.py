@@ -1,13 +1,15 @@
 """Cost of a step of chains of N hinged links and of a four-bar, beside other simulators.
 
 One core, float64, one step of the first order (`VelocityImpulse`: an impulse a step) of 2 ms for
-chains and 1 ms for the four-bar, all in one process and run; compare ratios, not microseconds. For
+chains (`--dt`: long ones need less) and 1 ms for the four-bar, all in one process and run; compare
+ratios, not microseconds. For
 each: microseconds a step and body, seconds to compile, the largest violation of the joints in
 metres, gradient over forward time with its compilation and memory, and a batch. Simulators that
 are not installed are left out, and said to be; MuJoCo MJX runs with and without XLA's fusion.
 
     taskset -c 0 python benchmarks/chains.py
-    taskset -c 0 python benchmarks/chains.py --links 5 20 80 200 320 1000 --batch 256
+    taskset -c 0 python benchmarks/chains.py --links 5 20 80 --batch 256
+    taskset -c 0 python benchmarks/chains.py --links 200 320 1000 --dt 2e-4
 
 The chain: links of 0.3 m and 1 kg hang from the ground on hinges about x and y in turn, with
 0.2 N m s of damping each, and start at 0.1 rad and 0.2 rad/s in each joint. The four-bar: ground
@@ -457,6 +459,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--links", type=int, nargs="*", default=[5, 20, 80, 320])
     parser.add_argument("--batch", type=int, default=0, help="size of a batch of chains of five")
+    parser.add_argument("--dt", type=float, default=2e-3, help="step of the chains [s]")
     parser.add_argument("--gradient-up-to", type=int, default=5, metavar="N")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -464,8 +467,8 @@ def main() -> None:
     for n in tqdm(options.links, desc="chains"):
         steps = max(100, 20000 // (n + 5))
         batch, gradient = options.batch if n == 5 else 0, n <= options.gradient_up_to
-        row = measure(own(chain(n), 2e-3, steps), steps, batch, gradient)
-        compare(f"chain of {n}", n, row, chain_peers(n, 2e-3, steps, batch, gradient))
+        row = measure(own(chain(n), options.dt, steps), steps, batch, gradient)
+        compare(f"chain of {n}", n, row, chain_peers(n, options.dt, steps, batch, gradient))
     steps = 2000
     row = measure(own(four_bar(), 1e-3, steps), steps, 0, True)
     compare("four-bar", 3, row, four_bar_peers(1e-3, steps))

@@ -90,6 +90,13 @@ def positions(system: AbstractSystem, t: RealScalarLike, q: Coordinates) -> Floa
     return _phi(system, q, t)
 
 
+def row_count(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> int:
+    """How many rows there are, of Phi and Psi."""
+    phi = eqx.filter_eval_shape(_phi, system, q, t)
+    psi = eqx.filter_eval_shape(_psi, system, q, v, t)
+    return phi.size + psi.size
+
+
 def position_jacobian(
     system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
 ) -> Any:

@@ -2,16 +2,21 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 
 @jax.custom_jvp
 def once(x: Array) -> Array:
-    """x, computed before whatever uses it."""
-    if x.shape[0] < 2:
-        return x
-    return x.at[jnp.asarray(np.arange(x.shape[0]))].get(mode="promise_in_bounds")
+    """x, computed before what uses it.
+
+    XLA's CPU compiler fuses a chain of products into one loop, in which each entry of the last
+    computes anew all that it needs of those before it: three products of 6 x 6 blocks cost not 3
+    but 6^2 times one. `lax.optimization_barrier` is gone before fusion begins; a division it takes
+    to be too dear to be done many times over. By 1, it leaves x what it is, NaN and infinity too.
+
+    For factors and values that many results share; derivatives pass as if it were not there.
+    """
+    return x / jnp.where(x == x, 1.0, 2.0)
 
 
 @once.defjvp

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraints import constraint_rows, mass_matrix, positions
+from .._constraints import mass_matrix, positions, row_count
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
@@ -178,8 +178,7 @@ class SplitStepper(AbstractStepper):
     scheme: diffrax.AbstractSolver
 
     def start(self, t, h, q, v):
-        rows = constraint_rows(self.problem.system, t, q, v)
-        y = (q, v, jnp.zeros_like(rows.velocity))
+        y = (q, v, jnp.zeros(row_count(self.problem.system, t, q, v), q.dtype))
         terms = diffrax.ODETerm(free_field)
         return y, self.scheme.init(terms, t, t + h, (q, v), self.problem)
 

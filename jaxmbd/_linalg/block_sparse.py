@@ -1,7 +1,5 @@
 """Sparse elimination of the rows of many bodies."""
 
-import functools
-import operator
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,7 +14,15 @@ from .._fusion import once
 from .._results import RESULTS
 from .._types import Rows
 from .base import AbstractConstraintSolver, ConstraintEquations
-from .blocks import BlockDiagonal, BlockRows, CoupledBlocks, columns, padded_columns
+from .blocks import (
+    BlockDiagonal,
+    BlockRows,
+    CoupledBlocks,
+    blocks_times,
+    columns,
+    padded_columns,
+    total,
+)
 from .elimination import Plan, plan
 from .proximal import annihilate, iterate, regularisation
 from .small import apply, inverse
@@ -36,8 +42,8 @@ class _Level(NamedTuple):
 
 class _Factor(eqx.Module):
     """- `levels`, and the Cholesky factor `bottom` of what they leave; or, where they leave all and
-      rows may be dependent, `whole` = G and `bottom` = (G + rho 1)^-1: products with them are
-      faster than many triangular solves.
+      rows may be dependent, `whole` = G and `bottom` = (G + rho 1)^-1, node after node: products
+      with them are faster than many triangular solves.
     - `shared`: the rows of a `CoupledBlocks`, after those of J: as in every factor, but alone, for
       M^-1 without constraints; `None` if M is block diagonal."""
 
@@ -114,9 +120,8 @@ class BlockSparse(AbstractConstraintSolver):
             diagonal = jnp.diagonal(D).T * used
             rho = regularisation(self.rho, jnp.sum(diagonal), J.shape[0])
             if not the.levels:
-                places = nodes.places()
-                G = _assembled(D, U, *the.rest_edges)[places[:, None], places[None]]
-                bottom, pivot = inverse(G + rho * jnp.eye(J.shape[0], dtype=M.dtype))
+                G = _assembled(D, U, *the.rest_edges)
+                bottom, pivot = inverse(G + rho * jnp.eye(len(G), dtype=M.dtype))
                 parts = ([], bottom, pivot, positive_definite, rho, G)
                 return _Factor(BlockDiagonal(M_inv), J, E, *parts)
             D = D + _diagonal(rho * used)
@@ -142,7 +147,7 @@ class BlockSparse(AbstractConstraintSolver):
 
     def free(self, factor, f):
         if factor.shared is None:
-            return factor.M_inv @ once(f.reshape(factor.M_inv.blocks.shape[1:])).ravel()
+            return factor.M_inv @ once(f)
         nothing = jnp.zeros(factor.shared.J.shape[0], f.dtype)
         return self._solve(factor.shared, f, nothing)[0]
 
@@ -157,7 +162,7 @@ class BlockSparse(AbstractConstraintSolver):
         return jnp.concatenate([r, jnp.zeros(factor.shared.J.shape[0], r.dtype)])
 
     def _solve(self, factor, f, r):
-        x = factor.M_inv @ once(f.reshape(factor.M_inv.blocks.shape[1:])).ravel()
+        x = once(factor.M_inv @ once(f))
         s = r - factor.J @ x
         if factor.rho is None:
             lam = self._inverse(factor, s)
@@ -170,7 +175,7 @@ class BlockSparse(AbstractConstraintSolver):
                 self.refinements,
             )
             lam = lam - self._null(factor, lam)
-        return x + factor.M_inv @ (lam @ factor.J), lam
+        return x + factor.M_inv @ once(lam @ factor.J), lam
 
     def allows_dependent(self, factor):
         return factor.rho is not None
@@ -204,15 +209,15 @@ class BlockSparse(AbstractConstraintSolver):
     def _apply(self, factor, y):
         """G y."""
         if factor.whole is not None:
-            return apply(factor.whole, y)
+            return _Nodes(factor.J).flat(factor.whole, y)
         compliant = 0.0 if factor.E is None else factor.E * y
-        return factor.J @ (factor.M_inv @ (y @ factor.J)) + compliant
+        return factor.J @ once(factor.M_inv @ once(y @ factor.J)) + compliant
 
     def _inverse(self, factor, s):
         """(G + rho 1)^-1 s."""
-        if factor.whole is not None:
-            return apply(factor.bottom, s)
         nodes = _Nodes(factor.J)
+        if factor.whole is not None:
+            return nodes.flat(factor.bottom, s)
         x = _substitute(self._plan(factor.J), factor.levels, factor.bottom, nodes.gather(s))
         return nodes.scatter(x)
 
@@ -224,15 +229,6 @@ class _Nodes:
     def __init__(self, J: BlockRows):
         self.shapes = [(piece.shape[1], piece.shape[3]) for piece in J.pieces]
         self.size = J.longest
-
-    def places(self) -> np.ndarray:
-        """Of each row in the table, flattened node by node."""
-        found, start = [], 0
-        for rows, elements in self.shapes:
-            nodes = start + np.arange(elements)
-            found.append((np.arange(rows)[:, None] + self.size * nodes).ravel())
-            start += elements
-        return np.concatenate(found)
 
     def gather(self, x: Rows) -> Float[Array, "size nodes"]:
         tables, start = [], 0
@@ -248,6 +244,11 @@ class _Nodes:
             parts.append(table[:rows, start : start + elements].ravel())
             start += elements
         return jnp.concatenate(parts)
+
+    def flat(self, A: Float[Array, "n n"], x: Rows) -> Rows:
+        """A x for a matrix of all rows of the table, node after node."""
+        table = self.gather(x)
+        return self.scatter(apply(A, table.T.ravel()).reshape(table.shape[::-1]).T)
 
 
 def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
@@ -326,14 +327,14 @@ def _substitute(
     """Forward and back substitution."""
     waiting = []
     for level, of in zip(levels, the.levels, strict=True):
-        here = _apply(level.W, columns(r, of.eliminated))
+        here = blocks_times(level.W, columns(r, of.eliminated))
         waiting.append(here)
         out = [_apply_transposed(Y, here) for Y in level.Y]
         r = _updated(columns(r, of.kept), out, of.node_updates)
     x = cho_solve((bottom, True), r.T.ravel()).reshape(r.shape[::-1]).T
     for level, of, here in zip(levels[::-1], the.levels[::-1], waiting[::-1], strict=True):
         for Y, near in zip(level.Y, of.neighbours, strict=True):
-            here = here - _apply(Y, padded_columns(x, near))
+            here = here - blocks_times(Y, padded_columns(x, near))
         solved = _apply_transposed(level.W, here)
         back = np.argsort(np.concatenate([of.eliminated, of.kept]))
         x = columns(jnp.concatenate([solved, x], axis=1), back)
@@ -362,7 +363,7 @@ def swept_inverse(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Floa
         row = jnp.where(at_k, 1.0, a[k]) / a[k, k][None]
         others = jnp.where(at_k[None], 0.0, a)
         a = jnp.stack([row if i == k else others[i] - a[i, k][None] * row for i in range(s)])
-        # Fused, the sweeps would compute each other's entries many times over.
+        # Else XLA takes the stack apart again, and sweeps compute each other's entries anew.
         a = jax.lax.optimization_barrier(a)
     return a, jnp.min(jnp.stack(left), axis=0)
 
@@ -374,38 +375,27 @@ def swept_whitener(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Flo
     identity = jnp.broadcast_to(jnp.eye(s, dtype=A.dtype)[:, :, None], A.shape)
     rows = [jnp.concatenate([A[i], identity[i]]) for i in range(s)]
     for k in range(s - 1):
-        below = [row - (row[k] / rows[k][k])[None] * rows[k] for row in rows[k + 1 :]]
-        # As in `swept_inverse`.
-        rows[k + 1 :] = jax.lax.optimization_barrier(below)
+        rows[k + 1 :] = [row - (row[k] / rows[k][k])[None] * rows[k] for row in rows[k + 1 :]]
     pivots = jnp.stack([rows[k][k] for k in range(s)])
     W = jnp.stack([rows[k][s:] / jnp.sqrt(pivots[k])[None] for k in range(s)])
     diagonal = jnp.stack([A[k, k] for k in range(s)])
     return W, pivots / jnp.abs(diagonal)
 
 
-def _sum(terms: Iterable[Array]) -> Array:
-    """Written out, sums of products fuse where a batched matrix product would not."""
-    return functools.reduce(operator.add, terms)
-
-
 def _times(A, B):
     """A B, block by block."""
-    return _sum(A[:, k, None] * B[None, k] for k in range(A.shape[1]))
+    return total(A[:, k, None] * B[None, k] for k in range(A.shape[1]))
 
 
 def _times_transposed(A, B):
     """A B^T, block by block."""
-    return _sum(A[:, None, k] * B[None, :, k] for k in range(A.shape[1]))
+    return total(A[:, None, k] * B[None, :, k] for k in range(A.shape[1]))
 
 
 def _transposed_times(A, B):
     """A^T B, block by block."""
-    return _sum(A[k, :, None] * B[k, None] for k in range(A.shape[0]))
-
-
-def _apply(A, x):
-    return _sum(A[:, k] * x[None, k] for k in range(A.shape[1]))
+    return total(A[k, :, None] * B[k, None] for k in range(A.shape[0]))
 
 
 def _apply_transposed(A, x):
-    return _sum(A[k] * x[k][None] for k in range(A.shape[0]))
+    return total(A[k] * x[k][None] for k in range(A.shape[0]))

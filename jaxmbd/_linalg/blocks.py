@@ -5,6 +5,8 @@ each a table `(rows, elements)`, flattened.
 """
 
 import functools
+import operator
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -54,13 +56,13 @@ def _runs(index: np.ndarray) -> list[slice]:
 def accumulated(
     table: Float[Array, "*rows n"], index: np.ndarray, values: Float[Array, "*rows k"]
 ) -> Float[Array, "*rows n"]:
-    """`table.at[..., index].add(values)`: by gathering, which XLA fuses, while few values meet in
-    one column; scattering is a loop over single numbers."""
+    """`table.at[..., index].add(values)`, but for the last column, the ground, which nobody reads:
+    by gathering, which XLA fuses, while few values meet in one column; scattering is a loop over
+    single numbers."""
     order = np.argsort(index, kind="stable")
     turn = np.empty_like(index)  # how many before it go to the same column
     turn[order] = np.arange(len(index)) - np.searchsorted(index[order], index[order])
-    # The last column, the ground, takes whatever comes: nobody reads it.
-    turn = np.where(index == table.shape[-1] - 1, 0, turn)
+    turn = np.where(index == table.shape[-1] - 1, -1, turn)
     if turn.max(initial=0) >= _MAX_LAYERS:
         return table.at[..., index].add(values)
     for layer in range(turn.max(initial=-1) + 1):
@@ -86,6 +88,17 @@ def padded_columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[A
     return table.at[..., index].get(mode="fill", fill_value=0)
 
 
+def total(terms: Iterable[Array]) -> Array:
+    """Their sum. Written out, sums of products fuse where a reduction or a batched matrix product
+    would be a kernel of its own."""
+    return functools.reduce(operator.add, terms)
+
+
+def blocks_times(A: Float[Array, "m n k"], x: Float[Array, "n k"]) -> Float[Array, "m k"]:
+    """A x, block by block."""
+    return total(A[:, i] * x[None, i] for i in range(A.shape[1]))
+
+
 class BlockDiagonal(eqx.Module):
     """M = diag(M_1, M_2, ...).
 
@@ -108,8 +121,7 @@ class BlockDiagonal(eqx.Module):
         return self.blocks.dtype
 
     def __matmul__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
-        table = x.reshape(self.blocks.shape[1:])
-        return jnp.sum(self.blocks * table[None], axis=1).ravel()
+        return blocks_times(self.blocks, x.reshape(self.blocks.shape[1:])).ravel()
 
     def dense(self) -> Float[Array, "n n"]:
         size, _, count = self.blocks.shape
@@ -195,8 +207,9 @@ class BlockRows(eqx.Module):
         table = jnp.concatenate([table, jnp.zeros((self.size, 1), x.dtype)], axis=1)
         rows = [jnp.zeros(0, x.dtype)]
         for piece, ends in zip(self.pieces, self.ends, strict=True):
-            x_at_ends = jnp.stack([columns(table, np.array(end)) for end in ends])
-            rows.append(jnp.sum(piece * x_at_ends[:, None], axis=(0, 2)).ravel())
+            parts = zip(piece, ends, strict=True)
+            here = [blocks_times(block, columns(table, np.array(end))) for block, end in parts]
+            rows.append(total(here).ravel())
         return jnp.concatenate(rows)
 
     def __rmatmul__(self, y: Float[Array, " rows"]) -> Float[Array, " n"]:
@@ -208,7 +221,8 @@ class BlockRows(eqx.Module):
             part = y[start : start + rows * elements].reshape(rows, 1, elements)
             start += rows * elements
             for block, end in zip(piece, ends, strict=True):
-                table = accumulated(table, np.array(end), jnp.sum(block * part, axis=0))
+                values = total([block[i] * part[i] for i in range(rows)])
+                table = accumulated(table, np.array(end), values)
         return table[:, : self.count].ravel()
 
     def dense(self) -> Float[Array, "rows n"]:

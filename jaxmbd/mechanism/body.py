@@ -185,7 +185,7 @@ def inverse_mass_matrix(
     """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0) of one body or, with a last axis, of many."""
     turns = sum(column[:, None] * column[None] for column in components(turning_root, axis=1))
     shifts = jnp.asarray(np.diag([1.0, 1, 1, 0, 0, 0]), mass.dtype)
-    return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass
+    return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass[None, None]
 
 
 def _check_inertia(name: str, inertia: Inertia) -> None:

@@ -186,7 +186,7 @@ class Mechanism(AbstractStructuredSystem):
             return body.mass_matrix(p), *parts
 
         M, mass, definite, root = self.body_stack.map(blocks, q.reshape(7, -1)[3:])
-        M = BlockDiagonal(M, inverse_mass_matrix(mass, once(root)), jnp.all(definite))
+        M = BlockDiagonal(M, once(inverse_mass_matrix(mass, once(root))), jnp.all(definite))
         rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
         if not rotors:
             return M
@@ -218,7 +218,8 @@ class Mechanism(AbstractStructuredSystem):
                 f = accumulated(f, i, wrench)
         for weight, rotor, ends in self._rotors(q, v):
             for J, i in zip(rotor.J, ends, strict=True):
-                f = accumulated(f, i, -J[0] * (weight * rotor.drift[0])[None])
+                J = jnp.concatenate(J)  # one row of each
+                f = accumulated(f, i, -J * (weight * rotor.drift[0])[None])
         return f[:, :n].ravel()
 
     def constraint(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " nh"]:
@@ -327,10 +328,11 @@ class Mechanism(AbstractStructuredSystem):
         return found
 
     def _block_rows(
-        self, parts: Sequence[tuple[list[Array], list[np.ndarray]]], independent: bool
+        self, parts: Sequence[tuple[list[list[Array]], list[np.ndarray]]], independent: bool
     ) -> BlockRows:
         """From the columns of J and the bodies at each end, kind by kind."""
-        J, ends = [J for J, _ in parts], [ends for _, ends in parts]
+        J = [[once(jnp.stack(columns, axis=1)) for columns in J] for J, _ in parts]
+        ends = [ends for _, ends in parts]
         return BlockRows.merged(J, ends, len(self.body_stack), 6, independent)
 
     @property
