@@ -76,6 +76,11 @@ def _psi(system: AbstractSystem, q, v, t):
     return jnp.ravel(jnp.asarray(system.nonholonomic(q, v, t), q.dtype))
 
 
+@eqx.filter_jit
+def _along(system: AbstractStructuredSystem, t, q, v, change):
+    return system.along(t, q, v, change)
+
+
 def directional_jacobian(fn, x: Float[Array, " n"]) -> Float[Array, "m n"]:
     """d fn / dx, column by column while these are few."""
     n = x.shape[0]
@@ -138,7 +143,7 @@ class SystemMap(AbstractEquationMap):
 
     def rows(self, a):
         if isinstance(self.system, AbstractStructuredSystem):
-            return self.system.along(self.t, self.q, self.v, a)
+            return _along(self.system, self.t, self.q, self.v, a)
         return jax.jvp(self._displaced, (jnp.zeros_like(a),), (a,))[1]
 
     def reaction(self, lam):

@@ -19,8 +19,7 @@ from .._fusion import once
 def components(x: Float[Array, "..."], axis: int = 0) -> list[Float[Array, "..."]]:
     """x[0], x[1], ..., or those along another axis: one split, whose transpose in reverse mode is
     one concatenation, where as many slices become as many padded arrays and their sum."""
-    x = jnp.asarray(x)
-    return [jnp.squeeze(part, axis) for part in lax.split(x, (1,) * x.shape[axis], axis)]
+    return list(jnp.unstack(jnp.asarray(x), axis=axis))
 
 
 def dot(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, ""]:

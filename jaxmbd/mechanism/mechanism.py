@@ -200,7 +200,7 @@ class Mechanism(AbstractStructuredSystem):
             return body.inertial_force(p, omega, self.gravity)
 
         f = self.body_stack.map(of_body, q.reshape(7, n)[3:], v.reshape(6, n)[3:])
-        f = jnp.append(f, jnp.zeros((6, 1), q.dtype), axis=1)  # and on the ground
+        f = jnp.concatenate([f, jnp.zeros((6, 1), q.dtype)], axis=1)  # and on the ground
         for forces in self.force_stacks:
 
             def on_bodies(force, qs, vs):
@@ -376,7 +376,7 @@ class Mechanism(AbstractStructuredSystem):
         ground = np.zeros((table.shape[0], 1))
         if table.shape[0] == 7:
             ground[3] = 1.0
-        return jnp.append(table, jnp.asarray(ground, x.dtype), axis=1)
+        return jnp.concatenate([table, jnp.asarray(ground, x.dtype)], axis=1)
 
 
 def _flat(tables: Sequence[Array], dtype: Any) -> Float[Array, " rows"]:
