@@ -10,15 +10,14 @@ import math
 from collections.abc import Sequence
 
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
 from .._fusion import once
 
 
 def components(x: Float[Array, "..."], axis: int = 0) -> list[Float[Array, "..."]]:
-    """x[0], x[1], ..., or those along another axis: one split, whose transpose in reverse mode is
-    one concatenation, where as many slices become as many padded arrays and their sum."""
+    """x[0], x[1], ..., or those along another axis: one operation, whose transpose in reverse mode
+    is one stack, where as many slices become as many padded arrays and their sum."""
     return list(jnp.unstack(jnp.asarray(x), axis=axis))
 
 
