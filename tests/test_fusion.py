@@ -1,0 +1,50 @@
+"""The limit to fusion changes no number and no derivative."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxmbd._fusion import once
+
+
+def test_values_stay_what_they_are():
+    tiny = float(np.finfo(np.float64).tiny)
+    x = jnp.array([1.5, -0.0, 0.0, tiny, 1e308, jnp.inf, -jnp.inf, jnp.nan])
+    for found in (once(x), jax.jit(once)(x), jax.vmap(once)(x[None])[0]):
+        np.testing.assert_array_equal(found, x)
+        np.testing.assert_array_equal(np.signbit(found[:3]), np.signbit(x[:3]))
+
+
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
+@pytest.mark.parametrize("inner", [jax.jacfwd, jax.jacrev])
+def test_derivatives_pass(inner, outer):
+    x = jnp.array([0.3, -1.2, 2.0])
+
+    def cubes(x):  # in a loop, which drops rules of second derivatives
+        y, _ = jax.lax.scan(lambda y, _: (once(y * x), None), jnp.ones_like(x), None, length=3)
+        return y
+
+    np.testing.assert_allclose(inner(cubes)(x), np.diag(3 * x**2), rtol=1e-14)
+    second = outer(inner(cubes))(x)
+    expected = np.einsum("i,ij,ik->ijk", 6 * x, np.eye(3), np.eye(3))
+    np.testing.assert_allclose(second, expected, rtol=1e-14, atol=1e-14)
+
+
+def test_products_are_not_computed_anew():
+    """Without it the first sum of products is part of the same loop as the second."""
+
+    def chained(A, x, between):
+        y = sum(A[:, i] * x[None, i] for i in range(6))
+        return sum(A[:, i] * between(y)[None, i] for i in range(6))
+
+    A, x = jnp.ones((6, 6, 5)), jnp.ones((6, 5))
+    kernels = [
+        jax.jit(lambda A, x, f=f: chained(A, x, f))
+        .lower(A, x)
+        .compile()
+        .as_text()
+        .count(" fusion(")
+        for f in (lambda y: y, once)
+    ]
+    assert kernels == [1, 2] or jax.default_backend() != "cpu"
