@@ -154,7 +154,7 @@ def test_indefinite_mass_is_reported():
         ("tree", jax.jacfwd),
         ("tree", jax.jacrev),
         pytest.param("two kinds", jax.jacfwd, marks=pytest.mark.slow),
-        ("two kinds", jax.jacrev),
+        pytest.param("two kinds", jax.jacrev, marks=pytest.mark.slow),
     ],
 )
 def test_derivatives(graph, mode):

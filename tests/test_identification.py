@@ -252,6 +252,7 @@ def write_trials(path, trials):
     path.write_text("\n".join(lines).replace("np.float64(", "").replace(")", ""))
 
 
+@pytest.mark.slow
 def test_two_carts_found(tmp_path):
     """From the file to the figures, each within four sigma of the truth."""
     path, noise = tmp_path / "trials.txt", 0.4

@@ -329,8 +329,8 @@ def motion(mechanism, t, q, v):
     return jnp.concatenate([phi, velocity]), solution[: len(v)]
 
 
-# The others take as long as these, 20 s of compilation each.
-FEW = ("Revolute", "RollingDisc", "PrescribedMotion of an angle")
+# The others take as long as these, 10 to 20 s of compilation each.
+FEW = ("Revolute", "PrescribedMotion of an angle")
 
 
 @pytest.mark.parametrize(
