@@ -2,10 +2,10 @@
 
 One core, float64, one step of the first order (`VelocityImpulse`: an impulse a step) of 2 ms for
 chains (`--dt`: long ones need less) and 1 ms for the four-bar, all in one process and run; compare
-ratios, not microseconds. For
-each: microseconds a step and body, seconds to compile, the largest violation of the joints in
-metres, gradient over forward time with its compilation and memory, and a batch. Simulators that
-are not installed are left out, and said to be; MuJoCo MJX runs with and without XLA's fusion.
+ratios, not microseconds. For each: microseconds a step and body, seconds to compile, the largest
+violation of the joints in metres, gradient over forward time with its compilation and memory, and a
+batch. Simulators that are not installed are left out, and said to be; MuJoCo MJX runs with and
+without XLA's fusion.
 
     taskset -c 0 python benchmarks/chains.py
     taskset -c 0 python benchmarks/chains.py --links 5 20 80 --batch 256
