@@ -22,6 +22,7 @@ from .blocks import (
     columns,
     padded_columns,
     total,
+    transposed_blocks_times,
 )
 from .elimination import Plan, plan
 from .proximal import annihilate, iterate, regularisation
@@ -281,6 +282,7 @@ def _delassus(the: Plan, M_inv: Array, J: BlockRows) -> tuple[Array, Array]:
     for p, q in zip(first, second, strict=True):
         U = U + _times_transposed(padded_columns(halves, p), padded_columns(rows, q))
     D = jnp.concatenate(diagonals, axis=2)
+    # Without levels each block is used once, to assemble the dense matrix.
     return (once(D), once(U)) if the.levels else (D, U)
 
 
@@ -297,28 +299,22 @@ def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Arra
         D = _updated(columns(D, level.kept), own, level.node_updates)
         U = _updated(padded_columns(U, level.kept_edges), mixed, level.edge_updates)
         levels.append(_Level(W, Y))
-    L = jnp.linalg.cholesky(_assembled(D, U, *the.rest_edges, lower=True), symmetrize_input=False)
-    diagonal = jnp.diagonal(D).ravel()
-    pivots.append(jnp.min(jnp.diagonal(L) ** 2 / diagonal))
+    L = jnp.linalg.cholesky(_assembled(D, U, *the.rest_edges), symmetrize_input=False)
+    # The diagonal from D: a second use of the dense matrix would have XLA assemble it row by row.
+    pivots.append(jnp.min(jnp.diagonal(L) ** 2 / jnp.diagonal(D).ravel()))
     return levels, L, jnp.min(jnp.stack(pivots))
 
 
-def _assembled(
-    D: Array, U: Array, i: np.ndarray, j: np.ndarray, *, lower: bool = False
-) -> Float[Array, "n n"]:
+def _assembled(D: Array, U: Array, i: np.ndarray, j: np.ndarray) -> Float[Array, "n n"]:
     """The dense symmetric matrix with the diagonal blocks D and the blocks U at (i, j), node after
-    node; or only its `lower` half, with zeros above."""
+    node."""
     s, _, m = D.shape
     zero = jnp.zeros((s, s), D.dtype)
     blocks = [[zero] * m for _ in range(m)]
     for k in range(m):
         blocks[k][k] = D[:, :, k]
     for k, (row, column) in enumerate(zip(i, j, strict=True)):
-        block = U[:, :, k]
-        if not (lower and row < column):
-            blocks[row][column] = block
-        if not (lower and column < row):
-            blocks[column][row] = block.T
+        blocks[row][column], blocks[column][row] = U[:, :, k], U[:, :, k].T
     return jnp.block(blocks)
 
 
@@ -330,13 +326,13 @@ def _substitute(
     for level, of in zip(levels, the.levels, strict=True):
         here = blocks_times(level.W, columns(r, of.eliminated))
         waiting.append(here)
-        out = [_apply_transposed(Y, here) for Y in level.Y]
+        out = [transposed_blocks_times(Y, here) for Y in level.Y]
         r = _updated(columns(r, of.kept), out, of.node_updates)
     x = cho_solve((bottom, True), r.T.ravel()).reshape(r.shape[::-1]).T
     for level, of, here in zip(levels[::-1], the.levels[::-1], waiting[::-1], strict=True):
         for Y, near in zip(level.Y, of.neighbours, strict=True):
             here = here - blocks_times(Y, padded_columns(x, near))
-        solved = _apply_transposed(level.W, here)
+        solved = transposed_blocks_times(level.W, here)
         back = np.argsort(np.concatenate([of.eliminated, of.kept]))
         x = columns(jnp.concatenate([solved, x], axis=1), back)
     return x
@@ -396,7 +392,3 @@ def _times_transposed(A, B):
 def _transposed_times(A, B):
     """A^T B, block by block."""
     return total(A[k, :, None] * B[k, None] for k in range(A.shape[0]))
-
-
-def _apply_transposed(A, x):
-    return total(A[k] * x[k][None] for k in range(A.shape[0]))

@@ -99,6 +99,13 @@ def blocks_times(A: Float[Array, "m n k"], x: Float[Array, "n k"]) -> Float[Arra
     return total(A[:, i] * x[None, i] for i in range(A.shape[1]))
 
 
+def transposed_blocks_times(
+    A: Float[Array, "m n k"], y: Float[Array, "m k"]
+) -> Float[Array, "n k"]:
+    """A^T y, block by block."""
+    return total(A[i] * y[i][None] for i in range(A.shape[0]))
+
+
 class BlockDiagonal(eqx.Module):
     """M = diag(M_1, M_2, ...).
 
@@ -218,10 +225,10 @@ class BlockRows(eqx.Module):
         start = 0
         for piece, ends in zip(self.pieces, self.ends, strict=True):
             _, rows, _, elements = piece.shape
-            part = y[start : start + rows * elements].reshape(rows, 1, elements)
+            part = y[start : start + rows * elements].reshape(rows, elements)
             start += rows * elements
             for block, end in zip(piece, ends, strict=True):
-                values = total([block[i] * part[i] for i in range(rows)])
+                values = transposed_blocks_times(block, part)
                 table = accumulated(table, np.array(end), values)
         return table[:, : self.count].ravel()
 

@@ -19,6 +19,7 @@ from .._coordinates import (
     quaternion_rotate,
     quaternion_to_matrix,
 )
+from .._linalg.blocks import total
 from .inertia import Inertia, apply_tensor, inverse_root, inverse_tensor
 from .pose import Pose, Twist, unit_quaternion
 
@@ -111,7 +112,7 @@ class Body(eqx.Module):
         """P with M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0): its columns are (c x w, w) for the
         columns w of a root of the inverse inertia tensor about the centre of mass."""
         c = quaternion_rotate(orientation, self.inertia.center)
-        roots = components(inverse_root(self.inertia.tensor).T)
+        roots = components(inverse_root(self.inertia.tensor), axis=1)
         turned = [quaternion_rotate(orientation, root) for root in roots]
         return jnp.stack([jnp.concatenate([cross(c, w), w]) for w in turned], axis=1)
 
@@ -183,7 +184,7 @@ def inverse_mass_matrix(
     mass: Float[Array, "*count"], turning_root: Float[Array, "6 3 *count"]
 ) -> Float[Array, "6 6 *count"]:
     """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0) of one body or, with a last axis, of many."""
-    turns = sum(column[:, None] * column[None] for column in components(turning_root, axis=1))
+    turns = total(column[:, None] * column[None] for column in components(turning_root, axis=1))
     shifts = jnp.asarray(np.diag([1.0, 1, 1, 0, 0, 0]), mass.dtype)
     return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass[None, None]
 

@@ -181,9 +181,8 @@ class Mechanism(AbstractStructuredSystem):
 
     def mass_blocks(self, q: Coordinates) -> BlockDiagonal | CoupledBlocks:
         def blocks(body, p):
-            inertia = body.inertia
-            parts = inertia.mass, inertia.positive_definite, body.turning_root(p)
-            return body.mass_matrix(p), *parts
+            inertia, M = body.inertia, body.mass_matrix(p)
+            return M, inertia.mass, inertia.positive_definite, body.turning_root(p)
 
         M, mass, definite, root = self.body_stack.map(blocks, q.reshape(7, -1)[3:])
         M = BlockDiagonal(M, once(inverse_mass_matrix(mass, once(root))), jnp.all(definite))
