@@ -74,6 +74,37 @@ def check_system(
             )
 
 
+def check_gaps(system: AbstractSystem, q, v) -> None:
+    """`gap` and `slip` return what they must, by shape.
+
+    **Raises:** `ValueError`."""
+    t = jax.ShapeDtypeStruct((), q.dtype)
+    gap = jax.eval_shape(system.gap, q, t)
+    if gap.ndim != 1:
+        raise ValueError(
+            "`gap(q, t)` must return a vector, one gap for each contact, but has shape "
+            f"{gap.shape}."
+        )
+    slip = jax.eval_shape(system.slip, q, v, t)
+    if slip.ndim != 2 or slip.shape[0] != gap.shape[0] or slip.shape[1] > 2:
+        raise ValueError(
+            f"`slip(q, v, t)` must have shape ({gap.shape[0]}, tangents), with 0, 1 or 2 tangents "
+            f"of each of the {gap.shape[0]} contacts, but has {slip.shape}."
+        )
+
+
+def check_no_gaps(system: AbstractSystem, q, enforcement: str) -> None:
+    """The system has no gaps, which the method would ignore.
+
+    **Raises:** `ValueError`."""
+    count = jax.eval_shape(system.gap, q, jax.ShapeDtypeStruct((), q.dtype)).shape[0]
+    if count:
+        raise ValueError(
+            f"The system has {count} contacts, which `{enforcement}` does not keep: use "
+            "`mbd.ContactImpulse()`."
+        )
+
+
 def check_no_nan(**arguments: Any) -> None:
     """No concrete array is NaN; traced ones are judged at run time.
 

@@ -51,6 +51,10 @@ class AbstractStructuredSystem(AbstractSystem):
         """All rows at (t, q, v), with J as `BlockRows`, those of Phi first."""
 
     @abc.abstractmethod
+    def contact_rows(self, t: RealScalarLike, q: Coordinates) -> Any:
+        """The contacts, as `ContactRows`."""
+
+    @abc.abstractmethod
     def along(
         self, t: RealScalarLike, q: Coordinates, v: Velocity, change: Velocity
     ) -> Float[Array, " nc"]:

@@ -39,6 +39,15 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The projection onto the constraints did not reach its tolerance. Use more iterations or a "
         "smaller step."
     )
+    contact_unsolved = (
+        "The contact solver did not reach its tolerance, see `contact_residual`. Use a smaller "
+        "step, or `mbd.InteriorPoint()` in place of a fixed number of sweeps."
+    )
+    contact_overflow = "More contacts overlap than `contact_budget` has room for. Raise the budget."
+    overlapping_start = (
+        "Contacts overlap in the initial state beyond the tolerance. Move the bodies apart, or "
+        "raise `start_tolerance`: then the overlap is taken back in the first step."
+    )
     gimbal_lock = (
         "Roll-pitch-yaw coordinates reached gimbal lock (pitch = +-90 degrees). Use quaternions."
     )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
 from ._adaptive import integrate_adaptive
-from ._checks import check_no_nan, check_system, with_dtype
+from ._checks import check_gaps, check_no_gaps, check_no_nan, check_system, with_dtype
 from ._constraints import (
     AbstractStructuredSystem,
     mass_matrix,
@@ -93,6 +93,10 @@ def simulate(
     dtype = state.q.dtype
     problem = with_dtype(Problem(system, enforcement, control, projection), dtype)
     check_system(problem.system, problem.control, state.q, state.v)
+    if not isinstance(system, AbstractStructuredSystem):
+        check_gaps(problem.system, state.q, state.v)
+    if isinstance(enforcement, AbstractEnforcement) and not enforcement.unilateral:
+        check_no_gaps(problem.system, state.q, type(enforcement).__name__)
     grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps)
     saving = make_saving(saveat, grid)
     controller = stepsize_controller
@@ -145,7 +149,10 @@ def _simulate(
 ):
     q, v = start
     y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
-    at_start = _judge_start(stepper.problem, grid.t0, q, v, start_tolerance)
+    at_start = first_failure(
+        _judge_start(stepper.problem, grid.t0, q, v, start_tolerance),
+        stepper.start_result(grid.t0, q, v, start_tolerance),
+    )
     if controller is None:
         t, ys, result, stats = integrate_fixed(
             stepper, y, scheme_state, at_start, grid, drift_tolerance, saving, adjoint, progress
@@ -191,4 +198,5 @@ def _observe(stepper: AbstractStepper, t, ys, stats, result) -> Solution:
         return stepper.multipliers(t, y), largest(phi), largest(phidot)
 
     lam, phi_norm, phidot_norm = jax.vmap(observe)(t, ys)
-    return Solution(t, ys[0], ys[1], lam, phi_norm, phidot_norm, None, stats, result)
+    contacts = stepper.contacts(ys)
+    return Solution(t, ys[0], ys[1], lam, phi_norm, phidot_norm, None, stats, result, *contacts)

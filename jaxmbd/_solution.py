@@ -20,6 +20,11 @@ class Solution(eqx.Module):
       J^T lam. Where rows are dependent only J^T lam is unique, and lam has least norm.
     - `phi_norm`, `phidot_norm`: largest |Phi| and |(Phi', Psi)| over the rows, shape `(ns,)`.
     - `ys`: what `SaveAt(fn=...)` returned, in place of the fields above, which are then `None`.
+    - `contact_force`: of each contact the normal force, then friction along its tangents and what
+      else acts there, means over the step before, shape `(ns, contacts, d)` [N]; `None` with
+      methods without contacts.
+    - `contact_residual`: the largest residual of the contact problems up to that time, shape
+      `(ns,)` [m/s].
     - `stats`: numbers of steps.
     - `result`: a member of `RESULTS`. After a failure the state is held at the last good one, so
       every number is finite and `result` tells how far to trust it.
@@ -34,6 +39,8 @@ class Solution(eqx.Module):
     ys: Any
     stats: dict[str, Any]
     result: RESULTS
+    contact_force: Float[Array, " *batch ns contacts d"] | None = None
+    contact_residual: Float[Array, " *batch ns"] | None = None
 
     def state(self, index: int = -1) -> State:
         """The saved state at `index`, the last one by default."""

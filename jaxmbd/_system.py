@@ -61,6 +61,27 @@ class AbstractSystem(eqx.Module):
         del v, t
         return jnp.zeros(0, q.dtype)
 
+    def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
+        """Unilateral constraints g(q, t) >= 0 [m], one for each contact that may close, for
+        `ContactImpulse`. Default: none."""
+        del t
+        return jnp.zeros(0, q.dtype)
+
+    def slip(
+        self, q: Coordinates, v: Velocity, t: RealScalarLike
+    ) -> Float[Array, "contacts tangents"]:
+        """Relative velocities of the contacts along their tangents [m/s], linear in v but for
+        surfaces that move by themselves; one tangent in the plane, two in space. Default: none,
+        contacts without friction."""
+        del v
+        return jnp.zeros((self.gap(q, t).shape[0], 0), q.dtype)
+
+    @property
+    def contact_law(self) -> Any:
+        """A `ContactLaw` for all contacts: coefficients of friction and restitution, stiffness.
+        Default: rigid, plastic, without friction."""
+        return None
+
     def nonideal_force(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> Force:
         """C(q, v, t), shape `(nv,)`: the part of the constraint force that does work (friction of
         a joint, say), in generalised components. Only its component along the admissible motion

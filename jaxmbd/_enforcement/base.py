@@ -1,7 +1,7 @@
 """What an enforcement method is: a few lines over the four operations."""
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -113,6 +113,9 @@ class AbstractEnforcement(eqx.Module):
     # Whether the constraints hold exactly in the limit of small steps, so that a start that
     # violates them is a mistake; a compliant method deflects by design.
     rigid: eqx.AbstractClassVar[bool]
+
+    # Whether gaps are kept open.
+    unilateral: ClassVar[bool] = False
 
 
 class AbstractContinuousEnforcement(AbstractEnforcement):

@@ -1,6 +1,7 @@
 """One step of a constrained motion, for the two families of methods."""
 
 import abc
+import functools
 from typing import Any, NamedTuple
 
 import diffrax
@@ -15,8 +16,10 @@ from .._system import AbstractSystem, writes_own_qdot
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
 from .base import (
     AbstractContinuousEnforcement,
+    AbstractEnforcement,
     AbstractSplitEnforcement,
     Motion,
+    Point,
     applied_force,
     point,
     point_at,
@@ -63,6 +66,13 @@ class AbstractStepper(eqx.Module):
     ) -> tuple[Any, Any]:
         """(y, scheme_state) at the start."""
 
+    def start_result(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, tolerance: Float[Array, ""]
+    ) -> RESULTS:
+        """Whether the method can start there, besides the equality rows."""
+        del t, q, v, tolerance
+        return RESULTS.successful
+
     @abc.abstractmethod
     def step(self, t0: RealScalarLike, t1: RealScalarLike, y: Any, scheme_state: Any) -> Step:
         """From t0 to t1."""
@@ -75,6 +85,11 @@ class AbstractStepper(eqx.Module):
     @abc.abstractmethod
     def multipliers(self, t: RealScalarLike, y: Any) -> Rows:
         """lam at (t, y)."""
+
+    def contacts(self, y: Any) -> tuple[Any, Any]:
+        """Contact forces and residuals in y, if any."""
+        del y
+        return None, None
 
 
 def constrained_field(t, y, args):
@@ -171,6 +186,46 @@ def free_rates(problem: Problem, t: RealScalarLike, y, M) -> tuple[Coordinates, 
     return problem.system.qdot(q, v), free_operator(M).free(f)
 
 
+class FreeStep(NamedTuple):
+    """A step without constraints: the `point` at (t1, q, v*), Phi(q, t0), the `drift` of the rows
+    over the step (see `AbstractSplitEnforcement.impulse`), and what the scheme returned."""
+
+    point: Point
+    phi: Float[Array, " nh"]
+    drift: Rows
+    scheme_state: Any
+    result: RESULTS
+
+
+def free_step(
+    problem: Problem,
+    scheme: diffrax.AbstractSolver,
+    t0: RealScalarLike,
+    t1: RealScalarLike,
+    q: Coordinates,
+    v: Velocity,
+    scheme_state: Any,
+) -> FreeStep:
+    """The scheme on the free motion M v' = f, with M, J and Phi evaluated at q."""
+    system, h = problem.system, t1 - t0
+    M = mass_matrix(system, q)
+
+    def field(t, y, problem):
+        return free_rates(problem, t, y, M if y[0] is q else mass_matrix(system, y[0]))
+
+    (_, v_free), _, _, scheme_state, result = scheme.step(
+        diffrax.ODETerm(field), t0, t1, (q, v), problem, scheme_state, True
+    )
+    phi = positions(system, t0, q)
+    here = point_at(system, t1, q, v_free, jnp.zeros_like(v_free), M)
+    rows = here.rows
+    drift = (rows.phi - phi) / h
+    if rows.velocity.shape != phi.shape:
+        nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
+        drift = jnp.concatenate([drift, nonholonomic])
+    return FreeStep(here, phi, drift, scheme_state, RESULTS.promote(result))
+
+
 class SplitStepper(AbstractStepper):
     """The scheme on the free motion, then an impulse; y = (q, v, mean multipliers)."""
 
@@ -185,29 +240,14 @@ class SplitStepper(AbstractStepper):
     def step(self, t0, t1, y, scheme_state):
         system, h = self.problem.system, t1 - t0
         q, v, _ = y
-        M = mass_matrix(system, q)
-
-        def field(t, y, problem):
-            return free_rates(problem, t, y, M if y[0] is q else mass_matrix(system, y[0]))
-
-        (_, v_free), _, _, scheme_state, scheme_result = self.scheme.step(
-            diffrax.ODETerm(field), t0, t1, (q, v), self.problem, scheme_state, True
+        free = free_step(self.problem, self.scheme, t0, t1, q, v, scheme_state)
+        change, impulse, solved = self.problem.enforcement.impulse(
+            free.point, free.phi, free.drift, h
         )
-        phi = positions(system, t0, q)
-        here = point_at(system, t1, q, v_free, jnp.zeros_like(v_free), M)
-        rows = here.rows
-        secant = (rows.phi - phi) / h
-        drift = secant
-        if rows.velocity.shape != phi.shape:
-            nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
-            drift = jnp.concatenate([secant, nonholonomic])
-        change, impulse, solved = self.problem.enforcement.impulse(here, phi, drift, h)
-        v = v_free + change
+        v = free.point.v + change
         q, v, projected = self.problem.project(t1, system.retract(q, h * v), v)
-        result = first_failure(
-            system.result(y[0]), solved, RESULTS.promote(scheme_result), projected
-        )
-        return Step((q, v, impulse / h), scheme_state, result, jnp.abs(phi))
+        result = first_failure(system.result(y[0]), solved, free.result, projected)
+        return Step((q, v, impulse / h), free.scheme_state, result, jnp.abs(free.phi))
 
     def between(self, t0, h, t, y):
         # Along the step itself: position moves with the new velocity, velocity linearly.
@@ -221,26 +261,45 @@ class SplitStepper(AbstractStepper):
         return y[2]
 
 
+@functools.singledispatch
+def stepper_of(
+    enforcement: AbstractEnforcement,
+    problem: Problem,
+    scheme: diffrax.AbstractSolver | None,
+    default: diffrax.AbstractSolver,
+) -> AbstractStepper:
+    """The stepper of the family that the enforcement belongs to: each family registers its own.
+
+    **Raises:** `ValueError` for anything else."""
+    del problem, scheme, default
+    raise ValueError(
+        "Argument `enforcement` must be an enforcement method such as `mbd.UdwadiaKalaba()`, but "
+        f"is {enforcement!r}."
+    )
+
+
+@stepper_of.register
+def _(enforcement: AbstractContinuousEnforcement, problem, scheme, default) -> AbstractStepper:
+    del enforcement
+    return ContinuousStepper(problem, default if scheme is None else scheme)
+
+
+@stepper_of.register
+def _(enforcement: AbstractSplitEnforcement, problem, scheme, default) -> AbstractStepper:
+    del enforcement, default
+    return SplitStepper(problem, diffrax.Euler() if scheme is None else scheme)
+
+
 def make_stepper(
     problem: Problem, scheme: diffrax.AbstractSolver | None, default: diffrax.AbstractSolver
 ) -> AbstractStepper:
-    """The stepper of the family that `problem.enforcement` belongs to; `default` is the scheme of
-    continuous ones.
+    """The stepper of `problem.enforcement`; `default` is the scheme of continuous ones.
 
-    **Raises:** `ValueError` for anything else, and for schemes of several vector fields.
+    **Raises:** `ValueError` for what is no enforcement, and for schemes of several vector fields.
     """
     if scheme is not None and isinstance(scheme.term_structure, tuple):
         raise ValueError(
             f"`{type(scheme).__name__}` splits the vector field in two, which constrained motion "
             "does not allow: use a scheme of one field, e.g. `mbd.SemiImplicitEuler()`."
         )
-    match problem.enforcement:
-        case AbstractContinuousEnforcement():
-            return ContinuousStepper(problem, default if scheme is None else scheme)
-        case AbstractSplitEnforcement():
-            return SplitStepper(problem, diffrax.Euler() if scheme is None else scheme)
-        case other:
-            raise ValueError(
-                "Argument `enforcement` must be an enforcement method such as "
-                f"`mbd.UdwadiaKalaba()`, but is {other!r}."
-            )
+    return stepper_of(problem.enforcement, problem, scheme, default)

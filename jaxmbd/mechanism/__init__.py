@@ -1,6 +1,14 @@
 """Mechanisms of rigid bodies."""
 
 from .body import Body as Body
+from .collisions import ContactPoints as ContactPoints
+from .collisions import collide as collide
+from .contacts import AbstractContact as AbstractContact
+from .contacts import AbstractGap as AbstractGap
+from .contacts import Contact as Contact
+from .contacts import Gap as Gap
+from .contacts import JointLimit as JointLimit
+from .contacts import contacts_among as contacts_among
 from .element import AbstractElement as AbstractElement
 from .energy import ElementPower as ElementPower
 from .energy import gravitational_energies as gravitational_energies
@@ -80,4 +88,14 @@ from .reports import reactions as reactions
 from .reports import singularity as singularity
 from .reports import unique_reactions as unique_reactions
 from .reports import violation as violation
+from .shapes import AbstractShape as AbstractShape
+from .shapes import Box as Box
+from .shapes import Capsule as Capsule
+from .shapes import ConvexPoints as ConvexPoints
+from .shapes import Cylinder as Cylinder
+from .shapes import Disc as Disc
+from .shapes import Ellipsoid as Ellipsoid
+from .shapes import HalfSpace as HalfSpace
+from .shapes import HeightField as HeightField
+from .shapes import Sphere as Sphere
 from .spline import PeriodicSpline as PeriodicSpline

@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._constraints import AbstractStructuredSystem, ConstraintRows
+from .._contact.rows import ContactRows
 from .._coordinates import cross
 from .._fusion import once
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
@@ -18,6 +20,8 @@ from .._system import State
 from .._types import Coordinates, RealScalarLike, Velocity
 from .batching import batched
 from .body import GROUND, Body, inverse_mass_matrix
+from .contact_rows import contact_gaps, contact_rows
+from .contacts import AbstractContact
 from .coordinates import Bodies
 from .element import AbstractElement
 from .forces import AbstractForceElement
@@ -46,30 +50,39 @@ class Mechanism(AbstractStructuredSystem):
     body_stack: Stack[Body]
     joint_stacks: tuple[Stack[AbstractConstraint], ...]
     force_stacks: tuple[Stack[AbstractForceElement], ...]
+    contact_stacks: tuple[Stack[AbstractContact], ...]
     gravity: Float[Array, "3"]
+    contact_budget: int | None = eqx.field(static=True)
 
     def __init__(
         self,
         bodies: Sequence[Body],
         joints: Sequence[AbstractConstraint] = (),
         forces: Sequence[AbstractForceElement] = (),
+        contacts: Sequence[AbstractContact] = (),
         *,
         gravity: Any = (0.0, 0.0, -9.81),
+        contact_budget: int | None = None,
     ):
-        """**Arguments:** `bodies`, `joints`, `forces`; `gravity`: acceleration, shape `(3,)`
-        [m/s^2].
+        """**Arguments:**
 
-        **Raises:** `ValueError` for no bodies, for names that are used twice, and for joints or
-        forces between unknown bodies."""
+        - `bodies`, `joints`, `forces`, `contacts`.
+        - `gravity`: acceleration, shape `(3,)` [m/s^2].
+        - `contact_budget`: how many points between shapes are solved for in a step, those with the
+          smallest gaps; default all. If another one overlaps, the result says so.
+
+        **Raises:** `ValueError` for no bodies, for names that are used twice, for joints, forces or
+        contacts between unknown bodies, and for a budget that is not positive."""
         if not bodies:
             raise ValueError("A mechanism needs at least one body, but `bodies` is empty.")
-        for what, members in (("bodies", bodies), ("joints", joints), ("forces", forces)):
+        groups = (("bodies", bodies), ("joints", joints), ("forces", forces))
+        for what, members in (*groups, ("contacts", contacts)):
             names = Counter(member.name for member in members)
             twice = [name for name, count in names.items() if count > 1]
             if twice:
                 raise ValueError(f"Names of {what} must differ, but {twice} are used twice.")
         known = {GROUND, *(body.name for body in bodies)}
-        for element in (*joints, *forces):
+        for element in (*joints, *forces, *contacts):
             for name in element.bodies:
                 if name not in known:
                     raise ValueError(
@@ -78,6 +91,10 @@ class Mechanism(AbstractStructuredSystem):
                     )
         self.body_stack = stack(bodies)
         self.joint_stacks, self.force_stacks = stacks(joints), stacks(forces)
+        self.contact_stacks = stacks(contacts)
+        if contact_budget is not None and contact_budget < 1:
+            raise ValueError(f"`contact_budget` must be at least 1, but is {contact_budget}.")
+        self.contact_budget = contact_budget
         dtype = jnp.result_type(*(body.inertia.mass.dtype for body in bodies))
         self.gravity = jnp.asarray(gravity, dtype)
         if self.gravity.shape != (3,):
@@ -97,6 +114,11 @@ class Mechanism(AbstractStructuredSystem):
     def forces(self) -> tuple[AbstractForceElement, ...]:
         """The forces, in the order given."""
         return _members(self.force_stacks)
+
+    @property
+    def contacts(self) -> tuple[AbstractContact, ...]:
+        """The contacts, in the order given."""
+        return _members(self.contact_stacks)
 
     @property
     def coordinates(self) -> Bodies:
@@ -147,16 +169,20 @@ class Mechanism(AbstractStructuredSystem):
         """The force `name`. **Raises:** `ValueError` if there is none."""
         return _find("force", self.force_stacks, name)
 
+    def contact(self, name: str) -> AbstractContact:
+        """The contact `name`. **Raises:** `ValueError` if there is none."""
+        return _find("contact", self.contact_stacks, name)
+
     def frames(self, element: AbstractElement, q: Coordinates) -> tuple[Pose, ...]:
         """World poses of the frames of an element."""
-        table = self._with_ground(q)
+        table = self.with_ground(q)
         return frame_poses(element, [table[:, self._column(name)] for name in element.bodies])
 
     def frame_twists(
         self, element: AbstractElement, q: Coordinates, v: Velocity
     ) -> tuple[Twist, ...]:
         """World twists of the frames of an element."""
-        q_table, v_table = self._with_ground(q), self._with_ground(v)
+        q_table, v_table = self.with_ground(q), self.with_ground(v)
         bodies = [self._column(name) for name in element.bodies]
         return frame_twists(
             element, [q_table[:, i] for i in bodies], [v_table[:, i] for i in bodies]
@@ -165,13 +191,13 @@ class Mechanism(AbstractStructuredSystem):
     def map_elements(self, elements: Stack, fn: Callable[..., PyTree], *vectors: Array) -> PyTree:
         """fn(element, qs, ...) for all elements of one kind, the element axis last: for each of the
         `vectors`, q or v, a tuple with the components of the bodies that the element connects."""
-        ends = self._ends(elements)
+        ends = self.ends(elements)
         k = len(ends)
 
         def one(element, *bodies):
             return fn(element, *(bodies[i : i + k] for i in range(0, len(bodies), k)))
 
-        tables = [self._with_ground(x) for x in vectors]
+        tables = [self.with_ground(x) for x in vectors]
         return elements.map(one, *(columns(table, end) for table in tables for end in ends))
 
     # --- AbstractSystem -------------------------------------------------------------------------
@@ -213,7 +239,7 @@ class Mechanism(AbstractStructuredSystem):
                 )
 
             wrenches = self.map_elements(forces, on_bodies, q, v)
-            for wrench, i in zip(wrenches, self._ends(forces), strict=True):
+            for wrench, i in zip(wrenches, self.ends(forces), strict=True):
                 f = accumulated(f, i, wrench)
         for weight, rotor, ends in self._rotors(q, v):
             for J, i in zip(rotor.J, ends, strict=True):
@@ -227,12 +253,18 @@ class Mechanism(AbstractStructuredSystem):
     def nonholonomic(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> Float[Array, " rows"]:
         return _flat(self._nonholonomics(q, v, t), q.dtype)
 
+    def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
+        return contact_gaps(self, t, q)
+
+    def contact_rows(self, t: RealScalarLike, q: Coordinates) -> ContactRows:
+        return contact_rows(self, t, q)
+
     def linearised(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> ConstraintRows:
         n, t = len(self.body_stack), jnp.asarray(t, q.dtype)
         parts: tuple[list[Linearised], list[Linearised]] = [], []
         ends: tuple[list, list] = [], []
         for joints in self.joint_stacks:
-            bodies = self._ends(joints)
+            bodies = self.ends(joints)
             moving = [bool(np.any(body < n)) for body in bodies]
 
             def of_joint(joint, qs, vs, moving=moving):
@@ -312,7 +344,7 @@ class Mechanism(AbstractStructuredSystem):
         for forces in self.force_stacks:
             if forces[0].inertance is None:
                 continue
-            ends = self._ends(forces)
+            ends = self.ends(forces)
             moving = [bool(np.any(end < len(self.body_stack))) for end in ends]
 
             def of_rotor(force, qs, vs, moving=moving):
@@ -362,13 +394,13 @@ class Mechanism(AbstractStructuredSystem):
             raise ValueError(f'There is no body "{name}" among {list(names)}.')
         return names.index(name)
 
-    def _ends(self, elements: Stack) -> list[np.ndarray]:
+    def ends(self, elements: Stack) -> list[np.ndarray]:
         """Columns of the bodies that the elements connect, for each of their frames."""
         column = {name: i for i, name in enumerate((*self.body_stack.names, GROUND))}
         ends = [[column[name] for name in outline.bodies] for outline in elements.outlines()]
         return list(np.array(ends).T)
 
-    def _with_ground(self, x: Array) -> Float[Array, "components columns"]:
+    def with_ground(self, x: Array) -> Float[Array, "components columns"]:
         """The table of q (7 components) or v (6), with the ground as the last column."""
         table = x.reshape(-1, len(self.body_stack))
         # A constant, not computed: XLA then sees that all tables of one q are the same.

@@ -1,0 +1,10 @@
+from .contact_impulse import ContactImpulse as ContactImpulse
+from .friction import AbstractFriction as AbstractFriction
+from .friction import Cone as Cone
+from .friction import Pyramid as Pyramid
+from .law import ContactLaw as ContactLaw
+from .rows import ContactRows as ContactRows
+from .solvers import AbstractContactSolver as AbstractContactSolver
+from .solvers import InteriorPoint as InteriorPoint
+from .solvers import ProjectedGaussSeidel as ProjectedGaussSeidel
+from .stepping import ContactStepper as ContactStepper

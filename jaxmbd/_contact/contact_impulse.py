@@ -1,0 +1,193 @@
+"""Velocity-level stepping with contacts: a free step, then the impulses of equality rows and
+contacts together."""
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._enforcement.base import AbstractEnforcement
+from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
+from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
+from .._results import RESULTS
+from .._types import RealScalarLike, Rows, Velocity
+from .friction import AbstractFriction, Cone
+from .implicit import ContactEquations, at_solution
+from .newton import newton
+from .problem import Groups, Impulses, frictionless
+from .rows import AbstractContactJacobian, ContactRows
+from .solvers import AbstractContactSolver, InteriorPoint
+
+_RECOVERY_STEPS = 20
+
+
+class ContactImpulse(AbstractEnforcement):
+    """Time stepping with unilateral contacts, friction and impacts, for systems with a `gap` and
+    mechanisms with `contacts`. One problem a step for all impulses,
+
+        M (v(n+1) - v*) = J^T Lam + J_c^T lam,    J v(n+1) = -Phi_t - feedback(Phi),
+        0 <= lam_n  perp  J_n v(n+1) + g_t + bias >= 0,
+        lam_t within mu lam_n takes most power from J_t v(n+1),
+        q(n+1) = q(n) (+) h N v(n+1),
+
+    with v* from the scheme on the free motion. The bias is g/h for an open contact, so that it may
+    close within the step but not pass; e u(n) for one that closes with the approach velocity u(n)
+    and has a restitution e (Newton's law); 0 for one that overlaps. An overlap is taken back by a
+    displacement alone, the one of least kinetic energy, so that it adds none.
+
+    Compliant contacts, of stiffness k and damping d, are springs in series with the rows: with
+
+        0 <= lam_n  perp  J_n v(n+1) + g_t + lam_n / (h^2 k + h d) + g / (h + d/k) >= 0
+
+    the force is -(k g + d g') at the end of the step, implicitly, and k = inf is the rigid contact.
+
+    Equality rows are eliminated from the contact problem, so that they hold as in `VelocityImpulse`
+    whatever contacts do. First order; impacts are resolved at the start of the step in which they
+    happen. `multipliers` and contact forces returned are means over a step.
+
+    **Arguments:**
+
+    - `contact_solver`: `InteriorPoint()` (default) or `ProjectedGaussSeidel()`.
+    - `friction`: `Cone()` (default) or `Pyramid(directions)`, the same for all contacts.
+    - `solver`, `stabilisation`: of the equality rows, as in `VelocityImpulse`.
+    - `smoothing`: velocity [m/s] by which the laws are smoothed, 0 for none. With s the normal
+      impulse and velocity of a contact satisfy lam_n z_n = s^2 / S_nn instead of 0, and friction
+      passes smoothly from one direction to the other: then derivatives exist also where a contact
+      opens, closes, sticks or slips, for optimisation; the error is of the order of s.
+
+    Reference: Stewart and Trinkle (1996); Anitescu and Potra (1997), Formulating dynamic
+    multi-rigid-body contact problems with friction as solvable linear complementarity problems.
+    """
+
+    contact_solver: AbstractContactSolver = InteriorPoint()
+    friction: AbstractFriction = Cone()
+    solver: AbstractConstraintSolver = Automatic()
+    stabilisation: AbstractStabilisation = DeadBeat()
+    smoothing: Float[Array, ""] = eqx.field(
+        converter=jnp.asarray, default_factory=lambda: jnp.zeros(())
+    )
+    rigid: ClassVar[bool] = True
+    unilateral: ClassVar[bool] = True
+
+
+class Resolved(NamedTuple):
+    """Change of the velocities, impulses of the equality rows and of the contacts, and a verdict:
+    the residual [m/s] and a member of `RESULTS`."""
+
+    change: Velocity
+    multipliers: Rows
+    impulses: Impulses
+    residual: Float[Array, ""]
+    result: RESULTS
+
+
+def resolve(
+    enforcement: ContactImpulse,
+    operator: ConstraintOperator,
+    rows: int,
+    J: AbstractContactJacobian,
+    b: Impulses,
+    mu: Float[Array, "contacts groups"],
+    compliance: Float[Array, " contacts"],
+    groups: Groups,
+    guess: Impulses,
+    smoothing: Float[Array, ""],
+) -> Resolved:
+    """Solve one contact problem."""
+    equations = ContactEquations(operator, J, b, mu, compliance, smoothing, groups)
+    problem = equations.problem(rows)
+    scale = problem.scale[:, None]
+    solved = enforcement.contact_solver.solve(problem, jax.lax.stop_gradient(guess) / scale)
+    lam = at_solution(equations, problem, solved.impulses, rows) * scale
+    change, multipliers = equations.change(lam, rows)
+    result = RESULTS.where(solved.accepted, RESULTS.successful, RESULTS.contact_unsolved)
+    return Resolved(change, multipliers, lam, solved.residual, result)
+
+
+def contact_groups(enforcement: ContactImpulse, contacts: ContactRows) -> Groups:
+    """The groups of impulses of these contacts."""
+    law, k = contacts.law, contacts.tangents
+    moments = [(law.torsional, 1), (law.rolling, 2)]
+    sizes = tuple(size for coefficient, size in moments if coefficient is not None)
+    sizes = (k, *sizes) if k else sizes
+    return Groups(sizes, (enforcement.friction,) * len(sizes))
+
+
+def coefficients(
+    contacts: ContactRows, slip: Float[Array, "contacts d"]
+) -> Float[Array, "contacts groups"]:
+    """Of each group, at the relative velocities at the start of the step."""
+    law, count, k = contacts.law, slip.shape[0], contacts.tangents
+    moments = [x for x in (law.torsional, law.rolling) if x is not None]
+    found = [jnp.broadcast_to(x, (count,)).astype(slip.dtype) for x in moments]
+    if k:
+        square = jnp.sum(slip[:, 1 : 1 + k] ** 2, axis=1)
+        speed = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        found = [law.coefficient(speed).astype(slip.dtype), *found]
+    return jnp.stack(found, axis=1) if found else jnp.zeros((count, 0), slip.dtype)
+
+
+class Normal(NamedTuple):
+    """What acts along the normals in a step: bias velocity [m/s] and compliance [1/kg]."""
+
+    bias: Float[Array, " contacts"]
+    compliance: Float[Array, " contacts"]
+
+
+def normal_law(
+    contacts: ContactRows,
+    before: Float[Array, " contacts"],
+    free: Float[Array, " contacts"],
+    h: RealScalarLike,
+) -> Normal:
+    """From the normal velocities at the start of the step and those without contact impulses."""
+    law, gap = contacts.law, contacts.gap
+    rebound = law.restitution * before
+    bounces = (rebound < 0) & (gap + h * free < 0)
+    opening = jnp.maximum(gap, 0.0) / h
+    bias = jnp.where(bounces, rebound, opening)
+    if law.stiffness is None:
+        return Normal(bias, jnp.zeros_like(gap))
+    flexibility = 1 / law.stiffness
+    relaxation = law.damping * flexibility
+    pressed = (gap < 0) & is_compliant(contacts)
+    bias = jnp.where(pressed, gap / (h + relaxation), bias)
+    return Normal(bias, jnp.broadcast_to(flexibility / (h * (h + relaxation)), gap.shape))
+
+
+def is_compliant(contacts: ContactRows) -> Bool[Array, " contacts"]:
+    """Which contacts have a finite stiffness."""
+    stiffness = contacts.law.stiffness
+    finite = False if stiffness is None else jnp.isfinite(stiffness)
+    return jnp.broadcast_to(finite, contacts.gap.shape)
+
+
+def recovery(
+    operator: ConstraintOperator,
+    rows: int,
+    contacts: ContactRows,
+    after: Float[Array, " contacts"],
+    h: RealScalarLike,
+) -> Velocity:
+    """The displacement of least kinetic energy that takes back what overlaps, given the normal
+    velocities `after` the step, and opens no contact that it does not have to."""
+    ahead = contacts.gap + h * after
+    ahead = jnp.where(is_compliant(contacts), jnp.maximum(ahead, 0.0), ahead)
+    none = jnp.zeros((ahead.shape[0], 0), ahead.dtype)
+    equations = ContactEquations(
+        operator,
+        contacts.J.normals(),
+        ahead[:, None],
+        none,
+        jnp.zeros_like(ahead),
+        jnp.zeros((), ahead.dtype),
+        frictionless(),
+    )
+    problem = equations.problem(rows)
+    # What these steps leave, the next time step takes back.
+    bound = jnp.finfo(ahead.dtype).eps * jnp.max(jnp.abs(ahead))
+    lam, _, _ = newton(problem, jnp.zeros_like(problem.b), _RECOVERY_STEPS, bound)
+    lam = at_solution(equations, problem, lam, rows) * problem.scale[:, None]
+    return equations.change(lam, rows)[0]

@@ -1,0 +1,139 @@
+"""Parameters of contacts."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import is_concrete
+
+
+class ContactLaw(eqx.Module):
+    """What acts in a contact: numbers, or arrays with one for each contact.
+
+    **Fields:**
+
+    - `friction`: mu >= 0, the static coefficient if there is also a kinetic one; `None` for none.
+    - `kinetic`: coefficient while sliding, 0 <= kinetic <= friction, or `None` for the same; the
+      coefficient at the slip speed s is kinetic + (friction - kinetic) exp(-(s / `speed`)^2)
+      (Stribeck), taken at the start of each step.
+    - `speed` [m/s].
+    - `restitution`: e in [0, 1], normal velocity after an impact by that before it.
+    - `torsional`, `rolling`: [m], moments about the normal and across it that a unit of normal
+      force allows, or `None`; between shapes only.
+    - `stiffness` [N/m] of a compliant contact, infinite by default; `damping` [N s/m], dissipation
+      while compressed, 0 if rigid. A compliant contact has no restitution but what these two give.
+    """
+
+    friction: Float[Array, "..."] | None
+    kinetic: Float[Array, "..."] | None
+    speed: Float[Array, "..."]
+    restitution: Float[Array, "..."]
+    torsional: Float[Array, "..."] | None
+    rolling: Float[Array, "..."] | None
+    stiffness: Float[Array, "..."] | None
+    damping: Float[Array, "..."]
+
+    def __init__(
+        self,
+        friction: Any = None,
+        *,
+        kinetic: Any = None,
+        speed: Any = 1e-2,
+        restitution: Any = 0.0,
+        torsional: Any = None,
+        rolling: Any = None,
+        stiffness: Any = None,
+        damping: Any = 0.0,
+    ):
+        """**Raises:** `ValueError` for numbers that are out of their range, as far as they are
+        known now."""
+        self.friction = _checked("friction", friction, 0)
+        self.kinetic = _checked("kinetic", kinetic, 0)
+        self.speed = _checked("speed", speed, 0, open_at_low=True)
+        self.restitution = _checked("restitution", restitution, 0, 1)
+        self.torsional = _checked("torsional", torsional, 0)
+        self.rolling = _checked("rolling", rolling, 0)
+        self.stiffness = _checked("stiffness", stiffness, 0, open_at_low=True)
+        self.damping = _checked("damping", damping, 0)
+        if self.kinetic is not None and all(map(is_concrete, (self.kinetic, self.friction))):
+            if self.friction is None or np.any(
+                np.asarray(self.kinetic) > np.asarray(self.friction)
+            ):
+                raise ValueError(
+                    f"`kinetic` of a contact must be at most `friction`, but they are {kinetic} "
+                    f"and {friction}."
+                )
+        if all(map(is_concrete, (self.stiffness, self.restitution, self.damping))):
+            compliant = np.isfinite(
+                np.inf if self.stiffness is None else np.asarray(self.stiffness)
+            )
+            if np.any(compliant & (np.asarray(self.restitution) > 0)):
+                raise ValueError(
+                    f"A compliant contact has no `restitution`, but it is {restitution}: choose "
+                    "`stiffness` and `damping` for it instead."
+                )
+            if np.any(~compliant & (np.asarray(self.damping) > 0)):
+                raise ValueError(
+                    f"`damping` of a contact, {damping}, needs a finite `stiffness`: a rigid "
+                    "contact dissipates by `restitution`."
+                )
+
+    @property
+    def dense(self) -> "ContactLaw":
+        """Without `None`: what is not given has the value that changes nothing."""
+        zero, inf = jnp.zeros_like(self.restitution), jnp.full_like(self.restitution, jnp.inf)
+        friction = zero if self.friction is None else self.friction
+        filled = [
+            friction,
+            friction if self.kinetic is None else self.kinetic,
+            zero if self.torsional is None else self.torsional,
+            zero if self.rolling is None else self.rolling,
+            inf if self.stiffness is None else self.stiffness,
+        ]
+        return eqx.tree_at(
+            lambda law: (law.friction, law.kinetic, law.torsional, law.rolling, law.stiffness),
+            self,
+            tuple(filled),
+            is_leaf=lambda x: x is None,
+        )
+
+    def only(self, **given: bool) -> "ContactLaw":
+        """Without those that are not `given`."""
+        dropped = [name for name, is_given in given.items() if not is_given]
+        if not dropped:
+            return self
+        return eqx.tree_at(
+            lambda law: [getattr(law, name) for name in dropped], self, [None] * len(dropped)
+        )
+
+    def coefficient(self, slip: Float[Array, " contacts"]) -> Float[Array, " contacts"]:
+        """Of sliding friction at these slip speeds [m/s]."""
+        if self.friction is None:
+            return jnp.zeros_like(slip)
+        if self.kinetic is None:
+            return jnp.broadcast_to(self.friction, slip.shape)
+        share = jnp.exp(-((slip / self.speed) ** 2))
+        return self.kinetic + (self.friction - self.kinetic) * share
+
+
+def _checked(
+    name: str, value: Any, low: float, high: float = np.inf, *, open_at_low: bool = False
+) -> Any:
+    if value is None:
+        return None
+    try:
+        array = jnp.asarray(value)
+        array = array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`{name}` of a contact must be numbers, but is {value!r}.") from error
+    if is_concrete(array):
+        x = np.asarray(array)
+        good = (x > low if open_at_low else x >= low) & (x <= high)
+        good = good & (np.isfinite(x) | (name == "stiffness"))
+        if not np.all(good):
+            ends = f"{'(' if open_at_low else '['}{low:g}, {high:g}{')' if high == np.inf else ']'}"
+            raise ValueError(f"`{name}` of a contact must be in {ends}, but is {x.tolist()}.")
+    return array

@@ -1,0 +1,177 @@
+"""The cone complementarity problem of one step, and what its solutions satisfy.
+
+With contact impulses lam, of which each contact has a normal one n and groups t of others (of
+friction, torsion, rolling), the relative velocities of the contacts after the step are
+
+    z = S lam + b,    0 <= n  perp  z_n >= 0,    each t, out of mu n T, takes most power from z_t,
+
+where S is the Delassus operator of the contacts, with the equality rows eliminated and the
+compliance of contacts added, and b what z is without impulses, plus the bias of each contact. The
+same in one equation, with the projection P on all sets and any positive rho for each contact,
+
+    lam = P(lam - rho z),
+
+the natural map, whose zeros are the solutions (Alart and Curnier 1991).
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .friction import AbstractFriction, Cone
+
+Impulses = Float[Array, "contacts d"]
+
+
+class Groups(eqx.Module):
+    """What a contact has besides its normal impulse.
+
+    **Fields:** `sizes` of the groups; `friction`: the set of each.
+    """
+
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    friction: tuple[AbstractFriction, ...]
+
+    @property
+    def d(self) -> int:
+        """Components of a contact."""
+        return 1 + sum(self.sizes)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each group begins."""
+        return tuple(1 + sum(self.sizes[:i]) for i in range(len(self.sizes)))
+
+    def split(self, x: Float[Array, " d"]) -> list[Float[Array, " k"]]:
+        """The groups of one contact."""
+        return [
+            x[start : start + size] for start, size in zip(self.starts, self.sizes, strict=True)
+        ]
+
+    def project(
+        self, y: Float[Array, " d"], mu: Float[Array, " groups"], smoothing: Float[Array, ""]
+    ) -> Float[Array, " d"]:
+        """P of one contact. With smoothing s, n - z' and n + z' are so related that n z' = s^2: the
+        central path of the complementarity."""
+        n = _positive_part(y[0], smoothing)
+        parts = [
+            friction.project(t, mu[i] * n, smoothing)
+            for i, (friction, t) in enumerate(zip(self.friction, self.split(y), strict=True))
+        ]
+        return jnp.concatenate([n[None], *parts])
+
+
+class ContactProblem(eqx.Module):
+    """S, b and mu in units in which each contact has a mean diagonal of S of 1: impulses are
+    lam / scale, velocities z * scale [sqrt(J)].
+
+    **Fields:**
+
+    - `S`, shape `(contacts d, contacts d)`; `b`, shape `(contacts, d)`.
+    - `mu`: coefficients of the groups, shape `(contacts, groups)`.
+    - `scale`: shape `(contacts,)` [1/sqrt(kg)].
+    - `smoothing`: shape `(contacts,)`.
+    """
+
+    S: Float[Array, "n n"]
+    b: Impulses
+    mu: Float[Array, "contacts groups"]
+    scale: Float[Array, " contacts"]
+    smoothing: Float[Array, " contacts"]
+    groups: Groups
+
+    @classmethod
+    def scaled(
+        cls,
+        S: Float[Array, "n n"],
+        b: Impulses,
+        mu: Float[Array, "contacts groups"],
+        groups: Groups,
+        smoothing: Float[Array, ""],
+    ) -> "ContactProblem":
+        """From S [1/kg], b [m/s], and the velocity [m/s] by which to smooth."""
+        count, d = b.shape
+        mean = jnp.mean(jnp.diagonal(S).reshape(count, d), axis=1)
+        # A contact that moves nothing (two shapes on the ground) keeps its zeros.
+        scale = 1 / jnp.sqrt(jnp.where(mean > 0, mean, 1.0))
+        each = jnp.repeat(scale, d)
+        S = S * each[:, None] * each[None]
+        return cls(S, b * scale[:, None], mu, scale, smoothing * scale, groups)
+
+    def velocities(self, lam: Impulses) -> Impulses:
+        """z of impulses, both scaled."""
+        return (self.S @ lam.ravel()).reshape(lam.shape) + self.b
+
+    def natural(self, lam: Impulses) -> Impulses:
+        """lam - P(lam - z), zero at solutions."""
+        return lam - self.project(lam - self.velocities(lam))
+
+    def project(self, y: Impulses) -> Impulses:
+        """P of all contacts."""
+        return jax.vmap(self.groups.project)(y, self.mu, self.smoothing)
+
+    def residual(self, lam: Impulses) -> Float[Array, ""]:
+        """Largest entry of the natural map, as a velocity [m/s]: by so much some contact separates,
+        penetrates or slips otherwise than the impulses tell."""
+        return self.norm(self.natural(lam))
+
+    def norm(self, natural: Impulses) -> Float[Array, ""]:
+        """The same from the natural map."""
+        return jnp.max(jnp.abs(natural) / self.scale[:, None], initial=0.0)
+
+
+class Residuals(NamedTuple):
+    """How far impulses are from a solution, the largest of all contacts, each as a velocity [m/s].
+
+    - `penetration`: approach that is left, max(-z_n, 0).
+    - `complementarity`: |min(n, z_n)|, n in units of velocity.
+    - `cone`: how far friction is outside of its set, in units of velocity.
+    - `slip`: friction that is not against the slip, |t - P(t - z_t)|.
+    """
+
+    penetration: Float[Array, ""]
+    complementarity: Float[Array, ""]
+    cone: Float[Array, ""]
+    slip: Float[Array, ""]
+
+
+def residuals(problem: ContactProblem, lam: Impulses) -> Residuals:
+    """Of scaled impulses."""
+    z = problem.velocities(lam)
+    groups, zero = problem.groups, jnp.zeros((), lam.dtype)
+
+    def of_contact(lam, z, mu):
+        n = jnp.maximum(lam[0], 0.0)
+        cone, slip = zero, zero
+        for i, (friction, t, v) in enumerate(
+            zip(groups.friction, groups.split(lam), groups.split(z), strict=True)
+        ):
+            inside = friction.project(t, mu[i] * n, zero)
+            taken = friction.project(t - v, mu[i] * n, zero)
+            cone = jnp.maximum(cone, jnp.max(jnp.abs(t - inside)))
+            slip = jnp.maximum(slip, jnp.max(jnp.abs(t - taken)))
+        apart = jnp.abs(jnp.minimum(lam[0], z[0]))
+        return Residuals(jnp.maximum(-z[0], 0.0), apart, cone, slip)
+
+    each = jax.vmap(of_contact)(lam, z, problem.mu)
+    return Residuals(*(jnp.max(x / problem.scale, initial=0.0) for x in each))
+
+
+def frictionless() -> Groups:
+    """Contacts with a normal impulse only."""
+    return Groups((), ())
+
+
+def coulomb(k: int, friction: AbstractFriction = Cone()) -> Groups:
+    """Contacts with friction in k tangents."""
+    return Groups((k,), (friction,)) if k else frictionless()
+
+
+def _positive_part(x, smoothing):
+    square = x * x + 4 * smoothing**2
+    root = jnp.sqrt(jnp.where(square > 0, square, 1.0))
+    # Without smoothing exactly max(x, 0), with the derivative 1 or 0.
+    return jnp.where(smoothing > 0, (x + root) / 2, jnp.maximum(x, 0.0))

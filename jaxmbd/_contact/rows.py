@@ -1,0 +1,149 @@
+"""Gaps and relative velocities of contacts, and their derivatives along the motion."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .._constraints import AbstractStructuredSystem, directional_jacobian
+from .._system import AbstractSystem
+from .._types import Coordinates, Force, RealScalarLike, Velocity
+from .law import ContactLaw
+from .problem import Impulses
+
+
+class AbstractContactJacobian(eqx.Module):
+    """J of the contacts as two operations."""
+
+    @abc.abstractmethod
+    def rows(self, v: Velocity) -> Float[Array, "contacts d"]:
+        """J v: relative velocities, normal ones first."""
+
+    @abc.abstractmethod
+    def reaction(self, lam: Impulses) -> Force:
+        """J^T lam."""
+
+    @abc.abstractmethod
+    def normals(self) -> "AbstractContactJacobian":
+        """The normal rows alone."""
+
+
+class DenseContactJacobian(AbstractContactJacobian):
+    """J as an array."""
+
+    J: Float[Array, "contacts d nv"]
+
+    def rows(self, v):
+        return self.J @ v
+
+    def reaction(self, lam):
+        return jnp.einsum("cd,cdn->n", lam, self.J)
+
+    def normals(self):
+        return DenseContactJacobian(self.J[:, :1])
+
+
+class BodyContactJacobian(AbstractContactJacobian):
+    """J of contacts between two bodies each: blocks for both ends, and the columns of the bodies in
+    the table of velocities, `(6, bodies)` and the ground as the last."""
+
+    blocks: Float[Array, "2 contacts d 6"]
+    bodies: Int[Array, "2 contacts"]
+    count: int = eqx.field(static=True)
+
+    def rows(self, v):
+        table = jnp.pad(v.reshape(6, self.count), ((0, 0), (0, 1)))
+        return jnp.einsum("ecdj,jec->cd", self.blocks, table[:, self.bodies])
+
+    def reaction(self, lam):
+        wrenches = jnp.einsum("ecdj,cd->jec", self.blocks, lam)
+        table = jnp.zeros((6, self.count + 1), lam.dtype).at[:, self.bodies].add(wrenches)
+        return table[:, : self.count].ravel()
+
+    def normals(self):
+        return BodyContactJacobian(self.blocks[:, :, :1], self.bodies, self.count)
+
+
+class ContactRows(eqx.Module):
+    """Contacts at one (t, q), all of them or as many as are kept.
+
+    - `gap`: g(q, t), shape `(contacts,)` [m].
+    - `drift`: relative velocities of the contacts at v = 0, of surfaces that move in time, shape
+      `(contacts, d)` [m/s]: the normal one, then of each group those of its directions.
+    - `J`: relative velocities are J v + `drift`.
+    - `law`: coefficients, those that are not the same for all with shape `(contacts,)`.
+    - `tangents`: number of components of sliding friction, the first after the normal one.
+    - `total`: number of all contacts; `kept`: which of them these are, `None` if all.
+    - `left_out`: smallest gap among the others [m].
+    """
+
+    gap: Float[Array, " contacts"]
+    drift: Float[Array, "contacts d"]
+    J: AbstractContactJacobian
+    law: ContactLaw
+    tangents: int = eqx.field(static=True)
+    total: int = eqx.field(static=True)
+    kept: Int[Array, " contacts"] | None = None
+    left_out: Float[Array, ""] | None = None
+
+    def of_kept(self, x: Float[Array, "total *rest"]) -> Float[Array, "contacts *rest"]:
+        """Of values of all contacts, those of the ones that are kept."""
+        return x if self.kept is None else x[self.kept]
+
+    def of_all(self, x: Float[Array, "contacts *rest"]) -> Float[Array, "total *rest"]:
+        """Values of all contacts, 0 for those that are left out."""
+        if self.kept is None:
+            return x
+        return jnp.zeros((self.total, *x.shape[1:]), x.dtype).at[self.kept].set(x)
+
+    def velocities(self, v: Velocity) -> Float[Array, "contacts d"]:
+        """At the velocities v."""
+        return self.J.rows(v) + self.drift
+
+
+@eqx.filter_jit
+def gaps(system: AbstractSystem, t: RealScalarLike, q: Coordinates) -> Float[Array, " contacts"]:
+    """g(q, t)."""
+    return jnp.asarray(system.gap(q, jnp.asarray(t, q.dtype)), q.dtype)
+
+
+@eqx.filter_jit
+def _slips(system: AbstractSystem, t, q, v):
+    return jnp.asarray(system.slip(q, v, t), q.dtype)
+
+
+def contact_rows(
+    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
+) -> ContactRows:
+    """The contacts at (t, q). Of `v` only the shape is used."""
+    t = jnp.asarray(t, q.dtype)
+    if isinstance(system, AbstractStructuredSystem):
+        return system.contact_rows(t, q)
+    rest = jnp.zeros_like(v)
+
+    def displaced(dp):
+        return gaps(system, t, q + system.qdot(q, dp))
+
+    gap, drift = jax.jvp(lambda t: gaps(system, t, q), (t,), (jnp.ones_like(t),))
+    normal = directional_jacobian(displaced, rest)
+    slip = _slips(system, t, q, rest)
+    tangents = directional_jacobian(lambda v: _slips(system, t, q, v), rest)
+    J = jnp.concatenate([normal[:, None], tangents], axis=1)
+    drift = jnp.concatenate([drift[:, None], slip], axis=1)
+    law = contact_law(system)
+    return ContactRows(gap, drift, DenseContactJacobian(J), law, tangents.shape[1], gap.shape[0])
+
+
+def contact_law(system: AbstractSystem) -> ContactLaw:
+    """The law of a system that a user wrote, by default rigid, plastic and without friction.
+
+    **Raises:** `ValueError` for moments, which need directions that it does not have."""
+    law = ContactLaw() if system.contact_law is None else system.contact_law
+    if law.torsional is not None or law.rolling is not None:
+        raise ValueError(
+            "`torsional` and `rolling` friction need shapes that touch, in a `Mechanism`; the "
+            "`contact_law` of a system with its own `gap` has none."
+        )
+    return law

@@ -1,0 +1,48 @@
+"""What a contact solver must provide."""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..problem import ContactProblem, Impulses
+
+# Rounding errors of z = S lam + b, in units of the machine precision times the sum of the sizes of
+# its terms.
+_ROUNDING = 16
+
+
+class Solved(NamedTuple):
+    """Scaled impulses, their residual [m/s], whether it is within the tolerance, and the number of
+    iterations."""
+
+    impulses: Impulses
+    residual: Float[Array, ""]
+    accepted: Bool[Array, ""]
+    iterations: Int[Array, ""]
+
+
+class AbstractContactSolver(eqx.Module):
+    """Solves a `ContactProblem`. A solver never differentiates: `implicit.py` gives all of them one
+    derivative rule, at the solution.
+
+    **Fields:** `tolerance` of the residual [m/s], to which what rounding does is added.
+    """
+
+    tolerance: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def solve(self, problem: ContactProblem, guess: Impulses) -> Solved:
+        """The solution, from a guess (warm start), both scaled."""
+
+    def solved(self, problem: ContactProblem, lam: Impulses, iterations: Int[Array, ""]) -> Solved:
+        """With its verdict."""
+        residual = problem.residual(lam)
+        return Solved(lam, residual, residual <= self.bound(problem, lam), iterations)
+
+    def bound(self, problem: ContactProblem, lam: Impulses) -> Float[Array, ""]:
+        """The residual [m/s] that is accepted."""
+        terms = (jnp.abs(problem.S) @ jnp.abs(lam.ravel())).reshape(lam.shape) + jnp.abs(problem.b)
+        return self.tolerance + _ROUNDING * jnp.finfo(lam.dtype).eps * problem.norm(terms)

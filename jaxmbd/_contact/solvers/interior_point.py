@@ -1,0 +1,207 @@
+"""An interior-point method, started by and finished with Newton's method on the active set."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..newton import newton
+from ..problem import ContactProblem, Groups, Impulses
+from . import second_order as cone
+from .base import AbstractContactSolver
+
+_TO_BOUNDARY = 0.99
+
+
+class InteriorPoint(AbstractContactSolver):
+    """Solves to rounding, also with mass ratios of 1:10^4 and redundant contacts.
+
+    1. Newton's method on the natural map from the warm start: where the active set changes little,
+       that is all, one to three solves.
+    2. If it fails, a primal-dual interior-point method with Nesterov and Todd's scaling and
+       Mehrotra's predictor and corrector for
+
+           z_n + shift = sum A_n^T w,    z_t = sum A_t^T w,    A lam in K,  w in K,  w.A lam = 0
+
+       with the cones K of all contacts; shift is the power that friction takes from the slip per
+       normal force, so that Coulomb's law is solved and not its convex relaxation, in which
+       contacts that slide lift off (De Saxce and Feng 1998).
+    3. Newton's method from where that ends, which finds the active set exactly.
+
+    **Arguments:** `tolerance` [m/s] of the residual; `newton_steps` in 1 and 3; `steps` in 2.
+
+    Reference: Mehrotra (1992); Vandenberghe (2010), The CVXOPT linear and quadratic cone program
+    solvers; Acary, Bremond and Huber (2018), On solving contact problems with Coulomb friction.
+    """
+
+    tolerance: float = eqx.field(static=True, default=1e-10)
+    newton_steps: int = eqx.field(static=True, default=12)
+    steps: int = eqx.field(static=True, default=50)
+
+    def solve(self, problem, guess):
+        count, d = guess.shape
+        if count == 0:
+            return self.solved(problem, guess, jnp.asarray(0))
+        # A guess that is worse than none is none.
+        zero = jnp.zeros_like(guess)
+        guess = jnp.where(problem.residual(guess) < problem.residual(zero), guess, zero)
+        bound = self._aim(problem, guess)
+        lam, residual, first = newton(problem, guess, self.newton_steps, bound)
+        bound = self._aim(problem, lam)
+        inside, second = interior_point(problem, self.steps, bound, residual <= bound)
+        better = problem.residual(inside) < residual
+        lam = jnp.where(better, inside, lam)
+        bound = self._aim(problem, lam)
+        lam, _, third = newton(problem, lam, 2 * self.newton_steps, bound)
+        return self.solved(problem, lam, first + second + third)
+
+    def _aim(self, problem, lam):
+        # Below what is accepted, so that verdicts do not hang on the last bit.
+        return self.bound(problem, lam) / 4
+
+
+class _Cone(NamedTuple):
+    """Rows A of one kind in each contact: one cone of all of them, or one for each (facets)."""
+
+    A: np.ndarray
+    facets: bool
+
+    def of(self, x: Impulses) -> Float[Array, "contacts cones k"]:
+        """A x."""
+        s = x @ jnp.asarray(self.A.T, x.dtype)
+        return s[:, :, None] if self.facets else s[:, None, :]
+
+    def back(self, w: Float[Array, "contacts cones k"]) -> Impulses:
+        """A^T w."""
+        return w.reshape(w.shape[0], -1) @ jnp.asarray(self.A, w.dtype)
+
+    def curvature(self, W: Float[Array, "contacts cones k k"]) -> Float[Array, "contacts d d"]:
+        """A^T W W A."""
+        A = jnp.asarray(self.A, W.dtype)
+        A = A[:, None, :] if self.facets else A[None]
+        WA = jnp.einsum("cgij,gjd->cgid", W, A)
+        return jnp.einsum("cgid,cgie->cde", WA, WA)
+
+
+def _cones(groups: Groups) -> list[_Cone]:
+    if not groups.sizes:
+        return [_Cone(np.eye(1), False)]
+    found = []
+    for friction, start, size in zip(groups.friction, groups.starts, groups.sizes, strict=True):
+        facets = friction.facets(size)
+        rows = np.eye(1 + size) if facets is None else facets
+        A = np.zeros((len(rows), groups.d))
+        A[:, 0], A[:, start : start + size] = rows[:, 0], rows[:, 1:]
+        found.append(_Cone(A, facets is not None))
+    return found
+
+
+class _Iterate(NamedTuple):
+    x: Impulses
+    w: list[Float[Array, "contacts cones k"]]
+    best: Impulses
+    residual: Float[Array, ""]
+    iteration: Int[Array, ""]
+    going: Bool[Array, ""]
+
+
+def interior_point(
+    problem: ContactProblem, steps: int, bound: Float[Array, ""], solved: Bool[Array, ""]
+) -> tuple[Impulses, Int[Array, ""]]:
+    """Impulses and number of iterations; none if `solved` already.
+
+    The unknown is x with lam = (x_n, mu x_t), so that contacts without friction (mu = 0) keep an
+    inside; A x is kept exact, and the first two equations are met in the limit.
+    """
+    groups, (count, d) = problem.groups, problem.b.shape
+    n, dtype, cones = count * d, problem.b.dtype, _cones(problem.groups)
+    number = count * sum(A.A.shape[0] if A.facets else 1 for A in cones)
+    stretch = jnp.concatenate(
+        [jnp.ones((count, 1), dtype), *_spread(problem.mu, groups)], axis=1
+    )  # lam = stretch x
+    S = stretch.reshape(n, 1) * problem.S * stretch.reshape(1, n)
+    b = stretch * problem.b
+
+    def power(z):
+        """What friction takes per normal force."""
+        lost = [f.support(t) for f, t in zip(groups.friction, groups.split(z), strict=True)]
+        return sum(lost, jnp.zeros((), dtype))
+
+    def step(at: _Iterate) -> _Iterate:
+        x, w = at.x, at.w
+        z = (S @ x.ravel()).reshape(x.shape) + b
+        shift, slope = jax.vmap(jax.value_and_grad(power))(z)
+        s = [A.of(x) for A in cones]
+        mean = sum(jnp.sum(a * c) for a, c in zip(s, w, strict=True)) / number
+        # Near no slip its direction is noise, and so is the slope; away from it this fades.
+        slipping = shift / jnp.sqrt(shift**2 + 1e-2 * mean)
+        force = sum(A.back(y) for A, y in zip(cones, w, strict=True))
+        missing = z.at[:, 0].add(shift) - force
+        G = S.reshape(count, d, n)
+        along = jnp.einsum("cd,cdn->cn", slope * slipping[:, None], G)
+        scaled = [cone.scaling(a, c) for a, c in zip(s, w, strict=True)]
+        own = sum(A.curvature(W) for A, (W, _) in zip(cones, scaled, strict=True))
+        here = jnp.arange(count)
+        matrix = G.at[:, 0].add(along).reshape(count, d, count, d)
+        matrix = matrix.at[here, :, here, :].add(own).reshape(n, n)
+        factor = jax.scipy.linalg.lu_factor(matrix)
+
+        def direction(r):
+            """dx, A dx and dw with v o (W A dx + W^-1 dw) = r and the equations met."""
+            t = [cone.quotient(v, y) for (_, v), y in zip(scaled, r, strict=True)]
+            Wt = [cone.apply(W, y) for (W, _), y in zip(scaled, t, strict=True)]
+            right = sum(A.back(y) for A, y in zip(cones, Wt, strict=True)) - missing
+            dx = jax.scipy.linalg.lu_solve(factor, right.ravel()).reshape(x.shape)
+            ds = [A.of(dx) for A in cones]
+            dw = [
+                y - cone.apply(W, cone.apply(W, e))
+                for (W, _), y, e in zip(scaled, Wt, ds, strict=True)
+            ]
+            return dx, ds, dw, t
+
+        def longest(ds, dw):
+            ends = [cone.longest_step(p, e) for p, e in zip((*s, *w), (*ds, *dw), strict=True)]
+            return jnp.min(jnp.stack([jnp.min(end) for end in ends]))
+
+        squares = [cone.product(v, v) for _, v in scaled]
+        _, ds, dw, t = direction([-y for y in squares])
+        centre = (1 - jnp.minimum(longest(ds, dw), 1.0)) ** 3 * mean
+        corrected = []
+        for (W, v), y, e, sum_of_both in zip(scaled, squares, ds, t, strict=True):
+            Wds = cone.apply(W, e)
+            corrected.append(centre * cone.unit(v) - y - cone.product(Wds, sum_of_both - Wds))
+        dx, ds, dw, _ = direction(corrected)
+        length = jnp.minimum(_TO_BOUNDARY * longest(ds, dw), 1.0)
+        good = jnp.isfinite(length) & jnp.all(jnp.isfinite(dx))
+        good = good & jnp.all(jnp.stack([jnp.all(jnp.isfinite(e)) for e in dw]))
+        x = jnp.where(good, x + length * dx, x)
+        w = [jnp.where(good, c + length * e, c) for c, e in zip(w, dw, strict=True)]
+        residual = problem.residual(stretch * x)
+        better = residual < at.residual
+        return _Iterate(
+            x,
+            w,
+            jnp.where(better, stretch * x, at.best),
+            jnp.where(better, residual, at.residual),
+            at.iteration + 1,
+            good & (at.iteration + 1 < steps) & (residual > bound),
+        )
+
+    size = jnp.max(jnp.abs(problem.b)) + jnp.finfo(dtype).tiny ** 0.5
+    x = jnp.zeros_like(problem.b).at[:, 0].set(size)
+    w = [size * cone.unit(A.of(x)) for A in cones]
+    zero = jnp.zeros_like(x)
+    start = _Iterate(x, w, zero, problem.residual(zero), jnp.asarray(0), ~solved)
+    end = jax.lax.while_loop(lambda at: at.going, step, start)
+    return end.best, end.iteration
+
+
+def _spread(mu: Float[Array, "contacts groups"], groups: Groups) -> list[Array]:
+    """Each group's coefficient for each of its components."""
+    return [
+        jnp.broadcast_to(mu[:, i : i + 1], (mu.shape[0], size))
+        for i, size in enumerate(groups.sizes)
+    ]

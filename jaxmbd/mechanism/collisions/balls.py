@@ -1,0 +1,74 @@
+"""Spheres and capsules among each other: nearest points of points and segments, with radii."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._coordinates import cross, dot
+from ..pose import Pose
+from ..relative import z_axis
+from ..shapes import Capsule, Sphere
+from .base import ContactPoints, stacked
+from .vectors import perpendicular, unit, z_direction
+
+# Capsules with the sine of the angle between their axes below this have two points.
+_NEARLY_PARALLEL = 0.1
+
+
+def sphere_sphere(a: Sphere, pose_a: Pose, b: Sphere, pose_b: Pose) -> ContactPoints:
+    """One point, on the line of centres; its normal is the world's z where they coincide."""
+    fallback = z_direction(pose_a.position)
+    return stacked(_balls(pose_a.position, a.radius, pose_b.position, b.radius, fallback))
+
+
+def capsule_sphere(a: Capsule, pose_a: Pose, b: Sphere, pose_b: Pose) -> ContactPoints:
+    """One point, from the nearest point of the segment; on the segment the normal is across it."""
+    u = z_axis(pose_a)
+    s = jnp.clip(dot(u, pose_b.position - pose_a.position), -a.half_length, a.half_length)
+    nearest = pose_a.position + s * u
+    return stacked(_balls(nearest, a.radius, pose_b.position, b.radius, perpendicular(u)))
+
+
+def capsule_capsule(a: Capsule, pose_a: Pose, b: Capsule, pose_b: Pose) -> ContactPoints:
+    """Two points: the nearest points of the segments (Ericson, *Real-Time Collision Detection*,
+    2005, section 5.1.9), and for nearly parallel capsules the far end of where they are side by
+    side, so that one can lie on the other."""
+    u, v, d = z_axis(pose_a), z_axis(pose_b), pose_b.position - pose_a.position
+    across = cross(u, v)
+    sin2, along, du, dv = dot(across, across), dot(u, v), dot(d, u), dot(d, v)
+    # Side by side between these, of -half_length .. half_length along a; equal if they are not.
+    reach = jnp.abs(along) * b.half_length
+    low, high = jnp.clip(jnp.stack([du - reach, du + reach]), -a.half_length, a.half_length)
+
+    def nearest_on_b(s):
+        return jnp.clip(s * along - dv, -b.half_length, b.half_length)
+
+    def ball_pair(s, t):
+        on_a, on_b = pose_a.position + s * u, pose_b.position + t * v
+        return _balls(on_a, a.radius, on_b, b.radius, fallback)
+
+    parallel = sin2 <= jnp.finfo(sin2.dtype).eps
+    _, crossing = unit(jnp.where(parallel, perpendicular(u), across), perpendicular(u))
+    fallback = crossing
+    # Where the lines are nearest, then each segment in turn: a limit of one moves the other.
+    s = (du - along * dv) / jnp.where(parallel, 1.0, sin2)
+    s = jnp.where(parallel, low, jnp.clip(s, -a.half_length, a.half_length))
+    t = nearest_on_b(s)
+    s = jnp.clip(du + t * along, -a.half_length, a.half_length)
+    s = jnp.where(parallel, low, s)
+
+    far = jnp.where(high - s < s - low, low, high)
+    two = (sin2 < _NEARLY_PARALLEL**2) & (jnp.abs(far - s) > 1e-3 * a.half_length)
+    first, second = ball_pair(s, nearest_on_b(s)), ball_pair(far, nearest_on_b(far))
+    return stacked(first, second).where(jnp.stack([jnp.ones_like(two), two]))
+
+
+def _balls(
+    center_a: Float[Array, "3"],
+    radius_a: Float[Array, ""],
+    center_b: Float[Array, "3"],
+    radius_b: Float[Array, ""],
+    fallback: Float[Array, "3"],
+) -> tuple[Float[Array, ""], Float[Array, "3"], Float[Array, "3"]]:
+    distance, normal = unit(center_b - center_a, fallback)
+    gap = distance - radius_a - radius_b
+    return gap, center_a + (radius_a + gap / 2) * normal, normal

@@ -1,0 +1,81 @@
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..pose import Pose
+from ..shapes import (
+    AbstractShape,
+    Box,
+    Capsule,
+    ConvexPoints,
+    Cylinder,
+    Disc,
+    Ellipsoid,
+    HalfSpace,
+    HeightField,
+    Sphere,
+)
+from .balls import capsule_capsule, capsule_sphere, sphere_sphere
+from .base import ContactPoints
+from .box import box_capsule, box_sphere
+from .box_box import box_box
+from .convex import convex_convex
+from .half_space import half_space_shape
+from .height_field import height_field_shape
+
+_FUNCTIONS: dict[tuple[type, type], Callable[..., ContactPoints]] = {
+    **{
+        (HalfSpace, kind): half_space_shape
+        for kind in (Sphere, Capsule, Box, Cylinder, Disc, Ellipsoid, ConvexPoints)
+    },
+    **{(HeightField, kind): height_field_shape for kind in (Sphere, Capsule, Box, ConvexPoints)},
+    (Sphere, Sphere): sphere_sphere,
+    (Capsule, Sphere): capsule_sphere,
+    (Capsule, Capsule): capsule_capsule,
+    (Box, Sphere): box_sphere,
+    (Box, Capsule): box_capsule,
+    (Box, Box): box_box,
+    **{
+        (kind, other): convex_convex
+        for kind, others in (
+            (Cylinder, (Sphere, Capsule, Box, Cylinder)),
+            (Ellipsoid, (Sphere, Capsule, Box, Cylinder, Ellipsoid)),
+            (ConvexPoints, (Sphere, Capsule, Box, Cylinder, Ellipsoid, ConvexPoints)),
+        )
+        for other in others
+    },
+}
+
+
+def collide(a: AbstractShape, pose_a: Pose, b: AbstractShape, pose_b: Pose) -> ContactPoints:
+    """The contact points of two shapes at given poses of their frames.
+
+    Their number depends on the kinds of a and b alone, `point_count`. All of it can be
+    differentiated by the poses and the numbers of the shapes, and is finite at every pose. The
+    function that does it says which points it returns; it is chosen by the types, in either order.
+
+    **Raises:** `ValueError` for a pair of kinds that has none.
+    """
+    function = _FUNCTIONS.get((type(a), type(b)))
+    if function is not None:
+        return function(a, pose_a, b, pose_b)
+    function = _FUNCTIONS.get((type(b), type(a)))
+    if function is not None:
+        return function(b, pose_b, a, pose_a).swapped()
+    raise ValueError(
+        f"No contact points of a {type(a).__name__} and a {type(b).__name__}. Supported pairs, in "
+        "either order: " + ", ".join(f"{x.__name__}-{y.__name__}" for x, y in _FUNCTIONS) + "."
+    )
+
+
+def point_count(a: AbstractShape, b: AbstractShape) -> int:
+    """How many points `collide` returns for these two shapes.
+
+    **Raises:** `ValueError` for a pair of kinds that has none.
+    """
+    leaves = jax.tree.leaves((a, b))
+    dtype = leaves[0].dtype if leaves else jnp.result_type(float)
+    pose = Pose(jax.ShapeDtypeStruct((3,), dtype), jax.ShapeDtypeStruct((4,), dtype))  # type: ignore
+    return eqx.filter_eval_shape(collide, a, pose, b, pose).gap.shape[0]

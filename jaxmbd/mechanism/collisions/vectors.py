@@ -1,0 +1,67 @@
+"""Directions and distances that stay finite, with their derivatives, where there are none."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._coordinates import components, cross, dot, quaternion_rotate
+from ..pose import Pose
+
+
+def x_direction(like: Float[Array, "3"]) -> Float[Array, "3"]:
+    """The unit vector along x."""
+    return jnp.array([1.0, 0.0, 0.0], like.dtype)
+
+
+def z_direction(like: Float[Array, "3"]) -> Float[Array, "3"]:
+    """The unit vector along z."""
+    return jnp.array([0.0, 0.0, 1.0], like.dtype)
+
+
+def unit(
+    d: Float[Array, "3"], fallback: Float[Array, "3"]
+) -> tuple[Float[Array, ""], Float[Array, "3"]]:
+    """Length and direction of d; at d = 0 the direction is the unit vector `fallback`, and the
+    length grows along it."""
+    d2 = dot(d, d)
+    # Lengths below eps^2 are rounding of anything else here, and their powers would underflow.
+    apart = d2 > jnp.finfo(d.dtype).eps ** 4
+    length = jnp.sqrt(jnp.where(apart, d2, 1.0))
+    return (
+        jnp.where(apart, length, dot(d, fallback)),
+        jnp.where(apart, d / length, fallback),
+    )
+
+
+def perpendicular(u: Float[Array, "3"]) -> Float[Array, "3"]:
+    """A unit vector across the unit vector u."""
+    y_direction = jnp.array([0.0, 1.0, 0.0], u.dtype)
+    a = cross(jnp.where(jnp.abs(u[0]) < 0.7, x_direction(u), y_direction), u)
+    return a / jnp.sqrt(dot(a, a))
+
+
+def sign(x: Array) -> Array:
+    """1 or -1, never 0."""
+    return jnp.where(x < 0, -jnp.ones_like(x), jnp.ones_like(x))
+
+
+def nonzero(x: Array, tolerance: Any) -> Array:
+    """x, or 1 where |x| is at most `tolerance`: a denominator."""
+    return jnp.where(jnp.abs(x) > tolerance, x, 1.0)
+
+
+def mixed(weights: Float[Array, " n"], rows: Float[Array, "n 3"]) -> Float[Array, "3"]:
+    """Sum of the rows, each times its weight."""
+    return jnp.sum(weights[:, None] * rows, axis=0)
+
+
+def axes(frame: Pose) -> Float[Array, "3 3"]:
+    """World components of the axes of a frame, in rows."""
+    identity = jnp.eye(3, dtype=frame.position.dtype)
+    return jnp.stack([quaternion_rotate(frame.orientation, e) for e in components(identity)])
+
+
+def one_hot_of_largest(x: Float[Array, " n"]) -> Float[Array, " n"]:
+    """1 at the largest entry, the first of several, 0 elsewhere."""
+    return (jnp.arange(x.shape[0]) == jnp.argmax(x)).astype(x.dtype)

@@ -1,0 +1,216 @@
+"""Contacts of a mechanism as rows: where shapes touch, which points are kept, and their J.
+
+Contacts come kind by kind: those between shapes first, then gaps; within a kind contact by contact,
+the points of one after another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._contact.law import ContactLaw
+from .._contact.rows import BodyContactJacobian, ContactRows
+from .._coordinates import components, cross
+from .._types import Coordinates, RealScalarLike
+from .collisions import ContactPoints
+from .contacts import AbstractContact, AbstractGap
+from .linearise import frame_poses, holonomic
+from .stack import Stack
+
+if TYPE_CHECKING:
+    from .mechanism import Mechanism
+
+
+class _Layout(NamedTuple):
+    """Which components contacts have after the normal one, and which laws, statically."""
+
+    tangents: bool
+    torsional: bool
+    rolling: bool
+    kinetic: bool
+    stiffness: bool
+
+    @property
+    def d(self) -> int:
+        return 1 + 2 * self.tangents + self.torsional + 2 * self.rolling
+
+
+def layout(mechanism: Mechanism) -> _Layout:
+    """Of all contacts together: what one of them has, all have, if only with coefficients 0."""
+    laws = [contacts[0].law for contacts in mechanism.contact_stacks]
+    names = ("friction", "torsional", "rolling", "kinetic", "stiffness")
+    return _Layout(*(any(getattr(law, name) is not None for law in laws) for name in names))
+
+
+def shape_contacts(mechanism: Mechanism) -> tuple[Stack, ...]:
+    """Those between shapes, kind by kind."""
+    return tuple(c for c in mechanism.contact_stacks if not isinstance(c[0], AbstractGap))
+
+
+def gap_contacts(mechanism: Mechanism) -> tuple[Stack, ...]:
+    """Those that are functions of poses, kind by kind."""
+    return tuple(c for c in mechanism.contact_stacks if isinstance(c[0], AbstractGap))
+
+
+def touching(mechanism: Mechanism, q: Coordinates) -> ContactPoints:
+    """All points between shapes."""
+    none = jnp.zeros((0, 3), q.dtype)
+    found = [ContactPoints(none[:, 0], none, none)]
+    for contacts in shape_contacts(mechanism):
+
+        def of_contact(contact, qs):
+            return contact.points(frame_poses(contact, qs))
+
+        points = mechanism.map_elements(contacts, of_contact, q)
+        found.append(jax.tree.map(_contact_first, points))
+    return ContactPoints(*(jnp.concatenate(x) for x in zip(*found, strict=True)))
+
+
+def contact_gaps(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Float[Array, " all"]:
+    """Gaps of all contacts, between shapes and others."""
+    found = [touching(mechanism, q).gap]
+    for contacts in gap_contacts(mechanism):
+
+        def of_contact(contact, qs):
+            return contact.gaps(frame_poses(contact, qs), t)
+
+        found.append(_contact_first(mechanism.map_elements(contacts, of_contact, q)))
+    return jnp.concatenate(found)
+
+
+def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> ContactRows:
+    """All contacts, or of those between shapes the nearest `contact_budget` ones."""
+    has, dtype = layout(mechanism), q.dtype
+    points = touching(mechanism, q)
+    counts = [contacts[0].count for contacts in shape_contacts(mechanism)]
+    kinds = list(zip(shape_contacts(mechanism), counts, strict=True))
+    bodies = [np.repeat(np.stack(mechanism.ends(c)), k, axis=1) for c, k in kinds]
+    bodies = jnp.asarray(np.concatenate([np.zeros((2, 0), int), *bodies], axis=1))
+    law = [_law(mechanism, contacts, k, has, dtype) for contacts, k in kinds]
+
+    kept, left_out = None, None
+    touching_count, budget = bodies.shape[1], mechanism.contact_budget
+    if budget is not None and budget < touching_count:
+        nearest, order = jax.lax.top_k(-jax.lax.stop_gradient(points.gap), budget + 1)
+        left_out, kept = -nearest[-1], order[:-1]
+        points = ContactPoints(*(x[kept] for x in points))
+        bodies = bodies[:, kept]
+        law = [jax.tree.map(lambda *x: jnp.concatenate(x)[kept], *law)]
+    blocks, drift = _blocks(mechanism, q, points, bodies, has), [jnp.zeros((0, has.d), dtype)]
+    drift.append(jnp.zeros((points.gap.shape[0], has.d), dtype))
+    gap, ends, total = [points.gap], [bodies], touching_count
+
+    parts = [blocks]
+    for contacts in gap_contacts(mechanism):
+        rows, rates, J = _gap_rows(mechanism, contacts, t, q, has)
+        k = rows.shape[0] // len(contacts)
+        gap.append(rows)
+        drift.append(rates)
+        parts.append(J)
+        ends.append(jnp.asarray(np.repeat(np.stack(mechanism.ends(contacts)), k, axis=1)))
+        law.append(_law(mechanism, contacts, k, has, dtype))
+        if kept is not None:
+            kept = jnp.concatenate([kept, total + jnp.arange(rows.shape[0])])
+        total += rows.shape[0]
+    most, count = max(x.shape[0] for x in parts), len(mechanism.body_stack)
+    # Contacts of fewer bodies are padded by blocks of zeros on the ground.
+    parts = [jnp.pad(x, ((0, most - x.shape[0]), *3 * ((0, 0),))) for x in parts]
+    ends = [jnp.pad(x, ((0, most - x.shape[0]), (0, 0)), constant_values=count) for x in ends]
+    J = BodyContactJacobian(jnp.concatenate(parts, axis=1), jnp.concatenate(ends, axis=1), count)
+    law = jax.tree.map(lambda *x: jnp.concatenate(x), *law) if law else ContactLaw()
+    return ContactRows(
+        jnp.concatenate(gap),
+        jnp.concatenate(drift),
+        J,
+        law,
+        2 * has.tangents,
+        total,
+        kept,
+        left_out,
+    )
+
+
+def basis(normal: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
+    """Rows: the normal and two tangents, right-handed; x and y for a normal along z. No direction
+    is singular, but the tangents jump where n_z changes its sign.
+
+    Reference: Duff et al. (2017), Building an orthonormal basis, revisited."""
+    x, y, z = components(normal, axis=-1)
+    s = jnp.where(z < 0, -1.0, 1.0).astype(normal.dtype)
+    a = -1 / (s + z)
+    b = x * y * a
+    first = jnp.stack([1 + s * x * x * a, s * b, -s * x], axis=-1)
+    second = jnp.stack([b, s + y * y * a, -y], axis=-1)
+    return jnp.stack([normal, first, second], axis=-2)
+
+
+def _blocks(
+    mechanism: Mechanism, q: Coordinates, points: ContactPoints, bodies: Array, has: _Layout
+) -> Float[Array, "2 contacts d 6"]:
+    """J of points between shapes: relative velocity and turning of b against a, along the normal
+    and the tangents."""
+    axes = basis(points.normal)
+    centers = jnp.moveaxis(mechanism.with_ground(q)[:3][:, bodies], 0, -1)
+    directions = axes if has.tangents else axes[:, :1]
+    zero = jnp.zeros_like(axes)
+    turns = [axes[:, :1]] * has.torsional + [axes[:, 1:]] * has.rolling
+
+    def of_end(center, sign):
+        arms = jnp.broadcast_to((points.position - center)[:, None], directions.shape)
+        moments = _cross(arms, directions)
+        rows = [jnp.concatenate([directions, moments], axis=-1)]
+        rows += [jnp.concatenate([zero[:, : x.shape[1]], x], axis=-1) for x in turns]
+        return sign * jnp.concatenate(rows, axis=1)
+
+    return jnp.stack([of_end(centers[0], -1), of_end(centers[1], 1)])
+
+
+def _gap_rows(
+    mechanism: Mechanism, contacts: Stack, t: RealScalarLike, q: Coordinates, has: _Layout
+) -> tuple[Array, Array, Array]:
+    """Gaps of one kind, their rates at rest, and the blocks of J."""
+    t = jnp.asarray(t, q.dtype)
+    moving = [bool(np.any(end < len(mechanism.body_stack))) for end in mechanism.ends(contacts)]
+
+    def of_contact(contact, qs):
+        still = [jnp.zeros_like(x[:6]) for x in qs]
+        rows = holonomic(contact, contact.gaps, qs, still, t, moving)
+        return rows.value, rows.velocity, jnp.stack([jnp.stack(J, axis=-1) for J in rows.J], axis=1)
+
+    value, rate, J = map(_contact_first, mechanism.map_elements(contacts, of_contact, q))
+    J = jnp.moveaxis(J, 0, 1)[:, :, None]
+    rest = ((0, 0), (0, has.d - 1))
+    return value, jnp.pad(rate[:, None], rest), jnp.pad(J, ((0, 0), *rest, (0, 0)))
+
+
+def _law(
+    mechanism: Mechanism, contacts: Stack[AbstractContact], k: int, has: _Layout, dtype
+) -> ContactLaw:
+    """Coefficients of each point of one kind."""
+
+    def of_contact(contact):
+        dense = contact.law.dense
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (k,)).astype(dtype), dense)
+
+    law = jax.tree.map(_contact_first, contacts.map(of_contact))
+    return law.only(
+        torsional=has.torsional,
+        rolling=has.rolling,
+        kinetic=has.kinetic,
+        stiffness=has.stiffness,
+    )
+
+
+def _contact_first(x: Array) -> Array:
+    """From points first and contacts last to one axis for both, contact by contact."""
+    x = jnp.moveaxis(x, -1, 0)
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def _cross(a, b):
+    return jnp.moveaxis(cross(jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0)), 0, -1)

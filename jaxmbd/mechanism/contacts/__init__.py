@@ -1,0 +1,6 @@
+from .among import contacts_among as contacts_among
+from .base import AbstractContact as AbstractContact
+from .base import AbstractGap as AbstractGap
+from .contact import Contact as Contact
+from .gap import Gap as Gap
+from .joint_limit import JointLimit as JointLimit

@@ -1,0 +1,50 @@
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ..._contact.law import ContactLaw
+from ..body import GROUND, Body
+from ..pose import Pose
+from ..shapes import AbstractShape
+from .contact import Contact
+
+
+def contacts_among(
+    pieces: Sequence[tuple[Body | str, AbstractShape] | tuple[Body | str, AbstractShape, Pose]],
+    *,
+    without: Sequence[tuple[str, str]] = (),
+    **coefficients: Any,
+) -> list[Contact]:
+    """Contacts between all pieces on different bodies, named "a-b" after the bodies and numbered
+    where there are several.
+
+    **Arguments:** `pieces`: (body, shape) or (body, shape, pose relative to the body), bodies also
+    by name or "ground"; `without`: pairs of names of bodies that do not touch, such as neighbours
+    in a chain; the coefficients of one `ContactLaw` for all.
+
+    With n bodies there are about n^2 / 2 pairs, most of which are far apart: `contact_budget` of a
+    `Mechanism` limits how many are solved for.
+    """
+    law = ContactLaw(**coefficients)
+    apart = {frozenset(pair) for pair in without}
+    found: list[Contact] = []
+    count: Counter[str] = Counter()
+    for second, first in itertools.combinations(reversed(pieces), 2):
+        # The ground is the first one: normals point away from it.
+        ends = sorted((first, second), key=lambda piece: _name(piece) != GROUND)
+        names = [_name(piece) for piece in ends]
+        if names[0] == names[1] or frozenset(names) in apart:
+            continue
+        name = "-".join(names)
+        count[name] += 1
+        if count[name] > 1:
+            name = f"{name} {count[name]}"
+        (a, shape_a, *frame_a), (b, shape_b, *frame_b) = ends
+        poses = {"frame_a": next(iter(frame_a), None), "frame_b": next(iter(frame_b), None)}
+        found.append(Contact(name, a, b, shape_a, shape_b, law=law, **poses))
+    return found
+
+
+def _name(piece) -> str:
+    return piece[0].name if isinstance(piece[0], Body) else piece[0]

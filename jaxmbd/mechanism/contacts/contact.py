@@ -1,0 +1,89 @@
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ..._checks import with_dtype
+from ..._contact.law import ContactLaw
+from ..body import Body
+from ..collisions import ContactPoints, collide, point_count
+from ..element import checked_name, names_and_frames
+from ..pose import Pose
+from ..shapes import AbstractShape
+from .base import AbstractContact
+
+
+class Contact(AbstractContact):
+    """Contact between a shape on body a and one on body b, at a fixed number of points, which
+    depends on the two kinds of shapes: see `collide`.
+
+        mbd.Contact("floor", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1), friction=0.5)
+
+    **Fields:** `name`, `body_a`, `body_b`, `shape_a`, `shape_b`, `frame_a`, `frame_b`: poses of the
+    shapes relative to their bodies; `law`.
+    """
+
+    name: str = eqx.field(static=True)
+    body_a: str = eqx.field(static=True)
+    body_b: str = eqx.field(static=True)
+    shape_a: AbstractShape
+    shape_b: AbstractShape
+    frame_a: Pose
+    frame_b: Pose
+    law: ContactLaw
+
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        shape_a: AbstractShape,
+        shape_b: AbstractShape,
+        *,
+        frame_a: Pose | None = None,
+        frame_b: Pose | None = None,
+        law: ContactLaw | None = None,
+        **coefficients: Any,
+    ):
+        """**Arguments:** the fields, with `None` for the frame of the body itself; bodies or their
+        names, or "ground"; and either `law` or the coefficients of a `ContactLaw`.
+
+        **Raises:** `ValueError` for two shapes on one body, kinds of shapes that are not known to
+        touch, and coefficients out of their range.
+        """
+        self.name = checked_name("Contact", name)
+        what = f'Contact "{name}"'
+        names, frames = names_and_frames(what, (a, b), (frame_a, frame_b))
+        if names[0] == names[1]:
+            raise ValueError(f'{what} must connect two bodies, but both are "{names[0]}".')
+        self.body_a, self.body_b = names
+        for shape in (shape_a, shape_b):
+            if not isinstance(shape, AbstractShape):
+                raise ValueError(
+                    f"{what} needs two shapes such as `Sphere(0.1)`, but got {shape!r}."
+                )
+        point_count(shape_a, shape_b)  # known to touch?
+        if law is not None and coefficients:
+            raise ValueError(f"{what} needs either `law` or {sorted(coefficients)}, not both.")
+        dtype = jnp.result_type(*(frame.position.dtype for frame in frames))
+        self.frame_a, self.frame_b = frames
+        self.shape_a, self.shape_b = with_dtype((shape_a, shape_b), dtype)
+        self.law = with_dtype(ContactLaw(**coefficients) if law is None else law, dtype)
+
+    @property
+    def bodies(self):
+        return self.body_a, self.body_b
+
+    @property
+    def frames(self):
+        return self.frame_a, self.frame_b
+
+    @property
+    def count(self) -> int:
+        """Number of contact points."""
+        return point_count(self.shape_a, self.shape_b)
+
+    def points(self, poses: tuple[Pose, ...]) -> ContactPoints:
+        """Where the shapes touch, at the world poses of the frames."""
+        a, b = poses
+        return collide(self.shape_a, a, self.shape_b, b)

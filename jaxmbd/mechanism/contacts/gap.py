@@ -1,0 +1,75 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..._checks import with_dtype
+from ..._contact.law import ContactLaw
+from ..body import Body
+from ..element import checked_name, names_and_frames
+from ..pose import Pose
+from .base import AbstractGap, check_frictionless
+
+
+class Gap(AbstractGap):
+    """A gap between any number of bodies, by a function of the user: fn(poses, t) >= 0. For
+    instance a rope that can only pull:
+
+        def slack(poses, t):
+            a, b = poses
+            d = b.position - a.position
+            return 2.0 - jnp.sqrt(jnp.sum(d * d))
+
+        mbd.Gap("rope", ["left", "right"], slack)
+
+    **Fields:** `name`; `names` of the bodies; `local`: pose of each frame relative to its body;
+    `fn`; `law`.
+    """
+
+    name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    local: tuple[Pose, ...]
+    fn: Callable[..., Any]
+    law: ContactLaw
+
+    def __init__(
+        self,
+        name: str,
+        bodies: Sequence[Body | str],
+        fn: Callable[..., Any],
+        *,
+        frames: Sequence[Pose | None] | None = None,
+        **coefficients: Any,
+    ):
+        """**Arguments:** as for `Constraint`, with `fn` that gives a number or a vector of gaps;
+        `restitution`, or `stiffness` and `damping`, of a `ContactLaw`.
+
+        **Raises:** `ValueError` as `Constraint` does, and for coefficients of friction.
+        """
+        self.name = checked_name("Gap", name)
+        what = f'Gap "{name}"'
+        self.names, self.local = names_and_frames(what, bodies, frames)
+        if not callable(fn):
+            raise ValueError(f"`fn` of {what} must be a function, but is {fn!r}.")
+        self.fn = fn
+        dtype = jnp.result_type(*(frame.position.dtype for frame in self.local))
+        rows = eqx.filter_eval_shape(fn, self.local, jax.ShapeDtypeStruct((), dtype))
+        if not isinstance(rows, jax.ShapeDtypeStruct) or rows.ndim > 1:
+            raise ValueError(f"`fn` of {what} must return a number or a vector, but gives {rows}.")
+        if "friction" in coefficients:
+            raise ValueError(f"{what} has no tangents, so no friction, but `friction` is given.")
+        law = check_frictionless(what, ContactLaw(**coefficients))
+        self.law = with_dtype(law, dtype)
+
+    @property
+    def bodies(self):
+        return self.names
+
+    @property
+    def frames(self):
+        return self.local
+
+    def gaps(self, poses, t):
+        return jnp.ravel(jnp.asarray(self.fn(poses, t), poses[0].position.dtype))

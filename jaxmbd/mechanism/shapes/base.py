@@ -1,0 +1,67 @@
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+class AbstractShape(eqx.Module):
+    """The geometry of a body for contact. Its numbers are arrays, so parameters to differentiate
+    by, in the frame of the shape; where that frame is, is told by a pose from outside."""
+
+
+class AbstractConvexShape(AbstractShape):
+    """A convex shape: a core and all points within `margin` [m] of it."""
+
+    @property
+    @abc.abstractmethod
+    def margin(self) -> Float[Array, ""]:
+        """Radius of the layer around the core [m], 0 for none."""
+
+    @abc.abstractmethod
+    def support(self, d: Float[Array, "3"]) -> Float[Array, "3"]:
+        """A point of the core that is farthest in the direction d, of any length other than 0, in
+        the frame of the shape [m]."""
+
+    @abc.abstractmethod
+    def feet(self, down: Float[Array, "3"]) -> Float[Array, "points 3"]:
+        """Points of the core on which the shape can rest on a plane that is in the direction of
+        the unit vector `down`, in the frame of the shape [m]: the deepest one is among them."""
+
+
+def dtype_of(value: Any) -> Any:
+    """That of a floating-point array; numbers and lists become JAX's default one."""
+    if isinstance(value, jax.Array | np.ndarray | np.floating):
+        if jnp.issubdtype(value.dtype, jnp.floating):
+            return value.dtype
+    return jnp.result_type(float)
+
+
+def common_dtype(*values: Any) -> Any:
+    """That of the floating-point arrays among `values`."""
+    arrays = [dtype_of(x) for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
+    return jnp.result_type(*arrays) if arrays else jnp.result_type(float)
+
+
+def farthest(points: Float[Array, "points 3"], d: Float[Array, "3"]) -> Float[Array, "3"]:
+    """The first of the points that are farthest in the direction d."""
+    x, y, z = points[:, 0], points[:, 1], points[:, 2]
+    chosen = jnp.argmax(x * d[0] + y * d[1] + z * d[2])
+    mask = (jnp.arange(points.shape[0]) == chosen)[:, None]
+    return jnp.sum(jnp.where(mask, points, 0.0), axis=0)
+
+
+def rim(radius: Float[Array, ""], d: Float[Array, "3"]) -> Float[Array, "4 2"]:
+    """Points of a circle about the origin in the xy plane: the farthest one in the direction of d
+    and those a quarter, half and three quarters of a turn on. Where d is along z and all are as
+    far, the first is on the x axis."""
+    x, y = d[0], d[1]
+    across2 = x * x + y * y
+    flat = across2 <= jnp.finfo(d.dtype).eps * jnp.sum(d * d)
+    across = jnp.sqrt(jnp.where(flat, 1.0, across2))
+    x, y = jnp.where(flat, 1.0, x / across), jnp.where(flat, 0.0, y / across)
+    turns = [jnp.stack([x, y]), jnp.stack([-y, x]), jnp.stack([-x, -y]), jnp.stack([y, -x])]
+    return radius * jnp.stack(turns)

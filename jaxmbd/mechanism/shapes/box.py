@@ -1,0 +1,36 @@
+import itertools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..parameter import positive
+from .base import AbstractConvexShape, dtype_of
+
+_SIGNS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
+
+
+class Box(AbstractConvexShape):
+    """A block about the origin of its frame with its edges along the axes.
+
+    **Fields:** `half_sizes`: half the lengths of the edges along x, y and z, shape `(3,)` [m].
+    """
+
+    half_sizes: Float[Array, "3"]
+
+    def __init__(self, half_sizes: Any):
+        """**Arguments:** `half_sizes`: three numbers > 0 [m]."""
+        self.half_sizes = positive("`half_sizes` of Box", half_sizes, dtype_of(half_sizes), (3,))
+
+    @property
+    def margin(self):
+        return jnp.zeros_like(self.half_sizes[0])
+
+    def support(self, d):
+        return jnp.where(d < 0, -self.half_sizes, self.half_sizes)
+
+    def feet(self, down):
+        """The eight corners."""
+        del down
+        return jnp.asarray(_SIGNS, self.half_sizes.dtype) * self.half_sizes[None]

@@ -1,0 +1,39 @@
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..parameter import positive
+from .base import AbstractConvexShape, common_dtype
+
+
+class Capsule(AbstractConvexShape):
+    """All points within `radius` of a segment along the z axis, from -`half_length` to
+    `half_length`: a cylinder between two half balls.
+
+    **Fields:** `radius` [m]; `half_length` of the segment [m].
+    """
+
+    radius: Float[Array, ""]
+    half_length: Float[Array, ""]
+
+    def __init__(self, radius: Any, half_length: Any):
+        """**Arguments:** both > 0 [m]."""
+        dtype = common_dtype(radius, half_length)
+        self.radius = positive("`radius` of Capsule", radius, dtype)
+        self.half_length = positive("`half_length` of Capsule", half_length, dtype)
+
+    @property
+    def margin(self):
+        return self.radius
+
+    def support(self, d):
+        o = jnp.zeros_like(d[0])
+        return jnp.stack([o, o, jnp.where(d[2] < 0, -self.half_length, self.half_length)])
+
+    def feet(self, down):
+        """Both ends of the segment."""
+        del down
+        o = jnp.zeros_like(self.half_length)
+        end = jnp.stack([o, o, self.half_length])
+        return jnp.stack([end, -end])

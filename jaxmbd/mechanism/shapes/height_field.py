@@ -1,0 +1,57 @@
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..parameter import finite, positive
+from .base import AbstractShape, common_dtype
+
+
+class HeightField(AbstractShape):
+    """Ground of uneven height: all that is below a surface z = h(x, y) over a rectangle centred at
+    the origin of its frame. Each cell of the grid is two triangles, divided along the diagonal
+    from its corner of least x and y. Beyond the grid the triangles at its border go on.
+
+    **Fields:**
+
+    - `heights`: z of the surface at the nodes of the grid, shape `(nx, ny)` [m]; node (i, j) is at
+      x = (i - (nx - 1) / 2) `spacing[0]`, and likewise y.
+    - `spacing` of the grid along x and y, shape `(2,)` [m].
+    """
+
+    heights: Float[Array, "nx ny"]
+    spacing: Float[Array, "2"]
+
+    def __init__(self, heights: Any, spacing: Any):
+        """**Arguments:** `heights`: at least 2 x 2 [m]; `spacing`: two numbers > 0 [m]."""
+        shape = np.shape(heights)
+        if len(shape) != 2 or min(shape) < 2:
+            raise ValueError(
+                "`heights` of HeightField must have shape (nx, ny) with nx, ny >= 2, but has "
+                f"{shape}. Give a row for each x, with the heights along y."
+            )
+        dtype = common_dtype(heights, spacing)
+        self.heights = finite("`heights` of HeightField", heights, dtype, shape)
+        self.spacing = positive("`spacing` of HeightField", spacing, dtype, (2,))
+
+    def surface(self, x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, "3"]:
+        """Height of the surface at (x, y) [m], and its slopes dh/dx and dh/dy."""
+        (i, u), (j, v) = (
+            _cell(coordinate / self.spacing[k], self.heights.shape[k])
+            for k, coordinate in enumerate((x, y))
+        )
+        corners = lax.dynamic_slice(self.heights, (i, j), (2, 2))
+        (z00, z01), (z10, z11) = corners
+        below = u >= v
+        du = jnp.where(below, z10 - z00, z11 - z01)
+        dv = jnp.where(below, z11 - z10, z01 - z00)
+        return jnp.stack([z00 + u * du + v * dv, du / self.spacing[0], dv / self.spacing[1]])
+
+
+def _cell(x: Float[Array, ""], nodes: int):
+    """Index of the cell at x, in units of the spacing, and how far x is along it."""
+    along = x + (nodes - 1) / 2
+    index = jnp.clip(jnp.floor(lax.stop_gradient(along)), 0, nodes - 2)
+    return index.astype(jnp.int32), along - index

@@ -1,0 +1,30 @@
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..parameter import positive
+from .base import AbstractConvexShape, dtype_of
+
+
+class Sphere(AbstractConvexShape):
+    """A ball about the origin of its frame.
+
+    **Fields:** `radius` [m].
+    """
+
+    radius: Float[Array, ""]
+
+    def __init__(self, radius: Any):
+        """**Arguments:** `radius`: > 0 [m]."""
+        self.radius = positive("`radius` of Sphere", radius, dtype_of(radius))
+
+    @property
+    def margin(self):
+        return self.radius
+
+    def support(self, d):
+        return jnp.zeros_like(d)
+
+    def feet(self, down):
+        return jnp.zeros_like(down)[None]
