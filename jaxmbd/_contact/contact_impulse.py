@@ -52,6 +52,15 @@ class ContactImpulse(AbstractEnforcement):
     - `contact_solver`: `InteriorPoint()` (default) or `ProjectedGaussSeidel()`.
     - `friction`: `Cone()` (default) or `Pyramid(directions)`, the same for all contacts.
     - `solver`, `stabilisation`: of the equality rows, as in `VelocityImpulse`.
+    - `impact_law`: "newton", the velocity of separation is e times that of approach; or "poisson",
+      the impulses of compression act a second time, e times as large and friction with them, and a
+      second problem keeps contacts from approaching again. They differ where several contacts or
+      friction act at once: there Newton's law may gain energy, and Poisson's leaves it to the
+      impulses which contacts separate.
+    - `impacts`: how many impacts may be located within a step, 0 for none. The motion until an
+      impact is then a parabola in the coordinates, of second order, and the impact law acts where
+      the gap vanishes, so that bounces, and derivatives with respect to heights and restitution,
+      are accurate; what is left of a step after that many is done as without. Rigid contacts only.
     - `smoothing`: velocity [m/s] by which the laws are smoothed, 0 for none. With s the normal
       impulse and velocity of a contact satisfy lam_n z_n = s^2 / S_nn instead of 0, and friction
       passes smoothly from one direction to the other: then derivatives exist also where a contact
@@ -65,11 +74,28 @@ class ContactImpulse(AbstractEnforcement):
     friction: AbstractFriction = Cone()
     solver: AbstractConstraintSolver = Automatic()
     stabilisation: AbstractStabilisation = DeadBeat()
+    impact_law: str = eqx.field(static=True, default="newton")
+    impacts: int = eqx.field(static=True, default=0)
     smoothing: Float[Array, ""] = eqx.field(
         converter=jnp.asarray, default_factory=lambda: jnp.zeros(())
     )
     rigid: ClassVar[bool] = True
     unilateral: ClassVar[bool] = True
+
+    def __check_init__(self):
+        if self.impact_law not in ("newton", "poisson"):
+            raise ValueError(
+                f'`impact_law` must be "newton" or "poisson", but is {self.impact_law!r}.'
+            )
+        if self.impacts < 0:
+            raise ValueError(f"`impacts` must not be negative, but is {self.impacts}.")
+        for name in ("friction", "contact_solver"):
+            base = {"friction": AbstractFriction, "contact_solver": AbstractContactSolver}[name]
+            if not isinstance(getattr(self, name), base):
+                raise ValueError(
+                    f"`{name}` of ContactImpulse must be an `mbd.{base.__name__}`, but is "
+                    f"{getattr(self, name)!r}."
+                )
 
 
 class Resolved(NamedTuple):
@@ -130,10 +156,31 @@ def coefficients(
 
 
 class Normal(NamedTuple):
-    """What acts along the normals in a step: bias velocity [m/s] and compliance [1/kg]."""
+    """What acts along the normals in a step: bias velocity [m/s] of contacts that do not bounce,
+    rebound e u <= 0 [m/s] and restitution e of those that do, and compliance [1/kg]."""
 
     bias: Float[Array, " contacts"]
+    rebound: Float[Array, " contacts"]
+    restitution: Float[Array, " contacts"]
     compliance: Float[Array, " contacts"]
+
+
+def bouncing(
+    contacts: ContactRows,
+    bias: Float[Array, " contacts"],
+    before: Float[Array, " contacts"],
+    hits: Bool[Array, " contacts"],
+) -> Normal:
+    """Rigid contacts, of which those that hit something with the velocities `before` bounce."""
+    e = jnp.broadcast_to(contacts.law.restitution, bias.shape)
+    hits = hits & (e * before < 0)
+    zero = jnp.zeros_like(bias)
+    return Normal(
+        jnp.where(hits, zero, bias),
+        jnp.where(hits, e * before, zero),
+        jnp.where(hits, e, zero),
+        zero,
+    )
 
 
 def normal_law(
@@ -144,17 +191,16 @@ def normal_law(
 ) -> Normal:
     """From the normal velocities at the start of the step and those without contact impulses."""
     law, gap = contacts.law, contacts.gap
-    rebound = law.restitution * before
-    bounces = (rebound < 0) & (gap + h * free < 0)
-    opening = jnp.maximum(gap, 0.0) / h
-    bias = jnp.where(bounces, rebound, opening)
+    normal = bouncing(contacts, jnp.maximum(gap, 0.0) / h, before, gap + h * free < 0)
     if law.stiffness is None:
-        return Normal(bias, jnp.zeros_like(gap))
+        return normal
     flexibility = 1 / law.stiffness
     relaxation = law.damping * flexibility
     pressed = (gap < 0) & is_compliant(contacts)
-    bias = jnp.where(pressed, gap / (h + relaxation), bias)
-    return Normal(bias, jnp.broadcast_to(flexibility / (h * (h + relaxation)), gap.shape))
+    return normal._replace(
+        bias=jnp.where(pressed, gap / (h + relaxation), normal.bias),
+        compliance=jnp.broadcast_to(flexibility / (h * (h + relaxation)), gap.shape),
+    )
 
 
 def is_compliant(contacts: ContactRows) -> Bool[Array, " contacts"]:
@@ -168,12 +214,10 @@ def recovery(
     operator: ConstraintOperator,
     rows: int,
     contacts: ContactRows,
-    after: Float[Array, " contacts"],
-    h: RealScalarLike,
+    ahead: Float[Array, " contacts"],
 ) -> Velocity:
-    """The displacement of least kinetic energy that takes back what overlaps, given the normal
-    velocities `after` the step, and opens no contact that it does not have to."""
-    ahead = contacts.gap + h * after
+    """The displacement of least kinetic energy that takes back what overlaps, given the gaps at the
+    end of the step as far as velocities tell, and opens no contact that it does not have to."""
     ahead = jnp.where(is_compliant(contacts), jnp.maximum(ahead, 0.0), ahead)
     none = jnp.zeros((ahead.shape[0], 0), ahead.dtype)
     equations = ContactEquations(

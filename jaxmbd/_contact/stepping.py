@@ -1,11 +1,14 @@
-"""One step with contacts."""
+"""Steps with contacts: one problem a step, or impacts located within it."""
+
+from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
-from .._constraints import row_count
+from .._constraints import positions, row_count
 from .._enforcement.stepping import (
     AbstractStepper,
     Problem,
@@ -14,9 +17,14 @@ from .._enforcement.stepping import (
     free_step,
     stepper_of,
 )
+from .._linalg import ConstraintOperator
 from .._results import RESULTS, first_failure
+from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .contact_impulse import (
     ContactImpulse,
+    Normal,
+    Resolved,
+    bouncing,
     coefficients,
     contact_groups,
     is_compliant,
@@ -24,7 +32,46 @@ from .contact_impulse import (
     recovery,
     resolve,
 )
-from .rows import contact_rows
+from .problem import Groups
+from .rows import ContactRows, contact_rows
+from .time_of_impact import Path, first_impact
+
+# Overlaps [m] that are rounding, and those by which contacts that were left out are missed.
+_SLOP = 1e-12
+_OVERFLOW = 1e-9
+
+# Gaps [m] of closed contacts, when impacts are located.
+_CLOSED = 1e-9
+
+# The rest of a step, as a share of it, that is nothing.
+_NOTHING = 1e-9
+
+
+class _Phase(NamedTuple):
+    """The state within a step, and the impulses and verdicts so far."""
+
+    t: RealScalarLike
+    q: Coordinates
+    v: Velocity
+    multipliers: Rows
+    impulses: Float[Array, "contacts d"]
+    residual: Float[Array, ""]
+    scheme_state: Any
+    result: RESULTS
+
+
+class _Equations(NamedTuple):
+    """All that acts at one q: rows of equality, contacts, and the velocities after a step without
+    contacts."""
+
+    operator: ConstraintOperator
+    rows: int
+    contacts: ContactRows
+    groups: Groups
+    v_free: Velocity
+    multipliers: Rows
+    scheme_state: Any
+    result: RESULTS
 
 
 class ContactStepper(AbstractStepper):
@@ -50,59 +97,34 @@ class ContactStepper(AbstractStepper):
         return RESULTS.where(apart, RESULTS.successful, RESULTS.overlapping_start)
 
     def step(self, t0, t1, y, scheme_state):
-        system, enforcement, h = self.problem.system, self.problem.enforcement, t1 - t0
-        q, v, _, force, worst = y
-        free = free_step(self.problem, self.scheme, t0, t1, q, v, scheme_state)
-        here, phi = free.point, free.phi
-        operator = here.operator(enforcement.solver)
-        feedback = here.rows.position(enforcement.stabilisation.feedback(phi, h))
-        wanted = -(operator.rows(here.v) + free.drift + feedback)
-        count = wanted.shape[0]
-        change, multipliers = operator.correct(wanted, here.v)
-        v_free = here.v + change
-
-        contacts = contact_rows(system, t0, q, v)
-        groups = contact_groups(enforcement, contacts)
-        before, after = contacts.velocities(v), contacts.velocities(v_free)
-        normal = normal_law(contacts, before[:, 0], after[:, 0], h)
-        solved = resolve(
-            enforcement,
-            operator,
-            count,
-            contacts.J,
-            after.at[:, 0].add(normal.bias),
-            coefficients(contacts, before),
-            normal.compliance,
-            groups,
-            contacts.of_kept(force) * h,
-            enforcement.smoothing,
+        system, h = self.problem.system, t1 - t0
+        q, v, multipliers, force, worst = y
+        start = _Phase(
+            t0,
+            q,
+            v,
+            jnp.zeros_like(multipliers),
+            jnp.zeros_like(force),
+            jnp.zeros_like(worst),
+            scheme_state,
+            system.result(q),
         )
-        v = v_free + solved.change
-        reached = contacts.velocities(v)[:, 0]
-        ahead = contacts.gap + h * reached
-        back = jax.lax.cond(
-            jnp.any((ahead < -_SLOP) & ~is_compliant(contacts)),
-            lambda: recovery(operator, count, contacts, reached, h),
-            lambda: jnp.zeros_like(v),
-        )
-        move = h * v + back
-        q, v, projected = self.problem.project(t1, system.retract(q, move), v)
-        result = first_failure(
-            system.result(y[0]), operator.result(), solved.result, free.result, projected
-        )
-        if contacts.left_out is not None:
-            kept = contacts.left_out > -_OVERFLOW
-            result = first_failure(
-                result, RESULTS.where(kept, RESULTS.successful, RESULTS.contact_overflow)
-            )
-        worst = jnp.maximum(worst, solved.residual)
-        force = contacts.of_all(solved.impulses / h)
-        y = (q, v, (multipliers + solved.multipliers) / h, force, worst)
-        return Step(y, free.scheme_state, result, jnp.abs(phi))
+        phi = jnp.abs(positions(system, t0, q))
+        if self.problem.enforcement.impacts:
+            end = self._located(start, t1, force)
+        else:
+            end = self._stepped(start, t1, force)
+        q, v, projected = self.problem.project(t1, end.q, end.v)
+        result = first_failure(end.result, projected)
+        worst = jnp.maximum(worst, end.residual)
+        y = (q, v, end.multipliers / h, end.impulses / h, worst)
+        return Step(y, end.scheme_state, result, phi)
 
     def between(self, t0, h, t, y):
-        # Along the step itself: position moves with the new velocity, velocity linearly.
         _, scheme_state = self.start(t0, h, y[0], y[1])
+        if self.problem.enforcement.impacts:
+            return self.step(t0, t, y, scheme_state).y
+        # Along the step itself: position moves with the new velocity, velocity linearly.
         q, v, *rest = self.step(t0, t0 + h, y, scheme_state).y
         s = (t - t0) / h
         return (self.problem.system.retract(y[0], s * h * v), y[1] + s * (v - y[1]), *rest)
@@ -114,10 +136,178 @@ class ContactStepper(AbstractStepper):
     def contacts(self, y):
         return y[3], y[4]
 
+    def _equations(self, at: _Phase, t1: RealScalarLike) -> _Equations:
+        system, enforcement, h = self.problem.system, self.problem.enforcement, t1 - at.t
+        free = free_step(self.problem, self.scheme, at.t, t1, at.q, at.v, at.scheme_state)
+        here = free.point
+        operator = here.operator(enforcement.solver)
+        feedback = here.rows.position(enforcement.stabilisation.feedback(free.phi, h))
+        wanted = -(operator.rows(here.v) + free.drift + feedback)
+        change, multipliers = operator.correct(wanted, here.v)
+        contacts = contact_rows(system, at.t, at.q, at.v)
+        result = first_failure(at.result, operator.result(), free.result)
+        if contacts.left_out is not None:
+            enough = contacts.left_out > -_OVERFLOW
+            result = first_failure(
+                result, RESULTS.where(enough, RESULTS.successful, RESULTS.contact_overflow)
+            )
+        return _Equations(
+            operator,
+            wanted.shape[0],
+            contacts,
+            contact_groups(enforcement, contacts),
+            here.v + change,
+            multipliers,
+            free.scheme_state,
+            result,
+        )
 
-# Overlaps [m] that are rounding, and those by which contacts that were left out are missed.
-_SLOP = 1e-12
-_OVERFLOW = 1e-9
+    def _solve(
+        self,
+        equations: _Equations,
+        v: Velocity,
+        normal: Normal,
+        before: Float[Array, "contacts d"],
+        guess: Float[Array, "all d"],
+    ) -> Resolved:
+        """Contact impulses that act on the velocities v; `before`: relative velocities from which
+        friction has its coefficients; `guess`: impulses of all contacts."""
+        contacts, enforcement = equations.contacts, self.problem.enforcement
+        mu = coefficients(contacts, before)
+
+        def solve(v, bias, guess):
+            return resolve(
+                enforcement,
+                equations.operator,
+                equations.rows,
+                contacts.J,
+                contacts.velocities(v).at[:, 0].add(bias),
+                mu,
+                normal.compliance,
+                equations.groups,
+                guess,
+                enforcement.smoothing,
+            )
+
+        guess = contacts.of_kept(guess)
+        if enforcement.impact_law == "newton":
+            return solve(v, normal.bias + normal.rebound, guess)
+        first = solve(v, normal.bias, guess)
+        again = normal.restitution[:, None] * first.impulses
+        kick, reactions = equations.operator.solve(
+            contacts.J.reaction(again), jnp.zeros_like(first.multipliers)
+        )
+        change = first.change + kick
+        second = solve(v + change, normal.bias, jnp.zeros_like(again))
+        return Resolved(
+            change + second.change,
+            first.multipliers + reactions + second.multipliers,
+            first.impulses + again + second.impulses,
+            jnp.maximum(first.residual, second.residual),
+            first_failure(first.result, second.result),
+        )
+
+    def _stepped(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
+        """One problem for the whole step, at the end of which q moves with the new velocities."""
+        h = t1 - at.t
+        equations = self._equations(at, t1)
+        contacts, v_free = equations.contacts, equations.v_free
+        before = contacts.velocities(at.v)
+        normal = normal_law(contacts, before[:, 0], contacts.velocities(v_free)[:, 0], h)
+        solved = self._solve(equations, v_free, normal, before, force * h)
+        v = v_free + solved.change
+        ahead = contacts.gap + h * contacts.velocities(v)[:, 0]
+        return self._advanced(at, t1, equations, solved, v, h * v, ahead, 1.0)
+
+    def _located(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
+        """From impact to impact: flow, impact, flow, ... as many as there may be, and then what is
+        left as in `_stepped`. They share one contact problem in the compiled code."""
+        impacts = self.problem.enforcement.impacts
+        least = _NOTHING * (t1 - at.t)
+
+        def onwards(carry, k):
+            at, hits = carry
+            go = hits | (t1 - at.t > least)
+            rest = jnp.maximum(t1 - at.t, least)
+            act = lambda: self._flow_or_impact(at, rest, force, hits, k == 2 * impacts)  # noqa: E731
+            return jax.lax.cond(go, act, lambda: carry), None
+
+        start = (at, jnp.asarray(False))
+        (at, _), _ = jax.lax.scan(onwards, start, jnp.arange(2 * impacts + 1))
+        return at
+
+    def _flow_or_impact(
+        self,
+        at: _Phase,
+        h: RealScalarLike,
+        force: Float[Array, "all d"],
+        hits: Bool[Array, ""],
+        last: Bool[Array, ""],
+    ) -> tuple[_Phase, Bool[Array, ""]]:
+        """If a contact `hits`, the impact law at this instant. Else on a parabola to the next
+        impact, for at most the time h; the `last` time without looking for it. Returns also whether
+        there is one."""
+        equations = self._equations(at, at.t + h)
+        contacts, v_free = equations.contacts, equations.v_free
+        before = contacts.velocities(at.v)
+        # Between impacts closed contacts act and open ones do not.
+        closed = contacts.gap <= _CLOSED
+        away = jnp.where(closed, 0.0, _far(contacts, v_free))
+        flow = bouncing(contacts, away, before[:, 0], closed & hits)
+        step = normal_law(contacts, before[:, 0], contacts.velocities(v_free)[:, 0], h)
+        normal = jax.tree.map(lambda x, y: jnp.where(last, x, y), step, flow)
+        v_free = jnp.where(hits, at.v, v_free)
+        reactions = jnp.where(hits, 0.0, equations.multipliers)
+        equations = equations._replace(v_free=v_free, multipliers=reactions)
+        solved = self._solve(equations, v_free, normal, before, jnp.where(hits, 0.0, force * h))
+        v = v_free + solved.change
+        path = Path(self.problem.system, at.t, at.q, at.v, (v - at.v) / h)
+        found = first_impact(path, contacts, closed, h)
+        hit = found.hit & ~hits & ~last
+        s = jnp.where(hits, 0.0, jnp.where(hit, found.after, h))
+        whole = hits | last  # the new velocities hold at once, or all the time
+        v_mean = jnp.where(whole, v, at.v + 0.5 * s * path.a)
+        v = jnp.where(whole, v, path.velocity(s))
+        ahead = contacts.gap + s * contacts.velocities(v_mean)[:, 0]
+        ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
+        share = jnp.where(hits, 1.0, s / h)
+        end = self._advanced(at, at.t + s, equations, solved, v, s * v_mean, ahead, share)
+        return end, hit
+
+    def _advanced(
+        self,
+        at: _Phase,
+        t: RealScalarLike,
+        equations: _Equations,
+        solved: Resolved,
+        v: Velocity,
+        move: Velocity,
+        ahead: Float[Array, " contacts"],
+        share: RealScalarLike,
+    ) -> _Phase:
+        """At t, with what overlaps there taken back; `share` of the impulses has acted."""
+        contacts = equations.contacts
+        back = jax.lax.cond(
+            jnp.any((ahead < -_SLOP) & ~is_compliant(contacts)),
+            lambda: recovery(equations.operator, equations.rows, contacts, ahead),
+            lambda: jnp.zeros_like(v),
+        )
+        multipliers = share * (equations.multipliers + solved.multipliers)
+        return _Phase(
+            t,
+            self.problem.system.retract(at.q, move + back),
+            v,
+            at.multipliers + multipliers,
+            at.impulses + contacts.of_all(share * solved.impulses),
+            jnp.maximum(at.residual, solved.residual),
+            equations.scheme_state,
+            first_failure(equations.result, solved.result),
+        )
+
+
+def _far(contacts: ContactRows, v: Velocity) -> Float[Array, ""]:
+    """A bias [m/s] with which no contact closes."""
+    return 1e3 * (1.0 + jnp.max(jnp.abs(jax.lax.stop_gradient(contacts.velocities(v)))))
 
 
 @stepper_of.register

@@ -16,7 +16,7 @@ from .gjk import gjk
 from .vectors import mixed, perpendicular, sign, unit, x_direction
 
 _NEWTON_STEPS = 4
-_REFINEMENTS = 3
+_REFINEMENTS = 5
 
 
 class _Pair(NamedTuple):
@@ -100,7 +100,7 @@ def _features(pair: _Pair):
         return -pair.apart(d)
 
     axes = jnp.eye(3, dtype=pair.offset.dtype)
-    size = sum(dot(e, support(e) - support(-e)) for e in components(axes))
+    size = jnp.sum(jnp.stack([dot(e, support(e) - support(-e)) for e in components(axes)]))
     _, start = unit(pair.offset, x_direction(pair.offset))
     simplex, facet = gjk(support, start), epa(support, size)
 

@@ -22,6 +22,7 @@ from .base import ContactPoints
 from .box import box_capsule, box_sphere
 from .box_box import box_box
 from .convex import convex_convex
+from .cylinder import cylinder_sphere
 from .half_space import half_space_shape
 from .height_field import height_field_shape
 
@@ -35,12 +36,13 @@ _FUNCTIONS: dict[tuple[type, type], Callable[..., ContactPoints]] = {
     (Capsule, Sphere): capsule_sphere,
     (Capsule, Capsule): capsule_capsule,
     (Box, Sphere): box_sphere,
+    (Cylinder, Sphere): cylinder_sphere,
     (Box, Capsule): box_capsule,
     (Box, Box): box_box,
     **{
         (kind, other): convex_convex
         for kind, others in (
-            (Cylinder, (Sphere, Capsule, Box, Cylinder)),
+            (Cylinder, (Capsule, Box, Cylinder)),
             (Ellipsoid, (Sphere, Capsule, Box, Cylinder, Ellipsoid)),
             (ConvexPoints, (Sphere, Capsule, Box, Cylinder, Ellipsoid, ConvexPoints)),
         )
