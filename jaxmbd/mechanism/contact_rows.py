@@ -71,6 +71,19 @@ def touching(mechanism: Mechanism, q: Coordinates) -> ContactPoints:
     return ContactPoints(*(jnp.concatenate(x) for x in zip(*found, strict=True)))
 
 
+def names_of_points(mechanism: Mechanism) -> tuple[str, ...]:
+    """The contact of each point and gap."""
+    found = []
+    for contacts in (*shape_contacts(mechanism), *gap_contacts(mechanism)):
+        if isinstance(contacts[0], AbstractGap):
+            one = contacts[0]
+            k = jax.eval_shape(lambda one=one: one.gaps(one.frames, 0.0)).shape[0]
+        else:
+            k = contacts[0].count
+        found += [name for name in contacts.names for _ in range(k)]
+    return tuple(found)
+
+
 def contact_gaps(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Float[Array, " all"]:
     """Gaps of all contacts, between shapes and others."""
     found = [touching(mechanism, q).gap]

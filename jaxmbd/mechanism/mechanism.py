@@ -20,7 +20,8 @@ from .._system import State
 from .._types import Coordinates, RealScalarLike, Velocity
 from .batching import batched
 from .body import GROUND, Body, inverse_mass_matrix
-from .contact_rows import contact_gaps, contact_rows
+from .collisions import ContactPoints
+from .contact_rows import contact_gaps, contact_rows, names_of_points, touching
 from .contacts import AbstractContact
 from .coordinates import Bodies
 from .element import AbstractElement
@@ -144,6 +145,17 @@ class Mechanism(AbstractStructuredSystem):
         """Twist of the body `name`; leading axes of v are kept."""
         column = v.reshape(*v.shape[:-1], 6, -1)[..., self._column(name)]
         return Twist(column[..., :3], column[..., 3:])
+
+    def contact_points(self, q: Float[Array, "*batch nq"]) -> ContactPoints:
+        """Where shapes touch, all points, in the order of `contact_names`; leading axes of q are
+        kept."""
+        return batched(lambda q: touching(self, q), (q, 1))
+
+    @property
+    def contact_names(self) -> tuple[str, ...]:
+        """The contact that each contact point, and then each other gap, belongs to: the order of
+        `Solution.contact_force`."""
+        return names_of_points(self)
 
     def joint_coordinates(
         self, q: Float[Array, "*batch nq"], name: str
