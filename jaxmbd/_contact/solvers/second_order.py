@@ -38,9 +38,9 @@ def scaling(s: Points, w: Points) -> tuple[Float[Array, "*batch k k"], Points]:
     axis = (w_bar + mirrored) / (2 * half)[..., None]
     tail = axis[..., 1:]
     k = tail.shape[-1]
-    below = jnp.eye(k, dtype=s.dtype) + tail[..., :, None] * tail[..., None, :] / (
-        1 + axis[..., :1, None]
-    )
+    identity = jnp.broadcast_to(jnp.eye(k, dtype=s.dtype), (*tail.shape[:-1], k, k))
+    outer = tail[..., :, None] * tail[..., None, :]
+    below = identity + outer / (1 + axis[..., :1, None])
     top = jnp.concatenate([axis[..., :1], tail], axis=-1)[..., None, :]
     W = jnp.concatenate([top, jnp.concatenate([tail[..., :, None], below], axis=-1)], axis=-2)
     W = jnp.sqrt(w_size / s_size)[..., None, None] * W

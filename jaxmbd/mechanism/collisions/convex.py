@@ -82,6 +82,9 @@ def convex_convex(
     gap_corners = -dot(normal, mixed(lax.stop_gradient(weights), corners))
     gap_corners = gap_corners + lax.stop_gradient(gap_smooth - gap_corners)
     normal_corners = _normal_of_corners(corners, weights, plane, enters, normal)
+    # Within the corners, also where the iterations stopped beside them.
+    weights = jnp.where(weights > 0, weights, 0.0)
+    weights = weights / jnp.sum(weights)
     a_corners, b_corners = mixed(weights, corners_a), mixed(weights, corners_b)
 
     gap = jnp.where(smooth, gap_smooth, gap_corners) - a.margin - b.margin
@@ -92,9 +95,9 @@ def convex_convex(
 
 
 def _features(pair: _Pair):
-    """Directions of up to three farthest points of the difference of the cores a - b whose plane,
-    line or point is the nearest to the origin; their weights in the nearest point; which of them
-    count; the normal; whether the origin is inside; the size of the difference."""
+    """Directions of up to three farthest points of the difference of the cores a - b, whose plane,
+    line or point is the nearest to the origin, and which of them count; the normal; whether the
+    origin is inside; the size of the difference."""
 
     def support(d):
         return -pair.apart(d)

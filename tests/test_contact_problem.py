@@ -1,0 +1,347 @@
+"""Contact problems and their solvers, against conditions and enumerations written in NumPy."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+from jaxmbd._contact.contact_impulse import resolve
+from jaxmbd._contact.friction import Cone, Pyramid
+from jaxmbd._contact.problem import ContactProblem, Groups, coulomb, frictionless, residuals
+from jaxmbd._contact.rows import DenseContactJacobian
+from jaxmbd._contact.solvers.projected_gauss_seidel import sweep
+from jaxmbd._linalg import ConstraintOperator
+
+
+def problem_of(key, contacts, nv, equalities, groups, ratio):
+    """M, J, J_c, v, mu of a random problem: masses over `ratio`, the last equality row redundant,
+    and one contact twice."""
+    keys = jr.split(key, 6)
+    masses = ratio ** (-jr.uniform(keys[0], (nv,)))
+    J = jr.normal(keys[1], (equalities, nv))
+    if equalities > 1:
+        J = J.at[-1].set(2 * J[0])
+    Jc = jr.normal(keys[2], (contacts, groups.d, nv)).at[-1].set(0.0)
+    Jc = Jc.at[-1].set(Jc[0])
+    v = jr.normal(keys[3], (nv,))
+    v = v - jnp.linalg.pinv(J) @ (J @ v) if equalities else v
+    # Three out of four contacts approach.
+    approach = jnp.where(jnp.arange(contacts) % 4 == 3, 1.0, -1.0)
+    Jc = Jc * (approach * jnp.sign(Jc[:, 0] @ v))[:, None, None]
+    mu = jr.uniform(keys[4], (contacts, len(groups.sizes)))
+    return jnp.diag(masses), J, Jc, v, mu
+
+
+@eqx.filter_jit
+def solved(solver, groups, M, J, Jc, v, mu):
+    """v+, impulses and the verdict."""
+    operator = ConstraintOperator(mbd.Pseudoinverse(), M, J)
+    contacts = DenseContactJacobian(Jc)
+    free = v + operator.solve(jnp.zeros_like(v), -(J @ v))[0]
+    zero = jnp.zeros(Jc.shape[0])
+    enforcement = mbd.ContactImpulse(contact_solver=solver)
+    found = resolve(
+        enforcement,
+        operator,
+        J.shape[0],
+        contacts,
+        contacts.rows(free),
+        mu,
+        zero,
+        groups,
+        jnp.zeros(Jc.shape[:2]),
+        jnp.zeros(()),
+    )
+    return free + found.change, found.impulses, found.residual, found.result
+
+
+def violation(groups, M, J, Jc, v, mu, v_new, lam):
+    """The worst of all conditions, in NumPy, from impulses and velocities: momentum, equality rows,
+    no approach, no pull, one of the two zero, friction in its set, and against the slip."""
+    M, J, Jc, v, mu, v_new, lam = (np.asarray(x) for x in (M, J, Jc, v, mu, v_new, lam))
+    change = M @ (v_new - v) - np.einsum("cd,cdn->n", lam, Jc)
+    reaction = np.linalg.lstsq(J.T, change, rcond=None)[0] if len(J) else np.zeros(0)
+    worst = [np.abs(change - J.T @ reaction).max(), np.abs(J @ v_new).max(initial=0.0)]
+    z, n = Jc @ v_new, lam[:, 0]
+    worst += [max(-z[:, 0].min(), 0), max(-n.min(), 0), np.abs(np.minimum(n, z[:, 0])).max()]
+    start = 1
+    for i, (size, friction) in enumerate(zip(groups.sizes, groups.friction, strict=True)):
+        t, slip = lam[:, start : start + size], z[:, start : start + size]
+        start += size
+        facets = friction.facets(size)
+        if facets is None:
+            reach = np.linalg.norm(t, axis=1)
+            power = np.linalg.norm(slip, axis=1)
+        else:
+            c, normals = facets[:, 0], -facets[:, 1:]
+            reach = (t @ normals.T / c).max(axis=1)
+            corners = vertices(friction)
+            power = (-slip @ corners.T).max(axis=1) if size == 2 else np.abs(slip[:, 0])
+        worst.append((reach - mu[:, i] * n).max())
+        # Most power: mu n times the support of the set in the direction of -slip.
+        worst.append(np.abs(np.sum(-t * slip, axis=1) - mu[:, i] * n * power).max())
+    return max(worst)
+
+
+def vertices(pyramid):
+    m = pyramid.directions
+    size = 1 / np.cos(np.pi / m) if pyramid.circumscribed else 1.0
+    angles = 2 * np.pi * np.arange(m) / m
+    return size * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+KINDS = {
+    "frictionless": frictionless(),
+    "planar": coulomb(1),
+    "cone": coulomb(2),
+    "inscribed": coulomb(2, Pyramid(4)),
+    "circumscribed": coulomb(2, Pyramid(8, circumscribed=True)),
+    "rolling": Groups((2, 1, 2), (Cone(), Cone(), Cone())),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [1.0, 1e4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_problems_are_solved(kind, ratio):
+    """Of 1000 (84 for each kind and ratio) with equalities, friction and redundant rows."""
+    groups, count = KINDS[kind], 84
+    keys = jr.split(jr.key(7), count)
+    make = jax.vmap(lambda key: problem_of(key, 5, 14, 3, groups, ratio))
+    M, J, Jc, v, mu = make(keys)
+    solve = jax.vmap(lambda *x: solved(mbd.InteriorPoint(), groups, *x))
+    v_new, lam, residual, result = solve(M, J, Jc, v, mu)
+    good = np.asarray(residual) < 1e-8
+    assert good.mean() >= 0.98
+    np.testing.assert_array_equal(result == mbd.RESULTS.successful, good)
+    worst = [
+        violation(groups, M[i], J[i], Jc[i], v[i], mu[i], v_new[i], lam[i])
+        for i in np.flatnonzero(good)
+    ]
+    scale = max(1.0, float(jnp.max(jnp.abs(lam))))
+    assert max(worst) < 1e-7 * scale
+
+
+@pytest.mark.parametrize("kind", ["frictionless", "planar", "cone", "inscribed"])
+def test_conditions_hold(kind, getkey):
+    groups = KINDS[kind]
+    problem = problem_of(getkey(), 4, 9, 2, groups, 10.0)
+    M, J, Jc, v, mu = problem
+    for solver, bound in ((mbd.InteriorPoint(), 1e-9), (mbd.ProjectedGaussSeidel(2000), 1e-6)):
+        v_new, lam, residual, result = solved(solver, groups, *problem)
+        assert violation(groups, M, J, Jc, v, mu, v_new, lam) < bound
+        assert residual < bound
+        assert result == mbd.RESULTS.successful
+    # The conditions see what is not a solution.
+    assert violation(groups, M, J, Jc, v, mu, v_new, 1.01 * lam) > 1e-4
+    assert violation(groups, M, J, Jc, v, mu, v, 0 * lam) > 1e-2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_enumeration_without_friction(seed):
+    M, J, Jc, v, mu = problem_of(jr.key(seed), 5, 8, 1, frictionless(), 3.0)
+    v_new, *_ = solved(mbd.InteriorPoint(), frictionless(), M, J, Jc, v, mu)
+    found = []
+    for active in itertools.product([False, True], repeat=4):  # the fifth is the first once more
+        rows = np.concatenate([J, Jc[:4, 0][np.array(active)]])
+        K = np.block([[M, -rows.T], [rows, np.zeros((len(rows), len(rows)))]])
+        x = np.linalg.lstsq(K, np.concatenate([M @ v, np.zeros(len(rows))]), rcond=None)[0]
+        n, z = x[len(v) + len(J) :], Jc[:, 0] @ x[: len(v)]
+        if n.min(initial=0) >= -1e-12 and z.min() >= -1e-9:
+            found.append(x[: len(v)])
+    assert found  # exactly one velocity, by Gauss's principle
+    for x in found:
+        np.testing.assert_allclose(v_new, x, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_enumeration_with_friction_in_the_plane(seed):
+    groups, k = coulomb(1), 3
+    M, J, Jc, v, mu = problem_of(jr.key(10 + seed), k, 8, 1, groups, 1.0)
+    Jc = Jc.at[-1].set(jr.normal(jr.key(99 + seed), Jc[-1].shape))
+    v_new, *_ = solved(mbd.InteriorPoint(), groups, M, J, Jc, v, mu)
+    M_, J_, Jc_, v_, mu_ = (np.asarray(x) for x in (M, J, Jc, v, mu))
+    nv, found = len(v_), []
+    for state in itertools.product(["open", "stick", "right", "left"], repeat=k):
+        # Unknown v+, reactions, (n, t) of each contact; two equations for each contact.
+        size = nv + len(J_) + 2 * k
+        A, r = np.zeros((size, size)), np.zeros(size)
+        A[:nv, :nv], r[:nv] = M_, M_ @ v_
+        A[:nv, nv : nv + 1], A[nv : nv + 1, :nv] = -J_.T, J_
+        for i, s in enumerate(state):
+            n = nv + 1 + 2 * i
+            A[:nv, n], A[:nv, n + 1] = -Jc_[i, 0], -Jc_[i, 1]
+            if s == "open":
+                A[n, n] = A[n + 1, n + 1] = 1.0
+                continue
+            A[n, :nv] = Jc_[i, 0]
+            if s == "stick":
+                A[n + 1, :nv] = Jc_[i, 1]
+            else:
+                A[n + 1, n + 1], A[n + 1, n] = 1.0, mu_[i, 0] * (1 if s == "right" else -1)
+        x = np.linalg.solve(A, r)
+        lam, z = x[nv + 1 :].reshape(k, 2), Jc_ @ x[:nv]
+        slip = {"open": 0, "stick": 0, "right": 1, "left": -1}
+        if (
+            lam[:, 0].min() >= -1e-12
+            and z[:, 0].min() >= -1e-9
+            and np.all(np.abs(lam[:, 1]) <= mu_[:, 0] * lam[:, 0] + 1e-9)
+            and all(z[i, 1] * slip[s] >= -1e-9 for i, s in enumerate(state))
+        ):
+            found.append(x[:nv])
+    assert found
+    assert min(np.abs(np.asarray(v_new) - x).max() for x in found) < 1e-8
+
+
+def test_gauss_seidel_projects_row_by_row():
+    """One sweep by hand; a clamp after the substitution, as printed, would leave n_2 < 0 in n_1."""
+    S = jnp.array([[2.0, 1.0], [1.0, 2.0]])
+    b = jnp.array([[-1.0], [0.75]])
+    problem = ContactProblem(S, b, jnp.zeros((2, 0)), jnp.ones(2), jnp.zeros(2), frictionless())
+    # n_1 = 1/2; n_2 = max(0, -(0.75 + 0.5) / 2) = 0; the next sweep changes nothing.
+    lam = sweep(problem, jnp.zeros((2, 1)), 1)
+    np.testing.assert_allclose(lam[:, 0], [0.5, 0.0], atol=1e-15)
+    assert problem.residual(lam) < 1e-15
+
+
+def test_gauss_seidel_converges_linearly():
+    M, J, Jc, v, mu = problem_of(jr.key(3), 4, 12, 2, coulomb(2), 1.0)
+    of = [
+        float(solved(mbd.ProjectedGaussSeidel(n), coulomb(2), M, J, Jc, v, mu)[2])
+        for n in (5, 20, 80)
+    ]
+    assert of[0] > 10 * of[1] > 100 * of[2]
+
+
+def test_residuals_tell_apart():
+    """A ball on the ground: each wrong impulse shows in its own residual."""
+    groups, S = coulomb(2), jnp.eye(3)
+    problem = ContactProblem.scaled(
+        S, jnp.array([[-1.0, 0.5, 0.0]]), jnp.array([[0.3]]), groups, jnp.zeros(())
+    )
+    right = jnp.array([[1.0, -0.3, 0.0]])
+    np.testing.assert_allclose(jnp.stack(residuals(problem, right)), 0.0, atol=1e-15)
+    small = residuals(problem, jnp.array([[0.8, -0.24, 0.0]]))
+    np.testing.assert_allclose([small.penetration, small.complementarity], 0.2, rtol=1e-12)
+    np.testing.assert_allclose(small.cone, 0.0, atol=1e-15)
+    strong = residuals(problem, jnp.array([[1.0, -0.4, 0.0]]))
+    np.testing.assert_allclose(strong.cone, 0.1, rtol=1e-12)
+    weak = residuals(problem, jnp.array([[1.0, -0.1, 0.0]]))
+    np.testing.assert_allclose([weak.cone, weak.slip], [0.0, 0.2], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "friction, factor",
+    [
+        (Cone(), lambda a: 1.0),
+        (Pyramid(4), lambda a: np.cos(np.pi / 4) / np.cos(a % (np.pi / 2) - np.pi / 4)),
+        (Pyramid(4, circumscribed=True), lambda a: 1 / np.cos(a % (np.pi / 2) - np.pi / 4)),
+        (Pyramid(8), lambda a: np.cos(np.pi / 8) / np.cos(a % (np.pi / 4) - np.pi / 8)),
+    ],
+)
+def test_reach_in_every_direction(friction, factor):
+    """How far the set reaches: the projection of a far point along a ray on which friction acts
+    against a slip in that direction lies on the edge, and inside nothing changes."""
+    zero = jnp.zeros(())
+    for a in np.linspace(0.1, 6.2, 13):
+        d = np.array([np.cos(a), np.sin(a)])
+        reach = float(factor(a))
+        inside = jnp.asarray(0.999 * reach * d)
+        np.testing.assert_allclose(friction.project(inside, jnp.ones(()), zero), inside, atol=1e-15)
+        outside = friction.project(jnp.asarray(1.001 * reach * d), jnp.ones(()), zero)
+        assert np.linalg.norm(outside - 1.001 * reach * d) > 1e-4
+        far = np.asarray(friction.project(jnp.asarray(100.0 * d), jnp.ones(()), zero))
+        np.testing.assert_allclose(far @ d, friction.support(jnp.asarray(-d)), rtol=1e-2)
+
+
+def test_smoothing_follows_the_central_path():
+    """lam_n z_n = s^2 / S_nn, and Coulomb's law within O(s)."""
+    groups, s = coulomb(2), 1e-3
+    S, b = 2.0 * jnp.eye(3), jnp.array([[-1.0, 0.5, 0.2]])
+    problem = ContactProblem.scaled(S, b, jnp.array([[0.3]]), groups, jnp.asarray(s))
+    found = mbd.InteriorPoint().solve(problem, jnp.zeros((1, 3)))
+    lam = found.impulses * problem.scale[:, None]
+    z = S @ lam[0] + b[0]
+    assert found.accepted
+    np.testing.assert_allclose(lam[0, 0] * z[0], s**2 / 2.0, rtol=1e-6)
+    np.testing.assert_allclose(lam[0, 0], 0.5, rtol=5 * s)
+    np.testing.assert_allclose(jnp.linalg.norm(lam[0, 1:]), 0.3 * lam[0, 0], rtol=20 * s)
+
+
+@pytest.mark.parametrize("solver", [mbd.InteriorPoint(), mbd.ProjectedGaussSeidel(300)])
+@pytest.mark.parametrize("kind", ["frictionless", "planar", "cone", "rolling"])
+def test_derivatives_at_the_solution(kind, solver):
+    """Of v+ with respect to masses, velocities, rows and coefficients, in both modes, against
+    differences; contacts of all states are among them."""
+    groups = KINDS[kind]
+    M, J, Jc, v, mu = problem_of(jr.key(21), 5, 12, 2, groups, 3.0)
+    Jc = Jc.at[-1].set(jr.normal(jr.key(5), Jc[-1].shape))
+    weights = jr.normal(jr.key(6), v.shape)
+
+    def value(p):
+        m, J, Jc, v, mu = p
+        v_new, *_ = solved(solver, groups, jnp.diag(m), J, Jc, v, mu)
+        return jnp.sum(weights * v_new)
+
+    p = (jnp.diagonal(M), J, Jc, v, mu)
+    direction = jax.tree.map(lambda x: jr.normal(jr.key(x.size), x.shape), p)
+    direction = (direction[0], 0 * J, direction[2], direction[3], direction[4])
+    reverse = jax.grad(value)(p)
+    along = sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(reverse), direction, strict=True))
+    _, forward = jax.jvp(value, (p,), (direction,))
+    step = 1e-6
+    ends = [value(jax.tree.map(lambda x, d: x + s * d, p, direction)) for s in (step, -step)]
+    np.testing.assert_allclose(forward, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(along, forward, rtol=1e-7)
+
+
+def test_second_derivatives():
+    """Forward over reverse, against differences of the gradient, of independent contacts."""
+    groups = coulomb(2)
+    M, J, Jc, v, mu = problem_of(jr.key(22), 3, 10, 1, groups, 1.0)
+    Jc = Jc.at[-1].set(jr.normal(jr.key(5), Jc[-1].shape))
+
+    def value(m):
+        return jnp.sum(solved(mbd.InteriorPoint(), groups, jnp.diag(m), J, Jc, v, mu)[0] ** 2)
+
+    m, d, step = jnp.diagonal(M), jr.normal(jr.key(1), (10,)), 1e-5
+    _, second = jax.jvp(jax.grad(value), (m,), (d,))
+    ends = [jax.grad(value)(m + s * d) for s in (step, -step)]
+    np.testing.assert_allclose(second, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
+
+
+def test_heavy_on_light():
+    """Mass ratio 1:10^4, redundant: where Gauss-Seidel is far off and says so."""
+    boxes = [stack_problem(n, 1e4) for n in (2, 4)]
+    for M, Jc, v, mu in boxes:
+        none = jnp.zeros((0, v.shape[0]))
+        v_new, lam, residual, result = solved(mbd.InteriorPoint(), coulomb(2), M, none, Jc, v, mu)
+        assert result == mbd.RESULTS.successful and residual < 1e-8
+        scale = float(jnp.max(lam))
+        assert violation(coulomb(2), M, none, Jc, v, mu, v_new, lam) < 1e-9 * scale
+        *_, residual, result = solved(mbd.ProjectedGaussSeidel(100), coulomb(2), M, none, Jc, v, mu)
+        assert residual > 1e-3
+        assert result == mbd.RESULTS.contact_unsolved
+
+
+def stack_problem(n, ratio):
+    """Boxes on top of each other, the last one `ratio` times as heavy as the first, with four
+    corners between neighbours, falling and drifting apart."""
+    axes = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 0]], float)
+    corners = [(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)]
+    rows = np.zeros((4 * n, 3, 6 * n))
+    for i in range(n):
+        for k, (x, y) in enumerate(corners):
+            for body, z, sign in ((i, -0.5, 1.0), (i - 1, 0.5, -1.0)):
+                if body >= 0:
+                    arm = np.cross(np.array([x, y, z]), axes)
+                    rows[4 * i + k, :, 6 * body : 6 * body + 6] = sign * np.hstack([axes, arm])
+    masses = ratio ** (np.arange(n) / (n - 1))
+    M = np.diag(np.concatenate([np.r_[m * np.ones(3), m / 6 * np.ones(3)] for m in masses]))
+    v = np.random.default_rng(n).normal(size=6 * n) * 0.3 - np.tile([0, 0, 1.0, 0, 0, 0], n)
+    return jnp.asarray(M), jnp.asarray(rows), jnp.asarray(v), jnp.full((4 * n, 1), 0.5)
