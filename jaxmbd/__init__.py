@@ -95,6 +95,8 @@ from .mechanism import ConstantVelocity as ConstantVelocity
 from .mechanism import Constraint as Constraint
 from .mechanism import Contact as Contact
 from .mechanism import ContactPoints as ContactPoints
+from .mechanism import ContactState as ContactState
+from .mechanism import ContactStates as ContactStates
 from .mechanism import ConvexPoints as ConvexPoints
 from .mechanism import Coupler as Coupler
 from .mechanism import Cylinder as Cylinder
@@ -150,6 +152,8 @@ from .mechanism import assembly as assembly
 from .mechanism import audit as audit
 from .mechanism import close_joints as close_joints
 from .mechanism import collide as collide
+from .mechanism import contact_forces as contact_forces
+from .mechanism import contact_states as contact_states
 from .mechanism import contacts_among as contacts_among
 from .mechanism import draw as draw
 from .mechanism import gravitational_energies as gravitational_energies
@@ -159,6 +163,7 @@ from .mechanism import kinetic_energies as kinetic_energies
 from .mechanism import limit_violation as limit_violation
 from .mechanism import mobility as mobility
 from .mechanism import place as place
+from .mechanism import plot_contacts as plot_contacts
 from .mechanism import plot_coordinates as plot_coordinates
 from .mechanism import plot_energies as plot_energies
 from .mechanism import plot_reactions as plot_reactions

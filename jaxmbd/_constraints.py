@@ -85,7 +85,7 @@ def _along(system: AbstractStructuredSystem, t, q, v, change):
     return system.along(t, q, v, change)
 
 
-def directional_jacobian(fn, x: Float[Array, " n"]) -> Float[Array, "m n"]:
+def directional_jacobian(fn, x: Float[Array, " n"]) -> Float[Array, "*rows n"]:
     """d fn / dx, column by column while these are few."""
     n = x.shape[0]
     if n > _MAX_DIRECTIONS:

@@ -11,10 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from ._enforcement.stepping import AbstractStepper
 from ._loop import loop
 from ._results import RESULTS, first_failure
-from ._saving import Grid, Saving
-
-# Times within this fraction of a step of a grid point are that grid point.
-_ON_GRID = 1e-6
+from ._saving import ON_GRID, Grid, Saving
 
 
 def integrate_fixed(
@@ -30,8 +27,8 @@ def integrate_fixed(
 ) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
     """(saved times, saved outputs, result, statistics). After a failure the state is held."""
     t0, dt = jnp.asarray(grid.t0), jnp.asarray(grid.dt)
-    whole = math.floor(grid.steps + _ON_GRID)
-    aligned = grid.steps - whole <= _ON_GRID
+    whole = math.floor(grid.steps + ON_GRID)
+    aligned = grid.steps - whole <= ON_GRID
 
     def time(i):
         return t0 + jnp.asarray(i, t0.dtype) * dt
@@ -52,7 +49,7 @@ def integrate_fixed(
         held = jax.tree.map(lambda new, old: jnp.where(good, new, old), step.y, y)
         return held, step.scheme_state, result
 
-    requested = _RequestedTimes(saving.ts, t0, dt, whole)
+    requested = _RequestedTimes(saving, t0, dt, whole)
 
     def body(i, carry):
         y, scheme_state, result, done, kept = carry
@@ -114,13 +111,15 @@ class _RequestedTimes:
     """States at given times. The loop keeps the grid state before each of them as it comes by;
     afterwards all are reached at once, by one shorter step each."""
 
-    def __init__(self, ts, t0, dt, whole):
-        self.ts = ts
+    def __init__(self, saving, t0, dt, whole):
+        self.ts = ts = saving.ts
         if ts is None:
             return
+        self.on_grid = saving.on_grid
         self.t0, self.dt = t0, dt
         self.ts = ts = jnp.asarray(ts, t0.dtype)
-        steps = jnp.floor((ts - t0) / dt + _ON_GRID)
+        steps = (ts - t0) / dt
+        steps = jnp.round(steps) if self.on_grid else jnp.floor(steps + ON_GRID)
         self.before = jnp.clip(steps, 0, whole).astype(jnp.int32)
         # Where the state at a grid point is kept; one past the end if it is not needed.
         places = jnp.arange(ts.shape[0], dtype=jnp.int32)
@@ -140,8 +139,10 @@ class _RequestedTimes:
     def reach(self, stepper, kept, good, output):
         def one(t, i):
             y = jax.tree.map(lambda room: room[self.place[i]], kept)
+            if self.on_grid:
+                return output(t, y)
             grid = self.t0 + i.astype(t.dtype) * self.dt
-            ahead = (t - grid > _ON_GRID * self.dt) & good
+            ahead = (t - grid > ON_GRID * self.dt) & good
             t_safe = jnp.where(ahead, t, grid + 0.5 * self.dt)
             moved = stepper.between(grid, self.dt, t_safe, y)
             return output(t, jax.tree.map(lambda a, b: jnp.where(ahead, a, b), moved, y))

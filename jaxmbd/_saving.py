@@ -11,6 +11,9 @@ from ._checks import check_positive, is_concrete
 from ._system import AbstractSystem, State
 from ._types import RealScalarLike
 
+# Times within this fraction of a step of a grid point are that grid point.
+ON_GRID = 1e-6
+
 
 class Grid(eqx.Module):
     """Times t0, t0 + dt, ... up to t1, which is `steps` steps away, not always a whole number."""
@@ -61,6 +64,7 @@ class Saving(eqx.Module):
     ts: Any
     every: int
     fn: Callable | None
+    on_grid: bool  # whether all `ts` are times of the grid, known statically
 
     def output(self, system: AbstractSystem, t: RealScalarLike, y: Any) -> Any:
         """What is kept of the state y = (q, v, ...) at t."""
@@ -82,6 +86,10 @@ def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:
         raise ValueError("`saveat` must save something, and not be a tree of `SubSaveAt`.")
     if sub.ts is not None and sub.steps:
         raise ValueError("Give either `ts` or `steps` to `SaveAt`, not both.")
+    on_grid = False
+    if sub.ts is not None and all(map(is_concrete, (sub.ts, grid.t0, grid.t1, grid.dt))):
+        steps = (np.asarray(sub.ts, float) - float(grid.t0)) / float(grid.dt)
+        on_grid = bool(np.all(np.abs(steps - np.round(steps)) < ON_GRID))
     if sub.ts is not None and all(map(is_concrete, (sub.ts, grid.t0, grid.t1))):
         ts, t0, t1 = np.asarray(sub.ts), float(grid.t0), float(grid.t1)
         slack = 1e-6 * (t1 - t0)
@@ -91,4 +99,4 @@ def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:
                 f"{ts[-1]}."
             )
     default = diffrax.SubSaveAt(t1=True).fn
-    return Saving(sub.t0, sub.t1, sub.ts, sub.steps, None if sub.fn is default else sub.fn)
+    return Saving(sub.t0, sub.t1, sub.ts, sub.steps, None if sub.fn is default else sub.fn, on_grid)

@@ -50,14 +50,14 @@ class ContactLaw(eqx.Module):
     ):
         """**Raises:** `ValueError` for numbers that are out of their range, as far as they are
         known now."""
-        self.friction = _checked("friction", friction, 0)
-        self.kinetic = _checked("kinetic", kinetic, 0)
-        self.speed = _checked("speed", speed, 0, open_at_low=True)
-        self.restitution = _checked("restitution", restitution, 0, 1)
-        self.torsional = _checked("torsional", torsional, 0)
-        self.rolling = _checked("rolling", rolling, 0)
-        self.stiffness = _checked("stiffness", stiffness, 0, open_at_low=True)
-        self.damping = _checked("damping", damping, 0)
+        self.friction = _checked("friction", friction, 0.0)
+        self.kinetic = _checked("kinetic", kinetic, 0.0)
+        self.speed = _checked("speed", speed, 0.0, open_at_low=True)
+        self.restitution = _checked("restitution", restitution, 0.0, 1.0)
+        self.torsional = _checked("torsional", torsional, 0.0)
+        self.rolling = _checked("rolling", rolling, 0.0)
+        self.stiffness = _checked("stiffness", stiffness, 0.0, open_at_low=True)
+        self.damping = _checked("damping", damping, 0.0)
         if self.kinetic is not None and all(map(is_concrete, (self.kinetic, self.friction))):
             if self.friction is None or np.any(
                 np.asarray(self.kinetic) > np.asarray(self.friction)

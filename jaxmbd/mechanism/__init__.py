@@ -67,6 +67,7 @@ from .joints import Universal as Universal
 from .mechanism import Mechanism as Mechanism
 from .pictures import animate as animate
 from .pictures import draw as draw
+from .pictures import plot_contacts as plot_contacts
 from .pictures import plot_coordinates as plot_coordinates
 from .pictures import plot_energies as plot_energies
 from .pictures import plot_reactions as plot_reactions
@@ -76,6 +77,8 @@ from .pose import Pose as Pose
 from .pose import Twist as Twist
 from .reports import Assembly as Assembly
 from .reports import Audit as Audit
+from .reports import ContactState as ContactState
+from .reports import ContactStates as ContactStates
 from .reports import Dependency as Dependency
 from .reports import Mobility as Mobility
 from .reports import Singularity as Singularity
@@ -83,6 +86,8 @@ from .reports import Violation as Violation
 from .reports import assembly as assembly
 from .reports import audit as audit
 from .reports import close_joints as close_joints
+from .reports import contact_forces as contact_forces
+from .reports import contact_states as contact_states
 from .reports import mobility as mobility
 from .reports import reactions as reactions
 from .reports import singularity as singularity

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from .._contact.law import ContactLaw
 from .._contact.rows import BodyContactJacobian, ContactRows
-from .._coordinates import components, cross
+from .._coordinates import components
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
 from .contacts import AbstractContact, AbstractGap
@@ -175,7 +175,7 @@ def _blocks(
 
     def of_end(center, sign):
         arms = jnp.broadcast_to((points.position - center)[:, None], directions.shape)
-        moments = _cross(arms, directions)
+        moments = jnp.cross(arms, directions)
         rows = [jnp.concatenate([directions, moments], axis=-1)]
         rows += [jnp.concatenate([zero[:, : x.shape[1]], x], axis=-1) for x in turns]
         return sign * jnp.concatenate(rows, axis=1)
@@ -223,7 +223,3 @@ def _contact_first(x: Array) -> Array:
     """From points first and contacts last to one axis for both, contact by contact."""
     x = jnp.moveaxis(x, -1, 0)
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-
-
-def _cross(a, b):
-    return jnp.moveaxis(cross(jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0)), 0, -1)

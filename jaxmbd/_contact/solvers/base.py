@@ -44,5 +44,10 @@ class AbstractContactSolver(eqx.Module):
 
     def bound(self, problem: ContactProblem, lam: Impulses) -> Float[Array, ""]:
         """The residual [m/s] that is accepted."""
-        terms = (jnp.abs(problem.S) @ jnp.abs(lam.ravel())).reshape(lam.shape) + jnp.abs(problem.b)
-        return self.tolerance + _ROUNDING * jnp.finfo(lam.dtype).eps * problem.norm(terms)
+        return self.tolerance + rounding(problem, lam)
+
+
+def rounding(problem: ContactProblem, lam: Impulses) -> Float[Array, ""]:
+    """A residual [m/s] that is nothing but rounding."""
+    terms = (jnp.abs(problem.S) @ jnp.abs(lam.ravel())).reshape(lam.shape) + jnp.abs(problem.b)
+    return _ROUNDING * jnp.finfo(lam.dtype).eps * problem.norm(terms)

@@ -11,9 +11,15 @@ from jaxtyping import Array, Bool, Float, Int
 from ..newton import newton
 from ..problem import ContactProblem, Groups, Impulses
 from . import second_order as cone
-from .base import AbstractContactSolver
+from .base import AbstractContactSolver, rounding
+from .projected_gauss_seidel import sweep
 
 _TO_BOUNDARY = 0.99
+
+# Of the residual without impulses.
+_ENOUGH = 1e-9
+
+_SWEEPS = 60
 
 
 class InteriorPoint(AbstractContactSolver):
@@ -30,33 +36,47 @@ class InteriorPoint(AbstractContactSolver):
        normal force, so that Coulomb's law is solved and not its convex relaxation, in which
        contacts that slide lift off (De Saxce and Feng 1998).
     3. Newton's method from where that ends, which finds the active set exactly.
+    4. If that fails, sweeps of projected Gauss-Seidel and Newton's method from there, a few times.
 
-    **Arguments:** `tolerance` [m/s] of the residual; `newton_steps` in 1 and 3; `steps` in 2.
+    **Arguments:** `tolerance` [m/s] of the residual; numbers of `newton_steps` each time, of
+    `steps` in 2, and of `restarts` in 4.
 
     Reference: Mehrotra (1992); Vandenberghe (2010), The CVXOPT linear and quadratic cone program
     solvers; Acary, Bremond and Huber (2018), On solving contact problems with Coulomb friction.
     """
 
     tolerance: float = eqx.field(static=True, default=1e-10)
-    newton_steps: int = eqx.field(static=True, default=12)
+    newton_steps: int = eqx.field(static=True, default=16)
     steps: int = eqx.field(static=True, default=50)
+    restarts: int = eqx.field(static=True, default=4)
 
     def solve(self, problem, guess):
-        count, d = guess.shape
-        if count == 0:
+        if guess.shape[0] == 0:
             return self.solved(problem, guess, jnp.asarray(0))
         # A guess that is worse than none is none.
         zero = jnp.zeros_like(guess)
         guess = jnp.where(problem.residual(guess) < problem.residual(zero), guess, zero)
-        bound = self._aim(problem, guess)
-        lam, residual, first = newton(problem, guess, self.newton_steps, bound)
-        bound = self._aim(problem, lam)
-        inside, second = interior_point(problem, self.steps, bound, residual <= bound)
-        better = problem.residual(inside) < residual
-        lam = jnp.where(better, inside, lam)
-        bound = self._aim(problem, lam)
-        lam, _, third = newton(problem, lam, 2 * self.newton_steps, bound)
-        return self.solved(problem, lam, first + second + third)
+
+        def attempt(carry):
+            # All in one loop body, so that Newton's method is compiled once.
+            number, lam, residual, iterations, _ = carry
+            start, inner = interior_point(problem, self.steps, lam, number == 1)
+            start = sweep(problem, start, jnp.where(number > 1, _SWEEPS, 0))
+            # As far as it gets, so that what rests does not creep by what is accepted.
+            found, found_residual, outer = newton(
+                problem, start, self.newton_steps, rounding(problem, start)
+            )
+            better = found_residual < residual
+            lam = jnp.where(better, found, lam)
+            residual = jnp.where(better, found_residual, residual)
+            going = (residual > self._aim(problem, lam)) & (number <= self.restarts)
+            return number + 1, lam, residual, iterations + inner + outer, going
+
+        residual = problem.residual(guess)
+        none = jnp.asarray(0)
+        start = (none, guess, residual, none, residual > rounding(problem, guess))
+        _, lam, _, iterations, _ = jax.lax.while_loop(lambda carry: carry[-1], attempt, start)
+        return self.solved(problem, lam, iterations)
 
     def _aim(self, problem, lam):
         # Below what is accepted, so that verdicts do not hang on the last bit.
@@ -109,13 +129,16 @@ class _Iterate(NamedTuple):
 
 
 def interior_point(
-    problem: ContactProblem, steps: int, bound: Float[Array, ""], solved: Bool[Array, ""]
+    problem: ContactProblem, steps: int, lam: Impulses, needed: Bool[Array, ""]
 ) -> tuple[Impulses, Int[Array, ""]]:
-    """Impulses and number of iterations; none if `solved` already.
+    """Impulses and number of iterations; those given if it is not `needed`, or does not make them
+    better.
 
     The unknown is x with lam = (x_n, mu x_t), so that contacts without friction (mu = 0) keep an
     inside; A x is kept exact, and the first two equations are met in the limit.
     """
+    # Newton's method does the rest better.
+    enough = _ENOUGH * problem.residual(jnp.zeros_like(problem.b))
     groups, (count, d) = problem.groups, problem.b.shape
     n, dtype, cones = count * d, problem.b.dtype, _cones(problem.groups)
     number = count * sum(A.A.shape[0] if A.facets else 1 for A in cones)
@@ -126,9 +149,13 @@ def interior_point(
     b = stretch * problem.b
 
     def power(z):
-        """What friction takes per normal force."""
-        lost = [f.support(t) for f, t in zip(groups.friction, groups.split(z), strict=True)]
-        return sum(lost, jnp.zeros((), dtype))
+        """What friction takes per normal force. The corners of a polygon jump from one to the
+        next; followed in the derivative too, they would throw the steps about."""
+        lost = jnp.zeros((), dtype)
+        for friction, t in zip(groups.friction, groups.split(z), strict=True):
+            smooth = friction.facets(t.shape[0]) is None
+            lost = lost + friction.support(t if smooth else jax.lax.stop_gradient(t))
+        return lost
 
     def step(at: _Iterate) -> _Iterate:
         x, w = at.x, at.w
@@ -187,14 +214,13 @@ def interior_point(
             jnp.where(better, stretch * x, at.best),
             jnp.where(better, residual, at.residual),
             at.iteration + 1,
-            good & (at.iteration + 1 < steps) & (residual > bound),
+            good & (at.iteration + 1 < steps) & (residual > enough),
         )
 
     size = jnp.max(jnp.abs(problem.b)) + jnp.finfo(dtype).tiny ** 0.5
     x = jnp.zeros_like(problem.b).at[:, 0].set(size)
     w = [size * cone.unit(A.of(x)) for A in cones]
-    zero = jnp.zeros_like(x)
-    start = _Iterate(x, w, zero, problem.residual(zero), jnp.asarray(0), ~solved)
+    start = _Iterate(x, w, lam, problem.residual(lam), jnp.asarray(0), needed)
     end = jax.lax.while_loop(lambda at: at.going, step, start)
     return end.best, end.iteration
 

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from ..problem import ContactProblem, Impulses
 from .base import AbstractContactSolver
@@ -39,7 +40,7 @@ class ProjectedGaussSeidel(AbstractContactSolver):
         return self.solved(problem, lam, jnp.asarray(self.sweeps))
 
 
-def sweep(problem: ContactProblem, lam: Impulses, sweeps: int) -> Impulses:
+def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impulses:
     """After some sweeps."""
     count, d = lam.shape
     groups, none = problem.groups, jnp.zeros((), lam.dtype)

@@ -9,7 +9,9 @@ import numpy as np
 
 from ..._solution import Solution
 from ..mechanism import Mechanism
+from ..reports import contact_forces
 from .drawing import Picture, make_view
+from .forces import PointForces, mean_forces, point_forces
 from .geometry import concrete
 from .require import pyplot
 
@@ -25,10 +27,13 @@ def animate(
     plane: Any = None,
     labels: bool = False,
     frames: bool = False,
+    contacts: bool = True,
+    force_scale: float | None = None,
     progress: bool = True,
 ) -> Any:
     """Show a motion: `draw` at 1/fps seconds from picture to picture, between saved times by
-    linear interpolation of the coordinates.
+    linear interpolation of the coordinates. Where shapes press on each other are dots, with the
+    forces as arrows: means since the picture before, so that no impact is lost.
 
     **Arguments:**
 
@@ -37,19 +42,25 @@ def animate(
     - `fps`: pictures per second. `speed`: seconds of the motion per second, below 1 for slow
       motion.
     - `ax`, `plane`, `labels`, `frames`: as in `draw`.
+    - `contacts`: show contact points and forces, if the solution has any. `force_scale`: length of
+      the arrows [m/N]; by default the longest one of the motion is a quarter of the picture, which
+      after hard impacts leaves little to see of the others.
     - `progress`: show a bar while the file is written, if tqdm is installed.
 
     **Returns:** the matplotlib `FuncAnimation`; keep it while it is shown. With `path` it has been
     written.
 
     **Raises:** `ImportError` without matplotlib; `ValueError` for batches, for solutions without
-    states, for other kinds of files, and for `.mp4` without ffmpeg.
+    states, for other kinds of files, for `.mp4` without ffmpeg, and for a scale that is not
+    positive.
     """
     pyplot()
     from matplotlib import animation
 
     times, q = pictures(mechanism, sol, speed / fps)
-    picture = Picture(mechanism, q, make_view(mechanism, plane), ax, labels=labels, frames=frames)
+    forces = _forces(mechanism, sol, times, q, force_scale) if contacts else None
+    view = make_view(mechanism, plane)
+    picture = Picture(mechanism, q, view, ax, labels=labels, frames=frames, forces=forces)
     clock = picture.ax.set_title(f"t = {times[0]:.2f} s", fontsize=10, loc="left")
 
     def show(i):
@@ -71,6 +82,15 @@ def pictures(mechanism: Mechanism, sol: Solution, step: float) -> tuple[np.ndarr
     times = t[0] + step * np.arange(int(np.floor((t[-1] - t[0]) / step + 1e-9)) + 1)
     between = np.stack([np.interp(times, t, column) for column in q.T], axis=1)
     return times, np.asarray(jax.vmap(mechanism.coordinates.normalise)(jnp.asarray(between)))
+
+
+def _forces(
+    mechanism: Mechanism, sol: Any, times: np.ndarray, q: np.ndarray, scale: float | None
+) -> PointForces | None:
+    if sol.contact_force is None:
+        return None
+    world = np.asarray(contact_forces(mechanism, sol.q, sol.contact_force))
+    return point_forces(mechanism, q, mean_forces(np.asarray(sol.t), world, times), scale)
 
 
 def one_motion(sol: Solution) -> Any:

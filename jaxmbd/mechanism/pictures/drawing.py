@@ -9,10 +9,16 @@ from jaxtyping import Array, Float
 from ..body import GROUND
 from ..forces import Spring
 from ..mechanism import Mechanism
+from ..reports import contact_forces
 from . import symbols
-from .geometry import Frames, View, body_frames, concrete, element_frames
+from .forces import PointForces, point_forces
+from .geometry import Frames, View, body_frames, concrete, element_frames, pieces
 from .require import pyplot
-from .symbols import BODIES, INK, Stroke
+from .shapes import extent, grounds, is_ground, placed_shapes, solid
+from .symbols import BODIES, GROUND_EDGE, INK, Stroke
+
+# Length of the longest arrow, and of heads at most, in parts of the picture.
+_ARROW, _HEAD = 0.25, 0.035
 
 
 def draw(
@@ -23,10 +29,13 @@ def draw(
     plane: Any = None,
     labels: bool = True,
     frames: bool = True,
+    contact_force: Float[Array, "contacts d"] | None = None,
+    force_scale: float | None = None,
 ) -> Any:
     """Draw a mechanism as a skeleton: each body as bars from its centre of mass to the frames of
-    its joints (one with at most one joint also as the box of the same inertia), each joint by its
-    symbol, springs as zigzags or helices, and what is fixed to the ground on a hatched support.
+    its joints, each joint by its symbol, springs as zigzags or helices, and what is fixed to the
+    ground on a hatched support. Bodies with contacts have their shapes, others with at most one
+    joint the box of the same inertia.
 
     **Arguments:**
 
@@ -36,17 +45,25 @@ def draw(
     - `plane`: `None` for a view in perspective, or the world directions to the right and up of a
       flat picture: a pair of vectors, or two of the letters x, y, z, such as "xz".
     - `labels`: write the names of the bodies. `frames`: show their axes: x red, y green, z blue.
+    - `contact_force`: forces of the contacts at q, as in `Solution.contact_force`, to show by
+      arrows, those that act on body b, or on a if b is the ground; default none.
+    - `force_scale`: length of the arrows [m/N]; by default the longest one is a quarter of the
+      picture.
 
     **Returns:** the axes.
 
     **Raises:** `ImportError` without matplotlib, which is in `pip install jaxmbd[viz]`;
-    `ValueError` for a `plane` that is none, for 3D axes with `plane` and flat ones without.
+    `ValueError` for a `plane` that is none, for 3D axes with `plane` and flat ones without, for
+    forces of other contacts, and for a scale that is not positive.
     """
     pyplot()
     view = make_view(mechanism, plane)
     q = mechanism.state().q if q is None else q
-    picture = Picture(mechanism, concrete(q)[None], view, ax, labels=labels, frames=frames)
-    return picture.ax
+    at, forces = concrete(q)[None], None
+    if contact_force is not None:
+        world = concrete(contact_forces(mechanism, q, contact_force))
+        forces = point_forces(mechanism, at, world[None], force_scale)
+    return Picture(mechanism, at, view, ax, labels=labels, frames=frames, forces=forces).ax
 
 
 def make_view(mechanism: Mechanism, plane: Any) -> View:
@@ -91,9 +108,10 @@ class Picture:
         *,
         labels: bool,
         frames: bool,
+        forces: PointForces | None = None,
     ):
         self.view = view
-        self.strokes, self.names = strokes(mechanism, q, view, labels=labels, frames=frames)
+        self.strokes, self.names = strokes(mechanism, q, view, forces, labels=labels, frames=frames)
         self.ax, self.own = _axes(ax, view), ax is None
         self.artists = [self._artist(stroke) for stroke in self.strokes]
         self.texts = [self._text(name, points[0]) for name, points in self.names.items()]
@@ -104,7 +122,8 @@ class Picture:
         for stroke, artist in zip(self.strokes, self.artists, strict=True):
             x = self._seen(stroke.points[i])
             if stroke.fill is not None:
-                artist.set_xy(x) if self.view.flat else artist.set_verts([x])
+                flat_one = self.view.flat and not stroke.several
+                artist.set_xy(x) if flat_one else artist.set_verts(pieces(x))
             elif self.view.flat:
                 artist.set_data(*x.T)
             else:
@@ -126,6 +145,7 @@ class Picture:
         x, style = self._seen(stroke.points[0]), stroke.style
         if stroke.fill is None:
             return self.ax.plot(*x.T, **style)[0]
+        import matplotlib.collections
         import matplotlib.colors
         import matplotlib.patches
         from mpl_toolkits.mplot3d.art3d import Poly3DCollection
@@ -138,9 +158,11 @@ class Picture:
             linewidth=style["linewidth"],
             zorder=style["zorder"],
         )
-        if self.view.flat:
-            return self.ax.add_patch(matplotlib.patches.Polygon(x, joinstyle="round", **looks))
-        return self.ax.add_collection3d(Poly3DCollection([x], **looks))
+        if not self.view.flat:
+            return self.ax.add_collection3d(Poly3DCollection(pieces(x), **looks))
+        if stroke.several:
+            return self.ax.add_collection(matplotlib.collections.PolyCollection(pieces(x), **looks))
+        return self.ax.add_patch(matplotlib.patches.Polygon(x, joinstyle="round", **looks))
 
     def _text(self, name: str, point: np.ndarray) -> Any:
         from matplotlib.patheffects import withStroke
@@ -157,7 +179,11 @@ class Picture:
     def _frame(self) -> None:
         """Limits around all pictures, with one scale for all axes."""
         points = np.concatenate(
-            [self._seen(s.points).reshape(-1, 2 if self.view.flat else 3) for s in self.strokes]
+            [
+                self._seen(stroke.points).reshape(-1, 2 if self.view.flat else 3)
+                for stroke in self.strokes
+                if stroke.framed
+            ]
         )
         low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
         middle, half = (low + high) / 2, (high - low) / 2
@@ -178,15 +204,27 @@ class Picture:
 
 
 def strokes(
-    mechanism: Mechanism, q: np.ndarray, view: View, *, labels: bool, frames: bool
+    mechanism: Mechanism,
+    q: np.ndarray,
+    view: View,
+    at_contacts: PointForces | None,
+    *,
+    labels: bool,
+    frames: bool,
 ) -> tuple[list[Stroke], dict[str, np.ndarray]]:
     """All that is drawn, and the names with their places."""
     bodies = body_frames(mechanism, q)
     joints = [(e, element_frames(e, bodies)) for e in mechanism.joints]
     forces = [(e, element_frames(e, bodies)) for e in mechanism.forces]
     centers = {b.name: bodies[b.name].at(b.inertia.center)[:, 0] for b in mechanism.bodies}
-    size = _symbol_size(centers, [f.origin for _, all in (*joints, *forces) for f in all])
+    places = placed_shapes(mechanism, bodies)
+    solids = [place for place in places if not is_ground(place.shape)]
+    colors = {b.name: BODIES[i % len(BODIES)] for i, b in enumerate(mechanism.bodies)}
     found: list[Stroke] = []
+    for place in solids:
+        found += solid(place, colors.get(place.body, GROUND_EDGE), view)
+    origins = [frame.origin for _, own in (*joints, *forces) for frame in own]
+    size = _symbol_size([*centers.values(), *origins, *(s.points for s in found)])
     attached: dict[str, list[np.ndarray]] = {name: [] for name in bodies}
     for element, own in joints:
         for name, frame in zip(element.bodies, own, strict=True):
@@ -201,13 +239,33 @@ def strokes(
             if name == GROUND and isinstance(element, Spring):
                 away = _away(frame, own, view)
                 found += symbols.ground(element.name, frame, view, 0.6 * size, away)
-    for i, body in enumerate(mechanism.bodies):
-        color = BODIES[i % len(BODIES)]
+    shaped = {place.body for place in solids}
+    for body in mechanism.bodies:
         points = _distinct(attached[body.name], 1e-3 * size)
-        found += symbols.body(body, bodies[body.name], points, color, size)
+        frame, skeleton = bodies[body.name], body.name not in shaped
+        found += symbols.body(body, frame, points, colors[body.name], size, skeleton)
         if frames:
-            found += symbols.triad(body.name, bodies[body.name], size)
+            found += symbols.triad(body.name, frame, size)
+    cloud = np.concatenate([stroke.points for stroke in found], axis=1)
+    found += grounds([place for place in places if is_ground(place.shape)], cloud, view)
+    if at_contacts is not None:
+        found += _arrows(at_contacts, found, view)
     return found, centers if labels else {}
+
+
+def _arrows(forces: PointForces, others: list[Stroke], view: View) -> list[Stroke]:
+    size = extent(np.concatenate([stroke.points for stroke in others], axis=1))
+    largest = np.max(np.linalg.norm(forces.force, axis=2), initial=0.0, where=~forces.idle)
+    scale = forces.scale
+    if scale is None:
+        scale = _ARROW * size / largest if largest > 0 else 0.0
+    absent = forces.idle[..., None]
+    at, vector = (np.where(absent, np.nan, x) for x in (forces.at, scale * forces.force))
+    found = symbols.arrows("contacts", at, vector, view, _HEAD * size)
+    for stroke in found:
+        # One impact in a scale for resting bodies would leave no room for these.
+        stroke.framed = forces.scale is None
+    return found
 
 
 def _away(frame: Frames, ends: list[Frames], view: View) -> np.ndarray:
@@ -227,10 +285,10 @@ def _distinct(points: Sequence[np.ndarray], least: float) -> list[np.ndarray]:
     return kept
 
 
-def _symbol_size(centers: dict[str, np.ndarray], origins: list[np.ndarray]) -> float:
-    points = np.concatenate([*centers.values(), *origins])
-    extent = np.max(np.ptp(points, axis=0))
-    return 0.09 * extent if extent > 0 else 0.3
+def _symbol_size(points: list[np.ndarray]) -> float:
+    points = [x.reshape(-1, 3) for x in points]
+    low, high = (fn(np.concatenate(points), axis=0) for fn in (np.nanmin, np.nanmax))
+    return 0.09 * np.max(high - low) if np.max(high - low) > 0 else 0.3
 
 
 def _axes(ax: Any, view: View) -> Any:

@@ -81,6 +81,24 @@ def lines(*pieces: np.ndarray) -> np.ndarray:
     return np.concatenate([x for piece in pieces for x in (piece, gap)][:-1], axis=1)
 
 
+def split(*pieces: np.ndarray) -> np.ndarray:
+    """Polylines `(points, 3)` of one frame as one, with gaps."""
+    return lines(*(piece[None] for piece in pieces))[0]
+
+
+def pieces(points: np.ndarray) -> list[np.ndarray]:
+    """What lies between the gaps of a polyline `(points, 3)`, or `(points, 2)`."""
+    gaps = np.flatnonzero(np.isnan(points[:, 0]))
+    parts = np.split(points, gaps)
+    found = [part[np.isfinite(part[:, 0])] for part in parts]
+    return [part for part in found if len(part)]
+
+
+def rotated(frame: Frames, vectors: np.ndarray) -> np.ndarray:
+    """World vectors `(pictures, n, 3)` in the axes of the frame."""
+    return np.einsum("tji,tnj->tni", frame.axes, vectors)
+
+
 def between(*points: np.ndarray) -> np.ndarray:
     """The polyline through points given as `(pictures, 3)`."""
     return np.stack(points, axis=1)

@@ -6,13 +6,17 @@ from typing import Any
 import numpy as np
 
 from ..._solution import Solution
+from ..contacts import AbstractGap
 from ..joint_coordinates import joint_path
 from ..joints import AbstractJoint
 from ..mechanism import Mechanism
-from ..reports import Audit, reactions, violation
+from ..reports import Audit, ContactState, contact_forces, contact_states, reactions, violation
 from .animation import one_motion
 from .require import pyplot
 from .symbols import BODIES, INK
+
+# Colours of contacts that are open, stick or slip; gaps and joint limits are open or closed.
+_BANDS, _CLOSED = ("#e4e7ec", "#4f9d69", "#e08a3c"), "#8d949e"
 
 
 def plot_coordinates(
@@ -98,6 +102,103 @@ def plot_reactions(
             ax.set_ylim(-1, 1)  # rounding errors are not worth a look
     panels[0].set_title(f"Reaction of {of}", fontsize=10, loc="left")
     return panels
+
+
+def plot_contacts(
+    mechanism: Mechanism, sol: Solution, names: Sequence[str] | None = None, axes: Any = None
+) -> Any:
+    """Contacts over the time [s], the points of each one together: the sum of the normal forces
+    [N], the size of the sum of the friction forces [N], dotted what it may be at most by the static
+    coefficient, and as coloured bands whether the contact is open, sticks, or slips at one of its
+    points. Forces are means over the step before each saved time.
+
+    **Arguments:** `names`: of the contacts; default all. `axes`: three of matplotlib; default new
+    ones.
+
+    **Returns:** the three axes, an array.
+
+    **Raises:** as `contact_states`; `ImportError` without matplotlib; `ValueError` for batches, for
+    contacts that are not there and for no contacts."""
+    motion: Any = one_motion(sol)
+    states = contact_states(mechanism, sol)
+    known = [contact.name for contact in mechanism.contacts]
+    names = known if names is None else list(names)
+    if not names or not set(names) <= set(known):
+        raise ValueError(f"`names` must be of contacts, which are {known}, but are {names}.")
+    t, force = np.asarray(motion.t), np.asarray(motion.contact_force)
+    tangential = motion.contact_force.at[..., 0].set(0.0)
+    friction = np.asarray(contact_forces(mechanism, motion.q, tangential))
+    owner = np.asarray(mechanism.contact_names)
+    curves: dict[str, list[tuple[str, np.ndarray]]] = {"normal force [N]": [], "friction [N]": []}
+    bounds, bands = [], []
+    for name in names:
+        contact: Any = mechanism.contact(name)
+        points = np.flatnonzero(owner == name)
+        normal = force[:, points, 0]
+        curves["normal force [N]"].append((name, normal.sum(axis=1)))
+        if isinstance(contact, AbstractGap):
+            closed = np.any(normal > 1e-6 * np.max(normal, initial=0.0), axis=1)
+            bands.append(np.where(closed, _CLOSED, _BANDS[ContactState.OPEN]))
+            continue
+        size = np.linalg.norm(friction[:, points].sum(axis=1), axis=1)
+        curves["friction [N]"].append((name, size))
+        bounds.append(np.sum(np.asarray(contact.law.dense.friction) * normal, axis=1))
+        bands.append(np.array(_BANDS)[np.max(np.asarray(states.state)[:, points], axis=1)])
+    if axes is None:
+        axes = _contact_axes(len(names))
+    axes = np.ravel(np.asarray(axes, object))
+    if len(axes) != 3:
+        raise ValueError(f"`axes` must be 3, for forces, friction and states, not {len(axes)}.")
+    _panels(t, curves, axes[:2])
+    axes[1].set_xlabel("")
+    for line, bound in zip(list(axes[1].lines), bounds, strict=True):
+        line.set_color(BODIES[names.index(line.get_label()) % len(BODIES)])  # as above
+        axes[1].plot(t, bound, color=line.get_color(), linewidth=1.0, linestyle=":", zorder=1.5)
+    _legend(axes[1])
+    for line in (*axes[0].lines, *axes[1].lines):
+        line.set_drawstyle("steps-pre")  # means over the step before
+    _bands(axes[2], t, names, bands)
+    return axes
+
+
+def _contact_axes(count: int) -> Any:
+    """Two panels for forces and a low one for as many bands."""
+    low = 0.4 + 0.28 * count
+    _, axes = pyplot().subplots(
+        3,
+        sharex=True,
+        figsize=(6.4, 5.0 + low),
+        height_ratios=(2.2, 2.2, low),
+        layout="constrained",
+    )
+    return axes
+
+
+def _bands(ax: Any, t: np.ndarray, names: Sequence[str], bands: list[np.ndarray]) -> None:
+    """One band for each contact, coloured over the step before each time."""
+    from matplotlib.patches import Patch
+
+    for i, colors in enumerate(bands):
+        later = colors[1:]
+        starts = np.flatnonzero(np.r_[True, later[1:] != later[:-1]]) if len(later) else []
+        for a, b in zip(starts, [*starts[1:], len(later)], strict=True):
+            ax.broken_barh([(t[a], t[b] - t[a])], (i - 0.36, 0.72), color=later[a], linewidth=0)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_xlabel("t [s]")
+    ax.margins(x=0.01)
+    for side in ("top", "right", "left"):
+        ax.spines[side].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    used = set(np.concatenate(bands))
+    labels = {**dict(zip(_BANDS, ("open", "stick", "slip"), strict=True)), _CLOSED: "closed"}
+    ax.legend(
+        handles=[Patch(color=c, label=label) for c, label in labels.items() if c in used],
+        frameon=False,
+        fontsize=9,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+    )
 
 
 def plot_violation(mechanism: Mechanism, sol: Solution, axes: Any = None) -> Any:

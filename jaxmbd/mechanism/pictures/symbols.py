@@ -34,8 +34,9 @@ from .geometry import (
 
 INK = "#2b2f36"
 _GUIDE = "#9aa1ab"
-_GROUND = "#70757d"
-_FORCE = "#b0413e"
+GROUND_EDGE = "#70757d"
+GROUND_FILL = "#dfe2e7"
+FORCE = "#b0413e"
 _AXES = ("#d0453b", "#3f9b52", "#3b6ea8")
 BODIES = (
     "#3b6ea8", "#e08a3c", "#4f9d69", "#c8504f", "#7d6bb0", "#4aa5b8", "#9a7b5c", "#d183b4",
@@ -45,13 +46,20 @@ BODIES = (
 @dataclass
 class Stroke:
     """A polyline over all pictures, `(pictures, points, 3)`, or an area if it has a `fill`, or
-    marks; `style` is for matplotlib's lines. `whose` is the name of the element drawn."""
+    marks; `style` is for matplotlib's lines. `whose` is the name of the element drawn. An area may
+    be of several polygons, with gaps between them. Limits are drawn around what is `framed`."""
 
     points: np.ndarray
     whose: str
     style: dict[str, Any] = field(default_factory=dict)
     fill: str | None = None
     alpha: float = 1.0
+    framed: bool = True
+
+    @property
+    def several(self) -> bool:
+        """Whether there are gaps in any picture."""
+        return bool(np.any(np.isnan(self.points)))
 
 
 def line(whose: str, points: np.ndarray, color=INK, width=1.4, z=3.0, **style: Any) -> Stroke:
@@ -86,15 +94,16 @@ def triad(whose: str, frame: Frames, size: float) -> list[Stroke]:
 
 
 def body(
-    of: Body, frame: Frames, attachments: list[np.ndarray], color: str, size: float
+    of: Body, frame: Frames, attachments: list[np.ndarray], color: str, size: float, skeleton: bool
 ) -> list[Stroke]:
-    """Bars from the centre of mass to what is attached, an area if these are three or more, and
-    the box of the same inertia if there is at most one."""
+    """Bars from the centre of mass to what is attached, and for a `skeleton`, a body without
+    shapes, an area if these are three or more, and the box of the same inertia if there is at most
+    one."""
     center = frame.at(of.inertia.center)[:, 0]
     strokes = []
-    if len(attachments) >= 3:
+    if skeleton and len(attachments) >= 3:
         strokes.append(area(of.name, _around(attachments), color, color, z=1, alpha=0.18))
-    if len(attachments) <= 1:
+    if skeleton and len(attachments) <= 1:
         faces = [
             area(of.name, frame.at(face), color, color, z=1, alpha=0.16)
             for face in _box(of, 0.15 * size)
@@ -150,7 +159,7 @@ def ground(
             top = foot + x * side
             hatch.append(between(top, top + 0.4 * size * down - 0.3 * size * side))
         return [
-            line(whose, lines(*hatch), _GROUND, 0.9, z=0.5),
+            line(whose, lines(*hatch), GROUND_EDGE, 0.9, z=0.5),
             area(whose, between(frame.origin, *corners), "#eceef1", INK, z=1.5),
             line(whose, between(*bar), INK, 1.6, z=1.6),
         ]
@@ -165,9 +174,36 @@ def ground(
         a, b = (-1, 2 * x + 1) if x < 0 else (2 * x - 1, 1)
         hatch.append(between(foot + r * (a * e1 - b * e2), foot + r * (b * e1 - a * e2)))
     return [
-        area(whose, between(*corners), "#dfe2e7", _GROUND, z=0.4, alpha=0.8),
-        line(whose, lines(*hatch), _GROUND, 0.7, z=0.5),
-        line(whose, lines(*(between(frame.origin, c) for c in small)), _GROUND, 1.2, z=0.6),
+        area(whose, between(*corners), GROUND_FILL, GROUND_EDGE, z=0.4, alpha=0.8),
+        line(whose, lines(*hatch), GROUND_EDGE, 0.7, z=0.5),
+        line(whose, lines(*(between(frame.origin, c) for c in small)), GROUND_EDGE, 1.2, z=0.6),
+    ]
+
+
+def arrows(
+    whose: str, tails: np.ndarray, vectors: np.ndarray, view: View, size: float
+) -> list[Stroke]:
+    """Arrows from points `(pictures, n, 3)`, with heads up to a `size`, and dots at their tails;
+    NaN for those that are not there."""
+    length = np.linalg.norm(vectors, axis=2, keepdims=True)
+    along = unit(vectors)
+    head = np.minimum(size, 0.4 * length)
+    count, n = vectors.shape[:2]
+    hint = np.broadcast_to(np.cross(view.right, view.up), (count * n, 3))
+    side = across(np.nan_to_num(along).reshape(-1, 3), hint).reshape(count, n, 3)
+    tips = tails + vectors
+    foot = tips - head * along
+    gap = np.full_like(tips, np.nan)
+
+    def polylines(*points):
+        """`(pictures, n, 3)` each, to one polyline after another."""
+        return np.stack([*points, gap], axis=2).reshape(count, -1, 3)
+
+    heads = polylines(foot + 0.4 * head * side, tips, foot - 0.4 * head * side)
+    return [
+        line(whose, polylines(tails, foot), FORCE, 1.6, z=6.5),
+        area(whose, heads, FORCE, FORCE, z=6.5),
+        mark(whose, tails, "o", 4.5, FORCE, "white", z=6.6),
     ]
 
 
@@ -245,20 +281,20 @@ def force(of: AbstractForceElement, frames: list[Frames], view: View, size: floa
     """The symbol of a force by its kind."""
     name = of.name
     if isinstance(of, TorsionSpring):
-        return [line(name, frames[0].at(spiral(0.25 * size, 0.65 * size, 2.5)), _FORCE, 1.1, z=3.2)]
+        return [line(name, frames[0].at(spiral(0.25 * size, 0.65 * size, 2.5)), FORCE, 1.1, z=3.2)]
     if isinstance(of, Motor):
         arc = circle(0.6 * size)[:19]
         tip, back = arc[-1], arc[-3]
         wings = [back + 0.16 * size * s * arc[-3] / np.linalg.norm(arc[-3]) for s in (1, -1)]
         head = np.array([wings[0], tip, wings[1]])
-        return [line(name, lines(frames[0].at(arc), frames[0].at(head)), _FORCE, 1.6, z=3.2)]
+        return [line(name, lines(frames[0].at(arc), frames[0].at(head)), FORCE, 1.6, z=3.2)]
     ends = [frame.origin for frame in frames]
     if isinstance(of, Spring):
-        return [line(name, _coil(ends[0], ends[-1], view, 0.28 * size), _FORCE, 1.3, z=3.2)]
+        return [line(name, _coil(ends[0], ends[-1], view, 0.28 * size), FORCE, 1.3, z=3.2)]
     apart = any(np.max(np.abs(x - ends[0])) > 1e-3 * size for x in ends)
     if not apart:
-        return [mark(name, ends[0][:, None], "x", 6, _FORCE, _FORCE)]
-    return [line(name, between(*ends), _FORCE, 1.2, z=3.2, linestyle=(0, (4, 2)))]
+        return [mark(name, ends[0][:, None], "x", 6, FORCE, FORCE)]
+    return [line(name, between(*ends), FORCE, 1.2, z=3.2, linestyle=(0, (4, 2)))]
 
 
 def _coil(a: np.ndarray, b: np.ndarray, view: View, radius: float, turns: int = 6) -> np.ndarray:

@@ -1,0 +1,60 @@
+"""Forces at contact points, over all pictures."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from ..body import GROUND
+from ..mechanism import Mechanism
+
+# Of the largest force: smaller ones are not shown.
+_NO_FORCE = 1e-6
+
+
+class PointForces(NamedTuple):
+    """World positions [m] of contact points and forces [N] there, `(pictures, points, 3)`; which
+    are idle, `(pictures, points)`; and the length of arrows [m/N], or `None` for one that suits."""
+
+    at: np.ndarray
+    force: np.ndarray
+    idle: np.ndarray
+    scale: float | None
+
+
+def point_forces(
+    mechanism: Mechanism, q: np.ndarray, world: np.ndarray, scale: float | None
+) -> PointForces:
+    """At coordinates `(pictures, nq)`, of world forces on b, `(pictures, points, 3)`: those on b,
+    or on a if b is the ground.
+
+    **Raises:** `ValueError` for a scale that is not positive."""
+    if scale is not None and not scale > 0:
+        raise ValueError(f"Argument `force_scale` must be positive, but is {scale}.")
+    at = np.asarray(_positions(mechanism, jnp.asarray(q)), float)
+    names = mechanism.contact_names[: at.shape[1]]
+    sign = np.array([-1.0 if mechanism.contact(n).bodies[-1] == GROUND else 1.0 for n in names])
+    force = sign[:, None] * np.asarray(world, float)
+    size = np.linalg.norm(force, axis=2)
+    idle = size <= _NO_FORCE * np.max(size, initial=0.0)
+    return PointForces(at, force, idle, scale)
+
+
+@eqx.filter_jit
+def _positions(mechanism, q):
+    return mechanism.contact_points(q).position
+
+
+def mean_forces(t: np.ndarray, force: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Means over the time since the picture before, of forces `(saved times, points, 3)` that are
+    themselves means over the step before."""
+    if len(t) < 2 or len(times) < 2:
+        return np.broadcast_to(force[:1], (len(times), *force.shape[1:]))
+    lasted = force[1:] * np.diff(t)[:, None, None]
+    impulse = np.concatenate([np.zeros_like(force[:1]), np.cumsum(lasted, axis=0)])
+    columns = impulse.reshape(len(t), -1).T
+    at = np.array([np.interp(times, t, column) for column in columns]).reshape(-1, len(times)).T
+    means = np.diff(at, axis=0) / np.diff(times)[:, None]
+    # The first picture has none before it, and shows what comes next.
+    return np.concatenate([means[:1], means]).reshape(len(times), *force.shape[1:])

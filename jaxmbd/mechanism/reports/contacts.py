@@ -1,0 +1,158 @@
+"""What contacts between shapes transmit, and whether they stick or slip."""
+
+import enum
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..._coordinates import cross
+from ..._solution import Solution
+from ..batching import batched
+from ..contact_rows import basis, layout, shape_contacts
+from ..mechanism import Mechanism
+
+# Of the largest normal force of a motion: below that a contact is open. Solvers leave less.
+_NO_FORCE = 1e-6
+# Of kinetic friction: below that a contact that moves at the end of a step does so because it
+# rolls or tilts. Sliding reaches 1 with a cone, and 0.71 with the coarsest pyramid.
+_SLIDING = 0.7
+
+
+class ContactState(enum.IntEnum):
+    """What a contact point does: `OPEN` 0 without force, `STICK` 1, `SLIP` 2."""
+
+    OPEN = 0
+    STICK = 1
+    SLIP = 2
+
+
+class ContactStates(NamedTuple):
+    """Contact points between shapes over a motion, in the order of `Mechanism.contact_names`.
+
+    **Fields:**
+
+    - `state`: members of `ContactState`.
+    - `speed`: tangential velocity of b against a there, also without contact [m/s].
+    - `share`: |f_t| / (mu f_n) with the static coefficient mu of the contact's law: at most 1 with
+      a friction cone, and less while sliding with a lower kinetic one; 0 without normal force or
+      friction.
+    """
+
+    state: Int[Array, "*batch times points"]
+    speed: Float[Array, "*batch times points"]
+    share: Float[Array, "*batch times points"]
+
+
+def contact_forces(
+    mechanism: Mechanism, q: Float[Array, "*batch nq"], force: Float[Array, "*batch contacts d"]
+) -> Float[Array, "*batch points 3"]:
+    """Forces in the world that act on body b at the contact points between shapes; the opposite
+    ones act on a.
+
+        f = mbd.contact_forces(mechanism, sol.q, sol.contact_force)    # (times, points, 3)
+
+    The directions are those of the contact points at q, while the forces of a solution are means
+    over the step before: between both lies the motion of one step.
+
+    **Arguments:** `q`: coordinates, and `force`: `Solution.contact_force` there [N], with any
+    leading axes.
+
+    **Returns:** forces [N], in the order of `Mechanism.contact_points`: those of gaps and joint
+    limits, and moments, are left out. Differentiable.
+
+    **Raises:** `ValueError` for forces of another number of contacts or components.
+    """
+    expected = (len(mechanism.contact_names), layout(mechanism).d)
+    if force.shape[-2:] != expected:
+        raise ValueError(
+            f"Argument `force` must have shape (..., {expected[0]}, {expected[1]}) for the "
+            f"contacts of this mechanism, but has {force.shape}. Give `Solution.contact_force`."
+        )
+    return _forces(mechanism, q, force)
+
+
+def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -> ContactStates:
+    """Which contact points between shapes are open, stick or slip, how fast they slip, and how much
+    of the friction they may have they use.
+
+    A point is open without normal force; it slips if it moves along the surface and friction is
+    near its bound; otherwise it sticks. Forces are means over the step before a saved time, speeds
+    those at that time, so that the state at a change may be either.
+
+    **Arguments:** `sol`: a solution of `ContactImpulse`, or a batch of them. `rest`: slip speeds up
+    to this one count as none [m/s].
+
+    **Returns:** `ContactStates`.
+
+    **Raises:** `ValueError` for solutions without states or without contact forces.
+    """
+    if sol.q is None or sol.v is None:
+        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
+    if sol.contact_force is None:
+        raise ValueError(
+            "The solution has no contact forces: they come from `simulate` with `ContactImpulse`."
+        )
+    tangents = 2 * layout(mechanism).tangents
+    speed, mu, kinetic = _slips(mechanism, sol.q, sol.v)
+    force = sol.contact_force[..., : speed.shape[-1], :]
+    normal = jnp.maximum(force[..., 0], 0.0)
+    friction = _length(force[..., 1 : 1 + tangents])
+    bound = mu * normal
+    share = jnp.where(bound > 0, friction / jnp.where(bound > 0, bound, 1.0), 0.0)
+    largest = jnp.max(normal, axis=(-2, -1), keepdims=True, initial=0.0)
+    slips = (speed > rest) & (friction >= _SLIDING * kinetic * normal)
+    state = jnp.where(slips, ContactState.SLIP, ContactState.STICK)
+    state = jnp.where(normal > _NO_FORCE * largest, state, ContactState.OPEN)
+    return ContactStates(state, speed, share)
+
+
+@eqx.filter_jit
+def _forces(mechanism, q, force):
+    components = 1 + 2 * layout(mechanism).tangents
+
+    def one(q, force):
+        axes = basis(mechanism.contact_points(q).normal)[:, :components]
+        return jnp.einsum("pk,pki->pi", force[: axes.shape[0], :components], axes)
+
+    return batched(one, (q, 1), (force, 2))
+
+
+@eqx.filter_jit
+def _slips(mechanism, q, v):
+    """Slip speeds of all points, whatever the budget, and their coefficients."""
+    kinds = [(contacts, contacts[0].count) for contacts in shape_contacts(mechanism)]
+    ends = [np.repeat(np.stack(mechanism.ends(c)), k, axis=1) for c, k in kinds]
+    a, b = np.concatenate([np.zeros((2, 0), int), *ends], axis=1)
+
+    def coefficients(contacts, k):
+        def of_contact(contact):
+            law = contact.law.dense
+            return jnp.stack([jnp.broadcast_to(x, (k,)) for x in (law.friction, law.kinetic)])
+
+        return jnp.swapaxes(contacts.map(of_contact), 1, 2).reshape(2, -1).astype(q.dtype)
+
+    def speed(q, v):
+        points = mechanism.contact_points(q)
+        x, position = mechanism.with_ground(v), mechanism.with_ground(q)[:3]
+
+        def at(body):
+            arm = points.position.T - position[:, body]
+            return x[:3, body] + cross(x[3:, body], arm)
+
+        velocity = (at(b) - at(a)).T
+        along = jnp.sum(velocity * points.normal, axis=1, keepdims=True)
+        return _length(velocity - along * points.normal)
+
+    none = jnp.zeros((2, 0), q.dtype)
+    mu, kinetic = jnp.concatenate([none, *(coefficients(c, k) for c, k in kinds)], axis=1)
+    return batched(speed, (q, 1), (v, 1)), *(
+        jnp.broadcast_to(x, (*q.shape[:-1], x.size)) for x in (mu, kinetic)
+    )
+
+
+def _length(x: Array) -> Array:
+    square = jnp.sum(x * x, axis=-1)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
