@@ -94,5 +94,7 @@ def _chunked(unit, carry, units, checkpoint, meter):
     first = jnp.arange(chunks) * length
     (carry, meter_state), outputs = jax.lax.scan(watched, (carry, meter.init()), first)
     meter.close(meter_state)
-    outputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:units], outputs)
+    # Not -1 for the first length: arrays of no entries have no answer to it.
+    flat = lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])  # noqa: E731
+    outputs = jax.tree.map(lambda x: flat(x)[:units], outputs)
     return carry, outputs

@@ -152,20 +152,6 @@ def test_stack_of_ten_rests():
 
 
 @pytest.mark.slow
-def test_wall_of_twenty_rests():
-    """Bricks half over half, four rows of five: neither overlap nor energy grows."""
-    places = [(i + 0.5 * (row % 2), 0.0, 0.5 + row) for row in range(4) for i in range(5)]
-    mechanism = boxes(places, budget=150)
-    sol = run(mechanism, 0.1, 1e-2, every=1)
-    moved = positions(mechanism, sol) - positions(mechanism, sol)[:1]
-    assert np.abs(moved).max() < 1e-7
-    energy = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
-    assert np.max(energy - energy[0]) < 1e-6
-    gaps = jax.vmap(lambda q: mechanism.gap(q, 0.0))(sol.q)
-    assert np.min(gaps) > -1e-8
-
-
-@pytest.mark.slow
 def test_box_tips_over_its_edge():
     """Turning about the edge as the ODE of a rigid body with a fixed axis says, with friction that
     holds it; the energy lost in the fall on its face is not tested, only that it comes to rest."""
@@ -244,7 +230,7 @@ def test_loop_in_contact():
     """A four-bar whose coupler comes to rest on a ball that is fixed: rows below 1e-9, at rest."""
 
     def stop(bodies):
-        pose = mbd.Pose(jnp.array([0.75, 0.0, 0.1]), jnp.array([1.0, 0.0, 0.0, 0.0]))
+        pose = mbd.Pose(jnp.array([0.6, 0.0, 0.2]), jnp.array([1.0, 0.0, 0.0, 0.0]))
         return mbd.Contact(
             "stop",
             "ground",
@@ -264,6 +250,7 @@ def test_loop_in_contact():
     np.testing.assert_allclose(sol.v[-1], 0.0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_slider_with_dry_friction():
     """Guided along x by a joint and pressed on the floor: mu m g t less speed, to a stop."""
     body = box("slider", (0.0, 0.0, 0.5), mass=2.0, velocity=(1.0, 0.0, 0.0))
@@ -301,6 +288,7 @@ def test_rope():
     assert mechanism.contact_names == ("rope",)
 
 
+@pytest.mark.slow
 def test_budget():
     """Balls in a row on the floor: with room for all they rest; with less the result says so."""
     balls = [

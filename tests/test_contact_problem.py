@@ -159,6 +159,7 @@ def test_enumeration_without_friction(seed):
         np.testing.assert_allclose(v_new, x, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_enumeration_with_friction_in_the_plane(seed):
     groups, k = coulomb(1), 3
@@ -209,6 +210,7 @@ def test_gauss_seidel_projects_row_by_row():
     assert problem.residual(lam) < 1e-15
 
 
+@pytest.mark.slow
 def test_gauss_seidel_converges_linearly():
     M, J, Jc, v, mu = problem_of(jr.key(3), 4, 12, 2, coulomb(2), 1.0)
     of = [
@@ -273,6 +275,7 @@ def test_smoothing_follows_the_central_path():
     np.testing.assert_allclose(jnp.linalg.norm(lam[0, 1:]), 0.3 * lam[0, 0], rtol=20 * s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [mbd.InteriorPoint(), mbd.ProjectedGaussSeidel(300)])
 @pytest.mark.parametrize("kind", ["frictionless", "planar", "cone", "rolling"])
 def test_derivatives_at_the_solution(kind, solver):
@@ -300,6 +303,7 @@ def test_derivatives_at_the_solution(kind, solver):
     np.testing.assert_allclose(along, forward, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_second_derivatives():
     """Forward over reverse, against differences of the gradient, of independent contacts."""
     groups = coulomb(2)
@@ -315,6 +319,7 @@ def test_second_derivatives():
     np.testing.assert_allclose(second, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_heavy_on_light():
     """Mass ratio 1:10^4, redundant: where Gauss-Seidel is far off and says so."""
     boxes = [stack_problem(n, 1e4) for n in (2, 4)]

@@ -81,6 +81,7 @@ def test_fourth_order(case):
     assert abs(order - 4) < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [s for s in SOLVERS if s != "automatic"])
 def test_solvers_agree(solver):
     for name in ("redundant_pendulum", "slider_crank"):

@@ -508,6 +508,7 @@ def test_eccentric_cam():
     np.testing.assert_allclose(of_follower / of_cam, -jax.grad(circle)(-turned), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_sphere_down_an_incline():
     """a = 5/7 g sin(slope) for a solid sphere, without side motion and with the spin that rolls."""
     slope, g = 0.3, 9.81

@@ -189,6 +189,7 @@ def squeezer_reference(shared):
     return data, points, [point["t"] for point in points]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dt", SQUEEZER_STEPS)
 def test_squeezer_in_seven_angles(shared, dt):
     data, points, times = squeezer_reference(shared)

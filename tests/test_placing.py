@@ -56,6 +56,7 @@ def test_arm():
     np.testing.assert_array_less(np.abs(mechanism.constraint(state.q, TIME)), 1e-12)
 
 
+@pytest.mark.slow
 def test_rates():
     """Velocities are the derivative of the poses along the rates."""
     mechanism = arm()

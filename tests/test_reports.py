@@ -260,6 +260,7 @@ def test_reaction_of_a_nonholonomic_joint():
         mbd.reactions(mechanism, 0.0, state.q, lam, "skate")
 
 
+@pytest.mark.slow
 def test_unique_parts_of_reactions():
     """Loads in the plane of the four-bar are unique; those across it are not, and other
     multipliers of the same motion change them alone."""
@@ -476,6 +477,7 @@ def ladder(span):
     return mbd.Mechanism([rung, other], joints)
 
 
+@pytest.mark.slow
 def test_assembly_by_name():
     state = mbd.close_joints(ladder(1.0))
     pose = ladder(1.0).pose(state.q, "rung")

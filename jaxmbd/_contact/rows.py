@@ -5,7 +5,7 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from .._constraints import AbstractStructuredSystem, directional_jacobian
 from .._system import AbstractSystem
@@ -76,7 +76,7 @@ class ContactRows(eqx.Module):
     - `law`: coefficients, those that are not the same for all with shape `(contacts,)`.
     - `tangents`: number of components of sliding friction, the first after the normal one.
     - `total`: number of all contacts; `kept`: which of them these are, `None` if all.
-    - `left_out`: smallest gap among the others [m].
+    - `of_everything`: gaps of all contacts [m], `None` if these are all.
     """
 
     gap: Float[Array, " contacts"]
@@ -86,9 +86,9 @@ class ContactRows(eqx.Module):
     tangents: int = eqx.field(static=True)
     total: int = eqx.field(static=True)
     kept: Int[Array, " contacts"] | None = None
-    left_out: Float[Array, ""] | None = None
+    of_everything: Float[Array, " total"] | None = None
 
-    def of_kept(self, x: Float[Array, "total *rest"]) -> Float[Array, "contacts *rest"]:
+    def of_kept(self, x: Shaped[Array, "total *rest"]) -> Shaped[Array, "contacts *rest"]:
         """Of values of all contacts, those of the ones that are kept."""
         return x if self.kept is None else x[self.kept]
 

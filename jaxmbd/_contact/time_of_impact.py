@@ -10,6 +10,9 @@ from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Velocity
 from .rows import ContactRows, gaps
 
+# Gaps [m] of closed contacts.
+CLOSED = 1e-9
+
 # Newton steps from the time at which a parabola of the gap would close.
 _STEPS = 6
 
@@ -87,6 +90,9 @@ def _closing_time(gap: Array, rate: Array, bend: Array) -> Array:
     down = root - rate
     from_above = 2 * gap / jnp.where(down > 0, down, 1.0)
     after_peak = (rate + root) / jnp.where(bend < 0, -bend, 1.0)
-    s = jnp.where(rate > 0, jnp.where(bend < 0, after_peak, jnp.inf), from_above)
-    falls = (square >= 0) & ((rate > 0) | ((down > 0) & (gap > 0)))
+    s = jnp.where(rate > 0, after_peak, from_above)
+    # A rise within what counts as closed is rounding, and no flight.
+    rises = (rate > 0) & (bend < 0) & (gap * -bend + rate**2 / 2 > CLOSED * -bend)
+    falls = (rate <= 0) & (square >= 0) & (down > 0) & (gap > 0)
+    falls = rises | falls
     return jnp.where(falls, s, jnp.inf)

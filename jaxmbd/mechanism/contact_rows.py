@@ -106,11 +106,10 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
     bodies = jnp.asarray(np.concatenate([np.zeros((2, 0), int), *bodies], axis=1))
     law = [_law(mechanism, contacts, k, has, dtype) for contacts, k in kinds]
 
-    kept, left_out = None, None
+    kept, everything = None, [jax.lax.stop_gradient(points.gap)]
     touching_count, budget = bodies.shape[1], mechanism.contact_budget
     if budget is not None and budget < touching_count:
-        nearest, order = jax.lax.top_k(-jax.lax.stop_gradient(points.gap), budget + 1)
-        left_out, kept = -nearest[-1], order[:-1]
+        kept = jax.lax.top_k(-everything[0], budget)[1]
         points = ContactPoints(*(x[kept] for x in points))
         bodies = bodies[:, kept]
         law = [jax.tree.map(lambda *x: jnp.concatenate(x)[kept], *law)]
@@ -123,6 +122,7 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
         rows, rates, J = _gap_rows(mechanism, contacts, t, q, has)
         k = rows.shape[0] // len(contacts)
         gap.append(rows)
+        everything.append(jax.lax.stop_gradient(rows))
         drift.append(rates)
         parts.append(J)
         ends.append(jnp.asarray(np.repeat(np.stack(mechanism.ends(contacts)), k, axis=1)))
@@ -144,7 +144,7 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
         2 * has.tangents,
         total,
         kept,
-        left_out,
+        None if kept is None else jnp.concatenate(everything),
     )
 
 
