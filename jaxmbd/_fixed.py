@@ -46,8 +46,7 @@ def integrate_fixed(
             RESULTS.where(finite(step.y), RESULTS.successful, RESULTS.nonfinite_state),
         )
         good = result == RESULTS.successful
-        held = jax.tree.map(lambda new, old: jnp.where(good, new, old), step.y, y)
-        return held, step.scheme_state, result
+        return stepper.held(good, step.y, y), step.scheme_state, result
 
     requested = _RequestedTimes(saving, t0, dt, whole)
 

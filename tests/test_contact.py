@@ -559,7 +559,7 @@ def test_unsolved_is_visible():
     solver = mbd.ProjectedGaussSeidel(sweeps=1, tolerance=1e-9)
     sol = flight(system, [0.6, -0.4], [-3.0, -2.0], [0.5], 1e-2, 0, contact_solver=solver)
     assert sol.result == mbd.RESULTS.contact_unsolved
-    assert sol.contact_residual[-1] >= 0 and np.all(np.isfinite(sol.q))
+    assert sol.contact_residual[-1] > 1e-9 and np.all(np.isfinite(sol.q))
     enough = mbd.ProjectedGaussSeidel(sweeps=300, tolerance=1e-9)
     sol = flight(system, [0.6, -0.4], [-3.0, -2.0], [0.5], 1e-2, 0, contact_solver=enough)
     assert sol.result == mbd.RESULTS.successful and sol.contact_residual[-1] < 1e-9
@@ -603,6 +603,9 @@ def test_bad_input():
     wrong = Wrong(jnp.ones(()), jnp.zeros(()), jnp.zeros(()))
     with pytest.raises(ValueError, match="slip.*shape"):
         mbd.simulate(wrong, mbd.ContactImpulse(), state, t1=1.0, dt=0.1)
+    soft = slope(jnp.asarray(0.0), stiffness=1e4)
+    with pytest.raises(ValueError, match="stiffness.*impacts"):
+        flight(soft, jnp.zeros(3), jnp.zeros(3), [0.1], 1e-2, impacts=1)
     deep = mbd.State(0.0, jnp.array([0.0, -0.5]), jnp.zeros(2))
     with pytest.raises(Exception, match="overlap"):
         mbd.simulate(ball(), mbd.ContactImpulse(), deep, t1=1.0, dt=0.1)

@@ -73,7 +73,7 @@ def slow_unless(quick, items):
 
 @pytest.mark.parametrize(
     "method, solver",
-    slow_unless(lambda m, s: s == "automatic" or m == "udwadia_kalaba", h.pairs()),
+    slow_unless(lambda m, s: s == "automatic", h.pairs()),
 )
 def test_every_method_and_solver(method, solver):
     """All parameters, start, gains, pivot motion; the rows depend on q and t."""

@@ -86,6 +86,11 @@ class ContactStepper(AbstractStepper):
     def start(self, t, h, q, v):
         system = self.problem.system
         contacts = eqx.filter_eval_shape(contact_rows, system, t, q, v)
+        if self.problem.enforcement.impacts and contacts.law.stiffness is not None:
+            raise ValueError(
+                "A contact with `stiffness` has no instant of impact: leave out `impacts` of "
+                "`ContactImpulse`, or `stiffness`."
+            )
         d = (contacts.total, contacts.drift.shape[1])
         rows = row_count(system, t, q, v)
         zero = jnp.zeros((), q.dtype)
@@ -136,6 +141,12 @@ class ContactStepper(AbstractStepper):
     def multipliers(self, t, y):
         del t
         return y[2]
+
+    def held(self, good, new, old):
+        # The residual tells why a step was not good.
+        q, v, multipliers, force, _, watched = super().held(good, new, old)
+        residual = jnp.where(jnp.isfinite(new[4]), new[4], old[4])
+        return q, v, multipliers, force, residual, watched
 
     def contacts(self, y):
         return y[3], y[4]

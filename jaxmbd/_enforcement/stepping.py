@@ -8,7 +8,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._constraints import mass_matrix, positions, row_count
 from .._results import RESULTS, first_failure
@@ -85,6 +85,10 @@ class AbstractStepper(eqx.Module):
     @abc.abstractmethod
     def multipliers(self, t: RealScalarLike, y: Any) -> Rows:
         """lam at (t, y)."""
+
+    def held(self, good: Bool[Array, ""], new: Any, old: Any) -> Any:
+        """`new` after a good step, else `old`."""
+        return jax.tree.map(lambda new, old: jnp.where(good, new, old), new, old)
 
     def contacts(self, y: Any) -> tuple[Any, Any]:
         """Contact forces and residuals in y, if any."""

@@ -198,7 +198,7 @@ class Picture:
                 ax.figure.set_size_inches(6.4, np.clip(6 * half[1] / half[0] + 0.7, 2.2, 6.4))
             return
         ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
-        ax.set_box_aspect(half, zoom=1.1)
+        ax.set_box_aspect(half, zoom=1.0)
         for axis, share in zip((ax.xaxis, ax.yaxis, ax.zaxis), half / np.max(half), strict=True):
             axis.set_major_locator(pyplot().MaxNLocator(max(1, round(4 * share))))
 

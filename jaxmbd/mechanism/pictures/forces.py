@@ -8,9 +8,7 @@ import numpy as np
 
 from ..body import GROUND
 from ..mechanism import Mechanism
-
-# Of the largest force: smaller ones are not shown.
-_NO_FORCE = 1e-6
+from ..reports.contacts import no_force
 
 
 class PointForces(NamedTuple):
@@ -37,7 +35,7 @@ def point_forces(
     sign = np.array([-1.0 if mechanism.contact(n).bodies[-1] == GROUND else 1.0 for n in names])
     force = sign[:, None] * np.asarray(world, float)
     size = np.linalg.norm(force, axis=2)
-    idle = size <= _NO_FORCE * np.max(size, initial=0.0)
+    idle = size <= no_force(q.dtype) * np.max(size, initial=0.0)
     return PointForces(at, force, idle, scale)
 
 

@@ -11,6 +11,7 @@ from ..joint_coordinates import joint_path
 from ..joints import AbstractJoint
 from ..mechanism import Mechanism
 from ..reports import Audit, ContactState, contact_forces, contact_states, reactions, violation
+from ..reports.contacts import no_force
 from .animation import one_motion
 from .require import pyplot
 from .symbols import BODIES, INK
@@ -137,7 +138,8 @@ def plot_contacts(
         normal = force[:, points, 0]
         curves["normal force [N]"].append((name, normal.sum(axis=1)))
         if isinstance(contact, AbstractGap):
-            closed = np.any(normal > 1e-6 * np.max(normal, initial=0.0), axis=1)
+            least = no_force(force.dtype) * np.max(force[..., 0], initial=0.0)
+            closed = np.any(normal > least, axis=1)
             bands.append(np.where(closed, _CLOSED, _BANDS[ContactState.OPEN]))
             continue
         size = np.linalg.norm(friction[:, points].sum(axis=1), axis=1)
@@ -190,7 +192,7 @@ def _bands(ax: Any, t: np.ndarray, names: Sequence[str], bands: list[np.ndarray]
     for side in ("top", "right", "left"):
         ax.spines[side].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    used = set(np.concatenate(bands))
+    used = set(np.concatenate([colors[1:] for colors in bands]))
     labels = {**dict(zip(_BANDS, ("open", "stick", "slip"), strict=True)), _CLOSED: "closed"}
     ax.legend(
         handles=[Patch(color=c, label=label) for c, label in labels.items() if c in used],
@@ -258,4 +260,5 @@ def _panels(t: np.ndarray, curves: dict[str, list[tuple[str, np.ndarray]]], axes
 
 
 def _legend(ax: Any) -> None:
-    ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))

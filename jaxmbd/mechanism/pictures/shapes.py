@@ -234,7 +234,7 @@ def _half_space(place: Placed, cloud: np.ndarray, size: float, view: View) -> li
         low, high = _widened(local[..., :2], size)
         corners = [(low[0], low[1]), (high[0], low[1]), (high[0], high[1]), (low[0], high[1])]
         sheet = frame.at([(x, y, 0.0) for x, y in corners])
-        return [area(place.body, sheet, GROUND_FILL, GROUND_EDGE, z=0.4, alpha=0.5)]
+        return [area(place.body, sheet, GROUND_FILL, GROUND_EDGE, z=0.4, alpha=0.4)]
     along = np.cross(depth, frame.axis(2))  # to the left where the normal is up
     along = along / np.linalg.norm(along, axis=1, keepdims=True)
     reach = np.einsum("tni,ti->tn", cloud - frame.origin[:, None], along)[..., None]
@@ -261,7 +261,7 @@ def _widened(points: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
     """Limits beyond all points, and not too near to each other."""
     points = points.reshape(-1, points.shape[-1])
     low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
-    half = np.maximum((high - low) / 2 + 0.12 * size, 0.3 * size)
+    half = np.maximum((high - low) / 2 + 0.1 * size, 0.18 * size)
     return (low + high) / 2 - half, (low + high) / 2 + half
 
 

@@ -202,7 +202,7 @@ def arrows(
     heads = polylines(foot + 0.4 * head * side, tips, foot - 0.4 * head * side)
     return [
         line(whose, polylines(tails, foot), FORCE, 1.6, z=6.5),
-        area(whose, heads, FORCE, FORCE, z=6.5),
+        Stroke(heads, whose, dict(color=FORCE, linewidth=0.3, zorder=6.5), FORCE),
         mark(whose, tails, "o", 4.5, FORCE, "white", z=6.6),
     ]
 

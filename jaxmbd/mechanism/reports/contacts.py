@@ -1,9 +1,10 @@
 """What contacts between shapes transmit, and whether they stick or slip."""
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -14,8 +15,6 @@ from ..batching import batched
 from ..contact_rows import basis, layout, shape_contacts
 from ..mechanism import Mechanism
 
-# Of the largest normal force of a motion: below that a contact is open. Solvers leave less.
-_NO_FORCE = 1e-6
 # Of kinetic friction: below that a contact that moves at the end of a step does so because it
 # rolls or tilts. Sliding reaches 1 with a cone, and 0.71 with the coarsest pyramid.
 _SLIDING = 0.7
@@ -78,9 +77,10 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
     """Which contact points between shapes are open, stick or slip, how fast they slip, and how much
     of the friction they may have they use.
 
-    A point is open without normal force; it slips if it moves along the surface and friction is
-    near its bound; otherwise it sticks. Forces are means over the step before a saved time, speeds
-    those at that time, so that the state at a change may be either.
+    A point is open without normal force, or with one that is nothing beside the largest one; it
+    slips if it moves along the surface and friction is near its bound; otherwise it sticks. Forces
+    are means over the step before a saved time, speeds those at that time, so that the state at a
+    change may be either.
 
     **Arguments:** `sol`: a solution of `ContactImpulse`, or a batch of them. `rest`: slip speeds up
     to this one count as none [m/s].
@@ -102,11 +102,16 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
     friction = _length(force[..., 1 : 1 + tangents])
     bound = mu * normal
     share = jnp.where(bound > 0, friction / jnp.where(bound > 0, bound, 1.0), 0.0)
-    largest = jnp.max(normal, axis=(-2, -1), keepdims=True, initial=0.0)
+    largest = jnp.max(sol.contact_force[..., 0], axis=(-2, -1), keepdims=True, initial=0.0)
     slips = (speed > rest) & (friction >= _SLIDING * kinetic * normal)
     state = jnp.where(slips, ContactState.SLIP, ContactState.STICK)
-    state = jnp.where(normal > _NO_FORCE * largest, state, ContactState.OPEN)
+    state = jnp.where(normal > no_force(normal.dtype) * largest, state, ContactState.OPEN)
     return ContactStates(state, speed, share)
+
+
+def no_force(dtype: Any) -> float:
+    """Of the largest force of a motion: what is below counts as none. Solvers leave less."""
+    return float(jnp.finfo(dtype).eps) ** 0.4
 
 
 @eqx.filter_jit
@@ -140,7 +145,7 @@ def _slips(mechanism, q, v):
 
         def at(body):
             arm = points.position.T - position[:, body]
-            return x[:3, body] + cross(x[3:, body], arm)
+            return x[:3, body] + jax.vmap(cross, 1, 1)(x[3:, body], arm)
 
         velocity = (at(b) - at(a)).T
         along = jnp.sum(velocity * points.normal, axis=1, keepdims=True)

@@ -1,0 +1,451 @@
+"""Reports and pictures of contacts: forces, what sticks and slips, and what is drawn where."""
+
+from types import SimpleNamespace
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+from jaxmbd.mechanism.pictures.geometry import View, body_frames, pieces  # noqa: E402
+from jaxmbd.mechanism.pictures.shapes import placed_shapes, solid  # noqa: E402
+from jaxmbd.mechanism.pictures.symbols import FORCE, GROUND_EDGE  # noqa: E402
+
+OPEN, STICK, SLIP = mbd.ContactState
+X, Y, Z = np.eye(3)
+WEIGHT, MU, STEP = 2.0 * 9.81, 0.5, 1e-2
+INERTIA = mbd.Inertia.box(size=[1.0, 0.8, 0.6], mass=2.0)
+BLOCK = mbd.Box((0.5, 0.4, 0.3))
+FLAT, SPACE = View(X, Z, -Z, True), View(X, Z, -Z, False)
+# An orientation along no axis.
+TILTED = np.array([0.9, 0.2, -0.3, 0.25]) / np.linalg.norm([0.9, 0.2, -0.3, 0.25])
+
+
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    plt.close("all")
+
+
+def slope(alpha, **options):
+    """A block on a plane that falls by alpha towards x."""
+    turn = np.array([np.cos(alpha / 2), 0, np.sin(alpha / 2), 0])
+    normal = np.array([np.sin(alpha), 0, np.cos(alpha)])
+    block = mbd.Body("block", INERTIA, position=0.3 * normal, orientation=turn)
+    plane = mbd.Pose(jnp.zeros(3), jnp.asarray(turn))
+    floor = mbd.Contact(
+        "floor", "ground", block, mbd.HalfSpace(), BLOCK, friction=MU, frame_a=plane
+    )
+    return mbd.Mechanism([block], contacts=[floor], **options)
+
+
+@pytest.fixture(scope="module")
+def motions():
+    """On the level, and on slopes below and above the angle of friction."""
+
+    def moved(alpha):
+        mechanism = slope(alpha)
+        sol = mbd.simulate(
+            mechanism,
+            mbd.ContactImpulse(),
+            mechanism.state(),
+            t1=0.2,
+            dt=STEP,
+            saveat=diffrax.SaveAt(t0=True, steps=1),
+        )
+        return SimpleNamespace(alpha=alpha, mechanism=mechanism, sol=sol)
+
+    return SimpleNamespace(level=moved(0.0), stuck=moved(0.3), sliding=moved(0.7))
+
+
+def made_up(mechanism, force, v=None, steps=2):
+    """A solution that stays where it is, with one given contact force throughout."""
+    state = mechanism.state()
+
+    def throughout(x):
+        return jnp.broadcast_to(x, (steps, *x.shape))
+
+    return mbd.Solution(
+        t=STEP * jnp.arange(float(steps)),
+        q=throughout(state.q),
+        v=throughout(state.v if v is None else jnp.asarray(v, state.v.dtype)),
+        multipliers=jnp.zeros((steps, 0)),
+        phi_norm=jnp.zeros(steps),
+        phidot_norm=jnp.zeros(steps),
+        ys=None,
+        stats={},
+        result=mbd.RESULTS.successful,
+        contact_force=throughout(jnp.asarray(force, float)),
+    )
+
+
+def ball_on_floor(reverse=False, **coefficients):
+    ball = mbd.Body("ball", INERTIA, position=[0, 0, 0.2])
+    pair = ("ground", mbd.HalfSpace()), (ball, mbd.Sphere(0.2))
+    (a, shape_a), (b, shape_b) = pair[::-1] if reverse else pair
+    return mbd.Mechanism(
+        [ball], contacts=[mbd.Contact("c", a, b, shape_a, shape_b, **coefficients)]
+    )
+
+
+# --- reports ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["level", "stuck", "sliding"])
+def test_forces_of_all_points_carry_the_weight(motions, which):
+    """At rest they are the weight, on the slope too; of a sliding block what Coulomb's law says."""
+    motion = getattr(motions, which)
+    force = mbd.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
+    assert force.shape == (21, 8, 3)
+    expected = WEIGHT * Z
+    if which == "sliding":
+        s, c = np.sin(motion.alpha), np.cos(motion.alpha)
+        expected = WEIGHT * c * (np.array([s, 0, c]) - MU * np.array([c, 0, -s]))
+    total = np.asarray(force[1:].sum(axis=1))
+    np.testing.assert_allclose(total, np.tile(expected, (20, 1)), atol=1e-6 * WEIGHT)
+
+
+def test_states_below_and_above_the_angle_of_friction(motions):
+    # Four corners are on the plane, the other four are not.
+    for motion, state in ((motions.stuck, STICK), (motions.sliding, SLIP)):
+        states = mbd.contact_states(motion.mechanism, motion.sol)
+        # Nothing has happened yet at the first time.
+        np.testing.assert_array_equal(states.state[0], OPEN)
+        assert all(sorted(x) == 4 * [OPEN] + 4 * [state] for x in np.asarray(states.state[1:]))
+        assert np.all(np.isfinite(states.share))
+    stuck, sliding = (
+        mbd.contact_states(m.mechanism, m.sol) for m in (motions.stuck, motions.sliding)
+    )
+    # The points of the stuck block share friction as they like, but together it is tan(alpha).
+    normal = motions.stuck.sol.contact_force[1:, :, 0]
+    share = jnp.sum(stuck.share[1:] * normal, axis=1) / jnp.sum(normal, axis=1)
+    np.testing.assert_allclose(share, np.tan(motions.stuck.alpha) / MU, rtol=1e-6)
+    assert np.max(stuck.speed) < 1e-9
+    pressed = np.asarray(sliding.state) == SLIP
+    np.testing.assert_allclose(np.asarray(sliding.share)[pressed], 1.0, rtol=1e-6)
+    alpha, t = motions.sliding.alpha, np.asarray(motions.sliding.sol.t)
+    expected = 9.81 * (np.sin(alpha) - MU * np.cos(alpha)) * t
+    np.testing.assert_allclose(sliding.speed, np.tile(expected[:, None], 8), atol=1e-9)
+
+
+def test_states_with_a_kinetic_coefficient_and_without_force():
+    """The share is of the static coefficient; what moves with less friction than when sliding
+    rolls."""
+    mechanism = ball_on_floor(friction=0.5, kinetic=0.3)
+    v = [1.0, 0, 0, 0, 0, 0]
+    for force, state, share in (
+        ([[2.0, -0.6, 0.0]], SLIP, 0.6),
+        ([[2.0, 0.0, 0.3]], STICK, 0.3),
+        ([[0.0, 0.0, 0.0]], OPEN, 0.0),
+    ):
+        states = mbd.contact_states(mechanism, made_up(mechanism, force, v))
+        np.testing.assert_array_equal(states.state, state)
+        np.testing.assert_allclose(states.share, share, rtol=1e-12)
+        np.testing.assert_allclose(states.speed, 1.0, rtol=1e-12)
+    # It rolls without slipping.
+    states = mbd.contact_states(
+        mechanism, made_up(mechanism, [[2.0, -0.6, 0]], [0.2, 0, 0, 0, 1, 0])
+    )
+    np.testing.assert_array_equal(states.state, STICK)
+
+
+def test_states_without_friction():
+    mechanism = ball_on_floor()
+    states = mbd.contact_states(mechanism, made_up(mechanism, [[2.0]], [1.0, 0, 0, 0, 0, 0]))
+    np.testing.assert_array_equal(states.state, SLIP)
+    np.testing.assert_array_equal(states.share, 0.0)
+
+
+def test_speeds_do_not_depend_on_the_budget():
+    """Of all points, although a step knows the nearest ones alone."""
+    v = [0.3, -0.2, 0.1, 1.0, 2.0, 3.0]
+    force = jnp.zeros((8, 3))
+    speeds = []
+    for budget in (None, 3):
+        mechanism = slope(0.3, contact_budget=budget)
+        states = mbd.contact_states(mechanism, made_up(mechanism, force, v))
+        speeds.append(np.asarray(states.speed))
+    np.testing.assert_array_equal(*speeds)
+    # The rows of the contact problem are an independent way to them.
+    mechanism, state = slope(0.3), slope(0.3).state()
+    rows = mechanism.contact_rows(0.0, state.q).velocities(jnp.asarray(v))
+    np.testing.assert_allclose(speeds[0][0], jnp.linalg.norm(rows[:, 1:], axis=1), rtol=1e-12)
+
+
+def test_batches_and_gradients_of_reports(motions):
+    mechanism, sol = motions.stuck.mechanism, motions.stuck.sol
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]) if eqx.is_array(x) else x, sol)
+    one, two = (mbd.contact_states(mechanism, x) for x in (sol, batch))
+    for x, y in zip(one, two, strict=True):
+        np.testing.assert_array_equal(y, jnp.stack([x, x]))
+
+    def total(v):
+        resting = eqx.tree_at(lambda sol: sol.v, sol, v)
+        states = mbd.contact_states(mechanism, resting)
+        return jnp.sum(states.speed) + jnp.sum(states.share)
+
+    assert np.all(np.isfinite(jax.grad(total)(jnp.zeros_like(sol.v))))
+
+
+def test_what_reports_refuse(motions):
+    mechanism, sol = motions.level.mechanism, motions.level.sol
+    with pytest.raises(ValueError, match=r"must have shape \(..., 8, 3\)"):
+        mbd.contact_forces(mechanism, sol.q, sol.contact_force[:, :5])
+    without = eqx.tree_at(lambda sol: sol.contact_force, sol, None)
+    with pytest.raises(ValueError, match="has no contact forces"):
+        mbd.contact_states(mechanism, without)
+    with pytest.raises(ValueError, match="States were not saved"):
+        mbd.contact_states(mechanism, eqx.tree_at(lambda sol: sol.q, sol, None))
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+CORNERS = np.array([[0.5, 0, 0], [-0.2, 0.4, 0], [-0.2, -0.4, 0], [0, 0, 0.6]])
+
+
+def reach(shape, R, i):
+    """How far a shape reaches along the world axis i: a formula for each kind."""
+    row = R[i]
+    if isinstance(shape, mbd.Sphere):
+        return 0.4
+    if isinstance(shape, mbd.Box):
+        return np.abs(row) @ [0.5, 0.4, 0.3]
+    if isinstance(shape, mbd.Capsule):
+        return 0.2 + 0.4 * abs(row[2])
+    if isinstance(shape, mbd.Cylinder):
+        return 0.35 * np.hypot(row[0], row[1]) + 0.3 * abs(row[2])
+    if isinstance(shape, mbd.Disc):
+        return 0.4 * np.hypot(row[0], row[1])
+    if isinstance(shape, mbd.Ellipsoid):
+        return np.linalg.norm(row * [0.5, 0.3, 0.2])
+    return np.max(CORNERS @ row)
+
+
+SHAPES = [
+    mbd.Sphere(0.4),
+    BLOCK,
+    mbd.Capsule(0.2, 0.4),
+    mbd.Cylinder(0.35, 0.3),
+    mbd.Disc(0.4),
+    mbd.Ellipsoid([0.5, 0.3, 0.2]),
+    mbd.ConvexPoints(CORNERS),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: type(shape).__name__)
+def test_shapes_have_their_extent(shape):
+    center = np.array([1.0, 2.0, 3.0])
+    body = mbd.Body("b", INERTIA, position=center, orientation=TILTED)
+    contact = mbd.Contact("c", "ground", body, mbd.HalfSpace(), shape)
+    mechanism = mbd.Mechanism([body], contacts=[contact])
+    R = np.asarray(mbd.quaternion_to_matrix(jnp.asarray(TILTED)))
+    frames = body_frames(mechanism, np.asarray(mechanism.state().q)[None])
+    _, place = placed_shapes(mechanism, frames)
+    outline = solid(place, "k", FLAT)[0].points[0]
+    for i in (0, 2):  # directions of the picture are exact
+        np.testing.assert_allclose(np.max(outline[:, i]) - center[i], reach(shape, R, i), rtol=1e-9)
+    faces, *edges = (stroke.points[0] for stroke in solid(place, "k", SPACE))
+    for i in range(3):  # round ones have facets
+        assert abs(np.nanmax(faces[:, i]) - center[i] - reach(shape, R, i)) < 0.02
+        assert np.nanmax(edges[0][:, i]) - center[i] < reach(shape, R, i) + 1e-9
+    for plane in ("xz", "xy", None):
+        mbd.draw(mechanism, plane=plane).figure.canvas.draw()
+
+
+def test_faces_of_convex_points():
+    """Triangles of one plane are one face, points inside none; a plate and a rod have a picture."""
+    cube = np.array(list(np.ndindex(2, 2, 2)), float)
+    for points, count in (
+        (np.concatenate([cube, [[0.4, 0.5, 0.6]]]), [4] * 6),
+        (cube[cube[:, 2] == 0], [4]),
+        (np.array([[0, 0, 0], [0, 0, 1.0], [0, 0, 0.3]]), [2]),
+    ):
+        body = mbd.Body("b", INERTIA)
+        shape = mbd.ConvexPoints(points)
+        contact = mbd.Contact("c", "ground", body, mbd.HalfSpace(), shape)
+        mechanism = mbd.Mechanism([body], contacts=[contact])
+        frames = body_frames(mechanism, np.asarray(mechanism.state().q)[None])
+        faces = solid(placed_shapes(mechanism, frames)[1], "k", SPACE)[0].points[0]
+        assert [len(face) for face in pieces(faces)] == count
+        mbd.draw(mechanism).figure.canvas.draw()
+
+
+def test_shapes_take_the_place_of_the_box_of_inertia_once():
+    block = mbd.Body("block", INERTIA, position=[0, 0, 1])
+    wall = mbd.Pose(jnp.array([2.0, 0, 0]), jnp.array([np.sqrt(0.5), 0, -np.sqrt(0.5), 0]))
+    contacts = [
+        mbd.Contact("floor", "ground", block, mbd.HalfSpace(), BLOCK),
+        mbd.Contact("wall", "ground", block, mbd.HalfSpace(), BLOCK, frame_a=wall),
+    ]
+    ax = mbd.draw(mbd.Mechanism([block], contacts=contacts), plane="xz")
+    (outline,) = ax.patches
+    bounds = outline.get_path().get_extents().bounds
+    np.testing.assert_allclose(bounds, [-0.5, 0.7, 1.0, 0.6], atol=1e-12)
+    # The ground as lines that reach each other, with hatches below, or behind.
+    ground = [line for line in ax.lines if line.get_color() == GROUND_EDGE]
+    lines = [np.stack(line.get_data(), axis=1) for line in ground]
+    floor = next(x for x in lines if len(x) == 2 and np.allclose(x[:, 1], 0))
+    upright = next(x for x in lines if len(x) == 2 and np.allclose(x[:, 0], 2))
+    assert np.min(floor[:, 0]) < -0.5 and np.max(floor[:, 0]) > 2
+    assert np.min(upright[:, 1]) < 0 and np.max(upright[:, 1]) > 1.3
+    below, behind = (x for x in lines if len(x) > 2)
+    assert np.nanmax(below[:, 1]) < 1e-12 and np.nanmin(behind[:, 0]) > 2 - 1e-12
+
+
+def test_height_field_is_a_line_or_a_grid():
+    heights = np.repeat(np.array([0.0, 0.3, 0.1])[:, None], 4, axis=1)
+    ball = mbd.Body("ball", INERTIA, position=[0, 0, 1])
+    field = mbd.HeightField(heights, [0.5, 0.25])
+    contact = mbd.Contact("c", "ground", ball, field, mbd.Sphere(0.1))
+    mechanism = mbd.Mechanism([ball], contacts=[contact])
+    ax = mbd.draw(mechanism, plane="xz")
+    lines = [np.stack(line.get_data(), axis=1) for line in ax.lines]
+    expected = np.array([[-0.5, 0], [0, 0.3], [0.5, 0.1]])
+    assert any(x.shape == (3, 2) and np.allclose(x, expected) for x in lines)
+    grid = [np.stack(line.get_data_3d(), axis=1) for line in mbd.draw(mechanism).lines]
+    corner = np.array([0.5, -0.375, 0.1])
+    assert any(np.any(np.all(np.isclose(x, corner), axis=1)) for x in grid)
+
+
+# --- forces -------------------------------------------------------------------------------------
+
+
+def arrows(ax):
+    """Tails and tips of the arrows in flat axes."""
+    (dots,) = (x for x in ax.lines if x.get_marker() == "o" and x.get_markerfacecolor() == FORCE)
+    tails = np.stack(dots.get_data(), axis=1)
+    (heads,) = ax.collections
+    tips = np.array([path.vertices[1] for path in heads.get_paths()])
+    return tails[np.isfinite(tails[:, 0])], tips
+
+
+def test_arrows_show_the_forces(motions):
+    motion = motions.sliding
+    force = mbd.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
+    points = motion.mechanism.contact_points(motion.sol.q).position
+    loaded = np.linalg.norm(force[10], axis=1) > 1e-6
+    force, points = (np.asarray(x)[10][loaded][:, [0, 2]] for x in (force, points))
+    shown = mbd.animate(
+        motion.mechanism, motion.sol, fps=20, plane="xz", force_scale=0.01, progress=False
+    )
+    shown._func(2)  # t = 0.1
+    tails, tips = arrows(shown._fig.axes[0])
+    np.testing.assert_allclose(tails, points, atol=1e-9)
+    np.testing.assert_allclose(tips - tails, 0.01 * force, atol=1e-6)
+    # By itself the longest one is a quarter of the picture, and the others in proportion.
+    scaled = mbd.animate(motion.mechanism, motion.sol, fps=20, plane="xz", progress=False)
+    scaled._func(2)
+    ax = scaled._fig.axes[0]
+    tails, tips = arrows(ax)
+    lengths = np.linalg.norm(tips - tails, axis=1)
+    size = max(np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim())) / 1.06
+    np.testing.assert_allclose(np.max(lengths), size / 4, rtol=1e-3)
+    np.testing.assert_allclose(
+        lengths / lengths[0], np.linalg.norm(force, axis=1) / np.linalg.norm(force[0]), rtol=1e-5
+    )
+    bare = mbd.animate(motion.mechanism, motion.sol, fps=20, plane="xz", contacts=False)
+    bare._func(2)
+    assert not bare._fig.axes[0].collections
+
+
+def test_arrows_are_means_between_pictures():
+    """An impact between two pictures is not lost, and spreads over the time between them."""
+    mechanism = ball_on_floor(friction=0.5)
+    sol = made_up(mechanism, [[0.0, 0.0, 0.0]], steps=21)
+    force = sol.contact_force.at[7].set(jnp.array([[30.0, 0.0, 0.0]]))
+    sol = eqx.tree_at(lambda sol: sol.contact_force, sol, force)
+    shown = mbd.animate(mechanism, sol, fps=20, plane="xz", force_scale=0.1, labels=False)
+    for i, length in ((1, None), (2, 0.1 * 30 * STEP / 0.05), (3, None)):
+        shown._func(i)
+        tails, tips = arrows(shown._fig.axes[0])
+        assert len(tails) == len(tips) == (length is not None)
+        if length is not None:
+            np.testing.assert_allclose(tips - tails, [[0, length]], atol=1e-9)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_arrows_act_on_what_moves(reverse):
+    """On the ball, whether it is body a or b; also in perspective, and where nothing acts."""
+    mechanism = ball_on_floor(reverse, friction=0.5)
+    force = jnp.array([[3.0, 0.0, 0.0]])
+    q = mechanism.state().q
+    tails, tips = arrows(mbd.draw(mechanism, plane="xz", contact_force=force, force_scale=0.1))
+    np.testing.assert_allclose(tails, [[0, 0]], atol=1e-12)
+    np.testing.assert_allclose(tips, [[0, 0.3]], atol=1e-12)
+    for given in (force, 0 * force):
+        mbd.draw(mechanism, q, contact_force=given).figure.canvas.draw()
+
+
+def test_animation_in_perspective(motions, tmp_path):
+    motion = motions.stuck
+    path = tmp_path / "block.gif"
+    mbd.animate(motion.mechanism, motion.sol, path, 10, progress=False)
+    assert path.stat().st_size > 0
+
+
+def test_what_pictures_refuse(motions):
+    mechanism, sol = motions.level.mechanism, motions.level.sol
+    with pytest.raises(ValueError, match="`force_scale` must be positive"):
+        mbd.animate(mechanism, sol, plane="xz", force_scale=0.0)
+    with pytest.raises(ValueError, match="`force` must have shape"):
+        mbd.draw(mechanism, contact_force=jnp.zeros((2, 3)))
+    with pytest.raises(ValueError, match="`names` must be of contacts"):
+        mbd.plot_contacts(mechanism, sol, ["ceiling"])
+    with pytest.raises(ValueError, match="`axes` must be 3"):
+        mbd.plot_contacts(mechanism, sol, axes=plt.subplots(2)[1])
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]) if eqx.is_array(x) else x, sol)
+    with pytest.raises(ValueError, match="Pictures show one motion"):
+        mbd.plot_contacts(mechanism, batch)
+    with pytest.raises(ValueError, match="has no contact forces"):
+        mbd.plot_contacts(mechanism, eqx.tree_at(lambda sol: sol.contact_force, sol, None))
+
+
+# --- plots --------------------------------------------------------------------------------------
+
+
+def test_plot_of_contacts(motions):
+    for motion, label, share in ((motions.stuck, "stick", 0.3), (motions.sliding, "slip", 0.7)):
+        normal, friction, states = mbd.plot_contacts(motion.mechanism, motion.sol)
+        cos = np.cos(motion.alpha)
+        np.testing.assert_allclose(normal.lines[0].get_ydata()[1:], WEIGHT * cos, rtol=1e-6)
+        used = min(np.tan(share), MU)
+        size, bound = (line.get_ydata()[1:] for line in friction.lines)
+        np.testing.assert_allclose(size, used * WEIGHT * cos, rtol=1e-6)
+        np.testing.assert_allclose(bound, MU * WEIGHT * cos, rtol=1e-6)
+        assert [text.get_text() for text in states.get_legend().get_texts()] == [label]
+        (band,) = states.collections
+        (start, end) = band.get_paths()[0].get_extents().intervalx
+        np.testing.assert_allclose([start, end], [0.0, 0.2], atol=1e-12)
+        assert [tick.get_text() for tick in states.get_yticklabels()] == ["floor"]
+        assert states.get_xlabel() == "t [s]" and "[N]" in normal.get_ylabel()
+
+
+def test_plot_of_gaps_and_chosen_contacts():
+    """Limits of joints have a normal force, and are open or closed."""
+    ball = mbd.Body("ball", INERTIA, position=[0, 0, 0.2])
+    rail = mbd.Prismatic("rail", "ground", ball, point=[0, 0, 0.2], axis=X, limits=(-1.0, 0.0))
+    floor = mbd.Contact("floor", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.2), friction=0.5)
+    mechanism = mbd.Mechanism([ball], [rail], contacts=[mbd.JointLimit(rail), floor])
+    force = np.zeros((3, 3))
+    force[0], force[2, 0] = [5.0, 3.0, 4.0], 7.0
+    sol = made_up(mechanism, force)
+    normal, friction, states = mbd.plot_contacts(mechanism, sol)
+    values = {line.get_label(): line.get_ydata() for line in normal.lines}
+    np.testing.assert_allclose(values["floor"], 5.0)
+    np.testing.assert_allclose(values["rail"], 7.0)
+    np.testing.assert_allclose(friction.lines[0].get_ydata(), 5.0)
+    assert friction.lines[0].get_color() == normal.lines[1].get_color()
+    shown = [text.get_text() for text in states.get_legend().get_texts()]
+    assert shown == ["stick", "closed"]
+    normal, friction, _ = mbd.plot_contacts(mechanism, sol, ["rail"])
+    assert len(normal.lines) == 1 and not friction.lines
+    # Pictures leave out what has no points.
+    mbd.animate(mechanism, sol, fps=200, plane="xz", progress=False)._func(0)
