@@ -152,6 +152,20 @@ def test_stack_of_ten_rests():
 
 
 @pytest.mark.slow
+def test_wall_of_twenty_rests():
+    """Bricks half over half, four rows of five: neither overlap nor energy grows."""
+    places = [(i + 0.5 * (row % 2), 0.0, 0.5 + row) for row in range(4) for i in range(5)]
+    mechanism = boxes(places, budget=200)
+    sol = run(mechanism, 0.1, 1e-2, every=1)
+    moved = positions(mechanism, sol) - positions(mechanism, sol)[:1]
+    assert np.abs(moved).max() < 1e-7
+    energy = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
+    assert np.max(energy - energy[0]) < 1e-6
+    gaps = jax.vmap(lambda q: mechanism.gap(q, 0.0))(sol.q)
+    assert np.min(gaps) > -1e-8
+
+
+@pytest.mark.slow
 def test_box_tips_over_its_edge():
     """Turning about the edge as the ODE of a rigid body with a fixed axis says, with friction that
     holds it; the energy lost in the fall on its face is not tested, only that it comes to rest."""

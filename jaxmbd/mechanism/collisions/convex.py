@@ -60,7 +60,8 @@ def convex_convex(
     approximate where a curved surface touches an edge or a face; that of the gap is right also
     there, to what the iterations reach.
 
-    Costs much more than the pairs that have closed forms. The cores of both shapes together must
+    Where curved shapes overlap by about half of their size or more, the direction found may not be
+    that of the least overlap. Costs much more than the pairs that have closed forms. The cores of both shapes together must
     fill space.
     """
     offset = pose_b.position - pose_a.position
