@@ -61,8 +61,8 @@ def convex_convex(
     there, to what the iterations reach.
 
     Where curved shapes overlap by about half of their size or more, the direction found may not be
-    that of the least overlap. Costs much more than the pairs that have closed forms. The cores of both shapes together must
-    fill space.
+    that of the least overlap. Costs much more than the pairs that have closed forms. The cores of
+    both shapes together must fill space.
     """
     offset = pose_b.position - pose_a.position
     pair = _Pair(a, pose_a.orientation, b, pose_b.orientation, offset)
