@@ -117,7 +117,7 @@ def test_random_problems_are_solved(kind, ratio):
     solve = jax.vmap(lambda *x: solved(mbd.InteriorPoint(), groups, *x))
     v_new, lam, residual, result = solve(M, J, Jc, v, mu)
     good = np.asarray(residual) < 1e-8
-    assert good.mean() >= 0.97  # 5 of all 1008 fail
+    assert good.mean() >= 0.97  # 2 of all 1008 fail, with rolling
     np.testing.assert_array_equal(result == mbd.RESULTS.successful, good)
     worst = [
         violation(groups, M[i], J[i], Jc[i], v[i], mu[i], v_new[i], lam[i])
