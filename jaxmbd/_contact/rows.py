@@ -46,11 +46,11 @@ class DenseContactJacobian(AbstractContactJacobian):
 
 
 class BodyContactJacobian(AbstractContactJacobian):
-    """J of contacts between two bodies each: blocks for both ends, and the columns of the bodies in
-    the table of velocities, `(6, bodies)` and the ground as the last."""
+    """J of contacts between a few bodies each: blocks for each end, and the columns of the bodies
+    in the table of velocities, `(6, bodies)` and the ground as the last."""
 
-    blocks: Float[Array, "2 contacts d 6"]
-    bodies: Int[Array, "2 contacts"]
+    blocks: Float[Array, "ends contacts d 6"]
+    bodies: Int[Array, "ends contacts"]
     count: int = eqx.field(static=True)
 
     def rows(self, v):

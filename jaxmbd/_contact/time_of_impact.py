@@ -34,10 +34,6 @@ class Path(NamedTuple):
         """Until the time s."""
         return s * (self.v + 0.5 * s * self.a)
 
-    def mean_rates(self, contacts: ContactRows, s: RealScalarLike) -> Float[Array, " contacts"]:
-        """Of the gaps until the time s, with J of its start."""
-        return contacts.velocities(self.v + 0.5 * s * self.a)[:, 0]
-
     def gaps(self, s: RealScalarLike) -> Float[Array, " all"]:
         """After the time s."""
         q = self.system.retract(self.q, self.displacement(s))

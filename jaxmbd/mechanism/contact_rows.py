@@ -71,6 +71,15 @@ def touching(mechanism: Mechanism, q: Coordinates) -> ContactPoints:
     return ContactPoints(*(jnp.concatenate(x) for x in zip(*found, strict=True)))
 
 
+def bodies_of_points(mechanism: Mechanism) -> np.ndarray:
+    """Columns of the bodies a and b of each point between shapes, shape `(2, points)`."""
+    ends = [
+        np.repeat(np.stack(mechanism.ends(contacts)), contacts[0].count, axis=1)
+        for contacts in shape_contacts(mechanism)
+    ]
+    return np.concatenate([np.zeros((2, 0), int), *ends], axis=1)
+
+
 def names_of_points(mechanism: Mechanism) -> tuple[str, ...]:
     """The contact of each point and gap."""
     found = []
@@ -100,11 +109,8 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
     """All contacts, or of those between shapes the nearest `contact_budget` ones."""
     has, dtype = layout(mechanism), q.dtype
     points = touching(mechanism, q)
-    counts = [contacts[0].count for contacts in shape_contacts(mechanism)]
-    kinds = list(zip(shape_contacts(mechanism), counts, strict=True))
-    bodies = [np.repeat(np.stack(mechanism.ends(c)), k, axis=1) for c, k in kinds]
-    bodies = jnp.asarray(np.concatenate([np.zeros((2, 0), int), *bodies], axis=1))
-    law = [_law(mechanism, contacts, k, has, dtype) for contacts, k in kinds]
+    bodies = jnp.asarray(bodies_of_points(mechanism))
+    law = [_law(c, c[0].count, has, dtype) for c in shape_contacts(mechanism)]
 
     kept, everything = None, [jax.lax.stop_gradient(points.gap)]
     touching_count, budget = bodies.shape[1], mechanism.contact_budget
@@ -113,11 +119,10 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
         points = ContactPoints(*(x[kept] for x in points))
         bodies = bodies[:, kept]
         law = [jax.tree.map(lambda *x: jnp.concatenate(x)[kept], *law)]
-    blocks, drift = _blocks(mechanism, q, points, bodies, has), [jnp.zeros((0, has.d), dtype)]
-    drift.append(jnp.zeros((points.gap.shape[0], has.d), dtype))
+    parts = [_blocks(mechanism, q, points, bodies, has)]
+    drift = [jnp.zeros((points.gap.shape[0], has.d), dtype)]
     gap, ends, total = [points.gap], [bodies], touching_count
 
-    parts = [blocks]
     for contacts in gap_contacts(mechanism):
         rows, rates, J = _gap_rows(mechanism, contacts, t, q, has)
         k = rows.shape[0] // len(contacts)
@@ -126,7 +131,7 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
         drift.append(rates)
         parts.append(J)
         ends.append(jnp.asarray(np.repeat(np.stack(mechanism.ends(contacts)), k, axis=1)))
-        law.append(_law(mechanism, contacts, k, has, dtype))
+        law.append(_law(contacts, k, has, dtype))
         if kept is not None:
             kept = jnp.concatenate([kept, total + jnp.arange(rows.shape[0])])
         total += rows.shape[0]
@@ -201,9 +206,7 @@ def _gap_rows(
     return value, jnp.pad(rate[:, None], rest), jnp.pad(J, ((0, 0), *rest, (0, 0)))
 
 
-def _law(
-    mechanism: Mechanism, contacts: Stack[AbstractContact], k: int, has: _Layout, dtype
-) -> ContactLaw:
+def _law(contacts: Stack[AbstractContact], k: int, has: _Layout, dtype) -> ContactLaw:
     """Coefficients of each point of one kind."""
 
     def of_contact(contact):

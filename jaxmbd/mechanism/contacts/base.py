@@ -31,7 +31,7 @@ class AbstractGap(AbstractContact):
 
 def check_frictionless(what: str, law: ContactLaw) -> ContactLaw:
     """The law. **Raises:** `ValueError`, which begins with `what`, if it has friction."""
-    for name in ("kinetic", "torsional", "rolling"):
+    for name in ("friction", "kinetic", "torsional", "rolling"):
         if getattr(law, name) is not None:
             raise ValueError(f"{what} has no tangents, so no friction, but `{name}` is given.")
     return law

@@ -58,8 +58,6 @@ class Gap(AbstractGap):
         rows = eqx.filter_eval_shape(fn, self.local, jax.ShapeDtypeStruct((), dtype))
         if not isinstance(rows, jax.ShapeDtypeStruct) or rows.ndim > 1:
             raise ValueError(f"`fn` of {what} must return a number or a vector, but gives {rows}.")
-        if "friction" in coefficients:
-            raise ValueError(f"{what} has no tangents, so no friction, but `friction` is given.")
         law = check_frictionless(what, ContactLaw(**coefficients))
         self.law = with_dtype(law, dtype)
 

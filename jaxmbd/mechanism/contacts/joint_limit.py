@@ -51,8 +51,6 @@ class JointLimit(AbstractGap):
                     f"{what} needs limits of angles less than a turn apart, but they are "
                     f"{angles.tolist()}."
                 )
-        if "friction" in coefficients:
-            raise ValueError(f"{what} has no tangents, so no friction, but `friction` is given.")
         self.names, self.joint = joint.bodies, _anonymous(joint)
         law = check_frictionless(what, ContactLaw(**coefficients))
         self.law = with_dtype(law, joint.dtype)

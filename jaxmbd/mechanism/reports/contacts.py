@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._coordinates import cross
 from ..._solution import Solution
 from ..batching import batched
-from ..contact_rows import basis, layout, shape_contacts
+from ..contact_rows import basis, bodies_of_points, layout, shape_contacts
 from ..mechanism import Mechanism
 
 # Of kinetic friction: below that a contact that moves at the end of a step does so because it
@@ -129,8 +128,7 @@ def _forces(mechanism, q, force):
 def _slips(mechanism, q, v):
     """Slip speeds of all points, whatever the budget, and their coefficients."""
     kinds = [(contacts, contacts[0].count) for contacts in shape_contacts(mechanism)]
-    ends = [np.repeat(np.stack(mechanism.ends(c)), k, axis=1) for c, k in kinds]
-    a, b = np.concatenate([np.zeros((2, 0), int), *ends], axis=1)
+    a, b = bodies_of_points(mechanism)
 
     def coefficients(contacts, k):
         def of_contact(contact):
