@@ -99,12 +99,13 @@ class ContactImpulse(AbstractEnforcement):
 
 
 class Resolved(NamedTuple):
-    """Change of the velocities, impulses of the equality rows and of the contacts, and a verdict:
-    the residual [m/s] and a member of `RESULTS`."""
+    """Change of the velocities, impulses of the equality rows and of the contacts, which contacts
+    press, and a verdict: the residual [m/s] and a member of `RESULTS`."""
 
     change: Velocity
     multipliers: Rows
     impulses: Impulses
+    pressed: Bool[Array, " contacts"]
     residual: Float[Array, ""]
     result: RESULTS
 
@@ -129,7 +130,8 @@ def resolve(
     lam = at_solution(equations, problem, solved.impulses, rows) * scale
     change, multipliers = equations.change(lam, rows)
     result = RESULTS.where(solved.accepted, RESULTS.successful, RESULTS.contact_unsolved)
-    return Resolved(change, multipliers, lam, solved.residual, result)
+    pressed = problem.pressed(solved.impulses)
+    return Resolved(change, multipliers, lam, pressed, solved.residual, result)
 
 
 def contact_groups(enforcement: ContactImpulse, contacts: ContactRows) -> Groups:

@@ -46,6 +46,7 @@ class ContactEquations(eqx.Module):
         """The natural map of scaled impulses, in the units of `problem`."""
         scale = problem.scale[:, None]
         z = self.velocities(lam * scale, rows) * scale
+        z = z.at[:, 1:].add(jnp.einsum("cij,cj->ci", problem.held, lam[:, 1:]))
         y = jax.vmap(self.groups.project)(lam - z, self.mu, self.smoothing * problem.scale)
         return lam - y
 

@@ -19,9 +19,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from .._linalg import small
 from .friction import AbstractFriction, Cone
+
+# Slip velocity per impulse in directions that equality rows hold, both in units of the problem.
+_CREEP = 1e-6
 
 Impulses = Float[Array, "contacts d"]
 
@@ -74,6 +78,8 @@ class ContactProblem(eqx.Module):
     - `mu`: coefficients of the groups, shape `(contacts, groups)`.
     - `scale`: shape `(contacts,)` [1/sqrt(kg)].
     - `smoothing`: shape `(contacts,)`.
+    - `held`: what S holds for the friction of each contact besides what it was made from, see
+      `held_directions`, shape `(contacts, d - 1, d - 1)`.
     """
 
     S: Float[Array, "n n"]
@@ -81,6 +87,7 @@ class ContactProblem(eqx.Module):
     mu: Float[Array, "contacts groups"]
     scale: Float[Array, " contacts"]
     smoothing: Float[Array, " contacts"]
+    held: Float[Array, "contacts k k"]
     groups: Groups
 
     @classmethod
@@ -99,7 +106,11 @@ class ContactProblem(eqx.Module):
         scale = 1 / jnp.sqrt(jnp.where(mean > 0, mean, 1.0))
         each = jnp.repeat(scale, d)
         S = S * each[:, None] * each[None]
-        return cls(S, b * scale[:, None], mu, scale, smoothing * scale, groups)
+        here = jnp.arange(count)
+        blocks = S.reshape(count, d, count, d)
+        held = jax.vmap(held_directions)(blocks[here, 1:, here, 1:])
+        S = blocks.at[here, 1:, here, 1:].add(held).reshape(S.shape)
+        return cls(S, b * scale[:, None], mu, scale, smoothing * scale, held, groups)
 
     def velocities(self, lam: Impulses) -> Impulses:
         """z of impulses, both scaled."""
@@ -113,6 +124,10 @@ class ContactProblem(eqx.Module):
         """P of all contacts."""
         return jax.vmap(self.groups.project)(y, self.mu, self.smoothing)
 
+    def pressed(self, lam: Impulses) -> Bool[Array, " contacts"]:
+        """Which contacts carry load, and not only rounding."""
+        return lam[:, 0] > self.velocities(lam)[:, 0]
+
     def residual(self, lam: Impulses) -> Float[Array, ""]:
         """Largest entry of the natural map, as a velocity [m/s]: by so much some contact separates,
         penetrates or slips otherwise than the impulses tell."""
@@ -121,6 +136,21 @@ class ContactProblem(eqx.Module):
     def norm(self, natural: Impulses) -> Float[Array, ""]:
         """The same from the natural map."""
         return jnp.max(jnp.abs(natural) / self.scale[:, None], initial=0.0)
+
+
+def held_directions(S: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """A creep for directions of friction in which S vanishes, because equality rows hold them.
+
+    There no friction is needed, but velocities that rounding leaves would call for all that there
+    is, against slip that it cannot change, and leave none for other directions. With this added to
+    S it stays small. Directions in which S is more than rounding have less than rounding of it."""
+    k = S.shape[0]
+    if k == 0:
+        return S
+    eye = jnp.eye(k, dtype=S.dtype)
+    share, _ = small.inverse(eye + S / jnp.finfo(S.dtype).eps ** 0.75)
+    share = small.product(share, share)
+    return _CREEP * small.product(share, share)
 
 
 class Residuals(NamedTuple):

@@ -5,7 +5,7 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._constraints import AbstractStructuredSystem, directional_jacobian
 from .._system import AbstractSystem
@@ -29,6 +29,10 @@ class AbstractContactJacobian(eqx.Module):
     def normals(self) -> "AbstractContactJacobian":
         """The normal rows alone."""
 
+    @abc.abstractmethod
+    def where(self, acts: Bool[Array, " contacts"]) -> "AbstractContactJacobian":
+        """With rows of zeros for contacts that do not act."""
+
 
 class DenseContactJacobian(AbstractContactJacobian):
     """J as an array."""
@@ -43,6 +47,9 @@ class DenseContactJacobian(AbstractContactJacobian):
 
     def normals(self):
         return DenseContactJacobian(self.J[:, :1])
+
+    def where(self, acts):
+        return DenseContactJacobian(jnp.where(acts[:, None, None], self.J, 0.0))
 
 
 class BodyContactJacobian(AbstractContactJacobian):
@@ -64,6 +71,10 @@ class BodyContactJacobian(AbstractContactJacobian):
 
     def normals(self):
         return BodyContactJacobian(self.blocks[:, :, :1], self.bodies, self.count)
+
+    def where(self, acts):
+        blocks = jnp.where(acts[None, :, None, None], self.blocks, 0.0)
+        return BodyContactJacobian(blocks, self.bodies, self.count)
 
 
 class ContactRows(eqx.Module):
@@ -92,7 +103,7 @@ class ContactRows(eqx.Module):
         """Of values of all contacts, those of the ones that are kept."""
         return x if self.kept is None else x[self.kept]
 
-    def of_all(self, x: Float[Array, "contacts *rest"]) -> Float[Array, "total *rest"]:
+    def of_all(self, x: Shaped[Array, "contacts *rest"]) -> Shaped[Array, "total *rest"]:
         """Values of all contacts, 0 for those that are left out."""
         if self.kept is None:
             return x
@@ -101,6 +112,11 @@ class ContactRows(eqx.Module):
     def velocities(self, v: Velocity) -> Float[Array, "contacts d"]:
         """At the velocities v."""
         return self.J.rows(v) + self.drift
+
+    def where(self, acts: Bool[Array, " contacts"]) -> "ContactRows":
+        """Without what moves those that do not act."""
+        drift = jnp.where(acts[:, None], self.drift, 0.0)
+        return eqx.tree_at(lambda c: (c.J, c.drift), self, (self.J.where(acts), drift))
 
 
 @eqx.filter_jit

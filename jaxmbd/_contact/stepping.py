@@ -34,22 +34,19 @@ from .contact_impulse import (
 )
 from .problem import Groups
 from .rows import ContactRows, contact_rows
-from .time_of_impact import CLOSED, Path, first_impact
+from .time_of_impact import CLOSED, Path, first_impact, flies
 
 # Overlaps [m] that are rounding, and those by which contacts were missed that were left out.
 _SLOP = 1e-12
 _OVERFLOW = 1e-9
-
-# Of the way of a step: so far a loaded contact may lift and stay closed.
-_NEAR = 1e-2
 
 # The rest of a step, as a share of it, that is nothing.
 _NOTHING = 1e-9
 
 
 class _Phase(NamedTuple):
-    """The state within a step, the impulses and verdicts so far, and which contacts were solved
-    for last."""
+    """The state within a step, the impulses and verdicts so far, which contacts were solved for
+    last, and which of them pressed without a bounce."""
 
     t: RealScalarLike
     q: Coordinates
@@ -58,6 +55,7 @@ class _Phase(NamedTuple):
     impulses: Float[Array, "contacts d"]
     residual: Float[Array, ""]
     watched: Bool[Array, " contacts"]
+    resting: Bool[Array, " contacts"]
     scheme_state: Any
     result: RESULTS
 
@@ -78,7 +76,7 @@ class _Equations(NamedTuple):
 
 class ContactStepper(AbstractStepper):
     """The scheme on the free motion, then the impulses; y = (q, v, mean multipliers, mean contact
-    forces, greatest residual so far, which contacts were solved for last)."""
+    forces, greatest residual so far, which contacts were solved for last, which of them rest)."""
 
     problem: Problem
     scheme: diffrax.AbstractSolver
@@ -94,8 +92,8 @@ class ContactStepper(AbstractStepper):
         d = (contacts.total, contacts.drift.shape[1])
         rows = row_count(system, t, q, v)
         zero = jnp.zeros((), q.dtype)
-        watched = jnp.ones(d[0], bool)
-        y = (q, v, jnp.zeros(rows, q.dtype), jnp.zeros(d, q.dtype), zero, watched)
+        watched, resting = jnp.ones(d[0], bool), jnp.zeros(d[0], bool)
+        y = (q, v, jnp.zeros(rows, q.dtype), jnp.zeros(d, q.dtype), zero, watched, resting)
         terms = diffrax.ODETerm(free_field)
         return y, self.scheme.init(terms, t, t + h, (q, v), self.problem)
 
@@ -106,7 +104,7 @@ class ContactStepper(AbstractStepper):
 
     def step(self, t0, t1, y, scheme_state):
         system, h = self.problem.system, t1 - t0
-        q, v, multipliers, force, worst, watched = y
+        q, v, multipliers, force, worst, watched, resting = y
         start = _Phase(
             t0,
             q,
@@ -115,6 +113,7 @@ class ContactStepper(AbstractStepper):
             jnp.zeros_like(force),
             jnp.zeros_like(worst),
             watched,
+            resting,
             scheme_state,
             system.result(q),
         )
@@ -126,7 +125,7 @@ class ContactStepper(AbstractStepper):
         q, v, projected = self.problem.project(t1, end.q, end.v)
         result = first_failure(end.result, projected)
         worst = jnp.maximum(worst, end.residual)
-        y = (q, v, end.multipliers / h, end.impulses / h, worst, end.watched)
+        y = (q, v, end.multipliers / h, end.impulses / h, worst, end.watched, end.resting)
         return Step(y, end.scheme_state, result, phi)
 
     def between(self, t0, h, t, y):
@@ -144,9 +143,9 @@ class ContactStepper(AbstractStepper):
 
     def held(self, good, new, old):
         # The residual tells why a step was not good.
-        q, v, multipliers, force, _, watched = super().held(good, new, old)
+        q, v, multipliers, force, _, *states = super().held(good, new, old)
         residual = jnp.where(jnp.isfinite(new[4]), new[4], old[4])
-        return q, v, multipliers, force, residual, watched
+        return q, v, multipliers, force, residual, *states
 
     def contacts(self, y):
         return y[3], y[4]
@@ -218,6 +217,7 @@ class ContactStepper(AbstractStepper):
             change + second.change,
             first.multipliers + reactions + second.multipliers,
             first.impulses + again + second.impulses,
+            first.pressed | second.pressed,
             jnp.maximum(first.residual, second.residual),
             first_failure(first.result, second.result),
         )
@@ -265,19 +265,22 @@ class ContactStepper(AbstractStepper):
         equations = self._equations(at, at.t + h)
         contacts, v_free = equations.contacts, equations.v_free
         before = contacts.velocities(at.v)
-        # Between impacts closed contacts act and open ones do not. One that carries load stays
-        # closed although a parabola leaves a curved surface by O(h^3), which the bias takes back.
-        loaded = (force[:, 0] > 0) | (at.impulses[:, 0] > 0)
-        near = _NEAR * h * jnp.max(jnp.abs(before), initial=0.0)
-        closed = contacts.gap <= jnp.where(contacts.of_kept(loaded), CLOSED + near, CLOSED)
+        # Between impacts those contacts act that rest, although a step leaves a curved way by
+        # O(h^2), which the bias takes back, and those that are closed and will not fly.
+        resting = contacts.of_kept(at.resting)
+        touching = contacts.gap <= CLOSED
+        bend = (contacts.velocities(v_free)[:, 0] - before[:, 0]) / h
+        closed = resting | (touching & (hits | ~flies(before[:, 0], bend)))
         lifted = jnp.where(hits, 0.0, jnp.maximum(contacts.gap, 0.0) / h)
-        away = jnp.where(closed, lifted, _far(contacts, v_free))
-        flow = bouncing(contacts, away, before[:, 0], closed & hits)
+        bias = jnp.where(closed, lifted, 1.0)
+        flow = bouncing(contacts, bias, before[:, 0], touching & ~resting & hits)
         step = normal_law(contacts, before[:, 0], contacts.velocities(v_free)[:, 0], h)
         normal = jax.tree.map(lambda x, y: jnp.where(last, x, y), step, flow)
         v_free = jnp.where(hits, at.v, v_free)
         reactions = jnp.where(hits, 0.0, equations.multipliers)
-        equations = equations._replace(v_free=v_free, multipliers=reactions)
+        equations = equations._replace(
+            contacts=contacts.where(closed | last), v_free=v_free, multipliers=reactions
+        )
         solved = self._solve(equations, v_free, normal, before, jnp.where(hits, 0.0, force * h))
         v = v_free + solved.change
         path = Path(self.problem.system, at.t, at.q, at.v, (v - at.v) / h)
@@ -291,7 +294,8 @@ class ContactStepper(AbstractStepper):
         ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
         share = jnp.where(hits, 1.0, s / h)
         end = self._advanced(at, at.t + s, equations, solved, v, s * v_mean, ahead, share)
-        return end, hit
+        rests = closed & solved.pressed & (normal.restitution == 0) & ~last
+        return end._replace(resting=contacts.of_all(rests)), hit
 
     def _advanced(
         self,
@@ -321,15 +325,11 @@ class ContactStepper(AbstractStepper):
             at.multipliers + multipliers,
             at.impulses + contacts.of_all(share * solved.impulses),
             jnp.maximum(at.residual, solved.residual),
-            contacts.of_all(jnp.ones_like(contacts.gap)) > 0,
+            contacts.of_all(jnp.ones_like(contacts.gap, bool)),
+            at.resting,
             equations.scheme_state,
             first_failure(equations.result, solved.result),
         )
-
-
-def _far(contacts: ContactRows, v: Velocity) -> Float[Array, ""]:
-    """A bias [m/s] with which no contact closes."""
-    return 1e3 * (1.0 + jnp.max(jnp.abs(jax.lax.stop_gradient(contacts.velocities(v)))))
 
 
 @stepper_of.register

@@ -47,16 +47,22 @@ class Impact(NamedTuple):
     after: Float[Array, ""]
 
 
+def flies(rate: Array, bend: Array) -> Bool[Array, " contacts"]:
+    """Which touching contacts open, with these rates and accelerations of their gaps: less of a
+    rise than what counts as touching is rounding."""
+    return (rate > 0) & (rate**2 / 2 > CLOSED * -bend)
+
+
 def first_impact(
     path: Path, contacts: ContactRows, closed: Bool[Array, " contacts"], h: RealScalarLike
 ) -> Impact:
-    """On a path of duration h. A parabola of each gap tells which contact is the first, and about
+    """On a path of duration h, of those contacts that are not `closed` throughout. A parabola of each gap tells which contact is the first, and about
     when; Newton's method on its gap along the path tells the time, of which the last two steps are
     differentiated: from the root they give its first and second derivatives."""
     rate = contacts.velocities(path.v)[:, 0]
     bend = contacts.J.rows(path.a)[:, 0]
-    gap = jnp.where(closed, 0.0, contacts.gap)
-    when = jax.lax.stop_gradient(_closing_time(gap, rate, bend))
+    gap = jnp.maximum(contacts.gap, 0.0)
+    when = jnp.where(closed, jnp.inf, jax.lax.stop_gradient(_closing_time(gap, rate, bend)))
     first = jnp.argmin(when)
     number = first if contacts.kept is None else contacts.kept[first]
 
@@ -78,8 +84,8 @@ def first_impact(
 
 
 def _closing_time(gap: Array, rate: Array, bend: Array) -> Array:
-    """The first time > 0 at which gap + rate s + bend s^2 / 2 falls through 0; infinite if never. A
-    closed contact that stays closed has none."""
+    """The first time > 0 at which gap + rate s + bend s^2 / 2 falls through 0; infinite if
+    never."""
     square = rate**2 - 2 * bend * gap
     root = jnp.sqrt(jnp.maximum(square, 0.0))
     # Two forms of one root, each without cancellation.
@@ -87,8 +93,5 @@ def _closing_time(gap: Array, rate: Array, bend: Array) -> Array:
     from_above = 2 * gap / jnp.where(down > 0, down, 1.0)
     after_peak = (rate + root) / jnp.where(bend < 0, -bend, 1.0)
     s = jnp.where(rate > 0, after_peak, from_above)
-    # A rise within what counts as closed is rounding, and no flight.
-    rises = (rate > 0) & (bend < 0) & (gap * -bend + rate**2 / 2 > CLOSED * -bend)
-    falls = (rate <= 0) & (square >= 0) & (down > 0) & (gap > 0)
-    falls = rises | falls
+    falls = jnp.where(rate > 0, bend < 0, (square >= 0) & (down > 0) & (gap > 0))
     return jnp.where(falls, s, jnp.inf)
