@@ -76,6 +76,7 @@ def integrate_fixed(
         output=saved_output if saving.every else None,
         every=max(saving.every, 1),
         checkpoint=not isinstance(adjoint, diffrax.DirectAdjoint | diffrax.ForwardMode),
+        checkpoint_body=not stepper.checkpoints,
         meter=progress,
     )
     y1, scheme_state, result, done, kept, _ = end

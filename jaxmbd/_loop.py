@@ -31,15 +31,17 @@ def loop(
     output: Callable[[PyTree], PyTree] | None = None,
     every: int = 1,
     checkpoint: bool = True,
+    checkpoint_body: bool = True,
     meter: diffrax.AbstractProgressMeter,
 ) -> tuple[PyTree, PyTree]:
     """`carry = body(i, carry)` for i = 0 ... steps - 1, with `output(carry)` after every
     `every`-th step stacked along a leading axis.
 
     With `checkpoint` the reverse pass keeps the carry at O(sqrt(steps)) places and recomputes
-    between them, and inside each step keeps nothing but its start.
+    between them, and inside each step keeps nothing but its start; without `checkpoint_body` it
+    keeps what the body itself does not recompute.
     """
-    if checkpoint:
+    if checkpoint and checkpoint_body:
         body = jax.checkpoint(body, prevent_cse=False)
 
     def unit(k, carry):

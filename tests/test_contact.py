@@ -592,6 +592,10 @@ def test_bad_input():
         mbd.ContactImpulse(impact_law="bounce")
     with pytest.raises(ValueError, match="impacts"):
         mbd.ContactImpulse(impacts=-1)
+    with pytest.raises(ValueError, match="smoothing.*-1"):
+        mbd.ContactImpulse(smoothing=-1.0)
+    with pytest.raises(ValueError, match="smoothing.*Cone"):
+        mbd.ContactImpulse(friction=mbd.Pyramid(4), smoothing=1e-3)
     state = mbd.State(0.0, jnp.array([0.0, 1.0]), jnp.zeros(2))
     with pytest.raises(ValueError, match="1 contacts.*UdwadiaKalaba.*ContactImpulse"):
         mbd.simulate(ball(), mbd.UdwadiaKalaba(), state, t1=1.0, dt=0.1)

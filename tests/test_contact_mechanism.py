@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rimless_wheel
 from scipy.integrate import solve_ivp
 
 import jaxmbd as mbd
@@ -100,6 +101,47 @@ def test_ball_slides_then_rolls():
     # The time itself, from the path: sliding costs v t / 7 of what rolling from the start has.
     way = np.asarray(mechanism.pose(sol.q, "ball").position)[-1, 0]
     np.testing.assert_allclose(way, 5 / 7 * v * t[-1] + v * start / 7, atol=1e-6)
+
+
+def least_rates(mechanism, sol):
+    """Of a rimless wheel before and between its strikes, less those of the closed form."""
+    wheel = rimless_wheel
+    rate = np.asarray(mechanism.twist(sol.v, "wheel").angular)[:, 1]
+    after = np.searchsorted(sol.t, wheel.strikes(mechanism, sol)[0], side="right")
+    k2 = wheel.INERTIA[1] / (wheel.MASS * wheel.LENGTH**2)
+    climb = 2 * G * (1 - np.cos(wheel.HALF - wheel.SLOPE)) / (wheel.LENGTH * (1 + k2))
+    expected = np.sqrt(np.append(wheel.START, wheel.rates(wheel.SLOPE, 2)[1]) ** 2 - climb)
+    return np.array([swing.min() for swing in np.split(rate, after)]) - expected
+
+
+def test_rimless_wheel():
+    # Each spoke strikes as the one before it leaves: the way is a smooth function of the slope.
+    @jax.jit
+    def walk(slope):
+        mechanism, sol = rimless_wheel.walk(slope, t1=1.2, dt=8e-3)
+        return mechanism.pose(sol.q, "wheel").position, mechanism, sol
+
+    position, mechanism, sol = walk(jnp.asarray(rimless_wheel.SLOPE))
+    assert np.max(np.abs(least_rates(mechanism, sol))) < 0.04
+    assert np.max(np.abs(position[:, 1])) < 1e-12
+    end = lambda slope: walk(slope)[0][-1, 0]  # noqa: E731
+    slope = jnp.asarray(rimless_wheel.SLOPE)
+    _, derivative = jax.jvp(end, (slope,), (jnp.ones_like(slope),))
+    for d in (1e-8, 1e-6):
+        difference = (end(slope + d) - end(slope - d)) / (2 * d)
+        np.testing.assert_allclose(derivative, difference, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_rimless_wheel_at_first_order_and_in_reverse():
+    errors = [least_rates(*rimless_wheel.walk(rimless_wheel.SLOPE, 1.2, dt)) for dt in (8e-3, 4e-3)]
+    np.testing.assert_allclose(2 * errors[1], errors[0], atol=2e-3)
+
+    def way(slope):
+        return rimless_wheel.way(slope, t1=1.0, dt=8e-3)
+
+    slope = jnp.asarray(rimless_wheel.SLOPE)
+    np.testing.assert_allclose(jax.grad(way)(slope), jax.jacfwd(way)(slope), rtol=1e-10)
 
 
 @pytest.mark.slow

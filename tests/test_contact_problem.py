@@ -203,11 +203,27 @@ def test_gauss_seidel_projects_row_by_row():
     """One sweep by hand; a clamp after the substitution, as printed, would leave n_2 < 0 in n_1."""
     S = jnp.array([[2.0, 1.0], [1.0, 2.0]])
     b = jnp.array([[-1.0], [0.75]])
-    problem = ContactProblem(S, b, jnp.zeros((2, 0)), jnp.ones(2), jnp.zeros(2), frictionless())
+    problem = ContactProblem(
+        S, b, jnp.zeros((2, 0)), jnp.ones(2), jnp.zeros(2), jnp.zeros((2, 0, 0)), frictionless()
+    )
     # n_1 = 1/2; n_2 = max(0, -(0.75 + 0.5) / 2) = 0; the next sweep changes nothing.
     lam = sweep(problem, jnp.zeros((2, 1)), 1)
     np.testing.assert_allclose(lam[:, 0], [0.5, 0.0], atol=1e-15)
     assert problem.residual(lam) < 1e-15
+
+
+def test_rounding_in_a_held_direction_leaves_friction_to_the_others():
+    """Equality rows hold the second tangent, where they leave a slip of rounding. Coulomb's law by
+    the letter would spend all friction on it, and the first tangent would slide."""
+    S, b = jnp.diag(jnp.array([1.0, 1.0, 1e-17])), jnp.array([[-1.0, 0.3, 1e-11]])
+    mu, none = jnp.array([[0.5]]), jnp.zeros(())
+    problem = ContactProblem.scaled(S, b, mu, coulomb(2), none)
+    solved = mbd.InteriorPoint().solve(problem, jnp.zeros((1, 3)))
+    assert solved.accepted
+    physical = solved.impulses / problem.scale[:, None] * problem.scale**2
+    np.testing.assert_allclose(physical, [[1.0, -0.3, 0.0]], atol=1e-4)
+    free = ContactProblem.scaled(jnp.eye(3), b, mu, coulomb(2), none)
+    assert jnp.max(jnp.abs(free.held)) < 1e-40
 
 
 @pytest.mark.slow

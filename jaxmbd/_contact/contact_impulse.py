@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._checks import is_concrete
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS
 from .._types import RealScalarLike, Rows, Velocity
-from .friction import AbstractFriction, Cone
+from .friction import AbstractFriction, Cone, Pyramid
 from .implicit import ContactEquations, at_solution
 from .newton import newton
 from .problem import Groups, Impulses, frictionless
@@ -89,6 +90,14 @@ class ContactImpulse(AbstractEnforcement):
             )
         if self.impacts < 0:
             raise ValueError(f"`impacts` must not be negative, but is {self.impacts}.")
+        if is_concrete(self.smoothing):
+            if not self.smoothing >= 0:
+                raise ValueError(f"`smoothing` must not be negative, but is {self.smoothing}.")
+            if self.smoothing > 0 and isinstance(self.friction, Pyramid):
+                raise ValueError(
+                    f"`smoothing` ({self.smoothing}) needs `friction=mbd.Cone()`: a `Pyramid` has "
+                    "corners that it does not smooth."
+                )
         for name in ("friction", "contact_solver"):
             base = {"friction": AbstractFriction, "contact_solver": AbstractContactSolver}[name]
             if not isinstance(getattr(self, name), base):

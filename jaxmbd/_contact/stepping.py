@@ -81,6 +81,10 @@ class ContactStepper(AbstractStepper):
     problem: Problem
     scheme: diffrax.AbstractSolver
 
+    @property
+    def checkpoints(self):
+        return self.problem.enforcement.impacts > 0
+
     def start(self, t, h, q, v):
         system = self.problem.system
         contacts = eqx.filter_eval_shape(contact_rows, system, t, q, v)
@@ -244,8 +248,11 @@ class ContactStepper(AbstractStepper):
             at, hits = carry
             go = hits | (t1 - at.t > least)
             rest = jnp.maximum(t1 - at.t, least)
-            act = lambda: self._flow_or_impact(at, rest, force, hits, k == 2 * impacts)  # noqa: E731
-            return jax.lax.cond(go, act, lambda: carry), None
+            # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
+            act = lambda at: self._flow_or_impact(at, rest, force, hits, k == 2 * impacts)  # noqa: E731
+            # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
+            act = jax.checkpoint(act, prevent_cse=False)
+            return jax.lax.cond(go, lambda: act(at), lambda: carry), None
 
         start = (at, jnp.asarray(False))
         (at, _), _ = jax.lax.scan(onwards, start, jnp.arange(2 * impacts + 1))

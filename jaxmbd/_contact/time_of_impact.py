@@ -56,9 +56,10 @@ def flies(rate: Array, bend: Array) -> Bool[Array, " contacts"]:
 def first_impact(
     path: Path, contacts: ContactRows, closed: Bool[Array, " contacts"], h: RealScalarLike
 ) -> Impact:
-    """On a path of duration h, of those contacts that are not `closed` throughout. A parabola of each gap tells which contact is the first, and about
-    when; Newton's method on its gap along the path tells the time, of which the last two steps are
-    differentiated: from the root they give its first and second derivatives."""
+    """On a path of duration h, of the contacts that are not `closed` throughout. A parabola of each
+    gap tells which one is the first, and about when; Newton's method on its gap along the path
+    tells the time, of which the last two steps are differentiated: from the root they give its
+    first and second derivatives."""
     rate = contacts.velocities(path.v)[:, 0]
     bend = contacts.J.rows(path.a)[:, 0]
     gap = jnp.maximum(contacts.gap, 0.0)

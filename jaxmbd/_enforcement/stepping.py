@@ -60,6 +60,12 @@ class AbstractStepper(eqx.Module):
     problem: eqx.AbstractVar[Problem]
     scheme: eqx.AbstractVar[diffrax.AbstractSolver]
 
+    @property
+    def checkpoints(self) -> bool:
+        """Whether the parts of a step are recomputed in the reverse pass, so that the step as a
+        whole need not be."""
+        return False
+
     @abc.abstractmethod
     def start(
         self, t: RealScalarLike, h: RealScalarLike, q: Coordinates, v: Velocity
