@@ -72,17 +72,35 @@ def mass_matrix(system: AbstractSystem, q: Coordinates) -> Any:
 
 @eqx.filter_jit
 def _phi(system: AbstractSystem, q, t):
-    return jnp.ravel(jnp.asarray(system.constraint(q, t), q.dtype))
+    phi = jnp.ravel(jnp.asarray(system.constraint(q, t), q.dtype))
+    return phi if system.active is None else jnp.where(system.active[: phi.shape[0]], phi, 0.0)
 
 
 @eqx.filter_jit
 def _psi(system: AbstractSystem, q, v, t):
-    return jnp.ravel(jnp.asarray(system.nonholonomic(q, v, t), q.dtype))
+    psi = jnp.ravel(jnp.asarray(system.nonholonomic(q, v, t), q.dtype))
+    if system.active is None:
+        return psi
+    return jnp.where(system.active[system.active.shape[0] - psi.shape[0] :], psi, 0.0)
 
 
 @eqx.filter_jit
 def _along(system: AbstractStructuredSystem, t, q, v, change):
-    return system.along(t, q, v, change)
+    rows = system.along(t, q, v, change)
+    return rows if system.active is None else jnp.where(system.active, rows, 0.0)
+
+
+def _linearised(system: AbstractStructuredSystem, t, q, v) -> ConstraintRows:
+    rows = system.linearised(t, q, v)
+    if system.active is None:
+        return rows
+    acts = system.active.astype(q.dtype)
+    return ConstraintRows(
+        rows.phi * acts[: rows.phi.shape[0]],
+        rows.velocity * acts,
+        rows.J.switched(acts),
+        rows.gamma * acts,
+    )
 
 
 def directional_jacobian(fn, x: Float[Array, " n"]) -> Float[Array, "*rows n"]:
@@ -111,7 +129,7 @@ def position_jacobian(
 ) -> Any:
     """J = Phi_q N of the holonomic rows. Of `v` only the shape is used."""
     if isinstance(system, AbstractStructuredSystem):
-        return system.linearised(t, q, v).J.first(_phi(system, q, t).shape[0])
+        return _linearised(system, t, q, v).J.first(_phi(system, q, t).shape[0])
 
     # Phi along q + N dp to first order in dp: the linear map is differentiated only once.
     def displaced(dp):
@@ -162,7 +180,7 @@ def constraint_rows(
     """All rows of `system` at (t, q, v)."""
     t = jnp.asarray(t, q.dtype)
     if isinstance(system, AbstractStructuredSystem):
-        return system.linearised(t, q, v)
+        return _linearised(system, t, q, v)
     rate = (system.qdot(q, v), jnp.ones_like(t))
     velocity, drift = jax.jvp(lambda q, t: velocities(system, t, q, v), (q, t), rate)
     J = jnp.concatenate(

@@ -34,7 +34,7 @@ def integrate_fixed(
         return t0 + jnp.asarray(i, t0.dtype) * dt
 
     def output(t, y):
-        return saving.output(stepper.problem.system, t, y)
+        return saving.output(stepper.system(y), t, y)
 
     def advance(t, t_next, y, scheme_state, result):
         step = stepper.step(t, t_next, y, scheme_state)

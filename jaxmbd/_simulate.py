@@ -19,6 +19,7 @@ from ._constraints import (
 from ._enforcement.base import AbstractContinuousEnforcement, AbstractEnforcement
 from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper, Problem, make_stepper
+from ._enforcement.switching import SwitchingStepper, is_switched
 from ._fixed import finite, integrate_fixed
 from ._results import RESULTS, first_failure
 from ._saving import Grid, make_grid, make_saving
@@ -117,6 +118,12 @@ def simulate(
     large = isinstance(system, AbstractStructuredSystem)
     scheme = prepared(stepper.scheme, controller, dtype, large)
     stepper = eqx.tree_at(lambda s: s.scheme, stepper, scheme)
+    if is_switched(problem.system, state.t, state.q, state.v):
+        if controller is not None:
+            raise ValueError(
+                "A system with a `switch` needs fixed steps: leave out `stepsize_controller`."
+            )
+        stepper = SwitchingStepper(inner=stepper)  # type: ignore
     as_array = functools.partial(jnp.asarray, dtype=dtype)
     return _simulate(
         stepper,
@@ -150,7 +157,7 @@ def _simulate(
     q, v = start
     y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
     at_start = first_failure(
-        _judge_start(stepper.problem, grid.t0, q, v, start_tolerance),
+        _judge_start(stepper, y, grid.t0, start_tolerance),
         stepper.start_result(grid.t0, q, v, start_tolerance),
     )
     if controller is None:
@@ -171,14 +178,14 @@ def _simulate(
     return solution
 
 
-def _judge_start(problem: Problem, t0, q, v, tolerance) -> RESULTS:
-    M = jax.tree.leaves(mass_matrix(problem.system, q))[0]  # an array, or that of the blocks
+def _judge_start(stepper: AbstractStepper, y, t0, tolerance) -> RESULTS:
+    system, q, v = stepper.system(y), y[0], y[1]
+    M = jax.tree.leaves(mass_matrix(system, q))[0]  # an array, or that of the blocks
     asymmetry = jnp.max(jnp.abs(M - jnp.swapaxes(M, 0, 1)))
     symmetric = asymmetry <= 1e-6 * jnp.max(jnp.abs(M))
-    violation = jnp.concatenate(
-        [positions(problem.system, t0, q), velocities(problem.system, t0, q, v)]
-    )
-    consistent = jnp.all(jnp.abs(violation) <= tolerance) | (not problem.enforcement.rigid)
+    violation = jnp.concatenate([positions(system, t0, q), velocities(system, t0, q, v)])
+    rigid = stepper.problem.enforcement.rigid
+    consistent = jnp.all(jnp.abs(violation) <= tolerance) | (not rigid)
     return first_failure(
         RESULTS.where(finite((q, v, M, violation)), RESULTS.successful, RESULTS.nonfinite_state),
         RESULTS.where(symmetric, RESULTS.successful, RESULTS.mass_matrix_indefinite),
@@ -187,16 +194,17 @@ def _judge_start(problem: Problem, t0, q, v, tolerance) -> RESULTS:
 
 
 def _observe(stepper: AbstractStepper, t, ys, stats, result) -> Solution:
-    system = stepper.problem.system
-
     def largest(x):
         return jnp.max(jnp.abs(x), initial=0.0)
 
     def observe(t, y):
-        q, v = y[0], y[1]
+        system, q, v = stepper.system(y), y[0], y[1]
         phi, phidot = positions(system, t, q), velocities(system, t, q, v)
         return stepper.multipliers(t, y), largest(phi), largest(phidot)
 
     lam, phi_norm, phidot_norm = jax.vmap(observe)(t, ys)
     contacts = stepper.contacts(ys)
-    return Solution(t, ys[0], ys[1], lam, phi_norm, phidot_norm, None, stats, result, *contacts)
+    active = ys[-1] if isinstance(stepper, SwitchingStepper) else None
+    return Solution(
+        t, ys[0], ys[1], lam, phi_norm, phidot_norm, None, stats, result, *contacts, active
+    )

@@ -3,7 +3,7 @@
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ._results import RESULTS
 from ._system import State
@@ -25,6 +25,8 @@ class Solution(eqx.Module):
       methods without contacts.
     - `contact_residual`: the largest residual of the contact problems up to that time, shape
       `(ns,)` [m/s].
+    - `active`: which rows acted in the step before, shape `(ns, nc)`; `None` for a system without
+      a `switch`.
     - `stats`: numbers of steps.
     - `result`: a member of `RESULTS`. After a failure the state is held at the last good one, so
       every number is finite and `result` tells how far to trust it.
@@ -41,6 +43,7 @@ class Solution(eqx.Module):
     result: RESULTS
     contact_force: Float[Array, " *batch ns contacts d"] | None = None
     contact_residual: Float[Array, " *batch ns"] | None = None
+    active: Bool[Array, " *batch ns nc"] | None = None
 
     def state(self, index: int = -1) -> State:
         """The saved state at `index`, the last one by default."""

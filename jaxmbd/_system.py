@@ -5,7 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 
 from ._coordinates import AbstractCoordinates, Plain
 from ._results import RESULTS
@@ -41,6 +41,9 @@ class AbstractSystem(eqx.Module):
 
     Units are the user's own, SI throughout this documentation.
     """
+
+    # Which rows of (Phi, Psi) act, `None` for all: set in each step of a system with a `switch`.
+    active: Bool[Array, " rows"] | None = eqx.field(default=None, kw_only=True, repr=False)
 
     @abc.abstractmethod
     def mass_matrix(self, q: Coordinates) -> MassMatrix:
@@ -80,6 +83,17 @@ class AbstractSystem(eqx.Module):
     def contact_law(self) -> Any:
         """A `ContactLaw` for all contacts: coefficients of friction and restitution, stiffness.
         Default: rigid, plastic, without friction."""
+        return None
+
+    def switch(
+        self, q: Coordinates, v: Velocity, t: RealScalarLike, active: Bool[Array, " rows"]
+    ) -> Bool[Array, " rows"] | None:
+        """Which rows act in the step from (t, q, v) on, those of Phi and then those of Psi, if they
+        do not always: latches, clutches, feet. `active`: which of them acted in the step before,
+        none at first; `active | ...` makes a latch that never opens. When rows begin to act, the
+        velocities jump by the plastic impact law: M (v+ - v-) = J^T Lam, with J v+ = -Phi_t in
+        these rows and no jump of J v in the others. Default: all act, always."""
+        del q, v, t, active
         return None
 
     def nonideal_force(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> Force:

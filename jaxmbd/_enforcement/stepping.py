@@ -92,6 +92,11 @@ class AbstractStepper(eqx.Module):
     def multipliers(self, t: RealScalarLike, y: Any) -> Rows:
         """lam at (t, y)."""
 
+    def system(self, y: Any) -> AbstractSystem:
+        """The system, with the rows that act in the state y."""
+        del y
+        return self.problem.system
+
     def held(self, good: Bool[Array, ""], new: Any, old: Any) -> Any:
         """`new` after a good step, else `old`."""
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), new, old)

@@ -188,6 +188,11 @@ class BlockRows(eqx.Module):
             start += rows * elements
         return BlockRows(tuple(pieces), self.ends, self.count, self.size, self.independent)
 
+    def switched(self, on: Float[Array, " rows"]) -> "BlockRows":
+        """Each row times 1 or 0, and so not known to be independent."""
+        pieces = self.scaled(on).pieces
+        return BlockRows(pieces, self.ends, self.count, self.size, independent=False)
+
     def followed_by(self, more: "BlockRows") -> "BlockRows":
         """These rows, then `more`; independent if these are."""
         pieces, ends = (*self.pieces, *more.pieces), (*self.ends, *more.ends)

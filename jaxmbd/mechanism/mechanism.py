@@ -1,14 +1,14 @@
 """Bodies and joints as one system."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._contact.rows import ContactRows
@@ -53,6 +53,7 @@ class Mechanism(AbstractStructuredSystem):
     force_stacks: tuple[Stack[AbstractForceElement], ...]
     contact_stacks: tuple[Stack[AbstractContact], ...]
     gravity: Float[Array, "3"]
+    switches: dict[str, Callable[..., Any]]
     contact_budget: int | None = eqx.field(static=True)
 
     def __init__(
@@ -63,17 +64,23 @@ class Mechanism(AbstractStructuredSystem):
         contacts: Sequence[AbstractContact] = (),
         *,
         gravity: Any = (0.0, 0.0, -9.81),
+        switches: Mapping[str, Callable[..., Any]] | None = None,
         contact_budget: int | None = None,
     ):
         """**Arguments:**
 
         - `bodies`, `joints`, `forces`, `contacts`.
         - `gravity`: acceleration, shape `(3,)` [m/s^2].
+        - `switches`: for joints that do not always act, by name, a function `(mechanism, q, v, t,
+          active)` that says whether the joint does in the step from there; `active`: whether it did
+          in the step before, at first not. When it begins to, the velocities jump by the plastic
+          impact law; close it near its Phi = 0.
         - `contact_budget`: how many points between shapes are solved for in a step, those with the
           smallest gaps; default all. If another one overlaps, the result says so.
 
         **Raises:** `ValueError` for no bodies, for names that are used twice, for joints, forces or
-        contacts between unknown bodies, and for a budget that is not positive."""
+        contacts between unknown bodies, for switches of unknown joints, and for a budget that is
+        not positive."""
         if not bodies:
             raise ValueError("A mechanism needs at least one body, but `bodies` is empty.")
         groups = (("bodies", bodies), ("joints", joints), ("forces", forces))
@@ -93,6 +100,14 @@ class Mechanism(AbstractStructuredSystem):
         self.body_stack = stack(bodies)
         self.joint_stacks, self.force_stacks = stacks(joints), stacks(forces)
         self.contact_stacks = stacks(contacts)
+        self.switches = dict(switches or {})
+        for name, function in self.switches.items():
+            self.joint(name)
+            if not callable(function):
+                raise ValueError(
+                    f'The switch of the joint "{name}" must be a function of (mechanism, q, v, t, '
+                    f"active), but is {function!r}."
+                )
         if contact_budget is not None and contact_budget < 1:
             raise ValueError(f"`contact_budget` must be at least 1, but is {contact_budget}.")
         self.contact_budget = contact_budget
@@ -267,6 +282,17 @@ class Mechanism(AbstractStructuredSystem):
 
     def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
         return contact_gaps(self, t, q)
+
+    def switch(
+        self, q: Coordinates, v: Velocity, t: RealScalarLike, active: Bool[Array, " rows"]
+    ) -> Bool[Array, " rows"] | None:
+        if not self.switches:
+            return None
+        acts = jnp.ones_like(active)
+        for name, function in self.switches.items():
+            rows = self.rows(name)
+            acts = acts.at[rows].set(function(self, q, v, t, active[rows[0]]))
+        return acts
 
     def contact_rows(self, t: RealScalarLike, q: Coordinates) -> ContactRows:
         return contact_rows(self, t, q)
