@@ -19,7 +19,6 @@ The chain: links of 0.3 m and 1 kg hang from the ground on hinges about x and y 
 import argparse
 import os
 import platform
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +28,7 @@ import equinox as eqx  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+from measuring import NO_FUSION, Simulation, best_of, compare, measure  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import jaxmbd as mbd  # noqa: E402
@@ -97,56 +97,8 @@ def four_bar() -> mbd.Mechanism:
     return mbd.Mechanism(bodies, joints)
 
 
-# --- measuring ----------------------------------------------------------------------------------
-
-# The end of a simulation, as a function of factors on gravity and on the initial speeds: a number
-# to differentiate, and the largest violation of the joints on the way or at the end.
-Simulation = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
-
-
-def best_of(fn, repeats: int = 3) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(fn())
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def compiled(fn, argument, options):
-    began = time.perf_counter()
-    run = jax.jit(fn, compiler_options=options).lower(argument).compile()
-    return run, time.perf_counter() - began
-
-
-def measure(
-    end: Simulation, steps: int, batch: int, gradient: bool, options: dict | None = None
-) -> dict[str, Any]:
-    """Of a simulator in JAX."""
-    ones = jnp.ones(2)
-    run, seconds = compiled(end, ones, options)
-    _, violation = run(ones)
-    forward = best_of(lambda: run(ones))
-    row = {"steps_per_s": steps / forward, "compile s": seconds, "violation": float(violation)}
-    if gradient:
-        loss = lambda x: end(x)[0]  # noqa: E731
-        try:
-            run, seconds = compiled(jax.grad(loss), ones, options)
-        except ValueError as error:
-            row["no gradient"] = str(error).split(".")[0]
-        else:
-            finite = bool(np.all(np.isfinite(run(ones))))
-            row["gradient/forward"] = (
-                best_of(lambda: run(ones)) / forward if finite else "not finite"
-            )
-            row["compile gradient s"] = seconds
-            row["gradient MB"] = run.memory_analysis().temp_size_in_bytes / 2**20
-    if batch:
-        many = jnp.stack([jnp.linspace(0.9, 1.0, batch), jnp.linspace(0.5, 1.0, batch)], axis=1)
-        run, _ = compiled(jax.vmap(end), many, options)
-        run(many)
-        row["batch steps/s"] = batch * steps / best_of(lambda: run(many))
-    return row
+def violation(value: jax.Array) -> dict[str, float]:
+    return {"violation": float(value)}
 
 
 def own(mechanism: mbd.Mechanism, dt: float, steps: int) -> Simulation:
@@ -394,15 +346,13 @@ def _exudyn_four_bar(mbs: Any, parts: Any) -> None:
 
 # --- the runs -----------------------------------------------------------------------------------
 
-NO_FUSION = {"xla_disable_hlo_passes": "fusion"}
-
 
 def chain_peers(n: int, dt: float, steps: int, batch: int, gradient: bool) -> dict[str, Callable]:
     """Of each simulator that is run at that size, what gives its row."""
     few, options = max(20, steps // 4), dict(batch=batch, gradient=gradient)
 
     def in_jax(make, count, compiler=None):
-        return lambda: measure(make(count), count, **options, options=compiler)
+        return lambda: measure(make(count), count, violation, **options, options=compiler)
 
     peers: dict[str, Callable] = {
         "MuJoCo C": lambda: mujoco_in_c(mjcf_chain(n, dt), steps, ANGLE, RATE)
@@ -423,7 +373,7 @@ def four_bar_peers(dt: float, steps: int) -> dict[str, Callable]:
     xml = mjcf_four_bar(dt)
 
     def in_mjx(compiler=None):
-        return lambda: measure(mjx(xml, steps, 0.0, 0.0), steps, 0, True, options=compiler)
+        return lambda: measure(mjx(xml, steps, 0.0, 0.0), steps, violation, options=compiler)
 
     return {
         "MuJoCo C": lambda: mujoco_in_c(xml, steps, 0.0, 0.0),
@@ -431,28 +381,6 @@ def four_bar_peers(dt: float, steps: int) -> dict[str, Callable]:
         "MJX, no fusion": in_mjx(NO_FUSION),
         "Exudyn": lambda: exudyn(0, dt, steps),
     }
-
-
-def report(name: str, bodies: int, row: dict[str, Any], own_row: dict[str, Any]) -> None:
-    us = 1e6 / row["steps_per_s"]
-    parts = [f"{us:9.2f} us/step", f"{us / bodies:7.3f} /body"]
-    for key, value in row.items():
-        if key != "steps_per_s":
-            parts.append(f"{key} {value if isinstance(value, str) else format(value, '.3g')}")
-    if row is not own_row:
-        parts.append(f"jaxmbd is {own_row['steps_per_s'] / row['steps_per_s']:.2f} times as fast")
-    tqdm.write(f"  {name:17s} " + ", ".join(parts))
-
-
-def compare(title: str, bodies: int, own_row: dict[str, Any], peers: dict[str, Callable]) -> None:
-    tqdm.write(title)
-    report("jaxmbd", bodies, own_row, own_row)
-    for name, run in tqdm(peers.items(), desc=title, leave=False):
-        try:
-            report(name, bodies, run(), own_row)
-        except Exception as error:  # whatever a simulator does not do is said, not hidden
-            reason = str(error).strip().split("\n")[0][:120]
-            tqdm.write(f"  {name:17s} left out: {type(error).__name__}: {reason}")
 
 
 def main() -> None:
@@ -467,10 +395,12 @@ def main() -> None:
     for n in tqdm(options.links, desc="chains"):
         steps = max(100, 20000 // (n + 5))
         batch, gradient = options.batch if n == 5 else 0, n <= options.gradient_up_to
-        row = measure(own(chain(n), options.dt, steps), steps, batch, gradient)
+        row = measure(
+            own(chain(n), options.dt, steps), steps, violation, batch=batch, gradient=gradient
+        )
         compare(f"chain of {n}", n, row, chain_peers(n, options.dt, steps, batch, gradient))
     steps = 2000
-    row = measure(own(four_bar(), 1e-3, steps), steps, 0, True)
+    row = measure(own(four_bar(), 1e-3, steps), steps, violation)
     compare("four-bar", 3, row, four_bar_peers(1e-3, steps))
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import rimless_wheel
+import stack_of_boxes
 from scipy.integrate import solve_ivp
 
 import jaxmbd as mbd
@@ -205,6 +206,22 @@ def test_wall_of_twenty_rests():
     assert np.max(energy - energy[0]) < 1e-6
     gaps = jax.vmap(lambda q: mechanism.gap(q, 0.0))(sol.q)
     assert np.min(gaps) > -1e-8
+
+
+@pytest.mark.slow
+def test_example_stack_of_boxes():
+    """The box that stays behind is pulled by mu g, has the derivative of that with respect to mu,
+    and as it tips that of a difference quotient."""
+    mu, speed = jnp.asarray(stack_of_boxes.FRICTION), jnp.asarray(stack_of_boxes.SPEED)
+    motion = jax.jit(lambda mu: stack_of_boxes.sensitivity(mu, speed, t1=0.1, count=3))
+    x, slope = motion(mu)
+    n = np.arange(1, 11)
+    first = slice(stack_of_boxes.BEFORE, stack_of_boxes.BEFORE + 10)
+    np.testing.assert_allclose(x[first], stack_of_boxes.pulled(n), rtol=1e-4)
+    np.testing.assert_allclose(slope[first], stack_of_boxes.pulled(n) / mu, rtol=1e-4)
+    quotient = (motion(mu + 1e-6)[0] - motion(mu - 1e-6)[0]) / 2e-6
+    assert abs(slope[-1] - x[-1] / mu) > 1e-4  # no longer by the closed form
+    np.testing.assert_allclose(slope[-1], quotient[-1], rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -441,11 +441,13 @@ def test_plot_of_gaps_and_chosen_contacts():
     values = {line.get_label(): line.get_ydata() for line in normal.lines}
     np.testing.assert_allclose(values["floor"], 5.0)
     np.testing.assert_allclose(values["rail"], 7.0)
+    np.testing.assert_allclose([normal.get_ylim(), friction.get_ylim()], [(0, 7.35), (0, 5.25)])
     np.testing.assert_allclose(friction.lines[0].get_ydata(), 5.0)
     assert friction.lines[0].get_color() == normal.lines[1].get_color()
     shown = [text.get_text() for text in states.get_legend().get_texts()]
     assert shown == ["stick", "closed"]
     normal, friction, _ = mbd.plot_contacts(mechanism, sol, ["rail"])
     assert len(normal.lines) == 1 and not friction.lines
+    assert normal.get_ylim()[0] == friction.get_ylim()[0] == 0
     # Pictures leave out what has no points.
     mbd.animate(mechanism, sol, fps=200, plane="xz", progress=False)._func(0)

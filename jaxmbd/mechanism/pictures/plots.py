@@ -159,6 +159,10 @@ def plot_contacts(
     _legend(axes[1])
     for line in (*axes[0].lines, *axes[1].lines):
         line.set_drawstyle("steps-pre")  # means over the step before
+    for ax in axes[:2]:
+        top = ax.dataLim.y1  # not finite without lines
+        # From zero: else constant forces are magnified to their rounding errors.
+        ax.set_ylim(0, 1.05 * top if np.isfinite(top) and top > 0 else 1)
     _bands(axes[2], t, names, bands)
     return axes
 
