@@ -101,7 +101,7 @@ def main():
     jax.config.update("jax_enable_x64", True)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="rimless_wheel.png", metavar="PNG")
-    parser.add_argument("--animate", type=pathlib.Path, metavar="GIF", help="write an animation")
+    parser.add_argument("--animation", type=pathlib.Path, metavar="GIF", help="write an animation")
     arguments = parser.parse_args()
 
     mechanism, sol = walk(SLOPE)
@@ -128,8 +128,8 @@ def main():
     axis.grid(alpha=0.3)
     figure.savefig(arguments.output, dpi=150)
     print(f"picture: {arguments.output}")
-    if arguments.animate is not None:
-        mbd.animate(mechanism, sol, arguments.animate, plane="xz")
+    if arguments.animation is not None:
+        mbd.animate(mechanism, sol, arguments.animation, plane="xz")
         print(f"animation: {arguments.animate}")
 
 

@@ -13,6 +13,9 @@ from .._types import Coordinates, Force, RealScalarLike, Velocity
 from .law import ContactLaw
 from .problem import Impulses
 
+# Gap [m] of a contact that does not exist in some pose.
+ABSENT = 1e6
+
 
 class AbstractContactJacobian(eqx.Module):
     """J of the contacts as two operations."""

@@ -33,7 +33,7 @@ from .contact_impulse import (
     resolve,
 )
 from .problem import Groups
-from .rows import ContactRows, contact_rows
+from .rows import ABSENT, ContactRows, contact_rows
 from .time_of_impact import CLOSED, Path, first_impact, flies
 
 # Overlaps [m] that are rounding, and those by which contacts were missed that were left out.
@@ -304,6 +304,14 @@ class ContactStepper(AbstractStepper):
         rests = closed & solved.pressed & (normal.restitution == 0) & ~last
         return end._replace(resting=contacts.of_all(rests)), hit
 
+    def _watched(self, contacts: ContactRows) -> Bool[Array, " all"]:
+        """Contacts that are solved for, and those that do not exist here: that one appears where
+        bodies touch is no sign of a small budget."""
+        kept = contacts.of_all(jnp.ones_like(contacts.gap, bool))
+        if contacts.of_everything is None:
+            return kept
+        return kept | (contacts.of_everything >= ABSENT / 2)
+
     def _advanced(
         self,
         at: _Phase,
@@ -332,7 +340,7 @@ class ContactStepper(AbstractStepper):
             at.multipliers + multipliers,
             at.impulses + contacts.of_all(share * solved.impulses),
             jnp.maximum(at.residual, solved.residual),
-            contacts.of_all(jnp.ones_like(contacts.gap, bool)),
+            self._watched(contacts),
             at.resting,
             equations.scheme_state,
             first_failure(equations.result, solved.result),

@@ -4,8 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-# Gap [m] of a point that does not exist in some pose.
-ABSENT = 1e6
+from ..._contact.rows import ABSENT
 
 
 class ContactPoints(NamedTuple):
