@@ -40,7 +40,7 @@ class Ellipsoid(AbstractConvexShape):
         by Newton's method from below (Hebden, An algorithm for minimization using exact second
         derivatives, 1973). Derivatives are those of one more step."""
         a, q = lax.stop_gradient((self.semi_axes, p))
-        # With all semi-axes as large as the largest the root is less, and with two of 0 too.
+        # Less than the root: that of the largest semi-axis for all, and those of one term alone.
         least = jnp.sqrt(dot(a * q, a * q)) - jnp.max(a) ** 2
         t = jnp.maximum(jnp.maximum(jnp.max(jnp.abs(a * q) - a * a), least), 0.0)
         t = lax.fori_loop(0, _ITERATIONS, lambda _, t: jnp.maximum(_step(a, q, t), 0.0), t)
