@@ -28,8 +28,8 @@ class AbstractConvexShape(AbstractShape):
 
     @abc.abstractmethod
     def nearest(self, p: Float[Array, "3"]) -> Float[Array, "3"]:
-        """The point of the core that is nearest to p, in the frame of the shape [m]. Points p are
-        outside of the core."""
+        """The point of the core that is nearest to p, in the frame of the shape [m]. Its derivative
+        tells what of the core is nearest: a face, an edge, a vertex, or a curved surface."""
 
     @abc.abstractmethod
     def feet(self, down: Float[Array, "3"]) -> Float[Array, "points 3"]:

@@ -53,7 +53,8 @@ class ConvexPoints(AbstractConvexShape):
         order = jnp.argsort(-simplex.weights)[:3]
         corners = jnp.stack([row(self.points, index) for index in simplex.sources[order]])
         weights = weights_of_plane(corners - p[None], simplex.weights[order] > 0)
-        return jnp.sum(weights[:, None] * corners, axis=0)
+        inside = jnp.all(simplex.weights > 0)
+        return jnp.where(inside, p, jnp.sum(weights[:, None] * corners, axis=0))
 
     def feet(self, down):
         """All points."""
