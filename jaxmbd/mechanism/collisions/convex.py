@@ -98,7 +98,8 @@ def convex_convex(
     start, c = _start(frozen)
     x = lax.stop_gradient(_sharpened(frozen, start, c))
     n = _features(frozen, x, c).normal
-    touching = _features(pair, _newton(frozen, x, c, _features(pair, x, c).residual), c)
+    moved = _newton(frozen, x, n, c, _features(pair, x, c).residual)
+    touching = _features(pair, moved, c)
 
     gap = dot(n, touching.on_b - touching.on_a)
     gap = frozen.apart(n) + (gap - lax.stop_gradient(gap)) - a.margin - b.margin
@@ -113,10 +114,9 @@ def _features(pair: _Pair, x: _Unknowns, c) -> _Features:
     return _Features(on_a, on_b, n, on_b - on_a - x.gap * n)
 
 
-def _newton(pair: _Pair, x: _Unknowns, c, residual) -> _Unknowns:
+def _newton(pair: _Pair, x: _Unknowns, n, c, residual) -> _Unknowns:
     """x after a step towards where `residual`, whose derivative by x is taken as that of `pair`,
-    is 0: y moves across the normal only, along which the features do not depend on it."""
-    n = _features(pair, x, c).normal
+    is 0: y moves across the normal n only, along which the features do not depend on it."""
     t = perpendicular(n)
     o = jnp.zeros_like(n)
     tangents = _Unknowns(jnp.stack([t, cross(n, t), o]), jnp.stack([o[0], o[0], o[0] + 1]))
@@ -148,18 +148,18 @@ def _sharpened(pair: _Pair, start: _Unknowns, c) -> _Unknowns:
         touching = _features(pair, x, c)
         r = touching.residual
         # On a plane that touches a, at the distance c: y never comes nearer to a than that.
-        return _Unknowns(touching.on_a + c * touching.normal, x.gap), r, dot(r, r)
+        x = _Unknowns(touching.on_a + c * touching.normal, x.gap)
+        return x, touching.normal, r, dot(r, r)
 
     def step(_, state):
-        (x, r, _), best = state
-        new = scored(_newton(pair, x, c, r))
-        better = new[2] < best[2]
+        (x, n, r, _), best = state
+        new = scored(_newton(pair, x, n, c, r))
+        better = new[3] < best[3]
         return new, jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
 
     first = scored(start)
     _, best = lax.fori_loop(0, _NEWTON_STEPS, step, (first, first))
-    separated = [pair.apart(_features(pair, x, c).normal) for x in (best[0], first[0])]
-    worse = separated[0] < separated[1] - 1e-5 * c
+    worse = pair.apart(best[1]) < pair.apart(first[1]) - 1e-5 * c
     return jax.tree.map(lambda x, y: jnp.where(worse, x, y), first[0], best[0])
 
 
