@@ -9,7 +9,7 @@ from ..pose import Pose
 from ..relative import z_axis
 from ..shapes import Box, Capsule, Sphere
 from .base import ContactPoints, stacked
-from .vectors import mixed, nonzero, one_hot_of_largest, sign, unit, x_direction
+from .vectors import largest, mixed, nonzero, one_hot_of_largest, sign, unit, x_direction
 
 # A second point of a capsule is present where its distance to the box rises by less than this per
 # length along the segment.
@@ -151,6 +151,7 @@ def _above(h, p, u, half, s) -> Float[Array, "2"]:
     limited = between & (jnp.abs(u) > eps)
     inverse = 1 / jnp.where(limited, u, 1.0)
     one, other = (-bound - p) * inverse, (bound - p) * inverse
-    low = jnp.max(jnp.where(limited, jnp.minimum(one, other), -half))
-    high = jnp.min(jnp.where(limited, jnp.maximum(one, other), half))
+    lows = jnp.where(limited, jnp.where(one < other, one, other), -half)
+    highs = jnp.where(limited, jnp.where(one < other, other, one), half)
+    low, high = largest(lows), -largest(-highs)
     return jnp.clip(jnp.stack([low, high]), -half, half)

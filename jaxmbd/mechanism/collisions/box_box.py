@@ -9,7 +9,7 @@ from ..._coordinates import components, cross, dot
 from ..pose import Pose
 from ..shapes import Box
 from .base import ContactPoints
-from .vectors import axes, mixed, nonzero, one_hot_of_largest, sign, z_direction
+from .vectors import axes, largest, mixed, nonzero, one_hot_of_largest, sign, z_direction
 
 _POINTS = 8
 
@@ -169,11 +169,11 @@ def _common_polygon(
     runs = jnp.abs(step) > tolerance
     safe = jnp.where(runs, step, 1.0)
     one, other = (-limits - start) / safe, (limits - start) / safe
-    enter = jnp.where(runs, jnp.minimum(one, other), 0.0)
-    leave = jnp.where(runs, jnp.maximum(one, other), 1.0)
+    enter = jnp.where(runs, jnp.where(one < other, one, other), 0.0)
+    leave = jnp.where(runs, jnp.where(one < other, other, one), 1.0)
     within = jnp.all(runs | (jnp.abs(start) <= limits), axis=1)
-    enter = jnp.clip(jnp.max(enter, axis=1), 0.0, 1.0)
-    leave = jnp.clip(jnp.min(leave, axis=1), 0.0, 1.0)
+    enter = jnp.clip(jax.vmap(largest)(enter), 0.0, 1.0)
+    leave = jnp.clip(-jax.vmap(largest)(-leave), 0.0, 1.0)
     small = jnp.finfo(center.dtype).eps ** 0.5
     crosses = within & (enter <= leave)
     exits = crosses & (leave < 1 - small) & (leave - enter > small)

@@ -1,47 +1,72 @@
-"""Any two convex shapes, by their support functions."""
+"""Any two convex shapes, by their support functions and nearest points."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..._coordinates import components, cross, dot, quaternion_rotate
+from ..._coordinates import components, cross, dot
+from ..._fusion import once
+from ..._linalg.small import inverse
 from ..pose import Pose
 from ..shapes import AbstractConvexShape
+from ..shapes.gjk import gjk
 from .base import ContactPoints, stacked
-from .epa import epa
-from .gjk import gjk
-from .vectors import mixed, perpendicular, sign, unit, x_direction
+from .vectors import mixed, one_hot_of_largest, perpendicular, unit, x_direction
 
-_NEWTON_STEPS = 4
-_REFINEMENTS = 5
+# Directions tried, and how many of the best ones go on: with an angle between them of more than
+# that of this cosine.
+_DIRECTIONS = 256
+_STARTS = 6
+_COSINE = 0.94
+# Rounds of GJK for each of these, and their iterations.
+_ROUNDS = 5
+_ITERATIONS = 8
+_NEWTON_STEPS = 8
 
 
 class _Pair(NamedTuple):
-    """The cores of two shapes, about the origin of a, in world axes."""
+    """The cores of two shapes in the frame of a, and the pose of b there."""
 
     a: AbstractConvexShape
-    orientation_a: Float[Array, "4"]
     b: AbstractConvexShape
-    orientation_b: Float[Array, "4"]
-    offset: Float[Array, "3"]
+    pose: Pose
 
     def on_a(self, n):
         """The farthest point of a in the direction n."""
-        local = Pose(self.offset, self.orientation_a).local_direction(n)
-        return quaternion_rotate(self.orientation_a, self.a.support(local))
+        return self.a.support(n)
 
     def on_b(self, n):
-        """The farthest point of b in the direction -n."""
-        local = Pose(self.offset, self.orientation_b).local_direction(-n)
-        return self.offset + quaternion_rotate(self.orientation_b, self.b.support(local))
+        """The farthest point of b in the direction -n. Of several, all components must be of the
+        same one, but XLA may find it anew for each, with other roundings of n."""
+        return self.pose.point(once(self.b.support(self.pose.local_direction(-n))))
 
     def apart(self, n):
-        """From the point of a to that of b: its product with n is how far the planes across n that
-        touch them are apart, and its derivative by n is 0 along n."""
-        return self.on_b(n) - self.on_a(n)
+        """How far the planes across the unit vector n that touch the shapes are apart."""
+        return dot(n, self.on_b(n) - self.on_a(n))
+
+    def nearest_on_b(self, p):
+        return self.pose.point(self.b.nearest(self.pose.local_point(p)))
+
+
+class _Unknowns(NamedTuple):
+    """A point outside of a, of which the nearest point of a and the direction to it count, and the
+    gap."""
+
+    y: Float[Array, "3"]
+    gap: Float[Array, ""]
+
+
+class _Features(NamedTuple):
+    """What touches: nearest points of both shapes and the normal, and by how much they miss."""
+
+    on_a: Float[Array, "3"]
+    on_b: Float[Array, "3"]
+    normal: Float[Array, "3"]
+    residual: Float[Array, "3"]
 
 
 def convex_convex(
@@ -52,155 +77,141 @@ def convex_convex(
 
     `gap` is the largest distance of two parallel planes between the shapes, or the least negative
     overlap, over all directions n: n . (x_b - x_a) with the farthest points x_a along n and x_b
-    against it. The direction is found by GJK and the expanding polytope, and sharpened by Newton's
-    method where x_a and x_b depend on it smoothly. Both run a fixed number of iterations, and
-    nothing is differentiated through: at the solution the gap does not depend on n to first order,
-    and position and normal follow from the features that touch, points of curved surfaces by the
-    implicit function theorem and vertices, edges and faces by their corners. Their derivatives are
-    approximate where a curved surface touches an edge or a face; that of the gap is right also
-    there, to what the iterations reach.
+    against it. Directions among many are improved by GJK, and the best of them by Newton's method
+    on the nearest points P of both shapes, with any c > 0:
 
-    Where curved shapes overlap by about half of their size or more, the direction found may not be
-    that of the least overlap. Costs much more than the pairs that have closed forms. The cores of
-    both shapes together must fill space.
+        x_a = P_a(x_a + c n),  x_b = P_b(x_b - c n),  x_b - x_a = gap n,  |n| = 1.
+
+    P has a derivative that tells faces, edges, vertices and curved surfaces apart, so the equations
+    are regular wherever the solution is unique, also at gap = 0. Where it is not, between parallel
+    faces and edges, steps are those of least norm. All iterations are fixed in number and nothing
+    is differentiated through: derivatives are those of one more step, by the implicit function
+    theorem; that of the gap is right also where the points are not unique, as it does not depend
+    on them to first order.
+
+    Shapes that overlap by about half of their size or more have many directions in which the
+    overlap is nearly the least one; in about one such pose of 500 another one than the least is
+    found. The cores of both shapes together must fill space.
     """
-    offset = pose_b.position - pose_a.position
-    pair = _Pair(a, pose_a.orientation, b, pose_b.orientation, offset)
+    pair = _Pair(a, b, pose_a.relative(pose_b))
     frozen = lax.stop_gradient(pair)
-    directions, active, normal, enters, size = _features(frozen)
-    normal, smooth = _sharpened(frozen, normal, size)
+    start, c = _start(frozen)
+    x = lax.stop_gradient(_sharpened(frozen, start, c))
+    n = _features(frozen, x, c).normal
+    moved = _newton(frozen, x, n, c, _features(pair, x, c).residual)
+    touching = _features(pair, moved, c)
 
-    # Smooth: the normal by one more step of Newton, of which only the derivative counts.
-    normal_smooth = _newton(pair, frozen, normal)
-    a_smooth, b_smooth = pair.on_a(normal_smooth), pair.on_b(normal_smooth)
-    gap_smooth = dot(normal, pair.apart(normal))
-
-    # Corners: points carried along by the shapes, and the point of their plane nearest to 0.
-    corners_a = jnp.stack([pair.on_a(d) for d in directions])
-    corners_b = jnp.stack([pair.on_b(d) for d in directions])
-    corners = corners_a - corners_b
-    weights, plane = _weights_of_plane(corners, active)
-    gap_corners = -dot(normal, mixed(lax.stop_gradient(weights), corners))
-    gap_corners = gap_corners + lax.stop_gradient(gap_smooth - gap_corners)
-    normal_corners = _normal_of_corners(corners, weights, plane, enters, normal)
-    # Within the corners, also where the iterations stopped beside them.
-    weights = jnp.where(weights > 0, weights, 0.0)
-    weights = weights / jnp.sum(weights)
-    a_corners, b_corners = mixed(weights, corners_a), mixed(weights, corners_b)
-
-    gap = jnp.where(smooth, gap_smooth, gap_corners) - a.margin - b.margin
-    n = jnp.where(smooth, normal_smooth, normal_corners)
-    middle = (jnp.where(smooth, a_smooth, a_corners) + jnp.where(smooth, b_smooth, b_corners)) / 2
-    position = pose_a.position + middle + (a.margin - b.margin) / 2 * n
-    return stacked((gap, position, n))
+    gap = dot(n, touching.on_b - touching.on_a)
+    gap = frozen.apart(n) + (gap - lax.stop_gradient(gap)) - a.margin - b.margin
+    middle = (touching.on_a + touching.on_b + (a.margin - b.margin) * touching.normal) / 2
+    return stacked((gap, pose_a.point(middle), pose_a.direction(touching.normal)))
 
 
-def _features(pair: _Pair):
-    """Directions of up to three farthest points of the difference of the cores a - b, whose plane,
-    line or point is the nearest to the origin, and which of them count; the normal; whether the
-    origin is inside; the size of the difference."""
+def _features(pair: _Pair, x: _Unknowns, c) -> _Features:
+    on_a = pair.a.nearest(x.y)
+    _, n = unit(x.y - on_a, x_direction(x.y))
+    on_b = pair.nearest_on_b(on_a + (x.gap - c) * n)
+    return _Features(on_a, on_b, n, on_b - on_a - x.gap * n)
 
-    def support(d):
-        return -pair.apart(d)
 
-    axes = jnp.eye(3, dtype=pair.offset.dtype)
-    size = jnp.sum(jnp.stack([dot(e, support(e) - support(-e)) for e in components(axes)]))
-    _, start = unit(pair.offset, x_direction(pair.offset))
-    simplex, facet = gjk(support, start), epa(support, size)
-
-    v = simplex.nearest
-    _, normal = unit(-v, facet.normal)
-    enters = dot(v, v) <= (1e3 * jnp.finfo(v.dtype).eps * size) ** 2
-    refined, refined_normal = _refined(support, facet.normal, size)
-    better = -dot(refined_normal, support(refined_normal)) >= -dot(
-        facet.normal, support(facet.normal)
+def _newton(pair: _Pair, x: _Unknowns, n, c, residual) -> _Unknowns:
+    """x after a step towards where `residual`, whose derivative by x is taken as that of `pair`,
+    is 0: y moves across the normal n only, along which the features do not depend on it."""
+    t = perpendicular(n)
+    o = jnp.zeros_like(n)
+    tangents = _Unknowns(jnp.stack([t, cross(n, t), o]), jnp.stack([o[0], o[0], o[0] + 1]))
+    columns = jax.vmap(lambda d: jax.jvp(lambda x: _features(pair, x, c).residual, (x,), (d,))[1])(
+        tangents
     )
-
-    outside = jnp.where(enters, refined.weights, simplex.weights)
-    order = jnp.argsort(-outside)[:3]
-    whole = enters & ~better
-    directions = jnp.where(enters, refined.directions, simplex.directions)[order]
-    directions = jnp.where(whole, facet.directions, directions)
-    active = whole | (outside[order] > 0)
-    normal_in = jnp.where(better, refined_normal, facet.normal)
-    return directions, active, jnp.where(enters, normal_in, normal), enters, size
+    step = _least_norm(lax.stop_gradient(columns), -residual)
+    return _Unknowns(x.y + mixed(step, lax.stop_gradient(tangents.y)), x.gap + step[2])
 
 
-def _refined(support, n, size):
-    """A direction of least overlap from one that is near, and the simplex there.
+def _least_norm(columns: Float[Array, "3 3"], r: Float[Array, "3"]) -> Float[Array, "3"]:
+    """Weights with which the sum of the columns is r, or nearest to it, of least norm: by damped
+    normal equations, and once more for what the damping has left."""
+    A = jnp.sum(columns[:, None] * columns[None], axis=2)
+    damping = jnp.finfo(r.dtype).eps ** 0.75 * (A[0, 0] + A[1, 1] + A[2, 2])
+    A_inv, _ = inverse(A + damping * jnp.eye(3, dtype=r.dtype))
+    x = jnp.zeros_like(r)
+    for _ in range(2):
+        left = r - mixed(x, columns)
+        x = x + jnp.sum(A_inv * jnp.sum(columns * left[None], axis=1)[None], axis=1)
+    return x
 
-    The point of the set nearest to the origin on its surface is also the nearest one to a point
-    beyond, on the line from the origin; of that, GJK converges much faster than the polytope.
-    """
 
-    def shifted(n):
-        beyond = (dot(n, support(n)) + 0.1 * size) * n
-        return gjk(lambda d: support(d) - beyond, n)
+def _sharpened(pair: _Pair, start: _Unknowns, c) -> _Unknowns:
+    """The unknowns of least residual after some steps of Newton's method, or the start, if that
+    separates more: there are solutions also at other directions than the best ones."""
+
+    def scored(x):
+        touching = _features(pair, x, c)
+        r = touching.residual
+        # On a plane that touches a, at the distance c: y never comes nearer to a than that.
+        x = _Unknowns(touching.on_a + c * touching.normal, x.gap)
+        return x, touching.normal, r, dot(r, r)
 
     def step(_, state):
-        n, _ = state
-        simplex = shifted(n)
-        return unit(-simplex.nearest, n)[1], simplex
+        (x, n, r, _), best = state
+        new = scored(_newton(pair, x, n, c, r))
+        better = new[3] < best[3]
+        return new, jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
 
-    n, simplex = lax.fori_loop(0, _REFINEMENTS, step, (n, shifted(n)))
-    return simplex, n
-
-
-def _sharpened(pair: _Pair, n, size):
-    """The direction after some steps of Newton's method, each only if it separates no less; and
-    whether it is the solution: the two farthest points are then opposite each other."""
-
-    def step(_, n):
-        new = _newton(pair, pair, n)
-        return jnp.where(dot(new, pair.apart(new)) >= dot(n, pair.apart(n)), new, n)
-
-    n = lax.fori_loop(0, _NEWTON_STEPS, step, n)
-    across = cross(n, pair.apart(n))
-    tolerance = jnp.finfo(n.dtype).eps ** 0.5 * size
-    return n, dot(across, across) < tolerance**2
+    first = scored(start)
+    _, best = lax.fori_loop(0, _NEWTON_STEPS, step, (first, first))
+    worse = pair.apart(best[1]) < pair.apart(first[1]) - 1e-5 * c
+    return jax.tree.map(lambda x, y: jnp.where(worse, x, y), first[0], best[0])
 
 
-def _newton(pair: _Pair, frozen: _Pair, n):
-    """n after a step towards where the part of `apart`(n) across n is 0; with the derivative of
-    that part by the shapes and poses of `pair`, and by n as of those of `frozen`."""
-    t = perpendicular(n)
-    t = jnp.stack([t, cross(n, t)])
-    residual = jnp.stack([dot(t[0], pair.apart(n)), dot(t[1], pair.apart(n))])
-    slopes = jax.vmap(lambda d: jax.jvp(frozen.apart, (n,), (d,))[1])(t)
-    J = jnp.sum(slopes[:, None] * t[None], axis=2) - dot(n, frozen.apart(n)) * jnp.eye(
-        2, dtype=n.dtype
-    )
-    (p, q), (r, s) = J
-    det = p * s - q * r
-    flat = jnp.abs(det) <= 1e3 * jnp.finfo(n.dtype).eps * (p * p + q * q + r * r + s * s)
-    det = jnp.where(flat, 1.0, det)
-    x, y = residual
-    step = jnp.stack([q * y - s * x, r * x - p * y]) / det
-    return unit(n + jnp.where(flat, 0.0, step[0]) * t[0] + jnp.where(flat, 0.0, step[1]) * t[1], n)[
-        1
-    ]
+def _start(pair: _Pair) -> tuple[_Unknowns, Float[Array, ""]]:
+    """The best direction found, with the points there; and the length c, some share of the size.
+
+    Of a direction n, the one from the nearest points of a, moved along n until it no longer
+    overlaps b, and of b separates no less. For as long as the shapes overlap, that is repeated;
+    once they do not, they are not moved, and GJK goes on.
+    """
+    axes = jnp.eye(3, dtype=pair.pose.position.dtype)
+    widths = [-pair.apart(e) - pair.apart(-e) for e in components(axes)]
+    size = jnp.sum(jnp.stack(widths))
+    c = size / 8
+    n = _candidates(pair, axes)
+    apart = jax.vmap(pair.apart)(n)
+
+    chosen = []
+    for _ in range(_STARTS):
+        best = one_hot_of_largest(apart)
+        chosen.append((mixed(best, n), jnp.max(apart)))
+        near = jnp.sum(n * chosen[-1][0][None], axis=1) > _COSINE
+        apart = jnp.where(near, -jnp.inf, apart)
+
+    def improved(n, apart):
+        def step(_, state):
+            n, apart, _ = state
+            beyond = jnp.maximum(0.005 * size - apart, 0.0) * n
+
+            def support(d):
+                on_a = pair.on_a(d)
+                return on_a - pair.on_b(d) - beyond, on_a
+
+            simplex = gjk(support, n, _ITERATIONS)
+            _, new = unit(-simplex.nearest, n)
+            new_apart = pair.apart(new)
+            better = new_apart >= apart
+            on_a = mixed(simplex.weights, simplex.sources)
+            return jnp.where(better, new, n), jnp.where(better, new_apart, apart), on_a
+
+        return lax.fori_loop(0, _ROUNDS, step, (n, apart, jnp.zeros_like(n)))
+
+    n, apart, on_a = jax.vmap(improved)(*(jnp.stack(x) for x in zip(*chosen, strict=True)))
+    best = one_hot_of_largest(apart)
+    return _Unknowns(mixed(best, on_a) + c * mixed(best, n), jnp.max(apart)), c
 
 
-def _weights_of_plane(corners, active):
-    """Weights, of sum 1, of the nearest point to the origin of the plane, or the line, through the
-    corners that count; the first does."""
-    o, e, f = corners[0], corners[1] - corners[0], corners[2] - corners[0]
-    ee, ff, ef = dot(e, e), dot(f, f), dot(e, f)
-    eps = jnp.finfo(o.dtype).eps
-    line = active[1] & (ee > 0)
-    plane = line & active[2] & (ee * ff - ef * ef > 10 * eps * ee * ff)
-    det = jnp.where(plane, ee * ff - ef * ef, 1.0)
-    oe, of = dot(o, e), dot(o, f)
-    s, t = (ef * of - ff * oe) / det, (ef * oe - ee * of) / det
-    s = jnp.where(plane, s, jnp.where(line, -oe / jnp.where(line, ee, 1.0), 0.0))
-    t = jnp.where(plane, t, 0.0)
-    return jnp.stack([1 - s - t, s, t]), plane
-
-
-def _normal_of_corners(corners, weights, plane, enters, n):
-    """n with the derivative of the normal of the plane through the corners, or of the direction
-    from their nearest point to the origin."""
-    _, across = unit(cross(corners[1] - corners[0], corners[2] - corners[0]), n)
-    _, direct = unit(-mixed(weights, corners), n)
-    moving = jnp.where(plane, across * sign(dot(across, n)), jnp.where(enters, n, direct))
-    return n + moving - lax.stop_gradient(moving)
+def _candidates(pair: _Pair, axes: Float[Array, "3 3"]) -> Float[Array, "n 3"]:
+    """Directions all over the sphere, those of the axes of both frames, and from a to b."""
+    z = 1 - (2 * np.arange(_DIRECTIONS) + 1) / _DIRECTIONS
+    r, turn = np.sqrt(1 - z * z), np.pi * (1 + 5**0.5) * np.arange(_DIRECTIONS)
+    spiral = jnp.asarray(np.stack([r * np.cos(turn), r * np.sin(turn), z], axis=1), axes.dtype)
+    axes_b = jnp.stack([pair.pose.direction(e) for e in components(axes)])
+    _, toward_b = unit(pair.pose.position, x_direction(pair.pose.position))
+    return jnp.concatenate([spiral, axes, -axes, axes_b, -axes_b, toward_b[None]])

@@ -65,3 +65,10 @@ def axes(frame: Pose) -> Float[Array, "3 3"]:
 def one_hot_of_largest(x: Float[Array, " n"]) -> Float[Array, " n"]:
     """1 at the largest entry, the first of several, 0 elsewhere."""
     return (jnp.arange(x.shape[0]) == jnp.argmax(x)).astype(x.dtype)
+
+
+def largest(x: Float[Array, " n"]) -> Float[Array, ""]:
+    """The largest entry, of which, the first of several, the derivative is. That of `jnp.max` is
+    shared by all that compare equal to it, which may be none where XLA computes them anew with
+    other roundings."""
+    return jnp.sum(jnp.where(jnp.arange(x.shape[0]) == jnp.argmax(x), x, 0.0))

@@ -5,7 +5,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 
 class AbstractShape(eqx.Module):
@@ -27,6 +27,11 @@ class AbstractConvexShape(AbstractShape):
         the frame of the shape [m]."""
 
     @abc.abstractmethod
+    def nearest(self, p: Float[Array, "3"]) -> Float[Array, "3"]:
+        """The point of the core that is nearest to p, in the frame of the shape [m]. Its derivative
+        tells what of the core is nearest: a face, an edge, a vertex, or a curved surface."""
+
+    @abc.abstractmethod
     def feet(self, down: Float[Array, "3"]) -> Float[Array, "points 3"]:
         """Points of the core on which the shape can rest on a plane that is in the direction of
         the unit vector `down`, in the frame of the shape [m]: the deepest one is among them."""
@@ -46,11 +51,26 @@ def common_dtype(*values: Any) -> Any:
     return jnp.result_type(*arrays) if arrays else jnp.result_type(float)
 
 
+def clamped(x: Array, limit: Array) -> Array:
+    """x between -`limit` and `limit`. Its derivatives are 1 by x within them and by `limit` beyond:
+    those of `jnp.clip` halve where both meet."""
+    return jnp.where(x > limit, limit, jnp.where(x < -limit, -limit, x))
+
+
 def farthest(points: Float[Array, "points 3"], d: Float[Array, "3"]) -> Float[Array, "3"]:
     """The first of the points that are farthest in the direction d."""
+    return row(points, index_of_farthest(points, d))
+
+
+def index_of_farthest(points: Float[Array, "points 3"], d: Float[Array, "3"]) -> Int[Array, ""]:
+    """That of the first of the points that are farthest in the direction d."""
     x, y, z = points[:, 0], points[:, 1], points[:, 2]
-    chosen = jnp.argmax(x * d[0] + y * d[1] + z * d[2])
-    mask = (jnp.arange(points.shape[0]) == chosen)[:, None]
+    return jnp.argmax(x * d[0] + y * d[1] + z * d[2])
+
+
+def row(points: Float[Array, "points 3"], index: Int[Array, ""]) -> Float[Array, "3"]:
+    """points[index]: a sum, which fuses with its neighbours."""
+    mask = (jnp.arange(points.shape[0]) == index)[:, None]
     return jnp.sum(jnp.where(mask, points, 0.0), axis=0)
 
 

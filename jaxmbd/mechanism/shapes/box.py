@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..parameter import positive
-from .base import AbstractConvexShape, dtype_of
+from .base import AbstractConvexShape, clamped, dtype_of
 
 _SIGNS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
 
@@ -29,6 +29,9 @@ class Box(AbstractConvexShape):
 
     def support(self, d):
         return jnp.where(d < 0, -self.half_sizes, self.half_sizes)
+
+    def nearest(self, p):
+        return clamped(p, self.half_sizes)
 
     def feet(self, down):
         """The eight corners."""

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..parameter import positive
-from .base import AbstractConvexShape, common_dtype
+from .base import AbstractConvexShape, clamped, common_dtype
 
 
 class Capsule(AbstractConvexShape):
@@ -30,6 +30,10 @@ class Capsule(AbstractConvexShape):
     def support(self, d):
         o = jnp.zeros_like(d[0])
         return jnp.stack([o, o, jnp.where(d[2] < 0, -self.half_length, self.half_length)])
+
+    def nearest(self, p):
+        o = jnp.zeros_like(p[0])
+        return jnp.stack([o, o, clamped(p[2], self.half_length)])
 
     def feet(self, down):
         """Both ends of the segment."""

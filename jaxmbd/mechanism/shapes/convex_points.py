@@ -2,10 +2,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from ..parameter import finite
-from .base import AbstractConvexShape, dtype_of, farthest
+from .base import AbstractConvexShape, dtype_of, farthest, index_of_farthest, row
+from .gjk import gjk, weights_of_plane
+
+_ITERATIONS = 16
 
 
 class ConvexPoints(AbstractConvexShape):
@@ -35,6 +39,22 @@ class ConvexPoints(AbstractConvexShape):
 
     def support(self, d):
         return farthest(self.points, d)
+
+    def nearest(self, p):
+        """By GJK of the points about p; derivatives are those of the point, line or plane of the
+        corners of the simplex that count."""
+        points, q = lax.stop_gradient((self.points, p))
+
+        def support(d):
+            index = index_of_farthest(points, d)
+            return row(points, index) - q, index
+
+        simplex = gjk(support, q, _ITERATIONS)
+        order = jnp.argsort(-simplex.weights)[:3]
+        corners = jnp.stack([row(self.points, index) for index in simplex.sources[order]])
+        weights = weights_of_plane(corners - p[None], simplex.weights[order] > 0)
+        inside = jnp.all(simplex.weights > 0)
+        return jnp.where(inside, p, jnp.sum(weights[:, None] * corners, axis=0))
 
     def feet(self, down):
         """All points."""

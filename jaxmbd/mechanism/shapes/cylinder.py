@@ -3,8 +3,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._coordinates import components
 from ..parameter import positive
-from .base import AbstractConvexShape, common_dtype, rim
+from .base import AbstractConvexShape, clamped, common_dtype, rim
 
 
 class Cylinder(AbstractConvexShape):
@@ -29,6 +30,13 @@ class Cylinder(AbstractConvexShape):
     def support(self, d):
         z = jnp.where(d[2] < 0, -self.half_length, self.half_length)
         return jnp.concatenate([rim(self.radius, d)[0], z[None]])
+
+    def nearest(self, p):
+        x, y, z = components(p)
+        rho2 = x * x + y * y
+        beyond = rho2 > self.radius * self.radius
+        inward = jnp.where(beyond, self.radius / jnp.sqrt(jnp.where(beyond, rho2, 1.0)), 1.0)
+        return jnp.stack([inward * x, inward * y, clamped(z, self.half_length)])
 
     def feet(self, down):
         """On the rim of each end the deepest point and those a quarter, half and three quarters of

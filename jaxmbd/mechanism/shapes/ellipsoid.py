@@ -1,10 +1,14 @@
 from typing import Any
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
+from ..._coordinates import dot
 from ..parameter import positive
 from .base import AbstractConvexShape, dtype_of
+
+_ITERATIONS = 8
 
 
 class Ellipsoid(AbstractConvexShape):
@@ -29,6 +33,32 @@ class Ellipsoid(AbstractConvexShape):
         zero = norm2 == 0
         return self.semi_axes * scaled / jnp.sqrt(jnp.where(zero, 1.0, norm2))
 
+    def nearest(self, p):
+        """p_i a_i^2 / (a_i^2 + t) along each axis, with the t >= 0 that brings it to the surface.
+
+        t is the root of 1 - 1/s, s = |a_i p_i / (a_i^2 + t)|, a convex and nearly linear function,
+        by Newton's method from below (Hebden, An algorithm for minimization using exact second
+        derivatives, 1973). Derivatives are those of one more step."""
+        a, q = lax.stop_gradient((self.semi_axes, p))
+        # Less than the root: that of the largest semi-axis for all, and those of one term alone.
+        least = jnp.sqrt(dot(a * q, a * q)) - jnp.max(a) ** 2
+        t = jnp.maximum(jnp.maximum(jnp.max(jnp.abs(a * q) - a * a), least), 0.0)
+        t = lax.fori_loop(0, _ITERATIONS, lambda _, t: jnp.maximum(_step(a, q, t), 0.0), t)
+        t = _step(self.semi_axes, p, lax.stop_gradient(t))
+        a2 = self.semi_axes * self.semi_axes
+        return p * (a2 / (a2 + jnp.where(t > 0, t, 0.0)))
+
     def feet(self, down):
         """The deepest point."""
         return self.support(down)[None]
+
+
+def _step(a: Float[Array, "3"], p: Float[Array, "3"], t: Float[Array, ""]) -> Float[Array, ""]:
+    """t after a step of Newton's method."""
+    shrunk = a * a + t
+    u = a * p / shrunk
+    s2 = dot(u, u)
+    zero = s2 == 0
+    slope = dot(u, u / shrunk)
+    step = s2 * (jnp.sqrt(jnp.where(zero, 1.0, s2)) - 1) / jnp.where(zero, 1.0, slope)
+    return t + step

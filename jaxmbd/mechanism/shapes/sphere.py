@@ -26,5 +26,8 @@ class Sphere(AbstractConvexShape):
     def support(self, d):
         return jnp.zeros_like(d)
 
+    def nearest(self, p):
+        return jnp.zeros_like(p)
+
     def feet(self, down):
         return jnp.zeros_like(down)[None]

@@ -8,21 +8,20 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from ..._coordinates import cross, dot
 
 _EDGES = np.array(list(itertools.combinations(range(4), 2)))
 _TRIANGLES = np.array(list(itertools.combinations(range(4), 3)))
-_ITERATIONS = 32
 
 
 class Simplex(NamedTuple):
-    """Up to four points of a convex set, each the farthest in its direction, and the weights with
-    which their sum is the nearest point of their hull to the origin."""
+    """Up to four points of a convex set, what was told of each with it, and the weights with which
+    their sum is the nearest point of their hull to the origin."""
 
     points: Float[Array, "4 3"]
-    directions: Float[Array, "4 3"]
+    sources: Shaped[Array, "4 ..."]
     weights: Float[Array, "4"]
 
     @property
@@ -31,27 +30,35 @@ class Simplex(NamedTuple):
 
 
 def gjk(
-    support: Callable[[Float[Array, "3"]], Float[Array, "3"]], start: Float[Array, "3"]
+    support: Callable[[Float[Array, "3"]], tuple[Float[Array, "3"], Shaped[Array, "..."]]],
+    start: Float[Array, "3"],
+    iterations: int,
 ) -> Simplex:
-    """Nearest point to the origin of the convex set with the points `support`(d) farthest in the
-    directions d, after a fixed number of iterations from the direction `start`; 0 if the origin is
-    within. The distance never grows, so that rounding cannot undo what is reached."""
+    """Nearest point to the origin of the convex set of which `support`(d) tells the point that is
+    farthest in the direction d, and where it comes from; after some iterations from the direction
+    `start`; 0 if the origin is within. The distance never grows, so that rounding cannot undo what
+    is reached.
+
+    Where a point comes from cannot be found again from d, which in the end is normal to a face."""
 
     def step(_, simplex):
         d = -simplex.nearest
         free = jnp.arange(4) == jnp.argmin(simplex.weights)
-        points = jnp.where(free[:, None], support(d)[None], simplex.points)
-        directions = jnp.where(free[:, None], d[None], simplex.directions)
+        point, source = support(d)
+        points = jnp.where(free[:, None], point[None], simplex.points)
+        at = free.reshape(4, *(1,) * source.ndim)
+        sources = jnp.where(at, source[None], simplex.sources)
         weights = _weights(points, (simplex.weights > 0) | free)
-        new = Simplex(points, directions, weights)
+        new = Simplex(points, sources, weights)
         d, v = simplex.nearest, new.nearest
         nearer = dot(v, v) < dot(d, d)
         return jax.tree.map(lambda x, y: jnp.where(nearer, x, y), new, simplex)
 
-    w = support(start)
+    w, source = support(start)
     one = (jnp.arange(4) == 0).astype(w.dtype)
-    first = Simplex(one[:, None] * w[None], one[:, None] * start[None], one)
-    return jax.lax.fori_loop(0, _ITERATIONS, step, first)
+    sources = jnp.broadcast_to(source[None], (4, *source.shape))
+    first = Simplex(one[:, None] * w[None], sources, one)
+    return jax.lax.fori_loop(0, iterations, step, first)
 
 
 def _weights(w: Float[Array, "4 3"], exists: Bool[Array, "4"]) -> Float[Array, "4"]:
@@ -99,3 +106,19 @@ def _weights(w: Float[Array, "4 3"], exists: Bool[Array, "4"]) -> Float[Array, "
     norm2 = jnp.where(valid, jnp.where(inside, 0.0, norm2), jnp.inf)
     best = jnp.arange(norm2.shape[0]) == jnp.argmin(norm2)
     return jnp.sum(jnp.where(best[:, None], weights, 0.0), axis=0)
+
+
+def weights_of_plane(corners: Float[Array, "3 3"], active: Bool[Array, "3"]) -> Float[Array, "3"]:
+    """Weights, of sum 1, of the nearest point to the origin of the plane, or the line, through the
+    corners that count; the first does."""
+    o, e, f = corners[0], corners[1] - corners[0], corners[2] - corners[0]
+    ee, ff, ef = dot(e, e), dot(f, f), dot(e, f)
+    eps = jnp.finfo(o.dtype).eps
+    line = active[1] & (ee > 0)
+    plane = line & active[2] & (ee * ff - ef * ef > 10 * eps * ee * ff)
+    det = jnp.where(plane, ee * ff - ef * ef, 1.0)
+    oe, of = dot(o, e), dot(o, f)
+    s, t = (ef * of - ff * oe) / det, (ef * oe - ee * of) / det
+    s = jnp.where(plane, s, jnp.where(line, -oe / jnp.where(line, ee, 1.0), 0.0))
+    t = jnp.where(plane, t, 0.0)
+    return jnp.stack([1 - s - t, s, t])
