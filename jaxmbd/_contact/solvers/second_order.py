@@ -54,21 +54,24 @@ def apply(W: Float[Array, "*batch k k"], x: Points) -> Points:
 
 def longest_step(x: Points, d: Points) -> Float[Array, "*batch"]:
     """The greatest a with x + a d in the cone, for x inside of it; infinite if it never leaves."""
+    falls = d[..., 0] < 0
+    to_zero = jnp.where(falls, -x[..., 0] / jnp.where(falls, d[..., 0], -1.0), jnp.inf)
     if x.shape[-1] == 1:
-        leaves = d[..., 0] < 0
-        return jnp.where(leaves, -x[..., 0] / jnp.where(leaves, d[..., 0], -1.0), jnp.inf)
+        return to_zero
     # The roots of A a^2 + 2 B a + C, of which the smallest positive one is where it leaves.
     A = d[..., 0] ** 2 - jnp.sum(d[..., 1:] ** 2, axis=-1)
     B = x[..., 0] * d[..., 0] - jnp.sum(x[..., 1:] * d[..., 1:], axis=-1)
     C = _determinant(x)
     square = B * B - A * C
+    # Along x itself towards the apex both roots are one, and the square is nothing but rounding.
+    square = jnp.where(jnp.abs(square) <= 8 * jnp.finfo(x.dtype).eps * B * B, 0.0, square)
     q = -(B + jnp.where(B >= 0, 1.0, -1.0) * jnp.sqrt(jnp.maximum(square, 0.0)))
 
     def root(over, under):
         a = over / jnp.where(under == 0, 1.0, under)
         return jnp.where((under != 0) & (a > 0) & (square >= 0), a, jnp.inf)
 
-    return jnp.minimum(root(q, A), root(C, q))
+    return jnp.minimum(to_zero, jnp.minimum(root(q, A), root(C, q)))
 
 
 def _determinant(x: Points) -> Float[Array, "*batch"]:
