@@ -92,7 +92,8 @@ class AbstractSystem(eqx.Module):
         do not always: latches, clutches, feet. `active`: which of them acted in the step before,
         none at first; `active | ...` makes a latch that never opens. When rows begin to act, the
         velocities jump by the plastic impact law: M (v+ - v-) = J^T Lam, with J v+ = -Phi_t in
-        these rows and no jump of J v in the others. Default: all act, always."""
+        these rows and no jump of J v in the others; what Phi is by then, a displacement takes back,
+        so let rows begin near Phi = 0. Default: all act, always."""
         del q, v, t, active
         return None
 

@@ -12,7 +12,10 @@ from .._linalg import Automatic, ConstraintOperator
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Velocity
+from .projection import Projection
 from .stepping import AbstractStepper, Problem, Step
+
+_TO_ROWS = Projection(iterations=4, velocity=False)
 
 
 def is_switched(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> bool:
@@ -99,10 +102,10 @@ class SwitchingStepper(AbstractStepper):
         if self.problem.enforcement.rigid:
             begins = active & ~before
             system = method.problem.system
-            v, result = jax.lax.cond(
+            q, v, result = jax.lax.cond(
                 jnp.any(begins),
                 lambda: _impact(system, t, q, v, begins),
-                lambda: (v, result),
+                lambda: (q, v, result),
             )
         _, fresh = method.start(t, h, q, v)
         changed = jnp.any(active != before)
@@ -126,9 +129,12 @@ def _impact(
     q: Coordinates,
     v: Velocity,
     begins: Bool[Array, " rows"],
-) -> tuple[Velocity, RESULTS]:
-    """The velocities after rows begin to act, plastically; the other ones keep theirs."""
+) -> tuple[Coordinates, Velocity, RESULTS]:
+    """The state after rows begin to act, plastically; the other ones keep their velocities. By how
+    much Phi is not 0 there, since steps do not end when it is, a displacement takes back, without
+    a velocity."""
+    q, projected = _TO_ROWS.project_position(system, t, q, v)
     rows = constraint_rows(system, t, q, v)
     operator = ConstraintOperator(Automatic(), mass_matrix(system, q), rows.J)
     change, _ = operator.correct(jnp.where(begins, -rows.velocity, 0.0), v)
-    return v + change, operator.result()
+    return q, v + change, first_failure(operator.result(), projected)

@@ -64,7 +64,7 @@ class Mechanism(AbstractStructuredSystem):
         contacts: Sequence[AbstractContact] = (),
         *,
         gravity: Any = (0.0, 0.0, -9.81),
-        switches: Mapping[str, Callable[..., Any]] | None = None,
+        switches: Mapping[str, Any] | None = None,
         contact_budget: int | None = None,
     ):
         """**Arguments:**

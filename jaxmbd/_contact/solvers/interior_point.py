@@ -44,11 +44,11 @@ class InteriorPoint(AbstractContactSolver):
     3. Newton's method from where that ends, which finds the active set exactly.
     4. If that fails, sweeps of projected Gauss-Seidel and Newton's method from there, a few times.
 
-    All go as far as rounding allows. Where redundant contacts wedge bodies, some are left with slips
-    of 1e-9 m/s that hardly any force changes.
+    All go as far as rounding allows. Where redundant contacts wedge bodies, slips of 1e-9 m/s that
+    hardly any force changes may be left.
 
-    **Arguments:** `tolerance` [m/s] of the residual that is accepted; numbers of `newton_steps` each time, of
-    `steps` in 2, and of `restarts` in 4.
+    **Arguments:** `tolerance` [m/s] of the residual that is accepted; numbers of `newton_steps`
+    each time, of `steps` in 2, and of `restarts` in 4.
 
     Reference: Mehrotra (1992); Vandenberghe (2010), The CVXOPT linear and quadratic cone program
     solvers; Acary, Bremond and Huber (2018), On solving contact problems with Coulomb friction.

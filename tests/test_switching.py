@@ -1,0 +1,153 @@
+"""Rows that begin and cease to act during one compiled motion, against closed forms."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+import jaxmbd as mbd
+
+G, LENGTH, DT = 9.81, 1.0, 1e-3
+RIGID = [mbd.UdwadiaKalaba(), mbd.LagrangeMultipliers(), mbd.VelocityImpulse()]
+
+
+class Rope(mbd.AbstractSystem):
+    """A point mass on a rope that begins to hold when it is taut, and is cut at a time."""
+
+    mass: Float[Array, ""]
+    cut: Float[Array, ""]
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return -self.mass * G * jnp.stack([jnp.zeros_like(self.mass), jnp.ones_like(self.mass)])
+
+    def constraint(self, q, t):
+        return jnp.sqrt(q @ q) - LENGTH
+
+    def switch(self, q, v, t, active):
+        taut = (q @ q >= LENGTH**2) & (q @ v > 0)
+        return (active | taut) & (t < self.cut - 0.5 * DT)
+
+
+def swing(method, speed, t1, cut=10.0, mass=2.0, **options):
+    """Thrown along x from inside of the rope's circle."""
+    system = Rope(jnp.asarray(mass), jnp.asarray(cut))
+    state = mbd.State(0.0, jnp.array([0.6, -0.3]), jnp.stack([speed, jnp.zeros_like(speed)]))
+    every = diffrax.SaveAt(t0=True, steps=1)
+    return mbd.simulate(system, method, state, t1=t1, dt=DT, saveat=every, **options)
+
+
+@pytest.mark.parametrize("method", RIGID, ids=lambda method: type(method).__name__)
+def test_rope(method):
+    sol = swing(method, jnp.asarray(1.5), t1=0.6, cut=0.5)
+    taut = np.asarray(sol.active)[:, 0]
+    begins, ends = np.flatnonzero(np.diff(taut))
+    # Free as a parabola, and without a load, until the first grid point outside of the circle.
+    t, q, v = (np.asarray(x) for x in (sol.t, sol.q, sol.v))
+    fall = -0.3 - G * t**2 / 2
+    outside = np.flatnonzero((0.6 + 1.5 * t) ** 2 + fall**2 >= LENGTH**2)[0]
+    assert abs(begins - outside) <= 1
+    np.testing.assert_allclose(q[:begins, 0], 0.6 + 1.5 * t[:begins], rtol=1e-12)
+    np.testing.assert_array_equal(sol.multipliers[:begins], 0.0)
+    # The impact leaves what is across the rope: in the step after it, but for what a step does.
+    e = q[begins] / np.linalg.norm(q[begins])
+    across = v[begins] - (v[begins] @ e) * e
+    assert v[begins] @ e > 0.5
+    np.testing.assert_allclose(v[begins + 1], across, atol=3 * G * DT)
+    assert np.max(np.abs(np.linalg.norm(q[begins + 3 : ends], axis=1) - LENGTH)) < 1e-5
+    # Then a pendulum, with its energy, to first order or better; and after the cut a parabola.
+    energy = 0.5 * np.sum(v**2, axis=1) + G * q[:, 1]
+    assert np.ptp(energy[begins + 3 : ends]) < 5e-2
+    assert abs(t[ends] - 0.5) < 1e-9
+    s = t[ends:] - t[ends]
+    np.testing.assert_allclose(q[ends:, 0], q[ends, 0] + s * v[ends, 0], rtol=1e-10)
+    np.testing.assert_array_equal(taut[ends + 1 :], False)
+
+
+def test_derivatives_and_batches():
+    # With respect to what does not move the instant of the switch to another step.
+    def end(speed):
+        return swing(mbd.UdwadiaKalaba(), speed, t1=0.4).q[-1]
+
+    speed = jnp.asarray(1.5)
+    forward = jax.jacfwd(end)(speed)
+    np.testing.assert_allclose(jax.jacrev(end)(speed), forward, rtol=1e-10)
+    difference = (end(speed + 1e-7) - end(speed - 1e-7)) / 2e-7
+    np.testing.assert_allclose(forward, difference, rtol=1e-6)
+    speeds = jnp.array([1.0, 1.5, 2.0])
+    batch = jax.vmap(end)(speeds)
+    for one, together in zip(speeds, batch, strict=True):
+        np.testing.assert_allclose(end(one), together, rtol=1e-10)
+    assert np.ptp(batch[:, 0]) > 1e-2
+
+
+def shafts(inertia, between=(0.295, 0.595)):
+    """Two shafts in line, of which a clutch makes one for some time."""
+    bodies = [
+        mbd.Body(name, mbd.Inertia(1.0, [0.4, 0.4, moment]), angular_velocity=[0, 0, rate])
+        for name, moment, rate in (("a", inertia, 4.0), ("b", 0.1, -2.0))
+    ]
+    bearings = [
+        mbd.Revolute(f"bearing of {body.name}", "ground", body, point=[0, 0, 0], axis=[0, 0, 1])
+        for body in bodies
+    ]
+
+    def slip(poses, twists, t):
+        return twists[0].angular[2:] - twists[1].angular[2:]
+
+    clutch = mbd.Constraint("clutch", ["a", "b"], None, velocity_fn=slip)
+    closed = lambda mechanism, q, v, t, active: (t >= between[0]) & (t < between[1])  # noqa: E731
+    return mbd.Mechanism(bodies, [*bearings, clutch], switches={"clutch": closed})
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        mbd.VelocityImpulse(),
+        mbd.ContactImpulse(),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in RIGID[:2]),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_clutch(method):
+    # The common rate by the momentum that both have, and its derivative.
+    def rates(inertia):
+        mechanism = shafts(inertia)
+        sol = mbd.simulate(
+            mechanism, method, mechanism.state(), t1=1.0, dt=0.01, saveat=diffrax.SaveAt(steps=1)
+        )
+        return sol.v.reshape(-1, 6, 2)[:, 5], sol
+
+    inertia = jnp.asarray(0.3)
+    (rate, sol), (slope, _) = jax.jvp(rates, (inertia,), (jnp.ones_like(inertia),))
+    mechanism = shafts(0.3)
+    closed = np.asarray(sol.active)[:, mechanism.rows("clutch")[0]]
+    np.testing.assert_array_equal(np.flatnonzero(np.diff(closed)), [29, 59])
+    assert np.all(sol.active[:, mechanism.rows("bearing of a")])
+    np.testing.assert_allclose(rate[:29], np.tile([4.0, -2.0], (29, 1)), rtol=1e-12)
+    np.testing.assert_allclose(rate[30:], 4.0 - 0.1 * 6.0 / 0.4, rtol=1e-12)
+    np.testing.assert_allclose(slope[30:], 0.1 * 6.0 / 0.4**2, rtol=1e-10)
+    np.testing.assert_array_equal(sol.multipliers[60:, mechanism.rows("clutch")], 0.0)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match='no joint "brake"'):
+        mbd.Mechanism([mbd.Body("a", mbd.Inertia(1.0, [1.0] * 3))], switches={"brake": max})
+    mechanism = shafts(0.3)
+    with pytest.raises(ValueError, match="clutch.*function.*3"):
+        mbd.Mechanism(mechanism.bodies, mechanism.joints, switches={"clutch": 3})
+    adaptive = diffrax.PIDController(rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="switch.*fixed"):
+        swing(mbd.UdwadiaKalaba(), jnp.asarray(1.0), t1=0.1, stepsize_controller=adaptive)
+
+    class Wrong(Rope):
+        def switch(self, q, v, t, active):
+            return q
+
+    state = mbd.State(0.0, jnp.array([1.0, 0.0]), jnp.zeros(2))
+    with pytest.raises(ValueError, match="1 truth values"):
+        mbd.simulate(Wrong(jnp.ones(()), jnp.ones(())), mbd.UdwadiaKalaba(), state, t1=1.0, dt=0.1)
