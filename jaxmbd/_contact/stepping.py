@@ -248,7 +248,6 @@ class ContactStepper(AbstractStepper):
             at, hits = carry
             go = hits | (t1 - at.t > least)
             rest = jnp.maximum(t1 - at.t, least)
-            # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
             act = lambda at: self._flow_or_impact(at, rest, force, hits, k == 2 * impacts)  # noqa: E731
             # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
             act = jax.checkpoint(act, prevent_cse=False)
