@@ -108,8 +108,7 @@ def shafts(inertia, between=(0.295, 0.595)):
     "method",
     [
         mbd.VelocityImpulse(),
-        mbd.ContactImpulse(),
-        *(pytest.param(m, marks=pytest.mark.slow) for m in RIGID[:2]),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in [mbd.ContactImpulse(), *RIGID[:2]]),
     ],
     ids=lambda method: type(method).__name__,
 )
