@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool
 from .._constraints import constraint_rows, mass_matrix, row_count
 from .._linalg import Automatic, ConstraintOperator
 from .._results import RESULTS, first_failure
-from .._system import AbstractSystem
+from .._system import AbstractSystem, only
 from .._types import Coordinates, RealScalarLike, Velocity
 from .projection import Projection
 from .stepping import AbstractStepper, Problem, Step
@@ -54,7 +54,7 @@ class SwitchingStepper(AbstractStepper):
         return self.inner.checkpoints
 
     def system(self, y):
-        return _switched(self.problem.system, y[-1])
+        return only(self.problem.system, y[-1])
 
     def start(self, t, h, q, v):
         system = self.problem.system
@@ -89,7 +89,7 @@ class SwitchingStepper(AbstractStepper):
     def _with(self, active: Bool[Array, " rows"] | None) -> AbstractStepper:
         """The method, for the system in which these rows act."""
         problem: Problem = self.inner.problem
-        switched = eqx.tree_at(lambda p: p.system, problem, _switched(problem.system, active))
+        switched = eqx.tree_at(lambda p: p.system, problem, only(problem.system, active))
         return eqx.tree_at(lambda s: s.problem, self.inner, switched)
 
     def _switch(self, t: RealScalarLike, h: RealScalarLike, y: Any, scheme_state: Any) -> Any:
@@ -113,14 +113,6 @@ class SwitchingStepper(AbstractStepper):
             lambda new, old: jnp.where(changed, new, old), fresh, scheme_state
         )
         return method, (q, v, *rest, active), scheme_state, result
-
-
-def _switched(system: AbstractSystem, active: Bool[Array, " rows"] | None) -> AbstractSystem:
-    """The system in which only these rows act."""
-    # A field that a system with its own `__init__` may not have set: no place for `tree_at`.
-    copy = object.__new__(type(system))
-    vars(copy).update(vars(system), active=active)
-    return copy
 
 
 def _impact(
