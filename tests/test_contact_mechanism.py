@@ -193,11 +193,6 @@ FALLS = {
         lambda p: mbd.Capsule(p["size"][0], p["size"][1]),
         dict(restitution=0.3),
     ),
-    "ellipsoid on cylinder": (
-        lambda p: mbd.Cylinder(0.5, p["size"][0]),
-        lambda p: mbd.Ellipsoid(p["size"]),
-        dict(restitution=0.3),
-    ),
     "soft sphere": (lambda p: FLOOR, lambda p: mbd.Sphere(p["size"][0]), None),
 }
 
@@ -207,7 +202,6 @@ FALLS = {
 def test_derivatives_by_shapes_and_laws(name):
     """Of a motion through an impact, or soft contact, by sizes, mass, friction and stiffness."""
     ground, shape, law = FALLS[name]
-    impacts = 0 if law is None else 2
     p = dict(
         size=jnp.array([0.2, 0.3, 0.15]),
         mass=jnp.asarray(1.3),
@@ -221,27 +215,28 @@ def test_derivatives_by_shapes_and_laws(name):
         body = mbd.Body(
             "body",
             mbd.Inertia.box(size=(0.4, 0.6, 0.3), mass=p["mass"]),
-            position=(0.02, 0.03, 0.55),
+            position=(0.02, 0.03, 0.75),
             orientation=(0.9, 0.3, 0.25, 0.1),
-            velocity=(0.5, 0.2, -1.0),
+            velocity=(0.5, 0.2, -2.0),
         )
         contact = mbd.Contact(
             "c", "ground", body, ground(p), shape(p), friction=p["friction"], **(law or soft)
         )
         mechanism = mbd.Mechanism([body], contacts=[contact])
-        sol = run(mechanism, 0.3, 2e-3, impacts=impacts)
+        sol = run(mechanism, 0.3, 2e-3)
         weights = jnp.linspace(0.3, 1.0, 6)
         return jnp.sum(sol.q[-1, :6] * weights) + jnp.sum(sol.v[-1] * weights[::-1])
 
-    gradient = jax.jit(jax.grad(end))(p)
+    along = jax.jit(lambda p, d: jax.jvp(end, (p,), (d,))[1])
+    zero, found = jax.tree.map(jnp.zeros_like, p), {}
     for key, x in p.items():
-        assert np.all(np.isfinite(gradient[key]))
+        found[key] = along(p, zero | {key: jnp.ones_like(x)})
         step = 1e-6 * jnp.maximum(1.0, jnp.max(x))
-        along = jnp.ones_like(x)
-        ends = [end(p | {key: x + s * along}) for s in (step, -step)]
-        difference = (ends[0] - ends[1]) / (2 * step)
-        np.testing.assert_allclose(jnp.sum(gradient[key]), difference, rtol=1e-5, atol=1e-7)
-    assert jnp.max(jnp.abs(gradient["size"])) > 1e-2
+        ends = [end(p | {key: x + s}) for s in (step, -step)]
+        np.testing.assert_allclose(
+            found[key], (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7
+        )
+    assert abs(found["size"]) > 1e-2
 
 
 @pytest.mark.slow
