@@ -108,7 +108,10 @@ def shafts(inertia, between=(0.295, 0.595)):
     "method",
     [
         mbd.VelocityImpulse(),
-        *(pytest.param(m, marks=pytest.mark.slow) for m in [mbd.ContactImpulse(), mbd.UdwadiaKalaba()]),
+        *(
+            pytest.param(m, marks=pytest.mark.slow)
+            for m in [mbd.ContactImpulse(), mbd.UdwadiaKalaba()]
+        ),
     ],
     ids=lambda method: type(method).__name__,
 )
