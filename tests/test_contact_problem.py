@@ -215,13 +215,13 @@ def test_gauss_seidel_projects_row_by_row():
 def test_rounding_in_a_held_direction_leaves_friction_to_the_others():
     """Equality rows hold the second tangent, where they leave a slip of rounding. Coulomb's law by
     the letter would spend all friction on it, and the first tangent would slide."""
-    S, b = jnp.diag(jnp.array([1.0, 1.0, 1e-17])), jnp.array([[-1.0, 0.3, 1e-11]])
+    S, b = jnp.diag(jnp.array([1.0, 1.0, 1e-17])), jnp.array([[-1.0, 0.3, 1e-9]])
     mu, none = jnp.array([[0.5]]), jnp.zeros(())
     problem = ContactProblem.scaled(S, b, mu, coulomb(2), none)
     solved = mbd.InteriorPoint().solve(problem, jnp.zeros((1, 3)))
     assert solved.accepted
     physical = solved.impulses * problem.scale[:, None]
-    np.testing.assert_allclose(physical, [[1.0, -0.3, 0.0]], atol=1e-4)
+    np.testing.assert_allclose(physical, [[1.0, -0.3, 0.0]], atol=2e-3)
     free = ContactProblem.scaled(jnp.eye(3), b, mu, coulomb(2), none)
     assert jnp.max(jnp.abs(free.held)) < 1e-40
 
