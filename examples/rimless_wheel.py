@@ -130,7 +130,7 @@ def main():
     print(f"picture: {arguments.output}")
     if arguments.animation is not None:
         mbd.animate(mechanism, sol, arguments.animation, plane="xz")
-        print(f"animation: {arguments.animate}")
+        print(f"animation: {arguments.animation}")
 
 
 if __name__ == "__main__":
