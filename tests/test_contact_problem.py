@@ -55,7 +55,6 @@ def solved(solver, groups, M, J, Jc, v, mu):
         zero,
         groups,
         jnp.zeros(Jc.shape[:2]),
-        jnp.zeros(()),
     )
     return free + found.change, found.impulses, found.residual, found.result
 

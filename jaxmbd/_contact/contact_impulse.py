@@ -129,10 +129,9 @@ def resolve(
     compliance: Float[Array, " contacts"],
     groups: Groups,
     guess: Impulses,
-    smoothing: Float[Array, ""],
 ) -> Resolved:
     """Solve one contact problem."""
-    equations = ContactEquations(operator, J, b, mu, compliance, smoothing, groups)
+    equations = ContactEquations(operator, J, b, mu, compliance, enforcement.smoothing, groups)
     problem = equations.problem(rows)
     scale = problem.scale[:, None]
     solved = enforcement.contact_solver.solve(problem, jax.lax.stop_gradient(guess) / scale)

@@ -204,7 +204,6 @@ class ContactStepper(AbstractStepper):
                 normal.compliance,
                 equations.groups,
                 guess,
-                enforcement.smoothing,
             )
 
         guess = contacts.of_kept(guess)
