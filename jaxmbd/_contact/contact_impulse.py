@@ -17,8 +17,8 @@ from .._types import RealScalarLike, Rows, Velocity
 from .friction import AbstractFriction, Cone, Pyramid
 from .implicit import ContactEquations, at_solution
 from .newton import newton
-from .problem import Groups, Impulses, frictionless
-from .rows import AbstractContactJacobian, ContactRows
+from .problem import Groups, frictionless
+from .rows import AbstractContactJacobian, ContactRows, Impulses
 from .solvers import AbstractContactSolver, InteriorPoint
 
 _RECOVERY_STEPS = 20

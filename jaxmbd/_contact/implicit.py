@@ -5,10 +5,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._linalg import ConstraintOperator
-from .newton import LeastNorm, natural_derivative
-from .problem import ContactProblem, Groups, Impulses
-from .rows import AbstractContactJacobian
+from .._linalg import BlockDiagonal, ConstraintOperator, dense
+from .._linalg.block_sparse import swept_whitener
+from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus
+from .newton import natural_derivative
+from .problem import ContactProblem, Groups
+from .rows import (
+    AbstractContactJacobian,
+    BodyContactJacobian,
+    DenseContactJacobian,
+    Impulses,
+)
+
+# Rows for each velocity from which systems of the velocities' size take less.
+_FEW = 1.5
 
 
 class ContactEquations(eqx.Module):
@@ -51,16 +61,31 @@ class ContactEquations(eqx.Module):
         return lam - y
 
     def problem(self, rows: int) -> ContactProblem:
-        """The same with S as a matrix, as constants."""
+        """The same with S as an operator of its own, as constants."""
         fixed = jax.lax.stop_gradient(eqx.filter(self, eqx.is_array))
         fixed = eqx.combine(fixed, eqx.filter(self, eqx.is_array, inverse=True))
-        n = self.b.size
-        basis = jnp.eye(n, dtype=self.b.dtype).reshape(n, *self.b.shape)
-        columns = jax.vmap(lambda e: fixed.J.rows(fixed.change(e, rows)[0]))(basis)
-        S = columns.reshape(n, n) + jnp.diag(
-            jnp.zeros_like(self.b).at[:, 0].set(fixed.compliance).ravel()
-        )
-        return ContactProblem.scaled((S + S.T) / 2, fixed.b, fixed.mu, self.groups, fixed.smoothing)
+        d = self.groups.d
+        own = jnp.zeros((d, d), self.b.dtype).at[0, 0].set(1.0) * fixed.compliance[:, None, None]
+        S = fixed.delassus(rows).plus(own)
+        return ContactProblem.scaled(S, fixed.b, fixed.mu, self.groups, fixed.smoothing)
+
+    def delassus(self, rows: int) -> AbstractDelassus:
+        """S without compliance, in the form with the smaller systems."""
+        M, J, shape, n = self.operator.M, self.J, self.b.shape, self.b.size
+        own = jnp.zeros((*shape, shape[1]), self.b.dtype)
+        many = _FEW * n > M.shape[0]
+        if rows == 0 and isinstance(M, BlockDiagonal) and isinstance(J, BodyContactJacobian):
+            Y = J.whitened(swept_whitener(M.blocks)[0])
+            return FactoredDelassus(Y, own) if many else DenseDelassus(Y.products())
+        basis = jnp.eye(n, dtype=self.b.dtype).reshape(n, *shape)
+        changes = jax.vmap(lambda e: self.change(e, rows)[0])(basis)
+        if many:
+            # J_c A, where A lets pass what equality rows do: with M = R R^T, A = R^-T Q R^-1 with a
+            # projection Q, and so Y = J_c A R has Y Y^T = J_c A J_c^T.
+            Y = changes @ jnp.linalg.cholesky(dense(M))
+            return FactoredDelassus(DenseContactJacobian(Y.reshape(*shape, -1)), own)
+        S = jax.vmap(J.rows)(changes).reshape(n, n)
+        return DenseDelassus(((S + S.T) / 2).reshape(*shape, *shape))
 
 
 @eqx.filter_custom_jvp
@@ -88,16 +113,17 @@ def _at_solution_jvp(primals, tangents):
     _, dF = eqx.filter_jvp(
         lambda equations: equations.natural(lam, rows, problem), (equations,), (d_equations,)
     )
-    H = LeastNorm(jax.lax.stop_gradient(natural_derivative(problem, lam)))
+    fixed = jax.lax.stop_gradient(lam)
+    inverse = problem.S.least(*natural_derivative(problem, fixed, problem.velocities(fixed)))
 
     def along(x):
-        natural = lambda lam: equations.natural(lam, rows, problem).ravel()  # noqa: E731
-        return jax.jvp(natural, (lam,), (x.reshape(lam.shape),))[1]
+        natural = lambda lam: equations.natural(lam, rows, problem)  # noqa: E731
+        return jax.jvp(natural, (lam,), (x,))[1]
 
     dlam = jax.lax.custom_linear_solve(
         along,
-        -dF.ravel(),
-        lambda _, r: H.solve(r),
-        lambda _, r: H.solve_transposed(r),
+        -dF,
+        lambda _, r: inverse.solve(r),
+        lambda _, r: inverse.solve_transposed(r),
     )
-    return lam, dlam.reshape(lam.shape)
+    return lam, dlam

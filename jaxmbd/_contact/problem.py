@@ -22,13 +22,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._linalg import small
+from .delassus import AbstractDelassus
 from .friction import AbstractFriction, Cone
+from .rows import Impulses
 
 # Slip velocity per impulse in directions that equality rows hold, both in units of the problem.
 _CREEP = 1e-6
-
-Impulses = Float[Array, "contacts d"]
-
 
 class Groups(eqx.Module):
     """What a contact has besides its normal impulse.
@@ -74,7 +73,7 @@ class ContactProblem(eqx.Module):
 
     **Fields:**
 
-    - `S`, shape `(contacts d, contacts d)`; `b`, shape `(contacts, d)`.
+    - `S`; `b`, shape `(contacts, d)`.
     - `mu`: coefficients of the groups, shape `(contacts, groups)`.
     - `scale`: shape `(contacts,)` [1/sqrt(kg)].
     - `smoothing`: shape `(contacts,)`.
@@ -82,7 +81,7 @@ class ContactProblem(eqx.Module):
       `held_directions`, shape `(contacts, d - 1, d - 1)`.
     """
 
-    S: Float[Array, "n n"]
+    S: AbstractDelassus
     b: Impulses
     mu: Float[Array, "contacts groups"]
     scale: Float[Array, " contacts"]
@@ -93,32 +92,28 @@ class ContactProblem(eqx.Module):
     @classmethod
     def scaled(
         cls,
-        S: Float[Array, "n n"],
+        S: AbstractDelassus,
         b: Impulses,
         mu: Float[Array, "contacts groups"],
         groups: Groups,
         smoothing: Float[Array, ""],
     ) -> "ContactProblem":
         """From S [1/kg], b [m/s], and the velocity [m/s] by which to smooth."""
-        count, d = b.shape
-        mean = jnp.mean(jnp.diagonal(S).reshape(count, d), axis=1)
+        mean = jnp.trace(S.blocks(), axis1=1, axis2=2) / groups.d
         # A contact that moves nothing (two shapes on the ground) keeps its zeros.
         scale = 1 / jnp.sqrt(jnp.where(mean > 0, mean, 1.0))
-        each = jnp.repeat(scale, d)
-        S = S * each[:, None] * each[None]
-        here = jnp.arange(count)
-        blocks = S.reshape(count, d, count, d)
-        held = jax.vmap(held_directions)(blocks[here, 1:, here, 1:])
-        S = blocks.at[here, 1:, here, 1:].add(held).reshape(S.shape)
+        S = S.scaled(jnp.broadcast_to(scale[:, None], b.shape))
+        held = jax.vmap(held_directions)(S.blocks()[:, 1:, 1:])
+        S = S.plus(jnp.pad(held, ((0, 0), (1, 0), (1, 0))))
         return cls(S, b * scale[:, None], mu, scale, smoothing * scale, held, groups)
 
     def velocities(self, lam: Impulses) -> Impulses:
         """z of impulses, both scaled."""
-        return (self.S @ lam.ravel()).reshape(lam.shape) + self.b
+        return self.S.times(lam) + self.b
 
-    def natural(self, lam: Impulses) -> Impulses:
-        """lam - P(lam - z), zero at solutions."""
-        return lam - self.project(lam - self.velocities(lam))
+    def natural(self, lam: Impulses, z: Impulses) -> Impulses:
+        """lam - P(lam - z), zero at solutions, from impulses and their velocities."""
+        return lam - self.project(lam - z)
 
     def project(self, y: Impulses) -> Impulses:
         """P of all contacts."""
@@ -131,7 +126,7 @@ class ContactProblem(eqx.Module):
     def residual(self, lam: Impulses) -> Float[Array, ""]:
         """Largest entry of the natural map, as a velocity [m/s]: by so much some contact separates,
         penetrates or slips otherwise than the impulses tell."""
-        return self.norm(self.natural(lam))
+        return self.norm(self.natural(lam, self.velocities(lam)))
 
     def norm(self, natural: Impulses) -> Float[Array, ""]:
         """The same from the natural map."""

@@ -1,6 +1,7 @@
 """Gaps and relative velocities of contacts, and their derivatives along the motion."""
 
 import abc
+import itertools
 
 import equinox as eqx
 import jax
@@ -11,7 +12,8 @@ from .._constraints import AbstractStructuredSystem, directional_jacobian
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
 from .law import ContactLaw
-from .problem import Impulses
+
+Impulses = Float[Array, "contacts d"]
 
 # Gap [m] of a contact that does not exist in some pose.
 ABSENT = 1e6
@@ -33,8 +35,24 @@ class AbstractContactJacobian(eqx.Module):
         """The normal rows alone."""
 
     @abc.abstractmethod
+    def one(self, i: Int[Array, ""]) -> "AbstractContactJacobian":
+        """The rows of contact i."""
+
+    @abc.abstractmethod
+    def scaled(self, factors: Impulses) -> "AbstractContactJacobian":
+        """Each row times its factor."""
+
+    @abc.abstractmethod
+    def squares(self) -> Float[Array, "contacts d d"]:
+        """The diagonal blocks of J J^T."""
+
+    @abc.abstractmethod
+    def gram(self, W: Float[Array, "contacts d d"]) -> Float[Array, "n n"]:
+        """J^T W J, where W has a block for each contact."""
+
     def where(self, acts: Bool[Array, " contacts"]) -> "AbstractContactJacobian":
         """With rows of zeros for contacts that do not act."""
+        return self.scaled(jnp.where(acts[:, None], 1.0, 0.0))
 
 
 class DenseContactJacobian(AbstractContactJacobian):
@@ -51,8 +69,17 @@ class DenseContactJacobian(AbstractContactJacobian):
     def normals(self):
         return DenseContactJacobian(self.J[:, :1])
 
-    def where(self, acts):
-        return DenseContactJacobian(jnp.where(acts[:, None, None], self.J, 0.0))
+    def one(self, i):
+        return DenseContactJacobian(self.J[i][None])
+
+    def scaled(self, factors):
+        return DenseContactJacobian(self.J * factors[:, :, None])
+
+    def squares(self):
+        return jnp.einsum("cin,cjn->cij", self.J, self.J)
+
+    def gram(self, W):
+        return jnp.einsum("cin,cim->nm", self.J, jnp.einsum("cij,cjm->cim", W, self.J))
 
 
 class BodyContactJacobian(AbstractContactJacobian):
@@ -75,9 +102,53 @@ class BodyContactJacobian(AbstractContactJacobian):
     def normals(self):
         return BodyContactJacobian(self.blocks[:, :, :1], self.bodies, self.count)
 
-    def where(self, acts):
-        blocks = jnp.where(acts[None, :, None, None], self.blocks, 0.0)
+    def one(self, i):
+        return BodyContactJacobian(self.blocks[:, i][:, None], self.bodies[:, i][:, None], self.count)
+
+    def scaled(self, factors):
+        return BodyContactJacobian(self.blocks * factors[None, :, :, None], self.bodies, self.count)
+
+    def whitened(self, W: Float[Array, "6 6 count"]) -> "BodyContactJacobian":
+        """J W^T, for W with a block for each body."""
+        W = jnp.moveaxis(jnp.pad(W, ((0, 0), (0, 0), (0, 1))), -1, 0)[self.bodies]
+        blocks = jnp.sum(self.blocks[:, :, :, None, :] * W[:, :, None], axis=-1)
         return BodyContactJacobian(blocks, self.bodies, self.count)
+
+    def squares(self):
+        found = jnp.zeros((*self.blocks.shape[1:3], self.blocks.shape[2]), self.blocks.dtype)
+        for e, f in self._pairs():
+            same = (self.bodies[e] == self.bodies[f]) & (self.bodies[e] < self.count)
+            own = jnp.sum(self.blocks[e, :, :, None] * self.blocks[f, :, None], axis=-1)
+            found = found + jnp.where(same[:, None, None], own, 0.0)
+        return found
+
+    def products(self) -> Float[Array, "contacts d contacts d"]:
+        """J J^T, from contacts of the same bodies."""
+        count, d = self.blocks.shape[1:3]
+        found = jnp.zeros((count, d, count, d), self.blocks.dtype)
+        for e, f in self._pairs():
+            same = (self.bodies[e][:, None] == self.bodies[f]) & (self.bodies[f] < self.count)
+            both = jnp.einsum("cij,klj->cikl", self.blocks[e], self.blocks[f])
+            found = found + jnp.where(same[:, None, :, None], both, 0.0)
+        return found
+
+    def gram(self, W):
+        # In the order of the table of velocities: components first.
+        pairs = self._pairs()
+        left = jnp.sum(W[None, :, :, :, None] * self.blocks[:, :, None], axis=3)
+        products = [
+            jnp.sum(self.blocks[e, :, :, :, None] * left[f, :, :, None, :], axis=1)
+            for e, f in pairs
+        ]
+        one = jnp.concatenate([self.bodies[e] for e, _ in pairs])
+        other = jnp.concatenate([self.bodies[f] for _, f in pairs])
+        K = jnp.zeros((self.count + 1, self.count + 1, 6, 6), W.dtype)
+        K = K.at[one, other].add(jnp.concatenate(products))[: self.count, : self.count]
+        return jnp.transpose(K, (2, 0, 3, 1)).reshape(6 * self.count, 6 * self.count)
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """Of ends."""
+        return list(itertools.product(range(self.blocks.shape[0]), repeat=2))
 
 
 class ContactRows(eqx.Module):

@@ -31,9 +31,11 @@ class ConstraintOperator(eqx.Module):
 
     **Arguments:** `solver`; `M`, `J` and `E` (`None` if rigid) to factorise; `equations`, the map
     to differentiate, by default that of the matrices.
+    `M` is kept as a constant.
     """
 
     solver: AbstractConstraintSolver
+    M: MassMatrix | BlockDiagonal | CoupledBlocks
     factor: Any
     equations: AbstractEquationMap
     E: Rows | None
@@ -49,6 +51,7 @@ class ConstraintOperator(eqx.Module):
     ):
         self.solver = solver
         matrices = jax.lax.stop_gradient(ConstraintEquations(M, J, E))
+        self.M = matrices.M
         blocks = isinstance(M, BlockDiagonal | CoupledBlocks) and isinstance(J, BlockRows)
         if not (solver.sparse and blocks):
             matrices = matrices.dense()

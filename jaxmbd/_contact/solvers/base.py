@@ -7,7 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..problem import ContactProblem, Impulses
+from ..problem import ContactProblem
+from ..rows import Impulses
 
 # Rounding errors of z = S lam + b, in units of the machine precision times the sum of the sizes of
 # its terms.
@@ -49,7 +50,7 @@ class AbstractContactSolver(eqx.Module):
 
 def rounding(problem: ContactProblem, lam: Impulses) -> Float[Array, ""]:
     """A residual [m/s] that is nothing but rounding."""
-    terms = (jnp.abs(problem.S) @ jnp.abs(lam.ravel())).reshape(lam.shape) + jnp.abs(problem.b)
+    terms = problem.S.magnitude(lam) + jnp.abs(problem.b)
     terms = _ROUNDING * jnp.finfo(lam.dtype).eps * terms
     # A contact that is clearly open has exactly no impulse, however large its bias.
     open_ = problem.velocities(lam)[:, 0] - lam[:, 0] > terms[:, 0]

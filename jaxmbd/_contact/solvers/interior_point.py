@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..newton import newton
-from ..problem import ContactProblem, Groups, Impulses
+from ..problem import ContactProblem, Groups
+from ..rows import Impulses
 from . import second_order as cone
 from .base import AbstractContactSolver, rounding
 from .projected_gauss_seidel import sweep
@@ -151,12 +152,13 @@ def interior_point(
     # Newton's method does the rest better.
     enough = _ENOUGH * problem.residual(jnp.zeros_like(problem.b))
     groups, (count, d) = problem.groups, problem.b.shape
-    n, dtype, cones = count * d, problem.b.dtype, _cones(problem.groups)
+    dtype, cones = problem.b.dtype, _cones(problem.groups)
     number = count * sum(A.A.shape[0] if A.facets else 1 for A in cones)
     stretch = jnp.concatenate(
         [jnp.ones((count, 1), dtype), *_spread(problem.mu, groups)], axis=1
     )  # lam = stretch x
-    S = stretch.reshape(n, 1) * problem.S * stretch.reshape(1, n)
+    S = problem.S.scaled(stretch)
+    onto_normal = jnp.eye(d, dtype=dtype)[0][:, None]
     # Contacts far from closing would spoil the scale; that they stay open, Newton's method sees.
     size = _scale(problem)
     b = stretch * problem.b.at[:, 0].min(_FAR * size)
@@ -172,7 +174,7 @@ def interior_point(
 
     def step(at: _Iterate) -> _Iterate:
         x, w = at.x, at.w
-        z = (S @ x.ravel()).reshape(x.shape) + b
+        z = S.times(x) + b
         shift, slope = jax.vmap(jax.value_and_grad(power))(z)
         s = [A.of(x) for A in cones]
         mean = sum(jnp.sum(a * c) for a, c in zip(s, w, strict=True)) / number
@@ -180,21 +182,17 @@ def interior_point(
         slipping = shift / jnp.sqrt(shift**2 + 1e-2 * mean)
         force = sum(A.back(y) for A, y in zip(cones, w, strict=True))
         missing = z.at[:, 0].add(shift) - force
-        G = S.reshape(count, d, n)
-        along = jnp.einsum("cd,cdn->cn", slope * slipping[:, None], G)
         scaled = [cone.scaling(a, c) for a, c in zip(s, w, strict=True)]
         own = sum(A.curvature(W) for A, (W, _) in zip(cones, scaled, strict=True))
-        here = jnp.arange(count)
-        matrix = G.at[:, 0].add(along).reshape(count, d, count, d)
-        matrix = matrix.at[here, :, here, :].add(own).reshape(n, n)
-        factor = jax.scipy.linalg.lu_factor(matrix)
+        # The equations are own dx + (1 + e_n slope^T) S dx = ...: lost power counts as velocity.
+        along = onto_normal * (slope * slipping[:, None])[:, None, :]
+        linear = S.inverse(own, jnp.eye(d, dtype=dtype) + along)
 
         def direction(r):
             """dx, A dx and dw with v o (W A dx + W^-1 dw) = r and the equations met."""
             t = [cone.quotient(v, y) for (_, v), y in zip(scaled, r, strict=True)]
             Wt = [cone.apply(W, y) for (W, _), y in zip(scaled, t, strict=True)]
-            right = sum(A.back(y) for A, y in zip(cones, Wt, strict=True)) - missing
-            dx = jax.scipy.linalg.lu_solve(factor, right.ravel()).reshape(x.shape)
+            dx = linear.solve(sum(A.back(y) for A, y in zip(cones, Wt, strict=True)) - missing)
             ds = [A.of(dx) for A in cones]
             dw = [
                 y - cone.apply(W, cone.apply(W, e))

@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..problem import ContactProblem, Impulses
+from ..problem import ContactProblem
+from ..rows import Impulses
 from .base import AbstractContactSolver
 
 
@@ -42,14 +43,14 @@ class ProjectedGaussSeidel(AbstractContactSolver):
 
 def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impulses:
     """After some sweeps."""
-    count, d = lam.shape
+    count = lam.shape[0]
     groups, none = problem.groups, jnp.zeros((), lam.dtype)
-    rows = problem.S.reshape(count, d, count * d)
-    blocks = problem.S.reshape(count, d, count, d)[jnp.arange(count), :, jnp.arange(count), :]
+    S, blocks = problem.S, problem.S.blocks()
 
-    def one(i, lam):
+    def one(i, carry):
+        lam, sums = carry
         old, own = lam[i], blocks[i]
-        z = rows[i] @ lam.ravel() + problem.b[i]
+        z = S.row(i, sums) + problem.b[i]
         new = [jnp.maximum(old[0] - _over(z[0], own[0, 0]), 0.0)[None]]
         z = z + own[:, 0] * (new[0][0] - old[0])
         for k, friction in enumerate(groups.friction):
@@ -60,10 +61,12 @@ def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impuls
             t = friction.project(old[part] - step, problem.mu[i, k] * new[0][0], none)
             z = z + own[:, part] @ (t - old[part])
             new.append(t)
-        return lam.at[i].set(jnp.concatenate(new))
+        new = jnp.concatenate(new)
+        return lam.at[i].set(new), S.moved(sums, i, new - old)
 
     def every(_, lam):
-        return jax.lax.fori_loop(0, count, one, lam)
+        # Sums anew in each sweep, so that rounding does not add up.
+        return jax.lax.fori_loop(0, count, one, (lam, S.sums(lam)))[0]
 
     return jax.lax.fori_loop(0, sweeps, every, lam)
 
