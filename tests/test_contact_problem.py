@@ -204,7 +204,13 @@ def test_gauss_seidel_projects_row_by_row():
     S = jnp.array([[2.0, 1.0], [1.0, 2.0]])
     b = jnp.array([[-1.0], [0.75]])
     problem = ContactProblem(
-        DenseDelassus(S[:, None, :, None]), b, jnp.zeros((2, 0)), jnp.ones(2), jnp.zeros(2), jnp.zeros((2, 0, 0)), frictionless()
+        DenseDelassus(S[:, None, :, None]),
+        b,
+        jnp.zeros((2, 0)),
+        jnp.ones(2),
+        jnp.zeros(2),
+        jnp.zeros((2, 0, 0)),
+        frictionless(),
     )
     # n_1 = 1/2; n_2 = max(0, -(0.75 + 0.5) / 2) = 0; the next sweep changes nothing.
     lam = sweep(problem, jnp.zeros((2, 1)), 1)
@@ -222,7 +228,9 @@ def test_rounding_in_a_held_direction_leaves_friction_to_the_others():
     assert solved.accepted
     physical = solved.impulses * problem.scale[:, None]
     np.testing.assert_allclose(physical, [[1.0, -0.3, 0.0]], atol=2e-3)
-    free = ContactProblem.scaled(DenseDelassus(jnp.eye(3).reshape(1, 3, 1, 3)), b, mu, coulomb(2), none)
+    free = ContactProblem.scaled(
+        DenseDelassus(jnp.eye(3).reshape(1, 3, 1, 3)), b, mu, coulomb(2), none
+    )
     assert jnp.max(jnp.abs(free.held)) < 1e-40
 
 
@@ -240,7 +248,11 @@ def test_residuals_tell_apart():
     """A ball on the ground: each wrong impulse shows in its own residual."""
     groups, S = coulomb(2), jnp.eye(3)
     problem = ContactProblem.scaled(
-        DenseDelassus(S.reshape(1, 3, 1, 3)), jnp.array([[-1.0, 0.5, 0.0]]), jnp.array([[0.3]]), groups, jnp.zeros(())
+        DenseDelassus(S.reshape(1, 3, 1, 3)),
+        jnp.array([[-1.0, 0.5, 0.0]]),
+        jnp.array([[0.3]]),
+        groups,
+        jnp.zeros(()),
     )
     right = jnp.array([[1.0, -0.3, 0.0]])
     np.testing.assert_allclose(jnp.stack(residuals(problem, right)), 0.0, atol=1e-15)
@@ -281,7 +293,9 @@ def test_smoothing_follows_the_central_path():
     """lam_n z_n = s^2 / S_nn, and Coulomb's law within O(s)."""
     groups, s = coulomb(2), 1e-3
     S, b = 2.0 * jnp.eye(3), jnp.array([[-1.0, 0.5, 0.2]])
-    problem = ContactProblem.scaled(DenseDelassus(S.reshape(1, 3, 1, 3)), b, jnp.array([[0.3]]), groups, jnp.asarray(s))
+    problem = ContactProblem.scaled(
+        DenseDelassus(S.reshape(1, 3, 1, 3)), b, jnp.array([[0.3]]), groups, jnp.asarray(s)
+    )
     found = mbd.InteriorPoint().solve(problem, jnp.zeros((1, 3)))
     lam = found.impulses * problem.scale[:, None]
     z = S @ lam[0] + b[0]

@@ -13,6 +13,7 @@ in coordinates in which the mass is 1,
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -22,11 +23,8 @@ from jaxtyping import Array, Float, Int
 
 from .rows import AbstractContactJacobian, Impulses
 
-# Of Tikhonov's regularisation, relative to entries of the order 1, and of the solutions of least
-# norm; what it takes away, refinement gives back but where there is none.
-_TIKHONOV = 1e-4
+# Of the null space: regularisation, as a power of the machine precision, and powers that find it.
 _PROXIMAL = 7 / 16
-_REFINEMENTS = 2
 _NULL_POWER = 3
 
 Blocks = Float[Array, "contacts d d"]
@@ -56,45 +54,28 @@ class AbstractDelassus(eqx.Module):
         """With these added on the diagonal."""
 
     @abc.abstractmethod
-    def row(self, i: Int[Array, ""], sums: Any) -> Float[Array, " d"]:
-        """S lam of contact i, where `sums` holds what is known of lam."""
-
-    @abc.abstractmethod
     def sums(self, lam: Impulses) -> Any:
-        """For `row`."""
+        """What `row` needs to know of lam."""
 
     @abc.abstractmethod
     def moved(self, sums: Any, i: Int[Array, ""], change: Float[Array, " d"]) -> Any:
         """`sums` after a change of the impulses of contact i."""
 
     @abc.abstractmethod
-    def inverse(self, C: Blocks, P: Blocks) -> "AbstractInverse":
-        """For solutions with blocks C that are regular."""
+    def row(self, i: Int[Array, ""], sums: Any) -> Float[Array, " d"]:
+        """S lam of contact i."""
 
     @abc.abstractmethod
-    def damped(self, C: Blocks, P: Blocks, damping: Float[Array, ""]) -> "AbstractInverse":
-        """For a step of Newton's method, where the matrix may be singular; `damping` is relative to
-        its square."""
+    def factorise(self, C: Blocks, P: Blocks) -> Any:
+        """C + P S, which must be regular."""
 
     @abc.abstractmethod
-    def least(self, C: Blocks, P: Blocks) -> "AbstractInverse":
-        """A generalised inverse, and its transpose: where the matrix is singular, of what it
-        reaches, and without what it does not see."""
-
-
-class AbstractInverse(eqx.Module):
-    """Of C + P S, or close to it."""
+    def solve(self, factor: Any, P: Blocks, r: Impulses) -> Impulses:
+        """x with (C + P S) x = r."""
 
     @abc.abstractmethod
-    def solve(self, r: Impulses) -> Impulses:
-        """x."""
-
-    def solve_transposed(self, r: Impulses) -> Impulses:
-        """x with the transposed matrix."""
-        raise NotImplementedError
-
-
-# --- as a matrix ----------------------------------------------------------------------------------
+    def solve_transposed(self, factor: Any, P: Blocks, r: Impulses) -> Impulses:
+        """x with (C^T + S P^T) x = r."""
 
 
 class DenseDelassus(AbstractDelassus):
@@ -113,14 +94,11 @@ class DenseDelassus(AbstractDelassus):
         return self.matrix[here, :, here]
 
     def scaled(self, factors):
-        return DenseDelassus(self.matrix * factors[:, :, None, None] * factors)
+        return DenseDelassus(self.matrix * factors[:, :, None, None] * factors[None, None])
 
     def plus(self, blocks):
         here = jnp.arange(self.matrix.shape[0])
         return DenseDelassus(self.matrix.at[here, :, here].add(blocks))
-
-    def row(self, i, sums):
-        return jnp.einsum("ikj,kj->i", self.matrix[i], sums)
 
     def sums(self, lam):
         return lam
@@ -128,64 +106,20 @@ class DenseDelassus(AbstractDelassus):
     def moved(self, sums, i, change):
         return sums.at[i].add(change)
 
-    def inverse(self, C, P):
-        return _LU(jax.scipy.linalg.lu_factor(self._law(C, P)))
+    def row(self, i, sums):
+        return jnp.einsum("ikj,kj->i", self.matrix[i], sums)
 
-    def damped(self, C, P, damping):
-        return _LeastSquares(self._law(C, P), damping, refinements=0)
-
-    def least(self, C, P):
-        H = self._law(C, P)
-        relative = _TIKHONOV * jnp.finfo(H.dtype).eps ** 0.5
-        damping = relative * (1 + jnp.max(jnp.abs(H), initial=0.0) ** 2)
-        return _LeastSquares(H, damping, refinements=_REFINEMENTS)
-
-    def _law(self, C: Blocks, P: Blocks) -> Float[Array, "n n"]:
-        """C + P S."""
+    def factorise(self, C, P):
         count, d = C.shape[:2]
         here = jnp.arange(count)
         H = jnp.einsum("cij,cjkl->cikl", P, self.matrix).at[here, :, here].add(C)
-        return H.reshape(count * d, count * d)
+        return jax.scipy.linalg.lu_factor(H.reshape(count * d, count * d))
 
+    def solve(self, factor, P, r):
+        return jax.scipy.linalg.lu_solve(factor, r.ravel()).reshape(r.shape)
 
-class _LU(AbstractInverse):
-    factor: tuple[Array, Array]
-
-    def solve(self, r):
-        return jax.scipy.linalg.lu_solve(self.factor, r.ravel()).reshape(r.shape)
-
-
-class _LeastSquares(AbstractInverse):
-    """H x = r in the sense of least squares and least norm, by iterated Tikhonov regularisation
-    (H^T H + damping) x = H^T r."""
-
-    H: Float[Array, "n n"]
-    factor: Float[Array, "n n"]
-    refinements: int = eqx.field(static=True)
-
-    def __init__(self, H: Float[Array, "n n"], damping: Float[Array, ""], refinements: int):
-        self.H, self.refinements = H, refinements
-        normal = H.T @ H + damping * jnp.eye(H.shape[0], dtype=H.dtype)
-        self.factor = jnp.linalg.cholesky(normal, symmetrize_input=False)
-
-    def solve(self, r):
-        def regular(r):
-            return self._normal(self.H.T @ r)
-
-        return _refined(lambda x: self.H @ x, regular, r.ravel(), self.refinements).reshape(r.shape)
-
-    def solve_transposed(self, r):
-        # The regularised inverse of H^T H commutes past H: x = H (H^T H)^-1 r.
-        def regular(r):
-            return self.H @ self._normal(r)
-
-        return _refined(lambda x: self.H.T @ x, regular, r.ravel(), self.refinements).reshape(r.shape)
-
-    def _normal(self, r):
-        return jax.scipy.linalg.cho_solve((self.factor, True), r)
-
-
-# --- as a product ---------------------------------------------------------------------------------
+    def solve_transposed(self, factor, P, r):
+        return jax.scipy.linalg.lu_solve(factor, r.ravel(), trans=1).reshape(r.shape)
 
 
 class FactoredDelassus(AbstractDelassus):
@@ -213,10 +147,6 @@ class FactoredDelassus(AbstractDelassus):
     def plus(self, blocks):
         return FactoredDelassus(self.Y, self.own + blocks)
 
-    def row(self, i, sums):
-        u, lam = sums
-        return self.Y.one(i).rows(u)[0] + self.own[i] @ lam[i]
-
     def sums(self, lam):
         return self.Y.reaction(lam), lam
 
@@ -224,82 +154,97 @@ class FactoredDelassus(AbstractDelassus):
         u, lam = sums
         return u + self.Y.one(i).reaction(change[None]), lam.at[i].add(change)
 
-    def inverse(self, C, P):
-        return _Condensed(self, C, P, jnp.zeros((), C.dtype))
+    def row(self, i, sums):
+        u, lam = sums
+        return self.Y.one(i).rows(u)[0] + self.own[i] @ lam[i]
 
-    def damped(self, C, P, damping):
-        return _Condensed(self, C, P, jnp.sqrt(damping), refinements=1)
+    def factorise(self, C, P):
+        C_inv = jnp.linalg.inv(C + _product(P, self.own))
+        K = self.Y.gram(_product(C_inv, P))
+        return C_inv, jax.scipy.linalg.lu_factor(K + jnp.eye(len(K), dtype=C.dtype))
 
-    def least(self, C, P):
-        epsilon = jnp.asarray(jnp.finfo(C.dtype).eps ** _PROXIMAL, C.dtype)
-        return _Condensed(self, C, P, epsilon, refinements=_REFINEMENTS, singular=True)
+    def solve(self, factor, P, r):
+        C_inv, lu = factor
+        x = _apply(C_inv, r)
+        u = jax.scipy.linalg.lu_solve(lu, self.Y.reaction(x))
+        return x - _apply(C_inv, _apply(P, self.Y.rows(u)))
+
+    def solve_transposed(self, factor, P, r):
+        C_inv, lu = factor
+        x = _apply(_transposed(C_inv), r)
+        u = self.Y.reaction(_apply(_transposed(P), x))
+        u = jax.scipy.linalg.lu_solve(lu, u, trans=1)
+        return x - _apply(_transposed(C_inv), self.Y.rows(u))
 
 
-class _Condensed(AbstractInverse):
-    """H = C + P S by its velocities, as the limit of proximal iterations with H + epsilon,
+class Inverse(eqx.Module):
+    """Of H = C + P S, by proximal iterations,
 
-        x <- x + (H + epsilon)^-1 (r - H x).
+        x <- x + (H + epsilon)^-1 (r - H x),    x = 0 at first.
 
-    If H may be `singular`, without the part of r in its null space, to which powers of
-    epsilon (H + epsilon)^-1 converge: the group inverse."""
+    Where H may be `singular`, without the parts of r and x in its null space, to which powers of
+    epsilon (H + epsilon)^-1 converge: the group inverse.
+    """
 
-    S: FactoredDelassus
+    S: AbstractDelassus
     C: Blocks
     P: Blocks
-    C_inv: Blocks
-    factor: tuple[Array, Array]
     epsilon: Float[Array, ""]
-    refinements: int = eqx.field(static=True)
+    factor: Any
+    iterations: int = eqx.field(static=True)
     singular: bool = eqx.field(static=True)
 
-    def __init__(self, S, C, P, epsilon, refinements=0, singular=False):
+    def __init__(
+        self,
+        S: AbstractDelassus,
+        C: Blocks,
+        P: Blocks,
+        epsilon: Float[Array, ""],
+        iterations: int,
+        singular: bool = False,
+    ):
         self.S, self.C, self.P, self.epsilon = S, C, P, epsilon
-        self.refinements, self.singular = refinements, singular
-        eye = jnp.eye(C.shape[-1], dtype=C.dtype)
-        self.C_inv = jnp.linalg.inv(C + _product(P, S.own) + epsilon * eye)
-        K = S.Y.gram(_product(self.C_inv, P))
-        self.factor = jax.scipy.linalg.lu_factor(K + jnp.eye(len(K), dtype=C.dtype))
+        self.iterations, self.singular = iterations, singular
+        eye = jnp.eye(C.shape[1], dtype=C.dtype)[None]
+        self.factor = S.factorise(C + epsilon * eye, P)
 
-    def solve(self, r):
-        def law(x):
-            return _apply(self.C, x) + _apply(self.P, self.S.times(x))
+    @classmethod
+    def group(cls, S: AbstractDelassus, C: Blocks, P: Blocks) -> "Inverse":
+        """Where H may be singular."""
+        epsilon = jnp.asarray(jnp.finfo(C.dtype).eps ** _PROXIMAL, C.dtype)
+        return cls(S, C, P, epsilon, 3, singular=True)
 
-        def regular(r):
-            x = _apply(self.C_inv, r)
-            u = jax.scipy.linalg.lu_solve(self.factor, self.S.Y.reaction(x))
-            return x - _apply(self.C_inv, _apply(self.P, self.S.Y.rows(u)))
+    def solve(self, r: Impulses) -> Impulses:
+        """x."""
+        return self._iterated(
+            lambda x: _apply(self.C, x) + _apply(self.P, self.S.times(x)),
+            lambda r: self.S.solve(self.factor, self.P, r),
+            r,
+        )
 
-        return self._iterated(law, regular, r)
+    def solve_transposed(self, r: Impulses) -> Impulses:
+        """x of H^T x = r."""
+        C, P = _transposed(self.C), _transposed(self.P)
+        return self._iterated(
+            lambda x: _apply(C, x) + self.S.times(_apply(P, x)),
+            lambda r: self.S.solve_transposed(self.factor, self.P, r),
+            r,
+        )
 
-    def solve_transposed(self, r):
-        C, P, C_inv = (jnp.swapaxes(x, 1, 2) for x in (self.C, self.P, self.C_inv))
-
-        def law(x):
-            return _apply(C, x) + self.S.times(_apply(P, x))
-
-        def regular(r):
-            x = _apply(C_inv, r)
-            u = self.S.Y.reaction(_apply(P, x))
-            u = jax.scipy.linalg.lu_solve(self.factor, u, trans=1)
-            return x - _apply(C_inv, self.S.Y.rows(u))
-
-        return self._iterated(law, regular, r)
-
-    def _iterated(self, law, regular, r):
-        if self.singular:
-            null = r
+    def _iterated(self, law: Callable, solve: Callable, r: Impulses) -> Impulses:
+        def reached(x):
+            if not self.singular:
+                return x
+            null = x
             for _ in range(_NULL_POWER):
-                null = self.epsilon * regular(null)
-            r = r - null
-        return _refined(law, regular, r, self.refinements)
+                null = self.epsilon * solve(null)
+            return x - null
 
-
-def _refined(law, regular, r, times):
-    """x <- x + regular(r - law(x)), `times` after the first."""
-    x = regular(r)
-    for _ in range(times):
-        x = x + regular(r - law(x))
-    return x
+        r = reached(r)
+        x = solve(r)
+        for _ in range(self.iterations - 1):
+            x = x + solve(r - law(x))
+        return reached(x)
 
 
 def _product(A: Blocks, B: Blocks) -> Blocks:
@@ -309,3 +254,7 @@ def _product(A: Blocks, B: Blocks) -> Blocks:
 
 def _apply(A: Blocks, x: Impulses) -> Impulses:
     return jnp.sum(A * x[:, None, :], axis=2)
+
+
+def _transposed(A: Blocks) -> Blocks:
+    return jnp.swapaxes(A, 1, 2)

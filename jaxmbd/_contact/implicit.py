@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from .._linalg import BlockDiagonal, ConstraintOperator, dense
 from .._linalg.block_sparse import swept_whitener
-from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus
+from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, Inverse
 from .newton import natural_derivative
 from .problem import ContactProblem, Groups
 from .rows import (
@@ -65,7 +65,7 @@ class ContactEquations(eqx.Module):
         fixed = jax.lax.stop_gradient(eqx.filter(self, eqx.is_array))
         fixed = eqx.combine(fixed, eqx.filter(self, eqx.is_array, inverse=True))
         d = self.groups.d
-        own = jnp.zeros((d, d), self.b.dtype).at[0, 0].set(1.0) * fixed.compliance[:, None, None]
+        own = jnp.zeros((*self.b.shape, d), self.b.dtype).at[:, 0, 0].set(fixed.compliance)
         S = fixed.delassus(rows).plus(own)
         return ContactProblem.scaled(S, fixed.b, fixed.mu, self.groups, fixed.smoothing)
 
@@ -114,7 +114,9 @@ def _at_solution_jvp(primals, tangents):
         lambda equations: equations.natural(lam, rows, problem), (equations,), (d_equations,)
     )
     fixed = jax.lax.stop_gradient(lam)
-    inverse = problem.S.least(*natural_derivative(problem, fixed, problem.velocities(fixed)))
+    inverse = Inverse.group(
+        problem.S, *natural_derivative(problem, fixed, problem.velocities(fixed))
+    )
 
     def along(x):
         natural = lambda lam: equations.natural(lam, rows, problem)  # noqa: E731

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .delassus import Blocks
+from .delassus import Blocks, Inverse
 from .problem import ContactProblem
 from .rows import Impulses
 
@@ -25,7 +25,7 @@ def natural_derivative(
 ) -> tuple[Blocks, Blocks]:
     """C and D at impulses and their velocities."""
     D = jax.vmap(jax.jacfwd(problem.groups.project))(lam - z, problem.mu, problem.smoothing)
-    return jnp.eye(lam.shape[1], dtype=lam.dtype) - D, D
+    return jnp.eye(lam.shape[1], dtype=lam.dtype)[None] - D, D
 
 
 def newton(
@@ -42,14 +42,12 @@ def newton(
     def step(carry):
         lam, z, r, _, iteration, _ = carry
         square = jnp.sum(r * r)
-        # Levenberg and Marquardt's damping fades with the residual: convergence is superlinear.
-        damping = 1e-3 * jnp.minimum(square, 1.0) + 10 * jnp.finfo(r.dtype).eps ** 0.8
-        d = -problem.S.damped(*natural_derivative(problem, lam, z), damping).solve(r)
+        # Damping fades with the residual: convergence is superlinear.
+        damping = 0.03 * jnp.minimum(jnp.sqrt(square), 1.0) + 3 * jnp.finfo(r.dtype).eps ** 0.4
+        d = -Inverse(problem.S, *natural_derivative(problem, lam, z), damping, 2).solve(r)
         d = jnp.where(jnp.all(jnp.isfinite(d)), d, 0.0)
         dz = problem.S.times(d)
-        tried = jax.vmap(
-            lambda s: jnp.sum(problem.natural(lam + s * d, z + s * dz) ** 2)
-        )(lengths)
+        tried = jax.vmap(lambda s: jnp.sum(problem.natural(lam + s * d, z + s * dz) ** 2))(lengths)
         best = jnp.argmin(tried)
         moved = tried[best] < square
         lam = jnp.where(moved, lam + lengths[best] * d, lam)

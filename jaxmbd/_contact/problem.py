@@ -29,6 +29,7 @@ from .rows import Impulses
 # Slip velocity per impulse in directions that equality rows hold, both in units of the problem.
 _CREEP = 1e-6
 
+
 class Groups(eqx.Module):
     """What a contact has besides its normal impulse.
 

@@ -103,7 +103,9 @@ class BodyContactJacobian(AbstractContactJacobian):
         return BodyContactJacobian(self.blocks[:, :, :1], self.bodies, self.count)
 
     def one(self, i):
-        return BodyContactJacobian(self.blocks[:, i][:, None], self.bodies[:, i][:, None], self.count)
+        return BodyContactJacobian(
+            self.blocks[:, i][:, None], self.bodies[:, i][:, None], self.count
+        )
 
     def scaled(self, factors):
         return BodyContactJacobian(self.blocks * factors[None, :, :, None], self.bodies, self.count)
@@ -127,7 +129,8 @@ class BodyContactJacobian(AbstractContactJacobian):
         count, d = self.blocks.shape[1:3]
         found = jnp.zeros((count, d, count, d), self.blocks.dtype)
         for e, f in self._pairs():
-            same = (self.bodies[e][:, None] == self.bodies[f]) & (self.bodies[f] < self.count)
+            one, other = self.bodies[e][:, None], self.bodies[f][None]
+            same = (one == other) & (one < self.count)
             both = jnp.einsum("cij,klj->cikl", self.blocks[e], self.blocks[f])
             found = found + jnp.where(same[:, None, :, None], both, 0.0)
         return found
@@ -146,7 +149,7 @@ class BodyContactJacobian(AbstractContactJacobian):
         K = K.at[one, other].add(jnp.concatenate(products))[: self.count, : self.count]
         return jnp.transpose(K, (2, 0, 3, 1)).reshape(6 * self.count, 6 * self.count)
 
-    def _pairs(self) -> list[tuple[int, int]]:
+    def _pairs(self) -> list[tuple[int, ...]]:
         """Of ends."""
         return list(itertools.product(range(self.blocks.shape[0]), repeat=2))
 

@@ -81,8 +81,8 @@ class InteriorPoint(AbstractContactSolver):
             better = found_residual < residual
             lam = jnp.where(better, found, lam)
             residual = jnp.where(better, found_residual, residual)
-            # Rounding is no reason for another attempt; and below what is accepted, so that verdicts
-            # do not hang on the last bit.
+            # Rounding is no reason for another attempt; and below what is accepted, so that
+            # verdicts do not hang on the last bit.
             share = jnp.where(number == 0, _STRIVE, 0.9)
             enough = share * self.tolerance + 0.9 * rounding(problem, lam)
             going = (residual > enough) & (number <= self.restarts)
@@ -158,7 +158,7 @@ def interior_point(
         [jnp.ones((count, 1), dtype), *_spread(problem.mu, groups)], axis=1
     )  # lam = stretch x
     S = problem.S.scaled(stretch)
-    onto_normal = jnp.eye(d, dtype=dtype)[0][:, None]
+    eye = jnp.eye(d, dtype=dtype)[None]
     # Contacts far from closing would spoil the scale; that they stay open, Newton's method sees.
     size = _scale(problem)
     b = stretch * problem.b.at[:, 0].min(_FAR * size)
@@ -183,16 +183,19 @@ def interior_point(
         force = sum(A.back(y) for A, y in zip(cones, w, strict=True))
         missing = z.at[:, 0].add(shift) - force
         scaled = [cone.scaling(a, c) for a, c in zip(s, w, strict=True)]
-        own = sum(A.curvature(W) for A, (W, _) in zip(cones, scaled, strict=True))
+        own = jnp.sum(
+            jnp.stack([A.curvature(W) for A, (W, _) in zip(cones, scaled, strict=True)]), axis=0
+        )
         # The equations are own dx + (1 + e_n slope^T) S dx = ...: lost power counts as velocity.
-        along = onto_normal * (slope * slipping[:, None])[:, None, :]
-        linear = S.inverse(own, jnp.eye(d, dtype=dtype) + along)
+        along = eye[:, 0, :, None] * (slope * slipping[:, None])[:, None, :]
+        factor = S.factorise(own, eye + along)
 
         def direction(r):
             """dx, A dx and dw with v o (W A dx + W^-1 dw) = r and the equations met."""
             t = [cone.quotient(v, y) for (_, v), y in zip(scaled, r, strict=True)]
             Wt = [cone.apply(W, y) for (W, _), y in zip(scaled, t, strict=True)]
-            dx = linear.solve(sum(A.back(y) for A, y in zip(cones, Wt, strict=True)) - missing)
+            right = sum(A.back(y) for A, y in zip(cones, Wt, strict=True)) - missing
+            dx = S.solve(factor, eye + along, right)
             ds = [A.of(dx) for A in cones]
             dw = [
                 y - cone.apply(W, cone.apply(W, e))
