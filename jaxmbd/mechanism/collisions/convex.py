@@ -15,6 +15,7 @@ from ..pose import Pose
 from ..shapes import AbstractConvexShape
 from ..shapes.gjk import gjk
 from .base import ContactPoints, stacked
+from .manifold import manifold
 from .vectors import mixed, one_hot_of_largest, perpendicular, unit, x_direction
 
 # Directions tried, and how many of the best ones go on: with an angle between them of more than
@@ -72,7 +73,7 @@ class _Features(NamedTuple):
 def convex_convex(
     a: AbstractConvexShape, pose_a: Pose, b: AbstractConvexShape, pose_b: Pose
 ) -> ContactPoints:
-    """One point, midway between the nearest points, or where the shapes overlap between those that
+    """The deepest point, midway between the nearest points, or where the shapes overlap between those that
     the least translation to separate them brings together.
 
     `gap` is the largest distance of two parallel planes between the shapes, or the least negative
@@ -104,7 +105,14 @@ def convex_convex(
     gap = dot(n, touching.on_b - touching.on_a)
     gap = frozen.apart(n) + (gap - lax.stop_gradient(gap)) - a.margin - b.margin
     middle = (touching.on_a + touching.on_b + (a.margin - b.margin) * touching.normal) / 2
-    return stacked((gap, pose_a.point(middle), pose_a.direction(touching.normal)))
+    n = touching.normal
+    face_a, face_b = a.face(n), b.face(pair.pose.local_direction(-n))
+    if min(face_a.corners.shape[0], face_b.corners.shape[0]) == 1:
+        return stacked((gap, pose_a.point(middle), pose_a.direction(n)))
+    face_b = face_b._replace(corners=jax.vmap(pair.pose.point)(face_b.corners))
+    points = manifold(face_a, face_b, n, gap, middle)
+    position, normal = map(jax.vmap, (pose_a.point, pose_a.direction))
+    return ContactPoints(points.gap, position(points.position), normal(points.normal))
 
 
 def _features(pair: _Pair, x: _Unknowns, c) -> _Features:
