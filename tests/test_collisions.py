@@ -11,6 +11,7 @@ import pytest
 
 from jaxmbd import quaternion_exp, quaternion_product
 from jaxmbd.mechanism.collisions import ABSENT, collide, point_count
+from jaxmbd.mechanism.collisions.manifold import manifold
 from jaxmbd.mechanism.pose import Pose
 from jaxmbd.mechanism.shapes import (
     Box,
@@ -54,6 +55,12 @@ GENERAL = [
     (HULL, CAPSULE),
     (HULL, CYLINDER),
     (HULL, ConvexPoints(-TETRAHEDRON)),
+]
+MANIFOLDS = [
+    *(GENERAL[k] for k in (0, 4, 5, 3)),
+    (CYLINDER, CAPSULE),
+    (CYLINDER, Cylinder(0.3, 0.7)),
+    (HULL, BOX),
 ]
 PAIRS = [*ON_GROUND, *ON_TERRAIN, *CLOSED, *BOXES]
 
@@ -186,7 +193,9 @@ def test_points_are_on_both_surfaces(a, b):
     n, directions = 40, sphere_of_directions(500)
     a, b, (pose_a, pose_b) = scaled(a, 0, n), scaled(b, 1, n), random_poses(2, n)
     points = jax.tree.map(np.asarray, collide_all(a, pose_a, b, pose_b))
-    for k, (gap, position, normal) in enumerate(zip(*(x[:, 0] for x in points), strict=True)):
+    deepest = np.argmin(points.gap, axis=1)
+    for k, (gap, position, normal) in enumerate(zip(*points, strict=True)):
+        gap, position, normal = (x[deepest[k]] for x in (gap, position, normal))
         for shape, pose, way in ((a, pose_a, 1), (b, pose_b, -1)):
             R = matrices(pose.orientation)[k]
             x = (position - way * gap / 2 * normal - np.asarray(pose.position[k])) @ R
@@ -414,9 +423,9 @@ def on_an_edge(height):
 def test_cylinder_across_an_edge(height):
     """The side is above the edge where the axes cross."""
     gap, position, normal = collide_one(*on_an_edge(height))
-    np.testing.assert_allclose(gap, [height], atol=1e-14)
-    np.testing.assert_allclose(position, [[0.05, 0.0, height / 2]], atol=1e-13)
-    np.testing.assert_allclose(normal, [[0.0, 0.0, 1.0]], atol=1e-13)
+    np.testing.assert_allclose(gap, [height] + 7 * [ABSENT], atol=1e-14)
+    np.testing.assert_allclose(position[0], [0.05, 0.0, height / 2], atol=1e-13)
+    np.testing.assert_allclose(normal[0], [0.0, 0.0, 1.0], atol=1e-13)
 
 
 @eqx.filter_jit
@@ -476,7 +485,7 @@ def test_deep_overlaps_are_the_least_ones():
     n = 60
     other = Cylinder(0.3, 0.7)
     a, b, (pose_a, pose_b) = scaled(CYLINDER, 0, n), scaled(other, 1, n), random_poses(2, n, 0.3)
-    gaps = np.asarray(collide_all(a, pose_a, b, pose_b).gap)[:, 0]
+    gaps = np.asarray(collide_all(a, pose_a, b, pose_b).gap).min(axis=1)
     truth = np.array([separation(*one_of((a, pose_a, b, pose_b), k)) for k in range(n)])
     assert (truth < -0.3).sum() > 50
     assert np.all(gaps < truth + 1e-4)
@@ -553,6 +562,143 @@ def test_crossed_edges_touch_in_one_point():
     np.testing.assert_allclose(gap, [-0.02] + 7 * [ABSENT], atol=1e-14)
     np.testing.assert_allclose(position[0], [0.1, 0.0, 0.5**0.5 - 0.01], atol=1e-14)
     np.testing.assert_allclose(normal[0], [0.0, 0.0, 1.0], atol=1e-14)
+
+
+# --- faces on faces -------------------------------------------------------------------------------
+
+CUBE = ConvexPoints(np.array(list(itertools.product((-0.5, 0.5), repeat=3))))
+# A pyramid with its base, of an obtuse angle, down, and a point within the base.
+BASE = np.array([[0.5, 0.0], [0.0, 0.1], [-0.5, 0.0], [0.1, -0.4]])
+PYRAMID = ConvexPoints(
+    np.concatenate([np.c_[BASE, 4 * [0.0]], [[0.0, 0.0, 0.5], [0.05, -0.1, 0.0]]])
+)
+SLAB = Box([1.0, 0.7, 0.3])
+OCTAGON = 2 * 2**0.5 * 0.5**2
+
+
+def outline(n, radius, start=0.0):
+    """Corners of a regular polygon."""
+    angle = start + 2 * np.pi * np.arange(n) / n
+    return radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+@eqx.filter_jit
+def on_faces(a, pose_a, b, pose_b, normal):
+    """Of shapes that touch with the planes across `normal`, without a search for these."""
+    faces = [
+        face._replace(corners=jax.vmap(pose.point)(face.corners))
+        for pose, face in (
+            (pose_a, a.face(pose_a.local_direction(normal))),
+            (pose_b, b.face(pose_b.local_direction(-normal))),
+        )
+    ]
+    nearest = [
+        x[jnp.argmax(way * jnp.sum(x * normal[None], axis=1))]
+        for x, way in zip((faces[0].corners, faces[1].corners), (1, -1), strict=True)
+    ]
+    gap = jnp.sum(normal * (nearest[1] - nearest[0]))
+    return manifold(*faces, normal, gap, nearest[1] - gap / 2 * normal)
+
+
+# Upper and lower shape, by how much their bottom and top are below and above their origins, the
+# place and turn of the upper one, and the outline of what their faces have in common.
+STANDING = [
+    (CYLINDER, 0.4, SLAB, 0.3, (0.1, 0.0), 0.3, outline(8, 0.5, 0.3) + [0.1, 0.0]),
+    (CYLINDER, 0.4, SLAB, 0.3, (1.0, 0.0), 0.0, outline(8, 0.5)[2:7] + [1.0, 0.0]),
+    (CYLINDER, 0.4, Cylinder(0.8, 0.2), 0.2, (0.2, 0.1), 0.1, outline(8, 0.5, 0.1) + [0.2, 0.1]),
+    (CUBE, 0.5, CUBE, 0.5, (0.0, 0.0), 0.0, outline(4, 0.5**0.5, np.pi / 4)),
+    (CUBE, 0.5, CUBE, 0.5, (0.0, 0.0), np.pi / 4, outline(8, 0.5 / np.cos(np.pi / 8), np.pi / 8)),
+    (CUBE, 0.5, SLAB, 0.3, (0.8, 0.0), 0.0, [[0.3, 0.5], [0.3, -0.5], [1.0, -0.5], [1.0, 0.5]]),
+    (PYRAMID, 0.0, SLAB, 0.3, (0.0, 0.1), 0.0, BASE + [0.0, 0.1]),
+    (PYRAMID, 0.0, CUBE, 0.5, (0.0, 0.1), 0.0, BASE + [0.0, 0.1]),
+    (CUBE, 0.5, Cylinder(0.8, 0.2), 0.2, (0.0, 0.0), 1.0, outline(4, 0.5**0.5, np.pi / 4 + 1)),
+    (SLAB, 0.3, Cylinder(0.5, 0.2), 0.2, (0.4, 0.1), 0.0, outline(8, 0.5)),
+]
+
+
+def is_outline(found, expected):
+    """All points are at corners, and there is one at each."""
+    distances = np.linalg.norm(found[:, None] - np.asarray(expected)[None], axis=-1)
+    np.testing.assert_allclose(distances.min(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(distances.min(axis=1), 0.0, atol=1e-9)
+    assert len(found) == len(expected)
+
+
+def check_standing(function, height, upper, below, lower, above, place, angle, expected):
+    """In any common frame."""
+    turn = jnp.array(turned(np.random.default_rng(0), 1)[0])
+    for base in (Pose(jnp.zeros(3), jnp.array(IDENTITY)), Pose(jnp.ones(3), turn)):
+        up = base.direction(jnp.array([0.0, 0.0, 1.0]))
+        at = base.compose(Pose(jnp.array([*place, above + below + height]), about_z(angle)))
+        gap, position, normal = function(lower, base, upper, at, up)
+        present = np.asarray(gap) < ABSENT
+        np.testing.assert_allclose(gap[present], height, atol=1e-12)
+        np.testing.assert_allclose(normal, np.tile(up, (len(gap), 1)), atol=1e-12)
+        local = np.asarray(jax.vmap(base.local_point)(position))[present]
+        np.testing.assert_allclose(local[:, 2], above + height / 2, atol=1e-12)
+        is_outline(local[:, :2], expected)
+
+
+@pytest.mark.parametrize("height", [1e-3, 0.0, -1e-3])
+@pytest.mark.parametrize("case", STANDING, ids=lambda c: f"{type(c[0]).__name__}")
+def test_faces_touch_in_the_outline_of_what_they_have_in_common(case, height):
+    check_standing(on_faces, height, *case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", STANDING, ids=lambda c: f"{type(c[0]).__name__}")
+def test_shapes_stand_on_the_outline_of_what_their_faces_have_in_common(case):
+    check_standing(lambda *args: collide_one(*args[:4]), -1e-3, *case)
+
+
+@pytest.mark.parametrize("tilt", [0.0, 1e-6, 0.05])
+def test_tilted_cylinder_has_gaps_of_points_of_its_rim(tilt):
+    """At the angle phi from the axis of the tilt by r (1 + sin(phi)) sin(tilt) more than the
+    deepest one; that one is not among the eight points of the face, and replaces one of them."""
+    turn = 0.3
+    pose = Pose(jnp.array([0.1, 0.0, 0.7]), quaternion_product(about_x(tilt), about_z(turn)))
+    up = jnp.array([0.0, 0.0, 1.0])
+    face = CYLINDER.face(pose.local_direction(-up))
+    face = face._replace(corners=jax.vmap(pose.point)(face.corners))
+    ground = SLAB.face(up)
+    deepest = pose.point(jnp.array([-0.5 * np.sin(turn), -0.5 * np.cos(turn), -0.4]))
+    least = deepest[2] - 0.3
+    gap, position, _ = manifold(ground, face, up, least, deepest.at[2].add(-least / 2))
+    angles = np.append(turn + 2 * np.pi * np.arange(8) / 8, -np.pi / 2)
+    expected = 0.5 * (1 + np.sin(angles)) * np.sin(tilt)
+    which = np.argmin(np.abs(gap[:, None] - least - expected[None]), axis=1)
+    np.testing.assert_allclose(gap, least + expected[which], atol=1e-14)
+    assert len(set(which)) == 8 if tilt else np.ptp(gap) == 0
+    assert not tilt or np.min(gap) == least
+    x = 0.1 + 0.5 * np.cos(angles[which])
+    if tilt:
+        np.testing.assert_allclose(position[:, 0], x, atol=1e-14)
+
+
+def test_parallel_round_sides_touch_at_both_ends_of_what_they_share():
+    """One above the other at a small angle: by s^2 / (2 (r + r')) more where their lines are s
+    aside, up to the fourth power."""
+    up = jnp.array([0.0, 0.0, 1.0])
+    middle = jnp.array([0.1, 0.0, 0.5])
+    for angle in (0.0, 1e-9, 1e-5, 0.01):
+        poses = lying(0.0, 0.0, 0.0), lying(0.1, 0.0, 0.8, angle)
+        faces = [
+            face._replace(corners=jax.vmap(pose.point)(face.corners))
+            for pose, face in zip(
+                poses,
+                (
+                    CYLINDER.face(poses[0].local_direction(up)),
+                    Capsule(0.3, 0.2).face(poses[1].local_direction(-up)),
+                ),
+                strict=True,
+            )
+        ]
+        gap, position, _ = manifold(*faces, up, jnp.array(0.0), middle)
+        expected = np.sort(0.1 + np.array([-0.2, 0.2]) * np.cos(angle))
+        found = np.sort(position[:, 0])
+        assert found[0] <= 0.1
+        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+        np.testing.assert_allclose(gap, 0.0, atol=(0.2 * angle) ** 2 / 1.6 + 1e-15)
 
 
 # --- capsules and cylinders at rest ---------------------------------------------------------------
@@ -665,15 +811,17 @@ def test_single_precision(a, b):
 # --- the choice of the function, and bad input ----------------------------------------------------
 
 
-@pairs(PAIRS, GENERAL[:1])
+@pairs(PAIRS, GENERAL[1:3], MANIFOLDS)
 def test_point_count(a, b):
     counts = {Sphere: 1, Capsule: 2, Box: 8, Cylinder: 8, Disc: 4, Ellipsoid: 1, ConvexPoints: 4}
     grounded = type(a) in (HalfSpace, HeightField)
-    expected = (
-        counts[type(b)]
-        if grounded
-        else {(Capsule, Capsule): 2, (Box, Capsule): 2, (Box, Box): 8}.get((type(a), type(b)), 1)
-    )
+    kinds = {type(a), type(b)}
+    if grounded:
+        expected = counts[type(b)]
+    elif kinds & {Sphere, Ellipsoid}:
+        expected = 1
+    else:
+        expected = 2 if Capsule in kinds else 8
     assert point_count(a, b) == point_count(b, a) == expected
 
 

@@ -1,7 +1,5 @@
 """Several contact points where flat or straight parts of two surfaces are nearly parallel."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -17,19 +15,11 @@ _POINTS = 8
 # Points are present where the gap rises by less than this per length from the deepest one.
 _SLOPE = 0.1
 
-# Round sides lie on each other with points that are aside by less than this share of their radii.
+# The lines on two round sides may pass each other at this share of their radii.
 _ASIDE = 0.1
 
 # Squared sine of the angle between edges below which they do not cross.
 _PARALLEL = 1e-6
-
-
-class _Candidates(NamedTuple):
-    """Points on both faces, one above the other, in a frame with the normal as its z axis."""
-
-    on_a: Float[Array, "n 3"]
-    on_b: Float[Array, "n 3"]
-    valid: Bool[Array, " n"]
 
 
 def manifold(
@@ -55,23 +45,23 @@ def manifold(
     eps = jnp.finfo(gap.dtype).eps
     near, level = eps**0.5 * size, eps**0.75 * size
 
-    on_a, on_b, valid = (
+    on_a, on_b, beside, valid = (
         jnp.concatenate(x) for x in zip(*_candidates(A, B, near), strict=True)
     )
-    radius = a.radius + b.radius
-    curved = radius > 0
-    safe = jnp.where(curved, radius, 1.0)
+    # Between parallel round sides: of two parabolas the least distance along z, and where it is.
     aside = on_b[:, :2] - on_a[:, :2]
     aside2 = jnp.sum(aside * aside, axis=1)
-    gaps = on_b[:, 2] - on_a[:, 2] + jnp.where(curved, aside2 / (2 * safe), 0.0)
-    share = jnp.where(curved, a.radius / safe, 0.0)
-    xy = on_a[:, :2] + share * aside
+    round_sides = (a.radius > 0) & (b.radius > 0)
+    radius = jnp.where(round_sides, a.radius + b.radius, 1.0)
+    gaps = on_b[:, 2] - on_a[:, 2] + jnp.where(round_sides, aside2 / (2 * radius), 0.0)
+    xy = on_a[:, :2] + jnp.where(round_sides, a.radius / radius, 0.5) * aside
     points = jnp.concatenate([xy, (on_a[:, 2:] + on_b[:, 2:]) / 2, gaps[:, None]], axis=1)
     points = jnp.concatenate([points, jnp.concatenate([deepest, gap[None]])[None]])
 
     x, y, _, gaps = lax.stop_gradient(components(points, axis=1))
     run = jnp.sqrt((x - x[-1]) ** 2 + (y - y[-1]) ** 2)
-    present = valid & (aside2 <= (near + _ASIDE * radius) ** 2)
+    reach = jnp.where(beside & round_sides, _ASIDE * radius, near)
+    present = valid & (aside2 <= reach * reach)
     present = present & (gaps[:-1] - gaps[-1] <= level + _SLOPE * run[:-1])
     one = jnp.ones((1,), bool)
     as_deep = jnp.concatenate([present & (gaps[:-1] <= gaps[-1] + level), one])
@@ -86,44 +76,57 @@ def manifold(
 
 
 def _candidates(A: Float[Array, "m 3"], B: Float[Array, "n 3"], near: Float[Array, ""]):
-    """Corners of each face with the nearest point of the other, and crossings of their edges."""
-    everywhere = [jnp.ones(x.shape[0], bool) for x in (A, B)]
-    yield A, _beneath(B, A, near), everywhere[0]
-    yield _beneath(A, B, near), B, everywhere[1]
+    """Corners of each face with the nearest point of the other, and crossings of their edges: pairs
+    of points, whether one is above the other or beside an edge of it and not beyond its ends, and
+    whether they exist."""
+    on_b, beside_b = jax.vmap(lambda p: _beneath(B, p, near))(A)
+    on_a, beside_a = jax.vmap(lambda p: _beneath(A, p, near))(B)
+    yield A, on_b, beside_b, jnp.ones_like(beside_b)
+    yield on_a, B, beside_a, jnp.ones_like(beside_a)
 
-    u, v = (jnp.roll(x, -1, axis=0) - x for x in (A, B))
-    start, u, v = B[None] - A[:, None], u[:, None], v[None]
-    across = _cross2(u, v)
-    valid = across * across > _PARALLEL * _dot2(u, u) * _dot2(v, v)
-    safe = jnp.where(valid, across, 1.0)
-    s, r = _cross2(start, v) / safe, _cross2(start, u) / safe
-    valid = valid & (s >= 0) & (s <= 1) & (r >= 0) & (r <= 1)
-    on_a, on_b = A[:, None] + s[:, :, None] * u, B[None] + r[:, :, None] * v
-    yield on_a.reshape(-1, 3), on_b.reshape(-1, 3), valid.ravel()
+    along_a, along_b = _edges(A), _edges(B)
+
+    def crossing(p, u, q, v):
+        across, start = _cross2(u, v), q - p
+        exists = across * across > _PARALLEL * _dot2(u, u) * _dot2(v, v)
+        safe = jnp.where(exists, across, 1.0)
+        s, r = _cross2(start, v) / safe, _cross2(start, u) / safe
+        exists = exists & (s >= 0) & (s <= 1) & (r >= 0) & (r <= 1)
+        return p + s * u, q + r * v, exists, exists
+
+    of_edge = jax.vmap(crossing, in_axes=(None, None, 0, 0))
+    crossings = jax.vmap(of_edge, in_axes=(0, 0, None, None))(A, along_a, B, along_b)
+    yield jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), crossings)
 
 
 def _beneath(
-    face: Float[Array, "n 3"], points: Float[Array, "m 3"], near: Float[Array, ""]
-) -> Float[Array, "m 3"]:
-    """Of the face the point on the line along z through each point, or nearest to it."""
-    along = jnp.roll(face, -1, axis=0) - face
-    from_corner = points[:, None] - face[None]
+    face: Float[Array, "n 3"], p: Float[Array, "3"], near: Float[Array, ""]
+) -> tuple[Float[Array, "3"], Bool[Array, ""]]:
+    """Of the face the point on the line along z through p, or nearest to it, and whether that line
+    passes the face or beside an edge, not beyond its ends."""
+    along, from_corner = _edges(face), p[None] - face
     length2 = _dot2(along, along)
-    s = _dot2(from_corner, along[None]) / nonzero(length2, near * near)
-    on_edges = face[None] + jnp.clip(s, 0.0, 1.0)[:, :, None] * along[None]
-    d = on_edges - points[:, None]
-    nearest = jax.vmap(mixed)(jax.vmap(one_hot_of_largest)(-_dot2(d, d)), on_edges)
+    s = _dot2(from_corner, along) / nonzero(length2, near * near)
+    clipped = jnp.clip(s, 0.0, 1.0)
+    on_edges = face + clipped[:, None] * along
+    d = on_edges - p[None]
+    edge = one_hot_of_largest(-_dot2(d, d))
+    beside = jnp.any((edge > 0) & (s == clipped))
 
     # The plane of the face, by its area as a vector (Newell's method).
     center = jnp.mean(face, axis=0)
     r = face - center[None]
     area = jnp.sum(jax.vmap(cross)(r, jnp.roll(r, -1, axis=0)), axis=0)
     wide = jnp.abs(area[2]) > near * jnp.sqrt(jnp.max(length2))
-    inside = wide & jnp.all(area[2] * _cross2(along[None], from_corner) >= 0, axis=1)
-    from_center = points - center[None]
-    fall = jnp.sum(area[None, :2] * from_center[:, :2], axis=1) / jnp.where(wide, area[2], 1.0)
-    above = jnp.concatenate([points[:, :2], (center[2] - fall)[:, None]], axis=1)
-    return jnp.where(inside[:, None], above, nearest)
+    inside = wide & jnp.all(area[2] * _cross2(along, from_corner) >= 0)
+    height = center[2] - _dot2(area, p - center) / jnp.where(wide, area[2], 1.0)
+    above = jnp.stack([p[0], p[1], height])
+    return jnp.where(inside, above, mixed(edge, on_edges)), inside | beside
+
+
+def _edges(face: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
+    """From each corner to the next one."""
+    return jnp.roll(face, -1, axis=0) - face
 
 
 def _spread(x, y, present, first, near, count) -> Bool[Array, "count n"]:
@@ -146,11 +149,11 @@ def _spread(x, y, present, first, near, count) -> Bool[Array, "count n"]:
     return jnp.concatenate([(index == first)[None], rest])
 
 
-def _dot2(u: Float[Array, "*n 3"], v: Float[Array, "*n 3"]) -> Array:
+def _dot2(u: Float[Array, "... 3"], v: Float[Array, "... 3"]) -> Float[Array, "..."]:
     """u . v seen along z."""
     return u[..., 0] * v[..., 0] + u[..., 1] * v[..., 1]
 
 
-def _cross2(u: Float[Array, "*n 3"], v: Float[Array, "*n 3"]) -> Array:
+def _cross2(u: Float[Array, "... 3"], v: Float[Array, "... 3"]) -> Float[Array, "..."]:
     """z component of u x v."""
     return u[..., 0] * v[..., 1] - u[..., 1] * v[..., 0]
