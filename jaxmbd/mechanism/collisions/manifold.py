@@ -26,8 +26,8 @@ def manifold(
     a: Face, b: Face, normal: Float[Array, "3"], gap: Float[Array, ""], position: Float[Array, "3"]
 ) -> ContactPoints:
     """Points on the outline of what two faces have in common seen along `normal`, which is that of
-    all of them, from a to b; two if one of the faces is a segment, up to eight otherwise, of more
-    those that are farthest from each other.
+    all of them, from a to b: up to three if one of the faces is a segment, up to eight otherwise,
+    of more those that are farthest from each other.
 
     `gap` and `position` are those of the deepest point: it is among them, unless others are as deep
     up to rounding. Each gap is that of two points of the shapes, measured along the normal: none is
@@ -65,7 +65,8 @@ def manifold(
     present = present & (gaps[:-1] - gaps[-1] <= level + _SLOPE * run[:-1])
     one = jnp.ones((1,), bool)
     as_deep = jnp.concatenate([present & (gaps[:-1] <= gaps[-1] + level), one])
-    count = 2 if min(A.shape[0], B.shape[0]) == 2 else _POINTS
+    # Both ends of a segment, and what is deeper between them.
+    count = 3 if min(A.shape[0], B.shape[0]) == 2 else _POINTS
     chosen = _spread(x, y, jnp.concatenate([present, ~one]), jnp.argmax(as_deep), near, count)
 
     filled = jnp.any(chosen, axis=1)
