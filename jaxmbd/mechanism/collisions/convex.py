@@ -73,13 +73,14 @@ class _Features(NamedTuple):
 def convex_convex(
     a: AbstractConvexShape, pose_a: Pose, b: AbstractConvexShape, pose_b: Pose
 ) -> ContactPoints:
-    """The deepest point, midway between the nearest points, or where the shapes overlap between those that
-    the least translation to separate them brings together.
+    """The deepest point, midway between the nearest points, or where the shapes overlap between
+    those that the least translation to separate them brings together; and with it, unless one of
+    the shapes is round all over, those of `manifold`.
 
-    `gap` is the largest distance of two parallel planes between the shapes, or the least negative
-    overlap, over all directions n: n . (x_b - x_a) with the farthest points x_a along n and x_b
-    against it. Directions among many are improved by GJK, and the best of them by Newton's method
-    on the nearest points P of both shapes, with any c > 0:
+    The least gap is the largest distance of two parallel planes between the shapes, or the least
+    negative overlap, over all directions n: n . (x_b - x_a) with the farthest points x_a along n
+    and x_b against it. Directions among many are improved by GJK, and the best of them by Newton's
+    method on the nearest points P of both shapes, with any c > 0:
 
         x_a = P_a(x_a + c n),  x_b = P_b(x_b - c n),  x_b - x_a = gap n,  |n| = 1.
 

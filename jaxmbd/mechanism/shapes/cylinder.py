@@ -8,7 +8,6 @@ from ..._coordinates import components
 from ..parameter import positive
 from .base import AbstractConvexShape, Face, clamped, common_dtype, rim
 
-
 # Of the corners of a face.
 _ANGLES = np.pi / 4 * np.arange(8)
 _RIM = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
