@@ -105,15 +105,15 @@ def convex_convex(
 
     gap = dot(n, touching.on_b - touching.on_a)
     gap = frozen.apart(n) + (gap - lax.stop_gradient(gap)) - a.margin - b.margin
-    middle = (touching.on_a + touching.on_b + (a.margin - b.margin) * touching.normal) / 2
-    n = touching.normal
-    face_a, face_b = a.face(n), b.face(pair.pose.local_direction(-n))
+    normal = touching.normal
+    middle = (touching.on_a + touching.on_b + (a.margin - b.margin) * normal) / 2
+    face_a, face_b = a.face(normal), b.face(pair.pose.local_direction(-normal))
     if min(face_a.corners.shape[0], face_b.corners.shape[0]) == 1:
-        return stacked((gap, pose_a.point(middle), pose_a.direction(n)))
+        return stacked((gap, pose_a.point(middle), pose_a.direction(normal)))
     face_b = face_b._replace(corners=jax.vmap(pair.pose.point)(face_b.corners))
-    points = manifold(face_a, face_b, n, gap, middle)
-    position, normal = map(jax.vmap, (pose_a.point, pose_a.direction))
-    return ContactPoints(points.gap, position(points.position), normal(points.normal))
+    points = manifold(face_a, face_b, normal, gap, middle)
+    point, direction = map(jax.vmap, (pose_a.point, pose_a.direction))
+    return ContactPoints(points.gap, point(points.position), direction(points.normal))
 
 
 def _features(pair: _Pair, x: _Unknowns, c) -> _Features:

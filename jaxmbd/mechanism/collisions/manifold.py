@@ -15,7 +15,7 @@ _POINTS = 8
 # Points are present where the gap rises by less than this per length from the deepest one.
 _SLOPE = 0.1
 
-# The lines on two round sides may pass each other at this share of their radii.
+# Round sides touch also where their lines are aside by up to this share of both radii.
 _ASIDE = 0.1
 
 # Squared sine of the angle between edges below which they do not cross.
@@ -29,13 +29,10 @@ def manifold(
     all of them, from a to b: up to three if one of the faces is a segment, up to eight otherwise,
     of more those that are farthest from each other.
 
-    `gap` and `position` are those of the deepest point: it is among them, unless others are as deep
-    up to rounding. Each gap is that of two points of the shapes, measured along the normal: none is
-    less than the least one, and none is less than what a line along the normal has between the
-    shapes.
-
-    The deepest point separates the shapes; as long as it is the only one within `_SLOPE` of it, it
-    is the only one present.
+    `gap` and `position` are those of the deepest point, which is among them unless others are as
+    deep up to rounding. `normal` must be the direction in which the shapes are farthest apart or
+    overlap least. Each gap is measured along it between a point of a and a point of b, so that no
+    gap is less than that of the deepest point.
     """
     t = perpendicular(normal)
     frame = jnp.stack([t, cross(normal, t), normal])
