@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial import ConvexHull
 
 from jaxmbd import quaternion_exp, quaternion_product
 from jaxmbd.mechanism.collisions import ABSENT, collide, point_count
@@ -645,6 +646,20 @@ def check_standing(function, height, upper, below, lower, above, place, angle, e
 def test_faces_touch_in_the_outline_of_what_they_have_in_common(case):
     for height in (1e-3, 0.0, -1e-3):
         check_standing(on_faces, height, *case)
+
+
+def test_faces_of_convex_points_are_those_of_their_hull():
+    """Random points have triangles: each is found from directions near its normal."""
+    rng = np.random.default_rng(2)
+    face = eqx.filter_jit(jax.vmap(lambda shape, d: shape.face(d).corners, in_axes=(None, 0)))
+    for _ in range(5):
+        points = rng.normal(size=(20, 3))
+        hull = ConvexHull(points)
+        d = hull.equations[:, :3] + rng.uniform(-1e-3, 1e-3, hull.simplices.shape)
+        d /= np.linalg.norm(d, axis=1, keepdims=True)
+        for corners, triangle in zip(face(ConvexPoints(points), d), hull.simplices, strict=True):
+            found = {tuple(x) for x in np.asarray(corners)}
+            assert found == {tuple(x) for x in points[triangle]}
 
 
 @pytest.mark.slow
