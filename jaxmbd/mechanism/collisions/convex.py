@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..._contact.rows import ABSENT
 from ..._coordinates import components, cross, dot
 from ..._fusion import once
 from ..._linalg.small import inverse
@@ -113,7 +114,8 @@ def convex_convex(
     face_b = face_b._replace(corners=jax.vmap(pair.pose.point)(face_b.corners))
     points = manifold(face_a, face_b, normal, gap, middle)
     point, direction = map(jax.vmap, (pose_a.point, pose_a.direction))
-    return ContactPoints(points.gap, point(points.position), direction(points.normal))
+    world = ContactPoints(points.gap, point(points.position), direction(points.normal))
+    return world.where(points.gap < ABSENT)
 
 
 def _features(pair: _Pair, x: _Unknowns, c) -> _Features:
