@@ -1,5 +1,7 @@
 """Contacts between shapes, joint limits and loops in contact, against closed forms."""
 
+import itertools
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -302,6 +304,46 @@ def test_box_tips_over_its_edge():
     end = run(mechanism, 2.0, 5e-3)
     np.testing.assert_allclose(end.v[-1], 0.0, atol=1e-8)
     np.testing.assert_allclose(mechanism.pose(end.q, "box").position[-1, 2], 0.5, atol=1e-8)
+
+
+def on_table(shape, inertia, table, height, angle=0.0):
+    """A body on a table of half height 0.5 that is inclined about y."""
+    body = mbd.Body("body", inertia, position=(0.1, 0.2, 0.5 + height))
+    contact = mbd.Contact("table", "ground", body, table, shape, friction=3.0)
+    gravity = G * np.array([np.sin(angle), 0.0, -np.cos(angle)])
+    return mbd.Mechanism([body], contacts=[contact], gravity=gravity)
+
+
+def rests(mechanism, sol, weight, atol=1e-9):
+    np.testing.assert_allclose(sol.q[-1], mechanism.state().q, atol=atol)
+    force = mbd.contact_forces(mechanism, sol.q, sol.contact_force)[-1].sum(axis=0)
+    np.testing.assert_allclose(force, -weight, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_cylinder_stands_on_a_table_and_tips_over():
+    """Where the line of its weight leaves the foot, at tan(angle) = r / (half height)."""
+    r, half, mass = 0.3, 0.5, 2.0
+    inertia = mbd.Inertia.cylinder(radius=r, length=2 * half, mass=mass)
+    shape, table = mbd.Cylinder(r, half), mbd.Box((2.0, 2.0, 0.5))
+    limit = np.arctan(r / half)
+    for angle in (0.0, 0.98 * limit, 1.02 * limit):
+        mechanism = on_table(shape, inertia, table, half, angle)
+        sol = run(mechanism, 1.0, 1e-2)
+        if angle < limit:
+            rests(mechanism, sol, mass * np.asarray(mechanism.gravity))
+        else:
+            assert mechanism.twist(sol.v, "body").angular[-1, 1] > 0.1
+
+
+@pytest.mark.slow
+def test_hull_rests_on_a_hull():
+    """A tetrahedron on its face, over the middle of a cube's."""
+    corners = np.array([[0.0, 0.0, 0.6], [0.4, 0.0, -0.2], [-0.2, 0.35, -0.2], [-0.2, -0.35, -0.2]])
+    cube = 0.5 * np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
+    inertia = mbd.Inertia.sphere(radius=0.3, mass=1.5)
+    mechanism = on_table(mbd.ConvexPoints(corners), inertia, mbd.ConvexPoints(cube), 0.2)
+    rests(mechanism, run(mechanism, 1.0, 1e-2), 1.5 * G * np.array([0.0, 0.0, -1.0]))
 
 
 def four_bar(limits=None, contacts=(), **law):

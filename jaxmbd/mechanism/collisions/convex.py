@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..._contact.rows import ABSENT
 from ..._coordinates import components, cross, dot
 from ..._fusion import once
 from ..._linalg.small import inverse
@@ -15,6 +16,7 @@ from ..pose import Pose
 from ..shapes import AbstractConvexShape
 from ..shapes.gjk import gjk
 from .base import ContactPoints, stacked
+from .manifold import manifold
 from .vectors import mixed, one_hot_of_largest, perpendicular, unit, x_direction
 
 # Directions tried, and how many of the best ones go on: with an angle between them of more than
@@ -72,13 +74,14 @@ class _Features(NamedTuple):
 def convex_convex(
     a: AbstractConvexShape, pose_a: Pose, b: AbstractConvexShape, pose_b: Pose
 ) -> ContactPoints:
-    """One point, midway between the nearest points, or where the shapes overlap between those that
-    the least translation to separate them brings together.
+    """The deepest point, midway between the nearest points, or where the shapes overlap between
+    those that the least translation to separate them brings together; and with it, unless one of
+    the shapes is round all over, those of `manifold`.
 
-    `gap` is the largest distance of two parallel planes between the shapes, or the least negative
-    overlap, over all directions n: n . (x_b - x_a) with the farthest points x_a along n and x_b
-    against it. Directions among many are improved by GJK, and the best of them by Newton's method
-    on the nearest points P of both shapes, with any c > 0:
+    The least gap is the largest distance of two parallel planes between the shapes, or the least
+    negative overlap, over all directions n: n . (x_b - x_a) with the farthest points x_a along n
+    and x_b against it. Directions among many are improved by GJK, and the best of them by Newton's
+    method on the nearest points P of both shapes, with any c > 0:
 
         x_a = P_a(x_a + c n),  x_b = P_b(x_b - c n),  x_b - x_a = gap n,  |n| = 1.
 
@@ -103,8 +106,16 @@ def convex_convex(
 
     gap = dot(n, touching.on_b - touching.on_a)
     gap = frozen.apart(n) + (gap - lax.stop_gradient(gap)) - a.margin - b.margin
-    middle = (touching.on_a + touching.on_b + (a.margin - b.margin) * touching.normal) / 2
-    return stacked((gap, pose_a.point(middle), pose_a.direction(touching.normal)))
+    normal = touching.normal
+    middle = (touching.on_a + touching.on_b + (a.margin - b.margin) * normal) / 2
+    face_a, face_b = a.face(normal), b.face(pair.pose.local_direction(-normal))
+    if min(face_a.corners.shape[0], face_b.corners.shape[0]) == 1:
+        return stacked((gap, pose_a.point(middle), pose_a.direction(normal)))
+    face_b = face_b._replace(corners=jax.vmap(pair.pose.point)(face_b.corners))
+    points = manifold(face_a, face_b, normal, gap, middle)
+    point, direction = map(jax.vmap, (pose_a.point, pose_a.direction))
+    world = ContactPoints(points.gap, point(points.position), direction(points.normal))
+    return world.where(points.gap < ABSENT)
 
 
 def _features(pair: _Pair, x: _Unknowns, c) -> _Features:

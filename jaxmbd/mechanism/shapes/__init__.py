@@ -2,6 +2,7 @@
 
 from .base import AbstractConvexShape as AbstractConvexShape
 from .base import AbstractShape as AbstractShape
+from .base import Face as Face
 from .box import Box as Box
 from .capsule import Capsule as Capsule
 from .convex_points import ConvexPoints as ConvexPoints

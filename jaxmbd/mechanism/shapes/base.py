@@ -1,11 +1,25 @@
 import abc
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+
+
+class Face(NamedTuple):
+    """What a shape shows to an onlooker far away: a flat or straight part of its surface.
+
+    **Fields:**
+
+    - `corners` of a plane convex polygon on the surface, in order, in the frame of the shape [m].
+      The same one can come several times, and the polygon can be a segment or a point.
+    - `radius` of the surface across a segment or around a point [m], 0 for edges and vertices.
+    """
+
+    corners: Float[Array, "corners 3"]
+    radius: Float[Array, ""]
 
 
 class AbstractShape(eqx.Module):
@@ -35,6 +49,11 @@ class AbstractConvexShape(AbstractShape):
     def feet(self, down: Float[Array, "3"]) -> Float[Array, "points 3"]:
         """Points of the core on which the shape can rest on a plane that is in the direction of
         the unit vector `down`, in the frame of the shape [m]: the deepest one is among them."""
+
+    @abc.abstractmethod
+    def face(self, d: Float[Array, "3"]) -> Face:
+        """Of the flat and straight parts of the surface at its farthest point in the direction of
+        the unit vector d, the one most across d."""
 
 
 def dtype_of(value: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..parameter import positive
-from .base import AbstractConvexShape, clamped, dtype_of
+from .base import AbstractConvexShape, Face, clamped, dtype_of
 
 _SIGNS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
 
@@ -37,3 +37,11 @@ class Box(AbstractConvexShape):
         """The eight corners."""
         del down
         return jnp.asarray(_SIGNS, self.half_sizes.dtype) * self.half_sizes[None]
+
+    def face(self, d):
+        """The face most across d."""
+        chosen = jnp.arange(3) == jnp.argmax(jnp.abs(d))
+        last, x, y = (jnp.where(jnp.roll(chosen, k), self.half_sizes, 0.0) for k in (0, 1, 2))
+        center = jnp.where(d < 0, -last, last)
+        corners = jnp.stack([center + x + y, center - x + y, center - x - y, center + x - y])
+        return Face(corners, self.margin)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..parameter import positive
-from .base import AbstractConvexShape, clamped, common_dtype
+from .base import AbstractConvexShape, Face, clamped, common_dtype
 
 
 class Capsule(AbstractConvexShape):
@@ -41,3 +41,7 @@ class Capsule(AbstractConvexShape):
         o = jnp.zeros_like(self.half_length)
         end = jnp.stack([o, o, self.half_length])
         return jnp.stack([end, -end])
+
+    def face(self, d):
+        """The line on its side."""
+        return Face(self.feet(d) + self.radius * d[None], self.radius)

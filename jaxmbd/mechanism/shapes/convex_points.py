@@ -3,13 +3,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
+from ..._coordinates import cross, dot
 from ..parameter import finite
-from .base import AbstractConvexShape, dtype_of, farthest, index_of_farthest, row
+from .base import AbstractConvexShape, Face, dtype_of, farthest, index_of_farthest, row
 from .gjk import gjk, weights_of_plane
 
 _ITERATIONS = 16
+
+# Points less than this share of the size below a face are on it.
+_COPLANAR = 1e-6
 
 
 class ConvexPoints(AbstractConvexShape):
@@ -60,3 +64,54 @@ class ConvexPoints(AbstractConvexShape):
         """All points."""
         del down
         return self.points
+
+    def face(self, d):
+        """All of a face with up to five corners, and of others as much as eight corners span."""
+        points, d = lax.stop_gradient((self.points, d))
+        corners = jnp.stack([row(self.points, index) for index in _face(points, d)])
+        return Face(corners, self.margin)
+
+
+def _face(points: Float[Array, "n 3"], d: Float[Array, "3"]) -> list[Int[Array, ""]]:
+    """Indices of eight corners.
+
+    By gift wrapping (Chand and Kapur, An algorithm for convex polytopes, 1970): of the farthest
+    point the edge that falls least, and of the faces on both sides of it the one that falls less.
+    A plane through that edge that is level across it has all points below it. Then, as in Quickhull
+    (Barber, Dobkin and Huhdanpaa, 1996), the farthest point of the face beyond each side."""
+    x = points - farthest(points, d)[None]
+
+    def along(direction):
+        return jnp.sum(x * direction[None], axis=1)
+
+    def least_falling(height, run):
+        aside = run > small
+        return row(x, jnp.argmax(jnp.where(aside, height / jnp.where(aside, run, 1.0), -jnp.inf)))
+
+    distance2 = jnp.sum(x * x, axis=1)
+    size = jnp.sqrt(jnp.max(distance2))
+    small = size * max(_COPLANAR, 100 * float(jnp.finfo(d.dtype).eps))
+    height = along(d)
+    edge = least_falling(height, jnp.sqrt(jnp.maximum(distance2 - height * height, 0.0)))
+    level = cross(d, edge)
+    up = cross(edge, level)
+    up, level = (v / jnp.sqrt(dot(v, v)) for v in (up, level))
+    other = least_falling(along(up), jnp.abs(along(level)))
+    normal = cross(edge, other)
+    normal = normal / jnp.sqrt(dot(normal, normal))
+    normal = jnp.where(dot(normal, up) < 0, -normal, normal)
+    on_face = along(normal) > -small
+
+    def farthest_on_face(measure):
+        return jnp.argmax(jnp.where(on_face, measure, -jnp.inf))
+
+    def beyond(i, j):
+        side = row(x, j) - row(x, i)
+        return jnp.where(i == j, i, farthest_on_face(along(cross(side, normal))))
+
+    first = farthest_on_face(distance2)
+    polygon = [first, farthest_on_face(jnp.sum((x - row(x, first)[None]) ** 2, axis=1))]
+    for _ in range(2):
+        following = polygon[1:] + polygon[:1]
+        polygon = [k for i, j in zip(polygon, following, strict=True) for k in (i, beyond(i, j))]
+    return polygon

@@ -1,11 +1,17 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..._coordinates import components
 from ..parameter import positive
-from .base import AbstractConvexShape, clamped, common_dtype, rim
+from .base import AbstractConvexShape, Face, clamped, common_dtype, rim
+
+# Of the corners of a face.
+_ANGLES = np.pi / 4 * np.arange(8)
+_RIM = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
+_ENDS = np.repeat([-1.0, 1.0], 4)
 
 
 class Cylinder(AbstractConvexShape):
@@ -46,3 +52,16 @@ class Cylinder(AbstractConvexShape):
         return jnp.concatenate(
             [jnp.concatenate([points, z], axis=1), jnp.concatenate([points, -z], axis=1)]
         )
+
+    def face(self, d):
+        """Of an end eight points of the rim, or the line on the side."""
+        x, y, z = components(d)
+        flat = z * z > 0.5
+        across = jnp.sqrt(jnp.where(flat, 1.0, x * x + y * y))
+        end = jnp.where(z < 0, -self.half_length, self.half_length)
+        lying = self.radius / across * jnp.stack([x, y])
+        rim = jnp.asarray(_RIM, d.dtype) * self.radius
+        xy = jnp.where(flat, rim, lying[None])
+        z = jnp.where(flat, end, jnp.asarray(_ENDS, d.dtype) * self.half_length)
+        corners = jnp.concatenate([xy, z[:, None]], axis=1)
+        return Face(corners, jnp.where(flat, 0.0, self.radius))

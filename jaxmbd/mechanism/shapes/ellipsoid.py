@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from ..._coordinates import dot
 from ..parameter import positive
-from .base import AbstractConvexShape, dtype_of
+from .base import AbstractConvexShape, Face, dtype_of
 
 _ITERATIONS = 8
 
@@ -51,6 +51,10 @@ class Ellipsoid(AbstractConvexShape):
     def feet(self, down):
         """The deepest point."""
         return self.support(down)[None]
+
+    def face(self, d):
+        """The farthest point."""
+        return Face(self.support(d)[None], self.margin)
 
 
 def _step(a: Float[Array, "3"], p: Float[Array, "3"], t: Float[Array, ""]) -> Float[Array, ""]:

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..parameter import positive
-from .base import AbstractConvexShape, dtype_of
+from .base import AbstractConvexShape, Face, dtype_of
 
 
 class Sphere(AbstractConvexShape):
@@ -31,3 +31,7 @@ class Sphere(AbstractConvexShape):
 
     def feet(self, down):
         return jnp.zeros_like(down)[None]
+
+    def face(self, d):
+        """The farthest point."""
+        return Face(self.radius * d[None], self.radius)
