@@ -106,6 +106,10 @@ class ContactStepper(AbstractStepper):
         apart = jnp.all((contacts.gap >= -tolerance) | is_compliant(contacts))
         return RESULTS.where(apart, RESULTS.successful, RESULTS.overlapping_start)
 
+    def end_result(self, t, y):
+        q, v, *_, watched, _ = y
+        return _missed(contact_rows(self.problem.system, t, q, v), watched)
+
     def step(self, t0, t1, y, scheme_state):
         system, h = self.problem.system, t1 - t0
         q, v, multipliers, force, worst, watched, resting = y
@@ -163,12 +167,8 @@ class ContactStepper(AbstractStepper):
         wanted = -(operator.rows(here.v) + free.drift + feedback)
         change, multipliers = operator.correct(wanted, here.v)
         contacts = contact_rows(system, at.t, at.q, at.v)
-        result = first_failure(at.result, operator.result(), free.result)
-        if contacts.of_everything is not None:
-            missed = jnp.any((contacts.of_everything < -_OVERFLOW) & ~at.watched)
-            result = first_failure(
-                result, RESULTS.where(missed, RESULTS.contact_overflow, RESULTS.successful)
-            )
+        missed = _missed(contacts, at.watched)
+        result = first_failure(at.result, operator.result(), free.result, missed)
         return _Equations(
             operator,
             wanted.shape[0],
@@ -343,6 +343,14 @@ class ContactStepper(AbstractStepper):
             equations.scheme_state,
             first_failure(equations.result, solved.result),
         )
+
+
+def _missed(contacts: ContactRows, watched: Bool[Array, " all"]) -> RESULTS:
+    """Whether contacts overlap that were not `watched` in the step before."""
+    if contacts.of_everything is None:
+        return RESULTS.successful
+    missed = jnp.any((contacts.of_everything < -_OVERFLOW) & ~watched)
+    return RESULTS.where(missed, RESULTS.contact_overflow, RESULTS.successful)
 
 
 @stepper_of.register
