@@ -514,6 +514,8 @@ def test_bad_input():
         mbd.JointLimit(wide)
     with pytest.raises(ValueError, match="friction"):
         mbd.Gap("gap", [body], lambda poses, t: poses[0].position[2], friction=0.3)
+    with pytest.raises(ValueError, match='`fn` of Gap "gap".*jnp.stack'):
+        mbd.Gap("gap", [body], lambda poses, t: [t, t])
     low = mbd.Mechanism(
         [box("low", (0.0, 0.0, 0.3))],
         contacts=[mbd.Contact("floor", "ground", "low", FLOOR, cube)],

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._checks import is_concrete
+from .._coordinates import length
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
@@ -158,8 +159,7 @@ def coefficients(
     moments = [x for x in (law.torsional, law.rolling) if x is not None]
     found = [jnp.broadcast_to(x, (count,)).astype(slip.dtype) for x in moments]
     if k:
-        square = jnp.sum(slip[:, 1 : 1 + k] ** 2, axis=1)
-        speed = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        speed = length(slip[:, 1 : 1 + k])
         found = [law.coefficient(speed).astype(slip.dtype), *found]
     return jnp.stack(found, axis=1) if found else jnp.zeros((count, 0), slip.dtype)
 
