@@ -84,6 +84,7 @@ def integrate_fixed(
     if not aligned:
         y1, _, result = advance(time(whole), grid.t1, y1, scheme_state, result)
         done = done + jnp.where(result == RESULTS.successful, 1, 0)
+    result = first_failure(result, stepper.end_result(grid.t1, y1))
 
     pieces = []
     if saving.t0:

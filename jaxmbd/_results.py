@@ -41,7 +41,8 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
     contact_unsolved = (
         "The contact solver did not reach its tolerance, see `contact_residual`. Use a smaller "
-        "step, or `mbd.InteriorPoint()` in place of a fixed number of sweeps."
+        "step, or `mbd.InteriorPoint()` in place of a fixed number of sweeps. Or bodies overlap "
+        "that no displacement takes apart, such as one between walls that are too close."
     )
     contact_overflow = "More contacts overlap than `contact_budget` has room for. Raise the budget."
     overlapping_start = (

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array
+from scipy.optimize import nnls
 
 import jaxmbd as mbd
 
@@ -301,6 +302,85 @@ def test_overlap_is_taken_back_without_energy():
         sol = flight(system, [0.0, 0.0, -1e-3], jnp.zeros(3), [0.01, 0.5], 1e-2, impacts)
         np.testing.assert_allclose(sol.q[:, 2], 0.0, atol=1e-12)
         np.testing.assert_allclose(sol.v, 0.0, atol=1e-12)
+
+
+class Facets(mbd.AbstractSystem):
+    """A point within planes, J q + offset >= 0."""
+
+    J: Array
+    offset: Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(len(q), dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(q)
+
+    def gap(self, q, t):
+        return self.J @ q + self.offset
+
+
+@pytest.mark.slow
+def test_overlaps_are_taken_back_on_the_shortest_way():
+    """Twenty planes and a point beyond most of them, and some far away: to the nearest point
+    within, by non-negative least squares (Lawson and Hanson 1974, chapter 23)."""
+    rng = np.random.default_rng(0)
+    J = rng.normal(size=(20, 20, 6))
+    offset = 1e-5 * rng.uniform(size=(20, 20)) - J @ (1e-3 * rng.normal(size=6))
+    offset[:, 15:] = 1e6
+    state = mbd.State(0.0, jnp.zeros(6), jnp.zeros(6))
+
+    @jax.jit
+    @jax.vmap
+    def moved(J, offset):
+        method, system = mbd.ContactImpulse(), Facets(J, offset)
+        return mbd.simulate(system, method, state, 1e-2, 1e-2, start_tolerance=1.0, throw=False)
+
+    sol = moved(jnp.asarray(J), jnp.asarray(offset))
+    assert np.all(sol.result == mbd.RESULTS.successful)
+    np.testing.assert_array_less(sol.contact_residual, 1e-10)
+    np.testing.assert_allclose(sol.v, 0.0, atol=1e-12)
+    for q, rows, far in zip(sol.q[:, -1], J, offset, strict=True):
+        E = np.concatenate([rows[:15], -1e3 * far[:15, None]], axis=1).T
+        f = np.eye(7)[6]
+        r = E @ nnls(E, f)[0] - f
+        np.testing.assert_allclose(q, -1e-3 * r[:6] / r[6], rtol=1e-8, atol=1e-12)
+
+
+class Squeezed(mbd.AbstractSystem):
+    """A point at the height q above the floor and below a ceiling."""
+
+    ceiling: Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(1, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return jnp.array([-G])
+
+    def gap(self, q, t):
+        return jnp.concatenate([q, self.ceiling - q])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("impacts", [0, 1])
+def test_overlaps_that_contradict_each_other(impacts):
+    """A ceiling 0.2 mm below the floor, and a point half-way: each is 0.1 mm too close, and no
+    displacement helps, which is 0.01 m/s over the step. With the ceiling above one does."""
+    method = mbd.ContactImpulse(impacts=impacts)
+    state = mbd.State(0.0, jnp.array([-1e-4]), jnp.zeros(1))
+
+    @jax.jit
+    def still(ceiling):
+        return mbd.simulate(Squeezed(ceiling), method, state, 0.05, 1e-2, throw=False)
+
+    sol = still(jnp.asarray(-2e-4))
+    assert sol.result == mbd.RESULTS.contact_unsolved and sol.stats["num_steps"] == 0
+    np.testing.assert_allclose(sol.contact_residual, 1e-2, rtol=1e-6)
+    np.testing.assert_allclose(sol.q, -1e-4)
+    sol = still(jnp.asarray(2e-4))
+    assert sol.result == mbd.RESULTS.successful and sol.contact_residual[-1] < 1e-10
+    np.testing.assert_allclose(sol.q, 0.0, atol=1e-15)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import itertools
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -478,6 +479,41 @@ def test_budget():
     np.testing.assert_allclose(positions(mechanism, sol)[-1, 2].max(), 0.1, atol=1e-10)
 
 
+@pytest.mark.slow
+def test_overflow_in_the_last_step():
+    """Of two balls there is room for the lower one. The other does not see the floor: in n steps it
+    falls by g h^2 n (n + 1) / 2, through its gap of 15 mm in the sixth."""
+
+    def fall(gap, steps, **options):
+        inertia = mbd.Inertia.sphere(radius=0.1, mass=1.0)
+        balls = [
+            mbd.Body("low", inertia, position=(0.0, 0.0, 0.105)),
+            mbd.Body("high", inertia, position=jnp.stack([jnp.ones(()), jnp.zeros(()), 0.1 + gap])),
+        ]
+        contacts = [mbd.Contact(b.name, "ground", b, FLOOR, mbd.Sphere(0.1)) for b in balls]
+        mechanism = mbd.Mechanism(balls, contacts=contacts, contact_budget=1)
+        method = mbd.ContactImpulse(contact_solver=mbd.ProjectedGaussSeidel(10))
+        state = mechanism.state()
+        return mbd.simulate(mechanism, method, state, t0=0.0, num_steps=steps, dt=1e-2, **options)
+
+    def height(gap):
+        sol = fall(gap, 6, throw=False)
+        return sol.q.reshape(7, 2)[2, 1], sol
+
+    # The steps themselves are good, and the state is the one that overlaps.
+    gaps = jnp.array([0.015, 0.021])
+    (z, sol), slope = jax.vmap(jax.value_and_grad(height, has_aux=True))(gaps)
+    overflow = sol.result == mbd.RESULTS.contact_overflow
+    successful = sol.result == mbd.RESULTS.successful
+    np.testing.assert_array_equal([overflow, successful], [[True, False], [False, True]])
+    np.testing.assert_array_equal(sol.stats["num_steps"], 6)
+    np.testing.assert_allclose(z, 0.1 + gaps - 21 * G * 1e-4, rtol=1e-12)
+    np.testing.assert_allclose(slope, 1.0, rtol=1e-12)
+    assert fall(gaps[0], 5).result == mbd.RESULTS.successful
+    with pytest.raises(eqx.EquinoxRuntimeError, match="contact_budget"):
+        jax.block_until_ready(fall(gaps[0], 6))
+
+
 def test_tangents(getkey):
     """A right-handed orthonormal basis that begins with the normal, everywhere."""
     n = jax.random.normal(getkey(), (50, 3))
@@ -520,6 +556,8 @@ def test_bad_input():
         mbd.JointLimit(wide)
     with pytest.raises(ValueError, match="friction"):
         mbd.Gap("gap", [body], lambda poses, t: poses[0].position[2], friction=0.3)
+    with pytest.raises(ValueError, match='`fn` of Gap "gap".*jnp.stack'):
+        mbd.Gap("gap", [body], lambda poses, t: [t, t])
     low = mbd.Mechanism(
         [box("low", (0.0, 0.0, 0.3))],
         contacts=[mbd.Contact("floor", "ground", "low", FLOOR, cube)],

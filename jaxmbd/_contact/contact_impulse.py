@@ -1,6 +1,7 @@
 """Velocity-level stepping with contacts: a free step, then the impulses of equality rows and
 contacts together."""
 
+import dataclasses
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._checks import is_concrete
+from .._coordinates import length
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
@@ -16,12 +18,9 @@ from .._results import RESULTS
 from .._types import RealScalarLike, Rows, Velocity
 from .friction import AbstractFriction, Cone, Pyramid
 from .implicit import ContactEquations, at_solution
-from .newton import newton
 from .problem import Groups, frictionless
 from .rows import AbstractContactJacobian, ContactRows, Impulses
 from .solvers import AbstractContactSolver, InteriorPoint
-
-_RECOVERY_STEPS = 20
 
 
 class ContactImpulse(AbstractEnforcement):
@@ -62,10 +61,11 @@ class ContactImpulse(AbstractEnforcement):
       impact is then a parabola in the coordinates, of second order, and the impact law acts where
       the gap vanishes, so that bounces, and derivatives with respect to heights and restitution,
       are accurate; what is left of a step after that many is done as without. Rigid contacts only.
-    - `smoothing`: velocity [m/s] by which the laws are smoothed, 0 for none. With s the normal
-      impulse and velocity of a contact satisfy lam_n z_n = s^2 / S_nn instead of 0, and friction
-      passes smoothly from one direction to the other: then derivatives exist also where a contact
-      opens, closes, sticks or slips, for optimisation; the error is of the order of s.
+    - `smoothing`: velocity [m/s] by which the laws are smoothed, 0 for none; for `Cone` only. With
+      s the normal impulse and velocity of a contact satisfy lam_n z_n = s^2 / S_nn instead of 0,
+      and friction passes smoothly from one direction to the other: then derivatives exist also
+      where a contact opens, closes, sticks or slips, for optimisation; the error is of the order
+      of s.
 
     Reference: Stewart and Trinkle (1996); Anitescu and Potra (1997), Formulating dynamic
     multi-rigid-body contact problems with friction as solvable linear complementarity problems.
@@ -159,8 +159,7 @@ def coefficients(
     moments = [x for x in (law.torsional, law.rolling) if x is not None]
     found = [jnp.broadcast_to(x, (count,)).astype(slip.dtype) for x in moments]
     if k:
-        square = jnp.sum(slip[:, 1 : 1 + k] ** 2, axis=1)
-        speed = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        speed = length(slip[:, 1 : 1 + k])
         found = [law.coefficient(speed).astype(slip.dtype), *found]
     return jnp.stack(found, axis=1) if found else jnp.zeros((count, 0), slip.dtype)
 
@@ -221,27 +220,30 @@ def is_compliant(contacts: ContactRows) -> Bool[Array, " contacts"]:
 
 
 def recovery(
+    enforcement: ContactImpulse,
     operator: ConstraintOperator,
     rows: int,
     contacts: ContactRows,
     ahead: Float[Array, " contacts"],
-) -> Velocity:
+    h: RealScalarLike,
+) -> tuple[Velocity, Float[Array, ""]]:
     """The displacement of least kinetic energy that takes back what overlaps, given the gaps at the
-    end of the step as far as velocities tell, and opens no contact that it does not have to."""
+    end of the step as far as velocities tell, and opens no contact that it does not have to. Also
+    by how much, over h [m/s], it misses that, as it must where overlaps contradict each other."""
     ahead = jnp.where(is_compliant(contacts), jnp.maximum(ahead, 0.0), ahead)
-    none = jnp.zeros((ahead.shape[0], 0), ahead.dtype)
-    equations = ContactEquations(
-        operator,
-        contacts.J.normals(),
-        ahead[:, None],
-        none,
-        jnp.zeros_like(ahead),
-        jnp.zeros((), ahead.dtype),
-        frictionless(),
+    # A contact problem as any other, for the velocities that would do it in the time h.
+    exact = dataclasses.replace(
+        enforcement, contact_solver=InteriorPoint(), smoothing=jnp.zeros((), ahead.dtype)
     )
-    problem = equations.problem(rows)
-    # What these steps leave, the next time step takes back.
-    bound = jnp.finfo(ahead.dtype).eps * jnp.max(jnp.abs(ahead))
-    lam, _, _ = newton(problem, jnp.zeros_like(problem.b), _RECOVERY_STEPS, bound)
-    lam = at_solution(equations, problem, lam, rows) * problem.scale[:, None]
-    return equations.change(lam, rows)[0]
+    back = resolve(
+        exact,
+        operator,
+        rows,
+        contacts.J.normals(),
+        ahead[:, None] / h,
+        jnp.zeros((ahead.shape[0], 0), ahead.dtype),
+        jnp.zeros_like(ahead),
+        frictionless(),
+        jnp.zeros_like(ahead)[:, None],
+    )
+    return h * back.change, back.residual

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._coordinates import length
 from .._types import Scalar
 
 
@@ -40,16 +41,15 @@ class Cone(AbstractFriction):
 
     def project(self, t, radius, smoothing):
         square = jnp.sum(t * t) + smoothing**2
-        length = jnp.sqrt(jnp.where(square > 0, square, 1.0))
-        # max(radius, length), at least; the smoothed one is above both.
-        apart = (radius - length) ** 2 + 4 * smoothing**2
+        size = jnp.sqrt(jnp.where(square > 0, square, 1.0))
+        # max(radius, size), at least; the smoothed one is above both.
+        apart = (radius - size) ** 2 + 4 * smoothing**2
         apart = jnp.sqrt(jnp.where(apart > 0, apart, 1.0)) * jnp.where(apart > 0, 1.0, 0.0)
-        largest = (radius + length + apart) / 2
+        largest = (radius + size + apart) / 2
         return t * (radius / largest)
 
     def support(self, z):
-        square = jnp.sum(z * z)
-        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        return length(z)
 
     def facets(self, k):
         del k

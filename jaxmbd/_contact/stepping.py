@@ -40,6 +40,10 @@ from .time_of_impact import CLOSED, Path, first_impact, flies
 _SLOP = 1e-12
 _OVERFLOW = 1e-9
 
+# Overlap per step [m/s] that may be left where no displacement takes it back. Overlaps that
+# rounding makes, between bodies that joints hold, are far below.
+_LEFT = 1e-3
+
 # The rest of a step, as a share of it, that is nothing.
 _NOTHING = 1e-9
 
@@ -106,6 +110,10 @@ class ContactStepper(AbstractStepper):
         apart = jnp.all((contacts.gap >= -tolerance) | is_compliant(contacts))
         return RESULTS.where(apart, RESULTS.successful, RESULTS.overlapping_start)
 
+    def end_result(self, t, y):
+        q, v, *_, watched, _ = y
+        return _missed(contact_rows(self.problem.system, t, q, v), watched)
+
     def step(self, t0, t1, y, scheme_state):
         system, h = self.problem.system, t1 - t0
         q, v, multipliers, force, worst, watched, resting = y
@@ -163,12 +171,8 @@ class ContactStepper(AbstractStepper):
         wanted = -(operator.rows(here.v) + free.drift + feedback)
         change, multipliers = operator.correct(wanted, here.v)
         contacts = contact_rows(system, at.t, at.q, at.v)
-        result = first_failure(at.result, operator.result(), free.result)
-        if contacts.of_everything is not None:
-            missed = jnp.any((contacts.of_everything < -_OVERFLOW) & ~at.watched)
-            result = first_failure(
-                result, RESULTS.where(missed, RESULTS.contact_overflow, RESULTS.successful)
-            )
+        missed = _missed(contacts, at.watched)
+        result = first_failure(at.result, operator.result(), free.result, missed)
         return _Equations(
             operator,
             wanted.shape[0],
@@ -235,19 +239,21 @@ class ContactStepper(AbstractStepper):
         solved = self._solve(equations, v_free, normal, before, force * h)
         v = v_free + solved.change
         ahead = contacts.gap + h * contacts.velocities(v)[:, 0]
-        return self._advanced(at, t1, equations, solved, v, h * v, ahead, 1.0)
+        return self._advanced(at, t1, equations, solved, v, h * v, ahead, 1.0, h)
 
     def _located(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
         """From impact to impact: flow, impact, flow, ... as many as there may be, and then what is
         left as in `_stepped`. They share one contact problem in the compiled code."""
         impacts = self.problem.enforcement.impacts
-        least = _NOTHING * (t1 - at.t)
+        h = t1 - at.t
+        least = _NOTHING * h
 
         def onwards(carry, k):
             at, hits = carry
             go = hits | (t1 - at.t > least)
             rest = jnp.maximum(t1 - at.t, least)
-            act = lambda at: self._flow_or_impact(at, rest, force, hits, k == 2 * impacts)  # noqa: E731
+            last = k == 2 * impacts
+            act = lambda at: self._flow_or_impact(at, rest, h, force, hits, last)  # noqa: E731
             # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
             act = jax.checkpoint(act, prevent_cse=False)
             return jax.lax.cond(go, lambda: act(at), lambda: carry), None
@@ -260,13 +266,14 @@ class ContactStepper(AbstractStepper):
         self,
         at: _Phase,
         h: RealScalarLike,
+        duration: RealScalarLike,
         force: Float[Array, "all d"],
         hits: Bool[Array, ""],
         last: Bool[Array, ""],
     ) -> tuple[_Phase, Bool[Array, ""]]:
         """If a contact `hits`, the impact law at this instant. Else on a parabola to the next
-        impact, for at most the time h; the `last` time without looking for it. Returns also whether
-        there is one."""
+        impact, for at most the time h of the step's `duration`; the `last` time without looking for
+        it. Returns also whether there is one."""
         equations = self._equations(at, at.t + h)
         contacts, v_free = equations.contacts, equations.v_free
         before = contacts.velocities(at.v)
@@ -298,7 +305,7 @@ class ContactStepper(AbstractStepper):
         ahead = contacts.gap + s * contacts.velocities(v_mean)[:, 0]
         ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
         share = jnp.where(hits, 1.0, s / h)
-        end = self._advanced(at, at.t + s, equations, solved, v, s * v_mean, ahead, share)
+        end = self._advanced(at, at.t + s, equations, solved, v, s * v_mean, ahead, share, duration)
         rests = closed & solved.pressed & (normal.restitution == 0) & ~last
         return end._replace(resting=contacts.of_all(rests)), hit
 
@@ -320,16 +327,20 @@ class ContactStepper(AbstractStepper):
         move: Velocity,
         ahead: Float[Array, " contacts"],
         share: RealScalarLike,
+        duration: RealScalarLike,
     ) -> _Phase:
-        """At t, with what overlaps there taken back; `share` of the impulses has acted."""
-        contacts = equations.contacts
-        back = jnp.zeros_like(v)
+        """At t, with what overlaps there taken back; `share` of the impulses has acted, of a step
+        of this `duration`."""
+        contacts, operator = equations.contacts, equations.operator
+        back, left = jnp.zeros_like(v), jnp.zeros_like(at.residual)
         if ahead.shape[0]:
-            back = jax.lax.cond(
+            enforcement, rows = self.problem.enforcement, equations.rows
+            back, left = jax.lax.cond(
                 jnp.any((ahead < -_SLOP) & ~is_compliant(contacts)),
-                lambda: recovery(equations.operator, equations.rows, contacts, ahead),
-                lambda: back,
+                lambda: recovery(enforcement, operator, rows, contacts, ahead, duration),
+                lambda: (back, left),
             )
+        taken = RESULTS.where(left <= _LEFT, RESULTS.successful, RESULTS.contact_unsolved)
         multipliers = share * (equations.multipliers + solved.multipliers)
         return _Phase(
             t,
@@ -337,12 +348,20 @@ class ContactStepper(AbstractStepper):
             v,
             at.multipliers + multipliers,
             at.impulses + contacts.of_all(share * solved.impulses),
-            jnp.maximum(at.residual, solved.residual),
+            jnp.maximum(at.residual, jnp.maximum(solved.residual, left)),
             self._watched(contacts),
             at.resting,
             equations.scheme_state,
-            first_failure(equations.result, solved.result),
+            first_failure(equations.result, solved.result, taken),
         )
+
+
+def _missed(contacts: ContactRows, watched: Bool[Array, " all"]) -> RESULTS:
+    """Whether contacts overlap that were not `watched` in the step before."""
+    if contacts.of_everything is None:
+        return RESULTS.successful
+    missed = jnp.any((contacts.of_everything < -_OVERFLOW) & ~watched)
+    return RESULTS.where(missed, RESULTS.contact_overflow, RESULTS.successful)
 
 
 @stepper_of.register

@@ -8,6 +8,7 @@ from .roll_pitch_yaw import RollPitchYawWorld as RollPitchYawWorld
 from .rotation import components as components
 from .rotation import cross as cross
 from .rotation import dot as dot
+from .rotation import length as length
 from .rotation import quaternion_conjugate as quaternion_conjugate
 from .rotation import quaternion_exp as quaternion_exp
 from .rotation import quaternion_from_matrix as quaternion_from_matrix

@@ -28,6 +28,12 @@ def dot(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, ""]:
     return ax * bx + ay * by + az * bz
 
 
+def length(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+    """|x| along the last axis, with the derivative 0 at 0."""
+    square = jnp.sum(x * x, axis=-1)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+
+
 def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
     """Vector product a x b."""
     ax, ay, az = components(a)

@@ -83,6 +83,11 @@ class AbstractStepper(eqx.Module):
     def step(self, t0: RealScalarLike, t1: RealScalarLike, y: Any, scheme_state: Any) -> Step:
         """From t0 to t1."""
 
+    def end_result(self, t: RealScalarLike, y: Any) -> RESULTS:
+        """What is wrong with the last state, and would show only in a step from there."""
+        del t, y
+        return RESULTS.successful
+
     @abc.abstractmethod
     def between(self, t0: RealScalarLike, h: RealScalarLike, t: RealScalarLike, y: Any) -> Any:
         """y at a time t between the grid points t0 and t0 + h, from y at t0, to the order of the

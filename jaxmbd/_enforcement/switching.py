@@ -66,6 +66,9 @@ class SwitchingStepper(AbstractStepper):
     def start_result(self, t, q, v, tolerance):
         return self.inner.start_result(t, q, v, tolerance)
 
+    def end_result(self, t, y):
+        return self.inner.end_result(t, y[:-1])
+
     def step(self, t0, t1, y, scheme_state):
         method, y, scheme_state, switched = self._switch(t0, t1 - t0, y, scheme_state)
         step = method.step(t0, t1, y[:-1], scheme_state)

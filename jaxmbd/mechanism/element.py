@@ -1,11 +1,13 @@
 """What joints and forces have in common: a name, and a frame on each body that they touch."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from .body import GROUND, Body
 from .pose import Pose
@@ -68,3 +70,21 @@ def names_and_frames(
     dtype = jnp.result_type(*known) if known else jnp.result_type(float)
     own = Pose(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
     return names, tuple(own if frame is None else frame for frame in frames)
+
+
+def check_rows(what: str, fn: Any, *arguments: Any) -> None:
+    """**Raises:** `ValueError` unless `fn`, a function of the user, gives rows."""
+    if not callable(fn):
+        raise ValueError(f"{what} must be a function, but is {fn!r}.")
+    rows = eqx.filter_eval_shape(fn, *arguments)
+    if not isinstance(rows, jax.ShapeDtypeStruct) or not jnp.issubdtype(rows.dtype, jnp.floating):
+        raise ValueError(
+            f"{what} must return one floating-point array of rows, but returns {rows}. Use "
+            "`jnp.stack` or `jnp.concatenate`."
+        )
+
+
+def rows_of(fn: Callable[..., Any] | None, poses: tuple[Pose, ...], *rest: Any) -> Array:
+    """Rows that a function of the user gives, none if it is `None`."""
+    dtype = poses[0].position.dtype
+    return jnp.zeros(0, dtype) if fn is None else jnp.ravel(jnp.asarray(fn(poses, *rest), dtype))

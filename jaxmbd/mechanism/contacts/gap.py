@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from ..._checks import with_dtype
 from ..._contact.law import ContactLaw
 from ..body import Body
-from ..element import checked_name, names_and_frames
+from ..element import check_rows, checked_name, names_and_frames, rows_of
 from ..pose import Pose
 from .base import AbstractGap, check_frictionless
 
@@ -51,13 +51,9 @@ class Gap(AbstractGap):
         self.name = checked_name("Gap", name)
         what = f'Gap "{name}"'
         self.names, self.local = names_and_frames(what, bodies, frames)
-        if not callable(fn):
-            raise ValueError(f"`fn` of {what} must be a function, but is {fn!r}.")
         self.fn = fn
         dtype = jnp.result_type(*(frame.position.dtype for frame in self.local))
-        rows = eqx.filter_eval_shape(fn, self.local, jax.ShapeDtypeStruct((), dtype))
-        if not isinstance(rows, jax.ShapeDtypeStruct) or rows.ndim > 1:
-            raise ValueError(f"`fn` of {what} must return a number or a vector, but gives {rows}.")
+        check_rows(f"`fn` of {what}", fn, self.local, jax.ShapeDtypeStruct((), dtype))
         law = check_frictionless(what, ContactLaw(**coefficients))
         self.law = with_dtype(law, dtype)
 
@@ -70,4 +66,4 @@ class Gap(AbstractGap):
         return self.local
 
     def gaps(self, poses, t):
-        return jnp.ravel(jnp.asarray(self.fn(poses, t), poses[0].position.dtype))
+        return rows_of(self.fn, poses, t)

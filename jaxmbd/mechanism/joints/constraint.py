@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ..body import Body
-from ..element import checked_name, names_and_frames
+from ..element import check_rows, checked_name, names_and_frames, rows_of
 from ..pose import Pose, Twist
 from .base import AbstractConstraint
 
@@ -75,8 +75,10 @@ class Constraint(AbstractConstraint):
         dtype = jnp.result_type(*(frame.position.dtype for frame in self.local))
         twists = tuple(Twist(jnp.zeros(3, dtype), jnp.zeros(3, dtype)) for _ in self.local)
         time = jax.ShapeDtypeStruct((), dtype)
-        _check_rows(f"`fn` of {what}", fn, self.local, time)
-        _check_rows(f"`velocity_fn` of {what}", velocity_fn, self.local, twists, time)
+        if fn is not None:
+            check_rows(f"`fn` of {what}", fn, self.local, time)
+        if velocity_fn is not None:
+            check_rows(f"`velocity_fn` of {what}", velocity_fn, self.local, twists, time)
 
     @property
     def bodies(self):
@@ -87,25 +89,7 @@ class Constraint(AbstractConstraint):
         return self.local
 
     def equations(self, poses, t):
-        return _rows(self.fn, poses, t)
+        return rows_of(self.fn, poses, t)
 
     def velocity_equations(self, poses, twists, t):
-        return _rows(self.velocity_fn, poses, twists, t)
-
-
-def _rows(fn, poses, *rest):
-    dtype = poses[0].position.dtype
-    return jnp.zeros(0, dtype) if fn is None else jnp.ravel(jnp.asarray(fn(poses, *rest), dtype))
-
-
-def _check_rows(what: str, fn: Any, *arguments: Any) -> None:
-    if fn is None:
-        return
-    if not callable(fn):
-        raise ValueError(f"{what} must be a function, but is {fn!r}.")
-    rows = eqx.filter_eval_shape(fn, *arguments)
-    if not isinstance(rows, jax.ShapeDtypeStruct) or not jnp.issubdtype(rows.dtype, jnp.floating):
-        raise ValueError(
-            f"{what} must return one floating-point array of rows, but returns {rows}. Use "
-            "`jnp.stack` or `jnp.concatenate`."
-        )
+        return rows_of(self.velocity_fn, poses, twists, t)

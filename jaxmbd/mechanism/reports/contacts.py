@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..._coordinates import cross
+from ..._coordinates import cross, length
 from ..._solution import Solution
 from ..batching import batched
 from ..contact_rows import basis, bodies_of_points, layout, shape_contacts
@@ -98,7 +98,7 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
     speed, mu, kinetic = _slips(mechanism, sol.q, sol.v)
     force = sol.contact_force[..., : speed.shape[-1], :]
     normal = jnp.maximum(force[..., 0], 0.0)
-    friction = _length(force[..., 1 : 1 + tangents])
+    friction = length(force[..., 1 : 1 + tangents])
     bound = mu * normal
     share = jnp.where(bound > 0, friction / jnp.where(bound > 0, bound, 1.0), 0.0)
     largest = jnp.max(sol.contact_force[..., 0], axis=(-2, -1), keepdims=True, initial=0.0)
@@ -147,15 +147,10 @@ def _slips(mechanism, q, v):
 
         velocity = (at(b) - at(a)).T
         along = jnp.sum(velocity * points.normal, axis=1, keepdims=True)
-        return _length(velocity - along * points.normal)
+        return length(velocity - along * points.normal)
 
     none = jnp.zeros((2, 0), q.dtype)
     mu, kinetic = jnp.concatenate([none, *(coefficients(c, k) for c, k in kinds)], axis=1)
     return batched(speed, (q, 1), (v, 1)), *(
         jnp.broadcast_to(x, (*q.shape[:-1], x.size)) for x in (mu, kinetic)
     )
-
-
-def _length(x: Array) -> Array:
-    square = jnp.sum(x * x, axis=-1)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
