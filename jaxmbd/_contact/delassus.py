@@ -23,9 +23,8 @@ from jaxtyping import Array, Float, Int
 
 from .rows import AbstractContactJacobian, Impulses
 
-# Of the null space: regularisation, as a power of the machine precision, and powers that find it.
+# Regularisation of a singular matrix, as a power of the machine precision.
 _PROXIMAL = 7 / 16
-_NULL_POWER = 3
 
 Blocks = Float[Array, "contacts d d"]
 
@@ -77,6 +76,13 @@ class AbstractDelassus(eqx.Module):
     def solve_transposed(self, factor: Any, P: Blocks, r: Impulses) -> Impulses:
         """x with (C^T + S P^T) x = r."""
 
+    @abc.abstractmethod
+    def damped_solve(
+        self, C: Blocks, P: Blocks, r: Impulses, damping: Float[Array, ""]
+    ) -> Impulses:
+        """x that nearly solves (C + P S) x = r, with a matrix that may be singular; `damping` is
+        relative to its square."""
+
 
 class DenseDelassus(AbstractDelassus):
     """S as an array."""
@@ -110,16 +116,28 @@ class DenseDelassus(AbstractDelassus):
         return jnp.einsum("ikj,kj->i", self.matrix[i], sums)
 
     def factorise(self, C, P):
-        count, d = C.shape[:2]
-        here = jnp.arange(count)
-        H = jnp.einsum("cij,cjkl->cikl", P, self.matrix).at[here, :, here].add(C)
-        return jax.scipy.linalg.lu_factor(H.reshape(count * d, count * d))
+        return jax.scipy.linalg.lu_factor(self._law(C, P))
 
     def solve(self, factor, P, r):
         return jax.scipy.linalg.lu_solve(factor, r.ravel()).reshape(r.shape)
 
     def solve_transposed(self, factor, P, r):
         return jax.scipy.linalg.lu_solve(factor, r.ravel(), trans=1).reshape(r.shape)
+
+    def damped_solve(self, C, P, r, damping):
+        # By Levenberg and Marquardt's normal equations: of a merit function this is a direction of
+        # descent, however singular H is.
+        H = self._law(C, P)
+        normal = H.T @ H + damping * jnp.eye(r.size, dtype=r.dtype)
+        factor = jnp.linalg.cholesky(normal, symmetrize_input=False)
+        return jax.scipy.linalg.cho_solve((factor, True), H.T @ r.ravel()).reshape(r.shape)
+
+    def _law(self, C: Blocks, P: Blocks) -> Float[Array, "n n"]:
+        """C + P S."""
+        count, d = C.shape[:2]
+        here = jnp.arange(count)
+        H = jnp.einsum("cij,cjkl->cikl", P, self.matrix).at[here, :, here].add(C)
+        return H.reshape(count * d, count * d)
 
 
 class FactoredDelassus(AbstractDelassus):
@@ -176,14 +194,18 @@ class FactoredDelassus(AbstractDelassus):
         u = jax.scipy.linalg.lu_solve(lu, u, trans=1)
         return x - _apply(_transposed(C_inv), self.Y.rows(u))
 
+    def damped_solve(self, C, P, r, damping):
+        # Normal equations would not have its size.
+        return Inverse(self, C, P, jnp.sqrt(damping), iterations=2, powers=0).solve(r)
+
 
 class Inverse(eqx.Module):
     """Of H = C + P S, by proximal iterations,
 
         x <- x + (H + epsilon)^-1 (r - H x),    x = 0 at first.
 
-    Where H may be `singular`, without the parts of r and x in its null space, to which powers of
-    epsilon (H + epsilon)^-1 converge: the group inverse.
+    without the parts of r and x in its null space, to which `powers` of epsilon (H + epsilon)^-1
+    converge: the group inverse.
     """
 
     S: AbstractDelassus
@@ -192,7 +214,7 @@ class Inverse(eqx.Module):
     epsilon: Float[Array, ""]
     factor: Any
     iterations: int = eqx.field(static=True)
-    singular: bool = eqx.field(static=True)
+    powers: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -201,10 +223,10 @@ class Inverse(eqx.Module):
         P: Blocks,
         epsilon: Float[Array, ""],
         iterations: int,
-        singular: bool = False,
+        powers: int,
     ):
         self.S, self.C, self.P, self.epsilon = S, C, P, epsilon
-        self.iterations, self.singular = iterations, singular
+        self.iterations, self.powers = iterations, powers
         eye = jnp.eye(C.shape[1], dtype=C.dtype)[None]
         self.factor = S.factorise(C + epsilon * eye, P)
 
@@ -212,7 +234,7 @@ class Inverse(eqx.Module):
     def group(cls, S: AbstractDelassus, C: Blocks, P: Blocks) -> "Inverse":
         """Where H may be singular."""
         epsilon = jnp.asarray(jnp.finfo(C.dtype).eps ** _PROXIMAL, C.dtype)
-        return cls(S, C, P, epsilon, 3, singular=True)
+        return cls(S, C, P, epsilon, iterations=3, powers=3)
 
     def solve(self, r: Impulses) -> Impulses:
         """x."""
@@ -233,10 +255,8 @@ class Inverse(eqx.Module):
 
     def _iterated(self, law: Callable, solve: Callable, r: Impulses) -> Impulses:
         def reached(x):
-            if not self.singular:
-                return x
-            null = x
-            for _ in range(_NULL_POWER):
+            null = x if self.powers else jnp.zeros_like(x)
+            for _ in range(self.powers):
                 null = self.epsilon * solve(null)
             return x - null
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .delassus import Blocks, Inverse
+from .delassus import Blocks
 from .problem import ContactProblem
 from .rows import Impulses
 
@@ -43,8 +43,8 @@ def newton(
         lam, z, r, _, iteration, _ = carry
         square = jnp.sum(r * r)
         # Damping fades with the residual: convergence is superlinear.
-        damping = 0.03 * jnp.minimum(jnp.sqrt(square), 1.0) + 3 * jnp.finfo(r.dtype).eps ** 0.4
-        d = -Inverse(problem.S, *natural_derivative(problem, lam, z), damping, 2).solve(r)
+        damping = 1e-3 * jnp.minimum(square, 1.0) + 10 * jnp.finfo(r.dtype).eps ** 0.8
+        d = -problem.S.damped_solve(*natural_derivative(problem, lam, z), r, damping)
         d = jnp.where(jnp.all(jnp.isfinite(d)), d, 0.0)
         dz = problem.S.times(d)
         tried = jax.vmap(lambda s: jnp.sum(problem.natural(lam + s * d, z + s * dz) ** 2))(lengths)
