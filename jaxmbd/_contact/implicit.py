@@ -17,8 +17,8 @@ from .rows import (
     Impulses,
 )
 
-# Rows for each velocity from which systems of the velocities' size take less.
-_FEW = 1.5
+# Rows of contacts for each velocity, from which on systems of the velocities' size take less.
+_MANY = 2 / 3
 
 
 class ContactEquations(eqx.Module):
@@ -73,7 +73,7 @@ class ContactEquations(eqx.Module):
         """S without compliance, in the form with the smaller systems."""
         M, J, shape, n = self.operator.M, self.J, self.b.shape, self.b.size
         own = jnp.zeros((*shape, shape[1]), self.b.dtype)
-        many = _FEW * n > M.shape[0]
+        many = n > _MANY * M.shape[0]
         if rows == 0 and isinstance(M, BlockDiagonal) and isinstance(J, BodyContactJacobian):
             Y = J.whitened(swept_whitener(M.blocks)[0])
             return FactoredDelassus(Y, own) if many else DenseDelassus(Y.products())
