@@ -114,7 +114,10 @@ class ContactProblem(eqx.Module):
 
     def natural(self, lam: Impulses, z: Impulses) -> Impulses:
         """lam - P(lam - z), zero at solutions, from impulses and their velocities."""
-        return lam - self.project(lam - z)
+        found = lam - self.project(lam - z)
+        # Without smoothing the normal part is this, also of impulses of which z is below rounding.
+        normal = jnp.where(self.smoothing > 0, found[:, 0], jnp.minimum(lam[:, 0], z[:, 0]))
+        return found.at[:, 0].set(normal)
 
     def project(self, y: Impulses) -> Impulses:
         """P of all contacts."""
