@@ -114,10 +114,7 @@ class ContactProblem(eqx.Module):
 
     def natural(self, lam: Impulses, z: Impulses) -> Impulses:
         """lam - P(lam - z), zero at solutions, from impulses and their velocities."""
-        found = lam - self.project(lam - z)
-        # Without smoothing the normal part is this, also of impulses of which z is below rounding.
-        normal = jnp.where(self.smoothing > 0, found[:, 0], jnp.minimum(lam[:, 0], z[:, 0]))
-        return found.at[:, 0].set(normal)
+        return lam - self.project(lam - z)
 
     def project(self, y: Impulses) -> Impulses:
         """P of all contacts."""
@@ -130,7 +127,11 @@ class ContactProblem(eqx.Module):
     def residual(self, lam: Impulses) -> Float[Array, ""]:
         """Largest entry of the natural map, as a velocity [m/s]: by so much some contact separates,
         penetrates or slips otherwise than the impulses tell."""
-        return self.norm(self.natural(lam, self.velocities(lam)))
+        z = self.velocities(lam)
+        found = self.natural(lam, z)
+        # Without smoothing the normal part is this, also of impulses of which z is below rounding.
+        normal = jnp.where(self.smoothing > 0, found[:, 0], jnp.minimum(lam[:, 0], z[:, 0]))
+        return self.norm(found.at[:, 0].set(normal))
 
     def norm(self, natural: Impulses) -> Float[Array, ""]:
         """The same from the natural map."""
