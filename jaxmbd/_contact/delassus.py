@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._linalg.proximal import annihilate, iterate
 from .rows import AbstractContactJacobian, Impulses
 
 # Regularisation of a singular matrix, as a power of the machine precision.
@@ -196,16 +197,15 @@ class FactoredDelassus(AbstractDelassus):
 
     def damped_solve(self, C, P, r, damping):
         # Normal equations would not have its size.
-        return Inverse(self, C, P, jnp.sqrt(damping), iterations=2, powers=0).solve(r)
+        return Inverse(self, C, P, jnp.sqrt(damping), refinements=1, singular=False).solve(r)
 
 
 class Inverse(eqx.Module):
     """Of H = C + P S, by proximal iterations,
 
-        x <- x + (H + epsilon)^-1 (r - H x),    x = 0 at first.
+        x <- x + (H + epsilon)^-1 (r - H x),    x = 0 at first,
 
-    without the parts of r and x in its null space, to which `powers` of epsilon (H + epsilon)^-1
-    converge: the group inverse.
+    where it may be `singular` without the parts of r and x in its null space: the group inverse.
     """
 
     S: AbstractDelassus
@@ -213,8 +213,8 @@ class Inverse(eqx.Module):
     P: Blocks
     epsilon: Float[Array, ""]
     factor: Any
-    iterations: int = eqx.field(static=True)
-    powers: int = eqx.field(static=True)
+    refinements: int = eqx.field(static=True)
+    singular: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -222,11 +222,11 @@ class Inverse(eqx.Module):
         C: Blocks,
         P: Blocks,
         epsilon: Float[Array, ""],
-        iterations: int,
-        powers: int,
+        refinements: int,
+        singular: bool,
     ):
         self.S, self.C, self.P, self.epsilon = S, C, P, epsilon
-        self.iterations, self.powers = iterations, powers
+        self.refinements, self.singular = refinements, singular
         eye = jnp.eye(C.shape[1], dtype=C.dtype)[None]
         self.factor = S.factorise(C + epsilon * eye, P)
 
@@ -234,7 +234,7 @@ class Inverse(eqx.Module):
     def group(cls, S: AbstractDelassus, C: Blocks, P: Blocks) -> "Inverse":
         """Where H may be singular."""
         epsilon = jnp.asarray(jnp.finfo(C.dtype).eps ** _PROXIMAL, C.dtype)
-        return cls(S, C, P, epsilon, iterations=3, powers=3)
+        return cls(S, C, P, epsilon, refinements=2, singular=True)
 
     def solve(self, r: Impulses) -> Impulses:
         """x."""
@@ -255,16 +255,9 @@ class Inverse(eqx.Module):
 
     def _iterated(self, law: Callable, solve: Callable, r: Impulses) -> Impulses:
         def reached(x):
-            null = x if self.powers else jnp.zeros_like(x)
-            for _ in range(self.powers):
-                null = self.epsilon * solve(null)
-            return x - null
+            return x - annihilate(solve, self.epsilon, x) if self.singular else x
 
-        r = reached(r)
-        x = solve(r)
-        for _ in range(self.iterations - 1):
-            x = x + solve(r - law(x))
-        return reached(x)
+        return reached(iterate(law, solve, reached(r), self.refinements))
 
 
 def _product(A: Blocks, B: Blocks) -> Blocks:

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._types import Rows
 from .base import AbstractConstraintSolver
 from .small import apply, inverse
 from .whitened import Whitened, whiten
@@ -23,7 +22,9 @@ def regularisation(relative: float | None, trace: Array, rows: int) -> Float[Arr
     return relative * trace / rows + jnp.finfo(trace.dtype).tiny
 
 
-def iterate(apply_G: Callable, solve: Callable, s: Rows, refinements: int) -> Rows:
+def iterate(
+    apply_G: Callable, solve: Callable, s: Float[Array, "*rows"], refinements: int
+) -> Float[Array, "*rows"]:
     """The proximal iterations for G lam = s; `solve` applies (G + rho 1)^-1."""
     lam = solve(s)
     for _ in range(refinements):
@@ -31,7 +32,9 @@ def iterate(apply_G: Callable, solve: Callable, s: Rows, refinements: int) -> Ro
     return lam
 
 
-def annihilate(solve: Callable, rho: Float[Array, ""], s: Rows) -> Rows:
+def annihilate(
+    solve: Callable, rho: Float[Array, ""], s: Float[Array, "*rows"]
+) -> Float[Array, "*rows"]:
     """What G does not see of s: rho (G + rho 1)^-1 keeps it, and contracts the rest by
     rho / sigma^2."""
     for _ in range(_NULL_POWER):
