@@ -151,8 +151,7 @@ def _pose_of(body: Body | str, connector: str, like: Pose) -> Pose:
             f'"{connector}" is given in the world, so where "{body}" is must be known: give the '
             "`Body` instead of its name, or `frame_a` and `frame_b`."
         )
-    identity = jnp.array([1.0, 0.0, 0.0, 0.0], like.orientation.dtype)
-    return Pose(jnp.zeros_like(like.position), identity)
+    return Pose.identity(like.position.dtype)
 
 
 def _dtype_of(*bodies: Body | str) -> Any:

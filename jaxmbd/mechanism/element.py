@@ -68,8 +68,7 @@ def names_and_frames(
     known = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
     known += [frame.position.dtype for frame in frames if frame is not None]
     dtype = jnp.result_type(*known) if known else jnp.result_type(float)
-    own = Pose(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
-    return names, tuple(own if frame is None else frame for frame in frames)
+    return names, tuple(Pose.identity(dtype) if frame is None else frame for frame in frames)
 
 
 def check_rows(what: str, fn: Any, *arguments: Any) -> None:

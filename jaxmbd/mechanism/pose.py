@@ -29,6 +29,11 @@ class Pose(NamedTuple):
     orientation: Float[Array, "4"]
 
     @classmethod
+    def identity(cls, dtype: Any) -> "Pose":
+        """At the origin, with the axes of the other frame."""
+        return cls(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
+
+    @classmethod
     def of(cls, q: Float[Array, "7"]) -> "Pose":
         """From the coordinates of a body."""
         return cls(*lax.split(q, (3, 4)))

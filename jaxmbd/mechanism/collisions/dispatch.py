@@ -1,4 +1,6 @@
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -77,7 +79,14 @@ def point_count(a: AbstractShape, b: AbstractShape) -> int:
 
     **Raises:** `ValueError` for a pair of kinds that has none.
     """
-    leaves = jax.tree.leaves((a, b))
-    dtype = leaves[0].dtype if leaves else jnp.result_type(float)
+    leaves, structure = jax.tree.flatten((a, b))
+    return _point_count(structure, tuple((x.shape, x.dtype) for x in leaves))
+
+
+@functools.lru_cache(maxsize=1024)
+def _point_count(structure: Any, arrays: tuple[tuple[tuple[int, ...], Any], ...]) -> int:
+    # Traced once for shapes of one kind: among n bodies there are n^2 / 2 contacts.
+    a, b = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*array) for array in arrays])
+    dtype = arrays[0][1] if arrays else jnp.result_type(float)
     pose = Pose(jax.ShapeDtypeStruct((3,), dtype), jax.ShapeDtypeStruct((4,), dtype))  # type: ignore
     return eqx.filter_eval_shape(collide, a, pose, b, pose).gap.shape[0]

@@ -3,6 +3,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
+
+from ..._checks import with_dtype
 from ..._contact.law import ContactLaw
 from ..body import GROUND, Body
 from ..pose import Pose
@@ -26,7 +29,11 @@ def contacts_among(
     With n bodies there are about n^2 / 2 pairs, most of which are far apart: `contact_budget` of a
     `Mechanism` limits how many are solved for.
     """
-    law = ContactLaw(**coefficients)
+    # There are many contacts: what they share is made once.
+    known = [piece[0].pose.position.dtype for piece in pieces if isinstance(piece[0], Body)]
+    dtype = jnp.result_type(*known) if known else jnp.result_type(float)
+    law = with_dtype(ContactLaw(**coefficients), dtype)
+    own = Pose.identity(dtype)
     apart = {frozenset(pair) for pair in without}
     found: list[Contact] = []
     count: Counter[str] = Counter()
@@ -41,7 +48,7 @@ def contacts_among(
         if count[name] > 1:
             name = f"{name} {count[name]}"
         (a, shape_a, *frame_a), (b, shape_b, *frame_b) = ends
-        poses = {"frame_a": next(iter(frame_a), None), "frame_b": next(iter(frame_b), None)}
+        poses = {"frame_a": next(iter(frame_a), own), "frame_b": next(iter(frame_b), own)}
         found.append(Contact(name, a, b, shape_a, shape_b, law=law, **poses))
     return found
 

@@ -61,7 +61,7 @@ class AbstractLoad(AbstractForceElement):
         if isinstance(body, Body) and point is not None:
             place = finite(f'`point` of {kind} "{name}"', point, dtype, (3,))
             position = body.pose.local_point(place)
-        self.frame = Pose(position, jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
+        self.frame = Pose.identity(dtype)._replace(position=position)
 
     @property
     def bodies(self) -> tuple[str, ...]:
