@@ -59,5 +59,5 @@ def newton(
         return lam, z, r, problem.norm(r)
 
     start = (*at(lam), jnp.asarray(0), jnp.asarray(True))
-    lam, _, _, residual, iterations, _ = jax.lax.while_loop(going, step, start)
-    return lam, residual, iterations
+    lam, *_, iterations, _ = jax.lax.while_loop(going, step, start)
+    return lam, problem.residual(lam), iterations

@@ -112,6 +112,11 @@ class ContactProblem(eqx.Module):
         """z of impulses, both scaled."""
         return self.S.times(lam) + self.b
 
+    @property
+    def to_change(self) -> Impulses:
+        """The velocities without impulses that need some: those that approach, and slips."""
+        return self.b.at[:, 0].min(0.0)
+
     def natural(self, lam: Impulses, z: Impulses) -> Impulses:
         """lam - P(lam - z), zero at solutions, from impulses and their velocities."""
         return lam - self.project(lam - z)

@@ -58,4 +58,4 @@ def rounding(problem: ContactProblem, lam: Impulses) -> Float[Array, ""]:
     found = problem.norm(jnp.where(open_[:, None], 0.0, terms))
     # Impulses that grow without limit, as contacts that contradict each other make them, would
     # excuse any residual.
-    return jnp.minimum(found, eps**0.5 * problem.norm(problem.b.at[:, 0].min(0.0)))
+    return jnp.minimum(found, eps**0.5 * problem.norm(problem.to_change))

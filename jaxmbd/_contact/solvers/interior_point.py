@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._linalg.blocks import total
 from ..newton import newton
 from ..problem import ContactProblem, Groups
 from ..rows import Impulses
@@ -160,7 +161,7 @@ def interior_point(
     S = problem.S.scaled(stretch)
     eye = jnp.eye(d, dtype=dtype)[None]
     # Contacts far from closing would spoil the scale; that they stay open, Newton's method sees.
-    size = _scale(problem)
+    size = jnp.max(jnp.abs(problem.to_change)) + jnp.finfo(dtype).tiny ** 0.5
     b = stretch * problem.b.at[:, 0].min(_FAR * size)
 
     def power(z):
@@ -183,9 +184,7 @@ def interior_point(
         force = sum(A.back(y) for A, y in zip(cones, w, strict=True))
         missing = z.at[:, 0].add(shift) - force
         scaled = [cone.scaling(a, c) for a, c in zip(s, w, strict=True)]
-        own = jnp.sum(
-            jnp.stack([A.curvature(W) for A, (W, _) in zip(cones, scaled, strict=True)]), axis=0
-        )
+        own = total(A.curvature(W) for A, (W, _) in zip(cones, scaled, strict=True))
         # The equations are own dx + (1 + e_n slope^T) S dx = ...: lost power counts as velocity.
         along = eye[:, 0, :, None] * (slope * slipping[:, None])[:, None, :]
         factor = S.factorise(own, eye + along)
@@ -236,12 +235,6 @@ def interior_point(
     start = _Iterate(x, w, lam, problem.residual(lam), jnp.asarray(0), needed)
     end = jax.lax.while_loop(lambda at: at.going, step, start)
     return end.best, end.iteration
-
-
-def _scale(problem: ContactProblem) -> Float[Array, ""]:
-    """Of the velocities that impulses have to change: those that approach, and slips."""
-    b = problem.b.at[:, 0].min(0.0)
-    return jnp.max(jnp.abs(b)) + jnp.finfo(b.dtype).tiny ** 0.5
 
 
 def _spread(mu: Float[Array, "contacts groups"], groups: Groups) -> list[Array]:
