@@ -220,19 +220,21 @@ def test_gauss_seidel_projects_row_by_row():
     assert problem.residual(lam) < 1e-15
 
 
+def of_one_contact(S):
+    return DenseDelassus(S[None, :, None, :])
+
+
 def test_rounding_in_a_held_direction_leaves_friction_to_the_others():
     """Equality rows hold the second tangent, where they leave a slip of rounding. Coulomb's law by
     the letter would spend all friction on it, and the first tangent would slide."""
     S, b = jnp.diag(jnp.array([1.0, 1.0, 1e-17])), jnp.array([[-1.0, 0.3, 1e-9]])
     mu, none = jnp.array([[0.5]]), jnp.zeros(())
-    problem = ContactProblem.scaled(DenseDelassus(S.reshape(1, 3, 1, 3)), b, mu, coulomb(2), none)
+    problem = ContactProblem.scaled(of_one_contact(S), b, mu, coulomb(2), none)
     solved = mbd.InteriorPoint().solve(problem, jnp.zeros((1, 3)))
     assert solved.accepted
     physical = solved.impulses * problem.scale[:, None]
     np.testing.assert_allclose(physical, [[1.0, -0.3, 0.0]], atol=2e-3)
-    free = ContactProblem.scaled(
-        DenseDelassus(jnp.eye(3).reshape(1, 3, 1, 3)), b, mu, coulomb(2), none
-    )
+    free = ContactProblem.scaled(of_one_contact(jnp.eye(3)), b, mu, coulomb(2), none)
     assert jnp.max(jnp.abs(free.held)) < 1e-40
 
 
@@ -250,7 +252,7 @@ def test_residuals_tell_apart():
     """A ball on the ground: each wrong impulse shows in its own residual."""
     groups, S = coulomb(2), jnp.eye(3)
     problem = ContactProblem.scaled(
-        DenseDelassus(S.reshape(1, 3, 1, 3)),
+        of_one_contact(S),
         jnp.array([[-1.0, 0.5, 0.0]]),
         jnp.array([[0.3]]),
         groups,
@@ -296,7 +298,7 @@ def test_smoothing_follows_the_central_path():
     groups, s = coulomb(2), 1e-3
     S, b = 2.0 * jnp.eye(3), jnp.array([[-1.0, 0.5, 0.2]])
     problem = ContactProblem.scaled(
-        DenseDelassus(S.reshape(1, 3, 1, 3)), b, jnp.array([[0.3]]), groups, jnp.asarray(s)
+        of_one_contact(S), b, jnp.array([[0.3]]), groups, jnp.asarray(s)
     )
     found = mbd.InteriorPoint().solve(problem, jnp.zeros((1, 3)))
     lam = found.impulses * problem.scale[:, None]

@@ -29,9 +29,8 @@ from .blocks import BlockDiagonal, BlockRows, CoupledBlocks
 class ConstraintOperator(eqx.Module):
     """The equations at one (t, q, v), factorised once: all that enforcement methods may use.
 
-    **Arguments:** `solver`; `M`, `J` and `E` (`None` if rigid) to factorise; `equations`, the map
-    to differentiate, by default that of the matrices.
-    `M` is kept as a constant.
+    **Arguments:** `solver`; `M` (a field too, as a constant), `J` and `E` (`None` if rigid) to
+    factorise; `equations`, the map to differentiate, by default that of the matrices.
     """
 
     solver: AbstractConstraintSolver

@@ -60,8 +60,8 @@ class Cylinder(AbstractConvexShape):
         across = jnp.sqrt(jnp.where(flat, 1.0, x * x + y * y))
         end = jnp.where(z < 0, -self.half_length, self.half_length)
         lying = self.radius / across * jnp.stack([x, y])
-        rim = jnp.asarray(_RIM, d.dtype) * self.radius
-        xy = jnp.where(flat, rim, lying[None])
+        standing = jnp.asarray(_RIM, d.dtype) * self.radius
+        xy = jnp.where(flat, standing, lying[None])
         z = jnp.where(flat, end, jnp.asarray(_ENDS, d.dtype) * self.half_length)
         corners = jnp.concatenate([xy, z[:, None]], axis=1)
         return Face(corners, jnp.where(flat, 0.0, self.radius))
