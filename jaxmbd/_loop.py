@@ -7,11 +7,28 @@ from typing import Any
 import diffrax
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import PyTree
 
 # Below this many steps, keeping each step's start for the reverse pass costs less memory than
 # it is worth to recompute.
 _FLAT = 1024
+
+
+# The name of values that are kept.
+_KEPT = "kept"
+
+
+def kept(values: PyTree) -> PyTree:
+    """The same values, few that take long to find: where the reverse pass computes again what led
+    to them, it has kept these."""
+    return jax.tree.map(lambda x: checkpoint_name(x, _KEPT), values)
+
+
+def recomputed(fn: Callable) -> Callable:
+    """fn, of which nothing but the arguments and what is `kept` is stored for the reverse pass."""
+    policy = jax.checkpoint_policies.save_only_these_names(_KEPT)
+    return jax.checkpoint(fn, prevent_cse=False, policy=policy)
 
 
 def _chunk_length(n: int) -> int:
@@ -38,11 +55,11 @@ def loop(
     `every`-th step stacked along a leading axis.
 
     With `checkpoint` the reverse pass keeps the carry at O(sqrt(steps)) places and recomputes
-    between them, and inside each step keeps nothing but its start; without `checkpoint_body` it
-    keeps what the body itself does not recompute.
+    between them, and inside each step keeps its start and what is `kept`; without
+    `checkpoint_body` it keeps what the body itself does not recompute.
     """
     if checkpoint and checkpoint_body:
-        body = jax.checkpoint(body, prevent_cse=False)
+        body = recomputed(body)
 
     def unit(k, carry):
         def inner(carry, j):

@@ -568,6 +568,48 @@ def test_gradients_through_500_steps(name):
     np.testing.assert_allclose(along, forward, rtol=1e-8)
 
 
+class Count:
+    """By identity the same, whatever it has counted."""
+
+    calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return x
+
+
+class Counted(mbd.AbstractContactSolver):
+    """`InteriorPoint`, with a count of the problems that it solves."""
+
+    count: Count = eqx.field(static=True)
+    tolerance: float = eqx.field(static=True, default=1e-8)
+
+    def solve(self, problem, guess):
+        solved = mbd.InteriorPoint().solve(problem, guess)
+        shape = jax.ShapeDtypeStruct(solved.impulses.shape, solved.impulses.dtype)
+        return solved._replace(impulses=jax.pure_callback(self.count, shape, solved.impulses))
+
+
+@pytest.mark.parametrize("impacts", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_reverse_pass_solves_nothing_again(impacts):
+    """It recomputes steps from their start, but keeps the impulses that a solver found."""
+    steps, state = 40, mbd.State(0.0, jnp.array([0.0, 0.1]), jnp.zeros(2))
+
+    def calls(transform):
+        count = Count()
+        method = mbd.ContactImpulse(impacts=impacts, contact_solver=Counted(count))
+
+        def height(e):
+            return mbd.simulate(ball(restitution=e), method, state, dt=1e-2, num_steps=steps).q[
+                -1, 1
+            ]
+
+        assert jnp.isfinite(jax.jit(transform(height))(jnp.asarray(0.5)))
+        return count.calls
+
+    assert calls(jax.grad) == calls(lambda f: f) >= steps
+
+
 class Push(eqx.Module):
     """A constant force."""
 

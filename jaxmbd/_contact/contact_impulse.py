@@ -14,6 +14,7 @@ from .._coordinates import length
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
+from .._loop import kept
 from .._results import RESULTS
 from .._types import RealScalarLike, Rows, Velocity
 from .friction import AbstractFriction, Cone, Pyramid
@@ -134,7 +135,7 @@ def resolve(
     equations = ContactEquations(operator, J, b, mu, compliance, enforcement.smoothing, groups)
     problem = equations.problem(rows)
     scale = problem.scale[:, None]
-    solved = enforcement.contact_solver.solve(problem, jax.lax.stop_gradient(guess) / scale)
+    solved = kept(enforcement.contact_solver.solve(problem, jax.lax.stop_gradient(guess) / scale))
     lam = at_solution(equations, problem, solved.impulses, rows) * scale
     change, multipliers = equations.change(lam, rows)
     result = RESULTS.where(solved.accepted, RESULTS.successful, RESULTS.contact_unsolved)

@@ -18,6 +18,7 @@ from .._enforcement.stepping import (
     stepper_of,
 )
 from .._linalg import ConstraintOperator
+from .._loop import recomputed
 from .._results import RESULTS, first_failure
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .contact_impulse import (
@@ -255,7 +256,7 @@ class ContactStepper(AbstractStepper):
             last = k == 2 * impacts
             act = lambda at: self._flow_or_impact(at, rest, h, force, hits, last)  # noqa: E731
             # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
-            act = jax.checkpoint(act, prevent_cse=False)
+            act = recomputed(act)
             return jax.lax.cond(go, lambda: act(at), lambda: carry), None
 
         start = (at, jnp.asarray(False))
