@@ -136,8 +136,7 @@ def resolve(
     problem = equations.problem(rows)
     scale = problem.scale[:, None]
     solved = kept(enforcement.contact_solver.solve(problem, jax.lax.stop_gradient(guess) / scale))
-    lam = at_solution(equations, problem, solved.impulses, rows) * scale
-    change, multipliers = equations.change(lam, rows)
+    lam, change, multipliers = at_solution(equations, problem, solved.impulses, rows)
     result = RESULTS.where(solved.accepted, RESULTS.successful, RESULTS.contact_unsolved)
     pressed = problem.pressed(solved.impulses)
     return Resolved(change, multipliers, lam, pressed, solved.residual, result)

@@ -1,4 +1,7 @@
-"""Derivatives of contact impulses at the solution, whatever solver found them."""
+"""Derivatives of contact impulses, and of what they change, whatever solver found them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -7,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._linalg import BlockDiagonal, ConstraintOperator, dense
 from .._linalg.block_sparse import swept_whitener
+from .._types import Rows, Velocity
 from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, Inverse
 from .newton import natural_derivative
 from .problem import ContactProblem, Groups
@@ -47,15 +51,12 @@ class ContactEquations(eqx.Module):
         """Change of the velocities by contact impulses, and the impulses of the equality rows."""
         return self.operator.solve(self.J.reaction(lam), jnp.zeros(rows, lam.dtype))
 
-    def velocities(self, lam: Impulses, rows: int) -> Impulses:
-        """z."""
-        z = self.J.rows(self.change(lam, rows)[0]) + self.b
-        return z.at[:, 0].add(self.compliance * lam[:, 0])
-
-    def natural(self, lam: Impulses, rows: int, problem: ContactProblem) -> Impulses:
-        """The natural map of scaled impulses, in the units of `problem`."""
+    def natural(self, lam: Impulses, change: Velocity, problem: ContactProblem) -> Impulses:
+        """The natural map of scaled impulses, and the change of the velocities that they make, in
+        the units of `problem`."""
         scale = problem.scale[:, None]
-        z = self.velocities(lam * scale, rows) * scale
+        z = self.J.rows(change) + self.b
+        z = z.at[:, 0].add(self.compliance * problem.scale * lam[:, 0]) * scale
         z = z.at[:, 1:].add(jnp.einsum("cij,cj->ci", problem.held, lam[:, 1:]))
         y = jax.vmap(self.groups.project)(lam - z, self.mu, self.smoothing * problem.scale)
         return lam - y
@@ -88,30 +89,47 @@ class ContactEquations(eqx.Module):
         return DenseDelassus(((S + S.T) / 2).reshape(*shape, *shape))
 
 
+class Applied(NamedTuple):
+    """Contact impulses, and what they change: the velocities and the impulses of the equality
+    rows."""
+
+    impulses: Impulses
+    change: Velocity
+    multipliers: Rows
+
+
 @eqx.filter_custom_jvp
 def at_solution(
     equations: ContactEquations, problem: ContactProblem, lam: Impulses, rows: int
-) -> Impulses:
-    """`lam`, the scaled solution, as a function of the equations: with the derivative
+) -> Applied:
+    """What the scaled solution `lam` does, as a function of the equations: with the derivative
 
         dlam = -H^+ dF
 
     of F(lam) = 0, the natural map, H = dF/dlam. That is the derivative on the active set, which
     is that of the solution wherever no contact is about to change its state; where one is, that of
     one of the sides. Redundant contacts have it for the impulses of least norm."""
-    del equations, problem, rows
-    return lam
+    impulses = lam * problem.scale[:, None]
+    return Applied(impulses, *equations.change(impulses, rows))
 
 
 @at_solution.def_jvp
 def _at_solution_jvp(primals, tangents):
     equations, problem, lam, rows = primals
     d_equations = tangents[0]
-    lam = at_solution(equations, problem, lam, rows)
+    out = at_solution(equations, problem, lam, rows)
     if not jax.tree.leaves(d_equations) or lam.size == 0:
-        return lam, jnp.zeros_like(lam)
-    _, dF = eqx.filter_jvp(
-        lambda equations: equations.natural(lam, rows, problem), (equations,), (d_equations,)
+        return out, jax.tree.map(jnp.zeros_like, out)
+    scale = problem.scale[:, None]
+    impulses, change, _ = out
+    # The derivatives of the system are in this one: what the impulses change, if they stay.
+    d_change, d_multipliers = _tangents(
+        lambda equations: equations.change(impulses, rows), (equations,), (d_equations,)
+    )
+    dF = _tangents(
+        lambda equations, change: equations.natural(impulses / scale, change, problem),
+        (equations, change),
+        (d_equations, d_change),
     )
     fixed = jax.lax.stop_gradient(lam)
     inverse = Inverse.group(
@@ -119,13 +137,21 @@ def _at_solution_jvp(primals, tangents):
     )
 
     def along(x):
-        natural = lambda lam: equations.natural(lam, rows, problem)  # noqa: E731
-        return jax.jvp(natural, (lam,), (x,))[1]
+        natural = lambda lam, change: equations.natural(lam, change, problem)  # noqa: E731
+        moved = equations.change(x * scale, rows)[0]
+        return jax.jvp(natural, (impulses / scale, change), (x, moved))[1]
 
-    dlam = jax.lax.custom_linear_solve(
+    dlam = scale * jax.lax.custom_linear_solve(
         along,
         -dF,
         lambda _, r: inverse.solve(r),
         lambda _, r: inverse.solve_transposed(r),
     )
-    return lam, dlam
+    moved, multipliers = equations.change(dlam, rows)
+    return out, Applied(dlam, d_change + moved, d_multipliers + multipliers)
+
+
+def _tangents(fn: Callable, primals: tuple, tangents: tuple) -> Any:
+    """Of the values of fn, zeros for those that do not depend on what has a tangent."""
+    values, found = eqx.filter_jvp(fn, primals, tangents)
+    return jax.tree.map(lambda x, dx: jnp.zeros_like(x) if dx is None else dx, values, found)
