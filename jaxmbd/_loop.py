@@ -14,7 +14,6 @@ from jaxtyping import PyTree
 # it is worth to recompute.
 _FLAT = 1024
 
-
 # The name of values that are kept.
 _KEPT = "kept"
 
