@@ -590,7 +590,8 @@ class Counted(mbd.AbstractContactSolver):
         return solved._replace(impulses=jax.pure_callback(self.count, shape, solved.impulses))
 
 
-@pytest.mark.parametrize("impacts", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("impacts", [0, 1])
 def test_reverse_pass_solves_nothing_again(impacts):
     """It recomputes steps from their start, but keeps the impulses that a solver found."""
     steps, state = 40, mbd.State(0.0, jnp.array([0.0, 0.1]), jnp.zeros(2))

@@ -13,6 +13,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Those whose blocks build many mechanisms.
+LONG = ("docs/joints.md", "docs/reports.md")
 BLOCK = re.compile(
     r"(?P<skip>^<!-- not run: \S.* -->\n+)?^```python[^\n]*\n(?P<code>.*?)^```",
     re.DOTALL | re.MULTILINE,
@@ -41,7 +43,15 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if name(page) in LONG else page
+        for page in PAGES
+        if blocks(page)
+    ],
+    ids=name,
+)
 @pytest.mark.usefixtures("quick_compilation")
 def test_blocks_run(page, monkeypatch):
     # A module of its own, so that classes defined on the page know where they come from.

@@ -64,6 +64,7 @@ def test_spring_damper_found(residuals):
     assert 7 < np.sum(np.square(spreads)) < 52
 
 
+@pytest.mark.slow
 def test_spring_damper_from_poor_guesses(residuals):
     """The first part of the record fitted first, a guess may be off by far more than a period."""
     measured = crank.synthetic_measurements(mechanism(), crank.Start(), 2e-4, 0, TIMES)

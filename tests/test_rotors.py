@@ -95,6 +95,7 @@ def test_pendulum(method):
 MECHANISMS = {"chain": lambda: chain(9), "loop": four_bar}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_sparse_elimination(name):
     """The motion is that of the dense matrices, also without the joints."""
@@ -124,6 +125,7 @@ def test_sparse_elimination(name):
     assert np.sum(added > 1e-9) == len(mechanism.forces) and np.min(added) > -1e-12
 
 
+@pytest.mark.slow
 def test_rotors_keep_energy_and_momentum():
     """Two bodies that float, and drive each other."""
     a = mbd.Body("a", BOX, velocity=[0.1, 0.2, 0.3], angular_velocity=[1.0, -0.4, 0.7])
@@ -147,13 +149,14 @@ def test_rotors_keep_energy_and_momentum():
         np.testing.assert_allclose(momentum - momentum[:1], 0, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rotor, mode",
     [
         (0.0, jax.jacrev),
-        pytest.param(0.0, jax.jacfwd, marks=pytest.mark.slow),
-        pytest.param(ROTOR, jax.jacrev, marks=pytest.mark.slow),
-        pytest.param(ROTOR, jax.jacfwd, marks=pytest.mark.slow),
+        (0.0, jax.jacfwd),
+        (ROTOR, jax.jacrev),
+        (ROTOR, jax.jacfwd),
     ],
 )
 def test_derivatives(rotor, mode):

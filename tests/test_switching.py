@@ -68,6 +68,7 @@ def test_rope(method):
     np.testing.assert_array_equal(taut[ends + 1 :], False)
 
 
+@pytest.mark.slow
 def test_derivatives_and_batches():
     # With respect to what does not move the instant of the switch to another step.
     def end(speed):
@@ -104,15 +105,10 @@ def shafts(inertia, between=(0.295, 0.595)):
     return mbd.Mechanism(bodies, [*bearings, clutch], switches={"clutch": closed})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
-    [
-        mbd.VelocityImpulse(),
-        *(
-            pytest.param(m, marks=pytest.mark.slow)
-            for m in [mbd.ContactImpulse(), mbd.UdwadiaKalaba()]
-        ),
-    ],
+    [mbd.VelocityImpulse(), mbd.ContactImpulse(), mbd.UdwadiaKalaba()],
     ids=lambda method: type(method).__name__,
 )
 def test_clutch(method):
