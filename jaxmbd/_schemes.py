@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 
+from ._loop import recomputed
+
 
 def _axpy(y, *terms):
     """y + sum of factor * k over (factor, k), leaf by leaf."""
@@ -77,7 +79,7 @@ class RolledRK4(RK4):
         b = jnp.array([1 / 3, 1 / 3, 1 / 6], t0.dtype)
         # Of a stage the reverse pass keeps nothing but its start: the compiler is slow with the
         # hundreds of arrays that it would have to carry through the loop.
-        stage = jax.checkpoint(stage, prevent_cse=False)
+        stage = recomputed(stage)
         (y1, _), _ = jax.lax.scan(stage, (_axpy(y0, (1 / 6, k1)), k1), (c, b))
         return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._checks import is_concrete
 from .body import GROUND, Body
-from .element import AbstractElement, checked_name
+from .element import AbstractElement, checked_name, dtype_of
 from .parameter import finite
 from .pose import Pose, unit_quaternion
 
@@ -98,7 +98,7 @@ class AbstractConnector(AbstractElement):
             return
         if self.directed and not directions:
             raise ValueError(f'{kind} "{name}" has an axis: give `axis` or `orientation`.')
-        dtype = _dtype_of(a, b)
+        dtype = dtype_of((a, b))
         at_a, at_b = (point, point) if points is None else _pair(name, "points", points)
         along_a, along_b = (axis, axis) if axes is None else _pair(name, "axes", axes)
         world_a = Pose(_point(name, at_a, dtype), _orientation(name, along_a, orientation, dtype))
@@ -152,11 +152,6 @@ def _pose_of(body: Body | str, connector: str, like: Pose) -> Pose:
             "`Body` instead of its name, or `frame_a` and `frame_b`."
         )
     return Pose.identity(like.position.dtype)
-
-
-def _dtype_of(*bodies: Body | str) -> Any:
-    dtypes = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
-    return jnp.result_type(*dtypes) if dtypes else jnp.result_type(float)
 
 
 def _pair(name: str, argument: str, pair: Any) -> tuple[Any, Any]:

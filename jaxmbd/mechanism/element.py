@@ -1,7 +1,7 @@
 """What joints and forces have in common: a name, and a frame on each body that they touch."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -65,10 +65,15 @@ def names_and_frames(
             f"{what} needs one frame for each of its {len(names)} bodies, but has {len(frames)} "
             "`frames`. Use `None` for the frame of a body itself."
         )
+    dtype = dtype_of(bodies, frames)
+    return names, tuple(Pose.identity(dtype) if frame is None else frame for frame in frames)
+
+
+def dtype_of(bodies: Iterable[Body | str], frames: Iterable[Pose | None] = ()) -> Any:
+    """That of the bodies and frames that are given, or JAX's default one."""
     known = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
     known += [frame.position.dtype for frame in frames if frame is not None]
-    dtype = jnp.result_type(*known) if known else jnp.result_type(float)
-    return names, tuple(Pose.identity(dtype) if frame is None else frame for frame in frames)
+    return jnp.result_type(*known) if known else jnp.result_type(float)
 
 
 def check_rows(what: str, fn: Any, *arguments: Any) -> None:

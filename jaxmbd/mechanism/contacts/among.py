@@ -3,11 +3,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
-
 from ..._checks import with_dtype
 from ..._contact.law import ContactLaw
 from ..body import GROUND, Body
+from ..element import dtype_of
 from ..pose import Pose
 from ..shapes import AbstractShape
 from .contact import Contact
@@ -30,8 +29,7 @@ def contacts_among(
     `Mechanism` limits how many are solved for.
     """
     # There are many contacts: what they share is made once.
-    known = [piece[0].pose.position.dtype for piece in pieces if isinstance(piece[0], Body)]
-    dtype = jnp.result_type(*known) if known else jnp.result_type(float)
+    dtype = dtype_of((body for body, *_ in pieces), (pose for _, _, *own in pieces for pose in own))
     law = with_dtype(ContactLaw(**coefficients), dtype)
     own = Pose.identity(dtype)
     apart = {frozenset(pair) for pair in without}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..body import GROUND, Body
-from ..element import checked_name
+from ..element import checked_name, dtype_of
 from ..parameter import finite
 from ..pose import Pose, Twist
 from .base import AbstractForceElement, Wrench
@@ -56,12 +56,11 @@ class AbstractLoad(AbstractForceElement):
         if frame is not None:
             self.frame = frame
             return
-        dtype = body.pose.position.dtype if isinstance(body, Body) else jnp.result_type(float)
-        position = jnp.zeros(3, dtype)
+        dtype = dtype_of([body])
+        self.frame = Pose.identity(dtype)
         if isinstance(body, Body) and point is not None:
             place = finite(f'`point` of {kind} "{name}"', point, dtype, (3,))
-            position = body.pose.local_point(place)
-        self.frame = Pose.identity(dtype)._replace(position=position)
+            self.frame = self.frame._replace(position=body.pose.local_point(place))
 
     @property
     def bodies(self) -> tuple[str, ...]:
