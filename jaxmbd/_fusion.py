@@ -1,8 +1,8 @@
-"""A limit to XLA's fusion."""
+"""Limits to XLA's fusion."""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 
 @jax.custom_jvp
@@ -22,3 +22,12 @@ def once(x: Array) -> Array:
 @once.defjvp
 def _once_jvp(primals, tangents):
     return once(*primals), tangents[0]
+
+
+def decided(condition: Bool[Array, "..."]) -> Bool[Array, "..."]:
+    """The condition, decided once for all that hangs on it.
+
+    XLA may compute it anew for each array that is chosen by it, with other roundings of what is
+    compared. Where that is equal up to rounding, the arrays would not be of the same choice.
+    """
+    return once(condition.astype(jnp.float32)) > 0

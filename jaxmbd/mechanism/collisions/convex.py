@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..._contact.rows import ABSENT
 from ..._coordinates import components, cross, dot
-from ..._fusion import once
+from ..._fusion import decided, once
 from ..._linalg.small import inverse
 from ..pose import Pose
 from ..shapes import AbstractConvexShape
@@ -31,7 +31,10 @@ _NEWTON_STEPS = 8
 
 
 class _Pair(NamedTuple):
-    """The cores of two shapes in the frame of a, and the pose of b there."""
+    """The cores of two shapes in the frame of a, and the pose of b there.
+
+    Of several points that are as far, all components must be of the same one, but XLA may find it
+    anew for each, with other roundings of n: hence `once`."""
 
     a: AbstractConvexShape
     b: AbstractConvexShape
@@ -39,11 +42,10 @@ class _Pair(NamedTuple):
 
     def on_a(self, n):
         """The farthest point of a in the direction n."""
-        return self.a.support(n)
+        return once(self.a.support(n))
 
     def on_b(self, n):
-        """The farthest point of b in the direction -n. Of several, all components must be of the
-        same one, but XLA may find it anew for each, with other roundings of n."""
+        """The farthest point of b in the direction -n."""
         return self.pose.point(once(self.b.support(self.pose.local_direction(-n))))
 
     def apart(self, n):
@@ -165,12 +167,12 @@ def _sharpened(pair: _Pair, start: _Unknowns, c) -> _Unknowns:
     def step(_, state):
         (x, n, r, _), best = state
         new = scored(_newton(pair, x, n, c, r))
-        better = new[3] < best[3]
+        better = decided(new[3] < best[3])
         return new, jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
 
     first = scored(start)
     _, best = lax.fori_loop(0, _NEWTON_STEPS, step, (first, first))
-    worse = pair.apart(best[1]) < pair.apart(first[1]) - 1e-5 * c
+    worse = decided(pair.apart(best[1]) < pair.apart(first[1]) - 1e-5 * c)
     return jax.tree.map(lambda x, y: jnp.where(worse, x, y), first[0], best[0])
 
 
@@ -207,7 +209,7 @@ def _start(pair: _Pair) -> tuple[_Unknowns, Float[Array, ""]]:
             simplex = gjk(support, n, _ITERATIONS)
             _, new = unit(-simplex.nearest, n)
             new_apart = pair.apart(new)
-            better = new_apart >= apart
+            better = decided(new_apart >= apart)
             on_a = mixed(simplex.weights, simplex.sources)
             return jnp.where(better, new, n), jnp.where(better, new_apart, apart), on_a
 

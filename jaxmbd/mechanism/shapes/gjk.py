@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from ..._coordinates import cross, dot
+from ..._fusion import decided
 
 _EDGES = np.array(list(itertools.combinations(range(4), 2)))
 _TRIANGLES = np.array(list(itertools.combinations(range(4), 3)))
@@ -51,7 +52,7 @@ def gjk(
         weights = _weights(points, (simplex.weights > 0) | free)
         new = Simplex(points, sources, weights)
         d, v = simplex.nearest, new.nearest
-        nearer = dot(v, v) < dot(d, d)
+        nearer = decided(dot(v, v) < dot(d, d))
         return jax.tree.map(lambda x, y: jnp.where(nearer, x, y), new, simplex)
 
     w, source = support(start)
