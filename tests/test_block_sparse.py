@@ -76,7 +76,9 @@ def reference(M, J, f, r, E):
 
 @pytest.mark.parametrize("dense_rows", [1, 25])
 @pytest.mark.parametrize("compliant", [False, True], ids=["rigid", "compliant"])
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(
+    "graph", [pytest.param(g, marks=pytest.mark.slow) if g == "two kinds" else g for g in GRAPHS]
+)
 def test_solves(graph, compliant, dense_rows):
     (n, pieces, rows), independent = GRAPHS[graph]
     M, J = rows_of(n, pieces, rows, independent=independent)

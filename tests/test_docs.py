@@ -13,8 +13,11 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Those whose blocks build many mechanisms.
-LONG = ("docs/joints.md", "docs/reports.md")
+# Those whose blocks build many mechanisms, or long derivatives.
+LONG = [
+    f"docs/{page}.md"
+    for page in ("api/mechanism", "contact", "differentiating", "joints", "reports")
+]
 BLOCK = re.compile(
     r"(?P<skip>^<!-- not run: \S.* -->\n+)?^```python[^\n]*\n(?P<code>.*?)^```",
     re.DOTALL | re.MULTILINE,

@@ -74,7 +74,12 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
+QUICK = ("LagrangeMultipliers", "VelocityImpulse")
+
+
+@pytest.mark.parametrize(
+    "method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in METHODS]
+)
 def test_pendulum(method):
     """(I + m l^2 + gear^2 I_rotor) theta'' = m g l cos(theta) + gear u under every method, from
     level; by its energy, theta'^2 = theta_0'^2 + 2 (m g l sin(theta) + gear u theta) / (...)."""

@@ -7,12 +7,22 @@ rad.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._fusion import once
+
+_Function = TypeVar("_Function", bound=Callable)
+
+
+def _inlined(fn: _Function) -> _Function:
+    """fn, traced and differentiated once for each shape and copied wherever it is called: the
+    program is the same, but a mechanism calls these functions by the thousand."""
+    return cast(_Function, jax.jit(fn, inline=True))
 
 
 def components(x: Float[Array, "..."], axis: int = 0) -> list[Float[Array, "..."]]:
@@ -21,6 +31,7 @@ def components(x: Float[Array, "..."], axis: int = 0) -> list[Float[Array, "..."
     return list(jnp.unstack(jnp.asarray(x), axis=axis))
 
 
+@_inlined
 def dot(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, ""]:
     """Scalar product a . b."""
     ax, ay, az = components(a)
@@ -28,12 +39,14 @@ def dot(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, ""]:
     return ax * bx + ay * by + az * bz
 
 
+@_inlined
 def length(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
     """|x| along the last axis, with the derivative 0 at 0."""
     square = jnp.sum(x * x, axis=-1)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
+@_inlined
 def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
     """Vector product a x b."""
     ax, ay, az = components(a)
@@ -41,6 +54,7 @@ def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
     return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
 
 
+@_inlined
 def skew(a: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Matrix of the vector product: skew(a) @ b = a x b."""
     x, y, z = components(a)
@@ -48,6 +62,7 @@ def skew(a: Float[Array, "3"]) -> Float[Array, "3 3"]:
     return jnp.stack([jnp.stack([o, -z, y]), jnp.stack([z, o, -x]), jnp.stack([-y, x, o])])
 
 
+@_inlined
 def quaternion_product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
     """Hamilton's product a b: the rotation b, then the rotation a."""
     aw, ax, ay, az = components(a)
@@ -62,12 +77,14 @@ def quaternion_product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Arra
     )
 
 
+@_inlined
 def quaternion_conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
     """Conjugate p* = (w, -x, -y, -z), for a unit quaternion the inverse rotation."""
     w, x, y, z = components(p)
     return jnp.stack([w, -x, -y, -z])
 
 
+@_inlined
 def quaternion_rotate(p: Float[Array, "4"], r: Float[Array, "3"]) -> Float[Array, "3"]:
     """Rotated vector p r p* = r + w t + u x t of a unit p = (w, u), where t = 2 u x r."""
     w, x, y, z = components(p)
@@ -82,6 +99,7 @@ def quaternion_rotate(p: Float[Array, "4"], r: Float[Array, "3"]) -> Float[Array
     )
 
 
+@_inlined
 def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
     """Rotation matrix R of a unit quaternion, r_world = R r_body; its columns are the body axes."""
     w, x, y, z = components(p)
@@ -115,6 +133,7 @@ def quaternion_from_matrix(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
     return jnp.where(p[0] < 0, -p, p)
 
 
+@_inlined
 def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
     """Unit quaternion (cos(a/2), phi sin(a/2) / a) of the rotation vector phi, with a = |phi|.
 
@@ -131,6 +150,7 @@ def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
     return jnp.concatenate([w[None], factor * phi])
 
 
+@_inlined
 def quaternion_log(p: Float[Array, "4"]) -> Float[Array, "3"]:
     """Rotation vector phi of a quaternion, |phi| <= pi; every multiple of p gives the same.
 
