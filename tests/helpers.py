@@ -678,6 +678,11 @@ WITHOUT_SOLVER = {
     "augmented_stabilised",
 }
 SOFT = {"dual_penalty", "primal_penalty", "explicit_penalty"}  # deflect under load
+# Methods that differ from others in one option.
+VARIANTS = [
+    "augmented_stabilised", "impulse_dead_beat", "impulse_relaxed", "projected_euclidean",
+    "projected_impulse",
+]  # fmt: skip
 
 
 def pairs() -> list[tuple[str, str]]:

@@ -35,6 +35,7 @@ def whole(measured):
     return measured.position, np.ones(len(measured.time))
 
 
+@pytest.mark.slow
 def test_spring_damper_found(residuals):
     """Without noise to 1e-6, the error of RK4 at this step being 1e-7 of the motion; with noise
     within the intervals, and these as wide as the scatter of the estimates."""

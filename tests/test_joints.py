@@ -329,12 +329,9 @@ def motion(mechanism, t, q, v):
     return jnp.concatenate([phi, velocity]), solution[: len(v)]
 
 
-# The others take as long as these, 10 to 20 s of compilation each.
-FEW = ("Revolute", "PrescribedMotion of an angle")
-
-
+# The others take as long, 10 to 20 s of compilation each.
 @pytest.mark.parametrize(
-    "kind", [k if k in FEW else pytest.param(k, marks=pytest.mark.slow) for k in EVERY]
+    "kind", [k if k == "Revolute" else pytest.param(k, marks=pytest.mark.slow) for k in EVERY]
 )
 def test_gradients(kind):
     """Of rows and of the constrained acceleration, with respect to every number of the joint, in

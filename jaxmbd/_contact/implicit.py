@@ -122,12 +122,13 @@ def _at_solution_jvp(primals, tangents):
         return out, jax.tree.map(jnp.zeros_like, out)
     scale = problem.scale[:, None]
     impulses, change, _ = out
+    solution = impulses / scale  # that is `lam`, with its derivatives for those of second order
     # The derivatives of the system are in this one: what the impulses change, if they stay.
     d_change, d_multipliers = _tangents(
         lambda equations: equations.change(impulses, rows), (equations,), (d_equations,)
     )
     dF = _tangents(
-        lambda equations, change: equations.natural(impulses / scale, change, problem),
+        lambda equations, change: equations.natural(solution, change, problem),
         (equations, change),
         (d_equations, d_change),
     )
@@ -139,7 +140,7 @@ def _at_solution_jvp(primals, tangents):
     def along(x):
         natural = lambda lam, change: equations.natural(lam, change, problem)  # noqa: E731
         moved = equations.change(x * scale, rows)[0]
-        return jax.jvp(natural, (impulses / scale, change), (x, moved))[1]
+        return jax.jvp(natural, (solution, change), (x, moved))[1]
 
     dlam = scale * jax.lax.custom_linear_solve(
         along,
