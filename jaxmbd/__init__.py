@@ -1,5 +1,8 @@
 """Differentiable simulation of constrained multibody systems. Importing it changes no setting."""
 
+from ._analysis import CheckedDerivative as CheckedDerivative
+from ._analysis import GradientCheck as GradientCheck
+from ._analysis import check_gradients as check_gradients
 from ._assemble import AssemblyReport as AssemblyReport
 from ._assemble import assemble as assemble
 from ._contact import AbstractContactSolver as AbstractContactSolver

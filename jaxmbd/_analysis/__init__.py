@@ -1,0 +1,3 @@
+from .gradient_check import CheckedDerivative as CheckedDerivative
+from .gradient_check import GradientCheck as GradientCheck
+from .gradient_check import check_gradients as check_gradients

@@ -1,0 +1,232 @@
+"""Whether the derivatives of a loss are right."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from .differences import central_difference
+
+_MODES = ("reverse", "forward")
+
+# Entries of a leaf that are large enough to be the measure of their own change.
+_SMALL = 1e-3
+# Differences must be as good as this many times `rtol`, in shares of the largest derivative of all.
+_RESOLVED = 10
+# By how much the estimate of the error of a difference may be too small.
+_SAFETY = 10
+
+
+class CheckedDerivative(NamedTuple):
+    """Along one direction of one leaf, scaled to its size: what was found, and what that means.
+
+    **Fields:**
+
+    - `name`: of the leaf, and of the entry in it or the number of a random direction.
+    - `modes`: mode -> derivative by automatic differentiation.
+    - `difference`, `error`: derivative by differences, and about its error.
+    - `verdict`: `"right"`; `"wrong"`; `"not finite"`, if a derivative is NaN or infinite; or
+      `"unsure"`, if differences are not good enough to tell: the loss is not finite nearby, is
+      rough, or all but independent of the leaf beside its rounding.
+    """
+
+    name: str
+    modes: dict[str, float]
+    difference: float
+    error: float
+    verdict: Literal["right", "wrong", "not finite", "unsure"]
+
+    def __str__(self) -> str:
+        found = "  ".join(f"{mode} {x:.8g}" for mode, x in self.modes.items())
+        by_differences = f"differences {self.difference:.8g} +- {self.error:.1g}"
+        return f"{self.name}: {self.verdict}  {found}  {by_differences}"
+
+
+class GradientCheck(NamedTuple):
+    """What `check_gradients` found; `print` it.
+
+    **Fields:** `value` of the loss; `derivatives`, one for each entry or direction.
+    """
+
+    value: float
+    derivatives: tuple[CheckedDerivative, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all derivatives are right."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[CheckedDerivative, ...]:
+        """Those that are not right, or not known to be."""
+        return tuple(d for d in self.derivatives if d.verdict != "right")
+
+    def __str__(self) -> str:
+        checked, failed = len(self.derivatives), self.failed
+        head = f"loss {self.value:.8g}: {checked - len(failed)} of {checked} derivatives are right"
+        return "\n".join([head, *(f"  {d}" for d in failed)])
+
+
+def check_gradients(
+    loss: Callable[..., Float[Array, ""]],
+    params: PyTree,
+    *args: Any,
+    modes: Sequence[str] = _MODES,
+    rtol: float | None = None,
+    directions: int = 8,
+) -> GradientCheck:
+    r"""Compare derivatives of a loss by automatic differentiation with central differences,
+
+    $$
+    \frac{\partial L}{\partial x_i}\,s_i \approx \frac{L(x + h\,s_i e_i) - L(x - h\,s_i e_i)}{2h},
+    $$
+
+    for every floating-point number x_i in `params`, of size s_i, with steps h chosen for each of
+    them: ten from 0.1 to 4e-7, extrapolated to 0.
+
+    **Arguments:**
+
+    - `loss`: `loss(params, *args)`, a real scalar. It is compiled here.
+    - `params`: any pytree: a system, a state, controls. Leaves that are no floating-point arrays or
+      numbers are left as they are.
+    - `modes`: `"reverse"` and `"forward"`, or one of them for a loss that has only this.
+    - `rtol`: relative difference up to which derivatives are right, beside ten times the error of
+      the differences; default 1e-5 in float64, 1e-2 in float32.
+    - `directions`: leaves with more entries than this are checked along as many random directions
+      of length 1, the same in each call.
+
+    **Returns:** a `GradientCheck`. All derivatives are scaled: by s_i, which is |x_i|, or a
+    thousandth of the largest entry of the leaf, if that is more; 1 if all are zero.
+
+    States are changed too, one number by the other: let `simulate` start from `assemble`, or pass
+    it `start_tolerance=jnp.inf`. A loss with kinks, as of contacts, has right derivatives on both
+    sides of a kink and wrong ones on it. Derivatives that are small beside the largest of all are
+    checked as well as rounding in the loss allows.
+
+    **Raises:** `ValueError` for a loss that is not a real scalar or not finite at `params`, for
+    `params` without any floating-point number or with complex ones, and for unknown modes.
+    """
+    _check_options(modes, directions)
+    numbers, rest = eqx.partition(params, eqx.is_inexact_array_like)
+    numbers = jax.tree.map(jnp.asarray, numbers)
+    leaves = jax.tree_util.tree_leaves_with_path(numbers)
+    if not leaves:
+        raise ValueError(
+            "`params` has no floating-point number to differentiate by; its leaves are "
+            f"{jax.tree.leaves(params)!r}."
+        )
+    for path, leaf in leaves:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ValueError(
+                f"{_named(path)} of `params` is {leaf.dtype}; give real and imaginary parts."
+            )
+
+    def fn(numbers):
+        return loss(eqx.combine(numbers, rest), *args)
+
+    out = jax.eval_shape(fn, numbers)
+    if not isinstance(out, jax.ShapeDtypeStruct) or out.shape != ():
+        raise ValueError(f"`loss` must return a scalar, but returns {out}. Sum up or select.")
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise ValueError(f"`loss` must return a real number, but returns {out.dtype}.")
+
+    names, tangents = _directions(leaves, directions)
+    structure = jax.tree.structure(numbers)
+    tangents = jax.tree.unflatten(structure, tangents)
+    value, found, difference, error = _derivatives(fn, numbers, tangents, tuple(modes))
+    if not np.isfinite(value):
+        raise ValueError(f"`loss` is {value} at `params`; there is no derivative to check.")
+    default = 1e-5 if out.dtype == jnp.float64 else 1e-2
+    rtol = default if rtol is None else rtol
+    size = max((abs(d) for d, e in zip(difference, error, strict=True) if e < np.inf), default=0.0)
+    return GradientCheck(
+        float(value),
+        tuple(
+            _judged(name, {mode: float(found[mode][k]) for mode in modes}, d, e, rtol, size)
+            for k, (name, d, e) in enumerate(zip(names, difference, error, strict=True))
+        ),
+    )
+
+
+def _check_options(modes, directions) -> None:
+    if not modes or set(modes) - set(_MODES):
+        raise ValueError(f"Argument `modes` must be some of {_MODES}, but is {modes!r}.")
+    if directions < 1:
+        raise ValueError(f"Argument `directions` must be at least 1, but is {directions}.")
+
+
+def _named(path) -> str:
+    return jax.tree_util.keystr(path) or "params"
+
+
+def _directions(leaves, most: int) -> tuple[list[str], list[Array]]:
+    """Names of the directions, and for each leaf its share in all of them, in rows."""
+    rng = np.random.default_rng(0)
+    names, blocks = [], []
+    for path, leaf in leaves:
+        x = np.abs(np.asarray(leaf, float))
+        largest = np.max(x, initial=0.0)
+        size = np.maximum(x, _SMALL * largest) if largest > 0 else np.ones_like(x)
+        if x.size <= most:
+            rows = np.eye(x.size).reshape(x.size, *x.shape)
+            entries = [str(list(i)) if i else "" for i in np.ndindex(x.shape)]
+        else:
+            rows = rng.normal(size=(most, *x.shape))
+            rows /= np.linalg.norm(rows.reshape(most, -1), axis=1).reshape(most, *(1,) * x.ndim)
+            entries = [f" along direction {k}" for k in range(most)]
+        names += [_named(path) + entry for entry in entries]
+        blocks.append(rows * size)
+    ends = np.cumsum([len(block) for block in blocks])
+    whole = [np.zeros((ends[-1], *block.shape[1:])) for block in blocks]
+    for share, block, end in zip(whole, blocks, ends, strict=True):
+        share[end - len(block) : end] = block
+    return names, [jnp.asarray(s, x.dtype) for s, (_, x) in zip(whole, leaves, strict=True)]
+
+
+def _derivatives(fn, numbers, tangents, modes):
+    """Value, derivatives of each mode, differences and their errors along all tangents."""
+
+    def shifted(direction):
+        def at(h):
+            return fn(jax.tree.map(lambda x, d: x + h.astype(x.dtype) * d, numbers, direction))
+
+        return at
+
+    def along(g, d):
+        """g . d, where an entry that d does not see may be NaN."""
+        return jnp.sum(jnp.where(d != 0, g[None] * d, 0.0), axis=range(1, d.ndim))
+
+    @eqx.filter_jit
+    def everything(numbers, tangents):
+        value = fn(numbers)
+        found = {}
+        if "reverse" in modes:
+            gradient = jax.grad(fn)(numbers)
+            shares = jax.tree.leaves(jax.tree.map(along, gradient, tangents))
+            found["reverse"] = sum(x.astype(value.dtype) for x in shares)
+        if "forward" in modes:
+            found["forward"] = jax.lax.map(lambda d: jax.jvp(fn, (numbers,), (d,))[1], tangents)
+        differences = jax.lax.map(lambda d: central_difference(shifted(d), value.dtype), tangents)
+        return value, found, *differences
+
+    return jax.tree.map(np.asarray, everything(numbers, tangents))
+
+
+def _judged(name, modes, difference, error, rtol, size) -> CheckedDerivative:
+    difference, error = float(difference), float(error)
+    tolerance = rtol * abs(difference) + _SAFETY * error
+    if not all(np.isfinite(x) for x in modes.values()):
+        verdict = "not finite"
+    elif difference == 0 and not any(modes.values()):
+        verdict = "right"
+    elif not error <= _RESOLVED * rtol * max(size, *(abs(x) for x in modes.values())):
+        verdict = "unsure"
+    elif all(abs(x - difference) <= tolerance for x in modes.values()):
+        verdict = "right"
+    else:
+        verdict = "wrong"
+    return CheckedDerivative(name, modes, difference, error, verdict)

@@ -1,0 +1,143 @@
+"""The check of derivatives: it passes right ones and names wrong ones."""
+
+import equinox as eqx
+import helpers as h
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+from jaxmbd._analysis.differences import central_difference
+
+
+@pytest.mark.parametrize(
+    "fn, exact",
+    [
+        (lambda x: jnp.sin(1 + x), np.cos(1.0)),
+        (lambda x: jnp.sin(300 * x), 300.0),  # needs small steps
+        (lambda x: 1e3 + jnp.exp(2 * x), 2.0),  # needs large ones
+        (lambda x: jnp.sqrt(1e-3 + x), 0.5 / np.sqrt(1e-3)),  # NaN at large ones
+    ],
+    ids=["sine", "fast sine", "offset", "root"],
+)
+def test_differences_choose_their_step(fn, exact):
+    found, error = jax.jit(lambda: central_difference(fn, jnp.dtype("float64")))()
+    assert abs(found - exact) < 1e-8 * abs(exact)
+    assert abs(found - exact) <= 10 * error < 1e-6 * abs(exact)
+
+
+def test_differences_of_what_is_nowhere_finite():
+    _, error = central_difference(lambda x: x * jnp.nan, jnp.dtype("float64"))
+    assert error == jnp.inf
+
+
+@jax.custom_jvp
+def mistaken(x):
+    return x**2
+
+
+mistaken.defjvp(lambda primals, tangents: (mistaken(*primals), 2.001 * primals[0] * tangents[0]))
+
+
+class Params(eqx.Module):
+    mass: jax.Array
+    table: jax.Array
+    gain: float
+    kind: str = eqx.field(default="spring", static=True)
+    count: int = 3
+
+
+PARAMS = Params(jnp.array(2.0), jnp.linspace(-1.0, 1.0, 20).reshape(4, 5), 0.3)
+
+
+def smooth(p):
+    return p.count * jnp.sin(p.mass * p.gain) + jnp.sum(jnp.cos(p.table) ** 2)
+
+
+def test_right_derivatives_pass():
+    found = mbd.check_gradients(smooth, PARAMS)
+    assert found.passed and str(found).endswith("10 of 10 derivatives are right")
+    names = [d.name for d in found.derivatives]
+    assert names == [".mass", *(f".table along direction {k}" for k in range(8)), ".gain"]
+    exact = 3 * 0.3 * np.cos(0.6) * 2.0  # by the mass, times the mass
+    for x in (*found.derivatives[0].modes.values(), found.derivatives[0].difference):
+        np.testing.assert_allclose(x, exact, rtol=1e-9)
+
+
+@pytest.mark.parametrize("modes", [("reverse",), ("forward",), ("reverse", "forward")])
+def test_a_wrong_leaf_is_named(modes):
+    found = mbd.check_gradients(lambda p: smooth(p) + mistaken(p.mass), PARAMS, modes=modes)
+    (wrong,) = found.failed
+    assert not found.passed and wrong.name == ".mass" and wrong.verdict == "wrong"
+    assert set(wrong.modes) == set(modes)
+    for x in wrong.modes.values():
+        np.testing.assert_allclose(x - wrong.difference, 0.001 * 2.0 * 2.0, rtol=1e-6)
+    assert "9 of 10" in str(found) and ".mass: wrong" in str(found)
+
+
+def test_one_wrong_entry_of_a_large_leaf():
+    found = mbd.check_gradients(lambda p: smooth(p) + mistaken(p.table[3, 4]), PARAMS)
+    assert {d.name.split(" ")[0] for d in found.failed} == {".table"}
+
+
+def test_an_entry_is_named():
+    x = {"q": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "v": jnp.ones(3)}
+    found = mbd.check_gradients(lambda x: mistaken(x["q"][1, 0]) + jnp.sum(x["v"]), x)
+    assert [d.name for d in found.failed] == ["['q'][1, 0]"]
+
+
+def test_what_is_not_finite_and_what_is_rough():
+    def masked(x):  # the derivative of the branch that is not taken is NaN at 0
+        return jnp.where(x[0] > 0, jnp.sqrt(x[0]), 0.0) + x[1]
+
+    found = mbd.check_gradients(masked, jnp.array([0.0, 1.0]))
+    assert [d.verdict for d in found.derivatives] == ["not finite", "right"]
+    rough = mbd.check_gradients(lambda x: jnp.round(1e3 * x[0]) + x[1], jnp.array([0.7, 1.0]))
+    assert rough.derivatives[0].verdict in ("unsure", "wrong") and not rough.passed
+
+
+def test_no_influence():
+    """A leaf without influence is right beside others, and alone."""
+    assert mbd.check_gradients(lambda x: x[0] ** 2 + 0 * x[1], jnp.array([2.0, 5.0])).passed
+    assert mbd.check_gradients(lambda x: 7.0 + 0 * x, jnp.array(2.0)).passed
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_of_a_simulation(dtype):
+    """Parameters and state of a constrained motion, in both modes; and a stopped gradient."""
+    case = h.CASES["driven_pendulum"]
+    system, state = h.cast((case.system, case.state), dtype)
+
+    def height(tree):
+        system, state = tree
+        sol = mbd.simulate(
+            system, mbd.VelocityImpulse(), state, dt=jnp.asarray(0.01, dtype), num_steps=20,
+            start_tolerance=jnp.inf,
+        )  # fmt: skip
+        return jnp.sum(sol.q[-1])
+
+    state = mbd.State(state.t, state.q, state.v)
+    found = mbd.check_gradients(height, (system, state))
+    assert found.passed, str(found)
+    stopped = mbd.check_gradients(
+        lambda tree: height(jax.lax.stop_gradient(tree)) + 0 * jnp.sum(tree[1].q), (system, state)
+    )
+    assert not stopped.passed
+
+
+BAD = [
+    (lambda x: x, jnp.ones(2), {}, "must return a scalar"),
+    (lambda x: jax.lax.complex(x[0], x[1]), jnp.ones(2), {}, "must return a real number"),
+    (lambda x: jnp.sum(x) / 0, jnp.ones(2), {}, "`loss` is inf at `params`"),
+    (lambda x: 1.0, {"n": 3}, {}, "no floating-point number"),
+    (lambda x: jnp.abs(x), jnp.array(1j), {}, "real and imaginary"),
+    (lambda x: x, jnp.array(1.0), {"modes": ("backward",)}, "must be some of"),
+    (lambda x: x, jnp.array(1.0), {"directions": 0}, "at least 1"),
+]
+
+
+@pytest.mark.parametrize("loss, params, options, message", BAD)
+def test_bad_input(loss, params, options, message):
+    with pytest.raises(ValueError, match=message):
+        mbd.check_gradients(loss, params, **options)
