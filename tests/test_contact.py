@@ -197,10 +197,15 @@ def slope(tangent, friction=0.4, direction=0.0, mass=2.0, **law):
     [
         (mbd.Cone(), lambda a: np.ones_like(a)),
         # Inscribed: the line between corners at distance 1.
-        (mbd.Pyramid(4), lambda a: 1 / (np.abs(np.cos(a)) + np.abs(np.sin(a)))),
-        (
+        pytest.param(
+            mbd.Pyramid(4),
+            lambda a: 1 / (np.abs(np.cos(a)) + np.abs(np.sin(a))),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             mbd.Pyramid(4, circumscribed=True),
             lambda a: np.sqrt(2) / (np.abs(np.cos(a)) + np.abs(np.sin(a))),
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -118,6 +118,7 @@ def least_rates(mechanism, sol):
     return np.array([swing.min() for swing in np.split(rate, after)]) - expected
 
 
+@pytest.mark.slow
 def test_rimless_wheel():
     # Each spoke strikes as the one before it leaves: the way is a smooth function of the slope,
     # with one derivative from differences of rounding to those that change the steps of strikes.

@@ -65,7 +65,7 @@ TYPICAL = ["redundant_pendulum", "driven_pendulum", "skate_in_space"]
 
 
 @pytest.mark.parametrize("name", slow_if(VARIANTS, RIGID))
-@pytest.mark.parametrize("case", TYPICAL)
+@pytest.mark.parametrize("case", slow_if(["skate_in_space"], TYPICAL))
 def test_order_of_each_method(name, case):
     check_order(name, "automatic", case)
 

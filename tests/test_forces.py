@@ -413,6 +413,7 @@ def test_derivatives(derivatives, name):
 # --- degenerate points --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_derivatives_where_laws_have_no_direction():
     """Coincident ends, no deflection, no rate: derivatives by pose and velocity are the linear
     stiffness and damping, wherever the law is smooth there, and finite."""

@@ -103,7 +103,7 @@ def test_no_influence():
     assert mbd.check_gradients(lambda x: 7.0 + 0 * x, jnp.array(2.0)).passed
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_of_a_simulation(dtype):
     """Parameters and state of a constrained motion, in both modes; and a stopped gradient."""
     case = h.CASES["driven_pendulum"]

@@ -448,6 +448,7 @@ def test_assembly(name, options):
     check_assembly(lambda tree: assembled(tree, **options), (case.system, q, v, weights))
 
 
+@pytest.mark.slow
 def test_simulation_from_an_assembled_start():
     """The whole chain that an identification differentiates."""
     case = h.CASES["driven_pendulum"]

@@ -31,6 +31,7 @@ def arm(length=1.0):
     return mbd.Mechanism([hand, upper, column, free], joints)
 
 
+@pytest.mark.slow
 def test_arm():
     """Of the shoulder, whose b is nearer to the ground, the angle is that of the column relative
     to the upper arm. A turn more is the same pose."""

@@ -186,6 +186,7 @@ def test_derivatives(rotor, mode):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_negative_inertia():
     with pytest.raises(ValueError, match='`rotor_inertia` of Motor "motor" must be finite and not'):
         pendulum(rotor=-1.0)
