@@ -221,7 +221,7 @@ def _judged(name, modes, difference, error, rtol, size) -> CheckedDerivative:
     tolerance = rtol * abs(difference) + _SAFETY * error
     if not all(np.isfinite(x) for x in modes.values()):
         verdict = "not finite"
-    elif difference == 0 and not any(modes.values()):
+    elif difference == 0 and error < np.inf and not any(modes.values()):
         verdict = "right"
     elif not error <= _RESOLVED * rtol * max(size, *(abs(x) for x in modes.values())):
         verdict = "unsure"
