@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from scipy.integrate import solve_ivp
@@ -683,6 +684,16 @@ VARIANTS = [
     "augmented_stabilised", "impulse_dead_beat", "impulse_relaxed", "projected_euclidean",
     "projected_impulse",
 ]  # fmt: skip
+
+
+def slow_unless(quick, items):
+    """Cases of a parametrised test, those for which `quick` is false with the slow tests."""
+
+    def marked(item):
+        values = item if isinstance(item, tuple) else (item,)
+        return item if quick(*values) else pytest.param(*values, marks=pytest.mark.slow)
+
+    return [marked(item) for item in items]
 
 
 def pairs() -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """Block elimination against dense algebra, on trees, loops, redundant rows and mixed kinds."""
 
+import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,8 +78,7 @@ def reference(M, J, f, r, E):
 @pytest.mark.parametrize("dense_rows", [1, 25])
 @pytest.mark.parametrize("compliant", [False, True], ids=["rigid", "compliant"])
 @pytest.mark.parametrize(
-    "graph",
-    [pytest.param(g, marks=pytest.mark.slow) if g in ("two kinds", "ring") else g for g in GRAPHS],
+    "graph", helpers.slow_unless(lambda graph: graph not in ("two kinds", "ring"), GRAPHS)
 )
 def test_solves(graph, compliant, dense_rows):
     (n, pieces, rows), independent = GRAPHS[graph]

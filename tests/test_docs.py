@@ -8,6 +8,7 @@ import re
 import sys
 import types
 
+import helpers
 import jax
 import pytest
 
@@ -48,11 +49,7 @@ def quick_compilation():
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow) if name(page) in LONG else page
-        for page in PAGES
-        if blocks(page)
-    ],
+    helpers.slow_unless(lambda page: name(page) not in LONG, filter(blocks, PAGES)),
     ids=name,
 )
 @pytest.mark.usefixtures("quick_compilation")

@@ -64,16 +64,12 @@ def options_of(method, **options):
     return {"dt": 0.01, "num_steps": 30, "scheme": scheme, **options}
 
 
-def slow_unless(quick, items):
-    return [item if quick(*item) else pytest.param(*item, marks=pytest.mark.slow) for item in items]
-
-
 # --- products ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "method, solver",
-    slow_unless(lambda m, s: s == "automatic" and m not in h.VARIANTS, h.pairs()),
+    h.slow_unless(lambda m, s: s == "automatic" and m not in h.VARIANTS, h.pairs()),
 )
 def test_every_method_and_solver(method, solver):
     """All parameters, start, gains, pivot motion; the rows depend on q and t."""
@@ -96,7 +92,7 @@ LONG = (
 
 @pytest.mark.parametrize(
     "case, method",
-    slow_unless(lambda *item: item in QUICK, [*QUICK, *(x for x in LONG if x not in QUICK)]),
+    h.slow_unless(lambda *item: item in QUICK, [*QUICK, *(x for x in LONG if x not in QUICK)]),
 )
 def test_every_case_and_method(case, method):
     method = h.method(method)
@@ -253,7 +249,7 @@ SINGULAR = {  # a pose where rows lose rank, and a motion along the branch that 
 
 @pytest.mark.parametrize(
     "name, method, moving",
-    slow_unless(
+    h.slow_unless(
         lambda n, m, v: m == "udwadia_kalaba" and v and n == "slider_crank",
         [(n, m, v) for n in SINGULAR for m in ROBUST for v in (True, False)],
     ),
@@ -319,10 +315,7 @@ def test_through_the_singular_pose(solver):
     np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [m if m == "udwadia_kalaba" else pytest.param(m, marks=pytest.mark.slow) for m in ROBUST],
-)
+@pytest.mark.parametrize("method", h.slow_unless(lambda m: m == "udwadia_kalaba", ROBUST))
 def test_at_rest_without_damping(method):
     """A pendulum that hangs still: every derivative is finite and right, none by luck."""
     rest = np.array([0.0, -0.9]), np.array([0.0, 0.0])

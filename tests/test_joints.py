@@ -2,6 +2,7 @@
 
 import diffrax
 import equinox as eqx
+import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -330,9 +331,7 @@ def motion(mechanism, t, q, v):
 
 
 # The others take as long, 10 to 20 s of compilation each.
-@pytest.mark.parametrize(
-    "kind", [k if k == "Revolute" else pytest.param(k, marks=pytest.mark.slow) for k in EVERY]
-)
+@pytest.mark.parametrize("kind", helpers.slow_unless(lambda kind: kind == "Revolute", EVERY))
 def test_gradients(kind):
     """Of rows and of the constrained acceleration, with respect to every number of the joint, in
     both modes."""

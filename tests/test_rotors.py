@@ -1,6 +1,7 @@
 """Rotor inertia of actuators, the part of M that bodies share."""
 
 import diffrax
+import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,9 +78,7 @@ METHODS = {
 QUICK = ("LagrangeMultipliers", "VelocityImpulse")
 
 
-@pytest.mark.parametrize(
-    "method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in METHODS]
-)
+@pytest.mark.parametrize("method", helpers.slow_unless(lambda method: method in QUICK, METHODS))
 def test_pendulum(method):
     """(I + m l^2 + gear^2 I_rotor) theta'' = m g l cos(theta) + gear u under every method, from
     level; by its energy, theta'^2 = theta_0'^2 + 2 (m g l sin(theta) + gear u theta) / (...)."""
