@@ -1,0 +1,81 @@
+"""Searches that go on where they were interrupted."""
+
+import hashlib
+import json
+import os
+import pathlib
+import time
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+
+class NoCheckpoint:
+    """Nothing is saved."""
+
+    def restored(self, state: PyTree) -> tuple[int, PyTree]:
+        return 0, state
+
+    def save(self, iteration: int, state: PyTree) -> None:
+        pass
+
+
+class Checkpoint:
+    """Saves a search in a file, and goes on from it.
+
+    The file holds a line of JSON, then the arrays as `equinox.tree_serialise_leaves` writes them.
+    It is replaced as a whole, so an interruption leaves the one before.
+
+    **Arguments:**
+
+    - `path`: of the file.
+    - `problem`: a pytree of arrays; a file that was made with other ones is refused.
+    - `seconds`: at most once in this time is it written; 0 for each iteration.
+    """
+
+    def __init__(self, path: str | os.PathLike, problem: PyTree, seconds: float = 10.0):
+        self.path = pathlib.Path(path)
+        self.fingerprint = fingerprint(problem)
+        self.seconds, self._last = seconds, -np.inf
+
+    def restored(self, state: PyTree) -> tuple[int, PyTree]:
+        """Iterations done, and the state then; 0 and the given one if there is no file.
+
+        **Raises:** `ValueError` for the file of another problem.
+        """
+        if not self.path.exists():
+            return 0, state
+        with self.path.open("rb") as file:
+            try:
+                header = json.loads(file.readline())
+            except (ValueError, UnicodeDecodeError) as error:
+                raise ValueError(f"{self.path} is no checkpoint of a fit.") from error
+            if header.get("problem") != self.fingerprint:
+                raise ValueError(
+                    f"{self.path} was saved by the search of another problem (other measurements, "
+                    "guesses or options): remove it, or name another file."
+                )
+            return header["iterations"], eqx.tree_deserialise_leaves(file, state)
+
+    def save(self, iteration: int, state: PyTree) -> None:
+        if time.monotonic() - self._last < self.seconds:
+            return
+        self._last = time.monotonic()
+        new = self.path.with_name(self.path.name + ".new")
+        with new.open("wb") as file:
+            header = {"problem": self.fingerprint, "iterations": iteration}
+            file.write(json.dumps(header).encode() + b"\n")
+            eqx.tree_serialise_leaves(file, state)
+        new.replace(self.path)
+
+
+def fingerprint(tree: PyTree) -> str:
+    """Of the structure and all numbers of a pytree."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array_like)):
+        x = np.asarray(leaf)
+        digest.update(f"{x.shape}{x.dtype}".encode())
+        digest.update(x.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,63 @@
+"""Gradient descent by reverse mode, for problems of many parameters."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from .checkpoint import Checkpoint, NoCheckpoint
+from .progress import Bar
+
+
+def descend(
+    residuals: Any,
+    z: Any,
+    data: Any,
+    optimiser: optax.GradientTransformation,
+    *,
+    max_steps: int,
+    tolerance: float,
+    show_progress: bool,
+    checkpoint: Checkpoint | NoCheckpoint,
+) -> tuple[Any, int, bool]:
+    """Minimise |residuals(z, data)|^2 / 2 by an optax transformation, line searches included:
+    (z, steps, whether the loss and its gradient have come to rest).
+
+    **Raises:** `ValueError` when the loss is not finite at the guess.
+    """
+    state = optimiser.init(z)
+    best, least, worst = z, math.inf, 0.0
+    done, (z, state, best) = checkpoint.restored((z, state, best))
+    at_rest, steps = 0, done
+    with Bar("fit", max_steps, done, show_progress) as bar:
+        while steps < max_steps and at_rest < 10:
+            new, state, loss, slope = _descent_step(optimiser, residuals, z, state, data)
+            loss, slope = float(loss), float(slope)
+            if not math.isfinite(loss) and least == math.inf:
+                raise ValueError("The loss is not finite. Is the first guess sensible?")
+            worst = max(worst, slope if math.isfinite(slope) else 0.0)
+            quiet = slope <= math.sqrt(tolerance) * worst
+            at_rest = at_rest + 1 if quiet and abs(loss - least) <= tolerance * least else 0
+            if loss < least:
+                best, least = z, loss
+            z, steps = new, steps + 1
+            bar.moved(f"loss {loss:.4g}, |gradient| {slope:.2g}")
+            checkpoint.save(steps, (z, state, best))
+        bar.finished()
+    return best, steps, at_rest >= 10
+
+
+@eqx.filter_jit
+def _descent_step(optimiser, residuals, z, state, data):
+    def loss(z):
+        r = residuals(z, data)
+        return 0.5 * jnp.sum(r * r)
+
+    value, gradient = jax.value_and_grad(loss)(z)
+    # Line searches, such as that of L-BFGS, evaluate the loss themselves.
+    optimiser = optax.with_extra_args_support(optimiser)
+    updates, state = optimiser.update(gradient, state, z, value=value, grad=gradient, value_fn=loss)
+    return optax.apply_updates(z, updates), state, value, jnp.linalg.norm(gradient)

@@ -1,0 +1,324 @@
+"""What a fit found, and how far to trust it."""
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Array, Float
+
+from .._results import RESULTS
+from .._system import AbstractSystem, State
+from .identifiability import Identifiability, identifiability
+from .least_squares import covariance
+from .problem import FitProblem, with_records
+from .record import Record
+from .residual_tests import ColumnTest, column_test
+from .residuals import Data
+from .sensitivity import Sensitivity, sensitivity
+
+
+class Prediction(NamedTuple):
+    """Measurements of records beside what a simulation gives.
+
+    **Fields:** `records`; `readings`, an array `(n, m)` for each; `results`, a verdict for each
+    simulation; `labels` of the columns.
+    """
+
+    records: tuple[Record, ...]
+    readings: tuple[np.ndarray, ...]
+    results: tuple[RESULTS, ...]
+    labels: tuple[str, ...]
+
+    @property
+    def errors(self) -> tuple[np.ndarray, ...]:
+        """Computed minus measured; NaN where nothing was measured."""
+        return tuple(
+            np.where(record.weights > 0, readings - record.measured, np.nan)
+            for record, readings in zip(self.records, self.readings, strict=True)
+        )
+
+    @property
+    def rms(self) -> dict[str, float]:
+        """Root mean square error of each column, in its own unit, over all records."""
+        return {
+            label: float(np.sqrt(np.nanmean(np.concatenate([e[:, j] for e in self.errors]) ** 2)))
+            for j, label in enumerate(self.labels)
+        }
+
+    @property
+    def successful(self) -> bool:
+        """Whether all simulations came to their end."""
+        return all(bool(result == RESULTS.successful) for result in self.results)
+
+
+class Estimate(eqx.Module):
+    """Parameters that were found; `print` it.
+
+    **Fields:**
+
+    - `values`: by name. `system`: the model with them.
+    - `names`, `entries`: all numbers of the values, with names as `mass`, `point[0]`, `(e,)`.
+    - `covariance`: of `entries`, s^2 (J^T J)^-1 carried over from the free numbers, `(e, e)`;
+      infinite on the diagonal where the measurements determine nothing.
+    - `starts`: the state at the first sample of each record.
+    - `prediction`: the motions beside the measurements.
+    - `noise`: s, the standard deviation of the weighted residuals.
+    - `freedom`: number of measurements less that of what was found.
+    - `iterations`, `seconds`, `converged`: of the search.
+    - `sensitivity`: residuals and Jacobian by the free numbers of the parameters.
+    """
+
+    values: dict[str, Any]
+    system: AbstractSystem
+    names: tuple[str, ...]
+    entries: np.ndarray
+    covariance: np.ndarray
+    starts: tuple[State, ...]
+    prediction: Prediction
+    noise: float
+    freedom: int
+    iterations: int
+    seconds: float
+    converged: bool
+    sensitivity: Sensitivity
+    problem: FitProblem
+    z: Float[Array, " n"]
+
+    @classmethod
+    def at(cls, problem: FitProblem, z, data: Data, steps, converged, seconds) -> "Estimate":
+        """The result of a search that ended at z."""
+        parameters = problem.residuals.parameters
+        size = parameters.size
+        r, J, found, values, system, entries, D = _evaluated(problem, z, data)
+        links = data.multipliers.size
+        sens = sensitivity(r, J, size, links, float(data.penalty))
+        r = sens.residuals
+        freedom = max(problem.count - size - sens.nuisance, 1)
+        C = covariance(sens.jacobian, r, problem.count - sens.nuisance)
+        own = found.first[np.flatnonzero(np.asarray(data.begins))]
+        nq = data.starts[0].shape[1]
+        starts = tuple(
+            State(float(record.time[0]), x[:nq], x[nq:])
+            for record, x in zip(problem.records, own, strict=True)
+        )
+        return cls(
+            values=values,
+            system=system,
+            names=parameters.names,
+            entries=np.asarray(entries),
+            covariance=_carried(np.asarray(D), C),
+            starts=starts,
+            prediction=_prediction(problem, found),
+            noise=float(np.sqrt(r @ r / freedom)),
+            freedom=freedom,
+            iterations=steps,
+            seconds=seconds,
+            converged=bool(converged),
+            sensitivity=sens,
+            problem=problem,
+            z=z,
+        )
+
+    @property
+    def sigma(self) -> np.ndarray:
+        """Standard deviation of each entry, as far as the residuals are independent noise."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def correlation(self) -> np.ndarray:
+        """Correlations of the entries, `(e, e)`."""
+        finite = np.isfinite(self.sigma) & (self.sigma > 0)
+        scale = np.where(finite, self.sigma, 1.0)
+        C = np.where(np.outer(finite, finite), self.covariance, 0.0) / np.outer(scale, scale)
+        np.fill_diagonal(C, 1.0)
+        return C
+
+    @property
+    def inflation(self) -> float:
+        """By how much the intervals are too short because residuals resemble their neighbours:
+        the square root of `ColumnTest.correlation`, the largest over the columns; 1 for noise."""
+        tests = self.residual_tests().values()
+        return max(float(np.sqrt(t.correlation)) if t.white < 1e-3 else 1.0 for t in tests)
+
+    def interval(self, level: float = 0.95, *, inflated: bool = False) -> np.ndarray:
+        """Confidence intervals of the entries from Student's distribution, `(e, 2)`; `inflated` by
+        the correlation of the residuals."""
+        half = scipy.stats.t.ppf((1 + level) / 2, self.freedom) * self.sigma
+        half = half * (self.inflation if inflated else 1.0)
+        return np.stack([self.entries - half, self.entries + half], axis=1)
+
+    @property
+    def unconnected(self) -> tuple[str, ...]:
+        """Free numbers on which nothing measured depends."""
+        J = self.sensitivity.jacobian
+        lost = np.all(J == 0, axis=0)
+        names = self.problem.residuals.parameters.free_names
+        return tuple(name for name, zero in zip(names, lost, strict=True) if zero)
+
+    def identifiability(self) -> Identifiability:
+        """Which combinations of the parameters are known, and which are not."""
+        names = self.problem.residuals.parameters.free_names
+        return identifiability(self.sensitivity.jacobian, self.noise, names)
+
+    def residual_tests(self) -> dict[str, ColumnTest]:
+        """Whether what is left over looks like noise, column by column."""
+        return {
+            label: column_test(
+                [
+                    error[~np.isnan(error[:, j]), j]
+                    for error in self.prediction.errors
+                    if np.any(~np.isnan(error[:, j]))
+                ]
+            )
+            for j, label in enumerate(self.prediction.labels)
+        }
+
+    def predict(
+        self, records: Record | Sequence[Record], values: Mapping[str, Any] | None = None
+    ) -> Prediction:
+        """Simulate other records, for validation, each from the start that it gives.
+
+        **Arguments:** `values`: other parameters to compare with, by name; those left out are the
+        ones found.
+        """
+        records = [records] if isinstance(records, Record) else list(records)
+        problem = with_records(self.problem, records)
+        known = self.values
+        if values is not None:
+            unknown = set(values) - set(known)
+            if unknown:
+                raise ValueError(f"There is no parameter {sorted(unknown)} among {sorted(known)}.")
+            known = {**known, **jax.tree.map(jnp.asarray, dict(values))}
+        fixed = dataclasses.replace(problem.residuals, model=_Fixed(problem.residuals.model, known))
+        return _prediction(problem, _simulated(fixed, self.z, problem.data))
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write estimates, intervals and tests to a readable file (JSON); see `load_estimate`."""
+        tests = {label: test._asdict() for label, test in self.residual_tests().items()}
+        content = {
+            "format": "jaxmbd estimate 1",
+            "parameters": {
+                name: {"value": value, "sigma": sigma, "interval_95": interval}
+                for name, value, sigma, interval in zip(
+                    self.names,
+                    self.entries.tolist(),
+                    self.sigma.tolist(),
+                    self.interval().tolist(),
+                    strict=True,
+                )
+            },
+            "covariance": self.covariance.tolist(),
+            "noise": self.noise,
+            "inflation": self.inflation,
+            "residuals": tests,
+            "undetermined": [str(c) for c in self.identifiability().undetermined],
+            "converged": self.converged,
+            "simulated": self.prediction.successful,
+            "iterations": self.iterations,
+            "seconds": self.seconds,
+        }
+        pathlib.Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def __str__(self) -> str:
+        width = max(9, *(len(name) for name in self.names))
+        lines = [f"{'':{width}}  {'estimate':>12}  {'sigma':>9}   95 % interval"]
+        for name, value, sigma, (low, high) in zip(
+            self.names, self.entries, self.sigma, self.interval(), strict=True
+        ):
+            lines.append(f"{name:{width}}  {value:12.6g}  {sigma:9.2g}   {low:.6g} ... {high:.6g}")
+        lines.append("residuals:")
+        lines += [f"  {label}: {test}" for label, test in self.residual_tests().items()]
+        if self.inflation > 1.1:
+            lines.append(
+                f"  They resemble their neighbours: sigmas are up to {self.inflation:.1f} times as "
+                "large."
+            )
+        weak = self.identifiability().undetermined
+        if weak:
+            lines.append("not determined:")
+            lines += [f"  {str(c).removesuffix(': not determined')}" for c in weak]
+        if not self.converged:
+            lines.append("NOT CONVERGED: do not trust the figures above.")
+        for record, result in zip(self.prediction.records, self.prediction.results, strict=True):
+            if not bool(result == RESULTS.successful):
+                lines.append(f'"{record.name}" was not simulated to its end: {RESULTS[result]}')
+        lines.append(f"{self.iterations} iterations, {self.seconds:.1f} s")
+        return "\n".join(lines)
+
+
+def load_estimate(path: str | os.PathLike) -> dict[str, Any]:
+    """What `Estimate.save` wrote, with `values`, `sigma` and `covariance` as arrays.
+
+    **Raises:** `ValueError` for another file."""
+    try:
+        content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON file: {error}") from error
+    if not isinstance(content, dict) or "jaxmbd estimate" not in str(content.get("format")):
+        raise ValueError(f"{path} was not written by `Estimate.save`.")
+    content["values"] = {name: p["value"] for name, p in content["parameters"].items()}
+    content["sigma"] = {name: p["sigma"] for name, p in content["parameters"].items()}
+    content["covariance"] = np.array(content["covariance"], float)
+    return content
+
+
+class _Fixed(eqx.Module):
+    """A model of given values, whatever is asked for."""
+
+    model: Any
+    values: dict[str, Any]
+
+    def __call__(self, values):
+        del values
+        return self.model(self.values)
+
+
+@eqx.filter_jit
+def _evaluated(problem: FitProblem, z, data: Data):
+    residuals, parameters = problem.residuals, problem.residuals.parameters
+    r, J = residuals.jacobian(z, data)
+    _, found = residuals.continuity(z, data)
+    shared = z[: parameters.size]
+    values = parameters.values(shared)
+    D = jax.jacfwd(parameters.entries)(shared)
+    return r, J, found, values, residuals.model(values), parameters.entries(shared), D
+
+
+@eqx.filter_jit
+def _simulated(residuals, z, data: Data):
+    return residuals.continuity(z, data)[1]
+
+
+def _prediction(problem: FitProblem, found) -> Prediction:
+    layout = problem.layout
+    readings = [[] for _ in problem.records]
+    verdicts: list[Any] = [RESULTS.successful] * len(problem.records)
+    for k, (record, (begin, end)) in enumerate(zip(layout.record, layout.slices, strict=True)):
+        readings[record].append(np.asarray(found.readings[k])[: end - begin])
+        result = jax.tree.map(lambda x, k=k: x[k], found.result)
+        if bool(verdicts[record] == RESULTS.successful):
+            verdicts[record] = result
+    return Prediction(
+        problem.records,
+        tuple(np.concatenate(each) for each in readings),
+        tuple(verdicts),
+        problem.labels,
+    )
+
+
+def _carried(D: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """Covariance of the entries from that of the free numbers."""
+    unknown = ~np.isfinite(np.diag(C))
+    finite = np.where(np.outer(~unknown, ~unknown), C, 0.0)
+    found = D @ finite @ D.T
+    lost = np.any(np.abs(D[:, unknown]) > 0, axis=1)
+    found[lost, lost] = np.inf
+    return found

@@ -1,0 +1,205 @@
+"""`fit`: parameters of a system from measurements of its motion."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import optimistix as optx
+from jaxtyping import Array, Float
+
+from .._enforcement import AbstractEnforcement
+from .._system import AbstractSystem
+from .checkpoint import Checkpoint, NoCheckpoint
+from .descent import descend
+from .estimate import Estimate
+from .least_squares import least_squares, settled
+from .losses import AbstractLoss, Squares
+from .problem import FitProblem, make_problem
+from .record import Record
+from .sensors import Sample
+from .shooting import AbstractShooting, SingleShooting
+from .start import AbstractStart, KnownStart
+
+# Of the method of multipliers: from which penalty on, relative to the number of measurements, by
+# how much it grows, how often, and up to which violation, in units of the state.
+_PENALTY, _GROWTH, _ROUNDS, _CONTINUOUS = 1e-2, 10.0, 8, 1e-8
+
+
+class MultiStart(eqx.Module):
+    """Several searches from scattered guesses, of which the best goes on: the free numbers of the
+    parameters are scattered normally.
+
+    **Fields:** `count` of searches, the given guess among them; `key`: random; `spread`: standard
+    deviation; `max_steps` of each.
+    """
+
+    count: int = eqx.field(static=True)
+    key: Array
+    spread: float = 0.5
+    max_steps: int = eqx.field(static=True, default=20)
+
+
+def fit(
+    model: AbstractSystem | Callable[[dict[str, Any]], AbstractSystem],
+    parameters: Any,
+    records: Record | Sequence[Record],
+    sensors: Mapping[str, Callable[[Sample], Array]] | Callable[[Sample], Array],
+    *,
+    dt: float,
+    enforcement: AbstractEnforcement | None = None,
+    scheme: diffrax.AbstractSolver | None = None,
+    start: AbstractStart = KnownStart(),
+    shooting: AbstractShooting = SingleShooting(),
+    loss: AbstractLoss = Squares(),
+    optimiser: optx.AbstractLeastSquaresSolver | optax.GradientTransformation | None = None,
+    multistart: MultiStart | None = None,
+    max_steps: int = 100,
+    tolerance: float = 1e-9,
+    checkpoint: Any = None,
+    show_progress: bool = True,
+) -> Estimate:
+    r"""Find the parameters p, and if unknown the initial states x_0, with which simulations are
+    nearest to what was measured,
+
+    $$
+    \min_{p,\,x_0} \sum_i \rho\bigl(w_i\,(h_i(x(t_i; p, x_0)) - y_i)\bigr),
+    $$
+
+    over all samples of all records, h what the sensors read from the constrained motion x.
+
+        found = identify.fit(
+            build,                                  # values -> system
+            {"stiffness": Parameter(1500.0, Positive()), "damping": Parameter(160.0, Positive())},
+            [Record(time, measured, start)],
+            {"height": lambda sample: sample.q[1]},
+            dt=2e-3,
+        )
+        print(found)
+
+    **Arguments:**
+
+    - `model`: a function `values -> system` of the values by name; or a system, whose leaves are
+      then named by paths, see `Leaves`.
+    - `parameters`: name -> `Parameter`, or a bare guess; for a system also paths, or a filter.
+    - `records`: what was measured. All of one kind: the same columns, the same kind of control.
+    - `sensors`: name -> function of a `Sample`, or one such function; their numbers are the columns
+      of the records.
+    - `dt`: step of the simulations [s], at most: each part is divided into equal ones.
+    - `enforcement`: default `UdwadiaKalaba()`; `scheme`: as in `simulate`.
+    - `start`: `UnknownStart()` to find the initial states as well.
+    - `shooting`: `MultipleShooting(parts)` for long, chaotic or badly guessed motions.
+    - `loss`: `Huber()` or `Cauchy()` for measurements with outliers.
+    - `optimiser`: default Levenberg and Marquardt's method; any least-squares solver of optimistix,
+      by forward sensitivities; or any optax transformation, by reverse mode, for many parameters.
+    - `multistart`: a `MultiStart`.
+    - `max_steps`, `tolerance`: iterations of the search, and the last change of parameters and
+      residuals by which it has converged.
+    - `checkpoint`: name of a file to save the search in; if there is one, it goes on from it.
+
+    Weights are 1 / (standard deviation) of the measurements; where all are left at 1, columns of
+    different units count as they come.
+
+    **Returns:** an `Estimate`; `print` it.
+
+    **Raises:** `ValueError` for records, parameters and sensors that do not go together, each named
+    with the remedy. **Warns** of parameters on which nothing measured depends.
+    """
+    begin = time.perf_counter()
+    records = [records] if isinstance(records, Record) else list(records)
+    problem = make_problem(
+        model, parameters, records, sensors, dt, enforcement, scheme, start, shooting, loss
+    )
+    z = jnp.zeros(problem.size)
+    if multistart is not None:
+        z = _best_start(problem, z, multistart)
+    saving = NoCheckpoint()
+    if checkpoint is not None:
+        saving = Checkpoint(checkpoint, (problem, z))
+    options = dict(
+        max_steps=max_steps,
+        tolerance=tolerance,
+        show_progress=show_progress,
+        checkpoint=saving,
+    )
+    if isinstance(optimiser, optax.GradientTransformation):
+        if problem.layout.links:
+            raise ValueError(
+                "Gradient descent does not keep the parts of multiple shooting together: use a "
+                "least-squares solver, or `SingleShooting()`."
+            )
+        z, steps, converged = descend(problem.residuals, z, problem.data, optimiser, **options)
+        data = problem.data
+    else:
+        z, data, steps, converged = _search(problem, z, optimiser, options)
+    found = Estimate.at(problem, z, data, steps, converged, time.perf_counter() - begin)
+    lost = found.unconnected
+    if lost:
+        warnings.warn(
+            f"Nothing that was measured depends on {list(lost)}: their guesses are returned. Is "
+            "each used by the model, and does the motion excite it?",
+            stacklevel=2,
+        )
+    return found
+
+
+def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart):
+    """z of the best of several searches."""
+    size = problem.residuals.parameters.size
+    scatter = options.spread * jax.random.normal(options.key, (options.count, size))
+    guesses = jnp.tile(z, (options.count, 1)).at[1:, :size].add(scatter[1:])
+
+    @eqx.filter_jit
+    def all_of_them(problem, guesses):
+        def one(z):
+            return settled(
+                problem.residuals, z, problem.data, problem.scale, options.max_steps, 1e-6
+            )
+
+        return jax.vmap(one)(guesses)
+
+    z, squares, _ = all_of_them(problem, guesses)
+    squares = np.where(np.isfinite(squares), squares, np.inf)
+    if not np.isfinite(squares.min()):
+        raise ValueError("None of the scattered guesses gives finite residuals: lower `spread`.")
+    return z[int(np.argmin(squares))]
+
+
+def _search(problem: FitProblem, z: Float[Array, " n"], solver: Any, options: dict[str, Any]):
+    """z, the data with the last multipliers, iterations, and whether all has converged."""
+    residuals, data = problem.residuals, problem.data
+    fitting = dict(solver=solver, scale=problem.scale, count=problem.count, **options)
+    if not problem.layout.links:
+        found = least_squares(residuals, z, data, **fitting)
+        return found.value, data, found.iterations, found.converged
+
+    # Method of multipliers: c = 0 exactly, at penalties that are not too stiff.
+    steps, penalty = 0, jnp.asarray(_PENALTY * problem.count * problem.scale**2, z.dtype)
+    data = data._replace(penalty=penalty)
+    violation, worst = np.inf, np.inf
+    for number in range(1, _ROUNDS + 1):
+        fitting["label"] = f"fit, round {number}"
+        # The first rounds need not be exact.
+        fitting["tolerance"] = max(options["tolerance"], 1e-3 * 1e-2**number)
+        found = least_squares(residuals, z, data, **fitting)
+        z, steps = found.value, steps + found.iterations
+        c = _continuity(residuals, z, data)
+        violation = float(jnp.max(jnp.abs(c)))
+        if violation < _CONTINUOUS and fitting["tolerance"] == options["tolerance"]:
+            return z, data, steps, found.converged
+        data = data._replace(multipliers=data.multipliers + data.penalty * c)
+        if violation > 0.1 * worst:
+            data = data._replace(penalty=_GROWTH * data.penalty)
+        worst = violation
+    return z, data, steps, False
+
+
+@eqx.filter_jit
+def _continuity(residuals, z, data):
+    return residuals.continuity(z, data)[0]

@@ -1,0 +1,221 @@
+"""Nonlinear least squares with a progress bar, resumable, and with intervals."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PyTree
+
+from .checkpoint import Checkpoint, NoCheckpoint
+from .progress import Bar
+
+
+class LeastSquares(NamedTuple):
+    """A least-squares estimate.
+
+    - `value`: the parameters, a pytree like the guess.
+    - `sigma`: one standard deviation of each, the same pytree.
+    - `covariance`: s^2 (J^T J)^-1, shape `(p, p)`, in the order of `ravel_pytree(value)`.
+    - `jacobian`: J = d residuals / d parameters, shape `(n, p)`.
+    - `residuals`: at `value`, shape `(n,)`; `rms` is their root mean square. `first_residuals`:
+      at the guess.
+    - `iterations`, `seconds`: what it took, compilation included.
+    - `converged`: whether the last step was below the tolerance.
+    """
+
+    value: PyTree
+    sigma: PyTree
+    covariance: np.ndarray
+    jacobian: Float[Array, "n p"]
+    residuals: Float[Array, " n"]
+    first_residuals: Float[Array, " n"]
+    rms: float
+    iterations: int
+    seconds: float
+    converged: bool
+
+
+def least_squares(
+    residuals: Callable[[PyTree, Any], Float[Array, " n"]],
+    guess: PyTree,
+    args: Any,
+    *,
+    solver: optx.AbstractLeastSquaresSolver | None = None,
+    scale: float = 1.0,
+    count: int | None = None,
+    max_steps: int = 100,
+    tolerance: float = 1e-9,
+    label: str = "fit",
+    show_progress: bool = True,
+    checkpoint: Checkpoint | NoCheckpoint = NoCheckpoint(),
+) -> LeastSquares:
+    """Minimise |residuals(value, args)|^2 by Levenberg and Marquardt's method (optimistix), with
+    Jacobians by forward-mode differentiation through whatever `residuals` simulates.
+
+    The loop over iterations is an ordinary Python loop around one compiled step, so that the bar
+    moves and Ctrl-C works.
+
+    **Arguments:**
+
+    - `residuals`: `(value, args) -> r`, shape `(n,)`: computed minus measured. Let `args` hold
+      the data, and compare equal between calls (a module-level function, or an `eqx.Module`):
+      then fits of other data compile nothing. If it has a method `jacobian(value, args) -> (r, J)`
+      for one vector of parameters, that is used.
+    - `guess`: pytree of floating-point numbers where the search starts.
+    - `solver`: any least-squares solver of optimistix; default
+      `optimistix.LevenbergMarquardt(rtol=tolerance, atol=tolerance)`.
+    - `scale`: size of the measured motion, in whose units damping and tolerance act. Let
+      parameters be logarithms or ratios, so that a unit change of each changes the motion by
+      about this much.
+    - `count`: number of actual measurements among the n, if some are masked by zeros.
+    - `tolerance`: of the last change of parameters and residuals.
+    - `checkpoint`: a `Checkpoint` to save the search in, and to go on from if it is there.
+
+    **Raises:** `ValueError` when there are fewer measurements than parameters, or when the
+    residuals at the guess are not finite.
+    """
+    begin = time.perf_counter()
+    guess = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), guess)
+    flat, unravel = ravel_pytree(guess)
+    count = jax.eval_shape(residuals, guess, args).size if count is None else count
+    if count <= flat.size:
+        raise ValueError(f"{count} measurements cannot determine {flat.size} parameters.")
+
+    # As an array, another tolerance does not compile anything either.
+    tolerance = jnp.asarray(tolerance, flat.dtype)
+    if solver is None:
+        solver = optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance)
+    fn, scaled_args = _Scaled(residuals), (args, jnp.asarray(scale, flat.dtype))
+    y, state = guess, _start(solver, fn, guess, scaled_args)
+    done, (y, state) = checkpoint.restored((y, state))
+    converged, first = False, None
+    with Bar(label, max_steps, done, show_progress) as bar:
+        for iteration in range(done, max_steps):
+            y, state, converged = _step(solver, fn, y, scaled_args, state)
+            r = scale * state.f_info.residual
+            first = r if first is None else first  # the first step is at the guess itself
+            rms = float(jnp.linalg.norm(r)) / math.sqrt(count)
+            if not math.isfinite(rms):
+                raise ValueError("The residuals are not finite. Is the first guess sensible?")
+            bar.moved(f"rms {rms:.4g}")
+            checkpoint.save(iteration + 1, (y, state))
+            if converged:
+                break
+        bar.finished()
+    J, r = scale * state.f_info.jac.as_matrix(), scale * state.f_info.residual
+    C = covariance(J, r, count)
+    return LeastSquares(
+        value=y,
+        sigma=unravel(jnp.asarray(np.sqrt(np.diag(C)), flat.dtype)),
+        covariance=C,
+        jacobian=J,
+        residuals=r,
+        first_residuals=r if first is None else first,
+        rms=float(jnp.linalg.norm(r)) / math.sqrt(count),
+        iterations=int(state.num_steps),
+        seconds=time.perf_counter() - begin,
+        converged=bool(converged),
+    )
+
+
+def settled(
+    residuals: Callable[[PyTree, Any], Float[Array, " n"]],
+    guess: PyTree,
+    args: PyTree,
+    scale: float | Float[Array, ""],
+    max_steps: int,
+    tolerance: float,
+) -> tuple[PyTree, Float[Array, ""], Bool[Array, ""]]:
+    """The same search as one traceable function, for batches by `jax.vmap`: value, sum of squares,
+    and whether it has converged."""
+    solver = optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance)
+    dtype = jax.tree.leaves(guess)[0].dtype
+    found = optx.least_squares(
+        _Scaled(residuals),
+        solver,
+        guess,
+        (args, jnp.asarray(scale, dtype)),
+        has_aux=True,
+        max_steps=max_steps,
+        throw=False,
+    )
+    r = residuals(found.value, args)
+    return found.value, jnp.sum(r * r), found.result == optx.RESULTS.successful
+
+
+def covariance(J: Any, r: Any, count: int) -> np.ndarray:
+    """s^2 (J^T J)^-1 with s^2 = |r|^2 / (count - p): s^2 times the inverse of the Gauss-Newton
+    Hessian, shape `(p, p)`.
+
+    Columns are first scaled to length one, so that parameters of very different size do not make
+    J^T J look singular. Directions that the data do not determine at all have the variance
+    infinity."""
+    J, r = np.asarray(J), np.asarray(r)
+    size = np.linalg.norm(J, axis=0)
+    size = np.where(size > 0, size, 1.0)
+    _, values, rows = np.linalg.svd(J / size, full_matrices=False)
+    known = values > np.finfo(J.dtype).eps * max(J.shape) * max(values.max(initial=0.0), 1e-300)
+    root = rows[known].T / values[known]
+    inverse = root @ root.T / np.outer(size, size)
+    unknown = np.any(np.abs(rows[~known]) > 1e-6, axis=0)
+    C = r @ r / max(count - J.shape[1], 1) * inverse
+    C[unknown, unknown] = np.inf
+    return C
+
+
+# --- the compiled parts ---------------------------------------------------------------------------
+
+
+@eqx.filter_custom_jvp
+def _with_jacobian(residuals, y, args):
+    return residuals(y, args)
+
+
+@_with_jacobian.def_jvp
+def _with_jacobian_jvp(primals, tangents):
+    # The optimiser asks for J several times over, as a linear map. Here it is made once, as a
+    # matrix, by forward mode through the simulation; the map is then a product with it.
+    residuals, y, args = primals
+    _, dy, _ = tangents
+    flat, unravel = ravel_pytree(y)
+
+    def twice(flat):
+        r = residuals(unravel(flat), args)
+        return r, r
+
+    if hasattr(residuals, "jacobian"):
+        r, J = residuals.jacobian(y, args)
+    else:
+        J, r = jax.jacfwd(twice, has_aux=True)(flat)
+    return r, J @ ravel_pytree(dy)[0]
+
+
+class _Scaled(eqx.Module):
+    """A residual function in optimistix's convention: (residuals / scale, auxiliary output)."""
+
+    residuals: Callable
+
+    def __call__(self, y, args):
+        args, scale = args
+        return _with_jacobian(self.residuals, y, args) / scale, None
+
+
+# Each is compiled once for a residual function and the shapes of the data; new numbers reuse it.
+@eqx.filter_jit
+def _start(solver, fn, y, args):
+    structure = eqx.filter_eval_shape(fn, y, args)
+    return solver.init(fn, y, args, {}, *structure, frozenset())
+
+
+@eqx.filter_jit
+def _step(solver, fn, y, args, state):
+    y, state, _ = solver.step(fn, y, args, {}, state, frozenset())
+    done, result = solver.terminate(fn, y, args, {}, state, frozenset())
+    return y, state, done & (result == optx.RESULTS.successful)

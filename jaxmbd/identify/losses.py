@@ -1,0 +1,53 @@
+"""Robust losses: how much a large residual counts."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class AbstractLoss(eqx.Module):
+    """A loss rho(r) of weighted residuals r, as r-hat with r-hat^2 = rho(r) and the sign of r:
+    the least squares of r-hat are the least sum of rho."""
+
+    @abc.abstractmethod
+    def __call__(self, r: Float[Array, " n"]) -> Float[Array, " n"]:
+        """r-hat(r), smooth, with r-hat = r for small r."""
+
+
+class Squares(AbstractLoss):
+    """rho = r^2."""
+
+    def __call__(self, r):
+        return r
+
+
+class Huber(AbstractLoss):
+    """Squares up to `delta`, straight on from there: rho = r^2 or 2 delta |r| - delta^2. `delta`
+    in units of the weighted residuals.
+
+    Reference: Huber (1964), Robust estimation of a location parameter, Ann. Math. Statist. 35."""
+
+    delta: float | Float[Array, ""] = 1.345
+
+    def __call__(self, r):
+        delta = jnp.asarray(self.delta, r.dtype)
+        large = jnp.abs(r) > delta
+        size = jnp.where(large, jnp.abs(r), delta)
+        return jnp.where(large, jnp.sign(r) * jnp.sqrt(2 * delta * size - delta**2), r)
+
+
+class Cauchy(AbstractLoss):
+    """rho = scale^2 log(1 + (r/scale)^2): far outliers count next to nothing. `scale` in units of
+    the weighted residuals. It has local minima; start from a fit by `Huber`."""
+
+    scale: float | Float[Array, ""] = 2.385
+
+    def __call__(self, r):
+        scale = jnp.asarray(self.scale, r.dtype)
+        x = (r / scale) ** 2
+        small = x < 1e-8
+        safe = jnp.where(small, 1.0, x)
+        factor = jnp.where(small, 1 - x / 4, jnp.sqrt(jnp.log1p(safe) / safe))
+        return r * factor

@@ -1,0 +1,266 @@
+"""From the arguments of `fit` to residuals and their data."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._enforcement import AbstractEnforcement, UdwadiaKalaba
+from .._results import RESULTS
+from .._simulate import simulate
+from .._system import AbstractSystem, State
+from .losses import AbstractLoss
+from .parameters import Leaves, Parameters
+from .record import Record
+from .residuals import Data, Residuals
+from .sensors import Sample, Sensors
+from .shooting import AbstractShooting, Layout, Parts, SingleShooting, control_of, cut
+from .start import AbstractStart, KnownStart, UnknownStart, admissible, consistent
+
+
+class FitProblem(eqx.Module):
+    """A fit, ready to be searched.
+
+    - `residuals`, `data`: r(z, data) with z of `size` numbers, zero at the guesses.
+    - `layout`: which part stands where in `records`. `labels`: of the columns.
+    """
+
+    residuals: Residuals
+    data: Data
+    layout: Layout = eqx.field(static=True)
+    labels: tuple[str, ...] = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    records: tuple[Record, ...]
+    dt: float
+
+    @property
+    def count(self) -> int:
+        """How many numbers were measured."""
+        return sum(record.count for record in self.records)
+
+    @property
+    def scale(self) -> float:
+        """Size of the weighted measurements about their means, in whose units the search goes."""
+        off = []
+        for record in self.records:
+            w = record.weights
+            mean = (w * record.measured).sum(0) / np.maximum(w.sum(0), 1e-300)
+            off.append((w * (record.measured - mean)).ravel())
+        size = float(np.sqrt(np.mean(np.concatenate(off) ** 2)))
+        return size if size > 0 else 1.0
+
+
+def make_problem(
+    model: Any,
+    parameters: Any,
+    records: list[Record],
+    sensors: Any,
+    dt: float,
+    enforcement: AbstractEnforcement | None,
+    scheme: diffrax.AbstractSolver | None,
+    start: AbstractStart,
+    shooting: AbstractShooting,
+    loss: AbstractLoss,
+) -> FitProblem:
+    """**Raises:** `ValueError` for what does not go together; see `fit`."""
+    if not records:
+        raise ValueError("There is nothing to fit: `records` is empty.")
+    if not (math.isfinite(dt) and dt > 0):
+        raise ValueError(f"Argument `dt` must be positive and finite, but is {dt}.")
+    if isinstance(model, AbstractSystem):
+        model = Leaves(model)
+        parameters = model.parameters(parameters)
+    parameters = Parameters(parameters)
+    system = model(parameters.values(jnp.zeros(parameters.size)))
+    if not isinstance(system, AbstractSystem):
+        raise ValueError(f"`model` must return an `mbd.AbstractSystem`, but returns {system!r}.")
+    enforcement = UdwadiaKalaba() if enforcement is None else enforcement
+    begin = _common_start(records)
+    parts, layout = cut(records, shooting)
+    how = dict(enforcement=enforcement, scheme=scheme)
+    states = _states(records, layout, system, shooting, dt, how)
+    data, free = _data(parts, layout, states, system, start)
+    rows = _rows(system, states[0])
+    sensor, names = _sensor(sensors)
+    labels = _labels(sensor, names, system, parts, states[0], rows)
+    if len(labels) != parts.measured.shape[2]:
+        raise ValueError(
+            f"The sensors give {len(labels)} numbers, {list(labels)}, but the records have "
+            f"{parts.measured.shape[2]} columns: give one for each, in the same order."
+        )
+    residuals = Residuals(
+        model, parameters, sensor, loss, begin, enforcement, scheme, _steps(parts, dt), rows > 0
+    )
+    size = parameters.size + free
+    count = sum(record.count for record in records)
+    if count <= size:
+        raise ValueError(f"{count} measurements cannot determine {size} unknown numbers.")
+    return FitProblem(residuals, data, layout, labels, size, tuple(records), dt)
+
+
+def with_records(problem: FitProblem, records: list[Record]) -> FitProblem:
+    """The same for other records, each simulated as a whole from the start that it gives."""
+    residuals = problem.residuals
+    parameters = residuals.parameters
+    system = residuals.model(parameters.values(jnp.zeros(parameters.size)))
+    parts, layout = cut(records, SingleShooting())
+    how = dict(enforcement=residuals.enforcement, scheme=residuals.scheme)
+    states = _states(records, layout, system, SingleShooting(), problem.dt, how)
+    data, _ = _data(parts, layout, states, system, KnownStart())
+    if len(problem.labels) != parts.measured.shape[2]:
+        raise ValueError(
+            f"The sensors give {len(problem.labels)} numbers, but the records have "
+            f"{parts.measured.shape[2]} columns."
+        )
+    residuals = dataclasses.replace(
+        residuals, start=_common_start(records), steps=_steps(parts, problem.dt)
+    )
+    return FitProblem(
+        residuals, data, layout, problem.labels, parameters.size, tuple(records), problem.dt
+    )
+
+
+def _steps(parts: Parts, dt: float) -> int:
+    return max(1, math.ceil(float(jnp.max(parts.t1 - parts.t0)) / dt - 1e-6))
+
+
+def _common_start(records: list[Record]) -> Callable[[AbstractSystem], State] | None:
+    """The function from which all records start; `None` if they have a state each."""
+    starts = [None if isinstance(record.start, State) else record.start for record in records]
+    if any(start is not starts[0] for start in starts):
+        raise ValueError(
+            "Records that are fitted together start each from a `State`, or all from one function "
+            "of the system."
+        )
+    return starts[0]
+
+
+def _states(records, layout: Layout, system, shooting, dt, how) -> list[State]:
+    """The guess of the state at the begin of each part."""
+    found = []
+    for k, record in enumerate(records):
+        rows = [begin for owner, (begin, _) in zip(layout.record, layout.slices) if owner == k]
+        state = record.start if isinstance(record.start, State) else record.start(system)
+        state = _consistent(system, State(record.time[0], state.q, state.v), record)
+        found.append(state)
+        if len(rows) == 1:
+            continue
+        times = record.time[rows]
+        if shooting.starts is not None:
+            guesses = [shooting.starts(record, row) for row in rows[1:]]
+            found += [
+                _consistent(system, State(t, guess.q, guess.v), record)
+                for t, guess in zip(times[1:], guesses, strict=True)
+            ]
+            continue
+        sol = simulate(
+            system,
+            how["enforcement"],
+            state,
+            t1=float(times[-1]),
+            dt=dt,
+            t0=float(times[0]),
+            control=record.control,
+            scheme=how["scheme"],
+            saveat=diffrax.SaveAt(ts=times[1:]),
+            throw=False,
+        )
+        found += [
+            _consistent(system, State(t, q, v), record)
+            for t, q, v in zip(times[1:], sol.q, sol.v, strict=True)
+        ]
+    return found
+
+
+def _consistent(system: AbstractSystem, state: State, record: Record) -> State:
+    state, result = consistent(system, state, _rows(system, state) > 0)
+    if result != RESULTS.successful:
+        raise ValueError(
+            f'"{record.name}" cannot start at t = {state.t:g} s from the state given: {result}'
+        )
+    return state
+
+
+def _rows(system: AbstractSystem, state: State) -> int:
+    t = jax.ShapeDtypeStruct((), state.q.dtype)
+    holonomic = jax.eval_shape(system.constraint, state.q, t).size
+    return holonomic + jax.eval_shape(system.nonholonomic, state.q, state.v, t).size
+
+
+def _data(parts: Parts, layout: Layout, states, system, start) -> tuple[Data, int]:
+    """And how many numbers of the starts are free."""
+    count, links = len(states), np.array(layout.links, int)
+    unknown = isinstance(start, UnknownStart)
+    begins = np.ones(count, bool)
+    begins[links + 1] = False
+    none = np.zeros((len(states[0].v), 0))
+    moving = unknown or not begins.all()
+    directions = [admissible(system, state) if moving else none for state in states]
+    dof = directions[0].shape[1]
+    if any(each.shape[1] != dof for each in directions):
+        raise ValueError(
+            "The states in which parts begin have different degrees of freedom, "
+            f"{[each.shape[1] for each in directions]}: one of them is a singular pose. Move it."
+        )
+    free = ~begins if not unknown else np.ones(count, bool)
+    places = np.full((count, 2 * dof), free.sum() * 2 * dof)
+    places[free] = np.arange(free.sum() * 2 * dof).reshape(free.sum(), 2 * dof)
+    scale, prior = np.ones((count, 2 * dof)), np.zeros((count, 2 * dof))
+    if unknown:
+        halves = slice(0, dof), slice(dof, None)
+        given = (start.position, start.sigma_position), (start.velocity, start.sigma_velocity)
+        for half, (natural, sigma) in zip(halves, given, strict=True):
+            scale[:, half] = natural
+            if sigma is not None:
+                prior[begins, half] = natural / sigma
+    state_size = len(states[0].q) + len(states[0].v)
+    data = Data(
+        parts,
+        (jnp.stack([s.q for s in states]), jnp.stack([s.v for s in states])),
+        jnp.asarray(begins),
+        jnp.asarray(np.stack(directions), states[0].q.dtype),
+        jnp.asarray(scale),
+        jnp.asarray(prior),
+        jnp.asarray(places),
+        jnp.asarray(links),
+        jnp.zeros((len(links), state_size)),
+        jnp.ones(()),
+    )
+    return data, int(free.sum()) * 2 * dof
+
+
+def _sensor(sensors: Any) -> tuple[Callable[[Sample], Array], tuple[str, ...]]:
+    if isinstance(sensors, Mapping):
+        if not sensors:
+            raise ValueError("There is nothing to compare with: `sensors` is empty.")
+        return Sensors(tuple(sensors.values())), tuple(sensors)
+    if not callable(sensors):
+        raise ValueError(f"`sensors` must be functions of a `Sample`, by name, but is {sensors!r}.")
+    return sensors, ("",)
+
+
+def _labels(sensor, names, system, parts: Parts, state, rows) -> tuple[str, ...]:
+    """A name for each number that the sensors give."""
+    members = sensor.members if isinstance(sensor, Sensors) and names != ("",) else (sensor,)
+    lam = jnp.zeros(rows, state.q.dtype)
+
+    def read(member):
+        control = control_of(parts, 0)
+        t = jnp.asarray(state.t, state.q.dtype)
+        return member(Sample(system, control, t, state.q, state.v, lam))
+
+    found = []
+    for name, member in zip(names, members, strict=True):
+        out = jax.eval_shape(lambda member=member: jnp.asarray(read(member)))
+        if out.size == 1:
+            found.append(name or "reading")
+        else:
+            found += [f"{name or 'reading'}[{i}]" for i in range(out.size)]
+    return tuple(found)

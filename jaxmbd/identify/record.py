@@ -1,0 +1,176 @@
+"""Measurements of one motion."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._system import AbstractSystem, State
+
+
+class MeasuredInput(eqx.Module):
+    """A control known at samples, u(t), on straight lines between them and constant beyond:
+    `control(t, q, v)` for `simulate`.
+
+    **Fields:** `time`, increasing, shape `(n,)` [s]; `values`, shape `(n, nu)`.
+    """
+
+    time: Float[Array, " n"]
+    values: Float[Array, "n nu"]
+
+    def __init__(self, time: Any, values: Any):
+        """**Raises:** `ValueError` for times that do not increase, for other shapes and for NaN."""
+        time, values = _numbers("time", time), _numbers("values", values)
+        values = values[:, None] if values.ndim == 1 else values
+        _check_times(time, 1, "an input")
+        if values.ndim != 2 or len(values) != len(time):
+            raise ValueError(
+                f"An input needs one row of values for each of its {len(time)} times, but "
+                f"`values` has shape {values.shape}."
+            )
+        if not np.all(np.isfinite(values)):
+            row = np.argwhere(~np.isfinite(values))[0]
+            raise ValueError(
+                f"The values of an input must be finite, but entry {row.tolist()} is "
+                f"{values[tuple(row)]}: interpolate over the gap before."
+            )
+        self.time, self.values = jnp.asarray(time), jnp.asarray(values)
+
+    def __call__(self, t, q, v):
+        del v
+        times, values = self.time.astype(q.dtype), self.values.astype(q.dtype)
+        t = jnp.asarray(t, q.dtype)
+        if len(times) == 1:
+            return values[0]
+        i = jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(times) - 2)
+        # Times may repeat at the end, where records of different length are made equally long.
+        length = times[i + 1] - times[i]
+        s = jnp.clip((t - times[i]) / jnp.where(length > 0, length, 1.0), 0.0, 1.0)
+        return values[i] + s * (values[i + 1] - values[i])
+
+
+class Record(eqx.Module):
+    """What was measured of one motion, and how it began.
+
+    **Fields:**
+
+    - `time`: of the samples, increasing, shape `(n,)` [s].
+    - `measured`: a row for each of them, a column for each number that the sensors give, `(n, m)`.
+    - `weights`: of each entry, `(n, m)`; 0 where nothing was measured, where `measured` may be NaN.
+    - `start`: the state at `time[0]`: a `State`, known or a guess (see `UnknownStart`), or a
+      function `system -> State` where it follows from the parameters.
+    - `control`: u(t, q, v) of this motion, a `MeasuredInput` say; `None` for none.
+    - `name`: in messages and pictures.
+    """
+
+    time: np.ndarray
+    measured: np.ndarray
+    weights: np.ndarray
+    start: State | Callable[[AbstractSystem], State]
+    control: Any
+    name: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        time: Any,
+        measured: Any,
+        start: State | Callable[[AbstractSystem], State],
+        *,
+        control: Any = None,
+        weights: Any = None,
+        name: str = "record",
+    ):
+        """**Arguments:** as the fields; `weights` also of shape `(n,)` or `(m,)`, default 1.
+
+        **Raises:** `ValueError` for times that are not increasing or not finite, for a number of
+        rows other than that of the times, for weights below zero, and for measurements with a
+        weight that are not finite.
+        """
+        what = f'record "{name}"'
+        time, measured = _numbers("time", time), _numbers("measured", measured)
+        _check_times(time, 2, what)
+        measured = measured[:, None] if measured.ndim == 1 else measured
+        if measured.ndim != 2 or len(measured) != len(time):
+            raise ValueError(
+                f"{what} needs one row of measurements for each of its {len(time)} times, but "
+                f"`measured` has shape {measured.shape}."
+            )
+        weights = np.ones_like(measured) if weights is None else _weights(weights, measured, what)
+        if not (np.all(np.isfinite(weights)) and np.all(weights >= 0)):
+            raise ValueError(f"Weights of {what} must be finite and not negative.")
+        missing = ~np.isfinite(measured)
+        if np.any(missing & (weights > 0)):
+            row, column = np.argwhere(missing & (weights > 0))[0]
+            raise ValueError(
+                f"{what} holds {measured[row, column]} in row {row}, column {column} (time "
+                f"{time[row]:g} s). Leave such samples out by `weights=np.isfinite(measured)`, or "
+                "mend the file."
+            )
+        self.time, self.weights = time, weights
+        self.measured = np.where(missing, 0.0, measured)
+        self.start, self.control, self.name = start, control, name
+
+    @property
+    def count(self) -> int:
+        """How many numbers were measured."""
+        return int(np.count_nonzero(self.weights))
+
+    def between(self, begin: float, end: float) -> "Record":
+        """The part from `begin` to `end` [s], with the same start: for fits of a first part, begin
+        before the first sample. **Raises:** `ValueError` if fewer than two samples are left."""
+        inside = (self.time >= begin) & (self.time <= end)
+        if inside.sum() < 2:
+            raise ValueError(f'"{self.name}" has no two samples between {begin} and {end} s.')
+        return Record(
+            self.time[inside],
+            self.measured[inside],
+            self.start,
+            control=self.control,
+            weights=self.weights[inside],
+            name=self.name,
+        )
+
+
+def _numbers(what: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`{what}` must be an array of numbers, but is {value!r}.") from error
+
+
+def _weights(weights: Any, measured: np.ndarray, what: str) -> np.ndarray:
+    weights = _numbers("weights", weights)
+    rows, columns = measured.shape
+    if weights.shape == (rows,) and rows != columns:
+        weights = weights[:, None]
+    try:
+        return np.broadcast_to(weights, measured.shape).copy()
+    except ValueError as error:
+        raise ValueError(
+            f"`weights` of {what} must have shape {(rows, columns)}, {(rows,)} or {(columns,)}, "
+            f"but has {weights.shape}."
+        ) from error
+
+
+def _check_times(time: np.ndarray, least: int, what: str) -> None:
+    if time.ndim != 1 or len(time) < least:
+        raise ValueError(
+            f"The times of {what} must be a vector of at least {least}, but have shape "
+            f"{time.shape}."
+        )
+    if not np.all(np.isfinite(time)):
+        raise ValueError(f"Time number {np.flatnonzero(~np.isfinite(time))[0]} of {what} is NaN.")
+    steps = np.diff(time)
+    if np.any(steps <= 0):
+        i = int(np.flatnonzero(steps <= 0)[0])
+        how = "twice" if steps[i] == 0 else "before"
+        raise ValueError(
+            f"Times of {what} must increase, but row {i + 1} ({time[i + 1]:g} s) comes {how} "
+            f"after row {i} ({time[i]:g} s). Sort the rows and merge or drop repeated ones."
+            if how == "before"
+            else f"Times of {what} must increase, but {time[i]:g} s stands in rows {i} and "
+            f"{i + 1}. Merge or drop repeated rows."
+        )

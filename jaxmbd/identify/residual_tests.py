@@ -1,0 +1,78 @@
+"""Whether what a fit leaves over looks like noise."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+
+_LAGS = 20
+_LEVEL = 1e-3  # of a test, below which residuals are said not to be noise
+_OUTLIER = 5.0  # robust standard deviations
+
+
+class ColumnTest(NamedTuple):
+    """Of the residuals of one column.
+
+    **Fields:**
+
+    - `rms`: in the units of the measurement.
+    - `mean`: p-value of a mean of 0.
+    - `white`: p-value of no correlation over 20 samples (Ljung and Box, 1978).
+    - `normal`: p-value of a normal distribution (Jarque and Bera, 1980).
+    - `outliers`: how many are farther than 5 robust standard deviations from the median.
+    - `correlation`: 1 + 2 sum of the autocorrelations up to their first negative one: how many
+      samples tell as much as one independent one.
+    """
+
+    rms: float
+    mean: float
+    white: float
+    normal: float
+    outliers: int
+    correlation: float
+
+    def __str__(self) -> str:
+        said = [f"rms {self.rms:.4g}"]
+        if self.mean < _LEVEL:
+            said.append("mean not 0")
+        if self.white < _LEVEL:
+            said.append(f"correlated, 1 in {self.correlation:.1f} samples is independent")
+        if self.normal < _LEVEL:
+            said.append("not normal")
+        if self.outliers:
+            said.append(f"{self.outliers} outliers")
+        return ", ".join(said) + ("" if len(said) > 1 else ", like noise")
+
+
+def column_test(residuals: Sequence[np.ndarray]) -> ColumnTest:
+    """From the residuals of one column, an array for each record, in the order of time."""
+    every = np.concatenate(residuals)
+    rms = float(np.sqrt(np.mean(every**2)))
+    n = len(every)
+    if n < 8 or rms == 0:
+        return ColumnTest(rms, 1.0, 1.0, 1.0, 0, 1.0)
+    off = every - every.mean()
+    variance = np.mean(off**2)
+    lags = min(_LAGS, n // 4)
+    # Products of neighbours within a record only.
+    parts = np.split(off, np.cumsum([len(r) for r in residuals])[:-1])
+    longest = max(len(part) for part in parts)
+    rho = [
+        sum(float(part[k:] @ part[: len(part) - k]) for part in parts if len(part) > k)
+        / (n * variance)
+        for k in range(1, max(lags + 1, min(longest, 1000)))
+    ]
+    box = n * (n + 2) * sum(r**2 / (n - k) for k, r in enumerate(rho[:lags], 1))
+    first_negative = next((i for i, r in enumerate(rho) if r < 0), len(rho))
+    median = np.median(every)
+    spread = 1.4826 * np.median(np.abs(every - median))
+    mean = scipy.stats.ttest_1samp(every, 0.0).pvalue
+    return ColumnTest(
+        rms,
+        float(mean),
+        float(scipy.stats.chi2.sf(box, lags)),
+        float(scipy.stats.jarque_bera(every).pvalue),
+        int(np.sum(np.abs(every - median) > _OUTLIER * spread)) if spread > 0 else 0,
+        1 + 2 * float(sum(rho[:first_negative])),
+    )

@@ -1,0 +1,52 @@
+"""How what was measured depends on the parameters alone, all starts being free to follow."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float
+
+
+class Sensitivity(NamedTuple):
+    """Residuals `(rows,)` at the estimate, and their derivatives by the free numbers of the
+    parameters, `(rows, p)`, less what a change of the starts could do as well; `nuisance`: how many
+    numbers of the starts were found too."""
+
+    residuals: np.ndarray
+    jacobian: np.ndarray
+    nuisance: int
+
+
+def sensitivity(
+    residuals: Float[Array, " rows"],
+    J: Float[Array, "rows n"],
+    parameters: int,
+    links: int,
+    penalty: float,
+) -> Sensitivity:
+    """**Arguments:** residuals and Jacobian at the estimate, of which the last `links` rows are
+    those of the continuity; the number of free numbers that are parameters', which come first.
+
+    The starts follow a change dp of the parameters such that the parts still meet,
+    C_p dp + C_s ds = 0, and else as is best for the residuals:
+
+        ds = -C_s^+ C_p dp + N y,    N = null(C_s),
+
+    which leaves (1 - Q Q^T) (J_p - J_s C_s^+ C_p), Q an orthonormal basis of the range of J_s N.
+    """
+    r, J = np.asarray(residuals), np.asarray(J)
+    rows = len(r) - links
+    C = J[rows:] / np.sqrt(penalty)
+    r, J = r[:rows], J[:rows]
+    Jp, Js = J[:, :parameters], J[:, parameters:]
+    Cp, Cs = C[:, :parameters], C[:, parameters:]
+    if Js.shape[1] == 0:
+        return Sensitivity(r, Jp, 0)
+    N = np.eye(Js.shape[1])
+    if links:
+        _, values, right = np.linalg.svd(Cs)
+        rank = int(np.sum(values > 1e-9 * values.max()))
+        N = right[rank:].T
+        Jp = Jp - Js @ (np.linalg.pinv(Cs, rcond=1e-9) @ Cp)
+    left, values, _ = np.linalg.svd(Js @ N, full_matrices=False)
+    Q = left[:, values > 1e-12 * values.max(initial=1e-300)]
+    return Sensitivity(r, Jp - Q @ (Q.T @ Jp), N.shape[1])

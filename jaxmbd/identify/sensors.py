@@ -1,0 +1,147 @@
+"""What instruments tell of a state."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
+from .._enforcement import evaluate
+from .._system import AbstractSystem
+from .._types import Coordinates, RealScalarLike, Rows, Velocity
+from ..mechanism import Mechanism, joint_rates, reactions
+
+
+class Sample(eqx.Module):
+    """A moment of a simulated motion, from which sensors read.
+
+    **Fields:** `system`, `control`, `t`, `q`, `v`, and `multipliers` lam of the constraints.
+    """
+
+    system: AbstractSystem
+    control: Any
+    t: RealScalarLike
+    q: Coordinates
+    v: Velocity
+    multipliers: Rows
+
+    @property
+    def u(self) -> Any:
+        """The control; `None` without one."""
+        return None if self.control is None else self.control(self.t, self.q, self.v)
+
+    @property
+    def acceleration(self) -> Velocity:
+        """v' = M^-1 (f + J^T lam), shape `(nv,)`, for methods whose multipliers are those of the
+        forces (not the impulses of velocity-level ones)."""
+        at = evaluate(self.system, self.control, self.t, self.q, self.v)
+        return jnp.linalg.solve(at.M, at.f + at.rows.J.T @ self.multipliers)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """**Raises:** `ValueError` unless the system is one."""
+        if not isinstance(self.system, Mechanism):
+            raise ValueError(
+                f"This sensor reads from a `Mechanism`, but the system is a "
+                f"{type(self.system).__name__}: write a function of the sample, such as "
+                "`lambda sample: sample.q`."
+            )
+        return self.system
+
+
+class AbstractSensor(eqx.Module):
+    """Numbers that an instrument gives. Any function of a `Sample` that returns a scalar or a
+    vector is a sensor as well."""
+
+    @abc.abstractmethod
+    def __call__(self, sample: Sample) -> Float[Array, "..."]:
+        """The reading, a scalar or a vector."""
+
+
+class JointCoordinate(AbstractSensor):
+    """Coordinates of a joint of a `Mechanism` [rad, m], as encoders tell them. Angles are within
+    half a turn."""
+
+    joint: str = eqx.field(static=True)
+
+    def __call__(self, sample):
+        return sample.mechanism.joint_coordinates(sample.q, self.joint)
+
+
+class JointRate(AbstractSensor):
+    """Rates of a joint of a `Mechanism` [rad/s, m/s], as tachometers tell them."""
+
+    joint: str = eqx.field(static=True)
+
+    def __call__(self, sample):
+        return joint_rates(sample.mechanism, sample.q, sample.v, self.joint)
+
+
+class BodyPoint(AbstractSensor):
+    """World position of a point of a body [m], as a camera tells it. `point`: in the frame of the
+    body, shape `(3,)`."""
+
+    body: str = eqx.field(static=True)
+    point: Float[Array, "3"] = eqx.field(converter=jnp.asarray, default=(0.0, 0.0, 0.0))
+
+    def __call__(self, sample):
+        pose = sample.mechanism.pose(sample.q, self.body)
+        return pose.position + quaternion_rotate(
+            pose.orientation, self.point.astype(sample.q.dtype)
+        )
+
+
+class Gyroscope(AbstractSensor):
+    """Angular velocity of a body in its own axes [rad/s], shape `(3,)`."""
+
+    body: str = eqx.field(static=True)
+
+    def __call__(self, sample):
+        p = sample.mechanism.pose(sample.q, self.body).orientation
+        omega = sample.mechanism.twist(sample.v, self.body).angular
+        return quaternion_rotate(quaternion_conjugate(p), omega)
+
+
+class Accelerometer(AbstractSensor):
+    """Specific force at a point of a body, in the axes of the body [m/s^2]:
+
+        R^T (a + alpha x r + omega x (omega x r) - g),    r = R point,
+
+    a the acceleration of the origin of the body's frame; at rest it reads the support against
+    gravity. `point`: in the frame of the body, shape `(3,)` [m]."""
+
+    body: str = eqx.field(static=True)
+    point: Float[Array, "3"] = eqx.field(converter=jnp.asarray, default=(0.0, 0.0, 0.0))
+
+    def __call__(self, sample):
+        mechanism, dtype = sample.mechanism, sample.q.dtype
+        p = mechanism.pose(sample.q, self.body).orientation
+        omega = mechanism.twist(sample.v, self.body).angular
+        rate = mechanism.twist(sample.acceleration, self.body)
+        r = quaternion_rotate(p, self.point.astype(dtype))
+        a = rate.linear + cross(rate.angular, r) + cross(omega, cross(omega, r))
+        return quaternion_rotate(quaternion_conjugate(p), a - mechanism.gravity.astype(dtype))
+
+
+class JointForce(AbstractSensor):
+    """Force and torque that a joint exerts on its body b, in world axes about the joint: six
+    numbers [N, N m]. Where rows are redundant only some of them are unique."""
+
+    joint: str = eqx.field(static=True)
+
+    def __call__(self, sample):
+        wrench = reactions(
+            sample.mechanism, sample.t, sample.q, sample.multipliers, self.joint, v=sample.v
+        )
+        return jnp.concatenate([wrench.force, wrench.torque])
+
+
+class Sensors(AbstractSensor):
+    """Several, one after the other."""
+
+    members: tuple[Any, ...]
+
+    def __call__(self, sample):
+        return jnp.concatenate([jnp.ravel(sensor(sample)) for sensor in self.members])

@@ -1,0 +1,171 @@
+"""How records are cut into parts that are simulated each from a start of its own."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._system import State
+from .record import MeasuredInput, Record
+
+
+class AbstractShooting(eqx.Module):
+    """Where simulations start afresh."""
+
+    # The state at the first sample of a later part: `(record, row) -> State`; `None` to begin from
+    # a simulation of the guess.
+    starts: eqx.AbstractVar[Callable[[Record, int], State] | None]
+
+    @abc.abstractmethod
+    def cuts(self, record: Record) -> list[int]:
+        """Rows of the record at which parts begin: 0 first."""
+
+
+class SingleShooting(AbstractShooting):
+    """One simulation from the start of each record to its end. Of a long or chaotic motion the loss
+    is then full of local minima: see `MultipleShooting`, or `tangent_growth` for how long."""
+
+    starts: None = None
+
+    def cuts(self, record):
+        return [0]
+
+
+class MultipleShooting(AbstractShooting):
+    """`parts` simulations for each record, all at once, each from a start that is found as well;
+    that each ends where the next one begins is enforced,
+
+        min  sum |r|^2   subject to   x_k(end) - x_{k+1}(start) = 0,
+
+    by the method of multipliers (Nocedal and Wright 2006, Numerical Optimization, section 17.3).
+    Errors of the guess do not add up over the whole record, which makes far guesses and chaotic
+    motions converge.
+
+    **Fields:**
+
+    - `parts`: of each record.
+    - `starts`: `(record, row) -> State`, a guess of the state at a row from its measurements;
+      default a simulation of the guess, which is the worse the longer it is.
+
+    Reference: Bock (1983), Recent advances in parameter identification techniques for O.D.E.,
+    Numerical Treatment of Inverse Problems, Birkhäuser.
+    """
+
+    parts: int = eqx.field(static=True)
+    starts: Callable[[Record, int], State] | None = None
+
+    def __check_init__(self):
+        if self.parts < 1:
+            raise ValueError(f"`parts` must be at least 1, but is {self.parts}.")
+
+    def cuts(self, record):
+        rows = np.searchsorted(
+            record.time, np.linspace(record.time[0], record.time[-1], self.parts + 1)[:-1]
+        )
+        if len(set(rows)) < self.parts or rows[-1] > len(record.time) - 2:
+            raise ValueError(
+                f'"{record.name}" has {len(record.time)} samples, too few for {self.parts} parts.'
+            )
+        return rows.tolist()
+
+
+class Parts(NamedTuple):
+    """All parts of all records, equally long by repeating the last time with weight 0.
+
+    - `time`, `measured`, `weights`: shapes `(parts, n)`, `(parts, n, m)`, `(parts, n, m)`.
+    - `t0`, `t1`: where each is simulated from and to, `(parts,)`: to the start of the next one.
+    - `record`: which one each belongs to, `(parts,)`. `controls`: of the records, stacked.
+    """
+
+    time: Float[Array, "parts n"]
+    measured: Float[Array, "parts n m"]
+    weights: Float[Array, "parts n m"]
+    t0: Float[Array, " parts"]
+    t1: Float[Array, " parts"]
+    record: Int[Array, " parts"]
+    controls: Any
+
+
+class Layout(NamedTuple):
+    """Which part stands where: `slices[k]` are the rows of record `record[k]` in part k, and
+    `links` the parts after which another one goes on."""
+
+    record: tuple[int, ...]
+    slices: tuple[tuple[int, int], ...]
+    links: tuple[int, ...]
+
+
+def cut(records: Sequence[Record], shooting: AbstractShooting) -> tuple[Parts, Layout]:
+    """**Raises:** `ValueError` for records that do not go together."""
+    columns = {record.measured.shape[1] for record in records}
+    if len(columns) != 1:
+        names = {record.name: record.measured.shape[1] for record in records}
+        raise ValueError(f"Records must have the same columns, but have {names}.")
+    owner, slices, links, ends = [], [], [], []
+    for k, record in enumerate(records):
+        rows = shooting.cuts(record)
+        for begin, end in zip(rows, [*rows[1:], None], strict=True):
+            if end is not None:
+                links.append(len(owner))
+            owner.append(k)
+            slices.append((begin, len(record.time) if end is None else end))
+            ends.append(record.time[-1 if end is None else end])
+    n = max(end - begin for begin, end in slices)
+
+    def padded(name, fill):
+        rows = []
+        for k, (begin, end) in zip(owner, slices, strict=True):
+            x = getattr(records[k], name)[begin:end]
+            more = np.repeat(x[-1:] if fill is None else np.full_like(x[-1:], fill), n - len(x), 0)
+            rows.append(np.concatenate([x, more]))
+        return jnp.asarray(np.stack(rows), float)
+
+    time = padded("time", None)
+    parts = Parts(
+        time,
+        padded("measured", 0.0),
+        padded("weights", 0.0),
+        time[:, 0],
+        jnp.asarray(ends, time.dtype),
+        jnp.asarray(owner),
+        _stacked(records),
+    )
+    return parts, Layout(tuple(owner), tuple(slices), tuple(links))
+
+
+def _stacked(records: Sequence[Record]) -> Any:
+    """The controls along a leading axis."""
+    controls = [record.control for record in records]
+    if all(isinstance(control, MeasuredInput) for control in controls):
+        controls = _equally_long(controls)
+    arrays, rest = zip(*(eqx.partition(c, eqx.is_array) for c in controls), strict=True)
+    shapes = [jax.tree.map(jnp.shape, a) for a in arrays]
+    if not all(eqx.tree_equal(r, rest[0]) for r in rest) or not all(s == shapes[0] for s in shapes):
+        raise ValueError(
+            "Controls of all records must be of one kind and size, but they are "
+            f"{[type(control).__name__ for control in controls]}. Fit such records one by one, or "
+            "give all of them a `MeasuredInput`."
+        )
+    return eqx.combine(jax.tree.map(lambda *x: jnp.stack(x), *arrays), rest[0])
+
+
+def _equally_long(inputs: Sequence[MeasuredInput]) -> list[MeasuredInput]:
+    n = max(len(each.time) for each in inputs)
+
+    def longer(x):
+        return jnp.concatenate([x, jnp.repeat(x[-1:], n - len(x), axis=0)])
+
+    return [
+        eqx.tree_at(lambda m: (m.time, m.values), each, (longer(each.time), longer(each.values)))
+        for each in inputs
+    ]
+
+
+def control_of(parts: Parts, record: Int[Array, ""]) -> Any:
+    """The control of one record."""
+    return jax.tree.map(lambda x: x[record] if eqx.is_array(x) else x, parts.controls)

@@ -1,0 +1,75 @@
+"""Initial states that are known, or found with the parameters."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._assemble import assemble
+from .._constraints import constraint_rows
+from .._linalg import dense
+from .._results import RESULTS
+from .._system import AbstractSystem, State
+
+
+class AbstractStart(eqx.Module):
+    """Whether the initial states of records are known."""
+
+    free: eqx.AbstractClassVar[bool]
+
+
+class KnownStart(AbstractStart):
+    """Each record starts as it says."""
+
+    free = False
+
+
+class UnknownStart(AbstractStart):
+    """The initial state of each record is found as well: along the admissible directions at its
+    guess, two numbers for each degree of freedom.
+
+    **Fields:**
+
+    - `position`, `velocity`: natural changes of q (+) N p and v, in whose units the search goes.
+    - `sigma_position`, `sigma_velocity`: standard deviations of the guess, if it is known to be
+      right so far; `None` for no such knowledge.
+    """
+
+    position: Any = 1.0
+    velocity: Any = 1.0
+    sigma_position: Any = None
+    sigma_velocity: Any = None
+    free = True
+
+
+def admissible(system: AbstractSystem, state: State) -> np.ndarray:
+    """Orthonormal directions B with J B = 0 at a state, shape `(nv, dof)`."""
+    t = jnp.asarray(state.t, state.q.dtype)
+    J = np.asarray(dense(constraint_rows(system, t, state.q, state.v).J))
+    _, values, rows = np.linalg.svd(J, full_matrices=True)
+    rank = int(np.sum(values > 1e-9 * max(values.max(initial=0.0), 1e-300)))
+    return rows[rank:].T
+
+
+def displaced(
+    system: AbstractSystem,
+    state: State,
+    directions: Float[Array, "nv dof"],
+    z: Float[Array, " two_dof"],
+    constrained: bool,
+) -> tuple[State, RESULTS]:
+    """The consistent state next to q (+) N B z_1, v + B z_2; and whether there is one."""
+    shift, kick = jnp.split(z, 2)
+    q = system.retract(state.q, directions @ shift)
+    v = state.v + directions @ kick
+    return consistent(system, State(state.t, q, v), constrained)
+
+
+def consistent(system: AbstractSystem, state: State, constrained: bool) -> tuple[State, RESULTS]:
+    """The nearest consistent state; and whether there is one."""
+    if not constrained:
+        return State(state.t, state.q, state.v), RESULTS.successful
+    found = assemble(system, state.q, state.v, state.t, throw=False)
+    return State(found.t, found.q, found.v), found.report.result

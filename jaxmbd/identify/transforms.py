@@ -1,0 +1,168 @@
+"""Charts of parameters: free numbers z in, physical values out, z = 0 at the guess."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from .._checks import with_dtype
+from ..mechanism import Inertia
+
+
+class AbstractTransform(eqx.Module):
+    """Which values a parameter may take, as a smooth map from free numbers z,
+
+        value = transform.value(guess, z),    value(guess, 0) = guess,
+
+    such that a unit change of z is a natural one: optimisers see parameters of one size. Write
+    `size` and `value`, and `check` if not every guess will do.
+    """
+
+    @abc.abstractmethod
+    def size(self, guess: PyTree) -> int:
+        """How many free numbers there are."""
+
+    @abc.abstractmethod
+    def value(self, guess: PyTree, z: Float[Array, " n"]) -> PyTree:
+        """The value at z: of the same structure as the guess."""
+
+    def check(self, name: str, guess: PyTree) -> None:
+        """**Raises:** `ValueError` for a guess that the map does not reach."""
+        for leaf in jax.tree.leaves(guess):
+            if not np.all(np.isfinite(np.asarray(leaf, float))):
+                raise ValueError(f"The guess of `{name}` must be finite, but is {guess}.")
+
+
+class _Entrywise(AbstractTransform):
+    """One free number for each entry of an array."""
+
+    def size(self, guess):
+        return int(np.size(guess))
+
+
+class Free(_Entrywise):
+    """Any value: guess + scale z. `scale`: a natural change, a number or one for each entry;
+    default the size of the guess, and 1 for zeros."""
+
+    scale: Any = None
+
+    def value(self, guess, z):
+        guess = jnp.asarray(guess, z.dtype)
+        if self.scale is None:
+            scale = jnp.where(guess == 0, 1.0, jnp.abs(guess)).astype(z.dtype)
+        else:
+            scale = jnp.broadcast_to(jnp.asarray(self.scale, z.dtype), guess.shape)
+        return guess + scale * z.reshape(guess.shape)
+
+
+class Positive(_Entrywise):
+    """Positive values: guess exp(z). A unit change is a factor."""
+
+    def value(self, guess, z):
+        guess = jnp.asarray(guess, z.dtype)
+        return guess * jnp.exp(z.reshape(guess.shape))
+
+    def check(self, name, guess):
+        super().check(name, guess)
+        if not np.all(np.asarray(guess) > 0):
+            raise ValueError(
+                f"The guess of `{name}` must be positive, but is {guess}: start elsewhere, or use "
+                "`Free()` if its sign is not known."
+            )
+
+
+class Bounded(_Entrywise):
+    """Values strictly between bounds,
+
+        value = lower + (upper - lower) / (1 + exp(-y)),    y = y(guess) + 4 z,
+
+    so that a unit change near the middle is the whole range. Bounds: numbers, or arrays that go
+    with the guess."""
+
+    lower: Any
+    upper: Any
+
+    def __check_init__(self):
+        if not np.all(np.asarray(self.lower) < np.asarray(self.upper)):
+            raise ValueError(
+                f"Bounds must increase, but `lower` is {self.lower} and `upper` {self.upper}."
+            )
+
+    def value(self, guess, z):
+        guess = jnp.asarray(guess, z.dtype)
+        lower = jnp.broadcast_to(jnp.asarray(self.lower, z.dtype), guess.shape)
+        upper = jnp.broadcast_to(jnp.asarray(self.upper, z.dtype), guess.shape)
+        y = jnp.log(guess - lower) - jnp.log(upper - guess)
+        return lower + (upper - lower) * jax.nn.sigmoid(y + 4 * z.reshape(guess.shape))
+
+    def check(self, name, guess):
+        super().check(name, guess)
+        x = np.asarray(guess)
+        if not np.all((x > np.asarray(self.lower)) & (x < np.asarray(self.upper))):
+            raise ValueError(
+                f"The guess of `{name}` must lie strictly between its bounds {self.lower} and "
+                f"{self.upper}, but is {guess}: start inside, or widen the bounds."
+            )
+
+
+class UnitVector(AbstractTransform):
+    """Directions: unit vectors of three entries, as two free numbers, the turn of the guess
+
+        value = cos|z| guess + sin|z| / |z| B z,
+
+    B two directions across the guess. It reaches all directions; only at half a turn from the
+    guess is there none next to it."""
+
+    def size(self, guess):
+        return 2
+
+    def value(self, guess, z):
+        guess = jnp.asarray(guess, z.dtype)
+        # Across the guess, from the axis that is least along it.
+        least = jnp.eye(3, dtype=z.dtype)[jnp.argmin(jnp.abs(guess))]
+        first = jnp.cross(guess, least)
+        first = first / jnp.linalg.norm(first)
+        across = jnp.stack([first, jnp.cross(guess, first)], axis=1) @ z
+        square = jnp.sum(z * z)
+        small = square < 1e-12
+        angle = jnp.sqrt(jnp.where(small, 1.0, square))
+        sinc = jnp.where(small, 1 - square / 6, jnp.sin(angle) / angle)
+        return jnp.where(small, 1 - square / 2, jnp.cos(angle)) * guess + sinc * across
+
+    def check(self, name, guess):
+        super().check(name, guess)
+        if np.shape(guess) != (3,) or abs(np.linalg.norm(guess) - 1) > 1e-6:
+            raise ValueError(
+                f"The guess of `{name}` must be a unit vector of three entries, but is {guess}."
+            )
+
+
+class LogCholesky(AbstractTransform):
+    """An `Inertia`, as its ten log-Cholesky numbers: each choice of them is a body that fills
+    space. `length`: a natural change of the centre of mass [m].
+
+    Reference: Rucker and Wensing (2022), Smooth parameterization of rigid-body inertia, IEEE
+    Robotics and Automation Letters 7."""
+
+    length: float = 0.1
+
+    def size(self, guess):
+        return 10
+
+    def value(self, guess, z):
+        theta = with_dtype(guess, z.dtype).log_cholesky()
+        # Logarithms change by factors; the off-diagonal ones are lengths like the diagonal.
+        width = jnp.max(jnp.exp(theta[1:4]))
+        one, length = jnp.ones((), z.dtype), jnp.asarray(self.length, z.dtype)
+        scale = jnp.stack([one] * 4 + [width] * 3 + [length] * 3)
+        return Inertia.from_log_cholesky(theta + scale * z)
+
+    def check(self, name, guess):
+        if not isinstance(guess, Inertia):
+            raise ValueError(f"The guess of `{name}` must be an `mbd.Inertia`, but is {guess!r}.")
+        super().check(name, guess)
+        guess.log_cholesky()  # says itself what is wrong with a thin body
