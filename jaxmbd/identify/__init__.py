@@ -1,8 +1,9 @@
 """Parameters from measurements: `fit`, and what to judge it by."""
 
+from .bootstrap import Bootstrap as Bootstrap
+from .bootstrap import bootstrap as bootstrap
 from .checkpoint import Checkpoint as Checkpoint
 from .estimate import Estimate as Estimate
-from .estimate import Prediction as Prediction
 from .estimate import load_estimate as load_estimate
 from .fit import MultiStart as MultiStart
 from .fit import fit as fit
@@ -18,6 +19,11 @@ from .losses import Squares as Squares
 from .parameters import Leaves as Leaves
 from .parameters import Parameter as Parameter
 from .parameters import leaves as leaves
+from .pictures import plot_fit as plot_fit
+from .pictures import plot_intervals as plot_intervals
+from .pictures import plot_residuals as plot_residuals
+from .prediction import Prediction as Prediction
+from .prediction import predict as predict
 from .record import MeasuredInput as MeasuredInput
 from .record import Record as Record
 from .residual_tests import ColumnTest as ColumnTest

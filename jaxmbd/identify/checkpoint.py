@@ -18,7 +18,7 @@ class NoCheckpoint:
     def restored(self, state: PyTree) -> tuple[int, PyTree]:
         return 0, state
 
-    def save(self, iteration: int, state: PyTree) -> None:
+    def save(self, iteration: int, state: PyTree, *, now: bool = False) -> None:
         pass
 
 
@@ -59,8 +59,9 @@ class Checkpoint:
                 )
             return header["iterations"], eqx.tree_deserialise_leaves(file, state)
 
-    def save(self, iteration: int, state: PyTree) -> None:
-        if time.monotonic() - self._last < self.seconds:
+    def save(self, iteration: int, state: PyTree, *, now: bool = False) -> None:
+        """Write the state after so many iterations, unless it was written a moment ago."""
+        if not now and time.monotonic() - self._last < self.seconds:
             return
         self._last = time.monotonic()
         new = self.path.with_name(self.path.name + ".new")

@@ -1,6 +1,7 @@
 """Gradient descent by reverse mode, for problems of many parameters."""
 
 import math
+import time
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from .checkpoint import Checkpoint, NoCheckpoint
+from .least_squares import LeastSquares, summary
 from .progress import Bar
 
 
@@ -22,13 +24,13 @@ def descend(
     tolerance: float,
     show_progress: bool,
     checkpoint: Checkpoint | NoCheckpoint,
-) -> tuple[Any, int, bool]:
-    """Minimise |residuals(z, data)|^2 / 2 by an optax transformation, line searches included:
-    (z, steps, whether the loss and its gradient have come to rest).
+) -> LeastSquares:
+    """Minimise |residuals(z, data)|^2 / 2 by an optax transformation, line searches included. It
+    has converged when the loss and its gradient have come to rest.
 
     **Raises:** `ValueError` when the loss is not finite at the guess.
     """
-    state = optimiser.init(z)
+    begin, guess, state = time.perf_counter(), z, optimiser.init(z)
     best, least, worst = z, math.inf, 0.0
     done, (z, state, best) = checkpoint.restored((z, state, best))
     at_rest, steps = 0, done
@@ -47,7 +49,15 @@ def descend(
             bar.moved(f"loss {loss:.4g}, |gradient| {slope:.2g}")
             checkpoint.save(steps, (z, state, best))
         bar.finished()
-    return best, steps, at_rest >= 10
+        checkpoint.save(steps, (z, state, best), now=True)
+    (first, _), (r, J) = (_with_jacobian(residuals, x, data) for x in (guess, best))
+    seconds = time.perf_counter() - begin
+    return summary(best, r, J, first, len(r), steps, at_rest >= 10, seconds)
+
+
+@eqx.filter_jit
+def _with_jacobian(residuals, z, data):
+    return residuals.jacobian(z, data)
 
 
 @eqx.filter_jit

@@ -1,11 +1,10 @@
 """What a fit found, and how far to trust it."""
 
-import dataclasses
 import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,46 +16,13 @@ from jaxtyping import Array, Float
 from .._results import RESULTS
 from .._system import AbstractSystem, State
 from .identifiability import Identifiability, identifiability
-from .least_squares import covariance
-from .problem import FitProblem, with_records
+from .least_squares import LeastSquares, covariance
+from .prediction import Prediction, predict, prediction_of
+from .problem import FitProblem
 from .record import Record
 from .residual_tests import ColumnTest, column_test
 from .residuals import Data
 from .sensitivity import Sensitivity, sensitivity
-
-
-class Prediction(NamedTuple):
-    """Measurements of records beside what a simulation gives.
-
-    **Fields:** `records`; `readings`, an array `(n, m)` for each; `results`, a verdict for each
-    simulation; `labels` of the columns.
-    """
-
-    records: tuple[Record, ...]
-    readings: tuple[np.ndarray, ...]
-    results: tuple[RESULTS, ...]
-    labels: tuple[str, ...]
-
-    @property
-    def errors(self) -> tuple[np.ndarray, ...]:
-        """Computed minus measured; NaN where nothing was measured."""
-        return tuple(
-            np.where(record.weights > 0, readings - record.measured, np.nan)
-            for record, readings in zip(self.records, self.readings, strict=True)
-        )
-
-    @property
-    def rms(self) -> dict[str, float]:
-        """Root mean square error of each column, in its own unit, over all records."""
-        return {
-            label: float(np.sqrt(np.nanmean(np.concatenate([e[:, j] for e in self.errors]) ** 2)))
-            for j, label in enumerate(self.labels)
-        }
-
-    @property
-    def successful(self) -> bool:
-        """Whether all simulations came to their end."""
-        return all(bool(result == RESULTS.successful) for result in self.results)
 
 
 class Estimate(eqx.Module):
@@ -93,13 +59,16 @@ class Estimate(eqx.Module):
     z: Float[Array, " n"]
 
     @classmethod
-    def at(cls, problem: FitProblem, z, data: Data, steps, converged, seconds) -> "Estimate":
-        """The result of a search that ended at z."""
+    def at(
+        cls, problem: FitProblem, search: LeastSquares, data: Data, seconds: float
+    ) -> "Estimate":
+        """The result of a search with these data."""
+        z = search.value
         parameters = problem.residuals.parameters
         size = parameters.size
-        r, J, found, values, system, entries, D = _evaluated(problem, z, data)
-        links = data.multipliers.size
-        sens = sensitivity(r, J, size, links, float(data.penalty))
+        found, values, system, entries, D = _evaluated(problem, z, data)
+        links, penalty = data.multipliers.size, float(data.penalty)
+        sens = sensitivity(search.residuals, search.jacobian, size, links, penalty)
         r = sens.residuals
         freedom = max(problem.count - size - sens.nuisance, 1)
         C = covariance(sens.jacobian, r, problem.count - sens.nuisance)
@@ -116,12 +85,12 @@ class Estimate(eqx.Module):
             entries=np.asarray(entries),
             covariance=_carried(np.asarray(D), C),
             starts=starts,
-            prediction=_prediction(problem, found),
+            prediction=prediction_of(problem, found),
             noise=float(np.sqrt(r @ r / freedom)),
             freedom=freedom,
-            iterations=steps,
+            iterations=search.iterations,
             seconds=seconds,
-            converged=bool(converged),
+            converged=search.converged,
             sensitivity=sens,
             problem=problem,
             z=z,
@@ -189,16 +158,21 @@ class Estimate(eqx.Module):
         **Arguments:** `values`: other parameters to compare with, by name; those left out are the
         ones found.
         """
-        records = [records] if isinstance(records, Record) else list(records)
-        problem = with_records(self.problem, records)
         known = self.values
         if values is not None:
             unknown = set(values) - set(known)
             if unknown:
                 raise ValueError(f"There is no parameter {sorted(unknown)} among {sorted(known)}.")
             known = {**known, **jax.tree.map(jnp.asarray, dict(values))}
-        fixed = dataclasses.replace(problem.residuals, model=_Fixed(problem.residuals.model, known))
-        return _prediction(problem, _simulated(fixed, self.z, problem.data))
+        problem, residuals = self.problem, self.problem.residuals
+        return predict(
+            residuals.model(known),
+            records,
+            problem.sensors,
+            dt=problem.dt,
+            enforcement=residuals.enforcement,
+            scheme=residuals.scheme,
+        )
 
     def save(self, path: str | os.PathLike) -> None:
         """Write estimates, intervals and tests to a readable file (JSON); see `load_estimate`."""
@@ -270,48 +244,14 @@ def load_estimate(path: str | os.PathLike) -> dict[str, Any]:
     return content
 
 
-class _Fixed(eqx.Module):
-    """A model of given values, whatever is asked for."""
-
-    model: Any
-    values: dict[str, Any]
-
-    def __call__(self, values):
-        del values
-        return self.model(self.values)
-
-
 @eqx.filter_jit
 def _evaluated(problem: FitProblem, z, data: Data):
     residuals, parameters = problem.residuals, problem.residuals.parameters
-    r, J = residuals.jacobian(z, data)
     _, found = residuals.continuity(z, data)
     shared = z[: parameters.size]
     values = parameters.values(shared)
     D = jax.jacfwd(parameters.entries)(shared)
-    return r, J, found, values, residuals.model(values), parameters.entries(shared), D
-
-
-@eqx.filter_jit
-def _simulated(residuals, z, data: Data):
-    return residuals.continuity(z, data)[1]
-
-
-def _prediction(problem: FitProblem, found) -> Prediction:
-    layout = problem.layout
-    readings = [[] for _ in problem.records]
-    verdicts: list[Any] = [RESULTS.successful] * len(problem.records)
-    for k, (record, (begin, end)) in enumerate(zip(layout.record, layout.slices, strict=True)):
-        readings[record].append(np.asarray(found.readings[k])[: end - begin])
-        result = jax.tree.map(lambda x, k=k: x[k], found.result)
-        if bool(verdicts[record] == RESULTS.successful):
-            verdicts[record] = result
-    return Prediction(
-        problem.records,
-        tuple(np.concatenate(each) for each in readings),
-        tuple(verdicts),
-        problem.labels,
-    )
+    return found, values, residuals.model(values), parameters.entries(shared), D
 
 
 def _carried(D: np.ndarray, C: np.ndarray) -> np.ndarray:

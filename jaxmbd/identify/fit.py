@@ -116,13 +116,19 @@ def fit(
     problem = make_problem(
         model, parameters, records, sensors, dt, enforcement, scheme, start, shooting, loss
     )
+    if problem.size == 0:
+        raise ValueError("There is nothing to find: `parameters` is empty.")
+    if problem.count <= problem.size:
+        raise ValueError(
+            f"{problem.count} measurements cannot determine {problem.size} unknown numbers."
+        )
     z = jnp.zeros(problem.size)
     if multistart is not None:
         z = _best_start(problem, z, multistart)
     saving = NoCheckpoint()
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, (problem, z))
-    options = dict(
+    options: dict[str, Any] = dict(
         max_steps=max_steps,
         tolerance=tolerance,
         show_progress=show_progress,
@@ -134,11 +140,11 @@ def fit(
                 "Gradient descent does not keep the parts of multiple shooting together: use a "
                 "least-squares solver, or `SingleShooting()`."
             )
-        z, steps, converged = descend(problem.residuals, z, problem.data, optimiser, **options)
+        found = descend(problem.residuals, z, problem.data, optimiser, **options)
         data = problem.data
     else:
-        z, data, steps, converged = _search(problem, z, optimiser, options)
-    found = Estimate.at(problem, z, data, steps, converged, time.perf_counter() - begin)
+        found, data = _search(problem, z, optimiser, options)
+    found = Estimate.at(problem, found, data, time.perf_counter() - begin)
     lost = found.unconnected
     if lost:
         warnings.warn(
@@ -172,18 +178,20 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
 
 
 def _search(problem: FitProblem, z: Float[Array, " n"], solver: Any, options: dict[str, Any]):
-    """z, the data with the last multipliers, iterations, and whether all has converged."""
+    """What was found, and the data with the last multipliers."""
     residuals, data = problem.residuals, problem.data
     fitting = dict(solver=solver, scale=problem.scale, count=problem.count, **options)
     if not problem.layout.links:
-        found = least_squares(residuals, z, data, **fitting)
-        return found.value, data, found.iterations, found.converged
+        return least_squares(residuals, z, data, **fitting), data
 
     # Method of multipliers: c = 0 exactly, at penalties that are not too stiff.
-    steps, penalty = 0, jnp.asarray(_PENALTY * problem.count * problem.scale**2, z.dtype)
-    data = data._replace(penalty=penalty)
-    violation, worst = np.inf, np.inf
-    for number in range(1, _ROUNDS + 1):
+    penalty = jnp.asarray(_PENALTY * problem.count * problem.scale**2, z.dtype)
+    checkpoint, fitting["checkpoint"] = fitting["checkpoint"], NoCheckpoint()
+    state = z, data.multipliers, penalty, jnp.array(0)
+    done, (z, multipliers, penalty, taken) = checkpoint.restored(state)
+    data, steps = data._replace(multipliers=multipliers, penalty=penalty), int(taken)
+    worst = np.inf
+    for number in range(min(done + 1, _ROUNDS), _ROUNDS + 1):
         fitting["label"] = f"fit, round {number}"
         # The first rounds need not be exact.
         fitting["tolerance"] = max(options["tolerance"], 1e-3 * 1e-2**number)
@@ -192,12 +200,16 @@ def _search(problem: FitProblem, z: Float[Array, " n"], solver: Any, options: di
         c = _continuity(residuals, z, data)
         violation = float(jnp.max(jnp.abs(c)))
         if violation < _CONTINUOUS and fitting["tolerance"] == options["tolerance"]:
-            return z, data, steps, found.converged
+            return found._replace(iterations=steps), data
+        if number == _ROUNDS:
+            break
         data = data._replace(multipliers=data.multipliers + data.penalty * c)
         if violation > 0.1 * worst:
             data = data._replace(penalty=_GROWTH * data.penalty)
         worst = violation
-    return z, data, steps, False
+        state = z, data.multipliers, data.penalty, jnp.array(steps)
+        checkpoint.save(number, state, now=True)
+    return found._replace(iterations=steps, converged=False), data
 
 
 @eqx.filter_jit

@@ -84,44 +84,68 @@ def least_squares(
     begin = time.perf_counter()
     guess = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), guess)
     flat, unravel = ravel_pytree(guess)
-    count = jax.eval_shape(residuals, guess, args).size if count is None else count
-    if count <= flat.size:
-        raise ValueError(f"{count} measurements cannot determine {flat.size} parameters.")
+    total = jax.eval_shape(residuals, guess, args).size if count is None else count
+    if total <= flat.size:
+        raise ValueError(f"{total} measurements cannot determine {flat.size} parameters.")
 
     # As an array, another tolerance does not compile anything either.
-    tolerance = jnp.asarray(tolerance, flat.dtype)
     if solver is None:
-        solver = optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance)
+        small: Any = jnp.asarray(tolerance, flat.dtype)
+        solver = optx.LevenbergMarquardt(rtol=small, atol=small)
     fn, scaled_args = _Scaled(residuals), (args, jnp.asarray(scale, flat.dtype))
     y, state = guess, _start(solver, fn, guess, scaled_args)
     done, (y, state) = checkpoint.restored((y, state))
     converged, first = False, None
     with Bar(label, max_steps, done, show_progress) as bar:
-        for iteration in range(done, max_steps):
+        while done < max_steps and not converged:
             y, state, converged = _step(solver, fn, y, scaled_args, state)
+            done += 1
             r = scale * state.f_info.residual
             first = r if first is None else first  # the first step is at the guess itself
-            rms = float(jnp.linalg.norm(r)) / math.sqrt(count)
+            rms = float(jnp.linalg.norm(r)) / math.sqrt(total)
             if not math.isfinite(rms):
                 raise ValueError("The residuals are not finite. Is the first guess sensible?")
             bar.moved(f"rms {rms:.4g}")
-            checkpoint.save(iteration + 1, (y, state))
-            if converged:
-                break
+            checkpoint.save(done, (y, state))
         bar.finished()
-    J, r = scale * state.f_info.jac.as_matrix(), scale * state.f_info.residual
+        checkpoint.save(done, (y, state), now=True)
+    r = scale * state.f_info.residual
+    return summary(
+        y,
+        r,
+        scale * state.f_info.jac.as_matrix(),
+        r if first is None else first,
+        total,
+        int(state.num_steps),
+        bool(converged),
+        time.perf_counter() - begin,
+    )
+
+
+def summary(
+    value: PyTree,
+    r: Array,
+    J: Array,
+    first: Array,
+    count: int,
+    iterations: int,
+    converged: bool,
+    seconds: float,
+) -> LeastSquares:
+    """The estimate at the end of a search, from residuals and their Jacobian there."""
     C = covariance(J, r, count)
+    flat, unravel = ravel_pytree(value)
     return LeastSquares(
-        value=y,
+        value=value,
         sigma=unravel(jnp.asarray(np.sqrt(np.diag(C)), flat.dtype)),
         covariance=C,
         jacobian=J,
         residuals=r,
-        first_residuals=r if first is None else first,
+        first_residuals=first,
         rms=float(jnp.linalg.norm(r)) / math.sqrt(count),
-        iterations=int(state.num_steps),
-        seconds=time.perf_counter() - begin,
-        converged=bool(converged),
+        iterations=iterations,
+        seconds=seconds,
+        converged=converged,
     )
 
 

@@ -37,9 +37,7 @@ class Parameters(eqx.Module):
     members: tuple[Parameter, ...]
 
     def __init__(self, members: Mapping[str, Any]):
-        """**Raises:** `ValueError` for none, and for guesses that their transforms do not reach."""
-        if not members:
-            raise ValueError("There is nothing to find: `parameters` is empty.")
+        """**Raises:** `ValueError` for guesses that their transforms do not reach."""
         self.keys = tuple(members)
         self.members = tuple(_parameter(name, member) for name, member in members.items())
 
@@ -54,7 +52,7 @@ class Parameters(eqx.Module):
 
     def values(self, z: Float[Array, " n"]) -> dict[str, PyTree]:
         """The values at z, by name."""
-        ends = np.cumsum(self._sizes())[:-1]
+        ends = np.cumsum(self._sizes()[:-1], dtype=int)
         return {
             name: member.transform.value(member.guess, part)
             for (name, member), part in zip(self.items(), jnp.split(z, ends), strict=True)

@@ -1,6 +1,5 @@
 """From the arguments of `fit` to residuals and their data."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,8 +9,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
+from .._constraints import positions, velocities
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._results import RESULTS
 from .._simulate import simulate
@@ -21,15 +20,15 @@ from .parameters import Leaves, Parameters
 from .record import Record
 from .residuals import Data, Residuals
 from .sensors import Sample, Sensors
-from .shooting import AbstractShooting, Layout, Parts, SingleShooting, control_of, cut
-from .start import AbstractStart, KnownStart, UnknownStart, admissible, consistent
+from .shooting import AbstractShooting, Layout, Parts, control_of, cut
+from .start import AbstractStart, UnknownStart, admissible, consistent
 
 
 class FitProblem(eqx.Module):
     """A fit, ready to be searched.
 
     - `residuals`, `data`: r(z, data) with z of `size` numbers, zero at the guesses.
-    - `layout`: which part stands where in `records`. `labels`: of the columns.
+    - `layout`: which part stands where in `records`. `labels`: of the columns that `sensors` give.
     """
 
     residuals: Residuals
@@ -38,6 +37,7 @@ class FitProblem(eqx.Module):
     labels: tuple[str, ...] = eqx.field(static=True)
     size: int = eqx.field(static=True)
     records: tuple[Record, ...]
+    sensors: Any
     dt: float
 
     @property
@@ -71,7 +71,7 @@ def make_problem(
 ) -> FitProblem:
     """**Raises:** `ValueError` for what does not go together; see `fit`."""
     if not records:
-        raise ValueError("There is nothing to fit: `records` is empty.")
+        raise ValueError("There is nothing to compare with: `records` is empty.")
     if not (math.isfinite(dt) and dt > 0):
         raise ValueError(f"Argument `dt` must be positive and finite, but is {dt}.")
     if isinstance(model, AbstractSystem):
@@ -89,42 +89,26 @@ def make_problem(
     data, free = _data(parts, layout, states, system, start)
     rows = _rows(system, states[0])
     sensor, names = _sensor(sensors)
-    labels = _labels(sensor, names, system, parts, states[0], rows)
+    labels = _labels(sensor, names, system, parts, states[0])
     if len(labels) != parts.measured.shape[2]:
         raise ValueError(
             f"The sensors give {len(labels)} numbers, {list(labels)}, but the records have "
             f"{parts.measured.shape[2]} columns: give one for each, in the same order."
         )
     residuals = Residuals(
-        model, parameters, sensor, loss, begin, enforcement, scheme, _steps(parts, dt), rows > 0
+        model,
+        parameters,
+        sensor,
+        loss,
+        begin,
+        enforcement,
+        scheme,
+        _steps(parts, dt),
+        constrained=rows > 0,
+        following=begin is None and _follows(model, parameters, states[0]),
     )
     size = parameters.size + free
-    count = sum(record.count for record in records)
-    if count <= size:
-        raise ValueError(f"{count} measurements cannot determine {size} unknown numbers.")
-    return FitProblem(residuals, data, layout, labels, size, tuple(records), dt)
-
-
-def with_records(problem: FitProblem, records: list[Record]) -> FitProblem:
-    """The same for other records, each simulated as a whole from the start that it gives."""
-    residuals = problem.residuals
-    parameters = residuals.parameters
-    system = residuals.model(parameters.values(jnp.zeros(parameters.size)))
-    parts, layout = cut(records, SingleShooting())
-    how = dict(enforcement=residuals.enforcement, scheme=residuals.scheme)
-    states = _states(records, layout, system, SingleShooting(), problem.dt, how)
-    data, _ = _data(parts, layout, states, system, KnownStart())
-    if len(problem.labels) != parts.measured.shape[2]:
-        raise ValueError(
-            f"The sensors give {len(problem.labels)} numbers, but the records have "
-            f"{parts.measured.shape[2]} columns."
-        )
-    residuals = dataclasses.replace(
-        residuals, start=_common_start(records), steps=_steps(parts, problem.dt)
-    )
-    return FitProblem(
-        residuals, data, layout, problem.labels, parameters.size, tuple(records), problem.dt
-    )
+    return FitProblem(residuals, data, layout, labels, size, tuple(records), sensors, dt)
 
 
 def _steps(parts: Parts, dt: float) -> int:
@@ -160,7 +144,7 @@ def _states(records, layout: Layout, system, shooting, dt, how) -> list[State]:
                 for t, guess in zip(times[1:], guesses, strict=True)
             ]
             continue
-        sol = simulate(
+        sol: Any = simulate(
             system,
             how["enforcement"],
             state,
@@ -192,6 +176,24 @@ def _rows(system: AbstractSystem, state: State) -> int:
     t = jax.ShapeDtypeStruct((), state.q.dtype)
     holonomic = jax.eval_shape(system.constraint, state.q, t).size
     return holonomic + jax.eval_shape(system.nonholonomic, state.q, state.v, t).size
+
+
+def _follows(model, parameters: Parameters, state: State) -> bool:
+    """Whether the constraints at a given state depend on the parameters."""
+    t = jnp.asarray(state.t, state.q.dtype)
+
+    def rows(z):
+        system = model(parameters.values(z))
+        return jnp.concatenate(
+            [positions(system, t, state.q), velocities(system, t, state.q, state.v)]
+        )
+
+    # Beside the guess too, where a derivative that vanishes at it does not.
+    if parameters.size == 0:
+        return False
+    near = 0.01 * np.random.default_rng(0).normal(size=parameters.size)
+    slopes = [jax.jit(jax.jacfwd(rows))(jnp.asarray(z)) for z in (np.zeros_like(near), near)]
+    return any(bool(jnp.any(slope != 0)) for slope in slopes)
 
 
 def _data(parts: Parts, layout: Layout, states, system, start) -> tuple[Data, int]:
@@ -236,7 +238,7 @@ def _data(parts: Parts, layout: Layout, states, system, start) -> tuple[Data, in
     return data, int(free.sum()) * 2 * dof
 
 
-def _sensor(sensors: Any) -> tuple[Callable[[Sample], Array], tuple[str, ...]]:
+def _sensor(sensors: Any) -> tuple[Any, tuple[str, ...]]:
     if isinstance(sensors, Mapping):
         if not sensors:
             raise ValueError("There is nothing to compare with: `sensors` is empty.")
@@ -246,15 +248,14 @@ def _sensor(sensors: Any) -> tuple[Callable[[Sample], Array], tuple[str, ...]]:
     return sensors, ("",)
 
 
-def _labels(sensor, names, system, parts: Parts, state, rows) -> tuple[str, ...]:
+def _labels(sensor, names, system, parts: Parts, state) -> tuple[str, ...]:
     """A name for each number that the sensors give."""
     members = sensor.members if isinstance(sensor, Sensors) and names != ("",) else (sensor,)
-    lam = jnp.zeros(rows, state.q.dtype)
 
     def read(member):
-        control = control_of(parts, 0)
+        control = control_of(parts, jnp.array(0))
         t = jnp.asarray(state.t, state.q.dtype)
-        return member(Sample(system, control, t, state.q, state.v, lam))
+        return member(Sample(system, control, t, state.q, state.v))
 
     found = []
     for name, member in zip(names, members, strict=True):

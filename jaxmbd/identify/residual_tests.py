@@ -1,7 +1,7 @@
 """Whether what a fit leaves over looks like noise."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -67,12 +67,13 @@ def column_test(residuals: Sequence[np.ndarray]) -> ColumnTest:
     first_negative = next((i for i, r in enumerate(rho) if r < 0), len(rho))
     median = np.median(every)
     spread = 1.4826 * np.median(np.abs(every - median))
-    mean = scipy.stats.ttest_1samp(every, 0.0).pvalue
+    mean: Any = scipy.stats.ttest_1samp(every, 0.0)
+    normal: Any = scipy.stats.jarque_bera(every)
     return ColumnTest(
         rms,
-        float(mean),
+        float(mean.pvalue),
         float(scipy.stats.chi2.sf(box, lags)),
-        float(scipy.stats.jarque_bera(every).pvalue),
+        float(normal.pvalue),
         int(np.sum(np.abs(every - median) > _OUTLIER * spread)) if spread > 0 else 0,
         1 + 2 * float(sum(rho[:first_negative])),
     )

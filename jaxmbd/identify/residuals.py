@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._enforcement import AbstractEnforcement
+from .._enforcement import AbstractContinuousEnforcement, AbstractEnforcement
 from .._results import RESULTS, first_failure
 from .._simulate import simulate
 from .._system import State
+from .interpolation import interpolated
 from .losses import AbstractLoss
 from .parameters import Parameters
 from .sensors import Sample
@@ -74,6 +75,8 @@ class Residuals(eqx.Module):
     scheme: diffrax.AbstractSolver | None
     steps: int = eqx.field(static=True)
     constrained: bool = eqx.field(static=True)
+    # Whether starts that are given must follow the parameters to stay consistent.
+    following: bool = eqx.field(static=True)
 
     def __call__(self, z: Float[Array, " n"], data: Data) -> Float[Array, " rows"]:
         shared, own = self.split(z, data)
@@ -111,7 +114,7 @@ class Residuals(eqx.Module):
 
             return jax.jacfwd(both, has_aux=True)(jnp.concatenate([shared, own[k]]))
 
-        J, found = jax.vmap(of_part)(jnp.arange(len(data.places)))
+        J, found = _each(of_part, len(data.places))
         spread = lambda J: self._spread(J, data, z.size)  # noqa: E731
         # From what each part gives to the rows: linear but for the loss and the prior.
         first, last = spread(J[1]), spread(J[2])
@@ -148,19 +151,25 @@ class Residuals(eqx.Module):
             num_steps=self.steps,
             control=control,
             scheme=self.scheme,
-            saveat=diffrax.SaveAt(ts=parts.time[k], t1=True),
+            saveat=diffrax.SaveAt(t0=True, steps=1, fn=_of_state),
             start_tolerance=jnp.inf,
             throw=False,
         )
 
-        def read(t, q, v, lam):
-            return jnp.ravel(self.sensor(Sample(system, control, t, q, v, lam)))
+        # Velocities of impulsive methods jump at steps.
+        smooth = isinstance(self.enforcement, AbstractContinuousEnforcement)
+        s = self.steps * (parts.time[k] - parts.t0[k]) / (parts.t1[k] - parts.t0[k])
+        x = interpolated(sol.ys, s, points=6 if smooth else 2)
 
-        readings = jax.vmap(read)(sol.t[:-1], sol.q[:-1], sol.v[:-1], sol.multipliers[:-1])
+        def read(t, x):
+            q, v = jnp.split(x, [state.q.shape[0]])
+            return jnp.ravel(self.sensor(Sample(system, control, t, q, v)))
+
+        readings = jax.vmap(read)(parts.time[k], x)
         return OfPart(
             parts.weights[k] * (readings - parts.measured[k]),
-            jnp.concatenate([state.q, state.v]),
-            jnp.concatenate([sol.q[-1], sol.v[-1]]),
+            sol.ys[0],
+            sol.ys[-1],
             readings,
             first_failure(met, sol.result),
         )
@@ -175,11 +184,10 @@ class Residuals(eqx.Module):
         if own.size:
             z = data.scale[k] * own
             return displaced(system, state, data.directions[k], z, self.constrained)
-        return consistent(system, state, self.constrained and self.start is None)
+        return consistent(system, state, self.following)
 
     def _parts(self, shared, own, data: Data) -> OfPart:
-        one = lambda own, k: self.part(shared, own, data, k)  # noqa: E731
-        return jax.vmap(one)(own, jnp.arange(len(data.places)))
+        return _each(lambda k: self.part(shared, own[k], data, k), len(data.places))
 
     def _spread(self, J, data: Data, size: int):
         """Derivatives by what a part depends on, as derivatives by z: `(parts, ..., size)`."""
@@ -191,3 +199,15 @@ class Residuals(eqx.Module):
 
         # Numbers of a fixed start go to a column that is dropped.
         return jax.vmap(placed)(whole, J, p + data.places)[..., :size]
+
+
+def _each(fn: Callable[..., Any], count: int) -> Any:
+    """fn(k) of all parts; of a single one without an axis for them, which would only cost."""
+    if count == 1:
+        return jax.tree.map(lambda x: jnp.asarray(x)[None], fn(jnp.array(0)))
+    return jax.vmap(fn)(jnp.arange(count))
+
+
+def _of_state(t, state, system):
+    del t, system
+    return jnp.concatenate([state.q, state.v])

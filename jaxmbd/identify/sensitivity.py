@@ -1,9 +1,8 @@
 """How what was measured depends on the parameters alone, all starts being free to follow."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float
 
 
 class Sensitivity(NamedTuple):
@@ -17,8 +16,8 @@ class Sensitivity(NamedTuple):
 
 
 def sensitivity(
-    residuals: Float[Array, " rows"],
-    J: Float[Array, "rows n"],
+    residuals: Any,
+    jacobian: Any,
     parameters: int,
     links: int,
     penalty: float,
@@ -33,7 +32,7 @@ def sensitivity(
 
     which leaves (1 - Q Q^T) (J_p - J_s C_s^+ C_p), Q an orthonormal basis of the range of J_s N.
     """
-    r, J = np.asarray(residuals), np.asarray(J)
+    r, J = np.asarray(residuals), np.asarray(jacobian)
     rows = len(r) - links
     C = J[rows:] / np.sqrt(penalty)
     r, J = r[:rows], J[:rows]

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
-from .._enforcement import evaluate
+from .._enforcement import LagrangeMultipliers, Motion
+from .._enforcement.base import point
 from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from ..mechanism import Mechanism, joint_rates, reactions
@@ -17,7 +18,7 @@ from ..mechanism import Mechanism, joint_rates, reactions
 class Sample(eqx.Module):
     """A moment of a simulated motion, from which sensors read.
 
-    **Fields:** `system`, `control`, `t`, `q`, `v`, and `multipliers` lam of the constraints.
+    **Fields:** `system`, `control`, `t`, `q`, `v`.
     """
 
     system: AbstractSystem
@@ -25,7 +26,6 @@ class Sample(eqx.Module):
     t: RealScalarLike
     q: Coordinates
     v: Velocity
-    multipliers: Rows
 
     @property
     def u(self) -> Any:
@@ -34,10 +34,19 @@ class Sample(eqx.Module):
 
     @property
     def acceleration(self) -> Velocity:
-        """v' = M^-1 (f + J^T lam), shape `(nv,)`, for methods whose multipliers are those of the
-        forces (not the impulses of velocity-level ones)."""
-        at = evaluate(self.system, self.control, self.t, self.q, self.v)
-        return jnp.linalg.solve(at.M, at.f + at.rows.J.T @ self.multipliers)
+        """v', shape `(nv,)`, of the constrained motion without impacts."""
+        return self._motion.acceleration
+
+    @property
+    def multipliers(self) -> Rows:
+        """lam, shape `(nc,)`, of the constrained motion without impacts."""
+        return self._motion.multipliers
+
+    @property
+    def _motion(self) -> Motion:
+        method = LagrangeMultipliers()
+        here = point(self.system, self.control, self.t, self.q, self.v)
+        return method.motion(here, method.factorise(here))
 
     @property
     def mechanism(self) -> Mechanism:

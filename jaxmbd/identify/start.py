@@ -1,6 +1,6 @@
 """Initial states that are known, or found with the parameters."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ class AbstractStart(eqx.Module):
 class KnownStart(AbstractStart):
     """Each record starts as it says."""
 
-    free = False
+    free: ClassVar[bool] = False
 
 
 class UnknownStart(AbstractStart):
@@ -41,7 +41,7 @@ class UnknownStart(AbstractStart):
     velocity: Any = 1.0
     sigma_position: Any = None
     sigma_velocity: Any = None
-    free = True
+    free: ClassVar[bool] = True
 
 
 def admissible(system: AbstractSystem, state: State) -> np.ndarray:

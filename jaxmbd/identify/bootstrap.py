@@ -1,0 +1,98 @@
+"""Estimates of many made-up measurements: how far they scatter."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Array
+
+from .estimate import Estimate
+from .least_squares import settled
+
+
+class Bootstrap(NamedTuple):
+    """Estimates of repetitions of a measurement.
+
+    **Fields:** `names` of the entries; `entries`, `(count, e)`; `sigma`, the standard deviation
+    that each repetition gives itself, `(count, e)`; `converged`, `(count,)`; `truth`, the entries
+    with which the measurements were made, `(e,)`; `freedom` of each fit.
+    """
+
+    names: tuple[str, ...]
+    entries: np.ndarray
+    sigma: np.ndarray
+    converged: np.ndarray
+    truth: np.ndarray
+    freedom: int
+
+    def coverage(self, level: float = 0.95) -> np.ndarray:
+        """In which share of the repetitions that converged the interval of each entry holds the
+        truth, `(e,)`."""
+        half = scipy.stats.t.ppf((1 + level) / 2, self.freedom) * self.sigma
+        inside = np.abs(self.entries - self.truth) <= half
+        return inside[self.converged].mean(axis=0)
+
+
+def bootstrap(
+    estimate: Estimate,
+    key: Array,
+    count: int = 200,
+    *,
+    batch: int = 50,
+    max_steps: int = 30,
+    tolerance: float = 1e-6,
+) -> Bootstrap:
+    """Simulate with the parameters found, add normal noise of the size of the residuals, and find
+    the parameters again, `count` times: the parametric bootstrap. Its scatter is the uncertainty
+    without linearisation, and the share of intervals that hold the truth says whether these can be
+    trusted.
+
+    **Arguments:** `key`: random. `batch`: how many are searched at once. `max_steps`, `tolerance`:
+    of each search, which starts at the estimate.
+
+    **Raises:** `ValueError` for an estimate by multiple shooting: fit once more by single shooting.
+
+    Reference: Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapter 6.
+    """
+    problem = estimate.problem
+    if problem.layout.links:
+        raise ValueError("Repetitions need `SingleShooting()`, but this fit has parts that meet.")
+    found = _repeated(
+        problem,
+        estimate.z,
+        estimate.noise,
+        jax.random.split(key, count),
+        batch,
+        max_steps,
+        tolerance,
+    )
+    entries, sigma, converged = jax.tree.map(np.asarray, found)
+    return Bootstrap(estimate.names, entries, sigma, converged, estimate.entries, estimate.freedom)
+
+
+@eqx.filter_jit
+def _repeated(problem, z, noise, keys, batch, max_steps, tolerance):
+    residuals, data = problem.residuals, problem.data
+    parameters = residuals.parameters
+    readings = residuals.continuity(z, data)[1].readings
+    weights = data.parts.weights
+    spread = jnp.where(weights > 0, noise / jnp.where(weights > 0, weights, 1.0), 0.0)
+
+    def one(key):
+        made = readings + spread * jax.random.normal(key, readings.shape, readings.dtype)
+        again = data._replace(parts=data.parts._replace(measured=made))
+        value, _, converged = settled(residuals, z, again, problem.scale, max_steps, tolerance)
+        r, J = residuals.jacobian(value, again)
+        s2 = jnp.sum(r * r) / (problem.count - problem.size)
+        size = jnp.linalg.norm(J, axis=0)
+        size = jnp.where(size > 0, size, 1.0)
+        # The factor of a QR decomposition: the square of the condition number would be lost.
+        root = jnp.linalg.inv(jnp.linalg.qr(J / size[None, :], mode="r")) / size[:, None]
+        shared = value[: parameters.size]
+        D = jax.jacfwd(parameters.entries)(shared) @ root[: parameters.size]
+        return parameters.entries(shared), jnp.sqrt(s2 * jnp.sum(D * D, axis=1)), converged
+
+    return jax.lax.map(one, keys, batch_size=batch)

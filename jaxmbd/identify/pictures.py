@@ -1,0 +1,110 @@
+"""Pictures of a fit by matplotlib, which is imported when one is made."""
+
+from typing import Any
+
+import numpy as np
+
+from ..mechanism.pictures.require import pyplot
+from .estimate import Estimate
+from .prediction import Prediction
+
+
+def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
+    """What was measured (dots) and what the simulations give (lines) over the time [s], a column on
+    each of the axes; of an `Estimate`, or of a `Prediction` for other records.
+
+    **Arguments:** `axes`: of matplotlib, one for each column; default new ones.
+
+    **Returns:** the axes, an array.
+
+    **Raises:** `ImportError` without matplotlib; `ValueError` for another number of axes.
+    """
+    shown = _prediction(prediction)
+    axes = _rows(shown, axes)
+    for j, (label, ax) in enumerate(zip(shown.labels, axes, strict=True)):
+        for k, (record, readings) in enumerate(zip(shown.records, shown.readings, strict=True)):
+            used = record.weights[:, j] > 0
+            name = record.name if len(shown.records) > 1 else "measured"
+            ax.plot(
+                record.time[used], record.measured[used, j], ".", color=f"C{k}", ms=3, label=name
+            )
+            ax.plot(record.time, readings[:, j], "k", lw=0.8)
+        ax.set_ylabel(label)
+        ax.grid(alpha=0.3)
+    axes[0].plot([], [], "k", lw=0.8, label="computed")
+    axes[0].legend(loc="upper right", fontsize="small")
+    axes[-1].set_xlabel("time [s]")
+    return axes
+
+
+def plot_residuals(prediction: Prediction | Estimate, axes: Any = None) -> Any:
+    """Computed minus measured over the time [s], with a band of two root mean squares, a column on
+    each of the axes. Arguments, returns and errors as of `plot_fit`."""
+    shown = _prediction(prediction)
+    axes = _rows(shown, axes)
+    for j, (label, ax) in enumerate(zip(shown.labels, axes, strict=True)):
+        for k, (record, errors) in enumerate(zip(shown.records, shown.errors, strict=True)):
+            ax.plot(record.time, errors[:, j], ".-", color=f"C{k}", ms=2, lw=0.4)
+        rms = shown.rms[label]
+        ax.axhspan(-2 * rms, 2 * rms, color="0.5", alpha=0.15, lw=0)
+        ax.set_ylabel(label)
+        ax.grid(alpha=0.3)
+    axes[0].set_title("computed - measured")
+    axes[-1].set_xlabel("time [s]")
+    return axes
+
+
+def plot_intervals(estimate: Estimate, reference: Any = None, level: float = 0.95) -> Any:
+    """Confidence intervals in shares of the estimates, and the correlations of the estimates.
+
+    **Arguments:** `reference`: name -> value to mark, true or published ones.
+
+    **Returns:** the two axes. **Raises:** `ImportError` without matplotlib.
+    """
+    names, entries = estimate.names, estimate.entries
+    _, (left, right) = pyplot().subplots(
+        1, 2, figsize=(11, 1.5 + 0.35 * len(names)), layout="constrained"
+    )
+    scale = np.where(entries == 0, 1.0, np.abs(entries))
+    places = np.arange(len(names))[::-1]
+    for inflated, width, colour in ((True, 2, "0.7"), (False, 5, "C0")):
+        low, high = estimate.interval(level, inflated=inflated).T
+        known = np.isfinite(low)
+        low, high = (low - entries) / scale, (high - entries) / scale
+        left.hlines(places[known], low[known], high[known], lw=width, color=colour)
+    left.plot(np.zeros(len(names)), places, "k|", ms=10)
+    for name, value in (reference or {}).items():
+        if name in names:
+            i = names.index(name)
+            left.plot((float(value) - entries[i]) / scale[i], places[i], "r*")
+    left.set_yticks(
+        places,
+        [
+            name if np.isfinite(sigma) else f"{name} (not determined)"
+            for name, sigma in zip(names, estimate.sigma, strict=True)
+        ],
+    )
+    left.set_xlabel(f"{100 * level:g} % interval, relative to the estimate")
+    left.grid(alpha=0.3)
+    image = right.imshow(estimate.correlation, vmin=-1, vmax=1, cmap="RdBu_r")
+    right.set_xticks(range(len(names)), names, rotation=90)
+    right.set_yticks(range(len(names)), names)
+    right.set_title("correlation")
+    right.figure.colorbar(image, ax=right)
+    return np.array([left, right])
+
+
+def _prediction(shown: Prediction | Estimate) -> Prediction:
+    return shown.prediction if isinstance(shown, Estimate) else shown
+
+
+def _rows(shown: Prediction, axes: Any) -> np.ndarray:
+    count = len(shown.labels)
+    if axes is None:
+        _, axes = pyplot().subplots(
+            count, 1, figsize=(10, 1 + 1.8 * count), sharex=True, layout="constrained"
+        )
+    axes = np.atleast_1d(axes).ravel()
+    if len(axes) != count:
+        raise ValueError(f"There are {count} columns to plot, but `axes` has {len(axes)}.")
+    return axes

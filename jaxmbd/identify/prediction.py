@@ -1,0 +1,120 @@
+"""Simulations beside measurements."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._enforcement import AbstractEnforcement
+from .._results import RESULTS
+from .._system import AbstractSystem
+from .losses import Squares
+from .problem import FitProblem, make_problem
+from .record import Record
+from .residuals import OfPart
+from .sensors import Sample
+from .shooting import SingleShooting
+from .start import KnownStart
+
+
+class Prediction(NamedTuple):
+    """Measurements of records beside what a simulation gives.
+
+    **Fields:** `records`; `readings`, an array `(n, m)` for each; `results`, a verdict for each
+    simulation; `labels` of the columns.
+    """
+
+    records: tuple[Record, ...]
+    readings: tuple[np.ndarray, ...]
+    results: tuple[RESULTS, ...]
+    labels: tuple[str, ...]
+
+    @property
+    def errors(self) -> tuple[np.ndarray, ...]:
+        """Computed minus measured; NaN where nothing was measured."""
+        return tuple(
+            np.where(record.weights > 0, readings - record.measured, np.nan)
+            for record, readings in zip(self.records, self.readings, strict=True)
+        )
+
+    @property
+    def rms(self) -> dict[str, float]:
+        """Root mean square error of each column, in its own unit, over all records."""
+        return {
+            label: float(np.sqrt(np.nanmean(np.concatenate([e[:, j] for e in self.errors]) ** 2)))
+            for j, label in enumerate(self.labels)
+        }
+
+    @property
+    def successful(self) -> bool:
+        """Whether all simulations came to their end."""
+        return all(bool(result == RESULTS.successful) for result in self.results)
+
+
+def predict(
+    system: AbstractSystem,
+    records: Record | Sequence[Record],
+    sensors: Mapping[str, Callable[[Sample], Array]] | Callable[[Sample], Array],
+    *,
+    dt: float,
+    enforcement: AbstractEnforcement | None = None,
+    scheme: diffrax.AbstractSolver | None = None,
+) -> Prediction:
+    """What the sensors of a system read in the situations of the records, each from the start that
+    it gives: for validation, of other models too.
+
+    **Arguments:** as of `fit`. **Raises:** `ValueError` for records and sensors that do not go
+    together.
+    """
+    records = [records] if isinstance(records, Record) else list(records)
+    problem = make_problem(
+        _Given(system),
+        {},
+        records,
+        sensors,
+        dt,
+        enforcement,
+        scheme,
+        KnownStart(),
+        SingleShooting(),
+        Squares(),
+    )
+    return prediction_of(problem, _simulated(problem))
+
+
+class _Given(eqx.Module):
+    """A system as a model without parameters."""
+
+    system: AbstractSystem
+
+    def __call__(self, values):
+        del values
+        return self.system
+
+
+@eqx.filter_jit
+def _simulated(problem: FitProblem) -> OfPart:
+    return problem.residuals.continuity(jnp.zeros(problem.size), problem.data)[1]
+
+
+def prediction_of(problem: FitProblem, found: OfPart) -> Prediction:
+    """Readings and verdicts of the parts, put together to records."""
+    layout = problem.layout
+    readings = [[] for _ in problem.records]
+    verdicts: list[Any] = [RESULTS.successful] * len(problem.records)
+    for k, (record, (begin, end)) in enumerate(zip(layout.record, layout.slices, strict=True)):
+        readings[record].append(np.asarray(found.readings[k])[: end - begin])
+        result = jax.tree.map(lambda x, k=k: x[k], found.result)
+        if bool(verdicts[record] == RESULTS.successful):
+            verdicts[record] = result
+    return Prediction(
+        problem.records,
+        tuple(np.concatenate(each) for each in readings),
+        tuple(verdicts),
+        problem.labels,
+    )
