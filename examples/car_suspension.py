@@ -24,10 +24,10 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from fitting import covariance
 from jaxtyping import Array
 
 import jaxmbd as mbd
+from jaxmbd.identify import covariance
 
 TRUTH = 32e3, 2200.0  # stiffness and damping of the strut [N/m, N s/m]
 GUESS = 22e3, 4000.0

@@ -35,11 +35,11 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from fitting import Fit, fit
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 import jaxmbd as mbd
+from jaxmbd.identify import LeastSquares, least_squares
 
 MIN_ROWS = 20  # in a trial
 OUTLIER = 5.0  # in robust standard deviations
@@ -362,7 +362,7 @@ def identify(trials: Trials, show_progress: bool = True):
     early = trials.weight * (trials.time <= trials.time.max() / 4)
     options = dict(scale=trials.size, show_progress=show_progress)
     candidates = [
-        fit(
+        least_squares(
             residuals,
             guess,
             (trials.position, early),
@@ -375,7 +375,9 @@ def identify(trials: Trials, show_progress: bool = True):
     ]
     best = min(candidates, key=lambda candidate: candidate.rms)
     data = (trials.position, trials.weight)
-    result = fit(residuals, best.value, data, count=trials.count, label="all rows", **options)
+    result = least_squares(
+        residuals, best.value, data, count=trials.count, label="all rows", **options
+    )
     return result, scales, residuals
 
 
@@ -384,7 +386,7 @@ def per_row(residuals, trials: Trials) -> np.ndarray:
     return np.reshape(residuals, trials.position.shape)
 
 
-def without_outliers(trials: Trials, result: Fit) -> Trials:
+def without_outliers(trials: Trials, result: LeastSquares) -> Trials:
     """The same trials, rows that are far from the fit taken out of use: farther than `OUTLIER`
     robust standard deviations, or between such a row and the end of the trial if that is near."""
     error = np.abs(per_row(result.residuals, trials)).max(axis=2)
@@ -432,7 +434,7 @@ def quantities(unknowns, scales: Scales) -> dict[str, tuple[Array, str]]:
     return rows
 
 
-def with_sigmas(result: Fit, scales: Scales) -> dict[str, tuple[float, float, str]]:
+def with_sigmas(result: LeastSquares, scales: Scales) -> dict[str, tuple[float, float, str]]:
     """name -> (value, one sigma, unit), by linear propagation of the covariance."""
     flat, unravel = ravel_pytree(result.value)
     units = {}
@@ -452,7 +454,7 @@ def with_sigmas(result: Fit, scales: Scales) -> dict[str, tuple[float, float, st
 
 
 def missing_effects(
-    trials: Trials, result: Fit, residuals
+    trials: Trials, result: LeastSquares, residuals
 ) -> dict[str, tuple[float, float, float]]:
     """Would the fit be better with an effect that the model leaves out? name -> (size, size over
     its sigma, rms residual with it), each effect alone, to first order: one Gauss-Newton step,
@@ -475,7 +477,7 @@ def missing_effects(
     return tested
 
 
-def neighbour_correlation(trials: Trials, result: Fit) -> float:
+def neighbour_correlation(trials: Trials, result: LeastSquares) -> float:
     """Correlation of each residual with the one before it."""
     errors, w = per_row(result.residuals, trials), trials.weight[..., None]
     both = w[:, 1:] * w[:, :-1]
@@ -490,7 +492,7 @@ def resolution(trials: Trials) -> float:
     return float(unit) if np.allclose(whole, np.round(whole), atol=1e-6) else 0.0
 
 
-def report(trials: Trials, whole: Trials, result: Fit, scales: Scales, tested) -> None:
+def report(trials: Trials, whole: Trials, result: LeastSquares, scales: Scales, tested) -> None:
     print(f"\n{'':34}{'estimate':>10}   one sigma")
     for name, (value, sigma, unit) in with_sigmas(result, scales).items():
         digits = max(0, 1 - math.floor(math.log10(sigma))) if sigma > 0 else 6
@@ -532,7 +534,7 @@ def report(trials: Trials, whole: Trials, result: Fit, scales: Scales, tested) -
         print("NOT CONVERGED: do not trust the figures above.")
 
 
-def report_outliers(before: Trials, after: Trials, result: Fit) -> None:
+def report_outliers(before: Trials, after: Trials, result: LeastSquares) -> None:
     for k, name in enumerate(before.name):
         rows = np.flatnonzero(before.weight[k] != after.weight[k])
         if not rows.size:
@@ -616,7 +618,7 @@ def main():
             trials = cleaned
             data = (trials.position, trials.weight)
             again = dict(scale=trials.size, count=trials.count, label="without these")
-            result = fit(residuals, result.value, data, **again)
+            result = least_squares(residuals, result.value, data, **again)
         tested = missing_effects(trials, result, residuals)
     except (ValueError, OSError) as error:
         sys.exit(f"{parser.prog}: {error}")

@@ -43,11 +43,11 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from fitting import Fit, fit
 from jaxtyping import Array
 from scipy.integrate import solve_ivp
 
 import jaxmbd as mbd
+from jaxmbd.identify import LeastSquares, least_squares
 
 # The columns of the measurements and what their units are worth in SI.
 TIME_UNITS = {"s": 1.0, "ms": 1e-3}
@@ -184,7 +184,7 @@ def identify(
     guess: dict[str, float] = GUESS,
     start: Start | None = None,
     **options,
-) -> Fit:
+) -> LeastSquares:
     """Stiffness and damping (their logarithms) and, if `start` guesses it, also the start.
 
     A wrong frequency shifts the phase more and more: late in the record, a poor guess can be off
@@ -199,7 +199,7 @@ def identify(
     iterations, seconds, first = 0, 0.0, unknowns
     for part in HORIZONS:
         used = max(math.ceil(part * rows), min(MIN_ROWS, rows))
-        result = fit(
+        result = least_squares(
             residuals,
             unknowns,
             (measured.position, (np.arange(rows) < used).astype(float)),
@@ -213,7 +213,7 @@ def identify(
         iterations, seconds = iterations + result.iterations, seconds + result.seconds
     # For the picture: the whole motion of the guess, from what is compiled already.
     every = (measured.position, np.ones(rows))
-    guessed = fit(residuals, first, every, scale=scale, max_steps=1, show_progress=False)
+    guessed = least_squares(residuals, first, every, scale=scale, max_steps=1, show_progress=False)
     return result._replace(
         iterations=iterations, seconds=seconds, first_residuals=guessed.first_residuals
     )
@@ -361,7 +361,7 @@ def read_measurements(path: pathlib.Path) -> Measurements:
     return Measurements(time - time[0], position)
 
 
-def report(result: Fit, guess: dict[str, float], truth: dict[str, float] | None) -> None:
+def report(result: LeastSquares, guess: dict[str, float], truth: dict[str, float] | None) -> None:
     """Print the estimates with their intervals, and whether they hold the truth."""
     print(f"\n{'':18}{'guess':>9}{'truth':>10}{'estimate':>12}   one sigma")
     for name, unit in UNITS.items():
@@ -394,19 +394,19 @@ def report(result: Fit, guess: dict[str, float], truth: dict[str, float] | None)
         print(f"The truth lies {verdict}: at {distance:.2f} sigma, both parameters taken together.")
 
 
-def joint_covariance(result: Fit) -> np.ndarray:
+def joint_covariance(result: LeastSquares) -> np.ndarray:
     """Of the logarithms of (damping, stiffness), shape `(2, 2)`. The unknowns are in the order of
     their sorted names: damping first, stiffness last, the start between them."""
     return np.asarray(result.covariance)[np.ix_([0, -1], [0, -1])]
 
 
-def distance_to(truth: dict[str, float], result: Fit) -> float:
+def distance_to(truth: dict[str, float], result: LeastSquares) -> float:
     """Mahalanobis' distance from the estimate: one is the ellipse of one sigma."""
     off = [result.value[name] - math.log(truth[name]) for name in ("damping", "stiffness")]
     return math.sqrt(np.dot(off, np.linalg.solve(joint_covariance(result), off)))
 
 
-def draw(measurements: Measurements, result: Fit, guess, truth):
+def draw(measurements: Measurements, result: LeastSquares, guess, truth):
     """Measured against fitted motion (and that of the guess), residuals, confidence."""
     t, measured = measurements
     errors = np.reshape(result.residuals, measured.shape)

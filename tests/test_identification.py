@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.linalg
-from fitting import fit
+
+from jaxmbd.identify import least_squares
 
 QUIET = dict(show_progress=False)
 TIMES = np.linspace(0, 1.5, 151)
@@ -52,7 +53,7 @@ def test_spring_damper_found(residuals):
     for seed in range(12):
         measured = crank.synthetic_measurements(system, start, noise, seed, TIMES)
         data, near = whole(measured), logarithms(crank.TRUTH)
-        result = fit(residuals, near, data, scale=0.07, tolerance=1e-6, **QUIET)
+        result = least_squares(residuals, near, data, scale=0.07, tolerance=1e-6, **QUIET)
         off = np.array([result.value[name] - near[name] for name in ("damping", "stiffness")])
         sigma = np.array([result.sigma[name] for name in ("damping", "stiffness")])
         # s has 300 degrees of freedom: a relative scatter of 1 / sqrt(600).
@@ -86,7 +87,7 @@ def test_gradient_that_the_fit_uses(residuals):
     measured = crank.synthetic_measurements(mechanism(), crank.Start(), 2e-4, 0, TIMES)
 
     def at(**point):
-        return fit(residuals, point, whole(measured), max_steps=1, **QUIET)
+        return least_squares(residuals, point, whole(measured), max_steps=1, **QUIET)
 
     def loss(**point):
         return 0.5 * np.sum(np.square(at(**point).residuals))
@@ -195,9 +196,9 @@ def test_fit_reports_what_it_cannot_do():
 
     guess = {"slope": 1.0, "offset": 0.0}
     with pytest.raises(ValueError, match="2 measurements cannot determine 2 parameters"):
-        fit(line, guess, np.arange(2.0), **QUIET)
+        least_squares(line, guess, np.arange(2.0), **QUIET)
     with pytest.raises(ValueError, match="not finite"):
-        fit(line, guess, np.full(5, np.nan), **QUIET)
+        least_squares(line, guess, np.full(5, np.nan), **QUIET)
 
 
 def test_fit_of_a_line_is_linear_regression():
@@ -208,7 +209,7 @@ def test_fit_of_a_line_is_linear_regression():
         x, y = data
         return p["slope"] * x + p["offset"] - y
 
-    result = fit(line, {"slope": 0.0, "offset": 0.0}, (x, y), **QUIET)
+    result = least_squares(line, {"slope": 0.0, "offset": 0.0}, (x, y), **QUIET)
     (slope, offset), C = np.polyfit(x, y, 1, cov=True)
     assert result.converged
     np.testing.assert_allclose(
@@ -297,7 +298,7 @@ def test_two_carts_found(tmp_path):
     pushed[0, 290:300] += 5.0
     jolted = trials._replace(position=pushed)
     data = (jolted.position, jolted.weight)
-    result = fit(residuals, result.value, data, scale=100.0, count=jolted.count, **QUIET)
+    result = least_squares(residuals, result.value, data, scale=100.0, count=jolted.count, **QUIET)
     cleaned = track.without_outliers(jolted, result)
     changed = np.argwhere(cleaned.weight != jolted.weight).tolist()
     assert [[0, i] for i in range(290, 300)] == changed[-10:] and changed[0] >= [0, 280]
@@ -388,7 +389,7 @@ def test_measured_pair_of_carts(shared):
     left_out = np.flatnonzero(cleaned.weight[0] != trials.weight[0])
     assert left_out.size < 12 and left_out[0] > 480  # the jolt at the very end
     data = (cleaned.position, cleaned.weight)
-    result = fit(residuals, result.value, data, scale=100.0, count=cleaned.count, **QUIET)
+    result = least_squares(residuals, result.value, data, scale=100.0, count=cleaned.count, **QUIET)
     assert result.converged and result.rms < 0.51
     found = track.with_sigmas(result, scales)
     t, x = trials.time[0], trials.position[0, :, 0]

@@ -6,11 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from jaxtyping import Array
 
 from .estimate import Estimate
 from .least_squares import settled
+from .student import quantile
 
 
 class Bootstrap(NamedTuple):
@@ -31,7 +31,7 @@ class Bootstrap(NamedTuple):
     def coverage(self, level: float = 0.95) -> np.ndarray:
         """In which share of the repetitions that converged the interval of each entry holds the
         truth, `(e,)`."""
-        half = scipy.stats.t.ppf((1 + level) / 2, self.freedom) * self.sigma
+        half = quantile(level, self.freedom) * self.sigma
         inside = np.abs(self.entries - self.truth) <= half
         return inside[self.converged].mean(axis=0)
 

@@ -10,7 +10,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from jaxtyping import Array, Float
 
 from .._results import RESULTS
@@ -23,6 +22,7 @@ from .record import Record
 from .residual_tests import ColumnTest, column_test
 from .residuals import Data
 from .sensitivity import Sensitivity, sensitivity
+from .student import quantile
 
 
 class Estimate(eqx.Module):
@@ -120,7 +120,7 @@ class Estimate(eqx.Module):
     def interval(self, level: float = 0.95, *, inflated: bool = False) -> np.ndarray:
         """Confidence intervals of the entries from Student's distribution, `(e, 2)`; `inflated` by
         the correlation of the residuals."""
-        half = scipy.stats.t.ppf((1 + level) / 2, self.freedom) * self.sigma
+        half = quantile(level, self.freedom) * self.sigma
         half = half * (self.inflation if inflated else 1.0)
         return np.stack([self.entries - half, self.entries + half], axis=1)
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
 
 _LAGS = 20
 _LEVEL = 1e-3  # of a test, below which residuals are said not to be noise
@@ -47,6 +46,8 @@ class ColumnTest(NamedTuple):
 
 def column_test(residuals: Sequence[np.ndarray]) -> ColumnTest:
     """From the residuals of one column, an array for each record, in the order of time."""
+    import scipy.stats  # takes longer to import than the rest of the package
+
     every = np.concatenate(residuals)
     rms = float(np.sqrt(np.mean(every**2)))
     n = len(every)
