@@ -173,7 +173,11 @@ def guess():
         own = p[f"I{i}"] - p[f"m{i}"] * p[f"r{i}"] ** 2
         values = {"m": p[f"m{i}"], "r": p[f"r{i}"], "I": own, "b": p[f"b{i}"]}
         values["dry"] = math.pi / 2 * p[f"cf{i}"]
-        found |= {f"{name}{i}": identify.Parameter(x, positive) for name, x in values.items()}
+        # Within a factor of about two is all that is known before. It keeps the search from
+        # drifting along the combinations that the motion does not tell.
+        found |= {
+            f"{name}{i}": identify.Parameter(x, positive, sigma=x) for name, x in values.items()
+        }
     zero = identify.Parameter(0.0, identify.Free(scale=0.1))
     return found | {"zero1": zero, "zero2": zero}
 

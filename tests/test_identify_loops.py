@@ -136,8 +136,8 @@ def measured(name):
         start(system),
         t1=duration,
         dt=1e-3,
-        scheme=diffrax.Dopri8(),
-        stepsize_controller=diffrax.PIDController(rtol=1e-11, atol=1e-11),
+        scheme=diffrax.Tsit5(),
+        stepsize_controller=diffrax.PIDController(rtol=1e-12, atol=1e-12),
         projection=mbd.Projection(),
         saveat=diffrax.SaveAt(ts=times),
     )

@@ -68,7 +68,14 @@ class Estimate(eqx.Module):
         size = parameters.size
         found, values, system, entries, D = _evaluated(problem, z, data)
         links, penalty = data.multipliers.size, float(data.penalty)
-        sens = sensitivity(search.residuals, search.jacobian, size, links, penalty)
+        sens = sensitivity(
+            search.residuals,
+            search.jacobian,
+            size,
+            data.parts.measured.size,
+            links,
+            penalty,
+        )
         r = sens.residuals
         freedom = max(problem.count - size - sens.nuisance, 1)
         C = covariance(sens.jacobian, r, problem.count - sens.nuisance)
@@ -127,15 +134,16 @@ class Estimate(eqx.Module):
     @property
     def unconnected(self) -> tuple[str, ...]:
         """Free numbers on which nothing measured depends."""
-        J = self.sensitivity.jacobian
+        J = self.sensitivity.jacobian[: self.sensitivity.samples]
         lost = np.all(J == 0, axis=0)
         names = self.problem.residuals.parameters.free_names
         return tuple(name for name, zero in zip(names, lost, strict=True) if zero)
 
     def identifiability(self) -> Identifiability:
-        """Which combinations of the parameters are known, and which are not."""
-        names = self.problem.residuals.parameters.free_names
-        return identifiability(self.sensitivity.jacobian, self.noise, names)
+        """Which combinations of the parameters the measurements tell, and which they do not,
+        whatever was known before."""
+        names, (_, J, samples, _) = self.problem.residuals.parameters.free_names, self.sensitivity
+        return identifiability(J[:samples], self.noise, names)
 
     def residual_tests(self) -> dict[str, ColumnTest]:
         """Whether what is left over looks like noise, column by column."""

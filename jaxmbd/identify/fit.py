@@ -180,7 +180,7 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
 def _search(problem: FitProblem, z: Float[Array, " n"], solver: Any, options: dict[str, Any]):
     """What was found, and the data with the last multipliers."""
     residuals, data = problem.residuals, problem.data
-    fitting = dict(solver=solver, scale=problem.scale, count=problem.count, **options)
+    fitting = dict(solver=solver, scale=float(problem.scale), count=problem.count, **options)
     if not problem.layout.links:
         return least_squares(residuals, z, data, **fitting), data
 

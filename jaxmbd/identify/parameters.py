@@ -52,10 +52,10 @@ class Parameters(eqx.Module):
 
     def values(self, z: Float[Array, " n"]) -> dict[str, PyTree]:
         """The values at z, by name."""
-        ends = np.cumsum(self._sizes()[:-1], dtype=int)
+        ends = np.cumsum([0, *self._sizes()])
         return {
-            name: member.transform.value(member.guess, part)
-            for (name, member), part in zip(self.items(), jnp.split(z, ends), strict=True)
+            name: member.transform.value(member.guess, z[begin:end])
+            for (name, member), begin, end in zip(self.items(), ends[:-1], ends[1:], strict=True)
         }
 
     def entries(self, z: Float[Array, " n"]) -> Float[Array, " entries"]:

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from .._constraints import positions, velocities
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
@@ -28,6 +29,8 @@ class FitProblem(eqx.Module):
     """A fit, ready to be searched.
 
     - `residuals`, `data`: r(z, data) with z of `size` numbers, zero at the guesses.
+    - `count`: how many numbers were measured; `scale`: their size, weighted, about their means, in
+      whose units the search goes.
     - `layout`: which part stands where in `records`. `labels`: of the columns that `sensors` give.
     """
 
@@ -39,22 +42,8 @@ class FitProblem(eqx.Module):
     records: tuple[Record, ...]
     sensors: Any
     dt: float
-
-    @property
-    def count(self) -> int:
-        """How many numbers were measured."""
-        return sum(record.count for record in self.records)
-
-    @property
-    def scale(self) -> float:
-        """Size of the weighted measurements about their means, in whose units the search goes."""
-        off = []
-        for record in self.records:
-            w = record.weights
-            mean = (w * record.measured).sum(0) / np.maximum(w.sum(0), 1e-300)
-            off.append((w * (record.measured - mean)).ravel())
-        size = float(np.sqrt(np.mean(np.concatenate(off) ** 2)))
-        return size if size > 0 else 1.0
+    count: int = eqx.field(static=True)
+    scale: Array
 
 
 def make_problem(
@@ -108,7 +97,20 @@ def make_problem(
         following=begin is None and _follows(model, parameters, states[0]),
     )
     size = parameters.size + free
-    return FitProblem(residuals, data, layout, labels, size, tuple(records), sensors, dt)
+    count, scale = sum(record.count for record in records), jnp.asarray(_scale(records))
+    return FitProblem(
+        residuals, data, layout, labels, size, tuple(records), sensors, dt, count, scale
+    )
+
+
+def _scale(records: list[Record]) -> float:
+    off = []
+    for record in records:
+        w = record.weights
+        mean = (w * record.measured).sum(0) / np.maximum(w.sum(0), 1e-300)
+        off.append((w * (record.measured - mean)).ravel())
+    size = float(np.sqrt(np.mean(np.concatenate(off) ** 2)))
+    return size if size > 0 else 1.0
 
 
 def _steps(parts: Parts, dt: float) -> int:

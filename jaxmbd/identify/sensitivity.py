@@ -7,11 +7,13 @@ import numpy as np
 
 class Sensitivity(NamedTuple):
     """Residuals `(rows,)` at the estimate, and their derivatives by the free numbers of the
-    parameters, `(rows, p)`, less what a change of the starts could do as well; `nuisance`: how many
+    parameters, `(rows, p)`, less what a change of the starts could do as well. The first `samples`
+    rows are those of the measurements, the others what was known before; `nuisance`: how many
     numbers of the starts were found too."""
 
     residuals: np.ndarray
     jacobian: np.ndarray
+    samples: int
     nuisance: int
 
 
@@ -19,11 +21,13 @@ def sensitivity(
     residuals: Any,
     jacobian: Any,
     parameters: int,
+    samples: int,
     links: int,
     penalty: float,
 ) -> Sensitivity:
-    """**Arguments:** residuals and Jacobian at the estimate, of which the last `links` rows are
-    those of the continuity; the number of free numbers that are parameters', which come first.
+    """**Arguments:** residuals and Jacobian at the estimate, of which the first `samples` rows are
+    those of the measurements and the last `links` rows those of the continuity; the number of free
+    numbers that are parameters', which come first.
 
     The starts follow a change dp of the parameters such that the parts still meet,
     C_p dp + C_s ds = 0, and else as is best for the residuals:
@@ -39,7 +43,7 @@ def sensitivity(
     Jp, Js = J[:, :parameters], J[:, parameters:]
     Cp, Cs = C[:, :parameters], C[:, parameters:]
     if Js.shape[1] == 0:
-        return Sensitivity(r, Jp, 0)
+        return Sensitivity(r, Jp, samples, 0)
     N = np.eye(Js.shape[1])
     if links:
         _, values, right = np.linalg.svd(Cs)
@@ -48,4 +52,4 @@ def sensitivity(
         Jp = Jp - Js @ (np.linalg.pinv(Cs, rcond=1e-9) @ Cp)
     left, values, _ = np.linalg.svd(Js @ N, full_matrices=False)
     Q = left[:, values > 1e-12 * values.max(initial=1e-300)]
-    return Sensitivity(r, Jp - Q @ (Q.T @ Jp), N.shape[1])
+    return Sensitivity(r, Jp - Q @ (Q.T @ Jp), samples, N.shape[1])
