@@ -2,7 +2,9 @@
 
 from ._analysis import CheckedDerivative as CheckedDerivative
 from ._analysis import GradientCheck as GradientCheck
+from ._analysis import TangentGrowth as TangentGrowth
 from ._analysis import check_gradients as check_gradients
+from ._analysis import tangent_growth as tangent_growth
 from ._assemble import AssemblyReport as AssemblyReport
 from ._assemble import assemble as assemble
 from ._contact import AbstractContactSolver as AbstractContactSolver
