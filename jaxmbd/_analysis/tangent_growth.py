@@ -163,7 +163,7 @@ def tangent_growth(
         float(tolerance / jnp.finfo(dtype).eps),
         throw,
     )
-    if is_concrete(growth.t) and np.any(growth.exceeded):
+    if is_concrete(growth.log_growth) and np.any(growth.exceeded):
         warnings.warn(str(growth), stacklevel=2)
     return growth
 
