@@ -281,7 +281,7 @@ def _transported(stepper, y, scheme_state, result, Q, times):
 
 
 def _displacements(system: AbstractSystem, q, v, dq: Float[Array, "k nq"]) -> Float[Array, "k nv"]:
-    """dp with N(q) dp = dq, by least squares: changes of the length of a quaternion do not count."""
+    """dp with N(q) dp = dq, by least squares: the length of a quaternion does not count."""
     if has_plain_coordinates(system):
         return dq
     N = jax.jacfwd(lambda dp: system.qdot(q, dp))(jnp.zeros_like(v))

@@ -1,0 +1,124 @@
+"""The terms of the equations at one point, by name: which is not finite, or has no derivative."""
+
+import pathlib
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+from jaxtyping import Array, PyTree
+
+from .._constraints import constraint_rows, positions, velocities
+from .._enforcement.base import AbstractContinuousEnforcement
+from .._enforcement.stepping import Problem, free_field, motion_at
+from .._linalg import dense
+from .._types import Coordinates, RealScalarLike, Velocity
+
+_PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])
+
+JACOBIAN = "the derivative of `constraint`"
+SOLUTIONS = (
+    "the solution for the acceleration",
+    "the solution for the multipliers",
+    "the solution for the free acceleration",
+)
+
+
+class At(NamedTuple):
+    """Where the terms are evaluated."""
+
+    t: RealScalarLike
+    q: Coordinates
+    v: Velocity
+
+
+Term = Callable[[Problem, At], PyTree]
+
+
+def terms(problem: Problem) -> dict[str, Term]:
+    """Functions (problem, at) by name, each after those that it depends on. Those in backticks are
+    functions of the user."""
+
+    def control(p, at):
+        return None if p.control is None else p.control(*at)
+
+    found: dict[str, Term] = {
+        "`control`": control,
+        "`qdot`": lambda p, at: p.system.qdot(at.q, at.v),
+        "`mass_matrix`": lambda p, at: p.system.mass_matrix(at.q),
+        "`force`": lambda p, at: p.system.force(*at, control(p, at)),
+        "`nonideal_force`": lambda p, at: p.system.nonideal_force(at.q, at.v, at.t),
+        "`constraint`": lambda p, at: positions(p.system, at.t, at.q),
+        "`nonholonomic`": lambda p, at: p.system.nonholonomic(at.q, at.v, at.t),
+        JACOBIAN: lambda p, at: (
+            velocities(p.system, *at),
+            dense(constraint_rows(p.system, *at).J),
+        ),
+        "the second derivative of `constraint`": lambda p, at: constraint_rows(p.system, *at).gamma,
+    }
+    if problem.enforcement.unilateral:
+        found["`gap`"] = lambda p, at: p.system.gap(at.q, at.t)
+        found["`slip`"] = lambda p, at: p.system.slip(at.q, at.v, at.t)
+    if isinstance(problem.enforcement, AbstractContinuousEnforcement):
+        found[SOLUTIONS[0]] = lambda p, at: motion_at(p, *at).acceleration
+        found[SOLUTIONS[1]] = lambda p, at: motion_at(p, *at).multipliers
+    else:
+        found[SOLUTIONS[2]] = lambda p, at: free_field(at.t, (at.q, at.v), p)[1]
+    return found
+
+
+def numbers(tree: PyTree) -> PyTree:
+    """Its floating-point arrays; `None` in place of the rest."""
+    return eqx.filter(tree, eqx.is_inexact_array)
+
+
+def pulled(fn: Callable[..., PyTree], *args: PyTree) -> PyTree:
+    """The derivative by the numbers of the arguments of the sum of all that fn returns."""
+    dynamic, static = eqx.partition(args, eqx.is_inexact_array)
+    out, pull = jax.vjp(lambda x: numbers(fn(*eqx.combine(x, static))), dynamic)
+    return pull(jax.tree.map(jnp.ones_like, out))[0]
+
+
+def entries_not_finite(
+    tree: PyTree, bad: Callable[[Array], Array] = lambda x: ~jnp.isfinite(x)
+) -> list[tuple[str, tuple[int, ...]]]:
+    """(path, index) of the first entry that is not finite in each leaf that has one."""
+    found = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(numbers(tree)):
+        where = np.argwhere(bad(leaf))
+        if len(where):
+            found.append((jax.tree_util.keystr(path), tuple(int(i) for i in where[0])))
+    return found
+
+
+@eqx.filter_jit
+def values(problem: Problem, at: At) -> dict[str, Any]:
+    """All terms."""
+    return {name: numbers(term(problem, at)) for name, term in terms(problem).items()}
+
+
+@eqx.filter_jit
+def derivatives(problem: Problem, at: At) -> dict[str, Any]:
+    """Of all terms, by (problem, at)."""
+    return {name: pulled(term, problem, at) for name, term in terms(problem).items()}
+
+
+def line_of_nan(fn: Callable[..., PyTree], *args: PyTree) -> str | None:
+    """Where in the user's code the first NaN in fn(*args) comes from: "file:line (operation)"."""
+    try:
+        error, _ = checkify.checkify(fn, errors=checkify.nan_checks)(*args)
+    except Exception:  # a hint only, by an experimental tool that does not know every operation
+        return None
+    try:
+        error.throw()
+    except Exception as raised:
+        source = raised.__cause__ or raised
+        for frame in reversed(traceback.extract_tb(source.__traceback__)):
+            name = str(pathlib.Path(frame.filename).resolve())
+            if "site-packages" not in name and not name.startswith(_PACKAGE):
+                return f"{frame.filename}:{frame.lineno}, in `{frame.name}`: {frame.line}"
+    return None
