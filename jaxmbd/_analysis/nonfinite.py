@@ -27,13 +27,14 @@ from .terms import (
     JACOBIAN,
     SOLUTIONS,
     At,
-    derivatives,
+    derivative,
     entries_not_finite,
+    first_term,
     line_of_nan,
     numbers,
     pulled,
     terms,
-    values,
+    value,
 )
 
 _EVERY_STEP = Saving(t0=True, t1=True, ts=None, every=1, fn=None, on_grid=False)
@@ -232,31 +233,27 @@ def _in_motion(motion: _Motion, watching: AbstractStepper) -> NonfiniteOrigin:
     origin = NonfiniteOrigin(
         "the step", step=i, state=State(motion.t[i], q, v), result=motion.result
     )
+    verdict, grown = str(RESULTS[motion.result]), ""
     largest = float(jnp.max(jnp.abs(jnp.concatenate([q, v]))))
-    remark = str(RESULTS[motion.result])
     if largest > _GROWN * (1 + float(jnp.max(jnp.abs(motion.ys[1][0])))):
-        remark = f"The motion blew up before: q and v are up to {largest:.1e}. " + remark
-    for at in motion.points(watching, i):
-        for name, value in values(problem, at).items():
-            if not (bad := entries_not_finite(value)):
-                continue
-            if name in SOLUTIONS:
-                remark = _conditioning(problem, at) + remark
-            return origin._replace(
-                quantity=name,
-                element=element(problem.system, problem, at, name, False),
-                entry=bad[0][1],
-                line=line_of_nan(lambda at, name=name: terms(problem)[name](problem, at), at),
-                remark=remark,
-            )
+        grown = f"The motion blew up before: q and v are up to {largest:.1e}. "
+    if found := first_term(value, problem, motion.points(watching, i)):
+        name, at, bad = found
+        singular = _conditioning(problem, at) + verdict if name in SOLUTIONS else ""
+        return origin._replace(
+            quantity=name,
+            element=element(problem.system, problem, at, name, False),
+            entry=bad[0][1],
+            line=line_of_nan(lambda at: terms(problem)[name](problem, at), at),
+            remark=(grown + singular).strip(),
+        )
     start = At(motion.t[i], q, v)
-    return origin._replace(remark=_conditioning(problem, start) + remark)
+    return origin._replace(remark=grown + _conditioning(problem, start) + verdict)
 
 
 def _conditioning(problem: Problem, at: At) -> str:
     """What makes the equations singular, in words."""
-    found = values(problem, at)
-    M, J = found["`mass_matrix`"], found[JACOBIAN][1]
+    M, (_, J) = value(problem, at, "`mass_matrix`"), value(problem, at, JACOBIAN)
     text = ""
     if not entries_not_finite(M):
         eigenvalues = np.linalg.eigvalsh(np.asarray(M))
@@ -271,8 +268,8 @@ def _conditioning(problem: Problem, at: At) -> str:
 
 
 def _in_derivative(motion: _Motion, watching: AbstractStepper, loss) -> NonfiniteOrigin:
-    value, seeds = _seeds(motion, loss)
-    if bad := entries_not_finite(value):
+    height, seeds = _seeds(motion, loss)
+    if bad := entries_not_finite(height):
         return NonfiniteOrigin("`loss`", entry=bad[0][1], line=line_of_nan(loss, _solution(motion)))
     if bad := entries_not_finite(seeds.ys):
         line = line_of_nan(lambda sol: pulled(loss, sol), _solution(motion))
@@ -284,8 +281,9 @@ def _in_derivative(motion: _Motion, watching: AbstractStepper, loss) -> Nonfinit
     if not len(bad):
         return NonfiniteOrigin(remark="So are the derivatives of the loss.")
     i = int(bad[-1])
-    by = ", ".join(_named(path) for path, _ in entries_not_finite(total.stepper)[:_LISTED])
-    remark = f"Derivatives of the loss that are not finite: by the start, {by}".rstrip(", ") + "."
+    by = [_named(path) for path, _ in entries_not_finite(total.stepper)]
+    by += ["the start"] if entries_not_finite(total.ys) else []
+    remark = f"Not finite in the end are those of the loss by {', '.join(by[-_LISTED:])}."
     if float(sizes[i]) > _HUGE:
         remark = (
             f"Derivatives had grown to {float(sizes[i]):.1e} on the way back from the end: "
@@ -299,18 +297,14 @@ def _in_derivative(motion: _Motion, watching: AbstractStepper, loss) -> Nonfinit
         remark=remark,
     )
     problem = motion.problem(i)
-    for at in motion.points(watching, i):
-        for name, derivative in derivatives(problem, at).items():
-            if not (bad := entries_not_finite(derivative)):
-                continue
-            return origin._replace(
-                quantity=name,
-                element=element(problem.system, problem, at, name, True),
-                leaves=tuple(_named(path) for path, _ in bad[:_LISTED]),
-                line=line_of_nan(
-                    lambda at, name=name: pulled(terms(problem)[name], problem, at), at
-                ),
-            )
+    if found := first_term(derivative, problem, motion.points(watching, i)):
+        name, at, bad = found
+        return origin._replace(
+            quantity=name,
+            element=element(problem.system, problem, at, name, True),
+            leaves=tuple(_named(path) for path, _ in bad[:_LISTED]),
+            line=line_of_nan(lambda at: pulled(terms(problem)[name], problem, at), at),
+        )
     return origin
 
 

@@ -2,8 +2,8 @@
 
 import pathlib
 import traceback
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -88,27 +88,41 @@ def entries_not_finite(
 ) -> list[tuple[str, tuple[int, ...]]]:
     """(path, index) of the first entry that is not finite in each leaf that has one."""
     found = []
-    for path, leaf in jax.tree_util.tree_leaves_with_path(numbers(tree)):
-        where = np.argwhere(bad(leaf))
+    floats = eqx.filter(tree, eqx.is_inexact_array_like)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(floats):
+        where = np.argwhere(bad(jnp.asarray(leaf)))
         if len(where):
             found.append((jax.tree_util.keystr(path), tuple(int(i) for i in where[0])))
     return found
 
 
 @eqx.filter_jit
-def values(problem: Problem, at: At) -> dict[str, Any]:
-    """All terms."""
-    return {name: numbers(term(problem, at)) for name, term in terms(problem).items()}
+def value(problem: Problem, at: At, name: str) -> PyTree:
+    """Of a term."""
+    return numbers(terms(problem)[name](problem, at))
 
 
 @eqx.filter_jit
-def derivatives(problem: Problem, at: At) -> dict[str, Any]:
-    """Of all terms, by (problem, at)."""
-    return {name: pulled(term, problem, at) for name, term in terms(problem).items()}
+def derivative(problem: Problem, at: At, name: str) -> PyTree:
+    """Of a term, by (problem, at)."""
+    return pulled(terms(problem)[name], problem, at)
+
+
+def first_term(
+    fn: Callable[[Problem, At, str], PyTree], problem: Problem, points: Sequence[At]
+) -> tuple[str, At, list[tuple[str, tuple[int, ...]]]] | None:
+    """The first term that is not finite at one of the points, `value` or `derivative`: its name,
+    where, and `entries_not_finite`."""
+    for name in terms(problem):  # one at a time: the last ones take long to compile
+        for at in points:
+            if bad := entries_not_finite(fn(problem, at, name)):
+                return name, at, bad
+    return None
 
 
 def line_of_nan(fn: Callable[..., PyTree], *args: PyTree) -> str | None:
-    """Where in the user's code the first NaN in fn(*args) comes from: "file:line (operation)"."""
+    """Where the first NaN in fn(*args) comes from: the line of the user's code, or else the
+    function of a library, as far as the compiled program remembers."""
     try:
         error, _ = checkify.checkify(fn, errors=checkify.nan_checks)(*args)
     except Exception:  # a hint only, by an experimental tool that does not know every operation
@@ -117,8 +131,10 @@ def line_of_nan(fn: Callable[..., PyTree], *args: PyTree) -> str | None:
         error.throw()
     except Exception as raised:
         source = raised.__cause__ or raised
-        for frame in reversed(traceback.extract_tb(source.__traceback__)):
+        frames = traceback.extract_tb(source.__traceback__)
+        for frame in reversed(frames):
             name = str(pathlib.Path(frame.filename).resolve())
             if "site-packages" not in name and not name.startswith(_PACKAGE):
                 return f"{frame.filename}:{frame.lineno}, in `{frame.name}`: {frame.line}"
+        return f"in `{frames[0].name}` of {frames[0].filename}" if frames else None
     return None
