@@ -82,7 +82,8 @@ def test_logarithm_of_a_negative_number():
     assert "test_nonfinite.py" in found.line and "jnp.log(q[0])" in found.line
     assert found.result == mbd.RESULTS.nonfinite_state
     assert str(found).startswith("step 15, from t = 0.75 s: `force` is not finite, first in entry")
-    # The same program stops there.
+    # Once more, with what has been compiled; and the same program stops there.
+    assert find(Particle(logarithm), state, mbd.UdwadiaKalaba()).line == found.line
     sol = mbd.simulate(
         Particle(logarithm), mbd.UdwadiaKalaba(), state, t1=1.0, dt=0.05, throw=False
     )

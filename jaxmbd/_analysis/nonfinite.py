@@ -154,8 +154,7 @@ def first_nonfinite(
     grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps).as_arrays(state.q.dtype)
     tolerance = jnp.asarray(start_tolerance, state.q.dtype)
     motion = _motion(stepper_with(control), state.q, state.v, grid, tolerance)
-    watched: list[At] = []
-    watching = stepper_with(_Watched(control, watched))
+    watching = stepper_with(_Watched(control, _Record()))
     if motion.result != RESULTS.successful:
         return _in_motion(motion, watching)
     if loss is None:
@@ -182,7 +181,7 @@ class _Motion(NamedTuple):
 
     def points(self, watching: AbstractStepper, i: int) -> list[At]:
         """At which the step i evaluates the equations, its start first."""
-        watched = watching.problem.control.watched  # pyright: ignore
+        watched = watching.problem.control.record.points  # pyright: ignore
         watched.clear()
         y = self.at(i)
         if i + 1 < len(self.t):
@@ -193,14 +192,21 @@ class _Motion(NamedTuple):
         return [start, *(at for at in later if not entries_not_finite((at.q, at.v)))]
 
 
+class _Record:
+    """Equal to itself only, so that no compiled step writes into the record of another call."""
+
+    def __init__(self):
+        self.points: list[At] = []
+
+
 class _Watched(eqx.Module):
     """A control that writes down where it is asked: at the stages of each step."""
 
     control: Control | None
-    watched: list[At] = eqx.field(static=True)
+    record: _Record = eqx.field(static=True)
 
     def __call__(self, t, q, v):
-        jax.debug.callback(lambda *at: self.watched.append(At(*at)), t, q, v)
+        jax.debug.callback(lambda *at: self.record.points.append(At(*at)), t, q, v)
         return None if self.control is None else self.control(t, q, v)
 
 

@@ -240,7 +240,7 @@ def _times(grid: Grid, every: int) -> tuple[Float[Array, "n every"], Float[Array
     whole = math.floor(grid.steps + ON_GRID)
     aligned = grid.steps - whole <= ON_GRID
     pieces = math.ceil((whole if aligned else whole + 1) / every)
-    i = jnp.arange(pieces * every + 1, dtype=grid.t0.dtype)
+    i = jnp.arange(pieces * every + 1, dtype=jnp.result_type(grid.t0))
     edges = grid.t0 + jnp.minimum(i, whole) * grid.dt
     if not aligned:
         edges = jnp.where(i > whole, grid.t1, edges)

@@ -135,6 +135,7 @@ def line_of_nan(fn: Callable[..., PyTree], *args: PyTree) -> str | None:
         for frame in reversed(frames):
             name = str(pathlib.Path(frame.filename).resolve())
             if "site-packages" not in name and not name.startswith(_PACKAGE):
-                return f"{frame.filename}:{frame.lineno}, in `{frame.name}`: {frame.line}"
+                place = f"{frame.filename}:{frame.lineno}, in `{frame.name}`"
+                return f"{place}: {frame.line}" if frame.line else place
         return f"in `{frames[0].name}` of {frames[0].filename}" if frames else None
     return None
