@@ -198,6 +198,13 @@ def test_branch_that_is_not_taken():
     assert np.all(np.isnan(gradient))
 
 
+class Roots(eqx.Module):
+    gains: list
+
+    def __call__(self, t, q, v):
+        return -sum(jnp.sqrt(k) * q for k in self.gains)
+
+
 def test_parameters_are_named():
     def root(k, q, v):
         return -q * jnp.sqrt(k)
@@ -205,6 +212,8 @@ def test_parameters_are_named():
     found = find(Particle(root, scale=0.0), loss=end)
     assert found.leaves == (".system.scale",) and found.step == 19
     assert found.remark.endswith("by .system.scale.")
+    found = find(Particle(linear), control=Roots([jnp.ones(2), jnp.zeros(2)]), loss=end)
+    assert (found.quantity, found.leaves) == ("`control`", (".control.gains[1]",))
 
 
 def test_the_loss_itself():

@@ -231,6 +231,26 @@ def test_quaternions_count_once():
     assert np.max(np.abs(growth.rates[1:5])) < 0.2
 
 
+def test_float32():
+    system, state = h.cast(upright(), jnp.float32)
+    with pytest.warns(UserWarning, match="growth exceeds 8.4e"):
+        growth = mbd.tangent_growth(system, IMPULSE, state, t1=6.0, dt=1e-2)
+    assert growth.log_growth.dtype == growth.rates.dtype == jnp.float32
+    np.testing.assert_allclose(growth.rate, np.sqrt(9.81 / 0.9), rtol=2e-2)
+
+
+@pytest.mark.slow
+def test_a_mechanism():
+    """A bar that stands on its hinge, in maximal coordinates: one freedom, two directions."""
+    inertia = mbd.Inertia.box(size=[0.1, 0.1, 1.0], mass=1.3)
+    bar = mbd.Body("bar", inertia, position=[0.0, 0.0, 0.5])
+    hinge = mbd.Revolute("hinge", "ground", bar, point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0])
+    mechanism = mbd.Mechanism([bar], [hinge])
+    growth = mbd.tangent_growth(mechanism, IMPULSE, mechanism.state(), t1=4.0, dt=5e-3)
+    rate = np.sqrt(9.81 * 0.5 / ((0.1**2 + 1.0**2) / 12 + 0.5**2))
+    np.testing.assert_allclose(growth.rates, [rate, -rate], rtol=2e-2)
+
+
 def test_vmap():
     """Over lengths, with rates that do not exist at the end."""
 

@@ -1,10 +1,9 @@
 """Where the first NaN of a motion, or of its derivative, comes from."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,15 +13,14 @@ from .._checks import is_concrete
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
 from .._enforcement.stepping import AbstractStepper, Problem
-from .._fixed import finite, integrate_fixed
 from .._results import RESULTS
-from .._saving import Saving, make_grid
-from .._setup import judged_start, ready_stepper
-from .._simulate import observed
+from .._saving import make_grid
+from .._setup import ready_stepper
 from .._solution import Solution
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
 from .elements import element
+from .stepwise import Motion, Record, Watched, reversed_sweep, run, seeds_of, solution_of
 from .terms import (
     JACOBIAN,
     SOLUTIONS,
@@ -31,13 +29,10 @@ from .terms import (
     entries_not_finite,
     first_term,
     line_of_nan,
-    numbers,
     pulled,
     terms,
     value,
 )
-
-_EVERY_STEP = Saving(t0=True, t1=True, ts=None, every=1, fn=None, on_grid=False)
 
 # Names of parts of the state in a solution.
 _PARTS = {"[0]": "sol.q", "[1]": "sol.v"}
@@ -153,8 +148,8 @@ def first_nonfinite(
 
     grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps).as_arrays(state.q.dtype)
     tolerance = jnp.asarray(start_tolerance, state.q.dtype)
-    motion = _motion(stepper_with(control), state.q, state.v, grid, tolerance)
-    watching = stepper_with(_Watched(control, _Record()))
+    motion = run(stepper_with(control), state.q, state.v, grid, tolerance)
+    watching = stepper_with(Watched(control, Record()))
     if motion.result != RESULTS.successful:
         return _in_motion(motion, watching)
     if loss is None:
@@ -162,78 +157,7 @@ def first_nonfinite(
     return _in_derivative(motion, watching, loss)
 
 
-class _Motion(NamedTuple):
-    """All states, the number of good steps, and the verdict."""
-
-    stepper: AbstractStepper
-    t: Float[Array, " ns"]
-    ys: Any
-    done: Any
-    result: RESULTS
-
-    def at(self, i: int) -> Any:
-        return jax.tree.map(lambda x: x[i], self.ys)
-
-    def problem(self, i: int) -> Problem:
-        """With the rows that act in the state i."""
-        system = self.stepper.system(self.at(i))
-        return eqx.tree_at(lambda p: p.system, self.stepper.problem, system)
-
-    def points(self, watching: AbstractStepper, i: int) -> list[At]:
-        """At which the step i evaluates the equations, its start first."""
-        watched = watching.problem.control.record.points  # pyright: ignore
-        watched.clear()
-        y = self.at(i)
-        if i + 1 < len(self.t):
-            jax.block_until_ready(_step(watching, self.t[i], self.t[i + 1], y))
-            jax.effects_barrier()
-        start = At(self.t[i], y[0], y[1])
-        later = sorted(watched, key=lambda at: float(at.t))
-        return [start, *(at for at in later if not entries_not_finite((at.q, at.v)))]
-
-
-class _Record:
-    """Equal to itself only, so that no compiled step writes into the record of another call."""
-
-    def __init__(self):
-        self.points: list[At] = []
-
-
-class _Watched(eqx.Module):
-    """A control that writes down where it is asked: at the stages of each step."""
-
-    control: Control | None
-    record: _Record = eqx.field(static=True)
-
-    def __call__(self, t, q, v):
-        jax.debug.callback(lambda *at: self.record.points.append(At(*at)), t, q, v)
-        return None if self.control is None else self.control(t, q, v)
-
-
-@eqx.filter_jit
-def _motion(stepper, q, v, grid, tolerance) -> _Motion:
-    y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
-    t, ys, result, stats = integrate_fixed(
-        stepper,
-        y,
-        scheme_state,
-        judged_start(stepper, y, grid.t0, tolerance),
-        grid,
-        jnp.asarray(jnp.inf, q.dtype),
-        _EVERY_STEP,
-        diffrax.ForwardMode(),
-        diffrax.NoProgressMeter(),
-    )
-    return _Motion(stepper, t, ys, stats["num_steps"], result)
-
-
-@eqx.filter_jit
-def _step(stepper, t, t_next, y):
-    _, scheme_state = stepper.start(t, t_next - t, y[0], y[1])
-    return stepper.step(t, t_next, y, scheme_state).y
-
-
-def _in_motion(motion: _Motion, watching: AbstractStepper) -> NonfiniteOrigin:
+def _in_motion(motion: Motion, watching: AbstractStepper) -> NonfiniteOrigin:
     i = int(motion.done)
     q, v, problem = motion.ys[0][i], motion.ys[1][i], motion.problem(i)
     origin = NonfiniteOrigin(
@@ -273,16 +197,17 @@ def _conditioning(problem: Problem, at: At) -> str:
     return text
 
 
-def _in_derivative(motion: _Motion, watching: AbstractStepper, loss) -> NonfiniteOrigin:
-    height, seeds = _seeds(motion, loss)
+def _in_derivative(motion: Motion, watching: AbstractStepper, loss) -> NonfiniteOrigin:
+    height, seeds = seeds_of(motion, loss)
     if bad := entries_not_finite(height):
-        return NonfiniteOrigin("`loss`", entry=bad[0][1], line=line_of_nan(loss, _solution(motion)))
+        line = line_of_nan(loss, solution_of(motion))
+        return NonfiniteOrigin("`loss`", entry=bad[0][1], line=line)
     if bad := entries_not_finite(seeds.ys):
-        line = line_of_nan(lambda sol: pulled(loss, sol), _solution(motion))
+        line = line_of_nan(lambda sol: pulled(loss, sol), solution_of(motion))
         (path, (step, *entry)) = bad[0]
         which = f"{_PARTS.get(path, 'ys' + path)}{[step, *entry]}"
         return NonfiniteOrigin("`loss`", derivative=True, leaves=(which,), line=line)
-    good, sizes, total = _sweep(motion, seeds)
+    good, sizes, total = reversed_sweep(motion, seeds)
     bad = np.flatnonzero(~np.asarray(good))
     if not len(bad):
         return NonfiniteOrigin(remark="So are the derivatives of the loss.")
@@ -315,51 +240,5 @@ def _in_derivative(motion: _Motion, watching: AbstractStepper, loss) -> Nonfinit
 
 
 def _named(path: str) -> str:
-    """`.system.length`, `.q`, from where it stands in the arguments or in a stepper."""
-    for start in (".problem", "[0]", "[1]"):
-        path = path.split(start, 1)[-1]
-    return path
-
-
-def _solution(motion: _Motion) -> Solution:
-    stats = {"num_steps": motion.done}
-    return observed(motion.stepper, motion.t, motion.ys, stats, motion.result)
-
-
-@eqx.filter_jit
-def _seeds(motion: _Motion, loss) -> tuple[Any, _Motion]:
-    """The loss, and its derivative by the numbers of the motion."""
-
-    def fn(motion):
-        return loss(_solution(motion))
-
-    return fn(motion), pulled(fn, motion)[0]
-
-
-@eqx.filter_jit
-def _sweep(motion: _Motion, seeds: _Motion) -> tuple[Any, Any, _Motion]:
-    """Reverse mode, step by step: whether derivatives are finite after each step, how large they
-    were before, and those by the stepper and by the state at the start."""
-    parts, rest = eqx.partition(motion.stepper, eqx.is_inexact_array)
-    before = jax.tree.map(lambda x: x[:-1], motion.ys)
-    moving, fixed = eqx.partition(before, eqx.is_inexact_array)
-
-    def back(carry, given):
-        by_end, by_parts = carry
-        t, t_next, moving, fixed, seed = given
-
-        def step(parts, moving):
-            stepper = eqx.combine(parts, rest)
-            return numbers(_step(stepper, t, t_next, eqx.combine(moving, fixed)))
-
-        _, pull = jax.vjp(step, parts, moving)
-        more, by_start = pull(by_end)
-        by_start, by_parts = jax.tree.map(jnp.add, (by_start, by_parts), (seed, more))
-        size = jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in jax.tree.leaves(by_end[:2])]))
-        return (by_start, by_parts), (finite((by_start, more)), size)
-
-    last = jax.tree.map(lambda x: x[-1], seeds.ys)
-    earlier = jax.tree.map(lambda x: x[:-1], seeds.ys)
-    given = (motion.t[:-1], motion.t[1:], moving, fixed, earlier)
-    end, (good, sizes) = jax.lax.scan(back, (last, seeds.stepper), given, reverse=True)
-    return good, sizes, _Motion(end[1], seeds.t, end[0], None, motion.result)
+    """`.system.length`, `.q`, from where it stands in the arguments of a term or in a stepper."""
+    return path[3:] if path.startswith(("[0]", "[1]")) else path.split(".problem", 1)[-1]

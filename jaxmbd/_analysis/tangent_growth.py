@@ -8,19 +8,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._checks import check_no_nan, check_positive, is_concrete
-from .._constraints import positions, velocities
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
-from .._enforcement.stepping import AbstractStepper
-from .._fixed import advanced
 from .._results import RESULTS
-from .._saving import ON_GRID, Grid, make_grid
+from .._saving import make_grid
 from .._setup import judged_start, ready_stepper
-from .._system import AbstractSystem, State, has_plain_coordinates
-from .._types import Control, Coordinates, RealScalarLike, Velocity
+from .._system import AbstractSystem, State
+from .._types import Control, RealScalarLike
+from .tangent_map import admissible, orthogonal, times, transported
 
 # Pieces between which tangents are made orthogonal, unless the user says how many steps each has.
 _PIECES = 200
@@ -145,7 +143,7 @@ def tangent_growth(
         raise ValueError(f"Argument `every` must be at least 1, but is {every}.")
     dtype = state.q.dtype
     grid = grid.as_arrays(dtype)
-    basis, free = _admissible(stepper, grid, state.q, state.v)
+    basis, free = admissible(stepper, grid, state.q, state.v)
     if is_concrete(free):
         if free == 0:
             raise ValueError(
@@ -169,42 +167,19 @@ def tangent_growth(
 
 
 @eqx.filter_jit
-def _admissible(
-    stepper: AbstractStepper, grid: Grid, q: Coordinates, v: Velocity
-) -> tuple[Float[Array, "d d"], Int[Array, ""]]:
-    """Orthonormal (dp, dv), as columns, that change neither Phi nor (Phi', Psi), and how many there
-    are; columns of zeros follow."""
-    y, _ = stepper.start(grid.t0, grid.dt, q, v)
-    system, nv = stepper.system(y), v.shape[0]
-
-    def rows(change):
-        moved = q + system.qdot(q, change[:nv])
-        dv = change[nv:]
-        phi = positions(system, grid.t0, moved)
-        return jnp.concatenate([phi, velocities(system, grid.t0, moved, v + dv)])
-
-    A = jax.jacfwd(rows)(jnp.zeros(2 * nv, q.dtype))
-    _, values, right = jnp.linalg.svd(jnp.concatenate([A, jnp.zeros((2 * nv, 2 * nv), q.dtype)]))
-    cutoff = 1e-9 if q.dtype == jnp.float64 else 1e-4
-    free = values <= cutoff * jnp.max(values, initial=0.0)
-    # Singular values fall, so the free directions are the last.
-    return jnp.where(free[::-1, None], right[::-1], 0.0).T, jnp.sum(free)
-
-
-@eqx.filter_jit
 def _growth(
     stepper, start, basis, free, grid, every, start_tolerance, bound, throw
 ) -> TangentGrowth:
     q, v = start
     y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
     result = judged_start(stepper, y, grid.t0, start_tolerance)
-    begin, end = _times(grid, every)
+    begin, end = times(grid, every)
     columns = jnp.arange(basis.shape[1]) < free
 
     def piece(carry, times):
         y, scheme_state, result, Q, product, scale = carry
-        y, scheme_state, result, Z = _transported(stepper, y, scheme_state, result, Q, times)
-        Q, R = _orthogonal(Z, columns)
+        y, scheme_state, result, Z = transported(stepper, y, scheme_state, result, Q, times)
+        Q, R = orthogonal(Z, columns)
         product = R @ product
         size = jnp.max(jnp.abs(product))
         # Of the size of one, whatever the growth.
@@ -232,66 +207,6 @@ def _growth(
     if throw:
         growth = result.error_if(growth, result != RESULTS.successful)
     return growth
-
-
-def _times(grid: Grid, every: int) -> tuple[Float[Array, "n every"], Float[Array, "n every"]]:
-    """Where the steps of each piece begin and end; those that fill up the last one have no
-    length."""
-    whole = math.floor(grid.steps + ON_GRID)
-    aligned = grid.steps - whole <= ON_GRID
-    pieces = math.ceil((whole if aligned else whole + 1) / every)
-    i = jnp.arange(pieces * every + 1, dtype=jnp.result_type(grid.t0))
-    edges = grid.t0 + jnp.minimum(i, whole) * grid.dt
-    if not aligned:
-        edges = jnp.where(i > whole, grid.t1, edges)
-    return edges[:-1].reshape(pieces, every), edges[1:].reshape(pieces, every)
-
-
-def _transported(stepper, y, scheme_state, result, Q, times):
-    """The state after the steps of a piece, and the tangents (dp, dv) there, from Q."""
-    system, (q, v, *rest) = stepper.system(y), y
-    nv = v.shape[0]
-
-    def flow(q, v):
-        def step(carry, times):
-            y, scheme_state, result = carry
-            t, t_next = times
-
-            def go(y, scheme_state, result):
-                unlimited = jnp.asarray(jnp.inf, q.dtype)
-                return advanced(stepper, t, t_next, y, scheme_state, result, unlimited)
-
-            stay = lambda *carry: carry  # noqa: E731
-            return jax.lax.cond(t_next > t, go, stay, y, scheme_state, result), None
-
-        carry, _ = jax.lax.scan(step, ((q, v, *rest), scheme_state, result), times)
-        (q, v, *others), *aux = carry
-        return (q, v), (others, *aux)
-
-    def along(column):
-        changes = (system.qdot(q, column[:nv]), column[nv:])
-        return jax.jvp(flow, (q, v), changes, has_aux=True)
-
-    (q, v), (dq, dv), aux = jax.vmap(along, in_axes=1)(Q)
-    # One motion for all tangents.
-    (q, v), (others, scheme_state, result) = jax.tree.map(lambda x: x[0], ((q, v), aux))
-    y = (q, v, *others)
-    dp = _displacements(stepper.system(y), q, v, dq)
-    return y, scheme_state, result, jnp.concatenate([dp, dv], axis=1).T
-
-
-def _displacements(system: AbstractSystem, q, v, dq: Float[Array, "k nq"]) -> Float[Array, "k nv"]:
-    """dp with N(q) dp = dq, by least squares: the length of a quaternion does not count."""
-    if has_plain_coordinates(system):
-        return dq
-    N = jax.jacfwd(lambda dp: system.qdot(q, dp))(jnp.zeros_like(v))
-    return jnp.linalg.solve(N.T @ N, N.T @ dq.T).T
-
-
-def _orthogonal(Z: Float[Array, "d k"], columns: Bool[Array, " k"]) -> tuple[Array, Array]:
-    """Z = Q R, with zeros in Q and R for all but the given columns."""
-    Q, R = jnp.linalg.qr(Z)
-    return jnp.where(columns[None], Q, 0.0), jnp.where(columns[None], R, 0.0)
 
 
 def _in_words(growth: TangentGrowth) -> str:
