@@ -183,6 +183,7 @@ def test_constrained_coordinates_grow_as_minimal_ones():
         np.array([2.0, 0.0]),
         np.asarray(growth.t),
     )
+    assert growth.rates.shape == (2,)
     np.testing.assert_allclose(growth.log_growth, expected(one_rod, motion, D), atol=1e-6)
 
 

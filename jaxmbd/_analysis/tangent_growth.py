@@ -223,7 +223,7 @@ def _in_words(growth: TangentGrowth) -> str:
             "`first_nonfinite` tells why."
         )
     how = f"grow at {rate:.3g}/s" if rate > 0 else f"decay at {-rate:.3g}/s"
-    head += f"changes of the start {how}, {_times_over(log[-1])} in all. "
+    head += f"changes of the start {how}, {_times_over(float(log[-1]))} in all. "
     easy = float(one.until(_EASY))
     pieces = f"They grow {_EASY:g} times in the first {easy:.3g} s. " if easy < np.inf else ""
     if one.exceeded:
