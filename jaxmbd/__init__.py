@@ -3,7 +3,11 @@
 from . import identify as identify
 from ._analysis import CheckedDerivative as CheckedDerivative
 from ._analysis import GradientCheck as GradientCheck
+from ._analysis import NonfiniteOrigin as NonfiniteOrigin
+from ._analysis import TangentGrowth as TangentGrowth
 from ._analysis import check_gradients as check_gradients
+from ._analysis import first_nonfinite as first_nonfinite
+from ._analysis import tangent_growth as tangent_growth
 from ._assemble import AssemblyReport as AssemblyReport
 from ._assemble import assemble as assemble
 from ._contact import AbstractContactSolver as AbstractContactSolver

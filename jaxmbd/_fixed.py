@@ -12,6 +12,7 @@ from ._enforcement.stepping import AbstractStepper
 from ._loop import loop
 from ._results import RESULTS, first_failure
 from ._saving import ON_GRID, Grid, Saving
+from ._types import RealScalarLike
 
 
 def integrate_fixed(
@@ -37,16 +38,7 @@ def integrate_fixed(
         return saving.output(stepper.system(y), t, y)
 
     def advance(t, t_next, y, scheme_state, result):
-        step = stepper.step(t, t_next, y, scheme_state)
-        within = jnp.all(step.start_phi <= drift_tolerance)
-        result = first_failure(
-            result,
-            step.result,
-            RESULTS.where(within, RESULTS.successful, RESULTS.drift),
-            RESULTS.where(finite(step.y), RESULTS.successful, RESULTS.nonfinite_state),
-        )
-        good = result == RESULTS.successful
-        return stepper.held(good, step.y, y), step.scheme_state, result
+        return advanced(stepper, t, t_next, y, scheme_state, result, drift_tolerance)
 
     requested = _RequestedTimes(saving, t0, dt, whole)
 
@@ -100,6 +92,28 @@ def integrate_fixed(
         pieces.append((t1[None], jax.tree.map(lambda x: x[None], output(t1, y1))))
     t, ys = jax.tree.map(lambda *x: jnp.concatenate(x), *pieces)
     return t, ys, result, {"num_steps": done}
+
+
+def advanced(
+    stepper: AbstractStepper,
+    t: RealScalarLike,
+    t_next: RealScalarLike,
+    y: PyTree,
+    scheme_state: PyTree,
+    result: RESULTS,
+    drift_tolerance: Float[Array, ""],
+) -> tuple[PyTree, PyTree, RESULTS]:
+    """One step, as (y, scheme state, result) after it; y is held if the result is a failure."""
+    step = stepper.step(t, t_next, y, scheme_state)
+    within = jnp.all(step.start_phi <= drift_tolerance)
+    result = first_failure(
+        result,
+        step.result,
+        RESULTS.where(within, RESULTS.successful, RESULTS.drift),
+        RESULTS.where(finite(step.y), RESULTS.successful, RESULTS.nonfinite_state),
+    )
+    good = result == RESULTS.successful
+    return stepper.held(good, step.y, y), step.scheme_state, result
 
 
 def finite(tree: PyTree) -> Any:

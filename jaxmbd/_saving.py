@@ -5,6 +5,7 @@ from typing import Any
 
 import diffrax
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from ._checks import check_positive, is_concrete
@@ -22,6 +23,11 @@ class Grid(eqx.Module):
     t1: RealScalarLike
     dt: RealScalarLike
     steps: float
+
+    def as_arrays(self, dtype: Any) -> "Grid":
+        """The same, with values that are not compiled in."""
+        t0, t1, dt = (jnp.asarray(x, dtype) for x in (self.t0, self.t1, self.dt))
+        return Grid(t0, t1, dt, self.steps)
 
 
 def make_grid(

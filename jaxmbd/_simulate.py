@@ -9,21 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
 from ._adaptive import integrate_adaptive
-from ._checks import check_gaps, check_no_gaps, check_no_nan, check_system, with_dtype
-from ._constraints import (
-    AbstractStructuredSystem,
-    mass_matrix,
-    positions,
-    velocities,
-)
-from ._enforcement.base import AbstractContinuousEnforcement, AbstractEnforcement
+from ._checks import check_no_nan
+from ._constraints import positions, velocities
+from ._enforcement.base import AbstractEnforcement
 from ._enforcement.projection import Projection
-from ._enforcement.stepping import AbstractStepper, Problem, make_stepper
-from ._enforcement.switching import SwitchingStepper, is_switched
-from ._fixed import finite, integrate_fixed
+from ._enforcement.stepping import AbstractStepper
+from ._enforcement.switching import SwitchingStepper
+from ._fixed import integrate_fixed
 from ._results import RESULTS, first_failure
-from ._saving import Grid, make_grid, make_saving
-from ._schemes import RK4, prepared
+from ._saving import make_grid, make_saving
+from ._setup import judged_start, ready_stepper
 from ._solution import Solution
 from ._system import AbstractSystem, State
 from ._types import Control, RealScalarLike
@@ -91,44 +86,17 @@ def simulate(
     when the result is not successful and `throw` is true.
     """
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
-    dtype = state.q.dtype
-    problem = with_dtype(Problem(system, enforcement, control, projection), dtype)
-    check_system(problem.system, problem.control, state.q, state.v)
-    if not isinstance(system, AbstractStructuredSystem):
-        check_gaps(problem.system, state.q, state.v)
-    if isinstance(enforcement, AbstractEnforcement) and not enforcement.unilateral:
-        check_no_gaps(problem.system, state.q, type(enforcement).__name__)
-    grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps)
-    saving = make_saving(saveat, grid)
     controller = stepsize_controller
     if isinstance(controller, diffrax.ConstantStepSize):
         controller = None
-    if controller is not None and not isinstance(enforcement, AbstractContinuousEnforcement):
-        raise ValueError(
-            f"`{type(enforcement).__name__}` advances by an impulse a step and has no error "
-            "estimate: leave out `stepsize_controller`, or use a continuous method such as "
-            "`mbd.UdwadiaKalaba()`."
-        )
-    stepper = make_stepper(problem, scheme, RK4() if controller is None else diffrax.Tsit5())
-    if controller is not None and not isinstance(stepper.scheme, diffrax.AbstractAdaptiveSolver):
-        raise ValueError(
-            f"`{type(stepper.scheme).__name__}` has no error estimate to adapt steps by: use e.g. "
-            "`diffrax.Tsit5()`, or `diffrax.HalfSolver` around it."
-        )
-    large = isinstance(system, AbstractStructuredSystem)
-    scheme = prepared(stepper.scheme, controller, dtype, large)
-    stepper = eqx.tree_at(lambda s: s.scheme, stepper, scheme)
-    if is_switched(problem.system, state.t, state.q, state.v):
-        if controller is not None:
-            raise ValueError(
-                "A system with a `switch` needs fixed steps: leave out `stepsize_controller`."
-            )
-        stepper = SwitchingStepper(inner=stepper)  # type: ignore
-    as_array = functools.partial(jnp.asarray, dtype=dtype)
+    stepper = ready_stepper(system, enforcement, state, scheme, control, projection, controller)
+    grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps)
+    saving = make_saving(saveat, grid)
+    as_array = functools.partial(jnp.asarray, dtype=state.q.dtype)
     return _simulate(
         stepper,
         (state.q, state.v),
-        Grid(as_array(grid.t0), as_array(grid.t1), as_array(grid.dt), grid.steps),
+        grid.as_arrays(state.q.dtype),
         as_array(start_tolerance),
         as_array(jnp.inf if drift_tolerance is None else drift_tolerance),
         saving,
@@ -156,10 +124,7 @@ def _simulate(
 ):
     q, v = start
     y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
-    at_start = first_failure(
-        _judge_start(stepper, y, grid.t0, start_tolerance),
-        stepper.start_result(grid.t0, q, v, start_tolerance),
-    )
+    at_start = judged_start(stepper, y, grid.t0, start_tolerance)
     if controller is None:
         t, ys, result, stats = integrate_fixed(
             stepper, y, scheme_state, at_start, grid, drift_tolerance, saving, adjoint, progress
@@ -170,7 +135,7 @@ def _simulate(
         )
         result = first_failure(at_start, result)
     if saving.fn is None:
-        solution = _observe(stepper, t, ys, stats, result)
+        solution = observed(stepper, t, ys, stats, result)
     else:
         solution = Solution(t, None, None, None, None, None, ys, stats, result)
     if throw:
@@ -178,22 +143,9 @@ def _simulate(
     return solution
 
 
-def _judge_start(stepper: AbstractStepper, y, t0, tolerance) -> RESULTS:
-    system, q, v = stepper.system(y), y[0], y[1]
-    M = jax.tree.leaves(mass_matrix(system, q))[0]  # an array, or that of the blocks
-    asymmetry = jnp.max(jnp.abs(M - jnp.swapaxes(M, 0, 1)))
-    symmetric = asymmetry <= 1e-6 * jnp.max(jnp.abs(M))
-    violation = jnp.concatenate([positions(system, t0, q), velocities(system, t0, q, v)])
-    rigid = stepper.problem.enforcement.rigid
-    consistent = jnp.all(jnp.abs(violation) <= tolerance) | (not rigid)
-    return first_failure(
-        RESULTS.where(finite((q, v, M, violation)), RESULTS.successful, RESULTS.nonfinite_state),
-        RESULTS.where(symmetric, RESULTS.successful, RESULTS.mass_matrix_indefinite),
-        RESULTS.where(consistent, RESULTS.successful, RESULTS.inconsistent_start),
-    )
+def observed(stepper: AbstractStepper, t, ys, stats, result) -> Solution:
+    """The solution with the states ys at the times t."""
 
-
-def _observe(stepper: AbstractStepper, t, ys, stats, result) -> Solution:
     def largest(x):
         return jnp.max(jnp.abs(x), initial=0.0)
 

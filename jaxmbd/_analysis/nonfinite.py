@@ -1,0 +1,244 @@
+"""Where the first NaN of a motion, or of its derivative, comes from."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from .._checks import is_concrete
+from .._enforcement.base import AbstractEnforcement
+from .._enforcement.projection import Projection
+from .._enforcement.stepping import AbstractStepper, Problem
+from .._results import RESULTS
+from .._saving import make_grid
+from .._setup import ready_stepper
+from .._solution import Solution
+from .._system import AbstractSystem, State
+from .._types import Control, RealScalarLike
+from .elements import element
+from .stepwise import Motion, Record, Watched, reversed_sweep, run, seeds_of, solution_of
+from .terms import (
+    JACOBIAN,
+    SOLUTIONS,
+    At,
+    derivative,
+    entries_not_finite,
+    first_term,
+    line_of_nan,
+    pulled,
+    terms,
+    value,
+)
+
+# Names of parts of the state in a solution.
+_PARTS = {"[0]": "sol.q", "[1]": "sol.v"}
+# States that are so many times larger than the velocities of the start have blown up; derivatives
+# of the other size are about to overflow. How many leaves are named.
+_GROWN, _HUGE, _LISTED = 1e6, 1e30, 6
+
+
+class NonfiniteOrigin(NamedTuple):
+    """What `first_nonfinite` found; `print` it.
+
+    **Fields:**
+
+    - `quantity`: what is not finite first; empty if everything is finite.
+    - `derivative`: whether it is finite itself, but its derivative is not.
+    - `element`: which body, joint or force of a mechanism that is; empty if it is none.
+    - `entry`: index of the first entry of the quantity that is not finite; `None` for derivatives.
+    - `leaves`: of a derivative, by which numbers it is not finite: of `.system`, `.control`, ...,
+      and `.q`, `.v` of the state.
+    - `step`: number of the step, from 0; `state`: at its start, the last good one. `None` if no
+      step is to blame.
+    - `line`: the line of your code that the first NaN comes from, as far as it can be told.
+    - `result`: the verdict on the motion.
+    - `remark`: what else is known.
+    """
+
+    quantity: str = ""
+    derivative: bool = False
+    element: str = ""
+    entry: tuple[int, ...] | None = None
+    leaves: tuple[str, ...] = ()
+    step: int | None = None
+    state: State | None = None
+    line: str | None = None
+    result: RESULTS = RESULTS.successful
+    remark: str = ""
+
+    @property
+    def found(self) -> bool:
+        """Whether something is not finite, or the motion failed."""
+        return bool(self.quantity)
+
+    def __str__(self) -> str:
+        if not self.found:
+            return f"All numbers are finite. {self.remark}".rstrip()
+        what = self.quantity if not self.element else f"{self.quantity}, {self.element},"
+        by = ""
+        if self.derivative:
+            head = f"the derivative of {what} is not finite"
+            by = f", by {', '.join(self.leaves)}" if self.leaves else ""
+        elif self.entry is None:
+            head = f"{what} failed"
+        else:
+            head = f"{what} is not finite"
+            by = f", first in entry {list(self.entry)}" if self.entry else ""
+        if self.step is not None and self.state is not None:
+            head = f"step {self.step}, from t = {float(self.state.t):.8g} s: {head}"
+        lines = [head + by]
+        lines += [f"  {self.line}"] if self.line else []
+        lines += [f"  {self.remark}"] if self.remark else []
+        return "\n".join(lines)
+
+
+def first_nonfinite(
+    system: AbstractSystem,
+    enforcement: AbstractEnforcement,
+    state: State,
+    t1: RealScalarLike | None = None,
+    dt: RealScalarLike | None = None,
+    *,
+    t0: float | None = None,
+    num_steps: int | None = None,
+    scheme: diffrax.AbstractSolver | None = None,
+    control: Control | None = None,
+    projection: Projection | None = None,
+    loss: Callable[[Solution], Float[Array, ""]] | None = None,
+    start_tolerance: ArrayLike = 1e-3,
+) -> NonfiniteOrigin:
+    """Find where the first NaN or infinity of a motion comes from, or that of a gradient.
+
+    Write it in place of `simulate`, with the arguments of a call that fails, at fixed steps. The
+    same steps are taken, and the one that fails is taken apart: at each point at which its scheme
+    evaluates the equations, their terms are looked at one after the other, in a mechanism element
+    by element.
+
+    **Arguments:** those of `simulate`, and
+
+    - `loss`: to look at its derivative, if the motion is finite; a function of the `Solution` with
+      the states of all steps, from the start on. The derivative is taken step by step from the end
+      to the start as reverse mode does, by everything: the system, the control, the enforcement and
+      the state. Reported is the step that comes first in this order. Any loss that depends on the
+      end will do, such as `lambda sol: jnp.sum(sol.q[-1])`, unless it is the loss itself.
+
+    **Returns:** a `NonfiniteOrigin`; nothing is raised for a motion that fails. All states are kept
+    in memory.
+
+    **Raises:** `ValueError` inside of `jax.jit`, `jax.vmap` or `jax.grad`, and for input of wrong
+    shape.
+    """
+    inputs = {"system": system, "control": control, "enforcement": enforcement, "state": state}
+    if not all(map(is_concrete, jax.tree.leaves((inputs, t1, dt)))):
+        raise ValueError(
+            "`first_nonfinite` looks at values: call it outside of `jax.jit`, `jax.vmap` and "
+            "`jax.grad`, with the numbers for which the simulation fails."
+        )
+    for name, tree in inputs.items():
+        if bad := entries_not_finite(tree, jnp.isnan):
+            path, entry = bad[0]
+            return NonfiniteOrigin(f"the given `{name}{path}`", entry=entry)
+
+    def stepper_with(control):
+        return ready_stepper(system, enforcement, state, scheme, control, projection)
+
+    grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps).as_arrays(state.q.dtype)
+    tolerance = jnp.asarray(start_tolerance, state.q.dtype)
+    motion = run(stepper_with(control), state.q, state.v, grid, tolerance)
+    watching = stepper_with(Watched(control, Record()))
+    if motion.result != RESULTS.successful:
+        return _in_motion(motion, watching)
+    if loss is None:
+        return NonfiniteOrigin(remark="For derivatives give `loss`.")
+    return _in_derivative(motion, watching, loss)
+
+
+def _in_motion(motion: Motion, watching: AbstractStepper) -> NonfiniteOrigin:
+    i = int(motion.done)
+    q, v, problem = motion.ys[0][i], motion.ys[1][i], motion.problem(i)
+    origin = NonfiniteOrigin(
+        "the step", step=i, state=State(motion.t[i], q, v), result=motion.result
+    )
+    verdict, grown = str(RESULTS[motion.result]), ""
+    largest = float(jnp.max(jnp.abs(jnp.concatenate([q, v]))))
+    if largest > _GROWN * (1 + float(jnp.max(jnp.abs(motion.ys[1][0])))):
+        grown = f"The motion blew up before: q and v are up to {largest:.1e}. "
+    if found := first_term(value, problem, motion.points(watching, i)):
+        name, at, bad = found
+        singular = _conditioning(problem, at) + verdict if name in SOLUTIONS else ""
+        return origin._replace(
+            quantity=name,
+            element=element(problem.system, problem, at, name, False),
+            entry=bad[0][1],
+            line=line_of_nan(lambda at: terms(problem)[name](problem, at), at),
+            remark=(grown + singular).strip(),
+        )
+    start = At(motion.t[i], q, v)
+    return origin._replace(remark=grown + _conditioning(problem, start) + verdict)
+
+
+def _conditioning(problem: Problem, at: At) -> str:
+    """What makes the equations singular, in words."""
+    M, (_, J) = value(problem, at, "`mass_matrix`"), value(problem, at, JACOBIAN)
+    text = ""
+    if not entries_not_finite(M):
+        eigenvalues = np.linalg.eigvalsh(np.asarray(M))
+        if eigenvalues[0] <= len(eigenvalues) * np.finfo(M.dtype).eps * eigenvalues[-1]:
+            text += f"The mass matrix has eigenvalues from {eigenvalues[0]:.2g} to "
+            text += f"{eigenvalues[-1]:.2g}. "
+    if not entries_not_finite(J) and J.size:
+        rank = np.linalg.matrix_rank(np.asarray(J))
+        if rank < len(J):
+            text += f"The {len(J)} rows of constraints have rank {rank}. "
+    return text
+
+
+def _in_derivative(motion: Motion, watching: AbstractStepper, loss) -> NonfiniteOrigin:
+    height, seeds = seeds_of(motion, loss)
+    if bad := entries_not_finite(height):
+        line = line_of_nan(loss, solution_of(motion))
+        return NonfiniteOrigin("`loss`", entry=bad[0][1], line=line)
+    if bad := entries_not_finite(seeds.ys):
+        line = line_of_nan(lambda sol: pulled(loss, sol), solution_of(motion))
+        (path, (step, *entry)) = bad[0]
+        which = f"{_PARTS.get(path, 'ys' + path)}{[step, *entry]}"
+        return NonfiniteOrigin("`loss`", derivative=True, leaves=(which,), line=line)
+    good, sizes, total = reversed_sweep(motion, seeds)
+    bad = np.flatnonzero(~np.asarray(good))
+    if not len(bad):
+        return NonfiniteOrigin(remark="So are the derivatives of the loss.")
+    i = int(bad[-1])
+    by = [_named(path) for path, _ in entries_not_finite(total.stepper)]
+    by += ["the start"] if entries_not_finite(total.ys) else []
+    remark = f"Not finite in the end are those of the loss by {', '.join(by[-_LISTED:])}."
+    if float(sizes[i]) > _HUGE:
+        remark = (
+            f"Derivatives had grown to {float(sizes[i]):.1e} on the way back from the end: "
+            f"`tangent_growth` tells how far they reach. {remark}"
+        )
+    origin = NonfiniteOrigin(
+        "the step",
+        derivative=True,
+        step=i,
+        state=State(motion.t[i], motion.ys[0][i], motion.ys[1][i]),
+        remark=remark,
+    )
+    problem = motion.problem(i)
+    if found := first_term(derivative, problem, motion.points(watching, i)):
+        name, at, bad = found
+        return origin._replace(
+            quantity=name,
+            element=element(problem.system, problem, at, name, True),
+            leaves=tuple(_named(path) for path, _ in bad[:_LISTED]),
+            line=line_of_nan(lambda at: pulled(terms(problem)[name], problem, at), at),
+        )
+    return origin
+
+
+def _named(path: str) -> str:
+    """`.system.length`, `.q`, from where it stands in the arguments of a term or in a stepper."""
+    return path[3:] if path.startswith(("[0]", "[1]")) else path.split(".problem", 1)[-1]

@@ -1,0 +1,240 @@
+"""How fast derivatives of a motion grow with time."""
+
+import math
+import warnings
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from .._checks import check_no_nan, check_positive, is_concrete
+from .._enforcement.base import AbstractEnforcement
+from .._enforcement.projection import Projection
+from .._results import RESULTS
+from .._saving import make_grid
+from .._setup import judged_start, ready_stepper
+from .._system import AbstractSystem, State
+from .._types import Control, RealScalarLike
+from .tangent_map import admissible, orthogonal, times, transported
+
+# Pieces between which tangents are made orthogonal, unless the user says how many steps each has.
+_PIECES = 200
+# Growth up to which pieces of a motion are easy to fit.
+_EASY = 100.0
+
+
+class TangentGrowth(eqx.Module):
+    """What `tangent_growth` found; `print` it.
+
+    **Fields:**
+
+    - `t`: times, shape `(ns,)` [s].
+    - `log_growth`: logarithm of the largest singular value of d(state at t) / d(state at the
+      start), `(ns,)`; 0 at the start.
+    - `rates`: of all independent directions, the fastest first, how fast changes along them grow
+      on the average over the second half of the time, `(k,)` [1/s]: Lyapunov exponents, if the time
+      is long enough. Under `jax.vmap` k = 2 nv, with -inf for those that constraints rule out.
+    - `bound`: the growth by which rounding errors reach the tolerance.
+    - `reach`: the time [s] from the start until growth exceeds `bound`; inf if it does not.
+    - `result`: a member of `RESULTS`. After a failure of the motion growth is held.
+    """
+
+    t: Float[Array, " *batch ns"]
+    log_growth: Float[Array, " *batch ns"]
+    rates: Float[Array, " *batch k"]
+    bound: float = eqx.field(static=True)
+    result: RESULTS
+
+    @property
+    def rate(self) -> Float[Array, " *batch"]:
+        """The largest of `rates` [1/s]."""
+        return self.rates[..., 0]
+
+    @property
+    def reach(self) -> Float[Array, " *batch"]:
+        return self.until(self.bound)
+
+    @property
+    def exceeded(self) -> Bool[Array, " *batch"]:
+        """Whether growth exceeds `bound` before the end."""
+        return jnp.isfinite(self.reach)
+
+    def until(self, growth: RealScalarLike) -> Float[Array, " *batch"]:
+        """The time [s] from the start until the growth first exceeds `growth`, e.g. a hundred for
+        intervals of multiple shooting; inf if it does not."""
+        # Not `>`: growth that is NaN has exceeded everything.
+        beyond = ~(self.log_growth <= jnp.log(jnp.asarray(growth, self.t.dtype)))
+        first = jnp.argmax(beyond, axis=-1, keepdims=True)
+        last = jnp.maximum(first - 1, 0)
+        span = jnp.take_along_axis(self.t, last, axis=-1) - self.t[..., :1]
+        return jnp.where(jnp.any(beyond, axis=-1), span[..., 0], jnp.inf)
+
+    def __str__(self) -> str:
+        return _in_words(self)
+
+
+def tangent_growth(
+    system: AbstractSystem,
+    enforcement: AbstractEnforcement,
+    state: State,
+    t1: RealScalarLike | None = None,
+    dt: RealScalarLike | None = None,
+    *,
+    t0: float | None = None,
+    num_steps: int | None = None,
+    scheme: diffrax.AbstractSolver | None = None,
+    control: Control | None = None,
+    projection: Projection | None = None,
+    every: int | None = None,
+    tolerance: float = 1e-3,
+    start_tolerance: ArrayLike = 1e-3,
+    throw: bool = True,
+) -> TangentGrowth:
+    r"""How far derivatives of a motion reach: the growth of small changes of its start,
+
+    $$
+    \delta(t) = D(t)\,\delta(0), \qquad \delta = (\delta p, \delta v), \quad
+    \delta q = N(q)\,\delta p,
+    $$
+
+    through the steps that `simulate` takes, control included, for all $\delta(0)$ that the
+    constraints admit: growth is the largest singular value of $D(t)$, in the units of p and v.
+    Derivatives by parameters and controls grow likewise. At times $t_j$ the changes are made
+    orthogonal again, $D_j Q_{j-1} = Q_j R_j$, so that nothing overflows and the slower directions
+    are not lost beside the fastest; then
+
+    $$
+    D(t_n) = Q_n R_n \cdots R_1 Q_0^\mathsf{T}, \qquad
+    \text{rate}_i = \frac{\sum_j \log R_{j,ii}}{\sum_j (t_j - t_{j-1})} .
+    $$
+
+    Rounding errors grow as well: where growth exceeds `tolerance` / eps, with the eps of the dtype,
+    motion and derivatives are no longer determined by what was given. Fits stop to converge much
+    earlier: a step of the parameters must stay below about 1 / growth.
+
+    **Arguments:** those of `simulate`, at fixed steps, and
+
+    - `every`: how many steps between orthogonalisations, which are the times that are returned;
+      default about 200 in all.
+    - `tolerance`: relative error by rounding up to which derivatives have a meaning.
+
+    **Returns:** a `TangentGrowth`. It costs about as much as one simulation for each admissible
+    direction. A scheme's memory of earlier steps, if it has one, is not varied.
+
+    **Warns:** if growth exceeds the bound before `t1`; not inside of `jax.jit` and `jax.vmap`.
+
+    **Raises:** `ValueError` for input that `simulate` does not take either, for a state in which
+    nothing can move, and for an `every` or a `tolerance` that is not positive; a run-time error
+    when the motion fails and `throw` is true.
+
+    Reference: Benettin, Galgani, Giorgilli and Strelcyn (1980), Lyapunov characteristic exponents
+    for smooth dynamical systems and for Hamiltonian systems, Meccanica 15, part 2.
+    """
+    check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
+    check_positive("tolerance", tolerance)
+    stepper = ready_stepper(system, enforcement, state, scheme, control, projection)
+    grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps)
+    if every is None:
+        every = math.ceil(grid.steps / _PIECES)
+    if every < 1:
+        raise ValueError(f"Argument `every` must be at least 1, but is {every}.")
+    dtype = state.q.dtype
+    grid = grid.as_arrays(dtype)
+    basis, free = admissible(stepper, grid, state.q, state.v)
+    if is_concrete(free):
+        if free == 0:
+            raise ValueError(
+                "The constraints admit no change of the state, so there is nothing that can grow."
+            )
+        basis = basis[:, : int(free)]
+    growth = _growth(
+        stepper,
+        (state.q, state.v),
+        basis,
+        free,
+        grid,
+        every,
+        jnp.asarray(start_tolerance, dtype),
+        float(tolerance / jnp.finfo(dtype).eps),
+        throw,
+    )
+    if is_concrete(growth.log_growth) and np.any(growth.exceeded):
+        warnings.warn(str(growth), stacklevel=2)
+    return growth
+
+
+@eqx.filter_jit
+def _growth(
+    stepper, start, basis, free, grid, every, start_tolerance, bound, throw
+) -> TangentGrowth:
+    q, v = start
+    y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
+    result = judged_start(stepper, y, grid.t0, start_tolerance)
+    begin, end = times(grid, every)
+    columns = jnp.arange(basis.shape[1]) < free
+
+    def piece(carry, times):
+        y, scheme_state, result, Q, product, scale = carry
+        y, scheme_state, result, Z = transported(stepper, y, scheme_state, result, Q, times)
+        Q, R = orthogonal(Z, columns)
+        product = R @ product
+        size = jnp.max(jnp.abs(product))
+        # Of the size of one, whatever the growth.
+        scale, product = scale + jnp.log(size), product / size
+        log_growth = scale + jnp.log(jnp.linalg.norm(product, 2))
+        rates = jnp.where(columns, jnp.log(jnp.abs(jnp.diag(R))), -jnp.inf)
+        return (y, scheme_state, result, Q, product, scale), (log_growth, rates)
+
+    # A result that a loop can carry is an array.
+    result = RESULTS.where(jnp.array(True), result, RESULTS.successful)
+    identity = jnp.diag(columns.astype(q.dtype))
+    carry = (y, scheme_state, result, basis, identity, jnp.zeros((), q.dtype))
+    (_, _, result, *_), (log_growth, logs) = jax.lax.scan(piece, carry, (begin, end))
+
+    t = jnp.concatenate([grid.t0[None], end[:, -1]])
+    half = len(end) // 2
+    rates = jnp.sum(logs[half:], axis=0) / (t[-1] - t[half])
+    growth = TangentGrowth(
+        t,
+        jnp.concatenate([jnp.zeros_like(log_growth[:1]), log_growth]),
+        -jnp.sort(-rates),
+        bound,
+        result,
+    )
+    if throw:
+        growth = result.error_if(growth, result != RESULTS.successful)
+    return growth
+
+
+def _in_words(growth: TangentGrowth) -> str:
+    ts, logs = np.atleast_2d(growth.t), np.atleast_2d(growth.log_growth)
+    # Of a batch, the motion that grows the most.
+    worst = int(np.argmax(np.where(np.isfinite(logs[:, -1]), logs[:, -1], np.inf)))
+    one = jax.tree.map(lambda x: x.reshape(-1, *x.shape[growth.t.ndim - 1 :])[worst], growth)
+    t, log, rate = ts[worst], logs[worst], float(one.rate)
+    which = f"motion {worst} of {len(ts)}, " if len(ts) > 1 else ""
+    head = f"{which}t = {t[0]:g} to {t[-1]:g} s: "
+    if not np.all(np.isfinite(log)):
+        return head + (
+            f"derivatives by the start are not finite after {float(one.reach):.3g} s; "
+            "`first_nonfinite` tells why."
+        )
+    how = f"grow at {rate:.3g}/s" if rate > 0 else f"decay at {-rate:.3g}/s"
+    head += f"changes of the start {how}, {_times_over(float(log[-1]))} in all. "
+    easy = float(one.until(_EASY))
+    pieces = f"They grow {_EASY:g} times in the first {easy:.3g} s. " if easy < np.inf else ""
+    if one.exceeded:
+        end = (
+            f"Derivatives mean something up to {float(one.reach):.3g} s: beyond, growth exceeds "
+            f"{growth.bound:.1e}, and rounding errors reach the tolerance. Take shorter pieces."
+        )
+    else:
+        end = "Derivatives mean something all the time."
+    return head + pieces + end
+
+
+def _times_over(log: float) -> str:
+    return f"{math.exp(log):.2g} times" if log < 700 else f"10^{log / math.log(10):.0f} times"

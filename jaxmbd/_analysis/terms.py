@@ -1,0 +1,141 @@
+"""The terms of the equations at one point, by name: which is not finite, or has no derivative."""
+
+import pathlib
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+from jaxtyping import Array, PyTree
+
+from .._constraints import constraint_rows, positions, velocities
+from .._enforcement.base import AbstractContinuousEnforcement
+from .._enforcement.stepping import Problem, free_field, motion_at
+from .._linalg import dense
+from .._types import Coordinates, RealScalarLike, Velocity
+
+_PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])
+
+JACOBIAN = "the derivative of `constraint`"
+SOLUTIONS = (
+    "the solution for the acceleration",
+    "the solution for the multipliers",
+    "the solution for the free acceleration",
+)
+
+
+class At(NamedTuple):
+    """Where the terms are evaluated."""
+
+    t: RealScalarLike
+    q: Coordinates
+    v: Velocity
+
+
+Term = Callable[[Problem, At], PyTree]
+
+
+def terms(problem: Problem) -> dict[str, Term]:
+    """Functions (problem, at) by name, each after those that it depends on. Those in backticks are
+    functions of the user."""
+
+    def control(p, at):
+        return None if p.control is None else p.control(*at)
+
+    found: dict[str, Term] = {
+        "`control`": control,
+        "`qdot`": lambda p, at: p.system.qdot(at.q, at.v),
+        "`mass_matrix`": lambda p, at: p.system.mass_matrix(at.q),
+        "`force`": lambda p, at: p.system.force(*at, control(p, at)),
+        "`nonideal_force`": lambda p, at: p.system.nonideal_force(at.q, at.v, at.t),
+        "`constraint`": lambda p, at: positions(p.system, at.t, at.q),
+        "`nonholonomic`": lambda p, at: p.system.nonholonomic(at.q, at.v, at.t),
+        JACOBIAN: lambda p, at: (
+            velocities(p.system, *at),
+            dense(constraint_rows(p.system, *at).J),
+        ),
+        "the second derivative of `constraint`": lambda p, at: constraint_rows(p.system, *at).gamma,
+    }
+    if problem.enforcement.unilateral:
+        found["`gap`"] = lambda p, at: p.system.gap(at.q, at.t)
+        found["`slip`"] = lambda p, at: p.system.slip(at.q, at.v, at.t)
+    if isinstance(problem.enforcement, AbstractContinuousEnforcement):
+        found[SOLUTIONS[0]] = lambda p, at: motion_at(p, *at).acceleration
+        found[SOLUTIONS[1]] = lambda p, at: motion_at(p, *at).multipliers
+    else:
+        found[SOLUTIONS[2]] = lambda p, at: free_field(at.t, (at.q, at.v), p)[1]
+    return found
+
+
+def numbers(tree: PyTree) -> PyTree:
+    """Its floating-point arrays; `None` in place of the rest."""
+    return eqx.filter(tree, eqx.is_inexact_array)
+
+
+def pulled(fn: Callable[..., PyTree], *args: PyTree) -> PyTree:
+    """The derivative by the numbers of the arguments of the sum of all that fn returns."""
+    dynamic, static = eqx.partition(args, eqx.is_inexact_array)
+    out, pull = jax.vjp(lambda x: numbers(fn(*eqx.combine(x, static))), dynamic)
+    return pull(jax.tree.map(jnp.ones_like, out))[0]
+
+
+def entries_not_finite(
+    tree: PyTree, bad: Callable[[Array], Array] = lambda x: ~jnp.isfinite(x)
+) -> list[tuple[str, tuple[int, ...]]]:
+    """(path, index) of the first entry that is not finite in each leaf that has one."""
+    found = []
+    floats = eqx.filter(tree, eqx.is_inexact_array_like)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(floats):
+        where = np.argwhere(bad(jnp.asarray(leaf)))
+        if len(where):
+            found.append((jax.tree_util.keystr(path), tuple(int(i) for i in where[0])))
+    return found
+
+
+@eqx.filter_jit
+def value(problem: Problem, at: At, name: str) -> PyTree:
+    """Of a term."""
+    return numbers(terms(problem)[name](problem, at))
+
+
+@eqx.filter_jit
+def derivative(problem: Problem, at: At, name: str) -> PyTree:
+    """Of a term, by (problem, at)."""
+    return pulled(terms(problem)[name], problem, at)
+
+
+def first_term(
+    fn: Callable[[Problem, At, str], PyTree], problem: Problem, points: Sequence[At]
+) -> tuple[str, At, list[tuple[str, tuple[int, ...]]]] | None:
+    """The first term that is not finite at one of the points, `value` or `derivative`: its name,
+    where, and `entries_not_finite`."""
+    for name in terms(problem):  # one at a time: the last ones take long to compile
+        for at in points:
+            if bad := entries_not_finite(fn(problem, at, name)):
+                return name, at, bad
+    return None
+
+
+def line_of_nan(fn: Callable[..., PyTree], *args: PyTree) -> str | None:
+    """Where the first NaN in fn(*args) comes from: the line of the user's code, or else the
+    function of a library, as far as the compiled program remembers."""
+    try:
+        error, _ = checkify.checkify(fn, errors=checkify.nan_checks)(*args)
+    except Exception:  # a hint only, by an experimental tool that does not know every operation
+        return None
+    try:
+        error.throw()
+    except Exception as raised:
+        source = raised.__cause__ or raised
+        frames = traceback.extract_tb(source.__traceback__)
+        for frame in reversed(frames):
+            name = str(pathlib.Path(frame.filename).resolve())
+            if "site-packages" not in name and not name.startswith(_PACKAGE):
+                place = f"{frame.filename}:{frame.lineno}, in `{frame.name}`"
+                return f"{place}: {frame.line}" if frame.line else place
+        return f"in `{frames[0].name}` of {frames[0].filename}" if frames else None
+    return None

@@ -1,0 +1,310 @@
+"""The origin of what is not finite, in failures as users meet them."""
+
+import equinox as eqx
+import helpers as h
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+
+IMPULSE = mbd.VelocityImpulse()
+REST = mbd.State(0.0, jnp.array([1.0, 0.0]), jnp.zeros(2))
+
+
+class Particle(mbd.AbstractSystem):
+    """A particle in the plane with a force and perhaps a constraint of the user's own."""
+
+    law: object
+    rows: object = None
+    scale: jax.Array = h.parameter(1.0)
+
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        f = self.law(self.scale, q, v)
+        return f if u is None else f + u
+
+    def constraint(self, q, t):
+        return jnp.zeros(0) if self.rows is None else self.rows(q)
+
+
+def linear(k, q, v):
+    return -k * q
+
+
+def drag(k, q, v):
+    return -k * jnp.sqrt(v @ v) * v - q
+
+
+def logarithm(k, q, v):
+    return jnp.stack([-k, jnp.log(q[0])])
+
+
+def springs(k, q, v):
+    length = jnp.sqrt(q @ q)
+    return -(length - k) * q / length
+
+
+def masked_root(k, q, v):
+    return jnp.where(q > 0, k * jnp.sqrt(q), 0.0)
+
+
+def end(sol):
+    return jnp.sum(sol.q[-1])
+
+
+def find(system, state=REST, method=IMPULSE, *, t1=1.0, dt=0.05, **options):
+    return mbd.first_nonfinite(system, method, state, t1=t1, dt=dt, **options)
+
+
+# --- motions ------------------------------------------------------------------------------------
+
+
+def test_a_motion_that_is_finite():
+    found = find(Particle(linear))
+    assert not found.found and str(found).startswith("All numbers are finite")
+    found = find(Particle(linear), loss=end)
+    assert not found.found and "derivatives" in str(found)
+
+
+def test_logarithm_of_a_negative_number():
+    """x falls as 0.3 - t^2 / 2, below 0 after t = 0.775: within a step, at a stage of the scheme.
+    Before that all is finite."""
+    state = mbd.State(0.0, jnp.array([0.3, 0.0]), jnp.zeros(2))
+    found = find(Particle(logarithm), state, mbd.UdwadiaKalaba())
+    assert (found.quantity, found.derivative, found.entry) == ("`force`", False, (1,))
+    assert found.step == 15
+    np.testing.assert_allclose(found.state.t, 0.75)
+    np.testing.assert_allclose(found.state.q[0], 0.3 - 0.75**2 / 2)
+    assert "test_nonfinite.py" in found.line and "jnp.log(q[0])" in found.line
+    assert found.result == mbd.RESULTS.nonfinite_state
+    assert str(found).startswith("step 15, from t = 0.75 s: `force` is not finite, first in entry")
+    # Once more, with what has been compiled; and the same program stops there.
+    assert find(Particle(logarithm), state, mbd.UdwadiaKalaba()).line == found.line
+    sol = mbd.simulate(
+        Particle(logarithm), mbd.UdwadiaKalaba(), state, t1=1.0, dt=0.05, throw=False
+    )
+    assert sol.stats["num_steps"] == found.step
+
+
+def test_spring_of_no_length():
+    state = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
+    found = find(Particle(springs), state)
+    assert (found.quantity, found.step, found.entry) == ("`force`", 0, (0,))
+    assert "return -(length - k) * q / length" in found.line
+
+
+def test_constraint_without_a_direction():
+    state = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
+    found = find(Particle(linear, lambda q: jnp.sqrt(q @ q)), state)
+    assert (found.quantity, found.step) == ("the derivative of `constraint`", 0)
+    assert "jnp.sqrt(q @ q)" in found.line
+
+
+def test_step_too_large():
+    stiff = Particle(lambda k, q, v: -1e6 * q**3)
+    found = find(stiff, method=mbd.UdwadiaKalaba())
+    assert found.quantity == "`force`" and "The motion blew up before" in found.remark
+
+
+class Network(eqx.Module):
+    mlp: eqx.nn.MLP
+    until: jax.Array = h.parameter(9.0)
+
+    def __call__(self, t, q, v):
+        return self.mlp(jnp.concatenate([q, v])) * jnp.sqrt(self.until - t)
+
+
+NETWORK = Network(eqx.nn.MLP(4, 2, width_size=4, depth=1, key=jax.random.key(0)))
+
+
+def test_controls():
+    """Weights that are NaN, and an output that is."""
+    weight = lambda c: c.mlp.layers[0].weight  # noqa: E731
+    bad = eqx.tree_at(weight, NETWORK, weight(NETWORK).at[2, 1].set(jnp.nan))
+    found = find(Particle(linear), control=bad)
+    assert found.quantity == "the given `control.mlp.layers[0].weight`"
+    assert found.entry == (2, 1) and found.step is None
+    found = find(Particle(linear), control=Network(NETWORK.mlp, 0.42))
+    assert (found.quantity, found.step) == ("`control`", 9)
+    assert "jnp.sqrt(self.until - t)" in found.line
+
+
+class Vanishing(Particle):
+    """Whose mass vanishes along y with x."""
+
+    def mass_matrix(self, q):
+        return jnp.diag(jnp.stack([jnp.ones_like(q[0]), jnp.maximum(q[0], 0.0)]))
+
+
+@pytest.mark.parametrize("method", [mbd.UdwadiaKalaba(), IMPULSE], ids=["continuous", "split"])
+def test_singular_mass_matrix(method):
+    """x = cos t."""
+    found = find(Vanishing(linear), method=method, t1=2.0)
+    assert found.step in (30, 31, 32) and "eigenvalues from 0 to 1" in found.remark
+    assert "solution" in found.quantity or found.quantity == "the step"
+
+
+class RollPitchYaw(mbd.AbstractSystem):
+    coordinates = mbd.RollPitchYawBody()
+
+    def mass_matrix(self, q):
+        return jnp.eye(3)
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(v)
+
+
+def test_failures_that_are_no_nan():
+    pitching = mbd.State(0.0, jnp.zeros(3), jnp.array([0.0, np.pi, 0.0]))
+    found = find(RollPitchYaw(), pitching)
+    assert found.step == 10 and "gimbal lock" in str(found) and "failed" in str(found)
+    away = find(Particle(linear, lambda q: q[0]))
+    assert away.step == 0 and "violates the constraints" in str(away)
+
+
+# --- derivatives --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method",
+    [IMPULSE, pytest.param(mbd.UdwadiaKalaba(), marks=pytest.mark.slow)],
+    ids=["split", "continuous"],
+)
+def test_root_at_zero(method):
+    """A motion that is finite, from rest: drag has no derivative in the first step alone."""
+    assert not find(Particle(drag), method=method).found
+    found = find(Particle(drag), method=method, loss=end)
+    assert (found.quantity, found.derivative, found.step) == ("`force`", True, 0)
+    assert found.leaves == (".v",) and found.remark.endswith("by the start.")
+    assert "jnp.sqrt(v @ v)" in found.line
+    assert "the derivative of `force` is not finite, by .v" in str(found)
+
+
+def test_branch_that_is_not_taken():
+    """Of the parameter too: it is in every step."""
+    state = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
+    found = find(Particle(masked_root), state, loss=end)
+    assert (found.quantity, found.step) == ("`force`", 19)
+    assert found.leaves == (".q",)
+    gradient = jax.grad(
+        lambda q: end(
+            mbd.simulate(Particle(masked_root), IMPULSE, mbd.State(0.0, q, state.v), 1.0, 0.05)
+        )
+    )(state.q)
+    assert np.all(np.isnan(gradient))
+
+
+class Roots(eqx.Module):
+    gains: list
+
+    def __call__(self, t, q, v):
+        return -sum(jnp.sqrt(k) * q for k in self.gains)
+
+
+def test_parameters_are_named():
+    def root(k, q, v):
+        return -q * jnp.sqrt(k)
+
+    found = find(Particle(root, scale=0.0), loss=end)
+    assert found.leaves == (".system.scale",) and found.step == 19
+    assert found.remark.endswith("by .system.scale.")
+    found = find(Particle(linear), control=Roots([jnp.ones(2), jnp.zeros(2)]), loss=end)
+    assert (found.quantity, found.leaves) == ("`control`", (".control.gains[1]",))
+
+
+def test_the_loss_itself():
+    def distance(sol):
+        d = sol.q[3] - sol.q[3]
+        return jnp.sqrt(d @ d)
+
+    found = find(Particle(linear), loss=distance)
+    assert (found.quantity, found.derivative, found.step) == ("`loss`", True, None)
+    assert found.leaves == ("sol.q[3, 0]",) and "jnp.sqrt(d @ d)" in found.line
+    found = find(Particle(linear), loss=lambda sol: jnp.log(-sol.t[-1]))
+    assert (found.quantity, found.derivative) == ("`loss`", False)
+
+
+def test_derivatives_that_overflow():
+    """x'' = k x with a rate of 100 / s from 0, over 5 s: the motion stays, derivatives grow."""
+    state = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
+    found = find(
+        Particle(lambda k, q, v: k * q, scale=1e4), state, mbd.UdwadiaKalaba(), loss=end,
+        t1=15.0, dt=0.01,
+    )  # fmt: skip
+    assert found.derivative and found.quantity == "the step" and "`tangent_growth`" in found.remark
+
+
+# --- mechanisms ---------------------------------------------------------------------------------
+
+
+INERTIA = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
+BODIES = [mbd.Body("cart", INERTIA), mbd.Body("load", INERTIA, position=[0.0, 0.0, 1.0])]
+
+
+def two_bodies(forces=(), joints=()):
+    return mbd.Mechanism(BODIES, joints, forces)
+
+
+def rope(poses, twists, t, u):
+    """A pull whose direction is lost where both ends move alike."""
+    dv = twists[1].linear - twists[0].linear
+    pull = -2.0 * dv * jnp.sqrt(dv @ dv)
+    return (-pull, jnp.zeros(3)), (pull, jnp.zeros(3))
+
+
+def steep(poses, twists, t, u):
+    height = poses[0].position[2]
+    return ((jnp.stack([0 * height, 0 * height, jnp.log(height - 0.5)]), jnp.zeros(3)),)
+
+
+def springs_and_forces(*forces):
+    ends = [[0, 0, 0.0], [0, 0, 1.0]]
+    spring = mbd.Spring("strut", *BODIES, points=ends, stiffness=10.0, rest_length=1.0)
+    return two_bodies([spring, mbd.Force("rope", ["cart", "load"], rope), *forces])
+
+
+def test_elements_are_named():
+    mechanism = springs_and_forces(mbd.Force("drop", ["load"], steep))
+    state = mechanism.state()
+    state = mbd.State(0.0, state.q.at[5].set(0.4), state.v)  # z of the load
+    found = find(mechanism, state, t1=0.1)
+    assert (found.quantity, found.element, found.derivative) == ("`force`", 'Force "drop"', False)
+    assert found.step == 0 and 'step 0, from t = 0 s: `force`, Force "drop", is not' in str(found)
+
+
+@pytest.mark.slow
+def test_elements_are_named_whose_derivatives_are_not_finite():
+    mechanism = springs_and_forces()
+    found = find(mechanism, mechanism.state(), t1=0.1, loss=end)
+    # Both bodies fall alike, all the time.
+    assert (found.quantity, found.element, found.step) == ("`force`", 'Force "rope"', 1)
+    assert 'the derivative of `force`, Force "rope", is not finite' in str(found)
+
+
+@pytest.mark.slow
+def test_joints_and_bodies_are_named():
+    def distance(poses, t):
+        d = poses[1].position - poses[0].position
+        return jnp.sqrt(d @ d)[None]
+
+    weld = mbd.Fixed("weld", "ground", BODIES[1], point=np.zeros(3))
+    pin = mbd.Constraint("pin", ["cart", "ground"], distance)
+    mechanism = two_bodies(joints=[weld, pin])
+    found = find(mechanism, mechanism.state(), t1=0.1)
+    assert found.quantity == "the derivative of `constraint`"
+    assert found.element == 'Constraint "pin"'
+    mechanism, state = two_bodies(), two_bodies().state()
+    state = mbd.State(0.0, state.q, state.v.at[jnp.array([7, 9])].set(1e200))  # the load turns
+    found = find(mechanism, state, t1=0.1)
+    assert (found.quantity, found.element) == ("`force`", 'Body "load"')
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="outside of `jax.jit`"):
+        jax.jit(lambda q: find(Particle(linear), mbd.State(0.0, q, q)).found)(jnp.zeros(2))
+    with pytest.raises(ValueError, match="either `t1` or `num_steps`"):
+        find(Particle(linear), num_steps=3)
