@@ -11,7 +11,7 @@ from .reductions import AbstractReduction
 
 # Reductions of a run come as a pytree of them, and their states as a list, each with whether there
 # is any good sample in it.
-States = tuple[Bool[Array, "..."], list[PyTree]]
+States = tuple[Any, list[Any]]
 
 
 def is_reduction(x) -> bool:
@@ -34,7 +34,9 @@ def reduce_block(
         # Filled up with what is never used: a loop of one shape compiles in a fraction of the time.
         return jax.tree.map(lambda x: jnp.concatenate([x, x]), merged)
 
-    both = jax.lax.fori_loop(0, good.shape[0].bit_length() - 1, halve, (good, states))
+    both, levels = (good, states), good.shape[0].bit_length() - 1
+    if levels:
+        both = jax.lax.fori_loop(0, levels, halve, both)
     return jax.tree.map(lambda x: x[0], both)
 
 

@@ -1,13 +1,14 @@
 """How many bytes there are, and how many a compiled function needs."""
 
 import pathlib
+from typing import Any
 
 import jax
 
 _SHARE = 0.5  # of what is free: the rest is for transfers, and for others
 
 
-def free_bytes(devices: list[jax.Device]) -> float:
+def free_bytes(devices: list[Any]) -> float:
     """What each of `devices` may use; infinite if nothing is known of them."""
     stats = devices[0].memory_stats()
     if stats and "bytes_limit" in stats:
@@ -30,7 +31,7 @@ def bytes_of(compiled: jax.stages.Compiled) -> int:
     return analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + 2 * outputs
 
 
-def in_words(count: float) -> str:
+def in_words(count: float | int) -> str:
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{count:.4g} {unit}"

@@ -53,7 +53,7 @@ class Part:
             status = self.record.status[self._inside(index)]  # type: ignore
             states = None
             if self.program.reduce is not None:
-                parts = [self._read(first) for first in index[:: self.program.block]]
+                parts = [self._read(int(first)) for first in index[:: self.program.block]]
                 outputs = jax.tree.map(lambda *x: np.concatenate(x), *parts)
                 states = self._reduce(*self.program.place((outputs, status, self._number(index))))
             self._take(blocks, index, status, states)

@@ -1,7 +1,6 @@
 """What runs on the devices: a chunk of samples, compiled once."""
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,7 +33,6 @@ class Program(NamedTuple):
     output: PyTree[jax.ShapeDtypeStruct]  # of one sample
     reduce: Callable | None  # n, outputs, status, index -> states of each device's block
     bytes: int
-    seconds: float
 
     def place(self, x: PyTree) -> PyTree:
         """On the devices, a block on each."""
@@ -46,9 +44,9 @@ def make_program(
     samples: Samples,
     key,
     reductions: PyTree | None,
-    devices: list[jax.Device],
+    devices: list[Any],
     chunk: int | None,
-    memory: float,
+    memory: float | int,
 ) -> Program:
     """With the chunk asked for, or with the largest one that is of use and fits."""
     platform = devices[0].platform
@@ -56,7 +54,7 @@ def make_program(
     block = min(needed, _BUSY.get(platform, _BUSY_ELSEWHERE)) if chunk is None else chunk
     program = compile_program(one, samples, key, reductions, devices, block)
     while program.bytes > memory:
-        if chunk is not None or program.block == 1:
+        if program.block in (1, chunk):
             least = "one sample" if program.block == 1 else f"a chunk of {program.block} samples"
             smaller = "" if program.block == 1 else "a smaller `chunk`, "
             raise ValueError(
@@ -76,7 +74,6 @@ def compile_program(one, samples: Samples, key, reductions, devices, block: int)
     arrays, rest = eqx.partition(parts, eqx.is_array)
     shapes = (_shapes(arrays), _shapes(key), samples.shapes(block * len(devices)))
     inputs = [_Hashable(rest), *map(_Hashable, shapes), tuple(devices), block]
-    start = time.perf_counter()
     try:
         mesh, simulate, output, reduce, size = _compile_once(*inputs)
     except TypeError as error:
@@ -90,7 +87,6 @@ def compile_program(one, samples: Samples, key, reductions, devices, block: int)
         output,
         None if reduce is None else functools.partial(reduce, arrays),
         size,
-        time.perf_counter() - start,
     )
 
 

@@ -1,6 +1,7 @@
 """What a run of many samples returns."""
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
@@ -11,7 +12,8 @@ from .verdicts import code, verdict
 _SHOWN = 5  # indices of failed samples for each verdict
 
 
-class Failures(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Failures:
     """The samples that failed.
 
     **Fields:**
@@ -37,7 +39,8 @@ class Failures(NamedTuple):
         return "\n".join(lines)
 
 
-class Rollouts(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Rollouts:
     """What `run` returns; `print` it.
 
     **Fields:**

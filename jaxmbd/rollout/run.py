@@ -1,6 +1,8 @@
 """`run`: one function on many samples."""
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +16,6 @@ from .part import Part, combined
 from .processes import gathered
 from .program import compile_program, make_program
 from .progress import Hook
-from .reductions import AbstractReduction
 from .result import Rollouts
 from .samples import make_samples
 from .stores import AbstractStore, Layout, Memory
@@ -24,12 +25,12 @@ def run(
     one: Callable[[Any, Array], PyTree],
     samples: PyTree | int,
     *,
-    key: Array | None = None,
-    reductions: PyTree[AbstractReduction] | None = None,
+    key: Any = None,
+    reductions: Any = None,
     store: AbstractStore | None = None,
     chunk: int | None = None,
-    memory: float | None = None,
-    devices: list[jax.Device] | None = None,
+    memory: float | int | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool | Hook = True,
 ) -> Rollouts:
     """Compute
@@ -49,10 +50,10 @@ def run(
       run with `throw=False`: then a sample has failed if any verdict in what is returned is not
       successful, or if an output is not finite. Compiled once for a function and the shapes of the
       samples. Of an `eqx.Module`, arrays may have new values in the next call.
-    - `samples`: any pytree of arrays with a leading axis of n samples: parameters, states, controls,
-      policies, a batch of systems. NumPy memory maps are read by chunks. What is no array is common
-      to all. Or the number n: then the sample is the index i, and `one` draws what it needs from its
-      key.
+    - `samples`: any pytree of arrays with a leading axis of n samples: parameters, states,
+      controls, policies, a batch of systems. NumPy memory maps are read by chunks. What is no array
+      is common to all. Or the number n: then the sample is the index i, and `one` draws what it
+      needs from its key.
     - `key`: default `jax.random.key(0)`.
     - `reductions`: statistics to keep, a pytree of `Mean`, `Moments`, `Covariance`, `Extremes`,
       `Histogram` and your own, without the samples that failed.
@@ -60,10 +61,11 @@ def run(
       reductions and no store they are dropped. After an interruption a run with `Zarr` goes on.
     - `chunk`: how many samples a device computes at once, a power of two. Default: as many as keep
       it busy and fit.
-    - `memory`: bytes that a chunk may take on each device. Default: half of what is free.
+    - `memory`: bytes that a chunk may take on each device. Default: half of what is free, or no
+      limit for a `chunk` that is given.
     - `devices`: of this process, to be used. Default: `jax.local_devices()`.
-    - `progress`: a bar, or none, or a function of the number of samples that are done and that there
-      are, called after each chunk. Of several processes, each shows its own part.
+    - `progress`: a bar, or none, or a function of the number of samples that are done and that
+      there are, called after each chunk. Of several processes, each shows its own part.
 
     **Returns:** a `Rollouts`.
 
@@ -75,13 +77,14 @@ def run(
     key = _checked_key(jax.random.key(0) if key is None else key)
     _check_options(chunk, memory, reductions)
     devices = _checked_devices(devices)
-    limit = free_bytes(devices) if memory is None else memory
-    program = make_program(one, batch, key, reductions, devices, chunk, limit)
+    if memory is None:
+        memory = free_bytes(devices) if chunk is None else math.inf
+    begun = time.perf_counter()
+    program = make_program(one, batch, key, reductions, devices, chunk, memory)
     block = min(gathered(program.block))
-    seconds_to_compile = program.seconds
     if block != program.block:
         program = compile_program(one, batch, key, reductions, devices, block)
-        seconds_to_compile += program.seconds
+    seconds_to_compile = time.perf_counter() - begun
     if store is None and reductions is None:
         store = Memory()
     record = None
@@ -105,9 +108,8 @@ def _checked_key(key) -> Array:
 
 def _check_options(chunk, memory, reductions) -> None:
     if chunk is not None and (chunk < 1 or chunk & (chunk - 1)):
-        raise ValueError(
-            f"`chunk` must be a power of two, but is {chunk}: e.g. {1 << max(0, int(chunk).bit_length() - 1)}."
-        )
+        near = 1 << max(0, int(chunk).bit_length() - 1)
+        raise ValueError(f"`chunk` must be a power of two, but is {chunk}: e.g. {near}.")
     if memory is not None and not memory > 0:
         raise ValueError(f"`memory` must be a positive number of bytes, but is {memory}.")
     for reduction in jax.tree.leaves(reductions, is_leaf=is_reduction):
@@ -118,7 +120,7 @@ def _check_options(chunk, memory, reductions) -> None:
             )
 
 
-def _checked_devices(devices) -> list[jax.Device]:
+def _checked_devices(devices) -> list[Any]:
     local = jax.local_devices()
     devices = local if devices is None else list(devices)
     if not devices or any(device not in local for device in devices):

@@ -55,16 +55,14 @@ def make_samples(samples: PyTree | int) -> Samples:
             "of arrays whose leading axis counts the samples, or their number n alone: then the "
             "sample is its index."
         )
-    lengths = {_named(path): np.shape(x)[0] if np.ndim(x) else None for path, x in leaves}
-    if len(set(lengths.values())) != 1 or None in lengths.values():
-        listed = ", ".join(
-            f"{name} has {'no axis' if n is None else f'length {n}'}" for name, n in lengths.items()
-        )
+    lengths = {x.shape[:1] for _, x in leaves}
+    if len(lengths) != 1 or () in lengths:
+        listed = ", ".join(f"{_named(path)} has shape {x.shape}" for path, x in leaves)
         raise ValueError(
             "All arrays of `samples` must have a leading axis of one length, the number of "
             f"samples, but {listed}. What is common to all samples goes into the function."
         )
-    n = _checked(next(iter(lengths.values())))
+    n = _checked(leaves[0][1].shape[0])
     # Rows are taken on the host: the devices never hold more than those of a chunk.
     arrays = jax.tree.map(lambda x: x if _is_key(x) else _on_host(x), arrays)
     return Samples(n, arrays, shared)

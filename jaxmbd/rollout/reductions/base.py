@@ -45,4 +45,9 @@ def everything(output: PyTree) -> PyTree:
 
 def numbers(of: Callable[[PyTree], PyTree], output: PyTree) -> PyTree[Array]:
     """What a statistic is `of`, in floating point."""
-    return jax.tree.map(lambda x: jnp.asarray(x).astype(jnp.result_type(float, x)), of(output))
+
+    def floating(x):
+        x = jnp.asarray(x)
+        return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+
+    return jax.tree.map(floating, of(output))

@@ -1,7 +1,7 @@
 """How numbers vary together."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,8 @@ from .base import AbstractReduction, everything, numbers
 from .mean import share
 
 
-class CovarianceResult(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class CovarianceResult:
     """What `Covariance` found.
 
     **Fields:** `count` of samples; `mean`, shape `(k,)`; unbiased `covariance`, shape `(k, k)`,

@@ -1,7 +1,7 @@
 """Smallest and largest values, and whose they are."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,8 @@ from jaxtyping import PyTree
 from .base import AbstractReduction, everything
 
 
-class ExtremesResult(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ExtremesResult:
     """What `Extremes` found.
 
     **Fields:** `min` and `max` of each entry, and in `argmin` and `argmax` the indices of the
@@ -40,18 +41,18 @@ class Extremes(AbstractReduction):
     def single(self, output, index):
         x = jax.tree.map(jnp.asarray, self.of(output))
         whose = jax.tree.map(lambda x: jnp.full(x.shape, index), x)
-        return ExtremesResult(x, x, whose, whose)
+        return (x, whose), (x, whose)
 
     def merge(self, a, b):
+        (low_a, high_a), (low_b, high_b) = a, b
         # The indices of b are larger: of equal values that of a stays.
-        less = jax.tree.map(jnp.less, b.min, a.min)
-        more = jax.tree.map(jnp.greater, b.max, a.max)
-        return ExtremesResult(
-            jax.tree.map(jnp.where, less, b.min, a.min),
-            jax.tree.map(jnp.where, more, b.max, a.max),
-            jax.tree.map(jnp.where, less, b.argmin, a.argmin),
-            jax.tree.map(jnp.where, more, b.argmax, a.argmax),
-        )
+        return _better(jnp.less, low_a, low_b), _better(jnp.greater, high_a, high_b)
 
     def result(self, state):
-        return jax.tree.map(np.asarray, state)
+        (low, argmin), (high, argmax) = jax.tree.map(np.asarray, state)
+        return ExtremesResult(low, high, argmin, argmax)
+
+
+def _better(than, a, b):
+    replaced = jax.tree.map(than, b[0], a[0])
+    return tuple(jax.tree.map(jnp.where, replaced, y, x) for x, y in zip(a, b, strict=True))

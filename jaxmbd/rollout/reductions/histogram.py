@@ -1,7 +1,7 @@
 """How many samples lie where."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..._checks import is_concrete
 from .base import AbstractReduction, everything, numbers
 
 
-class HistogramResult(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class HistogramResult:
     """What `Histogram` found.
 
     **Fields:**
@@ -46,7 +48,7 @@ class Histogram(AbstractReduction):
     of: Callable = everything
 
     def __check_init__(self):
-        if not isinstance(self.edges, jax.core.Tracer):
+        if is_concrete(self.edges):
             edges = np.asarray(self.edges)
             if edges.ndim != 1 or edges.size < 2 or not np.all(np.diff(edges) > 0):
                 raise ValueError(
@@ -61,7 +63,7 @@ class Histogram(AbstractReduction):
         def count(x):
             bin = jnp.searchsorted(self.edges.astype(x.dtype), x, side="right")
             bin = jnp.where(x == self.edges[-1].astype(x.dtype), size - 1, bin)
-            return (bin[..., None] == jnp.arange(size + 1)).astype(int)
+            return jax.nn.one_hot(bin, size + 1, dtype=int)
 
         return jax.tree.map(count, numbers(self.of, output))
 

@@ -1,7 +1,7 @@
 """Mean and variance."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,8 @@ from .base import AbstractReduction, everything, numbers
 from .mean import share
 
 
-class MomentsResult(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class MomentsResult:
     """What `Moments` found.
 
     **Fields:** `count` of samples; `mean` and unbiased `variance` of each entry, pytrees. The

@@ -30,9 +30,9 @@ class Zarr(AbstractStore):
 
     - `path`: of the folder; made if it is not there.
 
-    **Raises:** `ImportError` without the package `zarr`; when opened, `ValueError` for a folder that
-    belongs to a run with another number of samples, other samples, key or outputs, or that holds
-    something else.
+    **Raises:** `ImportError` without the package `zarr`; when opened, `ValueError` for a folder
+    that belongs to a run with another number of samples, other samples, key or outputs, or that
+    holds something else.
     """
 
     path: str = eqx.field(converter=str)
@@ -97,13 +97,13 @@ def _prepare(path: str, layout: Layout) -> None:
         "verdicts": messages(),
     }
     folder = pathlib.Path(path)
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         # Written at once, before everything else: so an interrupted run is known by it.
         zarr.create_group(path, attributes={_CONFIGURATION: configuration})
     try:
         group = zarr.open_group(path, mode="r+")
         there = group.attrs[_CONFIGURATION]
-    except (FileNotFoundError, KeyError, NotADirectoryError):
+    except (FileNotFoundError, FileExistsError, NotADirectoryError, KeyError):
         raise ValueError(
             f"`{path}` is there already and holds something else than rollouts. Give another path."
         ) from None
