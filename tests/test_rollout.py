@@ -359,6 +359,7 @@ def test_too_little_memory(chunk, words):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads what Linux tells")
 @pytest.mark.parametrize("store", [False, True])
 def test_memory_is_flat(tmp_path, store):
     """Peak memory of a process: 100 times the samples, of 8 kB each, take no more of it."""

@@ -45,6 +45,7 @@ def make_program(
     key,
     reductions: PyTree | None,
     devices: list[Any],
+    options: dict[str, Any] | None,
     chunk: int | None,
     memory: float | int,
 ) -> Program:
@@ -52,7 +53,7 @@ def make_program(
     platform = devices[0].platform
     needed = _power_of_two_from(-(-samples.n // len(devices)))
     block = min(needed, _BUSY.get(platform, _BUSY_ELSEWHERE)) if chunk is None else chunk
-    program = compile_program(one, samples, key, reductions, devices, block)
+    program = compile_program(one, samples, key, reductions, devices, options, block)
     while program.bytes > memory:
         if program.block in (1, chunk):
             least = "one sample" if program.block == 1 else f"a chunk of {program.block} samples"
@@ -65,15 +66,17 @@ def make_program(
         # By how much it is too large, and at least by a half.
         fits = int(program.block * memory / program.bytes)
         block = min(program.block // 2, 1 << max(0, fits.bit_length() - 1))
-        program = compile_program(one, samples, key, reductions, devices, block)
+        program = compile_program(one, samples, key, reductions, devices, options, block)
     return program
 
 
-def compile_program(one, samples: Samples, key, reductions, devices, block: int) -> Program:
+def compile_program(
+    one, samples: Samples, key, reductions, devices, options, block: int
+) -> Program:
     parts = (one, samples.shared, reductions)
     arrays, rest = eqx.partition(parts, eqx.is_array)
     shapes = (_shapes(arrays), _shapes(key), samples.shapes(block * len(devices)))
-    inputs = [_Hashable(rest), *map(_Hashable, shapes), tuple(devices), block]
+    inputs = [_Hashable(rest), *map(_Hashable, (*shapes, options)), tuple(devices), block]
     try:
         mesh, simulate, output, reduce, size = _compile_once(*inputs)
     except TypeError as error:
@@ -104,7 +107,7 @@ class _Hashable:
         return self.key == other.key
 
 
-def _compile(rest, arrays, key, rows, devices, block):
+def _compile(rest, arrays, key, rows, options, devices, block):
     mesh = Mesh(np.asarray(devices), (_AXIS,))
     split, everywhere = NamedSharding(mesh, _SPLIT), NamedSharding(mesh, _ALL)
 
@@ -132,11 +135,11 @@ def _compile(rest, arrays, key, rows, devices, block):
     inputs = (arrays.tree, key.tree, n, index, rows.tree)
     run = lowered(simulate, inputs, (_ALL, _ALL, _ALL, _SPLIT, _SPLIT))
     outputs, status = _shapes(run.out_info)
-    run, merge = run.compile(), None
+    run, merge = run.compile(options.tree), None
     size = bytes_of(run)
     if rest.tree[2] is not None:
         inputs = (arrays.tree, n, outputs, status, index)
-        merge = lowered(reduce, inputs, (_ALL, _ALL, _SPLIT, _SPLIT, _SPLIT)).compile()
+        merge = lowered(reduce, inputs, (_ALL, _ALL, _SPLIT, _SPLIT, _SPLIT)).compile(options.tree)
         size += bytes_of(merge)
     output = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), outputs)
     return mesh, run, output, merge, size

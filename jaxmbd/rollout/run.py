@@ -31,6 +31,7 @@ def run(
     chunk: int | None = None,
     memory: float | int | None = None,
     devices: Sequence[Any] | None = None,
+    compiler_options: dict[str, Any] | None = None,
     progress: bool | Hook = True,
 ) -> Rollouts:
     """Compute
@@ -64,6 +65,7 @@ def run(
     - `memory`: bytes that a chunk may take on each device. Default: half of what is free, or no
       limit for a `chunk` that is given.
     - `devices`: of this process, to be used. Default: `jax.local_devices()`.
+    - `compiler_options`: as of `jax.jit`.
     - `progress`: a bar, or none, or a function of the number of samples that are done and that
       there are, called after each chunk. Of several processes, each shows its own part.
 
@@ -80,10 +82,10 @@ def run(
     if memory is None:
         memory = free_bytes(devices) if chunk is None else math.inf
     begun = time.perf_counter()
-    program = make_program(one, batch, key, reductions, devices, chunk, memory)
+    program = make_program(one, batch, key, reductions, devices, compiler_options, chunk, memory)
     block = min(gathered(program.block))
     if block != program.block:
-        program = compile_program(one, batch, key, reductions, devices, block)
+        program = compile_program(one, batch, key, reductions, devices, compiler_options, block)
     seconds_to_compile = time.perf_counter() - begun
     if store is None and reductions is None:
         store = Memory()
