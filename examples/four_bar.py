@@ -49,7 +49,7 @@ def pins(angle, lengths=LENGTHS):
     """The two moving hinges at a crank angle: the second is where two circles meet."""
     base, crank, coupler, rocker = lengths
     crank_pin = crank * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
-    to_pivot = jnp.stack([jnp.asarray(base), jnp.zeros_like(base)]) - crank_pin
+    to_pivot = base * np.array([1.0, 0.0]) - crank_pin
     distance = jnp.linalg.norm(to_pivot)
     x, y = to_pivot / distance
     along = (distance**2 + coupler**2 - rocker**2) / (2 * distance)
@@ -79,16 +79,14 @@ def bar(name, start, end, length, counterweight=None):
     )
 
 
-def four_bar(counterweights, lengths=LENGTHS):
+def four_bar(counterweights):
     """Crank to the right and turning; counterweights on crank and rocker [kg]."""
-    places, velocities = jax.jvp(lambda angle: pins(angle, lengths), (0.0,), (SPEED,))
+    places, velocities = jax.jvp(pins, (0.0,), (SPEED,))
     crank_pin, rocker_pin = zip(places, velocities)
-    base = jnp.asarray(lengths[0])
-    pivot = jnp.stack([base, jnp.zeros_like(base)])
-    origin, pivot = (ORIGIN, jnp.zeros(2)), (pivot, jnp.zeros(2))
-    crank = bar("crank", origin, crank_pin, lengths[1], counterweights[0])
-    coupler = bar("coupler", crank_pin, rocker_pin, lengths[2])
-    rocker = bar("rocker", pivot, rocker_pin, lengths[3], counterweights[1])
+    origin, pivot = (ORIGIN, jnp.zeros(2)), (PIVOT, jnp.zeros(2))
+    crank = bar("crank", origin, crank_pin, CRANK, counterweights[0])
+    coupler = bar("coupler", crank_pin, rocker_pin, COUPLER)
+    rocker = bar("rocker", pivot, rocker_pin, ROCKER, counterweights[1])
 
     def hinge(name, a, b, place):
         return mbd.Revolute(name, a, b, point=jnp.append(place[0], 0.0), axis=AXIS)

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from four_bar import LENGTHS, SPEED, four_bar, pins
+from four_bar import DENSITY, LENGTHS, SPEED, pins
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -39,15 +39,41 @@ ANGLES = np.linspace(0, 2 * np.pi, STEPS // EVERY + 1)[1:]  # of the crank
 MM = 1e3
 
 
+def tool(crank_pin, rocker_pin):
+    """Where the tool is [m]."""
+    x, y = (rocker_pin - crank_pin) / jnp.linalg.norm(rocker_pin - crank_pin)
+    return crank_pin + TOOL[0] * jnp.stack([x, y]) + TOOL[1] * jnp.stack([-y, x])
+
+
 def tool_path(lengths):
-    """Of the tool at all angles, from geometry alone [m]."""
+    """At all angles, from geometry alone [m]."""
+    return jax.vmap(lambda angle: tool(*pins(angle, lengths)))(jnp.asarray(ANGLES))
 
-    def at(angle):
-        crank_pin, rocker_pin = pins(angle, lengths)
-        x, y = (rocker_pin - crank_pin) / lengths[2]
-        return crank_pin + TOOL[0] * jnp.stack([x, y]) + TOOL[1] * jnp.stack([-y, x])
 
-    return jax.vmap(at)(jnp.asarray(ANGLES))
+class Linkage(mbd.AbstractSystem):
+    """Three uniform bars, described by the ends of all: two fixed hinges with two moving ones
+    between them. So the multipliers of the rows that fix a hinge are the force in it."""
+
+    lengths: Array
+
+    def mass_matrix(self, q):
+        # Of a bar with ends a and b that move linearly along it: m / 6 (2 a'^2 + 2 a' b' + 2 b'^2).
+        M = jnp.zeros((4, 4))
+        for i in range(3):
+            m = DENSITY * self.lengths[i + 1]
+            M = M.at[i : i + 2, i : i + 2].add(m / 6 * jnp.array([[2.0, 1.0], [1.0, 2.0]]))
+        return jnp.kron(M, jnp.eye(2))
+
+    def force(self, t, q, v, u):
+        return self.mass_matrix(q) @ jnp.tile(jnp.array([0.0, -9.81]), 4)
+
+    def constraint(self, q, t):
+        p, angle = q.reshape(4, 2), SPEED * t
+        bars = jnp.sum(jnp.diff(p, axis=0) ** 2, axis=1) - self.lengths[1:] ** 2
+        dx, dy = p[1] - p[0]
+        drive = dy * jnp.cos(angle) - dx * jnp.sin(angle)
+        pivot = p[3] - self.lengths[0] * jnp.array([1.0, 0.0])
+        return jnp.concatenate([pivot, p[0], bars, drive[None]])
 
 
 class Study(eqx.Module):
@@ -58,26 +84,27 @@ class Study(eqx.Module):
     def __call__(self, index, key):
         error = self.tolerance * jax.random.normal(key, (4,))
         lengths = jnp.asarray(LENGTHS) + error
-        mechanism = four_bar(1e-6 * jnp.ones(2), lengths)
+        hinges, velocities = jax.jvp(lambda angle: pins(angle, lengths), (0.0,), (SPEED,))
+        origin, pivot = jnp.zeros(2), lengths[0] * jnp.array([1.0, 0.0])
+        q = jnp.concatenate([origin, *hinges, pivot])
+        v = jnp.concatenate([origin, *velocities, origin])
         turn = 2 * np.pi / SPEED
         sol = mbd.simulate(
-            mechanism,
-            mbd.UdwadiaKalaba(),
-            mechanism.state(),
+            Linkage(lengths),
+            mbd.UdwadiaKalaba(mbd.Cholesky()),
+            mbd.State(0.0, q, v),
             t1=turn,
             dt=turn / STEPS,
             saveat=diffrax.SaveAt(steps=EVERY),
             throw=False,
         )
-        hinge = mbd.reactions(mechanism, sol.t, sol.q, sol.multipliers, "pivot", on="rocker")
-        tool = jnp.append(TOOL, 0.0)
-        path = jax.vmap(lambda pose: pose.point(tool))(mechanism.pose(sol.q, "coupler"))[:, :2]
+        path = jax.vmap(tool)(sol.q[:, 2:4], sol.q[:, 4:6])
         off = jnp.linalg.norm(path - tool_path(jnp.asarray(LENGTHS)), axis=1)
         return {
             "lengths": error,
             "path": path,
             "off": jnp.max(off),
-            "force": jnp.max(jnp.linalg.norm(hinge.force[:, :2], axis=1)),
+            "force": jnp.max(jnp.linalg.norm(sol.multipliers[:, :2], axis=1)),
             "beside_geometry": jnp.max(jnp.abs(path - tool_path(lengths))),
             "result": sol.result,
         }
