@@ -34,7 +34,7 @@ import jaxmbd as mbd
 
 NAMES = ["base", "crank", "coupler", "rocker"]
 TOOL = np.array([0.45, 0.3])  # in the frame of the coupler, which is at the crank pin [m]
-STEPS, EVERY = 120, 5  # of a turn; which of them are looked at
+STEPS, EVERY = 120, 3  # of a turn; which of them are looked at
 ANGLES = np.linspace(0, 2 * np.pi, STEPS // EVERY + 1)[1:]  # of the crank
 MM = 1e3
 
@@ -115,7 +115,7 @@ def statistics(tolerance):
     off = lambda y: y["off"]  # noqa: E731
     return {
         "path": mbd.rollout.Moments(lambda y: y["path"]),
-        "off": mbd.rollout.Histogram(jnp.linspace(0.0, 12.0 * tolerance, 61), off),
+        "off": mbd.rollout.Histogram(jnp.linspace(0.0, 8.0 * tolerance, 41), off),
         "forces": mbd.rollout.Moments(lambda y: y["force"]),
         "worst": mbd.rollout.Extremes(lambda y: (y["off"], y["beside_geometry"])),
         "together": mbd.rollout.Covariance(lambda y: (y["lengths"], y["path"][:, 1], y["force"])),
@@ -175,7 +175,7 @@ def draw(found, worst, tolerance):
     path, histogram, shares = figure.subplots(1, 3)
     nominal = np.asarray(tool_path(jnp.asarray(LENGTHS)))
     closed = lambda x: np.vstack([x, x[:1]])  # noqa: E731
-    exaggerated = max(1.0, 0.03 / float(worst["off"]))
+    exaggerated = max(1.0, 0.1 / float(worst["off"]))
     path.plot(*closed(nominal).T, "k-", lw=0.9, label="nominal")
     others = closed(nominal + exaggerated * (np.asarray(worst["path"]) - nominal))
     path.plot(*others.T, "-", color="tab:red", lw=0.9, label="worst")
