@@ -27,7 +27,7 @@ from jaxtyping import Array
 import jaxmbd as mbd
 
 AXIS = [0.0, 0.0, 1.0]  # of all hinges; the y axis points upwards
-BASE, CRANK, COUPLER, ROCKER = 1.0, 0.3, 0.9, 0.7  # lengths [m]
+LENGTHS = BASE, CRANK, COUPLER, ROCKER = 1.0, 0.3, 0.9, 0.7  # [m]
 DENSITY = 4.0  # of the bars [kg/m]
 ARM = 0.25  # from the fixed hinges back to the counterweights [m]
 SPEED = 3.0  # of the crank [rad/s]
@@ -45,14 +45,15 @@ class AtSpeed(eqx.Module):
         return self.speed * t
 
 
-def pins(angle):
+def pins(angle, lengths=LENGTHS):
     """The two moving hinges at a crank angle: the second is where two circles meet."""
-    crank_pin = CRANK * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
-    to_pivot = PIVOT - crank_pin
+    base, crank, coupler, rocker = lengths
+    crank_pin = crank * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+    to_pivot = base * np.array([1.0, 0.0]) - crank_pin
     distance = jnp.linalg.norm(to_pivot)
     x, y = to_pivot / distance
-    along = (distance**2 + COUPLER**2 - ROCKER**2) / (2 * distance)
-    across = jnp.sqrt(COUPLER**2 - along**2)
+    along = (distance**2 + coupler**2 - rocker**2) / (2 * distance)
+    across = jnp.sqrt(coupler**2 - along**2)
     return crank_pin, crank_pin + along * jnp.stack([x, y]) + across * jnp.stack([-y, x])
 
 

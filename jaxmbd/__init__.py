@@ -1,6 +1,7 @@
 """Differentiable simulation of constrained multibody systems. Importing it changes no setting."""
 
 from . import identify as identify
+from . import rollout as rollout
 from ._analysis import CheckedDerivative as CheckedDerivative
 from ._analysis import GradientCheck as GradientCheck
 from ._analysis import NonfiniteOrigin as NonfiniteOrigin

@@ -23,6 +23,10 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "A state or a parameter became NaN or infinite. The step may be too large for an explicit "
         "scheme, or an input (a parameter, q, v) was not finite."
     )
+    nonfinite_output = (
+        "A number that a rollout returned is NaN or infinite, though the simulation did not fail. "
+        "Look for a division by zero or a root of a negative number in what is computed from it."
+    )
     inconsistent_start = (
         "The initial state violates the constraints beyond the tolerance. Make it consistent with "
         "`mbd.assemble`, or raise `start_tolerance`."

@@ -1,0 +1,196 @@
+"""The part of a run that one process does, and what all of them found."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from .blocks import Tree
+from .processes import gathered
+from .program import Program
+from .progress import Hook, Progress
+from .result import Failures, Rollouts
+from .samples import Samples
+from .stores import AbstractRecord
+from .verdicts import SUCCESSFUL, verdict
+
+# Relative difference up to which what is stored is what the function gives now.
+_SAME = 1e-6
+
+
+class Part:
+    """Neighbouring blocks of the samples: those that are stored already, and those to compute."""
+
+    def __init__(
+        self,
+        program: Program,
+        samples: Samples,
+        key: Array,
+        reductions: PyTree | None,
+        record: AbstractRecord | None,
+    ):
+        self.program, self.samples, self.key, self.record = program, samples, key, record
+        self.tree = Tree(reductions)
+        self.failed: list[tuple[np.ndarray, np.ndarray]] = []
+        self.computed, self.seconds = 0, 0.0
+        count = -(-samples.n // program.block)
+        # What is written by one process may not be torn apart.
+        step = 1 if record is None else max(1, record.rows // program.block)
+        share = -(-count // (step * jax.process_count())) * step
+        mine = range(count)[share * jax.process_index() :][:share]
+        self.done = [b for b in mine if self._is_done(b)]
+        self.to_do = sorted(set(mine) - set(self.done))
+
+    def reread(self) -> None:
+        """Takes what is stored into the statistics and the list of failures."""
+        if self.done:
+            self._check_stored(self.done[0])
+        for blocks, index in self._chunks(self.done):
+            status = self.record.status[self._inside(index)]  # type: ignore
+            states = None
+            if self.program.reduce is not None:
+                parts = [self._read(int(first)) for first in index[:: self.program.block]]
+                outputs = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+                states = self._reduce(*self.program.place((outputs, status, self._number(index))))
+            self._take(blocks, index, status, states)
+
+    def compute(self, progress: bool | Hook) -> None:
+        """All that is not done. While a chunk is computed, the one before it is written."""
+        begun = time.perf_counter()
+        done, to_do = (sum(b - a for a, b in map(self._range, x)) for x in (self.done, self.to_do))
+        with Progress(progress, done, done + to_do) as meter:
+            before = None
+            for blocks, index in self._chunks(self.to_do):
+                running = self._start(index)
+                if before is not None:
+                    self._finish(*before, meter)
+                before = blocks, index, *running
+            if before is not None:
+                self._finish(*before, meter)
+        self.seconds = time.perf_counter() - begun
+
+    def _range(self, b: int) -> tuple[int, int]:
+        block = self.program.block
+        return b * block, min((b + 1) * block, self.samples.n)
+
+    def _is_done(self, b: int) -> bool:
+        first, stop = self._range(b)
+        return self.record is not None and bool(np.all(self.record.status[first:stop] >= 0))
+
+    def _chunks(self, blocks: list[int]) -> Iterator[tuple[list[int], np.ndarray]]:
+        """As many blocks at a time as there are devices, the last one over and over where there
+        are none, and the indices of their samples, which go on beyond the last one."""
+        count, block = self.program.mesh.size, self.program.block
+        for i in range(0, len(blocks), count):
+            chunk = blocks[i : i + count]
+            filled = chunk + [chunk[-1]] * (count - len(chunk))
+            yield chunk, np.concatenate([b * block + np.arange(block) for b in filled])
+
+    def _inside(self, index: np.ndarray) -> np.ndarray:
+        return np.minimum(index, self.samples.n - 1)
+
+    def _number(self, index: np.ndarray) -> np.ndarray:
+        return index.astype(jnp.result_type(int))
+
+    def _start(self, index: np.ndarray):
+        """Outputs, status and states of a chunk, which the devices begin to compute."""
+        rows = self.samples.rows(self._inside(index))
+        where, rows = self.program.place((self._number(index), rows))
+        outputs, status = self.program.simulate(self.key, self._n, where, rows)
+        states = None if self.program.reduce is None else self._reduce(outputs, status, where)
+        return outputs, status, states
+
+    @property
+    def _n(self) -> np.ndarray:
+        return np.asarray(self.samples.n, jnp.result_type(int))
+
+    def _reduce(self, outputs, status, index):
+        return self.program.reduce(self._n, outputs, status, index)  # type: ignore
+
+    def _finish(self, blocks: list[int], index, outputs, status, states, meter: Progress) -> None:
+        status = np.asarray(status)
+        self._take(blocks, index, status, states)
+        if self.record is not None:
+            outputs = jax.device_get(outputs)
+            for k, b in enumerate(blocks):
+                first, stop = self._range(b)
+                rows = slice(k * self.program.block, k * self.program.block + stop - first)
+                part = jax.tree.map(lambda x, rows=rows: x[rows], outputs)
+                self.record.write(first, part, status[rows])
+        count = sum(stop - first for first, stop in map(self._range, blocks))
+        self.computed += count
+        meter.advance(count, sum(len(which) for which, _ in self.failed))
+
+    def _take(self, blocks: list[int], index: np.ndarray, status: np.ndarray, states: Any) -> None:
+        """Of a chunk, into the statistics and the list of failures."""
+        block = self.program.block
+        real = (np.arange(index.size) < len(blocks) * block) & (index < self.samples.n)
+        failed = real & (status != SUCCESSFUL)
+        if np.any(failed):
+            self.failed.append((index[failed], status[failed]))
+        if states is not None:
+            states = jax.device_get(states)
+            for k, b in enumerate(blocks):
+                one = jax.tree.map(lambda x, k=k: x[k], states)
+                self.tree.add(block.bit_length() - 1, b, one)
+
+    def _read(self, first: int) -> PyTree:
+        """Outputs of a stored block, the last of them over and over if it is not full."""
+        stop = min(first + self.program.block, self.samples.n)
+        missing = first + self.program.block - stop
+        outputs = self.record.read(first, stop)  # type: ignore
+        return jax.tree.map(lambda x: np.concatenate([x, *[x[-1:]] * missing]), outputs)
+
+    def _check_stored(self, b: int) -> None:
+        """Computes a stored block once more, since a function cannot be compared otherwise."""
+        (_, index), (first, stop) = next(self._chunks([b])), self._range(b)
+        now = jax.device_get(self._start(index)[:2])
+        now = jax.tree.map(lambda x: x[: stop - first], now)
+        stored = self.record.read(first, stop), self.record.status[first:stop]  # type: ignore
+        if not all(map(_alike, jax.tree.leaves(now), jax.tree.leaves(stored))):
+            raise ValueError(
+                f"The store holds other outputs of samples {first} to {stop - 1} than the function "
+                "gives now: it, or something that it uses, was changed since. Go on with what the "
+                "run was started with, or give another path."
+            )
+
+
+def _alike(x: np.ndarray, y: np.ndarray) -> bool:
+    if not np.issubdtype(x.dtype, np.inexact):
+        return np.array_equal(x, y)
+    scale = np.max(np.abs(x), initial=0.0, where=np.isfinite(x))
+    return np.allclose(x, y, rtol=_SAME, atol=_SAME * scale, equal_nan=True)
+
+
+def combined(own: Part, seconds_to_compile: float) -> Rollouts:
+    """What all processes found, on each of them."""
+    mine = (own.tree.nodes, own.failed, own.computed, own.seconds, seconds_to_compile)
+    nodes, failed, computed, times, compilations = zip(*gathered(mine), strict=True)
+    statistics = None
+    if own.tree.reductions is not None:
+        tree = Tree(own.tree.reductions)
+        for part in nodes:
+            for (level, position), states in part.items():
+                tree.add(level, position, states)
+        statistics = tree.results()
+    lists = sum(failed, [])
+    index = np.concatenate([np.zeros(0, int), *(which for which, _ in lists)])
+    codes = np.concatenate([np.zeros(0, np.int16), *(why for _, why in lists)])
+    order = np.argsort(index)
+    return Rollouts(
+        n=own.samples.n,
+        failures=Failures(index[order], verdict(codes[order].astype(np.int32))),
+        statistics=statistics,
+        outputs=None if own.record is None else own.record.result(),
+        computed=sum(computed),
+        seconds=max(times),
+        seconds_to_compile=max(compilations),
+        chunk=own.program.block,
+        devices=sum(gathered(own.program.mesh.size)),
+        processes=jax.process_count(),
+        bytes=own.program.bytes,
+    )

@@ -1,0 +1,10 @@
+from .base import AbstractReduction as AbstractReduction
+from .covariance import Covariance as Covariance
+from .covariance import CovarianceResult as CovarianceResult
+from .extremes import Extremes as Extremes
+from .extremes import ExtremesResult as ExtremesResult
+from .histogram import Histogram as Histogram
+from .histogram import HistogramResult as HistogramResult
+from .mean import Mean as Mean
+from .moments import Moments as Moments
+from .moments import MomentsResult as MomentsResult

@@ -1,0 +1,58 @@
+"""Smallest and largest values, and whose they are."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from .base import AbstractReduction, everything
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtremesResult:
+    """What `Extremes` found.
+
+    **Fields:** `min` and `max` of each entry, and in `argmin` and `argmax` the indices of the
+    samples that they belong to, the first ones of several: all pytrees alike.
+    """
+
+    min: PyTree
+    max: PyTree
+    argmin: PyTree
+    argmax: PyTree
+
+
+class Extremes(AbstractReduction):
+    """Smallest and largest value of each entry over the good samples.
+
+    **Arguments:**
+
+    - `of`: `of(output)`, the part of each output that they are taken of, any pytree of real
+      numbers. Default: all of it.
+
+    **Returns:** an `ExtremesResult` in `Rollouts.statistics`.
+    """
+
+    of: Callable = everything
+
+    def single(self, output, index):
+        x = jax.tree.map(jnp.asarray, self.of(output))
+        whose = jax.tree.map(lambda x: jnp.full(x.shape, index), x)
+        return (x, whose), (x, whose)
+
+    def merge(self, a, b):
+        (low_a, high_a), (low_b, high_b) = a, b
+        # The indices of b are larger: of equal values that of a stays.
+        return _better(jnp.less, low_a, low_b), _better(jnp.greater, high_a, high_b)
+
+    def result(self, state):
+        (low, argmin), (high, argmax) = jax.tree.map(np.asarray, state)
+        return ExtremesResult(low, high, argmin, argmax)
+
+
+def _better(than, a, b):
+    replaced = jax.tree.map(than, b[0], a[0])
+    return tuple(jax.tree.map(jnp.where, replaced, y, x) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,75 @@
+"""How many samples lie where."""
+
+import dataclasses
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..._checks import is_concrete
+from .base import AbstractReduction, everything, numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class HistogramResult:
+    """What `Histogram` found.
+
+    **Fields:**
+
+    - `edges`: of the bins, shape `(bins + 1,)`.
+    - `counts`: a pytree of integers, for each entry as many as there are bins, along the last axis;
+      `below` and `above` the edges.
+    """
+
+    edges: np.ndarray
+    counts: PyTree
+    below: PyTree
+    above: PyTree
+
+
+class Histogram(AbstractReduction):
+    """Numbers of good samples in bins. A bin holds its left edge, the last one both edges.
+
+    **Arguments:**
+
+    - `edges`: of the bins, shape `(bins + 1,)`, increasing, e.g. `jnp.linspace(0.0, 1.0, 101)`.
+    - `of`: `of(output)`, any pytree of real numbers. Default: the whole output. A chunk of B
+      samples with k numbers takes B k (bins + 2) integers of memory.
+
+    **Returns:** a `HistogramResult` in `Rollouts.statistics`.
+
+    **Raises:** `ValueError` for edges that do not increase.
+    """
+
+    edges: Float[Array, " edges"] = eqx.field(converter=jnp.asarray)
+    of: Callable = everything
+
+    def __check_init__(self):
+        if is_concrete(self.edges):
+            edges = np.asarray(self.edges)
+            if edges.ndim != 1 or edges.size < 2 or not np.all(np.diff(edges) > 0):
+                raise ValueError(
+                    f"`edges` must be two numbers or more that increase, but are {edges}: e.g. "
+                    "`jnp.linspace(0.0, 1.0, 101)`."
+                )
+
+    def single(self, output, index):
+        del index
+        size = self.edges.shape[0]
+
+        def count(x):
+            bin = jnp.searchsorted(self.edges.astype(x.dtype), x, side="right")
+            bin = jnp.where(x == self.edges[-1].astype(x.dtype), size - 1, bin)
+            return jax.nn.one_hot(bin, size + 1, dtype=int)
+
+        return jax.tree.map(count, numbers(self.of, output))
+
+    def merge(self, a, b):
+        return jax.tree.map(jnp.add, a, b)
+
+    def result(self, state):
+        part = lambda rows: jax.tree.map(lambda x: np.asarray(x)[..., rows], state)  # noqa: E731
+        return HistogramResult(np.asarray(self.edges), part(slice(1, -1)), part(0), part(-1))

@@ -1,0 +1,93 @@
+"""What a run of many samples returns."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import PyTree
+
+from .._results import RESULTS
+from .verdicts import code, verdict
+
+_SHOWN = 5  # indices of failed samples for each verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class Failures:
+    """The samples that failed.
+
+    **Fields:**
+
+    - `index`: which ones, shape `(failed,)`, increasing.
+    - `result`: why, a batch of `RESULTS` of that shape; `mbd.RESULTS[failures.result]` are the
+      words.
+    """
+
+    index: np.ndarray
+    result: RESULTS
+
+    def __len__(self) -> int:
+        return self.index.size
+
+    def __str__(self) -> str:
+        codes = np.asarray(code(self.result))
+        lines = []
+        for kind in np.unique(codes):
+            which = self.index[codes == kind]
+            some = ", ".join(map(str, which[:_SHOWN])) + (", ..." if which.size > _SHOWN else "")
+            lines.append(f"{which.size} ({some}): {RESULTS[verdict(kind)]}")
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rollouts:
+    """What `run` returns; `print` it.
+
+    **Fields:**
+
+    - `n`: number of samples. `failures`: those that failed; see also `good`.
+    - `statistics`: for each of the `reductions` what it found, in their pytree; `None` in place of
+      each if no sample was good.
+    - `outputs`: of all samples, also of those that failed, as the store gives them.
+    - `computed`: how many samples this call computed, on all processes: fewer than n when it went
+      on after an interruption. `seconds`: the time for these without compilation, which took
+      `seconds_to_compile`; both of the slowest process.
+    - `chunk`: samples that a device computed at once; `devices` of all processes together.
+    - `bytes`: memory that a chunk takes on each device.
+    """
+
+    n: int
+    failures: Failures
+    statistics: PyTree
+    outputs: Any
+    computed: int
+    seconds: float
+    seconds_to_compile: float
+    chunk: int
+    devices: int
+    processes: int
+    bytes: int
+
+    @property
+    def good(self) -> np.ndarray:
+        """Which samples did not fail, shape `(n,)`."""
+        good = np.ones(self.n, bool)
+        good[self.failures.index] = False
+        return good
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of those that this call computed."""
+        return self.computed / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        failed = len(self.failures)
+        there = f", {self.n - self.computed} of them were there" if self.computed < self.n else ""
+        lines = [f"{self.n} samples{there}: {self.n - failed} succeeded, {failed} failed"]
+        lines += [f"  {line}" for line in str(self.failures).splitlines()]
+        lines.append(
+            f"{self.samples_per_second:.4g} samples/s: {self.computed} in {self.seconds:.3g} s, "
+            f"after {self.seconds_to_compile:.3g} s of compilation; chunks of {self.chunk} on each "
+            f"of {self.devices} devices of {self.processes} processes"
+        )
+        return "\n".join(lines)

@@ -1,0 +1,90 @@
+"""The samples of a run."""
+
+import hashlib
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+_MOST = 2**31 - 1  # what an index may be without x64
+
+
+class Samples(NamedTuple):
+    """n samples: the arrays with one row for each, and what all of them share. Without arrays, a
+    sample is its index."""
+
+    n: int
+    arrays: PyTree
+    shared: PyTree
+
+    def rows(self, index: np.ndarray) -> PyTree:
+        """Those of the arrays with these indices."""
+        return jax.tree.map(lambda x: x[index], self.arrays)
+
+    def shapes(self, count: int) -> PyTree:
+        """Of `count` rows."""
+
+        def shape(x):
+            dtype = x.dtype if _is_key(x) else jax.dtypes.canonicalize_dtype(x.dtype)
+            return jax.ShapeDtypeStruct((count, *x.shape[1:]), dtype)
+
+        return jax.tree.map(shape, self.arrays)
+
+    def digest(self) -> str:
+        """Of all values: two runs with the same have the same samples."""
+        sha = hashlib.sha256()
+        for x in jax.tree.leaves(self.arrays):
+            for i in range(0, self.n, 4096):
+                piece = x[i : i + 4096]
+                piece = jax.random.key_data(piece) if _is_key(piece) else piece
+                sha.update(np.ascontiguousarray(piece).tobytes())
+        return sha.hexdigest()
+
+
+def make_samples(samples: PyTree | int) -> Samples:
+    if isinstance(samples, int | np.integer) and not isinstance(samples, bool):
+        return Samples(_checked(int(samples)), None, None)
+    arrays, shared = eqx.partition(samples, _is_rows)
+    leaves = jax.tree_util.tree_leaves_with_path(arrays)
+    if not leaves:
+        raise ValueError(
+            f"`samples` has no arrays; its leaves are {jax.tree.leaves(samples)!r}. Give a pytree "
+            "of arrays whose leading axis counts the samples, or their number n alone: then the "
+            "sample is its index."
+        )
+    lengths = {x.shape[:1] for _, x in leaves}
+    if len(lengths) != 1 or () in lengths:
+        listed = ", ".join(f"{_named(path)} has shape {x.shape}" for path, x in leaves)
+        raise ValueError(
+            "All arrays of `samples` must have a leading axis of one length, the number of "
+            f"samples, but {listed}. What is common to all samples goes into the function."
+        )
+    n = _checked(leaves[0][1].shape[0])
+    # Rows are taken on the host: the devices never hold more than those of a chunk.
+    arrays = jax.tree.map(lambda x: x if _is_key(x) else _on_host(x), arrays)
+    return Samples(n, arrays, shared)
+
+
+def _is_rows(x) -> bool:
+    return isinstance(x, jax.Array | np.ndarray)
+
+
+def _is_key(x) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _on_host(x):
+    return x if isinstance(x, np.ndarray) else np.asarray(x)  # a memory map stays one
+
+
+def _named(path) -> str:
+    return f"`samples{jax.tree_util.keystr(path)}`"
+
+
+def _checked(n: int) -> int:
+    if not 0 < n <= _MOST:
+        raise ValueError(f"The number of samples must be from 1 to {_MOST}, but is {n}.")
+    return n
