@@ -1,5 +1,6 @@
 """Differentiable simulation of constrained multibody systems. Importing it changes no setting."""
 
+from . import trajopt as trajopt
 from ._analysis import CheckedDerivative as CheckedDerivative
 from ._analysis import GradientCheck as GradientCheck
 from ._analysis import check_gradients as check_gradients
