@@ -1,0 +1,7 @@
+"""Nonlinear programs and their solvers."""
+
+from .base import AbstractNLPSolver as AbstractNLPSolver
+from .base import NLPSolution as NLPSolution
+from .program import Evaluator as Evaluator
+from .program import Program as Program
+from .program import Term as Term
