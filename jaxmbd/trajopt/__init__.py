@@ -8,6 +8,9 @@ from .controls import PiecewiseLinear as PiecewiseLinear
 from .controls import Sampled as Sampled
 from .controls import Saturated as Saturated
 from .controls import Squashed as Squashed
+from .expansion import AbstractExpansion as AbstractExpansion
+from .expansion import FirstOrder as FirstOrder
+from .expansion import SecondOrder as SecondOrder
 from .ilqr import ilqr as ilqr
 from .multipliers import Multipliers as Multipliers
 from .plan import Plan as Plan

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .controls import Feedback, Held, Sampled, Saturated
+from .expansion import AbstractExpansion, SecondOrder
 from .iterating import iterate
 from .linear_quadratic import Change, Model, best_change, model
 from .motion import Path, advance, conditions, cost, follow
@@ -23,8 +24,8 @@ _FACTOR, _LEAST, _MOST = 2.0, 1e-8, 1e10
 _ARMIJO = 1e-4
 _MAX_HALVINGS = 12
 _PENALTY_GROWTH, _MOST_PENALTY = 10.0, 1e10
-# Relative tolerance of rounds that leave conditions violated.
-_LOOSE = 1e-5
+# Tolerance of rounds that leave conditions violated: relative, and as a share of the penalty.
+_LOOSE, _SHARE = 1e-5, 1e-3
 # A round that leaves more than this share of the violation is followed by a larger penalty.
 _ENOUGH = 0.25
 
@@ -35,6 +36,7 @@ class Options(eqx.Module):
     tolerance: Float[Array, ""]
     condition_tolerance: Float[Array, ""]
     size: int = eqx.field(static=True)
+    expansion: AbstractExpansion
 
 
 class Carry(NamedTuple):
@@ -62,6 +64,7 @@ def ilqr(
     tolerance: ArrayLike = 1e-9,
     condition_tolerance: ArrayLike = 1e-6,
     penalty: ArrayLike = 10.0,
+    expansion: AbstractExpansion = SecondOrder(),
     progress: bool = True,
 ) -> Plan:
     r"""Minimise the cost of a `Problem` by iterative LQR: linearise the discrete motion and
@@ -112,7 +115,10 @@ def ilqr(
         )
     dtype = problem.state.q.dtype
     options = Options(
-        jnp.asarray(tolerance, dtype), jnp.asarray(condition_tolerance, dtype), tangent_size(problem)
+        jnp.asarray(tolerance, dtype),
+        jnp.asarray(condition_tolerance, dtype),
+        tangent_size(problem),
+        expansion,
     )
     control = as_control(problem, guess)
     args = problem, options
@@ -139,7 +145,7 @@ def _start(args, control, penalty, max_iterations) -> Carry:
     good = path.good & jnp.isfinite(value)
     return Carry(
         path=path,
-        model=model(problem, multipliers, path, options.size),
+        model=model(problem, multipliers, path, options.size, options.expansion),
         value=value,
         multipliers=multipliers,
         regularisation=jnp.zeros_like(value),
@@ -154,11 +160,12 @@ def _start(args, control, penalty, max_iterations) -> Carry:
 
 
 def _convex_change(problem: Problem, carry: Carry) -> tuple[Change, Array, Array, Array]:
-    """The best change under the least regularisation that makes it one; that regularisation, its
-    factor, and whether it had to grow."""
+    """The best change: with the curvature of the motion, if that is a minimum, else without, and
+    with as little regularisation as makes it one; that regularisation, its factor, and whether it
+    had to grow."""
 
-    def change(regularisation):
-        return best_change(carry.model, problem, carry.path.u, regularisation)
+    def change(regularisation, bent):
+        return best_change(carry.model, problem, carry.path.u, regularisation, bent)
 
     def going(state):
         return ~state[0].convex & (state[1] < _MOST)
@@ -166,10 +173,13 @@ def _convex_change(problem: Problem, carry: Carry) -> tuple[Change, Array, Array
     def body(state):
         _, regularisation, factor, _ = state
         regularisation, factor = _grown(regularisation, factor)
-        return change(regularisation), regularisation, factor, jnp.array(True)
+        return change(regularisation, zero), regularisation, factor, jnp.array(True)
 
-    first = (change(carry.regularisation), carry.regularisation, carry.factor, jnp.array(False))
-    return jax.lax.while_loop(going, body, first)
+    one, zero = jnp.ones_like(carry.value), jnp.zeros_like(carry.value)
+    bent = change(carry.regularisation, one)
+    first = jax.lax.cond(bent.convex, lambda: bent, lambda: change(carry.regularisation, zero))
+    state = (first, carry.regularisation, carry.factor, jnp.array(False))
+    return jax.lax.while_loop(going, body, state)
 
 
 def _grown(regularisation, factor):
@@ -229,10 +239,13 @@ def _iteration(args, carry: Carry) -> Carry:
     problem, options = args
     change, regularisation, factor, grew = _convex_change(problem, carry)
     expected = -(change.linear + change.quadratic)
-    # As long as conditions are violated, the round need not be solved sharply.
     met = carry.violation <= options.condition_tolerance
-    tolerance = jnp.where(met, options.tolerance, jnp.maximum(options.tolerance, _LOOSE))
-    small = change.convex & (expected <= tolerance * (1 + jnp.abs(carry.value)))
+    size = 1 + jnp.abs(carry.value)
+    # As long as conditions are violated, the round need not be solved sharper than they are met.
+    missing = _SHARE * carry.multipliers.penalty * carry.violation**2
+    loose = jnp.where(met, 0.0, jnp.minimum(_LOOSE * size, missing))
+    tolerance = jnp.maximum(options.tolerance * size, loose)
+    small = change.convex & (expected <= tolerance)
     solved = small & (grew | (regularisation == 0))
 
     path, value, improved = _searched(problem, carry, change)
@@ -263,7 +276,7 @@ def _iteration(args, carry: Carry) -> Carry:
         path=path,
         model=jax.lax.cond(
             improved | next_round,
-            lambda: model(problem, multipliers, path, options.size),
+            lambda: model(problem, multipliers, path, options.size, options.expansion),
             lambda: carry.model,
         ),
         value=value,

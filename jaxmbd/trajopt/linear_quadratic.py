@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from .box_qp import box_qp
 from .controls import Held
+from .expansion import AbstractExpansion
 from .motion import (
     Path,
     advance,
@@ -33,10 +34,12 @@ class Quadratic(NamedTuple):
 
 
 class Model(NamedTuple):
-    """xi(k+1) = A xi(k) + B du(k), and the cost to second order, `end` with the last control."""
+    """xi(k+1) = A xi(k) + B du(k), and the cost to second order, `end` with the last control.
+    `curvature` is that of the motion in (xi, u), for the cost that it leads to."""
 
     A: Float[Array, "n m m"]
     B: Float[Array, "n m nu"]
+    curvature: Float[Array, "n z z"]
     stages: Quadratic
     end: Quadratic
     basis: Float[Array, "points nx m"]
@@ -65,10 +68,18 @@ def _quadratic(fn, m: int, u: Array) -> Quadratic:
     return Quadratic(g[:m], g[m:], H[:m, :m], H[m:, :m], H[m:, m:])
 
 
-def model(problem: Problem, multipliers: Multipliers, path: Path, size: int) -> Model:
+def model(
+    problem: Problem,
+    multipliers: Multipliers,
+    path: Path,
+    size: int,
+    expansion: AbstractExpansion,
+) -> Model:
     """The problem next to `path`, in `size` admissible directions at each point of the grid."""
     t = problem.times
     tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
+
+    zero = jnp.zeros(size + problem.nu, path.u.dtype)
 
     def step(t, q, v, u, here: Tangent, next_q, next_v, next_Z):
         def fn(z):
@@ -76,8 +87,14 @@ def model(problem: Problem, multipliers: Multipliers, path: Path, size: int) -> 
             q1, v1, _ = advance(problem, t, q1, v1, Held(u + z[size:]))
             return next_Z.T @ difference(problem.system, (next_q, next_v), (q1, v1))
 
-        AB = jax.jacfwd(fn)(jnp.zeros(size + problem.nu, q.dtype))
+        return fn
+
+    def derivatives(*knot):
+        AB = jax.jacfwd(step(*knot))(zero)
         return AB[:, :size], AB[:, size:]
+
+    def curvature(adjoint, *knot):
+        return expansion.curvature(step(*knot), zero, adjoint)
 
     def stage(t, q, v, u, here: Tangent, mu):
         def fn(xi, u):
@@ -100,15 +117,26 @@ def model(problem: Problem, multipliers: Multipliers, path: Path, size: int) -> 
     starts = jax.tree.map(lambda x: x[:-1], (t, path.q, path.v))
     here = jax.tree.map(lambda x: x[:-1], tangents)
     last = jax.tree.map(lambda x: x[-1], tangents)
-    A, B = jax.vmap(step)(*starts, path.u, here, path.q[1:], path.v[1:], tangents.Z[1:])
+    knots = (*starts, path.u, here, path.q[1:], path.v[1:], tangents.Z[1:])
+    A, B = jax.vmap(derivatives)(*knots)
     stages = jax.vmap(stage)(*starts, path.u, here, multipliers.path[:-1])
     final = end(t[-1], path.q[-1], path.v[-1], path.u[-1], last, multipliers.path[-1])
-    return Model(A, B, stages, final, tangents.Z)
+
+    def back(adjoint, knot):
+        A, x = knot
+        return x + A.T @ adjoint, adjoint
+
+    _, adjoints = jax.lax.scan(back, final.x, (A, stages.x), reverse=True)
+    bend = jax.vmap(curvature)(adjoints, *knots)
+    return Model(A, B, bend, stages, final, tangents.Z)
 
 
-def best_change(model: Model, problem: Problem, u: Array, regularisation: Array) -> Change:
+def best_change(
+    model: Model, problem: Problem, u: Array, regularisation: Array, bent: Array
+) -> Change:
     """The minimum of the linear-quadratic problem with `regularisation` |du|^2 / 2 added in each
-    interval, by dynamic programming from the end, with bounds of u.
+    interval, by dynamic programming from the end, with bounds of u; with the curvature of the
+    motion if `bent` is 1, without if it is 0.
 
     Reference: Tassa, Mansard and Todorov (2014), Control-limited differential dynamic programming,
     ICRA, equations (5), (11) and section III.
@@ -117,14 +145,15 @@ def best_change(model: Model, problem: Problem, u: Array, regularisation: Array)
 
     def backward(carry, knot):
         V, du, linear, quadratic, convex = carry
-        A, B, stage, u = knot
+        A, B, curvature, stage, u = knot
+        curvature, m = bent * curvature, A.shape[0]
         # V may depend on the last control besides the state, at the very end.
         Q = Quadratic(
             stage.x + A.T @ V.x,
             stage.u + B.T @ V.x + V.u,
-            stage.xx + A.T @ V.xx @ A,
-            stage.ux + (B.T @ V.xx + V.ux) @ A,
-            stage.uu + B.T @ V.xx @ B + V.ux @ B + (V.ux @ B).T + V.uu,
+            stage.xx + A.T @ V.xx @ A + curvature[:m, :m],
+            stage.ux + (B.T @ V.xx + V.ux) @ A + curvature[m:, :m],
+            stage.uu + B.T @ V.xx @ B + V.ux @ B + (V.ux @ B).T + V.uu + curvature[m:, m:],
         )
         H = Q.uu + regularisation * jnp.eye(nu, dtype=u.dtype)
         lower, upper = problem.lower - u, problem.upper - u
@@ -145,6 +174,6 @@ def best_change(model: Model, problem: Problem, u: Array, regularisation: Array)
 
     zero = jnp.zeros((), u.dtype)
     first = (model.end, jnp.zeros_like(u[0]), zero, zero, jnp.array(True))
-    knots = (model.A, model.B, model.stages, u)
+    knots = (model.A, model.B, model.curvature, model.stages, u)
     (_, _, linear, quadratic, convex), (k, K) = jax.lax.scan(backward, first, knots, reverse=True)
     return Change(k, K, linear, quadratic, convex)
