@@ -1,64 +1,224 @@
-"""Controls as functions of time, from values on a grid of equal intervals."""
+"""Controls u(t, q, v): tables in time, and feedback along a motion."""
 
+import abc
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
+
+from .._system import AbstractSystem
+from .._types import Control
+from .tangent import difference, displaced
+
+# Times within this fraction of an interval of a grid point are that grid point.
+_ON_GRID = 1e-6
 
 
-def _interval(t, t0, duration, steps: int):
-    """Number of the interval of t, and the place in it between 0 and 1; held beyond the ends."""
-    place = jnp.clip((t - t0) / duration, 0, 1) * steps
-    k = jnp.clip(jnp.floor(place), 0, steps - 1)
-    return k.astype(int), place - k
+class AbstractControl(eqx.Module):
+    """A control that knows what it does during an interval of the grid of a `Problem`."""
+
+    @abc.abstractmethod
+    def __call__(self, t: Any, q: Any, v: Any) -> Float[Array, " nu"]:
+        """u(t, q, v), for `simulate(control=...)`."""
+
+    @abc.abstractmethod
+    def within(self, t: Any, q: Any, v: Any) -> Control:
+        """The control during the interval that begins at (t, q, v)."""
 
 
-class LinearControl(eqx.Module):
-    """Linear between values at the grid points, held before and after them.
+class Held(AbstractControl):
+    """u, whatever happens."""
 
-    - `t0`, `duration`: of the grid [s]. `values`: shape `(steps + 1, nu)`.
+    u: Float[Array, " nu"]
+
+    def __call__(self, t, q, v):
+        del t, q, v
+        return self.u
+
+    def within(self, t, q, v):
+        del t, q, v
+        return self
+
+
+class PiecewiseConstant(AbstractControl):
+    """u = values[k] from t0 + k dt to t0 + (k + 1) dt; before the first and after the last interval
+    the first and last value.
+
+    The methods of this package hold each value through its interval exactly. In `simulate`, whose
+    schemes ask for u at the end of a step as well, a step that ends where u jumps sees a part of
+    the jump, an error of its step size times the jump: choose small steps there, or follow the
+    grid of a `Problem` with `mbd.trajopt.perform`.
+
+    **Arguments:**
+
+    - `t0`: start [s]. `dt`: length of an interval [s]. `values`: shape `(n, nu)`.
     """
 
-    t0: Any
-    duration: Any
-    values: Float[Array, "points nu"]
+    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    values: Float[Array, "*batch n nu"] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        _check_table(self.values, 1)
 
     def __call__(self, t, q, v):
         del q, v
-        k, s = _interval(t, self.t0, self.duration, self.values.shape[0] - 1)
+        k, _ = _place(self.t0, self.dt, t, self.values.shape[0])
+        return self.values[k]
+
+    def within(self, t, q, v):
+        return Held(self(t, q, v))
+
+
+class PiecewiseLinear(AbstractControl):
+    """u through values[k] at t0 + k dt, along straight lines between; constant before and after.
+
+    **Arguments:**
+
+    - `t0`: start [s]. `dt`: length of an interval [s]. `values`: shape `(n + 1, nu)`.
+    """
+
+    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    values: Float[Array, "*batch points nu"] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        _check_table(self.values, 2)
+
+    def __call__(self, t, q, v):
+        del q, v
+        k, s = _place(self.t0, self.dt, t, self.values.shape[0] - 1)
         return (1 - s) * self.values[k] + s * self.values[k + 1]
 
+    def within(self, t, q, v):
+        del t, q, v
+        return self
 
-class QuadraticControl(eqx.Module):
-    """In each interval the parabola through its ends and its middle.
 
-    - `t0`, `duration`: of the grid [s]. `values`: at grid points, shape `(steps + 1, nu)`.
-    - `middles`: in the middles of the intervals, shape `(steps, nu)`.
+class Feedback(AbstractControl):
+    r"""Linear feedback along a nominal motion,
+
+    $$
+    u = \mathrm{clip}\big(u_k + K_k\,(x \ominus x(t))\big), \qquad
+    x \ominus \bar x = (q \ominus \bar q,\; v - \bar v),
+    $$
+
+    with the displacement from the nominal coordinates in `nv` numbers, so that rotations by
+    quaternions are treated right. Between grid points the nominal motion is interpolated; u_k and
+    K_k are held. On the grid of a `Problem` u is sampled at the start of each interval, as a
+    digital controller does.
+
+    **Arguments:**
+
+    - `system`: whose coordinates these are. `t0`, `dt`: start and interval of the grid [s].
+    - `q`, `v`: nominal motion, shapes `(n + 1, nq)`, `(n + 1, nv)`. `u`: controls `(n, nu)`.
+    - `gains`: K, shape `(n, nu, 2 nv)`. `lower`, `upper`: bounds of u, shape `(nu,)`.
     """
 
-    t0: Any
-    duration: Any
-    values: Float[Array, "points nu"]
-    middles: Float[Array, "steps nu"]
+    system: AbstractSystem
+    t0: Float[Array, "..."]
+    dt: Float[Array, "..."]
+    q: Float[Array, "*batch points nq"]
+    v: Float[Array, "*batch points nv"]
+    u: Float[Array, "*batch n nu"]
+    gains: Float[Array, "*batch n nu nx"]
+    lower: Float[Array, "*batch nu"]
+    upper: Float[Array, "*batch nu"]
 
     def __call__(self, t, q, v):
-        del q, v
-        k, s = _interval(t, self.t0, self.duration, self.middles.shape[0])
-        begin, middle, end = self.values[k], self.middles[k], self.values[k + 1]
-        return (2 * s - 1) * (s - 1) * begin + 4 * s * (1 - s) * middle + s * (2 * s - 1) * end
+        k, s = _place(self.t0, self.dt, t, self.u.shape[0])
+        here, there = (self.q[k], self.v[k]), (self.q[k + 1], self.v[k + 1])
+        nominal = displaced(self.system, *here, s * difference(self.system, here, there))
+        u = self.u[k] + self.gains[k] @ difference(self.system, nominal, (q, v))
+        return jnp.clip(u, self.lower, self.upper)
+
+    def within(self, t, q, v):
+        return Held(self(t, q, v))
 
 
-class ConstantControl(eqx.Module):
-    """One value in each interval.
+class Saturated(AbstractControl):
+    """Any control, cut off at bounds.
 
-    - `t0`, `duration`: of the grid [s]. `values`: shape `(steps, nu)`.
+    **Arguments:**
+
+    - `control`: a callable (t, q, v) -> u. `lower`, `upper`: scalars or of shape `(nu,)`.
     """
 
-    t0: Any
-    duration: Any
-    values: Float[Array, "steps nu"]
+    control: Control
+    lower: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    upper: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
 
     def __call__(self, t, q, v):
-        del q, v
-        return self.values[_interval(t, self.t0, self.duration, self.values.shape[0])[0]]
+        return jnp.clip(self.control(t, q, v), self.lower, self.upper)
+
+    def within(self, t, q, v):
+        return Saturated(within(self.control, t, q, v), self.lower, self.upper)
+
+
+class Squashed(AbstractControl):
+    """Any control z, brought between finite bounds smoothly: u = (lower + upper) / 2 +
+    (upper - lower) / 2 tanh(2 z / (upper - lower)), which is about z in the middle when the bounds
+    lie around zero evenly. Where a bound is infinite, u = z.
+
+    **Arguments:**
+
+    - `control`: a callable (t, q, v) -> z. `lower`, `upper`: scalars or of shape `(nu,)`.
+    """
+
+    control: Control
+    lower: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    upper: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, t, q, v):
+        return self._squash(self.control(t, q, v))
+
+    def within(self, t, q, v):
+        return Squashed(within(self.control, t, q, v), self.lower, self.upper)
+
+    def _squash(self, z: ArrayLike) -> Array:
+        finite = jnp.isfinite(self.lower) & jnp.isfinite(self.upper)
+        lower = jnp.where(finite, self.lower, -1.0)
+        upper = jnp.where(finite, self.upper, 1.0)
+        middle, half = (lower + upper) / 2, (upper - lower) / 2
+        safe = jnp.where(half > 0, half, 1.0)
+        return jnp.where(finite, middle + half * jnp.tanh(z / safe), z)
+
+
+class Sampled(AbstractControl):
+    """Any control as a digital controller applies it: taken at the start of each interval of the
+    grid and held through it. In `simulate`, which knows no such grid, it acts continuously.
+
+    **Arguments:**
+
+    - `control`: a callable (t, q, v) -> u.
+    """
+
+    control: Control
+
+    def __call__(self, t, q, v):
+        return self.control(t, q, v)
+
+    def within(self, t, q, v):
+        return Held(self(t, q, v))
+
+
+def within(control: Control, t: Any, q: Any, v: Any) -> Control:
+    """The control during the interval that begins at (t, q, v): any callable but those of this
+    file acts continuously."""
+    return control.within(t, q, v) if isinstance(control, AbstractControl) else control
+
+
+def _check_table(values, least):
+    if values.ndim < 2 or values.shape[-2] < least:
+        raise ValueError(
+            f"Argument `values` must have shape (n, nu) with n from {least}, but has "
+            f"{values.shape}."
+        )
+
+
+def _place(t0, dt, t, intervals):
+    """The interval of t, and how far into it: 0 to 1."""
+    steps = (t - t0) / dt
+    k = jnp.clip(jnp.floor(steps + _ON_GRID), 0, intervals - 1)
+    return k.astype(int), jnp.clip(steps - k, 0.0, 1.0)
