@@ -1,6 +1,6 @@
 """Where the search for a plan begins."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import diffrax
 import jax
@@ -11,7 +11,9 @@ from .._assemble import assemble
 from .._simulate import simulate
 from .._system import writes_own_qdot
 from .._types import Control
+from .plan import Plan
 from .problem import Problem
+from .starting import as_control
 
 
 class Guess(NamedTuple):
@@ -87,3 +89,37 @@ def simulated(problem: Problem, control: Control) -> Guess:
         throw=False,
     )
     return Guess(motion.q, motion.v, jax.vmap(clipped)(motion.t, motion.q, motion.v))
+
+
+def as_guess(problem: Problem, guess: Any) -> Guess:
+    """What the user gave, on the grid of the problem.
+
+    **Raises:** `ValueError` for the wrong shape."""
+    if guess is None:
+        return interpolated(problem)
+    if isinstance(guess, Plan):
+        return _resampled(problem, guess)
+    if not isinstance(guess, Guess):
+        return simulated(problem, as_control(problem, guess))
+    points = problem.steps + 1
+    sizes = (problem.state.q.shape[0], problem.state.v.shape[0], problem.nu)
+    parts = [jnp.asarray(x, problem.state.q.dtype) for x in guess]
+    for name, x, size in zip(Guess._fields, parts, sizes, strict=True):
+        if x.shape != (points, size):
+            raise ValueError(
+                f"`{name}` of the guess must have shape ({points}, {size}), one row for each point "
+                f"of the grid, but has {x.shape}."
+            )
+    return Guess(*parts)
+
+
+def _resampled(problem: Problem, plan: Plan) -> Guess:
+    """The motion of a plan at as many points as the problem has, stretched to its duration."""
+    old = jnp.linspace(0, 1, plan.t.shape[0], dtype=plan.t.dtype)
+    new = jnp.linspace(0, 1, problem.steps + 1, dtype=plan.t.dtype)
+    column = jax.vmap(jnp.interp, (None, None, 1), 1)
+    q, v = column(new, old, plan.q), column(new, old, plan.v)
+    if not writes_own_qdot(problem.system):
+        q = jax.vmap(problem.system.coordinates.normalise)(q)
+    times = plan.t[0] + new * (plan.t[-1] - plan.t[0])
+    return Guess(q, v, jax.vmap(plan.control)(times, q, v))

@@ -32,6 +32,9 @@ class Plan(eqx.Module):
       value is repeated when the number of iterations could not be known.
     - `control`: what to give to `simulate(control=...)` or `perform`: the optimised policy, or a
       `Feedback` along the motion.
+    - `multipliers`: lam at the grid points, shape `(n + 1, nc)`, as in `Solution`; `None` from
+      methods that do not make them.
+    - `message`: what the solver said, in words.
     """
 
     t: Float[Array, "*batch points"]
@@ -47,6 +50,8 @@ class Plan(eqx.Module):
     iterations: Int[Array, "*batch"]
     history: Float[Array, "*batch iterations"]
     control: Any
+    multipliers: Float[Array, "*batch points nc"] | None = None
+    message: str = eqx.field(static=True, default="")
 
     @property
     def open_loop(self) -> PiecewiseConstant:
@@ -58,7 +63,7 @@ class Plan(eqx.Module):
             return f"Plan of {np.size(self.cost)} problems: `jax.vmap` over them to see one."
         return "\n".join(
             [
-                STATUS[self.status],
+                self.message or STATUS[self.status],
                 f"  cost               {float(self.cost):.9g}",
                 f"  iterations         {int(self.iterations)}",
                 f"  time               {float(self.t[0]):g} to {float(self.t[-1]):g} s, "

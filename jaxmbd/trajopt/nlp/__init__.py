@@ -5,3 +5,5 @@ from .base import NLPSolution as NLPSolution
 from .program import Evaluator as Evaluator
 from .program import Program as Program
 from .program import Term as Term
+from .scipy import SciPy as SciPy
+from .uno import Uno as Uno

@@ -5,6 +5,7 @@ import abc
 import equinox as eqx
 import numpy as np
 
+from ..status import STATUS
 from .program import Program
 
 
@@ -17,16 +18,15 @@ class NLPSolution(eqx.Module):
     - `objective`: the sum of all costs.
     - `violation`: the largest violation of a row or a bound.
     - `iterations`: taken.
-    - `success`: whether x is a local optimum to the tolerance.
-    - `status`: what the solver says of it, in words.
+    - `status`: a member of `mbd.trajopt.STATUS`. `message`: what the solver says, in words.
     """
 
     x: np.ndarray
     objective: float
     violation: float
     iterations: int
-    success: bool
-    status: str
+    status: STATUS
+    message: str
 
 
 class AbstractNLPSolver(eqx.Module):
@@ -34,8 +34,8 @@ class AbstractNLPSolver(eqx.Module):
 
     @abc.abstractmethod
     def solve(self, program: Program, *, progress: bool = False) -> NLPSolution:
-        """A local optimum of `program`, from its `start`. Failure is told by `success` and
-        `status`, and `x` is then the last point.
+        """A local optimum of `program`, from its `start`. Failure is told by `status`, and x is then
+        the last point.
 
         **Arguments:**
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._types import RealScalarLike, Scalar
+from ..controls import AbstractControl
 from ..problem import Problem
 from .dynamics import Dynamics
 from .layout import Knot
@@ -60,6 +61,6 @@ class AbstractTranscription(eqx.Module):
         """The equations of an interval."""
 
     @abc.abstractmethod
-    def control(self, t0: Any, duration: Any, knots: Any, own: Any) -> Any:
-        """u(t, q, v) of a solution, for `simulate`. `knots`: controls at grid points; `own`: those
-        of the intervals."""
+    def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> AbstractControl:
+        """The control of a solution. `knots`: its values at grid points; `own`: those of the
+        intervals."""

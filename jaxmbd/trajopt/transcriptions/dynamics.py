@@ -11,16 +11,7 @@ from ..._enforcement import evaluate
 from ..._linalg.small import inverse
 from ..._system import AbstractSystem, writes_own_qdot
 from ..._types import Coordinates, RealScalarLike, Rows, Velocity
-
-
-class Held(eqx.Module):
-    """The control u, whatever the state."""
-
-    u: Any
-
-    def __call__(self, t, q, v):
-        del t, q, v
-        return self.u
+from ..controls import Held
 
 
 class Instant(NamedTuple):

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from ..controls import QuadraticControl
+from ..piecewise_quadratic import PiecewiseQuadratic
 from ..problem import Problem
 from .base import AbstractTranscription, Equations, Interval
-from .costs import path_rows, running_cost
+from .costs import cost_rate, path_rows
 from .dynamics import Dynamics
 
 
@@ -58,12 +58,12 @@ class HermiteSimpson(AbstractTranscription):
         v_end = v0 + h / 6 * (begin.acceleration + 4 * middle.acceleration + end.acceleration)
         defects = jnp.concatenate([q1 - dynamics.valid(q_end), v1 - v_end])
         costs = (
-            running_cost(problem, t, q0, v0, u0),
-            running_cost(problem, t + h / 2, q, v, u),
-            running_cost(problem, t + h, q1, v1, u1),
+            cost_rate(problem, t, q0, v0, u0),
+            cost_rate(problem, t + h / 2, q, v, u),
+            cost_rate(problem, t + h, q1, v1, u1),
         )
         cost = h / 6 * (costs[0] + 4 * costs[1] + costs[2])
         return Equations(cost, defects, path_rows(problem, t + h / 2, q, v, u))
 
-    def control(self, t0: Any, duration: Any, knots: Any, own: Any) -> QuadraticControl:
-        return QuadraticControl(t0, duration, knots, own)
+    def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseQuadratic:
+        return PiecewiseQuadratic(t0, dt, knots, own)

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..._simulate import simulate
 from ..._system import State
-from ..controls import ConstantControl
+from ..controls import Held, PiecewiseConstant
 from ..problem import Problem
 from .base import AbstractTranscription, Equations, Interval
-from .costs import path_rows, running_cost
-from .dynamics import Dynamics, Held, solve
+from .costs import cost_rate, path_rows
+from .dynamics import Dynamics, solve
 
 
 class MultipleShooting(AbstractTranscription):
@@ -66,10 +66,10 @@ class MultipleShooting(AbstractTranscription):
         back = dynamics.system.qdot(q1, dynamics.normal(end, gamma))
         v_end = motion.v[-1] + solve(end.M, end.J.T @ mu)
         defects = jnp.concatenate([q1 - dynamics.valid(motion.q[-1] + back), v1 - v_end])
-        costs = jax.vmap(lambda *x: running_cost(problem, *x, u))(motion.t, motion.q, motion.v)
+        costs = jax.vmap(lambda *x: cost_rate(problem, *x, u))(motion.t, motion.q, motion.v)
         cost = h / problem.substeps * jnp.sum((costs[1:] + costs[:-1]) / 2)
         return Equations(cost, defects, path_rows(problem, t, q0, v0, u))
 
-    def control(self, t0: Any, duration: Any, knots: Any, own: Any) -> ConstantControl:
+    def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseConstant:
         del knots
-        return ConstantControl(t0, duration, own)
+        return PiecewiseConstant(t0, dt, own)

@@ -12,7 +12,8 @@ from ..guess import Guess
 from ..nlp import Program, Term
 from ..problem import Problem
 from .base import AbstractTranscription, Interval
-from .costs import final_cost, final_rows, path_rows
+from ..motion import final_cost
+from .costs import final_rows, path_rows
 from .dynamics import Dynamics
 from .independent import implied, independent_rows
 from .layout import Layout, split

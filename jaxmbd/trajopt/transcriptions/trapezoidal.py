@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from ..controls import LinearControl
+from ..controls import PiecewiseLinear
 from ..problem import Problem
 from .base import AbstractTranscription, Equations, Interval
-from .costs import running_cost
+from .costs import cost_rate
 from .dynamics import Dynamics, solve
 
 
@@ -52,9 +52,9 @@ class Trapezoidal(AbstractTranscription):
         a = begin.acceleration + end.acceleration
         v_end = v0 + h / 2 * a + h * solve(end.M, end.J.T @ mu)
         defects = jnp.concatenate([q1 - dynamics.valid(q_end), v1 - v_end])
-        costs = running_cost(problem, t, q0, v0, u0) + running_cost(problem, t + h, q1, v1, u1)
+        costs = cost_rate(problem, t, q0, v0, u0) + cost_rate(problem, t + h, q1, v1, u1)
         return Equations(h / 2 * costs, defects, jnp.zeros(0, q0.dtype))
 
-    def control(self, t0: Any, duration: Any, knots: Any, own: Any) -> LinearControl:
+    def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseLinear:
         del own
-        return LinearControl(t0, duration, knots)
+        return PiecewiseLinear(t0, dt, knots)
