@@ -69,11 +69,28 @@ def transcription(
     evaluator = Evaluator(transcribed.program)
     start = evaluator.start
     if np.isfinite(evaluator.objective(start)) and np.isfinite(evaluator.rows(start)).all():
-        found = solver.solve(transcribed.program, progress=progress)
+        found = _solved(transcribed, evaluator, solver, progress)
     else:
         message = "The guess has a cost or conditions that are not finite: choose another one."
         found = NLPSolution(start, np.nan, np.inf, 0, STATUS.failed_start, message)
     return _plan(problem, method, transcribed, found)
+
+
+def _solved(
+    transcribed: Transcribed, evaluator: Evaluator, solver: AbstractNLPSolver, progress: bool
+) -> NLPSolution:
+    """Guarded against jumps only if need be: the guard is not convex, and stands in the way of
+    some searches."""
+    found = solver.solve(transcribed.program, progress=progress)
+    if transcribed.guarded is transcribed.program:
+        return found
+    jumped = np.any(evaluator.rows(found.x)[transcribed.jumps] > 0)
+    if found.status == STATUS.converged and not jumped:
+        return found
+    again = solver.solve(transcribed.guarded, progress=progress)
+    if jumped or again.status == STATUS.converged:
+        return again
+    return found
 
 
 def _duration_bounds(problem: Problem, duration) -> tuple[float, float]:

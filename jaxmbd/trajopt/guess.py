@@ -5,15 +5,21 @@ from typing import Any, NamedTuple
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._assemble import assemble
+from .._constraints import positions, velocities
+from .._results import RESULTS
 from .._simulate import simulate
 from .._system import writes_own_qdot
 from .._types import Control
+from .motion import final_conditions
+from .newton import Equations
 from .plan import Plan
 from .problem import Problem
 from .starting import as_control
+from .tangent import displaced
 
 
 class Guess(NamedTuple):
@@ -58,11 +64,14 @@ def interpolated(
         if not writes_own_qdot(system):
             between = system.coordinates.normalise(between)
         state = assemble(system, between, start.v + s * (v_end - start.v), t, throw=False)
-        return state.q, state.v
+        return state.q, state.v, state.report.result == RESULTS.successful
 
-    share = jnp.linspace(0, 1, problem.steps + 1, dtype=dtype)
-    q_all, v_all = jax.vmap(point)(problem.times, share)
-    return Guess(q_all, v_all, jnp.broadcast_to(u, (problem.steps + 1, problem.nu)))
+    points = problem.steps + 1
+    share = jnp.linspace(0, 1, points, dtype=dtype)
+    q_all, v_all, good = jax.vmap(point)(problem.times, share)
+    # Where the straight line has no point of the manifold nearby, the last one before.
+    last = jax.lax.cummax(jnp.where(good, jnp.arange(points), 0))
+    return Guess(q_all[last], v_all[last], jnp.broadcast_to(u, (points, problem.nu)))
 
 
 def simulated(problem: Problem, control: Control) -> Guess:
@@ -96,7 +105,7 @@ def as_guess(problem: Problem, guess: Any) -> Guess:
 
     **Raises:** `ValueError` for the wrong shape."""
     if guess is None:
-        return interpolated(problem)
+        return interpolated(problem, *_end(problem))
     if isinstance(guess, Plan):
         return _resampled(problem, guess)
     if not isinstance(guess, Guess):
@@ -111,6 +120,22 @@ def as_guess(problem: Problem, guess: Any) -> Guess:
                 f"of the grid, but has {x.shape}."
             )
     return Guess(*parts)
+
+
+def _end(problem: Problem) -> tuple[Array, Array]:
+    """A state near the start that meets the final conditions and the constraints."""
+    system, t = problem.system, problem.times[-1]
+    q, v = problem.state.q, problem.state.v
+
+    def rows(dx):
+        moved = displaced(system, q, v, dx)
+        on = positions(system, t, moved[0]), velocities(system, t, *moved)
+        return jnp.concatenate([final_conditions(problem, t, *moved), *on])
+
+    if problem.final is None:
+        return q, v
+    dx = Equations(rows).closest(np.zeros(2 * v.shape[0]))
+    return displaced(system, q, v, jnp.asarray(dx, q.dtype))
 
 
 def _resampled(problem: Problem, plan: Plan) -> Guess:

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._types import RealScalarLike, Scalar
+from ..._types import RealScalarLike, Scalar, Velocity
 from ..controls import AbstractControl
 from ..problem import Problem
 from .dynamics import Dynamics
@@ -27,11 +27,13 @@ class Interval(NamedTuple):
 
 class Equations(NamedTuple):
     """What an interval adds to the program: its share of the cost, rows that must be zero, and
-    rows that must not be positive."""
+    rows that must not be positive. `across`: the velocity across the constraints that keeps the
+    motion on them, where the method alone would leave them."""
 
     cost: Scalar
     defects: Float[Array, " rows"]
     path: Float[Array, " path"]
+    across: Velocity
 
 
 class AbstractTranscription(eqx.Module):

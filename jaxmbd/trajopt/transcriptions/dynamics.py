@@ -65,6 +65,15 @@ class Dynamics(eqx.Module):
             point.M,
         )
 
+    def ends(self, interval: Any) -> tuple[Instant, Instant]:
+        """The motion at both ends of an interval."""
+        t, h, begin, end, _ = interval
+        times = jnp.stack([t, t + h])
+        knots = jax.tree.map(lambda a, b: jnp.stack([a, b]), begin, end)
+        both = jax.vmap(self.at)(times, *knots)  # one after the other would compile longer
+        first, last = (jax.tree.map(lambda x: x[i], both) for i in range(2))
+        return first, last
+
     def normal(self, instant: Instant, slack: Rows) -> Velocity:
         """J^T slack of the holonomic rows: a displacement across the constraints."""
         return instant.J[: self.holonomic.shape[0]].T @ slack

@@ -47,13 +47,13 @@ class HermiteSimpson(AbstractTranscription):
         return ((u[1:] + u[:-1]) / 2, (lam[1:] + lam[:-1]) / 2)
 
     def equations(self, problem: Problem, dynamics: Dynamics, interval: Interval) -> Equations:
-        t, h, (q0, v0, u0, lam0), (q1, v1, u1, lam1), (u, lam, gamma) = interval
-        begin = dynamics.at(t, q0, v0, u0, lam0)
-        end = dynamics.at(t + h, q1, v1, u1, lam1)
+        t, h, (q0, v0, u0, _), (q1, v1, u1, _), (u, lam, gamma) = interval
+        begin, end = dynamics.ends(interval)
         q = dynamics.valid((q0 + q1) / 2 + h / 8 * (begin.qdot - end.qdot))
         v = (v0 + v1) / 2 + h / 8 * (begin.acceleration - end.acceleration)
         middle = dynamics.at(t + h / 2, q, v, u, lam)
-        qdot = dynamics.system.qdot(q, v + dynamics.normal(middle, gamma))
+        across = dynamics.normal(middle, gamma)
+        qdot = dynamics.system.qdot(q, v + across)
         q_end = q0 + h / 6 * (begin.qdot + 4 * qdot + end.qdot)
         v_end = v0 + h / 6 * (begin.acceleration + 4 * middle.acceleration + end.acceleration)
         defects = jnp.concatenate([q1 - dynamics.valid(q_end), v1 - v_end])
@@ -63,7 +63,7 @@ class HermiteSimpson(AbstractTranscription):
             cost_rate(problem, t + h, q1, v1, u1),
         )
         cost = h / 6 * (costs[0] + 4 * costs[1] + costs[2])
-        return Equations(cost, defects, path_rows(problem, t + h / 2, q, v, u))
+        return Equations(cost, defects, path_rows(problem, t + h / 2, q, v, u), across)
 
     def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseQuadratic:
         return PiecewiseQuadratic(t0, dt, knots, own)

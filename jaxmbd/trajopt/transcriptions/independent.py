@@ -16,6 +16,7 @@ from ..._constraints import constraint_rows, positions
 from ..._linalg import dense
 from ..._results import RESULTS
 from ..._system import AbstractSystem
+from ..newton import Equations
 
 _TOLERANCE = 1e-6
 
@@ -67,30 +68,20 @@ def independent_rows(system: AbstractSystem, t, q, v) -> tuple[np.ndarray, np.nd
     return rows[rows < holonomic], rows
 
 
-def implied(
-    rows: Callable, size: int, first: int, *, iterations: int = 30, displacement: float = 0.05
-) -> np.ndarray:
+def implied(rows: Callable, size: int, first: int, displacement: float = 0.05) -> np.ndarray:
     """Indices of rows that imply the others where all of them hold: independent ones, the first
     `first` of them before others. A row whose gradient depends on the kept ones there, but that
     they do not imply beside it (y = 1 touches a circle, and does not imply it), is kept.
 
     - `rows`: values as a function of a displacement of shape `(size,)`.
     """
-    value = jax.jit(rows)
-    slope = jax.jit(jax.jacfwd(rows))
-
-    def closest(x, kept):
-        for _ in range(iterations):
-            J, r = np.asarray(slope(x)), np.asarray(value(x))
-            x = x - np.linalg.pinv(J[kept], rcond=1e-9) @ r[kept]
-        return x
-
-    solution = closest(np.zeros(size), slice(None))
-    J = np.asarray(slope(solution))
+    equations = Equations(rows)
+    solution = equations.closest(np.zeros(size))
+    J = equations.slope(solution)
     kept = independent(J, first)
-    _, s, V = np.linalg.svd(J[kept])
-    along = V[len(s) :]
+    # Beside the solution, where the kept rows still hold, the others must hold too.
+    along = np.linalg.svd(J[kept])[2][len(kept) :]
     push = np.random.default_rng(0).normal(size=len(along)) @ along
-    beside = closest(solution + displacement * push, kept)
-    left = np.abs(np.asarray(value(beside)))
+    beside = equations.closest(solution + displacement * push, kept)
+    left = np.abs(equations.value(beside))
     return np.union1d(kept, np.flatnonzero(left > 1e-3 * displacement**2))

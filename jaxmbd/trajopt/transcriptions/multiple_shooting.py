@@ -20,7 +20,7 @@ class MultipleShooting(AbstractTranscription):
     r"""Each interval is simulated from its first grid point, with `enforcement`, `scheme` and
     `substeps` of the problem and a control of its own that is held; with q^, v^ the end of this,
 
-        q_1 = q^ + N(q_1) J_1^T gamma,    v_1 = v^ + M^-1 J_1^T mu,
+        q_1 = q^ + h N(q_1) J_1^T gamma,    v_1 = v^ + M^-1 J_1^T mu,
 
     and Phi = 0, Phi' = 0 (or Psi = 0) at the grid points. Both ends lie on the manifold, so only
     their distance along it has to be made zero; the slacks gamma and mu stand for the directions
@@ -63,12 +63,13 @@ class MultipleShooting(AbstractTranscription):
             throw=False,
         )
         end = dynamics.at(t + h, q1, v1, u, jnp.zeros_like(mu))
-        back = dynamics.system.qdot(q1, dynamics.normal(end, gamma))
+        across = dynamics.normal(end, gamma)
+        back = h * dynamics.system.qdot(q1, across)
         v_end = motion.v[-1] + solve(end.M, end.J.T @ mu)
         defects = jnp.concatenate([q1 - dynamics.valid(motion.q[-1] + back), v1 - v_end])
         costs = jax.vmap(lambda *x: cost_rate(problem, *x, u))(motion.t, motion.q, motion.v)
         cost = h / problem.substeps * jnp.sum((costs[1:] + costs[:-1]) / 2)
-        return Equations(cost, defects, path_rows(problem, t, q0, v0, u))
+        return Equations(cost, defects, path_rows(problem, t, q0, v0, u), across)
 
     def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseConstant:
         del knots

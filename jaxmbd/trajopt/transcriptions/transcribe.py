@@ -18,6 +18,12 @@ from .dynamics import Dynamics
 from .independent import implied, independent_rows
 from .layout import Layout, split
 
+# How much faster than this share of the velocity, and than this at rest [m/s, rad/s], no interval
+# may move across the constraints.
+_ACROSS, _AT_REST = 0.2, 0.01
+# Finite, since solvers complain of rows without bounds.
+_NEVER = 1e10
+
 
 class _Part(eqx.Module):
     """What all functions of the program share."""
@@ -47,7 +53,19 @@ class _Interval(_Part):
         own = self.layout.split_interval(own)
         interval = Interval(t, h, self.knot(begin), self.knot(end), own)
         equations = self.transcription.equations(self.problem, self.dynamics, interval)
-        return equations.cost, jnp.concatenate([equations.defects, equations.path])
+        rows = [equations.defects, equations.path]
+        if self.dynamics.holonomic.size:
+            rows.append(_jump(interval, equations.across))
+        return equations.cost, jnp.concatenate(rows)
+
+
+def _jump(interval, across):
+    """A motion may turn along with the constraints, but not jump across them: without this row the
+    slack would take a pendulum from its lowest point to its highest in one interval. Of the
+    velocity the slack is a small share, of second order in the step."""
+    v0, v1 = interval.begin.v, interval.end.v
+    allowed = _ACROSS**2 * (v0 @ v0 + v1 @ v1) / 2 + _AT_REST**2
+    return (across @ across - allowed)[None]
 
 
 class _Level(_Part):
@@ -97,9 +115,12 @@ def on_manifold(dynamics: Dynamics, t, q, v):
 
 
 class Transcribed(NamedTuple):
-    """A program, and what its unknowns mean."""
+    """A program, and what its unknowns mean. `guarded`: the same program, compiled the same, with
+    rows against jumps across the constraints; `jumps`: those rows."""
 
     program: Program
+    guarded: Program
+    jumps: slice
     layout: Layout
     dynamics: Dynamics
 
@@ -122,7 +143,14 @@ def transcribe(
     terms = _terms(_Part(problem, transcription, dynamics, layout), end)
     lower, upper = _bounds(problem, transcription, layout, duration)
     start = np.clip(_start(problem, transcription, dynamics, layout, guess), lower, upper)
-    return Transcribed(Program(terms, start, lower, upper), layout, dynamics)
+    guarded = Program(terms, start, lower, upper)
+    if not len(holonomic):
+        return Transcribed(guarded, guarded, slice(0, 0), layout, dynamics)
+    rows = terms[0].lower.shape[0]
+    upper = terms[0].upper.at[-1].set(_NEVER)
+    program = eqx.tree_at(lambda p: p.terms[0].upper, guarded, upper)
+    jumps = slice(rows - 1, rows * problem.steps, rows)
+    return Transcribed(program, guarded, jumps, layout, dynamics)
 
 
 def _terms(part: _Part, kept_at_end: np.ndarray) -> tuple[Term, ...]:
@@ -140,7 +168,7 @@ def _terms(part: _Part, kept_at_end: np.ndarray) -> tuple[Term, ...]:
         return Term(fn, index, k, lower, np.zeros(total))
 
     path = _path_count(problem)
-    inside = path if transcription.holds_control else 0
+    inside = (path if transcription.holds_control else 0) + (part.dynamics.holonomic.size > 0)
     terms = [
         term(_Interval(*shared), layout.around_intervals(), numbers[:-1], inside),
         term(_End(*shared, jnp.asarray(kept_at_end)), knots[-1:], numbers[-1:]),

@@ -43,17 +43,16 @@ class Trapezoidal(AbstractTranscription):
         return (np.zeros((len(u) - 1, 0)),)
 
     def equations(self, problem: Problem, dynamics: Dynamics, interval: Interval) -> Equations:
-        t, h, (q0, v0, u0, lam0), (q1, v1, u1, lam1), (mu, gamma) = interval
-        begin = dynamics.at(t, q0, v0, u0, lam0)
-        end = dynamics.at(t + h, q1, v1, u1, lam1)
+        t, h, (q0, v0, u0, _), (q1, v1, u1, _), (mu, gamma) = interval
+        begin, end = dynamics.ends(interval)
         qdot = begin.qdot + end.qdot
-        back = dynamics.system.qdot(q1, dynamics.normal(end, gamma))
-        q_end = q0 + h / 2 * qdot + h * back
+        across = dynamics.normal(end, gamma)
+        q_end = q0 + h / 2 * qdot + h * dynamics.system.qdot(q1, across)
         a = begin.acceleration + end.acceleration
         v_end = v0 + h / 2 * a + h * solve(end.M, end.J.T @ mu)
         defects = jnp.concatenate([q1 - dynamics.valid(q_end), v1 - v_end])
         costs = cost_rate(problem, t, q0, v0, u0) + cost_rate(problem, t + h, q1, v1, u1)
-        return Equations(h / 2 * costs, defects, jnp.zeros(0, q0.dtype))
+        return Equations(h / 2 * costs, defects, jnp.zeros(0, q0.dtype), across)
 
     def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseLinear:
         del own
