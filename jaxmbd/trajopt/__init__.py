@@ -32,3 +32,5 @@ from .transcriptions import AbstractTranscription as AbstractTranscription
 from .transcriptions import HermiteSimpson as HermiteSimpson
 from .transcriptions import MultipleShooting as MultipleShooting
 from .transcriptions import Trapezoidal as Trapezoidal
+from .replay import Replay as Replay
+from .replay import replayed as replayed

@@ -15,7 +15,7 @@ from .._simulate import simulate
 from .._system import writes_own_qdot
 from .._types import Control
 from .motion import final_conditions
-from .newton import Equations
+from .newton import closest
 from .plan import Plan
 from .problem import Problem
 from .starting import as_control
@@ -105,7 +105,7 @@ def as_guess(problem: Problem, guess: Any) -> Guess:
 
     **Raises:** `ValueError` for the wrong shape."""
     if guess is None:
-        return interpolated(problem, *_end(problem))
+        return _towards_end(problem)
     if isinstance(guess, Plan):
         return _resampled(problem, guess)
     if not isinstance(guess, Guess):
@@ -122,20 +122,33 @@ def as_guess(problem: Problem, guess: Any) -> Guess:
     return Guess(*parts)
 
 
-def _end(problem: Problem) -> tuple[Array, Array]:
-    """A state near the start that meets the final conditions and the constraints."""
-    system, t = problem.system, problem.times[-1]
-    q, v = problem.state.q, problem.state.v
-
-    def rows(dx):
-        moved = displaced(system, q, v, dx)
-        on = positions(system, t, moved[0]), velocities(system, t, *moved)
-        return jnp.concatenate([final_conditions(problem, t, *moved), *on])
-
+def _towards_end(problem: Problem) -> Guess:
+    """From the start towards a state that meets the final conditions: what they are violated by is
+    taken back evenly, along the constraints, so that the path stays on one branch of them."""
+    system, state = problem.system, problem.state
     if problem.final is None:
-        return q, v
-    dx = Equations(rows).closest(np.zeros(2 * v.shape[0]))
-    return displaced(system, q, v, jnp.asarray(dx, q.dtype))
+        return interpolated(problem)
+    size = state.v.shape[0]
+    final = np.asarray(final_conditions(problem, problem.times[-1], state.q, state.v))
+
+    @jax.jit
+    def rows(x, point):
+        t, q, v, left = point
+        moved = displaced(system, q, v, x)
+        on = positions(system, t, moved[0]), velocities(system, t, *moved)
+        return jnp.concatenate([final_conditions(problem, t, *moved) - left, *on])
+
+    slope = jax.jit(jax.jacfwd(rows))
+    move = jax.jit(lambda q, v, x: displaced(system, q, v, x))
+    q, v, path = state.q, state.v, [(state.q, state.v)]
+    for k in range(1, problem.steps + 1):
+        left = jnp.asarray(final * (1 - k / problem.steps))
+        x = closest(rows, slope, np.zeros(2 * size), (problem.times[k], q, v, left))
+        q, v = move(q, v, jnp.asarray(x, q.dtype))
+        path.append((q, v))
+    q, v = (jnp.stack(x) for x in zip(*path))
+    u = jnp.clip(jnp.zeros(problem.nu, q.dtype), problem.lower, problem.upper)
+    return Guess(q, v, jnp.broadcast_to(u, (problem.steps + 1, problem.nu)))
 
 
 def _resampled(problem: Problem, plan: Plan) -> Guess:

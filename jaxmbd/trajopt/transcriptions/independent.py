@@ -16,7 +16,7 @@ from ..._constraints import constraint_rows, positions
 from ..._linalg import dense
 from ..._results import RESULTS
 from ..._system import AbstractSystem
-from ..newton import Equations
+from ..newton import closest
 
 _TOLERANCE = 1e-6
 
@@ -75,13 +75,14 @@ def implied(rows: Callable, size: int, first: int, displacement: float = 0.05) -
 
     - `rows`: values as a function of a displacement of shape `(size,)`.
     """
-    equations = Equations(rows)
-    solution = equations.closest(np.zeros(size))
-    J = equations.slope(solution)
+    value = jax.jit(lambda x, data: rows(x))
+    slope = jax.jit(jax.jacfwd(lambda x, data: rows(x)))
+    solution = closest(value, slope, np.zeros(size))
+    J = np.asarray(slope(solution, None))
     kept = independent(J, first)
     # Beside the solution, where the kept rows still hold, the others must hold too.
     along = np.linalg.svd(J[kept])[2][len(kept) :]
     push = np.random.default_rng(0).normal(size=len(along)) @ along
-    beside = equations.closest(solution + displacement * push, kept)
-    left = np.abs(equations.value(beside))
+    beside = closest(value, slope, solution + displacement * push, kept=kept)
+    left = np.abs(np.asarray(value(beside, None)))
     return np.union1d(kept, np.flatnonzero(left > 1e-3 * displacement**2))
