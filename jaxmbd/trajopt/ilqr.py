@@ -110,9 +110,7 @@ def ilqr(
     ICRA. Multipliers as in Howell, Jackson and Manchester (2019), ALTRO, IROS.
     """
     if max_iterations < 1:
-        raise ValueError(
-            f"Argument `max_iterations` must be at least 1, but is {max_iterations}."
-        )
+        raise ValueError(f"Argument `max_iterations` must be at least 1, but is {max_iterations}.")
     dtype = problem.state.q.dtype
     options = Options(
         jnp.asarray(tolerance, dtype),
@@ -122,25 +120,49 @@ def ilqr(
     )
     control = as_control(problem, guess)
     args = problem, options
-    carry = _start(args, control, jnp.asarray(penalty, dtype), max_iterations)
+    carry = start(args, control, jnp.asarray(penalty, dtype), max_iterations)
     carry = iterate(
         _iteration,
         args,
         carry,
         max_iterations,
         label="iLQR",
-        describe=lambda c: f"cost {float(c.history[c.iteration]):.6g}, "
-        f"conditions {float(c.violation):.1e}",
+        describe=lambda c: (
+            f"cost {float(c.history[c.iteration]):.6g}, conditions {float(c.violation):.1e}"
+        ),
         progress=progress,
     )
     return trimmed(_finish(args, carry))
 
 
 @eqx.filter_jit
-def _start(args, control, penalty, max_iterations) -> Carry:
+def start(args: Any, control: Any, penalty: Array, max_iterations: int) -> Carry:
+    """The first carry, from a guess."""
+    problem, _ = args
+    path = _held(problem, control)
+    return _begun(args, path, first_multipliers(problem, path, penalty), max_iterations)
+
+
+@eqx.filter_jit
+def restarted(args: Any, control: Any, multipliers: Multipliers, max_iterations: int) -> Carry:
+    """The first carry, with multipliers known from before."""
+    return _begun(args, _held(args[0], control), multipliers, max_iterations)
+
+
+@eqx.filter_jit
+def solved(args: Any, carry: Carry, max_iterations: int) -> Carry:
+    """The last carry, in one compiled loop."""
+    return iterate(
+        _iteration, args, carry, max_iterations, label="", describe=lambda _: "", progress=False
+    )
+
+
+def _held(problem: Problem, control: Any) -> Path:
+    return follow(problem, Sampled(Saturated(control, problem.lower, problem.upper)))
+
+
+def _begun(args, path: Path, multipliers: Multipliers, max_iterations) -> Carry:
     problem, options = args
-    path = follow(problem, Sampled(Saturated(control, problem.lower, problem.upper)))
-    multipliers = first_multipliers(problem, path, penalty)
     value = augmented_cost(problem, multipliers, path)
     good = path.good & jnp.isfinite(value)
     return Carry(

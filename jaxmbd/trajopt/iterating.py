@@ -1,10 +1,11 @@
-"""Iterations of a method: a loop with a bar, or one compiled loop inside of other transformations."""
+"""Iterations of a method: a loop with a bar, or one compiled loop."""
 
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 
@@ -63,7 +64,7 @@ def iterate(
 ) -> Any:
     """`carry = step(args, carry)` until `carry.done` or `carry.iteration` is `limit`. With a bar,
     the loop is one of Python around one compiled iteration."""
-    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((args, carry)))
+    traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((args, carry)))
     if traced or not progress:
         return _all(step, args, carry, limit)
     with progress_bar(limit, label, progress) as bar:
