@@ -4,6 +4,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from .controls import PiecewiseConstant, PiecewiseLinear, Squashed
@@ -39,7 +40,7 @@ class Projected(AbstractBounds):
         return self.projected(problem, control)
 
     def projected(self, problem, control):
-        values = jnp.clip(control.values, problem.lower, problem.upper)
+        values = jnp.clip(control.values, problem.lower[None], problem.upper[None])
         return eqx.tree_at(lambda c: c.values, control, values)
 
 
@@ -51,7 +52,7 @@ class Squash(AbstractBounds):
     def prepared(self, problem, control):
         squashed = Squashed(control, problem.lower, problem.upper)
         if isinstance(control, PiecewiseConstant | PiecewiseLinear):
-            z = squashed.inverse(control.values, _INSIDE)
+            z = jax.vmap(squashed.inverse, (0, None))(control.values, _INSIDE)
             squashed = eqx.tree_at(lambda c: c.control.values, squashed, z)
         return squashed
 

@@ -77,7 +77,7 @@ def make_plan(
 ) -> Plan:
     """The plan of a motion, judged."""
     c, d = conditions(problem, path)
-    outside = jnp.maximum(problem.lower - path.u, path.u - problem.upper)
+    outside = jnp.maximum(problem.lower[None] - path.u, path.u - problem.upper[None])
     return Plan(
         problem.times,
         path.q,
