@@ -85,10 +85,7 @@ def test_final_conditions_as_in_the_kkt_system():
     n = 2 * steps
     kkt = np.block([[a.T @ a, x_of_u.T], [x_of_u, np.zeros((4, 4))]])
     U = np.linalg.solve(kkt, np.concatenate([-a.T @ b, -x]))[:n]
-    problem = masses(steps, final=None)
-    problem = eqx.tree_at(
-        lambda p: p.final, problem, Reach(jnp.zeros(2)), is_leaf=lambda x: x is None
-    )
+    problem = masses(steps, end=Reach(jnp.zeros(2)))
     plan = trajopt.ilqr(problem, condition_tolerance=1e-9, progress=False)
     assert plan.status == trajopt.STATUS.converged
     assert plan.final_violation <= 1e-9
@@ -217,8 +214,8 @@ def swing(system, state, **options):
         nu=1,
         running_cost=OfAngle(),
         final_cost=OfAngleAtEnd(),
-        lower=-4.0,
-        upper=4.0,
+        lower=-9.0,
+        upper=9.0,
         substeps=4,
         **options,
     )
@@ -229,17 +226,17 @@ def on_circle(angle, rate):
     return mbd.State(0.0, q, rate * jnp.array([q[1], -q[0]]))
 
 
-@pytest.mark.parametrize("expansion", [trajopt.SecondOrder(), trajopt.FirstOrder()])
-def test_optimum_does_not_depend_on_the_coordinates(expansion):
+def test_optimum_does_not_depend_on_the_coordinates():
     """A pendulum by its angle, and by its place with a redundant row, at the bounds at first: the
-    motions differ by the error of the scheme, 1e-8."""
-    start = 1.0, 0.5
+    motions differ by the error of the scheme, 1e-8. Second derivatives change the way there
+    alone."""
+    start = 0.8, 0.5
     minimal = swing(Angle(), mbd.State(0.0, [start[0]], [start[1]]))
     redundant = swing(Circle(), on_circle(*start))
-    plans = [trajopt.ilqr(p, progress=False, expansion=expansion) for p in (minimal, redundant)]
+    plans = [trajopt.ilqr(p, progress=False, tolerance=1e-11) for p in (minimal, redundant)]
     for plan in plans:
         assert plan.status == trajopt.STATUS.converged
-    assert np.any(np.abs(plans[0].u) == 4.0)
+    assert np.any(np.abs(plans[0].u) == 9.0)
     assert np.isclose(plans[0].cost, plans[1].cost, rtol=2e-8)
     assert np.allclose(plans[0].u, plans[1].u, rtol=0, atol=1e-5)
     # The feedback, too, is one law: along the tangent, gains are those of the angle.
@@ -250,16 +247,9 @@ def test_optimum_does_not_depend_on_the_coordinates(expansion):
     of_place = [np.einsum("kx,kx->k", plans[1].control.gains[:, 0], x) for x in turn]
     assert np.allclose(np.stack(of_place, 1), plans[0].control.gains[:, 0], rtol=1e-3, atol=1e-4)
     assert plans[1].phi_norm < 1e-8
-
-
-def test_second_order_converges_faster():
-    problem = swing(Angle(), mbd.State(0.0, [2.5], [0.0]))
-    first, second = (
-        trajopt.ilqr(problem, progress=False, expansion=e, tolerance=1e-13)
-        for e in (trajopt.FirstOrder(), trajopt.SecondOrder())
-    )
-    assert np.isclose(first.cost, second.cost, rtol=1e-10)
-    assert second.iterations < first.iterations
+    first = trajopt.ilqr(minimal, progress=False, tolerance=1e-11, expansion=trajopt.FirstOrder())
+    assert np.isclose(first.cost, plans[0].cost, rtol=1e-9)
+    assert plans[0].iterations < first.iterations
 
 
 class Ball(mbd.AbstractSystem):

@@ -100,8 +100,8 @@ def runge_kutta(h: float, stiffness: float = 1.0) -> tuple[np.ndarray, np.ndarra
 Q, R = np.diag([3.0, 1.0, 0.5, 0.2]), np.array([[0.1, 0.02], [0.02, 0.2]])
 
 
-def masses(steps: int = 12, dt: float = 0.1, final: Any = None, **options) -> Any:
-    """The regulator of `Masses`."""
+def masses(steps: int = 12, dt: float = 0.1, final: Any = None, end: Any = None, **options) -> Any:
+    """The regulator of `Masses`, with the cost x^T final x at the end, and the condition `end`."""
     return mbd.trajopt.Problem(
         Masses(),
         mbd.State(0.0, START[:2], START[2:]),
@@ -110,6 +110,7 @@ def masses(steps: int = 12, dt: float = 0.1, final: Any = None, **options) -> An
         nu=2,
         running_cost=QuadraticRunning(Q, R),
         final_cost=None if final is None else QuadraticFinal(final),
+        final=end,
         **options,
     )
 

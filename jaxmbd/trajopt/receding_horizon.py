@@ -12,14 +12,14 @@ from .._checks import check_system, with_dtype
 from .._system import AbstractSystem, State
 from .controls import Held
 from .expansion import AbstractExpansion, SecondOrder
-from .ilqr import Options, restarted, solved, start
-from .iterating import once, progress_bar
+from .ilqr import make_options
+from .iterating import iterate, once, progress_bar
 from .motion import advance, running_cost
 from .multipliers import Multipliers
 from .problem import Problem
+from .searching import Carry, Options, begun, iteration
 from .starting import as_control, table
 from .status import STATUS
-from .tangent import tangent_size
 
 
 class Pursuit(eqx.Module):
@@ -107,35 +107,26 @@ def receding_horizon(
     Reference: Tassa, Erez and Todorov (2012), Synthesis and stabilization of complex behaviors
     through online trajectory optimization, IROS.
     """
-    for name, count in (
-        ("periods", periods),
-        ("max_iterations", max_iterations),
-        ("first_iterations", first_iterations),
-    ):
-        if count < 1:
-            raise ValueError(f"Argument `{name}` must be at least 1, but is {count}.")
+    if periods < 1:
+        raise ValueError(f"Argument `periods` must be at least 1, but is {periods}.")
     state, dtype = problem.state, problem.state.q.dtype
     plant = problem.system if plant is None else with_dtype(plant, dtype)
     check_system(plant, Held(jnp.zeros(problem.nu, dtype)), state.q, state.v)
-    options = Options(
-        jnp.asarray(tolerance, dtype),
-        jnp.asarray(condition_tolerance, dtype),
-        tangent_size(problem),
-        expansion,
-    )
-    args, penalty = (problem, options), jnp.asarray(penalty, dtype)
-
-    carry = start(args, as_control(problem, guess), penalty, first_iterations)
-    carry = solved(args, carry, first_iterations)
+    first = make_options(problem, tolerance, condition_tolerance, first_iterations, expansion)
+    options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
+    penalty = jnp.asarray(penalty, dtype)
+    # Room of one in the history, which nobody asks for: the same program for all periods.
+    carry = begun(problem, as_control(problem, guess), penalty, None, 1)
+    carry = _solved(problem, first, carry)
     here = _Period(state.t, state.q, state.v, carry.path.u, carry.multipliers)
     motion, record = [(here.t, here.q, here.v)], [(carry.status, carry.iteration)]
     applied = []
     with progress_bar(periods, "receding horizon", progress) as bar:
         for k in range(periods):
             if k:
-                here, judged = once(_plan, (args, penalty, max_iterations), here)
+                here, judged = once(_plan, (problem, options, penalty), here)
                 record.append(judged)
-            here, u, paid, good = once(_move, (args[0], plant), here)
+            here, u, paid, good = once(_move, (problem, plant), here)
             motion.append((here.t, here.q, here.v))
             applied.append((u, paid, good))
             bar.update()
@@ -153,13 +144,12 @@ def _from(problem: Problem, here: _Period) -> Problem:
 
 def _plan(args, here: _Period) -> tuple[_Period, Any]:
     """Plan from here, beginning with the plan of the period before."""
-    (problem, options), penalty, max_iterations = args
+    problem, options, penalty = args
     problem = _from(problem, here)
     old = here.multipliers
     multipliers = Multipliers(old.final, _shifted(old.path), penalty)
-    guess = table(problem, _shifted(here.u))
-    carry = restarted((problem, options), guess, multipliers, max_iterations)
-    carry = solved((problem, options), carry, max_iterations)
+    carry = begun(problem, table(problem, _shifted(here.u)), penalty, multipliers, 1)
+    carry = _solved(problem, options, carry)
     here = here._replace(u=carry.path.u, multipliers=carry.multipliers)
     return here, (carry.status, carry.iteration)
 
@@ -172,6 +162,18 @@ def _move(args, here: _Period) -> tuple[_Period, Any, Any, Any]:
     q, v, good = advance(of_plant, here.t, here.q, here.v, Held(u))
     paid = running_cost(problem, here.t, here.q, here.v, u)
     return here._replace(t=here.t + problem.dt, q=q, v=v), u, paid, good
+
+
+def _solved(problem: Problem, options: Options, carry: Carry) -> Carry:
+    return iterate(
+        iteration,
+        (problem, options),
+        carry,
+        0,
+        label="",
+        describe=lambda _: "",
+        progress=False,
+    )
 
 
 def _shifted(x: Array) -> Array:
