@@ -205,7 +205,7 @@ def main():
         task,
         max_iterations=600,
         tolerance=1e-7,
-        condition_tolerance=1e-5,
+        condition_tolerance=1e-7,
         progress=not arguments.no_progress,
     )
     print(f"{arguments.machine}, {time.perf_counter() - begin:.1f} s with compilation")

@@ -12,7 +12,7 @@ from .iterating import iterate
 from .plan import Plan, make_plan, trimmed
 from .problem import Problem
 from .searching import Carry, Options, begun, iteration
-from .starting import as_control
+from .starting import as_control, with_strong_types
 from .tangent import tangent_size
 
 
@@ -70,6 +70,7 @@ def ilqr(
     Reference: Tassa, Mansard and Todorov (2014), Control-limited differential dynamic programming,
     ICRA. Multipliers as in Howell, Jackson and Manchester (2019), ALTRO, IROS.
     """
+    problem = with_strong_types(problem)
     options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
     penalty = jnp.asarray(penalty, problem.state.q.dtype)
     carry = iterate(

@@ -18,7 +18,7 @@ from .motion import advance, running_cost
 from .multipliers import Multipliers
 from .problem import Problem
 from .searching import Carry, Options, begun, iteration
-from .starting import as_control, table
+from .starting import as_control, table, with_strong_types
 from .status import STATUS
 
 
@@ -109,6 +109,7 @@ def receding_horizon(
     """
     if periods < 1:
         raise ValueError(f"Argument `periods` must be at least 1, but is {periods}.")
+    problem = with_strong_types(problem)
     state, dtype = problem.state, problem.state.q.dtype
     plant = problem.system if plant is None else with_dtype(plant, dtype)
     check_system(plant, Held(jnp.zeros(problem.nu, dtype)), state.q, state.v)

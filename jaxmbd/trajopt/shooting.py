@@ -17,7 +17,7 @@ from .multipliers import augmented_cost, first_multipliers, violation
 from .optimising import AbstractSearch, as_search
 from .plan import Plan, make_plan
 from .problem import Problem
-from .starting import as_control
+from .starting import as_control, with_strong_types
 from .status import STATUS
 
 _PENALTY_GROWTH = 10.0
@@ -74,6 +74,7 @@ def shooting(
 
     Reference: Nocedal and Wright (2006), Numerical Optimization, chapters 6, 7 and 17.
     """
+    problem = with_strong_types(problem)
     control, search, bounds = _prepared(problem, guess, optimiser, bounds, tolerance)
     return _search(
         problem,
@@ -121,6 +122,8 @@ def multi_start(
             f"Argument `guesses` must have shape (starts, {problem.steps}, {problem.nu}), but has "
             f"{np.shape(guesses)}."
         )
+
+    problem = with_strong_types(problem)
 
     def one(optimiser, guess):
         return _prepared(problem, guess, optimiser, bounds, tolerance)[0]
