@@ -1,5 +1,8 @@
 """Trajectory optimisation: the best controls of a constrained motion."""
 
+from .bounds import AbstractBounds as AbstractBounds
+from .bounds import Projected as Projected
+from .bounds import Squash as Squash
 from .controls import AbstractControl as AbstractControl
 from .controls import Feedback as Feedback
 from .controls import Held as Held
@@ -16,6 +19,11 @@ from .multipliers import Multipliers as Multipliers
 from .plan import Plan as Plan
 from .plan import perform as perform
 from .problem import Problem as Problem
+from .receding_horizon import Pursuit as Pursuit
+from .receding_horizon import receding_horizon as receding_horizon
+from .shooting import best as best
+from .shooting import multi_start as multi_start
+from .shooting import shooting as shooting
 from .status import STATUS as STATUS
 from .direct import transcription as transcription
 from .guess import Guess as Guess

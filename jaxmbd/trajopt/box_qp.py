@@ -52,10 +52,13 @@ def box_qp(
         slope = H @ x + g
         free = is_free(x, slope)
         dx = -jnp.linalg.solve(on_free(free), jnp.where(free, slope, 0.0))
-        tried = jnp.clip(x + jnp.asarray(_STEPS, x.dtype)[:, None] * dx, lower, upper)
-        decrease = value(x) - jax.vmap(value)(tried)
-        enough = decrease >= _ARMIJO * jnp.sum(-slope * (tried - x), axis=1)
-        new = tried[jnp.argmax(enough)]
+
+        def tried(scale):
+            new = jnp.clip(x + scale * dx, lower, upper)
+            return new, value(x) - value(new) >= _ARMIJO * (slope @ (x - new))
+
+        news, enough = jax.vmap(tried)(jnp.asarray(_STEPS, x.dtype))
+        new = news[jnp.argmax(enough)]
         moved = jnp.any(enough) & jnp.any(new != x)
         # A full step that changed no bound is the exact minimum.
         exact = jnp.all(new == x + dx) & jnp.all(is_free(new, H @ new + g) == free)

@@ -1,11 +1,13 @@
 """Controls u(t, q, v): tables in time, and feedback along a motion."""
 
 import abc
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._system import AbstractSystem
 from .._types import Control
@@ -17,6 +19,9 @@ _ON_GRID = 1e-6
 
 class AbstractControl(eqx.Module):
     """A control that knows what it does during an interval of the grid of a `Problem`."""
+
+    # Fields that no optimiser changes.
+    constants: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def __call__(self, t: Any, q: Any, v: Any) -> Float[Array, " nu"]:
@@ -55,6 +60,8 @@ class PiecewiseConstant(AbstractControl):
     - `t0`: start [s]. `dt`: length of an interval [s]. `values`: shape `(n, nu)`.
     """
 
+    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
+
     t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     values: Float[Array, "*batch n nu"] = eqx.field(converter=jnp.asarray)
@@ -78,6 +85,8 @@ class PiecewiseLinear(AbstractControl):
 
     - `t0`: start [s]. `dt`: length of an interval [s]. `values`: shape `(n + 1, nu)`.
     """
+
+    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
 
     t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
@@ -116,6 +125,8 @@ class Feedback(AbstractControl):
     - `gains`: K, shape `(n, nu, 2 nv)`. `lower`, `upper`: bounds of u, shape `(nu,)`.
     """
 
+    constants: ClassVar[tuple[str, ...]] = ("system", "t0", "dt", "q", "v", "lower", "upper")
+
     system: AbstractSystem
     t0: Float[Array, "..."]
     dt: Float[Array, "..."]
@@ -145,6 +156,8 @@ class Saturated(AbstractControl):
     - `control`: a callable (t, q, v) -> u. `lower`, `upper`: scalars or of shape `(nu,)`.
     """
 
+    constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
+
     control: Control
     lower: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     upper: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
@@ -157,32 +170,39 @@ class Saturated(AbstractControl):
 
 
 class Squashed(AbstractControl):
-    """Any control z, brought between finite bounds smoothly: u = (lower + upper) / 2 +
-    (upper - lower) / 2 tanh(2 z / (upper - lower)), which is about z in the middle when the bounds
-    lie around zero evenly. Where a bound is infinite, u = z.
+    """Any control z, brought between finite bounds smoothly: u = c + d tanh((z - c) / d) with
+    c = (lower + upper) / 2 and d = (upper - lower) / 2, which is about z in the middle. Where a
+    bound is infinite, u = z.
 
     **Arguments:**
 
     - `control`: a callable (t, q, v) -> z. `lower`, `upper`: scalars or of shape `(nu,)`.
     """
 
+    constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
+
     control: Control
     lower: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     upper: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
 
     def __call__(self, t, q, v):
-        return self._squash(self.control(t, q, v))
+        finite, middle, half = self._scales()
+        z = self.control(t, q, v)
+        return jnp.where(finite, middle + half * jnp.tanh((z - middle) / half), z)
 
     def within(self, t, q, v):
         return Squashed(within(self.control, t, q, v), self.lower, self.upper)
 
-    def _squash(self, z: ArrayLike) -> Array:
-        finite = jnp.isfinite(self.lower) & jnp.isfinite(self.upper)
-        lower = jnp.where(finite, self.lower, -1.0)
-        upper = jnp.where(finite, self.upper, 1.0)
-        middle, half = (lower + upper) / 2, (upper - lower) / 2
-        safe = jnp.where(half > 0, half, 1.0)
-        return jnp.where(finite, middle + half * jnp.tanh(z / safe), z)
+    def inverse(self, u: Array, inside: float) -> Array:
+        """z of u, for u brought into `inside` of the way to the bounds."""
+        finite, middle, half = self._scales()
+        share = jnp.clip((u - middle) / half, -inside, inside)
+        return jnp.where(finite, middle + half * jnp.arctanh(share), u)
+
+    def _scales(self):
+        finite = jnp.isfinite(self.lower) & jnp.isfinite(self.upper) & (self.lower < self.upper)
+        lower, upper = jnp.where(finite, self.lower, -1.0), jnp.where(finite, self.upper, 1.0)
+        return finite, (lower + upper) / 2, (upper - lower) / 2
 
 
 class Sampled(AbstractControl):
@@ -207,6 +227,24 @@ def within(control: Control, t: Any, q: Any, v: Any) -> Control:
     """The control during the interval that begins at (t, q, v): any callable but those of this
     file acts continuously."""
     return control.within(t, q, v) if isinstance(control, AbstractControl) else control
+
+
+def trainable(control: Any) -> Any:
+    """Which leaves of a control an optimiser may change: all floating-point arrays, but not the
+    times and bounds of tables and of other controls of this file."""
+
+    def own(node):
+        if not isinstance(node, AbstractControl):
+            return eqx.is_inexact_array(node)
+        mask = node
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            fixed = field.name in node.constants
+            inner = jax.tree.map(lambda _: False, value) if fixed else trainable(value)
+            mask = eqx.tree_at(lambda x: getattr(x, field.name), mask, inner)  # noqa: B023
+        return mask
+
+    return jax.tree.map(own, control, is_leaf=lambda x: isinstance(x, AbstractControl))
 
 
 def _check_table(values, least):

@@ -1,10 +1,11 @@
-"""Iterations of a method: a loop with a bar, or one compiled loop inside of other transformations."""
+"""Iterations of a method: a loop with a bar, or one compiled loop."""
 
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 
@@ -44,11 +45,8 @@ def once(step: Callable, args: PyTree, carry: Any) -> Any:
 
 
 @eqx.filter_jit
-def _all(step, args, carry, limit):
-    def going(carry):
-        return ~carry.done & (carry.iteration < limit)
-
-    return jax.lax.while_loop(going, lambda carry: step(args, carry), carry)
+def _all(step, args, carry):
+    return jax.lax.while_loop(lambda c: ~c.done, lambda carry: step(args, carry), carry)
 
 
 def iterate(
@@ -61,13 +59,13 @@ def iterate(
     describe: Callable[[Any], str],
     progress: bool,
 ) -> Any:
-    """`carry = step(args, carry)` until `carry.done` or `carry.iteration` is `limit`. With a bar,
-    the loop is one of Python around one compiled iteration."""
-    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((args, carry)))
+    """`carry = step(args, carry)` until `carry.done`, within about `limit` steps. With a bar, the
+    loop is one of Python around one compiled iteration."""
+    traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((args, carry)))
     if traced or not progress:
-        return _all(step, args, carry, limit)
+        return _all(step, args, carry)
     with progress_bar(limit, label, progress) as bar:
-        while not carry.done and carry.iteration < limit:
+        while not carry.done:
             carry = once(step, args, carry)
             bar.update()
             bar.set_postfix_str(describe(carry))

@@ -45,6 +45,18 @@ class Model(NamedTuple):
     basis: Float[Array, "points nx m"]
 
 
+class _Knot(NamedTuple):
+    """A point of the grid: state, control and tangent there, the next state and its basis."""
+
+    t: Array
+    q: Array
+    v: Array
+    u: Array
+    tangent: Tangent
+    next: tuple[Array, Array]
+    Z: Array
+
+
 class Change(NamedTuple):
     """du = scale open + gains xi, and the expected change of the cost: scale * linear + scale^2 *
     quadratic. `convex`: whether the problem had a minimum."""
@@ -81,20 +93,20 @@ def model(
 
     zero = jnp.zeros(size + problem.nu, path.u.dtype)
 
-    def step(t, q, v, u, here: Tangent, next_q, next_v, next_Z):
+    def step(knot: _Knot):
         def fn(z):
-            q1, v1 = along(problem, here, t, q, v, z[:size])
-            q1, v1, _ = advance(problem, t, q1, v1, Held(u + z[size:]))
-            return next_Z.T @ difference(problem.system, (next_q, next_v), (q1, v1))
+            q1, v1 = along(problem, knot.tangent, knot.t, knot.q, knot.v, z[:size])
+            q1, v1, _ = advance(problem, knot.t, q1, v1, Held(knot.u + z[size:]))
+            return knot.Z.T @ difference(problem.system, knot.next, (q1, v1))
 
         return fn
 
-    def derivatives(*knot):
-        AB = jax.jacfwd(step(*knot))(zero)
+    def derivatives(knot: _Knot):
+        AB = jax.jacfwd(step(knot))(zero)
         return AB[:, :size], AB[:, size:]
 
-    def curvature(adjoint, *knot):
-        return expansion.curvature(step(*knot), zero, adjoint)
+    def curvature(adjoint, knot: _Knot):
+        return expansion.curvature(step(knot), zero, adjoint)
 
     def stage(t, q, v, u, here: Tangent, mu):
         def fn(xi, u):
@@ -114,11 +126,12 @@ def model(
 
         return _quadratic(fn, size, u)
 
-    starts = jax.tree.map(lambda x: x[:-1], (t, path.q, path.v))
+    starts = t[:-1], path.q[:-1], path.v[:-1]
     here = jax.tree.map(lambda x: x[:-1], tangents)
     last = jax.tree.map(lambda x: x[-1], tangents)
-    knots = (*starts, path.u, here, path.q[1:], path.v[1:], tangents.Z[1:])
-    A, B = jax.vmap(derivatives)(*knots)
+    ahead = (path.q[1:], path.v[1:])
+    knots = _Knot(*starts, u=path.u, tangent=here, next=ahead, Z=tangents.Z[1:])
+    A, B = jax.vmap(derivatives)(knots)
     stages = jax.vmap(stage)(*starts, path.u, here, multipliers.path[:-1])
     final = end(t[-1], path.q[-1], path.v[-1], path.u[-1], last, multipliers.path[-1])
 
@@ -127,7 +140,7 @@ def model(
         return x + A.T @ adjoint, adjoint
 
     _, adjoints = jax.lax.scan(back, final.x, (A, stages.x), reverse=True)
-    bend = jax.vmap(curvature)(adjoints, *knots)
+    bend = jax.vmap(curvature)(adjoints, knots)
     return Model(A, B, bend, stages, final, tangents.Z)
 
 

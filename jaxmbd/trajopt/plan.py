@@ -3,9 +3,9 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from .controls import PiecewiseConstant
@@ -21,8 +21,8 @@ class Plan(eqx.Module):
 
     - `t`: points of the grid, shape `(n + 1,)` [s].
     - `q`, `v`: states there, shapes `(n + 1, nq)`, `(n + 1, nv)`.
-    - `u`: controls, shape `(n, nu)`, at the start of each interval, held through it unless `control`
-      is continuous in time.
+    - `u`: controls, shape `(n, nu)`, at the start of each interval, held through it unless
+      `control` is continuous in time.
     - `cost`: running and final cost together, without penalties.
     - `final_violation`: largest |final|; `path_violation`: largest positive entry of `path`;
       `bound_violation`: by how much u leaves its bounds; `phi_norm`: largest |Phi| on the way.
@@ -82,7 +82,7 @@ def make_plan(
 ) -> Plan:
     """The plan of a motion, judged."""
     c, d = conditions(problem, path)
-    outside = jnp.maximum(problem.lower - path.u, path.u - problem.upper)
+    outside = jnp.maximum(problem.lower[None] - path.u, path.u - problem.upper[None])
     return Plan(
         problem.times,
         path.q,
@@ -124,6 +124,6 @@ def perform(problem: Problem, control: Any) -> Plan:
 
 def trimmed(plan: Plan) -> Plan:
     """Without the repeated end of its history, where the number of iterations is known."""
-    if isinstance(plan.iterations, jax.core.Tracer) or plan.iterations.ndim:
+    if isinstance(plan.iterations, Tracer) or plan.iterations.ndim:
         return plan
     return eqx.tree_at(lambda p: p.history, plan, plan.history[: int(plan.iterations) + 1])

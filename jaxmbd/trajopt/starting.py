@@ -10,6 +10,12 @@ from .controls import PiecewiseConstant
 from .problem import Problem
 
 
+def with_strong_types(problem: Problem) -> Problem:
+    """The same problem after the user may have put Python numbers, or arrays made of them, into
+    it: they would be another program."""
+    return with_dtype(problem, problem.state.q.dtype)
+
+
 def as_control(problem: Problem, guess: Any) -> Any:
     """A callable from what the user gave: nothing, an array, or a callable.
 

@@ -84,9 +84,7 @@ def tangent_size(problem: Problem) -> int:
     return nx - int(np.sum(s > _cutoff(s, np)))
 
 
-def tangent(
-    problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, size: int
-) -> Tangent:
+def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, size: int) -> Tangent:
     """The `size` directions along which the rows change least, as far as they do not change."""
     nx = 2 * v.shape[0]
     if not _is_constrained(problem):
