@@ -146,7 +146,9 @@ def draw(plans, exact: float, output: str) -> None:
         axes[0].plot(plan.t, plan.q[:, 0], ".-", label=name)
         axes[1].plot(plan.t, plan.v[:, 0], ".-")
         t = np.linspace(float(plan.t[0]), float(plan.t[-1]), 1000)
-        u = jax.vmap(plan.control)(jnp.asarray(t), plan.q[:1].repeat(1000, 0), plan.v[:1].repeat(1000, 0))
+        u = jax.vmap(plan.control)(
+            jnp.asarray(t), plan.q[:1].repeat(1000, 0), plan.v[:1].repeat(1000, 0)
+        )
         axes[2].plot(t, u[:, 0])
     for axis, label in zip(axes, ("crank [rad]", "speed [rad/s]", "torque [N m]")):
         axis.axvline(exact, color="0.7", linestyle="--")

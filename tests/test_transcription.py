@@ -55,10 +55,10 @@ class Mass(mbd.AbstractSystem):
         return u
 
 
-def rest_to_rest(distance=1.0, duration=1.0, steps=6, **options):
+def rest_to_rest(distance=1.0, duration=1.0, steps=6, mass=1.0, **options):
     options = {"running_cost": Effort(), **options}
     return T.Problem(
-        Mass(),
+        Mass(mass),
         mbd.State(0.0, jnp.zeros(1), jnp.zeros(1)),
         duration,
         steps,
@@ -134,7 +134,8 @@ def test_solvers_find_the_minimum(solver):
     free = jnp.full(2, jnp.inf)
     found = solver.solve(T.Program((term,), jnp.array([2.0, 2.0]), -free, free))
     root = np.sqrt(7.0)
-    np.testing.assert_allclose(found.x, [(root - 1) / 2, (root + 1) / 4], atol=1e-6)
+    accuracy = 1e-4 if isinstance(solver, T.SciPy) else 1e-6
+    np.testing.assert_allclose(found.x, [(root - 1) / 2, (root + 1) / 4], atol=accuracy)
     assert found.status == T.STATUS.converged and found.violation < 1e-6
 
 
@@ -265,7 +266,12 @@ def least_effort():
 
 
 @pytest.mark.parametrize(
-    "method, order, error", [(TRAPEZOIDAL, 2, 1e-2), (HERMITE, 4, 2e-5), (SHOOTING, 2, 1e-2)]
+    "method, order, error",
+    [
+        pytest.param(TRAPEZOIDAL, 2, 1e-2, marks=pytest.mark.slow),
+        (HERMITE, 4, 2e-5),
+        pytest.param(SHOOTING, 2, 1e-2, marks=pytest.mark.slow),
+    ],
 )
 def test_order_on_the_manifold(method, order, error, least_effort):
     pendulum = Pendulum(MASS, LENGTH, GRAVITY)
@@ -285,7 +291,7 @@ def test_multipliers_are_the_tension():
     np.testing.assert_allclose(plan.multipliers[:, 0], -tension / (2 * LENGTH), atol=1e-7)
 
 
-@pytest.mark.parametrize("method", [HERMITE, SHOOTING])
+@pytest.mark.parametrize("method", [HERMITE, pytest.param(SHOOTING, marks=pytest.mark.slow)])
 def test_redundant_rows_change_nothing(method):
     pendulum = Pendulum(MASS, LENGTH, GRAVITY)
     plain = solve(raising(pendulum, 10), method, along_angle(10))
@@ -293,7 +299,7 @@ def test_redundant_rows_change_nothing(method):
     assert converged(redundant)
     np.testing.assert_allclose(redundant.cost, plain.cost, rtol=1e-7)
     scales = np.array([1.0, -2.5, 0.3])
-    expected = plain.multipliers * scales / (scales @ scales)  # least norm
+    expected = np.asarray(plain.multipliers) * scales / (scales @ scales)  # least norm
     np.testing.assert_allclose(redundant.multipliers, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -307,6 +313,7 @@ def test_motion_does_not_jump_across_the_constraints():
     assert replay.largest < 0.05
 
 
+@pytest.mark.slow
 def test_plan_is_what_its_controls_do():
     problem = raising(Pendulum(MASS, LENGTH, GRAVITY), 20)
     shot = solve(problem, SHOOTING, along_angle(20))
@@ -339,16 +346,14 @@ class Attitude(eqx.Module):
         return jnp.concatenate([q - self.q, v])
 
 
-@pytest.mark.parametrize("method", [HERMITE, TRAPEZOIDAL])
+@pytest.mark.parametrize("method", [pytest.param(HERMITE, marks=pytest.mark.slow), TRAPEZOIDAL])
 def test_turning_a_ball(method):
     """About a fixed axis by an angle from rest to rest: 12 I^2 angle^2 / T^3. The final condition
     has four numbers for three freedoms."""
     angle, axis = 2.0, np.array([2.0, -1.0, 2.0]) / 3
     target = jnp.array([np.cos(angle / 2), *np.sin(angle / 2) * axis])
     start = mbd.State(0.0, jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
-    problem = T.Problem(
-        Ball(), start, 1.0, 12, nu=3, running_cost=Effort(), final=Attitude(target)
-    )
+    problem = T.Problem(Ball(), start, 1.0, 12, nu=3, running_cost=Effort(), final=Attitude(target))
     plan = solve(problem, method)
     assert converged(plan)
     exact = 12 * 0.7**2 * angle**2
@@ -371,13 +376,14 @@ def test_touching_condition_does_not_replace_the_constraint():
         point = x + jnp.array([0.1, 0.9])
         return point, point @ point - 1
 
-    touching = implied(lambda x: jnp.stack([circle(x)[0][1] - 1, circle(x)[1]]), 2, 1)
+    touching = implied(lambda x, _: jnp.stack([circle(x)[0][1] - 1, circle(x)[1]]), 2, 1)
     there = jnp.array([0.0, 1.0])
-    both = implied(lambda x: jnp.concatenate([circle(x)[0] - there, circle(x)[1][None]]), 2, 2)
+    both = implied(lambda x, _: jnp.concatenate([circle(x)[0] - there, circle(x)[1][None]]), 2, 2)
     np.testing.assert_array_equal(touching, [0, 1])
     np.testing.assert_array_equal(both, [0, 1])
 
 
+@pytest.mark.slow
 def test_slider_crank_in_the_least_time():
     start, end, torque = 0.3, 0.3 + 1.5 * np.pi, 2.0
     problem = slider_crank.problem(start, end, torque, steps=20)
@@ -483,6 +489,7 @@ def shooting_by_hand(steps, substeps):
     return min(costs)
 
 
+@pytest.mark.slow
 def test_swing_up_of_the_cart_pole():
     plan = solve(swing_up(40), SHOOTING)
     assert converged(plan)
@@ -529,7 +536,7 @@ def test_plan_of_a_coarse_grid_begins_a_fine_one():
 def test_new_numbers_compile_nothing():
     compiled = []
     solve(rest_to_rest())
-    problem = eqx.tree_at(lambda p: p.system.mass, rest_to_rest(1.5, 1.2), jnp.array(2.0))
+    problem = rest_to_rest(1.5, 1.2, mass=2.0)
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
     )

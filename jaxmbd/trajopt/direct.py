@@ -11,8 +11,8 @@ from jaxtyping import ArrayLike
 from .._checks import is_concrete
 from .._constraints import constraint_rows
 from .._linalg import dense
-from .guess import Guess, as_guess
-from .motion import conditions, largest_phi, Path
+from .guess import as_guess
+from .motion import Path, conditions, largest_phi
 from .nlp import AbstractNLPSolver, Evaluator, NLPSolution, Uno
 from .plan import Plan
 from .problem import Problem
@@ -121,9 +121,9 @@ def _plan(
     control = method.control(problem.state.t, problem.dt, at_knots, own[0])
     u = at_knots if method.at_knots else jnp.concatenate([own[0], own[0][-1:]])
     if not method.at_knots:
-        lam = jax.vmap(transcribed.dynamics.multipliers)(problem.times, q, v, u)
+        lam = transcribed.dynamics.all_multipliers(problem.times, q, v, u)
     final, path, phi, multipliers = _judged(problem, transcribed.dynamics, q, v, u, lam)
-    outside = jnp.maximum(problem.lower - u, u - problem.upper)
+    outside = jnp.maximum(problem.lower[None] - u, u - problem.upper[None])
     objective = jnp.asarray(found.objective, dtype)
     return Plan(
         problem.times,

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,7 +50,7 @@ def interpolated(
     - `q`, `v`: at the end, shapes `(nq,)`, `(nv,)`; those of the start if left out.
     - `u`: throughout, shape `(nu,)`; by default zero, or the bound nearest to it.
     """
-    start, system = problem.state, problem.system
+    start = problem.state
     dtype = start.q.dtype
     q_end = start.q if q is None else jnp.asarray(q, dtype)
     v_end = start.v if v is None else jnp.asarray(v, dtype)
@@ -59,19 +60,26 @@ def interpolated(
     u = jnp.zeros(problem.nu, dtype) if u is None else jnp.asarray(u, dtype)
     u = jnp.clip(jnp.broadcast_to(u, (problem.nu,)), problem.lower, problem.upper)
 
-    def point(t, s):
-        between = start.q + s * (q_end - start.q)
-        if not writes_own_qdot(system):
-            between = system.coordinates.normalise(between)
-        state = assemble(system, between, start.v + s * (v_end - start.v), t, throw=False)
-        return state.q, state.v, state.report.result == RESULTS.successful
-
     points = problem.steps + 1
-    share = jnp.linspace(0, 1, points, dtype=dtype)
-    q_all, v_all, good = jax.vmap(point)(problem.times, share)
+    q_all, v_all, good = _between(problem, q_end, v_end)
     # Where the straight line has no point of the manifold nearby, the last one before.
     last = jax.lax.cummax(jnp.where(good, jnp.arange(points), 0))
     return Guess(q_all[last], v_all[last], jnp.broadcast_to(u, (points, problem.nu)))
+
+
+@eqx.filter_jit
+def _between(problem: Problem, q_end, v_end):
+    start, system = problem.state, problem.system
+
+    def point(t, s):
+        q = start.q + s * (q_end - start.q)
+        if not writes_own_qdot(system):
+            q = system.coordinates.normalise(q)
+        state = assemble(system, q, start.v + s * (v_end - start.v), t, throw=False)
+        return state.q, state.v, state.report.result == RESULTS.successful
+
+    share = jnp.linspace(0, 1, problem.steps + 1, dtype=start.q.dtype)
+    return jax.vmap(point)(problem.times, share)
 
 
 def simulated(problem: Problem, control: Control) -> Guess:
@@ -122,29 +130,37 @@ def as_guess(problem: Problem, guess: Any) -> Guess:
     return Guess(*parts)
 
 
+@eqx.filter_jit
+def _final(problem: Problem):
+    return final_conditions(problem, problem.times[-1], problem.state.q, problem.state.v)
+
+
+@eqx.filter_jit
+def _moved(problem: Problem, q, v, dx):
+    return displaced(problem.system, q, v, dx)
+
+
+def _left(dx, data):
+    """What is still to be taken back of the final conditions, and of the constraints."""
+    problem, t, q, v, left = data
+    moved = displaced(problem.system, q, v, dx)
+    on = positions(problem.system, t, moved[0]), velocities(problem.system, t, *moved)
+    return jnp.concatenate([final_conditions(problem, t, *moved) - left, *on])
+
+
 def _towards_end(problem: Problem) -> Guess:
     """From the start towards a state that meets the final conditions: what they are violated by is
     taken back evenly, along the constraints, so that the path stays on one branch of them."""
-    system, state = problem.system, problem.state
+    state = problem.state
     if problem.final is None:
         return interpolated(problem)
-    size = state.v.shape[0]
-    final = np.asarray(final_conditions(problem, problem.times[-1], state.q, state.v))
-
-    @jax.jit
-    def rows(x, point):
-        t, q, v, left = point
-        moved = displaced(system, q, v, x)
-        on = positions(system, t, moved[0]), velocities(system, t, *moved)
-        return jnp.concatenate([final_conditions(problem, t, *moved) - left, *on])
-
-    slope = jax.jit(jax.jacfwd(rows))
-    move = jax.jit(lambda q, v, x: displaced(system, q, v, x))
+    x, final = np.zeros(2 * state.v.shape[0]), _final(problem)
     q, v, path = state.q, state.v, [(state.q, state.v)]
     for k in range(1, problem.steps + 1):
         left = jnp.asarray(final * (1 - k / problem.steps))
-        x = closest(rows, slope, np.zeros(2 * size), (problem.times[k], q, v, left))
-        q, v = move(q, v, jnp.asarray(x, q.dtype))
+        t = problem.times[k]
+        dx = closest(_left, x, (problem, t, q, v, left))
+        q, v = _moved(problem, q, v, jnp.asarray(dx, q.dtype))
         path.append((q, v))
     q, v = (jnp.stack(x) for x in zip(*path))
     u = jnp.clip(jnp.zeros(problem.nu, q.dtype), problem.lower, problem.upper)

@@ -3,21 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 
 _ITERATIONS = 30
 
 
-def closest(
-    rows: Callable, slope: Callable, x: np.ndarray, data: Any = None, kept: Any = slice(None)
-) -> np.ndarray:
-    """A point near x where the `kept` rows vanish, or as far as it got; x if that is not finite.
+@eqx.filter_jit
+def value_and_slope(rows: Callable, x: Any, data: Any) -> tuple[Any, Any]:
+    """Values and Jacobian of rows(x, data), a function that is defined once."""
+    return rows(x, data), jax.jacfwd(lambda x: rows(x, data))(x)
 
-    - `rows`, `slope`: values and Jacobian as functions of (x, data).
-    """
+
+def closest(rows: Callable, x: np.ndarray, data: Any, kept: Any = slice(None)) -> np.ndarray:
+    """A point near x where the `kept` ones of rows(x, data) vanish, or as far as it got; x if that
+    is not finite."""
     found = x
     for _ in range(_ITERATIONS):
-        J, r = np.asarray(slope(found, data))[kept], np.asarray(rows(found, data))[kept]
+        r, J = (np.asarray(part)[kept] for part in value_and_slope(rows, found, data))
         if not (np.isfinite(J).all() and np.isfinite(r).all()):
             return x
         change = np.linalg.pinv(J, rcond=1e-9) @ r

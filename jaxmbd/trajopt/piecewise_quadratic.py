@@ -38,8 +38,8 @@ class PiecewiseQuadratic(AbstractControl):
         del q, v
         n = self.middles.shape[0]
         place = jnp.clip((t - self.t0) / self.dt, 0.0, float(n))
-        k = jnp.clip(jnp.floor(place), 0, n - 1).astype(int)
-        s = place - k
+        interval = jnp.clip(jnp.floor(place), 0.0, n - 1.0)
+        k, s = interval.astype(int), place - interval
         begin, middle, end = self.values[k], self.middles[k], self.values[k + 1]
         return (2 * s - 1) * (s - 1) * begin + 4 * s * (1 - s) * middle + s * (2 * s - 1) * end
 

@@ -37,7 +37,9 @@ class Term(eqx.Module):
     def count(self) -> int:
         return self.index.shape[0]
 
-    def values(self, x: Float[Array, " n"]) -> tuple[Float[Array, " count"], Float[Array, "count rows"]]:
+    def values(
+        self, x: Float[Array, " n"]
+    ) -> tuple[Float[Array, " count"], Float[Array, "count rows"]]:
         """Costs and rows of all parts."""
         return jax.vmap(self.fn)(x[self.index], self.data)
 
@@ -45,7 +47,9 @@ class Term(eqx.Module):
         """d rows / d x of all parts."""
         return jax.vmap(jax.jacfwd(lambda x, data: self.fn(x, data)[1]))(x[self.index], self.data)
 
-    def hessians(self, x, factor, lam: Float[Array, "count rows"]) -> Float[Array, "count size size"]:
+    def hessians(
+        self, x, factor, lam: Float[Array, "count rows"]
+    ) -> Float[Array, "count size size"]:
         """d2 (factor cost + lam . rows) / d x2 of all parts."""
 
         def lagrangian(x, data, lam):

@@ -9,6 +9,8 @@ from ..status import STATUS
 from .base import AbstractNLPSolver, NLPSolution
 from .program import Evaluator, Program
 
+# At first, as SciPy has it.
+_BARRIER = 0.1
 # Where its steps became small: conditions and stationarity that still count as met.
 _FEASIBLE, _STATIONARY = 1e-6, 1e-4
 
@@ -68,25 +70,39 @@ class SciPy(AbstractNLPSolver):
                     f"conditions {intermediate_result.constr_violation:.1e}"
                 )
 
-            found = optimize.minimize(
-                lambda y: evaluator.objective(all_of(y)),
-                evaluator.start[free],
-                jac=lambda y: evaluator.gradient(all_of(y))[free],
-                hess=lambda y: hessian(y, 1.0, np.zeros(m)),
-                constraints=[rows] if m else [],
-                bounds=bounds,
-                method="trust-constr",
-                callback=report if progress else None,
-                options={
-                    "gtol": self.tolerance,
-                    "xtol": 1e-12,
-                    "barrier_tol": self.tolerance,
-                    "maxiter": self.max_iterations,
-                },
-            )
+            def search(y, barrier, iterations):
+                return optimize.minimize(
+                    lambda y: evaluator.objective(all_of(y)),
+                    y,
+                    jac=lambda y: evaluator.gradient(all_of(y))[free],
+                    hess=lambda y: hessian(y, 1.0, np.zeros(m)),
+                    constraints=[rows] if m else [],
+                    bounds=bounds,
+                    method="trust-constr",
+                    callback=report if progress else None,
+                    options={
+                        "gtol": self.tolerance,
+                        "xtol": 1e-12,
+                        "initial_barrier_parameter": barrier,
+                        "initial_barrier_tolerance": barrier,
+                        "maxiter": iterations,
+                    },
+                )
+
+            # It may end with a barrier that keeps it off the bounds: then again with a lower one.
+            barrier, iterations = _BARRIER, 0
+            found = search(evaluator.start[free], barrier, self.max_iterations)
+            while getattr(found, "barrier_parameter", 0.0) > self.tolerance:
+                iterations += found.nit
+                if iterations >= self.max_iterations:
+                    break
+                barrier = max(min(barrier, found.barrier_parameter) / 100, self.tolerance)
+                found = search(found.x, barrier, self.max_iterations - iterations)
         x = all_of(np.clip(found.x, bounds.lb, bounds.ub))
         violation, objective = evaluator.violation(x), evaluator.objective(x)
-        return NLPSolution(x, objective, violation, found.nit, *_verdict(found, violation))
+        return NLPSolution(
+            x, objective, violation, iterations + found.nit, *_verdict(found, violation)
+        )
 
 
 def _verdict(found: Any, violation: float) -> tuple[STATUS, str]:
@@ -103,7 +119,5 @@ def _scipy() -> tuple[Any, Any]:
     try:
         from scipy import optimize, sparse
     except ImportError as error:
-        raise ImportError(
-            '`SciPy` needs scipy: `pip install "jaxmbd[trajopt]"`.'
-        ) from error
+        raise ImportError('`SciPy` needs scipy: `pip install "jaxmbd[trajopt]"`.') from error
     return sparse, optimize

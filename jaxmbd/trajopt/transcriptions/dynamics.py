@@ -87,3 +87,8 @@ class Dynamics(eqx.Module):
         free = self.at(t, q, v, u, jnp.zeros(self.rows.shape[0], q.dtype))
         G = free.J @ jax.vmap(solve, (None, 1), 1)(free.M, free.J.T)
         return -jnp.linalg.pinv(G, hermitian=True) @ free.level
+
+    @eqx.filter_jit
+    def all_multipliers(self, t, q, v, u) -> Float[Array, "points nc"]:
+        """`multipliers` at many points."""
+        return jax.vmap(self.multipliers)(t, q, v, u)

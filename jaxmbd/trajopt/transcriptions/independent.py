@@ -6,7 +6,9 @@ left out is still looked at in the end, by the violation of a plan.
 """
 
 from collections.abc import Callable
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,7 @@ from ..._constraints import constraint_rows, positions
 from ..._linalg import dense
 from ..._results import RESULTS
 from ..._system import AbstractSystem
-from ..newton import closest
+from ..newton import closest, value_and_slope
 
 _TOLERANCE = 1e-6
 
@@ -44,19 +46,8 @@ def independent_rows(system: AbstractSystem, t, q, v) -> tuple[np.ndarray, np.nd
     largest among the states q, v (leading axis) and consistent ones near the first of them: a
     start at a dead centre must not decide."""
     holonomic = positions(system, t[0], q[0]).shape[0]
-    push = np.random.default_rng(0).normal(size=(3, v.shape[1]))
-
-    def near(dp):
-        state = assemble(system, system.retract(q[0], dp), t=t[0], v=v[0], throw=False)
-        return state.q, state.report.result == RESULTS.successful
-
-    beside, found = jax.vmap(near)(jnp.asarray(0.05 * push, q.dtype))
-    samples = jnp.concatenate([q, jnp.where(found[:, None], beside, q[:1])])
-    times = jnp.concatenate([t, jnp.broadcast_to(t[:1], (3,))])
-    speeds = jnp.concatenate([v, jnp.broadcast_to(v[:1], (3, v.shape[1]))])
-    J = np.asarray(
-        jax.vmap(lambda *x: dense(constraint_rows(system, *x).J))(times, samples, speeds)
-    )
+    push = 0.05 * np.random.default_rng(0).normal(size=(3, v.shape[1]))
+    J = np.asarray(_sampled(system, t, q, v, jnp.asarray(push, q.dtype)))
     rank, quality = -1, -1.0
     rows = np.zeros(0, int)
     for sample in J:
@@ -68,21 +59,37 @@ def independent_rows(system: AbstractSystem, t, q, v) -> tuple[np.ndarray, np.nd
     return rows[rows < holonomic], rows
 
 
-def implied(rows: Callable, size: int, first: int, displacement: float = 0.05) -> np.ndarray:
+@eqx.filter_jit
+def _sampled(system, t, q, v, push):
+    """J at the states, and at consistent ones beside the first."""
+
+    def near(dp):
+        state = assemble(system, system.retract(q[0], dp), t=t[0], v=v[0], throw=False)
+        return state.q, state.report.result == RESULTS.successful
+
+    beside, found = jax.vmap(near)(push)
+    count = push.shape[0]
+    samples = jnp.concatenate([q, jnp.where(found[:, None], beside, q[:1])])
+    times = jnp.concatenate([t, jnp.broadcast_to(t[:1], (count,))])
+    speeds = jnp.concatenate([v, jnp.broadcast_to(v[:1], (count, v.shape[1]))])
+    return jax.vmap(lambda *x: dense(constraint_rows(system, *x).J))(times, samples, speeds)
+
+
+def implied(
+    rows: Callable, size: int, first: int, data: Any = None, displacement: float = 0.05
+) -> np.ndarray:
     """Indices of rows that imply the others where all of them hold: independent ones, the first
     `first` of them before others. A row whose gradient depends on the kept ones there, but that
     they do not imply beside it (y = 1 touches a circle, and does not imply it), is kept.
 
-    - `rows`: values as a function of a displacement of shape `(size,)`.
+    - `rows`: values as a function of a displacement of shape `(size,)` and of `data`.
     """
-    value = jax.jit(lambda x, data: rows(x))
-    slope = jax.jit(jax.jacfwd(lambda x, data: rows(x)))
-    solution = closest(value, slope, np.zeros(size))
-    J = np.asarray(slope(solution, None))
+    solution = closest(rows, np.zeros(size), data)
+    J = np.asarray(value_and_slope(rows, solution, data)[1])
     kept = independent(J, first)
     # Beside the solution, where the kept rows still hold, the others must hold too.
     along = np.linalg.svd(J[kept])[2][len(kept) :]
     push = np.random.default_rng(0).normal(size=len(along)) @ along
-    beside = closest(value, slope, solution + displacement * push, kept=kept)
-    left = np.abs(np.asarray(value(beside, None)))
+    beside = closest(rows, solution + displacement * push, data, kept)
+    left = np.abs(np.asarray(value_and_slope(rows, beside, data)[0]))
     return np.union1d(kept, np.flatnonzero(left > 1e-3 * displacement**2))

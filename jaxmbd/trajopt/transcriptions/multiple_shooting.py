@@ -59,6 +59,7 @@ class MultipleShooting(AbstractTranscription):
             scheme=problem.scheme,
             control=Held(u),
             saveat=diffrax.SaveAt(t0=True, steps=True),
+            adjoint=diffrax.DirectAdjoint(),  # few steps: it compiles faster
             start_tolerance=jnp.inf,  # the constraints hold at a solution, not on the way to it
             throw=False,
         )

@@ -3,16 +3,16 @@
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..._constraints import positions, velocities
 from ..guess import Guess
+from ..motion import final_cost
 from ..nlp import Program, Term
 from ..problem import Problem
+from ..tangent import displaced
 from .base import AbstractTranscription, Interval
-from ..motion import final_cost
 from .costs import final_rows, path_rows
 from .dynamics import Dynamics
 from .independent import implied, independent_rows
@@ -193,17 +193,16 @@ def _path_count(problem: Problem) -> int:
 def _kept_at_end(problem: Problem, dynamics: Dynamics, t, q, v) -> np.ndarray:
     """Which of the final conditions and the rows of the manifold are kept at the end: a final
     condition on all coordinates repeats what the constraints say."""
-    first = final_rows(problem, t, q, v).shape[0]
-
-    def rows(displacement):
-        dp, dv = jnp.split(displacement, 2)
-        moved = problem.system.retract(q, dp), v + dv
-        final = final_rows(problem, t, *moved)
-        return jnp.concatenate([final, on_manifold(dynamics, t, *moved)])
-
+    first = eqx.filter_eval_shape(final_rows, problem, t, q, v).shape[0]
     if not first:
         return np.arange(len(dynamics.holonomic) + len(dynamics.rows))
-    return implied(rows, 2 * v.shape[0], first)
+    return implied(_at_end, 2 * v.shape[0], first, (problem, dynamics, t, q, v))
+
+
+def _at_end(dx, data):
+    problem, dynamics, t, q, v = data
+    moved = displaced(problem.system, q, v, dx)
+    return jnp.concatenate([final_rows(problem, t, *moved), on_manifold(dynamics, t, *moved)])
 
 
 def _bounds(problem, transcription, layout, duration) -> tuple[np.ndarray, np.ndarray]:
@@ -224,7 +223,7 @@ def _bounds(problem, transcription, layout, duration) -> tuple[np.ndarray, np.nd
 
 def _start(problem, transcription, dynamics, layout, guess: Guess) -> np.ndarray:
     q, v, u = guess
-    lam = jax.vmap(dynamics.multipliers)(problem.times, q, v, u)
+    lam = dynamics.all_multipliers(problem.times, q, v, u)
     x = np.zeros(layout.size)
     x[0] = problem.duration
     parts = [q, v, u, lam] if transcription.at_knots else [q, v]
