@@ -96,8 +96,8 @@ def _solved(
 def _duration_bounds(problem: Problem, duration) -> tuple[float, float]:
     if not is_concrete(problem.duration):
         raise ValueError(
-            "`transcription` runs a solver outside of JAX: call it outside of `jax.jit`, `jax.vmap` "
-            "and `jax.grad`."
+            "`transcription` runs a solver that is no part of JAX: call it outside of `jax.jit`, "
+            "`jax.vmap` and `jax.grad`."
         )
     if duration is None:
         return float(problem.duration), float(problem.duration)

@@ -34,8 +34,8 @@ class AbstractNLPSolver(eqx.Module):
 
     @abc.abstractmethod
     def solve(self, program: Program, *, progress: bool = False) -> NLPSolution:
-        """A local optimum of `program`, from its `start`. Failure is told by `status`, and x is then
-        the last point.
+        """A local optimum of `program`, from its `start`. Failure is told by `status`, and x is
+        then the last point.
 
         **Arguments:**
 
