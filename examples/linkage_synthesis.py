@@ -26,6 +26,7 @@ import jax.random as jr
 import matplotlib.pyplot as plt
 import numpy as np
 import optimistix as optx
+import tqdm
 from jaxtyping import Array
 from matplotlib.animation import FuncAnimation
 
@@ -159,20 +160,18 @@ def search(start: Unknowns, task: Task, branch, tolerance):
     return found, jnp.sqrt(jnp.mean(r**2))
 
 
-@eqx.filter_jit
-def searches(keys, task: Task, tolerance):
-    """Searches from many random starts, on both branches in turn."""
-    branches = jnp.where(jnp.arange(keys.shape[0]) % 2 == 0, 1.0, -1.0)
-    starts = jax.vmap(random_start, (0, None))(keys, task)
-    found, errors = jax.vmap(search, (0, None, 0, None))(starts, task, branches, tolerance)
-    return found, jnp.where(jnp.isfinite(errors), errors, jnp.inf), branches
-
-
-def design_for(task: Task, starts: int = 64, seed: int = 0, tolerance: float = 1e-10):
-    """The best linkage of many searches: (unknowns, branch, error, errors of all)."""
-    found, errors, branches = searches(jr.split(jr.key(seed), starts), task, jnp.asarray(tolerance))
-    best = int(jnp.argmin(errors))
-    return jax.tree.map(lambda x: x[best], found), branches[best], errors[best], errors
+def design_for(task: Task, starts: int = 64, seed: int = 0, progress: bool = True):
+    """The best linkage of many searches, on both branches in turn: (unknowns, branch, error, errors
+    of all)."""
+    results = []
+    with tqdm.tqdm(jr.split(jr.key(seed), starts), "search", disable=not progress) as keys:
+        for number, key in enumerate(keys):
+            branch = jnp.array(1.0 if number % 2 == 0 else -1.0)
+            found, error = search(random_start(key, task), task, branch, jnp.array(1e-10))
+            results.append((found, branch, float(error) if jnp.isfinite(error) else np.inf))
+            best = min(results, key=lambda result: result[2])
+            keys.set_postfix_str(f"residual {best[2]:.1e}")
+    return *best, np.array([error for _, _, error in results])
 
 
 def known_design() -> tuple[Design, float]:
@@ -235,7 +234,7 @@ def main() -> None:
     print(f"  drawn by    {np.asarray(truth.lengths).round(6)}")
     print(f"  its cognate {np.asarray(cognate(truth)).round(6)}")
     print(f"  found       {np.asarray(found.design.lengths).round(6)}")
-    exact = int(jnp.sum(errors < 1e-6))
+    exact = int(np.sum(errors < 1e-6))
     print(f"  residual {float(error):.1e}; {exact} of {arguments.starts} starts end there")
 
     line, rms, most = straight_task()
