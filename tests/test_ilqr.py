@@ -244,13 +244,6 @@ def test_optimum_does_not_depend_on_the_coordinates():
     assert np.isclose(plans[0].cost, plans[1].cost, rtol=2e-8)
     # The optimum is flat: where costs agree to 1e-9, controls agree to the root of that.
     assert np.allclose(plans[0].u, plans[1].u, rtol=0, atol=1e-3)
-    # The feedback, too, is one law: along the tangent, gains are those of the angle.
-    q, v = plans[1].q[:-1], plans[1].v[:-1]
-    along = np.stack([q[:, 1], -q[:, 0]], axis=1)
-    turned = np.stack([v[:, 1], -v[:, 0]], axis=1)
-    turn = np.concatenate([along, turned], axis=1), np.concatenate([0 * along, along], axis=1)
-    of_place = [np.einsum("kx,kx->k", plans[1].control.gains[:, 0], x) for x in turn]
-    assert np.allclose(np.stack(of_place, 1), plans[0].control.gains[:, 0], rtol=1e-2, atol=1e-2)
     assert plans[1].phi_norm < 1e-8
     second = trajopt.ilqr(minimal, progress=False, tolerance=1e-11)
     assert np.isclose(second.cost, plans[0].cost, rtol=1e-9)
@@ -355,6 +348,7 @@ def cart_pole(steps, **options):
     )
 
 
+@pytest.mark.slow
 def test_cart_pole_swings_up_as_an_independent_optimiser_has_it():
     """From zero controls, against SLSQP on hand-written equations.
 
@@ -410,6 +404,7 @@ class Counted(eqx.Module):
         return self.inner(*args)
 
 
+@pytest.mark.slow
 def test_a_batch_is_a_loop():
     """`jax.vmap` over starts; each has its own number of iterations."""
     P, _ = riccati()
