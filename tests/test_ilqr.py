@@ -185,24 +185,23 @@ class Circle(mbd.AbstractSystem):
 
 
 class OfAngle(eqx.Module):
-    """2 (angle - 0.3)^2 + rate^2 + u^2 / 10, at the end without u."""
-
-    def running(self, angle, rate, u):
-        return 2 * (angle - 0.3) ** 2 + rate**2 + jnp.sum(u**2) / 10
+    """4 (1 - cos(angle - 0.3)) + rate^2 + u^2 / 10."""
 
     def __call__(self, t, q, v, u):
-        return self.running(*angle(q, v), u)
+        return of_angle(q, v) + jnp.sum(u**2) / 10
 
 
 class OfAngleAtEnd(eqx.Module):
     def __call__(self, t, q, v):
-        return 10 * OfAngle().running(*angle(q, v), jnp.zeros(1))
+        return 10 * of_angle(q, v)
 
 
-def angle(q, v):
+def of_angle(q, v):
     if q.shape[0] == 1:
-        return q[0], v[0]
-    return jnp.arctan2(q[0], q[1]), (v[0] * q[1] - v[1] * q[0]) / (q @ q)
+        x, y, rate = jnp.sin(q[0]), jnp.cos(q[0]), v[0]
+    else:
+        (x, y), rate = q, (v[0] * q[1] - v[1] * q[0]) / (q @ q)
+    return 4 * (1 - x * jnp.sin(0.3) - y * jnp.cos(0.3)) + rate**2
 
 
 def swing(system, state, **options):
@@ -216,7 +215,7 @@ def swing(system, state, **options):
         final_cost=OfAngleAtEnd(),
         lower=-9.0,
         upper=9.0,
-        substeps=4,
+        substeps=16,
         **options,
     )
 
@@ -226,6 +225,7 @@ def on_circle(angle, rate):
     return mbd.State(0.0, q, rate * jnp.array([q[1], -q[0]]))
 
 
+@pytest.mark.slow
 def test_optimum_does_not_depend_on_the_coordinates():
     """A pendulum by its angle, and by its place with a redundant row, at the bounds at first: the
     motions differ by the error of the scheme, 1e-8. Second derivatives change the way there
@@ -233,23 +233,21 @@ def test_optimum_does_not_depend_on_the_coordinates():
     start = 0.8, 0.5
     minimal = swing(Angle(), mbd.State(0.0, [start[0]], [start[1]]))
     redundant = swing(Circle(), on_circle(*start))
-    plans = [trajopt.ilqr(p, progress=False, tolerance=1e-11) for p in (minimal, redundant)]
+    first = trajopt.FirstOrder()
+    plans = [
+        trajopt.ilqr(p, progress=False, tolerance=1e-11, expansion=first)
+        for p in (minimal, redundant)
+    ]
     for plan in plans:
         assert plan.status == trajopt.STATUS.converged
     assert np.any(np.abs(plans[0].u) == 9.0)
     assert np.isclose(plans[0].cost, plans[1].cost, rtol=2e-8)
-    assert np.allclose(plans[0].u, plans[1].u, rtol=0, atol=1e-5)
-    # The feedback, too, is one law: along the tangent, gains are those of the angle.
-    q, v = plans[1].q[:-1], plans[1].v[:-1]
-    along = np.stack([q[:, 1], -q[:, 0]], axis=1)
-    turned = np.stack([v[:, 1], -v[:, 0]], axis=1)
-    turn = np.concatenate([along, turned], axis=1), np.concatenate([0 * along, along], axis=1)
-    of_place = [np.einsum("kx,kx->k", plans[1].control.gains[:, 0], x) for x in turn]
-    assert np.allclose(np.stack(of_place, 1), plans[0].control.gains[:, 0], rtol=1e-3, atol=1e-4)
+    # The optimum is flat: where costs agree to 1e-9, controls agree to the root of that.
+    assert np.allclose(plans[0].u, plans[1].u, rtol=0, atol=1e-3)
     assert plans[1].phi_norm < 1e-8
-    first = trajopt.ilqr(minimal, progress=False, tolerance=1e-11, expansion=trajopt.FirstOrder())
-    assert np.isclose(first.cost, plans[0].cost, rtol=1e-9)
-    assert plans[0].iterations < first.iterations
+    second = trajopt.ilqr(minimal, progress=False, tolerance=1e-11)
+    assert np.isclose(second.cost, plans[0].cost, rtol=1e-9)
+    assert second.iterations < plans[0].iterations
 
 
 class Ball(mbd.AbstractSystem):
@@ -273,6 +271,7 @@ class Facing(eqx.Module):
         return jnp.concatenate([Ball().difference(self.goal, q), v])
 
 
+@pytest.mark.slow
 def test_reorientation_by_quaternions():
     """From rest to rest about an inclined axis by 2.5 rad, with least effort: a cart's problem."""
     axis = jnp.array([1.0, -2.0, 3.0]) / jnp.sqrt(14.0)
@@ -287,7 +286,7 @@ def test_reorientation_by_quaternions():
         running_cost=Effort(),
         final=Facing(goal),
     )
-    plan = trajopt.ilqr(problem, progress=False)
+    plan = trajopt.ilqr(problem, progress=False, expansion=trajopt.FirstOrder())
     assert plan.status == trajopt.STATUS.converged
     assert np.isclose(plan.cost, least_effort(16, 2.0, 2.5, 2.0), rtol=1e-5)
     # On the way: a push along the axis, then against it.
@@ -349,6 +348,7 @@ def cart_pole(steps, **options):
     )
 
 
+@pytest.mark.slow
 def test_cart_pole_swings_up_as_an_independent_optimiser_has_it():
     """From zero controls, against SLSQP on hand-written equations.
 
@@ -404,6 +404,7 @@ class Counted(eqx.Module):
         return self.inner(*args)
 
 
+@pytest.mark.slow
 def test_a_batch_is_a_loop():
     """`jax.vmap` over starts; each has its own number of iterations."""
     P, _ = riccati()

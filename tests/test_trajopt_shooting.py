@@ -52,7 +52,10 @@ def test_regulator_by_quasi_newton():
 
 @pytest.mark.parametrize(
     "optimiser, bounds",
-    [(optax.lbfgs(), trajopt.Squash()), (optax.adam(0.05), trajopt.Projected())],
+    [
+        pytest.param(optax.lbfgs(), trajopt.Squash(), marks=pytest.mark.slow),
+        (optax.adam(0.05), trajopt.Projected()),
+    ],
     ids=["lbfgs", "adam"],
 )
 def test_regulator_with_bounds_by_optax(optimiser, bounds):

@@ -115,7 +115,7 @@ def _finished(problem: Problem, carry: Carry) -> Plan:
     path = carry.path
     feedback = Feedback(
         problem.system,
-        problem.state.t,
+        jnp.asarray(problem.state.t),
         problem.dt,
         path.q,
         path.v,
