@@ -182,7 +182,7 @@ def known_design() -> tuple[Design, float]:
 
 def known_task(points: int = 24) -> Task:
     design, branch = known_design()
-    angles = 2 * jnp.pi * jnp.arange(points) / points
+    angles = jnp.linspace(0, 2 * jnp.pi, points, endpoint=False)
     return Task(curve(design, 0.4 + angles, branch)[0], angles)
 
 
