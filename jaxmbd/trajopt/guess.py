@@ -105,6 +105,7 @@ def simulated(problem: Problem, control: Control) -> Guess:
         saveat=diffrax.SaveAt(t0=True, steps=problem.substeps),
         throw=False,
     )
+    assert motion.q is not None and motion.v is not None
     return Guess(motion.q, motion.v, jax.vmap(clipped)(motion.t, motion.q, motion.v))
 
 

@@ -38,10 +38,28 @@ def replayed(problem: Problem, plan: Plan, *, substeps: int | None = None) -> Re
     """
     problem = eqx.tree_at(lambda p: p.duration, problem, plan.t[-1] - plan.t[0])
     if substeps is not None:
-        # Static, so not by `tree_at`.
-        object.__setattr__(problem, "substeps", substeps)
+        problem = _refined(problem, substeps)
     simulated = perform(problem, plan.control)
     drift = jax.vmap(lambda *x: difference(problem.system, x[:2], x[2:]))(
         plan.q, plan.v, simulated.q, simulated.v
     )
     return Replay(simulated, drift, jnp.max(jnp.abs(drift)))
+
+
+def _refined(problem: Problem, substeps: int) -> Problem:
+    return Problem(
+        problem.system,
+        problem.state,
+        problem.duration,
+        problem.steps,
+        nu=problem.nu,
+        running_cost=problem.running_cost,
+        final_cost=problem.final_cost,
+        lower=problem.lower,
+        upper=problem.upper,
+        final=problem.final,
+        path=problem.path,
+        enforcement=problem.enforcement,
+        scheme=problem.scheme,
+        substeps=substeps,
+    )

@@ -63,12 +63,14 @@ class MultipleShooting(AbstractTranscription):
             start_tolerance=jnp.inf,  # the constraints hold at a solution, not on the way to it
             throw=False,
         )
+        assert motion.q is not None and motion.v is not None
         end = dynamics.at(t + h, q1, v1, u, jnp.zeros_like(mu))
         across = dynamics.normal(end, gamma)
         back = h * dynamics.system.qdot(q1, across)
         v_end = motion.v[-1] + solve(end.M, end.J.T @ mu)
         defects = jnp.concatenate([q1 - dynamics.valid(motion.q[-1] + back), v1 - v_end])
-        costs = jax.vmap(lambda *x: cost_rate(problem, *x, u))(motion.t, motion.q, motion.v)
+        rate = jax.vmap(cost_rate, (None, 0, 0, 0, None))
+        costs = rate(problem, motion.t, motion.q, motion.v, u)
         cost = h / problem.substeps * jnp.sum((costs[1:] + costs[:-1]) / 2)
         return Equations(cost, defects, path_rows(problem, t, q0, v0, u), across)
 

@@ -115,8 +115,8 @@ def on_manifold(dynamics: Dynamics, t, q, v):
 
 
 class Transcribed(NamedTuple):
-    """A program, and what its unknowns mean. `guarded`: the same program, compiled the same, with
-    rows against jumps across the constraints; `jumps`: those rows."""
+    """A program, and what its unknowns mean. `guarded`: the same with rows against jumps across the
+    constraints, by bounds alone, so that it compiles nothing; `jumps`: those rows."""
 
     program: Program
     guarded: Program
@@ -136,9 +136,9 @@ def transcribe(
     t = problem.times
     holonomic, rows = independent_rows(problem.system, t, q, v)
     dynamics = Dynamics(problem.system, jnp.asarray(holonomic), jnp.asarray(rows))
-    sizes = (problem.nu, len(rows)) if transcription.at_knots else (0, 0)
+    nu, nc = (problem.nu, len(rows)) if transcription.at_knots else (0, 0)
     own = transcription.own(problem, len(holonomic), len(rows))
-    layout = Layout(problem.steps, (q.shape[1], v.shape[1], *sizes), own)
+    layout = Layout(problem.steps, (q.shape[1], v.shape[1], nu, nc), own)
     end = _kept_at_end(problem, dynamics, t[-1], q[-1], v[-1])
     terms = _terms(_Part(problem, transcription, dynamics, layout), end)
     lower, upper = _bounds(problem, transcription, layout, duration)
