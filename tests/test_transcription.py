@@ -2,6 +2,7 @@
 
 import sys
 
+import arm_drawing_circle as arm
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -393,6 +394,19 @@ def test_slider_crank_in_the_least_time():
     assert converged(plan) and plan.phi_norm < 1e-8
     np.testing.assert_allclose(plan.cost, exact, rtol=2e-4)
     assert np.mean(np.abs(np.asarray(plan.u)) > 0.999 * torque) > 0.8
+
+
+@pytest.mark.slow
+def test_arm_in_a_tube_needs_what_inverse_dynamics_says():
+    """What the tube saves vanishes with its radius."""
+    tubes = np.array([1e-3, 1e-5])
+    known = arm.prescribed_effort(400)
+    saved = []
+    for tube in tubes:
+        plan = solve(arm.problem(40, tube), guess=arm.guess(40))
+        assert converged(plan) and plan.path_violation < 1e-6
+        saved.append(1 - float(plan.cost) / known)
+    assert 0 < saved[1] < saved[0] / 15 < 2e-3
 
 
 # --- the cart-pole ------------------------------------------------------------------------------
