@@ -208,11 +208,10 @@ def published_told():
 
 def report(found: identify.Estimate) -> None:
     """Beside the published values: estimates with intervals, as far as residuals are noise."""
-    names, entries = list(found.values), found.entries
+    names, entries = found.names, found.entries
     values = lambda x: jnp.stack([v for v, _ in told(dict(zip(names, x))).values()])  # noqa: E731
-    finite = np.where(np.isfinite(found.covariance), found.covariance, 0.0)
     D = np.asarray(jax.jacfwd(values)(jnp.asarray(entries)))
-    half = 1.96 * found.inflation * np.sqrt(np.diag(D @ finite @ D.T))
+    half = 1.96 * found.inflation * np.sqrt(np.diag(D @ found.covariance @ D.T))
     print(f"{'':30}{'found':>10}   95 % interval     published")
     published = published_told()
     for (name, (value, unit)), half in zip(told(found.values).items(), half):

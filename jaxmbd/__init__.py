@@ -2,6 +2,7 @@
 
 from . import identify as identify
 from . import rollout as rollout
+from . import trajopt as trajopt
 from ._analysis import CheckedDerivative as CheckedDerivative
 from ._analysis import GradientCheck as GradientCheck
 from ._analysis import NonfiniteOrigin as NonfiniteOrigin

@@ -5,6 +5,7 @@ import functools
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
@@ -123,6 +124,15 @@ class AbstractSystem(eqx.Module):
         if writes_own_qdot(self):
             return q + self.qdot(q, dp)
         return self.coordinates.retract(q, dp)
+
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        """q1 (-) q0: the displacement dp that leads from q0 to q1, shape `(nv,)`; with a
+        hand-written `qdot`, the least-squares solution of q1 - q0 = N(q0) dp."""
+        if writes_own_qdot(self):
+            nv = jax.eval_shape(self.mass_matrix, q0).shape[0]
+            N = jax.jacfwd(lambda dp: self.qdot(q0, dp))(jnp.zeros(nv, q0.dtype))
+            return jnp.linalg.solve(N.T @ N, N.T @ (q1 - q0))
+        return self.coordinates.difference(q0, q1)
 
     def result(self, q: Coordinates) -> RESULTS:
         """Whether the coordinates are usable at q (gimbal lock, vanished quaternion)."""

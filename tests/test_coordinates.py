@@ -234,6 +234,22 @@ def test_retract_starts_along_the_rates(name, jacobian, getkey):
 
 
 @all_maps
+@pytest.mark.parametrize("jacobian", [jax.jacfwd, jax.jacrev])
+def test_difference_takes_back_what_retract_gives(name, jacobian, getkey):
+    """q (+) dp (-) q = dp up to half a turn, with derivative 1, also where nothing has moved."""
+    map_ = MAPS[name]
+    q, zero = random_coordinates(map_, getkey()), jnp.zeros(map_.nv)
+
+    def there_and_back(dp):
+        return map_.difference(q, map_.retract(q, dp))
+
+    for dp in (zero, jr.normal(getkey(), (map_.nv,)) / 2):
+        assert jnp.allclose(there_and_back(dp), dp, rtol=0, atol=1e-14)
+        slope = jit(jacobian(there_and_back))(dp)
+        assert jnp.allclose(slope, jnp.eye(map_.nv), rtol=0, atol=1e-13)
+
+
+@all_maps
 def test_rates_are_the_derivative_of_motion(name, getkey):
     """A slow literal reference: 400 midpoint steps of q' = N(q) v over one second meet `retract`.
 

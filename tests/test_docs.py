@@ -17,7 +17,15 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Those whose blocks build many mechanisms, or long derivatives.
 LONG = [
     f"docs/{page}.md"
-    for page in ("api/mechanism", "constraints", "contact", "differentiating", "joints", "reports")
+    for page in (
+        "api/mechanism",
+        "constraints",
+        "contact",
+        "differentiating",
+        "joints",
+        "reports",
+        "trajectory-optimisation",
+    )
 ]
 BLOCK = re.compile(
     r"(?P<skip>^<!-- not run: \S.* -->\n+)?^```python[^\n]*\n(?P<code>.*?)^```",

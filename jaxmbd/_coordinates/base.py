@@ -31,6 +31,11 @@ class AbstractCoordinates(eqx.Module):
         """
 
     @abc.abstractmethod
+    def difference(self, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
+        """The displacement dp that leads from q0 to q1, the shortest one:
+        `retract(q0, difference(q0, q1))` is q1."""
+
+    @abc.abstractmethod
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         """The valid coordinates nearest to q, e.g. the unit quaternion in its direction."""
 

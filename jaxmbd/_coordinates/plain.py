@@ -37,6 +37,9 @@ class Plain(AbstractCoordinates):
     def retract(self, q: Float[Array, " n"], dp: Float[Array, " n"]) -> Float[Array, " n"]:
         return q + dp
 
+    def difference(self, q0: Float[Array, " n"], q1: Float[Array, " n"]) -> Float[Array, " n"]:
+        return q1 - q0
+
     def normalise(self, q: Float[Array, " n"]) -> Float[Array, " n"]:
         return q
 

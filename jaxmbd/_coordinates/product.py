@@ -48,6 +48,10 @@ class Product(AbstractCoordinates):
         qs, dps = _split(q, self._nqs(), "q"), _split(dp, self._nvs(), "dp")
         return jnp.concatenate([part.retract(*x) for part, *x in zip(self.parts, qs, dps)])
 
+    def difference(self, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
+        q0s, q1s = _split(q0, self._nqs(), "q0"), _split(q1, self._nqs(), "q1")
+        return jnp.concatenate([part.difference(*x) for part, *x in zip(self.parts, q0s, q1s)])
+
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         qs = _split(q, self._nqs(), "q")
         return jnp.concatenate([part.normalise(x) for part, x in zip(self.parts, qs)])

@@ -4,7 +4,14 @@ from jaxtyping import Array, Float
 
 from .._results import RESULTS
 from .base import AbstractCoordinates
-from .rotation import cross, dot, quaternion_exp, quaternion_product
+from .rotation import (
+    cross,
+    dot,
+    quaternion_conjugate,
+    quaternion_exp,
+    quaternion_log,
+    quaternion_product,
+)
 
 
 class _AbstractQuaternion(AbstractCoordinates):
@@ -45,6 +52,9 @@ class QuaternionWorld(_AbstractQuaternion):
     def retract(self, q: Float[Array, "4"], dp: Float[Array, "3"]) -> Float[Array, "4"]:
         return quaternion_product(quaternion_exp(dp), q)
 
+    def difference(self, q0: Float[Array, "4"], q1: Float[Array, "4"]) -> Float[Array, "3"]:
+        return quaternion_log(quaternion_product(q1, quaternion_conjugate(q0)))
+
 
 class QuaternionBody(_AbstractQuaternion):
     """Orientation as a unit quaternion, with the angular velocity in body axes as velocity.
@@ -60,3 +70,6 @@ class QuaternionBody(_AbstractQuaternion):
 
     def retract(self, q: Float[Array, "4"], dp: Float[Array, "3"]) -> Float[Array, "4"]:
         return quaternion_product(q, quaternion_exp(dp))
+
+    def difference(self, q0: Float[Array, "4"], q1: Float[Array, "4"]) -> Float[Array, "3"]:
+        return quaternion_log(quaternion_product(quaternion_conjugate(q0), q1))

@@ -4,7 +4,14 @@ from jaxtyping import Array, Float
 
 from .._results import RESULTS
 from .base import AbstractCoordinates
-from .rotation import quaternion_exp, quaternion_product, quaternion_to_rpy, rpy_to_quaternion
+from .rotation import (
+    quaternion_conjugate,
+    quaternion_exp,
+    quaternion_log,
+    quaternion_product,
+    quaternion_to_rpy,
+    rpy_to_quaternion,
+)
 
 
 class _AbstractRollPitchYaw(AbstractCoordinates):
@@ -60,6 +67,10 @@ class RollPitchYawWorld(_AbstractRollPitchYaw):
         p = quaternion_product(quaternion_exp(dp), rpy_to_quaternion(q))
         return _nearest(quaternion_to_rpy(p), q)
 
+    def difference(self, q0: Float[Array, "3"], q1: Float[Array, "3"]) -> Float[Array, "3"]:
+        p0, p1 = rpy_to_quaternion(q0), rpy_to_quaternion(q1)
+        return quaternion_log(quaternion_product(p1, quaternion_conjugate(p0)))
+
 
 class RollPitchYawBody(_AbstractRollPitchYaw):
     """Orientation as roll, pitch and yaw, with the angular velocity in body axes as velocity.
@@ -89,6 +100,10 @@ class RollPitchYawBody(_AbstractRollPitchYaw):
     def retract(self, q: Float[Array, "3"], dp: Float[Array, "3"]) -> Float[Array, "3"]:
         p = quaternion_product(rpy_to_quaternion(q), quaternion_exp(dp))
         return _nearest(quaternion_to_rpy(p), q)
+
+    def difference(self, q0: Float[Array, "3"], q1: Float[Array, "3"]) -> Float[Array, "3"]:
+        p0, p1 = rpy_to_quaternion(q0), rpy_to_quaternion(q1)
+        return quaternion_log(quaternion_product(quaternion_conjugate(p0), p1))
 
 
 def _nonzero(x: Float[Array, ""], tolerance: float) -> Float[Array, ""]:

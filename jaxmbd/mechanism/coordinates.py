@@ -36,6 +36,9 @@ class Bodies(AbstractCoordinates):
     def retract(self, q: Float[Array, " nq"], dp: Float[Array, " nv"]) -> Float[Array, " nq"]:
         return each(BODY_COORDINATES.retract)(self.table(q), self.table(dp)).ravel()
 
+    def difference(self, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
+        return each(BODY_COORDINATES.difference)(self.table(q0), self.table(q1)).ravel()
+
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         return each(BODY_COORDINATES.normalise)(self.table(q)).ravel()
 

@@ -1,0 +1,262 @@
+"""Controls u(t, q, v): tables in time, and feedback along a motion."""
+
+import abc
+import dataclasses
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._system import AbstractSystem
+from .._types import Control
+from .tangent import difference, displaced
+
+# Times within this fraction of an interval of a grid point are that grid point.
+_ON_GRID = 1e-6
+
+
+class AbstractControl(eqx.Module):
+    """A control that knows what it does during an interval of the grid of a `Problem`."""
+
+    # Fields that no optimiser changes.
+    constants: ClassVar[tuple[str, ...]] = ()
+
+    @abc.abstractmethod
+    def __call__(self, t: Any, q: Any, v: Any) -> Float[Array, " nu"]:
+        """u(t, q, v), for `simulate(control=...)`."""
+
+    @abc.abstractmethod
+    def within(self, t: Any, q: Any, v: Any) -> Control:
+        """The control during the interval that begins at (t, q, v)."""
+
+
+class Held(AbstractControl):
+    """u, whatever happens."""
+
+    u: Float[Array, " nu"]
+
+    def __call__(self, t, q, v):
+        del t, q, v
+        return self.u
+
+    def within(self, t, q, v):
+        del t, q, v
+        return self
+
+
+class PiecewiseConstant(AbstractControl):
+    """u = values[k] from t0 + k dt to t0 + (k + 1) dt; before the first and after the last interval
+    the first and last value.
+
+    The methods of this package hold each value through its interval exactly. In `simulate`, whose
+    schemes ask for u at the end of a step as well, a step that ends where u jumps sees a part of
+    the jump, an error of its step size times the jump: choose small steps there, or follow the
+    grid of a `Problem` with `mbd.trajopt.perform`.
+
+    **Arguments:**
+
+    - `t0`: start [s]. `dt`: length of an interval [s]. `values`: shape `(n, nu)`.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
+
+    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    values: Float[Array, "*batch n nu"] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        _check_table(self.values, 1)
+
+    def __call__(self, t, q, v):
+        del q, v
+        k, _ = _place(self.t0, self.dt, t, self.values.shape[0])
+        return self.values[k]
+
+    def within(self, t, q, v):
+        return Held(self(t, q, v))
+
+
+class PiecewiseLinear(AbstractControl):
+    """u through values[k] at t0 + k dt, along straight lines between; constant before and after.
+
+    **Arguments:**
+
+    - `t0`: start [s]. `dt`: length of an interval [s]. `values`: shape `(n + 1, nu)`.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
+
+    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    values: Float[Array, "*batch points nu"] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        _check_table(self.values, 2)
+
+    def __call__(self, t, q, v):
+        del q, v
+        k, s = _place(self.t0, self.dt, t, self.values.shape[0] - 1)
+        return (1 - s) * self.values[k] + s * self.values[k + 1]
+
+    def within(self, t, q, v):
+        del t, q, v
+        return self
+
+
+class Feedback(AbstractControl):
+    r"""Linear feedback along a nominal motion,
+
+    $$
+    u = \mathrm{clip}\big(u_k + K_k\,(x \ominus x(t))\big), \qquad
+    x \ominus \bar x = (q \ominus \bar q,\; v - \bar v),
+    $$
+
+    with the displacement from the nominal coordinates in `nv` numbers, so that rotations by
+    quaternions are treated right. Between grid points the nominal motion is interpolated; u_k and
+    K_k are held. On the grid of a `Problem` u is sampled at the start of each interval, as a
+    digital controller does.
+
+    **Arguments:**
+
+    - `system`: whose coordinates these are. `t0`, `dt`: start and interval of the grid [s].
+    - `q`, `v`: nominal motion, shapes `(n + 1, nq)`, `(n + 1, nv)`. `u`: controls `(n, nu)`.
+    - `gains`: K, shape `(n, nu, 2 nv)`. `lower`, `upper`: bounds of u, shape `(nu,)`.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = ("system", "t0", "dt", "q", "v", "lower", "upper")
+
+    system: AbstractSystem
+    t0: Float[Array, "..."]
+    dt: Float[Array, "..."]
+    q: Float[Array, "*batch points nq"]
+    v: Float[Array, "*batch points nv"]
+    u: Float[Array, "*batch n nu"]
+    gains: Float[Array, "*batch n nu nx"]
+    lower: Float[Array, "*batch nu"]
+    upper: Float[Array, "*batch nu"]
+
+    def __call__(self, t, q, v):
+        k, s = _place(self.t0, self.dt, t, self.u.shape[0])
+        here, there = (self.q[k], self.v[k]), (self.q[k + 1], self.v[k + 1])
+        nominal = displaced(self.system, *here, s * difference(self.system, here, there))
+        u = self.u[k] + self.gains[k] @ difference(self.system, nominal, (q, v))
+        return jnp.clip(u, self.lower, self.upper)
+
+    def within(self, t, q, v):
+        return Held(self(t, q, v))
+
+
+class Saturated(AbstractControl):
+    """Any control, cut off at bounds.
+
+    **Arguments:**
+
+    - `control`: a callable (t, q, v) -> u. `lower`, `upper`: scalars or of shape `(nu,)`.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
+
+    control: Control
+    lower: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    upper: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, t, q, v):
+        return jnp.clip(self.control(t, q, v), self.lower, self.upper)
+
+    def within(self, t, q, v):
+        return Saturated(within(self.control, t, q, v), self.lower, self.upper)
+
+
+class Squashed(AbstractControl):
+    """Any control z, brought between finite bounds smoothly: u = c + d tanh((z - c) / d) with
+    c = (lower + upper) / 2 and d = (upper - lower) / 2, which is about z in the middle. Where a
+    bound is infinite, u = z.
+
+    **Arguments:**
+
+    - `control`: a callable (t, q, v) -> z. `lower`, `upper`: scalars or of shape `(nu,)`.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
+
+    control: Control
+    lower: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    upper: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, t, q, v):
+        finite, middle, half = self._scales()
+        z = self.control(t, q, v)
+        return jnp.where(finite, middle + half * jnp.tanh((z - middle) / half), z)
+
+    def within(self, t, q, v):
+        return Squashed(within(self.control, t, q, v), self.lower, self.upper)
+
+    def inverse(self, u: Array, inside: float) -> Array:
+        """z of u, for u brought into `inside` of the way to the bounds."""
+        finite, middle, half = self._scales()
+        share = jnp.clip((u - middle) / half, -inside, inside)
+        return jnp.where(finite, middle + half * jnp.arctanh(share), u)
+
+    def _scales(self):
+        finite = jnp.isfinite(self.lower) & jnp.isfinite(self.upper) & (self.lower < self.upper)
+        lower, upper = jnp.where(finite, self.lower, -1.0), jnp.where(finite, self.upper, 1.0)
+        return finite, (lower + upper) / 2, (upper - lower) / 2
+
+
+class Sampled(AbstractControl):
+    """Any control as a digital controller applies it: taken at the start of each interval of the
+    grid and held through it. In `simulate`, which knows no such grid, it acts continuously.
+
+    **Arguments:**
+
+    - `control`: a callable (t, q, v) -> u.
+    """
+
+    control: Control
+
+    def __call__(self, t, q, v):
+        return self.control(t, q, v)
+
+    def within(self, t, q, v):
+        return Held(self(t, q, v))
+
+
+def within(control: Control, t: Any, q: Any, v: Any) -> Control:
+    """The control during the interval that begins at (t, q, v): any callable but those of this
+    file acts continuously."""
+    return control.within(t, q, v) if isinstance(control, AbstractControl) else control
+
+
+def trainable(control: Any) -> Any:
+    """Which leaves of a control an optimiser may change: all floating-point arrays, but not the
+    times and bounds of tables and of other controls of this file."""
+
+    def own(node):
+        if not isinstance(node, AbstractControl):
+            return eqx.is_inexact_array(node)
+        mask = node
+        for field in dataclasses.fields(node):
+            value = getattr(node, field.name)
+            fixed = field.name in node.constants
+            inner = jax.tree.map(lambda _: False, value) if fixed else trainable(value)
+            mask = eqx.tree_at(lambda x: getattr(x, field.name), mask, inner)  # noqa: B023
+        return mask
+
+    return jax.tree.map(own, control, is_leaf=lambda x: isinstance(x, AbstractControl))
+
+
+def _check_table(values, least):
+    if values.ndim < 2 or values.shape[-2] < least:
+        raise ValueError(
+            f"Argument `values` must have shape (n, nu) with n from {least}, but has "
+            f"{values.shape}."
+        )
+
+
+def _place(t0, dt, t, intervals):
+    """The interval of t, and how far into it: 0 to 1."""
+    steps = (t - t0) / dt
+    k = jnp.clip(jnp.floor(steps + _ON_GRID), 0, intervals - 1)
+    return k.astype(int), jnp.clip(steps - k, 0.0, 1.0)

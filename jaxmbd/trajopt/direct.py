@@ -1,0 +1,162 @@
+"""Direct transcription: the motion and the controls are unknowns together."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike
+
+from .._checks import is_concrete
+from .._constraints import constraint_rows
+from .._linalg import dense
+from .guess import as_guess
+from .motion import Path, conditions, largest_phi
+from .nlp import AbstractNLPSolver, Evaluator, NLPSolution, Uno
+from .plan import Plan
+from .problem import Problem
+from .status import STATUS
+from .transcriptions import AbstractTranscription, HermiteSimpson, Transcribed, transcribe
+
+
+def transcription(
+    problem: Problem,
+    guess: Any = None,
+    method: AbstractTranscription = HermiteSimpson(),
+    *,
+    duration: tuple[ArrayLike, ArrayLike] | None = None,
+    solver: AbstractNLPSolver = Uno(),
+    progress: bool = True,
+) -> Plan:
+    r"""Optimise the states at all points of the grid together with the controls, by a solver of
+    nonlinear programs with sparse exact first and second derivatives. The equations of motion of
+    each interval and the constraints Phi = 0, Phi' = 0, Psi = 0 are conditions of the program, so
+    that they need not hold on the way to the solution.
+
+    Choose it for unstable motions, final and path conditions, bounds that are active most of the
+    time, and free end times. A start far away does no harm, as a simulation that it would
+    derail is not needed. It wants costs and conditions that can be differentiated twice.
+
+    Redundant rows are left out, found by the rank of J at the guess; so are rows that a final
+    condition implies. What is left out is judged all the same, by `phi_norm` of the plan.
+
+    All functions of the program are compiled once for a kind of problem; other numbers in its
+    system, start, bounds or duration compile nothing.
+
+    **Arguments:**
+
+    - `problem`: what to optimise.
+    - `guess`: where to begin: a `Guess` from `mbd.trajopt.interpolated` or `simulated`; a `Plan`,
+      of another grid too; controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u,
+      which are simulated. By default the start, held.
+    - `method`: `HermiteSimpson()` (default), `Trapezoidal()` or `MultipleShooting()`.
+    - `duration`: bounds of a free duration [s], for instance `(0.1, 10.0)`; the search begins with
+      that of the problem, and the grid stretches with it. With `running_cost` = 1 the plan is one
+      of least time. By default the duration is that of the problem.
+    - `solver`: `Uno()` (default, needs the extra `trajopt`) or `SciPy()`.
+    - `progress`: show a bar.
+
+    **Returns:** a `Plan`. Its `cost` is the integral by the rule of the method; `control` is
+    quadratic, linear or constant in each interval, as the method says; `multipliers` are there.
+    Failure is told by `status`, in the solver's words by `message`.
+
+    **Raises:** `ValueError` for a guess or bounds of the wrong shape; `ImportError` when the solver
+    is not installed.
+    """
+    bounds = _duration_bounds(problem, duration)
+    transcribed = transcribe(problem, method, as_guess(problem, guess), bounds)
+    evaluator = Evaluator(transcribed.program)
+    start = evaluator.start
+    if np.isfinite(evaluator.objective(start)) and np.isfinite(evaluator.rows(start)).all():
+        found = _solved(transcribed, evaluator, solver, progress)
+    else:
+        message = "The guess has a cost or conditions that are not finite: choose another one."
+        found = NLPSolution(start, np.nan, np.inf, 0, STATUS.failed_start, message)
+    return _plan(problem, method, transcribed, found)
+
+
+def _solved(
+    transcribed: Transcribed, evaluator: Evaluator, solver: AbstractNLPSolver, progress: bool
+) -> NLPSolution:
+    """Guarded against jumps only if need be: the guard is not convex, and stands in the way of
+    some searches."""
+    found = solver.solve(transcribed.program, progress=progress)
+    if transcribed.guarded is transcribed.program:
+        return found
+    jumped = np.any(evaluator.rows(found.x)[transcribed.jumps] > 0)
+    if found.status == STATUS.converged and not jumped:
+        return found
+    again = solver.solve(transcribed.guarded, progress=progress)
+    if jumped or again.status == STATUS.converged:
+        return again
+    return found
+
+
+def _duration_bounds(problem: Problem, duration) -> tuple[float, float]:
+    if not is_concrete(problem.duration):
+        raise ValueError(
+            "`transcription` runs a solver that is no part of JAX: call it outside of `jax.jit`, "
+            "`jax.vmap` and `jax.grad`."
+        )
+    if duration is None:
+        return float(problem.duration), float(problem.duration)
+    low, high = (float(x) for x in duration)
+    if not 0 < low <= high < np.inf:
+        raise ValueError(
+            "Argument `duration` must be a pair of finite positive bounds, the lower one first, "
+            f"but is {duration}."
+        )
+    return low, high
+
+
+def _plan(
+    problem: Problem, method: AbstractTranscription, transcribed: Transcribed, found: NLPSolution
+) -> Plan:
+    layout, dtype = transcribed.layout, problem.state.q.dtype
+    x = jnp.asarray(found.x, dtype)
+    problem = eqx.tree_at(lambda p: p.duration, problem, x[0])
+    q, v, at_knots, lam = layout.split_knot(x[layout.knots()])
+    own = layout.split_interval(x[layout.intervals()])
+    control = method.control(problem.state.t, problem.dt, at_knots, own[0])
+    u = at_knots if method.at_knots else jnp.concatenate([own[0], own[0][-1:]])
+    if not method.at_knots:
+        lam = transcribed.dynamics.all_multipliers(problem.times, q, v, u)
+    final, path, phi, multipliers = _judged(problem, transcribed.dynamics, q, v, u, lam)
+    outside = jnp.maximum(problem.lower[None] - u, u - problem.upper[None])
+    objective = jnp.asarray(found.objective, dtype)
+    return Plan(
+        problem.times,
+        q,
+        v,
+        u[:-1],
+        objective,
+        final,
+        path,
+        jnp.max(outside, initial=0.0),
+        phi,
+        found.status,
+        jnp.asarray(found.iterations),
+        objective[None],
+        control,
+        multipliers,
+        found.message,
+    )
+
+
+@eqx.filter_jit
+def _judged(problem, dynamics, q, v, u, lam):
+    """Violations, and the multipliers of all rows: those of least norm with the reaction J^T lam
+    of the chosen ones."""
+    t = problem.times
+    c, d = conditions(problem, Path(q, v, u[:-1], jnp.array(True)))
+    phi = jnp.max(largest_phi(problem.system, t, q), initial=0.0)
+
+    def all_rows(t, q, v, lam):
+        J = dense(constraint_rows(problem.system, t, q, v).J)
+        if J.shape[0] == lam.shape[0]:
+            return lam
+        return jnp.linalg.pinv(J.T) @ (J[dynamics.rows].T @ lam)
+
+    multipliers = jax.vmap(all_rows)(t, q, v, lam)
+    return jnp.max(jnp.abs(c), initial=0.0), jnp.max(d, initial=0.0), phi, multipliers

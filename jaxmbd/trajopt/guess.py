@@ -1,0 +1,180 @@
+"""Where the search for a plan begins."""
+
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from .._assemble import assemble
+from .._constraints import positions, velocities
+from .._results import RESULTS
+from .._simulate import simulate
+from .._system import writes_own_qdot
+from .._types import Control
+from .motion import final_conditions
+from .newton import closest
+from .plan import Plan
+from .problem import Problem
+from .starting import as_control
+from .tangent import displaced
+
+
+class Guess(NamedTuple):
+    """A motion and its controls at the grid points, not necessarily a possible one.
+
+    **Fields:**
+
+    - `q`, `v`: shapes `(steps + 1, nq)`, `(steps + 1, nv)`. `u`: shape `(steps + 1, nu)`.
+    """
+
+    q: Float[Array, "points nq"]
+    v: Float[Array, "points nv"]
+    u: Float[Array, "points nu"]
+
+
+def interpolated(
+    problem: Problem,
+    q: ArrayLike | None = None,
+    v: ArrayLike | None = None,
+    u: ArrayLike | None = None,
+) -> Guess:
+    """Straight from the start to another state, each point taken to the constraints by `assemble`
+    as far as it goes.
+
+    **Arguments:**
+
+    - `q`, `v`: at the end, shapes `(nq,)`, `(nv,)`; those of the start if left out.
+    - `u`: throughout, shape `(nu,)`; by default zero, or the bound nearest to it.
+    """
+    start = problem.state
+    dtype = start.q.dtype
+    q_end = start.q if q is None else jnp.asarray(q, dtype)
+    v_end = start.v if v is None else jnp.asarray(v, dtype)
+    for name, given, own in (("q", q_end, start.q), ("v", v_end, start.v)):
+        if given.shape != own.shape:
+            raise ValueError(f"Argument `{name}` must have shape {own.shape}, not {given.shape}.")
+    u = jnp.zeros(problem.nu, dtype) if u is None else jnp.asarray(u, dtype)
+    u = jnp.clip(jnp.broadcast_to(u, (problem.nu,)), problem.lower, problem.upper)
+
+    points = problem.steps + 1
+    q_all, v_all, good = _between(problem, q_end, v_end)
+    # Where the straight line has no point of the manifold nearby, the last one before.
+    last = jax.lax.cummax(jnp.where(good, jnp.arange(points), 0))
+    return Guess(q_all[last], v_all[last], jnp.broadcast_to(u, (points, problem.nu)))
+
+
+@eqx.filter_jit
+def _between(problem: Problem, q_end, v_end):
+    start, system = problem.state, problem.system
+
+    def point(t, s):
+        q = start.q + s * (q_end - start.q)
+        if not writes_own_qdot(system):
+            q = system.coordinates.normalise(q)
+        state = assemble(system, q, start.v + s * (v_end - start.v), t, throw=False)
+        return state.q, state.v, state.report.result == RESULTS.successful
+
+    share = jnp.linspace(0, 1, problem.steps + 1, dtype=start.q.dtype)
+    return jax.vmap(point)(problem.times, share)
+
+
+def simulated(problem: Problem, control: Control) -> Guess:
+    """The motion under a control, by the enforcement, scheme and substeps of the problem.
+
+    **Arguments:**
+
+    - `control`: u(t, q, v), clipped to the bounds.
+    """
+
+    def clipped(t, q, v):
+        u = jnp.broadcast_to(jnp.asarray(control(t, q, v), q.dtype), (problem.nu,))
+        return jnp.clip(u, problem.lower, problem.upper)
+
+    motion = simulate(
+        problem.system,
+        problem.enforcement,
+        problem.state,
+        dt=problem.dt / problem.substeps,
+        num_steps=problem.steps * problem.substeps,
+        scheme=problem.scheme,
+        control=clipped,
+        saveat=diffrax.SaveAt(t0=True, steps=problem.substeps),
+        throw=False,
+    )
+    assert motion.q is not None and motion.v is not None
+    return Guess(motion.q, motion.v, jax.vmap(clipped)(motion.t, motion.q, motion.v))
+
+
+def as_guess(problem: Problem, guess: Any) -> Guess:
+    """What the user gave, on the grid of the problem.
+
+    **Raises:** `ValueError` for the wrong shape."""
+    if guess is None:
+        return _towards_end(problem)
+    if isinstance(guess, Plan):
+        return _resampled(problem, guess)
+    if not isinstance(guess, Guess):
+        return simulated(problem, as_control(problem, guess))
+    points = problem.steps + 1
+    sizes = (problem.state.q.shape[0], problem.state.v.shape[0], problem.nu)
+    parts = [jnp.asarray(x, problem.state.q.dtype) for x in guess]
+    for name, x, size in zip(Guess._fields, parts, sizes, strict=True):
+        if x.shape != (points, size):
+            raise ValueError(
+                f"`{name}` of the guess must have shape ({points}, {size}), one row for each point "
+                f"of the grid, but has {x.shape}."
+            )
+    return Guess(*parts)
+
+
+@eqx.filter_jit
+def _final(problem: Problem):
+    return final_conditions(problem, problem.times[-1], problem.state.q, problem.state.v)
+
+
+@eqx.filter_jit
+def _moved(problem: Problem, q, v, dx):
+    return displaced(problem.system, q, v, dx)
+
+
+def _left(dx, data):
+    """What is still to be taken back of the final conditions, and of the constraints."""
+    problem, t, q, v, left = data
+    moved = displaced(problem.system, q, v, dx)
+    on = positions(problem.system, t, moved[0]), velocities(problem.system, t, *moved)
+    return jnp.concatenate([final_conditions(problem, t, *moved) - left, *on])
+
+
+def _towards_end(problem: Problem) -> Guess:
+    """From the start towards a state that meets the final conditions: what they are violated by is
+    taken back evenly, along the constraints, so that the path stays on one branch of them."""
+    state = problem.state
+    if problem.final is None:
+        return interpolated(problem)
+    x, final = np.zeros(2 * state.v.shape[0]), _final(problem)
+    q, v, path = state.q, state.v, [(state.q, state.v)]
+    for k in range(1, problem.steps + 1):
+        left = jnp.asarray(final * (1 - k / problem.steps))
+        t = problem.times[k]
+        dx = closest(_left, x, (problem, t, q, v, left))
+        q, v = _moved(problem, q, v, jnp.asarray(dx, q.dtype))
+        path.append((q, v))
+    q, v = (jnp.stack(x) for x in zip(*path))
+    u = jnp.clip(jnp.zeros(problem.nu, q.dtype), problem.lower, problem.upper)
+    return Guess(q, v, jnp.broadcast_to(u, (problem.steps + 1, problem.nu)))
+
+
+def _resampled(problem: Problem, plan: Plan) -> Guess:
+    """The motion of a plan at as many points as the problem has, stretched to its duration."""
+    old = jnp.linspace(0, 1, plan.t.shape[0], dtype=plan.t.dtype)
+    new = jnp.linspace(0, 1, problem.steps + 1, dtype=plan.t.dtype)
+    column = jax.vmap(jnp.interp, (None, None, 1), 1)
+    q, v = column(new, old, plan.q), column(new, old, plan.v)
+    if not writes_own_qdot(problem.system):
+        q = jax.vmap(problem.system.coordinates.normalise)(q)
+    times = plan.t[0] + new * (plan.t[-1] - plan.t[0])
+    return Guess(q, v, jax.vmap(plan.control)(times, q, v))

@@ -1,0 +1,127 @@
+"""Iterative LQR with bounds of the controls, on the constrained motion."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import ArrayLike
+
+from .controls import Feedback
+from .expansion import AbstractExpansion, SecondOrder
+from .iterating import iterate
+from .plan import Plan, make_plan, trimmed
+from .problem import Problem
+from .searching import Carry, Options, begun, iteration
+from .starting import as_control, with_strong_types
+from .tangent import tangent_size
+
+
+def ilqr(
+    problem: Problem,
+    guess: Any = None,
+    *,
+    max_iterations: int = 300,
+    tolerance: ArrayLike = 1e-9,
+    condition_tolerance: ArrayLike = 1e-6,
+    penalty: ArrayLike = 10.0,
+    expansion: AbstractExpansion = SecondOrder(),
+    progress: bool = True,
+) -> Plan:
+    r"""Minimise the cost of a `Problem` by iterative LQR: linearise the discrete motion and
+    expand the costs about the last motion,
+
+    $$
+    \xi_{k+1} = A_k \xi_k + B_k\,\delta u_k, \qquad
+    J \approx \sum_k \text{quadratic}(\xi_k, \delta u_k),
+    $$
+
+    solve this problem by dynamic programming, follow the policy that it gives with a line search,
+    and repeat. The displacements xi are coordinates of the admissible tangent space: those changes
+    of (q, v) that keep Phi, Phi' and Psi, in an orthonormal basis at each point of the grid. So
+    loops, redundant rows and quaternions need nothing special, and a motion costs the same in
+    whatever coordinates it is written.
+
+    Bounds of u are kept in each step of the dynamic programming, by a small quadratic problem with
+    bounds, and the feedback does not use controls that are held at one. `final` and `path` become
+    terms of the cost by the method of multipliers, see `mbd.trajopt.Multipliers`.
+
+    It takes few iterations and returns feedback gains; the time of each grows with the cube of the
+    number of admissible directions. With second derivatives of the motion, the default, it is
+    Newton's method near the optimum (differential dynamic programming by another name).
+
+    **Arguments:**
+
+    - `problem`: what to optimise.
+    - `guess`: controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u, for
+      instance that of another plan; zero by default.
+    - `max_iterations`: of linearisations in all.
+    - `tolerance`: relative change of the cost below which the search ends.
+    - `condition_tolerance`: of |final| and of positive entries of `path`.
+    - `penalty`: rho of the first round of the method of multipliers; each round without success
+      takes ten times more.
+    - `expansion`: `mbd.trajopt.SecondOrder()` or `FirstOrder()`, see there.
+    - `progress`: show a bar. Without one the whole search is one compiled loop, and so it is
+      inside of `jax.jit` and `jax.vmap`.
+
+    **Returns:** a `Plan`; its `control` is a `Feedback` along the motion.
+
+    **Raises:** `ValueError` for a guess of the wrong shape.
+
+    Reference: Tassa, Mansard and Todorov (2014), Control-limited differential dynamic programming,
+    ICRA. Multipliers as in Howell, Jackson and Manchester (2019), ALTRO, IROS.
+    """
+    problem = with_strong_types(problem)
+    options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
+    penalty = jnp.asarray(penalty, problem.state.q.dtype)
+    carry = iterate(
+        iteration,
+        (problem, options),
+        begun(problem, as_control(problem, guess), penalty, None, max_iterations + 1),
+        max_iterations,
+        label="iLQR",
+        describe=_described,
+        progress=progress,
+    )
+    return trimmed(_finished(problem, carry))
+
+
+def make_options(
+    problem: Problem,
+    tolerance: ArrayLike,
+    condition_tolerance: ArrayLike,
+    max_iterations: int,
+    expansion: AbstractExpansion,
+) -> Options:
+    """**Raises:** `ValueError` for a limit of iterations that is not positive."""
+    if max_iterations < 1:
+        raise ValueError(f"Argument `max_iterations` must be at least 1, but is {max_iterations}.")
+    dtype = problem.state.q.dtype
+    return Options(
+        jnp.asarray(tolerance, dtype),
+        jnp.asarray(condition_tolerance, dtype),
+        jnp.asarray(max_iterations),
+        expansion,
+        tangent_size(problem),
+    )
+
+
+def _described(carry: Carry) -> str:
+    cost = float(carry.history[carry.iteration])
+    return f"cost {cost:.6g}, conditions {float(carry.violation):.1e}"
+
+
+@eqx.filter_jit
+def _finished(problem: Problem, carry: Carry) -> Plan:
+    path = carry.path
+    feedback = Feedback(
+        problem.system,
+        jnp.asarray(problem.state.t),
+        problem.dt,
+        path.q,
+        path.v,
+        path.u,
+        carry.gains,
+        problem.lower,
+        problem.upper,
+    )
+    return make_plan(problem, path, feedback, carry.status, carry.iteration, carry.history)

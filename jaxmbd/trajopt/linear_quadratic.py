@@ -1,0 +1,192 @@
+"""The linear-quadratic problem next to a motion: derivatives of its steps and costs, and the best
+change of the controls."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .box_qp import box_qp
+from .controls import Held
+from .expansion import AbstractExpansion
+from .motion import (
+    Path,
+    advance,
+    final_conditions,
+    final_cost,
+    path_conditions,
+    running_cost,
+)
+from .multipliers import Multipliers
+from .problem import Problem
+from .tangent import Tangent, along, difference, tangent
+
+
+class Quadratic(NamedTuple):
+    """Value's gradient and Hessian with respect to the admissible displacement xi and u."""
+
+    x: Float[Array, "*batch m"]
+    u: Float[Array, "*batch nu"]
+    xx: Float[Array, "*batch m m"]
+    ux: Float[Array, "*batch nu m"]
+    uu: Float[Array, "*batch nu nu"]
+
+
+class Model(NamedTuple):
+    """xi(k+1) = A xi(k) + B du(k), and the cost to second order, `end` with the last control.
+    `curvature` is that of the motion in (xi, u), for the cost that it leads to."""
+
+    A: Float[Array, "n m m"]
+    B: Float[Array, "n m nu"]
+    curvature: Float[Array, "n z z"]
+    stages: Quadratic
+    end: Quadratic
+    basis: Float[Array, "points nx m"]
+
+
+class _Knot(NamedTuple):
+    """A point of the grid: state, control and tangent there, the next state and its basis."""
+
+    t: Array
+    q: Array
+    v: Array
+    u: Array
+    tangent: Tangent
+    next: tuple[Array, Array]
+    Z: Array
+
+
+class Change(NamedTuple):
+    """du = scale open + gains xi, and the expected change of the cost: scale * linear + scale^2 *
+    quadratic. `convex`: whether the problem had a minimum."""
+
+    open: Float[Array, "n nu"]
+    gains: Float[Array, "n nu m"]
+    linear: Float[Array, ""]
+    quadratic: Float[Array, ""]
+    convex: Bool[Array, ""]
+
+
+def _quadratic(fn, m: int, u: Array) -> Quadratic:
+    """Of fn(xi, u) at xi = 0."""
+    z = jnp.concatenate([jnp.zeros(m, u.dtype), u])
+
+    def joined(z):
+        return fn(z[:m], z[m:])
+
+    g, H = jax.grad(joined)(z), jax.hessian(joined)(z)
+    H = (H + H.T) / 2
+    return Quadratic(g[:m], g[m:], H[:m, :m], H[m:, :m], H[m:, m:])
+
+
+def model(
+    problem: Problem,
+    multipliers: Multipliers,
+    path: Path,
+    size: int,
+    expansion: AbstractExpansion,
+) -> Model:
+    """The problem next to `path`, in `size` admissible directions at each point of the grid."""
+    t = problem.times
+    tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
+
+    zero = jnp.zeros(size + problem.nu, path.u.dtype)
+
+    def step(knot: _Knot):
+        def fn(z):
+            q1, v1 = along(problem, knot.tangent, knot.t, knot.q, knot.v, z[:size])
+            q1, v1, _ = advance(problem, knot.t, q1, v1, Held(knot.u + z[size:]))
+            return knot.Z.T @ difference(problem.system, knot.next, (q1, v1))
+
+        return fn
+
+    def derivatives(knot: _Knot):
+        AB = jax.jacfwd(step(knot))(zero)
+        return AB[:, :size], AB[:, size:]
+
+    def curvature(adjoint, knot: _Knot):
+        return expansion.curvature(step(knot), zero, adjoint)
+
+    def stage(t, q, v, u, here: Tangent, mu):
+        def fn(xi, u):
+            q1, v1 = along(problem, here, t, q, v, xi)
+            d = path_conditions(problem, t, q1, v1, u)
+            return running_cost(problem, t, q1, v1, u) + multipliers.of_path(mu, d)
+
+        return _quadratic(fn, size, u)
+
+    def end(t, q, v, u, here: Tangent, mu):
+        def fn(xi, u):
+            q1, v1 = along(problem, here, t, q, v, xi)
+            c = final_conditions(problem, t, q1, v1)
+            d = path_conditions(problem, t, q1, v1, u)
+            terms = multipliers.of_final(c) + multipliers.of_path(mu, d)
+            return final_cost(problem, t, q1, v1) + terms
+
+        return _quadratic(fn, size, u)
+
+    starts = t[:-1], path.q[:-1], path.v[:-1]
+    here = jax.tree.map(lambda x: x[:-1], tangents)
+    last = jax.tree.map(lambda x: x[-1], tangents)
+    ahead = (path.q[1:], path.v[1:])
+    knots = _Knot(*starts, u=path.u, tangent=here, next=ahead, Z=tangents.Z[1:])
+    A, B = jax.vmap(derivatives)(knots)
+    stages = jax.vmap(stage)(*starts, path.u, here, multipliers.path[:-1])
+    final = end(t[-1], path.q[-1], path.v[-1], path.u[-1], last, multipliers.path[-1])
+
+    def back(adjoint, knot):
+        A, x = knot
+        return x + A.T @ adjoint, adjoint
+
+    _, adjoints = jax.lax.scan(back, final.x, (A, stages.x), reverse=True)
+    bend = jax.vmap(curvature)(adjoints, knots)
+    return Model(A, B, bend, stages, final, tangents.Z)
+
+
+def best_change(
+    model: Model, problem: Problem, u: Array, regularisation: Array, bent: Array
+) -> Change:
+    """The minimum of the linear-quadratic problem with `regularisation` |du|^2 / 2 added in each
+    interval, by dynamic programming from the end, with bounds of u; with the curvature of the
+    motion if `bent` is 1, without if it is 0.
+
+    Reference: Tassa, Mansard and Todorov (2014), Control-limited differential dynamic programming,
+    ICRA, equations (5), (11) and section III.
+    """
+    nu = problem.nu
+
+    def backward(carry, knot):
+        V, du, linear, quadratic, convex = carry
+        A, B, curvature, stage, u = knot
+        curvature, m = bent * curvature, A.shape[0]
+        # V may depend on the last control besides the state, at the very end.
+        Q = Quadratic(
+            stage.x + A.T @ V.x,
+            stage.u + B.T @ V.x + V.u,
+            stage.xx + A.T @ V.xx @ A + curvature[:m, :m],
+            stage.ux + (B.T @ V.xx + V.ux) @ A + curvature[m:, :m],
+            stage.uu + B.T @ V.xx @ B + V.ux @ B + (V.ux @ B).T + V.uu + curvature[m:, m:],
+        )
+        H = Q.uu + regularisation * jnp.eye(nu, dtype=u.dtype)
+        lower, upper = problem.lower - u, problem.upper - u
+        box = box_qp(H, Q.u, lower, upper, du)
+        k, K = box.x, -box.inverse @ Q.ux
+        cross = K.T @ Q.ux
+        xx = Q.xx + K.T @ Q.uu @ K + cross + cross.T
+        V = Quadratic(
+            Q.x + K.T @ Q.uu @ k + K.T @ Q.u + Q.ux.T @ k,
+            jnp.zeros_like(Q.u),
+            (xx + xx.T) / 2,
+            jnp.zeros_like(Q.ux),
+            jnp.zeros_like(Q.uu),
+        )
+        linear = linear + k @ Q.u
+        quadratic = quadratic + k @ Q.uu @ k / 2
+        return (V, k, linear, quadratic, convex & box.convex), (k, K)
+
+    zero = jnp.zeros((), u.dtype)
+    first = (model.end, jnp.zeros_like(u[0]), zero, zero, jnp.array(True))
+    knots = (model.A, model.B, model.curvature, model.stages, u)
+    (_, _, linear, quadratic, convex), (k, K) = jax.lax.scan(backward, first, knots, reverse=True)
+    return Change(k, K, linear, quadratic, convex)

@@ -1,0 +1,133 @@
+"""From a control to the motion on the grid of a problem, and what it costs."""
+
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._constraints import positions
+from .._enforcement import AbstractContinuousEnforcement
+from .._loop import loop
+from .._results import RESULTS
+from .._schemes import RolledRK4
+from .._simulate import simulate
+from .._system import AbstractSystem, State
+from .._types import Control
+from .controls import within
+from .problem import Problem
+
+
+class Path(NamedTuple):
+    """A motion on the grid: states at its points, and controls at the start of each interval.
+    `good` tells that no step failed; after a failure the state is held."""
+
+    q: Float[Array, "points nq"]
+    v: Float[Array, "points nv"]
+    u: Float[Array, "n nu"]
+    good: Bool[Array, ""]
+
+
+def advance(
+    problem: Problem, t: Any, q: Any, v: Any, control: Control
+) -> tuple[Array, Array, Bool[Array, ""]]:
+    """The state after one control interval from (t, q, v), and whether it was reached."""
+    solution = simulate(
+        problem.system,
+        problem.enforcement,
+        State(t, q, v),
+        dt=problem.dt / problem.substeps,
+        num_steps=problem.substeps,
+        scheme=_scheme(problem),
+        control=control,
+        start_tolerance=jnp.inf,
+        throw=False,
+    )
+    assert solution.q is not None and solution.v is not None
+    return solution.q[-1], solution.v[-1], solution.result == RESULTS.successful
+
+
+def _scheme(problem: Problem) -> diffrax.AbstractSolver | None:
+    # The default with its stages in a loop: second derivatives of it compile in half the time.
+    continuous = isinstance(problem.enforcement, AbstractContinuousEnforcement)
+    return RolledRK4() if problem.scheme is None and continuous else problem.scheme
+
+
+def follow(problem: Problem, control: Control) -> Path:
+    """The motion under a control. The reverse pass keeps few states and computes the others
+    anew."""
+    state = problem.state
+
+    def body(k, carry):
+        q, v, _, good = carry
+        t = problem.times[k]
+        here = within(control, t, q, v)
+        u = jnp.asarray(here(t, q, v), q.dtype)
+        q, v, reached = advance(problem, t, q, v, here)
+        return q, v, u, good & reached
+
+    start = (state.q, state.v, jnp.zeros(problem.nu, state.q.dtype), jnp.array(True))
+    _, (q, v, u, good) = loop(
+        body,
+        start,
+        problem.steps,
+        output=lambda carry: carry,
+        meter=diffrax.NoProgressMeter(),
+    )
+    q, v = jnp.concatenate([state.q[None], q]), jnp.concatenate([state.v[None], v])
+    return Path(q, v, u, good[-1])
+
+
+def running_cost(problem: Problem, t, q, v, u) -> Float[Array, ""]:
+    """l dt, the cost of one interval."""
+    if problem.running_cost is None:
+        return jnp.zeros((), q.dtype)
+    return problem.dt * jnp.asarray(problem.running_cost(t, q, v, u), q.dtype)
+
+
+def final_cost(problem: Problem, t, q, v) -> Float[Array, ""]:
+    """phi at the end."""
+    if problem.final_cost is None:
+        return jnp.zeros((), q.dtype)
+    return jnp.asarray(problem.final_cost(t, q, v), q.dtype)
+
+
+def final_conditions(problem: Problem, t, q, v) -> Float[Array, " conditions"]:
+    """What must be zero at the end."""
+    return jnp.zeros(0, q.dtype) if problem.final is None else problem.final(t, q, v)
+
+
+def path_conditions(problem: Problem, t, q, v, u) -> Float[Array, " conditions"]:
+    """What must not be positive at a point of the grid."""
+    return jnp.zeros(0, q.dtype) if problem.path is None else problem.path(t, q, v, u)
+
+
+def cost(problem: Problem, path: Path) -> Float[Array, ""]:
+    """sum_k l(t_k, q_k, v_k, u_k) dt + phi: the integral by left rectangles."""
+    t = problem.times
+    running = jax.vmap(running_cost, (None, 0, 0, 0, 0))
+    intervals = running(problem, t[:-1], path.q[:-1], path.v[:-1], path.u)
+    return jnp.sum(intervals) + final_cost(problem, t[-1], path.q[-1], path.v[-1])
+
+
+def conditions(
+    problem: Problem, path: Path
+) -> tuple[Float[Array, " final"], Float[Array, "points path"]]:
+    """Values of `final` at the end and of `path` at all points of the grid, the last one with the
+    control of the last interval."""
+    t = problem.times
+    u = jnp.concatenate([path.u, path.u[-1:]])
+    of_path = jax.vmap(path_conditions, (None, 0, 0, 0, 0))(problem, t, path.q, path.v, u)
+    return final_conditions(problem, t[-1], path.q[-1], path.v[-1]), of_path
+
+
+@eqx.filter_jit
+def largest_phi(system: AbstractSystem, t, q) -> Float[Array, " points"]:
+    """|Phi| at each point."""
+
+    def one(t, q):
+        return jnp.max(jnp.abs(positions(system, t, q)), initial=0.0)
+
+    return jax.vmap(one)(t, q)

@@ -1,0 +1,31 @@
+"""Gauss and Newton's method for few equations, redundant or not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+_ITERATIONS = 30
+
+
+@eqx.filter_jit
+def value_and_slope(rows: Callable, x: Any, data: Any) -> tuple[Any, Any]:
+    """Values and Jacobian of rows(x, data), a function that is defined once."""
+    return rows(x, data), jax.jacfwd(lambda x: rows(x, data))(x)
+
+
+def closest(rows: Callable, x: np.ndarray, data: Any, kept: Any = slice(None)) -> np.ndarray:
+    """A point near x where the `kept` ones of rows(x, data) vanish, or as far as it got; x if that
+    is not finite."""
+    found = x
+    for _ in range(_ITERATIONS):
+        r, J = (np.asarray(part)[kept] for part in value_and_slope(rows, found, data))
+        if not (np.isfinite(J).all() and np.isfinite(r).all()):
+            return x
+        change = np.linalg.pinv(J, rcond=1e-9) @ r
+        found = found - change
+        if np.abs(change).max(initial=0.0) < 1e-12 * (1 + np.abs(found).max(initial=0.0)):
+            break
+    return found

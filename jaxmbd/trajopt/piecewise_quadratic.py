@@ -1,0 +1,48 @@
+"""The control of Hermite-Simpson collocation: a parabola in each interval."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .controls import AbstractControl
+
+
+class PiecewiseQuadratic(AbstractControl):
+    """u in each interval along the parabola through its ends and its middle; constant before and
+    after.
+
+    **Arguments:**
+
+    - `t0`: start [s]. `dt`: length of an interval [s]. `values`: at grid points, shape
+      `(n + 1, nu)`. `middles`: in the middles of the intervals, shape `(n, nu)`.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
+
+    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    values: Float[Array, "*batch points nu"] = eqx.field(converter=jnp.asarray)
+    middles: Float[Array, "*batch n nu"] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        expected = (*self.values.shape[:-2], self.values.shape[-2] - 1, self.values.shape[-1])
+        if self.middles.shape != expected:
+            raise ValueError(
+                f"Argument `middles` must have shape {expected}, one row for each interval between "
+                f"`values`, but has {self.middles.shape}."
+            )
+
+    def __call__(self, t, q, v):
+        del q, v
+        n = self.middles.shape[0]
+        place = jnp.clip((t - self.t0) / self.dt, 0.0, float(n))
+        interval = jnp.clip(jnp.floor(place), 0.0, n - 1.0)
+        k, s = interval.astype(int), place - interval
+        begin, middle, end = self.values[k], self.middles[k], self.values[k + 1]
+        return (2 * s - 1) * (s - 1) * begin + 4 * s * (1 - s) * middle + s * (2 * s - 1) * end
+
+    def within(self, t, q, v):
+        del t, q, v
+        return self

@@ -1,0 +1,129 @@
+"""What an optimisation returns."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, Int
+
+from .controls import PiecewiseConstant
+from .motion import Path, conditions, cost, follow, largest_phi
+from .problem import Problem
+from .status import STATUS
+
+
+class Plan(eqx.Module):
+    """A motion on the grid of a `Problem`, with its controls and its verdict.
+
+    **Fields:**
+
+    - `t`: points of the grid, shape `(n + 1,)` [s].
+    - `q`, `v`: states there, shapes `(n + 1, nq)`, `(n + 1, nv)`.
+    - `u`: controls, shape `(n, nu)`, at the start of each interval, held through it unless
+      `control` is continuous in time.
+    - `cost`: running and final cost together, without penalties.
+    - `final_violation`: largest |final|; `path_violation`: largest positive entry of `path`;
+      `bound_violation`: by how much u leaves its bounds; `phi_norm`: largest |Phi| on the way.
+    - `status`: a member of `mbd.trajopt.STATUS`; `STATUS[plan.status]` says it in words.
+    - `iterations`: how many were taken.
+    - `history`: cost after each iteration, that of the guess first; behind the last iteration its
+      value is repeated when the number of iterations could not be known.
+    - `control`: what to give to `simulate(control=...)` or `perform`: the optimised policy, or a
+      `Feedback` along the motion.
+    - `multipliers`: lam at the grid points, shape `(n + 1, nc)`, as in `Solution`; `None` from
+      methods that do not make them.
+    - `message`: what the solver said, in words.
+    """
+
+    t: Float[Array, "*batch points"]
+    q: Float[Array, "*batch points nq"]
+    v: Float[Array, "*batch points nv"]
+    u: Float[Array, "*batch n nu"]
+    cost: Float[Array, "*batch"]
+    final_violation: Float[Array, "*batch"]
+    path_violation: Float[Array, "*batch"]
+    bound_violation: Float[Array, "*batch"]
+    phi_norm: Float[Array, "*batch"]
+    status: STATUS
+    iterations: Int[Array, "*batch"]
+    history: Float[Array, "*batch iterations"]
+    control: Any
+    multipliers: Float[Array, "*batch points nc"] | None = None
+    message: str = eqx.field(static=True, default="")
+
+    @property
+    def open_loop(self) -> PiecewiseConstant:
+        """The controls u alone, as a table in time."""
+        return PiecewiseConstant(self.t[..., 0], self.t[..., 1] - self.t[..., 0], self.u)
+
+    def __str__(self) -> str:
+        if np.ndim(self.cost):
+            return f"Plan of {np.size(self.cost)} problems: `jax.vmap` over them to see one."
+        return "\n".join(
+            [
+                self.message or STATUS[self.status],
+                f"  cost               {float(self.cost):.9g}",
+                f"  iterations         {int(self.iterations)}",
+                f"  time               {float(self.t[0]):g} to {float(self.t[-1]):g} s, "
+                f"{self.u.shape[0]} intervals",
+                f"  largest |u|        {float(jnp.max(jnp.abs(self.u))):.4g}",
+                f"  final conditions   {float(self.final_violation):.1e}",
+                f"  path conditions    {float(self.path_violation):.1e}",
+                f"  bounds             {float(self.bound_violation):.1e}",
+                f"  |Phi|              {float(self.phi_norm):.1e}",
+            ]
+        )
+
+
+def make_plan(
+    problem: Problem, path: Path, control: Any, status: STATUS, iterations: Any, history: Any
+) -> Plan:
+    """The plan of a motion, judged."""
+    c, d = conditions(problem, path)
+    outside = jnp.maximum(problem.lower[None] - path.u, path.u - problem.upper[None])
+    return Plan(
+        problem.times,
+        path.q,
+        path.v,
+        path.u,
+        cost(problem, path),
+        jnp.max(jnp.abs(c), initial=0.0),
+        jnp.max(d, initial=0.0),
+        jnp.max(outside, initial=0.0),
+        jnp.max(largest_phi(problem.system, problem.times, path.q)),
+        status,
+        jnp.asarray(iterations),
+        history,
+        control,
+    )
+
+
+@eqx.filter_jit
+def perform(problem: Problem, control: Any) -> Plan:
+    """Simulate the motion of `problem` under a control, sampled on its grid, and judge it by its
+    costs and conditions.
+
+    Tables hold and `Feedback` samples once in each interval; other callables act continuously, as
+    in `simulate`. To try a plan on another system (other parameters, another start), change the
+    problem: `eqx.tree_at(lambda p: p.system, problem, other)`.
+
+    **Arguments:**
+
+    - `control`: a callable (t, q, v) -> u.
+
+    **Returns:** a `Plan`, with `STATUS.performed`, or `STATUS.failed_start` if the simulation
+    failed.
+    """
+    path = follow(problem, control)
+    status = STATUS.where(path.good, STATUS.performed, STATUS.failed_start)
+    value = cost(problem, path)
+    return make_plan(problem, path, control, status, jnp.array(0), value[None])
+
+
+def trimmed(plan: Plan) -> Plan:
+    """Without the repeated end of its history, where the number of iterations is known."""
+    if isinstance(plan.iterations, Tracer) or plan.iterations.ndim:
+        return plan
+    return eqx.tree_at(lambda p: p.history, plan, plan.history[: int(plan.iterations) + 1])

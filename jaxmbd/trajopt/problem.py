@@ -1,0 +1,220 @@
+"""What is to be optimised: a system, a start, a horizon, costs and conditions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from .._checks import check_no_nan, check_positive, check_system, is_concrete, with_dtype
+from .._constraints import positions, velocities
+from .._enforcement import AbstractEnforcement, UdwadiaKalaba
+from .._system import AbstractSystem, State
+
+# Of |Phi| and |Phi'| at the start, as in `simulate`.
+_START_TOLERANCE = 1e-3
+
+
+class _Zeros(eqx.Module):
+    """u = 0, to know shapes."""
+
+    u: Float[Array, " nu"]
+
+    def __call__(self, t, q, v):
+        del t, q, v
+        return self.u
+
+
+class Problem(eqx.Module):
+    r"""An optimal control problem on the constrained motion: find controls u(t) that minimise
+
+    $$
+    \int_{t_0}^{t_0+T} \ell(t, q, v, u)\,dt + \phi(t_0 + T, q, v)
+    $$
+
+    subject to the equations of motion with their constraints Phi = 0, Psi = 0, from a given start,
+
+        lower <= u <= upper,    path(t, q, v, u) <= 0,    final(t, q, v) = 0 at the end,
+
+    on a grid of `steps` equal intervals.
+
+    **Arguments:**
+
+    - `system`: what moves. `state`: where it starts, consistent with the constraints.
+    - `duration`: T [s], positive; may be traced. `steps`: number of control intervals.
+    - `nu`: number of controls, the size of the `u` that `system.force(t, q, v, u)` is given.
+    - `running_cost`: l(t, q, v, u) -> scalar [cost/s]. `final_cost`: phi(t, q, v) -> scalar.
+    - `lower`, `upper`: bounds of u, scalars or of shape `(nu,)`; infinite by default.
+    - `final`: (t, q, v) -> vector that must be zero at the end.
+    - `path`: (t, q, v, u) -> vector that must not be positive at any point of the grid.
+    - `enforcement`: how methods that simulate enforce the constraints, default
+      `mbd.UdwadiaKalaba()`. `scheme`: their scheme, `simulate`'s default if left out; `substeps`:
+      its steps in each control interval.
+
+    Costs and conditions are callables that JAX can trace. With their numbers in fields of an
+    `eqx.Module`, new numbers compile nothing anew:
+
+        class Effort(eqx.Module):
+            weight: Array
+            def __call__(self, t, q, v, u):
+                return self.weight * jnp.sum(u**2)
+
+    A plain function serves as well, if it is defined once: another function, even with the same
+    text, is another program.
+
+    **Raises:** `ValueError` for wrong shapes, bounds that cross, a start off the constraints, and
+    steps or a duration that are not positive.
+    """
+
+    system: AbstractSystem
+    state: State
+    duration: Float[Array, "..."]
+    steps: int = eqx.field(static=True)
+    nu: int = eqx.field(static=True)
+    running_cost: Callable | None
+    final_cost: Callable | None
+    lower: Float[Array, "*batch nu"]
+    upper: Float[Array, "*batch nu"]
+    final: Callable | None
+    path: Callable | None
+    enforcement: AbstractEnforcement
+    scheme: diffrax.AbstractSolver | None
+    substeps: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        system: AbstractSystem,
+        state: State,
+        duration: ArrayLike,
+        steps: int,
+        *,
+        nu: int,
+        running_cost: Callable | None = None,
+        final_cost: Callable | None = None,
+        lower: ArrayLike = -jnp.inf,
+        upper: ArrayLike = jnp.inf,
+        final: Callable | None = None,
+        path: Callable | None = None,
+        enforcement: AbstractEnforcement | None = None,
+        scheme: diffrax.AbstractSolver | None = None,
+        substeps: int = 1,
+    ):
+        for name, count in (("steps", steps), ("nu", nu), ("substeps", substeps)):
+            if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+                raise ValueError(
+                    f"Argument `{name}` must be a whole number from 1, but is {count!r}."
+                )
+        if not isinstance(state, State):
+            raise ValueError(
+                f"Argument `state` must be an `mbd.State`, but is {state!r}. Make one with "
+                "`mbd.assemble`."
+            )
+        check_no_nan(system=system, state=state, duration=duration, lower=lower, upper=upper)
+        dtype = state.q.dtype
+        self.steps, self.nu, self.substeps = int(steps), int(nu), int(substeps)
+        self.system = with_dtype(system, dtype)
+        # As an array: another start time is no other program.
+        self.state = State(jnp.asarray(state.t, dtype), state.q, state.v)
+        self.duration = _duration(duration, dtype)
+        self.enforcement = UdwadiaKalaba() if enforcement is None else enforcement
+        self.enforcement = with_dtype(self.enforcement, dtype)
+        self.scheme = scheme
+        self.lower = _bound("lower", lower, self.nu, dtype)
+        self.upper = _bound("upper", upper, self.nu, dtype)
+        check_system(self.system, _Zeros(jnp.zeros(self.nu, dtype)), state.q, state.v)
+        if not isinstance(self.enforcement, AbstractEnforcement):
+            raise ValueError(
+                "Argument `enforcement` must be an enforcement method such as "
+                f"`mbd.UdwadiaKalaba()`, but is {enforcement!r}."
+            )
+        _check_bounds(self.lower, self.upper)
+        _check_start(self.system, self.state, self.enforcement)
+        u = jnp.zeros(self.nu, dtype)
+        at_end, on_path = (self.state.t, state.q, state.v), (self.state.t, state.q, state.v, u)
+        self.running_cost = _checked("running_cost", "(t, q, v, u)", running_cost, on_path, 0)
+        self.final_cost = _checked("final_cost", "(t, q, v)", final_cost, at_end, 0)
+        self.final = _checked("final", "(t, q, v)", final, at_end, 1)
+        self.path = _checked("path", "(t, q, v, u)", path, on_path, 1)
+
+    @property
+    def dt(self) -> Float[Array, "..."]:
+        """Length of a control interval [s]."""
+        return self.duration / self.steps
+
+    @property
+    def times(self) -> Float[Array, " points"]:
+        """The grid, from the start to the end, shape `(steps + 1,)` [s]."""
+        return self.state.t + self.dt * jnp.arange(self.steps + 1, dtype=self.dt.dtype)
+
+
+def _duration(duration, dtype):
+    duration = jnp.asarray(duration, dtype)
+    if duration.ndim != 0:
+        raise ValueError(
+            f"Argument `duration` must be a number of seconds, but has shape {duration.shape}."
+        )
+    check_positive("duration", duration)
+    return duration
+
+
+def _bound(name, value, nu, dtype):
+    value = jnp.asarray(value, dtype)
+    if value.shape not in ((), (nu,)):
+        raise ValueError(
+            f"Argument `{name}` must be a scalar or have shape ({nu},), one bound for each "
+            f"control, but has shape {value.shape}."
+        )
+    return jnp.broadcast_to(value, (nu,))
+
+
+def _check_bounds(lower, upper):
+    if is_concrete(lower) and is_concrete(upper):
+        for i, (low, high) in enumerate(zip(np.asarray(lower), np.asarray(upper), strict=True)):
+            if not low <= high or low == np.inf or high == -np.inf:
+                raise ValueError(
+                    f"Bounds of control {i} leave no room: `lower` is {low}, `upper` is {high}."
+                )
+
+
+@eqx.filter_jit
+def _violation(system, state):
+    phi, velocity = positions(system, state.t, state.q), velocities(system, *_point(state))
+    return jnp.max(jnp.abs(phi), initial=0.0), jnp.max(jnp.abs(velocity), initial=0.0)
+
+
+def _point(state):
+    return state.t, state.q, state.v
+
+
+def _check_start(system, state, enforcement):
+    if not enforcement.rigid or not all(map(is_concrete, jax.tree.leaves((system, state)))):
+        return
+    position, velocity = map(float, _violation(system, state))
+    if not max(position, velocity) <= _START_TOLERANCE:
+        raise ValueError(
+            f"Argument `state` violates the constraints: |Phi| = {position:.3g}, |Phi'| = "
+            f"{velocity:.3g}. Make it consistent with `mbd.assemble`."
+        )
+
+
+def _checked(name: str, signature: str, fn: Any, args: tuple, ndim: int) -> Any:
+    """`fn`, which returns a scalar (`ndim` 0) or a vector (1) of floating-point numbers."""
+    if fn is None:
+        return None
+    if not callable(fn):
+        raise ValueError(f"Argument `{name}` must be a function {signature}, but is {fn!r}.")
+    check_no_nan(**{name: fn})
+    fn = with_dtype(fn, args[1].dtype)
+    out = eqx.filter_eval_shape(fn, *args)
+    if isinstance(out, float):
+        out = jax.ShapeDtypeStruct((), args[1].dtype)
+    if not isinstance(out, jax.ShapeDtypeStruct) or out.ndim != ndim:
+        kind = ("a scalar", "a vector (`jnp.stack` or `jnp.concatenate`)")[ndim]
+        raise ValueError(f"`{name}{signature}` must return {kind}, but returns {out}.")
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise ValueError(f"`{name}{signature}` must return floating point, but is {out.dtype}.")
+    return fn

@@ -1,0 +1,65 @@
+"""Whether a plan is what its controls do."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .plan import Plan, perform
+from .problem import Problem
+from .tangent import difference
+
+
+class Replay(eqx.Module):
+    """A plan beside the simulation of its controls.
+
+    **Fields:**
+
+    - `simulated`: the motion, as a `Plan` with `STATUS.performed`.
+    - `drift`: displacement and difference of velocity from the plan to it at each point of the
+      grid, shape `(n + 1, 2 nv)`.
+    - `largest`: the largest entry of `drift`, at any time.
+    """
+
+    simulated: Plan
+    drift: Float[Array, "points nx"]
+    largest: Float[Array, ""]
+
+
+def replayed(problem: Problem, plan: Plan, *, substeps: int | None = None) -> Replay:
+    """Simulate the controls of a plan from its start, by the enforcement and scheme of the
+    problem, and compare: a collocated motion is as exact as its grid is fine, and open-loop
+    controls of an unstable motion drift whatever the grid.
+
+    **Arguments:**
+
+    - `problem`: of the plan; the duration is taken from the plan.
+    - `substeps`: of the simulation in each interval, default as in the problem.
+    """
+    problem = eqx.tree_at(lambda p: p.duration, problem, plan.t[-1] - plan.t[0])
+    if substeps is not None:
+        problem = _refined(problem, substeps)
+    simulated = perform(problem, plan.control)
+    drift = jax.vmap(lambda *x: difference(problem.system, x[:2], x[2:]))(
+        plan.q, plan.v, simulated.q, simulated.v
+    )
+    return Replay(simulated, drift, jnp.max(jnp.abs(drift)))
+
+
+def _refined(problem: Problem, substeps: int) -> Problem:
+    return Problem(
+        problem.system,
+        problem.state,
+        problem.duration,
+        problem.steps,
+        nu=problem.nu,
+        running_cost=problem.running_cost,
+        final_cost=problem.final_cost,
+        lower=problem.lower,
+        upper=problem.upper,
+        final=problem.final,
+        path=problem.path,
+        enforcement=problem.enforcement,
+        scheme=problem.scheme,
+        substeps=substeps,
+    )

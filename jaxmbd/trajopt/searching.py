@@ -1,0 +1,266 @@
+"""One iteration of iterative LQR, and what it carries to the next."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .controls import Held, Sampled, Saturated
+from .expansion import AbstractExpansion
+from .linear_quadratic import Change, Model, best_change, model
+from .motion import Path, advance, conditions, cost, follow
+from .multipliers import Multipliers, augmented_cost, first_multipliers, violation
+from .problem import Problem
+from .status import STATUS
+from .tangent import difference
+
+# Schedule of the regularisation, and where it gives up.
+_FACTOR, _LEAST, _MOST = 2.0, 1e-8, 1e10
+_ARMIJO = 1e-4
+_SHORTEST = 0.5**12
+_PENALTY_GROWTH, _MOST_PENALTY = 10.0, 1e10
+# Tolerance of rounds that leave conditions violated: relative, and as a share of the penalty.
+_LOOSE, _SHARE = 1e-5, 1e-3
+# A round that leaves more than this share of the violation is followed by a larger penalty.
+_ENOUGH = 0.25
+
+
+class Options(eqx.Module):
+    """What `ilqr` is told. `size`: of the admissible tangent space; `limit`: of iterations."""
+
+    tolerance: Float[Array, ""]
+    condition_tolerance: Float[Array, ""]
+    limit: Int[Array, ""]
+    expansion: AbstractExpansion
+    size: int = eqx.field(static=True)
+
+
+class Carry(NamedTuple):
+    """Where the search is. `gains`: of the last change, per (q, v)."""
+
+    path: Path
+    value: Float[Array, ""]
+    multipliers: Multipliers
+    regularisation: Float[Array, ""]
+    factor: Float[Array, ""]
+    gains: Float[Array, "n nu nx"]
+    violation: Float[Array, ""]
+    round_violation: Float[Array, ""]
+    iteration: Int[Array, ""]
+    history: Float[Array, " iterations"]
+    status: STATUS
+    done: Bool[Array, ""]
+
+
+@eqx.filter_jit
+def begun(problem: Problem, control: Any, penalty: Array, multipliers: Any, room: int) -> Carry:
+    """The first carry, from a guess, and from multipliers if there are any already. `room`: of the
+    history."""
+    path = follow(problem, Sampled(Saturated(control, problem.lower, problem.upper)))
+    if multipliers is None:
+        multipliers = first_multipliers(problem, path, penalty)
+    value = augmented_cost(problem, multipliers, path)
+    good = path.good & jnp.isfinite(value)
+    return Carry(
+        path=path,
+        value=value,
+        multipliers=multipliers,
+        regularisation=jnp.zeros_like(value),
+        factor=jnp.ones_like(value),
+        gains=jnp.zeros((*path.u.shape, 2 * path.v.shape[1]), value.dtype),
+        violation=violation(problem, path),
+        round_violation=jnp.full_like(value, jnp.inf),
+        iteration=jnp.array(0),
+        history=jnp.full(room, cost(problem, path)),
+        status=STATUS.where(good, STATUS.running, STATUS.failed_start),
+        done=~good,
+    )
+
+
+class _Attempt(NamedTuple):
+    """A change of the controls and what came of it. `bent`: whether the curvature of the motion is
+    in it; `concave`: whether regularisation had to grow to have a minimum; `vain`: whether a line
+    search found nothing."""
+
+    change: Change
+    path: Path
+    value: Float[Array, ""]
+    regularisation: Float[Array, ""]
+    factor: Float[Array, ""]
+    bent: Float[Array, ""]
+    concave: Bool[Array, ""]
+    vain: Bool[Array, ""]
+    improved: Bool[Array, ""]
+    solved: Bool[Array, ""]
+
+
+def iteration(args: tuple[Problem, Options], carry: Carry) -> Carry:
+    """Linearise, change the controls, and if a round is solved, adjust the multipliers. At the
+    limit of iterations only the gains of the last motion are found."""
+    problem, options = args
+    last = carry.iteration >= options.limit
+    met = carry.violation <= options.condition_tolerance
+    local = model(problem, carry.multipliers, carry.path, options.size, options.expansion)
+    attempt = _attempted(problem, carry, local, _tolerance(options, carry, met), last)
+    path, value = attempt.path, attempt.value
+    # Whether the round is over: solved, or as far as it goes.
+    stuck = ~attempt.improved & ~attempt.solved
+    over = ~attempt.improved & ~last
+
+    left = violation(problem, path)
+    next_round = over & ~met
+    growth = jnp.where(left > _ENOUGH * carry.round_violation, _PENALTY_GROWTH, 1.0)
+    updated = carry.multipliers.updated(*conditions(problem, path), growth)
+    multipliers = _where(next_round, updated, carry.multipliers)
+    value = jnp.where(next_round, augmented_cost(problem, multipliers, path), value)
+    shrunk = _shrunk(attempt.regularisation, attempt.factor)
+    regularisation, factor = _where(next_round, (0.0, 1.0), shrunk)
+
+    status = STATUS.where(over & met, STATUS.converged, carry.status)
+    status = STATUS.where(over & met & stuck, STATUS.stuck, status)
+    infeasible = next_round & (multipliers.penalty > _MOST_PENALTY)
+    status = STATUS.where(infeasible, STATUS.infeasible, status)
+    later = jnp.arange(carry.history.shape[0]) > carry.iteration
+    return Carry(
+        path=path,
+        value=value,
+        multipliers=multipliers,
+        regularisation=regularisation,
+        factor=factor,
+        gains=jnp.einsum("kim,kxm->kix", attempt.change.gains, local.basis[:-1]),
+        violation=left,
+        round_violation=jnp.where(next_round, left, carry.round_violation),
+        iteration=carry.iteration + jnp.where(last, 0, 1),
+        history=jnp.where(later, cost(problem, path), carry.history),
+        status=status,
+        done=last | (status != STATUS.running),
+    )
+
+
+def _tolerance(options: Options, carry: Carry, met) -> Array:
+    """Of the expected decrease. As long as conditions are violated, a round need not be solved
+    sharper than they are met."""
+    size = 1 + jnp.abs(carry.value)
+    missing = _SHARE * carry.multipliers.penalty * carry.violation**2
+    loose = jnp.where(met, 0.0, jnp.minimum(_LOOSE * size, missing))
+    return jnp.maximum(options.tolerance * size, loose)
+
+
+def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) -> _Attempt:
+    """Changes with more and more regularisation, until one improves the value or none is needed;
+    first with the curvature of the motion, then without."""
+
+    def body(old: _Attempt) -> _Attempt:
+        change = best_change(local, problem, carry.path.u, old.regularisation, old.bent)
+        small = -(change.linear + change.quadratic) <= tolerance
+        plain = (old.regularisation == 0) | old.concave | old.vain
+        solved = change.convex & ((small & plain & ~old.vain) | last)
+        tries = change.convex & ~solved & ~small
+        path, value, improved = _searched(problem, carry, local, change, tries)
+        # Small for its regularisation alone: with less of it there may be more to gain.
+        shrink = change.convex & small & ~plain
+        again = old.bent == 1
+        grown = _grown(old.regularisation, old.factor)
+        shrunk = _shrunk(old.regularisation, old.factor)
+        same = old.regularisation, old.factor
+        regularisation, factor = _where(shrink, shrunk, _where(again | improved, same, grown))
+        return _Attempt(
+            change=change,
+            path=path,
+            value=value,
+            regularisation=jnp.where(solved, old.regularisation, regularisation),
+            factor=factor,
+            bent=jnp.where(shrink, old.bent, 0.0),
+            concave=old.concave | (~change.convex & ~again),
+            vain=old.vain | (change.convex & ~improved & ~solved & ~shrink & ~again),
+            improved=improved,
+            solved=solved,
+        )
+
+    def going(attempt: _Attempt):
+        return ~attempt.improved & ~attempt.solved & (attempt.regularisation < _MOST)
+
+    one, no = jnp.ones_like(carry.value), jnp.array(False)
+    m = local.basis.shape[2]
+    nothing = Change(
+        jnp.zeros_like(carry.path.u),
+        jnp.zeros((*carry.path.u.shape, m), one.dtype),
+        jnp.zeros_like(one),
+        jnp.zeros_like(one),
+        no,
+    )
+    regularisation = jnp.where(last, 0.0, carry.regularisation)
+    first = _Attempt(
+        change=nothing,
+        path=carry.path,
+        value=carry.value,
+        regularisation=regularisation,
+        factor=carry.factor,
+        bent=one,
+        concave=no,
+        vain=no,
+        improved=no,
+        solved=no,
+    )
+    return jax.lax.while_loop(going, body, first)
+
+
+def _searched(
+    problem: Problem, carry: Carry, local: Model, change: Change, tries: Array
+) -> tuple[Path, Array, Array]:
+    """The first of the scales 1, 1/2, 1/4, ... with enough of the expected decrease: the motion,
+    its value, and whether there was one; if not, those of before."""
+
+    def going(state):
+        scale, _, _, improved = state
+        return tries & ~improved & (scale >= _SHORTEST)
+
+    def body(state):
+        scale, *_ = state
+        path = _followed(problem, carry.path, local.basis, change, scale)
+        value = augmented_cost(problem, carry.multipliers, path)
+        expected = -(scale * change.linear + scale**2 * change.quadratic)
+        enough = carry.value - value >= _ARMIJO * expected
+        improved = enough & (carry.value > value) & path.good & jnp.isfinite(value)
+        path = _where(improved, path, carry.path)
+        return scale / 2, path, jnp.where(improved, value, carry.value), improved
+
+    first = (jnp.ones_like(carry.value), carry.path, carry.value, jnp.array(False))
+    return jax.lax.while_loop(going, body, first)[1:]
+
+
+def _followed(problem: Problem, old: Path, basis: Array, change: Change, scale: Array) -> Path:
+    """The motion under the policy of `change`, with `scale` of its open part."""
+
+    def body(carry, knot):
+        q, v, good = carry
+        t, q_old, v_old, u_old, Z, k, K = knot
+        xi = Z.T @ difference(problem.system, (q_old, v_old), (q, v))
+        u = jnp.clip(u_old + scale * k + K @ xi, problem.lower, problem.upper)
+        q, v, reached = advance(problem, t, q, v, Held(u))
+        return (q, v, good & reached), (q, v, u)
+
+    state = problem.state
+    knots = (problem.times[:-1], old.q[:-1], old.v[:-1], old.u, basis[:-1])
+    (_, _, good), (q, v, u) = jax.lax.scan(
+        body, (state.q, state.v, jnp.array(True)), (*knots, change.open, change.gains)
+    )
+    q, v = jnp.concatenate([state.q[None], q]), jnp.concatenate([state.v[None], v])
+    return Path(q, v, u, good)
+
+
+def _grown(regularisation, factor):
+    factor = jnp.maximum(_FACTOR, factor * _FACTOR)
+    return jnp.maximum(regularisation * factor, _LEAST), factor
+
+
+def _shrunk(regularisation, factor):
+    factor = jnp.minimum(1 / _FACTOR, factor / _FACTOR)
+    regularisation = regularisation * factor
+    return jnp.where(regularisation > _LEAST, regularisation, 0.0), factor
+
+
+def _where(condition, new, old):
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

@@ -1,0 +1,39 @@
+"""The first guess of the controls."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._checks import check_no_nan, with_dtype
+from .controls import PiecewiseConstant
+from .problem import Problem
+
+
+def with_strong_types(problem: Problem) -> Problem:
+    """The same problem after the user may have put Python numbers, or arrays made of them, into
+    it: they would be another program."""
+    return with_dtype(problem, problem.state.q.dtype)
+
+
+def as_control(problem: Problem, guess: Any) -> Any:
+    """A callable from what the user gave: nothing, an array, or a callable.
+
+    **Raises:** `ValueError` for the wrong shape."""
+    dtype = problem.state.q.dtype
+    check_no_nan(guess=guess)
+    if callable(guess):
+        return with_dtype(guess, dtype)
+    values = jnp.zeros(problem.nu, dtype) if guess is None else jnp.asarray(guess, dtype)
+    shapes = (problem.nu,), (problem.steps, problem.nu)
+    if values.shape not in shapes:
+        raise ValueError(
+            f"Argument `guess` must be a callable (t, q, v) -> u, or have shape {shapes[1]} or "
+            f"{shapes[0]}, but has shape {values.shape}."
+        )
+    return table(problem, jnp.broadcast_to(values, shapes[1]))
+
+
+def table(problem: Problem, u: Array) -> PiecewiseConstant:
+    """u on the grid of the problem."""
+    return PiecewiseConstant(problem.state.t, problem.dt, u)

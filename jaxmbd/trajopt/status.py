@@ -1,0 +1,24 @@
+"""How an optimisation ended, in words."""
+
+import equinox as eqx
+
+
+class STATUS(eqx.Enumeration):
+    """Verdict on an optimisation, one for each problem of a batch. `STATUS[plan.status]` is the
+    sentence."""
+
+    converged = "Converged: the tolerances are met."
+    running = "Not finished: the limit of iterations was reached first."
+    stuck = (
+        "No step improves the cost any further, though the tolerance is not met. The tolerance may "
+        "be below what rounding allows, or the costs have kinks."
+    )
+    infeasible = (
+        "The conditions `final` or `path` are violated beyond the tolerance, and larger penalties "
+        "do not help. They may contradict the bounds or the dynamics."
+    )
+    failed_start = (
+        "The motion under the first guess of the controls failed or is not finite. Choose another "
+        "guess, more `substeps`, or another `enforcement`."
+    )
+    performed = "Simulated under a given control, not optimised."

@@ -1,0 +1,8 @@
+"""From optimal control problems to nonlinear programs."""
+
+from .base import AbstractTranscription as AbstractTranscription
+from .hermite_simpson import HermiteSimpson as HermiteSimpson
+from .multiple_shooting import MultipleShooting as MultipleShooting
+from .transcribe import Transcribed as Transcribed
+from .transcribe import transcribe as transcribe
+from .trapezoidal import Trapezoidal as Trapezoidal

@@ -1,0 +1,94 @@
+"""The equations of motion at one instant, with the multipliers as given numbers."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ..._enforcement import evaluate
+from ..._linalg.small import inverse
+from ..._system import AbstractSystem, writes_own_qdot
+from ..._types import Coordinates, RealScalarLike, Rows, Velocity
+from ..controls import Held
+
+
+class Instant(NamedTuple):
+    """The motion at (t, q, v, u, lam): q' and v', and what is left of the chosen rows."""
+
+    qdot: Coordinates
+    acceleration: Velocity
+    position: Rows
+    velocity: Rows
+    level: Rows  # of acceleration: J v' - gamma
+    J: Float[Array, "rows nv"]
+    M: Float[Array, "nv nv"]
+
+
+@jax.custom_jvp
+def solve(M: Float[Array, "n n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """M^-1 b. Its derivatives of all orders reuse the inverse, of which there is one however many
+    directions there are; those of an elimination would go through each of its operations."""
+    return inverse(M)[0] @ b
+
+
+@solve.defjvp
+def _solve_jvp(primals, tangents):
+    (M, b), (dM, db) = primals, tangents
+    a = solve(M, b)
+    return a, solve(M, db - dM @ a)
+
+
+class Dynamics(eqx.Module):
+    """M v' = f + J^T lam with the independent rows alone: lam has an entry for each of `rows`.
+
+    - `holonomic`: independent rows of Phi; `rows`: those of (Phi, Psi), holonomic ones first.
+    """
+
+    system: AbstractSystem
+    holonomic: Int[Array, " nh"]
+    rows: Int[Array, " nc"]
+
+    def at(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any, lam: Rows) -> Instant:
+        """The motion at one instant."""
+        point = evaluate(self.system, Held(u), t, q, v)
+        J = point.rows.J[self.rows]
+        a = solve(point.M, point.f + J.T @ lam)
+        return Instant(
+            self.system.qdot(q, v),
+            a,
+            point.rows.phi[self.holonomic],
+            point.rows.velocity[self.rows],
+            J @ a - point.rows.gamma[self.rows],
+            J,
+            point.M,
+        )
+
+    def ends(self, interval: Any) -> tuple[Instant, Instant]:
+        """The motion at both ends of an interval."""
+        t, h, begin, end, _ = interval
+        times = jnp.stack([t, t + h])
+        knots = jax.tree.map(lambda a, b: jnp.stack([a, b]), begin, end)
+        both = jax.vmap(self.at)(times, *knots)  # one after the other would compile longer
+        first, last = (jax.tree.map(lambda x: x[i], both) for i in range(2))
+        return first, last
+
+    def normal(self, instant: Instant, slack: Rows) -> Velocity:
+        """J^T slack of the holonomic rows: a displacement across the constraints."""
+        return instant.J[: self.holonomic.shape[0]].T @ slack
+
+    def valid(self, q: Coordinates) -> Coordinates:
+        """The valid coordinates nearest to q: unit quaternions."""
+        return q if writes_own_qdot(self.system) else self.system.coordinates.normalise(q)
+
+    def multipliers(self, t, q, v, u) -> Rows:
+        """lam of least norm that keeps the chosen rows."""
+        free = self.at(t, q, v, u, jnp.zeros(self.rows.shape[0], q.dtype))
+        G = free.J @ jax.vmap(solve, (None, 1), 1)(free.M, free.J.T)
+        return -jnp.linalg.pinv(G, hermitian=True) @ free.level
+
+    @eqx.filter_jit
+    def all_multipliers(self, t, q, v, u) -> Float[Array, "points nc"]:
+        """`multipliers` at many points."""
+        return jax.vmap(self.multipliers)(t, q, v, u)

@@ -1,0 +1,95 @@
+"""Which rows to keep when some follow from the others.
+
+A solver of nonlinear programs needs independent gradients at the solution. Redundant rows break
+that: they are left out, which changes nothing while they follow from those that are kept. What was
+left out is still looked at in the end, by the violation of a plan.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._assemble import assemble
+from ..._constraints import constraint_rows, positions
+from ..._linalg import dense
+from ..._results import RESULTS
+from ..._system import AbstractSystem
+from ..newton import closest, value_and_slope
+
+_TOLERANCE = 1e-6
+
+
+def independent(J: np.ndarray, first: int = 0) -> np.ndarray:
+    """Indices of a largest set of independent rows of J, by Gram and Schmidt's method with
+    pivoting. The first `first` rows are chosen before all others."""
+    size = np.linalg.norm(J, axis=1)
+    rest = J / np.where(size > 0, size, 1.0)[:, None]
+    chosen: list[int] = []
+    for group in (range(first), range(first, len(J))):
+        while left := [i for i in group if i not in chosen]:
+            best = max(left, key=lambda i: np.linalg.norm(rest[i]))
+            length = np.linalg.norm(rest[best])
+            if length <= _TOLERANCE:
+                break
+            chosen.append(best)
+            direction = rest[best] / length
+            rest = rest - np.outer(rest @ direction, direction)
+    return np.array(sorted(chosen), int)
+
+
+def independent_rows(system: AbstractSystem, t, q, v) -> tuple[np.ndarray, np.ndarray]:
+    """Independent rows of Phi, and of (Phi, Psi) with those first, judged where the rank is
+    largest among the states q, v (leading axis) and consistent ones near the first of them: a
+    start at a dead centre must not decide."""
+    holonomic = positions(system, t[0], q[0]).shape[0]
+    push = 0.05 * np.random.default_rng(0).normal(size=(3, v.shape[1]))
+    J = np.asarray(_sampled(system, t, q, v, jnp.asarray(push, q.dtype)))
+    rank, quality = -1, -1.0
+    rows = np.zeros(0, int)
+    for sample in J:
+        candidate = independent(sample, first=holonomic)
+        size = np.linalg.norm(sample[candidate], axis=1, keepdims=True)
+        weakest = np.linalg.svd(sample[candidate] / size, compute_uv=False).min(initial=1.0)
+        if (len(candidate), weakest) > (rank, quality):
+            rank, quality, rows = len(candidate), weakest, candidate
+    return rows[rows < holonomic], rows
+
+
+@eqx.filter_jit
+def _sampled(system, t, q, v, push):
+    """J at the states, and at consistent ones beside the first."""
+
+    def near(dp):
+        state = assemble(system, system.retract(q[0], dp), t=t[0], v=v[0], throw=False)
+        return state.q, state.report.result == RESULTS.successful
+
+    beside, found = jax.vmap(near)(push)
+    count = push.shape[0]
+    samples = jnp.concatenate([q, jnp.where(found[:, None], beside, q[:1])])
+    times = jnp.concatenate([t, jnp.broadcast_to(t[:1], (count,))])
+    speeds = jnp.concatenate([v, jnp.broadcast_to(v[:1], (count, v.shape[1]))])
+    return jax.vmap(lambda *x: dense(constraint_rows(system, *x).J))(times, samples, speeds)
+
+
+def implied(
+    rows: Callable, size: int, first: int, data: Any = None, displacement: float = 0.05
+) -> np.ndarray:
+    """Indices of rows that imply the others where all of them hold: independent ones, the first
+    `first` of them before others. A row whose gradient depends on the kept ones there, but that
+    they do not imply beside it (y = 1 touches a circle, and does not imply it), is kept.
+
+    - `rows`: values as a function of a displacement of shape `(size,)` and of `data`.
+    """
+    solution = closest(rows, np.zeros(size), data)
+    J = np.asarray(value_and_slope(rows, solution, data)[1])
+    kept = independent(J, first)
+    # Beside the solution, where the kept rows still hold, the others must hold too.
+    along = np.linalg.svd(J[kept])[2][len(kept) :]
+    push = np.random.default_rng(0).normal(size=len(along)) @ along
+    beside = closest(rows, solution + displacement * push, data, kept)
+    left = np.abs(np.asarray(value_and_slope(rows, beside, data)[0]))
+    return np.union1d(kept, np.flatnonzero(left > 1e-3 * displacement**2))

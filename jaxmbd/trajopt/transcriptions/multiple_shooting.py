@@ -1,0 +1,79 @@
+"""Multiple shooting: intervals are simulated, and joined at the grid points."""
+
+from typing import Any, ClassVar
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._simulate import simulate
+from ..._system import State
+from ..controls import Held, PiecewiseConstant
+from ..problem import Problem
+from .base import AbstractTranscription, Equations, Interval
+from .costs import cost_rate, path_rows
+from .dynamics import Dynamics, solve
+
+
+class MultipleShooting(AbstractTranscription):
+    r"""Each interval is simulated from its first grid point, with `enforcement`, `scheme` and
+    `substeps` of the problem and a control of its own that is held; with q^, v^ the end of this,
+
+        q_1 = q^ + h N(q_1) J_1^T gamma,    v_1 = v^ + M^-1 J_1^T mu,
+
+    and Phi = 0, Phi' = 0 (or Psi = 0) at the grid points. Both ends lie on the manifold, so only
+    their distance along it has to be made zero; the slacks gamma and mu stand for the directions
+    across it, in which continuity would repeat the constraints. They vanish in a solution.
+
+    The motion is as exact as the simulation, and stays on the manifold within the intervals too,
+    with switches and contacts if the enforcement has them. Derivatives go through the simulation.
+    The cost is integrated by the trapezoidal rule over the substeps, and `path` holds at the grid
+    points with the control of the interval that begins there.
+
+    Reference: Bock and Plitt (1984), A multiple shooting algorithm for direct solution of optimal
+    control problems, IFAC World Congress.
+    """
+
+    at_knots: ClassVar[bool] = False
+
+    @property
+    def holds_control(self) -> bool:
+        return True
+
+    def own(self, problem: Problem, holonomic: int, rows: int) -> tuple[int, ...]:
+        return (problem.nu, rows, holonomic)
+
+    def own_guess(self, u: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, ...]:
+        del lam
+        return (u[:-1],)
+
+    def equations(self, problem: Problem, dynamics: Dynamics, interval: Interval) -> Equations:
+        t, h, (q0, v0, *_), (q1, v1, *_), (u, mu, gamma) = interval
+        motion = simulate(
+            dynamics.system,
+            problem.enforcement,
+            State(t, q0, v0),
+            dt=h / problem.substeps,
+            num_steps=problem.substeps,
+            scheme=problem.scheme,
+            control=Held(u),
+            saveat=diffrax.SaveAt(t0=True, steps=True),
+            adjoint=diffrax.DirectAdjoint(),  # few steps: it compiles faster
+            start_tolerance=jnp.inf,  # the constraints hold at a solution, not on the way to it
+            throw=False,
+        )
+        assert motion.q is not None and motion.v is not None
+        end = dynamics.at(t + h, q1, v1, u, jnp.zeros_like(mu))
+        across = dynamics.normal(end, gamma)
+        back = h * dynamics.system.qdot(q1, across)
+        v_end = motion.v[-1] + solve(end.M, end.J.T @ mu)
+        defects = jnp.concatenate([q1 - dynamics.valid(motion.q[-1] + back), v1 - v_end])
+        rate = jax.vmap(cost_rate, (None, 0, 0, 0, None))
+        costs = rate(problem, motion.t, motion.q, motion.v, u)
+        cost = h / problem.substeps * jnp.sum((costs[1:] + costs[:-1]) / 2)
+        return Equations(cost, defects, path_rows(problem, t, q0, v0, u), across)
+
+    def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseConstant:
+        del knots
+        return PiecewiseConstant(t0, dt, own)

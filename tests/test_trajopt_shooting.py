@@ -1,0 +1,290 @@
+"""Problems, controls and shooting of `mbd.trajopt`, against closed forms."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import optimistix as optx
+import pytest
+from trajopt_problems import (
+    START,
+    Cart,
+    Effort,
+    Masses,
+    Q,
+    R,
+    Reach,
+    Speed,
+    cart,
+    least_effort,
+    masses,
+    runge_kutta,
+)
+
+import jaxmbd as mbd
+
+trajopt = mbd.trajopt
+STEPS, DT = 6, 0.1
+
+
+def exact_regulator(steps=STEPS):
+    """The optimal cost of `masses` by the Riccati recursion over a finite horizon."""
+    A, B = runge_kutta(DT)
+    P = np.zeros((4, 4))
+    for _ in range(steps):
+        gain = np.linalg.solve(DT * R + B.T @ P @ B, B.T @ P @ A)
+        P = DT * Q + A.T @ P @ (A - B @ gain)
+    return START @ P @ START
+
+
+def test_regulator_by_quasi_newton():
+    problem = masses(STEPS)
+    plan = trajopt.shooting(problem, optimiser=optx.BFGS(rtol=1e-9, atol=1e-9), progress=False)
+    assert plan.status == trajopt.STATUS.converged
+    assert np.isclose(plan.cost, exact_regulator(), rtol=1e-8)
+    # What it found is what it does.
+    again = trajopt.perform(problem, plan.control)
+    assert np.isclose(again.cost, plan.cost, rtol=1e-12)
+    assert again.status == trajopt.STATUS.performed
+
+
+@pytest.mark.parametrize(
+    "optimiser, bounds",
+    [
+        pytest.param(optax.lbfgs(), trajopt.Squash(), marks=pytest.mark.slow),
+        (optax.adam(0.05), trajopt.Projected()),
+    ],
+    ids=["lbfgs", "adam"],
+)
+def test_regulator_with_bounds_by_optax(optimiser, bounds):
+    """As `ilqr` has it, which is compared with bounded least squares elsewhere."""
+    problem = masses(STEPS, lower=-0.4, upper=0.5)
+    exact = trajopt.ilqr(problem, progress=False)
+    assert np.any(exact.u == -0.4)
+    with jax.numpy_dtype_promotion("standard"):  # optax counts in integers of two sizes
+        plan = trajopt.shooting(
+            problem, optimiser=optimiser, bounds=bounds, tolerance=1e-5, progress=False
+        )
+    assert plan.bound_violation == 0
+    assert np.isclose(plan.cost, exact.cost, rtol=1e-5)
+    assert plan.cost >= exact.cost * (1 - 1e-9)
+
+
+def test_conditions_by_multipliers():
+    """A cart from rest to rest: the minimum norm."""
+    sharp = optx.BFGS(rtol=1e-10, atol=1e-10)
+    plan = trajopt.shooting(cart(STEPS), optimiser=sharp, condition_tolerance=1e-6, progress=False)
+    assert plan.status == trajopt.STATUS.converged
+    assert plan.final_violation <= 1e-6
+    assert np.isclose(plan.cost, least_effort(STEPS, 1.0, 1.0), rtol=1e-5)
+
+
+class Line(eqx.Module):
+    """A policy of three numbers: u = a + b t + c v."""
+
+    numbers: jax.Array
+
+    def __call__(self, t, q, v):
+        a, b, c = self.numbers
+        return a + b * t + c * v
+
+
+def test_parameters_of_a_policy():
+    """With u = a + b t, continuous in time, the cart's optimum is that of continuous time,
+    int u^2 dt = 12, but for the left rectangles of the cost."""
+    steps = 40
+    policy = Line(jnp.zeros(3))
+    plan = trajopt.shooting(cart(steps), policy, condition_tolerance=1e-6, progress=False)
+    assert plan.status == trajopt.STATUS.converged
+    a, b, c = plan.control.control.numbers
+    u = a + b * plan.t[:-1] + c * plan.v[:-1, 0]
+    assert np.allclose(plan.u[:, 0], u)
+    assert np.isclose(plan.cost, 12.0, rtol=0.03)
+    # The motion itself has no such error: it is a cubic, or near to one.
+    assert np.isclose(plan.q[steps // 2, 0], 0.5, atol=0.03)
+
+
+def test_starts_side_by_side():
+    """A cost with two valleys: each start falls into its own, and the best is picked."""
+    problem = trajopt.Problem(
+        Cart(),
+        mbd.State(0.0, jnp.zeros(1), jnp.zeros(1)),
+        1.0,
+        3,
+        nu=1,
+        running_cost=Effort(0.01),
+        final_cost=Valleys(),
+    )
+    guesses = jnp.array([-1.0, 1.0])[:, None, None] * jnp.ones((2, 3, 1))
+    plans = trajopt.multi_start(problem, guesses, progress=False)
+    assert plans.q.shape == (2, 4, 1)
+    assert np.all(plans.status == trajopt.STATUS.converged)
+    assert np.allclose(plans.q[:, -1, 0], [-1.0, 1.0], atol=0.1)
+    best = trajopt.best(plans)
+    assert np.isclose(best.q[-1, 0], 1.0, atol=0.1) and best.cost == plans.cost[1]
+    alone = trajopt.shooting(problem, guesses[0], progress=False)
+    assert np.isclose(plans.cost[0], alone.cost, rtol=1e-6)
+
+
+class Valleys(eqx.Module):
+    """(q^2 - 1)^2 - q / 10."""
+
+    def __call__(self, t, q, v):
+        return 10 * (q[0] ** 2 - 1) ** 2 - 0.1 * q[0]
+
+
+def test_gradient_is_the_discrete_one():
+    """Of the cost with respect to every control: reverse mode against the condensed problem."""
+    from jaxmbd.trajopt.motion import cost, follow
+    from jaxmbd.trajopt.starting import table
+
+    A, B = runge_kutta(DT)
+    U = np.linspace(-1, 1, 2 * STEPS).reshape(STEPS, 2)
+    x, xs = START, []
+    for u in U:
+        xs.append(x)
+        x = A @ x + B @ u
+    adjoint, expected = np.zeros(4), np.zeros((STEPS, 2))
+    for k in reversed(range(STEPS)):
+        expected[k] = 2 * DT * R @ U[k] + B.T @ adjoint
+        adjoint = 2 * DT * Q @ xs[k] + A.T @ adjoint
+    problem = masses(STEPS)
+    gradient = jax.grad(lambda u: cost(problem, follow(problem, table(problem, u))))(jnp.asarray(U))
+    assert np.allclose(gradient, expected, rtol=0, atol=1e-12)
+
+
+TABLE = np.array([[0.0], [1.0], [4.0]])
+
+
+def test_tables():
+    constant = trajopt.PiecewiseConstant(1.0, 0.5, TABLE)
+    linear = trajopt.PiecewiseLinear(1.0, 0.5, TABLE)
+    times = np.array([0.0, 1.0, 1.25, 1.5, 1.75, 2.0, 2.4, 3.0])
+    values = [[float(c(t, None, None)[0]) for t in times] for c in (constant, linear)]
+    assert values[0] == [0, 0, 0, 1, 1, 4, 4, 4]
+    assert np.allclose(values[1], [0, 0, 0.5, 1, 2.5, 4, 4, 4])
+    cut = trajopt.Saturated(constant, 0.5, 2.0)
+    assert [float(cut(t, None, None)[0]) for t in (1.0, 1.5, 2.0)] == [0.5, 1.0, 2.0]
+    squashed = trajopt.Squashed(linear, -1.0, 3.0)
+    assert np.isclose(squashed(1.75, None, None)[0], 1 + 2 * np.tanh(0.75))
+    free = trajopt.Squashed(linear, -jnp.inf, jnp.inf)
+    assert free(1.75, None, None)[0] == 2.5
+    with pytest.raises(ValueError, match=r"`values`.*\(3,\)"):
+        trajopt.PiecewiseConstant(0.0, 0.1, TABLE[:, 0])
+
+
+def test_tables_hold_on_the_grid_and_drive_simulate():
+    """A cart under a table: on the grid its motion is exact, as u is held; a table of straight
+    lines is a control of `simulate` like any other, exact for RK4 as well."""
+    problem = cart(3)
+    u = jnp.array([[3.0], [-1.0], [2.0]])
+    dt = 1 / 3
+    plan = trajopt.perform(problem, trajopt.PiecewiseConstant(0.0, dt, u))
+    speeds = np.concatenate([[0], dt * np.cumsum(u[:, 0])])
+    places = np.concatenate([[0], np.cumsum(dt * (speeds[:-1] + speeds[1:]) / 2)])
+    assert np.allclose(plan.v[:, 0], speeds, atol=1e-14)
+    assert np.allclose(plan.q[:, 0], places, atol=1e-14)
+    assert np.isclose(plan.cost, dt * np.sum(u**2)) and np.allclose(plan.open_loop.values, u)
+    lines = trajopt.PiecewiseLinear(0.0, 0.5, jnp.array([[0.0], [2.0], [0.0]]))
+    sol = mbd.simulate(Cart(), mbd.UdwadiaKalaba(), problem.state, t1=1.0, dt=0.25, control=lines)
+    assert np.isclose(sol.v[-1, 0], 1.0, atol=1e-14)
+    assert np.isclose(trajopt.perform(cart(4), lines).v[-1, 0], 1.0, atol=1e-14)
+
+
+def test_feedback_holds_a_plan_against_other_parameters():
+    problem = masses(STEPS, end=Reach(jnp.zeros(2)))
+    plan = trajopt.ilqr(problem, progress=False)
+    other = eqx.tree_at(lambda p: p.system.stiffness, problem, jnp.array(1.3))
+    closed = trajopt.perform(other, plan.control)
+    free = trajopt.perform(other, plan.open_loop)
+    assert closed.final_violation < 0.2 * free.final_violation
+    # At points between those of the grid, the nominal motion is interpolated.
+    t = 0.5 * DT
+    middle = (plan.q[0] + plan.q[1]) / 2, (plan.v[0] + plan.v[1]) / 2
+    assert np.allclose(plan.control(t, *middle), plan.u[0], atol=1e-12)
+    nudged = plan.control(t, middle[0] + jnp.array([0.01, 0.0]), middle[1])
+    assert np.allclose(nudged - plan.u[0], 0.01 * plan.control.gains[0, :, 0], atol=1e-12)
+
+
+def test_plan_reads_well():
+    text = str(trajopt.perform(cart(3), trajopt.Held(jnp.ones(1))))
+    for part in ("not optimised", "cost               1\n", "0 to 1 s, 3 intervals"):
+        assert part in text
+
+
+START_STATE = mbd.State(0.0, jnp.zeros(1), jnp.zeros(1))
+
+
+class Off(Cart):
+    def constraint(self, q, t):
+        return q - 1.0
+
+
+class Vector(eqx.Module):
+    def __call__(self, *args):
+        return jnp.ones(3)
+
+
+class Scalar(eqx.Module):
+    def __call__(self, *args):
+        return jnp.array(1.0)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(steps=0), "`steps` must be a whole number from 1, but is 0"),
+        (dict(substeps=-1), "`substeps`.*-1"),
+        (dict(nu=0), "`nu`.*0"),
+        (dict(duration=-1.0), "`duration` must be positive.*-1.0"),
+        (dict(duration=jnp.ones(2)), r"`duration`.*\(2,\)"),
+        (dict(lower=1.0, upper=0.0), "control 0 leave no room: `lower` is 1.0, `upper` is 0.0"),
+        (dict(lower=jnp.zeros(2)), r"`lower`.*\(1,\).*\(2,\)"),
+        (dict(upper=jnp.nan), "`upper` is NaN"),
+        (dict(running_cost=Vector()), r"`running_cost\(t, q, v, u\)` must return a scalar"),
+        (dict(final=Scalar()), r"`final\(t, q, v\)` must return a vector"),
+        (dict(path=Scalar()), r"`path\(t, q, v, u\)` must return a vector"),
+        (dict(system=Off()), r"violates the constraints: \|Phi\| = 1.*`mbd.assemble`"),
+        (dict(system=Masses()), "shape|shapes"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_bad_problems(changes, message):
+    arguments = dict(system=Cart(), state=START_STATE, duration=1.0, steps=3, nu=1)
+    arguments |= changes
+    with pytest.raises((ValueError, TypeError), match=message):
+        trajopt.Problem(**arguments)
+
+
+def test_bad_searches():
+    with pytest.raises(ValueError, match="`optimiser` must be one of optax"):
+        trajopt.shooting(cart(3), optimiser="adam")
+    with pytest.raises(ValueError, match="`Projected` bounds need a table.*Line"):
+        trajopt.shooting(cart(3), Line(jnp.zeros(3)), bounds=trajopt.Projected())
+    with pytest.raises(ValueError, match=r"`guesses` must have shape \(starts, 3, 1\)"):
+        trajopt.multi_start(cart(3), jnp.zeros((3, 1)))
+    with pytest.raises(ValueError, match="`guess.*` is NaN"):
+        trajopt.shooting(cart(3), jnp.array([jnp.nan]))
+    with pytest.raises(ValueError, match="`max_rounds` must be at least 1"):
+        trajopt.shooting(cart(3), max_rounds=0)
+
+
+def test_what_is_trained():
+    """Times and bounds are no unknowns, wherever they stand."""
+    from jaxmbd.trajopt.controls import trainable
+
+    inner = trajopt.PiecewiseLinear(jnp.zeros(()), jnp.ones(()), jnp.asarray(TABLE))
+    mask = trainable(trajopt.Squashed(inner, -jnp.ones(1), jnp.ones(1)))
+    assert mask.control.values and not (mask.control.t0 or mask.control.dt)
+    assert not (mask.lower or mask.upper)
+    network = eqx.nn.MLP(2, 1, 3, 1, key=jr.key(0))
+    assert trainable(network).layers[0].weight
+
+
+def test_path_condition_by_shooting():
+    exact = trajopt.ilqr(cart(STEPS, path=Speed(1.3)), progress=False)
+    plan = trajopt.shooting(cart(STEPS, path=Speed(1.3)), condition_tolerance=1e-6, progress=False)
+    assert plan.status == trajopt.STATUS.converged and plan.path_violation <= 1e-6
+    assert np.isclose(plan.cost, exact.cost, rtol=1e-5)

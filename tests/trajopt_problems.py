@@ -1,0 +1,138 @@
+"""Optimal control problems with known solutions, for the tests of `mbd.trajopt`."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+import jaxmbd as mbd
+
+M = np.array([[2.0, 0.3], [0.3, 1.0]])
+K = np.array([[5.0, -2.0], [-2.0, 3.0]])
+D = np.array([[0.4, -0.1], [-0.1, 0.2]])
+START = np.array([0.7, -0.4, 0.2, 0.5])
+
+
+class Masses(mbd.AbstractSystem):
+    """M v' = -K q - D v + u: linear, nothing constrained."""
+
+    stiffness: Array = eqx.field(converter=jnp.asarray, default=1.0)
+
+    def mass_matrix(self, q):
+        return jnp.asarray(M)
+
+    def force(self, t, q, v, u):
+        return -self.stiffness * (K @ q) - D @ v + u
+
+
+class QuadraticRunning(eqx.Module):
+    """x^T Q x + u^T R u."""
+
+    Q: Array = eqx.field(converter=jnp.asarray)
+    R: Array = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, t, q, v, u):
+        x = jnp.concatenate([q, v])
+        return x @ self.Q @ x + u @ self.R @ u
+
+
+class QuadraticFinal(eqx.Module):
+    """x^T Q x."""
+
+    Q: Array = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, t, q, v):
+        x = jnp.concatenate([q, v])
+        return x @ self.Q @ x
+
+
+class Effort(eqx.Module):
+    """weight |u|^2."""
+
+    weight: Array = eqx.field(converter=jnp.asarray, default=1.0)
+
+    def __call__(self, t, q, v, u):
+        return self.weight * jnp.sum(u**2)
+
+
+class Reach(eqx.Module):
+    """(q, v) = (goal, 0)."""
+
+    goal: Array = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, t, q, v):
+        return jnp.concatenate([q - self.goal, v])
+
+
+class Speed(eqx.Module):
+    """v <= limit."""
+
+    limit: Array = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, t, q, v, u):
+        return v - self.limit
+
+
+class Cart(mbd.AbstractSystem):
+    """q'' = u / mass."""
+
+    mass: Array = eqx.field(converter=jnp.asarray, default=1.0)
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(1)
+
+    def force(self, t, q, v, u):
+        return u
+
+
+def runge_kutta(h: float, stiffness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """x(k+1) = A x(k) + B u(k), exactly what RK4 makes of `Masses` with u held."""
+    inverse = np.linalg.inv(M)
+    a = np.block([[np.zeros((2, 2)), np.eye(2)], [-inverse @ (stiffness * K), -inverse @ D]])
+    b = np.concatenate([np.zeros((2, 2)), inverse])
+    one = np.eye(4)
+    A = one + h * a @ (one + h / 2 * a @ (one + h / 3 * a @ (one + h / 4 * a)))
+    return A, h * (one + h / 2 * a @ (one + h / 3 * a @ (one + h / 4 * a))) @ b
+
+
+Q, R = np.diag([3.0, 1.0, 0.5, 0.2]), np.array([[0.1, 0.02], [0.02, 0.2]])
+
+
+def masses(steps: int = 12, dt: float = 0.1, final: Any = None, end: Any = None, **options) -> Any:
+    """The regulator of `Masses`, with the cost x^T final x at the end, and the condition `end`."""
+    return mbd.trajopt.Problem(
+        Masses(),
+        mbd.State(0.0, START[:2], START[2:]),
+        steps * dt,
+        steps,
+        nu=2,
+        running_cost=QuadraticRunning(Q, R),
+        final_cost=None if final is None else QuadraticFinal(final),
+        final=end,
+        **options,
+    )
+
+
+def cart(steps: int, duration: float = 1.0, **options) -> Any:
+    """Move a cart by 1 m, from rest to rest, with least effort."""
+    return mbd.trajopt.Problem(
+        Cart(),
+        mbd.State(0.0, jnp.zeros(1), jnp.zeros(1)),
+        duration,
+        steps,
+        nu=1,
+        running_cost=Effort(),
+        final=Reach(jnp.ones(1)),
+        **options,
+    )
+
+
+def least_effort(steps: int, duration: float, distance: float, inertia: float = 1.0) -> float:
+    """The least sum of u^2 dt from rest to rest over a distance, with u held: a minimum norm."""
+    dt = duration / steps
+    left = duration - dt * (np.arange(steps) + 0.5)
+    rows = np.stack([dt * left, np.full(steps, dt)]) / inertia
+    u = np.linalg.lstsq(rows, np.array([distance, 0.0]))[0]
+    return float(dt * u @ u)
