@@ -77,7 +77,7 @@ def main():
     print(f"{platform.machine()}, {os.cpu_count()} cores, jax {jax.__version__}, {count} unknowns")
     found = {}
     for name, (residuals, simulations) in kinds.items():
-        options = dict(scale=0.07, show_progress=False, tolerance=1e-9, max_steps=60)
+        options = dict(scale=0.07, progress=False, tolerance=1e-9, max_steps=60)
         least_squares(residuals, guess, data, **options)  # compiles
         result = found[name] = least_squares(residuals, guess, data, **options)
         best = found["forward sensitivities"]

@@ -352,7 +352,7 @@ def regression(trials: Trials, half: float):
     return K, C, np.linalg.solve(K, X[:, -1])
 
 
-def identify(trials: Trials, show_progress: bool = True):
+def identify(trials: Trials, progress: bool = True):
     """(fit, scales, residual function): all trials at once, from the best of the first guesses.
 
     A guess is judged by a few iterations on the first quarter of the trials, where a frequency
@@ -360,7 +360,7 @@ def identify(trials: Trials, show_progress: bool = True):
     guesses, scales = first_guesses(trials)
     residuals = residuals_for(trials, scales)
     early = trials.weight * (trials.time <= trials.time.max() / 4)
-    options = dict(scale=trials.size, show_progress=show_progress)
+    options = dict(scale=trials.size, progress=progress)
     candidates = [
         least_squares(
             residuals,

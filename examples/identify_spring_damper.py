@@ -213,7 +213,7 @@ def identify(
         iterations, seconds = iterations + result.iterations, seconds + result.seconds
     # For the picture: the whole motion of the guess, from what is compiled already.
     every = (measured.position, np.ones(rows))
-    guessed = least_squares(residuals, first, every, scale=scale, max_steps=1, show_progress=False)
+    guessed = least_squares(residuals, first, every, scale=scale, max_steps=1, progress=False)
     return result._replace(
         iterations=iterations, seconds=seconds, first_residuals=guessed.first_residuals
     )

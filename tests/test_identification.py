@@ -15,7 +15,7 @@ import scipy.linalg
 
 from jaxmbd.identify import least_squares
 
-QUIET = dict(show_progress=False)
+QUIET = dict(progress=False)
 TIMES = np.linspace(0, 1.5, 151)
 
 

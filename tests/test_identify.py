@@ -22,7 +22,7 @@ from jaxmbd import identify
 from jaxmbd.identify import Bounded, Free, Parameter, Positive, Record, UnknownStart
 from jaxmbd.identify.interpolation import interpolated
 
-QUIET = dict(show_progress=False)
+QUIET = dict(progress=False)
 
 
 class Oscillator(mbd.AbstractSystem):

@@ -156,7 +156,7 @@ def fitted(name, record, guess):
         sensor,
         dt=step,
         enforcement=mbd.UdwadiaKalaba(solver=mbd.Cholesky()),
-        show_progress=False,
+        progress=False,
     )
 
 
@@ -205,7 +205,7 @@ def test_geometry_of_a_ring():
         record,
         identify.BodyPoint("link 3"),
         dt=4e-3,
-        show_progress=False,
+        progress=False,
         max_steps=20,
     )
     assert found.values["length"] == pytest.approx(truth, rel=1e-6)

@@ -561,12 +561,11 @@ def test_bad_edges():
         mbd.rollout.Histogram(jnp.array([1.0, 0.0]))
 
 
-@pytest.mark.parametrize("missing", ["zarr", "tqdm"])
-def test_packages_that_are_missing(monkeypatch, tmp_path, missing):
-    monkeypatch.setitem(sys.modules, missing, None)
-    store = mbd.rollout.Zarr(tmp_path / "x") if missing == "zarr" else None
-    with pytest.raises(ImportError, match=f"{missing}.*rollout"):
-        run(lambda i, key: i.astype(float), 5, store=store, progress=missing == "tqdm")
+def test_package_that_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    store = mbd.rollout.Zarr(tmp_path / "x")
+    with pytest.raises(ImportError, match="zarr.*rollout"):
+        run(lambda i, key: i.astype(float), 5, store=store, progress=False)
 
 
 def test_bar(capsys):

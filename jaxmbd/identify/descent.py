@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from .._progress import progress_bar
 from .checkpoint import Checkpoint, NoCheckpoint
 from .least_squares import LeastSquares, summary
-from .progress import Bar
 
 
 def descend(
@@ -22,7 +22,7 @@ def descend(
     *,
     max_steps: int,
     tolerance: float,
-    show_progress: bool,
+    progress: bool,
     checkpoint: Checkpoint | NoCheckpoint,
 ) -> LeastSquares:
     """Minimise |residuals(z, data)|^2 / 2 by an optax transformation, line searches included. It
@@ -34,7 +34,7 @@ def descend(
     best, least, worst = z, math.inf, 0.0
     done, (z, state, best) = checkpoint.restored((z, state, best))
     at_rest, steps = 0, done
-    with Bar("fit", max_steps, done, show_progress) as bar:
+    with progress_bar(max_steps, "fit", progress, done=done) as bar:
         while steps < max_steps and at_rest < 10:
             new, state, loss, slope = _descent_step(optimiser, residuals, z, state, data)
             loss, slope = float(loss), float(slope)
@@ -46,9 +46,10 @@ def descend(
             if loss < least:
                 best, least = z, loss
             z, steps = new, steps + 1
-            bar.moved(f"loss {loss:.4g}, |gradient| {slope:.2g}")
+            bar.update()
+            bar.set_postfix_str(f"loss {loss:.4g}, |gradient| {slope:.2g}")
             checkpoint.save(steps, (z, state, best))
-        bar.finished()
+        bar.total = bar.n  # fewer than the most
         checkpoint.save(steps, (z, state, best), now=True)
     (first, _), (r, J) = (_with_jacobian(residuals, x, data) for x in (guess, best))
     seconds = time.perf_counter() - begin

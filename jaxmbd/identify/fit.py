@@ -63,7 +63,7 @@ def fit(
     max_steps: int = 100,
     tolerance: float = 1e-9,
     checkpoint: Any = None,
-    show_progress: bool = True,
+    progress: bool = True,
 ) -> Estimate:
     r"""Find the parameters p, and if unknown the initial states x_0, with which simulations are
     nearest to what was measured,
@@ -131,7 +131,7 @@ def fit(
     options: dict[str, Any] = dict(
         max_steps=max_steps,
         tolerance=tolerance,
-        show_progress=show_progress,
+        progress=progress,
         checkpoint=saving,
     )
     if isinstance(optimiser, optax.GradientTransformation):

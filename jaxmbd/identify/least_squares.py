@@ -13,8 +13,8 @@ import optimistix as optx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._progress import progress_bar
 from .checkpoint import Checkpoint, NoCheckpoint
-from .progress import Bar
 
 
 class LeastSquares(NamedTuple):
@@ -53,7 +53,7 @@ def least_squares(
     max_steps: int = 100,
     tolerance: float = 1e-9,
     label: str = "fit",
-    show_progress: bool = True,
+    progress: bool = True,
     checkpoint: Checkpoint | NoCheckpoint = NoCheckpoint(),
 ) -> LeastSquares:
     """Minimise |residuals(value, args)|^2 by Levenberg and Marquardt's method (optimistix), with
@@ -94,7 +94,7 @@ def least_squares(
     y, state = guess, _start(solver, fn, guess, scaled_args)
     done, (y, state) = checkpoint.restored((y, state))
     converged, first = False, None
-    with Bar(label, max_steps, done, show_progress) as bar:
+    with progress_bar(max_steps, label, progress, done=done) as bar:
         while done < max_steps and not converged:
             y, state, converged = _step(solver, fn, y, scaled_args, state)
             done += 1
@@ -103,9 +103,10 @@ def least_squares(
             rms = float(jnp.linalg.norm(r)) / math.sqrt(total)
             if not math.isfinite(rms):
                 raise ValueError("The residuals are not finite. Is the first guess sensible?")
-            bar.moved(f"rms {rms:.4g}")
+            bar.update()
+            bar.set_postfix_str(f"rms {rms:.4g}")
             checkpoint.save(done, (y, state))
-        bar.finished()
+        bar.total = bar.n  # fewer than the most
         checkpoint.save(done, (y, state), now=True)
     r = scale * state.f_info.residual
     return summary(

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from .._progress import progress_bar
+
 # Called with the number of samples that are done, and that there are.
 Hook = Callable[[int, int], Any]
 
@@ -13,13 +15,12 @@ class Progress:
     def __init__(self, progress: bool | Hook, done: int, total: int):
         self.hook = progress if callable(progress) else None
         self.done, self.total = done, total
-        self.bar = _bar(done, total) if progress is True else None
+        self.bar = progress_bar(total, "rollouts", progress is True, done=done, unit=" samples")
 
     def advance(self, count: int, failed: int) -> None:
         self.done += count
-        if self.bar is not None:
-            self.bar.set_postfix_str(f"{failed} failed" if failed else "", refresh=False)
-            self.bar.update(count)
+        self.bar.set_postfix_str(f"{failed} failed" if failed else "", refresh=False)
+        self.bar.update(count)
         if self.hook is not None:
             self.hook(self.done, self.total)
 
@@ -27,16 +28,4 @@ class Progress:
         return self
 
     def __exit__(self, *exception):
-        if self.bar is not None:
-            self.bar.close()
-
-
-def _bar(done: int, total: int):
-    try:
-        import tqdm
-    except ImportError as error:
-        raise ImportError(
-            'The progress bar needs the package tqdm: `pip install "jaxmbd[rollout]"`, or pass '
-            "`progress=False`."
-        ) from error
-    return tqdm.tqdm(total=total, initial=done, desc="rollouts", unit=" samples", unit_scale=True)
+        self.bar.close()

@@ -8,34 +8,7 @@ import jax
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-
-def progress_bar(total: int, label: str, show: bool) -> Any:
-    """A tqdm bar.
-
-    **Raises:** `ImportError` when it is missing."""
-    if not show:
-        return _NoBar()
-    try:
-        import tqdm
-    except ImportError as error:
-        raise ImportError(
-            'A progress bar needs tqdm: `pip install "jaxmbd[trajopt]"`, or pass `progress=False`.'
-        ) from error
-    return tqdm.tqdm(total=total, desc=label, unit="it")
-
-
-class _NoBar:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-    def update(self):
-        """Nothing."""
-
-    def set_postfix_str(self, text):
-        del text
+from .._progress import progress_bar
 
 
 @eqx.filter_jit

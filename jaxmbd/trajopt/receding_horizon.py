@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._checks import check_system, with_dtype
+from .._progress import progress_bar
 from .._system import AbstractSystem, State
 from .controls import Held
 from .expansion import AbstractExpansion, SecondOrder
 from .ilqr import make_options
-from .iterating import iterate, once, progress_bar
+from .iterating import iterate, once
 from .motion import advance, running_cost
 from .multipliers import Multipliers
 from .problem import Problem

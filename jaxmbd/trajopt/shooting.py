@@ -9,9 +9,9 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import ArrayLike
 
+from .._progress import progress_bar
 from .bounds import AbstractBounds, Squash
 from .controls import trainable
-from .iterating import progress_bar
 from .motion import conditions, cost, follow
 from .multipliers import augmented_cost, first_multipliers, violation
 from .optimising import AbstractSearch, as_search

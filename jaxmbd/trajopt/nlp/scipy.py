@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..iterating import progress_bar
+from ..._progress import progress_bar
 from ..status import STATUS
 from .base import AbstractNLPSolver, NLPSolution
 from .program import Evaluator, Program
