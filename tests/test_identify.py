@@ -363,6 +363,7 @@ def turning_bar(rate):
     return mbd.Mechanism([bar], [hinge], [damper])
 
 
+@pytest.mark.slow
 def test_sensors_of_a_turning_bar():
     """At the lowest point: no torque of gravity, so that only the damper slows it; the hinge
     carries weight and centripetal force."""
@@ -568,6 +569,7 @@ def test_measured_input():
     np.testing.assert_allclose(found, [0.0, 1.0, 2.0, 0.0, -2.0, -2.0])
 
 
+@pytest.mark.slow
 def test_records_of_different_length_with_inputs():
     """As each fitted alone: the same sum of squares, so the same estimate as of both in one."""
     pushes = [np.sin(3 * TIMES), np.cos(2 * TIMES[:21])]
@@ -653,7 +655,7 @@ def of_one(**parameter):
         ("unit vector", lambda: of_one(n=Parameter(np.ones(3), identify.UnitVector()))),
         ("must return", lambda: bad(model=lambda values: 1.0, parameters={"k": 1.0})),
         ("nothing to find", lambda: bad(parameters=[])),
-        ("nothing to fit", lambda: bad(records=[])),
+        ("nothing to compare with", lambda: bad(records=[])),
         ("give 2 numbers", lambda: bad(sensors={"q": position, "v": lambda s: s.v})),
         ("`dt` must be positive", lambda: bad(dt=0.0)),
         ("2 measurements cannot", lambda: few()),

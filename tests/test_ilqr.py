@@ -93,6 +93,7 @@ def test_final_conditions_as_in_the_kkt_system():
     assert np.allclose(plan.u.ravel(), U, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_path_conditions_as_in_an_independent_optimiser():
     """A cart with a speed limit, against SLSQP on the same unknowns."""
     steps, limit = 10, 1.2
@@ -424,6 +425,7 @@ def test_a_batch_is_a_loop():
         assert alone.history.shape == (int(alone.iterations) + 1,)
 
 
+@pytest.mark.slow
 def test_status_tells_what_happened():
     P, _ = riccati()
     upper = np.array([0.3, 0.3])
@@ -472,6 +474,7 @@ def restricted(H, g, low, high, choice):
     return x
 
 
+@pytest.mark.slow
 def test_receding_horizon_is_riccatis():
     """With P as the cost of the end, every plan's first control is that of the endless horizon,
     also for a plant that is not the model."""

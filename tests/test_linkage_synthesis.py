@@ -80,6 +80,7 @@ def test_straighter_than_hoecken():
     assert own_rms < rms / 2 and own_most < most
 
 
+@pytest.mark.slow
 def test_search_recovers_a_nearby_start():
     task, (design, branch) = synthesis.known_task(), synthesis.known_design()
     x, unravel = ravel_pytree(synthesis.Unknowns(design, jnp.array(0.4)))

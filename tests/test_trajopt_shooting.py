@@ -106,6 +106,7 @@ def test_parameters_of_a_policy():
     assert np.isclose(plan.q[steps // 2, 0], 0.5, atol=0.03)
 
 
+@pytest.mark.slow
 def test_starts_side_by_side():
     """A cost with two valleys: each start falls into its own, and the best is picked."""
     problem = trajopt.Problem(
@@ -193,6 +194,7 @@ def test_tables_hold_on_the_grid_and_drive_simulate():
     assert np.isclose(trajopt.perform(cart(4), lines).v[-1, 0], 1.0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_feedback_holds_a_plan_against_other_parameters():
     problem = masses(STEPS, end=Reach(jnp.zeros(2)))
     plan = trajopt.ilqr(problem, progress=False)
@@ -283,6 +285,7 @@ def test_what_is_trained():
     assert trainable(network).layers[0].weight
 
 
+@pytest.mark.slow
 def test_path_condition_by_shooting():
     exact = trajopt.ilqr(cart(STEPS, path=Speed(1.3)), progress=False)
     plan = trajopt.shooting(cart(STEPS, path=Speed(1.3)), condition_tolerance=1e-6, progress=False)

@@ -542,6 +542,7 @@ def test_guess_that_is_not_finite_is_reported():
     assert plan.status == T.STATUS.failed_start and "not finite" in plan.message
 
 
+@pytest.mark.slow
 def test_plan_of_a_coarse_grid_begins_a_fine_one():
     coarse = solve(rest_to_rest(steps=4), TRAPEZOIDAL)
     fine = solve(rest_to_rest(steps=8), HERMITE, coarse)
