@@ -168,6 +168,7 @@ def guess():
     """30 % off the published values, in the terms of `rig`."""
     p = {name: OFF[name] * value for name, value in PUBLISHED.items()}
     positive = identify.Positive()
+    friction = identify.NotNegative()  # the viscous part may be none
     found = {}
     for i in (1, 2):
         own = p[f"I{i}"] - p[f"m{i}"] * p[f"r{i}"] ** 2
@@ -176,7 +177,8 @@ def guess():
         # Within a factor of about two is all that is known before. It keeps the search from
         # drifting along the combinations that the motion does not tell.
         found |= {
-            f"{name}{i}": identify.Parameter(x, positive, sigma=x) for name, x in values.items()
+            f"{name}{i}": identify.Parameter(x, friction if name == "b" else positive, sigma=x)
+            for name, x in values.items()
         }
     zero = identify.Parameter(0.0, identify.Free(scale=0.1))
     return found | {"zero1": zero, "zero2": zero}

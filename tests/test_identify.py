@@ -503,6 +503,7 @@ def test_geometry_moves_the_start():
     [
         (Free(), np.array([2.0, 0.0, -3.0])),
         (Positive(), np.array([2.0, 1e-3])),
+        (identify.NotNegative(), np.array([2.0, 1e-3])),
         (Bounded(-1.0, 3.0), np.array([0.5, 2.9])),
         (identify.UnitVector(), np.array([0.6, 0.0, 0.8])),
         (identify.LogCholesky(), mbd.Inertia.box(size=[0.1, 0.2, 0.4], mass=2.0)),
@@ -525,6 +526,8 @@ def test_transforms(transform, guess):
         x = transform.value(guess, z)
         if isinstance(transform, Positive):
             assert np.all(x > 0)
+        elif isinstance(transform, identify.NotNegative):
+            assert np.all(x >= 0)
         elif isinstance(transform, Bounded):
             assert np.all((x > -1) & (x < 3))
         elif isinstance(transform, identify.UnitVector):
@@ -538,6 +541,9 @@ def test_transform_units():
     """A unit change is a factor e, the size of the guess, and at the middle the whole range."""
     one = jnp.ones(1)
     assert Positive().value(jnp.array(2.0), one) == pytest.approx(2 * math.e)
+    slope = jax.jacfwd(lambda z: identify.NotNegative().value(jnp.array(3.0), z))(jnp.zeros(1))
+    assert slope[0] == pytest.approx(3.0)
+    assert identify.NotNegative().value(jnp.array(3.0), -2 * one) == 0.0
     assert Free().value(jnp.array(-4.0), one) == pytest.approx(0.0)
     slope = jax.jacfwd(lambda z: Bounded(1.0, 5.0).value(jnp.array(3.0), z))(jnp.zeros(1))
     assert slope[0] == pytest.approx(4.0)

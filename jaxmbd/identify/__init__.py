@@ -45,5 +45,6 @@ from .transforms import AbstractTransform as AbstractTransform
 from .transforms import Bounded as Bounded
 from .transforms import Free as Free
 from .transforms import LogCholesky as LogCholesky
+from .transforms import NotNegative as NotNegative
 from .transforms import Positive as Positive
 from .transforms import UnitVector as UnitVector

@@ -59,12 +59,8 @@ class Free(_Entrywise):
         return guess + scale * z.reshape(guess.shape)
 
 
-class Positive(_Entrywise):
-    """Positive values: guess exp(z). A unit change is a factor."""
-
-    def value(self, guess, z):
-        guess = jnp.asarray(guess, z.dtype)
-        return guess * jnp.exp(z.reshape(guess.shape))
+class _FromPositive(_Entrywise):
+    """The guess is positive."""
 
     def check(self, name, guess):
         super().check(name, guess)
@@ -73,6 +69,23 @@ class Positive(_Entrywise):
                 f"The guess of `{name}` must be positive, but is {guess}: start elsewhere, or use "
                 "`Free()` if its sign is not known."
             )
+
+
+class Positive(_FromPositive):
+    """Positive values: guess exp(z). A unit change is a factor."""
+
+    def value(self, guess, z):
+        guess = jnp.asarray(guess, z.dtype)
+        return guess * jnp.exp(z.reshape(guess.shape))
+
+
+class NotNegative(_FromPositive):
+    """Values that may be zero: guess (1 + z/2)^2. Of a friction that the measurements would rather
+    have negative, a search by `Positive()` goes on to ever smaller values; this one ends at 0."""
+
+    def value(self, guess, z):
+        guess = jnp.asarray(guess, z.dtype)
+        return guess * jnp.square(1 + z.reshape(guess.shape) / 2)
 
 
 class Bounded(_Entrywise):
