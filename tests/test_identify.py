@@ -20,6 +20,7 @@ from jaxtyping import Array
 import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd.identify import Bounded, Free, Parameter, Positive, Record, UnknownStart
+from jaxmbd.identify.bounded_descent import bounded_least_squares
 from jaxmbd.identify.interpolation import interpolated
 
 QUIET = dict(progress=False)
@@ -520,7 +521,9 @@ def test_transforms(transform, guess):
     value = lambda z: jnp.concatenate(  # noqa: E731
         [jnp.ravel(x) for x in jax.tree.leaves(transform.value(guess, z))]
     )
+    lower, upper = transform.bounds(guess)
     for z in (jnp.zeros(size), 0.7 * jnp.arange(1.0, size + 1) / size, jnp.full(size, -1.5)):
+        z = jnp.clip(z, lower, upper)
         D = jax.jacfwd(value)(z)
         assert np.linalg.matrix_rank(D) == size
         x = transform.value(guess, z)
@@ -529,7 +532,7 @@ def test_transforms(transform, guess):
         elif isinstance(transform, identify.NotNegative):
             assert np.all(x >= 0)
         elif isinstance(transform, Bounded):
-            assert np.all((x > -1) & (x < 3))
+            assert np.all((x >= -1) & (x <= 3))
         elif isinstance(transform, identify.UnitVector):
             assert np.linalg.norm(x) == pytest.approx(1.0, abs=1e-12)
         elif isinstance(transform, identify.LogCholesky):
@@ -541,14 +544,58 @@ def test_transform_units():
     """A unit change is a factor e, the size of the guess, and at the middle the whole range."""
     one = jnp.ones(1)
     assert Positive().value(jnp.array(2.0), one) == pytest.approx(2 * math.e)
-    slope = jax.jacfwd(lambda z: identify.NotNegative().value(jnp.array(3.0), z))(jnp.zeros(1))
-    assert slope[0] == pytest.approx(3.0)
+    for at in (0.0, -1.0):  # at the bound too, where half a derivative would be wrong
+        slope = jax.jacfwd(lambda z: identify.NotNegative().value(jnp.array(3.0), z))(at * one)
+        assert slope[0] == pytest.approx(3.0)
     assert identify.NotNegative().value(jnp.array(3.0), -2 * one) == 0.0
     assert Free().value(jnp.array(-4.0), one) == pytest.approx(0.0)
     slope = jax.jacfwd(lambda z: Bounded(1.0, 5.0).value(jnp.array(3.0), z))(jnp.zeros(1))
     assert slope[0] == pytest.approx(4.0)
     turned = identify.UnitVector().value(jnp.array([0.0, 0.0, 1.0]), jnp.array([math.pi / 2, 0.0]))
     assert abs(turned[2]) < 1e-12
+
+
+def test_bounded_least_squares():
+    """The same as SciPy's active set method, with none to all of the bounds holding, and in
+    batches. The variables of each column differ in size by factors up to 1e6."""
+    rng = np.random.default_rng(0)
+    held = []
+    for n in (1, 3, 12):
+        A = rng.normal(size=(20, 40, n)) * 10.0 ** rng.uniform(-3, 3, size=(20, 1, n))
+        b = 10 * rng.normal(size=(20, 40))
+        centre = rng.normal(size=(20, n)) / np.linalg.norm(A, axis=1)
+        width = 10 ** rng.uniform(-1, 2, size=(20, n)) / np.linalg.norm(A, axis=1)
+        upper = np.where(rng.random((20, n)) < 0.3, np.inf, centre + width)
+        found = jax.jit(jax.vmap(bounded_least_squares))(A, b, centre - width, upper)
+        for x, A, b, low, high in zip(found, A, b, centre - width, upper):
+            reference = scipy.optimize.lsq_linear(A, b, (low, high), method="bvls", tol=1e-14)
+            size = 1 / np.linalg.norm(A, axis=0)
+            np.testing.assert_allclose(x / size, reference.x / size, rtol=1e-9, atol=1e-9)
+            held.append(np.mean((x == low) | (x == high)))
+    assert min(held) == 0 and max(held) == 1
+
+
+@pytest.mark.parametrize("optimiser", (None, optax.lbfgs()), ids=("levenberg-marquardt", "lbfgs"))
+def test_a_bound_that_holds(optimiser):
+    """A motion that grows, as if damping were negative: it ends at zero, and the stiffness where it
+    belongs without damping; a stiffness that may not go there ends at its bound."""
+    record = Record(TIMES, decay(TIMES, damping=-0.1), state())
+    without = {"stiffness": Parameter(8.0, Positive())}
+
+    def found(parameters):
+        system = oscillator(damping=0.0)
+        options = dict(dt=0.05, optimiser=optimiser, tolerance=1e-10, max_steps=200)
+        return identify.fit(system, parameters, record, position, **options, **QUIET)
+
+    free = found(without)
+    bounded = found(without | {"damping": Parameter(0.4, identify.NotNegative())})
+    assert free.converged and bounded.converged
+    assert bounded.values["damping"] == pytest.approx(0.0, abs=1e-15)
+    assert bounded.values["stiffness"] == pytest.approx(float(free.values["stiffness"]), rel=1e-5)
+    assert optimiser is not None or bounded.iterations < 20
+    within = found({"stiffness": Parameter(8.0, Bounded(3.0, 8.5))})
+    assert within.converged
+    assert within.values["stiffness"] == pytest.approx(8.5, abs=1e-14)
 
 
 def test_interpolation_is_of_sixth_order():
@@ -654,9 +701,9 @@ def of_one(**parameter):
         ("array of numbers", lambda: record(["a", "b"])),
         ("no parameter `stifness`", lambda: bad(parameters=["stifness"])),
         ("chooses none", lambda: bad(parameters=lambda path, leaf: False)),
-        ("strictly between", lambda: bad(parameters={"stiffness": Bounded(10.0, 20.0)})),
+        ("must lie between", lambda: bad(parameters={"stiffness": Bounded(10.0, 20.0)})),
         ("must be positive", lambda: bad(parameters={"damping": Parameter(-1.0, Positive())})),
-        ("Bounds must increase", lambda: Bounded(2.0, 1.0)),
+        ("must be finite and increase", lambda: Bounded(2.0, 1.0)),
         ("give `Parameter", lambda: of_one(k=Positive())),
         ("unit vector", lambda: of_one(n=Parameter(np.ones(3), identify.UnitVector()))),
         ("must return", lambda: bad(model=lambda values: 1.0, parameters={"k": 1.0})),

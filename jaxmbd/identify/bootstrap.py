@@ -84,7 +84,9 @@ def _repeated(problem, z, noise, keys, batch, max_steps, tolerance):
     def one(key):
         made = readings + spread * jax.random.normal(key, readings.shape, readings.dtype)
         again = data._replace(parts=data.parts._replace(measured=made))
-        value, _, converged = settled(residuals, z, again, problem.scale, max_steps, tolerance)
+        value, _, converged = settled(
+            residuals, z, problem.bounds, again, problem.scale, max_steps, tolerance
+        )
         r, J = residuals.jacobian(value, again)
         s2 = jnp.sum(r * r) / (problem.count - problem.size)
         size = jnp.linalg.norm(J, axis=0)

@@ -17,6 +17,7 @@ from .least_squares import LeastSquares, summary
 def descend(
     residuals: Any,
     z: Any,
+    bounds: tuple[Any, Any],
     data: Any,
     optimiser: optax.GradientTransformation,
     *,
@@ -25,8 +26,9 @@ def descend(
     progress: bool,
     checkpoint: Checkpoint | NoCheckpoint,
 ) -> LeastSquares:
-    """Minimise |residuals(z, data)|^2 / 2 by an optax transformation, line searches included. It
-    has converged when the loss and its gradient have come to rest.
+    """Minimise |residuals(z, data)|^2 / 2 by an optax transformation, line searches included, with
+    z cut off at the bounds. It has converged when the loss and its gradient have come to rest; at a
+    bound, only the gradient away from it counts.
 
     **Raises:** `ValueError` when the loss is not finite at the guess.
     """
@@ -36,7 +38,7 @@ def descend(
     at_rest, steps = 0, done
     with progress_bar(max_steps, "fit", progress, done=done) as bar:
         while steps < max_steps and at_rest < 10:
-            new, state, loss, slope = _descent_step(optimiser, residuals, z, state, data)
+            new, state, loss, slope = _descent_step(optimiser, residuals, z, state, bounds, data)
             loss, slope = float(loss), float(slope)
             if not math.isfinite(loss) and least == math.inf:
                 raise ValueError("The loss is not finite. Is the first guess sensible?")
@@ -62,13 +64,21 @@ def _with_jacobian(residuals, z, data):
 
 
 @eqx.filter_jit
-def _descent_step(optimiser, residuals, z, state, data):
+def _descent_step(optimiser, residuals, z, state, bounds, data):
     def loss(z):
         r = residuals(z, data)
         return 0.5 * jnp.sum(r * r)
 
     value, gradient = jax.value_and_grad(loss)(z)
-    # Line searches, such as that of L-BFGS, evaluate the loss themselves.
-    optimiser = optax.with_extra_args_support(optimiser)
-    updates, state = optimiser.update(gradient, state, z, value=value, grad=gradient, value_fn=loss)
-    return optax.apply_updates(z, updates), state, value, jnp.linalg.norm(gradient)
+    lower, upper = bounds
+    held = ((z <= lower) & (gradient > 0)) | ((z >= upper) & (gradient < 0))
+    gradient = jnp.where(held, 0.0, gradient)
+    # Optax counts in integers of two sizes.
+    with jax.numpy_dtype_promotion("standard"):
+        # Line searches, such as that of L-BFGS, evaluate the loss themselves.
+        optimiser = optax.with_extra_args_support(optimiser)
+        updates, state = optimiser.update(
+            gradient, state, z, value=value, grad=gradient, value_fn=loss
+        )
+        z = optax.projections.projection_box(optax.apply_updates(z, updates), lower, upper)
+    return z, state, value, jnp.linalg.norm(gradient)

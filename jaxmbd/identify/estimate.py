@@ -159,12 +159,21 @@ class Estimate(eqx.Module):
         }
 
     def predict(
-        self, records: Record | Sequence[Record], values: Mapping[str, Any] | None = None
+        self,
+        records: Record | Sequence[Record],
+        values: Mapping[str, Any] | None = None,
+        *,
+        starts: Sequence[State] | None = None,
     ) -> Prediction:
         """Simulate other records, for validation, each from the start that it gives.
 
-        **Arguments:** `values`: other parameters to compare with, by name; those left out are the
-        ones found.
+        **Arguments:**
+
+        - `values`: other parameters to compare with, by name; those left out are the ones found.
+        - `starts`: a state for each record, instead of its own: the `starts` that were found with
+          the first parts of the same records, see `Record.split`.
+
+        **Raises:** `ValueError` for values of no parameter, and for another number of starts.
         """
         known = self.values
         if values is not None:
@@ -172,6 +181,14 @@ class Estimate(eqx.Module):
             if unknown:
                 raise ValueError(f"There is no parameter {sorted(unknown)} among {sorted(known)}.")
             known = {**known, **jax.tree.map(jnp.asarray, dict(values))}
+        records = [records] if isinstance(records, Record) else list(records)
+        if starts is not None:
+            if len(starts) != len(records):
+                raise ValueError(f"{len(starts)} starts were given for {len(records)} records.")
+            records = [
+                eqx.tree_at(lambda r: r.start, record, start, is_leaf=callable)
+                for record, start in zip(records, starts, strict=True)
+            ]
         problem, residuals = self.problem, self.problem.residuals
         return predict(
             residuals.model(known),

@@ -96,8 +96,9 @@ def fit(
     - `start`: `UnknownStart()` to find the initial states as well.
     - `shooting`: `MultipleShooting(parts)` for long, chaotic or badly guessed motions.
     - `loss`: `Huber()` or `Cauchy()` for measurements with outliers.
-    - `optimiser`: default Levenberg and Marquardt's method; any least-squares solver of optimistix,
-      by forward sensitivities; or any optax transformation, by reverse mode, for many parameters.
+    - `optimiser`: default Levenberg and Marquardt's method, within bounds; any least-squares solver
+      of optimistix, by forward sensitivities, for which a value that reaches a bound may stay
+      there; or any optax transformation, by reverse mode, for many parameters.
     - `multistart`: a `MultiStart`.
     - `max_steps`, `tolerance`: iterations of the search, and the last change of parameters and
       residuals by which it has converged.
@@ -140,7 +141,7 @@ def fit(
                 "Gradient descent does not keep the parts of multiple shooting together: use a "
                 "least-squares solver, or `SingleShooting()`."
             )
-        found = descend(problem.residuals, z, problem.data, optimiser, **options)
+        found = descend(problem.residuals, z, problem.bounds, problem.data, optimiser, **options)
         data = problem.data
     else:
         found, data = _search(problem, z, optimiser, options)
@@ -160,12 +161,19 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
     size = problem.residuals.parameters.size
     scatter = options.spread * jax.random.normal(options.key, (options.count, size))
     guesses = jnp.tile(z, (options.count, 1)).at[1:, :size].add(scatter[1:])
+    guesses = jax.vmap(lambda z: jnp.clip(z, *problem.bounds))(guesses)
 
     @eqx.filter_jit
     def all_of_them(problem, guesses):
         def one(z):
             return settled(
-                problem.residuals, z, problem.data, problem.scale, options.max_steps, 1e-6
+                problem.residuals,
+                z,
+                problem.bounds,
+                problem.data,
+                problem.scale,
+                options.max_steps,
+                1e-6,
             )
 
         return jax.vmap(one)(guesses)
@@ -180,7 +188,13 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
 def _search(problem: FitProblem, z: Float[Array, " n"], solver: Any, options: dict[str, Any]):
     """What was found, and the data with the last multipliers."""
     residuals, data = problem.residuals, problem.data
-    fitting = dict(solver=solver, scale=float(problem.scale), count=problem.count, **options)
+    fitting = dict(
+        solver=solver,
+        bounds=problem.bounds,
+        scale=float(problem.scale),
+        count=problem.count,
+        **options,
+    )
     if not problem.layout.links:
         return least_squares(residuals, z, data, **fitting), data
 

@@ -60,7 +60,8 @@ class Identifiability(NamedTuple):
 def identifiability(J: np.ndarray, s: float, names: tuple[str, ...]) -> Identifiability:
     """From the sensitivity `(rows, p)` and the standard deviation s of its residuals."""
     _, values, rows = np.linalg.svd(J, full_matrices=False)
-    noise = np.finfo(J.dtype).eps * max(J.shape) * max(values.max(initial=0.0), 1e-300)
+    # J has come through thousands of steps: its rounding is more than that of a matrix at hand.
+    noise = np.finfo(J.dtype).eps ** (2 / 3) * max(values.max(initial=0.0), 1e-300)
     found = []
     for value, direction in zip(values, rows, strict=True):
         sigma = float(s / value) if value > noise else np.inf

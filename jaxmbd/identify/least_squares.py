@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._progress import progress_bar
+from .bounded_descent import BoundedDescent
 from .checkpoint import Checkpoint, NoCheckpoint
 
 
@@ -48,6 +49,7 @@ def least_squares(
     args: Any,
     *,
     solver: optx.AbstractLeastSquaresSolver | None = None,
+    bounds: tuple[PyTree, PyTree] | None = None,
     scale: float = 1.0,
     count: int | None = None,
     max_steps: int = 100,
@@ -69,7 +71,10 @@ def least_squares(
       then fits of other data compile nothing. If it has a method `jacobian(value, args) -> (r, J)`
       for one vector of parameters, that is used.
     - `guess`: pytree of floating-point numbers where the search starts.
-    - `solver`: any least-squares solver of optimistix; default its `LevenbergMarquardt`.
+    - `solver`: any least-squares solver of optimistix; default its `LevenbergMarquardt`, with
+      steps that stay between `bounds`.
+    - `bounds`: least and largest values, two pytrees like the guess, infinite where there are
+      none. Only the default solver knows them.
     - `scale`: size of the measured motion, in whose units damping and tolerance act. Let
       parameters be logarithms or ratios, so that a unit change of each changes the motion by
       about this much.
@@ -89,9 +94,10 @@ def least_squares(
 
     # As an array, another tolerance does not compile anything either.
     if solver is None:
-        solver = _levenberg_marquardt(jnp.asarray(tolerance, flat.dtype))
-    fn, scaled_args = _Scaled(residuals), (args, jnp.asarray(scale, flat.dtype))
-    y, state = guess, _start(solver, fn, guess, scaled_args)
+        lower, upper = (None, None) if bounds is None else (ravel_pytree(b)[0] for b in bounds)
+        solver = _levenberg_marquardt(jnp.asarray(tolerance, flat.dtype), flat, lower, upper)
+    fn, scaled_args = _Scaled(residuals, unravel), (args, jnp.asarray(scale, flat.dtype))
+    y, state = flat, _start(solver, fn, flat, scaled_args)
     done, (y, state) = checkpoint.restored((y, state))
     converged, first = False, None
     with progress_bar(max_steps, label, progress, done=done) as bar:
@@ -110,7 +116,7 @@ def least_squares(
         checkpoint.save(done, (y, state), now=True)
     r = scale * state.f_info.residual
     return summary(
-        y,
+        unravel(y),
         r,
         scale * state.f_info.jac.as_matrix(),
         r if first is None else first,
@@ -149,22 +155,22 @@ def summary(
 
 
 def settled(
-    residuals: Callable[[PyTree, Any], Float[Array, " n"]],
-    guess: PyTree,
+    residuals: Callable[[Float[Array, " p"], Any], Float[Array, " n"]],
+    guess: Float[Array, " p"],
+    bounds: tuple[Any, Any],
     args: PyTree,
     scale: float | Float[Array, ""],
     max_steps: int,
     tolerance: float,
-) -> tuple[PyTree, Float[Array, ""], Bool[Array, ""]]:
-    """The same search as one traceable function, for batches by `jax.vmap`: value, sum of squares,
-    and whether it has converged."""
-    solver = _levenberg_marquardt(tolerance)
-    dtype = jax.tree.leaves(guess)[0].dtype
+) -> tuple[Float[Array, " p"], Float[Array, ""], Bool[Array, ""]]:
+    """The same search as one traceable function of one vector, for batches by `jax.vmap`: value,
+    sum of squares, and whether it has converged."""
+    solver = _levenberg_marquardt(tolerance, guess, *bounds)
     found = optx.least_squares(
-        _Scaled(residuals),
+        _Scaled(residuals, _same),
         solver,
         guess,
-        (args, jnp.asarray(scale, dtype)),
+        (args, jnp.asarray(scale, guess.dtype)),
         has_aux=True,
         max_steps=max_steps,
         throw=False,
@@ -196,47 +202,57 @@ def covariance(J: Any, r: Any, count: int) -> np.ndarray:
 # --- the compiled parts ---------------------------------------------------------------------------
 
 
-def _levenberg_marquardt(tolerance: Any) -> optx.AbstractLeastSquaresSolver:
+def _levenberg_marquardt(
+    tolerance: Any, y: Float[Array, " p"], lower: Any = None, upper: Any = None
+) -> optx.AbstractLeastSquaresSolver:
     # Optimistix lowers the damping only where the reduction is 99 % of what was predicted, which
     # residuals that are not small never reach: weakly determined directions then hardly converge.
     # Nocedal and Wright (2006), Numerical Optimization, algorithm 4.1, take 75 %.
     solver = optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance)
     search = optx.ClassicalTrustRegion(high_cutoff=0.75, low_cutoff=0.25)
-    return eqx.tree_at(lambda s: s.search, solver, search)
+    lower = jnp.full_like(y, -jnp.inf) if lower is None else jnp.asarray(lower, y.dtype)
+    upper = jnp.full_like(y, jnp.inf) if upper is None else jnp.asarray(upper, y.dtype)
+    descent = BoundedDescent(lower, upper)
+    return eqx.tree_at(lambda s: (s.search, s.descent), solver, (search, descent))
 
 
 @eqx.filter_custom_jvp
-def _with_jacobian(residuals, y, args):
-    return residuals(y, args)
+def _with_jacobian(fn, y, args):
+    residuals, unravel = fn
+    return residuals(unravel(y), args)
 
 
 @_with_jacobian.def_jvp
 def _with_jacobian_jvp(primals, tangents):
     # The optimiser asks for J several times over, as a linear map. Here it is made once, as a
     # matrix, by forward mode through the simulation; the map is then a product with it.
-    residuals, y, args = primals
+    (residuals, unravel), y, args = primals
     _, dy, _ = tangents
-    flat, unravel = ravel_pytree(y)
 
-    def twice(flat):
-        r = residuals(unravel(flat), args)
+    def twice(y):
+        r = residuals(unravel(y), args)
         return r, r
 
     if hasattr(residuals, "jacobian"):
-        r, J = residuals.jacobian(y, args)
+        r, J = residuals.jacobian(unravel(y), args)
     else:
-        J, r = jax.jacfwd(twice, has_aux=True)(flat)
-    return r, J @ ravel_pytree(dy)[0]
+        J, r = jax.jacfwd(twice, has_aux=True)(y)
+    return r, J @ dy
 
 
 class _Scaled(eqx.Module):
-    """A residual function in optimistix's convention: (residuals / scale, auxiliary output)."""
+    """Residuals of a vector in optimistix's convention: (residuals / scale, auxiliary output)."""
 
     residuals: Callable
+    unravel: Callable
 
     def __call__(self, y, args):
         args, scale = args
-        return _with_jacobian(self.residuals, y, args) / scale, None
+        return _with_jacobian((self.residuals, self.unravel), y, args) / scale, None
+
+
+def _same(y: Array) -> Array:
+    return y
 
 
 # Each is compiled once for a residual function and the shapes of the data; new numbers reuse it.

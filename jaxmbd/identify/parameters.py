@@ -66,6 +66,13 @@ class Parameters(eqx.Module):
         )
 
     @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the largest free numbers, `(n,)` each."""
+        found = [member.transform.bounds(member.guess) for _, member in self.items()]
+        lower, upper = ([each[i] for each in found] for i in (0, 1))
+        return np.concatenate([np.zeros(0), *lower]), np.concatenate([np.zeros(0), *upper])
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Of each number of the values: `mass`, `point[0]`, `inertia.tensor[1, 2]`."""
         return tuple(

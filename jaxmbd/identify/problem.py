@@ -31,11 +31,13 @@ class FitProblem(eqx.Module):
     - `residuals`, `data`: r(z, data) with z of `size` numbers, zero at the guesses.
     - `count`: how many numbers were measured; `scale`: their size, weighted, about their means, in
       whose units the search goes.
+    - `bounds`: least and largest z.
     - `layout`: which part stands where in `records`. `labels`: of the columns that `sensors` give.
     """
 
     residuals: Residuals
     data: Data
+    bounds: tuple[np.ndarray, np.ndarray]
     layout: Layout = eqx.field(static=True)
     labels: tuple[str, ...] = eqx.field(static=True)
     size: int = eqx.field(static=True)
@@ -98,8 +100,20 @@ def make_problem(
     )
     size = parameters.size + free
     count, scale = sum(record.count for record in records), jnp.asarray(_scale(records))
+    any_start = np.full(free, np.inf)
+    lower, upper = parameters.bounds
     return FitProblem(
-        residuals, data, layout, labels, size, tuple(records), sensors, dt, count, scale
+        residuals,
+        data,
+        (np.append(lower, -any_start), np.append(upper, any_start)),
+        layout,
+        labels,
+        size,
+        tuple(records),
+        sensors,
+        dt,
+        count,
+        scale,
     )
 
 

@@ -118,20 +118,31 @@ class Record(eqx.Module):
         """How many numbers were measured."""
         return int(np.count_nonzero(self.weights))
 
-    def between(self, begin: float, end: float) -> "Record":
-        """The part from `begin` to `end` [s], with the same start: for fits of a first part, begin
-        before the first sample. **Raises:** `ValueError` if fewer than two samples are left."""
-        inside = (self.time >= begin) & (self.time <= end)
-        if inside.sum() < 2:
-            raise ValueError(f'"{self.name}" has no two samples between {begin} and {end} s.')
-        return Record(
-            self.time[inside],
-            self.measured[inside],
-            self.start,
-            control=self.control,
-            weights=self.weights[inside],
-            name=self.name,
+    def split(self, at: float) -> tuple["Record", "Record"]:
+        """The samples before the time `at` [s], to fit, and those from then on, to validate by.
+        Both begin where this record does: the second keeps the earlier samples with weight 0.
+
+        **Raises:** `ValueError` if fewer than two samples come before or after.
+        """
+        before = self.time < at
+        for side, count in (("before", before.sum()), ("after", (~before).sum())):
+            if count < 2:
+                raise ValueError(
+                    f'"{self.name}" has {count} samples {side} {at:g} s, of {self.time[0]:g} to '
+                    f"{self.time[-1]:g} s: split it where both parts have two."
+                )
+        first, rest = (
+            Record(
+                self.time[rows],
+                self.measured[rows],
+                self.start,
+                control=self.control,
+                weights=self.weights[rows] * keep[rows, None],
+                name=self.name,
+            )
+            for rows, keep in ((before, before), (slice(None), ~before))
         )
+        return first, rest
 
 
 def _numbers(what: str, value: Any) -> np.ndarray:

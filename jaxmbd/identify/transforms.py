@@ -19,7 +19,7 @@ class AbstractTransform(eqx.Module):
         value = transform.value(guess, z),    value(guess, 0) = guess,
 
     such that a unit change of z is a natural one: optimisers see parameters of one size. Write
-    `size` and `value`, and `check` if not every guess will do.
+    `size` and `value`, `bounds` if z has some, and `check` if not every guess will do.
     """
 
     @abc.abstractmethod
@@ -29,6 +29,11 @@ class AbstractTransform(eqx.Module):
     @abc.abstractmethod
     def value(self, guess: PyTree, z: Float[Array, " n"]) -> PyTree:
         """The value at z: of the same structure as the guess."""
+
+    def bounds(self, guess: PyTree) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the largest z, `(n,)` each; default any."""
+        free = np.full(self.size(guess), np.inf)
+        return -free, free
 
     def check(self, name: str, guess: PyTree) -> None:
         """**Raises:** `ValueError` for a guess that the map does not reach."""
@@ -59,65 +64,79 @@ class Free(_Entrywise):
         return guess + scale * z.reshape(guess.shape)
 
 
-class _FromPositive(_Entrywise):
-    """The guess is positive."""
-
-    def check(self, name, guess):
-        super().check(name, guess)
-        if not np.all(np.asarray(guess) > 0):
-            raise ValueError(
-                f"The guess of `{name}` must be positive, but is {guess}: start elsewhere, or use "
-                "`Free()` if its sign is not known."
-            )
-
-
-class Positive(_FromPositive):
+class Positive(_Entrywise):
     """Positive values: guess exp(z). A unit change is a factor."""
 
     def value(self, guess, z):
         guess = jnp.asarray(guess, z.dtype)
         return guess * jnp.exp(z.reshape(guess.shape))
 
+    def check(self, name, guess):
+        super().check(name, guess)
+        _check_positive(name, guess)
 
-class NotNegative(_FromPositive):
-    """Values that may be zero: guess (1 + z/2)^2. Of a friction that the measurements would rather
-    have negative, a search by `Positive()` goes on to ever smaller values; this one ends at 0."""
+
+class _Box(_Entrywise):
+    """Straight maps, cut off at bounds; the searches know these and stay within."""
+
+    @abc.abstractmethod
+    def range(self, guess) -> tuple[Any, Any, Any]:
+        """Least value, largest value, unit change."""
 
     def value(self, guess, z):
         guess = jnp.asarray(guess, z.dtype)
-        return guess * jnp.square(1 + z.reshape(guess.shape) / 2)
+        lower, upper, unit = (jnp.asarray(x, z.dtype) for x in self.range(guess))
+        value = guess + unit * z.reshape(guess.shape)
+        # Not `clip`, which has half a derivative at a bound.
+        value = jnp.where(value < lower, lower, value)
+        return jnp.where(value > upper, upper, value)
+
+    def bounds(self, guess):
+        guess = np.asarray(guess, float)
+        lower, upper, unit = (np.asarray(x, float) for x in self.range(guess))
+        least, largest = (
+            np.broadcast_to((bound - guess) / unit, guess.shape).ravel() for bound in (lower, upper)
+        )
+        return least, largest
 
 
-class Bounded(_Entrywise):
-    """Values strictly between bounds,
+class NotNegative(_Box):
+    """Values that may be zero: guess (1 + z), z >= -1. Of a friction that the measurements would
+    rather have negative, a search by `Positive()` goes on to ever smaller values; this one ends at
+    zero."""
 
-        value = lower + (upper - lower) / (1 + exp(-y)),    y = y(guess) + 4 z,
+    def range(self, guess):
+        return 0.0, np.inf, guess
 
-    so that a unit change near the middle is the whole range. Bounds: numbers, or arrays that go
-    with the guess."""
+    def check(self, name, guess):
+        super().check(name, guess)
+        _check_positive(name, guess)
+
+
+class Bounded(_Box):
+    """Values between bounds, guess + (upper - lower) z: a unit change is the whole range. Bounds:
+    numbers, or arrays that go with the guess."""
 
     lower: Any
     upper: Any
 
     def __check_init__(self):
-        if not np.all(np.asarray(self.lower) < np.asarray(self.upper)):
+        lower, upper = np.asarray(self.lower, float), np.asarray(self.upper, float)
+        if not (np.all(lower < upper) and np.all(np.isfinite(upper - lower))):
             raise ValueError(
-                f"Bounds must increase, but `lower` is {self.lower} and `upper` {self.upper}."
+                "Bounds must be finite and increase, but `lower` is "
+                f"{self.lower} and `upper` {self.upper}."
             )
 
-    def value(self, guess, z):
-        guess = jnp.asarray(guess, z.dtype)
-        lower = jnp.broadcast_to(jnp.asarray(self.lower, z.dtype), guess.shape)
-        upper = jnp.broadcast_to(jnp.asarray(self.upper, z.dtype), guess.shape)
-        y = jnp.log(guess - lower) - jnp.log(upper - guess)
-        return lower + (upper - lower) * jax.nn.sigmoid(y + 4 * z.reshape(guess.shape))
+    def range(self, guess):
+        return self.lower, self.upper, np.asarray(self.upper) - np.asarray(self.lower)
 
     def check(self, name, guess):
         super().check(name, guess)
         x = np.asarray(guess)
-        if not np.all((x > np.asarray(self.lower)) & (x < np.asarray(self.upper))):
+        if not np.all((x >= np.asarray(self.lower)) & (x <= np.asarray(self.upper))):
             raise ValueError(
-                f"The guess of `{name}` must lie strictly between its bounds {self.lower} and "
+                f"The guess of `{name}` must lie between its bounds {self.lower} and "
                 f"{self.upper}, but is {guess}: start inside, or widen the bounds."
             )
 
@@ -179,3 +198,11 @@ class LogCholesky(AbstractTransform):
             raise ValueError(f"The guess of `{name}` must be an `mbd.Inertia`, but is {guess!r}.")
         super().check(name, guess)
         guess.log_cholesky()  # says itself what is wrong with a thin body
+
+
+def _check_positive(name: str, guess: Any) -> None:
+    if not np.all(np.asarray(guess) > 0):
+        raise ValueError(
+            f"The guess of `{name}` must be positive, but is {guess}: start elsewhere, or use "
+            "`Free()` if its sign is not known."
+        )
