@@ -147,7 +147,7 @@ def main():
     axes[0].plot(record.time, forecast.readings[0], "k", lw=0.8, label=f"computed: {name}")
     axes[0].axvline(seen.time[-1], color="C1")
     axes[0].set_ylabel("angle [rad]")
-    axes[0].legend(loc="upper right")
+    axes[0].legend(loc="lower left", fontsize="small")
     axes[-1].set_xlabel("time [s]; right of the line not fitted")
     figure.savefig(options.output, dpi=120)
     print(f"forecasts best: {name}; picture: {options.output}")

@@ -271,6 +271,8 @@ def main():
         axes[4 + i].plot(prediction.records[0].time, prediction.errors[0][:, :2])
         axes[4 + i].set_ylabel(f"{which}:\nangles off [rad]")
     axes[0].set_title(shown.records[0].name)
+    axes[3].set_xlabel("")
+    axes[-1].set_xlabel("time [s]")
     figure.savefig(options.output, dpi=120)
     print(f"picture: {options.output}")
 

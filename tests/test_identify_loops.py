@@ -118,9 +118,9 @@ LOOPS = {
         {"dry": 3.0, "viscous": 4.0, "flywheel": 0.02},
         {"dry": 2.0, "viscous": 6.0, "flywheel": 0.03},
         lambda s: s.q[jnp.array([0, 2])],
-        1.5,
+        0.6,
         1e-3,
-        1e-3,
+        3e-4,
     ),
 }
 
