@@ -5,6 +5,7 @@ import math
 import sys
 
 import identify_air_track as track
+import identify_pendulum as pendulum
 import identify_spring_damper as crank
 import jax
 import jax.numpy as jnp
@@ -398,3 +399,46 @@ def test_measured_pair_of_carts(shared):
     # Equal springs at both ends, though nothing in the model makes them so.
     ratio, sigma, _ = found["ratio of outer springs, k2/k1"]
     assert abs(ratio - 1) < 4 * sigma < 0.1
+
+
+@pytest.mark.slow
+def test_pendulum_found(tmp_path):
+    """Frequency, both frictions and the camera's tilt, from an integration of the angle itself."""
+    omega, viscous, drag, tilt = 2.0, 0.05, 0.03, 0.02
+
+    def rate(t, x):
+        speed = math.hypot(x[1], pendulum.SLOW)
+        return [x[1], -(omega**2) * math.sin(x[0]) - x[1] * (viscous + drag * speed)]
+
+    times = 5.0 + np.linspace(0.0, 12.0, 121)
+    options = dict(t_eval=times, rtol=1e-12, atol=1e-13, method="DOP853")
+    theta = scipy.integrate.solve_ivp(rate, times[[0, -1]], [1.3, 0.4], **options).y[0]
+    rows = np.stack([np.zeros(121), times, theta + tilt, np.full(121, np.nan)], axis=1)
+    np.savetxt(tmp_path / "made.txt", rows, header="o v", comments="%", fmt="%.16e")
+    record = pendulum.read(tmp_path / "made.txt")
+    found = pendulum.fitted(record, ("viscous", "drag"))
+    assert found.converged
+    truth = {"omega": omega, "tilt": tilt, "viscous": viscous, "drag": drag}
+    for name, value in truth.items():
+        assert found.values[name] == pytest.approx(value, rel=1e-5), name
+    # Without the law that it takes, what was not fitted is off by far more.
+    seen, unseen = record.split(12.0)
+    for law, off in ((("viscous", "drag"), 1e-5), (("viscous",), None)):
+        found = pendulum.fitted(seen, law)
+        forecast = found.predict(unseen, starts=found.starts).rms["angle"]
+        assert forecast < off if off else forecast > 1e-3
+
+
+@pytest.mark.slow
+def test_measured_pendulum(shared):
+    """Laws of friction that fit the first part of a real record alike forecast the rest by a
+    factor of six apart."""
+    record = pendulum.read(shared / "data" / "pendulum_lab" / "real_pend_h_1.txt")
+    seen, unseen = record.split(record.time[0] + 0.6 * np.ptp(record.time))
+    forecasts = {}
+    for name in ("dry", "viscous and drag"):
+        found = pendulum.fitted(seen, pendulum.LAWS[name])
+        assert found.converged and found.prediction.rms["angle"] < 0.014
+        forecasts[name] = found.predict(unseen, starts=found.starts).rms["angle"]
+    assert 6 * forecasts["viscous and drag"] < forecasts["dry"]
+    assert forecasts["viscous and drag"] < 0.017

@@ -119,6 +119,10 @@ def test_oscillator_without_noise():
     assert found.names == ("damping", "stiffness")
     assert found.system.stiffness == found.values["stiffness"]
     assert found.prediction.rms["height"] < 1e-8
+    moved = found.predict(record, starts=[state(0.5, 1.0)])
+    np.testing.assert_allclose(moved.readings[0][:, 0], decay(TIMES, 0.5, 1.0), atol=1e-8)
+    with pytest.raises(ValueError, match="2 starts"):
+        found.predict(record, starts=[state()] * 2)
 
 
 @pytest.fixture(scope="module")
@@ -553,6 +557,22 @@ def test_transform_units():
     assert slope[0] == pytest.approx(4.0)
     turned = identify.UnitVector().value(jnp.array([0.0, 0.0, 1.0]), jnp.array([math.pi / 2, 0.0]))
     assert abs(turned[2]) < 1e-12
+
+
+def test_split_records():
+    """The rest begins where the record does, and only its own samples count."""
+    rng = np.random.default_rng(0)
+    record = Record(TIMES, decay(TIMES) + 0.01 * rng.normal(size=41), state(), weights=[3.0])
+    seen, unseen = record.split(1.0)
+    assert seen.count == 10 and seen.time[-1] < 1.0 and unseen.count == 31
+    np.testing.assert_array_equal(unseen.time, TIMES)
+    assert np.all(unseen.weights[:10] == 0) and np.all(unseen.weights[10:] == 3.0)
+    prediction = identify.predict(oscillator(), unseen, position, dt=0.02)
+    off = np.asarray(decay(TIMES) - record.measured[:, 0])[10:]
+    assert prediction.rms["reading"] == pytest.approx(np.sqrt(np.mean(off**2)), rel=1e-5)
+    for at in (0.05, 3.95, np.nan):
+        with pytest.raises(ValueError, match="split it where"):
+            record.split(at)
 
 
 def test_bounded_least_squares():
