@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ._system import AbstractSystem, has_plain_coordinates
+from ._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Scalar, Velocity
 
 
@@ -70,7 +70,7 @@ class LagrangianSystem(AbstractSystem):
         def transposed_map(q, w):
             return jax.linear_transpose(lambda x: self.qdot(q, x), v)(w)[0]
 
-        N = jax.jacfwd(lambda x: self.qdot(q, x))(v)
+        N = kinematic_matrix(self, q, v.shape[0])
         w = N @ jnp.linalg.solve(N.T @ N, p)
         gradient = jax.grad(lambda q: lagrangian(q) - jnp.vdot(w, self.qdot(q, v)))(q)
         _, drift = jax.jvp(lambda q: transposed_map(q, w), (q,), (qdot,))

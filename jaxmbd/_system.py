@@ -130,8 +130,7 @@ class AbstractSystem(eqx.Module):
         hand-written `qdot`, the least-squares solution of q1 - q0 = N(q0) dp."""
         if writes_own_qdot(self):
             nv = jax.eval_shape(self.mass_matrix, q0).shape[0]
-            N = jax.jacfwd(lambda dp: self.qdot(q0, dp))(jnp.zeros(nv, q0.dtype))
-            return jnp.linalg.solve(N.T @ N, N.T @ (q1 - q0))
+            return displacement(self, q0, q1 - q0, nv)
         return self.coordinates.difference(q0, q1)
 
     def result(self, q: Coordinates) -> RESULTS:
@@ -162,3 +161,16 @@ def writes_own_qdot(system: AbstractSystem) -> bool:
 def has_plain_coordinates(system: AbstractSystem) -> bool:
     """Whether q' = v, known statically."""
     return not writes_own_qdot(system) and isinstance(system.coordinates, Plain)
+
+
+def kinematic_matrix(system: AbstractSystem, q: Coordinates, nv: int) -> Float[Array, "nq {nv}"]:
+    """N(q)."""
+    return jax.jacfwd(lambda dp: system.qdot(q, dp))(jnp.zeros(nv, q.dtype))
+
+
+def displacement(system: AbstractSystem, q: Coordinates, dq: Coordinates, nv: int) -> Velocity:
+    """dp with N(q) dp = dq, by least squares: the length of a quaternion does not count."""
+    if has_plain_coordinates(system):
+        return dq
+    N = kinematic_matrix(system, q, nv)
+    return jnp.linalg.solve(N.T @ N, N.T @ dq)

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._constraints import positions, velocities
 from .._enforcement.stepping import AbstractStepper
 from .._fixed import advanced
 from .._saving import ON_GRID, Grid
-from .._system import AbstractSystem, has_plain_coordinates
+from .._system import displacement
+from .._tangent_space import rank_cutoff, state_jacobian
 from .._types import Coordinates, Velocity
 
 
@@ -22,18 +22,10 @@ def admissible(
     """Orthonormal (dp, dv), as columns, that change neither Phi nor (Phi', Psi), and how many there
     are; columns of zeros follow."""
     y, _ = stepper.start(grid.t0, grid.dt, q, v)
-    system, nv = stepper.system(y), v.shape[0]
-
-    def rows(change):
-        moved = q + system.qdot(q, change[:nv])
-        dv = change[nv:]
-        phi = positions(system, grid.t0, moved)
-        return jnp.concatenate([phi, velocities(system, grid.t0, moved, v + dv)])
-
-    A = jax.jacfwd(rows)(jnp.zeros(2 * nv, q.dtype))
-    _, values, right = jnp.linalg.svd(jnp.concatenate([A, jnp.zeros((2 * nv, 2 * nv), q.dtype)]))
-    cutoff = 1e-9 if q.dtype == jnp.float64 else 1e-4
-    free = values <= cutoff * jnp.max(values, initial=0.0)
+    A = state_jacobian(stepper.system(y), grid.t0, q, v)
+    nx = A.shape[1]
+    _, values, right = jnp.linalg.svd(jnp.concatenate([A, jnp.zeros((nx, nx), q.dtype)]))
+    free = values <= rank_cutoff(values)
     # Singular values fall, so the free directions are the last.
     return jnp.where(free[::-1, None], right[::-1], 0.0).T, jnp.sum(free)
 
@@ -80,16 +72,9 @@ def transported(stepper, y, scheme_state, result, Q, times):
     # One motion for all tangents.
     (q, v), (others, scheme_state, result) = jax.tree.map(lambda x: x[0], ((q, v), aux))
     y = (q, v, *others)
-    dp = _displacements(stepper.system(y), q, v, dq)
+    system = stepper.system(y)
+    dp = jax.vmap(lambda dq: displacement(system, q, dq, nv))(dq)
     return y, scheme_state, result, jnp.concatenate([dp, dv], axis=1).T
-
-
-def _displacements(system: AbstractSystem, q, v, dq: Float[Array, "k nq"]) -> Float[Array, "k nv"]:
-    """dp with N(q) dp = dq, by least squares: the length of a quaternion does not count."""
-    if has_plain_coordinates(system):
-        return dq
-    N = jax.jacfwd(lambda dp: system.qdot(q, dp))(jnp.zeros_like(v))
-    return jnp.linalg.solve(N.T @ N, N.T @ dq.T).T
 
 
 def orthogonal(Z: Float[Array, "d k"], columns: Bool[Array, " k"]) -> tuple[Array, Array]:

@@ -3,13 +3,12 @@
 import abc
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from .._constraints import constraint_rows, mass_matrix, position_jacobian, positions, velocities
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS
-from .._system import AbstractSystem, has_plain_coordinates
+from .._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from .._types import Coordinates, MassMatrix, RealScalarLike, Velocity
 
 
@@ -36,7 +35,7 @@ class Euclidean(AbstractNorm):
     def metric(self, system, q, v):
         if has_plain_coordinates(system):
             return jnp.eye(v.shape[0], dtype=q.dtype)
-        N = jax.jacfwd(lambda v: system.qdot(q, v))(v)
+        N = kinematic_matrix(system, q, v.shape[0])
         return N.T @ N
 
 

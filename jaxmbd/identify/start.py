@@ -12,6 +12,7 @@ from .._constraints import constraint_rows
 from .._linalg import dense
 from .._results import RESULTS
 from .._system import AbstractSystem, State
+from .._tangent_space import rank_cutoff
 
 
 class AbstractStart(eqx.Module):
@@ -49,7 +50,7 @@ def admissible(system: AbstractSystem, state: State) -> np.ndarray:
     t = jnp.asarray(state.t, state.q.dtype)
     J = np.asarray(dense(constraint_rows(system, t, state.q, state.v).J))
     _, values, rows = np.linalg.svd(J, full_matrices=True)
-    rank = int(np.sum(values > 1e-9 * max(values.max(initial=0.0), 1e-300)))
+    rank = int(np.sum(values > rank_cutoff(values, np)))
     return rows[rank:].T
 
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._system import AbstractSystem
+from .._tangent_space import difference, displaced
 from .._types import Control
-from .tangent import difference, displaced
 
 # Times within this fraction of an interval of a grid point are that grid point.
 _ON_GRID = 1e-6

@@ -14,13 +14,13 @@ from .._constraints import positions, velocities
 from .._results import RESULTS
 from .._simulate import simulate
 from .._system import writes_own_qdot
+from .._tangent_space import displaced
 from .._types import Control
 from .motion import final_conditions
 from .newton import closest
 from .plan import Plan
 from .problem import Problem
 from .starting import as_control
-from .tangent import displaced
 
 
 class Guess(NamedTuple):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._tangent_space import difference
 from .box_qp import box_qp
 from .controls import Held
 from .expansion import AbstractExpansion
@@ -20,7 +21,7 @@ from .motion import (
 )
 from .multipliers import Multipliers
 from .problem import Problem
-from .tangent import Tangent, along, difference, tangent
+from .tangent import Tangent, along, tangent
 
 
 class Quadratic(NamedTuple):

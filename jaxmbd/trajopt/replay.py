@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._tangent_space import difference
 from .plan import Plan, perform
 from .problem import Problem
-from .tangent import difference
 
 
 class Replay(eqx.Module):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._tangent_space import difference
 from .controls import Held, Sampled, Saturated
 from .expansion import AbstractExpansion
 from .linear_quadratic import Change, Model, best_change, model
@@ -14,7 +15,6 @@ from .motion import Path, advance, conditions, cost, follow
 from .multipliers import Multipliers, augmented_cost, first_multipliers, violation
 from .problem import Problem
 from .status import STATUS
-from .tangent import difference
 
 # Schedule of the regularisation, and where it gives up.
 _FACTOR, _LEAST, _MOST = 2.0, 1e-8, 1e10

@@ -1,7 +1,6 @@
-"""Small changes of a state: numbers that add, whatever the coordinates, and those among them that
-the constraints admit."""
+"""Bases of the changes of a state that the constraints of a problem admit."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,27 +9,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from .._constraints import positions, row_count, velocities
-from .._system import AbstractSystem
+from .._constraints import row_count
+from .._tangent_space import displaced, rank_cutoff, state_jacobian, violations
 from .._types import Coordinates, RealScalarLike, Velocity
 from .problem import Problem
-
-
-def displaced(
-    system: AbstractSystem, q: Coordinates, v: Velocity, dx: Float[Array, " nx"]
-) -> tuple[Coordinates, Velocity]:
-    """x (+) dx with dx = (dp, dv), nx = 2 nv."""
-    nv = v.shape[0]
-    return system.retract(q, dx[:nv]), v + dx[nv:]
-
-
-def difference(
-    system: AbstractSystem,
-    x0: tuple[Coordinates, Velocity],
-    x1: tuple[Coordinates, Velocity],
-) -> Float[Array, " nx"]:
-    """x1 (-) x0, so that x0 (+) (x1 (-) x0) = x1."""
-    return jnp.concatenate([system.difference(x0[0], x1[0]), x1[1] - x0[1]])
 
 
 class Tangent(NamedTuple):
@@ -45,10 +27,6 @@ class Tangent(NamedTuple):
     back: Float[Array, "*batch nx rows"]
 
 
-def _violations(problem: Problem, t, q, v):
-    return jnp.concatenate([positions(problem.system, t, q), velocities(problem.system, t, q, v)])
-
-
 def _is_constrained(problem: Problem) -> bool:
     # A compliant method leaves all directions open.
     state = problem.state
@@ -59,19 +37,6 @@ def _at(state):
     return state.t, state.q, state.v
 
 
-def _row_jacobian(problem: Problem, t, q, v):
-    def rows(dx):
-        return _violations(problem, t, *displaced(problem.system, q, v, dx))
-
-    return jax.jacfwd(rows)(jnp.zeros(2 * v.shape[0], v.dtype))
-
-
-def _cutoff(s, xp: Any = jnp):
-    # Rows that are redundant are so only up to the drift of the constraints.
-    rtol = 1e-6 if s.dtype == np.float64 else 1e-3
-    return rtol * xp.max(s, initial=0.0)
-
-
 def tangent_size(problem: Problem) -> int:
     """How many admissible directions there are at the start; all, if the start is traced."""
     nx = 2 * problem.state.v.shape[0]
@@ -79,9 +44,9 @@ def tangent_size(problem: Problem) -> int:
         return nx
     if any(isinstance(x, Tracer) for x in jax.tree.leaves((problem.system, problem.state))):
         return nx
-    jacobian = eqx.filter_jit(_row_jacobian)(problem, *_at(problem.state))
+    jacobian = eqx.filter_jit(state_jacobian)(problem.system, *_at(problem.state))
     s = np.linalg.svd(np.asarray(jacobian), compute_uv=False)
-    return nx - int(np.sum(s > _cutoff(s, np)))
+    return nx - int(np.sum(s > rank_cutoff(s, np)))
 
 
 def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, size: int) -> Tangent:
@@ -89,9 +54,9 @@ def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, si
     nx = 2 * v.shape[0]
     if not _is_constrained(problem):
         return Tangent(jnp.eye(nx, dtype=v.dtype), jnp.zeros((nx, 0), v.dtype))
-    C = _row_jacobian(problem, t, q, v)
+    C = state_jacobian(problem.system, t, q, v)
     U, s, Vh = jnp.linalg.svd(C, full_matrices=True)
-    kept = s > _cutoff(s)
+    kept = s > rank_cutoff(s)
     rank = jnp.sum(kept)
     admissible = jnp.arange(nx - size, nx) >= rank
     Z = jnp.where(admissible[None, :], Vh[nx - size :].T, 0.0)
@@ -113,5 +78,6 @@ def along(
     moved = displaced(problem.system, q, v, tangent.Z @ xi)
     if tangent.back.shape[1] == 0:
         return moved
-    violation = _violations(problem, t, *moved) - _violations(problem, t, q, v)
+    system = problem.system
+    violation = violations(system, t, *moved) - violations(system, t, q, v)
     return displaced(problem.system, *moved, -(tangent.back @ violation))

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._constraints import positions, velocities
+from ..._tangent_space import displaced
 from ..guess import Guess
 from ..motion import final_cost
 from ..nlp import Program, Term
 from ..problem import Problem
-from ..tangent import displaced
 from .base import AbstractTranscription, Interval
 from .costs import final_rows, path_rows
 from .dynamics import Dynamics

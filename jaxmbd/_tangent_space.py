@@ -1,0 +1,56 @@
+"""Small changes of a state: numbers that add, whatever the coordinates, and those among them that
+the constraints admit."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._constraints import positions, velocities
+from ._system import AbstractSystem
+from ._types import Coordinates, RealScalarLike, Velocity
+
+
+def displaced(
+    system: AbstractSystem, q: Coordinates, v: Velocity, dx: Float[Array, " nx"]
+) -> tuple[Coordinates, Velocity]:
+    """x (+) dx with dx = (dp, dv), nx = 2 nv."""
+    nv = v.shape[0]
+    return system.retract(q, dx[:nv]), v + dx[nv:]
+
+
+def difference(
+    system: AbstractSystem,
+    x0: tuple[Coordinates, Velocity],
+    x1: tuple[Coordinates, Velocity],
+) -> Float[Array, " nx"]:
+    """x1 (-) x0, so that x0 (+) (x1 (-) x0) = x1."""
+    return jnp.concatenate([system.difference(x0[0], x1[0]), x1[1] - x0[1]])
+
+
+def violations(
+    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
+) -> Float[Array, " rows"]:
+    """(Phi, Phi', Psi)."""
+    return jnp.concatenate([positions(system, t, q), velocities(system, t, q, v)])
+
+
+def state_jacobian(
+    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
+) -> Float[Array, "rows nx"]:
+    """C = d(Phi, Phi', Psi) / d(dp, dv): the admissible changes of a state are those with
+    C dx = 0."""
+
+    def rows(dx):
+        return violations(system, t, *displaced(system, q, v, dx))
+
+    return jax.jacfwd(rows)(jnp.zeros(2 * v.shape[0], v.dtype))
+
+
+def rank_cutoff(s: Any, xp: Any = jnp) -> Any:
+    """Below which singular values of rows count as zero: redundant rows are so only up to the
+    drift of the constraints. `xp`: `jax.numpy` or `numpy`."""
+    rtol = 1e-6 if s.dtype == np.float64 else 1e-3
+    return rtol * xp.max(s, initial=0.0)
