@@ -1,5 +1,7 @@
 """Iterative LQR against closed forms, Riccati's equation, and independent optimisers."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -249,6 +251,111 @@ def test_optimum_does_not_depend_on_the_coordinates():
     second = trajopt.ilqr(minimal, progress=False, tolerance=1e-11)
     assert np.isclose(second.cost, plans[0].cost, rtol=1e-9)
     assert second.iterations < plans[0].iterations
+
+
+def least_norm(dt, rows, goal):
+    """The controls of least sum dt u^2 with rows u = goal, and that sum."""
+    u = np.linalg.lstsq(rows, goal, rcond=None)[0]
+    return u, dt * u @ u
+
+
+def moved_by(steps, dt, semi_implicit):
+    """Rows (place, rate) at the end of x'' = u by controls held through each step."""
+    left = dt * np.arange(steps, 0, -1)
+    return np.stack([dt * (left if semi_implicit else left - dt / 2), np.full(steps, dt)])
+
+
+@pytest.mark.slow
+def test_loop_of_a_mechanism():
+    """A parallelogram on four hinges in space, redundant by three, turned by a motor from rest to
+    rest: without gravity its moment of inertia is constant, and the least effort known."""
+    length, mass = math.hypot(0.1, 0.3), 2.0
+    places = [[0.0, 0, 0], [0.1, 0, 0.3], [0.6, 0, 0.3], [0.5, 0, 0.0]]
+    solid = mbd.Inertia(mass, [0.1, 0.02, 0.1])
+    a, b, c = (
+        mbd.Body(name, solid, position=np.add(p, q) / 2)
+        for name, p, q in zip("abc", places, places[1:])
+    )
+    pairs = [("ground", a), (a, b), (b, c), (c, "ground")]
+    at = [dict(point=place, axis=[0.0, 1.0, 0.0]) for place in places]
+    joints = [mbd.Revolute(f"hinge {i}", *pairs[i], **at[i]) for i in range(4)]
+    motor = mbd.Motor("motor", *pairs[0], **at[0])
+    system = mbd.Mechanism([a, b, c], joints, [motor], gravity=[0.0, 0.0, 0.0])
+    turned = 2 * (0.02 + mass * (length / 2) ** 2) + mass * length**2
+
+    class Turned(eqx.Module):
+        def __call__(self, t, q, v):
+            angle = system.joint_coordinates(q, "hinge 0")
+            return jnp.concatenate([angle + 0.8, mbd.joint_rates(system, q, v, "hinge 0")])
+
+    problem = trajopt.Problem(
+        system,
+        system.state(),
+        duration=0.6,
+        steps=12,
+        nu=1,
+        running_cost=Effort(jnp.array(1.0)),
+        final=Turned(),
+    )
+    plan = trajopt.ilqr(problem, expansion=trajopt.FirstOrder(), progress=False)
+    u, cost = least_norm(0.05, moved_by(12, 0.05, False) / turned, [-0.8, 0.0])
+    assert plan.status == trajopt.STATUS.converged
+    assert plan.phi_norm < 1e-7  # the error of RK4 at steps of 50 ms
+    assert np.isclose(plan.cost, cost, rtol=1e-5)
+    assert np.allclose(plan.u[:, 0], u, rtol=0, atol=1e-4 * np.abs(u).max())
+
+
+class Block(mbd.AbstractSystem):
+    """A block of 1 kg on the ground, pushed sideways against dry friction of 2 N."""
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(friction=0.2)
+
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        return jnp.stack([u[0], -10 * jnp.ones_like(u[0])])
+
+    def gap(self, q, t):
+        return q[1:]
+
+    def slip(self, q, v, t):
+        return v[None, :1]
+
+
+class Passing(eqx.Module):
+    """There with some speed, so that it never sticks."""
+
+    def __call__(self, t, q, v):
+        return jnp.stack([q[0] - 0.5, v[0] - 0.3])
+
+
+@pytest.mark.slow
+def test_contact_with_friction():
+    """The controls of least effort are those of the equality-constrained least squares of a sliding
+    block, as far as the friction law is smoothed: the error is of second order in that."""
+    rows = moved_by(20, 0.05, True)
+    u, cost = least_norm(0.05, rows, np.array([0.5, 0.3]) + rows @ np.full(20, 2.0))
+    off = []
+    for smoothing in (1e-2, 1e-3):
+        problem = trajopt.Problem(
+            Block(),
+            mbd.State(0.0, jnp.zeros(2), jnp.zeros(2)),
+            duration=1.0,
+            steps=20,
+            nu=1,
+            running_cost=Effort(jnp.array(1.0)),
+            final=Passing(),
+            enforcement=mbd.ContactImpulse(smoothing=smoothing),
+        )
+        guess = jnp.full((20, 1), 2.5)
+        plan = trajopt.ilqr(problem, guess, expansion=trajopt.FirstOrder(), progress=False)
+        assert plan.status == trajopt.STATUS.converged and plan.phi_norm == 0
+        off.append(abs(float(plan.cost) - cost))
+        assert np.allclose(plan.u[:, 0], u, rtol=0, atol=5 * smoothing)
+    assert off[1] < 2e-4 and off[0] > 50 * off[1]
 
 
 class Ball(mbd.AbstractSystem):
