@@ -36,7 +36,9 @@ class BoundedDescent(optx.AbstractDescent):
     def step(self, step_size: Any, state: Any) -> tuple[PyTree, optx.RESULTS]:
         R, r, y = state
         tiny = jnp.finfo(y.dtype).eps
+        # However long the steps may be, what R does not tell at all stays where it is.
         damping = jnp.sqrt(1 / jnp.maximum(step_size, tiny))
+        damping = jnp.maximum(damping, 10 * tiny * jnp.max(jnp.abs(R), initial=0.0))
         matrix = jnp.concatenate([R, damping * jnp.eye(y.size, dtype=y.dtype)])
         right = jnp.concatenate([-r, jnp.zeros_like(r)])
         d = bounded_least_squares(matrix, right, self.lower - y, self.upper - y)
