@@ -14,7 +14,6 @@ from ._constraints import positions, velocities
 from ._enforcement.base import AbstractEnforcement
 from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper
-from ._enforcement.switching import SwitchingStepper
 from ._fixed import integrate_fixed
 from ._results import RESULTS, first_failure
 from ._saving import make_grid, make_saving
@@ -155,8 +154,7 @@ def observed(stepper: AbstractStepper, t, ys, stats, result) -> Solution:
         return stepper.multipliers(t, y), largest(phi), largest(phidot)
 
     lam, phi_norm, phidot_norm = jax.vmap(observe)(t, ys)
-    contacts = stepper.contacts(ys)
-    active = ys[-1] if isinstance(stepper, SwitchingStepper) else None
+    contacts, active = stepper.contacts(ys), stepper.active(ys)
     return Solution(
         t, ys[0], ys[1], lam, phi_norm, phidot_norm, None, stats, result, *contacts, active
     )

@@ -106,6 +106,11 @@ class AbstractStepper(eqx.Module):
         """`new` after a good step, else `old`."""
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), new, old)
 
+    def active(self, y: Any) -> Any:
+        """Which rows act, of a system that switches them; `None` of others."""
+        del y
+        return None
+
     def contacts(self, y: Any) -> tuple[Any, Any]:
         """Contact forces and residuals in y, if any."""
         del y

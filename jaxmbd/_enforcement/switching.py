@@ -56,6 +56,9 @@ class SwitchingStepper(AbstractStepper):
     def system(self, y):
         return only(self.problem.system, y[-1])
 
+    def active(self, y):
+        return y[-1]
+
     def start(self, t, h, q, v):
         system = self.problem.system
         none = jnp.zeros(row_count(system, t, q, v), bool)
