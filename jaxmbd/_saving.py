@@ -44,8 +44,10 @@ def make_grid(
         raise ValueError("Give `dt`, and either `t1` or `num_steps`.")
     check_positive("dt", dt)
     if num_steps is not None:
-        if num_steps < 1:
-            raise ValueError(f"Argument `num_steps` must be at least 1, but is {num_steps}.")
+        if not isinstance(num_steps, int | np.integer) or num_steps < 1:
+            raise ValueError(
+                f"Argument `num_steps` must be a whole number, at least 1, but is {num_steps}."
+            )
         return Grid(start, start + num_steps * dt, dt, float(num_steps))
     for name, x, remedy in (
         ("state.t", start, "pass `t0=` as a number, or `num_steps=` instead of `t1`"),

@@ -22,8 +22,19 @@ jax.config.update("jax_enable_compilation_cache", False)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Shapes and dtypes of all annotated signatures are checked in the tests, and only there.
-install_import_hook("jaxmbd", "beartype.beartype")
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--shapes",
+        action="store_true",
+        help="check shapes and dtypes of all annotated signatures, which takes a third longer",
+    )
+
+
+def pytest_configure(config):
+    # Without it the tests see what users see, the package's own messages above all.
+    if config.getoption("--shapes"):
+        install_import_hook("jaxmbd", "beartype.beartype")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -75,7 +75,7 @@ def reference(M, J, f, r, E):
     return np.linalg.solve(M, f + J.T @ lam), lam
 
 
-@pytest.mark.parametrize("dense_rows", [1, 25])
+@pytest.mark.parametrize("dense_rows", [pytest.param(1, marks=pytest.mark.slow), 25])
 @pytest.mark.parametrize("compliant", [False, True], ids=["rigid", "compliant"])
 @pytest.mark.parametrize(
     "graph", helpers.slow_unless(lambda graph: graph not in ("two kinds", "ring"), GRAPHS)
@@ -101,7 +101,7 @@ def test_solves(graph, compliant, dense_rows):
     assert result == mbd.RESULTS.successful
 
 
-@pytest.mark.parametrize("dense_rows", [8, 100])
+@pytest.mark.parametrize("dense_rows", [pytest.param(8, marks=pytest.mark.slow), 100])
 @pytest.mark.parametrize("consistent", [True, False])
 def test_redundant_rows(consistent, dense_rows):
     """The solution of least norm, and what the rows cannot satisfy, as of the pseudoinverse; by

@@ -78,6 +78,7 @@ def bounce_times(height, e, count):
     return np.array(times)
 
 
+@pytest.mark.slow
 def test_five_bounces():
     """Times and heights to 1e-6, with impacts located."""
     e, height = 0.8, 1.0
@@ -148,7 +149,7 @@ class TwoBalls(mbd.AbstractSystem):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("impact_law", ["newton", "poisson"])
-@pytest.mark.parametrize("impacts", [0, 1])
+@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_equal_balls_swap(impacts, impact_law):
     def final(v):
         system = TwoBalls(jnp.ones(()))
@@ -226,6 +227,7 @@ def test_sticks_below_and_slides_above(friction, factor):
     assert np.all(np.linalg.norm(above[:, :2], axis=1) > 1e-4)
 
 
+@pytest.mark.slow
 def test_slides_down():
     """x = g (sin a - mu cos a) t^2 / 2, in the direction of the slope; exact on a parabola."""
     system = slope(jnp.asarray(0.9), 0.4, jnp.asarray(0.7))

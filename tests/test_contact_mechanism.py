@@ -72,6 +72,7 @@ def positions(mechanism, sol):
     return np.asarray(sol.q).reshape(len(sol.t), 7, -1)[:, :3]
 
 
+@pytest.mark.slow
 def test_box_on_a_slope():
     """Sticks below and slides above tan(a) = mu, to the distance of the steps' closed form."""
     for angle in (0.46, 0.5):
@@ -87,6 +88,7 @@ def test_box_on_a_slope():
         assert mechanism.contact_names == ("floor-0",) * 8
 
 
+@pytest.mark.slow
 def test_ball_slides_then_rolls():
     """After 2 v / (7 mu g) it rolls with 5/7 of its speed."""
     v, mu, r = 1.0, 0.3, 0.2

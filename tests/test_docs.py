@@ -22,8 +22,10 @@ LONG = [
         "constraints",
         "contact",
         "differentiating",
+        "identification",
         "joints",
         "reports",
+        "rollouts",
         "trajectory-optimisation",
     )
 ]

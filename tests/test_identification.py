@@ -305,6 +305,7 @@ def test_two_carts_found(tmp_path):
     assert [[0, i] for i in range(290, 300)] == changed[-10:] and changed[0] >= [0, 280]
 
 
+@pytest.mark.slow
 def test_one_cart_with_uneven_springs():
     """What the model leaves out is seen and named: here a spring force with a quadratic term,
     from SciPy. To first order its size is right within a few per cent."""
@@ -383,6 +384,7 @@ def test_measured_cart(shared):
     assert track.missing_effects(trials, result, residuals)["dry_friction"][0] < 0.001
 
 
+@pytest.mark.slow
 def test_measured_pair_of_carts(shared):
     trials = track.read_trials(shared / "data" / "pendulum_lab" / "real_double_linear_h_1.txt")
     result, scales, residuals = track.identify(trials, **QUIET)

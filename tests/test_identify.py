@@ -595,7 +595,11 @@ def test_bounded_least_squares():
     assert min(held) == 0 and max(held) == 1
 
 
-@pytest.mark.parametrize("optimiser", (None, optax.lbfgs()), ids=("levenberg-marquardt", "lbfgs"))
+@pytest.mark.parametrize(
+    "optimiser",
+    [None, pytest.param(optax.lbfgs(), marks=pytest.mark.slow)],
+    ids=["levenberg-marquardt", "lbfgs"],
+)
 def test_a_bound_that_holds(optimiser):
     """A motion that grows, as if damping were negative: it ends at zero, and the stiffness where it
     belongs without damping; a stiffness that may not go there ends at its bound."""

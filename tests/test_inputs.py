@@ -135,12 +135,11 @@ def test_relaxation_of_each_row():
 
 
 def test_not_a_system_or_enforcement():
-    """Without the type checks of these tests a ValueError says so."""
-    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="(?s)system.*AbstractSystem"):
+    """With type checks, those say so."""
+    errors = (ValueError, jaxtyping.TypeCheckError)
+    with pytest.raises(errors, match="(?s)system.*AbstractSystem"):
         simulate(system=lambda q: q)
-    with pytest.raises(
-        (ValueError, jaxtyping.TypeCheckError), match="(?s)enforcement.*Enforcement"
-    ):
+    with pytest.raises(errors, match="(?s)enforcement.*(method|Enforcement)"):
         simulate(enforcement=mbd.Pseudoinverse())
 
 
@@ -201,8 +200,9 @@ def test_neither_end_nor_number_of_steps():
 
 
 def test_number_of_steps_is_a_whole_number():
-    with pytest.raises((ValueError, TypeError), match="num_steps"):
-        simulate(num_steps=2.5)
+    for steps in (2.5, 3.0, 0, "three"):
+        with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="num_steps"):
+            simulate(num_steps=steps)
 
 
 @pytest.mark.parametrize("name, remedy", [("t1", "num_steps"), ("dt", "num_steps"), ("t0", "t0=")])

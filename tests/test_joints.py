@@ -542,7 +542,9 @@ def steady_disc(tilt, turning):
     return mechanism, np.concatenate([r * turning * w * h, turning * sigma * s * k])
 
 
-@pytest.mark.parametrize("tilt, turning", [(0.6, 3.0), (1.2, -0.7), (0.02, 9.0)])
+@pytest.mark.parametrize(
+    "tilt, turning", [pytest.param(0.6, 3.0, marks=pytest.mark.slow), (1.2, -0.7), (0.02, 9.0)]
+)
 def test_disc_rolls_in_circles(tilt, turning):
     mechanism, expected = steady_disc(tilt, turning)
     state = mechanism.state()

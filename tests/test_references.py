@@ -448,7 +448,9 @@ def test_biped_truth(shared, exercise):
         np.testing.assert_allclose(forces(q, 1e-3, 2), row["Qc"], atol=1e-6 * scale)
 
 
-@pytest.mark.parametrize("exercise, t1", [(1, 2.0), (2, 2.0), (3, 5.0)])
+@pytest.mark.parametrize(
+    "exercise, t1", [(1, 2.0), (2, 2.0), pytest.param(3, 5.0, marks=pytest.mark.slow)]
+)
 def test_biped(exercise, t1):
     sol = exercise_run(exercise, t1)
     assert sol.phi_norm.max() < PUBLISHED_RESIDUAL[exercise]

@@ -75,7 +75,7 @@ METHODS = {
 }
 
 
-QUICK = ("LagrangeMultipliers", "VelocityImpulse")
+QUICK = ("VelocityImpulse",)
 
 
 @pytest.mark.parametrize("method", helpers.slow_unless(lambda method: method in QUICK, METHODS))

@@ -348,7 +348,8 @@ class Attitude(eqx.Module):
         return jnp.concatenate([q - self.q, v])
 
 
-@pytest.mark.parametrize("method", [pytest.param(HERMITE, marks=pytest.mark.slow), TRAPEZOIDAL])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [HERMITE, TRAPEZOIDAL])
 def test_turning_a_ball(method):
     """About a fixed axis by an angle from rest to rest: 12 I^2 angle^2 / T^3. The final condition
     has four numbers for three freedoms."""
