@@ -21,7 +21,11 @@ from trajopt_problems import (
     Speed,
     cart,
     least_effort,
+    least_norm,
+    least_push,
     masses,
+    moved_by,
+    pushed,
     runge_kutta,
 )
 
@@ -253,18 +257,6 @@ def test_optimum_does_not_depend_on_the_coordinates():
     assert second.iterations < plans[0].iterations
 
 
-def least_norm(dt, rows, goal):
-    """The controls of least sum dt u^2 with rows u = goal, and that sum."""
-    u = np.linalg.lstsq(rows, goal, rcond=None)[0]
-    return u, dt * u @ u
-
-
-def moved_by(steps, dt, semi_implicit):
-    """Rows (place, rate) at the end of x'' = u by controls held through each step."""
-    left = dt * np.arange(steps, 0, -1)
-    return np.stack([dt * (left if semi_implicit else left - dt / 2), np.full(steps, dt)])
-
-
 @pytest.mark.slow
 def test_loop_of_a_mechanism():
     """A parallelogram on four hinges in space, redundant by three, turned by a motor from rest to
@@ -305,51 +297,14 @@ def test_loop_of_a_mechanism():
     assert np.allclose(plan.u[:, 0], u, rtol=0, atol=1e-4 * np.abs(u).max())
 
 
-class Block(mbd.AbstractSystem):
-    """A block of 1 kg on the ground, pushed sideways against dry friction of 2 N."""
-
-    @property
-    def contact_law(self):
-        return mbd.ContactLaw(friction=0.2)
-
-    def mass_matrix(self, q):
-        return jnp.eye(2)
-
-    def force(self, t, q, v, u):
-        return jnp.stack([u[0], -10 * jnp.ones_like(u[0])])
-
-    def gap(self, q, t):
-        return q[1:]
-
-    def slip(self, q, v, t):
-        return v[None, :1]
-
-
-class Passing(eqx.Module):
-    """There with some speed, so that it never sticks."""
-
-    def __call__(self, t, q, v):
-        return jnp.stack([q[0] - 0.5, v[0] - 0.3])
-
-
 @pytest.mark.slow
 def test_contact_with_friction():
     """The controls of least effort are those of the equality-constrained least squares of a sliding
     block, as far as the friction law is smoothed: the error is of second order in that."""
-    rows = moved_by(20, 0.05, True)
-    u, cost = least_norm(0.05, rows, np.array([0.5, 0.3]) + rows @ np.full(20, 2.0))
+    u, cost = least_push(20)
     off = []
     for smoothing in (1e-2, 1e-3):
-        problem = trajopt.Problem(
-            Block(),
-            mbd.State(0.0, jnp.zeros(2), jnp.zeros(2)),
-            duration=1.0,
-            steps=20,
-            nu=1,
-            running_cost=Effort(jnp.array(1.0)),
-            final=Passing(),
-            enforcement=mbd.ContactImpulse(smoothing=smoothing),
-        )
+        problem = pushed(20, smoothing)
         guess = jnp.full((20, 1), 2.5)
         plan = trajopt.ilqr(problem, guess, expansion=trajopt.FirstOrder(), progress=False)
         assert plan.status == trajopt.STATUS.converged and plan.phi_norm == 0

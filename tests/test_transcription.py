@@ -13,6 +13,7 @@ from helpers import Pendulum, RedundantPendulum, parameter
 from jaxtyping import Array
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize, root
+from trajopt_problems import least_push, pushed
 
 import jaxmbd as mbd
 from jaxmbd.trajopt.nlp import Evaluator
@@ -577,6 +578,23 @@ def test_new_numbers_compile_nothing():
 def test_bad_input_is_named(options, words):
     with pytest.raises(ValueError, match=words):
         solve(rest_to_rest(), **options)
+
+
+@pytest.mark.parametrize("method", [HERMITE, TRAPEZOIDAL])
+def test_collocation_refuses_contacts(method):
+    """The block would fall through the ground."""
+    with pytest.raises(ValueError, match="1 contacts.*MultipleShooting"):
+        solve(pushed(8, 1e-3), method)
+
+
+@pytest.mark.slow
+def test_contact_by_multiple_shooting():
+    """Sliding with friction, as far as its law is smoothed."""
+    plan = solve(pushed(8, 1e-3), SHOOTING, jnp.full((8, 1), 2.5))
+    u, cost = least_push(8)
+    assert converged(plan)
+    np.testing.assert_allclose(plan.cost, cost, rtol=1e-4)
+    np.testing.assert_allclose(plan.u[:, 0], u, atol=5e-3)
 
 
 def test_not_inside_of_jit():

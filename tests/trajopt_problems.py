@@ -136,3 +136,62 @@ def least_effort(steps: int, duration: float, distance: float, inertia: float = 
     rows = np.stack([dt * left, np.full(steps, dt)]) / inertia
     u = np.linalg.lstsq(rows, np.array([distance, 0.0]))[0]
     return float(dt * u @ u)
+
+
+def least_norm(dt: float, rows: np.ndarray, goal: Any) -> tuple[np.ndarray, float]:
+    """The controls of least sum dt u^2 with rows u = goal, and that sum."""
+    u = np.linalg.lstsq(rows, goal, rcond=None)[0]
+    return u, dt * u @ u
+
+
+def moved_by(steps: int, dt: float, semi_implicit: bool) -> np.ndarray:
+    """Rows (place, rate) at the end of x'' = u by controls held through each step."""
+    left = dt * np.arange(steps, 0, -1)
+    return np.stack([dt * (left if semi_implicit else left - dt / 2), np.full(steps, dt)])
+
+
+class Block(mbd.AbstractSystem):
+    """A block of 1 kg on the ground, pushed sideways against dry friction of 2 N."""
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(friction=0.2)
+
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        return jnp.stack([u[0], -10 * jnp.ones_like(u[0])])
+
+    def gap(self, q, t):
+        return q[1:]
+
+    def slip(self, q, v, t):
+        return v[None, :1]
+
+
+class Passing(eqx.Module):
+    """There with some speed, so that it never sticks."""
+
+    def __call__(self, t, q, v):
+        return jnp.stack([q[0] - 0.5, v[0] - 0.3])
+
+
+def pushed(steps: int, smoothing: float) -> Any:
+    """The block over 0.5 m in a second with the least effort."""
+    return mbd.trajopt.Problem(
+        Block(),
+        mbd.State(0.0, jnp.zeros(2), jnp.zeros(2)),
+        duration=1.0,
+        steps=steps,
+        nu=1,
+        running_cost=Effort(jnp.array(1.0)),
+        final=Passing(),
+        enforcement=mbd.ContactImpulse(smoothing=smoothing),
+    )
+
+
+def least_push(steps: int) -> tuple[np.ndarray, float]:
+    """Its controls and their cost, while it slides all the time and without smoothing."""
+    rows = moved_by(steps, 1 / steps, True)
+    return least_norm(1 / steps, rows, np.array([0.5, 0.3]) + rows @ np.full(steps, 2.0))

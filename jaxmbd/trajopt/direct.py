@@ -10,6 +10,7 @@ from jaxtyping import ArrayLike
 
 from .._checks import is_concrete
 from .._constraints import constraint_rows
+from .._enforcement.switching import is_switched
 from .._linalg import dense
 from .guess import as_guess
 from .motion import Path, conditions, largest_phi
@@ -61,9 +62,13 @@ def transcription(
     quadratic, linear or constant in each interval, as the method says; `multipliers` are there.
     Failure is told by `status`, in the solver's words by `message`.
 
-    **Raises:** `ValueError` for a guess or bounds of the wrong shape; `ImportError` when the solver
-    is not installed.
+    Contacts and rows that switch are for `MultipleShooting()`, which simulates: collocation has no
+    instants at which velocities jump.
+
+    **Raises:** `ValueError` for a guess or bounds of the wrong shape, and for collocation of a
+    system with contacts or switches; `ImportError` when the solver is not installed.
     """
+    _check_smooth(problem, method)
     bounds = _duration_bounds(problem, duration)
     transcribed = transcribe(problem, method, as_guess(problem, guess), bounds)
     evaluator = Evaluator(transcribed.program)
@@ -91,6 +96,20 @@ def _solved(
     if jumped or again.status == STATUS.converged:
         return again
     return found
+
+
+def _check_smooth(problem: Problem, method: AbstractTranscription) -> None:
+    if not method.at_knots:
+        return
+    system, state = problem.system, problem.state
+    contacts = jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), state.q.dtype)).size
+    has = f"{contacts} contacts" if contacts else "rows that switch"
+    if contacts or is_switched(system, state.t, state.q, state.v):
+        raise ValueError(
+            f"The system has {has}, at which velocities jump, and `{type(method).__name__}()` has "
+            "no such instants: use `mbd.trajopt.MultipleShooting()` with an `enforcement` for "
+            "them, or `ilqr`."
+        )
 
 
 def _duration_bounds(problem: Problem, duration) -> tuple[float, float]:
