@@ -210,6 +210,27 @@ def test_feedback_holds_a_plan_against_other_parameters():
     assert np.allclose(nudged - plan.u[0], 0.01 * plan.control.gains[0, :, 0], atol=1e-12)
 
 
+def test_controls_as_an_array():
+    """The same as a table; another shape is refused; Python numbers in the problem do not make
+    another program."""
+    problem = cart(6)
+    u = jnp.linspace(-1.0, 1.0, 6)[:, None]
+    plan = trajopt.perform(problem, u)
+    np.testing.assert_array_equal(plan.u, u)
+    table = trajopt.PiecewiseConstant(0.0, problem.dt, u)
+    np.testing.assert_array_equal(trajopt.perform(problem, table).q, plan.q)
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    trajopt.perform(eqx.tree_at(lambda p: p.state.t, problem, 0.0), u)
+    count = len(compiled)
+    jax.monitoring.clear_event_listeners()
+    assert count == 0
+    with pytest.raises(ValueError, match=r"\(6, 1\)"):
+        trajopt.perform(problem, jnp.ones((5, 1)))
+
+
 def test_plan_reads_well():
     text = str(trajopt.perform(cart(3), trajopt.Held(jnp.ones(1))))
     for part in ("not optimised", "cost               1\n", "0 to 1 s, 3 intervals"):

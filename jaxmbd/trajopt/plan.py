@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from .controls import PiecewiseConstant
 from .motion import Path, conditions, cost, follow, largest_phi
 from .problem import Problem
+from .starting import as_control, with_strong_types
 from .status import STATUS
 
 
@@ -100,7 +101,6 @@ def make_plan(
     )
 
 
-@eqx.filter_jit
 def perform(problem: Problem, control: Any) -> Plan:
     """Simulate the motion of `problem` under a control, sampled on its grid, and judge it by its
     costs and conditions.
@@ -111,11 +111,19 @@ def perform(problem: Problem, control: Any) -> Plan:
 
     **Arguments:**
 
-    - `control`: a callable (t, q, v) -> u.
+    - `control`: a callable (t, q, v) -> u, or controls of shape `(steps, nu)` or `(nu,)`.
 
     **Returns:** a `Plan`, with `STATUS.performed`, or `STATUS.failed_start` if the simulation
     failed.
+
+    **Raises:** `ValueError` for controls of another shape.
     """
+    problem = with_strong_types(problem)
+    return _performed(problem, as_control(problem, control))
+
+
+@eqx.filter_jit
+def _performed(problem: Problem, control: Any) -> Plan:
     path = follow(problem, control)
     status = STATUS.where(path.good, STATUS.performed, STATUS.failed_start)
     value = cost(problem, path)
