@@ -242,7 +242,7 @@ def test_slides_down():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impacts", [0, 1])
+@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_slides_to_rest(impacts):
     """v^2 / (2 mu g), then stays: with positions of first order short by h v / 2, on parabolas
     exact but for the step in which it stops."""
@@ -255,7 +255,7 @@ def test_slides_to_rest(impacts):
     np.testing.assert_allclose(sol.v[1], 0.0, atol=1e-13)
 
 
-@pytest.mark.parametrize("impacts", [0, 1])
+@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_rests_for_a_minute(impacts):
     sol = flight(slope(jnp.asarray(0.39)), jnp.zeros(3), jnp.zeros(3), [60.0], 1e-2, impacts)
     assert np.abs(sol.q[-1]).max() < 1e-8
@@ -370,7 +370,7 @@ class Squeezed(mbd.AbstractSystem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impacts", [0, 1])
+@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_overlaps_that_contradict_each_other(impacts):
     """A ceiling 0.2 mm below the floor, and a point half-way: each is 0.1 mm too close, and no
     displacement helps, which is 0.01 m/s over the step. With the ceiling above one does."""
@@ -598,7 +598,7 @@ class Counted(mbd.AbstractContactSolver):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impacts", [0, 1])
+@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_reverse_pass_solves_nothing_again(impacts):
     """It recomputes steps from their start, but keeps the impulses that a solver found."""
     steps, state = 40, mbd.State(0.0, jnp.array([0.0, 0.1]), jnp.zeros(2))

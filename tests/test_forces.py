@@ -502,6 +502,7 @@ def test_curvature_of_rotations():
 # --- motions in closed form -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_motions():
     """Bodies in one run: a damped oscillation, falls with linear and quadratic drag, and sliders
     that dry friction stops."""

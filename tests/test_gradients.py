@@ -80,7 +80,7 @@ def test_every_method_and_solver(method, solver):
 QUICK = [
     ("oscillator", "udwadia_kalaba"),
     ("controlled_mass", "impulse_dead_beat"),
-    ("skate_in_space", "dual_penalty"),
+    ("skate", "dual_penalty"),
 ]
 FAMILIES = ["udwadia_kalaba", "impulse_dead_beat", "dual_penalty", "augmented_lagrangian"]
 LONG = (
@@ -126,7 +126,8 @@ def test_redundant_rows(method):
         np.testing.assert_allclose(scale * gradient, expected, rtol=1e-6, atol=atol)
 
 
-@pytest.mark.parametrize("case", ["guided_mass", pytest.param("top", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["guided_mass", "top"])
 def test_stages(case):
     """Classical Runge-Kutta: the held correction through all stages."""
     check(h.CASES[case], h.method("udwadia_kalaba"), dt=0.02, num_steps=8, scheme=mbd.RK4())
@@ -498,7 +499,7 @@ IMPLICIT = {
     "scheme, method",
     [
         pytest.param("crank_nicolson", "udwadia_kalaba", marks=pytest.mark.slow),
-        ("crank_nicolson", "impulse_dead_beat"),
+        pytest.param("crank_nicolson", "impulse_dead_beat", marks=pytest.mark.slow),
         ("kvaerno3", "impulse_dead_beat"),
         pytest.param("kvaerno3", "udwadia_kalaba", marks=pytest.mark.slow),
     ],

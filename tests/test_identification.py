@@ -83,6 +83,7 @@ POINT = {"damping": math.log(50.0), "stiffness": math.log(5000.0)}
 SHIFT = 1e-5  # of central differences: their own error is about 1e-9
 
 
+@pytest.mark.slow
 def test_gradient_that_the_fit_uses(residuals):
     """J^T r, in forward mode, against central differences of the loss |r|^2 / 2."""
     measured = crank.synthetic_measurements(mechanism(), crank.Start(), 2e-4, 0, TIMES)

@@ -189,7 +189,9 @@ def test_rank_of_the_four_bar():
 @pytest.mark.parametrize(
     "tensor, definite",
     [
-        ([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 2.0]], True),
+        pytest.param(
+            [[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 2.0]], True, marks=pytest.mark.slow
+        ),
         # Here all that is on the diagonal is positive, and there in the inverse.
         ([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 3.0]], False),
         ([[-1.0, 2.0, 0.0], [2.0, -1.0, 0.0], [0.0, 0.0, 3.0]], False),

@@ -171,6 +171,7 @@ def beam(load=0.3):
     return mbd.Mechanism([body], [hinge, roller])
 
 
+@pytest.mark.slow
 def test_reactions_of_a_beam():
     mechanism = beam()
     q, lam = mechanism.state().q, multipliers(mechanism)

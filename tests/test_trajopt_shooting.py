@@ -50,10 +50,11 @@ def test_regulator_by_quasi_newton():
     assert again.status == trajopt.STATUS.performed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimiser, bounds",
     [
-        pytest.param(optax.lbfgs(), trajopt.Squash(), marks=pytest.mark.slow),
+        (optax.lbfgs(), trajopt.Squash()),
         (optax.adam(0.05), trajopt.Projected()),
     ],
     ids=["lbfgs", "adam"],

@@ -268,12 +268,13 @@ def least_effort():
     return end(found.x)[4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method, order, error",
     [
-        pytest.param(TRAPEZOIDAL, 2, 1e-2, marks=pytest.mark.slow),
+        (TRAPEZOIDAL, 2, 1e-2),
         (HERMITE, 4, 2e-5),
-        pytest.param(SHOOTING, 2, 1e-2, marks=pytest.mark.slow),
+        (SHOOTING, 2, 1e-2),
     ],
 )
 def test_order_on_the_manifold(method, order, error, least_effort):
