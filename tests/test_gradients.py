@@ -495,13 +495,14 @@ IMPLICIT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, method",
     [
-        pytest.param("crank_nicolson", "udwadia_kalaba", marks=pytest.mark.slow),
-        pytest.param("crank_nicolson", "impulse_dead_beat", marks=pytest.mark.slow),
+        ("crank_nicolson", "udwadia_kalaba"),
+        ("crank_nicolson", "impulse_dead_beat"),
         ("kvaerno3", "impulse_dead_beat"),
-        pytest.param("kvaerno3", "udwadia_kalaba", marks=pytest.mark.slow),
+        ("kvaerno3", "udwadia_kalaba"),
     ],
 )
 def test_implicit_schemes(scheme, method):

@@ -368,6 +368,7 @@ def spectral_peaks(t, x):
     return omega[low], omega[away[np.argmax(power[away])]]
 
 
+@pytest.mark.slow
 def test_measured_cart(shared):
     trials = track.read_trials(shared / "data" / "pendulum_lab" / "real_linear_h_1.txt")
     result, scales, residuals = track.identify(trials, **QUIET)

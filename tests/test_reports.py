@@ -140,6 +140,7 @@ def heavy_top(point):
 START = dict(R=np.eye(3), x_com=[0, 1, 0], v_com=[0, 0, 0], W_body=[0, 0, 0])
 
 
+@pytest.mark.slow
 def test_reaction_of_the_heavy_top(shared):
     """Force of the joint on the body at published states, as one batch; in the axes of the body,
     on the ground, and about the centre of mass."""

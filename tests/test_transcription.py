@@ -287,6 +287,7 @@ def test_order_on_the_manifold(method, order, error, least_effort):
     assert all(plan.phi_norm < 1e-8 and plan.final_violation < 1e-8 for plan in plans)
 
 
+@pytest.mark.slow
 def test_multipliers_are_the_tension():
     plan = solve(raising(Pendulum(MASS, LENGTH, GRAVITY), 20), guess=along_angle(20))
     speed2 = jnp.sum(plan.v**2, axis=1)
@@ -295,7 +296,8 @@ def test_multipliers_are_the_tension():
     np.testing.assert_allclose(plan.multipliers[:, 0], -tension / (2 * LENGTH), atol=1e-7)
 
 
-@pytest.mark.parametrize("method", [HERMITE, pytest.param(SHOOTING, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [HERMITE, SHOOTING])
 def test_redundant_rows_change_nothing(method):
     pendulum = Pendulum(MASS, LENGTH, GRAVITY)
     plain = solve(raising(pendulum, 10), method, along_angle(10))
