@@ -90,6 +90,7 @@ def _along(system: AbstractStructuredSystem, t, q, v, change):
     return rows if system.active is None else jnp.where(system.active, rows, 0.0)
 
 
+@eqx.filter_jit
 def _linearised(system: AbstractStructuredSystem, t, q, v) -> ConstraintRows:
     rows = system.linearised(t, q, v)
     if system.active is None:
@@ -147,7 +148,8 @@ def velocities(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Vel
 
 
 class SystemMap(AbstractEquationMap):
-    """M a, J a and J^T lam of a system at (t, q, v), by directional derivatives."""
+    """M a, J a and J^T lam of a system at (t, q, v), by directional derivatives. Each is traced and
+    differentiated once for all solves with such a system."""
 
     system: AbstractSystem
     t: RealScalarLike
@@ -160,14 +162,17 @@ class SystemMap(AbstractEquationMap):
         phi = _phi(self.system, q, self.t)
         return jnp.concatenate([phi, _psi(self.system, self.q, self.v + dp, self.t)])
 
+    @eqx.filter_jit
     def inertia(self, a):
         return mass_matrix(self.system, self.q) @ a
 
+    @eqx.filter_jit
     def rows(self, a):
         if isinstance(self.system, AbstractStructuredSystem):
             return _along(self.system, self.t, self.q, self.v, a)
         return jax.jvp(self._displaced, (jnp.zeros_like(a),), (a,))[1]
 
+    @eqx.filter_jit
     def reaction(self, lam):
         if isinstance(self.system, AbstractStructuredSystem):
             return jax.linear_transpose(self.rows, self.v)(lam)[0]

@@ -1,5 +1,6 @@
 """Sparse elimination of the rows of many bodies."""
 
+import functools
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
@@ -171,10 +172,11 @@ class BlockSparse(AbstractConstraintSolver):
         else:
             s = s - self._null(factor, s)
             lam = iterate(
-                lambda y: self._apply(factor, y),
-                lambda y: self._inverse(factor, y),
+                functools.partial(self._apply, factor),
+                functools.partial(self._inverse, factor),
                 s,
                 self.refinements,
+                unroll=factor.whole is not None,
             )
             lam = lam - self._null(factor, lam)
         return x + factor.M_inv @ once(lam @ factor.J), lam
@@ -193,7 +195,8 @@ class BlockSparse(AbstractConstraintSolver):
         return self._null(factor, self._extended(factor, s))[: s.shape[0]]
 
     def _null(self, factor, s):
-        x = annihilate(lambda y: self._inverse(factor, y), factor.rho, s)
+        inverse = functools.partial(self._inverse, factor)
+        x = annihilate(inverse, factor.rho, s, unroll=factor.whole is not None)
         return jnp.where(self.dependent(factor), x, 0.0)
 
     def result(self, factor):

@@ -62,7 +62,7 @@ class ConstraintOperator(eqx.Module):
         """M^-1 f."""
 
         def solve(_, f):
-            return self.solver.free(self.factor, f)
+            return _free(self.solver, self.factor, f)
 
         return jax.lax.custom_linear_solve(self.equations.inertia, f, solve, symmetric=True)
 
@@ -94,7 +94,7 @@ class ConstraintOperator(eqx.Module):
 
     def null(self, s: Rows) -> Rows:
         """(1 - G G^+) s."""
-        return self.solver.null(self.factor, s)
+        return _null(self.solver, self.factor, s)
 
     def dependent(self) -> Bool[Array, ""]:
         """Whether `null` may be anything but zero."""
@@ -103,6 +103,24 @@ class ConstraintOperator(eqx.Module):
     def result(self) -> RESULTS:
         """Whether M is positive definite and the rows could be solved."""
         return self.solver.result(self.factor)
+
+
+# Traced once for all factors of one structure: derivatives ask for many solves.
+@eqx.filter_jit
+def _by_factor(
+    solver: AbstractConstraintSolver, factor: Any, f: Force, r: Rows
+) -> tuple[Velocity, Rows]:
+    return solver.solve(factor, f, r)
+
+
+@eqx.filter_jit
+def _free(solver: AbstractConstraintSolver, factor: Any, f: Force) -> Velocity:
+    return solver.free(factor, f)
+
+
+@eqx.filter_jit
+def _null(solver: AbstractConstraintSolver, factor: Any, s: Rows) -> Rows:
+    return solver.null(factor, s)
 
 
 def _solve(operator: ConstraintOperator, f: Force, r: Rows) -> tuple[Velocity, Rows]:
@@ -117,12 +135,12 @@ def _solve(operator: ConstraintOperator, f: Force, r: Rows) -> tuple[Velocity, R
         return jnp.concatenate([left, operator.rows(a) + operator.compliant(lam)])
 
     def solve(_, b):
-        return jnp.concatenate(operator.solver.solve(operator.factor, *parts(b)))
+        return jnp.concatenate(_by_factor(operator.solver, operator.factor, *parts(b)))
 
     def solve_transposed(_, b):
         # M a + J^T lam = f, -J a + E lam = r: the same equations in (a, -lam).
         f, r = parts(b)
-        a, lam = operator.solver.solve(operator.factor, f, -r)
+        a, lam = _by_factor(operator.solver, operator.factor, f, -r)
         return jnp.concatenate([a, -lam])
 
     return parts(jax.lax.custom_linear_solve(matvec, b, solve, solve_transposed))

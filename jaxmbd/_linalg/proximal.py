@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -23,23 +24,28 @@ def regularisation(relative: float | None, trace: Array, rows: int) -> Float[Arr
 
 
 def iterate(
-    apply_G: Callable, solve: Callable, s: Float[Array, "*rows"], refinements: int
+    apply_G: Callable,
+    solve: Callable,
+    s: Float[Array, "*rows"],
+    refinements: int,
+    *,
+    unroll: bool = True,
 ) -> Float[Array, "*rows"]:
-    """The proximal iterations for G lam = s; `solve` applies (G + rho 1)^-1."""
-    lam = solve(s)
-    for _ in range(refinements):
-        lam = lam + solve(s - apply_G(lam))
-    return lam
+    """The proximal iterations for G lam = s; `solve` applies (G + rho 1)^-1. Not unrolled where
+    that takes many operations: compilation would pay for each repetition."""
+
+    def refine(_, lam):
+        return lam + solve(s - apply_G(lam))
+
+    return jax.lax.fori_loop(0, refinements, refine, solve(s), unroll=unroll)
 
 
 def annihilate(
-    solve: Callable, rho: Float[Array, ""], s: Float[Array, "*rows"]
+    solve: Callable, rho: Float[Array, ""], s: Float[Array, "*rows"], *, unroll: bool = True
 ) -> Float[Array, "*rows"]:
     """What G does not see of s: rho (G + rho 1)^-1 keeps it, and contracts the rest by
     rho / sigma^2."""
-    for _ in range(_NULL_POWER):
-        s = rho * solve(s)
-    return s
+    return jax.lax.fori_loop(0, _NULL_POWER, lambda _, s: rho * solve(s), s, unroll=unroll)
 
 
 class _Factor(NamedTuple):
