@@ -222,6 +222,25 @@ def test_fit_of_a_line_is_linear_regression():
     )
 
 
+def test_the_search_ends_where_nothing_is_left_to_gain():
+    """Among noise the last steps of Gauss and Newton change the sum of squares by less than its
+    rounding, and do not count as improving it: the search must not wait for one that does."""
+    x = np.linspace(0, 1, 21)
+
+    def exponential(p, data):
+        x, y = data
+        return jnp.exp(p["rate"] * x) - y
+
+    for seed in range(10):
+        y = np.exp(0.7 * x) + 0.01 * np.random.default_rng(seed).normal(size=21)
+        result = least_squares(exponential, {"rate": 0.7}, (x, y), scale=0.01, **QUIET)
+        assert result.converged
+        assert result.iterations <= 8
+        slope = result.jacobian[:, 0] @ result.residuals
+        size = jnp.linalg.norm(result.jacobian) * jnp.linalg.norm(result.residuals)
+        assert abs(slope) < 1e-7 * size
+
+
 # One heavy and one light cart, so that nothing is symmetric by accident.
 K1, KC, K2, MASS = 8.0, 40.0, 11.0, 2.5
 DAMPING = np.array([0.05, 0.02])

@@ -47,6 +47,12 @@ class BoundedDescent(optx.AbstractDescent):
         d = jnp.where(y + d > self.upper, d - 2 * tiny * jnp.maximum(jnp.abs(y), jnp.abs(d)), d)
         return d, optx.RESULTS.successful
 
+    def gain(self, state: Any) -> Float[Array, ""]:
+        """By how much |J d + r|^2 is below |r|^2 at the end of the longest step."""
+        R, r, _ = state
+        d, _ = self.step(jnp.inf, state)
+        return jnp.sum(r**2) - jnp.sum((R @ d + r) ** 2)
+
 
 def bounded_least_squares(
     A: Float[Array, "m n"],

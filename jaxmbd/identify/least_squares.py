@@ -202,18 +202,41 @@ def covariance(J: Any, r: Any, count: int) -> np.ndarray:
 # --- the compiled parts ---------------------------------------------------------------------------
 
 
-def _levenberg_marquardt(
-    tolerance: Any, y: Float[Array, " p"], lower: Any = None, upper: Any = None
-) -> optx.AbstractLeastSquaresSolver:
+def _silent(**_: Any) -> None:
+    """No report of the search."""
+
+
+class _LevenbergMarquardt(optx.AbstractGaussNewton):
+    """That of optimistix, with steps that stay between bounds, and an end where there is nothing
+    left to gain: it looks at steps that lowered the sum of squares, and where that is large, the
+    last ones change it by less than its rounding."""
+
+    rtol: Any
+    atol: Any
+    descent: BoundedDescent
+    norm: Callable = eqx.field(default=optx.max_norm, static=True)
     # Optimistix lowers the damping only where the reduction is 99 % of what was predicted, which
     # residuals that are not small never reach: weakly determined directions then hardly converge.
     # Nocedal and Wright (2006), Numerical Optimization, algorithm 4.1, take 75 %.
-    solver = optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance)
-    search = optx.ClassicalTrustRegion(high_cutoff=0.75, low_cutoff=0.25)
+    search: optx.AbstractSearch[Any, Any, Any, Any] = optx.ClassicalTrustRegion(
+        high_cutoff=0.75, low_cutoff=0.25
+    )
+    verbose: Callable = eqx.field(default=_silent, static=True)
+
+    def terminate(self, fn, y, args, options, state, tags):
+        done, result = super().terminate(fn, y, args, options, state, tags)
+        r = state.f_info.residual
+        nothing = self.descent.gain(state.descent_state) <= 8 * jnp.finfo(r.dtype).eps * (r @ r)
+        return done | (nothing & ~state.first_step), result
+
+
+def _levenberg_marquardt(
+    tolerance: Any, y: Float[Array, " p"], lower: Any = None, upper: Any = None
+) -> optx.AbstractLeastSquaresSolver:
     lower = jnp.full_like(y, -jnp.inf) if lower is None else jnp.asarray(lower, y.dtype)
     upper = jnp.full_like(y, jnp.inf) if upper is None else jnp.asarray(upper, y.dtype)
     descent = BoundedDescent(lower, upper)
-    return eqx.tree_at(lambda s: (s.search, s.descent), solver, (search, descent))
+    return _LevenbergMarquardt(rtol=tolerance, atol=tolerance, descent=descent)
 
 
 @eqx.filter_custom_jvp
