@@ -28,7 +28,8 @@ class LeastSquares(NamedTuple):
     - `residuals`: at `value`, shape `(n,)`; `rms` is their root mean square. `first_residuals`:
       at the guess.
     - `iterations`, `seconds`: what it took, compilation included.
-    - `converged`: whether the last step was below the tolerance.
+    - `converged`: whether the last step was below the tolerance, or another could lower the sum of
+      squares by its rounding at most.
     """
 
     value: PyTree
