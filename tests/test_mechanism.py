@@ -6,6 +6,7 @@ import json
 import diffrax
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -253,3 +254,110 @@ def test_order_and_names_do_not_matter():
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make(mbd.Body("b", BOX))
+
+
+def test_the_ground_by_name(getkey):
+    mechanism = mbd.Mechanism([mbd.Body("a", BOX), mbd.Body("b", BOX, position=[1.0, 2.0, 3.0])])
+    q, v = jr.normal(getkey(), (4, 2, 14)), jr.normal(getkey(), (4, 2, 12))
+    pose, twist = mechanism.pose(q, "ground"), mechanism.twist(v, "ground")
+    np.testing.assert_array_equal(pose.position, np.zeros((4, 2, 3)))
+    np.testing.assert_array_equal(pose.orientation, np.tile([1.0, 0, 0, 0], (4, 2, 1)))
+    np.testing.assert_array_equal(np.concatenate(twist), np.zeros((8, 2, 3)))
+    np.testing.assert_array_equal(mechanism.pose(q, "b").position, q[..., 1:6:2])
+
+
+def vectors(getkey, kind, lead):
+    """A pose, a twist or a vector with leading axes."""
+    if kind is mbd.Pose:
+        p = jr.normal(getkey(), (*lead, 4))
+        p = p / jnp.linalg.norm(p, axis=-1, keepdims=True)
+        return mbd.Pose(jr.normal(getkey(), (*lead, 3)), p)
+    if kind is mbd.Twist:
+        return mbd.Twist(jr.normal(getkey(), (*lead, 3)), jr.normal(getkey(), (*lead, 3)))
+    return jr.normal(getkey(), (*lead, kind))
+
+
+METHODS = [
+    *((mbd.Pose, name, 3) for name in ("point", "direction", "local_point", "local_direction")),
+    *((mbd.Pose, name, mbd.Pose) for name in ("compose", "relative")),
+    (mbd.Pose, "rate", mbd.Twist),
+    *((mbd.Twist, name, 3) for name in ("at", "moved")),
+    *((kind, "of", size) for kind, size in ((mbd.Pose, 7), (mbd.Twist, 6))),
+]
+
+
+def test_all_methods_of_poses_and_twists_are_listed():
+    for kind in (mbd.Pose, mbd.Twist):
+        public = {name for name in vars(kind) if not name.startswith("_")}
+        listed = {name for owner, name, _ in METHODS if owner is kind}
+        assert public - set(kind._fields) - {"identity"} == listed
+
+
+@pytest.mark.parametrize("leads", [((3,), ()), ((), (3,)), ((4,), (4,)), ((2, 3), (3,))])
+@pytest.mark.parametrize("kind, name, other", METHODS)
+def test_poses_and_twists_take_leading_axes(getkey, kind, name, other, leads):
+    own, its = (vectors(getkey, x, lead) for x, lead in zip((kind, other), leads, strict=True))
+    method = getattr(kind, name)
+    arguments = (its,) if name == "of" else (own, its)
+    shape = np.broadcast_shapes(*(jax.tree.leaves(x)[0].shape[:-1] for x in arguments))
+    found = method(*arguments)
+    wide = jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, x.shape[-1])), arguments)
+    for i in np.ndindex(shape):
+        # Of one sample each method is what the dynamics use, and what the references confirm.
+        expected = method(*jax.tree.map(lambda x, i=i: x[i], wide))
+        for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            assert x.shape == (*shape, y.shape[0])
+            np.testing.assert_allclose(x[i], y, atol=1e-14)
+
+
+def test_energy_and_momentum_of_bodies_take_leading_axes(getkey):
+    body = mbd.Body("b", BOX.moved([0.1, 0.2, 0.3]))
+    pose, twist = vectors(getkey, mbd.Pose, (3,)), vectors(getkey, mbd.Twist, (3,))
+    gravity = jnp.array([1.0, 2.0, 3.0])
+    found = (
+        body.kinetic_energy(pose, twist),
+        body.potential_energy(pose, gravity),
+        *body.momentum(pose, twist),
+    )
+    for i in range(3):
+        one, moving = jax.tree.map(lambda x, i=i: x[i], (pose, twist))
+        v = jnp.concatenate(moving)
+        expected = (
+            0.5 * v @ body.mass_matrix(one.orientation) @ v,
+            -1.3 * gravity @ one.point(body.inertia.center),
+            *body.momentum(one, moving),
+        )
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x[i], y, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.pose(jnp.zeros(7), "a"),
+        lambda m: m.pose(jnp.zeros((3, 12)), "ground"),
+        lambda m: m.twist(jnp.zeros(14), "a"),
+        lambda m: m.joint_coordinates(jnp.zeros(5), "hinge"),
+        lambda m: mbd.violation(m, jnp.zeros(5)),
+        lambda m: mbd.singularity(m, jnp.zeros((2, 12))),
+        lambda m: mbd.reactions(m, 0.0, jnp.zeros(7), jnp.zeros(5), "hinge"),
+        lambda m: mbd.draw(m, jnp.zeros(7)),
+        lambda m: m.constraint(jnp.zeros((2, 14)), 0.0),
+        lambda m: mbd.total_energy(m, jnp.zeros(7), jnp.zeros(6)),
+        lambda m: mbd.joint_rates(m, jnp.zeros(14), jnp.zeros(14), "hinge"),
+    ],
+)
+def test_coordinates_of_another_size_are_refused(call):
+    with pytest.raises(ValueError, match="for each of 2 bodies 7 in q and 6 in v"):
+        call(hinged_pair())
+
+
+def hinged_pair():
+    bodies = [mbd.Body("a", BOX), mbd.Body("b", BOX)]
+    return mbd.Mechanism(bodies, [mbd.Revolute("hinge", *bodies, point=[0, 0, 0], axis=Z)])
+
+
+def test_multipliers_of_another_size_are_refused():
+    mechanism = hinged_pair()
+    with pytest.raises(ValueError, match="`multipliers` must have 5 entries along the last axis"):
+        mbd.reactions(mechanism, 0.0, mechanism.state().q, jnp.zeros(4), "hinge")

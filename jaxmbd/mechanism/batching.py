@@ -1,10 +1,14 @@
 """Functions of one sample over leading axes."""
 
+import functools
 from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, ArrayLike, PyTree
+
+_Function = TypeVar("_Function", bound=Callable)
 
 
 def batched(fn: Callable[..., PyTree], *arguments: tuple[Array, int]) -> PyTree:
@@ -16,3 +20,33 @@ def batched(fn: Callable[..., PyTree], *arguments: tuple[Array, int]) -> PyTree:
     for _ in shape:
         fn = jax.vmap(fn)
     return fn(*(jnp.broadcast_to(x, shape + k) for x, k in zip(arrays, own, strict=True)))
+
+
+def over_leading_axes(fn: _Function) -> _Function:
+    """A function of vectors, and of tuples of vectors, over their leading axes, broadcast. For one
+    sample it is `fn` itself."""
+
+    @functools.wraps(fn)
+    def over(*arguments):
+        known = tuple(x if isinstance(x, tuple) else jnp.asarray(x) for x in arguments)
+        vectors, structure = jax.tree.flatten(known)
+        if all(x.ndim == 1 for x in vectors):
+            return fn(*known)
+        return batched(
+            lambda *vectors: fn(*structure.unflatten(vectors)), *((x, 1) for x in vectors)
+        )
+
+    return cast(_Function, over)
+
+
+def with_last_axis(what: str, x: ArrayLike, size: int, sizes: str) -> Array:
+    """x as an array whose last axis has `size` entries.
+
+    **Raises:** `ValueError`, which begins with `what` and explains the size by `sizes`."""
+    array: Any = jnp.asarray(x)
+    if array.ndim == 0 or array.shape[-1] != size:
+        raise ValueError(
+            f"{what} must have {size} entries along the last axis, {sizes}, but has shape "
+            f"{array.shape}."
+        )
+    return array

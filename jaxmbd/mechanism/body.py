@@ -20,6 +20,7 @@ from .._coordinates import (
     quaternion_to_matrix,
 )
 from .._linalg.blocks import total
+from .batching import over_leading_axes
 from .inertia import Inertia, apply_tensor, inverse_root, inverse_tensor
 from .pose import Pose, Twist, unit_quaternion
 
@@ -156,22 +157,39 @@ class Body(eqx.Module):
 
     # --- energy and momentum --------------------------------------------------------------------
 
-    def kinetic_energy(self, pose: Pose, twist: Twist) -> Float[Array, ""]:
-        """Kinetic energy [J]."""
-        _, velocity, spin = self._motion(pose, twist)
-        return 0.5 * (self.inertia.mass * dot(velocity, velocity) + dot(twist.angular, spin))
+    def kinetic_energy(self, pose: Pose, twist: Twist) -> Float[Array, "*batch"]:
+        """Kinetic energy [J]; leading axes of the pose and the twist are kept."""
 
-    def potential_energy(self, pose: Pose, gravity: Float[Array, "3"]) -> Float[Array, ""]:
+        @over_leading_axes
+        def energy(pose, twist):
+            _, velocity, spin = self._motion(pose, twist)
+            return 0.5 * (self.inertia.mass * dot(velocity, velocity) + dot(twist.angular, spin))
+
+        return energy(pose, twist)
+
+    def potential_energy(self, pose: Pose, gravity: Float[Array, "3"]) -> Float[Array, "*batch"]:
         """-m g . r [J] for the acceleration g of gravity [m/s^2] and the position r of the centre
-        of mass: 0 at the origin of the world."""
-        return -self.inertia.mass * dot(gravity, pose.point(self.inertia.center))
+        of mass: 0 at the origin of the world. Leading axes of the pose are kept."""
 
-    def momentum(self, pose: Pose, twist: Twist) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+        @over_leading_axes
+        def energy(pose, gravity):
+            return -self.inertia.mass * dot(gravity, pose.point(self.inertia.center))
+
+        return energy(pose, gravity)
+
+    def momentum(
+        self, pose: Pose, twist: Twist
+    ) -> tuple[Float[Array, "*batch 3"], Float[Array, "*batch 3"]]:
         """Linear momentum [kg m/s], and angular momentum [kg m^2/s] about the origin of the
-        world."""
-        c, velocity, spin = self._motion(pose, twist)
-        momentum = self.inertia.mass * velocity
-        return momentum, spin + cross(pose.position + c, momentum)
+        world; leading axes of the pose and the twist are kept."""
+
+        @over_leading_axes
+        def momenta(pose, twist):
+            c, velocity, spin = self._motion(pose, twist)
+            momentum = self.inertia.mass * velocity
+            return momentum, spin + cross(pose.position + c, momentum)
+
+        return momenta(pose, twist)
 
     def _motion(self, pose: Pose, twist: Twist) -> tuple[Array, Array, Array]:
         """The centre of mass from the origin, its velocity, and the angular momentum about it."""

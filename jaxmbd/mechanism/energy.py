@@ -96,8 +96,7 @@ def total_energy(
 
 
 def _by_body(mechanism: Mechanism, of_body, *vectors: Array) -> dict[str, Array]:
-    count = len(mechanism.body_stack)
-    values = mechanism.body_stack.map(of_body, *(x.reshape(-1, count) for x in vectors))
+    values = mechanism.body_stack.map(of_body, *(mechanism.table(x) for x in vectors))
     return {name: values[i] for i, name in enumerate(mechanism.body_stack.names)}
 
 

@@ -28,7 +28,7 @@ def joint_rates(
         )
         return joint.rates(a, b, twist_a, twist_b)
 
-    return batched(one, (q, 1), (v, 1))
+    return batched(one, (mechanism.checked_q(q), 1), (mechanism.checked_v(v), 1))
 
 
 def joint_path(

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._contact.rows import ContactRows
@@ -18,7 +18,7 @@ from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._linalg.blocks import accumulated, columns
 from .._system import State
 from .._types import Coordinates, RealScalarLike, Velocity
-from .batching import batched
+from .batching import batched, with_last_axis
 from .body import GROUND, Body, inverse_mass_matrix
 from .collisions import ContactPoints
 from .contact_rows import contact_gaps, contact_rows, names_of_points, touching
@@ -151,20 +151,23 @@ class Mechanism(AbstractStructuredSystem):
         q, v = self.body_stack.map(of_body)
         return State(t, q.ravel(), v.ravel())
 
-    def pose(self, q: Float[Array, "*batch nq"], name: str) -> Pose:
-        """Pose of the body `name`; leading axes of q are kept."""
-        column = q.reshape(*q.shape[:-1], 7, -1)[..., self._column(name)]
-        return Pose(column[..., :3], column[..., 3:])
+    def pose(self, q: Float[ArrayLike, "*batch nq"], name: str) -> Pose:
+        """Pose of the body `name`, or of the "ground"; leading axes of q are kept.
 
-    def twist(self, v: Float[Array, "*batch nv"], name: str) -> Twist:
-        """Twist of the body `name`; leading axes of v are kept."""
-        column = v.reshape(*v.shape[:-1], 6, -1)[..., self._column(name)]
-        return Twist(column[..., :3], column[..., 3:])
+        **Raises:** `ValueError` for a name that is no body, and for another number of
+        coordinates."""
+        return Pose.of(self._part(self.checked_q(q), name))
+
+    def twist(self, v: Float[ArrayLike, "*batch nv"], name: str) -> Twist:
+        """Twist of the body `name`, or of the "ground"; leading axes of v are kept.
+
+        **Raises:** as `pose`."""
+        return Twist.of(self._part(self.checked_v(v), name))
 
     def contact_points(self, q: Float[Array, "*batch nq"]) -> ContactPoints:
         """Where shapes touch, all points, in the order of `contact_names`; leading axes of q are
         kept."""
-        return batched(lambda q: touching(self, q), (q, 1))
+        return batched(lambda q: touching(self, q), (self.checked_q(q), 1))
 
     @property
     def contact_names(self) -> tuple[str, ...]:
@@ -180,7 +183,20 @@ class Mechanism(AbstractStructuredSystem):
         if not isinstance(joint, AbstractJoint):
             raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
 
+        q = self.checked_q(q)
         return batched(lambda q: joint.coordinates(*self.frames(joint, q)), (q, 1))
+
+    def checked_q(self, q: ArrayLike) -> Float[Array, "*batch nq"]:
+        """q as an array. **Raises:** `ValueError` for another number of coordinates."""
+        return with_last_axis("`q`", q, self.coordinates.nq, self._sizes)
+
+    def checked_v(self, v: ArrayLike) -> Float[Array, "*batch nv"]:
+        """v as an array. **Raises:** `ValueError` for another number of velocities."""
+        return with_last_axis("`v`", v, self.coordinates.nv, self._sizes)
+
+    @property
+    def _sizes(self) -> str:
+        return f"for each of {len(self.body_stack)} bodies 7 in q and 6 in v"
 
     # --- elements -------------------------------------------------------------------------------
 
@@ -343,21 +359,32 @@ class Mechanism(AbstractStructuredSystem):
         """Indices of the rows of the joint `name` in constraints and multipliers, its holonomic
         ones first. **Raises:** `ValueError` if there is none."""
         self.joint(name)
+        found, start = [], 0
+        for joints, rows in self._row_counts():
+            if name in joints.names:
+                found.append(start + joints.names.index(name) + len(joints) * np.arange(rows))
+            start += rows * len(joints)
+        return np.concatenate(found)
+
+    @property
+    def row_count(self) -> int:
+        """Number of all rows of constraints, and so of multipliers."""
+        return sum(rows * len(joints) for joints, rows in self._row_counts())
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _row_counts(self) -> list[tuple[Stack[AbstractConstraint], int]]:
+        """The kinds of joints with the number of rows of each one: holonomic, then nonholonomic."""
         state = jax.eval_shape(self.state)
         levels = (
             jax.eval_shape(self._constraints, state.q, 0.0),
             jax.eval_shape(self._nonholonomics, state.q, state.v, 0.0),
         )
-        found, start = [], 0
-        for tables in levels:
-            for joints, table in zip(self.joint_stacks, tables, strict=True):
-                rows, count = table.shape
-                if name in joints.names:
-                    found.append(start + joints.names.index(name) + count * np.arange(rows))
-                start += rows * count
-        return np.concatenate(found)
-
-    # --- inside ---------------------------------------------------------------------------------
+        return [
+            (joints, table.shape[0])
+            for tables in levels
+            for joints, table in zip(self.joint_stacks, tables, strict=True)
+        ]
 
     def _constraints(self, q: Coordinates, t: RealScalarLike) -> list[Array]:
         """Phi of each kind of joint, shape `(rows, count)`."""
@@ -425,6 +452,16 @@ class Mechanism(AbstractStructuredSystem):
                 parent[a] = b
         return True
 
+    def _part(self, x: Float[Array, "*batch n"], name: str) -> Float[Array, "*batch components"]:
+        """Those components of q or v that are the body's; of the ground, constants."""
+        count = len(self.body_stack)
+        table = x.reshape(*x.shape[:-1], x.shape[-1] // count, count)
+        column = self._column(name)
+        if column < count:
+            return table[..., column]
+        shape = table.shape[:-1]
+        return jnp.broadcast_to(jnp.asarray(_ground(shape[-1]), x.dtype), shape)
+
     def _column(self, name: str) -> int:
         """Which column of a table belongs to the body `name`; the ground is the last."""
         names = (*self.body_stack.names, GROUND)
@@ -438,14 +475,29 @@ class Mechanism(AbstractStructuredSystem):
         ends = [[column[name] for name in outline.bodies] for outline in elements.outlines()]
         return list(np.array(ends).T)
 
+    def table(self, x: Array) -> Float[Array, "components bodies"]:
+        """q or v of one sample with a column for each body.
+
+        **Raises:** `ValueError` for another number of them, and for leading axes."""
+        sizes = (self.coordinates.nq, self.coordinates.nv)
+        if x.ndim != 1 or x.shape[0] not in sizes:
+            raise ValueError(
+                f"`q` and `v` must be vectors of {sizes[0]} and {sizes[1]} entries, {self._sizes}, "
+                f"but one has shape {x.shape}. Use `jax.vmap` for batches."
+            )
+        return x.reshape(-1, len(self.body_stack))
+
     def with_ground(self, x: Array) -> Float[Array, "components columns"]:
         """The table of q (7 components) or v (6), with the ground as the last column."""
-        table = x.reshape(-1, len(self.body_stack))
+        table = self.table(x)
         # A constant, not computed: XLA then sees that all tables of one q are the same.
-        ground = np.zeros((table.shape[0], 1))
-        if table.shape[0] == 7:
-            ground[3] = 1.0
+        ground = _ground(table.shape[0])[:, None]
         return jnp.concatenate([table, jnp.asarray(ground, x.dtype)], axis=1)
+
+
+def _ground(components: int) -> np.ndarray:
+    """The 7 coordinates or 6 velocities of the ground: the pose without shift and turn, at rest."""
+    return np.eye(7)[3] if components == 7 else np.zeros(components)
 
 
 def _flat(tables: Sequence[Array], dtype: Any) -> Float[Array, " rows"]:

@@ -16,6 +16,7 @@ from .._coordinates import (
     quaternion_product,
     quaternion_rotate,
 )
+from .batching import over_leading_axes
 
 # How far an orientation may be from a unit one: numbers typed in with six digits pass.
 _ROUNDING = 1e-5
@@ -23,10 +24,13 @@ _ROUNDING = 1e-5
 
 class Pose(NamedTuple):
     """Position [m] of a frame in world axes, and its orientation as a unit quaternion
-    (w, x, y, z), from its own to world axes. Frames on a body are poses relative to the body's."""
+    (w, x, y, z), from its own to world axes. Frames on a body are poses relative to the body's.
 
-    position: Float[Array, "3"]
-    orientation: Float[Array, "4"]
+    All methods take leading axes, those of the saved times for instance, and broadcast them: one
+    vector for all poses, or one for each."""
+
+    position: Float[Array, "*batch 3"]
+    orientation: Float[Array, "*batch 4"]
 
     @classmethod
     def identity(cls, dtype: Any) -> "Pose":
@@ -34,35 +38,42 @@ class Pose(NamedTuple):
         return cls(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
 
     @classmethod
-    def of(cls, q: Float[Array, "7"]) -> "Pose":
+    def of(cls, q: Float[Array, "*batch 7"]) -> "Pose":
         """From the coordinates of a body."""
-        return cls(*lax.split(q, (3, 4)))
+        return cls(*lax.split(q, (3, 4), axis=-1))
 
-    def point(self, r: Float[Array, "3"]) -> Float[Array, "3"]:
+    @over_leading_axes
+    def point(self, r: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
         """World position of the point r of this frame."""
         return self.position + quaternion_rotate(self.orientation, r)
 
-    def direction(self, d: Float[Array, "3"]) -> Float[Array, "3"]:
+    @over_leading_axes
+    def direction(self, d: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
         """World components of the direction d of this frame."""
         return quaternion_rotate(self.orientation, d)
 
-    def local_point(self, r: Float[Array, "3"]) -> Float[Array, "3"]:
+    @over_leading_axes
+    def local_point(self, r: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
         """Components in this frame of the world position r."""
         return self.local_direction(r - self.position)
 
-    def local_direction(self, d: Float[Array, "3"]) -> Float[Array, "3"]:
+    @over_leading_axes
+    def local_direction(self, d: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
         """Components in this frame of the world direction d."""
         return quaternion_rotate(quaternion_conjugate(self.orientation), d)
 
+    @over_leading_axes
     def compose(self, frame: "Pose") -> "Pose":
         """World pose of a `frame` given relative to this one."""
         orientation = quaternion_product(self.orientation, frame.orientation)
         return Pose(self.point(frame.position), orientation)
 
+    @over_leading_axes
     def rate(self, twist: "Twist") -> "Pose":
         """Time derivative of both parts, for a frame that moves with `twist`."""
         return Pose(twist.linear, QuaternionWorld().qdot(self.orientation, twist.angular))
 
+    @over_leading_axes
     def relative(self, other: "Pose") -> "Pose":
         """The pose `other` as seen from this frame; undoes `compose`."""
         inverse = quaternion_conjugate(self.orientation)
@@ -71,21 +82,24 @@ class Pose(NamedTuple):
 
 
 class Twist(NamedTuple):
-    """Velocity [m/s] of the origin of a frame and angular velocity [rad/s], in world axes."""
+    """Velocity [m/s] of the origin of a frame and angular velocity [rad/s], in world axes. All
+    methods take leading axes, as those of `Pose`."""
 
-    linear: Float[Array, "3"]
-    angular: Float[Array, "3"]
+    linear: Float[Array, "*batch 3"]
+    angular: Float[Array, "*batch 3"]
 
     @classmethod
-    def of(cls, v: Float[Array, "6"]) -> "Twist":
+    def of(cls, v: Float[Array, "*batch 6"]) -> "Twist":
         """From the velocities of a body."""
-        return cls(*lax.split(v, (3, 3)))
+        return cls(*lax.split(v, (3, 3), axis=-1))
 
-    def at(self, arm: Float[Array, "3"]) -> Float[Array, "3"]:
+    @over_leading_axes
+    def at(self, arm: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
         """Velocity of the point of the body at `arm` (world axes) from the origin."""
         return self.linear + cross(self.angular, arm)
 
-    def moved(self, arm: Float[Array, "3"]) -> "Twist":
+    @over_leading_axes
+    def moved(self, arm: Float[Array, "*#batch 3"]) -> "Twist":
         """Twist of a frame of the body whose origin is at `arm` (world axes)."""
         return Twist(self.at(arm), self.angular)
 

@@ -58,7 +58,7 @@ def draw(
     """
     pyplot()
     view = make_view(mechanism, plane)
-    q = mechanism.state().q if q is None else q
+    q = mechanism.state().q if q is None else mechanism.checked_q(q)
     at, forces = concrete(q)[None], None
     if contact_force is not None:
         world = concrete(contact_forces(mechanism, q, contact_force))

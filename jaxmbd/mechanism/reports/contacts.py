@@ -69,7 +69,7 @@ def contact_forces(
             f"Argument `force` must have shape (..., {expected[0]}, {expected[1]}) for the "
             f"contacts of this mechanism, but has {force.shape}. Give `Solution.contact_force`."
         )
-    return _forces(mechanism, q, force)
+    return _forces(mechanism, mechanism.checked_q(q), force)
 
 
 def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -> ContactStates:

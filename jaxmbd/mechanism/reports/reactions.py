@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from ..._coordinates import cross
 from ..._system import State
-from ..batching import batched
+from ..batching import batched, with_last_axis
 from ..body import BODY_COORDINATES
 from ..forces import Wrench
 from ..joints import AbstractConstraint
@@ -59,13 +59,18 @@ def reactions(
     **Returns:** a `Wrench`: force [N] and torque [N m], shapes `(*batch, 3)`; differentiable. Where
     rows are redundant only parts of it are unique: see `unique_reactions`.
 
-    **Raises:** `ValueError` for a joint or body that is not there, and for missing `v`.
+    **Raises:** `ValueError` for a joint or body that is not there, for missing `v`, and for `q`,
+    `v` or `multipliers` of another size.
 
     Reference: Haug (1989), Computer Aided Kinematics and Dynamics of Mechanical Systems, section
     11.3 (reaction forces in joints from multipliers).
     """
     on, frame = _checked(mechanism.joint(name), on, frame)
+    q = mechanism.checked_q(q)
     v = _needed(mechanism.joint(name), mechanism, q, v)
+    multipliers = with_last_axis(
+        "`multipliers`", multipliers, mechanism.row_count, "one for each row of the joints"
+    )
     own = multipliers[..., mechanism.rows(name)]
     t, point = jnp.asarray(t, q.dtype), _point(mechanism, q, name, on, point)
     return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
@@ -94,7 +99,8 @@ def unique_reactions(
     Mech. Mach. Theory 44.
     """
     on, frame = _checked(mechanism.joint(name), on, frame)
-    q, v = jax.lax.stop_gradient((state.q, state.v))
+    q, v = mechanism.checked_q(state.q), mechanism.checked_v(state.v)
+    q, v = jax.lax.stop_gradient((q, v))
     t, point = jnp.asarray(state.t, q.dtype), _point(mechanism, q, name, on, point)
     tolerance = tolerance_for(tolerance, q.dtype)
     return _unique(mechanism, (name, on, frame), t, q, v, point, mechanism.rows(name), tolerance)
@@ -165,7 +171,7 @@ def _checked(joint: AbstractConstraint, on: str | None, frame: str | None):
 def _needed(joint, mechanism, q, v):
     """v, or zeros if it is not needed."""
     if v is not None:
-        return v
+        return mechanism.checked_v(v)
     o = jnp.zeros(3, q.dtype)
     twists = tuple(Twist(o, o) for _ in joint.bodies)
     psi = jax.eval_shape(lambda t: joint.velocity_equations(joint.frames, twists, t), o[0])

@@ -91,7 +91,8 @@ def singularity(
     Reference: Gosselin and Angeles (1990), Singularity analysis of closed-loop kinematic chains,
     IEEE Trans. Robotics and Automation 6.
     """
-    v = at_rest(mechanism, q) if v is None else v
+    q = mechanism.checked_q(q)
+    v = at_rest(mechanism, q) if v is None else mechanism.checked_v(v)
     names, rows = mechanism.body_stack.names, rows_by_joint(mechanism)
     tolerance = tolerance_for(tolerance, q.dtype)
     t = jnp.asarray(t, q.dtype)

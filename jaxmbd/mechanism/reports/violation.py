@@ -46,7 +46,8 @@ def violation(
 
     **Returns:** a `Violation`, whose numbers have the leading axes; differentiable.
     """
-    v = at_rest(mechanism, q) if v is None else v
+    q = mechanism.checked_q(q)
+    v = at_rest(mechanism, q) if v is None else mechanism.checked_v(v)
     rows = rows_by_joint(mechanism)
     phi, velocity = _residuals(mechanism, jnp.asarray(t, q.dtype), q, v)
     nh = phi.shape[-1]
