@@ -75,6 +75,7 @@ from ._linalg import ConstraintOperator as ConstraintOperator
 from ._linalg import CoupledBlocks as CoupledBlocks
 from ._linalg import Proximal as Proximal
 from ._linalg import Pseudoinverse as Pseudoinverse
+from ._raising import raise_if_failed as raise_if_failed
 from ._results import RESULTS as RESULTS
 from ._schemes import RK4 as RK4
 from ._schemes import CrankNicolson as CrankNicolson

@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from ._checks import check_no_nan, check_system, with_dtype
 from ._constraints import constraint_rows, positions, velocities
 from ._linalg import ConstraintOperator, Pseudoinverse, dense
+from ._raising import raise_failure
 from ._results import RESULTS
 from ._system import AbstractSystem, State, writes_own_qdot
 from ._types import RealScalarLike, Rows, Velocity
@@ -103,9 +104,7 @@ def assemble(
     v_scale = jnp.where(_mask(fixed_velocities, v, "fixed_velocities"), 0.0, mobility)
     state, report = _assemble(system, q, v, t, (q_scale, v_scale), tolerance, max_iterations)
     state = State(t, state.q, state.v, report)
-    if throw:
-        state = report.result.error_if(state, report.result != RESULTS.successful)
-    return state
+    return raise_failure(state, report.result) if throw else state
 
 
 def _mask(chosen, v, name):

@@ -1,6 +1,11 @@
 """What can go wrong numerically, in words."""
 
+import functools
+from typing import Any
+
 import diffrax
+import jax
+import numpy as np
 
 
 class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
@@ -65,3 +70,29 @@ def first_failure(*results: RESULTS) -> RESULTS:
     for result in reversed(results[:-1]):
         verdict = RESULTS.where(result == RESULTS.successful, verdict, result)
     return verdict
+
+
+def is_verdict(x: Any) -> bool:
+    """Whether `x` is a verdict, or a batch of them, of this or another enumeration."""
+    return isinstance(x, type(RESULTS.successful))
+
+
+def promoted(verdict: Any) -> RESULTS:
+    """The same verdict as one of `RESULTS`."""
+    return verdict if isinstance(verdict, RESULTS) else RESULTS.promote(verdict)
+
+
+def code(result: RESULTS) -> Any:
+    """The number of a verdict, an array."""
+    return jax.tree.leaves(result)[0]
+
+
+def verdict(codes: Any) -> RESULTS:
+    """The verdict, or the batch of them, with these numbers."""
+    return jax.tree.map(lambda _: np.asarray(codes), RESULTS.successful)
+
+
+@functools.cache
+def messages() -> list[str]:
+    """Those of all verdicts, by their numbers."""
+    return [RESULTS[verdict(i)] for i in range(len(RESULTS))]

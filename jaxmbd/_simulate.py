@@ -15,7 +15,8 @@ from ._enforcement.base import AbstractEnforcement
 from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper
 from ._fixed import integrate_fixed
-from ._results import RESULTS, first_failure
+from ._raising import raise_failure
+from ._results import first_failure
 from ._saving import make_grid, make_saving
 from ._setup import judged_start, ready_stepper
 from ._solution import Solution
@@ -77,7 +78,7 @@ def simulate(
     - `drift_tolerance`: of |Phi| at the start of each step; default unlimited.
     - `max_steps`: of an adaptive integration.
     - `throw`: raise when `result` is not successful; with `False` it is returned as data, one
-      verdict for each sample of a batch.
+      verdict for each sample of a batch. Within your own `jax.jit`, see `raise_if_failed`.
 
     **Returns:** a `Solution`.
 
@@ -92,7 +93,7 @@ def simulate(
     grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps)
     saving = make_saving(saveat, grid)
     as_array = functools.partial(jnp.asarray, dtype=state.q.dtype)
-    return _simulate(
+    solution = _simulate(
         stepper,
         (state.q, state.v),
         grid.as_arrays(state.q.dtype),
@@ -103,8 +104,8 @@ def simulate(
         adjoint,
         progress,
         max_steps,
-        throw,
     )
+    return raise_failure(solution, solution.result) if throw else solution
 
 
 @eqx.filter_jit
@@ -119,7 +120,6 @@ def _simulate(
     adjoint,
     progress,
     max_steps,
-    throw,
 ):
     q, v = start
     y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
@@ -134,12 +134,8 @@ def _simulate(
         )
         result = first_failure(at_start, result)
     if saving.fn is None:
-        solution = observed(stepper, t, ys, stats, result)
-    else:
-        solution = Solution(t, None, None, None, None, None, ys, stats, result)
-    if throw:
-        solution = result.error_if(solution, result != RESULTS.successful)
-    return solution
+        return observed(stepper, t, ys, stats, result)
+    return Solution(t, None, None, None, None, None, ys, stats, result)
 
 
 def observed(stepper: AbstractStepper, t, ys, stats, result) -> Solution:

@@ -13,6 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from .._checks import check_no_nan, check_positive, is_concrete
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
+from .._raising import raise_failure
 from .._results import RESULTS
 from .._saving import make_grid
 from .._setup import judged_start, ready_stepper
@@ -159,17 +160,16 @@ def tangent_growth(
         every,
         jnp.asarray(start_tolerance, dtype),
         float(tolerance / jnp.finfo(dtype).eps),
-        throw,
     )
+    if throw:
+        growth = raise_failure(growth, growth.result)
     if is_concrete(growth.log_growth) and np.any(growth.exceeded):
         warnings.warn(str(growth), stacklevel=2)
     return growth
 
 
 @eqx.filter_jit
-def _growth(
-    stepper, start, basis, free, grid, every, start_tolerance, bound, throw
-) -> TangentGrowth:
+def _growth(stepper, start, basis, free, grid, every, start_tolerance, bound) -> TangentGrowth:
     q, v = start
     y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
     result = judged_start(stepper, y, grid.t0, start_tolerance)
@@ -197,16 +197,13 @@ def _growth(
     t = jnp.concatenate([grid.t0[None], end[:, -1]])
     half = len(end) // 2
     rates = jnp.sum(logs[half:], axis=0) / (t[-1] - t[half])
-    growth = TangentGrowth(
+    return TangentGrowth(
         t,
         jnp.concatenate([jnp.zeros_like(log_growth[:1]), log_growth]),
         -jnp.sort(-rates),
         bound,
         result,
     )
-    if throw:
-        growth = result.error_if(growth, result != RESULTS.successful)
-    return growth
 
 
 def _in_words(growth: TangentGrowth) -> str:

@@ -15,6 +15,7 @@ from .._coordinates import (
     quaternion_product,
     quaternion_rotate,
 )
+from .._raising import error_if
 from .._system import State
 from .._types import RealScalarLike
 from .body import GROUND
@@ -105,11 +106,8 @@ def place(
         )
         size = 1 + jnp.max(jnp.abs(joint.frame_a.position)) + jnp.max(jnp.abs(pose.position))
         limit = 1e-9 if o.dtype == jnp.float64 else 1e-4
-        pose = eqx.error_if(
-            pose,
-            ~(missed < limit * size),
-            f'{type(joint).__name__} "{name}" cannot be closed at the coordinates given for it.',
-        )
+        words = f'{type(joint).__name__} "{name}" cannot be closed at the coordinates given for it.'
+        pose = error_if(pose, ~(missed < limit * size), 0, [words])
         poses[pair[1]], twists[pair[1]] = pose, twist
     names = mechanism.body_stack.names
     q = jnp.stack([jnp.concatenate(poses[name]) for name in names], axis=-1)

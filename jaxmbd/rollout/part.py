@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from .._results import verdict
 from .blocks import Tree
 from .processes import gathered
 from .program import Program
@@ -16,7 +17,7 @@ from .progress import Hook, Progress
 from .result import Failures, Rollouts
 from .samples import Samples
 from .stores import AbstractRecord
-from .verdicts import SUCCESSFUL, verdict
+from .verdicts import SUCCESSFUL
 
 # Relative difference up to which what is stored is what the function gives now.
 _SAME = 1e-6

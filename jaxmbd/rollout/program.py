@@ -11,10 +11,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from .._results import code
 from .blocks import reduce_block
 from .memory import bytes_of, in_words
 from .samples import Samples
-from .verdicts import SUCCESSFUL, code, judge
+from .verdicts import SUCCESSFUL, judge
 
 _AXIS = "samples"
 _ALL, _SPLIT = PartitionSpec(), PartitionSpec(_AXIS)

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from .._results import RESULTS
-from .verdicts import code, verdict
+from .._results import RESULTS, code, verdict
 
 _SHOWN = 5  # indices of failed samples for each verdict
 

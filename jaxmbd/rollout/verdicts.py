@@ -3,16 +3,11 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
 
-from .._results import RESULTS, first_failure
+from .._results import RESULTS, code, first_failure, is_verdict, promoted
 
-_ITEM = type(RESULTS.successful)  # what the members of every enumeration are
-
-
-def is_verdict(x) -> bool:
-    return isinstance(x, _ITEM)
+SUCCESSFUL = int(code(RESULTS.successful))
 
 
 def without_verdicts(output: PyTree) -> PyTree:
@@ -29,26 +24,4 @@ def judge(returned: PyTree) -> tuple[PyTree, RESULTS]:
     numbers = [x for x in jax.tree.leaves(outputs) if eqx.is_inexact_array(x)]
     finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in numbers], bool))
     finite = RESULTS.where(finite, RESULTS.successful, RESULTS.nonfinite_output)
-    return outputs, first_failure(*map(_promoted, verdicts), finite)
-
-
-def _promoted(verdict) -> RESULTS:
-    return verdict if isinstance(verdict, RESULTS) else RESULTS.promote(verdict)
-
-
-def code(result: RESULTS):
-    """The number of a verdict, an array."""
-    return jax.tree.leaves(result)[0]
-
-
-def verdict(codes) -> RESULTS:
-    """The verdict, or the batch of them, with these numbers."""
-    return jax.tree.map(lambda _: np.asarray(codes), RESULTS.successful)
-
-
-SUCCESSFUL = int(code(RESULTS.successful))
-
-
-def messages() -> list[str]:
-    """Those of all verdicts, by their numbers."""
-    return [RESULTS[verdict(i)] for i in range(len(RESULTS))]
+    return outputs, first_failure(*map(promoted, verdicts), finite)

@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 from ..._assemble import AssemblyReport, assemble
 from ..._checks import is_concrete
+from ..._raising import error_if
 from ..._results import RESULTS
 from ..._system import State
 from ..mechanism import Mechanism
@@ -116,4 +116,4 @@ def close_joints(
     worst = jnp.stack([jnp.max(left[own], initial=0.0) for own in rows.values()])
     messages = [f'Joint "{name}" cannot be closed: its violation is the largest.' for name in rows]
     failed = report.result != RESULTS.successful
-    return eqx.branched_error_if(found, failed, jnp.argmax(worst), messages)
+    return error_if(found, failed, jnp.argmax(worst), messages)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..verdicts import is_verdict
+from ..._results import is_verdict
 
 
 class Layout(NamedTuple):

@@ -7,8 +7,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ..._results import messages
 from ..processes import gathered
-from ..verdicts import messages
 from .base import AbstractRecord, AbstractStore, Layout
 
 _CONFIGURATION = "jaxmbd.rollout"

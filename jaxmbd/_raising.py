@@ -1,0 +1,74 @@
+"""Failures as errors: raised after the compiled program where their verdict is known then."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import ArrayLike, PyTree
+
+from ._checks import is_concrete
+from ._results import RESULTS, code, first_failure, is_verdict, messages, promoted
+
+_T = TypeVar("_T")
+
+
+def raise_if_failed(tree: _T) -> _T:
+    """Raise unless every verdict in `tree` is successful.
+
+    Functions with `throw=True` do so by themselves. Within your own `jax.jit` they can only raise
+    by a callback into Python, and JAX keeps no program with a callback in its compilation cache on
+    disk. There, call them with `throw=False`, and this one with what came out:
+
+        run = jax.jit(lambda length: mbd.simulate(Pendulum(length), ..., throw=False))
+        solution = mbd.raise_if_failed(run(length))
+
+    **Arguments:** `tree`: a `Solution`, a batch of them, a `State` with its report, or any pytree
+    with verdicts in it.
+
+    **Returns:** `tree`.
+
+    **Raises:** `equinox.EquinoxRuntimeError` with the words of the first failure, and in a batch
+    with the number of failures and the index of the first. Values that are still traced are judged
+    at run time.
+    """
+    verdicts = [x for x in jax.tree.leaves(tree, is_leaf=is_verdict) if is_verdict(x)]
+    if not verdicts:
+        return tree
+    if len({np.shape(code(x)) for x in verdicts}) > 1:
+        for x in verdicts:
+            tree = raise_failure(tree, promoted(x))
+        return tree
+    return raise_failure(tree, first_failure(*map(promoted, verdicts)))
+
+
+def raise_failure(x: _T, result: RESULTS) -> _T:
+    """`x`; **raises** if `result`, or one of a batch of them, is not successful."""
+    codes = np.asarray(code(result)) if _is_here(code(result)) else code(result)
+    return error_if(x, codes != code(RESULTS.successful), codes, messages())
+
+
+def error_if(x: _T, failed: ArrayLike, which: ArrayLike, words: Sequence[str]) -> _T:
+    """`x`; **raises** words[which] if `failed`, or one of a batch, is true. Use what is returned:
+    traced values are judged when it is computed."""
+    # Other settings, such as a debugger, are matters of equinox.
+    usual = os.environ.get("EQX_ON_ERROR", "raise") == "raise"
+    if not (usual and _is_here(failed) and _is_here(which)):
+        return eqx.branched_error_if(x, failed, which, words)
+    flags, kinds = np.broadcast_arrays(np.asarray(failed), np.asarray(which))
+    if not flags.any():
+        return x
+    first = np.unravel_index(np.argmax(flags), flags.shape)
+    message = words[int(kinds[first])]
+    if flags.ndim:
+        at = ", ".join(map(str, first))
+        message = f"{flags.sum()} of {flags.size} failed, the first at index {at}: {message}"
+    raise eqx.EquinoxRuntimeError(message)
+
+
+def _is_here(x: PyTree) -> bool:
+    """Whether the value can be read by this process."""
+    value: Any = x
+    return is_concrete(x) and (not isinstance(x, jax.Array) or value.is_fully_addressable)
