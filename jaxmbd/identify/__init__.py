@@ -12,13 +12,13 @@ from .identifiability import Identifiability as Identifiability
 from .least_squares import LeastSquares as LeastSquares
 from .least_squares import covariance as covariance
 from .least_squares import least_squares as least_squares
+from .leaves import Leaves as Leaves
 from .losses import AbstractLoss as AbstractLoss
 from .losses import Cauchy as Cauchy
 from .losses import Huber as Huber
 from .losses import Squares as Squares
-from .parameters import Leaves as Leaves
 from .parameters import Parameter as Parameter
-from .parameters import leaves as leaves
+from .paths import leaves as leaves
 from .pictures import plot_fit as plot_fit
 from .pictures import plot_intervals as plot_intervals
 from .pictures import plot_residuals as plot_residuals

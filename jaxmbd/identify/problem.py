@@ -16,8 +16,9 @@ from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._results import RESULTS
 from .._simulate import simulate
 from .._system import AbstractSystem, State
+from .leaves import Leaves
 from .losses import AbstractLoss
-from .parameters import Leaves, Parameters
+from .parameters import Parameters
 from .record import Record
 from .residuals import Data, Residuals
 from .sensors import Sample, Sensors

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import with_dtype
+from .._coordinates import quaternion_product
 from ..mechanism import Inertia
 
 
@@ -142,23 +143,20 @@ class Bounded(_Box):
 
 
 class UnitVector(AbstractTransform):
-    """Directions: unit vectors of three entries, as two free numbers, the turn of the guess
+    """Directions, unit vectors of three entries, as two free numbers; or orientations, unit
+    quaternions, as three: the turn of the guess
 
         value = cos|z| guess + sin|z| / |z| B z,
 
-    B two directions across the guess. It reaches all directions; only at half a turn from the
+    B the directions across the guess. It reaches all directions; only at half a turn from the
     guess is there none next to it."""
 
     def size(self, guess):
-        return 2
+        return np.size(guess) - 1
 
     def value(self, guess, z):
         guess = jnp.asarray(guess, z.dtype)
-        # Across the guess, from the axis that is least along it.
-        least = jnp.eye(3, dtype=z.dtype)[jnp.argmin(jnp.abs(guess))]
-        first = jnp.cross(guess, least)
-        first = first / jnp.linalg.norm(first)
-        across = jnp.stack([first, jnp.cross(guess, first)], axis=1) @ z
+        across = _across(guess) @ z
         square = jnp.sum(z * z)
         small = square < 1e-12
         angle = jnp.sqrt(jnp.where(small, 1.0, square))
@@ -167,15 +165,28 @@ class UnitVector(AbstractTransform):
 
     def check(self, name, guess):
         super().check(name, guess)
-        if np.shape(guess) != (3,) or abs(np.linalg.norm(guess) - 1) > 1e-6:
+        if np.shape(guess) not in ((3,), (4,)) or abs(np.linalg.norm(guess) - 1) > 1e-6:
             raise ValueError(
-                f"The guess of `{name}` must be a unit vector of three entries, but is {guess}."
+                f"The guess of `{name}` must be a unit vector of three entries or a unit "
+                f"quaternion, but is {guess}."
             )
 
 
+def _across(p: Float[Array, " n"]) -> Float[Array, "n m"]:
+    """An orthonormal basis of the directions across a unit vector or quaternion."""
+    eye = jnp.eye(p.shape[0], dtype=p.dtype)
+    if p.shape[0] == 4:
+        return jnp.stack([quaternion_product(p, i) for i in eye[1:]], axis=1)
+    # From the axis that is least along it.
+    first = jnp.cross(p, eye[jnp.argmin(jnp.abs(p))])
+    first = first / jnp.linalg.norm(first)
+    return jnp.stack([first, jnp.cross(p, first)], axis=1)
+
+
 class LogCholesky(AbstractTransform):
-    """An `Inertia`, as its ten log-Cholesky numbers: each choice of them is a body that fills
-    space. `length`: a natural change of the centre of mass [m].
+    """An `Inertia`, as its ten log-Cholesky numbers, or only its tensor, as the six of them that
+    make it: each choice is a body that fills space. `length`: a natural change of the centre of
+    mass [m].
 
     Reference: Rucker and Wensing (2022), Smooth parameterization of rigid-body inertia, IEEE
     Robotics and Automation Letters 7."""
@@ -183,9 +194,16 @@ class LogCholesky(AbstractTransform):
     length: float = 0.1
 
     def size(self, guess):
-        return 10
+        return 10 if isinstance(guess, Inertia) else 6
 
     def value(self, guess, z):
+        if isinstance(guess, Inertia):
+            return self._inertia(guess, z)
+        # A body of 1 kg has it too.
+        rest = jnp.zeros(10, z.dtype).at[1:7].set(z)
+        return self._inertia(_of_unit_mass(guess, z.dtype), rest).tensor
+
+    def _inertia(self, guess: Inertia, z: Float[Array, "10"]) -> Inertia:
         theta = with_dtype(guess, z.dtype).log_cholesky()
         # Logarithms change by factors; the off-diagonal ones are lengths like the diagonal.
         width = jnp.max(jnp.exp(theta[1:4]))
@@ -195,9 +213,23 @@ class LogCholesky(AbstractTransform):
 
     def check(self, name, guess):
         if not isinstance(guess, Inertia):
-            raise ValueError(f"The guess of `{name}` must be an `mbd.Inertia`, but is {guess!r}.")
+            if np.shape(guess) != (3, 3):
+                raise ValueError(
+                    f"The guess of `{name}` must be an `mbd.Inertia` or its tensor, shape (3, 3), "
+                    f"but is {guess!r}."
+                )
+            guess = _of_unit_mass(guess, float)
         super().check(name, guess)
         guess.log_cholesky()  # says itself what is wrong with a thin body
+
+
+def _of_unit_mass(tensor: Any, dtype: Any) -> Inertia:
+    return Inertia(jnp.ones((), dtype), jnp.asarray(tensor, dtype))
+
+
+def is_entrywise(transform: AbstractTransform) -> bool:
+    """Whether it changes each entry of an array by itself."""
+    return isinstance(transform, _Entrywise)
 
 
 def _check_positive(name: str, guess: Any) -> None:

@@ -172,6 +172,14 @@ class Inertia(eqx.Module):
         d = c - point (Huygens and Steiner)."""
         return self.tensor + _steiner(self.mass, self.center - self._vector("point", point))
 
+    def with_mass(self, mass: ArrayLike) -> "Inertia":
+        """A body of the same shape, with its mass distributed in the same way, that has another
+        `mass`: the tensor is proportional to it."""
+        mass = _floating("mass", mass, (), self.mass.dtype)
+        return eqx.tree_at(
+            lambda x: (x.mass, x.tensor), self, (mass, mass / self.mass * self.tensor)
+        )
+
     def moved(
         self, position: Any = (0.0, 0.0, 0.0), orientation: Any = (1.0, 0.0, 0.0, 0.0)
     ) -> "Inertia":

@@ -1,5 +1,6 @@
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -21,13 +22,15 @@ class Drag(AbstractLoad):
     F at the point with the velocity v, by default the centre of mass.
 
     **Fields:** `linear` [N s/m], `quadratic` [N s^2/m^2] (density times drag coefficient times area
-    over 2), `angular` [N m s/rad], `wind` [m/s].
+    over 2), `angular` [N m s/rad], `wind` [m/s]; `at_center`: whether the point is the centre of
+    mass by default, not by its place.
     """
 
     linear: Float[Array, ""]
     quadratic: Float[Array, ""]
     angular: Float[Array, ""]
     wind: AbstractSignal
+    at_center: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -47,7 +50,9 @@ class Drag(AbstractLoad):
 
         **Raises:** `ValueError` for a negative coefficient.
         """
+        self.at_center = False
         if isinstance(body, Body) and point is None and frame is None:
+            self.at_center = True
             point = body.pose.point(body.inertia.center)
         AbstractLoad.__init__(self, name, body, point=point, frame=frame)
         of = f'of Drag "{name}"'
