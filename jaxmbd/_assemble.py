@@ -1,6 +1,7 @@
 """Consistent initial conditions: the nearest q with Phi = 0, and v with J v = -Phi_t, Psi = 0."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
 from ._constraints import constraint_rows, positions, velocities
+from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import ConstraintOperator, Pseudoinverse, dense
 from ._raising import raise_failure
 from ._results import RESULTS
@@ -40,17 +42,18 @@ class AssemblyReport(eqx.Module):
     result: RESULTS
 
 
+@checked
 def assemble(
     system: AbstractSystem,
     q: ArrayLike,
     v: ArrayLike | None = None,
     t: RealScalarLike = 0.0,
     *,
-    weights: ArrayLike | None = None,
+    weights: Annotated[ArrayLike | None, positive] = None,
     fixed: ArrayLike | Sequence[int] = (),
     fixed_velocities: ArrayLike | Sequence[int] = (),
-    tolerance: float | None = None,
-    max_iterations: int = 50,
+    tolerance: Annotated[float | None, positive] = None,
+    max_iterations: Annotated[int, at_least(1)] = 50,
     throw: bool = True,
 ) -> State:
     """Make a consistent state from an approximate one,
@@ -81,7 +84,7 @@ def assemble(
     4.4 (assembly as minimisation); second-order conditions after Nocedal and Wright (2006),
     Numerical Optimization, section 18.
     """
-    q = jnp.asarray(q)
+    q = finite("`q` of assemble", q, shape=None)
     if v is None:
         if writes_own_qdot(system):
             raise ValueError(
@@ -89,10 +92,10 @@ def assemble(
             )
         nv = system.coordinates.nv
         v = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
-    v = jnp.asarray(v)
+    v = finite("`v` of assemble", v, shape=None)
     system = with_dtype(system, q.dtype)
     check_system(system, None, q, v, with_force=False)
-    check_no_nan(system=system, q=q, v=v)
+    check_no_nan(system=system)
     if tolerance is None:
         tolerance = 1e-10 if q.dtype == jnp.float64 else 1e-5
     weights = jnp.ones_like(v) if weights is None else jnp.asarray(weights, q.dtype)
@@ -109,6 +112,11 @@ def assemble(
 
 def _mask(chosen, v, name):
     chosen = np.asarray(chosen)
+    if chosen.size and chosen.dtype.kind not in "bi":
+        raise ValueError(
+            f"Argument `{name}` of assemble must hold indices or be a Boolean mask, but is "
+            f"{shown(chosen)}."
+        )
     if chosen.dtype == bool:
         if chosen.shape != v.shape:
             raise ValueError(f"Mask `{name}` must have shape {v.shape}, but has {chosen.shape}.")

@@ -10,13 +10,26 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
+from ._inputs import shown
 from ._system import AbstractSystem
 from ._types import Control
 
 
-def _expect_shape(what: str, value: jax.ShapeDtypeStruct, shape: tuple[int, ...], sizes: str):
+def _expect_shape(what: str, value: Any, shape: tuple[int, ...], sizes: str):
+    _expect_reals(what, value)
     if value.shape != shape:
         raise ValueError(f"{what} must have shape {shape} for {sizes}, but has {value.shape}.")
+
+
+def _expect_reals(what: str, value: Any):
+    """One array of floating-point numbers, as a function of the user returns it."""
+    if not isinstance(value, jax.ShapeDtypeStruct):
+        raise ValueError(
+            f"{what} must return one floating-point array, but returns {shown(value)}. Use "
+            "`jnp.stack` or `jnp.concatenate`."
+        )
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise ValueError(f"{what} must return floating-point numbers, but they are {value.dtype}.")
 
 
 def check_system(
@@ -67,11 +80,7 @@ def check_system(
         ("constraint(q, t)", shape_of(system.constraint, q, t)),
         ("nonholonomic(q, v, t)", shape_of(system.nonholonomic, q, v, t)),
     ):
-        if not hasattr(rows, "shape") or not jnp.issubdtype(rows.dtype, jnp.floating):
-            raise ValueError(
-                f"`{name}` must return one floating-point array of rows, but returns {rows}. Use "
-                "`jnp.stack` or `jnp.concatenate`."
-            )
+        _expect_reals(f"`{name}`", rows)
 
 
 def check_gaps(system: AbstractSystem, q, v) -> None:
@@ -80,12 +89,14 @@ def check_gaps(system: AbstractSystem, q, v) -> None:
     **Raises:** `ValueError`."""
     t = jax.ShapeDtypeStruct((), q.dtype)
     gap = jax.eval_shape(system.gap, q, t)
+    _expect_reals("`gap(q, t)`", gap)
     if gap.ndim != 1:
         raise ValueError(
             "`gap(q, t)` must return a vector, one gap for each contact, but has shape "
             f"{gap.shape}."
         )
     slip = jax.eval_shape(system.slip, q, v, t)
+    _expect_reals("`slip(q, v, t)`", slip)
     if slip.ndim != 2 or slip.shape[0] != gap.shape[0] or slip.shape[1] > 2:
         raise ValueError(
             f"`slip(q, v, t)` must have shape ({gap.shape[0]}, tangents), with 0, 1 or 2 tangents "

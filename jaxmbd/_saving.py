@@ -1,14 +1,15 @@
 """When to start, stop and save, from the arguments of `simulate`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ._checks import check_positive, is_concrete
+from ._checks import is_concrete
+from ._inputs import at_least, conform, finite
 from ._system import AbstractSystem, State
 from ._types import RealScalarLike
 
@@ -42,12 +43,12 @@ def make_grid(
     """
     if dt is None or (t1 is None) == (num_steps is None):
         raise ValueError("Give `dt`, and either `t1` or `num_steps`.")
-    check_positive("dt", dt)
+    if np.ndim(start):
+        raise ValueError(
+            f"`state.t` must be a number, but has shape {np.shape(start)}. Use `jax.vmap` for "
+            "batches."
+        )
     if num_steps is not None:
-        if not isinstance(num_steps, int | np.integer) or num_steps < 1:
-            raise ValueError(
-                f"Argument `num_steps` must be a whole number, at least 1, but is {num_steps}."
-            )
         return Grid(start, start + num_steps * dt, dt, float(num_steps))
     for name, x, remedy in (
         ("state.t", start, "pass `t0=` as a number, or `num_steps=` instead of `t1`"),
@@ -94,6 +95,9 @@ def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:
         raise ValueError("`saveat` must save something, and not be a tree of `SubSaveAt`.")
     if sub.ts is not None and sub.steps:
         raise ValueError("Give either `ts` or `steps` to `SaveAt`, not both.")
+    every = conform("`steps` of SaveAt", sub.steps, Annotated[int, at_least(0)])
+    if sub.ts is not None:
+        finite("`ts` of SaveAt", sub.ts, shape=("times",))
     on_grid = False
     if sub.ts is not None and all(map(is_concrete, (sub.ts, grid.t0, grid.t1, grid.dt))):
         steps = (np.asarray(sub.ts, float) - float(grid.t0)) / float(grid.dt)
@@ -107,4 +111,4 @@ def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:
                 f"{ts[-1]}."
             )
     default = diffrax.SubSaveAt(t1=True).fn
-    return Saving(sub.t0, sub.t1, sub.ts, sub.steps, None if sub.fn is default else sub.fn, on_grid)
+    return Saving(sub.t0, sub.t1, sub.ts, every, None if sub.fn is default else sub.fn, on_grid)

@@ -1,7 +1,7 @@
 """Time integration schemes that diffrax lacks, as diffrax solvers."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import diffrax
 import equinox as eqx
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 
+from ._inputs import at_least, checked
 from ._loop import recomputed
 
 
@@ -124,6 +125,7 @@ def _trapezium(y1, args):
     return jax.tree.map(lambda a, b, c: a - b - 0.5 * c, y1, start, k)
 
 
+@checked
 class CrankNicolson(diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolver):
     """Trapezoidal rule, y1 = y0 + h/2 (f0 + f1): order 2, A-stable, no numerical damping of
     linear oscillations. Its error estimate is the difference to explicit Euler.
@@ -137,7 +139,7 @@ class CrankNicolson(diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolv
         diffrax.LocalLinearInterpolation
     )
     root_finder: optx.AbstractRootFinder = diffrax.with_stepsize_controller_tols(optx.Newton)()
-    root_find_max_steps: int = 10
+    root_find_max_steps: Annotated[int, at_least(1)] = 10
 
     def order(self, terms):
         del terms

@@ -1,12 +1,12 @@
 """`simulate`: from a system and a state to a motion."""
 
 import functools
+from typing import Annotated
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import ArrayLike
 
 from ._adaptive import integrate_adaptive
 from ._checks import check_no_nan
@@ -15,6 +15,7 @@ from ._enforcement.base import AbstractEnforcement
 from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper
 from ._fixed import integrate_fixed
+from ._inputs import at_least, checked, not_negative_or_infinite, positive
 from ._raising import raise_failure
 from ._results import first_failure
 from ._saving import make_grid, make_saving
@@ -24,15 +25,16 @@ from ._system import AbstractSystem, State
 from ._types import Control, RealScalarLike
 
 
+@checked
 def simulate(
     system: AbstractSystem,
     enforcement: AbstractEnforcement,
     state: State,
     t1: RealScalarLike | None = None,
-    dt: RealScalarLike | None = None,
+    dt: Annotated[RealScalarLike | None, positive] = None,
     *,
     t0: float | None = None,
-    num_steps: int | None = None,
+    num_steps: Annotated[int | None, at_least(1)] = None,
     scheme: diffrax.AbstractSolver | None = None,
     control: Control | None = None,
     projection: Projection | None = None,
@@ -40,9 +42,9 @@ def simulate(
     stepsize_controller: diffrax.AbstractStepSizeController | None = None,
     adjoint: diffrax.AbstractAdjoint = diffrax.RecursiveCheckpointAdjoint(),
     progress: diffrax.AbstractProgressMeter = diffrax.NoProgressMeter(),
-    start_tolerance: ArrayLike = 1e-3,
-    drift_tolerance: ArrayLike | None = None,
-    max_steps: int = 100_000,
+    start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
+    drift_tolerance: Annotated[RealScalarLike | None, not_negative_or_infinite] = None,
+    max_steps: Annotated[int, at_least(1)] = 100_000,
     throw: bool = True,
 ) -> Solution:
     """Integrate

@@ -2,7 +2,7 @@
 
 import abc
 import functools
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,10 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
 from ._coordinates import AbstractCoordinates, Plain
+from ._inputs import checked, unjudged
 from ._results import RESULTS
 from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Velocity
 
 
+@checked
 class State(eqx.Module):
     """A point of the motion.
 
@@ -25,9 +27,9 @@ class State(eqx.Module):
     - `report`: what `assemble` found when it made this state; `None` when it was built by hand.
     """
 
-    t: float | int | Shaped[Array, "*batch"]
-    q: Float[Array, " *batch nq"] = eqx.field(converter=jnp.asarray)
-    v: Float[Array, " *batch nv"] = eqx.field(converter=jnp.asarray)
+    t: Annotated[float | int | Shaped[Array, "*batch"], unjudged]
+    q: Annotated[Float[Array, " *batch nq"], unjudged] = eqx.field(converter=jnp.asarray)
+    v: Annotated[Float[Array, " *batch nv"], unjudged] = eqx.field(converter=jnp.asarray)
     report: Any = None
 
 

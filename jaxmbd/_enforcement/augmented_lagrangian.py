@@ -1,12 +1,14 @@
 """Bayo and Ledesma's augmented Lagrangian with mass-orthogonal projections."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
+from .._inputs import at_least, checked, not_negative, positive
 from .._linalg import dense
+from .._types import RealScalarLike
 from .base import AbstractContinuousEnforcement, Correction, Motion
 from .penalty import free_operator, stiffened_operator
 
@@ -39,15 +41,14 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
     iterations: int = eqx.field(static=True)
     rigid: ClassVar[bool] = True
 
+    @checked
     def __init__(
         self,
-        penalty: ArrayLike = 1e7,
-        iterations: int = 4,
-        omega: ArrayLike = 0.0,
-        xi: ArrayLike = 1.0,
+        penalty: Annotated[RealScalarLike, positive] = 1e7,
+        iterations: Annotated[int, at_least(1)] = 4,
+        omega: Annotated[RealScalarLike, not_negative] = 0.0,
+        xi: Annotated[RealScalarLike, not_negative] = 1.0,
     ):
-        if iterations < 1:
-            raise ValueError(f"Argument `iterations` must be at least 1, but is {iterations}.")
         self.penalty = jnp.asarray(penalty)
         self.omega = jnp.asarray(omega)
         self.xi = jnp.asarray(xi)

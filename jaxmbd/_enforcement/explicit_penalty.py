@@ -1,10 +1,11 @@
 """Springs and dampers in place of constraints."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._inputs import checked, not_negative
 from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
 from .penalty import free_operator
 
@@ -31,7 +32,12 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
     damping: Float[Array, "..."]
     rigid: ClassVar[bool] = False
 
-    def __init__(self, stiffness: ArrayLike, damping: ArrayLike = 0.0):
+    @checked
+    def __init__(
+        self,
+        stiffness: Annotated[ArrayLike, not_negative],
+        damping: Annotated[ArrayLike, not_negative] = 0.0,
+    ):
         self.stiffness = jnp.asarray(stiffness)
         self.damping = jnp.asarray(damping)
 

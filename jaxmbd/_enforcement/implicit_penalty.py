@@ -1,12 +1,13 @@
 """Springs and dampers in place of constraints, integrated implicitly: from soft to rigid."""
 
 import abc
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._inputs import checked, not_negative_or_infinite
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
@@ -38,6 +39,7 @@ class Primal(AbstractPenaltyForm):
         return change, impulse, first_failure(free_operator(point.M).result(), operator.result())
 
 
+@checked
 class Dual(AbstractPenaltyForm):
     """(G + W^-1) Lam = -[J v* + drift + K Phi / (h K + D)]: a system of the size of the rows, well
     conditioned up to infinite stiffness, where it is the rigid impulse; it needs a stiffness or
@@ -89,10 +91,11 @@ class ImplicitPenalty(AbstractSplitEnforcement):
     form: AbstractPenaltyForm
     rigid: ClassVar[bool] = False
 
+    @checked
     def __init__(
         self,
-        stiffness: ArrayLike,
-        damping: ArrayLike = 0.0,
+        stiffness: Annotated[ArrayLike, not_negative_or_infinite],
+        damping: Annotated[ArrayLike, not_negative_or_infinite] = 0.0,
         form: AbstractPenaltyForm | None = None,
     ):
         self.stiffness = jnp.asarray(stiffness)

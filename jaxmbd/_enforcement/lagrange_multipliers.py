@@ -1,10 +1,11 @@
 """Lagrange multipliers at acceleration level, with Baumgarte's stabilisation as an option."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic
 from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
 
@@ -39,14 +40,15 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
     d: Float[Array, "..."]
     rigid: ClassVar[bool] = True
 
+    @checked
     def __init__(
         self,
         solver: AbstractConstraintSolver | None = None,
         *,
-        alpha: ArrayLike | None = None,
-        beta: ArrayLike | None = None,
-        k: ArrayLike | None = None,
-        d: ArrayLike | None = None,
+        alpha: Annotated[ArrayLike | None, not_negative] = None,
+        beta: Annotated[ArrayLike | None, not_negative] = None,
+        k: Annotated[ArrayLike | None, not_negative] = None,
+        d: Annotated[ArrayLike | None, not_negative] = None,
     ):
         if (alpha is not None or beta is not None) and (k is not None or d is not None):
             raise ValueError("Give either `alpha` and `beta` or `k` and `d`, not both pairs.")

@@ -1,11 +1,13 @@
 """Projection of position and velocity onto the constraints, after any step."""
 
 import abc
+from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
 
 from .._constraints import constraint_rows, mass_matrix, position_jacobian, positions, velocities
+from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS
 from .._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
@@ -39,6 +41,7 @@ class Euclidean(AbstractNorm):
         return N.T @ N
 
 
+@checked
 class Projection(eqx.Module):
     """Newton iterations for Phi(q, t) = 0, then one linear solve for the velocity,
 
@@ -63,13 +66,9 @@ class Projection(eqx.Module):
 
     solver: AbstractConstraintSolver = Automatic()
     norm: AbstractNorm = KineticEnergy()
-    iterations: int = eqx.field(default=2, static=True)
+    iterations: Annotated[int, at_least(0)] = eqx.field(default=2, static=True)
     velocity: bool = eqx.field(default=True, static=True)
-    tolerance: float | None = eqx.field(default=None, static=True)
-
-    def __check_init__(self):
-        if self.iterations < 0:
-            raise ValueError(f"Argument `iterations` must not be negative: {self.iterations}.")
+    tolerance: Annotated[float | None, positive] = eqx.field(default=None, static=True)
 
     def project_position(
         self, system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity

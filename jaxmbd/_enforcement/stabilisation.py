@@ -1,11 +1,13 @@
 """Position feedback of velocity-level methods: J v(n+1) + Phi_t = -(what is returned here)."""
 
 import abc
+from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._inputs import checked, positive
 from .._types import RealScalarLike
 from .base import per_row
 
@@ -42,9 +44,10 @@ class Relaxation(AbstractStabilisation):
     Reference: Castro (2025), Notes on constrained multibody dynamics, equations (25), (26).
     """
 
-    tau: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    tau: Float[Array, "..."]
 
-    def __init__(self, tau: ArrayLike):
+    @checked
+    def __init__(self, tau: Annotated[ArrayLike, positive]):
         self.tau = jnp.asarray(tau)
 
     def feedback(self, phi, h):

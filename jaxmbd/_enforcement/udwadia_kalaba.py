@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, Automatic, BlockRows, ConstraintOperator
 from .._types import Rows, Velocity
 from .base import AbstractContinuousEnforcement, Correction, Motion, no_correction
@@ -21,6 +22,7 @@ class _Factor(NamedTuple):
     excess: Velocity
 
 
+@checked
 class UdwadiaKalaba(AbstractContinuousEnforcement):
     """Udwadia and Kalaba's equation in the form of Braun and Goldfarb,
 

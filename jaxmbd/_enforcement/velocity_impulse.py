@@ -2,11 +2,13 @@
 
 from typing import ClassVar
 
+from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, Automatic
 from .base import AbstractSplitEnforcement
 from .stabilisation import AbstractStabilisation, DeadBeat
 
 
+@checked
 class VelocityImpulse(AbstractSplitEnforcement):
     """One impulse a step,
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float
 
 from .._fusion import once
+from .._inputs import at_least, checked, positive
 from .._results import RESULTS
 from .._types import Rows
 from .base import AbstractConstraintSolver, ConstraintEquations
@@ -65,6 +66,7 @@ class _Factor(eqx.Module):
         return self.M_inv.dtype
 
 
+@checked
 class BlockSparse(AbstractConstraintSolver):
     """Sparse block elimination of G = J M^-1 J^T + E for mechanisms of many bodies: O(n) in their
     number for trees, in an order with little fill for closed loops. The order is found once, when
@@ -86,17 +88,10 @@ class BlockSparse(AbstractConstraintSolver):
     Reference: Baraff (1996), Linear-time dynamics using Lagrange multipliers, SIGGRAPH.
     """
 
-    dense_rows: int = eqx.field(default=_FEW_ROWS, static=True)
-    rho: float | None = eqx.field(default=None, static=True)
-    refinements: int = eqx.field(default=4, static=True)
+    dense_rows: Annotated[int, at_least(1)] = eqx.field(default=_FEW_ROWS, static=True)
+    rho: Annotated[float | None, positive] = eqx.field(default=None, static=True)
+    refinements: Annotated[int, at_least(1)] = eqx.field(default=4, static=True)
     sparse: ClassVar[bool] = True
-
-    def __check_init__(self):
-        if self.rho is not None and not self.rho > 0:
-            raise ValueError(f"Argument `rho` must be positive, but is {self.rho}.")
-        for name in ("refinements", "dense_rows"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Argument `{name}` must be at least 1: {getattr(self, name)}.")
 
     def factorise(self, equations):
         M, J, E = equations

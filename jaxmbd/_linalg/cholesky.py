@@ -1,11 +1,12 @@
 """The fast solver for independent rows."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._inputs import checked, inside
 from .base import AbstractConstraintSolver
 from .small import apply, inverse
 from .whitened import Whitened, whiten
@@ -18,6 +19,7 @@ class _Factor(NamedTuple):
     solvable: Bool[Array, ""]
 
 
+@checked
 class Cholesky(AbstractConstraintSolver):
     """G^-1 by symmetric elimination of G = J M^-1 J^T, with one step of refinement.
 
@@ -29,7 +31,7 @@ class Cholesky(AbstractConstraintSolver):
     - `rtol`: relative pivot below which rows count as dependent; default 1e4 * machine epsilon.
     """
 
-    rtol: float | None = eqx.field(default=None, static=True)
+    rtol: Annotated[float | None, inside(0, 1)] = eqx.field(default=None, static=True)
 
     def factorise(self, equations):
         whitened = whiten(equations)

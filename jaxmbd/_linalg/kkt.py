@@ -1,12 +1,13 @@
 """The full system of equations and multipliers."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax.scipy.linalg import lu_factor, lu_solve
 from jaxtyping import Array, Bool, Float
 
+from .._inputs import checked, inside
 from .._results import RESULTS
 from .base import AbstractConstraintSolver
 
@@ -17,6 +18,7 @@ class _Factor(NamedTuple):
     solvable: Bool[Array, ""]
 
 
+@checked
 class KKT(AbstractConstraintSolver):
     """The full Karush-Kuhn-Tucker system by an LU factorisation,
 
@@ -28,7 +30,7 @@ class KKT(AbstractConstraintSolver):
     slower. Dependent rows are reported as `RESULTS.singular_constraints`.
     """
 
-    rtol: float | None = eqx.field(default=None, static=True)
+    rtol: Annotated[float | None, inside(0, 1)] = eqx.field(default=None, static=True)
 
     def factorise(self, equations):
         M, J, E = equations

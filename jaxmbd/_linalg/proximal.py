@@ -1,13 +1,14 @@
 """Redundant rows without an orthogonal decomposition."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._inputs import at_least, checked, positive
 from .base import AbstractConstraintSolver
 from .small import apply, inverse
 from .whitened import Whitened, whiten
@@ -56,6 +57,7 @@ class _Factor(NamedTuple):
     dependent: Bool[Array, ""]
 
 
+@checked
 class Proximal(AbstractConstraintSolver):
     """G^+ as the limit of proximal iterations with one factor of G + rho 1,
 
@@ -77,14 +79,8 @@ class Proximal(AbstractConstraintSolver):
     method as iterative refinement).
     """
 
-    rho: float | None = eqx.field(default=None, static=True)
-    refinements: int = eqx.field(default=4, static=True)
-
-    def __check_init__(self):
-        if self.rho is not None and not self.rho > 0:
-            raise ValueError(f"Argument `rho` must be positive, but is {self.rho}.")
-        if self.refinements < 1:
-            raise ValueError(f"Argument `refinements` must be at least 1: {self.refinements}.")
+    rho: Annotated[float | None, positive] = eqx.field(default=None, static=True)
+    refinements: Annotated[int, at_least(1)] = eqx.field(default=4, static=True)
 
     def factorise(self, equations):
         whitened = whiten(equations)

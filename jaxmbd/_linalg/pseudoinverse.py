@@ -1,12 +1,13 @@
 """Rank-revealing reference solver."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._inputs import checked, inside
 from .base import AbstractConstraintSolver
 from .small import MAX_SWEPT, apply, inverse, product, pseudoinverse
 from .whitened import Whitened, whiten
@@ -23,6 +24,7 @@ class _Factor(NamedTuple):
     kept: Bool[Array, " nc"]
 
 
+@checked
 class Pseudoinverse(AbstractConstraintSolver):
     """G^+ through the Cholesky factor of M and the pseudoinverse of C = J R^-1,
 
@@ -44,7 +46,7 @@ class Pseudoinverse(AbstractConstraintSolver):
     section 3.
     """
 
-    rtol: float | None = eqx.field(default=None, static=True)
+    rtol: Annotated[float | None, inside(0, 1)] = eqx.field(default=None, static=True)
 
     def factorise(self, equations):
         whitened = whiten(equations)

@@ -1,0 +1,430 @@
+"""Bad input, refused at the door in one line: the argument, the value, the remedy.
+
+A signature says what its arguments must be, and `checked`, before a function or a class, keeps to
+it:
+
+    @checked
+    class Relaxation(AbstractStabilisation):
+        tau: Annotated[Float[Array, "..."], positive]
+
+    @checked
+    def evaluate(system: AbstractSystem, control: Control | None, t: RealScalarLike, ...): ...
+
+`int` is a whole number and `float` a number, both known when tracing; `Float[Array, "3"]` what can
+be made such an array, and becomes one; a class one of its objects; `Callable` a function; `Literal`
+a choice. Numbers are finite unless a `Range` beside the type says otherwise. Of traced ones only
+the shape is known when tracing.
+
+A check takes about a microsecond and adds nothing to what is traced.
+"""
+
+import collections.abc
+import difflib
+import functools
+import inspect
+import math
+import operator
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import AbstractArray, Array
+
+_T = TypeVar("_T")
+_Check = Callable[[Any], Any]
+
+
+class _Refusal(Exception):
+    """The end of a sentence about an argument: what it must be, and what it is."""
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+class Range(NamedTuple):
+    """Which numbers are allowed: in words, and as a function of numbers of NumPy or JAX.
+
+    Beside a type, as in `Annotated[float, positive]`, it tells `checked` what to ask for; called,
+    it makes an array of such numbers.
+    """
+
+    words: str
+    holds: Callable[[Any], Any]
+
+    def __call__(
+        self, what: str, value: Any, dtype: Any = None, shape: tuple[int | str, ...] | None = ()
+    ) -> Array:
+        """`value` as an array of this shape, of any for `None`; a size that is text is any size.
+
+        **Raises:** `ValueError`, which names the argument by `what`, as in '`length` of Distance
+        "rod"', if it is none."""
+        axes = None if shape is None else tuple(map(str, shape))
+        try:
+            return _Numbers(axes, self, converts=True)(value, dtype)
+        except _Refusal as refusal:
+            raise ValueError(f"Argument {what} {refusal}") from None
+
+
+unjudged = Range("any number, NaN as well", lambda x: (x == x) | (x != x))
+number = Range("a number", lambda x: x == x)
+finite = Range("finite", lambda x: abs(x) < math.inf)
+positive = Range("positive and finite", lambda x: (x > 0) & (x < math.inf))
+positive_or_infinite = Range("positive", lambda x: x > 0)
+not_negative = Range("finite and not negative", lambda x: (x >= 0) & (x < math.inf))
+not_negative_or_infinite = Range("not negative", lambda x: x >= 0)
+not_zero = Range("finite and not 0", lambda x: (x != 0) & (abs(x) < math.inf))
+
+
+def at_least(least: float) -> Range:
+    """x >= `least`, finite."""
+    return Range(f"at least {least}", lambda x: (x >= least) & (x < math.inf))
+
+
+def within(low: float, high: float) -> Range:
+    """`low` <= x <= `high`."""
+    return Range(f"in [{low:g}, {high:g}]", lambda x: (x >= low) & (x <= high))
+
+
+def inside(low: float, high: float) -> Range:
+    """`low` < x < `high`."""
+    return Range(f"between {low:g} and {high:g}", lambda x: (x > low) & (x < high))
+
+
+class _Numbers(NamedTuple):
+    """Real numbers in a range, of a shape given as the axes of jaxtyping, `None` for any; as an
+    array if it `converts`."""
+
+    axes: tuple[str, ...] | None
+    range: Range
+    converts: bool
+    floating: bool = True
+
+    def __call__(self, value: Any, dtype: Any = None) -> Any:
+        if type(value) is float and not self.converts and self.range.holds(value):
+            return value  # the usual case, without delay
+        array: Any = value
+        if not isinstance(value, jax.Array):
+            try:
+                # Traced numbers in a list are beyond NumPy.
+                array = (jnp if isinstance(value, list | tuple) else np).asarray(value)
+            except (TypeError, ValueError, OverflowError):
+                self._refuse(value)
+        real = array.dtype.kind in "fiu" or jnp.issubdtype(array.dtype, jnp.floating)
+        if not real and (self.floating or array.dtype.kind not in "bc"):
+            self._refuse(value)
+        if self.axes is not None and not _fits(array.shape, self.axes):
+            shape = ", ".join(self.axes) + "," * (len(self.axes) == 1)
+            raise _Refusal(f"must have shape ({shape}), but has {array.shape}.")
+        if not isinstance(array, Tracer) and self.floating:
+            known = np.asarray(array)
+            if not np.all(self.range.holds(known)):
+                raise _Refusal(f"must be {self.range.words}, but is {shown(known)}.")
+        if not self.converts:
+            return value
+        if dtype is None and self.floating and not jnp.issubdtype(array.dtype, jnp.floating):
+            dtype = float
+        return jnp.asarray(value, dtype)
+
+    def _refuse(self, value):
+        what = "a number" if self.axes == () else "numbers"
+        raise _Refusal(f"must be {what}, but is {shown(value)}.")
+
+
+def _fits(shape: tuple[int, ...], axes: tuple[str, ...]) -> bool:
+    many = [i for i, axis in enumerate(axes) if axis.startswith(("*", "..."))]
+    if many:
+        before, after = axes[: many[0]], axes[many[0] + 1 :]
+        if len(shape) < len(before) + len(after):
+            return False
+        shape = shape[: len(before)] + shape[len(shape) - len(after) :]
+        axes = before + after
+    return len(shape) == len(axes) and all(
+        not axis.isdigit() or int(axis) == size for size, axis in zip(shape, axes)
+    )
+
+
+def _whole(range: Range | None, value: Any) -> int:
+    demand = "a whole number" + (f", {range.words}" if range is not None else "")
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        whole = operator.index(value)
+    except TypeError:
+        known = " known when tracing" if isinstance(value, Tracer) else ""
+        raise _Refusal(f"must be {demand}{known}, but is {shown(value)}.") from None
+    if range is not None and not range.holds(whole):
+        raise _Refusal(f"must be {demand}, but is {whole}.")
+    return whole
+
+
+def _known(range: Range, value: Any) -> float:
+    if isinstance(value, Tracer):
+        raise _Refusal(f"must be a number known when tracing, but is {shown(value)}.")
+    return float(_Numbers((), range, converts=False)(value))
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise _Refusal(f"must be `True` or `False`, but is {shown(value)}.")
+    return bool(value)
+
+
+# --- objects -------------------------------------------------------------------------------------
+
+
+def _instance(kinds: tuple[type, ...], value: Any) -> Any:
+    if isinstance(value, kinds):
+        return value
+    names = " or ".join("text" if kind is str else f"a `{_name(kind)}`" for kind in kinds)
+    if isinstance(value, type) and issubclass(value, kinds):
+        raise _Refusal(
+            f"must be {names}, but is the class `{value.__name__}`: make one, "
+            f"`{_name(value)}(...)`."
+        )
+    members = [f"`{_name(member)}`" for kind in kinds for member in _members(kind)]
+    such_as = f", such as {', '.join(members[:3])}" if members else ""
+    raise _Refusal(f"must be {names}{such_as}, but is {shown(value)}.")
+
+
+def _function(value: Any) -> Any:
+    if not callable(value):
+        raise _Refusal(f"must be a function, but is {shown(value)}.")
+    return value
+
+
+def _choice(choices: tuple[Any, ...], value: Any) -> Any:
+    if not isinstance(value, str | int) or value not in choices:
+        raise _Refusal(f"must be {' or '.join(map(repr, choices))}, but is {shown(value)}.")
+    return value
+
+
+def _each(check: _Check | None, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, collections.abc.Iterable) or isinstance(
+        value, str | bytes | collections.abc.Mapping
+    ):
+        raise _Refusal(f"must be a sequence, but is {shown(value)}.")
+    members = list(value)
+    for i, member in enumerate(members if check is not None else ()):
+        try:
+            members[i] = check(member)  # pyright: ignore[reportOptionalCall]
+        except _Refusal as refusal:
+            raise _Refusal(f"has an entry, number {i}, that {refusal}") from None
+    return tuple(members)
+
+
+def _members(kind: type) -> Iterator[type]:
+    """The classes of a family, of the package of its base."""
+    package = kind.__module__.split(".")[0]
+    for member in kind.__subclasses__() if package != "builtins" else ():
+        own = member.__module__.split(".")[0] == package
+        if own and not member.__name__.startswith(("_", "Abstract")):
+            yield member
+        yield from _members(member)
+
+
+def _name(kind: type) -> str:
+    package = kind.__module__.split(".")[0]
+    if package == "builtins":
+        return kind.__name__
+    short = "mbd" if package == __name__.split(".")[0] else package
+    public = hasattr(sys.modules.get(package), kind.__name__)
+    return f"{short}.{kind.__name__}" if public else kind.__name__
+
+
+def shown(value: Any) -> str:
+    """A value in an error message: on one line, and not a long one."""
+    if isinstance(value, Tracer):
+        return f"a traced {value.dtype}[{','.join(map(str, value.shape))}]"
+    if isinstance(value, np.ndarray | np.generic | jax.Array) and np.size(value) < 20:
+        value = np.asarray(value).tolist()
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # what cannot even be printed is named by its type
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+# --- what an annotation asks for -----------------------------------------------------------------
+
+
+def _check_of(annotation: Any, range: Range | None = None) -> _Check | None:
+    """The check of one annotation but for `None`; `None` if there is nothing to check."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        for extra in annotation.__metadata__:
+            if isinstance(extra, Range):
+                range = extra
+        return _check_of(arguments[0], range)
+    if origin in (typing.Union, types.UnionType):
+        arguments = tuple(x for x in arguments if x is not types.NoneType)
+        if len(arguments) == 1:
+            return _check_of(arguments[0], range)
+        if all(map(_is_numeric, arguments)):
+            axes = [tuple(x.dim_str.split()) for x in arguments if _is_array_type(x)]
+            return _Numbers(axes[0] if axes else None, range or finite, converts=False)
+        if all(isinstance(x, type) and not _is_numeric(x) for x in arguments):
+            return functools.partial(_instance, arguments)
+        return None
+    if annotation is Any:
+        return None if range is None else _Numbers(None, range, converts=True)
+    if _is_array_type(annotation):
+        floating = any("float" in str(dtype) for dtype in annotation.dtypes)
+        axes = tuple(annotation.dim_str.split())
+        return _Numbers(axes, range or finite, converts=True, floating=floating)
+    if annotation is bool:
+        return _truth
+    if annotation is int:
+        return functools.partial(_whole, range)
+    if annotation is float:
+        return functools.partial(_known, range or finite)
+    if origin is Literal:
+        return functools.partial(_choice, arguments)
+    if annotation is Callable or origin is collections.abc.Callable:
+        return _function
+    if origin is collections.abc.Sequence:
+        return functools.partial(_each, _check_of(arguments[0]))
+    kind = origin or annotation
+    if isinstance(kind, type) and not getattr(kind, "_is_protocol", False):
+        return functools.partial(_instance, (kind,))
+    return None
+
+
+def _is_array_type(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, AbstractArray)
+
+
+def _is_numeric(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(
+        annotation, bool | int | float | complex | np.generic | np.ndarray | Array | AbstractArray
+    )
+
+
+def conform(what: str, value: Any, annotation: Any) -> Any:
+    """One value, as an annotation asks for it.
+
+    **Raises:** `ValueError`, which names the argument by `what`."""
+    check = _check_of(annotation)
+    try:
+        return value if check is None else check(value)
+    except _Refusal as refusal:
+        raise ValueError(f"Argument {what} {refusal}") from None
+
+
+# --- signatures ----------------------------------------------------------------------------------
+
+
+def checked(target: _T) -> _T:
+    """The function, or the class, with arguments checked as its signature says.
+
+    **Raises:** when called, `ValueError` for a value and `TypeError` for an argument that it does
+    not have."""
+    if isinstance(target, type):
+        target.__init__ = _checked(target.__init__, target)
+        return target
+    return cast(_T, _checked(cast(Callable, target)))
+
+
+class _Signature:
+    """Checks of the arguments of a function by their places and by their names."""
+
+    def __init__(self, function: Callable, owner: type | None):
+        parameters = inspect.signature(function).parameters
+        space = vars(sys.modules[function.__module__])
+        hints = {name: p.annotation for name, p in parameters.items()}
+        if owner is not None:  # of a generated `__init__`
+            space = vars(sys.modules[owner.__module__])
+            hints.update({name: f.type for name, f in owner.__dataclass_fields__.items()})
+        self.function = function
+        self.names = tuple(parameters)
+        self.known = frozenset(parameters)
+        self.method = self.names[:1] in (("self",), ("cls",))
+        self.open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        self.by_name: dict[str, tuple[_Check, Any]] = {}
+        for name, p in parameters.items():
+            hint = hints[name]
+            hint = eval(hint, space) if isinstance(hint, str) else hint
+            check = None if hint is inspect.Parameter.empty else _check_of(hint)
+            if check is not None and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
+                optional = types.NoneType in _unwrapped(hint)
+                self.by_name[name] = check, None if optional else p.default
+        self.by_place = [self.by_name.get(name) for name in self.names]
+
+    def checks(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list, dict[str, Any]]:
+        """The arguments, converted. A default is not checked."""
+        new, name = list(args), ""
+        try:
+            for i, entry in enumerate(self.by_place[: len(args)]):
+                if entry is not None and args[i] is not entry[1]:
+                    name = self.names[i]
+                    new[i] = entry[0](args[i])
+            for name, value in kwargs.items():
+                entry = self.by_name.get(name)
+                if entry is not None and value is not entry[1]:
+                    kwargs[name] = entry[0](value)
+        except _Refusal as refusal:
+            refusal.args = (name, *refusal.args)
+            raise
+        return new, kwargs
+
+    def label(self, args: tuple, kwargs: dict[str, Any]) -> str:
+        """What was called: a function, a class, or, by its name, an element of a mechanism."""
+        if not self.method:
+            return self.function.__name__
+        kind = args[0].__name__ if isinstance(args[0], type) else type(args[0]).__name__
+        if self.function.__name__ != "__init__":
+            return f"{kind}.{self.function.__name__}"
+        given = dict(zip(self.names, args)) | kwargs
+        name = given.get("name")
+        return f'{kind} "{name}"' if isinstance(name, str) and name else kind
+
+
+def _unwrapped(hint: Any) -> tuple[Any, ...]:
+    while typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
+    return typing.get_args(hint)
+
+
+def _checked(function: Callable, owner: type | None = None) -> Callable:
+    found: list[_Signature] = []
+
+    @functools.wraps(function)
+    def with_checks(*args, **kwargs):
+        if not found:  # late, since annotations may name what is defined later
+            found.append(_Signature(function, owner))
+        signature = found[0]
+        try:
+            new, kwargs = signature.checks(args, kwargs)
+            if signature.open or kwargs.keys() <= signature.known:
+                return function(*new, **kwargs)
+            error = TypeError(_unknown(signature, args, kwargs))
+        except _Refusal as refusal:
+            name, demand = refusal.args
+            label = signature.label(args, kwargs)
+            error = ValueError(f"Argument `{name}` of {label} {demand}")
+        raise error
+
+    return with_checks
+
+
+def _unknown(signature: _Signature, args: tuple, kwargs: dict[str, Any]) -> str:
+    name = sorted(kwargs.keys() - signature.known)[0]
+    own = {"self", "cls", "args", "kwargs", *kwargs}
+    names = [x for x in signature.names if x not in own]
+    if signature.method:  # a constructor may be the last of several, each with its own arguments
+        kind = args[0] if isinstance(args[0], type) else type(args[0])
+        for base in kind.__mro__ if signature.function.__name__ == "__init__" else ():
+            names += [
+                x
+                for x, p in inspect.signature(base.__init__).parameters.items()
+                if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and x not in (*own, *names)
+            ]
+    near = difflib.get_close_matches(name, names, 1)
+    listed = ", ".join(f"`{x}`" for x in names)
+    remedy = f"did you mean `{near[0]}`?" if near else f"its arguments are {listed}."
+    return f"{signature.label(args, kwargs)} has no argument `{name}`: {remedy}"
