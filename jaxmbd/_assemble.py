@@ -25,21 +25,30 @@ class AssemblyReport(eqx.Module):
     """What `assemble` found.
 
     - `phi`: Phi that remains, shape `(nh,)`; `velocity`: (Phi', Psi) that remains, `(nc,)`.
-    - `unsatisfied`: rows, holonomic ones first, that remain beyond the tolerance at position or
-      velocity level, `(nc,)`.
+    - `open`: rows whose Phi remains beyond the tolerance, `(nh,)`; `moving`: rows whose Phi' or Psi
+      does, `(nc,)`, holonomic ones first; `unsatisfied`: rows of which either does, `(nc,)`.
     - `rank`: number of independent rows there; `rank < nc` tells of redundant rows.
-    - `displacement`: weighted distance from the given q.
+    - `displacement`: weighted distance from the given q; `change`: weighted size of the change of
+      the given v.
     - `iterations`: taken.
     - `result`: `RESULTS.successful` or `RESULTS.assembly_failed`.
     """
 
     phi: Float[Array, " nh"]
     velocity: Rows
-    unsatisfied: Bool[Array, " nc"]
+    open: Bool[Array, " nh"]
+    moving: Bool[Array, " nc"]
     rank: Int[Array, ""]
     displacement: Float[Array, ""]
+    change: Float[Array, ""]
     iterations: Int[Array, ""]
     result: RESULTS
+
+    @property
+    def unsatisfied(self) -> Bool[Array, " nc"]:
+        return self.moving.at[: self.open.shape[0]].set(
+            self.moving[: self.open.shape[0]] | self.open
+        )
 
 
 @checked
@@ -84,6 +93,27 @@ def assemble(
     4.4 (assembly as minimisation); second-order conditions after Nocedal and Wright (2006),
     Numerical Optimization, section 18.
     """
+    options = weights, fixed, fixed_velocities, tolerance, max_iterations
+    return assembled(system, None, q, v, t, *options, throw=throw)
+
+
+def assembled(
+    system: AbstractSystem,
+    held: tuple[AbstractSystem, AbstractSystem] | None,
+    q: ArrayLike,
+    v: ArrayLike | None,
+    t: RealScalarLike,
+    weights: ArrayLike | None = None,
+    fixed: ArrayLike | Sequence[int] = (),
+    fixed_velocities: ArrayLike | Sequence[int] = (),
+    tolerance: float | None = None,
+    max_iterations: int = 50,
+    *,
+    throw: bool,
+) -> State:
+    """`assemble` with rows beside those of the system: `held` are the systems whose holonomic rows
+    are to vanish, and whose rows are to be kept by the velocities. The report is on the rows of
+    `system`; it has failed if others remain too."""
     q = finite("`q` of assemble", q, shape=None)
     if v is None:
         if writes_own_qdot(system):
@@ -93,7 +123,7 @@ def assemble(
         nv = system.coordinates.nv
         v = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
     v = finite("`v` of assemble", v, shape=None)
-    system = with_dtype(system, q.dtype)
+    system, held = with_dtype((system, held), q.dtype)
     check_system(system, None, q, v, with_force=False)
     check_no_nan(system=system)
     if tolerance is None:
@@ -105,7 +135,8 @@ def assemble(
     mobility = 1 / jnp.sqrt(weights)
     q_scale = jnp.where(_mask(fixed, v, "fixed"), 0.0, mobility)
     v_scale = jnp.where(_mask(fixed_velocities, v, "fixed_velocities"), 0.0, mobility)
-    state, report = _assemble(system, q, v, t, (q_scale, v_scale), tolerance, max_iterations)
+    scales = q_scale, v_scale
+    state, report = _assemble(system, held, q, v, t, scales, tolerance, max_iterations)
     state = State(t, state.q, state.v, report)
     return raise_failure(state, report.result) if throw else state
 
@@ -129,32 +160,36 @@ def _mask(chosen, v, name):
 
 
 @eqx.filter_jit
-def _assemble(system, q, v, t, scales, tolerance, max_iterations):
+def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     q_scale, v_scale = scales
-    t = jnp.asarray(t, q.dtype)
-    given = _Problem(system, q, t, q_scale)
+    t, v_given = jnp.asarray(t, q.dtype), v
+    in_place, in_motion = (system, system) if held is None else held
+    given = _Problem(in_place, q, t, q_scale)
     p, iterations, stationary = _nearest(given, tolerance, max_iterations)
     q = system.retract(q, q_scale * p)
     # One solve if the rows are linear in v, as they nearly always are; Newton's method otherwise.
     nonholonomic = jax.eval_shape(system.nonholonomic, q, v, t).size
     for _ in range(5 if nonholonomic else 1):
-        J = dense(constraint_rows(system, t, q, v).J) * v_scale[None, :]
-        change, _ = _operator(J).correct(-velocities(system, t, q, v), v)
+        J = dense(constraint_rows(in_motion, t, q, v).J) * v_scale[None, :]
+        change, _ = _operator(J).correct(-velocities(in_motion, t, q, v), v)
         v = v + v_scale * change
     phi, velocity = positions(system, t, q), velocities(system, t, q, v)
     J = dense(constraint_rows(system, t, q, v).J)
-    missed = jnp.abs(velocity) > tolerance * (1 + jnp.max(jnp.abs(J), initial=0.0))
-    unsatisfied = missed.at[: phi.shape[0]].set(
-        missed[: phi.shape[0]] | ~(jnp.abs(phi) <= tolerance)
-    )
+    limit = tolerance * (1 + jnp.max(jnp.abs(J), initial=0.0))
+    # Negations, so that NaN counts as missed.
+    open, moving = ~(jnp.abs(phi) <= tolerance), ~(jnp.abs(velocity) <= limit)
     # Of redundant or contradictory velocity rows some always remain; they are no less wrong.
-    ok = stationary & ~jnp.any(unsatisfied) & jnp.all(jnp.isfinite(velocity))
+    kept = velocity if held is None else velocities(in_motion, t, q, v)
+    ok = stationary & ~jnp.any(open) & ~jnp.any(moving) & jnp.all(jnp.abs(kept) <= limit)
+    scale = jnp.where(v_scale > 0, v_scale, 1.0)
     report = AssemblyReport(
         jax.lax.stop_gradient(phi),
         jax.lax.stop_gradient(velocity),
-        unsatisfied,
+        open,
+        moving,
         _rank(J),
         jnp.linalg.norm(jax.lax.stop_gradient(p)),
+        jnp.linalg.norm(jax.lax.stop_gradient((v - v_given) / scale)),
         iterations,
         RESULTS.where(ok, RESULTS.successful, RESULTS.assembly_failed),
     )

@@ -19,7 +19,7 @@ def joint_rates(
     `Mechanism.joint_coordinates`; leading axes of q and v are kept.
 
     **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
-    joint = _joint(mechanism, name)
+    joint = joint_with_coordinates(mechanism, name)
 
     def one(q, v):
         (a, b), (twist_a, twist_b) = (
@@ -49,7 +49,7 @@ def joint_path(
     **Arguments:** `t`, `q`, `v`: times [s] and states of the motion, as `Solution` has them.
 
     **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
-    joint = _joint(mechanism, name)
+    joint = joint_with_coordinates(mechanism, name)
     x = mechanism.joint_coordinates(q, name)
     expected = jnp.zeros_like(x[1:])
     if v is not None:
@@ -71,7 +71,7 @@ def limit_violation(
     turn further, count the turns: `joint.limit_violation(joint_path(...))`.
 
     **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
-    joint = _joint(mechanism, name)
+    joint = joint_with_coordinates(mechanism, name)
     x = mechanism.joint_coordinates(q, name)
     if joint.limits is None:
         return jnp.zeros_like(x)
@@ -86,8 +86,14 @@ def limit_violation(
     return batched(one, (x, 1))
 
 
-def _joint(mechanism: Mechanism, name: str) -> AbstractJoint:
+def joint_with_coordinates(mechanism: Mechanism, name: str) -> AbstractJoint:
+    """The joint `name`.
+
+    **Raises:** `ValueError` if there is none, or it has no coordinates."""
     joint = mechanism.joint(name)
     if not isinstance(joint, AbstractJoint) or joint.count() == 0:
-        raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
+        raise ValueError(
+            f'{type(joint).__name__} "{name}" has no joint coordinates. Those that have some: '
+            f"{[j.name for j in mechanism.joints if isinstance(j, AbstractJoint) and j.count()]}."
+        )
     return joint

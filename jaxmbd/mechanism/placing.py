@@ -19,15 +19,24 @@ from .._raising import error_if
 from .._system import State
 from .._types import RealScalarLike
 from .body import GROUND
+from .joint_coordinates import joint_with_coordinates
 from .joints import AbstractJoint
 from .mechanism import Mechanism
 from .pose import Pose, Twist
-from .relative import within_half_a_turn
+from .relative import shortest
 
 # Newton steps to close the joint, and then for each part of the way to the wanted coordinates.
 _CLOSING, _PARTS, _STEPS = 12, 8, 3
 # Farthest turn in one of them [rad].
 _MAX_TURN = 0.5
+
+
+class Placement(eqx.Module):
+    """What `place` was asked for: names of the joints whose `coordinates`, and of those whose
+    `rates` were given."""
+
+    coordinates: tuple[str, ...] = eqx.field(static=True)
+    rates: tuple[str, ...] = eqx.field(static=True)
 
 
 class _Edge(NamedTuple):
@@ -63,7 +72,8 @@ def place(
     What is not said stays as the bodies were given: joints without coordinates keep the relative
     pose (the nearest that closes them), those without rates the relative velocity, and parts that
     hang on no joint to the ground keep the pose of their first body. Joints beyond the tree, which
-    close loops, are left open: `assemble(mechanism, state.q, state.v)` closes them from there.
+    close loops, are left open: `close_joints(mechanism, state)` closes them from there, and keeps
+    what was asked for here.
 
     Joints whose rows and coordinates determine the relative pose are taken from the pose in which
     their frames coincide, so that it does not matter how the bodies were given.
@@ -76,7 +86,8 @@ def place(
     - `t`: time [s].
 
     **Returns:** a `State`, whose derivative with respect to coordinates, rates, frames and poses is
-    the implicit one.
+    the implicit one; `state.report` has the names of the joints that were given coordinates and
+    rates.
 
     **Raises:** `ValueError` for names that are no joint, joints without coordinates, wrong shapes,
     and joints that close a loop of others that are named; a run-time error, naming the joint, if
@@ -112,16 +123,14 @@ def place(
     names = mechanism.body_stack.names
     q = jnp.stack([jnp.concatenate(poses[name]) for name in names], axis=-1)
     v = jnp.stack([jnp.concatenate(twists[name]) for name in names], axis=-1)
-    return State(t, q.ravel(), v.ravel())
+    return State(t, q.ravel(), v.ravel(), Placement(tuple(coordinates), tuple(rates)))
 
 
 # --- which joints -------------------------------------------------------------------------------
 
 
 def _check(mechanism: Mechanism, what: str, name: str, value: Any) -> None:
-    joint = mechanism.joint(name)
-    if not isinstance(joint, AbstractJoint) or joint.count() == 0:
-        raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
+    joint = joint_with_coordinates(mechanism, name)
     shape = np.shape(value)
     if shape != (joint.count(),) and not (shape == () and joint.count() == 1):
         raise ValueError(
@@ -154,7 +163,7 @@ def _tree(mechanism: Mechanism, named: list[str]) -> list[_Edge]:
         elif joint.name in named:
             raise ValueError(
                 f'"{joint.name}" closes a loop of joints whose coordinates are given, so that its '
-                "own cannot be chosen. Leave it out, and close the loop by `assemble`."
+                "own cannot be chosen. Leave it out, and close the loop by `close_joints`."
             )
     edges, reached = [], set()
     for start in bodies:
@@ -236,17 +245,8 @@ class _Equations(eqx.Module):
         """How far it is to the coordinates wanted; angles within half a turn."""
         if self.wanted is None:
             return jnp.zeros(0, self.t.dtype)
-        return self.shortest(self.wanted - self.joint.coordinates(*self.both(self.near, frame)))
-
-    def shortest(self, difference: Array) -> Array:
-        """A difference of coordinates, with angles within half a turn."""
-        if self.wanted is None:
-            return difference
-        first_angle = difference.shape[0] - self.joint.angles
-        shortest = [
-            within_half_a_turn(x) if i >= first_angle else x for i, x in enumerate(difference)
-        ]
-        return jnp.stack(shortest)
+        here = self.joint.coordinates(*self.both(self.near, frame))
+        return shortest(self.wanted - here, self.joint.angles)
 
     def rates(self, frame: Pose, near_twist: Twist, twist: Twist, wanted: Array | None) -> Array:
         """Phi', Psi, and the rates of the coordinates minus those wanted."""
@@ -285,7 +285,9 @@ def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
         weight = (i >= _CLOSING).astype(goal.dtype)
 
         def residual(frame):
-            beyond = still.shortest(left * goal - still.ahead(frame))
+            beyond = left * goal - still.ahead(frame)
+            if still.wanted is not None:
+                beyond = shortest(beyond, still.joint.angles)
             return jnp.concatenate([still.rows(frame), weight * beyond])
 
         return _newton(residual, frame, _MAX_TURN), goal

@@ -57,3 +57,12 @@ def polar_angle(x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, ""]:
 def within_half_a_turn(phi: Float[Array, ""]) -> Float[Array, ""]:
     """The angle in [-pi, pi] that differs from phi [rad] by whole turns; its derivative is 1."""
     return jnp.arctan2(jnp.sin(phi), jnp.cos(phi))
+
+
+def shortest(difference: Float[Array, " coordinates"], angles: int) -> Float[Array, " coordinates"]:
+    """A difference of joint coordinates, of which the last `angles` are taken within half a
+    turn."""
+    first = difference.shape[0] - angles
+    return jnp.stack(
+        [within_half_a_turn(x) if i >= first else x for i, x in enumerate(components(difference))]
+    )

@@ -61,10 +61,11 @@ def joint_coordinate(
         raise ValueError(
             f"{what} needs {kind} of {label}, whose indices are {fitting}, but got {index}."
         )
-    return JointCoordinate(_without_names(joint), index, kinds[index])
+    return JointCoordinate(without_names(joint), index, kinds[index])
 
 
-def _without_names(joint: AbstractJoint) -> AbstractJoint:
+def without_names(joint: AbstractJoint) -> AbstractJoint:
+    """The joint without names and limits, in which joints of one kind may differ."""
     twin = copy.copy(joint)
     for field, value in (("name", ""), ("body_a", ""), ("body_b", ""), ("limits", None)):
         object.__setattr__(twin, field, value)

@@ -1,17 +1,21 @@
 """Which joints could not be closed, by name."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from ..._assemble import AssemblyReport, assemble
+from ..._assemble import AssemblyReport, assembled
 from ..._checks import is_concrete
+from ..._inputs import checked
 from ..._raising import error_if
 from ..._results import RESULTS
 from ..._system import State
 from ..mechanism import Mechanism
+from ..placing import Placement
+from .held import holding
 from .rows import quoted, rows_by_joint
 
 
@@ -26,7 +30,8 @@ class Assembly:
     - `moving`: name of each joint whose velocities do not fit -> largest |Phi'|, |Psi| left
       [m/s, rad/s].
     - `rows`, `rank`: number of rows, and of independent ones.
-    - `displacement`: weighted distance from the given q.
+    - `displacement`: weighted distance from the given q; `change`: weighted size of the change of
+      the given v.
     - `successful`: whether all is closed.
     """
 
@@ -35,50 +40,55 @@ class Assembly:
     rows: int
     rank: int
     displacement: float
+    change: float
     successful: bool
 
     def __str__(self) -> str:
         lines = [
             f"{'assembled' if self.successful else 'not assembled'}: moved by "
-            f"{self.displacement:.3e}; {self.rows} rows of rank {self.rank}"
+            f"{self.displacement:.3e}, velocities changed by {self.change:.3e}; "
+            f"{self.rows} rows of rank {self.rank}"
         ]
         for name, left in self.open.items():
             lines.append(f'"{name}" remained open: |Phi| = {left:.3e}')
         for name, left in self.moving.items():
-            lines.append(f'"{name}" is not at rest in itself: |Phi\'|, |Psi| = {left:.3e}')
+            lines.append(f'the velocities do not fit "{name}": |Phi\'|, |Psi| = {left:.3e}')
         return "\n".join(lines)
 
 
+@checked
 def assembly(mechanism: Mechanism, report: AssemblyReport) -> Assembly:
     """What `assemble` found, by joint: `state.report` of `assemble(..., throw=False)`.
 
     **Raises:** `ValueError` inside of `jax.jit`, since the answer is made of names."""
     if not is_concrete(report.phi):
         raise ValueError("`assembly` gives names: call it outside of `jax.jit` and `jax.vmap`.")
-    phi, velocity = np.asarray(report.phi), np.asarray(report.velocity)
-    missed = np.asarray(report.unsatisfied)
-    still_open, moving = {}, {}
-    for name, own in rows_by_joint(mechanism).items():
-        own = own[missed[own]]
-        holonomic = own[own < len(phi)]
-        if len(holonomic):
-            still_open[name] = float(np.max(np.abs(phi[holonomic])))
-        elif len(own):
-            moving[name] = float(np.max(np.abs(velocity[own])))
+    phi, velocity = np.abs(report.phi), np.abs(report.velocity)
+    rows = rows_by_joint(mechanism)
     return Assembly(
-        still_open,
-        moving,
-        len(missed),
+        _largest(phi, np.asarray(report.open), rows),
+        _largest(velocity, np.asarray(report.moving), rows),
+        len(velocity),
         int(report.rank),
         float(report.displacement),
+        float(report.change),
         bool(report.result == RESULTS.successful),
     )
 
 
+def _largest(left: np.ndarray, missed: np.ndarray, rows: dict[str, np.ndarray]) -> dict[str, float]:
+    """Name of each joint with rows that are missed -> the largest of what is left in them."""
+    own = {name: mine[mine < len(left)] for name, mine in rows.items()}
+    own = {name: mine[missed[mine]] for name, mine in own.items()}
+    return {name: float(np.max(left[mine])) for name, mine in own.items() if len(mine)}
+
+
+@checked
 def close_joints(
     mechanism: Mechanism,
     state: State | None = None,
     *,
+    keep: Sequence[str] | None = None,
     throw: bool = True,
     **options: Any,
 ) -> State:
@@ -86,34 +96,65 @@ def close_joints(
     closed, and tells by name which ones cannot be.
 
         state = mbd.close_joints(mechanism)                                  # from the poses given
-        state = mbd.close_joints(mechanism, mbd.place(mechanism, {"crank": 0.3}))
+        state = mbd.close_joints(mechanism, mbd.place(mechanism, {"crank": 0.3}, {"crank": 6.0}))
+        state = mbd.close_joints(mechanism, state, keep=["crank"])
 
-    **Arguments:** `state`: where to begin; default as the bodies were given. `throw`: raise if
-    joints remain open. `options`: `weights`, `fixed`, ... of `assemble`.
+    **Arguments:**
+
+    - `state`: where to begin; default as the bodies were given.
+    - `keep`: names of the joints whose coordinates and rates stay as they are in `state`. Default:
+      the coordinates and the rates that `place` was asked for if it made the state, else none;
+      `keep=()` takes them for a guess.
+    - `throw`: raise if joints remain open.
+    - `options`: `weights`, `fixed`, ... of `assemble`. They go by components of v, which
+      `Mechanism.indices` finds by name.
 
     **Returns:** a `State` with `report`.
 
-    **Raises:** an error that names the joints that contradict one another; inside of `jax.jit` at
-    run time, and only the one that is open most.
+    **Raises:** an error that names the joints that contradict one another, or those that cannot be
+    kept; inside of `jax.jit` at run time, and only the one that is open most. `ValueError` for
+    joints to keep that have no coordinates.
     """
     given = mechanism.state() if state is None else state
-    found = assemble(mechanism, given.q, given.v, given.t, throw=False, **options)
+    asked = given.report if isinstance(given.report, Placement) else Placement((), ())
+    if keep is not None:
+        asked = Placement(*2 * (tuple(keep),))
+    q, v = mechanism.checked_q(given.q), mechanism.checked_v(given.v)
+    held = (
+        holding(mechanism, q, v, asked.coordinates, rates=False),
+        holding(mechanism, q, v, asked.rates, rates=True),
+    )
+    found = assembled(mechanism, held, q, v, given.t, throw=False, **options)
     if not throw:
         return found
     report: Any = found.report
-    if is_concrete(report.phi):
+    kept = [*dict.fromkeys((*asked.coordinates, *asked.rates))]
+    failed = report.result != RESULTS.successful
+    if not is_concrete(report.phi):
+        return _raised_at_run_time(mechanism, found, failed, kept)
+    if failed:
         by_joint = assembly(mechanism, report)
-        if not by_joint.successful:
-            names = quoted([*by_joint.open, *by_joint.moving]) or "none, but the search failed,"
-            raise ValueError(
-                f"The joints {names} cannot be closed together from the poses given: they "
-                "contradict one another, or the bodies are too far from where they fit. Of what is "
-                f"left:\n{by_joint}"
+        names = quoted(dict.fromkeys([*by_joint.open, *by_joint.moving]))
+        what = f"The joints {names} cannot be closed together from the poses given"
+        if not names:
+            what = "The joints could be closed, but the search failed"
+        if kept:
+            what += (
+                f" while {quoted(kept)} keep what was asked for (`keep=()` takes it for a guess)"
             )
-        return found
-    rows = rows_by_joint(mechanism)
+        raise ValueError(
+            f"{what}: they contradict one another, or the bodies are too far from where they fit. "
+            f"Of what is left:\n{by_joint}"
+        )
+    return found
+
+
+def _raised_at_run_time(mechanism, found, failed, kept):
+    rows, report = rows_by_joint(mechanism), found.report
     left = jnp.concatenate([jnp.abs(report.phi), jnp.abs(report.velocity[report.phi.size :])])
     worst = jnp.stack([jnp.max(left[own], initial=0.0) for own in rows.values()])
-    messages = [f'Joint "{name}" cannot be closed: its violation is the largest.' for name in rows]
-    failed = report.result != RESULTS.successful
+    beside = f" while {quoted(kept)} keep what was asked for" if kept else ""
+    messages = [
+        f'Joint "{name}" cannot be closed{beside}: its violation is the largest.' for name in rows
+    ]
     return error_if(found, failed, jnp.argmax(worst), messages)

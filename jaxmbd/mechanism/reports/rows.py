@@ -1,6 +1,6 @@
 """Which rows of J belong to which joint."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -39,5 +39,5 @@ def at_rest(mechanism: Mechanism, q: Float[Array, "*batch nq"]) -> Float[Array, 
     return jnp.zeros((*q.shape[:-1], 6 * len(mechanism.body_stack)), q.dtype)
 
 
-def quoted(names: Sequence[str]) -> str:
+def quoted(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
