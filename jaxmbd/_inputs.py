@@ -28,7 +28,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -40,8 +40,9 @@ _T = TypeVar("_T")
 _Check = Callable[[Any], Any]
 
 
-class _Refusal(Exception):
-    """The end of a sentence about an argument: what it must be, and what it is."""
+class Refusal(Exception):
+    """The end of a sentence about an argument: what it must be, and what it is. A function that
+    raises it is a check too, as in `Annotated[Pose, frame]`; it returns the value."""
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ class Range(NamedTuple):
         axes = None if shape is None else tuple(map(str, shape))
         try:
             return _Numbers(axes, self, converts=True)(value, dtype)
-        except _Refusal as refusal:
+        except Refusal as refusal:
             raise ValueError(f"Argument {what} {refusal}") from None
 
 
@@ -96,6 +97,16 @@ def inside(low: float, high: float) -> Range:
     return Range(f"between {low:g} and {high:g}", lambda x: (x > low) & (x < high))
 
 
+class Shape(tuple):
+    """Beside a type, the shape of an array, as in `Annotated[Any, Shape(["n", "3"])]`; a size that
+    is text is any size."""
+
+
+Number: TypeAlias = Annotated[Any, Shape()]
+Vector: TypeAlias = Annotated[Any, Shape([3])]
+Numbers: TypeAlias = Annotated[Any, Shape(["..."])]
+
+
 class _Numbers(NamedTuple):
     """Real numbers in a range, of a shape given as the axes of jaxtyping, `None` for any; as an
     array if it `converts`."""
@@ -111,8 +122,9 @@ class _Numbers(NamedTuple):
         array: Any = value
         if not isinstance(value, jax.Array):
             try:
-                # Traced numbers in a list are beyond NumPy.
-                array = (jnp if isinstance(value, list | tuple) else np).asarray(value)
+                array = np.asarray(value)
+                # Lists with traced numbers are beyond NumPy.
+                array = jnp.asarray(value) if array.dtype == object else array
             except (TypeError, ValueError, OverflowError):
                 self._refuse(value)
         real = array.dtype.kind in "fiu" or jnp.issubdtype(array.dtype, jnp.floating)
@@ -120,11 +132,11 @@ class _Numbers(NamedTuple):
             self._refuse(value)
         if self.axes is not None and not _fits(array.shape, self.axes):
             shape = ", ".join(self.axes) + "," * (len(self.axes) == 1)
-            raise _Refusal(f"must have shape ({shape}), but has {array.shape}.")
+            raise Refusal(f"must have shape ({shape}), but has {array.shape}.")
         if not isinstance(array, Tracer) and self.floating:
             known = np.asarray(array)
             if not np.all(self.range.holds(known)):
-                raise _Refusal(f"must be {self.range.words}, but is {shown(known)}.")
+                raise Refusal(f"must be {self.range.words}, but is {shown(known)}.")
         if not self.converts:
             return value
         if dtype is None and self.floating and not jnp.issubdtype(array.dtype, jnp.floating):
@@ -133,7 +145,7 @@ class _Numbers(NamedTuple):
 
     def _refuse(self, value):
         what = "a number" if self.axes == () else "numbers"
-        raise _Refusal(f"must be {what}, but is {shown(value)}.")
+        raise Refusal(f"must be {what}, but is {shown(value)}.")
 
 
 def _fits(shape: tuple[int, ...], axes: tuple[str, ...]) -> bool:
@@ -157,21 +169,21 @@ def _whole(range: Range | None, value: Any) -> int:
         whole = operator.index(value)
     except TypeError:
         known = " known when tracing" if isinstance(value, Tracer) else ""
-        raise _Refusal(f"must be {demand}{known}, but is {shown(value)}.") from None
+        raise Refusal(f"must be {demand}{known}, but is {shown(value)}.") from None
     if range is not None and not range.holds(whole):
-        raise _Refusal(f"must be {demand}, but is {whole}.")
+        raise Refusal(f"must be {demand}, but is {whole}.")
     return whole
 
 
 def _known(range: Range, value: Any) -> float:
     if isinstance(value, Tracer):
-        raise _Refusal(f"must be a number known when tracing, but is {shown(value)}.")
+        raise Refusal(f"must be a number known when tracing, but is {shown(value)}.")
     return float(_Numbers((), range, converts=False)(value))
 
 
 def _truth(value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise _Refusal(f"must be `True` or `False`, but is {shown(value)}.")
+        raise Refusal(f"must be `True` or `False`, but is {shown(value)}.")
     return bool(value)
 
 
@@ -183,24 +195,33 @@ def _instance(kinds: tuple[type, ...], value: Any) -> Any:
         return value
     names = " or ".join("text" if kind is str else f"a `{_name(kind)}`" for kind in kinds)
     if isinstance(value, type) and issubclass(value, kinds):
-        raise _Refusal(
+        raise Refusal(
             f"must be {names}, but is the class `{value.__name__}`: make one, "
             f"`{_name(value)}(...)`."
         )
     members = [f"`{_name(member)}`" for kind in kinds for member in _members(kind)]
     such_as = f", such as {', '.join(members[:3])}" if members else ""
-    raise _Refusal(f"must be {names}{such_as}, but is {shown(value)}.")
+    raise Refusal(f"must be {names}{such_as}, but is {shown(value)}.")
+
+
+def _optional(check: _Check, value: Any) -> Any:
+    return None if value is None else check(value)
+
+
+def _further(check: _Check | None, own: _Check, value: Any) -> Any:
+    return own(value if check is None else check(value))
 
 
 def _function(value: Any) -> Any:
     if not callable(value):
-        raise _Refusal(f"must be a function, but is {shown(value)}.")
+        raise Refusal(f"must be a function, but is {shown(value)}.")
     return value
 
 
 def _choice(choices: tuple[Any, ...], value: Any) -> Any:
     if not isinstance(value, str | int) or value not in choices:
-        raise _Refusal(f"must be {' or '.join(map(repr, choices))}, but is {shown(value)}.")
+        names = [f'"{choice}"' for choice in choices]
+        raise Refusal(f"must be {', '.join(names[:-1])} or {names[-1]}, but is {shown(value)}.")
     return value
 
 
@@ -208,13 +229,13 @@ def _each(check: _Check | None, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, collections.abc.Iterable) or isinstance(
         value, str | bytes | collections.abc.Mapping
     ):
-        raise _Refusal(f"must be a sequence, but is {shown(value)}.")
+        raise Refusal(f"must be a sequence, but is {shown(value)}.")
     members = list(value)
     for i, member in enumerate(members if check is not None else ()):
         try:
             members[i] = check(member)  # pyright: ignore[reportOptionalCall]
-        except _Refusal as refusal:
-            raise _Refusal(f"has an entry, number {i}, that {refusal}") from None
+        except Refusal as refusal:
+            raise Refusal(f"has an entry, number {i}, that {refusal}") from None
     return tuple(members)
 
 
@@ -253,18 +274,21 @@ def shown(value: Any) -> str:
 # --- what an annotation asks for -----------------------------------------------------------------
 
 
-def _check_of(annotation: Any, range: Range | None = None) -> _Check | None:
+def _check_of(annotation: Any, range: Range | None = None, shape: Any = None) -> _Check | None:
     """The check of one annotation but for `None`; `None` if there is nothing to check."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         for extra in annotation.__metadata__:
-            if isinstance(extra, Range):
-                range = extra
-        return _check_of(arguments[0], range)
+            range = extra if isinstance(extra, Range) else range
+            shape = extra if isinstance(extra, Shape) else shape
+        check = _check_of(arguments[0], range, shape)
+        own = [x for x in annotation.__metadata__ if not isinstance(x, Range | Shape)]
+        return functools.partial(_further, check, *own) if own else check
     if origin in (typing.Union, types.UnionType):
-        arguments = tuple(x for x in arguments if x is not types.NoneType)
-        if len(arguments) == 1:
-            return _check_of(arguments[0], range)
+        if types.NoneType in arguments:
+            rest = tuple(x for x in arguments if x is not types.NoneType)
+            check = _check_of(typing.Union[rest], range, shape)  # noqa: UP007
+            return check and functools.partial(_optional, check)
         if all(map(_is_numeric, arguments)):
             axes = [tuple(x.dim_str.split()) for x in arguments if _is_array_type(x)]
             return _Numbers(axes[0] if axes else None, range or finite, converts=False)
@@ -272,7 +296,10 @@ def _check_of(annotation: Any, range: Range | None = None) -> _Check | None:
             return functools.partial(_instance, arguments)
         return None
     if annotation is Any:
-        return None if range is None else _Numbers(None, range, converts=True)
+        if range is None and shape is None:
+            return None
+        axes = None if shape is None else tuple(map(str, shape))
+        return _Numbers(axes, range or finite, converts=False)
     if _is_array_type(annotation):
         floating = any("float" in str(dtype) for dtype in annotation.dtypes)
         axes = tuple(annotation.dim_str.split())
@@ -312,7 +339,7 @@ def conform(what: str, value: Any, annotation: Any) -> Any:
     check = _check_of(annotation)
     try:
         return value if check is None else check(value)
-    except _Refusal as refusal:
+    except Refusal as refusal:
         raise ValueError(f"Argument {what} {refusal}") from None
 
 
@@ -351,8 +378,7 @@ class _Signature:
             hint = eval(hint, space) if isinstance(hint, str) else hint
             check = None if hint is inspect.Parameter.empty else _check_of(hint)
             if check is not None and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
-                optional = types.NoneType in _unwrapped(hint)
-                self.by_name[name] = check, None if optional else p.default
+                self.by_name[name] = check, p.default
         self.by_place = [self.by_name.get(name) for name in self.names]
 
     def checks(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list, dict[str, Any]]:
@@ -367,7 +393,7 @@ class _Signature:
                 entry = self.by_name.get(name)
                 if entry is not None and value is not entry[1]:
                     kwargs[name] = entry[0](value)
-        except _Refusal as refusal:
+        except Refusal as refusal:
             refusal.args = (name, *refusal.args)
             raise
         return new, kwargs
@@ -384,12 +410,6 @@ class _Signature:
         return f'{kind} "{name}"' if isinstance(name, str) and name else kind
 
 
-def _unwrapped(hint: Any) -> tuple[Any, ...]:
-    while typing.get_origin(hint) is Annotated:
-        hint = typing.get_args(hint)[0]
-    return typing.get_args(hint)
-
-
 def _checked(function: Callable, owner: type | None = None) -> Callable:
     found: list[_Signature] = []
 
@@ -403,7 +423,7 @@ def _checked(function: Callable, owner: type | None = None) -> Callable:
             if signature.open or kwargs.keys() <= signature.known:
                 return function(*new, **kwargs)
             error = TypeError(_unknown(signature, args, kwargs))
-        except _Refusal as refusal:
+        except Refusal as refusal:
             name, demand = refusal.args
             label = signature.label(args, kwargs)
             error = ValueError(f"Argument `{name}` of {label} {demand}")

@@ -252,7 +252,7 @@ BOX = mbd.Inertia.box(size=[1, 2, 3], mass=1.0)
         (lambda: mbd.Body("ground", BOX), "which is the world, but `name` is 'ground'"),
         (lambda: mbd.Body("", BOX), "A body needs a name"),
         (lambda: mbd.Body("a", mbd.Inertia.rod(length=1, mass=1)), "Give points and thin rods"),
-        (lambda: mbd.Body("a", BOX, position=[1, 2]), '`position` of body "a" must have shape'),
+        (lambda: mbd.Body("a", BOX, position=[1, 2]), '`position` of Body "a" must have shape'),
         (lambda: mbd.Body("a", BOX, orientation=[1, 1, 0, 0]), '"a" must be a unit quaternion'),
         (lambda: mbd.Body("a", BOX, orientation=-np.eye(3)), "right-handed rotation matrix"),
         (lambda: mbd.Body("a", BOX, orientation=np.eye(2)), r"shape \(3, 3\), but has shape"),

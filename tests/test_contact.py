@@ -713,7 +713,7 @@ def test_bad_laws(law, words):
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="even number.*5"):
+    with pytest.raises(ValueError, match="`directions` of Pyramid.*even.*5"):
         mbd.Pyramid(5)
     with pytest.raises(ValueError, match="sweeps.*0"):
         mbd.ProjectedGaussSeidel(sweeps=0)

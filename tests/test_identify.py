@@ -919,7 +919,7 @@ def of_one(**parameter):
         ("nothing to find", lambda: bad(parameters=[])),
         ("nothing to compare with", lambda: bad(records=[])),
         ("give 2 numbers", lambda: bad(sensors={"q": position, "v": lambda s: s.v})),
-        ("`dt` must be positive", lambda: bad(dt=0.0)),
+        ("`dt`.* must be positive", lambda: bad(dt=0.0)),
         ("2 measurements cannot", lambda: few()),
         ("same columns", lambda: bad(records=[record(), record(measured=np.zeros((41, 2)))])),
         ("too few for 50 parts", lambda: bad(shooting=identify.MultipleShooting(50))),

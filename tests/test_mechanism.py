@@ -229,7 +229,7 @@ def test_order_and_names_do_not_matter():
     [
         (lambda b: mbd.Mechanism([]), "needs at least one body"),
         (lambda b: mbd.Mechanism([b, b]), r"Names of bodies must differ, but \['b'\]"),
-        (lambda b: mbd.Mechanism([b], gravity=[0, 0]), "`gravity` must have shape"),
+        (lambda b: mbd.Mechanism([b], gravity=[0, 0]), "`gravity`.* must have shape"),
         (
             lambda b: mbd.Mechanism(
                 [b], [mbd.Spherical("ball", b, mbd.Body("c", BOX), point=[0, 0, 0])]
@@ -359,5 +359,5 @@ def hinged_pair():
 
 def test_multipliers_of_another_size_are_refused():
     mechanism = hinged_pair()
-    with pytest.raises(ValueError, match="`multipliers` must have 5 entries along the last axis"):
+    with pytest.raises(ValueError, match="`multipliers`.* must have 5 entries along the last axis"):
         mbd.reactions(mechanism, 0.0, mechanism.state().q, jnp.zeros(4), "hinge")

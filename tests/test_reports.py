@@ -288,7 +288,7 @@ def test_what_reactions_refuse():
     q, lam = mechanism.state().q, jnp.zeros(6)
     with pytest.raises(ValueError, match='There is no joint "x"'):
         mbd.reactions(mechanism, 0.0, q, lam, "x")
-    with pytest.raises(ValueError, match='`frame` must be a body of "hinge", which are "ground", '):
+    with pytest.raises(ValueError, match='`frame`.* be a body of "hinge", which are "ground", '):
         mbd.reactions(mechanism, 0.0, q, lam, "hinge", frame="rod")
 
 

@@ -2,7 +2,7 @@
 contacts together."""
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from .._checks import is_concrete
 from .._coordinates import length
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
+from .._inputs import at_least, checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._loop import kept
 from .._results import RESULTS
@@ -24,6 +25,7 @@ from .rows import AbstractContactJacobian, ContactRows, Impulses
 from .solvers import AbstractContactSolver, InteriorPoint
 
 
+@checked
 class ContactImpulse(AbstractEnforcement):
     """Time stepping with unilateral contacts, friction and impacts, for systems with a `gap` and
     mechanisms with `contacts`. One problem a step for all impulses,
@@ -76,36 +78,21 @@ class ContactImpulse(AbstractEnforcement):
     friction: AbstractFriction = Cone()
     solver: AbstractConstraintSolver = Automatic()
     stabilisation: AbstractStabilisation = DeadBeat()
-    impact_law: str = eqx.field(static=True, default="newton")
-    impacts: int = eqx.field(static=True, default=0)
-    smoothing: Float[Array, ""] = eqx.field(
+    impact_law: Literal["newton", "poisson"] = eqx.field(static=True, default="newton")
+    impacts: Annotated[int, at_least(0)] = eqx.field(static=True, default=0)
+    smoothing: Annotated[Float[Array, ""], not_negative] = eqx.field(
         converter=jnp.asarray, default_factory=lambda: jnp.zeros(())
     )
     rigid: ClassVar[bool] = True
     unilateral: ClassVar[bool] = True
 
     def __check_init__(self):
-        if self.impact_law not in ("newton", "poisson"):
+        smooth = is_concrete(self.smoothing) and self.smoothing > 0
+        if smooth and isinstance(self.friction, Pyramid):
             raise ValueError(
-                f'`impact_law` must be "newton" or "poisson", but is {self.impact_law!r}.'
+                f"Argument `smoothing` of ContactImpulse, {self.smoothing}, needs "
+                "`friction=mbd.Cone()`: a `Pyramid` has corners that it does not smooth."
             )
-        if self.impacts < 0:
-            raise ValueError(f"`impacts` must not be negative, but is {self.impacts}.")
-        if is_concrete(self.smoothing):
-            if not self.smoothing >= 0:
-                raise ValueError(f"`smoothing` must not be negative, but is {self.smoothing}.")
-            if self.smoothing > 0 and isinstance(self.friction, Pyramid):
-                raise ValueError(
-                    f"`smoothing` ({self.smoothing}) needs `friction=mbd.Cone()`: a `Pyramid` has "
-                    "corners that it does not smooth."
-                )
-        for name in ("friction", "contact_solver"):
-            base = {"friction": AbstractFriction, "contact_solver": AbstractContactSolver}[name]
-            if not isinstance(getattr(self, name), base):
-                raise ValueError(
-                    f"`{name}` of ContactImpulse must be an `mbd.{base.__name__}`, but is "
-                    f"{getattr(self, name)!r}."
-                )
 
 
 class Resolved(NamedTuple):

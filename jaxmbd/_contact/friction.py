@@ -7,6 +7,7 @@ need to know.
 """
 
 import abc
+from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._coordinates import length
+from .._inputs import Range, checked
 from .._types import Scalar
 
 
@@ -56,6 +58,10 @@ class Cone(AbstractFriction):
         return None
 
 
+_even = Range("even and at least 4", lambda x: (x >= 4) & (x % 2 == 0))
+
+
+@checked
 class Pyramid(AbstractFriction):
     """A regular polygon in place of the circle, which makes the problem a linear complementarity
     problem; in one tangent direction it is the same as the cone.
@@ -72,15 +78,8 @@ class Pyramid(AbstractFriction):
     with inelastic collisions and Coulomb friction.
     """
 
-    directions: int = eqx.field(static=True, default=4)
+    directions: Annotated[int, _even] = eqx.field(static=True, default=4)
     circumscribed: bool = eqx.field(static=True, default=False)
-
-    def __check_init__(self):
-        if self.directions < 4 or self.directions % 2:
-            raise ValueError(
-                "`directions` of a friction pyramid must be an even number, at least 4, but is "
-                f"{self.directions}."
-            )
 
     def project(self, t, radius, smoothing):
         del smoothing

@@ -1,6 +1,6 @@
 """Parameters of contacts."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete
+from .._inputs import checked, not_negative, positive, positive_or_infinite, within
 
 
 class ContactLaw(eqx.Module):
@@ -36,28 +37,25 @@ class ContactLaw(eqx.Module):
     stiffness: Float[Array, "..."] | None
     damping: Float[Array, "..."]
 
+    @checked
     def __init__(
         self,
-        friction: Any = None,
+        friction: Annotated[Any, not_negative] = None,
         *,
-        kinetic: Any = None,
-        speed: Any = 1e-2,
-        restitution: Any = 0.0,
-        torsional: Any = None,
-        rolling: Any = None,
-        stiffness: Any = None,
-        damping: Any = 0.0,
+        kinetic: Annotated[Any, not_negative] = None,
+        speed: Annotated[Any, positive] = 1e-2,
+        restitution: Annotated[Any, within(0, 1)] = 0.0,
+        torsional: Annotated[Any, not_negative] = None,
+        rolling: Annotated[Any, not_negative] = None,
+        stiffness: Annotated[Any, positive_or_infinite] = None,
+        damping: Annotated[Any, not_negative] = 0.0,
     ):
         """**Raises:** `ValueError` for numbers that are out of their range, as far as they are
         known now."""
-        self.friction = _checked("friction", friction, 0.0)
-        self.kinetic = _checked("kinetic", kinetic, 0.0)
-        self.speed = _checked("speed", speed, 0.0, open_at_low=True)
-        self.restitution = _checked("restitution", restitution, 0.0, 1.0)
-        self.torsional = _checked("torsional", torsional, 0.0)
-        self.rolling = _checked("rolling", rolling, 0.0)
-        self.stiffness = _checked("stiffness", stiffness, 0.0, open_at_low=True)
-        self.damping = _checked("damping", damping, 0.0)
+        self.friction, self.kinetic, self.speed = map(_array, (friction, kinetic, speed))
+        self.torsional, self.rolling = map(_array, (torsional, rolling))
+        self.restitution, self.stiffness = map(_array, (restitution, stiffness))
+        self.damping = _array(damping)
         if self.kinetic is not None and all(map(is_concrete, (self.kinetic, self.friction))):
             if self.friction is None or np.any(
                 np.asarray(self.kinetic) > np.asarray(self.friction)
@@ -79,6 +77,16 @@ class ContactLaw(eqx.Module):
                 raise ValueError(
                     f"`damping` of a contact, {damping}, needs a finite `stiffness`: a rigid "
                     "contact dissipates by `restitution`."
+                )
+
+    def check_sizes(self, what: str, count: int) -> None:
+        """**Raises:** `ValueError`, which names the contacts by `what`, unless each coefficient is
+        one number or one for each of `count` contacts."""
+        for name, x in vars(self).items():
+            if x is not None and x.shape not in ((), (count,)):
+                raise ValueError(
+                    f"Argument `{name}` of {what} must be a number or have one value for each of "
+                    f"its {count} contact points, but has shape {x.shape}."
                 )
 
     @property
@@ -119,21 +127,6 @@ class ContactLaw(eqx.Module):
         return self.kinetic + (self.friction - self.kinetic) * share
 
 
-def _checked(
-    name: str, value: Any, low: float, high: float = np.inf, *, open_at_low: bool = False
-) -> Any:
-    if value is None:
-        return None
-    try:
-        array = jnp.asarray(value)
-        array = array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`{name}` of a contact must be numbers, but is {value!r}.") from error
-    if is_concrete(array):
-        x = np.asarray(array)
-        good = (x > low if open_at_low else x >= low) & (x <= high)
-        good = good & (np.isfinite(x) | (name == "stiffness"))
-        if not np.all(good):
-            ends = f"{'(' if open_at_low else '['}{low:g}, {high:g}{')' if high == np.inf else ']'}"
-            raise ValueError(f"`{name}` of a contact must be in {ends}, but is {x.tolist()}.")
-    return array
+def _array(x: Any) -> Any:
+    x = None if x is None else jnp.asarray(x)
+    return x if x is None or jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._constraints import AbstractStructuredSystem, directional_jacobian
+from .._inputs import conform
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
 from .law import ContactLaw
@@ -226,6 +227,7 @@ def contact_rows(
     J = jnp.concatenate([normal[:, None], tangents], axis=1)
     drift = jnp.concatenate([drift[:, None], slip], axis=1)
     law = contact_law(system)
+    law.check_sizes("ContactLaw", gap.shape[0])
     return ContactRows(gap, drift, DenseContactJacobian(J), law, tangents.shape[1], gap.shape[0])
 
 
@@ -234,6 +236,7 @@ def contact_law(system: AbstractSystem) -> ContactLaw:
 
     **Raises:** `ValueError` for moments, which need directions that it does not have."""
     law = ContactLaw() if system.contact_law is None else system.contact_law
+    conform("`contact_law` of the system", law, ContactLaw)
     if law.torsional is not None or law.rolling is not None:
         raise ValueError(
             "`torsional` and `rolling` friction need shapes that touch, in a `Mechanism`; the "

@@ -19,6 +19,7 @@ from .._coordinates import (
     quaternion_rotate,
     quaternion_to_matrix,
 )
+from .._inputs import Vector, checked
 from .._linalg.blocks import total
 from .batching import over_leading_axes
 from .inertia import Inertia, apply_tensor, inverse_root, inverse_tensor
@@ -54,15 +55,16 @@ class Body(eqx.Module):
     pose: Pose
     twist: Twist
 
+    @checked
     def __init__(
         self,
         name: str,
         inertia: Inertia,
         *,
-        position: Any = (0.0, 0.0, 0.0),
+        position: Vector = (0.0, 0.0, 0.0),
         orientation: Any = (1.0, 0.0, 0.0, 0.0),
-        velocity: Any = (0.0, 0.0, 0.0),
-        angular_velocity: Any = (0.0, 0.0, 0.0),
+        velocity: Vector = (0.0, 0.0, 0.0),
+        angular_velocity: Vector = (0.0, 0.0, 0.0),
     ):
         """**Arguments:** `name`, `inertia`, and in world axes
 
@@ -72,32 +74,19 @@ class Body(eqx.Module):
         **Raises:** `ValueError` for a bad name or shape, for an orientation that is not one, and
         for a body without inertia in some direction.
         """
-        if not isinstance(name, str) or not name or name == GROUND:
+        if not name or name == GROUND:
             raise ValueError(
                 f'A body needs a name other than "" and "{GROUND}", which is the world, but '
                 f"`name` is {name!r}."
             )
-        if not isinstance(inertia, Inertia):
-            raise ValueError(f'`inertia` of body "{name}" must be an `Inertia`, but is {inertia}.')
         _check_inertia(name, inertia)
         self.name, self.inertia = name, inertia
         dtype = inertia.mass.dtype
-
-        def vector(argument, value):
-            value = jnp.asarray(value, dtype)
-            if value.shape != (3,):
-                raise ValueError(
-                    f'`{argument}` of body "{name}" must have shape (3,), but has {value.shape}.'
-                )
-            return value
-
         self.pose = Pose(
-            vector("position", position),
+            jnp.asarray(position, dtype),
             unit_quaternion(f'`orientation` of body "{name}"', orientation, dtype),
         )
-        self.twist = Twist(
-            vector("velocity", velocity), vector("angular_velocity", angular_velocity)
-        )
+        self.twist = Twist(jnp.asarray(velocity, dtype), jnp.asarray(angular_velocity, dtype))
 
     # --- dynamics, in world axes at an orientation ----------------------------------------------
 

@@ -1,5 +1,6 @@
 """Elements between two bodies: a frame on one and a frame on the other."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -8,10 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete
+from .._inputs import Vector, checked, finite
 from .body import GROUND, Body
 from .element import AbstractElement, checked_name, dtype_of
-from .parameter import finite
-from .pose import Pose, unit_quaternion
+from .pose import Frame, Pose, unit_quaternion
 
 
 class AbstractConnector(AbstractElement):
@@ -47,19 +48,20 @@ class AbstractConnector(AbstractElement):
         """Of the frames, and so of the other parameters."""
         return self.frame_a.position.dtype
 
+    @checked
     def __init__(
         self,
         name: str,
         a: Body | str,
         b: Body | str,
         *,
-        point: Any = None,
-        points: Any = None,
-        axis: Any = None,
-        axes: Any = None,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
         orientation: Any = None,
-        frame_a: Pose | None = None,
-        frame_b: Pose | None = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
     ):
         """The frames are given in one of two ways:
 
@@ -109,9 +111,7 @@ class AbstractConnector(AbstractElement):
 
 def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
     """**Raises:** `ValueError`, which begins with `what`, unless |value| = 1, if that is known."""
-    value = jnp.asarray(value, dtype)
-    if value.shape != (3,):
-        raise ValueError(f"{what} must have shape (3,), but has {value.shape}.")
+    value = finite(what, value, dtype, (3,))
     if is_concrete(value) and not abs(np.linalg.norm(np.asarray(value)) - 1) < 1e-5:
         raise ValueError(
             f"{what} must be a unit vector, but {np.asarray(value).tolist()} has length "

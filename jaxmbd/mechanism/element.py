@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .body import GROUND, Body
-from .pose import Pose
+from .pose import Frame, Pose
 
 
 class AbstractElement(eqx.Module):
@@ -42,7 +42,7 @@ def checked_name(kind: str, name: Any) -> str:
 
 
 def names_and_frames(
-    what: str, bodies: Sequence[Body | str], frames: Sequence[Pose | None] | None
+    what: str, bodies: Sequence[Body | str], frames: Sequence[Frame | None] | None
 ) -> tuple[tuple[str, ...], tuple[Pose, ...]]:
     """Names of bodies, and frames on them, of an element between any number of bodies; `None`, for
     all frames or for one, is the frame of the body itself.

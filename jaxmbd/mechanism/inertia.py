@@ -1,7 +1,7 @@
 """Mass, centre of mass and inertia tensor of a rigid body."""
 
 import math
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import equinox as eqx
 import jax
@@ -10,8 +10,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._checks import check_positive, is_concrete
+from .._checks import is_concrete
 from .._coordinates import components, cross, dot, quaternion_to_matrix, skew
+from .._inputs import Number, Vector, checked, finite, positive
 from .pose import unit_quaternion
 
 # Relative to the largest moment: how far a tensor may be from symmetric, and a sum of two principal
@@ -42,13 +43,14 @@ class Inertia(eqx.Module):
     tensor: Float[Array, "3 3"]
     center: Float[Array, "3"]
 
+    @checked
     def __init__(
         self,
-        mass: ArrayLike,
-        tensor: Any,
-        center: Any = (0.0, 0.0, 0.0),
+        mass: Annotated[Number, positive],
+        tensor: Annotated[Any, finite],
+        center: Vector = (0.0, 0.0, 0.0),
         *,
-        about: Any = None,
+        about: Vector | None = None,
     ):
         """**Arguments:**
 
@@ -71,7 +73,7 @@ class Inertia(eqx.Module):
             d = self.center - _floating("about", about, (3,), dtype)
             tensor = tensor - _steiner(self.mass, d)
         self.tensor = tensor
-        _check_physical(self.mass, tensor)
+        _check_physical(tensor)
 
     @property
     def positive_definite(self) -> Bool[Array, ""]:
@@ -85,70 +87,88 @@ class Inertia(eqx.Module):
     # --- shapes ---------------------------------------------------------------------------------
 
     @classmethod
-    def point(cls, *, mass: ArrayLike) -> "Inertia":
+    @checked
+    def point(cls, *, mass: Annotated[Number, positive]) -> "Inertia":
         """All mass at the origin."""
         return cls(mass, jnp.zeros((3, 3)))
 
     @classmethod
+    @checked
     def box(
-        cls, *, size: Any, mass: ArrayLike | None = None, density: ArrayLike | None = None
+        cls,
+        *,
+        size: Annotated[Vector, positive],
+        mass: Annotated[Number | None, positive] = None,
+        density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid box of edge lengths `size` = (a, b, c) along x, y, z [m]; give its mass [kg] or
         its density [kg/m^3]."""
         size = _floating("size", size, (3,), _dtype_of(size, mass, density))
         a, b, c = size * size
-        mass = _mass_of(mass, density, jnp.prod(size), size=size)
+        mass = _mass_of(mass, density, jnp.prod(size))
         return cls(mass, mass / 12 * jnp.stack([b + c, c + a, a + b]))
 
     @classmethod
+    @checked
     def ellipsoid(
-        cls, *, semiaxes: Any, mass: ArrayLike | None = None, density: ArrayLike | None = None
+        cls,
+        *,
+        semiaxes: Annotated[Vector, positive],
+        mass: Annotated[Number | None, positive] = None,
+        density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid ellipsoid of `semiaxes` (a, b, c) along x, y, z [m]."""
         semiaxes = _floating("semiaxes", semiaxes, (3,), _dtype_of(semiaxes, mass, density))
         a, b, c = semiaxes * semiaxes
         volume = 4 / 3 * math.pi * jnp.prod(semiaxes)
-        mass = _mass_of(mass, density, volume, semiaxes=semiaxes)
+        mass = _mass_of(mass, density, volume)
         return cls(mass, mass / 5 * jnp.stack([b + c, c + a, a + b]))
 
     @classmethod
+    @checked
     def sphere(
-        cls, *, radius: ArrayLike, mass: ArrayLike | None = None, density: ArrayLike | None = None
+        cls,
+        *,
+        radius: Annotated[Number, positive],
+        mass: Annotated[Number | None, positive] = None,
+        density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid sphere of `radius` [m]."""
         radius = _floating("radius", radius, (), _dtype_of(radius, mass, density))
-        mass = _mass_of(mass, density, 4 / 3 * math.pi * radius**3, radius=radius)
+        mass = _mass_of(mass, density, 4 / 3 * math.pi * radius**3)
         return cls(mass, 0.4 * mass * radius**2 * jnp.ones(3, radius.dtype))
 
     @classmethod
+    @checked
     def cylinder(
         cls,
         *,
-        radius: ArrayLike,
-        length: ArrayLike,
-        axis: str = "z",
-        mass: ArrayLike | None = None,
-        density: ArrayLike | None = None,
+        radius: Annotated[Number, positive],
+        length: Annotated[Number, positive],
+        axis: Literal["x", "y", "z"] = "z",
+        mass: Annotated[Number | None, positive] = None,
+        density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid cylinder along `axis`, "x", "y" or "z"; a disc if `length` is small."""
         r, h = _sizes(radius, length, mass, density)
-        mass = _mass_of(mass, density, math.pi * r**2 * h, radius=r, length=h)
+        mass = _mass_of(mass, density, math.pi * r**2 * h)
         return cls(mass, _along(axis, *_cylinder(mass, r, h)))
 
     @classmethod
+    @checked
     def capsule(
         cls,
         *,
-        radius: ArrayLike,
-        length: ArrayLike,
-        axis: str = "z",
-        mass: ArrayLike | None = None,
-        density: ArrayLike | None = None,
+        radius: Annotated[Number, positive],
+        length: Annotated[Number, positive],
+        axis: Literal["x", "y", "z"] = "z",
+        mass: Annotated[Number | None, positive] = None,
+        density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid cylinder of `length` along `axis` between two hemispheres of its `radius`."""
         r, h = _sizes(radius, length, mass, density)
         # Shares of the volume pi r^2 (h + 4 r / 3).
-        mass = _mass_of(mass, density, math.pi * r**2 * (h + 4 * r / 3), radius=r, length=h)
+        mass = _mass_of(mass, density, math.pi * r**2 * (h + 4 * r / 3))
         middle = mass * h / (h + 4 * r / 3)
         ends = mass - middle
         along, across = _cylinder(middle, r, h)
@@ -158,11 +178,18 @@ class Inertia(eqx.Module):
         return cls(mass, _along(axis, along + ends * 0.4 * r**2, across))
 
     @classmethod
-    def rod(cls, *, length: ArrayLike, axis: str = "z", mass: ArrayLike) -> "Inertia":
+    @checked
+    def rod(
+        cls,
+        *,
+        length: Annotated[Number, positive],
+        axis: Literal["x", "y", "z"] = "z",
+        mass: Annotated[Number, positive],
+    ) -> "Inertia":
         """Thin rod of `length` along `axis`, without a moment about it: a part of other bodies,
         or a body whose spin is taken away by its joints."""
         length = _floating("length", length, (), _dtype_of(length, mass))
-        mass = _mass_of(mass, None, length, length=length)
+        mass = _mass_of(mass, None, length)
         return cls(mass, _along(axis, jnp.zeros_like(mass), mass * length**2 / 12))
 
     # --- other frames and composites ------------------------------------------------------------
@@ -350,16 +377,10 @@ def _dtype_of(*values: Any) -> Any:
 
 
 def _floating(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    value = jnp.asarray(value, dtype)
-    if value.shape != shape:
-        raise ValueError(f"Argument `{name}` must have shape {shape}, but has {value.shape}.")
-    return value
+    return finite(f"`{name}` of Inertia", value, dtype, shape)
 
 
-def _mass_of(mass, density, volume, **lengths) -> Float[Array, ""]:
-    for name, length in lengths.items():
-        for x in jnp.atleast_1d(length) if is_concrete(length) else ():
-            check_positive(name, x)
+def _mass_of(mass, density, volume) -> Float[Array, ""]:
     if (mass is None) == (density is None):
         raise ValueError(f"Give either `mass` or `density`, but they are {mass} and {density}.")
     if density is None:
@@ -379,8 +400,6 @@ def _cylinder(mass: Array, r: Array, h: Array) -> tuple[Array, Array]:
 
 def _along(axis: str, along: Array, across: Array) -> Float[Array, "3"]:
     """Moments of a body of revolution."""
-    if axis not in ("x", "y", "z"):
-        raise ValueError(f'Argument `axis` must be "x", "y" or "z", but is {axis!r}.')
     return jnp.stack([along if name == axis else across for name in "xyz"])
 
 
@@ -394,9 +413,7 @@ def _second_moment(tensor) -> Float[Array, "3 3"]:
     return jnp.trace(tensor) / 2 * jnp.eye(3, dtype=tensor.dtype) - tensor
 
 
-def _check_physical(mass, tensor) -> None:
-    if is_concrete(mass) and mass.ndim == 0:
-        check_positive("mass", mass)
+def _check_physical(tensor) -> None:
     if not is_concrete(tensor) or tensor.ndim != 2:
         return
     tensor = np.asarray(tensor)

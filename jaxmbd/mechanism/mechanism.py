@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._contact.rows import ContactRows
 from .._coordinates import cross
 from .._fusion import once
+from .._inputs import Vector, at_least, checked
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._linalg.blocks import accumulated, columns
 from .._system import State
@@ -56,6 +57,7 @@ class Mechanism(AbstractStructuredSystem):
     switches: dict[str, Callable[..., Any]]
     contact_budget: int | None = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         bodies: Sequence[Body],
@@ -63,9 +65,9 @@ class Mechanism(AbstractStructuredSystem):
         forces: Sequence[AbstractForceElement] = (),
         contacts: Sequence[AbstractContact] = (),
         *,
-        gravity: Any = (0.0, 0.0, -9.81),
+        gravity: Vector = (0.0, 0.0, -9.81),
         switches: Mapping[str, Any] | None = None,
-        contact_budget: int | None = None,
+        contact_budget: Annotated[int | None, at_least(1)] = None,
     ):
         """**Arguments:**
 
@@ -108,13 +110,9 @@ class Mechanism(AbstractStructuredSystem):
                     f'The switch of the joint "{name}" must be a function of (mechanism, q, v, t, '
                     f"active), but is {function!r}."
                 )
-        if contact_budget is not None and contact_budget < 1:
-            raise ValueError(f"`contact_budget` must be at least 1, but is {contact_budget}.")
         self.contact_budget = contact_budget
         dtype = jnp.result_type(*(body.inertia.mass.dtype for body in bodies))
         self.gravity = jnp.asarray(gravity, dtype)
-        if self.gravity.shape != (3,):
-            raise ValueError(f"`gravity` must have shape (3,), but has {self.gravity.shape}.")
 
     @property
     def bodies(self) -> tuple[Body, ...]:

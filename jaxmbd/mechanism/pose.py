@@ -1,6 +1,6 @@
 """Where a body is and how it moves."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +16,7 @@ from .._coordinates import (
     quaternion_product,
     quaternion_rotate,
 )
+from .._inputs import Refusal, finite
 from .batching import over_leading_axes
 
 # How far an orientation may be from a unit one: numbers typed in with six digits pass.
@@ -109,7 +110,7 @@ def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"
 
     **Raises:** `ValueError`, which begins with `what`, unless it is one, as far as is known.
     """
-    value = jnp.asarray(orientation, dtype)
+    value = finite(what, orientation, dtype, shape=None)
     if value.shape not in ((4,), (3, 3)):
         raise ValueError(
             f"{what} must be a quaternion, shape (4,), or a rotation matrix, shape (3, 3), but has "
@@ -128,3 +129,24 @@ def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"
             )
     p = quaternion_from_matrix(value) if value.ndim == 2 else value
     return p / jnp.sqrt(jnp.sum(p * p))
+
+
+def _frame(pose: Pose) -> Pose:
+    position, orientation = pose
+    for name, x, size in (("position", position, 3), ("orientation", orientation, 4)):
+        if np.shape(x) != (size,):
+            raise Refusal(f"must have a `{name}` of shape ({size},), but it has {np.shape(x)}.")
+        if is_concrete(x) and not np.all(np.isfinite(np.asarray(x))):
+            raise Refusal(f"must have a finite `{name}`, but it is {np.asarray(x).tolist()}.")
+    if is_concrete(orientation):
+        size = np.linalg.norm(np.asarray(orientation))
+        if abs(size - 1) > _ROUNDING:
+            raise Refusal(
+                f"must have a unit quaternion as `orientation`, but it has length {size:.6g}. "
+                "Divide by it."
+            )
+    return Pose(jnp.asarray(position), jnp.asarray(orientation))
+
+
+# The place of a frame on a body, as an argument.
+Frame: TypeAlias = Annotated[Pose, _frame]

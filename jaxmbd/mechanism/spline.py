@@ -1,7 +1,7 @@
 """Smooth periodic functions of an angle through given points."""
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete
-from .parameter import finite
+from .._inputs import Shape, checked
 
 
 class PeriodicSpline(eqx.Module):
@@ -32,7 +32,8 @@ class PeriodicSpline(eqx.Module):
     values: Float[Array, " points"]
     bends: Float[Array, " points"]
 
-    def __init__(self, angles: Any, values: Any):
+    @checked
+    def __init__(self, angles: Annotated[Any, Shape(["n"])], values: Annotated[Any, Shape(["n"])]):
         """**Arguments:**
 
         - `angles`: increasing, less than a turn apart in all, at least 3, shape `(n,)` [rad].
@@ -41,9 +42,13 @@ class PeriodicSpline(eqx.Module):
         **Raises:** `ValueError` for angles that are not as above.
         """
         dtype = jnp.result_type(float)
+        angles, values = jnp.asarray(angles, dtype), jnp.asarray(values, dtype)
         n = len(angles)
-        angles = finite("`angles` of the spline", angles, dtype, (n,))
-        values = finite("`values` of the spline", values, dtype, (n,))
+        if len(values) != n:
+            raise ValueError(
+                f"Argument `values` of PeriodicSpline must hold one value for each of the {n} "
+                f"`angles`, but holds {len(values)}."
+            )
         if n < 3:
             raise ValueError(f"A periodic spline needs at least 3 points, but got {n}.")
         if is_concrete(angles):

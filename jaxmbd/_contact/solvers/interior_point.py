@@ -1,6 +1,6 @@
 """An interior-point method, started by and finished with Newton's method on the active set."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._inputs import at_least, checked, not_negative
 from ..._linalg.blocks import total
 from ..newton import newton
 from ..problem import ContactProblem, Groups
@@ -30,6 +31,7 @@ _STRIVE = 1e-2
 _FAR = 10.0
 
 
+@checked
 class InteriorPoint(AbstractContactSolver):
     """Solves to rounding, also with mass ratios of 1:10^4 and redundant contacts.
 
@@ -56,10 +58,10 @@ class InteriorPoint(AbstractContactSolver):
     solvers; Acary, Bremond and Huber (2018), On solving contact problems with Coulomb friction.
     """
 
-    tolerance: float = eqx.field(static=True, default=1e-8)
-    newton_steps: int = eqx.field(static=True, default=16)
-    steps: int = eqx.field(static=True, default=50)
-    restarts: int = eqx.field(static=True, default=4)
+    tolerance: Annotated[float, not_negative] = eqx.field(static=True, default=1e-8)
+    newton_steps: Annotated[int, at_least(0)] = eqx.field(static=True, default=16)
+    steps: Annotated[int, at_least(1)] = eqx.field(static=True, default=50)
+    restarts: Annotated[int, at_least(0)] = eqx.field(static=True, default=4)
 
     def solve(self, problem, guess):
         if guess.shape[0] == 0:

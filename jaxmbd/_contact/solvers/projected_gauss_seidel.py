@@ -1,15 +1,19 @@
 """Projected Gauss-Seidel: contact by contact, each projected at once."""
 
+from typing import Annotated
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._inputs import at_least, checked, not_negative
 from ..problem import ContactProblem
 from ..rows import Impulses
 from .base import AbstractContactSolver
 
 
+@checked
 class ProjectedGaussSeidel(AbstractContactSolver):
     """A fixed number of sweeps over the contacts. In each one the normal impulse is chosen so that
     the contact does not approach, given all others, and set to 0 if it would pull; then, with the
@@ -27,14 +31,8 @@ class ProjectedGaussSeidel(AbstractContactSolver):
     clamp after the triangular solve, as printed there, has other fixed points than the problem.
     """
 
-    sweeps: int = eqx.field(static=True, default=50)
-    tolerance: float = eqx.field(static=True, default=1e-3)
-
-    def __check_init__(self):
-        if self.sweeps < 1:
-            raise ValueError(
-                f"`sweeps` of ProjectedGaussSeidel must be at least 1, but is {self.sweeps}."
-            )
+    sweeps: Annotated[int, at_least(1)] = eqx.field(static=True, default=50)
+    tolerance: Annotated[float, not_negative] = eqx.field(static=True, default=1e-3)
 
     def solve(self, problem, guess):
         lam = sweep(problem, guess, self.sweeps)

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 
 from ..._checks import with_dtype
 from ..._contact.law import ContactLaw
+from ..._inputs import checked
 from ..body import Body
 from ..collisions import ContactPoints, collide, point_count
 from ..element import checked_name, names_and_frames
-from ..pose import Pose
+from ..pose import Frame, Pose
 from ..shapes import AbstractShape
 from .base import AbstractContact
 
@@ -32,16 +33,17 @@ class Contact(AbstractContact):
     frame_b: Pose
     law: ContactLaw
 
+    @checked
     def __init__(
         self,
         name: str,
         a: Body | str,
         b: Body | str,
-        shape_a: Any,
-        shape_b: Any,
+        shape_a: AbstractShape,
+        shape_b: AbstractShape,
         *,
-        frame_a: Pose | None = None,
-        frame_b: Pose | None = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
         law: ContactLaw | None = None,
         **coefficients: Any,
     ):
@@ -57,18 +59,15 @@ class Contact(AbstractContact):
         if names[0] == names[1]:
             raise ValueError(f'{what} must connect two bodies, but both are "{names[0]}".')
         self.body_a, self.body_b = names
-        for shape in (shape_a, shape_b):
-            if not isinstance(shape, AbstractShape):
-                raise ValueError(
-                    f"{what} needs two shapes such as `Sphere(0.1)`, but got {shape!r}."
-                )
-        point_count(shape_a, shape_b)  # known to touch?
+        count = point_count(shape_a, shape_b)
         if law is not None and coefficients:
             raise ValueError(f"{what} needs either `law` or {sorted(coefficients)}, not both.")
         dtype = jnp.result_type(*(frame.position.dtype for frame in frames))
         self.frame_a, self.frame_b = frames
         self.shape_a, self.shape_b = with_dtype((shape_a, shape_b), dtype)
-        self.law = with_dtype(ContactLaw(**coefficients) if law is None else law, dtype)
+        law = ContactLaw(**coefficients) if law is None else law
+        law.check_sizes(what, count)
+        self.law = with_dtype(law, dtype)
 
     @property
     def bodies(self):

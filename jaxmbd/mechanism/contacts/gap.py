@@ -7,9 +7,10 @@ import jax.numpy as jnp
 
 from ..._checks import with_dtype
 from ..._contact.law import ContactLaw
+from ..._inputs import checked
 from ..body import Body
 from ..element import check_rows, checked_name, names_and_frames, rows_of
-from ..pose import Pose
+from ..pose import Frame, Pose
 from .base import AbstractGap, check_frictionless
 
 
@@ -34,13 +35,14 @@ class Gap(AbstractGap):
     fn: Callable[..., Any]
     law: ContactLaw
 
+    @checked
     def __init__(
         self,
         name: str,
         bodies: Sequence[Body | str],
         fn: Callable[..., Any],
         *,
-        frames: Sequence[Pose | None] | None = None,
+        frames: Sequence[Frame | None] | None = None,
         **coefficients: Any,
     ):
         """**Arguments:** as for `Constraint`, with `fn` that gives a number or a vector of gaps;

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..._checks import is_concrete, with_dtype
 from ..._contact.law import ContactLaw
+from ..._inputs import checked
 from ..element import checked_name
 from ..joints import AbstractJoint
 from ..relative import within_half_a_turn
@@ -31,6 +32,7 @@ class JointLimit(AbstractGap):
     joint: AbstractJoint
     law: ContactLaw
 
+    @checked
     def __init__(self, joint: AbstractJoint, *, name: str | None = None, **coefficients: Any):
         """**Arguments:** `restitution`, or `stiffness` and `damping`, of a `ContactLaw`.
 

@@ -1,14 +1,14 @@
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._inputs import Number, at_least, checked, not_negative
 from ..body import Body
 from ..connector import AbstractConnector
-from ..parameter import finite, not_negative
 from .base import AbstractForce
-from .signal import as_index, control_entry
+from .signal import control_entry
 
 
 class AbstractActuator(AbstractForce):
@@ -31,15 +31,16 @@ class AbstractActuator(AbstractForce):
     rotor_inertia: Float[Array, ""] | None
     index: int = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         name: str,
         a: Body | str,
         b: Body | str,
         *,
-        gear: Any = 1.0,
-        rotor_inertia: Any = None,
-        index: int = 0,
+        gear: Number = 1.0,
+        rotor_inertia: Annotated[Number | None, not_negative] = None,
+        index: Annotated[int, at_least(0)] = 0,
         **frames: Any,
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`.
@@ -49,13 +50,11 @@ class AbstractActuator(AbstractForce):
         such entry.
         """
         AbstractConnector.__init__(self, name, a, b, **frames)
-        kind = type(self).__name__
-        self.gear = finite(f'`gear` of {kind} "{name}"', gear, self.dtype)
+        self.gear = jnp.asarray(gear, self.dtype)
         self.rotor_inertia = None
         if rotor_inertia is not None:
-            what = f'`rotor_inertia` of {kind} "{name}"'
-            self.rotor_inertia = not_negative(what, rotor_inertia, self.dtype)
-        self.index = as_index(f'{kind} "{name}"', index)
+            self.rotor_inertia = jnp.asarray(rotor_inertia, self.dtype)
+        self.index = index
 
     def effort(self, u: Any) -> Float[Array, ""]:
         """The force or torque."""

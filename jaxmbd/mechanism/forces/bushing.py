@@ -7,9 +7,9 @@ from jaxtyping import Array, Float
 
 from ..._checks import is_concrete
 from ..._coordinates import cross, dot, quaternion_conjugate, quaternion_log, quaternion_product
+from ..._inputs import checked, finite, not_negative
 from ..body import Body
 from ..connector import AbstractConnector
-from ..parameter import finite, not_negative
 from ..pose import Pose
 from .base import AbstractForce, Wrench
 
@@ -43,6 +43,7 @@ class Bushing(AbstractForce):
 
     directed: ClassVar[bool] = False
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -120,7 +121,7 @@ def _times(A: Array, x: Float[Array, "6"]) -> Float[Array, "6"]:
 
 
 def _matrix(what: str, value: Any, dtype: Any) -> Array:
-    if jnp.asarray(value).ndim != 2:
+    if np.ndim(value) != 2:
         return not_negative(what, value, dtype, (6,))
     A = finite(what, value, dtype, (6, 6))
     if is_concrete(A):

@@ -1,13 +1,13 @@
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._coordinates import dot
+from ..._inputs import Number, checked, not_negative
 from ..body import Body
-from ..parameter import not_negative
-from ..pose import Pose
+from ..pose import Frame
 from .base import Wrench
 from .load import AbstractLoad
 from .signal import AbstractSignal, as_signal, read
@@ -32,17 +32,18 @@ class Drag(AbstractLoad):
     wind: AbstractSignal
     at_center: bool = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         name: str,
         body: Body | str,
         *,
-        linear: Any = 0.0,
-        quadratic: Any = 0.0,
-        angular: Any = 0.0,
+        linear: Annotated[Number, not_negative] = 0.0,
+        quadratic: Annotated[Number, not_negative] = 0.0,
+        angular: Annotated[Number, not_negative] = 0.0,
         wind: Any = (0.0, 0.0, 0.0),
         point: Any = None,
-        frame: Pose | None = None,
+        frame: Frame | None = None,
     ):
         """**Arguments:** the fields; the body and the point as in `AbstractLoad`, but without
         either the centre of mass of a `Body`. `wind` may be a vector in world axes, a function of
@@ -56,9 +57,9 @@ class Drag(AbstractLoad):
             point = body.pose.point(body.inertia.center)
         AbstractLoad.__init__(self, name, body, point=point, frame=frame)
         of = f'of Drag "{name}"'
-        self.linear = not_negative(f"`linear` {of}", linear, self.dtype)
-        self.quadratic = not_negative(f"`quadratic` {of}", quadratic, self.dtype)
-        self.angular = not_negative(f"`angular` {of}", angular, self.dtype)
+        self.linear = jnp.asarray(linear, self.dtype)
+        self.quadratic = jnp.asarray(quadratic, self.dtype)
+        self.angular = jnp.asarray(angular, self.dtype)
         self.wind = as_signal(f"`wind` {of}", wind, self.dtype, (3,))
 
     def load(self, pose, twist, t, u):

@@ -4,9 +4,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from ..._inputs import checked
 from ..body import Body
 from ..element import checked_name, names_and_frames
-from ..pose import Pose
+from ..pose import Frame, Pose
 from .base import AbstractForceElement, Wrench
 from .signal import as_tree
 
@@ -37,13 +38,14 @@ class Force(AbstractForceElement):
     function: Callable[..., Any]
     places: tuple[Pose, ...]
 
+    @checked
     def __init__(
         self,
         name: str,
         bodies: Sequence[Body | str],
         function: Callable[..., Any],
         *,
-        frames: Sequence[Pose | None] | None = None,
+        frames: Sequence[Frame | None] | None = None,
     ):
         """**Arguments:**
 

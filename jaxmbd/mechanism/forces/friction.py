@@ -1,11 +1,11 @@
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._inputs import Number, checked, not_negative, positive
 from ..body import Body
 from ..connector import AbstractConnector
-from ..parameter import not_negative, positive
 from .base import AbstractForce
 
 
@@ -29,15 +29,16 @@ class AbstractJointFriction(AbstractForce):
     dry: Float[Array, ""]
     speed: Float[Array, ""]
 
+    @checked
     def __init__(
         self,
         name: str,
         a: Body | str,
         b: Body | str,
         *,
-        viscous: Any = 0.0,
-        dry: Any = 0.0,
-        speed: Any = 1e-2,
+        viscous: Annotated[Number, not_negative] = 0.0,
+        dry: Annotated[Number, not_negative] = 0.0,
+        speed: Annotated[Number, positive] = 1e-2,
         **frames: Any,
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`.
@@ -46,10 +47,9 @@ class AbstractJointFriction(AbstractForce):
         is not positive.
         """
         AbstractConnector.__init__(self, name, a, b, **frames)
-        of = f'of {type(self).__name__} "{name}"'
-        self.viscous = not_negative(f"`viscous` {of}", viscous, self.dtype)
-        self.dry = not_negative(f"`dry` {of}", dry, self.dtype)
-        self.speed = positive(f"`speed` {of}", speed, self.dtype)
+        self.viscous = jnp.asarray(viscous, self.dtype)
+        self.dry = jnp.asarray(dry, self.dtype)
+        self.speed = jnp.asarray(speed, self.dtype)
 
     @classmethod
     def of(cls, joint: AbstractConnector, name: str | None = None, **parameters: Any):

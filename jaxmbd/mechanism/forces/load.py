@@ -7,10 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._inputs import checked, finite
 from ..body import GROUND, Body
 from ..element import checked_name, dtype_of
-from ..parameter import finite
-from ..pose import Pose, Twist
+from ..pose import Frame, Pose, Twist
 from .base import AbstractForceElement, Wrench
 from .signal import AbstractSignal, as_signal, read
 
@@ -27,8 +27,9 @@ class AbstractLoad(AbstractForceElement):
     names: tuple[str, ...] = eqx.field(static=True)
     frame: Pose
 
+    @checked
     def __init__(
-        self, name: str, body: Body | str, *, point: Any = None, frame: Pose | None = None
+        self, name: str, body: Body | str, *, point: Any = None, frame: Frame | None = None
     ):
         """**Arguments:** the `body` and where on it, in one of three ways:
 

@@ -2,8 +2,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ..._inputs import checked
 from ..body import Body
-from ..pose import Pose
+from ..pose import Frame
 from .base import Wrench
 from .load import AbstractLoad, in_world, vector_signal
 from .signal import AbstractSignal
@@ -20,6 +21,7 @@ class PointForce(AbstractLoad):
     force_world: AbstractSignal | None
     force_body: AbstractSignal | None
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -28,7 +30,7 @@ class PointForce(AbstractLoad):
         force_world: Any = None,
         force_body: Any = None,
         point: Any = None,
-        frame: Pose | None = None,
+        frame: Frame | None = None,
     ):
         """**Arguments:** the body and the point as in `AbstractLoad`; one or both of the forces,
         each a vector, a function of the time, or an `AbstractSignal` such as `FromControl`.

@@ -1,9 +1,8 @@
 """Values that forces read while the mechanism moves: constants, functions of time, the control."""
 
 import abc
-from collections.abc import Callable
-from numbers import Integral
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -11,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
+from ..._inputs import Numbers, at_least, checked, conform, finite
 from ..._types import RealScalarLike
-from ..parameter import finite
 
 
 class AbstractSignal(eqx.Module):
@@ -40,13 +39,13 @@ class FromControl(AbstractSignal):
     gear: Float[Array, ""] | Float[Array, " k"]
     index: int | tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, index: int | tuple[int, ...], *, gear: Any = 1.0):
+    @checked
+    def __init__(self, index: int | tuple[int, ...], *, gear: Numbers = 1.0):
         """**Raises:** `ValueError` for an index that is none."""
         self.gear = jnp.asarray(gear, float)
-        if isinstance(index, tuple) and index:
-            self.index = tuple(as_index("FromControl", i) for i in index)
-        else:
-            self.index = as_index("FromControl", index)
+        what, one = "`index` of FromControl", Annotated[int, at_least(0)]
+        many = isinstance(index, tuple) and index
+        self.index = conform(what, index, Sequence[one] if many else one)
 
     def __call__(self, t, u):
         del t
@@ -118,16 +117,6 @@ def control_entry(what: str, u: Any, index: int | tuple[int, ...]) -> Array:
             f"vector of at least {needed} entries, but it has shape {jnp.shape(u)}."
         )
     return jnp.stack([entries[i] for i in index]) if isinstance(index, tuple) else entries[index]
-
-
-def as_index(what: str, index: Any) -> int:
-    """**Raises:** `ValueError`, which begins with `what`, unless it is an integer >= 0."""
-    if isinstance(index, bool) or not isinstance(index, Integral) or index < 0:
-        raise ValueError(
-            f"{what} needs as `index` which entry of the control it reads, counted from 0, but got "
-            f"{index!r}."
-        )
-    return int(index)
 
 
 def as_tree(function: Callable[..., Any]) -> Callable[..., Any]:

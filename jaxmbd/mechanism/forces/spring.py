@@ -1,14 +1,14 @@
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._coordinates import dot
+from ..._inputs import Number, checked, not_negative
 from ..body import Body
 from ..connector import AbstractConnector
-from ..parameter import not_negative
 from .base import AbstractForce, Wrench
 from .signal import AbstractSignal, as_signal, as_tree, read
 
@@ -38,15 +38,16 @@ class Spring(AbstractForce):
 
     directed: ClassVar[bool] = False
 
+    @checked
     def __init__(
         self,
         name: str,
         a: Body | str,
         b: Body | str,
         *,
-        stiffness: Any = 0.0,
-        damping: Any = 0.0,
-        rest_length: Any,
+        stiffness: Annotated[Number, not_negative] = 0.0,
+        damping: Annotated[Number, not_negative] = 0.0,
+        rest_length: Annotated[Number, not_negative],
         potential: Callable[..., Any] | None = None,
         law: Callable[..., Any] | None = None,
         actuator: Any = None,
@@ -62,9 +63,9 @@ class Spring(AbstractForce):
         """
         AbstractConnector.__init__(self, name, a, b, **frames)
         of = f'of Spring "{name}"'
-        self.stiffness = not_negative(f"`stiffness` {of}", stiffness, self.dtype)
-        self.damping = not_negative(f"`damping` {of}", damping, self.dtype)
-        self.rest_length = not_negative(f"`rest_length` {of}", rest_length, self.dtype)
+        self.stiffness = jnp.asarray(stiffness, self.dtype)
+        self.damping = jnp.asarray(damping, self.dtype)
+        self.rest_length = jnp.asarray(rest_length, self.dtype)
         self.potential = None if potential is None else as_tree(potential)
         self.law = None if law is None else as_tree(law)
         self.actuator = (

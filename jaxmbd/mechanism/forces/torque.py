@@ -2,8 +2,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ..._inputs import checked
 from ..body import Body
-from ..pose import Pose
+from ..pose import Frame
 from .base import Wrench
 from .load import AbstractLoad, in_world, vector_signal
 from .signal import AbstractSignal
@@ -19,6 +20,7 @@ class Torque(AbstractLoad):
     torque_world: AbstractSignal | None
     torque_body: AbstractSignal | None
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -26,7 +28,7 @@ class Torque(AbstractLoad):
         *,
         torque_world: Any = None,
         torque_body: Any = None,
-        frame: Pose | None = None,
+        frame: Frame | None = None,
     ):
         """**Arguments:** the body; one or both of the torques, each a vector, a function of the
         time, or an `AbstractSignal` such as `FromControl`.

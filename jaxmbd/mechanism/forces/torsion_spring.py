@@ -1,13 +1,13 @@
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._coordinates import dot
+from ..._inputs import Number, checked, not_negative
 from ..body import Body
 from ..connector import AbstractConnector
-from ..parameter import finite, not_negative
 from ..relative import angle, within_half_a_turn, z_axis
 from .base import AbstractForce, Wrench
 from .signal import AbstractSignal, as_signal, as_tree
@@ -43,15 +43,16 @@ class TorsionSpring(AbstractForce):
 
     directed: ClassVar[bool] = True
 
+    @checked
     def __init__(
         self,
         name: str,
         a: Body | str,
         b: Body | str,
         *,
-        stiffness: Any = 0.0,
-        damping: Any = 0.0,
-        rest_angle: Any = 0.0,
+        stiffness: Annotated[Number, not_negative] = 0.0,
+        damping: Annotated[Number, not_negative] = 0.0,
+        rest_angle: Number = 0.0,
         potential: Callable[..., Any] | None = None,
         law: Callable[..., Any] | None = None,
         actuator: Any = None,
@@ -65,9 +66,9 @@ class TorsionSpring(AbstractForce):
         """
         AbstractConnector.__init__(self, name, a, b, **frames)
         of = f'of TorsionSpring "{name}"'
-        self.stiffness = not_negative(f"`stiffness` {of}", stiffness, self.dtype)
-        self.damping = not_negative(f"`damping` {of}", damping, self.dtype)
-        self.rest_angle = finite(f"`rest_angle` {of}", rest_angle, self.dtype)
+        self.stiffness = jnp.asarray(stiffness, self.dtype)
+        self.damping = jnp.asarray(damping, self.dtype)
+        self.rest_angle = jnp.asarray(rest_angle, self.dtype)
         self.potential = None if potential is None else as_tree(potential)
         self.law = None if law is None else as_tree(law)
         self.actuator = (

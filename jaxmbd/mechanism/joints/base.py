@@ -1,7 +1,7 @@
 """What a joint is: equations between frames on bodies."""
 
 import abc
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import is_concrete
+from ..._inputs import checked, number
 from ..._types import RealScalarLike
 from ..body import Body
 from ..connector import AbstractConnector
@@ -56,8 +57,15 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
     velocity_rows: ClassVar[int] = 0
     angles: ClassVar[int] = 0
 
+    @checked
     def __init__(
-        self, name: str, a: Body | str, b: Body | str, *, limits: Any = None, **frames: Any
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        limits: Annotated[Any, number] = None,
+        **frames: Any,
     ):
         """**Arguments:** those of `AbstractConnector`, which place the frames: in the world, where
         the bodies are now (`Body.pose`), by the common `point` [m] or the two `points` of a and b,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._inputs import checked
 from ..body import Body
 from ..relative import offset, polar_angle
 from .base import AbstractJoint
@@ -31,6 +32,7 @@ class Cam(AbstractJoint):
     angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
 
+    @checked
     def __init__(
         self,
         name: str,

@@ -5,9 +5,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..._inputs import checked
 from ..body import Body
 from ..element import check_rows, checked_name, names_and_frames, rows_of
-from ..pose import Pose, Twist
+from ..pose import Frame, Pose, Twist
 from .base import AbstractConstraint
 
 
@@ -43,6 +44,7 @@ class Constraint(AbstractConstraint):
     fn: Callable[..., Any] | None
     velocity_fn: Callable[..., Any] | None
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -50,7 +52,7 @@ class Constraint(AbstractConstraint):
         fn: Callable[..., Any] | None,
         *,
         velocity_fn: Callable[..., Any] | None = None,
-        frames: Sequence[Pose | None] | None = None,
+        frames: Sequence[Frame | None] | None = None,
     ):
         """**Arguments:**
 

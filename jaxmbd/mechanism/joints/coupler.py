@@ -1,9 +1,9 @@
-from typing import Any
+from typing import Annotated
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..parameter import finite, not_zero
+from ..._inputs import Number, checked, not_zero
 from .base import AbstractJoint
 from .coupling import AbstractCoupling
 
@@ -25,14 +25,15 @@ class Coupler(AbstractCoupling):
     ratio: Float[Array, ""]
     offset: Float[Array, ""]
 
+    @checked
     def __init__(
         self,
         name: str,
         first: AbstractJoint,
         second: AbstractJoint,
         *,
-        ratio: Any,
-        offset: Any = 0.0,
+        ratio: Annotated[Number, not_zero],
+        offset: Number = 0.0,
         coordinates: tuple[int | None, int | None] = (None, None),
     ):
         """**Arguments:**
@@ -55,8 +56,8 @@ class Coupler(AbstractCoupling):
                 f'Coupler "{name}" acts on the rates of two angles, so it has no `offset`, but got '
                 f"{offset}. Use `Gear` with a `phase`, or start from the angles you want."
             )
-        self.ratio = not_zero(f'`ratio` of Coupler "{name}"', ratio, self.dtype)
-        self.offset = finite(f'`offset` of Coupler "{name}"', offset, self.dtype)
+        self.ratio = jnp.asarray(ratio, self.dtype)
+        self.offset = jnp.asarray(offset, self.dtype)
 
     def equations(self, poses, t):
         del t

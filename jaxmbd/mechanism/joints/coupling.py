@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 
+from ..._inputs import checked
 from ..element import checked_name
 from .base import AbstractConstraint, AbstractJoint
 from .joint_coordinate import JointCoordinate, joint_coordinate
@@ -25,6 +26,7 @@ class AbstractCoupling(AbstractConstraint):
     first: JointCoordinate
     second: JointCoordinate
 
+    @checked
     def __init__(
         self,
         name: str,

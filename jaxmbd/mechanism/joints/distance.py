@@ -1,10 +1,11 @@
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._coordinates import dot
+from ..._inputs import Number, checked, positive
 from ..body import Body
-from ..parameter import positive
 from ..relative import offset
 from .base import AbstractJoint
 
@@ -21,13 +22,22 @@ class Distance(AbstractJoint):
     rows: ClassVar[int] = 1
     directed: ClassVar[bool] = False
 
-    def __init__(self, name: str, a: Body | str, b: Body | str, *, length: Any, **frames: Any):
+    @checked
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        length: Annotated[Number, positive],
+        **frames: Any,
+    ):
         """**Arguments:** as `AbstractJoint`; usually by frames, since the two ends differ.
 
         - `length`: > 0 [m].
         """
         AbstractJoint.__init__(self, name, a, b, **frames)
-        self.length = positive(f'`length` of Distance "{name}"', length, self.dtype)
+        self.length = jnp.asarray(length, self.dtype)
 
     def constraint(self, a, b, t):
         del t

@@ -1,9 +1,10 @@
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..parameter import finite, not_zero
+from ..._inputs import Number, checked, not_zero
 from ..relative import within_half_a_turn
 from .base import AbstractJoint
 from .coupling import AbstractCoupling
@@ -32,6 +33,7 @@ class Gear(AbstractCoupling):
     teeth: Float[Array, "2"]
     phase: Float[Array, ""]
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -39,7 +41,7 @@ class Gear(AbstractCoupling):
         second: AbstractJoint,
         *,
         teeth: Any,
-        phase: Any = 0.0,
+        phase: Number = 0.0,
         coordinates: tuple[int | None, int | None] = (None, None),
     ):
         """**Arguments:**
@@ -61,7 +63,7 @@ class Gear(AbstractCoupling):
                 "ratio, as of a belt, use `Coupler`."
             )
         self.teeth = known
-        self.phase = finite(f'`phase` of Gear "{name}"', phase, self.dtype)
+        self.phase = jnp.asarray(phase, self.dtype)
 
     def equations(self, poses, t):
         del t

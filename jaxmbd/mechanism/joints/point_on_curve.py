@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._inputs import checked
 from ..body import Body
 from ..relative import offset
 from .base import AbstractJoint
@@ -41,6 +42,7 @@ class PointOnCurve(AbstractJoint):
     rows: ClassVar[int] = 2
     directed: ClassVar[bool] = False
 
+    @checked
     def __init__(
         self,
         name: str,

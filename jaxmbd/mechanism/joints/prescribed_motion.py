@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._inputs import checked
 from ..element import checked_name
 from ..relative import within_half_a_turn
 from .base import AbstractConstraint, AbstractJoint
@@ -33,6 +34,7 @@ class PrescribedMotion(AbstractConstraint):
     driven: JointCoordinate
     motion: Callable[[Any], Any]
 
+    @checked
     def __init__(
         self,
         name: str,

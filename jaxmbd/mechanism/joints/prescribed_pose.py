@@ -3,6 +3,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
+from ..._inputs import checked
 from ..body import Body
 from ..pose import Pose
 from ..relative import misaligned, offset
@@ -24,6 +25,7 @@ class PrescribedPose(AbstractJoint):
     rows: ClassVar[int] = 6
     directed: ClassVar[bool] = False
 
+    @checked
     def __init__(
         self,
         name: str,

@@ -1,8 +1,9 @@
-from typing import Any
+from typing import Annotated
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..parameter import finite, not_zero
+from ..._inputs import Number, checked, not_zero
 from ..relative import within_half_a_turn
 from .base import AbstractJoint
 from .coupling import AbstractCoupling
@@ -23,14 +24,15 @@ class RackAndPinion(AbstractCoupling):
     radius: Float[Array, ""]
     offset: Float[Array, ""]
 
+    @checked
     def __init__(
         self,
         name: str,
         rack: AbstractJoint,
         pinion: AbstractJoint,
         *,
-        radius: Any,
-        offset: Any = 0.0,
+        radius: Annotated[Number, not_zero],
+        offset: Number = 0.0,
         coordinates: tuple[int | None, int | None] = (None, None),
     ):
         """**Arguments:**
@@ -45,8 +47,8 @@ class RackAndPinion(AbstractCoupling):
         AbstractCoupling.__init__(
             self, name, rack, pinion, coordinates=coordinates, angles=(False, True)
         )
-        self.radius = not_zero(f'`radius` of RackAndPinion "{name}"', radius, self.dtype)
-        self.offset = finite(f'`offset` of RackAndPinion "{name}"', offset, self.dtype)
+        self.radius = jnp.asarray(radius, self.dtype)
+        self.offset = jnp.asarray(offset, self.dtype)
 
     def equations(self, poses, t):
         del t

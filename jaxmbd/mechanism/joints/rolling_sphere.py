@@ -1,9 +1,10 @@
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._inputs import Number, checked, positive
 from ..body import Body
-from ..parameter import positive
 from ..relative import offset, z_axis
 from .base import AbstractJoint
 
@@ -25,14 +26,23 @@ class RollingSphere(AbstractJoint):
     velocity_rows: ClassVar[int] = 2
     directed: ClassVar[bool] = True
 
-    def __init__(self, name: str, a: Body | str, b: Body | str, *, radius: Any, **frames: Any):
+    @checked
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        radius: Annotated[Number, positive],
+        **frames: Any,
+    ):
         """**Arguments:** as `AbstractJoint`, in the world by `points`, one on the plane and the
         centre of the sphere, and `axis`, the normal of the plane.
 
         - `radius`: > 0 [m].
         """
         AbstractJoint.__init__(self, name, a, b, **frames)
-        self.radius = positive(f'`radius` of RollingSphere "{name}"', radius, self.dtype)
+        self.radius = jnp.asarray(radius, self.dtype)
 
     def constraint(self, a, b, t):
         del t

@@ -1,11 +1,11 @@
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._inputs import Number, checked, not_zero
 from ..body import Body
-from ..parameter import not_zero
 from ..relative import angle, offset, tilt, within_half_a_turn
 from .base import AbstractJoint
 
@@ -24,13 +24,22 @@ class Screw(AbstractJoint):
     rows: ClassVar[int] = 5
     directed: ClassVar[bool] = True
 
-    def __init__(self, name: str, a: Body | str, b: Body | str, *, pitch: Any, **frames: Any):
+    @checked
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        pitch: Annotated[Number, not_zero],
+        **frames: Any,
+    ):
         """**Arguments:** as `AbstractJoint`.
 
         - `pitch`: advance per turn [m], negative for a left-handed screw, not 0.
         """
         AbstractJoint.__init__(self, name, a, b, **frames)
-        self.pitch = not_zero(f'`pitch` of Screw "{name}"', pitch, self.dtype)
+        self.pitch = jnp.asarray(pitch, self.dtype)
 
     def constraint(self, a, b, t):
         del t

@@ -1,11 +1,11 @@
 import itertools
-from typing import Any
+from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..parameter import positive
+from ..._inputs import Vector, checked, positive
 from .base import AbstractConvexShape, Face, clamped, dtype_of
 
 _SIGNS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
@@ -19,9 +19,10 @@ class Box(AbstractConvexShape):
 
     half_sizes: Float[Array, "3"]
 
-    def __init__(self, half_sizes: Any):
+    @checked
+    def __init__(self, half_sizes: Annotated[Vector, positive]):
         """**Arguments:** `half_sizes`: three numbers > 0 [m]."""
-        self.half_sizes = positive("`half_sizes` of Box", half_sizes, dtype_of(half_sizes), (3,))
+        self.half_sizes = jnp.asarray(half_sizes, dtype_of(half_sizes))
 
     @property
     def margin(self):

@@ -1,9 +1,9 @@
-from typing import Any
+from typing import Annotated
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..parameter import positive
+from ..._inputs import Number, checked, positive
 from .base import AbstractConvexShape, Face, clamped, common_dtype
 
 
@@ -17,11 +17,14 @@ class Capsule(AbstractConvexShape):
     radius: Float[Array, ""]
     half_length: Float[Array, ""]
 
-    def __init__(self, radius: Any, half_length: Any):
+    @checked
+    def __init__(
+        self, radius: Annotated[Number, positive], half_length: Annotated[Number, positive]
+    ):
         """**Arguments:** both > 0 [m]."""
         dtype = common_dtype(radius, half_length)
-        self.radius = positive("`radius` of Capsule", radius, dtype)
-        self.half_length = positive("`half_length` of Capsule", half_length, dtype)
+        self.radius = jnp.asarray(radius, dtype)
+        self.half_length = jnp.asarray(half_length, dtype)
 
     @property
     def margin(self):

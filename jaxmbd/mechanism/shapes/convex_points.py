@@ -1,12 +1,11 @@
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
 from ..._coordinates import cross, dot
-from ..parameter import finite
+from ..._inputs import Shape, checked
 from .base import AbstractConvexShape, Face, dtype_of, farthest, index_of_farthest, row
 from .gjk import gjk, weights_of_plane
 
@@ -26,16 +25,12 @@ class ConvexPoints(AbstractConvexShape):
 
     points: Float[Array, "n 3"]
 
-    def __init__(self, points: Any):
+    @checked
+    def __init__(self, points: Annotated[Any, Shape(["n", 3])]):
         """**Arguments:** `points`: at least one, shape `(n, 3)` [m]."""
-        what = "`points` of ConvexPoints"
-        shape = np.shape(points)
-        if len(shape) != 2 or shape[1] != 3 or shape[0] == 0:
-            raise ValueError(
-                f"{what} must have shape (n, 3) with n >= 1, but has {shape}. Give the corners as "
-                "rows."
-            )
-        self.points = finite(what, points, dtype_of(points), shape)
+        if len(points) == 0:
+            raise ValueError("Argument `points` of ConvexPoints must hold a corner, but is empty.")
+        self.points = jnp.asarray(points, dtype_of(points))
 
     @property
     def margin(self):

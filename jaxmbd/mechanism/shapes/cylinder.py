@@ -1,11 +1,11 @@
-from typing import Any
+from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..._coordinates import components
-from ..parameter import positive
+from ..._inputs import Number, checked, positive
 from .base import AbstractConvexShape, Face, clamped, common_dtype, rim
 
 # Of the corners of a face.
@@ -23,11 +23,14 @@ class Cylinder(AbstractConvexShape):
     radius: Float[Array, ""]
     half_length: Float[Array, ""]
 
-    def __init__(self, radius: Any, half_length: Any):
+    @checked
+    def __init__(
+        self, radius: Annotated[Number, positive], half_length: Annotated[Number, positive]
+    ):
         """**Arguments:** both > 0 [m]."""
         dtype = common_dtype(radius, half_length)
-        self.radius = positive("`radius` of Cylinder", radius, dtype)
-        self.half_length = positive("`half_length` of Cylinder", half_length, dtype)
+        self.radius = jnp.asarray(radius, dtype)
+        self.half_length = jnp.asarray(half_length, dtype)
 
     @property
     def margin(self):

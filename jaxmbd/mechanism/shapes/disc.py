@@ -1,9 +1,9 @@
-from typing import Any
+from typing import Annotated
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..parameter import positive
+from ..._inputs import Number, checked, positive
 from .base import AbstractShape, dtype_of, rim
 
 
@@ -15,9 +15,10 @@ class Disc(AbstractShape):
 
     radius: Float[Array, ""]
 
-    def __init__(self, radius: Any):
+    @checked
+    def __init__(self, radius: Annotated[Number, positive]):
         """**Arguments:** `radius`: > 0 [m]."""
-        self.radius = positive("`radius` of Disc", radius, dtype_of(radius))
+        self.radius = jnp.asarray(radius, dtype_of(radius))
 
     @property
     def margin(self) -> Float[Array, ""]:

@@ -1,11 +1,11 @@
-from typing import Any
+from typing import Annotated
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
 from ..._coordinates import dot
-from ..parameter import positive
+from ..._inputs import Vector, checked, positive
 from .base import AbstractConvexShape, Face, dtype_of
 
 _ITERATIONS = 8
@@ -19,9 +19,10 @@ class Ellipsoid(AbstractConvexShape):
 
     semi_axes: Float[Array, "3"]
 
-    def __init__(self, semi_axes: Any):
+    @checked
+    def __init__(self, semi_axes: Annotated[Vector, positive]):
         """**Arguments:** `semi_axes`: three numbers > 0 [m]."""
-        self.semi_axes = positive("`semi_axes` of Ellipsoid", semi_axes, dtype_of(semi_axes), (3,))
+        self.semi_axes = jnp.asarray(semi_axes, dtype_of(semi_axes))
 
     @property
     def margin(self):

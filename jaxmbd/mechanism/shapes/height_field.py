@@ -1,11 +1,10 @@
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..parameter import finite, positive
+from ..._inputs import Shape, checked, positive
 from .base import AbstractShape, common_dtype
 
 
@@ -24,17 +23,20 @@ class HeightField(AbstractShape):
     heights: Float[Array, "nx ny"]
     spacing: Float[Array, "2"]
 
-    def __init__(self, heights: Any, spacing: Any):
+    @checked
+    def __init__(
+        self,
+        heights: Annotated[Any, Shape(["nx", "ny"])],
+        spacing: Annotated[Any, Shape([2]), positive],
+    ):
         """**Arguments:** `heights`: at least 2 x 2 [m]; `spacing`: two numbers > 0 [m]."""
-        shape = np.shape(heights)
-        if len(shape) != 2 or min(shape) < 2:
-            raise ValueError(
-                "`heights` of HeightField must have shape (nx, ny) with nx, ny >= 2, but has "
-                f"{shape}. Give a row for each x, with the heights along y."
-            )
         dtype = common_dtype(heights, spacing)
-        self.heights = finite("`heights` of HeightField", heights, dtype, shape)
-        self.spacing = positive("`spacing` of HeightField", spacing, dtype, (2,))
+        self.heights, self.spacing = jnp.asarray(heights, dtype), jnp.asarray(spacing, dtype)
+        if min(self.heights.shape) < 2:
+            raise ValueError(
+                "Argument `heights` of HeightField must have shape (nx, ny) with nx, ny >= 2, but "
+                f"has {self.heights.shape}. Give a row for each x, with the heights along y."
+            )
 
     def surface(self, x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, "3"]:
         """Height of the surface at (x, y) [m], and its slopes dh/dx and dh/dy."""
