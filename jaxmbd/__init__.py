@@ -98,6 +98,7 @@ from .mechanism import AbstractSignal as AbstractSignal
 from .mechanism import Assembly as Assembly
 from .mechanism import Audit as Audit
 from .mechanism import Body as Body
+from .mechanism import BodyIndices as BodyIndices
 from .mechanism import Box as Box
 from .mechanism import Bushing as Bushing
 from .mechanism import Cam as Cam
@@ -132,6 +133,7 @@ from .mechanism import Mechanism as Mechanism
 from .mechanism import Mobility as Mobility
 from .mechanism import Motor as Motor
 from .mechanism import PeriodicSpline as PeriodicSpline
+from .mechanism import Placement as Placement
 from .mechanism import Planar as Planar
 from .mechanism import PointForce as PointForce
 from .mechanism import PointOnCurve as PointOnCurve

@@ -87,7 +87,7 @@ def on_rim(x, y, heading, tilt, roll):
 # which of these are its coordinates.
 KINDS = {
     mbd.Fixed: ({}, lambda: Pose(slide(), UNTURNED), 0),
-    mbd.Spherical: ({}, lambda *w: Pose(slide(), mbd.quaternion_exp(jnp.stack(w))), 0),
+    mbd.Spherical: ({}, lambda *w: Pose(slide(), product(*map(turn, range(3), w))), 3),
     mbd.Revolute: ({}, lambda w: Pose(slide(), turn(2, w)), 1),
     mbd.Prismatic: ({}, lambda z: Pose(slide(z=z), UNTURNED), 1),
     mbd.Cylindrical: ({}, lambda z, w: Pose(slide(z=z), turn(2, w)), 2),
@@ -685,6 +685,52 @@ def test_angles_without_meaning_have_finite_derivatives(joint):
     assert np.all(np.isfinite(slope))
 
 
+@pytest.mark.parametrize("beta", [np.pi / 2, -np.pi / 2, 1.2])
+def test_angles_of_a_ball_joint_give_its_rotation(beta):
+    """Where the first and the last have one axis too: there the sum or the difference is right."""
+    identity = mbd.Pose(jnp.zeros(3), UNTURNED)
+    ball = mbd.Spherical("ball", "a", "b", frame_a=identity, frame_b=identity)
+    p = product(turn(0, 0.4), turn(1, beta), turn(2, -2.3))
+    angles = ball.coordinates(identity, mbd.Pose(jnp.zeros(3), p))
+    again = product(*map(turn, range(3), angles))
+    np.testing.assert_allclose(
+        mbd.quaternion_to_matrix(again), mbd.quaternion_to_matrix(p), atol=1e-14
+    )
+    for slopes in (jax.jacfwd, jax.jacrev):
+        J = slopes(lambda p: ball.coordinates(identity, mbd.Pose(jnp.zeros(3), p)))(p)
+        assert np.all(np.isfinite(J))
+
+
+def test_angles_of_a_ball_joint_locked_without_rounding():
+    identity = mbd.Pose(jnp.zeros(3), UNTURNED)
+    ball = mbd.Spherical("ball", "a", "b", frame_a=identity, frame_b=identity)
+    angles = lambda p: ball.coordinates(identity, mbd.Pose(jnp.zeros(3), p))  # noqa: E731
+    locked = jnp.array([0.5, 0.5, 0.5, 0.5])  # y into z, z into x
+    found = angles(locked)
+    np.testing.assert_allclose(found, [0.0, np.pi / 2, np.pi / 2], atol=1e-15)
+    for slopes in (jax.jacfwd, jax.jacrev):
+        assert np.all(np.isfinite(slopes(angles)(locked)))
+    # At the identity the rates of the angles are the angular velocity.
+    at_rest = jax.jvp(angles, (UNTURNED,), (jnp.array([0.0, 0.1, 0.2, 0.3]),))[1]
+    np.testing.assert_allclose(at_rest, [0.2, 0.4, 0.6], atol=1e-15)
+
+
+def test_universal_by_its_axes():
+    """The cross turns in a about the first axis, b on the cross about the second."""
+    first, second = np.array([0.6, 0.8, 0.0]), np.array([0.0, 0.0, -1.0])
+    body = mbd.Body("b", BOX)
+    joint = mbd.Universal("u", "ground", body, point=[0.1, 0.2, 0.3], axes=[first, second])
+    mechanism = mbd.Mechanism([body], [joint])
+    np.testing.assert_allclose(
+        mechanism.joint_coordinates(mechanism.state().q, "u"), [0.0, 0.0], atol=1e-15
+    )
+    p = product(mbd.quaternion_exp(0.5 * first), mbd.quaternion_exp(-1.1 * second))
+    arm = mbd.quaternion_rotate(p, jnp.array([-0.1, -0.2, -0.3]))
+    q = jnp.concatenate([jnp.array([0.1, 0.2, 0.3]) + arm, p])
+    np.testing.assert_allclose(mechanism.constraint(q, TIME), 0, atol=1e-15)
+    np.testing.assert_allclose(mechanism.joint_coordinates(q, "u"), [0.5, -1.1], atol=1e-14)
+
+
 def test_limits():
     body = mbd.Body("b", BOX)
     joint = mbd.Revolute("j", "ground", body, point=[0, 0, 0], axis=[0, 0, 1.0], limits=(2.5, 3.5))
@@ -787,6 +833,12 @@ def guide_of(b):
          '`axes` of "j" must be two'),
         (lambda b: hinge_of(b, limits=(1.0, -1.0)), '`limits` of Revolute "h" must be lower <= '),
         (lambda b: hinge_of(b, limits=[(0.0, 1.0)] * 2), "for each of its 1 joint coordinates"),
+        (lambda b: mbd.Universal("u", "ground", b, point=[0, 0, 0]), "turns about two axes"),
+        (lambda b: mbd.Universal("u", "ground", b, point=[0, 0, 0], axis=[0, 0, 1]),
+         "turns about two axes"),
+        (lambda b: mbd.Universal("u", "ground", b, point=[0, 0, 0],
+                                 axes=[[1, 0, 0], [0.6, 0.8, 0]]),
+         "must be at right angles, as the arms of the cross are, but are at 53.1301 degrees"),
         (lambda b: mbd.Gear("g", hinge_of(b), hinge_of(b), teeth=(2, 2.5)), "must be whole"),
         (lambda b: mbd.Gear("g", hinge_of(b), hinge_of(b), teeth=(0, 2)), '`teeth` of Gear "g"'),
         (lambda b: mbd.Gear("g", hinge_of(b), guide_of(b), teeth=(1, 2)),
@@ -799,7 +851,7 @@ def guide_of(b):
         (lambda b: mbd.PrescribedMotion("d", hinge_of(b), lambda t: jnp.stack([t, t])),
          "must give a number"),
         (lambda b: mbd.PrescribedMotion(
-            "d", mbd.Universal("u", "ground", b, point=[0, 0, 0]), WAVE),
+            "d", mbd.Universal("u", "ground", b, point=[0, 0, 0], orientation=UNTURNED), WAVE),
          r"give one of the indices \[0, 1\]"),
         (lambda b: mbd.PrescribedPose("d", "ground", b, point=[0, 0, 0], motion=WAVE),
          "must give a `Pose`"),

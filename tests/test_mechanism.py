@@ -361,3 +361,55 @@ def test_multipliers_of_another_size_are_refused():
     mechanism = hinged_pair()
     with pytest.raises(ValueError, match="`multipliers`.* must have 5 entries along the last axis"):
         mbd.reactions(mechanism, 0.0, mechanism.state().q, jnp.zeros(4), "hinge")
+
+
+def test_where_the_numbers_of_a_body_stand(getkey):
+    mechanism = mbd.Mechanism([mbd.Body(name, BOX) for name in ("a", "b", "c")])
+    q, v = jr.normal(getkey(), (4, 21)), jr.normal(getkey(), (4, 18))
+    for name in ("a", "b", "c"):
+        found = mechanism.indices(name)
+        pose, twist = mechanism.pose(q, name), mechanism.twist(v, name)
+        np.testing.assert_array_equal(q[:, found.position], pose.position)
+        np.testing.assert_array_equal(q[:, found.orientation], pose.orientation)
+        np.testing.assert_array_equal(v[:, found.linear], twist.linear)
+        np.testing.assert_array_equal(v[:, found.angular], twist.angular)
+        np.testing.assert_array_equal(q[:, found.q], jnp.concatenate(pose, axis=-1))
+        np.testing.assert_array_equal(v[:, found.v], jnp.concatenate(twist, axis=-1))
+    with pytest.raises(ValueError, match='"ground" never moves, so it has no numbers'):
+        mechanism.indices("ground")
+    with pytest.raises(ValueError, match='There is no body "d"'):
+        mechanism.indices("d")
+
+
+def test_a_body_is_held_by_its_indices():
+    """Two bodies 0.1 m apart that a ball joint wants together: the other one comes."""
+    bodies = [mbd.Body("a", BOX), mbd.Body("b", BOX, position=[0.1, 0, 0])]
+    ball = mbd.Spherical("ball", *bodies, points=([0, 0, 0], [0.1, 0, 0]))
+    mechanism = mbd.Mechanism(bodies, [ball])
+    state = mbd.assemble(mechanism, mechanism.state().q, fixed=mechanism.indices("a").v)
+    np.testing.assert_array_equal(mechanism.pose(state.q, "a").position, [0, 0, 0])
+    np.testing.assert_allclose(mechanism.pose(state.q, "b").position, [0, 0, 0], atol=1e-10)
+
+
+def test_a_mechanism_is_printed_by_its_members():
+    mechanism = hinged_pair()
+    assert str(mechanism).splitlines() == [
+        "Mechanism of 2 bodies, 1 joint: 14 coordinates, 12 velocities, 5 rows",
+        "bodies:",
+        '  "a", 1.3 kg',
+        '  "b", 1.3 kg',
+        "joints:",
+        '  Revolute "hinge": a - b, 5 rows',
+    ]
+    # Masses are not known while tracing.
+    texts = []
+
+    @jax.jit
+    def traced(mechanism):
+        texts.append(str(mechanism))
+        return mechanism.gravity
+
+    traced(mechanism)
+    assert texts[0].splitlines()[2] == '  "a"'
+    chain = mbd.Mechanism([mbd.Body(str(i), BOX) for i in range(100)])
+    assert str(chain).splitlines()[-1] == "  ... and 70 more"

@@ -112,6 +112,7 @@ FRAMES = dict(frame_a=POSE_A, frame_b=POSE_B)
         (mbd.Prismatic("j", "ground", "b", **FRAMES), [-0.8]),
         (mbd.Cylindrical("j", "ground", "b", **FRAMES), [0.5, -2.0]),
         (mbd.Universal("j", "ground", "b", **FRAMES), [1.2, -0.7]),
+        (mbd.Spherical("j", "ground", "b", **FRAMES), [2.2, -0.7, -1.9]),
         (mbd.Planar("j", "ground", "b", **FRAMES), [0.5, -0.4, 3.1]),
         (mbd.Screw("j", "ground", "b", pitch=0.1, **FRAMES), [0.33]),
         (mbd.PointOnLine("j", "ground", "b", **FRAMES), [0.9]),
@@ -132,7 +133,7 @@ def test_every_joint(joint, wanted):
 
 
 def test_a_ball_joint_keeps_its_orientation():
-    """A joint without coordinates is closed, and turned no more than needed."""
+    """A joint whose coordinates are not given is closed, and turned no more than needed."""
     body = mbd.Body("b", BOX, position=[0.4, 0, 0], orientation=[0.8, 0.6, 0, 0])
     tip = mbd.Body("tip", BOX, position=[1, 0, 0])
     joints = [

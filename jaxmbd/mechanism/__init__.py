@@ -9,6 +9,7 @@ from .contacts import Contact as Contact
 from .contacts import Gap as Gap
 from .contacts import JointLimit as JointLimit
 from .contacts import contacts_among as contacts_among
+from .coordinates import BodyIndices as BodyIndices
 from .element import AbstractElement as AbstractElement
 from .energy import ElementPower as ElementPower
 from .energy import gravitational_energies as gravitational_energies
@@ -72,6 +73,7 @@ from .pictures import plot_coordinates as plot_coordinates
 from .pictures import plot_energies as plot_energies
 from .pictures import plot_reactions as plot_reactions
 from .pictures import plot_violation as plot_violation
+from .placing import Placement as Placement
 from .placing import place as place
 from .pose import Pose as Pose
 from .pose import Twist as Twist

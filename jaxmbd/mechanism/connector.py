@@ -101,8 +101,8 @@ class AbstractConnector(AbstractElement):
         if self.directed and not directions:
             raise ValueError(f'{kind} "{name}" has an axis: give `axis` or `orientation`.')
         dtype = dtype_of((a, b))
-        at_a, at_b = (point, point) if points is None else _pair(name, "points", points)
-        along_a, along_b = (axis, axis) if axes is None else _pair(name, "axes", axes)
+        at_a, at_b = (point, point) if points is None else pair_of(name, "points", points)
+        along_a, along_b = (axis, axis) if axes is None else pair_of(name, "axes", axes)
         world_a = Pose(_point(name, at_a, dtype), _orientation(name, along_a, orientation, dtype))
         world_b = Pose(_point(name, at_b, dtype), _orientation(name, along_b, orientation, dtype))
         self.frame_a = _pose_of(a, name, world_a).relative(world_a)
@@ -154,7 +154,8 @@ def _pose_of(body: Body | str, connector: str, like: Pose) -> Pose:
     return Pose.identity(like.position.dtype)
 
 
-def _pair(name: str, argument: str, pair: Any) -> tuple[Any, Any]:
+def pair_of(name: str, argument: str, pair: Any) -> tuple[Any, Any]:
+    """**Raises:** `ValueError` unless `pair` has two members."""
     if len(pair) != 2:
         raise ValueError(
             f'`{argument}` of "{name}" must be two, one of a and one of b, but are {len(pair)}.'

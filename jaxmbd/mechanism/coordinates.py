@@ -1,8 +1,11 @@
 """Kinematic map of many free bodies."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._coordinates import AbstractCoordinates
@@ -14,6 +17,30 @@ def each(fn):
     """One element's function over all elements, with the component axis first and the element axis
     last: the structure of arrays in which XLA's code is fastest."""
     return jax.vmap(fn, in_axes=-1, out_axes=-1)
+
+
+class BodyIndices(NamedTuple):
+    """Where the numbers of one body stand.
+
+    **Fields:**
+
+    - `position` [m], 3 of q; `orientation`, the 4 of the unit quaternion (w, x, y, z) in q.
+    - `linear` [m/s], 3 of v: the velocity of the origin of the body; `angular` [rad/s], 3 of v.
+    - `q`, `v`: all of each.
+    """
+
+    position: np.ndarray
+    orientation: np.ndarray
+    linear: np.ndarray
+    angular: np.ndarray
+
+    @property
+    def q(self) -> np.ndarray:
+        return np.concatenate([self.position, self.orientation])
+
+    @property
+    def v(self) -> np.ndarray:
+        return np.concatenate([self.linear, self.angular])
 
 
 class Bodies(AbstractCoordinates):
@@ -46,6 +73,11 @@ class Bodies(AbstractCoordinates):
         norm2 = jnp.sum(self.table(q)[3:] ** 2, axis=0)
         usable = jnp.all((norm2 > 0.25) & (norm2 < 4))  # False for NaN
         return RESULTS.where(usable, RESULTS.successful, RESULTS.invalid_coordinates)
+
+    def indices(self, i: int) -> BodyIndices:
+        """Of the body number i."""
+        own = i + self.count * np.arange(7)
+        return BodyIndices(own[:3], own[3:], own[:3], own[3:6])
 
     def table(self, x: Float[Array, " n"]) -> Float[Array, "components count"]:
         """One column a body."""

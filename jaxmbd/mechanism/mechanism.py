@@ -24,11 +24,12 @@ from .body import GROUND, Body, inverse_mass_matrix
 from .collisions import ContactPoints
 from .contact_rows import contact_gaps, contact_rows, names_of_points, touching
 from .contacts import AbstractContact
-from .coordinates import Bodies
+from .coordinates import Bodies, BodyIndices
 from .element import AbstractElement
 from .forces import AbstractForceElement
 from .joints import AbstractConstraint, AbstractJoint
 from .linearise import Linearised, along, frame_poses, frame_twists, holonomic, nonholonomic
+from .listing import listing
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
 
@@ -40,6 +41,11 @@ class Mechanism(AbstractStructuredSystem):
         mechanism = mbd.Mechanism([crank, rod], [hinge, pin], gravity=[0.0, 0.0, -9.81])
         sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=1.0, dt=1e-3)
         mechanism.pose(sol.q, "rod").position
+
+    q and v are tables with a column for each body, flattened row by row: with n bodies first all n
+    x coordinates, then all y, all z, and all w, x, y, z of the orientations; likewise v for the
+    velocities and the angular velocities. `pose`, `twist` and `indices` find a body's by its name.
+    `print` shows what there is.
 
     Every number in it is a parameter: build the mechanism inside of a function to differentiate
     it. Elements of one kind are kept as a structure of arrays and evaluated together, in one trace.
@@ -138,6 +144,9 @@ class Mechanism(AbstractStructuredSystem):
     def coordinates(self) -> Bodies:
         return Bodies(len(self.body_stack))
 
+    def __repr__(self) -> str:
+        return listing(self)
+
     # --- states ---------------------------------------------------------------------------------
 
     def state(self, t: RealScalarLike = 0.0) -> State:
@@ -161,6 +170,22 @@ class Mechanism(AbstractStructuredSystem):
 
         **Raises:** as `pose`."""
         return Twist.of(self._part(self.checked_v(v), name))
+
+    def indices(self, name: str) -> BodyIndices:
+        """Where the numbers of the body `name` stand in q and v, for arguments that go by
+        components, such as `fixed` and `weights` of `assemble`, and for what has them along an
+        axis, such as `Mobility.motions`:
+
+            crank = mechanism.indices("crank")
+            state.q[crank.orientation], state.v[crank.linear]
+            mbd.assemble(mechanism, state.q, fixed=crank.v)
+            weights = jnp.ones(18).at[crank.v].set(100.0)
+
+        **Raises:** `ValueError` for a name that is no body, and for the ground, which has none."""
+        column = self._column(name)
+        if column == len(self.body_stack):
+            raise ValueError(f'"{name}" never moves, so it has no numbers in q and v.')
+        return self.coordinates.indices(column)
 
     def contact_points(self, q: Float[Array, "*batch nq"]) -> ContactPoints:
         """Where shapes touch, all points, in the order of `contact_names`; leading axes of q are
@@ -358,7 +383,7 @@ class Mechanism(AbstractStructuredSystem):
         ones first. **Raises:** `ValueError` if there is none."""
         self.joint(name)
         found, start = [], 0
-        for joints, rows in self._row_counts():
+        for joints, rows in self.row_counts():
             if name in joints.names:
                 found.append(start + joints.names.index(name) + len(joints) * np.arange(rows))
             start += rows * len(joints)
@@ -367,11 +392,9 @@ class Mechanism(AbstractStructuredSystem):
     @property
     def row_count(self) -> int:
         """Number of all rows of constraints, and so of multipliers."""
-        return sum(rows * len(joints) for joints, rows in self._row_counts())
+        return sum(rows * len(joints) for joints, rows in self.row_counts())
 
-    # --- inside ---------------------------------------------------------------------------------
-
-    def _row_counts(self) -> list[tuple[Stack[AbstractConstraint], int]]:
+    def row_counts(self) -> list[tuple[Stack[AbstractConstraint], int]]:
         """The kinds of joints with the number of rows of each one: holonomic, then nonholonomic."""
         state = jax.eval_shape(self.state)
         levels = (
@@ -383,6 +406,8 @@ class Mechanism(AbstractStructuredSystem):
             for tables in levels
             for joints, table in zip(self.joint_stacks, tables, strict=True)
         ]
+
+    # --- inside ---------------------------------------------------------------------------------
 
     def _constraints(self, q: Coordinates, t: RealScalarLike) -> list[Array]:
         """Phi of each kind of joint, shape `(rows, count)`."""

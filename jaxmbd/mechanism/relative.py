@@ -48,6 +48,26 @@ def angle(a: Pose, b: Pose) -> Float[Array, ""]:
     return polar_angle(x, y)
 
 
+def gimbal_angles(a: Pose, b: Pose) -> Float[Array, "3"]:
+    """The angles (alpha, beta, gamma) [rad] of the body-fixed sequence x, y, z that turns the axes
+    of a into those of b, R = Rx(alpha) Ry(beta) Rz(gamma), with |beta| <= pi / 2.
+
+    beta and gamma are read from Rx(alpha)^T R, so that the three together give R even where alpha
+    alone has no meaning, at |beta| = pi / 2: there it is 0, and derivatives are finite but
+    meaningless."""
+    (_, _, r02), (r10, r11, r12), (r20, r21, r22) = (
+        components(row)
+        for row in components(
+            jnp.stack([a.local_direction(axis(b)) for axis in (x_axis, y_axis, z_axis)], axis=1)
+        )
+    )
+    alpha = polar_angle(r22, -r12)
+    c, s = jnp.cos(alpha), jnp.sin(alpha)
+    beta = polar_angle(c * r22 - s * r12, r02)
+    gamma = polar_angle(c * r11 + s * r21, c * r10 + s * r20)
+    return jnp.stack([alpha, beta, gamma])
+
+
 def polar_angle(x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, ""]:
     """Angle of the point (x, y); at the origin, where it has none, 0 with the derivative 0."""
     apart = x * x + y * y > 0

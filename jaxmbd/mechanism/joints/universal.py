@@ -1,8 +1,14 @@
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
-from ..._coordinates import dot
+from ..._checks import is_concrete
+from ..._coordinates import cross, dot, quaternion_from_matrix
+from ..body import Body
+from ..connector import pair_of, unit_vector
+from ..element import dtype_of
 from ..relative import offset, polar_angle, x_axis, y_axis
 from .base import AbstractJoint
 
@@ -19,6 +25,41 @@ class Universal(AbstractJoint):
     angles: ClassVar[int] = 2
     directed: ClassVar[bool] = False
 
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        axes: Any = None,
+        orientation: Any = None,
+        **frames: Any,
+    ):
+        """**Arguments:** as `AbstractJoint`, but for
+
+        - `axes`: the two arms of the cross in the world, at right angles: the axis about which the
+          cross turns in a, and the one about which b turns on the cross;
+        - or `orientation`, of which these are the x and the y axis.
+
+        **Raises:** `ValueError` for a joint in the world without them, and for axes that are not at
+        right angles.
+        """
+        if "axis" in frames or (axes is None and orientation is None and "frame_a" not in frames):
+            raise ValueError(
+                f'Universal "{name}" turns about two axes: give `axes`, the arms of the cross on a '
+                "and on b, or an `orientation` whose x and y axes they are."
+            )
+        if axes is not None:
+            if orientation is not None or "frame_a" in frames:
+                raise ValueError(
+                    f'Universal "{name}" needs one of `axes`, `orientation` and frames: together '
+                    "they say it twice."
+                )
+            orientation = _arms(name, axes, dtype_of((a, b)))
+        if orientation is not None:
+            frames["orientation"] = orientation
+        AbstractJoint.__init__(self, name, a, b, **frames)
+
     def constraint(self, a, b, t):
         del t
         return jnp.concatenate([offset(a, b), dot(x_axis(a), y_axis(b))[None]])
@@ -27,3 +68,19 @@ class Universal(AbstractJoint):
         _, cos_first, sin_first = a.local_direction(y_axis(b))
         cos_second, _, sin_second = b.local_direction(x_axis(a))
         return jnp.stack([polar_angle(cos_first, sin_first), polar_angle(cos_second, sin_second)])
+
+
+def _arms(name: str, axes: Any, dtype: Any) -> Float[Array, "4"]:
+    """The orientation whose x and y axes are these."""
+    what = f'`axes` of Universal "{name}"'
+    x, y = (unit_vector(what, axis, dtype) for axis in pair_of(name, "axes", axes))
+    if is_concrete(x) and is_concrete(y):
+        cosine = float(np.asarray(x) @ np.asarray(y))
+        if not abs(cosine) < 1e-5:
+            raise ValueError(
+                f"{what} must be at right angles, as the arms of the cross are, but are at "
+                f"{np.degrees(np.arccos(np.clip(cosine, -1, 1))):.6g} degrees."
+            )
+    y = y - dot(x, y) * x
+    y = y / jnp.sqrt(dot(y, y))
+    return quaternion_from_matrix(jnp.stack([x, y, cross(x, y)], axis=1))
