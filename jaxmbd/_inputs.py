@@ -13,7 +13,8 @@ it:
 `int` is a whole number and `float` a number, both known when tracing; `Float[Array, "3"]` what can
 be made such an array, and becomes one; a class one of its objects; `Callable` a function; `Literal`
 a choice. Numbers are finite unless a `Range` beside the type says otherwise. Of traced ones only
-the shape is known when tracing.
+the shape is known when tracing; `simulate` gives a verdict on those that a constructor has a range
+for.
 
 A check takes about a microsecond and adds nothing to what is traced.
 """
@@ -30,6 +31,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -343,6 +345,13 @@ def conform(what: str, value: Any, annotation: Any) -> Any:
         raise ValueError(f"Argument {what} {refusal}") from None
 
 
+def _range_of(annotation: Any) -> Range | None:
+    """The range that an annotation names, if it does."""
+    named = [x for x in getattr(annotation, "__metadata__", ()) if isinstance(x, Range)]
+    inner = (_range_of(x) for x in typing.get_args(annotation) if typing.get_origin(x) or x)
+    return next(iter(named), None) or next((x for x in inner if x is not None), None)
+
+
 # --- signatures ----------------------------------------------------------------------------------
 
 
@@ -373,22 +382,31 @@ class _Signature:
         self.method = self.names[:1] in (("self",), ("cls",))
         self.open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         self.by_name: dict[str, tuple[_Check, Any]] = {}
+        self.ranges: dict[str, Range] = {}
         for name, p in parameters.items():
             hint = hints[name]
             hint = eval(hint, space) if isinstance(hint, str) else hint
             check = None if hint is inspect.Parameter.empty else _check_of(hint)
-            if check is not None and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
+            if check is not None and p.kind is not p.VAR_KEYWORD:
                 self.by_name[name] = check, p.default
+                named = _range_of(hint)
+                if named is not None:
+                    self.ranges[name] = named
         self.by_place = [self.by_name.get(name) for name in self.names]
+        kinds = [p.kind for p in parameters.values()]
+        many = inspect.Parameter.VAR_POSITIONAL
+        self.rest = kinds.index(many) if many in kinds else None
 
     def checks(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list, dict[str, Any]]:
         """The arguments, converted. A default is not checked."""
         new, name = list(args), ""
         try:
-            for i, entry in enumerate(self.by_place[: len(args)]):
-                if entry is not None and args[i] is not entry[1]:
-                    name = self.names[i]
-                    new[i] = entry[0](args[i])
+            for i, value in enumerate(args):
+                place = i if self.rest is None else min(i, self.rest)
+                entry = self.by_place[place] if place < len(self.by_place) else None
+                if entry is not None and value is not entry[1]:
+                    name = self.names[place]
+                    new[i] = entry[0](value)
             for name, value in kwargs.items():
                 entry = self.by_name.get(name)
                 if entry is not None and value is not entry[1]:
@@ -413,11 +431,14 @@ class _Signature:
 def _checked(function: Callable, owner: type | None = None) -> Callable:
     found: list[_Signature] = []
 
-    @functools.wraps(function)
-    def with_checks(*args, **kwargs):
+    def signature_of() -> _Signature:
         if not found:  # late, since annotations may name what is defined later
             found.append(_Signature(function, owner))
-        signature = found[0]
+        return found[0]
+
+    @functools.wraps(function)
+    def with_checks(*args, **kwargs):
+        signature = signature_of()
         try:
             new, kwargs = signature.checks(args, kwargs)
             if signature.open or kwargs.keys() <= signature.known:
@@ -429,7 +450,33 @@ def _checked(function: Callable, owner: type | None = None) -> Callable:
             error = ValueError(f"Argument `{name}` of {label} {demand}")
         raise error
 
+    with_checks.signature_of = signature_of  # pyright: ignore[reportAttributeAccessIssue]
     return with_checks
+
+
+def traced_in_range(*objects: Any) -> Array | None:
+    """Whether those numbers in the fields of `objects` that are traced are in the ranges that their
+    constructors ask for, or NaN, on which there are other verdicts; `None` if none is traced."""
+    if not any(isinstance(x, Tracer) for x in jax.tree.leaves(objects)):
+        return None
+    verdicts = []
+
+    def visit(node):
+        if isinstance(node, list | tuple):
+            for x in node:
+                visit(x)
+        elif isinstance(node, eqx.Module):
+            # Elements of one kind are kept together.
+            node = getattr(node, "together", node)
+            signature_of = getattr(type(node).__init__, "signature_of", None)
+            ranges = {} if signature_of is None else signature_of().ranges
+            for name, x in vars(node).items():
+                if isinstance(x, Tracer) and name in ranges:
+                    verdicts.append(jnp.all(ranges[name].holds(x) | jnp.isnan(x)))
+                visit(x)
+
+    visit(objects)
+    return jnp.all(jnp.stack(verdicts)) if verdicts else None
 
 
 def _unknown(signature: _Signature, args: tuple, kwargs: dict[str, Any]) -> str:

@@ -32,6 +32,11 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "A number that a rollout returned is NaN or infinite, though the simulation did not fail. "
         "Look for a division by zero or a root of a negative number in what is computed from it."
     )
+    invalid_parameter = (
+        "A traced parameter is out of its range, such as a negative friction, mass, length or "
+        "stiffness, or a restitution that is not in [0, 1]. Outside of `jax.jit` the constructor "
+        "names it."
+    )
     inconsistent_start = (
         "The initial state violates the constraints beyond the tolerance. Make it consistent with "
         "`mbd.assemble`, or raise `start_tolerance`."

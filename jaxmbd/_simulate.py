@@ -15,9 +15,9 @@ from ._enforcement.base import AbstractEnforcement
 from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper
 from ._fixed import integrate_fixed
-from ._inputs import at_least, checked, not_negative_or_infinite, positive
+from ._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
 from ._raising import raise_failure
-from ._results import first_failure
+from ._results import RESULTS, first_failure
 from ._saving import make_grid, make_saving
 from ._setup import judged_start, ready_stepper
 from ._solution import Solution
@@ -106,6 +106,7 @@ def simulate(
         adjoint,
         progress,
         max_steps,
+        traced_in_range(system, enforcement, projection),
     )
     return raise_failure(solution, solution.result) if throw else solution
 
@@ -122,10 +123,14 @@ def _simulate(
     adjoint,
     progress,
     max_steps,
+    in_range,
 ):
     q, v = start
     y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
     at_start = judged_start(stepper, y, grid.t0, start_tolerance)
+    if in_range is not None:
+        allowed = RESULTS.where(in_range, RESULTS.successful, RESULTS.invalid_parameter)
+        at_start = first_failure(at_start, allowed)
     if controller is None:
         t, ys, result, stats = integrate_fixed(
             stepper, y, scheme_state, at_start, grid, drift_tolerance, saving, adjoint, progress

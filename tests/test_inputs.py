@@ -303,6 +303,51 @@ def test_nan_in_traced_input(place):
     assert np.array_equal(sol.q[-1], START.q)
 
 
+@pytest.mark.parametrize(
+    "friction, restitution, expected",
+    [
+        (0.3, 0.5, mbd.RESULTS.successful),
+        (-0.3, 0.5, mbd.RESULTS.invalid_parameter),
+        (0.3, 1.5, mbd.RESULTS.invalid_parameter),
+    ],
+)
+def test_traced_parameters_out_of_range(friction, restitution, expected):
+    sol = bounced(jnp.array(friction), jnp.array(restitution))
+    assert sol.result == expected
+    if expected != mbd.RESULTS.successful:
+        assert np.array_equal(sol.q[-1], [0.0, 0.01])
+
+
+class Ball(mbd.AbstractSystem):
+    """A point above the ground."""
+
+    law: mbd.ContactLaw
+
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        return jnp.array([0.0, -9.81])
+
+    def gap(self, q, t):
+        return q[1:]
+
+    def slip(self, q, v, t):
+        return v[:1, None]
+
+    @property
+    def contact_law(self):
+        return self.law
+
+
+@jax.jit
+def bounced(friction, restitution):
+    ball = Ball(mbd.ContactLaw(friction, restitution=restitution))
+    state = mbd.State(0.0, [0.0, 0.01], [1.0, 0.0])
+    options = dict(num_steps=10, dt=0.01, throw=False)
+    return mbd.simulate(ball, mbd.ContactImpulse(), state, **options)
+
+
 def check_failure(expected, system=PENDULUM, enforcement=UK, state=START, **options):
     """With throw=False the verdict and finite numbers, with throw=True its message."""
     sol = simulate(system, enforcement, state, throw=False, **options)

@@ -1,10 +1,14 @@
+from typing import Annotated
+
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .._inputs import at_least, checked
 from .._results import RESULTS
 from .base import AbstractCoordinates
 
 
+@checked
 class Plain(AbstractCoordinates):
     """Coordinates whose rates are the velocities: q' = v, nq = nv = n.
 
@@ -16,11 +20,7 @@ class Plain(AbstractCoordinates):
     - `n`: number of coordinates; without it, as many as q has.
     """
 
-    n: int | None = eqx.field(static=True, default=None)
-
-    def __check_init__(self):
-        if self.n is not None and self.n < 0:
-            raise ValueError(f"Argument `n` must be a number of coordinates, but is {self.n}.")
+    n: Annotated[int | None, at_least(0)] = eqx.field(static=True, default=None)
 
     @property
     def nq(self) -> int | None:

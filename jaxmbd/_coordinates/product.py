@@ -4,6 +4,7 @@ from itertools import accumulate
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._inputs import checked
 from .._results import RESULTS, first_failure
 from .base import AbstractCoordinates
 
@@ -23,6 +24,7 @@ class Product(AbstractCoordinates):
 
     parts: tuple[AbstractCoordinates, ...]
 
+    @checked
     def __init__(self, *parts: AbstractCoordinates):
         for part in parts:
             if part.nq is None or part.nv is None:

@@ -1,7 +1,10 @@
+from typing import Annotated
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._inputs import checked, positive
 from .._results import RESULTS
 from .base import AbstractCoordinates
 from .rotation import (
@@ -33,6 +36,7 @@ class _AbstractRollPitchYaw(AbstractCoordinates):
         return RESULTS.where(locked, RESULTS.gimbal_lock, RESULTS.successful)
 
 
+@checked
 class RollPitchYawWorld(_AbstractRollPitchYaw):
     """Orientation as roll, pitch and yaw, with the angular velocity in world axes as velocity.
 
@@ -55,7 +59,7 @@ class RollPitchYawWorld(_AbstractRollPitchYaw):
     - `tolerance`: |cos(pitch)| below this is gimbal lock.
     """
 
-    tolerance: float = eqx.field(static=True, default=1e-6)
+    tolerance: Annotated[float, positive] = eqx.field(static=True, default=1e-6)
 
     def qdot(self, q: Float[Array, "3"], v: Float[Array, "3"]) -> Float[Array, "3"]:
         (_, sp, sy), (_, cp, cy) = jnp.sin(q), jnp.cos(q)
@@ -72,6 +76,7 @@ class RollPitchYawWorld(_AbstractRollPitchYaw):
         return quaternion_log(quaternion_product(p1, quaternion_conjugate(p0)))
 
 
+@checked
 class RollPitchYawBody(_AbstractRollPitchYaw):
     """Orientation as roll, pitch and yaw, with the angular velocity in body axes as velocity.
 
@@ -89,7 +94,7 @@ class RollPitchYawBody(_AbstractRollPitchYaw):
     - `tolerance`: |cos(pitch)| below this is gimbal lock.
     """
 
-    tolerance: float = eqx.field(static=True, default=1e-6)
+    tolerance: Annotated[float, positive] = eqx.field(static=True, default=1e-6)
 
     def qdot(self, q: Float[Array, "3"], v: Float[Array, "3"]) -> Float[Array, "3"]:
         (sr, sp, _), (cr, cp, _) = jnp.sin(q), jnp.cos(q)

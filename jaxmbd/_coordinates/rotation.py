@@ -8,13 +8,16 @@ rad.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from .._fusion import once
+from .._inputs import Refusal, checked
 
 _Function = TypeVar("_Function", bound=Callable)
 
@@ -46,6 +49,7 @@ def length(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
+@checked
 @_inlined
 def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
     """Vector product a x b."""
@@ -54,6 +58,7 @@ def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
     return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
 
 
+@checked
 @_inlined
 def skew(a: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Matrix of the vector product: skew(a) @ b = a x b."""
@@ -62,6 +67,7 @@ def skew(a: Float[Array, "3"]) -> Float[Array, "3 3"]:
     return jnp.stack([jnp.stack([o, -z, y]), jnp.stack([z, o, -x]), jnp.stack([-y, x, o])])
 
 
+@checked
 @_inlined
 def quaternion_product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
     """Hamilton's product a b: the rotation b, then the rotation a."""
@@ -77,6 +83,7 @@ def quaternion_product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Arra
     )
 
 
+@checked
 @_inlined
 def quaternion_conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
     """Conjugate p* = (w, -x, -y, -z), for a unit quaternion the inverse rotation."""
@@ -84,6 +91,7 @@ def quaternion_conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
     return jnp.stack([w, -x, -y, -z])
 
 
+@checked
 @_inlined
 def quaternion_rotate(p: Float[Array, "4"], r: Float[Array, "3"]) -> Float[Array, "3"]:
     """Rotated vector p r p* = r + w t + u x t of a unit p = (w, u), where t = 2 u x r."""
@@ -99,6 +107,7 @@ def quaternion_rotate(p: Float[Array, "4"], r: Float[Array, "3"]) -> Float[Array
     )
 
 
+@checked
 @_inlined
 def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
     """Rotation matrix R of a unit quaternion, r_world = R r_body; its columns are the body axes."""
@@ -112,6 +121,7 @@ def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
     )
 
 
+@checked
 def quaternion_from_matrix(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
     """Unit quaternion of a rotation matrix, the one with w >= 0.
 
@@ -133,6 +143,7 @@ def quaternion_from_matrix(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
     return jnp.where(p[0] < 0, -p, p)
 
 
+@checked
 @_inlined
 def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
     """Unit quaternion (cos(a/2), phi sin(a/2) / a) of the rotation vector phi, with a = |phi|.
@@ -150,8 +161,15 @@ def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
     return jnp.concatenate([w[None], factor * phi])
 
 
+def _not_all_zero(p: Array) -> Array:
+    if not isinstance(p, Tracer) and not np.any(np.asarray(p)):
+        raise Refusal("must be a quaternion other than 0, which has no direction.")
+    return p
+
+
+@checked
 @_inlined
-def quaternion_log(p: Float[Array, "4"]) -> Float[Array, "3"]:
+def quaternion_log(p: Annotated[Float[Array, "4"], _not_all_zero]) -> Float[Array, "3"]:
     """Rotation vector phi of a quaternion, |phi| <= pi; every multiple of p gives the same.
 
     With w >= 0, u = (x, y, z) and y = tan(|phi| / 4) = |u| / (|p| + w): phi = 4 atan(y) u / |u|.
@@ -168,6 +186,7 @@ def quaternion_log(p: Float[Array, "4"]) -> Float[Array, "3"]:
     return 4 * ratio / scale * u
 
 
+@checked
 def rpy_to_matrix(q: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Rotation matrix R = Rz(yaw) Ry(pitch) Rx(roll) of q = (roll, pitch, yaw)."""
     (sr, sp, sy), (cr, cp, cy) = jnp.sin(q), jnp.cos(q)
@@ -180,6 +199,7 @@ def rpy_to_matrix(q: Float[Array, "3"]) -> Float[Array, "3 3"]:
     )
 
 
+@checked
 def rpy_to_quaternion(q: Float[Array, "3"]) -> Float[Array, "4"]:
     """Unit quaternion of q = (roll, pitch, yaw): the rotation Rz(yaw) Ry(pitch) Rx(roll)."""
     (sr, sp, sy), (cr, cp, cy) = jnp.sin(q / 2), jnp.cos(q / 2)
@@ -193,6 +213,7 @@ def rpy_to_quaternion(q: Float[Array, "3"]) -> Float[Array, "4"]:
     )
 
 
+@checked
 def quaternion_to_rpy(p: Float[Array, "4"]) -> Float[Array, "3"]:
     """(roll, pitch, yaw) of a unit quaternion, with |pitch| <= pi/2 and |roll|, |yaw| <= pi.
 

@@ -40,6 +40,11 @@ class Stack(eqx.Module, Generic[_Element]):
         leaves = [x[..., i] if eqx.is_array(x) else x for x in self.leaves]
         return jax.tree.unflatten(self.structures[i], leaves)
 
+    @property
+    def together(self) -> _Element:
+        """One element with the numbers of all, the element axis last."""
+        return jax.tree.unflatten(self.structures[0], self.leaves)
+
     def outlines(self) -> list[_Element]:
         """The elements without their numbers."""
         return [jax.tree.unflatten(s, [None] * len(self.leaves)) for s in self.structures]
