@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._linalg import AbstractEquationMap, BlockDiagonal, CoupledBlocks
-from ._system import AbstractSystem
+from ._linalg import AbstractEquationMap, BlockDiagonal, BlockRows, CoupledBlocks
+from ._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from ._types import Coordinates, RealScalarLike, Rows, Velocity
 
 # Up to this many columns a few directional derivatives beat the vmapped basis of `jacfwd`:
@@ -49,6 +49,10 @@ class AbstractStructuredSystem(AbstractSystem):
     @abc.abstractmethod
     def linearised(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> ConstraintRows:
         """All rows at (t, q, v), with J as `BlockRows`, those of Phi first."""
+
+    @abc.abstractmethod
+    def reach(self, J: BlockRows) -> Rows:
+        """By how much a turn of its blocks by 1 changes each row, at most [Phi's unit / rad]."""
 
     @abc.abstractmethod
     def contact_rows(self, t: RealScalarLike, q: Coordinates) -> Any:
@@ -177,6 +181,29 @@ class SystemMap(AbstractEquationMap):
         if isinstance(self.system, AbstractStructuredSystem):
             return jax.linear_transpose(self.rows, self.v)(lam)[0]
         return jax.vjp(self._displaced, jnp.zeros_like(self.v))[1](lam)[0]
+
+
+@eqx.filter_jit
+def tilt(
+    system: AbstractSystem, q: Coordinates, v: Velocity, J: Any, phi: Float[Array, " nh"]
+) -> Float[Array, ""] | None:
+    """By how much the violation `phi` may have turned the rows [rad], at most: |Phi_i| beside what
+    a turn by 1 would change it by, judged from the lengths in J, or in q. `None` where rows are
+    independent anyway. Of `v` only the shape is used."""
+    J, q, phi = jax.lax.stop_gradient((J, q, phi))
+    if J.shape[0] < 2:
+        return None
+    if isinstance(system, AbstractStructuredSystem):
+        if J.independent:
+            return None
+        reach = system.reach(J)
+    else:
+        size = jnp.abs(q)
+        if not has_plain_coordinates(system):
+            size = size @ jnp.abs(kinematic_matrix(system, q, v.shape[0]))
+        reach = jnp.abs(J) @ size
+    tiny = jnp.finfo(q.dtype).tiny
+    return jnp.max(jnp.abs(phi) / (reach[: phi.shape[0]] + tiny), initial=0.0)
 
 
 def constraint_rows(

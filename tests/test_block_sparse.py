@@ -253,5 +253,5 @@ def test_choice_by_size_and_structure():
 
 @pytest.mark.parametrize("argument, value", [("rho", -1.0), ("refinements", 0), ("dense_rows", 0)])
 def test_bad_input(argument, value):
-    with pytest.raises(ValueError, match=f"`{argument}` must be"):
+    with pytest.raises(ValueError, match=f"`{argument}` of BlockSparse must be"):
         mbd.BlockSparse(**{argument: value})

@@ -146,3 +146,17 @@ def test_derivative_at_constant_rank(solver, rank):
     back = jax.grad(lambda s: sum(jnp.vdot(w, x) for w, x in zip(weights, ours(s), strict=True)))
     along = jnp.vdot(weights[0], da) + jnp.vdot(weights[1], dlam)
     np.testing.assert_allclose(back(0.0), along, rtol=1e-9)
+
+
+def test_rows_of_heavy_bodies_are_as_rigid_as_others():
+    """A row between a light and a heavy body, and one that holds the heavy one: exact, whatever the
+    ratio of their masses."""
+    J = np.pad(np.array([[1.0, -1.0, 0.0], [0.0, 1.0, 1.0]]), ((0, 9), (0, 9)))
+    J[2:, 3:] = np.eye(9)
+    f, r = np.arange(1.0, 13.0), np.linspace(-1, 1, 11)
+    for ratio in (1.0, 1e6, 1e9):
+        M = np.diag([1.0, ratio, ratio, *[1.0] * 9])
+        operator = mbd.ConstraintOperator(mbd.Proximal(), jnp.asarray(M), jnp.asarray(J))
+        a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+        np.testing.assert_allclose(J @ a, r, atol=1e-11)
+        np.testing.assert_allclose(a, (f + J.T @ lam) / np.diag(M), rtol=1e-9, atol=1e-9)

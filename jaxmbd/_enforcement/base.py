@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraints import ConstraintRows, SystemMap, constraint_rows, mass_matrix
+from .._constraints import ConstraintRows, SystemMap, constraint_rows, mass_matrix, tilt
 from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator, dense
 from .._results import RESULTS
 from .._system import AbstractSystem
@@ -29,6 +29,7 @@ class Point(NamedTuple):
     f: Force
     rows: ConstraintRows
     equations: AbstractEquationMap
+    tilt: Float[Array, ""] | None = None
 
     def dense(self) -> "Point":
         """The same with M and J as arrays, for methods that combine them."""
@@ -36,7 +37,9 @@ class Point(NamedTuple):
 
     def operator(self, solver: AbstractConstraintSolver) -> ConstraintOperator:
         """M and J, factorised."""
-        return ConstraintOperator(solver, self.M, self.rows.J, equations=self.equations)
+        return ConstraintOperator(
+            solver, self.M, self.rows.J, tilt=self.tilt, equations=self.equations
+        )
 
 
 @eqx.filter_jit
@@ -83,7 +86,9 @@ def point_at(
     system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity, f: Force, M: Any
 ) -> Point:
     """The point at (t, q, v) with the force f and M(q) given."""
-    return Point(v, M, f, constraint_rows(system, t, q, v), SystemMap(system, t, q, v))
+    rows = constraint_rows(system, t, q, v)
+    turned = tilt(system, q, v, rows.J, rows.phi)
+    return Point(v, M, f, rows, SystemMap(system, t, q, v), turned)
 
 
 class Motion(NamedTuple):

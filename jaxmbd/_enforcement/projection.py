@@ -6,7 +6,7 @@ from typing import Annotated
 import equinox as eqx
 import jax.numpy as jnp
 
-from .._constraints import constraint_rows, mass_matrix, position_jacobian, positions, velocities
+from .._constraints import constraint_rows, mass_matrix, position_jacobian, positions, tilt
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS
@@ -76,8 +76,9 @@ class Projection(eqx.Module):
         """q on the constraints at time t, and whether the tolerance was reached."""
         for _ in range(self.iterations):
             W = self.norm.metric(system, q, v)
-            J = position_jacobian(system, t, q, v)
-            dp, _ = ConstraintOperator(self.solver, W, J).correct(-positions(system, t, q), v)
+            J, phi = position_jacobian(system, t, q, v), positions(system, t, q)
+            operator = ConstraintOperator(self.solver, W, J, tilt=tilt(system, q, v, J, phi))
+            dp, _ = operator.correct(-phi, v)
             q = system.retract(q, dp)
         tolerance = self.tolerance
         if tolerance is None:
@@ -90,9 +91,10 @@ class Projection(eqx.Module):
         self, system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
     ) -> Velocity:
         """v with J v = -Phi_t and, to first order when Psi is not linear in v, Psi = 0."""
-        J = constraint_rows(system, t, q, v).J
-        W = self.norm.metric(system, q, v)
-        change, _ = ConstraintOperator(self.solver, W, J).correct(-velocities(system, t, q, v), v)
+        W, rows = self.norm.metric(system, q, v), constraint_rows(system, t, q, v)
+        turned = tilt(system, q, v, rows.J, rows.phi)
+        operator = ConstraintOperator(self.solver, W, rows.J, tilt=turned)
+        change, _ = operator.correct(-rows.velocity, v)
         return v + change
 
     def __call__(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from .._constraints import constraint_rows, mass_matrix, row_count
+from .._constraints import constraint_rows, mass_matrix, row_count, tilt
 from .._linalg import Automatic, ConstraintOperator
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, only
@@ -133,6 +133,7 @@ def _impact(
     a velocity."""
     q, projected = _TO_ROWS.project_position(system, t, q, v)
     rows = constraint_rows(system, t, q, v)
-    operator = ConstraintOperator(Automatic(), mass_matrix(system, q), rows.J)
+    turned = tilt(system, q, v, rows.J, rows.phi)
+    operator = ConstraintOperator(Automatic(), mass_matrix(system, q), rows.J, tilt=turned)
     change, _ = operator.correct(jnp.where(begins, -rows.velocity, 0.0), v)
     return q, v + change, first_failure(operator.result(), projected)

@@ -4,7 +4,7 @@ import abc
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from .._results import RESULTS
 from .._types import Force, Rows, Velocity
@@ -18,16 +18,18 @@ class ConstraintEquations(NamedTuple):
         J a + E lam   = r,
 
     the one linear problem behind every enforcement method. The diagonal compliance E >= 0 is that
-    of springs in series with the rows; `None` for rigid rows.
+    of springs in series with the rows; `None` for rigid rows. `tilt` [rad]: by how much violation
+    may have turned rows against each other (see `rank.py`); `None` where there is none.
     """
 
     M: Any
     J: Any
     E: Rows | None
+    tilt: Float[Array, ""] | None = None
 
     def dense(self) -> "ConstraintEquations":
         """The same as arrays."""
-        return ConstraintEquations(dense(self.M), dense(self.J), self.E)
+        return self._replace(M=dense(self.M), J=dense(self.J))
 
 
 class AbstractEquationMap(eqx.Module):

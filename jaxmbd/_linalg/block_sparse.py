@@ -27,7 +27,7 @@ from .blocks import (
     transposed_blocks_times,
 )
 from .elimination import Plan, plan
-from .proximal import annihilate, iterate, regularisation
+from .proximal import annihilate, iterate, regularisation, relative_regularisation
 from .small import apply, inverse
 
 # Rows of a factor that are left to one dense factorisation.
@@ -57,7 +57,8 @@ class _Factor(eqx.Module):
     bottom: Float[Array, "n n"]
     pivot: Float[Array, ""]
     positive_definite: Bool[Array, ""]
-    rho: Float[Array, ""] | None
+    relative: Float[Array, ""] | None
+    rho: Rows | None
     whole: Float[Array, "n n"] | None = None
     shared: "_Factor | None" = None
 
@@ -90,13 +91,13 @@ class BlockSparse(AbstractConstraintSolver):
 
     dense_rows: Annotated[int, at_least(1)] = eqx.field(default=_FEW_ROWS, static=True)
     rho: Annotated[float | None, positive] = eqx.field(default=None, static=True)
-    refinements: Annotated[int, at_least(1)] = eqx.field(default=4, static=True)
+    refinements: Annotated[int, at_least(1)] = eqx.field(default=40, static=True)
     sparse: ClassVar[bool] = True
 
     def factorise(self, equations):
-        M, J, E = equations
+        M, J, E, tilt = equations
         if isinstance(M, CoupledBlocks):
-            return self._factorise_coupled(M, J, E)
+            return self._factorise_coupled(M, J, E, tilt)
         if not isinstance(M, BlockDiagonal):
             M = BlockDiagonal(M[:, :, None])
             J = BlockRows((J[None, :, :, None],), (((0,),),), 1, M.shape[0])
@@ -108,32 +109,39 @@ class BlockSparse(AbstractConstraintSolver):
         if J.shape[0] == 0:
             nothing = jnp.zeros((0, 0), M.dtype)
             one = jnp.ones((), M.dtype)
-            return _Factor(BlockDiagonal(M_inv), J, E, [], nothing, one, positive_definite, None)
-        the, nodes, rho = self._plan(J), _Nodes(J), None
+            return _Factor(
+                BlockDiagonal(M_inv), J, E, [], nothing, one, positive_definite, None, None
+            )
+        the, nodes, relative, rho = self._plan(J), _Nodes(J), None, None
         D, U = _delassus(the, M_inv, J)
         if E is not None:
             D = D + _diagonal(nodes.gather(E))
         if not J.independent:
             used = nodes.gather(jnp.ones(J.shape[0], M.dtype))
             diagonal = jnp.diagonal(D).T * used
-            rho = regularisation(self.rho, jnp.sum(diagonal), J.shape[0])
+            relative = relative_regularisation(self.rho, tilt, M.dtype)
+            table = regularisation(relative, diagonal, J.shape[0]) * used
+            rho = nodes.scatter(table)
             if not the.levels:
                 G = _assembled(D, U, *the.rest_edges)
-                bottom, pivot = inverse(G + rho * jnp.eye(len(G), dtype=M.dtype))
-                parts = ([], bottom, pivot, positive_definite, rho, G)
+                bottom, pivot = inverse(G + jnp.diag(table.T.ravel()))
+                parts = ([], bottom, pivot, positive_definite, relative, rho, G)
                 return _Factor(BlockDiagonal(M_inv), J, E, *parts)
-            D = D + _diagonal(rho * used)
+            D = D + _diagonal(table)
         levels, bottom, pivot = _eliminate(the, D, U)
-        return _Factor(BlockDiagonal(M_inv), J, E, levels, bottom, pivot, positive_definite, rho)
+        parts = (levels, bottom, pivot, positive_definite, relative, rho)
+        return _Factor(BlockDiagonal(M_inv), J, E, *parts)
 
-    def _factorise_coupled(self, M: CoupledBlocks, J: BlockRows, E: Rows | None) -> _Factor:
+    def _factorise_coupled(
+        self, M: CoupledBlocks, J: BlockRows, E: Rows | None, tilt: Array | None
+    ) -> _Factor:
         # Rows sqrt(w) R with a compliance of 1 are the same, and w may be 0.
         light = M.weights < 0
         R = M.rows.scaled(jnp.sqrt(jnp.where(light, 0.0, M.weights)))
         one = jnp.ones_like(M.weights)
         E = jnp.zeros(J.shape[0], M.dtype) if E is None else E
         shared = self.factorise(ConstraintEquations(M.diagonal, R, one))
-        both = ConstraintEquations(M.diagonal, J.followed_by(R), jnp.concatenate([E, one]))
+        both = ConstraintEquations(M.diagonal, J.followed_by(R), jnp.concatenate([E, one]), tilt)
         factor = self.factorise(both)
         definite = factor.positive_definite & ~jnp.any(light)
         return eqx.tree_at(
@@ -171,7 +179,6 @@ class BlockSparse(AbstractConstraintSolver):
                 functools.partial(self._inverse, factor),
                 s,
                 self.refinements,
-                unroll=factor.whole is not None,
             )
             lam = lam - self._null(factor, lam)
         return x + factor.M_inv @ once(lam @ factor.J), lam
@@ -182,7 +189,7 @@ class BlockSparse(AbstractConstraintSolver):
     def dependent(self, factor):
         if factor.rho is None:
             return jnp.array(False)
-        return factor.pivot < self._relative(factor) ** 0.5
+        return factor.pivot < factor.relative**0.5
 
     def null(self, factor, s):
         if factor.rho is None:
@@ -202,9 +209,6 @@ class BlockSparse(AbstractConstraintSolver):
 
     def _plan(self, J: BlockRows) -> Plan:
         return plan(J.ends, J.count, max(self.dense_rows // J.longest, 1))
-
-    def _relative(self, factor):
-        return regularisation(self.rho, jnp.ones((), factor.dtype), 1)
 
     def _apply(self, factor, y):
         """G y."""

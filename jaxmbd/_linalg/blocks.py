@@ -237,6 +237,11 @@ class BlockRows(eqx.Module):
                 table = accumulated(table, np.array(end), values)
         return table[:, : self.count].ravel()
 
+    def squares(self, weights: Float[Array, "size count"]) -> Float[Array, " rows"]:
+        """The sum of the squares of each row's entries, with weights."""
+        pieces = tuple(piece * piece for piece in self.pieces)
+        return BlockRows(pieces, self.ends, self.count, self.size) @ weights.ravel()
+
     def dense(self) -> Float[Array, "rows n"]:
         dtype = self.pieces[0].dtype if self.pieces else jnp.result_type(float)
         parts = [jnp.zeros((0, self.size, self.count + 1), dtype)]

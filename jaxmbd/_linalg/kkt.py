@@ -33,7 +33,7 @@ class KKT(AbstractConstraintSolver):
     rtol: Annotated[float | None, inside(0, 1)] = eqx.field(default=None, static=True)
 
     def factorise(self, equations):
-        M, J, E = equations
+        M, J, E, _ = equations
         corner = jnp.zeros((J.shape[0],) * 2, J.dtype) if E is None else -jnp.diag(E)
         K = jnp.block([[M, J.T], [J, corner]])
         lu = lu_factor(K)

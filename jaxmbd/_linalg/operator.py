@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from .._results import RESULTS
 from .._types import Force, Jacobian, MassMatrix, Rows, Velocity
@@ -30,7 +30,8 @@ class ConstraintOperator(eqx.Module):
     """The equations at one (t, q, v), factorised once: all that enforcement methods may use.
 
     **Arguments:** `solver`; `M` (a field too, as a constant), `J` and `E` (`None` if rigid) to
-    factorise; `equations`, the map to differentiate, by default that of the matrices.
+    factorise; `tilt` as in `ConstraintEquations`; `equations`, the map to differentiate, by default
+    that of the matrices.
     """
 
     solver: AbstractConstraintSolver
@@ -46,10 +47,11 @@ class ConstraintOperator(eqx.Module):
         J: Jacobian | BlockRows,
         E: Rows | None = None,
         *,
+        tilt: Float[Array, ""] | None = None,
         equations: AbstractEquationMap | None = None,
     ):
         self.solver = solver
-        matrices = jax.lax.stop_gradient(ConstraintEquations(M, J, E))
+        matrices = jax.lax.stop_gradient(ConstraintEquations(M, J, E, tilt))
         self.M = matrices.M
         blocks = isinstance(M, BlockDiagonal | CoupledBlocks) and isinstance(J, BlockRows)
         if not (solver.sparse and blocks):

@@ -1,7 +1,7 @@
 """Redundant rows without an orthogonal decomposition."""
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,19 +9,33 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._inputs import at_least, checked, positive
+from .._types import Rows
 from .base import AbstractConstraintSolver
+from .rank import cutoff
 from .small import apply, inverse
 from .whitened import Whitened, whiten
 
-# Powers of rho (G + rho 1)^-1 after which a direction in the range of G has vanished.
+# Powers of rho (G + rho)^-1 after which a direction in the range of G has vanished.
 _NULL_POWER = 3
 
+# A row of which the diagonal of G is smaller than the mean by more than this, because it moves
+# heavy bodies alone, has a smaller rho: it would be soft otherwise.
+_RANGE = 1e4
 
-def regularisation(relative: float | None, trace: Array, rows: int) -> Float[Array, ""]:
-    """rho, from its size relative to the mean of the diagonal."""
-    if relative is None:
-        relative = 1e-8 if trace.dtype == jnp.float64 else 1e-4
-    return relative * trace / rows + jnp.finfo(trace.dtype).tiny
+
+def relative_regularisation(rho: float | None, tilt: Array | None, dtype: Any) -> Float[Array, ""]:
+    """rho relative to the mean of the diagonal of G: the square of the sine up to which rows count
+    as dependent."""
+    return cutoff(None if rho is None else rho**0.5, 1e-4, 1e-2, tilt, dtype) ** 2
+
+
+def regularisation(
+    relative: Float[Array, ""], diagonal: Float[Array, "*rows"], rows: int
+) -> Float[Array, "*rows"]:
+    """rho of each row, from the diagonal of G."""
+    mean = jnp.sum(diagonal) / rows
+    tiny = jnp.finfo(diagonal.dtype).tiny
+    return relative * jnp.minimum(mean, _RANGE * diagonal) + tiny
 
 
 def iterate(
@@ -29,22 +43,33 @@ def iterate(
     solve: Callable,
     s: Float[Array, "*rows"],
     refinements: int,
-    *,
-    unroll: bool = True,
 ) -> Float[Array, "*rows"]:
-    """The proximal iterations for G lam = s; `solve` applies (G + rho 1)^-1. Not unrolled where
-    that takes many operations: compilation would pay for each repetition."""
+    """The proximal iterations for G lam = s; `solve` applies (G + rho 1)^-1. They end where the
+    remainder does not become smaller by half: at rounding, or at what the rows cannot satisfy."""
 
-    def refine(_, lam):
-        return lam + solve(s - apply_G(lam))
+    def size(x):
+        return jnp.max(jnp.abs(x))
 
-    return jax.lax.fori_loop(0, refinements, refine, solve(s), unroll=unroll)
+    def go_on(carry):
+        i, _, remainder, before = carry
+        left = size(remainder)
+        return (i < refinements) & (left < 0.5 * before) & (left > rounding)
+
+    def refine(carry):
+        i, lam, remainder, _ = carry
+        better = lam + solve(remainder)
+        return i + 1, better, s - apply_G(better), size(remainder)
+
+    rounding = 4 * jnp.finfo(s.dtype).eps * size(s)
+    lam = solve(s)
+    start = (jnp.array(0), lam, s - apply_G(lam), size(s))
+    return jax.lax.while_loop(go_on, refine, start)[1]
 
 
 def annihilate(
-    solve: Callable, rho: Float[Array, ""], s: Float[Array, "*rows"], *, unroll: bool = True
+    solve: Callable, rho: Rows, s: Float[Array, "*rows"], *, unroll: bool = True
 ) -> Float[Array, "*rows"]:
-    """What G does not see of s: rho (G + rho 1)^-1 keeps it, and contracts the rest by
+    """What G does not see of s: rho (G + rho)^-1 keeps it, and contracts the rest by
     rho / sigma^2."""
     return jax.lax.fori_loop(0, _NULL_POWER, lambda _, s: rho * solve(s), s, unroll=unroll)
 
@@ -53,7 +78,7 @@ class _Factor(NamedTuple):
     whitened: Whitened
     G: Float[Array, "nc nc"]
     G_inv: Float[Array, "nc nc"]
-    rho: Float[Array, ""]
+    rho: Rows
     dependent: Bool[Array, ""]
 
 
@@ -72,25 +97,26 @@ class Proximal(AbstractConstraintSolver):
 
     **Arguments:**
 
-    - `rho`: relative to the mean of diag G; default 1e-8 (1e-4 in float32).
-    - `refinements`: number of iterations after the first solve.
+    - `rho`: relative to the mean of diag G; default 1e-8 (1e-4 in float32), and more where the
+      violation of the rows may have turned redundant ones against each other.
+    - `refinements`: the largest number of iterations after the first solve; they end at rounding.
 
     Reference: Parikh and Boyd (2014), Proximal algorithms, section 4.1 (the proximal point
     method as iterative refinement).
     """
 
     rho: Annotated[float | None, positive] = eqx.field(default=None, static=True)
-    refinements: Annotated[int, at_least(1)] = eqx.field(default=4, static=True)
+    refinements: Annotated[int, at_least(1)] = eqx.field(default=40, static=True)
 
     def factorise(self, equations):
         whitened = whiten(equations)
         G = whitened.delassus(equations)
         m = G.shape[0]
         if m == 0:
-            return _Factor(whitened, G, G, jnp.ones((), G.dtype), jnp.array(False))
-        relative = regularisation(self.rho, jnp.ones((), G.dtype), 1)
-        rho = regularisation(self.rho, jnp.trace(G), m)
-        G_inv, pivot = inverse(G + rho * jnp.eye(m, dtype=G.dtype))
+            return _Factor(whitened, G, G, jnp.zeros(0, G.dtype), jnp.array(False))
+        relative = relative_regularisation(self.rho, equations.tilt, G.dtype)
+        rho = regularisation(relative, jnp.diagonal(G), m)
+        G_inv, pivot = inverse(G + jnp.diag(rho))
         # A generous bound: `null` leaves no more than rho^(3/2) of what is independent after all.
         return _Factor(whitened, G, G_inv, rho, pivot < relative**0.5)
 

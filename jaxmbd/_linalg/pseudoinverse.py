@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._inputs import checked, inside
 from .base import AbstractConstraintSolver
+from .rank import cutoff
 from .small import MAX_SWEPT, apply, inverse, product, pseudoinverse
 from .whitened import Whitened, whiten
 
@@ -38,9 +39,9 @@ class Pseudoinverse(AbstractConstraintSolver):
 
     **Arguments:**
 
-    - `rtol`: directions of C below `rtol` of the largest count as dependent. Near a singular pose
-      the reaction to a violation grows like 1/rtol; the default 1e-10 (float64; 1e-5 in
-      float32) leaves six digits for it.
+    - `rtol`: sine of the angle up to which a row counts as lying in the span of others. By default
+      1e-10 (1e-5 in float32), and more where the violation of the rows may have turned redundant
+      ones against each other by more than that.
 
     Reference: Braun and Goldfarb (2009), Eliminating constraint drift, equations (11), (15) and
     section 3.
@@ -55,15 +56,14 @@ class Pseudoinverse(AbstractConstraintSolver):
             # A compliant row is a rigid one with one more, private, column sqrt(E).
             C = jnp.concatenate([C, jnp.diag(jnp.sqrt(equations.E))], axis=1)
         m = C.shape[0]
-        rtol = self.rtol
-        if rtol is None:
-            rtol = 1e-10 if C.dtype == jnp.float64 else 1e-5
+        rtol = cutoff(self.rtol, 1e-10, 1e-5, equations.tilt, C.dtype)
         if m == 0:
             return _Factor(whitened, C.T, C @ C.T, jnp.zeros(0, bool))
         if m == 1 or m > MAX_SWEPT:
             return _Factor(whitened, *pseudoinverse(C, rtol))
 
         G_inv, pivot = inverse(product(C, C.T))
+        safe = pivot > jnp.maximum(_SAFE_PIVOT, rtol**2)
 
         def independent():
             identity = jnp.eye(m, dtype=C.dtype)
@@ -74,7 +74,7 @@ class Pseudoinverse(AbstractConstraintSolver):
 
         return _Factor(
             whitened,
-            *jax.lax.cond(pivot > _SAFE_PIVOT, independent, lambda: pseudoinverse(C, rtol)),
+            *jax.lax.cond(safe, independent, lambda: pseudoinverse(C, rtol)),
         )
 
     def free(self, factor, f):

@@ -117,13 +117,14 @@ def _swept_pseudoinverse(C, rtol):
     over the columns of what is left: C^+ = Q^T T^-1 Z^T. Its error is eps * cond(C), that of the
     singular value decomposition, at half the cost for m <= 9."""
     m, n = C.shape
-    floor = rtol**2 * jnp.max(jnp.sum(C * C, axis=1)) + jnp.finfo(C.dtype).tiny
+    # Of each row's own length: rows of heavy bodies are short, but no less independent.
+    floor = rtol**2 * jnp.sum(C * C, axis=1) + jnp.finfo(C.dtype).tiny
     # C = L Q: L lower triangular, with a zero column for each dependent row.
     Q = jnp.zeros((0, n), C.dtype)
     rows, keep = [], []
     for i in range(m):
         e, coefficients = _orthonormalise(C[i], Q)
-        kept = jnp.sum(e * e) > floor
+        kept = jnp.sum(e * e) > floor[i]
         norm = jnp.sqrt(jnp.where(kept, jnp.sum(e * e), 1.0))
         Q = jnp.concatenate([Q, jnp.where(kept, e / norm, 0.0)[None]])
         diagonal = jnp.where(kept, norm, 0.0)[None]
@@ -149,10 +150,11 @@ def _swept_pseudoinverse(C, rtol):
 
 
 def pseudoinverse(
-    C: Float[Array, "m n"], rtol: float
+    C: Float[Array, "m n"], rtol: Float[Array, ""]
 ) -> tuple[Float[Array, "n m"], Float[Array, "m m"], Bool[Array, " m"]]:
     """C^+, an orthonormal basis Z of the range of C in its columns, and which of them are in use
-    (the others are zero). Directions below `rtol` of the largest are treated as dependent."""
+    (the others are zero). Rows at an angle below `rtol` to the span of others, or, of more than 9,
+    directions below `rtol` of the largest, are treated as dependent."""
     m, n = C.shape
     if m == 1:
         square = jnp.sum(C * C)

@@ -284,6 +284,16 @@ class Mechanism(AbstractStructuredSystem):
         R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
         return CoupledBlocks(M, R, jnp.concatenate([weight for weight, _, _ in rotors]))
 
+    def reach(self, J: BlockRows) -> Float[Array, " rows"]:
+        # A joint that is open by phi lets its bodies turn by phi / arm; where the arm is nothing,
+        # their radius of gyration counts.
+        def gyration(body):
+            return jnp.trace(body.inertia.tensor) / (2 * body.inertia.mass)
+
+        square = self.body_stack.map(gyration)
+        weights = jnp.stack([square] * 3 + [jnp.ones_like(square)] * 3)
+        return jnp.sqrt(J.squares(weights))
+
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
         n = len(self.body_stack)
 

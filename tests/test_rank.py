@@ -1,0 +1,61 @@
+"""Redundant rows of a loop that is not quite closed, as it is within every step."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+from jaxmbd._enforcement.base import point
+
+
+def four_bar():
+    """Twenty rows of rank 17."""
+    inertia = mbd.Inertia.box(size=[0.1, 0.1, 0.1], mass=1.0)
+    points = [[0.0, 0, 0], [0.15, 0, 0.26], [1.0, 0, 0.556], [1.0, 0, 0]]
+    bodies = [
+        mbd.Body(f"bar {i}", inertia, position=(np.array(points[i]) + points[i + 1]) / 2)
+        for i in range(3)
+    ]
+    chain = ["ground", *bodies, "ground"]
+    hinges = [
+        mbd.Revolute(f"hinge {i}", chain[i], chain[i + 1], point=points[i], axis=[0.0, 1.0, 0.0])
+        for i in range(4)
+    ]
+    return mbd.Mechanism(bodies, hinges)
+
+
+@pytest.fixture(scope="module")
+def points():
+    """The equations of the loop closed, and open by displacements of some size."""
+    mechanism = four_bar()
+    q, v = mechanism.state().q, jnp.zeros(18)
+    way = jnp.asarray(np.random.default_rng(0).standard_normal(18))
+    at = jax.jit(lambda s: point(mechanism, None, jnp.zeros(()), mechanism.retract(q, s * way), v))
+    return {s: at(s) for s in (0.0, 1e-7, 1e-5, 1e-3)}
+
+
+SOLVERS = [mbd.Pseudoinverse(), mbd.Pseudoinverse(1e-6), mbd.Proximal(), mbd.BlockSparse()]
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=str)
+def test_open_loops_move_as_closed_ones(points, solver):
+    """Turned against each other by the violation, redundant rows would ask for accelerations that
+    have nothing to do with the motion, by multipliers of any size."""
+    closed = points[0.0]
+    expected, _ = closed.operator(mbd.Pseudoinverse()).solve(closed.f, closed.rows.gamma)
+    for size, here in points.items():
+        a, lam = here.operator(solver).solve(here.f, here.rows.gamma)
+        np.testing.assert_allclose(a, expected, rtol=0, atol=1e3 * size + 1e-9)
+        assert np.max(np.abs(lam)) < 100  # N; three bars of 1 kg
+
+
+def test_violation_turns_rows_no_more_than_said(points):
+    """The angle of the redundant rows to the others, beside its bound."""
+    for size, here in points.items():
+        if size:
+            J, M = here.rows.J.dense(), here.dense().M
+            C = np.asarray(J) @ np.linalg.inv(np.linalg.cholesky(M)).T
+            C = C / np.linalg.norm(C, axis=1)[:, None]
+            sine = np.linalg.svd(C, compute_uv=False)[17]
+            assert 0 < sine < 0.2 * here.tilt
