@@ -1,18 +1,25 @@
 """Outputs on disk, by Zarr."""
 
+import hashlib
+import json
+import math
 import pathlib
+import warnings
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 
+from ..._files import unfinished, write_whole
 from ..._results import messages
 from ..processes import gathered
 from .base import AbstractRecord, AbstractStore, Layout
 
 _CONFIGURATION = "jaxmbd.rollout"
 _CHUNK_BYTES = 2**24  # larger ones of the disk are unwieldy
+_DIGEST_BYTES = 32
+_SHOWN = 3  # damaged files in a warning
 
 
 class Zarr(AbstractStore):
@@ -26,6 +33,12 @@ class Zarr(AbstractStore):
     same folder. `Rollouts.outputs` is the group, open for reading; from elsewhere,
     `zarr.open_group(path, mode="r")["outputs/q"][:1000]`.
 
+    Each file is written under another name, synced and renamed. Row k of the array `checksums`
+    holds the SHA-256 of all files of the k-th chunk of samples, in the order of the arrays, and is
+    written after them: a chunk is there if all of them are found as they were written. A warning
+    names those that are not, and their samples are computed again. Files of metadata that are
+    damaged are written again.
+
     **Arguments:**
 
     - `path`: of the folder; made if it is not there.
@@ -38,42 +51,142 @@ class Zarr(AbstractStore):
     path: str = eqx.field(converter=str)
 
     def open(self, layout: Layout) -> "ZarrRecord":
-        # One process makes the arrays; the others wait for it, and hear of its error if it has one.
-        error = None
+        # One process writes the metadata; the others wait for it, and hear of its error if it has
+        # one.
+        rows, error = None, None
         if jax.process_index() == 0:
             try:
-                _prepare(self.path, layout)
+                rows = _prepare(pathlib.Path(self.path), layout)
             except (ImportError, ValueError) as caught:
                 error = caught
-        error = gathered(error)[0]
+        rows, error = gathered((rows, error))[0]
         if error is not None:
             raise error
-        return ZarrRecord(self.path, layout)
+        return ZarrRecord(pathlib.Path(self.path), layout, rows)
 
 
 class ZarrRecord(AbstractRecord):
-    """Arrays in a folder."""
+    """Arrays in a folder, written in chunks of `rows` samples."""
 
-    def __init__(self, path: str, layout: Layout):
-        self.group = _zarr().open_group(path, mode="r+")
-        self.arrays: list[Any] = [self.group[f"outputs/{name}"] for name in layout.named()]
+    def __init__(self, folder: pathlib.Path, layout: Layout, rows: int):
+        self.folder, self.n, self.rows = folder, layout.n, rows
+        # What is written is encoded in memory first.
+        self.files, template = _template(layout, rows)
+        group = _zarr().open_group(str(folder), mode="r")
+        names = [*(f"outputs/{name}" for name in layout.named()), "status"]
+        self.encoded: list[Any] = [template[name] for name in names]
+        self.arrays: list[Any] = [group[name] for name in names]
+        self.checksums: Any = template["checksums"]
         self.structure = jax.tree.structure(layout.output)
-        self.array: Any = self.group["status"]
-        self.status = np.asarray(self.array[:])
-        self.rows = max(x.chunks[0] for x in [*self.arrays, self.array])
+        self.pending: dict[int, list[list[np.ndarray]]] = {}
+        self._verify()
+        self.status = np.full(self.n, -1, np.int16)
+        for k in range(math.ceil(self.n / rows)):
+            if self._seal(k).exists():
+                samples = self._samples(k)
+                self.status[samples] = self.arrays[-1][samples]
 
     def write(self, first, outputs, status):
-        stop = first + len(status)
-        for array, x in zip(self.arrays, jax.tree.leaves(outputs), strict=True):
-            array[first:stop] = np.asarray(x)
-        self.array[first:stop] = status
-        self.status[first:stop] = status
+        columns = [*map(np.asarray, jax.tree.leaves(outputs)), status]
+        done = 0
+        while done < len(status):
+            k = (first + done) // self.rows
+            samples = self._samples(k)
+            some = slice(done, min(len(status), samples.stop - first))
+            pieces = self.pending.setdefault(k, [])
+            pieces.append([x[some] for x in columns])
+            if sum(len(piece[-1]) for piece in pieces) == samples.stop - samples.start:
+                del self.pending[k]
+                self._store(k, [np.concatenate(x) for x in zip(*pieces, strict=True)])
+            done = some.stop
 
     def read(self, first, stop):
-        return jax.tree.unflatten(self.structure, [x[first:stop] for x in self.arrays])
+        return jax.tree.unflatten(self.structure, [x[first:stop] for x in self.arrays[:-1]])
 
     def result(self):
-        return _zarr().open_group(self.group.store, mode="r")
+        return _zarr().open_group(str(self.folder), mode="r")
+
+    def _samples(self, k: int) -> slice:
+        """Those of a chunk."""
+        return slice(k * self.rows, min((k + 1) * self.rows, self.n))
+
+    def _store(self, k: int, columns: list[np.ndarray]) -> None:
+        samples = self._samples(k)
+        for array, x in zip(self.encoded, columns, strict=True):
+            array[samples] = x
+        digests = np.zeros(self.checksums.shape[1:], np.uint8)
+        for i, name in enumerate(self._names(k)):
+            data = self._encoded(name)
+            if data is not None:
+                digests[i] = _digest(data)
+                write_whole(self.folder / name, data)
+        self.checksums[k] = digests
+        data = self._encoded(self._seal(k).relative_to(self.folder).as_posix())
+        assert data is not None
+        write_whole(self._seal(k), data)
+        self.status[samples] = columns[-1]
+
+    def _encoded(self, name: str) -> bytes | None:
+        """The content of a file. Zarr has none for a chunk that holds nothing but fill values."""
+        data = self.files.pop(name, None)
+        return None if data is None else data.to_bytes()
+
+    def _seal(self, k: int) -> pathlib.Path:
+        return self.folder / f"checksums/c/{k}/0/0"
+
+    def _names(self, k: int) -> list[str]:
+        """Of all files of a chunk of samples."""
+        samples, names = self._samples(k), []
+        for array in self.encoded:
+            rows = array.chunks[0]
+            for i in range(samples.start // rows, math.ceil(samples.stop / rows)):
+                place = (i, *[0] * (len(array.shape) - 1))
+                names.append(f"{array.path}/{array.metadata.encode_chunk_key(place)}")
+        return names
+
+    def _verify(self) -> None:
+        """Removes the files of chunks of which one is not as it was written. Processes share the
+        work out, and come back together."""
+        found = []
+        for k in range(jax.process_index(), math.ceil(self.n / self.rows), jax.process_count()):
+            damaged = self._damaged(k)
+            if damaged:
+                found.append((k, damaged))
+                self._seal(k).unlink()
+                for name in self._names(k):
+                    (self.folder / name).unlink(missing_ok=True)
+        found = sorted(sum(gathered(found), []))
+        if found and jax.process_index() == 0:
+            ranges = [self._samples(k) for k, _ in found]
+            samples = ", ".join(f"{s.start} to {s.stop - 1}" for s in ranges)
+            files = [name for _, names in found for name in names]
+            more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+            warnings.warn(
+                f"In `{self.folder}`, {', '.join(files[:_SHOWN])}{more} differ from what was "
+                f"written: samples {samples} are computed again.",
+                stacklevel=5,
+            )
+
+    def _damaged(self, k: int) -> list[str]:
+        """Names of the files of a chunk that is said to be there, but are not as they were."""
+        seal = self._seal(k)
+        if not seal.exists():
+            return []
+        digests = seal.read_bytes()
+        if len(digests) != math.prod(self.checksums.shape[1:]):
+            return [seal.relative_to(self.folder).as_posix()]
+        damaged = []
+        for i, name in enumerate(self._names(k)):
+            file = self.folder / name
+            digest = _digest(file.read_bytes()) if file.exists() else np.zeros(_DIGEST_BYTES)
+            written = np.frombuffer(digests, np.uint8)[i * _DIGEST_BYTES :][:_DIGEST_BYTES]
+            if not np.array_equal(digest, written):
+                damaged.append(name)
+        return damaged
+
+
+def _digest(data: bytes) -> np.ndarray:
+    return np.frombuffer(hashlib.sha256(data).digest(), np.uint8)
 
 
 def _zarr():
@@ -86,55 +199,107 @@ def _zarr():
     return zarr
 
 
-def _prepare(path: str, layout: Layout) -> None:
-    """The group with all its arrays, empty; or one that was made before, by the same run."""
-    zarr, named = _zarr(), layout.named()
+def _configuration(layout: Layout, rows: int) -> dict[str, Any]:
+    """What tells one run from another, with the size of its chunks."""
+    outputs = {name: [str(s.dtype), *s.shape] for name, s in layout.named().items()}
     configuration = {
         "samples": layout.n,
         "values of the samples": layout.samples,
         "key": layout.key,
-        "outputs": {name: [str(s.dtype), *s.shape] for name, s in named.items()},
+        "outputs": outputs,
         "verdicts": messages(),
+        "samples of a chunk": rows,
     }
-    folder = pathlib.Path(path)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        # Written at once, before everything else: so an interrupted run is known by it.
-        zarr.create_group(path, attributes={_CONFIGURATION: configuration})
-    try:
-        group = zarr.open_group(path, mode="r+")
-        there = group.attrs[_CONFIGURATION]
-    except (FileNotFoundError, FileExistsError, NotADirectoryError, KeyError):
-        raise ValueError(
-            f"`{path}` is there already and holds something else than rollouts. Give another path."
-        ) from None
-    _compare(path, there, configuration)
+    return {**configuration, "checksum": _checksum(configuration)}
 
-    def array(name, shape, dtype, fill):
-        row = np.dtype(dtype).itemsize * max(1, int(np.prod(shape)))
-        rows = layout.block
-        while rows > 1 and rows * row > _CHUNK_BYTES:
-            rows //= 2
-        group.require_array(
+
+def _checksum(configuration: dict[str, Any]) -> str:
+    """Of all entries but the checksum."""
+    rest = {name: value for name, value in configuration.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _template(layout: Layout, rows: int) -> tuple[dict[str, Any], Any]:
+    """The files of the group with all its arrays, empty, in memory, and the group."""
+    zarr, files = _zarr(), {}
+    attributes = {_CONFIGURATION: _configuration(layout, rows)}
+    group = zarr.create_group(zarr.storage.MemoryStore(files), attributes=attributes)
+
+    def array(name, shape, dtype, fill, **options):
+        row = np.dtype(dtype).itemsize * max(1, math.prod(shape))
+        chunk = rows
+        while chunk > 1 and chunk * row > _CHUNK_BYTES:
+            chunk //= 2
+        options = {"compressors": zarr.codecs.ZstdCodec(level=0), **options}
+        group.create_array(
             name,
             shape=(layout.n, *shape),
             dtype=dtype,
-            chunks=(rows, *(max(1, s) for s in shape)),
+            chunks=(chunk, *(max(1, s) for s in shape)),
             fill_value=fill,
+            **options,
         )
+        return rows // chunk
 
-    for name, s in named.items():
+    count = 0  # files of a chunk of samples
+    for name, s in layout.named().items():
         floating = np.issubdtype(s.dtype, np.inexact)
-        array(f"outputs/{name}", s.shape, s.dtype, np.nan if floating else 0)
-    array("status", (), "int16", -1)
+        count += array(f"outputs/{name}", s.shape, s.dtype, np.nan if floating else 0)
+    # The configuration a second time, for when the first one is damaged.
+    count += array("status", (), "int16", -1, attributes=attributes)
+    group.create_array(
+        "checksums",
+        shape=(math.ceil(layout.n / rows), count, _DIGEST_BYTES),
+        dtype="uint8",
+        chunks=(1, count, _DIGEST_BYTES),
+        fill_value=0,
+        compressors=None,
+    )
+    return files, group
 
 
-def _compare(path: str, there: Any, here: dict[str, Any]) -> None:
+def _prepare(folder: pathlib.Path, layout: Layout) -> int:
+    """The metadata on disk, of a new run or of one that was begun; the samples of a chunk."""
+    there, rows = _begun(folder), layout.block
+    if there is not None:
+        rows = there["samples of a chunk"]
+        _compare(folder, there, _configuration(layout, rows))
+    files, _ = _template(layout, rows)
+    # That of the group is the first one, by which an interrupted run is known.
+    for name in sorted(files, key=lambda name: name != "zarr.json"):
+        file, data = folder / name, files[name].to_bytes()
+        if not file.exists() or file.read_bytes() != data:
+            write_whole(file, data)
+    return rows
+
+
+def _begun(folder: pathlib.Path) -> dict[str, Any] | None:
+    """The configuration of the run to which a folder belongs; `None` if there is nothing yet.
+
+    **Raises:** `ValueError` if there is something else."""
+    for name in ("zarr.json", "status/zarr.json"):
+        try:
+            found = json.loads((folder / name).read_bytes())["attributes"][_CONFIGURATION]
+            if found["checksum"] == _checksum(found):
+                return found
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    new = {unfinished(folder / "zarr.json")}
+    if not folder.exists() or (folder.is_dir() and set(folder.iterdir()) <= new):
+        return None
+    raise ValueError(
+        f"`{folder}` is there already and holds something else than rollouts, or `zarr.json` and "
+        "`status/zarr.json` in it are both damaged. Give another path."
+    )
+
+
+def _compare(folder: pathlib.Path, there: Any, here: dict[str, Any]) -> None:
     for name, value in here.items():
-        if there.get(name) != value:
+        if name != "checksum" and there.get(name) != value:
             shown = "" if name in ("verdicts", "values of the samples") else (
                 f" ({there.get(name)} there, {value} here)"
             )  # fmt: skip
             raise ValueError(
-                f"`{path}` belongs to another run, of other {name}{shown}. Go on with what that "
+                f"`{folder}` belongs to another run, of other {name}{shown}. Go on with what that "
                 "run was started with, or give another path."
             )
