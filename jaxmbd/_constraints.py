@@ -201,7 +201,8 @@ def tilt(
         size = jnp.abs(q)
         if not has_plain_coordinates(system):
             size = size @ jnp.abs(kinematic_matrix(system, q, v.shape[0]))
-        reach = jnp.abs(J) @ size
+        # One size for all coordinates: some vanish in places without being small.
+        reach = jnp.sum(jnp.abs(J), axis=1) * jnp.max(size)
     tiny = jnp.finfo(q.dtype).tiny
     return jnp.max(jnp.abs(phi) / (reach[: phi.shape[0]] + tiny), initial=0.0)
 
