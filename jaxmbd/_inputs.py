@@ -189,6 +189,29 @@ def _truth(value: Any) -> bool:
     return bool(value)
 
 
+def each_number(range: Range) -> Callable[[Any], Any]:
+    """A check of all leaves of a pytree, as in `Annotated[PyTree, each_number(positive)]`."""
+    check = _Numbers(None, range, converts=False)
+
+    def each(value: Any) -> Any:
+        for leaf in jax.tree.leaves(value):
+            check(leaf)
+        return value
+
+    return each
+
+
+def random_key(value: Any) -> Any:
+    """One random key, as `jax.random.key` makes them; an old one, of two numbers, becomes one."""
+    dtype = getattr(value, "dtype", None)
+    if isinstance(value, jax.Array | np.ndarray) and dtype is not None:
+        if jnp.issubdtype(dtype, jax.dtypes.prng_key) and value.shape == ():
+            return value
+        if dtype == jnp.uint32 and value.shape == (2,):
+            return jax.random.wrap_key_data(jnp.asarray(value))
+    raise Refusal(f"must be one random key, e.g. `jax.random.key(0)`, but is {shown(value)}.")
+
+
 # --- objects -------------------------------------------------------------------------------------
 
 
@@ -208,6 +231,15 @@ def _instance(kinds: tuple[type, ...], value: Any) -> Any:
 
 def _optional(check: _Check, value: Any) -> Any:
     return None if value is None else check(value)
+
+
+def _either(checks: list[_Check], words: str, value: Any) -> Any:
+    for check in checks:
+        try:
+            return check(value)
+        except Refusal:
+            continue
+    raise Refusal(f"must be {words}, but is {shown(value)}.")
 
 
 def _further(check: _Check | None, own: _Check, value: Any) -> Any:
@@ -256,8 +288,12 @@ def _name(kind: type) -> str:
     if package == "builtins":
         return kind.__name__
     short = "mbd" if package == __name__.split(".")[0] else package
-    public = hasattr(sys.modules.get(package), kind.__name__)
-    return f"{short}.{kind.__name__}" if public else kind.__name__
+    if hasattr(sys.modules.get(package), kind.__name__):
+        return f"{short}.{kind.__name__}"
+    part = kind.__module__.split(".")[1] if "." in kind.__module__ else ""
+    if hasattr(sys.modules.get(f"{package}.{part}"), kind.__name__):
+        return f"{short}.{part}.{kind.__name__}"
+    return kind.__name__
 
 
 def shown(value: Any) -> str:
@@ -296,7 +332,11 @@ def _check_of(annotation: Any, range: Range | None = None, shape: Any = None) ->
             return _Numbers(axes[0] if axes else None, range or finite, converts=False)
         if all(isinstance(x, type) and not _is_numeric(x) for x in arguments):
             return functools.partial(_instance, arguments)
-        return None
+        checks = [check for check in map(_check_of, arguments) if check is not None]
+        if len(checks) < len(arguments):
+            return None
+        words = " or ".join(dict.fromkeys(map(_words, arguments)))
+        return functools.partial(_either, checks, words)
     if annotation is Any:
         if range is None and shape is None:
             return None
@@ -322,6 +362,28 @@ def _check_of(annotation: Any, range: Range | None = None, shape: Any = None) ->
     if isinstance(kind, type) and not getattr(kind, "_is_protocol", False):
         return functools.partial(_instance, (kind,))
     return None
+
+
+def _words(annotation: Any) -> str:
+    """What a member of a union asks for."""
+    kind = typing.get_origin(annotation) or annotation
+    if kind is Annotated:
+        return _words(typing.get_args(annotation)[0])
+    if kind in (Callable, collections.abc.Callable):
+        return "a function"
+    if kind is str:
+        return "text"
+    if kind is bool:
+        return "`True` or `False`"
+    if kind is int:
+        return "a whole number"
+    if _is_numeric(kind):
+        return "numbers"
+    if kind in (collections.abc.Mapping, dict):
+        return "a dictionary"
+    if kind is collections.abc.Sequence:
+        return f"a sequence, each {_words(typing.get_args(annotation)[0])}"
+    return f"a `{_name(kind)}`" if isinstance(kind, type) else str(kind)
 
 
 def _is_array_type(annotation: Any) -> bool:

@@ -1,13 +1,13 @@
 """Estimates of many made-up measurements: how far they scatter."""
 
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
+from .._inputs import at_least, checked, inside, positive, random_key
 from .estimate import Estimate
 from .least_squares import settled
 from .student import quantile
@@ -28,7 +28,8 @@ class Bootstrap(NamedTuple):
     truth: np.ndarray
     freedom: int
 
-    def coverage(self, level: float = 0.95) -> np.ndarray:
+    @checked
+    def coverage(self, level: Annotated[float, inside(0, 1)] = 0.95) -> np.ndarray:
         """In which share of the repetitions that converged the interval of each entry holds the
         truth, `(e,)`."""
         half = quantile(level, self.freedom) * self.sigma
@@ -36,14 +37,15 @@ class Bootstrap(NamedTuple):
         return inside[self.converged].mean(axis=0)
 
 
+@checked
 def bootstrap(
     estimate: Estimate,
-    key: Array,
-    count: int = 200,
+    key: Annotated[Any, random_key],
+    count: Annotated[int, at_least(1)] = 200,
     *,
-    batch: int = 50,
-    max_steps: int = 30,
-    tolerance: float = 1e-6,
+    batch: Annotated[int, at_least(1)] = 50,
+    max_steps: Annotated[int, at_least(1)] = 30,
+    tolerance: Annotated[float, positive] = 1e-6,
 ) -> Bootstrap:
     """Simulate with the parameters found, add normal noise of the size of the residuals, and find
     the parameters again, `count` times: the parametric bootstrap. Its scatter is the uncertainty

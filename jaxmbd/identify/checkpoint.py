@@ -5,11 +5,14 @@ import json
 import os
 import pathlib
 import time
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
+
+from .._inputs import checked, not_negative
 
 
 class NoCheckpoint:
@@ -35,7 +38,13 @@ class Checkpoint:
     - `seconds`: at most once in this time is it written; 0 for each iteration.
     """
 
-    def __init__(self, path: str | os.PathLike, problem: PyTree, seconds: float = 10.0):
+    @checked
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        problem: PyTree,
+        seconds: Annotated[float, not_negative] = 10.0,
+    ):
         self.path = pathlib.Path(path)
         self.fingerprint = fingerprint(problem)
         self.seconds, self._last = seconds, -np.inf
@@ -50,14 +59,22 @@ class Checkpoint:
         with self.path.open("rb") as file:
             try:
                 header = json.loads(file.readline())
-            except (ValueError, UnicodeDecodeError) as error:
-                raise ValueError(f"{self.path} is no checkpoint of a fit.") from error
-            if header.get("problem") != self.fingerprint:
+                problem, done = header["problem"], int(header["iterations"])
+            except (ValueError, TypeError, KeyError) as error:
+                raise ValueError(
+                    f"{self.path} is no checkpoint of a fit: remove it, or name another file."
+                ) from error
+            if problem != self.fingerprint:
                 raise ValueError(
                     f"{self.path} was saved by the search of another problem (other measurements, "
                     "guesses or options): remove it, or name another file."
                 )
-            return header["iterations"], eqx.tree_deserialise_leaves(file, state)
+            try:
+                return done, eqx.tree_deserialise_leaves(file, state)
+            except Exception as error:  # of several kinds, as what is missing
+                raise ValueError(
+                    f"{self.path} is damaged: remove it, and the search begins again."
+                ) from error
 
     def save(self, iteration: int, state: PyTree, *, now: bool = False) -> None:
         """Write the state after so many iterations, unless it was written a moment ago."""

@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._inputs import checked, inside
 from .._results import RESULTS
 from .._system import AbstractSystem, State
 from .identifiability import Identifiability, identifiability
@@ -124,7 +125,10 @@ class Estimate(eqx.Module):
         tests = self.residual_tests().values()
         return max(float(np.sqrt(t.correlation)) if t.white < 1e-3 else 1.0 for t in tests)
 
-    def interval(self, level: float = 0.95, *, inflated: bool = False) -> np.ndarray:
+    @checked
+    def interval(
+        self, level: Annotated[float, inside(0, 1)] = 0.95, *, inflated: bool = False
+    ) -> np.ndarray:
         """Confidence intervals of the entries from Student's distribution, `(e, 2)`; `inflated` by
         the correlation of the residuals."""
         half = quantile(level, self.freedom) * self.sigma
@@ -158,6 +162,7 @@ class Estimate(eqx.Module):
             for j, label in enumerate(self.prediction.labels)
         }
 
+    @checked
     def predict(
         self,
         records: Record | Sequence[Record],
@@ -199,6 +204,7 @@ class Estimate(eqx.Module):
             scheme=residuals.scheme,
         )
 
+    @checked
     def save(self, path: str | os.PathLike) -> None:
         """Write estimates, intervals and tests to a readable file (JSON); see `load_estimate`."""
         tests = {label: test._asdict() for label, test in self.residual_tests().items()}
@@ -253,6 +259,7 @@ class Estimate(eqx.Module):
         return "\n".join(lines)
 
 
+@checked
 def load_estimate(path: str | os.PathLike) -> dict[str, Any]:
     """What `Estimate.save` wrote, with `values`, `sigma` and `covariance` as arrays.
 

@@ -1,9 +1,10 @@
 """`fit`: parameters of a system from measurements of its motion."""
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import diffrax
 import equinox as eqx
@@ -15,6 +16,7 @@ import optimistix as optx
 from jaxtyping import Array, Float
 
 from .._enforcement import AbstractEnforcement
+from .._inputs import at_least, checked, not_negative, positive, random_key
 from .._system import AbstractSystem
 from .checkpoint import Checkpoint, NoCheckpoint
 from .descent import descend
@@ -32,6 +34,7 @@ from .start import AbstractStart, KnownStart
 _PENALTY, _GROWTH, _ROUNDS, _CONTINUOUS = 1e-2, 10.0, 8, 1e-8
 
 
+@checked
 class MultiStart(eqx.Module):
     """Several searches from scattered guesses, of which the best goes on: the free numbers of the
     parameters are scattered normally.
@@ -40,19 +43,20 @@ class MultiStart(eqx.Module):
     deviation; `max_steps` of each.
     """
 
-    count: int = eqx.field(static=True)
-    key: Array
-    spread: float = 0.5
-    max_steps: int = eqx.field(static=True, default=20)
+    count: Annotated[int, at_least(1)] = eqx.field(static=True)
+    key: Annotated[Any, random_key]
+    spread: Annotated[float, not_negative] = 0.5
+    max_steps: Annotated[int, at_least(1)] = eqx.field(static=True, default=20)
 
 
+@checked
 def fit(
     model: AbstractSystem | Callable[[dict[str, Any]], AbstractSystem],
-    parameters: Any,
+    parameters: Mapping[str, Any] | Sequence[str] | Callable | str,
     records: Record | Sequence[Record],
     sensors: Mapping[str, Callable[[Sample], Array]] | Callable[[Sample], Array],
     *,
-    dt: float,
+    dt: Annotated[float, positive],
     enforcement: AbstractEnforcement | None = None,
     scheme: diffrax.AbstractSolver | None = None,
     start: AbstractStart = KnownStart(),
@@ -60,9 +64,9 @@ def fit(
     loss: AbstractLoss = Squares(),
     optimiser: optx.AbstractLeastSquaresSolver | optax.GradientTransformation | None = None,
     multistart: MultiStart | None = None,
-    max_steps: int = 100,
-    tolerance: float = 1e-9,
-    checkpoint: Any = None,
+    max_steps: Annotated[int, at_least(1)] = 100,
+    tolerance: Annotated[float, positive] = 1e-9,
+    checkpoint: str | os.PathLike | None = None,
     progress: bool = True,
 ) -> Estimate:
     r"""Find the parameters p, and if unknown the initial states x_0, with which simulations are

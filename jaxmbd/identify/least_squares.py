@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ import optimistix as optx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._inputs import Shape, at_least, checked, each_number, finite, positive
 from .._progress import progress_bar
 from .bounded_descent import BoundedDescent
 from .checkpoint import Checkpoint, NoCheckpoint
@@ -44,17 +45,18 @@ class LeastSquares(NamedTuple):
     converged: bool
 
 
+@checked
 def least_squares(
     residuals: Callable[[PyTree, Any], Float[Array, " n"]],
-    guess: PyTree,
+    guess: Annotated[PyTree, each_number(finite)],
     args: Any,
     *,
     solver: optx.AbstractLeastSquaresSolver | None = None,
     bounds: tuple[PyTree, PyTree] | None = None,
-    scale: float = 1.0,
-    count: int | None = None,
-    max_steps: int = 100,
-    tolerance: float = 1e-9,
+    scale: Annotated[float, positive] = 1.0,
+    count: Annotated[int | None, at_least(1)] = None,
+    max_steps: Annotated[int, at_least(1)] = 100,
+    tolerance: Annotated[float, positive] = 1e-9,
     label: str = "fit",
     progress: bool = True,
     checkpoint: Checkpoint | NoCheckpoint = NoCheckpoint(),
@@ -180,7 +182,12 @@ def settled(
     return found.value, jnp.sum(r * r), found.result == optx.RESULTS.successful
 
 
-def covariance(J: Any, r: Any, count: int) -> np.ndarray:
+@checked
+def covariance(
+    J: Annotated[Any, Shape(["n", "p"])],
+    r: Annotated[Any, Shape(["n"])],
+    count: Annotated[int, at_least(1)],
+) -> np.ndarray:
     """s^2 (J^T J)^-1 with s^2 = |r|^2 / (count - p): s^2 times the inverse of the Gauss-Newton
     Hessian, shape `(p, p)`.
 

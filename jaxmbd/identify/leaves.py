@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import PyTree
 
+from .._inputs import checked
 from .._system import AbstractSystem
 from .parameters import Parameter
 from .partners import changed, check_alone, copies
@@ -43,6 +44,7 @@ class Leaves(eqx.Module):
     # As pairs, since what is static must be hashable.
     pairs: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
 
+    @checked
     def __init__(self, system: AbstractSystem):
         self.system = system
         self.pairs = tuple(copies(system).items())

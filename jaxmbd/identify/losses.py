@@ -1,10 +1,13 @@
 """Robust losses: how much a large residual counts."""
 
 import abc
+from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from .._inputs import checked, positive
 
 
 class AbstractLoss(eqx.Module):
@@ -23,13 +26,14 @@ class Squares(AbstractLoss):
         return r
 
 
+@checked
 class Huber(AbstractLoss):
     """Squares up to `delta`, straight on from there: rho = r^2 or 2 delta |r| - delta^2. `delta`
     in units of the weighted residuals.
 
     Reference: Huber (1964), Robust estimation of a location parameter, Ann. Math. Statist. 35."""
 
-    delta: float | Float[Array, ""] = 1.345
+    delta: Annotated[float | Float[Array, ""], positive] = 1.345
 
     def __call__(self, r):
         delta = jnp.asarray(self.delta, r.dtype)
@@ -38,11 +42,12 @@ class Huber(AbstractLoss):
         return jnp.where(large, jnp.sign(r) * jnp.sqrt(2 * delta * size - delta**2), r)
 
 
+@checked
 class Cauchy(AbstractLoss):
     """rho = scale^2 log(1 + (r/scale)^2): far outliers count next to nothing. `scale` in units of
     the weighted residuals. It has local minima; start from a fit by `Huber`."""
 
-    scale: float | Float[Array, ""] = 2.385
+    scale: Annotated[float | Float[Array, ""], positive] = 2.385
 
     def __call__(self, r):
         scale = jnp.asarray(self.scale, r.dtype)

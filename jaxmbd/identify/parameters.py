@@ -1,7 +1,7 @@
 """What is to be found: parameters by name."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .._inputs import checked, each_number, positive_or_infinite
 from .transforms import AbstractTransform, Free
 
 
+@checked
 class Parameter(eqx.Module):
     """One unknown: where the search starts, which values it may take, what is known before.
 
@@ -25,7 +27,7 @@ class Parameter(eqx.Module):
 
     guess: PyTree
     transform: AbstractTransform = Free()
-    sigma: Any = None
+    sigma: Annotated[PyTree, each_number(positive_or_infinite)] = None
 
 
 class Parameters(eqx.Module):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from .._inputs import checked
 from .._system import AbstractSystem
 from ..mechanism import Mechanism
 
@@ -19,6 +20,7 @@ _KINDS = {
 }
 
 
+@checked
 def leaves(system: AbstractSystem) -> dict[str, Any]:
     """Path -> value of all floating-point leaves of a system, as `Leaves` takes them."""
     if not isinstance(system, Mechanism):

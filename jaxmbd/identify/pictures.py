@@ -1,14 +1,16 @@
 """Pictures of a fit by matplotlib, which is imported when one is made."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from .._inputs import checked, inside
 from ..mechanism.pictures.require import pyplot
 from .estimate import Estimate
 from .prediction import Prediction
 
 
+@checked
 def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
     """What was measured (dots) and what the simulations give (lines) over the time [s], a column on
     each of the axes; of an `Estimate`, or of a `Prediction` for other records.
@@ -37,6 +39,7 @@ def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
     return axes
 
 
+@checked
 def plot_residuals(prediction: Prediction | Estimate, axes: Any = None) -> Any:
     """Computed minus measured over the time [s], with a band of two root mean squares, a column on
     each of the axes. Arguments, returns and errors as of `plot_fit`."""
@@ -54,7 +57,10 @@ def plot_residuals(prediction: Prediction | Estimate, axes: Any = None) -> Any:
     return axes
 
 
-def plot_intervals(estimate: Estimate, reference: Any = None, level: float = 0.95) -> Any:
+@checked
+def plot_intervals(
+    estimate: Estimate, reference: Any = None, level: Annotated[float, inside(0, 1)] = 0.95
+) -> Any:
     """Confidence intervals in shares of the estimates, and the correlations of the estimates.
 
     **Arguments:** `reference`: name -> value to mark, true or published ones.

@@ -1,7 +1,7 @@
 """Simulations beside measurements."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._enforcement import AbstractEnforcement
+from .._inputs import checked, positive
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .losses import Squares
@@ -56,12 +57,13 @@ class Prediction(NamedTuple):
         return all(bool(result == RESULTS.successful) for result in self.results)
 
 
+@checked
 def predict(
     system: AbstractSystem,
     records: Record | Sequence[Record],
     sensors: Mapping[str, Callable[[Sample], Array]] | Callable[[Sample], Array],
     *,
-    dt: float,
+    dt: Annotated[float, positive],
     enforcement: AbstractEnforcement | None = None,
     scheme: diffrax.AbstractSolver | None = None,
 ) -> Prediction:

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._checks import check_system
 from .._constraints import positions, velocities
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
+from .._inputs import Numbers, conform, finite
 from .._results import RESULTS
 from .._simulate import simulate
 from .._system import AbstractSystem, State
@@ -64,12 +66,10 @@ def make_problem(
     """**Raises:** `ValueError` for what does not go together; see `fit`."""
     if not records:
         raise ValueError("There is nothing to compare with: `records` is empty.")
-    if not (math.isfinite(dt) and dt > 0):
-        raise ValueError(f"Argument `dt` must be positive and finite, but is {dt}.")
     if isinstance(model, AbstractSystem):
         model = Leaves(model)
         parameters = model.parameters(parameters)
-    parameters = Parameters(parameters)
+    parameters = Parameters(conform("`parameters` of fit", parameters, Mapping))
     system = model(parameters.values(jnp.zeros(parameters.size)))
     if not isinstance(system, AbstractSystem):
         raise ValueError(f"`model` must return an `mbd.AbstractSystem`, but returns {system!r}.")
@@ -148,7 +148,7 @@ def _states(records, layout: Layout, system, shooting, dt, how) -> list[State]:
     found = []
     for k, record in enumerate(records):
         rows = [begin for owner, (begin, _) in zip(layout.record, layout.slices) if owner == k]
-        state = record.start if isinstance(record.start, State) else record.start(system)
+        state = _started(system, record)
         state = _consistent(system, State(record.time[0], state.q, state.v), record)
         found.append(state)
         if len(rows) == 1:
@@ -178,6 +178,16 @@ def _states(records, layout: Layout, system, shooting, dt, how) -> list[State]:
             for t, q, v in zip(times[1:], sol.q, sol.v, strict=True)
         ]
     return found
+
+
+def _started(system: AbstractSystem, record: Record) -> State:
+    state = record.start if isinstance(record.start, State) else record.start(system)
+    what = f'`start` of Record "{record.name}"'
+    state = conform(what, state, State)
+    for x in (state.q, state.v):
+        finite(what, x, shape=None)
+    check_system(system, record.control, state.q, state.v)
+    return state
 
 
 def _consistent(system: AbstractSystem, state: State, record: Record) -> State:
@@ -259,9 +269,9 @@ def _sensor(sensors: Any) -> tuple[Any, tuple[str, ...]]:
     if isinstance(sensors, Mapping):
         if not sensors:
             raise ValueError("There is nothing to compare with: `sensors` is empty.")
+        for name, sensor in sensors.items():
+            conform(f'`sensors["{name}"]` of fit', sensor, Callable)
         return Sensors(tuple(sensors.values())), tuple(sensors)
-    if not callable(sensors):
-        raise ValueError(f"`sensors` must be functions of a `Sample`, by name, but is {sensors!r}.")
     return sensors, ("",)
 
 
@@ -269,14 +279,15 @@ def _labels(sensor, names, system, parts: Parts, state) -> tuple[str, ...]:
     """A name for each number that the sensors give."""
     members = sensor.members if isinstance(sensor, Sensors) and names != ("",) else (sensor,)
 
-    def read(member):
+    def read(name, member):
         control = control_of(parts, jnp.array(0))
         t = jnp.asarray(state.t, state.q.dtype)
-        return member(Sample(system, control, t, state.q, state.v))
+        value = member(Sample(system, control, t, state.q, state.v))
+        return conform(f'reading of sensor "{name}"', value, Numbers)
 
     found = []
     for name, member in zip(names, members, strict=True):
-        out = jax.eval_shape(lambda member=member: jnp.asarray(read(member)))
+        out = jax.eval_shape(lambda name=name, member=member: jnp.asarray(read(name, member)))
         if out.size == 1:
             found.append(name or "reading")
         else:

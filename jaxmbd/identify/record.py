@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._inputs import checked, shown
 from .._system import AbstractSystem, State
+from .._types import Control
 
 
 class MeasuredInput(eqx.Module):
@@ -73,13 +75,14 @@ class Record(eqx.Module):
     control: Any
     name: str = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         time: Any,
         measured: Any,
         start: State | Callable[[AbstractSystem], State],
         *,
-        control: Any = None,
+        control: Control | None = None,
         weights: Any = None,
         name: str = "record",
     ):
@@ -118,6 +121,7 @@ class Record(eqx.Module):
         """How many numbers were measured."""
         return int(np.count_nonzero(self.weights))
 
+    @checked
     def split(self, at: float) -> tuple["Record", "Record"]:
         """The samples before the time `at` [s], to fit, and those from then on, to validate by.
         Both begin where this record does: the second keeps the earlier samples with weight 0.
@@ -149,7 +153,7 @@ def _numbers(what: str, value: Any) -> np.ndarray:
     try:
         return np.asarray(value, float)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"`{what}` must be an array of numbers, but is {value!r}.") from error
+        raise ValueError(f"`{what}` must be an array of numbers, but is {shown(value)}.") from error
 
 
 def _weights(weights: Any, measured: np.ndarray, what: str) -> np.ndarray:

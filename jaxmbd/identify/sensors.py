@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
 from .._enforcement import LagrangeMultipliers, Motion
 from .._enforcement.base import point
+from .._inputs import checked
 from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from ..mechanism import Mechanism, joint_rates, reactions
@@ -69,6 +70,7 @@ class AbstractSensor(eqx.Module):
         """The reading, a scalar or a vector."""
 
 
+@checked
 class JointCoordinate(AbstractSensor):
     """Coordinates of a joint of a `Mechanism` [rad, m], as encoders tell them. Angles are within
     half a turn."""
@@ -79,6 +81,7 @@ class JointCoordinate(AbstractSensor):
         return sample.mechanism.joint_coordinates(sample.q, self.joint)
 
 
+@checked
 class JointRate(AbstractSensor):
     """Rates of a joint of a `Mechanism` [rad/s, m/s], as tachometers tell them."""
 
@@ -88,6 +91,7 @@ class JointRate(AbstractSensor):
         return joint_rates(sample.mechanism, sample.q, sample.v, self.joint)
 
 
+@checked
 class BodyPoint(AbstractSensor):
     """World position of a point of a body [m], as a camera tells it. `point`: in the frame of the
     body, shape `(3,)`."""
@@ -102,6 +106,7 @@ class BodyPoint(AbstractSensor):
         )
 
 
+@checked
 class Gyroscope(AbstractSensor):
     """Angular velocity of a body in its own axes [rad/s], shape `(3,)`."""
 
@@ -113,6 +118,7 @@ class Gyroscope(AbstractSensor):
         return quaternion_rotate(quaternion_conjugate(p), omega)
 
 
+@checked
 class Accelerometer(AbstractSensor):
     """Specific force at a point of a body, in the axes of the body [m/s^2]:
 
@@ -134,6 +140,7 @@ class Accelerometer(AbstractSensor):
         return quaternion_rotate(quaternion_conjugate(p), a - mechanism.gravity.astype(dtype))
 
 
+@checked
 class JointForce(AbstractSensor):
     """Force and torque that a joint exerts on its body b, in world axes about the joint: six
     numbers [N, N m]. Where rows are redundant only some of them are unique."""

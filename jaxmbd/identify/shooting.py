@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._inputs import at_least, checked
 from .._system import State
 from .record import MeasuredInput, Record
 
@@ -36,6 +37,7 @@ class SingleShooting(AbstractShooting):
         return [0]
 
 
+@checked
 class MultipleShooting(AbstractShooting):
     """`parts` simulations for each record, all at once, each from a start that is found as well;
     that each ends where the next one begins is enforced,
@@ -56,12 +58,8 @@ class MultipleShooting(AbstractShooting):
     Numerical Treatment of Inverse Problems, Birkhäuser.
     """
 
-    parts: int = eqx.field(static=True)
+    parts: Annotated[int, at_least(1)] = eqx.field(static=True)
     starts: Callable[[Record, int], State] | None = None
-
-    def __check_init__(self):
-        if self.parts < 1:
-            raise ValueError(f"`parts` must be at least 1, but is {self.parts}.")
 
     def cuts(self, record):
         rows = np.searchsorted(

@@ -1,6 +1,6 @@
 """Initial states that are known, or found with the parameters."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._assemble import assemble
 from .._constraints import constraint_rows
+from .._inputs import checked, positive, positive_or_infinite
 from .._linalg import dense
 from .._results import RESULTS
 from .._system import AbstractSystem, State
@@ -27,6 +28,7 @@ class KnownStart(AbstractStart):
     free: ClassVar[bool] = False
 
 
+@checked
 class UnknownStart(AbstractStart):
     """The initial state of each record is found as well: along the admissible directions at its
     guess, two numbers for each degree of freedom.
@@ -38,10 +40,10 @@ class UnknownStart(AbstractStart):
       right so far; `None` for no such knowledge.
     """
 
-    position: Any = 1.0
-    velocity: Any = 1.0
-    sigma_position: Any = None
-    sigma_velocity: Any = None
+    position: Annotated[Any, positive] = 1.0
+    velocity: Annotated[Any, positive] = 1.0
+    sigma_position: Annotated[Any, positive_or_infinite] = None
+    sigma_velocity: Annotated[Any, positive_or_infinite] = None
     free: ClassVar[bool] = True
 
 

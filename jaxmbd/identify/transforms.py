@@ -1,7 +1,7 @@
 """Charts of parameters: free numbers z in, physical values out, z = 0 at the guess."""
 
 import abc
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._checks import with_dtype
 from .._coordinates import quaternion_product
+from .._inputs import checked, finite, positive
 from ..mechanism import Inertia
 
 
@@ -39,8 +40,7 @@ class AbstractTransform(eqx.Module):
     def check(self, name: str, guess: PyTree) -> None:
         """**Raises:** `ValueError` for a guess that the map does not reach."""
         for leaf in jax.tree.leaves(guess):
-            if not np.all(np.isfinite(np.asarray(leaf, float))):
-                raise ValueError(f"The guess of `{name}` must be finite, but is {guess}.")
+            finite(f"`guess` of `{name}`", leaf, shape=None)
 
 
 class _Entrywise(AbstractTransform):
@@ -50,11 +50,12 @@ class _Entrywise(AbstractTransform):
         return int(np.size(guess))
 
 
+@checked
 class Free(_Entrywise):
     """Any value: guess + scale z. `scale`: a natural change, a number or one for each entry;
     default the size of the guess, and 1 for zeros."""
 
-    scale: Any = None
+    scale: Annotated[Any, positive] = None
 
     def value(self, guess, z):
         guess = jnp.asarray(guess, z.dtype)
@@ -114,12 +115,13 @@ class NotNegative(_Box):
         _check_positive(name, guess)
 
 
+@checked
 class Bounded(_Box):
     """Values between bounds, guess + (upper - lower) z: a unit change is the whole range. Bounds:
     numbers, or arrays that go with the guess."""
 
-    lower: Any
-    upper: Any
+    lower: Annotated[Any, finite]
+    upper: Annotated[Any, finite]
 
     def __check_init__(self):
         lower, upper = np.asarray(self.lower, float), np.asarray(self.upper, float)
@@ -183,6 +185,7 @@ def _across(p: Float[Array, " n"]) -> Float[Array, "n m"]:
     return jnp.stack([first, jnp.cross(p, first)], axis=1)
 
 
+@checked
 class LogCholesky(AbstractTransform):
     """An `Inertia`, as its ten log-Cholesky numbers, or only its tensor, as the six of them that
     make it: each choice is a body that fills space. `length`: a natural change of the centre of
@@ -191,7 +194,7 @@ class LogCholesky(AbstractTransform):
     Reference: Rucker and Wensing (2022), Smooth parameterization of rigid-body inertia, IEEE
     Robotics and Automation Letters 7."""
 
-    length: float = 0.1
+    length: Annotated[float, positive] = 0.1
 
     def size(self, guess):
         return 10 if isinstance(guess, Inertia) else 6
