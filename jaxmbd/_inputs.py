@@ -300,9 +300,10 @@ def shown(value: Any) -> str:
     """A value in an error message: on one line, and not a long one."""
     if isinstance(value, Tracer):
         return f"a traced {value.dtype}[{','.join(map(str, value.shape))}]"
-    if isinstance(value, np.ndarray | np.generic | jax.Array) and np.size(value) < 20:
-        value = np.asarray(value).tolist()
     try:
+        array = isinstance(value, np.ndarray | np.generic | jax.Array)
+        if array and np.size(value) < 20 and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = np.asarray(value).tolist()
         text = " ".join(repr(value).split())
     except Exception:  # what cannot even be printed is named by its type
         text = f"a {type(value).__name__}"

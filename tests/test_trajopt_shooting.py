@@ -259,14 +259,14 @@ class Scalar(eqx.Module):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (dict(steps=0), "`steps`.* must be a whole number from 1, but is 0"),
+        (dict(steps=0), "`steps`.* must be a whole number, at least 1, but is 0"),
         (dict(substeps=-1), "`substeps`.*-1"),
         (dict(nu=0), "`nu`.*0"),
         (dict(duration=-1.0), "`duration`.* must be positive.*-1.0"),
         (dict(duration=jnp.ones(2)), r"`duration`.*\(2,\)"),
         (dict(lower=1.0, upper=0.0), "control 0 leave no room: `lower` is 1.0, `upper` is 0.0"),
         (dict(lower=jnp.zeros(2)), r"`lower`.*\(1,\).*\(2,\)"),
-        (dict(upper=jnp.nan), "`upper` is NaN"),
+        (dict(upper=jnp.nan), "`upper`.* must be a number, but is nan"),
         (dict(running_cost=Vector()), r"`running_cost\(t, q, v, u\)` must return a scalar"),
         (dict(final=Scalar()), r"`final\(t, q, v\)` must return a vector"),
         (dict(path=Scalar()), r"`path\(t, q, v, u\)` must return a vector"),
@@ -291,7 +291,7 @@ def test_bad_searches():
         trajopt.multi_start(cart(3), jnp.zeros((3, 1)))
     with pytest.raises(ValueError, match="`guess.*` is NaN"):
         trajopt.shooting(cart(3), jnp.array([jnp.nan]))
-    with pytest.raises(ValueError, match="`max_rounds`.* must be at least 1"):
+    with pytest.raises(ValueError, match="`max_rounds`.* must be .*at least 1, but is 0"):
         trajopt.shooting(cart(3), max_rounds=0)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from .._inputs import shown
 from .._results import code
 from .blocks import reduce_block
 from .memory import bytes_of, in_words
@@ -153,6 +154,11 @@ _compile_once = functools.lru_cache(maxsize=8)(_compile)
 def _sample(one: Callable, shared: PyTree, key, index, row) -> tuple[Any, jax.Array]:
     sample = index if row is None else eqx.combine(row, shared)
     returned = one(sample, jax.random.fold_in(key, index))
+    if not jax.tree.leaves(returned):
+        raise ValueError(
+            f"The function of run returned {shown(returned)}, which holds no numbers: return "
+            "arrays, numbers or verdicts."
+        )
     outputs, result = judge(jax.tree_util.tree_map_with_path(_as_array, returned))
     return outputs, code(result).astype(jnp.int16)
 
@@ -162,8 +168,8 @@ def _as_array(path, x):
         eqx.is_array(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     ):
         raise ValueError(
-            f"The function returned {x!r} at `{jax.tree_util.keystr(path)}`, which is no array of "
-            "numbers. Return arrays, numbers and verdicts only."
+            f"The function of run returned {shown(x)} at `{jax.tree_util.keystr(path)}`, which is "
+            "no array of numbers. Return arrays, numbers and verdicts only."
         )
     return jnp.asarray(x)
 

@@ -28,6 +28,9 @@ class Failures:
     def __len__(self) -> int:
         return self.index.size
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} failures>"
+
     def __str__(self) -> str:
         codes = np.asarray(code(self.result))
         lines = []

@@ -1,15 +1,16 @@
 """`run`: one function on many samples."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from .._inputs import Refusal, checked, positive_or_infinite, random_key, shown
 from .blocks import is_reduction
 from .memory import free_bytes
 from .part import Part, combined
@@ -21,15 +22,23 @@ from .samples import make_samples
 from .stores import AbstractStore, Layout, Memory
 
 
+def _power_of_two(chunk: int | None) -> int | None:
+    if chunk is not None and (chunk < 1 or chunk & (chunk - 1)):
+        near = 1 << max(0, chunk.bit_length() - 1)
+        raise Refusal(f"must be a power of two, but is {chunk}: e.g. {near}.")
+    return chunk
+
+
+@checked
 def run(
     one: Callable[[Any, Array], PyTree],
     samples: PyTree | int,
     *,
-    key: Any = None,
+    key: Annotated[Any, random_key] = None,
     reductions: Any = None,
     store: AbstractStore | None = None,
-    chunk: int | None = None,
-    memory: float | int | None = None,
+    chunk: Annotated[int | None, _power_of_two] = None,
+    memory: Annotated[float | int | None, positive_or_infinite] = None,
     devices: Sequence[Any] | None = None,
     compiler_options: dict[str, Any] | None = None,
     progress: bool | Hook = True,
@@ -76,8 +85,8 @@ def run(
     belongs to another run; `ImportError` naming the extra if a package is missing.
     """
     batch = make_samples(samples)
-    key = _checked_key(jax.random.key(0) if key is None else key)
-    _check_options(chunk, memory, reductions)
+    key = jax.random.key(0) if key is None else key
+    _check_reductions(reductions)
     devices = _checked_devices(devices)
     if memory is None:
         memory = free_bytes(devices) if chunk is None else math.inf
@@ -94,31 +103,26 @@ def run(
         data = np.ravel(jax.random.key_data(key)).tolist()
         record = store.open(Layout(batch.n, program.output, data, batch.digest(), block))
     own = Part(program, batch, key, reductions, record)
-    own.reread()
-    own.compute(progress)
+    try:
+        own.reread()
+        own.compute(progress)
+    except jax.errors.JaxRuntimeError as error:
+        words = re.findall(r"EquinoxRuntimeError: ([^\n]*)", str(error))
+        if not words:
+            raise
+        raise RuntimeError(
+            f"The function of run raised an error: {words[-1]} With `throw=False` in it, samples "
+            "that fail are counted, and the others go on."
+        ) from None
     return combined(own, seconds_to_compile)
 
 
-def _checked_key(key) -> Array:
-    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    if not typed and getattr(key, "dtype", None) == jnp.uint32 and np.shape(key) == (2,):
-        return jax.random.wrap_key_data(jnp.asarray(key))
-    if not typed or key.shape != ():
-        raise ValueError(f"`key` must be one random key, e.g. `jax.random.key(0)`, but is {key!r}.")
-    return key
-
-
-def _check_options(chunk, memory, reductions) -> None:
-    if chunk is not None and (chunk < 1 or chunk & (chunk - 1)):
-        near = 1 << max(0, int(chunk).bit_length() - 1)
-        raise ValueError(f"`chunk` must be a power of two, but is {chunk}: e.g. {near}.")
-    if memory is not None and not memory > 0:
-        raise ValueError(f"`memory` must be a positive number of bytes, but is {memory}.")
+def _check_reductions(reductions) -> None:
     for reduction in jax.tree.leaves(reductions, is_leaf=is_reduction):
         if not is_reduction(reduction):
             raise ValueError(
-                f"`reductions` must be reductions such as `mbd.rollout.Mean()`, or a pytree of "
-                f"them, but has {reduction!r}."
+                "Argument `reductions` of run must be reductions such as `mbd.rollout.Mean()`, or "
+                f"a pytree of them, but has {shown(reduction)}."
             )
 
 
@@ -127,6 +131,7 @@ def _checked_devices(devices) -> list[Any]:
     devices = local if devices is None else list(devices)
     if not devices or any(device not in local for device in devices):
         raise ValueError(
-            f"`devices` must be some of `jax.local_devices()`, {local}, but is {devices}."
+            f"Argument `devices` of run must be some of `jax.local_devices()`, {local}, but is "
+            f"{shown(devices)}."
         )
     return devices

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from .._inputs import shown
+
 _MOST = 2**31 - 1  # what an index may be without x64
 
 
@@ -62,6 +64,13 @@ def make_samples(samples: PyTree | int) -> Samples:
             "All arrays of `samples` must have a leading axis of one length, the number of "
             f"samples, but {listed}. What is common to all samples goes into the function."
         )
+    for path, x in leaves:
+        numeric = jnp.issubdtype(x.dtype, jnp.number) or x.dtype == bool
+        if not _is_key(x) and not numeric:
+            raise ValueError(
+                f"{_named(path)} must be numbers or random keys, but is {shown(x)}: name samples "
+                "by their index."
+            )
     n = _checked(leaves[0][1].shape[0])
     # Rows are taken on the host: the devices never hold more than those of a chunk.
     arrays = jax.tree.map(lambda x: x if _is_key(x) else _on_host(x), arrays)

@@ -2,13 +2,16 @@
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._checks import is_concrete
+from .._inputs import checked, number, positive, shown, unjudged
 from .._system import AbstractSystem
 from .._tangent_space import difference, displaced
 from .._types import Control
@@ -46,6 +49,7 @@ class Held(AbstractControl):
         return self
 
 
+@checked
 class PiecewiseConstant(AbstractControl):
     """u = values[k] from t0 + k dt to t0 + (k + 1) dt; before the first and after the last interval
     the first and last value.
@@ -63,8 +67,9 @@ class PiecewiseConstant(AbstractControl):
     constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
 
     t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    values: Float[Array, "*batch n nu"] = eqx.field(converter=jnp.asarray)
+    dt: Annotated[Float[Array, "..."], positive] = eqx.field(converter=jnp.asarray)
+    # After a search that failed they may be NaN; what uses them says so.
+    values: Annotated[Float[Array, "*batch n nu"], unjudged] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self):
         _check_table(self.values, 1)
@@ -78,6 +83,7 @@ class PiecewiseConstant(AbstractControl):
         return Held(self(t, q, v))
 
 
+@checked
 class PiecewiseLinear(AbstractControl):
     """u through values[k] at t0 + k dt, along straight lines between; constant before and after.
 
@@ -89,8 +95,8 @@ class PiecewiseLinear(AbstractControl):
     constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
 
     t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    values: Float[Array, "*batch points nu"] = eqx.field(converter=jnp.asarray)
+    dt: Annotated[Float[Array, "..."], positive] = eqx.field(converter=jnp.asarray)
+    values: Annotated[Float[Array, "*batch points nu"], unjudged] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self):
         _check_table(self.values, 2)
@@ -148,6 +154,7 @@ class Feedback(AbstractControl):
         return Held(self(t, q, v))
 
 
+@checked
 class Saturated(AbstractControl):
     """Any control, cut off at bounds.
 
@@ -159,8 +166,11 @@ class Saturated(AbstractControl):
     constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
 
     control: Control
-    lower: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    upper: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    lower: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray)
+    upper: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        _check_bounds(self)
 
     def __call__(self, t, q, v):
         return jnp.clip(self.control(t, q, v), self.lower, self.upper)
@@ -169,6 +179,7 @@ class Saturated(AbstractControl):
         return Saturated(within(self.control, t, q, v), self.lower, self.upper)
 
 
+@checked
 class Squashed(AbstractControl):
     """Any control z, brought between finite bounds smoothly: u = c + d tanh((z - c) / d) with
     c = (lower + upper) / 2 and d = (upper - lower) / 2, which is about z in the middle. Where a
@@ -182,8 +193,11 @@ class Squashed(AbstractControl):
     constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
 
     control: Control
-    lower: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    upper: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    lower: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray)
+    upper: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        _check_bounds(self)
 
     def __call__(self, t, q, v):
         finite, middle, half = self._scales()
@@ -205,6 +219,7 @@ class Squashed(AbstractControl):
         return finite, (lower + upper) / 2, (upper - lower) / 2
 
 
+@checked
 class Sampled(AbstractControl):
     """Any control as a digital controller applies it: taken at the start of each interval of the
     grid and held through it. In `simulate`, which knows no such grid, it acts continuously.
@@ -245,6 +260,15 @@ def trainable(control: Any) -> Any:
         return mask
 
     return jax.tree.map(own, control, is_leaf=lambda x: isinstance(x, AbstractControl))
+
+
+def _check_bounds(control):
+    lower, upper = control.lower, control.upper
+    if is_concrete(lower) and is_concrete(upper) and not np.all(lower <= upper):
+        raise ValueError(
+            f"Argument `lower` of {type(control).__name__} must not exceed `upper`, but is "
+            f"{shown(lower)}, and `upper` {shown(upper)}."
+        )
 
 
 def _check_table(values, least):

@@ -1,16 +1,19 @@
 """Direct transcription: the motion and the controls are unknowns together."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import ArrayLike
 
 from .._checks import is_concrete
 from .._constraints import constraint_rows
 from .._enforcement.switching import is_switched
+from .._inputs import Refusal, checked, shown
 from .._linalg import dense
 from .guess import as_guess
 from .motion import Path, conditions, largest_phi
@@ -21,12 +24,23 @@ from .status import STATUS
 from .transcriptions import AbstractTranscription, HermiteSimpson, Transcribed, transcribe
 
 
+def _pair(duration: Sequence[Any]) -> Sequence[Any]:
+    known = not any(isinstance(x, Tracer) or np.ndim(x) for x in duration)
+    if not (known and len(duration) == 2 and 0 < duration[0] <= duration[1] < np.inf):
+        raise Refusal(
+            "must be a pair of finite positive bounds, the lower one first, but is "
+            f"{shown(duration)}."
+        )
+    return duration
+
+
+@checked
 def transcription(
     problem: Problem,
     guess: Any = None,
     method: AbstractTranscription = HermiteSimpson(),
     *,
-    duration: tuple[ArrayLike, ArrayLike] | None = None,
+    duration: Annotated[Sequence[ArrayLike], _pair] | None = None,
     solver: AbstractNLPSolver = Uno(),
     progress: bool = True,
 ) -> Plan:
@@ -121,11 +135,6 @@ def _duration_bounds(problem: Problem, duration) -> tuple[float, float]:
     if duration is None:
         return float(problem.duration), float(problem.duration)
     low, high = (float(x) for x in duration)
-    if not 0 < low <= high < np.inf:
-        raise ValueError(
-            "Argument `duration` must be a pair of finite positive bounds, the lower one first, "
-            f"but is {duration}."
-        )
     return low, high
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._assemble import assemble
 from .._constraints import positions, velocities
+from .._inputs import checked
 from .._results import RESULTS
 from .._simulate import simulate
 from .._system import writes_own_qdot
@@ -36,6 +37,7 @@ class Guess(NamedTuple):
     u: Float[Array, "points nu"]
 
 
+@checked
 def interpolated(
     problem: Problem,
     q: ArrayLike | None = None,
@@ -56,8 +58,12 @@ def interpolated(
     v_end = start.v if v is None else jnp.asarray(v, dtype)
     for name, given, own in (("q", q_end, start.q), ("v", v_end, start.v)):
         if given.shape != own.shape:
-            raise ValueError(f"Argument `{name}` must have shape {own.shape}, not {given.shape}.")
+            raise ValueError(
+                f"Argument `{name}` must have shape {own.shape}, but has {given.shape}."
+            )
     u = jnp.zeros(problem.nu, dtype) if u is None else jnp.asarray(u, dtype)
+    if u.shape not in ((), (problem.nu,)):
+        raise ValueError(f"Argument `u` must have shape ({problem.nu},), but has {u.shape}.")
     u = jnp.clip(jnp.broadcast_to(u, (problem.nu,)), problem.lower, problem.upper)
 
     points = problem.steps + 1
@@ -82,6 +88,7 @@ def _between(problem: Problem, q_end, v_end):
     return jax.vmap(point)(problem.times, share)
 
 
+@checked
 def simulated(problem: Problem, control: Control) -> Guess:
     """The motion under a control, by the enforcement, scheme and substeps of the problem.
 

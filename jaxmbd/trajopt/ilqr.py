@@ -1,11 +1,12 @@
 """Iterative LQR with bounds of the controls, on the constrained motion."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
+from .._inputs import at_least, checked, not_negative, positive
 from .controls import Feedback
 from .expansion import AbstractExpansion, SecondOrder
 from .iterating import iterate
@@ -16,14 +17,15 @@ from .starting import as_control, with_strong_types
 from .tangent import tangent_size
 
 
+@checked
 def ilqr(
     problem: Problem,
     guess: Any = None,
     *,
-    max_iterations: int = 300,
-    tolerance: ArrayLike = 1e-9,
-    condition_tolerance: ArrayLike = 1e-6,
-    penalty: ArrayLike = 10.0,
+    max_iterations: Annotated[int, at_least(1)] = 300,
+    tolerance: Annotated[ArrayLike, not_negative] = 1e-9,
+    condition_tolerance: Annotated[ArrayLike, not_negative] = 1e-6,
+    penalty: Annotated[ArrayLike, positive] = 10.0,
     expansion: AbstractExpansion = SecondOrder(),
     progress: bool = True,
 ) -> Plan:
@@ -92,9 +94,6 @@ def make_options(
     max_iterations: int,
     expansion: AbstractExpansion,
 ) -> Options:
-    """**Raises:** `ValueError` for a limit of iterations that is not positive."""
-    if max_iterations < 1:
-        raise ValueError(f"Argument `max_iterations` must be at least 1, but is {max_iterations}.")
     dtype = problem.state.q.dtype
     return Options(
         jnp.asarray(tolerance, dtype),

@@ -1,14 +1,16 @@
 """The control of Hermite-Simpson collocation: a parabola in each interval."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._inputs import checked, positive, unjudged
 from .controls import AbstractControl
 
 
+@checked
 class PiecewiseQuadratic(AbstractControl):
     """u in each interval along the parabola through its ends and its middle; constant before and
     after.
@@ -22,9 +24,9 @@ class PiecewiseQuadratic(AbstractControl):
     constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
 
     t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    dt: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    values: Float[Array, "*batch points nu"] = eqx.field(converter=jnp.asarray)
-    middles: Float[Array, "*batch n nu"] = eqx.field(converter=jnp.asarray)
+    dt: Annotated[Float[Array, "..."], positive] = eqx.field(converter=jnp.asarray)
+    values: Annotated[Float[Array, "*batch points nu"], unjudged] = eqx.field(converter=jnp.asarray)
+    middles: Annotated[Float[Array, "*batch n nu"], unjudged] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self):
         expected = (*self.values.shape[:-2], self.values.shape[-2] - 1, self.values.shape[-1])

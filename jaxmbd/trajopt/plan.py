@@ -8,6 +8,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from .._inputs import checked
 from .controls import PiecewiseConstant
 from .motion import Path, conditions, cost, follow, largest_phi
 from .problem import Problem
@@ -101,6 +102,7 @@ def make_plan(
     )
 
 
+@checked
 def perform(problem: Problem, control: Any) -> Plan:
     """Simulate the motion of `problem` under a control, sampled on its grid, and judge it by its
     costs and conditions.
@@ -119,7 +121,7 @@ def perform(problem: Problem, control: Any) -> Plan:
     **Raises:** `ValueError` for controls of another shape.
     """
     problem = with_strong_types(problem)
-    return _performed(problem, as_control(problem, control))
+    return _performed(problem, as_control(problem, control, "control"))
 
 
 @eqx.filter_jit

@@ -1,7 +1,7 @@
 """What is to be optimised: a system, a start, a horizon, costs and conditions."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import diffrax
 import equinox as eqx
@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from .._checks import check_no_nan, check_positive, check_system, is_concrete, with_dtype
+from .._checks import check_no_nan, check_system, is_concrete, with_dtype
 from .._constraints import positions, velocities
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
+from .._inputs import at_least, checked, number, positive
 from .._system import AbstractSystem, State
 
 # Of |Phi| and |Phi'| at the start, as in `simulate`.
@@ -85,37 +86,28 @@ class Problem(eqx.Module):
     scheme: diffrax.AbstractSolver | None
     substeps: int = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         system: AbstractSystem,
         state: State,
-        duration: ArrayLike,
-        steps: int,
+        duration: Annotated[ArrayLike, positive],
+        steps: Annotated[int, at_least(1)],
         *,
-        nu: int,
+        nu: Annotated[int, at_least(1)],
         running_cost: Callable | None = None,
         final_cost: Callable | None = None,
-        lower: ArrayLike = -jnp.inf,
-        upper: ArrayLike = jnp.inf,
+        lower: Annotated[ArrayLike, number] = -jnp.inf,
+        upper: Annotated[ArrayLike, number] = jnp.inf,
         final: Callable | None = None,
         path: Callable | None = None,
         enforcement: AbstractEnforcement | None = None,
         scheme: diffrax.AbstractSolver | None = None,
-        substeps: int = 1,
+        substeps: Annotated[int, at_least(1)] = 1,
     ):
-        for name, count in (("steps", steps), ("nu", nu), ("substeps", substeps)):
-            if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-                raise ValueError(
-                    f"Argument `{name}` must be a whole number from 1, but is {count!r}."
-                )
-        if not isinstance(state, State):
-            raise ValueError(
-                f"Argument `state` must be an `mbd.State`, but is {state!r}. Make one with "
-                "`mbd.assemble`."
-            )
-        check_no_nan(system=system, state=state, duration=duration, lower=lower, upper=upper)
+        check_no_nan(system=system, state=state)
         dtype = state.q.dtype
-        self.steps, self.nu, self.substeps = int(steps), int(nu), int(substeps)
+        self.steps, self.nu, self.substeps = steps, nu, substeps
         self.system = with_dtype(system, dtype)
         # As an array: another start time is no other program.
         self.state = State(jnp.asarray(state.t, dtype), state.q, state.v)
@@ -126,11 +118,6 @@ class Problem(eqx.Module):
         self.lower = _bound("lower", lower, self.nu, dtype)
         self.upper = _bound("upper", upper, self.nu, dtype)
         check_system(self.system, _Zeros(jnp.zeros(self.nu, dtype)), state.q, state.v)
-        if not isinstance(self.enforcement, AbstractEnforcement):
-            raise ValueError(
-                "Argument `enforcement` must be an enforcement method such as "
-                f"`mbd.UdwadiaKalaba()`, but is {enforcement!r}."
-            )
         _check_bounds(self.lower, self.upper)
         _check_start(self.system, self.state, self.enforcement)
         u = jnp.zeros(self.nu, dtype)
@@ -157,7 +144,6 @@ def _duration(duration, dtype):
         raise ValueError(
             f"Argument `duration` must be a number of seconds, but has shape {duration.shape}."
         )
-    check_positive("duration", duration)
     return duration
 
 
@@ -205,8 +191,6 @@ def _checked(name: str, signature: str, fn: Any, args: tuple, ndim: int) -> Any:
     """`fn`, which returns a scalar (`ndim` 0) or a vector (1) of floating-point numbers."""
     if fn is None:
         return None
-    if not callable(fn):
-        raise ValueError(f"Argument `{name}` must be a function {signature}, but is {fn!r}.")
     check_no_nan(**{name: fn})
     fn = with_dtype(fn, args[1].dtype)
     out = eqx.filter_eval_shape(fn, *args)

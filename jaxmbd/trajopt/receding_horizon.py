@@ -1,6 +1,6 @@
 """Model predictive control: plan ahead, take one step, plan again."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._checks import check_system, with_dtype
+from .._inputs import at_least, checked, not_negative, positive
 from .._progress import progress_bar
 from .._system import AbstractSystem, State
 from .controls import Held
@@ -69,17 +70,18 @@ class _Period(NamedTuple):
     multipliers: Multipliers
 
 
+@checked
 def receding_horizon(
     problem: Problem,
-    periods: int,
+    periods: Annotated[int, at_least(1)],
     *,
     plant: AbstractSystem | None = None,
     guess: Any = None,
-    max_iterations: int = 5,
-    first_iterations: int = 300,
-    tolerance: ArrayLike = 1e-6,
-    condition_tolerance: ArrayLike = 1e-4,
-    penalty: ArrayLike = 10.0,
+    max_iterations: Annotated[int, at_least(1)] = 5,
+    first_iterations: Annotated[int, at_least(1)] = 300,
+    tolerance: Annotated[ArrayLike, not_negative] = 1e-6,
+    condition_tolerance: Annotated[ArrayLike, not_negative] = 1e-4,
+    penalty: Annotated[ArrayLike, positive] = 10.0,
     expansion: AbstractExpansion = SecondOrder(),
     progress: bool = True,
 ) -> Pursuit:
@@ -108,8 +110,6 @@ def receding_horizon(
     Reference: Tassa, Erez and Todorov (2012), Synthesis and stabilization of complex behaviors
     through online trajectory optimization, IROS.
     """
-    if periods < 1:
-        raise ValueError(f"Argument `periods` must be at least 1, but is {periods}.")
     problem = with_strong_types(problem)
     state, dtype = problem.state, problem.state.q.dtype
     plant = problem.system if plant is None else with_dtype(plant, dtype)

@@ -1,10 +1,13 @@
 """Whether a plan is what its controls do."""
 
+from typing import Annotated
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._inputs import at_least, checked
 from .._tangent_space import difference
 from .plan import Plan, perform
 from .problem import Problem
@@ -26,7 +29,10 @@ class Replay(eqx.Module):
     largest: Float[Array, ""]
 
 
-def replayed(problem: Problem, plan: Plan, *, substeps: int | None = None) -> Replay:
+@checked
+def replayed(
+    problem: Problem, plan: Plan, *, substeps: Annotated[int | None, at_least(1)] = None
+) -> Replay:
     """Simulate the controls of a plan from its start, by the enforcement and scheme of the
     problem, and compare: a collocated motion is as exact as its grid is fine, and open-loop
     controls of an unstable motion drift whatever the grid.
@@ -36,6 +42,11 @@ def replayed(problem: Problem, plan: Plan, *, substeps: int | None = None) -> Re
     - `problem`: of the plan; the duration is taken from the plan.
     - `substeps`: of the simulation in each interval, default as in the problem.
     """
+    if plan.t.shape != (problem.steps + 1,):
+        raise ValueError(
+            f"Argument `plan` of replayed must be on the grid of the problem, {problem.steps} "
+            f"intervals, but has times of shape {plan.t.shape}: use the problem that it is of."
+        )
     problem = eqx.tree_at(lambda p: p.duration, problem, plan.t[-1] - plan.t[0])
     if substeps is not None:
         problem = _refined(problem, substeps)

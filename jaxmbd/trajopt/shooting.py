@@ -1,6 +1,6 @@
 """Direct single shooting: the controls are the unknowns, the motion follows from them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import ArrayLike
 
+from .._inputs import at_least, checked, not_negative, positive
 from .._progress import progress_bar
 from .bounds import AbstractBounds, Squash
 from .controls import trainable
@@ -25,17 +26,18 @@ _PENALTY_GROWTH = 10.0
 _ENOUGH = 0.25
 
 
+@checked
 def shooting(
     problem: Problem,
     guess: Any = None,
     optimiser: Any = None,
     *,
     bounds: AbstractBounds | None = None,
-    max_iterations: int = 1000,
-    max_rounds: int = 12,
-    tolerance: ArrayLike = 1e-6,
-    condition_tolerance: ArrayLike = 1e-4,
-    penalty: ArrayLike = 10.0,
+    max_iterations: Annotated[int, at_least(1)] = 1000,
+    max_rounds: Annotated[int, at_least(1)] = 12,
+    tolerance: Annotated[ArrayLike, not_negative] = 1e-6,
+    condition_tolerance: Annotated[ArrayLike, not_negative] = 1e-4,
+    penalty: Annotated[ArrayLike, positive] = 10.0,
     progress: bool = True,
 ) -> Plan:
     """Minimise the cost of a `Problem` over the numbers in a control, with gradients by reverse
@@ -87,17 +89,18 @@ def shooting(
     )
 
 
+@checked
 def multi_start(
     problem: Problem,
     guesses: Any,
     optimiser: Any = None,
     *,
     bounds: AbstractBounds | None = None,
-    max_iterations: int = 1000,
-    max_rounds: int = 12,
-    tolerance: ArrayLike = 1e-6,
-    condition_tolerance: ArrayLike = 1e-4,
-    penalty: ArrayLike = 10.0,
+    max_iterations: Annotated[int, at_least(1)] = 1000,
+    max_rounds: Annotated[int, at_least(1)] = 12,
+    tolerance: Annotated[ArrayLike, not_negative] = 1e-6,
+    condition_tolerance: Annotated[ArrayLike, not_negative] = 1e-4,
+    penalty: Annotated[ArrayLike, positive] = 10.0,
     progress: bool = True,
 ) -> Plan:
     """`shooting` from several guesses at once, in one batch; `mbd.trajopt.best` picks from them.
@@ -134,9 +137,15 @@ def multi_start(
     return _search(problem, controls, search, bounds, limits, progress, batch=True)
 
 
+@checked
 def best(plans: Plan) -> Plan:
     """The plan of lowest cost among those of a batch that converged, or if none did, the one that
     violates its conditions least."""
+    if np.ndim(plans.cost) != 1:
+        raise ValueError(
+            "Argument `plans` of best must be a batch of plans, as `mbd.trajopt.multi_start` makes "
+            f"it, but its costs have shape {np.shape(plans.cost)}."
+        )
     wrong = np.maximum(np.asarray(plans.final_violation), np.asarray(plans.path_violation))
     converged = np.asarray(plans.status == STATUS.converged)
     costs = np.asarray(plans.cost)
@@ -240,9 +249,6 @@ def _search(
     batch: bool,
 ) -> Plan:
     max_iterations, max_rounds, penalty, condition_tolerance = limits
-    for name, count in (("max_iterations", max_iterations), ("max_rounds", max_rounds)):
-        if count < 1:
-            raise ValueError(f"Argument `{name}` must be at least 1, but is {count}.")
     dtype = problem.dt.dtype
     penalty, condition_tolerance = (jnp.asarray(x, dtype) for x in (penalty, condition_tolerance))
     first, begin, step, next_round, finish = _BATCH if batch else _SINGLE

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._checks import check_no_nan, with_dtype
+from .._inputs import finite
 from .controls import PiecewiseConstant
 from .problem import Problem
 
@@ -16,19 +17,22 @@ def with_strong_types(problem: Problem) -> Problem:
     return with_dtype(problem, problem.state.q.dtype)
 
 
-def as_control(problem: Problem, guess: Any) -> Any:
+def as_control(problem: Problem, guess: Any, name: str = "guess") -> Any:
     """A callable from what the user gave: nothing, an array, or a callable.
 
     **Raises:** `ValueError` for the wrong shape."""
     dtype = problem.state.q.dtype
-    check_no_nan(guess=guess)
+    check_no_nan(**{name: guess})
     if callable(guess):
         return with_dtype(guess, dtype)
-    values = jnp.zeros(problem.nu, dtype) if guess is None else jnp.asarray(guess, dtype)
+    what = f"`{name}`, a callable (t, q, v) -> u or an array,"
+    values = finite(what, 0.0 if guess is None else guess, dtype, shape=None)
+    if guess is None:
+        values = jnp.zeros(problem.nu, dtype)
     shapes = (problem.nu,), (problem.steps, problem.nu)
     if values.shape not in shapes:
         raise ValueError(
-            f"Argument `guess` must be a callable (t, q, v) -> u, or have shape {shapes[1]} or "
+            f"Argument `{name}` must be a callable (t, q, v) -> u, or have shape {shapes[1]} or "
             f"{shapes[0]}, but has shape {values.shape}."
         )
     return table(problem, jnp.broadcast_to(values, shapes[1]))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from ..._inputs import checked
 from .base import AbstractReduction, everything, numbers
 from .mean import share
 
@@ -35,6 +36,7 @@ class CovarianceResult:
             return self.covariance / np.outer(self.deviation, self.deviation)
 
 
+@checked
 class Covariance(AbstractReduction):
     """Mean and covariance of k numbers over the good samples: with d = mean_b - mean_a,
 

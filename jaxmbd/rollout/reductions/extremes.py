@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..._inputs import checked
 from .base import AbstractReduction, everything
 
 
@@ -25,6 +26,7 @@ class ExtremesResult:
     argmax: PyTree
 
 
+@checked
 class Extremes(AbstractReduction):
     """Smallest and largest value of each entry over the good samples.
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..._checks import is_concrete
+from ..._inputs import checked
 from .base import AbstractReduction, everything, numbers
 
 
@@ -30,6 +31,7 @@ class HistogramResult:
     above: PyTree
 
 
+@checked
 class Histogram(AbstractReduction):
     """Numbers of good samples in bins. A bin holds its left edge, the last one both edges.
 

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._inputs import checked
 from .base import AbstractReduction, everything, numbers
 
 
+@checked
 class Mean(AbstractReduction):
     """The mean of each entry over the good samples,
 

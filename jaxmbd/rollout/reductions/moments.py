@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..._inputs import checked
 from .base import AbstractReduction, everything, numbers
 from .mean import share
 
@@ -35,6 +36,7 @@ class MomentsResult:
         return jax.tree.map(lambda x: np.sqrt(x / self.count), self.variance)
 
 
+@checked
 class Moments(AbstractReduction):
     """Mean and variance of each entry over the good samples: with d = mean_b - mean_a,
 

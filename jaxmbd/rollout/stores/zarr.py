@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import pathlib
 import warnings
 from typing import Any
@@ -12,6 +13,7 @@ import jax
 import numpy as np
 
 from ..._files import unfinished, write_whole
+from ..._inputs import checked
 from ..._results import messages
 from ..processes import gathered
 from .base import AbstractRecord, AbstractStore, Layout
@@ -22,6 +24,7 @@ _DIGEST_BYTES = 32
 _SHOWN = 3  # damaged files in a warning
 
 
+@checked
 class Zarr(AbstractStore):
     """Streams the outputs to a folder, in the format of Zarr: a group with an array
     `outputs/<name>` for each leaf, named by its path in what the function returned, and the array
@@ -48,7 +51,7 @@ class Zarr(AbstractStore):
     holds something else.
     """
 
-    path: str = eqx.field(converter=str)
+    path: str | os.PathLike = eqx.field(converter=str)
 
     def open(self, layout: Layout) -> "ZarrRecord":
         # One process writes the metadata; the others wait for it, and hear of its error if it has

@@ -1,9 +1,10 @@
 """SciPy's solver of sparse nonlinear programs."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from ..._inputs import at_least, checked, positive
 from ..._progress import progress_bar
 from ..status import STATUS
 from .base import AbstractNLPSolver, NLPSolution
@@ -15,6 +16,7 @@ _BARRIER = 0.1
 _FEASIBLE, _STATIONARY = 1e-6, 1e-4
 
 
+@checked
 class SciPy(AbstractNLPSolver):
     """`scipy.optimize.minimize` by its method `trust-constr`, with sparse exact first and second
     derivatives: a trust-region method with an interior point for inequalities. It needs nothing
@@ -28,8 +30,8 @@ class SciPy(AbstractNLPSolver):
     nonlinear programming, SIAM Journal on Optimization 9.
     """
 
-    tolerance: float = 1e-8
-    max_iterations: int = 2000
+    tolerance: Annotated[float, positive] = 1e-8
+    max_iterations: Annotated[int, at_least(1)] = 2000
 
     def solve(self, program: Program, *, progress: bool = False) -> NLPSolution:
         sparse, optimize = _scipy()

@@ -1,9 +1,10 @@
 """Uno, a solver of sparse nonlinear programs."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from ..._inputs import at_least, checked, positive, positive_or_infinite
 from ..._progress import progress_bar
 from ..status import STATUS
 from .base import AbstractNLPSolver, NLPSolution
@@ -49,6 +50,7 @@ _ENDS = {
 }
 
 
+@checked
 class Uno(AbstractNLPSolver):
     """An interior-point method with a filter line search and exact second derivatives, in the
     manner of IPOPT (preset `"ipopt"`), or sequential quadratic programming in a trust region
@@ -69,10 +71,10 @@ class Uno(AbstractNLPSolver):
     interior-point filter line-search algorithm, Mathematical Programming 106.
     """
 
-    preset: str = "ipopt"
-    tolerance: float = 1e-8
-    max_iterations: int = 1000
-    max_seconds: float = float("inf")
+    preset: Literal["ipopt", "filtersqp"] = "ipopt"
+    tolerance: Annotated[float, positive] = 1e-8
+    max_iterations: Annotated[int, at_least(1)] = 1000
+    max_seconds: Annotated[float, positive_or_infinite] = float("inf")
     options: tuple[tuple[str, Any], ...] = ()
 
     def solve(self, program: Program, *, progress: bool = False) -> NLPSolution:
