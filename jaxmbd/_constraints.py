@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ._linalg import AbstractEquationMap, BlockDiagonal, BlockRows, CoupledBlocks
 from ._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
-from ._types import Coordinates, RealScalarLike, Rows, Velocity
+from ._types import Coordinates, Force, RealScalarLike, Rows, Velocity
 
 # Up to this many columns a few directional derivatives beat the vmapped basis of `jacfwd`:
 # XLA shares the primal and folds the constant tangents.
@@ -45,6 +45,15 @@ class AbstractStructuredSystem(AbstractSystem):
     @abc.abstractmethod
     def mass_blocks(self, q: Coordinates) -> BlockDiagonal | CoupledBlocks:
         """M(q)."""
+
+    @abc.abstractmethod
+    def inertial_force(self, q: Coordinates, v: Velocity, h: RealScalarLike | None = None) -> Force:
+        """The part of f that weight and inertia make: at (q, v), or its mean over a step `h` from
+        there, such that inertia by itself neither makes nor takes energy in it."""
+
+    @abc.abstractmethod
+    def external_force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Force:
+        """The rest of f."""
 
     @abc.abstractmethod
     def linearised(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> ConstraintRows:

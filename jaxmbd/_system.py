@@ -135,6 +135,12 @@ class AbstractSystem(eqx.Module):
             return displacement(self, q0, q1 - q0, nv)
         return self.coordinates.difference(q0, q1)
 
+    def carried(self, q0: Coordinates, q1: Coordinates, v: Velocity) -> Velocity:
+        """The velocities v at q0, as they are at q1 if nothing acts on the way: with them the
+        velocity-level methods end a step. Default: the same numbers."""
+        del q0, q1
+        return v
+
     def result(self, q: Coordinates) -> RESULTS:
         """Whether the coordinates are usable at q (gimbal lock, vanished quaternion)."""
         return self.coordinates.result(q)

@@ -343,10 +343,12 @@ class ContactStepper(AbstractStepper):
             )
         taken = RESULTS.where(left <= _LEFT, RESULTS.successful, RESULTS.contact_unsolved)
         multipliers = share * (equations.multipliers + solved.multipliers)
+        system = self.problem.system
+        q = system.retract(at.q, move + back)
         return _Phase(
             t,
-            self.problem.system.retract(at.q, move + back),
-            v,
+            q,
+            system.carried(at.q, q, v),
             at.multipliers + multipliers,
             at.impulses + contacts.of_all(share * solved.impulses),
             jnp.maximum(at.residual, jnp.maximum(solved.residual, left)),

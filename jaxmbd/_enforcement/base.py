@@ -49,11 +49,17 @@ def applied_force(
     t: RealScalarLike,
     q: Coordinates,
     v: Velocity,
+    inertial: Force | None = None,
 ) -> Force:
     """f(t, q, v, u) plus the nonideal constraint force C(q, v, t). Adding C to f is Udwadia and
-    Kalaba's nonideal term: the multipliers take over its part across the admissible motion."""
+    Kalaba's nonideal term: the multipliers take over its part across the admissible motion. Of a
+    structured system the forces of inertia may be given."""
     u = None if control is None else control(t, q, v)
-    f = system.force(t, q, v, u).astype(q.dtype)
+    if inertial is not None:
+        f = inertial + system.external_force(t, q, v, u)
+    else:
+        f = system.force(t, q, v, u)
+    f = f.astype(q.dtype)
     return f + system.nonideal_force(q, v, t).astype(q.dtype)
 
 

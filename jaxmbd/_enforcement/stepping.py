@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._constraints import mass_matrix, positions, row_count
+from .._constraints import AbstractStructuredSystem, mass_matrix, positions, row_count
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, writes_own_qdot
-from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
+from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Velocity
 from .base import (
     AbstractContinuousEnforcement,
     AbstractEnforcement,
@@ -204,10 +204,13 @@ def free_field(t, y, problem: Problem):
     return free_rates(problem, t, y, mass_matrix(problem.system, y[0]))
 
 
-def free_rates(problem: Problem, t: RealScalarLike, y, M) -> tuple[Coordinates, Velocity]:
-    """(q', v') without constraints, with M(q) given."""
+def free_rates(
+    problem: Problem, t: RealScalarLike, y, M, inertial: Force | None = None
+) -> tuple[Coordinates, Velocity]:
+    """(q', v') without constraints, with M(q) given, and with the forces of inertia if they are
+    held."""
     q, v = y
-    f = applied_force(problem.system, problem.control, t, q, v)
+    f = applied_force(problem.system, problem.control, t, q, v, inertial)
     return problem.system.qdot(q, v), free_operator(M).free(f)
 
 
@@ -231,12 +234,16 @@ def free_step(
     v: Velocity,
     scheme_state: Any,
 ) -> FreeStep:
-    """The scheme on the free motion M v' = f, with M, J and Phi evaluated at q."""
+    """The scheme on the free motion M v' = f, with M, J and Phi evaluated at q. The forces of
+    inertia of a mechanism's bodies are held, at a mean that makes no energy."""
     system, h = problem.system, t1 - t0
     M = mass_matrix(system, q)
+    structured = isinstance(system, AbstractStructuredSystem)
+    inertial = system.inertial_force(q, v, h) if structured else None
 
     def field(t, y, problem):
-        return free_rates(problem, t, y, M if y[0] is q else mass_matrix(system, y[0]))
+        M_here = M if y[0] is q else mass_matrix(system, y[0])
+        return free_rates(problem, t, y, M_here, inertial)
 
     (_, v_free), _, _, scheme_state, result = scheme.step(
         diffrax.ODETerm(field), t0, t1, (q, v), problem, scheme_state, True
@@ -270,7 +277,8 @@ class SplitStepper(AbstractStepper):
             free.point, free.phi, free.drift, h
         )
         v = free.point.v + change
-        q, v, projected = self.problem.project(t1, system.retract(q, h * v), v)
+        end = system.retract(q, h * v)
+        q, v, projected = self.problem.project(t1, end, system.carried(q, end, v))
         result = first_failure(system.result(y[0]), solved, free.result, projected)
         return Step((q, v, impulse / h), free.scheme_state, result, jnp.abs(free.phi))
 

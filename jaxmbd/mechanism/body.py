@@ -16,14 +16,19 @@ from .._coordinates import (
     cross,
     dot,
     quaternion_conjugate,
+    quaternion_exp,
+    quaternion_log,
+    quaternion_product,
     quaternion_rotate,
     quaternion_to_matrix,
 )
 from .._inputs import Vector, checked
 from .._linalg.blocks import total
+from .._types import RealScalarLike
 from .batching import over_leading_axes
 from .inertia import Inertia, apply_tensor, inverse_root, inverse_tensor
 from .pose import Pose, Twist, unit_quaternion
+from .spin import middle_spin
 
 # The body that is not one: joints and forces may name it.
 GROUND = "ground"
@@ -130,12 +135,31 @@ class Body(eqx.Module):
         F = m (g - omega x (omega x c)) and the inertia tensor I about the centre of mass: force [N]
         and torque [N m] about the origin of the frame. Nothing is turned but vectors."""
         c = quaternion_rotate(orientation, self.inertia.center)
-        omega_body = quaternion_rotate(quaternion_conjugate(orientation), omega)
-        spin = quaternion_rotate(
-            orientation, cross(omega_body, apply_tensor(self.inertia.tensor, omega_body))
-        )
+        spin = self._spin_torque(orientation, self._to_body(orientation, omega))
         force = self.inertia.mass * (gravity - cross(omega, cross(omega, c)))
-        return jnp.concatenate([force, cross(c, force) - spin])
+        return jnp.concatenate([force, cross(c, force) + spin])
+
+    def mean_inertial_force(
+        self,
+        orientation: Float[Array, "4"],
+        omega: Float[Array, "3"],
+        gravity: Float[Array, "3"],
+        h: RealScalarLike,
+    ) -> Float[Array, "6"]:
+        """The same over a step h [s], from which velocities are `carried` on, in place of the
+        centrifugal force: (m g, c x m g - x x I x), where x is the `middle_spin`."""
+        c = quaternion_rotate(orientation, self.inertia.center)
+        x = middle_spin(self.inertia.tensor, self._to_body(orientation, omega), h)
+        weight = self.inertia.mass * gravity
+        return jnp.concatenate([weight, cross(c, weight) + self._spin_torque(orientation, x)])
+
+    def _to_body(self, orientation, x: Float[Array, "3"]) -> Float[Array, "3"]:
+        return quaternion_rotate(quaternion_conjugate(orientation), x)
+
+    def _spin_torque(self, orientation, omega_body: Float[Array, "3"]) -> Float[Array, "3"]:
+        """-omega x I omega, in world axes."""
+        spin = cross(omega_body, apply_tensor(self.inertia.tensor, omega_body))
+        return -quaternion_rotate(orientation, spin)
 
     def gyroscopic_force(
         self, orientation: Float[Array, "4"], omega: Float[Array, "3"]
@@ -143,6 +167,33 @@ class Body(eqx.Module):
         """`inertial_force` without weight: -(m omega x (omega x c), omega x I omega), with I about
         the origin of the frame."""
         return self.inertial_force(orientation, omega, jnp.zeros_like(omega))
+
+    # --- displacements: q of one body has seven components, v six ---------------------------------
+
+    def retract(self, q: Float[Array, "7"], dp: Float[Array, "6"]) -> Float[Array, "7"]:
+        """q after the displacement dp, on which the centre of mass goes straight."""
+        turned = quaternion_product(quaternion_exp(dp[3:]), q[3:])
+        before, after = self._centers(q[3:], turned)
+        shift = dp[:3] + cross(dp[3:], before) - (after - before)
+        return jnp.concatenate([q[:3] + shift, turned])
+
+    def difference(self, q0: Float[Array, "7"], q1: Float[Array, "7"]) -> Float[Array, "6"]:
+        """The displacement from q0 to q1."""
+        turn = quaternion_log(quaternion_product(q1[3:], quaternion_conjugate(q0[3:])))
+        before, after = self._centers(q0[3:], q1[3:])
+        shift = q1[:3] - q0[:3] + (after - before) - cross(turn, before)
+        return jnp.concatenate([shift, turn])
+
+    def carried(
+        self, q0: Float[Array, "7"], q1: Float[Array, "7"], v: Float[Array, "6"]
+    ) -> Float[Array, "6"]:
+        """v at q0, as it is at q1 if the centre of mass keeps its velocity and the body its angular
+        velocity: the origin turns with the body."""
+        before, after = self._centers(q0[3:], q1[3:])
+        return jnp.concatenate([v[:3] - cross(v[3:], after - before), v[3:]])
+
+    def _centers(self, *orientations: Float[Array, "4"]) -> list[Float[Array, "3"]]:
+        return [quaternion_rotate(p, self.inertia.center) for p in orientations]
 
     # --- energy and momentum --------------------------------------------------------------------
 

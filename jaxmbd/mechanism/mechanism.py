@@ -266,7 +266,21 @@ class Mechanism(AbstractStructuredSystem):
         tables = [self.with_ground(x) for x in vectors]
         return elements.map(one, *(columns(table, end) for table in tables for end in ends))
 
+    def _of_bodies(self, fn: Callable[..., Array], *vectors: Array) -> Array:
+        """fn(body, ...) of all bodies with their parts of the `vectors`, each q or v."""
+        n = len(self.body_stack)
+        return self.body_stack.map(fn, *(x.reshape(-1, n) for x in vectors)).ravel()
+
     # --- AbstractSystem -------------------------------------------------------------------------
+
+    def retract(self, q: Coordinates, dp: Velocity) -> Coordinates:
+        return self._of_bodies(lambda body, *x: body.retract(*x), q, dp)
+
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        return self._of_bodies(lambda body, *x: body.difference(*x), q0, q1)
+
+    def carried(self, q0: Coordinates, q1: Coordinates, v: Velocity) -> Velocity:
+        return self._of_bodies(lambda body, *x: body.carried(*x), q0, q1, v)
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
         return self.mass_blocks(q).dense()
@@ -295,13 +309,25 @@ class Mechanism(AbstractStructuredSystem):
         return jnp.sqrt(J.squares(weights))
 
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
+        return self.inertial_force(q, v) + self.external_force(t, q, v, u)
+
+    def inertial_force(
+        self, q: Coordinates, v: Velocity, h: RealScalarLike | None = None
+    ) -> Float[Array, " nv"]:
         n = len(self.body_stack)
 
         def of_body(body, p, omega):
-            return body.inertial_force(p, omega, self.gravity)
+            if h is None:
+                return body.inertial_force(p, omega, self.gravity)
+            return body.mean_inertial_force(p, omega, self.gravity, h)
 
-        f = self.body_stack.map(of_body, q.reshape(7, n)[3:], v.reshape(6, n)[3:])
-        f = jnp.concatenate([f, jnp.zeros((6, 1), q.dtype)], axis=1)  # and on the ground
+        return self.body_stack.map(of_body, q.reshape(7, n)[3:], v.reshape(6, n)[3:]).ravel()
+
+    def external_force(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any
+    ) -> Float[Array, " nv"]:
+        n = len(self.body_stack)
+        f = jnp.zeros((6, n + 1), q.dtype)  # and on the ground
         for forces in self.force_stacks:
 
             def on_bodies(force, qs, vs):
