@@ -13,7 +13,7 @@ from helpers import Pendulum, RedundantPendulum, parameter
 from jaxtyping import Array
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize, root
-from trajopt_problems import least_push, pushed
+from trajopt_problems import least_push, masses, pushed
 
 import jaxmbd as mbd
 from jaxmbd.trajopt.nlp import Evaluator
@@ -317,6 +317,19 @@ def test_motion_does_not_jump_across_the_constraints():
     replay = T.replayed(raising(Pendulum(MASS, LENGTH, GRAVITY), 10), plan, substeps=10)
     assert converged(plan)
     assert replay.largest < 0.05
+
+
+@pytest.mark.parametrize("stiffness, status", [(1.0, "converged"), (-50.0, "unstable")])
+def test_drift_of_a_linear_motion(stiffness, status):
+    """To first order is exact there: what the plan says is what its replay finds. Where errors grow
+    beyond the way of the motion, it is no plan."""
+    problem = eqx.tree_at(lambda p: p.system.stiffness, masses(), jnp.array(stiffness))
+    plan = solve(problem, TRAPEZOIDAL)
+    replay = T.replayed(problem, plan)
+    assert replay.largest > 1e-3
+    assert np.isclose(plan.drift, replay.largest, rtol=1e-6)
+    assert plan.status == getattr(T.STATUS, status)
+    assert ("feedback" in str(plan)) == (status == "unstable")
 
 
 @pytest.mark.slow

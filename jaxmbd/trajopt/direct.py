@@ -18,6 +18,7 @@ from .._linalg import dense
 from .guess import as_guess
 from .motion import Path, conditions, largest_phi
 from .nlp import AbstractNLPSolver, Evaluator, NLPSolution, Uno
+from .performance import judged, performance
 from .plan import Plan
 from .problem import Problem
 from .status import STATUS
@@ -150,7 +151,11 @@ def _plan(
     u = at_knots if method.at_knots else jnp.concatenate([own[0], own[0][-1:]])
     if not method.at_knots:
         lam = transcribed.dynamics.all_multipliers(problem.times, q, v, u)
-    final, path, phi, multipliers = _judged(problem, transcribed.dynamics, q, v, u, lam)
+    motion = Path(q, v, u[:-1], jnp.array(True))
+    verdict = STATUS.where(jnp.array(True), found.status, STATUS.running)
+    final, path, phi, multipliers, errors, status = _judged(
+        problem, transcribed.dynamics, motion, u, lam, control, verdict
+    )
     outside = jnp.maximum(problem.lower[None] - u, u - problem.upper[None])
     objective = jnp.asarray(found.objective, dtype)
     return Plan(
@@ -163,7 +168,8 @@ def _plan(
         path,
         jnp.max(outside, initial=0.0),
         phi,
-        found.status,
+        *errors,
+        status,
         jnp.asarray(found.iterations),
         objective[None],
         control,
@@ -173,11 +179,11 @@ def _plan(
 
 
 @eqx.filter_jit
-def _judged(problem, dynamics, q, v, u, lam):
-    """Violations, and the multipliers of all rows: those of least norm with the reaction J^T lam
-    of the chosen ones."""
-    t = problem.times
-    c, d = conditions(problem, Path(q, v, u[:-1], jnp.array(True)))
+def _judged(problem, dynamics, motion, u, lam, control, status):
+    """Violations; the multipliers of all rows, those of least norm with the reaction J^T lam of
+    the chosen ones; and what becomes of the motion under the control."""
+    t, (q, v, *_) = problem.times, motion
+    c, d = conditions(problem, motion)
     phi = jnp.max(largest_phi(problem.system, t, q), initial=0.0)
 
     def all_rows(t, q, v, lam):
@@ -187,4 +193,7 @@ def _judged(problem, dynamics, q, v, u, lam):
         return jnp.linalg.pinv(J.T) @ (J[dynamics.rows].T @ lam)
 
     multipliers = jax.vmap(all_rows)(t, q, v, lam)
-    return jnp.max(jnp.abs(c), initial=0.0), jnp.max(d, initial=0.0), phi, multipliers
+    errors = performance(problem, motion, control)
+    status = judged(problem, motion, status, errors)
+    worst = jnp.max(jnp.abs(c), initial=0.0), jnp.max(d, initial=0.0)
+    return *worst, phi, multipliers, errors, status

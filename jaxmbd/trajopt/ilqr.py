@@ -9,7 +9,9 @@ from jaxtyping import ArrayLike
 from .._inputs import at_least, checked, not_negative, positive
 from .controls import Feedback
 from .expansion import AbstractExpansion, SecondOrder
+from .guess import Guess, as_guess
 from .iterating import iterate
+from .performance import with_rounding
 from .plan import Plan, make_plan, trimmed
 from .problem import Problem
 from .searching import Carry, Options, begun, iteration
@@ -55,7 +57,11 @@ def ilqr(
 
     - `problem`: what to optimise.
     - `guess`: controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u, for
-      instance that of another plan; zero by default.
+      instance `control` of another plan, which are followed from the start; zero by default. Or
+      states with their controls: a `Guess`, as from `mbd.trajopt.interpolated(problem)`, or a
+      `Plan`. These need not be one motion: what is missing between the points of the grid is
+      closed on the way (multiple shooting). Choose it for unstable systems, which controls alone
+      take anywhere.
     - `max_iterations`: of linearisations in all.
     - `tolerance`: relative change of the cost below which the search ends.
     - `condition_tolerance`: of |final| and of positive entries of `path`.
@@ -70,7 +76,8 @@ def ilqr(
     **Raises:** `ValueError` for a guess of the wrong shape.
 
     Reference: Tassa, Mansard and Todorov (2014), Control-limited differential dynamic programming,
-    ICRA. Multipliers as in Howell, Jackson and Manchester (2019), ALTRO, IROS.
+    ICRA. Multipliers as in Howell, Jackson and Manchester (2019), ALTRO, IROS. Gaps as in Mastalli
+    et al. (2020), Crocoddyl, ICRA.
     """
     problem = with_strong_types(problem)
     options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
@@ -78,13 +85,22 @@ def ilqr(
     carry = iterate(
         iteration,
         (problem, options),
-        begun(problem, as_control(problem, guess), penalty, None, max_iterations + 1),
+        begun(problem, first_guess(problem, guess), penalty, None, max_iterations + 1),
         max_iterations,
         label="iLQR",
         describe=_described,
         progress=progress,
     )
     return trimmed(_finished(problem, carry))
+
+
+def first_guess(problem: Problem, guess: Any) -> Any:
+    """States and controls, or a control to follow.
+
+    **Raises:** `ValueError` for the wrong shape."""
+    if isinstance(guess, Guess | Plan):
+        return as_guess(problem, guess)
+    return as_control(problem, guess)
 
 
 def make_options(
@@ -109,10 +125,10 @@ def _described(carry: Carry) -> str:
     return f"cost {cost:.6g}, conditions {float(carry.violation):.1e}"
 
 
-@eqx.filter_jit
-def _finished(problem: Problem, carry: Carry) -> Plan:
+def policy(problem: Problem, carry: Carry) -> Feedback:
+    """Feedback along the last motion."""
     path = carry.path
-    feedback = Feedback(
+    return Feedback(
         problem.system,
         jnp.asarray(problem.state.t),
         problem.dt,
@@ -123,4 +139,10 @@ def _finished(problem: Problem, carry: Carry) -> Plan:
         problem.lower,
         problem.upper,
     )
-    return make_plan(problem, path, feedback, carry.status, carry.iteration, carry.history)
+
+
+@eqx.filter_jit
+def _finished(problem: Problem, carry: Carry) -> Plan:
+    control, path = policy(problem, carry), carry.path
+    found = with_rounding(path, carry.growth, jnp.zeros_like(carry.growth))
+    return make_plan(problem, path, control, carry.status, carry.iteration, carry.history, found)

@@ -35,11 +35,13 @@ class Quadratic(NamedTuple):
 
 
 class Model(NamedTuple):
-    """xi(k+1) = A xi(k) + B du(k), and the cost to second order, `end` with the last control.
-    `curvature` is that of the motion in (xi, u), for the cost that it leads to."""
+    """xi(k+1) = A xi(k) + B du(k) + gap(k), and the cost to second order, `end` with the last
+    control. `curvature` is that of the motion in (xi, u), for the cost that it leads to; a `gap` is
+    what the motion from one point of the grid is ahead of the next, zero if they are one motion."""
 
     A: Float[Array, "n m m"]
     B: Float[Array, "n m nu"]
+    gaps: Float[Array, "n m"]
     curvature: Float[Array, "n z z"]
     stages: Quadratic
     end: Quadratic
@@ -59,14 +61,16 @@ class _Knot(NamedTuple):
 
 
 class Change(NamedTuple):
-    """du = scale open + gains xi, and the expected change of the cost: scale * linear + scale^2 *
-    quadratic. `convex`: whether the problem had a minimum."""
+    """du = scale open + gains xi, and the expected change of the cost without gaps: scale * linear
+    + scale^2 * quadratic. `convex`: whether the problem had a minimum; `price`: largest derivative
+    of the cost by a state, what closing gaps may cost per unit."""
 
     open: Float[Array, "n nu"]
     gains: Float[Array, "n nu m"]
     linear: Float[Array, ""]
     quadratic: Float[Array, ""]
     convex: Bool[Array, ""]
+    price: Float[Array, ""]
 
 
 def _quadratic(fn, m: int, u: Array) -> Quadratic:
@@ -87,8 +91,10 @@ def model(
     path: Path,
     size: int,
     expansion: AbstractExpansion,
+    split: Bool[Array, ""],
 ) -> Model:
-    """The problem next to `path`, in `size` admissible directions at each point of the grid."""
+    """The problem next to `path`, in `size` admissible directions at each point of the grid.
+    `split`: whether its points are not one motion."""
     t = problem.times
     tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
 
@@ -103,8 +109,13 @@ def model(
         return fn
 
     def derivatives(knot: _Knot):
-        AB = jax.jacfwd(step(knot))(zero)
-        return AB[:, :size], AB[:, size:]
+        def both(z):
+            ahead = step(knot)(z)
+            return ahead, ahead
+
+        AB, gap = jax.jacfwd(both, has_aux=True)(zero)
+        # Of one motion only rounding would be left.
+        return AB[:, :size], AB[:, size:], jnp.where(split, gap, 0.0)
 
     def curvature(adjoint, knot: _Knot):
         return expansion.curvature(step(knot), zero, adjoint)
@@ -132,7 +143,7 @@ def model(
     last = jax.tree.map(lambda x: x[-1], tangents)
     ahead = (path.q[1:], path.v[1:])
     knots = _Knot(*starts, u=path.u, tangent=here, next=ahead, Z=tangents.Z[1:])
-    A, B = jax.vmap(derivatives)(knots)
+    A, B, gaps = jax.vmap(derivatives)(knots)
     stages = jax.vmap(stage)(*starts, path.u, here, multipliers.path[:-1])
     final = end(t[-1], path.q[-1], path.v[-1], path.u[-1], last, multipliers.path[-1])
 
@@ -142,7 +153,7 @@ def model(
 
     _, adjoints = jax.lax.scan(back, final.x, (A, stages.x), reverse=True)
     bend = jax.vmap(curvature)(adjoints, knots)
-    return Model(A, B, bend, stages, final, tangents.Z)
+    return Model(A, B, gaps, bend, stages, final, tangents.Z)
 
 
 def best_change(
@@ -158,9 +169,11 @@ def best_change(
     nu = problem.nu
 
     def backward(carry, knot):
-        V, du, linear, quadratic, convex = carry
-        A, B, curvature, stage, u = knot
+        V, du, linear, quadratic, convex, price = carry
+        A, B, gap, curvature, stage, u = knot
         curvature, m = bent * curvature, A.shape[0]
+        V = V._replace(x=V.x + V.xx @ gap, u=V.u + V.ux @ gap)
+        price = jnp.maximum(price, jnp.max(jnp.abs(V.x), initial=0.0))
         # V may depend on the last control besides the state, at the very end.
         Q = Quadratic(
             stage.x + A.T @ V.x,
@@ -184,10 +197,12 @@ def best_change(
         )
         linear = linear + k @ Q.u
         quadratic = quadratic + k @ Q.uu @ k / 2
-        return (V, k, linear, quadratic, convex & box.convex), (k, K)
+        return (V, k, linear, quadratic, convex & box.convex, price), (k, K)
 
     zero = jnp.zeros((), u.dtype)
-    first = (model.end, jnp.zeros_like(u[0]), zero, zero, jnp.array(True))
-    knots = (model.A, model.B, model.curvature, model.stages, u)
-    (_, _, linear, quadratic, convex), (k, K) = jax.lax.scan(backward, first, knots, reverse=True)
-    return Change(k, K, linear, quadratic, convex)
+    first = (model.end, jnp.zeros_like(u[0]), zero, zero, jnp.array(True), zero)
+    knots = (model.A, model.B, model.gaps, model.curvature, model.stages, u)
+    (_, _, linear, quadratic, convex, price), (k, K) = jax.lax.scan(
+        backward, first, knots, reverse=True
+    )
+    return Change(k, K, linear, quadratic, convex, price)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from .._inputs import checked
 from .controls import PiecewiseConstant
 from .motion import Path, conditions, cost, follow, largest_phi
+from .performance import Performance, judged, performance
 from .problem import Problem
 from .starting import as_control, with_strong_types
 from .status import STATUS
@@ -28,6 +29,9 @@ class Plan(eqx.Module):
     - `cost`: running and final cost together, without penalties.
     - `final_violation`: largest |final|; `path_violation`: largest positive entry of `path`;
       `bound_violation`: by how much u leaves its bounds; `phi_norm`: largest |Phi| on the way.
+    - `growth`, `drift`: how many times a small deviation from the plan has grown at its end, at
+      most, and how far the motion under `control` leaves the plan, to first order and with rounding
+      errors: the largest entry of a displacement and difference of velocity, as `Replay.largest`.
     - `status`: a member of `mbd.trajopt.STATUS`; `STATUS[plan.status]` says it in words.
     - `iterations`: how many were taken.
     - `history`: cost after each iteration, that of the guess first; behind the last iteration its
@@ -48,6 +52,8 @@ class Plan(eqx.Module):
     path_violation: Float[Array, "*batch"]
     bound_violation: Float[Array, "*batch"]
     phi_norm: Float[Array, "*batch"]
+    growth: Float[Array, "*batch"]
+    drift: Float[Array, "*batch"]
     status: STATUS
     iterations: Int[Array, "*batch"]
     history: Float[Array, "*batch iterations"]
@@ -63,9 +69,10 @@ class Plan(eqx.Module):
     def __str__(self) -> str:
         if np.ndim(self.cost):
             return f"Plan of {np.size(self.cost)} problems: `jax.vmap` over them to see one."
+        unstable = bool(self.status == STATUS.unstable)
         return "\n".join(
             [
-                self.message or STATUS[self.status],
+                STATUS[self.status] if unstable else self.message or STATUS[self.status],
                 f"  cost               {float(self.cost):.9g}",
                 f"  iterations         {int(self.iterations)}",
                 f"  time               {float(self.t[0]):g} to {float(self.t[-1]):g} s, "
@@ -75,16 +82,25 @@ class Plan(eqx.Module):
                 f"  path conditions    {float(self.path_violation):.1e}",
                 f"  bounds             {float(self.bound_violation):.1e}",
                 f"  |Phi|              {float(self.phi_norm):.1e}",
+                f"  errors grow        {float(self.growth):.1e} times, to {float(self.drift):.1e}",
             ]
         )
 
 
 def make_plan(
-    problem: Problem, path: Path, control: Any, status: STATUS, iterations: Any, history: Any
+    problem: Problem,
+    path: Path,
+    control: Any,
+    status: STATUS,
+    iterations: Any,
+    history: Any,
+    found: Performance | None = None,
 ) -> Plan:
-    """The plan of a motion, judged."""
+    """The plan of a motion under a control, judged. `found`: what becomes of errors, if it is known
+    already."""
     c, d = conditions(problem, path)
     outside = jnp.maximum(problem.lower[None] - path.u, path.u - problem.upper[None])
+    found = performance(problem, path, control) if found is None else found
     return Plan(
         problem.times,
         path.q,
@@ -95,7 +111,9 @@ def make_plan(
         jnp.max(d, initial=0.0),
         jnp.max(outside, initial=0.0),
         jnp.max(largest_phi(problem.system, problem.times, path.q)),
-        status,
+        found.growth,
+        found.drift,
+        judged(problem, path, status, found),
         jnp.asarray(iterations),
         history,
         control,
@@ -115,8 +133,8 @@ def perform(problem: Problem, control: Any) -> Plan:
 
     - `control`: a callable (t, q, v) -> u, or controls of shape `(steps, nu)` or `(nu,)`.
 
-    **Returns:** a `Plan`, with `STATUS.performed`, or `STATUS.failed_start` if the simulation
-    failed.
+    **Returns:** a `Plan`, with `STATUS.performed`; `STATUS.unstable` if rounding errors grow to
+    the size of the motion; or `STATUS.failed_start` if the simulation failed.
 
     **Raises:** `ValueError` for controls of another shape.
     """

@@ -5,22 +5,22 @@ from typing import Annotated, Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._checks import check_system, with_dtype
 from .._inputs import at_least, checked, not_negative, positive
 from .._progress import progress_bar
 from .._system import AbstractSystem, State
-from .controls import Held
+from .controls import Feedback, Held
 from .expansion import AbstractExpansion, SecondOrder
-from .ilqr import make_options
+from .guess import as_guess
+from .ilqr import first_guess, make_options, policy
 from .iterating import iterate, once
 from .motion import advance, running_cost
 from .multipliers import Multipliers
 from .problem import Problem
 from .searching import Carry, Options, begun, iteration
-from .starting import as_control, table, with_strong_types
+from .starting import with_strong_types
 from .status import STATUS
 
 
@@ -30,10 +30,12 @@ class Pursuit(eqx.Module):
     - `t`: starts of the periods and the end, shape `(n + 1,)` [s]. `q`, `v`: states of the plant
       there. `u`: controls that were applied, `(n, nu)`.
     - `cost`: the running cost of the plant's motion.
-    - `status`: of each period's search, a member of `mbd.trajopt.STATUS` with shape `(n,)`; a
-      search that stops at its limit of iterations is `running`, which is usual.
+    - `status`: of each period's search, a member of `mbd.trajopt.STATUS` with shape `(n,)`.
     - `iterations`: of each period's search, shape `(n,)`.
     - `good`: whether the simulation of the plant never failed.
+
+    Controls of a search that did not converge, because of its limit of iterations for instance, are
+    applied all the same; where none came to a motion, the policy of the period before goes on.
     """
 
     t: Float[Array, " points"]
@@ -45,12 +47,21 @@ class Pursuit(eqx.Module):
     iterations: Int[Array, " n"]
     good: Bool[Array, ""]
 
+    @property
+    def unconverged(self) -> Int[Array, ""]:
+        """How many searches did not converge."""
+        return jnp.sum(self.status != STATUS.converged)
+
+    @property
+    def successful(self) -> Bool[Array, ""]:
+        """Whether all searches converged, and the simulation of the plant never failed."""
+        return self.good & (self.unconverged == 0)
+
     def __str__(self) -> str:
-        converged = int(np.sum(np.asarray(self.status == STATUS.converged)))
         return "\n".join(
             [
-                "Receding horizon" + ("." if bool(self.good) else ": the plant's motion failed."),
-                f"  periods            {self.u.shape[0]}, {converged} of which converged",
+                f"Receding horizon: {self._verdict()}.",
+                f"  periods            {self.u.shape[0]}",
                 f"  iterations         {float(jnp.mean(self.iterations)):.1f} a period, at most "
                 f"{int(jnp.max(self.iterations))}",
                 f"  time               {float(self.t[0]):g} to {float(self.t[-1]):g} s",
@@ -59,14 +70,29 @@ class Pursuit(eqx.Module):
             ]
         )
 
+    def _verdict(self) -> str:
+        if not bool(self.good):
+            return "the plant's motion failed"
+        if not int(self.unconverged):
+            return "all searches converged"
+        words = {
+            "at the limit of iterations": STATUS.running,
+            "stuck": STATUS.stuck,
+            "infeasible": STATUS.infeasible,
+            "without a motion to begin with": STATUS.failed_start,
+        }
+        counts = {word: int(jnp.sum(self.status == status)) for word, status in words.items()}
+        found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        return f"{int(self.unconverged)} of {self.u.shape[0]} searches did not converge ({found})"
+
 
 class _Period(NamedTuple):
-    """Where the plant is, and what was planned before."""
+    """Where the plant is, and what was planned last."""
 
     t: Any
     q: Any
     v: Any
-    u: Any
+    policy: Feedback
     multipliers: Multipliers
 
 
@@ -87,7 +113,9 @@ def receding_horizon(
 ) -> Pursuit:
     """Control a plant by solving `problem` anew in each control interval, from where the plant is
     then: the first control of each plan is applied for one interval. Each search, by `ilqr`, begins
-    with the last plan and its multipliers moved on by one interval, the last control repeated. The
+    with the policy of the last plan, followed from where the plant is now, its last interval
+    repeated: the controls alone would leave an unstable motion, and take the search with them. The
+    first search begins with states rather than a motion, and joins them (multiple shooting). The
     horizon recedes with the time: costs and conditions are functions of the time t that it is
     then, and those at the end apply `duration` ahead.
 
@@ -97,7 +125,8 @@ def receding_horizon(
       `problem.dt`. `periods`: how many to control.
     - `plant`: the system that moves in truth, with coordinates like those of `problem.system`;
       that itself by default. `problem.enforcement` and `scheme` simulate it too.
-    - `guess`: of the first plan, as of `ilqr`.
+    - `guess`: of the first plan, as of `ilqr`, but by default that of `transcription`: the start,
+      held, or a path from it towards the final conditions.
     - `max_iterations`: of the search in each period; `first_iterations`: in the first one.
     - others: as of `ilqr`.
 
@@ -118,9 +147,9 @@ def receding_horizon(
     options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
     penalty = jnp.asarray(penalty, dtype)
     # Room of one in the history, which nobody asks for: the same program for all periods.
-    carry = begun(problem, as_control(problem, guess), penalty, None, 1)
-    carry = _solved(problem, first, carry)
-    here = _Period(state.t, state.q, state.v, carry.path.u, carry.multipliers)
+    guess = as_guess(problem, None) if guess is None else first_guess(problem, guess)
+    carry = _solved(problem, first, begun(problem, guess, penalty, None, 1))
+    here = _Period(state.t, state.q, state.v, policy(problem, carry), carry.multipliers)
     motion, record = [(here.t, here.q, here.v)], [(carry.status, carry.iteration)]
     applied = []
     with progress_bar(periods, "receding horizon", progress) as bar:
@@ -145,21 +174,24 @@ def _from(problem: Problem, here: _Period) -> Problem:
 
 
 def _plan(args, here: _Period) -> tuple[_Period, Any]:
-    """Plan from here, beginning with the plan of the period before."""
+    """Plan from here, beginning with the policy of the period before."""
     problem, options, penalty = args
     problem = _from(problem, here)
     old = here.multipliers
     multipliers = Multipliers(old.final, _shifted(old.path), penalty)
-    carry = begun(problem, table(problem, _shifted(here.u)), penalty, multipliers, 1)
+    carry = begun(problem, here.policy, penalty, multipliers, 1)
     carry = _solved(problem, options, carry)
-    here = here._replace(u=carry.path.u, multipliers=carry.multipliers)
+    planned = here._replace(policy=policy(problem, carry), multipliers=carry.multipliers)
+    failed = carry.status == STATUS.failed_start
+    keep = lambda a, b: jnp.where(failed, a, b) if eqx.is_array(b) else b  # noqa: E731
+    here = jax.tree.map(keep, here, planned)
     return here, (carry.status, carry.iteration)
 
 
 def _move(args, here: _Period) -> tuple[_Period, Any, Any, Any]:
     """The plant under the first control of the plan."""
     problem, plant = args
-    u = here.u[0]
+    u = here.policy(here.t, here.q, here.v)
     of_plant = eqx.tree_at(lambda p: p.system, problem, plant)
     q, v, good = advance(of_plant, here.t, here.q, here.v, Held(u))
     paid = running_cost(problem, here.t, here.q, here.v, u)

@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._tangent_space import difference
+from .._tangent_space import difference, displaced
+from .._types import Control
 from .controls import Held, Sampled, Saturated
 from .expansion import AbstractExpansion
+from .guess import Guess
 from .linear_quadratic import Change, Model, best_change, model
 from .motion import Path, advance, conditions, cost, follow
 from .multipliers import Multipliers, augmented_cost, first_multipliers, violation
+from .performance import growth_to_end
 from .problem import Problem
 from .status import STATUS
 
@@ -38,14 +41,17 @@ class Options(eqx.Module):
 
 
 class Carry(NamedTuple):
-    """Where the search is. `gains`: of the last change, per (q, v)."""
+    """Where the search is. `split`: whether the points of `path` are not one motion yet; `gains`:
+    of the last change, per (q, v); `growth`: of small deviations under them, to the end."""
 
     path: Path
+    split: Bool[Array, ""]
     value: Float[Array, ""]
     multipliers: Multipliers
     regularisation: Float[Array, ""]
     factor: Float[Array, ""]
     gains: Float[Array, "n nu nx"]
+    growth: Float[Array, ""]
     violation: Float[Array, ""]
     round_violation: Float[Array, ""]
     iteration: Int[Array, ""]
@@ -55,21 +61,32 @@ class Carry(NamedTuple):
 
 
 @eqx.filter_jit
-def begun(problem: Problem, control: Any, penalty: Array, multipliers: Any, room: int) -> Carry:
-    """The first carry, from a guess, and from multipliers if there are any already. `room`: of the
-    history."""
-    path = follow(problem, Sampled(Saturated(control, problem.lower, problem.upper)))
+def begun(
+    problem: Problem, guess: Guess | Control, penalty: Array, multipliers: Any, room: int
+) -> Carry:
+    """The first carry, from a control, or from states and controls that need not be a motion; and
+    from multipliers if there are any already. `room`: of the history."""
+    split = isinstance(guess, Guess)
+    if isinstance(guess, Guess):
+        start = problem.state
+        q, v = guess.q.at[0].set(start.q), guess.v.at[0].set(start.v)
+        u = jnp.clip(guess.u[:-1], problem.lower[None], problem.upper[None])
+        path = Path(q, v, u, jnp.array(True))
+    else:
+        path = follow(problem, Sampled(Saturated(guess, problem.lower, problem.upper)))
     if multipliers is None:
         multipliers = first_multipliers(problem, path, penalty)
     value = augmented_cost(problem, multipliers, path)
     good = path.good & jnp.isfinite(value)
     return Carry(
         path=path,
+        split=jnp.array(split),
         value=value,
         multipliers=multipliers,
         regularisation=jnp.zeros_like(value),
         factor=jnp.ones_like(value),
         gains=jnp.zeros((*path.u.shape, 2 * path.v.shape[1]), value.dtype),
+        growth=jnp.zeros_like(value),
         violation=violation(problem, path),
         round_violation=jnp.full_like(value, jnp.inf),
         iteration=jnp.array(0),
@@ -86,6 +103,7 @@ class _Attempt(NamedTuple):
 
     change: Change
     path: Path
+    split: Bool[Array, ""]
     value: Float[Array, ""]
     regularisation: Float[Array, ""]
     factor: Float[Array, ""]
@@ -102,12 +120,15 @@ def iteration(args: tuple[Problem, Options], carry: Carry) -> Carry:
     problem, options = args
     last = carry.iteration >= options.limit
     met = carry.violation <= options.condition_tolerance
-    local = model(problem, carry.multipliers, carry.path, options.size, options.expansion)
+    local = model(
+        problem, carry.multipliers, carry.path, options.size, options.expansion, carry.split
+    )
     attempt = _attempted(problem, carry, local, _tolerance(options, carry, met), last)
     path, value = attempt.path, attempt.value
     # Whether the round is over: solved, or as far as it goes.
     stuck = ~attempt.improved & ~attempt.solved
-    over = ~attempt.improved & ~last
+    torn = stuck & carry.split
+    over = ~attempt.improved & ~last & ~torn
 
     left = violation(problem, path)
     next_round = over & ~met
@@ -122,14 +143,19 @@ def iteration(args: tuple[Problem, Options], carry: Carry) -> Carry:
     status = STATUS.where(over & met & stuck, STATUS.stuck, status)
     infeasible = next_round & (multipliers.penalty > _MOST_PENALTY)
     status = STATUS.where(infeasible, STATUS.infeasible, status)
+    status = STATUS.where(torn, STATUS.failed_start, status)
+    gains = jnp.einsum("kim,kxm->kix", attempt.change.gains, local.basis[:-1])
     later = jnp.arange(carry.history.shape[0]) > carry.iteration
     return Carry(
         path=path,
+        split=attempt.split,
         value=value,
         multipliers=multipliers,
         regularisation=regularisation,
         factor=factor,
-        gains=jnp.einsum("kim,kxm->kix", attempt.change.gains, local.basis[:-1]),
+        # Those of a change in vain are regularised away.
+        gains=jnp.where(stuck & ~last, carry.gains, gains),
+        growth=growth_to_end(local.A + local.B @ attempt.change.gains),
         violation=left,
         round_violation=jnp.where(next_round, left, carry.round_violation),
         iteration=carry.iteration + jnp.where(last, 0, 1),
@@ -154,11 +180,11 @@ def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) ->
 
     def body(old: _Attempt) -> _Attempt:
         change = best_change(local, problem, carry.path.u, old.regularisation, old.bent)
-        small = -(change.linear + change.quadratic) <= tolerance
+        small = (-(change.linear + change.quadratic) <= tolerance) & ~carry.split
         plain = (old.regularisation == 0) | old.concave | old.vain
         solved = change.convex & ((small & plain & ~old.vain) | last)
         tries = change.convex & ~solved & ~small
-        path, value, improved = _searched(problem, carry, local, change, tries)
+        path, split, value, improved = _searched(problem, carry, local, change, tries)
         # Small for its regularisation alone: with less of it there may be more to gain.
         shrink = change.convex & small & ~plain
         again = old.bent == 1
@@ -169,6 +195,7 @@ def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) ->
         return _Attempt(
             change=change,
             path=path,
+            split=split,
             value=value,
             regularisation=jnp.where(solved, old.regularisation, regularisation),
             factor=factor,
@@ -190,11 +217,13 @@ def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) ->
         jnp.zeros_like(one),
         jnp.zeros_like(one),
         no,
+        jnp.zeros_like(one),
     )
     regularisation = jnp.where(last, 0.0, carry.regularisation)
     first = _Attempt(
         change=nothing,
         path=carry.path,
+        split=carry.split,
         value=carry.value,
         regularisation=regularisation,
         factor=carry.factor,
@@ -209,41 +238,52 @@ def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) ->
 
 def _searched(
     problem: Problem, carry: Carry, local: Model, change: Change, tries: Array
-) -> tuple[Path, Array, Array]:
+) -> tuple[Path, Array, Array, Array]:
     """The first of the scales 1, 1/2, 1/4, ... with enough of the expected decrease: the motion,
-    its value, and whether there was one; if not, those of before."""
+    whether it is split, its value, and whether there was one; if not, those of before.
+
+    Of a split motion the sum of the gaps counts as well, at twice the price at which the change of
+    the cost could not outweigh it: then every change goes downhill far enough along it."""
+    gap = jnp.sum(jnp.abs(local.gaps))
 
     def going(state):
-        scale, _, _, improved = state
+        scale, *_, improved = state
         return tries & ~improved & (scale >= _SHORTEST)
 
     def body(state):
         scale, *_ = state
-        path = _followed(problem, carry.path, local.basis, change, scale)
+        path = _followed(problem, carry.path, local, change, scale)
         value = augmented_cost(problem, carry.multipliers, path)
-        expected = -(scale * change.linear + scale**2 * change.quadratic)
-        enough = carry.value - value >= _ARMIJO * expected
-        improved = enough & (carry.value > value) & path.good & jnp.isfinite(value)
+        smooth = -(scale * change.linear + scale**2 * change.quadratic)
+        expected = jnp.where(carry.split, scale * change.price * gap, smooth)
+        gain = carry.value - value + 2 * change.price * scale * gap
+        enough = (gain >= _ARMIJO * expected) & (gain > 0)
+        improved = enough & path.good & jnp.isfinite(value)
         path = _where(improved, path, carry.path)
-        return scale / 2, path, jnp.where(improved, value, carry.value), improved
+        # A whole step closes all gaps.
+        split = carry.split & ~(improved & (scale == 1))
+        return scale / 2, path, split, jnp.where(improved, value, carry.value), improved
 
-    first = (jnp.ones_like(carry.value), carry.path, carry.value, jnp.array(False))
+    no = jnp.array(False)
+    first = (jnp.ones_like(carry.value), carry.path, carry.split, carry.value, no)
     return jax.lax.while_loop(going, body, first)[1:]
 
 
-def _followed(problem: Problem, old: Path, basis: Array, change: Change, scale: Array) -> Path:
-    """The motion under the policy of `change`, with `scale` of its open part."""
+def _followed(problem: Problem, old: Path, local: Model, change: Change, scale: Array) -> Path:
+    """The motion under the policy of `change`, with `scale` of its open part, and of gaps closed
+    (Mastalli et al. 2020, Crocoddyl, ICRA, equation 12)."""
 
     def body(carry, knot):
         q, v, good = carry
-        t, q_old, v_old, u_old, Z, k, K = knot
+        t, q_old, v_old, u_old, Z, Z_next, gap, k, K = knot
         xi = Z.T @ difference(problem.system, (q_old, v_old), (q, v))
         u = jnp.clip(u_old + scale * k + K @ xi, problem.lower, problem.upper)
         q, v, reached = advance(problem, t, q, v, Held(u))
+        q, v = displaced(problem.system, q, v, -(1 - scale) * (Z_next @ gap))
         return (q, v, good & reached), (q, v, u)
 
-    state = problem.state
-    knots = (problem.times[:-1], old.q[:-1], old.v[:-1], old.u, basis[:-1])
+    state, Z = problem.state, local.basis
+    knots = (problem.times[:-1], old.q[:-1], old.v[:-1], old.u, Z[:-1], Z[1:], local.gaps)
     (_, _, good), (q, v, u) = jax.lax.scan(
         body, (state.q, state.v, jnp.array(True)), (*knots, change.open, change.gains)
     )

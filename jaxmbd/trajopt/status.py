@@ -18,7 +18,13 @@ class STATUS(eqx.Enumeration):
         "do not help. They may contradict the bounds or the dynamics."
     )
     failed_start = (
-        "The motion under the first guess of the controls failed or is not finite. Choose another "
-        "guess, more `substeps`, or another `enforcement`."
+        "The motion under the first guess failed or is not finite, or the states of the guess "
+        "could not be joined to one motion. Choose another guess, more `substeps`, or another "
+        "`enforcement`."
+    )
+    unstable = (
+        "The motion is unstable: small errors grow so much on the way that the controls of the "
+        "plan do not lead along it. Follow it with feedback, as `ilqr` gives it, or plan over a "
+        "shorter time."
     )
     performed = "Simulated under a given control, not optimised."

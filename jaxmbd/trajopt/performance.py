@@ -1,0 +1,108 @@
+"""How far the motion under the controls of a plan leaves the plan."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._tangent_space import difference
+from .controls import within
+from .motion import Path, advance
+from .problem import Problem
+from .status import STATUS
+from .tangent import along, tangent
+
+# A drift of more than this share of the way of the plan, by errors that grow more than so many
+# times, is not one of a coarse grid.
+_SHARE, _MUCH = 0.1, 100.0
+
+
+class Performance(NamedTuple):
+    """What becomes of small errors.
+
+    - `growth`: how many times a small deviation from the plan, at any time, has grown at its end:
+      the largest singular value of the tangent maps from there to the end.
+    - `drift`: by how much the motion leaves the plan, to first order: largest entry of a
+      displacement and difference of velocity at any time.
+    """
+
+    growth: Float[Array, ""]
+    drift: Float[Array, ""]
+
+
+def performance(problem: Problem, path: Path, control: Any) -> Performance:
+    """Of a path under a control: with the tangent map A(k) of each interval, and its gap d(k), the
+    end of the interval beyond the next point of the path,
+
+        delta(k+1) = A(k) delta(k) + d(k).
+
+    Nothing is differentiated through."""
+    problem, path, control = jax.tree.map(
+        lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x,
+        (problem, path, control),
+    )
+    t, size = problem.times, 2 * path.v.shape[1]
+    tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
+
+    def interval(t, q, v, here, ahead, Z):
+        def end(xi):
+            q1, v1 = along(problem, here, t, q, v, xi)
+            q1, v1, _ = advance(problem, t, q1, v1, within(control, t, q1, v1))
+            gap = Z.T @ difference(problem.system, ahead, (q1, v1))
+            return gap, gap
+
+        return jax.jacfwd(end, has_aux=True)(jnp.zeros(size, v.dtype))
+
+    here = jax.tree.map(lambda x: x[:-1], tangents)
+    ahead = path.q[1:], path.v[1:]
+    # One after the other: that compiles faster than all together.
+    points = t[:-1], path.q[:-1], path.v[:-1], here, ahead, tangents.Z[1:]
+    A, gaps = jax.lax.map(lambda x: interval(*x), points)
+
+    def forth(delta, step):
+        A, d, Z = step
+        delta = A @ delta + d
+        return delta, jnp.max(jnp.abs(Z @ delta))
+
+    _, left = jax.lax.scan(forth, jnp.zeros(size, A.dtype), (A, gaps, tangents.Z[1:]))
+    return with_rounding(path, growth_to_end(A), jnp.max(left))
+
+
+def growth_to_end(A: Float[Array, "n m m"]) -> Float[Array, ""]:
+    """The largest singular value of the products A(n-1) ... A(k) for all k; inf where it is not
+    finite."""
+
+    def back(carry, A):
+        product, scale = carry
+        product = product @ A
+        size = jnp.max(jnp.abs(product), initial=0.0)
+        # Of the size of one, so that nothing overflows.
+        product, scale = product / jnp.where(size > 0, size, 1.0), scale + jnp.log(size)
+        return (product, scale), (product, scale)
+
+    identity = jnp.eye(A.shape[1], dtype=A.dtype)
+    _, (products, scales) = jax.lax.scan(back, (identity, jnp.zeros((), A.dtype)), A, reverse=True)
+    norms = jax.vmap(lambda x: jnp.linalg.norm(x, 2))(products)
+    growth = jnp.max(norms * jnp.exp(scales), initial=0.0)
+    return jnp.where(jnp.isnan(growth), jnp.inf, growth)
+
+
+def with_rounding(path: Path, growth: Array, drift: Array) -> Performance:
+    """Rounding errors of the states grow as well."""
+    size = jnp.maximum(jnp.max(jnp.abs(path.q)), jnp.max(jnp.abs(path.v)))
+    drift = drift + growth * jnp.finfo(path.q.dtype).eps * size
+    return Performance(growth, jnp.where(jnp.isnan(drift), jnp.inf, drift))
+
+
+def judged(problem: Problem, path: Path, status: Any, found: Performance) -> Any:
+    """The status, unless the motion leaves the path because it is unstable."""
+    start = path.q[0], path.v[0]
+    way = jnp.max(
+        jnp.abs(jax.vmap(lambda q, v: difference(problem.system, start, (q, v)))(path.q, path.v))
+    )
+    # Not `>`: a way that is not finite is none.
+    lost = ~(found.drift <= _SHARE * way) & (found.growth > _MUCH)
+    fine = (status == STATUS.converged) | (status == STATUS.performed)
+    return STATUS.where(lost & fine, STATUS.unstable, status)
