@@ -131,9 +131,6 @@ def exact_motion(t):
 def run(t1, dt=2e-3, every=5, **options):
     mechanism = six_r_loop()
     saveat = diffrax.SaveAt(t0=True, steps=every)
-    # The row is redundant in closed poses only. The stages of a step leave them by O(h^2), and see
-    # a tiny singular value instead: the default solver softens that row, while `Pseudoinverse()`
-    # would obey it, and needs `rtol=1e-4`.
     sol = mbd.simulate(
         mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=t1, dt=dt, saveat=saveat, **options
     )

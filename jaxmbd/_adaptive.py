@@ -120,8 +120,11 @@ def _verdict(problem, result, t, q, v) -> RESULTS:
     """diffrax's result; but where a step of ours failed, which diffrax may only have retried, the
     reason as it shows in the last state."""
     enforcement = problem.enforcement
-    factor = enforcement.factorise(point(problem.system, problem.control, t, q, v))
-    reason = first_failure(problem.system.result(q), enforcement.result(factor))
+    here = point(problem.system, problem.control, t, q, v)
+        factor = enforcement.factorise(here)
+        correction = enforcement.correction(here, factor)
+    solved = enforcement.result(here, factor, correction)
+        reason = first_failure(problem.system.result(q), solved)
     ours = result == diffrax.RESULTS.internal_error
     verdict = RESULTS.where(ours, RESULTS.nonfinite_state, RESULTS.promote(result))
     explained = (verdict != RESULTS.successful) & (reason != RESULTS.successful)

@@ -24,6 +24,13 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The constraint solver met linearly dependent constraint rows, which it cannot solve. Use "
         "`mbd.Pseudoinverse()` or `mbd.Proximal()`, or remove the redundant rows."
     )
+    contradicting_rows = (
+        "Constraint rows contradict each other, as in a loop that does not quite close: no small "
+        "motion takes back a part of the violation, and whether the mechanism is locked or moves "
+        "is a matter of size. `mbd.mobility` names the joints. Give axes and points of a loop from "
+        "the same numbers, or say up to where rows count as dependent: "
+        "`mbd.Pseudoinverse(rtol=1e-3)`, `mbd.BlockSparse(rho=1e-6)`."
+    )
     nonfinite_state = (
         "A state or a parameter became NaN or infinite. The step may be too large for an explicit "
         "scheme, or an input (a parameter, q, v) was not finite."

@@ -85,6 +85,7 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         velocity, _ = self._iterate(stiffened, rows, rest, -rows.velocity)
         return Correction(position, velocity)
 
-    def result(self, factor):
+    def result(self, point, factor, correction):
+        del point, correction
         free, _ = factor
         return free.result()

@@ -147,8 +147,9 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
         O(h^2) by construction."""
 
     @abc.abstractmethod
-    def result(self, factor: Any) -> RESULTS:
-        """Whether the equations could be solved there."""
+    def result(self, point: Point, factor: Any, correction: Correction) -> RESULTS:
+        """Whether the equations could be solved at the start of a step, from where `correction` is
+        to take back the drift."""
 
 
 class AbstractSplitEnforcement(AbstractEnforcement):

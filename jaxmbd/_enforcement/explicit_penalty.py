@@ -55,5 +55,6 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
         del factor
         return no_correction(point)
 
-    def result(self, factor):
+    def result(self, point, factor, correction):
+        del point, correction
         return factor.result()

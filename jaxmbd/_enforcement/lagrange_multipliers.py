@@ -73,5 +73,6 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
         del factor
         return no_correction(point)
 
-    def result(self, factor):
+    def result(self, point, factor, correction):
+        del point, correction
         return factor.result()

@@ -164,7 +164,7 @@ def corrected_step(
     q1, v1, projected = problem.project(t1, q1, v1)
     result = first_failure(
         system.result(q),
-        enforcement.result(factor),
+        enforcement.result(here, factor, correction),
         RESULTS.promote(scheme_result),
         projected,
     )

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, Automatic, BlockRows, ConstraintOperator
+from .._results import RESULTS, first_failure
 from .._types import Rows, Velocity
 from .base import AbstractContinuousEnforcement, Correction, Motion, no_correction
 
@@ -73,5 +74,16 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
         position, _ = factor.operator.correct(-rows.position(rows.phi), point.v)
         return Correction(position, -factor.excess)
 
-    def result(self, factor):
-        return factor.operator.result()
+    def result(self, point, factor, correction):
+        solved = factor.operator.result()
+        if not self.correct or point.tilt is None or self.solver.cutoff_given():
+            return solved
+        # Of rows that contradict each other, as in a loop that does not close, the solver has left
+        # out what would lock the motion, or has not: a matter of size. Then the violation stays,
+        # where that of a loop that closes is taken back but for its square.
+        phi = point.rows.phi
+        left = phi + (point.rows.J @ correction.position)[: phi.shape[0]]
+        stays = jnp.max(jnp.abs(left)) > 0.5 * jnp.max(jnp.abs(phi))
+        contradict = stays & (point.tilt > jnp.finfo(phi.dtype).eps ** 0.5)
+        verdict = RESULTS.where(contradict, RESULTS.contradicting_rows, RESULTS.successful)
+        return first_failure(solved, verdict)

@@ -93,6 +93,10 @@ class AbstractConstraintSolver(eqx.Module):
     def solve(self, factor: Any, f: Force, r: Rows) -> tuple[Velocity, Rows]:
         """(a, lam); linear in (f, r)."""
 
+    def cutoff_given(self) -> bool:
+        """Whether the user has said up to where rows count as dependent."""
+        return False
+
     @abc.abstractmethod
     def allows_dependent(self, factor: Any) -> bool:
         """Whether `null` may be anything but zero, as far as the shapes in `factor` tell."""

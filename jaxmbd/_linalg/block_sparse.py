@@ -183,6 +183,9 @@ class BlockSparse(AbstractConstraintSolver):
             lam = lam - self._null(factor, lam)
         return x + factor.M_inv @ once(lam @ factor.J), lam
 
+    def cutoff_given(self):
+        return self.rho is not None
+
     def allows_dependent(self, factor):
         return factor.rho is not None
 

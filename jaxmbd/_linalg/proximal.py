@@ -26,7 +26,7 @@ _RANGE = 1e4
 def relative_regularisation(rho: float | None, tilt: Array | None, dtype: Any) -> Float[Array, ""]:
     """rho relative to the mean of the diagonal of G: the square of the sine up to which rows count
     as dependent."""
-    return cutoff(None if rho is None else rho**0.5, 1e-4, 1e-2, tilt, dtype) ** 2
+    return cutoff(None if rho is None else rho**0.5, 1e-4, 1e-5**0.5, tilt, dtype) ** 2
 
 
 def regularisation(
@@ -97,7 +97,7 @@ class Proximal(AbstractConstraintSolver):
 
     **Arguments:**
 
-    - `rho`: relative to the mean of diag G; default 1e-8 (1e-4 in float32), and more where the
+    - `rho`: relative to the mean of diag G; default 1e-8 (1e-5 in float32), and more where the
       violation of the rows may have turned redundant ones against each other.
     - `refinements`: the largest number of iterations after the first solve; they end at rounding.
 
@@ -133,6 +133,9 @@ class Proximal(AbstractConstraintSolver):
         )
         lam = lam - self.null(factor, lam)
         return factor.whitened.unwhiten(x + apply(factor.whitened.C.T, lam)), lam
+
+    def cutoff_given(self):
+        return self.rho is not None
 
     def allows_dependent(self, factor):
         return factor.G.shape[0] > 1

@@ -40,7 +40,7 @@ class Pseudoinverse(AbstractConstraintSolver):
     **Arguments:**
 
     - `rtol`: sine of the angle up to which a row counts as lying in the span of others. By default
-      1e-10 (1e-5 in float32), and more where the violation of the rows may have turned redundant
+      1e-10 (1e-3 in float32), and more where the violation of the rows may have turned redundant
       ones against each other by more than that.
 
     Reference: Braun and Goldfarb (2009), Eliminating constraint drift, equations (11), (15) and
@@ -56,7 +56,7 @@ class Pseudoinverse(AbstractConstraintSolver):
             # A compliant row is a rigid one with one more, private, column sqrt(E).
             C = jnp.concatenate([C, jnp.diag(jnp.sqrt(equations.E))], axis=1)
         m = C.shape[0]
-        rtol = cutoff(self.rtol, 1e-10, 1e-5, equations.tilt, C.dtype)
+        rtol = cutoff(self.rtol, 1e-10, 1e-3, equations.tilt, C.dtype)
         if m == 0:
             return _Factor(whitened, C.T, C @ C.T, jnp.zeros(0, bool))
         if m == 1 or m > MAX_SWEPT:
@@ -85,6 +85,9 @@ class Pseudoinverse(AbstractConstraintSolver):
         x, s = factor.whitened.remainder(f, r)
         y = apply(factor.C_pinv, s)
         return factor.whitened.unwhiten(x + y[:nv]), apply(factor.C_pinv.T, y)
+
+    def cutoff_given(self):
+        return self.rtol is not None
 
     def allows_dependent(self, factor):
         return factor.kept.shape[0] > 1
