@@ -121,10 +121,10 @@ def _verdict(problem, result, t, q, v) -> RESULTS:
     reason as it shows in the last state."""
     enforcement = problem.enforcement
     here = point(problem.system, problem.control, t, q, v)
-        factor = enforcement.factorise(here)
-        correction = enforcement.correction(here, factor)
+    factor = enforcement.factorise(here)
+    correction = enforcement.correction(here, factor)
     solved = enforcement.result(here, factor, correction)
-        reason = first_failure(problem.system.result(q), solved)
+    reason = first_failure(problem.system.result(q), solved)
     ours = result == diffrax.RESULTS.internal_error
     verdict = RESULTS.where(ours, RESULTS.nonfinite_state, RESULTS.promote(result))
     explained = (verdict != RESULTS.successful) & (reason != RESULTS.successful)
