@@ -9,6 +9,8 @@ from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
 from jaxmbd.mechanism import energy
+from jaxmbd.mechanism.forces import AbstractForceElement
+from jaxmbd.mechanism.relative import twist
 
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
 X, Z = [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]
@@ -203,6 +205,85 @@ def frame_motion(mechanism, name):
     R = [Rotation.from_quat(np.asarray(p.orientation), scalar_first=True) for p in poses]
     v, omega = zip(*(map(np.asarray, twist) for twist in twists), strict=True)
     return r, R, v, omega
+
+
+def subclasses(kind):
+    return {kind}.union(*(subclasses(sub) for sub in kind.__subclasses__()))
+
+
+# Of every kind of force that has a potential energy: nothing that gives or takes besides.
+CONSERVATIVE = {
+    mbd.Spring: lambda a, b, frames: mbd.Spring(
+        "f", a, b, stiffness=30.0, rest_length=0.4, potential=quartic, **frames
+    ),
+    mbd.TorsionSpring: lambda a, b, frames: mbd.TorsionSpring(
+        "f", a, b, stiffness=5.0, rest_angle=0.2, potential=quartic, **frames
+    ),
+    mbd.Bushing: lambda a, b, frames: mbd.Bushing(
+        "f", a, b, stiffness=definite(0), preload=np.arange(6.0), **frames
+    ),
+}
+
+
+def potentials():
+    return {
+        kind
+        for kind in subclasses(AbstractForceElement)
+        if kind.energy is not AbstractForceElement.energy and kind.__module__.startswith("jaxmbd.")
+    }
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*sorted(potentials(), key=lambda k: k.__name__), None],
+    ids=lambda k: k.__name__ if k else "weight",
+)
+def test_forces_with_a_potential_are_its_gradient(bodies, kind):
+    """dV/dt + f . v = 0 for two free bodies, at any poses and any velocities."""
+    rng = np.random.default_rng(4)
+    a, b, _ = bodies
+    frames = dict(frame_a=random_pose(rng), frame_b=random_pose(rng))
+    forces = [CONSERVATIVE[kind](a, b, frames)] if kind else []
+    mechanism = mbd.Mechanism([a, b], (), forces, gravity=np.zeros(3) if kind else [0.3, 1, -9.0])
+
+    @jax.jit
+    @jax.vmap
+    def powers(q, v):
+        def potential(q):
+            still = jnp.zeros_like(v)
+            return energy.total_energy(mechanism, q, still)
+
+        _, rate = jax.jvp(potential, (q,), (mechanism.qdot(q, v),))
+        bias = mechanism.inertial_force(q, v) - mechanism.inertial_force(q, jnp.zeros_like(v))
+        return rate, (mechanism.force(0.0, q, v, None) - bias) @ v
+
+    n = 50
+    p = rng.normal(size=(n, 4, 2))
+    p /= np.linalg.norm(p, axis=1, keepdims=True)
+    q = np.concatenate([rng.normal(size=(n, 3, 2)), p], axis=1).reshape(n, -1)
+    rate, power = powers(q, rng.normal(size=(n, 12)))
+    assert np.min(np.abs(power)) > 0
+    scale = np.max(np.abs(power))
+    np.testing.assert_allclose(power, -rate, rtol=1e-10, atol=1e-12 * scale)
+
+
+def test_twist_of_a_torsion_spring():
+    """Against its definition: the turn left after the shortest one from axis to axis."""
+    rng = np.random.default_rng(6)
+    for _ in range(5):
+        pose_a, pose_b = random_pose(rng), random_pose(rng)
+        A, B = (Rotation.from_quat(np.asarray(p.orientation), scalar_first=True)
+                for p in (pose_a, pose_b))  # fmt: skip
+        R = A.inv() * B
+        e, tilted = np.array(Z), R.apply(Z)
+        across = np.cross(e, tilted)
+        angle = np.arctan2(np.linalg.norm(across), e @ tilted)
+        swing = Rotation.from_rotvec(angle * across / np.linalg.norm(across))
+        expected = (swing.inv() * R).as_rotvec()
+        np.testing.assert_allclose(expected[:2], 0.0, atol=1e-14)
+        found = twist(pose_a, pose_b)
+        np.testing.assert_allclose(np.sin(found - expected[2]), 0.0, atol=1e-13)
+        np.testing.assert_allclose(np.cos(found - expected[2]), 1.0, rtol=1e-13)
 
 
 def test_energy_and_losses_of_springs(bodies, table):

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates import components, quaternion_conjugate, quaternion_product
+from .._coordinates import components, dot, quaternion_conjugate, quaternion_product
 from .pose import Pose
 
 
@@ -46,6 +46,23 @@ def angle(a: Pose, b: Pose) -> Float[Array, ""]:
     """Angle [rad] from the x axis of a to that of b about the axis of a, in (-pi, pi]."""
     x, y, _ = components(a.local_direction(x_axis(b)))
     return polar_angle(x, y)
+
+
+def twist(a: Pose, b: Pose) -> Float[Array, ""]:
+    """Angle [rad] that b is turned about the axes relative to a, in [-pi, pi]: the turn about the
+    axis of a that is left after the shortest one that takes it to the axis of b. It is `angle`
+    where the axes are parallel, and has no meaning where they are opposite."""
+    w, _, _, z = components(quaternion_product(quaternion_conjugate(a.orientation), b.orientation))
+    return polar_angle(w * w - z * z, 2 * w * z)
+
+
+def twist_axis(a: Pose, b: Pose) -> Float[Array, "3"]:
+    """g in world axes, with twist' = g . (omega_b - omega_a): (e_a + e_b) / (1 + e_a . e_b) of the
+    axes e; where these are opposite that of a."""
+    e_a, e_b = z_axis(a), z_axis(b)
+    size = 1 + dot(e_a, e_b)
+    apart = size > 0
+    return jnp.where(apart, (e_a + e_b) / jnp.where(apart, size, 1.0), e_a)
 
 
 def gimbal_angles(a: Pose, b: Pose) -> Float[Array, "3"]:

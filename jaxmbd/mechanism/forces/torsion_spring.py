@@ -8,20 +8,23 @@ from ..._coordinates import dot
 from ..._inputs import Number, checked, not_negative
 from ..body import Body
 from ..connector import AbstractConnector
-from ..relative import angle, within_half_a_turn, z_axis
+from ..relative import twist, twist_axis, within_half_a_turn
 from .base import AbstractForce, Wrench
 from .signal import AbstractSignal, as_signal, as_tree
 from .spring import further_force, stored
 
 
 class TorsionSpring(AbstractForce):
-    """Spring, damper and actuator about the axis of a: on b acts along it the torque
+    """Spring, damper and actuator about the axes e_a and e_b of its frames: on b acts the torque
+    T g, and on a the opposite,
 
-        -stiffness x - damping x' - dV/dx(x) - law(x, x') + actuator(t, u),
-        x = phi - rest_angle,
+        T = -stiffness x - damping x' - dV/dx(x) - law(x, x') + actuator(t, u),
+        x = phi - rest_angle,    x' = g . (omega_b - omega_a),    g = (e_a + e_b) / (1 + e_a . e_b).
 
-    with the angle phi of b relative to a as `Revolute` has it; the axes are kept parallel by a
-    joint. Energy: stiffness x^2 / 2 + V(x).
+    Where a joint keeps the axes parallel, g is the axis of a and phi the angle of `Revolute`. Else
+    phi is the twist: the turn about e_a that is left of the rotation from a to b after the shortest
+    turn from e_a to e_b. So energy, stiffness x^2 / 2 + V(x), is kept for rotations of any kind.
+    Axes that come to be opposite have no twist, and the torque has no bound near there.
 
     A pose does not tell the turns made: x is taken within half a turn, and there the torque of a
     spring jumps to the opposite side. A spring wound further needs its turns as a coordinate.
@@ -76,12 +79,12 @@ class TorsionSpring(AbstractForce):
         )
 
     def wrench(self, a, b, twist_a, twist_b, t, u):
-        x = within_half_a_turn(angle(a, b) - self.rest_angle)
-        axis = z_axis(a)
+        x = within_half_a_turn(twist(a, b) - self.rest_angle)
+        axis = twist_axis(a, b)
         rate = dot(axis, twist_b.angular - twist_a.angular)
         against = self.stiffness * x + self.damping * rate + further_force(self, x, rate, t, u)
         return Wrench(jnp.zeros_like(axis), -against * axis)
 
     def energy(self, poses, t):
         del t
-        return stored(self, within_half_a_turn(angle(*poses) - self.rest_angle))
+        return stored(self, within_half_a_turn(twist(*poses) - self.rest_angle))
