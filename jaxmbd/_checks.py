@@ -1,6 +1,5 @@
 """Bad input, found before anything runs: what is wrong, the value, the remedy."""
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -117,13 +116,21 @@ def check_no_gaps(system: AbstractSystem, q, enforcement: str) -> None:
 
 
 def check_no_nan(**arguments: Any) -> None:
-    """No concrete array is NaN; traced ones are judged at run time.
+    """No array is complex, and no concrete one NaN; traced ones are judged at run time.
 
     **Raises:** `ValueError` naming the field.
     """
     for name, argument in arguments.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(argument):
-            if isinstance(leaf, Tracer) or not isinstance(leaf, jax.Array | np.ndarray | float):
+            if not isinstance(leaf, jax.Array | np.ndarray | float | complex):
+                continue
+            if jnp.issubdtype(jnp.result_type(leaf), jnp.complexfloating):
+                where = name + jax.tree_util.keystr(path)
+                raise ValueError(
+                    f"`{where}` must be real, but is {shown(leaf)}. Take its real and imaginary "
+                    "part as two numbers."
+                )
+            if isinstance(leaf, Tracer):
                 continue
             leaf = np.asarray(leaf)
             if np.issubdtype(leaf.dtype, np.floating) and np.isnan(leaf).any():
@@ -148,9 +155,3 @@ def with_dtype(tree: PyTree, dtype) -> PyTree:
 def is_concrete(x: Any) -> bool:
     """Whether the value of `x` is known now."""
     return not isinstance(x, Tracer)
-
-
-def check_positive(name: str, value: Any) -> None:
-    """**Raises:** `ValueError` unless `value`, when known now, is finite and positive."""
-    if is_concrete(value) and not (float(value) > 0 and math.isfinite(float(value))):
-        raise ValueError(f"Argument `{name}` must be positive and finite, but is {value}.")

@@ -334,8 +334,8 @@ def _check_of(annotation: Any, range: Range | None = None, shape: Any = None) ->
         if all(isinstance(x, type) and not _is_numeric(x) for x in arguments):
             return functools.partial(_instance, arguments)
         checks = [check for check in map(_check_of, arguments) if check is not None]
-        if len(checks) < len(arguments):
-            return None
+        if len(checks) < len(arguments) or np.ndarray in arguments:
+            return None  # arrays or something else: their function looks at them itself
         words = " or ".join(dict.fromkeys(map(_words, arguments)))
         return functools.partial(_either, checks, words)
     if annotation is Any:

@@ -5,7 +5,9 @@ Nothing here is compiled but for a few small runs; inputs that need a longer one
 """
 
 import json
+from typing import Any
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -32,6 +34,282 @@ def refusals(*cases):
     return pytest.mark.parametrize(
         "words, call", [pytest.param(words, call, id=name) for name, words, call in cases]
     )
+
+
+# --- simulation ----------------------------------------------------------------------------------
+
+
+class Plane(mbd.AbstractSystem):
+    """A point in a plane, of any forces, masses and contacts."""
+
+    its_force: Any = ()
+    its_mass: Any = ()
+    law: mbd.ContactLaw | None = None
+
+    def mass_matrix(self, q):
+        return jnp.eye(2) if self.its_mass == () else self.its_mass
+
+    def force(self, t, q, v, u):
+        return self.its_force(q) if callable(self.its_force) else jnp.array([0.0, -9.81])
+
+    def gap(self, q, t):
+        return jnp.zeros(0) if self.law is None else jnp.stack([q[1], q[1] + 1])
+
+    def slip(self, q, v, t):
+        return jnp.zeros((0, 0)) if self.law is None else jnp.stack([v[:1], v[:1]])
+
+    @property
+    def contact_law(self):
+        return self.law
+
+
+PLANE, START = Plane(), mbd.State(0.0, [0.0, 1.0], [1.0, 0.0])
+
+
+def simulated(system=PLANE, enforcement=mbd.UdwadiaKalaba(), state=START, **options):  # noqa: B008
+    if "t1" not in options:
+        options = {"num_steps": 2, **options}
+    return mbd.simulate(system, enforcement, state, **{"dt": 0.01, **options})
+
+
+SaveAt = diffrax.SaveAt
+
+
+@refusals(
+    ("adjoint-text", "`adjoint` of simulate must be a `diffrax.AbstractAdjoint`, such as",
+     lambda: simulated(adjoint="forward")),
+    ("saveat-steps-1.5", "`steps` of SaveAt must be a whole number, at least 0, but is 1.5",
+     lambda: simulated(saveat=SaveAt(steps=1.5))),
+    ("saveat-steps-negative", "`steps` of SaveAt must be a whole number, at least 0, but is -1",
+     lambda: simulated(saveat=SaveAt(steps=-1))),
+    ("saveat-ts-nan", "`ts` of SaveAt must be finite",
+     lambda: simulated(saveat=SaveAt(ts=[np.nan]))),
+    ("saveat-none", "`saveat` of simulate must be a `diffrax.SaveAt`, but is None",
+     lambda: simulated(saveat=None)),
+    ("saveat-a-list", "`saveat` of simulate must be a `diffrax.SaveAt`, but is",
+     lambda: simulated(saveat=[0.1])),
+    ("control-a-number", "`control` of simulate must be a function, but is 1.0",
+     lambda: simulated(control=1.0)),
+    ("dt-a-vector", r"`dt` of simulate must have shape \(\), but has \(2,\)",
+     lambda: simulated(dt=np.ones(2))),
+    ("max_steps-0", "`max_steps` of simulate .* at least 1, but is 0",
+     lambda: simulated(max_steps=0)),
+    ("progress-true", "`progress` of simulate must be a `diffrax.AbstractProgressMeter`, such as",
+     lambda: simulated(progress=True)),
+    ("projection-a-number", "`projection` of simulate must be a `mbd.Projection`, but is 3",
+     lambda: simulated(projection=3)),
+    ("q-none", "`q` of State must be numbers, but is None", lambda: mbd.State(0.0, None, [0.0])),
+    ("q-text", "`q` of State must be numbers, but is .left.",
+     lambda: mbd.State(0.0, "left", [0.0])),
+    ("q-complex", "`q` of State must be numbers, but is", lambda: mbd.State(0.0, [1j], [0.0])),
+    ("t-text", "`t` of State must be numbers, but is .now.",
+     lambda: mbd.State("now", [0.0], [0.0])),
+    ("t-a-vector", r"`state.t` must be a number, but has shape \(2,\).*vmap",
+     lambda: simulated(state=mbd.State(np.zeros(2), START.q, START.v))),
+    ("t1-infinite", "`t1` of simulate must be finite, but is inf", lambda: simulated(t1=np.inf)),
+    ("scheme-a-class", r"`scheme` of simulate .*class `Tsit5`: make one, `diffrax.Tsit5\(",
+     lambda: simulated(scheme=diffrax.Tsit5)),
+    ("scheme-for-noise", "`scheme` must be of one vector field, but `EulerHeun` .* use e.g.",
+     lambda: simulated(scheme=diffrax.EulerHeun())),
+    ("scheme-in-two", "`scheme` must be of one vector field, but `SemiImplicitEuler` .* use e.g.",
+     lambda: simulated(scheme=diffrax.SemiImplicitEuler())),
+    ("scheme-text", "`scheme` of simulate must be a `diffrax.AbstractSolver`, such as",
+     lambda: simulated(scheme="rk4")),
+    ("state-none", "`state` of simulate must be a `mbd.State`, but is None",
+     lambda: simulated(state=None)),
+    ("state-a-tuple", "`state` of simulate must be a `mbd.State`, but is",
+     lambda: simulated(state=(0.0, [1.0, 0.0], [0.0, 0.0]))),
+    ("stepsize-controller-a-number", "`stepsize_controller` of simulate must be a .*, such as",
+     lambda: simulated(stepsize_controller=0.1)),
+    ("enforcement-a-solver", "`enforcement` of simulate must be a `mbd.AbstractEnforcement`, such",
+     lambda: simulated(enforcement=mbd.Pseudoinverse())),
+    ("start_tolerance-nan", "`start_tolerance` of simulate must be not negative, but is nan",
+     lambda: simulated(start_tolerance=np.nan)),
+    ("drift_tolerance-negative", "`drift_tolerance` of simulate must be not negative, but is -1",
+     lambda: simulated(drift_tolerance=-1.0)),
+    ("throw-text", "`throw` of simulate must be `True` or `False`, but is .no.",
+     lambda: simulated(throw="no")),
+    ("force-none", r"`force\(t, q, v, u\)` must return one floating-point array, but returns None",
+     lambda: simulated(Plane(lambda q: None))),
+    ("force-complex", r"`force\(t, q, v, u\)` must return floating-point .* complex128",
+     lambda: simulated(Plane(lambda q: q.astype(complex)))),
+    ("force-of-complex-numbers", r"`system.its_mass` must be real, but is \[\[\(1\+0j",
+     lambda: simulated(Plane(its_mass=jnp.eye(2, dtype=complex)))),
+    ("mass-matrix-a-list", r"`mass_matrix\(q\)` must return one floating-point array.*`jnp.stack`",
+     lambda: simulated(Plane(its_mass=[[1.0, 0.0], [0.0, 1.0]]))),
+    ("assemble-t-nan", "`t` of assemble must be finite, but is nan",
+     lambda: mbd.assemble(PLANE, START.q, t=np.nan)),
+    ("assemble-fixed-by-name", r"`fixed` of assemble must hold indices .* but is \['x'\]",
+     lambda: mbd.assemble(PLANE, START.q, fixed=["x"])),
+    ("assemble-q-text", "`q` of assemble must be numbers, but is 'up'",
+     lambda: mbd.assemble(PLANE, "up")),
+    ("assemble-tolerance-nan", "`tolerance` of assemble must be positive and finite, but is nan",
+     lambda: mbd.assemble(PLANE, START.q, tolerance=np.nan)),
+    ("assemble-weights-negative", "`weights` of assemble must be positive and finite, but is",
+     lambda: mbd.assemble(PLANE, START.q, weights=[1.0, -1.0])),
+)  # fmt: skip
+def test_simulation(words, call):
+    check_refused(call, words)
+
+
+@refusals(
+    ("AugmentedLagrangian-penalty-0", "`penalty` of AugmentedLagrangian must be positive",
+     lambda: mbd.AugmentedLagrangian(0.0)),
+    ("ExplicitPenalty-stiffness-negative", "`stiffness` of ExplicitPenalty must be .*not negative",
+     lambda: mbd.ExplicitPenalty(-1.0)),
+    ("ImplicitPenalty-damping-negative", "`damping` of ImplicitPenalty must be not negative",
+     lambda: mbd.ImplicitPenalty(1.0, -1.0)),
+    ("LagrangeMultipliers-alpha-negative", "`alpha` of LagrangeMultipliers must be .*not negative",
+     lambda: mbd.LagrangeMultipliers(alpha=-1.0, beta=1.0)),
+    ("LagrangeMultipliers-beta-negative", "`beta` of LagrangeMultipliers must be .*not negative",
+     lambda: mbd.LagrangeMultipliers(alpha=1.0, beta=-1.0)),
+    ("LagrangeMultipliers-k-negative", "`k` of LagrangeMultipliers must be .*not negative",
+     lambda: mbd.LagrangeMultipliers(k=-1.0)),
+    ("LagrangeMultipliers-alpha-text", "`alpha` of LagrangeMultipliers must be numbers",
+     lambda: mbd.LagrangeMultipliers(alpha="much", beta=1.0)),
+    ("Pseudoinverse-rtol-2", "`rtol` of Pseudoinverse must be between 0 and 1, but is 2",
+     lambda: mbd.Pseudoinverse(2.0)),
+    ("Pseudoinverse-rtol-nan", "`rtol` of Pseudoinverse must be between 0 and 1, but is nan",
+     lambda: mbd.Pseudoinverse(np.nan)),
+    ("Pseudoinverse-rtol-negative", "`rtol` of Pseudoinverse must be between 0 and 1, but is -1",
+     lambda: mbd.Pseudoinverse(-1.0)),
+    ("Relaxation-negative", "`tau` of Relaxation must be positive", lambda: mbd.Relaxation(-1.0)),
+    ("Relaxation-0", "`tau` of Relaxation must be positive", lambda: mbd.Relaxation(0)),
+    ("ImplicitPenalty-form-text", "`form` of ImplicitPenalty must be a .*`mbd.Primal`",
+     lambda: mbd.ImplicitPenalty(1.0, form="dual")),
+    ("Projection-iterations-1.5", "`iterations` of Projection must be a whole number",
+     lambda: mbd.Projection(iterations=1.5)),
+    ("Projection-norm-text", "`norm` of Projection must be a .*`mbd.Euclidean`",
+     lambda: mbd.Projection(norm="energy")),
+    ("Proximal-refinements-1.5", "`refinements` of Proximal must be a whole number, at least 1",
+     lambda: mbd.Proximal(refinements=1.5)),
+    ("UdwadiaKalaba-solver-text", "`solver` of UdwadiaKalaba must be a .*ConstraintSolver`",
+     lambda: mbd.UdwadiaKalaba("svd")),
+    ("VelocityImpulse-stabilisation-text", "`stabilisation` of VelocityImpulse must be a .*Dead",
+     lambda: mbd.VelocityImpulse(stabilisation="relax")),
+    ("ContactImpulse-stabilisation-text", "`stabilisation` of ContactImpulse must be a .*DeadBeat",
+     lambda: mbd.ContactImpulse(stabilisation="relax")),
+    ("ContactImpulse-impact-law", '`impact_law` of ContactImpulse must be "newton" or "poisson"',
+     lambda: mbd.ContactImpulse(impact_law="energy")),
+    ("ProjectedGaussSeidel-2.5", "`sweeps` of ProjectedGaussSeidel must be a whole number",
+     lambda: mbd.ProjectedGaussSeidel(2.5)),
+    ("ContactLaw-negative-friction", "`friction` of ContactLaw must be .*not negative",
+     lambda: mbd.ContactLaw(-0.1)),
+    ("ContactLaw-restitution-1.5", r"`restitution` of ContactLaw must be in \[0, 1\], but is 1.5",
+     lambda: mbd.ContactLaw(restitution=1.5)),
+    ("coefficients-of-three-contacts-for-two", r"`friction` of ContactLaw must be .*each of its 2",
+     lambda: simulated(Plane(law=mbd.ContactLaw([0.1, 0.2, 0.3])), mbd.ContactImpulse())),
+    ("a-method-without-contacts", "2 contacts, which `UdwadiaKalaba` does not keep: use",
+     lambda: simulated(Plane(law=mbd.ContactLaw(0.1)))),
+)  # fmt: skip
+def test_enforcement(words, call):
+    check_refused(call, words)
+
+
+@refusals(
+    ("quaternion_log-of-zeros", "`p` of quaternion_log must be a quaternion other than 0",
+     lambda: mbd.quaternion_log(np.zeros(4))),
+    ("skew-of-a-matrix", r"`a` of skew must have shape \(3,\), but has \(3, 3\)",
+     lambda: mbd.skew(np.eye(3))),
+    ("quaternion_exp-of-four", r"`phi` of quaternion_exp must have shape \(3,\), but has \(4,\)",
+     lambda: mbd.quaternion_exp(np.zeros(4))),
+    ("quaternion_rotate-of-three", r"`p` of quaternion_rotate must have shape \(4,\), but has",
+     lambda: mbd.quaternion_rotate(np.zeros(3), np.zeros(3))),
+    ("rpy_to_matrix-of-two", r"`q` of rpy_to_matrix must have shape \(3,\), but has \(2,\)",
+     lambda: mbd.rpy_to_matrix(np.zeros(2))),
+    ("check_gradients-of-a-number", "`loss` of check_gradients must be a function",
+     lambda: mbd.check_gradients(1.0, 1.0)),
+    ("check_gradients-rtol-nan", "`rtol` of check_gradients must be positive",
+     lambda: mbd.check_gradients(lambda x: x, 1.0, rtol=np.nan)),
+    ("tangent_growth-every-0", "`every` of tangent_growth .*at least 1, but is 0",
+     lambda: mbd.tangent_growth(PLANE, mbd.UdwadiaKalaba(), START, 1.0, 0.1, every=0)),
+    ("first_nonfinite-dt-0", "`dt` of first_nonfinite must be positive",
+     lambda: mbd.first_nonfinite(PLANE, mbd.UdwadiaKalaba(), START, 1.0, 0.0)),
+)  # fmt: skip
+def test_analysis(words, call):
+    check_refused(call, words)
+
+
+# --- mechanisms ----------------------------------------------------------------------------------
+
+
+def body(name="arm", **options):
+    return mbd.Body(name, mbd.Inertia(1.0, np.eye(3)), **options)
+
+
+def pin(**options):
+    options = {"axis": [0, 0, 1], "point": [0, 0, 0], **options}
+    return mbd.Revolute("pin", "ground", body(), **options)
+
+
+def held(**frames):
+    return pin(point=None, axis=None, **frames)
+
+
+def spring():
+    ends = [[0, 0, 0], [1, 0, 0]]
+    return mbd.Spring("s", "ground", body(), points=ends, rest_length=1.0, stiffness=1.0)
+
+
+def frame(position=(0.0, 0.0, 0.0), orientation=(1.0, 0.0, 0.0, 0.0)):
+    return mbd.Pose(np.array(position), np.array(orientation))
+
+
+def resting(**options):
+    return mbd.Contact("rest", "ground", "arm", mbd.HalfSpace(), mbd.Sphere(0.1), **options)
+
+
+@refusals(
+    ("a-body-instead-of-a-list", r"`bodies` of Mechanism must be a sequence, but is Body\(",
+     lambda: mbd.Mechanism(body())),
+    ("a-joint-among-the-bodies", "`bodies` of Mechanism has an entry, number 1, that must be a",
+     lambda: mbd.Mechanism([body(), pin()])),
+    ("a-joint-among-the-contacts", "`contacts` of Mechanism has an entry, number 0, .*mbd.Contact",
+     lambda: mbd.Mechanism([body()], contacts=[pin()])),
+    ("a-joint-among-the-forces", "`forces` of Mechanism has an entry, number 0, .*AbstractForce",
+     lambda: mbd.Mechanism([body()], forces=[pin()])),
+    ("a-force-among-the-joints", "`joints` of Mechanism has an entry, number 0, .*AbstractConstr",
+     lambda: mbd.Mechanism([body()], [spring()])),
+    ("centre-nan", "`center` of Inertia must be finite, but is",
+     lambda: mbd.Inertia(1.0, np.eye(3), center=[np.nan, 0, 0])),
+    ("mass-text", "`mass` of Inertia must be a number, but is '1 kg'",
+     lambda: mbd.Inertia("1 kg", np.eye(3))),
+    ("position-nan", '`position` of Body "arm" must be finite, but is',
+     lambda: body(position=[np.nan, 0, 0])),
+    ("position-text", '`position` of Body "arm" must be numbers, but is .origin.',
+     lambda: body(position="origin")),
+    ("velocity-nan", '`velocity` of Body "arm" must be finite, but is',
+     lambda: body(velocity=[np.nan, 0, 0])),
+    ("orientation-not-unit", '`orientation` of body "arm" must be a unit quaternion',
+     lambda: body(orientation=[2.0, 0, 0, 0])),
+    ("axis-text", '`axis` of Revolute "pin" must be numbers, but is .z.', lambda: pin(axis="z")),
+    ("frame-a-tuple", '`frame_a` of Revolute "pin" must be a `mbd.Pose`, but is',
+     lambda: held(frame_a=(0, 0, 0), frame_b=frame())),
+    ("frame-of-wrong-shape", r"`frame_a` of Revolute .pin. must have a `position` of shape \(3,\)",
+     lambda: held(frame_a=frame((0.0, 0.0)), frame_b=frame())),
+    ("frame-with-a-wrong-quaternion", "`frame_a` of Revolute .pin. must have .*`orientation`",
+     lambda: held(frame_a=frame(orientation=(1.0, 0.0)), frame_b=frame())),
+    ("frame-not-unit", "`frame_b` of Revolute .pin. must have a unit quaternion.* Divide by it",
+     lambda: held(frame_a=frame(), frame_b=frame(orientation=(2.0, 0, 0, 0)))),
+    ("FromControl-gear-nan", "`gear` of FromControl must be finite, but is nan",
+     lambda: mbd.FromControl(0, gear=np.nan)),
+    ("Spring-law-a-number", '`law` of Spring "s" must be a function, but is 3.0',
+     lambda: mbd.Spring("s", "ground", "arm", law=3.0)),
+    ("Spring-potential-a-number", '`potential` of Spring "s" must be a function, but is 3.0',
+     lambda: mbd.Spring("s", "ground", "arm", law=abs, potential=3.0)),
+    ("JointLimit-by-name", r"`joint` of JointLimit must be a `mbd.AbstractJoint`, .*'pin'",
+     lambda: mbd.JointLimit("pin")),
+    ("contact-frame-not-unit", '`frame_b` of Contact "rest" must have a unit quaternion',
+     lambda: resting(frame_b=frame(orientation=(2.0, 0, 0, 0)))),
+    ("friction-of-two-numbers-for-a-point", '`friction` of Contact "rest" .*each of its 1 contact',
+     lambda: mbd.Mechanism([body()], contacts=[resting(friction=[0.1, 0.2])])),
+    ("contacts_among-bodies-without-shapes", r"`pieces` of contacts_among .* \(body, shape\) or",
+     lambda: mbd.contacts_among([body(), body("other")])),
+    ("contacts_among-shapes-first", r"`pieces` of contacts_among .* \(body, shape\) or",
+     lambda: mbd.contacts_among([(mbd.Sphere(0.1), body()), (mbd.HalfSpace(), "ground")])),
+)  # fmt: skip
+def test_mechanisms(words, call):
+    check_refused(call, words)
 
 
 # --- identification ------------------------------------------------------------------------------

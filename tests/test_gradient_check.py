@@ -138,7 +138,7 @@ BAD = [
     (lambda x: jnp.sum(x) / 0, jnp.ones(2), {}, "`loss` is inf at `params`"),
     (lambda x: 1.0, {"n": 3}, {}, "no floating-point number"),
     (lambda x: jnp.abs(x), jnp.array(1j), {}, "real and imaginary"),
-    (lambda x: x, jnp.array(1.0), {"modes": ("backward",)}, "must be some of"),
+    (lambda x: x, jnp.array(1.0), {"modes": ("backward",)}, '`modes`.*must be "reverse" or'),
     (lambda x: x, jnp.array(1.0), {"directions": 0}, "at least 1"),
 ]
 

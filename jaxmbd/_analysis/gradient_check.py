@@ -1,7 +1,7 @@
 """Whether the derivatives of a loss are right."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .._inputs import at_least, checked, positive
 from .differences import central_difference
 
 _MODES = ("reverse", "forward")
@@ -71,13 +72,14 @@ class GradientCheck(NamedTuple):
         return "\n".join([head, *(f"  {d}" for d in failed)])
 
 
+@checked
 def check_gradients(
     loss: Callable[..., Float[Array, ""]],
     params: PyTree,
     *args: Any,
-    modes: Sequence[str] = _MODES,
-    rtol: float | None = None,
-    directions: int = 8,
+    modes: Sequence[Literal["reverse", "forward"]] = _MODES,
+    rtol: Annotated[float | None, positive] = None,
+    directions: Annotated[int, at_least(1)] = 8,
 ) -> GradientCheck:
     r"""Compare derivatives of a loss by automatic differentiation with central differences,
 
@@ -110,7 +112,8 @@ def check_gradients(
     **Raises:** `ValueError` for a loss that is not a real scalar or not finite at `params`, for
     `params` without any floating-point number or with complex ones, and for unknown modes.
     """
-    _check_options(modes, directions)
+    if not modes:
+        raise ValueError(f"Argument `modes` must be some of {_MODES}, but is empty.")
     numbers, rest = eqx.partition(params, eqx.is_inexact_array_like)
     numbers = jax.tree.map(jnp.asarray, numbers)
     leaves = jax.tree_util.tree_leaves_with_path(numbers)
@@ -150,13 +153,6 @@ def check_gradients(
             for k, (name, d, e) in enumerate(zip(names, difference, error, strict=True))
         ),
     )
-
-
-def _check_options(modes, directions) -> None:
-    if not modes or set(modes) - set(_MODES):
-        raise ValueError(f"Argument `modes` must be some of {_MODES}, but is {modes!r}.")
-    if directions < 1:
-        raise ValueError(f"Argument `directions` must be at least 1, but is {directions}.")
 
 
 def _named(path) -> str:

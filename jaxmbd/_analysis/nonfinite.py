@@ -1,18 +1,19 @@
 """Where the first NaN of a motion, or of its derivative, comes from."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from .._checks import is_concrete
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
 from .._enforcement.stepping import AbstractStepper, Problem
+from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._results import RESULTS
 from .._saving import make_grid
 from .._setup import ready_stepper
@@ -96,20 +97,21 @@ class NonfiniteOrigin(NamedTuple):
         return "\n".join(lines)
 
 
+@checked
 def first_nonfinite(
     system: AbstractSystem,
     enforcement: AbstractEnforcement,
     state: State,
     t1: RealScalarLike | None = None,
-    dt: RealScalarLike | None = None,
+    dt: Annotated[RealScalarLike | None, positive] = None,
     *,
     t0: float | None = None,
-    num_steps: int | None = None,
+    num_steps: Annotated[int | None, at_least(1)] = None,
     scheme: diffrax.AbstractSolver | None = None,
     control: Control | None = None,
     projection: Projection | None = None,
     loss: Callable[[Solution], Float[Array, ""]] | None = None,
-    start_tolerance: ArrayLike = 1e-3,
+    start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
 ) -> NonfiniteOrigin:
     """Find where the first NaN or infinity of a motion comes from, or that of a gradient.
 

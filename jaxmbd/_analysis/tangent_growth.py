@@ -2,17 +2,19 @@
 
 import math
 import warnings
+from typing import Annotated
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
-from .._checks import check_no_nan, check_positive, is_concrete
+from .._checks import check_no_nan, is_concrete
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
+from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._raising import raise_failure
 from .._results import RESULTS
 from .._saving import make_grid
@@ -63,7 +65,8 @@ class TangentGrowth(eqx.Module):
         """Whether growth exceeds `bound` before the end."""
         return jnp.isfinite(self.reach)
 
-    def until(self, growth: RealScalarLike) -> Float[Array, " *batch"]:
+    @checked
+    def until(self, growth: Annotated[RealScalarLike, positive]) -> Float[Array, " *batch"]:
         """The time [s] from the start until the growth first exceeds `growth`, e.g. a hundred for
         intervals of multiple shooting; inf if it does not."""
         # Not `>`: growth that is NaN has exceeded everything.
@@ -77,21 +80,22 @@ class TangentGrowth(eqx.Module):
         return _in_words(self)
 
 
+@checked
 def tangent_growth(
     system: AbstractSystem,
     enforcement: AbstractEnforcement,
     state: State,
     t1: RealScalarLike | None = None,
-    dt: RealScalarLike | None = None,
+    dt: Annotated[RealScalarLike | None, positive] = None,
     *,
     t0: float | None = None,
-    num_steps: int | None = None,
+    num_steps: Annotated[int | None, at_least(1)] = None,
     scheme: diffrax.AbstractSolver | None = None,
     control: Control | None = None,
     projection: Projection | None = None,
-    every: int | None = None,
-    tolerance: float = 1e-3,
-    start_tolerance: ArrayLike = 1e-3,
+    every: Annotated[int | None, at_least(1)] = None,
+    tolerance: Annotated[float, positive] = 1e-3,
+    start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
     throw: bool = True,
 ) -> TangentGrowth:
     r"""How far derivatives of a motion reach: the growth of small changes of its start,
@@ -135,13 +139,10 @@ def tangent_growth(
     for smooth dynamical systems and for Hamiltonian systems, Meccanica 15, part 2.
     """
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
-    check_positive("tolerance", tolerance)
     stepper = ready_stepper(system, enforcement, state, scheme, control, projection)
     grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps)
     if every is None:
         every = math.ceil(grid.steps / _PIECES)
-    if every < 1:
-        raise ValueError(f"Argument `every` must be at least 1, but is {every}.")
     dtype = state.q.dtype
     grid = grid.as_arrays(dtype)
     basis, free = admissible(stepper, grid, state.q, state.v)

@@ -2,6 +2,7 @@
 
 import abc
 import functools
+import typing
 from typing import Any, NamedTuple
 
 import diffrax
@@ -330,9 +331,10 @@ def make_stepper(
 
     **Raises:** `ValueError` for what is no enforcement, and for schemes of several vector fields.
     """
-    if scheme is not None and isinstance(scheme.term_structure, tuple):
+    structure = None if scheme is None else scheme.term_structure
+    if isinstance(structure, tuple) or typing.get_origin(structure) is diffrax.MultiTerm:
         raise ValueError(
-            f"`{type(scheme).__name__}` splits the vector field in two, which constrained motion "
-            "does not allow: use a scheme of one field, e.g. `mbd.SemiImplicitEuler()`."
+            f"Argument `scheme` must be of one vector field, but `{type(scheme).__name__}` splits "
+            "it in two or adds noise: use e.g. `mbd.SemiImplicitEuler()` or `mbd.RK4()`."
         )
     return stepper_of(problem.enforcement, problem, scheme, default)

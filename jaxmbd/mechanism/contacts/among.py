@@ -1,10 +1,11 @@
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from ..._checks import with_dtype
 from ..._contact.law import ContactLaw
+from ..._inputs import Refusal, checked, shown
 from ..body import GROUND, Body
 from ..element import dtype_of
 from ..pose import Pose
@@ -12,8 +13,17 @@ from ..shapes import AbstractShape
 from .contact import Contact
 
 
+def _piece(piece: Any) -> Any:
+    parts = piece if isinstance(piece, tuple | list) else ()
+    kinds = (Body | str, AbstractShape, Pose)
+    if len(parts) not in (2, 3) or not all(map(isinstance, parts, kinds)):
+        raise Refusal(f"must be (body, shape) or (body, shape, `mbd.Pose`), but is {shown(piece)}.")
+    return piece
+
+
+@checked
 def contacts_among(
-    pieces: Sequence[tuple[Body | str, AbstractShape] | tuple[Body | str, AbstractShape, Pose]],
+    pieces: Sequence[Annotated[Any, _piece]],
     *,
     without: Sequence[tuple[str, str]] = (),
     **coefficients: Any,
