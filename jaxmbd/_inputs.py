@@ -119,7 +119,8 @@ class _Numbers(NamedTuple):
     floating: bool = True
 
     def __call__(self, value: Any, dtype: Any = None) -> Any:
-        if type(value) is float and not self.converts and self.range.holds(value):
+        scalar = type(value) is float and self.axes in (None, ())
+        if scalar and not self.converts and self.range.holds(value):
             return value  # the usual case, without delay
         array: Any = value
         if not isinstance(value, jax.Array):
@@ -260,11 +261,12 @@ def _choice(choices: tuple[Any, ...], value: Any) -> Any:
 
 
 def _each(check: _Check | None, value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, collections.abc.Iterable) or isinstance(
-        value, str | bytes | collections.abc.Mapping
-    ):
-        raise Refusal(f"must be a sequence, but is {shown(value)}.")
-    members = list(value)
+    try:
+        if isinstance(value, str | bytes | collections.abc.Mapping | set | frozenset):
+            raise TypeError
+        members = list(value)
+    except TypeError:  # that of arrays without axes, too
+        raise Refusal(f"must be a sequence, but is {shown(value)}.") from None
     for i, member in enumerate(members if check is not None else ()):
         try:
             members[i] = check(member)  # pyright: ignore[reportOptionalCall]
@@ -442,6 +444,7 @@ class _Signature:
         self.function = function
         self.names = tuple(parameters)
         self.known = frozenset(parameters)
+        self.named = [x for x, p in parameters.items() if not _holds_many(p)]
         self.method = self.names[:1] in (("self",), ("cls",))
         self.open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         self.by_name: dict[str, tuple[_Check, Any]] = {}
@@ -542,17 +545,22 @@ def traced_in_range(*objects: Any) -> Array | None:
     return jnp.all(jnp.stack(verdicts)) if verdicts else None
 
 
+def _holds_many(parameter: inspect.Parameter) -> bool:
+    """`*args` or `**kwargs`."""
+    return parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+
+
 def _unknown(signature: _Signature, args: tuple, kwargs: dict[str, Any]) -> str:
     name = sorted(kwargs.keys() - signature.known)[0]
-    own = {"self", "cls", "args", "kwargs", *kwargs}
-    names = [x for x in signature.names if x not in own]
+    own = {"self", "cls", *kwargs}
+    names = [x for x in signature.named if x not in own]
     if signature.method:  # a constructor may be the last of several, each with its own arguments
         kind = args[0] if isinstance(args[0], type) else type(args[0])
         for base in kind.__mro__ if signature.function.__name__ == "__init__" else ():
             names += [
                 x
                 for x, p in inspect.signature(base.__init__).parameters.items()
-                if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and x not in (*own, *names)
+                if not _holds_many(p) and x not in (*own, *names)
             ]
     near = difflib.get_close_matches(name, names, 1)
     listed = ", ".join(f"`{x}`" for x in names)
