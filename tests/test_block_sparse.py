@@ -1,5 +1,7 @@
 """Block elimination against dense algebra, on trees, loops, redundant rows and mixed kinds."""
 
+import functools
+
 import helpers
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
+from jaxmbd._enforcement.base import point
 from jaxmbd._linalg.blocks import accumulated, columns, padded_columns
 from jaxmbd._linalg.elimination import plan
 
@@ -255,3 +258,47 @@ def test_choice_by_size_and_structure():
 def test_bad_input(argument, value):
     with pytest.raises(ValueError, match=f"`{argument}` of BlockSparse must be"):
         mbd.BlockSparse(**{argument: value})
+
+
+# --- mass ratios ---------------------------------------------------------------------------------
+
+
+def spatial_slider_crank(mass):
+    """Seventeen independent rows for 18 velocities."""
+    support, pin, slide = jnp.array([[0, 0, 0.2], [0, 0.05, 0.34], [0.45, -0.1, 0]])
+    crank = mbd.Body(
+        "crank", mbd.Inertia.box([0.03, 0.03, 0.15], 0.3), position=(support + pin) / 2
+    )
+    rod = mbd.Body("rod", mbd.Inertia.box([0.5, 0.02, 0.02], 0.4), position=(pin + slide) / 2)
+    slider = mbd.Body("slider", mbd.Inertia.box([0.1, 0.1, 0.1], mass), position=slide)
+    joints = [
+        mbd.Revolute("bearing", "ground", crank, point=support, axis=[1.0, 0, 0]),
+        mbd.Spherical("ball", crank, rod, point=pin),
+        mbd.Universal("cross", rod, slider, point=slide, axes=([0, 0, 1.0], [0, 1.0, 0])),
+        mbd.Prismatic("guide", "ground", slider, point=slide, axis=[1.0, 0, 0]),
+    ]
+    return mbd.Mechanism([crank, rod, slider], joints)
+
+
+@functools.cache
+def slide(solver):
+    """The acceleration on the rows, and its derivative with respect to the mass of the slider."""
+
+    def acceleration(mass, v):
+        mechanism = spatial_slider_crank(mass)
+        q = mechanism.state().q
+        here = point(mechanism, None, jnp.zeros(()), q, v)
+        v, _ = here.operator(mbd.Cholesky()).correct(here.rows.velocity, v)
+        here = point(mechanism, None, jnp.zeros(()), q, here.v - v)
+        return here.operator(solver).solve(here.f, here.rows.gamma)[0]
+
+    return jax.jit(lambda mass, v: jax.jvp(lambda m: acceleration(m, v), (mass,), (jnp.ones(()),)))
+
+
+@pytest.mark.parametrize("solver", [mbd.BlockSparse(), mbd.Proximal()], ids=str)
+def test_mass_ratios_do_not_decide_what_is_exact(solver):
+    v = jnp.asarray(np.random.default_rng(0).standard_normal(18))
+    for mass in (1.0, 2e5):
+        expected = slide(mbd.Cholesky())(jnp.array(mass), v)
+        for x, y in zip(slide(solver)(jnp.array(mass), v), expected):
+            np.testing.assert_allclose(x, y, rtol=0, atol=2e-11 * np.max(np.abs(y)))
