@@ -267,10 +267,12 @@ def spatial_slider_crank(mass):
     """Seventeen independent rows for 18 velocities."""
     support, pin, slide = jnp.array([[0, 0, 0.2], [0, 0.05, 0.34], [0.45, -0.1, 0]])
     crank = mbd.Body(
-        "crank", mbd.Inertia.box([0.03, 0.03, 0.15], 0.3), position=(support + pin) / 2
+        "crank", mbd.Inertia.box(size=[0.03, 0.03, 0.15], mass=0.3), position=(support + pin) / 2
     )
-    rod = mbd.Body("rod", mbd.Inertia.box([0.5, 0.02, 0.02], 0.4), position=(pin + slide) / 2)
-    slider = mbd.Body("slider", mbd.Inertia.box([0.1, 0.1, 0.1], mass), position=slide)
+    rod = mbd.Body(
+        "rod", mbd.Inertia.box(size=[0.5, 0.02, 0.02], mass=0.4), position=(pin + slide) / 2
+    )
+    slider = mbd.Body("slider", mbd.Inertia.box(size=[0.1, 0.1, 0.1], mass=mass), position=slide)
     joints = [
         mbd.Revolute("bearing", "ground", crank, point=support, axis=[1.0, 0, 0]),
         mbd.Spherical("ball", crank, rod, point=pin),
