@@ -290,11 +290,10 @@ def _name(kind: type) -> str:
     if package == "builtins":
         return kind.__name__
     short = "mbd" if package == __name__.split(".")[0] else package
-    if hasattr(sys.modules.get(package), kind.__name__):
-        return f"{short}.{kind.__name__}"
-    part = kind.__module__.split(".")[1] if "." in kind.__module__ else ""
-    if hasattr(sys.modules.get(f"{package}.{part}"), kind.__name__):
-        return f"{short}.{part}.{kind.__name__}"
+    part = ".".join(kind.__module__.split(".")[:2])
+    for module in (package, part):  # by `vars`, since modules may warn of names that are asked for
+        if kind.__name__ in vars(sys.modules.get(module, object)):
+            return f"{short}{module.removeprefix(package)}.{kind.__name__}"
     return kind.__name__
 
 
