@@ -5,16 +5,21 @@ from typing import Annotated, Any
 
 import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ._checks import is_concrete
 from ._inputs import at_least, conform, finite
+from ._sizes import check_fits, check_resolved, check_steps
 from ._system import AbstractSystem, State
 from ._types import RealScalarLike
 
 # Times within this fraction of a step of a grid point are that grid point.
 ON_GRID = 1e-6
+
+# Saved times that need no look at the memory.
+_FEW = 10_000
 
 
 class Grid(eqx.Module):
@@ -36,8 +41,11 @@ def make_grid(
     t1: RealScalarLike | None,
     dt: RealScalarLike | None,
     num_steps: int | None,
+    dtype: Any,
+    *,
+    adaptive: bool = False,
 ) -> Grid:
-    """The grid, from either `t1` and `dt` or `dt` and `num_steps`.
+    """The grid, from either `t1` and `dt` or `dt` and `num_steps`; times will be of this dtype.
 
     **Raises:** `ValueError`, saying what to give instead.
     """
@@ -49,7 +57,10 @@ def make_grid(
             "batches."
         )
     if num_steps is not None:
-        return Grid(start, start + num_steps * dt, dt, float(num_steps))
+        check_steps(num_steps)
+        end = start + num_steps * dt
+        check_resolved(start, end, dt, dtype)
+        return Grid(start, end, dt, float(num_steps))
     for name, x, remedy in (
         ("state.t", start, "pass `t0=` as a number, or `num_steps=` instead of `t1`"),
         ("t1", t1, "pass `num_steps=` instead"),
@@ -62,7 +73,11 @@ def make_grid(
     assert t1 is not None
     if not float(t1) > float(start):
         raise ValueError(f"Argument `t1` must be after the start {start}, but is {t1}.")
-    return Grid(start, t1, dt, (float(t1) - float(start)) / float(dt))
+    steps = (float(t1) - float(start)) / float(dt)
+    check_resolved(start, t1, dt, dtype)
+    if not adaptive:
+        check_steps(steps)
+    return Grid(start, t1, dt, steps)
 
 
 class Saving(eqx.Module):
@@ -74,6 +89,29 @@ class Saving(eqx.Module):
     every: int
     fn: Callable | None
     on_grid: bool  # whether all `ts` are times of the grid, known statically
+
+    def check_fits(self, state: State, system: AbstractSystem, steps: float) -> None:
+        """All that is saved in so many steps fits the memory.
+
+        **Raises:** `ValueError`."""
+        given = 0 if self.ts is None else len(self.ts)
+        times = self.t0 + self.t1 + given + (steps // self.every if self.every else 0)
+        if given:
+            check_fits(
+                4 * steps,
+                f"To find the times `ts` among {steps:.4g} steps takes",
+                "save every n-th step by `SaveAt(steps=n)`, or simulate in parts",
+            )
+        if times < _FEW:
+            return
+        saved: Any = jax.eval_shape(lambda: self.output(system, state.t, (state.q, state.v)))
+        one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(saved))
+        check_fits(
+            times * (one + state.q.dtype.itemsize),
+            f"What is saved at {times:.4g} times takes",
+            "save every n-th step by `SaveAt(steps=n)`, only what is of interest by "
+            "`SaveAt(fn=...)`, or simulate in parts",
+        )
 
     def output(self, system: AbstractSystem, t: RealScalarLike, y: Any) -> Any:
         """What is kept of the state y = (q, v, ...) at t."""

@@ -84,7 +84,8 @@ def simulate(
 
     **Returns:** a `Solution`.
 
-    **Raises:** `ValueError` for wrong shapes, steps or options, at trace time; a run-time error
+    **Raises:** `ValueError` for wrong shapes, steps or options, for more steps than can be counted
+    and more saved numbers than the memory holds, at trace time; a run-time error
     when the result is not successful and `throw` is true.
     """
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
@@ -92,8 +93,10 @@ def simulate(
     if isinstance(controller, diffrax.ConstantStepSize):
         controller = None
     stepper = ready_stepper(system, enforcement, state, scheme, control, projection, controller)
-    grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps)
+    start, dtype, adaptive = state.t if t0 is None else t0, state.q.dtype, controller is not None
+    grid = make_grid(start, t1, dt, num_steps, dtype, adaptive=adaptive)
     saving = make_saving(saveat, grid)
+    saving.check_fits(state, system, max_steps if adaptive else grid.steps)
     as_array = functools.partial(jnp.asarray, dtype=state.q.dtype)
     solution = _simulate(
         stepper,

@@ -17,6 +17,7 @@ from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._results import RESULTS
 from .._saving import make_grid
 from .._setup import ready_stepper
+from .._sizes import check_fits
 from .._solution import Solution
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
@@ -148,9 +149,15 @@ def first_nonfinite(
     def stepper_with(control):
         return ready_stepper(system, enforcement, state, scheme, control, projection)
 
-    grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps).as_arrays(state.q.dtype)
-    tolerance = jnp.asarray(start_tolerance, state.q.dtype)
-    motion = run(stepper_with(control), state.q, state.v, grid, tolerance)
+    dtype = state.q.dtype
+    grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps, dtype)
+    check_fits(
+        grid.steps * (1 + state.q.size + state.v.size) * dtype.itemsize,
+        f"All states of {grid.steps:.4g} steps take",
+        "look at a later part, from a state shortly before the failure, in fewer `num_steps`",
+    )
+    tolerance = jnp.asarray(start_tolerance, dtype)
+    motion = run(stepper_with(control), state.q, state.v, grid.as_arrays(dtype), tolerance)
     watching = stepper_with(Watched(control, Record()))
     if motion.result != RESULTS.successful:
         return _in_motion(motion, watching)

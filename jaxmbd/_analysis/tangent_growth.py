@@ -19,6 +19,7 @@ from .._raising import raise_failure
 from .._results import RESULTS
 from .._saving import make_grid
 from .._setup import judged_start, ready_stepper
+from .._sizes import check_fits
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
 from .tangent_map import admissible, orthogonal, times, transported
@@ -140,10 +141,15 @@ def tangent_growth(
     """
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
     stepper = ready_stepper(system, enforcement, state, scheme, control, projection)
-    grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps)
+    dtype = state.q.dtype
+    grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps, dtype)
+    check_fits(
+        2 * grid.steps * dtype.itemsize,
+        f"The times of {grid.steps:.4g} steps take",
+        "give a larger `dt`, an earlier `t1` or fewer `num_steps`",
+    )
     if every is None:
         every = math.ceil(grid.steps / _PIECES)
-    dtype = state.q.dtype
     grid = grid.as_arrays(dtype)
     basis, free = admissible(stepper, grid, state.q, state.v)
     if is_concrete(free):

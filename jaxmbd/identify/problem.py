@@ -17,6 +17,7 @@ from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import Numbers, conform, finite
 from .._results import RESULTS
 from .._simulate import simulate
+from .._sizes import check_steps
 from .._system import AbstractSystem, State
 from .leaves import Leaves
 from .losses import AbstractLoss
@@ -129,7 +130,9 @@ def _scale(records: list[Record]) -> float:
 
 
 def _steps(parts: Parts, dt: float) -> int:
-    return max(1, math.ceil(float(jnp.max(parts.t1 - parts.t0)) / dt - 1e-6))
+    steps = float(jnp.max(parts.t1 - parts.t0)) / dt
+    check_steps(steps)
+    return max(1, math.ceil(steps - 1e-6))
 
 
 def _common_start(records: list[Record]) -> Callable[[AbstractSystem], State] | None:

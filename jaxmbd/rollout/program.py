@@ -13,8 +13,9 @@ from jaxtyping import PyTree
 
 from .._inputs import shown
 from .._results import code
+from .._sizes import in_words
 from .blocks import reduce_block
-from .memory import bytes_of, in_words
+from .memory import bytes_of
 from .samples import Samples
 from .verdicts import SUCCESSFUL, judge
 

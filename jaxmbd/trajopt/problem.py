@@ -14,6 +14,7 @@ from .._checks import check_no_nan, check_system, is_concrete, with_dtype
 from .._constraints import positions, velocities
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import at_least, checked, number, positive
+from .._sizes import check_fits, check_steps
 from .._system import AbstractSystem, State
 
 # Of |Phi| and |Phi'| at the start, as in `simulate`.
@@ -68,7 +69,7 @@ class Problem(eqx.Module):
     text, is another program.
 
     **Raises:** `ValueError` for wrong shapes, bounds that cross, a start off the constraints, and
-    steps or a duration that are not positive.
+    steps or a duration that are not positive, and more of them than fit the memory.
     """
 
     system: AbstractSystem
@@ -120,6 +121,12 @@ class Problem(eqx.Module):
         check_system(self.system, _Zeros(jnp.zeros(self.nu, dtype)), state.q, state.v)
         _check_bounds(self.lower, self.upper)
         _check_start(self.system, self.state, self.enforcement)
+        check_steps(steps * substeps)
+        check_fits(
+            (steps + 1) * (state.q.size + state.v.size + nu) * dtype.itemsize,
+            f"The states of a motion on a grid of {steps} intervals take",
+            "give fewer `steps`, each with more `substeps`",
+        )
         u = jnp.zeros(self.nu, dtype)
         at_end, on_path = (self.state.t, state.q, state.v), (self.state.t, state.q, state.v, u)
         self.running_cost = _checked("running_cost", "(t, q, v, u)", running_cost, on_path, 0)

@@ -1,6 +1,7 @@
 """Where outputs of samples go."""
 
 import abc
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,6 +29,11 @@ class Layout(NamedTuple):
     key: list[int]
     samples: str
     block: int
+
+    @property
+    def bytes(self) -> int:
+        """Of the output of one sample."""
+        return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(self.output))
 
     def named(self) -> dict[str, jax.ShapeDtypeStruct]:
         """The leaves of `output` by their names."""

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from ..._sizes import check_fits, host_bytes
 from ..processes import gathered
 from .base import AbstractRecord, AbstractStore, Layout
 
@@ -21,6 +22,13 @@ class MemoryRecord(AbstractRecord):
 
     def __init__(self, layout: Layout):
         shapes = layout.output
+        check_fits(
+            layout.n * layout.bytes,
+            f"Outputs of {layout.n} samples take",
+            "keep them on disk by `store=mbd.rollout.Zarr(path)`, or statistics of them by "
+            "`reductions=`, or return less of each sample",
+            host_bytes(),
+        )
         self.status = np.full(layout.n, -1, np.int16)
         self.rows = 1
         self.outputs = jax.tree.map(lambda s: np.zeros((layout.n, *s.shape), s.dtype), shapes)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import warnings
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from ..._files import unfinished, write_whole
 from ..._inputs import checked
 from ..._results import messages
+from ..._sizes import in_words
 from ..processes import gathered
 from .base import AbstractRecord, AbstractStore, Layout
 
@@ -84,10 +86,17 @@ class ZarrRecord(AbstractRecord):
         self.pending: dict[int, list[list[np.ndarray]]] = {}
         self._verify()
         self.status = np.full(self.n, -1, np.int16)
-        for k in range(math.ceil(self.n / rows)):
-            if self._seal(k).exists():
-                samples = self._samples(k)
-                self.status[samples] = self.arrays[-1][samples]
+        for k in self._sealed():
+            samples = self._samples(k)
+            self.status[samples] = self.arrays[-1][samples]
+        needed, free = layout.bytes * np.sum(self.status < 0), shutil.disk_usage(folder).free
+        if needed > free and jax.process_index() == 0:
+            warnings.warn(
+                f"The outputs that are still to be computed take {in_words(int(needed))}, less "
+                f"what compression saves, but the disk of `{folder}` has {in_words(free)} left: "
+                "return less of each sample, or use a larger disk.",
+                stacklevel=4,
+            )
 
     def write(self, first, outputs, status):
         columns = [*map(np.asarray, jax.tree.leaves(outputs)), status]
@@ -134,6 +143,14 @@ class ZarrRecord(AbstractRecord):
         data = self.files.pop(name, None)
         return None if data is None else data.to_bytes()
 
+    def _sealed(self) -> list[int]:
+        """The chunks of samples that are said to be there."""
+        folder = self._seal(0).parents[2]
+        count = math.ceil(self.n / self.rows)
+        names = [x.name for x in folder.iterdir()] if folder.is_dir() else []
+        found = sorted(int(name) for name in names if name.isdecimal())
+        return [k for k in found if k < count and self._seal(k).exists()]
+
     def _seal(self, k: int) -> pathlib.Path:
         return self.folder / f"checksums/c/{k}/0/0"
 
@@ -151,7 +168,9 @@ class ZarrRecord(AbstractRecord):
         """Removes the files of chunks of which one is not as it was written. Processes share the
         work out, and come back together."""
         found = []
-        for k in range(jax.process_index(), math.ceil(self.n / self.rows), jax.process_count()):
+        for k in self._sealed():
+            if k % jax.process_count() != jax.process_index():
+                continue
             damaged = self._damaged(k)
             if damaged:
                 found.append((k, damaged))
@@ -173,8 +192,6 @@ class ZarrRecord(AbstractRecord):
     def _damaged(self, k: int) -> list[str]:
         """Names of the files of a chunk that is said to be there, but are not as they were."""
         seal = self._seal(k)
-        if not seal.exists():
-            return []
         digests = seal.read_bytes()
         if len(digests) != math.prod(self.checksums.shape[1:]):
             return [seal.relative_to(self.folder).as_posix()]

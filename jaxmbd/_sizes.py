@@ -1,0 +1,81 @@
+"""What is asked for, in steps and bytes, is known before it is computed: too much is refused."""
+
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ._checks import is_concrete
+
+MOST_STEPS = 2**31 - 1  # what a counter of 32 bits holds
+
+
+def check_steps(steps: float) -> None:
+    """A loop can take so many steps.
+
+    **Raises:** `ValueError`, saying what to change."""
+    if steps > MOST_STEPS:
+        shown = f"{steps:.3g}" if steps < 1e300 else "Very many"
+        raise ValueError(
+            f"{shown} steps are asked for, but a simulation takes at most {MOST_STEPS}. Give a "
+            "larger `dt`, an earlier `t1` or fewer `num_steps`, or simulate in parts, each from "
+            "the last state of the one before."
+        )
+
+
+def check_resolved(t0: Any, t1: Any, dt: Any, dtype: Any) -> None:
+    """Times of this dtype tell one step from the next; of traced ones nothing is known.
+
+    **Raises:** `ValueError`, saying what to change."""
+    if not all(map(is_concrete, (t0, t1, dt))):
+        return
+    latest = max(abs(float(t0)), abs(float(t1)))
+    if float(dt) < jnp.finfo(dtype).eps / 2 * latest:
+        raise ValueError(
+            f"`dt` = {float(dt):g} is lost beside t = {latest:g} in {jnp.dtype(dtype).name}, which "
+            "tells times apart to 16 digits in float64 and 7 in float32. Give a larger `dt`, count "
+            "time from a later zero, or use float64."
+        )
+
+
+def check_fits(count: float, what: str, remedy: str, available: float | None = None) -> None:
+    """`count` bytes are `available`, by default on the device.
+
+    **Raises:** `ValueError` that begins with `what` takes them, and ends with the remedy."""
+    if count < 2**20:
+        return  # to ask takes longer
+    available = available_bytes(jax.local_devices()[:1]) if available is None else available
+    if count > available:
+        raise ValueError(
+            f"{what} at least {in_words(count)} of memory, but there are {in_words(available)}: "
+            f"{remedy}."
+        )
+
+
+def available_bytes(devices: list[Any]) -> float:
+    """What each of `devices` has left; infinite if nothing is known of them."""
+    stats = devices[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    if devices[0].platform == "cpu":
+        return host_bytes() / len(devices)
+    return float("inf")
+
+
+def host_bytes() -> float:
+    """What this computer has left; infinite if it does not tell."""
+    meminfo = pathlib.Path("/proc/meminfo")  # of Linux, in KiB
+    if meminfo.exists():
+        lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
+        if "MemAvailable" in lines:
+            return 1024 * int(lines["MemAvailable"].split()[0])
+    return float("inf")
+
+
+def in_words(count: float | int) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    raise AssertionError

@@ -1,0 +1,148 @@
+"""What is asked for is measured before it is computed."""
+
+import sys
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import Pendulum
+
+import jaxmbd as mbd
+from jaxmbd import _sizes, trajopt
+from jaxmbd._saving import make_grid, make_saving
+
+HUGE, MANY = 10**18, 2**31 - 1
+SYSTEM, UK = Pendulum(*map(jnp.asarray, (1.0, 1.0, 9.81))), mbd.UdwadiaKalaba()
+STATE = mbd.State(0.0, jnp.array([1.0, 0.0]), jnp.zeros(2))
+EVERY = diffrax.SaveAt(steps=1)
+ADAPTIVE = diffrax.PIDController(rtol=1e-6, atol=1e-6)
+
+
+@pytest.fixture
+def a_gibibyte(monkeypatch):
+    """Is what there is."""
+    monkeypatch.setattr(_sizes, "available_bytes", lambda devices: 2.0**30)
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch):
+    """Fails as soon as a motion is begun."""
+
+    def begun(*_, **__):
+        raise AssertionError("a motion was begun")
+
+    for module, name in (
+        ("_simulate", "_simulate"),
+        ("_analysis.nonfinite", "run"),
+        ("_analysis.tangent_growth", "admissible"),
+    ):
+        monkeypatch.setattr(sys.modules[f"jaxmbd.{module}"], name, begun)
+
+
+def simulated(**options):
+    return mbd.simulate(SYSTEM, UK, STATE, **options)
+
+
+COUNTED = "steps are asked for, but a simulation takes at most 2147483647.*fewer `num_steps`"
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (dict(dt=1e-3, num_steps=HUGE), f"1e[+]18 {COUNTED}"),
+        (dict(dt=1e-3, num_steps=10**400), f"Very many {COUNTED}"),
+        (dict(dt=1e-9, t1=10.0), f"1e[+]10 {COUNTED}"),
+        (dict(dt=1e-18, t1=1.0), "`dt` = 1e-18 is lost beside t = 1 in float64.*larger `dt`"),
+        (dict(dt=1.0, t1=1e18), "`dt` = 1 is lost beside t = 1e[+]18"),
+        (dict(dt=1e-3, t1=1e300, stepsize_controller=ADAPTIVE), "is lost beside t = 1e[+]300"),
+        (
+            dict(dt=1e-3, num_steps=MANY, saveat=EVERY),
+            "saved at 2.147e[+]09 times takes at least 80 GiB of memory, but there are 1 GiB: "
+            r"save every n-th step by `SaveAt\(steps=n\)`",
+        ),
+        (
+            dict(dt=1e-3, num_steps=MANY, saveat=diffrax.SaveAt(t1=True, ts=[0.5])),
+            r"`ts` among 2.147e[+]09 steps takes at least 8 GiB .* by `SaveAt\(steps=n\)`",
+        ),
+    ],
+)
+def test_too_long(options, words, a_gibibyte, nothing_runs):
+    with pytest.raises(ValueError, match=words):
+        simulated(**options)
+
+
+def test_too_long_inside_of_transformations(a_gibibyte, nothing_runs):
+    with pytest.raises(ValueError, match=COUNTED):
+        jax.jit(lambda dt: simulated(dt=dt, num_steps=HUGE).q)(1e-3)
+    with pytest.raises(ValueError, match=r"SaveAt\(steps=n\)"):
+        jax.vmap(lambda dt: simulated(dt=dt, num_steps=10**9, saveat=EVERY).q)(jnp.ones(3))
+
+
+@pytest.mark.parametrize("fn", [mbd.tangent_growth, mbd.first_nonfinite])
+@pytest.mark.parametrize("steps, words", [(HUGE, COUNTED), (MANY, "GiB of memory.*`num_steps`")])
+def test_too_long_to_analyse(fn, steps, words, a_gibibyte, nothing_runs):
+    with pytest.raises(ValueError, match=words):
+        fn(SYSTEM, UK, STATE, dt=1e-3, num_steps=steps)
+
+
+@pytest.mark.parametrize(
+    "steps, substeps, words",
+    [(HUGE, 1, COUNTED), (10, HUGE, COUNTED), (10**9, 1, "GiB.*`substeps`")],
+)
+def test_too_long_to_plan(steps, substeps, words, a_gibibyte):
+    with pytest.raises(ValueError, match=words):
+        trajopt.Problem(SYSTEM, STATE, 1.0, steps, nu=2, substeps=substeps)
+
+
+def test_too_short_steps_of_a_fit():
+    record = mbd.identify.Record(np.linspace(0, 1, 5), np.zeros((5, 2)), start=STATE)
+    with pytest.raises(ValueError, match=COUNTED):
+        mbd.identify.fit(
+            SYSTEM,
+            {"length": mbd.identify.Positive()},
+            [record],
+            lambda sample: sample.q,
+            dt=1e-15,
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_limit_is_exact(dtype, monkeypatch):
+    """Times and states of 10^5 steps, five numbers each, in so many bytes and not in one less; and
+    the least step that rounding leaves."""
+    state = mbd.State(0.0, STATE.q.astype(dtype), STATE.v.astype(dtype))
+    grid = make_grid(0.0, None, 1e-3, 10**5, dtype)
+    saving = make_saving(EVERY, grid)
+    size = 10**5 * 5 * np.dtype(dtype).itemsize
+    for available in (size, size - 1):
+        monkeypatch.setattr(_sizes, "available_bytes", lambda devices, x=available: x)
+        if available == size:
+            saving.check_fits(state, SYSTEM, grid.steps)
+        else:
+            with pytest.raises(ValueError, match="100000 times|1e[+]05 times"):
+                saving.check_fits(state, SYSTEM, grid.steps)
+    eps = float(np.finfo(dtype).eps)
+    assert make_grid(1.0, 1.0 + 8 * eps, eps, None, dtype).steps == 8
+    with pytest.raises(ValueError, match=np.dtype(dtype).name):
+        make_grid(1.0, 1.0 + 8 * eps, 0.4 * eps, None, dtype)
+
+
+def row(index, key):
+    return jnp.zeros(1000)
+
+
+def test_outputs_too_large(tmp_path, monkeypatch):
+    run = mbd.rollout.run
+    with pytest.raises(ValueError, match="number of samples must be from 1 to 2147483647"):
+        run(row, HUGE, progress=False)
+    monkeypatch.setattr("jaxmbd.rollout.stores.memory.host_bytes", lambda: 1e9)
+    with pytest.raises(ValueError, match=r"1000000 samples take .*Zarr\(path\).*`reductions=`"):
+        run(row, 10**6, progress=False)
+    assert run(row, 10, progress=False).outputs.shape == (10, 1000)
+    pytest.importorskip("zarr")
+    usage = type("Usage", (), {"free": 10_000})
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
+    with pytest.warns(UserWarning, match="still to be computed take 78.12 KiB.* has 9.766 KiB"):
+        run(row, 10, store=mbd.rollout.Zarr(tmp_path / "x"), progress=False)
