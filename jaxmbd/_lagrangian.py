@@ -47,6 +47,16 @@ class LagrangianSystem(AbstractSystem):
         del t, u
         return jnp.zeros_like(v)
 
+    def mechanical_energy(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Scalar:
+        """T + V [J]."""
+        del t
+        return self.kinetic_energy(q, v) + self.potential_energy(q)
+
+    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
+        """Q . v - dR/dv . v [W]."""
+        lost = jax.grad(self.dissipation, argnums=1)(q, v)
+        return (self.generalised_force(t, q, v, u) - lost) @ v
+
     def mass_matrix(self, q: Coordinates) -> MassMatrix:
         # T is quadratic in v, so its Hessian may be taken anywhere; the size of v is not known
         # from q alone unless the map is asked for it.

@@ -52,6 +52,11 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The constraint violation grew beyond `drift_tolerance`. Use an enforcement that corrects "
         "drift, a `Projection`, or a smaller step."
     )
+    energy_balance = (
+        "The energy is off by more than `energy_tolerance` from what forces, controls and moving "
+        "constraints have supplied. Use a smaller step, a scheme of higher order, or a continuous "
+        "method in place of one at velocity level."
+    )
     assembly_failed = (
         "The constraints could not be satisfied from the given configuration. They may contradict "
         "each other (see `state.report` for the rows that remain), or the start is too far away."

@@ -12,6 +12,7 @@ from ._adaptive import integrate_adaptive
 from ._checks import check_no_nan
 from ._constraints import positions, velocities
 from ._enforcement.base import AbstractEnforcement
+from ._enforcement.energy_account import AccountingStepper
 from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper
 from ._fixed import integrate_fixed
@@ -44,6 +45,7 @@ def simulate(
     progress: diffrax.AbstractProgressMeter = diffrax.NoProgressMeter(),
     start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
     drift_tolerance: Annotated[RealScalarLike | None, not_negative_or_infinite] = None,
+    energy_tolerance: Annotated[RealScalarLike | None, not_negative_or_infinite] = None,
     max_steps: Annotated[int, at_least(1)] = 100_000,
     throw: bool = True,
 ) -> Solution:
@@ -78,6 +80,11 @@ def simulate(
     - `progress`: a diffrax progress meter, e.g. `diffrax.TqdmProgressMeter()`.
     - `start_tolerance`: of |Phi| and |Phi'| at the start, for rigid methods.
     - `drift_tolerance`: of |Phi| at the start of each step; default unlimited.
+    - `energy_tolerance`: [J] by how much `mechanical_energy` may be off from what the start had and
+      the integral of `supplied_power` and of the power of moving constraints, by the trapezoidal
+      rule over the steps. With contacts, rows that switch and compliant ones, which take energy,
+      by how much it may have grown beyond that. Fixed steps only; costs about one evaluation of
+      the system a step, and nothing by default.
     - `max_steps`: of an adaptive integration.
     - `throw`: raise when `result` is not successful; with `False` it is returned as data, one
       verdict for each sample of a batch. Within your own `jax.jit`, see `raise_if_failed`.
@@ -93,6 +100,13 @@ def simulate(
     if isinstance(controller, diffrax.ConstantStepSize):
         controller = None
     stepper = ready_stepper(system, enforcement, state, scheme, control, projection, controller)
+    if energy_tolerance is not None:
+        if controller is not None:
+            raise ValueError(
+                "`energy_tolerance` needs fixed steps: leave out `stepsize_controller`, or look at "
+                "`mbd.audit` of the solution."
+            )
+        stepper = AccountingStepper(stepper, jnp.asarray(energy_tolerance, state.q.dtype))  # type: ignore
     start, dtype, adaptive = state.t if t0 is None else t0, state.q.dtype, controller is not None
     grid = make_grid(start, t1, dt, num_steps, dtype, adaptive=adaptive)
     saving = make_saving(saveat, grid)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 from ._coordinates import AbstractCoordinates, Plain
 from ._inputs import checked, unjudged
 from ._results import RESULTS
-from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Velocity
+from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Scalar, Velocity
 
 
 @checked
@@ -110,6 +110,22 @@ class AbstractSystem(eqx.Module):
         Non-Linear Mechanics 37, equation of motion for nonideal constraints."""
         del t
         return jnp.zeros_like(v)
+
+    def mechanical_energy(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Scalar:
+        """Kinetic energy, and all potential energies that are known [J], for `energy_tolerance` of
+        `simulate`. Default: v . M v / 2; the work of all forces is then supplied."""
+        del t
+        return v @ (self.mass_matrix(q) @ v) / 2
+
+    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
+        """The rate of `mechanical_energy` that the forces make [W]. Default: v . f + v . M' v / 2,
+        that of the kinetic energy."""
+
+        def apparent(q):
+            return v @ (self.mass_matrix(q) @ v) / 2
+
+        _, rate = jax.jvp(apparent, (q,), (self.qdot(q, v),))
+        return v @ self.force(t, q, v, u) + rate
 
     @property
     def coordinates(self) -> AbstractCoordinates:

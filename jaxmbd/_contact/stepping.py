@@ -154,6 +154,22 @@ class ContactStepper(AbstractStepper):
         del t
         return y[2]
 
+    @property
+    def keeps_energy(self):
+        return False  # impacts and friction take it
+
+    def row_energy(self, t, y):
+        contacts = contact_rows(self.problem.system, t, y[0], y[1])
+        if contacts.law.stiffness is None:
+            return jnp.zeros((), y[0].dtype)
+        K, depth = contacts.law.stiffness, jnp.maximum(-contacts.gap, 0.0)
+        return jnp.sum(jnp.where(jnp.isinf(K), 0.0, K) * depth**2) / 2
+
+    def driving_power(self, t, y):
+        contacts = contact_rows(self.problem.system, t, y[0], y[1])
+        of_surfaces = -jnp.sum(contacts.of_kept(y[3]) * contacts.drift)
+        return super().driving_power(t, y) + of_surfaces
+
     def held(self, good, new, old):
         # The residual tells why a step was not good.
         q, v, multipliers, force, _, *states = super().held(good, new, old)

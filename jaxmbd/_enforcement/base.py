@@ -7,7 +7,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraints import ConstraintRows, SystemMap, constraint_rows, mass_matrix, tilt
+from .._constraints import (
+    AbstractStructuredSystem,
+    ConstraintRows,
+    SystemMap,
+    constraint_rows,
+    mass_matrix,
+    tilt,
+)
 from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator, dense
 from .._results import RESULTS
 from .._system import AbstractSystem
@@ -17,6 +24,7 @@ from .._types import (
     Force,
     RealScalarLike,
     Rows,
+    Scalar,
     Velocity,
 )
 
@@ -55,7 +63,7 @@ def applied_force(
     Kalaba's nonideal term: the multipliers take over its part across the admissible motion. Of a
     structured system the forces of inertia may be given."""
     u = None if control is None else control(t, q, v)
-    if inertial is not None:
+    if inertial is not None and isinstance(system, AbstractStructuredSystem):
         f = inertial + system.external_force(t, q, v, u)
     else:
         f = system.force(t, q, v, u)
@@ -128,6 +136,10 @@ class AbstractEnforcement(eqx.Module):
     # Whether gaps are kept open.
     unilateral: ClassVar[bool] = False
 
+    def stored_energy(self, phi: Float[Array, " nh"]) -> Scalar:
+        """What compliant rows store that are violated by phi [J]."""
+        return jnp.zeros((), phi.dtype)
+
 
 class AbstractContinuousEnforcement(AbstractEnforcement):
     """A constrained vector field (q', v') = (N velocity, acceleration)."""
@@ -168,6 +180,12 @@ class AbstractSplitEnforcement(AbstractEnforcement):
           secant [Phi(q, t + h) - Phi(q, t)] / h in place of Phi_t, so that they land on the
           prescribed motion at t(n+1) exactly; for nonholonomic ones Psi(v*) - J v*.
         """
+
+
+def spring_energy(stiffness: Array, phi: Float[Array, " nh"]) -> Scalar:
+    """phi . K phi / 2 of the rows that are not rigid [J]."""
+    K = per_row(stiffness, phi.shape[0], "stiffness")
+    return jnp.sum(jnp.where(jnp.isinf(K), 0.0, K) * phi**2) / 2
 
 
 def per_row(values: Array, rows: int, name: str) -> Rows:

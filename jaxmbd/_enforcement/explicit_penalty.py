@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._inputs import checked, not_negative
-from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
+from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row, spring_energy
 from .penalty import free_operator
 
 
@@ -40,6 +40,9 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
     ):
         self.stiffness = jnp.asarray(stiffness)
         self.damping = jnp.asarray(damping)
+
+    def stored_energy(self, phi):
+        return spring_energy(self.stiffness, phi)
 
     def factorise(self, point):
         return free_operator(point.M)

@@ -11,7 +11,7 @@ from .._inputs import checked, not_negative_or_infinite
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
-from .base import AbstractSplitEnforcement, Point, per_row
+from .base import AbstractSplitEnforcement, Point, per_row, spring_energy
 from .penalty import free_operator, stiffened_operator
 
 
@@ -101,6 +101,9 @@ class ImplicitPenalty(AbstractSplitEnforcement):
         self.stiffness = jnp.asarray(stiffness)
         self.damping = jnp.asarray(damping)
         self.form = Dual() if form is None else form
+
+    def stored_energy(self, phi):
+        return spring_energy(self.stiffness, phi)
 
     def impulse(self, point, phi, drift, h):
         point = point.dense()

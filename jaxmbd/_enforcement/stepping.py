@@ -11,10 +11,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._constraints import AbstractStructuredSystem, mass_matrix, positions, row_count
+from .._constraints import (
+    AbstractStructuredSystem,
+    mass_matrix,
+    positions,
+    row_count,
+    velocities,
+)
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, writes_own_qdot
-from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Velocity
+from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Scalar, Velocity
 from .base import (
     AbstractContinuousEnforcement,
     AbstractEnforcement,
@@ -97,6 +103,23 @@ class AbstractStepper(eqx.Module):
     @abc.abstractmethod
     def multipliers(self, t: RealScalarLike, y: Any) -> Rows:
         """lam at (t, y)."""
+
+    @property
+    def keeps_energy(self) -> bool:
+        """Whether nothing but the forces of the system takes energy."""
+        return self.problem.enforcement.rigid
+
+    def row_energy(self, t: RealScalarLike, y: Any) -> Scalar:
+        """What constraints and contacts store [J]."""
+        enforcement, q = self.problem.enforcement, y[0]
+        if enforcement.rigid:
+            return jnp.zeros((), q.dtype)
+        return enforcement.stored_energy(positions(self.system(y), t, q))
+
+    def driving_power(self, t: RealScalarLike, y: Any) -> Scalar:
+        """-lam . Phi_t, the power of constraints that move in time [W]."""
+        drift = velocities(self.system(y), t, y[0], jnp.zeros_like(y[1]))
+        return -jnp.sum(self.multipliers(t, y) * drift)
 
     def system(self, y: Any) -> AbstractSystem:
         """The system, with the rows that act in the state y."""

@@ -53,6 +53,16 @@ class SwitchingStepper(AbstractStepper):
     def checkpoints(self):
         return self.inner.checkpoints
 
+    @property
+    def keeps_energy(self):
+        return False  # rows begin to act by an impact
+
+    def row_energy(self, t, y):
+        return self._with(y[-1]).row_energy(t, y[:-1])
+
+    def driving_power(self, t, y):
+        return self._with(y[-1]).driving_power(t, y[:-1])
+
     def system(self, y):
         return only(self.problem.system, y[-1])
 

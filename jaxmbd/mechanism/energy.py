@@ -1,6 +1,6 @@
 """Energies and powers of a mechanism, by the names of its bodies and forces."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,10 @@ from jaxtyping import Array, Float
 
 from .._types import Coordinates, RealScalarLike, Velocity
 from .linearise import frame_poses, frame_twists
-from .mechanism import Mechanism
 from .pose import Pose, Twist
+
+if TYPE_CHECKING:  # which has its energy from here
+    from .mechanism import Mechanism
 
 
 class ElementPower(NamedTuple):
@@ -26,7 +28,7 @@ class ElementPower(NamedTuple):
 
 
 def kinetic_energies(
-    mechanism: Mechanism, q: Coordinates, v: Velocity
+    mechanism: "Mechanism", q: Coordinates, v: Velocity
 ) -> dict[str, Float[Array, ""]]:
     """Kinetic energy [J] of each body."""
 
@@ -36,7 +38,7 @@ def kinetic_energies(
     return _by_body(mechanism, of_body, q, v)
 
 
-def gravitational_energies(mechanism: Mechanism, q: Coordinates) -> dict[str, Float[Array, ""]]:
+def gravitational_energies(mechanism: "Mechanism", q: Coordinates) -> dict[str, Float[Array, ""]]:
     """Potential energy [J] of each body in the field of gravity, 0 at the origin of the world."""
 
     def of_body(body, x):
@@ -46,7 +48,7 @@ def gravitational_energies(mechanism: Mechanism, q: Coordinates) -> dict[str, Fl
 
 
 def rotor_energies(
-    mechanism: Mechanism, q: Coordinates, v: Velocity
+    mechanism: "Mechanism", q: Coordinates, v: Velocity
 ) -> dict[str, Float[Array, ""]]:
     """Kinetic energy [J] of each force element beside that of the bodies: inertance rate^2 / 2, of
     actuators with rotors; 0 for the others."""
@@ -60,7 +62,7 @@ def rotor_energies(
 
 
 def stored_energies(
-    mechanism: Mechanism, q: Coordinates, t: RealScalarLike = 0.0
+    mechanism: "Mechanism", q: Coordinates, t: RealScalarLike = 0.0
 ) -> dict[str, Float[Array, ""]]:
     """Potential energy [J] of each force element."""
     still = jnp.zeros(6 * len(mechanism.body_stack), q.dtype)
@@ -68,7 +70,7 @@ def stored_energies(
 
 
 def powers(
-    mechanism: Mechanism, q: Coordinates, v: Velocity, t: RealScalarLike = 0.0, u: Any = None
+    mechanism: "Mechanism", q: Coordinates, v: Velocity, t: RealScalarLike = 0.0, u: Any = None
 ) -> dict[str, ElementPower]:
     """`ElementPower` of each force element, for the control u."""
     # Potential energies may depend on the time too, so that both move along.
@@ -80,7 +82,7 @@ def powers(
 
 
 def total_energy(
-    mechanism: Mechanism, q: Coordinates, v: Velocity, t: RealScalarLike = 0.0
+    mechanism: "Mechanism", q: Coordinates, v: Velocity, t: RealScalarLike = 0.0
 ) -> Float[Array, ""]:
     """Kinetic and potential energy of all bodies and force elements [J], rotors included. Its rate
     is the sum of minus what the force elements lose and of the power of the constraints, which is 0
@@ -95,12 +97,12 @@ def total_energy(
     return sum((x for table in tables for x in table.values()), zero)
 
 
-def _by_body(mechanism: Mechanism, of_body, *vectors: Array) -> dict[str, Array]:
+def _by_body(mechanism: "Mechanism", of_body, *vectors: Array) -> dict[str, Array]:
     values = mechanism.body_stack.map(of_body, *(mechanism.table(x) for x in vectors))
     return {name: values[i] for i, name in enumerate(mechanism.body_stack.names)}
 
 
-def _by_force(mechanism: Mechanism, of_force, q: Coordinates, v: Velocity) -> dict[str, Array]:
+def _by_force(mechanism: "Mechanism", of_force, q: Coordinates, v: Velocity) -> dict[str, Array]:
     """of_force(element, poses, twists) of the frames, all elements of one kind together."""
 
     def of_element(element, qs, vs):

@@ -18,7 +18,8 @@ from .._inputs import Vector, at_least, checked
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._linalg.blocks import accumulated, columns
 from .._system import State
-from .._types import Coordinates, RealScalarLike, Velocity
+from .._types import Coordinates, RealScalarLike, Scalar, Velocity
+from . import energy
 from .batching import batched, with_last_axis
 from .body import GROUND, Body, inverse_mass_matrix
 from .collisions import ContactPoints
@@ -348,6 +349,15 @@ class Mechanism(AbstractStructuredSystem):
                 J = jnp.concatenate(J)  # one row of each
                 f = accumulated(f, i, -J * (weight * rotor.drift[0])[None])
         return f[:, :n].ravel()
+
+    def mechanical_energy(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Scalar:
+        """Of all bodies and force elements, rotors included [J]."""
+        return energy.total_energy(self, q, v, t)
+
+    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
+        """What force elements give beyond what they had stored [W]."""
+        elements = energy.powers(self, q, v, t, u).values()
+        return -sum((x.lost for x in elements), jnp.zeros((), q.dtype))
 
     def constraint(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " nh"]:
         return _flat(self._constraints(q, t), q.dtype)
