@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -22,6 +23,11 @@ def kept(values: PyTree) -> PyTree:
     """The same values, few that take long to find: where the reverse pass computes again what led
     to them, it has kept these."""
     return jax.tree.map(lambda x: checkpoint_name(x, _KEPT), values)
+
+
+def constant(values: PyTree) -> PyTree:
+    """The same values, whose arrays derivatives take for constants."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, values)
 
 
 def recomputed(fn: Callable) -> Callable:

@@ -63,7 +63,9 @@ class ContactImpulse(AbstractEnforcement):
     - `impacts`: how many impacts may be located within a step, 0 for none. The motion until an
       impact is then a parabola in the coordinates, of second order, and the impact law acts where
       the gap vanishes, so that bounces, and derivatives with respect to heights and restitution,
-      are accurate; what is left of a step after that many is done as without. Rigid contacts only.
+      are accurate; what is left of a step after that many, and the flow to the next one, is done
+      as without. Rows of equality hold along it, at the ends of steps to rounding, as in RATTLE
+      (Andersen 1983), which costs a second factorisation a step. Rigid contacts only.
     - `smoothing`: velocity [m/s] by which the laws are smoothed, 0 for none; for `Cone` only. With
       s the normal impulse and velocity of a contact satisfy lam_n z_n = s^2 / S_nn instead of 0,
       and friction passes smoothly from one direction to the other: then derivatives exist also

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._constraints import positions, row_count
+from .._constraints import mass_matrix, positions, row_count
+from .._enforcement.base import point_at
 from .._enforcement.stepping import (
     AbstractStepper,
     Problem,
@@ -35,7 +36,7 @@ from .contact_impulse import (
 )
 from .problem import Groups
 from .rows import ABSENT, ContactRows, contact_rows
-from .time_of_impact import CLOSED, Path, first_impact, flies
+from .time_of_impact import Path, to_first_impact, touch
 
 # Overlaps [m] that are rounding, and those by which contacts were missed that were left out.
 _SLOP = 1e-12
@@ -47,6 +48,9 @@ _LEFT = 1e-3
 
 # The rest of a step, as a share of it, that is nothing.
 _NOTHING = 1e-9
+
+# A share of a step on which a way is not bent but by rounding.
+_SHORT = 1e-5
 
 
 class _Phase(NamedTuple):
@@ -179,13 +183,21 @@ class ContactStepper(AbstractStepper):
     def contacts(self, y):
         return y[3], y[4]
 
-    def _equations(self, at: _Phase, t1: RealScalarLike) -> _Equations:
+    def _equations(
+        self, at: _Phase, t1: RealScalarLike, flows: Bool[Array, ""] | None = None
+    ) -> _Equations:
+        """On a parabola, if it `flows`, the rows have their accelerations; in a step they take
+        their velocities."""
         system, enforcement, h = self.problem.system, self.problem.enforcement, t1 - at.t
         free = free_step(self.problem, self.scheme, at.t, t1, at.q, at.v, at.scheme_state)
         here = free.point
         operator = here.operator(enforcement.solver)
         feedback = here.rows.position(enforcement.stabilisation.feedback(free.phi, h))
-        wanted = -(operator.rows(here.v) + free.drift + feedback)
+        velocities = -(free.drift + feedback)
+        if flows is not None:
+            onwards = operator.rows(at.v) + h * here.rows.gamma
+            velocities = jnp.where(flows, onwards, velocities)
+        wanted = velocities - operator.rows(here.v)
         change, multipliers = operator.correct(wanted, here.v)
         contacts = contact_rows(system, at.t, at.q, at.v)
         missed = _missed(contacts, at.watched)
@@ -256,27 +268,31 @@ class ContactStepper(AbstractStepper):
         solved = self._solve(equations, v_free, normal, before, force * h)
         v = v_free + solved.change
         ahead = contacts.gap + h * contacts.velocities(v)[:, 0]
-        return self._advanced(at, t1, equations, solved, v, h * v, ahead, 1.0, h)
+        reactions = equations.multipliers + solved.multipliers
+        return self._advanced(
+            at, t1, equations, solved, v, h * v, ahead, reactions, solved.impulses, h
+        )
 
     def _located(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
-        """From impact to impact: flow, impact, flow, ... as many as there may be, and then what is
-        left as in `_stepped`. They share one contact problem in the compiled code."""
+        """Flow, impact, flow, ..., flow with as many impacts as there may be, and what is left
+        after one impact more as in `_stepped`. They share one contact problem in the compiled code.
+        An impact at the end of the step is the first one of the next step."""
         impacts = self.problem.enforcement.impacts
         h = t1 - at.t
         least = _NOTHING * h
 
         def onwards(carry, k):
             at, hits = carry
-            go = hits | (t1 - at.t > least)
             rest = jnp.maximum(t1 - at.t, least)
-            last = k == 2 * impacts
-            act = lambda at: self._flow_or_impact(at, rest, h, force, hits, last)  # noqa: E731
+            last = k == 2 * impacts + 1
+            go = (hits & ~last) | (t1 - at.t > least)
+            act = lambda at: self._flow_or_impact(at, rest, h, force, hits & ~last, last)  # noqa: E731
             # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
             act = recomputed(act)
             return jax.lax.cond(go, lambda: act(at), lambda: carry), None
 
         start = (at, jnp.asarray(False))
-        (at, _), _ = jax.lax.scan(onwards, start, jnp.arange(2 * impacts + 1))
+        (at, _), _ = jax.lax.scan(onwards, start, jnp.arange(2 * impacts + 2))
         return at
 
     def _flow_or_impact(
@@ -289,17 +305,18 @@ class ContactStepper(AbstractStepper):
         last: Bool[Array, ""],
     ) -> tuple[_Phase, Bool[Array, ""]]:
         """If a contact `hits`, the impact law at this instant. Else on a parabola to the next
-        impact, for at most the time h of the step's `duration`; the `last` time without looking for
-        it. Returns also whether there is one."""
-        equations = self._equations(at, at.t + h)
+        impact, for at most the time h that is left of the step's `duration`; the `last` time
+        without looking for it. Returns also whether there is one."""
+        equations = self._equations(at, at.t + h, ~last)
         contacts, v_free = equations.contacts, equations.v_free
         before = contacts.velocities(at.v)
         # Between impacts those contacts act that rest, although a step leaves a curved way by
-        # O(h^2), which the bias takes back, and those that are closed and will not fly.
+        # O(h^2), which the bias takes back, and those that touch and neither fly nor strike.
         resting = contacts.of_kept(at.resting)
-        touching = contacts.gap <= CLOSED
         bend = (contacts.velocities(v_free)[:, 0] - before[:, 0]) / h
-        closed = resting | (touching & (hits | ~flies(before[:, 0], bend)))
+        touching, flying, striking = touch(contacts.gap, before[:, 0], bend)
+        striking = striking & ~resting
+        closed = resting | (touching & (hits | ~(flying | striking)))
         lifted = jnp.where(hits, 0.0, jnp.maximum(contacts.gap, 0.0) / h)
         bias = jnp.where(closed, lifted, 1.0)
         flow = bouncing(contacts, bias, before[:, 0], touching & ~resting & hits)
@@ -312,19 +329,52 @@ class ContactStepper(AbstractStepper):
         )
         solved = self._solve(equations, v_free, normal, before, jnp.where(hits, 0.0, force * h))
         v = v_free + solved.change
-        path = Path(self.problem.system, at.t, at.q, at.v, (v - at.v) / h)
-        found = first_impact(path, contacts, closed, h)
-        hit = found.hit & ~hits & ~last
-        s = jnp.where(hits, 0.0, jnp.where(hit, found.after, h))
         whole = hits | last  # the new velocities hold at once, or all the time
-        v_mean = jnp.where(whole, v, at.v + 0.5 * s * path.a)
-        v = jnp.where(whole, v, path.velocity(s))
-        ahead = contacts.gap + s * contacts.velocities(v_mean)[:, 0]
+        has_rows, operator = equations.rows > 0, equations.operator
+        path = Path(
+            self.problem.system,
+            at.t,
+            at.q,
+            jnp.where(whole, v, at.v),
+            jnp.where(whole, 0.0, (v - at.v) / h),
+            operator if has_rows else None,
+        )
+        flown = to_first_impact(
+            path, equations.rows, contacts, ~(closed | whole), striking, jnp.where(hits, 0.0, h)
+        )
+        s = flown.after
+        share = jnp.where(whole, 1.0, s / h)
+        v = path.velocity(s)
+        reactions = share * (equations.multipliers + solved.multipliers)
+        if has_rows:
+            # Half of what the rows do acts at the start, and what they do to the way between.
+            short = _SHORT * duration
+            over = jnp.where(whole | (s < short), 0.0, 1 / jnp.maximum(s, short))
+            held = jnp.where(whole, 1.0, 0.5)
+            between = jax.tree.map(lambda x, y: over * (x - y), flown.back, flown.before)
+            v = v - (1 - held) * operator.free(operator.reaction(reactions)) + between.displacement
+            reactions = held * reactions + between.impulses
+        move = path.displacement(s) + flown.back.displacement
+        ahead = contacts.gap + contacts.J.rows(move)[:, 0] + s * contacts.drift[:, 0]
         ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
-        share = jnp.where(hits, 1.0, s / h)
-        end = self._advanced(at, at.t + s, equations, solved, v, s * v_mean, ahead, share, duration)
+        impulses = share * solved.impulses
+        end = self._advanced(
+            at, at.t + s, equations, solved, v, move, ahead, reactions, impulses, duration
+        )
+        if has_rows:
+            end = self._onto_rows(end)
         rests = closed & solved.pressed & (normal.restitution == 0) & ~last
-        return end._replace(resting=contacts.of_all(rests)), hit
+        return end._replace(resting=contacts.of_all(rests)), flown.hit
+
+    def _onto_rows(self, at: _Phase) -> _Phase:
+        """With velocities that the rows of equality allow."""
+        system = self.problem.system
+        M = mass_matrix(system, at.q)
+        here = point_at(system, at.t, at.q, at.v, jnp.zeros_like(at.v), M)
+        operator = here.operator(self.problem.enforcement.solver)
+        change, impulses = operator.correct(-here.rows.velocity, at.v)
+        result = first_failure(at.result, operator.result())
+        return at._replace(v=at.v + change, multipliers=at.multipliers + impulses, result=result)
 
     def _watched(self, contacts: ContactRows) -> Bool[Array, " all"]:
         """Contacts that are solved for, and those that do not exist here: that one appears where
@@ -343,11 +393,12 @@ class ContactStepper(AbstractStepper):
         v: Velocity,
         move: Velocity,
         ahead: Float[Array, " contacts"],
-        share: RealScalarLike,
+        reactions: Rows,
+        impulses: Float[Array, "contacts d"],
         duration: RealScalarLike,
     ) -> _Phase:
-        """At t, with what overlaps there taken back; `share` of the impulses has acted, of a step
-        of this `duration`."""
+        """At t, with what overlaps there taken back in a step of this `duration`; `reactions` and
+        `impulses` have acted."""
         contacts, operator = equations.contacts, equations.operator
         back, left = jnp.zeros_like(v), jnp.zeros_like(at.residual)
         if ahead.shape[0]:
@@ -358,15 +409,14 @@ class ContactStepper(AbstractStepper):
                 lambda: (back, left),
             )
         taken = RESULTS.where(left <= _LEFT, RESULTS.successful, RESULTS.contact_unsolved)
-        multipliers = share * (equations.multipliers + solved.multipliers)
         system = self.problem.system
         q = system.retract(at.q, move + back)
         return _Phase(
             t,
             q,
             system.carried(at.q, q, v),
-            at.multipliers + multipliers,
-            at.impulses + contacts.of_all(share * solved.impulses),
+            at.multipliers + reactions,
+            at.impulses + contacts.of_all(impulses),
             jnp.maximum(at.residual, jnp.maximum(solved.residual, left)),
             self._watched(contacts),
             at.resting,

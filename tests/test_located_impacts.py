@@ -1,0 +1,196 @@
+"""Impacts that are located within a step: at its ends, and in mechanisms."""
+
+import functools
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import jaxmbd as mbd
+
+G = 9.81
+FALL = np.sqrt(2 / G)  # from a height of 1 m
+
+
+class Balls(mbd.AbstractSystem):
+    """Two points that fall along a line, with the gaps A q."""
+
+    A: Array
+    restitution: Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return -G * jnp.ones_like(v)
+
+    def gap(self, q, t):
+        return self.A @ q
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(restitution=self.restitution)
+
+
+BESIDE = np.eye(2)
+STACKED = np.array([[1.0, 0.0], [-1.0, 1.0]])
+
+
+@jax.jit
+@functools.partial(jax.vmap, in_axes=(None, 0, 0, 0, 0))
+def balls(A, q, v, restitution, dt):
+    """150 steps."""
+    return mbd.simulate(
+        Balls(A, restitution),
+        mbd.ContactImpulse(impacts=2),
+        mbd.State(0.0, q, v),
+        dt=dt,
+        num_steps=150,
+        saveat=diffrax.SaveAt(t0=True, steps=1),
+        throw=False,
+    )
+
+
+def bounced(t, height, e, v=0.0):
+    """Height at t, before the twelfth bounce, of a ball that is thrown down at 0 with v."""
+    speed = jnp.sqrt(v**2 + 2 * G * height)
+    landing = (speed - v) / G
+    y = height - v * t - G * t**2 / 2
+    for _ in range(12):
+        speed, s = e * speed, t - landing
+        y = jnp.where(s >= 0, speed * s - G * s**2 / 2, y)
+        landing = landing + 2 * speed / G
+    return y
+
+
+def both(x):
+    """The same for both balls."""
+    return jnp.stack([x, x], axis=-1)
+
+
+def steps_of_ties():
+    """So that a fall of 1 m ends at the end of a step, or that many m from it."""
+    ties = [(0.0, n) for n in range(20, 60)]
+    distances = (-1e-9, -1e-10, -1e-12, 1e-12, 1e-10, 9e-10, 2e-9)
+    ties += [(x, n) for x in distances for n in (23, 24, 41)]
+    distance, n = map(np.array, zip(*ties, strict=True))
+    return (FALL - distance / np.sqrt(2 * G)) / n
+
+
+DT = steps_of_ties()
+E = np.tile([1.0, 0.8], (DT.size, 1))
+ZERO = np.zeros_like(DT)
+
+
+def test_impacts_at_the_end_of_a_step():
+    """Of two balls at once, or nearly so, an elastic one keeps its energy, and one of e = 0.8
+    follows its closed form."""
+    for later in (0.0, 5e-10, 3e-9):
+        sol = balls(BESIDE, both(ZERO + 1).at[:, 0].add(later), both(ZERO), E, DT)
+        assert np.all(sol.result == mbd.RESULTS.successful)
+        np.testing.assert_allclose(G * sol.q[..., 0] + sol.v[..., 0] ** 2 / 2, G, rtol=3e-8)
+        np.testing.assert_allclose(sol.q[..., 1], bounced(sol.t, 1.0, 0.8), atol=3e-8)
+
+
+@pytest.mark.slow
+def test_derivatives_at_the_end_of_a_step():
+    """With respect to height, restitution and step the closed form's, wherever the fall ends."""
+
+    def height(p):
+        sol = balls(BESIDE, *(both(x)[None] for x in (p[0], 0 * p[0], p[1])), p[2][None])
+        return sol.q[0, 60, 0]
+
+    def exact(p):
+        return bounced(60 * p[2], p[0], p[1])
+
+    steps = [(FALL - x / np.sqrt(2 * G)) / 24 for x in (0.0, 1e-10, -1e-10, 3e-9)]
+    p = jnp.stack([jnp.array([1.0, 0.8, dt]) for dt in steps])
+    found, expected = (jax.jit(jax.vmap(jax.jacfwd(fn)))(p) for fn in (height, exact))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_closed_at_the_start():
+    """Closing, it bounces at once; at rest, it rests, and what falls on it bounces as on ground."""
+    thrown = balls(BESIDE, both(ZERO), both(ZERO - 2), E, DT)
+    for i in (0, 1):
+        exact = bounced(thrown.t, 0.0, E[0, i], 2.0)
+        np.testing.assert_allclose(thrown.q[:, :60, i], exact[:, :60], atol=1e-8)
+    fallen = balls(STACKED, jnp.stack([ZERO, ZERO + 1], axis=1), both(ZERO), E, DT)
+    np.testing.assert_allclose(fallen.q[..., 0], 0.0, atol=1e-8)
+    np.testing.assert_allclose(fallen.q[..., 1], bounced(fallen.t, 1.0, 0.8), atol=3e-8)
+
+
+@jax.jit
+@jax.vmap
+def swings(restitution, rate, dt):
+    """200 steps of an arm that turns between its limits at +-0.5 rad, from the middle; the motion,
+    angles and energies."""
+    inertia = mbd.Inertia.box(size=[1.0, 0.05, 0.05], mass=1.0)
+    arm = mbd.Body("arm", inertia, position=[0.5, 0.0, 0.0])
+    z, middle, limits = [0.0, 0.0, 1.0], [0.0] * 3, (-0.5, 0.5)
+    hinge = mbd.Revolute("hinge", "ground", arm, point=middle, axis=z, limits=limits)
+    limit = mbd.JointLimit(hinge, restitution=restitution)
+    mechanism = mbd.Mechanism([arm], [hinge], contacts=[limit], gravity=[0.0] * 3)
+    v = rate * jnp.array([0.0, 0.5, 0.0, *z])
+    sol: Any = mbd.simulate(
+        mechanism,
+        mbd.ContactImpulse(impacts=3),
+        mbd.State(0.0, mechanism.state().q, v),
+        dt=dt,
+        num_steps=200,
+        saveat=diffrax.SaveAt(steps=1),
+        throw=False,
+    )
+    energy = jax.vmap(lambda q, v: v @ mechanism.mass_matrix(q) @ v / 2)(sol.q, sol.v)
+    return sol, mechanism.joint_coordinates(sol.q, "hinge")[:, 0], energy
+
+
+def swung(t, e, rate):
+    """The angle at times t in closed form."""
+    times = np.cumsum(np.concatenate([[0.5 / rate], 1 / (rate * e ** np.arange(1.0, 200.0))]))
+    k = np.searchsorted(times, t)
+    last = np.where(k > 0, times[k - 1], -0.5 / rate)
+    return (rate * e**k * (t - last) - 0.5) * (-1.0) ** k
+
+
+def test_impacts_at_the_limits_of_a_joint():
+    """Between impacts the arm keeps its energy and stays on its rows, also where it turns by
+    0.6 rad in a step; each impact leaves e^2 of it. Angles are of second order."""
+    e, rate = np.array([0.5, 1.0, 1.0, 1.0, 0.9]), np.array([5.0, 5.0, 60.0, 60.0, 60.0])
+    dt = np.array([1e-2, 1e-2, 1e-3, 1e-2, 1e-2])
+    sol, angles, energies = jax.device_get(swings(e, rate, dt))
+    assert np.all(sol.result == mbd.RESULTS.successful)
+    assert sol.phi_norm.max() < 1e-9 and sol.phidot_norm.max() < 1e-9
+    assert np.abs(angles).max() < 0.5 + 1e-9
+    start = (1 / 12 * (1 + 0.05**2) + 1 / 4) * rate**2 / 2
+    turns = np.sign(sol.v[..., -1])
+    k = np.cumsum(np.abs(np.diff(turns, axis=1, prepend=1)) / 2, axis=1)
+    np.testing.assert_array_less([2, 9, 9, 90, 20], k[:, -1])
+    np.testing.assert_allclose(energies, start[:, None] * e[:, None] ** (2 * k), rtol=1e-9)
+    for i in (0, 1, 2):
+        error = angles[i] - swung(sol.t[i], e[i], rate[i])
+        assert np.all(np.abs(error) < 0.15 * (rate[i] * dt[i]) ** 2 * rate[i] * sol.t[i])
+
+
+@pytest.mark.slow
+def test_derivatives_at_the_limits_of_a_joint():
+    """Those of the energy after k impacts, (rate e^k)^2 of which no step takes part, with respect
+    to restitution, rate and step; in forward and reverse mode."""
+
+    def energy(p):
+        return swings(*(x[None] for x in p))[2][0, 29]
+
+    p = jnp.array([[0.9, 5.1, 1e-2], [0.95, 60.0, 2e-3], [0.95, 60.0, 1e-2]])
+    value = jax.vmap(energy)(p)
+    e, rate, dt = p.T
+    start = (1 / 12 * (1 + 0.05**2) + 1 / 4) * rate**2 / 2
+    k = jnp.round(jnp.log(value / start) / jnp.log(e) / 2)
+    expected = value[:, None] * jnp.stack([2 * k / e, 2 / rate, 0 * dt], axis=1)
+    for mode in (jax.jacfwd, jax.jacrev):
+        found = jax.jit(jax.vmap(mode(energy)))(p)
+        error = jnp.abs(found - expected) * p / value[:, None]
+        assert jnp.max(error) < 1e-6
