@@ -23,6 +23,7 @@ class MeasuredInput(eqx.Module):
     time: Float[Array, " n"]
     values: Float[Array, "n nu"]
 
+    @checked
     def __init__(self, time: Any, values: Any):
         """**Raises:** `ValueError` for times that do not increase, for other shapes and for NaN."""
         time, values = _numbers("time", time), _numbers("values", values)

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, PyTree
 
+from .._inputs import unjudged
+
 _Function = TypeVar("_Function", bound=Callable)
 
 
@@ -26,9 +28,14 @@ def over_leading_axes(fn: _Function) -> _Function:
     """A function of vectors, and of tuples of vectors, over their leading axes, broadcast. For one
     sample it is `fn` itself."""
 
+    what = f"of {fn.__qualname__}"
+
+    def numbers(x):
+        return x if isinstance(x, tuple | jax.Array) else unjudged(what, x, shape=None)
+
     @functools.wraps(fn)
     def over(*arguments):
-        known = tuple(x if isinstance(x, tuple) else jnp.asarray(x) for x in arguments)
+        known = tuple(map(numbers, arguments))
         vectors, structure = jax.tree.flatten(known)
         if all(x.ndim == 1 for x in vectors):
             return fn(*known)
@@ -43,7 +50,7 @@ def with_last_axis(what: str, x: ArrayLike, size: int, sizes: str) -> Array:
     """x as an array whose last axis has `size` entries.
 
     **Raises:** `ValueError`, which begins with `what` and explains the size by `sizes`."""
-    array: Any = jnp.asarray(x)
+    array: Any = x if isinstance(x, jax.Array) else unjudged(what, x, shape=None)
     if array.ndim == 0 or array.shape[-1] != size:
         raise ValueError(
             f"{what} must have {size} entries along the last axis, {sizes}, but has shape "

@@ -199,7 +199,8 @@ class Inertia(eqx.Module):
         d = c - point (Huygens and Steiner)."""
         return self.tensor + _steiner(self.mass, self.center - self._vector("point", point))
 
-    def with_mass(self, mass: ArrayLike) -> "Inertia":
+    @checked
+    def with_mass(self, mass: Annotated[ArrayLike, positive]) -> "Inertia":
         """A body of the same shape, with its mass distributed in the same way, that has another
         `mass`: the tensor is proportional to it."""
         mass = _floating("mass", mass, (), self.mass.dtype)
@@ -218,6 +219,7 @@ class Inertia(eqx.Module):
             lambda x: x.center, turned, self._vector("position", position) + turned.center
         )
 
+    @checked
     def turned(self, R: Float[Array, "3 3"]) -> "Inertia":
         """The same body in other axes, into which R turns the components of its own."""
         return eqx.tree_at(

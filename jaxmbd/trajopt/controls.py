@@ -35,10 +35,11 @@ class AbstractControl(eqx.Module):
         """The control during the interval that begins at (t, q, v)."""
 
 
+@checked
 class Held(AbstractControl):
     """u, whatever happens."""
 
-    u: Float[Array, " nu"]
+    u: Annotated[Float[Array, "..."], unjudged]
 
     def __call__(self, t, q, v):
         del t, q, v
@@ -111,6 +112,7 @@ class PiecewiseLinear(AbstractControl):
         return self
 
 
+@checked
 class Feedback(AbstractControl):
     r"""Linear feedback along a nominal motion,
 
@@ -135,13 +137,13 @@ class Feedback(AbstractControl):
 
     system: AbstractSystem
     t0: Float[Array, "..."]
-    dt: Float[Array, "..."]
-    q: Float[Array, "*batch points nq"]
-    v: Float[Array, "*batch points nv"]
-    u: Float[Array, "*batch n nu"]
-    gains: Float[Array, "*batch n nu nx"]
-    lower: Float[Array, "*batch nu"]
-    upper: Float[Array, "*batch nu"]
+    dt: Annotated[Float[Array, "..."], positive]
+    q: Annotated[Float[Array, "*batch points nq"], unjudged]
+    v: Annotated[Float[Array, "*batch points nv"], unjudged]
+    u: Annotated[Float[Array, "*batch n nu"], unjudged]
+    gains: Annotated[Float[Array, "*batch n nu nx"], unjudged]
+    lower: Annotated[Float[Array, "*batch nu"], number]
+    upper: Annotated[Float[Array, "*batch nu"], number]
 
     def __call__(self, t, q, v):
         k, s = _place(self.t0, self.dt, t, self.u.shape[0])

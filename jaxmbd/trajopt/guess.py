@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._assemble import assemble
 from .._constraints import positions, velocities
-from .._inputs import checked
+from .._inputs import checked, unjudged
 from .._results import RESULTS
 from .._simulate import simulate
 from .._system import writes_own_qdot
@@ -128,7 +128,11 @@ def as_guess(problem: Problem, guess: Any) -> Guess:
         return simulated(problem, as_control(problem, guess))
     points = problem.steps + 1
     sizes = (problem.state.q.shape[0], problem.state.v.shape[0], problem.nu)
-    parts = [jnp.asarray(x, problem.state.q.dtype) for x in guess]
+    dtype = problem.state.q.dtype
+    parts = [
+        unjudged(f"`{name}` of Guess", x, dtype, shape=None)
+        for name, x in zip(Guess._fields, guess, strict=True)
+    ]
     for name, x, size in zip(Guess._fields, parts, sizes, strict=True):
         if x.shape != (points, size):
             raise ValueError(

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..._inputs import checked
 from ..pose import Pose
 from ..shapes import (
     AbstractShape,
@@ -53,6 +54,7 @@ _FUNCTIONS: dict[tuple[type, type], Callable[..., ContactPoints]] = {
 }
 
 
+@checked
 def collide(a: AbstractShape, pose_a: Pose, b: AbstractShape, pose_b: Pose) -> ContactPoints:
     """The contact points of two shapes at given poses of their frames.
 

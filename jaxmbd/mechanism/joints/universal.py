@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from ..._checks import is_concrete
 from ..._coordinates import cross, dot, quaternion_from_matrix
+from ..._inputs import checked
 from ..body import Body
 from ..connector import pair_of, unit_vector
 from ..element import dtype_of
@@ -25,6 +26,7 @@ class Universal(AbstractJoint):
     angles: ClassVar[int] = 2
     directed: ClassVar[bool] = False
 
+    @checked
     def __init__(
         self,
         name: str,

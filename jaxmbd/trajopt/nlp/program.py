@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -10,7 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from ..._inputs import checked, number, unjudged
 
+
+@checked
 class Term(eqx.Module):
     """`count` equal parts of a program, each of which sees `size` of the variables:
 
@@ -30,8 +33,8 @@ class Term(eqx.Module):
     fn: Callable[[Any, Any], tuple[Any, Any]]
     index: Int[Array, "count size"] = eqx.field(converter=jnp.asarray)
     data: PyTree = None
-    lower: Float[Array, " rows"] = eqx.field(converter=jnp.asarray, default=0.0)
-    upper: Float[Array, " rows"] = eqx.field(converter=jnp.asarray, default=0.0)
+    lower: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray, default=0.0)
+    upper: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray, default=0.0)
 
     @property
     def count(self) -> int:
@@ -59,6 +62,7 @@ class Term(eqx.Module):
         return jax.vmap(jax.hessian(lagrangian))(x[self.index], self.data, lam)
 
 
+@checked
 class Program(eqx.Module):
     """The nonlinear program
 
@@ -75,9 +79,9 @@ class Program(eqx.Module):
     """
 
     terms: tuple[Term, ...]
-    start: Float[Array, " n"] = eqx.field(converter=jnp.asarray)
-    lower: Float[Array, " n"] = eqx.field(converter=jnp.asarray)
-    upper: Float[Array, " n"] = eqx.field(converter=jnp.asarray)
+    start: Annotated[Float[Array, " n"], unjudged] = eqx.field(converter=jnp.asarray)
+    lower: Annotated[Float[Array, " n"], number] = eqx.field(converter=jnp.asarray)
+    upper: Annotated[Float[Array, " n"], number] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self):
         if not self.start.shape == self.lower.shape == self.upper.shape:
