@@ -84,17 +84,17 @@ not_negative_or_infinite = Range("not negative", lambda x: x >= 0)
 not_zero = Range("finite and not 0", lambda x: (x != 0) & (abs(x) < math.inf))
 
 
-def at_least(least: float) -> Range:
+def at_least(least: float | int) -> Range:
     """x >= `least`, finite."""
     return Range(f"at least {least}", lambda x: (x >= least) & (x < math.inf))
 
 
-def within(low: float, high: float) -> Range:
+def within(low: float | int, high: float | int) -> Range:
     """`low` <= x <= `high`."""
     return Range(f"in [{low:g}, {high:g}]", lambda x: (x >= low) & (x <= high))
 
 
-def inside(low: float, high: float) -> Range:
+def inside(low: float | int, high: float | int) -> Range:
     """`low` < x < `high`."""
     return Range(f"between {low:g} and {high:g}", lambda x: (x > low) & (x < high))
 

@@ -11,7 +11,7 @@ from ._checks import is_concrete
 MOST_STEPS = 2**31 - 1  # what a counter of 32 bits holds
 
 
-def check_steps(steps: float) -> None:
+def check_steps(steps: float | int) -> None:
     """A loop can take so many steps.
 
     **Raises:** `ValueError`, saying what to change."""
@@ -39,7 +39,9 @@ def check_resolved(t0: Any, t1: Any, dt: Any, dtype: Any) -> None:
         )
 
 
-def check_fits(count: float, what: str, remedy: str, available: float | None = None) -> None:
+def check_fits(
+    count: float | int, what: str, remedy: str, available: float | int | None = None
+) -> None:
     """`count` bytes are `available`, by default on the device.
 
     **Raises:** `ValueError` that begins with `what` takes them, and ends with the remedy."""
@@ -53,7 +55,7 @@ def check_fits(count: float, what: str, remedy: str, available: float | None = N
         )
 
 
-def available_bytes(devices: list[Any]) -> float:
+def available_bytes(devices: list[Any]) -> float | int:
     """What each of `devices` has left; infinite if nothing is known of them."""
     stats = devices[0].memory_stats()
     if stats and "bytes_limit" in stats:
@@ -63,7 +65,7 @@ def available_bytes(devices: list[Any]) -> float:
     return float("inf")
 
 
-def host_bytes() -> float:
+def host_bytes() -> float | int:
     """What this computer has left; infinite if it does not tell."""
     meminfo = pathlib.Path("/proc/meminfo")  # of Linux, in KiB
     if meminfo.exists():
