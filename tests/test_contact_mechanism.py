@@ -6,6 +6,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 import rimless_wheel
@@ -567,3 +568,29 @@ def test_bad_input():
     )
     sol = run(low, 0.02, 1e-2, throw=False)
     assert sol.result == mbd.RESULTS.overlapping_start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("friction", [mbd.Cone(), mbd.Pyramid(4)], ids=["cone", "pyramid"])
+@pytest.mark.parametrize("half", [[0.1, 0.1, 0.1], [0.2, 0.1, 0.03]], ids=["cube", "brick"])
+def test_random_landings_are_solved(half, friction):
+    """250 thrown on a floor, of every pose, spin and friction, to the end."""
+
+    def landing(key):
+        keys = jr.split(key, 4)
+        turn = jr.normal(keys[0], (4,))
+        mu = jr.uniform(keys[1], minval=0.1, maxval=1.0)
+        size = [2 * x for x in half]
+        body = mbd.Body("box", mbd.Inertia.box(size=size, mass=1.0), position=[0, 0, 0.3])
+        floor = mbd.Contact("floor", "ground", body, mbd.HalfSpace(), mbd.Box(half), friction=mu)
+        mechanism = mbd.Mechanism([body], contacts=[floor], gravity=[0.0, 0.0, -9.81])
+        start = mechanism.state()
+        q = start.q.at[3:].set(turn / jnp.linalg.norm(turn))
+        v = jnp.concatenate([2 * jr.normal(keys[2], (3,)), 5 * jr.normal(keys[3], (3,))])
+        method, state = mbd.ContactImpulse(friction=friction), mbd.State(0.0, q, v)
+        sol = mbd.simulate(mechanism, method, state, dt=2.5e-3, num_steps=480, throw=False)
+        return sol.result == mbd.RESULTS.successful, sol.contact_residual[-1]
+
+    solved, residual = jax.jit(jax.vmap(landing))(jr.split(jr.key(0), 250))
+    assert jnp.all(solved)
+    assert jnp.max(residual) < 1e-8

@@ -5,7 +5,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus, Inverse
+from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus, GroupInverse
 from jaxmbd._contact.rows import BodyContactJacobian, DenseContactJacobian
 
 COUNT, D, BODIES = 7, 3, 2
@@ -115,18 +115,18 @@ def test_generalised_solutions(forms):
         C = eye[None] - P
         H = block_matrix(C) + block_matrix(P) @ matrix
         for S in both:
-            inverse = Inverse.group(S, C, P)
+            inverse = GroupInverse(S, C, P)
             x = (np.linalg.pinv(H, rcond=1e-9) @ r.ravel()).reshape(COUNT, D)
             y = (np.linalg.pinv(H.T, rcond=1e-9) @ r.ravel()).reshape(COUNT, D)
             np.testing.assert_allclose(inverse.solve(r), x, rtol=1e-7, atol=1e-7)
             np.testing.assert_allclose(inverse.solve_transposed(r), y, rtol=1e-7, atol=1e-7)
 
 
-def test_damped_solutions(forms):
-    """Damping that fades leaves the solution of a consistent singular system."""
+def test_proximal_solutions(forms):
+    """Compliance that fades leaves the solution of a consistent singular system."""
     *both, matrix = forms
     eye = jnp.broadcast_to(jnp.eye(D), (COUNT, D, D))
     r = jnp.asarray(matrix @ np.arange(N)).reshape(COUNT, D)
     for S in both:
-        x = S.damped_solve(0 * eye, eye, r, jnp.asarray(1e-11))
+        x = S.proximal_solve(0 * eye, eye, r, jnp.asarray(3e-6))
         np.testing.assert_allclose(S.times(x), r, rtol=1e-6, atol=1e-6)

@@ -26,6 +26,7 @@ from .rows import AbstractContactJacobian, Impulses
 
 # Regularisation of a singular matrix, as a power of the machine precision.
 _PROXIMAL = 7 / 16
+_REFINEMENTS = 2
 
 Blocks = Float[Array, "contacts d d"]
 
@@ -77,12 +78,13 @@ class AbstractDelassus(eqx.Module):
     def solve_transposed(self, factor: Any, P: Blocks, r: Impulses) -> Impulses:
         """x with (C^T + S P^T) x = r."""
 
-    @abc.abstractmethod
-    def damped_solve(
-        self, C: Blocks, P: Blocks, r: Impulses, damping: Float[Array, ""]
-    ) -> Impulses:
-        """x that nearly solves (C + P S) x = r, with a matrix that may be singular; `damping` is
-        relative to its square."""
+    def proximal_solve(self, C: Blocks, P: Blocks, r: Impulses, rho: Float[Array, ""]) -> Impulses:
+        """x that nearly solves (C + P S) x = r, where that may be singular: with S + rho."""
+        compliant = self.plus(rho * jnp.broadcast_to(jnp.eye(C.shape[1], dtype=C.dtype), C.shape))
+        factor = compliant.factorise(C, P)
+        x = compliant.solve(factor, P, r)
+        # Once more for what rho takes away where it is not needed.
+        return x + compliant.solve(factor, P, r - _apply(C, x) - _apply(P, self.times(x)))
 
 
 class DenseDelassus(AbstractDelassus):
@@ -124,14 +126,6 @@ class DenseDelassus(AbstractDelassus):
 
     def solve_transposed(self, factor, P, r):
         return jax.scipy.linalg.lu_solve(factor, r.ravel(), trans=1).reshape(r.shape)
-
-    def damped_solve(self, C, P, r, damping):
-        # By Levenberg and Marquardt's normal equations: of a merit function this is a direction of
-        # descent, however singular H is.
-        H = self._law(C, P)
-        normal = H.T @ H + damping * jnp.eye(r.size, dtype=r.dtype)
-        factor = jnp.linalg.cholesky(normal, symmetrize_input=False)
-        return jax.scipy.linalg.cho_solve((factor, True), H.T @ r.ravel()).reshape(r.shape)
 
     def _law(self, C: Blocks, P: Blocks) -> Float[Array, "n n"]:
         """C + P S."""
@@ -195,17 +189,12 @@ class FactoredDelassus(AbstractDelassus):
         u = jax.scipy.linalg.lu_solve(lu, u, trans=1)
         return x - _apply(_transposed(C_inv), self.Y.rows(u))
 
-    def damped_solve(self, C, P, r, damping):
-        # Normal equations would not have its size.
-        return Inverse(self, C, P, jnp.sqrt(damping), refinements=1, singular=False).solve(r)
 
+class GroupInverse(eqx.Module):
+    """Of H = C + P S, which may be singular, without the parts of r and x in its null space: by
+    proximal iterations,
 
-class Inverse(eqx.Module):
-    """Of H = C + P S, by proximal iterations,
-
-        x <- x + (H + epsilon)^-1 (r - H x),    x = 0 at first,
-
-    where it may be `singular` without the parts of r and x in its null space: the group inverse.
+        x <- x + (H + epsilon)^-1 (r - H x),    x = 0 at first.
     """
 
     S: AbstractDelassus
@@ -213,28 +202,12 @@ class Inverse(eqx.Module):
     P: Blocks
     epsilon: Float[Array, ""]
     factor: Any
-    refinements: int = eqx.field(static=True)
-    singular: bool = eqx.field(static=True)
 
-    def __init__(
-        self,
-        S: AbstractDelassus,
-        C: Blocks,
-        P: Blocks,
-        epsilon: Float[Array, ""],
-        refinements: int,
-        singular: bool,
-    ):
-        self.S, self.C, self.P, self.epsilon = S, C, P, epsilon
-        self.refinements, self.singular = refinements, singular
+    def __init__(self, S: AbstractDelassus, C: Blocks, P: Blocks):
+        self.S, self.C, self.P = S, C, P
+        self.epsilon = jnp.asarray(jnp.finfo(C.dtype).eps ** _PROXIMAL, C.dtype)
         eye = jnp.eye(C.shape[1], dtype=C.dtype)[None]
-        self.factor = S.factorise(C + epsilon * eye, P)
-
-    @classmethod
-    def group(cls, S: AbstractDelassus, C: Blocks, P: Blocks) -> "Inverse":
-        """Where H may be singular."""
-        epsilon = jnp.asarray(jnp.finfo(C.dtype).eps ** _PROXIMAL, C.dtype)
-        return cls(S, C, P, epsilon, refinements=2, singular=True)
+        self.factor = S.factorise(C + self.epsilon * eye, P)
 
     def solve(self, r: Impulses) -> Impulses:
         """x."""
@@ -255,9 +228,9 @@ class Inverse(eqx.Module):
 
     def _iterated(self, law: Callable, solve: Callable, r: Impulses) -> Impulses:
         def reached(x):
-            return x - annihilate(solve, self.epsilon, x) if self.singular else x
+            return x - annihilate(solve, self.epsilon, x)
 
-        return reached(iterate(law, solve, reached(r), self.refinements))
+        return reached(iterate(law, solve, reached(r), _REFINEMENTS))
 
 
 def _product(A: Blocks, B: Blocks) -> Blocks:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._linalg import BlockDiagonal, ConstraintOperator, dense
 from .._linalg.block_sparse import swept_whitener
 from .._types import Rows, Velocity
-from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, Inverse
+from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, GroupInverse
 from .newton import natural_derivative
 from .problem import ContactProblem, Groups
 from .rows import (
@@ -133,7 +133,7 @@ def _at_solution_jvp(primals, tangents):
         (d_equations, d_change),
     )
     fixed = jax.lax.stop_gradient(lam)
-    inverse = Inverse.group(
+    inverse = GroupInverse(
         problem.S, *natural_derivative(problem, fixed, problem.velocities(fixed))
     )
 

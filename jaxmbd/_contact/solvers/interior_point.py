@@ -24,6 +24,9 @@ _ENOUGH = 1e-9
 
 _SWEEPS = 60
 
+# Distances by which later attempts move contacts apart, of the velocities that impulses change.
+_APART, _GOLDEN = 1e-2, 0.6180339887498949
+
 # Of the tolerance: what the first attempt has to reach for the second one not to be made.
 _STRIVE = 1e-2
 
@@ -35,8 +38,8 @@ _FAR = 10.0
 class InteriorPoint(AbstractContactSolver):
     """Solves to rounding, also with mass ratios of 1:10^4 and redundant contacts.
 
-    1. Newton's method on the natural map from the warm start: where the active set changes little,
-       that is all, one to three solves.
+    1. Newton's method on the natural map from the warm start, with pivots where redundant contacts
+       do not agree, see `newton.py`: where the active set changes little, one to three solves.
     2. If it fails, a primal-dual interior-point method with Nesterov and Todd's scaling and
        Mehrotra's predictor and corrector for
 
@@ -46,10 +49,10 @@ class InteriorPoint(AbstractContactSolver):
        normal force, so that Coulomb's law is solved and not its convex relaxation, in which
        contacts that slide lift off (De Saxce and Feng 1998).
     3. Newton's method from where that ends, which finds the active set exactly.
-    4. If that fails, sweeps of projected Gauss-Seidel and Newton's method from there, a few times.
+    4. If that fails, in turn from sweeps of projected Gauss-Seidel, and from the interior point of
+       the problem with contacts moved apart by a little, each time otherwise.
 
-    All go as far as rounding allows. Where redundant contacts wedge bodies, slips of 1e-9 m/s that
-    hardly any force changes may be left.
+    All go as far as rounding allows.
 
     **Arguments:** `tolerance` [m/s] of the residual that is accepted; numbers of `newton_steps`
     each time, of `steps` in 2, and of `restarts` in 4.
@@ -61,7 +64,7 @@ class InteriorPoint(AbstractContactSolver):
     tolerance: Annotated[float, not_negative] = eqx.field(static=True, default=1e-8)
     newton_steps: Annotated[int, at_least(0)] = eqx.field(static=True, default=16)
     steps: Annotated[int, at_least(1)] = eqx.field(static=True, default=50)
-    restarts: Annotated[int, at_least(0)] = eqx.field(static=True, default=4)
+    restarts: Annotated[int, at_least(0)] = eqx.field(static=True, default=8)
 
     def solve(self, problem, guess):
         if guess.shape[0] == 0:
@@ -73,10 +76,14 @@ class InteriorPoint(AbstractContactSolver):
         def attempt(carry):
             # All in one loop body, so that Newton's method is compiled once.
             number, lam, residual, iterations, _ = carry
-            # Not from what the first attempt reached: that may be a dead end near a solution.
-            begin = jnp.where(number == 1, zero, lam)
-            start, inner = interior_point(problem, self.steps, begin, number == 1)
-            start = sweep(problem, start, jnp.where(number > 1, _SWEEPS, 0))
+            central = number % 2 == 1
+            # Not from what was reached so far: that may be a dead end near a solution.
+            begin = jnp.where(central, zero, lam)
+            start, inner = interior_point(
+                _moved_apart(problem, number // 2), self.steps, begin, central
+            )
+            swept = (number > 0) & ~central
+            start = sweep(problem, start, jnp.where(swept, _SWEEPS * number, 0))
             # As far as it gets, so that what rests does not creep by what is accepted.
             found, found_residual, outer = newton(
                 problem, start, self.newton_steps, rounding(problem, start)
@@ -96,6 +103,17 @@ class InteriorPoint(AbstractContactSolver):
         start = (none, guess, residual, none, residual > rounding(problem, guess))
         _, lam, _, iterations, _ = jax.lax.while_loop(lambda carry: carry[-1], attempt, start)
         return self.solved(problem, lam, iterations)
+
+
+def _moved_apart(problem: ContactProblem, time: Int[Array, ""]) -> ContactProblem:
+    """The problem with other distances of the contacts the first, second, ... time: redundant ones
+    then do not all touch, others each time. As it is the zeroth time."""
+    # Multiples of the golden ratio, modulo 1, are spread evenly.
+    count, dtype = problem.b.shape[0], problem.b.dtype
+    share = jnp.arange(1, count + 1, dtype=dtype) * time.astype(dtype) * _GOLDEN % 1.0
+    size = jnp.max(jnp.abs(problem.to_change), initial=0.0)
+    b = problem.b.at[:, 0].add(_APART * size * share)
+    return eqx.tree_at(lambda p: p.b, problem, b)
 
 
 class _Cone(NamedTuple):
