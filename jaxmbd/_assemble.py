@@ -54,8 +54,8 @@ class AssemblyReport(eqx.Module):
 @checked
 def assemble(
     system: AbstractSystem,
-    q: ArrayLike,
-    v: ArrayLike | None = None,
+    q: ArrayLike | Sequence[float | int],
+    v: ArrayLike | Sequence[float | int] | None = None,
     t: RealScalarLike = 0.0,
     *,
     weights: Annotated[ArrayLike | None, positive] = None,
@@ -100,8 +100,8 @@ def assemble(
 def assembled(
     system: AbstractSystem,
     held: tuple[AbstractSystem, AbstractSystem] | None,
-    q: ArrayLike,
-    v: ArrayLike | None,
+    q: ArrayLike | Sequence[float | int],
+    v: ArrayLike | Sequence[float | int] | None,
     t: RealScalarLike,
     weights: ArrayLike | None = None,
     fixed: ArrayLike | Sequence[int] = (),

@@ -450,7 +450,8 @@ class _Signature:
         self.ranges: dict[str, Range] = {}
         for name, p in parameters.items():
             hint = hints[name]
-            hint = eval(hint, space) if isinstance(hint, str) else hint
+            if isinstance(hint, str):  # which may name what is imported later
+                hint = eval(hint, {**vars(sys.modules[__name__.split(".")[0]]), **space})
             check = None if hint is inspect.Parameter.empty else _check_of(hint)
             if check is not None and p.kind is not p.VAR_KEYWORD:
                 self.by_name[name] = check, p.default

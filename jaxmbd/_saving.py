@@ -90,7 +90,7 @@ class Saving(eqx.Module):
     fn: Callable | None
     on_grid: bool  # whether all `ts` are times of the grid, known statically
 
-    def check_fits(self, state: State, system: AbstractSystem, steps: float) -> None:
+    def check_fits(self, state: State, system: AbstractSystem, steps: float | int) -> None:
         """All that is saved in so many steps fits the memory.
 
         **Raises:** `ValueError`."""
