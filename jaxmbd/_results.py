@@ -52,6 +52,11 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The constraint violation grew beyond `drift_tolerance`. Use an enforcement that corrects "
         "drift, a `Projection`, or a smaller step."
     )
+    implicit_scheme_unsolved = (
+        "Newton's method of an implicit scheme did not converge within a step. Use a smaller step, "
+        "or take stiff springs as compliant rows of `mbd.ImplicitPenalty`, which needs no "
+        "iteration."
+    )
     energy_balance = (
         "The energy is off by more than `energy_tolerance` from what forces, controls and moving "
         "constraints have supplied. Use a smaller step, a scheme of higher order, or a continuous "
@@ -87,6 +92,15 @@ def first_failure(*results: RESULTS) -> RESULTS:
     for result in reversed(results[:-1]):
         verdict = RESULTS.where(result == RESULTS.successful, verdict, result)
     return verdict
+
+
+def of_scheme(result: Any) -> RESULTS:
+    """The verdict on a step of a scheme, in words of a simulation."""
+    verdict = RESULTS.promote(result)
+    unsolved = (verdict == RESULTS.nonlinear_max_steps_reached) | (
+        verdict == RESULTS.nonlinear_divergence
+    )
+    return RESULTS.where(unsolved, RESULTS.implicit_scheme_unsolved, verdict)
 
 
 def is_verdict(x: Any) -> bool:

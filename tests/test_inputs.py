@@ -510,6 +510,30 @@ def test_too_many_adaptive_steps():
     assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.multipliers))
 
 
+class Snap(mbd.AbstractSystem):
+    """A force that saturates, where Newton's method at large steps goes to and fro."""
+
+    def mass_matrix(self, q):
+        return jnp.eye(1)
+
+    def force(self, t, q, v, u):
+        return -10 * jnp.arctan(1e3 * q)
+
+
+@pytest.mark.parametrize("scheme", [mbd.CrankNicolson(), diffrax.ImplicitEuler()])
+def test_implicit_scheme_that_does_not_converge(scheme):
+    sol = mbd.simulate(
+        Snap(),
+        UK,
+        mbd.State(0.0, np.array([1.0]), np.array([0.0])),
+        t1=1.0,
+        dt=0.5,
+        scheme=scheme,
+        throw=False,
+    )
+    assert sol.result == mbd.RESULTS.implicit_scheme_unsolved
+
+
 @pytest.mark.parametrize("method", ["uncorrected", "impulse"])
 def test_drift_tolerance(method):
     """Methods without position feedback leave the circle; with a tolerance they are stopped."""

@@ -18,7 +18,7 @@ from .._constraints import (
     row_count,
     velocities,
 )
-from .._results import RESULTS, first_failure
+from .._results import RESULTS, first_failure, of_scheme
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Scalar, Velocity
 from .base import (
@@ -189,7 +189,7 @@ def corrected_step(
     result = first_failure(
         system.result(q),
         enforcement.result(here, factor, correction),
-        RESULTS.promote(scheme_result),
+        of_scheme(scheme_result),
         projected,
     )
     return (q1, v1), error, dense, scheme_state, result, jnp.abs(here.rows.phi)
@@ -279,7 +279,7 @@ def free_step(
     if rows.velocity.shape != phi.shape:
         nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
         drift = jnp.concatenate([drift, nonholonomic])
-    return FreeStep(here, phi, drift, scheme_state, RESULTS.promote(result))
+    return FreeStep(here, phi, drift, scheme_state, of_scheme(result))
 
 
 class SplitStepper(AbstractStepper):
