@@ -77,6 +77,71 @@ def test_what_is_said_to_be_redundant_can_be_dropped():
     assert np.linalg.matrix_rank(np.delete(J, dropped, axis=0), tol=1e-9) == found.rank
 
 
+def nearly_closed(offset=0.0, tilt=0.0):
+    """The four-bar with the last hinge in the ground off along its axis, or tilted."""
+    right = four_bar()
+    *joints, last = right.joints
+    place = np.array([1.0, 0, 0])
+    axis = np.array([np.sin(tilt), 0.0, np.cos(tilt)])
+    points, axes = (place, place + offset * Z), (Z, axis)
+    last = mbd.Revolute("D", right.body("rocker"), "ground", points=points, axes=axes)
+    return mbd.Mechanism(right.bodies, [*joints, last])
+
+
+@pytest.mark.parametrize("offset, tilt", [(1e-4, 0.0), (0.0, 1e-4), (0.0, 1e-5), (1e-4, 1e-4)])
+def test_mobility_of_a_loop_that_is_nearly_closed(offset, tilt):
+    """Where it is tilted, a count at 1e-9 gives no freedom and one at 1e-3 one, as it moves in a
+    simulation; what does not fit is the residual of the least squares |J dp + Phi|."""
+    mechanism = nearly_closed(offset, tilt)
+    found = mbd.mobility(mechanism)
+    assert found.freedoms + found.doubtful == 1 and found.rank - found.doubtful == 17
+    assert found.doubtful == (1 if tilt else 0)
+    state = mechanism.state()
+    J = np.asarray(dense_jacobian(mechanism, TIME, state.q, state.v))
+    phi = np.asarray(mechanism.constraint(state.q, TIME))
+    for rcond, groups in (
+        (1e-9, found.dependencies),
+        (1e-3, (*found.dependencies, *found.nearly)),
+    ):
+        dp = np.linalg.lstsq(J, -phi, rcond=rcond)[0]
+        misfit = np.sqrt(sum(group.misfit**2 for group in groups))
+        np.testing.assert_allclose(misfit, np.linalg.norm(J @ dp + phi), rtol=1e-5)
+    text = str(found)
+    assert "do not fit together by" in text
+    assert ("in doubt" in text and "with 1 freedom, and so" in text) == bool(tilt)
+    if tilt:
+        # The singular value is that of the tilt, to first order.
+        (group,) = found.nearly
+        assert group.count == 1 and list(group.parts) == ["A", "B", "C", "D"]
+        other = mbd.mobility(nearly_closed(offset, tilt / 10))
+        np.testing.assert_allclose(found.ratio / other.ratio, 10.0, rtol=1e-3)
+    else:
+        assert not found.nearly
+
+
+def test_mobility_of_a_closed_loop_is_not_in_doubt():
+    found = mbd.mobility(four_bar())
+    assert found.doubtful == 0 and not found.nearly and found.ratio > 0.01
+    assert all(group.misfit < 1e-14 for group in found.dependencies)
+    assert "doubt" not in str(found) and "fit" not in str(found)
+
+
+@pytest.mark.slow
+def test_a_loop_that_is_nearly_closed_moves_as_mobility_says():
+    """In the freedom that is in doubt, as the one that is closed does."""
+    angles = []
+    for tilt in (0.0, 1e-5):
+        mechanism = nearly_closed(tilt=tilt)
+        (v,) = mbd.mobility(mechanism, tolerance=1e-3).motions
+        v = 3.0 * v / v[mechanism.indices("crank").angular[2]]  # the crank at 3 rad/s
+        start = mbd.State(0.0, mechanism.state().q, v)
+        sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), start, t1=0.1, dt=2e-3, throw=False)
+        assert sol.result == mbd.RESULTS.successful
+        angles.append(float(mechanism.joint_coordinates(sol.q[-1], "A")[0]))
+    assert abs(angles[0]) > 0.05
+    np.testing.assert_allclose(angles[1], angles[0], rtol=1e-4)
+
+
 def test_mobility_of_separate_parts():
     """Two hinges of one door are redundant together; a pendulum and a free body beside them are
     not."""

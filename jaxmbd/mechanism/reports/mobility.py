@@ -2,9 +2,11 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..._checks import is_concrete
+from ..._constraints import positions
 from ..._system import State
 from ..mechanism import Mechanism
 from .rows import dense_jacobian, quoted, rows_by_joint, tolerance_for
@@ -20,10 +22,14 @@ class Dependency:
     - `parts`: name of each joint -> size of its part, between 0 and the number of its rows: the
       sum over its rows of the diagonal of the projector onto the null space of J^T. The parts sum
       up to `count`.
+    - `misfit`: |that projector times Phi| of these joints, [m, or 1 for angles]: what of their
+      violation no small motion takes back. More than rounding tells that the rows contradict one
+      another, as those of a loop that does not close.
     """
 
     count: int
     parts: dict[str, float]
+    misfit: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +49,11 @@ class Mobility:
     - `indeterminate`: names of the joints whose reaction is not unique, because redundant rows
       share the load in any proportion; those of the other joints are.
     - `motions`: orthonormal basis of the velocities left, `(freedoms, nv)`.
+    - `doubtful`: how many of the rows counted as independent are so by little: singular values of J
+      between the two tolerances of `mobility`. Without them there are `freedoms + doubtful`
+      freedoms.
+    - `nearly`: a `Dependency` for each set of joints that these rows belong to.
+    - `ratio`: the smallest singular value that was counted, relative to the largest.
     """
 
     freedoms: int
@@ -54,6 +65,9 @@ class Mobility:
     dependencies: tuple[Dependency, ...]
     indeterminate: tuple[str, ...]
     motions: np.ndarray = dataclasses.field(repr=False)
+    doubtful: int
+    nearly: tuple[Dependency, ...]
+    ratio: float
 
     def __str__(self) -> str:
         lines = [
@@ -61,6 +75,7 @@ class Mobility:
             f"{_count(self.rows, 'row')}, {self.rows - self.rank} redundant; Grübler's count: "
             f"{_count(self.grubler, 'freedom')}",
         ]
+        rounding = 1e-8 if self.motions.dtype == np.float64 else 1e-4
         if self.redundant:
             dropped: dict[str, list[str]] = {}
             for name, row in self.redundant:
@@ -68,16 +83,28 @@ class Mobility:
             listed = "; ".join(f'"{name}" {", ".join(rows)}' for name, rows in dropped.items())
             lines.append(f"rows that add nothing to those before: {listed}")
         for dependency in self.dependencies:
-            parts = ", ".join(f'"{name}" {part:.2f}' for name, part in dependency.parts.items())
             rows = _count(dependency.count, "redundant row")
-            lines.append(f"{rows} shared by the joints (with their parts) {parts}")
+            lines += _shared(rows, dependency, rounding)
+        if self.doubtful:
+            lines.append(
+                f"in doubt: singular values down to {self.ratio:.1e} of the largest count; without "
+                f"those that hardly do the rank is {self.rank - self.doubtful}, with "
+                f"{_count(self.freedoms + self.doubtful, 'freedom')}, and so `simulate` may move"
+            )
+        for dependency in self.nearly:
+            rows = _count(dependency.count, "nearly dependent row")
+            lines += _shared(rows, dependency, rounding)
         if self.indeterminate:
             lines.append(f"reactions not unique: {quoted(self.indeterminate)}")
         return "\n".join(lines)
 
 
 def mobility(
-    mechanism: Mechanism, state: State | None = None, *, tolerance: float | None = None
+    mechanism: Mechanism,
+    state: State | None = None,
+    *,
+    tolerance: float | None = None,
+    near: float | None = None,
 ) -> Mobility:
     """Count the freedoms of a mechanism in a pose, and name its redundant rows by joint,
 
@@ -88,12 +115,21 @@ def mobility(
     redundant are no mistake: the solvers of the core allow for them, the motion is right, and only
     some reactions are indeterminate.
 
+    Whether rows are dependent is a matter of size where a loop is nearly closed, by 0.1 mm or
+    1e-4 rad off, or a pose nearly singular. The count takes rows for independent down to a small
+    `tolerance`; solvers that allow for redundant rows work with G = J M^-1 J^T, in which singular
+    values are squared, and so take those below about 1e-4 of the largest for redundant: the
+    mechanism then moves, with what is left of Phi. Where the two differ, both counts are given,
+    with the joints, and with the misfit, which tells a loop that does not close from a pose near a
+    singular one.
+
     **Arguments:**
 
     - `state`: where; default as the bodies were given. The joints should be closed there: beyond
       the tolerance an open joint makes redundant rows look independent.
     - `tolerance`: singular values below `tolerance` times the largest count as zero; default 1e-9
       (1e-4 in float32).
+    - `near`: those below `near` times the largest are in doubt; default 1e-3 (3e-2 in float32).
 
     **Returns:** a `Mobility`.
 
@@ -111,13 +147,18 @@ def mobility(
             "`jax.jit` and `jax.vmap`. `singularity` works there."
         )
     J = np.asarray(dense_jacobian(mechanism, state.t, state.q, state.v))
+    phi = np.zeros(len(J))
+    holonomic = np.asarray(positions(mechanism, jnp.asarray(state.t, state.q.dtype), state.q))
+    phi[: len(holonomic)] = holonomic
     rows = rows_by_joint(mechanism)
     nc, nv = J.shape
     left, values, right = np.linalg.svd(J)
-    limit = tolerance_for(tolerance, J.dtype) * max(values, default=0.0)
-    rank = int(np.sum(values > limit))
+    largest = max(values, default=0.0)
+    limit = tolerance_for(tolerance, J.dtype) * largest
+    if near is None:
+        near = 1e-3 if J.dtype == np.float64 else 3e-2
+    rank, sure = int(np.sum(values > limit)), int(np.sum(values > max(limit, near * largest)))
     null = left[:, rank:]  # J^T null = 0
-    share = np.sum(null**2, axis=1)
     order = [(name, i) for name, indices in rows.items() for i in range(len(indices))]
     where = np.array([rows[name][i] for name, i in order], int)
     dropped = _dependent_on_earlier(null[where])
@@ -128,13 +169,16 @@ def mobility(
         rank=rank,
         grubler=nv - nc,
         redundant=tuple(order[i] for i in dropped),
-        dependencies=_dependencies(rows, null, share),
+        dependencies=_dependencies(rows, null, phi),
         indeterminate=tuple(
             name
             for name, own in rows.items()
             if null.size and np.max(np.abs(J[own].T @ null[own]), initial=0.0) > 1e3 * limit
         ),
         motions=right[rank:],
+        doubtful=rank - sure,
+        nearly=_dependencies(rows, left[:, sure:rank], phi),
+        ratio=float(values[rank - 1] / largest) if rank else 0.0,
     )
 
 
@@ -150,8 +194,9 @@ def _dependent_on_earlier(null: np.ndarray) -> list[int]:
     return chosen[::-1]
 
 
-def _dependencies(rows, null, share) -> tuple[Dependency, ...]:
+def _dependencies(rows, null, phi) -> tuple[Dependency, ...]:
     """Joints are redundant together where the projector onto the null space couples them."""
+    share, left_open = np.sum(null**2, axis=1), null @ (null.T @ phi)
     parts = {name: float(np.sum(share[own])) for name, own in rows.items()}
     left = [name for name, part in parts.items() if part > 1e-6]
     found = []
@@ -164,8 +209,18 @@ def _dependencies(rows, null, share) -> tuple[Dependency, ...]:
             left = [m for m in left if m not in coupled]
             fresh += coupled
         ranked = {name: parts[name] for name in rows if name in group}
-        found.append(Dependency(round(sum(ranked.values())), ranked))
+        misfit = np.sqrt(sum(np.sum(left_open[rows[name]] ** 2) for name in ranked))
+        found.append(Dependency(round(sum(ranked.values())), ranked, float(misfit)))
     return tuple(found)
+
+
+def _shared(rows: str, dependency: Dependency, rounding: float) -> list[str]:
+    parts = ", ".join(f'"{name}" {part:.2f}' for name, part in dependency.parts.items())
+    lines = [f"{rows} shared by the joints (with their parts) {parts}"]
+    if dependency.misfit > rounding:
+        misfit = f"{dependency.misfit:.1e}"
+        lines.append(f"these do not fit together by {misfit}, which no small motion takes back")
+    return lines
 
 
 def _count(number: int, noun: str) -> str:
