@@ -215,11 +215,14 @@ def random_key(value: Any) -> Any:
 
 # --- objects -------------------------------------------------------------------------------------
 
+# What Python itself has, in words.
+_PLAIN: dict[type, str] = {str: "text", collections.abc.Mapping: "a mapping, such as a `dict`"}
+
 
 def _instance(kinds: tuple[type, ...], value: Any) -> Any:
     if isinstance(value, kinds):
         return value
-    names = " or ".join("text" if kind is str else f"a `{_name(kind)}`" for kind in kinds)
+    names = " or ".join(_PLAIN.get(kind) or f"a `{_name(kind)}`" for kind in kinds)
     if isinstance(value, type) and issubclass(value, kinds):
         raise Refusal(
             f"must be {names}, but is the class `{value.__name__}`: make one, "
@@ -278,7 +281,7 @@ def _each(check: _Check | None, value: Any) -> tuple[Any, ...]:
 def _members(kind: type) -> Iterator[type]:
     """The classes of a family, of the package of its base."""
     package = kind.__module__.split(".")[0]
-    for member in kind.__subclasses__() if package != "builtins" else ():
+    for member in kind.__subclasses__() if package not in ("builtins", "collections") else ():
         own = member.__module__.split(".")[0] == package
         if own and not member.__name__.startswith(("_", "Abstract")):
             yield member

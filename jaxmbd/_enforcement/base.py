@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import check_system
 from .._constraints import (
     AbstractStructuredSystem,
     ConstraintRows,
@@ -15,6 +16,7 @@ from .._constraints import (
     mass_matrix,
     tilt,
 )
+from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator, dense
 from .._results import RESULTS
 from .._system import AbstractSystem
@@ -84,6 +86,7 @@ def point(
     return point_at(system, t, q, v, f, mass_matrix(system, q))
 
 
+@checked
 def evaluate(
     system: AbstractSystem,
     control: Control | None,
@@ -92,7 +95,10 @@ def evaluate(
     v: Velocity,
 ) -> Point:
     """The equations of the system at (t, q, v): `M`, `f`, and `rows` with `phi`, `velocity`, `J`
-    and `gamma`, as arrays."""
+    and `gamma`, as arrays.
+
+    **Raises:** `ValueError` for q and v of another size than the system's."""
+    check_system(system, control, q, v)
     return point(system, control, t, q, v).dense()
 
 

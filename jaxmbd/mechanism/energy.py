@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._inputs import checked
 from .._types import Coordinates, RealScalarLike, Velocity
 from .linearise import frame_poses, frame_twists
 from .pose import Pose, Twist
@@ -27,6 +28,7 @@ class ElementPower(NamedTuple):
         return self.released - self.power
 
 
+@checked
 def kinetic_energies(
     mechanism: "Mechanism", q: Coordinates, v: Velocity
 ) -> dict[str, Float[Array, ""]]:
@@ -38,6 +40,7 @@ def kinetic_energies(
     return _by_body(mechanism, of_body, q, v)
 
 
+@checked
 def gravitational_energies(mechanism: "Mechanism", q: Coordinates) -> dict[str, Float[Array, ""]]:
     """Potential energy [J] of each body in the field of gravity, 0 at the origin of the world."""
 
@@ -47,6 +50,7 @@ def gravitational_energies(mechanism: "Mechanism", q: Coordinates) -> dict[str, 
     return _by_body(mechanism, of_body, q)
 
 
+@checked
 def rotor_energies(
     mechanism: "Mechanism", q: Coordinates, v: Velocity
 ) -> dict[str, Float[Array, ""]]:
@@ -61,6 +65,7 @@ def rotor_energies(
     return _by_force(mechanism, of_element, q, v)
 
 
+@checked
 def stored_energies(
     mechanism: "Mechanism", q: Coordinates, t: RealScalarLike = 0.0
 ) -> dict[str, Float[Array, ""]]:
@@ -69,6 +74,7 @@ def stored_energies(
     return _by_force(mechanism, lambda element, poses, _: element.energy(poses, t), q, still)
 
 
+@checked
 def powers(
     mechanism: "Mechanism", q: Coordinates, v: Velocity, t: RealScalarLike = 0.0, u: Any = None
 ) -> dict[str, ElementPower]:
@@ -81,6 +87,7 @@ def powers(
     return {name: ElementPower(power, -rates[name]) for name, power in given.items()}
 
 
+@checked
 def total_energy(
     mechanism: "Mechanism", q: Coordinates, v: Velocity, t: RealScalarLike = 0.0
 ) -> Float[Array, ""]:

@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._inputs import checked
 from .batching import batched
 from .joints import AbstractJoint
 from .mechanism import Mechanism
 from .relative import within_half_a_turn
 
 
+@checked
 def joint_rates(
     mechanism: Mechanism, q: Float[Array, "*batch nq"], v: Float[Array, "*batch nv"], name: str
 ) -> Float[Array, "*batch coordinates"]:
@@ -31,6 +33,7 @@ def joint_rates(
     return batched(one, (mechanism.checked_q(q), 1), (mechanism.checked_v(v), 1))
 
 
+@checked
 def joint_path(
     mechanism: Mechanism,
     name: str,
@@ -60,6 +63,7 @@ def joint_path(
     return x.at[1:].add(2 * math.pi * jnp.cumsum(turns, axis=0))
 
 
+@checked
 def limit_violation(
     mechanism: Mechanism, q: Float[Array, "*batch nq"], name: str
 ) -> Float[Array, "*batch coordinates"]:

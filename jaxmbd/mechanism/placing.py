@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from .._coordinates import (
@@ -15,6 +14,7 @@ from .._coordinates import (
     quaternion_product,
     quaternion_rotate,
 )
+from .._inputs import checked, finite
 from .._raising import error_if
 from .._system import State
 from .._types import RealScalarLike
@@ -54,6 +54,7 @@ class _Edge(NamedTuple):
         return self.joint.bodies[self.child]
 
 
+@checked
 def place(
     mechanism: Mechanism,
     coordinates: Mapping[str, Any],
@@ -131,7 +132,7 @@ def place(
 
 def _check(mechanism: Mechanism, what: str, name: str, value: Any) -> None:
     joint = joint_with_coordinates(mechanism, name)
-    shape = np.shape(value)
+    shape = finite(f'`{what}` of "{name}"', value, shape=None).shape
     if shape != (joint.count(),) and not (shape == () and joint.count() == 1):
         raise ValueError(
             f'`{what}` of "{name}" must have shape ({joint.count()},), but have {shape}.'

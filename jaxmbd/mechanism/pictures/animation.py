@@ -1,12 +1,13 @@
 """A motion as a moving picture."""
 
 import pathlib
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._inputs import at_least, checked, positive
 from ..._solution import Solution
 from ..mechanism import Mechanism
 from ..reports import contact_forces
@@ -16,13 +17,14 @@ from .geometry import concrete
 from .require import pyplot
 
 
+@checked
 def animate(
     mechanism: Mechanism,
     sol: Solution,
     path: str | pathlib.Path | None = None,
-    fps: int = 30,
+    fps: Annotated[int, at_least(1)] = 30,
     *,
-    speed: float = 1.0,
+    speed: Annotated[float, positive] = 1.0,
     ax: Any = None,
     plane: Any = None,
     labels: bool = False,
@@ -57,6 +59,10 @@ def animate(
     pyplot()
     from matplotlib import animation
 
+    if path is not None and not (folder := pathlib.Path(path).parent).is_dir():
+        raise ValueError(
+            f"Argument `path` must lie in a folder that is there, but {str(folder)!r} is none."
+        )
     times, q = pictures(mechanism, sol, speed / fps)
     forces = _forces(mechanism, sol, times, q, force_scale) if contacts else None
     view = make_view(mechanism, plane)

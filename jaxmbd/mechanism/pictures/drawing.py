@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._inputs import checked
 from ..body import GROUND
 from ..forces import Spring
 from ..mechanism import Mechanism
@@ -21,6 +22,7 @@ from .symbols import BODIES, GROUND_EDGE, INK, Stroke
 _ARROW, _HEAD = 0.25, 0.035
 
 
+@checked
 def draw(
     mechanism: Mechanism,
     q: Float[Array, " nq"] | None = None,

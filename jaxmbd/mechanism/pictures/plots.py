@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._inputs import checked
 from ..._solution import Solution
 from ..contacts import AbstractGap
 from ..joint_coordinates import joint_path
@@ -20,6 +21,7 @@ from .symbols import BODIES, INK
 _BANDS, _CLOSED = ("#e4e7ec", "#4f9d69", "#e08a3c"), "#8d949e"
 
 
+@checked
 def plot_coordinates(
     mechanism: Mechanism, sol: Solution, names: Sequence[str] | None = None, axes: Any = None
 ) -> Any:
@@ -54,6 +56,7 @@ def plot_coordinates(
     return _panels(t, {kind: lines for kind, lines in curves.items() if lines}, axes)
 
 
+@checked
 def plot_energies(audit: Audit, ax: Any = None) -> Any:
     """Energies of an `Audit` over the time [s]: kinetic, of gravity, stored, their total, and, if
     there is any, the work of actuators, dampers and drives [J].
@@ -73,6 +76,7 @@ def plot_energies(audit: Audit, ax: Any = None) -> Any:
     return ax
 
 
+@checked
 def plot_reactions(
     mechanism: Mechanism, sol: Solution, name: str, axes: Any = None, **options: Any
 ) -> Any:
@@ -105,6 +109,7 @@ def plot_reactions(
     return panels
 
 
+@checked
 def plot_contacts(
     mechanism: Mechanism, sol: Solution, names: Sequence[str] | None = None, axes: Any = None
 ) -> Any:
@@ -207,6 +212,7 @@ def _bands(ax: Any, t: np.ndarray, names: Sequence[str], bands: list[np.ndarray]
     )
 
 
+@checked
 def plot_violation(mechanism: Mechanism, sol: Solution, axes: Any = None) -> Any:
     """Largest violation of each joint over the time [s], on logarithmic axes: |Phi| [m, or 1 for
     angles], and |Phi'|, |Psi| [m/s, rad/s].

@@ -5,11 +5,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from ..._checks import is_concrete
+from ..._inputs import checked
+from ..._results import RESULTS
 from ..._solution import Solution
 from ..._types import Control
-from ..batching import batched
+from ..batching import batched, with_last_axis
 from ..energy import (
     gravitational_energies,
     kinetic_energies,
@@ -82,6 +86,7 @@ class Audit(eqx.Module):
         return "\n".join(rows)
 
 
+@checked
 def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -> Audit:
     """The balance of energy and momentum along a solution,
 
@@ -92,11 +97,22 @@ def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -
 
     **Returns:** an `Audit`; differentiable.
 
-    **Raises:** `ValueError` if states were not saved.
+    **Raises:** `ValueError` if states were not saved, if they are those of another mechanism, and
+    outside of `jax.jit` if the simulation failed: what is held after a failure is no motion.
     """
     if sol.q is None or sol.v is None or sol.multipliers is None:
         raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
-    return _audit(mechanism, control, sol.t, sol.q, sol.v, sol.multipliers)
+    q, v = mechanism.checked_q(sol.q), mechanism.checked_v(sol.v)
+    lam = with_last_axis(
+        "`multipliers`", sol.multipliers, mechanism.row_count, "one for each row of the joints"
+    )
+    failed = sol.result != RESULTS.successful
+    if is_concrete(failed) and np.any(failed):
+        raise ValueError(
+            f"{int(np.sum(failed))} of {np.size(failed)} motions failed, and what is held after a "
+            "failure has no balance. See `sol.result`, and give the motions that succeeded."
+        )
+    return _audit(mechanism, control, sol.t, q, v, lam)
 
 
 @eqx.filter_jit

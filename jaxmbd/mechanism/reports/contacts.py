@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..._coordinates import cross, length
+from ..._inputs import checked
 from ..._solution import Solution
 from ..batching import batched
 from ..contact_rows import basis, bodies_of_points, layout, shape_contacts
@@ -72,6 +73,7 @@ def contact_forces(
     return _forces(mechanism, mechanism.checked_q(q), force)
 
 
+@checked
 def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -> ContactStates:
     """Which contact points between shapes are open, stick or slip, how fast they slip, and how much
     of the friction they may have they use.

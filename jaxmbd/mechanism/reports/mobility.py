@@ -1,12 +1,14 @@
 """How many freedoms a mechanism has, and which of its rows say nothing new."""
 
 import dataclasses
+from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..._checks import is_concrete
 from ..._constraints import positions
+from ..._inputs import checked, positive
 from ..._system import State
 from ..mechanism import Mechanism
 from .rows import dense_jacobian, quoted, rows_by_joint, tolerance_for
@@ -99,12 +101,13 @@ class Mobility:
         return "\n".join(lines)
 
 
+@checked
 def mobility(
     mechanism: Mechanism,
     state: State | None = None,
     *,
-    tolerance: float | None = None,
-    near: float | None = None,
+    tolerance: Annotated[float | None, positive] = None,
+    near: Annotated[float | None, positive] = None,
 ) -> Mobility:
     """Count the freedoms of a mechanism in a pose, and name its redundant rows by joint,
 

@@ -1,7 +1,7 @@
 """What joints transmit: forces and torques from multipliers."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._coordinates import cross
+from ..._inputs import checked, unjudged
 from ..._system import State
 from ..batching import batched, with_last_axis
 from ..body import BODY_COORDINATES
@@ -19,11 +20,12 @@ from ..pose import Pose, Twist
 from .rows import at_rest, dense_jacobian, quoted, tolerance_for
 
 
+@checked
 def reactions(
     mechanism: Mechanism,
     t: ArrayLike,
     q: Float[Array, "*batch nq"],
-    multipliers: Float[Array, "*batch nc"],
+    multipliers: Annotated[Float[Array, "*batch nc"], unjudged],
     name: str,
     *,
     v: Float[Array, "*#batch nv"] | None = None,
@@ -76,6 +78,7 @@ def reactions(
     return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
 
 
+@checked
 def unique_reactions(
     mechanism: Mechanism,
     state: State,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from ..._inputs import checked
 from ..batching import batched
 from ..mechanism import Mechanism
 from .rows import at_rest, dense_jacobian, rows_by_joint, tolerance_for
@@ -53,6 +54,7 @@ class Singularity(eqx.Module):
         )
 
 
+@checked
 def singularity(
     mechanism: Mechanism,
     q: Float[Array, "*batch nq"],

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._constraints import positions, velocities
+from ..._inputs import checked
 from ..batching import batched
 from ..mechanism import Mechanism
 from .rows import at_rest, rows_by_joint
@@ -31,6 +32,7 @@ class Violation(NamedTuple):
         return "\n".join(lines)
 
 
+@checked
 def violation(
     mechanism: Mechanism,
     q: Float[Array, "*batch nq"],

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..._enforcement import evaluate
+from ..._enforcement.base import point
 from ..._linalg.small import inverse
 from ..._system import AbstractSystem, writes_own_qdot
 from ..._types import Coordinates, RealScalarLike, Rows, Velocity
@@ -52,17 +52,17 @@ class Dynamics(eqx.Module):
 
     def at(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any, lam: Rows) -> Instant:
         """The motion at one instant."""
-        point = evaluate(self.system, Held(u), t, q, v)
-        J = point.rows.J[self.rows]
-        a = solve(point.M, point.f + J.T @ lam)
+        here = point(self.system, Held(u), t, q, v).dense()
+        J = here.rows.J[self.rows]
+        a = solve(here.M, here.f + J.T @ lam)
         return Instant(
             self.system.qdot(q, v),
             a,
-            point.rows.phi[self.holonomic],
-            point.rows.velocity[self.rows],
-            J @ a - point.rows.gamma[self.rows],
+            here.rows.phi[self.holonomic],
+            here.rows.velocity[self.rows],
+            J @ a - here.rows.gamma[self.rows],
             J,
-            point.M,
+            here.M,
         )
 
     def ends(self, interval: Any) -> tuple[Instant, Instant]:
