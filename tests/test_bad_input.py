@@ -327,6 +327,47 @@ def test_mechanisms(words, call):
     check_refused(call, words)
 
 
+# --- reports and pictures ------------------------------------------------------------------------
+
+ARM = mbd.Mechanism([body()], [pin()])
+REST = ARM.state()
+
+
+def a_solution():
+    """None was made: what takes it refuses something else."""
+    return object.__new__(mbd.Solution)
+
+
+@refusals(
+    ("evaluate-at-a-short-q", "`q` has 3 entries, but the coordinates .* have nq = 7",
+     lambda: mbd.evaluate(ARM, None, 0.0, np.zeros(3), np.zeros(6))),
+    ("animate-at-fps-0", "`fps` of animate must be .*at least 1, but is 0",
+     lambda: mbd.animate(ARM, a_solution(), fps=0)),
+    ("draw-a-plain-system", "`mechanism` of draw must be a `mbd.Mechanism`, but is",
+     lambda: mbd.draw(PLANE)),
+    ("mobility-of-a-plain-system", "`mechanism` of mobility must be a `mbd.Mechanism`, but is",
+     lambda: mbd.mobility(PLANE)),
+    ("place-a-plain-system", "`mechanism` of place must be a `mbd.Mechanism`, but is",
+     lambda: mbd.place(PLANE, {"pin": 1.0})),
+    ("place-by-text", "`coordinates` of .pin. must be numbers, but is 'open'",
+     lambda: mbd.place(ARM, {"pin": "open"})),
+    ("place-on-a-list", "`coordinates` of place must be a .*, but is",
+     lambda: mbd.place(ARM, ["pin"])),
+    ("total_energy-of-a-plain-system", "`mechanism` of total_energy must be a `mbd.Mechanism`",
+     lambda: mbd.total_energy(PLANE, START.q, START.v)),
+    ("joint_coordinates-of-a-short-q", r"`q` must have 7 entries .*but has shape \(5,\)",
+     lambda: ARM.joint_coordinates(np.zeros(5), "pin")),
+    ("singularity-of-a-short-q", r"`q` must have 7 entries .*but has shape \(5,\)",
+     lambda: mbd.singularity(ARM, np.zeros(5))),
+    ("violation-of-a-short-q", r"`q` must have 7 entries .*but has shape \(5,\)",
+     lambda: mbd.violation(ARM, np.zeros(5))),
+    ("reactions-of-too-few-multipliers", "`multipliers` must have 5 entries .*but has",
+     lambda: mbd.reactions(ARM, 0.0, REST.q, np.zeros(3), "pin")),
+)  # fmt: skip
+def test_reports(words, call):
+    check_refused(call, words)
+
+
 # --- identification ------------------------------------------------------------------------------
 
 

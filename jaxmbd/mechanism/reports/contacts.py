@@ -45,6 +45,7 @@ class ContactStates(NamedTuple):
     share: Float[Array, "*batch times points"]
 
 
+@checked
 def contact_forces(
     mechanism: Mechanism, q: Float[Array, "*batch nq"], force: Float[Array, "*batch contacts d"]
 ) -> Float[Array, "*batch points 3"]:
