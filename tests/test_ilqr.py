@@ -614,6 +614,18 @@ def test_growth_of_errors(stiffness, unstable):
         assert plan.growth > 1e16 and "errors grow" in str(plan) and "feedback" in str(plan)
 
 
+@pytest.mark.parametrize("stiffness", [-5e4, 5e6])
+def test_performance_that_is_none(stiffness):
+    """A motion that runs away, and one that is too stiff for its steps: both end anywhere, and say
+    so, with the conditions that they miss by 10^60 and more."""
+    problem = masses(final=np.eye(4))
+    problem = eqx.tree_at(lambda p: p.system.stiffness, problem, jnp.array(stiffness))
+    goal = eqx.tree_at(lambda p: p.final, problem, Reach(jnp.ones(2)), is_leaf=lambda x: x is None)
+    plan = trajopt.perform(goal, jnp.zeros(2))
+    assert plan.status == trajopt.STATUS.unstable and plan.final_violation > 1e60
+    assert "feedback" in str(plan) and "more `substeps`" in str(plan)
+
+
 def test_growth_under_feedback():
     """The gains of a plan close the loop: A + B K of each step; and the plan knows it from its last
     iteration as its performance does."""
