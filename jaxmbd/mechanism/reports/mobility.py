@@ -91,7 +91,7 @@ class Mobility:
             lines.append(
                 f"in doubt: singular values down to {self.ratio:.1e} of the largest count; without "
                 f"those that hardly do the rank is {self.rank - self.doubtful}, with "
-                f"{_count(self.freedoms + self.doubtful, 'freedom')}, and so `simulate` may move"
+                f"{_count(self.freedoms + self.doubtful, 'freedom')}"
             )
         for dependency in self.nearly:
             rows = _count(dependency.count, "nearly dependent row")
@@ -120,11 +120,10 @@ def mobility(
 
     Whether rows are dependent is a matter of size where a loop is nearly closed, by 0.1 mm or
     1e-4 rad off, or a pose nearly singular. The count takes rows for independent down to a small
-    `tolerance`; solvers that allow for redundant rows work with G = J M^-1 J^T, in which singular
-    values are squared, and so take those below about 1e-4 of the largest for redundant: the
-    mechanism then moves, with what is left of Phi. Where the two differ, both counts are given,
-    with the joints, and with the misfit, which tells a loop that does not close from a pose near a
-    singular one.
+    `tolerance`, and down to `near`: where the two differ, both counts are given, with the joints,
+    and with the misfit, which tells a loop that does not close from a pose near a singular one.
+    Where rows do not fit together, `simulate` ends with `contradicting_rows`, unless its solver is
+    told up to where they count as dependent, as by `mbd.Pseudoinverse(rtol=1e-3)`.
 
     **Arguments:**
 
