@@ -81,6 +81,7 @@ from ._schemes import RK4 as RK4
 from ._schemes import CrankNicolson as CrankNicolson
 from ._schemes import SemiImplicitEuler as SemiImplicitEuler
 from ._simulate import simulate as simulate
+from ._solution import ContactLoads as ContactLoads
 from ._solution import Solution as Solution
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State

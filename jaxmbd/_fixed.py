@@ -1,7 +1,7 @@
 """Integration at fixed steps: one loop, and what is saved on the way."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax
 import jax
@@ -45,6 +45,9 @@ def integrate_fixed(
     def body(i, carry):
         y, scheme_state, result, done, kept = carry
         kept = requested.remember(i, y, kept)
+        y = begun(stepper, y, requested.is_next(i))
+        if saving.every:
+            y = begun(stepper, y, i % saving.every == 0)
         y, scheme_state, result = advance(time(i), time(i + 1), y, scheme_state, result)
         return (
             y,
@@ -73,6 +76,9 @@ def integrate_fixed(
     )
     y1, scheme_state, result, done, kept, _ = end
     kept = requested.remember(whole, y1, kept)
+    y1 = begun(stepper, y1, requested.is_next(whole))
+    if saving.every:
+        y1 = begun(stepper, y1, whole % saving.every == 0)
     if not aligned:
         y1, _, result = advance(time(whole), grid.t1, y1, scheme_state, result)
         done = done + jnp.where(result == RESULTS.successful, 1, 0)
@@ -83,7 +89,10 @@ def integrate_fixed(
         pieces.append((t0[None], jax.tree.map(lambda x: x[None], output(t0, y))))
     if saving.ts is not None:
         good = result == RESULTS.successful
-        pieces.append(requested.reach(stepper, kept, good, output))
+        ys = requested.reach(stepper, kept, good)
+        pieces.append((requested.ts, jax.vmap(output)(requested.ts, ys.at)))
+        # What the last of them has counted of a step, the end has not to count again.
+        y1 = spanning(stepper, begun(stepper, y1, True), y1, jax.tree.map(lambda x: x[-1], ys.part))
     if saving.every:
         times = time(jnp.arange(saving.every, whole + 1, saving.every))
         pieces.append((times, on_the_way))
@@ -116,10 +125,32 @@ def advanced(
     return stepper.held(good, step.y, y), step.scheme_state, result
 
 
+def begun(stepper: AbstractStepper, y: PyTree, anew: Any) -> PyTree:
+    """y, with an empty tally if `anew`."""
+    tally = stepper.tally(y)
+    return y if tally is None else stepper.with_tally(y, tally.begun(anew))
+
+
+def spanning(stepper: AbstractStepper, y: PyTree, steps: PyTree, less: PyTree) -> PyTree:
+    """y, whose tally is of a part of a step, with those of the whole `steps` before it and `less`
+    that of the part before these."""
+    tally = stepper.tally(y)
+    if tally is None:
+        return y
+    return stepper.with_tally(y, tally.spanning(stepper.tally(steps), stepper.tally(less)))
+
+
 def finite(tree: PyTree) -> Any:
     """Whether every number in `tree` is finite."""
     leaves = jax.tree.leaves(tree)
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+
+class _Reached(NamedTuple):
+    """States at given times, and the same with tallies of the parts of steps to them only."""
+
+    at: PyTree
+    part: PyTree
 
 
 class _RequestedTimes:
@@ -151,15 +182,30 @@ class _RequestedTimes:
         place = self.place[i]
         return jax.tree.map(lambda room, x: room.at[place].set(x, mode="drop"), kept, y)
 
-    def reach(self, stepper, kept, good, output):
+    def is_next(self, i):
+        """Whether the state at i was remembered."""
+        return False if self.ts is None else self.place[i] < self.ts.shape[0]
+
+    def reach(self, stepper, kept, good):
+        def from_grid(i):
+            return jax.tree.map(lambda room: room[self.place[i]], kept)
+
         def one(t, i):
-            y = jax.tree.map(lambda room: room[self.place[i]], kept)
+            y = begun(stepper, from_grid(i), True)
             if self.on_grid:
-                return output(t, y)
+                return y
             grid = self.t0 + i.astype(t.dtype) * self.dt
             ahead = (t - grid > ON_GRID * self.dt) & good
             t_safe = jnp.where(ahead, t, grid + 0.5 * self.dt)
             moved = stepper.between(grid, self.dt, t_safe, y)
-            return output(t, jax.tree.map(lambda a, b: jnp.where(ahead, a, b), moved, y))
+            return jax.tree.map(lambda a, b: jnp.where(ahead, a, b), moved, y)
 
-        return self.ts, jax.vmap(one)(self.ts, self.before)
+        def spanned(part, i, less, again):
+            return spanning(stepper, part, begun(stepper, from_grid(i), again), less)
+
+        part = jax.vmap(one)(self.ts, self.before)
+        first = jax.tree.map(lambda x: jnp.zeros_like(x[:1]), part)
+        less = jax.tree.map(lambda x, y: jnp.concatenate([x, y[:-1]]), first, part)
+        # Several times after the same grid point: its steps count for the first one.
+        again = jnp.diff(self.before, prepend=-1) == 0
+        return _Reached(jax.vmap(spanned)(part, self.before, less, again), part)

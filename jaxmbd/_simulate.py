@@ -21,7 +21,7 @@ from ._raising import raise_failure
 from ._results import RESULTS, first_failure
 from ._saving import make_grid, make_saving
 from ._setup import judged_start, ready_stepper
-from ._solution import Solution
+from ._solution import ContactLoads, Solution
 from ._system import AbstractSystem, State
 from ._types import Control, RealScalarLike
 
@@ -174,7 +174,23 @@ def observed(stepper: AbstractStepper, t, ys, stats, result) -> Solution:
         return stepper.multipliers(t, y), largest(phi), largest(phidot)
 
     lam, phi_norm, phidot_norm = jax.vmap(observe)(t, ys)
-    contacts, active = stepper.contacts(ys), stepper.active(ys)
+    force, residual = stepper.contacts(ys)
+    tally, loads = stepper.tally(ys), None
+    if tally is not None:
+        mean = jax.vmap(lambda tally: tally.mean())(tally)
+        loads = ContactLoads(tally.impulse, mean, tally.peak)
     return Solution(
-        t, ys[0], ys[1], lam, phi_norm, phidot_norm, None, stats, result, *contacts, active
+        t,
+        ys[0],
+        ys[1],
+        lam,
+        phi_norm,
+        phidot_norm,
+        None,
+        stats,
+        result,
+        contact_force=force,
+        contact_residual=residual,
+        contact_loads=loads,
+        active=stepper.active(ys),
     )

@@ -1,12 +1,31 @@
 """What a simulation returns."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Float
 
 from ._results import RESULTS
 from ._system import State
+
+
+class ContactLoads(NamedTuple):
+    """What contacts did in all steps from the saved time before, or the start of the motion, to
+    each saved time. Components as those of `Solution.contact_force`, along the axes that the
+    contact had in each step.
+
+    **Fields**, all of shape `(ns, contacts, d)`:
+
+    - `impulse`: the sum of impulses [N s]. It does not depend on what is saved: sums over saved
+      times are the impulses of the whole motion.
+    - `mean`: the impulse divided by the time [N]; 0 over no time.
+    - `peak`: the forces in the step, also one that is only partly in this time, in which the normal
+      force of the contact was the greatest [N]. Of an impact it is the impulse divided by the step.
+    """
+
+    impulse: Float[Array, " *batch ns contacts d"]
+    mean: Float[Array, " *batch ns contacts d"]
+    peak: Float[Array, " *batch ns contacts d"]
 
 
 class Solution(eqx.Module):
@@ -21,7 +40,9 @@ class Solution(eqx.Module):
     - `phi_norm`, `phidot_norm`: largest |Phi| and |(Phi', Psi)| over the rows, shape `(ns,)`.
     - `ys`: what `SaveAt(fn=...)` returned, in place of the fields above, which are then `None`.
     - `contact_force`: of each contact the normal force, then friction along its tangents and what
-      else acts there, means over the step before, shape `(ns, contacts, d)` [N]; `None` with
+      else acts there, means over the one step before, shape `(ns, contacts, d)` [N]; `None` with
+      methods without contacts.
+    - `contact_loads`: `ContactLoads`, what contacts did since the saved time before; `None` with
       methods without contacts.
     - `contact_residual`: the largest residual of the contact problems up to that time, shape
       `(ns,)` [m/s].
@@ -43,6 +64,7 @@ class Solution(eqx.Module):
     result: RESULTS
     contact_force: Float[Array, " *batch ns contacts d"] | None = None
     contact_residual: Float[Array, " *batch ns"] | None = None
+    contact_loads: ContactLoads | None = None
     active: Bool[Array, " *batch ns nc"] | None = None
 
     def state(self, index: int = -1) -> State:

@@ -36,6 +36,7 @@ from .contact_impulse import (
 )
 from .problem import Groups
 from .rows import ABSENT, ContactRows, contact_rows
+from .tally import ContactTally
 from .time_of_impact import Path, to_first_impact, touch
 
 # Overlaps [m] that are rounding, and those by which contacts were missed that were left out.
@@ -85,7 +86,8 @@ class _Equations(NamedTuple):
 
 class ContactStepper(AbstractStepper):
     """The scheme on the free motion, then the impulses; y = (q, v, mean multipliers, mean contact
-    forces, greatest residual so far, which contacts were solved for last, which of them rest)."""
+    forces, greatest residual so far, which contacts were solved for last, which of them rest, the
+    `ContactTally` since the last saved time)."""
 
     problem: Problem
     scheme: diffrax.AbstractSolver
@@ -104,9 +106,10 @@ class ContactStepper(AbstractStepper):
             )
         d = (contacts.total, contacts.drift.shape[1])
         rows = row_count(system, t, q, v)
-        zero = jnp.zeros((), q.dtype)
+        zero, none = jnp.zeros((), q.dtype), jnp.zeros(d, q.dtype)
         watched, resting = jnp.ones(d[0], bool), jnp.zeros(d[0], bool)
-        y = (q, v, jnp.zeros(rows, q.dtype), jnp.zeros(d, q.dtype), zero, watched, resting)
+        tally = ContactTally(zero, none, none)
+        y = (q, v, jnp.zeros(rows, q.dtype), none, zero, watched, resting, tally)
         terms = diffrax.ODETerm(free_field)
         return y, self.scheme.init(terms, t, t + h, (q, v), self.problem)
 
@@ -116,12 +119,12 @@ class ContactStepper(AbstractStepper):
         return RESULTS.where(apart, RESULTS.successful, RESULTS.overlapping_start)
 
     def end_result(self, t, y):
-        q, v, *_, watched, _ = y
+        q, v, *_, watched, _, _ = y
         return _missed(contact_rows(self.problem.system, t, q, v), watched)
 
     def step(self, t0, t1, y, scheme_state):
         system, h = self.problem.system, t1 - t0
-        q, v, multipliers, force, worst, watched, resting = y
+        q, v, multipliers, force, worst, watched, resting, tally = y
         start = _Phase(
             t0,
             q,
@@ -142,7 +145,9 @@ class ContactStepper(AbstractStepper):
         q, v, projected = self.problem.project(t1, end.q, end.v)
         result = first_failure(end.result, projected)
         worst = jnp.maximum(worst, end.residual)
-        y = (q, v, end.multipliers / h, end.impulses / h, worst, end.watched, end.resting)
+        force = end.impulses / h
+        tally = tally.plus(h, force)
+        y = (q, v, end.multipliers / h, force, worst, end.watched, end.resting, tally)
         return Step(y, end.scheme_state, result, phi)
 
     def between(self, t0, h, t, y):
@@ -150,9 +155,9 @@ class ContactStepper(AbstractStepper):
         if self.problem.enforcement.impacts:
             return self.step(t0, t, y, scheme_state).y
         # Along the step itself: position moves with the new velocity, velocity linearly.
-        q, v, *rest = self.step(t0, t0 + h, y, scheme_state).y
-        s = (t - t0) / h
-        return (self.problem.system.retract(y[0], s * h * v), y[1] + s * (v - y[1]), *rest)
+        q, v, *rest, _ = self.step(t0, t0 + h, y, scheme_state).y
+        s, tally = (t - t0) / h, y[-1].plus(t - t0, rest[1])
+        return (self.problem.system.retract(y[0], s * h * v), y[1] + s * (v - y[1]), *rest, tally)
 
     def multipliers(self, t, y):
         del t
@@ -182,6 +187,12 @@ class ContactStepper(AbstractStepper):
 
     def contacts(self, y):
         return y[3], y[4]
+
+    def tally(self, y):
+        return y[-1]
+
+    def with_tally(self, y, tally):
+        return (*y[:-1], tally)
 
     def _equations(
         self, at: _Phase, t1: RealScalarLike, flows: Bool[Array, ""] | None = None

@@ -93,6 +93,12 @@ class AccountingStepper(AbstractStepper):
     def contacts(self, y):
         return self.inner.contacts(y[:-1])
 
+    def tally(self, y):
+        return self.inner.tally(y[:-1])
+
+    def with_tally(self, y, tally):
+        return (*self.inner.with_tally(y[:-1], tally), y[-1])
+
     def _balance(self, t: RealScalarLike, y: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The energy [J], and the power [W] that should change it. Without derivatives: nothing but
         a verdict follows."""

@@ -140,6 +140,16 @@ class AbstractStepper(eqx.Module):
         del y
         return None, None
 
+    def tally(self, y: Any) -> Any:
+        """What y sums up since the last saved time; `None` if nothing."""
+        del y
+        return None
+
+    def with_tally(self, y: Any, tally: Any) -> Any:
+        """y with another one."""
+        del tally
+        return y
+
 
 def constrained_field(t, y, args):
     """(q', v') of a continuous enforcement, plus the held correction rates."""

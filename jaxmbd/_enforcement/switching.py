@@ -102,6 +102,12 @@ class SwitchingStepper(AbstractStepper):
     def contacts(self, y):
         return self.inner.contacts(y[:-1])
 
+    def tally(self, y):
+        return self.inner.tally(y[:-1])
+
+    def with_tally(self, y, tally):
+        return (*self.inner.with_tally(y[:-1], tally), y[-1])
+
     def _with(self, active: Bool[Array, " rows"] | None) -> AbstractStepper:
         """The method, for the system in which these rows act."""
         problem: Problem = self.inner.problem

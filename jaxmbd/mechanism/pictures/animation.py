@@ -11,6 +11,7 @@ from ..._inputs import at_least, checked, positive
 from ..._solution import Solution
 from ..mechanism import Mechanism
 from ..reports import contact_forces
+from ..reports.contacts import over_intervals
 from .drawing import Picture, make_view
 from .forces import PointForces, mean_forces, point_forces
 from .geometry import concrete
@@ -95,7 +96,7 @@ def _forces(
 ) -> PointForces | None:
     if sol.contact_force is None:
         return None
-    world = np.asarray(contact_forces(mechanism, sol.q, sol.contact_force))
+    world = np.asarray(contact_forces(mechanism, sol.q, over_intervals(sol).contact_force))
     return point_forces(mechanism, q, mean_forces(np.asarray(sol.t), world, times), scale)
 
 

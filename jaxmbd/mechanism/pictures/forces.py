@@ -46,7 +46,7 @@ def _positions(mechanism, q):
 
 def mean_forces(t: np.ndarray, force: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Means over the time since the picture before, of forces `(saved times, points, 3)` that are
-    themselves means over the step before."""
+    themselves means since the saved time before."""
     if len(t) < 2 or len(times) < 2:
         return np.broadcast_to(force[:1], (len(times), *force.shape[1:]))
     lasted = force[1:] * np.diff(t)[:, None, None]

@@ -12,7 +12,7 @@ from ..joint_coordinates import joint_path
 from ..joints import AbstractJoint
 from ..mechanism import Mechanism
 from ..reports import Audit, ContactState, contact_forces, contact_states, reactions, violation
-from ..reports.contacts import no_force
+from ..reports.contacts import no_force, over_intervals
 from .animation import one_motion
 from .require import pyplot
 from .symbols import BODIES, INK
@@ -116,7 +116,8 @@ def plot_contacts(
     """Contacts over the time [s], the points of each one together: the sum of the normal forces
     [N], the size of the sum of the friction forces [N], dotted what it may be at most by the static
     coefficient, and as coloured bands whether the contact is open, sticks, or slips at one of its
-    points. Forces are means over the step before each saved time.
+    points. Forces are means over the time since the saved time before, and bands are of these, so
+    that impacts between saved times show; their peaks are in `Solution.contact_loads`.
 
     **Arguments:** `names`: of the contacts; default all. `axes`: three of matplotlib; default new
     ones.
@@ -125,8 +126,8 @@ def plot_contacts(
 
     **Raises:** as `contact_states`; `ImportError` without matplotlib; `ValueError` for batches, for
     contacts that are not there and for no contacts."""
-    motion: Any = one_motion(sol)
-    states = contact_states(mechanism, sol)
+    motion = one_motion(over_intervals(sol))
+    states = contact_states(mechanism, motion)
     known = [contact.name for contact in mechanism.contacts]
     names = known if names is None else list(names)
     if not names or not set(names) <= set(known):
@@ -163,7 +164,7 @@ def plot_contacts(
         axes[1].plot(t, bound, color=line.get_color(), linewidth=1.0, linestyle=":", zorder=1.5)
     _legend(axes[1])
     for line in (*axes[0].lines, *axes[1].lines):
-        line.set_drawstyle("steps-pre")  # means over the step before
+        line.set_drawstyle("steps-pre")  # means since the time before
     for ax in axes[:2]:
         top = ax.dataLim.y1  # not finite without lines
         # From zero: else constant forces are magnified to their rounding errors.

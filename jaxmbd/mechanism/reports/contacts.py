@@ -74,6 +74,14 @@ def contact_forces(
     return _forces(mechanism, mechanism.checked_q(q), force)
 
 
+def over_intervals(sol: Any) -> Any:
+    """The solution with means since the saved time before as its contact forces, where it has
+    them, so that no impact between saved times is lost."""
+    if sol.contact_loads is None or sol.contact_force is None:
+        return sol
+    return eqx.tree_at(lambda sol: sol.contact_force, sol, sol.contact_loads.mean)
+
+
 @checked
 def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -> ContactStates:
     """Which contact points between shapes are open, stick or slip, how fast they slip, and how much
@@ -82,7 +90,7 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
     A point is open without normal force, or with one that is nothing beside the largest one; it
     slips if it moves along the surface and friction is near its bound; otherwise it sticks. Forces
     are means over the step before a saved time, speeds those at that time, so that the state at a
-    change may be either.
+    change may be either. What happened between saved times is in `Solution.contact_loads`.
 
     **Arguments:** `sol`: a solution of `ContactImpulse`, or a batch of them. `rest`: slip speeds up
     to this one count as none [m/s].

@@ -1,0 +1,161 @@
+"""What contacts do between saved times: impulses against the balance of momentum."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import jaxmbd as mbd
+
+G, MASS, DT, STEPS = 9.81, 1.3, 1e-2, 84
+
+
+class Pucks(mbd.AbstractSystem):
+    """Two points (x, y) above a rough ground."""
+
+    friction: Array
+    restitution: Array
+
+    def mass_matrix(self, q):
+        return MASS * jnp.eye(4, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return -G * MASS * jnp.array([0.0, 1.0, 0.0, 1.0])
+
+    def gap(self, q, t):
+        return q[1::2]
+
+    def slip(self, q, v, t):
+        return v[0::2, None]
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(self.friction, restitution=self.restitution)
+
+
+START = np.array([0.0, 0.4, 0.0, 0.05]), np.array([2.0, 0.0, -1.0, 0.5])
+
+
+def thrown(saveat, impacts=0, friction=0.3):
+    """One that bounces, and one that lands and slides."""
+    system = Pucks(jnp.asarray(friction), jnp.array([0.6, 0.0]))
+    state = mbd.State(0.0, *(jnp.asarray(x) for x in START))
+    method = mbd.ContactImpulse(impacts=impacts)
+    return mbd.simulate(system, method, state, dt=DT, num_steps=STEPS, saveat=saveat)
+
+
+def given(v, t):
+    """Impulses (normal, along) of both until t: m (v - v(0)), and what the weight took."""
+    change = MASS * (np.asarray(v) - START[1]).reshape(-1, 2, 2)
+    change[..., 1] += MASS * G * np.asarray(t)[:, None]
+    return change[..., ::-1]
+
+
+TIMES = np.array([0.0, 0.083, 0.0857, 0.0881, 0.2, 0.2, 0.31, 0.3333, 0.6, 0.77, 0.8203])
+
+
+SAVED = {
+    "end": diffrax.SaveAt(t1=True),
+    "every second": diffrax.SaveAt(steps=2),
+    "every seventh": diffrax.SaveAt(steps=7),
+    "every ninth and ends": diffrax.SaveAt(t0=True, steps=9, t1=True),
+    "between steps": diffrax.SaveAt(ts=TIMES, t1=True),
+    "at steps": diffrax.SaveAt(t0=True, ts=DT * np.array([3.0, 20.0, 20.0, 50.0])),
+}
+QUICK = "every second", "every seventh", "between steps"
+
+
+@pytest.mark.parametrize(
+    ("impacts", "saved"),
+    [pytest.param(0, QUICK, id="stepped")]
+    + [pytest.param(i, tuple(SAVED), marks=pytest.mark.slow, id=f"all {i}") for i in (0, 2)],
+)
+def test_impulses_balance_momentum_whatever_is_saved(impacts, saved):
+    every = thrown(diffrax.SaveAt(steps=1), impacts)
+    force = np.asarray(every.contact_loads.mean)
+    np.testing.assert_allclose(force, every.contact_force, rtol=1e-12)
+    assert np.max(force[:, 0, 0]) > 20 * MASS * G  # an impact in one step
+    whole = np.sum(every.contact_loads.impulse, axis=0)
+    for saveat in (SAVED[name] for name in saved):
+        sol = thrown(saveat, impacts)
+        impulse, mean, peak = (np.asarray(x) for x in sol.contact_loads)
+        np.testing.assert_allclose(np.cumsum(impulse, axis=0), given(sol.v, sol.t), atol=1e-12)
+        if saveat.subs.t1 or saveat.subs.steps:
+            np.testing.assert_allclose(np.sum(impulse, axis=0), whole, rtol=1e-12)
+        t = np.asarray(sol.t)
+        before = np.concatenate([[0.0], t[:-1]])
+        np.testing.assert_allclose(mean * (t - before)[:, None, None], impulse, atol=1e-12)
+        if saveat.subs.ts is None:
+            for i, (a, b) in enumerate(zip(before, t, strict=True)):
+                steps = slice(round(a / DT), round(b / DT))
+                expected = np.max(force[steps, :, 0], axis=0, initial=0.0)
+                np.testing.assert_allclose(peak[i, :, 0], expected, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_loads_in_a_batch_and_their_derivatives():
+    """Of the first 0.7 s: the sliding one has lost friction times the normal impulse."""
+
+    def lost(friction):
+        return thrown(diffrax.SaveAt(steps=7), friction=friction).contact_loads.impulse[..., 1, :]
+
+    friction = jnp.array([0.05, 0.1])
+    normal, along = np.moveaxis(np.asarray(jax.vmap(lost)(friction)), -1, 0)
+    np.testing.assert_allclose(along, friction[:, None] * normal, atol=1e-12)
+    for mode in (jax.jacfwd, jax.jacrev):
+        slope = jax.vmap(mode(lost))(friction)
+        np.testing.assert_allclose(slope[..., 0], 0.0, atol=1e-12)
+        np.testing.assert_allclose(slope[..., 1], normal, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_box_that_lands():
+    """The normal impulses of all its points are what stops it and what carries it, and the peak is
+    the same, whatever is saved."""
+    body = mbd.Body("box", mbd.Inertia.box(size=[0.2, 0.2, 0.2], mass=1.0), position=[0, 0, 0.2])
+    floor = mbd.Contact(
+        "floor", "ground", body, mbd.HalfSpace(), mbd.Box([0.1, 0.1, 0.1]), friction=0.5
+    )
+    mechanism = mbd.Mechanism([body], contacts=[floor], gravity=[0.0, 0.0, -G])
+    start = mechanism.state()
+    v = jnp.array([0.5, 0.0, -0.3, 0.2, 0.4, 0.0])
+    state = mbd.State(0.0, start.q, v)
+    peaks = []
+    for every in (1, 2, 7):
+        saveat = diffrax.SaveAt(steps=every)
+        sol = mbd.simulate(
+            mechanism, mbd.ContactImpulse(), state, dt=5e-3, num_steps=210, saveat=saveat
+        )
+        normal = np.sum(np.asarray(sol.contact_loads.impulse)[..., 0], axis=1)
+        expected = np.asarray(sol.v)[:, 2] - v[2] + G * np.asarray(sol.t)
+        np.testing.assert_allclose(np.cumsum(normal), expected, atol=1e-10)
+        peaks.append(np.max(sol.contact_loads.peak[..., 0]))
+    assert peaks[0] > 5 * G
+    np.testing.assert_allclose(peaks, peaks[0], rtol=1e-12)
+
+
+def test_plots_draw_all_that_happened():
+    """The means since the saved time before, and not the last step's forces."""
+    pytest.importorskip("matplotlib").use("Agg")
+    ball = mbd.Body("ball", mbd.Inertia.sphere(radius=0.1, mass=1.0), position=[0.0, 0.0, 0.1])
+    floor = mbd.Contact("c", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1), friction=0.5)
+    mechanism = mbd.Mechanism([ball], contacts=[floor], gravity=[0.0] * 3)
+    rest, none = mechanism.state(), jnp.zeros((3, 1, 3))
+    loads = mbd.ContactLoads(none, none.at[1, 0, 0].set(30.0), none)
+    sol = mbd.Solution(
+        t=jnp.arange(3.0),
+        q=jnp.stack([rest.q] * 3),
+        v=jnp.stack([rest.v] * 3),
+        multipliers=None,
+        phi_norm=None,
+        phidot_norm=None,
+        ys=None,
+        stats={},
+        result=mbd.RESULTS.successful,
+        contact_force=none,
+        contact_loads=loads,
+    )
+    axes = mbd.plot_contacts(mechanism, sol)
+    np.testing.assert_allclose(axes[0].lines[0].get_ydata(), [0.0, 30.0, 0.0])
