@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from ._constraints import positions
 from ._enforcement.base import point
 from ._enforcement.stepping import ContinuousStepper, constrained_field, corrected_step
 from ._results import RESULTS, first_failure
@@ -69,6 +70,7 @@ def integrate_adaptive(
     stepper: ContinuousStepper,
     y: PyTree,
     grid: Grid,
+    drift_tolerance: Float[Array, ""] | None,
     saving: Saving,
     controller: diffrax.AbstractStepSizeController,
     adjoint: diffrax.AbstractAdjoint,
@@ -82,6 +84,10 @@ def integrate_adaptive(
     def output(t, y, args):
         del args
         return saving.output(problem.system, t, y)
+
+    def drifted(t, y, args, **kwargs):
+        del args, kwargs
+        return jnp.any(jnp.abs(positions(problem.system, t, y[0])) > drift_tolerance)
 
     wanted = diffrax.SubSaveAt(
         t0=saving.t0, t1=saving.t1, ts=saving.ts, steps=saving.every, fn=output
@@ -97,6 +103,7 @@ def integrate_adaptive(
         saveat=diffrax.SaveAt(subs=(wanted, diffrax.SubSaveAt(t1=True))),
         stepsize_controller=controller,
         adjoint=adjoint,
+        event=None if drift_tolerance is None else diffrax.Event(drifted),
         progress_meter=progress,
         max_steps=max_steps,
         throw=False,
@@ -127,5 +134,8 @@ def _verdict(problem, result, t, q, v) -> RESULTS:
     reason = first_failure(problem.system.result(q), solved)
     ours = result == diffrax.RESULTS.internal_error
     verdict = RESULTS.where(ours, RESULTS.nonfinite_state, RESULTS.promote(result))
+    # The only event that stops an integration.
+    stopped = result == diffrax.RESULTS.event_occurred
+    verdict = RESULTS.where(stopped, RESULTS.drift, verdict)
     explained = (verdict != RESULTS.successful) & (reason != RESULTS.successful)
     return RESULTS.where(explained, reason, verdict)

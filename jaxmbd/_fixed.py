@@ -21,7 +21,7 @@ def integrate_fixed(
     scheme_state: PyTree,
     result: RESULTS,
     grid: Grid,
-    drift_tolerance: Float[Array, ""],
+    drift_tolerance: Float[Array, ""] | None,
     saving: Saving,
     adjoint: diffrax.AbstractAdjoint,
     progress: diffrax.AbstractProgressMeter,
@@ -110,17 +110,16 @@ def advanced(
     y: PyTree,
     scheme_state: PyTree,
     result: RESULTS,
-    drift_tolerance: Float[Array, ""],
+    drift_tolerance: Float[Array, ""] | None,
 ) -> tuple[PyTree, PyTree, RESULTS]:
     """One step, as (y, scheme state, result) after it; y is held if the result is a failure."""
     step = stepper.step(t, t_next, y, scheme_state)
-    within = jnp.all(step.start_phi <= drift_tolerance)
-    result = first_failure(
-        result,
-        step.result,
-        RESULTS.where(within, RESULTS.successful, RESULTS.drift),
-        RESULTS.where(finite(step.y), RESULTS.successful, RESULTS.nonfinite_state),
-    )
+    verdicts = [step.result]
+    if drift_tolerance is not None:
+        within = jnp.all(step.start_phi <= drift_tolerance)
+        verdicts.append(RESULTS.where(within, RESULTS.successful, RESULTS.drift))
+    verdicts.append(RESULTS.where(finite(step.y), RESULTS.successful, RESULTS.nonfinite_state))
+    result = first_failure(result, *verdicts)
     good = result == RESULTS.successful
     return stepper.held(good, step.y, y), step.scheme_state, result
 

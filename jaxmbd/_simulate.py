@@ -79,7 +79,8 @@ def simulate(
       `diffrax.ForwardMode()`.
     - `progress`: a diffrax progress meter, e.g. `diffrax.TqdmProgressMeter()`.
     - `start_tolerance`: of |Phi| and |Phi'| at the start, for rigid methods.
-    - `drift_tolerance`: of |Phi| at the start of each step; default unlimited.
+    - `drift_tolerance`: of |Phi| at the start of each step; default unlimited. Beyond it the
+      integration ends with `RESULTS.drift`.
     - `energy_tolerance`: [J] by how much `mechanical_energy` may be off from what the start had and
       the integral of `supplied_power` and of the power of moving constraints, by the trapezoidal
       rule over the steps. With contacts, rows that switch and compliant ones, which take energy,
@@ -117,7 +118,7 @@ def simulate(
         (state.q, state.v),
         grid.as_arrays(state.q.dtype),
         as_array(start_tolerance),
-        as_array(jnp.inf if drift_tolerance is None else drift_tolerance),
+        None if drift_tolerance is None else as_array(drift_tolerance),
         saving,
         controller,
         adjoint,
@@ -154,7 +155,7 @@ def _simulate(
         )
     else:
         t, ys, result, stats = integrate_adaptive(
-            stepper, y, grid, saving, controller, adjoint, progress, max_steps
+            stepper, y, grid, drift_tolerance, saving, controller, adjoint, progress, max_steps
         )
         result = first_failure(at_start, result)
     if saving.fn is None:

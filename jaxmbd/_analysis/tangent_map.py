@@ -54,8 +54,7 @@ def transported(stepper, y, scheme_state, result, Q, times):
             t, t_next = times
 
             def go(y, scheme_state, result):
-                unlimited = jnp.asarray(jnp.inf, q.dtype)
-                return advanced(stepper, t, t_next, y, scheme_state, result, unlimited)
+                return advanced(stepper, t, t_next, y, scheme_state, result, None)
 
             stay = lambda *carry: carry  # noqa: E731
             return jax.lax.cond(t_next > t, go, stay, y, scheme_state, result), None
