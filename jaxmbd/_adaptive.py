@@ -9,7 +9,12 @@ from jaxtyping import Array, Float, PyTree
 
 from ._constraints import positions
 from ._enforcement.base import point
-from ._enforcement.stepping import ContinuousStepper, constrained_field, corrected_step
+from ._enforcement.stepping import (
+    ContinuousStepper,
+    Problem,
+    constrained_field,
+    corrected_step,
+)
 from ._results import RESULTS, first_failure
 from ._saving import Grid, Saving
 
@@ -85,10 +90,6 @@ def integrate_adaptive(
         del args
         return saving.output(problem.system, t, y)
 
-    def drifted(t, y, args, **kwargs):
-        del args, kwargs
-        return jnp.any(jnp.abs(positions(problem.system, t, y[0])) > drift_tolerance)
-
     wanted = diffrax.SubSaveAt(
         t0=saving.t0, t1=saving.t1, ts=saving.ts, steps=saving.every, fn=output
     )
@@ -103,7 +104,7 @@ def integrate_adaptive(
         saveat=diffrax.SaveAt(subs=(wanted, diffrax.SubSaveAt(t1=True))),
         stepsize_controller=controller,
         adjoint=adjoint,
-        event=None if drift_tolerance is None else diffrax.Event(drifted),
+        event=None if drift_tolerance is None else _on_drift(problem, drift_tolerance),
         progress_meter=progress,
         max_steps=max_steps,
         throw=False,
@@ -121,6 +122,16 @@ def integrate_adaptive(
         first = int(saving.t0)
         t = t.at[first : first + len(saving.ts)].set(jnp.asarray(saving.ts, t.dtype))
     return t, ys, _verdict(problem, solution.result, grid.t1, q, v), dict(solution.stats)
+
+
+def _on_drift(problem: Problem, tolerance: Float[Array, ""]) -> diffrax.Event:
+    """The end of an integration after the step at whose end |Phi| is beyond the tolerance."""
+
+    def drifted(t, y, args, **kwargs):
+        del args, kwargs
+        return jnp.any(jnp.abs(positions(problem.system, t, y[0])) > tolerance)
+
+    return diffrax.Event(drifted)
 
 
 def _verdict(problem, result, t, q, v) -> RESULTS:

@@ -282,9 +282,9 @@ RETURNED = set(
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
     "Correction Motion Point BlockDiagonal BlockRows ConstraintEquations ConstraintOperator "
     "CoupledBlocks RESULTS Solution ContactLoads Assembly Audit BodyIndices ContactPoints "
-    "ContactState ContactStates Dependency ElementPower Mobility Placement Pose Singularity Twist Violation "
-    "Wrench Bootstrap Estimate Combination Identifiability LeastSquares Prediction ColumnTest "
-    "Sample SingleShooting Guess Multipliers NLPSolution Plan Pursuit Replay STATUS "
+    "ContactState ContactStates Dependency ElementPower Mobility Placement Pose Singularity Twist "
+    "Violation Wrench Bootstrap Estimate Combination Identifiability LeastSquares Prediction "
+    "ColumnTest Sample SingleShooting Guess Multipliers NLPSolution Plan Pursuit Replay STATUS "
     "CovarianceResult ExtremesResult HistogramResult MomentsResult Failures Rollouts Layout".split()
 )
 
