@@ -17,7 +17,7 @@ class ContactTally(NamedTuple):
     impulse: Float[Array, "contacts d"]
     peak: Float[Array, "contacts d"]
 
-    def begun(self, anew: Bool[Array, ""]) -> "ContactTally":
+    def begun(self, anew: bool | Bool[Array, ""]) -> "ContactTally":
         """Nothing so far, if `anew`."""
         return jax.tree.map(lambda x: jnp.where(anew, 0, x), self)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._inputs import at_least, checked, positive
-from .._types import Rows
+from .._types import Rows, Scalar
 from .base import AbstractConstraintSolver
 from .rank import cutoff
 from .small import apply, inverse
@@ -67,7 +67,7 @@ def iterate(
 
 
 def annihilate(
-    solve: Callable, rho: Rows, s: Float[Array, "*rows"], *, unroll: bool = True
+    solve: Callable, rho: Rows | Scalar, s: Float[Array, "*rows"], *, unroll: bool = True
 ) -> Float[Array, "*rows"]:
     """What G does not see of s: rho (G + rho)^-1 keeps it, and contracts the rest by
     rho / sigma^2."""
