@@ -16,6 +16,7 @@ many these are of a million steps, motions that ended with another verdict, the 
 import argparse
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable
 
@@ -29,6 +30,9 @@ import numpy as np  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import jaxmbd as mbd  # noqa: E402
+
+# Before the first array: shapes and inertias are made where this file is read.
+jax.config.update("jax_enable_x64", "--float32" not in sys.argv)
 
 STEPS, DT, EVERY = 480, 2.5e-3, 10
 FLOOR = mbd.HalfSpace()
@@ -197,7 +201,6 @@ def main() -> None:
     parser.add_argument("--float32", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    jax.config.update("jax_enable_x64", not args.float32)
     for name in args.scenes:
         for friction in args.friction:
             count(name, friction, -(-args.count // args.chunk), args.chunk, args.seed)
