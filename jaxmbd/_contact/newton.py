@@ -17,6 +17,11 @@ friction bends. No shorter step d makes F smaller, near points that are no solut
 the way: its part along that load is F / rho, away from contacts that penetrate to those that
 separate. So where steps do no good, d is followed until the first of the contacts that press is
 relieved, and Newton's method goes on with this one open, as a pivot of the simplex method does.
+
+Friction ends that way too, where a contact that sticks lets go or one that slips turns along the
+edge of its set, and the way is bent: after any step of use F is larger at first. The proximal
+problem itself is regular, also where the active set changes, and whole steps solve it, if rho is
+not too small; its solutions lead along the bent way (the proximal point method, Rockafellar 1976).
 """
 
 from typing import NamedTuple
@@ -57,10 +62,15 @@ class _At(NamedTuple):
 
 
 def newton(
-    problem: ContactProblem, lam: Impulses, steps: int, bound: Float[Array, ""]
+    problem: ContactProblem,
+    lam: Impulses,
+    steps: int,
+    bound: Float[Array, ""],
+    whole: Bool[Array, ""],
 ) -> tuple[Impulses, Float[Array, ""], Array]:
     """Steps and pivots until the residual is below `bound` [m/s], until there is neither, or
-    `steps` of them. Returns the best impulses, their residual, iterations."""
+    `steps` of them; or, for regular problems, `whole` steps, whatever they do to F at first.
+    Returns the best impulses, their residual, iterations."""
     lengths = jnp.asarray([0.5**k for k in range(_LENGTHS)], lam.dtype)
 
     def going(at: _At):
@@ -71,14 +81,15 @@ def newton(
         square = jnp.sum(r * r)
         # rho fades with the residual: convergence is superlinear.
         rho = jnp.sqrt(1e-3 * jnp.minimum(square, 1.0) + 10 * jnp.finfo(r.dtype).eps ** 0.8)
+        rho = jnp.where(whole, 0.0, rho)
         d = problem.S.proximal_solve(*natural_derivative(problem, lam, z), -r, rho)
         d = jnp.where(jnp.all(jnp.isfinite(d)), d, 0.0)
         dz = problem.S.times(d)
         tried = jax.vmap(lambda s: jnp.sum(problem.natural(lam + s * d, z + s * dz) ** 2))(lengths)
-        shortest = jnp.argmin(tried)
+        shortest = jnp.where(whole, 0, jnp.argmin(tried))
         relieved, pivots = pivot(problem, lam, d)
-        pivots = pivots & ~(tried[shortest] < _GOOD * square)
-        moved = tried[shortest] < square
+        pivots = pivots & ~(tried[shortest] < _GOOD * square) & ~whole
+        moved = (tried[shortest] < square) | whole
         stepped = jnp.where(moved, lam + lengths[shortest] * d, lam)
         lam = jnp.where(pivots, relieved, stepped)
         return reached(lam, at.best, at.residual, at.iteration + 1, moved | pivots)

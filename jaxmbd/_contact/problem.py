@@ -108,6 +108,13 @@ class ContactProblem(eqx.Module):
         S = S.plus(jnp.pad(held, ((0, 0), (1, 0), (1, 0))))
         return cls(S, b * scale[:, None], mu, scale, smoothing * scale, held, groups)
 
+    def proximal(self, centre: Impulses, rho: Float[Array, ""]) -> "ContactProblem":
+        """The problem with rho (lam - centre) added to z."""
+        count, d = self.b.shape
+        rho_of_all = rho * jnp.broadcast_to(jnp.eye(d, dtype=self.b.dtype), (count, d, d))
+        S, b = self.S.plus(rho_of_all), self.b - rho * centre
+        return eqx.tree_at(lambda p: (p.S, p.b), self, (S, b))
+
     def velocities(self, lam: Impulses) -> Impulses:
         """z of impulses, both scaled."""
         return self.S.times(lam) + self.b

@@ -15,17 +15,15 @@ from ..problem import ContactProblem, Groups
 from ..rows import Impulses
 from . import second_order as cone
 from .base import AbstractContactSolver, rounding
-from .projected_gauss_seidel import sweep
 
 _TO_BOUNDARY = 0.99
 
 # Of the residual without impulses.
 _ENOUGH = 1e-9
 
-_SWEEPS = 60
-
-# Distances by which later attempts move contacts apart, of the velocities that impulses change.
-_APART, _GOLDEN = 1e-2, 0.6180339887498949
+# rho of the first proximal problem, factors for the next one if it is solved or not, and the share
+# of the residual at the centre that a solution may leave.
+_FIRST, _SHRINK, _GROW, _CLOSE = 1e-3, 0.3, 4.0, 0.1
 
 # Of the tolerance: what the first attempt has to reach for the second one not to be made.
 _STRIVE = 1e-2
@@ -49,22 +47,25 @@ class InteriorPoint(AbstractContactSolver):
        normal force, so that Coulomb's law is solved and not its convex relaxation, in which
        contacts that slide lift off (De Saxce and Feng 1998).
     3. Newton's method from where that ends, which finds the active set exactly.
-    4. If that fails, in turn from sweeps of projected Gauss-Seidel, and from the interior point of
-       the problem with contacts moved apart by a little, each time otherwise.
+    4. If that fails, the proximal point method from the best of both: problems in which z has in
+       addition rho (lam - centre), each solved by whole steps of Newton's method, the solution
+       being the next centre; rho becomes smaller with each that is solved, and larger with each
+       that is not. Slow, but sure where the corners of a face nearly contradict each other.
 
     All go as far as rounding allows.
 
     **Arguments:** `tolerance` [m/s] of the residual that is accepted; numbers of `newton_steps`
-    each time, of `steps` in 2, and of `restarts` in 4.
+    each time, of `steps` in 2, and of `restarts`, problems in 4.
 
     Reference: Mehrotra (1992); Vandenberghe (2010), The CVXOPT linear and quadratic cone program
-    solvers; Acary, Bremond and Huber (2018), On solving contact problems with Coulomb friction.
+    solvers; Rockafellar (1976), Monotone operators and the proximal point algorithm; Acary, Bremond
+    and Huber (2018), On solving contact problems with Coulomb friction.
     """
 
     tolerance: Annotated[float, not_negative] = eqx.field(static=True, default=1e-8)
     newton_steps: Annotated[int, at_least(0)] = eqx.field(static=True, default=16)
     steps: Annotated[int, at_least(1)] = eqx.field(static=True, default=50)
-    restarts: Annotated[int, at_least(0)] = eqx.field(static=True, default=8)
+    restarts: Annotated[int, at_least(0)] = eqx.field(static=True, default=64)
 
     def solve(self, problem, guess):
         if guess.shape[0] == 0:
@@ -73,47 +74,53 @@ class InteriorPoint(AbstractContactSolver):
         zero = jnp.zeros_like(guess)
         guess = jnp.where(problem.residual(guess) < problem.residual(zero), guess, zero)
 
-        def attempt(carry):
+        def attempt(at: _Reached) -> _Reached:
             # All in one loop body, so that Newton's method is compiled once.
-            number, lam, residual, iterations, _ = carry
-            central = number % 2 == 1
-            # Not from what was reached so far: that may be a dead end near a solution.
-            begin = jnp.where(central, zero, lam)
-            start, inner = interior_point(
-                _moved_apart(problem, number // 2), self.steps, begin, central
-            )
-            swept = (number > 0) & ~central
-            start = sweep(problem, start, jnp.where(swept, _SWEEPS * number, 0))
+            central, proximal = at.number == 1, at.number > 1
+            begin = jnp.where(central, zero, at.centre)
+            start, inner = interior_point(problem, self.steps, begin, central)
             # As far as it gets, so that what rests does not creep by what is accepted.
-            found, found_residual, outer = newton(
-                problem, start, self.newton_steps, rounding(problem, start)
-            )
-            better = found_residual < residual
-            lam = jnp.where(better, found, lam)
-            residual = jnp.where(better, found_residual, residual)
+            bound = jnp.where(proximal, _CLOSE * at.left, rounding(problem, start))
+            near = problem.proximal(at.centre, jnp.where(proximal, at.rho, 0.0))
+            found, missing, outer = newton(near, start, self.newton_steps, bound, proximal)
+            left = problem.residual(found)
+            better = left < at.residual
+            lam = jnp.where(better, found, at.lam)
+            residual = jnp.where(better, left, at.residual)
+            # The first centre is the best so far; on the way the residual may grow.
+            reached = missing <= bound
+            centre = jnp.where(proximal, jnp.where(reached, found, at.centre), lam)
+            left = jnp.where(proximal, jnp.where(reached, left, at.left), residual)
+            rho = jnp.where(proximal, jnp.where(reached, _SHRINK, _GROW), 1.0) * at.rho
             # Rounding is no reason for another attempt; and below what is accepted, so that
             # verdicts do not hang on the last bit.
-            share = jnp.where(number == 0, _STRIVE, 0.9)
+            share = jnp.where(at.number == 0, _STRIVE, 0.9)
             enough = share * self.tolerance + 0.9 * rounding(problem, lam)
-            going = (residual > enough) & (number <= self.restarts)
-            return number + 1, lam, residual, iterations + inner + outer, going
+            going = (residual > enough) & (at.number <= self.restarts)
+            number, iterations = at.number + 1, at.iterations + inner + outer
+            return _Reached(number, lam, residual, centre, left, rho, iterations, going)
 
         residual = problem.residual(guess)
         none = jnp.asarray(0)
-        start = (none, guess, residual, none, residual > rounding(problem, guess))
-        _, lam, _, iterations, _ = jax.lax.while_loop(lambda carry: carry[-1], attempt, start)
-        return self.solved(problem, lam, iterations)
+        rho = jnp.asarray(_FIRST, guess.dtype)
+        going = residual > rounding(problem, guess)
+        start = _Reached(none, guess, residual, guess, residual, rho, none, going)
+        end = jax.lax.while_loop(lambda at: at.going, attempt, start)
+        return self.solved(problem, end.lam, end.iterations)
 
 
-def _moved_apart(problem: ContactProblem, time: Int[Array, ""]) -> ContactProblem:
-    """The problem with other distances of the contacts the first, second, ... time: redundant ones
-    then do not all touch, others each time. As it is the zeroth time."""
-    # Multiples of the golden ratio, modulo 1, are spread evenly.
-    count, dtype = problem.b.shape[0], problem.b.dtype
-    share = jnp.arange(1, count + 1, dtype=dtype) * time.astype(dtype) * _GOLDEN % 1.0
-    size = jnp.max(jnp.abs(problem.to_change), initial=0.0)
-    b = problem.b.at[:, 0].add(_APART * size * share)
-    return eqx.tree_at(lambda p: p.b, problem, b)
+class _Reached(NamedTuple):
+    """Attempts so far, the best impulses and their residual [m/s]; the centre of the proximal
+    problem, its residual, and rho; iterations, and whether to go on."""
+
+    number: Int[Array, ""]
+    lam: Impulses
+    residual: Float[Array, ""]
+    centre: Impulses
+    left: Float[Array, ""]
+    rho: Float[Array, ""]
+    iterations: Int[Array, ""]
+    going: Bool[Array, ""]
 
 
 class _Cone(NamedTuple):
