@@ -448,7 +448,8 @@ def tilted_faces(count, friction, dtype):
     rng = np.random.default_rng(8)
     rod = isinstance(friction, Pyramid)
     half = np.array([0.3, 0.02, 0.02] if rod else [0.1, 0.1, 0.1])
-    M = jnp.asarray(np.concatenate([np.ones(3), (half @ half - half**2) / 3]), dtype)
+    M = np.concatenate([np.ones(3), (half @ half - half**2) / 3])
+    root = jnp.asarray(np.sqrt(M), dtype)[None, None]
     x, y, z = (half * np.array([[-1, -1, -1], [1, -1, -1], [-1, 1, -1], [1, 1, -1]])).T
     tilt = 10.0 ** rng.uniform(-6, -3, (count, 1)) * rng.normal(size=(count, 2))
     z = z + tilt[:, :1] * y + tilt[:, 1:] * x
@@ -457,17 +458,14 @@ def tilted_faces(count, friction, dtype):
     arms = np.stack([c * x - s * y, s * x + c * y, z], axis=-1)
     axes = np.broadcast_to([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]], (count, 4, 3, 3))
     J = np.concatenate([axes, np.cross(arms[:, :, None], axes)], axis=-1)
-    v = (
-        10.0 ** rng.uniform(-4, -1, (count, 1))
-        * rng.normal(size=(count, 6))
-        * [1, 1, 1, 10, 10, 10]
-    )
+    speed = 10.0 ** rng.uniform(-4, -1, (count, 1)) * [1, 1, 1, 10, 10, 10]
+    v = speed * rng.normal(size=(count, 6))
     v[:, 2] -= 0.025
     bias = (z - z.min(axis=1, keepdims=True)) / 2.5e-3
     mu = rng.uniform(0.1, 1.0, count)
 
     def problem(J, v, bias, mu):
-        S = FactoredDelassus(DenseContactJacobian(J / jnp.sqrt(M)), jnp.zeros((4, 3, 3), dtype))
+        S = FactoredDelassus(DenseContactJacobian(J / root), jnp.zeros((4, 3, 3), dtype))
         b = (J @ v).at[:, 0].add(bias)
         mu = jnp.full((4, 1), mu)
         return ContactProblem.scaled(S, b, mu, coulomb(2, friction), jnp.zeros((), dtype))
