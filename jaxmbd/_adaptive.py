@@ -15,7 +15,7 @@ from ._enforcement.stepping import (
     constrained_field,
     corrected_step,
 )
-from ._results import RESULTS, first_failure
+from ._results import RESULTS, first_failure, of_scheme
 from ._saving import Grid, Saving
 
 
@@ -62,12 +62,16 @@ class _Corrected(diffrax.AbstractWrappedSolver):
         y, error, dense, solver_state, result, _ = corrected_step(
             problem, self.solver, t0, t1, y0, solver_state
         )
+        unsolved = result == RESULTS.implicit_scheme_unsolved
+        # A smaller step may be solved: not all schemes tell the controller.
+        error = jax.tree.map(lambda x: jnp.where(unsolved, jnp.inf, x), error)
         # diffrax knows only its own members; which of ours it was is found at the end.
         verdict = diffrax.RESULTS.where(
             result == RESULTS.successful,
             diffrax.RESULTS.successful,
             diffrax.RESULTS.internal_error,
         )
+        verdict = diffrax.RESULTS.where(unsolved, diffrax.RESULTS.nonlinear_divergence, verdict)
         return y, error, dense, solver_state, verdict
 
 
@@ -144,7 +148,7 @@ def _verdict(problem, result, t, q, v) -> RESULTS:
     solved = enforcement.result(here, factor, correction)
     reason = first_failure(problem.system.result(q), solved)
     ours = result == diffrax.RESULTS.internal_error
-    verdict = RESULTS.where(ours, RESULTS.nonfinite_state, RESULTS.promote(result))
+    verdict = RESULTS.where(ours, RESULTS.nonfinite_state, of_scheme(result))
     # The only event that stops an integration.
     stopped = result == diffrax.RESULTS.event_occurred
     verdict = RESULTS.where(stopped, RESULTS.drift, verdict)

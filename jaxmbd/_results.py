@@ -97,10 +97,14 @@ def first_failure(*results: RESULTS) -> RESULTS:
 def of_scheme(result: Any) -> RESULTS:
     """The verdict on a step of a scheme, in words of a simulation."""
     verdict = RESULTS.promote(result)
-    unsolved = (verdict == RESULTS.nonlinear_max_steps_reached) | (
-        verdict == RESULTS.nonlinear_divergence
-    )
-    return RESULTS.where(unsolved, RESULTS.implicit_scheme_unsolved, verdict)
+    for unsolved in (
+        RESULTS.nonlinear_max_steps_reached,
+        RESULTS.nonlinear_divergence,
+        RESULTS.nonfinite_input,  # of its linear equations, where it runs away
+        RESULTS.singular,
+    ):
+        verdict = RESULTS.where(verdict == unsolved, RESULTS.implicit_scheme_unsolved, verdict)
+    return verdict
 
 
 def is_verdict(x: Any) -> bool:

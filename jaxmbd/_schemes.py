@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 
+from ._chord import Chord
 from ._inputs import at_least, checked
 from ._loop import recomputed
 
@@ -179,9 +180,10 @@ def prepared(
 
     Its Runge-Kutta methods loop over their stages in a way that is made for reverse mode; the
     bounded loop serves both modes. Its implicit methods wait for a step size controller to tell
-    their root finder its tolerances. At fixed steps they get Newton's method instead, whose last
-    step is far smaller than the tolerance that ends it, so accuracy does not depend on it. `large`
-    tells that the field is large.
+    their root finder its tolerances; in place of one of Newton's family they get `Chord`. A single
+    Jacobian, as by default, gives up at steps of a fifth of what accuracy allows where stiff forces
+    turn. At fixed steps the search goes on to rounding, so that accuracy does not depend on it.
+    `large` tells that the field is large.
     """
     if large and controller is None and type(scheme) is RK4:
         return RolledRK4()
@@ -192,13 +194,15 @@ def prepared(
     finder: Any = scheme.root_finder
     if isinstance(getattr(finder, "rtol", 0.0), float | int | jax.Array):
         return scheme
-    if isinstance(controller, diffrax.PIDController):
+    eps = float(jnp.finfo(dtype).eps)
+    if not isinstance(controller, diffrax.PIDController):
+        new = Chord(eps**0.5, eps**0.5, goal=eps**0.25)
+    elif isinstance(finder, diffrax.VeryChord | optx.Chord | optx.Newton):
+        new = Chord(controller.rtol, controller.atol, goal=1e-2, norm=optx.max_norm)
+    else:
         new = eqx.tree_at(
             lambda f: (f.rtol, f.atol, f.norm),
             finder,
             (controller.rtol, controller.atol, optx.max_norm),
         )
-    else:
-        tolerance = 1e-8 if dtype == jnp.float64 else 1e-4
-        new = optx.Newton(rtol=tolerance, atol=tolerance)
     return eqx.tree_at(lambda s: s.root_finder, scheme, new)

@@ -1,0 +1,102 @@
+"""Newton's method with few Jacobians, for the stages of implicit schemes."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jax.flatten_util import ravel_pytree
+from jax.scipy.linalg import lu_factor, lu_solve
+from jaxtyping import Array, Bool, Float, PyTree
+
+# Corrections that shrink by less than this are not worth their evaluations: a new Jacobian is.
+_SLOW = 0.5
+# Corrections of less than so many times the goal, which shrink no further, are rounding.
+_ROUNDING = 100.0
+
+
+class _State(NamedTuple):
+    """How the corrections by the last Jacobian ended: the size of the last one, and the error that
+    it leaves. `begun`: whether there were any."""
+
+    begun: Bool[Array, ""]
+    again: Bool[Array, ""]
+    size: Float[Array, ""]
+    error: Float[Array, ""]
+
+
+class Chord(optx.AbstractRootFinder):
+    r"""Corrections by one Jacobian as long as each is at most half the one before, then by another
+    one (Shamanskii's method). The Jacobian of a constrained motion takes as long as a hundred
+    evaluations, and within a step it hardly changes.
+
+    A correction d of y has the size max |d| / (atol + rtol max |y|), the largest of the leaves of
+    y. The search ends where the error that is left is below `goal`; or, since rounding of a stiff
+    force may be more than that, where corrections below 1 no longer shrink.
+
+    Reference: Kelley (1995), Iterative methods for linear and nonlinear equations, section 5.4.
+    """
+
+    rtol: float
+    atol: float
+    goal: float
+    norm: Callable[[PyTree], Any] = optx.max_norm
+
+    def init(self, fn, y, args, options, f_struct, aux_struct, tags) -> _State:
+        # Runge-Kutta methods of diffrax would have the Jacobian here, for all of their stages, but
+        # compile it in three places for that.
+        del fn, args, options, f_struct, aux_struct, tags
+        no, infinite = jnp.array(False), jnp.full((), jnp.inf, ravel_pytree(y)[0].dtype)
+        return _State(no, no, infinite, infinite)
+
+    def step(self, fn, y, args, options, state: _State, tags):
+        """All corrections by the Jacobian at y."""
+        del options, tags
+        flat, restore = ravel_pytree(y)
+
+        def residual(x):
+            return ravel_pytree(fn(restore(x), args)[0])[0]
+
+        factors = lu_factor(jax.jacfwd(residual)(flat))
+
+        def going(carry):
+            *_, error, rate = carry
+            return (error > self.goal) & (rate <= _SLOW)
+
+        def corrected(carry):
+            x, before, _, _ = carry
+            d = lu_solve(factors, residual(x))
+            x = x - d
+            size = self._size(restore(d), restore(x))
+            # Of the first nothing is known but its size.
+            first = jnp.isinf(before)
+            rate = jnp.where(first, 0.0, size / before)
+            error = jnp.where(first, size, size * rate / (1 - jnp.minimum(rate, _SLOW)))
+            return x, size, error, rate
+
+        infinite = jnp.full_like(state.size, jnp.inf)
+        start = (flat, infinite, infinite, jnp.zeros_like(infinite))
+        x, size, error, _ = jax.lax.while_loop(going, corrected, start)
+        return restore(x), _State(jnp.array(True), state.begun, size, error), None
+
+    def terminate(self, fn, y, args, options, state: _State, tags):
+        del fn, y, args, options, tags
+        # The Jacobian at the start of the search may be why corrections shrink no further.
+        rounding = jnp.where(state.again, 1.0, _ROUNDING * self.goal)
+        solved = (state.error <= self.goal) | (state.size <= rounding)
+        lost = jnp.isnan(state.size)
+        result = optx.RESULTS.where(
+            lost, optx.RESULTS.nonlinear_divergence, optx.RESULTS.successful
+        )
+        return solved | lost, result
+
+    def postprocess(self, fn, y, aux, args, options, state, tags, result):
+        del fn, args, options, state, tags, result
+        return y, aux, {}
+
+    def _size(self, d: PyTree, y: PyTree) -> Float[Array, ""]:
+        def of_leaf(d, y):
+            return self.norm(d) / (self.atol + self.rtol * self.norm(y))
+
+        return jnp.max(jnp.stack(jax.tree.leaves(jax.tree.map(of_leaf, d, y))))
