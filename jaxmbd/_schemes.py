@@ -197,12 +197,13 @@ def prepared(
     eps = float(jnp.finfo(dtype).eps)
     if not isinstance(controller, diffrax.PIDController):
         new = Chord(eps**0.5, eps**0.5, goal=eps**0.25)
-    elif isinstance(finder, diffrax.VeryChord | optx.Chord | optx.Newton):
-        new = Chord(controller.rtol, controller.atol, goal=1e-2, norm=optx.max_norm)
     else:
-        new = eqx.tree_at(
-            lambda f: (f.rtol, f.atol, f.norm),
-            finder,
-            (controller.rtol, controller.atol, optx.max_norm),
-        )
+        rtol: Any = controller.rtol
+        atol: Any = controller.atol
+        if isinstance(finder, diffrax.VeryChord | optx.Chord | optx.Newton):
+            new = Chord(rtol, atol, goal=1e-2)
+        else:
+            new = eqx.tree_at(
+                lambda f: (f.rtol, f.atol, f.norm), finder, (rtol, atol, optx.max_norm)
+            )
     return eqx.tree_at(lambda s: s.root_finder, scheme, new)
