@@ -116,6 +116,14 @@ def simulated(problem: Problem, control: Control) -> Guess:
     return Guess(motion.q, motion.v, jax.vmap(clipped)(motion.t, motion.q, motion.v))
 
 
+def held(problem: Problem) -> Guess:
+    """The start at all points, with the controls nearest to zero. Unlike `interpolated`, it does
+    not look whether constraints that move in time hold there: closing the gaps sees to that."""
+    points, state = problem.steps + 1, problem.state
+    u = jnp.clip(jnp.zeros(problem.nu, state.q.dtype), problem.lower, problem.upper)
+    return Guess(*(jnp.broadcast_to(x, (points, *x.shape)) for x in (state.q, state.v, u)))
+
+
 def as_guess(problem: Problem, guess: Any) -> Guess:
     """What the user gave, on the grid of the problem.
 

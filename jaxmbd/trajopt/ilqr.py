@@ -9,7 +9,7 @@ from jaxtyping import ArrayLike
 from .._inputs import at_least, checked, not_negative, positive
 from .controls import Feedback
 from .expansion import AbstractExpansion, SecondOrder
-from .guess import Guess, as_guess
+from .guess import Guess, as_guess, held
 from .iterating import iterate
 from .performance import with_rounding
 from .plan import Plan, make_plan, trimmed
@@ -57,11 +57,12 @@ def ilqr(
 
     - `problem`: what to optimise.
     - `guess`: controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u, for
-      instance `control` of another plan, which are followed from the start; zero by default. Or
-      states with their controls: a `Guess`, as from `mbd.trajopt.interpolated(problem)`, or a
-      `Plan`. These need not be one motion: what is missing between the points of the grid is
-      closed on the way (multiple shooting). Choose it for unstable systems, which controls alone
-      take anywhere.
+      instance `control` of another plan, which are followed from the start. Or states with their
+      controls: a `Guess`, as from `mbd.trajopt.interpolated(problem)`, or a `Plan`. These need not
+      be one motion: what is missing between the points of the grid is closed on the way (multiple
+      shooting). Choose it for unstable systems, which controls alone take anywhere. By default
+      zero controls; but where small errors grow more than a hundred times under them, or the
+      motion fails, the start as states, held.
     - `max_iterations`: of linearisations in all.
     - `tolerance`: relative change of the cost below which the search ends.
     - `condition_tolerance`: of |final| and of positive entries of `path`.
@@ -82,10 +83,12 @@ def ilqr(
     problem = with_strong_types(problem)
     options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
     penalty = jnp.asarray(penalty, problem.state.q.dtype)
+    otherwise = held(problem) if guess is None else None
+    first = first_guess(problem, guess)
     carry = iterate(
         iteration,
         (problem, options),
-        begun(problem, first_guess(problem, guess), penalty, None, max_iterations + 1),
+        begun(problem, first, penalty, None, max_iterations + 1, otherwise),
         max_iterations,
         label="iLQR",
         describe=_described,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._tangent_space import difference
 from .controls import within
@@ -96,6 +96,11 @@ def with_rounding(path: Path, growth: Array, drift: Array) -> Performance:
     return Performance(growth, jnp.where(jnp.isnan(drift), jnp.inf, drift))
 
 
+def unstable(found: Performance) -> Bool[Array, ""]:
+    """Whether errors grow by more than a coarse grid would make them."""
+    return found.growth > _MUCH
+
+
 def judged(problem: Problem, path: Path, status: Any, found: Performance) -> Any:
     """The status, unless the motion leaves the path because it is unstable."""
     start = path.q[0], path.v[0]
@@ -103,6 +108,6 @@ def judged(problem: Problem, path: Path, status: Any, found: Performance) -> Any
         jnp.abs(jax.vmap(lambda q, v: difference(problem.system, start, (q, v)))(path.q, path.v))
     )
     # Not `>`: a way that is not finite is none.
-    lost = ~(found.drift <= _SHARE * way) & (found.growth > _MUCH)
+    lost = ~(found.drift <= _SHARE * way) & unstable(found)
     fine = (status == STATUS.converged) | (status == STATUS.performed)
     return STATUS.where(lost & fine, STATUS.unstable, status)

@@ -15,7 +15,7 @@ from .guess import Guess
 from .linear_quadratic import Change, Model, best_change, model
 from .motion import Path, advance, conditions, cost, follow
 from .multipliers import Multipliers, augmented_cost, first_multipliers, violation
-from .performance import growth_to_end
+from .performance import growth_to_end, performance, unstable
 from .problem import Problem
 from .status import STATUS
 
@@ -62,25 +62,31 @@ class Carry(NamedTuple):
 
 @eqx.filter_jit
 def begun(
-    problem: Problem, guess: Guess | Control, penalty: Array, multipliers: Any, room: int
+    problem: Problem,
+    guess: Guess | Control,
+    penalty: Array,
+    multipliers: Any,
+    room: int,
+    otherwise: Guess | None = None,
 ) -> Carry:
     """The first carry, from a control, or from states and controls that need not be a motion; and
-    from multipliers if there are any already. `room`: of the history."""
-    split = isinstance(guess, Guess)
+    from multipliers if there are any already. `room`: of the history. `otherwise`: what to begin
+    with in place of a motion that is lost or unstable."""
     if isinstance(guess, Guess):
-        start = problem.state
-        q, v = guess.q.at[0].set(start.q), guess.v.at[0].set(start.v)
-        u = jnp.clip(guess.u[:-1], problem.lower[None], problem.upper[None])
-        path = Path(q, v, u, jnp.array(True))
+        path, split = _states(problem, guess), jnp.array(True)
     else:
-        path = follow(problem, Sampled(Saturated(guess, problem.lower, problem.upper)))
+        control = Saturated(guess, problem.lower, problem.upper)
+        path, split = follow(problem, Sampled(control)), jnp.array(False)
+        if otherwise is not None:
+            split = ~path.good | unstable(performance(problem, path, control))
+            path = _where(split, _states(problem, otherwise), path)
     if multipliers is None:
         multipliers = first_multipliers(problem, path, penalty)
     value = augmented_cost(problem, multipliers, path)
     good = path.good & jnp.isfinite(value)
     return Carry(
         path=path,
-        split=jnp.array(split),
+        split=split,
         value=value,
         multipliers=multipliers,
         regularisation=jnp.zeros_like(value),
@@ -94,6 +100,13 @@ def begun(
         status=STATUS.where(good, STATUS.running, STATUS.failed_start),
         done=~good,
     )
+
+
+def _states(problem: Problem, guess: Guess) -> Path:
+    """The states and controls of a guess, from the start of the problem."""
+    q, v = guess.q.at[0].set(problem.state.q), guess.v.at[0].set(problem.state.v)
+    u = jnp.clip(guess.u[:-1], problem.lower[None], problem.upper[None])
+    return Path(q, v, u, jnp.array(True))
 
 
 class _Attempt(NamedTuple):
