@@ -66,9 +66,8 @@ class _Corrected(diffrax.AbstractWrappedSolver):
         # A smaller step may be solved: not all schemes tell the controller.
         error = jax.tree.map(lambda x: jnp.where(unsolved, jnp.inf, x), error)
         # diffrax knows only its own members; which of ours it was is found at the end.
-        failure = diffrax.RESULTS.where(
-            unsolved, diffrax.RESULTS.nonlinear_divergence, diffrax.RESULTS.internal_error
-        )
+        divergence: Any = diffrax.RESULTS.nonlinear_divergence
+        failure = diffrax.RESULTS.where(unsolved, divergence, diffrax.RESULTS.internal_error)
         verdict = diffrax.RESULTS.where(
             result == RESULTS.successful, diffrax.RESULTS.successful, failure
         )
