@@ -304,3 +304,36 @@ def test_mass_ratios_do_not_decide_what_is_exact(solver):
         expected = slide(mbd.Cholesky())(jnp.array(mass), v)
         for x, y in zip(slide(solver)(jnp.array(mass), v), expected):
             np.testing.assert_allclose(x, y, rtol=0, atol=2e-11 * np.max(np.abs(y)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [mbd.UdwadiaKalaba, mbd.VelocityImpulse])
+def test_mass_ratios_through_a_simulation(method):
+    """The motion, its derivative with respect to the mass of the slider, and |Phi|, of which the
+    heavier slider has no more."""
+    start = spatial_slider_crank(1.0)
+    q, v = start.state().q, jnp.asarray(np.random.default_rng(0).standard_normal(18))
+    here = point(start, None, jnp.zeros(()), q, v)
+    v = v - here.operator(mbd.Cholesky()).correct(here.rows.velocity, v)[0]
+
+    def moved(enforcement):
+        def end(mass):
+            sol = mbd.simulate(
+                spatial_slider_crank(mass),
+                enforcement,
+                mbd.State(0.0, q, v),
+                dt=1e-3,
+                num_steps=100,
+            )
+            return jnp.concatenate([sol.q[-1], sol.v[-1]]), sol.phi_norm[-1]
+
+        return jax.jit(lambda m: jax.jvp(end, (m,), (jnp.ones(()),), has_aux=True))
+
+    default, exact = moved(method()), moved(method(solver=mbd.Cholesky()))
+    for mass in (1.0, 2e5):
+        x, dx, phi = default(jnp.array(mass))
+        y, dy, phi_exact = exact(jnp.array(mass))
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(dx, dy, rtol=0, atol=1e-9 * np.max(np.abs(dy)))
+        np.testing.assert_allclose(phi, phi_exact, rtol=1e-6, atol=1e-14)
+        assert phi < (1e-6 if method is mbd.VelocityImpulse else 1e-14)
