@@ -177,6 +177,48 @@ def test_tables():
         trajopt.PiecewiseConstant(0.0, 0.1, TABLE[:, 0])
 
 
+def test_squashed_controls_keep_every_bound():
+    """Between equal bounds u is held, a limit of intervals that shrink, and so are derivatives; a
+    single bound is kept as two are."""
+    lower, upper = jnp.array([-1.0, 2.0, 2.0, 0.0, -jnp.inf]), jnp.array([3.0, 2, 2, jnp.inf, 3])
+    z = jnp.array([4.0, 5.0, 1.0, -2.0, 10.0])
+
+    def squashed(z, lower, upper):
+        return trajopt.Squashed(lambda t, q, v: z, lower, upper)(0.0, None, None)
+
+    u = squashed(z, lower, upper)
+    exact = [1 + 2 * np.tanh(1.5), 2, 2, np.log1p(np.exp(-2)), 3 - np.log1p(np.exp(-7))]
+    np.testing.assert_allclose(u, exact, atol=1e-15)
+    of_z, of_lower, of_upper = (
+        np.diag(x) for x in jax.jacrev(squashed, argnums=(0, 1, 2))(z, lower, upper)
+    )
+    sigmoids = [1 / (1 + np.exp(2)), 1 - 1 / (1 + np.exp(-7))]
+    np.testing.assert_allclose(of_z, [np.cosh(1.5) ** -2, 0, 0, *sigmoids], atol=1e-15)
+    # Above equal bounds it is the upper one that holds, below the lower one.
+    np.testing.assert_array_equal(of_upper[1:3], [1, 0])
+    np.testing.assert_array_equal(of_lower[1:3], [0, 1])
+    there = trajopt.Squashed(lambda t, q, v: z, lower, upper)
+    inside = jnp.array([2.9, 2.0, 2.0, 700.0, 2.9])
+    np.testing.assert_allclose(squashed(there.inverse(inside, 0.98), lower, upper), inside)
+    brought = squashed(there.inverse(jnp.array([9.0, 9.0, 9.0, -9.0, 9.0]), 0.98), lower, upper)
+    np.testing.assert_allclose(brought, [2.96, 2.0, 2.0, 0.02, 2.98])
+
+
+def test_shooting_within_one_bound():
+    """min int (u + 1)^2 for u >= 0 is at u = 0."""
+    problem = trajopt.Problem(
+        Cart(),
+        mbd.State(0.0, jnp.zeros(1), jnp.zeros(1)),
+        duration=1.0,
+        steps=2,
+        nu=1,
+        lower=0.0,
+        running_cost=lambda t, q, v, u: jnp.sum((u + 1) ** 2),
+    )
+    plan = trajopt.shooting(problem, progress=False)
+    assert np.all(plan.u >= 0) and np.all(plan.u < 1e-3)
+
+
 def test_tables_hold_on_the_grid_and_drive_simulate():
     """A cart under a table: on the grid its motion is exact, as u is held; a table of straight
     lines is a control of `simulate` like any other, exact for RK4 as well."""

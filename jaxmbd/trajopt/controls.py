@@ -183,9 +183,14 @@ class Saturated(AbstractControl):
 
 @checked
 class Squashed(AbstractControl):
-    """Any control z, brought between finite bounds smoothly: u = c + d tanh((z - c) / d) with
-    c = (lower + upper) / 2 and d = (upper - lower) / 2, which is about z in the middle. Where a
-    bound is infinite, u = z.
+    """Any control z, brought between bounds smoothly:
+
+        u = c + d tanh((z - c) / d),         c = (lower + upper) / 2, d = (upper - lower) / 2,
+        u = lower + log(1 + exp(z - lower))  where only the lower bound is finite,
+        u = upper - log(1 + exp(upper - z))  where only the upper one is,
+
+    and u = z where neither is. It is about z in the middle of two bounds, and a few units of u away
+    from a single one. Where the bounds are equal, u is held there whatever z is.
 
     **Arguments:**
 
@@ -202,23 +207,46 @@ class Squashed(AbstractControl):
         _check_bounds(self)
 
     def __call__(self, t, q, v):
-        finite, middle, half = self._scales()
         z = self.control(t, q, v)
-        return jnp.where(finite, middle + half * jnp.tanh((z - middle) / half), z)
+        two, middle, half = self._scales()
+        held = half == 0
+        # The limit of tanh where the bounds meet: the bound that u is held at depends on its side.
+        share = jnp.where(held, 1.0, (z - middle) / jnp.where(held, 1.0, half))
+        share = jnp.where(held, jnp.sign(z - middle), jnp.tanh(share))
+        above, lower, below, upper = self._sides()
+        one = jnp.where(above, lower + jax.nn.softplus(z - lower), z)
+        one = jnp.where(below, upper - jax.nn.softplus(upper - z), one)
+        return jnp.where(two, middle + half * share, one)
 
     def within(self, t, q, v):
         return Squashed(within(self.control, t, q, v), self.lower, self.upper)
 
     def inverse(self, u: Array, inside: float) -> Array:
-        """z of u, for u brought into `inside` of the way to the bounds."""
-        finite, middle, half = self._scales()
-        share = jnp.clip((u - middle) / half, -inside, inside)
-        return jnp.where(finite, middle + half * jnp.arctanh(share), u)
+        """z of u, for u brought into `inside` of the way to two bounds, and 1 - `inside` away from
+        a single one."""
+        two, middle, half = self._scales()
+        share = jnp.clip((u - middle) / jnp.where(half == 0, 1.0, half), -inside, inside)
+        above, lower, below, upper = self._sides()
+
+        def away(distance):
+            distance = jnp.maximum(distance, 1 - inside)
+            return distance + jnp.log1p(-jnp.exp(-distance))  # log(exp(distance) - 1)
+
+        one = jnp.where(above, lower + away(u - lower), u)
+        one = jnp.where(below, upper - away(upper - u), one)
+        return jnp.where(two, middle + half * jnp.arctanh(share), one)
 
     def _scales(self):
-        finite = jnp.isfinite(self.lower) & jnp.isfinite(self.upper) & (self.lower < self.upper)
-        lower, upper = jnp.where(finite, self.lower, -1.0), jnp.where(finite, self.upper, 1.0)
-        return finite, (lower + upper) / 2, (upper - lower) / 2
+        """Where both bounds are finite, their middle and half their distance."""
+        two = jnp.isfinite(self.lower) & jnp.isfinite(self.upper)
+        lower, upper = jnp.where(two, self.lower, -1.0), jnp.where(two, self.upper, 1.0)
+        return two, (lower + upper) / 2, (upper - lower) / 2
+
+    def _sides(self):
+        """Which bounds are the only finite one, with a number in place of the others."""
+        from_below, from_above = jnp.isfinite(self.lower), jnp.isfinite(self.upper)
+        above, below = from_below & ~from_above, from_above & ~from_below
+        return above, jnp.where(above, self.lower, 0.0), below, jnp.where(below, self.upper, 0.0)
 
 
 @checked
