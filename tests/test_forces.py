@@ -1,5 +1,6 @@
 """Forces on bodies against closed forms, power balances and the laws written out in NumPy."""
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -284,6 +285,40 @@ def test_twist_of_a_torsion_spring():
         found = twist(pose_a, pose_b)
         np.testing.assert_allclose(np.sin(found - expected[2]), 0.0, atol=1e-13)
         np.testing.assert_allclose(np.cos(found - expected[2]), 1.0, rtol=1e-13)
+
+
+def test_torsion_spring_between_axes_that_tilt_makes_no_energy():
+    """A heavy body on a ball joint, its axis a radian and more from that of the spring. A torque
+    about one axis alone would give it up to 100 J."""
+    spin, center = np.array([3.0, -4.0, 6.0]), np.array([0.1, 0.0, -0.4])
+    box = mbd.Inertia.box(size=[0.2, 0.3, 0.8], mass=4.0)
+    motion = dict(velocity=np.cross(spin, center), angular_velocity=spin)
+    body = mbd.Body("body", box, position=center, **motion)
+    tilted = mbd.Pose(jnp.asarray(-center), jnp.array([np.cos(0.25), np.sin(0.25), 0.0, 0.0]))
+    frames = dict(frame_a=mbd.Pose.identity(jnp.float64), frame_b=tilted)
+    spring = mbd.TorsionSpring("spring", "ground", body, stiffness=200.0, rest_angle=0.4, **frames)
+    ball = mbd.Spherical("ball", "ground", body, point=[0, 0, 0])
+    mechanism = mbd.Mechanism([body], [ball], [spring])
+    sol = mbd.simulate(
+        mechanism,
+        mbd.UdwadiaKalaba(),
+        mechanism.state(),
+        t1=3.0,
+        dt=1e-3,
+        saveat=diffrax.SaveAt(t0=True, steps=10),
+    )
+
+    @jax.jit
+    @jax.vmap
+    def seen(t, q, v):
+        a, b = mechanism.frames(spring, q)
+        axis = jnp.array([0.0, 0.0, 1.0])
+        total = mechanism.mechanical_energy(t, q, v)
+        return total, spring.energy((a, b), t), a.direction(axis) @ b.direction(axis)
+
+    total, stored, cosine = seen(sol.t, sol.q, sol.v)
+    assert np.max(stored) > 20.0 and np.min(cosine) < 0.0
+    np.testing.assert_allclose(total, total[0], atol=2e-4)  # the error of RK4
 
 
 def test_energy_and_losses_of_springs(bodies, table):
