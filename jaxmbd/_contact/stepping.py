@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._constraints import mass_matrix, positions, row_count
 from .._enforcement.base import point_at
+from .._enforcement.contradiction import contradiction_of
 from .._enforcement.stepping import (
     AbstractStepper,
     Problem,
@@ -212,7 +213,8 @@ class ContactStepper(AbstractStepper):
         change, multipliers = operator.correct(wanted, here.v)
         contacts = contact_rows(system, at.t, at.q, at.v)
         missed = _missed(contacts, at.watched)
-        result = first_failure(at.result, operator.result(), free.result, missed)
+        contradict = contradiction_of(here, enforcement.solver, operator, free.phi)
+        result = first_failure(at.result, operator.result(), contradict, free.result, missed)
         return _Equations(
             operator,
             wanted.shape[0],

@@ -7,7 +7,9 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic
+from .._results import first_failure
 from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
+from .contradiction import contradiction_of
 
 
 class LagrangeMultipliers(AbstractContinuousEnforcement):
@@ -74,5 +76,6 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
         return no_correction(point)
 
     def result(self, point, factor, correction):
-        del point, correction
-        return factor.result()
+        del correction
+        contradict = contradiction_of(point, self.solver, factor, point.rows.phi)
+        return first_failure(factor.result(), contradict)

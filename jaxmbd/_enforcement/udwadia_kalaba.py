@@ -8,9 +8,10 @@ import jax.numpy as jnp
 
 from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, Automatic, BlockRows, ConstraintOperator
-from .._results import RESULTS, first_failure
+from .._results import first_failure
 from .._types import Rows, Velocity
 from .base import AbstractContinuousEnforcement, Correction, Motion, no_correction
+from .contradiction import contradiction
 
 
 class _Factor(NamedTuple):
@@ -76,14 +77,8 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
 
     def result(self, point, factor, correction):
         solved = factor.operator.result()
-        if not self.correct or point.tilt is None or self.solver.cutoff_given():
+        if not self.correct:
             return solved
-        # Of rows that contradict each other, as in a loop that does not close, the solver has left
-        # out what would lock the motion, or has not: a matter of size. Then the violation stays,
-        # where that of a loop that closes is taken back but for its square.
         phi = point.rows.phi
         left = phi + (point.rows.J @ correction.position)[: phi.shape[0]]
-        stays = jnp.max(jnp.abs(left)) > 0.5 * jnp.max(jnp.abs(phi))
-        contradict = stays & (point.tilt > jnp.finfo(phi.dtype).eps ** 0.5)
-        verdict = RESULTS.where(contradict, RESULTS.contradicting_rows, RESULTS.successful)
-        return first_failure(solved, verdict)
+        return first_failure(solved, contradiction(point, self.solver, phi, left))

@@ -4,7 +4,9 @@ from typing import ClassVar
 
 from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, Automatic
+from .._results import first_failure
 from .base import AbstractSplitEnforcement
+from .contradiction import contradiction_of
 from .stabilisation import AbstractStabilisation, DeadBeat
 
 
@@ -39,4 +41,5 @@ class VelocityImpulse(AbstractSplitEnforcement):
         feedback = rows.position(self.stabilisation.feedback(phi, h))
         wanted = -(operator.rows(point.v) + drift + feedback)
         change, impulse = operator.correct(wanted, point.v)
-        return change, impulse, operator.result()
+        contradict = contradiction_of(point, self.solver, operator, phi)
+        return change, impulse, first_failure(operator.result(), contradict)
