@@ -1,5 +1,10 @@
-"""Differentiable simulation of constrained multibody systems. Importing it changes no setting."""
+"""Differentiable simulation of constrained multibody systems.
 
+Importing it sets one option of XLA, unless JAX has been used before or the option is set already:
+see `_compiled_whole.py`.
+"""
+
+from . import _compiled_whole as _compiled_whole  # first, before any array is made
 from . import identify as identify
 from . import rollout as rollout
 from . import trajopt as trajopt

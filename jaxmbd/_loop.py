@@ -73,18 +73,32 @@ def loop(
         if every == 1:
             carry = body(k, carry)
         else:
-            carry, _ = jax.lax.scan(inner, carry, jnp.arange(every))
+            carry, _ = _counted(inner, carry, 0, every)
         return carry, None if output is None else output(carry)
 
     units = steps // every
     watched = not isinstance(meter, diffrax.NoProgressMeter)
     if units <= _FLAT and not watched:
-        carry, outputs = jax.lax.scan(lambda c, k: unit(k, c), carry, jnp.arange(units))
+        carry, outputs = _counted(lambda c, k: unit(k, c), carry, 0, units)
     else:
         carry, outputs = _chunked(unit, carry, units, checkpoint, meter)
-    rest = jnp.arange(units * every, steps)
-    if rest.size:
-        carry, _ = jax.lax.scan(lambda c, i: (body(i, c), None), carry, rest)
+    if rest := steps - units * every:
+        carry, _ = _counted(lambda c, i: (body(i, c), None), carry, units * every, rest)
+    return carry, outputs
+
+
+def _counted(
+    body: Callable[[PyTree, Any], tuple[PyTree, PyTree]], carry: PyTree, first: Any, count: int
+) -> tuple[PyTree, PyTree]:
+    """`carry, output = body(carry, i)` for `count` i from `first`. An array of the i to scan over
+    would be read in each step, and be too large for a loop of few bytes."""
+
+    def step(state, _):
+        i, carry = state
+        carry, output = body(carry, i)
+        return (i + 1, carry), output
+
+    (_, carry), outputs = jax.lax.scan(step, (jnp.asarray(first), carry), None, length=count)
     return carry, outputs
 
 
@@ -102,7 +116,7 @@ def _chunked(unit, carry, units, checkpoint, meter):
         return jax.lax.cond(k < units, unit, lambda k, c: (c, nothing), k, carry)
 
     def chunk(carry, first):
-        return jax.lax.scan(guarded, carry, first + jnp.arange(length))
+        return _counted(guarded, carry, first, length)
 
     if checkpoint:
         chunk = jax.checkpoint(chunk, prevent_cse=False)
