@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 from jax.flatten_util import ravel_pytree
-from jax.scipy.linalg import lu_factor, lu_solve
 from jaxtyping import Array, Bool, Float, PyTree
+
+from ._linalg.small import apply, general_inverse
 
 # Corrections that shrink by less than this are not worth their evaluations: a new Jacobian is.
 _SLOW = 0.5
@@ -58,7 +59,7 @@ class Chord(optx.AbstractRootFinder):
         def residual(x):
             return ravel_pytree(fn(restore(x), args)[0])[0]
 
-        factors = lu_factor(jax.jacfwd(residual)(flat))
+        inverse, _ = general_inverse(jax.jacfwd(residual)(flat))
 
         def going(carry):
             *_, error, rate = carry
@@ -66,7 +67,7 @@ class Chord(optx.AbstractRootFinder):
 
         def corrected(carry):
             x, before, _, _ = carry
-            d = lu_solve(factors, residual(x))
+            d = apply(inverse, residual(x))
             x = x - d
             size = self._size(restore(d), restore(x))
             # Of the first nothing is known but its size.

@@ -10,8 +10,9 @@ import pytest
 
 import jaxmbd as mbd
 from jaxmbd._enforcement.base import point
+from jaxmbd._linalg import block_sparse
 from jaxmbd._linalg.blocks import accumulated, columns, padded_columns
-from jaxmbd._linalg.elimination import plan
+from jaxmbd._linalg.elimination import plan, sequence
 
 SIZE = 6
 
@@ -78,6 +79,13 @@ def reference(M, J, f, r, E):
     return np.linalg.solve(M, f + J.T @ lam), lam
 
 
+@pytest.fixture(params=["in turn", "levels"])
+def order(request, monkeypatch):
+    """As CPUs eliminate, and as GPUs do."""
+    monkeypatch.setattr(block_sparse, "loops_cost_nothing", lambda: request.param == "in turn")
+
+
+@pytest.mark.usefixtures("order")
 @pytest.mark.parametrize("dense_rows", [pytest.param(1, marks=pytest.mark.slow), 25])
 @pytest.mark.parametrize("compliant", [False, True], ids=["rigid", "compliant"])
 @pytest.mark.parametrize(
@@ -102,6 +110,31 @@ def test_solves(graph, compliant, dense_rows):
     np.testing.assert_allclose(lam, multipliers, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(free, np.linalg.solve(M.dense(), f), rtol=1e-10, atol=1e-10)
     assert result == mbd.RESULTS.successful
+
+
+@pytest.mark.parametrize("graph", ["tree", "ring"])
+def test_batches(graph):
+    """Of batches within batches each sample is solved as it is alone, without a scatter."""
+    (n, pieces, rows), independent = GRAPHS[graph]
+    samples = [rows_of(n, pieces, rows, independent=independent, seed=i) for i in range(6)]
+    M, J = jax.tree.map(lambda *x: jnp.stack(x).reshape(3, 2, *x[0].shape), *samples)
+    r = jnp.asarray(
+        np.random.default_rng(1).standard_normal(
+            J.pieces[0].shape[:2] + (sum(r * len(e) for r, e in zip(rows, pieces, strict=True)),)
+        )
+    )
+
+    def solve(M, J, r):
+        operator = mbd.ConstraintOperator(mbd.BlockSparse(dense_rows=8), M, J)
+        return operator.solve(jnp.zeros(SIZE * n), r)
+
+    batched = jax.jit(jax.vmap(jax.vmap(solve))).lower(M, J, r)
+    found = batched.compile()(M, J, r)
+    for i, (M, J) in enumerate(samples):
+        expected = jax.jit(solve)(M, J, r[i // 2, i % 2])
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x[i // 2, i % 2], y, rtol=1e-9, atol=1e-9)
+    assert helpers.in_the_way(batched) == {}
 
 
 @pytest.mark.parametrize("dense_rows", [pytest.param(8, marks=pytest.mark.slow), 100])
@@ -221,6 +254,17 @@ def test_elimination_takes_linear_work():
         assert work[1] <= 1.1 * work[0]
         if make is chain:
             assert levels == [6, 10]
+
+
+def test_trees_are_eliminated_without_fill():
+    """From their leaves on: along a chain each joint has one neighbour, no pair of them."""
+    (elements,) = chain(50)
+    ends = (tuple(tuple(int(b) for b in end) for end in np.array(elements).T),)
+    the = sequence(ends, 50)
+    assert the.out.shape == (50, 1) and the.pairs.shape == (50, 0)
+    (elements,) = star(8)
+    ends = (tuple(tuple(int(b) for b in end) for end in np.array(elements).T),)
+    assert sequence(ends, 8).out.shape == (8, 7)  # all on one body wait for each other
 
 
 INDICES = [[0], [3, 4, 5], [0, 2, 4], [5, 0, 1, 2], [4, 3, 2, 1, 0, 5, 1], [2, 2, 2, 2, 2, 2]]

@@ -160,3 +160,13 @@ def test_rows_of_heavy_bodies_are_as_rigid_as_others():
         a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
         np.testing.assert_allclose(J @ a, r, atol=1e-11)
         np.testing.assert_allclose(a, (f + J.T @ lam) / np.diag(M), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [3, 5, 12])
+def test_pivots_that_are_no_numbers_count_as_none(n):
+    """Of a matrix of ones the second pivot is 0, and those after it are NaN."""
+    ones = jnp.ones((2, n, n))
+    _, pivot = jax.jit(jax.vmap(inverse))(ones)
+    np.testing.assert_array_equal(pivot, 0.0)
+    _, definite = jax.jit(jax.vmap(whitener))(ones)
+    assert not np.any(definite)

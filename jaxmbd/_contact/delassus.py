@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._linalg.proximal import annihilate, iterate
+from .._linalg.small import apply, general_inverse
 from .rows import AbstractContactJacobian, Impulses
 
 # Regularisation of a singular matrix, as a power of the machine precision.
@@ -119,13 +120,13 @@ class DenseDelassus(AbstractDelassus):
         return jnp.einsum("ikj,kj->i", self.matrix[i], sums)
 
     def factorise(self, C, P):
-        return jax.scipy.linalg.lu_factor(self._law(C, P))
+        return general_inverse(self._law(C, P))[0]
 
     def solve(self, factor, P, r):
-        return jax.scipy.linalg.lu_solve(factor, r.ravel()).reshape(r.shape)
+        return apply(factor, r.ravel()).reshape(r.shape)
 
     def solve_transposed(self, factor, P, r):
-        return jax.scipy.linalg.lu_solve(factor, r.ravel(), trans=1).reshape(r.shape)
+        return apply(factor.T, r.ravel()).reshape(r.shape)
 
     def _law(self, C: Blocks, P: Blocks) -> Float[Array, "n n"]:
         """C + P S."""
@@ -172,21 +173,20 @@ class FactoredDelassus(AbstractDelassus):
         return self.Y.one(i).rows(u)[0] + self.own[i] @ lam[i]
 
     def factorise(self, C, P):
-        C_inv = jnp.linalg.inv(C + _product(P, self.own))
+        C_inv = jax.vmap(general_inverse)(C + _product(P, self.own))[0]
         K = self.Y.gram(_product(C_inv, P))
-        return C_inv, jax.scipy.linalg.lu_factor(K + jnp.eye(len(K), dtype=C.dtype))
+        return C_inv, general_inverse(K + jnp.eye(len(K), dtype=C.dtype))[0]
 
     def solve(self, factor, P, r):
-        C_inv, lu = factor
+        C_inv, K_inv = factor
         x = _apply(C_inv, r)
-        u = jax.scipy.linalg.lu_solve(lu, self.Y.reaction(x))
+        u = apply(K_inv, self.Y.reaction(x))
         return x - _apply(C_inv, _apply(P, self.Y.rows(u)))
 
     def solve_transposed(self, factor, P, r):
-        C_inv, lu = factor
+        C_inv, K_inv = factor
         x = _apply(_transposed(C_inv), r)
-        u = self.Y.reaction(_apply(_transposed(P), x))
-        u = jax.scipy.linalg.lu_solve(lu, u, trans=1)
+        u = apply(K_inv.T, self.Y.reaction(_apply(_transposed(P), x)))
         return x - _apply(_transposed(C_inv), self.Y.rows(u))
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._constraints import AbstractStructuredSystem, directional_jacobian
 from .._inputs import conform
+from .._linalg.blocks import picks
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
 from .law import ContactLaw
@@ -92,13 +93,21 @@ class BodyContactJacobian(AbstractContactJacobian):
     count: int = eqx.field(static=True)
 
     def rows(self, v):
-        table = jnp.pad(v.reshape(6, self.count), ((0, 0), (0, 1)))
-        return jnp.einsum("ecdj,jec->cd", self.blocks, table[:, self.bodies])
+        if (here := self._picks()) is not None:
+            of_ends = jnp.einsum("jb,ecb->jec", v.reshape(6, self.count), here)
+        else:
+            of_ends = jnp.pad(v.reshape(6, self.count), ((0, 0), (0, 1)))[:, self.bodies]
+        return jnp.einsum("ecdj,jec->cd", self.blocks, of_ends)
 
     def reaction(self, lam):
         wrenches = jnp.einsum("ecdj,cd->jec", self.blocks, lam)
+        if (here := self._picks()) is not None:
+            return jnp.einsum("jec,ecb->jb", wrenches, here).ravel()
         table = jnp.zeros((6, self.count + 1), lam.dtype).at[:, self.bodies].add(wrenches)
         return table[:, : self.count].ravel()
+
+    def _picks(self) -> Float[Array, "ends contacts count"] | None:
+        return picks(self.bodies, self.count, self.blocks.dtype)
 
     def normals(self):
         return BodyContactJacobian(self.blocks[:, :, :1], self.bodies, self.count)
@@ -137,6 +146,10 @@ class BodyContactJacobian(AbstractContactJacobian):
         return found
 
     def gram(self, W):
+        if (here := self._picks()) is not None:
+            J = jnp.einsum("ecdj,ecb->cdjb", self.blocks, here)
+            K = jnp.einsum("cdjb,cde,ceka->jbka", J, W, J)
+            return K.reshape(6 * self.count, 6 * self.count)
         # In the order of the table of velocities: components first.
         pairs = self._pairs()
         left = jnp.sum(W[None, :, :, :, None] * self.blocks[:, :, None], axis=3)

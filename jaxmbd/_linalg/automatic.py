@@ -9,7 +9,7 @@ from .block_sparse import BlockSparse
 from .blocks import BlockRows
 from .proximal import Proximal
 from .pseudoinverse import Pseudoinverse
-from .small import MAX_SWEPT
+from .small import FEW
 
 
 class _Factor(eqx.Module):
@@ -29,7 +29,7 @@ class Automatic(AbstractConstraintSolver):
     @staticmethod
     def choose(J: Any) -> AbstractConstraintSolver:
         """The solver for a Jacobian, an array or `BlockRows`, by its shape and structure."""
-        few = J.shape[0] <= MAX_SWEPT
+        few = J.shape[0] <= FEW
         if isinstance(J, BlockRows) and (J.independent or not few):
             return BlockSparse()
         return Pseudoinverse() if few else Proximal()

@@ -1,17 +1,16 @@
 """Sparse elimination of the rows of many bodies."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Bool, Float
 
-from .._fusion import once
+from .._fusion import contracted, once
 from .._inputs import at_least, checked, positive
 from .._results import RESULTS
 from .._types import Rows
@@ -23,12 +22,11 @@ from .blocks import (
     blocks_times,
     columns,
     padded_columns,
-    total,
     transposed_blocks_times,
 )
-from .elimination import Plan, plan
+from .elimination import Plan, Sequence, plan, sequence
 from .proximal import annihilate, iterate, regularisation, relative_regularisation
-from .small import apply, inverse
+from .small import apply, batch_last, eliminated, inverse, loops_cost_nothing, smallest
 
 # Rows of a factor that are left to one dense factorisation.
 _FEW_ROWS = 25
@@ -43,10 +41,17 @@ class _Level(NamedTuple):
     Y: list[Float[Array, "s s k"]]
 
 
+class _Steps(NamedTuple):
+    """The same one node after the other, in the order of elimination: `W`, shape `(nodes, s, s)`,
+    and `Y`, shape `(nodes, d, s, s)`."""
+
+    W: Float[Array, "nodes s s"]
+    Y: Float[Array, "nodes d s s"]
+
+
 class _Factor(eqx.Module):
-    """- `levels`, and the Cholesky factor `bottom` of what they leave; or, where they leave all and
-      rows may be dependent, `whole` = G and `bottom` = (G + rho 1)^-1, node after node: products
-      with them are faster than many triangular solves.
+    """- `steps`; or `levels`, and the inverse `bottom` of what they leave; where they leave all and
+      rows may be dependent, `bottom` is (G + rho 1)^-1 and `whole` is G, node after node.
     - `shared`: the rows of a `CoupledBlocks`, after those of J: as in every factor, but alone, for
       M^-1 without constraints; `None` if M is block diagonal."""
 
@@ -60,6 +65,7 @@ class _Factor(eqx.Module):
     relative: Float[Array, ""] | None
     rho: Rows | None
     whole: Float[Array, "n n"] | None = None
+    steps: _Steps | None = None
     shared: "_Factor | None" = None
 
     @property
@@ -113,7 +119,7 @@ class BlockSparse(AbstractConstraintSolver):
                 BlockDiagonal(M_inv), J, E, [], nothing, one, positive_definite, None, None
             )
         the, nodes, relative, rho = self._plan(J), _Nodes(J), None, None
-        D, U = _delassus(the, M_inv, J)
+        D, U = _delassus(the.contributions, M_inv, J, fused=_is_whole(the))
         if E is not None:
             D = D + _diagonal(nodes.gather(E))
         if not J.independent:
@@ -122,12 +128,16 @@ class BlockSparse(AbstractConstraintSolver):
             relative = relative_regularisation(self.rho, tilt, M.dtype)
             table = regularisation(relative, diagonal, J.shape[0]) * used
             rho = nodes.scatter(table)
-            if not the.levels:
+            if isinstance(the, Plan) and not the.levels:
                 G = _assembled(D, U, *the.rest_edges)
                 bottom, pivot = inverse(G + jnp.diag(table.T.ravel()))
                 parts = ([], bottom, pivot, positive_definite, relative, rho, G)
                 return _Factor(BlockDiagonal(M_inv), J, E, *parts)
             D = D + _diagonal(table)
+        if isinstance(the, Sequence):
+            steps, pivot = _eliminate_in_turn(the, D, U)
+            parts = ([], jnp.zeros((0, 0), M.dtype), pivot, positive_definite, relative, rho)
+            return _Factor(BlockDiagonal(M_inv), J, E, *parts, steps=steps)
         levels, bottom, pivot = _eliminate(the, D, U)
         parts = (levels, bottom, pivot, positive_definite, relative, rho)
         return _Factor(BlockDiagonal(M_inv), J, E, *parts)
@@ -210,8 +220,11 @@ class BlockSparse(AbstractConstraintSolver):
         rows = RESULTS.where(solvable, RESULTS.successful, RESULTS.singular_constraints)
         return RESULTS.where(factor.positive_definite, rows, RESULTS.mass_matrix_indefinite)
 
-    def _plan(self, J: BlockRows) -> Plan:
-        return plan(J.ends, J.count, max(self.dense_rows // J.longest, 1))
+    def _plan(self, J: BlockRows) -> Plan | Sequence:
+        levels = plan(J.ends, J.count, max(self.dense_rows // J.longest, 1))
+        if not loops_cost_nothing() or (_is_whole(levels) and not J.independent):
+            return levels
+        return sequence(J.ends, J.count)
 
     def _apply(self, factor, y):
         """G y."""
@@ -225,8 +238,18 @@ class BlockSparse(AbstractConstraintSolver):
         nodes = _Nodes(factor.J)
         if factor.whole is not None:
             return nodes.flat(factor.bottom, s)
-        x = _substitute(self._plan(factor.J), factor.levels, factor.bottom, nodes.gather(s))
-        return nodes.scatter(x)
+        the = self._plan(factor.J)
+        if not isinstance(the, Sequence):
+            return nodes.scatter(_substitute(the, factor.levels, factor.bottom, nodes.gather(s)))
+
+        def solve(_, s):
+            return nodes.scatter(_substitute_in_turn(the, factor.steps, nodes.gather(s)))
+
+        def regularised(y):
+            return self._apply(factor, y) + (0.0 if factor.rho is None else factor.rho * y)
+
+        # Derivatives of `null` are transposed, which JAX can do with a symmetric solve.
+        return jax.lax.custom_linear_solve(regularised, s, solve, symmetric=True)
 
 
 class _Nodes:
@@ -262,9 +285,16 @@ def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
     return jnp.eye(table.shape[0], dtype=table.dtype)[:, :, None] * table[None]
 
 
-def _delassus(the: Plan, M_inv: Array, J: BlockRows) -> tuple[Array, Array]:
+def _is_whole(the: Plan | Sequence) -> bool:
+    """Whether nothing is eliminated before the dense factorisation."""
+    return isinstance(the, Plan) and not the.levels
+
+
+def _delassus(
+    contributions: tuple[np.ndarray, np.ndarray], M_inv: Array, J: BlockRows, *, fused: bool
+) -> tuple[Array, Array]:
     """Blocks of J M^-1 J^T: the diagonal ones, and those of the edges. What pads short rows is 1 on
-    the diagonal."""
+    the diagonal. `fused`: each block is used once, to assemble the dense matrix."""
     s = J.longest
     ground = jnp.zeros((J.size, J.size, 1), M_inv.dtype)
     M_inv = jnp.concatenate([M_inv, ground], axis=2)
@@ -282,21 +312,20 @@ def _delassus(the: Plan, M_inv: Array, J: BlockRows) -> tuple[Array, Array]:
             halves.append(half)
         diagonals.append(diagonal)
     rows, halves = jnp.concatenate(rows, axis=2), jnp.concatenate(halves, axis=2)
-    first, second = the.contributions
+    first, second = contributions
     U = jnp.zeros((s, s, first.shape[1]), M_inv.dtype)
     for p, q in zip(first, second, strict=True):
         U = U + _times_transposed(padded_columns(halves, p), padded_columns(rows, q))
     D = jnp.concatenate(diagonals, axis=2)
-    # Without levels each block is used once, to assemble the dense matrix.
-    return (once(D), once(U)) if the.levels else (D, U)
+    return (D, U) if fused else (once(D), once(U))
 
 
 def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Array]:
-    """The levels, the Cholesky factor of what is left, and the smallest relative pivot."""
+    """The levels, the inverse of what is left, and the smallest relative pivot."""
     pivots, levels = [], []
     for level in the.levels:
         W, left = swept_whitener(columns(D, level.eliminated))
-        pivots.append(jnp.min(left))
+        pivots.append(jnp.min(smallest(left)))
         Y = [once(_times(W, padded_columns(U, edges))) for edges in level.out]
         pairs = [(i, j) for i in range(len(Y)) for j in range(i + 1, len(Y))]
         own = [_transposed_times(y, y) for y in Y]
@@ -304,10 +333,107 @@ def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Arra
         D = _updated(columns(D, level.kept), own, level.node_updates)
         U = _updated(padded_columns(U, level.kept_edges), mixed, level.edge_updates)
         levels.append(_Level(W, Y))
-    L = jnp.linalg.cholesky(_assembled(D, U, *the.rest_edges), symmetrize_input=False)
-    # The diagonal from D: a second use of the dense matrix would have XLA assemble it row by row.
-    pivots.append(jnp.min(jnp.diagonal(L) ** 2 / jnp.diagonal(D).ravel()))
-    return levels, L, jnp.min(jnp.stack(pivots))
+    bottom, pivot = inverse(_assembled(D, U, *the.rest_edges))
+    pivots.append(pivot)
+    return levels, bottom, jnp.min(jnp.stack(pivots))
+
+
+def _eliminate_in_turn(the: Sequence, D: Array, U: Array) -> tuple[_Steps, Array]:
+    """The steps, and the smallest relative pivot."""
+    D, U = jnp.moveaxis(D, -1, 0), jnp.moveaxis(U, -1, 0)
+    slots = np.triu_indices(the.out.shape[1], 1)
+    tables = [jnp.asarray(x) for x in (the.order, the.neighbours, the.out, the.pairs, *slots)]
+    W, Y, left = batch_last(_eliminated_in_turn, len(tables))(*tables, D, U)
+    return _Steps(W, Y), left
+
+
+def _eliminated_in_turn(
+    order: Array,
+    near: Array,
+    out: Array,
+    between: Array,
+    first: Array,
+    second: Array,
+    D: Float[Array, "n s s *rest"],
+    U: Float[Array, "m s s *rest"],
+) -> tuple[Array, Array, Array]:
+    (n, s, _), rest, dtype = D.shape[:3], D.shape[3:], D.dtype
+    d, pairs = out.shape[1], between.shape[1]
+    diagonal = jnp.stack([D[:, k, k] for k in range(s)], axis=1)
+    # One more of each, which "none" names.
+    D, U = (jnp.concatenate([x, jnp.zeros((1, s, s, *rest), dtype)]) for x in (D, U))
+
+    def eliminate(i, carry):
+        D, U, W, Y, left = carry
+        node = order[i]
+        here, pivots = eliminated(D[node])
+        left = jnp.minimum(left, smallest(pivots / jnp.abs(diagonal[node])))
+
+        def to_neighbour(a, carry):
+            D, Y = carry
+            y = _times(here, U[out[i, a]])
+            return D.at[near[i, a]].add(-_transposed_times(y, y)), Y.at[i, a].set(y)
+
+        def between_neighbours(p, U):
+            change = _transposed_times(Y[i, first[p]], Y[i, second[p]])
+            return U.at[between[i, p]].add(-change)
+
+        D, Y = _looped(d, to_neighbour, (D, Y))
+        U = _looped(pairs, between_neighbours, U)
+        return D, U, W.at[i].set(here), Y, left
+
+    W, Y = (jnp.zeros((n, *more, s, s, *rest), dtype) for more in ((), (d,)))
+    start = (D, U, W, Y, jnp.full(rest, jnp.inf, dtype))
+    _, _, W, Y, left = jax.lax.fori_loop(0, n, eliminate, start)
+    return W, Y, left
+
+
+def _substitute_in_turn(
+    the: Sequence, steps: _Steps, r: Float[Array, "s n"]
+) -> Float[Array, "s n"]:
+    """Forward and back substitution."""
+    tables = jnp.asarray(the.order), jnp.asarray(the.neighbours)
+    return batch_last(_substituted_in_turn, len(tables))(*tables, steps.W, steps.Y, r.T).T
+
+
+def _substituted_in_turn(
+    order: Array,
+    near: Array,
+    W: Float[Array, "n s s *rest"],
+    Y: Float[Array, "n d s s *rest"],
+    x: Float[Array, "n s *rest"],
+) -> Float[Array, "n s *rest"]:
+    n, d = near.shape
+    x = jnp.concatenate([x, jnp.zeros_like(x[:1])])
+
+    def forward(i, x):
+        here = blocks_times(W[i], x[order[i]])
+
+        def onto(a, x):
+            return x.at[near[i, a]].add(-transposed_blocks_times(Y[i, a], here))
+
+        return _looped(d, onto, x.at[order[i]].set(here))
+
+    def back(k, x):
+        i = n - 1 - k
+        here = x[order[i]]
+
+        def less(a, here):
+            return here - blocks_times(Y[i, a], x[near[i, a]])
+
+        here = _looped(d, less, here)
+        return x.at[order[i]].set(transposed_blocks_times(W[i], here))
+
+    return jax.lax.fori_loop(0, n, back, jax.lax.fori_loop(0, n, forward, x))[:n]
+
+
+def _looped(count: int, body: Callable, carry: Any) -> Any:
+    """A loop over so few that one or two are better written out."""
+    if count > 2:
+        return jax.lax.fori_loop(0, count, body, carry)
+    for a in range(count):
+        carry = body(a, carry)
+    return carry
 
 
 def _assembled(D: Array, U: Array, i: np.ndarray, j: np.ndarray) -> Float[Array, "n n"]:
@@ -333,7 +459,7 @@ def _substitute(
         waiting.append(here)
         out = [transposed_blocks_times(Y, here) for Y in level.Y]
         r = _updated(columns(r, of.kept), out, of.node_updates)
-    x = cho_solve((bottom, True), r.T.ravel()).reshape(r.shape[::-1]).T
+    x = apply(bottom, r.T.ravel()).reshape(r.shape[::-1]).T
     for level, of, here in zip(levels[::-1], the.levels[::-1], waiting[::-1], strict=True):
         for Y, near in zip(level.Y, of.neighbours, strict=True):
             here = here - blocks_times(Y, padded_columns(x, near))
@@ -367,7 +493,7 @@ def swept_inverse(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Floa
         a = jnp.stack([row if i == k else others[i] - a[i, k][None] * row for i in range(s)])
         # Else XLA takes the stack apart again, and sweeps compute each other's entries anew.
         a = jax.lax.optimization_barrier(a)
-    return a, jnp.min(jnp.stack(left), axis=0)
+    return a, smallest(jnp.stack(left))
 
 
 def swept_whitener(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Float[Array, "s k"]]:
@@ -386,14 +512,14 @@ def swept_whitener(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Flo
 
 def _times(A, B):
     """A B, block by block."""
-    return total(A[:, k, None] * B[None, k] for k in range(A.shape[1]))
+    return contracted(A[:, :, None], B[None], 1)
 
 
 def _times_transposed(A, B):
     """A B^T, block by block."""
-    return total(A[:, None, k] * B[None, :, k] for k in range(A.shape[1]))
+    return contracted(A[:, None], B[None], 2)
 
 
 def _transposed_times(A, B):
     """A^T B, block by block."""
-    return total(A[k, :, None] * B[k, None] for k in range(A.shape[0]))
+    return contracted(A[:, :, None], B[:, None], 0)

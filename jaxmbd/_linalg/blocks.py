@@ -5,8 +5,6 @@ each a table `(rows, elements)`, flattened.
 """
 
 import functools
-import operator
-from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -14,11 +12,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._fusion import contracted, total
+from .small import loops_cost_nothing
+
 # Up to how many slices beat a gather.
 _MAX_SLICES = 4
 
 # Up to how many values in one column gathers beat a scatter.
 _MAX_LAYERS = 4
+
+
+# Columns times columns taken, up to which a product with zeros and ones is the faster way.
+_FEW = 1024
+
+
+def picks(index: np.ndarray | Array, count: int, dtype: Any) -> Float[Array, "*shape count"] | None:
+    """1 where an index names a column, if these are so few that a product with it takes no longer
+    than a gather. Its derivative is a product again, where that of a gather is a scatter, with
+    which XLA does not compile a loop whole."""
+    if not loops_cost_nothing() or index.size * count > _FEW:
+        return None
+    numbers = jnp.arange(count).reshape((1,) * index.ndim + (count,))
+    return (jnp.asarray(index)[..., None] == numbers).astype(dtype)
 
 
 def columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[Array, "*rows k"]:
@@ -28,6 +43,8 @@ def columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[Array, "
         return table[..., :0]
     runs = _runs(index)
     if len(runs) > _MAX_SLICES:
+        if (here := picks(index, table.shape[-1], table.dtype)) is not None:
+            return table @ here.T
         return table.at[..., index].get(mode="promise_in_bounds")
     parts = [table[..., run] for run in runs]
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
@@ -64,6 +81,8 @@ def accumulated(
     turn[order] = np.arange(len(index)) - np.searchsorted(index[order], index[order])
     turn = np.where(index == table.shape[-1] - 1, -1, turn)
     if turn.max(initial=0) >= _MAX_LAYERS:
+        if (here := picks(index, table.shape[-1], table.dtype)) is not None:
+            return table + values @ here
         return table.at[..., index].add(values)
     for layer in range(turn.max(initial=-1) + 1):
         source = np.full(table.shape[-1], len(index))
@@ -85,25 +104,21 @@ def padded_columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[A
     if last - first == inside.size and len(_runs(index[first:last])) <= _MAX_SLICES:
         pad = [(0, 0)] * (table.ndim - 1) + [(int(first), int(index.size - last))]
         return jnp.pad(columns(table, index[first:last]), pad)
+    if (here := picks(index, n, table.dtype)) is not None:
+        return table @ here.T
     return table.at[..., index].get(mode="fill", fill_value=0)
 
 
-def total(terms: Iterable[Array]) -> Array:
-    """Their sum. Written out, sums of products fuse where a reduction or a batched matrix product
-    would be a kernel of its own."""
-    return functools.reduce(operator.add, terms)
-
-
-def blocks_times(A: Float[Array, "m n k"], x: Float[Array, "n k"]) -> Float[Array, "m k"]:
+def blocks_times(A: Float[Array, "m n *k"], x: Float[Array, "n *k"]) -> Float[Array, "m *k"]:
     """A x, block by block."""
-    return total(A[:, i] * x[None, i] for i in range(A.shape[1]))
+    return contracted(A, x[None], 1)
 
 
 def transposed_blocks_times(
-    A: Float[Array, "m n k"], y: Float[Array, "m k"]
-) -> Float[Array, "n k"]:
+    A: Float[Array, "m n *k"], y: Float[Array, "m *k"]
+) -> Float[Array, "n *k"]:
     """A^T y, block by block."""
-    return total(A[i] * y[i][None] for i in range(A.shape[0]))
+    return contracted(A, y[:, None], 0)
 
 
 class BlockDiagonal(eqx.Module):

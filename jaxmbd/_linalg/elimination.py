@@ -1,9 +1,12 @@
 """In which order the blocks of a sparse symmetric matrix are eliminated: found once, in NumPy.
 
-Level by level an independent set of nodes is eliminated, all at once: no two of them are
-neighbours, so that they do not wait for each other. Nodes of low degree go first (Markowitz's
-rule of least fill): along a chain every other one, of a tree the leaves too, so that trees take
-O(log n) levels and O(n) work, and loops fill in little.
+One after the other, nodes of least degree go first: trees, from their leaves on, take O(n) work
+and no fill (`sequence`). That suits CPUs, where a loop in a loop costs its arithmetic alone.
+
+Level by level (`plan`), as GPUs do many at once, an independent set of nodes is eliminated: no two
+of them are neighbours, so that they do not wait for each other. Nodes of low degree go first
+(Markowitz's rule of least fill): along a chain every other one, of a tree the leaves too, so that
+trees take O(log n) levels and O(n) work, and loops fill in little.
 """
 
 import functools
@@ -50,9 +53,9 @@ class Plan(NamedTuple):
     rest_edges: tuple[np.ndarray, np.ndarray]
 
 
-def _padded(lists: list[list[int]], none: int) -> np.ndarray:
+def _padded(lists: list[list[int]], none: int, longest: int | None = None) -> np.ndarray:
     """Rows of different lengths as columns of an array, filled up with `none`."""
-    longest = max(map(len, lists), default=0)
+    longest = max(map(len, lists), default=0) if longest is None else longest
     array = np.full((longest, len(lists)), none)
     for i, items in enumerate(lists):
         array[: len(items), i] = items
@@ -69,19 +72,20 @@ def slots(pieces: list[tuple[int, int]]) -> np.ndarray:
     return np.concatenate(nodes) if nodes else np.zeros(0, int)
 
 
-@functools.lru_cache(maxsize=256)
-def plan(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) -> Plan:
-    """The elimination of J M^-1 J^T with block rows between `ends` (see `BlockRows`), down to at
-    most `few` nodes."""
+_Between = dict[tuple[int, int], list[tuple[int, int]]]
+
+
+def _graph(ends, count: int) -> tuple[_Between, list[set[int]], int]:
+    """Which pairs of ends, numbered through all elements, end by end, are on one body, for each
+    pair of nodes; the neighbours of each node; and the number of ends."""
     node_of = slots([(len(piece), len(piece[0])) for piece in ends])
     body_of = np.concatenate([np.concatenate([np.array(e) for e in piece]) for piece in ends])
-    n = int(node_of.max()) + 1
     at_body: dict[int, list[int]] = {}
     for slot, body in enumerate(body_of):
         if body < count:
             at_body.setdefault(int(body), []).append(slot)
-    between: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    adjacent: list[set[int]] = [set() for _ in range(n)]
+    between: _Between = {}
+    adjacent: list[set[int]] = [set() for _ in range(int(node_of.max()) + 1)]
     for there in at_body.values():
         for i, p in enumerate(there):
             for q in there[i + 1 :]:
@@ -90,22 +94,94 @@ def plan(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) ->
                     between.setdefault((a, b), []).append((p, q))
                     adjacent[a].add(b)
                     adjacent[b].add(a)
+    return between, adjacent, len(node_of)
+
+
+def _made_of(between: _Between, order: dict[int, int]) -> _Between:
+    """The same for edges, which run from the node that is eliminated first."""
+    made_of: _Between = {}
+    for (a, b), pairs in between.items():
+        edge = (a, b) if order[a] < order[b] else (b, a)
+        turned = [(p, q) if edge == (a, b) else (q, p) for p, q in pairs]
+        made_of.setdefault(edge, []).extend(turned)
+    return made_of
+
+
+def _contributions(
+    made_of: _Between, edges: list[tuple[int, int]], none: int
+) -> tuple[np.ndarray, np.ndarray]:
+    first, second = (
+        _padded([[pair[side] for pair in made_of.get(edge, [])] for edge in edges], none)
+        for side in (0, 1)
+    )
+    return first, second
+
+
+class Sequence(NamedTuple):
+    """The elimination of one node after the other. Numbers past the end, those of nodes and edges,
+    stand for "none".
+
+    - `contributions`: as in `Plan`, of all edges, those that the elimination adds included.
+    - `order`: the nodes. `neighbours`: of each, those that are left, and `out`: the edges to them,
+      `(nodes, d)`.
+    - `pairs`: the edges between two neighbours, `(nodes, d (d - 1) / 2)`.
+    """
+
+    contributions: tuple[np.ndarray, np.ndarray]
+    order: np.ndarray
+    neighbours: np.ndarray
+    out: np.ndarray
+    pairs: np.ndarray
+
+
+@functools.lru_cache(maxsize=256)
+def sequence(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> Sequence:
+    """The elimination of J M^-1 J^T with block rows between `ends` (see `BlockRows`)."""
+    between, adjacent, none = _graph(ends, count)
+    left, order, around = set(range(len(adjacent))), [], []
+    now = [set(x) for x in adjacent]
+    while left:
+        node = min(left, key=lambda i: (len(now[i]), i))
+        left.remove(node)
+        order.append(node)
+        around.append(now[node])
+        _join_neighbours([node], now)
+    place = {node: i for i, node in enumerate(order)}
+    near = [sorted(nodes, key=place.__getitem__) for nodes in around]
+    edges = [(a, b) for a, nodes in zip(order, near, strict=True) for b in nodes]
+    number = {edge: i for i, edge in enumerate(edges)}
+    pairs = [[number[pair] for pair in itertools.combinations(nodes, 2)] for nodes in near]
+    degree = max(map(len, near))
+    slots = list(itertools.combinations(range(degree), 2))
+    for i, nodes in enumerate(near):
+        # In the places of those of a node with all neighbours.
+        known = dict(zip(itertools.combinations(range(len(nodes)), 2), pairs[i], strict=True))
+        pairs[i] = [known.get(slot, len(edges)) for slot in slots]
+    out = [[number[a, b] for b in nodes] for a, nodes in zip(order, near, strict=True)]
+    return Sequence(
+        _contributions(_made_of(between, place), edges, none),
+        np.array(order),
+        _padded(near, len(order), degree).T,
+        _padded(out, len(edges), degree).T,
+        np.array(pairs, int).reshape(len(order), len(slots)),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def plan(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) -> Plan:
+    """The elimination of J M^-1 J^T with block rows between `ends` (see `BlockRows`), down to at
+    most `few` nodes."""
+    between, adjacent, none = _graph(ends, count)
+    n = len(adjacent)
     sets, rest = _independent_sets([set(x) for x in adjacent], few)
-    order = {node: i for i, node in enumerate([*np.concatenate([[], *sets]).astype(int), *rest])}
+    order = {node: i for i, node in enumerate([*itertools.chain(*sets), *rest])}
 
     def directed(a, b):
         return (a, b) if order[a] < order[b] else (b, a)
 
-    made_of: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for (a, b), pairs in between.items():
-        edge = directed(a, b)
-        turned = [(p, q) if edge == (a, b) else (q, p) for p, q in pairs]
-        made_of.setdefault(edge, []).extend(turned)
+    made_of = _made_of(between, order)
     edges = sorted(made_of)
-    none = len(node_of)
-    contributions = tuple(
-        _padded([[pair[side] for pair in made_of[edge]] for edge in edges], none) for side in (0, 1)
-    )
+    contributions = _contributions(made_of, edges, none)
     left = list(range(n))
     levels = []
     for chosen in sets:

@@ -4,23 +4,23 @@ from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.linalg import lu_factor, lu_solve
 from jaxtyping import Array, Bool, Float
 
 from .._inputs import checked, inside
 from .._results import RESULTS
 from .base import AbstractConstraintSolver
+from .small import apply, general_inverse
 
 
 class _Factor(NamedTuple):
     K: Float[Array, "n n"]
-    lu: tuple[Array, Array]
+    K_inv: Float[Array, "n n"]
     solvable: Bool[Array, ""]
 
 
 @checked
 class KKT(AbstractConstraintSolver):
-    """The full Karush-Kuhn-Tucker system by an LU factorisation,
+    """The full Karush-Kuhn-Tucker system by elimination with partial pivoting,
 
         [ M  J^T ] [  a   ]   [ f ]
         [ J  -E  ] [ -lam ] = [ r ],
@@ -36,19 +36,17 @@ class KKT(AbstractConstraintSolver):
         M, J, E, _ = equations
         corner = jnp.zeros((J.shape[0],) * 2, J.dtype) if E is None else -jnp.diag(E)
         K = jnp.block([[M, J.T], [J, corner]])
-        lu = lu_factor(K)
-        pivots = jnp.abs(jnp.diagonal(lu[0]))
+        K_inv, pivots = general_inverse(K)
         rtol = 1e2 * jnp.finfo(K.dtype).eps if self.rtol is None else self.rtol
-        return _Factor(K, lu, jnp.min(pivots) > rtol * jnp.max(pivots))
+        return _Factor(K, K_inv, jnp.all(pivots > rtol * jnp.max(pivots)))
 
     def free(self, factor, f):
         nv = f.shape[0]
-        return jnp.linalg.solve(factor.K[:nv, :nv], f)
+        M = factor.K[:nv, :nv]
+        return _refined(M, general_inverse(M)[0], f)
 
     def solve(self, factor, f, r):
-        b = jnp.concatenate([f, r])
-        z = lu_solve(factor.lu, b)
-        z = z + lu_solve(factor.lu, b - factor.K @ z)
+        z = _refined(factor.K, factor.K_inv, jnp.concatenate([f, r]))
         nv = f.shape[0]
         return z[:nv], -z[nv:]
 
@@ -66,3 +64,8 @@ class KKT(AbstractConstraintSolver):
 
     def result(self, factor):
         return RESULTS.where(factor.solvable, RESULTS.successful, RESULTS.singular_constraints)
+
+
+def _refined(K: Array, K_inv: Array, b: Array) -> Array:
+    z = apply(K_inv, b)
+    return z + apply(K_inv, b - apply(K, z))

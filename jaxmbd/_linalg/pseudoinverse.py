@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from .._inputs import checked, inside
 from .base import AbstractConstraintSolver
 from .rank import cutoff
-from .small import MAX_SWEPT, apply, inverse, product, pseudoinverse
+from .small import apply, inverse, product, pseudoinverse
 from .whitened import Whitened, whiten
 
 # Above this relative pivot of C C^T the rows are safely independent, and forming C C^T, which
@@ -34,8 +34,8 @@ class Pseudoinverse(AbstractConstraintSolver):
     Choose it when rows may be redundant or poses singular: the motion is then still unique, and
     so is the reaction J^T lam; of all multipliers the one of least norm is returned.
 
-    Safely independent rows (small systems) take a Cholesky path that costs a fraction; only near
-    a rank deficiency are the rows orthogonalised (up to 9 rows) or decomposed by the SVD.
+    Safely independent rows take a Cholesky path that costs a fraction; only near a rank deficiency
+    are the rows orthogonalised, or, more than 128 of them, decomposed by the SVD.
 
     **Arguments:**
 
@@ -59,7 +59,7 @@ class Pseudoinverse(AbstractConstraintSolver):
         rtol = cutoff(self.rtol, 1e-10, 1e-3, equations.tilt, C.dtype)
         if m == 0:
             return _Factor(whitened, C.T, C @ C.T, jnp.zeros(0, bool))
-        if m == 1 or m > MAX_SWEPT:
+        if m == 1:
             return _Factor(whitened, *pseudoinverse(C, rtol))
 
         G_inv, pivot = inverse(product(C, C.T))

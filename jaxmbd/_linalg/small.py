@@ -1,24 +1,99 @@
-"""Fused factorisations of small symmetric matrices.
+"""Factorisations of dense matrices in plain arithmetic.
 
-LAPACK calls cost about a microsecond whatever the size, and neither fuse nor batch well. Sizes
-are static, so these loops unroll into plain arithmetic: scalars up to size 3, column sweeps (one
-rank-one update a column) up to size 9, LAPACK above.
+A loop that calls no library is compiled whole on CPUs (see `_compiled_whole.py`): a factorisation
+in it is a loop in a loop, which costs its arithmetic alone, where a call of LAPACK costs about a
+microsecond, and all that compiling the outer loop whole has saved. Up to 3 rows it is written out.
+Large matrices are LAPACK's, and on GPUs, where each turn of a loop is a launch, so are those of any
+size: `loop_or_library` and `loops_cost_nothing` decide.
 
-Derivatives are never taken through these functions; see `operator.py`.
+Nothing is written at a place that is found at run time but by masks, so that nothing becomes a
+scatter, under `vmap` either. Derivatives are never taken through these functions; see
+`operator.py`.
 """
 
+from collections.abc import Callable
+from typing import Any
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 MAX_UNROLLED = 3
-MAX_SWEPT = 9
+
+# Rows of a matrix that count as few: its pseudoinverse takes about as long as its inverse.
+FEW = 9
+
+# Rows up to which a loop on one core takes about as long as LAPACK. A step of a system with more
+# takes long enough not to mind a call.
+_MAX_LOOPED = 128
+
+# Columns and rows up to which a product is written as a sum.
+_MAX_SUMMED = 18
+
+
+def loops_cost_nothing() -> bool:
+    """Whether a loop in a loop costs its arithmetic alone: on CPUs, not on GPUs. The one place that
+    decides between loops and what does many things at once."""
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if device is None:
+        return jax.default_backend() == "cpu"
+    return (device if isinstance(device, str) else device.platform) == "cpu"
+
+
+def loop_or_library(rows: int, loop: Callable, library: Callable, *operands: Any) -> Any:
+    """`loop(*operands)` for matrices of so few rows that it is faster, else
+    `library(*operands)`."""
+    looped = rows <= _MAX_LOOPED and loops_cost_nothing()
+    return loop(*operands) if looped else library(*operands)
+
+
+def batch_last(fn: Callable, tables: int = 0) -> Callable:
+    """fn, of arrays with any further axes at the end, in which `vmap` puts those of a batch: so the
+    innermost loops run over the batch, one number beside the other, and what is written at a place
+    that all share is no scatter, as JAX would make it. The first `tables` operands are the same for
+    all samples; fn must not close over arrays."""
+
+    @jax.custom_batching.custom_vmap
+    def batched(*operands):
+        return fn(*operands)
+
+    @batched.def_vmap
+    def rule(size, is_batched, *operands):
+        def last(x, moves):
+            if moves:
+                return jnp.moveaxis(x, 0, -1)
+            return jnp.broadcast_to(x[..., None], (*x.shape, size))
+
+        # JAX may have made copies of tables for all samples.
+        shared = [x[0] if many else x for x, many in zip(operands[:tables], is_batched)]
+        out = batched(*shared, *map(last, operands[tables:], is_batched[tables:]))
+        first = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out)
+        return first, jax.tree.map(lambda _: True, out)
+
+    # To derivatives all that is made here is constant; said by a rule, since not all of JAX's
+    # transformations of `custom_vmap` find that there is nothing to differentiate.
+    constant = jax.custom_jvp(batched)
+
+    @constant.defjvp
+    def no_derivative(operands, _):
+        out = batched(*operands)
+        return out, jax.tree.map(_no_tangent, out)
+
+    return constant
+
+
+def _no_tangent(x):
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return jnp.zeros_like(x)
+    return np.zeros(x.shape, jax.dtypes.float0)
 
 
 def product(A: Float[Array, "m n"], B: Float[Array, "n k"]) -> Float[Array, "m k"]:
     """A @ B. XLA turns a small matrix product into a library call of half a microsecond; a sum
     fuses with its neighbours."""
-    if max(*A.shape, *B.shape) > 2 * MAX_SWEPT:
+    if max(*A.shape, *B.shape) > _MAX_SUMMED:
         return A @ B
     return jnp.sum(A[:, :, None] * B[None, :, :], axis=1)
 
@@ -37,132 +112,245 @@ def _matrix(a):
     return jnp.stack([jnp.stack(row) for row in a])
 
 
+def _row(A: Array, k: Int[Array, ""]) -> Array:
+    return jax.lax.dynamic_index_in_dim(A, k, keepdims=False)
+
+
+def _replaced(A: Array, row: Array, k: Int[Array, ""]) -> Array:
+    return jax.lax.dynamic_update_index_in_dim(A, row, k, 0)
+
+
+def smallest(relative: Float[Array, "n *rest"]) -> Float[Array, "*rest"]:
+    """The smallest of relative pivots, by how much of a diagonal entry is left after elimination: 1
+    for a diagonal matrix, about 1/condition for a nearly singular one, and 0 where one is not
+    positive, or NaN, which minima of XLA may pass over."""
+    return jnp.min(jnp.where(relative > 0, relative, 0.0), axis=0)
+
+
 def _smallest_pivot(pivots, A):
-    """How much of a diagonal entry is left after elimination, at worst: 1 for a diagonal matrix,
-    about 1/condition for a nearly singular one, not positive (or NaN) for an indefinite one."""
-    return jnp.min(pivots / jnp.abs(jnp.diagonal(A)))
+    return smallest(pivots / jnp.abs(jnp.diagonal(A)))
 
 
 def whitener(M: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array, ""]]:
     """Lower triangular W with W M W^T = 1 (the inverse Cholesky factor, M^-1 = W^T W), and whether
     M is numerically positive definite; where it is not, W may hold NaN."""
     n = M.shape[0]
-    if n > MAX_SWEPT:
-        L = jnp.linalg.cholesky(M, symmetrize_input=False)
-        W = solve_triangular(L, jnp.eye(n, dtype=M.dtype), lower=True)
-        return W, _smallest_pivot(jnp.diagonal(L) ** 2, M) > 0
-    identity = jnp.eye(n, dtype=M.dtype)
     if n <= MAX_UNROLLED:
-        a, w = _scalars(M), _scalars(identity)
+        a, w = _scalars(M), _scalars(jnp.eye(n, dtype=M.dtype))
         for k in range(n):
             for i in range(k + 1, n):
                 ratio = a[i][k] / a[k][k]
                 a[i] = [a[i][j] - ratio * a[k][j] for j in range(n)]
                 w[i] = [w[i][j] - ratio * w[k][j] for j in range(n)]
         pivots = jnp.stack([a[k][k] for k in range(n)])
-        unscaled = _matrix(w)
+        W = _matrix(w) / jnp.sqrt(pivots)[:, None]
     else:
-        B = jnp.concatenate([M, identity], axis=1)
-        for k in range(n - 1):
-            ratio = jnp.where(jnp.arange(n) > k, B[:, k] / B[k, k], 0.0)
-            B = B - ratio[:, None] * B[k][None, :]
-        pivots, unscaled = jnp.diagonal(B[:, :n]), B[:, n:]
-    return unscaled / jnp.sqrt(pivots)[:, None], _smallest_pivot(pivots, M) > 0
+        W, pivots = loop_or_library(n, batch_last(eliminated), _inverse_of_cholesky, M)
+    return W, _smallest_pivot(pivots, M) > 0
+
+
+def eliminated(M: Float[Array, "n n *rest"]) -> tuple[Array, Array]:
+    """L^-1 of symmetric positive definite matrices M = L L^T, and the pivots, by Gauss's
+    elimination in (M, 1). Further axes stand at the end."""
+    n, rest = M.shape[0], (1,) * (M.ndim - 2)
+    places = jnp.arange(n).reshape(n, *rest)
+
+    def below(k, B):
+        row = _row(B, k)
+        column = jax.lax.dynamic_index_in_dim(B, k, 1, keepdims=False)
+        ratio = jnp.where(places > k, column * (1 / _row(row, k))[None], 0.0)
+        return B - ratio[:, None] * row[None, :]
+
+    one = jnp.broadcast_to(jnp.eye(n, dtype=M.dtype).reshape(n, n, *rest), M.shape)
+    B = jax.lax.fori_loop(0, n - 1, below, jnp.concatenate([M, one], axis=1))
+    pivots = jnp.stack([B[i, i] for i in range(n)])
+    return B[:, n:] / jnp.sqrt(pivots)[:, None], pivots
+
+
+def _inverse_of_cholesky(M):
+    L = jnp.linalg.cholesky(M, symmetrize_input=False)
+    W = solve_triangular(L, jnp.eye(M.shape[0], dtype=M.dtype), lower=True)
+    return W, jnp.diagonal(L) ** 2
 
 
 def inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, ""]]:
-    """A^-1 of a symmetric positive definite matrix by Gauss-Jordan elimination, and the smallest
-    relative pivot, which says how far it can be trusted (see `_smallest_pivot`)."""
+    """A^-1 of a symmetric positive definite matrix, and the smallest relative pivot, which says how
+    far it can be trusted (see `smallest`)."""
     n = A.shape[0]
-    identity = jnp.eye(n, dtype=A.dtype)
-    if n > MAX_SWEPT:
-        L = jnp.linalg.cholesky(A, symmetrize_input=False)
-        return cho_solve((L, True), identity), _smallest_pivot(jnp.diagonal(L) ** 2, A)
-    pivots = []
-    if n <= MAX_UNROLLED:
-        a = _scalars(A)
-        for k in range(n):
-            pivots.append(a[k][k])
-            d = 1 / a[k][k]
-            row = [d if j == k else a[k][j] * d for j in range(n)]
-            a = [
-                row
-                if i == k
-                else [-a[i][k] * d if j == k else a[i][j] - a[i][k] * row[j] for j in range(n)]
-                for i in range(n)
-            ]
-        inv = _matrix(a)
-    else:
-        B = jnp.concatenate([A, identity], axis=1)
-        for k in range(n):
-            pivots.append(B[k, k])
-            B = B - (B[:, k] - identity[k])[:, None] * (B[k] / B[k, k])[None, :]
-        inv = B[:, n:]
-    return inv, _smallest_pivot(jnp.stack(pivots), A)
+    if n > MAX_UNROLLED:
+        inv, relative = loop_or_library(n, _swept, _inverse_by_cholesky, A)
+        return inv, smallest(relative)
+    a, pivots = _scalars(A), []
+    for k in range(n):
+        pivots.append(a[k][k])
+        d = 1 / a[k][k]
+        row = [d if j == k else a[k][j] * d for j in range(n)]
+        a = [
+            row
+            if i == k
+            else [-a[i][k] * d if j == k else a[i][j] - a[i][k] * row[j] for j in range(n)]
+            for i in range(n)
+        ]
+    return _matrix(a), _smallest_pivot(jnp.stack(pivots), A)
 
 
-def _orthonormalise(e, basis):
-    """Remove from `e` its components along the orthonormal rows of `basis`, twice: once is not
-    enough when `e` nearly lies in their span."""
-    total = jnp.zeros(basis.shape[0], e.dtype)
-    for _ in range(2):
-        coefficients = basis @ e
-        e = e - coefficients @ basis
-        total = total + coefficients
-    return e, total
+@batch_last
+def _swept(A):
+    """A^-1 and relative pivots by the sweep operator: Gauss-Jordan elimination in (A, 1), of which
+    the columns of 1 take the place of those of A that are done."""
+    n, rest = A.shape[0], (1,) * (A.ndim - 2)
+    places = jnp.arange(n).reshape(n, *rest)
+    # With a diagonal of 1 all pivots are at most 1, so that p - 1 below loses no digits.
+    diagonal = jnp.stack([A[i, i] for i in range(n)])
+    scale = 1 / jnp.sqrt(jnp.abs(diagonal))
+    scale = jnp.where(jnp.isfinite(scale), scale, 1.0)
+
+    def sweep(k, carry):
+        A, pivots = carry
+        here, row = places == k, _row(A, k)
+        pivot = _row(row, k)
+        # The matrix stays symmetric, but for the sign of what is done beside what is not. As the
+        # update of a column, which leaves one product for all the rest, it takes a third of the
+        # time of masks.
+        column = jnp.where(here, pivot - 1, jnp.where(places < k, -row, row))
+        row = jnp.where(here, 1.0, row) * (1 / pivot)[None]
+        unit = jnp.broadcast_to(here, row.shape).astype(A.dtype)
+        A = jax.lax.dynamic_update_index_in_dim(A, unit, k, 1)
+        return A - column[:, None] * row[None, :], _replaced(pivots, pivot, k)
+
+    A = A * scale[:, None] * scale[None, :]
+    A, pivots = jax.lax.fori_loop(0, n, sweep, (A, jnp.zeros_like(A[0])))
+    return A * scale[:, None] * scale[None, :], pivots
 
 
-def _swept_pseudoinverse(C, rtol):
-    """Complete orthogonal decomposition C = Z T Q by Gram-Schmidt sweeps over the rows of C, then
-    over the columns of what is left: C^+ = Q^T T^-1 Z^T. Its error is eps * cond(C), that of the
-    singular value decomposition, at half the cost for m <= 9."""
-    m, n = C.shape
-    # Of each row's own length: rows of heavy bodies are short, but no less independent.
-    floor = rtol**2 * jnp.sum(C * C, axis=1) + jnp.finfo(C.dtype).tiny
-    # C = L Q: L lower triangular, with a zero column for each dependent row.
-    Q = jnp.zeros((0, n), C.dtype)
-    rows, keep = [], []
-    for i in range(m):
-        e, coefficients = _orthonormalise(C[i], Q)
-        kept = jnp.sum(e * e) > floor[i]
-        norm = jnp.sqrt(jnp.where(kept, jnp.sum(e * e), 1.0))
-        Q = jnp.concatenate([Q, jnp.where(kept, e / norm, 0.0)[None]])
-        diagonal = jnp.where(kept, norm, 0.0)[None]
-        rows.append(jnp.concatenate([coefficients, diagonal, jnp.zeros(m - 1 - i, C.dtype)]))
-        keep.append(kept)
-    L = jnp.stack(rows)
-    # L = Z T from the last column on, T lower triangular: Z = 1 and T = L if none is dependent.
-    Z = jnp.zeros((0, m), C.dtype)
-    T_inv_Zt = jnp.zeros((0, m), C.dtype)
-    columns = []
-    for j in reversed(range(m)):
-        e, coefficients = _orthonormalise(L[:, j], Z)
-        norm = jnp.sqrt(jnp.where(keep[j], jnp.sum(e * e), 1.0))
-        Z = jnp.concatenate([jnp.where(keep[j], e / norm, 0.0)[None], Z])
-        columns.insert(0, (norm, jnp.where(keep[j], coefficients, 0.0)))
-    # Forward substitution T y = Z^T, row by row; column j of T is (norm, coefficients) from j on.
-    for i in range(m):
-        y = Z[i]
-        for j in range(i):
-            y = y - columns[j][1][i - j - 1] * T_inv_Zt[j]
-        T_inv_Zt = jnp.concatenate([T_inv_Zt, (y / columns[i][0])[None]])
-    return product(Q.T, T_inv_Zt), Z.T, jnp.stack(keep)
+def _inverse_by_cholesky(A):
+    L = jnp.linalg.cholesky(A, symmetrize_input=False)
+    relative = jnp.diagonal(L) ** 2 / jnp.abs(jnp.diagonal(A))
+    return cho_solve((L, True), jnp.eye(A.shape[0], dtype=A.dtype)), relative
+
+
+def general_inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
+    """A^-1 of any regular matrix by Gauss-Jordan elimination with partial pivoting, and the sizes
+    of the pivots."""
+    return loop_or_library(A.shape[0], _pivoted, _inverse_by_lu, A)
+
+
+@batch_last
+def _pivoted(A):
+    n, rest = A.shape[0], (1,) * (A.ndim - 2)
+    places = jnp.arange(n).reshape(n, *rest)
+
+    def sweep(k, carry):
+        A, order, pivots = carry
+        here, row = places == k, _row(A, k)
+        column = jax.lax.dynamic_index_in_dim(A, k, 1, keepdims=False)
+        largest = jnp.argmax(jnp.where(places < k, -1.0, jnp.abs(column)), axis=0)
+        # The place found at run time is met by a mask: written there, it would be a scatter.
+        there = places == largest[None]
+        other = jnp.sum(jnp.where(there[:, None], A, 0.0), axis=0)
+        pivot = _row(other, k)
+        column = jnp.where(there, _row(row, k)[None], column)
+        A = jnp.where((here | there)[:, None], jnp.where(here[:, None], 0.0, row[None]), A)
+        A = jnp.where(here[None, :], 0.0, A)
+        new = jnp.where(here, 1.0, other) * (1 / pivot)[None]
+        A = A - jnp.where(here, -1.0, column)[:, None] * new[None, :]
+        first, second = _row(order, k), jnp.sum(jnp.where(there, order, 0), axis=0)
+        order = jnp.where(here, second[None], jnp.where(there, first[None], order))
+        return A, order, _replaced(pivots, jnp.abs(pivot), k)
+
+    start = (A, jnp.broadcast_to(places, A.shape[1:]), jnp.zeros_like(A[0]))
+    A, order, pivots = jax.lax.fori_loop(0, n, sweep, start)
+    # The columns belong to the rows as they were exchanged.
+    back = order[None] == jnp.expand_dims(places, 1)
+    return jnp.sum(jnp.where(back[None], A[:, None], 0.0), axis=2), pivots
+
+
+def _inverse_by_lu(A):
+    lu = jax.scipy.linalg.lu_factor(A)
+    inv = jax.scipy.linalg.lu_solve(lu, jnp.eye(A.shape[0], dtype=A.dtype))
+    return inv, jnp.abs(jnp.diagonal(lu[0]))
 
 
 def pseudoinverse(
-    C: Float[Array, "m n"], rtol: Float[Array, ""]
+    C: Float[Array, "m n"], rtol: float | Float[Array, ""]
 ) -> tuple[Float[Array, "n m"], Float[Array, "m m"], Bool[Array, " m"]]:
     """C^+, an orthonormal basis Z of the range of C in its columns, and which of them are in use
-    (the others are zero). Rows at an angle below `rtol` to the span of others, or, of more than 9,
-    directions below `rtol` of the largest, are treated as dependent."""
-    m, n = C.shape
-    if m == 1:
+    (the others are zero). Of few rows those at an angle below `rtol` to the span of others are
+    treated as dependent, of more those whose distance from it is below `rtol` of the largest."""
+    if C.shape[0] == 1:
         square = jnp.sum(C * C)
         kept = square > jnp.finfo(C.dtype).tiny
         X = C.T * jnp.where(kept, 1 / jnp.where(kept, square, 1.0), 0.0)
         return X, kept.astype(C.dtype).reshape(1, 1), kept[None]
-    if m <= MAX_SWEPT:
-        return _swept_pseudoinverse(C, rtol)
+    rtol = jnp.asarray(rtol, C.dtype)
+    return loop_or_library(C.shape[0], _orthogonalised, _by_singular_values, C, rtol)
+
+
+def _across(e, basis):
+    """`e` without its components along the orthonormal rows of `basis`, and these, twice: once is
+    not enough when `e` nearly lies in their span."""
+    along = jnp.zeros_like(basis[:, 0])
+    for _ in range(2):
+        coefficients = jnp.sum(basis * e[None], axis=1)
+        e = e - jnp.sum(coefficients[:, None] * basis, axis=0)
+        along = along + coefficients
+    return e, along
+
+
+@batch_last
+def _orthogonalised(C, rtol):
+    """Complete orthogonal decomposition C = L Q, L = Z T: by Gram-Schmidt sweeps over the rows of
+    C, the one that is farthest from the span of those before next, then over the columns of L;
+    C^+ = Q^T T^-1 Z^T. Its error is eps * cond(C), that of the singular value decomposition, at a
+    small part of the cost."""
+    m, rest = C.shape[0], (1,) * (C.ndim - 2)
+    places = jnp.arange(m).reshape(m, *rest)
+    square = jnp.sum(C * C, axis=1) + jnp.finfo(C.dtype).tiny
+    # Few rows are measured by their own lengths: those of heavy bodies are short, but no less
+    # independent.
+    floor = rtol[None] ** 2 * (square if m <= FEW else jnp.max(square, axis=0, keepdims=True))
+
+    def of_row(k, carry):
+        E, Q, L, keep = carry
+        size = jnp.sum(E * E, axis=1) / floor
+        largest = jnp.max(size, axis=0)
+        # Written at its place, which is found at run time, by a mask.
+        here = (places == jnp.argmax(size, axis=0)[None])[:, None]
+        e, _ = _across(jnp.sum(jnp.where(here, E, 0.0), axis=0), Q)
+        square = jnp.sum(e * e, axis=0)
+        kept = (largest > 1) & (square > 0)
+        q = jnp.where(kept[None], e / jnp.sqrt(jnp.where(kept, square, 1.0))[None], 0.0)
+        along = jnp.sum(E * q[None], axis=1)
+        E = jnp.where(here, 0.0, E - along[:, None] * q[None])
+        L = jax.lax.dynamic_update_index_in_dim(L, along, k, 1)
+        return E, _replaced(Q, q, k), L, _replaced(keep, kept, k)
+
+    def of_column(k, carry):
+        Z, T = carry
+        kept = _row(keep, k)
+        e, along = _across(jax.lax.dynamic_index_in_dim(L, k, 1, keepdims=False), Z)
+        norm = jnp.sqrt(jnp.where(kept, jnp.sum(e * e, axis=0), 1.0))
+        T = jax.lax.dynamic_update_index_in_dim(T, jnp.where(places == k, norm[None], along), k, 1)
+        return _replaced(Z, jnp.where(kept[None], e / norm[None], 0.0), k), T
+
+    def substituted(i, Y):
+        # T Y = Z^T, of which the rows after k are done.
+        k = m - 1 - i
+        row = _row(T, k)
+        done = jnp.where(places > k, row, 0.0)
+        left = _row(Z, k) - jnp.sum(done[:, None] * Y, axis=0)
+        return _replaced(Y, left / _row(row, k)[None], k)
+
+    none = jnp.zeros((m, m, *C.shape[2:]), C.dtype)
+    start = (C, jnp.zeros_like(C), none, jnp.zeros((m, *C.shape[2:]), bool))
+    _, Q, L, keep = jax.lax.fori_loop(0, m, of_row, start)
+    Z, T = jax.lax.fori_loop(0, m, of_column, (none, none))
+    Y = jax.lax.fori_loop(0, m, substituted, none)
+    return jnp.sum(Q[:, :, None] * Y[:, None], axis=0), jnp.swapaxes(Z, 0, 1), keep
+
+
+def _by_singular_values(C, rtol):
+    m = C.shape[0]
     U, s, Vt = jnp.linalg.svd(C, full_matrices=False)
     keep = s > rtol * s[0] + jnp.finfo(C.dtype).tiny
     X = (Vt.T * jnp.where(keep, 1 / jnp.where(keep, s, 1.0), 0.0)[None, :]) @ U.T

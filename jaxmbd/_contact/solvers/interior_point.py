@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._fusion import total
 from ..._inputs import at_least, checked, not_negative
-from ..._linalg.blocks import total
 from ..newton import newton
 from ..problem import ContactProblem, Groups
 from ..rows import Impulses
