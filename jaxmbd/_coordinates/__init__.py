@@ -5,8 +5,12 @@ from .quaternion import QuaternionBody as QuaternionBody
 from .quaternion import QuaternionWorld as QuaternionWorld
 from .roll_pitch_yaw import RollPitchYawBody as RollPitchYawBody
 from .roll_pitch_yaw import RollPitchYawWorld as RollPitchYawWorld
+from .rotation import apply_matrix as apply_matrix
+from .rotation import apply_transpose as apply_transpose
+from .rotation import body_axes as body_axes
 from .rotation import components as components
 from .rotation import cross as cross
+from .rotation import cross_columns as cross_columns
 from .rotation import dot as dot
 from .rotation import length as length
 from .rotation import quaternion_conjugate as quaternion_conjugate

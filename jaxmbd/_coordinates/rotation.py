@@ -7,7 +7,7 @@ rad.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, TypeVar, cast
 
 import jax
@@ -53,8 +53,12 @@ def length(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
 @_inlined
 def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
     """Vector product a x b."""
-    ax, ay, az = components(a)
-    bx, by, bz = components(b)
+    return cross_columns(a, b)
+
+
+def cross_columns(a: Float[Array, "3 *rest"], b: Float[Array, "3 *rest"]) -> Array:
+    """a x b, column by column."""
+    (ax, ay, az), (bx, by, bz) = components(a), components(b)
     return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
 
 
@@ -121,6 +125,50 @@ def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
     )
 
 
+@jax.custom_jvp
+def body_axes(p: Float[Array, "4 *count"]) -> Float[Array, "3 3 *count"]:
+    """Rotation matrix of the quaternion p / |p|. Its derivatives are those of axes that turn,
+
+        R' = theta x R,    theta = 2 vec(p' p*) / |p|^2,
+
+    whatever |p|: six products for each axis, and no derivative of a square. It is computed once for
+    all that the body carries."""
+    w, x, y, z = components(p)
+    s = 2 / (w * w + x * x + y * y + z * z)
+    rows = (
+        (1 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)),
+        (s * (x * y + w * z), 1 - s * (x * x + z * z), s * (y * z - w * x)),
+        (s * (x * z - w * y), s * (y * z + w * x), 1 - s * (x * x + y * y)),
+    )
+    return once(jnp.stack([jnp.stack(row) for row in rows]))
+
+
+@body_axes.defjvp
+def _body_axes_jvp(primals, tangents):
+    (p,), (dp,) = primals, tangents
+    R = body_axes(p)
+    (w, x, y, z), (dw, dx, dy, dz) = components(p), components(dp)
+    s = 2 / (w * w + x * x + y * y + z * z)
+    a = s * (w * dx - x * dw + y * dz - z * dy)
+    b = s * (w * dy - y * dw + z * dx - x * dz)
+    c = s * (w * dz - z * dw + x * dy - y * dx)
+    X, Y, Z = components(R)
+    turned = [b[None] * Z - c[None] * Y, c[None] * X - a[None] * Z, a[None] * Y - b[None] * X]
+    return R, jnp.stack(turned)
+
+
+@_inlined
+def apply_matrix(A: Float[Array, "3 3"], x: Float[Array, "3"]) -> Float[Array, "3"]:
+    """A x."""
+    return jnp.sum(A * x[None, :], axis=1)
+
+
+@_inlined
+def apply_transpose(A: Float[Array, "3 3"], x: Float[Array, "3"]) -> Float[Array, "3"]:
+    """A^T x."""
+    return jnp.sum(A * x[:, None], axis=0)
+
+
 @checked
 def quaternion_from_matrix(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
     """Unit quaternion of a rotation matrix, the one with w >= 0.
@@ -155,9 +203,10 @@ def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
     series = s < 1
     x = jnp.where(series, s, 0.0) / 4
     half = jnp.sqrt(jnp.where(series, 1.0, s)) / 2
-    w = jnp.where(series, _polynomial(x, _COS), jnp.cos(half))
-    factor = jnp.where(series, _polynomial(x, _SINC), jnp.sin(half) / half) / 2
-    w, factor = once(jnp.stack([w, factor]))
+    by_series = _polynomial(x[None], np.stack([_COS, _SINC], axis=1))
+    directly = jnp.stack([jnp.cos(half), jnp.sin(half) / half])
+    w, factor = components(once(jnp.where(series, by_series, directly)))
+    factor = factor / 2
     return jnp.concatenate([w[None], factor * phi])
 
 
@@ -182,7 +231,9 @@ def quaternion_log(p: Annotated[Float[Array, "4"], _not_all_zero]) -> Float[Arra
     s = dot(u, u) / (scale * scale)
     series = s < 0.01
     y = jnp.sqrt(jnp.where(series, 1.0, s))
-    ratio = jnp.where(series, _polynomial(jnp.where(series, s, 0.0), _ATAN), jnp.arctan(y) / y)
+    ratio = jnp.where(
+        series, _polynomial(jnp.where(series, s, 0.0)[None], _ATAN[:, None])[0], jnp.arctan(y) / y
+    )
     return 4 * ratio / scale * u
 
 
@@ -232,15 +283,16 @@ def quaternion_to_rpy(p: Float[Array, "4"]) -> Float[Array, "3"]:
     return jnp.stack([jnp.arctan2(sin_roll, cos_roll), pitch, yaw])
 
 
-def _polynomial(x: Float[Array, ""], coefficients: Sequence[float]) -> Float[Array, ""]:
-    value = jnp.full_like(x, coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        value = value * x + c
+def _polynomial(x: Float[Array, "#n"], coefficients: np.ndarray) -> Float[Array, " n"]:
+    """Of n polynomials, whose coefficients are columns, by Horner's rule."""
+    value = jnp.broadcast_to(jnp.asarray(coefficients[-1], x.dtype), coefficients.shape[1:])
+    for c in coefficients[-2::-1]:
+        value = value * x + jnp.asarray(c, x.dtype)
     return value
 
 
 # Power series in x of cos(sqrt(x)), sin(sqrt(x)) / sqrt(x) and atan(sqrt(x)) / sqrt(x): long enough
 # for third derivatives in float64 where they are used, up to x = 1/4, 1/4 and 1/100.
-_COS = [(-1) ** k / math.factorial(2 * k) for k in range(11)]
-_SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(11)]
-_ATAN = [(-1) ** k / (2 * k + 1) for k in range(11)]
+_COS = np.array([(-1) ** k / math.factorial(2 * k) for k in range(11)])
+_SINC = np.array([(-1) ** k / math.factorial(2 * k + 1) for k in range(11)])
+_ATAN = np.array([(-1) ** k / (2 * k + 1) for k in range(11)])

@@ -12,6 +12,9 @@ from .._coordinates import (
     Plain,
     Product,
     QuaternionWorld,
+    apply_matrix,
+    apply_transpose,
+    body_axes,
     components,
     cross,
     dot,
@@ -19,14 +22,12 @@ from .._coordinates import (
     quaternion_exp,
     quaternion_log,
     quaternion_product,
-    quaternion_rotate,
-    quaternion_to_matrix,
 )
+from .._fusion import once, total
 from .._inputs import Vector, checked
-from .._linalg.blocks import total
 from .._types import RealScalarLike
 from .batching import over_leading_axes
-from .inertia import Inertia, apply_tensor, inverse_root, inverse_tensor
+from .inertia import Inertia, inverse_root, inverse_tensor
 from .pose import Pose, Twist, unit_quaternion
 from .spin import middle_spin
 
@@ -97,7 +98,7 @@ class Body(eqx.Module):
 
     def mass_matrix(self, orientation: Float[Array, "4"]) -> Float[Array, "6 6"]:
         """M for (velocity, angular velocity)."""
-        return self.inertia.turned(quaternion_to_matrix(orientation)).spatial()
+        return self.inertia.turned(body_axes(orientation)).spatial()
 
     def inverse_mass_matrix(self, orientation: Float[Array, "4"]) -> Float[Array, "6 6"]:
         """M^-1."""
@@ -106,9 +107,10 @@ class Body(eqx.Module):
     def turning_root(self, orientation: Float[Array, "4"]) -> Float[Array, "6 3"]:
         """P with M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0): its columns are (c x w, w) for the
         columns w of a root of the inverse inertia tensor about the centre of mass."""
-        c = quaternion_rotate(orientation, self.inertia.center)
+        R = body_axes(orientation)
+        c = apply_matrix(R, self.inertia.center)
         roots = components(inverse_root(self.inertia.tensor), axis=1)
-        turned = [quaternion_rotate(orientation, root) for root in roots]
+        turned = [apply_matrix(R, root) for root in roots]
         return jnp.stack([jnp.concatenate([cross(c, w), w]) for w in turned], axis=1)
 
     def acceleration(
@@ -117,12 +119,10 @@ class Body(eqx.Module):
         """M^-1 force, for a force [N] and a torque [N m] about the origin of the frame: the
         acceleration [m/s^2] of the origin and the angular one [rad/s^2], without matrices."""
         F, T = force[:3], force[3:]
-        c = quaternion_rotate(orientation, self.inertia.center)
-        inverse = quaternion_conjugate(orientation)
-        torque = quaternion_rotate(inverse, T - cross(c, F))  # about the centre of mass
-        alpha = quaternion_rotate(
-            orientation, apply_tensor(inverse_tensor(self.inertia.tensor), torque)
-        )
+        R = body_axes(orientation)
+        c = apply_matrix(R, self.inertia.center)
+        torque = apply_transpose(R, T - cross(c, F))  # about the centre of mass
+        alpha = apply_matrix(R, apply_matrix(inverse_tensor(self.inertia.tensor), torque))
         return jnp.concatenate([F / self.inertia.mass + cross(c, alpha), alpha])
 
     def inertial_force(
@@ -134,8 +134,9 @@ class Body(eqx.Module):
         """Weight and forces of inertia at constant velocities, (F, c x F - omega x I omega) with
         F = m (g - omega x (omega x c)) and the inertia tensor I about the centre of mass: force [N]
         and torque [N m] about the origin of the frame. Nothing is turned but vectors."""
-        c = quaternion_rotate(orientation, self.inertia.center)
-        spin = self._spin_torque(orientation, self._to_body(orientation, omega))
+        R = body_axes(orientation)
+        c = apply_matrix(R, self.inertia.center)
+        spin = self._spin_torque(R, apply_transpose(R, omega))
         force = self.inertia.mass * (gravity - cross(omega, cross(omega, c)))
         return jnp.concatenate([force, cross(c, force) + spin])
 
@@ -148,18 +149,17 @@ class Body(eqx.Module):
     ) -> Float[Array, "6"]:
         """The same over a step h [s], from which velocities are `carried` on, in place of the
         centrifugal force: (m g, c x m g - x x I x), where x is the `middle_spin`."""
-        c = quaternion_rotate(orientation, self.inertia.center)
-        x = middle_spin(self.inertia.tensor, self._to_body(orientation, omega), h)
+        R = body_axes(orientation)
+        c = apply_matrix(R, self.inertia.center)
+        x = middle_spin(self.inertia.tensor, once(apply_transpose(R, omega)), h)
         weight = self.inertia.mass * gravity
-        return jnp.concatenate([weight, cross(c, weight) + self._spin_torque(orientation, x)])
+        return jnp.concatenate([weight, cross(c, weight) + self._spin_torque(R, x)])
 
-    def _to_body(self, orientation, x: Float[Array, "3"]) -> Float[Array, "3"]:
-        return quaternion_rotate(quaternion_conjugate(orientation), x)
-
-    def _spin_torque(self, orientation, omega_body: Float[Array, "3"]) -> Float[Array, "3"]:
+    def _spin_torque(
+        self, R: Float[Array, "3 3"], omega_body: Float[Array, "3"]
+    ) -> Float[Array, "3"]:
         """-omega x I omega, in world axes."""
-        spin = cross(omega_body, apply_tensor(self.inertia.tensor, omega_body))
-        return -quaternion_rotate(orientation, spin)
+        return apply_matrix(R, cross(apply_matrix(self.inertia.tensor, omega_body), omega_body))
 
     def gyroscopic_force(
         self, orientation: Float[Array, "4"], omega: Float[Array, "3"]
@@ -193,7 +193,7 @@ class Body(eqx.Module):
         return jnp.concatenate([v[:3] - cross(v[3:], after - before), v[3:]])
 
     def _centers(self, *orientations: Float[Array, "4"]) -> list[Float[Array, "3"]]:
-        return [quaternion_rotate(p, self.inertia.center) for p in orientations]
+        return [apply_matrix(body_axes(p), self.inertia.center) for p in orientations]
 
     # --- energy and momentum --------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Body(eqx.Module):
     def _motion(self, pose: Pose, twist: Twist) -> tuple[Array, Array, Array]:
         """The centre of mass from the origin, its velocity, and the angular momentum about it."""
         c = pose.direction(self.inertia.center)
-        spin = apply_tensor(self.inertia.tensor, pose.local_direction(twist.angular))
+        spin = apply_matrix(self.inertia.tensor, pose.local_direction(twist.angular))
         return c, twist.at(c), pose.direction(spin)
 
 

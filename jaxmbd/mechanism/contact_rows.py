@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from .._contact.law import ContactLaw
 from .._contact.rows import BodyContactJacobian, ContactRows
 from .._coordinates import components
+from .._linalg.blocks import picks
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
 from .contacts import AbstractContact, AbstractGap
@@ -173,7 +174,9 @@ def _blocks(
     """J of points between shapes: relative velocity and turning of b against a, along the normal
     and the tangents."""
     axes = basis(points.normal)
-    centers = jnp.moveaxis(mechanism.with_ground(q)[:3][:, bodies], 0, -1)
+    table = mechanism.with_ground(q)[:3]
+    here = picks(bodies, table.shape[1], q.dtype)
+    centers = jnp.moveaxis(table[:, bodies], 0, -1) if here is None else here @ table.T
     directions = axes if has.tangents else axes[:, :1]
     zero = jnp.zeros_like(axes)
     turns = [axes[:, :1]] * has.torsional + [axes[:, 1:]] * has.rolling
@@ -198,7 +201,7 @@ def _gap_rows(
     def of_contact(contact, qs):
         still = [jnp.zeros_like(x[:6]) for x in qs]
         rows = holonomic(contact, contact.gaps, qs, still, t, moving)
-        return rows.value, rows.velocity, jnp.stack([jnp.stack(J, axis=-1) for J in rows.J], axis=1)
+        return rows.value, rows.velocity, jnp.stack(rows.J, axis=1)
 
     value, rate, J = map(_contact_first, mechanism.map_elements(contacts, of_contact, q))
     J = jnp.moveaxis(J, 0, 1)[:, :, None]

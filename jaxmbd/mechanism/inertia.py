@@ -7,11 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._checks import is_concrete
-from .._coordinates import components, cross, dot, quaternion_to_matrix, skew
+from .._coordinates import apply_matrix, components, cross, dot, quaternion_to_matrix, skew
 from .._inputs import Number, Vector, checked, finite, positive
 from .pose import unit_quaternion
 
@@ -225,7 +224,7 @@ class Inertia(eqx.Module):
         return eqx.tree_at(
             lambda x: (x.tensor, x.center),
             self,
-            (turned_tensor(R, self.tensor), apply_tensor(R, self.center)),
+            (turned_tensor(R, self.tensor), apply_matrix(R, self.center)),
         )
 
     def _vector(self, name: str, value: Any) -> Float[Array, "3"]:
@@ -320,16 +319,9 @@ class Inertia(eqx.Module):
 # --- matrices over components: `vmap` keeps them a structure of arrays, which `@` does not --------
 
 
-def apply_tensor(A: Float[Array, "3 3"], x: Float[Array, "3"]) -> Float[Array, "3"]:
-    """A x."""
-    a, b, c = components(A)
-    return jnp.stack([dot(a, x), dot(b, x), dot(c, x)])
-
-
 def matrix_product(A: Float[Array, "3 3"], B: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     """A B."""
-    columns, rows = lax.split(A, (1, 1, 1), axis=1), lax.split(B, (1, 1, 1))
-    return columns[0] * rows[0] + columns[1] * rows[1] + columns[2] * rows[2]
+    return jnp.sum(A[:, :, None] * B[None], axis=1)
 
 
 def turned_tensor(R: Float[Array, "3 3"], tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:

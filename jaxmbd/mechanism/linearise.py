@@ -27,12 +27,12 @@ _Velocities = Sequence[Float[Array, "6"]]
 
 class Linearised(NamedTuple):
     """Rows of one element: `value` (Phi or Psi), `velocity` (Phi' or Psi), its time derivative
-    `drift` at constant velocities, and for each end the six columns `J`."""
+    `drift` at constant velocities, and `J` of the velocities of the body at each end."""
 
     value: Float[Array, " rows"]
     velocity: Float[Array, " rows"]
     drift: Float[Array, " rows"]
-    J: list[list[Float[Array, " rows"]]]
+    J: list[Float[Array, "rows 6"]]
 
 
 def frame_poses(element: AbstractElement, qs: _Bodies) -> tuple[Pose, ...]:
@@ -94,7 +94,7 @@ def nonholonomic(
     twists = _moved(vs, arms)
     if jax.eval_shape(psi, poses, twists, t).shape == (0,):
         none = jnp.zeros(0, qs[0].dtype)
-        return Linearised(none, none, none, [[none] * 6 for _ in arms])
+        return Linearised(none, none, none, [jnp.zeros((0, 6), none.dtype) for _ in arms])
 
     def column(end, i):
         v, w = twists[end]
@@ -134,19 +134,19 @@ def along(
 
 def _columns(
     column: Callable, arms: Sequence[Array], moving: Sequence[bool], like: Array
-) -> list[list[Float[Array, " rows"]]]:
+) -> list[Float[Array, "rows 6"]]:
     """Derivatives along shifts and tilts of each frame, `column(end, i)`, carried over to the
     bodies: a tilt d of the body shifts the frame by d x arm."""
     J = []
     for end, (arm, moves) in enumerate(zip(arms, moving, strict=True)):
         if not moves or like.shape[0] == 0:
-            J.append([jnp.zeros_like(like)] * 6)
+            J.append(jnp.zeros((like.shape[0], 6), like.dtype))
             continue
         columns = components(once(jnp.stack([column(end, i) for i in range(6)])))
         (x, y, z), (a, b, c) = components(arm), columns[:3]
         carried = [y * c - z * b, z * a - x * c, x * b - y * a]
         tilts = [tilt + more for tilt, more in zip(columns[3:], carried, strict=True)]
-        J.append([*columns[:3], *tilts])
+        J.append(jnp.stack([*columns[:3], *tilts], axis=1))
     return J
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._contact.rows import ContactRows
-from .._coordinates import cross
+from .._coordinates import body_axes, cross
 from .._fusion import once
 from .._inputs import Vector, at_least, checked
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
@@ -28,9 +28,10 @@ from .contacts import AbstractContact
 from .coordinates import Bodies, BodyIndices
 from .element import AbstractElement
 from .forces import AbstractForceElement
-from .joints import AbstractConstraint, AbstractJoint
+from .joints import AbstractConstraint, AbstractJoint, AbstractPair
 from .linearise import Linearised, along, frame_poses, frame_twists, holonomic, nonholonomic
 from .listing import listing
+from .pairs import NAMES, Ends, Pairs
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
 
@@ -346,8 +347,7 @@ class Mechanism(AbstractStructuredSystem):
                 f = accumulated(f, i, wrench)
         for weight, rotor, ends in self._rotors(q, v):
             for J, i in zip(rotor.J, ends, strict=True):
-                J = jnp.concatenate(J)  # one row of each
-                f = accumulated(f, i, -J * (weight * rotor.drift[0])[None])
+                f = accumulated(f, i, -J[0] * (weight * rotor.drift[0])[None])
         return f[:, :n].ravel()
 
     def mechanical_energy(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Scalar:
@@ -386,8 +386,13 @@ class Mechanism(AbstractStructuredSystem):
         n, t = len(self.body_stack), jnp.asarray(t, q.dtype)
         parts: tuple[list[Linearised], list[Linearised]] = [], []
         ends: tuple[list, list] = [], []
+        pairs = self._linearised_pairs(q, v)
         for joints in self.joint_stacks:
             bodies = self.ends(joints)
+            if self._is_pair(joints):
+                parts[0].append(pairs.pop(0))
+                ends[0].append(bodies)
+                continue
             moving = [bool(np.any(body < n)) for body in bodies]
 
             def of_joint(joint, qs, vs, moving=moving):
@@ -418,8 +423,15 @@ class Mechanism(AbstractStructuredSystem):
         def of_joint(joint, qs, vs, changes):
             return along(joint, qs, vs, changes, t)
 
+        pairs = self._rates_of_pairs(q, change)
+        none = jnp.zeros((0, 0), q.dtype)
         levels = zip(
-            *(self.map_elements(joints, of_joint, q, v, change) for joints in self.joint_stacks),
+            *(
+                (pairs.pop(0), none)
+                if self._is_pair(joints)
+                else self.map_elements(joints, of_joint, q, v, change)
+                for joints in self.joint_stacks
+            ),
             strict=True,
         )
         return _flat([table for tables in levels for table in tables], q.dtype)
@@ -461,7 +473,11 @@ class Mechanism(AbstractStructuredSystem):
         def of_joint(joint, qs):
             return joint.equations(frame_poses(joint, qs), t)
 
-        return [self.map_elements(joints, of_joint, q) for joints in self.joint_stacks]
+        pairs = self._values_of_pairs(q)
+        return [
+            pairs.pop(0) if self._is_pair(joints) else self.map_elements(joints, of_joint, q)
+            for joints in self.joint_stacks
+        ]
 
     def _nonholonomics(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> list[Array]:
         """Psi of each kind of joint, shape `(rows, count)`."""
@@ -470,7 +486,82 @@ class Mechanism(AbstractStructuredSystem):
             poses, twists = frame_poses(joint, qs), frame_twists(joint, qs, vs)
             return joint.velocity_equations(poses, twists, t)
 
-        return [self.map_elements(joints, of_joint, q, v) for joints in self.joint_stacks]
+        none = jnp.zeros((0, 0), q.dtype)
+        return [
+            none if self._is_pair(joints) else self.map_elements(joints, of_joint, q, v)
+            for joints in self.joint_stacks
+        ]
+
+    # --- lower pairs, all kinds at once: see `pairs.py` -----------------------------------------
+
+    @staticmethod
+    def _is_pair(joints: Stack[AbstractConstraint]) -> bool:
+        return isinstance(joints[0], AbstractPair)
+
+    @property
+    def _pair_stacks(self) -> list[Stack]:
+        return [joints for joints in self.joint_stacks if self._is_pair(joints)]
+
+    def _pairs(self, q: Coordinates) -> Pairs:
+        table = self.with_ground(q)
+        still = jnp.eye(3, dtype=q.dtype)[:, :, None]
+        axes = jnp.concatenate([body_axes(self.table(q)[3:]), still], axis=2)
+        stacks = self._pair_stacks
+        bodies = [np.concatenate(ends) for ends in zip(*map(self.ends, stacks), strict=True)]
+        together = [joints.together for joints in stacks]
+        frames = [_joined([x.frame_a for x in together]), _joined([x.frame_b for x in together])]
+        held = {name for joints in stacks for name in joints[0].holds}
+        ends = [
+            Ends(
+                columns(table[:3], body),
+                columns(axes, body),
+                columns(table[3:], body),
+                frame.position,
+                body_axes(frame.orientation),
+                frame.orientation,
+            )
+            for body, frame in zip(bodies, frames, strict=True)
+        ]
+        return Pairs.at(tuple(name for name in NAMES if name in held), *ends)
+
+    def _by_kind(self, names: tuple[str, ...], table: Float[Array, "names *_ k"]) -> list[Array]:
+        """The rows of each kind of pair, of a table with those of all."""
+        found, start = [], 0
+        for joints in self._pair_stacks:
+            rows = np.array([names.index(name) for name in joints[0].holds])
+            own = table[..., start : start + len(joints)]
+            found.append(jnp.moveaxis(columns(jnp.moveaxis(own, 0, -1), rows), -1, 0))
+            start += len(joints)
+        return found
+
+    def _values_of_pairs(self, q: Coordinates) -> list[Float[Array, "rows joints"]]:
+        if not self._pair_stacks:
+            return []
+        pairs = self._pairs(q)
+        return self._by_kind(pairs.names, pairs.values())
+
+    def _rates_of_pairs(self, q: Coordinates, v: Velocity) -> list[Float[Array, "rows joints"]]:
+        if not self._pair_stacks:
+            return []
+        pairs = self._pairs(q)
+        return self._by_kind(pairs.names, pairs.rates(*self._of_pairs(v)))
+
+    def _of_pairs(self, v: Velocity) -> list[Float[Array, "6 k"]]:
+        """Velocities of the bodies at both ends of all pairs."""
+        table = self.with_ground(v)
+        ends = zip(*map(self.ends, self._pair_stacks), strict=True)
+        return [columns(table, np.concatenate(end)) for end in ends]
+
+    def _linearised_pairs(self, q: Coordinates, v: Velocity) -> list[Linearised]:
+        if not self._pair_stacks:
+            return []
+        pairs, velocities = self._pairs(q), self._of_pairs(v)
+        rate, drift = jax.jvp(lambda q: self._pairs(q).rates(*velocities), (q,), (self.qdot(q, v),))
+        tables = (pairs.values(), rate, drift, *pairs.jacobian())
+        kinds = zip(*(self._by_kind(pairs.names, x) for x in tables), strict=True)
+        return [
+            Linearised(value, rate, drift, [J_a, J_b]) for value, rate, drift, J_a, J_b in kinds
+        ]
 
     def _rotors(self, q: Coordinates, v: Velocity) -> list[tuple[Array, Linearised, list]]:
         """Of each kind of force with an inertance: it, its rate, one row each, and its bodies."""
@@ -493,10 +584,10 @@ class Mechanism(AbstractStructuredSystem):
         return found
 
     def _block_rows(
-        self, parts: Sequence[tuple[list[list[Array]], list[np.ndarray]]], independent: bool
+        self, parts: Sequence[tuple[list[Array], list[np.ndarray]]], independent: bool
     ) -> BlockRows:
-        """From the columns of J and the bodies at each end, kind by kind."""
-        J = [[once(jnp.stack(columns, axis=1)) for columns in J] for J, _ in parts]
+        """From J and the bodies at each end, kind by kind."""
+        J = [[once(x) for x in J] for J, _ in parts]
         ends = [ends for _, ends in parts]
         return BlockRows.merged(J, ends, len(self.body_stack), 6, independent)
 
@@ -567,6 +658,11 @@ class Mechanism(AbstractStructuredSystem):
 def _ground(components: int) -> np.ndarray:
     """The 7 coordinates or 6 velocities of the ground: the pose without shift and turn, at rest."""
     return np.eye(7)[3] if components == 7 else np.zeros(components)
+
+
+def _joined(frames: Sequence[Pose]) -> Pose:
+    """Frames of several kinds, the element axis last."""
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *frames)
 
 
 def _flat(tables: Sequence[Array], dtype: Any) -> Float[Array, " rows"]:

@@ -1,15 +1,12 @@
 """Turning over a step without energy from nothing."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates import components, cross, dot
+from .._coordinates import apply_matrix, cross, cross_columns, dot
 from .._fusion import once
 from .._types import RealScalarLike
-from .inertia import apply_tensor
 
 # Of Newton's method. Two leave rounding of the energy where a body turns by up to a tenth of a
 # radian in a step, and 1e-9 of it up to three tenths.
@@ -28,12 +25,14 @@ def middle_spin(
     length of the angular momentum that omega has, whatever h, where the torque at the start of a
     step would feed energy to the body in each.
     """
-    x, momentum = omega, apply_tensor(tensor, omega)
-    for _ in range(_ITERATIONS):
+    momentum = apply_matrix(tensor, omega)
+
+    def newton(_, x):
         # The next iterate y: A y = A x - (I (x - omega) + h/2 x x I x), with A x = I x + h x x I x.
-        y = momentum + 0.5 * h * cross(x, apply_tensor(tensor, x))
-        x = once(_linearised(tensor, x, h)(y))
-    return x
+        y = momentum + 0.5 * h * cross(x, apply_matrix(tensor, x))
+        return once(apply_matrix(_inverse(tensor, x, h), y))
+
+    return jax.lax.fori_loop(0, _ITERATIONS, newton, omega)
 
 
 @middle_spin.defjvp
@@ -42,22 +41,24 @@ def _middle_spin_jvp(primals, tangents):
     x = middle_spin(tensor, omega, h)
 
     def residual(tensor, omega, h):
-        Ix = apply_tensor(tensor, x)
-        return apply_tensor(tensor, omega) - Ix - 0.5 * h * cross(x, Ix)
+        Ix = apply_matrix(tensor, x)
+        return apply_matrix(tensor, omega) - Ix - 0.5 * h * cross(x, Ix)
 
     _, change = jax.jvp(residual, primals, tangents)
-    return x, _linearised(tensor, x, h)(change)
+    return x, apply_matrix(_inverse(tensor, x, h), change)
 
 
-def _linearised(tensor, x, h) -> Callable[[Float[Array, "3"]], Float[Array, "3"]]:
+def _inverse(tensor, x, h) -> Float[Array, "3 3"]:
     """A^-1, with A y = I y + h/2 (x x I y - I x x y)."""
-    u, v, w = components(apply_tensor(tensor, x))
-    o = jnp.zeros_like(u)
-    across = jnp.stack([o, w, -v]), jnp.stack([-w, o, u]), jnp.stack([v, -u, o])
-    a, b, c = (
-        column + 0.5 * h * (cross(x, column) - turned)
-        for column, turned in zip(components(tensor, axis=1), across, strict=True)
-    )
-    normals = cross(b, c), cross(c, a), cross(a, b)
-    scale = 1 / dot(a, normals[0])
-    return lambda y: scale * jnp.stack([dot(normal, y) for normal in normals])
+    one = jnp.eye(3, dtype=x.dtype)
+    Ix = apply_matrix(tensor, x)
+    A = tensor + 0.5 * h * (_times(x, tensor) - _times(Ix, one))
+    # The rows of the adjoint are the vector products of the columns of A.
+    after = jnp.concatenate([A[:, 1:], A[:, :1]], axis=1)
+    adjoint = cross_columns(after, jnp.concatenate([after[:, 1:], after[:, :1]], axis=1)).T
+    return adjoint / dot(A[:, 0], adjoint[0])
+
+
+def _times(x: Float[Array, "3"], A: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """x x A, column by column."""
+    return cross_columns(jnp.broadcast_to(x[:, None], A.shape), A)

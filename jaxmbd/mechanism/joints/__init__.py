@@ -9,6 +9,7 @@ from .distance import Distance as Distance
 from .fixed import Fixed as Fixed
 from .gear import Gear as Gear
 from .joint_coordinate import JointCoordinate as JointCoordinate
+from .pair import AbstractPair as AbstractPair
 from .planar import Planar as Planar
 from .point_on_curve import PointOnCurve as PointOnCurve
 from .point_on_line import PointOnLine as PointOnLine

@@ -1,13 +1,10 @@
 from typing import ClassVar
 
-import jax.numpy as jnp
-
 from ..._coordinates import quaternion_conjugate, quaternion_log, quaternion_product
-from ..relative import misaligned, offset
-from .base import AbstractJoint
+from .pair import AbstractPair
 
 
-class ConstantVelocity(AbstractJoint):
+class ConstantVelocity(AbstractPair):
     """Homokinetic joint (Rzeppa, tripod): origins coincide, and both shafts turn equally fast at
     any bend between them, where a `Universal` joint does not.
 
@@ -21,12 +18,9 @@ class ConstantVelocity(AbstractJoint):
     """
 
     rows: ClassVar[int] = 4
+    holds: ClassVar[tuple[str, ...]] = ("x", "y", "z", "turn_z")
     angles: ClassVar[int] = 2
     directed: ClassVar[bool] = True
-
-    def constraint(self, a, b, t):
-        del t
-        return jnp.concatenate([offset(a, b), misaligned(a, b)[2:]])
 
     def coordinates(self, a, b):
         p = quaternion_product(quaternion_conjugate(a.orientation), b.orientation)

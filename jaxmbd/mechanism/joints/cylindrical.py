@@ -2,11 +2,11 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from ..relative import angle, offset, tilt
-from .base import AbstractJoint
+from ..relative import angle, offset
+from .pair import AbstractPair
 
 
-class Cylindrical(AbstractJoint):
+class Cylindrical(AbstractPair):
     """Sleeve: axes coincide.
 
     Rows: the position of b across the axis (2), the components of the axis of b across that of a
@@ -14,12 +14,9 @@ class Cylindrical(AbstractJoint):
     """
 
     rows: ClassVar[int] = 4
+    holds: ClassVar[tuple[str, ...]] = ("x", "y", "tilt_x", "tilt_y")
     angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
-
-    def constraint(self, a, b, t):
-        del t
-        return jnp.concatenate([offset(a, b)[:2], tilt(a, b)])
 
     def coordinates(self, a, b):
         return jnp.stack([offset(a, b)[2], angle(a, b)])

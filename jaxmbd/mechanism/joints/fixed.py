@@ -1,12 +1,9 @@
 from typing import ClassVar
 
-import jax.numpy as jnp
-
-from ..relative import misaligned, offset
-from .base import AbstractJoint
+from .pair import AbstractPair
 
 
-class Fixed(AbstractJoint):
+class Fixed(AbstractPair):
     """The frames coincide: one body.
 
     Rows: the position of b in frame a (3), twice the vector part of the relative quaternion (3).
@@ -14,8 +11,5 @@ class Fixed(AbstractJoint):
     """
 
     rows: ClassVar[int] = 6
+    holds: ClassVar[tuple[str, ...]] = ("x", "y", "z", "turn_x", "turn_y", "turn_z")
     directed: ClassVar[bool] = False
-
-    def constraint(self, a, b, t):
-        del t
-        return jnp.concatenate([offset(a, b), misaligned(a, b)])

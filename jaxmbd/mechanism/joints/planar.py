@@ -2,11 +2,11 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from ..relative import angle, offset, tilt
-from .base import AbstractJoint
+from ..relative import angle, offset
+from .pair import AbstractPair
 
 
-class Planar(AbstractJoint):
+class Planar(AbstractPair):
     """Two planes, normal to the axis, slide on each other.
 
     Rows: the position of b along the axis of a (1), the components of the axis of b across that of
@@ -14,12 +14,9 @@ class Planar(AbstractJoint):
     """
 
     rows: ClassVar[int] = 3
+    holds: ClassVar[tuple[str, ...]] = ("z", "tilt_x", "tilt_y")
     angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
-
-    def constraint(self, a, b, t):
-        del t
-        return jnp.concatenate([offset(a, b)[2:], tilt(a, b)])
 
     def coordinates(self, a, b):
         return jnp.append(offset(a, b)[:2], angle(a, b))

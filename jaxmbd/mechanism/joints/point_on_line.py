@@ -1,10 +1,10 @@
 from typing import ClassVar
 
 from ..relative import offset
-from .base import AbstractJoint
+from .pair import AbstractPair
 
 
-class PointOnLine(AbstractJoint):
+class PointOnLine(AbstractPair):
     """The origin of b stays on the axis of a.
 
     Rows: the position of b across the axis (2). Freedoms: 3 rotations and, the coordinate, the
@@ -12,11 +12,8 @@ class PointOnLine(AbstractJoint):
     """
 
     rows: ClassVar[int] = 2
+    holds: ClassVar[tuple[str, ...]] = ("x", "y")
     directed: ClassVar[bool] = True
-
-    def constraint(self, a, b, t):
-        del t
-        return offset(a, b)[:2]
 
     def coordinates(self, a, b):
         return offset(a, b)[2:]

@@ -1,10 +1,10 @@
 from typing import ClassVar
 
 from ..relative import offset
-from .base import AbstractJoint
+from .pair import AbstractPair
 
 
-class PointOnPlane(AbstractJoint):
+class PointOnPlane(AbstractPair):
     """The origin of b stays in the plane through the origin of a, normal to the axis of a.
 
     Row: the position of b along the axis (1). Freedoms: 3 rotations and, the coordinates, two
@@ -12,11 +12,8 @@ class PointOnPlane(AbstractJoint):
     """
 
     rows: ClassVar[int] = 1
+    holds: ClassVar[tuple[str, ...]] = ("z",)
     directed: ClassVar[bool] = True
-
-    def constraint(self, a, b, t):
-        del t
-        return offset(a, b)[2:]
 
     def coordinates(self, a, b):
         return offset(a, b)[:2]

@@ -1,12 +1,10 @@
 from typing import ClassVar
 
-import jax.numpy as jnp
-
-from ..relative import misaligned, offset
-from .base import AbstractJoint
+from ..relative import offset
+from .pair import AbstractPair
 
 
-class Prismatic(AbstractJoint):
+class Prismatic(AbstractPair):
     """Slider: frames are aligned, the origin of b stays on the axis of a.
 
     Rows: the position of b across the axis (2), twice the vector part of the relative quaternion
@@ -14,11 +12,8 @@ class Prismatic(AbstractJoint):
     """
 
     rows: ClassVar[int] = 5
+    holds: ClassVar[tuple[str, ...]] = ("x", "y", "turn_x", "turn_y", "turn_z")
     directed: ClassVar[bool] = True
-
-    def constraint(self, a, b, t):
-        del t
-        return jnp.concatenate([offset(a, b)[:2], misaligned(a, b)])
 
     def coordinates(self, a, b):
         return offset(a, b)[2:]

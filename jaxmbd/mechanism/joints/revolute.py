@@ -1,12 +1,10 @@
 from typing import ClassVar
 
-import jax.numpy as jnp
-
-from ..relative import angle, offset, tilt
-from .base import AbstractJoint
+from ..relative import angle
+from .pair import AbstractPair
 
 
-class Revolute(AbstractJoint):
+class Revolute(AbstractPair):
     """Hinge: origins coincide, axes are parallel.
 
     Rows: the position of b in frame a (3), the components of the axis of b across that of a (2).
@@ -14,12 +12,9 @@ class Revolute(AbstractJoint):
     """
 
     rows: ClassVar[int] = 5
+    holds: ClassVar[tuple[str, ...]] = ("x", "y", "z", "tilt_x", "tilt_y")
     angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
-
-    def constraint(self, a, b, t):
-        del t
-        return jnp.concatenate([offset(a, b), tilt(a, b)])
 
     def coordinates(self, a, b):
         return angle(a, b)[None]

@@ -1,10 +1,10 @@
 from typing import ClassVar
 
-from ..relative import gimbal_angles, offset
-from .base import AbstractJoint
+from ..relative import gimbal_angles
+from .pair import AbstractPair
 
 
-class Spherical(AbstractJoint):
+class Spherical(AbstractPair):
     """Ball joint: the origins coincide.
 
     Rows: the position of b in frame a (3). Freedoms: 3 rotations. Coordinates: the angles alpha,
@@ -17,12 +17,9 @@ class Spherical(AbstractJoint):
     """
 
     rows: ClassVar[int] = 3
+    holds: ClassVar[tuple[str, ...]] = ("x", "y", "z")
     angles: ClassVar[int] = 3
     directed: ClassVar[bool] = False
-
-    def constraint(self, a, b, t):
-        del t
-        return offset(a, b)
 
     def coordinates(self, a, b):
         return gimbal_angles(a, b)

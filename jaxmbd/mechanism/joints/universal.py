@@ -10,11 +10,12 @@ from ..._inputs import checked
 from ..body import Body
 from ..connector import pair_of, unit_vector
 from ..element import dtype_of
-from ..relative import offset, polar_angle, x_axis, y_axis
+from ..relative import polar_angle, x_axis, y_axis
 from .base import AbstractJoint
+from .pair import AbstractPair
 
 
-class Universal(AbstractJoint):
+class Universal(AbstractPair):
     """Hooke's joint: origins coincide, the x axis of a and the y axis of b, the two arms of the
     cross, stay at right angles.
 
@@ -23,6 +24,7 @@ class Universal(AbstractJoint):
     """
 
     rows: ClassVar[int] = 4
+    holds: ClassVar[tuple[str, ...]] = ("x", "y", "z", "arms")
     angles: ClassVar[int] = 2
     directed: ClassVar[bool] = False
 
@@ -61,10 +63,6 @@ class Universal(AbstractJoint):
         if orientation is not None:
             frames["orientation"] = orientation
         AbstractJoint.__init__(self, name, a, b, **frames)
-
-    def constraint(self, a, b, t):
-        del t
-        return jnp.concatenate([offset(a, b), dot(x_axis(a), y_axis(b))[None]])
 
     def coordinates(self, a, b):
         _, cos_first, sin_first = a.local_direction(y_axis(b))
