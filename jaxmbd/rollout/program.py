@@ -118,7 +118,17 @@ def _compile(rest, arrays, key, rows, options, devices, block):
     def simulate(arrays, key, n, index, rows):
         one, shared, _ = eqx.combine(arrays, rest.tree)
         each = functools.partial(_sample, one, shared, key)
-        return jax.vmap(each)(jnp.minimum(index, n - 1), rows)
+        index = jnp.minimum(index, n - 1)
+        if devices[0].platform == "cpu":
+            # The steps of one sample are compiled whole, and fit the first cache; and a sample
+            # takes the branches and iterations that it needs, not those of all.
+            # A loop over one alone would be none, and round otherwise than one over many.
+            samples = jax.tree.map(
+                lambda x: jnp.resize(x, (max(len(x), 2), *x.shape[1:])), (index, rows)
+            )
+            found = jax.lax.map(lambda sample: each(*sample), samples)
+            return jax.tree.map(lambda x: x[: len(index)], found)
+        return jax.vmap(each)(index, rows)
 
     def reduce(arrays, n, outputs, status, index):
         reductions = eqx.combine(arrays, rest.tree)[2]
