@@ -4,7 +4,9 @@ A `Case` is a system with a consistent start and what is known of its motion. A 
 enforcement with whatever it needs beside it. A new one is one more item of `CASES` or `METHODS`.
 """
 
+import collections
 import dataclasses
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -756,3 +758,10 @@ def derivatives(fn, tree, step=1e-3, modes=("reverse", "forward")):
         return scaled(zero), {m: jacobians[m](scaled)(zero) for m in modes}, differences
 
     return jax.jit(everything)(jnp.zeros_like(flat))
+
+
+def in_the_way(lowered: Any) -> dict[str, int]:
+    """What keeps XLA from compiling the loops of a program whole, with how many there are."""
+    text = lowered.compile().as_text()
+    found = re.findall(r" (custom-call|scatter|sort|fft)\(", text)
+    return dict(collections.Counter(found))

@@ -1,0 +1,107 @@
+"""Loops of simulations as one function: the option of XLA, and that nothing stands in its way."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+from helpers import in_the_way
+
+import jaxmbd as mbd
+from jaxmbd._compiled_whole import BYTES, with_whole_loops
+
+FLAG = "--xla_backend_extra_options="
+OPTION = f"xla_cpu_small_while_loop_byte_threshold={BYTES}"
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("", FLAG + OPTION),
+        ("--a=1 --b", f"--a=1 --b {FLAG}{OPTION}"),
+        (f"{FLAG}x=1 --b", f"{FLAG}x=1,{OPTION} --b"),
+        (f"--b {FLAG}{OPTION[:-1]}", f"--b {FLAG}{OPTION[:-1]}"),
+    ],
+)
+def test_merged_with_other_flags(before, after):
+    assert with_whole_loops(before) == after
+
+
+def run(code: str, **env: str) -> subprocess.CompletedProcess:
+    clean = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**clean, "JAX_PLATFORMS": "cpu", **env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+LOOP = """
+import jax, jax.numpy as jnp
+step = lambda c, _: (jnp.outer(c, c) @ c * 0.1, None)
+run = jax.jit(lambda x: jax.lax.scan(step, x, None, length=100)[0])
+print("xla_cpu_small_call" in run.lower(jnp.ones(64)).compile().as_text())
+"""
+
+
+def test_import_sets_the_option():
+    assert run("import jaxmbd" + LOOP).stdout.strip() == "True"
+    refused = run("import jaxmbd" + LOOP, XLA_FLAGS=f"{FLAG}{OPTION.split('=')[0]}=1024")
+    assert refused.stdout.strip() == "False"
+
+
+def test_too_late_is_said_once():
+    late = run("import jax; jax.devices(); import jaxmbd" + LOOP)
+    assert late.stdout.strip() == "False"
+    assert late.stderr.count("XLA_FLAGS=" + FLAG + OPTION) == 1
+
+
+BOX = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
+
+
+def chain(closed: bool) -> mbd.Mechanism:
+    places = [[0.15, 0.0, 0.0], [0.3, 0.15, 0.0], [0.15, 0.3, 0.0]]
+    bodies = [mbd.Body(f"b{i}", BOX, position=place) for i, place in enumerate(places)]
+    points = [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.3, 0.3, 0.0], [0.0, 0.3, 0.0]]
+    ends = ["ground", *bodies, "ground"]
+    joints = [
+        mbd.Revolute(f"j{i}", ends[i], ends[i + 1], point=points[i], axis=[0.0, 0.0, 1.0])
+        for i in range(4 if closed else 3)
+    ]
+    return mbd.Mechanism(bodies, joints)
+
+
+def dropped() -> mbd.Mechanism:
+    body = mbd.Body("box", BOX, position=[0.0, 0.0, 0.03])
+    shape = mbd.Box([0.15, 0.025, 0.025])
+    floor = mbd.Contact("floor", "ground", body, mbd.HalfSpace(), shape, friction=0.4)
+    return mbd.Mechanism([body], contacts=[floor])
+
+
+METHODS = {
+    "tree": (chain(False), mbd.VelocityImpulse()),
+    "tree, RK4": (chain(False), mbd.UdwadiaKalaba()),
+    "loop": (chain(True), mbd.VelocityImpulse()),
+    "loop, pseudoinverse": (chain(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
+    "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),
+    "contact": (dropped(), mbd.ContactImpulse()),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("derivative", [False, True])
+def test_nothing_stands_in_the_way(name, derivative):
+    mechanism, method = METHODS[name]
+    state = mechanism.state()
+
+    def end(speed):
+        start = mbd.State(0.0, state.q, state.v + speed)
+        sol = mbd.simulate(mechanism, method, start, dt=1e-3, num_steps=20, throw=False)
+        return jnp.sum(sol.q)
+
+    program = jax.jit(jax.grad(end) if derivative else end).lower(0.1)
+    assert in_the_way(program) == {}
