@@ -1,15 +1,16 @@
 """Cost of a step of chains of N hinged links and of a four-bar, beside other simulators.
 
-One core, float64, one step of the first order (`VelocityImpulse`: an impulse a step) of 2 ms for
-chains (`--dt`: long ones need less) and 1 ms for the four-bar, all in one process and run; compare
-ratios, not microseconds. For each: microseconds a step and body, seconds to compile, the largest
-violation of the joints in metres, gradient over forward time with its compilation and memory, and a
-batch. Simulators that are not installed are left out, and said to be; MuJoCo MJX runs with and
-without XLA's fusion.
+All cores, as users run it, float64, one step of the first order (`VelocityImpulse`: an impulse a
+step) of 2 ms for chains (`--dt`: long ones need less) and 1 ms for the four-bar, all in one process
+and run; compare ratios, not microseconds. For each: microseconds a step and body, seconds to
+compile, the largest violation of the joints in metres, gradient over forward time with its
+compilation and memory, and a batch. Simulators that are not installed are left out, and said to be;
+MuJoCo MJX runs with and without XLA's fusion.
 
-    taskset -c 0 python benchmarks/chains.py
-    taskset -c 0 python benchmarks/chains.py --links 5 20 80 --batch 256
-    taskset -c 0 python benchmarks/chains.py --links 200 320 1000 --dt 2e-4
+    python benchmarks/chains.py
+    python benchmarks/chains.py --links 5 20 80 --batch 256
+    python benchmarks/chains.py --links 200 320 1000 --dt 2e-4
+    taskset -c 0 python benchmarks/chains.py   # one core
 
 The chain: links of 0.3 m and 1 kg hang from the ground on hinges about x and y in turn, with
 0.2 N m s of damping each, and start at 0.1 rad and 0.2 rad/s in each joint. The four-bar: ground
