@@ -125,8 +125,9 @@ class _Numbers(NamedTuple):
         array: Any = value
         if not isinstance(value, jax.Array):
             try:
-                array = np.asarray(value)
                 # Lists with traced numbers are beyond NumPy.
+                traced = any(isinstance(x, Tracer) for x in jax.tree.leaves(value))
+                array = jnp.asarray(value) if traced else np.asarray(value)
                 array = jnp.asarray(value) if array.dtype == object else array
             except (TypeError, ValueError, OverflowError):
                 self._refuse(value)

@@ -651,3 +651,14 @@ def test_nan_at_assembly():
         mbd.assemble(PENDULUM, np.array([np.nan, 0.0]))
     found = jax.jit(lambda x: mbd.assemble(h.Pendulum(length=x), START.q, throw=False))(jnp.nan)
     assert found.report.result == mbd.RESULTS.assembly_failed
+
+
+@pytest.mark.parametrize("mode", [jax.jit, jax.grad, jax.jacfwd])
+def test_lists_with_traced_numbers(mode):
+    """Numbers that are known and traced ones, side by side."""
+
+    def speed(x):
+        inertia = mbd.Inertia.sphere(radius=0.1, mass=1.0)
+        return mbd.Body("ball", inertia, velocity=[0.0, 0, 2 * x]).twist.linear[2]
+
+    assert mode(speed)(1.5) == (3.0 if mode is jax.jit else 2.0)
