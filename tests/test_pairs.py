@@ -129,3 +129,19 @@ def test_no_scatter_in_derivatives(case):
     of, q, v = case
     loss = jax.jit(jax.grad(lambda q: jnp.sum(of.along(0.0, q, v, v) ** 2)))
     assert helpers.in_the_way(loss.lower(q)) == {}
+
+
+def test_subclasses_keep_their_own_rows():
+    class Lifted(mbd.Revolute):
+        """A hinge whose origin is held 0.1 m above."""
+
+        def constraint(self, a, b, t):
+            return super().constraint(a, b, t) - jnp.array([0.0, 0.0, 0.1, 0.0, 0.0])
+
+    inertia = mbd.Inertia.sphere(radius=0.1, mass=1.0)
+    body = mbd.Body("b", inertia, position=[0.3, 0.0, 0.0])
+    hinge = {"point": [0.0, 0.0, 0.0], "axis": [0.0, 0.0, 1.0]}
+    of = mbd.Mechanism([body], [Lifted("j", "ground", body, **hinge)])
+    phi = of.linearised(0.0, of.state().q, of.state().v).phi
+    np.testing.assert_allclose(phi, [0.0, 0.0, -0.1, 0.0, 0.0], atol=1e-15)
+    assert of.constraint(of.state().q, 0.0)[2] == -0.1

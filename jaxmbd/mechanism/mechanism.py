@@ -496,7 +496,14 @@ class Mechanism(AbstractStructuredSystem):
 
     @staticmethod
     def _is_pair(joints: Stack[AbstractConstraint]) -> bool:
-        return isinstance(joints[0], AbstractPair)
+        # A subclass with rows of its own is evaluated by these.
+        kind, own = (
+            type(joints[0]),
+            ("constraint", "equations", "nonholonomic", "velocity_equations"),
+        )
+        return issubclass(kind, AbstractPair) and all(
+            getattr(kind, name) is getattr(AbstractPair, name) for name in own
+        )
 
     @property
     def _pair_stacks(self) -> list[Stack]:
