@@ -47,6 +47,10 @@ class AbstractStructuredSystem(AbstractSystem):
         """M(q)."""
 
     @abc.abstractmethod
+    def inertia(self, q: Coordinates, a: Velocity) -> Force:
+        """M(q) a, without M."""
+
+    @abc.abstractmethod
     def inertial_force(self, q: Coordinates, v: Velocity, h: RealScalarLike | None = None) -> Force:
         """The part of f that weight and inertia make: at (q, v), or its mean over a step `h` from
         there, such that inertia by itself neither makes nor takes energy in it."""
@@ -177,6 +181,8 @@ class SystemMap(AbstractEquationMap):
 
     @eqx.filter_jit
     def inertia(self, a):
+        if isinstance(self.system, AbstractStructuredSystem):
+            return self.system.inertia(self.q, a)
         return mass_matrix(self.system, self.q) @ a
 
     @eqx.filter_jit

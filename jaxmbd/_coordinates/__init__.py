@@ -1,3 +1,8 @@
+from .algebra import apply_matrix as apply_matrix
+from .algebra import apply_transpose as apply_transpose
+from .algebra import body_axes as body_axes
+from .algebra import components as components
+from .algebra import dot as dot
 from .base import AbstractCoordinates as AbstractCoordinates
 from .plain import Plain as Plain
 from .product import Product as Product
@@ -5,13 +10,7 @@ from .quaternion import QuaternionBody as QuaternionBody
 from .quaternion import QuaternionWorld as QuaternionWorld
 from .roll_pitch_yaw import RollPitchYawBody as RollPitchYawBody
 from .roll_pitch_yaw import RollPitchYawWorld as RollPitchYawWorld
-from .rotation import apply_matrix as apply_matrix
-from .rotation import apply_transpose as apply_transpose
-from .rotation import body_axes as body_axes
-from .rotation import components as components
 from .rotation import cross as cross
-from .rotation import cross_columns as cross_columns
-from .rotation import dot as dot
 from .rotation import length as length
 from .rotation import quaternion_conjugate as quaternion_conjugate
 from .rotation import quaternion_exp as quaternion_exp

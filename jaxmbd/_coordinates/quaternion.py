@@ -3,10 +3,10 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._results import RESULTS
+from .algebra import dot, quaternion_rate
 from .base import AbstractCoordinates
 from .rotation import (
     cross,
-    dot,
     quaternion_conjugate,
     quaternion_exp,
     quaternion_log,
@@ -46,8 +46,7 @@ class QuaternionWorld(_AbstractQuaternion):
     """
 
     def qdot(self, q: Float[Array, "4"], v: Float[Array, "3"]) -> Float[Array, "4"]:
-        w, u = lax.split(q, (1, 3))
-        return jnp.concatenate([-dot(v, u)[None], w * v + cross(v, u)]) / 2
+        return quaternion_rate(q, v)
 
     def retract(self, q: Float[Array, "4"], dp: Float[Array, "3"]) -> Float[Array, "4"]:
         return quaternion_product(quaternion_exp(dp), q)

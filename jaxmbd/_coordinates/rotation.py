@@ -1,48 +1,22 @@
-"""Rotation algebra over components.
+"""Rotations, as quaternions, matrices and angles.
 
-A quaternion p = (w, x, y, z), scalar first, maps body to world axes: r_world = p r_body p*.
-Everything is sums of products of components, not `@`: forward-mode derivatives then multiply no
-zero tangents, and `vmap` with the component axis first keeps the structure of arrays. Angles are in
-rad.
+A quaternion p = (w, x, y, z), scalar first, maps body to world axes: r_world = p r_body p*. Angles
+are in rad. The arithmetic is that of `algebra.py`.
 """
 
-import math
-from collections.abc import Callable
-from typing import Annotated, TypeVar, cast
+from typing import Annotated
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from .._fusion import once
 from .._inputs import Refusal, checked
-
-_Function = TypeVar("_Function", bound=Callable)
-
-
-def _inlined(fn: _Function) -> _Function:
-    """fn, traced and differentiated once for each shape and copied wherever it is called: the
-    program is the same, but a mechanism calls these functions by the thousand."""
-    return cast(_Function, jax.jit(fn, inline=True))
+from . import algebra
+from .algebra import components, inlined
 
 
-def components(x: Float[Array, "..."], axis: int = 0) -> list[Float[Array, "..."]]:
-    """x[0], x[1], ..., or those along another axis: one operation, whose transpose in reverse mode
-    is one stack, where as many slices become as many padded arrays and their sum."""
-    return list(jnp.unstack(jnp.asarray(x), axis=axis))
-
-
-@_inlined
-def dot(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, ""]:
-    """Scalar product a . b."""
-    ax, ay, az = components(a)
-    bx, by, bz = components(b)
-    return ax * bx + ay * by + az * bz
-
-
-@_inlined
+@inlined
 def length(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
     """|x| along the last axis, with the derivative 0 at 0."""
     square = jnp.sum(x * x, axis=-1)
@@ -50,69 +24,44 @@ def length(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
 
 
 @checked
-@_inlined
+@inlined
 def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
     """Vector product a x b."""
-    return cross_columns(a, b)
-
-
-def cross_columns(a: Float[Array, "3 *rest"], b: Float[Array, "3 *rest"]) -> Array:
-    """a x b, column by column."""
-    (ax, ay, az), (bx, by, bz) = components(a), components(b)
-    return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
+    return algebra.cross(a, b)
 
 
 @checked
-@_inlined
+@inlined
 def skew(a: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Matrix of the vector product: skew(a) @ b = a x b."""
-    x, y, z = components(a)
-    o = jnp.zeros_like(x)
-    return jnp.stack([jnp.stack([o, -z, y]), jnp.stack([z, o, -x]), jnp.stack([-y, x, o])])
+    return algebra.skew(a)
 
 
 @checked
-@_inlined
+@inlined
 def quaternion_product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
     """Hamilton's product a b: the rotation b, then the rotation a."""
-    aw, ax, ay, az = components(a)
-    bw, bx, by, bz = components(b)
-    return jnp.stack(
-        [
-            aw * bw - ax * bx - ay * by - az * bz,
-            aw * bx + ax * bw + ay * bz - az * by,
-            aw * by - ax * bz + ay * bw + az * bx,
-            aw * bz + ax * by - ay * bx + az * bw,
-        ]
-    )
+    return algebra.quaternion_product(a, b)
 
 
 @checked
-@_inlined
+@inlined
 def quaternion_conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
     """Conjugate p* = (w, -x, -y, -z), for a unit quaternion the inverse rotation."""
-    w, x, y, z = components(p)
-    return jnp.stack([w, -x, -y, -z])
+    return algebra.quaternion_conjugate(p)
 
 
 @checked
-@_inlined
+@inlined
 def quaternion_rotate(p: Float[Array, "4"], r: Float[Array, "3"]) -> Float[Array, "3"]:
     """Rotated vector p r p* = r + w t + u x t of a unit p = (w, u), where t = 2 u x r."""
-    w, x, y, z = components(p)
-    rx, ry, rz = components(r)
-    tx, ty, tz = 2 * (y * rz - z * ry), 2 * (z * rx - x * rz), 2 * (x * ry - y * rx)
-    return jnp.stack(
-        [
-            rx + w * tx + y * tz - z * ty,
-            ry + w * ty + z * tx - x * tz,
-            rz + w * tz + x * ty - y * tx,
-        ]
-    )
+    w, u = p[:1], p[1:]
+    t = 2 * algebra.cross(u, r)
+    return r + w * t + algebra.cross(u, t)
 
 
 @checked
-@_inlined
+@inlined
 def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
     """Rotation matrix R of a unit quaternion, r_world = R r_body; its columns are the body axes."""
     w, x, y, z = components(p)
@@ -123,50 +72,6 @@ def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
             jnp.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]),
         ]
     )
-
-
-@jax.custom_jvp
-def body_axes(p: Float[Array, "4 *count"]) -> Float[Array, "3 3 *count"]:
-    """Rotation matrix of the quaternion p / |p|. Its derivatives are those of axes that turn,
-
-        R' = theta x R,    theta = 2 vec(p' p*) / |p|^2,
-
-    whatever |p|: six products for each axis, and no derivative of a square. It is computed once for
-    all that the body carries."""
-    w, x, y, z = components(p)
-    s = 2 / (w * w + x * x + y * y + z * z)
-    rows = (
-        (1 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)),
-        (s * (x * y + w * z), 1 - s * (x * x + z * z), s * (y * z - w * x)),
-        (s * (x * z - w * y), s * (y * z + w * x), 1 - s * (x * x + y * y)),
-    )
-    return once(jnp.stack([jnp.stack(row) for row in rows]))
-
-
-@body_axes.defjvp
-def _body_axes_jvp(primals, tangents):
-    (p,), (dp,) = primals, tangents
-    R = body_axes(p)
-    (w, x, y, z), (dw, dx, dy, dz) = components(p), components(dp)
-    s = 2 / (w * w + x * x + y * y + z * z)
-    a = s * (w * dx - x * dw + y * dz - z * dy)
-    b = s * (w * dy - y * dw + z * dx - x * dz)
-    c = s * (w * dz - z * dw + x * dy - y * dx)
-    X, Y, Z = components(R)
-    turned = [b[None] * Z - c[None] * Y, c[None] * X - a[None] * Z, a[None] * Y - b[None] * X]
-    return R, jnp.stack(turned)
-
-
-@_inlined
-def apply_matrix(A: Float[Array, "3 3"], x: Float[Array, "3"]) -> Float[Array, "3"]:
-    """A x."""
-    return jnp.sum(A * x[None, :], axis=1)
-
-
-@_inlined
-def apply_transpose(A: Float[Array, "3 3"], x: Float[Array, "3"]) -> Float[Array, "3"]:
-    """A^T x."""
-    return jnp.sum(A * x[:, None], axis=0)
 
 
 @checked
@@ -192,22 +97,13 @@ def quaternion_from_matrix(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
 
 
 @checked
-@_inlined
+@inlined
 def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
     """Unit quaternion (cos(a/2), phi sin(a/2) / a) of the rotation vector phi, with a = |phi|.
 
-    Both factors are entire functions of a^2, taken from their power series below 1 rad: values and
-    derivatives of every order are right at phi = 0 too.
+    Values and derivatives of every order are right at phi = 0 too.
     """
-    s = dot(phi, phi)
-    series = s < 1
-    x = jnp.where(series, s, 0.0) / 4
-    half = jnp.sqrt(jnp.where(series, 1.0, s)) / 2
-    by_series = _polynomial(x[None], np.stack([_COS, _SINC], axis=1))
-    directly = jnp.stack([jnp.cos(half), jnp.sin(half) / half])
-    w, factor = components(once(jnp.where(series, by_series, directly)))
-    factor = factor / 2
-    return jnp.concatenate([w[None], factor * phi])
+    return algebra.quaternion_exp(phi)
 
 
 def _not_all_zero(p: Array) -> Array:
@@ -217,24 +113,13 @@ def _not_all_zero(p: Array) -> Array:
 
 
 @checked
-@_inlined
+@inlined
 def quaternion_log(p: Annotated[Float[Array, "4"], _not_all_zero]) -> Float[Array, "3"]:
     """Rotation vector phi of a quaternion, |phi| <= pi; every multiple of p gives the same.
 
-    With w >= 0, u = (x, y, z) and y = tan(|phi| / 4) = |u| / (|p| + w): phi = 4 atan(y) u / |u|.
-    As y <= 1, the tangent is far from its poles, and the power series of atan(y) / y keeps the
-    derivatives right at the identity. At half a turn phi jumps to -phi.
+    Derivatives are right at the identity too. At half a turn phi jumps to -phi.
     """
-    p = jnp.where(p[0] < 0, -p, p)
-    w, u = p[0], p[1:]
-    scale = w + jnp.sqrt(w * w + dot(u, u))
-    s = dot(u, u) / (scale * scale)
-    series = s < 0.01
-    y = jnp.sqrt(jnp.where(series, 1.0, s))
-    ratio = jnp.where(
-        series, _polynomial(jnp.where(series, s, 0.0)[None], _ATAN[:, None])[0], jnp.arctan(y) / y
-    )
-    return 4 * ratio / scale * u
+    return algebra.quaternion_log(p)
 
 
 @checked
@@ -281,18 +166,3 @@ def quaternion_to_rpy(p: Float[Array, "4"]) -> Float[Array, "3"]:
     pitch = jnp.arctan2(-R[2, 0], jnp.where(locked, 0.0, jnp.sqrt(jnp.where(locked, 1.0, cp2))))
     sin_roll, cos_roll = sy * R[0, 2] - cy * R[1, 2], cy * R[1, 1] - sy * R[0, 1]
     return jnp.stack([jnp.arctan2(sin_roll, cos_roll), pitch, yaw])
-
-
-def _polynomial(x: Float[Array, "#n"], coefficients: np.ndarray) -> Float[Array, " n"]:
-    """Of n polynomials, whose coefficients are columns, by Horner's rule."""
-    value = jnp.broadcast_to(jnp.asarray(coefficients[-1], x.dtype), coefficients.shape[1:])
-    for c in coefficients[-2::-1]:
-        value = value * x + jnp.asarray(c, x.dtype)
-    return value
-
-
-# Power series in x of cos(sqrt(x)), sin(sqrt(x)) / sqrt(x) and atan(sqrt(x)) / sqrt(x): long enough
-# for third derivatives in float64 where they are used, up to x = 1/4, 1/4 and 1/100.
-_COS = np.array([(-1) ** k / math.factorial(2 * k) for k in range(11)])
-_SINC = np.array([(-1) ** k / math.factorial(2 * k + 1) for k in range(11)])
-_ATAN = np.array([(-1) ** k / (2 * k + 1) for k in range(11)])

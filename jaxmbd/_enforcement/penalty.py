@@ -3,6 +3,7 @@
 from jaxtyping import Array, Float
 
 from .._linalg import (
+    AbstractEquationMap,
     BlockDiagonal,
     BlockRows,
     BlockSparse,
@@ -14,14 +15,17 @@ from .._linalg import (
 from .._types import Jacobian, MassMatrix, Rows
 
 
-def free_operator(M: MassMatrix | BlockDiagonal | CoupledBlocks) -> ConstraintOperator:
-    """M without any rows."""
+def free_operator(
+    M: MassMatrix | BlockDiagonal | CoupledBlocks, equations: AbstractEquationMap | None = None
+) -> ConstraintOperator:
+    """M without any rows, differentiated through `equations` if they are given."""
     if isinstance(M, BlockDiagonal | CoupledBlocks):
         D = M if isinstance(M, BlockDiagonal) else M.diagonal
         size, _, count = D.blocks.shape
-        return ConstraintOperator(BlockSparse(), M, BlockRows.none(count, size))
+        J = BlockRows.none(count, size)
+        return ConstraintOperator(BlockSparse(), M, J, equations=equations)
     no_rows: Float[Array, "0 nv"] = M[:0]
-    return ConstraintOperator(Cholesky(), M, no_rows)
+    return ConstraintOperator(Cholesky(), M, no_rows, equations=equations)
 
 
 def stiffened_operator(M: MassMatrix, J: Jacobian, weight: Rows) -> ConstraintOperator:

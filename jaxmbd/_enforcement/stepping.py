@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._constraints import (
     AbstractStructuredSystem,
+    SystemMap,
     mass_matrix,
     positions,
     row_count,
@@ -245,7 +246,8 @@ def free_rates(
     held."""
     q, v = y
     f = applied_force(problem.system, problem.control, t, q, v, inertial)
-    return problem.system.qdot(q, v), free_operator(M).free(f)
+    operator = free_operator(M, SystemMap(problem.system, t, q, v))
+    return problem.system.qdot(q, v), operator.free(f)
 
 
 class FreeStep(NamedTuple):

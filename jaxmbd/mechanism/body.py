@@ -8,16 +8,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import is_concrete
-from .._coordinates import (
-    Plain,
-    Product,
-    QuaternionWorld,
+from .._coordinates import Plain, Product, QuaternionWorld
+from .._coordinates.algebra import (
     apply_matrix,
     apply_transpose,
     body_axes,
     components,
     cross,
     dot,
+    matrix_product,
     quaternion_conjugate,
     quaternion_exp,
     quaternion_log,
@@ -27,7 +26,7 @@ from .._fusion import once, total
 from .._inputs import Vector, checked
 from .._types import RealScalarLike
 from .batching import over_leading_axes
-from .inertia import Inertia, inverse_root, inverse_tensor
+from .inertia import Inertia, inverse_root, inverse_tensor, spatial, turned_tensor
 from .pose import Pose, Twist, unit_quaternion
 from .spin import middle_spin
 
@@ -95,27 +94,43 @@ class Body(eqx.Module):
         self.twist = Twist(jnp.asarray(velocity, dtype), jnp.asarray(angular_velocity, dtype))
 
     # --- dynamics, in world axes at an orientation ----------------------------------------------
+    #
+    # Of one body, or of many whose numbers, and those of all arguments, have one more axis at the
+    # end.
 
-    def mass_matrix(self, orientation: Float[Array, "4"]) -> Float[Array, "6 6"]:
+    def mass_matrix(self, orientation: Float[Array, "4 *rest"]) -> Float[Array, "6 6 *rest"]:
         """M for (velocity, angular velocity)."""
-        return self.inertia.turned(body_axes(orientation)).spatial()
+        R = body_axes(orientation)
+        tensor = turned_tensor(R, self.inertia.tensor)
+        return spatial(self.inertia.mass, apply_matrix(R, self.inertia.center), tensor)
 
-    def inverse_mass_matrix(self, orientation: Float[Array, "4"]) -> Float[Array, "6 6"]:
-        """M^-1."""
-        return inverse_mass_matrix(self.inertia.mass, self.turning_root(orientation))
+    def inverse_mass_matrix(
+        self, orientation: Float[Array, "4 *rest"]
+    ) -> Float[Array, "6 6 *rest"]:
+        """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0): the columns of P are (c x w, w) for the
+        columns w of a root of the inverse inertia tensor about the centre of mass c."""
+        R, mass = body_axes(orientation), self.inertia.mass
+        c = apply_matrix(R, self.inertia.center)
+        w = matrix_product(R, inverse_root(self.inertia.tensor))
+        P = once(jnp.concatenate([cross(c[:, None], w), w]))
+        turns = total(column[:, None] * column[None] for column in components(P, axis=1))
+        shifts = jnp.asarray(np.diag([1.0, 1, 1, 0, 0, 0]), mass.dtype)
+        return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass[None, None]
 
-    def turning_root(self, orientation: Float[Array, "4"]) -> Float[Array, "6 3"]:
-        """P with M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0): its columns are (c x w, w) for the
-        columns w of a root of the inverse inertia tensor about the centre of mass."""
+    def momentum_of(
+        self, orientation: Float[Array, "4 *rest"], v: Float[Array, "6 *rest"]
+    ) -> Float[Array, "6 *rest"]:
+        """M v without matrices: m (v + omega x c), and the angular momentum about the origin of the
+        frame; with accelerations for v, the forces that give them."""
         R = body_axes(orientation)
         c = apply_matrix(R, self.inertia.center)
-        roots = components(inverse_root(self.inertia.tensor), axis=1)
-        turned = [apply_matrix(R, root) for root in roots]
-        return jnp.stack([jnp.concatenate([cross(c, w), w]) for w in turned], axis=1)
+        p = self.inertia.mass[None] * (v[:3] + cross(v[3:], c))
+        spin = apply_matrix(self.inertia.tensor, apply_transpose(R, v[3:]))
+        return jnp.concatenate([p, apply_matrix(R, spin) + cross(c, p)])
 
     def acceleration(
-        self, orientation: Float[Array, "4"], force: Float[Array, "6"]
-    ) -> Float[Array, "6"]:
+        self, orientation: Float[Array, "4 *rest"], force: Float[Array, "6 *rest"]
+    ) -> Float[Array, "6 *rest"]:
         """M^-1 force, for a force [N] and a torque [N m] about the origin of the frame: the
         acceleration [m/s^2] of the origin and the angular one [rad/s^2], without matrices."""
         F, T = force[:3], force[3:]
@@ -123,61 +138,70 @@ class Body(eqx.Module):
         c = apply_matrix(R, self.inertia.center)
         torque = apply_transpose(R, T - cross(c, F))  # about the centre of mass
         alpha = apply_matrix(R, apply_matrix(inverse_tensor(self.inertia.tensor), torque))
-        return jnp.concatenate([F / self.inertia.mass + cross(c, alpha), alpha])
+        return jnp.concatenate([F / self.inertia.mass[None] + cross(c, alpha), alpha])
 
     def inertial_force(
         self,
-        orientation: Float[Array, "4"],
-        omega: Float[Array, "3"],
+        orientation: Float[Array, "4 *rest"],
+        omega: Float[Array, "3 *rest"],
         gravity: Float[Array, "3"],
-    ) -> Float[Array, "6"]:
+    ) -> Float[Array, "6 *rest"]:
         """Weight and forces of inertia at constant velocities, (F, c x F - omega x I omega) with
         F = m (g - omega x (omega x c)) and the inertia tensor I about the centre of mass: force [N]
         and torque [N m] about the origin of the frame. Nothing is turned but vectors."""
         R = body_axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         spin = self._spin_torque(R, apply_transpose(R, omega))
-        force = self.inertia.mass * (gravity - cross(omega, cross(omega, c)))
+        centrifugal = self.inertia.mass[None] * cross(omega, cross(omega, c))
+        force = self._weight(gravity) - centrifugal
         return jnp.concatenate([force, cross(c, force) + spin])
 
     def mean_inertial_force(
         self,
-        orientation: Float[Array, "4"],
-        omega: Float[Array, "3"],
+        orientation: Float[Array, "4 *rest"],
+        omega: Float[Array, "3 *rest"],
         gravity: Float[Array, "3"],
         h: RealScalarLike,
-    ) -> Float[Array, "6"]:
+    ) -> Float[Array, "6 *rest"]:
         """The same over a step h [s], from which velocities are `carried` on, in place of the
         centrifugal force: (m g, c x m g - x x I x), where x is the `middle_spin`."""
         R = body_axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         x = middle_spin(self.inertia.tensor, once(apply_transpose(R, omega)), h)
-        weight = self.inertia.mass * gravity
+        weight = self._weight(gravity)
         return jnp.concatenate([weight, cross(c, weight) + self._spin_torque(R, x)])
 
+    def _weight(self, gravity: Float[Array, "3"]) -> Float[Array, "3 *rest"]:
+        mass = self.inertia.mass
+        return mass[None] * gravity.reshape(3, *mass.ndim * (1,))
+
     def _spin_torque(
-        self, R: Float[Array, "3 3"], omega_body: Float[Array, "3"]
-    ) -> Float[Array, "3"]:
+        self, R: Float[Array, "3 3 *rest"], omega_body: Float[Array, "3 *rest"]
+    ) -> Float[Array, "3 *rest"]:
         """-omega x I omega, in world axes."""
         return apply_matrix(R, cross(apply_matrix(self.inertia.tensor, omega_body), omega_body))
 
     def gyroscopic_force(
-        self, orientation: Float[Array, "4"], omega: Float[Array, "3"]
-    ) -> Float[Array, "6"]:
+        self, orientation: Float[Array, "4 *rest"], omega: Float[Array, "3 *rest"]
+    ) -> Float[Array, "6 *rest"]:
         """`inertial_force` without weight: -(m omega x (omega x c), omega x I omega), with I about
         the origin of the frame."""
-        return self.inertial_force(orientation, omega, jnp.zeros_like(omega))
+        return self.inertial_force(orientation, omega, jnp.zeros(3, omega.dtype))
 
-    # --- displacements: q of one body has seven components, v six ---------------------------------
+    # --- displacements: q of a body has seven components, v six -----------------------------------
 
-    def retract(self, q: Float[Array, "7"], dp: Float[Array, "6"]) -> Float[Array, "7"]:
+    def retract(
+        self, q: Float[Array, "7 *rest"], dp: Float[Array, "6 *rest"]
+    ) -> Float[Array, "7 *rest"]:
         """q after the displacement dp, on which the centre of mass goes straight."""
         turned = quaternion_product(quaternion_exp(dp[3:]), q[3:])
         before, after = self._centers(q[3:], turned)
         shift = dp[:3] + cross(dp[3:], before) - (after - before)
         return jnp.concatenate([q[:3] + shift, turned])
 
-    def difference(self, q0: Float[Array, "7"], q1: Float[Array, "7"]) -> Float[Array, "6"]:
+    def difference(
+        self, q0: Float[Array, "7 *rest"], q1: Float[Array, "7 *rest"]
+    ) -> Float[Array, "6 *rest"]:
         """The displacement from q0 to q1."""
         turn = quaternion_log(quaternion_product(q1[3:], quaternion_conjugate(q0[3:])))
         before, after = self._centers(q0[3:], q1[3:])
@@ -185,14 +209,17 @@ class Body(eqx.Module):
         return jnp.concatenate([shift, turn])
 
     def carried(
-        self, q0: Float[Array, "7"], q1: Float[Array, "7"], v: Float[Array, "6"]
-    ) -> Float[Array, "6"]:
+        self,
+        q0: Float[Array, "7 *rest"],
+        q1: Float[Array, "7 *rest"],
+        v: Float[Array, "6 *rest"],
+    ) -> Float[Array, "6 *rest"]:
         """v at q0, as it is at q1 if the centre of mass keeps its velocity and the body its angular
         velocity: the origin turns with the body."""
         before, after = self._centers(q0[3:], q1[3:])
         return jnp.concatenate([v[:3] - cross(v[3:], after - before), v[3:]])
 
-    def _centers(self, *orientations: Float[Array, "4"]) -> list[Float[Array, "3"]]:
+    def _centers(self, *orientations: Float[Array, "4 *rest"]) -> list[Float[Array, "3 *rest"]]:
         return [apply_matrix(body_axes(p), self.inertia.center) for p in orientations]
 
     # --- energy and momentum --------------------------------------------------------------------
@@ -236,15 +263,6 @@ class Body(eqx.Module):
         c = pose.direction(self.inertia.center)
         spin = apply_matrix(self.inertia.tensor, pose.local_direction(twist.angular))
         return c, twist.at(c), pose.direction(spin)
-
-
-def inverse_mass_matrix(
-    mass: Float[Array, "*count"], turning_root: Float[Array, "6 3 *count"]
-) -> Float[Array, "6 6 *count"]:
-    """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0) of one body or, with a last axis, of many."""
-    turns = total(column[:, None] * column[None] for column in components(turning_root, axis=1))
-    shifts = jnp.asarray(np.diag([1.0, 1, 1, 0, 0, 0]), mass.dtype)
-    return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass[None, None]
 
 
 def _check_inertia(name: str, inertia: Inertia) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._checks import is_concrete
-from .._coordinates import apply_matrix, components, cross, dot, quaternion_to_matrix, skew
+from .._coordinates import algebra, quaternion_to_matrix
+from .._coordinates.algebra import apply_matrix, components, dot, matrix_product
 from .._inputs import Number, Vector, checked, finite, positive
 from .pose import unit_quaternion
 
@@ -79,7 +80,7 @@ class Inertia(eqx.Module):
         """Whether mass and tensor resist every motion: m > 0, and by Sylvester's criterion the
         leading minors of I are."""
         a, b, c = components(self.tensor)
-        normal = cross(a, b)
+        normal = algebra.cross(a, b)
         minors = jnp.stack([self.mass, a[0], normal[2], dot(normal, c)])
         return jnp.all(minors > 0)
 
@@ -248,9 +249,7 @@ class Inertia(eqx.Module):
         """Mass matrix for the velocity of the origin of the frame [m/s] and the angular velocity
         [rad/s], both in the axes of the frame: [[m 1, -m c~], [m c~, I_origin]], where c~ is the
         matrix of the vector product."""
-        moment = self.mass * skew(self.center)
-        identity = self.mass * jnp.eye(3, dtype=self.mass.dtype)
-        return jnp.block([[identity, -moment], [moment, self.about(jnp.zeros_like(self.center))]])
+        return spatial(self.mass, self.center, self.tensor)
 
     # --- pseudo-inertia -------------------------------------------------------------------------
 
@@ -316,27 +315,36 @@ class Inertia(eqx.Module):
         return cls(mass, jnp.trace(second) * jnp.eye(3, dtype=theta.dtype) - second, center)
 
 
-# --- matrices over components: `vmap` keeps them a structure of arrays, which `@` does not --------
+# --- tensors, those of many bodies along further axes at the end ----------------------------------
 
 
-def matrix_product(A: Float[Array, "3 3"], B: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
-    """A B."""
-    return jnp.sum(A[:, :, None] * B[None], axis=1)
-
-
-def turned_tensor(R: Float[Array, "3 3"], tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+def turned_tensor(
+    R: Float[Array, "3 3 *rest"], tensor: Float[Array, "3 3 *rest"]
+) -> Float[Array, "3 3 *rest"]:
     """R tensor R^T."""
-    return matrix_product(matrix_product(R, tensor), R.T)
+    return matrix_product(matrix_product(R, tensor), jnp.swapaxes(R, 0, 1))
 
 
-def inverse_tensor(tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+def spatial(
+    mass: Float[Array, "*rest"], center: Float[Array, "3 *rest"], tensor: Float[Array, "3 3 *rest"]
+) -> Float[Array, "6 6 *rest"]:
+    """[[m 1, -m c~], [m c~, I]], with I about the origin and `tensor` about the `center` c."""
+    mass = mass[None, None]
+    moment = mass * algebra.skew(center)
+    translation = mass * jnp.broadcast_to(identity(center), moment.shape)
+    rows = ([translation, -moment], [moment, tensor + _steiner(mass[0, 0], center)])
+    return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows])
+
+
+def inverse_tensor(tensor: Float[Array, "3 3 *rest"]) -> Float[Array, "3 3 *rest"]:
     """Inverse of a symmetric matrix, by its cofactors."""
     a, b, c = components(tensor)
-    first = cross(b, c)
-    return jnp.stack([first, cross(c, a), cross(a, b)]) / dot(a, first)
+    first = algebra.cross(b, c)
+    rows = jnp.stack([first, algebra.cross(c, a), algebra.cross(a, b)])
+    return rows / dot(a, first)[None, None]
 
 
-def inverse_root(tensor: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+def inverse_root(tensor: Float[Array, "3 3 *rest"]) -> Float[Array, "3 3 *rest"]:
     """Upper triangular L with A^-1 = L L^T, from the Cholesky factor of a symmetric positive
     definite A; finite for any other."""
     (a, b, c), (_, d, e), (_, _, f) = map(components, components(tensor))
@@ -397,9 +405,15 @@ def _along(axis: str, along: Array, across: Array) -> Float[Array, "3"]:
     return jnp.stack([along if name == axis else across for name in "xyz"])
 
 
-def _steiner(mass, d) -> Float[Array, "3 3"]:
+def _steiner(mass, d) -> Float[Array, "3 3 *rest"]:
     """m (|d|^2 1 - d d^T)."""
-    return mass * (jnp.sum(d * d) * jnp.eye(3, dtype=d.dtype) - jnp.outer(d, d))
+    square = jnp.sum(d * d, axis=0)[None, None]
+    return mass[None, None] * (square * identity(d) - d[:, None] * d[None])
+
+
+def identity(like: Float[Array, "3 *rest"]) -> Float[Array, "3 3 *_"]:
+    """The unit matrix, which broadcasts to one for each of many."""
+    return jnp.eye(3, dtype=like.dtype).reshape(3, 3, *(1,) * (like.ndim - 1))
 
 
 def _second_moment(tensor) -> Float[Array, "3 3"]:

@@ -38,8 +38,11 @@ class Linearised(NamedTuple):
 def frame_poses(element: AbstractElement, qs: _Bodies) -> tuple[Pose, ...]:
     """World poses of its frames from those of its bodies."""
     poses = [Pose.of(q).compose(frame) for q, frame in zip(qs, element.frames, strict=True)]
-    together = once(jnp.concatenate([part for pose in poses for part in pose]))
-    return tuple(Pose.of(part) for part in jax.lax.split(together, [7] * len(poses)))
+    # Positions apart from orientations: many elements need one of them alone.
+    positions, orientations = (once(jnp.concatenate(parts)) for parts in zip(*poses, strict=True))
+    places = jax.lax.split(positions, [3] * len(poses))
+    turns = jax.lax.split(orientations, [4] * len(poses))
+    return tuple(map(Pose, places, turns))
 
 
 def frame_twists(element: AbstractElement, qs: _Bodies, vs: _Velocities) -> tuple[Twist, ...]:

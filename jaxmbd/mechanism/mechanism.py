@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._contact.rows import ContactRows
-from .._coordinates import body_axes, cross
+from .._coordinates import body_axes
 from .._fusion import once
 from .._inputs import Vector, at_least, checked
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
@@ -21,7 +21,7 @@ from .._system import State
 from .._types import Coordinates, RealScalarLike, Scalar, Velocity
 from . import energy
 from .batching import batched, with_last_axis
-from .body import GROUND, Body, inverse_mass_matrix
+from .body import GROUND, Body
 from .collisions import ContactPoints
 from .contact_rows import contact_gaps, contact_rows, names_of_points, touching
 from .contacts import AbstractContact
@@ -126,6 +126,11 @@ class Mechanism(AbstractStructuredSystem):
     def bodies(self) -> tuple[Body, ...]:
         """The bodies, in the order given."""
         return _members([self.body_stack])
+
+    @property
+    def _bodies(self) -> Body:
+        """All as one, whose numbers have the body axis at the end."""
+        return self.body_stack.together
 
     @property
     def joints(self) -> tuple[AbstractConstraint, ...]:
@@ -268,37 +273,37 @@ class Mechanism(AbstractStructuredSystem):
         tables = [self.with_ground(x) for x in vectors]
         return elements.map(one, *(columns(table, end) for table in tables for end in ends))
 
-    def _of_bodies(self, fn: Callable[..., Array], *vectors: Array) -> Array:
-        """fn(body, ...) of all bodies with their parts of the `vectors`, each q or v."""
-        n = len(self.body_stack)
-        return self.body_stack.map(fn, *(x.reshape(-1, n) for x in vectors)).ravel()
-
     # --- AbstractSystem -------------------------------------------------------------------------
 
     def retract(self, q: Coordinates, dp: Velocity) -> Coordinates:
-        return self._of_bodies(lambda body, *x: body.retract(*x), q, dp)
+        return self._bodies.retract(self.table(q), self.table(dp)).ravel()
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        return self._of_bodies(lambda body, *x: body.difference(*x), q0, q1)
+        return self._bodies.difference(self.table(q0), self.table(q1)).ravel()
 
     def carried(self, q0: Coordinates, q1: Coordinates, v: Velocity) -> Velocity:
-        return self._of_bodies(lambda body, *x: body.carried(*x), q0, q1, v)
+        return self._bodies.carried(*map(self.table, (q0, q1, v))).ravel()
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
         return self.mass_blocks(q).dense()
 
     def mass_blocks(self, q: Coordinates) -> BlockDiagonal | CoupledBlocks:
-        def blocks(body, p):
-            inertia, M = body.inertia, body.mass_matrix(p)
-            return M, inertia.mass, inertia.positive_definite, body.turning_root(p)
-
-        M, mass, definite, root = self.body_stack.map(blocks, q.reshape(7, -1)[3:])
-        M = BlockDiagonal(M, once(inverse_mass_matrix(mass, once(root))), jnp.all(definite))
+        bodies, p = self._bodies, self.table(q)[3:]
+        inverse = once(bodies.inverse_mass_matrix(p))
+        M = BlockDiagonal(bodies.mass_matrix(p), inverse, bodies.inertia.positive_definite)
         rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
         if not rotors:
             return M
         R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
         return CoupledBlocks(M, R, jnp.concatenate([weight for weight, _, _ in rotors]))
+
+    def inertia(self, q: Coordinates, a: Velocity) -> Float[Array, " nv"]:
+        f = self._bodies.momentum_of(self.table(q)[3:], self.table(a))
+        if rotors := self._rotors(q, jnp.zeros_like(a)):
+            R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
+            weights = jnp.concatenate([weight for weight, _, _ in rotors])
+            return f.ravel() + (weights * (R @ a)) @ R
+        return f.ravel()
 
     def reach(self, J: BlockRows) -> Float[Array, " rows"]:
         # A joint that is open by phi lets its bodies turn by phi / arm; where the arm is nothing,
@@ -316,14 +321,10 @@ class Mechanism(AbstractStructuredSystem):
     def inertial_force(
         self, q: Coordinates, v: Velocity, h: RealScalarLike | None = None
     ) -> Float[Array, " nv"]:
-        n = len(self.body_stack)
-
-        def of_body(body, p, omega):
-            if h is None:
-                return body.inertial_force(p, omega, self.gravity)
-            return body.mean_inertial_force(p, omega, self.gravity, h)
-
-        return self.body_stack.map(of_body, q.reshape(7, n)[3:], v.reshape(6, n)[3:]).ravel()
+        bodies, p, omega = self._bodies, self.table(q)[3:], self.table(v)[3:]
+        if h is None:
+            return bodies.inertial_force(p, omega, self.gravity).ravel()
+        return bodies.mean_inertial_force(p, omega, self.gravity, h).ravel()
 
     def external_force(
         self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any
@@ -336,9 +337,7 @@ class Mechanism(AbstractStructuredSystem):
                 poses, twists = frame_poses(force, qs), frame_twists(force, qs, vs)
                 wrenches = force.wrenches(poses, twists, t, u)
                 return tuple(
-                    jnp.concatenate(
-                        [w.force, w.torque + cross(pose.position - Pose.of(x).position, w.force)]
-                    )
+                    jnp.concatenate([w.force, w.torque_about(pose.position - x[:3])])
                     for w, pose, x in zip(wrenches, poses, qs, strict=True)
                 )
 

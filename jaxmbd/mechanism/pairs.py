@@ -25,9 +25,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates import cross_columns, quaternion_product
+from .._coordinates.algebra import cross, quaternion_conjugate, quaternion_product
 from .._fusion import contracted
-from .coordinates import each
 
 # In the order in which they are evaluated.
 NAMES = ("x", "y", "z", "tilt_x", "tilt_y", "arms", "turn_x", "turn_y", "turn_z")
@@ -71,9 +70,8 @@ class Pairs(NamedTuple):
         arm_a = b.position + arm_b - a.position
         turn = jnp.zeros_like(a.orientation)
         if any(name.startswith("turn") for name in names):
-            product = each(quaternion_product)
-            p, q = (product(x.orientation, x.frame_orientation) for x in (a, b))
-            turn = product(jnp.concatenate([p[:1], -p[1:]]), q)
+            p, q = (quaternion_product(x.orientation, x.frame_orientation) for x in (a, b))
+            turn = quaternion_product(quaternion_conjugate(p), q)
             size = jnp.sqrt(jnp.sum(turn * turn, axis=0))
             turn = jnp.where(turn[:1] < 0, -turn, turn) / size[None]
         return cls(names, e, z, arm_a - own_a, arm_a, arm_b, turn)
@@ -102,7 +100,7 @@ class Pairs(NamedTuple):
     def _levers(self) -> tuple[Float[Array, "3 shifts k"], Float[Array, "3 others k"]]:
         """L of the offsets, and A of all others."""
         e, z = self._axes()
-        A = cross_columns(z, e)
+        A = cross(z, e)
         if turns := self._turns:
             # w e_i + u_k e_j - u_j e_k, with (i, j, k) cyclic.
             after, before = ([(i + n) % 3 for i in turns] for n in (1, 2))
@@ -118,8 +116,8 @@ class Pairs(NamedTuple):
     def rates(self, v_a: Float[Array, "6 k"], v_b: Float[Array, "6 k"]) -> Float[Array, "names k"]:
         """J v."""
         L, A = self._levers()
-        at_a = v_a[:3] + cross_columns(v_a[3:], self.arm_a)
-        of_points = v_b[:3] + cross_columns(v_b[3:], self.arm_b) - at_a
+        at_a = v_a[:3] + cross(v_a[3:], self.arm_a)
+        of_points = v_b[:3] + cross(v_b[3:], self.arm_b) - at_a
         spin = v_b[3:] - v_a[3:]
         return jnp.concatenate([_dot(L, of_points[:, None]), _dot(A, spin[:, None])])
 
@@ -129,7 +127,7 @@ class Pairs(NamedTuple):
         still = jnp.zeros_like(A)
         found = []
         for sign, arm in ((-1, self.arm_a), (1, self.arm_b)):
-            tilts = cross_columns(jnp.broadcast_to(arm[:, None], L.shape), L)
+            tilts = cross(arm[:, None], L)
             rows = [jnp.concatenate([L, tilts]), jnp.concatenate([still, A])]
             found.append(sign * jnp.swapaxes(jnp.concatenate(rows, axis=1), 0, 1))
         return found

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates import apply_matrix, cross, cross_columns, dot
+from .._coordinates.algebra import apply_matrix, cross, dot
 from .._fusion import once
 from .._types import RealScalarLike
+from .inertia import identity
 
 # Of Newton's method. Two leave rounding of the energy where a body turns by up to a tenth of a
 # radian in a step, and 1e-9 of it up to three tenths.
@@ -15,8 +16,8 @@ _ITERATIONS = 2
 
 @jax.custom_jvp
 def middle_spin(
-    tensor: Float[Array, "3 3"], omega: Float[Array, "3"], h: RealScalarLike
-) -> Float[Array, "3"]:
+    tensor: Float[Array, "3 3 *rest"], omega: Float[Array, "3 *rest"], h: RealScalarLike
+) -> Float[Array, "3 *rest"]:
     """x = (omega + omega+) / 2 of the implicit midpoint rule for a body that no torque acts on,
 
         I (x - omega) + h/2 x x I x = 0,
@@ -48,17 +49,11 @@ def _middle_spin_jvp(primals, tangents):
     return x, apply_matrix(_inverse(tensor, x, h), change)
 
 
-def _inverse(tensor, x, h) -> Float[Array, "3 3"]:
+def _inverse(tensor, x, h) -> Float[Array, "3 3 *rest"]:
     """A^-1, with A y = I y + h/2 (x x I y - I x x y)."""
-    one = jnp.eye(3, dtype=x.dtype)
     Ix = apply_matrix(tensor, x)
-    A = tensor + 0.5 * h * (_times(x, tensor) - _times(Ix, one))
+    A = tensor + 0.5 * h * (cross(x[:, None], tensor) - cross(Ix[:, None], identity(x)))
     # The rows of the adjoint are the vector products of the columns of A.
     after = jnp.concatenate([A[:, 1:], A[:, :1]], axis=1)
-    adjoint = cross_columns(after, jnp.concatenate([after[:, 1:], after[:, :1]], axis=1)).T
-    return adjoint / dot(A[:, 0], adjoint[0])
-
-
-def _times(x: Float[Array, "3"], A: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
-    """x x A, column by column."""
-    return cross_columns(jnp.broadcast_to(x[:, None], A.shape), A)
+    adjoint = cross(after, jnp.concatenate([after[:, 1:], after[:, :1]], axis=1))
+    return jnp.swapaxes(adjoint, 0, 1) / dot(A[:, 0], adjoint[:, 0])[None, None]

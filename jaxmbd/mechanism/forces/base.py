@@ -4,6 +4,7 @@ import abc
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..._coordinates import cross, dot
@@ -18,6 +19,18 @@ class Wrench(NamedTuple):
 
     force: Float[Array, "3"]
     torque: Float[Array, "3"]
+
+    @classmethod
+    def of_torque(cls, torque: Float[Array, "3"]) -> "Wrench":
+        """A torque alone. Its force is a zero that is known when tracing, so that its moments take
+        no arithmetic."""
+        return cls(np.zeros(3, torque.dtype), torque)  # type: ignore[arg-type]
+
+    def torque_about(self, arm: Float[Array, "3"]) -> Float[Array, "3"]:
+        """Torque about the point from which the origin of the frame is at `arm`."""
+        if isinstance(self.force, np.ndarray) and not self.force.any():
+            return self.torque
+        return self.torque + cross(arm, self.force)
 
 
 class AbstractForceElement(AbstractElement):
@@ -79,4 +92,4 @@ class AbstractForce(AbstractConnector, AbstractForceElement):
         (a, b), (twist_a, twist_b) = poses, twists
         on_b = self.wrench(a, b, twist_a, twist_b, t, u)
         arm = b.position - a.position
-        return Wrench(-on_b.force, -on_b.torque - cross(arm, on_b.force)), on_b
+        return Wrench(-on_b.force, -on_b.torque_about(arm)), on_b

@@ -1,7 +1,5 @@
 from typing import ClassVar
 
-import jax.numpy as jnp
-
 from ..._coordinates import dot
 from ..relative import z_axis
 from .actuator import AbstractActuator
@@ -21,7 +19,7 @@ class Motor(AbstractActuator):
     def wrench(self, a, b, twist_a, twist_b, t, u):
         del b, twist_a, twist_b, t
         torque = self.effort(u) * z_axis(a)
-        return Wrench(jnp.zeros_like(torque), torque)
+        return Wrench.of_torque(torque)
 
     def rate(self, poses, twists):
         return dot(z_axis(poses[0]), twists[1].angular - twists[0].angular)

@@ -1,7 +1,5 @@
 from typing import Any
 
-import jax.numpy as jnp
-
 from ..._inputs import checked
 from ..body import Body
 from ..pose import Frame
@@ -45,4 +43,4 @@ class Torque(AbstractLoad):
     def load(self, pose, twist, t, u):
         del twist
         torque = in_world(self, "torque", self.torque_world, self.torque_body, pose, t, u)
-        return Wrench(jnp.zeros_like(torque), torque)
+        return Wrench.of_torque(torque)

@@ -83,7 +83,7 @@ class TorsionSpring(AbstractForce):
         axis = twist_axis(a, b)
         rate = dot(axis, twist_b.angular - twist_a.angular)
         against = self.stiffness * x + self.damping * rate + further_force(self, x, rate, t, u)
-        return Wrench(jnp.zeros_like(axis), -against * axis)
+        return Wrench.of_torque(-against * axis)
 
     def energy(self, poses, t):
         del t

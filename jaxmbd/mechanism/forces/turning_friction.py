@@ -1,7 +1,5 @@
 from typing import ClassVar
 
-import jax.numpy as jnp
-
 from ..._coordinates import dot
 from ..relative import z_axis
 from .base import Wrench
@@ -19,4 +17,4 @@ class TurningFriction(AbstractJointFriction):
         del b, t, u
         axis = z_axis(a)
         rate = dot(axis, twist_b.angular - twist_a.angular)
-        return Wrench(jnp.zeros_like(axis), -self.resistance(rate) * axis)
+        return Wrench.of_torque(-self.resistance(rate) * axis)

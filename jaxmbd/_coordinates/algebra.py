@@ -1,0 +1,224 @@
+"""Rotation algebra of one vector or quaternion, or of many: components first, and any further axes,
+those of the many, at the end.
+
+A quaternion p = (w, x, y, z), scalar first, maps body to world axes: r_world = p r_body p*.
+Everything is sums of products of components, not `@`: forward-mode derivatives then multiply no
+zero tangents. What all that is carried by a body shares, and series, have derivative rules of their
+own: tables that are computed once, and a sum of products for each tangent or cotangent.
+
+`rotation.py` has the functions that users call, of single vectors and checked.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._fusion import once
+from .bilinear import bilinear
+
+_Function = TypeVar("_Function", bound=Callable)
+
+# Argument reduction: pi = _PI + _REST, of which multiples of the first are exact.
+_PI, _REST = 3.140625, 9.67653589793116e-4
+
+# Terms of power series: enough for derivatives of third order in float64 where they are used.
+_TERMS = 16
+
+
+def inlined(fn: _Function) -> _Function:
+    """fn, traced and differentiated once for each shape and copied wherever it is called: the
+    program is the same, but a mechanism calls these functions by the thousand."""
+    return cast(_Function, jax.jit(fn, inline=True))
+
+
+def components(x: Float[Array, "..."], axis: int = 0) -> list[Float[Array, "..."]]:
+    """x[0], x[1], ..., or those along another axis: one operation, whose transpose in reverse mode
+    is one stack, where as many slices become as many padded arrays and their sum."""
+    return list(jnp.unstack(jnp.asarray(x), axis=axis))
+
+
+@inlined
+def dot(a: Float[Array, "3 *#rest"], b: Float[Array, "3 *#rest"]) -> Float[Array, "*rest"]:
+    """a . b."""
+    ax, ay, az = components(a)
+    bx, by, bz = components(b)
+    return ax * bx + ay * by + az * bz
+
+
+def _cross(a, b):
+    (ax, ay, az), (bx, by, bz) = components(a), components(b)
+    return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
+
+
+_cross_of_one_shape = bilinear("cross", _cross, lambda c, b: cross(b, c), lambda a, c: cross(c, a))
+
+
+def cross(a: Float[Array, "3 *#rest"], b: Float[Array, "3 *#rest"]) -> Float[Array, "3 *rest"]:
+    """a x b."""
+    return _cross_of_one_shape(a, b)
+
+
+@inlined
+def skew(a: Float[Array, "3 *rest"]) -> Float[Array, "3 3 *rest"]:
+    """The matrix of the vector product: skew(a) b = a x b."""
+    x, y, z = components(a)
+    o = jnp.zeros_like(x)
+    return jnp.stack([jnp.stack([o, -z, y]), jnp.stack([z, o, -x]), jnp.stack([-y, x, o])])
+
+
+@inlined
+def apply_matrix(A: Float[Array, "m n *#rest"], x: Float[Array, "n *#rest"]) -> Array:
+    """A x."""
+    return jnp.sum(A * x[None], axis=1)
+
+
+@inlined
+def apply_transpose(A: Float[Array, "n m *#rest"], x: Float[Array, "n *#rest"]) -> Array:
+    """A^T x."""
+    return jnp.sum(A * x[:, None], axis=0)
+
+
+@inlined
+def matrix_product(A: Float[Array, "m n *#rest"], B: Float[Array, "n k *#rest"]) -> Array:
+    """A B."""
+    return jnp.sum(A[:, :, None] * B[None], axis=1)
+
+
+def _quaternion_product(a, b):
+    aw, ax, ay, az = components(a)
+    bw, bx, by, bz = components(b)
+    return jnp.stack(
+        [
+            aw * bw - ax * bx - ay * by - az * bz,
+            aw * bx + ax * bw + ay * bz - az * by,
+            aw * by - ax * bz + ay * bw + az * bx,
+            aw * bz + ax * by - ay * bx + az * bw,
+        ]
+    )
+
+
+_quaternion_product_of_one_shape = bilinear(
+    "quaternion_product",
+    _quaternion_product,
+    lambda c, b: quaternion_product(c, quaternion_conjugate(b)),
+    lambda a, c: quaternion_product(quaternion_conjugate(a), c),
+)
+
+
+def quaternion_product(
+    a: Float[Array, "4 *#rest"], b: Float[Array, "4 *#rest"]
+) -> Float[Array, "4 *rest"]:
+    """a b."""
+    return _quaternion_product_of_one_shape(a, b)
+
+
+def quaternion_conjugate(p: Float[Array, "4 *rest"]) -> Float[Array, "4 *rest"]:
+    """p*."""
+    return jnp.concatenate([p[:1], -p[1:]])
+
+
+@inlined
+def quaternion_rate(
+    p: Float[Array, "4 *rest"], omega: Float[Array, "3 *rest"]
+) -> Float[Array, "4 *rest"]:
+    """p' = (0, omega) p / 2, with omega in world axes."""
+    w, u = p[0], p[1:]
+    return jnp.concatenate([-dot(omega, u)[None], w[None] * omega + cross(omega, u)]) / 2
+
+
+@jax.custom_jvp
+def body_axes(p: Float[Array, "4 *rest"]) -> Float[Array, "3 3 *rest"]:
+    """Rotation matrix of the quaternion p / |p|. Its derivatives are those of axes that turn,
+
+        R' = theta x R,    theta = 2 vec(p' p*) / |p|^2,
+
+    whatever |p|: it is computed once for all that the body carries."""
+    w, x, y, z = components(p)
+    s = 2 / (w * w + x * x + y * y + z * z)
+    rows = (
+        (1 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)),
+        (s * (x * y + w * z), 1 - s * (x * x + z * z), s * (y * z - w * x)),
+        (s * (x * z - w * y), s * (y * z + w * x), 1 - s * (x * x + y * y)),
+    )
+    return once(jnp.stack([jnp.stack(row) for row in rows]))
+
+
+@body_axes.defjvp
+def _body_axes_jvp(primals, tangents):
+    (p,), (dp,) = primals, tangents
+    R = body_axes(p)
+    w, x, y, z = components(p)
+    s = 2 / (w * w + x * x + y * y + z * z)
+    # theta = s E p'. The derivatives of R by the components of p are one table, the same wherever
+    # these axes are asked for, so that each of their many tangents and cotangents is one sum.
+    E = jnp.stack([jnp.stack(row) for row in ((-x, w, -z, y), (-y, z, w, -x), (-z, -y, x, w))])
+    table = once(cross((s[None, None] * E)[:, None], R[:, :, None]))
+    return R, jnp.sum(table * dp[None, None], axis=2)
+
+
+@inlined
+def quaternion_exp(phi: Float[Array, "3 *rest"]) -> Float[Array, "4 *rest"]:
+    """(cos(a/2), phi sin(a/2) / a) with a = |phi|.
+
+    Both factors are entire functions of a^2, taken from their power series, less whole turns:
+    values and derivatives of every order are right at phi = 0 too, and no sine is called."""
+    s = dot(phi, phi)
+    near = s < 9
+    half = jnp.sqrt(jnp.where(near, 1.0, s)) / 2
+    turns = jnp.round(half / math.pi)
+    rest = (half - turns * _PI) - turns * _REST
+    cos, sinc = components(_series(_COS_SINC, jnp.where(near, s / 4, rest * rest)))
+    even = 1 - 2 * (turns - 2 * jnp.floor(turns / 2))
+    w = jnp.where(near, cos, even * cos)
+    factor = jnp.where(near, sinc, even * sinc * rest / half) / 2
+    return once(jnp.concatenate([w[None], factor[None] * phi]))
+
+
+@inlined
+def quaternion_log(p: Float[Array, "4 *rest"]) -> Float[Array, "3 *rest"]:
+    """phi of any multiple of p, |phi| <= pi.
+
+    With w >= 0, u = (x, y, z) and y = tan(|phi| / 4) = |u| / (|p| + w): phi = 4 atan(y) u / |u|.
+    As y <= 1, the tangent is far from its poles, and the power series of atan(y) / y keeps the
+    derivatives right at the identity. At half a turn phi jumps to -phi."""
+    p = jnp.where(p[:1] < 0, -p, p)
+    w, u = p[0], p[1:]
+    scale = w + jnp.sqrt(w * w + dot(u, u))
+    s = dot(u, u) / (scale * scale)
+    near = s < 0.01
+    y = jnp.sqrt(jnp.where(near, 1.0, s))
+    ratio = jnp.where(near, _series(_ATAN, jnp.where(near, s, 0.0))[0], jnp.arctan(y) / y)
+    return (4 * ratio / scale)[None] * u
+
+
+# Coefficients of x^0, x^1, ..., with x the square of the argument, of cos(a) and sin(a) / a, and of
+# atan(a) / a.
+_COS_SINC = tuple(
+    tuple((-1) ** k / math.factorial(2 * k + odd) for k in range(_TERMS)) for odd in (0, 1)
+)
+_ATAN = (tuple((-1) ** k / (2 * k + 1) for k in range(_TERMS)),)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _series(coefficients: tuple, x: Float[Array, "*rest"]) -> Float[Array, "n *rest"]:
+    """Of n power series of x. Their derivatives are such series again."""
+    powers, square = jnp.stack([x, jnp.ones_like(x)]), x
+    for _ in range(3):
+        square = square * square
+        powers = jnp.concatenate([square[None] * powers, powers])
+    # The smallest terms first.
+    table = jnp.asarray(np.array(coefficients)[:, ::-1], x.dtype)
+    return jnp.sum(table.reshape(*table.shape, *(1,) * x.ndim) * powers[None], axis=1)
+
+
+@_series.defjvp
+def _series_jvp(coefficients, primals, tangents):
+    (x,), (dx,) = primals, tangents
+    slopes = tuple((*(k * c for k, c in enumerate(row) if k), 0.0) for row in coefficients)
+    return _series(coefficients, x), _series(slopes, x) * dx[None]

@@ -1,0 +1,68 @@
+"""Products of vectors whose derivatives are such products again.
+
+Written out in components, a vector product is some fifteen operations, and its cotangents are as
+many again for each factor, each sum, slice and stack transposed by itself. Told to JAX as one
+bilinear operation, it is traced in one, and both cotangents are vector products: the gradient of a
+mechanism compiles in two thirds of the time.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array
+
+
+def bilinear(
+    name: str,
+    product: Callable[[Array, Array], Array],
+    left: Callable[[Array, Array], Array],
+    right: Callable[[Array, Array], Array],
+) -> Callable[[Array, Array], Array]:
+    """`product(a, b)` of arrays of one shape and with as many components as they have, along their
+    first axis, as one operation. Cotangents c: `left(c, b)` for a, `right(a, c)` for b."""
+    primitive = Primitive(name)
+
+    def written_out(a, b, *, axis):
+        a, b = jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0)
+        return jnp.moveaxis(product(a, b), 0, axis)
+
+    def first(fn, axis, *operands):
+        # A cotangent, with the components where the batch has left them.
+        return jnp.moveaxis(fn(*(jnp.moveaxis(x, axis, 0) for x in operands)), 0, axis)
+
+    def batched(operands, dims, *, axis):
+        # `None` stands for an operand that is the same for the whole batch.
+        d, size = next(
+            (d, x.shape[d]) for x, d in zip(operands, dims, strict=True) if d is not None
+        )
+
+        def with_batch(x, own):
+            if own is not None:
+                return jnp.moveaxis(x, own, d)
+            shape = (*x.shape[:d], size, *x.shape[d:])
+            return jnp.broadcast_to(jnp.expand_dims(x, d), shape)
+
+        a, b = map(with_batch, operands, dims)
+        return primitive.bind(a, b, axis=axis + (d <= axis)), d
+
+    primitive.def_impl(jax.jit(written_out, static_argnames="axis"))
+    primitive.def_abstract_eval(lambda a, b, *, axis: ShapedArray(a.shape, a.dtype))
+    ad.defbilinear(
+        primitive,
+        lambda c, a, b, *, axis: first(left, axis, c, b),
+        lambda c, a, b, *, axis: first(right, axis, a, c),
+    )
+    batching.primitive_batchers[primitive] = batched
+    mlir.register_lowering(primitive, mlir.lower_fun(written_out, multiple_results=False))
+
+    def of_one_shape(a, b):
+        shape = jnp.broadcast_shapes(a.shape, b.shape)
+        dtype = jnp.result_type(a, b)
+        a, b = (jnp.broadcast_to(x, shape).astype(dtype) for x in (a, b))
+        return primitive.bind(a, b, axis=0)
+
+    return of_one_shape
