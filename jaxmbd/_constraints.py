@@ -1,6 +1,7 @@
 """Phi and Psi -> rows: values, Jacobian and right sides, by forward-mode differentiation."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -40,7 +41,13 @@ class ConstraintRows(NamedTuple):
 
 class AbstractStructuredSystem(AbstractSystem):
     """A system that knows how sparse its equations are, and linearises them itself: M is block
-    diagonal, but for inertia that few blocks share, and each row touches few of its blocks."""
+    diagonal, but for inertia that few blocks share, and each row touches few of its blocks.
+
+    Methods take q, or what `placed` makes of it."""
+
+    @abc.abstractmethod
+    def placed(self, q: Any) -> Any:
+        """q with what they all need of it, derived once."""
 
     @abc.abstractmethod
     def mass_blocks(self, q: Coordinates) -> BlockDiagonal | CoupledBlocks:
@@ -72,10 +79,16 @@ class AbstractStructuredSystem(AbstractSystem):
         """The contacts, as `ContactRows`."""
 
     @abc.abstractmethod
-    def along(
-        self, t: RealScalarLike, q: Coordinates, v: Velocity, change: Velocity
-    ) -> Float[Array, " nc"]:
-        """J times a change of the velocities, of all rows, without J."""
+    def row_map(
+        self, t: RealScalarLike, q: Any, v: Velocity
+    ) -> Callable[[Velocity], Float[Array, " nc"]]:
+        """The linear function x -> J x of all rows, without J."""
+
+
+def placed(system: AbstractSystem, q: Coordinates) -> Any:
+    """What the functions below are best given for q: of a structured system, with all that they
+    need of it."""
+    return system.placed(q) if isinstance(system, AbstractStructuredSystem) else q
 
 
 @eqx.filter_jit
@@ -101,10 +114,10 @@ def _psi(system: AbstractSystem, q, v, t):
     return jnp.where(system.active[system.active.shape[0] - psi.shape[0] :], psi, 0.0)
 
 
-@eqx.filter_jit
-def _along(system: AbstractStructuredSystem, t, q, v, change):
-    rows = system.along(t, q, v, change)
-    return rows if system.active is None else jnp.where(system.active, rows, 0.0)
+def _row_map(system: AbstractStructuredSystem, t, q, v) -> Callable[[Velocity], Rows]:
+    rows = system.row_map(t, q, v)
+    active = system.active
+    return rows if active is None else lambda x: jnp.where(active, rows(x), 0.0)
 
 
 @eqx.filter_jit
@@ -188,14 +201,23 @@ class SystemMap(AbstractEquationMap):
     @eqx.filter_jit
     def rows(self, a):
         if isinstance(self.system, AbstractStructuredSystem):
-            return _along(self.system, self.t, self.q, self.v, a)
+            return _row_map(self.system, self.t, self.q, self.v)(a)
         return jax.jvp(self._displaced, (jnp.zeros_like(a),), (a,))[1]
 
     @eqx.filter_jit
     def reaction(self, lam):
         if isinstance(self.system, AbstractStructuredSystem):
-            return jax.linear_transpose(self.rows, self.v)(lam)[0]
+            rows = _row_map(self.system, self.t, self.q, self.v)
+            return jax.linear_transpose(rows, self.v)(lam)[0]
         return jax.vjp(self._displaced, jnp.zeros_like(self.v))[1](lam)[0]
+
+    @eqx.filter_jit
+    def left(self, a, lam, w):
+        if isinstance(self.system, AbstractStructuredSystem):
+            rows = _row_map(self.system, self.t, self.q, self.v)
+        else:
+            rows = jax.linearize(self._displaced, jnp.zeros_like(a))[1]
+        return self.inertia(a) - jax.linear_transpose(rows, a)(lam)[0], rows(w)
 
 
 @eqx.filter_jit

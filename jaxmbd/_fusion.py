@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool
 
 
-@jax.custom_jvp
 def once(x: Array) -> Array:
     """x, computed before what uses it.
 
@@ -21,12 +22,35 @@ def once(x: Array) -> Array:
 
     For factors and values that many results share; derivatives pass as if it were not there.
     """
-    return x / jnp.where(x == x, 1.0, 2.0)
+    return _once.bind(x)
 
 
-@once.defjvp
-def _once_jvp(primals, tangents):
-    return once(*primals), tangents[0]
+def _divided(x):
+    return x / jnp.where(x == x, 1.0, 2.0).astype(x.dtype)
+
+
+_once = Primitive("once")
+_once.def_impl(jax.jit(_divided))
+_once.def_abstract_eval(lambda x: x)
+ad.primitive_jvps[_once] = lambda x, dx: (once(*x), *dx)
+ad.primitive_transposes[_once] = lambda c, _: (c,)
+batching.primitive_batchers[_once] = lambda x, d: (once(*x), *d)
+mlir.register_lowering(_once, mlir.lower_fun(_divided, multiple_results=False))
+
+
+def settled(x: Array) -> Array:
+    """x, whose cotangent is computed `once`: for what has many users, or one that uses each of its
+    cotangent's entries many times."""
+    return _settled.bind(x)
+
+
+_settled = Primitive("settled")
+_settled.def_impl(lambda x: x)
+_settled.def_abstract_eval(lambda x: x)
+ad.primitive_jvps[_settled] = lambda x, dx: (settled(*x), settled(*map(ad.instantiate_zeros, dx)))
+ad.primitive_transposes[_settled] = lambda c, _: (c if type(c) is ad.Zero else once(c),)
+batching.primitive_batchers[_settled] = lambda x, d: (settled(*x), *d)
+mlir.register_lowering(_settled, lambda ctx, x: [x])
 
 
 def decided(condition: Bool[Array, "..."]) -> Bool[Array, "..."]:

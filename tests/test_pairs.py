@@ -87,7 +87,7 @@ def test_derivatives_of_rates(case):
     """By q along motions of the bodies, in both modes."""
     of, q, v = case
     weights = jnp.asarray(np.random.default_rng(1).standard_normal(of.row_count))
-    found = lambda q: weights @ of.along(0.0, q, v, v)  # noqa: E731
+    found = lambda q: weights @ of.row_map(0.0, q, v)(v)  # noqa: E731
     expected = lambda q: weights @ jax.jvp(lambda q: alone(of, q), (q,), (of.qdot(q, v),))[1]  # noqa: E731
     turns = jax.vmap(lambda e: of.qdot(q, e))(jnp.eye(v.size))
     slope = turns @ jax.jit(jax.grad(expected))(q)
@@ -105,7 +105,7 @@ def test_derivatives_by_frames(case):
         return evaluate(of)
 
     axis = jnp.array([0.0, 0.6, 0.8])
-    J = jax.jacfwd(rates)(axis, lambda of: of.along(0.0, q, v, v))
+    J = jax.jacfwd(rates)(axis, lambda of: of.row_map(0.0, q, v)(v))
     expected = jax.jacfwd(rates)(
         axis, lambda of: jax.jvp(lambda q: alone(of, q), (q,), (of.qdot(q, v),))[1]
     )
@@ -127,7 +127,7 @@ def test_axes_of_a_body():
 
 def test_no_scatter_in_derivatives(case):
     of, q, v = case
-    loss = jax.jit(jax.grad(lambda q: jnp.sum(of.along(0.0, q, v, v) ** 2)))
+    loss = jax.jit(jax.grad(lambda q: jnp.sum(of.row_map(0.0, q, v)(v) ** 2)))
     assert helpers.in_the_way(loss.lower(q)) == {}
 
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._fusion import once
+from .._fusion import once, settled
 from .bilinear import bilinear
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -159,7 +159,7 @@ def _body_axes_jvp(primals, tangents):
     # these axes are asked for, so that each of their many tangents and cotangents is one sum.
     E = jnp.stack([jnp.stack(row) for row in ((-x, w, -z, y), (-y, z, w, -x), (-z, -y, x, w))])
     table = once(cross((s[None, None] * E)[:, None], R[:, :, None]))
-    return R, jnp.sum(table * dp[None, None], axis=2)
+    return R, settled(jnp.sum(table * dp[None, None], axis=2))
 
 
 @inlined

@@ -15,6 +15,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
+from .._fusion import once
+
 
 def bilinear(
     name: str,
@@ -53,8 +55,8 @@ def bilinear(
     primitive.def_abstract_eval(lambda a, b, *, axis: ShapedArray(a.shape, a.dtype))
     ad.defbilinear(
         primitive,
-        lambda c, a, b, *, axis: first(left, axis, c, b),
-        lambda c, a, b, *, axis: first(right, axis, a, c),
+        lambda c, a, b, *, axis: first(left, axis, once(c), b),
+        lambda c, a, b, *, axis: first(right, axis, a, once(c)),
     )
     batching.primitive_batchers[primitive] = batched
     mlir.register_lowering(primitive, mlir.lower_fun(written_out, multiple_results=False))

@@ -14,6 +14,7 @@ from .._constraints import (
     SystemMap,
     constraint_rows,
     mass_matrix,
+    placed,
     tilt,
 )
 from .._inputs import checked
@@ -60,13 +61,16 @@ def applied_force(
     q: Coordinates,
     v: Velocity,
     inertial: Force | None = None,
+    here: Any = None,
 ) -> Force:
     """f(t, q, v, u) plus the nonideal constraint force C(q, v, t). Adding C to f is Udwadia and
     Kalaba's nonideal term: the multipliers take over its part across the admissible motion. Of a
-    structured system the forces of inertia may be given."""
+    structured system the forces of inertia may be given, and what it has made of q."""
     u = None if control is None else control(t, q, v)
-    if inertial is not None and isinstance(system, AbstractStructuredSystem):
-        f = inertial + system.external_force(t, q, v, u)
+    if isinstance(system, AbstractStructuredSystem):
+        here = system.placed(q) if here is None else here
+        inertial = system.inertial_force(here, v) if inertial is None else inertial
+        f = inertial + system.external_force(t, here, v, u)
     else:
         f = system.force(t, q, v, u)
     f = f.astype(q.dtype)
@@ -82,8 +86,9 @@ def point(
     v: Velocity,
 ) -> Point:
     """The point at (t, q, v)."""
-    f = applied_force(system, control, t, q, v)
-    return point_at(system, t, q, v, f, mass_matrix(system, q))
+    here = placed(system, q)
+    f = applied_force(system, control, t, q, v, here=here)
+    return point_at(system, t, here, v, f, mass_matrix(system, here))
 
 
 @checked
@@ -103,9 +108,9 @@ def evaluate(
 
 
 def point_at(
-    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity, f: Force, M: Any
+    system: AbstractSystem, t: RealScalarLike, q: Any, v: Velocity, f: Force, M: Any
 ) -> Point:
-    """The point at (t, q, v) with the force f and M(q) given."""
+    """The point at (t, q, v), with q `placed`, and with the force f and M(q) given."""
     rows = constraint_rows(system, t, q, v)
     turned = tilt(system, q, v, rows.J, rows.phi)
     return Point(v, M, f, rows, SystemMap(system, t, q, v), turned)

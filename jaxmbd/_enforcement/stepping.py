@@ -15,6 +15,7 @@ from .._constraints import (
     AbstractStructuredSystem,
     SystemMap,
     mass_matrix,
+    placed,
     positions,
     row_count,
     velocities,
@@ -240,20 +241,23 @@ def free_field(t, y, problem: Problem):
 
 
 def free_rates(
-    problem: Problem, t: RealScalarLike, y, M, inertial: Force | None = None
+    problem: Problem, t: RealScalarLike, y, M, inertial: Force | None = None, here: Any = None
 ) -> tuple[Coordinates, Velocity]:
     """(q', v') without constraints, with M(q) given, and with the forces of inertia if they are
-    held."""
+    held, and with q `placed`."""
     q, v = y
-    f = applied_force(problem.system, problem.control, t, q, v, inertial)
-    operator = free_operator(M, SystemMap(problem.system, t, q, v))
-    return problem.system.qdot(q, v), operator.free(f)
+    system = problem.system
+    f = applied_force(system, problem.control, t, q, v, inertial, here)
+    operator = free_operator(M, SystemMap(system, t, q if here is None else here, v))
+    return system.qdot(q, v), operator.free(f)
 
 
 class FreeStep(NamedTuple):
-    """A step without constraints: the `point` at (t1, q, v*), Phi(q, t0), the `drift` of the rows
-    over the step (see `AbstractSplitEnforcement.impulse`), and what the scheme returned."""
+    """A step without constraints: q `placed`, the `point` at (t1, q, v*), Phi(q, t0), the `drift`
+    of the rows over the step (see `AbstractSplitEnforcement.impulse`), and what the scheme
+    returned."""
 
+    placed: Any
     point: Point
     phi: Float[Array, " nh"]
     drift: Rows
@@ -273,25 +277,27 @@ def free_step(
     """The scheme on the free motion M v' = f, with M, J and Phi evaluated at q. The forces of
     inertia of a mechanism's bodies are held, at a mean that makes no energy."""
     system, h = problem.system, t1 - t0
-    M = mass_matrix(system, q)
+    here = placed(system, q)
+    M = mass_matrix(system, here)
     structured = isinstance(system, AbstractStructuredSystem)
-    inertial = system.inertial_force(q, v, h) if structured else None
+    inertial = system.inertial_force(here, v, h) if structured else None
 
     def field(t, y, problem):
-        M_here = M if y[0] is q else mass_matrix(system, y[0])
-        return free_rates(problem, t, y, M_here, inertial)
+        if y[0] is q:
+            return free_rates(problem, t, y, M, inertial, here)
+        return free_rates(problem, t, y, mass_matrix(system, y[0]), inertial)
 
     (_, v_free), _, _, scheme_state, result = scheme.step(
         diffrax.ODETerm(field), t0, t1, (q, v), problem, scheme_state, True
     )
-    phi = positions(system, t0, q)
-    here = point_at(system, t1, q, v_free, jnp.zeros_like(v_free), M)
-    rows = here.rows
+    phi = positions(system, t0, here)
+    end = point_at(system, t1, here, v_free, jnp.zeros_like(v_free), M)
+    rows = end.rows
     drift = (rows.phi - phi) / h
     if rows.velocity.shape != phi.shape:
         nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
         drift = jnp.concatenate([drift, nonholonomic])
-    return FreeStep(here, phi, drift, scheme_state, of_scheme(result))
+    return FreeStep(here, end, phi, drift, scheme_state, of_scheme(result))
 
 
 class SplitStepper(AbstractStepper):
@@ -313,8 +319,8 @@ class SplitStepper(AbstractStepper):
             free.point, free.phi, free.drift, h
         )
         v = free.point.v + change
-        end = system.retract(q, h * v)
-        q, v, projected = self.problem.project(t1, end, system.carried(q, end, v))
+        end = system.retract(free.placed, h * v)
+        q, v, projected = self.problem.project(t1, end, system.carried(free.placed, end, v))
         result = first_failure(system.result(y[0]), solved, free.result, projected)
         return Step((q, v, impulse / h), free.scheme_state, result, jnp.abs(free.phi))
 

@@ -39,7 +39,6 @@ class VelocityImpulse(AbstractSplitEnforcement):
         rows = point.rows
         operator = point.operator(self.solver)
         feedback = rows.position(self.stabilisation.feedback(phi, h))
-        wanted = -(operator.rows(point.v) + drift + feedback)
-        change, impulse = operator.correct(wanted, point.v)
+        change, impulse = operator.steer(-(drift + feedback), point.v)
         contradict = contradiction_of(point, self.solver, operator, phi)
         return change, impulse, first_failure(operator.result(), contradict)

@@ -50,6 +50,10 @@ class AbstractEquationMap(eqx.Module):
     def reaction(self, lam: Rows) -> Force:
         """J^T lam."""
 
+    @abc.abstractmethod
+    def left(self, a: Velocity, lam: Rows, w: Velocity) -> tuple[Force, Rows]:
+        """(M a - J^T lam, J w), in one evaluation of what they share."""
+
 
 class MatrixMap(AbstractEquationMap):
     """The equations of given matrices."""
@@ -65,6 +69,9 @@ class MatrixMap(AbstractEquationMap):
 
     def reaction(self, lam):
         return lam @ self.J
+
+    def left(self, a, lam, w):
+        return self.M @ a - lam @ self.J, self.J @ w
 
 
 class AbstractConstraintSolver(eqx.Module):

@@ -73,8 +73,15 @@ class ConstraintOperator(eqx.Module):
         if r.shape[0] == 0:
             return self.free(f), r
         if self.solver.allows_dependent(self.factor):
-            return _solve_at_constant_rank(self, f, r)
+            return _solve_by_rule(self, f, r, None)
         return _solve(self, f, r)
+
+    def steer(self, r: Rows, v: Velocity) -> tuple[Velocity, Rows]:
+        """(d, mu) with M d = J^T mu and J (v + d) + E mu = r: the change d of v of least kinetic
+        energy after which the rows move at r."""
+        if r.shape[0] == 0:
+            return jnp.zeros_like(v), r
+        return _solve_by_rule(self, jnp.zeros_like(v), r, v)
 
     def correct(self, r: Rows, like: Velocity) -> tuple[Velocity, Rows]:
         """(d, mu) with d = M^-1 J^T mu and J d = r: the change d of least kinetic energy
@@ -126,15 +133,15 @@ def _null(solver: AbstractConstraintSolver, factor: Any, s: Rows) -> Rows:
 
 
 def _solve(operator: ConstraintOperator, f: Force, r: Rows) -> tuple[Velocity, Rows]:
-    """(a, lam), differentiated as if the rows were independent."""
+    """(a, lam) for v = 0, differentiated as if the rows were independent."""
     # Both parts travel as one vector: the transpose rule wants all of b to depend on what is
     # differentiated, or nothing.
     b, parts = ravel_pytree((f, r))
 
     def matvec(x):
         a, lam = parts(x)
-        left = operator.equations.inertia(a) - operator.reaction(lam)
-        return jnp.concatenate([left, operator.rows(a) + operator.compliant(lam)])
+        left, right = operator.equations.left(a, lam, a)
+        return jnp.concatenate([left, right + operator.compliant(lam)])
 
     def solve(_, b):
         return jnp.concatenate(_by_factor(operator.solver, operator.factor, *parts(b)))
@@ -149,63 +156,66 @@ def _solve(operator: ConstraintOperator, f: Force, r: Rows) -> tuple[Velocity, R
 
 
 @eqx.filter_custom_jvp
-def _solve_at_constant_rank(
-    operator: ConstraintOperator, f: Force, r: Rows
+def _solve_by_rule(
+    operator: ConstraintOperator, f: Force, r: Rows, v: Velocity | None
 ) -> tuple[Velocity, Rows]:
-    """(a, lam), differentiated for a rank that is constant nearby."""
-    return _solve(operator, f, r)
+    """(a, lam) with M a = f + J^T lam and J (v + a) + E lam = r, v = 0 for `None`. J v and J a, at
+    fixed a and v, are differentiated as one."""
+    return _solve(operator, f, r if v is None else r - operator.rows(v))
 
 
-@_solve_at_constant_rank.def_jvp
-def _solve_at_constant_rank_jvp(primals, tangents):
+@_solve_by_rule.def_jvp
+def _solve_by_rule_jvp(primals, tangents):
+    operator, f, r, v = primals
+    d_operator, df, dr, dv = tangents
+    df, dr = _or_zeros(df, f), _or_zeros(dr, r)
+    a, lam = _solve_by_rule(operator, f, r, v)
+
+    def left(operator, v):
+        force, reached = operator.equations.left(a, lam, a if v is None else v + a)
+        return force, reached + operator.compliant(lam)
+
+    d_left, d_right = _directional(left, (operator, v), (d_operator, dv), (f, r))
+    shift = extra = jnp.zeros_like(r)
+    if operator.solver.allows_dependent(operator.factor):
+        of_r = r if v is None else r - operator.rows(v)
+        shift, extra = _of_dependent_rows(operator, d_operator, a, lam, of_r)
+    da, dlam = _solve(operator, df - d_left, dr - d_right + shift)
+    return (a, lam), (da, dlam + extra)
+
+
+def _of_dependent_rows(operator, d_operator, a, lam, r):
     # To f' = df - dM a + dJ^T lam and r' = dr - dJ a - dE lam of independent rows the derivative of
-    # G^+ adds two terms (Golub and Pereyra 1973, equation 4.12),
+    # G^+ at a rank that is constant nearby adds two terms (Golub and Pereyra 1973, equation 4.12),
     #     dG^+ = -G^+ dG G^+ + G^+ G^+ dG N + N dG G^+ G^+,    N = 1 - G G^+,
     # acting on s = r - J M^-1 f. They simplify, since N J = 0 and N E = 0: N s = N r, and of
     # dG N only J M^-1 dJ^T N + dE N is left, of N dG only N dJ M^-1 J^T + N dE.
     # N counts as constant in derivatives of this rule. Those of the motion need no more, as long
     # as the rows agree (N r = 0): what they lack lies among multipliers that do nothing.
-    operator, f, r = primals
-    d_operator, df, dr = tangents
-    df, dr = _or_zeros(df, f), _or_zeros(dr, r)
-    a, lam = _solve_at_constant_rank(operator, f, r)
+    rest, at_rest = jnp.zeros_like(a), jnp.zeros_like(r)
 
-    def left(operator):
-        return (
-            operator.equations.inertia(a) - operator.reaction(lam),
-            operator.rows(a) + operator.compliant(lam),
-        )
-
-    d_left, d_right = _directional(left, operator, d_operator, (f, r))
-    rest, at_rest = jnp.zeros_like(f), jnp.zeros_like(r)
-
-    def of_dependent_rows():
+    def terms():
         # N r, by way of the residual, which stays zero where the rows agree, however N turns.
         unreachable = operator.null(r - operator.rows(a) - operator.compliant(lam))
-        x, z = _solve_at_constant_rank(operator, rest, lam)
+        x, z = _solve_by_rule(operator, rest, lam, None)
 
         def turned(operator):
-            return (
-                operator.reaction(unreachable),
-                operator.compliant(unreachable),
-                operator.rows(x) + operator.compliant(z),
-            )
+            force, reach = operator.equations.left(rest, unreachable, x)
+            return force, operator.compliant(unreachable), reach + operator.compliant(z)
 
-        pull, held, reach = _directional(turned, operator, d_operator, (f, r, r))
-        _, shift = _solve(operator, rest, operator.rows(operator.free(pull)) + held)
+        pull, held, reach = _directional(turned, (operator,), (d_operator,), (rest, r, r))
+        _, shift = _solve(operator, rest, operator.rows(operator.free(-pull)) + held)
         return shift, operator.null(reach)
 
-    shift, extra = jax.lax.cond(operator.dependent(), of_dependent_rows, lambda: (at_rest, at_rest))
-    da, dlam = _solve(operator, df - d_left, dr - d_right + shift)
-    return (a, lam), (da, dlam + extra)
+    return jax.lax.cond(operator.dependent(), terms, lambda: (at_rest, at_rest))
 
 
-def _directional(fn, operator, d_operator, like):
-    """The derivative of `fn(operator)` along `d_operator`, zeros where it does not depend."""
-    if not jax.tree.leaves(d_operator):
+def _directional(fn, primals, tangents, like):
+    """The derivative of `fn(*primals)` along `tangents`, zeros where it does not depend."""
+    if not jax.tree.leaves(tangents):
         return jax.tree.map(jnp.zeros_like, like)
-    _, tangents = eqx.filter_jvp(fn, (operator,), (d_operator,))
-    return tuple(_or_zeros(tangent, x) for tangent, x in zip(tangents, like, strict=True))
+    _, found = eqx.filter_jvp(fn, primals, tangents)
+    return tuple(_or_zeros(tangent, x) for tangent, x in zip(found, like, strict=True))
 
 
 def _or_zeros(tangent, primal):

@@ -96,20 +96,20 @@ class Body(eqx.Module):
     # --- dynamics, in world axes at an orientation ----------------------------------------------
     #
     # Of one body, or of many whose numbers, and those of all arguments, have one more axis at the
-    # end.
+    # end. Orientations are quaternions or rotation matrices.
 
-    def mass_matrix(self, orientation: Float[Array, "4 *rest"]) -> Float[Array, "6 6 *rest"]:
+    def mass_matrix(self, orientation: Float[Array, "_ *rest"]) -> Float[Array, "6 6 *rest"]:
         """M for (velocity, angular velocity)."""
-        R = body_axes(orientation)
+        R = _axes(orientation)
         tensor = turned_tensor(R, self.inertia.tensor)
         return spatial(self.inertia.mass, apply_matrix(R, self.inertia.center), tensor)
 
     def inverse_mass_matrix(
-        self, orientation: Float[Array, "4 *rest"]
+        self, orientation: Float[Array, "_ *rest"]
     ) -> Float[Array, "6 6 *rest"]:
         """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0): the columns of P are (c x w, w) for the
         columns w of a root of the inverse inertia tensor about the centre of mass c."""
-        R, mass = body_axes(orientation), self.inertia.mass
+        R, mass = _axes(orientation), self.inertia.mass
         c = apply_matrix(R, self.inertia.center)
         w = matrix_product(R, inverse_root(self.inertia.tensor))
         P = once(jnp.concatenate([cross(c[:, None], w), w]))
@@ -118,23 +118,23 @@ class Body(eqx.Module):
         return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass[None, None]
 
     def momentum_of(
-        self, orientation: Float[Array, "4 *rest"], v: Float[Array, "6 *rest"]
+        self, orientation: Float[Array, "_ *rest"], v: Float[Array, "6 *rest"]
     ) -> Float[Array, "6 *rest"]:
         """M v without matrices: m (v + omega x c), and the angular momentum about the origin of the
         frame; with accelerations for v, the forces that give them."""
-        R = body_axes(orientation)
+        R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         p = self.inertia.mass[None] * (v[:3] + cross(v[3:], c))
         spin = apply_matrix(self.inertia.tensor, apply_transpose(R, v[3:]))
         return jnp.concatenate([p, apply_matrix(R, spin) + cross(c, p)])
 
     def acceleration(
-        self, orientation: Float[Array, "4 *rest"], force: Float[Array, "6 *rest"]
+        self, orientation: Float[Array, "_ *rest"], force: Float[Array, "6 *rest"]
     ) -> Float[Array, "6 *rest"]:
         """M^-1 force, for a force [N] and a torque [N m] about the origin of the frame: the
         acceleration [m/s^2] of the origin and the angular one [rad/s^2], without matrices."""
         F, T = force[:3], force[3:]
-        R = body_axes(orientation)
+        R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         torque = apply_transpose(R, T - cross(c, F))  # about the centre of mass
         alpha = apply_matrix(R, apply_matrix(inverse_tensor(self.inertia.tensor), torque))
@@ -142,14 +142,14 @@ class Body(eqx.Module):
 
     def inertial_force(
         self,
-        orientation: Float[Array, "4 *rest"],
+        orientation: Float[Array, "_ *rest"],
         omega: Float[Array, "3 *rest"],
         gravity: Float[Array, "3"],
     ) -> Float[Array, "6 *rest"]:
         """Weight and forces of inertia at constant velocities, (F, c x F - omega x I omega) with
         F = m (g - omega x (omega x c)) and the inertia tensor I about the centre of mass: force [N]
         and torque [N m] about the origin of the frame. Nothing is turned but vectors."""
-        R = body_axes(orientation)
+        R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         spin = self._spin_torque(R, apply_transpose(R, omega))
         centrifugal = self.inertia.mass[None] * cross(omega, cross(omega, c))
@@ -158,14 +158,14 @@ class Body(eqx.Module):
 
     def mean_inertial_force(
         self,
-        orientation: Float[Array, "4 *rest"],
+        orientation: Float[Array, "_ *rest"],
         omega: Float[Array, "3 *rest"],
         gravity: Float[Array, "3"],
         h: RealScalarLike,
     ) -> Float[Array, "6 *rest"]:
         """The same over a step h [s], from which velocities are `carried` on, in place of the
         centrifugal force: (m g, c x m g - x x I x), where x is the `middle_spin`."""
-        R = body_axes(orientation)
+        R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         x = middle_spin(self.inertia.tensor, once(apply_transpose(R, omega)), h)
         weight = self._weight(gravity)
@@ -182,7 +182,7 @@ class Body(eqx.Module):
         return apply_matrix(R, cross(apply_matrix(self.inertia.tensor, omega_body), omega_body))
 
     def gyroscopic_force(
-        self, orientation: Float[Array, "4 *rest"], omega: Float[Array, "3 *rest"]
+        self, orientation: Float[Array, "_ *rest"], omega: Float[Array, "3 *rest"]
     ) -> Float[Array, "6 *rest"]:
         """`inertial_force` without weight: -(m omega x (omega x c), omega x I omega), with I about
         the origin of the frame."""
@@ -191,36 +191,43 @@ class Body(eqx.Module):
     # --- displacements: q of a body has seven components, v six -----------------------------------
 
     def retract(
-        self, q: Float[Array, "7 *rest"], dp: Float[Array, "6 *rest"]
+        self,
+        q: Float[Array, "7 *rest"],
+        dp: Float[Array, "6 *rest"],
+        axes: Float[Array, "3 3 *rest"] | None = None,
     ) -> Float[Array, "7 *rest"]:
-        """q after the displacement dp, on which the centre of mass goes straight."""
-        turned = quaternion_product(quaternion_exp(dp[3:]), q[3:])
-        before, after = self._centers(q[3:], turned)
-        shift = dp[:3] + cross(dp[3:], before) - (after - before)
-        return jnp.concatenate([q[:3] + shift, turned])
+        """q after the displacement dp, on which the centre of mass goes straight. `axes`: those of
+        the body at q, if they are known."""
+        (position, p), (shift, turn) = jnp.split(q, [3]), jnp.split(dp, [3])
+        turned = quaternion_product(quaternion_exp(turn), p)
+        before = self._center(p if axes is None else axes)
+        shift = shift + cross(turn, before) - (self._center(turned) - before)
+        return jnp.concatenate([position + shift, turned])
 
     def difference(
         self, q0: Float[Array, "7 *rest"], q1: Float[Array, "7 *rest"]
     ) -> Float[Array, "6 *rest"]:
         """The displacement from q0 to q1."""
         turn = quaternion_log(quaternion_product(q1[3:], quaternion_conjugate(q0[3:])))
-        before, after = self._centers(q0[3:], q1[3:])
+        before, after = self._center(q0[3:]), self._center(q1[3:])
         shift = q1[:3] - q0[:3] + (after - before) - cross(turn, before)
         return jnp.concatenate([shift, turn])
 
     def carried(
         self,
-        q0: Float[Array, "7 *rest"],
-        q1: Float[Array, "7 *rest"],
+        before: Float[Array, "_ *rest"],
+        after: Float[Array, "_ *rest"],
         v: Float[Array, "6 *rest"],
     ) -> Float[Array, "6 *rest"]:
-        """v at q0, as it is at q1 if the centre of mass keeps its velocity and the body its angular
-        velocity: the origin turns with the body."""
-        before, after = self._centers(q0[3:], q1[3:])
-        return jnp.concatenate([v[:3] - cross(v[3:], after - before), v[3:]])
+        """v, as it is after a turn from one orientation to another if the centre of mass keeps its
+        velocity and the body its angular velocity: the origin turns with the body."""
+        linear, angular = jnp.split(v, [3])
+        moved = cross(angular, self._center(after) - self._center(before))
+        return jnp.concatenate([linear - moved, angular])
 
-    def _centers(self, *orientations: Float[Array, "4 *rest"]) -> list[Float[Array, "3 *rest"]]:
-        return [apply_matrix(body_axes(p), self.inertia.center) for p in orientations]
+    def _center(self, orientation: Float[Array, "_ *rest"]) -> Float[Array, "3 *rest"]:
+        """From the origin, in world axes."""
+        return apply_matrix(_axes(orientation), self.inertia.center)
 
     # --- energy and momentum --------------------------------------------------------------------
 
@@ -263,6 +270,11 @@ class Body(eqx.Module):
         c = pose.direction(self.inertia.center)
         spin = apply_matrix(self.inertia.tensor, pose.local_direction(twist.angular))
         return c, twist.at(c), pose.direction(spin)
+
+
+def _axes(orientation: Array) -> Float[Array, "3 3 *rest"]:
+    """A rotation matrix, or that of a quaternion."""
+    return orientation if orientation.shape[0] == 3 else body_axes(orientation)
 
 
 def _check_inertia(name: str, inertia: Inertia) -> None:

@@ -13,6 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._contact.rows import ContactRows
 from .._coordinates import body_axes
+from .._coordinates.algebra import cross, quaternion_rate
 from .._fusion import once
 from .._inputs import Vector, at_least, checked
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
@@ -32,6 +33,7 @@ from .joints import AbstractConstraint, AbstractJoint, AbstractPair
 from .linearise import Linearised, along, frame_poses, frame_twists, holonomic, nonholonomic
 from .listing import listing
 from .pairs import NAMES, Ends, Pairs
+from .placed import Configuration, Placed
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
 
@@ -261,7 +263,9 @@ class Mechanism(AbstractStructuredSystem):
             element, [q_table[:, i] for i in bodies], [v_table[:, i] for i in bodies]
         )
 
-    def map_elements(self, elements: Stack, fn: Callable[..., PyTree], *vectors: Array) -> PyTree:
+    def map_elements(
+        self, elements: Stack, fn: Callable[..., PyTree], *vectors: Array | Placed
+    ) -> PyTree:
         """fn(element, qs, ...) for all elements of one kind, the element axis last: for each of the
         `vectors`, q or v, a tuple with the components of the bodies that the element connects."""
         ends = self.ends(elements)
@@ -275,30 +279,35 @@ class Mechanism(AbstractStructuredSystem):
 
     # --- AbstractSystem -------------------------------------------------------------------------
 
-    def retract(self, q: Coordinates, dp: Velocity) -> Coordinates:
-        return self._bodies.retract(self.table(q), self.table(dp)).ravel()
+    def placed(self, q: Configuration) -> Placed:
+        return q if isinstance(q, Placed) else Placed.of(self.table(q))
+
+    def retract(self, q: Configuration, dp: Velocity) -> Coordinates:
+        here = self.placed(q)
+        return self._bodies.retract(here.table, self.table(dp), here.axes).ravel()
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         return self._bodies.difference(self.table(q0), self.table(q1)).ravel()
 
-    def carried(self, q0: Coordinates, q1: Coordinates, v: Velocity) -> Velocity:
-        return self._bodies.carried(*map(self.table, (q0, q1, v))).ravel()
+    def carried(self, q0: Configuration, q1: Coordinates, v: Velocity) -> Velocity:
+        axes = self.placed(q0).axes, self.placed(q1).axes
+        return self._bodies.carried(*axes, self.table(v)).ravel()
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
         return self.mass_blocks(q).dense()
 
-    def mass_blocks(self, q: Coordinates) -> BlockDiagonal | CoupledBlocks:
-        bodies, p = self._bodies, self.table(q)[3:]
-        inverse = once(bodies.inverse_mass_matrix(p))
-        M = BlockDiagonal(bodies.mass_matrix(p), inverse, bodies.inertia.positive_definite)
+    def mass_blocks(self, q: Configuration) -> BlockDiagonal | CoupledBlocks:
+        bodies, axes = self._bodies, self.placed(q).axes
+        inverse = once(bodies.inverse_mass_matrix(axes))
+        M = BlockDiagonal(bodies.mass_matrix(axes), inverse, bodies.inertia.positive_definite)
         rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
         if not rotors:
             return M
         R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
         return CoupledBlocks(M, R, jnp.concatenate([weight for weight, _, _ in rotors]))
 
-    def inertia(self, q: Coordinates, a: Velocity) -> Float[Array, " nv"]:
-        f = self._bodies.momentum_of(self.table(q)[3:], self.table(a))
+    def inertia(self, q: Configuration, a: Velocity) -> Float[Array, " nv"]:
+        f = self._bodies.momentum_of(self.placed(q).axes, self.table(a))
         if rotors := self._rotors(q, jnp.zeros_like(a)):
             R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
             weights = jnp.concatenate([weight for weight, _, _ in rotors])
@@ -319,15 +328,15 @@ class Mechanism(AbstractStructuredSystem):
         return self.inertial_force(q, v) + self.external_force(t, q, v, u)
 
     def inertial_force(
-        self, q: Coordinates, v: Velocity, h: RealScalarLike | None = None
+        self, q: Configuration, v: Velocity, h: RealScalarLike | None = None
     ) -> Float[Array, " nv"]:
-        bodies, p, omega = self._bodies, self.table(q)[3:], self.table(v)[3:]
+        bodies, axes, omega = self._bodies, self.placed(q).axes, self.table(v)[3:]
         if h is None:
-            return bodies.inertial_force(p, omega, self.gravity).ravel()
-        return bodies.mean_inertial_force(p, omega, self.gravity, h).ravel()
+            return bodies.inertial_force(axes, omega, self.gravity).ravel()
+        return bodies.mean_inertial_force(axes, omega, self.gravity, h).ravel()
 
     def external_force(
-        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any
+        self, t: RealScalarLike, q: Configuration, v: Velocity, u: Any
     ) -> Float[Array, " nv"]:
         n = len(self.body_stack)
         f = jnp.zeros((6, n + 1), q.dtype)  # and on the ground
@@ -358,10 +367,12 @@ class Mechanism(AbstractStructuredSystem):
         elements = energy.powers(self, q, v, t, u).values()
         return -sum((x.lost for x in elements), jnp.zeros((), q.dtype))
 
-    def constraint(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " nh"]:
+    def constraint(self, q: Configuration, t: RealScalarLike) -> Float[Array, " nh"]:
         return _flat(self._constraints(q, t), q.dtype)
 
-    def nonholonomic(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> Float[Array, " rows"]:
+    def nonholonomic(
+        self, q: Configuration, v: Velocity, t: RealScalarLike
+    ) -> Float[Array, " rows"]:
         return _flat(self._nonholonomics(q, v, t), q.dtype)
 
     def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
@@ -381,7 +392,7 @@ class Mechanism(AbstractStructuredSystem):
     def contact_rows(self, t: RealScalarLike, q: Coordinates) -> ContactRows:
         return contact_rows(self, t, q)
 
-    def linearised(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> ConstraintRows:
+    def linearised(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
         n, t = len(self.body_stack), jnp.asarray(t, q.dtype)
         parts: tuple[list[Linearised], list[Linearised]] = [], []
         ends: tuple[list, list] = [], []
@@ -416,24 +427,29 @@ class Mechanism(AbstractStructuredSystem):
             -_flat([rows.drift for rows in every], q.dtype),
         )
 
-    def along(
-        self, t: RealScalarLike, q: Coordinates, v: Velocity, change: Velocity
-    ) -> Float[Array, " rows"]:
+    def row_map(
+        self, t: RealScalarLike, q: Configuration, v: Velocity
+    ) -> Callable[[Velocity], Float[Array, " rows"]]:
+        at_pairs = self._pairs(q) if self._pair_stacks else None
+        none = jnp.zeros((0, 0), q.dtype)
+
         def of_joint(joint, qs, vs, changes):
             return along(joint, qs, vs, changes, t)
 
-        pairs = self._rates_of_pairs(q, change)
-        none = jnp.zeros((0, 0), q.dtype)
-        levels = zip(
-            *(
-                (pairs.pop(0), none)
-                if self._is_pair(joints)
-                else self.map_elements(joints, of_joint, q, v, change)
-                for joints in self.joint_stacks
-            ),
-            strict=True,
-        )
-        return _flat([table for tables in levels for table in tables], q.dtype)
+        def rows(x):
+            pairs = [] if at_pairs is None else self._rates_of_pairs(at_pairs, x)
+            levels = zip(
+                *(
+                    (pairs.pop(0), none)
+                    if self._is_pair(joints)
+                    else self.map_elements(joints, of_joint, q, v, x)
+                    for joints in self.joint_stacks
+                ),
+                strict=True,
+            )
+            return _flat([table for tables in levels for table in tables], q.dtype)
+
+        return rows
 
     def rows(self, name: str) -> np.ndarray:
         """Indices of the rows of the joint `name` in constraints and multipliers, its holonomic
@@ -466,7 +482,7 @@ class Mechanism(AbstractStructuredSystem):
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _constraints(self, q: Coordinates, t: RealScalarLike) -> list[Array]:
+    def _constraints(self, q: Configuration, t: RealScalarLike) -> list[Array]:
         """Phi of each kind of joint, shape `(rows, count)`."""
 
         def of_joint(joint, qs):
@@ -478,7 +494,7 @@ class Mechanism(AbstractStructuredSystem):
             for joints in self.joint_stacks
         ]
 
-    def _nonholonomics(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> list[Array]:
+    def _nonholonomics(self, q: Configuration, v: Velocity, t: RealScalarLike) -> list[Array]:
         """Psi of each kind of joint, shape `(rows, count)`."""
 
         def of_joint(joint, qs, vs):
@@ -508,10 +524,9 @@ class Mechanism(AbstractStructuredSystem):
     def _pair_stacks(self) -> list[Stack]:
         return [joints for joints in self.joint_stacks if self._is_pair(joints)]
 
-    def _pairs(self, q: Coordinates) -> Pairs:
-        table = self.with_ground(q)
-        still = jnp.eye(3, dtype=q.dtype)[:, :, None]
-        axes = jnp.concatenate([body_axes(self.table(q)[3:]), still], axis=2)
+    def _pairs(self, q: Configuration) -> Pairs:
+        here, still = self.placed(q), Placed.of(jnp.asarray(_ground(7)[:, None], q.dtype))
+        here = Placed(*(jnp.concatenate(x, axis=-1) for x in zip(here, still, strict=True)))
         stacks = self._pair_stacks
         bodies = [np.concatenate(ends) for ends in zip(*map(self.ends, stacks), strict=True)]
         together = [joints.together for joints in stacks]
@@ -519,9 +534,9 @@ class Mechanism(AbstractStructuredSystem):
         held = {name for joints in stacks for name in joints[0].holds}
         ends = [
             Ends(
-                columns(table[:3], body),
-                columns(axes, body),
-                columns(table[3:], body),
+                columns(here.position, body),
+                columns(here.axes, body),
+                columns(here.orientation, body),
                 frame.position,
                 body_axes(frame.orientation),
                 frame.orientation,
@@ -540,16 +555,13 @@ class Mechanism(AbstractStructuredSystem):
             start += len(joints)
         return found
 
-    def _values_of_pairs(self, q: Coordinates) -> list[Float[Array, "rows joints"]]:
+    def _values_of_pairs(self, q: Configuration) -> list[Float[Array, "rows joints"]]:
         if not self._pair_stacks:
             return []
         pairs = self._pairs(q)
         return self._by_kind(pairs.names, pairs.values())
 
-    def _rates_of_pairs(self, q: Coordinates, v: Velocity) -> list[Float[Array, "rows joints"]]:
-        if not self._pair_stacks:
-            return []
-        pairs = self._pairs(q)
+    def _rates_of_pairs(self, pairs: Pairs, v: Velocity) -> list[Float[Array, "rows joints"]]:
         return self._by_kind(pairs.names, pairs.rates(*self._of_pairs(v)))
 
     def _of_pairs(self, v: Velocity) -> list[Float[Array, "6 k"]]:
@@ -558,18 +570,24 @@ class Mechanism(AbstractStructuredSystem):
         ends = zip(*map(self.ends, self._pair_stacks), strict=True)
         return [columns(table, np.concatenate(end)) for end in ends]
 
-    def _linearised_pairs(self, q: Coordinates, v: Velocity) -> list[Linearised]:
+    def _linearised_pairs(self, q: Configuration, v: Velocity) -> list[Linearised]:
         if not self._pair_stacks:
             return []
         pairs, velocities = self._pairs(q), self._of_pairs(v)
-        rate, drift = jax.jvp(lambda q: self._pairs(q).rates(*velocities), (q,), (self.qdot(q, v),))
+        here, v_table = self.placed(q), self.table(v)
+        moving = Placed(
+            v_table[:3],
+            quaternion_rate(here.orientation, v_table[3:]),
+            cross(v_table[3:][:, None], here.axes),
+        )
+        rate, drift = jax.jvp(lambda q: self._pairs(q).rates(*velocities), (here,), (moving,))
         tables = (pairs.values(), rate, drift, *pairs.jacobian())
         kinds = zip(*(self._by_kind(pairs.names, x) for x in tables), strict=True)
         return [
             Linearised(value, rate, drift, [J_a, J_b]) for value, rate, drift, J_a, J_b in kinds
         ]
 
-    def _rotors(self, q: Coordinates, v: Velocity) -> list[tuple[Array, Linearised, list]]:
+    def _rotors(self, q: Configuration, v: Velocity) -> list[tuple[Array, Linearised, list]]:
         """Of each kind of force with an inertance: it, its rate, one row each, and its bodies."""
         found = []
         for forces in self.force_stacks:
@@ -641,10 +659,12 @@ class Mechanism(AbstractStructuredSystem):
         ends = [[column[name] for name in outline.bodies] for outline in elements.outlines()]
         return list(np.array(ends).T)
 
-    def table(self, x: Array) -> Float[Array, "components bodies"]:
+    def table(self, x: Array | Placed) -> Float[Array, "components bodies"]:
         """q or v of one sample with a column for each body.
 
         **Raises:** `ValueError` for another number of them, and for leading axes."""
+        if isinstance(x, Placed):
+            return x.table
         sizes = (self.coordinates.nq, self.coordinates.nv)
         if x.ndim != 1 or x.shape[0] not in sizes:
             raise ValueError(
@@ -653,7 +673,7 @@ class Mechanism(AbstractStructuredSystem):
             )
         return x.reshape(-1, len(self.body_stack))
 
-    def with_ground(self, x: Array) -> Float[Array, "components columns"]:
+    def with_ground(self, x: Array | Placed) -> Float[Array, "components columns"]:
         """The table of q (7 components) or v (6), with the ground as the last column."""
         table = self.table(x)
         # A constant, not computed: XLA then sees that all tables of one q are the same.
