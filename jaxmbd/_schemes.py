@@ -11,6 +11,7 @@ import optimistix as optx
 
 from ._chord import Chord
 from ._inputs import at_least, checked
+from ._linalg.small import loops_cost_nothing
 from ._loop import recomputed
 
 
@@ -58,8 +59,8 @@ class RK4(diffrax.AbstractSolver):
 
 
 class RolledRK4(RK4):
-    """The same in a loop over the last three stages: a third of the code to compile, for fields so
-    large that this matters more than what a loop costs. Steps of a given size need no
+    """The same in a loop over the last three stages: a third of the code to compile, where a loop
+    costs nothing, or a field is so large that this matters more. Steps of a given size need no
     interpolation of higher order, which would cost a stage more."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.AbstractLocalInterpolation]] = (
@@ -84,6 +85,12 @@ class RolledRK4(RK4):
         stage = recomputed(stage)
         (y1, _), _ = jax.lax.scan(stage, (_axpy(y0, (1 / 6, k1)), k1), (c, b))
         return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
+
+
+def recomputes_stages(scheme: diffrax.AbstractSolver) -> bool:
+    """Whether the reverse pass keeps nothing of each stage but its start, and evaluates it again:
+    then a step as a whole need not be evaluated again."""
+    return isinstance(scheme, RolledRK4)
 
 
 class SemiImplicitEuler(diffrax.AbstractSolver):
@@ -185,7 +192,8 @@ def prepared(
     turn. At fixed steps the search goes on to rounding, so that accuracy does not depend on it.
     `large` tells that the field is large.
     """
-    if large and controller is None and type(scheme) is RK4:
+    rolled = large or loops_cost_nothing()
+    if rolled and controller is None and type(scheme) is RK4:
         return RolledRK4()
     if getattr(scheme, "scan_kind", "none needed") is None:
         scheme = eqx.tree_at(lambda s: s.scan_kind, scheme, "bounded", is_leaf=lambda x: x is None)

@@ -20,7 +20,9 @@ from .._constraints import (
     row_count,
     velocities,
 )
+from .._loop import recomputed
 from .._results import RESULTS, first_failure, of_scheme
+from .._schemes import recomputes_stages
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Scalar, Velocity
 from .base import (
@@ -177,34 +179,37 @@ def corrected_step(
     """`scheme.step` on the constrained field with the drift correction of the start of the step
     held through it, then the projection. Returns what `step` does, and |Phi| at the start."""
     system, enforcement = problem.system, problem.enforcement
-    q, v = y0
     h = t1 - t0
-    here = point(system, problem.control, t0, q, v)
-    factor = enforcement.factorise(here)
-    correction = enforcement.correction(here, factor)
-    change = system.qdot(q, correction.position)
-    if not writes_own_qdot(system):
-        change = change + (system.coordinates.normalise(q) - q)
-    rate = (change / h, correction.velocity / h)
+
+    def begin(y):
+        q, v = y
+        here = point(system, problem.control, t0, q, v)
+        factor = enforcement.factorise(here)
+        correction = enforcement.correction(here, factor)
+        change = system.qdot(q, correction.position)
+        if not writes_own_qdot(system):
+            change = change + (system.coordinates.normalise(q) - q)
+        # The held rates change from step to step: a jump, for schemes that reuse their last stage.
+        held = (change / h, correction.velocity / h)
+        motion = enforcement.motion(here, factor)
+        verdict = enforcement.result(here, factor, correction)
+        return motion, held, verdict, jnp.abs(here.rows.phi)
+
+    if recomputes_stages(scheme):
+        begin = recomputed(begin)
+    motion, rate, verdict, phi = begin(y0)
 
     def field(t, y, args):
         # Most schemes evaluate their first stage right here, at what is known already.
-        first = t is t0 and y[0] is q and y[1] is v
-        motion = enforcement.motion(here, factor) if first else motion_at(problem, t, *y)
-        return _rates(system, motion, y, args)
+        first = t is t0 and y[0] is y0[0] and y[1] is y0[1]
+        return _rates(system, motion if first else motion_at(problem, t, *y), y, args)
 
-    # The held rates change from step to step: a jump, for schemes that reuse their last stage.
     (q1, v1), error, dense, scheme_state, scheme_result = scheme.step(
         diffrax.ODETerm(field), t0, t1, y0, (problem, rate), scheme_state, True
     )
     q1, v1, projected = problem.project(t1, q1, v1)
-    result = first_failure(
-        system.result(q),
-        enforcement.result(here, factor, correction),
-        of_scheme(scheme_result),
-        projected,
-    )
-    return (q1, v1), error, dense, scheme_state, result, jnp.abs(here.rows.phi)
+    result = first_failure(system.result(y0[0]), verdict, of_scheme(scheme_result), projected)
+    return (q1, v1), error, dense, scheme_state, result, phi
 
 
 class ContinuousStepper(AbstractStepper):
@@ -212,6 +217,10 @@ class ContinuousStepper(AbstractStepper):
 
     problem: Problem
     scheme: diffrax.AbstractSolver
+
+    @property
+    def checkpoints(self):
+        return recomputes_stages(self.scheme) and self.problem.projection is None
 
     def start(self, t, h, q, v):
         y = (q, v)
