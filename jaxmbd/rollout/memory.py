@@ -14,11 +14,11 @@ def free_bytes(devices: list[Any]) -> float:
     return _SHARE * available_bytes(devices)
 
 
-def bytes_of(compiled: jax.stages.Compiled) -> int:
-    """Of each device, for one call of `compiled` while the outputs of another one are still there;
-    0 where the compiler does not tell."""
+def bytes_of(compiled: jax.stages.Compiled, calls: int = 1, held: int = 2) -> int:
+    """Of each device, for so many calls of `compiled` at once, while so many of its outputs are
+    there; 0 where the compiler does not tell."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return 0
     outputs = analysis.output_size_in_bytes
-    return analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + 2 * outputs
+    return calls * analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + held * outputs

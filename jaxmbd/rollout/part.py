@@ -1,13 +1,15 @@
 """The part of a run that one process does, and what all of them found."""
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from .._results import verdict
 from .blocks import Tree
@@ -30,11 +32,11 @@ class Part:
         self,
         program: Program,
         samples: Samples,
-        key: Array,
         reductions: PyTree | None,
         record: AbstractRecord | None,
+        pool: Executor,
     ):
-        self.program, self.samples, self.key, self.record = program, samples, key, record
+        self.program, self.samples, self.record, self.pool = program, samples, record, pool
         self.tree = Tree(reductions)
         self.failed: list[tuple[np.ndarray, np.ndarray]] = []
         self.computed, self.seconds = 0, 0.0
@@ -53,25 +55,24 @@ class Part:
         for blocks, index in self._chunks(self.done):
             status = self.record.status[self._inside(index)]  # type: ignore
             states = None
-            if self.program.reduce is not None:
+            if self.program.merge is not None:
                 parts = [self._read(int(first)) for first in index[:: self.program.block]]
                 outputs = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-                states = self._reduce(*self.program.place((outputs, status, self._number(index))))
+                states = self.program.reduce(outputs, status, self._number(index))
             self._take(blocks, index, status, states)
 
     def compute(self, progress: bool | Hook) -> None:
-        """All that is not done. While a chunk is computed, the one before it is written."""
+        """All that is not done. While chunks are computed, the one before them is written."""
         begun = time.perf_counter()
         done, to_do = (sum(b - a for a, b in map(self._range, x)) for x in (self.done, self.to_do))
         with Progress(progress, done, done + to_do) as meter:
-            before = None
+            running = deque()
             for blocks, index in self._chunks(self.to_do):
-                running = self._start(index)
-                if before is not None:
-                    self._finish(*before, meter)
-                before = blocks, index, *running
-            if before is not None:
-                self._finish(*before, meter)
+                running.append((blocks, index, self._start(index)))
+                if len(running) > self.program.ahead:
+                    self._finish(running.popleft(), meter)
+            while running:
+                self._finish(running.popleft(), meter)
         self.seconds = time.perf_counter() - begun
 
     def _range(self, b: int) -> tuple[int, int]:
@@ -97,22 +98,13 @@ class Part:
     def _number(self, index: np.ndarray) -> np.ndarray:
         return index.astype(jnp.result_type(int))
 
-    def _start(self, index: np.ndarray):
-        """Outputs, status and states of a chunk, which the devices begin to compute."""
+    def _start(self, index: np.ndarray) -> Callable[[], Any]:
         rows = self.samples.rows(self._inside(index))
-        where, rows = self.program.place((self._number(index), rows))
-        outputs, status = self.program.simulate(self.key, self._n, where, rows)
-        states = None if self.program.reduce is None else self._reduce(outputs, status, where)
-        return outputs, status, states
+        return self.program.start(self.pool, self._number(index), rows)
 
-    @property
-    def _n(self) -> np.ndarray:
-        return np.asarray(self.samples.n, jnp.result_type(int))
-
-    def _reduce(self, outputs, status, index):
-        return self.program.reduce(self._n, outputs, status, index)  # type: ignore
-
-    def _finish(self, blocks: list[int], index, outputs, status, states, meter: Progress) -> None:
+    def _finish(self, chunk: tuple[list[int], Any, Callable], meter: Progress) -> None:
+        blocks, index, wait = chunk
+        outputs, status, states = wait()
         status = np.asarray(status)
         self._take(blocks, index, status, states)
         if self.record is not None:
@@ -149,7 +141,7 @@ class Part:
     def _check_stored(self, b: int) -> None:
         """Computes a stored block once more, since a function cannot be compared otherwise."""
         (_, index), (first, stop) = next(self._chunks([b])), self._range(b)
-        now = jax.device_get(self._start(index)[:2])
+        now = jax.device_get(self._start(index)()[:2])
         now = jax.tree.map(lambda x: x[: stop - first], now)
         stored = self.record.read(first, stop), self.record.status[first:stop]  # type: ignore
         if not all(map(_alike, jax.tree.leaves(now), jax.tree.leaves(stored))):
@@ -193,5 +185,6 @@ def combined(own: Part, seconds_to_compile: float) -> Rollouts:
         chunk=own.program.block,
         devices=sum(gathered(own.program.mesh.size)),
         processes=jax.process_count(),
+        threads=max(gathered(own.program.threads)),
         bytes=own.program.bytes,
     )

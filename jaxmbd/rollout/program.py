@@ -1,7 +1,8 @@
 """What runs on the devices: a chunk of samples, compiled once."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from .blocks import reduce_block
 from .memory import bytes_of
 from .samples import Samples
 from .verdicts import SUCCESSFUL, judge
+from .workers import cores
 
 _AXIS = "samples"
 _ALL, _SPLIT = PartitionSpec(), PartitionSpec(_AXIS)
@@ -26,20 +28,56 @@ _ALL, _SPLIT = PartitionSpec(), PartitionSpec(_AXIS)
 _BUSY = {"cpu": 256}
 _BUSY_ELSEWHERE = 16384
 
+# Pieces of a chunk for each thread of a CPU, which takes the next one when its own is done: some
+# samples take longer than others. To call a piece takes some 50 microseconds.
+_PIECES = 4
+
 
 class Program(NamedTuple):
     """Compiled for blocks of `block` samples on each device."""
 
     block: int
     mesh: Mesh
-    simulate: Callable  # key, n, index, rows -> outputs, status
+    simulate: Callable  # piece, index, rows -> outputs and status of a piece of each device's block
     output: PyTree[jax.ShapeDtypeStruct]  # of one sample
-    reduce: Callable | None  # n, outputs, status, index -> states of each device's block
+    merge: Callable | None  # outputs, status, index -> states of each device's block
+    pieces: list[jax.Array]  # their numbers
+    threads: int
+    ahead: int  # chunks that are begun while one is computed, so that no thread waits
     bytes: int
 
-    def place(self, x: PyTree) -> PyTree:
+    def start(self, pool: Executor, index: np.ndarray, rows: PyTree) -> Callable[[], Any]:
+        """Begin to compute a chunk. What is returned waits for its outputs, status and states."""
+        index, rows = self._place((index, rows))
+        if not _on_cpu(self.mesh.devices):
+            outputs, status = self.simulate(self.pieces[0], index, rows)
+            found = outputs, status, self.reduce(outputs, status, index)
+            return lambda: found
+
+        def compute(piece):
+            return jax.block_until_ready(self.simulate(piece, index, rows))
+
+        running = [pool.submit(compute, piece) for piece in self.pieces]
+
+        def wait():
+            outputs, status = jax.tree.map(self._joined, *(one.result() for one in running))
+            return outputs, status, self.reduce(outputs, status, index)
+
+        return wait
+
+    def reduce(self, outputs: PyTree, status, index) -> Any:
+        """States of the blocks of a chunk, or `None` if there are no reductions."""
+        return None if self.merge is None else self.merge(*self._place((outputs, status, index)))
+
+    def _place(self, x: PyTree) -> PyTree:
         """On the devices, a block on each."""
         return jax.device_put(x, NamedSharding(self.mesh, _SPLIT))
+
+    def _joined(self, *pieces: jax.Array) -> np.ndarray:
+        """The blocks of all devices, from pieces of each."""
+        (count, *shape), devices = pieces[0].shape, self.mesh.size
+        each = [np.asarray(x).reshape(devices, count // devices, *shape) for x in pieces]
+        return np.concatenate(each, axis=1).reshape(devices * self.block, *shape)
 
 
 def make_program(
@@ -79,21 +117,28 @@ def compile_program(
     parts = (one, samples.shared, reductions)
     arrays, rest = eqx.partition(parts, eqx.is_array)
     shapes = (_shapes(arrays), _shapes(key), samples.shapes(block * len(devices)))
-    inputs = [_Hashable(rest), *map(_Hashable, (*shapes, options)), tuple(devices), block]
+    cpu = _on_cpu(devices)
+    threads = max(1, cores() // len(devices)) if cpu else 1
+    pieces = min(block, _power_of_two_from(_PIECES * threads)) if threads > 1 else 1
+    inputs = [_Hashable(rest), *map(_Hashable, (*shapes, options)), tuple(devices), block, pieces]
     try:
-        mesh, simulate, output, reduce, size = _compile_once(*inputs)
+        mesh, simulate, output, merge = _compile_once(*inputs)
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
-        mesh, simulate, output, reduce, size = _compile(*inputs)
-    return Program(
-        block,
-        mesh,
-        functools.partial(simulate, arrays),
-        output,
-        None if reduce is None else functools.partial(reduce, arrays),
-        size,
-    )
+        mesh, simulate, output, merge = _compile(*inputs)
+    ahead = -(-threads // pieces)
+    # Outputs of the chunks that are begun and of the one before them, on a CPU also joined.
+    size = bytes_of(simulate, threads, pieces * (ahead + 1 + cpu))
+    # On the devices once for all calls.
+    numbers = [np.asarray(x, jnp.result_type(int)) for x in (samples.n, *range(pieces))]
+    placed = jax.device_put((arrays, key, numbers), NamedSharding(mesh, _ALL))
+    arrays, key, [n, *numbers] = placed
+    if merge is not None:
+        size += bytes_of(merge)
+        merge = functools.partial(merge, arrays, n)
+    simulate = functools.partial(simulate, arrays, key, n)
+    return Program(block, mesh, simulate, output, merge, numbers, threads, ahead, size)
 
 
 class _Hashable:
@@ -110,25 +155,37 @@ class _Hashable:
         return self.key == other.key
 
 
-def _compile(rest, arrays, key, rows, options, devices, block):
+def _compile(rest, arrays, key, rows, options, devices, block, pieces):
     mesh = Mesh(np.asarray(devices), (_AXIS,))
     split, everywhere = NamedSharding(mesh, _SPLIT), NamedSharding(mesh, _ALL)
 
-    # Indices go on beyond the last sample, which is computed over and over to fill a block.
-    def simulate(arrays, key, n, index, rows):
+    # Indices go on beyond the last sample, to fill a block.
+    def simulate(arrays, key, n, piece, index, rows):
         one, shared, _ = eqx.combine(arrays, rest.tree)
         each = functools.partial(_sample, one, shared, key)
-        index = jnp.minimum(index, n - 1)
-        if devices[0].platform == "cpu":
-            # The steps of one sample are compiled whole, and fit the first cache; and a sample
-            # takes the branches and iterations that it needs, not those of all.
-            # A loop over one alone would be none, and round otherwise than one over many.
-            samples = jax.tree.map(
-                lambda x: jnp.resize(x, (max(len(x), 2), *x.shape[1:])), (index, rows)
-            )
-            found = jax.lax.map(lambda sample: each(*sample), samples)
-            return jax.tree.map(lambda x: x[: len(index)], found)
-        return jax.vmap(each)(index, rows)
+        if not _on_cpu(devices):
+            return jax.vmap(each)(jnp.minimum(index, n - 1), rows)
+
+        # The steps of one sample are compiled whole, and fit the first cache; and a sample takes
+        # the branches and iterations that it needs, not those of all.
+        size = block // pieces
+        first = piece * size
+        # Of one alone, whose place is known, XLA would make another program that rounds otherwise.
+        twice = lambda x: jnp.concatenate([x, x]) if block == 1 else x  # noqa: E731
+        samples = jax.tree.map(twice, (index, rows))
+
+        @functools.partial(jax.jit, inline=True)  # traced once
+        def compute(i):
+            return each(*jax.tree.map(lambda x: x[first + i], samples))
+
+        def add(i, found):
+            put = jax.lax.dynamic_update_index_in_dim
+            return jax.tree.map(lambda x, y: put(x, y, i, 0), found, compute(i))
+
+        shapes = jax.eval_shape(compute, piece)
+        found = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), shapes)
+        count = jnp.clip(n - index[first], 0, size)
+        return jax.lax.fori_loop(jnp.zeros_like(piece), count, add, found)
 
     def reduce(arrays, n, outputs, status, index):
         reductions = eqx.combine(arrays, rest.tree)[2]
@@ -145,17 +202,15 @@ def _compile(rest, arrays, key, rows, options, devices, block):
     n, index = (
         jax.ShapeDtypeStruct(s, jnp.result_type(int)) for s in ((), (block * len(devices),))
     )
-    inputs = (arrays.tree, key.tree, n, index, rows.tree)
-    run = lowered(simulate, inputs, (_ALL, _ALL, _ALL, _SPLIT, _SPLIT))
-    outputs, status = _shapes(run.out_info)
+    inputs = (arrays.tree, key.tree, n, n, index, rows.tree)
+    run = lowered(simulate, inputs, (_ALL, _ALL, _ALL, _ALL, _SPLIT, _SPLIT))
+    output = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), run.out_info)
     run, merge = run.compile(options.tree), None
-    size = bytes_of(run)
     if rest.tree[2] is not None:
-        inputs = (arrays.tree, n, outputs, status, index)
+        shape = lambda x: jax.ShapeDtypeStruct((*index.shape, *x.shape), x.dtype)  # noqa: E731
+        inputs = (arrays.tree, n, *jax.tree.map(shape, output), index)
         merge = lowered(reduce, inputs, (_ALL, _ALL, _SPLIT, _SPLIT, _SPLIT)).compile(options.tree)
-        size += bytes_of(merge)
-    output = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), outputs)
-    return mesh, run, output, merge, size
+    return mesh, run, output[0], merge
 
 
 # Of the last runs: another one with other numbers compiles nothing.
@@ -183,6 +238,10 @@ def _as_array(path, x):
             "no array of numbers. Return arrays, numbers and verdicts only."
         )
     return jnp.asarray(x)
+
+
+def _on_cpu(devices: Sequence[Any] | np.ndarray) -> bool:
+    return devices[0].platform == "cpu"
 
 
 def _shapes(tree: PyTree) -> PyTree:

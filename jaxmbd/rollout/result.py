@@ -54,7 +54,8 @@ class Rollouts:
     - `computed`: how many samples this call computed, on all processes: fewer than n when it went
       on after an interruption. `seconds`: the time for these without compilation, which took
       `seconds_to_compile`; both of the slowest process.
-    - `chunk`: samples that a device computed at once; `devices` of all processes together.
+    - `chunk`: samples that a device was given at once; `devices` of all processes together, and
+      `threads` of each process, which compute pieces of the chunks on a CPU.
     - `bytes`: memory that a chunk takes on each device.
     """
 
@@ -68,6 +69,7 @@ class Rollouts:
     chunk: int
     devices: int
     processes: int
+    threads: int
     bytes: int
 
     @property
@@ -90,6 +92,6 @@ class Rollouts:
         lines.append(
             f"{self.samples_per_second:.4g} samples/s: {self.computed} in {self.seconds:.3g} s, "
             f"after {self.seconds_to_compile:.3g} s of compilation; chunks of {self.chunk} on each "
-            f"of {self.devices} devices of {self.processes} processes"
+            f"of {self.devices} devices of {self.processes} processes, by {self.threads} threads"
         )
         return "\n".join(lines)

@@ -20,6 +20,7 @@ from .progress import Hook
 from .result import Rollouts
 from .samples import make_samples
 from .stores import AbstractStore, Layout, Memory
+from .workers import workers
 
 
 def _power_of_two(chunk: int | None) -> int | None:
@@ -47,8 +48,8 @@ def run(
 
         output_i, result_i = one(sample_i, fold_in(key, i)),    i = 0 ... n - 1,
 
-    in chunks that fit the memory, shared out among the devices of this process and, after
-    `jax.distributed.initialize`, among all processes. Keep statistics of the outputs, or the
+    in chunks that fit the memory, shared out among the devices of this process, the cores of a CPU
+    and, after `jax.distributed.initialize`, all processes. Keep statistics of the outputs, or the
     outputs themselves in memory or on disk. Every sample is computed once and on its own: what
     comes out does not depend on chunks, devices and processes, but for rounding.
 
@@ -69,8 +70,8 @@ def run(
       `Histogram` and your own, without the samples that failed.
     - `store`: where the outputs go: `Memory()`, the default without reductions; `Zarr(path)`; with
       reductions and no store they are dropped. After an interruption a run with `Zarr` goes on.
-    - `chunk`: how many samples a device computes at once, a power of two. Default: as many as keep
-      it busy and fit.
+    - `chunk`: how many samples a device is given at once, a power of two. Default: as many as keep
+      it busy and fit. Threads of a CPU, one for each core, share them.
     - `memory`: bytes that a chunk may take on each device. Default: half of what is free, or no
       limit for a `chunk` that is given.
     - `devices`: of this process, to be used. Default: `jax.local_devices()`.
@@ -102,10 +103,11 @@ def run(
     if store is not None:
         data = np.ravel(jax.random.key_data(key)).tolist()
         record = store.open(Layout(batch.n, program.output, data, batch.digest(), block))
-    own = Part(program, batch, key, reductions, record)
     try:
-        own.reread()
-        own.compute(progress)
+        with workers(program.threads) as pool:
+            own = Part(program, batch, reductions, record, pool)
+            own.reread()
+            own.compute(progress)
     except jax.errors.JaxRuntimeError as error:
         words = re.findall(r"EquinoxRuntimeError: ([^\n]*)", str(error))
         if not words:
