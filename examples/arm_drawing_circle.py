@@ -133,6 +133,7 @@ def prescribed_effort(samples: int = 2000) -> float:
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40, help="intervals of the grid")
     parser.add_argument("--tube", type=float, default=1e-3, help="radius around the target [m]")

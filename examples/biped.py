@@ -230,6 +230,7 @@ def newton_mismatch(biped, sol):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="biped.png", metavar="PNG")
     parser.add_argument("--seconds", type=float, default=100.0)

@@ -91,6 +91,7 @@ def identify(ts, measured, guess, steps=8):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="block_on_slope.png", metavar="PNG")
     arguments = parser.parse_args()

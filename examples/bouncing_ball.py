@@ -72,6 +72,7 @@ def first_bounce():
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="bouncing_ball.png", metavar="PNG")
     arguments = parser.parse_args()

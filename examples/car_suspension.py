@@ -147,6 +147,7 @@ def fitted(recorded, guess, iterations=6):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="car_suspension.png", metavar="PNG")
     arguments = parser.parse_args()

@@ -168,6 +168,7 @@ def rms(x):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="four_bar.png", metavar="PNG")
     arguments = parser.parse_args()

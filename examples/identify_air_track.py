@@ -586,6 +586,7 @@ def draw(trials: Trials, whole: Trials, error: np.ndarray):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

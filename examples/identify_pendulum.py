@@ -114,6 +114,7 @@ def fitted(record: identify.Record, law: tuple[str, ...]) -> identify.Estimate:
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -505,6 +505,7 @@ def mechanism(settings: list[str], names: list[str], parameters: dict[str, float
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser, names = arguments()
     options = parser.parse_args()
     guess = dict(zip(TRUTH, options.guess))

@@ -222,6 +222,7 @@ def deviation(points, line) -> tuple[float, float]:
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--starts", type=int, default=64, help="random starts of each search")
     parser.add_argument("--output", type=pathlib.Path, default="linkage_synthesis.png")

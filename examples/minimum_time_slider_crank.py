@@ -119,6 +119,7 @@ def problem(start: float, end: float, torque: float, steps: int) -> mbd.trajopt.
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40, help="intervals of the grid")
     parser.add_argument("--torque", type=float, default=2.0, help="largest torque [N m]")

@@ -130,6 +130,7 @@ def first_order(tolerance):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=4096)
     parser.add_argument("--tolerance", type=float, default=0.5, metavar="MM")

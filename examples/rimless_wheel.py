@@ -99,6 +99,7 @@ def strikes(mechanism, sol):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="rimless_wheel.png", metavar="PNG")
     parser.add_argument("--animation", type=pathlib.Path, metavar="GIF", help="write an animation")

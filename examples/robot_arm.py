@@ -137,6 +137,7 @@ def tuned(gains, steps):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="robot_arm.png", metavar="PNG")
     parser.add_argument("--steps", type=int, default=15, help="of the tuning (%(default)s)")

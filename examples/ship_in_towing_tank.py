@@ -132,6 +132,7 @@ def steady_amplitudes(ship):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = "ship_in_towing_tank.png"
     parser.add_argument("--output", type=pathlib.Path, default=default, metavar="PNG")

@@ -114,6 +114,7 @@ def slider_position(q):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="slider_crank.png", metavar="PNG")
     arguments = parser.parse_args()

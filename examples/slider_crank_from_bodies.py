@@ -78,6 +78,7 @@ def run_by_hand(t1, dt=1e-3, every=10):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="slider_crank_from_bodies.png",
                         metavar="PNG")  # fmt: skip

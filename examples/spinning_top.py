@@ -103,6 +103,7 @@ def peaks(t, x):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="spinning_top.png", metavar="PNG")
     parser.add_argument("--seconds", type=float, default=3.0, help="of motion (%(default)s)")

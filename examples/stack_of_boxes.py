@@ -95,6 +95,7 @@ BEFORE = int(GAP / SPEED / STEP)
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="stack_of_boxes.png", metavar="PNG")
     parser.add_argument("--animation", type=pathlib.Path, metavar="GIF")

@@ -190,6 +190,7 @@ def other_plant(task, scale):
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="swing_up.png", metavar="PNG")
     parser.add_argument(

@@ -88,6 +88,7 @@ def inconsistent_start():
 
 def main():
     jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default="two_four_bars.png", metavar="PNG")
     arguments = parser.parse_args()

@@ -17,6 +17,8 @@ from ._analysis import first_nonfinite as first_nonfinite
 from ._analysis import tangent_growth as tangent_growth
 from ._assemble import AssemblyReport as AssemblyReport
 from ._assemble import assemble as assemble
+from ._compilation_cache import CompilationCache as CompilationCache
+from ._compilation_cache import compilation_cache as compilation_cache
 from ._contact import AbstractContactSolver as AbstractContactSolver
 from ._contact import AbstractFriction as AbstractFriction
 from ._contact import Cone as Cone

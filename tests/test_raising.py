@@ -1,10 +1,5 @@
 """Failures as errors: raised after the program, which so can be kept on disk; one line each."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import equinox as eqx
 import helpers as h
 import jax
@@ -14,7 +9,6 @@ import pytest
 import jaxmbd as mbd
 
 UK = mbd.UdwadiaKalaba(mbd.Cholesky())
-TESTS = pathlib.Path(__file__).resolve().parent
 AWAY = "The initial state violates the constraints beyond the tolerance"
 
 
@@ -55,43 +49,3 @@ def test_raise_if_failed():
     assert mbd.raise_if_failed(3.0) == 3.0
     with pytest.raises(RuntimeError, match=AWAY):
         eqx.filter_jit(mbd.raise_if_failed)(batch)
-
-
-def kept_on_disk(folder):
-    """In a process of its own, how many programs were compiled, and how many of them read."""
-    counts = {"compile_requests_use_cache": 0, "cache_hits": 0}
-
-    def listen(event, **_):
-        name = event.rpartition("/")[2]
-        if name in counts:
-            counts[name] += 1
-
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_compilation_cache_dir", folder)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    jax.monitoring.register_event_listener(listen)
-    swing(jnp.array(0.9))
-    jax.grad(lambda length: swing(length).q[-1, 1])(jnp.array(0.9))
-    mbd.assemble(Pendulum(), [0.9, 0.1])
-    body = mbd.Body("arm", mbd.Inertia.box(size=[1.0, 0.1, 0.1], mass=1.0), position=[0.5, 0, 0])
-    hinge = mbd.Revolute("hinge", "ground", body, point=[0, 0, 0], axis=[0, 1, 0])
-    mechanism = mbd.Mechanism([body], [hinge])
-    state = mbd.close_joints(mechanism, mbd.place(mechanism, {"hinge": 0.3}))
-    mbd.simulate(mechanism, mbd.VelocityImpulse(), state, t1=0.02, dt=0.01)
-    print(*counts.values())
-
-
-@pytest.mark.slow
-def test_programs_are_kept_on_disk(tmp_path):
-    """A second process compiles nothing."""
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(TESTS.parent), str(TESTS)]))
-    command = [sys.executable, __file__, str(tmp_path)]
-    for hits in (False, True):
-        printed = subprocess.run(command, env=environment, check=True, capture_output=True).stdout
-        programs, read = map(int, printed.split())
-        assert read == programs if hits else programs > 10
-
-
-if __name__ == "__main__":
-    kept_on_disk(sys.argv[1])

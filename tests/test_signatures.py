@@ -285,7 +285,8 @@ RETURNED = set(
     "ContactState ContactStates Dependency ElementPower Mobility Placement Pose Singularity Twist "
     "Violation Wrench Bootstrap Estimate Combination Identifiability LeastSquares Prediction "
     "ColumnTest Sample SingleShooting Guess Multipliers NLPSolution Plan Pursuit Replay STATUS "
-    "CovarianceResult ExtremesResult HistogramResult MomentsResult Failures Rollouts Layout".split()
+    "CovarianceResult ExtremesResult HistogramResult MomentsResult Failures Rollouts Layout "
+    "CompilationCache".split()
 )
 
 

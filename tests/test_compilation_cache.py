@@ -1,0 +1,143 @@
+"""Compiled programs on disk: a second process compiles nothing; where they are, and how large."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import helpers as h
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxmbd as mbd
+
+TESTS = pathlib.Path(__file__).resolve().parent
+
+
+# --- what a process of its own does --------------------------------------------------------------
+
+
+class Pendulum(h.Pendulum):
+    pass
+
+
+def swing(length):
+    state = mbd.State(0.0, jnp.array([0.9, 0.0]), jnp.zeros(2))
+    method = mbd.UdwadiaKalaba(mbd.Cholesky())
+    return mbd.simulate(Pendulum(length=length), method, state, t1=0.03, dt=1e-2)
+
+
+def all_kinds():
+    """What is compiled for a model: by calls that raise, a gradient, bodies, and a batch."""
+    swing(jnp.array(0.9))
+    jax.grad(lambda length: swing(length).q[-1, 1])(jnp.array(0.9))
+    mbd.assemble(Pendulum(), [0.9, 0.1])
+    body = mbd.Body("arm", mbd.Inertia.box(size=[1.0, 0.1, 0.1], mass=1.0), position=[0.5, 0, 0])
+    hinge = mbd.Revolute("hinge", "ground", body, point=[0, 0, 0], axis=[0, 1, 0])
+    mechanism = mbd.Mechanism([body], [hinge])
+    state = mbd.close_joints(mechanism, mbd.place(mechanism, {"hinge": 0.3}))
+
+    def fall(gravity, key):
+        end = mbd.simulate(
+            mbd.Mechanism([body], [hinge], gravity=[0.0, 0.0, gravity]),
+            mbd.VelocityImpulse(),
+            state,
+            t1=0.02,
+            dt=0.01,
+            throw=False,
+        )
+        return end.q[-1], end.result
+
+    mbd.rollout.run(fall, -jnp.arange(9.0, 13.0), reductions=mbd.rollout.Mean(), progress=False)
+
+
+def main(kinds, folder):
+    """Prints what is compiled and what is read, as JAX and as the cache count it."""
+    counts = dict.fromkeys(("compile_requests_use_cache", "cache_hits", "cache_misses"), 0)
+
+    def listen(event, **_):
+        name = event.rpartition("/")[2]
+        if name in counts:
+            counts[name] += 1
+
+    jax.config.update("jax_enable_x64", True)
+    jnp.sin(jnp.ones(3))  # JAX was used before
+    cache = mbd.compilation_cache(folder or None)
+    jax.monitoring.register_event_listener(listen)
+    all_kinds() if kinds == "all" else swing(jnp.array(0.9))
+    print(*counts.values(), cache.read, cache.written, cache.programs, cache.folder)
+
+
+def in_a_process(kinds, folder, **environment):
+    command = [sys.executable, __file__, kinds, str(folder)]
+    path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    environment = dict(os.environ, PYTHONPATH=path, **environment)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    *counts, where = done.stdout.split()
+    return *map(int, counts), where
+
+
+# --- tests ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kinds", ["one", pytest.param("all", marks=pytest.mark.slow)])
+def test_a_second_process_compiles_nothing(tmp_path, kinds):
+    """With `throw=True` too."""
+    programs, hits, misses, read, written, there, _ = in_a_process(kinds, tmp_path)
+    assert programs == hits + misses and (read, written) == (hits, misses)
+    assert there == misses > 10
+    again = in_a_process(kinds, tmp_path)
+    assert again[:6] == (programs, programs, 0, programs, 0, there)
+
+
+def test_default_folders(monkeypatch, tmp_path):
+    """That of the user's caches, or the one that JAX was given."""
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    try:
+        assert mbd.compilation_cache().folder == tmp_path / ".cache" / "jaxmbd"
+        assert mbd.compilation_cache().max_bytes == 2**30
+        jax.config.update("jax_compilation_cache_dir", None)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+        assert mbd.compilation_cache().folder == tmp_path / "other" / "jaxmbd"
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path / "given"))
+        kept = mbd.compilation_cache(max_bytes=1)
+        assert (kept.folder, kept.max_bytes) == (tmp_path / "given", float("inf"))
+        assert mbd.compilation_cache(tmp_path / "named").folder == tmp_path / "named"
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "named")  # pyright: ignore
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    yield tmp_path
+    jax.config.update("jax_compilation_cache_dir", None)
+
+
+def test_size_is_bounded(folder):
+    """What was not used for the longest time goes first; other files stay."""
+    for i, name in enumerate(["b-cache", "a-cache", "c-cache", "a-atime", "notes.txt"]):
+        (folder / name).write_bytes(bytes(1000))
+        os.utime(folder / name, (1e9 + i, 1e9))
+    os.utime(folder / "b-cache", (2e9, 1e9))  # it was read since
+    cache = mbd.compilation_cache(folder, max_bytes=3000)
+    assert (cache.programs, cache.bytes) == (3, 3000)
+    cache = mbd.compilation_cache(folder, max_bytes=2500)
+    assert sorted(x.name for x in folder.iterdir()) == ["b-cache", "c-cache", "notes.txt"]
+    words = f"{folder}: 2 compiled programs, 1.953 KiB of at most 2.441 KiB; this process read "
+    assert str(cache).startswith(words)
+    # As the tests have it.
+    assert str(cache).endswith(", switched off in JAX")
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "x").write_text("words")
+    with pytest.raises(ValueError, match=f"{tmp_path}/x/y for compiled .* `folder`"):
+        mbd.compilation_cache(tmp_path / "x" / "y")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
