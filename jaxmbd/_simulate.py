@@ -17,6 +17,7 @@ from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper
 from ._fixed import integrate_fixed
 from ._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
+from ._progress import compiling
 from ._raising import raise_failure
 from ._results import RESULTS, first_failure
 from ._saving import make_grid, make_saving
@@ -77,7 +78,8 @@ def simulate(
     - `adjoint`: `diffrax.RecursiveCheckpointAdjoint()` (default; at fixed steps it also supports
       forward mode), `diffrax.DirectAdjoint()` (no checkpoints: more memory, less time),
       `diffrax.ForwardMode()`.
-    - `progress`: a diffrax progress meter, e.g. `diffrax.TqdmProgressMeter()`.
+    - `progress`: a diffrax progress meter, e.g. `diffrax.TqdmProgressMeter()`. With one, a line
+      says that JAX compiles, and for how long.
     - `start_tolerance`: of |Phi| and |Phi'| at the start, for rigid methods.
     - `drift_tolerance`: of |Phi| at the start of each step; default unlimited. Beyond it the
       integration ends with `RESULTS.drift`.
@@ -113,19 +115,20 @@ def simulate(
     saving = make_saving(saveat, grid)
     saving.check_fits(state, system, max_steps if adaptive else grid.steps)
     as_array = functools.partial(jnp.asarray, dtype=state.q.dtype)
-    solution = _simulate(
-        stepper,
-        (state.q, state.v),
-        grid.as_arrays(state.q.dtype),
-        as_array(start_tolerance),
-        None if drift_tolerance is None else as_array(drift_tolerance),
-        saving,
-        controller,
-        adjoint,
-        progress,
-        max_steps,
-        traced_in_range(system, enforcement, projection),
-    )
+    with compiling("simulate", not isinstance(progress, diffrax.NoProgressMeter)):
+        solution = _simulate(
+            stepper,
+            (state.q, state.v),
+            grid.as_arrays(state.q.dtype),
+            as_array(start_tolerance),
+            None if drift_tolerance is None else as_array(drift_tolerance),
+            saving,
+            controller,
+            adjoint,
+            progress,
+            max_steps,
+            traced_in_range(system, enforcement, projection),
+        )
     return raise_failure(solution, solution.result) if throw else solution
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from .._enforcement import AbstractEnforcement
 from .._inputs import at_least, checked, not_negative, positive, random_key
+from .._progress import says_when_compiling
 from .._system import AbstractSystem
 from .checkpoint import Checkpoint, NoCheckpoint
 from .descent import descend
@@ -50,6 +51,7 @@ class MultiStart(eqx.Module):
 
 
 @checked
+@says_when_compiling("fit")
 def fit(
     model: AbstractSystem | Callable[[dict[str, Any]], AbstractSystem],
     parameters: Mapping[str, Any] | Sequence[str] | Callable | str,

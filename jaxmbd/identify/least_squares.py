@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
-from .._progress import progress_bar
+from .._progress import progress_bar, says_when_compiling
 from .bounded_descent import BoundedDescent
 from .checkpoint import Checkpoint, NoCheckpoint
 
@@ -46,6 +46,7 @@ class LeastSquares(NamedTuple):
 
 
 @checked
+@says_when_compiling("fit")
 def least_squares(
     residuals: Callable[[PyTree, Any], Float[Array, " n"]],
     guess: Annotated[PyTree, each_number(finite)],

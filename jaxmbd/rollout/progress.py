@@ -25,7 +25,8 @@ class Progress:
             self.hook(self.done, self.total)
 
     def __enter__(self):
+        self.bar.__enter__()
         return self
 
     def __exit__(self, *exception):
-        self.bar.close()
+        self.bar.__exit__(*exception)

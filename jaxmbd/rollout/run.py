@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._inputs import Refusal, checked, positive_or_infinite, random_key, shown
+from .._progress import says_when_compiling
 from .blocks import is_reduction
 from .memory import free_bytes
 from .part import Part, combined
@@ -31,6 +32,7 @@ def _power_of_two(chunk: int | None) -> int | None:
 
 
 @checked
+@says_when_compiling("rollouts")
 def run(
     one: Callable[[Any, Array], PyTree],
     samples: PyTree | int,

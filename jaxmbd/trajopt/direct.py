@@ -15,6 +15,7 @@ from .._constraints import constraint_rows
 from .._enforcement.switching import is_switched
 from .._inputs import Refusal, checked, shown
 from .._linalg import dense
+from .._progress import says_when_compiling
 from .guess import as_guess
 from .motion import Path, conditions, largest_phi
 from .nlp import AbstractNLPSolver, Evaluator, NLPSolution, Uno
@@ -36,6 +37,7 @@ def _pair(duration: Sequence[Any]) -> Sequence[Any]:
 
 
 @checked
+@says_when_compiling("transcription")
 def transcription(
     problem: Problem,
     guess: Any = None,

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
 from .._inputs import at_least, checked, not_negative, positive
+from .._progress import says_when_compiling
 from .controls import Feedback
 from .expansion import AbstractExpansion, SecondOrder
 from .guess import Guess, as_guess, held
@@ -20,6 +21,7 @@ from .tangent import tangent_size
 
 
 @checked
+@says_when_compiling("iLQR")
 def ilqr(
     problem: Problem,
     guess: Any = None,

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._checks import check_system, with_dtype
 from .._inputs import at_least, checked, not_negative, positive
-from .._progress import progress_bar
+from .._progress import progress_bar, says_when_compiling
 from .._system import AbstractSystem, State
 from .controls import Feedback, Held
 from .expansion import AbstractExpansion, SecondOrder
@@ -97,6 +97,7 @@ class _Period(NamedTuple):
 
 
 @checked
+@says_when_compiling("receding horizon")
 def receding_horizon(
     problem: Problem,
     periods: Annotated[int, at_least(1)],

@@ -10,7 +10,7 @@ import optimistix as optx
 from jaxtyping import ArrayLike
 
 from .._inputs import at_least, checked, not_negative, positive
-from .._progress import progress_bar
+from .._progress import progress_bar, says_when_compiling
 from .bounds import AbstractBounds, Squash
 from .controls import trainable
 from .motion import conditions, cost, follow
@@ -27,6 +27,7 @@ _ENOUGH = 0.25
 
 
 @checked
+@says_when_compiling("shooting")
 def shooting(
     problem: Problem,
     guess: Any = None,
@@ -90,6 +91,7 @@ def shooting(
 
 
 @checked
+@says_when_compiling("shooting")
 def multi_start(
     problem: Problem,
     guesses: Any,

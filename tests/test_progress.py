@@ -1,0 +1,137 @@
+"""Bars say when JAX compiles, and leave that out of their estimates."""
+
+import inspect
+import time
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import pytest
+from trajopt_problems import masses
+
+import jaxmbd as mbd
+from jaxmbd import _progress
+
+
+@pytest.fixture
+def shown(monkeypatch, capsys):
+    """A function that gives what was written to the terminal, by bars that look often."""
+    monkeypatch.setattr(_progress, "_LOOK", 0.01)
+    monkeypatch.setattr(_progress, "_AT_LEAST", 0.0)
+    written = []
+
+    def all_of_it():
+        written.append(capsys.readouterr().err)
+        return "".join(written)
+
+    return all_of_it
+
+
+def compiled_when(holds):
+    """Calls a function whose tracing takes until something holds."""
+
+    def traced(x):
+        end = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        return x
+
+    jax.jit(traced)(1.0)
+
+
+def test_bar(shown):
+    """While JAX compiles the bar says so, and its clock stands still."""
+    with _progress.progress_bar(3, "search") as bar:
+        bar.update(2)
+        began = bar.start_t
+        compiled_when(lambda: "compiling" in shown() and bar.start_t > began + 0.1)
+        bar.set_postfix_str("cost 3")
+    assert "2/3" in shown().split("compiling")[0].split("\r")[-1]
+    assert "cost 3" in shown().split("\r")[-1] and "compiling" not in shown().split("\r")[-1]
+    assert not _progress._watches
+
+
+def test_words_go_when_it_is_over(shown):
+    with _progress.progress_bar(3, "search") as bar:
+        compiled_when(lambda: "compiling" in shown())
+        end = time.monotonic() + 20
+        while bar.postfix and time.monotonic() < end:
+            time.sleep(0.001)
+        assert bar.postfix == ""
+
+
+@_progress.says_when_compiling("search")
+def search(label, shown, *, progress=True):
+    compiled_when(lambda: not progress or f"{label}: compiling" in shown())
+    with _progress.progress_bar(3, "bar", progress) as bar:
+        compiled_when(lambda: not progress or "compiling" in (bar.postfix or ""))
+
+
+def test_line_before_there_is_a_bar(shown):
+    """It is gone when the bar comes. Without `progress` nothing is shown."""
+    search("search", shown, progress=False)
+    assert shown() == ""
+    search("search", shown)
+    written = shown().split("\r")
+    lines = [i for i, x in enumerate(written) if x.startswith("search: compiling")]
+    bars = [i for i, x in enumerate(written) if x.startswith("bar: ")]
+    assert lines[-1] < bars[0]
+    assert any(x == " " * len(written[lines[-1]]) for x in written[lines[-1] :])
+    assert not _progress._watches
+
+
+def test_error_while_compiling(shown):
+    def stop():
+        if "compiling" in shown():
+            raise KeyError("x")
+
+    with pytest.raises(KeyError), _progress.compiling("search"):
+        compiled_when(stop)
+    assert shown().split("\r")[-2].strip() == ""
+    assert not _progress._watches
+
+
+def simulation():
+    problem = masses()
+    mbd.simulate(
+        problem.system,
+        mbd.UdwadiaKalaba(),
+        problem.state,
+        num_steps=3,
+        dt=0.1,
+        control=lambda t, q, v: jnp.zeros(2),
+        progress=diffrax.TextProgressMeter(),
+    )
+
+
+def line(x, args):
+    return x[0] + x[1] * args - 1.0
+
+
+@pytest.mark.parametrize(
+    "label, call",
+    [
+        ("simulate", simulation),
+        ("rollouts", lambda: mbd.rollout.run(lambda i, key: i.astype(float), 3)),
+        ("fit", lambda: mbd.identify.least_squares(line, jnp.zeros(2), jnp.arange(4.0))),
+    ],
+)
+def test_what_says_so(shown, label, call):
+    call()
+    written = shown().split("\r")
+    assert any(x.startswith(label) and "compiling" in x for x in written)
+
+
+def test_all_that_have_a_bar():
+    """Every function with `progress: bool`, but for pictures, which JAX has no part in."""
+    silent = []
+    for module in (mbd, mbd.identify, mbd.trajopt, mbd.rollout):
+        for name, thing in vars(module).items():
+            if inspect.isfunction(thing) and "progress" in inspect.signature(thing).parameters:
+                chain = [thing]
+                while hasattr(chain[-1], "__wrapped__"):
+                    chain.append(chain[-1].__wrapped__)
+                if not any(hasattr(x, "label") for x in chain):
+                    silent.append(name)
+    assert set(silent) == {"simulate", "animate"}
