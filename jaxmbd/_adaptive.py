@@ -3,6 +3,7 @@
 from typing import Any
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -125,6 +126,18 @@ def integrate_adaptive(
         first = int(saving.t0)
         t = t.at[first : first + len(saving.ts)].set(jnp.asarray(saving.ts, t.dtype))
     return t, ys, _verdict(problem, solution.result, grid.t1, q, v), dict(solution.stats)
+
+
+def with_array_tolerances(controller: Any, dtype: Any) -> Any:
+    """The same controller. As numbers of Python its tolerances would be compiled in."""
+
+    def convert(x):
+        if not isinstance(x, diffrax.PIDController):
+            return x
+        tolerances = (jnp.asarray(x.rtol, dtype), jnp.asarray(x.atol, dtype))
+        return eqx.tree_at(lambda c: (c.rtol, c.atol), x, tolerances)
+
+    return jax.tree.map(convert, controller, is_leaf=lambda x: isinstance(x, diffrax.PIDController))
 
 
 def _on_drift(problem: Problem, tolerance: Float[Array, ""]) -> diffrax.Event:

@@ -1,6 +1,5 @@
 """Integration at fixed steps: one loop, and what is saved on the way."""
 
-import math
 from typing import Any, NamedTuple
 
 import diffrax
@@ -28,8 +27,7 @@ def integrate_fixed(
 ) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
     """(saved times, saved outputs, result, statistics). After a failure the state is held."""
     t0, dt = jnp.asarray(grid.t0), jnp.asarray(grid.dt)
-    whole = math.floor(grid.steps + ON_GRID)
-    aligned = grid.steps - whole <= ON_GRID
+    whole, aligned = grid.whole, grid.aligned
 
     def time(i):
         return t0 + jnp.asarray(i, t0.dtype) * dt

@@ -48,7 +48,7 @@ def _chunk_length(n: int) -> int:
 def loop(
     body: Callable[[Any, PyTree], PyTree],
     carry: PyTree,
-    steps: int,
+    steps: int | jax.Array,
     *,
     output: Callable[[PyTree], PyTree] | None = None,
     every: int = 1,
@@ -61,8 +61,11 @@ def loop(
 
     With `checkpoint` the reverse pass keeps the carry at O(sqrt(steps)) places and recomputes
     between them, and inside each step keeps its start and what is `kept`; without
-    `checkpoint_body` it keeps what the body itself does not recompute.
+    `checkpoint_body` it keeps what the body itself does not recompute. An array of
+    `steps` is for forward mode only, without output and meter.
     """
+    if isinstance(steps, jax.Array):
+        return jax.lax.fori_loop(0, steps, body, carry), None
     if checkpoint and checkpoint_body:
         body = recomputed(body)
 

@@ -1,5 +1,6 @@
 """When to start, stop and save, from the arguments of `simulate`."""
 
+import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -23,17 +24,24 @@ _FEW = 10_000
 
 
 class Grid(eqx.Module):
-    """Times t0, t0 + dt, ... up to t1, which is `steps` steps away, not always a whole number."""
+    """Times t0, t0 + dt, ... up to t1, which is `whole` steps away and, unless `aligned`, a shorter
+    one. Of its numbers only these two are compiled in, and `whole` only as an int."""
 
     t0: RealScalarLike
     t1: RealScalarLike
     dt: RealScalarLike
-    steps: float
+    whole: Any
+    aligned: bool = True
 
-    def as_arrays(self, dtype: Any) -> "Grid":
-        """The same, with values that are not compiled in."""
+    @property
+    def steps(self) -> int:
+        return self.whole + (not self.aligned)
+
+    def as_arrays(self, dtype: Any, *, length: bool = False) -> "Grid":
+        """The same, with values that are not compiled in; also the `length` of the loop, if it may
+        be."""
         t0, t1, dt = (jnp.asarray(x, dtype) for x in (self.t0, self.t1, self.dt))
-        return Grid(t0, t1, dt, self.steps)
+        return Grid(t0, t1, dt, jnp.asarray(self.whole) if length else self.whole, self.aligned)
 
 
 def make_grid(
@@ -45,7 +53,8 @@ def make_grid(
     *,
     adaptive: bool = False,
 ) -> Grid:
-    """The grid, from either `t1` and `dt` or `dt` and `num_steps`; times will be of this dtype.
+    """The grid, from either `t1` and `dt` or `dt` and `num_steps`; times will be of this dtype. Of
+    an `adaptive` integration no steps are counted.
 
     **Raises:** `ValueError`, saying what to give instead.
     """
@@ -60,7 +69,7 @@ def make_grid(
         check_steps(num_steps)
         end = start + num_steps * dt
         check_resolved(start, end, dt, dtype)
-        return Grid(start, end, dt, float(num_steps))
+        return Grid(start, end, dt, 0 if adaptive else num_steps)
     for name, x, remedy in (
         ("state.t", start, "pass `t0=` as a number, or `num_steps=` instead of `t1`"),
         ("t1", t1, "pass `num_steps=` instead"),
@@ -75,9 +84,11 @@ def make_grid(
         raise ValueError(f"Argument `t1` must be after the start {start}, but is {t1}.")
     steps = (float(t1) - float(start)) / float(dt)
     check_resolved(start, t1, dt, dtype)
-    if not adaptive:
-        check_steps(steps)
-    return Grid(start, t1, dt, steps)
+    if adaptive:
+        return Grid(start, t1, dt, 0)
+    check_steps(steps)
+    whole = math.floor(steps + ON_GRID)
+    return Grid(start, t1, dt, whole, steps - whole <= ON_GRID)
 
 
 class Saving(eqx.Module):
@@ -89,6 +100,10 @@ class Saving(eqx.Module):
     every: int
     fn: Callable | None
     on_grid: bool  # whether all `ts` are times of the grid, known statically
+
+    @property
+    def ends_only(self) -> bool:
+        return self.ts is None and not self.every
 
     def check_fits(self, state: State, system: AbstractSystem, steps: float | int) -> None:
         """All that is saved in so many steps fits the memory.

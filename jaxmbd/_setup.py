@@ -34,14 +34,24 @@ def ready_stepper(
 
     **Raises:** `ValueError` for wrong shapes and for what does not go together.
     """
-    dtype = state.q.dtype
-    problem = with_dtype(Problem(system, enforcement, control, projection), dtype)
-    check_system(problem.system, problem.control, state.q, state.v)
+    problem = with_dtype(Problem(system, enforcement, control, projection), state.q.dtype)
+    return stepper_of(problem, state, scheme, controller)
+
+
+def stepper_of(
+    problem: Problem,
+    state: State,
+    scheme: diffrax.AbstractSolver | None,
+    controller: diffrax.AbstractStepSizeController | None,
+) -> AbstractStepper:
+    """The same, of numbers that are in the dtype of the state."""
+    system, enforcement = problem.system, problem.enforcement
+    check_system(system, problem.control, state.q, state.v)
     structured = isinstance(system, AbstractStructuredSystem)
     if not structured:
-        check_gaps(problem.system, state.q, state.v)
+        check_gaps(system, state.q, state.v)
     if isinstance(enforcement, AbstractEnforcement) and not enforcement.unilateral:
-        check_no_gaps(problem.system, state.q, type(enforcement).__name__)
+        check_no_gaps(system, state.q, type(enforcement).__name__)
     if controller is not None and not isinstance(enforcement, AbstractContinuousEnforcement):
         raise ValueError(
             f"`{type(enforcement).__name__}` advances by an impulse a step and has no error "
@@ -54,9 +64,9 @@ def ready_stepper(
             f"`{type(stepper.scheme).__name__}` has no error estimate to adapt steps by: use e.g. "
             "`diffrax.Tsit5()`, or `diffrax.HalfSolver` around it."
         )
-    scheme = prepared(stepper.scheme, controller, dtype, structured)
+    scheme = prepared(stepper.scheme, controller, state.q.dtype, structured)
     stepper = eqx.tree_at(lambda s: s.scheme, stepper, scheme)
-    if not is_switched(problem.system, state.t, state.q, state.v):
+    if not is_switched(system, state.t, state.q, state.v):
         return stepper
     if controller is not None:
         raise ValueError(

@@ -1,27 +1,26 @@
 """`simulate`: from a system and a state to a motion."""
 
-import functools
-from typing import Annotated
+from typing import Annotated, Any
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._adaptive import integrate_adaptive
-from ._checks import check_no_nan
+from ._adaptive import integrate_adaptive, with_array_tolerances
+from ._checks import check_no_nan, with_dtype
 from ._constraints import positions, velocities
 from ._enforcement.base import AbstractEnforcement
 from ._enforcement.energy_account import AccountingStepper
 from ._enforcement.projection import Projection
-from ._enforcement.stepping import AbstractStepper
+from ._enforcement.stepping import AbstractStepper, Problem
 from ._fixed import integrate_fixed
 from ._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
 from ._progress import compiling
 from ._raising import raise_failure
 from ._results import RESULTS, first_failure
 from ._saving import make_grid, make_saving
-from ._setup import judged_start, ready_stepper
+from ._setup import judged_start, stepper_of
 from ._solution import ContactLoads, Solution
 from ._system import AbstractSystem, State
 from ._types import Control, RealScalarLike
@@ -77,7 +76,8 @@ def simulate(
     - `stepsize_controller`: e.g. `diffrax.PIDController(rtol=..., atol=...)` for adaptive steps.
     - `adjoint`: `diffrax.RecursiveCheckpointAdjoint()` (default; at fixed steps it also supports
       forward mode), `diffrax.DirectAdjoint()` (no checkpoints: more memory, less time),
-      `diffrax.ForwardMode()`.
+      `diffrax.ForwardMode()` (if nothing is saved between start and end, another number of steps
+      compiles nothing anew).
     - `progress`: a diffrax progress meter, e.g. `diffrax.TqdmProgressMeter()`. With one, a line
       says that JAX compiles, and for how long.
     - `start_tolerance`: of |Phi| and |Phi'| at the start, for rigid methods.
@@ -102,28 +102,34 @@ def simulate(
     controller = stepsize_controller
     if isinstance(controller, diffrax.ConstantStepSize):
         controller = None
-    stepper = ready_stepper(system, enforcement, state, scheme, control, projection, controller)
-    if energy_tolerance is not None:
-        if controller is not None:
-            raise ValueError(
-                "`energy_tolerance` needs fixed steps: leave out `stepsize_controller`, or look at "
-                "`mbd.audit` of the solution."
-            )
-        stepper = AccountingStepper(stepper, jnp.asarray(energy_tolerance, state.q.dtype))  # type: ignore
+    if energy_tolerance is not None and controller is not None:
+        raise ValueError(
+            "`energy_tolerance` needs fixed steps: leave out `stepsize_controller`, or look at "
+            "`mbd.audit` of the solution."
+        )
     start, dtype, adaptive = state.t if t0 is None else t0, state.q.dtype, controller is not None
     grid = make_grid(start, t1, dt, num_steps, dtype, adaptive=adaptive)
     saving = make_saving(saveat, grid)
     saving.check_fits(state, system, max_steps if adaptive else grid.steps)
-    as_array = functools.partial(jnp.asarray, dtype=state.q.dtype)
-    with compiling("simulate", not isinstance(progress, diffrax.NoProgressMeter)):
+
+    silent = isinstance(progress, diffrax.NoProgressMeter)
+    # Reverse mode and places for what is saved on the way need a length that is compiled in.
+    any_length = isinstance(adjoint, diffrax.ForwardMode) and saving.ends_only and silent
+
+    def as_array(x):
+        return None if x is None else jnp.asarray(x, dtype)
+
+    with compiling("simulate", not silent):
         solution = _simulate(
-            stepper,
-            (state.q, state.v),
-            grid.as_arrays(state.q.dtype),
+            with_dtype(Problem(system, enforcement, control, projection), dtype),
+            scheme,
+            tuple(with_dtype(x, x.dtype) for x in (state.q, state.v)),
+            grid.as_arrays(dtype, length=any_length),
             as_array(start_tolerance),
-            None if drift_tolerance is None else as_array(drift_tolerance),
+            as_array(drift_tolerance),
+            as_array(energy_tolerance),
             saving,
-            controller,
+            with_array_tolerances(controller, dtype),
             adjoint,
             progress,
             max_steps,
@@ -134,11 +140,13 @@ def simulate(
 
 @eqx.filter_jit
 def _simulate(
-    stepper,
+    problem,
+    scheme,
     start,
     grid,
     start_tolerance,
     drift_tolerance,
+    energy_tolerance,
     saving,
     controller,
     adjoint,
@@ -147,6 +155,10 @@ def _simulate(
     in_range,
 ):
     q, v = start
+    # What the functions of the system return is looked at here, where it takes time but once.
+    stepper: Any = stepper_of(problem, State(grid.t0, q, v), scheme, controller)
+    if energy_tolerance is not None:
+        stepper = AccountingStepper(stepper, energy_tolerance)  # pyright: ignore[reportCallIssue]
     y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
     at_start = judged_start(stepper, y, grid.t0, start_tolerance)
     if in_range is not None:

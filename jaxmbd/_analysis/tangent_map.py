@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._enforcement.stepping import AbstractStepper
 from .._fixed import advanced
-from .._saving import ON_GRID, Grid
+from .._saving import Grid
 from .._system import displacement
 from .._tangent_space import rank_cutoff, state_jacobian
 from .._types import Coordinates, Velocity
@@ -33,13 +33,11 @@ def admissible(
 def times(grid: Grid, every: int) -> tuple[Float[Array, "n every"], Float[Array, "n every"]]:
     """Where the steps of each piece begin and end; those that fill up the last one have no
     length."""
-    whole = math.floor(grid.steps + ON_GRID)
-    aligned = grid.steps - whole <= ON_GRID
-    pieces = math.ceil((whole if aligned else whole + 1) / every)
+    pieces = math.ceil(grid.steps / every)
     i = jnp.arange(pieces * every + 1, dtype=jnp.result_type(grid.t0))
-    edges = grid.t0 + jnp.minimum(i, whole) * grid.dt
-    if not aligned:
-        edges = jnp.where(i > whole, grid.t1, edges)
+    edges = grid.t0 + jnp.minimum(i, grid.whole) * grid.dt
+    if not grid.aligned:
+        edges = jnp.where(i > grid.whole, grid.t1, edges)
     return edges[:-1].reshape(pieces, every), edges[1:].reshape(pieces, every)
 
 

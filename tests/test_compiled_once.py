@@ -1,0 +1,137 @@
+"""What compiles nothing anew: other numbers in the same shapes."""
+
+import collections
+
+import diffrax
+import helpers as h
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+
+COUNTED: collections.Counter[str] = collections.Counter()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def counting():
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, *_, **__: COUNTED.update([name])
+    )
+
+
+def nothing_is_compiled(call):
+    """Nor traced."""
+    COUNTED.clear()
+    call()
+    assert not [name for name in COUNTED if name.startswith("/jax/core/compile/")]
+
+
+SYSTEM, METHOD = h.Pendulum(), mbd.UdwadiaKalaba(mbd.Cholesky())
+
+
+def state(t=0.0):
+    return mbd.State(t, jnp.stack([SYSTEM.length, 0.0]), jnp.zeros(2))
+
+
+def simulate(state=state(), **options):
+    return mbd.simulate(SYSTEM, METHOD, state, **options)
+
+
+def times(*ts):
+    return dict(num_steps=30, dt=0.01, saveat=diffrax.SaveAt(ts=np.array(ts)))
+
+
+def adaptive(t1, dt, rtol, scheme=None):
+    controller = diffrax.PIDController(rtol=rtol, atol=1e-2 * rtol)
+    return dict(t1=t1, dt=dt, scheme=scheme, stepsize_controller=controller)
+
+
+def tolerances(x):
+    names = ("start_tolerance", "drift_tolerance", "energy_tolerance")
+    return dict(num_steps=3, dt=0.01, **dict.fromkeys(names, x))
+
+
+FORWARD = diffrax.ForwardMode()
+
+
+@pytest.mark.parametrize(
+    "first, others",
+    [
+        (dict(num_steps=30, dt=0.01), [dict(num_steps=30, dt=0.02)]),
+        # Of t1 / dt some are not quite whole numbers.
+        (dict(t1=0.3, dt=0.01), [dict(t1=k * 0.3, dt=k * 0.01) for k in (2, 3, 7)]),
+        (dict(t1=0.305, dt=0.01), [dict(t1=0.307, dt=0.01), dict(t1=0.61, dt=0.02)]),
+        (
+            dict(num_steps=3, dt=0.01),
+            [dict(state=state(t), num_steps=3, dt=0.01) for t in (1.0, 2)],
+        ),
+        (tolerances(1e-3), [tolerances(1.0), tolerances(1)]),
+        (times(0.1, 0.2), [times(0.13, 0.3)]),
+        (times(0.101, 0.2), [times(0.1, 0.203)]),
+        (adaptive(0.3, 0.01, 1e-6), [adaptive(0.4, 0.02, 1e-4)]),
+        (
+            adaptive(0.3, 0.01, 1e-6, diffrax.Kvaerno3()),
+            [adaptive(0.4, 0.02, 1e-4, diffrax.Kvaerno3())],
+        ),
+        # Without reverse mode, nor anything saved on the way, another number of steps too.
+        (
+            dict(num_steps=3, dt=0.01, adjoint=FORWARD),
+            [dict(num_steps=5, dt=0.02, adjoint=FORWARD), dict(t1=0.1, dt=0.01, adjoint=FORWARD)],
+        ),
+    ],
+    ids=[
+        "dt",
+        "t1",
+        "t1-off-grid",
+        "t0",
+        "tolerances",
+        "ts",
+        "ts-off-grid",
+        "adaptive",
+        "implicit",
+        "steps",
+    ],
+)
+def test_other_numbers(first, others):
+    simulate(**first)
+    for options in others:
+        nothing_is_compiled(lambda options=options: simulate(**options))
+
+
+@pytest.mark.parametrize("t1", [0.3, 0.305])
+def test_number_of_steps_as_data(t1):
+    """The same motion, derivatives and verdicts."""
+
+    def end(x, adjoint):
+        start = mbd.State(0.0, x, jnp.zeros(2))
+        sol = simulate(start, t1=t1, dt=0.01, adjoint=adjoint, start_tolerance=0.1, throw=False)
+        return sol.q[-1], (sol.stats["num_steps"], sol.result)
+
+    found, expected = (
+        (*end(x, adjoint), jax.jacfwd(lambda x: end(x, adjoint)[0])(x))
+        for adjoint in (FORWARD, diffrax.RecursiveCheckpointAdjoint())
+        for x in [state().q]
+    )
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
+    assert expected[1][0] == (30 if t1 == 0.3 else 31)
+
+
+class Looked(h.Pendulum):
+    """Counts how often its functions are looked at."""
+
+    def force(self, t, q, v, u):
+        COUNTED["force"] += 1
+        return super().force(t, q, v, u)
+
+
+def test_a_second_call_looks_at_nothing():
+    """All checks of what the functions of the system return are made once."""
+    options = dict(num_steps=3, dt=0.01)
+    mbd.simulate(Looked(), METHOD, state(), **options)
+    other, start = Looked(length=0.8), mbd.State(0.0, jnp.array([0.0, 0.8]), jnp.zeros(2))
+    nothing_is_compiled(lambda: mbd.simulate(other, METHOD, start, **options))
+    assert COUNTED["force"] == 0
