@@ -6,7 +6,30 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd._linalg.small import inverse, pseudoinverse, whitener
+from jaxmbd._linalg.small import general_inverse, inverse, product, pseudoinverse, root, whitener
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (30, 20, 10), (10, 20, 30), (140, 30, 3)])
+def test_product(shape):
+    m, n, k = shape
+    A, B = (
+        np.random.default_rng(0).normal(size=(m, n)),
+        np.random.default_rng(1).normal(size=(n, k)),
+    )
+    np.testing.assert_allclose(product(jnp.asarray(A), jnp.asarray(B)), A @ B, atol=1e-13)
+
+
+@pytest.mark.parametrize("n", [3, 12, 40])
+def test_general_inverse(n):
+    """Of matrices of which no pivot is on the diagonal, alone and in batches of batches."""
+    rng = np.random.default_rng(n)
+    A = rng.normal(size=(2, 3, n, n)) + 10 * np.eye(n)[rng.permutation(n)]
+    found, pivots = jax.vmap(jax.vmap(general_inverse))(jnp.asarray(A))
+    np.testing.assert_allclose(found, np.linalg.inv(A), atol=1e-12)
+    determinants = np.abs(np.linalg.det(A))
+    np.testing.assert_allclose(np.prod(pivots, axis=-1), determinants, rtol=1e-10)
+    np.testing.assert_allclose(general_inverse(jnp.asarray(A[1, 2]))[0], found[1, 2], atol=1e-13)
+
 
 SIZES = [(1, 1), (1, 2), (2, 3), (3, 5), (5, 6), (9, 9), (12, 14)]
 RANK_SAFE = [mbd.Pseudoinverse(), mbd.Proximal(), mbd.Automatic()]
@@ -33,6 +56,8 @@ def test_factorisations(n):
     W, ok = whitener(jnp.asarray(M))
     np.testing.assert_allclose(W @ M @ W.T, np.eye(n), atol=1e-13)
     assert ok
+    R = root(jnp.asarray(M))
+    np.testing.assert_allclose(R @ R.T, M, rtol=1e-12, atol=1e-12)
     M_inv, pivot = inverse(jnp.asarray(M))
     np.testing.assert_allclose(M_inv, np.linalg.inv(M), atol=1e-13)
     assert 0 < pivot <= 1

@@ -8,12 +8,13 @@ import functools
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._fusion import contracted, total
-from .small import loops_cost_nothing
+from .small import loops_cost_nothing, product
 
 # Up to how many slices beat a gather.
 _MAX_SLICES = 4
@@ -21,9 +22,9 @@ _MAX_SLICES = 4
 # Up to how many values in one column gathers beat a scatter.
 _MAX_LAYERS = 4
 
-
-# Columns times columns taken, up to which a product with zeros and ones is the faster way.
-_FEW = 1024
+# Columns times columns taken, up to which a product with zeros and ones is the faster way, and up
+# to which it takes the place of a sort or a scatter.
+_FEW, _SOME = 1024, 16384
 
 
 def picks(index: np.ndarray | Array, count: int, dtype: Any) -> Float[Array, "*shape count"] | None:
@@ -36,6 +37,47 @@ def picks(index: np.ndarray | Array, count: int, dtype: Any) -> Float[Array, "*s
     return (jnp.asarray(index)[..., None] == numbers).astype(dtype)
 
 
+def smallest(x: Float[Array, " n"], count: int) -> Int[Array, " count"]:
+    """Where the smallest of x are, in order, NaN first."""
+    x, n = jnp.where(jnp.isnan(x), -jnp.inf, x), x.shape[0]
+    if not loops_cost_nothing() or n * count > _SOME:
+        return jax.lax.top_k(-x, count)[1]
+    # By counting how many come before each, since a sort keeps loops from being compiled whole.
+    number = jnp.arange(n)
+
+    def rank(one):
+        value, i = one
+        return jnp.sum((x < value) | ((x == value) & (number < i)))
+
+    ranks = jax.lax.map(rank, (x, number))
+    return jax.lax.map(lambda k: jnp.argmax(ranks == k), jnp.arange(count))
+
+
+def taken(x: Shaped[Array, "n *rest"], index: Int[Array, " k"]) -> Shaped[Array, "k *rest"]:
+    """`x[index]`, whose derivative is no scatter if these are few."""
+    n = x.shape[0]
+    if not loops_cost_nothing() or n * index.size > _SOME:
+        return x[index]
+    return jax.lax.map(lambda i: _where_sum(jnp.arange(n) == i, x), index)
+
+
+def placed(
+    x: Shaped[Array, "k *rest"], index: Int[Array, " k"], n: int
+) -> Shaped[Array, "n *rest"]:
+    """The inverse of `taken`, with zeros in all other places."""
+    if not loops_cost_nothing() or n * index.size > _SOME:
+        return jnp.zeros((n, *x.shape[1:]), x.dtype).at[index].set(x)
+    return jax.lax.map(lambda i: _where_sum(index == i, x), jnp.arange(n))
+
+
+def _where_sum(here: Bool[Array, " n"], x: Shaped[Array, "n *rest"]) -> Shaped[Array, "*rest"]:
+    """The one of x that is `here`."""
+    here = here.reshape(-1, *(1,) * (x.ndim - 1))
+    if x.dtype == bool:
+        return jnp.any(here & x, axis=0)
+    return jnp.sum(jnp.where(here, x, jnp.zeros((), x.dtype)), axis=0)
+
+
 def columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[Array, "*rows k"]:
     """`table[..., index]`, in slices where the index runs evenly: XLA fuses these with anything,
     in either direction of differentiation."""
@@ -44,7 +86,7 @@ def columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[Array, "
     runs = _runs(index)
     if len(runs) > _MAX_SLICES:
         if (here := picks(index, table.shape[-1], table.dtype)) is not None:
-            return table @ here.T
+            return _picked(table, here.T)
         return table.at[..., index].get(mode="promise_in_bounds")
     parts = [table[..., run] for run in runs]
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
@@ -82,7 +124,7 @@ def accumulated(
     turn = np.where(index == table.shape[-1] - 1, -1, turn)
     if turn.max(initial=0) >= _MAX_LAYERS:
         if (here := picks(index, table.shape[-1], table.dtype)) is not None:
-            return table + values @ here
+            return table + _picked(values, here)
         return table.at[..., index].add(values)
     for layer in range(turn.max(initial=-1) + 1):
         source = np.full(table.shape[-1], len(index))
@@ -105,8 +147,13 @@ def padded_columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[A
         pad = [(0, 0)] * (table.ndim - 1) + [(int(first), int(index.size - last))]
         return jnp.pad(columns(table, index[first:last]), pad)
     if (here := picks(index, n, table.dtype)) is not None:
-        return table @ here.T
+        return _picked(table, here.T)
     return table.at[..., index].get(mode="fill", fill_value=0)
+
+
+def _picked(table: Float[Array, "*rows n"], here: Float[Array, "n k"]) -> Float[Array, "*rows k"]:
+    flat = product(table.reshape(-1, here.shape[0]), here)
+    return flat.reshape(*table.shape[:-1], here.shape[1])
 
 
 def blocks_times(A: Float[Array, "m n *k"], x: Float[Array, "n *k"]) -> Float[Array, "m *k"]:
@@ -125,13 +172,14 @@ class BlockDiagonal(eqx.Module):
     """M = diag(M_1, M_2, ...).
 
     - `blocks`: shape `(size, size, count)`.
-    - `inverse`: those of the blocks, and `definite`: whether all are positive definite; both, if
-      they are known without elimination.
+    - `inverse`: those of the blocks, `definite`: whether all are positive definite, and `whitener`:
+      W with W^T W = M^-1 of each; all three, if they are known without elimination.
     """
 
     blocks: Float[Array, "size size count"]
     inverse: Float[Array, "size size count"] | None = None
     definite: Bool[Array, ""] | None = None
+    whitener: Float[Array, "size size count"] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:

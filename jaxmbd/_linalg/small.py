@@ -29,8 +29,8 @@ FEW = 9
 # takes long enough not to mind a call.
 _MAX_LOOPED = 128
 
-# Columns and rows up to which a product is written as a sum.
-_MAX_SUMMED = 18
+# Products of entries up to which their sums are one reduction: see `_fusion.contracted`.
+_MAX_SUMMED = 3000
 
 
 def loops_cost_nothing() -> bool:
@@ -92,10 +92,15 @@ def _no_tangent(x):
 
 def product(A: Float[Array, "m n"], B: Float[Array, "n k"]) -> Float[Array, "m k"]:
     """A @ B. XLA turns a small matrix product into a library call of half a microsecond; a sum
-    fuses with its neighbours."""
-    if max(*A.shape, *B.shape) > _MAX_SUMMED:
-        return A @ B
-    return jnp.sum(A[:, :, None] * B[None, :, :], axis=1)
+    fuses with its neighbours. Of more entries each column is a product with a vector, which XLA
+    writes out."""
+    if A.size * B.shape[1] <= _MAX_SUMMED:
+        return jnp.sum(A[:, :, None] * B[None, :, :], axis=1)
+    return loop_or_library(max(*A.shape, *B.shape), _column_by_column, jnp.matmul, A, B)
+
+
+def _column_by_column(A, B):
+    return jax.lax.map(lambda column: A @ column, B.T).T
 
 
 def apply(A: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
@@ -147,6 +152,11 @@ def whitener(M: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array, "
     else:
         W, pivots = loop_or_library(n, batch_last(eliminated), _inverse_of_cholesky, M)
     return W, _smallest_pivot(pivots, M) > 0
+
+
+def root(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """R with R R^T = M, of a symmetric positive definite matrix."""
+    return product(M, whitener(M)[0].T)
 
 
 def eliminated(M: Float[Array, "n n *rest"]) -> tuple[Array, Array]:
@@ -237,32 +247,27 @@ def general_inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[
 
 @batch_last
 def _pivoted(A):
-    n, rest = A.shape[0], (1,) * (A.ndim - 2)
-    places = jnp.arange(n).reshape(n, *rest)
+    n, rest = A.shape[0], A.shape[2:]
+    places = jnp.arange(n).reshape(n, *(1,) * len(rest))
 
+    # No rows are exchanged: each column keeps in mind of which row its pivot was.
     def sweep(k, carry):
-        A, order, pivots = carry
-        here, row = places == k, _row(A, k)
+        A, row_of, free, pivots = carry
         column = jax.lax.dynamic_index_in_dim(A, k, 1, keepdims=False)
-        largest = jnp.argmax(jnp.where(places < k, -1.0, jnp.abs(column)), axis=0)
-        # The place found at run time is met by a mask: written there, it would be a scatter.
-        there = places == largest[None]
-        other = jnp.sum(jnp.where(there[:, None], A, 0.0), axis=0)
-        pivot = _row(other, k)
-        column = jnp.where(there, _row(row, k)[None], column)
-        A = jnp.where((here | there)[:, None], jnp.where(here[:, None], 0.0, row[None]), A)
-        A = jnp.where(here[None, :], 0.0, A)
-        new = jnp.where(here, 1.0, other) * (1 / pivot)[None]
-        A = A - jnp.where(here, -1.0, column)[:, None] * new[None, :]
-        first, second = _row(order, k), jnp.sum(jnp.where(there, order, 0), axis=0)
-        order = jnp.where(here, second[None], jnp.where(there, first[None], order))
-        return A, order, _replaced(pivots, jnp.abs(pivot), k)
+        largest = jnp.argmax(jnp.where(free, jnp.abs(column), -1.0), axis=0)
+        row = jnp.take_along_axis(A, largest[None, None], axis=0)[0]
+        pivot = _row(row, k)
+        here, there = places == k, places == largest[None]
+        row = jnp.where(here, 1.0, row) * (1 / pivot)[None]
+        A = jnp.where(there[:, None] | here[None], 0.0, A)
+        A = A - jnp.where(there, -1.0, column)[:, None] * row[None]
+        return A, _replaced(row_of, largest, k), free & ~there, _replaced(pivots, jnp.abs(pivot), k)
 
-    start = (A, jnp.broadcast_to(places, A.shape[1:]), jnp.zeros_like(A[0]))
-    A, order, pivots = jax.lax.fori_loop(0, n, sweep, start)
-    # The columns belong to the rows as they were exchanged.
-    back = order[None] == jnp.expand_dims(places, 1)
-    return jnp.sum(jnp.where(back[None], A[:, None], 0.0), axis=2), pivots
+    start = (A, jnp.zeros((n, *rest), int), jnp.ones((n, *rest), bool), jnp.zeros_like(A[0]))
+    A, row_of, _, pivots = jax.lax.fori_loop(0, n, sweep, start)
+    column_of = jnp.argmax(row_of[None] == jnp.expand_dims(places, 1), axis=1)
+    A = jnp.take_along_axis(A, row_of[:, None], axis=0)
+    return jnp.take_along_axis(A, column_of[None], axis=1), pivots
 
 
 def _inverse_by_lu(A):
@@ -346,7 +351,12 @@ def _orthogonalised(C, rtol):
     _, Q, L, keep = jax.lax.fori_loop(0, m, of_row, start)
     Z, T = jax.lax.fori_loop(0, m, of_column, (none, none))
     Y = jax.lax.fori_loop(0, m, substituted, none)
-    return jnp.sum(Q[:, :, None] * Y[:, None], axis=0), jnp.swapaxes(Z, 0, 1), keep
+
+    def added(k, X):
+        return X + _row(Q, k)[:, None] * _row(Y, k)[None]
+
+    X = jax.lax.fori_loop(0, m, added, jnp.zeros((Q.shape[1], *none.shape[1:]), C.dtype))
+    return X, jnp.swapaxes(Z, 0, 1), keep
 
 
 def _by_singular_values(C, rtol):

@@ -107,15 +107,25 @@ class Body(eqx.Module):
     def inverse_mass_matrix(
         self, orientation: Float[Array, "_ *rest"]
     ) -> Float[Array, "6 6 *rest"]:
-        """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0): the columns of P are (c x w, w) for the
-        columns w of a root of the inverse inertia tensor about the centre of mass c."""
-        R, mass = _axes(orientation), self.inertia.mass
-        c = apply_matrix(R, self.inertia.center)
-        w = matrix_product(R, inverse_root(self.inertia.tensor))
-        P = once(jnp.concatenate([cross(c[:, None], w), w]))
+        """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0), with P of `turning_root`."""
+        P, mass = self.turning_root(orientation), self.inertia.mass
         turns = total(column[:, None] * column[None] for column in components(P, axis=1))
         shifts = jnp.asarray(np.diag([1.0, 1, 1, 0, 0, 0]), mass.dtype)
         return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass[None, None]
+
+    def whitening_matrix(self, orientation: Float[Array, "_ *rest"]) -> Float[Array, "6 6 *rest"]:
+        """W with W^T W = M^-1, and so W M W^T = 1."""
+        P, mass = self.turning_root(orientation), self.inertia.mass
+        shifts = jnp.asarray(np.eye(3, 6), mass.dtype).reshape(3, 6, *mass.ndim * (1,))
+        return jnp.concatenate([shifts / jnp.sqrt(mass)[None, None], jnp.swapaxes(P, 0, 1)])
+
+    def turning_root(self, orientation: Float[Array, "_ *rest"]) -> Float[Array, "6 3 *rest"]:
+        """P, whose columns are (c x w, w) for the columns w of a root of the inverse inertia tensor
+        about the centre of mass c."""
+        R = _axes(orientation)
+        c = apply_matrix(R, self.inertia.center)
+        w = matrix_product(R, inverse_root(self.inertia.tensor))
+        return once(jnp.concatenate([cross(c[:, None], w), w]))
 
     def momentum_of(
         self, orientation: Float[Array, "_ *rest"], v: Float[Array, "6 *rest"]

@@ -298,8 +298,12 @@ class Mechanism(AbstractStructuredSystem):
 
     def mass_blocks(self, q: Configuration) -> BlockDiagonal | CoupledBlocks:
         bodies, axes = self._bodies, self.placed(q).axes
-        inverse = once(bodies.inverse_mass_matrix(axes))
-        M = BlockDiagonal(bodies.mass_matrix(axes), inverse, bodies.inertia.positive_definite)
+        M = BlockDiagonal(
+            bodies.mass_matrix(axes),
+            once(bodies.inverse_mass_matrix(axes)),
+            bodies.inertia.positive_definite,
+            bodies.whitening_matrix(axes),
+        )
         rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
         if not rotors:
             return M
