@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ._enforcement.stepping import AbstractStepper
+from ._fusion import decided, once
 from ._loop import loop
 from ._results import RESULTS, first_failure
 from ._saving import ON_GRID, Grid, Saving
@@ -30,7 +31,7 @@ def integrate_fixed(
     whole, aligned = grid.whole, grid.aligned
 
     def time(i):
-        return t0 + jnp.asarray(i, t0.dtype) * dt
+        return once(t0 + jnp.asarray(i, t0.dtype) * dt)
 
     def output(t, y):
         return saving.output(stepper.system(y), t, y)
@@ -118,7 +119,7 @@ def advanced(
         verdicts.append(RESULTS.where(within, RESULTS.successful, RESULTS.drift))
     verdicts.append(RESULTS.where(finite(step.y), RESULTS.successful, RESULTS.nonfinite_state))
     result = first_failure(result, *verdicts)
-    good = result == RESULTS.successful
+    good = decided(result == RESULTS.successful)
     return stepper.held(good, step.y, y), step.scheme_state, result
 
 

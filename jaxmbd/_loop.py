@@ -9,7 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import PyTree
+from jax.core import eval_jaxpr
+from jaxtyping import Array, Bool, PyTree
+
+from ._linalg.small import loops_cost_nothing
 
 # Below this many steps, keeping each step's start for the reverse pass costs less memory than
 # it is worth to recompute.
@@ -28,6 +31,65 @@ def kept(values: PyTree) -> PyTree:
 def constant(values: PyTree) -> PyTree:
     """The same values, whose arrays derivatives take for constants."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, values)
+
+
+def any_of_batch(x: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Whether x is true, under `vmap` of any sample: the same for all, so that a `cond` on it stays
+    one, where `vmap` would have both sides computed."""
+    return _any_of_batch(jax.lax.stop_gradient(x))
+
+
+@jax.custom_batching.custom_vmap
+def _any_of_batch(x):
+    return x
+
+
+@_any_of_batch.def_vmap
+def _any_of_batch_rule(size, is_batched, x):
+    del size
+    return _any_of_batch(jnp.any(x, axis=0) if is_batched[0] else x), False
+
+
+def one_by_one(fn: Callable, *operands: PyTree) -> PyTree:
+    """`fn(*operands)`, under `vmap` on CPUs sample by sample: for loops of which one sample takes
+    many turns and most take few, where all would take as many as the one. Derivatives are those of
+    fn, for all samples together. fn must not close over arrays."""
+    return _one_by_one(operands, fn=fn)
+
+
+@eqx.filter_custom_jvp
+def _one_by_one(operands, *, fn):
+    arrays, rest = eqx.partition(operands, eqx.is_array)
+    # What fn makes of constants is an operand too: `vmap` of a `cond` makes copies of it for all
+    # samples, which it refuses to functions that close over it.
+    jaxpr, shapes = jax.make_jaxpr(lambda x: fn(*eqx.combine(x, rest)), return_shape=True)(arrays)
+
+    @jax.custom_batching.custom_vmap
+    def call(constants, arrays):
+        found = eval_jaxpr(jaxpr.jaxpr, constants, *jax.tree.leaves(arrays))
+        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+    @call.def_vmap
+    def rule(size, is_batched, *operands):
+        del size
+        if loops_cost_nothing():
+            moving, fixed = eqx.partition(operands, tuple(is_batched))
+            out = jax.lax.map(lambda x: call(*eqx.combine(x, fixed)), moving)
+        else:
+            axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(is_batched))
+            out = jax.vmap(call, in_axes=axes)(*operands)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return call(jaxpr.consts, arrays)
+
+
+@_one_by_one.def_jvp
+def _one_by_one_jvp(primals, tangents, *, fn):
+    (operands,), (tangents,) = primals, tangents
+    if not jax.tree.leaves(tangents):
+        out = _one_by_one(operands, fn=fn)
+        return out, jax.tree.map(lambda _: None, out)
+    return eqx.filter_jvp(fn, operands, tangents)
 
 
 def recomputed(fn: Callable) -> Callable:

@@ -16,6 +16,7 @@ from ._enforcement.projection import Projection
 from ._enforcement.stepping import AbstractStepper, Problem
 from ._fixed import integrate_fixed
 from ._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
+from ._loop import one_by_one
 from ._progress import compiling
 from ._raising import raise_failure
 from ._results import RESULTS, first_failure
@@ -165,9 +166,10 @@ def _simulate(
         allowed = RESULTS.where(in_range, RESULTS.successful, RESULTS.invalid_parameter)
         at_start = first_failure(at_start, allowed)
     if controller is None:
-        t, ys, result, stats = integrate_fixed(
-            stepper, y, scheme_state, at_start, grid, drift_tolerance, saving, adjoint, progress
-        )
+        fixed = functools.partial(integrate_fixed, adjoint=adjoint, progress=progress)
+        operands = stepper, y, scheme_state, at_start, grid, drift_tolerance, saving
+        alone = stepper.sample_by_sample and isinstance(progress, diffrax.NoProgressMeter)
+        t, ys, result, stats = one_by_one(fixed, *operands) if alone else fixed(*operands)
     else:
         t, ys, result, stats = integrate_adaptive(
             stepper, y, grid, drift_tolerance, saving, controller, adjoint, progress, max_steps

@@ -763,5 +763,8 @@ def derivatives(fn, tree, step=1e-3, modes=("reverse", "forward")):
 def in_the_way(lowered: Any) -> dict[str, int]:
     """What keeps XLA from compiling the loops of a program whole, with how many there are."""
     text = lowered.compile().as_text()
-    found = re.findall(r" (custom-call|scatter|sort|fft)\(", text)
-    return dict(collections.Counter(found))
+    # A custom fusion is a product or a sum that XLA leaves to a library.
+    found = re.findall(r" (custom-call|scatter|sort|fft)\(|kind=(kCustom)", text)
+    entry = text[text.index("\nENTRY") :]
+    loops = re.findall(r" (while)\(", entry[: entry.index("\n}")])
+    return dict(collections.Counter(["".join(x) for x in found] + loops))

@@ -141,7 +141,8 @@ def test_batches(graph):
         expected = jax.jit(solve)(M, J, r[i // 2, i % 2])
         for x, y in zip(found, expected, strict=True):
             np.testing.assert_allclose(x[i // 2, i % 2], y, rtol=1e-9, atol=1e-9)
-    assert helpers.in_the_way(batched) == {}
+    # Sums over all samples may be a library's.
+    assert helpers.in_the_way(batched).keys() <= {"kCustom", "while"}
 
 
 @pytest.mark.parametrize("dense_rows", [pytest.param(8, marks=pytest.mark.slow), 100])

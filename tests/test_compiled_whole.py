@@ -75,11 +75,25 @@ def chain(closed: bool) -> mbd.Mechanism:
     return mbd.Mechanism(bodies, joints)
 
 
-def dropped() -> mbd.Mechanism:
-    body = mbd.Body("box", BOX, position=[0.0, 0.0, 0.03])
-    shape = mbd.Box([0.15, 0.025, 0.025])
-    floor = mbd.Contact("floor", "ground", body, mbd.HalfSpace(), shape, friction=0.4)
+SHAPE = mbd.Box([0.15, 0.025, 0.025])
+
+
+def dropped(height: float) -> mbd.Mechanism:
+    body = mbd.Body("box", BOX, position=[0.0, 0.0, height])
+    floor = mbd.Contact("floor", "ground", body, mbd.HalfSpace(), SHAPE, friction=0.4)
     return mbd.Mechanism([body], contacts=[floor])
+
+
+def stacked() -> mbd.Mechanism:
+    """Two boxes with fewer contacts than there may be, one of them on a hinge that drags."""
+    low, high = (
+        mbd.Body(n, BOX, position=[0.0, 0.0, z]) for n, z in (("low", 0.025), ("high", 0.075))
+    )
+    arm = mbd.Body("arm", BOX, position=[0.15, 0.0, 0.5])
+    hinge = mbd.Revolute("hinge", "ground", arm, point=[0.0, 0.0, 0.5], axis=[0.0, 1.0, 0.0])
+    pieces = [("ground", mbd.HalfSpace()), (low, SHAPE), (high, SHAPE)]
+    contacts = mbd.contacts_among(pieces, friction=0.4)
+    return mbd.Mechanism([low, high, arm], [hinge], contacts=contacts, contact_budget=8)
 
 
 METHODS = {
@@ -88,12 +102,27 @@ METHODS = {
     "loop": (chain(True), mbd.VelocityImpulse()),
     "loop, pseudoinverse": (chain(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
     "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),
-    "contact": (dropped(), mbd.ContactImpulse()),
+    "contact, falling": (dropped(0.03), mbd.ContactImpulse()),
+    "contact, at rest": (dropped(0.025), mbd.ContactImpulse()),
+    "contact, sweeps": (dropped(0.025), mbd.ContactImpulse(mbd.ProjectedGaussSeidel(5))),
+    "contact, Poisson": (dropped(0.03), mbd.ContactImpulse(impact_law="poisson")),
+    "contact, located": (dropped(0.03), mbd.ContactImpulse(impacts=1)),
+    "contact, smoothed": (dropped(0.025), mbd.ContactImpulse(smoothing=1e-3)),
+    "contact, pyramid": (dropped(0.025), mbd.ContactImpulse(friction=mbd.Pyramid(4))),
+    "contact, with rows": (stacked(), mbd.ContactImpulse()),
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("derivative", [False, True])
+# Those whose gradients take long to compile.
+LONG = ("contact, located", "contact, smoothed", "contact, pyramid", "contact, with rows")
+CASES = [
+    pytest.param(name, derivative, marks=[pytest.mark.slow] * (derivative and name in LONG))
+    for name in METHODS
+    for derivative in (False, True)
+]
+
+
+@pytest.mark.parametrize("name, derivative", CASES)
 def test_nothing_stands_in_the_way(name, derivative):
     mechanism, method = METHODS[name]
     state = mechanism.state()

@@ -594,3 +594,44 @@ def test_random_landings_are_solved(half, friction):
     solved, residual = jax.jit(jax.vmap(landing))(jr.split(jr.key(0), 250))
     assert jnp.all(solved)
     assert jnp.max(residual) < 1e-8
+
+
+@pytest.mark.parametrize("friction", [mbd.Cone(), mbd.Pyramid(4)], ids=["cone", "pyramid"])
+@pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
+def test_what_rests_without_friction_impulses_sticks_in_derivatives(friction, derivative):
+    """A box on level ground: its friction is exactly 0, and holds it against any small pull."""
+    body = box("box", [0.0, 0.0, 0.5])
+    floor = mbd.Contact("floor", "ground", body, FLOOR, mbd.Box([0.5] * 3), friction=0.4)
+    mechanism = mbd.Mechanism([body], contacts=[floor])
+
+    def end(pull):
+        pulled = eqx.tree_at(lambda m: m.gravity, mechanism, jnp.array([pull, 0.0, -G]))
+        return run(pulled, 0.05, 0.01, friction=friction).q[-1, 0]
+
+    free = 0.05**2 / 2
+    assert abs(derivative(end)(0.0)) < 1e-9 * free
+
+
+@pytest.mark.parametrize("impacts", [0, 1])
+def test_samples_of_a_batch_are_as_alone(impacts):
+    """Balls that land one after the other: in each step some have to iterate, others do not."""
+    heights = jnp.linspace(0.0, 0.01, 4)
+    mechanism = sphere(velocity=[1.0, 0.3, -1.0], spin=[0.0, 2.0, 1.0], friction=0.4)
+    start = mechanism.state()
+
+    def end(height, speed):
+        state = mbd.State(0.0, start.q.at[2].add(height), start.v * speed)
+        method = mbd.ContactImpulse(impacts=impacts)
+        return mbd.simulate(mechanism, method, state, dt=2e-3, num_steps=10, throw=False).q[-1]
+
+    one = jnp.ones(())
+    together = jax.jit(jax.vmap(end, in_axes=(0, None)))(heights, one)
+    alone = jax.jit(lambda x: jax.lax.map(lambda height: end(height, one), x))(heights)
+    np.testing.assert_array_equal(together, alone)
+    slope = jax.jacfwd(lambda x: jax.vmap(end, in_axes=(0, None))(heights, x))(one)
+    expected = jax.lax.map(lambda height: jax.jacfwd(end, argnums=1)(height, one), heights)
+    np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-12)
+    back = jax.vmap(jax.grad(lambda height, x: end(height, x) @ jnp.arange(7.0), 1), (0, None))
+    np.testing.assert_allclose(
+        back(heights, one), expected @ jnp.arange(7.0), rtol=1e-9, atol=1e-12
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd._contact.contact_impulse import resolve
+from jaxmbd._contact.contact_impulse import ContactProblems, Given
 from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus
 from jaxmbd._contact.friction import Cone, Pyramid
 from jaxmbd._contact.problem import ContactProblem, Groups, coulomb, frictionless, residuals
@@ -46,17 +46,9 @@ def solved(solver, groups, M, J, Jc, v, mu):
     free = v + operator.solve(jnp.zeros_like(v), -(J @ v))[0]
     zero = jnp.zeros(Jc.shape[0])
     enforcement = mbd.ContactImpulse(contact_solver=solver)
-    found = resolve(
-        enforcement,
-        operator,
-        J.shape[0],
-        contacts,
-        contacts.rows(free),
-        mu,
-        zero,
-        groups,
-        jnp.zeros(Jc.shape[:2]),
-    )
+    problems = ContactProblems.of(enforcement, operator, J.shape[0], contacts, groups)
+    guess = jnp.zeros(Jc.shape[:2])
+    found = problems.resolve(Given(contacts.rows(free), mu, zero, guess, jnp.array(True)))
     return free + found.change, found.impulses, found.residual, found.result
 
 

@@ -1,13 +1,14 @@
 """Velocity-level stepping with contacts: a free step, then the impulses of equality rows and
 contacts together."""
 
-import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .._checks import is_concrete
 from .._coordinates import length
@@ -15,14 +16,18 @@ from .._enforcement.base import AbstractEnforcement
 from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
 from .._inputs import at_least, checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
-from .._loop import kept
-from .._results import RESULTS
+from .._loop import any_of_batch, constant, kept, one_by_one
+from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
+from .delassus import AbstractDelassus
 from .friction import AbstractFriction, Cone, Pyramid
-from .implicit import ContactEquations, at_solution
-from .problem import Groups, frictionless
+from .implicit import ContactEquations, at_solution, delassus
+from .problem import Groups
 from .rows import AbstractContactJacobian, ContactRows, Impulses
 from .solvers import AbstractContactSolver, InteriorPoint
+
+# Overlaps [m] that are rounding.
+_SLOP = 1e-12
 
 
 @checked
@@ -89,7 +94,7 @@ class ContactImpulse(AbstractEnforcement):
     unilateral: ClassVar[bool] = True
 
     def __check_init__(self):
-        smooth = is_concrete(self.smoothing) and self.smoothing > 0
+        smooth = is_concrete(self.smoothing) and np.asarray(self.smoothing) > 0
         if smooth and isinstance(self.friction, Pyramid):
             raise ValueError(
                 f"Argument `smoothing` of ContactImpulse, {self.smoothing}, needs "
@@ -108,27 +113,108 @@ class Resolved(NamedTuple):
     residual: Float[Array, ""]
     result: RESULTS
 
+    @classmethod
+    def nothing(cls, like: Velocity, rows: int, impulses: Impulses) -> "Resolved":
+        """No impulses."""
+        count, dtype = impulses.shape[0], impulses.dtype
+        return cls(
+            jnp.zeros_like(like),
+            jnp.zeros(rows, dtype),
+            jnp.zeros_like(impulses),
+            jnp.zeros(count, bool),
+            jnp.zeros((), dtype),
+            RESULTS.where(jnp.array(True), RESULTS.successful, RESULTS.contact_unsolved),
+        )
 
-def resolve(
-    enforcement: ContactImpulse,
-    operator: ConstraintOperator,
-    rows: int,
-    J: AbstractContactJacobian,
-    b: Impulses,
-    mu: Float[Array, "contacts groups"],
-    compliance: Float[Array, " contacts"],
-    groups: Groups,
-    guess: Impulses,
-) -> Resolved:
-    """Solve one contact problem."""
-    equations = ContactEquations(operator, J, b, mu, compliance, enforcement.smoothing, groups)
-    problem = equations.problem(rows)
-    scale = problem.scale[:, None]
-    solved = kept(enforcement.contact_solver.solve(problem, jax.lax.stop_gradient(guess) / scale))
-    lam, change, multipliers = at_solution(equations, problem, solved.impulses, rows)
-    result = RESULTS.where(solved.accepted, RESULTS.successful, RESULTS.contact_unsolved)
-    pressed = problem.pressed(solved.impulses)
-    return Resolved(change, multipliers, lam, pressed, solved.residual, result)
+    def then(self, next: "Resolved") -> "Resolved":
+        """Both, one after the other."""
+        return Resolved(
+            self.change + next.change,
+            self.multipliers + next.multipliers,
+            self.impulses + next.impulses,
+            self.pressed | next.pressed,
+            jnp.maximum(self.residual, next.residual),
+            first_failure(self.result, next.result),
+        )
+
+
+class Given(NamedTuple):
+    """What one contact problem is about: relative velocities b [m/s] without contact impulses, with
+    the bias; coefficients of the groups; compliance [1/kg]; a guess of the impulses; and whether
+    there is anything to solve."""
+
+    b: Impulses
+    mu: Float[Array, "contacts groups"]
+    compliance: Float[Array, " contacts"]
+    guess: Impulses
+    needed: Bool[Array, ""]
+
+
+class ContactProblems(NamedTuple):
+    """All that the contact problems at one q have in common.
+
+    **Fields:** `enforcement`; `operator`, with the number of its `rows`; `J` of the contacts; their
+    `groups`; `S`."""
+
+    enforcement: ContactImpulse
+    operator: ConstraintOperator
+    rows: int
+    J: AbstractContactJacobian
+    groups: Groups
+    S: AbstractDelassus
+
+    @classmethod
+    def of(cls, enforcement, operator, rows, J, groups) -> "ContactProblems":
+        """With their S."""
+        S = delassus(operator, rows, J, groups.d)
+        return cls(enforcement, operator, rows, J, groups, S)
+
+    def resolve(self, given: Given, exact: bool | Bool[Array, ""] = False) -> Resolved:
+        """The solution of one of them; an `exact` one by an `InteriorPoint` and not smoothed."""
+        smoothing, solver = self.enforcement.smoothing, self.enforcement.contact_solver
+        if smoothing is not None:
+            smoothing = jnp.where(exact, 0.0, smoothing)
+        equations = ContactEquations(
+            self.operator, self.J, given.b, given.mu, given.compliance, smoothing, self.groups
+        )
+        problem = equations.problem(self.S)
+        guess = jax.lax.stop_gradient(given.guess) / problem.scale[:, None]
+
+        def solve(solver, exact, problem, guess):
+            if isinstance(solver, InteriorPoint):
+                return solver.solve(problem, guess)
+            return jax.lax.cond(exact, InteriorPoint().solve, solver.solve, problem, guess)
+
+        solved = kept(one_by_one(solve, *constant((solver, exact, problem, guess))))
+        lam, change, multipliers = at_solution(equations, problem, solved.impulses, self.rows)
+        result = RESULTS.where(solved.accepted, RESULTS.successful, RESULTS.contact_unsolved)
+        pressed = problem.pressed(solved.impulses)
+        return Resolved(change, multipliers, lam, pressed, solved.residual, result)
+
+    def in_turn(
+        self, first: Given, like: Velocity, follow: Sequence[Callable], state: PyTree
+    ) -> tuple[PyTree, Resolved]:
+        """The solutions of several, one after the other, of which each hangs on those before:
+        `follow[k](state, solution)` returns the state after the k-th, and what the next one is
+        about. Of the last one, which is exact, the solution is returned with the state. A loop, so
+        that they are compiled once."""
+        nothing = Resolved.nothing(like, self.rows, first.b)
+        last = len(follow)
+
+        def turn(carry, k):
+            given, state, _ = carry
+
+            def solve():
+                found = self.resolve(given, k == last)
+                return jax.tree.map(lambda x, y: jnp.where(given.needed, x, y), found, nothing)
+
+            found = jax.lax.cond(any_of_batch(given.needed), solve, lambda: nothing)
+            followed = [*follow, lambda state, _: (state, given)]
+            state, given = jax.lax.switch(k, followed, state, found)
+            return (given, state, found), None
+
+        carry, _ = jax.lax.scan(turn, (first, state, nothing), jnp.arange(last + 1))
+        return carry[1:]
 
 
 def contact_groups(enforcement: ContactImpulse, contacts: ContactRows) -> Groups:
@@ -208,31 +294,20 @@ def is_compliant(contacts: ContactRows) -> Bool[Array, " contacts"]:
     return jnp.broadcast_to(finite, contacts.gap.shape)
 
 
-def recovery(
-    enforcement: ContactImpulse,
-    operator: ConstraintOperator,
-    rows: int,
-    contacts: ContactRows,
-    ahead: Float[Array, " contacts"],
-    h: RealScalarLike,
-) -> tuple[Velocity, Float[Array, ""]]:
-    """The displacement of least kinetic energy that takes back what overlaps, given the gaps at the
-    end of the step as far as velocities tell, and opens no contact that it does not have to. Also
-    by how much, over h [m/s], it misses that, as it must where overlaps contradict each other."""
-    ahead = jnp.where(is_compliant(contacts), jnp.maximum(ahead, 0.0), ahead)
-    # A contact problem as any other, for the velocities that would do it in the time h.
-    exact = dataclasses.replace(
-        enforcement, contact_solver=InteriorPoint(), smoothing=jnp.zeros((), ahead.dtype)
-    )
-    back = resolve(
-        exact,
-        operator,
-        rows,
-        contacts.J.normals(),
-        ahead[:, None] / h,
-        jnp.zeros((ahead.shape[0], 0), ahead.dtype),
+def overlaps(
+    contacts: ContactRows, groups: Groups, ahead: Float[Array, " contacts"], h: RealScalarLike
+) -> Given:
+    """The problem of the displacement of least kinetic energy that takes back what overlaps, given
+    the gaps at the end of the step as far as velocities tell, and opens no contact that it does not
+    have to; for the velocities that would do it in the time h. Its residual tells by how much, over
+    h [m/s], it misses that, as it must where overlaps contradict each other."""
+    rigid = ~is_compliant(contacts)
+    ahead = jnp.where(rigid, ahead, jnp.maximum(ahead, 0.0))
+    none = jnp.zeros((ahead.shape[0], groups.d), ahead.dtype)
+    return Given(
+        none.at[:, 0].set(ahead / h),
+        jnp.zeros((ahead.shape[0], len(groups.sizes)), ahead.dtype),
         jnp.zeros_like(ahead),
-        frictionless(),
-        jnp.zeros_like(ahead)[:, None],
+        none,
+        jnp.any((ahead < -_SLOP) & rigid),
     )
-    return h * back.change, back.residual

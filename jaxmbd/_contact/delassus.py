@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._fusion import contracted
 from .._linalg.proximal import annihilate, iterate
 from .._linalg.small import apply, general_inverse
 from .rows import AbstractContactJacobian, Impulses
@@ -94,21 +95,20 @@ class DenseDelassus(AbstractDelassus):
     matrix: Float[Array, "contacts d contacts d"]
 
     def times(self, lam):
-        return jnp.einsum("cikj,kj->ci", self.matrix, lam)
+        return self._times(self.matrix, lam)
 
     def magnitude(self, lam):
-        return jnp.einsum("cikj,kj->ci", jnp.abs(self.matrix), jnp.abs(lam))
+        return self._times(jnp.abs(self.matrix), jnp.abs(lam))
 
     def blocks(self):
-        here = jnp.arange(self.matrix.shape[0])
-        return self.matrix[here, :, here]
+        eye = jnp.eye(self.matrix.shape[0], dtype=self.matrix.dtype)
+        return contracted(self.matrix, eye[:, None, :, None], 2)
 
     def scaled(self, factors):
         return DenseDelassus(self.matrix * factors[:, :, None, None] * factors[None, None])
 
     def plus(self, blocks):
-        here = jnp.arange(self.matrix.shape[0])
-        return DenseDelassus(self.matrix.at[here, :, here].add(blocks))
+        return DenseDelassus(self.matrix + _on_diagonal(blocks))
 
     def sums(self, lam):
         return lam
@@ -117,7 +117,7 @@ class DenseDelassus(AbstractDelassus):
         return sums.at[i].add(change)
 
     def row(self, i, sums):
-        return jnp.einsum("ikj,kj->i", self.matrix[i], sums)
+        return apply(self.matrix[i].reshape(sums.shape[1], -1), sums.ravel())
 
     def factorise(self, C, P):
         return general_inverse(self._law(C, P))[0]
@@ -130,10 +130,13 @@ class DenseDelassus(AbstractDelassus):
 
     def _law(self, C: Blocks, P: Blocks) -> Float[Array, "n n"]:
         """C + P S."""
-        count, d = C.shape[:2]
-        here = jnp.arange(count)
-        H = jnp.einsum("cij,cjkl->cikl", P, self.matrix).at[here, :, here].add(C)
-        return H.reshape(count * d, count * d)
+        H = contracted(P[:, :, :, None, None], self.matrix[:, None], 2) + _on_diagonal(C)
+        n = C.shape[0] * C.shape[1]
+        return H.reshape(n, n)
+
+    @staticmethod
+    def _times(matrix: Float[Array, "contacts d contacts d"], lam: Impulses) -> Impulses:
+        return apply(matrix.reshape(lam.size, lam.size), lam.ravel()).reshape(lam.shape)
 
 
 class FactoredDelassus(AbstractDelassus):
@@ -231,6 +234,11 @@ class GroupInverse(eqx.Module):
             return x - annihilate(solve, self.epsilon, x)
 
         return reached(iterate(law, solve, reached(r), _REFINEMENTS))
+
+
+def _on_diagonal(blocks: Blocks) -> Float[Array, "contacts d contacts d"]:
+    eye = jnp.eye(blocks.shape[0], dtype=blocks.dtype)
+    return blocks[:, :, None] * eye[:, None, :, None]
 
 
 def _product(A: Blocks, B: Blocks) -> Blocks:

@@ -24,10 +24,10 @@ class AbstractFriction(eqx.Module):
 
     @abc.abstractmethod
     def project(
-        self, t: Float[Array, " k"], radius: Scalar, smoothing: Scalar
+        self, t: Float[Array, " k"], radius: Scalar, smoothing: Scalar | None
     ) -> Float[Array, " k"]:
         """The point of `radius` times the set that is nearest to t; within O(smoothing), and then
-        differentiable everywhere, with `smoothing` > 0."""
+        differentiable everywhere, with `smoothing` > 0; `None` is 0, and known when tracing."""
 
     @abc.abstractmethod
     def support(self, z: Float[Array, " k"]) -> Scalar:
@@ -42,13 +42,16 @@ class Cone(AbstractFriction):
     """Coulomb's cone, the same in all directions: |t| <= mu n."""
 
     def project(self, t, radius, smoothing):
-        square = jnp.sum(t * t) + smoothing**2
-        size = jnp.sqrt(jnp.where(square > 0, square, 1.0))
-        # max(radius, size), at least; the smoothed one is above both.
-        apart = (radius - size) ** 2 + 4 * smoothing**2
-        apart = jnp.sqrt(jnp.where(apart > 0, apart, 1.0)) * jnp.where(apart > 0, 1.0, 0.0)
-        largest = (radius + size + apart) / 2
-        return t * (radius / largest)
+        square = jnp.sum(t * t)
+        if smoothing is None:
+            largest = jnp.maximum(radius, _root(square))
+        else:
+            # The smoothed maximum is above both.
+            size = _root(square + smoothing**2)
+            largest = (radius + size + _root((radius - size) ** 2 + 4 * smoothing**2)) / 2
+        # Without friction, where both are 0, any divisor will do. Without a tangential impulse the
+        # ratio is 1: such a contact sticks, in its derivative too.
+        return t * (radius / jnp.where(largest > 0, largest, 1.0))
 
     def support(self, z):
         return length(z)
@@ -56,6 +59,12 @@ class Cone(AbstractFriction):
     def facets(self, k):
         del k
         return None
+
+
+def _root(square: Scalar) -> Scalar:
+    """Of a number >= 0, with the derivative 0 at 0."""
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
 
 _even = Range("even and at least 4", lambda x: (x >= 4) & (x % 2 == 0))

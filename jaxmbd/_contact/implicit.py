@@ -8,15 +8,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._linalg import BlockDiagonal, ConstraintOperator, dense
+from .._fusion import contracted
+from .._linalg import BlockDiagonal, ConstraintOperator, dense, small
 from .._linalg.block_sparse import swept_whitener
+from .._loop import constant
 from .._types import Rows, Velocity
 from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, GroupInverse
 from .newton import natural_derivative
 from .problem import ContactProblem, Groups
 from .rows import (
     AbstractContactJacobian,
-    BodyContactJacobian,
     DenseContactJacobian,
     Impulses,
 )
@@ -36,7 +37,7 @@ class ContactEquations(eqx.Module):
     - `b`: relative velocities without impulses, with the bias, shape `(contacts, d)` [m/s].
     - `mu`: coefficients of the groups, shape `(contacts, groups)`.
     - `compliance`: what is added to S for the normal impulses, shape `(contacts,)` [1/kg].
-    - `smoothing`: velocity [m/s] by which the laws are smoothed.
+    - `smoothing`: velocity [m/s] by which the laws are smoothed, or `None`.
     """
 
     operator: ConstraintOperator
@@ -44,7 +45,7 @@ class ContactEquations(eqx.Module):
     b: Impulses
     mu: Float[Array, "contacts groups"]
     compliance: Float[Array, " contacts"]
-    smoothing: Float[Array, ""]
+    smoothing: Float[Array, ""] | None
     groups: Groups
 
     def change(self, lam: Impulses, rows: int) -> tuple[Array, Array]:
@@ -57,36 +58,43 @@ class ContactEquations(eqx.Module):
         scale = problem.scale[:, None]
         z = self.J.rows(change) + self.b
         z = z.at[:, 0].add(self.compliance * problem.scale * lam[:, 0]) * scale
-        z = z.at[:, 1:].add(jnp.einsum("cij,cj->ci", problem.held, lam[:, 1:]))
-        y = jax.vmap(self.groups.project)(lam - z, self.mu, self.smoothing * problem.scale)
+        z = z.at[:, 1:].add(contracted(problem.held, lam[:, None, 1:], 2))
+        smoothing = None if self.smoothing is None else self.smoothing * problem.scale
+        y = jax.vmap(self.groups.project)(lam - z, self.mu, smoothing)
         return lam - y
 
-    def problem(self, rows: int) -> ContactProblem:
-        """The same with S as an operator of its own, as constants."""
-        fixed = jax.lax.stop_gradient(eqx.filter(self, eqx.is_array))
-        fixed = eqx.combine(fixed, eqx.filter(self, eqx.is_array, inverse=True))
-        d = self.groups.d
-        own = jnp.zeros((*self.b.shape, d), self.b.dtype).at[:, 0, 0].set(fixed.compliance)
-        S = fixed.delassus(rows).plus(own)
-        return ContactProblem.scaled(S, fixed.b, fixed.mu, self.groups, fixed.smoothing)
+    def problem(self, S: AbstractDelassus) -> ContactProblem:
+        """The same with S of its own, see `delassus`, as constants."""
+        fixed = constant((self.b, self.mu, self.compliance, self.smoothing))
+        b, mu, compliance, smoothing = fixed
+        own = jnp.zeros((*b.shape, b.shape[1]), b.dtype).at[:, 0, 0].set(compliance)
+        return ContactProblem.scaled(S.plus(own), b, mu, self.groups, smoothing)
 
-    def delassus(self, rows: int) -> AbstractDelassus:
-        """S without compliance, in the form with the smaller systems."""
-        M, J, shape, n = self.operator.M, self.J, self.b.shape, self.b.size
-        own = jnp.zeros((*shape, shape[1]), self.b.dtype)
-        many = n > _MANY * M.shape[0]
-        if rows == 0 and isinstance(M, BlockDiagonal) and isinstance(J, BodyContactJacobian):
-            Y = J.whitened(swept_whitener(M.blocks)[0])
-            return FactoredDelassus(Y, own) if many else DenseDelassus(Y.products())
-        basis = jnp.eye(n, dtype=self.b.dtype).reshape(n, *shape)
-        changes = jax.vmap(lambda e: self.change(e, rows)[0])(basis)
-        if many:
-            # J_c A, where A lets pass what equality rows do: with M = R R^T, A = R^-T Q R^-1 with a
-            # projection Q, and so Y = J_c A R has Y Y^T = J_c A J_c^T.
-            Y = changes @ jnp.linalg.cholesky(dense(M))
-            return FactoredDelassus(DenseContactJacobian(Y.reshape(*shape, -1)), own)
-        S = jax.vmap(J.rows)(changes).reshape(n, n)
-        return DenseDelassus(((S + S.T) / 2).reshape(*shape, *shape))
+
+def delassus(
+    operator: ConstraintOperator, rows: int, J: AbstractContactJacobian, d: int
+) -> AbstractDelassus:
+    """S without compliance, in the form with the smaller systems; a constant to derivatives."""
+    operator, J = constant((operator, J))
+    M, forces = operator.M, J.matrix()
+    n, shape, dtype = forces.shape[0], (forces.shape[0] // d, d), forces.dtype
+    own = jnp.zeros((*shape, d), dtype)
+    many = n > _MANY * M.shape[0]
+    if rows == 0 and isinstance(M, BlockDiagonal):
+        W = swept_whitener(M.blocks)[0] if M.whitener is None else M.whitener
+        Y = J.whitened(W)
+        return FactoredDelassus(Y, own) if many else DenseDelassus(Y.products())
+    rest = jnp.zeros(rows, dtype)
+    # One by one: the sums of all of them together would be a library's.
+    each = jax.lax.map if small.loops_cost_nothing() else lambda fn, xs: jax.vmap(fn)(xs)
+    changes = each(lambda f: operator.solve(f, rest)[0], forces)
+    if many:
+        # J_c A, where A lets pass what equality rows do: with M = R R^T, A = R^-T Q R^-1 with a
+        # projection Q, and so Y = J_c A R has Y Y^T = J_c A J_c^T.
+        Y = small.product(changes, small.root(dense(M)))
+        return FactoredDelassus(DenseContactJacobian(Y.reshape(*shape, -1)), own)
+    S = small.product(changes, forces.T)
+    return DenseDelassus(((S + S.T) / 2).reshape(*shape, *shape))
 
 
 class Applied(NamedTuple):

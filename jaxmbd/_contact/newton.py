@@ -111,7 +111,9 @@ def pivot(problem: ContactProblem, lam: Impulses, d: Impulses) -> tuple[Impulses
     """Along d to where the first contact that presses has no load left, and whether there is one.
     On a smoothed law all of them press."""
     n, change = lam[:, 0], d[:, 0]
-    falls = (n > 0) & (change < 0) & (problem.smoothing == 0)
+    falls = (n > 0) & (change < 0)
+    if problem.smoothing is not None:
+        falls = falls & (problem.smoothing == 0)
     ends = jnp.where(falls, -n / jnp.where(falls, change, -1.0), jnp.inf)
     end = jnp.min(ends, initial=jnp.inf)
     found = jnp.isfinite(end)

@@ -56,7 +56,7 @@ class Groups(eqx.Module):
         ]
 
     def project(
-        self, y: Float[Array, " d"], mu: Float[Array, " groups"], smoothing: Float[Array, ""]
+        self, y: Float[Array, " d"], mu: Float[Array, " groups"], smoothing: Float[Array, ""] | None
     ) -> Float[Array, " d"]:
         """P of one contact. With smoothing s, n - z' and n + z' are so related that n z' = s^2: the
         central path of the complementarity."""
@@ -77,7 +77,7 @@ class ContactProblem(eqx.Module):
     - `S`; `b`, shape `(contacts, d)`.
     - `mu`: coefficients of the groups, shape `(contacts, groups)`.
     - `scale`: shape `(contacts,)` [1/sqrt(kg)].
-    - `smoothing`: shape `(contacts,)`.
+    - `smoothing`: shape `(contacts,)`, or `None`.
     - `held`: what S holds for the friction of each contact besides what it was made from, see
       `held_directions`, shape `(contacts, d - 1, d - 1)`.
     """
@@ -86,7 +86,7 @@ class ContactProblem(eqx.Module):
     b: Impulses
     mu: Float[Array, "contacts groups"]
     scale: Float[Array, " contacts"]
-    smoothing: Float[Array, " contacts"]
+    smoothing: Float[Array, " contacts"] | None
     held: Float[Array, "contacts k k"]
     groups: Groups
 
@@ -97,16 +97,17 @@ class ContactProblem(eqx.Module):
         b: Impulses,
         mu: Float[Array, "contacts groups"],
         groups: Groups,
-        smoothing: Float[Array, ""],
+        smoothing: Float[Array, ""] | None,
     ) -> "ContactProblem":
-        """From S [1/kg], b [m/s], and the velocity [m/s] by which to smooth."""
+        """From S [1/kg], b [m/s], and the velocity [m/s] by which to smooth, `None` for 0."""
         mean = jnp.trace(S.blocks(), axis1=1, axis2=2) / groups.d
         # A contact that moves nothing (two shapes on the ground) keeps its zeros.
         scale = 1 / jnp.sqrt(jnp.where(mean > 0, mean, 1.0))
         S = S.scaled(jnp.broadcast_to(scale[:, None], b.shape))
         held = jax.vmap(held_directions)(S.blocks()[:, 1:, 1:])
         S = S.plus(jnp.pad(held, ((0, 0), (1, 0), (1, 0))))
-        return cls(S, b * scale[:, None], mu, scale, smoothing * scale, held, groups)
+        smoothing = None if smoothing is None else smoothing * scale
+        return cls(S, b * scale[:, None], mu, scale, smoothing, held, groups)
 
     def proximal(self, centre: Impulses, rho: Float[Array, ""]) -> "ContactProblem":
         """The problem with rho (lam - centre) added to z."""
@@ -142,7 +143,9 @@ class ContactProblem(eqx.Module):
         z = self.velocities(lam)
         found = self.natural(lam, z)
         # Without smoothing the normal part is this, also of impulses of which z is below rounding.
-        normal = jnp.where(self.smoothing > 0, found[:, 0], jnp.minimum(lam[:, 0], z[:, 0]))
+        normal = jnp.minimum(lam[:, 0], z[:, 0])
+        if self.smoothing is not None:
+            normal = jnp.where(self.smoothing > 0, found[:, 0], normal)
         return self.norm(found.at[:, 0].set(normal))
 
     def norm(self, natural: Impulses) -> Float[Array, ""]:
@@ -213,6 +216,8 @@ def coulomb(k: int, friction: AbstractFriction = Cone()) -> Groups:
 
 
 def _positive_part(x, smoothing):
+    if smoothing is None:
+        return jnp.maximum(x, 0.0)
     square = x * x + 4 * smoothing**2
     root = jnp.sqrt(jnp.where(square > 0, square, 1.0))
     # Without smoothing exactly max(x, 0), with the derivative 1 or 0.

@@ -6,11 +6,14 @@ import itertools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._constraints import AbstractStructuredSystem, directional_jacobian
+from .._fusion import contracted, total
 from .._inputs import conform
-from .._linalg.blocks import picks
+from .._linalg.blocks import picks, placed
+from .._linalg.small import product
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
 from .law import ContactLaw
@@ -33,6 +36,10 @@ class AbstractContactJacobian(eqx.Module):
         """J^T lam."""
 
     @abc.abstractmethod
+    def matrix(self) -> Float[Array, "n nv"]:
+        """J, its rows contact by contact."""
+
+    @abc.abstractmethod
     def normals(self) -> "AbstractContactJacobian":
         """The normal rows alone."""
 
@@ -45,8 +52,16 @@ class AbstractContactJacobian(eqx.Module):
         """Each row times its factor."""
 
     @abc.abstractmethod
+    def whitened(self, W: Float[Array, "6 6 bodies"]) -> "AbstractContactJacobian":
+        """J W^T, for W with a block for each body."""
+
+    @abc.abstractmethod
     def squares(self) -> Float[Array, "contacts d d"]:
         """The diagonal blocks of J J^T."""
+
+    @abc.abstractmethod
+    def products(self) -> Float[Array, "contacts d contacts d"]:
+        """J J^T."""
 
     @abc.abstractmethod
     def gram(self, W: Float[Array, "contacts d d"]) -> Float[Array, "n n"]:
@@ -68,6 +83,9 @@ class DenseContactJacobian(AbstractContactJacobian):
     def reaction(self, lam):
         return jnp.einsum("cd,cdn->n", lam, self.J)
 
+    def matrix(self):
+        return self.J.reshape(-1, self.J.shape[2])
+
     def normals(self):
         return DenseContactJacobian(self.J[:, :1])
 
@@ -77,11 +95,21 @@ class DenseContactJacobian(AbstractContactJacobian):
     def scaled(self, factors):
         return DenseContactJacobian(self.J * factors[:, :, None])
 
+    def whitened(self, W):
+        J = self.J.reshape(*self.J.shape[:2], 1, *W.shape[1:])
+        return DenseContactJacobian(contracted(J, W[None, None], 3).reshape(self.J.shape))
+
     def squares(self):
-        return jnp.einsum("cin,cjn->cij", self.J, self.J)
+        return contracted(self.J[:, :, None], self.J[:, None], 3)
+
+    def products(self):
+        J = self.matrix()
+        return product(J, J.T).reshape(2 * self.J.shape[:2])
 
     def gram(self, W):
-        return jnp.einsum("cin,cim->nm", self.J, jnp.einsum("cij,cjm->cim", W, self.J))
+        J = self.matrix()
+        left = contracted(W[:, :, :, None], self.J[:, None], 2)
+        return product(J.T, left.reshape(J.shape))
 
 
 class BodyContactJacobian(AbstractContactJacobian):
@@ -92,22 +120,34 @@ class BodyContactJacobian(AbstractContactJacobian):
     bodies: Int[Array, "ends contacts"]
     count: int = eqx.field(static=True)
 
+    @classmethod
+    def of_few(
+        cls, blocks: Array, bodies: np.ndarray | Array, count: int
+    ) -> AbstractContactJacobian:
+        """The same as an array, if it is so small that products with it take no longer."""
+        here = picks(bodies, count, blocks.dtype)
+        if here is None:
+            return cls(blocks, jnp.asarray(bodies), count)
+        J = total(
+            block[..., None] * places[:, None, None]
+            for block, places in zip(blocks, here, strict=True)
+        )
+        return DenseContactJacobian(J.reshape(*J.shape[:2], 6 * count))
+
     def rows(self, v):
-        if (here := self._picks()) is not None:
-            of_ends = jnp.einsum("jb,ecb->jec", v.reshape(6, self.count), here)
-        else:
-            of_ends = jnp.pad(v.reshape(6, self.count), ((0, 0), (0, 1)))[:, self.bodies]
+        of_ends = jnp.pad(v.reshape(6, self.count), ((0, 0), (0, 1)))[:, self.bodies]
         return jnp.einsum("ecdj,jec->cd", self.blocks, of_ends)
 
     def reaction(self, lam):
         wrenches = jnp.einsum("ecdj,cd->jec", self.blocks, lam)
-        if (here := self._picks()) is not None:
-            return jnp.einsum("jec,ecb->jb", wrenches, here).ravel()
         table = jnp.zeros((6, self.count + 1), lam.dtype).at[:, self.bodies].add(wrenches)
         return table[:, : self.count].ravel()
 
-    def _picks(self) -> Float[Array, "ends contacts count"] | None:
-        return picks(self.bodies, self.count, self.blocks.dtype)
+    def matrix(self):
+        shape = self.blocks.shape[1:3]
+        n = shape[0] * shape[1]
+        basis = jnp.eye(n, dtype=self.blocks.dtype).reshape(n, *shape)
+        return jax.vmap(self.reaction)(basis)
 
     def normals(self):
         return BodyContactJacobian(self.blocks[:, :, :1], self.bodies, self.count)
@@ -120,10 +160,9 @@ class BodyContactJacobian(AbstractContactJacobian):
     def scaled(self, factors):
         return BodyContactJacobian(self.blocks * factors[None, :, :, None], self.bodies, self.count)
 
-    def whitened(self, W: Float[Array, "6 6 count"]) -> "BodyContactJacobian":
-        """J W^T, for W with a block for each body."""
+    def whitened(self, W):
         W = jnp.moveaxis(jnp.pad(W, ((0, 0), (0, 0), (0, 1))), -1, 0)[self.bodies]
-        blocks = jnp.sum(self.blocks[:, :, :, None, :] * W[:, :, None], axis=-1)
+        blocks = contracted(self.blocks[:, :, :, None, :], W[:, :, None], 4)
         return BodyContactJacobian(blocks, self.bodies, self.count)
 
     def squares(self):
@@ -134,8 +173,8 @@ class BodyContactJacobian(AbstractContactJacobian):
             found = found + jnp.where(same[:, None, None], own, 0.0)
         return found
 
-    def products(self) -> Float[Array, "contacts d contacts d"]:
-        """J J^T, from contacts of the same bodies."""
+    def products(self):
+        # Contacts of the same bodies.
         count, d = self.blocks.shape[1:3]
         found = jnp.zeros((count, d, count, d), self.blocks.dtype)
         for e, f in self._pairs():
@@ -146,10 +185,6 @@ class BodyContactJacobian(AbstractContactJacobian):
         return found
 
     def gram(self, W):
-        if (here := self._picks()) is not None:
-            J = jnp.einsum("ecdj,ecb->cdjb", self.blocks, here)
-            K = jnp.einsum("cdjb,cde,ceka->jbka", J, W, J)
-            return K.reshape(6 * self.count, 6 * self.count)
         # In the order of the table of velocities: components first.
         pairs = self._pairs()
         left = jnp.sum(W[None, :, :, :, None] * self.blocks[:, :, None], axis=3)
@@ -198,7 +233,7 @@ class ContactRows(eqx.Module):
         """Values of all contacts, 0 for those that are left out."""
         if self.kept is None:
             return x
-        return jnp.zeros((self.total, *x.shape[1:]), x.dtype).at[self.kept].set(x)
+        return placed(x, self.kept, self.total)
 
     def velocities(self, v: Velocity) -> Float[Array, "contacts d"]:
         """At the velocities v."""

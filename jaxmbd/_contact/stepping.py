@@ -1,13 +1,16 @@
 """Steps with contacts: one problem a step, or impacts located within it."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._checks import is_concrete
 from .._constraints import mass_matrix, positions, row_count
 from .._enforcement.base import point_at
 from .._enforcement.contradiction import contradiction_of
@@ -25,6 +28,8 @@ from .._results import RESULTS, first_failure
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .contact_impulse import (
     ContactImpulse,
+    ContactProblems,
+    Given,
     Normal,
     Resolved,
     bouncing,
@@ -32,16 +37,14 @@ from .contact_impulse import (
     contact_groups,
     is_compliant,
     normal_law,
-    recovery,
-    resolve,
+    overlaps,
 )
 from .problem import Groups
 from .rows import ABSENT, ContactRows, contact_rows
 from .tally import ContactTally
 from .time_of_impact import Path, to_first_impact, touch
 
-# Overlaps [m] that are rounding, and those by which contacts were missed that were left out.
-_SLOP = 1e-12
+# Overlaps [m] by which contacts were missed that were left out.
 _OVERFLOW = 1e-9
 
 # Overlap per step [m/s] that may be left where no displacement takes it back. Overlaps that
@@ -53,6 +56,8 @@ _NOTHING = 1e-9
 
 # A share of a step on which a way is not bent but by rounding.
 _SHORT = 1e-5
+
+_T = TypeVar("_T")
 
 
 class _Phase(NamedTuple):
@@ -96,6 +101,10 @@ class ContactStepper(AbstractStepper):
     @property
     def checkpoints(self):
         return self.problem.enforcement.impacts > 0
+
+    @property
+    def sample_by_sample(self):
+        return True
 
     def start(self, t, h, q, v):
         system = self.problem.system
@@ -233,43 +242,49 @@ class ContactStepper(AbstractStepper):
         normal: Normal,
         before: Float[Array, "contacts d"],
         guess: Float[Array, "all d"],
-    ) -> Resolved:
+        moved: Callable[[Resolved], tuple[_T, Float[Array, " contacts"]]],
+        h: RealScalarLike,
+    ) -> tuple[Resolved, _T, Resolved]:
         """Contact impulses that act on the velocities v; `before`: relative velocities from which
-        friction has its coefficients; `guess`: impulses of all contacts."""
-        contacts, enforcement = equations.contacts, self.problem.enforcement
-        mu = coefficients(contacts, before)
-
-        def solve(v, bias, guess):
-            return resolve(
-                enforcement,
-                equations.operator,
-                equations.rows,
-                contacts.J,
-                contacts.velocities(v).at[:, 0].add(bias),
-                mu,
-                normal.compliance,
-                equations.groups,
-                guess,
-            )
-
+        friction has its coefficients; `guess`: impulses of all contacts. Returns them, what
+        `moved` tells of them besides the gaps that follow, and what takes back those that overlap
+        then, with velocities over the time h."""
+        contacts, groups = equations.contacts, equations.groups
+        enforcement, rows = self.problem.enforcement, equations.rows
         guess = contacts.of_kept(guess)
-        if enforcement.impact_law == "newton":
-            return solve(v, normal.bias + normal.rebound, guess)
-        first = solve(v, normal.bias, guess)
-        again = normal.restitution[:, None] * first.impulses
-        kick, reactions = equations.operator.solve(
-            contacts.J.reaction(again), jnp.zeros_like(first.multipliers)
-        )
-        change = first.change + kick
-        second = solve(v + change, normal.bias, jnp.zeros_like(again))
-        return Resolved(
-            change + second.change,
-            first.multipliers + reactions + second.multipliers,
-            first.impulses + again + second.impulses,
-            first.pressed | second.pressed,
-            jnp.maximum(first.residual, second.residual),
-            first_failure(first.result, second.result),
-        )
+        nothing = Resolved.nothing(v, rows, guess)
+        if guess.shape[0] == 0:
+            return nothing, moved(nothing)[0], nothing
+        problems = ContactProblems.of(enforcement, equations.operator, rows, contacts.J, groups)
+        mu, newton = coefficients(contacts, before), enforcement.impact_law == "newton"
+
+        def impact(change, bias, guess):
+            b = contacts.velocities(v + change).at[:, 0].add(bias)
+            return Given(b, mu, normal.compliance, guess, jnp.array(True))
+
+        def rebound(state, compression):
+            again = normal.restitution[:, None] * compression.impulses
+            kick, reactions = equations.operator.solve(
+                contacts.J.reaction(again), jnp.zeros_like(compression.multipliers)
+            )
+            solved = compression._replace(
+                change=compression.change + kick,
+                multipliers=compression.multipliers + reactions,
+                impulses=compression.impulses + again,
+            )
+            return (solved, state[1]), impact(solved.change, normal.bias, jnp.zeros_like(again))
+
+        def move(state, found):
+            solved = state[0].then(found)
+            told, ahead = moved(solved)
+            return (solved, told), overlaps(contacts, groups, ahead, h)
+
+        told, _ = eqx.filter_eval_shape(moved, nothing)
+        told = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), told)
+        first = impact(nothing.change, normal.bias + (normal.rebound if newton else 0), guess)
+        follow = [move] if newton else [rebound, move]
+        (solved, told), back = problems.in_turn(first, v, follow, (nothing, told))
+        return solved, told, back
 
     def _stepped(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
         """One problem for the whole step, at the end of which q moves with the new velocities."""
@@ -278,13 +293,15 @@ class ContactStepper(AbstractStepper):
         contacts, v_free = equations.contacts, equations.v_free
         before = contacts.velocities(at.v)
         normal = normal_law(contacts, before[:, 0], contacts.velocities(v_free)[:, 0], h)
-        solved = self._solve(equations, v_free, normal, before, force * h)
-        v = v_free + solved.change
-        ahead = contacts.gap + h * contacts.velocities(v)[:, 0]
+
+        def moved(solved):
+            v = v_free + solved.change
+            return v, contacts.gap + h * contacts.velocities(v)[:, 0]
+
+        solved, v, back = self._solve(equations, v_free, normal, before, force * h, moved, h)
         reactions = equations.multipliers + solved.multipliers
-        return self._advanced(
-            at, t1, equations, solved, v, h * v, ahead, reactions, solved.impulses, h
-        )
+        move = h * (v + back.change)
+        return self._advanced(at, t1, equations, solved, back, v, move, reactions, solved.impulses)
 
     def _located(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
         """Flow, impact, flow, ..., flow with as many impacts as there may be, and what is left
@@ -340,44 +357,49 @@ class ContactStepper(AbstractStepper):
         equations = equations._replace(
             contacts=contacts.where(closed | last), v_free=v_free, multipliers=reactions
         )
-        solved = self._solve(equations, v_free, normal, before, jnp.where(hits, 0.0, force * h))
-        v = v_free + solved.change
         whole = hits | last  # the new velocities hold at once, or all the time
         has_rows, operator = equations.rows > 0, equations.operator
-        path = Path(
-            self.problem.system,
-            at.t,
-            at.q,
-            jnp.where(whole, v, at.v),
-            jnp.where(whole, 0.0, (v - at.v) / h),
-            operator if has_rows else None,
-        )
-        flown = to_first_impact(
-            path, equations.rows, contacts, ~(closed | whole), striking, jnp.where(hits, 0.0, h)
-        )
-        s = flown.after
-        share = jnp.where(whole, 1.0, s / h)
-        v = path.velocity(s)
-        reactions = share * (equations.multipliers + solved.multipliers)
-        if has_rows:
-            # Half of what the rows do acts at the start, and what they do to the way between.
-            short = _SHORT * duration
-            over = jnp.where(whole | (s < short), 0.0, 1 / jnp.maximum(s, short))
-            held = jnp.where(whole, 1.0, 0.5)
-            between = jax.tree.map(lambda x, y: over * (x - y), flown.back, flown.before)
-            v = v - (1 - held) * operator.free(operator.reaction(reactions)) + between.displacement
-            reactions = held * reactions + between.impulses
-        move = path.displacement(s) + flown.back.displacement
-        ahead = contacts.gap + contacts.J.rows(move)[:, 0] + s * contacts.drift[:, 0]
-        ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
-        impulses = share * solved.impulses
-        end = self._advanced(
-            at, at.t + s, equations, solved, v, move, ahead, reactions, impulses, duration
-        )
+
+        def moved(solved):
+            v = v_free + solved.change
+            path = Path(
+                self.problem.system,
+                at.t,
+                at.q,
+                jnp.where(whole, v, at.v),
+                jnp.where(whole, 0.0, (v - at.v) / h),
+                operator if has_rows else None,
+            )
+            flown = to_first_impact(
+                path, equations.rows, contacts, ~(closed | whole), striking, jnp.where(hits, 0.0, h)
+            )
+            s = flown.after
+            share = jnp.where(whole, 1.0, s / h)
+            v = path.velocity(s)
+            reactions = share * (equations.multipliers + solved.multipliers)
+            if has_rows:
+                # Half of what the rows do acts at the start, and what they do to the way between.
+                short = _SHORT * duration
+                over = jnp.where(whole | (s < short), 0.0, 1 / jnp.maximum(s, short))
+                held = jnp.where(whole, 1.0, 0.5)
+                between = jax.tree.map(lambda x, y: over * (x - y), flown.back, flown.before)
+                free = operator.free(operator.reaction(reactions))
+                v = v - (1 - held) * free + between.displacement
+                reactions = held * reactions + between.impulses
+            move = path.displacement(s) + flown.back.displacement
+            ahead = contacts.gap + contacts.J.rows(move)[:, 0] + s * contacts.drift[:, 0]
+            ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
+            return (flown.hit, s, v, move, reactions, share * solved.impulses), ahead
+
+        guess = jnp.where(hits, 0.0, force * h)
+        solved, told, back = self._solve(equations, v_free, normal, before, guess, moved, duration)
+        hit, s, v, move, reactions, impulses = told
+        move = move + duration * back.change
+        end = self._advanced(at, at.t + s, equations, solved, back, v, move, reactions, impulses)
         if has_rows:
             end = self._onto_rows(end)
         rests = closed & solved.pressed & (normal.restitution == 0) & ~last
-        return end._replace(resting=contacts.of_all(rests)), flown.hit
+        return end._replace(resting=contacts.of_all(rests)), hit
 
     def _onto_rows(self, at: _Phase) -> _Phase:
         """With velocities that the rows of equality allow."""
@@ -403,27 +425,17 @@ class ContactStepper(AbstractStepper):
         t: RealScalarLike,
         equations: _Equations,
         solved: Resolved,
+        back: Resolved,
         v: Velocity,
         move: Velocity,
-        ahead: Float[Array, " contacts"],
         reactions: Rows,
         impulses: Float[Array, "contacts d"],
-        duration: RealScalarLike,
     ) -> _Phase:
-        """At t, with what overlaps there taken back in a step of this `duration`; `reactions` and
-        `impulses` have acted."""
-        contacts, operator = equations.contacts, equations.operator
-        back, left = jnp.zeros_like(v), jnp.zeros_like(at.residual)
-        if ahead.shape[0]:
-            enforcement, rows = self.problem.enforcement, equations.rows
-            back, left = jax.lax.cond(
-                jnp.any((ahead < -_SLOP) & ~is_compliant(contacts)),
-                lambda: recovery(enforcement, operator, rows, contacts, ahead, duration),
-                lambda: (back, left),
-            )
+        """At t, `move` from where it was; `reactions` and `impulses` have acted."""
+        left = back.residual
         taken = RESULTS.where(left <= _LEFT, RESULTS.successful, RESULTS.contact_unsolved)
-        system = self.problem.system
-        q = system.retract(at.q, move + back)
+        system, contacts = self.problem.system, equations.contacts
+        q = system.retract(at.q, move)
         return _Phase(
             t,
             q,
@@ -448,5 +460,8 @@ def _missed(contacts: ContactRows, watched: Bool[Array, " all"]) -> RESULTS:
 
 @stepper_of.register
 def _(enforcement: ContactImpulse, problem: Problem, scheme, default) -> AbstractStepper:
-    del enforcement, default
+    del default
+    if is_concrete(enforcement.smoothing) and np.asarray(enforcement.smoothing) == 0:
+        # So that what smooths is not computed.
+        problem = eqx.tree_at(lambda p: p.enforcement.smoothing, problem, None)
     return ContactStepper(problem, diffrax.Euler() if scheme is None else scheme)

@@ -16,7 +16,8 @@ from jaxtyping import Array, Float
 from .._contact.law import ContactLaw
 from .._contact.rows import BodyContactJacobian, ContactRows
 from .._coordinates import components
-from .._linalg.blocks import picks
+from .._linalg.blocks import picks, smallest, taken
+from .._linalg.small import product
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
 from .contacts import AbstractContact, AbstractGap
@@ -110,17 +111,21 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
     """All contacts, or of those between shapes the nearest `contact_budget` ones."""
     has, dtype = layout(mechanism), q.dtype
     points = touching(mechanism, q)
-    bodies = jnp.asarray(bodies_of_points(mechanism))
+    bodies, count = bodies_of_points(mechanism), len(mechanism.body_stack)
+    # An end that is on the ground in all of them moves nothing.
+    moving = [end for end in (0, 1) if np.any(bodies[end] < count)] or [1]
     law = [_law(c, c[0].count, has, dtype) for c in shape_contacts(mechanism)]
 
     kept, everything = None, [jax.lax.stop_gradient(points.gap)]
     touching_count, budget = bodies.shape[1], mechanism.contact_budget
     if budget is not None and budget < touching_count:
-        kept = jax.lax.top_k(-everything[0], budget)[1]
-        points = ContactPoints(*(x[kept] for x in points))
-        bodies = bodies[:, kept]
-        law = [jax.tree.map(lambda *x: jnp.concatenate(x)[kept], *law)]
-    parts = [_blocks(mechanism, q, points, bodies, has)]
+        nearest = kept = smallest(everything[0], budget)
+        points = ContactPoints(*(taken(x, nearest) for x in points))
+        bodies = jnp.asarray(bodies)[:, nearest]
+        law = [jax.tree.map(lambda *x: taken(jnp.concatenate(x), nearest), *law)]
+    bodies = bodies[np.array(moving)]
+    signs = [(-1, 1)[end] for end in moving]
+    parts = [_blocks(mechanism, q, points, bodies, signs, has)]
     drift = [jnp.zeros((points.gap.shape[0], has.d), dtype)]
     gap, ends, total = [points.gap], [bodies], touching_count
 
@@ -131,16 +136,18 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
         everything.append(jax.lax.stop_gradient(rows))
         drift.append(rates)
         parts.append(J)
-        ends.append(jnp.asarray(np.repeat(np.stack(mechanism.ends(contacts)), k, axis=1)))
+        ends.append(np.repeat(np.stack(mechanism.ends(contacts)), k, axis=1))
         law.append(_law(contacts, k, has, dtype))
         if kept is not None:
             kept = jnp.concatenate([kept, total + jnp.arange(rows.shape[0])])
         total += rows.shape[0]
-    most, count = max(x.shape[0] for x in parts), len(mechanism.body_stack)
+    most = max(x.shape[0] for x in parts)
     # Contacts of fewer bodies are padded by blocks of zeros on the ground.
     parts = [jnp.pad(x, ((0, most - x.shape[0]), *3 * ((0, 0),))) for x in parts]
     ends = [jnp.pad(x, ((0, most - x.shape[0]), (0, 0)), constant_values=count) for x in ends]
-    J = BodyContactJacobian(jnp.concatenate(parts, axis=1), jnp.concatenate(ends, axis=1), count)
+    np_or_jnp = np if all(isinstance(x, np.ndarray) for x in ends) else jnp
+    bodies = np_or_jnp.concatenate(ends, axis=1)
+    J = BodyContactJacobian.of_few(jnp.concatenate(parts, axis=1), bodies, count)
     law = jax.tree.map(lambda *x: jnp.concatenate(x), *law) if law else ContactLaw()
     return ContactRows(
         jnp.concatenate(gap),
@@ -169,14 +176,22 @@ def basis(normal: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
 
 
 def _blocks(
-    mechanism: Mechanism, q: Coordinates, points: ContactPoints, bodies: Array, has: _Layout
-) -> Float[Array, "2 contacts d 6"]:
+    mechanism: Mechanism,
+    q: Coordinates,
+    points: ContactPoints,
+    bodies: np.ndarray | Array,
+    signs: list[int],
+    has: _Layout,
+) -> Float[Array, "ends contacts d 6"]:
     """J of points between shapes: relative velocity and turning of b against a, along the normal
-    and the tangents."""
+    and the tangents, at the ends on these `bodies`, that on a with the sign -1."""
     axes = basis(points.normal)
     table = mechanism.with_ground(q)[:3]
     here = picks(bodies, table.shape[1], q.dtype)
-    centers = jnp.moveaxis(table[:, bodies], 0, -1) if here is None else here @ table.T
+    if here is None:
+        centers = jnp.moveaxis(table[:, bodies], 0, -1)
+    else:
+        centers = product(here.reshape(-1, table.shape[1]), table.T).reshape(*bodies.shape, 3)
     directions = axes if has.tangents else axes[:, :1]
     zero = jnp.zeros_like(axes)
     turns = [axes[:, :1]] * has.torsional + [axes[:, 1:]] * has.rolling
@@ -188,7 +203,7 @@ def _blocks(
         rows += [jnp.concatenate([zero[:, : x.shape[1]], x], axis=-1) for x in turns]
         return sign * jnp.concatenate(rows, axis=1)
 
-    return jnp.stack([of_end(centers[0], -1), of_end(centers[1], 1)])
+    return jnp.stack([of_end(*end) for end in zip(centers, signs, strict=True)])
 
 
 def _gap_rows(

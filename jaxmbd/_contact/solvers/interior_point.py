@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._fusion import total
+from ..._fusion import contracted, total
 from ..._inputs import at_least, checked, not_negative
 from ..newton import newton
 from ..problem import ContactProblem, Groups
@@ -131,19 +131,21 @@ class _Cone(NamedTuple):
 
     def of(self, x: Impulses) -> Float[Array, "contacts cones k"]:
         """A x."""
-        s = x @ jnp.asarray(self.A.T, x.dtype)
+        s = contracted(jnp.asarray(self.A, x.dtype)[None], x[:, None], 2)
         return s[:, :, None] if self.facets else s[:, None, :]
 
     def back(self, w: Float[Array, "contacts cones k"]) -> Impulses:
         """A^T w."""
-        return w.reshape(w.shape[0], -1) @ jnp.asarray(self.A, w.dtype)
+        A = jnp.asarray(self.A, w.dtype)
+        return contracted(w.reshape(w.shape[0], -1)[:, :, None], A[None], 1)
 
     def curvature(self, W: Float[Array, "contacts cones k k"]) -> Float[Array, "contacts d d"]:
         """A^T W W A."""
         A = jnp.asarray(self.A, W.dtype)
         A = A[:, None, :] if self.facets else A[None]
-        WA = jnp.einsum("cgij,gjd->cgid", W, A)
-        return jnp.einsum("cgid,cgie->cde", WA, WA)
+        WA = contracted(W[..., None], A[None, :, None], 3)
+        WA = WA.reshape(W.shape[0], -1, self.A.shape[1])
+        return contracted(WA[:, :, :, None], WA[:, :, None], 1)
 
 
 def _cones(groups: Groups) -> list[_Cone]:
