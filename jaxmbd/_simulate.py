@@ -1,5 +1,6 @@
 """`simulate`: from a system and a state to a motion."""
 
+import functools
 from typing import Annotated, Any
 
 import diffrax
