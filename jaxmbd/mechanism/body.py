@@ -98,28 +98,26 @@ class Body(eqx.Module):
     # Of one body, or of many whose numbers, and those of all arguments, have one more axis at the
     # end. Orientations are quaternions or rotation matrices.
 
-    def mass_matrix(self, orientation: Float[Array, "_ *rest"]) -> Float[Array, "6 6 *rest"]:
+    def mass_matrix(self, orientation: Float[Array, "..."]) -> Float[Array, "6 6 *rest"]:
         """M for (velocity, angular velocity)."""
         R = _axes(orientation)
         tensor = turned_tensor(R, self.inertia.tensor)
         return spatial(self.inertia.mass, apply_matrix(R, self.inertia.center), tensor)
 
-    def inverse_mass_matrix(
-        self, orientation: Float[Array, "_ *rest"]
-    ) -> Float[Array, "6 6 *rest"]:
+    def inverse_mass_matrix(self, orientation: Float[Array, "..."]) -> Float[Array, "6 6 *rest"]:
         """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0), with P of `turning_root`."""
         P, mass = self.turning_root(orientation), self.inertia.mass
         turns = total(column[:, None] * column[None] for column in components(P, axis=1))
         shifts = jnp.asarray(np.diag([1.0, 1, 1, 0, 0, 0]), mass.dtype)
         return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass[None, None]
 
-    def whitening_matrix(self, orientation: Float[Array, "_ *rest"]) -> Float[Array, "6 6 *rest"]:
+    def whitening_matrix(self, orientation: Float[Array, "..."]) -> Float[Array, "6 6 *rest"]:
         """W with W^T W = M^-1, and so W M W^T = 1."""
         P, mass = self.turning_root(orientation), self.inertia.mass
         shifts = jnp.asarray(np.eye(3, 6), mass.dtype).reshape(3, 6, *mass.ndim * (1,))
         return jnp.concatenate([shifts / jnp.sqrt(mass)[None, None], jnp.swapaxes(P, 0, 1)])
 
-    def turning_root(self, orientation: Float[Array, "_ *rest"]) -> Float[Array, "6 3 *rest"]:
+    def turning_root(self, orientation: Float[Array, "..."]) -> Float[Array, "6 3 *rest"]:
         """P, whose columns are (c x w, w) for the columns w of a root of the inverse inertia tensor
         about the centre of mass c."""
         R = _axes(orientation)
@@ -128,7 +126,7 @@ class Body(eqx.Module):
         return once(jnp.concatenate([cross(c[:, None], w), w]))
 
     def momentum_of(
-        self, orientation: Float[Array, "_ *rest"], v: Float[Array, "6 *rest"]
+        self, orientation: Float[Array, "..."], v: Float[Array, "6 *rest"]
     ) -> Float[Array, "6 *rest"]:
         """M v without matrices: m (v + omega x c), and the angular momentum about the origin of the
         frame; with accelerations for v, the forces that give them."""
@@ -139,7 +137,7 @@ class Body(eqx.Module):
         return jnp.concatenate([p, apply_matrix(R, spin) + cross(c, p)])
 
     def acceleration(
-        self, orientation: Float[Array, "_ *rest"], force: Float[Array, "6 *rest"]
+        self, orientation: Float[Array, "..."], force: Float[Array, "6 *rest"]
     ) -> Float[Array, "6 *rest"]:
         """M^-1 force, for a force [N] and a torque [N m] about the origin of the frame: the
         acceleration [m/s^2] of the origin and the angular one [rad/s^2], without matrices."""
@@ -152,7 +150,7 @@ class Body(eqx.Module):
 
     def inertial_force(
         self,
-        orientation: Float[Array, "_ *rest"],
+        orientation: Float[Array, "..."],
         omega: Float[Array, "3 *rest"],
         gravity: Float[Array, "3"],
     ) -> Float[Array, "6 *rest"]:
@@ -168,7 +166,7 @@ class Body(eqx.Module):
 
     def mean_inertial_force(
         self,
-        orientation: Float[Array, "_ *rest"],
+        orientation: Float[Array, "..."],
         omega: Float[Array, "3 *rest"],
         gravity: Float[Array, "3"],
         h: RealScalarLike,
@@ -192,7 +190,7 @@ class Body(eqx.Module):
         return apply_matrix(R, cross(apply_matrix(self.inertia.tensor, omega_body), omega_body))
 
     def gyroscopic_force(
-        self, orientation: Float[Array, "_ *rest"], omega: Float[Array, "3 *rest"]
+        self, orientation: Float[Array, "..."], omega: Float[Array, "3 *rest"]
     ) -> Float[Array, "6 *rest"]:
         """`inertial_force` without weight: -(m omega x (omega x c), omega x I omega), with I about
         the origin of the frame."""
@@ -225,8 +223,8 @@ class Body(eqx.Module):
 
     def carried(
         self,
-        before: Float[Array, "_ *rest"],
-        after: Float[Array, "_ *rest"],
+        before: Float[Array, "..."],
+        after: Float[Array, "..."],
         v: Float[Array, "6 *rest"],
     ) -> Float[Array, "6 *rest"]:
         """v, as it is after a turn from one orientation to another if the centre of mass keeps its
@@ -235,7 +233,7 @@ class Body(eqx.Module):
         moved = cross(angular, self._center(after) - self._center(before))
         return jnp.concatenate([linear - moved, angular])
 
-    def _center(self, orientation: Float[Array, "_ *rest"]) -> Float[Array, "3 *rest"]:
+    def _center(self, orientation: Float[Array, "..."]) -> Float[Array, "3 *rest"]:
         """From the origin, in world axes."""
         return apply_matrix(_axes(orientation), self.inertia.center)
 
