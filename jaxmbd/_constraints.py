@@ -159,9 +159,7 @@ def row_count(system: AbstractSystem, t: RealScalarLike, q: At, v: Velocity) -> 
     return phi.size + psi.size
 
 
-def position_jacobian(
-    system: AbstractSystem, t: RealScalarLike, q: At, v: Velocity
-) -> Any:
+def position_jacobian(system: AbstractSystem, t: RealScalarLike, q: At, v: Velocity) -> Any:
     """J = Phi_q N of the holonomic rows. Of `v` only the shape is used."""
     if isinstance(system, AbstractStructuredSystem):
         return _linearised(system, t, q, v).J.first(_phi(system, q, t).shape[0])

@@ -51,9 +51,9 @@ def _any_of_batch_rule(size, is_batched, x):
 
 
 def one_by_one(fn: Callable, *operands: PyTree) -> PyTree:
-    """`fn(*operands)`, under `vmap` on CPUs sample by sample: for loops of which one sample takes
-    many turns and most take few, where all would take as many as the one. Derivatives are those of
-    fn, for all samples together. fn must not close over arrays."""
+    """`fn(*operands)`, under `vmap` on CPUs sample by sample: steps of one sample are compiled
+    whole, fit the first cache, and take the turns of inner loops that this sample needs, not those
+    of all. Derivatives are those of fn, for all samples together. fn must not close over arrays."""
     return _one_by_one(operands, fn=fn)
 
 

@@ -169,8 +169,10 @@ def _simulate(
     if controller is None:
         fixed = functools.partial(integrate_fixed, adjoint=adjoint, progress=progress)
         operands = stepper, y, scheme_state, at_start, grid, drift_tolerance, saving
-        alone = stepper.sample_by_sample and isinstance(progress, diffrax.NoProgressMeter)
-        t, ys, result, stats = one_by_one(fixed, *operands) if alone else fixed(*operands)
+        if isinstance(progress, diffrax.NoProgressMeter):
+            t, ys, result, stats = one_by_one(fixed, *operands)
+        else:
+            t, ys, result, stats = fixed(*operands)
     else:
         t, ys, result, stats = integrate_adaptive(
             stepper, y, grid, drift_tolerance, saving, controller, adjoint, progress, max_steps

@@ -102,10 +102,6 @@ class ContactStepper(AbstractStepper):
     def checkpoints(self):
         return self.problem.enforcement.impacts > 0
 
-    @property
-    def sample_by_sample(self):
-        return True
-
     def start(self, t, h, q, v):
         system = self.problem.system
         contacts = eqx.filter_eval_shape(contact_rows, system, t, q, v)

@@ -77,11 +77,6 @@ class AbstractStepper(eqx.Module):
         whole need not be."""
         return False
 
-    @property
-    def sample_by_sample(self) -> bool:
-        """Whether one sample of a batch may take much longer for a step than others."""
-        return False
-
     @abc.abstractmethod
     def start(
         self, t: RealScalarLike, h: RealScalarLike, q: Coordinates, v: Velocity
