@@ -28,7 +28,8 @@ from .rows import AbstractContactJacobian, Impulses
 
 # Regularisation of a singular matrix, as a power of the machine precision.
 _PROXIMAL = 7 / 16
-_REFINEMENTS = 2
+_REFINEMENTS = 10
+_NULL_POWER = 10
 
 Blocks = Float[Array, "contacts d d"]
 
@@ -231,7 +232,7 @@ class GroupInverse(eqx.Module):
 
     def _iterated(self, law: Callable, solve: Callable, r: Impulses) -> Impulses:
         def reached(x):
-            return x - annihilate(solve, self.epsilon, x)
+            return x - annihilate(solve, self.epsilon, x, power=_NULL_POWER, unroll=False)
 
         return reached(iterate(law, solve, reached(r), _REFINEMENTS))
 

@@ -67,11 +67,16 @@ def iterate(
 
 
 def annihilate(
-    solve: Callable, rho: Rows | Scalar, s: Float[Array, "*rows"], *, unroll: bool = True
+    solve: Callable,
+    rho: Rows | Scalar,
+    s: Float[Array, "*rows"],
+    *,
+    power: int = _NULL_POWER,
+    unroll: bool = True,
 ) -> Float[Array, "*rows"]:
     """What G does not see of s: rho (G + rho)^-1 keeps it, and contracts the rest by
-    rho / sigma^2."""
-    return jax.lax.fori_loop(0, _NULL_POWER, lambda _, s: rho * solve(s), s, unroll=unroll)
+    rho / sigma^2, `power` times."""
+    return jax.lax.fori_loop(0, power, lambda _, s: rho * solve(s), s, unroll=unroll)
 
 
 class _Factor(NamedTuple):
