@@ -19,7 +19,7 @@ _MAX_DIRECTIONS = 12
 
 
 # q, or what a structured system has made of it: see `placed`.
-At: TypeAlias = Coordinates | Any
+Configuration: TypeAlias = Coordinates | Any
 
 
 class ConstraintRows(NamedTuple):
@@ -50,28 +50,30 @@ class AbstractStructuredSystem(AbstractSystem):
     Methods take q, or what `placed` makes of it."""
 
     @abc.abstractmethod
-    def placed(self, q: At) -> Any:
+    def placed(self, q: Configuration) -> Any:
         """q with what they all need of it, derived once."""
 
     @abc.abstractmethod
-    def mass_blocks(self, q: At) -> BlockDiagonal | CoupledBlocks:
+    def mass_blocks(self, q: Configuration) -> BlockDiagonal | CoupledBlocks:
         """M(q)."""
 
     @abc.abstractmethod
-    def inertia(self, q: At, a: Velocity) -> Force:
+    def inertia(self, q: Configuration, a: Velocity) -> Force:
         """M(q) a, without M."""
 
     @abc.abstractmethod
-    def inertial_force(self, q: At, v: Velocity, h: RealScalarLike | None = None) -> Force:
+    def inertial_force(
+        self, q: Configuration, v: Velocity, h: RealScalarLike | None = None
+    ) -> Force:
         """The part of f that weight and inertia make: at (q, v), or its mean over a step `h` from
         there, such that inertia by itself neither makes nor takes energy in it."""
 
     @abc.abstractmethod
-    def external_force(self, t: RealScalarLike, q: At, v: Velocity, u: Any) -> Force:
+    def external_force(self, t: RealScalarLike, q: Configuration, v: Velocity, u: Any) -> Force:
         """The rest of f."""
 
     @abc.abstractmethod
-    def linearised(self, t: RealScalarLike, q: At, v: Velocity) -> ConstraintRows:
+    def linearised(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
         """All rows at (t, q, v), with J as `BlockRows`, those of Phi first."""
 
     @abc.abstractmethod
@@ -79,12 +81,12 @@ class AbstractStructuredSystem(AbstractSystem):
         """By how much a turn of its blocks by 1 changes each row, at most [Phi's unit / rad]."""
 
     @abc.abstractmethod
-    def contact_rows(self, t: RealScalarLike, q: At) -> Any:
+    def contact_rows(self, t: RealScalarLike, q: Configuration) -> Any:
         """The contacts, as `ContactRows`."""
 
     @abc.abstractmethod
     def row_map(
-        self, t: RealScalarLike, q: At, v: Velocity
+        self, t: RealScalarLike, q: Configuration, v: Velocity
     ) -> Callable[[Velocity], Float[Array, " nc"]]:
         """The linear function x -> J x of all rows, without J."""
 
@@ -96,7 +98,7 @@ def placed(system: AbstractSystem, q: Coordinates) -> Any:
 
 
 @eqx.filter_jit
-def mass_matrix(system: AbstractSystem, q: At) -> Any:
+def mass_matrix(system: AbstractSystem, q: Configuration) -> Any:
     """M(q), in the dtype of the state whatever constants the user wrote; in blocks of a structured
     system."""
     if isinstance(system, AbstractStructuredSystem):
@@ -147,19 +149,21 @@ def directional_jacobian(fn, x: Float[Array, " n"]) -> Float[Array, "*rows n"]:
     return jnp.stack([jax.jvp(fn, (x,), (basis[i],))[1] for i in range(n)], axis=-1)
 
 
-def positions(system: AbstractSystem, t: RealScalarLike, q: At) -> Float[Array, " nh"]:
+def positions(system: AbstractSystem, t: RealScalarLike, q: Configuration) -> Float[Array, " nh"]:
     """Phi(q, t), flattened."""
     return _phi(system, q, t)
 
 
-def row_count(system: AbstractSystem, t: RealScalarLike, q: At, v: Velocity) -> int:
+def row_count(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> int:
     """How many rows there are, of Phi and Psi."""
     phi = eqx.filter_eval_shape(_phi, system, q, t)
     psi = eqx.filter_eval_shape(_psi, system, q, v, t)
     return phi.size + psi.size
 
 
-def position_jacobian(system: AbstractSystem, t: RealScalarLike, q: At, v: Velocity) -> Any:
+def position_jacobian(
+    system: AbstractSystem, t: RealScalarLike, q: Configuration, v: Velocity
+) -> Any:
     """J = Phi_q N of the holonomic rows. Of `v` only the shape is used."""
     if isinstance(system, AbstractStructuredSystem):
         return _linearised(system, t, q, v).J.first(_phi(system, q, t).shape[0])
@@ -171,7 +175,7 @@ def position_jacobian(system: AbstractSystem, t: RealScalarLike, q: At, v: Veloc
     return directional_jacobian(displaced, jnp.zeros_like(v))
 
 
-def velocities(system: AbstractSystem, t: RealScalarLike, q: At, v: Velocity) -> Rows:
+def velocities(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Rows:
     """(Phi', Psi) at (t, q, v)."""
     t = jnp.asarray(t, q.dtype)
     rate = (system.qdot(q, v), jnp.ones_like(t))
@@ -185,7 +189,7 @@ class SystemMap(AbstractEquationMap):
 
     system: AbstractSystem
     t: RealScalarLike
-    q: At
+    q: Configuration
     v: Velocity
 
     def _displaced(self, dp):
@@ -224,7 +228,7 @@ class SystemMap(AbstractEquationMap):
 
 @eqx.filter_jit
 def tilt(
-    system: AbstractSystem, q: At, v: Velocity, J: Any, phi: Float[Array, " nh"]
+    system: AbstractSystem, q: Configuration, v: Velocity, J: Any, phi: Float[Array, " nh"]
 ) -> Float[Array, ""] | None:
     """By how much the violation `phi` may have turned the rows [rad], at most: |Phi_i| beside what
     a turn by 1 would change it by, judged from the lengths in J, or in q. `None` where rows are
@@ -247,7 +251,7 @@ def tilt(
 
 
 def constraint_rows(
-    system: AbstractSystem, t: RealScalarLike, q: At, v: Velocity
+    system: AbstractSystem, t: RealScalarLike, q: Configuration, v: Velocity
 ) -> ConstraintRows:
     """All rows of `system` at (t, q, v)."""
     t = jnp.asarray(t, q.dtype)

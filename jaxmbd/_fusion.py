@@ -64,13 +64,13 @@ def decided(condition: Bool[Array, "..."]) -> Bool[Array, "..."]:
 
 # Products up to which their sum is one reduction. Of more XLA makes a call of a library, with
 # which it does not compile a loop whole.
-_MAX_REDUCED = 3000
+MAX_REDUCED = 3000
 
 
 def contracted(A: Array, B: Array, axis: int) -> Array:
     """The sum of A B, broadcast, along an axis that both have. As a reduction it is two operations
     to compile, which nothing that uses the sum computes anew; of large arrays it is written out."""
-    if math.prod(jnp.broadcast_shapes(A.shape, B.shape)) <= _MAX_REDUCED:
+    if math.prod(jnp.broadcast_shapes(A.shape, B.shape)) <= MAX_REDUCED:
         return jnp.sum(A * B, axis=axis)
 
     def at(x, i):

@@ -15,8 +15,8 @@ from jaxmbd._linalg.blocks import (
     accumulated,
     columns,
     padded_columns,
-    placed,
-    smallest,
+    put_back,
+    smallest_first,
     taken,
 )
 from jaxmbd._linalg.elimination import plan, sequence
@@ -296,16 +296,16 @@ def test_columns(index):
 @pytest.mark.parametrize("n, count", [(30, 7), (500, 40)])  # of few, and of many
 def test_smallest_of_many_and_back(n, count):
     x = np.random.default_rng(0).normal(size=n).round(1)  # some are equal
-    index = smallest(jnp.asarray(x), count)
+    index = smallest_first(jnp.asarray(x), count)
     np.testing.assert_array_equal(index, np.argsort(x, kind="stable")[:count])
     missing = jnp.asarray(x).at[n // 2].set(jnp.nan)
-    assert smallest(missing, count)[0] == n // 2
+    assert smallest_first(missing, count)[0] == n // 2
     rows = jnp.arange(3.0 * n).reshape(n, 3).at[0, 0].set(jnp.inf)
     np.testing.assert_array_equal(taken(rows, index), np.asarray(rows)[index])
     back = np.zeros((n, 3))
     back[index] = np.asarray(rows)[index]
-    np.testing.assert_array_equal(placed(taken(rows, index), index, n), back)
-    there = placed(jnp.ones(count, bool), index, n)
+    np.testing.assert_array_equal(put_back(taken(rows, index), index, n), back)
+    there = put_back(jnp.ones(count, bool), index, n)
     np.testing.assert_array_equal(np.flatnonzero(there), np.sort(index))
     pulled = jax.grad(lambda rows: jnp.sum(taken(rows, index)[:, 1] ** 2))(rows)
     np.testing.assert_array_equal(pulled[:, 1], 2 * back[:, 1])

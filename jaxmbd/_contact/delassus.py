@@ -243,12 +243,11 @@ def _on_diagonal(blocks: Blocks) -> Float[Array, "contacts d contacts d"]:
 
 
 def _product(A: Blocks, B: Blocks) -> Blocks:
-    # As a sum it fuses, where products of small matrices would be calls of a library.
-    return jnp.sum(A[:, :, :, None] * B[:, None, :, :], axis=2)
+    return contracted(A[:, :, :, None], B[:, None], 2)
 
 
 def _apply(A: Blocks, x: Impulses) -> Impulses:
-    return jnp.sum(A * x[:, None, :], axis=2)
+    return contracted(A, x[:, None], 2)
 
 
 def _transposed(A: Blocks) -> Blocks:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from .._constraints import AbstractStructuredSystem, directional_jacobian
 from .._fusion import contracted, total
 from .._inputs import conform
-from .._linalg.blocks import picks, placed
+from .._linalg.blocks import picks, put_back
 from .._linalg.small import product
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
@@ -38,10 +38,6 @@ class AbstractContactJacobian(eqx.Module):
     @abc.abstractmethod
     def matrix(self) -> Float[Array, "n nv"]:
         """J, its rows contact by contact."""
-
-    @abc.abstractmethod
-    def normals(self) -> "AbstractContactJacobian":
-        """The normal rows alone."""
 
     @abc.abstractmethod
     def one(self, i: Int[Array, ""]) -> "AbstractContactJacobian":
@@ -85,9 +81,6 @@ class DenseContactJacobian(AbstractContactJacobian):
 
     def matrix(self):
         return self.J.reshape(-1, self.J.shape[2])
-
-    def normals(self):
-        return DenseContactJacobian(self.J[:, :1])
 
     def one(self, i):
         return DenseContactJacobian(self.J[i][None])
@@ -148,9 +141,6 @@ class BodyContactJacobian(AbstractContactJacobian):
         n = shape[0] * shape[1]
         basis = jnp.eye(n, dtype=self.blocks.dtype).reshape(n, *shape)
         return jax.vmap(self.reaction)(basis)
-
-    def normals(self):
-        return BodyContactJacobian(self.blocks[:, :, :1], self.bodies, self.count)
 
     def one(self, i):
         return BodyContactJacobian(
@@ -233,7 +223,7 @@ class ContactRows(eqx.Module):
         """Values of all contacts, 0 for those that are left out."""
         if self.kept is None:
             return x
-        return placed(x, self.kept, self.total)
+        return put_back(x, self.kept, self.total)
 
     def velocities(self, v: Velocity) -> Float[Array, "contacts d"]:
         """At the velocities v."""

@@ -214,15 +214,14 @@ class ContactStepper(AbstractStepper):
         if flows is not None:
             onwards = operator.rows(at.v) + h * here.rows.gamma
             velocities = jnp.where(flows, onwards, velocities)
-        wanted = velocities - operator.rows(here.v)
-        change, multipliers = operator.correct(wanted, here.v)
+        change, multipliers = operator.steer(velocities, here.v)
         contacts = contact_rows(system, at.t, at.q, at.v)
         missed = _missed(contacts, at.watched)
         contradict = contradiction_of(here, enforcement.solver, operator, free.phi)
         result = first_failure(at.result, operator.result(), contradict, free.result, missed)
         return _Equations(
             operator,
-            wanted.shape[0],
+            velocities.shape[0],
             contacts,
             contact_groups(enforcement, contacts),
             here.v + change,

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._fusion import once, settled
+from .._fusion import contracted, once, settled
 from .bilinear import bilinear
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -27,7 +27,8 @@ _Function = TypeVar("_Function", bound=Callable)
 # Argument reduction: pi = _PI + _REST, of which multiples of the first are exact.
 _PI, _REST = 3.140625, 9.67653589793116e-4
 
-# Terms of power series: enough for derivatives of third order in float64 where they are used.
+# Terms of power series, a power of two: enough for derivatives of third order in float64 where
+# they are used.
 _TERMS = 16
 
 
@@ -56,12 +57,8 @@ def _cross(a, b):
     return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
 
 
-_cross_of_one_shape = bilinear("cross", _cross, lambda c, b: cross(b, c), lambda a, c: cross(c, a))
-
-
-def cross(a: Float[Array, "3 *#rest"], b: Float[Array, "3 *#rest"]) -> Float[Array, "3 *rest"]:
-    """a x b."""
-    return _cross_of_one_shape(a, b)
+# a x b.
+cross = bilinear("cross", _cross, lambda c, b: cross(b, c), lambda a, c: cross(c, a))
 
 
 @inlined
@@ -75,19 +72,19 @@ def skew(a: Float[Array, "3 *rest"]) -> Float[Array, "3 3 *rest"]:
 @inlined
 def apply_matrix(A: Float[Array, "m n *#rest"], x: Float[Array, "n *#rest"]) -> Array:
     """A x."""
-    return jnp.sum(A * x[None], axis=1)
+    return contracted(A, x[None], 1)
 
 
 @inlined
 def apply_transpose(A: Float[Array, "n m *#rest"], x: Float[Array, "n *#rest"]) -> Array:
     """A^T x."""
-    return jnp.sum(A * x[:, None], axis=0)
+    return contracted(A, x[:, None], 0)
 
 
 @inlined
 def matrix_product(A: Float[Array, "m n *#rest"], B: Float[Array, "n k *#rest"]) -> Array:
     """A B."""
-    return jnp.sum(A[:, :, None] * B[None], axis=1)
+    return contracted(A[:, :, None], B[None], 1)
 
 
 def _quaternion_product(a, b):
@@ -103,19 +100,13 @@ def _quaternion_product(a, b):
     )
 
 
-_quaternion_product_of_one_shape = bilinear(
+# a b.
+quaternion_product = bilinear(
     "quaternion_product",
     _quaternion_product,
     lambda c, b: quaternion_product(c, quaternion_conjugate(b)),
     lambda a, c: quaternion_product(quaternion_conjugate(a), c),
 )
-
-
-def quaternion_product(
-    a: Float[Array, "4 *#rest"], b: Float[Array, "4 *#rest"]
-) -> Float[Array, "4 *rest"]:
-    """a b."""
-    return _quaternion_product_of_one_shape(a, b)
 
 
 def quaternion_conjugate(p: Float[Array, "4 *rest"]) -> Float[Array, "4 *rest"]:
@@ -159,7 +150,7 @@ def _body_axes_jvp(primals, tangents):
     # these axes are asked for, so that each of their many tangents and cotangents is one sum.
     E = jnp.stack([jnp.stack(row) for row in ((-x, w, -z, y), (-y, z, w, -x), (-z, -y, x, w))])
     table = once(cross((s[None, None] * E)[:, None], R[:, :, None]))
-    return R, settled(jnp.sum(table * dp[None, None], axis=2))
+    return R, settled(contracted(table, dp[None, None], 2))
 
 
 @inlined
@@ -170,14 +161,14 @@ def quaternion_exp(phi: Float[Array, "3 *rest"]) -> Float[Array, "4 *rest"]:
     values and derivatives of every order are right at phi = 0 too, and no sine is called."""
     s = dot(phi, phi)
     near = s < 9
+    # Where it is near, no turns, and rest / half is 1.
     half = jnp.sqrt(jnp.where(near, 1.0, s)) / 2
     turns = jnp.round(half / math.pi)
     rest = (half - turns * _PI) - turns * _REST
     cos, sinc = components(_series(_COS_SINC, jnp.where(near, s / 4, rest * rest)))
     even = 1 - 2 * (turns - 2 * jnp.floor(turns / 2))
-    w = jnp.where(near, cos, even * cos)
-    factor = jnp.where(near, sinc, even * sinc * rest / half) / 2
-    return once(jnp.concatenate([w[None], factor[None] * phi]))
+    factor = even * sinc * (rest / half) / 2
+    return once(jnp.concatenate([(even * cos)[None], factor[None] * phi]))
 
 
 @inlined
@@ -209,12 +200,12 @@ _ATAN = (tuple((-1) ** k / (2 * k + 1) for k in range(_TERMS)),)
 def _series(coefficients: tuple, x: Float[Array, "*rest"]) -> Float[Array, "n *rest"]:
     """Of n power series of x. Their derivatives are such series again."""
     powers, square = jnp.stack([x, jnp.ones_like(x)]), x
-    for _ in range(3):
+    while len(powers) < _TERMS:
         square = square * square
         powers = jnp.concatenate([square[None] * powers, powers])
     # The smallest terms first.
     table = jnp.asarray(np.array(coefficients)[:, ::-1], x.dtype)
-    return jnp.sum(table.reshape(*table.shape, *(1,) * x.ndim) * powers[None], axis=1)
+    return contracted(table.reshape(*table.shape, *(1,) * x.ndim), powers[None], 1)
 
 
 @_series.defjvp

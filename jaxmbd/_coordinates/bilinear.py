@@ -24,17 +24,17 @@ def bilinear(
     left: Callable[[Array, Array], Array],
     right: Callable[[Array, Array], Array],
 ) -> Callable[[Array, Array], Array]:
-    """`product(a, b)` of arrays of one shape and with as many components as they have, along their
-    first axis, as one operation. Cotangents c: `left(c, b)` for a, `right(a, c)` for b."""
+    """`product(a, b)`, which has as many components along the first axis as a and b have, and
+    broadcasts the others, as one operation. Cotangents c: `left(c, b)` for a, `right(a, c)` for b.
+    """
     primitive = Primitive(name)
 
-    def written_out(a, b, *, axis):
-        a, b = jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0)
-        return jnp.moveaxis(product(a, b), 0, axis)
+    def along(fn, a, b, axis):
+        # The components are where a batch has left them.
+        return jnp.moveaxis(fn(jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0)), 0, axis)
 
-    def first(fn, axis, *operands):
-        # A cotangent, with the components where the batch has left them.
-        return jnp.moveaxis(fn(*(jnp.moveaxis(x, axis, 0) for x in operands)), 0, axis)
+    def written_out(a, b, *, axis):
+        return along(product, a, b, axis)
 
     def batched(operands, dims, *, axis):
         # `None` stands for an operand that is the same for the whole batch.
@@ -55,8 +55,8 @@ def bilinear(
     primitive.def_abstract_eval(lambda a, b, *, axis: ShapedArray(a.shape, a.dtype))
     ad.defbilinear(
         primitive,
-        lambda c, a, b, *, axis: first(left, axis, once(c), b),
-        lambda c, a, b, *, axis: first(right, axis, a, once(c)),
+        lambda c, a, b, *, axis: along(left, once(c), b, axis),
+        lambda c, a, b, *, axis: along(right, a, once(c), axis),
     )
     batching.primitive_batchers[primitive] = batched
     mlir.register_lowering(primitive, mlir.lower_fun(written_out, multiple_results=False))

@@ -37,7 +37,7 @@ def picks(index: np.ndarray | Array, count: int, dtype: Any) -> Float[Array, "*s
     return (jnp.asarray(index)[..., None] == numbers).astype(dtype)
 
 
-def smallest(x: Float[Array, " n"], count: int) -> Int[Array, " count"]:
+def smallest_first(x: Float[Array, " n"], count: int) -> Int[Array, " count"]:
     """Where the smallest of x are, in order, NaN first."""
     x, n = jnp.where(jnp.isnan(x), -jnp.inf, x), x.shape[0]
     if not loops_cost_nothing() or n * count > _SOME:
@@ -61,7 +61,7 @@ def taken(x: Shaped[Array, "n *rest"], index: Int[Array, " k"]) -> Shaped[Array,
     return jax.lax.map(lambda i: _where_sum(jnp.arange(n) == i, x), index)
 
 
-def placed(
+def put_back(
     x: Shaped[Array, "k *rest"], index: Int[Array, " k"], n: int
 ) -> Shaped[Array, "n *rest"]:
     """The inverse of `taken`, with zeros in all other places."""

@@ -20,6 +20,8 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
+from .._fusion import MAX_REDUCED
+
 MAX_UNROLLED = 3
 
 # Rows of a matrix that count as few: its pseudoinverse takes about as long as its inverse.
@@ -28,9 +30,6 @@ FEW = 9
 # Rows up to which a loop on one core takes about as long as LAPACK. A step of a system with more
 # takes long enough not to mind a call.
 _MAX_LOOPED = 128
-
-# Products of entries up to which their sums are one reduction: see `_fusion.contracted`.
-_MAX_SUMMED = 3000
 
 
 def loops_cost_nothing() -> bool:
@@ -94,7 +93,7 @@ def product(A: Float[Array, "m n"], B: Float[Array, "n k"]) -> Float[Array, "m k
     """A @ B. XLA turns a small matrix product into a library call of half a microsecond; a sum
     fuses with its neighbours. Of more entries each column is a product with a vector, which XLA
     writes out."""
-    if A.size * B.shape[1] <= _MAX_SUMMED:
+    if A.size * B.shape[1] <= MAX_REDUCED:
         return jnp.sum(A[:, :, None] * B[None, :, :], axis=1)
     return loop_or_library(max(*A.shape, *B.shape), _column_by_column, jnp.matmul, A, B)
 

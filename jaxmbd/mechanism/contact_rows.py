@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from .._contact.law import ContactLaw
 from .._contact.rows import BodyContactJacobian, ContactRows
 from .._coordinates import components
-from .._linalg.blocks import picks, smallest, taken
+from .._linalg.blocks import picks, smallest_first, taken
 from .._linalg.small import product
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
@@ -119,7 +119,7 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
     kept, everything = None, [jax.lax.stop_gradient(points.gap)]
     touching_count, budget = bodies.shape[1], mechanism.contact_budget
     if budget is not None and budget < touching_count:
-        nearest = kept = smallest(everything[0], budget)
+        nearest = kept = smallest_first(everything[0], budget)
         points = ContactPoints(*(taken(x, nearest) for x in points))
         bodies = jnp.asarray(bodies)[:, nearest]
         law = [jax.tree.map(lambda *x: taken(jnp.concatenate(x), nearest), *law)]

@@ -304,19 +304,15 @@ class Mechanism(AbstractStructuredSystem):
             bodies.inertia.positive_definite,
             bodies.whitening_matrix(axes),
         )
-        rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
-        if not rotors:
-            return M
-        R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
-        return CoupledBlocks(M, R, jnp.concatenate([weight for weight, _, _ in rotors]))
+        shared = self._shared_inertia(q)
+        return M if shared is None else CoupledBlocks(M, *shared)
 
     def inertia(self, q: Configuration, a: Velocity) -> Float[Array, " nv"]:
-        f = self._bodies.momentum_of(self.placed(q).axes, self.table(a))
-        if rotors := self._rotors(q, jnp.zeros_like(a)):
-            R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
-            weights = jnp.concatenate([weight for weight, _, _ in rotors])
-            return f.ravel() + (weights * (R @ a)) @ R
-        return f.ravel()
+        f = self._bodies.momentum_of(self.placed(q).axes, self.table(a)).ravel()
+        if (shared := self._shared_inertia(q)) is None:
+            return f
+        R, weights = shared
+        return f + (weights * (R @ a)) @ R
 
     def reach(self, J: BlockRows) -> Float[Array, " rows"]:
         # A joint that is open by phi lets its bodies turn by phi / arm; where the arm is nothing,
@@ -590,6 +586,14 @@ class Mechanism(AbstractStructuredSystem):
         return [
             Linearised(value, rate, drift, [J_a, J_b]) for value, rate, drift, J_a, J_b in kinds
         ]
+
+    def _shared_inertia(self, q: Configuration) -> tuple[BlockRows, Array] | None:
+        """R and w of rotors, whose part of M is R^T diag(w) R; `None` without any."""
+        rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
+        if not rotors:
+            return None
+        R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
+        return R, jnp.concatenate([weight for weight, _, _ in rotors])
 
     def _rotors(self, q: Configuration, v: Velocity) -> list[tuple[Array, Linearised, list]]:
         """Of each kind of force with an inertance: it, its rate, one row each, and its bodies."""

@@ -25,7 +25,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates.algebra import cross, quaternion_conjugate, quaternion_product
+from .._coordinates.algebra import (
+    apply_matrix,
+    cross,
+    matrix_product,
+    quaternion_conjugate,
+    quaternion_product,
+)
 from .._fusion import contracted
 
 # In the order in which they are evaluated.
@@ -65,8 +71,8 @@ class Pairs(NamedTuple):
     @classmethod
     def at(cls, names: tuple[str, ...], a: Ends, b: Ends) -> "Pairs":
         """From both ends; `names` as in `NAMES` ordered."""
-        e, z = (_product(end.axes, end.frame_axes) for end in (a, b))
-        own_a, arm_b = (contracted(x.axes, x.frame_position[None], 1) for x in (a, b))
+        e, z = (matrix_product(end.axes, end.frame_axes) for end in (a, b))
+        own_a, arm_b = (apply_matrix(x.axes, x.frame_position) for x in (a, b))
         arm_a = b.position + arm_b - a.position
         turn = jnp.zeros_like(a.orientation)
         if any(name.startswith("turn") for name in names):
@@ -137,10 +143,6 @@ def _columns(x: Float[Array, "m n k"], index: Sequence[int]) -> Float[Array, "m 
     if list(index) == list(range(x.shape[1])):
         return x
     return jnp.concatenate([x[:, i : i + 1] for i in index] or [x[:, :0]], axis=1)
-
-
-def _product(A: Float[Array, "3 3 k"], B: Float[Array, "3 3 k"]) -> Float[Array, "3 3 k"]:
-    return contracted(A[:, :, None], B[None], 1)
 
 
 def _dot(a: Float[Array, "3 rows k"], b: Float[Array, "3 #rows k"]) -> Float[Array, "rows k"]:
