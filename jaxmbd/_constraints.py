@@ -13,11 +13,6 @@ from ._linalg import AbstractEquationMap, BlockDiagonal, BlockRows, CoupledBlock
 from ._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from ._types import Coordinates, Force, RealScalarLike, Rows, Velocity
 
-# Up to this many columns a few directional derivatives beat the vmapped basis of `jacfwd`:
-# XLA shares the primal and folds the constant tangents.
-_MAX_DIRECTIONS = 12
-
-
 # q, or what a structured system has made of it: see `placed`.
 Configuration: TypeAlias = Coordinates | Any
 
@@ -140,15 +135,6 @@ def _linearised(system: AbstractStructuredSystem, t, q, v) -> ConstraintRows:
     )
 
 
-def directional_jacobian(fn, x: Float[Array, " n"]) -> Float[Array, "*rows n"]:
-    """d fn / dx, column by column while these are few."""
-    n = x.shape[0]
-    if n > _MAX_DIRECTIONS:
-        return jax.jacfwd(fn)(x)
-    basis = jnp.eye(n, dtype=x.dtype)
-    return jnp.stack([jax.jvp(fn, (x,), (basis[i],))[1] for i in range(n)], axis=-1)
-
-
 def positions(system: AbstractSystem, t: RealScalarLike, q: Configuration) -> Float[Array, " nh"]:
     """Phi(q, t), flattened."""
     return _phi(system, q, t)
@@ -172,7 +158,7 @@ def position_jacobian(
     def displaced(dp):
         return _phi(system, q + system.qdot(q, dp), t)
 
-    return directional_jacobian(displaced, jnp.zeros_like(v))
+    return jax.jacfwd(displaced)(jnp.zeros_like(v))
 
 
 def velocities(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Rows:
@@ -262,7 +248,7 @@ def constraint_rows(
     J = jnp.concatenate(
         [
             position_jacobian(system, t, q, v),
-            directional_jacobian(lambda v: _psi(system, q, v, t), v),
+            jax.jacfwd(lambda v: _psi(system, q, v, t))(v),
         ]
     )
     return ConstraintRows(_phi(system, q, t), velocity, J, -drift)

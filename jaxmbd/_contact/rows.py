@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._constraints import AbstractStructuredSystem, directional_jacobian
+from .._constraints import AbstractStructuredSystem
 from .._fusion import contracted, total
 from .._inputs import conform
 from .._linalg.blocks import picks, put_back
@@ -259,9 +259,9 @@ def contact_rows(
         return gaps(system, t, q + system.qdot(q, dp))
 
     gap, drift = jax.jvp(lambda t: gaps(system, t, q), (t,), (jnp.ones_like(t),))
-    normal = directional_jacobian(displaced, rest)
+    normal = jax.jacfwd(displaced)(rest)
     slip = _slips(system, t, q, rest)
-    tangents = directional_jacobian(lambda v: _slips(system, t, q, v), rest)
+    tangents = jax.jacfwd(lambda v: _slips(system, t, q, v))(rest)
     J = jnp.concatenate([normal[:, None], tangents], axis=1)
     drift = jnp.concatenate([drift[:, None], slip], axis=1)
     law = contact_law(system)

@@ -1,8 +1,7 @@
 """Rows of one element and their derivatives along the motions of its bodies.
 
-Each column of a Jacobian is one directional derivative of one pose, the others being constants:
-XLA shares what all have in common. Columns are taken at the frames of the element and carried over
-to the bodies, whose tilts also shift the frames.
+A Jacobian is taken along six unit twists of each frame at once, one program for all of them, and
+carried over to the bodies, whose tilts also shift the frames.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +9,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._coordinates import components, cross, dot, quaternion_rotate
@@ -72,16 +70,13 @@ def holonomic(
     def velocity(poses, rates, t):
         return jax.jvp(phi, (poses, t), (rates, one))[1]
 
-    def column(end, i):
-        x, p = poses[end]
-        if i < 3:
-            return _derivative(lambda x: phi(_replaced(poses, end, Pose(x, p)), t), x, _unit(x, i))
-        direction = 0.5 * _tilted(p, i - 3)
-        return _derivative(lambda p: phi(_replaced(poses, end, Pose(x, p)), t), p, direction)
+    def derivative(end, twist):
+        moved = lambda pose: phi(_replaced(poses, end, pose), t)  # noqa: E731
+        return _derivative(moved, poses[end], poses[end].rate(twist))
 
     rate, drift = jax.jvp(velocity, (poses, rates, t), (rates, bent, one))
     value = phi(poses, t)
-    return Linearised(value, rate, drift, _columns(column, arms, moving, value))
+    return Linearised(value, rate, drift, _columns(derivative, arms, moving, value))
 
 
 def nonholonomic(
@@ -99,14 +94,9 @@ def nonholonomic(
         none = jnp.zeros(0, qs[0].dtype)
         return Linearised(none, none, none, [jnp.zeros((0, 6), none.dtype) for _ in arms])
 
-    def column(end, i):
-        v, w = twists[end]
-        if i < 3:
-            replace, x = (lambda v: Twist(v, w)), v
-        else:
-            replace, x = (lambda w: Twist(v, w)), w
-        moved = lambda x: psi(poses, _replaced(twists, end, replace(x)), t)  # noqa: E731
-        return _derivative(moved, x, _unit(x, i % 3))
+    def derivative(end, twist):
+        moved = lambda x: psi(poses, _replaced(twists, end, x), t)  # noqa: E731
+        return _derivative(moved, twists[end], twist)
 
     bent = tuple(
         Twist(cross(w, cross(w, arm)), jnp.zeros_like(w))
@@ -114,7 +104,7 @@ def nonholonomic(
     )
     motion = (_pose_rates(poses, twists), bent, jnp.ones_like(t))
     value, drift = jax.jvp(psi, (poses, twists, t), motion)
-    return Linearised(value, value, drift, _columns(column, arms, moving, value))
+    return Linearised(value, value, drift, _columns(derivative, arms, moving, value))
 
 
 def along(
@@ -136,16 +126,17 @@ def along(
 
 
 def _columns(
-    column: Callable, arms: Sequence[Array], moving: Sequence[bool], like: Array
+    derivative: Callable, arms: Sequence[Array], moving: Sequence[bool], like: Array
 ) -> list[Float[Array, "rows 6"]]:
-    """Derivatives along shifts and tilts of each frame, `column(end, i)`, carried over to the
-    bodies: a tilt d of the body shifts the frame by d x arm."""
+    """`derivative(end, twist)` along unit twists of each frame, carried over to the bodies:
+    a tilt d of the body shifts the frame by d x arm."""
     J = []
     for end, (arm, moves) in enumerate(zip(arms, moving, strict=True)):
         if not moves or like.shape[0] == 0:
             J.append(jnp.zeros((like.shape[0], 6), like.dtype))
             continue
-        columns = components(once(jnp.stack([column(end, i) for i in range(6)])))
+        units = jnp.eye(6, dtype=like.dtype)
+        columns = components(once(jax.vmap(lambda d: derivative(end, Twist.of(d)))(units)))
         (x, y, z), (a, b, c) = components(arm), columns[:3]
         carried = [y * c - z * b, z * a - x * c, x * b - y * a]
         tilts = [tilt + more for tilt, more in zip(columns[3:], carried, strict=True)]
@@ -181,15 +172,5 @@ def _derivative(fn: Callable, x: Array, direction: Array) -> Array:
     return jax.jvp(fn, (x,), (direction,))[1]
 
 
-def _unit(like: Float[Array, "3"], i: int) -> Float[Array, "3"]:
-    return jnp.asarray(np.eye(3)[i], like.dtype)
-
-
 def _replaced(items, i, item):
     return (*items[:i], item, *items[i + 1 :])
-
-
-def _tilted(p: Float[Array, "4"], i: int) -> Float[Array, "4"]:
-    """Quaternion product of the unit vector number i with p."""
-    w, x, y, z = components(p)
-    return jnp.stack([(-x, w, -z, y), (-y, z, w, -x), (-z, -y, x, w)][i])
