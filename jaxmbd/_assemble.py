@@ -1,7 +1,7 @@
 """Consistent initial conditions: the nearest q with Phi = 0, and v with J v = -Phi_t, Psi = 0."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -99,7 +99,7 @@ def assemble(
 
 def assembled(
     system: AbstractSystem,
-    held: tuple[AbstractSystem, AbstractSystem] | None,
+    held: Callable[[Any], tuple[AbstractSystem, AbstractSystem]] | None,
     q: ArrayLike | Sequence[float | int],
     v: ArrayLike | Sequence[float | int] | None,
     t: RealScalarLike,
@@ -111,9 +111,9 @@ def assembled(
     *,
     throw: bool,
 ) -> State:
-    """`assemble` with rows beside those of the system: `held` are the systems whose holonomic rows
-    are to vanish, and whose rows are to be kept by the velocities. The report is on the rows of
-    `system`; it has failed if others remain too."""
+    """`assemble` with rows beside those of the system: `held` makes of it the systems whose
+    holonomic rows are to vanish, and whose rows are to be kept by the velocities. The report
+    is on the rows of `system`; it has failed if others remain too."""
     q = finite("`q` of assemble", q, shape=None)
     if v is None:
         if writes_own_qdot(system):
@@ -163,7 +163,7 @@ def _mask(chosen, v, name):
 def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     q_scale, v_scale = scales
     t, v_given = jnp.asarray(t, q.dtype), v
-    in_place, in_motion = (system, system) if held is None else held
+    in_place, in_motion = (system, system) if held is None else held(system)
     given = _Problem(in_place, q, t, q_scale)
     p, iterations, stationary = _nearest(given, tolerance, max_iterations)
     q = system.retract(q, q_scale * p)
@@ -252,51 +252,65 @@ def _pseudoinverse(J):
 def _nearest(problem, tolerance, max_iterations):
     """p, the number of iterations, and whether p is a minimum."""
 
-    def violation(p):
-        return jnp.max(jnp.abs(problem.g(p)), initial=0.0)
-
-    def error(p):
+    # One loop for both stages, which evaluates each thing at one place: what a program holds is
+    # what it takes to compile it. First the rows are closed; then, `sharp`, at the nearest p.
+    def evaluated(p):
         J = problem.jacobian(p)
-        stationarity = p - J.T @ (_pseudoinverse(J).T @ p)
-        return jnp.maximum(violation(p), jnp.max(jnp.abs(stationarity), initial=0.0))
+        return p, problem.g(p), J, _pseudoinverse(J)
 
-    def iterate(step, merit, p, k):
-        def worse(state):
-            p, dp, s, best = state
-            return ~(merit(p + s * dp) < best) & (s > 0.5**_MAX_HALVINGS)
-
-        def body(state):
-            p, k, best, _ = state
-            dp = step(p)
-            # The longest of dp, dp/2, ... that improves.
-            halve = lambda state: (state[0], state[1], 0.5 * state[2], state[3])  # noqa: E731
-            one = jnp.ones((), p.dtype)
-            _, _, s, _ = jax.lax.while_loop(worse, halve, (p, dp, one, best))
-            new = p + s * dp
-            value = merit(new)
-            improved = value < best
-            return jnp.where(improved, new, p), k + 1, jnp.minimum(value, best), improved
-
-        def going(state):
-            _, k, best, improved = state
-            return (best > 0.01 * tolerance) & improved & (k < max_iterations)
-
-        p, k, best, _ = jax.lax.while_loop(going, body, (p, k, merit(p), jnp.array(True)))
-        return p, k, best
-
-    def feasible_step(p):
-        return -_pseudoinverse(problem.jacobian(p)) @ problem.g(p)
-
-    def optimal_step(p):
-        J = problem.jacobian(p)
-        X = _pseudoinverse(J)
-        mu = X.T @ p
-        return problem.newton(
-            p, mu, J.T @ mu - p, -problem.g(p), lambda r: X @ r, lambda x: x - X @ (J @ x)
+    def error(at, sharp):
+        p, g, J, X = at
+        stationarity = jnp.where(sharp, p - J.T @ (X.T @ p), 0.0)
+        return jnp.maximum(
+            jnp.max(jnp.abs(g), initial=0.0), jnp.max(jnp.abs(stationarity), initial=0.0)
         )
 
-    p, k, _ = iterate(feasible_step, violation, jnp.zeros_like(problem.scale), jnp.array(0))
-    p, k, best = iterate(optimal_step, error, p, k)
+    def optimal_step(at):
+        p, g, J, X = at
+        mu = X.T @ p
+        return problem.newton(p, mu, J.T @ mu - p, -g, lambda r: X @ r, lambda x: x - X @ (J @ x))
+
+    def body(state):
+        at, k, best, _, sharp = state
+        first = k < 0
+        dp = jax.lax.cond(sharp, optimal_step, lambda at: -at[3] @ at[1], at)
+        dp = jnp.where(first, 0.0, dp)
+
+        # The longest of dp, dp/2, ... that improves.
+        def worse(search):
+            _, value, s = search
+            return ~(value < best) & (s > 0.5**_MAX_HALVINGS) & ~(first & (s <= 1))
+
+        def shorter(search):
+            s = 0.5 * search[2]
+            new = evaluated(at[0] + s * dp)
+            return new, error(new, sharp), s
+
+        begin = at, jnp.full_like(best, jnp.inf), jnp.full_like(best, 2.0)
+        new, value, _ = jax.lax.while_loop(worse, shorter, begin)
+        improved = (value < best) | first
+        at = jax.tree.map(lambda new, old: jnp.where(improved, new, old), new, at)
+        k, best = k + 1, jnp.minimum(value, best)
+        closed = ~sharp & ~going((at, k, best, improved, sharp))
+        best = jnp.where(closed, error(at, True), best)
+        return at, k, best, improved | closed, sharp | closed
+
+    def going(state):
+        _, k, best, improved, _ = state
+        return (best > 0.01 * tolerance) & improved & (k < max_iterations)
+
+    origin = jnp.zeros_like(problem.scale)
+    # Not evaluated yet: the first turn is there for it.
+    at = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(evaluated, origin))
+    start = (
+        at,
+        jnp.array(-1),
+        jnp.full((), jnp.inf, origin.dtype),
+        jnp.array(True),
+        jnp.array(False),
+    )
+    at, k, best, _, _ = jax.lax.while_loop(going, body, start)
+    p = at[0]
     return p, k, best <= 1e3 * tolerance
 
 

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from .._checks import is_concrete
 from .._coordinates import (
     quaternion_conjugate,
     quaternion_exp,
@@ -37,6 +39,14 @@ class Placement(eqx.Module):
 
     coordinates: tuple[str, ...] = eqx.field(static=True)
     rates: tuple[str, ...] = eqx.field(static=True)
+
+
+class _Wanted(NamedTuple):
+    """Coordinates of a joint or their rates. Whether they are `given` is a value: one program is
+    compiled for joints with and without."""
+
+    given: Any
+    value: Any
 
 
 class _Edge(NamedTuple):
@@ -98,33 +108,39 @@ def place(
     for what, table in (("coordinates", coordinates), ("rates", rates)):
         for name, value in table.items():
             _check(mechanism, what, name, value)
-    start = mechanism.state(t)
-    poses, twists = {}, {}
-    for name in mechanism.body_stack.names:
-        poses[name], twists[name] = mechanism.pose(start.q, name), mechanism.twist(start.v, name)
-    o = jnp.zeros(3, start.q.dtype)
-    poses[GROUND] = Pose(o, jnp.zeros(4, o.dtype).at[0].set(1.0))
-    twists[GROUND] = Twist(o, o)
-    before = dict(poses), dict(twists)
+    moving = _given(mechanism)
+    before, dtype = dict(moving), mechanism.gravity.dtype
     for edge in _tree(mechanism, [*coordinates, *(n for n in rates if n not in coordinates)]):
         name, joint = edge.joint.name, edge.joint
-        wanted = _value(coordinates, name, o.dtype)
-        wanted_rates = _value(rates, name, o.dtype)
         pair = (edge.parent_body, edge.child_body)
-        old = [(before[0][x], before[1][x]) for x in pair]
-        parent = poses[pair[0]], twists[pair[0]]
-        pose, twist, missed = _placed(
-            _anonymous(mechanism, name), edge.child, parent, old, wanted, wanted_rates, t
+        moved, missed = _placed(
+            _anonymous(mechanism, name),
+            np.asarray(edge.child),
+            moving[pair[0]],
+            [before[x] for x in pair],
+            _value(coordinates, joint, dtype),
+            _value(rates, joint, dtype),
+            jnp.asarray(t, dtype),
         )
-        size = 1 + jnp.max(jnp.abs(joint.frame_a.position)) + jnp.max(jnp.abs(pose.position))
-        limit = 1e-9 if o.dtype == jnp.float64 else 1e-4
         words = f'{type(joint).__name__} "{name}" cannot be closed at the coordinates given for it.'
-        pose = error_if(pose, ~(missed < limit * size), 0, [words])
-        poses[pair[1]], twists[pair[1]] = pose, twist
-    names = mechanism.body_stack.names
-    q = jnp.stack([jnp.concatenate(poses[name]) for name in names], axis=-1)
-    v = jnp.stack([jnp.concatenate(twists[name]) for name in names], axis=-1)
-    return State(t, q.ravel(), v.ravel(), Placement(tuple(coordinates), tuple(rates)))
+        moving[pair[1]] = error_if(moved, missed, 0, [words])
+    q, v = _joined([moving[name] for name in mechanism.body_stack.names])
+    return State(t, q, v, Placement(tuple(coordinates), tuple(rates)))
+
+
+@eqx.filter_jit
+def _given(mechanism: Mechanism) -> dict[str, tuple[Pose, Twist]]:
+    """Pose and twist of each body and of the ground; one program, not many small ones."""
+    start = mechanism.state()
+    names = (*mechanism.body_stack.names, GROUND)
+    return {x: (mechanism.pose(start.q, x), mechanism.twist(start.v, x)) for x in names}
+
+
+@jax.jit
+def _joined(bodies: list[tuple[Pose, Twist]]) -> tuple[Array, Array]:
+    """q and v of all bodies."""
+    q, v = ([jnp.concatenate(x) for x in parts] for parts in zip(*bodies, strict=True))
+    return jnp.stack(q, axis=-1).ravel(), jnp.stack(v, axis=-1).ravel()
 
 
 # --- which joints -------------------------------------------------------------------------------
@@ -139,8 +155,12 @@ def _check(mechanism: Mechanism, what: str, name: str, value: Any) -> None:
         )
 
 
-def _value(table: Mapping[str, Any], name: str, dtype: Any) -> Array | None:
-    return jnp.atleast_1d(jnp.asarray(table[name], dtype)) if name in table else None
+def _value(table: Mapping[str, Any], joint: AbstractJoint, dtype: Any) -> _Wanted:
+    given = joint.name in table
+    value = table[joint.name] if given else np.zeros(joint.count())
+    if is_concrete(value):
+        return _Wanted(np.asarray(given), np.atleast_1d(np.asarray(value, dtype)))
+    return _Wanted(np.asarray(given), jnp.atleast_1d(jnp.asarray(value, dtype)))
 
 
 def _tree(mechanism: Mechanism, named: list[str]) -> list[_Edge]:
@@ -195,12 +215,12 @@ def _anonymous(mechanism: Mechanism, name: str) -> AbstractJoint:
 
 @eqx.filter_jit
 def _placed(joint, child, parent, old, wanted, wanted_rates, t):
-    """Pose and twist of the child, and what remains of the equations."""
+    """Pose and twist of the child, and whether the equations remain unsatisfied."""
     (pose_p, twist_p), ((old_p, old_twist_p), (old_c, old_twist_c)) = parent, old
-    local_p, local_c = joint.frames[1 - child], joint.frames[child]
+    local_p, local_c = _either(child, joint.frames)
     moved = pose_p.compose(old_p.relative(old_c))  # the given relative pose
     near = pose_p.compose(local_p)
-    equations = _Equations(joint, child, near, wanted, jnp.asarray(t, near.position.dtype))
+    equations = _Equations(joint, child, near, wanted, t)
     frame, missed = _solved(equations, moved.compose(local_c))
     pose = _without(frame, local_c)
     # The velocity likewise: the given relative motion in the axes of the parent, then corrected.
@@ -220,36 +240,49 @@ def _placed(joint, child, parent, old, wanted, wanted_rates, t):
 
     w = jnp.concatenate(twist)
     # Only nonholonomic rows can be other than linear in w; the second step is for rounding.
-    for _ in range(5 if joint.velocity_rows else 1):
-        A = jax.jacfwd(residual)(w)
-        w = w - _least(A, residual(w))
-        w = w - _least(A, residual(w))
-    return pose, Twist(w[:3], w[3:]), missed
+    steps = 10 if joint.velocity_rows else 2
+    w, _ = jax.lax.scan(
+        lambda w, _: (w - _least(jax.jacfwd(residual)(w), residual(w)), None), w, length=steps
+    )
+    size = 1 + jnp.max(jnp.abs(joint.frame_a.position)) + jnp.max(jnp.abs(pose.position))
+    limit = 1e-9 if size.dtype == jnp.float64 else 1e-4
+    return (pose, Twist(w[:3], w[3:])), ~(missed < limit * size)
+
+
+def _either(child: Array, pair: Any) -> tuple[Any, Any]:
+    """The two of `pair`, the other way round if `child` is 0; its own inverse."""
+    a, b = pair
+    return _where(child == 1, a, b), _where(child == 1, b, a)
+
+
+def _where(condition: Array, a: Any, b: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
 
 
 class _Equations(eqx.Module):
     """Rows and coordinates of a joint as functions of the pose of one of its frames."""
 
     joint: AbstractJoint
-    child: int = eqx.field(static=True)
+    child: Array
     near: Pose
-    wanted: Array | None
+    wanted: _Wanted
     t: Array
 
     def both(self, near, frame):
-        return (near, frame) if self.child == 1 else (frame, near)
+        return _either(self.child, (near, frame))
 
     def rows(self, frame: Pose) -> Array:
         return self.joint.equations(self.both(self.near, frame), self.t)
 
     def ahead(self, frame: Pose) -> Array:
         """How far it is to the coordinates wanted; angles within half a turn."""
-        if self.wanted is None:
+        if self.joint.count() == 0:
             return jnp.zeros(0, self.t.dtype)
-        here = self.joint.coordinates(*self.both(self.near, frame))
-        return shortest(self.wanted - here, self.joint.angles)
+        given, value = self.wanted
+        here = self.joint.coordinates(*_if(given, self.both(self.near, frame)))
+        return jnp.where(given, shortest(value - here, self.joint.angles), 0.0)
 
-    def rates(self, frame: Pose, near_twist: Twist, twist: Twist, wanted: Array | None) -> Array:
+    def rates(self, frame: Pose, near_twist: Twist, twist: Twist, wanted: _Wanted) -> Array:
         """Phi', Psi, and the rates of the coordinates minus those wanted."""
 
         def rate(pose, twist):
@@ -264,17 +297,28 @@ class _Equations(eqx.Module):
         )
         poses, twists = self.both(self.near, frame), self.both(near_twist, twist)
         found = [phidot, self.joint.velocity_equations(poses, twists, self.t)]
-        if wanted is not None:
-            found.append(self.joint.rates(*poses, *twists) - wanted)
+        if self.joint.count():
+            rates = self.joint.rates(*_if(wanted.given, poses), *twists)
+            found.append(jnp.where(wanted.given, rates - wanted.value, 0.0))
         return jnp.concatenate(found)
+
+
+def _if(given: Array, poses: tuple[Pose, Pose]) -> tuple[Pose, Pose]:
+    """The poses, or two that coincide, where all coordinates have derivatives: those that nobody
+    asked for must not give NaN."""
+    still = Pose(jnp.zeros(3), jnp.zeros(4).at[0].set(1.0))
+    a, b = (_where(given, x, jax.tree.map(lambda s, x: s.astype(x.dtype), still, x)) for x in poses)
+    return a, b
 
 
 def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
     """The frame that satisfies the equations, and their largest residual. Newton's method does
     without derivatives; its last two steps, at the solution, carry them, to second order too."""
     rows = jax.eval_shape(equations.rows, given).shape[0]
-    determined = rows + jax.eval_shape(equations.ahead, given).shape[0] >= 6
-    begin = equations.near if determined and equations.wanted is not None else given
+    asked = jnp.asarray(equations.wanted.given)
+    coordinates = jax.eval_shape(equations.ahead, given).shape[0]
+    determined = (rows >= 6) | (asked & (rows + coordinates >= 6))
+    begin = _where(asked & determined, equations.near, given)
     still: _Equations = jax.lax.stop_gradient(equations)
     frame = jax.lax.stop_gradient(begin)
 
@@ -287,7 +331,7 @@ def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
 
         def residual(frame):
             beyond = left * goal - still.ahead(frame)
-            if still.wanted is not None:
+            if beyond.size:
                 beyond = shortest(beyond, still.joint.angles)
             return jnp.concatenate([still.rows(frame), weight * beyond])
 
@@ -299,13 +343,13 @@ def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
     def residual(frame):
         return jnp.concatenate([equations.rows(frame), -equations.ahead(frame)])
 
-    if not determined:
-        # Along its freedoms the frame moves with the given one.
-        shift = frame.position - jax.lax.stop_gradient(given.position)
-        turn = quaternion_product(
-            frame.orientation, quaternion_conjugate(jax.lax.stop_gradient(given.orientation))
-        )
-        frame = Pose(given.position + shift, quaternion_product(turn, given.orientation))
+    # Along the freedoms that are left the frame moves with the given one.
+    shift = frame.position - jax.lax.stop_gradient(given.position)
+    turn = quaternion_product(
+        frame.orientation, quaternion_conjugate(jax.lax.stop_gradient(given.orientation))
+    )
+    carried = Pose(given.position + shift, quaternion_product(turn, given.orientation))
+    frame = _where(determined, frame, carried)
     frame, _ = jax.lax.scan(lambda frame, _: (_newton(residual, frame), None), frame, length=2)
     return frame, jnp.max(jnp.abs(residual(frame)), initial=0.0)
 

@@ -120,10 +120,9 @@ def close_joints(
     if keep is not None:
         asked = Placement(*2 * (tuple(keep),))
     q, v = mechanism.checked_q(given.q), mechanism.checked_v(given.v)
-    held = (
-        holding(mechanism, q, v, asked.coordinates, rates=False),
-        holding(mechanism, q, v, asked.rates, rates=True),
-    )
+    held = None
+    if asked.coordinates or asked.rates:
+        held = holding(mechanism, q, v, asked.coordinates, asked.rates)
     found = assembled(mechanism, held, q, v, given.t, throw=False, **options)
     if not throw:
         return found

@@ -11,7 +11,7 @@ from ..joints import AbstractConstraint, AbstractJoint
 from ..joints.joint_coordinate import without_names
 from ..mechanism import Mechanism
 from ..relative import shortest
-from ..stack import stacks
+from ..stack import Stack, stacks
 
 
 class Held(AbstractConstraint):
@@ -46,21 +46,42 @@ class Held(AbstractConstraint):
         return self.joint.rates(a, b, twist_a, twist_b) - self.rates
 
 
+class Holding(eqx.Module):
+    """From a mechanism to those with rows beside its own: for its positions, for its velocities.
+    They share the numbers of the mechanism, so that what both compute is compiled once."""
+
+    coordinates: tuple[Stack, ...]
+    rates: tuple[Stack, ...]
+
+    def __call__(self, mechanism: Mechanism) -> tuple[Mechanism, Mechanism]:
+        def beside(kinds):
+            every = (*mechanism.joint_stacks, *kinds)
+            return eqx.tree_at(lambda mechanism: mechanism.joint_stacks, mechanism, every)
+
+        return beside(self.coordinates), beside(self.rates)
+
+
 def holding(
     mechanism: Mechanism,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
-    names: Sequence[str],
-    *,
-    rates: bool,
-) -> Mechanism:
-    """The mechanism with rows that keep the coordinates of the joints `names`, or their `rates`, as
-    they are at (q, v)."""
-    rows = []
-    for name in names:
+    coordinates: Sequence[str],
+    rates: Sequence[str],
+) -> Holding:
+    """Rows that keep the `coordinates` of some joints, and the `rates` of some, as they are at
+    (q, v)."""
+    for name in (*coordinates, *rates):
+        joint_with_coordinates(mechanism, name)
+    return _holding(mechanism, q, v, tuple(coordinates), tuple(rates))
+
+
+@eqx.filter_jit
+def _holding(mechanism, q, v, coordinates, rates):
+    def rows(name, x, w):
         joint = joint_with_coordinates(mechanism, name)
-        x = None if rates else mechanism.joint_coordinates(q, name)
-        w = joint_rates(mechanism, q, v, name) if rates else None
-        rows.append(Held(name, joint.bodies, without_names(joint), x, w))
-    kinds = (*mechanism.joint_stacks, *stacks(rows))
-    return eqx.tree_at(lambda mechanism: mechanism.joint_stacks, mechanism, kinds)
+        return Held(name, joint.bodies, without_names(joint), x, w)
+
+    return Holding(
+        stacks([rows(name, mechanism.joint_coordinates(q, name), None) for name in coordinates]),
+        stacks([rows(name, None, joint_rates(mechanism, q, v, name)) for name in rates]),
+    )
