@@ -1,12 +1,19 @@
 """Constraint solvers against NumPy, on full, redundant and nearly singular rows."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd._linalg.small import general_inverse, inverse, product, pseudoinverse, root, whitener
+from jaxmbd._linalg import small
+from jaxmbd._linalg.small import product
+
+general_inverse, inverse, pseudoinverse, root, whitener = map(
+    eqx.filter_jit,
+    (small.general_inverse, small.inverse, small.pseudoinverse, small.root, small.whitener),
+)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (30, 20, 10), (10, 20, 30), (140, 30, 3)])
@@ -41,6 +48,13 @@ def equations(nc, nv, rank, seed=0):
     A = rng.standard_normal((nv, nv))
     J = rng.standard_normal((nc, rank)) @ rng.standard_normal((rank, nv))
     return A @ A.T + nv * np.eye(nv), J, rng.standard_normal(nv), rng.standard_normal(nc)
+
+
+@eqx.filter_jit
+def solved(solver, M, J, f, r, E=None):
+    """(acceleration, multipliers), the acceleration without rows, and the verdict."""
+    operator = mbd.ConstraintOperator(solver, M, J, E)
+    return operator.solve(f, r), operator.free(f), operator.result()
 
 
 def reference(M, J, f, r, E=None):
@@ -90,14 +104,13 @@ def test_pseudoinverse_does_not_square_the_condition(smallest):
 @pytest.mark.parametrize("solver", ALL, ids=lambda s: type(s).__name__)
 def test_independent_rows(solver, nc, nv):
     M, J, f, r = equations(nc, nv, min(nc, nv))
-    operator = mbd.ConstraintOperator(solver, jnp.asarray(M), jnp.asarray(J))
-    a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+    (a, lam), free, result = solved(solver, *map(jnp.asarray, (M, J, f, r)))
     expected = reference(M, J, f, r)
     np.testing.assert_allclose(a, expected[0], atol=1e-9)
     np.testing.assert_allclose(lam, expected[1], rtol=1e-8)
     np.testing.assert_allclose(J @ a, r, atol=1e-10)
-    np.testing.assert_allclose(operator.free(jnp.asarray(f)), np.linalg.solve(M, f), atol=1e-13)
-    assert operator.result() == mbd.RESULTS.successful
+    np.testing.assert_allclose(free, np.linalg.solve(M, f), atol=1e-13)
+    assert result == mbd.RESULTS.successful
 
 
 @pytest.mark.parametrize("nc, nv, rank", [(2, 2, 1), (4, 5, 2), (9, 7, 5), (14, 12, 9)])
@@ -105,8 +118,7 @@ def test_independent_rows(solver, nc, nv):
 def test_redundant_rows(solver, nc, nv, rank):
     M, J, f, _ = equations(nc, nv, rank)
     r = J @ f  # consistent
-    operator = mbd.ConstraintOperator(solver, jnp.asarray(M), jnp.asarray(J))
-    a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+    (a, lam), _, _ = solved(solver, *map(jnp.asarray, (M, J, f, r)))
     expected = reference(M, J, f, r)
     np.testing.assert_allclose(a, expected[0], atol=1e-9)
     np.testing.assert_allclose(lam, expected[1], rtol=0, atol=1e-4 * np.linalg.norm(lam))
@@ -124,8 +136,7 @@ def test_dependent_rows_are_reported(solver):
 def test_compliance(solver):
     M, J, f, r = equations(3, 5, 3)
     E = np.array([0.0, 0.3, 2.0])
-    operator = mbd.ConstraintOperator(solver, *map(jnp.asarray, (M, J, E)))
-    a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+    (a, lam), _, _ = solved(solver, *map(jnp.asarray, (M, J, f, r, E)))
     expected = reference(M, J, f, r, E)
     np.testing.assert_allclose(a, expected[0], atol=1e-9)
     np.testing.assert_allclose(lam, expected[1], rtol=1e-8)
@@ -161,7 +172,7 @@ def test_derivative_at_constant_rank(solver, rank):
         M, J, f, r = inputs(s)
         return mbd.ConstraintOperator(solver, M, J).solve(f, r)
 
-    _, (da, dlam) = jax.jvp(ours, (0.0,), (1.0,))
+    _, (da, dlam) = jax.jit(lambda s: jax.jvp(ours, (s,), (1.0,)))(0.0)
     h = 1e-4
     plus, minus = reference(*inputs(h)), reference(*inputs(-h))
     np.testing.assert_allclose(da, (plus[0] - minus[0]) / (2 * h), rtol=2e-5, atol=1e-5)
@@ -170,7 +181,7 @@ def test_derivative_at_constant_rank(solver, rank):
     weights = jnp.array([0.3, -1.2, 0.7, 0.4]), jnp.array([0.5, 1.0, -2.0])
     back = jax.grad(lambda s: sum(jnp.vdot(w, x) for w, x in zip(weights, ours(s), strict=True)))
     along = jnp.vdot(weights[0], da) + jnp.vdot(weights[1], dlam)
-    np.testing.assert_allclose(back(0.0), along, rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(back)(0.0), along, rtol=1e-9)
 
 
 def test_rows_of_heavy_bodies_are_as_rigid_as_others():
@@ -181,8 +192,7 @@ def test_rows_of_heavy_bodies_are_as_rigid_as_others():
     f, r = np.arange(1.0, 13.0), np.linspace(-1, 1, 11)
     for ratio in (1.0, 1e6, 1e9):
         M = np.diag([1.0, ratio, ratio, *[1.0] * 9])
-        operator = mbd.ConstraintOperator(mbd.Proximal(), jnp.asarray(M), jnp.asarray(J))
-        a, lam = operator.solve(jnp.asarray(f), jnp.asarray(r))
+        (a, lam), _, _ = solved(mbd.Proximal(), *map(jnp.asarray, (M, J, f, r)))
         np.testing.assert_allclose(J @ a, r, atol=1e-11)
         np.testing.assert_allclose(a, (f + J.T @ lam) / np.diag(M), rtol=1e-9, atol=1e-9)
 

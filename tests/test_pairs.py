@@ -68,18 +68,24 @@ def test_every_pair_is_there():
 def test_rows_and_derivatives(case):
     """Values, J, J v, and the right side of J v' = gamma with all that depends on velocities."""
     of, q, v = case
-    phi = lambda q: alone(of, q)  # noqa: E731
-    rows = eqx.filter_jit(lambda of: of.linearised(0.0, q, v))(of)
-    np.testing.assert_allclose(rows.phi, phi(q), atol=1e-14)
-    along = jax.vmap(lambda e: jax.jvp(phi, (q,), (of.qdot(q, e),))[1])
-    J = along(jnp.eye(v.size)).T
-    np.testing.assert_allclose(rows.J.dense(), J, atol=1e-13)
+
+    @eqx.filter_jit
+    def ours(of, q, v):
+        rows = of.linearised(0.0, q, v)
+        return rows, rows.J.dense()
+
+    @eqx.filter_jit
+    def by_derivatives(of, q, v):
+        phi = lambda q: alone(of, q)  # noqa: E731
+        along = lambda v: lambda q: jax.jvp(phi, (q,), (of.qdot(q, v),))[1]  # noqa: E731
+        J = jax.vmap(lambda e: along(e)(q))(jnp.eye(v.size)).T
+        return phi(q), J, jax.jvp(along(v), (q,), (of.qdot(q, v),))[1]
+
+    rows, found = ours(of, q, v)
+    phi, J, bias = by_derivatives(of, q, v)
+    np.testing.assert_allclose(rows.phi, phi, atol=1e-14)
+    np.testing.assert_allclose(found, J, atol=1e-13)
     np.testing.assert_allclose(rows.velocity, J @ v, atol=1e-12)
-
-    def rate(q):
-        return jax.jvp(phi, (q,), (of.qdot(q, v),))[1]
-
-    bias = jax.jvp(rate, (q,), (of.qdot(q, v),))[1]
     np.testing.assert_allclose(rows.gamma, -bias, atol=1e-11)
 
 
@@ -89,10 +95,10 @@ def test_derivatives_of_rates(case):
     weights = jnp.asarray(np.random.default_rng(1).standard_normal(of.row_count))
     found = lambda q: weights @ of.row_map(0.0, q, v)(v)  # noqa: E731
     expected = lambda q: weights @ jax.jvp(lambda q: alone(of, q), (q,), (of.qdot(q, v),))[1]  # noqa: E731
-    turns = jax.vmap(lambda e: of.qdot(q, e))(jnp.eye(v.size))
+    turns = jax.jit(jax.vmap(lambda e: of.qdot(q, e)))(jnp.eye(v.size))
     slope = turns @ jax.jit(jax.grad(expected))(q)
     np.testing.assert_allclose(turns @ jax.jit(jax.grad(found))(q), slope, atol=1e-11)
-    forward = jax.vmap(lambda d: jax.jvp(found, (q,), (d,))[1])(turns)
+    forward = jax.jit(jax.vmap(lambda d: jax.jvp(found, (q,), (d,))[1]))(turns)
     np.testing.assert_allclose(forward, slope, atol=1e-11)
 
 
@@ -100,15 +106,12 @@ def test_derivatives_by_frames(case):
     """Where a joint is on its bodies, and how it is turned."""
     _, q, v = case
 
-    def rates(axis, evaluate):
-        of = mechanism(axis / jnp.linalg.norm(axis))
-        return evaluate(of)
+    def by_axis(evaluate):
+        rates = lambda axis: evaluate(mechanism(axis / jnp.linalg.norm(axis)))  # noqa: E731
+        return jax.jit(jax.jacfwd(rates))(jnp.array([0.0, 0.6, 0.8]))
 
-    axis = jnp.array([0.0, 0.6, 0.8])
-    J = jax.jacfwd(rates)(axis, lambda of: of.row_map(0.0, q, v)(v))
-    expected = jax.jacfwd(rates)(
-        axis, lambda of: jax.jvp(lambda q: alone(of, q), (q,), (of.qdot(q, v),))[1]
-    )
+    J = by_axis(lambda of: of.row_map(0.0, q, v)(v))
+    expected = by_axis(lambda of: jax.jvp(lambda q: alone(of, q), (q,), (of.qdot(q, v),))[1])
     np.testing.assert_allclose(J, expected, atol=1e-12)
 
 
