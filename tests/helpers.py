@@ -5,6 +5,7 @@ enforcement with whatever it needs beside it. A new one is one more item of `CAS
 """
 
 import collections
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable
@@ -768,3 +769,23 @@ def in_the_way(lowered: Any) -> dict[str, int]:
     entry = text[text.index("\nENTRY") :]
     loops = re.findall(r" (while)\(", entry[: entry.index("\n}")])
     return dict(collections.Counter(["".join(x) for x in found] + loops))
+
+
+COMPILING = "/jax/core/compile/"
+COMPILED = "backend_compile_duration"
+
+
+@contextlib.contextmanager
+def compilation_events():
+    """What JAX does within it to compile, names with counts: tracing, lowering, compiling."""
+    events = collections.Counter()
+
+    def count(name, *_, **__):
+        if name.startswith(COMPILING):
+            events[name.removeprefix(COMPILING)] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        yield events
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)

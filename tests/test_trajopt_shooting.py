@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import optimistix as optx
 import pytest
+from helpers import COMPILED, compilation_events
 from trajopt_problems import (
     START,
     Cart,
@@ -262,14 +263,9 @@ def test_controls_as_an_array():
     np.testing.assert_array_equal(plan.u, u)
     table = trajopt.PiecewiseConstant(0.0, problem.dt, u)
     np.testing.assert_array_equal(trajopt.perform(problem, table).q, plan.q)
-    compiled = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
-    )
-    trajopt.perform(eqx.tree_at(lambda p: p.state.t, problem, 0.0), u)
-    count = len(compiled)
-    jax.monitoring.clear_event_listeners()
-    assert count == 0
+    with compilation_events() as events:
+        trajopt.perform(eqx.tree_at(lambda p: p.state.t, problem, 0.0), u)
+    assert COMPILED not in events
     with pytest.raises(ValueError, match=r"\(6, 1\)"):
         trajopt.perform(problem, jnp.ones((5, 1)))
 

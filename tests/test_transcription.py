@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import minimum_time_slider_crank as slider_crank
 import numpy as np
 import pytest
-from helpers import Pendulum, RedundantPendulum, parameter
+from helpers import COMPILED, Pendulum, RedundantPendulum, compilation_events, parameter
 from jaxtyping import Array
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize, root
@@ -569,16 +569,11 @@ def test_plan_of_a_coarse_grid_begins_a_fine_one():
 
 
 def test_new_numbers_compile_nothing():
-    compiled = []
     solve(rest_to_rest())
     problem = rest_to_rest(1.5, 1.2, mass=2.0)
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
-    )
-    plan = solve(problem)
-    count = len(compiled)
-    jax.monitoring.clear_event_listeners()
-    assert count == 0
+    with compilation_events() as events:
+        plan = solve(problem)
+    assert COMPILED not in events
     np.testing.assert_allclose(plan.cost, 12 * 4 * 1.5**2 / 1.2**3, rtol=1e-6)
 
 
