@@ -163,3 +163,22 @@ def test_what_it_refuses():
     ]
     with pytest.raises(ValueError, match='"high" closes a loop'):
         mbd.place(mbd.Mechanism([door], hinges), {"low": 0.1, "high": 0.1})
+
+
+def test_rates_that_nothing_can_have():
+    """The contact of a leaning disc goes where its rim points, along y, and nowhere else."""
+    r, lean = 0.2, 0.6
+    axis = np.array([np.sin(lean), 0, np.cos(lean)])
+    disc = mbd.Body(
+        "disc", BOX, position=[0, 0, r * np.sin(lean)],
+        orientation=[np.cos(lean / 2), 0, np.sin(lean / 2), 0],
+    )  # fmt: skip
+    joint = mbd.RollingDisc("roll", "ground", disc, radius=r, axes=(Z, axis),
+                            points=([0, 0, 0], [0, 0, r * np.sin(lean)]))  # fmt: skip
+    mechanism = mbd.Mechanism([disc], [joint])
+    state = mbd.place(mechanism, {}, {"roll": [0.0, 0.5]})
+    rates = mbd.joint_rates(mechanism, state.q, state.v, "roll")
+    np.testing.assert_allclose(rates, [0, 0.5], atol=1e-12)
+    assert mbd.violation(mechanism, state.q, v=state.v).velocity["roll"] < 1e-12
+    with pytest.raises(RuntimeError, match='RollingDisc "roll" cannot move at the rates asked for'):
+        mbd.place(mechanism, {}, {"roll": [0.1, 0.5]})

@@ -102,7 +102,7 @@ def place(
 
     **Raises:** `ValueError` for names that are no joint, joints without coordinates, wrong shapes,
     and joints that close a loop of others that are named; a run-time error, naming the joint, if
-    the coordinates cannot be reached.
+    the coordinates or the rates cannot be reached.
     """
     rates = {} if rates is None else rates
     for what, table in (("coordinates", coordinates), ("rates", rates)):
@@ -113,7 +113,7 @@ def place(
     for edge in _tree(mechanism, [*coordinates, *(n for n in rates if n not in coordinates)]):
         name, joint = edge.joint.name, edge.joint
         pair = (edge.parent_body, edge.child_body)
-        moved, missed = _placed(
+        moved, apart, rates_missed = _placed(
             _anonymous(mechanism, name),
             np.asarray(edge.child),
             moving[pair[0]],
@@ -122,8 +122,9 @@ def place(
             _value(rates, joint, dtype),
             jnp.asarray(t, dtype),
         )
-        words = f'{type(joint).__name__} "{name}" cannot be closed at the coordinates given for it.'
-        moving[pair[1]] = error_if(moved, missed, 0, [words])
+        words = f'{type(joint).__name__} "{name}" cannot '
+        moved = error_if(moved, apart, 0, [words + "be closed at the coordinates given for it."])
+        moving[pair[1]] = error_if(moved, rates_missed, 0, [words + "move at the rates asked for."])
     q, v = _joined([moving[name] for name in mechanism.body_stack.names])
     return State(t, q, v, Placement(tuple(coordinates), tuple(rates)))
 
@@ -158,9 +159,8 @@ def _check(mechanism: Mechanism, what: str, name: str, value: Any) -> None:
 def _value(table: Mapping[str, Any], joint: AbstractJoint, dtype: Any) -> _Wanted:
     given = joint.name in table
     value = table[joint.name] if given else np.zeros(joint.count())
-    if is_concrete(value):
-        return _Wanted(np.asarray(given), np.atleast_1d(np.asarray(value, dtype)))
-    return _Wanted(np.asarray(given), jnp.atleast_1d(jnp.asarray(value, dtype)))
+    xp = np if is_concrete(value) else jnp  # no program for numbers that are known
+    return _Wanted(np.asarray(given), xp.atleast_1d(xp.asarray(value, dtype)))
 
 
 def _tree(mechanism: Mechanism, named: list[str]) -> list[_Edge]:
@@ -215,7 +215,8 @@ def _anonymous(mechanism: Mechanism, name: str) -> AbstractJoint:
 
 @eqx.filter_jit
 def _placed(joint, child, parent, old, wanted, wanted_rates, t):
-    """Pose and twist of the child, and whether the equations remain unsatisfied."""
+    """Pose and twist of the child, and whether the equations and those of the velocities remain
+    unsatisfied."""
     (pose_p, twist_p), ((old_p, old_twist_p), (old_c, old_twist_c)) = parent, old
     local_p, local_c = _either(child, joint.frames)
     moved = pose_p.compose(old_p.relative(old_c))  # the given relative pose
@@ -246,7 +247,9 @@ def _placed(joint, child, parent, old, wanted, wanted_rates, t):
     )
     size = 1 + jnp.max(jnp.abs(joint.frame_a.position)) + jnp.max(jnp.abs(pose.position))
     limit = 1e-9 if size.dtype == jnp.float64 else 1e-4
-    return (pose, Twist(w[:3], w[3:])), ~(missed < limit * size)
+    left, speed = jnp.max(jnp.abs(residual(w)), initial=0.0), 1 + jnp.max(jnp.abs(w))
+    # Negations, so that NaN counts as missed.
+    return (pose, Twist(w[:3], w[3:])), ~(missed < limit * size), ~(left < limit * size * speed)
 
 
 def _either(child: Array, pair: Any) -> tuple[Any, Any]:
@@ -279,7 +282,7 @@ class _Equations(eqx.Module):
         if self.joint.count() == 0:
             return jnp.zeros(0, self.t.dtype)
         given, value = self.wanted
-        here = self.joint.coordinates(*_if(given, self.both(self.near, frame)))
+        here = self.joint.coordinates(*_evaluated_at(given, self.both(self.near, frame)))
         return jnp.where(given, shortest(value - here, self.joint.angles), 0.0)
 
     def rates(self, frame: Pose, near_twist: Twist, twist: Twist, wanted: _Wanted) -> Array:
@@ -298,17 +301,16 @@ class _Equations(eqx.Module):
         poses, twists = self.both(self.near, frame), self.both(near_twist, twist)
         found = [phidot, self.joint.velocity_equations(poses, twists, self.t)]
         if self.joint.count():
-            rates = self.joint.rates(*_if(wanted.given, poses), *twists)
+            rates = self.joint.rates(*_evaluated_at(wanted.given, poses), *twists)
             found.append(jnp.where(wanted.given, rates - wanted.value, 0.0))
         return jnp.concatenate(found)
 
 
-def _if(given: Array, poses: tuple[Pose, Pose]) -> tuple[Pose, Pose]:
+def _evaluated_at(given: Array, poses: tuple[Pose, Pose]) -> tuple[Pose, Pose]:
     """The poses, or two that coincide, where all coordinates have derivatives: those that nobody
     asked for must not give NaN."""
-    still = Pose(jnp.zeros(3), jnp.zeros(4).at[0].set(1.0))
-    a, b = (_where(given, x, jax.tree.map(lambda s, x: s.astype(x.dtype), still, x)) for x in poses)
-    return a, b
+    still = Pose.identity(poses[0].position.dtype)
+    return _where(given, poses, (still, still))
 
 
 def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
