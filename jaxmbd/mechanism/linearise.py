@@ -168,7 +168,7 @@ def _pose_rates(poses: Sequence[Pose], twists: Sequence[Twist]) -> tuple[Pose, .
     return tuple(pose.rate(twist) for pose, twist in zip(poses, twists, strict=True))
 
 
-def _derivative(fn: Callable, x: Array, direction: Array) -> Array:
+def _derivative(fn: Callable, x: Pose | Twist, direction: Pose | Twist) -> Float[Array, " rows"]:
     return jax.jvp(fn, (x,), (direction,))[1]
 
 
