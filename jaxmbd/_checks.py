@@ -14,7 +14,10 @@ from ._system import AbstractSystem
 from ._types import Control
 
 
-def _expect_shape(what: str, value: Any, shape: tuple[int, ...], sizes: str):
+def expect_shape(what: str, value: Any, shape: tuple[int, ...], sizes: str):
+    """One array of floating-point numbers of this shape, as a function of the user returns it.
+
+    **Raises:** `ValueError`."""
     _expect_reals(what, value)
     if value.shape != shape:
         raise ValueError(f"{what} must have shape {shape} for {sizes}, but has {value.shape}.")
@@ -22,7 +25,7 @@ def _expect_shape(what: str, value: Any, shape: tuple[int, ...], sizes: str):
 
 def _expect_reals(what: str, value: Any):
     """One array of floating-point numbers, as a function of the user returns it."""
-    if not isinstance(value, jax.ShapeDtypeStruct):
+    if not isinstance(value, jax.ShapeDtypeStruct | jax.Array | np.ndarray):
         raise ValueError(
             f"{what} must return one floating-point array, but returns {shown(value)}. Use "
             "`jnp.stack` or `jnp.concatenate`."
@@ -62,19 +65,19 @@ def check_system(
                 f"{system.coordinates!r} have {name} = {own}."
             )
     qdot = shape_of(system.qdot, q, v)
-    _expect_shape("`qdot(q, v)`", qdot, (nq,), sizes)
+    expect_shape("`qdot(q, v)`", qdot, (nq,), sizes)
     if qdot.dtype != q.dtype or v.dtype != q.dtype:
         raise ValueError(
             f"`q`, `v` and `qdot(q, v)` must have one dtype, but have {q.dtype}, {v.dtype} and "
             f"{qdot.dtype}."
         )
     M = shape_of(system.mass_matrix, q)
-    _expect_shape("`mass_matrix(q)`", M, (nv, nv), sizes)
+    expect_shape("`mass_matrix(q)`", M, (nv, nv), sizes)
     if with_force:
         u = None if control is None else shape_of(control, t, q, v)
-        _expect_shape("`force(t, q, v, u)`", shape_of(system.force, t, q, v, u), (nv,), sizes)
+        expect_shape("`force(t, q, v, u)`", shape_of(system.force, t, q, v, u), (nv,), sizes)
     nonideal = shape_of(system.nonideal_force, q, v, t)
-    _expect_shape("`nonideal_force(q, v, t)`", nonideal, (nv,), sizes)
+    expect_shape("`nonideal_force(q, v, t)`", nonideal, (nv,), sizes)
     for name, rows in (
         ("constraint(q, t)", shape_of(system.constraint, q, t)),
         ("nonholonomic(q, v, t)", shape_of(system.nonholonomic, q, v, t)),

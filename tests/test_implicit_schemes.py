@@ -9,7 +9,7 @@ import optimistix as optx
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd._chord import Chord
+from jaxmbd._simulation.chord import Chord
 
 UK = mbd.UdwadiaKalaba()
 START = mbd.State(0.0, np.array([1.0, 0.0]), np.array([0.0, 3.0]))

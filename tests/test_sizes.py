@@ -11,7 +11,7 @@ from helpers import Pendulum
 
 import jaxmbd as mbd
 from jaxmbd import _sizes, trajopt
-from jaxmbd._saving import make_grid, make_saving
+from jaxmbd._simulation.saving import make_grid, make_saving
 
 HUGE, MANY = 10**18, 2**31 - 1
 SYSTEM, UK = Pendulum(*map(jnp.asarray, (1.0, 1.0, 9.81))), mbd.UdwadiaKalaba()
@@ -34,7 +34,7 @@ def nothing_runs(monkeypatch):
         raise AssertionError("a motion was begun")
 
     for module, name in (
-        ("_simulate", "_simulate"),
+        ("_simulation.simulate", "_simulate"),
         ("_analysis.nonfinite", "run"),
         ("_analysis.tangent_growth", "admissible"),
     ):

@@ -9,20 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import is_concrete
+from .._checks import is_concrete, with_dtype
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
-from .._enforcement.stepping import AbstractStepper, Problem
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._results import RESULTS
-from .._saving import make_grid
-from .._setup import ready_stepper
+from .._simulation import Solution, Stepper
+from .._simulation.saving import make_grid
+from .._simulation.steps import Problem
 from .._sizes import check_fits
-from .._solution import Solution
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
 from .elements import element
-from .stepwise import Motion, Record, Watched, reversed_sweep, run, seeds_of, solution_of
+from .stepwise import Motion, Record, reversed_sweep, run, seeds_of, solution_of
 from .terms import (
     JACOBIAN,
     SOLUTIONS,
@@ -36,8 +35,6 @@ from .terms import (
     value,
 )
 
-# Names of parts of the state in a solution.
-_PARTS = {"[0]": "sol.q", "[1]": "sol.v"}
 # States that are so many times larger than the velocities of the start have blown up; derivatives
 # of the other size are about to overflow. How many leaves are named.
 _GROWN, _HUGE, _LISTED = 1e6, 1e30, 6
@@ -146,10 +143,9 @@ def first_nonfinite(
             path, entry = bad[0]
             return NonfiniteOrigin(f"the given `{name}{path}`", entry=entry)
 
-    def stepper_with(control):
-        return ready_stepper(system, enforcement, state, scheme, control, projection)
-
     dtype = state.q.dtype
+    stepper = Stepper(system, enforcement, scheme, projection)
+    stepper, control = with_dtype((stepper, control), dtype)
     grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps, dtype)
     check_fits(
         grid.steps * (1 + state.q.size + state.v.size) * dtype.itemsize,
@@ -157,26 +153,25 @@ def first_nonfinite(
         "look at a later part, from a state shortly before the failure, in fewer `num_steps`",
     )
     tolerance = jnp.asarray(start_tolerance, dtype)
-    motion = run(stepper_with(control), state.q, state.v, grid.as_arrays(dtype), tolerance)
-    watching = stepper_with(Watched(control, Record()))
+    q, v = with_dtype((state.q, state.v), dtype)
+    motion = run(stepper, control, q, v, grid.as_arrays(dtype), tolerance)
     if motion.result != RESULTS.successful:
-        return _in_motion(motion, watching)
+        return _in_motion(motion)
     if loss is None:
         return NonfiniteOrigin(remark="For derivatives give `loss`.")
-    return _in_derivative(motion, watching, loss)
+    return _in_derivative(motion, loss)
 
 
-def _in_motion(motion: Motion, watching: AbstractStepper) -> NonfiniteOrigin:
+def _in_motion(motion: Motion) -> NonfiniteOrigin:
     i = int(motion.done)
-    q, v, problem = motion.ys[0][i], motion.ys[1][i], motion.problem(i)
-    origin = NonfiniteOrigin(
-        "the step", step=i, state=State(motion.t[i], q, v), result=motion.result
-    )
+    here, problem = motion.at(i), motion.problem(i)
+    t, q, v = here.t, here.q, here.v
+    origin = NonfiniteOrigin("the step", step=i, state=State(t, q, v), result=motion.result)
     verdict, grown = str(RESULTS[motion.result]), ""
     largest = float(jnp.max(jnp.abs(jnp.concatenate([q, v]))))
-    if largest > _GROWN * (1 + float(jnp.max(jnp.abs(motion.ys[1][0])))):
+    if largest > _GROWN * (1 + float(jnp.max(jnp.abs(motion.states.v[0])))):
         grown = f"The motion blew up before: q and v are up to {largest:.1e}. "
-    if found := first_term(value, problem, motion.points(watching, i)):
+    if found := first_term(value, problem, motion.points(Record(), i)):
         name, at, bad = found
         singular = _conditioning(problem, at) + verdict if name in SOLUTIONS else ""
         return origin._replace(
@@ -186,7 +181,7 @@ def _in_motion(motion: Motion, watching: AbstractStepper) -> NonfiniteOrigin:
             line=line_of_nan(lambda at: terms(problem)[name](problem, at), at),
             remark=(grown + singular).strip(),
         )
-    start = At(motion.t[i], q, v)
+    start = At(t, q, v)
     return origin._replace(remark=grown + _conditioning(problem, start) + verdict)
 
 
@@ -206,23 +201,24 @@ def _conditioning(problem: Problem, at: At) -> str:
     return text
 
 
-def _in_derivative(motion: Motion, watching: AbstractStepper, loss) -> NonfiniteOrigin:
+def _in_derivative(motion: Motion, loss) -> NonfiniteOrigin:
     height, seeds = seeds_of(motion, loss)
     if bad := entries_not_finite(height):
         line = line_of_nan(loss, solution_of(motion))
         return NonfiniteOrigin("`loss`", entry=bad[0][1], line=line)
-    if bad := entries_not_finite(seeds.ys):
+    if bad := entries_not_finite(seeds.states):
         line = line_of_nan(lambda sol: pulled(loss, sol), solution_of(motion))
         (path, (step, *entry)) = bad[0]
-        which = f"{_PARTS.get(path, 'ys' + path)}{[step, *entry]}"
+        which = f"sol{path}{[step, *entry]}"
         return NonfiniteOrigin("`loss`", derivative=True, leaves=(which,), line=line)
     good, sizes, total = reversed_sweep(motion, seeds)
     bad = np.flatnonzero(~np.asarray(good))
     if not len(bad):
         return NonfiniteOrigin(remark="So are the derivatives of the loss.")
     i = int(bad[-1])
-    by = [_named(path) for path, _ in entries_not_finite(total.stepper)]
-    by += ["the start"] if entries_not_finite(total.ys) else []
+    by = [path for path, _ in entries_not_finite(total.stepper)]
+    by += [".control" + path for path, _ in entries_not_finite(total.control)]
+    by += ["the start"] if entries_not_finite(total.states) else []
     remark = f"Not finite in the end are those of the loss by {', '.join(by[-_LISTED:])}."
     if float(sizes[i]) > _HUGE:
         remark = (
@@ -233,11 +229,11 @@ def _in_derivative(motion: Motion, watching: AbstractStepper, loss) -> Nonfinite
         "the step",
         derivative=True,
         step=i,
-        state=State(motion.t[i], motion.ys[0][i], motion.ys[1][i]),
+        state=State(motion.states.t[i], motion.states.q[i], motion.states.v[i]),
         remark=remark,
     )
     problem = motion.problem(i)
-    if found := first_term(derivative, problem, motion.points(watching, i)):
+    if found := first_term(derivative, problem, motion.points(Record(), i)):
         name, at, bad = found
         return origin._replace(
             quantity=name,
@@ -249,5 +245,5 @@ def _in_derivative(motion: Motion, watching: AbstractStepper, loss) -> Nonfinite
 
 
 def _named(path: str) -> str:
-    """`.system.length`, `.q`, from where it stands in the arguments of a term or in a stepper."""
-    return path[3:] if path.startswith(("[0]", "[1]")) else path.split(".problem", 1)[-1]
+    """`.system.length`, `.q`, from where it stands in the arguments of a term."""
+    return path[3:]

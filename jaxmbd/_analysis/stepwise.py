@@ -6,15 +6,14 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
-from .._enforcement.stepping import AbstractStepper, Problem
-from .._fixed import finite, integrate_fixed
 from .._results import RESULTS
-from .._saving import Saving
-from .._setup import judged_start
-from .._simulate import observed
-from .._solution import Solution
+from .._simulation import Solution, Stepper, StepperState
+from .._simulation.fixed import Kept, integrate_fixed
+from .._simulation.saving import Saving
+from .._simulation.simulate import observed
+from .._simulation.state import at_rest, finite
+from .._simulation.steps import Problem, at_start
 from .._types import Control
 from .terms import At, entries_not_finite, numbers, pulled
 
@@ -24,30 +23,34 @@ _EVERY_STEP = Saving(t0=True, t1=True, ts=None, every=1, fn=None, on_grid=False)
 class Motion(NamedTuple):
     """All states, the number of good steps, and the verdict."""
 
-    stepper: AbstractStepper
-    t: Float[Array, " ns"]
-    ys: Any
+    stepper: Stepper
+    control: Control | None
+    saved: Kept
     done: Any
     result: RESULTS
 
-    def at(self, i: int) -> Any:
-        return jax.tree.map(lambda x: x[i], self.ys)
+    @property
+    def states(self) -> StepperState:
+        return self.saved.state
+
+    def at(self, i: int) -> StepperState:
+        return jax.tree.map(lambda x: x[i], self.states)
 
     def problem(self, i: int) -> Problem:
         """With the rows that act in the state i."""
-        system = self.stepper.system(self.at(i))
-        return eqx.tree_at(lambda p: p.system, self.stepper.problem, system)
+        return self.stepper.acting(self.at(i), self.control).problem
 
-    def points(self, watching: AbstractStepper, i: int) -> list[At]:
+    def points(self, record: "Record", i: int) -> list[At]:
         """At which the step i evaluates the equations, its start first."""
-        watched = watching.problem.control.record.points  # pyright: ignore
-        watched.clear()
-        y = self.at(i)
-        if i + 1 < len(self.t):
-            jax.block_until_ready(_step(watching, self.t[i], self.t[i + 1], y))
+        record.points.clear()
+        state = self.at(i)
+        if i + 1 < len(self.states.t):
+            h = self.states.t[i + 1] - state.t
+            watched = Watched(self.control, record)
+            jax.block_until_ready(_stepped(self.stepper, watched, state, h))
             jax.effects_barrier()
-        start = At(self.t[i], y[0], y[1])
-        later = sorted(watched, key=lambda at: float(at.t))
+        start = At(state.t, state.q, state.v)
+        later = sorted(record.points, key=lambda at: float(at.t))
         return [start, *(at for at in later if not entries_not_finite((at.q, at.v)))]
 
 
@@ -70,31 +73,32 @@ class Watched(eqx.Module):
 
 
 @eqx.filter_jit
-def run(stepper, q, v, grid, tolerance) -> Motion:
-    y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
-    t, ys, result, stats = integrate_fixed(
+def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Motion:
+    _, saved, result, stats = integrate_fixed(
         stepper,
-        y,
-        scheme_state,
-        judged_start(stepper, y, grid.t0, tolerance),
+        control,
+        stepper.begin(grid.t0, q, v, tolerance),
         grid,
-        jnp.asarray(jnp.inf, q.dtype),
+        None,
         _EVERY_STEP,
         diffrax.ForwardMode(),
         diffrax.NoProgressMeter(),
     )
-    return Motion(stepper, t, ys, stats["num_steps"], result)
+    return Motion(stepper, control, saved, stats["num_steps"], result)
 
 
 @eqx.filter_jit
-def _step(stepper, t, t_next, y):
-    _, scheme_state = stepper.start(t, t_next - t, y[0], y[1])
-    return stepper.step(t, t_next, y, scheme_state).y
+def _stepped(stepper, control, state, h) -> StepperState:
+    """The step from a saved state."""
+    steps = stepper.steps(control, state.q.dtype)
+    begun = at_start(steps.scheme, at_rest(state.t, state.q, state.v))
+    state = state.replace(scheme=begun.scheme, lost=begun.lost, result=begun.result)
+    return stepper.advance(state, h, control).bare()
 
 
 def solution_of(motion: Motion) -> Solution:
     stats = {"num_steps": motion.done}
-    return observed(motion.stepper, motion.t, motion.ys, stats, motion.result)
+    return observed(motion.stepper, motion.control, motion.saved, stats, motion.result)
 
 
 @eqx.filter_jit
@@ -111,26 +115,28 @@ def seeds_of(motion: Motion, loss) -> tuple[Any, Motion]:
 def reversed_sweep(motion: Motion, seeds: Motion) -> tuple[Any, Any, Motion]:
     """Reverse mode, step by step: whether derivatives are finite after each step, how large they
     were before, and those by the stepper and by the state at the start."""
-    parts, rest = eqx.partition(motion.stepper, eqx.is_inexact_array)
-    before = jax.tree.map(lambda x: x[:-1], motion.ys)
+    parts, rest = eqx.partition((motion.stepper, motion.control), eqx.is_inexact_array)
+    before = jax.tree.map(lambda x: x[:-1], motion.states)
     moving, fixed = eqx.partition(before, eqx.is_inexact_array)
 
     def back(carry, given):
         by_end, by_parts = carry
-        t, t_next, moving, fixed, seed = given
+        h, moving, fixed, seed = given
 
         def step(parts, moving):
-            stepper = eqx.combine(parts, rest)
-            return numbers(_step(stepper, t, t_next, eqx.combine(moving, fixed)))
+            stepper, control = eqx.combine(parts, rest)
+            return numbers(_stepped(stepper, control, eqx.combine(moving, fixed), h))
 
         _, pull = jax.vjp(step, parts, moving)
         more, by_start = pull(by_end)
         by_start, by_parts = jax.tree.map(jnp.add, (by_start, by_parts), (seed, more))
-        size = jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in jax.tree.leaves(by_end[:2])]))
+        size = jnp.max(jnp.abs(jnp.concatenate([by_end.q, by_end.v])))
         return (by_start, by_parts), (finite((by_start, more)), size)
 
-    last = jax.tree.map(lambda x: x[-1], seeds.ys)
-    earlier = jax.tree.map(lambda x: x[:-1], seeds.ys)
-    given = (motion.t[:-1], motion.t[1:], moving, fixed, earlier)
-    end, (good, sizes) = jax.lax.scan(back, (last, seeds.stepper), given, reverse=True)
-    return good, sizes, Motion(end[1], seeds.t, end[0], None, motion.result)
+    last = jax.tree.map(lambda x: x[-1], seeds.states)
+    earlier = jax.tree.map(lambda x: x[:-1], seeds.states)
+    given = (jnp.diff(motion.states.t), moving, fixed, earlier)
+    carry = (last, (seeds.stepper, seeds.control))
+    (by_start, (stepper, control)), (good, sizes) = jax.lax.scan(back, carry, given, reverse=True)
+    total = Motion(stepper, control, Kept(by_start, None), None, motion.result)
+    return good, sizes, total

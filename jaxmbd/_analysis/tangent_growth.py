@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._checks import check_no_nan, is_concrete
+from .._checks import check_no_nan, is_concrete, with_dtype
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._raising import raise_failure
 from .._results import RESULTS
-from .._saving import make_grid
-from .._setup import judged_start, ready_stepper
+from .._simulation import Stepper
+from .._simulation.saving import make_grid
 from .._sizes import check_fits
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
-from .tangent_map import admissible, orthogonal, times, transported
+from .tangent_map import admissible, lengths, orthogonal, transported
 
 # Pieces between which tangents are made orthogonal, unless the user says how many steps each has.
 _PIECES = 200
@@ -140,8 +140,9 @@ def tangent_growth(
     for smooth dynamical systems and for Hamiltonian systems, Meccanica 15, part 2.
     """
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
-    stepper = ready_stepper(system, enforcement, state, scheme, control, projection)
     dtype = state.q.dtype
+    stepper = Stepper(system, enforcement, scheme, projection)
+    stepper, control = with_dtype((stepper, control), dtype)
     grid = make_grid(state.t if t0 is None else t0, t1, dt, num_steps, dtype)
     check_fits(
         2 * grid.steps * dtype.itemsize,
@@ -151,23 +152,17 @@ def tangent_growth(
     if every is None:
         every = math.ceil(grid.steps / _PIECES)
     grid = grid.as_arrays(dtype)
-    basis, free = admissible(stepper, grid, state.q, state.v)
+    begin = State(grid.t0, state.q, state.v)
+    start = stepper.init(begin, start_tolerance=start_tolerance)
+    basis, free = admissible(stepper, start)
     if is_concrete(free):
         if free == 0:
             raise ValueError(
                 "The constraints admit no change of the state, so there is nothing that can grow."
             )
         basis = basis[:, : int(free)]
-    growth = _growth(
-        stepper,
-        (state.q, state.v),
-        basis,
-        free,
-        grid,
-        every,
-        jnp.asarray(start_tolerance, dtype),
-        float(tolerance / jnp.finfo(dtype).eps),
-    )
+    bound = float(tolerance / jnp.finfo(dtype).eps)
+    growth = _growth(stepper, control, start, basis, free, grid, every, bound)
     if throw:
         growth = raise_failure(growth, growth.result)
     if is_concrete(growth.log_growth) and np.any(growth.exceeded):
@@ -176,16 +171,12 @@ def tangent_growth(
 
 
 @eqx.filter_jit
-def _growth(stepper, start, basis, free, grid, every, start_tolerance, bound) -> TangentGrowth:
-    q, v = start
-    y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
-    result = judged_start(stepper, y, grid.t0, start_tolerance)
-    begin, end = times(grid, every)
+def _growth(stepper, control, start, basis, free, grid, every, bound) -> TangentGrowth:
     columns = jnp.arange(basis.shape[1]) < free
 
-    def piece(carry, times):
-        y, scheme_state, result, Q, product, scale = carry
-        y, scheme_state, result, Z = transported(stepper, y, scheme_state, result, Q, times)
+    def piece(carry, lengths):
+        state, Q, product, scale = carry
+        state, Z = transported(stepper, control, state, Q, lengths)
         Q, R = orthogonal(Z, columns)
         product = R @ product
         size = jnp.max(jnp.abs(product))
@@ -193,23 +184,21 @@ def _growth(stepper, start, basis, free, grid, every, start_tolerance, bound) ->
         scale, product = scale + jnp.log(size), product / size
         log_growth = scale + jnp.log(jnp.linalg.norm(product, 2))
         rates = jnp.where(columns, jnp.log(jnp.abs(jnp.diag(R))), -jnp.inf)
-        return (y, scheme_state, result, Q, product, scale), (log_growth, rates)
+        return (state, Q, product, scale), (state.t, log_growth, rates)
 
-    # A result that a loop can carry is an array.
-    result = RESULTS.where(jnp.array(True), result, RESULTS.successful)
-    identity = jnp.diag(columns.astype(q.dtype))
-    carry = (y, scheme_state, result, basis, identity, jnp.zeros((), q.dtype))
-    (_, _, result, *_), (log_growth, logs) = jax.lax.scan(piece, carry, (begin, end))
+    identity = jnp.diag(columns.astype(basis.dtype))
+    carry = (start, basis, identity, jnp.zeros((), basis.dtype))
+    (end, *_), (t, log_growth, logs) = jax.lax.scan(piece, carry, lengths(grid, every))
 
-    t = jnp.concatenate([grid.t0[None], end[:, -1]])
-    half = len(end) // 2
+    t = jnp.concatenate([start.t[None], t])
+    half = len(log_growth) // 2
     rates = jnp.sum(logs[half:], axis=0) / (t[-1] - t[half])
     return TangentGrowth(
         t,
         jnp.concatenate([jnp.zeros_like(log_growth[:1]), log_growth]),
         -jnp.sort(-rates),
         bound,
-        result,
+        end.result,
     )
 
 

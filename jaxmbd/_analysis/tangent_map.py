@@ -7,22 +7,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._enforcement.stepping import AbstractStepper
-from .._fixed import advanced
-from .._saving import Grid
+from .._simulation import Stepper, StepperState
+from .._simulation.saving import Grid
 from .._system import displacement
 from .._tangent_space import rank_cutoff, state_jacobian
-from .._types import Coordinates, Velocity
+from .._types import Control
 
 
 @eqx.filter_jit
-def admissible(
-    stepper: AbstractStepper, grid: Grid, q: Coordinates, v: Velocity
-) -> tuple[Float[Array, "d d"], Int[Array, ""]]:
+def admissible(stepper: Stepper, state: StepperState) -> tuple[Float[Array, "d d"], Int[Array, ""]]:
     """Orthonormal (dp, dv), as columns, that change neither Phi nor (Phi', Psi), and how many there
     are; columns of zeros follow."""
-    y, _ = stepper.start(grid.t0, grid.dt, q, v)
-    A = state_jacobian(stepper.system(y), grid.t0, q, v)
+    system, q = stepper.acting(state, None).system, state.q
+    A = state_jacobian(system, state.t, q, state.v)
     nx = A.shape[1]
     _, values, right = jnp.linalg.svd(jnp.concatenate([A, jnp.zeros((nx, nx), q.dtype)]))
     free = values <= rank_cutoff(values)
@@ -30,48 +27,43 @@ def admissible(
     return jnp.where(free[::-1, None], right[::-1], 0.0).T, jnp.sum(free)
 
 
-def times(grid: Grid, every: int) -> tuple[Float[Array, "n every"], Float[Array, "n every"]]:
-    """Where the steps of each piece begin and end; those that fill up the last one have no
-    length."""
+def lengths(grid: Grid, every: int) -> Float[Array, "n every"]:
+    """Of the steps of each piece; those that fill up the last one have no length."""
     pieces = math.ceil(grid.steps / every)
-    i = jnp.arange(pieces * every + 1, dtype=jnp.result_type(grid.t0))
-    edges = grid.t0 + jnp.minimum(i, grid.whole) * grid.dt
-    if not grid.aligned:
-        edges = jnp.where(i > grid.whole, grid.t1, edges)
-    return edges[:-1].reshape(pieces, every), edges[1:].reshape(pieces, every)
+    i = jnp.arange(pieces * every)
+    rest = 0.0 if grid.aligned else grid.t1 - (grid.t0 + grid.whole * grid.dt)
+    h = jnp.where(i < grid.whole, grid.dt, jnp.where(i == grid.whole, rest, 0.0))
+    return h.reshape(pieces, every)
 
 
-def transported(stepper, y, scheme_state, result, Q, times):
+def transported(
+    stepper: Stepper,
+    control: Control | None,
+    state: StepperState,
+    Q: Float[Array, "d k"],
+    lengths: Float[Array, " every"],
+) -> tuple[StepperState, Float[Array, "d k"]]:
     """The state after the steps of a piece, and the tangents (dp, dv) there, from Q."""
-    system, (q, v, *rest) = stepper.system(y), y
-    nv = v.shape[0]
+    system, nv = stepper.acting(state, None).system, state.v.shape[0]
 
     def flow(q, v):
-        def step(carry, times):
-            y, scheme_state, result = carry
-            t, t_next = times
+        def step(state, h):
+            go = lambda state: stepper.advance(state, h, control)  # noqa: E731
+            return jax.lax.cond(h > 0, go, lambda state: state, state), None
 
-            def go(y, scheme_state, result):
-                return advanced(stepper, t, t_next, y, scheme_state, result, None)
-
-            stay = lambda *carry: carry  # noqa: E731
-            return jax.lax.cond(t_next > t, go, stay, y, scheme_state, result), None
-
-        carry, _ = jax.lax.scan(step, ((q, v, *rest), scheme_state, result), times)
-        (q, v, *others), *aux = carry
-        return (q, v), (others, *aux)
+        end, _ = jax.lax.scan(step, state.replace(q=q, v=v), lengths)
+        return (end.q, end.v), end
 
     def along(column):
-        changes = (system.qdot(q, column[:nv]), column[nv:])
-        return jax.jvp(flow, (q, v), changes, has_aux=True)
+        changes = (system.qdot(state.q, column[:nv]), column[nv:])
+        return jax.jvp(flow, (state.q, state.v), changes, has_aux=True)
 
-    (q, v), (dq, dv), aux = jax.vmap(along, in_axes=1)(Q)
+    _, (dq, dv), ends = jax.vmap(along, in_axes=1)(Q)
     # One motion for all tangents.
-    (q, v), (others, scheme_state, result) = jax.tree.map(lambda x: x[0], ((q, v), aux))
-    y = (q, v, *others)
-    system = stepper.system(y)
-    dp = jax.vmap(lambda dq: displacement(system, q, dq, nv))(dq)
-    return y, scheme_state, result, jnp.concatenate([dp, dv], axis=1).T
+    end = jax.tree.map(lambda x: x[0], ends)
+    system = stepper.acting(end, None).system
+    dp = jax.vmap(lambda dq: displacement(system, end.q, dq, nv))(dq)
+    return end, jnp.concatenate([dp, dv], axis=1).T
 
 
 def orthogonal(Z: Float[Array, "d k"], columns: Bool[Array, " k"]) -> tuple[Array, Array]:

@@ -14,8 +14,10 @@ from jaxtyping import Array, PyTree
 
 from .._constraints import constraint_rows, positions, velocities
 from .._enforcement.base import AbstractContinuousEnforcement
-from .._enforcement.stepping import Problem, free_field, motion_at
 from .._linalg import dense
+from .._simulation.continuous import motion_at
+from .._simulation.split import free_field
+from .._simulation.steps import Problem
 from .._types import Coordinates, RealScalarLike, Velocity
 
 _PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])

@@ -7,4 +7,3 @@ from .rows import ContactRows as ContactRows
 from .solvers import AbstractContactSolver as AbstractContactSolver
 from .solvers import InteriorPoint as InteriorPoint
 from .solvers import ProjectedGaussSeidel as ProjectedGaussSeidel
-from .stepping import ContactStepper as ContactStepper

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import check_system
+from .._checks import check_system, expect_shape
 from .._constraints import (
     AbstractStructuredSystem,
     ConstraintRows,
@@ -73,6 +73,8 @@ def applied_force(
         f = inertial + system.external_force(t, here, v, u)
     else:
         f = system.force(t, q, v, u)
+        sizes = f"nq = {q.shape[0]}, nv = {v.shape[0]}"
+        expect_shape("`force(t, q, v, u)`", f, v.shape, sizes)
     f = f.astype(q.dtype)
     return f + system.nonideal_force(q, v, t).astype(q.dtype)
 

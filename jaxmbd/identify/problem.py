@@ -16,7 +16,7 @@ from .._constraints import positions, velocities
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import Numbers, conform, finite
 from .._results import RESULTS
-from .._simulate import simulate
+from .._simulation import simulate
 from .._sizes import check_steps
 from .._system import AbstractSystem, State
 from .leaves import Leaves

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._enforcement import AbstractContinuousEnforcement, AbstractEnforcement
 from .._results import RESULTS, first_failure
-from .._simulate import simulate
+from .._simulation import simulate
 from .._system import State
 from .interpolation import interpolated
 from .losses import AbstractLoss

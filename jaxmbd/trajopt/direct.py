@@ -12,10 +12,10 @@ from jaxtyping import ArrayLike
 
 from .._checks import is_concrete
 from .._constraints import constraint_rows
-from .._enforcement.switching import is_switched
 from .._inputs import Refusal, checked, shown
 from .._linalg import dense
 from .._progress import says_when_compiling
+from .._simulation.switching import is_switched
 from .guess import as_guess
 from .motion import Path, conditions, largest_phi
 from .nlp import AbstractNLPSolver, Evaluator, NLPSolution, Uno

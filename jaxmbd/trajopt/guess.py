@@ -13,7 +13,7 @@ from .._assemble import assemble
 from .._constraints import positions, velocities
 from .._inputs import checked, unjudged
 from .._results import RESULTS
-from .._simulate import simulate
+from .._simulation import simulate
 from .._system import writes_own_qdot
 from .._tangent_space import displaced
 from .._types import Control

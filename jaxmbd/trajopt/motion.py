@@ -10,11 +10,11 @@ from jaxtyping import Array, Bool, Float
 
 from .._constraints import positions
 from .._enforcement import AbstractContinuousEnforcement
-from .._loop import loop
+from .._loop import loop, one_by_one
 from .._results import RESULTS
-from .._schemes import RolledRK4
-from .._simulate import simulate
-from .._system import AbstractSystem, State
+from .._simulation import Stepper
+from .._simulation.schemes import RolledRK4
+from .._system import AbstractSystem
 from .._types import Control
 from .controls import within
 from .problem import Problem
@@ -30,35 +30,41 @@ class Path(NamedTuple):
     good: Bool[Array, ""]
 
 
+def stepper_of(problem: Problem) -> Stepper:
+    """What takes the steps of a problem."""
+    scheme = problem.scheme
+    if scheme is None and isinstance(problem.enforcement, AbstractContinuousEnforcement):
+        # The default with its stages in a loop: second derivatives compile in half the time.
+        scheme = RolledRK4()
+    return Stepper(problem.system, problem.enforcement, scheme)
+
+
 def advance(
     problem: Problem, t: Any, q: Any, v: Any, control: Control
 ) -> tuple[Array, Array, Bool[Array, ""]]:
     """The state after one control interval from (t, q, v), and whether it was reached."""
-    solution = simulate(
-        problem.system,
-        problem.enforcement,
-        State(t, q, v),
-        dt=problem.dt / problem.substeps,
-        num_steps=problem.substeps,
-        scheme=_scheme(problem),
-        control=control,
-        start_tolerance=jnp.inf,
-        throw=False,
+    stepper = stepper_of(problem)
+    h = jnp.asarray(problem.dt / problem.substeps, q.dtype)
+    state, _ = loop(
+        lambda _, state: stepper.advance(state, h, control),
+        stepper.fresh(jnp.asarray(t, q.dtype), q, v),
+        problem.substeps,
+        checkpoint_body=not stepper.checkpoints(q.dtype),
+        meter=diffrax.NoProgressMeter(),
     )
-    assert solution.q is not None and solution.v is not None
-    return solution.q[-1], solution.v[-1], solution.result == RESULTS.successful
-
-
-def _scheme(problem: Problem) -> diffrax.AbstractSolver | None:
-    # The default with its stages in a loop: second derivatives of it compile in half the time.
-    continuous = isinstance(problem.enforcement, AbstractContinuousEnforcement)
-    return RolledRK4() if problem.scheme is None and continuous else problem.scheme
+    return state.q, state.v, state.result == RESULTS.successful
 
 
 def follow(problem: Problem, control: Control) -> Path:
     """The motion under a control. The reverse pass keeps few states and computes the others
     anew."""
-    state = problem.state
+    return one_by_one(_followed, problem, control)
+
+
+def _followed(problem: Problem, control: Control) -> Path:
+    state, dtype = problem.state, problem.state.q.dtype
+    t0 = jnp.asarray(problem.times[0], dtype)
+    begin = stepper_of(problem).begin(t0, state.q, state.v, jnp.asarray(jnp.inf, dtype))
 
     def body(k, carry):
         q, v, _, good = carry
@@ -68,7 +74,8 @@ def follow(problem: Problem, control: Control) -> Path:
         q, v, reached = advance(problem, t, q, v, here)
         return q, v, u, good & reached
 
-    start = (state.q, state.v, jnp.zeros(problem.nu, state.q.dtype), jnp.array(True))
+    good = begin.result == RESULTS.successful
+    start = (state.q, state.v, jnp.zeros(problem.nu, dtype), good)
     _, (q, v, u, good) = loop(
         body,
         start,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._inputs import at_least, checked, positive
-from ..._solution import Solution
+from ..._simulation import Solution
 from ..mechanism import Mechanism
 from ..reports import contact_forces
 from ..reports.contacts import over_intervals

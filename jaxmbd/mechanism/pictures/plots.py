@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..._inputs import checked
-from ..._solution import Solution
+from ..._simulation import Solution
 from ..contacts import AbstractGap
 from ..joint_coordinates import joint_path
 from ..joints import AbstractJoint

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..._checks import is_concrete
 from ..._inputs import checked
 from ..._results import RESULTS
-from ..._solution import Solution
+from ..._simulation import Solution
 from ..._types import Control
 from ..batching import batched, with_last_axis
 from ..energy import (

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from ..._coordinates import cross, length
 from ..._inputs import checked
-from ..._solution import Solution
+from ..._simulation import Solution
 from ..batching import batched
 from ..contact_rows import basis, bodies_of_points, layout, shape_contacts
 from ..mechanism import Mechanism

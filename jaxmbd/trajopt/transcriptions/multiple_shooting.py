@@ -2,13 +2,11 @@
 
 from typing import Any, ClassVar
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._simulate import simulate
-from ..._system import State
+from ..._simulation import Stepper
 from ..controls import Held, PiecewiseConstant
 from ..problem import Problem
 from .base import AbstractTranscription, Equations, Interval
@@ -50,28 +48,24 @@ class MultipleShooting(AbstractTranscription):
 
     def equations(self, problem: Problem, dynamics: Dynamics, interval: Interval) -> Equations:
         t, h, (q0, v0, *_), (q1, v1, *_), (u, mu, gamma) = interval
-        motion = simulate(
-            dynamics.system,
-            problem.enforcement,
-            State(t, q0, v0),
-            dt=h / problem.substeps,
-            num_steps=problem.substeps,
-            scheme=problem.scheme,
-            control=Held(u),
-            saveat=diffrax.SaveAt(t0=True, steps=True),
-            adjoint=diffrax.DirectAdjoint(),  # few steps: it compiles faster
-            start_tolerance=jnp.inf,  # the constraints hold at a solution, not on the way to it
-            throw=False,
-        )
-        assert motion.q is not None and motion.v is not None
+        step, n = h / problem.substeps, problem.substeps
+        stepper = Stepper(dynamics.system, problem.enforcement, problem.scheme)
+
+        def onwards(state, _):
+            state = stepper.advance(state, step, Held(u))
+            return state, (state.q, state.v)
+
+        start = stepper.fresh(t, q0, v0)
+        _, later = jax.lax.scan(onwards, start, None, length=n)
+        q, v = (jnp.concatenate([x[None], more]) for x, more in zip((q0, v0), later, strict=True))
         end = dynamics.at(t + h, q1, v1, u, jnp.zeros_like(mu))
         across = dynamics.normal(end, gamma)
         back = h * dynamics.system.qdot(q1, across)
-        v_end = motion.v[-1] + solve(end.M, end.J.T @ mu)
-        defects = jnp.concatenate([q1 - dynamics.valid(motion.q[-1] + back), v1 - v_end])
+        v_end = v[-1] + solve(end.M, end.J.T @ mu)
+        defects = jnp.concatenate([q1 - dynamics.valid(q[-1] + back), v1 - v_end])
         rate = jax.vmap(cost_rate, (None, 0, 0, 0, None))
-        costs = rate(problem, motion.t, motion.q, motion.v, u)
-        cost = h / problem.substeps * jnp.sum((costs[1:] + costs[:-1]) / 2)
+        costs = rate(problem, t + step * jnp.arange(n + 1), q, v, u)
+        cost = step * jnp.sum((costs[1:] + costs[:-1]) / 2)
         return Equations(cost, defects, path_rows(problem, t, q0, v0, u), across)
 
     def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseConstant:

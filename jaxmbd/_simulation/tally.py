@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._types import RealScalarLike
+from .state import StepperState
 
 
 class ContactTally(NamedTuple):
@@ -16,6 +17,14 @@ class ContactTally(NamedTuple):
     duration: Float[Array, ""]
     impulse: Float[Array, "contacts d"]
     peak: Float[Array, "contacts d"]
+
+    @staticmethod
+    def none(state: StepperState) -> "ContactTally | None":
+        """Nothing so far; `None` of a motion without contacts."""
+        if state.contacts is None:
+            return None
+        nothing = jnp.zeros_like(state.contacts.force)
+        return ContactTally(jnp.zeros((), nothing.dtype), nothing, nothing)
 
     def begun(self, anew: bool | Bool[Array, ""]) -> "ContactTally":
         """Nothing so far, if `anew`."""

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 
-from ._chord import Chord
-from ._inputs import at_least, checked
-from ._linalg.small import loops_cost_nothing
-from ._loop import recomputed
+from .._inputs import at_least, checked
+from .._linalg.small import loops_cost_nothing
+from .._loop import recomputed
+from .chord import Chord
 
 
 def _axpy(y, *terms):

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._checks import is_concrete
-from ._inputs import at_least, conform, finite
-from ._sizes import check_fits, check_resolved, check_steps
-from ._system import AbstractSystem, State
-from ._types import RealScalarLike
+from .._checks import is_concrete
+from .._inputs import at_least, conform, finite
+from .._sizes import check_fits, check_resolved, check_steps
+from .._system import AbstractSystem, State
+from .._types import RealScalarLike
 
 # Times within this fraction of a step of a grid point are that grid point.
 ON_GRID = 1e-6
@@ -119,7 +119,9 @@ class Saving(eqx.Module):
             )
         if times < _FEW:
             return
-        saved: Any = jax.eval_shape(lambda: self.output(system, state.t, (state.q, state.v)))
+        saved: Any = state.q, state.v
+        if self.fn is not None:
+            saved = jax.eval_shape(self.fn, state.t, State(state.t, state.q, state.v), system)
         one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(saved))
         check_fits(
             times * (one + state.q.dtype.itemsize),
@@ -128,9 +130,13 @@ class Saving(eqx.Module):
             "`SaveAt(fn=...)`, or simulate in parts",
         )
 
-    def output(self, system: AbstractSystem, t: RealScalarLike, y: Any) -> Any:
-        """What is kept of the state y = (q, v, ...) at t."""
-        return y if self.fn is None else self.fn(t, State(t, y[0], y[1]), system)
+    def output(self, stepper: Any, kept: Any) -> Any:
+        """(t, what is kept of the state there)."""
+        state = kept.state
+        if self.fn is None:
+            return state.t, kept._replace(state=state.bare())
+        system = stepper.acting(state, None).system
+        return state.t, self.fn(state.t, State(state.t, state.q, state.v), system)
 
 
 def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:

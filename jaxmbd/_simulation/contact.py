@@ -7,27 +7,10 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._checks import is_concrete
-from .._constraints import mass_matrix, positions, row_count
-from .._enforcement.base import point_at
-from .._enforcement.contradiction import contradiction_of
-from .._enforcement.stepping import (
-    AbstractStepper,
-    Problem,
-    Step,
-    free_field,
-    free_step,
-    stepper_of,
-)
-from .._linalg import ConstraintOperator
-from .._loop import recomputed
-from .._results import RESULTS, first_failure
-from .._types import Coordinates, RealScalarLike, Rows, Velocity
-from .contact_impulse import (
-    ContactImpulse,
+from .._constraints import mass_matrix, positions
+from .._contact.contact_impulse import (
     ContactProblems,
     Given,
     Normal,
@@ -39,10 +22,18 @@ from .contact_impulse import (
     normal_law,
     overlaps,
 )
-from .problem import Groups
-from .rows import ABSENT, ContactRows, contact_rows
-from .tally import ContactTally
-from .time_of_impact import Path, to_first_impact, touch
+from .._contact.problem import Groups
+from .._contact.rows import ABSENT, ContactRows, contact_rows
+from .._contact.time_of_impact import Path, to_first_impact, touch
+from .._enforcement.base import point_at
+from .._enforcement.contradiction import contradiction_of
+from .._linalg import ConstraintOperator
+from .._loop import recomputed
+from .._results import RESULTS, first_failure
+from .._types import Coordinates, RealScalarLike, Rows, Velocity
+from .split import SplitSteps, along, free_step
+from .state import ContactMemory
+from .steps import Problem, Step, at_start
 
 # Overlaps [m] by which contacts were missed that were left out.
 _OVERFLOW = 1e-9
@@ -72,7 +63,7 @@ class _Phase(NamedTuple):
     residual: Float[Array, ""]
     watched: Bool[Array, " contacts"]
     resting: Bool[Array, " contacts"]
-    scheme_state: Any
+    scheme: Any
     result: RESULTS
 
 
@@ -86,14 +77,12 @@ class _Equations(NamedTuple):
     groups: Groups
     v_free: Velocity
     multipliers: Rows
-    scheme_state: Any
+    scheme: Any
     result: RESULTS
 
 
-class ContactStepper(AbstractStepper):
-    """The scheme on the free motion, then the impulses; y = (q, v, mean multipliers, mean contact
-    forces, greatest residual so far, which contacts were solved for last, which of them rest, the
-    `ContactTally` since the last saved time)."""
+class ContactSteps(SplitSteps):
+    """The scheme on the free motion, then the impulses of rows and contacts."""
 
     problem: Problem
     scheme: diffrax.AbstractSolver
@@ -102,103 +91,84 @@ class ContactStepper(AbstractStepper):
     def checkpoints(self):
         return self.problem.enforcement.impacts > 0
 
-    def start(self, t, h, q, v):
-        system = self.problem.system
-        contacts = eqx.filter_eval_shape(contact_rows, system, t, q, v)
+    def init(self, t, q, v):
+        contacts = eqx.filter_eval_shape(contact_rows, self.system, t, q, v)
         if self.problem.enforcement.impacts and contacts.law.stiffness is not None:
             raise ValueError(
                 "A contact with `stiffness` has no instant of impact: leave out `impacts` of "
                 "`ContactImpulse`, or `stiffness`."
             )
-        d = (contacts.total, contacts.drift.shape[1])
-        rows = row_count(system, t, q, v)
-        zero, none = jnp.zeros((), q.dtype), jnp.zeros(d, q.dtype)
-        watched, resting = jnp.ones(d[0], bool), jnp.zeros(d[0], bool)
-        tally = ContactTally(zero, none, none)
-        y = (q, v, jnp.zeros(rows, q.dtype), none, zero, watched, resting, tally)
-        terms = diffrax.ODETerm(free_field)
-        return y, self.scheme.init(terms, t, t + h, (q, v), self.problem)
+        count, d = contacts.total, contacts.drift.shape[1]
+        past = ContactMemory(
+            jnp.zeros((count, d), q.dtype),
+            jnp.zeros((), q.dtype),
+            jnp.ones(count, bool),
+            jnp.zeros(count, bool),
+        )
+        return super().init(t, q, v).replace(contacts=past)
 
     def start_result(self, t, q, v, tolerance):
-        contacts = contact_rows(self.problem.system, t, q, v)
+        contacts = contact_rows(self.system, t, q, v)
         apart = jnp.all((contacts.gap >= -tolerance) | is_compliant(contacts))
         return RESULTS.where(apart, RESULTS.successful, RESULTS.overlapping_start)
 
-    def end_result(self, t, y):
-        q, v, *_, watched, _, _ = y
-        return _missed(contact_rows(self.problem.system, t, q, v), watched)
+    def end_result(self, state):
+        contacts = contact_rows(self.system, state.t, state.q, state.v)
+        assert state.contacts is not None
+        return _missed(contacts, state.contacts.watched)
 
-    def step(self, t0, t1, y, scheme_state):
-        system, h = self.problem.system, t1 - t0
-        q, v, multipliers, force, worst, watched, resting, tally = y
+    def step(self, state, t):
+        system, h, past = self.system, t - state.t, state.contacts
         start = _Phase(
-            t0,
-            q,
-            v,
-            jnp.zeros_like(multipliers),
-            jnp.zeros_like(force),
-            jnp.zeros_like(worst),
-            watched,
-            resting,
-            scheme_state,
-            system.result(q),
+            state.t,
+            state.q,
+            state.v,
+            jnp.zeros_like(state.multipliers),
+            jnp.zeros_like(past.force),
+            jnp.zeros_like(past.residual),
+            past.watched,
+            past.resting,
+            state.scheme,
+            system.result(state.q),
         )
-        phi = jnp.abs(positions(system, t0, q))
-        if self.problem.enforcement.impacts and force.shape[0]:
-            end = self._located(start, t1, force)
+        phi = jnp.abs(positions(system, state.t, state.q))
+        if self.problem.enforcement.impacts and past.force.shape[0]:
+            end = self._located(start, t, past.force)
         else:
-            end = self._stepped(start, t1, force)
-        q, v, projected = self.problem.project(t1, end.q, end.v)
-        result = first_failure(end.result, projected)
-        worst = jnp.maximum(worst, end.residual)
-        force = end.impulses / h
-        tally = tally.plus(h, force)
-        y = (q, v, end.multipliers / h, force, worst, end.watched, end.resting, tally)
-        return Step(y, end.scheme_state, result, phi)
+            end = self._stepped(start, t, past.force)
+        q, v, projected = self.problem.project(t, end.q, end.v)
+        residual = jnp.maximum(past.residual, end.residual)
+        state = state.replace(
+            t=t,
+            q=q,
+            v=v,
+            multipliers=end.multipliers / h,
+            contacts=ContactMemory(end.impulses / h, residual, end.watched, end.resting),
+            scheme=end.scheme,
+        )
+        return Step(state, first_failure(end.result, projected), phi)
 
-    def between(self, t0, h, t, y):
-        _, scheme_state = self.start(t0, h, y[0], y[1])
+    def between(self, state, h, t):
         if self.problem.enforcement.impacts:
-            return self.step(t0, t, y, scheme_state).y
-        # Along the step itself: position moves with the new velocity, velocity linearly.
-        q, v, *rest, _ = self.step(t0, t0 + h, y, scheme_state).y
-        s, tally = (t - t0) / h, y[-1].plus(t - t0, rest[1])
-        return (self.problem.system.retract(y[0], s * h * v), y[1] + s * (v - y[1]), *rest, tally)
-
-    def multipliers(self, t, y):
-        del t
-        return y[2]
+            return self.step(at_start(self.scheme, state), t).state
+        return along(self, state, h, t)
 
     @property
     def keeps_energy(self):
         return False  # impacts and friction take it
 
-    def row_energy(self, t, y):
-        contacts = contact_rows(self.problem.system, t, y[0], y[1])
+    def row_energy(self, state):
+        contacts = contact_rows(self.system, state.t, state.q, state.v)
         if contacts.law.stiffness is None:
-            return jnp.zeros((), y[0].dtype)
+            return jnp.zeros((), state.q.dtype)
         K, depth = contacts.law.stiffness, jnp.maximum(-contacts.gap, 0.0)
         return jnp.sum(jnp.where(jnp.isinf(K), 0.0, K) * depth**2) / 2
 
-    def driving_power(self, t, y):
-        contacts = contact_rows(self.problem.system, t, y[0], y[1])
-        of_surfaces = -jnp.sum(contacts.of_kept(y[3]) * contacts.drift)
-        return super().driving_power(t, y) + of_surfaces
-
-    def held(self, good, new, old):
-        # The residual tells why a step was not good.
-        q, v, multipliers, force, _, *states = super().held(good, new, old)
-        residual = jnp.where(jnp.isfinite(new[4]), new[4], old[4])
-        return q, v, multipliers, force, residual, *states
-
-    def contacts(self, y):
-        return y[3], y[4]
-
-    def tally(self, y):
-        return y[-1]
-
-    def with_tally(self, y, tally):
-        return (*y[:-1], tally)
+    def driving_power(self, state):
+        contacts = contact_rows(self.system, state.t, state.q, state.v)
+        assert state.contacts is not None
+        of_surfaces = -jnp.sum(contacts.of_kept(state.contacts.force) * contacts.drift)
+        return super().driving_power(state) + of_surfaces
 
     def _equations(
         self, at: _Phase, t1: RealScalarLike, flows: Bool[Array, ""] | None = None
@@ -206,7 +176,7 @@ class ContactStepper(AbstractStepper):
         """On a parabola, if it `flows`, the rows have their accelerations; in a step they take
         their velocities."""
         system, enforcement, h = self.problem.system, self.problem.enforcement, t1 - at.t
-        free = free_step(self.problem, self.scheme, at.t, t1, at.q, at.v, at.scheme_state)
+        free = free_step(self.problem, self.scheme, t1, at)
         here = free.point
         operator = here.operator(enforcement.solver)
         feedback = here.rows.position(enforcement.stabilisation.feedback(free.phi, h))
@@ -226,7 +196,7 @@ class ContactStepper(AbstractStepper):
             contact_groups(enforcement, contacts),
             here.v + change,
             multipliers,
-            free.scheme_state,
+            free.scheme,
             result,
         )
 
@@ -440,7 +410,7 @@ class ContactStepper(AbstractStepper):
             jnp.maximum(at.residual, jnp.maximum(solved.residual, left)),
             self._watched(contacts),
             at.resting,
-            equations.scheme_state,
+            equations.scheme,
             first_failure(equations.result, solved.result, taken),
         )
 
@@ -451,12 +421,3 @@ def _missed(contacts: ContactRows, watched: Bool[Array, " all"]) -> RESULTS:
         return RESULTS.successful
     missed = jnp.any((contacts.of_everything < -_OVERFLOW) & ~watched)
     return RESULTS.where(missed, RESULTS.contact_overflow, RESULTS.successful)
-
-
-@stepper_of.register
-def _(enforcement: ContactImpulse, problem: Problem, scheme, default) -> AbstractStepper:
-    del default
-    if is_concrete(enforcement.smoothing) and np.asarray(enforcement.smoothing) == 0:
-        # So that what smooths is not computed.
-        problem = eqx.tree_at(lambda p: p.enforcement.smoothing, problem, None)
-    return ContactStepper(problem, diffrax.Euler() if scheme is None else scheme)

@@ -8,16 +8,35 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ._constraints import positions
-from ._enforcement.base import point
-from ._enforcement.stepping import (
-    ContinuousStepper,
-    Problem,
-    constrained_field,
-    corrected_step,
-)
-from ._results import RESULTS, first_failure, of_scheme
-from ._saving import Grid, Saving
+from .._checks import with_dtype
+from .._constraints import positions
+from .._enforcement.base import AbstractContinuousEnforcement, point
+from .._results import RESULTS, first_failure, of_scheme
+from .._types import Control, RealScalarLike
+from .continuous import constrained_field, corrected_step
+from .fixed import Kept
+from .saving import Grid, Saving
+from .state import StepperState
+from .stepper import Stepper, steps_of
+from .steps import Problem
+
+
+def check_adaptive(stepper: Stepper) -> None:
+    """The method and the scheme estimate errors.
+
+    **Raises:** `ValueError`."""
+    enforcement, scheme = stepper.enforcement, stepper.scheme
+    if not isinstance(enforcement, AbstractContinuousEnforcement):
+        raise ValueError(
+            f"`{type(enforcement).__name__}` advances by an impulse a step and has no error "
+            "estimate: leave out `stepsize_controller`, or use a continuous method such as "
+            "`mbd.UdwadiaKalaba()`."
+        )
+    if scheme is not None and not isinstance(scheme, diffrax.AbstractAdaptiveSolver):
+        raise ValueError(
+            f"`{type(scheme).__name__}` has no error estimate to adapt steps by: use e.g. "
+            "`diffrax.Tsit5()`, or `diffrax.HalfSolver` around it."
+        )
 
 
 class _Corrected(diffrax.AbstractWrappedSolver):
@@ -76,10 +95,10 @@ class _Corrected(diffrax.AbstractWrappedSolver):
 
 
 def integrate_adaptive(
-    stepper: ContinuousStepper,
-    y: PyTree,
+    stepper: Stepper,
+    control: Control | None,
+    start: StepperState,
     grid: Grid,
-    drift_tolerance: Float[Array, ""] | None,
     saving: Saving,
     controller: diffrax.AbstractStepSizeController,
     adjoint: diffrax.AbstractAdjoint,
@@ -88,18 +107,26 @@ def integrate_adaptive(
 ) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
     """(saved times, saved outputs, result, statistics). Times that were not reached hold the last
     state."""
-    problem = stepper.problem
+    if start.active is not None:
+        raise ValueError(
+            "A system with a `switch` needs fixed steps: leave out `stepsize_controller`."
+        )
+    problem = Problem(stepper.system, stepper.enforcement, control, stepper.projection)
+    y, dtype = (start.q, start.v), start.q.dtype
+    steps = steps_of(with_dtype(problem, dtype), stepper.scheme, dtype, controller)
+    problem, drift_tolerance = steps.problem, stepper.drift_tolerance
 
     def output(t, y, args):
         del args
-        return saving.output(problem.system, t, y)
+        state = StepperState(t, *y)
+        return saving.output(stepper, Kept(state, None))[1]
 
     wanted = diffrax.SubSaveAt(
         t0=saving.t0, t1=saving.t1, ts=saving.ts, steps=saving.every, fn=output
     )
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(constrained_field),
-        _Corrected(stepper.scheme),
+        _Corrected(steps.scheme),
         grid.t0,
         grid.t1,
         grid.dt,
@@ -125,7 +152,10 @@ def integrate_adaptive(
     if saving.ts is not None:
         first = int(saving.t0)
         t = t.at[first : first + len(saving.ts)].set(jnp.asarray(saving.ts, t.dtype))
-    return t, ys, _verdict(problem, solution.result, grid.t1, q, v), dict(solution.stats)
+    if saving.fn is None:
+        ys = Kept(ys.state.replace(t=t), None)
+    result = first_failure(start.result, _verdict(problem, solution.result, grid.t1, q, v))
+    return t, ys, result, dict(solution.stats)
 
 
 def with_array_tolerances(controller: Any, dtype: Any) -> Any:
@@ -140,7 +170,7 @@ def with_array_tolerances(controller: Any, dtype: Any) -> Any:
     return jax.tree.map(convert, controller, is_leaf=lambda x: isinstance(x, diffrax.PIDController))
 
 
-def _on_drift(problem: Problem, tolerance: Float[Array, ""]) -> diffrax.Event:
+def _on_drift(problem: Problem, tolerance: RealScalarLike) -> diffrax.Event:
     """The end of an integration after the step at whose end |Phi| is beyond the tolerance."""
 
     def drifted(t, y, args, **kwargs):

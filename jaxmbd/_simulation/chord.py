@@ -9,7 +9,7 @@ import optimistix as optx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ._linalg.small import apply, general_inverse
+from .._linalg.small import apply, general_inverse
 
 # Corrections that shrink by less than this are not worth their evaluations: a new Jacobian is.
 _SLOW = 0.5

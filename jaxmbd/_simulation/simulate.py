@@ -1,31 +1,28 @@
 """`simulate`: from a system and a state to a motion."""
 
 import functools
-from typing import Annotated, Any
+from typing import Annotated
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._adaptive import integrate_adaptive, with_array_tolerances
-from ._checks import check_no_nan, with_dtype
-from ._constraints import positions, velocities
-from ._enforcement.base import AbstractEnforcement
-from ._enforcement.energy_account import AccountingStepper
-from ._enforcement.projection import Projection
-from ._enforcement.stepping import AbstractStepper, Problem
-from ._fixed import integrate_fixed
-from ._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
-from ._loop import one_by_one
-from ._progress import compiling
-from ._raising import raise_failure
-from ._results import RESULTS, first_failure
-from ._saving import make_grid, make_saving
-from ._setup import judged_start, stepper_of
-from ._solution import ContactLoads, Solution
-from ._system import AbstractSystem, State
-from ._types import Control, RealScalarLike
+from .._checks import check_no_nan, with_dtype
+from .._constraints import positions, velocities
+from .._enforcement.base import AbstractEnforcement
+from .._enforcement.projection import Projection
+from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
+from .._loop import one_by_one
+from .._progress import compiling
+from .._raising import raise_failure
+from .._system import AbstractSystem, State
+from .._types import Control, RealScalarLike
+from .adaptive import check_adaptive, integrate_adaptive, with_array_tolerances
+from .fixed import Kept, integrate_fixed
+from .saving import make_grid, make_saving
+from .solution import ContactLoads, Solution
+from .stepper import Stepper
 
 
 @checked
@@ -121,14 +118,16 @@ def simulate(
     def as_array(x):
         return None if x is None else jnp.asarray(x, dtype)
 
+    stepper = Stepper(system, enforcement, scheme, projection, as_array(drift_tolerance))
+    if controller is not None:
+        check_adaptive(stepper)
     with compiling("simulate", not silent):
         solution = _simulate(
-            with_dtype(Problem(system, enforcement, control, projection), dtype),
-            scheme,
+            with_dtype(stepper, dtype),
+            with_dtype(control, dtype),
             tuple(with_dtype(x, x.dtype) for x in (state.q, state.v)),
             grid.as_arrays(dtype, length=any_length),
             as_array(start_tolerance),
-            as_array(drift_tolerance),
             as_array(energy_tolerance),
             saving,
             with_array_tolerances(controller, dtype),
@@ -142,12 +141,11 @@ def simulate(
 
 @eqx.filter_jit
 def _simulate(
-    problem,
-    scheme,
+    stepper: Stepper,
+    control,
     start,
     grid,
     start_tolerance,
-    drift_tolerance,
     energy_tolerance,
     saving,
     controller,
@@ -157,61 +155,51 @@ def _simulate(
     in_range,
 ):
     q, v = start
-    # What the functions of the system return is looked at here, where it takes time but once.
-    stepper: Any = stepper_of(problem, State(grid.t0, q, v), scheme, controller)
-    if energy_tolerance is not None:
-        stepper = AccountingStepper(stepper, energy_tolerance)  # pyright: ignore[reportCallIssue]
-    y, scheme_state = stepper.start(grid.t0, grid.dt, q, v)
-    at_start = judged_start(stepper, y, grid.t0, start_tolerance)
-    if in_range is not None:
-        allowed = RESULTS.where(in_range, RESULTS.successful, RESULTS.invalid_parameter)
-        at_start = first_failure(at_start, allowed)
+    state = stepper.begin(grid.t0, q, v, start_tolerance, in_range)
     if controller is None:
         fixed = functools.partial(integrate_fixed, adjoint=adjoint, progress=progress)
-        operands = stepper, y, scheme_state, at_start, grid, drift_tolerance, saving
         if isinstance(progress, diffrax.NoProgressMeter):
-            t, ys, result, stats = one_by_one(fixed, *operands)
-        else:
-            t, ys, result, stats = fixed(*operands)
+            fixed = functools.partial(one_by_one, fixed)
+        t, saved, result, stats = fixed(stepper, control, state, grid, energy_tolerance, saving)
     else:
-        t, ys, result, stats = integrate_adaptive(
-            stepper, y, grid, drift_tolerance, saving, controller, adjoint, progress, max_steps
+        t, saved, result, stats = integrate_adaptive(
+            stepper, control, state, grid, saving, controller, adjoint, progress, max_steps
         )
-        result = first_failure(at_start, result)
     if saving.fn is None:
-        return observed(stepper, t, ys, stats, result)
-    return Solution(t, None, None, None, None, None, ys, stats, result)
+        return observed(stepper, control, saved, stats, result)
+    return Solution(t, None, None, None, None, None, saved, stats, result)
 
 
-def observed(stepper: AbstractStepper, t, ys, stats, result) -> Solution:
-    """The solution with the states ys at the times t."""
+def observed(stepper: Stepper, control: Control | None, saved: Kept, stats, result) -> Solution:
+    """The solution with the states that were kept."""
 
     def largest(x):
         return jnp.max(jnp.abs(x), initial=0.0)
 
-    def observe(t, y):
-        system, q, v = stepper.system(y), y[0], y[1]
-        phi, phidot = positions(system, t, q), velocities(system, t, q, v)
-        return stepper.multipliers(t, y), largest(phi), largest(phidot)
+    def observe(state):
+        steps = stepper.acting(state, control)
+        phi = positions(steps.system, state.t, state.q)
+        phidot = velocities(steps.system, state.t, state.q, state.v)
+        return steps.multipliers(state), largest(phi), largest(phidot)
 
-    lam, phi_norm, phidot_norm = jax.vmap(observe)(t, ys)
-    force, residual = stepper.contacts(ys)
-    tally, loads = stepper.tally(ys), None
+    states, tally, loads = saved.state, saved.tally, None
+    lam, phi_norm, phidot_norm = jax.vmap(observe)(states)
     if tally is not None:
         mean = jax.vmap(lambda tally: tally.mean())(tally)
         loads = ContactLoads(tally.impulse, mean, tally.peak)
+    contacts = states.contacts
     return Solution(
-        t,
-        ys[0],
-        ys[1],
+        states.t,
+        states.q,
+        states.v,
         lam,
         phi_norm,
         phidot_norm,
         None,
         stats,
         result,
-        contact_force=force,
-        contact_residual=residual,
+        contact_force=None if contacts is None else contacts.force,
+        contact_residual=None if contacts is None else contacts.residual,
         contact_loads=loads,
-        active=stepper.active(ys),
+        active=states.active,
     )

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import equinox as eqx
 from jaxtyping import Array, Bool, Float
 
-from ._results import RESULTS
-from ._system import State
+from .._results import RESULTS
+from .._system import State
 
 
 class ContactLoads(NamedTuple):

@@ -1,0 +1,103 @@
+"""Steps of continuous methods: any scheme on the constrained vector field."""
+
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._enforcement.base import Motion, point
+from .._loop import recomputed
+from .._results import RESULTS, first_failure, of_scheme
+from .._system import AbstractSystem, writes_own_qdot
+from .._types import Coordinates, RealScalarLike, Velocity
+from .schemes import recomputes_stages
+from .state import at_rest
+from .steps import AbstractSteps, Problem, Step, at_start
+
+
+def constrained_field(t, y, args):
+    """(q', v') of a continuous enforcement, plus the held correction rates."""
+    problem, _ = args
+    return _rates(problem.system, motion_at(problem, t, *y), y, args)
+
+
+def _rates(system: AbstractSystem, motion: Motion, y, args):
+    _, (q_rate, v_rate) = args
+    return system.qdot(y[0], motion.velocity) + q_rate, motion.acceleration + v_rate
+
+
+@eqx.filter_jit
+def motion_at(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
+    """The constrained motion at (t, q, v)."""
+    here = point(problem.system, problem.control, t, q, v)
+    return problem.enforcement.motion(here, problem.enforcement.factorise(here))
+
+
+def corrected_step(
+    problem: Problem, scheme: diffrax.AbstractSolver, t0, t1, y0, scheme_state
+) -> tuple[Any, Any, Any, Any, RESULTS, Float[Array, " nh"]]:
+    """`scheme.step` on the constrained field with the drift correction of the start of the step
+    held through it, then the projection. Returns what `step` does, and |Phi| at the start."""
+    system, enforcement = problem.system, problem.enforcement
+    h = t1 - t0
+
+    def begin(y):
+        q, v = y
+        here = point(system, problem.control, t0, q, v)
+        factor = enforcement.factorise(here)
+        correction = enforcement.correction(here, factor)
+        change = system.qdot(q, correction.position)
+        if not writes_own_qdot(system):
+            change = change + (system.coordinates.normalise(q) - q)
+        # The held rates change from step to step: a jump, for schemes that reuse their last stage.
+        held = (change / h, correction.velocity / h)
+        motion = enforcement.motion(here, factor)
+        verdict = enforcement.result(here, factor, correction)
+        return motion, held, verdict, jnp.abs(here.rows.phi)
+
+    if recomputes_stages(scheme):
+        begin = recomputed(begin)
+    motion, rate, verdict, phi = begin(y0)
+
+    def field(t, y, args):
+        # Most schemes evaluate their first stage right here, at what is known already.
+        first = t is t0 and y[0] is y0[0] and y[1] is y0[1]
+        return _rates(system, motion if first else motion_at(problem, t, *y), y, args)
+
+    (q1, v1), error, dense, scheme_state, scheme_result = scheme.step(
+        diffrax.ODETerm(field), t0, t1, y0, (problem, rate), scheme_state, True
+    )
+    q1, v1, projected = problem.project(t1, q1, v1)
+    result = first_failure(system.result(y0[0]), verdict, of_scheme(scheme_result), projected)
+    return (q1, v1), error, dense, scheme_state, result, phi
+
+
+class ContinuousSteps(AbstractSteps):
+    """The scheme on the constrained field, with the drift correction held through the step."""
+
+    problem: Problem
+    scheme: diffrax.AbstractSolver
+
+    @property
+    def checkpoints(self):
+        return recomputes_stages(self.scheme) and self.problem.projection is None
+
+    def init(self, t, q, v):
+        return at_start(self.scheme, at_rest(t, q, v))
+
+    def step(self, state, t):
+        y = (state.q, state.v)
+        (q, v), _, _, scheme, result, phi = corrected_step(
+            self.problem, self.scheme, state.t, t, y, state.scheme
+        )
+        return Step(state.replace(t=t, q=q, v=v, scheme=scheme), result, phi)
+
+    def between(self, state, h, t):
+        # One shorter step: as accurate as the grid, constraints included.
+        del h
+        return self.step(at_start(self.scheme, state), t).state
+
+    def multipliers(self, state):
+        return motion_at(self.problem, state.t, state.q, state.v).multipliers

@@ -1,0 +1,208 @@
+"""Integration at fixed steps: one loop, and what is saved on the way."""
+
+from typing import Any, NamedTuple
+
+import diffrax
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from .._loop import loop
+from .._results import RESULTS, first_failure
+from .._types import Control
+from .energy_account import EnergyAccount
+from .saving import ON_GRID, Grid, Saving
+from .state import StepperState
+from .stepper import Stepper
+from .tally import ContactTally
+
+
+class Kept(NamedTuple):
+    """What is saved: a state, and what contacts did since the saved time before."""
+
+    state: StepperState
+    tally: ContactTally | None
+
+    @staticmethod
+    def of_start(state: StepperState) -> "Kept":
+        return Kept(state, ContactTally.none(state))
+
+    def begun(self, anew: Any) -> "Kept":
+        """With an empty tally if `anew`."""
+        return self if self.tally is None else Kept(self.state, self.tally.begun(anew))
+
+    def after(self, state: StepperState, good: Any = True) -> "Kept":
+        """Of the state after a step, or a part of one, if it was good."""
+        if self.tally is None:
+            return Kept(state, None)
+        assert state.contacts is not None
+        tally = self.tally.plus(state.t - self.state.t, state.contacts.force)
+        held = jax.tree.map(lambda new, old: jnp.where(good, new, old), tally, self.tally)
+        return Kept(state, held)
+
+    def spanning(self, steps: "Kept", less: "Kept") -> "Kept":
+        """Of a part of a step, with the tally of the whole `steps` before it and `less` that of the
+        part before these."""
+        if self.tally is None or steps.tally is None or less.tally is None:
+            return self
+        return Kept(self.state, self.tally.spanning(steps.tally, less.tally))
+
+
+class _Carry(NamedTuple):
+    """What goes from step to step: also the number of good steps, and the states at requested
+    times."""
+
+    here: Kept
+    account: EnergyAccount | None
+    done: Array
+    requested: Any
+
+
+def integrate_fixed(
+    stepper: Stepper,
+    control: Control | None,
+    start: StepperState,
+    grid: Grid,
+    energy_tolerance: Float[Array, ""] | None,
+    saving: Saving,
+    adjoint: diffrax.AbstractAdjoint,
+    progress: diffrax.AbstractProgressMeter,
+) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
+    """(saved times, saved outputs, result, statistics)."""
+    whole, aligned, dt = grid.whole, grid.aligned, jnp.asarray(grid.dt)
+    requested = _RequestedTimes(saving, grid)
+
+    def advanced(h, carry):
+        old = carry.here.state
+        state, account = stepper.advance(old, h, control), carry.account
+        if account is not None:
+            steps = stepper.acting(state, control)
+            account, verdict = account.after(steps, state, state.t - old.t, energy_tolerance)
+            result = first_failure(state.result, verdict)
+            good = result == RESULTS.successful
+            state = state.replace(result=result).held(good, old)
+            account = jax.tree.map(lambda a, b: jnp.where(good, a, b), account, carry.account)
+        good = state.result == RESULTS.successful
+        done = carry.done + jnp.where(good, 1, 0)
+        return _Carry(carry.here.after(state, good), account, done, carry.requested)
+
+    def arrived(i, carry):
+        """At the point i of the grid, before the step from there."""
+        kept = requested.remember(i, carry.here, carry.requested)
+        here = carry.here.begun(requested.is_next(i))
+        if saving.every:
+            here = here.begun(i % saving.every == 0)
+        return carry._replace(here=here, requested=kept)
+
+    account = None
+    if energy_tolerance is not None:
+        account = EnergyAccount.opened(stepper.acting(start, control), start)
+    first = Kept.of_start(start)
+    carry, on_the_way = loop(
+        lambda i, carry: advanced(dt, arrived(i, carry)),
+        _Carry(first, account, jnp.array(0), requested.room(first)),
+        whole,
+        output=(lambda carry: saving.output(stepper, carry.here)) if saving.every else None,
+        every=max(saving.every, 1),
+        checkpoint=not isinstance(adjoint, diffrax.DirectAdjoint | diffrax.ForwardMode),
+        checkpoint_body=not stepper.checkpoints(start.q.dtype),
+        meter=progress,
+    )
+    carry = arrived(whole, carry)
+    if not aligned:
+        carry = advanced(grid.t1 - carry.here.state.t, carry)
+    end = carry.here.state
+    at_end = stepper.acting(end, control).end_result(end)
+    result = first_failure(end.result, at_end)
+
+    last = Kept(end.replace(t=grid.t1), carry.here.tally)
+    pieces = []
+    if saving.t0:
+        pieces.append(_one(saving.output(stepper, first)))
+    if saving.ts is not None:
+        ys = requested.reach(stepper, control, carry.requested, result == RESULTS.successful)
+        pieces.append(jax.vmap(lambda kept: saving.output(stepper, kept))(ys.at))
+        # What the last of them has counted of a step, the end has not to count again.
+        part = jax.tree.map(lambda x: x[-1], ys.part)
+        last = last.begun(True).spanning(last, part)
+    if saving.every:
+        pieces.append(on_the_way)
+    if saving.t1 and not (saving.every and aligned and whole % saving.every == 0):
+        pieces.append(_one(saving.output(stepper, last)))
+    t, ys = jax.tree.map(lambda *x: jnp.concatenate(x), *pieces)
+    return t, ys, result, {"num_steps": carry.done}
+
+
+def _bare(here: Kept) -> Kept:
+    return here._replace(state=here.state.bare())
+
+
+def _one(tree: PyTree) -> PyTree:
+    """The same as the first and only entry."""
+    return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
+
+
+class _Reached(NamedTuple):
+    """States at given times, and the same with tallies of the parts of steps to them only."""
+
+    at: Kept
+    part: Kept
+
+
+class _RequestedTimes:
+    """States at given times. The loop keeps the grid state before each of them as it comes by;
+    afterwards all are reached at once, by one shorter step each."""
+
+    def __init__(self, saving: Saving, grid: Grid):
+        self.ts = saving.ts
+        if self.ts is None:
+            return
+        self.on_grid, self.dt = saving.on_grid, jnp.asarray(grid.dt)
+        self.ts = ts = jnp.asarray(self.ts, jnp.result_type(grid.t0))
+        steps = (ts - grid.t0) / grid.dt
+        steps = jnp.round(steps) if self.on_grid else jnp.floor(steps + ON_GRID)
+        self.before = jnp.clip(steps, 0, grid.whole).astype(jnp.int32)
+        # Where the state at a grid point is kept; one past the end if it is not needed.
+        places = jnp.arange(ts.shape[0], dtype=jnp.int32)
+        self.place = jnp.full(grid.whole + 1, ts.shape[0], jnp.int32).at[self.before].set(places)
+
+    def room(self, here: Kept) -> Any:
+        if self.ts is None:
+            return None
+        n = self.ts.shape[0]
+        return jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), _bare(here))
+
+    def remember(self, i: Any, here: Kept, kept: Any) -> Any:
+        if self.ts is None:
+            return None
+        place = self.place[i]
+        return jax.tree.map(lambda room, x: room.at[place].set(x, mode="drop"), kept, _bare(here))
+
+    def is_next(self, i: Any) -> Any:
+        """Whether the state at i was remembered."""
+        return False if self.ts is None else self.place[i] < self.ts.shape[0]
+
+    def reach(self, stepper: Stepper, control: Any, kept: Any, good: Any) -> _Reached:
+        def from_grid(i):
+            return jax.tree.map(lambda room: room[self.place[i]], kept)
+
+        def one(t, i):
+            here = from_grid(i).begun(True)
+            if self.on_grid:
+                return Kept(here.state.replace(t=t), here.tally)
+            grid = here.state.t
+            ahead = (t - grid > ON_GRID * self.dt) & good
+            t_safe = jnp.where(ahead, t, grid + 0.5 * self.dt)
+            moved = _bare(here.after(stepper.between(here.state, self.dt, t_safe, control)))
+            found = jax.tree.map(lambda a, b: jnp.where(ahead, a, b), moved, here)
+            return Kept(found.state.replace(t=t), found.tally)
+
+        def spanned(part, i, less, again):
+            return part.spanning(from_grid(i).begun(again), less)
+
+        part = jax.vmap(one)(self.ts, self.before)
+        first = jax.tree.map(lambda x: jnp.zeros_like(x[:1]), part)
+        less = jax.tree.map(lambda x, y: jnp.concatenate([x, y[:-1]]), first, part)
+        # Several times after the same grid point: its steps count for the first one.
+        again = jnp.diff(self.before, prepend=-1) == 0
+        return _Reached(jax.vmap(spanned)(part, self.before, less, again), part)

@@ -1,0 +1,123 @@
+"""Steps of velocity-level methods: the scheme on the free motion, then an impulse."""
+
+from typing import Any, NamedTuple
+
+import diffrax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraints import (
+    AbstractStructuredSystem,
+    SystemMap,
+    mass_matrix,
+    placed,
+    positions,
+    row_count,
+)
+from .._enforcement.base import Point, applied_force, point_at
+from .._enforcement.penalty import free_operator
+from .._results import RESULTS, first_failure, of_scheme
+from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity
+from .state import StepperState, at_rest
+from .steps import AbstractSteps, Problem, Step, at_start
+
+
+def free_field(t, y, problem: Problem):
+    """(q', v') without constraints."""
+    return free_rates(problem, t, y, mass_matrix(problem.system, y[0]))
+
+
+def free_rates(
+    problem: Problem, t: RealScalarLike, y, M, inertial: Force | None = None, here: Any = None
+) -> tuple[Coordinates, Velocity]:
+    """(q', v') without constraints, with M(q) given, and with the forces of inertia if they are
+    held, and with q `placed`."""
+    q, v = y
+    system = problem.system
+    f = applied_force(system, problem.control, t, q, v, inertial, here)
+    operator = free_operator(M, SystemMap(system, t, q if here is None else here, v))
+    return system.qdot(q, v), operator.free(f)
+
+
+class FreeStep(NamedTuple):
+    """A step without constraints: q `placed`, the `point` at (t1, q, v*), Phi(q, t0), the `drift`
+    of the rows over the step (see `AbstractSplitEnforcement.impulse`), and what the scheme
+    remembers."""
+
+    placed: Any
+    point: Point
+    phi: Float[Array, " nh"]
+    drift: Rows
+    scheme: Any
+    result: RESULTS
+
+
+def free_step(
+    problem: Problem, scheme: diffrax.AbstractSolver, t1: RealScalarLike, state: Any
+) -> FreeStep:
+    """The scheme on the free motion M v' = f, with M, J and Phi evaluated at q. The forces of
+    inertia of a mechanism's bodies are held, at a mean that makes no energy."""
+    t0, q, v = state.t, state.q, state.v
+    system, h = problem.system, t1 - t0
+    here = placed(system, q)
+    M = mass_matrix(system, here)
+    structured = isinstance(system, AbstractStructuredSystem)
+    inertial = system.inertial_force(here, v, h) if structured else None
+
+    def field(t, y, problem):
+        if y[0] is q:
+            return free_rates(problem, t, y, M, inertial, here)
+        return free_rates(problem, t, y, mass_matrix(system, y[0]), inertial)
+
+    (_, v_free), _, _, remembered, result = scheme.step(
+        diffrax.ODETerm(field), t0, t1, (q, v), problem, state.scheme, True
+    )
+    phi = positions(system, t0, here)
+    end = point_at(system, t1, here, v_free, jnp.zeros_like(v_free), M)
+    rows = end.rows
+    drift = (rows.phi - phi) / h
+    if rows.velocity.shape != phi.shape:
+        nonholonomic = (rows.velocity - rows.J @ v_free)[phi.shape[0] :]
+        drift = jnp.concatenate([drift, nonholonomic])
+    return FreeStep(here, end, phi, drift, remembered, of_scheme(result))
+
+
+class SplitSteps(AbstractSteps):
+    """The scheme on the free motion, then the impulse of the method."""
+
+    problem: Problem
+    scheme: diffrax.AbstractSolver
+
+    def init(self, t, q, v):
+        rows = row_count(self.system, t, q, v)
+        state = at_rest(t, q, v).replace(multipliers=jnp.zeros(rows, q.dtype))
+        return at_start(self.scheme, state)
+
+    def step(self, state, t):
+        system, h = self.system, t - state.t
+        free = free_step(self.problem, self.scheme, t, state)
+        change, impulse, solved = self.problem.enforcement.impulse(
+            free.point, free.phi, free.drift, h
+        )
+        v = free.point.v + change
+        end = system.retract(free.placed, h * v)
+        q, v, projected = self.problem.project(t, end, system.carried(free.placed, end, v))
+        result = first_failure(system.result(state.q), solved, free.result, projected)
+        state = state.replace(t=t, q=q, v=v, multipliers=impulse / h, scheme=free.scheme)
+        return Step(state, result, jnp.abs(free.phi))
+
+    def between(self, state, h, t):
+        return along(self, state, h, t)
+
+    def multipliers(self, state):
+        assert state.multipliers is not None
+        return state.multipliers
+
+
+def along(steps: AbstractSteps, state: StepperState, h: Any, t: Any) -> StepperState:
+    """At a time t along the step itself: position moves with the new velocity, velocity
+    linearly."""
+    state = at_start(steps.scheme, state)
+    end, s = steps.step(state, state.t + h).state, (t - state.t) / h
+    q = steps.system.retract(state.q, s * h * end.v)
+    return end.replace(t=t, q=q, v=state.v + s * (end.v - state.v))

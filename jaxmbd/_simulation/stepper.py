@@ -1,0 +1,276 @@
+"""The public step."""
+
+import functools
+import typing
+from typing import Annotated, Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import check_gaps, check_no_gaps, check_system, is_concrete, with_dtype
+from .._constraints import AbstractStructuredSystem, mass_matrix, positions, row_count, velocities
+from .._contact.contact_impulse import ContactImpulse
+from .._enforcement.base import (
+    AbstractContinuousEnforcement,
+    AbstractEnforcement,
+    AbstractSplitEnforcement,
+)
+from .._enforcement.projection import Projection
+from .._fusion import decided
+from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
+from .._results import RESULTS, first_failure
+from .._system import AbstractSystem, State
+from .._types import RealScalarLike, Rows
+from .contact import ContactSteps
+from .continuous import ContinuousSteps
+from .schemes import RK4, prepared
+from .split import SplitSteps
+from .state import StepperState, finite
+from .steps import AbstractSteps, Problem, at_start
+from .switching import is_switched, switched, with_rows
+
+
+@checked
+class Stepper(eqx.Module):
+    """One step after the other of the motion that `simulate` computes, for loops of your own:
+
+        stepper = mbd.Stepper(system, mbd.VelocityImpulse())
+        state = stepper.init(mbd.State(0.0, q, v))
+        state = stepper.step(state, dt, u)
+
+    A `StepperState` goes in and a `StepperState` of the same structure comes out, so that a step
+    stands in `jax.lax.scan`, `jax.vmap`, `jax.jit` and both modes of differentiation as it is.
+    Called with numbers, `init` and `step` are compiled once for all numbers of these shapes.
+
+    **Arguments:**
+
+    - `system`, `enforcement`, `scheme`, `projection`: as of `simulate`.
+    - `drift_tolerance`: of |Phi| at the start of each step, beyond which a step fails; default
+      unlimited.
+
+    **Raises:** `ValueError` for what does not go together.
+    """
+
+    system: AbstractSystem
+    enforcement: AbstractEnforcement
+    scheme: diffrax.AbstractSolver | None = None
+    projection: Projection | None = None
+    drift_tolerance: Annotated[RealScalarLike | None, not_negative_or_infinite] = None
+
+    def __check_init__(self):
+        _family(self.enforcement)
+        check_scheme(self.scheme)
+
+    @checked
+    def init(
+        self,
+        state: State,
+        *,
+        start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
+    ) -> StepperState:
+        """The state from which the first step is taken.
+
+        **Arguments:**
+
+        - `state`: where the motion starts, from `assemble` or `State(t, q, v)`.
+        - `start_tolerance`: of |Phi| and |Phi'| there, for rigid methods.
+
+        **Returns:** a `StepperState`, with the verdict on the start as its `result`: consistent to
+        the tolerance, finite, of a symmetric mass matrix, with parameters in their ranges.
+
+        **Raises:** `ValueError` for functions of the system that return what they must not."""
+        dtype = state.q.dtype
+        t, tolerance = jnp.asarray(state.t, dtype), jnp.asarray(start_tolerance, dtype)
+        allowed = traced_in_range(self.system, self.enforcement, self.projection)
+        if _eager((self, state)):
+            return _compiled_init(self, t, state.q, state.v, tolerance, allowed)
+        return self.begin(t, state.q, state.v, tolerance, allowed)
+
+    def begin(self, t, q, v, tolerance, allowed=None) -> StepperState:
+        """`init` of arrays in one dtype; `allowed` tells whether parameters are in their ranges."""
+        system, enforcement = self.system, self.enforcement
+        check_system(system, None, q, v, with_force=False)
+        if not isinstance(system, AbstractStructuredSystem):
+            check_gaps(system, q, v)
+        if not enforcement.unilateral:
+            check_no_gaps(system, q, type(enforcement).__name__)
+        start = self.fresh(t, q, v)
+        result = _start_result(self.acting(start, None), start, tolerance)
+        result = first_failure(result, start.result)
+        if allowed is not None:
+            in_range = RESULTS.where(allowed, RESULTS.successful, RESULTS.invalid_parameter)
+            result = first_failure(result, in_range)
+        return start.replace(result=result)
+
+    def fresh(self, t, q, v) -> StepperState:
+        """The same without a look at it."""
+        system, active = self.system, None
+        if is_switched(system, t, q, v):
+            active = system.switch(q, v, t, jnp.zeros(row_count(system, t, q, v), bool))
+        steps = with_rows(self.steps(None, q.dtype), active)
+        return steps.init(t, q, v).replace(active=active)
+
+    @checked
+    def step(
+        self, state: StepperState, dt: Annotated[RealScalarLike, positive], u: Any = None
+    ) -> StepperState:
+        """The state a time `dt` later.
+
+        **Arguments:**
+
+        - `state`: from `init`, or from the step before.
+        - `dt`: the step [s], which may be another one each time.
+        - `u`: what `force(t, q, v, u)` takes, held over the step; or a control u(t, q, v), which
+          the scheme asks at its stages.
+
+        **Returns:** the new `StepperState`. Of a step that fails, and of all that follow, the
+        `result` says why; t goes on, and all else is held at the last good state.
+        """
+        h, control = jnp.asarray(dt, state.q.dtype), as_control(u, state.q.dtype)
+        if _eager((self, state, dt, u)):
+            return _compiled_step(self, state, h, control, jnp.array(1))
+        return self.advance(state, h, control)
+
+    def advance(self, state: StepperState, h: Array, control: Any) -> StepperState:
+        """`step` of an array h and a control."""
+        steps, start, verdicts = self.steps(control, state.q.dtype), state, []
+        if state.active is not None:
+            steps, start, verdict = switched(steps, state)
+            verdicts.append(verdict)
+        t, lost = state.later(h)
+        step = steps.step(start, t)
+        verdicts.append(step.result)
+        if self.drift_tolerance is not None:
+            within = jnp.all(step.start_phi <= self.drift_tolerance)
+            verdicts.append(RESULTS.where(within, RESULTS.successful, RESULTS.drift))
+        new = step.state
+        good = finite((new.q, new.v, new.multipliers, new.contacts))
+        verdicts.append(RESULTS.where(good, RESULTS.successful, RESULTS.nonfinite_state))
+        result = first_failure(state.result, *verdicts)
+        good = decided(result == RESULTS.successful)
+        return new.replace(lost=lost, result=result).held(good, state)
+
+    def between(self, state: StepperState, h: Array, t: Array, control: Any) -> StepperState:
+        """The state at a time t within the step of length h from `state`."""
+        steps = self.steps(control, state.q.dtype)
+        if state.active is not None:
+            steps, state, _ = switched(steps, at_start(steps.scheme, state))
+        return steps.between(state, h, t)
+
+    @checked
+    def multipliers(self, state: StepperState, u: Any = None) -> Rows:
+        """lam at a state, shape `(nc,)`, holonomic rows first; the generalised reaction is
+        J^T lam. Of velocity-level methods and contacts it is the mean over the step before, of
+        continuous ones that of this instant, under the control `u`."""
+        control = as_control(u, state.q.dtype)
+        return self.acting(state, control).multipliers(state)
+
+    def checkpoints(self, dtype: Any) -> bool:
+        """Whether a step recomputes its parts in the reverse pass by itself."""
+        return self.steps(None, dtype).checkpoints
+
+    def steps(self, control: Any, dtype: Any) -> AbstractSteps:
+        """What advances a state under a control, with all rows."""
+        problem = Problem(self.system, self.enforcement, control, self.projection)
+        return steps_of(with_dtype(problem, dtype), self.scheme, dtype)
+
+    def acting(self, state: StepperState, control: Any) -> AbstractSteps:
+        """The same, with the rows that acted in the step before."""
+        return with_rows(self.steps(control, state.q.dtype), state.active)
+
+
+def steps_of(
+    problem: Problem,
+    scheme: diffrax.AbstractSolver | None,
+    dtype: Any,
+    controller: diffrax.AbstractStepSizeController | None = None,
+) -> AbstractSteps:
+    """What advances a state of the problem, whose numbers are of this dtype."""
+    kind, default = _family(problem.enforcement)
+    enforcement = problem.enforcement
+    if isinstance(enforcement, ContactImpulse) and is_concrete(enforcement.smoothing):
+        if np.asarray(enforcement.smoothing) == 0:
+            # So that what smooths is not computed.
+            problem = eqx.tree_at(lambda p: p.enforcement.smoothing, problem, None)
+    if scheme is None:
+        scheme = default if controller is None else diffrax.Tsit5()
+    large = isinstance(problem.system, AbstractStructuredSystem)
+    return kind(problem, prepared(scheme, controller, dtype, large))
+
+
+@functools.singledispatch
+def _family(enforcement: Any) -> tuple[type[AbstractSteps], diffrax.AbstractSolver]:
+    """The family of a method, and its default scheme."""
+    raise ValueError(
+        "Argument `enforcement` must be an enforcement method such as `mbd.UdwadiaKalaba()`, but "
+        f"is {enforcement!r}."
+    )
+
+
+_family.register(AbstractContinuousEnforcement, lambda _: (ContinuousSteps, RK4()))
+_family.register(AbstractSplitEnforcement, lambda _: (SplitSteps, diffrax.Euler()))
+_family.register(ContactImpulse, lambda _: (ContactSteps, diffrax.Euler()))
+
+
+def check_scheme(scheme: diffrax.AbstractSolver | None) -> None:
+    """The scheme integrates one vector field.
+
+    **Raises:** `ValueError`."""
+    structure = None if scheme is None else scheme.term_structure
+    if isinstance(structure, tuple) or typing.get_origin(structure) is diffrax.MultiTerm:
+        raise ValueError(
+            f"Argument `scheme` must be of one vector field, but `{type(scheme).__name__}` splits "
+            "it in two or adds noise: use e.g. `mbd.SemiImplicitEuler()` or `mbd.RK4()`."
+        )
+
+
+def as_control(u: Any, dtype: Any) -> Any:
+    """u(t, q, v), from this or from a value that is held."""
+    if u is None or callable(u):
+        return u
+    return jax.tree_util.Partial(_held, with_dtype(u, dtype))
+
+
+def _held(u, t, q, v):
+    del t, q, v
+    return u
+
+
+def _start_result(
+    steps: AbstractSteps, start: StepperState, tolerance: Float[Array, ""]
+) -> RESULTS:
+    """Whether a motion can start there: finite, consistent to `tolerance`, and with a symmetric
+    mass matrix."""
+    system, t, q, v = steps.system, start.t, start.q, start.v
+    M = jax.tree.leaves(mass_matrix(system, q))[0]  # an array, or that of the blocks
+    asymmetry = jnp.max(jnp.abs(M - jnp.swapaxes(M, 0, 1)))
+    symmetric = asymmetry <= 1e-6 * jnp.max(jnp.abs(M))
+    violation = jnp.concatenate([positions(system, t, q), velocities(system, t, q, v)])
+    rigid = steps.problem.enforcement.rigid
+    consistent = jnp.all(jnp.abs(violation) <= tolerance) | (not rigid)
+    return first_failure(
+        RESULTS.where(finite((q, v, M, violation)), RESULTS.successful, RESULTS.nonfinite_state),
+        RESULTS.where(symmetric, RESULTS.successful, RESULTS.mass_matrix_indefinite),
+        RESULTS.where(consistent, RESULTS.successful, RESULTS.inconsistent_start),
+        steps.start_result(t, q, v, tolerance),
+    )
+
+
+def _eager(tree: Any) -> bool:
+    """Whether the values of all numbers are known now."""
+    return all(map(is_concrete, jax.tree.leaves(tree)))
+
+
+@eqx.filter_jit
+def _compiled_init(stepper, t, q, v, tolerance, allowed):
+    return stepper.begin(t, q, v, tolerance, allowed)
+
+
+@eqx.filter_jit
+def _compiled_step(stepper, state, h, control, one):
+    # In a loop, of one turn though XLA does not know it, a step is compiled whole.
+    return jax.lax.fori_loop(0, one, lambda _, state: stepper.advance(state, h, control), state)

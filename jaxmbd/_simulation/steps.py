@@ -1,0 +1,113 @@
+"""What a family of methods knows to do with a state."""
+
+import abc
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraints import positions, velocities
+from .._enforcement.base import AbstractEnforcement
+from .._enforcement.projection import Projection
+from .._results import RESULTS
+from .._system import AbstractSystem
+from .._types import Control, Coordinates, RealScalarLike, Rows, Scalar, Velocity
+from .state import StepperState
+
+
+class Problem(eqx.Module):
+    """What is simulated, apart from the state."""
+
+    system: AbstractSystem
+    enforcement: Any
+    control: Control | None
+    projection: Projection | None
+
+    def project(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity
+    ) -> tuple[Coordinates, Velocity, RESULTS]:
+        if self.projection is None:
+            return q, v, RESULTS.successful
+        return self.projection(self.system, t, q, v)
+
+
+class Step(NamedTuple):
+    """The state after a step, and the verdict on the step. `start_phi` is |Phi| at the start, which
+    the step needed anyway."""
+
+    state: StepperState
+    result: RESULTS
+    start_phi: Float[Array, " nh"]
+
+
+class AbstractSteps(eqx.Module):
+    """Steps of the methods of one family, for one problem with one scheme."""
+
+    problem: eqx.AbstractVar[Problem]
+    scheme: eqx.AbstractVar[diffrax.AbstractSolver]
+
+    @property
+    def system(self) -> AbstractSystem:
+        return self.problem.system
+
+    @property
+    def checkpoints(self) -> bool:
+        """Whether the parts of a step are recomputed in the reverse pass, so that the step as a
+        whole need not be."""
+        return False
+
+    @abc.abstractmethod
+    def init(self, t: Scalar, q: Coordinates, v: Velocity) -> StepperState:
+        """The state of a start."""
+
+    def start_result(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, tolerance: Float[Array, ""]
+    ) -> RESULTS:
+        """Whether the method can start there, besides the equality rows."""
+        del t, q, v, tolerance
+        return RESULTS.successful
+
+    @abc.abstractmethod
+    def step(self, state: StepperState, t: Scalar) -> Step:
+        """From a state to the time t."""
+
+    def end_result(self, state: StepperState) -> RESULTS:
+        """What is wrong with the last state, and would show only in a step from there."""
+        del state
+        return RESULTS.successful
+
+    @abc.abstractmethod
+    def between(self, state: StepperState, h: RealScalarLike, t: Scalar) -> StepperState:
+        """The state at a time t within a step of length h from `state`, to the order of the
+        method."""
+
+    @abc.abstractmethod
+    def multipliers(self, state: StepperState) -> Rows:
+        """lam at a state."""
+
+    @property
+    def keeps_energy(self) -> bool:
+        """Whether nothing but the forces of the system takes energy."""
+        return self.problem.enforcement.rigid
+
+    def row_energy(self, state: StepperState) -> Scalar:
+        """What constraints and contacts store [J]."""
+        enforcement: AbstractEnforcement = self.problem.enforcement
+        if enforcement.rigid:
+            return jnp.zeros((), state.q.dtype)
+        return enforcement.stored_energy(positions(self.system, state.t, state.q))
+
+    def driving_power(self, state: StepperState) -> Scalar:
+        """-lam . Phi_t, the power of constraints that move in time [W]."""
+        drift = velocities(self.system, state.t, state.q, jnp.zeros_like(state.v))
+        return -jnp.sum(self.multipliers(state) * drift)
+
+
+def at_start(scheme: diffrax.AbstractSolver, state: StepperState) -> StepperState:
+    """The state with what the scheme remembers at a start. Each step tells it of a jump, so that no
+    value of the field is among this."""
+    y = (state.q, state.v)
+    terms = diffrax.ODETerm(lambda t, y, args: (jnp.zeros_like(y[0]), jnp.zeros_like(y[1])))
+    return state.replace(scheme=scheme.init(terms, state.t, state.t, y, None))

@@ -1,0 +1,83 @@
+"""Rows that begin and cease to act during a motion, with any method."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from .._constraints import constraint_rows, mass_matrix, row_count, tilt
+from .._enforcement.projection import Projection
+from .._linalg import Automatic, ConstraintOperator
+from .._results import RESULTS, first_failure
+from .._system import AbstractSystem, only
+from .._types import Coordinates, RealScalarLike, Velocity
+from .state import StepperState
+from .steps import AbstractSteps, at_start
+
+_TO_ROWS = Projection(iterations=4, velocity=False)
+
+
+def is_switched(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> bool:
+    """Whether some rows do not always act.
+
+    **Raises:** `ValueError` if `switch` does not return a truth value for each row."""
+    none = jax.ShapeDtypeStruct((row_count(system, t, q, v),), bool)
+    t = jnp.asarray(t, q.dtype)
+    active = eqx.filter_eval_shape(lambda *args: system.switch(*args), q, v, t, none)
+    if active is None:
+        return False
+    if active.shape != none.shape or active.dtype != none.dtype:
+        raise ValueError(
+            f"`switch(q, v, t, active)` must return {none.shape[0]} truth values, one for each row "
+            f"of `constraint` and then of `nonholonomic`, but returns {active}."
+        )
+    return True
+
+
+def with_rows(steps: AbstractSteps, active: Bool[Array, " rows"] | None) -> AbstractSteps:
+    """The steps of the system in which these rows act."""
+    if active is None:
+        return steps
+    return eqx.tree_at(lambda s: s.problem.system, steps, only(steps.system, active))
+
+
+def switched(
+    steps: AbstractSteps, state: StepperState
+) -> tuple[AbstractSteps, StepperState, RESULTS]:
+    """The steps with the rows that act from `state` on, the state after the impact with which rows
+    begin to act, and a verdict on that. `steps` are of the system without a choice of rows."""
+    t, q, v, before = state.t, state.q, state.v, state.active
+    assert before is not None
+    active = steps.system.switch(q, v, t, before)
+    assert active is not None
+    acting = with_rows(steps, active)
+    result = RESULTS.where(jnp.array(True), RESULTS.successful, RESULTS.nonfinite_state)
+    if steps.problem.enforcement.rigid:
+        begins = active & ~before
+        q, v, result = jax.lax.cond(
+            jnp.any(begins),
+            lambda: _impact(acting.system, t, q, v, begins),
+            lambda: (q, v, result),
+        )
+    fresh = at_start(steps.scheme, state).scheme
+    changed = jnp.any(active != before)
+    scheme = jax.tree.map(lambda new, old: jnp.where(changed, new, old), fresh, state.scheme)
+    return acting, state.replace(q=q, v=v, active=active, scheme=scheme), result
+
+
+def _impact(
+    system: AbstractSystem,
+    t: RealScalarLike,
+    q: Coordinates,
+    v: Velocity,
+    begins: Bool[Array, " rows"],
+) -> tuple[Coordinates, Velocity, RESULTS]:
+    """The state after rows begin to act, plastically; the other ones keep their velocities. By how
+    much Phi is not 0 there, since steps do not end when it is, a displacement takes back, without
+    a velocity."""
+    q, projected = _TO_ROWS.project_position(system, t, q, v)
+    rows = constraint_rows(system, t, q, v)
+    turned = tilt(system, q, v, rows.J, rows.phi)
+    operator = ConstraintOperator(Automatic(), mass_matrix(system, q), rows.J, tilt=turned)
+    change, _ = operator.correct(jnp.where(begins, -rows.velocity, 0.0), v)
+    return q, v + change, first_failure(operator.result(), projected)
