@@ -280,7 +280,9 @@ def _each(check: _Check | None, value: Any) -> tuple[Any, ...]:
 
 
 def _members(kind: type) -> Iterator[type]:
-    """The classes of a family, of the package of its base."""
+    """The classes of a family, of the package of its base; of a class that is no base, none."""
+    if "Abstract" not in kind.__name__:
+        return
     package = kind.__module__.split(".")[0]
     for member in kind.__subclasses__() if package not in ("builtins", "collections") else ():
         own = member.__module__.split(".")[0] == package

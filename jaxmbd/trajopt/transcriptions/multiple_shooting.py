@@ -64,7 +64,7 @@ class MultipleShooting(AbstractTranscription):
         v_end = v[-1] + solve(end.M, end.J.T @ mu)
         defects = jnp.concatenate([q1 - dynamics.valid(q[-1] + back), v1 - v_end])
         rate = jax.vmap(cost_rate, (None, 0, 0, 0, None))
-        costs = rate(problem, t + step * jnp.arange(n + 1), q, v, u)
+        costs = rate(problem, t + step * jnp.arange(n + 1, dtype=q0.dtype), q, v, u)
         cost = step * jnp.sum((costs[1:] + costs[:-1]) / 2)
         return Equations(cost, defects, path_rows(problem, t, q0, v0, u), across)
 
