@@ -87,7 +87,7 @@ class Stepper(eqx.Module):
         t, tolerance = jnp.asarray(state.t, dtype), jnp.asarray(start_tolerance, dtype)
         allowed = traced_in_range(self.system, self.enforcement, self.projection)
         if _eager((self, state)):
-            return _compiled_init(self, t, state.q, state.v, tolerance, allowed)
+            return _compiled_init(with_dtype(self, dtype), t, state.q, state.v, tolerance, allowed)
         return self.begin(t, state.q, state.v, tolerance, allowed)
 
     def begin(self, t, q, v, tolerance, allowed=None) -> StepperState:
@@ -132,7 +132,7 @@ class Stepper(eqx.Module):
         """
         h, control = jnp.asarray(dt, state.q.dtype), as_control(u, state.q.dtype)
         if _eager((self, state, dt, u)):
-            return _compiled_step(self, state, h, control, jnp.array(1))
+            return _compiled_step(with_dtype(self, h.dtype), state, h, control, jnp.array(1))
         return self.advance(state, h, control)
 
     def advance(self, state: StepperState, h: Array, control: Any) -> StepperState:
@@ -230,9 +230,8 @@ def check_scheme(scheme: diffrax.AbstractSolver | None) -> None:
 
 def as_control(u: Any, dtype: Any) -> Any:
     """u(t, q, v), from this or from a value that is held."""
-    if u is None or callable(u):
-        return u
-    return jax.tree_util.Partial(_held, with_dtype(u, dtype))
+    u = with_dtype(u, dtype)
+    return u if u is None or callable(u) else jax.tree_util.Partial(_held, u)
 
 
 def _held(u, t, q, v):
