@@ -1,7 +1,7 @@
 """Reinforcement learning on 1024 poles at once, each on a cart between two walls.
 
 A policy learns to keep the pole up, once by derivatives through the motion and once by a policy
-gradient that sees nothing but rewards. `--picture FILE` draws how both learn.
+gradient that sees nothing but rewards. `--output FILE` draws how both learn.
 """
 
 import argparse
@@ -14,11 +14,12 @@ from tqdm import trange
 
 import jaxmbd as mbd
 
-BATCH, STEPS, DT = 1024, 64, 0.02  # samples, steps of a rollout, s
-WALL, LENGTH, POLE, CART, GRAVITY = 0.6, 0.5, 0.1, 1.0, 9.81  # m, m, kg, kg, m/s^2
+BATCH, STEPS, DT, EPISODE = 1024, 64, 0.02, 3.0  # samples, steps of a rollout, s, s
+WALL, LENGTH, POLE, CART, GRAVITY = 0.8, 0.5, 0.1, 1.0, 9.81  # m, m, kg, kg, m/s^2
 FORCE, NOISE, DISCOUNT = 10.0, 0.3, 0.98  # N, of the policy in units of FORCE, of a step
 
 
+# --8<-- [start:environment]
 class CartPole(mbd.AbstractSystem):
     """q = (position of the cart, angle of the pole from above), the mass of which is at its tip."""
 
@@ -49,14 +50,18 @@ class Environment(eqx.Module):
         return self.stepper.init(mbd.State(0.0, q, v))
 
     def step(self, state, u, key):
-        """The next state, the reward for it, and whether the pole fell: then it starts anew."""
+        """The next state, the reward for it, and whether the pole fell. Then, and in time, it
+        starts anew."""
         state = self.stepper.step(state, DT, u)
         fallen = (jnp.cos(state.q[1]) < 0) | (state.result != mbd.RESULTS.successful)
-        reward = (
-            jnp.cos(state.q[1]) - 2.0 * state.q[0] ** 2 - 0.01 * jnp.sum(state.v**2) - 9 * fallen
-        )
-        anew = self.reset(key)
-        return jax.tree.map(lambda a, b: jnp.where(fallen, a, b), anew, state), reward, fallen
+        effort = jnp.sum(state.q**2) + 0.01 * jnp.sum(state.v**2) + 0.1 * u**2
+        reward = 1.0 - effort - jnp.where(fallen, 9.0, 0.0)
+        over = fallen | (state.t > EPISODE)
+        state = jax.tree.map(lambda a, b: jnp.where(over, a, b), self.reset(key), state)
+        return state, reward, fallen
+
+
+# --8<-- [end:environment]
 
 
 def rollout(environment, policy, states, key):
@@ -139,7 +144,7 @@ def time_up(policy, seed=1, steps=500):
             return (state, still), still
 
         _, still = jax.lax.scan(step, (environment.reset(key), True), None, length=steps)
-        return DT * jnp.sum(still)
+        return steps * DT * jnp.mean(still)
 
     return float(
         jnp.mean(jax.vmap(up, (None, 0))(policy, jax.random.split(jax.random.key(seed), 64)))
@@ -159,8 +164,8 @@ def draw(found, file):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--iterations", type=int, default=100)
-    parser.add_argument("--picture", help="file to draw into")
+    parser.add_argument("--iterations", type=int, default=200)
+    parser.add_argument("--output", help="file to draw into")
     args = parser.parse_args()
     found = {}
     for loss in (by_derivatives, by_rewards):
@@ -168,8 +173,8 @@ def main():
         first, *_, last = found[loss.__name__]
         print(f"{loss.__name__}: mean reward {first:.3f} at first and {last:.3f} at last")
         print(f"    The pole stays up for {time_up(policy):.1f} of 10 s.")
-    if args.picture:
-        draw(found, args.picture)
+    if args.output:
+        draw(found, args.output)
 
 
 if __name__ == "__main__":

@@ -281,12 +281,12 @@ def check_message(error, label, parameter, value):
 RETURNED = set(
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
     "Correction Motion Point BlockDiagonal BlockRows ConstraintEquations ConstraintOperator "
-    "CoupledBlocks RESULTS Solution ContactLoads Assembly Audit BodyIndices ContactPoints "
-    "ContactState ContactStates Dependency ElementPower Mobility Placement Pose Singularity Twist "
-    "Violation Wrench Bootstrap Estimate Combination Identifiability LeastSquares Prediction "
-    "ColumnTest Sample SingleShooting Guess Multipliers NLPSolution Plan Pursuit Replay STATUS "
-    "CovarianceResult ExtremesResult HistogramResult MomentsResult Failures Rollouts Layout "
-    "CompilationCache".split()
+    "CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads Assembly Audit "
+    "BodyIndices ContactPoints ContactState ContactStates Dependency ElementPower Mobility "
+    "Placement Pose Singularity Twist Violation Wrench Bootstrap Estimate Combination "
+    "Identifiability LeastSquares Prediction ColumnTest Sample SingleShooting Guess Multipliers "
+    "NLPSolution Plan Pursuit Replay STATUS CovarianceResult ExtremesResult HistogramResult "
+    "MomentsResult Failures Rollouts Layout CompilationCache".split()
 )
 
 
