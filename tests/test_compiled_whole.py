@@ -112,14 +112,15 @@ METHODS = {
 }
 
 
-# Those whose gradients take long to compile. Of the others in contact the gradient is enough: it
-# holds the motion too.
+# Those whose gradients take long to compile, and one whose gradient holds all that its motion has.
 LONG = ("contact, located", "contact, smoothed", "contact, pyramid", "contact, with rows")
-BOTH = ("contact, falling", *(name for name in METHODS if not name.startswith("contact")))
+GRADIENT = ("contact, sweeps",)
 CASES = [
-    pytest.param(name, derivative, marks=[pytest.mark.slow] * (slow and name not in BOTH))
+    pytest.param(
+        name, derivative, marks=[pytest.mark.slow] * (name in (LONG if derivative else GRADIENT))
+    )
     for name in METHODS
-    for derivative, slow in ((False, name not in LONG), (True, name in LONG))
+    for derivative in (False, True)
 ]
 
 
