@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
-from ._constraints import constraint_rows, positions, velocities
+from ._constraints import constraint_rows, positions, row_count
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import ConstraintOperator, Pseudoinverse, dense
 from ._raising import raise_failure
@@ -112,8 +112,9 @@ def assembled(
     throw: bool,
 ) -> State:
     """`assemble` with rows beside those of the system: `held` makes of it the systems whose
-    holonomic rows are to vanish, and whose rows are to be kept by the velocities. The report
-    is on the rows of `system`; it has failed if others remain too."""
+    holonomic rows are to vanish, and whose rows are to be kept by the velocities: those of
+    `system`, and after them others. The report is on the rows of `system`; it has failed if others
+    remain too."""
     q = finite("`q` of assemble", q, shape=None)
     if v is None:
         if writes_own_qdot(system):
@@ -168,18 +169,26 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     p, iterations, stationary = _nearest(given, tolerance, max_iterations)
     q = system.retract(q, q_scale * p)
     # One solve if the rows are linear in v, as they nearly always are; Newton's method otherwise.
-    nonholonomic = jax.eval_shape(system.nonholonomic, q, v, t).size
-    for _ in range(5 if nonholonomic else 1):
-        J = dense(constraint_rows(in_motion, t, q, v).J) * v_scale[None, :]
-        change, _ = _operator(J).correct(-velocities(in_motion, t, q, v), v)
-        v = v + v_scale * change
-    phi, velocity = positions(system, t, q), velocities(system, t, q, v)
-    J = dense(constraint_rows(system, t, q, v).J)
+    steps = 5 if jax.eval_shape(system.nonholonomic, q, v, t).size else 1
+
+    # One loop, whose last turn sees what is left: what a program holds is what it takes to compile.
+    def improved(state, i):
+        v, *_ = state
+        rows = constraint_rows(in_motion, t, q, v)
+        J = dense(rows.J)
+        change, _ = _operator(J * v_scale[None, :]).correct(-rows.velocity, v)
+        return (v + jnp.where(i < steps, v_scale * change, 0.0), rows.phi, rows.velocity, J), None
+
+    like = jax.eval_shape(lambda v: improved((v,), 0)[0], v)
+    start = v, *(jnp.zeros(x.shape, x.dtype) for x in like[1:])
+    (v, phi, kept, J), _ = jax.lax.scan(improved, start, jnp.arange(steps + 1))
+    # Rows of the system itself come first.
+    count = row_count(system, t, q, v)
+    velocity, J = kept[:count], J[:count]
     limit = tolerance * (1 + jnp.max(jnp.abs(J), initial=0.0))
     # Negations, so that NaN counts as missed.
     open, moving = ~(jnp.abs(phi) <= tolerance), ~(jnp.abs(velocity) <= limit)
     # Of redundant or contradictory velocity rows some always remain; they are no less wrong.
-    kept = velocity if held is None else velocities(in_motion, t, q, v)
     ok = stationary & ~jnp.any(open) & ~jnp.any(moving) & jnp.all(jnp.abs(kept) <= limit)
     scale = jnp.where(v_scale > 0, v_scale, 1.0)
     report = AssemblyReport(

@@ -10,6 +10,7 @@ from jax.core import Tracer
 from jaxtyping import PyTree
 
 from ._inputs import shown
+from ._known import is_concrete as is_concrete
 from ._system import AbstractSystem
 from ._types import Control
 
@@ -153,8 +154,3 @@ def with_dtype(tree: PyTree, dtype) -> PyTree:
         return x
 
     return jax.tree.map(convert, tree)
-
-
-def is_concrete(x: Any) -> bool:
-    """Whether the value of `x` is known now."""
-    return not isinstance(x, Tracer)

@@ -145,6 +145,10 @@ class _Numbers(NamedTuple):
             return value
         if dtype is None and self.floating and not jnp.issubdtype(array.dtype, jnp.floating):
             dtype = float
+        if isinstance(array, np.ndarray) and (array.ndim or dtype is not None):
+            # Converted by NumPy, and with its dtype given: otherwise JAX compiles programs for it.
+            dtype = jnp.result_type(array if dtype is None else dtype)
+            return jnp.asarray(array.astype(dtype), dtype)
         return jnp.asarray(value, dtype)
 
     def _refuse(self, value):

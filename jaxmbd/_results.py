@@ -7,6 +7,8 @@ import diffrax
 import jax
 import numpy as np
 
+from ._known import is_concrete
+
 
 class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     """Verdict on a simulation, an assembly or a linear solve; one member per trajectory.
@@ -96,6 +98,8 @@ def first_failure(*results: RESULTS) -> RESULTS:
 
 def of_scheme(result: Any) -> RESULTS:
     """The verdict on a step of a scheme, in words of a simulation."""
+    if is_concrete(code(result)) and code(result) == code(diffrax.RESULTS.successful):
+        return RESULTS.successful  # what follows would be ten small programs
     verdict = RESULTS.promote(result)
     for unsolved in (
         RESULTS.nonlinear_max_steps_reached,
@@ -117,8 +121,8 @@ def promoted(verdict: Any) -> RESULTS:
     return verdict if isinstance(verdict, RESULTS) else RESULTS.promote(verdict)
 
 
-def code(result: RESULTS) -> Any:
-    """The number of a verdict, an array."""
+def code(result: Any) -> Any:
+    """The number of a verdict of this or another enumeration, an array."""
     return jax.tree.leaves(result)[0]
 
 

@@ -103,6 +103,11 @@ def collide_all(a, pose_a, b, pose_b):
     return jax.vmap(collide)(a, pose_a, b, pose_b)
 
 
+# Of one pair, and of many with the same first shape.
+collide_one = eqx.filter_jit(collide)
+collide_with = eqx.filter_jit(jax.vmap(collide, in_axes=(None, 0, 0, 0)))
+
+
 collide_one = eqx.filter_jit(collide)
 
 
@@ -222,7 +227,7 @@ def test_boxes_overlap_exactly_and_are_never_nearer_than_said():
 def test_least_gap_above_the_ground(a, b):
     n = 20
     b, (pose_a, pose_b) = scaled(b, 1, n), random_poses(2, n)
-    gaps = jax.vmap(collide, in_axes=(None, 0, 0, 0))(a, pose_a, b, pose_b).gap.min(axis=1)
+    gaps = np.min(collide_with(a, pose_a, b, pose_b).gap, axis=1)
     normals = matrices(pose_a.orientation)[:, :, 2]
     down = np.einsum("kji,kj->ki", matrices(pose_b.orientation), -normals)
     depth = np.array([extent(one_of(b, k), down[k]) for k in range(n)])
@@ -241,8 +246,8 @@ def test_terrain_that_is_a_plane_is_ground(a, b):
     half = np.cross([0.0, 0.0, 1.0], normal) / np.sqrt(2 + 2 * normal[2])
     tilt = jnp.array([np.sqrt((1 + normal[2]) / 2), *half])
     tilted = jax.vmap(lambda pose: pose.compose(Pose(jnp.zeros(3), tilt)))(pose_a)
-    found = jax.vmap(collide, in_axes=(None, 0, 0, 0))(plane, pose_a, b, pose_b)
-    expected = jax.vmap(collide, in_axes=(None, 0, 0, 0))(GROUND, tilted, b, pose_b)
+    found = collide_with(plane, pose_a, b, pose_b)
+    expected = collide_with(GROUND, tilted, b, pose_b)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-12)
 
@@ -562,7 +567,7 @@ def test_crossed_edges_touch_in_one_point():
     low = jnp.array([np.cos(half), np.sin(half), 0.0, 0.0])
     high = jnp.array([np.cos(half), 0.0, np.sin(half), 0.0])
     x = jnp.array([0.1, 0.2, 2**0.5 - 0.02])
-    gap, position, normal = collide(cube, Pose(jnp.zeros(3), low), cube, Pose(x, high))
+    gap, position, normal = collide_one(cube, Pose(jnp.zeros(3), low), cube, Pose(x, high))
     np.testing.assert_allclose(gap, [-0.02] + 7 * [ABSENT], atol=1e-14)
     np.testing.assert_allclose(position[0], [0.1, 0.0, 0.5**0.5 - 0.01], atol=1e-14)
     np.testing.assert_allclose(normal[0], [0.0, 0.0, 1.0], atol=1e-14)
@@ -775,18 +780,18 @@ def lying(x, y, z, angle=0.0):
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4, 0.05, np.pi - 1e-5])
 def test_capsule_lies_on_a_capsule_or_a_box_with_two_points(angle):
     lower = lying(0.0, 0.0, 0.0)
-    gap, position, _ = collide(CAPSULE, lower, ROD, lying(0.5, 0.0, 0.5, angle))
+    gap, position, _ = collide_one(CAPSULE, lower, ROD, lying(0.5, 0.0, 0.5, angle))
     np.testing.assert_allclose(gap, 0.0, atol=3e-3)
     assert np.ptp(position[:, 0]) > 0.4 and np.ptp(position[:, 0]) < 1.01
     ground = Pose(jnp.array([0.0, 0.0, -0.4]), jnp.array(IDENTITY))
-    gap, position, _ = collide(BOX, ground, ROD, lying(0.3, 0.1, 0.2, angle))
+    gap, position, _ = collide_one(BOX, ground, ROD, lying(0.3, 0.1, 0.2, angle))
     np.testing.assert_allclose(gap, 0.0, atol=1e-12)
     np.testing.assert_allclose(sorted(position[:, 0]), [-0.5, 0.5], atol=1e-12)
 
 
 @pytest.mark.parametrize("angle", [0.2, np.pi / 2])
 def test_crossed_capsules_touch_in_one_point(angle):
-    gap, position, normal = collide(
+    gap, position, normal = collide_one(
         CAPSULE, lying(0.0, 0.0, 0.0), ROD, lying(0.1, 0.0, 0.49, angle)
     )
     np.testing.assert_allclose(gap, [-0.01, ABSENT], atol=1e-14)
@@ -796,13 +801,13 @@ def test_crossed_capsules_touch_in_one_point(angle):
 
 def test_cylinder_stands_on_four_points_and_lies_on_two():
     ground = Pose(jnp.zeros(3), jnp.array(IDENTITY))
-    gap, position, _ = collide(
+    gap, position, _ = collide_one(
         GROUND, ground, CYLINDER, Pose(jnp.array([0.0, 0.0, 0.4]), about_z(1.0))
     )
     below = np.asarray(gap) < 1e-3
     assert below.sum() == 4
     np.testing.assert_allclose(area(np.asarray(position)[below, :2]), 2 * 0.5**2, atol=1e-12)
-    gap, position, _ = collide(GROUND, ground, CYLINDER, lying(0.0, 0.0, 0.5))
+    gap, position, _ = collide_one(GROUND, ground, CYLINDER, lying(0.0, 0.0, 0.5))
     below = np.asarray(gap) < 1e-3
     np.testing.assert_allclose(sorted(position[below, 0]), [-0.4, 0.4], atol=1e-12)
 

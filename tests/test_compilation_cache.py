@@ -86,7 +86,7 @@ def test_a_second_process_compiles_nothing(tmp_path, kinds):
     """With `throw=True` too."""
     programs, hits, misses, read, written, there, _ = in_a_process(kinds, tmp_path)
     assert programs == hits + misses and (read, written) == (hits, misses)
-    assert there == misses > 10
+    assert there == misses > 4
     again = in_a_process(kinds, tmp_path)
     assert again[:6] == (programs, programs, 0, programs, 0, there)
 

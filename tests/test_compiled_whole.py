@@ -103,7 +103,6 @@ METHODS = {
     "loop, pseudoinverse": (chain(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
     "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),
     "contact, falling": (dropped(0.03), mbd.ContactImpulse()),
-    "contact, at rest": (dropped(0.025), mbd.ContactImpulse()),
     "contact, sweeps": (dropped(0.025), mbd.ContactImpulse(mbd.ProjectedGaussSeidel(5))),
     "contact, Poisson": (dropped(0.03), mbd.ContactImpulse(impact_law="poisson")),
     "contact, located": (dropped(0.03), mbd.ContactImpulse(impacts=1)),
@@ -113,10 +112,13 @@ METHODS = {
 }
 
 
-# Those whose gradients take long to compile.
+# Those whose gradients take long to compile, and one whose gradient holds all that its motion has.
 LONG = ("contact, located", "contact, smoothed", "contact, pyramid", "contact, with rows")
+GRADIENT = ("contact, sweeps",)
 CASES = [
-    pytest.param(name, derivative, marks=[pytest.mark.slow] * (derivative and name in LONG))
+    pytest.param(
+        name, derivative, marks=[pytest.mark.slow] * (name in (LONG if derivative else GRADIENT))
+    )
     for name in METHODS
     for derivative in (False, True)
 ]

@@ -1,6 +1,7 @@
 """Invariants of the enforcement methods: Gauss's principle, energy, work, driven rows."""
 
 import diffrax
+import equinox as eqx
 import helpers
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,11 @@ import jaxmbd as mbd
 
 def point_of(case, t=0.3):
     q, v = (jnp.asarray(x) for x in case.motion(t))
-    return q, v, mbd.evaluate(case.system, case.control, jnp.asarray(t), q, v)
+    return q, v, evaluate(case.system, case.control, jnp.asarray(t), q, v)
+
+
+# As a whole, not operation by operation.
+evaluate = eqx.filter_jit(mbd.evaluate)
 
 
 @pytest.mark.parametrize("name", ["redundant_pendulum", "driven_pendulum", "top", "skate_in_space"])
@@ -24,7 +29,7 @@ def test_gauss_principle(name, getkey):
     case = CASES[name]
     _, _, point = point_of(case)
     method = mbd.UdwadiaKalaba()
-    motion = method.motion(point, method.factorise(point))
+    motion = jax.jit(lambda at: method.motion(at, method.factorise(at)))(point)
     M, J = np.asarray(point.M), np.asarray(point.rows.J)
     free = np.linalg.solve(M, point.f)
     np.testing.assert_allclose(J @ motion.acceleration, point.rows.gamma, atol=1e-10)
@@ -42,9 +47,9 @@ def test_correction_is_the_smallest_in_kinetic_energy(name, getkey):
     q, v, _ = point_of(case)
     q = q + 1e-3 * jax.random.normal(getkey(), q.shape)
     v = v + 1e-3 * jax.random.normal(getkey(), v.shape)
-    point = mbd.evaluate(case.system, None, jnp.asarray(0.3), q, v)
+    point = evaluate(case.system, None, jnp.asarray(0.3), q, v)
     method = mbd.UdwadiaKalaba()
-    correction = method.correction(point, method.factorise(point))
+    correction = jax.jit(lambda at: method.correction(at, method.factorise(at)))(point)
     M, J, rows = np.asarray(point.M), np.asarray(point.rows.J), point.rows
     np.testing.assert_allclose(J @ correction.position, -rows.position(rows.phi), atol=1e-12)
     np.testing.assert_allclose(J @ correction.velocity, -rows.velocity, atol=1e-12)
@@ -183,7 +188,7 @@ def test_multipliers_of_a_hanging_mass():
         method = helpers.method(name)
         # Long enough for a soft rod to settle.
         sol = method.simulate(system, state, 2.0 if name in helpers.SOFT else 0.02, 0.01)
-        point = mbd.evaluate(system, None, sol.t[-1], sol.q[-1], sol.v[-1])
+        point = evaluate(system, None, sol.t[-1], sol.q[-1], sol.v[-1])
         reaction = point.rows.J.T @ sol.multipliers[-1]
         np.testing.assert_allclose(reaction, [0.0, weight], atol=2e-3 * weight, err_msg=name)
 
@@ -196,9 +201,9 @@ def test_projection_is_orthogonal_and_meets_the_rows(norm, getkey):
     q_off = case.system.coordinates.normalise(q_off)
     v_off = v + 1e-2 * jax.random.normal(getkey(), v.shape)
     projection = mbd.Projection(norm=norm, iterations=4)
-    q1, v1, result = projection(case.system, jnp.asarray(0.2), q_off, v_off)
+    q1, v1, result = eqx.filter_jit(projection)(case.system, jnp.asarray(0.2), q_off, v_off)
     assert result == mbd.RESULTS.successful
-    point = mbd.evaluate(case.system, None, jnp.asarray(0.2), q1, v1)
+    point = evaluate(case.system, None, jnp.asarray(0.2), q1, v1)
     np.testing.assert_allclose(point.rows.phi, 0, atol=1e-14)
     np.testing.assert_allclose(point.rows.velocity, 0, atol=1e-13)
     np.testing.assert_allclose(jnp.linalg.norm(q1[3:]), 1, atol=1e-14)

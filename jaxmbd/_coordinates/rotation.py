@@ -75,6 +75,7 @@ def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
 
 
 @checked
+@inlined
 def quaternion_from_matrix(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
     """Unit quaternion of a rotation matrix, the one with w >= 0.
 
@@ -123,6 +124,7 @@ def quaternion_log(p: Annotated[Float[Array, "4"], _not_all_zero]) -> Float[Arra
 
 
 @checked
+@inlined
 def rpy_to_matrix(q: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Rotation matrix R = Rz(yaw) Ry(pitch) Rx(roll) of q = (roll, pitch, yaw)."""
     (sr, sp, sy), (cr, cp, cy) = jnp.sin(q), jnp.cos(q)
@@ -136,6 +138,7 @@ def rpy_to_matrix(q: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
 
 @checked
+@inlined
 def rpy_to_quaternion(q: Float[Array, "3"]) -> Float[Array, "4"]:
     """Unit quaternion of q = (roll, pitch, yaw): the rotation Rz(yaw) Ry(pitch) Rx(roll)."""
     (sr, sp, sy), (cr, cp, cy) = jnp.sin(q / 2), jnp.cos(q / 2)
@@ -150,6 +153,7 @@ def rpy_to_quaternion(q: Float[Array, "3"]) -> Float[Array, "4"]:
 
 
 @checked
+@inlined
 def quaternion_to_rpy(p: Float[Array, "4"]) -> Float[Array, "3"]:
     """(roll, pitch, yaw) of a unit quaternion, with |pitch| <= pi/2 and |roll|, |yaw| <= pi.
 

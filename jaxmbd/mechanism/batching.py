@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, PyTree
 
+from .._coordinates.algebra import inlined
 from .._inputs import unjudged
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -33,15 +34,18 @@ def over_leading_axes(fn: _Function) -> _Function:
     def numbers(x):
         return x if isinstance(x, tuple | jax.Array) else unjudged(what, x, shape=None)
 
-    @functools.wraps(fn)
-    def over(*arguments):
-        known = tuple(map(numbers, arguments))
-        vectors, structure = jax.tree.flatten(known)
+    @inlined
+    def whole(*arguments):
+        vectors, structure = jax.tree.flatten(arguments)
         if all(x.ndim == 1 for x in vectors):
-            return fn(*known)
+            return fn(*arguments)
         return batched(
             lambda *vectors: fn(*structure.unflatten(vectors)), *((x, 1) for x in vectors)
         )
+
+    @functools.wraps(fn)
+    def over(*arguments):
+        return whole(*map(numbers, arguments))
 
     return cast(_Function, over)
 

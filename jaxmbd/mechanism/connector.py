@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import is_concrete
 from .._inputs import Vector, checked, finite
+from .._known import is_concrete, numpy_if_known
 from .body import GROUND, Body
 from .element import AbstractElement, checked_name, dtype_of
-from .pose import Frame, Pose, unit_quaternion
+from .pose import Frame, Pose, normalised, unit_quaternion
 
 
 class AbstractConnector(AbstractElement):
@@ -117,19 +117,20 @@ def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
             f"{what} must be a unit vector, but {np.asarray(value).tolist()} has length "
             f"{np.linalg.norm(np.asarray(value)):.6g}. Divide by it."
         )
-    return value / jnp.sqrt(jnp.sum(value * value))
+    return normalised(value)
 
 
 def orientation_along(axis: Float[Array, "3"]) -> Float[Array, "4"]:
     """The shortest rotation that turns the z axis into the unit vector `axis`, or, for one that
     points downwards, the shortest one from -z after half a turn about x."""
-    x, y, z = axis
+    xp = numpy_if_known(axis)
+    x, y, z = xp.asarray(axis)
     down = z < 0
-    s = 1 + jnp.abs(z)  # 2 cos^2 of half the angle, at least 1
-    o = jnp.zeros_like(s)
+    s = 1 + abs(z)  # 2 cos^2 of half the angle, at least 1
+    o = xp.zeros_like(s)
     # (s, -y, x, 0) turns z into the axis; (s, y, -x, 0) (0, 1, 0, 0) = (-y, s, 0, x) does below.
-    p = jnp.where(down, jnp.stack([-y, s, o, x]), jnp.stack([s, -y, x, o]))
-    return p / jnp.sqrt(2 * s)
+    p = xp.where(down, xp.stack([-y, s, o, x]), xp.stack([s, -y, x, o]))
+    return jnp.asarray(p / xp.sqrt(2 * s), axis.dtype)
 
 
 def _name_of(body: Body | str, connector: str) -> str:

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._checks import is_concrete
 from .._coordinates import algebra, quaternion_to_matrix
 from .._coordinates.algebra import apply_matrix, components, dot, matrix_product
 from .._inputs import Number, Vector, checked, finite, positive
+from .._known import is_concrete, numpy_if_known
 from .pose import unit_quaternion
 
 # Relative to the largest moment: how far a tensor may be from symmetric, and a sum of two principal
@@ -66,8 +66,10 @@ class Inertia(eqx.Module):
         dtype = _dtype_of(mass, tensor, center, about)
         self.mass = _floating("mass", mass, (), dtype)
         self.center = _floating("center", center, (3,), dtype)
-        if jnp.asarray(tensor).shape == (3,):
-            tensor = jnp.diag(jnp.asarray(tensor))
+        tensor = _floating("tensor", tensor, None, dtype)
+        if tensor.shape == (3,):
+            xp = numpy_if_known(tensor)
+            tensor = xp.diag(xp.asarray(tensor))
         tensor = _floating("tensor", tensor, (3, 3), dtype)
         if about is not None:
             d = self.center - _floating("about", about, (3,), dtype)
@@ -90,7 +92,7 @@ class Inertia(eqx.Module):
     @checked
     def point(cls, *, mass: Annotated[Number, positive]) -> "Inertia":
         """All mass at the origin."""
-        return cls(mass, jnp.zeros((3, 3)))
+        return cls(mass, np.zeros((3, 3)))
 
     @classmethod
     @checked
@@ -103,10 +105,10 @@ class Inertia(eqx.Module):
     ) -> "Inertia":
         """Solid box of edge lengths `size` = (a, b, c) along x, y, z [m]; give its mass [kg] or
         its density [kg/m^3]."""
-        size = _floating("size", size, (3,), _dtype_of(size, mass, density))
-        a, b, c = size * size
-        mass = _mass_of(mass, density, jnp.prod(size))
-        return cls(mass, mass / 12 * jnp.stack([b + c, c + a, a + b]))
+        size = _known("size", size, (3,), _dtype_of(size, mass, density))
+        a, b, c = size
+        m = _mass_of(mass, density, a * b * c)
+        return cls(m, m / 12 * _across(a * a, b * b, c * c))
 
     @classmethod
     @checked
@@ -118,11 +120,10 @@ class Inertia(eqx.Module):
         density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid ellipsoid of `semiaxes` (a, b, c) along x, y, z [m]."""
-        semiaxes = _floating("semiaxes", semiaxes, (3,), _dtype_of(semiaxes, mass, density))
-        a, b, c = semiaxes * semiaxes
-        volume = 4 / 3 * math.pi * jnp.prod(semiaxes)
-        mass = _mass_of(mass, density, volume)
-        return cls(mass, mass / 5 * jnp.stack([b + c, c + a, a + b]))
+        semiaxes = _known("semiaxes", semiaxes, (3,), _dtype_of(semiaxes, mass, density))
+        a, b, c = semiaxes
+        m = _mass_of(mass, density, 4 / 3 * math.pi * a * b * c)
+        return cls(m, m / 5 * _across(a * a, b * b, c * c))
 
     @classmethod
     @checked
@@ -134,9 +135,9 @@ class Inertia(eqx.Module):
         density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid sphere of `radius` [m]."""
-        radius = _floating("radius", radius, (), _dtype_of(radius, mass, density))
-        mass = _mass_of(mass, density, 4 / 3 * math.pi * radius**3)
-        return cls(mass, 0.4 * mass * radius**2 * jnp.ones(3, radius.dtype))
+        radius = _known("radius", radius, (), _dtype_of(radius, mass, density))
+        m = _mass_of(mass, density, 4 / 3 * math.pi * radius**3)
+        return cls(m, _moments(*3 * [0.4 * m * radius**2]))
 
     @classmethod
     @checked
@@ -188,9 +189,9 @@ class Inertia(eqx.Module):
     ) -> "Inertia":
         """Thin rod of `length` along `axis`, without a moment about it: a part of other bodies,
         or a body whose spin is taken away by its joints."""
-        length = _floating("length", length, (), _dtype_of(length, mass))
+        length = _known("length", length, (), _dtype_of(length, mass))
         mass = _mass_of(mass, None, length)
-        return cls(mass, _along(axis, jnp.zeros_like(mass), mass * length**2 / 12))
+        return cls(mass, _along(axis, 0 * mass, mass * length**2 / 12))
 
     # --- other frames and composites ------------------------------------------------------------
 
@@ -378,31 +379,46 @@ def _dtype_of(*values: Any) -> Any:
     return jnp.result_type(*floating) if floating else jnp.result_type(float)
 
 
-def _floating(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:
+def _floating(name: str, value: Any, shape: tuple[int, ...] | None, dtype: Any) -> Array:
     return finite(f"`{name}` of Inertia", value, dtype, shape)
 
 
-def _mass_of(mass, density, volume) -> Float[Array, ""]:
+def _known(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """As an array of NumPy if the value is known: no program is compiled for what it goes into."""
+    array = _floating(name, value, shape, dtype)
+    return numpy_if_known(array).asarray(array)
+
+
+def _mass_of(mass: Any, density: Any, volume: Any) -> Any:
     if (mass is None) == (density is None):
         raise ValueError(f"Give either `mass` or `density`, but they are {mass} and {density}.")
     if density is None:
-        return _floating("mass", mass, (), volume.dtype)
-    return _floating("density", density, (), volume.dtype) * volume
+        return _known("mass", mass, (), volume.dtype)
+    return _known("density", density, (), volume.dtype) * volume
 
 
-def _sizes(radius, length, mass, density) -> tuple[Array, Array]:
+def _sizes(radius: Any, length: Any, mass: Any, density: Any) -> tuple[Any, Any]:
     dtype = _dtype_of(radius, length, mass, density)
-    return _floating("radius", radius, (), dtype), _floating("length", length, (), dtype)
+    return _known("radius", radius, (), dtype), _known("length", length, (), dtype)
 
 
-def _cylinder(mass: Array, r: Array, h: Array) -> tuple[Array, Array]:
+def _cylinder(mass: Any, r: Any, h: Any) -> tuple[Any, Any]:
     """Moments of a cylinder along and across its axis."""
     return mass * r**2 / 2, mass * (3 * r**2 + h**2) / 12
 
 
-def _along(axis: str, along: Array, across: Array) -> Float[Array, "3"]:
+def _along(axis: str, along: Any, across: Any) -> Any:
     """Moments of a body of revolution."""
-    return jnp.stack([along if name == axis else across for name in "xyz"])
+    return _moments(*(along if name == axis else across for name in "xyz"))
+
+
+def _across(a: Any, b: Any, c: Any) -> Any:
+    """Moments of which each is the sum over the other two directions."""
+    return _moments(b + c, c + a, a + b)
+
+
+def _moments(*moments: Any) -> Any:
+    return numpy_if_known(*moments).stack(moments)
 
 
 def _steiner(mass, d) -> Float[Array, "3 3 *rest"]:

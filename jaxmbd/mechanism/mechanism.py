@@ -1,5 +1,6 @@
 """Bodies and joints as one system."""
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from .._coordinates import body_axes
 from .._coordinates.algebra import cross, quaternion_rate
 from .._fusion import once
 from .._inputs import Vector, at_least, checked
+from .._known import as_one_program, numpy_if_known
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._linalg.blocks import accumulated, columns
 from .._system import State
@@ -161,11 +163,11 @@ class Mechanism(AbstractStructuredSystem):
     def state(self, t: RealScalarLike = 0.0) -> State:
         """The state in which the bodies were given, for `simulate` or `assemble`."""
 
-        def of_body(body):
-            return jnp.concatenate(body.pose), jnp.concatenate(body.twist)
+        def vector(pair):
+            xp = numpy_if_known(*pair)
+            return jnp.asarray(xp.concatenate(pair).ravel(), pair[0].dtype)
 
-        q, v = self.body_stack.map(of_body)
-        return State(t, q.ravel(), v.ravel())
+        return State(t, vector(self._bodies.pose), vector(self._bodies.twist))
 
     def pose(self, q: Float[ArrayLike, "*batch nq"], name: str) -> Pose:
         """Pose of the body `name`, or of the "ground"; leading axes of q are kept.
@@ -216,7 +218,7 @@ class Mechanism(AbstractStructuredSystem):
             raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
 
         q = self.checked_q(q)
-        return batched(lambda q: joint.coordinates(*self.frames(joint, q)), (q, 1))
+        return _coordinates(joint, [self._part(q, body) for body in joint.bodies])
 
     def checked_q(self, q: ArrayLike) -> Float[Array, "*batch nq"]:
         """q as an array. **Raises:** `ValueError` for another number of coordinates."""
@@ -646,13 +648,7 @@ class Mechanism(AbstractStructuredSystem):
 
     def _part(self, x: Float[Array, "*batch n"], name: str) -> Float[Array, "*batch components"]:
         """Those components of q or v that are the body's; of the ground, constants."""
-        count = len(self.body_stack)
-        table = x.reshape(*x.shape[:-1], x.shape[-1] // count, count)
-        column = self._column(name)
-        if column < count:
-            return table[..., column]
-        shape = table.shape[:-1]
-        return jnp.broadcast_to(jnp.asarray(_ground(shape[-1]), x.dtype), shape)
+        return _part_of(x, len(self.body_stack), self._column(name))
 
     def _column(self, name: str) -> int:
         """Which column of a table belongs to the body `name`; the ground is the last."""
@@ -687,6 +683,22 @@ class Mechanism(AbstractStructuredSystem):
         # A constant, not computed: XLA then sees that all tables of one q are the same.
         ground = _ground(table.shape[0])[:, None]
         return jnp.concatenate([table, jnp.asarray(ground, x.dtype)], axis=1)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
+def _part_of(x: Float[Array, "*batch n"], count: int, column: int) -> Array:
+    table = x.reshape(*x.shape[:-1], x.shape[-1] // count, count)
+    if column < count:
+        return table[..., column]
+    shape = table.shape[:-1]
+    return jnp.broadcast_to(jnp.asarray(_ground(shape[-1]), x.dtype), shape)
+
+
+@as_one_program
+def _coordinates(joint: AbstractJoint, bodies: list[Array]) -> Float[Array, "*batch k"]:
+    return batched(
+        lambda *bodies: joint.coordinates(*frame_poses(joint, bodies)), *((x, 1) for x in bodies)
+    )
 
 
 def _ground(components: int) -> np.ndarray:

@@ -239,15 +239,20 @@ def _placed(joint, child, parent, old, wanted, wanted_rates, t):
         moving = Twist(Twist(w[:3], w[3:]).at(arm), w[3:])
         return equations.rates(frame, at_p, moving, wanted_rates)
 
+    def improved(state, _):
+        w, _ = state
+        r, along = jax.linearize(residual, w)
+        J = jax.vmap(along, out_axes=1)(jnp.eye(6, dtype=w.dtype))
+        return (w - _least(J, r), jnp.max(jnp.abs(r), initial=0.0)), None
+
     w = jnp.concatenate(twist)
-    # Only nonholonomic rows can be other than linear in w; the second step is for rounding.
-    steps = 10 if joint.velocity_rows else 2
-    w, _ = jax.lax.scan(
-        lambda w, _: (w - _least(jax.jacfwd(residual)(w), residual(w)), None), w, length=steps
-    )
+    # Only nonholonomic rows can be other than linear in w; the second step is for rounding, and the
+    # last one for what is left.
+    steps = 11 if joint.velocity_rows else 3
+    (w, left), _ = jax.lax.scan(improved, (w, jnp.zeros((), w.dtype)), length=steps)
     size = 1 + jnp.max(jnp.abs(joint.frame_a.position)) + jnp.max(jnp.abs(pose.position))
     limit = 1e-9 if size.dtype == jnp.float64 else 1e-4
-    left, speed = jnp.max(jnp.abs(residual(w)), initial=0.0), 1 + jnp.max(jnp.abs(w))
+    speed = 1 + jnp.max(jnp.abs(w))
     # Negations, so that NaN counts as missed.
     return (pose, Twist(w[:3], w[3:])), ~(missed < limit * size), ~(left < limit * size * speed)
 
@@ -285,14 +290,18 @@ class _Equations(eqx.Module):
         here = self.joint.coordinates(*_evaluated_at(given, self.both(self.near, frame)))
         return jnp.where(given, shortest(value - here, self.joint.angles), 0.0)
 
+    def linearised(self, frame: Pose) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """`rows` and `ahead`, and their derivatives along shifts and small rotations."""
+        values, along = jax.linearize(lambda frame: (self.rows(frame), self.ahead(frame)), frame)
+        directions = jnp.eye(6, dtype=frame.position.dtype)
+        return values, jax.vmap(lambda d: along(_moving(frame, d)), out_axes=1)(directions)
+
     def rates(self, frame: Pose, near_twist: Twist, twist: Twist, wanted: _Wanted) -> Array:
         """Phi', Psi, and the rates of the coordinates minus those wanted."""
-
-        def rate(pose, twist):
-            omega = jnp.concatenate([jnp.zeros_like(twist.angular[:1]), twist.angular])
-            return Pose(twist.linear, quaternion_product(omega, pose.orientation) / 2)
-
-        moving = rate(self.near, near_twist), rate(frame, twist)
+        moving = (
+            _moving(self.near, jnp.concatenate(near_twist)),
+            _moving(frame, jnp.concatenate(twist)),
+        )
         _, phidot = jax.jvp(
             lambda near, frame, t: self.joint.equations(self.both(near, frame), t),
             (self.near, frame, self.t),
@@ -313,63 +322,79 @@ def _evaluated_at(given: Array, poses: tuple[Pose, Pose]) -> tuple[Pose, Pose]:
     return _where(given, poses, (still, still))
 
 
+@eqx.filter_custom_jvp
 def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
-    """The frame that satisfies the equations, and their largest residual. Newton's method does
-    without derivatives; its last two steps, at the solution, carry them, to second order too."""
-    rows = jax.eval_shape(equations.rows, given).shape[0]
-    asked = jnp.asarray(equations.wanted.given)
-    coordinates = jax.eval_shape(equations.ahead, given).shape[0]
-    determined = (rows >= 6) | (asked & (rows + coordinates >= 6))
-    begin = _where(asked & determined, equations.near, given)
-    still: _Equations = jax.lax.stop_gradient(equations)
-    frame = jax.lax.stop_gradient(begin)
+    """The frame that satisfies the equations, by Newton's method, and their largest residual."""
+    begin = _where(_near_decides(equations), equations.near, given)
+    # One more when it is closed, to see where its coordinates are, and at the end two that may turn
+    # it as far as they like, with a third that sees what is left.
+    steps = _CLOSING + 1 + (_PARTS + 1) * _STEPS + 3
 
     # First the joint is closed, wherever its coordinates then are, then these go to those wanted.
     def improved(i, state):
-        frame, goal = state
-        goal = jnp.where(i <= _CLOSING, still.ahead(frame), goal)
-        left = 1 - jnp.clip((i - _CLOSING) // _STEPS + 1, 0, _PARTS).astype(goal.dtype) / _PARTS
-        weight = (i >= _CLOSING).astype(goal.dtype)
+        frame, goal, _ = state
+        (rows, ahead), (J, along) = equations.linearised(frame)
+        goal = jnp.where(i <= _CLOSING, ahead, goal)
+        part = jnp.clip((i - _CLOSING - 1) // _STEPS + 1, 0, _PARTS).astype(goal.dtype)
+        left, weight = 1 - part / _PARTS, (i > _CLOSING).astype(goal.dtype)
+        beyond = left * goal - ahead
+        if beyond.size:
+            beyond = shortest(beyond, equations.joint.angles)
+        residual = jnp.concatenate([rows, weight * beyond])
+        d = -_least(jnp.concatenate([J, -weight * along]), residual)
+        turn = jnp.sqrt(jnp.sum(d[3:] ** 2))
+        shorter = jnp.minimum(1.0, _MAX_TURN / jnp.maximum(turn, 1e-30)).astype(d.dtype)
+        d = d * jnp.where(i < steps - 3, shorter, 1.0)
+        turned = quaternion_product(quaternion_exp(d[3:]), frame.orientation)
+        turned = turned / jnp.sqrt(jnp.sum(turned**2))
+        return Pose(frame.position + d[:3], turned), goal, jnp.max(jnp.abs(residual), initial=0.0)
 
-        def residual(frame):
-            beyond = left * goal - still.ahead(frame)
-            if beyond.size:
-                beyond = shortest(beyond, still.joint.angles)
-            return jnp.concatenate([still.rows(frame), weight * beyond])
+    dtype, coordinates = given.position.dtype, equations.joint.count()
+    start = begin, jnp.zeros(coordinates, dtype), jnp.full((), jnp.inf, dtype)
+    frame, _, missed = jax.lax.fori_loop(0, steps, improved, start)
+    return frame, missed
 
-        return _newton(residual, frame, _MAX_TURN), goal
 
-    steps = _CLOSING + (_PARTS + 1) * _STEPS
-    frame, _ = jax.lax.fori_loop(0, steps, improved, (frame, still.ahead(frame)))
+@_solved.def_jvp
+def _solved_jvp(primals, tangents):
+    """The residual stays 0. Along the freedoms that are left the frame moves with the given one."""
+    equations, given = primals
+    d_equations, d_given = tangents
+    frame, missed = _solved(equations, given)
+    turn = quaternion_product(frame.orientation, quaternion_conjugate(given.orientation))
+    d_given = _or_zeros(d_given, given)
+    carried = Pose(d_given.position, quaternion_product(turn, d_given.orientation))
+    along_p = jnp.sum(frame.orientation * carried.orientation)  # no part of a turn
+    carried = carried._replace(orientation=carried.orientation - along_p * frame.orientation)
+    d_frame = _where(_near_decides(equations), _or_zeros(None, given), carried)
 
-    def residual(frame):
+    def residual(equations, frame):
         return jnp.concatenate([equations.rows(frame), -equations.ahead(frame)])
 
-    # Along the freedoms that are left the frame moves with the given one.
-    shift = frame.position - jax.lax.stop_gradient(given.position)
-    turn = quaternion_product(
-        frame.orientation, quaternion_conjugate(jax.lax.stop_gradient(given.orientation))
+    _, d_residual = eqx.filter_jvp(residual, (equations, frame), (d_equations, d_frame))
+    _, (J, along) = equations.linearised(frame)
+    d = -_least(jnp.concatenate([J, -along]), d_residual)
+    return (frame, missed), (jax.tree.map(jnp.add, d_frame, _moving(frame, d)), None)
+
+
+def _or_zeros(tangent: Any, primal: Pose) -> Pose:
+    zeros = jax.tree.map(jnp.zeros_like, primal)
+    return (
+        zeros if tangent is None else Pose(*(z if d is None else d for z, d in zip(zeros, tangent)))
     )
-    carried = Pose(given.position + shift, quaternion_product(turn, given.orientation))
-    frame = _where(determined, frame, carried)
-    frame, _ = jax.lax.scan(lambda frame, _: (_newton(residual, frame), None), frame, length=2)
-    return frame, jnp.max(jnp.abs(residual(frame)), initial=0.0)
 
 
-def _newton(residual, frame: Pose, max_turn: float | None = None) -> Pose:
-    """One step of least norm in shift and small rotation."""
+def _near_decides(equations: _Equations) -> Array:
+    """Whether the rows and the coordinates asked for determine the frame."""
+    rows = jax.eval_shape(equations.rows, equations.near).shape[0]
+    asked = jnp.asarray(equations.wanted.given)
+    return asked & (rows + equations.joint.count() >= 6)
 
-    def moved(d):
-        turned = quaternion_product(quaternion_exp(d[3:]), frame.orientation)
-        return Pose(frame.position + d[:3], turned)
 
-    o = jnp.zeros(6, frame.position.dtype)
-    d = -_least(jax.jacfwd(lambda d: residual(moved(d)))(o), residual(frame))
-    if max_turn is not None:
-        turn = jnp.sqrt(jnp.sum(d[3:] ** 2))
-        d = d * jnp.minimum(1.0, max_turn / jnp.maximum(turn, 1e-30)).astype(d.dtype)
-    new = moved(d)
-    return Pose(new.position, new.orientation / jnp.sqrt(jnp.sum(new.orientation**2)))
+def _moving(frame: Pose, d: Array) -> Pose:
+    """The derivative of the frame along a shift and a small rotation."""
+    omega = jnp.concatenate([jnp.zeros_like(d[:1]), d[3:]])
+    return Pose(d[:3], quaternion_product(omega, frame.orientation) / 2)
 
 
 def _least(A: Array, r: Array) -> Array:
@@ -378,7 +403,18 @@ def _least(A: Array, r: Array) -> Array:
     eps = 1e-14 if A.dtype == jnp.float64 else 1e-6
     G = A @ A.T
     G = G + eps * (1 + jnp.trace(G)) * jnp.eye(G.shape[0], dtype=A.dtype)
-    return A.T @ jnp.linalg.solve(G, r)
+
+    # Elimination without pivots, as a loop, is less to compile than a call of LAPACK.
+    def eliminated(_, r):
+        unit, table = jnp.eye(r.shape[0], dtype=r.dtype), jnp.concatenate([G, r[:, None]], axis=1)
+
+        def without(k, table):
+            row = table[k] / table[k, k]
+            return table - (table[:, k] - unit[k])[:, None] * row[None]
+
+        return jax.lax.fori_loop(0, r.shape[0], without, table)[:, -1]
+
+    return A.T @ jax.lax.custom_linear_solve(lambda x: G @ x, r, eliminated, symmetric=True)
 
 
 def _without(frame: Pose, local: Pose) -> Pose:

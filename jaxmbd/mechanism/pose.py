@@ -1,13 +1,13 @@
 """Where a body is and how it moves."""
 
+import functools
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
-from .._checks import is_concrete
 from .._coordinates import (
     QuaternionWorld,
     cross,
@@ -17,6 +17,7 @@ from .._coordinates import (
     quaternion_rotate,
 )
 from .._inputs import Refusal, finite
+from .._known import is_concrete, numpy_if_known
 from .batching import over_leading_axes
 
 # How far an orientation may be from a unit one: numbers typed in with six digits pass.
@@ -36,12 +37,12 @@ class Pose(NamedTuple):
     @classmethod
     def identity(cls, dtype: Any) -> "Pose":
         """At the origin, with the axes of the other frame."""
-        return cls(jnp.zeros(3, dtype), jnp.array([1.0, 0.0, 0.0, 0.0], dtype))
+        return cls(jnp.asarray(np.zeros(3), dtype), jnp.asarray(np.eye(4)[0], dtype))
 
     @classmethod
     def of(cls, q: Float[Array, "*batch 7"]) -> "Pose":
         """From the coordinates of a body."""
-        return cls(*lax.split(q, (3, 4), axis=-1))
+        return cls(*_split(q, (3, 4)))
 
     @over_leading_axes
     def point(self, r: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
@@ -92,7 +93,7 @@ class Twist(NamedTuple):
     @classmethod
     def of(cls, v: Float[Array, "*batch 6"]) -> "Twist":
         """From the velocities of a body."""
-        return cls(*lax.split(v, (3, 3), axis=-1))
+        return cls(*_split(v, (3, 3)))
 
     @over_leading_axes
     def at(self, arm: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
@@ -103,6 +104,11 @@ class Twist(NamedTuple):
     def moved(self, arm: Float[Array, "*#batch 3"]) -> "Twist":
         """Twist of a frame of the body whose origin is at `arm` (world axes)."""
         return Twist(self.at(arm), self.angular)
+
+
+@functools.partial(jax.jit, static_argnums=1, inline=True)
+def _split(x: Array, sizes: tuple[int, ...]) -> list[Array]:
+    return list(jax.lax.split(x, sizes, axis=-1))
 
 
 def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"]:
@@ -128,7 +134,14 @@ def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"
                 f"but is {x.tolist()}."
             )
     p = quaternion_from_matrix(value) if value.ndim == 2 else value
-    return p / jnp.sqrt(jnp.sum(p * p))
+    return normalised(p)
+
+
+def normalised(x: Float[Array, " n"]) -> Float[Array, " n"]:
+    """x / |x|."""
+    xp = numpy_if_known(x)
+    y = xp.asarray(x)
+    return jnp.asarray(y / xp.sqrt(xp.sum(y * y)), x.dtype)
 
 
 def _frame(pose: Pose) -> Pose:

@@ -37,7 +37,7 @@ class Stack(eqx.Module, Generic[_Element]):
 
     def __getitem__(self, i: int) -> _Element:
         """The i-th element."""
-        leaves = [x[..., i] if eqx.is_array(x) else x for x in self.leaves]
+        leaves = [_one_of(x, i) if eqx.is_array(x) else x for x in self.leaves]
         return jax.tree.unflatten(self.structures[i], leaves)
 
     @property
@@ -82,12 +82,19 @@ def stacks(elements: Sequence[Any]) -> tuple[Stack[Any], ...]:
     return tuple(stack([elements[i] for i in places], places) for places in kinds.values())
 
 
+def _one_of(table: Array, i: int) -> Array:
+    if is_concrete(table):
+        return jnp.asarray(np.asarray(table)[..., i], table.dtype)
+    return table[..., i]
+
+
 def _stacked(column):
     if not eqx.is_array_like(column[0]) or isinstance(column[0], bool):
         return column[0]
     if all(map(is_concrete, column)):
         # A concatenation of hundreds of arrays is slow to compile.
-        return jnp.asarray(np.stack([np.asarray(x) for x in column], axis=-1))
+        table = np.stack([np.asarray(x) for x in column], axis=-1)
+        return jnp.asarray(table, jnp.result_type(*column))
     return jnp.stack([jnp.asarray(x) for x in column], axis=-1)
 
 
