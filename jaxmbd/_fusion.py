@@ -26,7 +26,7 @@ def once(x: Array) -> Array:
 
 
 def _divided(x):
-    return x / jnp.where(x == x, 1.0, 2.0).astype(x.dtype)
+    return x / jnp.where(x < x, 2.0, 1.0).astype(x.dtype)
 
 
 _once = Primitive("once")
