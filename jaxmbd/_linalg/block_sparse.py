@@ -17,6 +17,7 @@ from .._types import Rows
 from .base import AbstractConstraintSolver, ConstraintEquations
 from .blocks import (
     BlockDiagonal,
+    BlockRoot,
     BlockRows,
     CoupledBlocks,
     blocks_times,
@@ -50,13 +51,14 @@ class _Steps(NamedTuple):
 
 
 class _Factor(eqx.Module):
-    """- `steps`; or `levels`, and the inverse `bottom` of what they leave; where they leave all and
+    """- `root`: R with R R^T = M^-1; `K` = J R, so that G = K K^T + E.
+    - `steps`; or `levels`, and the inverse `bottom` of what they leave; where they leave all and
       rows may be dependent, `bottom` is (G + rho 1)^-1 and `whole` is G, node after node.
     - `shared`: the rows of a `CoupledBlocks`, after those of J: as in every factor, but alone, for
       M^-1 without constraints; `None` if M is block diagonal."""
 
-    M_inv: BlockDiagonal
-    J: BlockRows
+    root: BlockRoot
+    K: BlockRows
     E: Rows | None
     levels: list[_Level]
     bottom: Float[Array, "n n"]
@@ -70,7 +72,7 @@ class _Factor(eqx.Module):
 
     @property
     def dtype(self) -> Any:
-        return self.M_inv.dtype
+        return self.root.scale.dtype
 
 
 @checked
@@ -107,19 +109,19 @@ class BlockSparse(AbstractConstraintSolver):
         if not isinstance(M, BlockDiagonal):
             M = BlockDiagonal(M[:, :, None])
             J = BlockRows((J[None, :, :, None],), (((0,),),), 1, M.shape[0])
-        if M.inverse is None or M.definite is None:
-            M_inv, left = swept_inverse(M.blocks)
+        if M.root is None or M.definite is None:
+            W, left = swept_whitener(M.blocks)
             positive_definite = jnp.all(left > 0)
+            root = BlockRoot(M.blocks[0, :0], jnp.swapaxes(W, 0, 1))
         else:
-            M_inv, positive_definite = M.inverse, M.definite
+            root, positive_definite = M.root, M.definite
+        K = J.whitened(root)
         if J.shape[0] == 0:
             nothing = jnp.zeros((0, 0), M.dtype)
             one = jnp.ones((), M.dtype)
-            return _Factor(
-                BlockDiagonal(M_inv), J, E, [], nothing, one, positive_definite, None, None
-            )
+            return _Factor(root, K, E, [], nothing, one, positive_definite, None, None)
         the, nodes, relative, rho = self._plan(J), _Nodes(J), None, None
-        D, U = _delassus(the.contributions, M_inv, J, fused=_is_whole(the))
+        D, U = _delassus(the.contributions, K, fused=_is_whole(the))
         if E is not None:
             D = D + _diagonal(nodes.gather(E))
         if not J.independent:
@@ -132,15 +134,15 @@ class BlockSparse(AbstractConstraintSolver):
                 G = _assembled(D, U, *the.rest_edges)
                 bottom, pivot = inverse(G + jnp.diag(table.T.ravel()))
                 parts = ([], bottom, pivot, positive_definite, relative, rho, G)
-                return _Factor(BlockDiagonal(M_inv), J, E, *parts)
+                return _Factor(root, K, E, *parts)
             D = D + _diagonal(table)
         if isinstance(the, Sequence):
             steps, pivot = _eliminate_in_turn(the, D, U)
             parts = ([], jnp.zeros((0, 0), M.dtype), pivot, positive_definite, relative, rho)
-            return _Factor(BlockDiagonal(M_inv), J, E, *parts, steps=steps)
+            return _Factor(root, K, E, *parts, steps=steps)
         levels, bottom, pivot = _eliminate(the, D, U)
         parts = (levels, bottom, pivot, positive_definite, relative, rho)
-        return _Factor(BlockDiagonal(M_inv), J, E, *parts)
+        return _Factor(root, K, E, *parts)
 
     def _factorise_coupled(
         self, M: CoupledBlocks, J: BlockRows, E: Rows | None, tilt: Array | None
@@ -163,8 +165,8 @@ class BlockSparse(AbstractConstraintSolver):
 
     def free(self, factor, f):
         if factor.shared is None:
-            return factor.M_inv @ once(f)
-        nothing = jnp.zeros(factor.shared.J.shape[0], f.dtype)
+            return factor.root @ once(once(f) @ factor.root)
+        nothing = jnp.zeros(factor.shared.K.shape[0], f.dtype)
         return self._solve(factor.shared, f, nothing)[0]
 
     def solve(self, factor, f, r):
@@ -175,11 +177,13 @@ class BlockSparse(AbstractConstraintSolver):
         """With zeros for the rows of shared inertia."""
         if factor.shared is None:
             return r
-        return jnp.concatenate([r, jnp.zeros(factor.shared.J.shape[0], r.dtype)])
+        return jnp.concatenate([r, jnp.zeros(factor.shared.K.shape[0], r.dtype)])
 
     def _solve(self, factor, f, r):
-        x = once(factor.M_inv @ once(f))
-        s = r - factor.J @ x
+        # XLA drops what a force of zero would do, where it is known to be zero.
+        acts = jnp.any(f != 0)
+        y = jnp.where(acts, once(f) @ factor.root, 0.0)
+        s = r - jnp.where(acts, factor.K @ once(y), 0.0)
         if factor.rho is None:
             lam = self._inverse(factor, s)
         else:
@@ -191,7 +195,7 @@ class BlockSparse(AbstractConstraintSolver):
                 self.refinements,
             )
             lam = lam - self._null(factor, lam)
-        return x + factor.M_inv @ once(lam @ factor.J), lam
+        return factor.root @ once(y + lam @ factor.K), lam
 
     def cutoff_given(self):
         return self.rho is not None
@@ -229,16 +233,16 @@ class BlockSparse(AbstractConstraintSolver):
     def _apply(self, factor, y):
         """G y."""
         if factor.whole is not None:
-            return _Nodes(factor.J).flat(factor.whole, y)
+            return _Nodes(factor.K).flat(factor.whole, y)
         compliant = 0.0 if factor.E is None else factor.E * y
-        return factor.J @ once(factor.M_inv @ once(y @ factor.J)) + compliant
+        return factor.K @ once(y @ factor.K) + compliant
 
     def _inverse(self, factor, s):
         """(G + rho 1)^-1 s."""
-        nodes = _Nodes(factor.J)
+        nodes = _Nodes(factor.K)
         if factor.whole is not None:
             return nodes.flat(factor.bottom, s)
-        the = self._plan(factor.J)
+        the = self._plan(factor.K)
         if not isinstance(the, Sequence):
             return nodes.scatter(_substitute(the, factor.levels, factor.bottom, nodes.gather(s)))
 
@@ -291,32 +295,27 @@ def _is_whole(the: Plan | Sequence) -> bool:
 
 
 def _delassus(
-    contributions: tuple[np.ndarray, np.ndarray], M_inv: Array, J: BlockRows, *, fused: bool
+    contributions: tuple[np.ndarray, np.ndarray], K: BlockRows, *, fused: bool
 ) -> tuple[Array, Array]:
-    """Blocks of J M^-1 J^T: the diagonal ones, and those of the edges. What pads short rows is 1 on
-    the diagonal. `fused`: each block is used once, to assemble the dense matrix."""
-    s = J.longest
-    ground = jnp.zeros((J.size, J.size, 1), M_inv.dtype)
-    M_inv = jnp.concatenate([M_inv, ground], axis=2)
-    rows, halves, diagonals = [], [], []
-    for piece, ends in zip(J.pieces, J.ends, strict=True):
-        missing = s - piece.shape[1]
-        diagonal = _diagonal(jnp.ones((s, piece.shape[3]), piece.dtype))
-        padding = np.arange(s) >= piece.shape[1]
-        diagonal = jnp.where(padding[:, None, None], diagonal, 0.0)
-        for block, end in zip(piece, ends, strict=True):
-            block = jnp.pad(block, ((0, missing), (0, 0), (0, 0)))
-            half = once(_times(block, columns(M_inv, np.array(end))))
-            diagonal = diagonal + _times_transposed(half, block)
-            rows.append(block)
-            halves.append(half)
-        diagonals.append(diagonal)
-    rows, halves = jnp.concatenate(rows, axis=2), jnp.concatenate(halves, axis=2)
-    first, second = contributions
-    U = jnp.zeros((s, s, first.shape[1]), M_inv.dtype)
-    for p, q in zip(first, second, strict=True):
-        U = U + _times_transposed(padded_columns(halves, p), padded_columns(rows, q))
+    """Blocks of K K^T: the diagonal ones, and those of the edges. What pads short rows is 1 on the
+    diagonal. `fused`: each block is used once, to assemble the dense matrix."""
+    s, rows, diagonals = K.longest, [], []
+    for piece in K.pieces:
+        piece = jnp.pad(piece, ((0, 0), (0, s - piece.shape[1]), (0, 0), (0, 0)))
+        both = jnp.concatenate(list(piece), axis=1)
+        diagonals.append(_times_transposed(both, both))
+        rows.extend(piece)
     D = jnp.concatenate(diagonals, axis=2)
+    if not all(piece.shape[1] == s for piece in K.pieces):
+        padding = np.concatenate(
+            [np.repeat((np.arange(s) >= x.shape[1])[:, None], x.shape[3], 1) for x in K.pieces], 1
+        )
+        D = D + _diagonal(jnp.asarray(padding, D.dtype))
+    rows = jnp.concatenate(rows, axis=2)
+    first, second = contributions
+    U = jnp.zeros((s, s, first.shape[1]), D.dtype)
+    for p, q in zip(first, second, strict=True):
+        U = U + _times_transposed(padded_columns(rows, p), padded_columns(rows, q))
     return (D, U) if fused else (once(D), once(U))
 
 
@@ -478,22 +477,6 @@ def _updated(x: Array, products: list[Array], updates: Iterable[np.ndarray]) -> 
     for update in updates:
         x = x - padded_columns(columns_of_products, update)
     return x
-
-
-def swept_inverse(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Float[Array, " k"]]:
-    """A^-1 of symmetric definite blocks by the sweep operator, the block axis last, and the
-    smallest part of a diagonal entry that was left before its turn."""
-    s = A.shape[0]
-    a, left = A, []
-    for k in range(s):
-        at_k = (np.arange(s) == k)[:, None]
-        left.append(a[k, k] / jnp.abs(A[k, k]))
-        row = jnp.where(at_k, 1.0, a[k]) / a[k, k][None]
-        others = jnp.where(at_k[None], 0.0, a)
-        a = jnp.stack([row if i == k else others[i] - a[i, k][None] * row for i in range(s)])
-        # Else XLA takes the stack apart again, and sweeps compute each other's entries anew.
-        a = jax.lax.optimization_barrier(a)
-    return a, smallest(jnp.stack(left))
 
 
 def swept_whitener(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Float[Array, "s k"]]:
