@@ -27,7 +27,16 @@ from .blocks import (
 )
 from .elimination import Plan, Sequence, plan, sequence
 from .proximal import annihilate, iterate, regularisation, relative_regularisation
-from .small import apply, batch_last, eliminated, inverse, loops_cost_nothing, smallest
+from .small import (
+    apply,
+    batch_last,
+    eliminated,
+    entry,
+    inverse,
+    loops_cost_nothing,
+    replaced,
+    smallest,
+)
 
 # Rows of a factor that are left to one dense factorisation.
 _FEW_ROWS = 25
@@ -339,15 +348,21 @@ def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Arra
 
 def _eliminate_in_turn(the: Sequence, D: Array, U: Array) -> tuple[_Steps, Array]:
     """The steps, and the smallest relative pivot."""
-    D, U = jnp.moveaxis(D, -1, 0), jnp.moveaxis(U, -1, 0)
+    D, U = _in_order(the, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
     slots = np.triu_indices(the.out.shape[1], 1)
-    tables = [jnp.asarray(x) for x in (the.order, the.neighbours, the.out, the.pairs, *slots)]
+    tables = [jnp.asarray(x) for x in (the.neighbours, the.out, the.pairs, *slots)]
     W, Y, left = batch_last(_eliminated_in_turn, len(tables))(*tables, D, U)
     return _Steps(W, Y), left
 
 
+def _in_order(the: Sequence, x: Float[Array, "n *rest"]) -> Float[Array, "n *rest"]:
+    """The nodes in the order of elimination."""
+    if np.all(the.order[:-1] < the.order[1:]):
+        return x
+    return x.at[the.order].get(mode="promise_in_bounds", unique_indices=True)
+
+
 def _eliminated_in_turn(
-    order: Array,
     near: Array,
     out: Array,
     between: Array,
@@ -358,45 +373,49 @@ def _eliminated_in_turn(
 ) -> tuple[Array, Array, Array]:
     (n, s, _), rest, dtype = D.shape[:3], D.shape[3:], D.dtype
     d, pairs = out.shape[1], between.shape[1]
-    diagonal = jnp.stack([D[:, k, k] for k in range(s)], axis=1)
+    diagonal = jnp.stack([D[:, k, k] for k in range(s)])
     # One more of each, which "none" names.
     D, U = (jnp.concatenate([x, jnp.zeros((1, s, s, *rest), dtype)]) for x in (D, U))
 
     def eliminate(i, carry):
-        D, U, W, Y, left = carry
-        node = order[i]
-        here, pivots = eliminated(D[node])
-        left = jnp.minimum(left, smallest(pivots / jnp.abs(diagonal[node])))
+        D, U, W, Y = carry
+        here, _ = eliminated(entry(D, i))
 
         def to_neighbour(a, carry):
             D, Y = carry
-            y = _times(here, U[out[i, a]])
-            return D.at[near[i, a]].add(-_transposed_times(y, y)), Y.at[i, a].set(y)
+            y = _times(here, entry(U, entry(entry(out, i), a)))
+            j = entry(entry(near, i), a)
+            D = replaced(D, entry(D, j) - _transposed_times(y, y), j)
+            return D, replaced(Y, y, a)
+
+        D, own = _looped(d, to_neighbour, (D, jnp.zeros((d, s, s, *rest), dtype)))
 
         def between_neighbours(p, U):
-            change = _transposed_times(Y[i, first[p]], Y[i, second[p]])
-            return U.at[between[i, p]].add(-change)
+            j = entry(entry(between, i), p)
+            y, z = (entry(own, entry(table, p)) for table in (first, second))
+            return replaced(U, entry(U, j) - _transposed_times(y, z), j)
 
-        D, Y = _looped(d, to_neighbour, (D, Y))
         U = _looped(pairs, between_neighbours, U)
-        return D, U, W.at[i].set(here), Y, left
+        return D, U, replaced(W, here, i), replaced(Y, own, i)
 
     W, Y = (jnp.zeros((n, *more, s, s, *rest), dtype) for more in ((), (d,)))
-    start = (D, U, W, Y, jnp.full(rest, jnp.inf, dtype))
-    _, _, W, Y, left = jax.lax.fori_loop(0, n, eliminate, start)
-    return W, Y, left
+    _, _, W, Y = jax.lax.fori_loop(0, n, eliminate, (D, U, W, Y))
+    roots = jnp.stack([W[:, k, k] for k in range(s)])  # 1 / sqrt(pivot)
+    left = 1 / (roots * roots * diagonal)
+    return W, Y, smallest(left.reshape(-1, *rest))
 
 
 def _substitute_in_turn(
     the: Sequence, steps: _Steps, r: Float[Array, "s n"]
 ) -> Float[Array, "s n"]:
     """Forward and back substitution."""
-    tables = jnp.asarray(the.order), jnp.asarray(the.neighbours)
-    return batch_last(_substituted_in_turn, len(tables))(*tables, steps.W, steps.Y, r.T).T
+    substituted = batch_last(_substituted_in_turn, 1)
+    x = substituted(jnp.asarray(the.neighbours), steps.W, steps.Y, _in_order(the, r.T))
+    place = np.argsort(the.order)
+    return _in_order(the._replace(order=place), x).T
 
 
 def _substituted_in_turn(
-    order: Array,
     near: Array,
     W: Float[Array, "n s s *rest"],
     Y: Float[Array, "n d s s *rest"],
@@ -406,22 +425,23 @@ def _substituted_in_turn(
     x = jnp.concatenate([x, jnp.zeros_like(x[:1])])
 
     def forward(i, x):
-        here = blocks_times(W[i], x[order[i]])
+        here, own = blocks_times(entry(W, i), entry(x, i)), entry(Y, i)
 
         def onto(a, x):
-            return x.at[near[i, a]].add(-transposed_blocks_times(Y[i, a], here))
+            j = entry(entry(near, i), a)
+            return replaced(x, entry(x, j) - transposed_blocks_times(entry(own, a), here), j)
 
-        return _looped(d, onto, x.at[order[i]].set(here))
+        return _looped(d, onto, replaced(x, here, i))
 
     def back(k, x):
         i = n - 1 - k
-        here = x[order[i]]
+        own = entry(Y, i)
 
         def less(a, here):
-            return here - blocks_times(Y[i, a], x[near[i, a]])
+            return here - blocks_times(entry(own, a), entry(x, entry(entry(near, i), a)))
 
-        here = _looped(d, less, here)
-        return x.at[order[i]].set(transposed_blocks_times(W[i], here))
+        here = _looped(d, less, entry(x, i))
+        return replaced(x, transposed_blocks_times(entry(W, i), here), i)
 
     return jax.lax.fori_loop(0, n, back, jax.lax.fori_loop(0, n, forward, x))[:n]
 

@@ -122,8 +122,8 @@ class Sequence(NamedTuple):
     stand for "none".
 
     - `contributions`: as in `Plan`, of all edges, those that the elimination adds included.
-    - `order`: the nodes. `neighbours`: of each, those that are left, and `out`: the edges to them,
-      `(nodes, d)`.
+    - `order`: the nodes. `neighbours`: the places in it of those that are left around each, and
+      `out`: the edges to them, `(nodes, d)`.
     - `pairs`: the edges between two neighbours, `(nodes, d (d - 1) / 2)`.
     """
 
@@ -161,7 +161,7 @@ def sequence(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> Seque
     return Sequence(
         _contributions(_made_of(between, place), edges, none),
         np.array(order),
-        _padded(near, len(order), degree).T,
+        _padded([[place[b] for b in nodes] for nodes in near], len(order), degree).T,
         _padded(out, len(edges), degree).T,
         np.array(pairs, int).reshape(len(order), len(slots)),
     )
