@@ -62,7 +62,7 @@ class _Steps(NamedTuple):
 class _Factor(eqx.Module):
     """- `root`: R with R R^T = M^-1; `K` = J R, so that G = K K^T + E.
     - `steps`; or `levels`, and the inverse `bottom` of what they leave; where they leave all and
-      rows may be dependent, `bottom` is (G + rho 1)^-1 and `whole` is G, node after node.
+      rows may be dependent, `bottom` is (G + rho 1)^-1 and `whole` is G, row after row.
     - `shared`: the rows of a `CoupledBlocks`, after those of J: as in every factor, but alone, for
       M^-1 without constraints; `None` if M is block diagonal."""
 
@@ -137,11 +137,11 @@ class BlockSparse(AbstractConstraintSolver):
             used = nodes.gather(jnp.ones(J.shape[0], M.dtype))
             diagonal = jnp.diagonal(D).T * used
             relative = relative_regularisation(self.rho, tilt, M.dtype)
-            table = regularisation(relative, diagonal, J.shape[0]) * used
+            table = once(regularisation(relative, diagonal, J.shape[0]) * used)
             rho = nodes.scatter(table)
             if isinstance(the, Plan) and not the.levels:
-                G = _assembled(D, U, *the.rest_edges)
-                bottom, pivot = inverse(G + jnp.diag(table.T.ravel()))
+                G = nodes.in_rows(_assembled(D, U, *the.rest_edges))
+                bottom, pivot = inverse(G + jnp.diag(rho))
                 parts = ([], bottom, pivot, positive_definite, relative, rho, G)
                 return _Factor(root, K, E, *parts)
             D = D + _diagonal(table)
@@ -242,16 +242,15 @@ class BlockSparse(AbstractConstraintSolver):
     def _apply(self, factor, y):
         """G y."""
         if factor.whole is not None:
-            return _Nodes(factor.K).flat(factor.whole, y)
+            return apply(factor.whole, y)
         compliant = 0.0 if factor.E is None else factor.E * y
         return factor.K @ once(y @ factor.K) + compliant
 
     def _inverse(self, factor, s):
         """(G + rho 1)^-1 s."""
-        nodes = _Nodes(factor.K)
         if factor.whole is not None:
-            return nodes.flat(factor.bottom, s)
-        the = self._plan(factor.K)
+            return apply(factor.bottom, s)
+        nodes, the = _Nodes(factor.K), self._plan(factor.K)
         if not isinstance(the, Sequence):
             return nodes.scatter(_substitute(the, factor.levels, factor.bottom, nodes.gather(s)))
 
@@ -288,10 +287,18 @@ class _Nodes:
             start += elements
         return jnp.concatenate(parts)
 
-    def flat(self, A: Float[Array, "n n"], x: Rows) -> Rows:
-        """A x for a matrix of all rows of the table, node after node."""
-        table = self.gather(x)
-        return self.scatter(apply(A, table.T.ravel()).reshape(table.shape[::-1]).T)
+    def in_rows(self, A: Float[Array, "n n"]) -> Float[Array, "rows rows"]:
+        """A matrix of all entries of the table, node after node, as that of the rows."""
+        if len(self.shapes) == 1:
+            m, s = self.shapes[0][1], self.size
+            return jnp.transpose(A.reshape(m, s, m, s), (1, 0, 3, 2)).reshape(A.shape)
+        places, start = [], 0
+        for rows, elements in self.shapes:
+            first = (start + np.arange(elements)) * self.size
+            places.append((np.arange(rows)[:, None] + first).ravel())
+            start += elements
+        order = np.concatenate(places)
+        return A[order][:, order]
 
 
 def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
