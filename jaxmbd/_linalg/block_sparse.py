@@ -130,7 +130,11 @@ class BlockSparse(AbstractConstraintSolver):
             one = jnp.ones((), M.dtype)
             return _Factor(root, K, E, [], nothing, one, positive_definite, None, None)
         the, nodes, relative, rho = self._plan(J), _Nodes(J), None, None
-        D, U = _delassus(the.contributions, K, fused=_is_whole(the))
+        # Few dependent rows: their dense inverse, in loops by way of the sparse elimination.
+        dense = _is_whole(the) and not J.independent
+        turn = sequence(J.ends, J.count) if dense and loops_cost_nothing() else None
+        between = the.contributions if turn is None else turn.contributions
+        D, U = _delassus(between, K, fused=_is_whole(the) and turn is None)
         if E is not None:
             D = D + _diagonal(nodes.gather(E))
         if not J.independent:
@@ -139,9 +143,14 @@ class BlockSparse(AbstractConstraintSolver):
             relative = relative_regularisation(self.rho, tilt, M.dtype)
             table = once(regularisation(relative, diagonal, J.shape[0]) * used)
             rho = nodes.scatter(table)
-            if isinstance(the, Plan) and not the.levels:
-                G = nodes.in_rows(_assembled(D, U, *the.rest_edges))
-                bottom, pivot = inverse(G + jnp.diag(rho))
+            if isinstance(the, Plan) and dense:
+                edges = the.rest_edges if turn is None else turn.edges
+                G = nodes.in_rows(_assembled(D, U, *edges))
+                if turn is None:
+                    bottom, pivot = inverse(G + jnp.diag(rho))
+                else:
+                    steps, pivot = _eliminate_in_turn(turn, D + _diagonal(table), U)
+                    bottom = nodes.inverse(turn, steps)
                 parts = ([], bottom, pivot, positive_definite, relative, rho, G)
                 return _Factor(root, K, E, *parts)
             D = D + _diagonal(table)
@@ -255,7 +264,7 @@ class BlockSparse(AbstractConstraintSolver):
             return nodes.scatter(_substitute(the, factor.levels, factor.bottom, nodes.gather(s)))
 
         def solve(_, s):
-            return nodes.scatter(_substitute_in_turn(the, factor.steps, nodes.gather(s)))
+            return nodes.scatter(_substitute_in_turn(the, factor.steps, nodes.gather(s).T).T)
 
         def regularised(y):
             return self._apply(factor, y) + (0.0 if factor.rho is None else factor.rho * y)
@@ -292,13 +301,30 @@ class _Nodes:
         if len(self.shapes) == 1:
             m, s = self.shapes[0][1], self.size
             return jnp.transpose(A.reshape(m, s, m, s), (1, 0, 3, 2)).reshape(A.shape)
+        order = self._places()
+        return A[order][:, order]
+
+    def inverse(self, the: Sequence, steps: _Steps) -> Float[Array, "rows rows"]:
+        """That of the matrix of the rows, eliminated in `steps`."""
+        order, nodes = self._places(), sum(elements for _, elements in self.shapes)
+        one = np.zeros((nodes * self.size, len(order)))
+        one[order, np.arange(len(order))] = 1
+        one = jnp.asarray(one.reshape(nodes, self.size, -1), steps.W.dtype)
+        X, parts, start = _substitute_in_turn(the, steps, one), [], 0
+        for rows, elements in self.shapes:
+            own = X[start : start + elements, :rows]
+            parts.append(jnp.swapaxes(own, 0, 1).reshape(rows * elements, -1))
+            start += elements
+        return jnp.concatenate(parts)
+
+    def _places(self) -> np.ndarray:
+        """Of the rows, in the table node after node."""
         places, start = [], 0
         for rows, elements in self.shapes:
             first = (start + np.arange(elements)) * self.size
             places.append((np.arange(rows)[:, None] + first).ravel())
             start += elements
-        order = np.concatenate(places)
-        return A[order][:, order]
+        return np.concatenate(places)
 
 
 def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
@@ -412,31 +438,31 @@ def _eliminated_in_turn(
     return W, Y, smallest(left.reshape(-1, *rest))
 
 
-def _substitute_in_turn(
-    the: Sequence, steps: _Steps, r: Float[Array, "s n"]
-) -> Float[Array, "s n"]:
-    """Forward and back substitution."""
-    substituted = batch_last(_substituted_in_turn, 1)
-    x = substituted(jnp.asarray(the.neighbours), steps.W, steps.Y, _in_order(the, r.T))
-    place = np.argsort(the.order)
-    return _in_order(the._replace(order=place), x).T
+def _substitute_in_turn(the: Sequence, steps: _Steps, r: Float[Array, "n s *k"]) -> Array:
+    """Forward and back substitution of one right side, or of k beside each other."""
+    times = (blocks_times, transposed_blocks_times) if r.ndim == 2 else (_times, _transposed_times)
+    substituted = batch_last(functools.partial(_substituted_in_turn, *times), 1)
+    x = substituted(jnp.asarray(the.neighbours), steps.W, steps.Y, _in_order(the, r))
+    return _in_order(the._replace(order=np.argsort(the.order)), x)
 
 
 def _substituted_in_turn(
+    times: Callable[[Array, Array], Array],
+    transposed_times: Callable[[Array, Array], Array],
     near: Array,
     W: Float[Array, "n s s *rest"],
     Y: Float[Array, "n d s s *rest"],
-    x: Float[Array, "n s *rest"],
-) -> Float[Array, "n s *rest"]:
+    x: Float[Array, "n s *more"],
+) -> Float[Array, "n s *more"]:
     n, d = near.shape
     x = jnp.concatenate([x, jnp.zeros_like(x[:1])])
 
     def forward(i, x):
-        here, own = blocks_times(entry(W, i), entry(x, i)), entry(Y, i)
+        here, own = times(entry(W, i), entry(x, i)), entry(Y, i)
 
         def onto(a, x):
             j = entry(entry(near, i), a)
-            return replaced(x, entry(x, j) - transposed_blocks_times(entry(own, a), here), j)
+            return replaced(x, entry(x, j) - transposed_times(entry(own, a), here), j)
 
         return _looped(d, onto, replaced(x, here, i))
 
@@ -445,10 +471,10 @@ def _substituted_in_turn(
         own = entry(Y, i)
 
         def less(a, here):
-            return here - blocks_times(entry(own, a), entry(x, entry(entry(near, i), a)))
+            return here - times(entry(own, a), entry(x, entry(entry(near, i), a)))
 
         here = _looped(d, less, entry(x, i))
-        return replaced(x, transposed_blocks_times(entry(W, i), here), i)
+        return replaced(x, transposed_times(entry(W, i), here), i)
 
     return jax.lax.fori_loop(0, n, back, jax.lax.fori_loop(0, n, forward, x))[:n]
 

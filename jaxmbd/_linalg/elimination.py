@@ -133,6 +133,12 @@ class Sequence(NamedTuple):
     out: np.ndarray
     pairs: np.ndarray
 
+    @property
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Node numbers of both ends of each edge."""
+        place, slot = np.nonzero(self.neighbours < len(self.order))
+        return self.order[place], self.order[self.neighbours[place, slot]]
+
 
 @functools.lru_cache(maxsize=256)
 def sequence(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> Sequence:
