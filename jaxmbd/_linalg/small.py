@@ -119,12 +119,12 @@ def _matrix(a):
 # Indices in loops are never negative, which JAX would look after in each place.
 
 
-def entry(A: Array, k: Int[Array, ""], axis: int = 0) -> Array:
+def entry(A: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
     """A[k], or that along another axis."""
     return jax.lax.dynamic_index_in_dim(A, k, axis, False, allow_negative_indices=False)
 
 
-def replaced(A: Array, x: Array, k: Int[Array, ""], axis: int = 0) -> Array:
+def replaced(A: Array, x: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
     """A with x for A[k]."""
     return jax.lax.dynamic_update_index_in_dim(A, x, k, axis, allow_negative_indices=False)
 
