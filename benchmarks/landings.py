@@ -11,6 +11,7 @@ many these are of a million steps, motions that ended with another verdict, the 
 
     python benchmarks/landings.py
     python benchmarks/landings.py --count 10000 --friction pyramid --float32 --scenes cube rod
+    python benchmarks/landings.py --batch 256 --friction cone --scenes rod   # vmap, or one by one
 """
 
 import argparse
@@ -27,6 +28,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import jax.random as jr  # noqa: E402
 import numpy as np  # noqa: E402
+from measuring import best_of  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import jaxmbd as mbd  # noqa: E402
@@ -202,10 +204,24 @@ def count(name: str, friction: str, chunks: int, chunk: int, seed: int) -> None:
     )
 
 
+def batch(name: str, friction: str, size: int, seed: int) -> None:
+    """Time of the same landings all in one `vmap`, and one after another."""
+    landing = functools.partial(outcome, SCENES[name], FRICTION[friction])
+    keys = jr.split(jr.key(seed), size)
+    line = f"{name:10s} {friction:8s} {size:7d} landings"
+    for way, run in (("vmap", jax.vmap(landing)), ("map", functools.partial(jax.lax.map, landing))):
+        run = jax.jit(run)
+        run(keys)
+        seconds, steps = best_of(lambda run=run: run(keys)), np.sum(run(keys)[2])
+        line += f"   {way} {1e6 * seconds / steps:6.2f} us/step"
+    tqdm.write(line)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="landings of each scene")
     parser.add_argument("--chunk", type=int, default=250, help="landings between signs of life")
+    parser.add_argument("--batch", type=int, default=0, help="time so many, and count nothing")
     parser.add_argument("--scenes", nargs="+", choices=SCENES, default=list(SCENES))
     parser.add_argument("--friction", nargs="+", choices=FRICTION, default=list(FRICTION))
     parser.add_argument("--float32", action="store_true")
@@ -213,6 +229,9 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.scenes:
         for friction in args.friction:
+            if args.batch:
+                batch(name, friction, args.batch, args.seed)
+                continue
             count(name, friction, -(-args.count // args.chunk), args.chunk, args.seed)
 
 

@@ -19,6 +19,7 @@ def once(x: Array) -> Array:
     computes anew all that it needs of those before it: three products of 6 x 6 blocks cost not 3
     but 6^2 times one. `lax.optimization_barrier` is gone before fusion begins; a division it takes
     to be too dear to be done many times over. By 1, it leaves x what it is, NaN and infinity too.
+    That x < x never holds, XLA does not see, but LLVM does, and so nothing is divided in the end.
 
     For factors and values that many results share; derivatives pass as if it were not there.
     """
@@ -26,7 +27,7 @@ def once(x: Array) -> Array:
 
 
 def _divided(x):
-    return x / jnp.where(x == x, 1.0, 2.0).astype(x.dtype)
+    return x / jnp.where(x < x, 2.0, 1.0).astype(x.dtype)
 
 
 _once = Primitive("once")

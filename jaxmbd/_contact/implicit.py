@@ -81,7 +81,7 @@ def delassus(
     own = jnp.zeros((*shape, d), dtype)
     many = n > _MANY * M.shape[0]
     if rows == 0 and isinstance(M, BlockDiagonal):
-        W = swept_whitener(M.blocks)[0] if M.whitener is None else M.whitener
+        W = swept_whitener(M.blocks)[0] if M.root is None else M.root.whitener()
         Y = J.whitened(W)
         return FactoredDelassus(Y, own) if many else DenseDelassus(Y.products())
     rest = jnp.zeros(rows, dtype)

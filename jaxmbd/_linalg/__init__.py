@@ -4,6 +4,7 @@ from .base import AbstractEquationMap as AbstractEquationMap
 from .base import ConstraintEquations as ConstraintEquations
 from .block_sparse import BlockSparse as BlockSparse
 from .blocks import BlockDiagonal as BlockDiagonal
+from .blocks import BlockRoot as BlockRoot
 from .blocks import BlockRows as BlockRows
 from .blocks import CoupledBlocks as CoupledBlocks
 from .blocks import dense as dense

@@ -17,6 +17,7 @@ from .._types import Rows
 from .base import AbstractConstraintSolver, ConstraintEquations
 from .blocks import (
     BlockDiagonal,
+    BlockRoot,
     BlockRows,
     CoupledBlocks,
     blocks_times,
@@ -26,7 +27,16 @@ from .blocks import (
 )
 from .elimination import Plan, Sequence, plan, sequence
 from .proximal import annihilate, iterate, regularisation, relative_regularisation
-from .small import apply, batch_last, eliminated, inverse, loops_cost_nothing, smallest
+from .small import (
+    apply,
+    batch_last,
+    eliminated,
+    entry,
+    inverse,
+    loops_cost_nothing,
+    replaced,
+    smallest,
+)
 
 # Rows of a factor that are left to one dense factorisation.
 _FEW_ROWS = 25
@@ -50,13 +60,14 @@ class _Steps(NamedTuple):
 
 
 class _Factor(eqx.Module):
-    """- `steps`; or `levels`, and the inverse `bottom` of what they leave; where they leave all and
-      rows may be dependent, `bottom` is (G + rho 1)^-1 and `whole` is G, node after node.
+    """- `root`: R with R R^T = M^-1; `K` = J R, so that G = K K^T + E.
+    - `steps`; or `levels`, and the inverse `bottom` of what they leave; where they leave all and
+      rows may be dependent, `bottom` is (G + rho 1)^-1 and `whole` is G, row after row.
     - `shared`: the rows of a `CoupledBlocks`, after those of J: as in every factor, but alone, for
       M^-1 without constraints; `None` if M is block diagonal."""
 
-    M_inv: BlockDiagonal
-    J: BlockRows
+    root: BlockRoot
+    K: BlockRows
     E: Rows | None
     levels: list[_Level]
     bottom: Float[Array, "n n"]
@@ -70,7 +81,7 @@ class _Factor(eqx.Module):
 
     @property
     def dtype(self) -> Any:
-        return self.M_inv.dtype
+        return self.root.scale.dtype
 
 
 @checked
@@ -107,40 +118,49 @@ class BlockSparse(AbstractConstraintSolver):
         if not isinstance(M, BlockDiagonal):
             M = BlockDiagonal(M[:, :, None])
             J = BlockRows((J[None, :, :, None],), (((0,),),), 1, M.shape[0])
-        if M.inverse is None or M.definite is None:
-            M_inv, left = swept_inverse(M.blocks)
+        if M.root is None or M.definite is None:
+            W, left = swept_whitener(M.blocks)
             positive_definite = jnp.all(left > 0)
+            root = BlockRoot(M.blocks[0, :0], jnp.swapaxes(W, 0, 1))
         else:
-            M_inv, positive_definite = M.inverse, M.definite
+            root, positive_definite = M.root, M.definite
+        K = J.whitened(root)
         if J.shape[0] == 0:
             nothing = jnp.zeros((0, 0), M.dtype)
             one = jnp.ones((), M.dtype)
-            return _Factor(
-                BlockDiagonal(M_inv), J, E, [], nothing, one, positive_definite, None, None
-            )
+            return _Factor(root, K, E, [], nothing, one, positive_definite, None, None)
         the, nodes, relative, rho = self._plan(J), _Nodes(J), None, None
-        D, U = _delassus(the.contributions, M_inv, J, fused=_is_whole(the))
+        # Few dependent rows: their dense inverse, in loops by way of the sparse elimination.
+        dense = _is_whole(the) and not J.independent
+        turn = sequence(J.ends, J.count) if dense and loops_cost_nothing() else None
+        between = the.contributions if turn is None else turn.contributions
+        D, U = _delassus(between, K, fused=_is_whole(the) and turn is None)
         if E is not None:
             D = D + _diagonal(nodes.gather(E))
         if not J.independent:
             used = nodes.gather(jnp.ones(J.shape[0], M.dtype))
             diagonal = jnp.diagonal(D).T * used
             relative = relative_regularisation(self.rho, tilt, M.dtype)
-            table = regularisation(relative, diagonal, J.shape[0]) * used
+            table = once(regularisation(relative, diagonal, J.shape[0]) * used)
             rho = nodes.scatter(table)
-            if isinstance(the, Plan) and not the.levels:
-                G = _assembled(D, U, *the.rest_edges)
-                bottom, pivot = inverse(G + jnp.diag(table.T.ravel()))
+            if isinstance(the, Plan) and dense:
+                edges = the.rest_edges if turn is None else turn.edges
+                G = nodes.in_rows(_assembled(D, U, *edges))
+                if turn is None:
+                    bottom, pivot = inverse(G + jnp.diag(rho))
+                else:
+                    steps, pivot = _eliminate_in_turn(turn, D + _diagonal(table), U)
+                    bottom = nodes.inverse(turn, steps)
                 parts = ([], bottom, pivot, positive_definite, relative, rho, G)
-                return _Factor(BlockDiagonal(M_inv), J, E, *parts)
+                return _Factor(root, K, E, *parts)
             D = D + _diagonal(table)
         if isinstance(the, Sequence):
             steps, pivot = _eliminate_in_turn(the, D, U)
             parts = ([], jnp.zeros((0, 0), M.dtype), pivot, positive_definite, relative, rho)
-            return _Factor(BlockDiagonal(M_inv), J, E, *parts, steps=steps)
+            return _Factor(root, K, E, *parts, steps=steps)
         levels, bottom, pivot = _eliminate(the, D, U)
         parts = (levels, bottom, pivot, positive_definite, relative, rho)
-        return _Factor(BlockDiagonal(M_inv), J, E, *parts)
+        return _Factor(root, K, E, *parts)
 
     def _factorise_coupled(
         self, M: CoupledBlocks, J: BlockRows, E: Rows | None, tilt: Array | None
@@ -163,8 +183,8 @@ class BlockSparse(AbstractConstraintSolver):
 
     def free(self, factor, f):
         if factor.shared is None:
-            return factor.M_inv @ once(f)
-        nothing = jnp.zeros(factor.shared.J.shape[0], f.dtype)
+            return factor.root @ once(once(f) @ factor.root)
+        nothing = jnp.zeros(factor.shared.K.shape[0], f.dtype)
         return self._solve(factor.shared, f, nothing)[0]
 
     def solve(self, factor, f, r):
@@ -175,11 +195,13 @@ class BlockSparse(AbstractConstraintSolver):
         """With zeros for the rows of shared inertia."""
         if factor.shared is None:
             return r
-        return jnp.concatenate([r, jnp.zeros(factor.shared.J.shape[0], r.dtype)])
+        return jnp.concatenate([r, jnp.zeros(factor.shared.K.shape[0], r.dtype)])
 
     def _solve(self, factor, f, r):
-        x = once(factor.M_inv @ once(f))
-        s = r - factor.J @ x
+        # XLA drops what a force of zero would do, where it is known to be zero.
+        acts = jnp.any(f != 0)
+        y = jnp.where(acts, once(f) @ factor.root, 0.0)
+        s = r - jnp.where(acts, factor.K @ once(y), 0.0)
         if factor.rho is None:
             lam = self._inverse(factor, s)
         else:
@@ -191,7 +213,7 @@ class BlockSparse(AbstractConstraintSolver):
                 self.refinements,
             )
             lam = lam - self._null(factor, lam)
-        return x + factor.M_inv @ once(lam @ factor.J), lam
+        return factor.root @ once(y + lam @ factor.K), lam
 
     def cutoff_given(self):
         return self.rho is not None
@@ -229,21 +251,20 @@ class BlockSparse(AbstractConstraintSolver):
     def _apply(self, factor, y):
         """G y."""
         if factor.whole is not None:
-            return _Nodes(factor.J).flat(factor.whole, y)
+            return apply(factor.whole, y)
         compliant = 0.0 if factor.E is None else factor.E * y
-        return factor.J @ once(factor.M_inv @ once(y @ factor.J)) + compliant
+        return factor.K @ once(y @ factor.K) + compliant
 
     def _inverse(self, factor, s):
         """(G + rho 1)^-1 s."""
-        nodes = _Nodes(factor.J)
         if factor.whole is not None:
-            return nodes.flat(factor.bottom, s)
-        the = self._plan(factor.J)
+            return apply(factor.bottom, s)
+        nodes, the = _Nodes(factor.K), self._plan(factor.K)
         if not isinstance(the, Sequence):
             return nodes.scatter(_substitute(the, factor.levels, factor.bottom, nodes.gather(s)))
 
         def solve(_, s):
-            return nodes.scatter(_substitute_in_turn(the, factor.steps, nodes.gather(s)))
+            return nodes.scatter(_substitute_in_turn(the, factor.steps, nodes.gather(s).T).T)
 
         def regularised(y):
             return self._apply(factor, y) + (0.0 if factor.rho is None else factor.rho * y)
@@ -275,10 +296,35 @@ class _Nodes:
             start += elements
         return jnp.concatenate(parts)
 
-    def flat(self, A: Float[Array, "n n"], x: Rows) -> Rows:
-        """A x for a matrix of all rows of the table, node after node."""
-        table = self.gather(x)
-        return self.scatter(apply(A, table.T.ravel()).reshape(table.shape[::-1]).T)
+    def in_rows(self, A: Float[Array, "n n"]) -> Float[Array, "rows rows"]:
+        """A matrix of all entries of the table, node after node, as that of the rows."""
+        if len(self.shapes) == 1:
+            m, s = self.shapes[0][1], self.size
+            return jnp.transpose(A.reshape(m, s, m, s), (1, 0, 3, 2)).reshape(A.shape)
+        order = self._places()
+        return A[order][:, order]
+
+    def inverse(self, the: Sequence, steps: _Steps) -> Float[Array, "rows rows"]:
+        """That of the matrix of the rows, eliminated in `steps`."""
+        order, nodes = self._places(), sum(elements for _, elements in self.shapes)
+        one = np.zeros((nodes * self.size, len(order)))
+        one[order, np.arange(len(order))] = 1
+        one = jnp.asarray(one.reshape(nodes, self.size, -1), steps.W.dtype)
+        X, parts, start = _substitute_in_turn(the, steps, one), [], 0
+        for rows, elements in self.shapes:
+            own = X[start : start + elements, :rows]
+            parts.append(jnp.swapaxes(own, 0, 1).reshape(rows * elements, -1))
+            start += elements
+        return jnp.concatenate(parts)
+
+    def _places(self) -> np.ndarray:
+        """Of the rows, in the table node after node."""
+        places, start = [], 0
+        for rows, elements in self.shapes:
+            first = (start + np.arange(elements)) * self.size
+            places.append((np.arange(rows)[:, None] + first).ravel())
+            start += elements
+        return np.concatenate(places)
 
 
 def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
@@ -291,32 +337,27 @@ def _is_whole(the: Plan | Sequence) -> bool:
 
 
 def _delassus(
-    contributions: tuple[np.ndarray, np.ndarray], M_inv: Array, J: BlockRows, *, fused: bool
+    contributions: tuple[np.ndarray, np.ndarray], K: BlockRows, *, fused: bool
 ) -> tuple[Array, Array]:
-    """Blocks of J M^-1 J^T: the diagonal ones, and those of the edges. What pads short rows is 1 on
-    the diagonal. `fused`: each block is used once, to assemble the dense matrix."""
-    s = J.longest
-    ground = jnp.zeros((J.size, J.size, 1), M_inv.dtype)
-    M_inv = jnp.concatenate([M_inv, ground], axis=2)
-    rows, halves, diagonals = [], [], []
-    for piece, ends in zip(J.pieces, J.ends, strict=True):
-        missing = s - piece.shape[1]
-        diagonal = _diagonal(jnp.ones((s, piece.shape[3]), piece.dtype))
-        padding = np.arange(s) >= piece.shape[1]
-        diagonal = jnp.where(padding[:, None, None], diagonal, 0.0)
-        for block, end in zip(piece, ends, strict=True):
-            block = jnp.pad(block, ((0, missing), (0, 0), (0, 0)))
-            half = once(_times(block, columns(M_inv, np.array(end))))
-            diagonal = diagonal + _times_transposed(half, block)
-            rows.append(block)
-            halves.append(half)
-        diagonals.append(diagonal)
-    rows, halves = jnp.concatenate(rows, axis=2), jnp.concatenate(halves, axis=2)
-    first, second = contributions
-    U = jnp.zeros((s, s, first.shape[1]), M_inv.dtype)
-    for p, q in zip(first, second, strict=True):
-        U = U + _times_transposed(padded_columns(halves, p), padded_columns(rows, q))
+    """Blocks of K K^T: the diagonal ones, and those of the edges. What pads short rows is 1 on the
+    diagonal. `fused`: each block is used once, to assemble the dense matrix."""
+    s, rows, diagonals = K.longest, [], []
+    for piece in K.pieces:
+        piece = jnp.pad(piece, ((0, 0), (0, s - piece.shape[1]), (0, 0), (0, 0)))
+        both = jnp.concatenate(list(piece), axis=1)
+        diagonals.append(_times_transposed(both, both))
+        rows.extend(piece)
     D = jnp.concatenate(diagonals, axis=2)
+    if not all(piece.shape[1] == s for piece in K.pieces):
+        padding = np.concatenate(
+            [np.repeat((np.arange(s) >= x.shape[1])[:, None], x.shape[3], 1) for x in K.pieces], 1
+        )
+        D = D + _diagonal(jnp.asarray(padding, D.dtype))
+    rows = jnp.concatenate(rows, axis=2)
+    first, second = contributions
+    U = jnp.zeros((s, s, first.shape[1]), D.dtype)
+    for p, q in zip(first, second, strict=True):
+        U = U + _times_transposed(padded_columns(rows, p), padded_columns(rows, q))
     return (D, U) if fused else (once(D), once(U))
 
 
@@ -340,15 +381,21 @@ def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Arra
 
 def _eliminate_in_turn(the: Sequence, D: Array, U: Array) -> tuple[_Steps, Array]:
     """The steps, and the smallest relative pivot."""
-    D, U = jnp.moveaxis(D, -1, 0), jnp.moveaxis(U, -1, 0)
+    D, U = _in_order(the, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
     slots = np.triu_indices(the.out.shape[1], 1)
-    tables = [jnp.asarray(x) for x in (the.order, the.neighbours, the.out, the.pairs, *slots)]
+    tables = [jnp.asarray(x) for x in (the.neighbours, the.out, the.pairs, *slots)]
     W, Y, left = batch_last(_eliminated_in_turn, len(tables))(*tables, D, U)
     return _Steps(W, Y), left
 
 
+def _in_order(the: Sequence, x: Float[Array, "n *rest"]) -> Float[Array, "n *rest"]:
+    """The nodes in the order of elimination."""
+    if np.all(the.order[:-1] < the.order[1:]):
+        return x
+    return x.at[the.order].get(mode="promise_in_bounds", unique_indices=True)
+
+
 def _eliminated_in_turn(
-    order: Array,
     near: Array,
     out: Array,
     between: Array,
@@ -359,70 +406,75 @@ def _eliminated_in_turn(
 ) -> tuple[Array, Array, Array]:
     (n, s, _), rest, dtype = D.shape[:3], D.shape[3:], D.dtype
     d, pairs = out.shape[1], between.shape[1]
-    diagonal = jnp.stack([D[:, k, k] for k in range(s)], axis=1)
+    diagonal = jnp.stack([D[:, k, k] for k in range(s)])
     # One more of each, which "none" names.
     D, U = (jnp.concatenate([x, jnp.zeros((1, s, s, *rest), dtype)]) for x in (D, U))
 
     def eliminate(i, carry):
-        D, U, W, Y, left = carry
-        node = order[i]
-        here, pivots = eliminated(D[node])
-        left = jnp.minimum(left, smallest(pivots / jnp.abs(diagonal[node])))
+        D, U, W, Y = carry
+        here, _ = eliminated(entry(D, i))
 
         def to_neighbour(a, carry):
             D, Y = carry
-            y = _times(here, U[out[i, a]])
-            return D.at[near[i, a]].add(-_transposed_times(y, y)), Y.at[i, a].set(y)
+            y = _times(here, entry(U, entry(entry(out, i), a)))
+            j = entry(entry(near, i), a)
+            D = replaced(D, entry(D, j) - _transposed_times(y, y), j)
+            return D, replaced(Y, y, a)
+
+        D, own = _looped(d, to_neighbour, (D, jnp.zeros((d, s, s, *rest), dtype)))
 
         def between_neighbours(p, U):
-            change = _transposed_times(Y[i, first[p]], Y[i, second[p]])
-            return U.at[between[i, p]].add(-change)
+            j = entry(entry(between, i), p)
+            y, z = (entry(own, entry(table, p)) for table in (first, second))
+            return replaced(U, entry(U, j) - _transposed_times(y, z), j)
 
-        D, Y = _looped(d, to_neighbour, (D, Y))
         U = _looped(pairs, between_neighbours, U)
-        return D, U, W.at[i].set(here), Y, left
+        return D, U, replaced(W, here, i), replaced(Y, own, i)
 
     W, Y = (jnp.zeros((n, *more, s, s, *rest), dtype) for more in ((), (d,)))
-    start = (D, U, W, Y, jnp.full(rest, jnp.inf, dtype))
-    _, _, W, Y, left = jax.lax.fori_loop(0, n, eliminate, start)
-    return W, Y, left
+    _, _, W, Y = jax.lax.fori_loop(0, n, eliminate, (D, U, W, Y))
+    roots = jnp.stack([W[:, k, k] for k in range(s)])  # 1 / sqrt(pivot)
+    left = 1 / (roots * roots * diagonal)
+    return W, Y, smallest(left.reshape(-1, *rest))
 
 
-def _substitute_in_turn(
-    the: Sequence, steps: _Steps, r: Float[Array, "s n"]
-) -> Float[Array, "s n"]:
-    """Forward and back substitution."""
-    tables = jnp.asarray(the.order), jnp.asarray(the.neighbours)
-    return batch_last(_substituted_in_turn, len(tables))(*tables, steps.W, steps.Y, r.T).T
+def _substitute_in_turn(the: Sequence, steps: _Steps, r: Float[Array, "n s *k"]) -> Array:
+    """Forward and back substitution of one right side, or of k beside each other."""
+    times = (blocks_times, transposed_blocks_times) if r.ndim == 2 else (_times, _transposed_times)
+    substituted = batch_last(functools.partial(_substituted_in_turn, *times), 1)
+    x = substituted(jnp.asarray(the.neighbours), steps.W, steps.Y, _in_order(the, r))
+    return _in_order(the._replace(order=np.argsort(the.order)), x)
 
 
 def _substituted_in_turn(
-    order: Array,
+    times: Callable[[Array, Array], Array],
+    transposed_times: Callable[[Array, Array], Array],
     near: Array,
     W: Float[Array, "n s s *rest"],
     Y: Float[Array, "n d s s *rest"],
-    x: Float[Array, "n s *rest"],
-) -> Float[Array, "n s *rest"]:
+    x: Float[Array, "n s *more"],
+) -> Float[Array, "n s *more"]:
     n, d = near.shape
     x = jnp.concatenate([x, jnp.zeros_like(x[:1])])
 
     def forward(i, x):
-        here = blocks_times(W[i], x[order[i]])
+        here, own = times(entry(W, i), entry(x, i)), entry(Y, i)
 
         def onto(a, x):
-            return x.at[near[i, a]].add(-transposed_blocks_times(Y[i, a], here))
+            j = entry(entry(near, i), a)
+            return replaced(x, entry(x, j) - transposed_times(entry(own, a), here), j)
 
-        return _looped(d, onto, x.at[order[i]].set(here))
+        return _looped(d, onto, replaced(x, here, i))
 
     def back(k, x):
         i = n - 1 - k
-        here = x[order[i]]
+        own = entry(Y, i)
 
         def less(a, here):
-            return here - blocks_times(Y[i, a], x[near[i, a]])
+            return here - times(entry(own, a), entry(x, entry(entry(near, i), a)))
 
-        here = _looped(d, less, here)
-        return x.at[order[i]].set(transposed_blocks_times(W[i], here))
+        here = _looped(d, less, entry(x, i))
+        return replaced(x, transposed_times(entry(W, i), here), i)
 
     return jax.lax.fori_loop(0, n, back, jax.lax.fori_loop(0, n, forward, x))[:n]
 
@@ -478,22 +530,6 @@ def _updated(x: Array, products: list[Array], updates: Iterable[np.ndarray]) -> 
     for update in updates:
         x = x - padded_columns(columns_of_products, update)
     return x
-
-
-def swept_inverse(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Float[Array, " k"]]:
-    """A^-1 of symmetric definite blocks by the sweep operator, the block axis last, and the
-    smallest part of a diagonal entry that was left before its turn."""
-    s = A.shape[0]
-    a, left = A, []
-    for k in range(s):
-        at_k = (np.arange(s) == k)[:, None]
-        left.append(a[k, k] / jnp.abs(A[k, k]))
-        row = jnp.where(at_k, 1.0, a[k]) / a[k, k][None]
-        others = jnp.where(at_k[None], 0.0, a)
-        a = jnp.stack([row if i == k else others[i] - a[i, k][None] * row for i in range(s)])
-        # Else XLA takes the stack apart again, and sweeps compute each other's entries anew.
-        a = jax.lax.optimization_barrier(a)
-    return a, smallest(jnp.stack(left))
 
 
 def swept_whitener(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Float[Array, "s k"]]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._fusion import contracted, total
+from .._fusion import contracted, once, total
 from .small import loops_cost_nothing, product
 
 # Up to how many slices beat a gather.
@@ -168,18 +168,54 @@ def transposed_blocks_times(
     return contracted(A, y[:, None], 0)
 
 
+class BlockRoot(eqx.Module):
+    """R with R R^T = M^-1, block by block. Of each block it is (scale, P): a diagonal for the first
+    components of velocities, and few columns for all: what turns a body.
+
+    - `scale`: shape `(size - k, count)`.
+    - `columns`: P, shape `(size, k, count)`.
+    """
+
+    scale: Float[Array, "_rest *count"]
+    columns: Float[Array, "size _k *count"]
+
+    def __matmul__(self, y: Float[Array, " n"]) -> Float[Array, " n"]:
+        """R y."""
+        table = y.reshape(self.columns.shape[0], -1)
+        m = self.scale.shape[0]
+        x = blocks_times(self.columns, table[m:])
+        return (x + jnp.pad(self.scale * table[:m], ((0, len(x) - m), (0, 0)))).ravel()
+
+    def __rmatmul__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """x R = R^T x."""
+        table = x.reshape(self.columns.shape[0], -1)
+        shifts = self.scale * table[: self.scale.shape[0]]
+        return jnp.concatenate([shifts, transposed_blocks_times(self.columns, table)]).ravel()
+
+    def rows(self, A: Float[Array, "rows size k"], bodies: np.ndarray) -> Array:
+        """A R of blocks A of rows, of which each touches one of the `bodies`, or the ground."""
+        scale, P = (padded_columns(x, bodies) for x in (self.scale, self.columns))
+        shifts = A[:, : scale.shape[0]] * scale[None]
+        return jnp.concatenate([shifts, contracted(A[:, :, None], P[None], 1)], axis=1)
+
+    def whitener(self) -> Float[Array, "size size count"]:
+        """W = R^T, with W M W^T = 1."""
+        m = self.scale.shape[0]
+        one = jnp.eye(m, self.columns.shape[0], dtype=self.scale.dtype)[:, :, None]
+        return jnp.concatenate([one * self.scale[:, None], jnp.swapaxes(self.columns, 0, 1)])
+
+
 class BlockDiagonal(eqx.Module):
     """M = diag(M_1, M_2, ...).
 
     - `blocks`: shape `(size, size, count)`.
-    - `inverse`: those of the blocks, `definite`: whether all are positive definite, and `whitener`:
-      W with W^T W = M^-1 of each; all three, if they are known without elimination.
+    - `root`: R with R R^T = M^-1, and `definite`: whether all blocks are positive definite; both,
+      if they are known without elimination.
     """
 
     blocks: Float[Array, "size size count"]
-    inverse: Float[Array, "size size count"] | None = None
+    root: BlockRoot | None = None
     definite: Bool[Array, ""] | None = None
-    whitener: Float[Array, "size size count"] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -255,6 +291,19 @@ class BlockRows(eqx.Module):
         """Each row times 1 or 0, and so not known to be independent."""
         pieces = self.scaled(on).pieces
         return BlockRows(pieces, self.ends, self.count, self.size, independent=False)
+
+    def whitened(self, root: BlockRoot) -> "BlockRows":
+        """J R."""
+        pieces = tuple(
+            jnp.stack(
+                [
+                    once(root.rows(block, np.array(end)))
+                    for block, end in zip(piece, ends, strict=True)
+                ]
+            )
+            for piece, ends in zip(self.pieces, self.ends, strict=True)
+        )
+        return BlockRows(pieces, self.ends, self.count, self.size, self.independent)
 
     def followed_by(self, more: "BlockRows") -> "BlockRows":
         """These rows, then `more`; independent if these are."""

@@ -122,8 +122,8 @@ class Sequence(NamedTuple):
     stand for "none".
 
     - `contributions`: as in `Plan`, of all edges, those that the elimination adds included.
-    - `order`: the nodes. `neighbours`: of each, those that are left, and `out`: the edges to them,
-      `(nodes, d)`.
+    - `order`: the nodes. `neighbours`: the places in it of those that are left around each, and
+      `out`: the edges to them, `(nodes, d)`.
     - `pairs`: the edges between two neighbours, `(nodes, d (d - 1) / 2)`.
     """
 
@@ -132,6 +132,12 @@ class Sequence(NamedTuple):
     neighbours: np.ndarray
     out: np.ndarray
     pairs: np.ndarray
+
+    @property
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Node numbers of both ends of each edge."""
+        place, slot = np.nonzero(self.neighbours < len(self.order))
+        return self.order[place], self.order[self.neighbours[place, slot]]
 
 
 @functools.lru_cache(maxsize=256)
@@ -161,7 +167,7 @@ def sequence(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> Seque
     return Sequence(
         _contributions(_made_of(between, place), edges, none),
         np.array(order),
-        _padded(near, len(order), degree).T,
+        _padded([[place[b] for b in nodes] for nodes in near], len(order), degree).T,
         _padded(out, len(edges), degree).T,
         np.array(pairs, int).reshape(len(order), len(slots)),
     )

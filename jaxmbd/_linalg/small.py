@@ -20,7 +20,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
-from .._fusion import MAX_REDUCED
+from .._fusion import MAX_REDUCED, once
 
 MAX_UNROLLED = 3
 
@@ -116,12 +116,17 @@ def _matrix(a):
     return jnp.stack([jnp.stack(row) for row in a])
 
 
-def _row(A: Array, k: Int[Array, ""]) -> Array:
-    return jax.lax.dynamic_index_in_dim(A, k, keepdims=False)
+# Indices in loops are never negative, which JAX would look after in each place.
 
 
-def _replaced(A: Array, row: Array, k: Int[Array, ""]) -> Array:
-    return jax.lax.dynamic_update_index_in_dim(A, row, k, 0)
+def entry(A: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
+    """A[k], or that along another axis."""
+    return jax.lax.dynamic_index_in_dim(A, k, axis, False, allow_negative_indices=False)
+
+
+def replaced(A: Array, x: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
+    """A with x for A[k]."""
+    return jax.lax.dynamic_update_index_in_dim(A, x, k, axis, allow_negative_indices=False)
 
 
 def smallest(relative: Float[Array, "n *rest"]) -> Float[Array, "*rest"]:
@@ -162,18 +167,35 @@ def eliminated(M: Float[Array, "n n *rest"]) -> tuple[Array, Array]:
     """L^-1 of symmetric positive definite matrices M = L L^T, and the pivots, by Gauss's
     elimination in (M, 1). Further axes stand at the end."""
     n, rest = M.shape[0], (1,) * (M.ndim - 2)
+    if n <= FEW:
+        return _eliminated_step_by_step(M)
     places = jnp.arange(n).reshape(n, *rest)
 
     def below(k, B):
-        row = _row(B, k)
-        column = jax.lax.dynamic_index_in_dim(B, k, 1, keepdims=False)
-        ratio = jnp.where(places > k, column * (1 / _row(row, k))[None], 0.0)
+        row = entry(B, k)
+        column = entry(B, k, 1)
+        ratio = jnp.where(places > k, column * (1 / entry(row, k))[None], 0.0)
         return B - ratio[:, None] * row[None, :]
 
     one = jnp.broadcast_to(jnp.eye(n, dtype=M.dtype).reshape(n, n, *rest), M.shape)
     B = jax.lax.fori_loop(0, n - 1, below, jnp.concatenate([M, one], axis=1))
     pivots = jnp.stack([B[i, i] for i in range(n)])
     return B[:, n:] / jnp.sqrt(pivots)[:, None], pivots
+
+
+def _eliminated_step_by_step(M):
+    """The same without a loop. Of the rows that are left, only what is not known to be 0 or 1 is
+    kept: the columns of M that are left, and those of L^-1 that are begun."""
+    n, B, pivots, rows = M.shape[0], M, [], []
+    for k in range(n):
+        row, others = B[0], B[1:]
+        pivots.append(row[0])
+        begun = jnp.concatenate([row[n - k :], jnp.ones_like(row[:1])])
+        rows.append(jnp.pad(begun, ((0, n - 1 - k), *((0, 0),) * (M.ndim - 2))))
+        ratio = others[:, :1] / row[None, :1]
+        B = once(jnp.concatenate([others[:, 1:] - ratio * row[None, 1:], -ratio], axis=1))
+    pivots = jnp.stack(pivots)
+    return jnp.stack(rows) / jnp.sqrt(pivots)[:, None], pivots
 
 
 def _inverse_of_cholesky(M):
@@ -216,16 +238,16 @@ def _swept(A):
 
     def sweep(k, carry):
         A, pivots = carry
-        here, row = places == k, _row(A, k)
-        pivot = _row(row, k)
+        here, row = places == k, entry(A, k)
+        pivot = entry(row, k)
         # The matrix stays symmetric, but for the sign of what is done beside what is not. As the
         # update of a column, which leaves one product for all the rest, it takes a third of the
         # time of masks.
         column = jnp.where(here, pivot - 1, jnp.where(places < k, -row, row))
         row = jnp.where(here, 1.0, row) * (1 / pivot)[None]
         unit = jnp.broadcast_to(here, row.shape).astype(A.dtype)
-        A = jax.lax.dynamic_update_index_in_dim(A, unit, k, 1)
-        return A - column[:, None] * row[None, :], _replaced(pivots, pivot, k)
+        A = replaced(A, unit, k, 1)
+        return A - column[:, None] * row[None, :], replaced(pivots, pivot, k)
 
     A = A * scale[:, None] * scale[None, :]
     A, pivots = jax.lax.fori_loop(0, n, sweep, (A, jnp.zeros_like(A[0])))
@@ -252,15 +274,15 @@ def _pivoted(A):
     # No rows are exchanged: each column keeps in mind of which row its pivot was.
     def sweep(k, carry):
         A, row_of, free, pivots = carry
-        column = jax.lax.dynamic_index_in_dim(A, k, 1, keepdims=False)
+        column = entry(A, k, 1)
         largest = jnp.argmax(jnp.where(free, jnp.abs(column), -1.0), axis=0)
         row = jnp.take_along_axis(A, largest[None, None], axis=0)[0]
-        pivot = _row(row, k)
+        pivot = entry(row, k)
         here, there = places == k, places == largest[None]
         row = jnp.where(here, 1.0, row) * (1 / pivot)[None]
         A = jnp.where(there[:, None] | here[None], 0.0, A)
         A = A - jnp.where(there, -1.0, column)[:, None] * row[None]
-        return A, _replaced(row_of, largest, k), free & ~there, _replaced(pivots, jnp.abs(pivot), k)
+        return A, replaced(row_of, largest, k), free & ~there, replaced(pivots, jnp.abs(pivot), k)
 
     start = (A, jnp.zeros((n, *rest), int), jnp.ones((n, *rest), bool), jnp.zeros_like(A[0]))
     A, row_of, _, pivots = jax.lax.fori_loop(0, n, sweep, start)
@@ -326,24 +348,24 @@ def _orthogonalised(C, rtol):
         q = jnp.where(kept[None], e / jnp.sqrt(jnp.where(kept, square, 1.0))[None], 0.0)
         along = jnp.sum(E * q[None], axis=1)
         E = jnp.where(here, 0.0, E - along[:, None] * q[None])
-        L = jax.lax.dynamic_update_index_in_dim(L, along, k, 1)
-        return E, _replaced(Q, q, k), L, _replaced(keep, kept, k)
+        L = replaced(L, along, k, 1)
+        return E, replaced(Q, q, k), L, replaced(keep, kept, k)
 
     def of_column(k, carry):
         Z, T = carry
-        kept = _row(keep, k)
-        e, along = _across(jax.lax.dynamic_index_in_dim(L, k, 1, keepdims=False), Z)
+        kept = entry(keep, k)
+        e, along = _across(entry(L, k, 1), Z)
         norm = jnp.sqrt(jnp.where(kept, jnp.sum(e * e, axis=0), 1.0))
-        T = jax.lax.dynamic_update_index_in_dim(T, jnp.where(places == k, norm[None], along), k, 1)
-        return _replaced(Z, jnp.where(kept[None], e / norm[None], 0.0), k), T
+        T = replaced(T, jnp.where(places == k, norm[None], along), k, 1)
+        return replaced(Z, jnp.where(kept[None], e / norm[None], 0.0), k), T
 
     def substituted(i, Y):
         # T Y = Z^T, of which the rows after k are done.
         k = m - 1 - i
-        row = _row(T, k)
+        row = entry(T, k)
         done = jnp.where(places > k, row, 0.0)
-        left = _row(Z, k) - jnp.sum(done[:, None] * Y, axis=0)
-        return _replaced(Y, left / _row(row, k)[None], k)
+        left = entry(Z, k) - jnp.sum(done[:, None] * Y, axis=0)
+        return replaced(Y, left / entry(row, k)[None], k)
 
     none = jnp.zeros((m, m, *C.shape[2:]), C.dtype)
     start = (C, jnp.zeros_like(C), none, jnp.zeros((m, *C.shape[2:]), bool))
@@ -352,7 +374,7 @@ def _orthogonalised(C, rtol):
     Y = jax.lax.fori_loop(0, m, substituted, none)
 
     def added(k, X):
-        return X + _row(Q, k)[:, None] * _row(Y, k)[None]
+        return X + entry(Q, k)[:, None] * entry(Y, k)[None]
 
     X = jax.lax.fori_loop(0, m, added, jnp.zeros((Q.shape[1], *none.shape[1:]), C.dtype))
     return X, jnp.swapaxes(Z, 0, 1), keep

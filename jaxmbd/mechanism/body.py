@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -13,7 +14,6 @@ from .._coordinates.algebra import (
     apply_matrix,
     apply_transpose,
     body_axes,
-    components,
     cross,
     dot,
     matrix_product,
@@ -22,8 +22,9 @@ from .._coordinates.algebra import (
     quaternion_log,
     quaternion_product,
 )
-from .._fusion import once, total
+from .._fusion import once
 from .._inputs import Vector, checked
+from .._linalg import BlockRoot
 from .._types import RealScalarLike
 from .batching import over_leading_axes
 from .inertia import Inertia, inverse_root, inverse_tensor, spatial, turned_tensor
@@ -104,18 +105,11 @@ class Body(eqx.Module):
         tensor = turned_tensor(R, self.inertia.tensor)
         return spatial(self.inertia.mass, apply_matrix(R, self.inertia.center), tensor)
 
-    def inverse_mass_matrix(self, orientation: Float[Array, "..."]) -> Float[Array, "6 6 *rest"]:
-        """M^-1 = P P^T + diag(1/m, 1/m, 1/m, 0, 0, 0), with P of `turning_root`."""
+    def root(self, orientation: Float[Array, "..."]) -> BlockRoot:
+        """R with R R^T = M^-1: (1, 1, 1) / sqrt(m) of the shifts, and P of `turning_root`."""
         P, mass = self.turning_root(orientation), self.inertia.mass
-        turns = total(column[:, None] * column[None] for column in components(P, axis=1))
-        shifts = jnp.asarray(np.diag([1.0, 1, 1, 0, 0, 0]), mass.dtype)
-        return turns + shifts.reshape(6, 6, *mass.ndim * (1,)) / mass[None, None]
-
-    def whitening_matrix(self, orientation: Float[Array, "..."]) -> Float[Array, "6 6 *rest"]:
-        """W with W^T W = M^-1, and so W M W^T = 1."""
-        P, mass = self.turning_root(orientation), self.inertia.mass
-        shifts = jnp.asarray(np.eye(3, 6), mass.dtype).reshape(3, 6, *mass.ndim * (1,))
-        return jnp.concatenate([shifts / jnp.sqrt(mass)[None, None], jnp.swapaxes(P, 0, 1)])
+        scale = jax.lax.rsqrt(jnp.where(mass > 0, mass, 1.0))
+        return BlockRoot(jnp.broadcast_to(scale, (3, *mass.shape)), P)
 
     def turning_root(self, orientation: Float[Array, "..."]) -> Float[Array, "6 3 *rest"]:
         """P, whose columns are (c x w, w) for the columns w of a root of the inverse inertia tensor

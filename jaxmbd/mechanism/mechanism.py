@@ -302,9 +302,8 @@ class Mechanism(AbstractStructuredSystem):
         bodies, axes = self._bodies, self.placed(q).axes
         M = BlockDiagonal(
             bodies.mass_matrix(axes),
-            once(bodies.inverse_mass_matrix(axes)),
+            bodies.root(axes),
             bodies.inertia.positive_definite,
-            bodies.whitening_matrix(axes),
         )
         shared = self._shared_inertia(q)
         return M if shared is None else CoupledBlocks(M, *shared)
