@@ -64,10 +64,11 @@ def _one_by_one(operands, *, fn):
     # samples, which it refuses to functions that close over it.
     jaxpr, shapes = jax.make_jaxpr(lambda x: fn(*eqx.combine(x, rest)), return_shape=True)(arrays)
 
-    @jax.custom_batching.custom_vmap
-    def call(constants, arrays):
+    def alone(constants, arrays):
         found = eval_jaxpr(jaxpr.jaxpr, constants, *jax.tree.leaves(arrays))
         return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+    call = jax.custom_batching.custom_vmap(alone)
 
     @call.def_vmap
     def rule(size, is_batched, *operands):
@@ -77,7 +78,7 @@ def _one_by_one(operands, *, fn):
             out = jax.lax.map(lambda x: call(*eqx.combine(x, fixed)), moving)
         else:
             axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(is_batched))
-            out = jax.vmap(call, in_axes=axes)(*operands)
+            out = jax.vmap(alone, in_axes=axes)(*operands)
         return out, jax.tree.map(lambda _: True, out)
 
     return call(jaxpr.consts, arrays)

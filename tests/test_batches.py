@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
+from jaxmbd import _loop
 
 N = 1000
 UK = mbd.UdwadiaKalaba()
@@ -405,3 +406,17 @@ def test_float32_of_assembly():
     expected = 0.9 * np.array([1.0, 0.2]) / np.hypot(1.0, 0.2)
     np.testing.assert_allclose(state.q, expected, rtol=1e-6)
     assert abs(state.q @ state.v) < 1e-6
+
+
+def test_all_at_once_where_loops_cost(monkeypatch):
+    """As on a GPU, `vmap` takes all samples at once: each moves as it does alone."""
+    system, starts = h.Pendulum(), jnp.array([0.1, 0.4, 0.7])
+
+    def end(angle):
+        q = system.length * jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
+        state = mbd.State(0.0, q, jnp.zeros(2))
+        return mbd.simulate(system, mbd.UdwadiaKalaba(), state, dt=1e-2, num_steps=20).q[-1]
+
+    alone = jnp.stack([end(angle) for angle in starts])
+    monkeypatch.setattr(_loop, "loops_cost_nothing", lambda: False)
+    np.testing.assert_allclose(jax.vmap(end)(starts), alone, rtol=1e-11)

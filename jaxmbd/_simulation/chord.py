@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._linalg.small import apply, general_inverse
+from .._types import RealScalarLike
 
 # Corrections that shrink by less than this are not worth their evaluations: a new Jacobian is.
 _SLOW = 0.5
@@ -39,8 +40,8 @@ class Chord(optx.AbstractRootFinder):
     Reference: Kelley (1995), Iterative methods for linear and nonlinear equations, section 5.4.
     """
 
-    rtol: float
-    atol: float
+    rtol: RealScalarLike
+    atol: RealScalarLike
     goal: float
     norm: Callable[[PyTree], Any] = optx.max_norm
 
