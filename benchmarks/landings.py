@@ -185,7 +185,6 @@ def outcome(scene: Callable[..., Start], friction, key):
 
 
 def count(name: str, friction: str, chunks: int, chunk: int, seed: int) -> None:
-    # One after another: all of a batch would wait for its hardest problem in every step.
     landing = functools.partial(outcome, SCENES[name], FRICTION[friction])
     run = jax.jit(functools.partial(jax.lax.map, landing))
     keys = jr.split(jr.key(seed), (chunks, chunk))
