@@ -351,3 +351,60 @@ def test_path_condition_by_shooting():
     plan = trajopt.shooting(cart(STEPS, path=Speed(1.3)), condition_tolerance=1e-6, progress=False)
     assert plan.status == trajopt.STATUS.converged and plan.path_violation <= 1e-6
     assert np.isclose(plan.cost, exact.cost, rtol=1e-5)
+
+
+class Skewed(Masses):
+    """With a mass matrix that is none."""
+
+    def mass_matrix(self, q):
+        return jnp.array([[1.0, 0.5], [0.0, 1.0]])
+
+
+def test_no_motion_of_parameters_out_of_range():
+    """Known only when it runs, a negative stiffness is told by the plan, as `simulate` tells it."""
+
+    @jax.jit
+    def status(stiffness):
+        method = mbd.ImplicitPenalty(stiffness)
+        problem = trajopt.Problem(
+            Masses(), mbd.State(0.0, START[:2], START[2:]), 0.2, 2, nu=2, enforcement=method
+        )
+        return trajopt.perform(problem, jnp.zeros(2)).status
+
+    assert status(1.0) == trajopt.STATUS.performed
+    assert status(-1.0) == trajopt.STATUS.failed_start
+
+
+@pytest.mark.parametrize("guess", ["control", "states"])
+def test_no_motion_of_a_mass_matrix_that_is_not_symmetric(guess):
+    problem = eqx.tree_at(lambda p: p.system, masses(3), Skewed())
+    given = jnp.zeros(2)
+    if guess == "states":
+        given = trajopt.Guess(jnp.zeros((4, 2)), jnp.zeros((4, 2)), jnp.zeros((4, 2)))
+    plan = trajopt.ilqr(problem, given, max_iterations=2, progress=False)
+    assert plan.status == trajopt.STATUS.failed_start
+
+
+def test_no_shooting_with_a_mass_matrix_that_is_not_symmetric():
+    problem = eqx.tree_at(lambda p: p.system, masses(3), Skewed())
+    method = trajopt.MultipleShooting()
+    plan = trajopt.transcription(problem, jnp.zeros(2), method, progress=False)
+    assert plan.status == trajopt.STATUS.failed_start
+
+
+def test_no_motion_beyond_the_contact_budget():
+    """Of two balls there is room for the lower one. The other falls through its gap of 15 mm in the
+    sixth interval, of one step each."""
+    inertia = mbd.Inertia.sphere(radius=0.1, mass=1.0)
+    places = {"low": (0.0, 0.0, 0.105), "high": (1.0, 0.0, 0.115)}
+    balls = [mbd.Body(name, inertia, position=place) for name, place in places.items()]
+    contacts = [
+        mbd.Contact(ball.name, "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1)) for ball in balls
+    ]
+    mechanism = mbd.Mechanism(balls, contacts=contacts, contact_budget=1)
+    method = mbd.ContactImpulse(contact_solver=mbd.ProjectedGaussSeidel(10))
+    for steps, status in ((5, trajopt.STATUS.performed), (6, trajopt.STATUS.failed_start)):
+        problem = trajopt.Problem(
+            mechanism, mechanism.state(), 1e-2 * steps, steps, nu=1, enforcement=method
+        )
+        assert trajopt.perform(problem, jnp.zeros(1)).status == status

@@ -112,8 +112,7 @@ def integrate_fixed(
     if not aligned:
         carry = advanced(grid.t1 - carry.here.state.t, carry)
     end = carry.here.state
-    at_end = stepper.acting(end, control).end_result(end)
-    result = first_failure(end.result, at_end)
+    result = first_failure(end.result, stepper.end_result(end))
 
     last = Kept(end.replace(t=grid.t1), carry.here.tally)
     pieces = []

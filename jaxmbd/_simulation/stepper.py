@@ -107,7 +107,7 @@ class Stepper(eqx.Module):
         return start.replace(result=result)
 
     def fresh(self, t, q, v) -> StepperState:
-        """The same without a look at it."""
+        """The state of `begin` without a look at it."""
         system, active = self.system, None
         if is_switched(system, t, q, v):
             active = system.switch(q, v, t, jnp.zeros(row_count(system, t, q, v), bool))
@@ -160,6 +160,12 @@ class Stepper(eqx.Module):
         if state.active is not None:
             steps, state, _ = switched(steps, at_start(steps.scheme, state))
         return steps.between(state, h, t)
+
+    @checked
+    def end_result(self, state: StepperState) -> RESULTS:
+        """What is wrong with a state and would show only in a step from there: contacts that
+        overlap for which `contact_budget` had no room. Ask for it after the last step."""
+        return self.acting(state, None).end_result(state)
 
     @checked
     def multipliers(self, state: StepperState, u: Any = None) -> Rows:

@@ -11,10 +11,10 @@ from jaxtyping import Array, Bool, Float
 from .._constraints import positions
 from .._enforcement import AbstractContinuousEnforcement
 from .._loop import loop, one_by_one
-from .._results import RESULTS
+from .._results import RESULTS, first_failure
 from .._simulation import Stepper
 from .._simulation.schemes import RolledRK4
-from .._system import AbstractSystem
+from .._system import AbstractSystem, State
 from .._types import Control
 from .controls import within
 from .problem import Problem
@@ -47,12 +47,14 @@ def advance(
     h = jnp.asarray(problem.dt / problem.substeps, q.dtype)
     state, _ = loop(
         lambda _, state: stepper.advance(state, h, control),
-        stepper.fresh(jnp.asarray(t, q.dtype), q, v),
+        # The constraints need not hold on the way to a solution.
+        stepper.init(State(t, q, v), start_tolerance=jnp.inf),
         problem.substeps,
         checkpoint_body=not stepper.checkpoints(q.dtype),
         meter=diffrax.NoProgressMeter(),
     )
-    return state.q, state.v, state.result == RESULTS.successful
+    result = first_failure(state.result, stepper.end_result(state))
+    return state.q, state.v, result == RESULTS.successful
 
 
 def follow(problem: Problem, control: Control) -> Path:
@@ -62,9 +64,7 @@ def follow(problem: Problem, control: Control) -> Path:
 
 
 def _followed(problem: Problem, control: Control) -> Path:
-    state, dtype = problem.state, problem.state.q.dtype
-    t0 = jnp.asarray(problem.times[0], dtype)
-    begin = stepper_of(problem).begin(t0, state.q, state.v, jnp.asarray(jnp.inf, dtype))
+    state = problem.state
 
     def body(k, carry):
         q, v, _, good = carry
@@ -74,8 +74,7 @@ def _followed(problem: Problem, control: Control) -> Path:
         q, v, reached = advance(problem, t, q, v, here)
         return q, v, u, good & reached
 
-    good = begin.result == RESULTS.successful
-    start = (state.q, state.v, jnp.zeros(problem.nu, dtype), good)
+    start = (state.q, state.v, jnp.zeros(problem.nu, state.q.dtype), jnp.array(True))
     _, (q, v, u, good) = loop(
         body,
         start,

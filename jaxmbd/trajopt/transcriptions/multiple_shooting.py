@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._results import RESULTS
 from ..._simulation import Stepper
+from ..._system import State
 from ..controls import Held, PiecewiseConstant
 from ..problem import Problem
 from .base import AbstractTranscription, Equations, Interval
@@ -55,14 +57,17 @@ class MultipleShooting(AbstractTranscription):
             state = stepper.advance(state, step, Held(u))
             return state, (state.q, state.v)
 
-        start = stepper.fresh(t, q0, v0)
-        _, later = jax.lax.scan(onwards, start, None, length=n)
+        # The constraints hold at a solution, not on the way to it.
+        start = stepper.init(State(t, q0, v0), start_tolerance=jnp.inf)
+        last, later = jax.lax.scan(onwards, start, None, length=n)
         q, v = (jnp.concatenate([x[None], more]) for x, more in zip((q0, v0), later, strict=True))
         end = dynamics.at(t + h, q1, v1, u, jnp.zeros_like(mu))
         across = dynamics.normal(end, gamma)
         back = h * dynamics.system.qdot(q1, across)
         v_end = v[-1] + solve(end.M, end.J.T @ mu)
         defects = jnp.concatenate([q1 - dynamics.valid(q[-1] + back), v1 - v_end])
+        # After a failure the state is held, which must not pass for a motion.
+        defects = jnp.where(last.result == RESULTS.successful, defects, jnp.nan)
         rate = jax.vmap(cost_rate, (None, 0, 0, 0, None))
         costs = rate(problem, t + step * jnp.arange(n + 1, dtype=q0.dtype), q, v, u)
         cost = step * jnp.sum((costs[1:] + costs[:-1]) / 2)
