@@ -13,6 +13,7 @@ from ._checks import check_no_nan, check_system, with_dtype
 from ._constraints import constraint_rows, positions, row_count
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import ConstraintOperator, Pseudoinverse, dense
+from ._loop import chosen
 from ._raising import raise_failure
 from ._results import RESULTS
 from ._system import AbstractSystem, State, writes_own_qdot
@@ -298,7 +299,7 @@ def _nearest(problem, tolerance, max_iterations):
         begin = at, jnp.full_like(best, jnp.inf), jnp.full_like(best, 2.0)
         new, value, _ = jax.lax.while_loop(worse, shorter, begin)
         improved = (value < best) | first
-        at = jax.tree.map(lambda new, old: jnp.where(improved, new, old), new, at)
+        at = chosen(improved, new, at)
         k, best = k + 1, jnp.minimum(value, best)
         closed = ~sharp & ~going((at, k, best, improved, sharp))
         best = jnp.where(closed, error(at, True), best)

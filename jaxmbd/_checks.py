@@ -10,7 +10,6 @@ from jax.core import Tracer
 from jaxtyping import PyTree
 
 from ._inputs import shown
-from ._known import is_concrete as is_concrete
 from ._system import AbstractSystem
 from ._types import Control
 

@@ -19,10 +19,15 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, Tracer)
 
 
+def all_known(tree: Any) -> bool:
+    """Whether the values of all numbers in `tree` are known now."""
+    return all(map(is_concrete, jax.tree.leaves(tree)))
+
+
 def numpy_if_known(*values: Any) -> Any:
     """NumPy if the values are known, which compiles nothing, else `jax.numpy`. What comes out goes
     into an array of JAX by `jnp.asarray` with a dtype: without one, that compiles a program too."""
-    return np if all(map(is_concrete, values)) else jnp
+    return np if all_known(values) else jnp
 
 
 def as_one_program(fn: _Function) -> _Function:
@@ -32,7 +37,6 @@ def as_one_program(fn: _Function) -> _Function:
 
     @functools.wraps(fn)
     def called(*args):
-        known = all(map(is_concrete, jax.tree.leaves(args)))
-        return (compiled if known else fn)(*args)
+        return (compiled if all_known(args) else fn)(*args)
 
     return cast(_Function, called)

@@ -33,6 +33,11 @@ def constant(values: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, values)
 
 
+def chosen(condition: Bool[Array, ""], a: PyTree, b: PyTree) -> PyTree:
+    """a where the condition is true, else b, array by array."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
+
+
 def any_of_batch(x: Bool[Array, ""]) -> Bool[Array, ""]:
     """Whether x is true, under `vmap` of any sample: the same for all, so that a `cond` on it stays
     one, where `vmap` would have both sides computed."""

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
-from ._checks import is_concrete
+from ._known import is_concrete
 from ._results import RESULTS, code, first_failure, is_verdict, messages, promoted
 
 _T = TypeVar("_T")

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ._checks import is_concrete
+from ._known import is_concrete
 
 MOST_STEPS = 2**31 - 1  # what a counter of 32 bits holds
 

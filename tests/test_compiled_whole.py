@@ -103,6 +103,7 @@ METHODS = {
     "loop, pseudoinverse": (chain(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
     "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),
     "contact, falling": (dropped(0.03), mbd.ContactImpulse()),
+    "contact, at rest": (dropped(0.025), mbd.ContactImpulse()),
     "contact, sweeps": (dropped(0.025), mbd.ContactImpulse(mbd.ProjectedGaussSeidel(5))),
     "contact, Poisson": (dropped(0.03), mbd.ContactImpulse(impact_law="poisson")),
     "contact, located": (dropped(0.03), mbd.ContactImpulse(impacts=1)),
@@ -112,9 +113,15 @@ METHODS = {
 }
 
 
-# Those whose gradients take long to compile, and one whose gradient holds all that its motion has.
-LONG = ("contact, located", "contact, smoothed", "contact, pyramid", "contact, with rows")
-GRADIENT = ("contact, sweeps",)
+# Those whose gradients take long to compile, and those whose motion another default case holds.
+LONG = (
+    "contact, at rest",
+    "contact, located",
+    "contact, smoothed",
+    "contact, pyramid",
+    "contact, with rows",
+)
+GRADIENT = ("contact, at rest", "contact, sweeps")
 CASES = [
     pytest.param(
         name, derivative, marks=[pytest.mark.slow] * (name in (LONG if derivative else GRADIENT))

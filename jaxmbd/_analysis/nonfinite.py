@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import diffrax
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import is_concrete, with_dtype
+from .._checks import with_dtype
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
+from .._known import all_known
 from .._results import RESULTS
 from .._simulation import Solution, Stepper
 from .._simulation.saving import make_grid
@@ -133,7 +133,7 @@ def first_nonfinite(
     shape.
     """
     inputs = {"system": system, "control": control, "enforcement": enforcement, "state": state}
-    if not all(map(is_concrete, jax.tree.leaves((inputs, t1, dt)))):
+    if not all_known((inputs, t1, dt)):
         raise ValueError(
             "`first_nonfinite` looks at values: call it outside of `jax.jit`, `jax.vmap` and "
             "`jax.grad`, with the numbers for which the simulation fails."

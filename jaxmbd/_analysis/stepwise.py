@@ -12,7 +12,7 @@ from .._simulation import Solution, Stepper, StepperState
 from .._simulation.fixed import Kept, integrate_fixed
 from .._simulation.saving import Saving
 from .._simulation.simulate import observed
-from .._simulation.state import at_rest, finite
+from .._simulation.state import finite, without_past
 from .._simulation.steps import Problem, at_start
 from .._types import Control
 from .terms import At, entries_not_finite, numbers, pulled
@@ -91,7 +91,7 @@ def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Mot
 def _stepped(stepper, control, state, h) -> StepperState:
     """The step from a saved state."""
     steps = stepper.steps(control, state.q.dtype)
-    begun = at_start(steps.scheme, at_rest(state.t, state.q, state.v))
+    begun = at_start(steps.scheme, without_past(state.t, state.q, state.v))
     state = state.replace(scheme=begun.scheme, lost=begun.lost, result=begun.result)
     return stepper.advance(state, h, control).bare()
 

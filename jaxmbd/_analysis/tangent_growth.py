@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._checks import check_no_nan, is_concrete, with_dtype
+from .._checks import check_no_nan, with_dtype
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
+from .._known import is_concrete
 from .._raising import raise_failure
 from .._results import RESULTS
 from .._simulation import Stepper

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._checks import is_concrete
 from .._coordinates import length
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
 from .._inputs import at_least, checked, not_negative
+from .._known import is_concrete
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
-from .._loop import any_of_batch, constant, kept, one_by_one
+from .._loop import any_of_batch, chosen, constant, kept, one_by_one
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
 from .delassus import AbstractDelassus
@@ -206,7 +206,7 @@ class ContactProblems(NamedTuple):
 
             def solve():
                 found = self.resolve(given, k == last)
-                return jax.tree.map(lambda x, y: jnp.where(given.needed, x, y), found, nothing)
+                return chosen(given.needed, found, nothing)
 
             found = jax.lax.cond(any_of_batch(given.needed), solve, lambda: nothing)
             followed = [*follow, lambda state, _: (state, given)]

@@ -13,7 +13,7 @@ from .._results import RESULTS, first_failure, of_scheme
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Coordinates, RealScalarLike, Velocity
 from .schemes import recomputes_stages
-from .state import at_rest
+from .state import without_past
 from .steps import AbstractSteps, Problem, Step, at_start
 
 
@@ -85,7 +85,7 @@ class ContinuousSteps(AbstractSteps):
         return recomputes_stages(self.scheme) and self.problem.projection is None
 
     def init(self, t, q, v):
-        return at_start(self.scheme, at_rest(t, q, v))
+        return at_start(self.scheme, without_past(t, q, v))
 
     def step(self, state, t):
         y = (state.q, state.v)

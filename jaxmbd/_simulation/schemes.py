@@ -22,14 +22,25 @@ def _axpy(y, *terms):
     return y
 
 
-class RK4(diffrax.AbstractSolver):
+class _OneStep(diffrax.AbstractSolver):
+    """Of one vector field, and without a memory of the steps before."""
+
+    term_structure: ClassVar = diffrax.AbstractTerm
+
+    def init(self, terms, t0, t1, y0, args):
+        del terms, t0, t1, y0, args
+
+    def func(self, terms, t0, y0, args):
+        return terms.vf(t0, y0, args)
+
+
+class RK4(_OneStep):
     """Classical Runge-Kutta method, order 4, four stages, no error estimate.
 
     Reference: Kutta (1901), Beitrag zur näherungsweisen Integration totaler
     Differentialgleichungen.
     """
 
-    term_structure: ClassVar = diffrax.AbstractTerm
     interpolation_cls: ClassVar[Callable[..., diffrax.AbstractLocalInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
     )
@@ -37,9 +48,6 @@ class RK4(diffrax.AbstractSolver):
     def order(self, terms):
         del terms
         return 4
-
-    def init(self, terms, t0, t1, y0, args):
-        del terms, t0, t1, y0, args
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         del solver_state, made_jump
@@ -53,9 +61,6 @@ class RK4(diffrax.AbstractSolver):
         end = terms.vf_prod(t1, y1, args, control)
         dense_info = dict(y0=y0, y1=y1, k0=k1, k1=end)
         return y1, None, dense_info, None, diffrax.RESULTS.successful
-
-    def func(self, terms, t0, y0, args):
-        return terms.vf(t0, y0, args)
 
 
 class RolledRK4(RK4):
@@ -93,7 +98,7 @@ def recomputes_stages(scheme: diffrax.AbstractSolver) -> bool:
     return isinstance(scheme, RolledRK4)
 
 
-class SemiImplicitEuler(diffrax.AbstractSolver):
+class SemiImplicitEuler(_OneStep):
     """Velocity first, then position with the new velocity: v1 = v0 + h v'(q0, v0),
     q1 = q0 + h q'(q0, v1). First order; symplectic for separable systems.
 
@@ -101,7 +106,6 @@ class SemiImplicitEuler(diffrax.AbstractSolver):
     may depend on both.
     """
 
-    term_structure: ClassVar = diffrax.AbstractTerm
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = (
         diffrax.LocalLinearInterpolation
     )
@@ -109,9 +113,6 @@ class SemiImplicitEuler(diffrax.AbstractSolver):
     def order(self, terms):
         del terms
         return 1
-
-    def init(self, terms, t0, t1, y0, args):
-        del terms, t0, t1, y0, args
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         del solver_state, made_jump
@@ -123,9 +124,6 @@ class SemiImplicitEuler(diffrax.AbstractSolver):
         y1 = (q + dq, v)
         return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
 
-    def func(self, terms, t0, y0, args):
-        return terms.vf(t0, y0, args)
-
 
 def _trapezium(y1, args):
     vf_prod, t1, start, inner_args, control = args
@@ -134,7 +132,7 @@ def _trapezium(y1, args):
 
 
 @checked
-class CrankNicolson(diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolver):
+class CrankNicolson(_OneStep, diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolver):
     """Trapezoidal rule, y1 = y0 + h/2 (f0 + f1): order 2, A-stable, no numerical damping of
     linear oscillations. Its error estimate is the difference to explicit Euler.
 
@@ -142,7 +140,6 @@ class CrankNicolson(diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolv
     of partial differential equations of the heat-conduction type.
     """
 
-    term_structure: ClassVar = diffrax.AbstractTerm
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = (
         diffrax.LocalLinearInterpolation
     )
@@ -152,9 +149,6 @@ class CrankNicolson(diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolv
     def order(self, terms):
         del terms
         return 2
-
-    def init(self, terms, t0, t1, y0, args):
-        del terms, t0, t1, y0, args
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         del solver_state, made_jump
@@ -172,9 +166,6 @@ class CrankNicolson(diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolv
         error = jax.tree.map(lambda a, b, c: a - b - c, y1, y0, k0)
         result = diffrax.RESULTS.promote(solution.result)
         return y1, error, dict(y0=y0, y1=y1), None, result
-
-    def func(self, terms, t0, y0, args):
-        return terms.vf(t0, y0, args)
 
 
 def prepared(

@@ -18,7 +18,7 @@ from .._enforcement.base import Point, applied_force, point_at
 from .._enforcement.penalty import free_operator
 from .._results import RESULTS, first_failure, of_scheme
 from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity
-from .state import StepperState, at_rest
+from .state import StepperState, without_past
 from .steps import AbstractSteps, Problem, Step, at_start
 
 
@@ -90,7 +90,7 @@ class SplitSteps(AbstractSteps):
 
     def init(self, t, q, v):
         rows = row_count(self.system, t, q, v)
-        state = at_rest(t, q, v).replace(multipliers=jnp.zeros(rows, q.dtype))
+        state = without_past(t, q, v).replace(multipliers=jnp.zeros(rows, q.dtype))
         return at_start(self.scheme, state)
 
     def step(self, state, t):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._fusion import once
+from .._loop import chosen
 from .._results import RESULTS
 from .._system import State
 from .._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
@@ -78,7 +79,7 @@ class StepperState(State):
 
     def held(self, good: Bool[Array, ""], old: "StepperState") -> "StepperState":
         """This state after a `good` step, else the `old` one at this time."""
-        kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), self, old)
+        kept = chosen(good, self, old)
         contacts = kept.contacts
         if contacts is not None and self.contacts is not None and old.contacts is not None:
             # The residual tells why a step was not good.
@@ -90,7 +91,7 @@ class StepperState(State):
         )
 
 
-def at_rest(t: Scalar, q: Coordinates, v: Velocity) -> StepperState:
+def without_past(t: Scalar, q: Coordinates, v: Velocity) -> StepperState:
     """(t, q, v) without a past."""
     # A result that a loop can carry is an array.
     result = RESULTS.where(jnp.array(True), RESULTS.successful, RESULTS.nonfinite_state)

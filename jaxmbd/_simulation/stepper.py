@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import check_gaps, check_no_gaps, check_system, is_concrete, with_dtype
+from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
 from .._constraints import AbstractStructuredSystem, mass_matrix, positions, row_count, velocities
 from .._contact.contact_impulse import ContactImpulse
 from .._enforcement.base import (
@@ -22,6 +22,7 @@ from .._enforcement.base import (
 from .._enforcement.projection import Projection
 from .._fusion import decided
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
+from .._known import all_known, as_one_program, is_concrete
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike, Rows
@@ -86,9 +87,7 @@ class Stepper(eqx.Module):
         dtype = state.q.dtype
         t, tolerance = jnp.asarray(state.t, dtype), jnp.asarray(start_tolerance, dtype)
         allowed = traced_in_range(self.system, self.enforcement, self.projection)
-        if _eager((self, state)):
-            return _compiled_init(with_dtype(self, dtype), t, state.q, state.v, tolerance, allowed)
-        return self.begin(t, state.q, state.v, tolerance, allowed)
+        return _begun(with_dtype(self, dtype), t, state.q, state.v, tolerance, allowed)
 
     def begin(self, t, q, v, tolerance, allowed=None) -> StepperState:
         """`init` of arrays in one dtype; `allowed` tells whether parameters are in their ranges."""
@@ -131,7 +130,7 @@ class Stepper(eqx.Module):
         `result` says why; t goes on, and all else is held at the last good state.
         """
         h, control = jnp.asarray(dt, state.q.dtype), as_control(u, state.q.dtype)
-        if _eager((self, state, dt, u)):
+        if all_known((self, state, dt, u)):
             return _compiled_step(with_dtype(self, h.dtype), state, h, control, jnp.array(1))
         return self.advance(state, h, control)
 
@@ -265,13 +264,8 @@ def _start_result(
     )
 
 
-def _eager(tree: Any) -> bool:
-    """Whether the values of all numbers are known now."""
-    return all(map(is_concrete, jax.tree.leaves(tree)))
-
-
-@eqx.filter_jit
-def _compiled_init(stepper, t, q, v, tolerance, allowed):
+@as_one_program
+def _begun(stepper, t, q, v, tolerance, allowed):
     return stepper.begin(t, q, v, tolerance, allowed)
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool
 from .._constraints import constraint_rows, mass_matrix, row_count, tilt
 from .._enforcement.projection import Projection
 from .._linalg import Automatic, ConstraintOperator
+from .._loop import chosen
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, only
 from .._types import Coordinates, RealScalarLike, Velocity
@@ -61,7 +62,7 @@ def switched(
         )
     fresh = at_start(steps.scheme, state).scheme
     changed = jnp.any(active != before)
-    scheme = jax.tree.map(lambda new, old: jnp.where(changed, new, old), fresh, state.scheme)
+    scheme = chosen(changed, fresh, state.scheme)
     return acting, state.replace(q=q, v=v, active=active, scheme=scheme), result
 
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from .._checks import is_concrete
+from .._known import all_known
 from .._system import AbstractSystem
 from ..mechanism import (
     AbstractConstraint,
@@ -145,7 +145,7 @@ def _connectors(
 
 def _of_connector(head: str, connector: AbstractConnector, bodies: Any):
     frames = connector.frames
-    if not _known(frames):
+    if not all_known(frames):
         return
     place = (bodies, _bytes(frames))
     for i, name in enumerate(("frame_a", "frame_b")):
@@ -154,22 +154,18 @@ def _of_connector(head: str, connector: AbstractConnector, bodies: Any):
     if not isinstance(connector, AbstractJoint):
         return
     for path, x in leaves_below("", connector).items():
-        if not path.startswith("frame_") and _known(x):
+        if not path.startswith("frame_") and all_known(x):
             yield (*place, type(connector), path, _bytes(x)), f"{head}.{path}"
 
 
 def _of_shape(head: str, contact: Contact, side: str):
     body, shape, frame = (getattr(contact, f"{what}_{side}") for what in ("body", "shape", "frame"))
-    if not _known((shape, frame)):
+    if not all_known((shape, frame)):
         return
     piece = (body, type(shape), _bytes((shape, frame)))
     for name, tree in (("shape", shape), ("frame", frame)):
         for path in leaves_below("", tree):
             yield (*piece, name, path), f"{head}.{name}_{side}.{path}"
-
-
-def _known(tree: PyTree) -> bool:
-    return all(map(is_concrete, jax.tree.leaves(tree)))
 
 
 def _bytes(tree: PyTree) -> tuple[bytes, ...]:

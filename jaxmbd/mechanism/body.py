@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import is_concrete
 from .._coordinates import Plain, Product, QuaternionWorld
 from .._coordinates.algebra import (
     apply_matrix,
@@ -24,6 +23,7 @@ from .._coordinates.algebra import (
 )
 from .._fusion import once
 from .._inputs import Vector, checked
+from .._known import is_concrete
 from .._linalg import BlockRoot
 from .._types import RealScalarLike
 from .batching import over_leading_axes

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._checks import is_concrete
 from .._coordinates import (
     quaternion_conjugate,
     quaternion_exp,
@@ -17,6 +16,8 @@ from .._coordinates import (
     quaternion_rotate,
 )
 from .._inputs import checked, finite
+from .._known import is_concrete
+from .._loop import chosen
 from .._raising import error_if
 from .._system import State
 from .._types import RealScalarLike
@@ -260,11 +261,7 @@ def _placed(joint, child, parent, old, wanted, wanted_rates, t):
 def _either(child: Array, pair: Any) -> tuple[Any, Any]:
     """The two of `pair`, the other way round if `child` is 0; its own inverse."""
     a, b = pair
-    return _where(child == 1, a, b), _where(child == 1, b, a)
-
-
-def _where(condition: Array, a: Any, b: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
+    return chosen(child == 1, a, b), chosen(child == 1, b, a)
 
 
 class _Equations(eqx.Module):
@@ -319,13 +316,13 @@ def _evaluated_at(given: Array, poses: tuple[Pose, Pose]) -> tuple[Pose, Pose]:
     """The poses, or two that coincide, where all coordinates have derivatives: those that nobody
     asked for must not give NaN."""
     still = Pose.identity(poses[0].position.dtype)
-    return _where(given, poses, (still, still))
+    return chosen(given, poses, (still, still))
 
 
 @eqx.filter_custom_jvp
 def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
     """The frame that satisfies the equations, by Newton's method, and their largest residual."""
-    begin = _where(_near_decides(equations), equations.near, given)
+    begin = chosen(_near_decides(equations), equations.near, given)
     # One more when it is closed, to see where its coordinates are, and at the end two that may turn
     # it as far as they like, with a third that sees what is left.
     steps = _CLOSING + 1 + (_PARTS + 1) * _STEPS + 3
@@ -366,7 +363,7 @@ def _solved_jvp(primals, tangents):
     carried = Pose(d_given.position, quaternion_product(turn, d_given.orientation))
     along_p = jnp.sum(frame.orientation * carried.orientation)  # no part of a turn
     carried = carried._replace(orientation=carried.orientation - along_p * frame.orientation)
-    d_frame = _where(_near_decides(equations), _or_zeros(None, given), carried)
+    d_frame = chosen(_near_decides(equations), _or_zeros(None, given), carried)
 
     def residual(equations, frame):
         return jnp.concatenate([equations.rows(frame), -equations.ahead(frame)])

@@ -2,11 +2,11 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._loop import constant
 from .._tangent_space import difference
 from .controls import within
 from .motion import Path, advance
@@ -39,10 +39,7 @@ def performance(problem: Problem, path: Path, control: Any) -> Performance:
         delta(k+1) = A(k) delta(k) + d(k).
 
     Nothing is differentiated through."""
-    problem, path, control = jax.tree.map(
-        lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x,
-        (problem, path, control),
-    )
+    problem, path, control = constant((problem, path, control))
     t, size = problem.times, 2 * path.v.shape[1]
     tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
 

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from .._checks import check_no_nan, check_system, is_concrete, with_dtype
+from .._checks import check_no_nan, check_system, with_dtype
 from .._constraints import positions, velocities
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import at_least, checked, number, positive
+from .._known import all_known, is_concrete
 from .._sizes import check_fits, check_steps
 from .._system import AbstractSystem, State
 
@@ -184,7 +185,7 @@ def _point(state):
 
 
 def _check_start(system, state, enforcement):
-    if not enforcement.rigid or not all(map(is_concrete, jax.tree.leaves((system, state)))):
+    if not enforcement.rigid or not all_known((system, state)):
         return
     position, velocity = map(float, _violation(system, state))
     if not max(position, velocity) <= _START_TOLERANCE:

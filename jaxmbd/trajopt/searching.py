@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._loop import chosen
 from .._tangent_space import difference, displaced
 from .._types import Control
 from .controls import Held, Sampled, Saturated
@@ -79,7 +80,7 @@ def begun(
         path, split = follow(problem, Sampled(control)), jnp.array(False)
         if otherwise is not None:
             split = ~path.good | unstable(performance(problem, path, control))
-            path = _where(split, _states(problem, otherwise), path)
+            path = chosen(split, _states(problem, otherwise), path)
     if multipliers is None:
         multipliers = first_multipliers(problem, path, penalty)
     value = augmented_cost(problem, multipliers, path)
@@ -147,10 +148,10 @@ def iteration(args: tuple[Problem, Options], carry: Carry) -> Carry:
     next_round = over & ~met
     growth = jnp.where(left > _ENOUGH * carry.round_violation, _PENALTY_GROWTH, 1.0)
     updated = carry.multipliers.updated(*conditions(problem, path), growth)
-    multipliers = _where(next_round, updated, carry.multipliers)
+    multipliers = chosen(next_round, updated, carry.multipliers)
     value = jnp.where(next_round, augmented_cost(problem, multipliers, path), value)
     shrunk = _shrunk(attempt.regularisation, attempt.factor)
-    regularisation, factor = _where(next_round, (0.0, 1.0), shrunk)
+    regularisation, factor = chosen(next_round, (0.0, 1.0), shrunk)
 
     status = STATUS.where(over & met, STATUS.converged, carry.status)
     status = STATUS.where(over & met & stuck, STATUS.stuck, status)
@@ -204,7 +205,7 @@ def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) ->
         grown = _grown(old.regularisation, old.factor)
         shrunk = _shrunk(old.regularisation, old.factor)
         same = old.regularisation, old.factor
-        regularisation, factor = _where(shrink, shrunk, _where(again | improved, same, grown))
+        regularisation, factor = chosen(shrink, shrunk, chosen(again | improved, same, grown))
         return _Attempt(
             change=change,
             path=path,
@@ -272,7 +273,7 @@ def _searched(
         gain = carry.value - value + 2 * change.price * scale * gap
         enough = (gain >= _ARMIJO * expected) & (gain > 0)
         improved = enough & path.good & jnp.isfinite(value)
-        path = _where(improved, path, carry.path)
+        path = chosen(improved, path, carry.path)
         # A whole step closes all gaps.
         split = carry.split & ~(improved & (scale == 1))
         return scale / 2, path, split, jnp.where(improved, value, carry.value), improved
@@ -313,7 +314,3 @@ def _shrunk(regularisation, factor):
     factor = jnp.minimum(1 / _FACTOR, factor / _FACTOR)
     regularisation = regularisation * factor
     return jnp.where(regularisation > _LEAST, regularisation, 0.0), factor
-
-
-def _where(condition, new, old):
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

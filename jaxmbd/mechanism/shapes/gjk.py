@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from ..._coordinates import cross, dot
 from ..._fusion import decided
+from ..._loop import chosen
 
 _EDGES = np.array(list(itertools.combinations(range(4), 2)))
 _TRIANGLES = np.array(list(itertools.combinations(range(4), 3)))
@@ -53,7 +54,7 @@ def gjk(
         new = Simplex(points, sources, weights)
         d, v = simplex.nearest, new.nearest
         nearer = decided(dot(v, v) < dot(d, d))
-        return jax.tree.map(lambda x, y: jnp.where(nearer, x, y), new, simplex)
+        return chosen(nearer, new, simplex)
 
     w, source = support(start)
     one = (jnp.arange(4) == 0).astype(w.dtype)
