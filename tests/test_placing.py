@@ -74,7 +74,6 @@ def test_rates():
     np.testing.assert_allclose(mechanism.qdot(state.q, state.v), exact, atol=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", [jax.jacrev, jax.jacfwd], ids=["reverse", "forward"])
 def test_derivatives(mode):
     """Of the hand's position with respect to an angle and a length."""
