@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.core import eval_jaxpr
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
 from ._linalg.small import loops_cost_nothing
@@ -33,7 +35,7 @@ def constant(values: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, values)
 
 
-def chosen(condition: Bool[Array, ""], a: PyTree, b: PyTree) -> PyTree:
+def chosen(condition: bool | Bool[Array, ""], a: PyTree, b: PyTree) -> PyTree:
     """a where the condition is true, else b, array by array."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
 
@@ -58,44 +60,66 @@ def _any_of_batch_rule(size, is_batched, x):
 def one_by_one(fn: Callable, *operands: PyTree) -> PyTree:
     """`fn(*operands)`, under `vmap` on CPUs sample by sample: steps of one sample are compiled
     whole, fit the first cache, and take the turns of inner loops that this sample needs, not those
-    of all. Derivatives are those of fn, for all samples together. fn must not close over arrays."""
-    return _one_by_one(operands, fn=fn)
-
-
-@eqx.filter_custom_jvp
-def _one_by_one(operands, *, fn):
+    of all. Derivatives are those of fn, for all samples together."""
     arrays, rest = eqx.partition(operands, eqx.is_array)
+    closed, shapes = jax.make_jaxpr(lambda x: fn(*eqx.combine(x, rest)), return_shape=True)(arrays)
     # What fn makes of constants is an operand too: `vmap` of a `cond` makes copies of it for all
     # samples, which it refuses to functions that close over it.
-    jaxpr, shapes = jax.make_jaxpr(lambda x: fn(*eqx.combine(x, rest)), return_shape=True)(arrays)
-
-    def alone(constants, arrays):
-        found = eval_jaxpr(jaxpr.jaxpr, constants, *jax.tree.leaves(arrays))
-        return jax.tree.unflatten(jax.tree.structure(shapes), found)
-
-    call = jax.custom_batching.custom_vmap(alone)
-
-    @call.def_vmap
-    def rule(size, is_batched, *operands):
-        del size
-        if loops_cost_nothing():
-            moving, fixed = eqx.partition(operands, tuple(is_batched))
-            out = jax.lax.map(lambda x: call(*eqx.combine(x, fixed)), moving)
-        else:
-            axes = jax.tree.map(lambda batched: 0 if batched else None, tuple(is_batched))
-            out = jax.vmap(alone, in_axes=axes)(*operands)
-        return out, jax.tree.map(lambda _: True, out)
-
-    return call(jaxpr.consts, arrays)
+    out = _one_by_one.bind(*closed.consts, *jax.tree.leaves(arrays), jaxpr=closed.jaxpr)
+    return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
 
-@_one_by_one.def_jvp
-def _one_by_one_jvp(primals, tangents, *, fn):
-    (operands,), (tangents,) = primals, tangents
-    if not jax.tree.leaves(tangents):
-        out = _one_by_one(operands, fn=fn)
-        return out, jax.tree.map(lambda _: None, out)
-    return eqx.filter_jvp(fn, operands, tangents)
+# Not a `custom_jvp` around a `custom_vmap`: JAX takes for granted that what a rule of derivatives
+# returns has the axis of a batch where the function has it, which a scan in it moves.
+_one_by_one = Primitive("one_by_one")
+_one_by_one.multiple_results = True
+
+
+def _inlined(*operands, jaxpr):
+    constants = len(jaxpr.constvars)
+    return eval_jaxpr(jaxpr, operands[:constants], *operands[constants:])
+
+
+def _one_by_one_jvp(operands, tangents, *, jaxpr):
+    moving = [i for i, dx in enumerate(tangents) if type(dx) is not ad.Zero]
+
+    def along(*moved):
+        all_operands = list(operands)
+        for i, x in zip(moving, moved, strict=True):
+            all_operands[i] = x
+        return _inlined(*all_operands, jaxpr=jaxpr)
+
+    return jax.jvp(along, [operands[i] for i in moving], [tangents[i] for i in moving])
+
+
+def _one_by_one_batched(operands, dims, *, jaxpr):
+    leading = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims)]
+    batched = [d is not None for d in dims]
+
+    if not loops_cost_nothing():
+        axes = [0 if b else None for b in batched]
+        out = jax.vmap(lambda *x: _inlined(*x, jaxpr=jaxpr), in_axes=axes)(*leading)
+        return out, [0] * len(out)
+
+    def alone(moving):
+        moving = iter(moving)
+        sample = [next(moving) if b else x for x, b in zip(leading, batched)]
+        return _one_by_one.bind(*sample, jaxpr=jaxpr)
+
+    out = jax.lax.map(alone, [x for x, b in zip(leading, batched) if b])
+    return out, [0] * len(out)
+
+
+def _one_by_one_shapes(*operands, jaxpr):
+    del operands
+    return [v.aval for v in jaxpr.outvars], jaxpr.effects
+
+
+_one_by_one.def_impl(jax.jit(_inlined, static_argnames="jaxpr"))
+_one_by_one.def_effectful_abstract_eval(_one_by_one_shapes)
+ad.primitive_jvps[_one_by_one] = _one_by_one_jvp
+batching.primitive_batchers[_one_by_one] = _one_by_one_batched
+mlir.register_lowering(_one_by_one, mlir.lower_fun(_inlined, multiple_results=True))
 
 
 def recomputed(fn: Callable) -> Callable:

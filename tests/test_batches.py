@@ -1,5 +1,7 @@
 """Batches by `vmap`, compilation once, float32."""
 
+from typing import Any
+
 import diffrax
 import equinox as eqx
 import helpers as h
@@ -14,6 +16,14 @@ from jaxmbd import _loop
 
 N = 1000
 UK = mbd.UdwadiaKalaba()
+
+
+class Particle(mbd.AbstractSystem):
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        return jnp.array([0.0, -9.81])
 
 
 def random_pendulums(key):
@@ -147,6 +157,28 @@ def run_mixed(mass, q, throw=False):
     system = h.Pendulum(mass=mass)
     state = mbd.State(0.0, q, jnp.zeros(2))
     return mbd.simulate(system, UK, state, t1=0.1, dt=0.01, scheme=diffrax.Euler(), throw=throw)
+
+
+def test_derivatives_of_a_batch_that_is_jitted():
+    """As many samples as saved steps: nothing but the values tells an exchanged axis. A particle
+    falls, so that x = s^2 t and y = -g t^2 / 2 for s^2 the speed at the start."""
+    times = 0.1 * jnp.arange(1.0, 5.0)
+
+    @jax.jit
+    @jax.vmap
+    def path(s):
+        particle = mbd.State(0.0, jnp.zeros(2), jnp.stack([s**2, 0.0 * s]))
+        method, saveat = mbd.VelocityImpulse(), diffrax.SaveAt(steps=1)
+        sol: Any = mbd.simulate(Particle(), method, particle, dt=0.1, num_steps=4, saveat=saveat)
+        # Products along the axis of time, of what moves and what does not.
+        return jax.vmap(lambda q, v: q[0] * v[0])(sol.q, sol.v)
+
+    s = jnp.array([1.0, 2.0, 3.0, 4.0])
+    _, tangents = jax.jvp(path, (s,), (jnp.ones_like(s),))
+    np.testing.assert_allclose(tangents, 4 * s[:, None] ** 3 * times[None], rtol=1e-12)
+    # A batch of derivatives of a batch: the outer axis meets the axis of time.
+    found = jax.jit(jax.vmap(jax.jacfwd(lambda s: path(s[None])[0, -1])))(s)
+    np.testing.assert_allclose(found, 1.6 * s**3, rtol=1e-12)
 
 
 def test_each_sample_has_its_own_result():

@@ -89,6 +89,19 @@ def test_pseudoinverse_of_any_rank(nc, nv):
         np.testing.assert_allclose(Z @ Z.T, C @ np.linalg.pinv(C, rcond=1e-10), atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("nv", [1, 3])
+def test_pseudoinverse_with_rows_of_zeros(nv, dtype):
+    """Rows that say nothing are dependent, and leave the others what they are."""
+    C = np.zeros((4, nv))
+    C[0, 0], C[2, nv - 1] = -0.4, -0.65
+    rtol = 1e-10 if dtype == jnp.float64 else 1e-3
+    X, Z, kept = pseudoinverse(jnp.asarray(C, dtype), jnp.asarray(rtol, dtype))
+    assert np.sum(kept) == min(nv, 2)
+    np.testing.assert_allclose(X, np.linalg.pinv(C), atol=1e-6 if rtol > 1e-6 else 1e-14)
+    np.testing.assert_allclose(Z @ Z.T, C @ np.linalg.pinv(C), atol=1e-6 if rtol > 1e-6 else 1e-14)
+
+
 @pytest.mark.parametrize("smallest", [1e-2, 1e-4, 1e-6])
 def test_pseudoinverse_does_not_square_the_condition(smallest):
     rng = np.random.default_rng(1)

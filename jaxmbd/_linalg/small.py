@@ -331,10 +331,11 @@ def _orthogonalised(C, rtol):
     small part of the cost."""
     m, rest = C.shape[0], (1,) * (C.ndim - 2)
     places = jnp.arange(m).reshape(m, *rest)
-    square = jnp.sum(C * C, axis=1) + jnp.finfo(C.dtype).tiny
+    square = jnp.sum(C * C, axis=1)
     # Few rows are measured by their own lengths: those of heavy bodies are short, but no less
-    # independent.
-    floor = rtol[None] ** 2 * (square if m <= FEW else jnp.max(square, axis=0, keepdims=True))
+    # independent. A row of zeros has none, and is dependent.
+    lengths = square if m <= FEW else jnp.max(square, axis=0, keepdims=True)
+    floor = rtol[None] ** 2 * lengths + jnp.finfo(C.dtype).tiny
 
     def of_row(k, carry):
         E, Q, L, keep = carry
