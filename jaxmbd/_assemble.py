@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
-from ._constraints import constraint_rows, positions, row_count
+from ._equations import equations
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import ConstraintOperator, Pseudoinverse, dense
 from ._loop import chosen
@@ -175,7 +175,7 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     # One loop, whose last turn sees what is left: what a program holds is what it takes to compile.
     def improved(state, i):
         v, *_ = state
-        rows = constraint_rows(in_motion, t, q, v)
+        rows = equations(in_motion).rows(t, q, v)
         J = dense(rows.J)
         change, _ = _operator(J * v_scale[None, :]).correct(-rows.velocity, v)
         return (v + jnp.where(i < steps, v_scale * change, 0.0), rows.phi, rows.velocity, J), None
@@ -184,7 +184,7 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     start = v, *(jnp.zeros(x.shape, x.dtype) for x in like[1:])
     (v, phi, kept, J), _ = jax.lax.scan(improved, start, jnp.arange(steps + 1))
     # Rows of the system itself come first.
-    count = row_count(system, t, q, v)
+    count = equations(system).row_count(t, q, v)
     velocity, J = kept[:count], J[:count]
     limit = tolerance * (1 + jnp.max(jnp.abs(J), initial=0.0))
     # Negations, so that NaN counts as missed.
@@ -225,7 +225,7 @@ class _Problem(eqx.Module):
     scale: Velocity
 
     def g(self, p):
-        return positions(self.system, self.t, self.system.retract(self.q, self.scale * p))
+        return equations(self.system).positions(self.t, self.system.retract(self.q, self.scale * p))
 
     def jacobian(self, p):
         return jax.jacfwd(self.g)(p)

@@ -1,8 +1,7 @@
 """The system: what a user writes down, as pure functions."""
 
 import abc
-import functools
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -45,9 +44,6 @@ class AbstractSystem(eqx.Module):
 
     Units are the user's own, SI throughout this documentation.
     """
-
-    # Which rows of (Phi, Psi) act, `None` for all: a field of `only(system, active)`.
-    active: ClassVar[Any] = None
 
     @abc.abstractmethod
     def mass_matrix(self, q: Coordinates) -> MassMatrix:
@@ -160,21 +156,6 @@ class AbstractSystem(eqx.Module):
     def result(self, q: Coordinates) -> RESULTS:
         """Whether the coordinates are usable at q (gimbal lock, vanished quaternion)."""
         return self.coordinates.result(q)
-
-
-@functools.cache
-def _with_a_field_for_rows(kind: type) -> type:
-    # Of a class of its own, so that no other system carries the field.
-    field = eqx.field(default=None, kw_only=True)
-    return type(kind)(kind.__name__, (kind,), {"__annotations__": {"active": Any}, "active": field})
-
-
-def only(system: AbstractSystem, active: Bool[Array, " rows"] | None) -> AbstractSystem:
-    """The system in which only these rows of (Phi, Psi) act, as zeros in place of the others."""
-    # Its own `__init__` is not called again, which may take anything.
-    copy = object.__new__(_with_a_field_for_rows(type(system)))
-    vars(copy).update(vars(system), active=active)
-    return copy
 
 
 def writes_own_qdot(system: AbstractSystem) -> bool:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._constraints import positions, velocities
+from ._equations import equations
 from ._system import AbstractSystem
 from ._types import Coordinates, RealScalarLike, Velocity
 
@@ -34,7 +34,7 @@ def violations(
     system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
 ) -> Float[Array, " rows"]:
     """(Phi, Phi', Psi)."""
-    return jnp.concatenate([positions(system, t, q), velocities(system, t, q, v)])
+    return jnp.concatenate(equations(system).violation(t, q, v))
 
 
 def state_jacobian(

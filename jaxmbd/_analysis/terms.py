@@ -12,8 +12,8 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, PyTree
 
-from .._constraints import constraint_rows, positions, velocities
 from .._enforcement.base import AbstractContinuousEnforcement
+from .._equations import equations
 from .._linalg import dense
 from .._simulation.continuous import motion_at
 from .._simulation.split import free_field
@@ -54,13 +54,13 @@ def terms(problem: Problem) -> dict[str, Term]:
         "`mass_matrix`": lambda p, at: p.system.mass_matrix(at.q),
         "`force`": lambda p, at: p.system.force(*at, control(p, at)),
         "`nonideal_force`": lambda p, at: p.system.nonideal_force(at.q, at.v, at.t),
-        "`constraint`": lambda p, at: positions(p.system, at.t, at.q),
+        "`constraint`": lambda p, at: equations(p.system).positions(at.t, at.q),
         "`nonholonomic`": lambda p, at: p.system.nonholonomic(at.q, at.v, at.t),
         JACOBIAN: lambda p, at: (
-            velocities(p.system, *at),
-            dense(constraint_rows(p.system, *at).J),
+            equations(p.system).velocities(*at),
+            dense(equations(p.system).rows(*at).J),
         ),
-        "the second derivative of `constraint`": lambda p, at: constraint_rows(p.system, *at).gamma,
+        "the second derivative of `constraint`": lambda p, at: equations(p.system).rows(*at).gamma,
     }
     if problem.enforcement.unilateral:
         found["`gap`"] = lambda p, at: p.system.gap(at.q, at.t)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._constraints import AbstractStructuredSystem
+from .._equations import equations
 from .._fusion import contracted, total
 from .._inputs import conform
 from .._linalg.blocks import picks, put_back
@@ -251,8 +251,9 @@ def contact_rows(
 ) -> ContactRows:
     """The contacts at (t, q). Of `v` only the shape is used."""
     t = jnp.asarray(t, q.dtype)
-    if isinstance(system, AbstractStructuredSystem):
-        return system.contact_rows(t, q)
+    known = equations(system).contacts(t, q)
+    if known is not None:
+        return known
     rest = jnp.zeros_like(v)
 
     def displaced(dp):

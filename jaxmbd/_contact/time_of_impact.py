@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._constraints import positions
+from .._equations import AbstractEquations
 from .._linalg import ConstraintOperator
 from .._loop import constant
-from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .rows import ContactRows, gaps
 
@@ -30,7 +29,7 @@ class Path(NamedTuple):
     takes it back to the holonomic rows, of least kinetic energy at q; no `operator` if there are
     none."""
 
-    system: AbstractSystem
+    of: AbstractEquations
     t: RealScalarLike
     q: Coordinates
     v: Velocity
@@ -47,17 +46,17 @@ class Path(NamedTuple):
 
     def coordinates(self, s: RealScalarLike, back: Velocity) -> Coordinates:
         """After the time s, with the displacement back."""
-        return self.system.retract(self.q, self.displacement(s) + back)
+        return self.of.system.retract(self.q, self.displacement(s) + back)
 
     def gaps(self, s: RealScalarLike, back: Velocity) -> Float[Array, " all"]:
         """After the time s."""
-        return gaps(self.system, self.t + s, self.coordinates(s, back))
+        return gaps(self.of.system, self.t + s, self.coordinates(s, back))
 
     def to_rows(self, s: RealScalarLike, back: Back) -> Back:
         """A step of Newton's method, with J as it is at q."""
         if self.operator is None:
             return back
-        phi = positions(self.system, self.t + s, self.coordinates(s, back.displacement))
+        phi = self.of.positions(self.t + s, self.coordinates(s, back.displacement))
         missing = back.impulses.shape[0] - phi.shape[0]
         wanted = jnp.concatenate([-phi, jnp.zeros(missing, phi.dtype)])
         impulses = back.impulses + self.operator.correct(wanted, self.v)[1]

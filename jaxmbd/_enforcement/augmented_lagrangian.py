@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._inputs import at_least, checked, not_negative, positive
-from .._linalg import dense
+from .._linalg import dense, without_rows
 from .._types import RealScalarLike
 from .base import AbstractContinuousEnforcement, Correction, Motion
-from .penalty import free_operator, stiffened_operator
+from .penalty import stiffened_operator
 
 
 class AugmentedLagrangian(AbstractContinuousEnforcement):
@@ -57,7 +57,7 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
     def factorise(self, point):
         point = point.dense()
         weight = jnp.broadcast_to(self.penalty, point.rows.velocity.shape)
-        return free_operator(point.M), stiffened_operator(point.M, point.rows.J, weight)
+        return without_rows(point.M), stiffened_operator(point.M, point.rows.J, weight)
 
     def _iterate(self, stiffened, rows, x, r):
         # In terms of the remainder r - J x(i): M x(i) = f + J^T lam(i) holds at every iterate,

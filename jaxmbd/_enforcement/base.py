@@ -7,16 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import check_system, expect_shape
-from .._constraints import (
-    AbstractStructuredSystem,
-    ConstraintRows,
-    SystemMap,
-    constraint_rows,
-    mass_matrix,
-    placed,
-    tilt,
-)
+from .._checks import check_system
+from .._equations import AbstractEquations, ConstraintRows, equations
 from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator, dense
 from .._results import RESULTS
@@ -54,43 +46,18 @@ class Point(NamedTuple):
 
 
 @eqx.filter_jit
-def applied_force(
-    system: AbstractSystem,
-    control: Control | None,
-    t: RealScalarLike,
-    q: Coordinates,
-    v: Velocity,
-    inertial: Force | None = None,
-    here: Any = None,
-) -> Force:
-    """f(t, q, v, u) plus the nonideal constraint force C(q, v, t). Adding C to f is Udwadia and
-    Kalaba's nonideal term: the multipliers take over its part across the admissible motion. Of a
-    structured system the forces of inertia may be given, and what it has made of q."""
-    u = None if control is None else control(t, q, v)
-    if isinstance(system, AbstractStructuredSystem):
-        here = system.placed(q) if here is None else here
-        inertial = system.inertial_force(here, v) if inertial is None else inertial
-        f = inertial + system.external_force(t, here, v, u)
-    else:
-        f = system.force(t, q, v, u)
-        sizes = f"nq = {q.shape[0]}, nv = {v.shape[0]}"
-        expect_shape("`force(t, q, v, u)`", f, v.shape, sizes)
-    f = f.astype(q.dtype)
-    return f + system.nonideal_force(q, v, t).astype(q.dtype)
-
-
-@eqx.filter_jit
 def point(
-    system: AbstractSystem,
+    system: AbstractSystem | AbstractEquations,
     control: Control | None,
     t: RealScalarLike,
     q: Coordinates,
     v: Velocity,
 ) -> Point:
     """The point at (t, q, v)."""
-    here = placed(system, q)
-    f = applied_force(system, control, t, q, v, here=here)
-    return point_at(system, t, here, v, f, mass_matrix(system, here))
+    of = equations(system)
+    here = of.placed(q)
+    f = of.force(control, t, q, v, here=here)
+    return point_at(of, t, here, v, f, of.mass(here))
 
 
 @checked
@@ -110,12 +77,11 @@ def evaluate(
 
 
 def point_at(
-    system: AbstractSystem, t: RealScalarLike, q: Any, v: Velocity, f: Force, M: Any
+    of: AbstractEquations, t: RealScalarLike, q: Any, v: Velocity, f: Force, M: Any
 ) -> Point:
     """The point at (t, q, v), with q `placed`, and with the force f and M(q) given."""
-    rows = constraint_rows(system, t, q, v)
-    turned = tilt(system, q, v, rows.J, rows.phi)
-    return Point(v, M, f, rows, SystemMap(system, t, q, v), turned)
+    rows = of.rows(t, q, v)
+    return Point(v, M, f, rows, of.map(t, q, v), of.tilt(q, v, rows.J, rows.phi))
 
 
 class Motion(NamedTuple):

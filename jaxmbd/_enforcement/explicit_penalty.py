@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._inputs import checked, not_negative
+from .._linalg import without_rows
 from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row, spring_energy
-from .penalty import free_operator
 
 
 class ExplicitPenalty(AbstractContinuousEnforcement):
@@ -45,7 +45,7 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
         return spring_energy(self.stiffness, phi)
 
     def factorise(self, point):
-        return free_operator(point.M)
+        return without_rows(point.M)
 
     def motion(self, point, factor):
         rows = point.rows

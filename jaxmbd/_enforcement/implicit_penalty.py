@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._inputs import checked, not_negative_or_infinite
-from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
+from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator, without_rows
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
 from .base import AbstractSplitEnforcement, Point, per_row, spring_energy
-from .penalty import free_operator, stiffened_operator
+from .penalty import stiffened_operator
 
 
 class AbstractPenaltyForm(eqx.Module):
@@ -36,7 +36,7 @@ class Primal(AbstractPenaltyForm):
         operator = stiffened_operator(point.M, J, weight)
         change = operator.free(-J.T @ (weight * row_velocity + spring))
         impulse = -(weight * (row_velocity + J @ change) + spring)
-        return change, impulse, first_failure(free_operator(point.M).result(), operator.result())
+        return change, impulse, first_failure(without_rows(point.M).result(), operator.result())
 
 
 @checked

@@ -6,7 +6,7 @@ from typing import Annotated
 import equinox as eqx
 import jax.numpy as jnp
 
-from .._constraints import constraint_rows, mass_matrix, position_jacobian, positions, tilt
+from .._equations import AbstractEquations, equations
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import RESULTS
@@ -27,7 +27,7 @@ class KineticEnergy(AbstractNorm):
 
     def metric(self, system, q, v):
         del v
-        return mass_matrix(system, q)
+        return equations(system).mass(q)
 
 
 class Euclidean(AbstractNorm):
@@ -71,34 +71,48 @@ class Projection(eqx.Module):
     tolerance: Annotated[float | None, positive] = eqx.field(default=None, static=True)
 
     def project_position(
-        self, system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
+        self,
+        system: AbstractSystem | AbstractEquations,
+        t: RealScalarLike,
+        q: Coordinates,
+        v: Velocity,
     ) -> tuple[Coordinates, RESULTS]:
         """q on the constraints at time t, and whether the tolerance was reached."""
+        of = equations(system)
         for _ in range(self.iterations):
-            W = self.norm.metric(system, q, v)
-            J, phi = position_jacobian(system, t, q, v), positions(system, t, q)
-            operator = ConstraintOperator(self.solver, W, J, tilt=tilt(system, q, v, J, phi))
+            W = self.norm.metric(of.system, q, v)
+            J, phi = of.position_jacobian(t, q, v), of.positions(t, q)
+            operator = ConstraintOperator(self.solver, W, J, tilt=of.tilt(q, v, J, phi))
             dp, _ = operator.correct(-phi, v)
-            q = system.retract(q, dp)
+            q = of.system.retract(q, dp)
         tolerance = self.tolerance
         if tolerance is None:
             tolerance = 1e-9 if q.dtype == jnp.float64 else 1e-4
-        phi = positions(system, t, q)
+        phi = of.positions(t, q)
         met = jnp.all(jnp.abs(phi) <= tolerance) | (self.iterations == 0)
         return q, RESULTS.where(met, RESULTS.successful, RESULTS.projection_failed)
 
     def project_velocity(
-        self, system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
+        self,
+        system: AbstractSystem | AbstractEquations,
+        t: RealScalarLike,
+        q: Coordinates,
+        v: Velocity,
     ) -> Velocity:
         """v with J v = -Phi_t and, to first order when Psi is not linear in v, Psi = 0."""
-        W, rows = self.norm.metric(system, q, v), constraint_rows(system, t, q, v)
-        turned = tilt(system, q, v, rows.J, rows.phi)
+        of = equations(system)
+        W, rows = self.norm.metric(of.system, q, v), of.rows(t, q, v)
+        turned = of.tilt(q, v, rows.J, rows.phi)
         operator = ConstraintOperator(self.solver, W, rows.J, tilt=turned)
         change, _ = operator.correct(-rows.velocity, v)
         return v + change
 
     def __call__(
-        self, system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
+        self,
+        system: AbstractSystem | AbstractEquations,
+        t: RealScalarLike,
+        q: Coordinates,
+        v: Velocity,
     ) -> tuple[Coordinates, Velocity, RESULTS]:
         """Project (q, v) at time t."""
         q, result = self.project_position(system, t, q, v)

@@ -3,11 +3,10 @@
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from .._inputs import checked
-from .._linalg import AbstractConstraintSolver, Automatic, BlockRows, ConstraintOperator
+from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import first_failure
 from .._types import Rows, Velocity
 from .base import AbstractContinuousEnforcement, Correction, Motion, no_correction
@@ -56,13 +55,8 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
         rows, rest = point.rows, jnp.zeros_like(point.v)
         if not self.correct:
             return _Factor(operator, *operator.solve(point.f, rows.gamma), rest)
-        if isinstance(rows.J, BlockRows):
-            # Both at once: half the code to compile, which for blocks is much.
-            forces, rights = jnp.stack([point.f, rest]), jnp.stack([rows.gamma, rows.velocity])
-            (acceleration, excess), (lam, _) = jax.vmap(operator.solve)(forces, rights)
-        else:
-            acceleration, lam = operator.solve(point.f, rows.gamma)
-            excess, _ = operator.correct(rows.velocity, point.v)
+        both = operator.solve_each((point.f, rows.gamma), (rest, rows.velocity))
+        (acceleration, lam), (excess, _) = both
         return _Factor(operator, acceleration, lam, excess)
 
     def motion(self, point, factor):

@@ -11,6 +11,7 @@ from .blocks import dense as dense
 from .cholesky import Cholesky as Cholesky
 from .kkt import KKT as KKT
 from .operator import ConstraintOperator as ConstraintOperator
+from .operator import without_rows as without_rows
 from .proximal import Proximal as Proximal
 from .pseudoinverse import Pseudoinverse as Pseudoinverse
 from .small import product as product

@@ -23,7 +23,9 @@ from .base import (
     ConstraintEquations,
     MatrixMap,
 )
+from .block_sparse import BlockSparse
 from .blocks import BlockDiagonal, BlockRows, CoupledBlocks
+from .cholesky import Cholesky
 
 
 class ConstraintOperator(eqx.Module):
@@ -39,6 +41,7 @@ class ConstraintOperator(eqx.Module):
     factor: Any
     equations: AbstractEquationMap
     E: Rows | None
+    in_blocks: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class ConstraintOperator(eqx.Module):
         self.factor = jax.lax.stop_gradient(solver.factorise(matrices))
         self.equations = MatrixMap(M, J) if equations is None else equations
         self.E = E
+        self.in_blocks = isinstance(J, BlockRows)
 
     def free(self, f: Force) -> Velocity:
         """M^-1 f."""
@@ -82,6 +86,14 @@ class ConstraintOperator(eqx.Module):
         if r.shape[0] == 0:
             return jnp.zeros_like(v), r
         return _solve_by_rule(self, jnp.zeros_like(v), r, v)
+
+    def solve_each(self, *rights: tuple[Force, Rows]) -> list[tuple[Velocity, Rows]]:
+        """`solve` for several (f, r)."""
+        if not self.in_blocks:
+            return [self.solve(f, r) for f, r in rights]
+        # All at once: a part of the code to compile, which for blocks is much.
+        a, lam = jax.vmap(self.solve)(*map(jnp.stack, zip(*rights, strict=True)))
+        return list(zip(a, lam, strict=True))
 
     def correct(self, r: Rows, like: Velocity) -> tuple[Velocity, Rows]:
         """(d, mu) with d = M^-1 J^T mu and J d = r: the change d of least kinetic energy
@@ -112,6 +124,18 @@ class ConstraintOperator(eqx.Module):
     def result(self) -> RESULTS:
         """Whether M is positive definite and the rows could be solved."""
         return self.solver.result(self.factor)
+
+
+def without_rows(
+    M: MassMatrix | BlockDiagonal | CoupledBlocks, equations: AbstractEquationMap | None = None
+) -> ConstraintOperator:
+    """M alone, differentiated through `equations` if they are given."""
+    if isinstance(M, BlockDiagonal | CoupledBlocks):
+        size, _, count = (M if isinstance(M, BlockDiagonal) else M.diagonal).blocks.shape
+        J = BlockRows.none(count, size)
+        return ConstraintOperator(BlockSparse(), M, J, equations=equations)
+    none: Float[Array, "0 nv"] = M[:0]
+    return ConstraintOperator(Cholesky(), M, none, equations=equations)
 
 
 # Traced once for all factors of one structure: derivatives ask for many solves.

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import with_dtype
-from .._constraints import positions
 from .._enforcement.base import AbstractContinuousEnforcement, point
 from .._results import RESULTS, first_failure, of_scheme
 from .._types import Control, RealScalarLike
@@ -175,7 +174,7 @@ def _on_drift(problem: Problem, tolerance: RealScalarLike) -> diffrax.Event:
 
     def drifted(t, y, args, **kwargs):
         del args, kwargs
-        return jnp.any(jnp.abs(positions(problem.system, t, y[0])) > tolerance)
+        return jnp.any(jnp.abs(problem.equations.positions(t, y[0])) > tolerance)
 
     return diffrax.Event(drifted)
 
@@ -184,7 +183,7 @@ def _verdict(problem, result, t, q, v) -> RESULTS:
     """diffrax's result; but where a step of ours failed, which diffrax may only have retried, the
     reason as it shows in the last state."""
     enforcement = problem.enforcement
-    here = point(problem.system, problem.control, t, q, v)
+    here = point(problem.equations, problem.control, t, q, v)
     factor = enforcement.factorise(here)
     correction = enforcement.correction(here, factor)
     solved = enforcement.result(here, factor, correction)

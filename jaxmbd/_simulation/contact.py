@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._constraints import mass_matrix, positions
 from .._contact.contact_impulse import (
     ContactProblems,
     Given,
@@ -131,7 +130,7 @@ class ContactSteps(SplitSteps):
             state.scheme,
             system.result(state.q),
         )
-        phi = jnp.abs(positions(system, state.t, state.q))
+        phi = jnp.abs(self.equations.positions(state.t, state.q))
         if self.problem.enforcement.impacts and past.force.shape[0]:
             end = self._located(start, t, past.force)
         else:
@@ -328,7 +327,7 @@ class ContactSteps(SplitSteps):
         def moved(solved):
             v = v_free + solved.change
             path = Path(
-                self.problem.system,
+                self.equations,
                 at.t,
                 at.q,
                 jnp.where(whole, v, at.v),
@@ -368,9 +367,8 @@ class ContactSteps(SplitSteps):
 
     def _onto_rows(self, at: _Phase) -> _Phase:
         """With velocities that the rows of equality allow."""
-        system = self.problem.system
-        M = mass_matrix(system, at.q)
-        here = point_at(system, at.t, at.q, at.v, jnp.zeros_like(at.v), M)
+        of = self.equations
+        here = point_at(of, at.t, at.q, at.v, jnp.zeros_like(at.v), of.mass(at.q))
         operator = here.operator(self.problem.enforcement.solver)
         change, impulses = operator.correct(-here.rows.velocity, at.v)
         result = first_failure(at.result, operator.result())

@@ -31,7 +31,7 @@ def _rates(system: AbstractSystem, motion: Motion, y, args):
 @eqx.filter_jit
 def motion_at(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
     """The constrained motion at (t, q, v)."""
-    here = point(problem.system, problem.control, t, q, v)
+    here = point(problem.equations, problem.control, t, q, v)
     return problem.enforcement.motion(here, problem.enforcement.factorise(here))
 
 
@@ -45,7 +45,7 @@ def corrected_step(
 
     def begin(y):
         q, v = y
-        here = point(system, problem.control, t0, q, v)
+        here = point(problem.equations, problem.control, t0, q, v)
         factor = enforcement.factorise(here)
         correction = enforcement.correction(here, factor)
         change = system.qdot(q, correction.position)

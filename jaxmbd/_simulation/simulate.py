@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from .._checks import check_no_nan, with_dtype
-from .._constraints import positions, velocities
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
@@ -178,8 +177,8 @@ def observed(stepper: Stepper, control: Control | None, saved: Kept, stats, resu
 
     def observe(state):
         steps = stepper.acting(state, control)
-        phi = positions(steps.system, state.t, state.q)
-        phidot = velocities(steps.system, state.t, state.q, state.v)
+        phi = steps.equations.positions(state.t, state.q)
+        phidot = steps.equations.velocities(state.t, state.q, state.v)
         return steps.multipliers(state), largest(phi), largest(phidot)
 
     states, tally, loads = saved.state, saved.tally, None

@@ -6,16 +6,8 @@ import diffrax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraints import (
-    AbstractStructuredSystem,
-    SystemMap,
-    mass_matrix,
-    placed,
-    positions,
-    row_count,
-)
-from .._enforcement.base import Point, applied_force, point_at
-from .._enforcement.penalty import free_operator
+from .._enforcement.base import Point, point_at
+from .._linalg import without_rows
 from .._results import RESULTS, first_failure, of_scheme
 from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity
 from .state import StepperState, without_past
@@ -24,7 +16,7 @@ from .steps import AbstractSteps, Problem, Step, at_start
 
 def free_field(t, y, problem: Problem):
     """(q', v') without constraints."""
-    return free_rates(problem, t, y, mass_matrix(problem.system, y[0]))
+    return free_rates(problem, t, y, problem.equations.mass(y[0]))
 
 
 def free_rates(
@@ -33,10 +25,10 @@ def free_rates(
     """(q', v') without constraints, with M(q) given, and with the forces of inertia if they are
     held, and with q `placed`."""
     q, v = y
-    system = problem.system
-    f = applied_force(system, problem.control, t, q, v, inertial, here)
-    operator = free_operator(M, SystemMap(system, t, q if here is None else here, v))
-    return system.qdot(q, v), operator.free(f)
+    of = problem.equations
+    f = of.force(problem.control, t, q, v, inertial, here)
+    operator = without_rows(M, of.map(t, q if here is None else here, v))
+    return problem.system.qdot(q, v), operator.free(f)
 
 
 class FreeStep(NamedTuple):
@@ -58,22 +50,20 @@ def free_step(
     """The scheme on the free motion M v' = f, with M, J and Phi evaluated at q. The forces of
     inertia of a mechanism's bodies are held, at a mean that makes no energy."""
     t0, q, v = state.t, state.q, state.v
-    system, h = problem.system, t1 - t0
-    here = placed(system, q)
-    M = mass_matrix(system, here)
-    structured = isinstance(system, AbstractStructuredSystem)
-    inertial = system.inertial_force(here, v, h) if structured else None
+    of, h = problem.equations, t1 - t0
+    here = of.placed(q)
+    M, inertial = of.mass(here), of.mean_inertial_force(here, v, h)
 
     def field(t, y, problem):
         if y[0] is q:
             return free_rates(problem, t, y, M, inertial, here)
-        return free_rates(problem, t, y, mass_matrix(system, y[0]), inertial)
+        return free_rates(problem, t, y, of.mass(y[0]), inertial)
 
     (_, v_free), _, _, remembered, result = scheme.step(
         diffrax.ODETerm(field), t0, t1, (q, v), problem, state.scheme, True
     )
-    phi = positions(system, t0, here)
-    end = point_at(system, t1, here, v_free, jnp.zeros_like(v_free), M)
+    phi = of.positions(t0, here)
+    end = point_at(of, t1, here, v_free, jnp.zeros_like(v_free), M)
     rows = end.rows
     drift = (rows.phi - phi) / h
     if rows.velocity.shape != phi.shape:
@@ -89,7 +79,7 @@ class SplitSteps(AbstractSteps):
     scheme: diffrax.AbstractSolver
 
     def init(self, t, q, v):
-        rows = row_count(self.system, t, q, v)
+        rows = self.equations.row_count(t, q, v)
         state = without_past(t, q, v).replace(multipliers=jnp.zeros(rows, q.dtype))
         return at_start(self.scheme, state)
 

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
-from .._constraints import AbstractStructuredSystem, mass_matrix, positions, row_count, velocities
 from .._contact.contact_impulse import ContactImpulse
 from .._enforcement.base import (
     AbstractContinuousEnforcement,
@@ -20,6 +19,7 @@ from .._enforcement.base import (
     AbstractSplitEnforcement,
 )
 from .._enforcement.projection import Projection
+from .._equations import equations
 from .._fusion import decided
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
 from .._known import all_known, as_one_program, is_concrete
@@ -93,7 +93,7 @@ class Stepper(eqx.Module):
         """`init` of arrays in one dtype; `allowed` tells whether parameters are in their ranges."""
         system, enforcement = self.system, self.enforcement
         check_system(system, None, q, v, with_force=False)
-        if not isinstance(system, AbstractStructuredSystem):
+        if not equations(system).in_blocks:
             check_gaps(system, q, v)
         if not enforcement.unilateral:
             check_no_gaps(system, q, type(enforcement).__name__)
@@ -109,7 +109,7 @@ class Stepper(eqx.Module):
         """The state of `begin` without a look at it."""
         system, active = self.system, None
         if is_switched(system, t, q, v):
-            active = system.switch(q, v, t, jnp.zeros(row_count(system, t, q, v), bool))
+            active = system.switch(q, v, t, jnp.zeros(equations(system).row_count(t, q, v), bool))
         steps = with_rows(self.steps(None, q.dtype), active)
         return steps.init(t, q, v).replace(active=active)
 
@@ -203,7 +203,7 @@ def steps_of(
             problem = eqx.tree_at(lambda p: p.enforcement.smoothing, problem, None)
     if scheme is None:
         scheme = default if controller is None else diffrax.Tsit5()
-    large = isinstance(problem.system, AbstractStructuredSystem)
+    large = problem.equations.in_blocks
     return kind(problem, prepared(scheme, controller, dtype, large))
 
 
@@ -249,11 +249,11 @@ def _start_result(
 ) -> RESULTS:
     """Whether a motion can start there: finite, consistent to `tolerance`, and with a symmetric
     mass matrix."""
-    system, t, q, v = steps.system, start.t, start.q, start.v
-    M = jax.tree.leaves(mass_matrix(system, q))[0]  # an array, or that of the blocks
+    of, t, q, v = steps.equations, start.t, start.q, start.v
+    M = jax.tree.leaves(of.mass(q))[0]  # an array, or that of the blocks
     asymmetry = jnp.max(jnp.abs(M - jnp.swapaxes(M, 0, 1)))
     symmetric = asymmetry <= 1e-6 * jnp.max(jnp.abs(M))
-    violation = jnp.concatenate([positions(system, t, q), velocities(system, t, q, v)])
+    violation = jnp.concatenate(of.violation(t, q, v))
     rigid = steps.problem.enforcement.rigid
     consistent = jnp.all(jnp.abs(violation) <= tolerance) | (not rigid)
     return first_failure(

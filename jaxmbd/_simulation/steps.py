@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import diffrax
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from .._constraints import positions, velocities
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
+from .._equations import AbstractEquations, equations
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .._types import Control, Coordinates, RealScalarLike, Rows, Scalar, Velocity
@@ -18,19 +18,26 @@ from .state import StepperState
 
 
 class Problem(eqx.Module):
-    """What is simulated, apart from the state."""
+    """What is simulated, apart from the state. `active`: which rows of (Phi, Psi) act, `None` for
+    all."""
 
     system: AbstractSystem
     enforcement: Any
     control: Control | None
     projection: Projection | None
+    active: Bool[Array, " rows"] | None = None
+
+    @property
+    def equations(self) -> AbstractEquations:
+        """Of the rows that are active."""
+        return equations(self.system, self.active)
 
     def project(
         self, t: RealScalarLike, q: Coordinates, v: Velocity
     ) -> tuple[Coordinates, Velocity, RESULTS]:
         if self.projection is None:
             return q, v, RESULTS.successful
-        return self.projection(self.system, t, q, v)
+        return self.projection(self.equations, t, q, v)
 
 
 class Step(NamedTuple):
@@ -51,6 +58,10 @@ class AbstractSteps(eqx.Module):
     @property
     def system(self) -> AbstractSystem:
         return self.problem.system
+
+    @property
+    def equations(self) -> AbstractEquations:
+        return self.problem.equations
 
     @property
     def checkpoints(self) -> bool:
@@ -97,11 +108,11 @@ class AbstractSteps(eqx.Module):
         enforcement: AbstractEnforcement = self.problem.enforcement
         if enforcement.rigid:
             return jnp.zeros((), state.q.dtype)
-        return enforcement.stored_energy(positions(self.system, state.t, state.q))
+        return enforcement.stored_energy(self.equations.positions(state.t, state.q))
 
     def driving_power(self, state: StepperState) -> Scalar:
         """-lam . Phi_t, the power of constraints that move in time [W]."""
-        drift = velocities(self.system, state.t, state.q, jnp.zeros_like(state.v))
+        drift = self.equations.velocities(state.t, state.q, jnp.zeros_like(state.v))
         return -jnp.sum(self.multipliers(state) * drift)
 
 

@@ -5,12 +5,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from .._constraints import constraint_rows, mass_matrix, row_count, tilt
 from .._enforcement.projection import Projection
+from .._equations import AbstractEquations, equations
 from .._linalg import Automatic, ConstraintOperator
 from .._loop import chosen
 from .._results import RESULTS, first_failure
-from .._system import AbstractSystem, only
+from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Velocity
 from .state import StepperState
 from .steps import AbstractSteps, at_start
@@ -22,7 +22,7 @@ def is_switched(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Ve
     """Whether some rows do not always act.
 
     **Raises:** `ValueError` if `switch` does not return a truth value for each row."""
-    none = jax.ShapeDtypeStruct((row_count(system, t, q, v),), bool)
+    none = jax.ShapeDtypeStruct((equations(system).row_count(t, q, v),), bool)
     t = jnp.asarray(t, q.dtype)
     active = eqx.filter_eval_shape(lambda *args: system.switch(*args), q, v, t, none)
     if active is None:
@@ -39,7 +39,7 @@ def with_rows(steps: AbstractSteps, active: Bool[Array, " rows"] | None) -> Abst
     """The steps of the system in which these rows act."""
     if active is None:
         return steps
-    return eqx.tree_at(lambda s: s.problem.system, steps, only(steps.system, active))
+    return eqx.tree_at(lambda s: s.problem.active, steps, active, is_leaf=lambda x: x is None)
 
 
 def switched(
@@ -57,7 +57,7 @@ def switched(
         begins = active & ~before
         q, v, result = jax.lax.cond(
             jnp.any(begins),
-            lambda: _impact(acting.system, t, q, v, begins),
+            lambda: _impact(acting.equations, t, q, v, begins),
             lambda: (q, v, result),
         )
     fresh = at_start(steps.scheme, state).scheme
@@ -67,7 +67,7 @@ def switched(
 
 
 def _impact(
-    system: AbstractSystem,
+    of: AbstractEquations,
     t: RealScalarLike,
     q: Coordinates,
     v: Velocity,
@@ -76,9 +76,9 @@ def _impact(
     """The state after rows begin to act, plastically; the other ones keep their velocities. By how
     much Phi is not 0 there, since steps do not end when it is, a displacement takes back, without
     a velocity."""
-    q, projected = _TO_ROWS.project_position(system, t, q, v)
-    rows = constraint_rows(system, t, q, v)
-    turned = tilt(system, q, v, rows.J, rows.phi)
-    operator = ConstraintOperator(Automatic(), mass_matrix(system, q), rows.J, tilt=turned)
+    q, projected = _TO_ROWS.project_position(of, t, q, v)
+    rows = of.rows(t, q, v)
+    turned = of.tilt(q, v, rows.J, rows.phi)
+    operator = ConstraintOperator(Automatic(), of.mass(q), rows.J, tilt=turned)
     change, _ = operator.correct(jnp.where(begins, -rows.velocity, 0.0), v)
     return q, v + change, first_failure(operator.result(), projected)

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_system
-from .._constraints import positions, velocities
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
+from .._equations import equations
 from .._inputs import Numbers, conform, finite
 from .._results import RESULTS
 from .._simulation import simulate
@@ -214,9 +214,7 @@ def _follows(model, parameters: Parameters, state: State) -> bool:
 
     def rows(z):
         system = model(parameters.values(z))
-        return jnp.concatenate(
-            [positions(system, t, state.q), velocities(system, t, state.q, state.v)]
-        )
+        return jnp.concatenate(equations(system).violation(t, state.q, state.v))
 
     # Beside the guess too, where a derivative that vanishes at it does not.
     if parameters.size == 0:

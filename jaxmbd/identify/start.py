@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._assemble import assemble
-from .._constraints import constraint_rows
+from .._equations import equations
 from .._inputs import checked, positive, positive_or_infinite
 from .._linalg import dense
 from .._results import RESULTS
@@ -50,7 +50,7 @@ class UnknownStart(AbstractStart):
 def admissible(system: AbstractSystem, state: State) -> np.ndarray:
     """Orthonormal directions B with J B = 0 at a state, shape `(nv, dof)`."""
     t = jnp.asarray(state.t, state.q.dtype)
-    J = np.asarray(dense(constraint_rows(system, t, state.q, state.v).J))
+    J = np.asarray(dense(equations(system).rows(t, state.q, state.v).J))
     _, values, rows = np.linalg.svd(J, full_matrices=True)
     rank = int(np.sum(values > rank_cutoff(values, np)))
     return rows[rank:].T

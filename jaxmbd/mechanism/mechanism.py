@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from .._constraints import AbstractStructuredSystem, ConstraintRows
 from .._contact.rows import ContactRows
 from .._coordinates import body_axes
 from .._coordinates.algebra import cross, quaternion_rate
+from .._equations import AbstractStructuredSystem, ConstraintRows
 from .._fusion import once
 from .._inputs import Vector, at_least, checked
 from .._known import as_one_program, numpy_if_known

@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import ArrayLike
 
-from .._constraints import constraint_rows
+from .._equations import equations
 from .._inputs import Refusal, checked, shown
 from .._known import is_concrete
 from .._linalg import dense
@@ -189,7 +189,7 @@ def _judged(problem, dynamics, motion, u, lam, control, status):
     phi = jnp.max(largest_phi(problem.system, t, q), initial=0.0)
 
     def all_rows(t, q, v, lam):
-        J = dense(constraint_rows(problem.system, t, q, v).J)
+        J = dense(equations(problem.system).rows(t, q, v).J)
         if J.shape[0] == lam.shape[0]:
             return lam
         return jnp.linalg.pinv(J.T) @ (J[dynamics.rows].T @ lam)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._assemble import assemble
-from .._constraints import positions, velocities
+from .._equations import equations
 from .._inputs import checked, unjudged
 from .._results import RESULTS
 from .._simulation import simulate
@@ -164,7 +164,7 @@ def _left(dx, data):
     """What is still to be taken back of the final conditions, and of the constraints."""
     problem, t, q, v, left = data
     moved = displaced(problem.system, q, v, dx)
-    on = positions(problem.system, t, moved[0]), velocities(problem.system, t, *moved)
+    on = equations(problem.system).violation(t, *moved)
     return jnp.concatenate([final_conditions(problem, t, *moved) - left, *on])
 
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._constraints import positions
 from .._enforcement import AbstractContinuousEnforcement
+from .._equations import equations
 from .._loop import loop, one_by_one
 from .._results import RESULTS, first_failure
 from .._simulation import Stepper
@@ -134,6 +134,6 @@ def largest_phi(system: AbstractSystem, t, q) -> Float[Array, " points"]:
     """|Phi| at each point."""
 
     def one(t, q):
-        return jnp.max(jnp.abs(positions(system, t, q)), initial=0.0)
+        return jnp.max(jnp.abs(equations(system).positions(t, q)), initial=0.0)
 
     return jax.vmap(one)(t, q)

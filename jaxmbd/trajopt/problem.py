@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._constraints import positions, velocities
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
+from .._equations import equations
 from .._inputs import at_least, checked, number, positive
 from .._known import all_known, is_concrete
 from .._sizes import check_fits, check_steps
@@ -176,7 +176,7 @@ def _check_bounds(lower, upper):
 
 @eqx.filter_jit
 def _violation(system, state):
-    phi, velocity = positions(system, state.t, state.q), velocities(system, *_point(state))
+    phi, velocity = equations(system).violation(*_point(state))
     return jnp.max(jnp.abs(phi), initial=0.0), jnp.max(jnp.abs(velocity), initial=0.0)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from .._constraints import row_count
+from .._equations import equations
 from .._tangent_space import displaced, rank_cutoff, state_jacobian, violations
 from .._types import Coordinates, RealScalarLike, Velocity
 from .problem import Problem
@@ -30,7 +30,7 @@ class Tangent(NamedTuple):
 def _is_constrained(problem: Problem) -> bool:
     # A compliant method leaves all directions open.
     state = problem.state
-    return bool(problem.enforcement.rigid) and row_count(problem.system, *_at(state)) > 0
+    return bool(problem.enforcement.rigid) and equations(problem.system).row_count(*_at(state)) > 0
 
 
 def _at(state):

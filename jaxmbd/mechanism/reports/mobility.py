@@ -6,7 +6,7 @@ from typing import Annotated
 import jax.numpy as jnp
 import numpy as np
 
-from ..._constraints import positions
+from ..._equations import equations
 from ..._inputs import checked, positive
 from ..._known import is_concrete
 from ..._system import State
@@ -150,7 +150,8 @@ def mobility(
         )
     J = np.asarray(dense_jacobian(mechanism, state.t, state.q, state.v))
     phi = np.zeros(len(J))
-    holonomic = np.asarray(positions(mechanism, jnp.asarray(state.t, state.q.dtype), state.q))
+    t = jnp.asarray(state.t, state.q.dtype)
+    holonomic = np.asarray(equations(mechanism).positions(t, state.q))
     phi[: len(holonomic)] = holonomic
     rows = rows_by_joint(mechanism)
     nc, nv = J.shape

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._constraints import constraint_rows
+from ..._equations import equations
 from ..._linalg import dense
 from ..._types import Coordinates, Jacobian, RealScalarLike, Velocity
 from ..mechanism import Mechanism
@@ -19,7 +19,7 @@ def dense_jacobian(
     mechanism: Mechanism, t: RealScalarLike, q: Coordinates, v: Velocity
 ) -> Jacobian:
     """J of all rows at (t, q, v), as one array."""
-    return dense(constraint_rows(mechanism, t, q, v).J)
+    return dense(equations(mechanism).rows(t, q, v).J)
 
 
 def rows_by_joint(mechanism: Mechanism) -> dict[str, np.ndarray]:

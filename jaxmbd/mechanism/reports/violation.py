@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._constraints import positions, velocities
+from ..._equations import equations
 from ..._inputs import checked
 from ..batching import batched
 from ..mechanism import Mechanism
@@ -66,6 +66,6 @@ def violation(
 @eqx.filter_jit
 def _residuals(mechanism, t, q, v) -> Any:
     def one(t, q, v):
-        return positions(mechanism, t, q), velocities(mechanism, t, q, v)
+        return equations(mechanism).violation(t, q, v)
 
     return batched(one, (t, 0), (q, 1), (v, 1))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._assemble import assemble
-from ..._constraints import constraint_rows, positions
+from ..._equations import equations
 from ..._linalg import dense
 from ..._results import RESULTS
 from ..._system import AbstractSystem
@@ -45,7 +45,7 @@ def independent_rows(system: AbstractSystem, t, q, v) -> tuple[np.ndarray, np.nd
     """Independent rows of Phi, and of (Phi, Psi) with those first, judged where the rank is
     largest among the states q, v (leading axis) and consistent ones near the first of them: a
     start at a dead centre must not decide."""
-    holonomic = positions(system, t[0], q[0]).shape[0]
+    holonomic = equations(system).positions(t[0], q[0]).shape[0]
     push = 0.05 * np.random.default_rng(0).normal(size=(3, v.shape[1]))
     J = np.asarray(_sampled(system, t, q, v, jnp.asarray(push, q.dtype)))
     rank, quality = -1, -1.0
@@ -72,7 +72,7 @@ def _sampled(system, t, q, v, push):
     samples = jnp.concatenate([q, jnp.where(found[:, None], beside, q[:1])])
     times = jnp.concatenate([t, jnp.broadcast_to(t[:1], (count,))])
     speeds = jnp.concatenate([v, jnp.broadcast_to(v[:1], (count, v.shape[1]))])
-    return jax.vmap(lambda *x: dense(constraint_rows(system, *x).J))(times, samples, speeds)
+    return jax.vmap(lambda *x: dense(equations(system).rows(*x).J))(times, samples, speeds)
 
 
 def implied(

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..._constraints import positions, velocities
+from ..._equations import equations
 from ..._tangent_space import displaced
 from ..guess import Guess
 from ..motion import final_cost
@@ -110,7 +110,7 @@ class _End(_Part):
 
 def on_manifold(dynamics: Dynamics, t, q, v):
     """Phi, and Phi' or Psi, of the independent rows."""
-    phi, velocity = positions(dynamics.system, t, q), velocities(dynamics.system, t, q, v)
+    phi, velocity = equations(dynamics.system).violation(t, q, v)
     return jnp.concatenate([phi[dynamics.holonomic], velocity[dynamics.rows]])
 
 

@@ -1,0 +1,6 @@
+"""What a system is to those who solve it: mass matrix, force, and constraint rows."""
+
+from .equations import AbstractEquations as AbstractEquations
+from .equations import equations as equations
+from .rows import ConstraintRows as ConstraintRows
+from .structured import AbstractStructuredSystem as AbstractStructuredSystem

@@ -1,0 +1,298 @@
+"""The equations of a system: mass matrix, force, and rows with their derivatives.
+
+Here alone it is asked whether a system knows the structure of its equations. All others ask
+`equations(system)`, and are given arrays or blocks.
+"""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .._checks import expect_shape
+from .._linalg import AbstractEquationMap
+from .._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
+from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Velocity
+from .rows import ConstraintRows
+from .structured import AbstractStructuredSystem, Configuration
+
+
+class AbstractEquations(eqx.Module):
+    """The equations of a system of which some rows act: those of (Phi, Psi) that are `active`, or
+    all for `None`. The others are zeros, so that shapes are the same whichever act.
+
+    Methods take q, or what `placed` makes of it.
+    """
+
+    system: eqx.AbstractVar[AbstractSystem]
+    active: eqx.AbstractVar[Bool[Array, " rows"] | None]
+
+    # Whether M and J come in blocks.
+    in_blocks: ClassVar[bool]
+
+    @abc.abstractmethod
+    def placed(self, q: Configuration) -> Any:
+        """What the other methods are best given for q: with what they all need of it."""
+
+    @abc.abstractmethod
+    def mass(self, q: Configuration) -> Any:
+        """M(q)."""
+
+    @abc.abstractmethod
+    def inertia(self, q: Configuration, a: Velocity) -> Force:
+        """M(q) a."""
+
+    @abc.abstractmethod
+    def mean_inertial_force(self, q: Configuration, v: Velocity, h: RealScalarLike) -> Force | None:
+        """The mean of the forces of inertia and weight over a step h, of which `force` is told; or
+        `None` if they cannot be told from others."""
+
+    @abc.abstractmethod
+    def force(
+        self,
+        control: Control | None,
+        t: RealScalarLike,
+        q: Coordinates,
+        v: Velocity,
+        inertial: Force | None = None,
+        here: Any = None,
+    ) -> Force:
+        """f(t, q, v, u) plus the nonideal constraint force C(q, v, t). Adding C to f is Udwadia and
+        Kalaba's nonideal term: the multipliers take over its part across the admissible motion.
+        Forces of inertia may be given, and `here`, q `placed`."""
+
+    @abc.abstractmethod
+    def rows(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
+        """All rows at (t, q, v)."""
+
+    @abc.abstractmethod
+    def position_jacobian(self, t: RealScalarLike, q: Configuration, v: Velocity) -> Any:
+        """J = Phi_q N of the holonomic rows. Of `v` only the shape is used."""
+
+    @abc.abstractmethod
+    def reach(self, q: Configuration, v: Velocity, J: Any) -> Rows | None:
+        """By how much a turn by 1 changes each row, at most [Phi's unit / rad], judged from the
+        lengths in J, or in q; `None` where rows are independent anyway."""
+
+    @abc.abstractmethod
+    def row_map(self, t: RealScalarLike, q: Configuration, v: Velocity) -> Any:
+        """The linear function x -> J x."""
+
+    def contacts(self, t: RealScalarLike, q: Configuration) -> Any:
+        """The contacts, as `ContactRows`; `None` if they are to be made of `gap` and `slip`."""
+        del t, q
+        return None
+
+    @eqx.filter_jit
+    def positions(self, t: RealScalarLike, q: Configuration) -> Float[Array, " nh"]:
+        """Phi(q, t), flattened."""
+        phi = jnp.ravel(jnp.asarray(self.system.constraint(q, t), q.dtype))
+        return phi if self.active is None else jnp.where(self.active[: phi.shape[0]], phi, 0.0)
+
+    @eqx.filter_jit
+    def nonholonomic(self, t: RealScalarLike, q: Configuration, v: Velocity) -> Rows:
+        """Psi(q, v, t), flattened."""
+        psi = jnp.ravel(jnp.asarray(self.system.nonholonomic(q, v, t), q.dtype))
+        if self.active is None:
+            return psi
+        return jnp.where(self.active[self.active.shape[0] - psi.shape[0] :], psi, 0.0)
+
+    def velocities(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Rows:
+        """(Phi', Psi)."""
+        t = jnp.asarray(t, q.dtype)
+        rate = (self.system.qdot(q, v), jnp.ones_like(t))
+        _, phidot = jax.jvp(lambda q, t: self.positions(t, q), (q, t), rate)
+        return jnp.concatenate([phidot, self.nonholonomic(t, q, v)])
+
+    def violation(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity
+    ) -> tuple[Float[Array, " nh"], Rows]:
+        """Phi and (Phi', Psi), all zero on the constraints."""
+        return self.positions(t, q), self.velocities(t, q, v)
+
+    def row_count(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> int:
+        """How many rows there are, of Phi and Psi."""
+        phi = eqx.filter_eval_shape(type(self).positions, self, t, q)
+        psi = eqx.filter_eval_shape(type(self).nonholonomic, self, t, q, v)
+        return phi.size + psi.size
+
+    @eqx.filter_jit
+    def tilt(
+        self, q: Configuration, v: Velocity, J: Any, phi: Float[Array, " nh"]
+    ) -> Float[Array, ""] | None:
+        """By how much the violation `phi` may have turned the rows [rad], at most: |Phi_i| beside
+        its `reach`. `None` where rows are independent anyway. Of `v` only the shape is used."""
+        J, q, phi = jax.lax.stop_gradient((J, q, phi))
+        reach = None if J.shape[0] < 2 else self.reach(q, v, J)
+        if reach is None:
+            return None
+        tiny = jnp.finfo(q.dtype).tiny
+        return jnp.max(jnp.abs(phi) / (reach[: phi.shape[0]] + tiny), initial=0.0)
+
+    def map(self, t: RealScalarLike, q: Configuration, v: Velocity) -> "EquationMap":
+        """M and J at (t, q, v), as functions."""
+        return EquationMap(self, t, q, v)
+
+
+class Differentiated(AbstractEquations):
+    """Those of functions that a user wrote, by forward-mode differentiation."""
+
+    system: AbstractSystem
+    active: Bool[Array, " rows"] | None
+    in_blocks: ClassVar[bool] = False
+
+    def placed(self, q):
+        return q
+
+    @eqx.filter_jit
+    def mass(self, q):
+        # In the dtype of the state, whatever constants the user wrote.
+        return self.system.mass_matrix(q).astype(q.dtype)
+
+    def inertia(self, q, a):
+        return self.mass(q) @ a
+
+    def mean_inertial_force(self, q, v, h):
+        return None
+
+    @eqx.filter_jit
+    def force(self, control, t, q, v, inertial=None, here=None):
+        assert inertial is None
+        f = self.system.force(t, q, v, None if control is None else control(t, q, v))
+        sizes = f"nq = {q.shape[0]}, nv = {v.shape[0]}"
+        expect_shape("`force(t, q, v, u)`", f, v.shape, sizes)
+        return f.astype(q.dtype) + self.system.nonideal_force(q, v, t).astype(q.dtype)
+
+    def rows(self, t, q, v):
+        t = jnp.asarray(t, q.dtype)
+        rate = (self.system.qdot(q, v), jnp.ones_like(t))
+        velocity, drift = jax.jvp(lambda q, t: self.velocities(t, q, v), (q, t), rate)
+        J = jnp.concatenate(
+            [
+                self.position_jacobian(t, q, v),
+                jax.jacfwd(lambda v: self.nonholonomic(t, q, v))(v),
+            ]
+        )
+        return ConstraintRows(self.positions(t, q), velocity, J, -drift)
+
+    def position_jacobian(self, t, q, v):
+        # Phi along q + N dp to first order in dp: the linear map is differentiated only once.
+        def displaced(dp):
+            return self.positions(t, q + self.system.qdot(q, dp))
+
+        return jax.jacfwd(displaced)(jnp.zeros_like(v))
+
+    def reach(self, q, v, J):
+        size = jnp.abs(q)
+        if not has_plain_coordinates(self.system):
+            size = size @ jnp.abs(kinematic_matrix(self.system, q, v.shape[0]))
+        # One size for all coordinates: some vanish in places without being small.
+        return jnp.sum(jnp.abs(J), axis=1) * jnp.max(size)
+
+    def row_map(self, t, q, v):
+        def displaced(dp):
+            phi = self.positions(t, q + self.system.qdot(q, dp))
+            return jnp.concatenate([phi, self.nonholonomic(t, q, v + dp)])
+
+        return jax.linearize(displaced, jnp.zeros_like(v))[1]
+
+
+class Structured(AbstractEquations):
+    """Those of a system that linearises itself."""
+
+    system: AbstractStructuredSystem
+    active: Bool[Array, " rows"] | None
+    in_blocks: ClassVar[bool] = True
+
+    def placed(self, q):
+        return self.system.placed(q)
+
+    @eqx.filter_jit
+    def mass(self, q):
+        return self.system.mass_blocks(q)
+
+    def inertia(self, q, a):
+        return self.system.inertia(q, a)
+
+    def mean_inertial_force(self, q, v, h):
+        return self.system.inertial_force(q, v, h)
+
+    @eqx.filter_jit
+    def force(self, control, t, q, v, inertial=None, here=None):
+        u = None if control is None else control(t, q, v)
+        here = self.system.placed(q) if here is None else here
+        inertial = self.system.inertial_force(here, v) if inertial is None else inertial
+        f = inertial + self.system.external_force(t, here, v, u)
+        return f.astype(q.dtype) + self.system.nonideal_force(q, v, t).astype(q.dtype)
+
+    @eqx.filter_jit
+    def _linearised(self, t, q, v):
+        rows = self.system.linearised(t, q, v)
+        if self.active is None:
+            return rows
+        acts = self.active.astype(q.dtype)
+        return ConstraintRows(
+            rows.phi * acts[: rows.phi.shape[0]],
+            rows.velocity * acts,
+            rows.J.switched(acts),
+            rows.gamma * acts,
+        )
+
+    def rows(self, t, q, v):
+        return self._linearised(jnp.asarray(t, q.dtype), q, v)
+
+    def position_jacobian(self, t, q, v):
+        return self._linearised(t, q, v).J.first(self.positions(t, q).shape[0])
+
+    def reach(self, q, v, J):
+        return None if J.independent else self.system.reach(J)
+
+    def contacts(self, t, q):
+        return self.system.contact_rows(t, q)
+
+    def row_map(self, t, q, v):
+        rows, active = self.system.row_map(t, q, v), self.active
+        return rows if active is None else lambda x: jnp.where(active, rows(x), 0.0)
+
+
+def equations(
+    system: AbstractSystem | AbstractEquations, active: Bool[Array, " rows"] | None = None
+) -> AbstractEquations:
+    """The equations of a system, of which these rows act; equations stay what they are."""
+    if isinstance(system, AbstractEquations):
+        return system
+    structured = isinstance(system, AbstractStructuredSystem)
+    return Structured(system, active) if structured else Differentiated(system, active)
+
+
+class EquationMap(AbstractEquationMap):
+    """M a, J a and J^T lam at (t, q, v), by directional derivatives. Each is traced and
+    differentiated once for all solves with such a system."""
+
+    equations: AbstractEquations
+    t: RealScalarLike
+    q: Configuration
+    v: Velocity
+
+    def _rows(self):
+        return self.equations.row_map(self.t, self.q, self.v)
+
+    @eqx.filter_jit
+    def inertia(self, a):
+        return self.equations.inertia(self.q, a)
+
+    @eqx.filter_jit
+    def rows(self, a):
+        return self._rows()(a)
+
+    @eqx.filter_jit
+    def reaction(self, lam):
+        return jax.linear_transpose(self._rows(), self.v)(lam)[0]
+
+    @eqx.filter_jit
+    def left(self, a, lam, w):
+        rows = self._rows()
+        return self.inertia(a) - jax.linear_transpose(rows, a)(lam)[0], rows(w)
