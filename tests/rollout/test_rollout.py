@@ -26,7 +26,8 @@ import rollouts as r
 import jaxmbd as mbd
 
 N, KEY = 53, jr.key(7)
-TESTS = pathlib.Path(__file__).resolve().parent
+HERE = pathlib.Path(__file__).resolve().parent
+TESTS = HERE.parent
 
 
 def run(one, samples, **options):
@@ -34,14 +35,14 @@ def run(one, samples, **options):
 
 
 def in_processes(*configurations, devices=1):
-    """Each runs `tests/rollouts.py`, all at once; their exit statuses and what they printed."""
+    """Each runs `rollouts.py`, all at once; their exit statuses and what they printed."""
     environment = dict(
         os.environ,
         JAX_PLATFORMS="cpu",
         PYTHONPATH=os.pathsep.join([str(TESTS.parent), str(TESTS)]),
         XLA_FLAGS=f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}",
     )
-    command = [sys.executable, str(TESTS / "rollouts.py")]
+    command = [sys.executable, str(HERE / "rollouts.py")]
     started = [
         subprocess.Popen(
             [*command, json.dumps(configuration)],
@@ -617,7 +618,7 @@ def test_chunk_in_the_place_of_another(tmp_path):
 def test_killed_at_any_instant(tmp_path):
     """A hundred times by SIGKILL, each time going on where the one before ended, or anew when all
     is there: what is found is what was computed."""
-    command = [sys.executable, str(TESTS / "rollouts.py"), json.dumps({"kills": str(tmp_path)})]
+    command = [sys.executable, str(HERE / "rollouts.py"), json.dumps({"kills": str(tmp_path)})]
     path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
     environment = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH=path)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)

@@ -1,6 +1,6 @@
 """Rollouts that the tests run in processes of their own, with other devices than the tests have.
 
-python tests/rollouts.py '{"output": "x.npz", ...}'; see `main`.
+python tests/rollout/rollouts.py '{"output": "x.npz", ...}'; see `main`.
 """
 
 import json
