@@ -172,7 +172,8 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     # One solve if the rows are linear in v, as they nearly always are; Newton's method otherwise.
     steps = 5 if jax.eval_shape(system.nonholonomic, q, v, t).size else 1
 
-    # One loop, whose last turn sees what is left: what a program holds is what it takes to compile.
+    # One loop, whose last turn computes the remaining violation. The rows then occur once in the
+    # program, which saves compilation.
     def improved(state, i):
         v, *_ = state
         rows = equations(in_motion).rows(t, q, v)
@@ -187,9 +188,10 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     count = equations(system).row_count(t, q, v)
     velocity, J = kept[:count], J[:count]
     limit = tolerance * (1 + jnp.max(jnp.abs(J), initial=0.0))
-    # Negations, so that NaN counts as missed.
+    # Negated, so that NaN counts as unsatisfied.
     open, moving = ~(jnp.abs(phi) <= tolerance), ~(jnp.abs(velocity) <= limit)
-    # Of redundant or contradictory velocity rows some always remain; they are no less wrong.
+    # Contradictory rows leave a residual after any solve. It counts as a failure too, also in the
+    # rows of `held`.
     ok = stationary & ~jnp.any(open) & ~jnp.any(moving) & jnp.all(jnp.abs(kept) <= limit)
     scale = jnp.where(v_scale > 0, v_scale, 1.0)
     report = AssemblyReport(
@@ -262,8 +264,8 @@ def _pseudoinverse(J):
 def _nearest(problem, tolerance, max_iterations):
     """p, the number of iterations, and whether p is a minimum."""
 
-    # One loop for both stages, which evaluates each thing at one place: what a program holds is
-    # what it takes to compile it. First the rows are closed; then, `sharp`, at the nearest p.
+    # One loop for both stages, so that each function occurs once in the program, which saves
+    # compilation. The first stage satisfies the rows. The second one, `sharp`, finds the nearest p.
     def evaluated(p):
         J = problem.jacobian(p)
         return p, problem.g(p), J, _pseudoinverse(J)
@@ -286,7 +288,7 @@ def _nearest(problem, tolerance, max_iterations):
         dp = jax.lax.cond(sharp, optimal_step, lambda at: -at[3] @ at[1], at)
         dp = jnp.where(first, 0.0, dp)
 
-        # The longest of dp, dp/2, ... that improves.
+        # The longest step of dp, dp/2, ... that reduces the error.
         def worse(search):
             _, value, s = search
             return ~(value < best) & (s > 0.5**_MAX_HALVINGS) & ~(first & (s <= 1))
@@ -310,7 +312,7 @@ def _nearest(problem, tolerance, max_iterations):
         return (best > 0.01 * tolerance) & improved & (k < max_iterations)
 
     origin = jnp.zeros_like(problem.scale)
-    # Not evaluated yet: the first turn is there for it.
+    # Zeros in place of an evaluation, which the first turn makes.
     at = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(evaluated, origin))
     start = (
         at,
@@ -331,7 +333,7 @@ def _nearest_jvp(primals, tangents):
     p, k, stationary = _nearest(problem, tolerance, max_iterations)
     operator = _operator(problem.jacobian(p))
     mu = _operator(problem.jacobian(p).T).correct(p, problem.g(p))[0]  # least squares of p = J^T mu
-    # p = J^T mu and g = 0 stay true when the problem changes by d_problem.
+    # p = J^T mu and g = 0 hold for the problem changed by d_problem too.
     _, (d_pull, d_g) = eqx.filter_jvp(
         lambda problem: (problem.pull(p, mu), problem.g(p)), (problem,), (d_problem,)
     )

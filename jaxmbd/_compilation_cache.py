@@ -1,4 +1,4 @@
-"""Compiled programs on disk."""
+"""The cache of compiled programs on disk."""
 
 import collections
 import dataclasses
@@ -15,21 +15,21 @@ from ._sizes import in_words
 
 _EVENTS = "/jax/compilation_cache/"
 
-# What this process has done, by the names of JAX's events.
+# Counts of this process, by the names of JAX's events.
 _events: collections.Counter[str] = collections.Counter()
 
 
 @dataclasses.dataclass(frozen=True)
 class CompilationCache:
-    """Where compiled programs are kept; `print` it.
+    """The folder of compiled programs and its statistics; `print` it.
 
     **Fields:**
 
-    - `folder`: where. `max_bytes`: how large it may be; older programs are deleted by the next
-      call of `compilation_cache`.
-    - `programs`, `bytes`: how many there are now, and how large they are together.
-    - `read`, `written`: how many this process took from there, and how many it added, which it had
-      to compile. So `written` is 0 if nothing was compiled.
+    - `folder`: its path. `max_bytes`: its largest size. The next call of `compilation_cache`
+      deletes the least recently used programs beyond it.
+    - `programs`, `bytes`: the number of programs in the folder now, and their total size.
+    - `read`, `written`: the number of programs that this process read from the folder, and the
+      number that it compiled and added. So `written` is 0 if nothing was compiled.
     """
 
     folder: pathlib.Path
@@ -68,24 +68,27 @@ def compilation_cache(
 ) -> CompilationCache:
     """Keep compiled programs on disk, so that another process with the same model compiles nothing.
 
-    Once at the start of a program is enough; what JAX has compiled before stays as it is. It is
-    JAX's own persistent compilation cache, for all that is compiled from now on, small programs
-    as well, since a simulation comes with dozens of them. A program is found again if model, sizes,
-    options of XLA, version of JAX and kind of processor are the same, whatever its numbers. Not
-    kept are programs that call back into Python: those with a progress meter, with adaptive steps,
-    and your own `jax.jit` around a call that raises (see `raise_if_failed`). Tracing takes its time
-    in each process all the same.
+    Call it once at the start of a program. Programs that JAX compiled before the call are not
+    stored.
+
+    It sets up JAX's own persistent compilation cache for everything that is compiled from now on,
+    small programs included, since one simulation needs dozens of them. JAX finds a program again if
+    the model, the sizes, the XLA options, the version of JAX and the kind of processor are the
+    same; the numbers may differ. JAX does not store programs that call back into Python: those with
+    a progress meter, those with adaptive steps, and your own `jax.jit` around a call that raises
+    (see `raise_if_failed`). Each process still has to trace.
 
     **Arguments:**
 
-    - `folder`: where. Default: the one that JAX was given already, as by
-      `JAX_COMPILATION_CACHE_DIR`, of which nothing is ever deleted; or else `jaxmbd` in
-      `XDG_CACHE_HOME`, or in `~/.cache`. Programs in it are run: let nobody else write there.
-    - `max_bytes`: how large it may be. If it is larger, the programs that were not used for the
-      longest time are deleted now.
+    - `folder`: its path. Default: the folder that JAX already has, for instance from
+      `JAX_COMPILATION_CACHE_DIR`; nothing in it is ever deleted. Without one, `jaxmbd` in
+      `XDG_CACHE_HOME` or in `~/.cache`. Programs in the folder are executed, so nobody else should
+      be able to write to it.
+    - `max_bytes`: its largest size. If the folder is larger, the least recently used programs are
+      deleted now.
 
-    **Returns:** a `CompilationCache`, which says where it is, how large, and what this process
-    took from there.
+    **Returns:** a `CompilationCache` with the path, the size, and the number of programs read and
+    written.
 
     **Raises:** `ValueError` if the folder cannot be made.
     """
@@ -106,9 +109,10 @@ def compilation_cache(
         _events["calls"] = 1
         jax.monitoring.register_event_listener(_count)
     jax.config.update("jax_compilation_cache_dir", str(where))
-    # JAX leaves out those that compile in less than a second: nearly all of an example together.
+    # By default JAX leaves out programs that compile in less than a second, which are nearly all
+    # programs of an example.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    # Otherwise the folder, or that there was none, may be remembered from what was compiled before.
+    # JAX may have cached the old folder, or its absence, when it compiled earlier programs.
     jax_cache.reset_cache()
     return CompilationCache(where, max_bytes)
 
@@ -124,8 +128,8 @@ def _count(event: str, **_) -> None:
 
 
 def _files(folder: pathlib.Path) -> list[tuple[float, int, pathlib.Path]]:
-    """Those of programs: when they were last used, as far as the file system tells, their size, and
-    their path; oldest first."""
+    """The files of programs, oldest first: the time of last use (as far as the file system records
+    it), the size and the path."""
     found = []
     for path in folder.glob("*-cache"):
         try:
@@ -143,6 +147,6 @@ def _keep_within(folder: pathlib.Path, most: float | int) -> None:
         if total <= most:
             return
         path.unlink(missing_ok=True)
-        # Beside it, if JAX was asked to keep to a size of its own.
+        # JAX writes this file beside the program if it limits the size of the cache itself.
         path.with_name(path.name.removesuffix("cache") + "atime").unlink(missing_ok=True)
         total -= size

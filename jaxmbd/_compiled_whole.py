@@ -1,9 +1,10 @@
-"""The option by which XLA compiles the loops of simulations whole.
+"""The XLA option with which the loops of simulations are compiled as one function.
 
-On a CPU XLA's runtime dispatches each kernel of a loop's body by itself, which takes longer than
-the arithmetic of a small system. A loop that accesses few bytes, 1 kB by default, and holds no
-library call, scatter, sort or FFT becomes one function instead, with the loops inside it. How many
-bytes are few is an option of the process, which XLA reads when JAX first makes its backend.
+On a CPU, XLA's runtime dispatches each kernel in the body of a loop separately. For a small system
+the dispatch takes longer than the arithmetic. XLA compiles a loop, with all loops inside it, as one
+function ("whole") if it accesses less than a given number of bytes (1 kB by default) and holds no
+library call, scatter, sort or FFT. This limit is an option of the process. XLA reads it when JAX
+creates its backend.
 """
 
 import os
@@ -14,14 +15,14 @@ import jax
 _FLAG = "--xla_backend_extra_options="
 _OPTION = "xla_cpu_small_while_loop_byte_threshold"
 
-# Gradients of small batches access some MB. Loops over larger arrays gain nothing, and would lose
-# the other cores.
+# Gradients of small batches access a few MB. Loops over larger arrays gain nothing, and they would
+# run on one core only.
 BYTES = 10_000_000
 
 
 def with_whole_loops(flags: str) -> str:
-    """The value of `XLA_FLAGS` with the option, merged with what stands there; as it is if the
-    option is there already."""
+    """`flags`, a value of `XLA_FLAGS`, with the option added. If the option is already set, `flags`
+    is returned unchanged."""
     if _OPTION in flags:
         return flags
     option = f"{_OPTION}={BYTES}"
@@ -50,7 +51,7 @@ def request_whole_loops() -> None:
 
 
 def _backend_exists() -> bool:
-    # JAX has no public way to ask without making one.
+    # JAX has no public function for this that does not create a backend.
     from jax._src import xla_bridge
 
     return xla_bridge.backends_are_initialized()

@@ -1,11 +1,12 @@
-"""Files that are there whole or not at all, whenever the writing is interrupted."""
+"""Atomic writing: after an interruption a file is complete or absent."""
 
 import os
 import pathlib
 
 
 def write_whole(path: pathlib.Path, data: bytes) -> None:
-    """Under another name, synced to the disk, and then renamed; so is the folder that names it."""
+    """Write `data` to a temporary name, sync it to the disk, and rename it. The folder is synced
+    too."""
     _make_folder(path.parent)
     with unfinished(path).open("wb") as file:
         file.write(data)
@@ -16,7 +17,8 @@ def write_whole(path: pathlib.Path, data: bytes) -> None:
 
 
 def unfinished(path: pathlib.Path) -> pathlib.Path:
-    """The name of a file that is still written: always the same, so that none is left over."""
+    """The temporary name of a file that is being written. It is always the same, so that the next
+    attempt overwrites it and no such file is left over."""
     return path.with_name(path.name + ".part")
 
 
@@ -29,7 +31,7 @@ def _make_folder(folder: pathlib.Path) -> None:
 
 def _sync(folder: pathlib.Path) -> None:
     if os.name == "nt":
-        return  # Windows has no such thing
+        return  # Windows cannot sync a folder
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

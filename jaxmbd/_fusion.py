@@ -1,4 +1,4 @@
-"""Limits to XLA's fusion."""
+"""Barriers to XLA's fusion, and contractions that fuse well."""
 
 import functools
 import math
@@ -13,15 +13,17 @@ from jaxtyping import Array, Bool
 
 
 def once(x: Array) -> Array:
-    """x, computed before what uses it.
+    """x, computed once, before its users.
 
-    XLA's CPU compiler fuses a chain of products into one loop, in which each entry of the last
-    computes anew all that it needs of those before it: three products of 6 x 6 blocks cost not 3
-    but 6^2 times one. `lax.optimization_barrier` is gone before fusion begins; a division it takes
-    to be too dear to be done many times over. By 1, it leaves x what it is, NaN and infinity too.
-    That x < x never holds, XLA does not see, but LLVM does, and so nothing is divided in the end.
+    XLA's CPU compiler fuses a chain of products into one loop. In it, each entry of the last
+    product recomputes every entry of the earlier products that it needs: three products of 6 x 6
+    blocks cost 6^2 times as much as one, instead of three times. `lax.optimization_barrier` does
+    not help, since XLA removes it before fusion. A division helps, because XLA considers it too
+    expensive to be repeated. So x is divided by 1, which changes no value, NaN and infinity
+    included. The 1 is written as an expression of x < x. XLA does not see that x < x is always
+    false. LLVM does see it and removes the division, so that nothing is divided at run time.
 
-    For factors and values that many results share; derivatives pass as if it were not there.
+    Use it for factors and values that many results share. To derivatives it is the identity.
     """
     return _once.bind(x)
 
@@ -40,8 +42,8 @@ mlir.register_lowering(_once, mlir.lower_fun(_divided, multiple_results=False))
 
 
 def settled(x: Array) -> Array:
-    """x, whose cotangent is computed `once`: for what has many users, or one that uses each of its
-    cotangent's entries many times."""
+    """x, whose cotangent is computed `once`. Use it for values with many users, or where the
+    reverse pass reads each entry of the cotangent many times."""
     return _settled.bind(x)
 
 
@@ -55,22 +57,24 @@ mlir.register_lowering(_settled, lambda ctx, x: [x])
 
 
 def decided(condition: Bool[Array, "..."]) -> Bool[Array, "..."]:
-    """The condition, decided once for all that hangs on it.
+    """The condition, computed once for all arrays that depend on it.
 
-    XLA may compute it anew for each array that is chosen by it, with other roundings of what is
-    compared. Where that is equal up to rounding, the arrays would not be of the same choice.
+    XLA may recompute a condition for each array that is selected by it, with different rounding of
+    the numbers compared. Where these are equal up to rounding, the arrays could be selected from
+    different sides.
     """
     return once(condition.astype(jnp.float32)) > 0
 
 
-# Products up to which their sum is one reduction. Of more XLA makes a call of a library, with
-# which it does not compile a loop whole.
+# The largest number of products that are summed by one reduction. XLA turns larger sums into a
+# library call, and does not compile a loop with a library call whole.
 MAX_REDUCED = 3000
 
 
 def contracted(A: Array, B: Array, axis: int) -> Array:
-    """The sum of A B, broadcast, along an axis that both have. As a reduction it is two operations
-    to compile, which nothing that uses the sum computes anew; of large arrays it is written out."""
+    """The sum of A B, broadcast, along an axis that both have. It is a reduction for small arrays:
+    two operations to compile, and its users do not recompute it. For large arrays the sum is
+    written out."""
     if math.prod(jnp.broadcast_shapes(A.shape, B.shape)) <= MAX_REDUCED:
         return jnp.sum(A * B, axis=axis)
 
@@ -81,6 +85,6 @@ def contracted(A: Array, B: Array, axis: int) -> Array:
 
 
 def total(terms: Iterable[Array]) -> Array:
-    """Their sum. Written out, sums of products fuse where a reduction or a batched matrix product
-    would be a kernel of its own."""
+    """The sum of `terms`, written out. Such a sum fuses with its neighbours, whereas a reduction or
+    a batched matrix product would be a separate kernel."""
     return functools.reduce(operator.add, terms)

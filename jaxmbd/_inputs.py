@@ -1,7 +1,8 @@
-"""Bad input, refused at the door in one line: the argument, the value, the remedy.
+"""Checks of arguments: bad input raises an error of one line with the argument, the value and the
+remedy.
 
-A signature says what its arguments must be, and `checked`, before a function or a class, keeps to
-it:
+The annotations of a signature say what its arguments must be. The decorator `checked` of a function
+or a class enforces them:
 
     @checked
     class Relaxation(AbstractStabilisation):
@@ -10,11 +11,11 @@ it:
     @checked
     def evaluate(system: AbstractSystem, control: Control | None, t: RealScalarLike, ...): ...
 
-`int` is a whole number and `float` a number, both known when tracing; `Float[Array, "3"]` what can
-be made such an array, and becomes one; a class one of its objects; `Callable` a function; `Literal`
-a choice. Numbers are finite unless a `Range` beside the type says otherwise. Of traced ones only
-the shape is known when tracing; `simulate` gives a verdict on those that a constructor has a range
-for.
+`int` is a whole number and `float` a number; both must be known when tracing. `Float[Array, "3"]`
+is anything that can be converted to such an array, and it is converted. A class stands for its
+instances, `Callable` for functions, `Literal` for a choice. Numbers must be finite unless a `Range`
+beside the type says otherwise. Of a traced number only the shape can be checked when tracing. If
+the constructor gives a range for it, `simulate` checks the range at run time and returns a verdict.
 
 A check takes about a microsecond and adds nothing to what is traced.
 """
@@ -43,18 +44,19 @@ _Check = Callable[[Any], Any]
 
 
 class Refusal(Exception):
-    """The end of a sentence about an argument: what it must be, and what it is. A function that
-    raises it is a check too, as in `Annotated[Pose, frame]`; it returns the value."""
+    """An argument is invalid. The message is the end of a sentence about the argument: what it must
+    be, and what it is. A function that returns its value or raises a `Refusal` is a check too, as
+    in `Annotated[Pose, frame]`."""
 
 
 # --- numbers -------------------------------------------------------------------------------------
 
 
 class Range(NamedTuple):
-    """Which numbers are allowed: in words, and as a function of numbers of NumPy or JAX.
+    """The range of allowed numbers, in words and as a predicate on arrays of NumPy or JAX.
 
-    Beside a type, as in `Annotated[float, positive]`, it tells `checked` what to ask for; called,
-    it makes an array of such numbers.
+    In an annotation such as `Annotated[float, positive]` it tells `checked` which numbers to
+    accept. Called, it converts a value to an array of such numbers.
     """
 
     words: str
@@ -63,10 +65,11 @@ class Range(NamedTuple):
     def __call__(
         self, what: str, value: Any, dtype: Any = None, shape: tuple[int | str, ...] | None = ()
     ) -> Array:
-        """`value` as an array of this shape, of any for `None`; a size that is text is any size.
+        """`value` as an array of this shape. `None` allows any shape, and a size that is text
+        stands for any size.
 
-        **Raises:** `ValueError`, which names the argument by `what`, as in '`length` of Distance
-        "rod"', if it is none."""
+        **Raises:** `ValueError` for other values. The message names the argument by `what`, as in
+        '`length` of Distance "rod"'."""
         axes = None if shape is None else tuple(map(str, shape))
         try:
             return _Numbers(axes, self, converts=True)(value, dtype)
@@ -100,8 +103,8 @@ def inside(low: float | int, high: float | int) -> Range:
 
 
 class Shape(tuple):
-    """Beside a type, the shape of an array, as in `Annotated[Any, Shape(["n", "3"])]`; a size that
-    is text is any size."""
+    """The shape of an array in an annotation, as in `Annotated[Any, Shape(["n", "3"])]`. A size
+    that is text stands for any size."""
 
 
 Number: TypeAlias = Annotated[Any, Shape()]
@@ -110,8 +113,8 @@ Numbers: TypeAlias = Annotated[Any, Shape(["..."])]
 
 
 class _Numbers(NamedTuple):
-    """Real numbers in a range, of a shape given as the axes of jaxtyping, `None` for any; as an
-    array if it `converts`."""
+    """The check of real numbers in a range. The shape is given as the axes of jaxtyping, or `None`
+    for any shape. If it `converts`, it returns an array."""
 
     axes: tuple[str, ...] | None
     range: Range
@@ -121,11 +124,11 @@ class _Numbers(NamedTuple):
     def __call__(self, value: Any, dtype: Any = None) -> Any:
         scalar = type(value) is float and self.axes in (None, ())
         if scalar and not self.converts and self.range.holds(value):
-            return value  # the usual case, without delay
+            return value  # the most frequent case, on a fast path
         array: Any = value
         if not isinstance(value, jax.Array):
             try:
-                # Lists with traced numbers are beyond NumPy.
+                # NumPy cannot convert lists with traced numbers.
                 traced = any(isinstance(x, Tracer) for x in jax.tree.leaves(value))
                 array = jnp.asarray(value) if traced else np.asarray(value)
                 array = jnp.asarray(value) if array.dtype == object else array
@@ -146,7 +149,8 @@ class _Numbers(NamedTuple):
         if dtype is None and self.floating and not jnp.issubdtype(array.dtype, jnp.floating):
             dtype = float
         if isinstance(array, np.ndarray) and (array.ndim or dtype is not None):
-            # Converted by NumPy, and with its dtype given: otherwise JAX compiles programs for it.
+            # NumPy converts, and JAX is given the dtype. Otherwise JAX would compile programs for
+            # the conversion.
             dtype = jnp.result_type(array if dtype is None else dtype)
             return jnp.asarray(array.astype(dtype), dtype)
         return jnp.asarray(value, dtype)
@@ -208,7 +212,8 @@ def each_number(range: Range) -> Callable[[Any], Any]:
 
 
 def random_key(value: Any) -> Any:
-    """One random key, as `jax.random.key` makes them; an old one, of two numbers, becomes one."""
+    """The check of one random key, as made by `jax.random.key`. A key of the old style, an array of
+    two numbers, is converted."""
     dtype = getattr(value, "dtype", None)
     if isinstance(value, jax.Array | np.ndarray) and dtype is not None:
         if jnp.issubdtype(dtype, jax.dtypes.prng_key) and value.shape == ():
@@ -220,7 +225,7 @@ def random_key(value: Any) -> Any:
 
 # --- objects -------------------------------------------------------------------------------------
 
-# What Python itself has, in words.
+# The names of Python's own types in messages.
 _PLAIN: dict[type, str] = {str: "text", collections.abc.Mapping: "a mapping, such as a `dict`"}
 
 
@@ -284,7 +289,8 @@ def _each(check: _Check | None, value: Any) -> tuple[Any, ...]:
 
 
 def _members(kind: type) -> Iterator[type]:
-    """The classes of a family, of the package of its base; of a class that is no base, none."""
+    """The concrete subclasses of an abstract class, as far as its own package defines them; none
+    for a concrete class."""
     if "Abstract" not in kind.__name__:
         return
     package = kind.__module__.split(".")[0]
@@ -301,14 +307,14 @@ def _name(kind: type) -> str:
         return kind.__name__
     short = "mbd" if package == __name__.split(".")[0] else package
     part = ".".join(kind.__module__.split(".")[:2])
-    for module in (package, part):  # by `vars`, since modules may warn of names that are asked for
+    for module in (package, part):  # by `vars`, since `getattr` of a module may raise warnings
         if kind.__name__ in vars(sys.modules.get(module, object)):
             return f"{short}{module.removeprefix(package)}.{kind.__name__}"
     return kind.__name__
 
 
 def shown(value: Any) -> str:
-    """A value in an error message: on one line, and not a long one."""
+    """A value as text for an error message: one short line."""
     if isinstance(value, Tracer):
         return f"a traced {value.dtype}[{','.join(map(str, value.shape))}]"
     try:
@@ -316,7 +322,7 @@ def shown(value: Any) -> str:
         if array and np.size(value) < 20 and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             value = np.asarray(value).tolist()
         text = " ".join(repr(value).split())
-    except Exception:  # what cannot even be printed is named by its type
+    except Exception:  # an object without a working `repr` is named by its type
         text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -325,7 +331,7 @@ def shown(value: Any) -> str:
 
 
 def _check_of(annotation: Any, range: Range | None = None, shape: Any = None) -> _Check | None:
-    """The check of one annotation but for `None`; `None` if there is nothing to check."""
+    """The check that an annotation asks for; `None` if there is nothing to check."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         for extra in annotation.__metadata__:
@@ -346,7 +352,7 @@ def _check_of(annotation: Any, range: Range | None = None, shape: Any = None) ->
             return functools.partial(_instance, arguments)
         checks = [check for check in map(_check_of, arguments) if check is not None]
         if len(checks) < len(arguments) or np.ndarray in arguments:
-            return None  # arrays or something else: their function looks at them itself
+            return None  # arrays or other objects: the function checks them itself
         words = " or ".join(dict.fromkeys(map(_words, arguments)))
         return functools.partial(_either, checks, words)
     if annotation is Any:
@@ -377,7 +383,7 @@ def _check_of(annotation: Any, range: Range | None = None, shape: Any = None) ->
 
 
 def _words(annotation: Any) -> str:
-    """What a member of a union asks for."""
+    """An annotation in words, for the message of a union."""
     kind = typing.get_origin(annotation) or annotation
     if kind is Annotated:
         return _words(typing.get_args(annotation)[0])
@@ -409,7 +415,7 @@ def _is_numeric(annotation: Any) -> bool:
 
 
 def conform(what: str, value: Any, annotation: Any) -> Any:
-    """One value, as an annotation asks for it.
+    """`value`, checked and converted as an annotation asks for.
 
     **Raises:** `ValueError`, which names the argument by `what`."""
     check = _check_of(annotation)
@@ -420,7 +426,7 @@ def conform(what: str, value: Any, annotation: Any) -> Any:
 
 
 def _range_of(annotation: Any) -> Range | None:
-    """The range that an annotation names, if it does."""
+    """The range in an annotation, or `None`."""
     named = [x for x in getattr(annotation, "__metadata__", ()) if isinstance(x, Range)]
     inner = (_range_of(x) for x in typing.get_args(annotation) if typing.get_origin(x) or x)
     return next(iter(named), None) or next((x for x in inner if x is not None), None)
@@ -430,10 +436,10 @@ def _range_of(annotation: Any) -> Range | None:
 
 
 def checked(target: _T) -> _T:
-    """The function, or the class, with arguments checked as its signature says.
+    """Decorate a function or a class, so that its arguments are checked against its signature.
 
-    **Raises:** when called, `ValueError` for a value and `TypeError` for an argument that it does
-    not have."""
+    **Raises:** when called, `ValueError` for a bad value and `TypeError` for an unknown
+    argument."""
     if isinstance(target, type):
         target.__init__ = _checked(target.__init__, target)
         return target
@@ -441,7 +447,7 @@ def checked(target: _T) -> _T:
 
 
 class _Signature:
-    """Checks of the arguments of a function by their places and by their names."""
+    """The checks of a function's arguments, by position and by name."""
 
     def __init__(self, function: Callable, owner: type | None):
         parameters = inspect.signature(function).parameters
@@ -460,7 +466,7 @@ class _Signature:
         self.ranges: dict[str, Range] = {}
         for name, p in parameters.items():
             hint = hints[name]
-            if isinstance(hint, str):  # which may name what is imported later
+            if isinstance(hint, str):  # a forward reference
                 hint = eval(hint, {**vars(sys.modules[__name__.split(".")[0]]), **space})
             check = None if hint is inspect.Parameter.empty else _check_of(hint)
             if check is not None and p.kind is not p.VAR_KEYWORD:
@@ -493,7 +499,8 @@ class _Signature:
         return new, kwargs
 
     def label(self, args: tuple, kwargs: dict[str, Any]) -> str:
-        """What was called: a function, a class, or, by its name, an element of a mechanism."""
+        """The name of what was called: a function, a class, or an element of a mechanism with its
+        own name."""
         if not self.method:
             return self.function.__name__
         kind = args[0].__name__ if isinstance(args[0], type) else type(args[0]).__name__
@@ -508,7 +515,7 @@ def _checked(function: Callable, owner: type | None = None) -> Callable:
     found: list[_Signature] = []
 
     def signature_of() -> _Signature:
-        if not found:  # late, since annotations may name what is defined later
+        if not found:  # at the first call, since annotations may refer to later definitions
             found.append(_Signature(function, owner))
         return found[0]
 
@@ -531,8 +538,9 @@ def _checked(function: Callable, owner: type | None = None) -> Callable:
 
 
 def traced_in_range(*objects: Any) -> Array | None:
-    """Whether those numbers in the fields of `objects` that are traced are in the ranges that their
-    constructors ask for, or NaN, on which there are other verdicts; `None` if none is traced."""
+    """Whether all traced numbers in the fields of `objects` are in the ranges of their
+    constructors; `None` if none is traced. NaN counts as in range, since other verdicts report
+    it."""
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves(objects)):
         return None
     verdicts = []
@@ -564,7 +572,7 @@ def _unknown(signature: _Signature, args: tuple, kwargs: dict[str, Any]) -> str:
     name = sorted(kwargs.keys() - signature.known)[0]
     own = {"self", "cls", *kwargs}
     names = [x for x in signature.named if x not in own]
-    if signature.method:  # a constructor may be the last of several, each with its own arguments
+    if signature.method:  # a constructor may pass arguments on to those of its base classes
         kind = args[0] if isinstance(args[0], type) else type(args[0])
         for base in kind.__mro__ if signature.function.__name__ == "__init__" else ():
             names += [

@@ -1,5 +1,6 @@
-"""What to do with numbers that are known before any program runs, so that little is compiled for
-them: each operation that JAX is given by itself is a program, which takes ten milliseconds."""
+"""Concrete values, which are known while tracing. JAX compiles each operation outside of `jit` as a
+program of its own, which takes ten milliseconds. So concrete values are computed in NumPy, or in
+one program."""
 
 import functools
 from collections.abc import Callable
@@ -15,24 +16,25 @@ _Function = TypeVar("_Function", bound=Callable)
 
 
 def is_concrete(x: Any) -> bool:
-    """Whether the value of `x` is known now."""
+    """Whether `x` is concrete, not traced."""
     return not isinstance(x, Tracer)
 
 
 def all_known(tree: Any) -> bool:
-    """Whether the values of all numbers in `tree` are known now."""
+    """Whether all leaves of `tree` are concrete."""
     return all(map(is_concrete, jax.tree.leaves(tree)))
 
 
 def numpy_if_known(*values: Any) -> Any:
-    """NumPy if the values are known, which compiles nothing, else `jax.numpy`. What comes out goes
-    into an array of JAX by `jnp.asarray` with a dtype: without one, that compiles a program too."""
+    """NumPy if all values are concrete, since it compiles nothing; otherwise `jax.numpy`. Convert
+    the result to a JAX array by `jnp.asarray` with a dtype. Without a dtype the conversion compiles
+    a program too."""
     return np if all_known(values) else jnp
 
 
 def as_one_program(fn: _Function) -> _Function:
-    """A function of pytrees, compiled as a whole where all its numbers are known. Traced, it is
-    what it was."""
+    """Compile `fn`, a function of pytrees, as one program when all its arguments are concrete. With
+    traced arguments `fn` is called as it is."""
     compiled = eqx.filter_jit(fn)
 
     @functools.wraps(fn)

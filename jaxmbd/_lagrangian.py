@@ -58,8 +58,8 @@ class LagrangianSystem(AbstractSystem):
         return (self.generalised_force(t, q, v, u) - lost) @ v
 
     def mass_matrix(self, q: Coordinates) -> MassMatrix:
-        # T is quadratic in v, so its Hessian may be taken anywhere; the size of v is not known
-        # from q alone unless the map is asked for it.
+        # T is quadratic in v, so its Hessian may be taken anywhere; the size of v comes from
+        # `coordinates`, or else is that of q.
         nv = self.coordinates.nv
         zero = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
         return jax.jacfwd(jax.grad(self.kinetic_energy, argnums=1), argnums=1)(q, zero)

@@ -1,4 +1,4 @@
-"""A loop of many equal steps: checkpointed, with outputs on the way and a progress meter."""
+"""The loop over many equal steps, with checkpointing, saved outputs and a progress meter."""
 
 import math
 from collections.abc import Callable
@@ -16,33 +16,33 @@ from jaxtyping import Array, Bool, PyTree
 
 from ._linalg.small import loops_cost_nothing
 
-# Below this many steps, keeping each step's start for the reverse pass costs less memory than
-# it is worth to recompute.
+# Up to this many steps, the start of each step is stored for the reverse pass: it takes too little
+# memory for recomputation to pay.
 _FLAT = 1024
 
-# The name of values that are kept.
+# The name under which `jax.checkpoint` saves values.
 _KEPT = "kept"
 
 
 def kept(values: PyTree) -> PyTree:
-    """The same values, few that take long to find: where the reverse pass computes again what led
-    to them, it has kept these."""
+    """The same values, marked to be saved by `recomputed`: the reverse pass reads them instead of
+    computing them again. Use it for few values that are expensive to compute."""
     return jax.tree.map(lambda x: checkpoint_name(x, _KEPT), values)
 
 
 def constant(values: PyTree) -> PyTree:
-    """The same values, whose arrays derivatives take for constants."""
+    """The same values with `stop_gradient` on all arrays."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, values)
 
 
 def chosen(condition: bool | Bool[Array, ""], a: PyTree, b: PyTree) -> PyTree:
-    """a where the condition is true, else b, array by array."""
+    """`jnp.where(condition, a, b)` for all arrays of two pytrees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
 
 
 def any_of_batch(x: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Whether x is true, under `vmap` of any sample: the same for all, so that a `cond` on it stays
-    one, where `vmap` would have both sides computed."""
+    """x; under `vmap`, whether x is true in any sample. The result is the same for all samples, so
+    that a `cond` on it stays a `cond`, where `vmap` would otherwise compute both branches."""
     return _any_of_batch(jax.lax.stop_gradient(x))
 
 
@@ -58,19 +58,20 @@ def _any_of_batch_rule(size, is_batched, x):
 
 
 def one_by_one(fn: Callable, *operands: PyTree) -> PyTree:
-    """`fn(*operands)`, under `vmap` on CPUs sample by sample: steps of one sample are compiled
-    whole, fit the first cache, and take the turns of inner loops that this sample needs, not those
-    of all. Derivatives are those of fn, for all samples together."""
+    """`fn(*operands)`. Under `vmap` on CPUs the samples are computed one after the other: the steps
+    of one sample are compiled whole, their data fits the L1 cache, and inner loops take only the
+    iterations that this sample needs. Derivatives are those of fn, for all samples together."""
     arrays, rest = eqx.partition(operands, eqx.is_array)
     closed, shapes = jax.make_jaxpr(lambda x: fn(*eqx.combine(x, rest)), return_shape=True)(arrays)
-    # What fn makes of constants is an operand too: `vmap` of a `cond` makes copies of it for all
-    # samples, which it refuses to functions that close over it.
+    # Arrays that fn computes from constants become operands too. `vmap` of a `cond` copies them for
+    # all samples, which it cannot do for a function that closes over them.
     out = _one_by_one.bind(*closed.consts, *jax.tree.leaves(arrays), jaxpr=closed.jaxpr)
     return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
 
-# Not a `custom_jvp` around a `custom_vmap`: JAX takes for granted that what a rule of derivatives
-# returns has the axis of a batch where the function has it, which a scan in it moves.
+# A primitive, not a `custom_jvp` around a `custom_vmap`. JAX assumes that the output of a
+# derivative rule has its batch axis where the output of the function has it, but a scan inside
+# moves this axis.
 _one_by_one = Primitive("one_by_one")
 _one_by_one.multiple_results = True
 
@@ -123,7 +124,8 @@ mlir.register_lowering(_one_by_one, mlir.lower_fun(_inlined, multiple_results=Tr
 
 
 def recomputed(fn: Callable) -> Callable:
-    """fn, of which nothing but the arguments and what is `kept` is stored for the reverse pass."""
+    """fn with checkpointing: only the arguments and the values marked by `kept` are stored for the
+    reverse pass."""
     policy = jax.checkpoint_policies.save_only_these_names(_KEPT)
     return jax.checkpoint(fn, prevent_cse=False, policy=policy)
 
@@ -151,10 +153,10 @@ def loop(
     """`carry = body(i, carry)` for i = 0 ... steps - 1, with `output(carry)` after every
     `every`-th step stacked along a leading axis.
 
-    With `checkpoint` the reverse pass keeps the carry at O(sqrt(steps)) places and recomputes
-    between them, and inside each step keeps its start and what is `kept`; without
-    `checkpoint_body` it keeps what the body itself does not recompute. An array of
-    `steps` is for forward mode only, without output and meter.
+    With `checkpoint` the carry is stored at O(sqrt(steps)) steps for the reverse pass, which
+    recomputes the steps between them. Of each step only the start and the values marked by `kept`
+    are stored. Without `checkpoint_body` all values of a step are stored, except those that the
+    body itself recomputes. `steps` may be a traced array in forward mode, without output and meter.
     """
     if isinstance(steps, jax.Array):
         return jax.lax.fori_loop(0, steps, body, carry), None
@@ -185,8 +187,9 @@ def loop(
 def _counted(
     body: Callable[[PyTree, Any], tuple[PyTree, PyTree]], carry: PyTree, first: Any, count: int
 ) -> tuple[PyTree, PyTree]:
-    """`carry, output = body(carry, i)` for `count` i from `first`. An array of the i to scan over
-    would be read in each step, and be too large for a loop of few bytes."""
+    """`carry, output = body(carry, i)` for i = first ... first + count - 1. The i are counted, not
+    scanned over: an array of them would be read in each step, and it would exceed the limit of
+    bytes up to which XLA compiles a loop whole."""
 
     def step(state, _):
         i, carry = state
@@ -205,7 +208,8 @@ def _chunked(unit, carry, units, checkpoint, meter):
     def guarded(carry, k):
         if not padded:
             return unit(k, carry)
-        # Run on, without effect, to fill the last chunk: cheaper than compiling a second loop.
+        # Steps after the last one do nothing. They fill the last chunk, which is cheaper than
+        # compiling a second loop.
         shapes = jax.eval_shape(unit, k, carry)[1]
         nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         return jax.lax.cond(k < units, unit, lambda k, c: (c, nothing), k, carry)
@@ -227,7 +231,7 @@ def _chunked(unit, carry, units, checkpoint, meter):
     first = jnp.arange(chunks) * length
     (carry, meter_state), outputs = jax.lax.scan(watched, (carry, meter.init()), first)
     meter.close(meter_state)
-    # Not -1 for the first length: arrays of no entries have no answer to it.
+    # The length is written out, since -1 is ambiguous for arrays without entries.
     flat = lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])  # noqa: E731
     outputs = jax.tree.map(lambda x: flat(x)[:units], outputs)
     return carry, outputs

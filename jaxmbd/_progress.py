@@ -1,4 +1,4 @@
-"""Bars for loops of Python, and what is shown while JAX compiles."""
+"""Progress bars for Python loops, and a message while JAX compiles."""
 
 import contextlib
 import functools
@@ -12,20 +12,20 @@ import tqdm
 
 _T = TypeVar("_T")
 
-# A thread compiles while it is in one of these modules: JAX itself tells of a compilation only when
-# it is over. If a later version has other names, nothing is shown.
+# A thread is compiling while it runs code of one of these modules. JAX itself reports a compilation
+# only when it has ended. If a later version renames the modules, no message is shown.
 _COMPILERS = {
     f"jax._src.{name}" for name in ("compiler", "interpreters.mlir", "interpreters.partial_eval")
 }
-_LOOK = 0.25  # [s] between two looks
-_AT_LEAST = 1.0  # [s] of compilation are worth a word
+_LOOK = 0.25  # [s] between two samples of the thread
+_AT_LEAST = 1.0  # [s] of compilation before a message is shown
 
 
 def progress_bar(
     total: int, label: str, shown: bool = True, *, done: int = 0, unit: str = "it"
 ) -> Any:
-    """A tqdm bar, silent unless `shown`. While JAX compiles it says so, and for how long; its rate
-    and the time that is left are without that."""
+    """A tqdm bar, silent unless `shown`. While JAX compiles, the bar says so and for how long. Its
+    rate and the remaining time do not count the compilation."""
     scaled = unit != "it"
     return _Bar(
         total=total, initial=done, desc=label, unit=unit, unit_scale=scaled, disable=not shown
@@ -33,8 +33,8 @@ def progress_bar(
 
 
 def says_when_compiling(label: str) -> Callable[[_T], _T]:
-    """A function with an argument `progress`, which so shows that JAX compiles also before there is
-    a bar, and after it."""
+    """Decorate a function with an argument `progress`, so that it also shows compilations before
+    its bar appears and after it has gone."""
 
     def decorated(function):
         @functools.wraps(function)
@@ -50,7 +50,7 @@ def says_when_compiling(label: str) -> Callable[[_T], _T]:
 
 @contextlib.contextmanager
 def compiling(label: str, shown: bool = True) -> Iterator[None]:
-    """While JAX compiles in here, and there is no bar, a line that says so."""
+    """A context that shows a line while JAX compiles and no bar is there."""
     if not shown:
         yield
         return
@@ -60,7 +60,8 @@ def compiling(label: str, shown: bool = True) -> Iterator[None]:
 
 
 class _Line:
-    """There while JAX compiles. No bar of tqdm, below which the next one would be."""
+    """A line that is shown while JAX compiles. It is not a tqdm bar, since the next bar would then
+    appear below it."""
 
     def __init__(self, label: str):
         self.label, self.length = label, 0
@@ -111,7 +112,7 @@ class _Bar(tqdm.tqdm):
 
 
 class _Watch:
-    """Looks at a thread, and has the last one of its displays say that it compiles."""
+    """Samples a thread, and lets the innermost of its displays say that it compiles."""
 
     def __init__(self, thread: int):
         self.displays, self.on = [], None
@@ -139,7 +140,7 @@ class _Watch:
 
     def remove(self, display: Any) -> None:
         with self.lock:
-            # By identity: two bars are equal if they are on one line.
+            # Compared by identity, since tqdm bars are equal if they are on one line.
             self.displays = [x for x in self.displays if x is not display]
             if self.on is display:
                 self._turn_to(None)

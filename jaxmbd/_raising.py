@@ -1,4 +1,5 @@
-"""Failures as errors: raised after the compiled program where their verdict is known then."""
+"""Raising failed verdicts as errors. A verdict that is concrete raises after the compiled program,
+without a callback."""
 
 import os
 from collections.abc import Sequence
@@ -18,9 +19,9 @@ _T = TypeVar("_T")
 def raise_if_failed(tree: _T) -> _T:
     """Raise unless every verdict in `tree` is successful.
 
-    Functions with `throw=True` do so by themselves. Within your own `jax.jit` they can only raise
-    by a callback into Python, and JAX keeps no program with a callback in its compilation cache on
-    disk. There, call them with `throw=False`, and this one with what came out:
+    Functions with `throw=True` do so by themselves. Inside your own `jax.jit` they can raise only
+    by a callback into Python, and JAX does not store programs with callbacks in its compilation
+    cache on disk. Call them with `throw=False` there, and pass the result to this function:
 
         run = jax.jit(lambda length: mbd.simulate(Pendulum(length), ..., throw=False))
         solution = mbd.raise_if_failed(run(length))
@@ -30,9 +31,9 @@ def raise_if_failed(tree: _T) -> _T:
 
     **Returns:** `tree`.
 
-    **Raises:** `equinox.EquinoxRuntimeError` with the words of the first failure, and in a batch
-    with the number of failures and the index of the first. Values that are still traced are judged
-    at run time.
+    **Raises:** `equinox.EquinoxRuntimeError` with the message of the first failure. For a batch it
+    also gives the number of failures and the index of the first. Traced values are checked at run
+    time.
     """
     verdicts = [x for x in jax.tree.leaves(tree, is_leaf=is_verdict) if is_verdict(x)]
     if not verdicts:
@@ -45,15 +46,15 @@ def raise_if_failed(tree: _T) -> _T:
 
 
 def raise_failure(x: _T, result: RESULTS) -> _T:
-    """`x`; **raises** if `result`, or one of a batch of them, is not successful."""
+    """`x`; **raises** if `result`, or any verdict of a batch, is not successful."""
     codes = np.asarray(code(result)) if _is_here(code(result)) else code(result)
     return error_if(x, codes != code(RESULTS.successful), codes, messages())
 
 
 def error_if(x: _T, failed: ArrayLike, which: ArrayLike, words: Sequence[str]) -> _T:
-    """`x`; **raises** words[which] if `failed`, or one of a batch, is true. Use what is returned:
-    traced values are judged when it is computed."""
-    # Other settings, such as a debugger, are matters of equinox.
+    """`x`; **raises** the error words[which] if `failed`, or any entry of a batch, is true. Use the
+    returned value: traced values are checked when it is computed."""
+    # Equinox handles other settings, such as a debugger.
     usual = os.environ.get("EQX_ON_ERROR", "raise") == "raise"
     if not (usual and _is_here(failed) and _is_here(which)):
         return eqx.branched_error_if(x, failed, which, words)
@@ -69,6 +70,6 @@ def error_if(x: _T, failed: ArrayLike, which: ArrayLike, words: Sequence[str]) -
 
 
 def _is_here(x: PyTree) -> bool:
-    """Whether the value can be read by this process."""
+    """Whether this process can read the value now."""
     value: Any = x
     return is_concrete(x) and (not isinstance(x, jax.Array) or value.is_fully_addressable)

@@ -1,4 +1,4 @@
-"""What can go wrong numerically, in words."""
+"""The verdicts on numerical results, with their messages."""
 
 import functools
 from typing import Any
@@ -11,26 +11,27 @@ from ._known import is_concrete
 
 
 class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """Verdict on a simulation, an assembly or a linear solve; one member per trajectory.
+    """Verdict on a simulation, an assembly or a linear solve.
 
-    Extends `diffrax.RESULTS`, so that what an adaptive integration reports is kept as it is.
-    Compare with `sol.result == mbd.RESULTS.successful`; under `vmap` every sample has its own.
+    Extends `diffrax.RESULTS`, so that verdicts of an adaptive integration are passed on unchanged.
+    Compare with `sol.result == mbd.RESULTS.successful`. Under `vmap` every sample has its own
+    verdict.
     """
 
     successful = ""
     mass_matrix_indefinite = (
         "The mass matrix is not symmetric positive definite. Check the signs and sizes of masses "
-        "and inertias, or use `solver=mbd.KKT()` if it is singular by intention."
+        "and inertias. If it is singular on purpose, use `solver=mbd.KKT()`."
     )
     singular_constraints = (
-        "The constraint solver met linearly dependent constraint rows, which it cannot solve. Use "
-        "`mbd.Pseudoinverse()` or `mbd.Proximal()`, or remove the redundant rows."
+        "The constraint rows are linearly dependent, which this constraint solver cannot handle. "
+        "Use `mbd.Pseudoinverse()` or `mbd.Proximal()`, or remove the redundant rows."
     )
     contradicting_rows = (
         "Constraint rows contradict each other, as in a loop that does not quite close: no small "
-        "motion takes back a part of the violation, and whether the mechanism is locked or moves "
-        "is a matter of size. `mbd.mobility` names the joints. Give axes and points of a loop from "
-        "the same numbers, or say up to where rows count as dependent: "
+        "motion removes a part of the violation, and the tolerance decides whether the mechanism "
+        "is locked or moves. `mbd.mobility` names the joints. Compute the axes and points of a "
+        "loop from the same numbers, or set the tolerance up to which rows count as dependent: "
         "`mbd.Pseudoinverse(rtol=1e-3)`, `mbd.BlockSparse(rho=1e-6)`."
     )
     nonfinite_state = (
@@ -38,54 +39,56 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "scheme, or an input (a parameter, q, v) was not finite."
     )
     nonfinite_output = (
-        "A number that a rollout returned is NaN or infinite, though the simulation did not fail. "
-        "Look for a division by zero or a root of a negative number in what is computed from it."
+        "A number that a rollout returned is NaN or infinite, although its simulation succeeded. "
+        "Look for a division by zero or the root of a negative number in what is computed from "
+        "the solution."
     )
     invalid_parameter = (
         "A traced parameter is out of its range, such as a negative friction, mass, length or "
-        "stiffness, or a restitution that is not in [0, 1]. Outside of `jax.jit` the constructor "
-        "names it."
+        "stiffness, or a restitution that is not in [0, 1]. Call the constructor outside of "
+        "`jax.jit`: its error names the parameter."
     )
     inconsistent_start = (
         "The initial state violates the constraints beyond the tolerance. Make it consistent with "
         "`mbd.assemble`, or raise `start_tolerance`."
     )
     drift = (
-        "The constraint violation grew beyond `drift_tolerance`. Use an enforcement that corrects "
-        "drift, a `Projection`, or a smaller step."
+        "The constraint violation grew beyond `drift_tolerance`. Use an enforcement method that "
+        "corrects drift, a `Projection`, or a smaller step."
     )
     implicit_scheme_unsolved = (
-        "Newton's method of an implicit scheme did not converge within a step. Use a smaller step, "
-        "or take stiff springs as compliant rows of `mbd.ImplicitPenalty`, which needs no "
+        "Newton's method of an implicit scheme did not converge within a step. Use a smaller "
+        "step, or model stiff springs as compliant rows of `mbd.ImplicitPenalty`, which needs no "
         "iteration."
     )
     energy_balance = (
-        "The energy is off by more than `energy_tolerance` from what forces, controls and moving "
+        "The energy differs by more than `energy_tolerance` from what forces, controls and moving "
         "constraints have supplied. Use a smaller step, a scheme of higher order, or a continuous "
         "method in place of one at velocity level."
     )
     assembly_failed = (
         "The constraints could not be satisfied from the given configuration. They may contradict "
-        "each other (see `state.report` for the rows that remain), or the start is too far away."
+        "each other (`state.report` shows the unsatisfied rows), or the start is too far away."
     )
     projection_failed = (
         "The projection onto the constraints did not reach its tolerance. Use more iterations or a "
         "smaller step."
     )
     contact_unsolved = (
-        "The contact solver did not reach its tolerance, see `contact_residual`. Use a smaller "
-        "step, or `mbd.InteriorPoint()` in place of a fixed number of sweeps. Or bodies overlap "
-        "that no displacement takes apart, such as one between walls that are too close."
+        "The contact solver did not reach its tolerance (see `contact_residual`). Use a smaller "
+        "step, or `mbd.InteriorPoint()` in place of a fixed number of sweeps. Also look for "
+        "overlaps that no displacement can remove, such as a body between walls that are too "
+        "close."
     )
     contact_overflow = "More contacts overlap than `contact_budget` has room for. Raise the budget."
     overlapping_start = (
         "Contacts overlap in the initial state beyond the tolerance. Move the bodies apart, or "
-        "raise `start_tolerance`: then the overlap is taken back in the first step."
+        "raise `start_tolerance`: the first step then removes the overlap."
     )
     gimbal_lock = (
         "Roll-pitch-yaw coordinates reached gimbal lock (pitch = +-90 degrees). Use quaternions."
     )
-    invalid_coordinates = "The coordinates are not valid, e.g. a quaternion has vanished."
+    invalid_coordinates = "The coordinates are not valid; for example, a quaternion has vanished."
 
 
 def first_failure(*results: RESULTS) -> RESULTS:
@@ -97,14 +100,14 @@ def first_failure(*results: RESULTS) -> RESULTS:
 
 
 def of_scheme(result: Any) -> RESULTS:
-    """The verdict on a step of a scheme, in words of a simulation."""
+    """The verdict of a simulation for the verdict of a scheme on one step."""
     if is_concrete(code(result)) and code(result) == code(diffrax.RESULTS.successful):
-        return RESULTS.successful  # what follows would be ten small programs
+        return RESULTS.successful  # the lines below would compile ten small programs
     verdict = RESULTS.promote(result)
     for unsolved in (
         RESULTS.nonlinear_max_steps_reached,
         RESULTS.nonlinear_divergence,
-        RESULTS.nonfinite_input,  # of its linear equations, where it runs away
+        RESULTS.nonfinite_input,  # reported by its linear solver when Newton's method diverges
         RESULTS.singular,
     ):
         verdict = RESULTS.where(verdict == unsolved, RESULTS.implicit_scheme_unsolved, verdict)
@@ -112,7 +115,7 @@ def of_scheme(result: Any) -> RESULTS:
 
 
 def is_verdict(x: Any) -> bool:
-    """Whether `x` is a verdict, or a batch of them, of this or another enumeration."""
+    """Whether `x` is a verdict, or a batch of them, of `RESULTS` or of diffrax's enumeration."""
     return isinstance(x, type(RESULTS.successful))
 
 
@@ -122,16 +125,16 @@ def promoted(verdict: Any) -> RESULTS:
 
 
 def code(result: Any) -> Any:
-    """The number of a verdict of this or another enumeration, an array."""
+    """The number of a verdict of any enumeration, as an array."""
     return jax.tree.leaves(result)[0]
 
 
 def verdict(codes: Any) -> RESULTS:
-    """The verdict, or the batch of them, with these numbers."""
+    """The verdict, or batch of verdicts, with these numbers."""
     return jax.tree.map(lambda _: np.asarray(codes), RESULTS.successful)
 
 
 @functools.cache
 def messages() -> list[str]:
-    """Those of all verdicts, by their numbers."""
+    """The messages of all verdicts, indexed by their numbers."""
     return [RESULTS[verdict(i)] for i in range(len(RESULTS))]

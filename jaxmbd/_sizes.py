@@ -1,4 +1,4 @@
-"""What is asked for, in steps and bytes, is known before it is computed: too much is refused."""
+"""Checks of the number of steps and of the memory before anything is computed."""
 
 import pathlib
 from typing import Any
@@ -8,13 +8,13 @@ import jax.numpy as jnp
 
 from ._known import is_concrete
 
-MOST_STEPS = 2**31 - 1  # what a counter of 32 bits holds
+MOST_STEPS = 2**31 - 1  # the largest 32-bit integer
 
 
 def check_steps(steps: float | int) -> None:
-    """A loop can take so many steps.
+    """Check that a loop can count this many steps.
 
-    **Raises:** `ValueError`, saying what to change."""
+    **Raises:** `ValueError`, which says what to change."""
     if steps > MOST_STEPS:
         shown = f"{steps:.3g}" if steps < 1e300 else "Very many"
         raise ValueError(
@@ -25,9 +25,9 @@ def check_steps(steps: float | int) -> None:
 
 
 def check_resolved(t0: Any, t1: Any, dt: Any, dtype: Any) -> None:
-    """Times of this dtype tell one step from the next; of traced ones nothing is known.
+    """Check that t + dt differs from t in this dtype. Traced times are not checked.
 
-    **Raises:** `ValueError`, saying what to change."""
+    **Raises:** `ValueError`, which says what to change."""
     if not all(map(is_concrete, (t0, t1, dt))):
         return
     latest = max(abs(float(t0)), abs(float(t1)))
@@ -42,11 +42,12 @@ def check_resolved(t0: Any, t1: Any, dt: Any, dtype: Any) -> None:
 def check_fits(
     count: float | int, what: str, remedy: str, available: float | int | None = None
 ) -> None:
-    """`count` bytes are `available`, by default on the device.
+    """Check that `count` bytes fit into the `available` ones, by default those of the device.
 
-    **Raises:** `ValueError` that begins with `what` takes them, and ends with the remedy."""
+    **Raises:** `ValueError`. Its message begins with `what` ("Outputs take") and ends with the
+    remedy."""
     if count < 2**20:
-        return  # to ask takes longer
+        return  # asking the device takes longer than such an allocation
     available = available_bytes(jax.local_devices()[:1]) if available is None else available
     if count > available:
         raise ValueError(
@@ -56,7 +57,7 @@ def check_fits(
 
 
 def available_bytes(devices: list[Any]) -> float | int:
-    """What each of `devices` has left; infinite if nothing is known of them."""
+    """The free memory of each of `devices` [bytes]; infinite if it is not known."""
     stats = devices[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -66,8 +67,8 @@ def available_bytes(devices: list[Any]) -> float | int:
 
 
 def host_bytes() -> float | int:
-    """What this computer has left; infinite if it does not tell."""
-    meminfo = pathlib.Path("/proc/meminfo")  # of Linux, in KiB
+    """The free memory of this computer [bytes]; infinite if it is not known."""
+    meminfo = pathlib.Path("/proc/meminfo")  # on Linux, in KiB
     if meminfo.exists():
         lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
         if "MemAvailable" in lines:

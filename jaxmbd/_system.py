@@ -1,4 +1,4 @@
-"""The system: what a user writes down, as pure functions."""
+"""The system as the user writes it: pure functions of the state."""
 
 import abc
 from typing import Annotated, Any
@@ -89,18 +89,20 @@ class AbstractSystem(eqx.Module):
         self, q: Coordinates, v: Velocity, t: RealScalarLike, active: Bool[Array, " rows"]
     ) -> Bool[Array, " rows"] | None:
         """Which rows act in the step from (t, q, v) on, those of Phi and then those of Psi, if they
-        do not always: latches, clutches, feet. `active`: which of them acted in the step before,
-        none at first; `active | ...` makes a latch that never opens. When rows begin to act, the
-        velocities jump by the plastic impact law: M (v+ - v-) = J^T Lam, with J v+ = -Phi_t in
-        these rows and no jump of J v in the others; what Phi is by then, a displacement takes back,
-        so let rows begin near Phi = 0. Default: all act, always."""
+        do not always: latches, clutches, feet. `active`: which of them acted in the step before
+        (none in the first step); `active | ...` makes a latch that never opens.
+
+        When rows begin to act, the velocities jump by the plastic impact law:
+        M (v+ - v-) = J^T Lam, with J v+ = -Phi_t in these rows and no jump of J v in the others. A
+        displacement then removes the remaining Phi, so rows should begin to act near Phi = 0.
+        Default: all rows always act."""
         del q, v, t, active
         return None
 
     def nonideal_force(self, q: Coordinates, v: Velocity, t: RealScalarLike) -> Force:
         """C(q, v, t), shape `(nv,)`: the part of the constraint force that does work (friction of
-        a joint, say), in generalised components. Only its component along the admissible motion
-        acts; the other one is taken over by the multipliers.
+        a joint, say), in generalised components. Only its component along the admissible motion has
+        an effect. The multipliers balance the rest.
 
         Reference: Udwadia and Kalaba (2002), On the foundations of analytical dynamics, Int. J.
         Non-Linear Mechanics 37, equation of motion for nonideal constraints."""
@@ -109,13 +111,13 @@ class AbstractSystem(eqx.Module):
 
     def mechanical_energy(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Scalar:
         """Kinetic energy, and all potential energies that are known [J], for `energy_tolerance` of
-        `simulate`. Default: v . M v / 2; the work of all forces is then supplied."""
+        `simulate`. Default: v . M v / 2, so that the work of all forces counts as supplied."""
         del t
         return v @ (self.mass_matrix(q) @ v) / 2
 
     def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
-        """The rate of `mechanical_energy` that the forces make [W]. Default: v . f + v . M' v / 2,
-        that of the kinetic energy."""
+        """The rate of change of `mechanical_energy` due to the forces [W]. Default: v . f +
+        v . M' v / 2, the rate of the kinetic energy."""
 
         def apparent(q):
             return v @ (self.mass_matrix(q) @ v) / 2
@@ -148,13 +150,13 @@ class AbstractSystem(eqx.Module):
         return self.coordinates.difference(q0, q1)
 
     def carried(self, q0: Coordinates, q1: Coordinates, v: Velocity) -> Velocity:
-        """The velocities v at q0, as they are at q1 if nothing acts on the way: with them the
-        velocity-level methods end a step. Default: the same numbers."""
+        """The velocities v at q0, carried to q1 as in motion without forces. The velocity-level
+        methods end a step with them. Default: v unchanged."""
         del q0, q1
         return v
 
     def result(self, q: Coordinates) -> RESULTS:
-        """Whether the coordinates are usable at q (gimbal lock, vanished quaternion)."""
+        """The verdict on the coordinates at q (gimbal lock, vanished quaternion)."""
         return self.coordinates.result(q)
 
 
@@ -164,7 +166,7 @@ def writes_own_qdot(system: AbstractSystem) -> bool:
 
 
 def has_plain_coordinates(system: AbstractSystem) -> bool:
-    """Whether q' = v, known statically."""
+    """Whether q' = v, by the types alone."""
     return not writes_own_qdot(system) and isinstance(system.coordinates, Plain)
 
 
@@ -174,7 +176,8 @@ def kinematic_matrix(system: AbstractSystem, q: Coordinates, nv: int) -> Float[A
 
 
 def displacement(system: AbstractSystem, q: Coordinates, dq: Coordinates, nv: int) -> Velocity:
-    """dp with N(q) dp = dq, by least squares: the length of a quaternion does not count."""
+    """dp with N(q) dp = dq in the sense of least squares, so that a change of a quaternion's length
+    has no effect."""
     if has_plain_coordinates(system):
         return dq
     N = kinematic_matrix(system, q, nv)

@@ -1,5 +1,5 @@
-"""Small changes of a state: numbers that add, whatever the coordinates, and those among them that
-the constraints admit."""
+"""The tangent space of the states: small changes dx = (dp, dv), which add like vectors in any
+coordinates, and the constraints on them."""
 
 from typing import Any
 
@@ -50,7 +50,8 @@ def state_jacobian(
 
 
 def rank_cutoff(s: Any, xp: Any = jnp) -> Any:
-    """Below which singular values of rows count as zero: redundant rows are so only up to the
-    drift of the constraints. `xp`: `jax.numpy` or `numpy`."""
+    """The value below which singular values of the rows count as zero. It is not rounding:
+    redundant rows are dependent only up to the drift of the constraints. `xp`: `jax.numpy` or
+    `numpy`."""
     rtol = 1e-6 if s.dtype == np.float64 else 1e-3
     return rtol * xp.max(s, initial=0.0)

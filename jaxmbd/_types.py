@@ -1,4 +1,5 @@
-"""Array aliases: one name for each kind of vector, so that signatures read like the mathematics."""
+"""Type aliases of arrays, one for each kind of vector, so that signatures read like the
+mathematics."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
