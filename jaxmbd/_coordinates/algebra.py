@@ -1,12 +1,13 @@
-"""Rotation algebra of one vector or quaternion, or of many: components first, and any further axes,
-those of the many, at the end.
+"""Rotation algebra of a single vector or quaternion, or of many. Components are the first axis. Any
+further axes, at the end, count the vectors.
 
 A quaternion p = (w, x, y, z), scalar first, maps body to world axes: r_world = p r_body p*.
-Everything is sums of products of components, not `@`: forward-mode derivatives then multiply no
-zero tangents. What all that is carried by a body shares, and series, have derivative rules of their
-own: tables that are computed once, and a sum of products for each tangent or cotangent.
+Everything is written as sums of products of components, not as `@`, so that forward-mode
+derivatives do not multiply zero tangents. The axes of a body, which all its points share, and power
+series have their own derivative rules: a table that is computed once, and a sum of products for
+each tangent or cotangent.
 
-`rotation.py` has the functions that users call, of single vectors and checked.
+`rotation.py` has the public functions, which take single vectors and check them.
 """
 
 import functools
@@ -24,23 +25,25 @@ from .bilinear import bilinear
 
 _Function = TypeVar("_Function", bound=Callable)
 
-# Argument reduction: pi = _PI + _REST, of which multiples of the first are exact.
+# Argument reduction: pi = _PI + _REST. Multiples of _PI are exact.
 _PI, _REST = 3.140625, 9.67653589793116e-4
 
-# Terms of power series, a power of two: enough for derivatives of third order in float64 where
-# they are used.
+# Number of terms of the power series, a power of two. It is enough for third derivatives in float64
+# over the range in which the series are used.
 _TERMS = 16
 
 
 def inlined(fn: _Function) -> _Function:
-    """fn, traced and differentiated once for each shape and copied wherever it is called: the
-    program is the same, but a mechanism calls these functions by the thousand."""
+    """fn, traced and differentiated once for each shape and inlined at each call. The compiled
+    program is the same, but tracing is faster: a mechanism calls these functions thousands of
+    times."""
     return cast(_Function, jax.jit(fn, inline=True))
 
 
 def components(x: Float[Array, "..."], axis: int = 0) -> list[Float[Array, "..."]]:
-    """x[0], x[1], ..., or those along another axis: one operation, whose transpose in reverse mode
-    is one stack, where as many slices become as many padded arrays and their sum."""
+    """x[0], x[1], ..., or the entries along another axis. This is one operation, and its transpose
+    in reverse mode is one stack. The transpose of separate slices would be a sum of padded
+    arrays."""
     return list(jnp.unstack(jnp.asarray(x), axis=axis))
 
 
@@ -125,11 +128,11 @@ def quaternion_rate(
 
 @jax.custom_jvp
 def body_axes(p: Float[Array, "4 *rest"]) -> Float[Array, "3 3 *rest"]:
-    """Rotation matrix of the quaternion p / |p|. Its derivatives are those of axes that turn,
+    """Rotation matrix of the quaternion p / |p|. Its derivatives are those of rotating axes,
 
         R' = theta x R,    theta = 2 vec(p' p*) / |p|^2,
 
-    whatever |p|: it is computed once for all that the body carries."""
+    for any |p|. The matrix is computed once for all vectors of the body."""
     w, x, y, z = components(p)
     s = 2 / (w * w + x * x + y * y + z * z)
     rows = (
@@ -146,8 +149,8 @@ def _body_axes_jvp(primals, tangents):
     R = body_axes(p)
     w, x, y, z = components(p)
     s = 2 / (w * w + x * x + y * y + z * z)
-    # theta = s E p'. The derivatives of R by the components of p are one table, the same wherever
-    # these axes are asked for, so that each of their many tangents and cotangents is one sum.
+    # theta = s E p'. The derivatives of R with respect to the components of p are one table, which
+    # all uses of these axes share. Each tangent or cotangent is then one sum.
     E = jnp.stack([jnp.stack(row) for row in ((-x, w, -z, y), (-y, z, w, -x), (-z, -y, x, w))])
     table = once(cross((s[None, None] * E)[:, None], R[:, :, None]))
     return R, settled(contracted(table, dp[None, None], 2))
@@ -157,11 +160,12 @@ def _body_axes_jvp(primals, tangents):
 def quaternion_exp(phi: Float[Array, "3 *rest"]) -> Float[Array, "4 *rest"]:
     """(cos(a/2), phi sin(a/2) / a) with a = |phi|.
 
-    Both factors are entire functions of a^2, taken from their power series, less whole turns:
-    values and derivatives of every order are right at phi = 0 too, and no sine is called."""
+    Both factors are entire functions of a^2. They are evaluated by their power series after whole
+    turns are subtracted. So values and derivatives of every order are right at phi = 0 too, and no
+    sine is called."""
     s = dot(phi, phi)
     near = s < 9
-    # Where it is near, no turns, and rest / half is 1.
+    # For small angles turns is 0 and rest / half is 1.
     half = jnp.sqrt(jnp.where(near, 1.0, s)) / 2
     turns = jnp.round(half / math.pi)
     rest = (half - turns * _PI) - turns * _REST
@@ -173,10 +177,10 @@ def quaternion_exp(phi: Float[Array, "3 *rest"]) -> Float[Array, "4 *rest"]:
 
 @inlined
 def quaternion_log(p: Float[Array, "4 *rest"]) -> Float[Array, "3 *rest"]:
-    """phi of any multiple of p, |phi| <= pi.
+    """Rotation vector phi of p / |p|, with |phi| <= pi.
 
     With w >= 0, u = (x, y, z) and y = tan(|phi| / 4) = |u| / (|p| + w): phi = 4 atan(y) u / |u|.
-    As y <= 1, the tangent is far from its poles, and the power series of atan(y) / y keeps the
+    Since y <= 1, the tangent is far from its poles. The power series of atan(y) / y keeps the
     derivatives right at the identity. At half a turn phi jumps to -phi."""
     p = jnp.where(p[:1] < 0, -p, p)
     w, u = p[0], p[1:]
@@ -198,7 +202,7 @@ _ATAN = (tuple((-1) ** k / (2 * k + 1) for k in range(_TERMS)),)
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _series(coefficients: tuple, x: Float[Array, "*rest"]) -> Float[Array, "n *rest"]:
-    """Of n power series of x. Their derivatives are such series again."""
+    """The values of n power series at x. Their derivatives are power series again."""
     powers, square = jnp.stack([x, jnp.ones_like(x)]), x
     while len(powers) < _TERMS:
         square = square * square

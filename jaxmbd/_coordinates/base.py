@@ -12,12 +12,12 @@ class AbstractCoordinates(eqx.Module):
     @property
     @abc.abstractmethod
     def nq(self) -> int | None:
-        """Number of coordinates; None if any will do."""
+        """Number of coordinates; None for any number."""
 
     @property
     @abc.abstractmethod
     def nv(self) -> int | None:
-        """Number of velocities; None if any will do."""
+        """Number of velocities; None for any number."""
 
     @abc.abstractmethod
     def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
@@ -41,4 +41,4 @@ class AbstractCoordinates(eqx.Module):
 
     @abc.abstractmethod
     def result(self, q: Float[Array, " nq"]) -> RESULTS:
-        """Whether the coordinates can be used at q: `RESULTS.successful`, or what is wrong."""
+        """The verdict on the coordinates at q: `RESULTS.successful`, or what is wrong."""

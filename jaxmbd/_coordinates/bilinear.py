@@ -1,9 +1,9 @@
-"""Products of vectors whose derivatives are such products again.
+"""Bilinear products of vectors as single operations of JAX.
 
-Written out in components, a vector product is some fifteen operations, and its cotangents are as
-many again for each factor, each sum, slice and stack transposed by itself. Told to JAX as one
-bilinear operation, it is traced in one, and both cotangents are vector products: the gradient of a
-mechanism compiles in two thirds of the time.
+A vector product written in components is about fifteen operations. Its transposes are as many again
+for each factor, since JAX transposes each sum, slice and stack separately. As one bilinear
+primitive it is traced as one operation, and both cotangents are vector products too. The gradient
+of a mechanism then compiles in two thirds of the time.
 """
 
 from collections.abc import Callable
@@ -24,20 +24,21 @@ def bilinear(
     left: Callable[[Array, Array], Array],
     right: Callable[[Array, Array], Array],
 ) -> Callable[[Array, Array], Array]:
-    """`product(a, b)`, which has as many components along the first axis as a and b have, and
-    broadcasts the others, as one operation. Cotangents c: `left(c, b)` for a, `right(a, c)` for b.
+    """`product(a, b)` as one operation. Along the first axis it has as many components as a and b;
+    the other axes broadcast. For a cotangent c of the product, `left(c, b)` is the cotangent of a,
+    and `right(a, c)` that of b.
     """
     primitive = Primitive(name)
 
     def along(fn, a, b, axis):
-        # The components are where a batch has left them.
+        # `vmap` may have moved the axis of the components.
         return jnp.moveaxis(fn(jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0)), 0, axis)
 
     def written_out(a, b, *, axis):
         return along(product, a, b, axis)
 
     def batched(operands, dims, *, axis):
-        # `None` stands for an operand that is the same for the whole batch.
+        # `None` marks an operand without a batch axis.
         d, size = next(
             (d, x.shape[d]) for x, d in zip(operands, dims, strict=True) if d is not None
         )

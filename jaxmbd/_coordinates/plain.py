@@ -12,12 +12,12 @@ from .base import AbstractCoordinates
 class Plain(AbstractCoordinates):
     """Coordinates whose rates are the velocities: q' = v, nq = nv = n.
 
-    For positions (m), joint angles (rad) and everything else that adds like a vector; also for
-    roll-pitch-yaw angles with their rates as velocities, `Plain(3)`.
+    For positions (m), joint angles (rad) and all other coordinates that add like vectors.
+    `Plain(3)` also serves for roll-pitch-yaw angles with their rates as velocities.
 
     **Arguments:**
 
-    - `n`: number of coordinates; without it, as many as q has.
+    - `n`: number of coordinates; `None` for as many as q has.
     """
 
     n: Annotated[int | None, at_least(0)] = eqx.field(static=True, default=None)

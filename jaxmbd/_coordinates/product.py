@@ -10,7 +10,8 @@ from .base import AbstractCoordinates
 
 
 class Product(AbstractCoordinates):
-    """Kinematic maps side by side: q and v hold those of the parts, one after the other.
+    """Several kinematic maps in one: q and v are the coordinates and velocities of the parts, one
+    after the other.
 
     A free body with its position (m) and its quaternion, and its velocity (m/s) and angular
     velocity (rad/s), is

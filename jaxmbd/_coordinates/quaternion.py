@@ -38,8 +38,8 @@ class QuaternionWorld(_AbstractQuaternion):
 
     p' = 1/2 (0, omega_world) p, with q = p = (w, x, y, z), scalar first, from body to world axes,
     and v = omega_world in rad/s. A finite displacement is p+ = exp(dp) p. |p| is a first integral
-    of p'; what a scheme loses of it, `normalise` mends, and |p| outside of 1/2 .. 2 is reported as
-    `RESULTS.invalid_coordinates`.
+    of p'. `normalise` corrects the error that a scheme makes in it. |p| outside of 1/2 ... 2 is
+    reported as `RESULTS.invalid_coordinates`.
 
     Reference: Nikravesh, *Computer-Aided Analysis of Mechanical Systems* (1988), chapter 6, Euler
     parameters.
@@ -59,8 +59,8 @@ class QuaternionBody(_AbstractQuaternion):
     """Orientation as a unit quaternion, with the angular velocity in body axes as velocity.
 
     p' = 1/2 p (0, omega_body), with q = p = (w, x, y, z), scalar first, from body to world axes,
-    and v = omega_body in rad/s; the inertia matrix is then constant. A finite displacement is
-    p+ = p exp(dp). Else as `QuaternionWorld`.
+    and v = omega_body in rad/s; the inertia matrix is then constant. The new orientation after a
+    finite displacement is p exp(dp). Otherwise as `QuaternionWorld`.
     """
 
     def qdot(self, q: Float[Array, "4"], v: Float[Array, "3"]) -> Float[Array, "4"]:

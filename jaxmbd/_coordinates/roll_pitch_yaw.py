@@ -47,12 +47,12 @@ class RollPitchYawWorld(_AbstractRollPitchYaw):
         pitch' = -sin(yaw) v_x + cos(yaw) v_y
         yaw'   = v_z + sin(pitch) roll'
 
-    At gimbal lock, cos(pitch) = 0, no rates can follow a general omega: `result` says
-    `RESULTS.gimbal_lock` there, and the values stay finite. `QuaternionWorld` has no such place.
+    At gimbal lock, cos(pitch) = 0, no rates exist for a general omega. There `result` returns
+    `RESULTS.gimbal_lock`, and the values stay finite. `QuaternionWorld` has no such singularity.
     With the rates themselves as velocities, use `Plain(3)`.
 
-    A finite displacement is the exact rotation exp(dp) R, given by the angles nearest to q: they
-    run on beyond +-pi.
+    A finite displacement is the exact rotation exp(dp) R, given by the angles nearest to q. They
+    continue beyond +-pi.
 
     **Arguments:**
 
@@ -87,7 +87,7 @@ class RollPitchYawBody(_AbstractRollPitchYaw):
         pitch' = cos(roll) v_y - sin(roll) v_z
         roll'  = v_x + sin(pitch) yaw'
 
-    A finite displacement is the exact rotation R exp(dp). Else as `RollPitchYawWorld`.
+    A finite displacement is the exact rotation R exp(dp). Otherwise as `RollPitchYawWorld`.
 
     **Arguments:**
 
@@ -116,7 +116,8 @@ def _nonzero(x: Float[Array, ""], tolerance: float) -> Float[Array, ""]:
 
 
 def _nearest(angles: Float[Array, "3"], q: Float[Array, "3"]) -> Float[Array, "3"]:
-    """The angles nearest to q of the same rotation, up to whole turns and the flip of pitch."""
+    """The angles of the same rotation that are nearest to q: up to whole turns, and to the flip
+    (roll + pi, pi - pitch, yaw + pi)."""
     roll, pitch, yaw = angles
     flipped = jnp.stack([roll + jnp.pi, jnp.pi - pitch, yaw + jnp.pi])
     direct, flipped = _whole_turns(angles, q), _whole_turns(flipped, q)

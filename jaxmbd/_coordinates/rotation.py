@@ -1,4 +1,4 @@
-"""Rotations, as quaternions, matrices and angles.
+"""Rotations as quaternions, matrices and angles.
 
 A quaternion p = (w, x, y, z), scalar first, maps body to world axes: r_world = p r_body p*. Angles
 are in rad. The arithmetic is that of `algebra.py`.
@@ -40,14 +40,14 @@ def skew(a: Float[Array, "3"]) -> Float[Array, "3 3"]:
 @checked
 @inlined
 def quaternion_product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
-    """Hamilton's product a b: the rotation b, then the rotation a."""
+    """Hamilton's product a b: the rotation b followed by the rotation a."""
     return algebra.quaternion_product(a, b)
 
 
 @checked
 @inlined
 def quaternion_conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
-    """Conjugate p* = (w, -x, -y, -z), for a unit quaternion the inverse rotation."""
+    """Conjugate p* = (w, -x, -y, -z). For a unit quaternion it is the inverse rotation."""
     return algebra.quaternion_conjugate(p)
 
 
@@ -116,7 +116,7 @@ def _not_all_zero(p: Array) -> Array:
 @checked
 @inlined
 def quaternion_log(p: Annotated[Float[Array, "4"], _not_all_zero]) -> Float[Array, "3"]:
-    """Rotation vector phi of a quaternion, |phi| <= pi; every multiple of p gives the same.
+    """Rotation vector phi of a quaternion, |phi| <= pi; the length of p has no influence.
 
     Derivatives are right at the identity too. At half a turn phi jumps to -phi.
     """
@@ -158,7 +158,7 @@ def quaternion_to_rpy(p: Float[Array, "4"]) -> Float[Array, "3"]:
     """(roll, pitch, yaw) of a unit quaternion, with |pitch| <= pi/2 and |roll|, |yaw| <= pi.
 
     Roll is read from Rz(yaw)^T R, so that the three angles together give the same rotation even at
-    gimbal lock (|pitch| = pi/2), where yaw alone has no meaning: there it is 0, and derivatives are
+    gimbal lock (|pitch| = pi/2). There yaw alone has no meaning and is 0, and derivatives are
     finite but meaningless.
     """
     R = quaternion_to_matrix(p)

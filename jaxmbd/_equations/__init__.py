@@ -1,4 +1,4 @@
-"""What a system is to those who solve it: mass matrix, force, and constraint rows."""
+"""The equations of a system: mass matrix, force, and constraint rows."""
 
 from .equations import AbstractEquations as AbstractEquations
 from .equations import equations as equations

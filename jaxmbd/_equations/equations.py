@@ -1,7 +1,7 @@
 """The equations of a system: mass matrix, force, and rows with their derivatives.
 
-Here alone it is asked whether a system knows the structure of its equations. All others ask
-`equations(system)`, and are given arrays or blocks.
+Only this file distinguishes systems that know the structure of their equations from others. All
+other files call `equations(system)`, whose methods return arrays or blocks.
 """
 
 import abc
@@ -21,21 +21,22 @@ from .structured import AbstractStructuredSystem, Configuration
 
 
 class AbstractEquations(eqx.Module):
-    """The equations of a system of which some rows act: those of (Phi, Psi) that are `active`, or
-    all for `None`. The others are zeros, so that shapes are the same whichever act.
+    """The equations of a system, with the rows of (Phi, Psi) that are `active`, or all for `None`.
+    Inactive rows are zero, so that the shapes do not depend on which rows act.
 
-    Methods take q, or what `placed` makes of it.
+    Methods take q, or the result of `placed(q)`.
     """
 
     system: eqx.AbstractVar[AbstractSystem]
     active: eqx.AbstractVar[Bool[Array, " rows"] | None]
 
-    # Whether M and J come in blocks.
+    # Whether M and J are blocks rather than arrays.
     in_blocks: ClassVar[bool]
 
     @abc.abstractmethod
     def placed(self, q: Configuration) -> Any:
-        """What the other methods are best given for q: with what they all need of it."""
+        """q together with quantities that several methods derive from it. Pass the result to them
+        in place of q, so that these quantities are computed once."""
 
     @abc.abstractmethod
     def mass(self, q: Configuration) -> Any:
@@ -47,8 +48,8 @@ class AbstractEquations(eqx.Module):
 
     @abc.abstractmethod
     def mean_inertial_force(self, q: Configuration, v: Velocity, h: RealScalarLike) -> Force | None:
-        """The mean of the forces of inertia and weight over a step h, of which `force` is told; or
-        `None` if they cannot be told from others."""
+        """The mean of the forces of inertia and weight over a step h, to be passed to `force` as
+        `inertial`; `None` if the system does not separate them from its other forces."""
 
     @abc.abstractmethod
     def force(
@@ -60,9 +61,10 @@ class AbstractEquations(eqx.Module):
         inertial: Force | None = None,
         here: Any = None,
     ) -> Force:
-        """f(t, q, v, u) plus the nonideal constraint force C(q, v, t). Adding C to f is Udwadia and
-        Kalaba's nonideal term: the multipliers take over its part across the admissible motion.
-        Forces of inertia may be given, and `here`, q `placed`."""
+        """f(t, q, v, u) plus the nonideal constraint force C(q, v, t). Adding C to f gives Udwadia
+        and Kalaba's nonideal term: the multipliers balance its part across the admissible motion.
+        `inertial`: the forces of inertia and weight, if they are known already. `here`: the result
+        of `placed(q)`, if it is known already."""
 
     @abc.abstractmethod
     def rows(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
@@ -74,15 +76,15 @@ class AbstractEquations(eqx.Module):
 
     @abc.abstractmethod
     def reach(self, q: Configuration, v: Velocity, J: Any) -> Rows | None:
-        """By how much a turn by 1 changes each row, at most [Phi's unit / rad], judged from the
-        lengths in J, or in q; `None` where rows are independent anyway."""
+        """An upper bound on the change of each row by a rotation of 1 rad [unit of Phi / rad],
+        estimated from the lengths in J or q; `None` if the rows are known to be independent."""
 
     @abc.abstractmethod
     def row_map(self, t: RealScalarLike, q: Configuration, v: Velocity) -> Any:
         """The linear function x -> J x."""
 
     def contacts(self, t: RealScalarLike, q: Configuration) -> Any:
-        """The contacts, as `ContactRows`; `None` if they are to be made of `gap` and `slip`."""
+        """The contacts as `ContactRows`; `None` if they follow from `gap` and `slip`."""
         del t, q
         return None
 
@@ -114,7 +116,7 @@ class AbstractEquations(eqx.Module):
         return self.positions(t, q), self.velocities(t, q, v)
 
     def row_count(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> int:
-        """How many rows there are, of Phi and Psi."""
+        """The number of rows of Phi and Psi."""
         phi = eqx.filter_eval_shape(type(self).positions, self, t, q)
         psi = eqx.filter_eval_shape(type(self).nonholonomic, self, t, q, v)
         return phi.size + psi.size
@@ -123,8 +125,9 @@ class AbstractEquations(eqx.Module):
     def tilt(
         self, q: Configuration, v: Velocity, J: Any, phi: Float[Array, " nh"]
     ) -> Float[Array, ""] | None:
-        """By how much the violation `phi` may have turned the rows [rad], at most: |Phi_i| beside
-        its `reach`. `None` where rows are independent anyway. Of `v` only the shape is used."""
+        """An upper bound on the angle by which the violation `phi` may have rotated the rows [rad]:
+        the largest |Phi_i| / `reach`_i. `None` if the rows are known to be independent. Of `v` only
+        the shape is used."""
         J, q, phi = jax.lax.stop_gradient((J, q, phi))
         reach = None if J.shape[0] < 2 else self.reach(q, v, J)
         if reach is None:
@@ -133,12 +136,12 @@ class AbstractEquations(eqx.Module):
         return jnp.max(jnp.abs(phi) / (reach[: phi.shape[0]] + tiny), initial=0.0)
 
     def map(self, t: RealScalarLike, q: Configuration, v: Velocity) -> "EquationMap":
-        """M and J at (t, q, v), as functions."""
+        """M and J at (t, q, v) as linear functions."""
         return EquationMap(self, t, q, v)
 
 
 class Differentiated(AbstractEquations):
-    """Those of functions that a user wrote, by forward-mode differentiation."""
+    """The equations of a system whose functions a user wrote, by forward-mode differentiation."""
 
     system: AbstractSystem
     active: Bool[Array, " rows"] | None
@@ -149,7 +152,7 @@ class Differentiated(AbstractEquations):
 
     @eqx.filter_jit
     def mass(self, q):
-        # In the dtype of the state, whatever constants the user wrote.
+        # In the dtype of the state, whatever the dtype of constants in the user's function.
         return self.system.mass_matrix(q).astype(q.dtype)
 
     def inertia(self, q, a):
@@ -179,7 +182,7 @@ class Differentiated(AbstractEquations):
         return ConstraintRows(self.positions(t, q), velocity, J, -drift)
 
     def position_jacobian(self, t, q, v):
-        # Phi along q + N dp to first order in dp: the linear map is differentiated only once.
+        # Phi along q + N dp, to first order in dp. So the linear map is differentiated only once.
         def displaced(dp):
             return self.positions(t, q + self.system.qdot(q, dp))
 
@@ -189,7 +192,8 @@ class Differentiated(AbstractEquations):
         size = jnp.abs(q)
         if not has_plain_coordinates(self.system):
             size = size @ jnp.abs(kinematic_matrix(self.system, q, v.shape[0]))
-        # One size for all coordinates: some vanish in places without being small.
+        # The largest entry stands for all coordinates, since a coordinate may vanish at q without
+        # being small elsewhere.
         return jnp.sum(jnp.abs(J), axis=1) * jnp.max(size)
 
     def row_map(self, t, q, v):
@@ -201,7 +205,7 @@ class Differentiated(AbstractEquations):
 
 
 class Structured(AbstractEquations):
-    """Those of a system that linearises itself."""
+    """The equations of a system that linearises itself."""
 
     system: AbstractStructuredSystem
     active: Bool[Array, " rows"] | None
@@ -261,7 +265,7 @@ class Structured(AbstractEquations):
 def equations(
     system: AbstractSystem | AbstractEquations, active: Bool[Array, " rows"] | None = None
 ) -> AbstractEquations:
-    """The equations of a system, of which these rows act; equations stay what they are."""
+    """The equations of a system with these active rows. Equations are returned unchanged."""
     if isinstance(system, AbstractEquations):
         return system
     structured = isinstance(system, AbstractStructuredSystem)
@@ -269,8 +273,8 @@ def equations(
 
 
 class EquationMap(AbstractEquationMap):
-    """M a, J a and J^T lam at (t, q, v), by directional derivatives. Each is traced and
-    differentiated once for all solves with such a system."""
+    """M a, J a and J^T lam at (t, q, v), by directional derivatives. Each function is traced and
+    differentiated once for all solves with systems of the same structure."""
 
     equations: AbstractEquations
     t: RealScalarLike

@@ -1,4 +1,4 @@
-"""The constraint rows at one instant."""
+"""The constraint rows at one (t, q, v)."""
 
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ class ConstraintRows(NamedTuple):
     - `phi`: Phi, shape `(nh,)`; nonholonomic rows have no position level.
     - `velocity`: (Phi', Psi) = (J v + Phi_t, Psi), shape `(nc,)`.
     - `J`: (Phi_q N, dPsi/dv), shape `(nc, nv)`; `BlockRows` of a structured system.
-    - `gamma`: right side of J v' = gamma, shape `(nc,)`: minus the time derivative of `velocity`
-      at constant v, so with J' v, Phi_qt, Phi_tt and N' all included.
+    - `gamma`: right side of J v' = gamma, shape `(nc,)`: minus the time derivative of `velocity` at
+      constant v. It includes all terms of J' v, Phi_qt, Phi_tt and N'.
     """
 
     phi: Float[Array, " nh"]

@@ -11,19 +11,19 @@ from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity
 from .rows import ConstraintRows
 
-# q, or what a structured system has made of it: see `placed`.
+# q, or the result of `placed(q)`.
 Configuration: TypeAlias = Coordinates | Any
 
 
 class AbstractStructuredSystem(AbstractSystem):
-    """A system that knows how sparse its equations are, and linearises them itself: M is block
-    diagonal, but for inertia that few blocks share, and each row touches few of its blocks.
+    """A system that knows the sparsity of its equations and linearises them itself. M is block
+    diagonal, except for inertia that a few blocks share, and each row depends on few blocks.
 
-    Methods take q, or what `placed` makes of it."""
+    Methods take q, or the result of `placed(q)`."""
 
     @abc.abstractmethod
     def placed(self, q: Configuration) -> Any:
-        """q with what they all need of it, derived once."""
+        """q together with quantities that several methods derive from it."""
 
     @abc.abstractmethod
     def mass_blocks(self, q: Configuration) -> BlockDiagonal | CoupledBlocks:
@@ -37,8 +37,8 @@ class AbstractStructuredSystem(AbstractSystem):
     def inertial_force(
         self, q: Configuration, v: Velocity, h: RealScalarLike | None = None
     ) -> Force:
-        """The part of f that weight and inertia make: at (q, v), or its mean over a step `h` from
-        there, such that inertia by itself neither makes nor takes energy in it."""
+        """The part of f due to weight and inertia, at (q, v) or as its mean over a step `h` from
+        there. The mean is such that the forces of inertia alone do no work over the step."""
 
     @abc.abstractmethod
     def external_force(self, t: RealScalarLike, q: Configuration, v: Velocity, u: Any) -> Force:
@@ -50,7 +50,8 @@ class AbstractStructuredSystem(AbstractSystem):
 
     @abc.abstractmethod
     def reach(self, J: BlockRows) -> Rows:
-        """By how much a turn of its blocks by 1 changes each row, at most [Phi's unit / rad]."""
+        """An upper bound on the change of each row by a rotation of its blocks by 1 rad [unit of
+        Phi / rad]."""
 
     @abc.abstractmethod
     def contact_rows(self, t: RealScalarLike, q: Configuration) -> Any:
