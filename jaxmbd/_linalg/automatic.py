@@ -18,10 +18,10 @@ class _Factor(eqx.Module):
 
 
 class Automatic(AbstractConstraintSolver):
-    """A solver that survives redundant rows, chosen by size and structure: `Pseudoinverse` up to 9
-    rows, where it is fused and as fast as any, `Proximal` above; `BlockSparse` for mechanisms of
-    more rows, or whose joints form trees. The default of every enforcement method. `choose` tells
-    which it is.
+    """The default of every enforcement method: a solver that handles redundant rows, selected by
+    size and structure. It is `BlockSparse` for mechanisms with more than 9 rows or with joints that
+    form trees. Otherwise it is `Pseudoinverse` up to 9 rows, where it is fused and as fast as any,
+    and `Proximal` above. `choose` returns the solver for a Jacobian.
     """
 
     sparse: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What a constraint solver must provide."""
+"""The interface of constraint solvers."""
 
 import abc
 from typing import Any, ClassVar, NamedTuple
@@ -12,14 +12,15 @@ from .blocks import dense
 
 
 class ConstraintEquations(NamedTuple):
-    """Coefficients, as arrays or, of many bodies, as `BlockDiagonal` and `BlockRows`, of
+    """Coefficients, as arrays or as blocks of many bodies (`BlockDiagonal`, `BlockRows`), of
 
         M a - J^T lam = f,
         J a + E lam   = r,
 
-    the one linear problem behind every enforcement method. The diagonal compliance E >= 0 is that
-    of springs in series with the rows; `None` for rigid rows. `tilt` [rad]: by how much violation
-    may have turned rows against each other (see `rank.py`); `None` where there is none.
+    the linear problem of every enforcement method. The diagonal E >= 0 is the compliance of springs
+    in series with the rows; `None` for rigid rows. `tilt` [rad]: an upper bound on the angle by
+    which violation may have rotated rows against each other (see `rank.py`); `None` for no
+    violation.
     """
 
     M: Any
@@ -28,15 +29,14 @@ class ConstraintEquations(NamedTuple):
     tilt: Float[Array, ""] | None = None
 
     def dense(self) -> "ConstraintEquations":
-        """The same as arrays."""
+        """The same equations, as arrays."""
         return self._replace(M=dense(self.M), J=dense(self.J))
 
 
 class AbstractEquationMap(eqx.Module):
-    """The left sides of the same equations as functions, through which they are differentiated:
-    what the derivative rule needs is d(J^T lam) and d(J a) at fixed a and lam, which for a
-    function of the state takes one directional derivative each, where the matrix takes one for
-    each of its columns."""
+    """The left sides of the same equations as functions. The derivative rule differentiates these
+    functions: it needs d(J^T lam) and d(J a) at fixed a and lam. Each takes one directional
+    derivative of a function of the state. With the matrix it would take one for each column."""
 
     @abc.abstractmethod
     def inertia(self, a: Velocity) -> Force:
@@ -52,11 +52,11 @@ class AbstractEquationMap(eqx.Module):
 
     @abc.abstractmethod
     def left(self, a: Velocity, lam: Rows, w: Velocity) -> tuple[Force, Rows]:
-        """(M a - J^T lam, J w), in one evaluation of what they share."""
+        """(M a - J^T lam, J w), with common terms evaluated once."""
 
 
 class MatrixMap(AbstractEquationMap):
-    """The equations of given matrices."""
+    """The functions of given matrices."""
 
     M: Any
     J: Any
@@ -81,11 +81,11 @@ class AbstractConstraintSolver(eqx.Module):
 
         lam = G^+ (r - J M^-1 f),    a = M^-1 (f + J^T lam).
 
-    A solver never differentiates: `operator.py` gives all of them one derivative rule, made of
-    more solves with the same factor.
+    Solvers need no derivatives. `operator.py` has one derivative rule for all of them, which solves
+    again with the same factor.
     """
 
-    # Whether it makes use of sparse blocks; others are given arrays.
+    # Whether the solver takes sparse blocks. Other solvers get arrays.
     sparse: ClassVar[bool] = False
 
     @abc.abstractmethod
@@ -101,22 +101,22 @@ class AbstractConstraintSolver(eqx.Module):
         """(a, lam); linear in (f, r)."""
 
     def cutoff_given(self) -> bool:
-        """Whether the user has said up to where rows count as dependent."""
+        """Whether the user has set the cutoff up to which rows count as dependent."""
         return False
 
     @abc.abstractmethod
     def allows_dependent(self, factor: Any) -> bool:
-        """Whether `null` may be anything but zero, as far as the shapes in `factor` tell."""
+        """Whether `null` can be nonzero, judged by the shapes in `factor` alone."""
 
     @abc.abstractmethod
     def dependent(self, factor: Any) -> Bool[Array, ""]:
-        """Whether `null` of this factor may be anything but zero."""
+        """Whether `null` of this factor can be nonzero."""
 
     @abc.abstractmethod
     def null(self, factor: Any, s: Rows) -> Rows:
-        """(1 - G G^+) s, linear in s: the part of a right side that dependent rows cannot satisfy;
-        exactly zero where the rows are independent."""
+        """(1 - G G^+) s, linear in s: the part of a right side that dependent rows cannot satisfy.
+        It is exactly zero if the rows are independent."""
 
     @abc.abstractmethod
     def result(self, factor: Any) -> RESULTS:
-        """Whether the factor can be trusted."""
+        """The verdict on the factor."""

@@ -1,4 +1,4 @@
-"""Sparse elimination of the rows of many bodies."""
+"""Sparse elimination of the constraint rows of many bodies."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -38,22 +38,22 @@ from .small import (
     smallest,
 )
 
-# Rows of a factor that are left to one dense factorisation.
+# Up to this many rows are left to one dense factorisation.
 _FEW_ROWS = 25
 
 
 class _Level(NamedTuple):
-    """Of the nodes that are eliminated together: W = L^-1 of their blocks D = L L^T, and Y = W U
-    for each neighbour. With L, not D^-1, blocks that are nearly singular lose no more digits than
-    in a Cholesky factorisation."""
+    """The factors of nodes that are eliminated together: W = L^-1 of their blocks D = L L^T, and Y
+    = W U for each neighbour. With L in place of D^-1, nearly singular blocks lose no more digits
+    than in a Cholesky factorisation."""
 
     W: Float[Array, "s s k"]
     Y: list[Float[Array, "s s k"]]
 
 
 class _Steps(NamedTuple):
-    """The same one node after the other, in the order of elimination: `W`, shape `(nodes, s, s)`,
-    and `Y`, shape `(nodes, d, s, s)`."""
+    """The same factors of nodes that are eliminated one after the other, in the order of
+    elimination: `W`, shape `(nodes, s, s)`, and `Y`, shape `(nodes, d, s, s)`."""
 
     W: Float[Array, "nodes s s"]
     Y: Float[Array, "nodes d s s"]
@@ -61,10 +61,11 @@ class _Steps(NamedTuple):
 
 class _Factor(eqx.Module):
     """- `root`: R with R R^T = M^-1; `K` = J R, so that G = K K^T + E.
-    - `steps`; or `levels`, and the inverse `bottom` of what they leave; where they leave all and
-      rows may be dependent, `bottom` is (G + rho 1)^-1 and `whole` is G, row after row.
-    - `shared`: the rows of a `CoupledBlocks`, after those of J: as in every factor, but alone, for
-      M^-1 without constraints; `None` if M is block diagonal."""
+    - `steps`: the factors of elimination node by node; or `levels`: those of elimination level by
+      level, and `bottom`: the inverse of the remaining matrix. If no level is eliminated and rows
+      may be dependent, `bottom` is (G + rho 1)^-1 and `whole` is G, both in the order of the rows.
+    - `shared`: for a `CoupledBlocks`, whose rows follow those of J in this factor, the factor of
+      its rows alone. It gives M^-1 without constraints. `None` if M is block diagonal."""
 
     root: BlockRoot
     K: BlockRows
@@ -86,17 +87,17 @@ class _Factor(eqx.Module):
 
 @checked
 class BlockSparse(AbstractConstraintSolver):
-    """Sparse block elimination of G = J M^-1 J^T + E for mechanisms of many bodies: O(n) in their
-    number for trees, in an order with little fill for closed loops. The order is found once, when
-    tracing; joints that do not wait for each other are eliminated together. Joints that meet in
-    one body all wait for each other: k of them cost O(k^3), so a hub should have tens at most.
+    """Sparse block elimination of G = J M^-1 J^T + E for mechanisms of many bodies. It takes O(n)
+    work for trees of n bodies, and an order with little fill for closed loops. The order is found
+    once, when tracing. On GPUs, joints that are independent of each other are eliminated together.
+    Joints on one body all depend on each other: k of them cost O(k^3), so a hub should have a few
+    tens at most.
 
-    Inertia that bodies share (M = D + R^T w R of actuators with rotors) keeps D block diagonal: it
-    enters as rows mu = -w R a more, compliant by 1 / w.
+    Inertia that bodies share, M = D + R^T w R of actuators with rotors, leaves D block diagonal. It
+    enters as additional rows mu = -w R a with the compliance 1 / w.
 
-    Joints that form trees have independent rows, and G is eliminated as it is. Where loops close,
-    rows may be redundant: then the proximal iterations of `Proximal` run on one factor of
-    G + rho 1.
+    Joints that form trees have independent rows, so G itself is eliminated. In closed loops rows
+    may be redundant. Then the proximal iterations of `Proximal` run with one factor of G + rho 1.
 
     **Arguments:**
 
@@ -130,7 +131,8 @@ class BlockSparse(AbstractConstraintSolver):
             one = jnp.ones((), M.dtype)
             return _Factor(root, K, E, [], nothing, one, positive_definite, None, None)
         the, nodes, relative, rho = self._plan(J), _Nodes(J), None, None
-        # Few dependent rows: their dense inverse, in loops by way of the sparse elimination.
+        # Few rows that may be dependent: their dense inverse. On CPUs the sparse elimination
+        # computes it, in loops.
         dense = _is_whole(the) and not J.independent
         turn = sequence(J.ends, J.count) if dense and loops_cost_nothing() else None
         between = the.contributions if turn is None else turn.contributions
@@ -165,7 +167,7 @@ class BlockSparse(AbstractConstraintSolver):
     def _factorise_coupled(
         self, M: CoupledBlocks, J: BlockRows, E: Rows | None, tilt: Array | None
     ) -> _Factor:
-        # Rows sqrt(w) R with a compliance of 1 are the same, and w may be 0.
+        # Rows sqrt(w) R with a compliance of 1 are equivalent, and they allow w = 0.
         light = M.weights < 0
         R = M.rows.scaled(jnp.sqrt(jnp.where(light, 0.0, M.weights)))
         one = jnp.ones_like(M.weights)
@@ -192,13 +194,13 @@ class BlockSparse(AbstractConstraintSolver):
         return a, lam[: r.shape[0]]
 
     def _extended(self, factor, r):
-        """With zeros for the rows of shared inertia."""
+        """r, followed by zeros for the rows of shared inertia."""
         if factor.shared is None:
             return r
         return jnp.concatenate([r, jnp.zeros(factor.shared.K.shape[0], r.dtype)])
 
     def _solve(self, factor, f, r):
-        # XLA drops what a force of zero would do, where it is known to be zero.
+        # If f is known to be zero when compiling, XLA removes these products.
         acts = jnp.any(f != 0)
         y = jnp.where(acts, once(f) @ factor.root, 0.0)
         s = r - jnp.where(acts, factor.K @ once(y), 0.0)
@@ -269,13 +271,13 @@ class BlockSparse(AbstractConstraintSolver):
         def regularised(y):
             return self._apply(factor, y) + (0.0 if factor.rho is None else factor.rho * y)
 
-        # Derivatives of `null` are transposed, which JAX can do with a symmetric solve.
+        # Derivatives of `null` are transposed, and JAX can transpose a symmetric solve.
         return jax.lax.custom_linear_solve(regularised, s, solve, symmetric=True)
 
 
 class _Nodes:
-    """Rows as a table: a column for each element, padded to the length of the longest. Elements of
-    all pieces are numbered one piece after the other."""
+    """Rows as a table with a column for each element (a node of the elimination), padded to the
+    length of the longest. Elements are numbered piece by piece."""
 
     def __init__(self, J: BlockRows):
         self.shapes = [(piece.shape[1], piece.shape[3]) for piece in J.pieces]
@@ -297,7 +299,8 @@ class _Nodes:
         return jnp.concatenate(parts)
 
     def in_rows(self, A: Float[Array, "n n"]) -> Float[Array, "rows rows"]:
-        """A matrix of all entries of the table, node after node, as that of the rows."""
+        """Reorder a matrix from the entries of the table, node by node, to the order of the
+        rows."""
         if len(self.shapes) == 1:
             m, s = self.shapes[0][1], self.size
             return jnp.transpose(A.reshape(m, s, m, s), (1, 0, 3, 2)).reshape(A.shape)
@@ -305,7 +308,7 @@ class _Nodes:
         return A[order][:, order]
 
     def inverse(self, the: Sequence, steps: _Steps) -> Float[Array, "rows rows"]:
-        """That of the matrix of the rows, eliminated in `steps`."""
+        """The inverse of the matrix that was eliminated in `steps`, in the order of the rows."""
         order, nodes = self._places(), sum(elements for _, elements in self.shapes)
         one = np.zeros((nodes * self.size, len(order)))
         one[order, np.arange(len(order))] = 1
@@ -318,7 +321,7 @@ class _Nodes:
         return jnp.concatenate(parts)
 
     def _places(self) -> np.ndarray:
-        """Of the rows, in the table node after node."""
+        """The places of the rows among the entries of the table, node by node."""
         places, start = [], 0
         for rows, elements in self.shapes:
             first = (start + np.arange(elements)) * self.size
@@ -332,15 +335,16 @@ def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
 
 
 def _is_whole(the: Plan | Sequence) -> bool:
-    """Whether nothing is eliminated before the dense factorisation."""
+    """Whether the dense factorisation takes all rows."""
     return isinstance(the, Plan) and not the.levels
 
 
 def _delassus(
     contributions: tuple[np.ndarray, np.ndarray], K: BlockRows, *, fused: bool
 ) -> tuple[Array, Array]:
-    """Blocks of K K^T: the diagonal ones, and those of the edges. What pads short rows is 1 on the
-    diagonal. `fused`: each block is used once, to assemble the dense matrix."""
+    """Blocks of K K^T: those on the diagonal, and those of the edges. Padding of short blocks is 1
+    on the diagonal. `fused`: each block is used only once, to assemble the dense matrix, and may be
+    fused there."""
     s, rows, diagonals = K.longest, [], []
     for piece in K.pieces:
         piece = jnp.pad(piece, ((0, 0), (0, s - piece.shape[1]), (0, 0), (0, 0)))
@@ -362,7 +366,8 @@ def _delassus(
 
 
 def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Array]:
-    """The levels, the inverse of what is left, and the smallest relative pivot."""
+    """The factors of the levels, the inverse of the remaining matrix, and the smallest relative
+    pivot."""
     pivots, levels = [], []
     for level in the.levels:
         W, left = swept_whitener(columns(D, level.eliminated))
@@ -380,7 +385,7 @@ def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Arra
 
 
 def _eliminate_in_turn(the: Sequence, D: Array, U: Array) -> tuple[_Steps, Array]:
-    """The steps, and the smallest relative pivot."""
+    """The factors of all nodes, and the smallest relative pivot."""
     D, U = _in_order(the, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
     slots = np.triu_indices(the.out.shape[1], 1)
     tables = [jnp.asarray(x) for x in (the.neighbours, the.out, the.pairs, *slots)]
@@ -407,7 +412,7 @@ def _eliminated_in_turn(
     (n, s, _), rest, dtype = D.shape[:3], D.shape[3:], D.dtype
     d, pairs = out.shape[1], between.shape[1]
     diagonal = jnp.stack([D[:, k, k] for k in range(s)])
-    # One more of each, which "none" names.
+    # One more block of each, at the index that stands for "none".
     D, U = (jnp.concatenate([x, jnp.zeros((1, s, s, *rest), dtype)]) for x in (D, U))
 
     def eliminate(i, carry):
@@ -439,7 +444,7 @@ def _eliminated_in_turn(
 
 
 def _substitute_in_turn(the: Sequence, steps: _Steps, r: Float[Array, "n s *k"]) -> Array:
-    """Forward and back substitution of one right side, or of k beside each other."""
+    """Forward and back substitution of one right side, or of k of them."""
     times = (blocks_times, transposed_blocks_times) if r.ndim == 2 else (_times, _transposed_times)
     substituted = batch_last(functools.partial(_substituted_in_turn, *times), 1)
     x = substituted(jnp.asarray(the.neighbours), steps.W, steps.Y, _in_order(the, r))
@@ -480,7 +485,7 @@ def _substituted_in_turn(
 
 
 def _looped(count: int, body: Callable, carry: Any) -> Any:
-    """A loop over so few that one or two are better written out."""
+    """A loop; one or two turns are written out."""
     if count > 2:
         return jax.lax.fori_loop(0, count, body, carry)
     for a in range(count):
@@ -489,8 +494,8 @@ def _looped(count: int, body: Callable, carry: Any) -> Any:
 
 
 def _assembled(D: Array, U: Array, i: np.ndarray, j: np.ndarray) -> Float[Array, "n n"]:
-    """The dense symmetric matrix with the diagonal blocks D and the blocks U at (i, j), node after
-    node."""
+    """The dense symmetric matrix with the diagonal blocks D and the blocks U at (i, j), in the
+    order of the nodes."""
     s, _, m = D.shape
     zero = jnp.zeros((s, s), D.dtype)
     blocks = [[zero] * m for _ in range(m)]
@@ -522,8 +527,8 @@ def _substitute(
 
 
 def _updated(x: Array, products: list[Array], updates: Iterable[np.ndarray]) -> Array:
-    """x minus, for each of its columns, the columns of `products`, one after the other, that
-    `updates` names."""
+    """x minus columns of `products`: each array of `updates` holds one column number for each
+    column of x."""
     if not products:
         return x
     columns_of_products = jnp.concatenate(products, axis=-1)
@@ -533,8 +538,9 @@ def _updated(x: Array, products: list[Array], updates: Iterable[np.ndarray]) -> 
 
 
 def swept_whitener(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Float[Array, "s k"]]:
-    """L^-1 of symmetric positive definite blocks A = L L^T, by elimination in (A, 1), the block
-    axis last, and what part of each diagonal entry was left before its turn."""
+    """L^-1 of symmetric positive definite blocks A = L L^T, by elimination in (A, 1), with the
+    block axis last; and the relative pivots: the part of each diagonal entry that is left when its
+    turn comes."""
     s = A.shape[0]
     identity = jnp.broadcast_to(jnp.eye(s, dtype=A.dtype)[:, :, None], A.shape)
     rows = [jnp.concatenate([A[i], identity[i]]) for i in range(s)]

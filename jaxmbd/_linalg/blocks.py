@@ -1,7 +1,7 @@
-"""Sparse M and J of many bodies, as structures of arrays: component axes first, element axis last.
+"""Sparse M and J of many bodies as structures of arrays: component axes first, element axis last.
 
-Vectors of velocities are tables `(size, count)` of all bodies, flattened; rows come piece by piece,
-each a table `(rows, elements)`, flattened.
+A vector of velocities is the flattened table `(size, count)` of all bodies. Rows come piece by
+piece; each piece is a flattened table `(rows, elements)`.
 """
 
 import functools
@@ -16,20 +16,20 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from .._fusion import contracted, once, total
 from .small import loops_cost_nothing, product
 
-# Up to how many slices beat a gather.
+# Up to this many slices are faster than a gather.
 _MAX_SLICES = 4
 
-# Up to how many values in one column gathers beat a scatter.
+# Up to this many values in one column, gathers are faster than a scatter.
 _MAX_LAYERS = 4
 
-# Columns times columns taken, up to which a product with zeros and ones is the faster way, and up
-# to which it takes the place of a sort or a scatter.
+# Limits to the number of columns times the number of columns selected: up to the first, a product
+# with zeros and ones is faster than a gather; up to the second, it replaces a sort or a scatter.
 _FEW, _SOME = 1024, 16384
 
 
 def picks(index: np.ndarray | Array, count: int, dtype: Any) -> Float[Array, "*shape count"] | None:
-    """1 where an index names a column, if these are so few that a product with it takes no longer
-    than a gather. Its derivative is a product again, where that of a gather is a scatter, with
+    """The matrix of zeros and ones that selects columns by a product, or `None` where a gather is
+    faster. The derivative of the product is a product again. That of a gather is a scatter, with
     which XLA does not compile a loop whole."""
     if not loops_cost_nothing() or index.size * count > _FEW:
         return None
@@ -38,11 +38,12 @@ def picks(index: np.ndarray | Array, count: int, dtype: Any) -> Float[Array, "*s
 
 
 def smallest_first(x: Float[Array, " n"], count: int) -> Int[Array, " count"]:
-    """Where the smallest of x are, in order, NaN first."""
+    """Indices of the `count` smallest entries of x, in order, NaN first."""
     x, n = jnp.where(jnp.isnan(x), -jnp.inf, x), x.shape[0]
     if not loops_cost_nothing() or n * count > _SOME:
         return jax.lax.top_k(-x, count)[1]
-    # By counting how many come before each, since a sort keeps loops from being compiled whole.
+    # The rank of an entry is the number of entries before it. A sort would keep loops from being
+    # compiled whole.
     number = jnp.arange(n)
 
     def rank(one):
@@ -54,7 +55,7 @@ def smallest_first(x: Float[Array, " n"], count: int) -> Int[Array, " count"]:
 
 
 def taken(x: Shaped[Array, "n *rest"], index: Int[Array, " k"]) -> Shaped[Array, "k *rest"]:
-    """`x[index]`, whose derivative is no scatter if these are few."""
+    """`x[index]`. For few entries its derivative contains no scatter."""
     n = x.shape[0]
     if not loops_cost_nothing() or n * index.size > _SOME:
         return x[index]
@@ -64,14 +65,14 @@ def taken(x: Shaped[Array, "n *rest"], index: Int[Array, " k"]) -> Shaped[Array,
 def put_back(
     x: Shaped[Array, "k *rest"], index: Int[Array, " k"], n: int
 ) -> Shaped[Array, "n *rest"]:
-    """The inverse of `taken`, with zeros in all other places."""
+    """The inverse of `taken`, with zeros at all other places."""
     if not loops_cost_nothing() or n * index.size > _SOME:
         return jnp.zeros((n, *x.shape[1:]), x.dtype).at[index].set(x)
     return jax.lax.map(lambda i: _where_sum(index == i, x), jnp.arange(n))
 
 
 def _where_sum(here: Bool[Array, " n"], x: Shaped[Array, "n *rest"]) -> Shaped[Array, "*rest"]:
-    """The one of x that is `here`."""
+    """The entry of x at the only place where `here` is true."""
     here = here.reshape(-1, *(1,) * (x.ndim - 1))
     if x.dtype == bool:
         return jnp.any(here & x, axis=0)
@@ -79,8 +80,8 @@ def _where_sum(here: Bool[Array, " n"], x: Shaped[Array, "n *rest"]) -> Shaped[A
 
 
 def columns(table: Float[Array, "*rows n"], index: np.ndarray) -> Float[Array, "*rows k"]:
-    """`table[..., index]`, in slices where the index runs evenly: XLA fuses these with anything,
-    in either direction of differentiation."""
+    """`table[..., index]`, as slices where the index advances evenly. XLA fuses slices with other
+    operations, in both modes of differentiation."""
     if index.size == 0:
         return table[..., :0]
     runs = _runs(index)
@@ -115,11 +116,11 @@ def _runs(index: np.ndarray) -> list[slice]:
 def accumulated(
     table: Float[Array, "*rows n"], index: np.ndarray, values: Float[Array, "*rows k"]
 ) -> Float[Array, "*rows n"]:
-    """`table.at[..., index].add(values)`, but for the last column, the ground, which nobody reads:
-    by gathering, which XLA fuses, while few values meet in one column; scattering is a loop over
-    single numbers."""
+    """`table.at[..., index].add(values)`, except for the last column, the ground, whose values are
+    not used. If few values go to one column, it is done by gathers, which XLA fuses. A scatter is a
+    loop over single numbers."""
     order = np.argsort(index, kind="stable")
-    turn = np.empty_like(index)  # how many before it go to the same column
+    turn = np.empty_like(index)  # how many values before it go to the same column
     turn[order] = np.arange(len(index)) - np.searchsorted(index[order], index[order])
     turn = np.where(index == table.shape[-1] - 1, -1, turn)
     if turn.max(initial=0) >= _MAX_LAYERS:
@@ -169,8 +170,8 @@ def transposed_blocks_times(
 
 
 class BlockRoot(eqx.Module):
-    """R with R R^T = M^-1, block by block. Of each block it is (scale, P): a diagonal for the first
-    components of velocities, and few columns for all: what turns a body.
+    """R with R R^T = M^-1, block by block. Each block is (diag(scale), P): a diagonal matrix for
+    the first components of the velocities (translations), then k full columns (rotations).
 
     - `scale`: shape `(size - k, count)`.
     - `columns`: P, shape `(size, k, count)`.
@@ -193,7 +194,7 @@ class BlockRoot(eqx.Module):
         return jnp.concatenate([shifts, transposed_blocks_times(self.columns, table)]).ravel()
 
     def rows(self, A: Float[Array, "rows size k"], bodies: np.ndarray) -> Array:
-        """A R of blocks A of rows, of which each touches one of the `bodies`, or the ground."""
+        """A R for blocks A of rows; each block belongs to one of the `bodies` or the ground."""
         scale, P = (padded_columns(x, bodies) for x in (self.scale, self.columns))
         shifts = A[:, : scale.shape[0]] * scale[None]
         return jnp.concatenate([shifts, contracted(A[:, :, None], P[None], 1)], axis=1)
@@ -209,8 +210,8 @@ class BlockDiagonal(eqx.Module):
     """M = diag(M_1, M_2, ...).
 
     - `blocks`: shape `(size, size, count)`.
-    - `root`: R with R R^T = M^-1, and `definite`: whether all blocks are positive definite; both,
-      if they are known without elimination.
+    - `root`: R with R R^T = M^-1, and `definite`: whether all blocks are positive definite; both
+      are `None` unless they are known without elimination.
     """
 
     blocks: Float[Array, "size size count"]
@@ -238,14 +239,14 @@ class BlockDiagonal(eqx.Module):
 
 
 class BlockRows(eqx.Module):
-    """J of rows that touch few bodies each.
+    """J of rows that depend on few bodies each.
 
     - `pieces`: a piece holds rows of elements of one kind, shape `(ends, rows, size, elements)`.
-    - `ends`: for each piece, the bodies at each end of its elements, as tuples of body numbers;
-      `count` is the ground, which does not move. The ends of one element are different bodies:
-      `merged` sees to that.
-    - `count`: number of bodies; `size`: of their velocities.
-    - `independent`: whether the structure tells that no row depends on others.
+    - `ends`: for each piece, the bodies at each end of its elements, as tuples of body numbers. The
+      number `count` is the ground, which does not move. The ends of one element must be different
+      bodies: see `merged`.
+    - `count`: number of bodies; `size`: number of velocities of each.
+    - `independent`: whether the rows are independent by their structure.
     """
 
     pieces: tuple[Float[Array, "_ends _rows _size _elements"], ...]
@@ -261,7 +262,7 @@ class BlockRows(eqx.Module):
 
     @classmethod
     def merged(cls, pieces, ends, count: int, size: int, independent: bool) -> "BlockRows":
-        """Rows of elements of which several ends may be on one body."""
+        """Rows of elements that may have several ends on one body."""
         new_pieces, new_ends = [], []
         for piece, its_ends in zip(pieces, ends, strict=True):
             blocks, bodies = list(piece), [np.array(end) for end in its_ends]
@@ -288,7 +289,7 @@ class BlockRows(eqx.Module):
         return BlockRows(tuple(pieces), self.ends, self.count, self.size, self.independent)
 
     def switched(self, on: Float[Array, " rows"]) -> "BlockRows":
-        """Each row times 1 or 0, and so not known to be independent."""
+        """Each row times 1 or 0. The result is not known to be independent."""
         pieces = self.scaled(on).pieces
         return BlockRows(pieces, self.ends, self.count, self.size, independent=False)
 
@@ -368,8 +369,8 @@ class BlockRows(eqx.Module):
 
 
 class CoupledBlocks(eqx.Module):
-    """M = D + R^T diag(w) R: inertia of each body alone, and inertia w >= 0 that resists changes of
-    the velocities R v, which belong to few bodies each."""
+    """M = D + R^T diag(w) R: the inertia D of each body, and inertia w >= 0 that resists changes of
+    the velocities R v. Each of these velocities depends on few bodies."""
 
     diagonal: BlockDiagonal
     rows: BlockRows
@@ -392,5 +393,5 @@ class CoupledBlocks(eqx.Module):
 
 
 def dense(A: Any) -> Array:
-    """A as an array, whatever it was."""
+    """A, which may be blocks or an array, as an array."""
     return A.dense() if isinstance(A, BlockDiagonal | CoupledBlocks | BlockRows) else A

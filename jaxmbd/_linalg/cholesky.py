@@ -23,8 +23,8 @@ class _Factor(NamedTuple):
 class Cholesky(AbstractConstraintSolver):
     """G^-1 by symmetric elimination of G = J M^-1 J^T, with one step of refinement.
 
-    Choose it when the rows are independent in every pose that is met: the fastest solver, fused
-    up to 9 rows. On dependent rows it reports `RESULTS.singular_constraints`.
+    Choose it when the rows are independent at every pose of the motion. It is the fastest solver,
+    and it is fused up to 9 rows. Dependent rows give `RESULTS.singular_constraints`.
 
     **Arguments:**
 

@@ -1,12 +1,14 @@
-"""In which order the blocks of a sparse symmetric matrix are eliminated: found once, in NumPy.
+"""The order in which the blocks of a sparse symmetric matrix are eliminated. It is found once, in
+NumPy.
 
-One after the other, nodes of least degree go first: trees, from their leaves on, take O(n) work
-and no fill (`sequence`). That suits CPUs, where a loop in a loop costs its arithmetic alone.
+On CPUs, where an inner loop costs no more than its arithmetic, nodes are eliminated one after the
+other (`sequence`). Nodes of least degree go first. Trees are eliminated from their leaves, with
+O(n) work and no fill.
 
-Level by level (`plan`), as GPUs do many at once, an independent set of nodes is eliminated: no two
-of them are neighbours, so that they do not wait for each other. Nodes of low degree go first
-(Markowitz's rule of least fill): along a chain every other one, of a tree the leaves too, so that
-trees take O(log n) levels and O(n) work, and loops fill in little.
+On GPUs, which process many nodes at once, nodes are eliminated level by level (`plan`). A level is
+an independent set: no two of its nodes are neighbours, so all can be eliminated at the same time.
+Nodes of low degree go first (Markowitz's rule of least fill): every other node of a chain, and the
+leaves of a tree. Trees take O(log n) levels and O(n) work, and loops cause little fill.
 """
 
 import functools
@@ -15,15 +17,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Degree up to which elimination makes no more edges than it removes.
+# Up to this degree, elimination adds no more edges than it removes.
 _NO_FILL = 2
 
 
 class Level(NamedTuple):
-    """One level. Nodes and edges are numbered among those that are left at its beginning; an edge
-    runs from the node that is eliminated first. A number past the end stands for "none".
+    """One level. Numbers of nodes and edges count those that are left at the start of the level. An
+    edge runs from the node that is eliminated first. A number past the end stands for "none".
 
-    - `eliminated`, `kept`: nodes. `neighbours`: of the eliminated ones among the kept, `(d, k)`.
+    - `eliminated`, `kept`: nodes. `neighbours`: those of the eliminated nodes, numbered among the
+      kept ones, `(d, k)`.
     - `out`: their edges, `(d, k)`.
     - `node_updates`: which (neighbour slot, eliminated node), flattened, update a kept node,
       `(c, m)`.
@@ -43,9 +46,10 @@ class Level(NamedTuple):
 class Plan(NamedTuple):
     """The whole elimination.
 
-    - `contributions`: which pairs of ends (numbered through all elements, end by end) make up each
-      edge at the beginning, two arrays `(c, edges)`.
-    - `levels`; then a few nodes with `rest_edges`, two arrays of node numbers, are left.
+    - `contributions`: the pairs of ends (numbered through all elements, end by end) that contribute
+      to each edge at the start, two arrays `(c, edges)`.
+    - `levels`: one after the other. `rest_edges`: the edges between the few nodes that remain, two
+      arrays of node numbers.
     """
 
     contributions: tuple[np.ndarray, np.ndarray]
@@ -54,7 +58,7 @@ class Plan(NamedTuple):
 
 
 def _padded(lists: list[list[int]], none: int, longest: int | None = None) -> np.ndarray:
-    """Rows of different lengths as columns of an array, filled up with `none`."""
+    """Lists of different lengths as columns of an array, padded with `none`."""
     longest = max(map(len, lists), default=0) if longest is None else longest
     array = np.full((longest, len(lists)), none)
     for i, items in enumerate(lists):
@@ -63,8 +67,8 @@ def _padded(lists: list[list[int]], none: int, longest: int | None = None) -> np
 
 
 def slots(pieces: list[tuple[int, int]]) -> np.ndarray:
-    """Which node each end belongs to, if piece by piece the ends of `elements` elements are
-    numbered end by end; `pieces` holds (ends, elements)."""
+    """The node of each end, where ends are numbered piece by piece, and end by end in each piece.
+    `pieces` holds (ends, elements)."""
     nodes, start = [], 0
     for ends, elements in pieces:
         nodes.append(np.tile(start + np.arange(elements), ends))
@@ -76,8 +80,8 @@ _Between = dict[tuple[int, int], list[tuple[int, int]]]
 
 
 def _graph(ends, count: int) -> tuple[_Between, list[set[int]], int]:
-    """Which pairs of ends, numbered through all elements, end by end, are on one body, for each
-    pair of nodes; the neighbours of each node; and the number of ends."""
+    """For each pair of nodes, the pairs of their ends that are on one body (ends are numbered
+    through all elements, end by end); the neighbours of each node; and the number of ends."""
     node_of = slots([(len(piece), len(piece[0])) for piece in ends])
     body_of = np.concatenate([np.concatenate([np.array(e) for e in piece]) for piece in ends])
     at_body: dict[int, list[int]] = {}
@@ -98,7 +102,7 @@ def _graph(ends, count: int) -> tuple[_Between, list[set[int]], int]:
 
 
 def _made_of(between: _Between, order: dict[int, int]) -> _Between:
-    """The same for edges, which run from the node that is eliminated first."""
+    """The same pairs for each edge, directed from the node that is eliminated first."""
     made_of: _Between = {}
     for (a, b), pairs in between.items():
         edge = (a, b) if order[a] < order[b] else (b, a)
@@ -118,12 +122,12 @@ def _contributions(
 
 
 class Sequence(NamedTuple):
-    """The elimination of one node after the other. Numbers past the end, those of nodes and edges,
-    stand for "none".
+    """The elimination of one node after the other. A number of a node or edge past the end stands
+    for "none".
 
-    - `contributions`: as in `Plan`, of all edges, those that the elimination adds included.
-    - `order`: the nodes. `neighbours`: the places in it of those that are left around each, and
-      `out`: the edges to them, `(nodes, d)`.
+    - `contributions`: as in `Plan`, for all edges, including those that the elimination adds.
+    - `order`: the nodes in the order of elimination. `neighbours`: for each node, the positions in
+      this order of the neighbours that are left, and `out`: the edges to them, `(nodes, d)`.
     - `pairs`: the edges between two neighbours, `(nodes, d (d - 1) / 2)`.
     """
 
@@ -160,7 +164,7 @@ def sequence(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> Seque
     degree = max(map(len, near))
     slots = list(itertools.combinations(range(degree), 2))
     for i, nodes in enumerate(near):
-        # In the places of those of a node with all neighbours.
+        # Pairs stand at the same places for all nodes, as if each had all neighbours.
         known = dict(zip(itertools.combinations(range(len(nodes)), 2), pairs[i], strict=True))
         pairs[i] = [known.get(slot, len(edges)) for slot in slots]
     out = [[number[a, b] for b in nodes] for a, nodes in zip(order, near, strict=True)]
@@ -203,7 +207,7 @@ def plan(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) ->
 
 
 def _independent_sets(adjacent: list[set[int]], few: int) -> tuple[list[list[int]], list[int]]:
-    """Nodes to eliminate, level by level, and those that are left."""
+    """The nodes to eliminate in each level, and those that remain."""
     left = set(range(len(adjacent)))
     levels = []
     while len(left) > few:
@@ -223,7 +227,8 @@ def _independent_sets(adjacent: list[set[int]], few: int) -> tuple[list[list[int
 
 
 def _join_neighbours(chosen: list[int], adjacent: list[set[int]]) -> None:
-    """Without the `chosen` nodes, those that were around one of them are neighbours."""
+    """Remove the `chosen` nodes and make the neighbours of each of them neighbours of each
+    other."""
     for i in chosen:
         for a in adjacent[i]:
             adjacent[a].remove(i)
@@ -231,7 +236,8 @@ def _join_neighbours(chosen: list[int], adjacent: list[set[int]]) -> None:
 
 
 def _eliminate(chosen, left, edges, adjacent, order, directed):
-    """The level that eliminates the nodes `chosen`, and what is left after it."""
+    """The level that eliminates the nodes `chosen`, and the nodes, edges and neighbours that
+    remain."""
     number = {edge: i for i, edge in enumerate(edges)}
     place = {node: i for i, node in enumerate(left)}
     gone = set(chosen)

@@ -1,10 +1,10 @@
 """The four operations M^-1 x, J x, J^T y, G^+ r, and their derivatives.
 
-Each solve is a `lax.custom_linear_solve` K x = b: derivatives see `matvec` (x -> K x, through the
-equation map), while `solve` (by the factor, a constant to them) is what is computed. So
-K dx = db - dK x, one more solve with the same factor, in either mode and to any order. A
-`custom_jvp` alone would not do: `lax.scan` drops its rule when a reverse pass through the scan is
-differentiated.
+Each solve is a `lax.custom_linear_solve` of K x = b. Its value is computed by `solve` with the
+factor, which is constant in derivatives. Derivatives are taken of `matvec`, x -> K x, through the
+equation map. So K dx = db - dK x is one more solve with the same factor, in both modes and to any
+order. A `custom_jvp` alone would not be enough: `lax.scan` drops its rule when a reverse pass
+through the scan is differentiated.
 """
 
 from typing import Any
@@ -29,11 +29,11 @@ from .cholesky import Cholesky
 
 
 class ConstraintOperator(eqx.Module):
-    """The equations at one (t, q, v), factorised once: all that enforcement methods may use.
+    """The equations at one (t, q, v), factorised once, with the operations of enforcement methods.
 
-    **Arguments:** `solver`; `M` (a field too, as a constant), `J` and `E` (`None` if rigid) to
-    factorise; `tilt` as in `ConstraintEquations`; `equations`, the map to differentiate, by default
-    that of the matrices.
+    **Arguments:** `solver`; `M`, `J` and `E` (`None` if rigid) to factorise, where the field `M` is
+    constant in derivatives; `tilt` as in `ConstraintEquations`; `equations`, the map to
+    differentiate, by default that of the matrices.
     """
 
     solver: AbstractConstraintSolver
@@ -81,8 +81,8 @@ class ConstraintOperator(eqx.Module):
         return _solve(self, f, r)
 
     def steer(self, r: Rows, v: Velocity) -> tuple[Velocity, Rows]:
-        """(d, mu) with M d = J^T mu and J (v + d) + E mu = r: the change d of v of least kinetic
-        energy after which the rows move at r."""
+        """(d, mu) with M d = J^T mu and J (v + d) + E mu = r: the change d of v with the least
+        kinetic energy, after which the row velocities are r."""
         if r.shape[0] == 0:
             return jnp.zeros_like(v), r
         return _solve_by_rule(self, jnp.zeros_like(v), r, v)
@@ -91,13 +91,13 @@ class ConstraintOperator(eqx.Module):
         """`solve` for several (f, r)."""
         if not self.in_blocks:
             return [self.solve(f, r) for f, r in rights]
-        # All at once: a part of the code to compile, which for blocks is much.
+        # As one batch, since the code of a solve with blocks is long and is then compiled once.
         a, lam = jax.vmap(self.solve)(*map(jnp.stack, zip(*rights, strict=True)))
         return list(zip(a, lam, strict=True))
 
     def correct(self, r: Rows, like: Velocity) -> tuple[Velocity, Rows]:
         """(d, mu) with d = M^-1 J^T mu and J d = r: the change d of least kinetic energy
-        d^T M d / 2 that moves the rows by r (Gauss's principle). Of `like` only the shape is
+        d^T M d / 2 that changes the rows by r (Gauss's principle). Of `like` only the shape is
         used."""
         return self.solve(jnp.zeros_like(like), r)
 
@@ -118,18 +118,18 @@ class ConstraintOperator(eqx.Module):
         return _null(self.solver, self.factor, s)
 
     def dependent(self) -> Bool[Array, ""]:
-        """Whether `null` may be anything but zero."""
+        """Whether `null` can be nonzero."""
         return self.solver.dependent(self.factor)
 
     def result(self) -> RESULTS:
-        """Whether M is positive definite and the rows could be solved."""
+        """The verdict on M (positive definite?) and on the rows (solvable?)."""
         return self.solver.result(self.factor)
 
 
 def without_rows(
     M: MassMatrix | BlockDiagonal | CoupledBlocks, equations: AbstractEquationMap | None = None
 ) -> ConstraintOperator:
-    """M alone, differentiated through `equations` if they are given."""
+    """The operator of M without rows, differentiated through `equations` if they are given."""
     if isinstance(M, BlockDiagonal | CoupledBlocks):
         size, _, count = (M if isinstance(M, BlockDiagonal) else M.diagonal).blocks.shape
         J = BlockRows.none(count, size)
@@ -138,7 +138,8 @@ def without_rows(
     return ConstraintOperator(Cholesky(), M, none, equations=equations)
 
 
-# Traced once for all factors of one structure: derivatives ask for many solves.
+# Jitted, so that it is traced once for all factors of one structure: derivatives call it many
+# times.
 @eqx.filter_jit
 def _by_factor(
     solver: AbstractConstraintSolver, factor: Any, f: Force, r: Rows
@@ -158,8 +159,8 @@ def _null(solver: AbstractConstraintSolver, factor: Any, s: Rows) -> Rows:
 
 def _solve(operator: ConstraintOperator, f: Force, r: Rows) -> tuple[Velocity, Rows]:
     """(a, lam) for v = 0, differentiated as if the rows were independent."""
-    # Both parts travel as one vector: the transpose rule wants all of b to depend on what is
-    # differentiated, or nothing.
+    # Both parts are one vector, since the transpose rule requires that either all of b depends on
+    # the differentiated variables, or nothing.
     b, parts = ravel_pytree((f, r))
 
     def matvec(x):
@@ -184,7 +185,7 @@ def _solve_by_rule(
     operator: ConstraintOperator, f: Force, r: Rows, v: Velocity | None
 ) -> tuple[Velocity, Rows]:
     """(a, lam) with M a = f + J^T lam and J (v + a) + E lam = r, v = 0 for `None`. J v and J a, at
-    fixed a and v, are differentiated as one."""
+    fixed a and v, are differentiated together."""
     return _solve(operator, f, r if v is None else r - operator.rows(v))
 
 
@@ -209,17 +210,17 @@ def _solve_by_rule_jvp(primals, tangents):
 
 
 def _of_dependent_rows(operator, d_operator, a, lam, r):
-    # To f' = df - dM a + dJ^T lam and r' = dr - dJ a - dE lam of independent rows the derivative of
-    # G^+ at a rank that is constant nearby adds two terms (Golub and Pereyra 1973, equation 4.12),
-    #     dG^+ = -G^+ dG G^+ + G^+ G^+ dG N + N dG G^+ G^+,    N = 1 - G G^+,
-    # acting on s = r - J M^-1 f. They simplify, since N J = 0 and N E = 0: N s = N r, and of
-    # dG N only J M^-1 dJ^T N + dE N is left, of N dG only N dJ M^-1 J^T + N dE.
-    # N counts as constant in derivatives of this rule. Those of the motion need no more, as long
-    # as the rows agree (N r = 0): what they lack lies among multipliers that do nothing.
+    # For independent rows the derivative solves the same equations with f' = df - dM a + dJ^T lam
+    # and r' = dr - dJ a - dE lam. The derivative of G^+, for a rank that is constant nearby, adds
+    # two terms (Golub and Pereyra 1973, equation 4.12), dG^+ = -G^+ dG G^+ + G^+ G^+ dG N + N dG
+    # G^+ G^+,    N = 1 - G G^+, acting on s = r - J M^-1 f. They simplify, since N J = 0 and N E =
+    # 0: N s = N r, and of dG N only J M^-1 dJ^T N + dE N is left, of N dG only N dJ M^-1 J^T + N
+    # dE. Derivatives of this rule treat N as constant. Derivatives of the motion are still exact if
+    # the rows are consistent (N r = 0): the error is confined to multipliers that have no effect.
     rest, at_rest = jnp.zeros_like(a), jnp.zeros_like(r)
 
     def terms():
-        # N r, by way of the residual, which stays zero where the rows agree, however N turns.
+        # N r, computed from the residual. It stays zero for consistent rows, however N changes.
         unreachable = operator.null(r - operator.rows(a) - operator.compliant(lam))
         x, z = _solve_by_rule(operator, rest, lam, None)
 
@@ -235,7 +236,8 @@ def _of_dependent_rows(operator, d_operator, a, lam, r):
 
 
 def _directional(fn, primals, tangents, like):
-    """The derivative of `fn(*primals)` along `tangents`, zeros where it does not depend."""
+    """The derivative of `fn(*primals)` along `tangents`, with zeros for outputs that do not depend
+    on them."""
     if not jax.tree.leaves(tangents):
         return jax.tree.map(jnp.zeros_like, like)
     _, found = eqx.filter_jvp(fn, primals, tangents)

@@ -1,4 +1,4 @@
-"""Redundant rows without an orthogonal decomposition."""
+"""Proximal iterations: redundant rows without an orthogonal decomposition."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -15,17 +15,18 @@ from .rank import cutoff
 from .small import apply, inverse
 from .whitened import Whitened, whiten
 
-# Powers of rho (G + rho)^-1 after which a direction in the range of G has vanished.
+# The power of rho (G + rho)^-1 after which a direction in the range of G is negligible.
 _NULL_POWER = 3
 
-# A row of which the diagonal of G is smaller than the mean by more than this, because it moves
-# heavy bodies alone, has a smaller rho: it would be soft otherwise.
+# The largest ratio of the mean diagonal of G to the diagonal entry of a row at which the row still
+# has the full rho. Rows between heavy bodies only have smaller entries. They get a smaller rho,
+# since they would be soft otherwise.
 _RANGE = 1e4
 
 
 def relative_regularisation(rho: float | None, tilt: Array | None, dtype: Any) -> Float[Array, ""]:
-    """rho relative to the mean of the diagonal of G: the square of the sine up to which rows count
-    as dependent."""
+    """rho relative to the mean of the diagonal of G. It is the square of the sine up to which rows
+    count as dependent."""
     return cutoff(None if rho is None else rho**0.5, 1e-4, 1e-5**0.5, tilt, dtype) ** 2
 
 
@@ -44,8 +45,8 @@ def iterate(
     s: Float[Array, "*rows"],
     refinements: int,
 ) -> Float[Array, "*rows"]:
-    """The proximal iterations for G lam = s; `solve` applies (G + rho 1)^-1. They end where the
-    remainder does not become smaller by half: at rounding, or at what the rows cannot satisfy."""
+    """The proximal iterations for G lam = s. `solve` applies (G + rho 1)^-1. They end when the
+    residual is no longer halved: at rounding, or at the part that the rows cannot satisfy."""
 
     def size(x):
         return jnp.max(jnp.abs(x))
@@ -74,8 +75,8 @@ def annihilate(
     power: int = _NULL_POWER,
     unroll: bool = True,
 ) -> Float[Array, "*rows"]:
-    """What G does not see of s: rho (G + rho)^-1 keeps it, and contracts the rest by
-    rho / sigma^2, `power` times."""
+    """The part of s in the null space of G. Each of `power` applications of rho (G + rho)^-1 leaves
+    this part unchanged and multiplies the rest by about rho / sigma^2."""
     return jax.lax.fori_loop(0, power, lambda _, s: rho * solve(s), s, unroll=unroll)
 
 
@@ -93,18 +94,19 @@ class Proximal(AbstractConstraintSolver):
 
         lam <- lam + (G + rho 1)^-1 (s - G lam),    lam = 0 at first.
 
-    A direction of size sigma^2 in G converges with factor rho / (sigma^2 + rho). The null space of
-    G, found as the limit of powers of rho (G + rho 1)^-1, is taken out of s and of lam, so that
-    both are those of the pseudoinverse.
+    In an eigendirection of G with eigenvalue sigma^2 each iteration multiplies the error by rho /
+    (sigma^2 + rho). The part in the null space of G, found as the limit of powers of rho (G + rho
+    1)^-1, is removed from s and lam, so that the result is that of the pseudoinverse.
 
-    Choose it for redundant rows in larger systems: the cost of a Cholesky factorisation. Close to
-    a singular pose, sigma^2 < rho, the row is softened rather than dropped.
+    Choose it for redundant rows in larger systems. It costs one Cholesky factorisation. Close to a
+    singular pose, where sigma^2 < rho, a row becomes soft rather than being dropped.
 
     **Arguments:**
 
-    - `rho`: relative to the mean of diag G; default 1e-8 (1e-5 in float32), and more where the
-      violation of the rows may have turned redundant ones against each other.
-    - `refinements`: the largest number of iterations after the first solve; they end at rounding.
+    - `rho`: relative to the mean of diag G. The default is 1e-8 (1e-5 in float32), and more if the
+      violation of the rows may have rotated redundant rows against each other.
+    - `refinements`: the largest number of iterations after the first solve. They end earlier at
+      rounding.
 
     Reference: Parikh and Boyd (2014), Proximal algorithms, section 4.1 (the proximal point
     method as iterative refinement).
@@ -122,7 +124,8 @@ class Proximal(AbstractConstraintSolver):
         relative = relative_regularisation(self.rho, equations.tilt, G.dtype)
         rho = regularisation(relative, jnp.diagonal(G), m)
         G_inv, pivot = inverse(G + jnp.diag(rho))
-        # A generous bound: `null` leaves no more than rho^(3/2) of what is independent after all.
+        # A generous bound: of a part that is independent after all, `null` leaves at most
+        # rho^(3/2).
         return _Factor(whitened, G, G_inv, rho, pivot < relative**0.5)
 
     def free(self, factor, f):
@@ -130,8 +133,8 @@ class Proximal(AbstractConstraintSolver):
 
     def solve(self, factor, f, r):
         x, s = factor.whitened.remainder(f, r)
-        # Without its unreachable part s is that of consistent rows, for which the iteration is
-        # iterative refinement; without its null part lam has least norm.
+        # Without its part in the null space, s is consistent, and the iteration is iterative
+        # refinement. Without its part in the null space, lam has the least norm.
         s = s - self.null(factor, s)
         lam = iterate(
             lambda y: apply(factor.G, y), lambda y: apply(factor.G_inv, y), s, self.refinements

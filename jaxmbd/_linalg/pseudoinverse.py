@@ -1,4 +1,4 @@
-"""Rank-revealing reference solver."""
+"""The solver by a rank-revealing pseudoinverse."""
 
 from typing import Annotated, NamedTuple
 
@@ -13,8 +13,8 @@ from .rank import cutoff
 from .small import apply, inverse, product, pseudoinverse
 from .whitened import Whitened, whiten
 
-# Above this relative pivot of C C^T the rows are safely independent, and forming C C^T, which
-# squares the condition number, still leaves twelve digits before its refinement.
+# Above this relative pivot of C C^T the rows are safely independent. Forming C C^T squares the
+# condition number, but still leaves twelve digits before the refinement.
 _SAFE_PIVOT = 1e-4
 
 
@@ -31,17 +31,17 @@ class Pseudoinverse(AbstractConstraintSolver):
 
         M^-1 J^T G^+ = R^-1 C^+,    M = R^T R.
 
-    Choose it when rows may be redundant or poses singular: the motion is then still unique, and
-    so is the reaction J^T lam; of all multipliers the one of least norm is returned.
+    Choose it when rows may be redundant or poses singular. The motion and the reaction J^T lam are
+    unique even then. Of all multipliers, those of least norm are returned.
 
-    Safely independent rows take a Cholesky path that costs a fraction; only near a rank deficiency
-    are the rows orthogonalised, or, more than 128 of them, decomposed by the SVD.
+    Rows that are clearly independent take a faster path by the inverse of C C^T. Only near a rank
+    deficiency are the rows orthogonalised (up to 128 rows on a CPU) or decomposed by the SVD.
 
     **Arguments:**
 
-    - `rtol`: sine of the angle up to which a row counts as lying in the span of others. By default
-      1e-10 (1e-3 in float32), and more where the violation of the rows may have turned redundant
-      ones against each other by more than that.
+    - `rtol`: sine of the angle up to which a row counts as lying in the span of others. The default
+      is 1e-10 (1e-3 in float32), and more if the violation of the rows may have rotated redundant
+      rows against each other.
 
     Reference: Braun and Goldfarb (2009), Eliminating constraint drift, equations (11), (15) and
     section 3.
@@ -53,7 +53,7 @@ class Pseudoinverse(AbstractConstraintSolver):
         whitened = whiten(equations)
         C = whitened.C
         if equations.E is not None:
-            # A compliant row is a rigid one with one more, private, column sqrt(E).
+            # A compliant row equals a rigid row with an additional column sqrt(E) of its own.
             C = jnp.concatenate([C, jnp.diag(jnp.sqrt(equations.E))], axis=1)
         m = C.shape[0]
         rtol = cutoff(self.rtol, 1e-10, 1e-3, equations.tilt, C.dtype)
@@ -68,7 +68,7 @@ class Pseudoinverse(AbstractConstraintSolver):
         def independent():
             identity = jnp.eye(m, dtype=C.dtype)
             C_pinv = product(C.T, G_inv)
-            # One Newton-Schulz step takes back the digits that squaring C has cost.
+            # One Newton-Schulz step recovers the digits that were lost by squaring C.
             C_pinv = C_pinv + product(C_pinv, identity - product(C, C_pinv))
             return C_pinv, identity, jnp.ones(m, bool)
 

@@ -1,9 +1,10 @@
-"""When rows count as dependent: the one place of cutoffs.
+"""The cutoff at which rows count as dependent.
 
-A row is independent of others by the sine of its angle to their span. Redundant rows lie in that
-span on the constraints alone: where they are violated, as within a step, bodies stand turned
-against each other, and so do the rows. Taken for independent, they would ask for accelerations of
-any size. So the cutoff is never below the angle by which the violation may have turned them.
+The independence of a row is measured by the sine of its angle to the span of the others. Redundant
+rows lie in that span only if the constraints hold exactly. If the constraints are violated, as
+within a step, the bodies are slightly rotated against each other, and so are the rows. Treated as
+independent, such rows would cause arbitrarily large accelerations. So the cutoff is never below the
+angle by which the violation may have rotated the rows.
 """
 
 from typing import Any
@@ -11,19 +12,21 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# Rows at this angle to the span of others are independent, however large the violation.
+# Rows at a larger angle to the span of others count as independent, however large the violation.
 _LARGEST = 1e-2
 
-# Part of `tilt`, which names the largest angle that is possible, that redundant rows are found at:
-# of four-bars, five-bars and rings of six hinges at random poses nearby, 0.002 to 0.02.
+# The share of `tilt`, an upper bound on the angle, that serves as the cutoff. Measured angles of
+# redundant rows are 0.002 to 0.02 of `tilt`, for four-bars, five-bars and rings of six hinges at
+# random poses nearby.
 _PART = 0.2
 
 
 def cutoff(
     given: float | None, double: float, single: float, tilt: Float[Array, ""] | None, dtype: Any
 ) -> Float[Array, ""]:
-    """The sine up to which rows count as dependent: what the violation asks for, but no less than
-    `given` by the user, or else than what a method tells from rounding, in either precision."""
+    """The sine up to which rows count as dependent. It follows from the violation, but it is at
+    least the value `given` by the user, or else the resolution of the method in float64 (`double`)
+    or float32 (`single`)."""
     if given is None:
         given = double if dtype == jnp.float64 else single
     least = jnp.asarray(given, dtype)

@@ -1,14 +1,13 @@
-"""Factorisations of dense matrices in plain arithmetic.
+"""Factorisations of small dense matrices in plain arithmetic.
 
-A loop that calls no library is compiled whole on CPUs (see `_compiled_whole.py`): a factorisation
-in it is a loop in a loop, which costs its arithmetic alone, where a call of LAPACK costs about a
-microsecond, and all that compiling the outer loop whole has saved. Up to 3 rows it is written out.
-Large matrices are LAPACK's, and on GPUs, where each turn of a loop is a launch, so are those of any
-size: `loop_or_library` and `loops_cost_nothing` decide.
+On CPUs, a loop without library calls is compiled whole (see `_compiled_whole.py`). A factorisation
+inside it as an inner loop costs no more than its arithmetic. A call of LAPACK would cost about a
+microsecond, and the outer loop could not be compiled whole. Up to 3 rows the factorisation is
+written out. LAPACK factorises large matrices, and on GPUs matrices of all sizes, since each turn of
+a loop is a kernel launch there. `loop_or_library` and `loops_cost_nothing` decide.
 
-Nothing is written at a place that is found at run time but by masks, so that nothing becomes a
-scatter, under `vmap` either. Derivatives are never taken through these functions; see
-`operator.py`.
+Writes at a place that is known only at run time use masks, so that nothing becomes a scatter, not
+even under `vmap`. These functions are never differentiated; see `operator.py`.
 """
 
 from collections.abc import Callable
@@ -24,17 +23,17 @@ from .._fusion import MAX_REDUCED, once
 
 MAX_UNROLLED = 3
 
-# Rows of a matrix that count as few: its pseudoinverse takes about as long as its inverse.
+# A matrix with up to this many rows is small: its pseudoinverse takes about as long as its inverse.
 FEW = 9
 
-# Rows up to which a loop on one core takes about as long as LAPACK. A step of a system with more
-# takes long enough not to mind a call.
+# Up to this many rows a loop on one core takes about as long as LAPACK. In a larger system a step
+# takes so long that the overhead of a call does not matter.
 _MAX_LOOPED = 128
 
 
 def loops_cost_nothing() -> bool:
-    """Whether a loop in a loop costs its arithmetic alone: on CPUs, not on GPUs. The one place that
-    decides between loops and what does many things at once."""
+    """Whether an inner loop costs no more than its arithmetic: true on CPUs, false on GPUs. This
+    function alone decides between loops and parallel operations."""
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
     if device is None:
         return jax.default_backend() == "cpu"
@@ -42,17 +41,16 @@ def loops_cost_nothing() -> bool:
 
 
 def loop_or_library(rows: int, loop: Callable, library: Callable, *operands: Any) -> Any:
-    """`loop(*operands)` for matrices of so few rows that it is faster, else
-    `library(*operands)`."""
+    """`loop(*operands)` for matrices with few rows on CPUs, else `library(*operands)`."""
     looped = rows <= _MAX_LOOPED and loops_cost_nothing()
     return loop(*operands) if looped else library(*operands)
 
 
 def batch_last(fn: Callable, tables: int = 0) -> Callable:
-    """fn, of arrays with any further axes at the end, in which `vmap` puts those of a batch: so the
-    innermost loops run over the batch, one number beside the other, and what is written at a place
-    that all share is no scatter, as JAX would make it. The first `tables` operands are the same for
-    all samples; fn must not close over arrays."""
+    """fn with a rule for `vmap` that puts the batch axis last. fn must accept arrays with any
+    further axes at the end. The innermost loops then run over the batch, in contiguous memory, and
+    a write at a place that all samples share does not become a scatter. The first `tables` operands
+    are the same for all samples. fn must not close over arrays."""
 
     @jax.custom_batching.custom_vmap
     def batched(*operands):
@@ -65,14 +63,14 @@ def batch_last(fn: Callable, tables: int = 0) -> Callable:
                 return jnp.moveaxis(x, 0, -1)
             return jnp.broadcast_to(x[..., None], (*x.shape, size))
 
-        # JAX may have made copies of tables for all samples.
+        # JAX may have copied the tables for all samples.
         shared = [x[0] if many else x for x, many in zip(operands[:tables], is_batched)]
         out = batched(*shared, *map(last, operands[tables:], is_batched[tables:]))
         first = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out)
         return first, jax.tree.map(lambda _: True, out)
 
-    # To derivatives all that is made here is constant; said by a rule, since not all of JAX's
-    # transformations of `custom_vmap` find that there is nothing to differentiate.
+    # The outputs are constant in derivatives. A rule is needed to say so, since not all of JAX's
+    # transformations of `custom_vmap` notice that there is nothing to differentiate.
     constant = jax.custom_jvp(batched)
 
     @constant.defjvp
@@ -90,9 +88,9 @@ def _no_tangent(x):
 
 
 def product(A: Float[Array, "m n"], B: Float[Array, "n k"]) -> Float[Array, "m k"]:
-    """A @ B. XLA turns a small matrix product into a library call of half a microsecond; a sum
-    fuses with its neighbours. Of more entries each column is a product with a vector, which XLA
-    writes out."""
+    """A @ B. XLA turns a small matrix product into a library call of half a microsecond, whereas a
+    sum fuses with its neighbours. For larger matrices each column is a product with a vector, which
+    XLA writes out."""
     if A.size * B.shape[1] <= MAX_REDUCED:
         return jnp.sum(A[:, :, None] * B[None, :, :], axis=1)
     return loop_or_library(max(*A.shape, *B.shape), _column_by_column, jnp.matmul, A, B)
@@ -103,7 +101,7 @@ def _column_by_column(A, B):
 
 
 def apply(A: Float[Array, "m n"], x: Float[Array, " n"]) -> Float[Array, " m"]:
-    """A @ x. A reduction is a kernel of its own to XLA, which a single column does not need."""
+    """A @ x. XLA makes a reduction a separate kernel. A single column does not need one."""
     return A[:, 0] * x if A.shape[1] == 1 else A @ x
 
 
@@ -116,23 +114,24 @@ def _matrix(a):
     return jnp.stack([jnp.stack(row) for row in a])
 
 
-# Indices in loops are never negative, which JAX would look after in each place.
+# Indices in loops are never negative. Without this argument JAX would handle negative ones in each
+# place.
 
 
 def entry(A: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
-    """A[k], or that along another axis."""
+    """A[k], or the k-th entry along another axis."""
     return jax.lax.dynamic_index_in_dim(A, k, axis, False, allow_negative_indices=False)
 
 
 def replaced(A: Array, x: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
-    """A with x for A[k]."""
+    """A with A[k] replaced by x."""
     return jax.lax.dynamic_update_index_in_dim(A, x, k, axis, allow_negative_indices=False)
 
 
 def smallest(relative: Float[Array, "n *rest"]) -> Float[Array, "*rest"]:
-    """The smallest of relative pivots, by how much of a diagonal entry is left after elimination: 1
-    for a diagonal matrix, about 1/condition for a nearly singular one, and 0 where one is not
-    positive, or NaN, which minima of XLA may pass over."""
+    """The smallest relative pivot. A relative pivot is the part of a diagonal entry that is left
+    after elimination: 1 for a diagonal matrix, about 1 / condition for a nearly singular one. The
+    result is 0 if any pivot is not positive or is NaN, which minima of XLA may pass over."""
     return jnp.min(jnp.where(relative > 0, relative, 0.0), axis=0)
 
 
@@ -142,7 +141,7 @@ def _smallest_pivot(pivots, A):
 
 def whitener(M: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array, ""]]:
     """Lower triangular W with W M W^T = 1 (the inverse Cholesky factor, M^-1 = W^T W), and whether
-    M is numerically positive definite; where it is not, W may hold NaN."""
+    M is numerically positive definite. If it is not, W may hold NaN."""
     n = M.shape[0]
     if n <= MAX_UNROLLED:
         a, w = _scalars(M), _scalars(jnp.eye(n, dtype=M.dtype))
@@ -164,8 +163,8 @@ def root(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def eliminated(M: Float[Array, "n n *rest"]) -> tuple[Array, Array]:
-    """L^-1 of symmetric positive definite matrices M = L L^T, and the pivots, by Gauss's
-    elimination in (M, 1). Further axes stand at the end."""
+    """L^-1 of symmetric positive definite matrices M = L L^T, and the pivots, by Gaussian
+    elimination in (M, 1). Further axes are at the end."""
     n, rest = M.shape[0], (1,) * (M.ndim - 2)
     if n <= FEW:
         return _eliminated_step_by_step(M)
@@ -184,8 +183,8 @@ def eliminated(M: Float[Array, "n n *rest"]) -> tuple[Array, Array]:
 
 
 def _eliminated_step_by_step(M):
-    """The same without a loop. Of the rows that are left, only what is not known to be 0 or 1 is
-    kept: the columns of M that are left, and those of L^-1 that are begun."""
+    """The same without a loop. The remaining rows hold only the entries that are not known to be 0
+    or 1: the remaining columns of M, and the columns of L^-1 that have been started."""
     n, B, pivots, rows = M.shape[0], M, [], []
     for k in range(n):
         row, others = B[0], B[1:]
@@ -205,8 +204,8 @@ def _inverse_of_cholesky(M):
 
 
 def inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, ""]]:
-    """A^-1 of a symmetric positive definite matrix, and the smallest relative pivot, which says how
-    far it can be trusted (see `smallest`)."""
+    """A^-1 of a symmetric positive definite matrix, and the smallest relative pivot, a measure of
+    its accuracy (see `smallest`)."""
     n = A.shape[0]
     if n > MAX_UNROLLED:
         inv, relative = loop_or_library(n, _swept, _inverse_by_cholesky, A)
@@ -227,8 +226,8 @@ def inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, "
 
 @batch_last
 def _swept(A):
-    """A^-1 and relative pivots by the sweep operator: Gauss-Jordan elimination in (A, 1), of which
-    the columns of 1 take the place of those of A that are done."""
+    """A^-1 and the relative pivots by the sweep operator: Gauss-Jordan elimination in (A, 1), where
+    finished columns of A are replaced by those of the inverse."""
     n, rest = A.shape[0], (1,) * (A.ndim - 2)
     places = jnp.arange(n).reshape(n, *rest)
     # With a diagonal of 1 all pivots are at most 1, so that p - 1 below loses no digits.
@@ -240,9 +239,9 @@ def _swept(A):
         A, pivots = carry
         here, row = places == k, entry(A, k)
         pivot = entry(row, k)
-        # The matrix stays symmetric, but for the sign of what is done beside what is not. As the
-        # update of a column, which leaves one product for all the rest, it takes a third of the
-        # time of masks.
+        # The matrix stays symmetric, except for the sign of the entries between swept and unswept
+        # columns. One column is updated, and one outer product does the rest. This takes a third of
+        # the time of masks.
         column = jnp.where(here, pivot - 1, jnp.where(places < k, -row, row))
         row = jnp.where(here, 1.0, row) * (1 / pivot)[None]
         unit = jnp.broadcast_to(here, row.shape).astype(A.dtype)
@@ -271,7 +270,7 @@ def _pivoted(A):
     n, rest = A.shape[0], A.shape[2:]
     places = jnp.arange(n).reshape(n, *(1,) * len(rest))
 
-    # No rows are exchanged: each column keeps in mind of which row its pivot was.
+    # Rows are not exchanged. `row_of` stores the pivot row of each column.
     def sweep(k, carry):
         A, row_of, free, pivots = carry
         column = entry(A, k, 1)
@@ -300,9 +299,10 @@ def _inverse_by_lu(A):
 def pseudoinverse(
     C: Float[Array, "m n"], rtol: float | Float[Array, ""]
 ) -> tuple[Float[Array, "n m"], Float[Array, "m m"], Bool[Array, " m"]]:
-    """C^+, an orthonormal basis Z of the range of C in its columns, and which of them are in use
-    (the others are zero). Of few rows those at an angle below `rtol` to the span of others are
-    treated as dependent, of more those whose distance from it is below `rtol` of the largest."""
+    """C^+, an orthonormal basis of the range of C in the columns of Z, and a mask of the columns in
+    use (the others are zero). Up to `FEW` rows, a row is dependent if the sine of its angle to the
+    span of others is below `rtol`. For more rows, it is dependent if its distance from this span is
+    below `rtol` times the largest length."""
     if C.shape[0] == 1:
         square = jnp.sum(C * C)
         kept = square > jnp.finfo(C.dtype).tiny
@@ -313,8 +313,8 @@ def pseudoinverse(
 
 
 def _across(e, basis):
-    """`e` without its components along the orthonormal rows of `basis`, and these, twice: once is
-    not enough when `e` nearly lies in their span."""
+    """`e` without its components along the orthonormal rows of `basis`, and these components. They
+    are removed twice, since once is not enough if `e` nearly lies in the span of the rows."""
     along = jnp.zeros_like(basis[:, 0])
     for _ in range(2):
         coefficients = jnp.sum(basis * e[None], axis=1)
@@ -325,15 +325,15 @@ def _across(e, basis):
 
 @batch_last
 def _orthogonalised(C, rtol):
-    """Complete orthogonal decomposition C = L Q, L = Z T: by Gram-Schmidt sweeps over the rows of
-    C, the one that is farthest from the span of those before next, then over the columns of L;
-    C^+ = Q^T T^-1 Z^T. Its error is eps * cond(C), that of the singular value decomposition, at a
-    small part of the cost."""
+    """Complete orthogonal decomposition C = L Q, L = Z T, and C^+ = Q^T T^-1 Z^T. The first
+    Gram-Schmidt sweep goes over the rows of C; the next row is always the one farthest from the
+    span of the previous ones. The second sweep goes over the columns of L. The error is eps *
+    cond(C), as for the singular value decomposition, at a small part of its cost."""
     m, rest = C.shape[0], (1,) * (C.ndim - 2)
     places = jnp.arange(m).reshape(m, *rest)
     square = jnp.sum(C * C, axis=1)
-    # Few rows are measured by their own lengths: those of heavy bodies are short, but no less
-    # independent. A row of zeros has none, and is dependent.
+    # If there are few rows, each is measured relative to its own length: rows of heavy bodies are
+    # short, but no less independent. A row of zeros is dependent.
     lengths = square if m <= FEW else jnp.max(square, axis=0, keepdims=True)
     floor = rtol[None] ** 2 * lengths + jnp.finfo(C.dtype).tiny
 
@@ -341,7 +341,7 @@ def _orthogonalised(C, rtol):
         E, Q, L, keep = carry
         size = jnp.sum(E * E, axis=1) / floor
         largest = jnp.max(size, axis=0)
-        # Written at its place, which is found at run time, by a mask.
+        # The place is known only at run time, so it is written by a mask.
         here = (places == jnp.argmax(size, axis=0)[None])[:, None]
         e, _ = _across(jnp.sum(jnp.where(here, E, 0.0), axis=0), Q)
         square = jnp.sum(e * e, axis=0)
@@ -361,7 +361,7 @@ def _orthogonalised(C, rtol):
         return replaced(Z, jnp.where(kept[None], e / norm[None], 0.0), k), T
 
     def substituted(i, Y):
-        # T Y = Z^T, of which the rows after k are done.
+        # Solves T Y = Z^T; the rows after k are done.
         k = m - 1 - i
         row = entry(T, k)
         done = jnp.where(places > k, row, 0.0)

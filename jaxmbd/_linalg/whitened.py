@@ -1,4 +1,4 @@
-"""Coordinates in which the mass matrix is the identity."""
+"""The equations in coordinates in which the mass matrix is the identity."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Whitened(NamedTuple):
         return self.unwhiten(apply(self.W, f))
 
     def unwhiten(self, x: Velocity) -> Velocity:
-        """W^T x: back to the user's coordinates."""
+        """W^T x, in the user's coordinates."""
         return apply(self.W.T, x)
 
     def remainder(self, f: Force, r: Rows) -> tuple[Velocity, Rows]:
@@ -38,7 +38,7 @@ class Whitened(NamedTuple):
         return G if equations.E is None else G + jnp.diag(equations.E)
 
     def result(self, solvable: Bool[Array, ""]) -> RESULTS:
-        """Verdict on the mass matrix first, then on the rows."""
+        """The verdict on the mass matrix, or else on the rows."""
         rows = RESULTS.where(solvable, RESULTS.successful, RESULTS.singular_constraints)
         return RESULTS.where(self.positive_definite, rows, RESULTS.mass_matrix_indefinite)
 
