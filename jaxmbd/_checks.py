@@ -116,7 +116,7 @@ def check_no_gaps(system: AbstractSystem, q, enforcement: str) -> None:
     count = jax.eval_shape(system.gap, q, jax.ShapeDtypeStruct((), q.dtype)).shape[0]
     if count:
         raise ValueError(
-            f"The system has {count} contacts, which `{enforcement}` does not keep: use "
+            f"The system has {count} contacts, which `{enforcement}` ignores: use "
             "`mbd.ContactImpulse()`."
         )
 

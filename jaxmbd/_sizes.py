@@ -18,7 +18,7 @@ def check_steps(steps: float | int) -> None:
     if steps > MOST_STEPS:
         shown = f"{steps:.3g}" if steps < 1e300 else "Very many"
         raise ValueError(
-            f"{shown} steps are asked for, but a simulation takes at most {MOST_STEPS}. Give a "
+            f"{shown} steps are requested, but a simulation takes at most {MOST_STEPS}. Give a "
             "larger `dt`, an earlier `t1` or fewer `num_steps`, or simulate in parts, each from "
             "the last state of the one before."
         )

@@ -203,7 +203,7 @@ def test_simulation(words, call):
      lambda: mbd.ContactLaw(restitution=1.5)),
     ("coefficients-of-three-contacts-for-two", r"`friction` of ContactLaw must be .*each of its 2",
      lambda: simulated(Plane(law=mbd.ContactLaw([0.1, 0.2, 0.3])), mbd.ContactImpulse())),
-    ("a-method-without-contacts", "2 contacts, which `UdwadiaKalaba` does not keep: use",
+    ("a-method-without-contacts", "2 contacts, which `UdwadiaKalaba` ignores: use",
      lambda: simulated(Plane(law=mbd.ContactLaw(0.1)))),
 )  # fmt: skip
 def test_enforcement(words, call):
@@ -620,7 +620,7 @@ def run(one=lambda x, key: 2 * x, samples=np.arange(4.0), **options):  # noqa: B
 @refusals(
     ("function-that-returns-none", "function of run returned None, which holds no numbers: return",
      lambda: run(lambda x, key: None)),
-    ("function-that-returns-text", "function of run returned 'done' .*no array of numbers",
+    ("function-that-returns-text", "function of run returned 'done' .*not an array of numbers",
      lambda: run(lambda x, key: "done")),
     ("not-a-function", "`one` of run must be a function, but is 1.0", lambda: run(1.0)),
     ("samples-of-objects", "`samples` must be numbers or random keys, but is",

@@ -45,7 +45,7 @@ def simulated(**options):
     return mbd.simulate(SYSTEM, UK, STATE, **options)
 
 
-COUNTED = "steps are asked for, but a simulation takes at most 2147483647.*fewer `num_steps`"
+COUNTED = "steps are requested, but a simulation takes at most 2147483647.*fewer `num_steps`"
 
 
 @pytest.mark.parametrize(

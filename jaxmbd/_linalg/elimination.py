@@ -186,16 +186,13 @@ def plan(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) ->
     sets, rest = _independent_sets([set(x) for x in adjacent], few)
     order = {node: i for i, node in enumerate([*itertools.chain(*sets), *rest])}
 
-    def directed(a, b):
-        return (a, b) if order[a] < order[b] else (b, a)
-
     made_of = _made_of(between, order)
     edges = sorted(made_of)
     contributions = _contributions(made_of, edges, none)
     left = list(range(n))
     levels = []
     for chosen in sets:
-        level, left, edges, adjacent = _eliminate(chosen, left, edges, adjacent, order, directed)
+        level, left, edges, adjacent = _eliminate(chosen, left, edges, adjacent, order)
         levels.append(level)
     place = {node: i for i, node in enumerate(left)}
     rest_edges = np.array([[place[a], place[b]] for a, b in edges], int).reshape(-1, 2)
@@ -235,7 +232,7 @@ def _join_neighbours(chosen: list[int], adjacent: list[set[int]]) -> None:
             adjacent[a] |= adjacent[i] - {a}
 
 
-def _eliminate(chosen, left, edges, adjacent, order, directed):
+def _eliminate(chosen, left, edges, adjacent, order):
     """The level that eliminates the nodes `chosen`, and the nodes, edges and neighbours that
     remain."""
     number = {edge: i for i, edge in enumerate(edges)}

@@ -1,5 +1,5 @@
-"""Thousands to millions of rollouts: in chunks, on all devices and processes, with statistics or
-outputs on disk."""
+"""Thousands to millions of rollouts, in chunks, on all devices and processes, with statistics or
+with outputs on disk."""
 
 from .reductions import AbstractReduction as AbstractReduction
 from .reductions import Covariance as Covariance

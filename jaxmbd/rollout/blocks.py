@@ -1,4 +1,4 @@
-"""Merging the states of many samples, in an order that depends on their indices alone."""
+"""Merging the reduction states of many samples, in an order that depends only on their indices."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 from .reductions import AbstractReduction
 
-# Reductions of a run come as a pytree of them, and their states as a list, each with whether there
-# is any good sample in it.
+# Whether there is any good sample, and a list of the states of all reductions. The reductions
+# themselves are a pytree.
 States = tuple[Any, list[Any]]
 
 
@@ -25,13 +25,14 @@ def leaves(reductions: PyTree[AbstractReduction]) -> list[AbstractReduction]:
 def reduce_block(
     reductions: PyTree, outputs: PyTree, good: Bool[Array, " B"], index: Int[Array, " B"]
 ) -> States:
-    """That of a block of B neighbours, a power of two: by halves."""
+    """The states of a block of B consecutive samples, merged pair by pair. B is a power of two."""
     states = [jax.vmap(r.single)(outputs, index) for r in leaves(reductions)]
 
     def halve(_, both):
         even, odd = (jax.tree.map(lambda x, k=k: x[k::2], both) for k in (0, 1))
         merged = jax.vmap(lambda a, b: _merge(reductions, a, b))(even, odd)
-        # Filled up with what is never used: a loop of one shape compiles in a fraction of the time.
+        # Padded with values that are never used: a loop over arrays of one shape compiles in a
+        # fraction of the time.
         return jax.tree.map(lambda x: jnp.concatenate([x, x]), merged)
 
     both, levels = (good, states), good.shape[0].bit_length() - 1
@@ -60,9 +61,9 @@ _merge_compiled = eqx.filter_jit(_merge)
 
 
 class Tree:
-    """The states of blocks of neighbours, where two of them become one as soon as both are known: a
-    block of 2^level samples at (level, position). Few are left at any time, if blocks come in
-    order."""
+    """The states of blocks of consecutive samples. The node (level, position) is a block of 2^level
+    samples. Two neighbours are merged as soon as both are known. If blocks come in order, few nodes
+    exist at any time."""
 
     def __init__(self, reductions: PyTree):
         self.reductions = reductions
@@ -77,7 +78,7 @@ class Tree:
         self.nodes[level, position] = states
 
     def total(self) -> States:
-        """All in one. A block without a neighbour is what both of them would be."""
+        """The states of all samples. A block without a neighbour moves up a level unchanged."""
         while len(self.nodes) > 1:
             level, position = min(self.nodes)
             states = self.nodes.pop((level, position))
@@ -85,7 +86,7 @@ class Tree:
         return next(iter(self.nodes.values()))
 
     def results(self) -> PyTree:
-        """What each reduction makes of the total, `None` if no sample was good."""
+        """The result of each reduction, or `None` if no sample was good."""
         some, states = self.total()
         found = [
             reduction.result(state) if some else None

@@ -1,4 +1,4 @@
-"""How many bytes a compiled function may take, and how many it needs."""
+"""The memory that a compiled function may use, and the memory that it needs."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ import jax
 
 from .._sizes import available_bytes
 
-_SHARE = 0.5  # of what is available: the rest is for transfers, and for others
+_SHARE = 0.5  # of the available memory; the rest is for transfers and other programs
 
 
 def free_bytes(devices: list[Any]) -> float:
-    """What each of `devices` may use; infinite if nothing is known of them."""
+    """The memory that a run may use on each of `devices` [bytes]; infinite if it is not known."""
     return _SHARE * available_bytes(devices)
 
 
 def bytes_of(compiled: jax.stages.Compiled, calls: int = 1, held: int = 2) -> int:
-    """Of each device, for so many calls of `compiled` at once, while so many of its outputs are
-    there; 0 where the compiler does not tell."""
+    """The memory on each device [bytes] for this number of simultaneous calls of `compiled`, with
+    this number of its outputs `held`; 0 if the compiler does not report it."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return 0

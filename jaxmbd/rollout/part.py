@@ -1,4 +1,4 @@
-"""The part of a run that one process does, and what all of them found."""
+"""The part of a run that one process computes, and the combined result of all processes."""
 
 import time
 from collections import deque
@@ -21,12 +21,13 @@ from .samples import Samples
 from .stores import AbstractRecord
 from .verdicts import SUCCESSFUL
 
-# Relative difference up to which what is stored is what the function gives now.
+# Relative difference up to which stored outputs agree with those that the function returns now.
 _SAME = 1e-6
 
 
 class Part:
-    """Neighbouring blocks of the samples: those that are stored already, and those to compute."""
+    """Consecutive blocks of the samples: those that are stored already, and those that are to be
+    computed."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class Part:
         self.failed: list[tuple[np.ndarray, np.ndarray]] = []
         self.computed, self.seconds = 0, 0.0
         count = -(-samples.n // program.block)
-        # What is written by one process may not be torn apart.
+        # Samples that must be written by one process stay together.
         step = 1 if record is None else max(1, record.rows // program.block)
         share = -(-count // (step * jax.process_count())) * step
         mine = range(count)[share * jax.process_index() :][:share]
@@ -49,7 +50,7 @@ class Part:
         self.to_do = sorted(set(mine) - set(self.done))
 
     def reread(self) -> None:
-        """Takes what is stored into the statistics and the list of failures."""
+        """Add the stored samples to the statistics and the list of failures."""
         if self.done:
             self._check_stored(self.done[0])
         for blocks, index in self._chunks(self.done):
@@ -62,7 +63,7 @@ class Part:
             self._take(blocks, index, status, states)
 
     def compute(self, progress: bool | Hook) -> None:
-        """All that is not done. While chunks are computed, the one before them is written."""
+        """Compute all remaining samples. While chunks are computed, the previous one is written."""
         begun = time.perf_counter()
         done, to_do = (sum(b - a for a, b in map(self._range, x)) for x in (self.done, self.to_do))
         with Progress(progress, done, done + to_do) as meter:
@@ -84,8 +85,8 @@ class Part:
         return self.record is not None and bool(np.all(self.record.status[first:stop] >= 0))
 
     def _chunks(self, blocks: list[int]) -> Iterator[tuple[list[int], np.ndarray]]:
-        """As many blocks at a time as there are devices, the last one over and over where there
-        are none, and the indices of their samples, which go on beyond the last one."""
+        """One block for each device at a time, and the indices of their samples. If fewer blocks
+        are left, the last one is repeated. Indices may exceed the last sample."""
         count, block = self.program.mesh.size, self.program.block
         for i in range(0, len(blocks), count):
             chunk = blocks[i : i + count]
@@ -119,7 +120,7 @@ class Part:
         meter.advance(count, sum(len(which) for which, _ in self.failed))
 
     def _take(self, blocks: list[int], index: np.ndarray, status: np.ndarray, states: Any) -> None:
-        """Of a chunk, into the statistics and the list of failures."""
+        """Add a chunk to the statistics and the list of failures."""
         block = self.program.block
         real = (np.arange(index.size) < len(blocks) * block) & (index < self.samples.n)
         failed = real & (status != SUCCESSFUL)
@@ -132,23 +133,23 @@ class Part:
                 self.tree.add(block.bit_length() - 1, b, one)
 
     def _read(self, first: int) -> PyTree:
-        """Outputs of a stored block, the last of them over and over if it is not full."""
+        """The outputs of a stored block. If the block is not full, the last one is repeated."""
         stop = min(first + self.program.block, self.samples.n)
         missing = first + self.program.block - stop
         outputs = self.record.read(first, stop)  # type: ignore
         return jax.tree.map(lambda x: np.concatenate([x, *[x[-1:]] * missing]), outputs)
 
     def _check_stored(self, b: int) -> None:
-        """Computes a stored block once more, since a function cannot be compared otherwise."""
+        """Compute a stored block again, to check that the function has not changed."""
         (_, index), (first, stop) = next(self._chunks([b])), self._range(b)
         now = jax.device_get(self._start(index)()[:2])
         now = jax.tree.map(lambda x: x[: stop - first], now)
         stored = self.record.read(first, stop), self.record.status[first:stop]  # type: ignore
         if not all(map(_alike, jax.tree.leaves(now), jax.tree.leaves(stored))):
             raise ValueError(
-                f"The store holds other outputs of samples {first} to {stop - 1} than the function "
-                "gives now: it, or something that it uses, was changed since. Go on with what the "
-                "run was started with, or give another path."
+                f"The stored outputs of samples {first} to {stop - 1} differ from those that the "
+                "function returns now: it, or something that it uses, has changed. Resume with the "
+                "function that the run was started with, or give another path."
             )
 
 
@@ -160,7 +161,7 @@ def _alike(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def combined(own: Part, seconds_to_compile: float) -> Rollouts:
-    """What all processes found, on each of them."""
+    """The combined result of all processes, on each of them."""
     mine = (own.tree.nodes, own.failed, own.computed, own.seconds, seconds_to_compile)
     nodes, failed, computed, times, compilations = zip(*gathered(mine), strict=True)
     statistics = None

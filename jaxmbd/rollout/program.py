@@ -1,4 +1,4 @@
-"""What runs on the devices: a chunk of samples, compiled once."""
+"""The program that computes a chunk of samples on the devices, compiled once."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -24,17 +24,17 @@ from .workers import cores
 _AXIS = "samples"
 _ALL, _SPLIT = PartitionSpec(), PartitionSpec(_AXIS)
 
-# Chunks of each device that keep it busy; larger ones gain little and cost memory.
+# Samples in a chunk that keep a device busy. Larger chunks gain little and need more memory.
 _BUSY = {"cpu": 256}
 _BUSY_ELSEWHERE = 16384
 
-# Pieces of a chunk for each thread of a CPU, which takes the next one when its own is done: some
-# samples take longer than others. To call a piece takes some 50 microseconds.
+# Pieces of a chunk for each thread of a CPU. A thread takes the next piece when it has finished
+# one, since some samples take longer than others. The call of a piece takes about 50 microseconds.
 _PIECES = 4
 
 
 class Program(NamedTuple):
-    """Compiled for blocks of `block` samples on each device."""
+    """The compiled functions for blocks of `block` samples on each device."""
 
     block: int
     mesh: Mesh
@@ -43,11 +43,12 @@ class Program(NamedTuple):
     merge: Callable | None  # outputs, status, index -> states of each device's block
     pieces: list[jax.Array]  # their numbers
     threads: int
-    ahead: int  # chunks that are begun while one is computed, so that no thread waits
+    ahead: int  # chunks that are started while one is computed, so that no thread waits
     bytes: int
 
     def start(self, pool: Executor, index: np.ndarray, rows: PyTree) -> Callable[[], Any]:
-        """Begin to compute a chunk. What is returned waits for its outputs, status and states."""
+        """Start to compute a chunk. The returned function waits for its outputs, status and
+        states."""
         index, rows = self._place((index, rows))
         if not _on_cpu(self.mesh.devices):
             outputs, status = self.simulate(self.pieces[0], index, rows)
@@ -70,11 +71,11 @@ class Program(NamedTuple):
         return None if self.merge is None else self.merge(*self._place((outputs, status, index)))
 
     def _place(self, x: PyTree) -> PyTree:
-        """On the devices, a block on each."""
+        """Put arrays on the devices, one block on each."""
         return jax.device_put(x, NamedSharding(self.mesh, _SPLIT))
 
     def _joined(self, *pieces: jax.Array) -> np.ndarray:
-        """The blocks of all devices, from pieces of each."""
+        """The blocks of all devices, joined from their pieces."""
         (count, *shape), devices = pieces[0].shape, self.mesh.size
         each = [np.asarray(x).reshape(devices, count // devices, *shape) for x in pieces]
         return np.concatenate(each, axis=1).reshape(devices * self.block, *shape)
@@ -90,7 +91,8 @@ def make_program(
     chunk: int | None,
     memory: float | int,
 ) -> Program:
-    """With the chunk asked for, or with the largest one that is of use and fits."""
+    """The program with the given chunk, or else with the largest useful chunk that fits into the
+    memory."""
     platform = devices[0].platform
     needed = _power_of_two_from(-(-samples.n // len(devices)))
     block = min(needed, _BUSY.get(platform, _BUSY_ELSEWHERE)) if chunk is None else chunk
@@ -104,7 +106,7 @@ def make_program(
                 f"but there are {in_words(memory)}: use {smaller}fewer outputs (see `saveat`), or "
                 "a larger `memory` if there is more."
             )
-        # By how much it is too large, and at least by a half.
+        # Smaller in the ratio of the memory, and by at least a half.
         fits = int(program.block * memory / program.bytes)
         block = min(program.block // 2, 1 << max(0, fits.bit_length() - 1))
         program = compile_program(one, samples, key, reductions, devices, options, block)
@@ -128,9 +130,9 @@ def compile_program(
             raise
         mesh, simulate, output, merge = _compile(*inputs)
     ahead = -(-threads // pieces)
-    # Outputs of the chunks that are begun and of the one before them, on a CPU also joined.
+    # Outputs of the started chunks and of the previous one; on a CPU also the joined ones.
     size = bytes_of(simulate, threads, pieces * (ahead + 1 + cpu))
-    # On the devices once for all calls.
+    # Put on the devices once for all calls.
     numbers = [np.asarray(x, jnp.result_type(int)) for x in (samples.n, *range(pieces))]
     placed = jax.device_put((arrays, key, numbers), NamedSharding(mesh, _ALL))
     arrays, key, [n, *numbers] = placed
@@ -142,7 +144,7 @@ def compile_program(
 
 
 class _Hashable:
-    """A pytree without arrays, as a key of a cache."""
+    """A pytree without arrays as a key of a cache."""
 
     def __init__(self, tree: PyTree):
         self.tree = tree
@@ -159,18 +161,19 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
     mesh = Mesh(np.asarray(devices), (_AXIS,))
     split, everywhere = NamedSharding(mesh, _SPLIT), NamedSharding(mesh, _ALL)
 
-    # Indices go on beyond the last sample, to fill a block.
+    # Indices continue beyond the last sample, to fill a block.
     def simulate(arrays, key, n, piece, index, rows):
         one, shared, _ = eqx.combine(arrays, rest.tree)
         each = functools.partial(_sample, one, shared, key)
         if not _on_cpu(devices):
             return jax.vmap(each)(jnp.minimum(index, n - 1), rows)
 
-        # The steps of one sample are compiled whole, and fit the first cache; and a sample takes
-        # the branches and iterations that it needs, not those of all.
+        # One sample after the other: its steps are compiled whole, its data fits the L1 cache, and
+        # it takes only the branches and iterations that it needs itself.
         size = block // pieces
         first = piece * size
-        # Of one alone, whose place is known, XLA would make another program that rounds otherwise.
+        # For a single sample at a known place XLA would make a different program with different
+        # rounding.
         twice = lambda x: jnp.concatenate([x, x]) if block == 1 else x  # noqa: E731
         samples = jax.tree.map(twice, (index, rows))
 
@@ -194,7 +197,8 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
         return jax.tree.map(lambda x: x[None], states)
 
     def lowered(fn, inputs, specs):
-        # Each device on its own: a loop that ends early for its samples does not wait for others.
+        # Each device runs independently, so that a loop that ends early on one does not wait for
+        # the others.
         apart = jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=_SPLIT, check_vma=False)
         where = tuple(everywhere if spec == _ALL else split for spec in specs)
         return jax.jit(apart, in_shardings=where, out_shardings=split).lower(*inputs)
@@ -213,7 +217,7 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
     return mesh, run, output[0], merge
 
 
-# Of the last runs: another one with other numbers compiles nothing.
+# Cached, so that a run with new numbers compiles nothing.
 _compile_once = functools.lru_cache(maxsize=8)(_compile)
 
 
@@ -235,7 +239,7 @@ def _as_array(path, x):
     ):
         raise ValueError(
             f"The function of run returned {shown(x)} at `{jax.tree_util.keystr(path)}`, which is "
-            "no array of numbers. Return arrays, numbers and verdicts only."
+            "not an array of numbers. Return arrays, numbers and verdicts only."
         )
     return jnp.asarray(x)
 

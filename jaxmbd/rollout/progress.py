@@ -1,16 +1,16 @@
-"""How far a run has come."""
+"""The progress of a run."""
 
 from collections.abc import Callable
 from typing import Any
 
 from .._progress import progress_bar
 
-# Called with the number of samples that are done, and that there are.
+# Called with the number of finished samples and the number of all samples.
 Hook = Callable[[int, int], Any]
 
 
 class Progress:
-    """A bar, a function of the user's, or nothing."""
+    """Shows a bar, calls the user's function, or does nothing."""
 
     def __init__(self, progress: bool | Hook, done: int, total: int):
         self.hook = progress if callable(progress) else None

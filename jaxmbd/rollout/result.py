@@ -1,4 +1,4 @@
-"""What a run of many samples returns."""
+"""The result of a run."""
 
 import dataclasses
 from typing import Any
@@ -19,7 +19,7 @@ class Failures:
 
     - `index`: which ones, shape `(failed,)`, increasing.
     - `result`: why, a batch of `RESULTS` of that shape; `mbd.RESULTS[failures.result]` are the
-      words.
+      messages.
     """
 
     index: np.ndarray
@@ -43,20 +43,21 @@ class Failures:
 
 @dataclasses.dataclass(frozen=True)
 class Rollouts:
-    """What `run` returns; `print` it.
+    """The result of `run`; `print` it.
 
     **Fields:**
 
     - `n`: number of samples. `failures`: those that failed; see also `good`.
-    - `statistics`: for each of the `reductions` what it found, in their pytree; `None` in place of
-      each if no sample was good.
-    - `outputs`: of all samples, also of those that failed, as the store gives them.
-    - `computed`: how many samples this call computed, on all processes: fewer than n when it went
-      on after an interruption. `seconds`: the time for these without compilation, which took
-      `seconds_to_compile`; both of the slowest process.
-    - `chunk`: samples that a device was given at once; `devices` of all processes together, and
-      `threads` of each process, which compute pieces of the chunks on a CPU.
-    - `bytes`: memory that a chunk takes on each device.
+    - `statistics`: the results of the `reductions`, as a pytree of the same structure. Each is
+      `None` if no sample was good.
+    - `outputs`: those of all samples, including those that failed, as returned by the store.
+    - `computed`: number of samples that this call computed on all processes. It is less than n if
+      the call resumed an interrupted run. `seconds`: their computing time, without the compilation,
+      which took `seconds_to_compile`. Both are those of the slowest process.
+    - `chunk`: number of samples in a chunk on each device. `devices`: number of devices of all
+      processes. `threads`: number of threads of each process, which compute pieces of the chunks on
+      a CPU.
+    - `bytes`: memory of a chunk on each device.
     """
 
     n: int
@@ -81,12 +82,12 @@ class Rollouts:
 
     @property
     def samples_per_second(self) -> float:
-        """Of those that this call computed."""
+        """Samples per second of this call, without compilation."""
         return self.computed / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
         failed = len(self.failures)
-        there = f", {self.n - self.computed} of them were there" if self.computed < self.n else ""
+        there = f", {self.n - self.computed} of them from before" if self.computed < self.n else ""
         lines = [f"{self.n} samples{there}: {self.n - failed} succeeded, {failed} failed"]
         lines += [f"  {line}" for line in str(self.failures).splitlines()]
         lines.append(

@@ -50,41 +50,44 @@ def run(
 
         output_i, result_i = one(sample_i, fold_in(key, i)),    i = 0 ... n - 1,
 
-    in chunks that fit the memory, shared out among the devices of this process, the cores of a CPU
-    and, after `jax.distributed.initialize`, all processes. Keep statistics of the outputs, or the
-    outputs themselves in memory or on disk. Every sample is computed once and on its own: what
-    comes out does not depend on chunks, devices and processes, but for rounding.
+    in chunks that fit into the memory, distributed over the devices of this process, the cores of a
+    CPU and, after `jax.distributed.initialize`, all processes. Keep statistics of the outputs, or
+    the outputs themselves in memory or on disk. Every sample is computed once and independently of
+    the others, so that the results depend on chunks, devices and processes only by rounding.
 
     **Arguments:**
 
-    - `one`: `one(sample, key)`, any function that JAX can trace, of one sample and a random key of
-      its own. It returns a pytree of arrays, numbers and verdicts: a `Solution`, say, or a dict of
-      what is of interest; or a pair `(outputs, result)` of which the first is kept. Let `simulate`
-      run with `throw=False`: then a sample has failed if any verdict in what is returned is not
-      successful, or if an output is not finite. Compiled once for a function and the shapes of the
-      samples. Of an `eqx.Module`, arrays may have new values in the next call.
+    - `one`: `one(sample, key)`, any function of one sample and its own random key that JAX can
+      trace. It returns a pytree of arrays, numbers and verdicts, such as a `Solution` or a dict of
+      selected quantities; or a pair `(outputs, result)`, of which only the outputs are kept. Call
+      `simulate` in it with `throw=False`. A sample has failed if any returned verdict is not
+      successful, or if an output is not finite. The function is compiled once for the shapes of the
+      samples. If it is an `eqx.Module`, its arrays may have new values in the next call without a
+      compilation.
     - `samples`: any pytree of arrays with a leading axis of n samples: parameters, states,
-      controls, policies, a batch of systems. NumPy memory maps are read by chunks. What is no array
-      is common to all. Or the number n: then the sample is the index i, and `one` draws what it
-      needs from its key.
+      controls, policies, a batch of systems. NumPy memory maps are read in chunks. Leaves that are
+      not arrays are common to all samples. Or the number n alone: then the sample is the index i,
+      and `one` draws its random numbers from its key.
     - `key`: default `jax.random.key(0)`.
-    - `reductions`: statistics to keep, a pytree of `Mean`, `Moments`, `Covariance`, `Extremes`,
-      `Histogram` and your own, without the samples that failed.
-    - `store`: where the outputs go: `Memory()`, the default without reductions; `Zarr(path)`; with
-      reductions and no store they are dropped. After an interruption a run with `Zarr` goes on.
-    - `chunk`: how many samples a device is given at once, a power of two. Default: as many as keep
-      it busy and fit. Threads of a CPU, one for each core, share them.
-    - `memory`: bytes that a chunk may take on each device. Default: half of what is free, or no
-      limit for a `chunk` that is given.
-    - `devices`: of this process, to be used. Default: `jax.local_devices()`.
+    - `reductions`: statistics over the good samples, a pytree of `Mean`, `Moments`, `Covariance`,
+      `Extremes`, `Histogram` or your own reductions.
+    - `store`: where outputs are kept: `Memory()`, the default without reductions, or `Zarr(path)`.
+      With reductions and no store they are discarded. A run with `Zarr` can be resumed after an
+      interruption.
+    - `chunk`: number of samples in a chunk on each device, a power of two. Default: as many as keep
+      the device busy and fit into the memory. On a CPU one thread for each core shares the chunk.
+    - `memory`: bytes that a chunk may take on each device. Default: half of the free memory, or no
+      limit if `chunk` is given.
+    - `devices`: devices of this process to be used. Default: `jax.local_devices()`.
     - `compiler_options`: as of `jax.jit`.
-    - `progress`: a bar, or none, or a function of the number of samples that are done and that
-      there are, called after each chunk. Of several processes, each shows its own part.
+    - `progress`: `True` for a bar, `False` for none, or a function of the number of finished
+      samples and the number of all samples, which is called after each chunk. Each process shows
+      its own part.
 
     **Returns:** a `Rollouts`.
 
-    **Raises:** `ValueError` for samples without a common leading axis, something other than one
-    random key, a chunk that does not fit the memory, outputs that are no arrays, and a store that
+    **Raises:** `ValueError` for samples without a common leading axis, for anything but one random
+    key, a chunk that does not fit into the memory, outputs that are not arrays, and a store that
     belongs to another run; `ImportError` naming the extra if a package is missing.
     """
     batch = make_samples(samples)

@@ -11,23 +11,23 @@ from jaxtyping import PyTree
 
 from .._inputs import shown
 
-_MOST = 2**31 - 1  # what an index may be without x64
+_MOST = 2**31 - 1  # the largest index without x64
 
 
 class Samples(NamedTuple):
-    """n samples: the arrays with one row for each, and what all of them share. Without arrays, a
-    sample is its index."""
+    """n samples: arrays with one row for each, and the leaves that all of them share. Without
+    arrays, a sample is its index."""
 
     n: int
     arrays: PyTree
     shared: PyTree
 
     def rows(self, index: np.ndarray) -> PyTree:
-        """Those of the arrays with these indices."""
+        """The rows of the arrays with these indices."""
         return jax.tree.map(lambda x: x[index], self.arrays)
 
     def shapes(self, count: int) -> PyTree:
-        """Of `count` rows."""
+        """The shapes of `count` rows."""
 
         def shape(x):
             dtype = x.dtype if _is_key(x) else jax.dtypes.canonicalize_dtype(x.dtype)
@@ -36,7 +36,7 @@ class Samples(NamedTuple):
         return jax.tree.map(shape, self.arrays)
 
     def digest(self) -> str:
-        """Of all values: two runs with the same have the same samples."""
+        """The digest of all values, which identifies the samples of a run."""
         sha = hashlib.sha256()
         for x in jax.tree.leaves(self.arrays):
             for i in range(0, self.n, 4096):
@@ -72,7 +72,7 @@ def make_samples(samples: PyTree | int) -> Samples:
                 "by their index."
             )
     n = _checked(leaves[0][1].shape[0])
-    # Rows are taken on the host: the devices never hold more than those of a chunk.
+    # Rows are selected on the host, so that the devices hold only those of a chunk.
     arrays = jax.tree.map(lambda x: x if _is_key(x) else _on_host(x), arrays)
     return Samples(n, arrays, shared)
 

@@ -1,4 +1,4 @@
-"""The verdict on one sample, from whatever its function returned."""
+"""The verdict on one sample, from the values that its function returned."""
 
 import equinox as eqx
 import jax
@@ -15,8 +15,8 @@ def without_verdicts(output: PyTree) -> PyTree:
 
 
 def judge(returned: PyTree) -> tuple[PyTree, RESULTS]:
-    """The outputs, and the first failure among all verdicts in what was returned; or else whether
-    the outputs are finite."""
+    """The outputs, and the first failure among all returned verdicts. If there is none, the verdict
+    says whether the outputs are finite."""
     outputs = returned
     if isinstance(returned, tuple) and len(returned) == 2 and is_verdict(returned[1]):
         outputs = returned[0]

@@ -1,7 +1,7 @@
 """Threads that keep all cores of a CPU busy.
 
-XLA computes a loop that it compiles whole on one core. It lets go of Python meanwhile, so that
-threads compute other samples at the same time, by the same program.
+XLA computes a loop that is compiled whole on one core. Meanwhile it releases Python's global lock,
+so that other threads compute other samples with the same program.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 def cores() -> int:
-    """That this process may use, such as `taskset` leaves it."""
+    """The number of cores that this process may use, for instance under `taskset`."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -19,7 +19,7 @@ def cores() -> int:
 
 @contextlib.contextmanager
 def workers(count: int) -> Iterator[ThreadPoolExecutor]:
-    """After an error, nothing more is begun."""
+    """A pool of threads. After an error no further work is started."""
     pool = ThreadPoolExecutor(count, "rollout")
     try:
         yield pool

@@ -505,7 +505,7 @@ def test_goes_on_after_an_interruption(tmp_path, chunk):
     whole = stored(tmp_path / "whole")
     interrupted(tmp_path / "broken")
     resumed = stored(tmp_path / "broken", chunk=chunk)
-    assert 0 < resumed.computed < N and "of them were there" in str(resumed)
+    assert 0 < resumed.computed < N and "of them from before" in str(resumed)
     assert files(tmp_path / "broken") == files(tmp_path / "whole")
     assert_same(r.arrays(resumed), r.arrays(whole), tolerance=0.0)
     again = stored(tmp_path / "broken")
@@ -674,7 +674,7 @@ def other_value(index, key):
         (dict(n=N + 1), r"other samples \(53 there, 54 here\)"),
         (dict(key=jr.key(8)), r"other key \(\[0, 7\] there, \[0, 8\] here\)"),
         (dict(one=other_shape), r"other outputs .*'x': \['float64', 3\]"),
-        (dict(one=other_value), "other outputs of samples 0 to 7 than the function gives now"),
+        (dict(one=other_value), "outputs of samples 0 to 7 differ from those that the function"),
     ],
     ids=["n", "key", "shape", "function"],
 )
@@ -698,7 +698,7 @@ def test_refuses_what_is_no_store(tmp_path):
     (tmp_path / "x" / "thesis.tex").write_text("words")
     (tmp_path / "y").write_text("words")
     for name in ("x", "y"):
-        with pytest.raises(ValueError, match="holds something else than rollouts"):
+        with pytest.raises(ValueError, match="holds something other than rollouts"):
             stored(tmp_path / name)
 
 
@@ -742,9 +742,9 @@ def test_bad_options(options, words):
 
 
 def test_outputs_that_are_no_numbers():
-    with pytest.raises(ValueError, match=r"returned <.*> at `\['f'\]`.* no array of numbers"):
+    with pytest.raises(ValueError, match=r"returned <.*> at `\['f'\]`.* not an array of numbers"):
         run(lambda i, key: {"f": len}, 5)
-    with pytest.raises(ValueError, match="no array of numbers"):
+    with pytest.raises(ValueError, match="not an array of numbers"):
         run(lambda i, key: key, 5)
 
 

@@ -300,7 +300,7 @@ def test_multipliers_of_the_state():
 def test_refusals():
     with pytest.raises(ValueError, match="`enforcement` of Stepper must be"):
         mbd.Stepper(PENDULUM, mbd.Pseudoinverse())
-    with pytest.raises(ValueError, match="`UdwadiaKalaba` does not keep"):
+    with pytest.raises(ValueError, match="`UdwadiaKalaba` ignores"):
         mbd.Stepper(Puck(), mbd.UdwadiaKalaba()).init(falling(1.0))
     stepper = mbd.Stepper(PENDULUM, mbd.UdwadiaKalaba())
     with pytest.raises(ValueError, match="`state` of Stepper.step must be a `mbd.StepperState`"):

@@ -1,4 +1,4 @@
-"""How numbers vary together."""
+"""Mean and covariance."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from .mean import share
 
 @dataclasses.dataclass(frozen=True)
 class CovarianceResult:
-    """What `Covariance` found.
+    """The result of `Covariance`.
 
     **Fields:** `count` of samples; `mean`, shape `(k,)`; unbiased `covariance`, shape `(k, k)`,
     NaN for a single sample. The k numbers are in the order of `jax.flatten_util.ravel_pytree`.
@@ -42,12 +42,12 @@ class Covariance(AbstractReduction):
 
         n = n_a + n_b,    mean = mean_a + d n_b / n,    C = C_a + C_b + d d^T n_a n_b / n,
 
-    and the covariance is C / (n - 1). Let the outputs hold parameters beside what they lead to, and
-    it tells which parameter matters.
+    and the covariance is C / (n - 1). If the outputs hold parameters and the quantities that depend
+    on them, the correlations show which parameters matter.
 
     **Arguments:**
 
-    - `of`: `of(output)`, the numbers, any pytree of k of them. Default: all. A chunk of B samples
+    - `of`: `of(output)`, any pytree of k numbers. Default: the whole output. A chunk of B samples
       takes B k^2 numbers of memory.
 
     **Returns:** a `CovarianceResult` in `Rollouts.statistics`.

@@ -1,4 +1,4 @@
-"""Smallest and largest values, and whose they are."""
+"""Smallest and largest values, and their samples."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from .base import AbstractReduction, everything
 
 @dataclasses.dataclass(frozen=True)
 class ExtremesResult:
-    """What `Extremes` found.
+    """The result of `Extremes`.
 
-    **Fields:** `min` and `max` of each entry, and in `argmin` and `argmax` the indices of the
-    samples that they belong to, the first ones of several: all pytrees alike.
+    **Fields:** `min` and `max` of each entry; `argmin` and `argmax`, the indices of their samples,
+    the first of several equal ones. All are pytrees of the same structure.
     """
 
     min: PyTree
@@ -32,8 +32,7 @@ class Extremes(AbstractReduction):
 
     **Arguments:**
 
-    - `of`: `of(output)`, the part of each output that they are taken of, any pytree of real
-      numbers. Default: all of it.
+    - `of`: `of(output)`, any pytree of real numbers. Default: the whole output.
 
     **Returns:** an `ExtremesResult` in `Rollouts.statistics`.
     """
@@ -47,7 +46,7 @@ class Extremes(AbstractReduction):
 
     def merge(self, a, b):
         (low_a, high_a), (low_b, high_b) = a, b
-        # The indices of b are larger: of equal values that of a stays.
+        # The indices of b are larger, so that of equal values the one of a is kept.
         return _better(jnp.less, low_a, low_b), _better(jnp.greater, high_a, high_b)
 
     def result(self, state):

@@ -1,4 +1,4 @@
-"""How many samples lie where."""
+"""Histograms."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from .base import AbstractReduction, everything, numbers
 
 @dataclasses.dataclass(frozen=True)
 class HistogramResult:
-    """What `Histogram` found.
+    """The result of `Histogram`.
 
     **Fields:**
 
     - `edges`: of the bins, shape `(bins + 1,)`.
-    - `counts`: a pytree of integers, for each entry as many as there are bins, along the last axis;
-      `below` and `above` the edges.
+    - `counts`: a pytree of integers with the bins of each entry along the last axis. `below` and
+      `above`: the numbers of values outside of the edges.
     """
 
     edges: np.ndarray
@@ -33,7 +33,8 @@ class HistogramResult:
 
 @checked
 class Histogram(AbstractReduction):
-    """Numbers of good samples in bins. A bin holds its left edge, the last one both edges.
+    """Numbers of good samples in bins. A bin includes its left edge; the last one includes both
+    edges.
 
     **Arguments:**
 

@@ -18,10 +18,9 @@ class Mean(AbstractReduction):
 
     **Arguments:**
 
-    - `of`: `of(output)`, the part of each output that it is taken of, any pytree of numbers.
-      Default: all of it.
+    - `of`: `of(output)`, any pytree of numbers. Default: the whole output.
 
-    **Returns:** in `Rollouts.statistics` the same pytree.
+    **Returns:** a pytree of the same structure in `Rollouts.statistics`.
     """
 
     of: Callable = everything

@@ -15,7 +15,7 @@ from .mean import share
 
 @dataclasses.dataclass(frozen=True)
 class MomentsResult:
-    """What `Moments` found.
+    """The result of `Moments`.
 
     **Fields:** `count` of samples; `mean` and unbiased `variance` of each entry, pytrees. The
     variance of a single sample is NaN.
@@ -32,7 +32,7 @@ class MomentsResult:
 
     @property
     def standard_error(self) -> PyTree:
-        """Of the mean: deviation / sqrt(count)."""
+        """Standard error of the mean: deviation / sqrt(count)."""
         return jax.tree.map(lambda x: np.sqrt(x / self.count), self.variance)
 
 
@@ -46,8 +46,7 @@ class Moments(AbstractReduction):
 
     **Arguments:**
 
-    - `of`: `of(output)`, the part of each output that they are taken of, any pytree of numbers.
-      Default: all of it.
+    - `of`: `of(output)`, any pytree of numbers. Default: the whole output.
 
     **Returns:** a `MomentsResult` in `Rollouts.statistics`.
 

@@ -1,4 +1,4 @@
-"""Where outputs of samples go."""
+"""The interface of stores for the outputs of samples."""
 
 import abc
 import math
@@ -13,7 +13,7 @@ from ..._results import is_verdict
 
 
 class Layout(NamedTuple):
-    """What a store has to hold, and what tells one run from another.
+    """The contents of a store, and the data that identify a run.
 
     **Fields:**
 
@@ -21,7 +21,7 @@ class Layout(NamedTuple):
     - `output`: shapes and dtypes of the output of one sample, a pytree of `jax.ShapeDtypeStruct`.
     - `key`: data of the random key, a list of integers.
     - `samples`: digest of the samples.
-    - `block`: how many samples are written at once, a power of two.
+    - `block`: number of samples that are written at once, a power of two.
     """
 
     n: int
@@ -32,11 +32,11 @@ class Layout(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of the output of one sample."""
+        """The size of the output of one sample."""
         return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(self.output))
 
     def named(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """The leaves of `output` by their names."""
+        """The leaves of `output` with their names."""
         leaves = jax.tree_util.tree_leaves_with_path(self.output, is_leaf=is_verdict)
         return {
             jax.tree_util.keystr(path, simple=True, separator="/") or "output": x
@@ -45,20 +45,20 @@ class Layout(NamedTuple):
 
 
 class AbstractRecord(abc.ABC):
-    """A store that has been opened, of one process.
+    """A store that one process has opened.
 
-    **Fields:** `status`, shape `(n,)`: numbers of the verdicts of samples that are there, -1 of
-    those that are not.
+    **Fields:** `status`, shape `(n,)`: the number of each sample's verdict, or -1 for samples that
+    are not stored yet.
     """
 
     status: np.ndarray
-    # Samples that must be written by one process: a power of two.
+    # Number of consecutive samples that one process must write, a power of two.
     rows: int
 
     @abc.abstractmethod
     def write(self, first: int, outputs: PyTree, status: np.ndarray) -> None:
-        """Those of the samples first, first + 1, ...: outputs first, then their status, so that
-        after an interruption nothing is taken for written that is not."""
+        """Write the samples first, first + 1, ...: first their outputs, then their status. So after
+        an interruption no sample counts as written that is not."""
 
     @abc.abstractmethod
     def read(self, first: int, stop: int) -> PyTree[np.ndarray]:
@@ -66,12 +66,13 @@ class AbstractRecord(abc.ABC):
 
     @abc.abstractmethod
     def result(self) -> Any:
-        """What the user gets of it, when all is written."""
+        """The outputs for the user, when all samples are written."""
 
 
 class AbstractStore(eqx.Module):
-    """Where the outputs of all samples go; a new kind is a subclass with its `AbstractRecord`."""
+    """A store for the outputs of all samples. A new kind is a subclass with its own
+    `AbstractRecord`."""
 
     @abc.abstractmethod
     def open(self, layout: Layout) -> AbstractRecord:
-        """Begin, or go on after an interruption. Called once on each process."""
+        """Start a new run, or resume one after an interruption. Called once on each process."""

@@ -1,4 +1,4 @@
-"""All outputs in memory."""
+"""Outputs in memory."""
 
 import jax
 import numpy as np
@@ -9,16 +9,16 @@ from .base import AbstractRecord, AbstractStore, Layout
 
 
 class Memory(AbstractStore):
-    """Keeps all outputs in the memory of the host; `Rollouts.outputs` is then what the function
-    returned, as NumPy arrays with a leading axis of n samples. In a run of several processes each
-    of them gets everything."""
+    """Keeps all outputs in the memory of the host. `Rollouts.outputs` is then the pytree that the
+    function returned, as NumPy arrays with a leading axis of n samples. If a run has several
+    processes, each of them gets all outputs."""
 
     def open(self, layout: Layout) -> "MemoryRecord":
         return MemoryRecord(layout)
 
 
 class MemoryRecord(AbstractRecord):
-    """One array for each leaf, and what this process has written."""
+    """One array for each leaf, and the ranges that this process has written."""
 
     def __init__(self, layout: Layout):
         shapes = layout.output

@@ -1,4 +1,4 @@
-"""Outputs on disk, by Zarr."""
+"""Outputs on disk, in the format of Zarr."""
 
 import hashlib
 import json
@@ -28,25 +28,25 @@ _SHOWN = 3  # damaged files in a warning
 
 @checked
 class Zarr(AbstractStore):
-    """Streams the outputs to a folder, in the format of Zarr: a group with an array
-    `outputs/<name>` for each leaf, named by its path in what the function returned, and the array
-    `status` with the number of each sample's verdict, -1 as long as it is not there. The texts of
-    the verdicts are in the attributes of the group.
+    """Streams the outputs to a folder in the format of Zarr. It is a group with an array
+    `outputs/<name>` for each leaf, named by its path in the returned pytree, and the array `status`
+    with the number of each sample's verdict, or -1 for samples that are not stored yet. The
+    attributes of the group hold the messages of the verdicts.
 
-    A run that was interrupted goes on where it stopped if it is started again with the same path;
-    the files are then the same as if nothing had happened. All processes of a run must see the
-    same folder. `Rollouts.outputs` is the group, open for reading; from elsewhere,
-    `zarr.open_group(path, mode="r")["outputs/q"][:1000]`.
+    To resume an interrupted run, start it again with the same path. The files are then the same as
+    without the interruption. All processes of a run must see the same folder. `Rollouts.outputs` is
+    the group, open for reading. Elsewhere, read it by `zarr.open_group(path,
+    mode="r")["outputs/q"][:1000]`.
 
-    Each file is written under another name, synced and renamed. Row k of the array `checksums`
-    holds the SHA-256 of all files of the k-th chunk of samples, in the order of the arrays, and is
-    written after them: a chunk is there if all of them are found as they were written. A warning
-    names those that are not, and their samples are computed again. Files of metadata that are
-    damaged are written again.
+    Each file is written under a temporary name, synced and renamed. Row k of the array `checksums`
+    holds the SHA-256 digests of all files of the k-th chunk of samples, in the order of the arrays.
+    It is written after the files. A chunk counts as stored if all its files have these digests.
+    Otherwise a warning names the damaged files, and their samples are computed again. Damaged files
+    of metadata are written again.
 
     **Arguments:**
 
-    - `path`: of the folder; made if it is not there.
+    - `path`: of the folder, which is created if necessary.
 
     **Raises:** `ImportError` without the package `zarr`; when opened, `ValueError` for a folder
     that belongs to a run with another number of samples, other samples, key or outputs, or that
@@ -56,7 +56,7 @@ class Zarr(AbstractStore):
     path: str | os.PathLike = eqx.field(converter=str)
 
     def open(self, layout: Layout) -> "ZarrRecord":
-        # One process writes the metadata; the others wait for it, and hear of its error if it has
+        # One process writes the metadata. The others wait for it and raise its error, if there is
         # one.
         rows, error = None, None
         if jax.process_index() == 0:
@@ -75,7 +75,7 @@ class ZarrRecord(AbstractRecord):
 
     def __init__(self, folder: pathlib.Path, layout: Layout, rows: int):
         self.folder, self.n, self.rows = folder, layout.n, rows
-        # What is written is encoded in memory first.
+        # Zarr encodes the arrays in memory; the files are written from there.
         self.files, template = _template(layout, rows)
         group = _zarr().open_group(str(folder), mode="r")
         names = [*(f"outputs/{name}" for name in layout.named()), "status"]
@@ -119,7 +119,7 @@ class ZarrRecord(AbstractRecord):
         return _zarr().open_group(str(self.folder), mode="r")
 
     def _samples(self, k: int) -> slice:
-        """Those of a chunk."""
+        """The samples of a chunk."""
         return slice(k * self.rows, min((k + 1) * self.rows, self.n))
 
     def _store(self, k: int, columns: list[np.ndarray]) -> None:
@@ -139,12 +139,12 @@ class ZarrRecord(AbstractRecord):
         self.status[samples] = columns[-1]
 
     def _encoded(self, name: str) -> bytes | None:
-        """The content of a file. Zarr has none for a chunk that holds nothing but fill values."""
+        """The content of a file. Zarr makes no file for a chunk that holds only fill values."""
         data = self.files.pop(name, None)
         return None if data is None else data.to_bytes()
 
     def _sealed(self) -> list[int]:
-        """The chunks of samples that are said to be there."""
+        """The chunks of samples that have a row of checksums."""
         folder = self._seal(0).parents[2]
         count = math.ceil(self.n / self.rows)
         names = [x.name for x in folder.iterdir()] if folder.is_dir() else []
@@ -155,7 +155,7 @@ class ZarrRecord(AbstractRecord):
         return self.folder / f"checksums/c/{k}/0/0"
 
     def _names(self, k: int) -> list[str]:
-        """Of all files of a chunk of samples."""
+        """The names of all files of a chunk of samples."""
         samples, names = self._samples(k), []
         for array in self.encoded:
             rows = array.chunks[0]
@@ -165,8 +165,8 @@ class ZarrRecord(AbstractRecord):
         return names
 
     def _verify(self) -> None:
-        """Removes the files of chunks of which one is not as it was written. Processes share the
-        work out, and come back together."""
+        """Remove the files of each chunk with a damaged file. The processes share the work and wait
+        for each other."""
         found = []
         for k in self._sealed():
             if k % jax.process_count() != jax.process_index():
@@ -190,7 +190,7 @@ class ZarrRecord(AbstractRecord):
             )
 
     def _damaged(self, k: int) -> list[str]:
-        """Names of the files of a chunk that is said to be there, but are not as they were."""
+        """Names of the files of a chunk that differ from their checksums."""
         seal = self._seal(k)
         digests = seal.read_bytes()
         if len(digests) != math.prod(self.checksums.shape[1:]):
@@ -220,7 +220,7 @@ def _zarr():
 
 
 def _configuration(layout: Layout, rows: int) -> dict[str, Any]:
-    """What tells one run from another, with the size of its chunks."""
+    """The data that identify a run, and the size of its chunks."""
     outputs = {name: [str(s.dtype), *s.shape] for name, s in layout.named().items()}
     configuration = {
         "samples": layout.n,
@@ -234,13 +234,13 @@ def _configuration(layout: Layout, rows: int) -> dict[str, Any]:
 
 
 def _checksum(configuration: dict[str, Any]) -> str:
-    """Of all entries but the checksum."""
+    """The checksum of all other entries."""
     rest = {name: value for name, value in configuration.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _template(layout: Layout, rows: int) -> tuple[dict[str, Any], Any]:
-    """The files of the group with all its arrays, empty, in memory, and the group."""
+    """The files of the group with all its empty arrays, in memory, and the group."""
     zarr, files = _zarr(), {}
     attributes = {_CONFIGURATION: _configuration(layout, rows)}
     group = zarr.create_group(zarr.storage.MemoryStore(files), attributes=attributes)
@@ -261,11 +261,11 @@ def _template(layout: Layout, rows: int) -> tuple[dict[str, Any], Any]:
         )
         return rows // chunk
 
-    count = 0  # files of a chunk of samples
+    count = 0  # number of files in a chunk of samples
     for name, s in layout.named().items():
         floating = np.issubdtype(s.dtype, np.inexact)
         count += array(f"outputs/{name}", s.shape, s.dtype, np.nan if floating else 0)
-    # The configuration a second time, for when the first one is damaged.
+    # A second copy of the configuration, in case the first one is damaged.
     count += array("status", (), "int16", -1, attributes=attributes)
     group.create_array(
         "checksums",
@@ -279,13 +279,14 @@ def _template(layout: Layout, rows: int) -> tuple[dict[str, Any], Any]:
 
 
 def _prepare(folder: pathlib.Path, layout: Layout) -> int:
-    """The metadata on disk, of a new run or of one that was begun; the samples of a chunk."""
+    """Write the metadata of a new run, or check and repair those of an interrupted one. Returns the
+    number of samples in a chunk."""
     there, rows = _begun(folder), layout.block
     if there is not None:
         rows = there["samples of a chunk"]
         _compare(folder, there, _configuration(layout, rows))
     files, _ = _template(layout, rows)
-    # That of the group is the first one, by which an interrupted run is known.
+    # That of the group comes first, since it identifies an interrupted run.
     for name in sorted(files, key=lambda name: name != "zarr.json"):
         file, data = folder / name, files[name].to_bytes()
         if not file.exists() or file.read_bytes() != data:
@@ -294,9 +295,9 @@ def _prepare(folder: pathlib.Path, layout: Layout) -> int:
 
 
 def _begun(folder: pathlib.Path) -> dict[str, Any] | None:
-    """The configuration of the run to which a folder belongs; `None` if there is nothing yet.
+    """The configuration of the run to which a folder belongs; `None` for a new folder.
 
-    **Raises:** `ValueError` if there is something else."""
+    **Raises:** `ValueError` if the folder holds something else."""
     for name in ("zarr.json", "status/zarr.json"):
         try:
             found = json.loads((folder / name).read_bytes())["attributes"][_CONFIGURATION]
@@ -308,7 +309,7 @@ def _begun(folder: pathlib.Path) -> dict[str, Any] | None:
     if not folder.exists() or (folder.is_dir() and set(folder.iterdir()) <= new):
         return None
     raise ValueError(
-        f"`{folder}` is there already and holds something else than rollouts, or `zarr.json` and "
+        f"`{folder}` exists already and holds something other than rollouts, or `zarr.json` and "
         "`status/zarr.json` in it are both damaged. Give another path."
     )
 
@@ -320,6 +321,6 @@ def _compare(folder: pathlib.Path, there: Any, here: dict[str, Any]) -> None:
                 f" ({there.get(name)} there, {value} here)"
             )  # fmt: skip
             raise ValueError(
-                f"`{folder}` belongs to another run, of other {name}{shown}. Go on with what that "
-                "run was started with, or give another path."
+                f"`{folder}` belongs to another run, of other {name}{shown}. Resume with the "
+                "arguments that this run was started with, or give another path."
             )
