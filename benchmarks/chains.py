@@ -1,11 +1,11 @@
-"""Cost of a step of chains of N hinged links and of a four-bar, beside other simulators.
+"""Cost of a step of chains of N hinged links and of a four-bar, compared with other simulators.
 
-All cores, as users run it, float64, one step of the first order (`VelocityImpulse`: an impulse a
-step) of 2 ms for chains (`--dt`: long ones need less) and 1 ms for the four-bar, all in one process
-and run; compare ratios, not microseconds. For each: microseconds a step and body, seconds to
-compile, the largest violation of the joints in metres, gradient over forward time with its
-compilation and memory, and a batch. Simulators that are not installed are left out, and said to be;
-MuJoCo MJX runs with and without XLA's fusion.
+All simulators run in one process, on all cores, in float64. The method is of first order
+(`VelocityImpulse`). The step is 2 ms for chains (`--dt`: long chains need smaller steps) and 1 ms
+for the four-bar. Compare ratios, not microseconds. The table has microseconds per step and body,
+seconds to compile, the largest violation of the joints in metres, the time of a gradient relative
+to the forward time with its compilation and memory, and a batch. Simulators that are not installed
+are reported and left out. MuJoCo MJX runs with and without XLA's fusion.
 
     python benchmarks/chains.py
     python benchmarks/chains.py --links 5 20 80 --batch 256
@@ -134,7 +134,8 @@ def mjcf_chain(n: int, dt: float) -> str:
 
 
 def mjcf_four_bar(dt: float) -> str:
-    """Two branches from the ground, crank with coupler and rocker, connected at their tips."""
+    """Two branches from the ground, the crank with the coupler and the rocker, connected at their
+    tips."""
     a, b, c, d = four_bar_points()
 
     def bar(name, start, finish, at, inner=""):
@@ -273,7 +274,7 @@ def jaxsim(n: int, dt: float, steps: int) -> Simulation:
 
 
 def exudyn(n: int, dt: float, steps: int) -> dict[str, Any]:
-    """Redundant coordinates; `n` = 0 is the four-bar, in the plane."""
+    """In redundant coordinates. `n` = 0 is the four-bar, in the plane."""
     import exudyn as exu
     from exudyn import utilities as parts
 
@@ -349,7 +350,7 @@ def _exudyn_four_bar(mbs: Any, parts: Any) -> None:
 
 
 def chain_peers(n: int, dt: float, steps: int, batch: int, gradient: bool) -> dict[str, Callable]:
-    """Of each simulator that is run at that size, what gives its row."""
+    """For each simulator that runs at this size, the function that measures it."""
     few, options = max(20, steps // 4), dict(batch=batch, gradient=gradient)
 
     def in_jax(make, count, compiler=None):
@@ -360,7 +361,7 @@ def chain_peers(n: int, dt: float, steps: int, batch: int, gradient: bool) -> di
     }
     if n <= 20:
         rollout = lambda count: mjx(mjcf_chain(n, dt), count, ANGLE, RATE)  # noqa: E731
-        # With fusion MJX recomputes so much at N = 20 that a step takes a tenth of a second.
+        # With fusion MJX recomputes so much at N = 20 that a step takes 0.1 s.
         peers["MuJoCo MJX"] = in_jax(rollout, few if n <= 5 else 20)
         peers["MJX, no fusion"] = in_jax(rollout, few, NO_FUSION)
         peers["Brax generalized"] = in_jax(lambda count: brax(n, dt, count), few)

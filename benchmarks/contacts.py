@@ -1,27 +1,29 @@
-"""Cost of a step of bodies in contact with friction, beside MuJoCo and Brax.
+"""Cost of a step of bodies in contact with friction, compared with MuJoCo and Brax.
 
-One core, float64, steps of 2 ms (`--dt`), 100 of them (`--steps`), all in one process and run;
-compare ratios, not microseconds. For each scene: microseconds a step and body, seconds to compile,
-the deepest overlap of two shapes in metres (at every tenth step, for all simulators by the shapes
-of jaxmbd), the residual of the contact problems in m/s (of jaxmbd), and gradient over forward time
-with its compilation and memory. Simulators that are not installed are left out, and said to be.
+All simulators run in one process, on one core, in float64, with 100 steps (`--steps`) of 2 ms
+(`--dt`). Compare ratios, not microseconds. For each scene the table has microseconds per step and
+body, seconds to compile, the deepest overlap of two shapes in metres (at every tenth step, computed
+by jaxmbd for all simulators), the residual of the contact problems in m/s (jaxmbd only), and the
+time of a gradient relative to the forward time with its compilation and memory. Simulators that are
+not installed are reported and left out.
 
     taskset -c 0 python benchmarks/contacts.py
     taskset -c 0 python benchmarks/contacts.py --piles 64 --stacks --bounces 0 --no-robot
 
 Scenes, with a friction coefficient of 0.5:
 
-- piles of spheres of 0.1 m and 1 kg, in layers that fall 1 cm on the ground and on each other;
-- stacks of cubes of 0.2 m and 1 kg, the topmost of which slides at 0.3 m/s;
-- a batch of spheres that fall on the ground and bounce once, with restitutions from 0.5 to 0.9;
-  also the error of their heights against the closed form. MuJoCo has springs and dampers instead of
-  restitution, so chosen that a contact lasts about ten steps;
-- a robot of a trunk and four legs with two hinges each, with springs and dampers, which falls 2 cm
-  on its spherical feet and runs forwards at 0.5 m/s.
+- piles of spheres of 0.1 m and 1 kg, in layers that fall 1 cm onto the ground and onto each other;
+- stacks of cubes of 0.2 m and 1 kg; the top one slides at 0.3 m/s;
+- a batch of spheres that fall on the ground and bounce once, with restitutions from 0.5 to 0.9, and
+  the error of their heights against the closed form. MuJoCo has springs and dampers instead of
+  restitution; they are such that a contact lasts about ten steps;
+- a robot with a trunk and four legs of two hinges each, with springs and dampers, which falls 2 cm
+  onto its spherical feet and moves forwards at 0.5 m/s.
 
-The solvers differ in what they solve: jaxmbd (`InteriorPoint`) Coulomb's law between rigid bodies
-to rounding, MuJoCo a convex relaxation with soft contacts, to its tolerance or with one iteration.
-Contact points are as many for all: `contact_budget` here, `max_contact_points` there.
+The simulators solve different problems. jaxmbd (`InteriorPoint`) solves Coulomb's law between rigid
+bodies to rounding. MuJoCo solves a convex relaxation with soft contacts, to its tolerance or with
+one iteration. The number of contact points is the same for all: `contact_budget` here,
+`max_contact_points` there.
 """
 
 import argparse
@@ -48,8 +50,9 @@ EVERY = 10  # steps from one saved state to the next
 
 
 class Scene(NamedTuple):
-    """The same for all simulators. `mjcf`: the bodies as text; `freely`: the linear velocities of
-    the bodies that hang on nothing, in the order of the text; `points`: of contact, at most."""
+    """A scene for all simulators. `mjcf`: the bodies in MuJoCo's format. `freely`: the linear
+    velocities of the free bodies, in the order of that text. `points`: the largest number of
+    contact points."""
 
     name: str
     mechanism: mbd.Mechanism
@@ -62,7 +65,7 @@ class Scene(NamedTuple):
 
 
 def pile(count: int, radius: float = 0.1) -> Scene:
-    """Of layers with up to eight spheres along each side."""
+    """A pile of layers with up to eight spheres along each side."""
     side = min(8, round(count ** (1 / 3)))
     rng = np.random.default_rng(0)
     places, bodies, text = [], [], ""
@@ -100,7 +103,7 @@ def among(
     speeds: np.ndarray,
     points: int,
 ) -> Scene:
-    """Every body may touch every other one, and the ground."""
+    """A scene in which every body may touch every other body and the ground."""
     pieces = [("ground", FLOOR), *((body, shape) for body in bodies)]
     contacts = mbd.contacts_among(pieces, friction=FRICTION)
     mechanism = mbd.Mechanism(bodies, contacts=contacts, contact_budget=points)
@@ -108,7 +111,7 @@ def among(
 
 
 def robot() -> Scene:
-    """In maximal coordinates here, in joint coordinates there."""
+    """The robot, in maximal coordinates for jaxmbd and in joint coordinates for MuJoCo."""
     length, radius, size = 0.2, 0.03, np.array([0.4, 0.2, 0.1])
     angles, hinge = (0.6, -0.6), dict(stiffness=40.0, damping=0.3)
     masses, inertia = (0.5, 0.2), lambda m: [m * length**2 / 12] * 2 + [1e-4]
@@ -175,7 +178,7 @@ def numbers(values: Any) -> str:
 
 
 def overlap(mechanism: mbd.Mechanism, q: jax.Array) -> float:
-    """The deepest at any of these coordinates [m]."""
+    """The deepest overlap at any of these coordinates [m]."""
     gaps = jax.jit(jax.vmap(lambda q: mechanism.gap(q, 0.0)))(q)
     return float(jnp.maximum(0.0, -jnp.min(gaps)))
 
@@ -225,7 +228,7 @@ def mjcf(scene: Scene, dt: float, option: str = "") -> str:
 
 
 def start_velocities(model: Any, scene: Scene) -> np.ndarray:
-    """Of MuJoCo's free joints."""
+    """The initial velocities, nonzero for MuJoCo's free joints."""
     v = np.zeros(model.nv)
     for address, speed in zip(model.jnt_dofadr[model.jnt_type == 0], scene.freely, strict=True):
         v[address : address + 3] = speed
@@ -233,12 +236,12 @@ def start_velocities(model: Any, scene: Scene) -> np.ndarray:
 
 
 def body_coordinates(position: jax.Array, orientation: jax.Array) -> jax.Array:
-    """As jaxmbd has them, from one row for each body."""
+    """The coordinates of jaxmbd, from arrays with one row for each body."""
     return jnp.concatenate([position, orientation], axis=1).T.ravel()
 
 
 def every_tenth(step: Callable, coordinates: Callable, start: Any, steps: int) -> tuple[Any, Any]:
-    """The end, and the coordinates of all bodies at every tenth step."""
+    """The final state, and the coordinates of all bodies at every tenth step."""
 
     def some(state, _):
         state, _ = jax.lax.scan(lambda state, _: (step(state), None), state, None, length=EVERY)
@@ -332,7 +335,7 @@ RADIUS = 0.1
 
 
 def dropped(restitution: Any) -> Scene:
-    """One sphere."""
+    """A scene with one sphere that falls on the floor."""
     inertia = mbd.Inertia.sphere(radius=RADIUS, mass=1.0)
     ball = mbd.Body("ball", inertia, position=[0, 0, RADIUS], velocity=[1.0, 0, 0])
     law = mbd.ContactLaw(FRICTION, restitution=restitution)
@@ -351,7 +354,7 @@ def drops(count: int, t: float) -> tuple[jax.Array, jax.Array]:
 
 
 def height_after(heights: jax.Array, restitutions: jax.Array, t: float) -> jax.Array:
-    """Closed form, after one bounce [m]."""
+    """The height after one bounce in closed form [m]."""
     landing = jnp.sqrt(2 * heights / GRAVITY)
     rest = t - landing
     return restitutions * GRAVITY * landing * rest - GRAVITY * rest**2 / 2
@@ -399,7 +402,8 @@ def mjx_bounces(heights, restitutions, dt: float, steps: int, option: str) -> Si
     system = mjx.put_model(model)
     data = mjx.make_data(system)
     v = jnp.asarray(start_velocities(model, scene))
-    # A spring and a damper per kilogram that return e of the speed, in half a period of ten steps.
+    # A spring and a damper per kilogram, so that the contact lasts half a period of ten steps and
+    # returns the share e of the speed.
     omega = jnp.pi / (10 * dt)
     share = -jnp.log(restitutions) / jnp.sqrt(jnp.pi**2 + jnp.log(restitutions) ** 2)
     negative = -jnp.stack([jnp.full_like(share, omega**2), 2 * share * omega], axis=1)
@@ -426,7 +430,7 @@ def mjx_bounces(heights, restitutions, dt: float, steps: int, option: str) -> Si
 
 
 def brax_bounces(heights, restitutions, dt: float, steps: int) -> Simulation:
-    """By positions, which is the one of its pipelines with restitution in the rigid limit."""
+    """With Brax's positional pipeline, the only one with restitution in the rigid limit."""
     from brax.io import mjcf as reader
     from brax.positional import pipeline
 

@@ -1,10 +1,11 @@
-"""A fit by forward sensitivities beside the same fit by finite differences, in one run.
+"""A fit by forward sensitivities compared with the same fit by finite differences.
 
-The slider-crank on a flexible support of `examples/identify_spring_damper.py`: stiffness, damping
-and the initial state, six unknowns, from 101 noisy rows. Both fits are Levenberg and Marquardt's
-method from the same guess, with the same tolerance; only the Jacobian differs. For each:
-iterations, simulations (one with all tangents, or one for each unknown and the nominal one),
-seconds without compilation, and how far the estimates end from those of the first.
+The system is the slider-crank on a flexible support of `examples/identify_spring_damper.py`. The
+six unknowns are stiffness, damping and the initial state; the data are 101 noisy rows. All fits use
+the method of Levenberg and Marquardt with the same guess and tolerance. Only the Jacobian differs.
+The table has iterations, simulations (one with all tangents, or one for each unknown and the
+nominal one), seconds without compilation, and the distance of the estimates from those of the first
+fit.
 
     taskset -c 0 python benchmarks/identification.py
 """
@@ -29,7 +30,7 @@ from jaxmbd.identify import least_squares  # noqa: E402
 
 
 class ByDifferences(eqx.Module):
-    """Residuals whose Jacobian is made of forward or central differences, a simulation each."""
+    """Residuals with a Jacobian by forward or central differences, with a simulation for each."""
 
     residuals: eqx.Module
     step: float
@@ -51,7 +52,7 @@ class ByDifferences(eqx.Module):
 
 
 class Residuals(eqx.Module):
-    """A function as a module."""
+    """A function of residuals as a module."""
 
     function: eqx.Module
 

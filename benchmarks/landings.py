@@ -1,13 +1,14 @@
-"""How often a contact problem is not solved, counted on bodies thrown on a floor.
+"""How often the contact solver fails, for bodies that are thrown on a floor.
 
 Each landing has its own pose, velocity, spin and friction coefficient (0.1 to 1), and 480 steps of
 2.5 ms: the body falls, tumbles, slides and comes to rest. Two boxes, thrown with a gap between
-them, land on each other; their mass ratio is up to 100, either way. A gripper closes two fingers on
-a cube, on whose mass, pose and friction it depends whether they hold it.
+them, land on each other. Their mass ratio is between 0.01 and 100. A gripper closes two fingers on
+a cube. Whether they hold it depends on its mass, pose and friction.
 
-For each scene: landings, steps, those that were not solved (a motion ends with the first) and how
-many these are of a million steps, motions that ended with another verdict, the largest residual
-[m/s] of the contact problems of every tenth step of good motions, and microseconds a step.
+For each scene the table has the number of landings and of steps; the number of unsolved steps (the
+first one ends a motion), also per million steps; the number of motions that ended with another
+verdict; the largest residual [m/s] of the contact problems at every tenth step of good motions; and
+microseconds per step.
 
     python benchmarks/landings.py
     python benchmarks/landings.py --count 10000 --friction pyramid --float32 --scenes cube rod
@@ -33,7 +34,7 @@ from tqdm import tqdm  # noqa: E402
 
 import jaxmbd as mbd  # noqa: E402
 
-# Before the first array: shapes and inertias are made where this file is read.
+# Set before the first array, since shapes and inertias are created when this file is imported.
 jax.config.update("jax_enable_x64", "--float32" not in sys.argv)
 
 STEPS, DT, EVERY = 480, 2.5e-3, 10
@@ -47,7 +48,7 @@ def rotation(key):
 
 
 def thrown(mechanism: mbd.Mechanism, key) -> mbd.State:
-    """Every body with its own rotation, velocity (2 m/s) and spin (5 rad/s)."""
+    """A state in which every body has a random rotation, velocity (2 m/s) and spin (5 rad/s)."""
     bodies = len(mechanism.bodies)
     keys = jr.split(key, 3)
     turns = jax.vmap(rotation)(jr.split(keys[0], bodies)).T
@@ -79,7 +80,7 @@ def cylinder(key) -> Start:
 
 
 def hull(key) -> Start:
-    """Eight random corners, with the inertia of the ball about them."""
+    """Eight random corners, with the inertia of a sphere."""
     key, corners = jr.split(key)
     points = 0.1 * jr.normal(corners, (8, 3))
     inertia = mbd.Inertia.sphere(radius=0.15, mass=1.0)
@@ -166,8 +167,8 @@ FRICTION = {"cone": mbd.Cone(), "pyramid": mbd.Pyramid(4)}
 
 
 def outcome(scene: Callable[..., Start], friction, key):
-    """Whether all contact problems of a landing were solved, whether it failed otherwise, its
-    number of steps, and the largest residual of those saved."""
+    """Whether all contact problems of a landing were solved, whether it failed for another reason,
+    its number of steps, and the largest saved residual."""
     mechanism, state = scene(key)
     sol = mbd.simulate(
         mechanism,
@@ -204,7 +205,7 @@ def count(name: str, friction: str, chunks: int, chunk: int, seed: int) -> None:
 
 
 def batch(name: str, friction: str, size: int, seed: int) -> None:
-    """Time of the same landings all in one `vmap`, and one after another."""
+    """Time of the same landings in one `vmap`, and one after another."""
     landing = functools.partial(outcome, SCENES[name], FRICTION[friction])
     keys = jr.split(jr.key(seed), size)
     line = f"{name:10s} {friction:8s} {size:7d} landings"

@@ -1,4 +1,4 @@
-"""What benchmarks beside other simulators share: timing, compiling, and lines of a table."""
+"""Timing, compiling and printing for the comparisons with other simulators."""
 
 import time
 from collections.abc import Callable
@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-# With fusion, programs of MuJoCo MJX compute many things several times.
+# With fusion, programs of MuJoCo MJX compute many values several times.
 NO_FUSION = {"xla_disable_hlo_passes": "fusion"}
 
-# The end of a simulation, as a function of factors on gravity and on the initial speeds: a number
-# to differentiate, and what figures of accuracy are computed from.
+# The end of a simulation as a function of two factors, on gravity and on the initial speeds. It
+# returns a number to differentiate, and data from which figures of accuracy are computed.
 Simulation = Callable[[jax.Array], tuple[jax.Array, Any]]
 
 
@@ -41,7 +41,7 @@ def measure(
     gradient: bool = True,
     options: dict | None = None,
 ) -> dict[str, Any]:
-    """Of a simulator in JAX. `figures`: of accuracy, by their names."""
+    """Measure a simulator in JAX. `figures` computes the figures of accuracy, by name."""
     ones = jnp.ones(2)
     run, seconds = compiled(end, ones, options)
     _, rest = run(ones)
@@ -85,6 +85,6 @@ def compare(title: str, bodies: int, own_row: dict[str, Any], peers: dict[str, C
     for name, run in tqdm(peers.items(), desc=title, leave=False):
         try:
             report(name, bodies, run(), own_row)
-        except Exception as error:  # whatever a simulator does not do is said, not hidden
+        except Exception as error:  # report what a simulator cannot do
             reason = str(error).strip().split("\n")[0][:120]
             tqdm.write(f"  {name:17s} left out: {type(error).__name__}: {reason}")

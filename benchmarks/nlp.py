@@ -1,8 +1,8 @@
-"""Solvers of nonlinear programs that install from PyPI, on one collocation problem.
+"""Solvers of nonlinear programs on PyPI, compared on one collocation problem.
 
-The swing-up of a cart-pole (Kelly 2017) by Hermite-Simpson collocation, in minimal and in redundant
-coordinates. All get the same functions, compiled beforehand. `casadi` and `ipyopt`, which both hold
-IPOPT, are measured where they are installed: `pip install casadi ipyopt`.
+The problem is the swing-up of a cart-pole (Kelly 2017) by Hermite-Simpson collocation, in minimal
+and in redundant coordinates. All solvers get the same functions, compiled beforehand. `casadi` and
+`ipyopt`, which both include IPOPT, are measured if they are installed: `pip install casadi ipyopt`.
 
     python benchmarks/nlp.py --steps 40
 """
@@ -23,7 +23,7 @@ from jaxmbd.trajopt.transcriptions import transcribe
 
 
 class CartPole(mbd.AbstractSystem):
-    """q = (x, angle), the angle from hanging."""
+    """q = (x, angle), with angle 0 for the hanging pole."""
 
     def mass_matrix(self, q):
         c = 0.15 * jnp.cos(q[1])
@@ -35,7 +35,7 @@ class CartPole(mbd.AbstractSystem):
 
 
 class CartBob(mbd.AbstractSystem):
-    """q = (x, bob), with the row of the rod."""
+    """q = (x, bob), with a constraint row for the rod."""
 
     def mass_matrix(self, q):
         return jnp.diag(jnp.array([1.0, 0.3, 0.3]))
@@ -61,7 +61,7 @@ class At(eqx.Module):
 
 
 def swing_up(redundant: bool, steps: int):
-    """The program, from a straight line between the angles."""
+    """The nonlinear program. The guess is a straight line between the angles."""
     s = jnp.linspace(0, 1, steps + 1)
     angle = jnp.pi * s
     if redundant:
@@ -130,7 +130,7 @@ def casadi(program):
     n, m = len(e.start), len(e.row_lower)
 
     def pattern(rows, columns, shape):
-        """The sparsity, and the slot of each value in it."""
+        """The sparsity pattern, and the function that sums values into its slots."""
         key, slot = np.unique(columns * shape[0] + rows, return_inverse=True)
         places = ca.Sparsity.triplet(*shape, (key % shape[0]).tolist(), (key // shape[0]).tolist())
         return places, lambda values: np.bincount(slot, values, len(key))

@@ -1,19 +1,19 @@
-"""Many rollouts at once: steps per second of batches of four-bars and of chains, with gradients.
+"""Many rollouts at once: steps per second of batches of four-bars and chains, with gradients.
 
-The four-bar and the chain of `chains.py`, in steps of the first order (`VelocityImpulse`), each
-sample with its own gravity and initial speeds, by `mbd.rollout.run` on the devices of this process,
-beside MuJoCo MJX in the same steps, chunks and run if it is installed. The gradient is that of a
-number at the end with respect to the factors on gravity and speeds, in reverse mode through all
-steps. For each size of the batch: steps of all samples together per second, memory and chunk of a
-device, and seconds of compilation.
+The systems are the four-bar and the chain of `chains.py`, with a method of first order
+(`VelocityImpulse`). Each sample has its own gravity and initial speeds. `mbd.rollout.run` computes
+them on the devices of this process. MuJoCo MJX, if it is installed, runs with the same steps and
+chunks. The gradient is that of a number at the end with respect to the factors on gravity and
+speeds, in reverse mode through all steps. For each size of the batch the table has the steps of all
+samples per second, memory and chunk of a device, and seconds of compilation.
 
     python benchmarks/rollouts.py
     python benchmarks/rollouts.py --samples 1 64 4096 65536 --float32          # on a GPU
     python benchmarks/rollouts.py --peaks 34e12 4.8e12      # operations/s and bytes/s of a device
 
-With `--peaks`, also the share of the bound by arithmetic, of the floating-point operations that the
-compiler counts in a step; and of that by memory, if a step did no more than read and write the
-state. The larger one is the bound that matters.
+With `--peaks` the table also has the speed as a share of two bounds. The bound by arithmetic counts
+the floating-point operations of a step, as reported by the compiler. The bound by memory assumes
+that a step only reads and writes the state. The larger share belongs to the bound that matters.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-os.environ.setdefault("JAX_PLATFORMS", "")  # whatever there is; `chains` would take the CPU
+os.environ.setdefault("JAX_PLATFORMS", "")  # any device; `chains` would select the CPU
 
 import chains  # noqa: E402
 import jax  # noqa: E402
@@ -43,7 +43,7 @@ def gradient(end: Simulation) -> Callable:
 
 
 def factors_of(n: int) -> np.ndarray:
-    """Of gravity and of the initial speeds, of each sample."""
+    """The factors on gravity and on the initial speeds of each sample."""
     dtype = jnp.result_type(float)
     return np.stack([np.linspace(0.9, 1.0, n), np.linspace(0.5, 1.0, n)], axis=1).astype(dtype)
 
@@ -68,7 +68,7 @@ def measure(one: Callable, n: int, steps: int, options: dict | None) -> dict[str
 
 
 def shares(make, n: int, state: int, steps_per_s: float, peaks: list[float]) -> dict[str, Any]:
-    """Of the bounds by arithmetic and by memory."""
+    """The speed as a share of the bounds by arithmetic and by memory."""
     one = forward(make(1))
     step, _ = compiled(jax.vmap(lambda x: one(x, None)), jnp.asarray(factors_of(n)), None)
     operations = step.cost_analysis().get("flops", np.nan) / n
@@ -95,13 +95,14 @@ def compare(title: str, makers: dict[str, tuple], state: int, arguments) -> None
                     if arguments.peaks and kind is forward and name == "jaxmbd":
                         row |= shares(make, n, state, row["steps/s"], arguments.peaks)
                     report(label, row)
-                except Exception as error:  # whatever a simulator does not do is said, not hidden
+                except Exception as error:  # report what a simulator cannot do
                     reason = str(error).strip().split("\n")[0][:100]
                     tqdm.write(f"  {label:28s} left out: {type(error).__name__}: {reason}")
 
 
 def makers_of(mechanism: mbd.Mechanism, xml: str, dt: float, at_start: float, rate: float):
-    """For each simulator, what makes a simulation of so many steps, and compiler options."""
+    """For each simulator, a function of the number of steps that returns the simulation, and
+    compiler options."""
     own = lambda steps: chains.own(mechanism, dt, steps)  # noqa: E731
     makers: dict[str, tuple] = {"jaxmbd": (own, None)}
     try:

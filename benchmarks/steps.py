@@ -1,8 +1,8 @@
 """Cost of a step of the paper's examples: RK4, equation (16), float64, one core.
 
-For each mechanism: microseconds a step, the same step with `jnp.linalg.pinv` (what one would
-write first), gradient over forward time, seconds to compile, and the paper's figure on its 2009
-machine. All figures come from one run; compare ratios, not microseconds.
+The table has microseconds per step, the same with `jnp.linalg.pinv` (the straightforward
+implementation), the time of a gradient relative to the forward time, seconds to compile, and the
+paper's figure of 2009. All figures come from one run. Compare ratios, not microseconds.
 
     taskset -c 0 python benchmarks/steps.py
 
@@ -34,7 +34,8 @@ import jaxmbd as mbd  # noqa: E402
 
 
 class LibraryPinv(mbd.AbstractConstraintSolver):
-    """The textbook version: M^-1 J^T G^+ = R^-1 C^+ by LAPACK's Cholesky factor and SVD."""
+    """The straightforward implementation: M^-1 J^T G^+ = R^-1 C^+ by LAPACK's Cholesky factor and
+    SVD."""
 
     def factorise(self, equations):
         L = jnp.linalg.cholesky(equations.M)
@@ -89,7 +90,8 @@ def cases() -> list[Case]:
 
 
 def best_seconds(fn, *args, repeats: int) -> float:
-    """The fastest of several runs, in CPU seconds: other work on the machine only adds."""
+    """The fastest of several runs, in CPU seconds. Other work on the machine can only make a run
+    slower."""
     best = float("inf")
     for _ in range(repeats):
         start = time.process_time()
