@@ -1,8 +1,8 @@
-"""From a system and a state to a motion: one step, and the loops over it.
+"""Simulation: the step, and the loops over it.
 
-`Stepper` is the step; `simulate` loops over it at fixed steps (`fixed.py`), or has diffrax adapt
-them (`adaptive.py`). What a family of methods does in a step stands in `continuous.py`, `split.py`
-and `contact.py`.
+`Stepper` is the step. `simulate` loops over it at fixed steps (`fixed.py`), or lets diffrax adapt
+the steps (`adaptive.py`). `continuous.py`, `split.py` and `contact.py` hold the steps of the
+families of methods.
 """
 
 from .schemes import RK4 as RK4

@@ -1,4 +1,4 @@
-"""Integration at adaptive steps, by diffrax."""
+"""Integration with adaptive steps, by diffrax."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from .steps import Problem
 
 
 def check_adaptive(stepper: Stepper) -> None:
-    """The method and the scheme estimate errors.
+    """Check that the method and the scheme have an error estimate.
 
     **Raises:** `ValueError`."""
     enforcement, scheme = stepper.enforcement, stepper.scheme
@@ -82,9 +82,9 @@ class _Corrected(diffrax.AbstractWrappedSolver):
             problem, self.solver, t0, t1, y0, solver_state
         )
         unsolved = result == RESULTS.implicit_scheme_unsolved
-        # A smaller step may be solved: not all schemes tell the controller.
+        # A smaller step may succeed. Not all schemes report the failure to the controller.
         error = jax.tree.map(lambda x: jnp.where(unsolved, jnp.inf, x), error)
-        # diffrax knows only its own members; which of ours it was is found at the end.
+        # diffrax accepts only its own verdicts. `_verdict` finds our own reason at the end.
         divergence: Any = diffrax.RESULTS.nonlinear_divergence
         failure = diffrax.RESULTS.where(unsolved, divergence, diffrax.RESULTS.internal_error)
         verdict = diffrax.RESULTS.where(
@@ -104,7 +104,7 @@ def integrate_adaptive(
     progress: diffrax.AbstractProgressMeter,
     max_steps: int,
 ) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
-    """(saved times, saved outputs, result, statistics). Times that were not reached hold the last
+    """(saved times, saved outputs, result, statistics). Times that were not reached have the last
     state."""
     if start.active is not None:
         raise ValueError(
@@ -158,7 +158,7 @@ def integrate_adaptive(
 
 
 def with_array_tolerances(controller: Any, dtype: Any) -> Any:
-    """The same controller. As numbers of Python its tolerances would be compiled in."""
+    """The same controller with arrays as tolerances. Python numbers would be compiled in."""
 
     def convert(x):
         if not isinstance(x, diffrax.PIDController):
@@ -170,7 +170,7 @@ def with_array_tolerances(controller: Any, dtype: Any) -> Any:
 
 
 def _on_drift(problem: Problem, tolerance: RealScalarLike) -> diffrax.Event:
-    """The end of an integration after the step at whose end |Phi| is beyond the tolerance."""
+    """The event that ends the integration after a step whose end has |Phi| beyond the tolerance."""
 
     def drifted(t, y, args, **kwargs):
         del args, kwargs
@@ -180,8 +180,9 @@ def _on_drift(problem: Problem, tolerance: RealScalarLike) -> diffrax.Event:
 
 
 def _verdict(problem, result, t, q, v) -> RESULTS:
-    """diffrax's result; but where a step of ours failed, which diffrax may only have retried, the
-    reason as it shows in the last state."""
+    """The verdict on the integration. If one of our steps failed, which diffrax may report only as
+    a retried step, the verdict is the reason that is found at the last state. Otherwise it is
+    diffrax's result."""
     enforcement = problem.enforcement
     here = point(problem.equations, problem.control, t, q, v)
     factor = enforcement.factorise(here)
@@ -190,7 +191,7 @@ def _verdict(problem, result, t, q, v) -> RESULTS:
     reason = first_failure(problem.system.result(q), solved)
     ours = result == diffrax.RESULTS.internal_error
     verdict = RESULTS.where(ours, RESULTS.nonfinite_state, of_scheme(result))
-    # The only event that stops an integration.
+    # The drift is the only event.
     stopped = result == diffrax.RESULTS.event_occurred
     verdict = RESULTS.where(stopped, RESULTS.drift, verdict)
     explained = (verdict != RESULTS.successful) & (reason != RESULTS.successful)

@@ -1,4 +1,4 @@
-"""Newton's method with few Jacobians, for the stages of implicit schemes."""
+"""Newton's method with few evaluations of the Jacobian, for the stages of implicit schemes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,15 +12,16 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._linalg.small import apply, general_inverse
 from .._types import RealScalarLike
 
-# Corrections that shrink by less than this are not worth their evaluations: a new Jacobian is.
+# If corrections shrink by less than this factor, a new Jacobian is worth its evaluation.
 _SLOW = 0.5
-# Corrections of less than so many times the goal, which shrink no further, are rounding.
+# Corrections that no longer shrink and are below this multiple of the goal are rounding.
 _ROUNDING = 100.0
 
 
 class _State(NamedTuple):
-    """How the corrections by the last Jacobian ended: the size of the last one, and the error that
-    it leaves. `begun`: whether there were any."""
+    """The end of the corrections with the last Jacobian: the `size` of the last correction, and an
+    estimate of the remaining `error`. `begun`: whether there was a Jacobian. `again`: whether there
+    were two or more."""
 
     begun: Bool[Array, ""]
     again: Bool[Array, ""]
@@ -29,13 +30,15 @@ class _State(NamedTuple):
 
 
 class Chord(optx.AbstractRootFinder):
-    r"""Corrections by one Jacobian as long as each is at most half the one before, then by another
-    one (Shamanskii's method). The Jacobian of a constrained motion takes as long as a hundred
-    evaluations, and within a step it hardly changes.
+    r"""Corrections with the same Jacobian as long as each is at most half as large as the one
+    before. Then the Jacobian is evaluated again (Shamanskii's method). The Jacobian of a
+    constrained motion takes as long as a hundred evaluations of the motion, and within a step it
+    hardly changes.
 
-    A correction d of y has the size max |d| / (atol + rtol max |y|), the largest of the leaves of
-    y. The search ends where the error that is left is below `goal`; or, since rounding of a stiff
-    force may be more than that, where corrections below 1 no longer shrink.
+    The size of a correction d of y is max |d| / (atol + rtol max |y|), the largest over the leaves
+    of y. The search ends when the estimated error is below `goal`. Rounding of a stiff force may be
+    larger than the goal, so the search also ends when corrections of a size below 1 no longer
+    shrink.
 
     Reference: Kelley (1995), Iterative methods for linear and nonlinear equations, section 5.4.
     """
@@ -46,14 +49,14 @@ class Chord(optx.AbstractRootFinder):
     norm: Callable[[PyTree], Any] = optx.max_norm
 
     def init(self, fn, y, args, options, f_struct, aux_struct, tags) -> _State:
-        # Runge-Kutta methods of diffrax would have the Jacobian here, for all of their stages, but
-        # compile it in three places for that.
+        # The Jacobian is not evaluated here, although diffrax's Runge-Kutta methods would use it
+        # for all their stages: they would compile it in three places.
         del fn, args, options, f_struct, aux_struct, tags
         no, infinite = jnp.array(False), jnp.full((), jnp.inf, ravel_pytree(y)[0].dtype)
         return _State(no, no, infinite, infinite)
 
     def step(self, fn, y, args, options, state: _State, tags):
-        """All corrections by the Jacobian at y."""
+        """All corrections with the Jacobian at y."""
         del options, tags
         flat, restore = ravel_pytree(y)
 
@@ -71,7 +74,7 @@ class Chord(optx.AbstractRootFinder):
             d = apply(inverse, residual(x))
             x = x - d
             size = self._size(restore(d), restore(x))
-            # Of the first nothing is known but its size.
+            # The first correction has no rate.
             first = jnp.isinf(before)
             rate = jnp.where(first, 0.0, size / before)
             error = jnp.where(first, size, size * rate / (1 - jnp.minimum(rate, _SLOW)))
@@ -84,7 +87,8 @@ class Chord(optx.AbstractRootFinder):
 
     def terminate(self, fn, y, args, options, state: _State, tags):
         del fn, y, args, options, tags
-        # The Jacobian at the start of the search may be why corrections shrink no further.
+        # With the first Jacobian the tolerance for rounding is smaller, since this Jacobian may be
+        # the reason that corrections no longer shrink.
         rounding = jnp.where(state.again, 1.0, _ROUNDING * self.goal)
         solved = (state.error <= self.goal) | (state.size <= rounding)
         lost = jnp.isnan(state.size)

@@ -18,7 +18,8 @@ from .steps import AbstractSteps, Problem, Step, at_start
 
 
 def constrained_field(t, y, args):
-    """(q', v') of a continuous enforcement, plus the held correction rates."""
+    """(q', v') of a continuous method, plus the rates of the drift correction, which are constant
+    in a step."""
     problem, _ = args
     return _rates(problem.system, motion_at(problem, t, *y), y, args)
 
@@ -38,8 +39,9 @@ def motion_at(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity) 
 def corrected_step(
     problem: Problem, scheme: diffrax.AbstractSolver, t0, t1, y0, scheme_state
 ) -> tuple[Any, Any, Any, Any, RESULTS, Float[Array, " nh"]]:
-    """`scheme.step` on the constrained field with the drift correction of the start of the step
-    held through it, then the projection. Returns what `step` does, and |Phi| at the start."""
+    """`scheme.step` on the constrained field, then the projection. The drift correction is computed
+    at the start of the step and constant in it. Returns the values of `step`, and |Phi| at the
+    start."""
     system, enforcement = problem.system, problem.enforcement
     h = t1 - t0
 
@@ -51,7 +53,8 @@ def corrected_step(
         change = system.qdot(q, correction.position)
         if not writes_own_qdot(system):
             change = change + (system.coordinates.normalise(q) - q)
-        # The held rates change from step to step: a jump, for schemes that reuse their last stage.
+        # The correction rates change from step to step. Schemes that reuse their last stage must be
+        # told of this jump.
         held = (change / h, correction.velocity / h)
         motion = enforcement.motion(here, factor)
         verdict = enforcement.result(here, factor, correction)
@@ -62,7 +65,7 @@ def corrected_step(
     motion, rate, verdict, phi = begin(y0)
 
     def field(t, y, args):
-        # Most schemes evaluate their first stage right here, at what is known already.
+        # Most schemes evaluate their first stage at (t0, y0), where the motion is known already.
         first = t is t0 and y[0] is y0[0] and y[1] is y0[1]
         return _rates(system, motion if first else motion_at(problem, t, *y), y, args)
 
@@ -95,7 +98,7 @@ class ContinuousSteps(AbstractSteps):
         return Step(state.replace(t=t, q=q, v=v, scheme=scheme), result, phi)
 
     def between(self, state, h, t):
-        # One shorter step: as accurate as the grid, constraints included.
+        # One shorter step, which is as accurate as the steps of the grid, constraints included.
         del h
         return self.step(at_start(self.scheme, state), t).state
 

@@ -1,4 +1,4 @@
-"""Whether a motion keeps the balance of energy, with any method."""
+"""The check of the energy balance, for all methods."""
 
 from typing import NamedTuple
 
@@ -13,8 +13,9 @@ from .steps import AbstractSteps
 
 
 class EnergyAccount(NamedTuple):
-    """What a motion should have kept, E - W, with the energy E and the work W supplied: at the
-    `start` and at its `lowest`; the `work` [J], and the `power` [W] after the last step."""
+    """The energy balance of a motion. E - W should be constant, where E is the energy and W the
+    supplied work. `start`, `lowest`: E - W at the start and its lowest value [J]; `work`: W [J];
+    `power`: the supplied power after the last step [W]."""
 
     start: Float[Array, ""]
     lowest: Float[Array, ""]
@@ -23,20 +24,20 @@ class EnergyAccount(NamedTuple):
 
     @staticmethod
     def opened(steps: AbstractSteps, state: StepperState) -> "EnergyAccount":
-        """At the start."""
+        """The account at the start of a motion."""
         energy, power = _balance(steps, state)
         return EnergyAccount(energy, energy, jnp.zeros_like(energy), power)
 
     def after(
         self, steps: AbstractSteps, state: StepperState, h: RealScalarLike, tolerance: Array
     ) -> tuple["EnergyAccount", RESULTS]:
-        """After a step of length h, which fails if energy is off by more than the tolerance [J]:
-        power is integrated by the trapezoidal rule."""
+        """The account after a step of length h, and the verdict: the step fails if the balance
+        differs by more than the tolerance [J]. The power is integrated by the trapezoidal rule."""
         energy, power = _balance(steps, state)
         work = self.work + 0.5 * h * (self.power + power)
         kept = energy - work
         lowest = jnp.minimum(self.lowest, kept)
-        # Rows begin to act by an impact, which takes energy.
+        # Rows begin to act with an impact, which dissipates energy.
         exact = steps.keeps_energy and state.active is None
         off = jnp.abs(kept - self.start) if exact else kept - lowest
         verdict = RESULTS.where(off > tolerance, RESULTS.energy_balance, RESULTS.successful)
@@ -47,8 +48,8 @@ class EnergyAccount(NamedTuple):
 def _balance(
     steps: AbstractSteps, state: StepperState
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The energy [J], and the power [W] that should change it. Without derivatives: nothing but a
-    verdict follows."""
+    """The energy [J], and its rate according to the supplied power [W]. They are constant in
+    derivatives, since only a verdict depends on them."""
     steps, state = constant((steps, state))
     system, control = steps.system, steps.problem.control
     t, q, v = state.t, state.q, state.v

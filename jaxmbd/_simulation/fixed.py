@@ -1,4 +1,4 @@
-"""Integration at fixed steps: one loop, and what is saved on the way."""
+"""Integration with fixed steps: the loop, and saving."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from .tally import ContactTally
 
 
 class Kept(NamedTuple):
-    """What is saved: a state, and what contacts did since the saved time before."""
+    """The data that are saved: a state, and the tally of contacts since the previous saved time."""
 
     state: StepperState
     tally: ContactTally | None
@@ -28,11 +28,11 @@ class Kept(NamedTuple):
         return Kept(state, ContactTally.none(state))
 
     def begun(self, anew: Any) -> "Kept":
-        """With an empty tally if `anew`."""
+        """The same, with an empty tally if `anew`."""
         return self if self.tally is None else Kept(self.state, self.tally.begun(anew))
 
     def after(self, state: StepperState, good: Any = True) -> "Kept":
-        """Of the state after a step, or a part of one, if it was good."""
+        """The data after a step, or a part of a step; `good` tells whether it counts."""
         if self.tally is None:
             return Kept(state, None)
         assert state.contacts is not None
@@ -40,15 +40,15 @@ class Kept(NamedTuple):
         return Kept(state, chosen(good, tally, self.tally))
 
     def spanning(self, steps: "Kept", less: "Kept") -> "Kept":
-        """Of a part of a step, with the tally of the whole `steps` before it and `less` that of the
-        part before these."""
+        """The data after a part of a step, with the tally of the whole `steps` before it added, and
+        with that of the part before these, `less`, subtracted."""
         if self.tally is None or steps.tally is None or less.tally is None:
             return self
         return Kept(self.state, self.tally.spanning(steps.tally, less.tally))
 
 
 class _Carry(NamedTuple):
-    """What goes from step to step: also the number of good steps, and the states at requested
+    """The carry of the loop, with the number of good steps (`done`) and the states at requested
     times."""
 
     here: Kept
@@ -86,7 +86,7 @@ def integrate_fixed(
         return _Carry(carry.here.after(state, good), account, done, carry.requested)
 
     def arrived(i, carry):
-        """At the point i of the grid, before the step from there."""
+        """Saving at grid point i, before the step from there."""
         kept = requested.remember(i, carry.here, carry.requested)
         here = carry.here.begun(requested.is_next(i))
         if saving.every:
@@ -120,7 +120,8 @@ def integrate_fixed(
     if saving.ts is not None:
         ys = requested.reach(stepper, control, carry.requested, result == RESULTS.successful)
         pieces.append(jax.vmap(lambda kept: saving.output(stepper, kept))(ys.at))
-        # What the last of them has counted of a step, the end has not to count again.
+        # The tally of the end must not count the part of a step again that the last requested time
+        # has counted.
         part = jax.tree.map(lambda x: x[-1], ys.part)
         last = last.begun(True).spanning(last, part)
     if saving.every:
@@ -136,20 +137,21 @@ def _bare(here: Kept) -> Kept:
 
 
 def _one(tree: PyTree) -> PyTree:
-    """The same as the first and only entry."""
+    """The same arrays with a leading axis of length 1."""
     return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
 
 
 class _Reached(NamedTuple):
-    """States at given times, and the same with tallies of the parts of steps to them only."""
+    """States at the requested times (`at`), and the same states with the tallies of only the parts
+    of steps that lead to them (`part`)."""
 
     at: Kept
     part: Kept
 
 
 class _RequestedTimes:
-    """States at given times. The loop keeps the grid state before each of them as it comes by;
-    afterwards all are reached at once, by one shorter step each."""
+    """States at requested times. The loop stores the grid state before each of these times. After
+    the loop all of them are reached as one batch, by one shorter step each."""
 
     def __init__(self, saving: Saving, grid: Grid):
         self.ts = saving.ts
@@ -160,7 +162,8 @@ class _RequestedTimes:
         steps = (ts - grid.t0) / grid.dt
         steps = jnp.round(steps) if self.on_grid else jnp.floor(steps + ON_GRID)
         self.before = jnp.clip(steps, 0, grid.whole).astype(jnp.int32)
-        # Where the state at a grid point is kept; one past the end if it is not needed.
+        # The index at which the state at a grid point is stored; one past the end if it is not
+        # needed.
         places = jnp.arange(ts.shape[0], dtype=jnp.int32)
         self.place = jnp.full(grid.whole + 1, ts.shape[0], jnp.int32).at[self.before].set(places)
 
@@ -177,7 +180,7 @@ class _RequestedTimes:
         return jax.tree.map(lambda room, x: room.at[place].set(x, mode="drop"), kept, _bare(here))
 
     def is_next(self, i: Any) -> Any:
-        """Whether the state at i was remembered."""
+        """Whether the state at grid point i is stored."""
         return False if self.ts is None else self.place[i] < self.ts.shape[0]
 
     def reach(self, stepper: Stepper, control: Any, kept: Any, good: Any) -> _Reached:
@@ -201,6 +204,7 @@ class _RequestedTimes:
         part = jax.vmap(one)(self.ts, self.before)
         first = jax.tree.map(lambda x: jnp.zeros_like(x[:1]), part)
         less = jax.tree.map(lambda x, y: jnp.concatenate([x, y[:-1]]), first, part)
-        # Several times after the same grid point: its steps count for the first one.
+        # If several times follow the same grid point, the steps before it count for the first of
+        # them.
         again = jnp.diff(self.before, prepend=-1) == 0
         return _Reached(jax.vmap(spanned)(part, self.before, less, again), part)

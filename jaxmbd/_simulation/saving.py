@@ -1,4 +1,4 @@
-"""When to start, stop and save, from the arguments of `simulate`."""
+"""The time grid and the times to save, from the arguments of `simulate`."""
 
 import math
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from .._types import RealScalarLike
 # Times within this fraction of a step of a grid point are that grid point.
 ON_GRID = 1e-6
 
-# Saved times that need no look at the memory.
+# Up to this many saved times, the memory is not checked.
 _FEW = 10_000
 
 
 class Grid(eqx.Module):
-    """Times t0, t0 + dt, ... up to t1, which is `whole` steps away and, unless `aligned`, a shorter
-    one. Of its numbers only these two are compiled in, and `whole` only as an int."""
+    """Times t0, t0 + dt, ... up to t1, which are `whole` steps and, unless `aligned`, a shorter
+    last step. Only `aligned` and an integer `whole` are compiled in."""
 
     t0: RealScalarLike
     t1: RealScalarLike
@@ -38,8 +38,8 @@ class Grid(eqx.Module):
         return self.whole + (not self.aligned)
 
     def as_arrays(self, dtype: Any, *, length: bool = False) -> "Grid":
-        """The same, with values that are not compiled in; also the `length` of the loop, if it may
-        be."""
+        """The same with arrays, which are not compiled in. With `length` the number of steps is an
+        array too."""
         t0, t1, dt = (jnp.asarray(x, dtype) for x in (self.t0, self.t1, self.dt))
         return Grid(t0, t1, dt, jnp.asarray(self.whole) if length else self.whole, self.aligned)
 
@@ -53,10 +53,10 @@ def make_grid(
     *,
     adaptive: bool = False,
 ) -> Grid:
-    """The grid, from either `t1` and `dt` or `dt` and `num_steps`; times will be of this dtype. Of
-    an `adaptive` integration no steps are counted.
+    """The grid, from `dt` and either `t1` or `num_steps`, for times of this dtype. For `adaptive`
+    integration steps are not counted.
 
-    **Raises:** `ValueError`, saying what to give instead.
+    **Raises:** `ValueError`, which says what to give instead.
     """
     if dt is None or (t1 is None) == (num_steps is None):
         raise ValueError("Give `dt`, and either `t1` or `num_steps`.")
@@ -92,7 +92,7 @@ def make_grid(
 
 
 class Saving(eqx.Module):
-    """Which times to save, and a function of the state to save in its place."""
+    """The times to save, and a function of the state whose value is saved in its place."""
 
     t0: bool
     t1: bool
@@ -106,7 +106,7 @@ class Saving(eqx.Module):
         return self.ts is None and not self.every
 
     def check_fits(self, state: State, system: AbstractSystem, steps: float | int) -> None:
-        """All that is saved in so many steps fits the memory.
+        """Check that all saved data of this number of steps fit into the memory.
 
         **Raises:** `ValueError`."""
         given = 0 if self.ts is None else len(self.ts)
@@ -131,7 +131,7 @@ class Saving(eqx.Module):
         )
 
     def output(self, stepper: Any, kept: Any) -> Any:
-        """(t, what is kept of the state there)."""
+        """(t, the data to save)."""
         state = kept.state
         if self.fn is None:
             return state.t, kept._replace(state=state.bare())

@@ -23,7 +23,7 @@ def _axpy(y, *terms):
 
 
 class _OneStep(diffrax.AbstractSolver):
-    """Of one vector field, and without a memory of the steps before."""
+    """A scheme of one vector field without memory of previous steps."""
 
     term_structure: ClassVar = diffrax.AbstractTerm
 
@@ -64,9 +64,10 @@ class RK4(_OneStep):
 
 
 class RolledRK4(RK4):
-    """The same in a loop over the last three stages: a third of the code to compile, where a loop
-    costs nothing, or a field is so large that this matters more. Steps of a given size need no
-    interpolation of higher order, which would cost a stage more."""
+    """`RK4` with a loop over the last three stages, which needs a third of the code. It is used
+    where a loop costs nothing, or where the field is so large that compilation matters more.
+    Interpolation is linear, since fixed steps need none of higher order, which would cost one more
+    stage."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.AbstractLocalInterpolation]] = (
         diffrax.LocalLinearInterpolation
@@ -85,16 +86,16 @@ class RolledRK4(RK4):
 
         c = jnp.array([0.5, 0.5, 1.0], t0.dtype)
         b = jnp.array([1 / 3, 1 / 3, 1 / 6], t0.dtype)
-        # Of a stage the reverse pass keeps nothing but its start: the compiler is slow with the
-        # hundreds of arrays that it would have to carry through the loop.
+        # Only the start of a stage is stored for the reverse pass. Otherwise the loop would carry
+        # hundreds of arrays, which the compiler handles slowly.
         stage = recomputed(stage)
         (y1, _), _ = jax.lax.scan(stage, (_axpy(y0, (1 / 6, k1)), k1), (c, b))
         return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
 
 
 def recomputes_stages(scheme: diffrax.AbstractSolver) -> bool:
-    """Whether the reverse pass keeps nothing of each stage but its start, and evaluates it again:
-    then a step as a whole need not be evaluated again."""
+    """Whether the scheme stores only the start of each stage for the reverse pass, and recomputes
+    the rest. Then the step as a whole need not be recomputed."""
     return isinstance(scheme, RolledRK4)
 
 
@@ -174,14 +175,14 @@ def prepared(
     dtype: Any,
     large: bool,
 ) -> diffrax.AbstractSolver:
-    """What diffrax would set up for its own loop, for `scheme` in ours.
+    """`scheme`, set up for our own loop as diffrax would do for its loop.
 
-    Its Runge-Kutta methods loop over their stages in a way that is made for reverse mode; the
-    bounded loop serves both modes. Its implicit methods wait for a step size controller to tell
-    their root finder its tolerances; in place of one of Newton's family they get `Chord`. A single
-    Jacobian, as by default, gives up at steps of a fifth of what accuracy allows where stiff forces
-    turn. At fixed steps the search goes on to rounding, so that accuracy does not depend on it.
-    `large` tells that the field is large.
+    diffrax's Runge-Kutta methods loop over their stages in a way that supports reverse mode only,
+    so they get the bounded loop, which supports both modes. Its implicit methods get the tolerances
+    of their root finder from a step size controller. Newton's method and its variants are replaced
+    by `Chord`: where stiff forces rotate, the default with a single Jacobian fails at steps of a
+    fifth of the size that accuracy allows. At fixed steps the search continues to rounding, so that
+    accuracy does not depend on it. `large` says that the field is large.
     """
     rolled = large or loops_cost_nothing()
     if rolled and controller is None and type(scheme) is RK4:

@@ -1,4 +1,4 @@
-"""`simulate`: from a system and a state to a motion."""
+"""`simulate`: the motion of a system from a given state."""
 
 import functools
 from typing import Annotated
@@ -57,44 +57,46 @@ def simulate(
 
     **Arguments:**
 
-    - `system`, `enforcement`: what moves, and how its constraints are enforced.
-    - `state`: where it starts, from `assemble` or `State(t, q, v)`.
-    - `t1`: final time [s]. `dt`: step [s], the first one if adaptive. The number of steps follows
-      from them and must be known when tracing; with `num_steps` given instead of `t1`, `dt` may
-      be a traced value.
-    - `t0`: start time; only needed when `state.t` is traced, e.g. a state that came into a jitted
-      function as an argument.
+    - `system`, `enforcement`: the system, and the method that enforces its constraints.
+    - `state`: the initial state, from `assemble` or `State(t, q, v)`.
+    - `t1`: final time [s]. `dt`: step [s]; the first step if steps are adaptive. The number of
+      steps follows from both and must be known when tracing. With `num_steps` in place of `t1`,
+      `dt` may be traced.
+    - `t0`: start time. It is needed only if `state.t` is traced, for instance if the state is an
+      argument of a jitted function.
     - `scheme`: any `diffrax` solver of one vector field. Default `RK4()` for continuous methods,
       `diffrax.Tsit5()` if adaptive, `diffrax.Euler()` for v* of the velocity-level ones.
     - `control`: u = control(t, q, v), any pytree of arrays that is callable.
     - `projection`: a `Projection` after each step.
-    - `saveat`: which times to keep: `t0`, `t1`, `ts`, `steps` (every, or every n-th), and `fn(t,
-      state, system)` to keep something else than the states. Times between steps are reached by
-      a shorter step from the grid, to full order; when adaptive, by the scheme's interpolation.
+    - `saveat`: the times to save: `t0`, `t1`, `ts`, `steps` (every step, or every n-th); and `fn(t,
+      state, system)`, a function to save in place of the states. Times between steps are reached by
+      a shorter step from the grid, to full order. With adaptive steps they are interpolated by the
+      scheme.
     - `stepsize_controller`: e.g. `diffrax.PIDController(rtol=..., atol=...)` for adaptive steps.
     - `adjoint`: `diffrax.RecursiveCheckpointAdjoint()` (default; at fixed steps it also supports
       forward mode), `diffrax.DirectAdjoint()` (no checkpoints: more memory, less time),
-      `diffrax.ForwardMode()` (if nothing is saved between start and end, another number of steps
-      compiles nothing anew).
-    - `progress`: a diffrax progress meter, e.g. `diffrax.TqdmProgressMeter()`. With one, a line
-      says that JAX compiles, and for how long.
-    - `start_tolerance`: of |Phi| and |Phi'| at the start, for rigid methods.
-    - `drift_tolerance`: of |Phi| at the start of each step; default unlimited. Beyond it the
-      integration ends with `RESULTS.drift`.
-    - `energy_tolerance`: [J] by how much `mechanical_energy` may be off from what the start had and
-      the integral of `supplied_power` and of the power of moving constraints, by the trapezoidal
-      rule over the steps. With contacts, rows that switch and compliant ones, which take energy,
-      by how much it may have grown beyond that. Fixed steps only; costs about one evaluation of
-      the system a step, and nothing by default.
-    - `max_steps`: of an adaptive integration.
-    - `throw`: raise when `result` is not successful; with `False` it is returned as data, one
-      verdict for each sample of a batch. Within your own `jax.jit`, see `raise_if_failed`.
+      `diffrax.ForwardMode()` (a new number of steps needs no compilation if nothing is saved
+      between start and end).
+    - `progress`: a diffrax progress meter, e.g. `diffrax.TqdmProgressMeter()`. It also shows a line
+      while JAX compiles.
+    - `start_tolerance`: the largest |Phi| and |Phi'| at the start, for rigid methods.
+    - `drift_tolerance`: the largest |Phi| at the start of each step; default unlimited. Beyond it
+      the integration ends with `RESULTS.drift`.
+    - `energy_tolerance`: the largest error of the energy balance [J]; default unlimited.
+      `mechanical_energy` is compared with its initial value plus the integral of `supplied_power`
+      and of the power of moving constraints, by the trapezoidal rule over the steps. Contacts, rows
+      that switch, and compliant rows dissipate energy; with them only a growth beyond the balance
+      counts. For fixed steps only. It costs about one evaluation of the system per step.
+    - `max_steps`: the largest number of adaptive steps.
+    - `throw`: raise an error if `result` is not successful. With `False` the result is returned as
+      data, one verdict for each sample of a batch. Inside your own `jax.jit`, see
+      `raise_if_failed`.
 
     **Returns:** a `Solution`.
 
-    **Raises:** `ValueError` for wrong shapes, steps or options, for more steps than can be counted
-    and more saved numbers than the memory holds, at trace time; a run-time error
-    when the result is not successful and `throw` is true.
+    **Raises:** at trace time, `ValueError` for wrong shapes, steps or options, for too many steps
+    to count and for more saved numbers than fit into the memory; at run time, an error if the
+    result is not successful and `throw` is true.
     """
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
     controller = stepsize_controller
@@ -111,7 +113,7 @@ def simulate(
     saving.check_fits(state, system, max_steps if adaptive else grid.steps)
 
     silent = isinstance(progress, diffrax.NoProgressMeter)
-    # Reverse mode and places for what is saved on the way need a length that is compiled in.
+    # Reverse mode and arrays of saved data need a compiled-in length.
     any_length = isinstance(adjoint, diffrax.ForwardMode) and saving.ends_only and silent
 
     def as_array(x):
@@ -170,7 +172,7 @@ def _simulate(
 
 
 def observed(stepper: Stepper, control: Control | None, saved: Kept, stats, result) -> Solution:
-    """The solution with the states that were kept."""
+    """The solution with the saved states."""
 
     def largest(x):
         return jnp.max(jnp.abs(x), initial=0.0)

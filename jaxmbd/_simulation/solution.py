@@ -1,4 +1,4 @@
-"""What a simulation returns."""
+"""The result of a simulation."""
 
 from typing import Any, NamedTuple
 
@@ -10,17 +10,18 @@ from .._system import State
 
 
 class ContactLoads(NamedTuple):
-    """What contacts did in all steps from the saved time before, or the start of the motion, to
-    each saved time. Components as those of `Solution.contact_force`, along the axes that the
-    contact had in each step.
+    """The loads of contacts in all steps from the previous saved time, or the start of the motion,
+    to each saved time. The components are those of `Solution.contact_force`, along the axes of the
+    contact in each step.
 
     **Fields**, all of shape `(ns, contacts, d)`:
 
-    - `impulse`: the sum of impulses [N s]. It does not depend on what is saved: sums over saved
-      times are the impulses of the whole motion.
-    - `mean`: the impulse divided by the time [N]; 0 over no time.
-    - `peak`: the forces in the step, also one that is only partly in this time, in which the normal
-      force of the contact was the greatest [N]. Of an impact it is the impulse divided by the step.
+    - `impulse`: the sum of impulses [N s]. Its sum over all saved times is the impulse of the whole
+      motion, whichever times are saved.
+    - `mean`: the impulse divided by the duration [N]; 0 for no duration.
+    - `peak`: the forces in the step in which the normal force of the contact was the largest [N],
+      also if only a part of this step is in the interval. For an impact it is the impulse divided
+      by the step.
     """
 
     impulse: Float[Array, " *batch ns contacts d"]
@@ -29,28 +30,28 @@ class ContactLoads(NamedTuple):
 
 
 class Solution(eqx.Module):
-    """The motion at the saved times, with its own verdict.
+    """The motion at the saved times, with its verdict.
 
     **Fields:**
 
     - `t`: saved times, shape `(ns,)` [s].
     - `q`, `v`: coordinates and velocities, shapes `(ns, nq)`, `(ns, nv)`.
     - `multipliers`: lam, shape `(ns, nc)`, holonomic rows first; the generalised reaction is
-      J^T lam. Where rows are dependent only J^T lam is unique, and lam has least norm.
+      J^T lam. If rows are dependent, only J^T lam is unique, and lam has the least norm.
     - `phi_norm`, `phidot_norm`: largest |Phi| and |(Phi', Psi)| over the rows, shape `(ns,)`.
-    - `ys`: what `SaveAt(fn=...)` returned, in place of the fields above, which are then `None`.
-    - `contact_force`: of each contact the normal force, then friction along its tangents and what
-      else acts there, means over the one step before, shape `(ns, contacts, d)` [N]; `None` with
+    - `ys`: the values of `SaveAt(fn=...)`, in place of the fields above, which are then `None`.
+    - `contact_force`: of each contact the normal force, then friction along its tangents and
+      further components, as means over the step before, shape `(ns, contacts, d)` [N]; `None` for
       methods without contacts.
-    - `contact_loads`: `ContactLoads`, what contacts did since the saved time before; `None` with
-      methods without contacts.
+    - `contact_loads`: the `ContactLoads` since the previous saved time; `None` for methods without
+      contacts.
     - `contact_residual`: the largest residual of the contact problems up to that time, shape
       `(ns,)` [m/s].
     - `active`: which rows acted in the step before, shape `(ns, nc)`; `None` for a system without
       a `switch`.
     - `stats`: numbers of steps.
-    - `result`: a member of `RESULTS`. After a failure the state is held at the last good one, so
-      every number is finite and `result` tells how far to trust it.
+    - `result`: a member of `RESULTS`. After a failure the state stays at the last good one, so that
+      every number is finite.
     """
 
     t: Float[Array, " *batch ns"]
@@ -68,7 +69,7 @@ class Solution(eqx.Module):
     active: Bool[Array, " *batch ns nc"] | None = None
 
     def state(self, index: int = -1) -> State:
-        """The saved state at `index`, the last one by default."""
+        """The saved state at `index`; the last one by default."""
         if self.q is None or self.v is None:
             raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
         return State(self.t[..., index], self.q[..., index, :], self.v[..., index, :])

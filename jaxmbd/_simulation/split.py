@@ -22,8 +22,8 @@ def free_field(t, y, problem: Problem):
 def free_rates(
     problem: Problem, t: RealScalarLike, y, M, inertial: Force | None = None, here: Any = None
 ) -> tuple[Coordinates, Velocity]:
-    """(q', v') without constraints, with M(q) given, and with the forces of inertia if they are
-    held, and with q `placed`."""
+    """(q', v') without constraints, with M(q) given. `inertial`: the forces of inertia, if they are
+    constant in the step. `here`: the result of `placed(q)`, if it is known."""
     q, v = y
     of = problem.equations
     f = of.force(problem.control, t, q, v, inertial, here)
@@ -32,9 +32,9 @@ def free_rates(
 
 
 class FreeStep(NamedTuple):
-    """A step without constraints: q `placed`, the `point` at (t1, q, v*), Phi(q, t0), the `drift`
-    of the rows over the step (see `AbstractSplitEnforcement.impulse`), and what the scheme
-    remembers."""
+    """A step without constraints: `placed` q, the `point` at (t1, q, v*), Phi(q, t0), the `drift`
+    of the rows over the step (see `AbstractSplitEnforcement.impulse`), and the state of the
+    scheme."""
 
     placed: Any
     point: Point
@@ -48,7 +48,7 @@ def free_step(
     problem: Problem, scheme: diffrax.AbstractSolver, t1: RealScalarLike, state: Any
 ) -> FreeStep:
     """The scheme on the free motion M v' = f, with M, J and Phi evaluated at q. The forces of
-    inertia of a mechanism's bodies are held, at a mean that makes no energy."""
+    inertia of a mechanism's bodies are constant in the step, with a mean that does no work."""
     t0, q, v = state.t, state.q, state.v
     of, h = problem.equations, t1 - t0
     here = of.placed(q)
@@ -105,8 +105,8 @@ class SplitSteps(AbstractSteps):
 
 
 def along(steps: AbstractSteps, state: StepperState, h: Any, t: Any) -> StepperState:
-    """At a time t along the step itself: position moves with the new velocity, velocity
-    linearly."""
+    """The state at a time t along the step: the position changes with the new velocity, the
+    velocity linearly in time."""
     state = at_start(steps.scheme, state)
     end, s = steps.step(state, state.t + h).state, (t - state.t) / h
     q = steps.system.retract(state.q, s * h * end.v)

@@ -1,4 +1,4 @@
-"""The state that a stepper takes from step to step."""
+"""The state of a stepper."""
 
 from typing import Any, NamedTuple
 
@@ -15,15 +15,16 @@ from .._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
 
 
 class ContactMemory(NamedTuple):
-    """What contacts did in the step before.
+    """The contacts in the previous step, for the next one.
 
     **Fields:**
 
-    - `force`: of each contact the normal force, then friction along its tangents and what else acts
-      there, means over the step, shape `(contacts, d)` [N]. The next step starts its search from
+    - `force`: of each contact the normal force, then friction along its tangents and further
+      components, as means over the step, shape `(contacts, d)` [N]. The next solve starts from
       these.
     - `residual`: the largest residual of the contact problems so far [m/s].
-    - `watched`: which contacts were solved for. `resting`: which of these pressed without a bounce.
+    - `watched`: the contacts that were part of the contact problem. `resting`: those of them that
+      pressed without a bounce.
     """
 
     force: Float[Array, " *batch contacts d"]
@@ -33,21 +34,21 @@ class ContactMemory(NamedTuple):
 
 
 class StepperState(State):
-    """A point of the motion, and what the next step needs to know of those before: from
-    `Stepper.init`, and from each `Stepper.step`. A `State`, for all that takes one.
+    """A point of the motion, with the data of previous steps that the next step needs.
+    `Stepper.init` and `Stepper.step` return it. It is a `State` and can be used as one.
 
     **Fields:**
 
     - `t`, `q`, `v`: time, coordinates and velocities.
-    - `multipliers`: lam, mean over the step before, shape `(nc,)`; `None` with continuous methods,
-      whose multipliers follow from the state, see `Stepper.multipliers`.
-    - `contacts`: a `ContactMemory`; `None` with methods without contacts.
+    - `multipliers`: lam, the mean over the step before, shape `(nc,)`; `None` for continuous
+      methods, whose multipliers follow from the state (see `Stepper.multipliers`).
+    - `contacts`: a `ContactMemory`; `None` for methods without contacts.
     - `active`: which rows acted in the step before, shape `(nc,)`; `None` for a system without a
       `switch`.
-    - `result`: the first failure, a member of `RESULTS`. After it t goes on, and all else is held
-      at the last good state.
-    - `scheme`: what the scheme remembers. `lost`: what rounding took off t, for the next step to
-      add: many small steps leave no error in t.
+    - `result`: the first failure, a member of `RESULTS`. After a failure only t advances; all other
+      fields stay at the last good state.
+    - `scheme`: the state of the scheme. `lost`: the rounding error of t, which the next step
+      corrects, so that it does not accumulate over many small steps.
     """
 
     t: Float[Array, " *batch"]
@@ -59,13 +60,13 @@ class StepperState(State):
     lost: Any = None
 
     def replace(self, **fields: Any) -> "StepperState":
-        """The same with other values of these fields."""
+        """The same state with new values of these fields."""
         new = object.__new__(type(self))
         vars(new).update({**vars(self), **fields})
         return new
 
     def bare(self) -> "StepperState":
-        """The same without what only the next step needs."""
+        """The same state without the fields that only the next step needs."""
         return self.replace(scheme=None, lost=None, result=None)
 
     def later(self, h: RealScalarLike) -> tuple[Scalar, Scalar]:
@@ -78,11 +79,11 @@ class StepperState(State):
         return t, jax.lax.stop_gradient((t - self.t) - missing)
 
     def held(self, good: Bool[Array, ""], old: "StepperState") -> "StepperState":
-        """This state after a `good` step, else the `old` one at this time."""
+        """This state if the step was `good`, else the `old` one at this time."""
         kept = chosen(good, self, old)
         contacts = kept.contacts
         if contacts is not None and self.contacts is not None and old.contacts is not None:
-            # The residual tells why a step was not good.
+            # The residual explains why the step failed.
             residual = self.contacts.residual
             residual = jnp.where(jnp.isfinite(residual), residual, old.contacts.residual)
             contacts = contacts._replace(residual=residual)
@@ -92,8 +93,8 @@ class StepperState(State):
 
 
 def without_past(t: Scalar, q: Coordinates, v: Velocity) -> StepperState:
-    """(t, q, v) without a past."""
-    # A result that a loop can carry is an array.
+    """(t, q, v) without data of previous steps."""
+    # The result is an array, so that a loop can carry it.
     result = RESULTS.where(jnp.array(True), RESULTS.successful, RESULTS.nonfinite_state)
     return StepperState(t, q, v, result=result, lost=jnp.zeros((), q.dtype))
 

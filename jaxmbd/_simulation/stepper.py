@@ -37,23 +37,23 @@ from .switching import is_switched, switched, with_rows
 
 @checked
 class Stepper(eqx.Module):
-    """One step after the other of the motion that `simulate` computes, for loops of your own:
+    """The step of `simulate`, for your own loops:
 
         stepper = mbd.Stepper(system, mbd.VelocityImpulse())
         state = stepper.init(mbd.State(0.0, q, v))
         state = stepper.step(state, dt, u)
 
-    A `StepperState` goes in and a `StepperState` of the same structure comes out, so that a step
-    stands in `jax.lax.scan`, `jax.vmap`, `jax.jit` and both modes of differentiation as it is.
-    Called with numbers, `init` and `step` are compiled once for all numbers of these shapes.
+    A step takes a `StepperState` and returns one of the same structure. So it works in
+    `jax.lax.scan`, `jax.vmap`, `jax.jit` and both modes of differentiation. Called with concrete
+    numbers, `init` and `step` compile themselves, once for all values of the same shapes.
 
     **Arguments:**
 
-    - `system`, `enforcement`, `scheme`, `projection`: as of `simulate`.
-    - `drift_tolerance`: of |Phi| at the start of each step, beyond which a step fails; default
-      unlimited.
+    - `system`, `enforcement`, `scheme`, `projection`: as in `simulate`.
+    - `drift_tolerance`: the largest |Phi| at the start of a step, beyond which the step fails;
+      default unlimited.
 
-    **Raises:** `ValueError` for what does not go together.
+    **Raises:** `ValueError` for an unsuitable enforcement method or scheme.
     """
 
     system: AbstractSystem
@@ -73,24 +73,25 @@ class Stepper(eqx.Module):
         *,
         start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
     ) -> StepperState:
-        """The state from which the first step is taken.
+        """The state for the first step.
 
         **Arguments:**
 
-        - `state`: where the motion starts, from `assemble` or `State(t, q, v)`.
-        - `start_tolerance`: of |Phi| and |Phi'| there, for rigid methods.
+        - `state`: the start of the motion, from `assemble` or `State(t, q, v)`.
+        - `start_tolerance`: the largest |Phi| and |Phi'| there, for rigid methods.
 
-        **Returns:** a `StepperState`, with the verdict on the start as its `result`: consistent to
-        the tolerance, finite, of a symmetric mass matrix, with parameters in their ranges.
+        **Returns:** a `StepperState`. Its `result` is the verdict on the start: whether it is
+        consistent to the tolerance and finite, the mass matrix is symmetric, and the parameters are
+        in their ranges.
 
-        **Raises:** `ValueError` for functions of the system that return what they must not."""
+        **Raises:** `ValueError` for functions of the system that return wrong shapes or types."""
         dtype = state.q.dtype
         t, tolerance = jnp.asarray(state.t, dtype), jnp.asarray(start_tolerance, dtype)
         allowed = traced_in_range(self.system, self.enforcement, self.projection)
         return _begun(with_dtype(self, dtype), t, state.q, state.v, tolerance, allowed)
 
     def begin(self, t, q, v, tolerance, allowed=None) -> StepperState:
-        """`init` of arrays in one dtype; `allowed` tells whether parameters are in their ranges."""
+        """`init` for arrays of one dtype. `allowed`: whether the parameters are in their ranges."""
         system, enforcement = self.system, self.enforcement
         check_system(system, None, q, v, with_force=False)
         if not equations(system).in_blocks:
@@ -106,7 +107,7 @@ class Stepper(eqx.Module):
         return start.replace(result=result)
 
     def fresh(self, t, q, v) -> StepperState:
-        """The state of `begin` without a look at it."""
+        """The state of `begin`, without the checks."""
         system, active = self.system, None
         if is_switched(system, t, q, v):
             active = system.switch(q, v, t, jnp.zeros(equations(system).row_count(t, q, v), bool))
@@ -122,12 +123,12 @@ class Stepper(eqx.Module):
         **Arguments:**
 
         - `state`: from `init`, or from the step before.
-        - `dt`: the step [s], which may be another one each time.
-        - `u`: what `force(t, q, v, u)` takes, held over the step; or a control u(t, q, v), which
-          the scheme asks at its stages.
+        - `dt`: the step [s], which may differ from step to step.
+        - `u`: the argument of `force(t, q, v, u)`, constant in the step; or a control u(t, q, v),
+          which is evaluated at the stages of the scheme.
 
-        **Returns:** the new `StepperState`. Of a step that fails, and of all that follow, the
-        `result` says why; t goes on, and all else is held at the last good state.
+        **Returns:** the new `StepperState`. If a step fails, `result` says why, also after all
+        later steps. Then only t advances; all other fields stay at the last good state.
         """
         h, control = jnp.asarray(dt, state.q.dtype), as_control(u, state.q.dtype)
         if all_known((self, state, dt, u)):
@@ -135,7 +136,7 @@ class Stepper(eqx.Module):
         return self.advance(state, h, control)
 
     def advance(self, state: StepperState, h: Array, control: Any) -> StepperState:
-        """`step` of an array h and a control."""
+        """`step` for an array h and a control."""
         steps, start, verdicts = self.steps(control, state.q.dtype), state, []
         if state.active is not None:
             steps, start, verdict = switched(steps, state)
@@ -162,29 +163,29 @@ class Stepper(eqx.Module):
 
     @checked
     def end_result(self, state: StepperState) -> RESULTS:
-        """What is wrong with a state and would show only in a step from there: contacts that
-        overlap for which `contact_budget` had no room. Ask for it after the last step."""
+        """The verdict on a state after the last step. It reports a failure that would otherwise
+        show only in the next step: more overlapping contacts than `contact_budget` has room for."""
         return self.acting(state, None).end_result(state)
 
     @checked
     def multipliers(self, state: StepperState, u: Any = None) -> Rows:
         """lam at a state, shape `(nc,)`, holonomic rows first; the generalised reaction is
-        J^T lam. Of velocity-level methods and contacts it is the mean over the step before, of
-        continuous ones that of this instant, under the control `u`."""
+        J^T lam. For velocity-level methods and contacts it is the mean over the step before. For
+        continuous methods it is the value at this instant, with the control `u`."""
         control = as_control(u, state.q.dtype)
         return self.acting(state, control).multipliers(state)
 
     def checkpoints(self, dtype: Any) -> bool:
-        """Whether a step recomputes its parts in the reverse pass by itself."""
+        """Whether a step has its own checkpoints for the reverse pass."""
         return self.steps(None, dtype).checkpoints
 
     def steps(self, control: Any, dtype: Any) -> AbstractSteps:
-        """What advances a state under a control, with all rows."""
+        """The steps of the method under a control, with all rows."""
         problem = Problem(self.system, self.enforcement, control, self.projection)
         return steps_of(with_dtype(problem, dtype), self.scheme, dtype)
 
     def acting(self, state: StepperState, control: Any) -> AbstractSteps:
-        """The same, with the rows that acted in the step before."""
+        """The same with the rows that acted in the step before."""
         return with_rows(self.steps(control, state.q.dtype), state.active)
 
 
@@ -194,12 +195,12 @@ def steps_of(
     dtype: Any,
     controller: diffrax.AbstractStepSizeController | None = None,
 ) -> AbstractSteps:
-    """What advances a state of the problem, whose numbers are of this dtype."""
+    """The steps for a problem whose arrays are of this dtype."""
     kind, default = _family(problem.enforcement)
     enforcement = problem.enforcement
     if isinstance(enforcement, ContactImpulse) and is_concrete(enforcement.smoothing):
         if np.asarray(enforcement.smoothing) == 0:
-            # So that what smooths is not computed.
+            # The smoothing is then not computed at all.
             problem = eqx.tree_at(lambda p: p.enforcement.smoothing, problem, None)
     if scheme is None:
         scheme = default if controller is None else diffrax.Tsit5()
@@ -209,7 +210,7 @@ def steps_of(
 
 @functools.singledispatch
 def _family(enforcement: Any) -> tuple[type[AbstractSteps], diffrax.AbstractSolver]:
-    """The family of a method, and its default scheme."""
+    """The steps of the family of a method, and its default scheme."""
     raise ValueError(
         "Argument `enforcement` must be an enforcement method such as `mbd.UdwadiaKalaba()`, but "
         f"is {enforcement!r}."
@@ -222,7 +223,7 @@ _family.register(ContactImpulse, lambda _: (ContactSteps, diffrax.Euler()))
 
 
 def check_scheme(scheme: diffrax.AbstractSolver | None) -> None:
-    """The scheme integrates one vector field.
+    """Check that the scheme integrates one vector field.
 
     **Raises:** `ValueError`."""
     structure = None if scheme is None else scheme.term_structure
@@ -234,7 +235,7 @@ def check_scheme(scheme: diffrax.AbstractSolver | None) -> None:
 
 
 def as_control(u: Any, dtype: Any) -> Any:
-    """u(t, q, v), from this or from a value that is held."""
+    """A control u(t, q, v), from a control or from a constant value."""
     u = with_dtype(u, dtype)
     return u if u is None or callable(u) else jax.tree_util.Partial(_held, u)
 
@@ -247,10 +248,10 @@ def _held(u, t, q, v):
 def _start_result(
     steps: AbstractSteps, start: StepperState, tolerance: Float[Array, ""]
 ) -> RESULTS:
-    """Whether a motion can start there: finite, consistent to `tolerance`, and with a symmetric
+    """The verdict on a start: whether it is finite, consistent to `tolerance`, and has a symmetric
     mass matrix."""
     of, t, q, v = steps.equations, start.t, start.q, start.v
-    M = jax.tree.leaves(of.mass(q))[0]  # an array, or that of the blocks
+    M = jax.tree.leaves(of.mass(q))[0]  # the array M, or the array of its blocks
     asymmetry = jnp.max(jnp.abs(M - jnp.swapaxes(M, 0, 1)))
     symmetric = asymmetry <= 1e-6 * jnp.max(jnp.abs(M))
     violation = jnp.concatenate(of.violation(t, q, v))
@@ -271,5 +272,6 @@ def _begun(stepper, t, q, v, tolerance, allowed):
 
 @eqx.filter_jit
 def _compiled_step(stepper, state, h, control, one):
-    # In a loop, of one turn though XLA does not know it, a step is compiled whole.
+    # XLA compiles a step whole if it is in a loop. This loop has one turn, but XLA does not know
+    # that.
     return jax.lax.fori_loop(0, one, lambda _, state: stepper.advance(state, h, control), state)

@@ -1,4 +1,4 @@
-"""What a family of methods knows to do with a state."""
+"""The interface of the steps of a family of methods."""
 
 import abc
 from typing import Any, NamedTuple
@@ -18,8 +18,8 @@ from .state import StepperState
 
 
 class Problem(eqx.Module):
-    """What is simulated, apart from the state. `active`: which rows of (Phi, Psi) act, `None` for
-    all."""
+    """The system, the method and the control of a simulation. `active`: which rows of (Phi, Psi)
+    act, `None` for all."""
 
     system: AbstractSystem
     enforcement: Any
@@ -29,7 +29,7 @@ class Problem(eqx.Module):
 
     @property
     def equations(self) -> AbstractEquations:
-        """Of the rows that are active."""
+        """The equations with the active rows."""
         return equations(self.system, self.active)
 
     def project(
@@ -42,7 +42,7 @@ class Problem(eqx.Module):
 
 class Step(NamedTuple):
     """The state after a step, and the verdict on the step. `start_phi` is |Phi| at the start, which
-    the step needed anyway."""
+    the step computes anyway."""
 
     state: StepperState
     result: RESULTS
@@ -50,7 +50,7 @@ class Step(NamedTuple):
 
 
 class AbstractSteps(eqx.Module):
-    """Steps of the methods of one family, for one problem with one scheme."""
+    """The steps of one family of methods, for one problem and one scheme."""
 
     problem: eqx.AbstractVar[Problem]
     scheme: eqx.AbstractVar[diffrax.AbstractSolver]
@@ -65,27 +65,27 @@ class AbstractSteps(eqx.Module):
 
     @property
     def checkpoints(self) -> bool:
-        """Whether the parts of a step are recomputed in the reverse pass, so that the step as a
-        whole need not be."""
+        """Whether a step has its own checkpoints for the reverse pass, so that the step as a whole
+        need not be recomputed."""
         return False
 
     @abc.abstractmethod
     def init(self, t: Scalar, q: Coordinates, v: Velocity) -> StepperState:
-        """The state of a start."""
+        """The state at the start of a motion."""
 
     def start_result(
         self, t: RealScalarLike, q: Coordinates, v: Velocity, tolerance: Float[Array, ""]
     ) -> RESULTS:
-        """Whether the method can start there, besides the equality rows."""
+        """The verdict of the method on the start, apart from the equality rows."""
         del t, q, v, tolerance
         return RESULTS.successful
 
     @abc.abstractmethod
     def step(self, state: StepperState, t: Scalar) -> Step:
-        """From a state to the time t."""
+        """The step from a state to the time t."""
 
     def end_result(self, state: StepperState) -> RESULTS:
-        """What is wrong with the last state, and would show only in a step from there."""
+        """The verdict on the last state: a failure that would show only in the next step."""
         del state
         return RESULTS.successful
 
@@ -100,11 +100,11 @@ class AbstractSteps(eqx.Module):
 
     @property
     def keeps_energy(self) -> bool:
-        """Whether nothing but the forces of the system takes energy."""
+        """Whether only the forces of the system change the energy."""
         return self.problem.enforcement.rigid
 
     def row_energy(self, state: StepperState) -> Scalar:
-        """What constraints and contacts store [J]."""
+        """The energy stored in constraints and contacts [J]."""
         enforcement: AbstractEnforcement = self.problem.enforcement
         if enforcement.rigid:
             return jnp.zeros((), state.q.dtype)
@@ -117,8 +117,8 @@ class AbstractSteps(eqx.Module):
 
 
 def at_start(scheme: diffrax.AbstractSolver, state: StepperState) -> StepperState:
-    """The state with what the scheme remembers at a start. Each step tells it of a jump, so that no
-    value of the field is among this."""
+    """The state with the initial state of the scheme. It holds no value of the vector field, since
+    each step reports a jump to the scheme."""
     y = (state.q, state.v)
     terms = diffrax.ODETerm(lambda t, y, args: (jnp.zeros_like(y[0]), jnp.zeros_like(y[1])))
     return state.replace(scheme=scheme.init(terms, state.t, state.t, y, None))

@@ -1,4 +1,4 @@
-"""Rows that begin and cease to act during a motion, with any method."""
+"""Rows that begin and cease to act during a motion, for all methods."""
 
 import equinox as eqx
 import jax
@@ -19,9 +19,9 @@ _TO_ROWS = Projection(iterations=4, velocity=False)
 
 
 def is_switched(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> bool:
-    """Whether some rows do not always act.
+    """Whether the system has a `switch`.
 
-    **Raises:** `ValueError` if `switch` does not return a truth value for each row."""
+    **Raises:** `ValueError` if `switch` does not return a Boolean for each row."""
     none = jax.ShapeDtypeStruct((equations(system).row_count(t, q, v),), bool)
     t = jnp.asarray(t, q.dtype)
     active = eqx.filter_eval_shape(lambda *args: system.switch(*args), q, v, t, none)
@@ -36,7 +36,7 @@ def is_switched(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Ve
 
 
 def with_rows(steps: AbstractSteps, active: Bool[Array, " rows"] | None) -> AbstractSteps:
-    """The steps of the system in which these rows act."""
+    """The same steps with these active rows."""
     if active is None:
         return steps
     return eqx.tree_at(lambda s: s.problem.active, steps, active, is_leaf=lambda x: x is None)
@@ -45,8 +45,8 @@ def with_rows(steps: AbstractSteps, active: Bool[Array, " rows"] | None) -> Abst
 def switched(
     steps: AbstractSteps, state: StepperState
 ) -> tuple[AbstractSteps, StepperState, RESULTS]:
-    """The steps with the rows that act from `state` on, the state after the impact with which rows
-    begin to act, and a verdict on that. `steps` are of the system without a choice of rows."""
+    """The steps with the rows that act from `state` on, the state after the impact of the rows that
+    begin to act, and the verdict on this impact. `steps` have all rows."""
     t, q, v, before = state.t, state.q, state.v, state.active
     assert before is not None
     active = steps.system.switch(q, v, t, before)
@@ -73,9 +73,9 @@ def _impact(
     v: Velocity,
     begins: Bool[Array, " rows"],
 ) -> tuple[Coordinates, Velocity, RESULTS]:
-    """The state after rows begin to act, plastically; the other ones keep their velocities. By how
-    much Phi is not 0 there, since steps do not end when it is, a displacement takes back, without
-    a velocity."""
+    """The state after the plastic impact of the rows that begin to act. The velocities of the other
+    rows do not change. Phi is not exactly 0 at the impact, since steps do not end where it is. A
+    displacement removes the rest without changing the velocity."""
     q, projected = _TO_ROWS.project_position(of, t, q, v)
     rows = of.rows(t, q, v)
     turned = of.tilt(q, v, rows.J, rows.phi)

@@ -1,4 +1,4 @@
-"""What contacts do between two saved times."""
+"""The loads of contacts between two saved times."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from .state import StepperState
 
 class ContactTally(NamedTuple):
     """Since the last saved time: the duration [s], the impulse of each contact [N s], and its force
-    in the step in which its normal force was the greatest [N]."""
+    in the step in which its normal force was the largest [N]."""
 
     duration: Float[Array, ""]
     impulse: Float[Array, "contacts d"]
@@ -20,24 +20,24 @@ class ContactTally(NamedTuple):
 
     @staticmethod
     def none(state: StepperState) -> "ContactTally | None":
-        """Nothing so far; `None` of a motion without contacts."""
+        """An empty tally; `None` for a motion without contacts."""
         if state.contacts is None:
             return None
         nothing = jnp.zeros_like(state.contacts.force)
         return ContactTally(jnp.zeros((), nothing.dtype), nothing, nothing)
 
     def begun(self, anew: bool | Bool[Array, ""]) -> "ContactTally":
-        """Nothing so far, if `anew`."""
+        """An empty tally if `anew`, else this one."""
         return jax.tree.map(lambda x: jnp.where(anew, 0, x), self)
 
     def plus(self, h: RealScalarLike, force: Float[Array, "contacts d"]) -> "ContactTally":
-        """With a time h in which these are the mean forces."""
+        """The tally after a further time h with these mean forces."""
         peak = _stronger(self.peak, force)
         return ContactTally(self.duration + h, self.impulse + h * force, peak)
 
     def spanning(self, steps: "ContactTally", less: "ContactTally") -> "ContactTally":
-        """That of whole steps and, after them, of the part of a step that is tallied here, `less`
-        the part of a step before that belongs to the saved time before."""
+        """The tally of whole `steps` and of the part of a step after them that is counted here,
+        without the part `less` of a step before them that belongs to the previous saved time."""
         return ContactTally(
             steps.duration - less.duration + self.duration,
             steps.impulse - less.impulse + self.impulse,
@@ -45,11 +45,11 @@ class ContactTally(NamedTuple):
         )
 
     def mean(self) -> Float[Array, "contacts d"]:
-        """Force over the duration [N]; 0 if there is none."""
+        """The mean force over the duration [N]; 0 if there is none."""
         lasts = self.duration > 0
         return jnp.where(lasts, self.impulse / jnp.where(lasts, self.duration, 1.0), 0.0)
 
 
 def _stronger(a: Float[Array, "contacts d"], b: Float[Array, "contacts d"]) -> Array:
-    """Of each contact the forces with the greater normal force."""
+    """For each contact the forces with the larger normal force."""
     return jnp.where(b[:, :1] > a[:, :1], b, a)
