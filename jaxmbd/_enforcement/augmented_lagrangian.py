@@ -20,15 +20,15 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         lam(i+1) = lam(i) + a (r - J v'(i+1)),        lam(0) = 0,
         r = gamma - 2 xi omega Phi' - omega^2 Phi,
 
-    each iteration reducing what is left by 1 / (1 + a J M^-1 J^T). The same matrix and iteration
-    project position and velocity mass-orthogonally, once a step, so constraints do not drift.
-    Redundant rows and singular poses need no special care; multipliers are shared between
-    dependent rows.
+    where each iteration multiplies the residual by 1 / (1 + a J M^-1 J^T). The same matrix and
+    iteration project position and velocity mass-orthogonally once per step, so that constraints do
+    not drift. Redundant rows and singular poses need no special treatment. Multipliers are
+    distributed over dependent rows.
 
     **Arguments:**
 
     - `penalty`: a > 0, scalar, large against M / J^2 (default 1e7).
-    - `iterations`: fixed number, default 4.
+    - `iterations`: their fixed number, default 4.
     - `omega` [rad/s], `xi` [-]: stabilisation between the projections; default none.
 
     Reference: Bayo and Ledesma (1996), Augmented Lagrangian and mass-orthogonal projection methods
@@ -60,8 +60,9 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         return without_rows(point.M), stiffened_operator(point.M, point.rows.J, weight)
 
     def _iterate(self, stiffened, rows, x, r):
-        # In terms of the remainder r - J x(i): M x(i) = f + J^T lam(i) holds at every iterate,
-        # so (M + J^T a J) dx = J^T a (r - J x), free of the cancellation of the printed form.
+        # Written in terms of the residual r - J x(i). M x(i) = f + J^T lam(i) holds at every
+        # iterate, so (M + J^T a J) dx = J^T a (r - J x). This avoids the cancellation of the
+        # printed form.
         J, lam = dense(rows.J), jnp.zeros_like(r)
         for _ in range(self.iterations):
             remainder = r - J @ x

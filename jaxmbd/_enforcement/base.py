@@ -1,4 +1,4 @@
-"""What an enforcement method is: a few lines over the four operations."""
+"""The interface of enforcement methods, and the equations at a point, from which they are built."""
 
 import abc
 from typing import Any, ClassVar, NamedTuple
@@ -25,7 +25,7 @@ from .._types import (
 
 
 class Point(NamedTuple):
-    """The equations of the system at one (t, q, v): all that a method sees of it."""
+    """The equations of the system at one (t, q, v), on which a method works."""
 
     v: Velocity
     M: Any
@@ -35,11 +35,11 @@ class Point(NamedTuple):
     tilt: Float[Array, ""] | None = None
 
     def dense(self) -> "Point":
-        """The same with M and J as arrays, for methods that combine them."""
+        """The same point with M and J as arrays, for methods that combine them."""
         return self._replace(M=dense(self.M), rows=self.rows._replace(J=dense(self.rows.J)))
 
     def operator(self, solver: AbstractConstraintSolver) -> ConstraintOperator:
-        """M and J, factorised."""
+        """The operator of M and J, factorised by `solver`."""
         return ConstraintOperator(
             solver, self.M, self.rows.J, tilt=self.tilt, equations=self.equations
         )
@@ -71,7 +71,7 @@ def evaluate(
     """The equations of the system at (t, q, v): `M`, `f`, and `rows` with `phi`, `velocity`, `J`
     and `gamma`, as arrays.
 
-    **Raises:** `ValueError` for q and v of another size than the system's."""
+    **Raises:** `ValueError` if q or v does not have the size of the system."""
     check_system(system, control, q, v)
     return point(system, control, t, q, v).dense()
 
@@ -100,23 +100,23 @@ class Correction(NamedTuple):
 
 
 def no_correction(point: Point) -> Correction:
-    """For methods that leave the state as it is."""
+    """The correction of methods that do not change the state."""
     return Correction(jnp.zeros_like(point.v), jnp.zeros_like(point.v))
 
 
 class AbstractEnforcement(eqx.Module):
-    """How the constraints are enforced: either continuous (a vector field that any scheme
-    integrates) or split (a free step, then an impulse)."""
+    """How the constraints are enforced. A method is either continuous (a vector field that any
+    scheme integrates) or split (a free step, then an impulse)."""
 
-    # Whether the constraints hold exactly in the limit of small steps, so that a start that
-    # violates them is a mistake; a compliant method deflects by design.
+    # Whether the constraints hold exactly in the limit of small steps. Then a start that violates
+    # them is an error. The rows of a compliant method deflect by design.
     rigid: eqx.AbstractClassVar[bool]
 
-    # Whether gaps are kept open.
+    # Whether the method handles contacts (gaps).
     unilateral: ClassVar[bool] = False
 
     def stored_energy(self, phi: Float[Array, " nh"]) -> Scalar:
-        """What compliant rows store that are violated by phi [J]."""
+        """The energy stored in compliant rows with the violation phi [J]."""
         return jnp.zeros((), phi.dtype)
 
 
@@ -125,7 +125,7 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
 
     @abc.abstractmethod
     def factorise(self, point: Point) -> Any:
-        """Whatever the methods below need to solve, factorised once."""
+        """The factors that the methods below need, computed once."""
 
     @abc.abstractmethod
     def motion(self, point: Point, factor: Any) -> Motion:
@@ -133,14 +133,14 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
 
     @abc.abstractmethod
     def correction(self, point: Point, factor: Any) -> Correction:
-        """Drift correction, taken at the start of a step and held through its stages. Fed back in
-        every stage it would cost orders of accuracy, since stages violate the constraints by
-        O(h^2) by construction."""
+        """The drift correction, computed at the start of a step and constant through its stages. As
+        a feedback in every stage it would reduce the order of accuracy, since stages violate the
+        constraints by O(h^2) by construction."""
 
     @abc.abstractmethod
     def result(self, point: Point, factor: Any, correction: Correction) -> RESULTS:
-        """Whether the equations could be solved at the start of a step, from where `correction` is
-        to take back the drift."""
+        """The verdict on the solution of the equations at the start of a step, where `correction`
+        is to remove the drift."""
 
 
 class AbstractSplitEnforcement(AbstractEnforcement):
@@ -155,9 +155,10 @@ class AbstractSplitEnforcement(AbstractEnforcement):
 
         - `point`: at (t(n+1), q(n), v*).
         - `phi`: Phi(q(n), t(n)).
-        - `drift`: what the row velocities J v(n+1) + drift have besides v: for holonomic rows the
-          secant [Phi(q, t + h) - Phi(q, t)] / h in place of Phi_t, so that they land on the
-          prescribed motion at t(n+1) exactly; for nonholonomic ones Psi(v*) - J v*.
+        - `drift`: the part of the row velocities J v(n+1) + drift that does not depend on v. For
+          holonomic rows it is the secant [Phi(q, t + h) - Phi(q, t)] / h in place of Phi_t, so that
+          they meet the prescribed motion at t(n+1) exactly. For nonholonomic rows it is Psi(v*) - J
+          v*.
         """
 
 
@@ -168,7 +169,7 @@ def spring_energy(stiffness: Array, phi: Float[Array, " nh"]) -> Scalar:
 
 
 def per_row(values: Array, rows: int, name: str) -> Rows:
-    """Gains of each row from a scalar or one value a row."""
+    """The gains of all rows, from a scalar or one value for each row."""
     if values.ndim > 1 or values.shape not in ((), (1,), (rows,)):
         raise ValueError(
             f"Argument `{name}` must be a scalar or have one value for each of the {rows} rows, "

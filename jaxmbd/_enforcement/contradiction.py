@@ -1,4 +1,4 @@
-"""Whether rows contradict each other, as in a loop that does not quite close."""
+"""The check for rows that contradict each other, as in a loop that does not quite close."""
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +8,10 @@ from .._linalg import AbstractConstraintSolver, ConstraintOperator
 from .._results import RESULTS
 from .base import Point
 
-# The share of a violation that stays, above which rows contradict each other. In loops that close
-# it is at most half the angle that belongs to the violation (of four-bars that drift apart, by up
-# to 0.2 m). In others all of it stays in the end, and at first what lies in redundant rows.
+# Rows contradict each other if more than this share of the violation cannot be removed. In loops
+# that close, the share is at most half the angle of the violation (measured for four-bars with a
+# drift of up to 0.2 m). In other loops all of the violation remains in the end, and at first its
+# part in redundant rows.
 _STAYS = 0.1
 
 
@@ -20,18 +21,19 @@ def contradiction(
     phi: Float[Array, " nh"],
     left: Float[Array, " nh"],
 ) -> RESULTS:
-    """The verdict on rows of whose violation `phi` no small motion takes back the part `left`.
+    """The verdict on rows with the violation `phi`, of which no small motion removes the part
+    `left`.
 
-    Of rows that contradict each other, the solver has left out what would lock the motion, or has
-    not: a matter of size. Then a part of the violation stays, where that of a loop that closes is
-    taken back but for its square.
+    If rows contradict each other, it depends on the tolerance whether the solver drops the rows
+    that would lock the motion. A part of the violation then remains. In a loop that closes, only
+    the square of the violation remains.
     """
     if point.tilt is None or solver.cutoff_given():
         return RESULTS.successful
     left, size, ahead = (
         jnp.max(jnp.abs(jax.lax.stop_gradient(x)), initial=0.0) for x in (left, phi, point.rows.phi)
     )
-    # `tilt` is the angle that belongs to the violation at the time of the point.
+    # `tilt` is the angle of the violation at the time of the point.
     number = jnp.finfo(size.dtype)
     angle = point.tilt * size / (ahead + number.tiny)
     beyond_rounding = angle * left > number.eps**0.5 * size
@@ -45,7 +47,7 @@ def contradiction_of(
     operator: ConstraintOperator,
     phi: Float[Array, " nh"],
 ) -> RESULTS:
-    """The same where the part of `phi` that stays is not known yet."""
+    """`contradiction`, where the remaining part of `phi` is not known yet."""
     if point.tilt is None or solver.cutoff_given():
         return RESULTS.successful
     stays = operator.null(jax.lax.stop_gradient(point.rows.position(phi)))

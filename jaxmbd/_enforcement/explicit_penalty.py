@@ -15,10 +15,9 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
 
         M v' = f + J^T lam,    lam = -(K Phi + D Phi'),    -D Psi for nonholonomic rows.
 
-    No linear solve beside M; redundant rows share the load. An explicit scheme needs
-    h < 2 / sqrt(K J M^-1 J^T), so stiff rows need `ImplicitPenalty` or an implicit scheme. The
-    rows deflect by about lam / K: this is a model of compliance, not an approximation to be
-    refined by h alone.
+    Only M is solved for, and redundant rows share the load. An explicit scheme needs h < 2 / sqrt(K
+    J M^-1 J^T), so stiff rows need `ImplicitPenalty` or an implicit scheme. The rows deflect by
+    about lam / K. This is a model of compliance; small steps do not make it rigid.
 
     **Arguments:**
 

@@ -1,4 +1,4 @@
-"""Springs and dampers in place of constraints, integrated implicitly: from soft to rigid."""
+"""Springs and dampers in place of constraints, integrated implicitly, from soft to rigid."""
 
 import abc
 from typing import Annotated, ClassVar
@@ -16,7 +16,7 @@ from .penalty import stiffened_operator
 
 
 class AbstractPenaltyForm(eqx.Module):
-    """Which of the two equivalent linear systems is solved."""
+    """The choice between two equivalent linear systems."""
 
     @abc.abstractmethod
     def solve(
@@ -27,8 +27,8 @@ class AbstractPenaltyForm(eqx.Module):
 
 
 class Primal(AbstractPenaltyForm):
-    """(M + J^T W J)(v(n+1) - v*) = -J^T [W (J v* + drift) + h K Phi]: a system of the size of v,
-    well conditioned for moderate stiffness; its condition number grows like W J M^-1 J^T."""
+    """(M + J^T W J)(v(n+1) - v*) = -J^T [W (J v* + drift) + h K Phi]: a system of the size of v. It
+    is well conditioned for moderate stiffness; its condition number grows like W J M^-1 J^T."""
 
     def solve(self, point, K, D, phi, row_velocity, h):
         J = point.rows.J
@@ -41,9 +41,9 @@ class Primal(AbstractPenaltyForm):
 
 @checked
 class Dual(AbstractPenaltyForm):
-    """(G + W^-1) Lam = -[J v* + drift + K Phi / (h K + D)]: a system of the size of the rows, well
-    conditioned up to infinite stiffness, where it is the rigid impulse; it needs a stiffness or
-    a damping in each row.
+    """(G + W^-1) Lam = -[J v* + drift + K Phi / (h K + D)]: a system of the size of the rows. It is
+    well conditioned up to infinite stiffness, where it is the rigid impulse. Each row needs a
+    stiffness or a damping.
 
     **Arguments:** `solver`: how G + W^-1 is solved.
     """
@@ -57,7 +57,7 @@ class Dual(AbstractPenaltyForm):
         total = h * finite_K + finite_D + tiny
         gain = jnp.where(jnp.isinf(D), 0.0, jnp.where(rigid, 1 / h, finite_K / total))
         compliance = jnp.where(rigid, 0.0, 1 / (h * total))
-        # Rows scaled by S to a unit diagonal of S (G + W^-1) S, whatever the stiffness.
+        # S scales the rows, so that the diagonal of S (G + W^-1) S is about 1 for any stiffness.
         diagonal = jnp.sum(J * J / jnp.diagonal(point.M)[None, :], axis=1)
         S = 1 / jnp.sqrt(compliance + diagonal + tiny)
         operator = ConstraintOperator(self.solver, point.M, S[:, None] * J, S**2 * compliance)
@@ -72,9 +72,9 @@ class ImplicitPenalty(AbstractSplitEnforcement):
         (M + h J^T (h K + D) J) v(n+1) = M v* - h J^T [K (Phi + h Phi_t) + D Phi_t],
         q(n+1) = q(n) (+) h N v(n+1),
 
-    unconditionally stable for any K, D >= 0, numerically damped. First order. Choose it for
-    compliant mounts, or for rigid ones when their force need not be exact; redundant rows share
-    the load. With K = inf (dual form) a row is rigid.
+    which is unconditionally stable for any K, D >= 0, numerically damped, and of first order.
+    Choose it for compliant mounts, or for rigid ones whose force need not be exact. Redundant rows
+    share the load. With K = inf (dual form) a row is rigid.
 
     **Arguments:**
 

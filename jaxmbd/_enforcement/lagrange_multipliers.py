@@ -22,14 +22,14 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
     alpha = beta is critically damped, and beta h must stay well below 1 for an explicit scheme.
     The order is that of the scheme; the violation is that of the scheme divided by beta^2.
 
-    With `solver=mbd.KKT()` the full system of (v', lam) is solved, with the others its Schur
+    With `solver=mbd.KKT()` the full system of (v', lam) is solved; the other solvers use its Schur
     complement G = J M^-1 J^T.
 
     **Arguments:**
 
-    - `solver`: how the multipliers are found.
+    - `solver`: the constraint solver.
     - `alpha`, `beta`: Baumgarte's parameters [1/s]; or
-    - `k`, `d`: the same as feedback gains [1/s^2], [1/s]. Scalars or one value a row.
+    - `k`, `d`: the same as feedback gains [1/s^2], [1/s]; scalars or one value for each row.
 
     **Raises:** `ValueError` when both pairs are given.
 

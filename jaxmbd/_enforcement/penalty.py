@@ -1,9 +1,10 @@
-"""The mass matrix, stiffened by penalised rows."""
+"""The mass matrix with penalised rows."""
 
 from .._linalg import ConstraintOperator, product, without_rows
 from .._types import Jacobian, MassMatrix, Rows
 
 
 def stiffened_operator(M: MassMatrix, J: Jacobian, weight: Rows) -> ConstraintOperator:
-    """M + J^T W J, W = diag(weight): positive definite for any rows, redundant ones too."""
+    """The operator of M + J^T W J, W = diag(weight). It is positive definite for any rows,
+    including redundant ones."""
     return without_rows(M + product(J.T * weight[None, :], J))

@@ -15,7 +15,7 @@ from .._types import Coordinates, MassMatrix, RealScalarLike, Velocity
 
 
 class AbstractNorm(eqx.Module):
-    """In which norm a correction is the smallest."""
+    """The norm in which a correction is the smallest."""
 
     @abc.abstractmethod
     def metric(self, system: AbstractSystem, q: Coordinates, v: Velocity) -> MassMatrix:
@@ -23,7 +23,7 @@ class AbstractNorm(eqx.Module):
 
 
 class KineticEnergy(AbstractNorm):
-    """dp^T M dp: heavy parts move least; does not depend on the choice of coordinates."""
+    """dp^T M dp: heavy parts move least. The norm does not depend on the choice of coordinates."""
 
     def metric(self, system, q, v):
         del v
@@ -31,8 +31,8 @@ class KineticEnergy(AbstractNorm):
 
 
 class Euclidean(AbstractNorm):
-    """|N dp|^2, the plain distance in the coordinates, along the kinematic map, so that a
-    quaternion stays on the unit sphere."""
+    """|N dp|^2, the Euclidean distance in the coordinates along the kinematic map, so that
+    quaternions stay on the unit sphere."""
 
     def metric(self, system, q, v):
         if has_plain_coordinates(system):
@@ -47,18 +47,19 @@ class Projection(eqx.Module):
 
         dp = -W^-1 J^T (J W^-1 J^T)^+ Phi,    q <- q (+) N dp,    J v = -Phi_t and Psi = 0,
 
-    W = M or 1. Combines with every enforcement method: `simulate(..., projection=Projection())`.
-    The number of iterations is fixed and each has its exact derivative, so gradients are those of
-    the numbers returned; from O(h^2) two iterations reach round-off.
+    with W = M or 1. Use it with any enforcement method: `simulate(..., projection=Projection())`.
+    The number of iterations is fixed, and each is differentiated exactly, so that gradients belong
+    to the returned numbers. From a violation of O(h^2) two iterations reach rounding.
 
     **Arguments:**
 
-    - `solver`: how the rows are solved; redundant ones need a rank-revealing one (the default).
+    - `solver`: the constraint solver. Redundant rows need a rank-revealing one, such as the
+      default.
     - `norm`: `KineticEnergy()` (default) or `Euclidean()`.
-    - `iterations`: Newton iterations for the position; 0 leaves it alone.
+    - `iterations`: Newton iterations for the position; 0 for no change of the position.
     - `velocity`: whether the velocity is projected too.
-    - `tolerance`: of |Phi|, beyond which `RESULTS.projection_failed` is reported; default 1e-9
-      (1e-4 in float32).
+    - `tolerance`: the largest |Phi|, beyond which the result is `RESULTS.projection_failed`;
+      default 1e-9 (1e-4 in float32).
 
     Reference: Castro (2025), Notes on constrained multibody dynamics, section 4.1, equations (13)
     to (24), with J = Phi_q N in the kinetic-energy form.
@@ -77,7 +78,7 @@ class Projection(eqx.Module):
         q: Coordinates,
         v: Velocity,
     ) -> tuple[Coordinates, RESULTS]:
-        """q on the constraints at time t, and whether the tolerance was reached."""
+        """q on the constraints at time t, and the verdict on the tolerance."""
         of = equations(system)
         for _ in range(self.iterations):
             W = self.norm.metric(of.system, q, v)
@@ -99,7 +100,7 @@ class Projection(eqx.Module):
         q: Coordinates,
         v: Velocity,
     ) -> Velocity:
-        """v with J v = -Phi_t and, to first order when Psi is not linear in v, Psi = 0."""
+        """v with J v = -Phi_t and Psi = 0; to first order if Psi is not linear in v."""
         of = equations(system)
         W, rows = self.norm.metric(of.system, q, v), of.rows(t, q, v)
         turned = of.tilt(q, v, rows.J, rows.phi)

@@ -1,4 +1,4 @@
-"""Position feedback of velocity-level methods: J v(n+1) + Phi_t = -(what is returned here)."""
+"""Position feedback of velocity-level methods, J v(n+1) + Phi_t = -feedback."""
 
 import abc
 from typing import Annotated
@@ -13,15 +13,15 @@ from .base import per_row
 
 
 class AbstractStabilisation(eqx.Module):
-    """Chooses how fast a position violation is taken back."""
+    """The rate at which a violation of the position is removed."""
 
     @abc.abstractmethod
     def feedback(self, phi: Float[Array, " nh"], h: RealScalarLike) -> Float[Array, " nh"]:
-        """Velocity [Phi's unit / s] to be added to the rows."""
+        """The feedback velocity of the rows [unit of Phi / s]."""
 
 
 class NoStabilisation(AbstractStabilisation):
-    """Velocity constraint alone: Phi drifts by O(h^2) a step."""
+    """No feedback: only the velocity constraint holds, and Phi drifts by O(h^2) per step."""
 
     def feedback(self, phi, h):
         del h
@@ -29,15 +29,16 @@ class NoStabilisation(AbstractStabilisation):
 
 
 class DeadBeat(AbstractStabilisation):
-    """Phi/h: the whole violation within one step; velocities carry the noise Phi/h."""
+    """The feedback Phi/h removes the whole violation within one step. Velocities contain the noise
+    Phi/h."""
 
     def feedback(self, phi, h):
         return phi / h
 
 
 class Relaxation(AbstractStabilisation):
-    """First-order Baumgarte feedback, Phi' = -Phi / tau, a factor 1 - h/tau a step: stable for
-    tau > h/2, dead-beat at tau = h.
+    """First-order Baumgarte feedback, Phi' = -Phi / tau. Each step multiplies Phi by 1 - h/tau:
+    stable for tau > h/2, dead-beat at tau = h.
 
     **Arguments:** `tau`: time constant [s], scalar or one value for each holonomic row.
 

@@ -14,8 +14,8 @@ from .contradiction import contradiction
 
 
 class _Factor(NamedTuple):
-    """The equations, the constrained acceleration and its multipliers, and the part `excess` of
-    the velocity that the rows forbid."""
+    """The operator, the constrained acceleration with its multipliers, and the part `excess` of the
+    velocity that violates the rows."""
 
     operator: ConstraintOperator
     acceleration: Velocity
@@ -30,17 +30,17 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
         q' = N [v + M^-1 J^T G^+ (b_q - J v - Phi/h)],            b_q = -Phi_t,
         v' = a  + M^-1 J^T G^+ (gamma - J a - Phi'/h),            a = M^-1 f,
 
-    with Phi/h and Phi'/h taken once, at the start of each step of length h, and held through the
-    stages of the scheme. Both corrections are the smallest possible in the norm of kinetic and
-    of acceleration energy (Gauss's principle). The order is that of the scheme; constraints are
-    met to the local error of one step, without accumulation; redundant rows and singular poses
-    are no obstacle with the default solver.
+    with Phi/h and Phi'/h evaluated once at the start of each step of length h and constant through
+    the stages of the scheme. The corrections are the smallest possible in the norms of kinetic
+    energy and of acceleration energy (Gauss's principle). The order is that of the scheme.
+    Constraints hold to the local error of one step, without accumulation. The default solver
+    handles redundant rows and singular poses.
 
     **Arguments:**
 
-    - `solver`: how G^+ is applied.
-    - `correct`: `False` leaves out all corrections, equation (17), whose drift grows with time;
-      for comparison.
+    - `solver`: the constraint solver, which applies G^+.
+    - `correct`: `False` leaves out all corrections, for comparison. This is equation (17), whose
+      drift grows with time.
 
     Reference: Braun and Goldfarb (2009), Eliminating constraint drift in the numerical simulation
     of constrained dynamical systems, CMAME 198, equations (16), (17), (20), (21).

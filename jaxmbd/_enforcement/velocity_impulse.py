@@ -1,4 +1,4 @@
-"""Velocity-level splitting: a free step, then the impulse that restores the constraints."""
+"""A velocity-level method: a free step, then the impulse that restores the constraints."""
 
 from typing import ClassVar
 
@@ -12,19 +12,19 @@ from .stabilisation import AbstractStabilisation, DeadBeat
 
 @checked
 class VelocityImpulse(AbstractSplitEnforcement):
-    """One impulse a step,
+    """One impulse per step,
 
         M (v(n+1) - v*) = J^T Lam,    J v(n+1) = -Phi_t - feedback(Phi),
         q(n+1) = q(n) (+) h N v(n+1),
 
-    with v* from the scheme on the free motion M v' = f: `diffrax.Euler()` (default), any explicit
-    one, or an implicit one for stiff forces. J is taken at q(n); Phi_t is the secant over the
-    step, so driven constraints land on their motion at t(n+1). First order. The multipliers
-    returned are mean forces Lam / h.
+    with v* from a scheme on the free motion M v' = f: `diffrax.Euler()` (default), any explicit
+    scheme, or an implicit one for stiff forces. J is evaluated at q(n). Phi_t is the secant over
+    the step, so that driven constraints meet their motion at t(n+1). The method is of first order.
+    The multipliers are the mean forces Lam / h.
 
     **Arguments:**
 
-    - `solver`: how G^+ is applied.
+    - `solver`: the constraint solver, which applies G^+.
     - `stabilisation`: `NoStabilisation()`, `DeadBeat()` (Phi/h, default) or `Relaxation(tau)`.
 
     Reference: Castro (2025), Notes on constrained multibody dynamics, section 3, equations (10) to
