@@ -12,7 +12,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool
 
 
-def once(x: Array) -> Array:
+def materialise(x: Array) -> Array:
     """x, computed once, before its users.
 
     XLA's CPU compiler fuses a chain of products into one loop. In it, each entry of the last
@@ -25,25 +25,25 @@ def once(x: Array) -> Array:
 
     Use it for factors and values that many results share. To derivatives it is the identity.
     """
-    return _once.bind(x)
+    return _materialise.bind(x)
 
 
 def _divided(x):
     return x / jnp.where(x < x, 2.0, 1.0).astype(x.dtype)
 
 
-_once = Primitive("once")
-_once.def_impl(jax.jit(_divided))
-_once.def_abstract_eval(lambda x: x)
-ad.primitive_jvps[_once] = lambda x, dx: (once(*x), *dx)
-ad.primitive_transposes[_once] = lambda c, _: (c,)
-batching.primitive_batchers[_once] = lambda x, d: (once(*x), *d)
-mlir.register_lowering(_once, mlir.lower_fun(_divided, multiple_results=False))
+_materialise = Primitive("materialise")
+_materialise.def_impl(jax.jit(_divided))
+_materialise.def_abstract_eval(lambda x: x)
+ad.primitive_jvps[_materialise] = lambda x, dx: (materialise(*x), *dx)
+ad.primitive_transposes[_materialise] = lambda c, _: (c,)
+batching.primitive_batchers[_materialise] = lambda x, d: (materialise(*x), *d)
+mlir.register_lowering(_materialise, mlir.lower_fun(_divided, multiple_results=False))
 
 
 def settled(x: Array) -> Array:
-    """x, whose cotangent is computed `once`. Use it for values with many users, or where the
-    reverse pass reads each entry of the cotangent many times."""
+    """x, with a cotangent that passes through `materialise`. Use it for values with many users, or
+    where the reverse pass reads each entry of the cotangent many times."""
     return _settled.bind(x)
 
 
@@ -51,7 +51,7 @@ _settled = Primitive("settled")
 _settled.def_impl(lambda x: x)
 _settled.def_abstract_eval(lambda x: x)
 ad.primitive_jvps[_settled] = lambda x, dx: (settled(*x), settled(*map(ad.instantiate_zeros, dx)))
-ad.primitive_transposes[_settled] = lambda c, _: (c if type(c) is ad.Zero else once(c),)
+ad.primitive_transposes[_settled] = lambda c, _: (c if type(c) is ad.Zero else materialise(c),)
 batching.primitive_batchers[_settled] = lambda x, d: (settled(*x), *d)
 mlir.register_lowering(_settled, lambda ctx, x: [x])
 
@@ -63,7 +63,7 @@ def decided(condition: Bool[Array, "..."]) -> Bool[Array, "..."]:
     the numbers compared. Where these are equal up to rounding, the arrays could be selected from
     different sides.
     """
-    return once(condition.astype(jnp.float32)) > 0
+    return materialise(condition.astype(jnp.float32)) > 0
 
 
 # The largest number of products that are summed by one reduction. XLA turns larger sums into a

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmbd._fusion import decided, once
+from jaxmbd._fusion import decided, materialise
 
 
 def test_values_stay_what_they_are():
     tiny = float(np.finfo(np.float64).tiny)
     x = jnp.array([1.5, -0.0, 0.0, tiny, 1e308, jnp.inf, -jnp.inf, jnp.nan])
-    for found in (once(x), jax.jit(once)(x), jax.vmap(once)(x[None])[0]):
+    for found in (materialise(x), jax.jit(materialise)(x), jax.vmap(materialise)(x[None])[0]):
         np.testing.assert_array_equal(found, x)
         np.testing.assert_array_equal(np.signbit(found[:3]), np.signbit(x[:3]))
 
@@ -22,7 +22,9 @@ def test_derivatives_pass(inner, outer):
     x = jnp.array([0.3, -1.2, 2.0])
 
     def cubes(x):  # in a loop, which drops rules of second derivatives
-        y, _ = jax.lax.scan(lambda y, _: (once(y * x), None), jnp.ones_like(x), None, length=3)
+        y, _ = jax.lax.scan(
+            lambda y, _: (materialise(y * x), None), jnp.ones_like(x), None, length=3
+        )
         return y
 
     np.testing.assert_allclose(inner(cubes)(x), np.diag(3 * x**2), rtol=1e-14)
@@ -45,7 +47,7 @@ def test_products_are_not_computed_anew():
         .compile()
         .as_text()
         .count(" fusion(")
-        for f in (lambda y: y, once)
+        for f in (lambda y: y, materialise)
     ]
     assert kernels == [1, 2] or jax.default_backend() != "cpu"
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._fusion import contracted, once, settled
+from .._fusion import contracted, materialise, settled
 from .bilinear import bilinear
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -140,7 +140,7 @@ def body_axes(p: Float[Array, "4 *rest"]) -> Float[Array, "3 3 *rest"]:
         (s * (x * y + w * z), 1 - s * (x * x + z * z), s * (y * z - w * x)),
         (s * (x * z - w * y), s * (y * z + w * x), 1 - s * (x * x + y * y)),
     )
-    return once(jnp.stack([jnp.stack(row) for row in rows]))
+    return materialise(jnp.stack([jnp.stack(row) for row in rows]))
 
 
 @body_axes.defjvp
@@ -152,7 +152,7 @@ def _body_axes_jvp(primals, tangents):
     # theta = s E p'. The derivatives of R with respect to the components of p are one table, which
     # all uses of these axes share. Each tangent or cotangent is then one sum.
     E = jnp.stack([jnp.stack(row) for row in ((-x, w, -z, y), (-y, z, w, -x), (-z, -y, x, w))])
-    table = once(cross((s[None, None] * E)[:, None], R[:, :, None]))
+    table = materialise(cross((s[None, None] * E)[:, None], R[:, :, None]))
     return R, settled(contracted(table, dp[None, None], 2))
 
 
@@ -172,7 +172,7 @@ def quaternion_exp(phi: Float[Array, "3 *rest"]) -> Float[Array, "4 *rest"]:
     cos, sinc = components(_series(_COS_SINC, jnp.where(near, s / 4, rest * rest)))
     even = 1 - 2 * (turns - 2 * jnp.floor(turns / 2))
     factor = even * sinc * (rest / half) / 2
-    return once(jnp.concatenate([(even * cos)[None], factor[None] * phi]))
+    return materialise(jnp.concatenate([(even * cos)[None], factor[None] * phi]))
 
 
 @inlined

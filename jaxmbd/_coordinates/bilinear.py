@@ -15,7 +15,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from .._fusion import once
+from .._fusion import materialise
 
 
 def bilinear(
@@ -56,8 +56,8 @@ def bilinear(
     primitive.def_abstract_eval(lambda a, b, *, axis: ShapedArray(a.shape, a.dtype))
     ad.defbilinear(
         primitive,
-        lambda c, a, b, *, axis: along(left, once(c), b, axis),
-        lambda c, a, b, *, axis: along(right, a, once(c), axis),
+        lambda c, a, b, *, axis: along(left, materialise(c), b, axis),
+        lambda c, a, b, *, axis: along(right, a, materialise(c), axis),
     )
     batching.primitive_batchers[primitive] = batched
     mlir.register_lowering(primitive, mlir.lower_fun(written_out, multiple_results=False))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._fusion import contracted, once
+from .._fusion import contracted, materialise
 from .._inputs import at_least, checked, positive
 from .._results import RESULTS
 from .._types import Rows
@@ -143,7 +143,7 @@ class BlockSparse(AbstractConstraintSolver):
             used = nodes.gather(jnp.ones(J.shape[0], M.dtype))
             diagonal = jnp.diagonal(D).T * used
             relative = relative_regularisation(self.rho, tilt, M.dtype)
-            table = once(regularisation(relative, diagonal, J.shape[0]) * used)
+            table = materialise(regularisation(relative, diagonal, J.shape[0]) * used)
             rho = nodes.scatter(table)
             if isinstance(the, Plan) and dense:
                 edges = the.rest_edges if turn is None else turn.edges
@@ -185,7 +185,7 @@ class BlockSparse(AbstractConstraintSolver):
 
     def free(self, factor, f):
         if factor.shared is None:
-            return factor.root @ once(once(f) @ factor.root)
+            return factor.root @ materialise(materialise(f) @ factor.root)
         nothing = jnp.zeros(factor.shared.K.shape[0], f.dtype)
         return self._solve(factor.shared, f, nothing)[0]
 
@@ -202,8 +202,8 @@ class BlockSparse(AbstractConstraintSolver):
     def _solve(self, factor, f, r):
         # If f is known to be zero when compiling, XLA removes these products.
         acts = jnp.any(f != 0)
-        y = jnp.where(acts, once(f) @ factor.root, 0.0)
-        s = r - jnp.where(acts, factor.K @ once(y), 0.0)
+        y = jnp.where(acts, materialise(f) @ factor.root, 0.0)
+        s = r - jnp.where(acts, factor.K @ materialise(y), 0.0)
         if factor.rho is None:
             lam = self._inverse(factor, s)
         else:
@@ -215,7 +215,7 @@ class BlockSparse(AbstractConstraintSolver):
                 self.refinements,
             )
             lam = lam - self._null(factor, lam)
-        return factor.root @ once(y + lam @ factor.K), lam
+        return factor.root @ materialise(y + lam @ factor.K), lam
 
     def cutoff_given(self):
         return self.rho is not None
@@ -255,7 +255,7 @@ class BlockSparse(AbstractConstraintSolver):
         if factor.whole is not None:
             return apply(factor.whole, y)
         compliant = 0.0 if factor.E is None else factor.E * y
-        return factor.K @ once(y @ factor.K) + compliant
+        return factor.K @ materialise(y @ factor.K) + compliant
 
     def _inverse(self, factor, s):
         """(G + rho 1)^-1 s."""
@@ -362,7 +362,7 @@ def _delassus(
     U = jnp.zeros((s, s, first.shape[1]), D.dtype)
     for p, q in zip(first, second, strict=True):
         U = U + _times_transposed(padded_columns(rows, p), padded_columns(rows, q))
-    return (D, U) if fused else (once(D), once(U))
+    return (D, U) if fused else (materialise(D), materialise(U))
 
 
 def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Array]:
@@ -372,7 +372,7 @@ def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Arra
     for level in the.levels:
         W, left = swept_whitener(columns(D, level.eliminated))
         pivots.append(jnp.min(smallest(left)))
-        Y = [once(_times(W, padded_columns(U, edges))) for edges in level.out]
+        Y = [materialise(_times(W, padded_columns(U, edges))) for edges in level.out]
         pairs = [(i, j) for i in range(len(Y)) for j in range(i + 1, len(Y))]
         own = [_transposed_times(y, y) for y in Y]
         mixed = [_transposed_times(Y[i], Y[j]) for i, j in pairs]

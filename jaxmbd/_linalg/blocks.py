@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._fusion import contracted, once, total
+from .._fusion import contracted, materialise, total
 from .small import loops_cost_nothing, product
 
 # Up to this many slices are faster than a gather.
@@ -298,7 +298,7 @@ class BlockRows(eqx.Module):
         pieces = tuple(
             jnp.stack(
                 [
-                    once(root.rows(block, np.array(end)))
+                    materialise(root.rows(block, np.array(end)))
                     for block, end in zip(piece, ends, strict=True)
                 ]
             )

@@ -19,7 +19,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
-from .._fusion import MAX_REDUCED, once
+from .._fusion import MAX_REDUCED, materialise
 
 MAX_UNROLLED = 3
 
@@ -192,7 +192,7 @@ def _eliminated_step_by_step(M):
         begun = jnp.concatenate([row[n - k :], jnp.ones_like(row[:1])])
         rows.append(jnp.pad(begun, ((0, n - 1 - k), *((0, 0),) * (M.ndim - 2))))
         ratio = others[:, :1] / row[None, :1]
-        B = once(jnp.concatenate([others[:, 1:] - ratio * row[None, 1:], -ratio], axis=1))
+        B = materialise(jnp.concatenate([others[:, 1:] - ratio * row[None, 1:], -ratio], axis=1))
     pivots = jnp.stack(pivots)
     return jnp.stack(rows) / jnp.sqrt(pivots)[:, None], pivots
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._fusion import once
+from .._fusion import materialise
 from .._loop import chosen
 from .._results import RESULTS
 from .._system import State
@@ -75,7 +75,7 @@ class StepperState(State):
         Reference: Kahan (1965), Further remarks on reducing truncation errors, Communications of
         the ACM 8."""
         missing = h - self.lost
-        t = once(self.t + missing)
+        t = materialise(self.t + missing)
         return t, jax.lax.stop_gradient((t - self.t) - missing)
 
     def held(self, good: Bool[Array, ""], old: "StepperState") -> "StepperState":

@@ -21,7 +21,7 @@ from .._coordinates.algebra import (
     quaternion_log,
     quaternion_product,
 )
-from .._fusion import once
+from .._fusion import materialise
 from .._inputs import Vector, checked
 from .._known import is_concrete
 from .._linalg import BlockRoot
@@ -117,7 +117,7 @@ class Body(eqx.Module):
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         w = matrix_product(R, inverse_root(self.inertia.tensor))
-        return once(jnp.concatenate([cross(c[:, None], w), w]))
+        return materialise(jnp.concatenate([cross(c[:, None], w), w]))
 
     def momentum_of(
         self, orientation: Float[Array, "..."], v: Float[Array, "6 *rest"]
@@ -169,7 +169,7 @@ class Body(eqx.Module):
         centrifugal force: (m g, c x m g - x x I x), where x is the `middle_spin`."""
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
-        x = middle_spin(self.inertia.tensor, once(apply_transpose(R, omega)), h)
+        x = middle_spin(self.inertia.tensor, materialise(apply_transpose(R, omega)), h)
         weight = self._weight(gravity)
         return jnp.concatenate([weight, cross(c, weight) + self._spin_torque(R, x)])
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._coordinates import components, cross, dot, quaternion_rotate
-from .._fusion import once
+from .._fusion import materialise
 from .._types import RealScalarLike
 from .element import AbstractElement
 from .joints import AbstractConstraint
@@ -37,7 +37,9 @@ def frame_poses(element: AbstractElement, qs: _Bodies) -> tuple[Pose, ...]:
     """World poses of its frames from those of its bodies."""
     poses = [Pose.of(q).compose(frame) for q, frame in zip(qs, element.frames, strict=True)]
     # Positions apart from orientations: many elements need one of them alone.
-    positions, orientations = (once(jnp.concatenate(parts)) for parts in zip(*poses, strict=True))
+    positions, orientations = (
+        materialise(jnp.concatenate(parts)) for parts in zip(*poses, strict=True)
+    )
     places = jax.lax.split(positions, [3] * len(poses))
     turns = jax.lax.split(orientations, [4] * len(poses))
     return tuple(map(Pose, places, turns))
@@ -136,7 +138,7 @@ def _columns(
             J.append(jnp.zeros((like.shape[0], 6), like.dtype))
             continue
         units = jnp.eye(6, dtype=like.dtype)
-        columns = components(once(jax.vmap(lambda d: derivative(end, Twist.of(d)))(units)))
+        columns = components(materialise(jax.vmap(lambda d: derivative(end, Twist.of(d)))(units)))
         (x, y, z), (a, b, c) = components(arm), columns[:3]
         carried = [y * c - z * b, z * a - x * c, x * b - y * a]
         tilts = [tilt + more for tilt, more in zip(columns[3:], carried, strict=True)]

@@ -15,7 +15,7 @@ from .._contact.rows import ContactRows
 from .._coordinates import body_axes
 from .._coordinates.algebra import cross, quaternion_rate
 from .._equations import AbstractStructuredSystem, ConstraintRows
-from .._fusion import once
+from .._fusion import materialise
 from .._inputs import Vector, at_least, checked
 from .._known import as_one_program, numpy_if_known
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
@@ -620,7 +620,7 @@ class Mechanism(AbstractStructuredSystem):
         self, parts: Sequence[tuple[list[Array], list[np.ndarray]]], independent: bool
     ) -> BlockRows:
         """From J and the bodies at each end, kind by kind."""
-        J = [[once(x) for x in J] for J, _ in parts]
+        J = [[materialise(x) for x in J] for J, _ in parts]
         ends = [ends for _, ends in parts]
         return BlockRows.merged(J, ends, len(self.body_stack), 6, independent)
 

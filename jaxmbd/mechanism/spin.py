@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._coordinates.algebra import apply_matrix, cross, dot
-from .._fusion import once
+from .._fusion import materialise
 from .._types import RealScalarLike
 from .inertia import identity
 
@@ -31,7 +31,7 @@ def middle_spin(
     def newton(_, x):
         # The next iterate y: A y = A x - (I (x - omega) + h/2 x x I x), with A x = I x + h x x I x.
         y = momentum + 0.5 * h * cross(x, apply_matrix(tensor, x))
-        return once(apply_matrix(_inverse(tensor, x, h), y))
+        return materialise(apply_matrix(_inverse(tensor, x, h), y))
 
     return jax.lax.fori_loop(0, _ITERATIONS, newton, omega)
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..._contact.rows import ABSENT
 from ..._coordinates import components, cross, dot
-from ..._fusion import decided, once
+from ..._fusion import decided, materialise
 from ..._linalg.small import inverse
 from ..._loop import chosen
 from ..pose import Pose
@@ -35,7 +35,7 @@ class _Pair(NamedTuple):
     """The cores of two shapes in the frame of a, and the pose of b there.
 
     Of several points that are as far, all components must be of the same one, but XLA may find it
-    anew for each, with other roundings of n: hence `once`."""
+    anew for each, with other roundings of n: hence `materialise`."""
 
     a: AbstractConvexShape
     b: AbstractConvexShape
@@ -43,11 +43,11 @@ class _Pair(NamedTuple):
 
     def on_a(self, n):
         """The farthest point of a in the direction n."""
-        return once(self.a.support(n))
+        return materialise(self.a.support(n))
 
     def on_b(self, n):
         """The farthest point of b in the direction -n."""
-        return self.pose.point(once(self.b.support(self.pose.local_direction(-n))))
+        return self.pose.point(materialise(self.b.support(self.pose.local_direction(-n))))
 
     def apart(self, n):
         """How far the planes across the unit vector n that touch the shapes are apart."""
