@@ -41,19 +41,24 @@ batching.primitive_batchers[_materialise] = lambda x, d: (materialise(*x), *d)
 mlir.register_lowering(_materialise, mlir.lower_fun(_divided, multiple_results=False))
 
 
-def settled(x: Array) -> Array:
+def materialise_cotangent(x: Array) -> Array:
     """x, with a cotangent that passes through `materialise`. Use it for values with many users, or
     where the reverse pass reads each entry of the cotangent many times."""
-    return _settled.bind(x)
+    return _materialise_cotangent.bind(x)
 
 
-_settled = Primitive("settled")
-_settled.def_impl(lambda x: x)
-_settled.def_abstract_eval(lambda x: x)
-ad.primitive_jvps[_settled] = lambda x, dx: (settled(*x), settled(*map(ad.instantiate_zeros, dx)))
-ad.primitive_transposes[_settled] = lambda c, _: (c if type(c) is ad.Zero else materialise(c),)
-batching.primitive_batchers[_settled] = lambda x, d: (settled(*x), *d)
-mlir.register_lowering(_settled, lambda ctx, x: [x])
+_materialise_cotangent = Primitive("materialise_cotangent")
+_materialise_cotangent.def_impl(lambda x: x)
+_materialise_cotangent.def_abstract_eval(lambda x: x)
+ad.primitive_jvps[_materialise_cotangent] = lambda x, dx: (
+    materialise_cotangent(*x),
+    materialise_cotangent(*map(ad.instantiate_zeros, dx)),
+)
+ad.primitive_transposes[_materialise_cotangent] = lambda c, _: (
+    c if type(c) is ad.Zero else materialise(c),
+)
+batching.primitive_batchers[_materialise_cotangent] = lambda x, d: (materialise_cotangent(*x), *d)
+mlir.register_lowering(_materialise_cotangent, lambda ctx, x: [x])
 
 
 def decided(condition: Bool[Array, "..."]) -> Bool[Array, "..."]:

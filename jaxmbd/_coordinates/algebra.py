@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._fusion import contracted, materialise, settled
+from .._fusion import contracted, materialise, materialise_cotangent
 from .bilinear import bilinear
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -153,7 +153,7 @@ def _body_axes_jvp(primals, tangents):
     # all uses of these axes share. Each tangent or cotangent is then one sum.
     E = jnp.stack([jnp.stack(row) for row in ((-x, w, -z, y), (-y, z, w, -x), (-z, -y, x, w))])
     table = materialise(cross((s[None, None] * E)[:, None], R[:, :, None]))
-    return R, settled(contracted(table, dp[None, None], 2))
+    return R, materialise_cotangent(contracted(table, dp[None, None], 2))
 
 
 @inlined
