@@ -61,7 +61,7 @@ batching.primitive_batchers[_materialise_cotangent] = lambda x, d: (materialise_
 mlir.register_lowering(_materialise_cotangent, lambda ctx, x: [x])
 
 
-def decided(condition: Bool[Array, "..."]) -> Bool[Array, "..."]:
+def materialise_condition(condition: Bool[Array, "..."]) -> Bool[Array, "..."]:
     """The condition, computed once for all arrays that depend on it.
 
     XLA may recompute a condition for each array that is selected by it, with different rounding of

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmbd._fusion import decided, materialise
+from jaxmbd._fusion import materialise, materialise_condition
 
 
 def test_values_stay_what_they_are():
@@ -55,7 +55,9 @@ def test_products_are_not_computed_anew():
 def test_decisions_are_numbers_computed_once():
     """Of a condition that several arrays hang on, by its one kernel more; and what is decided."""
     x = jnp.array([-1.0, 0.0, jnp.nan, 2.0])
-    np.testing.assert_array_equal(jax.jit(lambda x: decided(x > 0))(x), [False, False, False, True])
+    np.testing.assert_array_equal(
+        jax.jit(lambda x: materialise_condition(x > 0))(x), [False, False, False, True]
+    )
 
     def chosen(x, y, decide):
         nearer = decide(jnp.sum(x * x) < jnp.sum(y * y))
@@ -63,6 +65,6 @@ def test_decisions_are_numbers_computed_once():
 
     kernels = [
         jax.jit(lambda x, y, f=f: chosen(x, y, f)).lower(x, x).compile().as_text().count(" divide(")
-        for f in (lambda c: c, decided)
+        for f in (lambda c: c, materialise_condition)
     ]
     assert kernels == [0, 1]

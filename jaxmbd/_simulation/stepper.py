@@ -20,7 +20,7 @@ from .._enforcement.base import (
 )
 from .._enforcement.projection import Projection
 from .._equations import equations
-from .._fusion import decided
+from .._fusion import materialise_condition
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
 from .._known import all_known, as_one_program, is_concrete
 from .._results import RESULTS, first_failure
@@ -151,7 +151,7 @@ class Stepper(eqx.Module):
         good = finite((new.q, new.v, new.multipliers, new.contacts))
         verdicts.append(RESULTS.where(good, RESULTS.successful, RESULTS.nonfinite_state))
         result = first_failure(state.result, *verdicts)
-        good = decided(result == RESULTS.successful)
+        good = materialise_condition(result == RESULTS.successful)
         return new.replace(lost=lost, result=result).held(good, state)
 
     def between(self, state: StepperState, h: Array, t: Array, control: Any) -> StepperState:

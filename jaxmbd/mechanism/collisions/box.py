@@ -5,7 +5,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..._coordinates import cross, dot
-from ..._fusion import decided
+from ..._fusion import materialise_condition
 from ..pose import Pose
 from ..relative import z_axis
 from ..shapes import Box, Capsule, Sphere
@@ -134,7 +134,7 @@ def _least_overlap(h, p, u, half):
     corner = sign(m) * h
     w = cross(m, edge)
     s_edge = jnp.clip(dot(w, corner - p) / nonzero(dot(w, u), 1e-4), -half, half)
-    use_edge = decided(dot(edge, edges) > dot(face, faces) + 1e-6 * size)
+    use_edge = materialise_condition(dot(edge, edges) > dot(face, faces) + 1e-6 * size)
     return (
         jnp.where(use_edge, dot(edge, edges), dot(face, faces)),
         jnp.where(use_edge, m, toward),

@@ -6,7 +6,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..._coordinates import components, cross, dot
-from ..._fusion import decided
+from ..._fusion import materialise_condition
 from ..pose import Pose
 from ..shapes import Box
 from .base import ContactPoints
@@ -44,8 +44,8 @@ def box_box(a: Box, pose_a: Pose, b: Box, pose_b: Pose) -> ContactPoints:
     margin = _PREFERENCE * jnp.minimum(jnp.min(ha), jnp.min(hb))
     gap_edge, normal_edge, position_edge = _edges(A, ha, B, hb, pose_a.position, d)
     best_a, best_b = jnp.max(faces_a), jnp.max(faces_b)
-    use_b = decided(best_b > best_a + margin)
-    use_edge = decided(gap_edge > jnp.maximum(best_a, best_b) + margin)
+    use_b = materialise_condition(best_b > best_a + margin)
+    use_edge = materialise_condition(gap_edge > jnp.maximum(best_a, best_b) + margin)
 
     faces = _faces(
         jnp.where(use_b, B, A),

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..._contact.rows import ABSENT
 from ..._coordinates import components, cross, dot
-from ..._fusion import decided, materialise
+from ..._fusion import materialise, materialise_condition
 from ..._linalg.small import inverse
 from ..._loop import chosen
 from ..pose import Pose
@@ -168,12 +168,12 @@ def _sharpened(pair: _Pair, start: _Unknowns, c) -> _Unknowns:
     def step(_, state):
         (x, n, r, _), best = state
         new = scored(_newton(pair, x, n, c, r))
-        better = decided(new[3] < best[3])
+        better = materialise_condition(new[3] < best[3])
         return new, chosen(better, new, best)
 
     first = scored(start)
     _, best = lax.fori_loop(0, _NEWTON_STEPS, step, (first, first))
-    worse = decided(pair.apart(best[1]) < pair.apart(first[1]) - 1e-5 * c)
+    worse = materialise_condition(pair.apart(best[1]) < pair.apart(first[1]) - 1e-5 * c)
     return chosen(worse, first[0], best[0])
 
 
@@ -210,7 +210,7 @@ def _start(pair: _Pair) -> tuple[_Unknowns, Float[Array, ""]]:
             simplex = gjk(support, n, _ITERATIONS)
             _, new = unit(-simplex.nearest, n)
             new_apart = pair.apart(new)
-            better = decided(new_apart >= apart)
+            better = materialise_condition(new_apart >= apart)
             on_a = mixed(simplex.weights, simplex.sources)
             return jnp.where(better, new, n), jnp.where(better, new_apart, apart), on_a
 

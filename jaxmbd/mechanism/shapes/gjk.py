@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from ..._coordinates import cross, dot
-from ..._fusion import decided
+from ..._fusion import materialise_condition
 from ..._loop import chosen
 
 _EDGES = np.array(list(itertools.combinations(range(4), 2)))
@@ -53,7 +53,7 @@ def gjk(
         weights = _weights(points, (simplex.weights > 0) | free)
         new = Simplex(points, sources, weights)
         d, v = simplex.nearest, new.nearest
-        nearer = decided(dot(v, v) < dot(d, d))
+        nearer = materialise_condition(dot(v, v) < dot(d, d))
         return chosen(nearer, new, simplex)
 
     w, source = support(start)
