@@ -13,7 +13,7 @@ from ._checks import check_no_nan, check_system, with_dtype
 from ._equations import equations
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import ConstraintOperator, Pseudoinverse, dense
-from ._loop import chosen
+from ._loop import tree_where
 from ._raising import raise_failure
 from ._results import RESULTS
 from ._system import AbstractSystem, State, writes_own_qdot
@@ -301,7 +301,7 @@ def _nearest(problem, tolerance, max_iterations):
         begin = at, jnp.full_like(best, jnp.inf), jnp.full_like(best, 2.0)
         new, value, _ = jax.lax.while_loop(worse, shorter, begin)
         improved = (value < best) | first
-        at = chosen(improved, new, at)
+        at = tree_where(improved, new, at)
         k, best = k + 1, jnp.minimum(value, best)
         closed = ~sharp & ~going((at, k, best, improved, sharp))
         best = jnp.where(closed, error(at, True), best)

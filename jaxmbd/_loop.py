@@ -35,7 +35,7 @@ def constant(values: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, values)
 
 
-def chosen(condition: bool | Bool[Array, ""], a: PyTree, b: PyTree) -> PyTree:
+def tree_where(condition: bool | Bool[Array, ""], a: PyTree, b: PyTree) -> PyTree:
     """`jnp.where(condition, a, b)` for all arrays of two pytrees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
 

@@ -16,7 +16,7 @@ from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
 from .._inputs import at_least, checked, not_negative
 from .._known import is_concrete
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
-from .._loop import any_of_batch, chosen, constant, kept, one_by_one
+from .._loop import any_of_batch, constant, kept, one_by_one, tree_where
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
 from .delassus import AbstractDelassus
@@ -206,7 +206,7 @@ class ContactProblems(NamedTuple):
 
             def solve():
                 found = self.resolve(given, k == last)
-                return chosen(given.needed, found, nothing)
+                return tree_where(given.needed, found, nothing)
 
             found = jax.lax.cond(any_of_batch(given.needed), solve, lambda: nothing)
             followed = [*follow, lambda state, _: (state, given)]

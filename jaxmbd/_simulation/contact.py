@@ -27,7 +27,7 @@ from .._contact.time_of_impact import Path, to_first_impact, touch
 from .._enforcement.base import point_at
 from .._enforcement.contradiction import contradiction_of
 from .._linalg import ConstraintOperator
-from .._loop import chosen, recomputed
+from .._loop import recomputed, tree_where
 from .._results import RESULTS, first_failure
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .split import SplitSteps, along, free_step
@@ -315,7 +315,7 @@ class ContactSteps(SplitSteps):
         bias = jnp.where(closed, lifted, 1.0)
         flow = bouncing(contacts, bias, before[:, 0], touching & ~resting & hits)
         step = normal_law(contacts, before[:, 0], contacts.velocities(v_free)[:, 0], h)
-        normal = chosen(last, step, flow)
+        normal = tree_where(last, step, flow)
         v_free = jnp.where(hits, at.v, v_free)
         reactions = jnp.where(hits, 0.0, equations.multipliers)
         equations = equations._replace(

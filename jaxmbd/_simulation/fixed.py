@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._loop import chosen, loop
+from .._loop import loop, tree_where
 from .._results import RESULTS, first_failure
 from .._types import Control
 from .energy_account import EnergyAccount
@@ -37,7 +37,7 @@ class Kept(NamedTuple):
             return Kept(state, None)
         assert state.contacts is not None
         tally = self.tally.plus(state.t - self.state.t, state.contacts.force)
-        return Kept(state, chosen(good, tally, self.tally))
+        return Kept(state, tree_where(good, tally, self.tally))
 
     def spanning(self, steps: "Kept", less: "Kept") -> "Kept":
         """The data after a part of a step, with the tally of the whole `steps` before it added, and
@@ -80,7 +80,7 @@ def integrate_fixed(
             result = first_failure(state.result, verdict)
             good = result == RESULTS.successful
             state = state.replace(result=result).held(good, old)
-            account = chosen(good, account, carry.account)
+            account = tree_where(good, account, carry.account)
         good = state.result == RESULTS.successful
         done = carry.done + jnp.where(good, 1, 0)
         return _Carry(carry.here.after(state, good), account, done, carry.requested)
@@ -195,7 +195,7 @@ class _RequestedTimes:
             ahead = (t - grid > ON_GRID * self.dt) & good
             t_safe = jnp.where(ahead, t, grid + 0.5 * self.dt)
             moved = _bare(here.after(stepper.between(here.state, self.dt, t_safe, control)))
-            found = chosen(ahead, moved, here)
+            found = tree_where(ahead, moved, here)
             return Kept(found.state.replace(t=t), found.tally)
 
         def spanned(part, i, less, again):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._fusion import materialise
-from .._loop import chosen
+from .._loop import tree_where
 from .._results import RESULTS
 from .._system import State
 from .._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
@@ -80,7 +80,7 @@ class StepperState(State):
 
     def held(self, good: Bool[Array, ""], old: "StepperState") -> "StepperState":
         """This state if the step was `good`, else the `old` one at this time."""
-        kept = chosen(good, self, old)
+        kept = tree_where(good, self, old)
         contacts = kept.contacts
         if contacts is not None and self.contacts is not None and old.contacts is not None:
             # The residual explains why the step failed.

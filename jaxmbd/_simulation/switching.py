@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool
 from .._enforcement.projection import Projection
 from .._equations import AbstractEquations, equations
 from .._linalg import Automatic, ConstraintOperator
-from .._loop import chosen
+from .._loop import tree_where
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Velocity
@@ -62,7 +62,7 @@ def switched(
         )
     fresh = at_start(steps.scheme, state).scheme
     changed = jnp.any(active != before)
-    scheme = chosen(changed, fresh, state.scheme)
+    scheme = tree_where(changed, fresh, state.scheme)
     return acting, state.replace(q=q, v=v, active=active, scheme=scheme), result
 
 

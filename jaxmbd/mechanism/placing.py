@@ -17,7 +17,7 @@ from .._coordinates import (
 )
 from .._inputs import checked, finite
 from .._known import is_concrete
-from .._loop import chosen
+from .._loop import tree_where
 from .._raising import error_if
 from .._system import State
 from .._types import RealScalarLike
@@ -261,7 +261,7 @@ def _placed(joint, child, parent, old, wanted, wanted_rates, t):
 def _either(child: Array, pair: Any) -> tuple[Any, Any]:
     """The two of `pair`, the other way round if `child` is 0; its own inverse."""
     a, b = pair
-    return chosen(child == 1, a, b), chosen(child == 1, b, a)
+    return tree_where(child == 1, a, b), tree_where(child == 1, b, a)
 
 
 class _Equations(eqx.Module):
@@ -316,13 +316,13 @@ def _evaluated_at(given: Array, poses: tuple[Pose, Pose]) -> tuple[Pose, Pose]:
     """The poses, or two that coincide, where all coordinates have derivatives: those that nobody
     asked for must not give NaN."""
     still = Pose.identity(poses[0].position.dtype)
-    return chosen(given, poses, (still, still))
+    return tree_where(given, poses, (still, still))
 
 
 @eqx.filter_custom_jvp
 def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
     """The frame that satisfies the equations, by Newton's method, and their largest residual."""
-    begin = chosen(_near_decides(equations), equations.near, given)
+    begin = tree_where(_near_decides(equations), equations.near, given)
     # One more when it is closed, to see where its coordinates are, and at the end two that may turn
     # it as far as they like, with a third that sees what is left.
     steps = _CLOSING + 1 + (_PARTS + 1) * _STEPS + 3
@@ -363,7 +363,7 @@ def _solved_jvp(primals, tangents):
     carried = Pose(d_given.position, quaternion_product(turn, d_given.orientation))
     along_p = jnp.sum(frame.orientation * carried.orientation)  # no part of a turn
     carried = carried._replace(orientation=carried.orientation - along_p * frame.orientation)
-    d_frame = chosen(_near_decides(equations), _or_zeros(None, given), carried)
+    d_frame = tree_where(_near_decides(equations), _or_zeros(None, given), carried)
 
     def residual(equations, frame):
         return jnp.concatenate([equations.rows(frame), -equations.ahead(frame)])

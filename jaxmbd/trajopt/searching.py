@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._loop import chosen
+from .._loop import tree_where
 from .._tangent_space import difference, displaced
 from .._types import Control
 from .controls import Held, Sampled, Saturated
@@ -80,7 +80,7 @@ def begun(
         path, split = follow(problem, Sampled(control)), jnp.array(False)
         if otherwise is not None:
             split = ~path.good | unstable(performance(problem, path, control))
-            path = chosen(split, _states(problem, otherwise), path)
+            path = tree_where(split, _states(problem, otherwise), path)
     if multipliers is None:
         multipliers = first_multipliers(problem, path, penalty)
     value = augmented_cost(problem, multipliers, path)
@@ -148,10 +148,10 @@ def iteration(args: tuple[Problem, Options], carry: Carry) -> Carry:
     next_round = over & ~met
     growth = jnp.where(left > _ENOUGH * carry.round_violation, _PENALTY_GROWTH, 1.0)
     updated = carry.multipliers.updated(*conditions(problem, path), growth)
-    multipliers = chosen(next_round, updated, carry.multipliers)
+    multipliers = tree_where(next_round, updated, carry.multipliers)
     value = jnp.where(next_round, augmented_cost(problem, multipliers, path), value)
     shrunk = _shrunk(attempt.regularisation, attempt.factor)
-    regularisation, factor = chosen(next_round, (0.0, 1.0), shrunk)
+    regularisation, factor = tree_where(next_round, (0.0, 1.0), shrunk)
 
     status = STATUS.where(over & met, STATUS.converged, carry.status)
     status = STATUS.where(over & met & stuck, STATUS.stuck, status)
@@ -205,7 +205,9 @@ def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) ->
         grown = _grown(old.regularisation, old.factor)
         shrunk = _shrunk(old.regularisation, old.factor)
         same = old.regularisation, old.factor
-        regularisation, factor = chosen(shrink, shrunk, chosen(again | improved, same, grown))
+        regularisation, factor = tree_where(
+            shrink, shrunk, tree_where(again | improved, same, grown)
+        )
         return _Attempt(
             change=change,
             path=path,
@@ -273,7 +275,7 @@ def _searched(
         gain = carry.value - value + 2 * change.price * scale * gap
         enough = (gain >= _ARMIJO * expected) & (gain > 0)
         improved = enough & path.good & jnp.isfinite(value)
-        path = chosen(improved, path, carry.path)
+        path = tree_where(improved, path, carry.path)
         # A whole step closes all gaps.
         split = carry.split & ~(improved & (scale == 1))
         return scale / 2, path, split, jnp.where(improved, value, carry.value), improved

@@ -10,7 +10,7 @@ import optimistix as optx
 from jaxtyping import ArrayLike
 
 from .._inputs import at_least, checked, not_negative, positive
-from .._loop import chosen
+from .._loop import tree_where
 from .._progress import progress_bar, says_when_compiling
 from .bounds import AbstractBounds, Squash
 from .controls import trainable
@@ -221,7 +221,7 @@ def _next_round(common, varying):
     growth = jnp.where(left > _ENOUGH * before, _PENALTY_GROWTH, 1.0)
     updated = multipliers.updated(*conditions(problem, path), growth)
     met = left <= condition_tolerance
-    multipliers = chosen(met, multipliers, updated)
+    multipliers = tree_where(met, multipliers, updated)
     return multipliers, left, met
 
 

@@ -12,7 +12,7 @@ from ..._contact.rows import ABSENT
 from ..._coordinates import components, cross, dot
 from ..._fusion import materialise, materialise_condition
 from ..._linalg.small import inverse
-from ..._loop import chosen
+from ..._loop import tree_where
 from ..pose import Pose
 from ..shapes import AbstractConvexShape
 from ..shapes.gjk import gjk
@@ -169,12 +169,12 @@ def _sharpened(pair: _Pair, start: _Unknowns, c) -> _Unknowns:
         (x, n, r, _), best = state
         new = scored(_newton(pair, x, n, c, r))
         better = materialise_condition(new[3] < best[3])
-        return new, chosen(better, new, best)
+        return new, tree_where(better, new, best)
 
     first = scored(start)
     _, best = lax.fori_loop(0, _NEWTON_STEPS, step, (first, first))
     worse = materialise_condition(pair.apart(best[1]) < pair.apart(first[1]) - 1e-5 * c)
-    return chosen(worse, first[0], best[0])
+    return tree_where(worse, first[0], best[0])
 
 
 def _start(pair: _Pair) -> tuple[_Unknowns, Float[Array, ""]]:

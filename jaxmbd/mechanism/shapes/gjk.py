@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from ..._coordinates import cross, dot
 from ..._fusion import materialise_condition
-from ..._loop import chosen
+from ..._loop import tree_where
 
 _EDGES = np.array(list(itertools.combinations(range(4), 2)))
 _TRIANGLES = np.array(list(itertools.combinations(range(4), 3)))
@@ -54,7 +54,7 @@ def gjk(
         new = Simplex(points, sources, weights)
         d, v = simplex.nearest, new.nearest
         nearer = materialise_condition(dot(v, v) < dot(d, d))
-        return chosen(nearer, new, simplex)
+        return tree_where(nearer, new, simplex)
 
     w, source = support(start)
     one = (jnp.arange(4) == 0).astype(w.dtype)
