@@ -21,13 +21,13 @@ from ._linalg.small import loops_cost_nothing
 _FLAT = 1024
 
 # The name under which `jax.checkpoint` saves values.
-_KEPT = "kept"
+_SAVED = "saved_for_reverse"
 
 
-def kept(values: PyTree) -> PyTree:
+def save_for_reverse(values: PyTree) -> PyTree:
     """The same values, marked to be saved by `recomputed`: the reverse pass reads them instead of
     computing them again. Use it for few values that are expensive to compute."""
-    return jax.tree.map(lambda x: checkpoint_name(x, _KEPT), values)
+    return jax.tree.map(lambda x: checkpoint_name(x, _SAVED), values)
 
 
 def constant(values: PyTree) -> PyTree:
@@ -124,9 +124,9 @@ mlir.register_lowering(_one_by_one, mlir.lower_fun(_inlined, multiple_results=Tr
 
 
 def recomputed(fn: Callable) -> Callable:
-    """fn with checkpointing: only the arguments and the values marked by `kept` are stored for the
-    reverse pass."""
-    policy = jax.checkpoint_policies.save_only_these_names(_KEPT)
+    """fn with checkpointing: only the arguments and the values marked by `save_for_reverse` are
+    stored for the reverse pass."""
+    policy = jax.checkpoint_policies.save_only_these_names(_SAVED)
     return jax.checkpoint(fn, prevent_cse=False, policy=policy)
 
 
@@ -154,9 +154,10 @@ def loop(
     `every`-th step stacked along a leading axis.
 
     With `checkpoint` the carry is stored at O(sqrt(steps)) steps for the reverse pass, which
-    recomputes the steps between them. Of each step only the start and the values marked by `kept`
-    are stored. Without `checkpoint_body` all values of a step are stored, except those that the
-    body itself recomputes. `steps` may be a traced array in forward mode, without output and meter.
+    recomputes the steps between them. Of each step only the start and the values marked by
+    `save_for_reverse` are stored. Without `checkpoint_body` all values of a step are stored, except
+    those that the body itself recomputes. `steps` may be a traced array in forward mode, without
+    output and meter.
     """
     if isinstance(steps, jax.Array):
         return jax.lax.fori_loop(0, steps, body, carry), None
