@@ -25,7 +25,7 @@ _SAVED = "saved_for_reverse"
 
 
 def save_for_reverse(values: PyTree) -> PyTree:
-    """The same values, marked to be saved by `recomputed`: the reverse pass reads them instead of
+    """The same values, marked to be saved by `checkpointed`: the reverse pass reads them instead of
     computing them again. Use it for few values that are expensive to compute."""
     return jax.tree.map(lambda x: checkpoint_name(x, _SAVED), values)
 
@@ -123,7 +123,7 @@ batching.primitive_batchers[_one_by_one] = _one_by_one_batched
 mlir.register_lowering(_one_by_one, mlir.lower_fun(_inlined, multiple_results=True))
 
 
-def recomputed(fn: Callable) -> Callable:
+def checkpointed(fn: Callable) -> Callable:
     """fn with checkpointing: only the arguments and the values marked by `save_for_reverse` are
     stored for the reverse pass."""
     policy = jax.checkpoint_policies.save_only_these_names(_SAVED)
@@ -162,7 +162,7 @@ def loop(
     if isinstance(steps, jax.Array):
         return jax.lax.fori_loop(0, steps, body, carry), None
     if checkpoint and checkpoint_body:
-        body = recomputed(body)
+        body = checkpointed(body)
 
     def unit(k, carry):
         def inner(carry, j):

@@ -27,7 +27,7 @@ from .._contact.time_of_impact import Path, to_first_impact, touch
 from .._enforcement.base import point_at
 from .._enforcement.contradiction import contradiction_of
 from .._linalg import ConstraintOperator
-from .._loop import recomputed, tree_where
+from .._loop import checkpointed, tree_where
 from .._results import RESULTS, first_failure
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .split import SplitSteps, along, free_step
@@ -282,7 +282,7 @@ class ContactSteps(SplitSteps):
             go = (hits & ~last) | (t1 - at.t > least)
             act = lambda at: self._flow_or_impact(at, rest, h, force, hits & ~last, last)  # noqa: E731
             # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
-            act = recomputed(act)
+            act = checkpointed(act)
             return jax.lax.cond(go, lambda: act(at), lambda: carry), None
 
         start = (at, jnp.asarray(False))

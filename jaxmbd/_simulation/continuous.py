@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._enforcement.base import Motion, point
-from .._loop import recomputed
+from .._loop import checkpointed
 from .._results import RESULTS, first_failure, of_scheme
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Coordinates, RealScalarLike, Velocity
@@ -61,7 +61,7 @@ def corrected_step(
         return motion, held, verdict, jnp.abs(here.rows.phi)
 
     if recomputes_stages(scheme):
-        begin = recomputed(begin)
+        begin = checkpointed(begin)
     motion, rate, verdict, phi = begin(y0)
 
     def field(t, y, args):

@@ -11,7 +11,7 @@ import optimistix as optx
 
 from .._inputs import at_least, checked
 from .._linalg.small import loops_cost_nothing
-from .._loop import recomputed
+from .._loop import checkpointed
 from .chord import Chord
 
 
@@ -88,7 +88,7 @@ class RolledRK4(RK4):
         b = jnp.array([1 / 3, 1 / 3, 1 / 6], t0.dtype)
         # Only the start of a stage is stored for the reverse pass. Otherwise the loop would carry
         # hundreds of arrays, which the compiler handles slowly.
-        stage = recomputed(stage)
+        stage = checkpointed(stage)
         (y1, _), _ = jax.lax.scan(stage, (_axpy(y0, (1 / 6, k1)), k1), (c, b))
         return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
 
