@@ -30,7 +30,7 @@ def save_for_reverse(values: PyTree) -> PyTree:
     return jax.tree.map(lambda x: checkpoint_name(x, _SAVED), values)
 
 
-def constant(values: PyTree) -> PyTree:
+def stop_gradient(values: PyTree) -> PyTree:
     """The same values with `stop_gradient` on all arrays."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, values)
 

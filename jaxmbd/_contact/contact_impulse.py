@@ -16,7 +16,7 @@ from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
 from .._inputs import at_least, checked, not_negative
 from .._known import is_concrete
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
-from .._loop import any_of_batch, constant, one_by_one, save_for_reverse, tree_where
+from .._loop import any_of_batch, one_by_one, save_for_reverse, stop_gradient, tree_where
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
 from .delassus import AbstractDelassus
@@ -185,7 +185,9 @@ class ContactProblems(NamedTuple):
                 return solver.solve(problem, guess)
             return jax.lax.cond(exact, InteriorPoint().solve, solver.solve, problem, guess)
 
-        solved = save_for_reverse(one_by_one(solve, *constant((solver, exact, problem, guess))))
+        solved = save_for_reverse(
+            one_by_one(solve, *stop_gradient((solver, exact, problem, guess)))
+        )
         lam, change, multipliers = at_solution(equations, problem, solved.impulses, self.rows)
         result = RESULTS.where(solved.accepted, RESULTS.successful, RESULTS.contact_unsolved)
         pressed = problem.pressed(solved.impulses)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._fusion import contracted
 from .._linalg import BlockDiagonal, ConstraintOperator, dense, small
 from .._linalg.block_sparse import swept_whitener
-from .._loop import constant
+from .._loop import stop_gradient
 from .._types import Rows, Velocity
 from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, GroupInverse
 from .newton import natural_derivative
@@ -65,7 +65,7 @@ class ContactEquations(eqx.Module):
 
     def problem(self, S: AbstractDelassus) -> ContactProblem:
         """The same with S of its own, see `delassus`, as constants."""
-        fixed = constant((self.b, self.mu, self.compliance, self.smoothing))
+        fixed = stop_gradient((self.b, self.mu, self.compliance, self.smoothing))
         b, mu, compliance, smoothing = fixed
         own = jnp.zeros((*b.shape, b.shape[1]), b.dtype).at[:, 0, 0].set(compliance)
         return ContactProblem.scaled(S.plus(own), b, mu, self.groups, smoothing)
@@ -75,7 +75,7 @@ def delassus(
     operator: ConstraintOperator, rows: int, J: AbstractContactJacobian, d: int
 ) -> AbstractDelassus:
     """S without compliance, in the form with the smaller systems; a constant to derivatives."""
-    operator, J = constant((operator, J))
+    operator, J = stop_gradient((operator, J))
     M, forces = operator.M, J.matrix()
     n, shape, dtype = forces.shape[0], (forces.shape[0] // d, d), forces.dtype
     own = jnp.zeros((*shape, d), dtype)

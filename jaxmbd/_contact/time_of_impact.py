@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._equations import AbstractEquations
 from .._linalg import ConstraintOperator
-from .._loop import constant
+from .._loop import stop_gradient
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .rows import ContactRows, gaps
 
@@ -126,15 +126,15 @@ def to_first_impact(
         closing = hit & (slope < 0)
         return jnp.where(closing, s - value / jnp.where(closing, slope, 1.0), s), back
 
-    fixed, end, soon = constant(path), constant(h), when[first] <= 2 * h
+    fixed, end, soon = stop_gradient(path), stop_gradient(h), when[first] <= 2 * h
 
     def sought(_, found):
         s, back = improved(fixed, found, soon)
         return jnp.clip(s, 0.0, end), back
 
     searched, differentiated = _STEPS if path.operator is None else _STEPS_WITH_ROWS
-    start = (jnp.minimum(when[first], end), constant(before))
-    s, back = constant(jax.lax.fori_loop(0, searched, sought, start))
+    start = (jnp.minimum(when[first], end), stop_gradient(before))
+    s, back = stop_gradient(jax.lax.fori_loop(0, searched, sought, start))
     hit = soon & (s < h)
     s, back = jax.lax.fori_loop(
         0, differentiated, lambda _, x: improved(path, x, hit), (jnp.where(hit, s, h), back)

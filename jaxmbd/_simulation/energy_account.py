@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._loop import constant
+from .._loop import stop_gradient
 from .._results import RESULTS
 from .._types import RealScalarLike
 from .state import StepperState, finite
@@ -50,7 +50,7 @@ def _balance(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The energy [J], and its rate according to the supplied power [W]. They are constant in
     derivatives, since only a verdict depends on them."""
-    steps, state = constant((steps, state))
+    steps, state = stop_gradient((steps, state))
     system, control = steps.system, steps.problem.control
     t, q, v = state.t, state.q, state.v
     u = None if control is None else control(t, q, v)

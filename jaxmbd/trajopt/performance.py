@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._loop import constant
+from .._loop import stop_gradient
 from .._tangent_space import difference
 from .controls import within
 from .motion import Path, advance
@@ -39,7 +39,7 @@ def performance(problem: Problem, path: Path, control: Any) -> Performance:
         delta(k+1) = A(k) delta(k) + d(k).
 
     Nothing is differentiated through."""
-    problem, path, control = constant((problem, path, control))
+    problem, path, control = stop_gradient((problem, path, control))
     t, size = problem.times, 2 * path.v.shape[1]
     tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
 
