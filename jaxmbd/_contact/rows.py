@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from .._equations import equations
 from .._fusion import contracted, total
 from .._inputs import conform
-from .._linalg.blocks import picks, put_back
+from .._linalg.blocks import picks, put_rows
 from .._linalg.small import product
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
@@ -223,7 +223,7 @@ class ContactRows(eqx.Module):
         """Values of all contacts, 0 for those that are left out."""
         if self.kept is None:
             return x
-        return put_back(x, self.kept, self.total)
+        return put_rows(x, self.kept, self.total)
 
     def velocities(self, v: Velocity) -> Float[Array, "contacts d"]:
         """At the velocities v."""

@@ -54,7 +54,7 @@ def smallest_first(x: Float[Array, " n"], count: int) -> Int[Array, " count"]:
     return jax.lax.map(lambda k: jnp.argmax(ranks == k), jnp.arange(count))
 
 
-def taken(x: Shaped[Array, "n *rest"], index: Int[Array, " k"]) -> Shaped[Array, "k *rest"]:
+def take_rows(x: Shaped[Array, "n *rest"], index: Int[Array, " k"]) -> Shaped[Array, "k *rest"]:
     """`x[index]`. For few entries its derivative contains no scatter."""
     n = x.shape[0]
     if not loops_cost_nothing() or n * index.size > _SOME:
@@ -62,10 +62,10 @@ def taken(x: Shaped[Array, "n *rest"], index: Int[Array, " k"]) -> Shaped[Array,
     return jax.lax.map(lambda i: _where_sum(jnp.arange(n) == i, x), index)
 
 
-def put_back(
+def put_rows(
     x: Shaped[Array, "k *rest"], index: Int[Array, " k"], n: int
 ) -> Shaped[Array, "n *rest"]:
-    """The inverse of `taken`, with zeros at all other places."""
+    """The inverse of `take_rows`, with zeros at all other places."""
     if not loops_cost_nothing() or n * index.size > _SOME:
         return jnp.zeros((n, *x.shape[1:]), x.dtype).at[index].set(x)
     return jax.lax.map(lambda i: _where_sum(index == i, x), jnp.arange(n))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from .._contact.law import ContactLaw
 from .._contact.rows import BodyContactJacobian, ContactRows
 from .._coordinates import components
-from .._linalg.blocks import picks, smallest_first, taken
+from .._linalg.blocks import picks, smallest_first, take_rows
 from .._linalg.small import product
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
@@ -120,9 +120,9 @@ def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Con
     touching_count, budget = bodies.shape[1], mechanism.contact_budget
     if budget is not None and budget < touching_count:
         nearest = kept = smallest_first(everything[0], budget)
-        points = ContactPoints(*(taken(x, nearest) for x in points))
+        points = ContactPoints(*(take_rows(x, nearest) for x in points))
         bodies = jnp.asarray(bodies)[:, nearest]
-        law = [jax.tree.map(lambda *x: taken(jnp.concatenate(x), nearest), *law)]
+        law = [jax.tree.map(lambda *x: take_rows(jnp.concatenate(x), nearest), *law)]
     bodies = bodies[np.array(moving)]
     signs = [(-1, 1)[end] for end in moving]
     parts = [_blocks(mechanism, q, points, bodies, signs, has)]

@@ -16,9 +16,9 @@ from jaxmbd._linalg.blocks import (
     accumulated,
     columns,
     padded_columns,
-    put_back,
+    put_rows,
     smallest_first,
-    taken,
+    take_rows,
 )
 from jaxmbd._linalg.elimination import plan, sequence
 
@@ -308,13 +308,13 @@ def test_smallest_of_many_and_back(n, count):
     missing = jnp.asarray(x).at[n // 2].set(jnp.nan)
     assert smallest_first(missing, count)[0] == n // 2
     rows = jnp.arange(3.0 * n).reshape(n, 3).at[0, 0].set(jnp.inf)
-    np.testing.assert_array_equal(taken(rows, index), np.asarray(rows)[index])
+    np.testing.assert_array_equal(take_rows(rows, index), np.asarray(rows)[index])
     back = np.zeros((n, 3))
     back[index] = np.asarray(rows)[index]
-    np.testing.assert_array_equal(put_back(taken(rows, index), index, n), back)
-    there = put_back(jnp.ones(count, bool), index, n)
+    np.testing.assert_array_equal(put_rows(take_rows(rows, index), index, n), back)
+    there = put_rows(jnp.ones(count, bool), index, n)
     np.testing.assert_array_equal(np.flatnonzero(there), np.sort(index))
-    pulled = jax.grad(lambda rows: jnp.sum(taken(rows, index)[:, 1] ** 2))(rows)
+    pulled = jax.grad(lambda rows: jnp.sum(take_rows(rows, index)[:, 1] ** 2))(rows)
     np.testing.assert_array_equal(pulled[:, 1], 2 * back[:, 1])
 
 
