@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._fusion import contracted
 from .._linalg import BlockDiagonal, ConstraintOperator, dense, small
-from .._linalg.block_sparse import swept_whitener
+from .._linalg.block_sparse import block_whitener
 from .._loop import stop_gradient
 from .._types import Rows, Velocity
 from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, GroupInverse
@@ -81,7 +81,7 @@ def delassus(
     own = jnp.zeros((*shape, d), dtype)
     many = n > _MANY * M.shape[0]
     if rows == 0 and isinstance(M, BlockDiagonal):
-        W = swept_whitener(M.blocks)[0] if M.root is None else M.root.whitener()
+        W = block_whitener(M.blocks)[0] if M.root is None else M.root.whitener()
         Y = J.whitened(W)
         return FactoredDelassus(Y, own) if many else DenseDelassus(Y.products())
     rest = jnp.zeros(rows, dtype)

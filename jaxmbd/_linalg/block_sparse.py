@@ -120,7 +120,7 @@ class BlockSparse(AbstractConstraintSolver):
             M = BlockDiagonal(M[:, :, None])
             J = BlockRows((J[None, :, :, None],), (((0,),),), 1, M.shape[0])
         if M.root is None or M.definite is None:
-            W, left = swept_whitener(M.blocks)
+            W, left = block_whitener(M.blocks)
             positive_definite = jnp.all(left > 0)
             root = BlockRoot(M.blocks[0, :0], jnp.swapaxes(W, 0, 1))
         else:
@@ -370,7 +370,7 @@ def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Arra
     pivot."""
     pivots, levels = [], []
     for level in the.levels:
-        W, left = swept_whitener(columns(D, level.eliminated))
+        W, left = block_whitener(columns(D, level.eliminated))
         pivots.append(jnp.min(smallest(left)))
         Y = [materialise(_times(W, padded_columns(U, edges))) for edges in level.out]
         pairs = [(i, j) for i in range(len(Y)) for j in range(i + 1, len(Y))]
@@ -537,7 +537,7 @@ def _updated(x: Array, products: list[Array], updates: Iterable[np.ndarray]) -> 
     return x
 
 
-def swept_whitener(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Float[Array, "s k"]]:
+def block_whitener(A: Float[Array, "s s k"]) -> tuple[Float[Array, "s s k"], Float[Array, "s k"]]:
     """L^-1 of symmetric positive definite blocks A = L L^T, by elimination in (A, 1), with the
     block axis last; and the relative pivots: the part of each diagonal entry that is left when its
     turn comes."""
