@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike, PyTree
 
-from ._known import is_concrete
+from ._concrete import is_concrete
 from ._results import RESULTS, code, first_failure, is_verdict, messages, promoted
 
 _T = TypeVar("_T")

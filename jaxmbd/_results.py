@@ -7,7 +7,7 @@ import diffrax
 import jax
 import numpy as np
 
-from ._known import is_concrete
+from ._concrete import is_concrete
 
 
 class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import with_dtype
+from .._concrete import all_concrete
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
-from .._known import all_known
 from .._results import RESULTS
 from .._simulation import Solution, Stepper
 from .._simulation.saving import make_grid
@@ -133,7 +133,7 @@ def first_nonfinite(
     shape.
     """
     inputs = {"system": system, "control": control, "enforcement": enforcement, "state": state}
-    if not all_known((inputs, t1, dt)):
+    if not all_concrete((inputs, t1, dt)):
         raise ValueError(
             "`first_nonfinite` looks at values: call it outside of `jax.jit`, `jax.vmap` and "
             "`jax.grad`, with the numbers for which the simulation fails."

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, with_dtype
+from .._concrete import is_concrete
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.projection import Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
-from .._known import is_concrete
 from .._raising import raise_failure
 from .._results import RESULTS
 from .._simulation import Stepper

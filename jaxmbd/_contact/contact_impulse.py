@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._concrete import is_concrete
 from .._coordinates import length
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
 from .._inputs import at_least, checked, not_negative
-from .._known import is_concrete
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._loop import any_of_batch, one_by_one, save_for_reverse, stop_gradient, tree_where
 from .._results import RESULTS, first_failure

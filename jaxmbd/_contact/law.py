@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._concrete import is_concrete
 from .._inputs import checked, not_negative, positive, positive_or_infinite, within
-from .._known import is_concrete
 
 
 class ContactLaw(eqx.Module):

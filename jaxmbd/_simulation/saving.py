@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._concrete import is_concrete
 from .._inputs import at_least, conform, finite
-from .._known import is_concrete
 from .._sizes import check_fits, check_resolved, check_steps
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike

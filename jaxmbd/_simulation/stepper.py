@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
+from .._concrete import all_concrete, as_one_program, is_concrete
 from .._contact.contact_impulse import ContactImpulse
 from .._enforcement.base import (
     AbstractContinuousEnforcement,
@@ -22,7 +23,6 @@ from .._enforcement.projection import Projection
 from .._equations import equations
 from .._fusion import materialise_condition
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
-from .._known import all_known, as_one_program, is_concrete
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike, Rows
@@ -131,7 +131,7 @@ class Stepper(eqx.Module):
         later steps. Then only t advances; all other fields stay at the last good state.
         """
         h, control = jnp.asarray(dt, state.q.dtype), as_control(u, state.q.dtype)
-        if all_known((self, state, dt, u)):
+        if all_concrete((self, state, dt, u)):
             return _compiled_step(with_dtype(self, h.dtype), state, h, control, jnp.array(1))
         return self.advance(state, h, control)
 

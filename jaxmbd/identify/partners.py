@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from .._known import all_known
+from .._concrete import all_concrete
 from .._system import AbstractSystem
 from ..mechanism import (
     AbstractConstraint,
@@ -145,7 +145,7 @@ def _connectors(
 
 def _of_connector(head: str, connector: AbstractConnector, bodies: Any):
     frames = connector.frames
-    if not all_known(frames):
+    if not all_concrete(frames):
         return
     place = (bodies, _bytes(frames))
     for i, name in enumerate(("frame_a", "frame_b")):
@@ -154,13 +154,13 @@ def _of_connector(head: str, connector: AbstractConnector, bodies: Any):
     if not isinstance(connector, AbstractJoint):
         return
     for path, x in leaves_below("", connector).items():
-        if not path.startswith("frame_") and all_known(x):
+        if not path.startswith("frame_") and all_concrete(x):
             yield (*place, type(connector), path, _bytes(x)), f"{head}.{path}"
 
 
 def _of_shape(head: str, contact: Contact, side: str):
     body, shape, frame = (getattr(contact, f"{what}_{side}") for what in ("body", "shape", "frame"))
-    if not all_known((shape, frame)):
+    if not all_concrete((shape, frame)):
         return
     piece = (body, type(shape), _bytes((shape, frame)))
     for name, tree in (("shape", shape), ("frame", frame)):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._concrete import is_concrete
 from .._coordinates import Plain, Product, QuaternionWorld
 from .._coordinates.algebra import (
     apply_matrix,
@@ -23,7 +24,6 @@ from .._coordinates.algebra import (
 )
 from .._fusion import materialise
 from .._inputs import Vector, checked
-from .._known import is_concrete
 from .._linalg import BlockRoot
 from .._types import RealScalarLike
 from .batching import over_leading_axes

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._concrete import is_concrete, numpy_if_concrete
 from .._inputs import Vector, checked, finite
-from .._known import is_concrete, numpy_if_known
 from .body import GROUND, Body
 from .element import AbstractElement, checked_name, dtype_of
 from .pose import Frame, Pose, normalised, unit_quaternion
@@ -123,7 +123,7 @@ def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
 def orientation_along(axis: Float[Array, "3"]) -> Float[Array, "4"]:
     """The shortest rotation that turns the z axis into the unit vector `axis`, or, for one that
     points downwards, the shortest one from -z after half a turn about x."""
-    xp = numpy_if_known(axis)
+    xp = numpy_if_concrete(axis)
     x, y, z = xp.asarray(axis)
     down = z < 0
     s = 1 + abs(z)  # 2 cos^2 of half the angle, at least 1

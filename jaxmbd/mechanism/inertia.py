@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from .._concrete import is_concrete, numpy_if_concrete
 from .._coordinates import algebra, quaternion_to_matrix
 from .._coordinates.algebra import apply_matrix, components, dot, matrix_product
 from .._inputs import Number, Vector, checked, finite, positive
-from .._known import is_concrete, numpy_if_known
 from .pose import unit_quaternion
 
 # Relative to the largest moment: how far a tensor may be from symmetric, and a sum of two principal
@@ -68,7 +68,7 @@ class Inertia(eqx.Module):
         self.center = _floating("center", center, (3,), dtype)
         tensor = _floating("tensor", tensor, None, dtype)
         if tensor.shape == (3,):
-            xp = numpy_if_known(tensor)
+            xp = numpy_if_concrete(tensor)
             tensor = xp.diag(xp.asarray(tensor))
         tensor = _floating("tensor", tensor, (3, 3), dtype)
         if about is not None:
@@ -386,7 +386,7 @@ def _floating(name: str, value: Any, shape: tuple[int, ...] | None, dtype: Any) 
 def _known(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """As an array of NumPy if the value is known: no program is compiled for what it goes into."""
     array = _floating(name, value, shape, dtype)
-    return numpy_if_known(array).asarray(array)
+    return numpy_if_concrete(array).asarray(array)
 
 
 def _mass_of(mass: Any, density: Any, volume: Any) -> Any:
@@ -418,7 +418,7 @@ def _across(a: Any, b: Any, c: Any) -> Any:
 
 
 def _moments(*moments: Any) -> Any:
-    return numpy_if_known(*moments).stack(moments)
+    return numpy_if_concrete(*moments).stack(moments)
 
 
 def _steiner(mass, d) -> Float[Array, "3 3 *rest"]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from .._known import is_concrete
+from .._concrete import is_concrete
 from .stack import Stack
 
 if TYPE_CHECKING:

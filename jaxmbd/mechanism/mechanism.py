@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
+from .._concrete import as_one_program, numpy_if_concrete
 from .._contact.rows import ContactRows
 from .._coordinates import body_axes
 from .._coordinates.algebra import cross, quaternion_rate
 from .._equations import AbstractStructuredSystem, ConstraintRows
 from .._fusion import materialise
 from .._inputs import Vector, at_least, checked
-from .._known import as_one_program, numpy_if_known
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._linalg.blocks import accumulated, columns
 from .._system import State
@@ -164,7 +164,7 @@ class Mechanism(AbstractStructuredSystem):
         """The state in which the bodies were given, for `simulate` or `assemble`."""
 
         def vector(pair):
-            xp = numpy_if_known(*pair)
+            xp = numpy_if_concrete(*pair)
             return jnp.asarray(xp.concatenate(pair).ravel(), pair[0].dtype)
 
         return State(t, vector(self._bodies.pose), vector(self._bodies.twist))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._concrete import is_concrete
 from .._coordinates import (
     quaternion_conjugate,
     quaternion_exp,
@@ -16,7 +17,6 @@ from .._coordinates import (
     quaternion_rotate,
 )
 from .._inputs import checked, finite
-from .._known import is_concrete
 from .._loop import tree_where
 from .._raising import error_if
 from .._system import State

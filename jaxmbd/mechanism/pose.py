@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._concrete import is_concrete, numpy_if_concrete
 from .._coordinates import (
     QuaternionWorld,
     cross,
@@ -17,7 +18,6 @@ from .._coordinates import (
     quaternion_rotate,
 )
 from .._inputs import Refusal, finite
-from .._known import is_concrete, numpy_if_known
 from .batching import over_leading_axes
 
 # How far an orientation may be from a unit one: numbers typed in with six digits pass.
@@ -139,7 +139,7 @@ def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"
 
 def normalised(x: Float[Array, " n"]) -> Float[Array, " n"]:
     """x / |x|."""
-    xp = numpy_if_known(x)
+    xp = numpy_if_concrete(x)
     y = xp.asarray(x)
     return jnp.asarray(y / xp.sqrt(xp.sum(y * y)), x.dtype)
 

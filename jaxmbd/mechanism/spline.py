@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._concrete import is_concrete
 from .._inputs import Shape, checked
-from .._known import is_concrete
 
 
 class PeriodicSpline(eqx.Module):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._known import is_concrete
+from .._concrete import is_concrete
 from .coordinates import each
 
 _Element = TypeVar("_Element")

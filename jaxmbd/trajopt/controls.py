@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._concrete import is_concrete
 from .._inputs import checked, number, positive, shown, unjudged
-from .._known import is_concrete
 from .._system import AbstractSystem
 from .._tangent_space import difference, displaced
 from .._types import Control

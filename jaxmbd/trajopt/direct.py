@@ -10,9 +10,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import ArrayLike
 
+from .._concrete import is_concrete
 from .._equations import equations
 from .._inputs import Refusal, checked, shown
-from .._known import is_concrete
 from .._linalg import dense
 from .._progress import says_when_compiling
 from .._simulation.switching import is_switched

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
+from .._concrete import all_concrete, is_concrete
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._equations import equations
 from .._inputs import at_least, checked, number, positive
-from .._known import all_known, is_concrete
 from .._sizes import check_fits, check_steps
 from .._system import AbstractSystem, State
 
@@ -185,7 +185,7 @@ def _point(state):
 
 
 def _check_start(system, state, enforcement):
-    if not enforcement.rigid or not all_known((system, state)):
+    if not enforcement.rigid or not all_concrete((system, state)):
         return
     position, velocity = map(float, _violation(system, state))
     if not max(position, velocity) <= _START_TOLERANCE:

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._checks import with_dtype
+from ..._concrete import is_concrete
 from ..._contact.law import ContactLaw
 from ..._inputs import checked
-from ..._known import is_concrete
 from ..element import checked_name
 from ..joints import AbstractJoint
 from ..relative import within_half_a_turn

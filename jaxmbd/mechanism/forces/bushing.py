@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._concrete import is_concrete
 from ..._coordinates import cross, dot, quaternion_conjugate, quaternion_log, quaternion_product
 from ..._inputs import checked, finite, not_negative
-from ..._known import is_concrete
 from ..body import Body
 from ..connector import AbstractConnector
 from ..pose import Pose

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._concrete import is_concrete
 from ..._inputs import checked, number
-from ..._known import is_concrete
 from ..._types import RealScalarLike
 from ..body import Body
 from ..connector import AbstractConnector

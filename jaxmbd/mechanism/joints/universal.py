@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._concrete import is_concrete
 from ..._coordinates import cross, dot, quaternion_from_matrix
 from ..._inputs import checked
-from ..._known import is_concrete
 from ..body import Body
 from ..connector import pair_of, unit_vector
 from ..element import dtype_of

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._known import is_concrete
+from ..._concrete import is_concrete
 from ..body import GROUND
 from ..element import AbstractElement
 from ..mechanism import Mechanism

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._assemble import AssemblyReport, assembled
+from ..._concrete import is_concrete
 from ..._inputs import checked
-from ..._known import is_concrete
 from ..._raising import error_if
 from ..._results import RESULTS
 from ..._system import State

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._concrete import is_concrete
 from ..._inputs import checked
-from ..._known import is_concrete
 from ..._results import RESULTS
 from ..._simulation import Solution
 from ..._types import Control

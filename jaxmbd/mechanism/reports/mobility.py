@@ -6,9 +6,9 @@ from typing import Annotated
 import jax.numpy as jnp
 import numpy as np
 
+from ..._concrete import is_concrete
 from ..._equations import equations
 from ..._inputs import checked, positive
-from ..._known import is_concrete
 from ..._system import State
 from ..mechanism import Mechanism
 from .rows import dense_jacobian, quoted, rows_by_joint, tolerance_for

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..._concrete import is_concrete
 from ..._inputs import checked
-from ..._known import is_concrete
 from .base import AbstractReduction, everything, numbers
 
 

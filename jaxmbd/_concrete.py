@@ -20,16 +20,16 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, Tracer)
 
 
-def all_known(tree: Any) -> bool:
+def all_concrete(tree: Any) -> bool:
     """Whether all leaves of `tree` are concrete."""
     return all(map(is_concrete, jax.tree.leaves(tree)))
 
 
-def numpy_if_known(*values: Any) -> Any:
+def numpy_if_concrete(*values: Any) -> Any:
     """NumPy if all values are concrete, since it compiles nothing; otherwise `jax.numpy`. Convert
     the result to a JAX array by `jnp.asarray` with a dtype. Without a dtype the conversion compiles
     a program too."""
-    return np if all_known(values) else jnp
+    return np if all_concrete(values) else jnp
 
 
 def as_one_program(fn: _Function) -> _Function:
@@ -39,6 +39,6 @@ def as_one_program(fn: _Function) -> _Function:
 
     @functools.wraps(fn)
     def called(*args):
-        return (compiled if all_known(args) else fn)(*args)
+        return (compiled if all_concrete(args) else fn)(*args)
 
     return cast(_Function, called)
