@@ -11,7 +11,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
 from ._inputs import checked, positive_or_infinite
-from ._sizes import in_words
+from ._sizes import format_bytes
 
 _EVENTS = "/jax/compilation_cache/"
 
@@ -52,10 +52,12 @@ class CompilationCache:
         return _events["cache_misses"]
 
     def __str__(self) -> str:
-        limit = f" of at most {in_words(self.max_bytes)}" if math.isfinite(self.max_bytes) else ""
+        limit = (
+            f" of at most {format_bytes(self.max_bytes)}" if math.isfinite(self.max_bytes) else ""
+        )
         off = "" if jax.config.jax_enable_compilation_cache else ", switched off in JAX"  # pyright: ignore
         return (
-            f"{self.folder}: {self.programs} compiled programs, {in_words(self.bytes)}{limit}; "
+            f"{self.folder}: {self.programs} compiled programs, {format_bytes(self.bytes)}{limit}; "
             f"this process read {self.read} and wrote {self.written}{off}"
         )
 

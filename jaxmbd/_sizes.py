@@ -51,8 +51,8 @@ def check_fits(
     available = available_bytes(jax.local_devices()[:1]) if available is None else available
     if count > available:
         raise ValueError(
-            f"{what} at least {in_words(count)} of memory, but there are {in_words(available)}: "
-            f"{remedy}."
+            f"{what} at least {format_bytes(count)} of memory, but there are "
+            f"{format_bytes(available)}: {remedy}."
         )
 
 
@@ -76,7 +76,7 @@ def host_bytes() -> float | int:
     return float("inf")
 
 
-def in_words(count: float | int) -> str:
+def format_bytes(count: float | int) -> str:
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if count < 1024 or unit == "TiB":
             return f"{count:.4g} {unit}"

@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from .._inputs import shown
 from .._results import code
-from .._sizes import in_words
+from .._sizes import format_bytes
 from .blocks import reduce_block
 from .memory import bytes_of
 from .samples import Samples
@@ -102,9 +102,9 @@ def make_program(
             least = "one sample" if program.block == 1 else f"a chunk of {program.block} samples"
             smaller = "" if program.block == 1 else "a smaller `chunk`, "
             raise ValueError(
-                f"{least.capitalize()} on each device takes {in_words(program.bytes)} of memory, "
-                f"but there are {in_words(memory)}: use {smaller}fewer outputs (see `saveat`), or "
-                "a larger `memory` if there is more."
+                f"{least.capitalize()} on each device takes {format_bytes(program.bytes)} of "
+                f"memory, but there are {format_bytes(memory)}: use {smaller}fewer outputs (see "
+                "`saveat`), or a larger `memory` if there is more."
             )
         # Smaller in the ratio of the memory, and by at least a half.
         fits = int(program.block * memory / program.bytes)

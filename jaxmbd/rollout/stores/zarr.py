@@ -16,7 +16,7 @@ import numpy as np
 from ..._files import unfinished, write_whole
 from ..._inputs import checked
 from ..._results import messages
-from ..._sizes import in_words
+from ..._sizes import format_bytes
 from ..processes import gathered
 from .base import AbstractRecord, AbstractStore, Layout
 
@@ -92,9 +92,9 @@ class ZarrRecord(AbstractRecord):
         needed, free = layout.bytes * np.sum(self.status < 0), shutil.disk_usage(folder).free
         if needed > free and jax.process_index() == 0:
             warnings.warn(
-                f"The outputs that are still to be computed take {in_words(int(needed))}, less "
-                f"what compression saves, but the disk of `{folder}` has {in_words(free)} left: "
-                "return less of each sample, or use a larger disk.",
+                f"The outputs that are still to be computed take {format_bytes(int(needed))}, less "
+                f"what compression saves, but the disk of `{folder}` has {format_bytes(free)} "
+                "left: return less of each sample, or use a larger disk.",
                 stacklevel=4,
             )
 
