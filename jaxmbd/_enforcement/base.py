@@ -55,7 +55,7 @@ def point(
 ) -> Point:
     """The point at (t, q, v)."""
     of = equations(system)
-    here = of.placed(q)
+    here = of.kinematics(q)
     f = of.force(control, t, q, v, here=here)
     return point_at(of, t, here, v, f, of.mass(here))
 
@@ -79,7 +79,8 @@ def evaluate(
 def point_at(
     of: AbstractEquations, t: RealScalarLike, q: Any, v: Velocity, f: Force, M: Any
 ) -> Point:
-    """The point at (t, q, v), with q `placed`, and with the force f and M(q) given."""
+    """The point at (t, q, v), with the force f and M(q) given. `q`: the result of
+    `kinematics(q)`."""
     rows = of.rows(t, q, v)
     return Point(v, M, f, rows, of.map(t, q, v), of.tilt(q, v, rows.J, rows.phi))
 

@@ -24,7 +24,7 @@ class AbstractEquations(eqx.Module):
     """The equations of a system, with the rows of (Phi, Psi) that are `active`, or all for `None`.
     Inactive rows are zero, so that the shapes do not depend on which rows act.
 
-    Methods take q, or the result of `placed(q)`.
+    Methods take q, or the result of `kinematics(q)`.
     """
 
     system: eqx.AbstractVar[AbstractSystem]
@@ -34,7 +34,7 @@ class AbstractEquations(eqx.Module):
     in_blocks: ClassVar[bool]
 
     @abc.abstractmethod
-    def placed(self, q: Configuration) -> Any:
+    def kinematics(self, q: Configuration) -> Any:
         """q together with quantities that several methods derive from it. Pass the result to them
         in place of q, so that these quantities are computed once."""
 
@@ -64,7 +64,7 @@ class AbstractEquations(eqx.Module):
         """f(t, q, v, u) plus the nonideal constraint force C(q, v, t). Adding C to f gives Udwadia
         and Kalaba's nonideal term: the multipliers balance its part across the admissible motion.
         `inertial`: the forces of inertia and weight, if they are known already. `here`: the result
-        of `placed(q)`, if it is known already."""
+        of `kinematics(q)`, if it is known already."""
 
     @abc.abstractmethod
     def rows(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
@@ -147,7 +147,7 @@ class Differentiated(AbstractEquations):
     active: Bool[Array, " rows"] | None
     in_blocks: ClassVar[bool] = False
 
-    def placed(self, q):
+    def kinematics(self, q):
         return q
 
     @eqx.filter_jit
@@ -211,8 +211,8 @@ class Structured(AbstractEquations):
     active: Bool[Array, " rows"] | None
     in_blocks: ClassVar[bool] = True
 
-    def placed(self, q):
-        return self.system.placed(q)
+    def kinematics(self, q):
+        return self.system.kinematics(q)
 
     @eqx.filter_jit
     def mass(self, q):
@@ -227,7 +227,7 @@ class Structured(AbstractEquations):
     @eqx.filter_jit
     def force(self, control, t, q, v, inertial=None, here=None):
         u = None if control is None else control(t, q, v)
-        here = self.system.placed(q) if here is None else here
+        here = self.system.kinematics(q) if here is None else here
         inertial = self.system.inertial_force(here, v) if inertial is None else inertial
         f = inertial + self.system.external_force(t, here, v, u)
         return f.astype(q.dtype) + self.system.nonideal_force(q, v, t).astype(q.dtype)

@@ -11,7 +11,7 @@ from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity
 from .rows import ConstraintRows
 
-# q, or the result of `placed(q)`.
+# q, or the result of `kinematics(q)`.
 Configuration: TypeAlias = Coordinates | Any
 
 
@@ -19,10 +19,10 @@ class AbstractStructuredSystem(AbstractSystem):
     """A system that knows the sparsity of its equations and linearises them itself. M is block
     diagonal, except for inertia that a few blocks share, and each row depends on few blocks.
 
-    Methods take q, or the result of `placed(q)`."""
+    Methods take q, or the result of `kinematics(q)`."""
 
     @abc.abstractmethod
-    def placed(self, q: Configuration) -> Any:
+    def kinematics(self, q: Configuration) -> Any:
         """q together with quantities that several methods derive from it."""
 
     @abc.abstractmethod

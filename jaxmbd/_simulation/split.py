@@ -23,7 +23,7 @@ def free_rates(
     problem: Problem, t: RealScalarLike, y, M, inertial: Force | None = None, here: Any = None
 ) -> tuple[Coordinates, Velocity]:
     """(q', v') without constraints, with M(q) given. `inertial`: the forces of inertia, if they are
-    constant in the step. `here`: the result of `placed(q)`, if it is known."""
+    constant in the step. `here`: the result of `kinematics(q)`, if it is known."""
     q, v = y
     of = problem.equations
     f = of.force(problem.control, t, q, v, inertial, here)
@@ -32,11 +32,11 @@ def free_rates(
 
 
 class FreeStep(NamedTuple):
-    """A step without constraints: `placed` q, the `point` at (t1, q, v*), Phi(q, t0), the `drift`
-    of the rows over the step (see `AbstractSplitEnforcement.impulse`), and the state of the
-    scheme."""
+    """A step without constraints: the `kinematics` of q, the `point` at (t1, q, v*), Phi(q, t0),
+    the `drift` of the rows over the step (see `AbstractSplitEnforcement.impulse`), and the state of
+    the scheme."""
 
-    placed: Any
+    kinematics: Any
     point: Point
     phi: Float[Array, " nh"]
     drift: Rows
@@ -51,7 +51,7 @@ def free_step(
     inertia of a mechanism's bodies are constant in the step, with a mean that does no work."""
     t0, q, v = state.t, state.q, state.v
     of, h = problem.equations, t1 - t0
-    here = of.placed(q)
+    here = of.kinematics(q)
     M, inertial = of.mass(here), of.mean_inertial_force(here, v, h)
 
     def field(t, y, problem):
@@ -90,8 +90,8 @@ class SplitSteps(AbstractSteps):
             free.point, free.phi, free.drift, h
         )
         v = free.point.v + change
-        end = system.retract(free.placed, h * v)
-        q, v, projected = self.problem.project(t, end, system.carried(free.placed, end, v))
+        end = system.retract(free.kinematics, h * v)
+        q, v, projected = self.problem.project(t, end, system.carried(free.kinematics, end, v))
         result = first_failure(system.result(state.q), solved, free.result, projected)
         state = state.replace(t=t, q=q, v=v, multipliers=impulse / h, scheme=free.scheme)
         return Step(state, result, jnp.abs(free.phi))

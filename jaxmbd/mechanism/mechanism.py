@@ -281,25 +281,25 @@ class Mechanism(AbstractStructuredSystem):
 
     # --- AbstractSystem -------------------------------------------------------------------------
 
-    def placed(self, q: Configuration) -> Placed:
+    def kinematics(self, q: Configuration) -> Placed:
         return q if isinstance(q, Placed) else Placed.of(self.table(q))
 
     def retract(self, q: Configuration, dp: Velocity) -> Coordinates:
-        here = self.placed(q)
+        here = self.kinematics(q)
         return self._bodies.retract(here.table, self.table(dp), here.axes).ravel()
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         return self._bodies.difference(self.table(q0), self.table(q1)).ravel()
 
     def carried(self, q0: Configuration, q1: Coordinates, v: Velocity) -> Velocity:
-        axes = self.placed(q0).axes, self.placed(q1).axes
+        axes = self.kinematics(q0).axes, self.kinematics(q1).axes
         return self._bodies.carried(*axes, self.table(v)).ravel()
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
         return self.mass_blocks(q).dense()
 
     def mass_blocks(self, q: Configuration) -> BlockDiagonal | CoupledBlocks:
-        bodies, axes = self._bodies, self.placed(q).axes
+        bodies, axes = self._bodies, self.kinematics(q).axes
         M = BlockDiagonal(
             bodies.mass_matrix(axes),
             bodies.root(axes),
@@ -309,7 +309,7 @@ class Mechanism(AbstractStructuredSystem):
         return M if shared is None else CoupledBlocks(M, *shared)
 
     def inertia(self, q: Configuration, a: Velocity) -> Float[Array, " nv"]:
-        f = self._bodies.momentum_of(self.placed(q).axes, self.table(a)).ravel()
+        f = self._bodies.momentum_of(self.kinematics(q).axes, self.table(a)).ravel()
         if (shared := self._shared_inertia(q)) is None:
             return f
         R, weights = shared
@@ -331,7 +331,7 @@ class Mechanism(AbstractStructuredSystem):
     def inertial_force(
         self, q: Configuration, v: Velocity, h: RealScalarLike | None = None
     ) -> Float[Array, " nv"]:
-        bodies, axes, omega = self._bodies, self.placed(q).axes, self.table(v)[3:]
+        bodies, axes, omega = self._bodies, self.kinematics(q).axes, self.table(v)[3:]
         if h is None:
             return bodies.inertial_force(axes, omega, self.gravity).ravel()
         return bodies.mean_inertial_force(axes, omega, self.gravity, h).ravel()
@@ -526,7 +526,7 @@ class Mechanism(AbstractStructuredSystem):
         return [joints for joints in self.joint_stacks if self._is_pair(joints)]
 
     def _pairs(self, q: Configuration) -> Pairs:
-        here, still = self.placed(q), Placed.of(jnp.asarray(_ground(7)[:, None], q.dtype))
+        here, still = self.kinematics(q), Placed.of(jnp.asarray(_ground(7)[:, None], q.dtype))
         here = Placed(*(jnp.concatenate(x, axis=-1) for x in zip(here, still, strict=True)))
         stacks = self._pair_stacks
         bodies = [np.concatenate(ends) for ends in zip(*map(self.ends, stacks), strict=True)]
@@ -575,7 +575,7 @@ class Mechanism(AbstractStructuredSystem):
         if not self._pair_stacks:
             return []
         pairs, velocities = self._pairs(q), self._of_pairs(v)
-        here, v_table = self.placed(q), self.table(v)
+        here, v_table = self.kinematics(q), self.table(v)
         moving = Placed(
             v_table[:3],
             quaternion_rate(here.orientation, v_table[3:]),
