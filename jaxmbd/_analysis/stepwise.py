@@ -38,7 +38,7 @@ class Motion(NamedTuple):
 
     def problem(self, i: int) -> Problem:
         """With the rows that act in the state i."""
-        return self.stepper.acting(self.at(i), self.control).problem
+        return self.stepper.active_steps(self.at(i), self.control).problem
 
     def points(self, record: "Record", i: int) -> list[At]:
         """At which the step i evaluates the equations, its start first."""
@@ -77,7 +77,7 @@ def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Mot
     _, saved, result, stats = integrate_fixed(
         stepper,
         control,
-        stepper.begin(grid.t0, q, v, tolerance),
+        stepper.checked_init(grid.t0, q, v, tolerance),
         grid,
         None,
         _EVERY_STEP,

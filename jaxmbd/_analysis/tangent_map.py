@@ -18,7 +18,7 @@ from .._types import Control
 def admissible(stepper: Stepper, state: StepperState) -> tuple[Float[Array, "d d"], Int[Array, ""]]:
     """Orthonormal (dp, dv), as columns, that change neither Phi nor (Phi', Psi), and how many there
     are; columns of zeros follow."""
-    system, q = stepper.acting(state, None).system, state.q
+    system, q = stepper.active_steps(state, None).system, state.q
     A = state_jacobian(system, state.t, q, state.v)
     nx = A.shape[1]
     _, values, right = jnp.linalg.svd(jnp.concatenate([A, jnp.zeros((nx, nx), q.dtype)]))
@@ -44,7 +44,7 @@ def transported(
     lengths: Float[Array, " every"],
 ) -> tuple[StepperState, Float[Array, "d k"]]:
     """The state after the steps of a piece, and the tangents (dp, dv) there, from Q."""
-    system, nv = stepper.acting(state, None).system, state.v.shape[0]
+    system, nv = stepper.active_steps(state, None).system, state.v.shape[0]
 
     def flow(q, v):
         def step(state, h):
@@ -61,7 +61,7 @@ def transported(
     _, (dq, dv), ends = jax.vmap(along, in_axes=1)(Q)
     # One motion for all tangents.
     end = jax.tree.map(lambda x: x[0], ends)
-    system = stepper.acting(end, None).system
+    system = stepper.active_steps(end, None).system
     dp = jax.vmap(lambda dq: displacement(system, end.q, dq, nv))(dq)
     return end, jnp.concatenate([dp, dv], axis=1).T
 

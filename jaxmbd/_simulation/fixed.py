@@ -75,7 +75,7 @@ def integrate_fixed(
         old = carry.here.state
         state, account = stepper.advance(old, h, control), carry.account
         if account is not None:
-            steps = stepper.acting(state, control)
+            steps = stepper.active_steps(state, control)
             account, verdict = account.after(steps, state, state.t - old.t, energy_tolerance)
             result = first_failure(state.result, verdict)
             good = result == RESULTS.successful
@@ -95,7 +95,7 @@ def integrate_fixed(
 
     account = None
     if energy_tolerance is not None:
-        account = EnergyAccount.opened(stepper.acting(start, control), start)
+        account = EnergyAccount.opened(stepper.active_steps(start, control), start)
     first = Kept.of_start(start)
     carry, on_the_way = loop(
         lambda i, carry: advanced(dt, arrived(i, carry)),

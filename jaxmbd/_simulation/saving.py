@@ -135,7 +135,7 @@ class Saving(eqx.Module):
         state = kept.state
         if self.fn is None:
             return state.t, kept._replace(state=state.bare())
-        system = stepper.acting(state, None).system
+        system = stepper.active_steps(state, None).system
         return state.t, self.fn(state.t, State(state.t, state.q, state.v), system)
 
 

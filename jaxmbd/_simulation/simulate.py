@@ -156,7 +156,7 @@ def _simulate(
     in_range,
 ):
     q, v = start
-    state = stepper.begin(grid.t0, q, v, start_tolerance, in_range)
+    state = stepper.checked_init(grid.t0, q, v, start_tolerance, in_range)
     if controller is None:
         fixed = functools.partial(integrate_fixed, adjoint=adjoint, progress=progress)
         if isinstance(progress, diffrax.NoProgressMeter):
@@ -178,7 +178,7 @@ def observed(stepper: Stepper, control: Control | None, saved: Kept, stats, resu
         return jnp.max(jnp.abs(x), initial=0.0)
 
     def observe(state):
-        steps = stepper.acting(state, control)
+        steps = stepper.active_steps(state, control)
         phi = steps.equations.positions(state.t, state.q)
         phidot = steps.equations.velocities(state.t, state.q, state.v)
         return steps.multipliers(state), largest(phi), largest(phidot)

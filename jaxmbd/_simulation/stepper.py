@@ -88,9 +88,9 @@ class Stepper(eqx.Module):
         dtype = state.q.dtype
         t, tolerance = jnp.asarray(state.t, dtype), jnp.asarray(start_tolerance, dtype)
         allowed = traced_in_range(self.system, self.enforcement, self.projection)
-        return _begun(with_dtype(self, dtype), t, state.q, state.v, tolerance, allowed)
+        return _compiled_init(with_dtype(self, dtype), t, state.q, state.v, tolerance, allowed)
 
-    def begin(self, t, q, v, tolerance, allowed=None) -> StepperState:
+    def checked_init(self, t, q, v, tolerance, allowed=None) -> StepperState:
         """`init` for arrays of one dtype. `allowed`: whether the parameters are in their ranges."""
         system, enforcement = self.system, self.enforcement
         check_system(system, None, q, v, with_force=False)
@@ -98,16 +98,16 @@ class Stepper(eqx.Module):
             check_gaps(system, q, v)
         if not enforcement.unilateral:
             check_no_gaps(system, q, type(enforcement).__name__)
-        start = self.fresh(t, q, v)
-        result = _start_result(self.acting(start, None), start, tolerance)
+        start = self.unchecked_init(t, q, v)
+        result = _start_result(self.active_steps(start, None), start, tolerance)
         result = first_failure(result, start.result)
         if allowed is not None:
             in_range = RESULTS.where(allowed, RESULTS.successful, RESULTS.invalid_parameter)
             result = first_failure(result, in_range)
         return start.replace(result=result)
 
-    def fresh(self, t, q, v) -> StepperState:
-        """The state of `begin`, without the checks."""
+    def unchecked_init(self, t, q, v) -> StepperState:
+        """The state of `checked_init`, without the checks."""
         system, active = self.system, None
         if is_switched(system, t, q, v):
             active = system.switch(q, v, t, jnp.zeros(equations(system).row_count(t, q, v), bool))
@@ -165,7 +165,7 @@ class Stepper(eqx.Module):
     def end_result(self, state: StepperState) -> RESULTS:
         """The verdict on a state after the last step. It reports a failure that would otherwise
         show only in the next step: more overlapping contacts than `contact_budget` has room for."""
-        return self.acting(state, None).end_result(state)
+        return self.active_steps(state, None).end_result(state)
 
     @checked
     def multipliers(self, state: StepperState, u: Any = None) -> Rows:
@@ -173,7 +173,7 @@ class Stepper(eqx.Module):
         J^T lam. For velocity-level methods and contacts it is the mean over the step before. For
         continuous methods it is the value at this instant, with the control `u`."""
         control = as_control(u, state.q.dtype)
-        return self.acting(state, control).multipliers(state)
+        return self.active_steps(state, control).multipliers(state)
 
     def checkpoints(self, dtype: Any) -> bool:
         """Whether a step has its own checkpoints for the reverse pass."""
@@ -184,7 +184,7 @@ class Stepper(eqx.Module):
         problem = Problem(self.system, self.enforcement, control, self.projection)
         return steps_of(with_dtype(problem, dtype), self.scheme, dtype)
 
-    def acting(self, state: StepperState, control: Any) -> AbstractSteps:
+    def active_steps(self, state: StepperState, control: Any) -> AbstractSteps:
         """The same with the rows that acted in the step before."""
         return with_rows(self.steps(control, state.q.dtype), state.active)
 
@@ -266,8 +266,8 @@ def _start_result(
 
 
 @as_one_program
-def _begun(stepper, t, q, v, tolerance, allowed):
-    return stepper.begin(t, q, v, tolerance, allowed)
+def _compiled_init(stepper, t, q, v, tolerance, allowed):
+    return stepper.checked_init(t, q, v, tolerance, allowed)
 
 
 @eqx.filter_jit
