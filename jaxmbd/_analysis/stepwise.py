@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from .._results import RESULTS
 from .._simulation import Solution, Stepper, StepperState
-from .._simulation.fixed import Kept, integrate_fixed
+from .._simulation.fixed import Saved, integrate_fixed
 from .._simulation.saving import Saving
 from .._simulation.simulate import observed
 from .._simulation.state import finite, without_past
@@ -25,7 +25,7 @@ class Motion(NamedTuple):
 
     stepper: Stepper
     control: Control | None
-    saved: Kept
+    saved: Saved
     done: Any
     result: RESULTS
 
@@ -138,5 +138,5 @@ def reversed_sweep(motion: Motion, seeds: Motion) -> tuple[Any, Any, Motion]:
     given = (jnp.diff(motion.states.t), moving, fixed, earlier)
     carry = (last, (seeds.stepper, seeds.control))
     (by_start, (stepper, control)), (good, sizes) = jax.lax.scan(back, carry, given, reverse=True)
-    total = Motion(stepper, control, Kept(by_start, None), None, motion.result)
+    total = Motion(stepper, control, Saved(by_start, None), None, motion.result)
     return good, sizes, total

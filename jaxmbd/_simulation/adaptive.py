@@ -13,7 +13,7 @@ from .._enforcement.base import AbstractContinuousEnforcement, point
 from .._results import RESULTS, first_failure, of_scheme
 from .._types import Control, RealScalarLike
 from .continuous import constrained_field, corrected_step
-from .fixed import Kept
+from .fixed import Saved
 from .saving import Grid, Saving
 from .state import StepperState
 from .stepper import Stepper, steps_of
@@ -118,7 +118,7 @@ def integrate_adaptive(
     def output(t, y, args):
         del args
         state = StepperState(t, *y)
-        return saving.output(stepper, Kept(state, None))[1]
+        return saving.output(stepper, Saved(state, None))[1]
 
     wanted = diffrax.SubSaveAt(
         t0=saving.t0, t1=saving.t1, ts=saving.ts, steps=saving.every, fn=output
@@ -152,7 +152,7 @@ def integrate_adaptive(
         first = int(saving.t0)
         t = t.at[first : first + len(saving.ts)].set(jnp.asarray(saving.ts, t.dtype))
     if saving.fn is None:
-        ys = Kept(ys.state.replace(t=t), None)
+        ys = Saved(ys.state.replace(t=t), None)
     result = first_failure(start.result, _verdict(problem, solution.result, grid.t1, q, v))
     return t, ys, result, dict(solution.stats)
 

@@ -20,11 +20,11 @@ _ROUNDING = 100.0
 
 class _State(NamedTuple):
     """The end of the corrections with the last Jacobian: the `size` of the last correction, and an
-    estimate of the remaining `error`. `begun`: whether there was a Jacobian. `again`: whether there
-    were two or more."""
+    estimate of the remaining `error`. `started`: whether there was a Jacobian. `repeated`: whether
+    there were two or more."""
 
-    begun: Bool[Array, ""]
-    again: Bool[Array, ""]
+    started: Bool[Array, ""]
+    repeated: Bool[Array, ""]
     size: Float[Array, ""]
     error: Float[Array, ""]
 
@@ -83,13 +83,13 @@ class Chord(optx.AbstractRootFinder):
         infinite = jnp.full_like(state.size, jnp.inf)
         start = (flat, infinite, infinite, jnp.zeros_like(infinite))
         x, size, error, _ = jax.lax.while_loop(going, corrected, start)
-        return restore(x), _State(jnp.array(True), state.begun, size, error), None
+        return restore(x), _State(jnp.array(True), state.started, size, error), None
 
     def terminate(self, fn, y, args, options, state: _State, tags):
         del fn, y, args, options, tags
         # With the first Jacobian the tolerance for rounding is smaller, since this Jacobian may be
         # the reason that corrections no longer shrink.
-        rounding = jnp.where(state.again, 1.0, _ROUNDING * self.goal)
+        rounding = jnp.where(state.repeated, 1.0, _ROUNDING * self.goal)
         solved = (state.error <= self.goal) | (state.size <= rounding)
         lost = jnp.isnan(state.size)
         result = optx.RESULTS.where(

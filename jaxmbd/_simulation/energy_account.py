@@ -23,7 +23,7 @@ class EnergyAccount(NamedTuple):
     power: Float[Array, ""]
 
     @staticmethod
-    def opened(steps: AbstractSteps, state: StepperState) -> "EnergyAccount":
+    def initial(steps: AbstractSteps, state: StepperState) -> "EnergyAccount":
         """The account at the start of a motion."""
         energy, power = _balance(steps, state)
         return EnergyAccount(energy, energy, jnp.zeros_like(energy), power)

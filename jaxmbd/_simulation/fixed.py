@@ -17,41 +17,41 @@ from .stepper import Stepper
 from .tally import ContactTally
 
 
-class Kept(NamedTuple):
+class Saved(NamedTuple):
     """The data that are saved: a state, and the tally of contacts since the previous saved time."""
 
     state: StepperState
     tally: ContactTally | None
 
     @staticmethod
-    def of_start(state: StepperState) -> "Kept":
-        return Kept(state, ContactTally.none(state))
+    def initial(state: StepperState) -> "Saved":
+        return Saved(state, ContactTally.none(state))
 
-    def begun(self, anew: Any) -> "Kept":
+    def reset(self, anew: Any) -> "Saved":
         """The same, with an empty tally if `anew`."""
-        return self if self.tally is None else Kept(self.state, self.tally.begun(anew))
+        return self if self.tally is None else Saved(self.state, self.tally.reset(anew))
 
-    def after(self, state: StepperState, good: Any = True) -> "Kept":
+    def after(self, state: StepperState, good: Any = True) -> "Saved":
         """The data after a step, or a part of a step; `good` tells whether it counts."""
         if self.tally is None:
-            return Kept(state, None)
+            return Saved(state, None)
         assert state.contacts is not None
-        tally = self.tally.plus(state.t - self.state.t, state.contacts.force)
-        return Kept(state, tree_where(good, tally, self.tally))
+        tally = self.tally.add(state.t - self.state.t, state.contacts.force)
+        return Saved(state, tree_where(good, tally, self.tally))
 
-    def spanning(self, steps: "Kept", less: "Kept") -> "Kept":
+    def spanning(self, steps: "Saved", less: "Saved") -> "Saved":
         """The data after a part of a step, with the tally of the whole `steps` before it added, and
         with that of the part before these, `less`, subtracted."""
         if self.tally is None or steps.tally is None or less.tally is None:
             return self
-        return Kept(self.state, self.tally.spanning(steps.tally, less.tally))
+        return Saved(self.state, self.tally.spanning(steps.tally, less.tally))
 
 
 class _Carry(NamedTuple):
     """The carry of the loop, with the number of good steps (`done`) and the states at requested
     times."""
 
-    here: Kept
+    here: Saved
     account: EnergyAccount | None
     done: Array
     requested: Any
@@ -88,15 +88,15 @@ def integrate_fixed(
     def arrived(i, carry):
         """Saving at grid point i, before the step from there."""
         kept = requested.remember(i, carry.here, carry.requested)
-        here = carry.here.begun(requested.is_next(i))
+        here = carry.here.reset(requested.is_next(i))
         if saving.every:
-            here = here.begun(i % saving.every == 0)
+            here = here.reset(i % saving.every == 0)
         return carry._replace(here=here, requested=kept)
 
     account = None
     if energy_tolerance is not None:
-        account = EnergyAccount.opened(stepper.active_steps(start, control), start)
-    first = Kept.of_start(start)
+        account = EnergyAccount.initial(stepper.active_steps(start, control), start)
+    first = Saved.initial(start)
     carry, on_the_way = loop(
         lambda i, carry: advanced(dt, arrived(i, carry)),
         _Carry(first, account, jnp.array(0), requested.room(first)),
@@ -113,7 +113,7 @@ def integrate_fixed(
     end = carry.here.state
     result = first_failure(end.result, stepper.end_result(end))
 
-    last = Kept(end.replace(t=grid.t1), carry.here.tally)
+    last = Saved(end.replace(t=grid.t1), carry.here.tally)
     pieces = []
     if saving.t0:
         pieces.append(_one(saving.output(stepper, first)))
@@ -123,7 +123,7 @@ def integrate_fixed(
         # The tally of the end must not count the part of a step again that the last requested time
         # has counted.
         part = jax.tree.map(lambda x: x[-1], ys.part)
-        last = last.begun(True).spanning(last, part)
+        last = last.reset(True).spanning(last, part)
     if saving.every:
         pieces.append(on_the_way)
     if saving.t1 and not (saving.every and aligned and whole % saving.every == 0):
@@ -132,7 +132,7 @@ def integrate_fixed(
     return t, ys, result, {"num_steps": carry.done}
 
 
-def _bare(here: Kept) -> Kept:
+def _bare(here: Saved) -> Saved:
     return here._replace(state=here.state.bare())
 
 
@@ -145,8 +145,8 @@ class _Reached(NamedTuple):
     """States at the requested times (`at`), and the same states with the tallies of only the parts
     of steps that lead to them (`part`)."""
 
-    at: Kept
-    part: Kept
+    at: Saved
+    part: Saved
 
 
 class _RequestedTimes:
@@ -167,13 +167,13 @@ class _RequestedTimes:
         places = jnp.arange(ts.shape[0], dtype=jnp.int32)
         self.place = jnp.full(grid.whole + 1, ts.shape[0], jnp.int32).at[self.before].set(places)
 
-    def room(self, here: Kept) -> Any:
+    def room(self, here: Saved) -> Any:
         if self.ts is None:
             return None
         n = self.ts.shape[0]
         return jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), _bare(here))
 
-    def remember(self, i: Any, here: Kept, kept: Any) -> Any:
+    def remember(self, i: Any, here: Saved, kept: Any) -> Any:
         if self.ts is None:
             return None
         place = self.place[i]
@@ -188,18 +188,18 @@ class _RequestedTimes:
             return jax.tree.map(lambda room: room[self.place[i]], kept)
 
         def one(t, i):
-            here = from_grid(i).begun(True)
+            here = from_grid(i).reset(True)
             if self.on_grid:
-                return Kept(here.state.replace(t=t), here.tally)
+                return Saved(here.state.replace(t=t), here.tally)
             grid = here.state.t
             ahead = (t - grid > ON_GRID * self.dt) & good
             t_safe = jnp.where(ahead, t, grid + 0.5 * self.dt)
             moved = _bare(here.after(stepper.between(here.state, self.dt, t_safe, control)))
             found = tree_where(ahead, moved, here)
-            return Kept(found.state.replace(t=t), found.tally)
+            return Saved(found.state.replace(t=t), found.tally)
 
         def spanned(part, i, less, again):
-            return part.spanning(from_grid(i).begun(again), less)
+            return part.spanning(from_grid(i).reset(again), less)
 
         part = jax.vmap(one)(self.ts, self.before)
         first = jax.tree.map(lambda x: jnp.zeros_like(x[:1]), part)

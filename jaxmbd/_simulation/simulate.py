@@ -18,7 +18,7 @@ from .._raising import raise_failure
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
 from .adaptive import check_adaptive, integrate_adaptive, with_array_tolerances
-from .fixed import Kept, integrate_fixed
+from .fixed import Saved, integrate_fixed
 from .saving import make_grid, make_saving
 from .solution import ContactLoads, Solution
 from .stepper import Stepper
@@ -171,7 +171,7 @@ def _simulate(
     return Solution(t, None, None, None, None, None, saved, stats, result)
 
 
-def observed(stepper: Stepper, control: Control | None, saved: Kept, stats, result) -> Solution:
+def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, result) -> Solution:
     """The solution with the saved states."""
 
     def largest(x):

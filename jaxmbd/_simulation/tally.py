@@ -26,11 +26,11 @@ class ContactTally(NamedTuple):
         nothing = jnp.zeros_like(state.contacts.force)
         return ContactTally(jnp.zeros((), nothing.dtype), nothing, nothing)
 
-    def begun(self, anew: bool | Bool[Array, ""]) -> "ContactTally":
+    def reset(self, anew: bool | Bool[Array, ""]) -> "ContactTally":
         """An empty tally if `anew`, else this one."""
         return jax.tree.map(lambda x: jnp.where(anew, 0, x), self)
 
-    def plus(self, h: RealScalarLike, force: Float[Array, "contacts d"]) -> "ContactTally":
+    def add(self, h: RealScalarLike, force: Float[Array, "contacts d"]) -> "ContactTally":
         """The tally after a further time h with these mean forces."""
         peak = _stronger(self.peak, force)
         return ContactTally(self.duration + h, self.impulse + h * force, peak)
