@@ -30,9 +30,9 @@ from .proximal import annihilate, iterate, regularisation, relative_regularisati
 from .small import (
     apply,
     batch_last,
-    eliminated,
     entry,
     inverse,
+    inverse_cholesky,
     loops_cost_nothing,
     replaced,
     smallest,
@@ -63,7 +63,7 @@ class _Factor(eqx.Module):
     """- `root`: R with R R^T = M^-1; `K` = J R, so that G = K K^T + E.
     - `steps`: the factors of elimination node by node; or `levels`: those of elimination level by
       level, and `bottom`: the inverse of the remaining matrix. If no level is eliminated and rows
-      may be dependent, `bottom` is (G + rho 1)^-1 and `whole` is G, both in the order of the rows.
+      may be dependent, `bottom` is (G + rho 1)^-1 and `G` is G; both are in the order of the rows.
     - `shared`: for a `CoupledBlocks`, whose rows follow those of J in this factor, the factor of
       its rows alone. It gives M^-1 without constraints. `None` if M is block diagonal."""
 
@@ -76,7 +76,7 @@ class _Factor(eqx.Module):
     positive_definite: Bool[Array, ""]
     relative: Float[Array, ""] | None
     rho: Rows | None
-    whole: Float[Array, "n n"] | None = None
+    G: Float[Array, "n n"] | None = None
     steps: _Steps | None = None
     shared: "_Factor | None" = None
 
@@ -130,13 +130,13 @@ class BlockSparse(AbstractConstraintSolver):
             nothing = jnp.zeros((0, 0), M.dtype)
             one = jnp.ones((), M.dtype)
             return _Factor(root, K, E, [], nothing, one, positive_definite, None, None)
-        the, nodes, relative, rho = self._plan(J), _Nodes(J), None, None
+        elimination, nodes, relative, rho = self._plan(J), _Nodes(J), None, None
         # Few rows that may be dependent: their dense inverse. On CPUs the sparse elimination
         # computes it, in loops.
-        dense = _is_whole(the) and not J.independent
-        turn = sequence(J.ends, J.count) if dense and loops_cost_nothing() else None
-        between = the.contributions if turn is None else turn.contributions
-        D, U = _delassus(between, K, fused=_is_whole(the) and turn is None)
+        dense = _is_dense(elimination) and not J.independent
+        serial = sequence(J.ends, J.count) if dense and loops_cost_nothing() else None
+        between = elimination.contributions if serial is None else serial.contributions
+        D, U = _delassus(between, K, fused=_is_dense(elimination) and serial is None)
         if E is not None:
             D = D + _diagonal(nodes.gather(E))
         if not J.independent:
@@ -145,22 +145,22 @@ class BlockSparse(AbstractConstraintSolver):
             relative = relative_regularisation(self.rho, tilt, M.dtype)
             table = materialise(regularisation(relative, diagonal, J.shape[0]) * used)
             rho = nodes.scatter(table)
-            if isinstance(the, Plan) and dense:
-                edges = the.rest_edges if turn is None else turn.edges
+            if isinstance(elimination, Plan) and dense:
+                edges = elimination.rest_edges if serial is None else serial.edges
                 G = nodes.in_rows(_assembled(D, U, *edges))
-                if turn is None:
+                if serial is None:
                     bottom, pivot = inverse(G + jnp.diag(rho))
                 else:
-                    steps, pivot = _eliminate_in_turn(turn, D + _diagonal(table), U)
-                    bottom = nodes.inverse(turn, steps)
+                    steps, pivot = _eliminate_sequence(serial, D + _diagonal(table), U)
+                    bottom = nodes.inverse(serial, steps)
                 parts = ([], bottom, pivot, positive_definite, relative, rho, G)
                 return _Factor(root, K, E, *parts)
             D = D + _diagonal(table)
-        if isinstance(the, Sequence):
-            steps, pivot = _eliminate_in_turn(the, D, U)
+        if isinstance(elimination, Sequence):
+            steps, pivot = _eliminate_sequence(elimination, D, U)
             parts = ([], jnp.zeros((0, 0), M.dtype), pivot, positive_definite, relative, rho)
             return _Factor(root, K, E, *parts, steps=steps)
-        levels, bottom, pivot = _eliminate(the, D, U)
+        levels, bottom, pivot = _eliminate_levels(elimination, D, U)
         parts = (levels, bottom, pivot, positive_definite, relative, rho)
         return _Factor(root, K, E, *parts)
 
@@ -235,7 +235,7 @@ class BlockSparse(AbstractConstraintSolver):
 
     def _null(self, factor, s):
         inverse = functools.partial(self._inverse, factor)
-        x = annihilate(inverse, factor.rho, s, unroll=factor.whole is not None)
+        x = annihilate(inverse, factor.rho, s, unroll=factor.G is not None)
         return jnp.where(self.dependent(factor), x, 0.0)
 
     def result(self, factor):
@@ -246,27 +246,31 @@ class BlockSparse(AbstractConstraintSolver):
 
     def _plan(self, J: BlockRows) -> Plan | Sequence:
         levels = plan(J.ends, J.count, max(self.dense_rows // J.longest, 1))
-        if not loops_cost_nothing() or (_is_whole(levels) and not J.independent):
+        if not loops_cost_nothing() or (_is_dense(levels) and not J.independent):
             return levels
         return sequence(J.ends, J.count)
 
     def _apply(self, factor, y):
         """G y."""
-        if factor.whole is not None:
-            return apply(factor.whole, y)
+        if factor.G is not None:
+            return apply(factor.G, y)
         compliant = 0.0 if factor.E is None else factor.E * y
         return factor.K @ materialise(y @ factor.K) + compliant
 
     def _inverse(self, factor, s):
         """(G + rho 1)^-1 s."""
-        if factor.whole is not None:
+        if factor.G is not None:
             return apply(factor.bottom, s)
-        nodes, the = _Nodes(factor.K), self._plan(factor.K)
-        if not isinstance(the, Sequence):
-            return nodes.scatter(_substitute(the, factor.levels, factor.bottom, nodes.gather(s)))
+        nodes, elimination = _Nodes(factor.K), self._plan(factor.K)
+        if not isinstance(elimination, Sequence):
+            return nodes.scatter(
+                _substitute_levels(elimination, factor.levels, factor.bottom, nodes.gather(s))
+            )
 
         def solve(_, s):
-            return nodes.scatter(_substitute_in_turn(the, factor.steps, nodes.gather(s).T).T)
+            return nodes.scatter(
+                _substitute_sequence(elimination, factor.steps, nodes.gather(s).T).T
+            )
 
         def regularised(y):
             return self._apply(factor, y) + (0.0 if factor.rho is None else factor.rho * y)
@@ -307,13 +311,13 @@ class _Nodes:
         order = self._places()
         return A[order][:, order]
 
-    def inverse(self, the: Sequence, steps: _Steps) -> Float[Array, "rows rows"]:
+    def inverse(self, elimination: Sequence, steps: _Steps) -> Float[Array, "rows rows"]:
         """The inverse of the matrix that was eliminated in `steps`, in the order of the rows."""
         order, nodes = self._places(), sum(elements for _, elements in self.shapes)
         one = np.zeros((nodes * self.size, len(order)))
         one[order, np.arange(len(order))] = 1
         one = jnp.asarray(one.reshape(nodes, self.size, -1), steps.W.dtype)
-        X, parts, start = _substitute_in_turn(the, steps, one), [], 0
+        X, parts, start = _substitute_sequence(elimination, steps, one), [], 0
         for rows, elements in self.shapes:
             own = X[start : start + elements, :rows]
             parts.append(jnp.swapaxes(own, 0, 1).reshape(rows * elements, -1))
@@ -334,9 +338,9 @@ def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
     return jnp.eye(table.shape[0], dtype=table.dtype)[:, :, None] * table[None]
 
 
-def _is_whole(the: Plan | Sequence) -> bool:
+def _is_dense(elimination: Plan | Sequence) -> bool:
     """Whether the dense factorisation takes all rows."""
-    return isinstance(the, Plan) and not the.levels
+    return isinstance(elimination, Plan) and not elimination.levels
 
 
 def _delassus(
@@ -365,11 +369,11 @@ def _delassus(
     return (D, U) if fused else (materialise(D), materialise(U))
 
 
-def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Array]:
+def _eliminate_levels(elimination: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Array]:
     """The factors of the levels, the inverse of the remaining matrix, and the smallest relative
     pivot."""
     pivots, levels = [], []
-    for level in the.levels:
+    for level in elimination.levels:
         W, left = block_whitener(columns(D, level.eliminated))
         pivots.append(jnp.min(smallest(left)))
         Y = [materialise(_times(W, padded_columns(U, edges))) for edges in level.out]
@@ -379,28 +383,30 @@ def _eliminate(the: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Arra
         D = _updated(columns(D, level.kept), own, level.node_updates)
         U = _updated(padded_columns(U, level.kept_edges), mixed, level.edge_updates)
         levels.append(_Level(W, Y))
-    bottom, pivot = inverse(_assembled(D, U, *the.rest_edges))
+    bottom, pivot = inverse(_assembled(D, U, *elimination.rest_edges))
     pivots.append(pivot)
     return levels, bottom, jnp.min(jnp.stack(pivots))
 
 
-def _eliminate_in_turn(the: Sequence, D: Array, U: Array) -> tuple[_Steps, Array]:
+def _eliminate_sequence(elimination: Sequence, D: Array, U: Array) -> tuple[_Steps, Array]:
     """The factors of all nodes, and the smallest relative pivot."""
-    D, U = _in_order(the, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
-    slots = np.triu_indices(the.out.shape[1], 1)
-    tables = [jnp.asarray(x) for x in (the.neighbours, the.out, the.pairs, *slots)]
-    W, Y, left = batch_last(_eliminated_in_turn, len(tables))(*tables, D, U)
+    D, U = _in_order(elimination, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
+    slots = np.triu_indices(elimination.out.shape[1], 1)
+    tables = [
+        jnp.asarray(x) for x in (elimination.neighbours, elimination.out, elimination.pairs, *slots)
+    ]
+    W, Y, left = batch_last(_elimination_loop, len(tables))(*tables, D, U)
     return _Steps(W, Y), left
 
 
-def _in_order(the: Sequence, x: Float[Array, "n *rest"]) -> Float[Array, "n *rest"]:
+def _in_order(elimination: Sequence, x: Float[Array, "n *rest"]) -> Float[Array, "n *rest"]:
     """The nodes in the order of elimination."""
-    if np.all(the.order[:-1] < the.order[1:]):
+    if np.all(elimination.order[:-1] < elimination.order[1:]):
         return x
-    return x.at[the.order].get(mode="promise_in_bounds", unique_indices=True)
+    return x.at[elimination.order].get(mode="promise_in_bounds", unique_indices=True)
 
 
-def _eliminated_in_turn(
+def _elimination_loop(
     near: Array,
     out: Array,
     between: Array,
@@ -417,7 +423,7 @@ def _eliminated_in_turn(
 
     def eliminate(i, carry):
         D, U, W, Y = carry
-        here, _ = eliminated(entry(D, i))
+        here, _ = inverse_cholesky(entry(D, i))
 
         def to_neighbour(a, carry):
             D, Y = carry
@@ -426,14 +432,14 @@ def _eliminated_in_turn(
             D = replaced(D, entry(D, j) - _transposed_times(y, y), j)
             return D, replaced(Y, y, a)
 
-        D, own = _looped(d, to_neighbour, (D, jnp.zeros((d, s, s, *rest), dtype)))
+        D, own = _short_loop(d, to_neighbour, (D, jnp.zeros((d, s, s, *rest), dtype)))
 
         def between_neighbours(p, U):
             j = entry(entry(between, i), p)
             y, z = (entry(own, entry(table, p)) for table in (first, second))
             return replaced(U, entry(U, j) - _transposed_times(y, z), j)
 
-        U = _looped(pairs, between_neighbours, U)
+        U = _short_loop(pairs, between_neighbours, U)
         return D, U, replaced(W, here, i), replaced(Y, own, i)
 
     W, Y = (jnp.zeros((n, *more, s, s, *rest), dtype) for more in ((), (d,)))
@@ -443,15 +449,17 @@ def _eliminated_in_turn(
     return W, Y, smallest(left.reshape(-1, *rest))
 
 
-def _substitute_in_turn(the: Sequence, steps: _Steps, r: Float[Array, "n s *k"]) -> Array:
+def _substitute_sequence(elimination: Sequence, steps: _Steps, r: Float[Array, "n s *k"]) -> Array:
     """Forward and back substitution of one right side, or of k of them."""
     times = (blocks_times, transposed_blocks_times) if r.ndim == 2 else (_times, _transposed_times)
-    substituted = batch_last(functools.partial(_substituted_in_turn, *times), 1)
-    x = substituted(jnp.asarray(the.neighbours), steps.W, steps.Y, _in_order(the, r))
-    return _in_order(the._replace(order=np.argsort(the.order)), x)
+    substituted = batch_last(functools.partial(_substitution_loop, *times), 1)
+    x = substituted(
+        jnp.asarray(elimination.neighbours), steps.W, steps.Y, _in_order(elimination, r)
+    )
+    return _in_order(elimination._replace(order=np.argsort(elimination.order)), x)
 
 
-def _substituted_in_turn(
+def _substitution_loop(
     times: Callable[[Array, Array], Array],
     transposed_times: Callable[[Array, Array], Array],
     near: Array,
@@ -469,7 +477,7 @@ def _substituted_in_turn(
             j = entry(entry(near, i), a)
             return replaced(x, entry(x, j) - transposed_times(entry(own, a), here), j)
 
-        return _looped(d, onto, replaced(x, here, i))
+        return _short_loop(d, onto, replaced(x, here, i))
 
     def back(k, x):
         i = n - 1 - k
@@ -478,13 +486,13 @@ def _substituted_in_turn(
         def less(a, here):
             return here - times(entry(own, a), entry(x, entry(entry(near, i), a)))
 
-        here = _looped(d, less, entry(x, i))
+        here = _short_loop(d, less, entry(x, i))
         return replaced(x, transposed_times(entry(W, i), here), i)
 
     return jax.lax.fori_loop(0, n, back, jax.lax.fori_loop(0, n, forward, x))[:n]
 
 
-def _looped(count: int, body: Callable, carry: Any) -> Any:
+def _short_loop(count: int, body: Callable, carry: Any) -> Any:
     """A loop; one or two turns are written out."""
     if count > 2:
         return jax.lax.fori_loop(0, count, body, carry)
@@ -506,18 +514,18 @@ def _assembled(D: Array, U: Array, i: np.ndarray, j: np.ndarray) -> Float[Array,
     return jnp.block(blocks)
 
 
-def _substitute(
-    the: Plan, levels: list[_Level], bottom: Array, r: Float[Array, "s n"]
+def _substitute_levels(
+    elimination: Plan, levels: list[_Level], bottom: Array, r: Float[Array, "s n"]
 ) -> Float[Array, "s n"]:
     """Forward and back substitution."""
     waiting = []
-    for level, of in zip(levels, the.levels, strict=True):
+    for level, of in zip(levels, elimination.levels, strict=True):
         here = blocks_times(level.W, columns(r, of.eliminated))
         waiting.append(here)
         out = [transposed_blocks_times(Y, here) for Y in level.Y]
         r = _updated(columns(r, of.kept), out, of.node_updates)
     x = apply(bottom, r.T.ravel()).reshape(r.shape[::-1]).T
-    for level, of, here in zip(levels[::-1], the.levels[::-1], waiting[::-1], strict=True):
+    for level, of, here in zip(levels[::-1], elimination.levels[::-1], waiting[::-1], strict=True):
         for Y, near in zip(level.Y, of.neighbours, strict=True):
             here = here - blocks_times(Y, padded_columns(x, near))
         solved = transposed_blocks_times(level.W, here)

@@ -153,7 +153,9 @@ def whitener(M: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array, "
         pivots = jnp.stack([a[k][k] for k in range(n)])
         W = _matrix(w) / jnp.sqrt(pivots)[:, None]
     else:
-        W, pivots = loop_or_library(n, batch_last(eliminated), _inverse_of_cholesky, M)
+        W, pivots = loop_or_library(
+            n, batch_last(inverse_cholesky), _inverse_cholesky_by_library, M
+        )
     return W, _smallest_pivot(pivots, M) > 0
 
 
@@ -162,12 +164,12 @@ def root(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return product(M, whitener(M)[0].T)
 
 
-def eliminated(M: Float[Array, "n n *rest"]) -> tuple[Array, Array]:
+def inverse_cholesky(M: Float[Array, "n n *rest"]) -> tuple[Array, Array]:
     """L^-1 of symmetric positive definite matrices M = L L^T, and the pivots, by Gaussian
     elimination in (M, 1). Further axes are at the end."""
     n, rest = M.shape[0], (1,) * (M.ndim - 2)
     if n <= FEW:
-        return _eliminated_step_by_step(M)
+        return _inverse_cholesky_unrolled(M)
     places = jnp.arange(n).reshape(n, *rest)
 
     def below(k, B):
@@ -182,22 +184,22 @@ def eliminated(M: Float[Array, "n n *rest"]) -> tuple[Array, Array]:
     return B[:, n:] / jnp.sqrt(pivots)[:, None], pivots
 
 
-def _eliminated_step_by_step(M):
+def _inverse_cholesky_unrolled(M):
     """The same without a loop. The remaining rows hold only the entries that are not known to be 0
     or 1: the remaining columns of M, and the columns of L^-1 that have been started."""
     n, B, pivots, rows = M.shape[0], M, [], []
     for k in range(n):
         row, others = B[0], B[1:]
         pivots.append(row[0])
-        begun = jnp.concatenate([row[n - k :], jnp.ones_like(row[:1])])
-        rows.append(jnp.pad(begun, ((0, n - 1 - k), *((0, 0),) * (M.ndim - 2))))
+        started = jnp.concatenate([row[n - k :], jnp.ones_like(row[:1])])
+        rows.append(jnp.pad(started, ((0, n - 1 - k), *((0, 0),) * (M.ndim - 2))))
         ratio = others[:, :1] / row[None, :1]
         B = materialise(jnp.concatenate([others[:, 1:] - ratio * row[None, 1:], -ratio], axis=1))
     pivots = jnp.stack(pivots)
     return jnp.stack(rows) / jnp.sqrt(pivots)[:, None], pivots
 
 
-def _inverse_of_cholesky(M):
+def _inverse_cholesky_by_library(M):
     L = jnp.linalg.cholesky(M, symmetrize_input=False)
     W = solve_triangular(L, jnp.eye(M.shape[0], dtype=M.dtype), lower=True)
     return W, jnp.diagonal(L) ** 2

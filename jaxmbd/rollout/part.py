@@ -49,7 +49,7 @@ class Part:
         self.done = [b for b in mine if self._is_done(b)]
         self.to_do = sorted(set(mine) - set(self.done))
 
-    def reread(self) -> None:
+    def add_stored(self) -> None:
         """Add the stored samples to the statistics and the list of failures."""
         if self.done:
             self._check_stored(self.done[0])
@@ -64,7 +64,7 @@ class Part:
 
     def compute(self, progress: bool | Hook) -> None:
         """Compute all remaining samples. While chunks are computed, the previous one is written."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         done, to_do = (sum(b - a for a, b in map(self._range, x)) for x in (self.done, self.to_do))
         with Progress(progress, done, done + to_do) as meter:
             running = deque()
@@ -74,7 +74,7 @@ class Part:
                     self._finish(running.popleft(), meter)
             while running:
                 self._finish(running.popleft(), meter)
-        self.seconds = time.perf_counter() - begun
+        self.seconds = time.perf_counter() - start
 
     def _range(self, b: int) -> tuple[int, int]:
         block = self.program.block
@@ -160,7 +160,7 @@ def _alike(x: np.ndarray, y: np.ndarray) -> bool:
     return np.allclose(x, y, rtol=_SAME, atol=_SAME * scale, equal_nan=True)
 
 
-def combined(own: Part, seconds_to_compile: float) -> Rollouts:
+def combine(own: Part, seconds_to_compile: float) -> Rollouts:
     """The combined result of all processes, on each of them."""
     mine = (own.tree.nodes, own.failed, own.computed, own.seconds, seconds_to_compile)
     nodes, failed, computed, times, compilations = zip(*gathered(mine), strict=True)

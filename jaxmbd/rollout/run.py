@@ -14,7 +14,7 @@ from .._inputs import Refusal, checked, positive_or_infinite, random_key, shown
 from .._progress import says_when_compiling
 from .blocks import is_reduction
 from .memory import free_bytes
-from .part import Part, combined
+from .part import Part, combine
 from .processes import gathered
 from .program import compile_program, make_program
 from .progress import Hook
@@ -96,12 +96,12 @@ def run(
     devices = _checked_devices(devices)
     if memory is None:
         memory = free_bytes(devices) if chunk is None else math.inf
-    begun = time.perf_counter()
+    start = time.perf_counter()
     program = make_program(one, batch, key, reductions, devices, compiler_options, chunk, memory)
     block = min(gathered(program.block))
     if block != program.block:
         program = compile_program(one, batch, key, reductions, devices, compiler_options, block)
-    seconds_to_compile = time.perf_counter() - begun
+    seconds_to_compile = time.perf_counter() - start
     if store is None and reductions is None:
         store = Memory()
     record = None
@@ -111,7 +111,7 @@ def run(
     try:
         with workers(program.threads) as pool:
             own = Part(program, batch, reductions, record, pool)
-            own.reread()
+            own.add_stored()
             own.compute(progress)
     except jax.errors.JaxRuntimeError as error:
         words = re.findall(r"EquinoxRuntimeError: ([^\n]*)", str(error))
@@ -121,7 +121,7 @@ def run(
             f"The function of run raised an error: {words[-1]} With `throw=False` in it, samples "
             "that fail are counted, and the others go on."
         ) from None
-    return combined(own, seconds_to_compile)
+    return combine(own, seconds_to_compile)
 
 
 def _check_reductions(reductions) -> None:

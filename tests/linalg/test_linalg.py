@@ -225,7 +225,7 @@ def test_elimination_is_the_inverse_of_cholesky(n):
     """Step by step of few rows, in a loop of more; several matrices at once."""
     B = np.random.default_rng(n).standard_normal((3, n, n))
     M = B @ B.transpose(0, 2, 1) + 0.1 * np.eye(n)
-    W, pivots = jax.jit(small.eliminated)(jnp.asarray(np.moveaxis(M, 0, -1)))
+    W, pivots = jax.jit(small.inverse_cholesky)(jnp.asarray(np.moveaxis(M, 0, -1)))
     L = np.linalg.cholesky(M)
     np.testing.assert_allclose(np.moveaxis(W, -1, 0), np.linalg.inv(L), rtol=1e-10, atol=1e-11)
     np.testing.assert_allclose(pivots.T, np.diagonal(L, axis1=1, axis2=2) ** 2, rtol=1e-11)

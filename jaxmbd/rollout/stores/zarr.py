@@ -281,7 +281,7 @@ def _template(layout: Layout, rows: int) -> tuple[dict[str, Any], Any]:
 def _prepare(folder: pathlib.Path, layout: Layout) -> int:
     """Write the metadata of a new run, or check and repair those of an interrupted one. Returns the
     number of samples in a chunk."""
-    there, rows = _begun(folder), layout.block
+    there, rows = _existing(folder), layout.block
     if there is not None:
         rows = there["samples of a chunk"]
         _compare(folder, there, _configuration(layout, rows))
@@ -294,7 +294,7 @@ def _prepare(folder: pathlib.Path, layout: Layout) -> int:
     return rows
 
 
-def _begun(folder: pathlib.Path) -> dict[str, Any] | None:
+def _existing(folder: pathlib.Path) -> dict[str, Any] | None:
     """The configuration of the run to which a folder belongs; `None` for a new folder.
 
     **Raises:** `ValueError` if the folder holds something else."""
