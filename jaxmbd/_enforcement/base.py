@@ -158,8 +158,8 @@ class AbstractSplitEnforcement(AbstractEnforcement):
         - `phi`: Phi(q(n), t(n)).
         - `drift`: the part of the row velocities J v(n+1) + drift that does not depend on v. For
           holonomic rows it is the secant [Phi(q, t + h) - Phi(q, t)] / h in place of Phi_t, so that
-          they meet the prescribed motion at t(n+1) exactly. For nonholonomic rows it is Psi(v*) - J
-          v*.
+          they meet the prescribed motion at t(n+1) exactly. It is Psi(v*) - J v* for nonholonomic
+          rows.
         """
 
 

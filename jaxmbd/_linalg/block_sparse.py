@@ -43,9 +43,9 @@ _FEW_ROWS = 25
 
 
 class _Level(NamedTuple):
-    """The factors of nodes that are eliminated together: W = L^-1 of their blocks D = L L^T, and Y
-    = W U for each neighbour. With L in place of D^-1, nearly singular blocks lose no more digits
-    than in a Cholesky factorisation."""
+    """The factors of nodes that are eliminated together: W = L^-1 of their blocks D = L L^T, and
+    the products Y = W U for all neighbours. With L in place of D^-1, nearly singular blocks lose no
+    more digits than in a Cholesky factorisation."""
 
     W: Float[Array, "s s k"]
     Y: list[Float[Array, "s s k"]]

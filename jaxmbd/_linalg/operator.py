@@ -212,11 +212,12 @@ def _solve_by_rule_jvp(primals, tangents):
 def _of_dependent_rows(operator, d_operator, a, lam, r):
     # For independent rows the derivative solves the same equations with f' = df - dM a + dJ^T lam
     # and r' = dr - dJ a - dE lam. The derivative of G^+, for a rank that is constant nearby, adds
-    # two terms (Golub and Pereyra 1973, equation 4.12), dG^+ = -G^+ dG G^+ + G^+ G^+ dG N + N dG
-    # G^+ G^+,    N = 1 - G G^+, acting on s = r - J M^-1 f. They simplify, since N J = 0 and N E =
-    # 0: N s = N r, and of dG N only J M^-1 dJ^T N + dE N is left, of N dG only N dJ M^-1 J^T + N
-    # dE. Derivatives of this rule treat N as constant. Derivatives of the motion are still exact if
-    # the rows are consistent (N r = 0): the error is confined to multipliers that have no effect.
+    # two terms (Golub and Pereyra 1973, equation 4.12),
+    #     dG^+ = -G^+ dG G^+ + G^+ G^+ dG N + N dG G^+ G^+,    N = 1 - G G^+,
+    # acting on s = r - J M^-1 f. They simplify, since N J = 0 and N E = 0. So N s = N r. Of dG N
+    # only J M^-1 dJ^T N + dE N remains, and of N dG only N dJ M^-1 J^T + N dE.
+    # Derivatives of this rule treat N as constant. Derivatives of the motion are still exact if the
+    # rows are consistent (N r = 0): the error is confined to multipliers that have no effect.
     rest, at_rest = jnp.zeros_like(a), jnp.zeros_like(r)
 
     def terms():

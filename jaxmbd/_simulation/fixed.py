@@ -28,7 +28,7 @@ class Saved(NamedTuple):
         return Saved(state, ContactTally.none(state))
 
     def reset(self, anew: Any) -> "Saved":
-        """The same, with an empty tally if `anew`."""
+        """The same state, with an empty tally if `anew`."""
         return self if self.tally is None else Saved(self.state, self.tally.reset(anew))
 
     def after(self, state: StepperState, good: Any = True) -> "Saved":
