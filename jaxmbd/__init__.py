@@ -5,16 +5,10 @@ see `_compiled_whole.py`.
 """
 
 from . import _compiled_whole as _compiled_whole  # first, before any array is made
+from . import analysis as analysis
 from . import identify as identify
 from . import rollout as rollout
 from . import trajopt as trajopt
-from ._analysis import CheckedDerivative as CheckedDerivative
-from ._analysis import GradientCheck as GradientCheck
-from ._analysis import NonfiniteOrigin as NonfiniteOrigin
-from ._analysis import TangentGrowth as TangentGrowth
-from ._analysis import check_gradients as check_gradients
-from ._analysis import first_nonfinite as first_nonfinite
-from ._analysis import tangent_growth as tangent_growth
 from ._assemble import AssemblyReport as AssemblyReport
 from ._assemble import assemble as assemble
 from ._compilation_cache import CompilationCache as CompilationCache
@@ -95,6 +89,13 @@ from ._simulation import StepperState as StepperState
 from ._simulation import simulate as simulate
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State
+from .analysis import CheckedDerivative as CheckedDerivative
+from .analysis import GradientCheck as GradientCheck
+from .analysis import NonfiniteOrigin as NonfiniteOrigin
+from .analysis import TangentGrowth as TangentGrowth
+from .analysis import check_gradients as check_gradients
+from .analysis import first_nonfinite as first_nonfinite
+from .analysis import tangent_growth as tangent_growth
 from .mechanism import AbstractActuator as AbstractActuator
 from .mechanism import AbstractConstraint as AbstractConstraint
 from .mechanism import AbstractContact as AbstractContact

@@ -150,7 +150,7 @@ def with_dtype(tree: PyTree, dtype) -> PyTree:
     converted too, since their values would be compiled in otherwise."""
 
     def convert(x):
-        if eqx.is_array(x) and x.dtype == dtype and not x.weak_type:
+        if isinstance(x, jax.Array) and x.dtype == dtype and not x.weak_type:
             return x  # even a conversion that changes nothing takes 0.2 ms
         if isinstance(x, float) or eqx.is_inexact_array(x):
             return jnp.asarray(x, dtype)

@@ -70,6 +70,10 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The constraints could not be satisfied from the given configuration. They may contradict "
         "each other (`state.report` shows the unsatisfied rows), or the start is too far away."
     )
+    equilibrium_not_found = (
+        "No equilibrium was found. The forces may have none, such as a motor without a brake; or "
+        "raise `max_iterations`, or begin elsewhere."
+    )
     projection_failed = (
         "The projection onto the constraints did not reach its tolerance. Use more iterations or a "
         "smaller step."

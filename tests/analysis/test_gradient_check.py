@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd._analysis.differences import central_difference
+from jaxmbd.analysis.differences import central_difference
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+"""The motion of a system near a state, in the displacements (dp, dv) from it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._enforcement import UdwadiaKalaba
+from .._enforcement.base import point
+from .._equations import equations
+from .._linalg import AbstractConstraintSolver
+from .._simulation.stepper import as_control
+from .._system import AbstractSystem, State, displacement
+from .._tangent_space import displaced, rank_cutoff, state_jacobian
+from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
+
+
+def acceleration(
+    system: AbstractSystem,
+    solver: AbstractConstraintSolver,
+    control: Control | None,
+    t: RealScalarLike,
+    q: Coordinates,
+    v: Velocity,
+) -> tuple[Velocity, Rows]:
+    """v' and lam of M v' = f + J^T lam, J v' = gamma."""
+    here = point(equations(system), control, t, q, v)
+    method = UdwadiaKalaba(solver, correct=False)
+    motion = method.motion(here, method.factorise(here))
+    return motion.acceleration, motion.multipliers
+
+
+class Near(eqx.Module):
+    """The state rates near (t, q, v) under inputs u: x' = (dp', dv') of x = (dp, dv), with
+    q (+) dp and v + dv. There p' = v, but its derivative tells that the chart is curved."""
+
+    system: AbstractSystem
+    solver: AbstractConstraintSolver
+    state: State
+
+    @property
+    def size(self) -> int:
+        return 2 * self.state.v.shape[0]
+
+    def at(self, x: Float[Array, " nx"]) -> tuple[Coordinates, Velocity]:
+        """q and v after a displacement."""
+        return displaced(self.system, self.state.q, self.state.v, x)
+
+    def along(
+        self,
+        dx: Float[Array, " nx"],
+        u: Float[Array, " nu"],
+        du: Float[Array, " nu"],
+        as_u: Callable[[Float[Array, " nu"]], Any],
+    ) -> Float[Array, " nx"]:
+        """The derivative of x' along (dx, du), at x = 0, for the inputs `as_u(u)`."""
+        system, t, q, v = self.system, self.state.t, self.state.q, self.state.v
+        nv = v.shape[0]
+
+        def rates(s):
+            q, v = self.at(s * dx)
+            control = as_control(as_u(u + s * du), q.dtype)
+            return system.qdot(q, v), acceleration(system, self.solver, control, t, q, v)[0]
+
+        zero, one = jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
+        _, (d_rate, d_acceleration) = jax.jvp(rates, (zero,), (one,))
+
+        # With q = q0 (+) p, q' = D(p) p', so that D dp' = dq' - D'[dp] v.
+        def velocity(s):
+            return jax.jvp(lambda h: system.retract(q, s * dx[:nv] + h * v), (zero,), (one,))[1]
+
+        _, bend = jax.jvp(velocity, (zero,), (one,))
+        dp = displacement(system, q, d_rate - bend, nv)
+        return jnp.concatenate([dp, d_acceleration])
+
+
+def admissible(
+    system: AbstractSystem, state: State, size: int
+) -> tuple[Float[Array, "nx size"], Float[Array, "nx size"]]:
+    """An orthonormal basis S of the `size` displacements that violate no row, constant to
+    derivatives, and the same basis Z such that S^T Z = 1 wherever derivatives lead: dx = Z xi with
+    xi = S^T dx."""
+    C = state_jacobian(system, state.t, state.q, state.v)
+    if C.shape[0] == 0:
+        one = jnp.eye(C.shape[1], dtype=C.dtype)
+        return one, one
+    fixed = jax.lax.stop_gradient(C)
+    _, s, Vh = jnp.linalg.svd(fixed, full_matrices=True)
+    S = Vh[Vh.shape[0] - size :].T
+    # The null space turns by -C^+ dC S; C S is zero up to rounding.
+    turn = jnp.linalg.pinv(fixed, rtol=_relative_cutoff(s)) @ (C @ S)
+    return S, S - (turn - jax.lax.stop_gradient(turn))
+
+
+def _relative_cutoff(s):
+    return rank_cutoff(s) / jnp.max(s, initial=jnp.finfo(s.dtype).tiny)

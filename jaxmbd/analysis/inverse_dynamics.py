@@ -1,0 +1,112 @@
+"""The inputs that a motion takes."""
+
+from typing import Annotated, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import ArrayLike
+
+from .._checks import check_no_nan, check_system, with_dtype
+from .._inputs import checked, inside, positive
+from .._linalg import AbstractConstraintSolver, Automatic, dense
+from .._simulation.stepper import as_control
+from .._system import AbstractSystem, State
+from .._types import Rows, Velocity
+from .field import acceleration
+
+
+class Inputs(eqx.Module):
+    """What `inverse_dynamics` found.
+
+    - `u`: the inputs, of the structure that was given.
+    - `multipliers`: lam of the rows, `(nc,)`; the reactions are J^T lam.
+    - `missed`: the acceleration that was asked for without the one that u makes, `(nv,)`: 0 up to
+      rounding if the inputs can make the motion.
+    """
+
+    u: Any
+    multipliers: Rows
+    missed: Velocity
+
+
+@checked
+def inverse_dynamics(
+    system: AbstractSystem,
+    state: State,
+    dv: ArrayLike,
+    u: Any,
+    *,
+    weights: Annotated[ArrayLike | None, positive] = None,
+    rtol: Annotated[float, inside(0, 1)] = 1e-9,
+    solver: AbstractConstraintSolver = Automatic(),
+) -> Inputs:
+    r"""Find the inputs under which a system has the accelerations `dv` in a state,
+
+    $$ M \dot v = f(t, q, v, u) + J^\mathsf{T} \lambda, $$
+
+    for forces that are linear in u, $f = f_0 + F u$. The constrained acceleration is linear in u as
+    well, $\dot v(u) = \dot v_0 + A u$, and
+
+    $$ u = W^{-1/2} \left(R A W^{-1/2}\right)^{+} R \,(\dot v - \dot v_0), \qquad
+    M = R^\mathsf{T} R . $$
+
+    That is the only u of fully actuated systems; the one of least $u^\mathsf{T} W u$ where there
+    are more inputs than freedoms; and where there are fewer, the one whose acceleration is the
+    closest in the norm of acceleration energy (Gauss's principle). Constraint forces are never
+    solved for, so redundant rows and closed loops need no cut. For the torques that hold a
+    system at rest give zeros for v and `dv`.
+
+    **Arguments:**
+
+    - `system`. `state`: t, q and v at that instant. `dv`: v' there, shape `(nv,)`, of a motion that
+      the constraints allow.
+    - `u`: any inputs, for their structure and sizes, e.g. zeros.
+    - `weights`: W of each number in u, a scalar or as many as there are in u, positive.
+    - `rtol`: singular values below this part of the largest count as zero.
+    - `solver`: of the constraints.
+
+    **Returns:** `Inputs`. Use `jax.vmap` for many instants. Derivatives exist where the rank of A
+    is constant nearby.
+
+    **Raises:** `ValueError` for arguments of wrong shape.
+
+    Reference: Udwadia (2003), A new perspective on the tracking control of nonlinear structural
+    and mechanical systems, Proc. R. Soc. A 459, 1783-1800.
+    """
+    check_no_nan(system=system, state=state, u=u)
+    dtype = state.q.dtype
+    dv, u = jnp.asarray(dv, dtype), with_dtype(u, dtype)
+    check_system(system, as_control(u, dtype), state.q, state.v)
+    if dv.shape != state.v.shape:
+        raise ValueError(f"Argument `dv` must have shape {state.v.shape}, but has {dv.shape}.")
+    size = ravel_pytree(u)[0].size
+    weights = jnp.ones(size, dtype) if weights is None else jnp.asarray(weights, dtype)
+    if weights.shape not in ((), (1,), (size,)):
+        raise ValueError(
+            f"Argument `weights` must be a scalar or have one value for each of the {size} numbers "
+            f"in `u`, but has shape {weights.shape}."
+        )
+    return _inputs(
+        with_dtype(system, dtype), state, dv, u, jnp.broadcast_to(weights, size), rtol, solver
+    )
+
+
+@eqx.filter_jit
+def _inputs(system, state, dv, u, weights, rtol, solver):
+    t = jnp.asarray(state.t, dv.dtype)
+    flat, unravel = ravel_pytree(u)
+
+    def motion(flat):
+        control = as_control(unravel(flat), dv.dtype)
+        return acceleration(system, solver, control, t, state.q, state.v)
+
+    none = jnp.zeros_like(flat)
+    free, _ = motion(none)
+    A = jax.jacfwd(lambda flat: motion(flat)[0])(none)
+    R = jnp.linalg.cholesky(dense(system.mass_matrix(state.q).astype(dv.dtype)), upper=True)
+    scale = 1 / jnp.sqrt(weights)
+    found = scale * (jnp.linalg.pinv(R @ A * scale[None], rtol=rtol) @ (R @ (dv - free)))
+    made, multipliers = motion(found)
+    return Inputs(unravel(found), multipliers, dv - made)

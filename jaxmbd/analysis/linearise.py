@@ -1,0 +1,179 @@
+"""The linear model of a constrained system about a state."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Complex, Float
+
+from .._checks import check_no_nan, check_system, with_dtype
+from .._concrete import all_concrete
+from .._inputs import at_least, checked, not_negative, positive
+from .._linalg import AbstractConstraintSolver, Automatic
+from .._simulation.stepper import as_control
+from .._system import AbstractSystem, State
+from .._tangent_space import difference, rank_cutoff, state_jacobian
+from .._types import Coordinates, RealScalarLike, Velocity
+from .field import Near, admissible
+
+
+class LinearModel(eqx.Module):
+    """x' = A xi + B du, dy = C xi + D du for small deviations from a state.
+
+    The deviation of the state is (dp, dv) = Z xi, in displacements dp and velocities dv; the
+    columns of Z span what the constraints admit, and xi = S^T (dp, dv), S^T Z = 1.
+
+    **Fields:** with n independent deviations (twice the freedoms of a holonomic system), nu inputs
+    and ny outputs,
+
+    - `A`, `(n, n)`, `B`, `(n, nu)`, `C`, `(ny, n)`, `D`, `(ny, nu)`.
+    - `Z`, `S`: `(2 nv, n)`.
+    - `system`, `state`, `u`: what the model is of.
+    """
+
+    A: Float[Array, "n n"]
+    B: Float[Array, "n nu"]
+    C: Float[Array, "ny n"]
+    D: Float[Array, "ny nu"]
+    Z: Float[Array, "nx n"]
+    S: Float[Array, "nx n"]
+    system: AbstractSystem
+    state: State
+    u: Any
+
+    @property
+    def poles(self) -> Array:
+        """Eigenvalues of A [1/s]. For derivatives of them see `modes`."""
+        return jnp.linalg.eigvals(self.A)
+
+    def deviation(self, q: Coordinates, v: Velocity) -> Float[Array, " n"]:
+        """xi of a state (q, v) nearby."""
+        return self.S.T @ difference(self.system, (self.state.q, self.state.v), (q, v))
+
+    @checked
+    def discretised(
+        self, dt: Annotated[RealScalarLike, positive]
+    ) -> tuple[Float[Array, "n n"], Float[Array, "n nu"]]:
+        """A_d and B_d of xi(t + dt) = A_d xi(t) + B_d du, with du held over dt [s]."""
+        n, nu = self.B.shape
+        both = jnp.concatenate([self.A, self.B], axis=1)
+        both = jnp.concatenate([both, jnp.zeros((nu, n + nu), both.dtype)])
+        found = jax.scipy.linalg.expm(jnp.asarray(dt, both.dtype) * both)
+        return found[:n, :n], found[:n, n:]
+
+    @checked
+    def frequency_response(
+        self, frequency: Annotated[Float[Array, " k"], not_negative]
+    ) -> Complex[Array, "k ny nu"]:
+        """G of dy = G du at frequencies [Hz], C (2 pi i f - A)^-1 B + D."""
+        A, B, C, D = (
+            jax.lax.complex(x, jnp.zeros_like(x)) for x in (self.A, self.B, self.C, self.D)
+        )
+        one = jnp.eye(A.shape[0], dtype=A.dtype)
+
+        def at(s):
+            return C @ jnp.linalg.solve(s * one - A, B) + D
+
+        w = 2 * jnp.pi * jnp.asarray(frequency, self.A.dtype)
+        return jax.vmap(at)(jax.lax.complex(jnp.zeros_like(w), w))
+
+    def to_scipy(self) -> Any:
+        """The same as a `scipy.signal.StateSpace`, for Bode plots, step responses and the like.
+        (A, B, C, D) are also what `control.ss` of python-control takes."""
+        from scipy.signal import StateSpace
+
+        return StateSpace(*map(np.asarray, (self.A, self.B, self.C, self.D)))
+
+
+@checked
+def linearise(
+    system: AbstractSystem,
+    state: State,
+    u: Any = None,
+    *,
+    output: Callable[..., Any] | None = None,
+    size: Annotated[int | None, at_least(0)] = None,
+    solver: AbstractConstraintSolver = Automatic(),
+) -> LinearModel:
+    r"""Linearise a system about a state, on the constraints.
+
+    With displacements $dp$, $q = q_0 \oplus dp$, and $dv$, the motion is $x' = F(x, u)$. The
+    constraints admit the deviations with $\partial(\Phi, \Phi', \Psi)/\partial x \; dx = 0$, of
+    which $Z$ is a basis and $S$ another one with $S^\mathsf{T} Z = 1$. So
+
+    $$ \xi' = S^\mathsf{T} F_x Z \,\xi + S^\mathsf{T} F_u \, du . $$
+
+    About an equilibrium this is the usual linear model. Along a motion it is that of the deviation
+    from the motion, in the components S^T dx at this instant.
+
+    **Arguments:**
+
+    - `system`, `state`: what to linearise, and about what; the state must satisfy the constraints
+      (see `assemble`).
+    - `u`: inputs at the state, any pytree of numbers. A control u(t, q, v) in its place gives the
+      closed loop, without inputs.
+    - `output`: y = output(t, q, v, u), any pytree of numbers. Default: all of (dp, dv).
+    - `size`: how many deviations are independent, n. By default they are counted, which takes known
+      numbers: under `jax.jit` and `jax.vmap` it must be given.
+    - `solver`: of the constraints.
+
+    **Returns:** a `LinearModel`. It has derivatives by everything, at redundant rows too. They are
+    those of A, B, C, D in the basis S.
+
+    **Raises:** `ValueError` for arguments of wrong shape, and for a missing `size` under `jax.jit`.
+
+    Reference: Negrut and Ortiz (2006), A practical approach for the linearization of the
+    constrained multibody dynamics equations, J. Comput. Nonlinear Dynamics 1, 230-239.
+    """
+    check_no_nan(system=system, state=state, u=u)
+    check_system(system, as_control(u, state.q.dtype), state.q, state.v)
+    size = independent(system, state, "linearise") if size is None else size
+    dtype = state.q.dtype
+    state = State(jnp.asarray(state.t, dtype), state.q, state.v)
+    return _linearise(with_dtype(system, dtype), state, with_dtype(u, dtype), output, size, solver)
+
+
+def independent(system: AbstractSystem, state: State, caller: str) -> int:
+    """The number of independent deviations (dp, dv).
+
+    **Raises:** `ValueError` if it is not known when tracing."""
+    if not all_concrete((system, state)):
+        raise ValueError(
+            f"Under `jax.jit` and `jax.vmap`, `{caller}` needs `size`, the number of independent "
+            "deviations (twice the freedoms of a holonomic system), since shapes depend on it."
+        )
+    t = jnp.asarray(state.t, state.q.dtype)
+    C = np.asarray(eqx.filter_jit(state_jacobian)(system, t, state.q, state.v))
+    s = np.linalg.svd(C, compute_uv=False)
+    return C.shape[1] - int(np.sum(s > rank_cutoff(s, np)))
+
+
+@eqx.filter_jit
+def _linearise(system, state, u, output, size, solver):
+    near, (S, Z) = Near(system, solver, state), admissible(system, state, size)
+    if u is None or callable(u):
+        inputs, as_u = jnp.zeros(0, state.q.dtype), lambda _: u
+    else:
+        inputs, as_u = ravel_pytree(u)
+    at_rest, no_input = jnp.zeros(near.size, Z.dtype), jnp.zeros_like(inputs)
+
+    def along(dx, du):
+        return S.T @ near.along(dx, inputs, du, as_u)
+
+    A = jax.vmap(lambda dx: along(dx, no_input), in_axes=1, out_axes=1)(Z)
+    units = jnp.eye(inputs.size, dtype=inputs.dtype)
+    B = jax.vmap(lambda du: along(at_rest, du), out_axes=1)(units)
+
+    def y(x, inputs):
+        if output is None:
+            return x
+        q, v = near.at(x)
+        of = as_u(inputs)
+        return ravel_pytree(output(state.t, q, v, of(state.t, q, v) if callable(of) else of))[0]
+
+    of_x, D = jax.jacfwd(y, argnums=(0, 1))(at_rest, inputs)
+    return LinearModel(A, B, of_x @ Z, D, Z, S, system, state, u)

@@ -1,0 +1,160 @@
+"""Static equilibria against closed forms, in both modes of differentiation."""
+
+import helpers as h
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import jaxmbd as mbd
+from jaxmbd.analysis import equilibrium
+
+
+class Hanging(mbd.AbstractSystem):
+    """A point mass on a spring of no free length from (0, 0), which a rail, stated twice, keeps at
+    x = reach, and a force in u."""
+
+    mass: Array
+    stiffness: Array
+    reach: Array
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        weight = jnp.stack([jnp.zeros_like(self.mass), -9.81 * self.mass])
+        return weight - self.stiffness * q + u
+
+    def constraint(self, q, t):
+        row = q[0] - self.reach
+        return jnp.stack([row, 2 * row])
+
+
+def test_hanging_mass_and_its_derivatives():
+    """y = (u_y - m g) / k and the reaction k reach - u_x, with redundant rows, from a start that
+    violates them."""
+    start = mbd.State(0.0, [0.0, 3.0], [0.0, 0.0])
+
+    def found(values):
+        mass, stiffness, reach, push = values
+        u = jnp.stack([jnp.zeros_like(push), push])
+        state = equilibrium(Hanging(mass, stiffness, reach), start, u)
+        lam = state.report.multipliers
+        return jnp.stack([state.q[0], state.q[1], lam[0] + 2 * lam[1]])
+
+    m, k, x, u = values = np.array([0.7, 35.0, 0.4, 2.0])
+    np.testing.assert_allclose(found(values), [x, (u - m * 9.81) / k, k * x], rtol=1e-9)
+    expected = [[0, 0, 1, 0], [-9.81 / k, -(u - m * 9.81) / k**2, 0, 1 / k], [0, x, k, 0]]
+    for derivative in (jax.jacfwd(found), jax.jacrev(found)):
+        np.testing.assert_allclose(jax.jit(derivative)(values), expected, atol=1e-8)
+    second = jax.jit(jax.jacfwd(jax.jacfwd(lambda k: found(jnp.array([m, k, x, u]))[1])))(k)
+    np.testing.assert_allclose(second, 2 * (u - m * 9.81) / k**3, rtol=1e-6)
+    many = jax.jit(jax.vmap(found))(jnp.array([values, 2 * values]))
+    np.testing.assert_allclose(many[:, 1], np.full(2, (u - m * 9.81) / k))
+
+
+def test_stiffness_and_stability():
+    """Stiffness k / m along the rail; a pendulum ends hanging from beside its upper rest, at which
+    it stays if it starts there."""
+    system = Hanging(*jnp.array([0.5, 8.0, 0.1]))
+    found = equilibrium(system, mbd.State(0.0, [0.1, 0.0], [0.0, 0.0]), jnp.zeros(2))
+    np.testing.assert_allclose(found.report.stiffness, [16.0, np.inf], rtol=1e-9)
+    assert found.report.stable
+
+    pendulum = h.Pendulum(length=0.8)
+    hangs = equilibrium(pendulum, mbd.State(0.0, [0.01, 0.8], [0.0, 0.0]))
+    np.testing.assert_allclose(hangs.q, [0.0, -0.8], atol=1e-8)
+    assert hangs.report.stable
+    upright = equilibrium(pendulum, mbd.State(0.0, [0.0, 0.8], [0.0, 0.0]))
+    np.testing.assert_allclose(upright.q, [0.0, 0.8], atol=1e-12)
+    assert not upright.report.stable
+    np.testing.assert_allclose(upright.report.stiffness[0], -float(pendulum.gravity) / 0.8)
+
+
+class Truss(mbd.AbstractSystem):
+    """Von Mises' truss: a mass at height y between two springs whose other ends are 1 away, of free
+    length 1.1, under a load."""
+
+    load: Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(1)
+
+    def force(self, t, q, v, u):
+        length = jnp.sqrt(1 + q**2)
+        return -2 * 100 * (length - 1.1) * q / length - self.load
+
+
+def test_both_states_of_a_bistable_truss():
+    """Which one depends on the start; the flat one between them is unstable. Beyond the load at
+    which it snaps through only the lower one is left."""
+    y = np.sqrt(1.1**2 - 1)
+    for start, rest in ((0.3, y), (-0.01, -y), (1e-9, y), (-3.0, -y)):
+        found = equilibrium(Truss(jnp.array(0.0)), mbd.State(0.0, [start], [0.0]))
+        np.testing.assert_allclose(found.q, [rest], rtol=1e-7)
+    # At the top of the curve of load over y: d/dy [200 (1 - 1.1 / sqrt(1 + y^2)) y] = 0.
+    top = np.sqrt(1.1 ** (2 / 3) - 1)
+    most = -200 * (1 - 1.1 / np.sqrt(1 + top**2)) * top
+    for load, above in ((0.99 * most, True), (1.01 * most, False)):
+        found = equilibrium(Truss(jnp.array(load)), mbd.State(0.0, [y], [0.0]))
+        assert (found.q[0] > 0) == above
+        assert found.report.stable
+
+
+def test_none():
+    """A force that nothing holds, as a verdict and as an error; contacts are refused."""
+
+    class Pushed(mbd.AbstractSystem):
+        def mass_matrix(self, q):
+            return jnp.eye(1)
+
+        def force(self, t, q, v, u):
+            return jnp.ones(1)
+
+    start = mbd.State(0.0, [0.0], [0.0])
+    found = equilibrium(Pushed(), start, throw=False)
+    assert found.report.result == mbd.RESULTS.equilibrium_not_found
+    assert np.all(np.isfinite(found.q))
+    with pytest.raises(Exception, match="No equilibrium"):
+        equilibrium(Pushed(), start)
+
+    class Ball(Pushed):
+        def gap(self, q, t):
+            return q
+
+    with pytest.raises(ValueError, match="contacts"):
+        equilibrium(Ball(), start)
+
+
+@pytest.mark.slow
+def test_four_bar():
+    """Closed loop in space, 20 rows of rank 17: energy is least, and the torque of gravity on the
+    crank is none."""
+    points = np.array([[0.0, 0, 0], [0.3, 0, 0.4], [1.2, 0, 0.5], [1.0, 0, 0]])
+    bodies = [
+        mbd.Body(f"bar {i}", mbd.Inertia.box(size=[0.5, 0.05, 0.05], mass=1.0), position=place)
+        for i, place in enumerate((points[1:] + points[:-1]) / 2)
+    ]
+    ends = ["ground", *bodies, "ground"]
+    hinges = [
+        mbd.Revolute(f"hinge {i}", ends[i], ends[i + 1], point=points[i], axis=[0.0, 1.0, 0.0])
+        for i in range(4)
+    ]
+    mechanism = mbd.Mechanism(bodies, hinges)
+    found = equilibrium(mechanism, mechanism.state())
+    assert found.report.stable
+    assert np.sum(np.isfinite(found.report.stiffness)) == 1
+
+    def height(state):
+        return np.sum(np.asarray(state.q).reshape(3, 7)[:, 2])
+
+    for turn in (-1e-2, 1e-2):
+        crank = state_near(mechanism, found, turn)
+        assert height(crank) > height(found)
+
+
+def state_near(mechanism, state, turn):
+    v = jnp.zeros(18).at[4].set(1.0)
+    drift = mbd.assemble(mechanism, state.q, v, fixed_velocities=[4]).v
+    return mbd.assemble(mechanism, mechanism.retract(state.q, turn * drift))
