@@ -1,5 +1,6 @@
 """The inputs that a motion takes."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
@@ -35,7 +36,7 @@ class Inputs(eqx.Module):
 def inverse_dynamics(
     system: AbstractSystem,
     state: State,
-    dv: ArrayLike,
+    dv: ArrayLike | Sequence[float | int],
     u: Any,
     *,
     weights: Annotated[ArrayLike | None, positive] = None,
