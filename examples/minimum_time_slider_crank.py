@@ -137,7 +137,7 @@ def main() -> None:
         plans[name] = plan
         print(f"\n{name}: {float(plan.cost):.6f} s, {float(plan.cost) / exact - 1:+.1e} of it")
         print(plan)
-        replay = mbd.trajopt.replayed(given, plan, substeps=20)
+        replay = mbd.trajopt.replay(given, plan, substeps=20)
         print(f"  simulated, its controls end {float(jnp.abs(replay.drift[-1, 0])):.1e} rad beside")
     draw(plans, exact).savefig(arguments.output, dpi=150)
     print(f"picture: {arguments.output}")

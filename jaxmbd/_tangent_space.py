@@ -1,11 +1,8 @@
 """The tangent space of the states: small changes dx = (dp, dv), which add like vectors in any
 coordinates, and the constraints on them."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ._equations import equations
@@ -47,11 +44,3 @@ def state_jacobian(
         return violations(system, t, *displaced(system, q, v, dx))
 
     return jax.jacfwd(rows)(jnp.zeros(2 * v.shape[0], v.dtype))
-
-
-def rank_cutoff(s: Any, xp: Any = jnp) -> Any:
-    """The value below which singular values of the rows count as zero. It is not rounding:
-    redundant rows are dependent only up to the drift of the constraints. `xp`: `jax.numpy` or
-    `numpy`."""
-    rtol = 1e-6 if s.dtype == np.float64 else 1e-3
-    return rtol * xp.max(s, initial=0.0)

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._search import nonzero, redundancy
 from .._simulation import Stepper, StepperState
 from .._simulation.saving import Grid
 from .._system import displacement
-from .._tangent_space import rank_cutoff, state_jacobian
+from .._tangent_space import state_jacobian
 from .._types import Control
 
 
@@ -22,7 +23,7 @@ def admissible(stepper: Stepper, state: StepperState) -> tuple[Float[Array, "d d
     A = state_jacobian(system, state.t, q, state.v)
     nx = A.shape[1]
     _, values, right = jnp.linalg.svd(jnp.concatenate([A, jnp.zeros((nx, nx), q.dtype)]))
-    free = values <= rank_cutoff(values)
+    free = ~nonzero(values, redundancy(values.dtype))
     # Singular values fall, so the free directions are the last.
     return jnp.where(free[::-1, None], right[::-1], 0.0).T, jnp.sum(free)
 

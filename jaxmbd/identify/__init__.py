@@ -1,8 +1,8 @@
 """Parameters from measurements: `fit`, and what to judge it by."""
 
+from .._search import Checkpoint as Checkpoint
 from .bootstrap import Bootstrap as Bootstrap
 from .bootstrap import bootstrap as bootstrap
-from .checkpoint import Checkpoint as Checkpoint
 from .estimate import Estimate as Estimate
 from .estimate import load_estimate as load_estimate
 from .fit import MultiStart as MultiStart
@@ -31,8 +31,8 @@ from .sensors import AbstractSensor as AbstractSensor
 from .sensors import Accelerometer as Accelerometer
 from .sensors import BodyPoint as BodyPoint
 from .sensors import Gyroscope as Gyroscope
-from .sensors import JointCoordinate as JointCoordinate
 from .sensors import JointForce as JointForce
+from .sensors import JointPosition as JointPosition
 from .sensors import JointRate as JointRate
 from .sensors import Sample as Sample
 from .shooting import AbstractShooting as AbstractShooting

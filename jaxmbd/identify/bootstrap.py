@@ -6,11 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 
 from .._inputs import at_least, checked, inside, positive, random_key
 from .estimate import Estimate
-from .least_squares import settled
-from .student import quantile
 
 
 class Bootstrap(NamedTuple):
@@ -32,7 +31,7 @@ class Bootstrap(NamedTuple):
     def coverage(self, level: Annotated[float, inside(0, 1)] = 0.95) -> np.ndarray:
         """In which share of the repetitions that converged the interval of each entry holds the
         truth, `(e,)`."""
-        half = quantile(level, self.freedom) * self.sigma
+        half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * self.sigma
         inside = np.abs(self.entries - self.truth) <= half
         return inside[self.converged].mean(axis=0)
 
@@ -60,7 +59,7 @@ def bootstrap(
     Reference: Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapter 6.
     """
     problem = estimate.problem
-    if problem.layout.links:
+    if problem.partition.links:
         raise ValueError("Repetitions need `SingleShooting()`, but this fit has parts that meet.")
     found = _repeated(
         problem,
@@ -79,16 +78,14 @@ def bootstrap(
 def _repeated(problem, z, noise, keys, batch, max_steps, tolerance):
     residuals, data = problem.residuals, problem.data
     parameters = residuals.parameters
-    readings = residuals.continuity(z, data)[1].readings
+    readings = residuals.motions(z, data).readings
     weights = data.parts.weights
     spread = jnp.where(weights > 0, noise / jnp.where(weights > 0, weights, 1.0), 0.0)
 
     def one(key):
         made = readings + spread * jax.random.normal(key, readings.shape, readings.dtype)
         again = data._replace(parts=data.parts._replace(measured=made))
-        value, _, converged = settled(
-            residuals, z, problem.bounds, again, problem.scale, max_steps, tolerance
-        )
+        value, _, converged = problem.search(z, again, max_steps, tolerance)
         r, J = residuals.jacobian(value, again)
         s2 = jnp.sum(r * r) / (problem.count - problem.size)
         size = jnp.linalg.norm(J, axis=0)

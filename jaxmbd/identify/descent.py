@@ -4,81 +4,78 @@ import math
 import time
 from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import optax
+import optimistix as optx
 
-from .._progress import progress_bar
-from .checkpoint import Checkpoint, NoCheckpoint
-from .least_squares import LeastSquares, summary
+from .._search import Monitor, as_minimiser, first_iterate, iterate, next_iterate, once
+from .least_squares import LeastSquares
+
+# So many steps in turn with a small gradient end the search: an optimiser with momentum may pass
+# through the minimum.
+_PATIENCE = 10
 
 
 def descend(
-    residuals: Any,
+    problem: Any,
     z: Any,
-    bounds: tuple[Any, Any],
-    data: Any,
     optimiser: optax.GradientTransformation,
-    *,
-    max_steps: int,
     tolerance: float,
-    progress: bool,
-    checkpoint: Checkpoint | NoCheckpoint,
+    monitor: Monitor,
 ) -> LeastSquares:
-    """Minimise |residuals(z, data)|^2 / 2 by an optax transformation, line searches included, with
-    z cut off at the bounds. It has converged when the loss and its gradient have come to rest; at a
-    bound, only the gradient away from it counts.
+    """Minimise |residuals(z, data)|^2 / 2 of a `FitProblem` by an optax transformation, line
+    searches included, with z cut off at the bounds. It has converged when the gradient has come to
+    rest; at a bound, only the gradient away from it counts.
 
     **Raises:** `ValueError` when the loss is not finite at the guess.
     """
-    begin, guess, state = time.perf_counter(), z, optimiser.init(z)
-    best, least, worst = z, math.inf, 0.0
-    done, (z, state, best) = checkpoint.restored((z, state, best))
-    at_rest, steps = 0, done
-    with progress_bar(max_steps, "fit", progress, done=done) as bar:
-        while steps < max_steps and at_rest < 10:
-            new, state, loss, slope = _descent_step(optimiser, residuals, z, state, bounds, data)
-            loss, slope = float(loss), float(slope)
-            if not math.isfinite(loss) and least == math.inf:
-                raise ValueError("The loss is not finite. Is the first guess sensible?")
-            worst = max(worst, slope if math.isfinite(slope) else 0.0)
-            quiet = slope <= math.sqrt(tolerance) * worst
-            at_rest = at_rest + 1 if quiet and abs(loss - least) <= tolerance * least else 0
-            if loss < least:
-                best, least = z, loss
-            z, steps = new, steps + 1
-            bar.update()
-            bar.set_postfix_str(f"loss {loss:.4g}, |gradient| {slope:.2g}")
-            checkpoint.save(steps, (z, state, best))
-        bar.total = bar.n  # fewer than the most
-        checkpoint.save(steps, (z, state, best), now=True)
-    (first, _), (r, J) = (_with_jacobian(residuals, x, data) for x in (guess, best))
+    begin, losses = time.perf_counter(), []
+    # The loss is flat at its minimum: z is off by the gradient, the loss by its square.
+    small = 0.1 * math.sqrt(tolerance) * problem.count * problem.scale**2
+
+    def report(here):
+        losses.append(float(here.aux))
+        if not math.isfinite(losses[0]):
+            raise ValueError("The loss is not finite. Is the first guess sensible?")
+        return f"loss {losses[-1]:.4g}"
+
+    args = problem.residuals, problem.data, problem.bounds, optimiser, small
+    here, steps = iterate(_step, args, once(_start, args, z), monitor._replace(report=report))
+    best = here.state.best_y
+    (first, _), (r, J) = (once(_jacobian, args, x) for x in (z, best))
     seconds = time.perf_counter() - begin
-    return summary(best, r, J, first, len(r), steps, at_rest >= 10, seconds)
+    return LeastSquares.at(
+        best, (r, J, first), len(r), steps, bool(here.done & here.finite), seconds
+    )
 
 
-@eqx.filter_jit
-def _with_jacobian(residuals, z, data):
+def _loss(z, args):
+    residuals, data = args
+    r = residuals(z, data)
+    value = 0.5 * jnp.sum(r * r)
+    return value, value
+
+
+def _prepared(args):
+    residuals, data, bounds, optimiser, small = args
+
+    def project(z):
+        return optax.projections.projection_box(z, *bounds)
+
+    minimiser = as_minimiser(optimiser, small, project, _PATIENCE)
+    return optx.BestSoFarMinimiser(minimiser), (residuals, data), project
+
+
+def _start(args, z):
+    minimiser, data, _ = _prepared(args)
+    return first_iterate(minimiser, _loss, z, data, jnp.zeros((), z.dtype))
+
+
+def _step(args, here):
+    minimiser, data, project = _prepared(args)
+    return next_iterate(minimiser, _loss, data, project, here)
+
+
+def _jacobian(args, z):
+    residuals, data, *_ = args
     return residuals.jacobian(z, data)
-
-
-@eqx.filter_jit
-def _descent_step(optimiser, residuals, z, state, bounds, data):
-    def loss(z):
-        r = residuals(z, data)
-        return 0.5 * jnp.sum(r * r)
-
-    value, gradient = jax.value_and_grad(loss)(z)
-    lower, upper = bounds
-    held = ((z <= lower) & (gradient > 0)) | ((z >= upper) & (gradient < 0))
-    gradient = jnp.where(held, 0.0, gradient)
-    # Optax counts in integers of two sizes.
-    with jax.numpy_dtype_promotion("standard"):
-        # Line searches, such as that of L-BFGS, evaluate the loss themselves.
-        optimiser = optax.with_extra_args_support(optimiser)
-        updates, state = optimiser.update(
-            gradient, state, z, value=value, grad=gradient, value_fn=loss
-        )
-        z = optax.projections.projection_box(optax.apply_updates(z, updates), lower, upper)
-    return z, state, value, jnp.linalg.norm(gradient)

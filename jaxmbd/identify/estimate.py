@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Array, Float
 
 from .._inputs import checked, inside
@@ -17,13 +18,12 @@ from .._results import RESULTS
 from .._system import AbstractSystem, State
 from .identifiability import Identifiability, identifiability
 from .least_squares import LeastSquares, covariance
+from .part import Data
 from .prediction import Prediction, predict, prediction_of
 from .problem import FitProblem
 from .record import Record
 from .residual_tests import ColumnTest, column_test
-from .residuals import Data
 from .sensitivity import Sensitivity, sensitivity
-from .student import quantile
 
 
 class Estimate(eqx.Module):
@@ -68,14 +68,14 @@ class Estimate(eqx.Module):
         parameters = problem.residuals.parameters
         size = parameters.size
         found, values, system, entries, D = _evaluated(problem, z, data)
-        links, penalty = data.multipliers.size, float(data.penalty)
+        multipliers = data.multipliers
         sens = sensitivity(
             search.residuals,
             search.jacobian,
             size,
             data.parts.measured.size,
-            links,
-            penalty,
+            multipliers.equality.size,
+            float(multipliers.penalty),
         )
         r = sens.residuals
         freedom = max(problem.count - size - sens.nuisance, 1)
@@ -131,7 +131,7 @@ class Estimate(eqx.Module):
     ) -> np.ndarray:
         """Confidence intervals of the entries from Student's distribution, `(e, 2)`; `inflated` by
         the correlation of the residuals."""
-        half = quantile(level, self.freedom) * self.sigma
+        half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * self.sigma
         half = half * (self.inflation if inflated else 1.0)
         return np.stack([self.entries - half, self.entries + half], axis=1)
 
@@ -194,14 +194,14 @@ class Estimate(eqx.Module):
                 eqx.tree_at(lambda r: r.start, record, start, is_leaf=callable)
                 for record, start in zip(records, starts, strict=True)
             ]
-        problem, residuals = self.problem, self.problem.residuals
+        problem, simulation = self.problem, self.problem.residuals.simulation
         return predict(
-            residuals.model(known),
+            simulation.model(known),
             records,
             problem.sensors,
             dt=problem.dt,
-            enforcement=residuals.enforcement,
-            scheme=residuals.scheme,
+            enforcement=simulation.enforcement,
+            scheme=simulation.scheme,
         )
 
     @checked
@@ -279,11 +279,11 @@ def load_estimate(path: str | os.PathLike) -> dict[str, Any]:
 @eqx.filter_jit
 def _evaluated(problem: FitProblem, z, data: Data):
     residuals, parameters = problem.residuals, problem.residuals.parameters
-    _, found = residuals.continuity(z, data)
+    found = residuals.motions(z, data)
     shared = z[: parameters.size]
     values = parameters.values(shared)
     D = jax.jacfwd(parameters.entries)(shared)
-    return found, values, residuals.model(values), parameters.entries(shared), D
+    return found, values, residuals.simulation.model(values), parameters.entries(shared), D
 
 
 def _carried(D: np.ndarray, C: np.ndarray) -> np.ndarray:

@@ -15,24 +15,25 @@ import optax
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from .._enforcement import AbstractEnforcement
+from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import at_least, checked, not_negative, positive, random_key
 from .._progress import says_when_compiling
+from .._search import Checkpoint, Monitor, Multipliers, NoCheckpoint, largest_violation
 from .._system import AbstractSystem
-from .checkpoint import Checkpoint, NoCheckpoint
 from .descent import descend
 from .estimate import Estimate
-from .least_squares import least_squares, settled
+from .least_squares import least_squares
 from .losses import AbstractLoss, Squares
-from .problem import FitProblem, make_problem
+from .problem import FitProblem, SimulationOptions, make_problem
 from .record import Record
+from .residuals import continuity
 from .sensors import Sample
 from .shooting import AbstractShooting, SingleShooting
 from .start import AbstractStart, KnownStart
 
-# Of the method of multipliers: from which penalty on, relative to the number of measurements, by
-# how much it grows, how often, and up to which violation, in units of the state.
-_PENALTY, _GROWTH, _ROUNDS, _CONTINUOUS = 1e-2, 10.0, 8, 1e-8
+# Of the method of multipliers: the first penalty relative to the number of measurements, the most
+# rounds, and the violation at which they end, in units of the state.
+_PENALTY, _ROUNDS, _CONTINUOUS = 1e-2, 8, 1e-8
 
 
 @checked
@@ -120,9 +121,8 @@ def fit(
     """
     begin = time.perf_counter()
     records = [records] if isinstance(records, Record) else list(records)
-    problem = make_problem(
-        model, parameters, records, sensors, dt, enforcement, scheme, start, shooting, loss
-    )
+    simulation = SimulationOptions(dt, enforcement or UdwadiaKalaba(), scheme)
+    problem = make_problem(model, parameters, records, sensors, simulation, start, shooting, loss)
     if problem.size == 0:
         raise ValueError("There is nothing to find: `parameters` is empty.")
     if problem.count <= problem.size:
@@ -135,22 +135,16 @@ def fit(
     saving = NoCheckpoint()
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, (problem, z))
-    options: dict[str, Any] = dict(
-        max_steps=max_steps,
-        tolerance=tolerance,
-        progress=progress,
-        checkpoint=saving,
-    )
+    monitor = Monitor("fit", max_steps, lambda _: "", progress, saving)
     if isinstance(optimiser, optax.GradientTransformation):
-        if problem.layout.links:
+        if problem.partition.links:
             raise ValueError(
                 "Gradient descent does not keep the parts of multiple shooting together: use a "
                 "least-squares solver, or `SingleShooting()`."
             )
-        found = descend(problem.residuals, z, problem.bounds, problem.data, optimiser, **options)
-        data = problem.data
+        found, data = descend(problem, z, optimiser, tolerance, monitor), problem.data
     else:
-        found, data = _search(problem, z, optimiser, options)
+        found, data = _search(problem, z, optimiser, tolerance, monitor)
     found = Estimate.at(problem, found, data, time.perf_counter() - begin)
     lost = found.unconnected
     if lost:
@@ -170,68 +164,56 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
     guesses = jax.vmap(lambda z: jnp.clip(z, *problem.bounds))(guesses)
 
     @eqx.filter_jit
-    def all_of_them(problem, guesses):
-        def one(z):
-            return settled(
-                problem.residuals,
-                z,
-                problem.bounds,
-                problem.data,
-                problem.scale,
-                options.max_steps,
-                1e-6,
-            )
+    def search_all(problem, guesses):
+        search = lambda z: problem.search(z, problem.data, options.max_steps, 1e-6)  # noqa: E731
+        return jax.vmap(search)(guesses)
 
-        return jax.vmap(one)(guesses)
-
-    z, squares, _ = all_of_them(problem, guesses)
+    z, squares, _ = search_all(problem, guesses)
     squares = np.where(np.isfinite(squares), squares, np.inf)
     if not np.isfinite(squares.min()):
         raise ValueError("None of the scattered guesses gives finite residuals: lower `spread`.")
     return z[int(np.argmin(squares))]
 
 
-def _search(problem: FitProblem, z: Float[Array, " n"], solver: Any, options: dict[str, Any]):
+def _search(
+    problem: FitProblem, z: Float[Array, " n"], solver: Any, tolerance: float, monitor: Monitor
+):
     """What was found, and the data with the last multipliers."""
     residuals, data = problem.residuals, problem.data
-    fitting = dict(
+    options: dict[str, Any] = dict(
         solver=solver,
         bounds=problem.bounds,
         scale=float(problem.scale),
         count=problem.count,
-        **options,
+        max_steps=monitor.limit,
+        progress=monitor.progress,
     )
-    if not problem.layout.links:
-        return least_squares(residuals, z, data, **fitting), data
+    if not problem.partition.links:
+        options |= dict(tolerance=tolerance, checkpoint=monitor.checkpoint)
+        return least_squares(residuals, z, data, **options), data
 
     # Method of multipliers: c = 0 exactly, at penalties that are not too stiff.
     penalty = jnp.asarray(_PENALTY * problem.count * problem.scale**2, z.dtype)
-    checkpoint, fitting["checkpoint"] = fitting["checkpoint"], NoCheckpoint()
-    state = z, data.multipliers, penalty, jnp.array(0)
-    done, (z, multipliers, penalty, taken) = checkpoint.restored(state)
-    data, steps = data._replace(multipliers=multipliers, penalty=penalty), int(taken)
-    worst = np.inf
-    for number in range(min(done + 1, _ROUNDS), _ROUNDS + 1):
-        fitting["label"] = f"fit, round {number}"
+    multipliers = eqx.tree_at(lambda m: m.penalty, data.multipliers, penalty)
+    before, steps = jnp.asarray(jnp.inf, z.dtype), jnp.array(0)
+    rounds, state = monitor.checkpoint.restored((z, multipliers, before, steps))
+    z, multipliers, before, steps = state
+    for number in range(min(rounds + 1, _ROUNDS), _ROUNDS + 1):
+        data = data._replace(multipliers=multipliers)
         # The first rounds need not be exact.
-        fitting["tolerance"] = max(options["tolerance"], 1e-3 * 1e-2**number)
-        found = least_squares(residuals, z, data, **fitting)
+        here = max(tolerance, 1e-3 * 1e-2**number)
+        label = f"fit, round {number}"
+        found = least_squares(residuals, z, data, tolerance=here, label=label, **options)
         z, steps = found.value, steps + found.iterations
-        c = _continuity(residuals, z, data)
-        violation = float(jnp.max(jnp.abs(c)))
-        if violation < _CONTINUOUS and fitting["tolerance"] == options["tolerance"]:
-            return found._replace(iterations=steps), data
-        if number == _ROUNDS:
-            break
-        data = data._replace(multipliers=data.multipliers + data.penalty * c)
-        if violation > 0.1 * worst:
-            data = data._replace(penalty=_GROWTH * data.penalty)
-        worst = violation
-        state = z, data.multipliers, data.penalty, jnp.array(steps)
-        checkpoint.save(number, state, now=True)
-    return found._replace(iterations=steps, converged=False), data
+        multipliers, before = _next_round(residuals, z, data, before)
+        if before < _CONTINUOUS and here == tolerance:
+            return found._replace(iterations=int(steps)), data
+        monitor.checkpoint.save(number, (z, multipliers, before, steps), now=True)
+    return found._replace(iterations=int(steps), converged=False), data
 
 
 @eqx.filter_jit
-def _continuity(residuals, z, data):
-    return residuals.continuity(z, data)[0]
+def _next_round(residuals, z, data, before) -> tuple[Multipliers, Array]:
+    """Multipliers after a round, and by how much the parts do not meet."""
+    c, none = continuity(residuals.motions(z, data), data), jnp.zeros(0, z.dtype)
+    return data.multipliers.next_round(c, none, before), largest_violation(c, none)

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._search import nonzero, simulation_error
+
 # Coefficients below this share of the largest are left out of what is printed.
 _SHOWN = 0.1
 
@@ -60,11 +62,10 @@ class Identifiability(NamedTuple):
 def identifiability(J: np.ndarray, s: float, names: tuple[str, ...]) -> Identifiability:
     """From the sensitivity `(rows, p)` and the standard deviation s of its residuals."""
     _, values, rows = np.linalg.svd(J, full_matrices=False)
-    # J has come through thousands of steps: its rounding is more than that of a matrix at hand.
-    noise = np.finfo(J.dtype).eps ** (2 / 3) * max(values.max(initial=0.0), 1e-300)
     found = []
-    for value, direction in zip(values, rows, strict=True):
-        sigma = float(s / value) if value > noise else np.inf
+    known = nonzero(values, simulation_error(J.dtype))
+    for value, direction, told in zip(values, rows, known, strict=True):
+        sigma = float(s / value) if told else np.inf
         lead = direction[np.argmax(np.abs(direction))]
         by_name = dict(zip(names, (np.sign(lead) * direction).tolist(), strict=True))
         found.append(Combination(float(value), sigma, by_name, sigma < 1))

@@ -14,9 +14,17 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
-from .._progress import progress_bar, says_when_compiling
-from .bounded_descent import BoundedDescent
-from .checkpoint import Checkpoint, NoCheckpoint
+from .._progress import says_when_compiling
+from .._search import (
+    Checkpoint,
+    Monitor,
+    NoCheckpoint,
+    iterate,
+    levenberg_marquardt,
+    nonzero,
+    once,
+    rounding,
+)
 
 
 class LeastSquares(NamedTuple):
@@ -43,6 +51,33 @@ class LeastSquares(NamedTuple):
     iterations: int
     seconds: float
     converged: bool
+
+    @classmethod
+    def at(
+        cls,
+        value: PyTree,
+        found: tuple[Array, Array, Array],
+        count: int,
+        iterations: int,
+        converged: bool,
+        seconds: float,
+    ) -> "LeastSquares":
+        """The estimate at the end of a search. `found`: the residuals and their Jacobian there, and
+        the residuals at the guess."""
+        r, J, first = found
+        C = covariance(J, r, count)
+        flat, unravel = ravel_pytree(value)
+        sigma = unravel(jnp.asarray(np.sqrt(np.diag(C)), flat.dtype))
+        rms = float(jnp.linalg.norm(r)) / math.sqrt(count)
+        return cls(value, sigma, C, J, r, first, rms, iterations, seconds, converged)
+
+
+class _Iterate(NamedTuple):
+    """Where the search is."""
+
+    y: Float[Array, " p"]
+    state: Any
+    done: Bool[Array, ""]
 
 
 @checked
@@ -99,66 +134,32 @@ def least_squares(
     # As an array, another tolerance does not compile anything either.
     if solver is None:
         lower, upper = (None, None) if bounds is None else (ravel_pytree(b)[0] for b in bounds)
-        solver = _levenberg_marquardt(jnp.asarray(tolerance, flat.dtype), flat, lower, upper)
-    fn, scaled_args = _Scaled(residuals, unravel), (args, jnp.asarray(scale, flat.dtype))
-    y, state = flat, _start(solver, fn, flat, scaled_args)
-    done, (y, state) = checkpoint.restored((y, state))
-    converged, first = False, None
-    with progress_bar(max_steps, label, progress, done=done) as bar:
-        while done < max_steps and not converged:
-            y, state, converged = _step(solver, fn, y, scaled_args, state)
-            done += 1
-            r = scale * state.f_info.residual
-            first = r if first is None else first  # the first step is at the guess itself
-            rms = float(jnp.linalg.norm(r)) / math.sqrt(total)
-            if not math.isfinite(rms):
-                raise ValueError("The residuals are not finite. Is the first guess sensible?")
-            bar.update()
-            bar.set_postfix_str(f"rms {rms:.4g}")
-            checkpoint.save(done, (y, state))
-        bar.total = bar.n  # fewer than the most
-        checkpoint.save(done, (y, state), now=True)
-    r = scale * state.f_info.residual
-    return summary(
-        unravel(y),
-        r,
-        scale * state.f_info.jac.as_matrix(),
-        r if first is None else first,
+        solver = levenberg_marquardt(jnp.asarray(tolerance, flat.dtype), flat, lower, upper)
+    problem = solver, _Scaled(residuals, unravel), (args, jnp.asarray(scale, flat.dtype))
+    at_guess: list[Array] = []
+
+    def report(here: _Iterate) -> str:
+        r = scale * here.state.f_info.residual
+        rms = float(jnp.linalg.norm(r)) / math.sqrt(total)
+        if not math.isfinite(rms):
+            raise ValueError("The residuals are not finite. Is the first guess sensible?")
+        at_guess.append(r) if not at_guess else None  # the first step is at the guess itself
+        return f"rms {rms:.4g}"
+
+    monitor = Monitor(label, max_steps, report, progress, checkpoint)
+    here, _ = iterate(_step, problem, once(_start, problem, flat), monitor)
+    r = scale * here.state.f_info.residual
+    return LeastSquares.at(
+        unravel(here.y),
+        (r, scale * here.state.f_info.jac.as_matrix(), at_guess[0] if at_guess else r),
         total,
-        int(state.num_steps),
-        bool(converged),
+        int(here.state.num_steps),
+        bool(here.done),
         time.perf_counter() - begin,
     )
 
 
-def summary(
-    value: PyTree,
-    r: Array,
-    J: Array,
-    first: Array,
-    count: int,
-    iterations: int,
-    converged: bool,
-    seconds: float,
-) -> LeastSquares:
-    """The estimate at the end of a search, from residuals and their Jacobian there."""
-    C = covariance(J, r, count)
-    flat, unravel = ravel_pytree(value)
-    return LeastSquares(
-        value=value,
-        sigma=unravel(jnp.asarray(np.sqrt(np.diag(C)), flat.dtype)),
-        covariance=C,
-        jacobian=J,
-        residuals=r,
-        first_residuals=first,
-        rms=float(jnp.linalg.norm(r)) / math.sqrt(count),
-        iterations=iterations,
-        seconds=seconds,
-        converged=converged,
-    )
-
-
-def settled(
+def traced_least_squares(
     residuals: Callable[[Float[Array, " p"], Any], Float[Array, " n"]],
     guess: Float[Array, " p"],
     bounds: tuple[Any, Any],
@@ -169,9 +170,9 @@ def settled(
 ) -> tuple[Float[Array, " p"], Float[Array, ""], Bool[Array, ""]]:
     """The same search as one traceable function of one vector, for batches by `jax.vmap`: value,
     sum of squares, and whether it has converged."""
-    solver = _levenberg_marquardt(tolerance, guess, *bounds)
+    solver = levenberg_marquardt(tolerance, guess, *bounds)
     found = optx.least_squares(
-        _Scaled(residuals, _same),
+        _Scaled(residuals, lambda y: y),
         solver,
         guess,
         (args, jnp.asarray(scale, guess.dtype)),
@@ -199,7 +200,7 @@ def covariance(
     size = np.linalg.norm(J, axis=0)
     size = np.where(size > 0, size, 1.0)
     _, values, rows = np.linalg.svd(J / size, full_matrices=False)
-    known = values > np.finfo(J.dtype).eps * max(J.shape) * max(values.max(initial=0.0), 1e-300)
+    known = nonzero(values, rounding(J))
     root = rows[known].T / values[known]
     inverse = root @ root.T / np.outer(size, size)
     unknown = np.any(np.abs(rows[~known]) > 1e-6, axis=0)
@@ -209,47 +210,6 @@ def covariance(
 
 
 # --- the compiled parts ---------------------------------------------------------------------------
-
-
-def _silent(**_: Any) -> None:
-    """No report of the search."""
-
-
-class _LevenbergMarquardt(optx.AbstractGaussNewton):
-    """That of optimistix, with steps that stay between bounds, and an end where there is nothing
-    left to gain: it looks at steps that lowered the sum of squares, and where that is large, the
-    last ones change it by less than its rounding."""
-
-    rtol: Any
-    atol: Any
-    descent: BoundedDescent
-    norm: Callable = eqx.field(default=optx.max_norm, static=True)
-    # Optimistix lowers the damping only where the reduction is 99 % of what was predicted, which
-    # residuals that are not small never reach: weakly determined directions then hardly converge.
-    # Nocedal and Wright (2006), Numerical Optimization, algorithm 4.1, take 75 %.
-    search: optx.AbstractSearch[Any, Any, Any, Any] = optx.ClassicalTrustRegion(
-        high_cutoff=0.75, low_cutoff=0.25
-    )
-    verbose: Callable = eqx.field(default=_silent, static=True)
-
-    def terminate(self, fn, y, args, options, state, tags):
-        done, result = super().terminate(fn, y, args, options, state, tags)
-        r = state.f_info.residual
-        eps = jnp.finfo(r.dtype).eps
-        # After a step that did not improve it, the sum may have lost more digits: those of the
-        # simulation, in units of the noise.
-        rounding = jnp.where(state.num_steps_since_acceptance > 0, eps**0.75, 8 * eps)
-        nothing = self.descent.gain(state.descent_state) <= rounding * (r @ r)
-        return done | (nothing & ~state.first_step), result
-
-
-def _levenberg_marquardt(
-    tolerance: Any, y: Float[Array, " p"], lower: Any = None, upper: Any = None
-) -> optx.AbstractLeastSquaresSolver:
-    lower = jnp.full_like(y, -jnp.inf) if lower is None else jnp.asarray(lower, y.dtype)
-    upper = jnp.full_like(y, jnp.inf) if upper is None else jnp.asarray(upper, y.dtype)
-    descent = BoundedDescent(lower, upper)
-    return _LevenbergMarquardt(rtol=tolerance, atol=tolerance, descent=descent)
 
 
 @eqx.filter_custom_jvp
@@ -287,19 +247,15 @@ class _Scaled(eqx.Module):
         return _with_jacobian((self.residuals, self.unravel), y, args) / scale, None
 
 
-def _same(y: Array) -> Array:
-    return y
-
-
-# Each is compiled once for a residual function and the shapes of the data; new numbers reuse it.
-@eqx.filter_jit
-def _start(solver, fn, y, args):
+def _start(problem, y):
+    solver, fn, args = problem
     structure = eqx.filter_eval_shape(fn, y, args)
-    return solver.init(fn, y, args, {}, *structure, frozenset())
+    state = solver.init(fn, y, args, {}, *structure, frozenset())
+    return _Iterate(y, state, jnp.array(False))
 
 
-@eqx.filter_jit
-def _step(solver, fn, y, args, state):
-    y, state, _ = solver.step(fn, y, args, {}, state, frozenset())
+def _step(problem, here):
+    solver, fn, args = problem
+    y, state, _ = solver.step(fn, here.y, args, {}, here.state, frozenset())
     done, result = solver.terminate(fn, y, args, {}, state, frozenset())
-    return y, state, done & (result == optx.RESULTS.successful)
+    return _Iterate(y, state, done & (result == optx.RESULTS.successful))

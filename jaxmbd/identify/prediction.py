@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._enforcement import AbstractEnforcement
+from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import checked, positive
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .losses import Squares
-from .problem import FitProblem, make_problem
+from .part import PartMotion
+from .problem import FitProblem, SimulationOptions, make_problem
 from .record import Record
-from .residuals import OfPart
 from .sensors import Sample
 from .shooting import SingleShooting
 from .start import KnownStart
@@ -79,9 +79,7 @@ def predict(
         {},
         records,
         sensors,
-        dt,
-        enforcement,
-        scheme,
+        SimulationOptions(dt, enforcement or UdwadiaKalaba(), scheme),
         KnownStart(),
         SingleShooting(),
         Squares(),
@@ -100,16 +98,16 @@ class _Given(eqx.Module):
 
 
 @eqx.filter_jit
-def _simulated(problem: FitProblem) -> OfPart:
-    return problem.residuals.continuity(jnp.zeros(problem.size), problem.data)[1]
+def _simulated(problem: FitProblem) -> PartMotion:
+    return problem.residuals.motions(jnp.zeros(problem.size), problem.data)
 
 
-def prediction_of(problem: FitProblem, found: OfPart) -> Prediction:
+def prediction_of(problem: FitProblem, found: PartMotion) -> Prediction:
     """Readings and verdicts of the parts, put together to records."""
-    layout = problem.layout
+    partition = problem.partition
     readings = [[] for _ in problem.records]
     verdicts: list[Any] = [RESULTS.successful] * len(problem.records)
-    for k, (record, (begin, end)) in enumerate(zip(layout.record, layout.slices, strict=True)):
+    for k, (record, (begin, end)) in enumerate(zip(*partition[:2], strict=True)):
         readings[record].append(np.asarray(found.readings[k])[: end - begin])
         result = jax.tree.map(lambda x, k=k: x[k], found.result)
         if bool(verdicts[record] == RESULTS.successful):

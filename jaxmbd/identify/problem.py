@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -12,21 +12,33 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_system
-from .._enforcement import AbstractEnforcement, UdwadiaKalaba
+from .._enforcement import AbstractEnforcement
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
 from .._results import RESULTS
+from .._search import Multipliers
 from .._simulation import simulate
 from .._sizes import check_steps
 from .._system import AbstractSystem, State
+from .._tangent_space import violations
+from .least_squares import traced_least_squares
 from .leaves import Leaves
 from .losses import AbstractLoss
 from .parameters import Parameters
+from .part import Data, PartSimulation
 from .record import Record
-from .residuals import Data, Residuals
+from .residuals import Residuals
 from .sensors import Sample, Sensors
-from .shooting import AbstractShooting, Layout, Parts, control_of, cut
+from .shooting import AbstractShooting, Partition, Parts, control_of, partition
 from .start import AbstractStart, UnknownStart, admissible, consistent
+
+
+class SimulationOptions(NamedTuple):
+    """How motions are simulated, as in `fit`."""
+
+    dt: float
+    enforcement: AbstractEnforcement
+    scheme: diffrax.AbstractSolver | None
 
 
 class FitProblem(eqx.Module):
@@ -36,13 +48,14 @@ class FitProblem(eqx.Module):
     - `count`: how many numbers were measured; `scale`: their size, weighted, about their means, in
       whose units the search goes.
     - `bounds`: least and largest z.
-    - `layout`: which part stands where in `records`. `labels`: of the columns that `sensors` give.
+    - `partition`: which part stands where in `records`.
+    - `labels`: of the columns that `sensors` give.
     """
 
     residuals: Residuals
     data: Data
     bounds: tuple[np.ndarray, np.ndarray]
-    layout: Layout = eqx.field(static=True)
+    partition: Partition = eqx.field(static=True)
     labels: tuple[str, ...] = eqx.field(static=True)
     size: int = eqx.field(static=True)
     records: tuple[Record, ...]
@@ -51,15 +64,18 @@ class FitProblem(eqx.Module):
     count: int = eqx.field(static=True)
     scale: Array
 
+    def search(self, z: Array, data: Data, max_steps: int, tolerance: float) -> tuple:
+        """`traced_least_squares` from z."""
+        options = self.bounds, data, self.scale, max_steps, tolerance
+        return traced_least_squares(self.residuals, z, *options)
+
 
 def make_problem(
     model: Any,
     parameters: Any,
     records: list[Record],
     sensors: Any,
-    dt: float,
-    enforcement: AbstractEnforcement | None,
-    scheme: diffrax.AbstractSolver | None,
+    options: SimulationOptions,
     start: AbstractStart,
     shooting: AbstractShooting,
     loss: AbstractLoss,
@@ -74,13 +90,11 @@ def make_problem(
     system = model(parameters.values(jnp.zeros(parameters.size)))
     if not isinstance(system, AbstractSystem):
         raise ValueError(f"`model` must return an `mbd.AbstractSystem`, but returns {system!r}.")
-    enforcement = UdwadiaKalaba() if enforcement is None else enforcement
     begin = _common_start(records)
-    parts, layout = cut(records, shooting)
-    how = dict(enforcement=enforcement, scheme=scheme)
-    states = _states(records, layout, system, shooting, dt, how)
-    data, free = _data(parts, layout, states, system, start)
-    rows = _rows(system, states[0])
+    parts, places = partition(records, shooting)
+    states = _states(records, places, system, shooting, options)
+    data, free = _data(parts, places, states, system, start)
+    rows = equations(system).row_count(*_point(states[0]))
     sensor, names = _sensor(sensors)
     labels = _labels(sensor, names, system, parts, states[0])
     if len(labels) != parts.measured.shape[2]:
@@ -88,32 +102,31 @@ def make_problem(
             f"The sensors give {len(labels)} numbers, {list(labels)}, but the records have "
             f"{parts.measured.shape[2]} columns: give one for each, in the same order."
         )
-    residuals = Residuals(
+    simulation = PartSimulation(
         model,
         parameters,
         sensor,
-        loss,
         begin,
-        enforcement,
-        scheme,
-        _steps(parts, dt),
+        options.enforcement,
+        options.scheme,
+        _steps(parts, options.dt),
         constrained=rows > 0,
-        following=begin is None and _follows(model, parameters, states[0]),
+        follows=begin is None and _follows(model, parameters, states[0]),
     )
     size = parameters.size + free
     count, scale = sum(record.count for record in records), jnp.asarray(_scale(records))
     any_start = np.full(free, np.inf)
     lower, upper = parameters.bounds
     return FitProblem(
-        residuals,
+        Residuals(simulation, loss),
         data,
         (np.append(lower, -any_start), np.append(upper, any_start)),
-        layout,
+        places,
         labels,
         size,
         tuple(records),
         sensors,
-        dt,
+        options.dt,
         count,
         scale,
     )
@@ -146,44 +159,50 @@ def _common_start(records: list[Record]) -> Callable[[AbstractSystem], State] | 
     return starts[0]
 
 
-def _states(records, layout: Layout, system, shooting, dt, how) -> list[State]:
+def _states(
+    records, places: Partition, system, shooting, options: SimulationOptions
+) -> list[State]:
     """The guess of the state at the begin of each part."""
     found = []
     for k, record in enumerate(records):
-        rows = [begin for owner, (begin, _) in zip(layout.record, layout.slices) if owner == k]
-        state = _started(system, record)
+        rows = [begin for owner, (begin, _) in zip(*places[:2]) if owner == k]
+        state = _given_start(system, record)
         state = _consistent(system, State(record.time[0], state.q, state.v), record)
         found.append(state)
         if len(rows) == 1:
             continue
-        times = record.time[rows]
-        if shooting.starts is not None:
+        if shooting.starts is None:
+            guesses = _simulated(system, state, record, record.time[rows[1:]], options)
+        else:
             guesses = [shooting.starts(record, row) for row in rows[1:]]
-            found += [
-                _consistent(system, State(t, guess.q, guess.v), record)
-                for t, guess in zip(times[1:], guesses, strict=True)
-            ]
-            continue
-        sol: Any = simulate(
-            system,
-            how["enforcement"],
-            state,
-            t1=float(times[-1]),
-            dt=dt,
-            t0=float(times[0]),
-            control=record.control,
-            scheme=how["scheme"],
-            saveat=diffrax.SaveAt(ts=times[1:]),
-            throw=False,
-        )
-        found += [
-            _consistent(system, State(t, q, v), record)
-            for t, q, v in zip(times[1:], sol.q, sol.v, strict=True)
-        ]
+        for row, guess in zip(rows[1:], guesses, strict=True):
+            here = State(record.time[row], guess.q, guess.v)
+            found.append(_consistent(system, here, record))
     return found
 
 
-def _started(system: AbstractSystem, record: Record) -> State:
+def _simulated(system, state, record, times, options: SimulationOptions) -> list[State]:
+    """The states at some of the times of a record."""
+    sol: Any = simulate(
+        system,
+        options.enforcement,
+        state,
+        t1=float(times[-1]),
+        dt=options.dt,
+        t0=float(record.time[0]),
+        control=record.control,
+        scheme=options.scheme,
+        saveat=diffrax.SaveAt(ts=times),
+        throw=False,
+    )
+    return [State(t, q, v) for t, q, v in zip(times, sol.q, sol.v, strict=True)]
+
+
+def _point(state: State) -> tuple:
+    return jnp.asarray(state.t, state.q.dtype), state.q, state.v
+
+
+def _given_start(system: AbstractSystem, record: Record) -> State:
     state = record.start if isinstance(record.start, State) else record.start(system)
     what = f'`start` of Record "{record.name}"'
     state = conform(what, state, State)
@@ -194,7 +213,7 @@ def _started(system: AbstractSystem, record: Record) -> State:
 
 
 def _consistent(system: AbstractSystem, state: State, record: Record) -> State:
-    state, result = consistent(system, state, _rows(system, state) > 0)
+    state, result = consistent(system, state, equations(system).row_count(*_point(state)) > 0)
     if result != RESULTS.successful:
         raise ValueError(
             f'"{record.name}" cannot start at t = {state.t:g} s from the state given: {result}'
@@ -202,19 +221,11 @@ def _consistent(system: AbstractSystem, state: State, record: Record) -> State:
     return state
 
 
-def _rows(system: AbstractSystem, state: State) -> int:
-    t = jax.ShapeDtypeStruct((), state.q.dtype)
-    holonomic = jax.eval_shape(system.constraint, state.q, t).size
-    return holonomic + jax.eval_shape(system.nonholonomic, state.q, state.v, t).size
-
-
 def _follows(model, parameters: Parameters, state: State) -> bool:
     """Whether the constraints at a given state depend on the parameters."""
-    t = jnp.asarray(state.t, state.q.dtype)
 
     def rows(z):
-        system = model(parameters.values(z))
-        return jnp.concatenate(equations(system).violation(t, state.q, state.v))
+        return violations(model(parameters.values(z)), *_point(state))
 
     # Beside the guess too, where a derivative that vanishes at it does not.
     if parameters.size == 0:
@@ -224,9 +235,9 @@ def _follows(model, parameters: Parameters, state: State) -> bool:
     return any(bool(jnp.any(slope != 0)) for slope in slopes)
 
 
-def _data(parts: Parts, layout: Layout, states, system, start) -> tuple[Data, int]:
+def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Data, int]:
     """And how many numbers of the starts are free."""
-    count, links = len(states), np.array(layout.links, int)
+    count, links = len(states), np.array(partition.links, int)
     unknown = isinstance(start, UnknownStart)
     begins = np.ones(count, bool)
     begins[links + 1] = False
@@ -260,8 +271,7 @@ def _data(parts: Parts, layout: Layout, states, system, start) -> tuple[Data, in
         jnp.asarray(prior),
         jnp.asarray(places),
         jnp.asarray(links),
-        jnp.zeros((len(links), state_size)),
-        jnp.ones(()),
+        Multipliers(jnp.zeros((len(links), state_size)), jnp.zeros(0), jnp.ones(())),
     )
     return data, int(free.sum()) * 2 * dof
 

@@ -67,7 +67,8 @@ def column_test(residuals: Sequence[np.ndarray]) -> ColumnTest:
     box = n * (n + 2) * sum(r**2 / (n - k) for k, r in enumerate(rho[:lags], 1))
     first_negative = next((i for i, r in enumerate(rho) if r < 0), len(rho))
     median = np.median(every)
-    spread = 1.4826 * np.median(np.abs(every - median))
+    deviation: Any = scipy.stats.median_abs_deviation
+    spread = float(deviation(every, scale="normal"))
     mean: Any = scipy.stats.ttest_1samp(every, 0.0)
     normal: Any = scipy.stats.jarque_bera(every)
     return ColumnTest(

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._search import DEPENDENT, ROUNDED, nonzero
+
 
 class Sensitivity(NamedTuple):
     """Residuals `(rows,)` at the estimate, and their derivatives by the free numbers of the
@@ -47,9 +49,9 @@ def sensitivity(
     N = np.eye(Js.shape[1])
     if links:
         _, values, right = np.linalg.svd(Cs)
-        rank = int(np.sum(values > 1e-9 * values.max()))
+        rank = int(np.sum(nonzero(values, DEPENDENT)))
         N = right[rank:].T
-        Jp = Jp - Js @ (np.linalg.pinv(Cs, rcond=1e-9) @ Cp)
+        Jp = Jp - Js @ (np.linalg.pinv(Cs, rcond=DEPENDENT) @ Cp)
     left, values, _ = np.linalg.svd(Js @ N, full_matrices=False)
-    Q = left[:, values > 1e-12 * values.max(initial=1e-300)]
+    Q = left[:, nonzero(values, ROUNDED)]
     return Sensitivity(r, Jp - Q @ (Q.T @ Jp), samples, N.shape[1])

@@ -71,7 +71,7 @@ class AbstractSensor(eqx.Module):
 
 
 @checked
-class JointCoordinate(AbstractSensor):
+class JointPosition(AbstractSensor):
     """Coordinates of a joint of a `Mechanism` [rad, m], as encoders tell them. Angles are within
     half a turn."""
 

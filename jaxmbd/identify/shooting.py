@@ -89,7 +89,7 @@ class Parts(NamedTuple):
     controls: Any
 
 
-class Layout(NamedTuple):
+class Partition(NamedTuple):
     """Which part stands where: `slices[k]` are the rows of record `record[k]` in part k, and
     `links` the parts after which another one goes on."""
 
@@ -98,7 +98,7 @@ class Layout(NamedTuple):
     links: tuple[int, ...]
 
 
-def cut(records: Sequence[Record], shooting: AbstractShooting) -> tuple[Parts, Layout]:
+def partition(records: Sequence[Record], shooting: AbstractShooting) -> tuple[Parts, Partition]:
     """**Raises:** `ValueError` for records that do not go together."""
     columns = {record.measured.shape[1] for record in records}
     if len(columns) != 1:
@@ -133,7 +133,7 @@ def cut(records: Sequence[Record], shooting: AbstractShooting) -> tuple[Parts, L
         jnp.asarray(owner),
         _stacked(records),
     )
-    return parts, Layout(tuple(owner), tuple(slices), tuple(links))
+    return parts, Partition(tuple(owner), tuple(slices), tuple(links))
 
 
 def _stacked(records: Sequence[Record]) -> Any:

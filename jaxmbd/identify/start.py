@@ -1,6 +1,6 @@
 """Initial states that are known, or found with the parameters."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,20 +12,16 @@ from .._equations import equations
 from .._inputs import checked, positive, positive_or_infinite
 from .._linalg import dense
 from .._results import RESULTS
+from .._search import nonzero, redundancy
 from .._system import AbstractSystem, State
-from .._tangent_space import rank_cutoff
 
 
 class AbstractStart(eqx.Module):
     """Whether the initial states of records are known."""
 
-    free: eqx.AbstractClassVar[bool]
-
 
 class KnownStart(AbstractStart):
     """Each record starts as it says."""
-
-    free: ClassVar[bool] = False
 
 
 @checked
@@ -44,7 +40,6 @@ class UnknownStart(AbstractStart):
     velocity: Annotated[Any, positive] = 1.0
     sigma_position: Annotated[Any, positive_or_infinite] = None
     sigma_velocity: Annotated[Any, positive_or_infinite] = None
-    free: ClassVar[bool] = True
 
 
 def admissible(system: AbstractSystem, state: State) -> np.ndarray:
@@ -52,7 +47,7 @@ def admissible(system: AbstractSystem, state: State) -> np.ndarray:
     t = jnp.asarray(state.t, state.q.dtype)
     J = np.asarray(dense(equations(system).rows(t, state.q, state.v).J))
     _, values, rows = np.linalg.svd(J, full_matrices=True)
-    rank = int(np.sum(values > rank_cutoff(values, np)))
+    rank = int(np.sum(nonzero(values, redundancy(values.dtype))))
     return rows[rank:].T
 
 

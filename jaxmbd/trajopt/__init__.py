@@ -1,5 +1,6 @@
 """Trajectory optimisation: the best controls of a constrained motion."""
 
+from .._search import Multipliers as Multipliers
 from .bounds import AbstractBounds as AbstractBounds
 from .bounds import Projected as Projected
 from .bounds import Squash as Squash
@@ -19,10 +20,9 @@ from .guess import Guess as Guess
 from .guess import interpolated as interpolated
 from .guess import simulated as simulated
 from .ilqr import ilqr as ilqr
-from .multipliers import Multipliers as Multipliers
 from .nlp import AbstractNLPSolver as AbstractNLPSolver
 from .nlp import NLPSolution as NLPSolution
-from .nlp import Program as Program
+from .nlp import NonlinearProgram as NonlinearProgram
 from .nlp import SciPy as SciPy
 from .nlp import Term as Term
 from .nlp import Uno as Uno
@@ -33,12 +33,12 @@ from .problem import Problem as Problem
 from .receding_horizon import Pursuit as Pursuit
 from .receding_horizon import receding_horizon as receding_horizon
 from .replay import Replay as Replay
-from .replay import replayed as replayed
+from .replay import replay as replay
 from .shooting import best as best
 from .shooting import multi_start as multi_start
 from .shooting import shooting as shooting
 from .status import STATUS as STATUS
 from .transcriptions import AbstractTranscription as AbstractTranscription
+from .transcriptions import DirectMultipleShooting as DirectMultipleShooting
 from .transcriptions import HermiteSimpson as HermiteSimpson
-from .transcriptions import MultipleShooting as MultipleShooting
 from .transcriptions import Trapezoidal as Trapezoidal

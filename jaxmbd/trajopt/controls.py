@@ -77,7 +77,7 @@ class PiecewiseConstant(AbstractControl):
 
     def __call__(self, t, q, v):
         del q, v
-        k, _ = _place(self.t0, self.dt, t, self.values.shape[0])
+        k, _ = place(self.t0, self.dt, t, self.values.shape[0])
         return self.values[k]
 
     def within(self, t, q, v):
@@ -104,7 +104,7 @@ class PiecewiseLinear(AbstractControl):
 
     def __call__(self, t, q, v):
         del q, v
-        k, s = _place(self.t0, self.dt, t, self.values.shape[0] - 1)
+        k, s = place(self.t0, self.dt, t, self.values.shape[0] - 1)
         return (1 - s) * self.values[k] + s * self.values[k + 1]
 
     def within(self, t, q, v):
@@ -146,7 +146,7 @@ class Feedback(AbstractControl):
     upper: Annotated[Float[Array, "*batch nu"], number]
 
     def __call__(self, t, q, v):
-        k, s = _place(self.t0, self.dt, t, self.u.shape[0])
+        k, s = place(self.t0, self.dt, t, self.u.shape[0])
         here, there = (self.q[k], self.v[k]), (self.q[k + 1], self.v[k + 1])
         nominal = displaced(self.system, *here, s * difference(self.system, here, there))
         u = self.u[k] + self.gains[k] @ difference(self.system, nominal, (q, v))
@@ -156,14 +156,8 @@ class Feedback(AbstractControl):
         return Held(self(t, q, v))
 
 
-@checked
-class Saturated(AbstractControl):
-    """Any control, cut off at bounds.
-
-    **Arguments:**
-
-    - `control`: a callable (t, q, v) -> u. `lower`, `upper`: scalars or of shape `(nu,)`.
-    """
+class _BetweenBounds(AbstractControl):
+    """Another control, brought between bounds."""
 
     constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
 
@@ -172,17 +166,32 @@ class Saturated(AbstractControl):
     upper: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self):
-        _check_bounds(self)
+        lower, upper = self.lower, self.upper
+        if is_concrete(lower) and is_concrete(upper) and not np.all(lower <= upper):
+            raise ValueError(
+                f"Argument `lower` of {type(self).__name__} must not exceed `upper`, but is "
+                f"{shown(lower)}, and `upper` {shown(upper)}."
+            )
+
+    def within(self, t, q, v):
+        return type(self)(within(self.control, t, q, v), self.lower, self.upper)
+
+
+@checked
+class Saturated(_BetweenBounds):
+    """Any control, cut off at bounds.
+
+    **Arguments:**
+
+    - `control`: a callable (t, q, v) -> u. `lower`, `upper`: scalars or of shape `(nu,)`.
+    """
 
     def __call__(self, t, q, v):
         return jnp.clip(self.control(t, q, v), self.lower, self.upper)
 
-    def within(self, t, q, v):
-        return Saturated(within(self.control, t, q, v), self.lower, self.upper)
-
 
 @checked
-class Squashed(AbstractControl):
+class Squashed(_BetweenBounds):
     """Any control z, brought between bounds smoothly:
 
         u = c + d tanh((z - c) / d),         c = (lower + upper) / 2, d = (upper - lower) / 2,
@@ -197,15 +206,6 @@ class Squashed(AbstractControl):
     - `control`: a callable (t, q, v) -> z. `lower`, `upper`: scalars or of shape `(nu,)`.
     """
 
-    constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
-
-    control: Control
-    lower: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray)
-    upper: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray)
-
-    def __check_init__(self):
-        _check_bounds(self)
-
     def __call__(self, t, q, v):
         z = self.control(t, q, v)
         two, middle, half = self._scales()
@@ -217,9 +217,6 @@ class Squashed(AbstractControl):
         one = jnp.where(above, lower + jax.nn.softplus(z - lower), z)
         one = jnp.where(below, upper - jax.nn.softplus(upper - z), one)
         return jnp.where(two, middle + half * share, one)
-
-    def within(self, t, q, v):
-        return Squashed(within(self.control, t, q, v), self.lower, self.upper)
 
     def inverse(self, u: Array, inside: float) -> Array:
         """z of u, for u brought into `inside` of the way to two bounds, and 1 - `inside` away from
@@ -292,15 +289,6 @@ def trainable(control: Any) -> Any:
     return jax.tree.map(own, control, is_leaf=lambda x: isinstance(x, AbstractControl))
 
 
-def _check_bounds(control):
-    lower, upper = control.lower, control.upper
-    if is_concrete(lower) and is_concrete(upper) and not np.all(lower <= upper):
-        raise ValueError(
-            f"Argument `lower` of {type(control).__name__} must not exceed `upper`, but is "
-            f"{shown(lower)}, and `upper` {shown(upper)}."
-        )
-
-
 def _check_table(values, least):
     if values.ndim < 2 or values.shape[-2] < least:
         raise ValueError(
@@ -309,7 +297,7 @@ def _check_table(values, least):
         )
 
 
-def _place(t0, dt, t, intervals):
+def place(t0, dt, t, intervals):
     """The interval of t, and how far into it: 0 to 1."""
     steps = (t - t0) / dt
     k = jnp.clip(jnp.floor(steps + _ON_GRID), 0, intervals - 1)

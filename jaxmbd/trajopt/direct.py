@@ -1,5 +1,6 @@
 """Direct transcription: the motion and the controls are unknowns together."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -17,10 +18,9 @@ from .._linalg import dense
 from .._progress import says_when_compiling
 from .._simulation.switching import is_switched
 from .guess import as_guess
-from .motion import Path, conditions, largest_phi
+from .motion import Trajectory
 from .nlp import AbstractNLPSolver, Evaluator, NLPSolution, Uno
-from .performance import judged, performance
-from .plan import Plan
+from .plan import Plan, make_plan
 from .problem import Problem
 from .status import STATUS
 from .transcriptions import AbstractTranscription, HermiteSimpson, Transcribed, transcribe
@@ -68,7 +68,7 @@ def transcription(
     - `guess`: where to begin: a `Guess` from `mbd.trajopt.interpolated` or `simulated`; a `Plan`,
       of another grid too; controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u,
       which are simulated. By default the start, held.
-    - `method`: `HermiteSimpson()` (default), `Trapezoidal()` or `MultipleShooting()`.
+    - `method`: `HermiteSimpson()` (default), `Trapezoidal()` or `DirectMultipleShooting()`.
     - `duration`: bounds of a free duration [s], for instance `(0.1, 10.0)`; the search begins with
       that of the problem, and the grid stretches with it. With `running_cost` = 1 the plan is one
       of least time. By default the duration is that of the problem.
@@ -79,8 +79,8 @@ def transcription(
     quadratic, linear or constant in each interval, as the method says; `multipliers` are there.
     Failure is told by `status`, in the solver's words by `message`.
 
-    Contacts and rows that switch are for `MultipleShooting()`, which simulates: collocation has no
-    instants at which velocities jump.
+    Contacts and rows that switch are for `DirectMultipleShooting()`, which simulates: collocation
+    has no instants at which velocities jump.
 
     **Raises:** `ValueError` for a guess or bounds of the wrong shape, and for collocation of a
     system with contacts or switches; `ImportError` when the solver is not installed.
@@ -91,14 +91,14 @@ def transcription(
     evaluator = Evaluator(transcribed.program)
     start = evaluator.start
     if np.isfinite(evaluator.objective(start)) and np.isfinite(evaluator.rows(start)).all():
-        found = _solved(transcribed, evaluator, solver, progress)
+        found = _solve(transcribed, evaluator, solver, progress)
     else:
         message = "The guess has a cost or conditions that are not finite: choose another one."
         found = NLPSolution(start, np.nan, np.inf, 0, STATUS.failed_start, message)
     return _plan(problem, method, transcribed, found)
 
 
-def _solved(
+def _solve(
     transcribed: Transcribed, evaluator: Evaluator, solver: AbstractNLPSolver, progress: bool
 ) -> NLPSolution:
     """Guarded against jumps only if need be: the guard is not convex, and stands in the way of
@@ -124,8 +124,8 @@ def _check_smooth(problem: Problem, method: AbstractTranscription) -> None:
     if contacts or is_switched(system, state.t, state.q, state.v):
         raise ValueError(
             f"The system has {has}, at which velocities jump, and `{type(method).__name__}()` has "
-            "no such instants: use `mbd.trajopt.MultipleShooting()` with an `enforcement` for "
-            "them, or `ilqr`."
+            "no such instants: use `mbd.trajopt.DirectMultipleShooting()` with an `enforcement` "
+            "for them, or `ilqr`."
         )
 
 
@@ -144,49 +144,37 @@ def _duration_bounds(problem: Problem, duration) -> tuple[float, float]:
 def _plan(
     problem: Problem, method: AbstractTranscription, transcribed: Transcribed, found: NLPSolution
 ) -> Plan:
-    layout, dtype = transcribed.layout, problem.state.q.dtype
+    variables, dtype = transcribed.variables, problem.state.q.dtype
     x = jnp.asarray(found.x, dtype)
     problem = eqx.tree_at(lambda p: p.duration, problem, x[0])
-    q, v, at_knots, lam = layout.split_knot(x[layout.knots()])
-    own = layout.split_interval(x[layout.intervals()])
+    q, v, at_knots, lam = variables.split_knot(x[variables.knots()])
+    own = variables.split_interval(x[variables.intervals()])
     control = method.control(problem.state.t, problem.dt, at_knots, own[0])
     u = at_knots if method.at_knots else jnp.concatenate([own[0], own[0][-1:]])
     if not method.at_knots:
         lam = transcribed.dynamics.all_multipliers(problem.times, q, v, u)
-    motion = Path(q, v, u[:-1], jnp.array(True))
-    verdict = STATUS.where(jnp.array(True), found.status, STATUS.running)
-    final, path, phi, multipliers, errors, status = _judged(
-        problem, transcribed.dynamics, motion, u, lam, control, verdict
-    )
-    outside = jnp.maximum(problem.lower[None] - u, u - problem.upper[None])
+    motion = Trajectory(q, v, u[:-1], jnp.array(True))
+    status = STATUS.where(jnp.array(True), found.status, STATUS.running)
     objective = jnp.asarray(found.objective, dtype)
-    return Plan(
-        problem.times,
-        q,
-        v,
-        u[:-1],
-        objective,
-        final,
-        path,
-        jnp.max(outside, initial=0.0),
-        phi,
-        *errors,
-        status,
-        jnp.asarray(found.iterations),
-        objective[None],
-        control,
-        multipliers,
-        found.message,
+    plan, multipliers = _judge(
+        problem, transcribed.dynamics, motion, lam, control, (status, found.iterations)
+    )
+    # The cost is by the rule of the method, and the last point may have a control of its own.
+    outside = jnp.maximum(problem.lower[None] - u, u - problem.upper[None])
+    return dataclasses.replace(
+        plan,
+        cost=objective,
+        bound_violation=jnp.max(outside, initial=0.0),
+        history=objective[None],
+        multipliers=multipliers,
+        message=found.message,
     )
 
 
 @eqx.filter_jit
-def _judged(problem, dynamics, motion, u, lam, control, status):
-    """Violations; the multipliers of all rows, those of least norm with the reaction J^T lam of
-    the chosen ones; and what becomes of the motion under the control."""
-    t, (q, v, *_) = problem.times, motion
-    c, d = conditions(problem, motion)
-    phi = jnp.max(largest_phi(problem.system, t, q), initial=0.0)
+def _judge(problem, dynamics, motion: Trajectory, lam, control, end) -> tuple[Plan, Any]:
+    """The plan, and the multipliers of all rows: those of least norm with the reaction J^T lam of
+    the chosen ones."""
 
     def all_rows(t, q, v, lam):
         J = dense(equations(problem.system).rows(t, q, v).J)
@@ -194,8 +182,7 @@ def _judged(problem, dynamics, motion, u, lam, control, status):
             return lam
         return jnp.linalg.pinv(J.T) @ (J[dynamics.rows].T @ lam)
 
-    multipliers = jax.vmap(all_rows)(t, q, v, lam)
-    errors = performance(problem, motion, control)
-    status = judged(problem, motion, status, errors)
-    worst = jnp.max(jnp.abs(c), initial=0.0), jnp.max(d, initial=0.0)
-    return *worst, phi, multipliers, errors, status
+    multipliers = jax.vmap(all_rows)(problem.times, motion.q, motion.v, lam)
+    status, iterations = end
+    plan = make_plan(problem, motion, control, status, iterations, jnp.zeros(1))
+    return plan, multipliers

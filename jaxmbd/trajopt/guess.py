@@ -17,11 +17,11 @@ from .._simulation import simulate
 from .._system import writes_own_qdot
 from .._tangent_space import displaced
 from .._types import Control
+from .control_guess import as_control
+from .gauss_newton import nearest_root
 from .motion import final_conditions
-from .newton import closest
 from .plan import Plan
 from .problem import Problem
-from .starting import as_control
 
 
 class Guess(NamedTuple):
@@ -116,7 +116,7 @@ def simulated(problem: Problem, control: Control) -> Guess:
     return Guess(motion.q, motion.v, jax.vmap(clipped)(motion.t, motion.q, motion.v))
 
 
-def held(problem: Problem) -> Guess:
+def constant_guess(problem: Problem) -> Guess:
     """The start at all points, with the controls nearest to zero. Unlike `interpolated`, it does
     not look whether constraints that move in time hold there: closing the gaps sees to that."""
     points, state = problem.steps + 1, problem.state
@@ -131,7 +131,7 @@ def as_guess(problem: Problem, guess: Any) -> Guess:
     if guess is None:
         return _towards_end(problem)
     if isinstance(guess, Plan):
-        return _resampled(problem, guess)
+        return _resample(problem, guess)
     if not isinstance(guess, Guess):
         return simulated(problem, as_control(problem, guess))
     points = problem.steps + 1
@@ -156,11 +156,11 @@ def _final(problem: Problem):
 
 
 @eqx.filter_jit
-def _moved(problem: Problem, q, v, dx):
+def _displace(problem: Problem, q, v, dx):
     return displaced(problem.system, q, v, dx)
 
 
-def _left(dx, data):
+def _remainder(dx, data):
     """What is still to be taken back of the final conditions, and of the constraints."""
     problem, t, q, v, left = data
     moved = displaced(problem.system, q, v, dx)
@@ -179,15 +179,15 @@ def _towards_end(problem: Problem) -> Guess:
     for k in range(1, problem.steps + 1):
         left = jnp.asarray(final * (1 - k / problem.steps))
         t = problem.times[k]
-        dx = closest(_left, x, (problem, t, q, v, left))
-        q, v = _moved(problem, q, v, jnp.asarray(dx, q.dtype))
+        dx = nearest_root(_remainder, x, (problem, t, q, v, left))
+        q, v = _displace(problem, q, v, jnp.asarray(dx, q.dtype))
         path.append((q, v))
     q, v = (jnp.stack(x) for x in zip(*path))
     u = jnp.clip(jnp.zeros(problem.nu, q.dtype), problem.lower, problem.upper)
     return Guess(q, v, jnp.broadcast_to(u, (problem.steps + 1, problem.nu)))
 
 
-def _resampled(problem: Problem, plan: Plan) -> Guess:
+def _resample(problem: Problem, plan: Plan) -> Guess:
     """The motion of a plan at as many points as the problem has, stretched to its duration."""
     old = jnp.linspace(0, 1, plan.t.shape[0], dtype=plan.t.dtype)
     new = jnp.linspace(0, 1, problem.steps + 1, dtype=plan.t.dtype)

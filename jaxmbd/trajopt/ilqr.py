@@ -8,15 +8,15 @@ from jaxtyping import ArrayLike
 
 from .._inputs import at_least, checked, not_negative, positive
 from .._progress import says_when_compiling
+from .._search import Monitor, iterate
+from .control_guess import as_control, with_strong_types
 from .controls import Feedback
 from .expansion import AbstractExpansion, SecondOrder
-from .guess import Guess, as_guess, held
-from .iterating import iterate
+from .guess import Guess, as_guess, constant_guess
+from .ilqr_iteration import Options, SearchState, first_state, iteration
 from .performance import with_rounding
-from .plan import Plan, make_plan, trimmed
+from .plan import Plan, make_plan, without_repetition
 from .problem import Problem
-from .searching import Carry, Options, begun, iteration
-from .starting import as_control, with_strong_types
 from .tangent import tangent_size
 
 
@@ -85,18 +85,13 @@ def ilqr(
     problem = with_strong_types(problem)
     options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
     penalty = jnp.asarray(penalty, problem.state.q.dtype)
-    otherwise = held(problem) if guess is None else None
+    otherwise = constant_guess(problem) if guess is None else None
     first = first_guess(problem, guess)
-    carry = iterate(
-        iteration,
-        (problem, options),
-        begun(problem, first, penalty, None, max_iterations + 1, otherwise),
-        max_iterations,
-        label="iLQR",
-        describe=_described,
-        progress=progress,
-    )
-    return trimmed(_finished(problem, carry))
+    state = first_state(problem, first, penalty, None, max_iterations + 1, otherwise)
+    # One iteration more, for the gains along the last motion.
+    monitor = Monitor("iLQR", max_iterations + 1, _report) if progress else None
+    state, _ = iterate(iteration, (problem, options), state, monitor)
+    return without_repetition(_plan(problem, state))
 
 
 def first_guess(problem: Problem, guess: Any) -> Any:
@@ -125,14 +120,14 @@ def make_options(
     )
 
 
-def _described(carry: Carry) -> str:
-    cost = float(carry.history[carry.iteration])
-    return f"cost {cost:.6g}, conditions {float(carry.violation):.1e}"
+def _report(state: SearchState) -> str:
+    cost = float(state.history[state.iteration])
+    return f"cost {cost:.6g}, conditions {float(state.violation):.1e}"
 
 
-def policy(problem: Problem, carry: Carry) -> Feedback:
+def policy(problem: Problem, state: SearchState) -> Feedback:
     """Feedback along the last motion."""
-    path = carry.path
+    path = state.path
     return Feedback(
         problem.system,
         jnp.asarray(problem.state.t),
@@ -140,14 +135,14 @@ def policy(problem: Problem, carry: Carry) -> Feedback:
         path.q,
         path.v,
         path.u,
-        carry.gains,
+        state.gains,
         problem.lower,
         problem.upper,
     )
 
 
 @eqx.filter_jit
-def _finished(problem: Problem, carry: Carry) -> Plan:
-    control, path = policy(problem, carry), carry.path
-    found = with_rounding(path, carry.growth, jnp.zeros_like(carry.growth))
-    return make_plan(problem, path, control, carry.status, carry.iteration, carry.history, found)
+def _plan(problem: Problem, state: SearchState) -> Plan:
+    control, path = policy(problem, state), state.path
+    found = with_rounding(path, state.growth, jnp.zeros_like(state.growth))
+    return make_plan(problem, path, control, state.status, state.iteration, state.history, found)

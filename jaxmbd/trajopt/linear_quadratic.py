@@ -7,19 +7,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._search import Multipliers, bounded_least_squares, normal_inverse
 from .._tangent_space import difference
-from .box_qp import box_qp
 from .controls import Held
 from .expansion import AbstractExpansion
 from .motion import (
-    Path,
+    Trajectory,
     advance,
     final_conditions,
     final_cost,
     path_conditions,
     running_cost,
 )
-from .multipliers import Multipliers
 from .problem import Problem
 from .tangent import Tangent, along, tangent
 
@@ -88,7 +87,7 @@ def _quadratic(fn, m: int, u: Array) -> Quadratic:
 def model(
     problem: Problem,
     multipliers: Multipliers,
-    path: Path,
+    path: Trajectory,
     size: int,
     expansion: AbstractExpansion,
     split: Bool[Array, ""],
@@ -124,7 +123,7 @@ def model(
         def fn(xi, u):
             q1, v1 = along(problem, here, t, q, v, xi)
             d = path_conditions(problem, t, q1, v1, u)
-            return running_cost(problem, t, q1, v1, u) + multipliers.of_path(mu, d)
+            return running_cost(problem, t, q1, v1, u) + multipliers.of_inequalities(mu, d)
 
         return _quadratic(fn, size, u)
 
@@ -133,7 +132,7 @@ def model(
             q1, v1 = along(problem, here, t, q, v, xi)
             c = final_conditions(problem, t, q1, v1)
             d = path_conditions(problem, t, q1, v1, u)
-            terms = multipliers.of_final(c) + multipliers.of_path(mu, d)
+            terms = multipliers.of_equations(c) + multipliers.of_inequalities(mu, d)
             return final_cost(problem, t, q1, v1) + terms
 
         return _quadratic(fn, size, u)
@@ -144,8 +143,8 @@ def model(
     ahead = (path.q[1:], path.v[1:])
     knots = _Knot(*starts, u=path.u, tangent=here, next=ahead, Z=tangents.Z[1:])
     A, B, gaps = jax.vmap(derivatives)(knots)
-    stages = jax.vmap(stage)(*starts, path.u, here, multipliers.path[:-1])
-    final = end(t[-1], path.q[-1], path.v[-1], path.u[-1], last, multipliers.path[-1])
+    stages = jax.vmap(stage)(*starts, path.u, here, multipliers.inequality[:-1])
+    final = end(t[-1], path.q[-1], path.v[-1], path.u[-1], last, multipliers.inequality[-1])
 
     def back(adjoint, knot):
         A, x = knot
@@ -182,10 +181,14 @@ def best_change(
             stage.ux + (B.T @ V.xx + V.ux) @ A + curvature[m:, :m],
             stage.uu + B.T @ V.xx @ B + V.ux @ B + (V.ux @ B).T + V.uu + curvature[m:, m:],
         )
-        H = Q.uu + regularisation * jnp.eye(nu, dtype=u.dtype)
-        lower, upper = problem.lower - u, problem.upper - u
-        box = box_qp(H, Q.u, lower, upper, du)
-        k, K = box.x, -box.inverse @ Q.ux
+        one = jnp.eye(nu, dtype=u.dtype)
+        # R^T R = H, and what the bounds are about is |R k - b|^2.
+        R = jnp.linalg.cholesky(Q.uu + regularisation * one, upper=True)
+        positive = jnp.all(jnp.isfinite(R))
+        R = jnp.where(positive, R, one)
+        b = -jax.scipy.linalg.solve_triangular(R, Q.u, trans=1)
+        k, free = bounded_least_squares(R, b, problem.lower - u, problem.upper - u, du)
+        K = -normal_inverse(R, free) @ Q.ux
         cross = K.T @ Q.ux
         xx = Q.xx + K.T @ Q.uu @ K + cross + cross.T
         V = Quadratic(
@@ -197,7 +200,7 @@ def best_change(
         )
         linear = linear + k @ Q.u
         quadratic = quadratic + k @ Q.uu @ k / 2
-        return (V, k, linear, quadratic, convex & box.convex, price), (k, K)
+        return (V, k, linear, quadratic, convex & positive, price), (k, K)
 
     zero = jnp.zeros((), u.dtype)
     first = (model.end, jnp.zeros_like(u[0]), zero, zero, jnp.array(True), zero)

@@ -12,6 +12,7 @@ from .._enforcement import AbstractContinuousEnforcement
 from .._equations import equations
 from .._loop import loop, one_by_one
 from .._results import RESULTS, first_failure
+from .._search import Multipliers
 from .._simulation import Stepper
 from .._simulation.schemes import RolledRK4
 from .._system import AbstractSystem, State
@@ -20,7 +21,7 @@ from .controls import within
 from .problem import Problem
 
 
-class Path(NamedTuple):
+class Trajectory(NamedTuple):
     """A motion on the grid: states at its points, and controls at the start of each interval.
     `good` tells that no step failed; after a failure the state is held."""
 
@@ -57,13 +58,13 @@ def advance(
     return state.q, state.v, result == RESULTS.successful
 
 
-def follow(problem: Problem, control: Control) -> Path:
+def follow(problem: Problem, control: Control) -> Trajectory:
     """The motion under a control. The reverse pass keeps few states and computes the others
     anew."""
     return one_by_one(_followed, problem, control)
 
 
-def _followed(problem: Problem, control: Control) -> Path:
+def _followed(problem: Problem, control: Control) -> Trajectory:
     state = problem.state
 
     def body(k, carry):
@@ -83,14 +84,19 @@ def _followed(problem: Problem, control: Control) -> Path:
         meter=diffrax.NoProgressMeter(),
     )
     q, v = jnp.concatenate([state.q[None], q]), jnp.concatenate([state.v[None], v])
-    return Path(q, v, u, good[-1])
+    return Trajectory(q, v, u, good[-1])
+
+
+def cost_rate(problem: Problem, t, q, v, u) -> Float[Array, ""]:
+    """l(t, q, v, u)."""
+    if problem.running_cost is None:
+        return jnp.zeros((), q.dtype)
+    return jnp.asarray(problem.running_cost(t, q, v, u), q.dtype)
 
 
 def running_cost(problem: Problem, t, q, v, u) -> Float[Array, ""]:
     """l dt, the cost of one interval."""
-    if problem.running_cost is None:
-        return jnp.zeros((), q.dtype)
-    return problem.dt * jnp.asarray(problem.running_cost(t, q, v, u), q.dtype)
+    return problem.dt * cost_rate(problem, t, q, v, u)
 
 
 def final_cost(problem: Problem, t, q, v) -> Float[Array, ""]:
@@ -102,15 +108,15 @@ def final_cost(problem: Problem, t, q, v) -> Float[Array, ""]:
 
 def final_conditions(problem: Problem, t, q, v) -> Float[Array, " conditions"]:
     """What must be zero at the end."""
-    return jnp.zeros(0, q.dtype) if problem.final is None else problem.final(t, q, v)
+    return jnp.asarray([] if problem.final is None else problem.final(t, q, v), q.dtype)
 
 
 def path_conditions(problem: Problem, t, q, v, u) -> Float[Array, " conditions"]:
     """What must not be positive at a point of the grid."""
-    return jnp.zeros(0, q.dtype) if problem.path is None else problem.path(t, q, v, u)
+    return jnp.asarray([] if problem.path is None else problem.path(t, q, v, u), q.dtype)
 
 
-def cost(problem: Problem, path: Path) -> Float[Array, ""]:
+def cost(problem: Problem, path: Trajectory) -> Float[Array, ""]:
     """sum_k l(t_k, q_k, v_k, u_k) dt + phi: the integral by left rectangles."""
     t = problem.times
     running = jax.vmap(running_cost, (None, 0, 0, 0, 0))
@@ -119,7 +125,7 @@ def cost(problem: Problem, path: Path) -> Float[Array, ""]:
 
 
 def conditions(
-    problem: Problem, path: Path
+    problem: Problem, path: Trajectory
 ) -> tuple[Float[Array, " final"], Float[Array, "points path"]]:
     """Values of `final` at the end and of `path` at all points of the grid, the last one with the
     control of the last interval."""
@@ -127,6 +133,15 @@ def conditions(
     u = jnp.concatenate([path.u, path.u[-1:]])
     of_path = jax.vmap(path_conditions, (None, 0, 0, 0, 0))(problem, t, path.q, path.v, u)
     return final_conditions(problem, t[-1], path.q[-1], path.v[-1]), of_path
+
+
+def augmented_cost(
+    problem: Problem, multipliers: Multipliers, path: Trajectory
+) -> Float[Array, ""]:
+    """The augmented Lagrangian of a motion."""
+    c, d = conditions(problem, path)
+    of_path = multipliers.of_inequalities(multipliers.inequality, d)
+    return cost(problem, path) + multipliers.of_equations(c) + of_path
 
 
 @eqx.filter_jit

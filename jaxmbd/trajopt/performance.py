@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from .._loop import stop_gradient
 from .._tangent_space import difference
 from .controls import within
-from .motion import Path, advance
+from .motion import Trajectory, advance
 from .problem import Problem
 from .status import STATUS
 from .tangent import along, tangent
@@ -32,7 +32,7 @@ class Performance(NamedTuple):
     drift: Float[Array, ""]
 
 
-def performance(problem: Problem, path: Path, control: Any) -> Performance:
+def performance(problem: Problem, path: Trajectory, control: Any) -> Performance:
     """Of a path under a control: with the tangent map A(k) of each interval, and its gap d(k), the
     end of the interval beyond the next point of the path,
 
@@ -86,7 +86,7 @@ def growth_to_end(A: Float[Array, "n m m"]) -> Float[Array, ""]:
     return jnp.where(jnp.isnan(growth), jnp.inf, growth)
 
 
-def with_rounding(path: Path, growth: Array, drift: Array) -> Performance:
+def with_rounding(path: Trajectory, growth: Array, drift: Array) -> Performance:
     """Rounding errors of the states grow as well."""
     size = jnp.maximum(jnp.max(jnp.abs(path.q)), jnp.max(jnp.abs(path.v)))
     drift = drift + growth * jnp.finfo(path.q.dtype).eps * size
@@ -98,7 +98,7 @@ def unstable(found: Performance) -> Bool[Array, ""]:
     return found.growth > _MUCH
 
 
-def judged(problem: Problem, path: Path, status: Any, found: Performance) -> Any:
+def verdict(problem: Problem, path: Trajectory, status: Any, found: Performance) -> Any:
     """The status, unless the motion leaves the path because it is unstable."""
     start = path.q[0], path.v[0]
     way = jnp.max(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._inputs import checked, positive, unjudged
-from .controls import AbstractControl
+from .controls import AbstractControl, place
 
 
 @checked
@@ -38,10 +38,7 @@ class PiecewiseQuadratic(AbstractControl):
 
     def __call__(self, t, q, v):
         del q, v
-        n = self.middles.shape[0]
-        place = jnp.clip((t - self.t0) / self.dt, 0.0, float(n))
-        interval = jnp.clip(jnp.floor(place), 0.0, n - 1.0)
-        k, s = interval.astype(int), place - interval
+        k, s = place(self.t0, self.dt, t, self.middles.shape[0])
         begin, middle, end = self.values[k], self.middles[k], self.values[k + 1]
         return (2 * s - 1) * (s - 1) * begin + 4 * s * (1 - s) * middle + s * (2 * s - 1) * end
 

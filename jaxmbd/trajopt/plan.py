@@ -9,11 +9,11 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from .._inputs import checked
+from .control_guess import as_control, with_strong_types
 from .controls import PiecewiseConstant
-from .motion import Path, conditions, cost, follow, largest_phi
-from .performance import Performance, judged, performance
+from .motion import Trajectory, conditions, cost, follow, largest_phi
+from .performance import Performance, performance, verdict
 from .problem import Problem
-from .starting import as_control, with_strong_types
 from .status import STATUS
 
 
@@ -89,15 +89,15 @@ class Plan(eqx.Module):
 
 def make_plan(
     problem: Problem,
-    path: Path,
+    path: Trajectory,
     control: Any,
     status: STATUS,
     iterations: Any,
     history: Any,
     found: Performance | None = None,
 ) -> Plan:
-    """The plan of a motion under a control, judged. `found`: what becomes of errors, if it is known
-    already."""
+    """The plan of a motion under a control, with its verdict. `found`: what becomes of errors, if
+    it is known already."""
     c, d = conditions(problem, path)
     outside = jnp.maximum(problem.lower[None] - path.u, path.u - problem.upper[None])
     found = performance(problem, path, control) if found is None else found
@@ -113,7 +113,7 @@ def make_plan(
         jnp.max(largest_phi(problem.system, problem.times, path.q)),
         found.growth,
         found.drift,
-        judged(problem, path, status, found),
+        verdict(problem, path, status, found),
         jnp.asarray(iterations),
         history,
         control,
@@ -139,19 +139,19 @@ def perform(problem: Problem, control: Any) -> Plan:
     **Raises:** `ValueError` for controls of another shape.
     """
     problem = with_strong_types(problem)
-    return _performed(problem, as_control(problem, control, "control"))
+    return _simulate(problem, as_control(problem, control, "control"))
 
 
 @eqx.filter_jit
-def _performed(problem: Problem, control: Any) -> Plan:
+def _simulate(problem: Problem, control: Any) -> Plan:
     path = follow(problem, control)
     status = STATUS.where(path.good, STATUS.performed, STATUS.failed_start)
     value = cost(problem, path)
     return make_plan(problem, path, control, status, jnp.array(0), value[None])
 
 
-def trimmed(plan: Plan) -> Plan:
-    """Without the repeated end of its history, where the number of iterations is known."""
+def without_repetition(plan: Plan) -> Plan:
+    """The plan without the repeated end of its history, where the number of iterations is known."""
     if isinstance(plan.iterations, Tracer) or plan.iterations.ndim:
         return plan
     return eqx.tree_at(lambda p: p.history, plan, plan.history[: int(plan.iterations) + 1])

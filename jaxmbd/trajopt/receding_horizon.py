@@ -10,17 +10,16 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from .._checks import check_system, with_dtype
 from .._inputs import at_least, checked, not_negative, positive
 from .._progress import progress_bar, says_when_compiling
+from .._search import Multipliers, iterate, once
 from .._system import AbstractSystem, State
+from .control_guess import with_strong_types
 from .controls import Feedback, Held
 from .expansion import AbstractExpansion, SecondOrder
 from .guess import as_guess
 from .ilqr import first_guess, make_options, policy
-from .iterating import iterate, once
+from .ilqr_iteration import first_state, iteration
 from .motion import advance, running_cost
-from .multipliers import Multipliers
 from .problem import Problem
-from .searching import Carry, Options, begun, iteration
-from .starting import with_strong_types
 from .status import STATUS
 
 
@@ -149,44 +148,41 @@ def receding_horizon(
     penalty = jnp.asarray(penalty, dtype)
     # Room of one in the history, which nobody asks for: the same program for all periods.
     guess = as_guess(problem, None) if guess is None else first_guess(problem, guess)
-    carry = _solved(problem, first, begun(problem, guess, penalty, None, 1))
-    here = _Period(state.t, state.q, state.v, policy(problem, carry), carry.multipliers)
-    motion, record = [(here.t, here.q, here.v)], [(carry.status, carry.iteration)]
+    begin = first_state(problem, guess, penalty, None, 1)
+    found, _ = iterate(iteration, (problem, first), begin, None)
+    here = _Period(state.t, state.q, state.v, policy(problem, found), found.multipliers)
+    motion, searches = [(here.t, here.q, here.v)], [(found.status, found.iteration)]
     applied = []
     with progress_bar(periods, "receding horizon", progress) as bar:
         for k in range(periods):
             if k:
-                here, judged = once(_plan, (problem, options, penalty), here)
-                record.append(judged)
+                here, search = once(_plan, (problem, options, penalty), here)
+                searches.append(search)
             here, u, paid, good = once(_move, (problem, plant), here)
             motion.append((here.t, here.q, here.v))
             applied.append((u, paid, good))
             bar.update()
-            bar.set_postfix_str(f"{int(record[-1][1])} iterations")
+            bar.set_postfix_str(f"{int(searches[-1][1])} iterations")
     stack = lambda *x: jnp.stack(x)  # noqa: E731
     t, q, v = jax.tree.map(stack, *motion)
     u, paid, good = jax.tree.map(stack, *applied)
-    status, iterations = jax.tree.map(stack, *record)
+    status, iterations = jax.tree.map(stack, *searches)
     return Pursuit(t, q, v, u, jnp.sum(paid), status, iterations, jnp.all(good))
-
-
-def _from(problem: Problem, here: _Period) -> Problem:
-    return eqx.tree_at(lambda p: p.state, problem, State(here.t, here.q, here.v))
 
 
 def _plan(args, here: _Period) -> tuple[_Period, Any]:
     """Plan from here, beginning with the policy of the period before."""
     problem, options, penalty = args
-    problem = _from(problem, here)
+    problem = eqx.tree_at(lambda p: p.state, problem, State(here.t, here.q, here.v))
     old = here.multipliers
-    multipliers = Multipliers(old.final, _shifted(old.path), penalty)
-    carry = begun(problem, here.policy, penalty, multipliers, 1)
-    carry = _solved(problem, options, carry)
-    planned = here._replace(policy=policy(problem, carry), multipliers=carry.multipliers)
-    failed = carry.status == STATUS.failed_start
-    keep = lambda a, b: jnp.where(failed, a, b) if eqx.is_array(b) else b  # noqa: E731
-    here = jax.tree.map(keep, here, planned)
-    return here, (carry.status, carry.iteration)
+    mu = jnp.concatenate([old.inequality[1:], old.inequality[-1:]])
+    multipliers = Multipliers(old.equality, mu, penalty)
+    begin = first_state(problem, here.policy, penalty, multipliers, 1)
+    found, _ = iterate(iteration, (problem, options), begin, None)
+    plan = here._replace(policy=policy(problem, found), multipliers=found.multipliers)
+    failed = found.status == STATUS.failed_start
+    select = lambda a, b: jnp.where(failed, a, b) if eqx.is_array(b) else b  # noqa: E731
+    return jax.tree.map(select, here, plan), (found.status, found.iteration)
 
 
 def _move(args, here: _Period) -> tuple[_Period, Any, Any, Any]:
@@ -197,19 +193,3 @@ def _move(args, here: _Period) -> tuple[_Period, Any, Any, Any]:
     q, v, good = advance(of_plant, here.t, here.q, here.v, Held(u))
     paid = running_cost(problem, here.t, here.q, here.v, u)
     return here._replace(t=here.t + problem.dt, q=q, v=v), u, paid, good
-
-
-def _solved(problem: Problem, options: Options, carry: Carry) -> Carry:
-    return iterate(
-        iteration,
-        (problem, options),
-        carry,
-        0,
-        label="",
-        describe=lambda _: "",
-        progress=False,
-    )
-
-
-def _shifted(x: Array) -> Array:
-    return jnp.concatenate([x[1:], x[-1:]])

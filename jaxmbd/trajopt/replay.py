@@ -1,5 +1,6 @@
 """Whether a plan is what its controls do."""
 
+import dataclasses
 from typing import Annotated
 
 import equinox as eqx
@@ -30,7 +31,7 @@ class Replay(eqx.Module):
 
 
 @checked
-def replayed(
+def replay(
     problem: Problem, plan: Plan, *, substeps: Annotated[int | None, at_least(1)] = None
 ) -> Replay:
     """Simulate the controls of a plan from its start, by the enforcement and scheme of the
@@ -44,33 +45,14 @@ def replayed(
     """
     if plan.t.shape != (problem.steps + 1,):
         raise ValueError(
-            f"Argument `plan` of replayed must be on the grid of the problem, {problem.steps} "
+            f"Argument `plan` of replay must be on the grid of the problem, {problem.steps} "
             f"intervals, but has times of shape {plan.t.shape}: use the problem that it is of."
         )
     problem = eqx.tree_at(lambda p: p.duration, problem, plan.t[-1] - plan.t[0])
     if substeps is not None:
-        problem = _refined(problem, substeps)
+        problem = dataclasses.replace(problem, substeps=substeps)
     simulated = perform(problem, plan.control)
     drift = jax.vmap(lambda *x: difference(problem.system, x[:2], x[2:]))(
         plan.q, plan.v, simulated.q, simulated.v
     )
     return Replay(simulated, drift, jnp.max(jnp.abs(drift)))
-
-
-def _refined(problem: Problem, substeps: int) -> Problem:
-    return Problem(
-        problem.system,
-        problem.state,
-        problem.duration,
-        problem.steps,
-        nu=problem.nu,
-        running_cost=problem.running_cost,
-        final_cost=problem.final_cost,
-        lower=problem.lower,
-        upper=problem.upper,
-        final=problem.final,
-        path=problem.path,
-        enforcement=problem.enforcement,
-        scheme=problem.scheme,
-        substeps=substeps,
-    )

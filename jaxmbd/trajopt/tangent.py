@@ -10,7 +10,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from .._equations import equations
-from .._tangent_space import displaced, rank_cutoff, state_jacobian, violations
+from .._search import nonzero, redundancy
+from .._tangent_space import displaced, state_jacobian, violations
 from .._types import Coordinates, RealScalarLike, Velocity
 from .problem import Problem
 
@@ -46,7 +47,7 @@ def tangent_size(problem: Problem) -> int:
         return nx
     jacobian = eqx.filter_jit(state_jacobian)(problem.system, *_at(problem.state))
     s = np.linalg.svd(np.asarray(jacobian), compute_uv=False)
-    return nx - int(np.sum(s > rank_cutoff(s, np)))
+    return nx - int(np.sum(nonzero(s, redundancy(s.dtype))))
 
 
 def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, size: int) -> Tangent:
@@ -56,11 +57,11 @@ def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, si
         return Tangent(jnp.eye(nx, dtype=v.dtype), jnp.zeros((nx, 0), v.dtype))
     C = state_jacobian(problem.system, t, q, v)
     U, s, Vh = jnp.linalg.svd(C, full_matrices=True)
-    kept = s > rank_cutoff(s)
-    rank = jnp.sum(kept)
+    independent = nonzero(s, redundancy(s.dtype))
+    rank = jnp.sum(independent)
     admissible = jnp.arange(nx - size, nx) >= rank
     Z = jnp.where(admissible[None, :], Vh[nx - size :].T, 0.0)
-    inverse = jnp.where(kept, 1 / jnp.where(kept, s, 1.0), 0.0)
+    inverse = jnp.where(independent, 1 / jnp.where(independent, s, 1.0), 0.0)
     k = s.shape[0]
     return Tangent(Z, (Vh[:k].T * inverse[None, :]) @ U[:, :k].T)
 

@@ -22,7 +22,6 @@ from jaxtyping import Array
 import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd.identify import Bounded, Free, Parameter, Positive, Record, UnknownStart
-from jaxmbd.identify.bounded_descent import bounded_least_squares
 from jaxmbd.identify.interpolation import interpolated
 
 QUIET = dict(progress=False)
@@ -758,26 +757,6 @@ def test_split_records():
     for at in (0.05, 3.95):
         with pytest.raises(ValueError, match="split it where"):
             record.split(at)
-
-
-def test_bounded_least_squares():
-    """The same as SciPy's active set method, with none to all of the bounds holding, and in
-    batches. The variables of each column differ in size by factors up to 1e6."""
-    rng = np.random.default_rng(0)
-    held = []
-    for n in (1, 3, 12):
-        A = rng.normal(size=(20, 40, n)) * 10.0 ** rng.uniform(-3, 3, size=(20, 1, n))
-        b = 10 * rng.normal(size=(20, 40))
-        centre = rng.normal(size=(20, n)) / np.linalg.norm(A, axis=1)
-        width = 10 ** rng.uniform(-1, 2, size=(20, n)) / np.linalg.norm(A, axis=1)
-        upper = np.where(rng.random((20, n)) < 0.3, np.inf, centre + width)
-        found = jax.jit(jax.vmap(bounded_least_squares))(A, b, centre - width, upper)
-        for x, A, b, low, high in zip(found, A, b, centre - width, upper):
-            reference = scipy.optimize.lsq_linear(A, b, (low, high), method="bvls", tol=1e-14)
-            size = 1 / np.linalg.norm(A, axis=0)
-            np.testing.assert_allclose(x / size, reference.x / size, rtol=1e-9, atol=1e-9)
-            held.append(np.mean((x == low) | (x == high)))
-    assert min(held) == 0 and max(held) == 1
 
 
 @pytest.mark.parametrize(

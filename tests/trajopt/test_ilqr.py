@@ -3,7 +3,6 @@
 import math
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -31,7 +30,6 @@ from trajopt_problems import (
 )
 
 import jaxmbd as mbd
-from jaxmbd.trajopt.box_qp import box_qp
 
 trajopt = mbd.trajopt
 DT = 0.1
@@ -518,38 +516,6 @@ def test_status_tells_what_happened():
     assert impossible.status == trajopt.STATUS.infeasible
     with pytest.raises(ValueError, match=r"`guess`.*\(12, 2\).*\(3,\)"):
         trajopt.ilqr(masses(final=P), jnp.zeros(3))
-
-
-def test_box_qp_against_enumeration(getkey):
-    """Every choice of which entries are at which bound, for problems of three unknowns."""
-    for _ in range(10):
-        a = jr.normal(getkey(), (3, 3))
-        H, g = np.asarray(a @ a.T + 0.1 * jnp.eye(3)), np.asarray(2 * jr.normal(getkey(), (3,)))
-        low, high = -np.ones(3), 0.5 * np.ones(3)
-        found = jax.jit(box_qp)(*map(jnp.asarray, (H, g, low, high, np.zeros(3))))
-        best = min(
-            (
-                x
-                for choice in np.ndindex(3, 3, 3)
-                if np.all((x := restricted(H, g, low, high, choice)) >= low - 1e-12)
-                and np.all(x <= high + 1e-12)
-            ),
-            key=lambda x: x @ H @ x / 2 + g @ x,
-        )
-        assert found.convex
-        assert np.allclose(found.x, best, rtol=0, atol=1e-10)
-    indefinite = box_qp(-jnp.eye(2), jnp.ones(2), -jnp.ones(2), jnp.ones(2), jnp.zeros(2))
-    assert not indefinite.convex
-
-
-def restricted(H, g, low, high, choice):
-    """The minimum with entries held at (nothing, lower, upper)."""
-    choice = np.array(choice)
-    free = choice == 0
-    x = np.where(choice == 1, low, np.where(choice == 2, high, 0.0))
-    if free.any():
-        x[free] = np.linalg.solve(H[np.ix_(free, free)], -(g + H @ x)[free])
-    return x
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from jaxmbd.trajopt.nlp import Evaluator
 from jaxmbd.trajopt.transcriptions.independent import implied, independent
 
 T = mbd.trajopt
-HERMITE, TRAPEZOIDAL, SHOOTING = T.HermiteSimpson(), T.Trapezoidal(), T.MultipleShooting()
+HERMITE, TRAPEZOIDAL, SHOOTING = T.HermiteSimpson(), T.Trapezoidal(), T.DirectMultipleShooting()
 
 
 class Effort(eqx.Module):
@@ -97,7 +97,7 @@ def chain(n=5):
         T.Term(Rosenbrock(), index[::-1], jnp.ones(n - 1), -jnp.ones(2), jnp.ones(2)),
     ]
     x = jnp.linspace(-1, 1, n + 1)
-    return T.Program(tuple(terms), x, x - 2, x + 2)
+    return T.NonlinearProgram(tuple(terms), x, x - 2, x + 2)
 
 
 def test_sparse_derivatives_are_those_of_the_whole_program():
@@ -134,7 +134,7 @@ def test_solvers_find_the_minimum(solver):
     bounds = jnp.array([0.0, -jnp.inf]), jnp.zeros(2)
     term = T.Term(Rows(), np.array([[0, 1]]), None, *bounds)
     free = jnp.full(2, jnp.inf)
-    found = solver.solve(T.Program((term,), jnp.array([2.0, 2.0]), -free, free))
+    found = solver.solve(T.NonlinearProgram((term,), jnp.array([2.0, 2.0]), -free, free))
     root = np.sqrt(7.0)
     accuracy = 1e-4 if isinstance(solver, T.SciPy) else 1e-6
     np.testing.assert_allclose(found.x, [(root - 1) / 2, (root + 1) / 4], atol=accuracy)
@@ -314,7 +314,7 @@ def test_motion_does_not_jump_across_the_constraints():
     guess = along_angle(10)
     jump = guess.q.at[5:].set(guess.q[-1]).at[:5].set(guess.q[0])
     plan = solve(raising(Pendulum(MASS, LENGTH, GRAVITY), 10), guess=guess._replace(q=jump))
-    replay = T.replayed(raising(Pendulum(MASS, LENGTH, GRAVITY), 10), plan, substeps=10)
+    replay = T.replay(raising(Pendulum(MASS, LENGTH, GRAVITY), 10), plan, substeps=10)
     assert converged(plan)
     assert replay.largest < 0.05
 
@@ -325,7 +325,7 @@ def test_drift_of_a_linear_motion(stiffness, status):
     beyond the way of the motion, it is no plan."""
     problem = eqx.tree_at(lambda p: p.system.stiffness, masses(), jnp.array(stiffness))
     plan = solve(problem, TRAPEZOIDAL)
-    replay = T.replayed(problem, plan)
+    replay = T.replay(problem, plan)
     assert replay.largest > 1e-3
     assert np.isclose(plan.drift, replay.largest, rtol=1e-6)
     assert plan.status == getattr(T.STATUS, status)
@@ -336,12 +336,12 @@ def test_drift_of_a_linear_motion(stiffness, status):
 def test_plan_is_what_its_controls_do():
     problem = raising(Pendulum(MASS, LENGTH, GRAVITY), 20)
     shot = solve(problem, SHOOTING, along_angle(20))
-    assert T.replayed(problem, shot).largest < 1e-6
+    assert T.replay(problem, shot).largest < 1e-6
     drifts = []
     for n in (10, 20):
         problem = raising(Pendulum(MASS, LENGTH, GRAVITY), n)
         plan = solve(problem, HERMITE, along_angle(n))
-        drifts.append(float(T.replayed(problem, plan, substeps=20).largest))
+        drifts.append(float(T.replay(problem, plan, substeps=20).largest))
     assert drifts[1] < 2e-3 and drifts[1] < drifts[0] / 4
 
 
@@ -594,7 +594,7 @@ def test_bad_input_is_named(options, words):
 @pytest.mark.parametrize("method", [HERMITE, TRAPEZOIDAL])
 def test_collocation_refuses_contacts(method):
     """The block would fall through the ground."""
-    with pytest.raises(ValueError, match="1 contacts.*MultipleShooting"):
+    with pytest.raises(ValueError, match="1 contacts.*DirectMultipleShooting"):
         solve(pushed(8, 1e-3), method)
 
 

@@ -3,7 +3,7 @@
 from .base import AbstractNLPSolver as AbstractNLPSolver
 from .base import NLPSolution as NLPSolution
 from .program import Evaluator as Evaluator
-from .program import Program as Program
+from .program import NonlinearProgram as NonlinearProgram
 from .program import Term as Term
 from .scipy import SciPy as SciPy
 from .uno import Uno as Uno

@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 
 from ..status import STATUS
-from .program import Program
+from .program import NonlinearProgram
 
 
 class NLPSolution(eqx.Module):
@@ -33,7 +33,7 @@ class AbstractNLPSolver(eqx.Module):
     """A solver of nonlinear programs with sparse first and second derivatives."""
 
     @abc.abstractmethod
-    def solve(self, program: Program, *, progress: bool = False) -> NLPSolution:
+    def solve(self, program: NonlinearProgram, *, progress: bool = False) -> NLPSolution:
         """A local optimum of `program`, from its `start`. Failure is told by `status`, and x is
         then the last point.
 

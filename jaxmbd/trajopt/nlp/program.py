@@ -63,7 +63,7 @@ class Term(eqx.Module):
 
 
 @checked
-class Program(eqx.Module):
+class NonlinearProgram(eqx.Module):
     """The nonlinear program
 
         min  sum of the costs of all terms   over x,
@@ -97,27 +97,27 @@ class Program(eqx.Module):
 
 
 @eqx.filter_jit
-def _objective(program: Program, x):
+def _objective(program: NonlinearProgram, x):
     return functools.reduce(jnp.add, (jnp.sum(term.values(x)[0]) for term in program.terms))
 
 
 @eqx.filter_jit
-def _gradient(program: Program, x):
+def _gradient(program: NonlinearProgram, x):
     return jax.grad(lambda x: _objective(program, x))(x)
 
 
 @eqx.filter_jit
-def _rows(program: Program, x):
+def _rows(program: NonlinearProgram, x):
     return jnp.concatenate([term.values(x)[1].ravel() for term in program.terms])
 
 
 @eqx.filter_jit
-def _jacobian(program: Program, x):
+def _jacobian(program: NonlinearProgram, x):
     return jnp.concatenate([term.jacobians(x).ravel() for term in program.terms])
 
 
 @eqx.filter_jit
-def _hessian(program: Program, x, factor, lam):
+def _hessian(program: NonlinearProgram, x, factor, lam):
     values, first = [], 0
     for term in program.terms:
         rows = term.lower.shape[0]
@@ -133,7 +133,7 @@ class Evaluator:
     values, at places that are known beforehand and may repeat (then the values add up). Each is
     compiled once for a kind of program."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: NonlinearProgram):
         self.program = program
         self.start = np.array(program.start, float)
         self.lower, self.upper = np.array(program.lower, float), np.array(program.upper, float)

@@ -3,12 +3,17 @@
 from typing import Annotated, Any
 
 import numpy as np
+import scipy.optimize
+from scipy import sparse
 
 from ..._inputs import at_least, checked, positive
 from ..._progress import progress_bar
 from ..status import STATUS
 from .base import AbstractNLPSolver, NLPSolution
-from .program import Evaluator, Program
+from .program import Evaluator, NonlinearProgram
+
+# Its stubs know neither Jacobians nor bounds that are arrays.
+optimize: Any = scipy.optimize
 
 # At first, as SciPy has it.
 _BARRIER = 0.1
@@ -33,8 +38,7 @@ class SciPy(AbstractNLPSolver):
     tolerance: Annotated[float, positive] = 1e-8
     max_iterations: Annotated[int, at_least(1)] = 2000
 
-    def solve(self, program: Program, *, progress: bool = False) -> NLPSolution:
-        sparse, optimize = _scipy()
+    def solve(self, program: NonlinearProgram, *, progress: bool = False) -> NLPSolution:
         evaluator = Evaluator(program)
         n, m = len(evaluator.start), len(evaluator.row_lower)
         # It cannot hold variables whose bounds are equal.
@@ -115,11 +119,3 @@ def _verdict(found: Any, violation: float) -> tuple[STATUS, str]:
     if found.status == 2 and found.optimality > _STATIONARY:
         return STATUS.stuck, "Steps became too small, at a point that meets the conditions."
     return STATUS.converged, "Converged: a local optimum to the tolerance."
-
-
-def _scipy() -> tuple[Any, Any]:
-    try:
-        from scipy import optimize, sparse
-    except ImportError as error:
-        raise ImportError('`SciPy` needs scipy: `pip install "jaxmbd[trajopt]"`.') from error
-    return sparse, optimize

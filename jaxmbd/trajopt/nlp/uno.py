@@ -8,7 +8,7 @@ from ..._inputs import at_least, checked, positive, positive_or_infinite
 from ..._progress import progress_bar
 from ..status import STATUS
 from .base import AbstractNLPSolver, NLPSolution
-from .program import Evaluator, Program
+from .program import Evaluator, NonlinearProgram
 
 # How it judges the last point, and why it ended without one.
 _KINDS = {
@@ -77,7 +77,7 @@ class Uno(AbstractNLPSolver):
     max_seconds: Annotated[float, positive_or_infinite] = float("inf")
     options: tuple[tuple[str, Any], ...] = ()
 
-    def solve(self, program: Program, *, progress: bool = False) -> NLPSolution:
+    def solve(self, program: NonlinearProgram, *, progress: bool = False) -> NLPSolution:
         unopy = _unopy()
         evaluator = Evaluator(program)
         solver = unopy.UnoSolver()

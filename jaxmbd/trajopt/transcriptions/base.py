@@ -11,7 +11,7 @@ from ..._types import RealScalarLike, Scalar, Velocity
 from ..controls import AbstractControl
 from ..problem import Problem
 from .dynamics import Dynamics
-from .layout import Knot
+from .variables import Knot
 
 
 class Interval(NamedTuple):
@@ -42,17 +42,14 @@ class AbstractTranscription(eqx.Module):
     # Whether controls and multipliers are unknowns of the grid points, where the constraints hold
     # at all three levels; otherwise each interval has a control of its own.
     at_knots: eqx.AbstractClassVar[bool]
+    # Whether the first of `own` is a control.
+    holds_control: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
     def own(self, problem: Problem, holonomic: int, rows: int) -> tuple[int, ...]:
         """Sizes of the unknowns of an interval; a control comes first if it has one.
 
         - `holonomic`, `rows`: numbers of independent rows of Phi, and of (Phi, Psi)."""
-
-    @property
-    @abc.abstractmethod
-    def holds_control(self) -> bool:
-        """Whether the first of `own` is a control."""
 
     @abc.abstractmethod
     def own_guess(self, u: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
+from ..motion import cost_rate, path_conditions
 from ..piecewise_quadratic import PiecewiseQuadratic
 from ..problem import Problem
 from .base import AbstractTranscription, Equations, Interval
-from .costs import cost_rate, path_rows
 from .dynamics import Dynamics
 
 
@@ -35,10 +35,7 @@ class HermiteSimpson(AbstractTranscription):
     """
 
     at_knots: ClassVar[bool] = True
-
-    @property
-    def holds_control(self) -> bool:
-        return True
+    holds_control: ClassVar[bool] = True
 
     def own(self, problem: Problem, holonomic: int, rows: int) -> tuple[int, ...]:
         return (problem.nu, rows, holonomic)
@@ -63,7 +60,7 @@ class HermiteSimpson(AbstractTranscription):
             cost_rate(problem, t + h, q1, v1, u1),
         )
         cost = h / 6 * (costs[0] + 4 * costs[1] + costs[2])
-        return Equations(cost, defects, path_rows(problem, t + h / 2, q, v, u), across)
+        return Equations(cost, defects, path_conditions(problem, t + h / 2, q, v, u), across)
 
     def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseQuadratic:
         return PiecewiseQuadratic(t0, dt, knots, own)

@@ -17,10 +17,9 @@ from ..._assemble import assemble
 from ..._equations import equations
 from ..._linalg import dense
 from ..._results import RESULTS
+from ..._search import redundancy
 from ..._system import AbstractSystem
-from ..newton import closest, value_and_slope
-
-_TOLERANCE = 1e-6
+from ..gauss_newton import nearest_root, value_and_slope
 
 
 def independent(J: np.ndarray, first: int = 0) -> np.ndarray:
@@ -33,7 +32,7 @@ def independent(J: np.ndarray, first: int = 0) -> np.ndarray:
         while left := [i for i in group if i not in chosen]:
             best = max(left, key=lambda i: np.linalg.norm(rest[i]))
             length = np.linalg.norm(rest[best])
-            if length <= _TOLERANCE:
+            if length <= redundancy(J.dtype):
                 break
             chosen.append(best)
             direction = rest[best] / length
@@ -84,12 +83,12 @@ def implied(
 
     - `rows`: values as a function of a displacement of shape `(size,)` and of `data`.
     """
-    solution = closest(rows, np.zeros(size), data)
+    solution = nearest_root(rows, np.zeros(size), data)
     J = np.asarray(value_and_slope(rows, solution, data)[1])
-    kept = independent(J, first)
-    # Beside the solution, where the kept rows still hold, the others must hold too.
-    along = np.linalg.svd(J[kept])[2][len(kept) :]
+    chosen = independent(J, first)
+    # Beside the solution, where the chosen rows still hold, the others must hold too.
+    along = np.linalg.svd(J[chosen])[2][len(chosen) :]
     push = np.random.default_rng(0).normal(size=len(along)) @ along
-    beside = closest(rows, solution + displacement * push, data, kept)
+    beside = nearest_root(rows, solution + displacement * push, data, chosen)
     left = np.abs(np.asarray(value_and_slope(rows, beside, data)[0]))
-    return np.union1d(kept, np.flatnonzero(left > 1e-3 * displacement**2))
+    return np.union1d(chosen, np.flatnonzero(left > 1e-3 * displacement**2))

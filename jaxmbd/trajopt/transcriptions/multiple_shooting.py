@@ -10,13 +10,13 @@ from ..._results import RESULTS
 from ..._simulation import Stepper
 from ..._system import State
 from ..controls import Held, PiecewiseConstant
+from ..motion import cost_rate, path_conditions
 from ..problem import Problem
 from .base import AbstractTranscription, Equations, Interval
-from .costs import cost_rate, path_rows
 from .dynamics import Dynamics, solve
 
 
-class MultipleShooting(AbstractTranscription):
+class DirectMultipleShooting(AbstractTranscription):
     r"""Each interval is simulated from its first grid point, with `enforcement`, `scheme` and
     `substeps` of the problem and a control of its own that is held; with q^, v^ the end of this,
 
@@ -36,10 +36,7 @@ class MultipleShooting(AbstractTranscription):
     """
 
     at_knots: ClassVar[bool] = False
-
-    @property
-    def holds_control(self) -> bool:
-        return True
+    holds_control: ClassVar[bool] = True
 
     def own(self, problem: Problem, holonomic: int, rows: int) -> tuple[int, ...]:
         return (problem.nu, rows, holonomic)
@@ -71,7 +68,7 @@ class MultipleShooting(AbstractTranscription):
         rate = jax.vmap(cost_rate, (None, 0, 0, 0, None))
         costs = rate(problem, t + step * jnp.arange(n + 1, dtype=q0.dtype), q, v, u)
         cost = step * jnp.sum((costs[1:] + costs[:-1]) / 2)
-        return Equations(cost, defects, path_rows(problem, t, q0, v0, u), across)
+        return Equations(cost, defects, path_conditions(problem, t, q0, v0, u), across)
 
     def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseConstant:
         del knots

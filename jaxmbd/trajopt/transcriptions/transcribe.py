@@ -9,14 +9,13 @@ import numpy as np
 from ..._equations import equations
 from ..._tangent_space import displaced
 from ..guess import Guess
-from ..motion import final_cost
-from ..nlp import Program, Term
+from ..motion import final_conditions, final_cost, path_conditions
+from ..nlp import NonlinearProgram, Term
 from ..problem import Problem
 from .base import AbstractTranscription, Interval
-from .costs import final_rows, path_rows
 from .dynamics import Dynamics
 from .independent import implied, independent_rows
-from .layout import Layout, split
+from .variables import Variables, split
 
 # How much faster than this share of the velocity, and than this at rest [m/s, rad/s], no interval
 # may move across the constraints.
@@ -31,13 +30,13 @@ class _Part(eqx.Module):
     problem: Problem
     transcription: AbstractTranscription
     dynamics: Dynamics
-    layout: Layout = eqx.field(static=True)
+    variables: Variables = eqx.field(static=True)
 
     def time(self, duration, k):
         return self.problem.state.t + duration * k / self.problem.steps
 
     def knot(self, z):
-        return self.layout.split_knot(z)
+        return self.variables.split_knot(z)
 
     def none(self, x):
         return jnp.zeros((), x.dtype)
@@ -47,10 +46,10 @@ class _Interval(_Part):
     """Cost, defects and path rows of one interval."""
 
     def __call__(self, x, k):
-        size = sum(self.layout.knot)
+        size = sum(self.variables.knot)
         duration, begin, end, own = split(x, (1, size, size, x.shape[0] - 1 - 2 * size))
         t, h = self.time(duration[0], k), duration[0] / self.problem.steps
-        own = self.layout.split_interval(own)
+        own = self.variables.split_interval(own)
         interval = Interval(t, h, self.knot(begin), self.knot(end), own)
         equations = self.transcription.equations(self.problem, self.dynamics, interval)
         rows = [equations.defects, equations.path]
@@ -88,24 +87,24 @@ class _Path(_Part):
     """Path rows at a grid point, with the control after its unknowns if that is not among them."""
 
     def __call__(self, x, k):
-        z, held = x[1 : 1 + sum(self.layout.knot)], x[1 + sum(self.layout.knot) :]
+        z, held = x[1 : 1 + sum(self.variables.knot)], x[1 + sum(self.variables.knot) :]
         q, v, u, _ = self.knot(z)
         u = u if self.transcription.at_knots else held
-        return self.none(x), path_rows(self.problem, self.time(x[0], k), q, v, u)
+        return self.none(x), path_conditions(self.problem, self.time(x[0], k), q, v, u)
 
 
 class _End(_Part):
-    """Final cost, final conditions and the manifold at the end; of the rows, those kept."""
+    """Final cost, final conditions and the manifold at the end; of these, the chosen `rows`."""
 
-    kept: Any
+    rows: Any
 
     def __call__(self, x, k):
         q, v, *_ = self.knot(x[1:])
         t = self.time(x[0], k)
         rows = jnp.concatenate(
-            [final_rows(self.problem, t, q, v), on_manifold(self.dynamics, t, q, v)]
+            [final_conditions(self.problem, t, q, v), on_manifold(self.dynamics, t, q, v)]
         )
-        return final_cost(self.problem, t, q, v), rows[self.kept]
+        return final_cost(self.problem, t, q, v), rows[self.rows]
 
 
 def on_manifold(dynamics: Dynamics, t, q, v):
@@ -118,10 +117,10 @@ class Transcribed(NamedTuple):
     """A program, and what its unknowns mean. `guarded`: the same with rows against jumps across the
     constraints, by bounds alone, so that it compiles nothing; `jumps`: those rows."""
 
-    program: Program
-    guarded: Program
+    program: NonlinearProgram
+    guarded: NonlinearProgram
     jumps: slice
-    layout: Layout
+    variables: Variables
     dynamics: Dynamics
 
 
@@ -138,26 +137,26 @@ def transcribe(
     dynamics = Dynamics(problem.system, jnp.asarray(holonomic), jnp.asarray(rows))
     nu, nc = (problem.nu, len(rows)) if transcription.at_knots else (0, 0)
     own = transcription.own(problem, len(holonomic), len(rows))
-    layout = Layout(problem.steps, (q.shape[1], v.shape[1], nu, nc), own)
-    end = _kept_at_end(problem, dynamics, t[-1], q[-1], v[-1])
-    terms = _terms(_Part(problem, transcription, dynamics, layout), end)
-    lower, upper = _bounds(problem, transcription, layout, duration)
-    start = np.clip(_start(problem, transcription, dynamics, layout, guess), lower, upper)
-    guarded = Program(terms, start, lower, upper)
+    variables = Variables(problem.steps, (q.shape[1], v.shape[1], nu, nc), own)
+    end = _rows_at_end(problem, dynamics, t[-1], q[-1], v[-1])
+    terms = _terms(_Part(problem, transcription, dynamics, variables), end)
+    lower, upper = _bounds(problem, transcription, variables, duration)
+    start = np.clip(_start(problem, transcription, dynamics, variables, guess), lower, upper)
+    guarded = NonlinearProgram(terms, start, lower, upper)
     if not len(holonomic):
-        return Transcribed(guarded, guarded, slice(0, 0), layout, dynamics)
+        return Transcribed(guarded, guarded, slice(0, 0), variables, dynamics)
     rows = terms[0].lower.shape[0]
     upper = terms[0].upper.at[-1].set(_NEVER)
     program = eqx.tree_at(lambda p: p.terms[0].upper, guarded, upper)
     jumps = slice(rows - 1, rows * problem.steps, rows)
-    return Transcribed(program, guarded, jumps, layout, dynamics)
+    return Transcribed(program, guarded, jumps, variables, dynamics)
 
 
-def _terms(part: _Part, kept_at_end: np.ndarray) -> tuple[Term, ...]:
-    problem, transcription, layout = part.problem, part.transcription, part.layout
-    shared = (problem, transcription, part.dynamics, layout)
+def _terms(part: _Part, rows_at_end: np.ndarray) -> tuple[Term, ...]:
+    problem, transcription, variables = part.problem, part.transcription, part.variables
+    shared = (problem, transcription, part.dynamics, variables)
     dtype = problem.state.q.dtype
-    knots = layout.with_duration(layout.knots())
+    knots = variables.with_duration(variables.knots())
     numbers = jnp.arange(problem.steps + 1, dtype=dtype)
 
     def term(fn, index, k, inequalities=0):
@@ -170,8 +169,8 @@ def _terms(part: _Part, kept_at_end: np.ndarray) -> tuple[Term, ...]:
     path = _path_count(problem)
     inside = (path if transcription.holds_control else 0) + (part.dynamics.holonomic.size > 0)
     terms = [
-        term(_Interval(*shared), layout.around_intervals(), numbers[:-1], inside),
-        term(_End(*shared, jnp.asarray(kept_at_end)), knots[-1:], numbers[-1:]),
+        term(_Interval(*shared), variables.around_intervals(), numbers[:-1], inside),
+        term(_End(*shared, jnp.asarray(rows_at_end)), knots[-1:], numbers[-1:]),
     ]
     if part.dynamics.rows.size:
         terms.append(term(_Manifold(*shared), knots[1:-1], numbers[1:-1]))
@@ -180,20 +179,20 @@ def _terms(part: _Part, kept_at_end: np.ndarray) -> tuple[Term, ...]:
     if path and transcription.at_knots:
         terms.append(term(_Path(*shared), knots, numbers, path))
     elif path:
-        last = np.concatenate([knots[-1:], layout.intervals()[-1:, : problem.nu]], axis=1)
+        last = np.concatenate([knots[-1:], variables.intervals()[-1:, : problem.nu]], axis=1)
         terms.append(term(_Path(*shared), last, numbers[-1:], path))
     return tuple(terms)
 
 
 def _path_count(problem: Problem) -> int:
     state, u = problem.state, jnp.zeros(problem.nu, problem.state.q.dtype)
-    return eqx.filter_eval_shape(path_rows, problem, state.t, state.q, state.v, u).shape[0]
+    return eqx.filter_eval_shape(path_conditions, problem, state.t, state.q, state.v, u).shape[0]
 
 
-def _kept_at_end(problem: Problem, dynamics: Dynamics, t, q, v) -> np.ndarray:
+def _rows_at_end(problem: Problem, dynamics: Dynamics, t, q, v) -> np.ndarray:
     """Which of the final conditions and the rows of the manifold are kept at the end: a final
     condition on all coordinates repeats what the constraints say."""
-    first = eqx.filter_eval_shape(final_rows, problem, t, q, v).shape[0]
+    first = eqx.filter_eval_shape(final_conditions, problem, t, q, v).shape[0]
     if not first:
         return np.arange(len(dynamics.holonomic) + len(dynamics.rows))
     return implied(_at_end, 2 * v.shape[0], first, (problem, dynamics, t, q, v))
@@ -202,17 +201,17 @@ def _kept_at_end(problem: Problem, dynamics: Dynamics, t, q, v) -> np.ndarray:
 def _at_end(dx, data):
     problem, dynamics, t, q, v = data
     moved = displaced(problem.system, q, v, dx)
-    return jnp.concatenate([final_rows(problem, t, *moved), on_manifold(dynamics, t, *moved)])
+    return jnp.concatenate([final_conditions(problem, t, *moved), on_manifold(dynamics, t, *moved)])
 
 
-def _bounds(problem, transcription, layout, duration) -> tuple[np.ndarray, np.ndarray]:
+def _bounds(problem, transcription, variables, duration) -> tuple[np.ndarray, np.ndarray]:
     bounds = []
     for value, limit in zip(duration, (problem.lower, problem.upper), strict=True):
         open_side = -np.inf if limit is problem.lower else np.inf
-        x = np.full(layout.size, open_side)
+        x = np.full(variables.size, open_side)
         x[0] = value
-        knots, own = layout.knots(), layout.intervals()
-        nq, nv, nu, _ = layout.knot
+        knots, own = variables.knots(), variables.intervals()
+        nq, nv, nu, _ = variables.knot
         x[knots[0, : nq + nv]] = np.concatenate([problem.state.q, problem.state.v])
         x[knots[:, nq + nv : nq + nv + nu]] = np.asarray(limit)[:nu]
         if transcription.holds_control:
@@ -221,13 +220,13 @@ def _bounds(problem, transcription, layout, duration) -> tuple[np.ndarray, np.nd
     return bounds[0], bounds[1]
 
 
-def _start(problem, transcription, dynamics, layout, guess: Guess) -> np.ndarray:
+def _start(problem, transcription, dynamics, variables, guess: Guess) -> np.ndarray:
     q, v, u = guess
     lam = dynamics.all_multipliers(problem.times, q, v, u)
-    x = np.zeros(layout.size)
+    x = np.zeros(variables.size)
     x[0] = problem.duration
     parts = [q, v, u, lam] if transcription.at_knots else [q, v]
-    x[layout.knots()] = np.concatenate(parts, axis=1)
+    x[variables.knots()] = np.concatenate(parts, axis=1)
     own = np.concatenate(transcription.own_guess(np.asarray(u), np.asarray(lam)), axis=1)
-    x[layout.intervals()[:, : own.shape[1]]] = own
+    x[variables.intervals()[:, : own.shape[1]]] = own
     return x

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..controls import PiecewiseLinear
+from ..motion import cost_rate
 from ..problem import Problem
 from .base import AbstractTranscription, Equations, Interval
-from .costs import cost_rate
 from .dynamics import Dynamics, solve
 
 
@@ -30,10 +30,7 @@ class Trapezoidal(AbstractTranscription):
     """
 
     at_knots: ClassVar[bool] = True
-
-    @property
-    def holds_control(self) -> bool:
-        return False
+    holds_control: ClassVar[bool] = False
 
     def own(self, problem: Problem, holonomic: int, rows: int) -> tuple[int, ...]:
         return (rows, holonomic)

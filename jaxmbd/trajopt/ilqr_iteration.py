@@ -1,4 +1,4 @@
-"""One iteration of iterative LQR, and what it carries to the next."""
+"""One iteration of iterative LQR, and the state of the search."""
 
 from typing import Any, NamedTuple
 
@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._loop import tree_where
+from .._loop import chosen
+from .._search import Multipliers, largest_violation
 from .._tangent_space import difference, displaced
 from .._types import Control
 from .controls import Held, Sampled, Saturated
 from .expansion import AbstractExpansion
 from .guess import Guess
 from .linear_quadratic import Change, Model, best_change, model
-from .motion import Path, advance, conditions, cost, follow
-from .multipliers import Multipliers, augmented_cost, first_multipliers, violation
+from .motion import Trajectory, advance, augmented_cost, conditions, cost, follow
 from .performance import growth_to_end, performance, unstable
 from .problem import Problem
 from .status import STATUS
@@ -24,11 +24,9 @@ from .status import STATUS
 _FACTOR, _LEAST, _MOST = 2.0, 1e-8, 1e10
 _ARMIJO = 1e-4
 _SHORTEST = 0.5**12
-_PENALTY_GROWTH, _MOST_PENALTY = 10.0, 1e10
+_MOST_PENALTY = 1e10
 # Tolerance of rounds that leave conditions violated: relative, and as a share of the penalty.
 _LOOSE, _SHARE = 1e-5, 1e-3
-# A round that leaves more than this share of the violation is followed by a larger penalty.
-_ENOUGH = 0.25
 
 
 class Options(eqx.Module):
@@ -41,11 +39,11 @@ class Options(eqx.Module):
     size: int = eqx.field(static=True)
 
 
-class Carry(NamedTuple):
-    """Where the search is. `split`: whether the points of `path` are not one motion yet; `gains`:
+class SearchState(NamedTuple):
+    """`split`: whether the points of `path` are not one motion yet; `gains`:
     of the last change, per (q, v); `growth`: of small deviations under them, to the end."""
 
-    path: Path
+    path: Trajectory
     split: Bool[Array, ""]
     value: Float[Array, ""]
     multipliers: Multipliers
@@ -62,17 +60,17 @@ class Carry(NamedTuple):
 
 
 @eqx.filter_jit
-def begun(
+def first_state(
     problem: Problem,
     guess: Guess | Control,
     penalty: Array,
     multipliers: Any,
     room: int,
     otherwise: Guess | None = None,
-) -> Carry:
-    """The first carry, from a control, or from states and controls that need not be a motion; and
-    from multipliers if there are any already. `room`: of the history. `otherwise`: what to begin
-    with in place of a motion that is lost or unstable."""
+) -> SearchState:
+    """The state before the first iteration: from a control, or from states and controls that need
+    not be a motion; and from multipliers if there are any already. `room`: of the history.
+    `otherwise`: what to begin with in place of a motion that is lost or unstable."""
     if isinstance(guess, Guess):
         path, split = _states(problem, guess), jnp.array(True)
     else:
@@ -80,12 +78,13 @@ def begun(
         path, split = follow(problem, Sampled(control)), jnp.array(False)
         if otherwise is not None:
             split = ~path.good | unstable(performance(problem, path, control))
-            path = tree_where(split, _states(problem, otherwise), path)
+            path = chosen(split, _states(problem, otherwise), path)
+    c, d = conditions(problem, path)
     if multipliers is None:
-        multipliers = first_multipliers(problem, path, penalty)
+        multipliers = Multipliers.zeros(c, d, penalty)
     value = augmented_cost(problem, multipliers, path)
     good = path.good & jnp.isfinite(value)
-    return Carry(
+    return SearchState(
         path=path,
         split=split,
         value=value,
@@ -94,7 +93,7 @@ def begun(
         factor=jnp.ones_like(value),
         gains=jnp.zeros((*path.u.shape, 2 * path.v.shape[1]), value.dtype),
         growth=jnp.zeros_like(value),
-        violation=violation(problem, path),
+        violation=largest_violation(c, d),
         round_violation=jnp.full_like(value, jnp.inf),
         iteration=jnp.array(0),
         history=jnp.full(room, cost(problem, path)),
@@ -103,11 +102,11 @@ def begun(
     )
 
 
-def _states(problem: Problem, guess: Guess) -> Path:
+def _states(problem: Problem, guess: Guess) -> Trajectory:
     """The states and controls of a guess, from the start of the problem."""
     q, v = guess.q.at[0].set(problem.state.q), guess.v.at[0].set(problem.state.v)
     u = jnp.clip(guess.u[:-1], problem.lower[None], problem.upper[None])
-    return Path(q, v, u, jnp.array(True))
+    return Trajectory(q, v, u, jnp.array(True))
 
 
 class _Attempt(NamedTuple):
@@ -116,7 +115,7 @@ class _Attempt(NamedTuple):
     search found nothing."""
 
     change: Change
-    path: Path
+    path: Trajectory
     split: Bool[Array, ""]
     value: Float[Array, ""]
     regularisation: Float[Array, ""]
@@ -128,39 +127,37 @@ class _Attempt(NamedTuple):
     solved: Bool[Array, ""]
 
 
-def iteration(args: tuple[Problem, Options], carry: Carry) -> Carry:
+def iteration(args: tuple[Problem, Options], here: SearchState) -> SearchState:
     """Linearise, change the controls, and if a round is solved, adjust the multipliers. At the
     limit of iterations only the gains of the last motion are found."""
     problem, options = args
-    last = carry.iteration >= options.limit
-    met = carry.violation <= options.condition_tolerance
-    local = model(
-        problem, carry.multipliers, carry.path, options.size, options.expansion, carry.split
-    )
-    attempt = _attempted(problem, carry, local, _tolerance(options, carry, met), last)
+    last = here.iteration >= options.limit
+    met = here.violation <= options.condition_tolerance
+    local = model(problem, here.multipliers, here.path, options.size, options.expansion, here.split)
+    attempt = _attempt(problem, here, local, _tolerance(options, here, met), last)
     path, value = attempt.path, attempt.value
     # Whether the round is over: solved, or as far as it goes.
     stuck = ~attempt.improved & ~attempt.solved
-    torn = stuck & carry.split
+    torn = stuck & here.split
     over = ~attempt.improved & ~last & ~torn
 
-    left = violation(problem, path)
+    c, d = conditions(problem, path)
+    left = largest_violation(c, d)
     next_round = over & ~met
-    growth = jnp.where(left > _ENOUGH * carry.round_violation, _PENALTY_GROWTH, 1.0)
-    updated = carry.multipliers.updated(*conditions(problem, path), growth)
-    multipliers = tree_where(next_round, updated, carry.multipliers)
+    updated = here.multipliers.next_round(c, d, here.round_violation)
+    multipliers = chosen(next_round, updated, here.multipliers)
     value = jnp.where(next_round, augmented_cost(problem, multipliers, path), value)
-    shrunk = _shrunk(attempt.regularisation, attempt.factor)
-    regularisation, factor = tree_where(next_round, (0.0, 1.0), shrunk)
+    shrunk = _shrink(attempt.regularisation, attempt.factor)
+    regularisation, factor = chosen(next_round, (0.0, 1.0), shrunk)
 
-    status = STATUS.where(over & met, STATUS.converged, carry.status)
+    status = STATUS.where(over & met, STATUS.converged, here.status)
     status = STATUS.where(over & met & stuck, STATUS.stuck, status)
     infeasible = next_round & (multipliers.penalty > _MOST_PENALTY)
     status = STATUS.where(infeasible, STATUS.infeasible, status)
     status = STATUS.where(torn, STATUS.failed_start, status)
     gains = jnp.einsum("kim,kxm->kix", attempt.change.gains, local.basis[:-1])
-    later = jnp.arange(carry.history.shape[0]) > carry.iteration
-    return Carry(
+    later = jnp.arange(here.history.shape[0]) > here.iteration
+    return SearchState(
         path=path,
         split=attempt.split,
         value=value,
@@ -168,42 +165,42 @@ def iteration(args: tuple[Problem, Options], carry: Carry) -> Carry:
         regularisation=regularisation,
         factor=factor,
         # Those of a change in vain are regularised away.
-        gains=jnp.where(stuck & ~last, carry.gains, gains),
+        gains=jnp.where(stuck & ~last, here.gains, gains),
         growth=growth_to_end(local.A + local.B @ attempt.change.gains),
         violation=left,
-        round_violation=jnp.where(next_round, left, carry.round_violation),
-        iteration=carry.iteration + jnp.where(last, 0, 1),
-        history=jnp.where(later, cost(problem, path), carry.history),
+        round_violation=jnp.where(next_round, left, here.round_violation),
+        iteration=here.iteration + jnp.where(last, 0, 1),
+        history=jnp.where(later, cost(problem, path), here.history),
         status=status,
         done=last | (status != STATUS.running),
     )
 
 
-def _tolerance(options: Options, carry: Carry, met) -> Array:
+def _tolerance(options: Options, here: SearchState, met) -> Array:
     """Of the expected decrease. As long as conditions are violated, a round need not be solved
     sharper than they are met."""
-    size = 1 + jnp.abs(carry.value)
-    missing = _SHARE * carry.multipliers.penalty * carry.violation**2
+    size = 1 + jnp.abs(here.value)
+    missing = _SHARE * here.multipliers.penalty * here.violation**2
     loose = jnp.where(met, 0.0, jnp.minimum(_LOOSE * size, missing))
     return jnp.maximum(options.tolerance * size, loose)
 
 
-def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) -> _Attempt:
+def _attempt(problem: Problem, here: SearchState, local: Model, tolerance, last) -> _Attempt:
     """Changes with more and more regularisation, until one improves the value or none is needed;
     first with the curvature of the motion, then without."""
 
     def body(old: _Attempt) -> _Attempt:
-        change = best_change(local, problem, carry.path.u, old.regularisation, old.bent)
-        small = (-(change.linear + change.quadratic) <= tolerance) & ~carry.split
+        change = best_change(local, problem, here.path.u, old.regularisation, old.bent)
+        small = (-(change.linear + change.quadratic) <= tolerance) & ~here.split
         plain = (old.regularisation == 0) | old.concave | old.vain
         solved = change.convex & ((small & plain & ~old.vain) | last)
         tries = change.convex & ~solved & ~small
-        path, split, value, improved = _searched(problem, carry, local, change, tries)
+        path, split, value, improved = _line_search(problem, here, local, change, tries)
         # Small for its regularisation alone: with less of it there may be more to gain.
         shrink = change.convex & small & ~plain
         again = old.bent == 1
-        grown = _grown(old.regularisation, old.factor)
-        shrunk = _shrunk(old.regularisation, old.factor)
+        grown = _grow(old.regularisation, old.factor)
+        shrunk = _shrink(old.regularisation, old.factor)
         same = old.regularisation, old.factor
         regularisation, factor = tree_where(
             shrink, shrunk, tree_where(again | improved, same, grown)
@@ -225,24 +222,24 @@ def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) ->
     def going(attempt: _Attempt):
         return ~attempt.improved & ~attempt.solved & (attempt.regularisation < _MOST)
 
-    one, no = jnp.ones_like(carry.value), jnp.array(False)
+    one, no = jnp.ones_like(here.value), jnp.array(False)
     m = local.basis.shape[2]
     nothing = Change(
-        jnp.zeros_like(carry.path.u),
-        jnp.zeros((*carry.path.u.shape, m), one.dtype),
+        jnp.zeros_like(here.path.u),
+        jnp.zeros((*here.path.u.shape, m), one.dtype),
         jnp.zeros_like(one),
         jnp.zeros_like(one),
         no,
         jnp.zeros_like(one),
     )
-    regularisation = jnp.where(last, 0.0, carry.regularisation)
+    regularisation = jnp.where(last, 0.0, here.regularisation)
     first = _Attempt(
         change=nothing,
-        path=carry.path,
-        split=carry.split,
-        value=carry.value,
+        path=here.path,
+        split=here.split,
+        value=here.value,
         regularisation=regularisation,
-        factor=carry.factor,
+        factor=here.factor,
         bent=one,
         concave=no,
         vain=no,
@@ -252,9 +249,9 @@ def _attempted(problem: Problem, carry: Carry, local: Model, tolerance, last) ->
     return jax.lax.while_loop(going, body, first)
 
 
-def _searched(
-    problem: Problem, carry: Carry, local: Model, change: Change, tries: Array
-) -> tuple[Path, Array, Array, Array]:
+def _line_search(
+    problem: Problem, here: SearchState, local: Model, change: Change, tries: Array
+) -> tuple[Trajectory, Array, Array, Array]:
     """The first of the scales 1, 1/2, 1/4, ... with enough of the expected decrease: the motion,
     whether it is split, its value, and whether there was one; if not, those of before.
 
@@ -268,24 +265,26 @@ def _searched(
 
     def body(state):
         scale, *_ = state
-        path = _followed(problem, carry.path, local, change, scale)
-        value = augmented_cost(problem, carry.multipliers, path)
+        path = _follow(problem, here.path, local, change, scale)
+        value = augmented_cost(problem, here.multipliers, path)
         smooth = -(scale * change.linear + scale**2 * change.quadratic)
-        expected = jnp.where(carry.split, scale * change.price * gap, smooth)
-        gain = carry.value - value + 2 * change.price * scale * gap
+        expected = jnp.where(here.split, scale * change.price * gap, smooth)
+        gain = here.value - value + 2 * change.price * scale * gap
         enough = (gain >= _ARMIJO * expected) & (gain > 0)
         improved = enough & path.good & jnp.isfinite(value)
-        path = tree_where(improved, path, carry.path)
+        path = chosen(improved, path, here.path)
         # A whole step closes all gaps.
-        split = carry.split & ~(improved & (scale == 1))
-        return scale / 2, path, split, jnp.where(improved, value, carry.value), improved
+        split = here.split & ~(improved & (scale == 1))
+        return scale / 2, path, split, jnp.where(improved, value, here.value), improved
 
     no = jnp.array(False)
-    first = (jnp.ones_like(carry.value), carry.path, carry.split, carry.value, no)
+    first = (jnp.ones_like(here.value), here.path, here.split, here.value, no)
     return jax.lax.while_loop(going, body, first)[1:]
 
 
-def _followed(problem: Problem, old: Path, local: Model, change: Change, scale: Array) -> Path:
+def _follow(
+    problem: Problem, old: Trajectory, local: Model, change: Change, scale: Array
+) -> Trajectory:
     """The motion under the policy of `change`, with `scale` of its open part, and of gaps closed
     (Mastalli et al. 2020, Crocoddyl, ICRA, equation 12)."""
 
@@ -304,15 +303,15 @@ def _followed(problem: Problem, old: Path, local: Model, change: Change, scale: 
         body, (state.q, state.v, jnp.array(True)), (*knots, change.open, change.gains)
     )
     q, v = jnp.concatenate([state.q[None], q]), jnp.concatenate([state.v[None], v])
-    return Path(q, v, u, good)
+    return Trajectory(q, v, u, good)
 
 
-def _grown(regularisation, factor):
+def _grow(regularisation, factor):
     factor = jnp.maximum(_FACTOR, factor * _FACTOR)
     return jnp.maximum(regularisation * factor, _LEAST), factor
 
 
-def _shrunk(regularisation, factor):
+def _shrink(regularisation, factor):
     factor = jnp.minimum(1 / _FACTOR, factor / _FACTOR)
     regularisation = regularisation * factor
     return jnp.where(regularisation > _LEAST, regularisation, 0.0), factor

@@ -17,7 +17,7 @@ class Knot(NamedTuple):
     lam: Rows
 
 
-class Layout(NamedTuple):
+class Variables(NamedTuple):
     """x = (duration, knots 0 ... steps, what belongs to intervals 0 ... steps - 1).
 
     - `knot`: sizes of the parts of a `Knot`. `interval`: sizes of the parts of an interval.

@@ -7,6 +7,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from .._search import DEPENDENT
+
 _ITERATIONS = 30
 
 
@@ -16,15 +18,15 @@ def value_and_slope(rows: Callable, x: Any, data: Any) -> tuple[Any, Any]:
     return rows(x, data), jax.jacfwd(lambda x: rows(x, data))(x)
 
 
-def closest(rows: Callable, x: np.ndarray, data: Any, kept: Any = slice(None)) -> np.ndarray:
-    """A point near x where the `kept` ones of rows(x, data) vanish, or as far as it got; x if that
-    is not finite."""
+def nearest_root(rows: Callable, x: np.ndarray, data: Any, chosen: Any = slice(None)) -> np.ndarray:
+    """A point near x where the `chosen` ones of rows(x, data) vanish, or as far as it got; x if
+    that is not finite."""
     found = x
     for _ in range(_ITERATIONS):
-        r, J = (np.asarray(part)[kept] for part in value_and_slope(rows, found, data))
+        r, J = (np.asarray(part)[chosen] for part in value_and_slope(rows, found, data))
         if not (np.isfinite(J).all() and np.isfinite(r).all()):
             return x
-        change = np.linalg.pinv(J, rcond=1e-9) @ r
+        change = np.linalg.pinv(J, rcond=DEPENDENT) @ r
         found = found - change
         if np.abs(change).max(initial=0.0) < 1e-12 * (1 + np.abs(found).max(initial=0.0)):
             break

@@ -1,0 +1,106 @@
+"""Minimisers that need nothing but gradients: those of optimistix, and optimisers of optax."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+import optimistix as optx
+from jaxtyping import Array, Bool, Int, PyTree
+
+
+class Iterate(NamedTuple):
+    """Where a search is: unknowns, state of the minimiser, what the function says of the unknowns
+    before the last step, whether the search is over, and whether all steps were finite."""
+
+    y: PyTree
+    state: Any
+    aux: Any
+    done: Bool[Array, ""]
+    finite: Bool[Array, ""]
+
+
+def first_iterate(
+    minimiser: optx.AbstractMinimiser, fn: Callable, y: PyTree, args: PyTree, aux: PyTree
+) -> Iterate:
+    """The start, for a function `fn(y, args) -> (value, aux)`."""
+    value, shapes = eqx.filter_eval_shape(fn, y, args)
+    state = minimiser.init(fn, y, args, {}, value, shapes, frozenset())
+    # Python numbers in it would make the second iteration another program.
+    state = jax.tree.map(lambda x: jnp.asarray(x, x.dtype) if eqx.is_array(x) else x, state)
+    return Iterate(y, state, aux, jnp.array(False), jnp.array(True))
+
+
+def next_iterate(
+    minimiser: optx.AbstractMinimiser, fn: Callable, args: PyTree, project: Callable, here: Iterate
+) -> Iterate:
+    """After one step and its projection onto the bounds. Nothing changes where the search is over,
+    and it is over where the step is not finite."""
+    # Optax counts in integers of two sizes.
+    with jax.numpy_dtype_promotion("standard"):
+        y, state, aux = minimiser.step(fn, here.y, args, {}, here.state, frozenset())
+        done, _ = minimiser.terminate(fn, y, args, {}, state, frozenset())
+    y = project(y)
+    each = jax.tree.map(lambda x: jnp.all(jnp.isfinite(x)), y)
+    finite = here.done | jax.tree.reduce(jnp.logical_and, each, jnp.array(True))
+    stays = here.done | ~finite
+    select = lambda a, b: jnp.where(stays, a, b) if eqx.is_array(a) else b  # noqa: E731
+    y, state, aux = jax.tree.map(select, here[:3], (y, state, aux))
+    return Iterate(y, state, aux, done | stays, here.finite & finite)
+
+
+def as_minimiser(
+    optimiser: Any, tolerance: Array, project: Callable = lambda y: y, patience: int = 1
+) -> optx.AbstractMinimiser:
+    """The minimiser itself, or one from an optimiser of optax. This one stops when `patience` steps
+    along the gradient in turn would change no unknown by more than `tolerance`, bounds included.
+
+    **Raises:** `ValueError` for what is no optimiser."""
+    if isinstance(optimiser, optx.AbstractMinimiser):
+        return optimiser
+    if isinstance(optimiser, optax.GradientTransformation):
+        optimiser = _with_rest(optimiser, tolerance, project, patience)
+        return _Optax(optimiser, rtol=0.0, atol=0.0)  # pyright: ignore[reportCallIssue]
+    raise ValueError(
+        "Argument `optimiser` must be one of optax, such as `optax.adam(1e-2)`, or a minimiser of "
+        f"optimistix, such as `optimistix.BFGS(rtol=1e-8, atol=1e-8)`, but is {optimiser!r}."
+    )
+
+
+class _Optax(optx.OptaxMinimiser):
+    """Optimistix would stop where steps are small, which those of `optax.adam` never are."""
+
+    def terminate(self, fn, y, args, options, state, tags):
+        return state.opt_state.at_rest, optx.RESULTS.successful
+
+
+class _Rest(NamedTuple):
+    """State of an optimiser, and for how many steps its gradient has been small."""
+
+    inner: Any
+    still: Int[Array, ""]
+    at_rest: Bool[Array, ""]
+
+
+def _with_rest(optimiser, tolerance, project, patience) -> optax.GradientTransformation:
+    """The optimiser, which does not see those entries of the gradient that push against a bound,
+    and counts the steps at which the others are small."""
+    optimiser = optax.with_extra_args_support(optimiser)
+
+    def init(params):
+        return _Rest(optimiser.init(params), jnp.array(0), jnp.array(False))
+
+    def update(updates, state, params=None, **extra):
+        gradient, y = updates, params
+        along = project(jax.tree.map(jnp.subtract, y, gradient))
+        change = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b), initial=0.0), along, y)
+        gradient = jax.tree.map(lambda g, a, b: jnp.where(a == b, 0.0, g), gradient, along, y)
+        small = jax.tree.reduce(jnp.maximum, change) <= tolerance
+        still = jnp.where(small, state.still + 1, 0)
+        extra = {**extra, "grad": gradient}
+        updates, inner = optimiser.update(gradient, state.inner, y, **extra)
+        return updates, _Rest(inner, still, still >= patience)
+
+    return optax.GradientTransformationExtraArgs(init, update)

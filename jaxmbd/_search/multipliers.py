@@ -1,0 +1,64 @@
+"""Conditions as terms of the cost: the method of multipliers."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+# A round that leaves more than this share of the violation is followed by a larger penalty.
+_ENOUGH, _GROWTH = 0.1, 10.0
+
+
+class Multipliers(eqx.Module):
+    r"""Weights of equations c = 0 and inequalities d <= 0 in the augmented Lagrangian
+
+    $$
+    J + \lambda^T c + \tfrac{\rho}{2} |c|^2
+      + \tfrac{1}{2\rho} \sum \big(\max(0, \mu + \rho d)^2 - \mu^2\big).
+    $$
+
+    In words: a penalty pulls the solution towards the conditions. What it misses them by tells how
+    hard to pull in the next round: lam <- lam + rho c, mu <- max(0, mu + rho d). So the conditions
+    are met at a moderate penalty rho, and in the end lam and mu are their Lagrange multipliers.
+
+    **Fields:** `equality`: lam; `inequality`: mu; `penalty`: rho.
+
+    Reference: Nocedal and Wright (2006), Numerical Optimization, section 17.3 and (17.36).
+    """
+
+    equality: Float[Array, "..."]
+    inequality: Float[Array, "..."]
+    penalty: Float[Array, "*batch"]
+
+    @classmethod
+    def zeros(cls, c: Array, d: Array, penalty: Array) -> "Multipliers":
+        """Those of the first round."""
+        return cls(jnp.zeros_like(c), jnp.zeros_like(d), jnp.asarray(penalty, c.dtype))
+
+    def of_equations(self, c: Float[Array, " n"]) -> Float[Array, ""]:
+        """The term of c = 0."""
+        return self.equality @ c + self.penalty / 2 * (c @ c)
+
+    def of_inequalities(self, mu: Array, d: Array) -> Float[Array, ""]:
+        """The term of d <= 0 with these of the multipliers."""
+        pull = jnp.maximum(0.0, mu + self.penalty * d)
+        return jnp.sum(pull**2 - mu**2) / (2 * self.penalty)
+
+    def residuals(self, c: Array) -> Array:
+        """r with |r|^2 / 2 = the term of c = 0, but for a constant."""
+        root = jnp.sqrt(self.penalty)
+        return root * c + self.equality / root
+
+    def next_round(self, c: Array, d: Array, violation_before: Array) -> "Multipliers":
+        """Those of the next round, from the conditions at the end of this one and the largest
+        violation at the end of the round before."""
+        little = largest_violation(c, d) > _ENOUGH * violation_before
+        return Multipliers(
+            self.equality + self.penalty * c,
+            jnp.maximum(0.0, self.inequality + self.penalty * d),
+            self.penalty * jnp.where(little, _GROWTH, 1.0),
+        )
+
+
+def largest_violation(c: Array, d: Array) -> Float[Array, ""]:
+    """By how much the worst of the conditions c = 0 and d <= 0 is violated."""
+    return jnp.maximum(jnp.max(jnp.abs(c), initial=0.0), jnp.max(d, initial=0.0))

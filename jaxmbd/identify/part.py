@@ -1,0 +1,129 @@
+"""The simulation of one part of a record, beside its measurements."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._enforcement import AbstractContinuousEnforcement, AbstractEnforcement
+from .._results import RESULTS, first_failure
+from .._search import Multipliers
+from .._simulation import simulate
+from .._system import State
+from .interpolation import interpolated
+from .parameters import Parameters
+from .sensors import Sample
+from .shooting import Parts, control_of
+from .start import consistent, displaced
+
+
+class Data(NamedTuple):
+    """What the residuals are computed from; all of it numbers.
+
+    - `parts`: the measurements.
+    - `starts`: of each part, q and v, `(parts, nq)`, `(parts, nv)`; of no use where the record
+      gives a function of the system.
+    - `begins`: which parts are the first of their record, `(parts,)`.
+    - `directions`: admissible ones there, `(parts, nv, dof)`.
+    - `scale`, `prior`: natural changes of the starts, and weights of what is known of them,
+      `(parts, 2 dof)`.
+    - `places`: of the free numbers of each start, `(parts, 2 dof)`; one past the end if fixed.
+    - `links`: parts after which another one goes on, `(links,)`.
+    - `multipliers`: of the continuity, `(links, nq + nv)`.
+    """
+
+    parts: Parts
+    starts: tuple[Float[Array, "parts nq"], Float[Array, "parts nv"]]
+    begins: Bool[Array, " parts"]
+    directions: Float[Array, "parts nv dof"]
+    scale: Float[Array, "parts two_dof"]
+    prior: Float[Array, "parts two_dof"]
+    places: Int[Array, "parts two_dof"]
+    links: Int[Array, " links"]
+    multipliers: Multipliers
+
+
+class PartMotion(NamedTuple):
+    """Weighted residuals `(n, m)`, first and last state `(nq + nv,)`, what the sensors read
+    `(n, m)`, and the verdict; of all parts, with a leading axis."""
+
+    residuals: Float[Array, "*parts n m"]
+    first: Float[Array, "*parts state"]
+    last: Float[Array, "*parts state"]
+    readings: Float[Array, "*parts n m"]
+    result: RESULTS
+
+
+class PartSimulation(eqx.Module):
+    """Simulates a part from the free numbers of the parameters and of its start."""
+
+    model: Callable[..., Any]
+    parameters: Parameters
+    sensor: Callable[[Sample], Array]
+    start: Callable[..., State] | None
+    enforcement: AbstractEnforcement
+    scheme: diffrax.AbstractSolver | None
+    steps: int = eqx.field(static=True)
+    constrained: bool = eqx.field(static=True)
+    # Whether starts that are given must follow the parameters to stay consistent.
+    follows: bool = eqx.field(static=True)
+
+    def __call__(
+        self,
+        shared: Float[Array, " p"],
+        own: Float[Array, " two_dof"],
+        data: Data,
+        k: Int[Array, ""],
+    ) -> PartMotion:
+        """The motion of part k."""
+        parts = data.parts
+        system = self.model(self.parameters.values(shared))
+        control = control_of(parts, parts.record[k])
+        state, start_result = self._start(system, own, data, k)
+        duration = parts.t1[k] - parts.t0[k]
+        sol = simulate(
+            system,
+            self.enforcement,
+            state,
+            dt=duration / self.steps,
+            num_steps=self.steps,
+            control=control,
+            scheme=self.scheme,
+            saveat=diffrax.SaveAt(t0=True, steps=1, fn=_state_vector),
+            start_tolerance=jnp.inf,
+            throw=False,
+        )
+        # Velocities of impulsive methods jump at steps.
+        smooth = isinstance(self.enforcement, AbstractContinuousEnforcement)
+        s = self.steps * (parts.time[k] - parts.t0[k]) / duration
+        x = interpolated(sol.ys, s, points=6 if smooth else 2)
+
+        def read(t, x):
+            q, v = jnp.split(x, [state.q.shape[0]])
+            return jnp.ravel(self.sensor(Sample(system, control, t, q, v)))
+
+        readings = jax.vmap(read)(parts.time[k], x)
+        residuals = parts.weights[k] * (readings - parts.measured[k])
+        result = first_failure(start_result, sol.result)
+        return PartMotion(residuals, sol.ys[0], sol.ys[-1], readings, result)
+
+    def _start(self, system, own, data: Data, k) -> tuple[State, RESULTS]:
+        t0 = data.parts.t0[k]
+        state = State(t0, data.starts[0][k], data.starts[1][k])
+        if self.start is not None:
+            begin = self.start(system)
+            q = jnp.where(data.begins[k], begin.q, state.q)
+            state = State(t0, q, jnp.where(data.begins[k], begin.v, state.v))
+        if own.size:
+            z = data.scale[k] * own
+            return displaced(system, state, data.directions[k], z, self.constrained)
+        return consistent(system, state, self.follows)
+
+
+def _state_vector(t, state, system):
+    del t, system
+    return jnp.concatenate([state.q, state.v])

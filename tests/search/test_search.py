@@ -1,0 +1,162 @@
+"""The parts of all searches: linear least squares within bounds, and the driver."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import pytest
+import scipy.optimize
+from jaxtyping import Array
+
+from jaxmbd._search import (
+    Checkpoint,
+    Monitor,
+    Multipliers,
+    as_minimiser,
+    bounded_least_squares,
+    first_iterate,
+    iterate,
+    largest_violation,
+    next_iterate,
+    normal_inverse,
+)
+
+
+def test_bounded_least_squares_as_scipy():
+    """The same as SciPy's active set method, with none to all of the bounds holding, and in
+    batches. The variables of each column differ in size by factors up to 1e6."""
+    rng = np.random.default_rng(0)
+    held = []
+    for n in (1, 3, 12):
+        A = rng.normal(size=(20, 40, n)) * 10.0 ** rng.uniform(-3, 3, size=(20, 1, n))
+        b = 10 * rng.normal(size=(20, 40))
+        centre = rng.normal(size=(20, n)) / np.linalg.norm(A, axis=1)
+        width = 10 ** rng.uniform(-1, 2, size=(20, n)) / np.linalg.norm(A, axis=1)
+        upper = np.where(rng.random((20, n)) < 0.3, np.inf, centre + width)
+        found = jax.vmap(bounded_least_squares)(A, b, centre - width, upper, np.zeros((20, n))).x
+        for x, A, b, low, high in zip(found, A, b, centre - width, upper):
+            reference = scipy.optimize.lsq_linear(A, b, (low, high), method="bvls", tol=1e-14)
+            size = 1 / np.linalg.norm(A, axis=0)
+            np.testing.assert_allclose(x / size, reference.x / size, rtol=1e-9, atol=1e-9)
+            held.append(np.mean((x == low) | (x == high)))
+    assert min(held) == 0 and max(held) == 1
+
+
+def test_bounded_least_squares_against_enumeration(getkey):
+    """Every choice of which entries are at which bound, for problems of three unknowns; and the
+    inverse that gives the gains of those that are free."""
+    for _ in range(10):
+        A, b = jr.normal(getkey(), (5, 3)), 2 * jr.normal(getkey(), (5,))
+        H, g = np.asarray(A.T @ A), -np.asarray(A.T @ b)
+        low, high = -0.4 * np.ones(3), 0.2 * np.ones(3)
+        found, free = bounded_least_squares(A, b, low, high, jnp.zeros(3))
+        best = min(
+            (
+                x
+                for choice in np.ndindex(3, 3, 3)
+                if np.all((x := restricted(H, g, low, high, choice)) >= low - 1e-12)
+                and np.all(x <= high + 1e-12)
+            ),
+            key=lambda x: x @ H @ x / 2 + g @ x,
+        )
+        assert np.allclose(found, best, rtol=0, atol=1e-10)
+        np.testing.assert_array_equal(free, (found > low) & (found < high))
+        inverse = np.zeros((3, 3))
+        inverse[np.ix_(free, free)] = np.linalg.inv(H[np.ix_(free, free)])
+        assert np.allclose(normal_inverse(A, free), inverse, rtol=0, atol=1e-10)
+
+
+def restricted(H, g, low, high, choice):
+    """The minimum with entries held at (nothing, lower, upper)."""
+    choice = np.array(choice)
+    free = choice == 0
+    x = np.where(choice == 1, low, np.where(choice == 2, high, 0.0))
+    if free.any():
+        x[free] = np.linalg.solve(H[np.ix_(free, free)], -(g + H @ x)[free])
+    return x
+
+
+class Root(NamedTuple):
+    """Heron's iteration for square roots."""
+
+    x: Array
+    done: Array
+
+
+def heron(square, here):
+    new = (here.x + square / here.x) / 2
+    return Root(new, jnp.abs(new - here.x) < 1e-12)
+
+
+START = Root(jnp.array(1.0), jnp.array(False))
+
+
+def test_driver_with_and_without_a_monitor():
+    """The same iterations one by one and in one compiled loop; traced, it is compiled too."""
+    texts = []
+
+    def report(here):
+        texts.append(f"{float(here.x):.3f}")
+        return texts[-1]
+
+    square = jnp.array(2.0)
+    one_by_one, count = iterate(heron, square, START, Monitor("root", 50, report, False))
+    at_once, _ = iterate(heron, square, START, None)
+    np.testing.assert_allclose([one_by_one.x, at_once.x], np.sqrt(2), rtol=1e-15)
+    assert count == len(texts) == 6 and texts[0] == "1.500"
+    traced = jax.jit(lambda square: iterate(heron, square, START, None)[0].x)(square)
+    assert traced == at_once.x
+
+
+def test_driver_stops_at_its_limit_and_goes_on(tmp_path):
+    """From a checkpoint, to the same number; of a batch it goes on until all are done."""
+    square = jnp.array([2.0, 1e6])
+    start = Root(jnp.ones(2), jnp.zeros(2, bool))
+
+    def search(limit):
+        saved = Checkpoint(tmp_path / "search", square)
+        return iterate(heron, square, start, Monitor("roots", limit, lambda _: "", False, saved))
+
+    half, count = search(6)
+    assert count == 6 and bool(half.done[0]) and not bool(half.done[1])
+    whole, count = search(50)
+    np.testing.assert_allclose(whole.x, [np.sqrt(2), 1e3], rtol=1e-15)
+    assert 6 < count < 50
+
+
+@pytest.mark.parametrize("rate, finite", [(0.1, True), (1e6, False)])
+def test_search_that_diverges_has_not_converged(rate, finite):
+    """It ends at the last finite unknowns, and says that a step was not finite."""
+    minimiser = as_minimiser(optax.sgd(rate), jnp.array(1e-6))
+
+    def quartic(y, args):
+        return jnp.sum(y**4) + jnp.sum(y**2), None
+
+    here = first_iterate(minimiser, quartic, jnp.full(2, 0.5), None, None)
+    step = jax.jit(lambda here: next_iterate(minimiser, quartic, None, lambda y: y, here))
+    for _ in range(100):
+        here = step(here)
+    assert here.done and bool(here.finite) == finite and np.all(np.isfinite(here.y))
+    assert np.all(np.abs(here.y) < 1e-6) == finite
+
+
+@pytest.mark.parametrize("target", [1.0, -1.0])
+def test_multipliers_are_those_of_lagrange(target):
+    """min x^2 / 2 subject to x - target = 0 and x - 2 <= 0 has lam = -target and mu = 0. A round
+    has a closed form here."""
+    multipliers = Multipliers.zeros(jnp.zeros(1), jnp.zeros(1), jnp.array(5.0))
+    before = jnp.array(jnp.inf)
+    for _ in range(12):
+        lam, rho = multipliers.equality, multipliers.penalty
+        x = (rho * target - lam) / (1 + rho)
+        c, d = x - target, x - 2.0
+        by_residuals = jnp.sum(multipliers.residuals(c) ** 2) / 2 - jnp.sum(lam**2) / (2 * rho)
+        assert multipliers.of_equations(c) == pytest.approx(float(by_residuals), abs=1e-12)
+        multipliers = multipliers.next_round(c, d, before)
+        before = largest_violation(c, d)
+    np.testing.assert_allclose(multipliers.equality, [-target], rtol=1e-7)
+    np.testing.assert_array_equal(multipliers.inequality, [0.0])
+    assert before < 1e-8
