@@ -12,9 +12,10 @@ from .._enforcement import UdwadiaKalaba
 from .._enforcement.base import point
 from .._equations import equations
 from .._linalg import AbstractConstraintSolver
+from .._search import redundancy
 from .._simulation.stepper import as_control
 from .._system import AbstractSystem, State, displacement
-from .._tangent_space import displaced, rank_cutoff, state_jacobian
+from .._tangent_space import displaced, state_jacobian
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
 
 
@@ -91,9 +92,5 @@ def admissible(
     _, s, Vh = jnp.linalg.svd(fixed, full_matrices=True)
     S = Vh[Vh.shape[0] - size :].T
     # The null space turns by -C^+ dC S; C S is zero up to rounding.
-    turn = jnp.linalg.pinv(fixed, rtol=_relative_cutoff(s)) @ (C @ S)
+    turn = jnp.linalg.pinv(fixed, rtol=redundancy(s.dtype)) @ (C @ S)
     return S, S - (turn - jax.lax.stop_gradient(turn))
-
-
-def _relative_cutoff(s):
-    return rank_cutoff(s) / jnp.max(s, initial=jnp.finfo(s.dtype).tiny)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._loop import chosen
+from .._loop import tree_where
 from .._search import Multipliers, largest_violation
 from .._tangent_space import difference, displaced
 from .._types import Control
@@ -78,7 +78,7 @@ def first_state(
         path, split = follow(problem, Sampled(control)), jnp.array(False)
         if otherwise is not None:
             split = ~path.good | unstable(performance(problem, path, control))
-            path = chosen(split, _states(problem, otherwise), path)
+            path = tree_where(split, _states(problem, otherwise), path)
     c, d = conditions(problem, path)
     if multipliers is None:
         multipliers = Multipliers.zeros(c, d, penalty)
@@ -145,10 +145,10 @@ def iteration(args: tuple[Problem, Options], here: SearchState) -> SearchState:
     left = largest_violation(c, d)
     next_round = over & ~met
     updated = here.multipliers.next_round(c, d, here.round_violation)
-    multipliers = chosen(next_round, updated, here.multipliers)
+    multipliers = tree_where(next_round, updated, here.multipliers)
     value = jnp.where(next_round, augmented_cost(problem, multipliers, path), value)
     shrunk = _shrink(attempt.regularisation, attempt.factor)
-    regularisation, factor = chosen(next_round, (0.0, 1.0), shrunk)
+    regularisation, factor = tree_where(next_round, (0.0, 1.0), shrunk)
 
     status = STATUS.where(over & met, STATUS.converged, here.status)
     status = STATUS.where(over & met & stuck, STATUS.stuck, status)
@@ -272,7 +272,7 @@ def _line_search(
         gain = here.value - value + 2 * change.price * scale * gap
         enough = (gain >= _ARMIJO * expected) & (gain > 0)
         improved = enough & path.good & jnp.isfinite(value)
-        path = chosen(improved, path, here.path)
+        path = tree_where(improved, path, here.path)
         # A whole step closes all gaps.
         split = here.split & ~(improved & (scale == 1))
         return scale / 2, path, split, jnp.where(improved, value, here.value), improved

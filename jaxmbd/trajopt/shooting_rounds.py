@@ -8,7 +8,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float
 
-from .._loop import chosen
+from .._loop import tree_where
 from .._search import (
     Iterate,
     Monitor,
@@ -118,7 +118,7 @@ def _next_round(setting: Setting, here: _Round) -> _Round:
     violation = largest_violation(c, d)
     met = violation <= setting.condition_tolerance
     multipliers = here.multipliers.next_round(c, d, here.violation)
-    multipliers = chosen(met, here.multipliers, multipliers)
+    multipliers = tree_where(met, here.multipliers, multipliers)
     finite = here.iterate.finite | ~met
     last = here.iterate._replace(done=met | ~here.good, finite=finite)
     return _restart(setting, _Round(last, here.rest, multipliers, violation, here.good))
