@@ -105,7 +105,7 @@ def among(
 ) -> Scene:
     """A scene in which every body may touch every other body and the ground."""
     pieces = [("ground", FLOOR), *((body, shape) for body in bodies)]
-    contacts = mbd.contacts_among(pieces, friction=FRICTION)
+    contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(FRICTION))
     mechanism = mbd.Mechanism(bodies, contacts=contacts, contact_budget=points)
     return Scene(name, mechanism, text, speeds, points)
 

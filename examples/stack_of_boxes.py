@@ -43,7 +43,7 @@ def stack_and_ball(friction, speed, count=COUNT):
     )
     cube, sphere = mbd.Box([SIDE / 2] * 3), mbd.Sphere(RADIUS)
     pieces = [("ground", mbd.HalfSpace()), *((box, cube) for box in boxes)]
-    contacts = mbd.contacts_among(pieces, friction=friction)
+    contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(friction))
     contacts.append(mbd.Contact("ground-ball", "ground", ball, mbd.HalfSpace(), sphere))
     contacts += [mbd.Contact(f"ball-{box.name}", ball, box, sphere, cube) for box in boxes]
     return mbd.Mechanism([*boxes, ball], contacts=contacts, gravity=[0, 0, -GRAVITY])

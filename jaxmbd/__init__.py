@@ -107,7 +107,6 @@ from .mechanism import AbstractJointFriction as AbstractJointFriction
 from .mechanism import AbstractLoad as AbstractLoad
 from .mechanism import AbstractShape as AbstractShape
 from .mechanism import AbstractSignal as AbstractSignal
-from .mechanism import Assembly as Assembly
 from .mechanism import Audit as Audit
 from .mechanism import Body as Body
 from .mechanism import BodyIndices as BodyIndices
@@ -139,6 +138,7 @@ from .mechanism import Gear as Gear
 from .mechanism import HalfSpace as HalfSpace
 from .mechanism import HeightField as HeightField
 from .mechanism import Inertia as Inertia
+from .mechanism import JointClosure as JointClosure
 from .mechanism import JointLimit as JointLimit
 from .mechanism import LinearActuator as LinearActuator
 from .mechanism import Mechanism as Mechanism
@@ -173,7 +173,6 @@ from .mechanism import Universal as Universal
 from .mechanism import Violation as Violation
 from .mechanism import Wrench as Wrench
 from .mechanism import animate as animate
-from .mechanism import assembly as assembly
 from .mechanism import audit as audit
 from .mechanism import close_joints as close_joints
 from .mechanism import collide as collide
@@ -182,12 +181,13 @@ from .mechanism import contact_states as contact_states
 from .mechanism import contacts_among as contacts_among
 from .mechanism import draw as draw
 from .mechanism import gravitational_energies as gravitational_energies
+from .mechanism import joint_closure as joint_closure
 from .mechanism import joint_path as joint_path
 from .mechanism import joint_rates as joint_rates
 from .mechanism import kinetic_energies as kinetic_energies
 from .mechanism import limit_violation as limit_violation
 from .mechanism import mobility as mobility
-from .mechanism import place as place
+from .mechanism import place_bodies as place_bodies
 from .mechanism import plot_contacts as plot_contacts
 from .mechanism import plot_coordinates as plot_coordinates
 from .mechanism import plot_energies as plot_energies

@@ -1,7 +1,7 @@
 """Consistent initial conditions: the nearest q with Phi = 0, and v with J v = -Phi_t, Psi = 0."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -66,13 +66,16 @@ def assemble(
     max_iterations: Annotated[int, at_least(1)] = 50,
     throw: bool = True,
 ) -> State:
-    """Make a consistent state from an approximate one,
+    """The consistent state of a system that is nearest to given coordinates and velocities,
 
         q  <- q (+) N p,   p = arg min p^T W p / 2   subject to Phi(q (+) N p, t) = 0,
         v  <- v + d,       d = arg min d^T W d / 2   subject to J (v + d) = -Phi_t, Psi = 0,
 
     W = diag(weights). Redundant rows and singular poses are allowed. The derivative with respect
     to everything (q, v, t, parameters of the system) is the implicit one of the minimum.
+
+    It knows rows by their numbers. For a mechanism `close_joints` does the same and knows joints by
+    their names; `place_bodies` turns joint coordinates into a state, without closing loops.
 
     **Arguments:**
 
@@ -94,8 +97,18 @@ def assemble(
     4.4 (assembly as minimisation); second-order conditions after Nocedal and Wright (2006),
     Numerical Optimization, section 18.
     """
-    options = weights, fixed, fixed_velocities, tolerance, max_iterations
-    return assembled(system, None, q, v, t, *options, throw=throw)
+    options = AssemblyOptions(weights, fixed, fixed_velocities, tolerance, max_iterations)
+    return assembled(system, None, q, v, t, options, throw=throw)
+
+
+class AssemblyOptions(NamedTuple):
+    """Arguments of `assemble` by the same names."""
+
+    weights: ArrayLike | None
+    fixed: ArrayLike | Sequence[int]
+    fixed_velocities: ArrayLike | Sequence[int]
+    tolerance: float | None
+    max_iterations: int
 
 
 def assembled(
@@ -104,11 +117,7 @@ def assembled(
     q: ArrayLike | Sequence[float | int],
     v: ArrayLike | Sequence[float | int] | None,
     t: RealScalarLike,
-    weights: ArrayLike | None = None,
-    fixed: ArrayLike | Sequence[int] = (),
-    fixed_velocities: ArrayLike | Sequence[int] = (),
-    tolerance: float | None = None,
-    max_iterations: int = 50,
+    options: AssemblyOptions,
     *,
     throw: bool,
 ) -> State:
@@ -128,6 +137,7 @@ def assembled(
     system, held = with_dtype((system, held), q.dtype)
     check_system(system, None, q, v, with_force=False)
     check_no_nan(system=system)
+    weights, fixed, fixed_velocities, tolerance, max_iterations = options
     if tolerance is None:
         tolerance = 1e-10 if q.dtype == jnp.float64 else 1e-5
     weights = jnp.ones_like(v) if weights is None else jnp.asarray(weights, q.dtype)

@@ -459,9 +459,8 @@ class _Signature:
         self.function = function
         self.names = tuple(parameters)
         self.known = frozenset(parameters)
-        self.named = [x for x, p in parameters.items() if not _holds_many(p)]
+        self.named = [x for x, p in parameters.items() if p.kind is not p.VAR_POSITIONAL]
         self.method = self.names[:1] in (("self",), ("cls",))
-        self.open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         self.by_name: dict[str, tuple[_Check, Any]] = {}
         self.ranges: dict[str, Range] = {}
         for name, p in parameters.items():
@@ -469,7 +468,7 @@ class _Signature:
             if isinstance(hint, str):  # a forward reference
                 hint = eval(hint, {**vars(sys.modules[__name__.split(".")[0]]), **space})
             check = None if hint is inspect.Parameter.empty else _check_of(hint)
-            if check is not None and p.kind is not p.VAR_KEYWORD:
+            if check is not None:
                 self.by_name[name] = check, p.default
                 named = _range_of(hint)
                 if named is not None:
@@ -524,7 +523,7 @@ def _checked(function: Callable, owner: type | None = None) -> Callable:
         signature = signature_of()
         try:
             new, kwargs = signature.checks(args, kwargs)
-            if signature.open or kwargs.keys() <= signature.known:
+            if kwargs.keys() <= signature.known:
                 return function(*new, **kwargs)
             error = TypeError(_unknown(signature, args, kwargs))
         except Refusal as refusal:
@@ -563,23 +562,9 @@ def traced_in_range(*objects: Any) -> Array | None:
     return jnp.all(jnp.stack(verdicts)) if verdicts else None
 
 
-def _holds_many(parameter: inspect.Parameter) -> bool:
-    """`*args` or `**kwargs`."""
-    return parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-
-
 def _unknown(signature: _Signature, args: tuple, kwargs: dict[str, Any]) -> str:
     name = sorted(kwargs.keys() - signature.known)[0]
-    own = {"self", "cls", *kwargs}
-    names = [x for x in signature.named if x not in own]
-    if signature.method:  # a constructor may pass arguments on to those of its base classes
-        kind = args[0] if isinstance(args[0], type) else type(args[0])
-        for base in kind.__mro__ if signature.function.__name__ == "__init__" else ():
-            names += [
-                x
-                for x, p in inspect.signature(base.__init__).parameters.items()
-                if not _holds_many(p) and x not in (*own, *names)
-            ]
+    names = [x for x in signature.named if x not in ("self", "cls", *kwargs)]
     near = difflib.get_close_matches(name, names, 1)
     listed = ", ".join(f"`{x}`" for x in names)
     remedy = f"did you mean `{near[0]}`?" if near else f"its arguments are {listed}."

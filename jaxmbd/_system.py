@@ -149,6 +149,11 @@ class AbstractSystem(eqx.Module):
             return displacement(self, q0, q1 - q0, nv)
         return self.coordinates.difference(q0, q1)
 
+    def normalise(self, q: Coordinates) -> Coordinates:
+        """The valid coordinates nearest to q: unit quaternions. Default: by `coordinates`; with a
+        hand-written `qdot`, q itself."""
+        return q if writes_own_qdot(self) else self.coordinates.normalise(q)
+
     def carried(self, q0: Coordinates, q1: Coordinates, v: Velocity) -> Velocity:
         """The velocities v at q0, carried to q1 as in motion without forces. The velocity-level
         methods end a step with them. Default: v unchanged."""

@@ -36,7 +36,7 @@ def all_kinds():
     body = mbd.Body("arm", mbd.Inertia.box(size=[1.0, 0.1, 0.1], mass=1.0), position=[0.5, 0, 0])
     hinge = mbd.Revolute("hinge", "ground", body, point=[0, 0, 0], axis=[0, 1, 0])
     mechanism = mbd.Mechanism([body], [hinge])
-    state = mbd.close_joints(mechanism, mbd.place(mechanism, {"hinge": 0.3}))
+    state = mbd.close_joints(mechanism, mbd.place_bodies(mechanism, {"hinge": 0.3}))
 
     def fall(gravity, key):
         end = mbd.simulate(

@@ -92,7 +92,7 @@ def stacked() -> mbd.Mechanism:
     arm = mbd.Body("arm", BOX, position=[0.15, 0.0, 0.5])
     hinge = mbd.Revolute("hinge", "ground", arm, point=[0.0, 0.0, 0.5], axis=[0.0, 1.0, 0.0])
     pieces = [("ground", mbd.HalfSpace()), (low, SHAPE), (high, SHAPE)]
-    contacts = mbd.contacts_among(pieces, friction=0.4)
+    contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(0.4))
     return mbd.Mechanism([low, high, arm], [hinge], contacts=contacts, contact_budget=8)
 
 

@@ -53,7 +53,7 @@ def hints_of(function, owner):
         hint = fields[name].type if name in fields else p.annotation
         if isinstance(hint, str):
             hint = eval(hint, {**vars(mbd), **inspect.unwrap(function).__globals__})
-        if hint is not p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
+        if hint is not p.empty and p.kind is not p.VAR_POSITIONAL:
             found[name] = hint
     return found
 
@@ -281,7 +281,7 @@ def check_message(error, label, parameter, value):
 RETURNED = set(
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
     "Correction Motion Point BlockDiagonal BlockRows ConstraintEquations ConstraintOperator "
-    "CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads Assembly Audit "
+    "CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads JointClosure Audit "
     "BodyIndices ContactPoints ContactState ContactStates Dependency ElementPower Mobility "
     "Placement Pose Singularity Twist Violation Wrench Bootstrap Estimate Combination "
     "Identifiability LeastSquares Prediction ColumnTest Sample SingleShooting Guess Multipliers "
@@ -303,6 +303,29 @@ def test_all_are_checked():
             unchecked.append(name)
     assert not unchecked
     assert len(ARGUMENTS) > 500
+
+
+def test_all_arguments_have_names():
+    """An editor shows them: no public class or function hides some behind `**`."""
+    for name, thing in things():
+        made = inspect.isclass(thing) and "__init__" in vars(thing)
+        if made or not inspect.isclass(thing):
+            parameters = inspect.signature(thing.__init__ if made else thing).parameters.values()
+            assert all(p.kind is not p.VAR_KEYWORD for p in parameters), name
+
+
+def test_arguments_of_joints():
+    """Those of the place, the direction and the limits, with their types and defaults."""
+    parameters = inspect.signature(mbd.Revolute).parameters
+    assert list(parameters) == (
+        "name a b point points axis axes orientation frame_a frame_b limits".split()
+    )
+    optional = list(parameters.values())[3:]
+    assert all(p.kind is p.KEYWORD_ONLY and p.default is None for p in optional)
+    assert all(p.annotation is not p.empty for p in parameters.values())
+    with pytest.raises(TypeError, match='Universal "u" has no argument `axis`: did you mean `ax'):
+        universal: Any = mbd.Universal
+        universal("u", "a", "b", axis=[0.0, 0.0, 1.0])
 
 
 def check_value(case, value):
@@ -346,8 +369,5 @@ def refusing_early(call):
 def test_unknown_keyword(label):
     """The nearest name is proposed."""
     label, parameter, call, _ = next(case for case in ARGUMENTS if case[0] == label)
-    parameters = inspect.signature(call).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return  # it has no names of its own
     with pytest.raises(TypeError, match=rf"{label} has no argument `\w+x`: did you mean `\w+`\?"):
         call(**{parameter + "x": 1.0})

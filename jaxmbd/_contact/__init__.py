@@ -3,6 +3,8 @@ from .friction import AbstractFriction as AbstractFriction
 from .friction import Cone as Cone
 from .friction import Pyramid as Pyramid
 from .law import ContactLaw as ContactLaw
+from .rows import ABSENT as ABSENT
+from .rows import BodyContactJacobian as BodyContactJacobian
 from .rows import ContactRows as ContactRows
 from .solvers import AbstractContactSolver as AbstractContactSolver
 from .solvers import InteriorPoint as InteriorPoint

@@ -7,11 +7,17 @@ from .blocks import BlockDiagonal as BlockDiagonal
 from .blocks import BlockRoot as BlockRoot
 from .blocks import BlockRows as BlockRows
 from .blocks import CoupledBlocks as CoupledBlocks
+from .blocks import accumulated as accumulated
+from .blocks import columns as columns
 from .blocks import dense as dense
+from .blocks import picks as picks
+from .blocks import smallest_first as smallest_first
+from .blocks import take_rows as take_rows
 from .cholesky import Cholesky as Cholesky
 from .kkt import KKT as KKT
 from .operator import ConstraintOperator as ConstraintOperator
 from .operator import without_rows as without_rows
 from .proximal import Proximal as Proximal
 from .pseudoinverse import Pseudoinverse as Pseudoinverse
+from .small import inverse as inverse
 from .small import product as product

@@ -10,9 +10,7 @@ from jaxtyping import Array, Bool
 
 from .._simulation.steps import Problem
 from .._system import AbstractSystem
-from ..mechanism import Mechanism
-from ..mechanism.linearise import frame_poses, frame_twists, holonomic, nonholonomic
-from ..mechanism.stack import Stack
+from ..mechanism import Mechanism, Stack, frame_poses, frame_twists, holonomic, nonholonomic
 from .terms import At, numbers, pulled
 
 
@@ -49,7 +47,7 @@ def _(system: Mechanism, problem: Problem, at: At, term: str, derivative: bool) 
     else:
         stacks, fn = (), None
     for stack in stacks:
-        good = system.map_elements(stack, _all_finite(fn, derivative), at.q, at.v)
+        good = system.tables.map(stack, _all_finite(fn, derivative), at.q, at.v)
         if name := _first(stack, good):
             return name
     if term in ("`mass_matrix`", "`force`"):

@@ -10,7 +10,9 @@ from jaxtyping import PyTree
 from .._concrete import all_concrete
 from .._system import AbstractSystem
 from ..mechanism import (
+    AbstractConnector,
     AbstractConstraint,
+    AbstractCoupling,
     AbstractForceElement,
     AbstractJoint,
     Bushing,
@@ -24,8 +26,6 @@ from ..mechanism import (
     Pose,
     PrescribedMotion,
 )
-from ..mechanism.connector import AbstractConnector
-from ..mechanism.joints.coupling import AbstractCoupling
 from .paths import leaves_below, owner, replaced, walk
 from .transforms import AbstractTransform, is_entrywise
 

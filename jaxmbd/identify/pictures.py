@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from .._inputs import checked, inside
-from ..mechanism.pictures.require import pyplot
+from ..mechanism import pyplot
 from .estimate import Estimate
 from .prediction import Prediction
 

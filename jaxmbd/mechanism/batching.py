@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, PyTree
 
-from .._coordinates.algebra import inlined
+from .._coordinates import algebra
 from .._inputs import unjudged
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -34,7 +34,7 @@ def over_leading_axes(fn: _Function) -> _Function:
     def numbers(x):
         return x if isinstance(x, tuple | jax.Array) else unjudged(what, x, shape=None)
 
-    @inlined
+    @algebra.inlined
     def whole(*arguments):
         vectors, structure = jax.tree.flatten(arguments)
         if all(x.ndim == 1 for x in vectors):

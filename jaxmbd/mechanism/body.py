@@ -9,18 +9,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._concrete import is_concrete
-from .._coordinates import Plain, Product, QuaternionWorld
-from .._coordinates.algebra import (
+from .._coordinates import (
+    Plain,
+    Product,
+    QuaternionWorld,
+    algebra,
     apply_matrix,
     apply_transpose,
     body_axes,
-    cross,
     dot,
-    matrix_product,
-    quaternion_conjugate,
-    quaternion_exp,
-    quaternion_log,
-    quaternion_product,
 )
 from .._fusion import materialise
 from .._inputs import Vector, checked
@@ -116,8 +113,8 @@ class Body(eqx.Module):
         about the centre of mass c."""
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
-        w = matrix_product(R, inverse_root(self.inertia.tensor))
-        return materialise(jnp.concatenate([cross(c[:, None], w), w]))
+        w = algebra.matrix_product(R, inverse_root(self.inertia.tensor))
+        return materialise(jnp.concatenate([algebra.cross(c[:, None], w), w]))
 
     def momentum_of(
         self, orientation: Float[Array, "..."], v: Float[Array, "6 *rest"]
@@ -126,9 +123,9 @@ class Body(eqx.Module):
         frame; with accelerations for v, the forces that give them."""
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
-        p = self.inertia.mass[None] * (v[:3] + cross(v[3:], c))
+        p = self.inertia.mass[None] * (v[:3] + algebra.cross(v[3:], c))
         spin = apply_matrix(self.inertia.tensor, apply_transpose(R, v[3:]))
-        return jnp.concatenate([p, apply_matrix(R, spin) + cross(c, p)])
+        return jnp.concatenate([p, apply_matrix(R, spin) + algebra.cross(c, p)])
 
     def acceleration(
         self, orientation: Float[Array, "..."], force: Float[Array, "6 *rest"]
@@ -138,9 +135,9 @@ class Body(eqx.Module):
         F, T = force[:3], force[3:]
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
-        torque = apply_transpose(R, T - cross(c, F))  # about the centre of mass
+        torque = apply_transpose(R, T - algebra.cross(c, F))  # about the centre of mass
         alpha = apply_matrix(R, apply_matrix(inverse_tensor(self.inertia.tensor), torque))
-        return jnp.concatenate([F / self.inertia.mass[None] + cross(c, alpha), alpha])
+        return jnp.concatenate([F / self.inertia.mass[None] + algebra.cross(c, alpha), alpha])
 
     def inertial_force(
         self,
@@ -154,9 +151,9 @@ class Body(eqx.Module):
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         spin = self._spin_torque(R, apply_transpose(R, omega))
-        centrifugal = self.inertia.mass[None] * cross(omega, cross(omega, c))
+        centrifugal = self.inertia.mass[None] * algebra.cross(omega, algebra.cross(omega, c))
         force = self._weight(gravity) - centrifugal
-        return jnp.concatenate([force, cross(c, force) + spin])
+        return jnp.concatenate([force, algebra.cross(c, force) + spin])
 
     def mean_inertial_force(
         self,
@@ -171,7 +168,7 @@ class Body(eqx.Module):
         c = apply_matrix(R, self.inertia.center)
         x = middle_spin(self.inertia.tensor, materialise(apply_transpose(R, omega)), h)
         weight = self._weight(gravity)
-        return jnp.concatenate([weight, cross(c, weight) + self._spin_torque(R, x)])
+        return jnp.concatenate([weight, algebra.cross(c, weight) + self._spin_torque(R, x)])
 
     def _weight(self, gravity: Float[Array, "3"]) -> Float[Array, "3 *rest"]:
         mass = self.inertia.mass
@@ -181,7 +178,9 @@ class Body(eqx.Module):
         self, R: Float[Array, "3 3 *rest"], omega_body: Float[Array, "3 *rest"]
     ) -> Float[Array, "3 *rest"]:
         """-omega x I omega, in world axes."""
-        return apply_matrix(R, cross(apply_matrix(self.inertia.tensor, omega_body), omega_body))
+        return apply_matrix(
+            R, algebra.cross(apply_matrix(self.inertia.tensor, omega_body), omega_body)
+        )
 
     def gyroscopic_force(
         self, orientation: Float[Array, "..."], omega: Float[Array, "3 *rest"]
@@ -201,18 +200,20 @@ class Body(eqx.Module):
         """q after the displacement dp, on which the centre of mass goes straight. `axes`: those of
         the body at q, if they are known."""
         (position, p), (shift, turn) = jnp.split(q, [3]), jnp.split(dp, [3])
-        turned = quaternion_product(quaternion_exp(turn), p)
+        turned = algebra.quaternion_product(algebra.quaternion_exp(turn), p)
         before = self._center(p if axes is None else axes)
-        shift = shift + cross(turn, before) - (self._center(turned) - before)
+        shift = shift + algebra.cross(turn, before) - (self._center(turned) - before)
         return jnp.concatenate([position + shift, turned])
 
     def difference(
         self, q0: Float[Array, "7 *rest"], q1: Float[Array, "7 *rest"]
     ) -> Float[Array, "6 *rest"]:
         """The displacement from q0 to q1."""
-        turn = quaternion_log(quaternion_product(q1[3:], quaternion_conjugate(q0[3:])))
+        turn = algebra.quaternion_log(
+            algebra.quaternion_product(q1[3:], algebra.quaternion_conjugate(q0[3:]))
+        )
         before, after = self._center(q0[3:]), self._center(q1[3:])
-        shift = q1[:3] - q0[:3] + (after - before) - cross(turn, before)
+        shift = q1[:3] - q0[:3] + (after - before) - algebra.cross(turn, before)
         return jnp.concatenate([shift, turn])
 
     def carried(
@@ -224,7 +225,7 @@ class Body(eqx.Module):
         """v, as it is after a turn from one orientation to another if the centre of mass keeps its
         velocity and the body its angular velocity: the origin turns with the body."""
         linear, angular = jnp.split(v, [3])
-        moved = cross(angular, self._center(after) - self._center(before))
+        moved = algebra.cross(angular, self._center(after) - self._center(before))
         return jnp.concatenate([linear - moved, angular])
 
     def _center(self, orientation: Float[Array, "..."]) -> Float[Array, "3 *rest"]:
@@ -263,7 +264,7 @@ class Body(eqx.Module):
         def momenta(pose, twist):
             c, velocity, spin = self._motion(pose, twist)
             momentum = self.inertia.mass * velocity
-            return momentum, spin + cross(pose.position + c, momentum)
+            return momentum, spin + algebra.cross(pose.position + c, momentum)
 
         return momenta(pose, twist)
 

@@ -73,6 +73,21 @@ class AbstractConnector(AbstractElement):
 
         **Raises:** `ValueError` if something is missing, said twice, or no unit vector.
         """
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+
+    def _connect(
+        self,
+        name: str,
+        bodies: tuple[Body | str, Body | str],
+        places: tuple[Any, Any],
+        directions: tuple[Any, Any, Any],
+        frames: tuple[Pose | None, Pose | None],
+    ) -> None:
+        """Sets the fields: for constructors that have arguments of their own beside those of
+        `AbstractConnector`. The last three are (`point`, `points`), (`axis`, `axes`, `orientation`)
+        and (`frame_a`, `frame_b`)."""
+        (a, b), (point, points), (axis, axes, orientation) = bodies, places, directions
+        frame_a, frame_b = frames
         kind = type(self).__name__
         self.name = checked_name(kind, name)
         self.body_a, self.body_b = _name_of(a, name), _name_of(b, name)
@@ -87,18 +102,18 @@ class AbstractConnector(AbstractElement):
                 "`orientation`), in the world, or both `frame_a` and `frame_b`, relative to the "
                 "bodies."
             )
-        directions = sum(x is not None for x in (axis, axes, orientation))
-        if directions > 1:
+        count = sum(x is not None for x in directions)
+        if count > 1:
             raise ValueError(f'{kind} "{name}" needs one of `axis`, `axes` and `orientation`.')
         if frame_a is not None and frame_b is not None:
-            if directions:
+            if count:
                 raise ValueError(
                     f'{kind} "{name}" has frames, whose z axis is its axis: `axis`, `axes` and '
                     "`orientation` say it twice."
                 )
             self.frame_a, self.frame_b = frame_a, frame_b
             return
-        if self.directed and not directions:
+        if self.directed and not count:
             raise ValueError(f'{kind} "{name}" has an axis: give `axis` or `orientation`.')
         dtype = dtype_of((a, b))
         at_a, at_b = (point, point) if points is None else pair_of(name, "points", points)

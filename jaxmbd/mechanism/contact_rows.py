@@ -4,31 +4,25 @@ Contacts come kind by kind: those between shapes first, then gaps; within a kind
 the points of one after another.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._contact.law import ContactLaw
-from .._contact.rows import BodyContactJacobian, ContactRows
+from .._contact import BodyContactJacobian, ContactLaw, ContactRows
 from .._coordinates import components
-from .._linalg.blocks import picks, smallest_first, take_rows
-from .._linalg.small import product
+from .._linalg import picks, product, smallest_first, take_rows
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
 from .contacts import AbstractContact, AbstractGap
 from .linearise import frame_poses, holonomic
 from .stack import Stack
-
-if TYPE_CHECKING:
-    from .mechanism import Mechanism
+from .tables import BodyTables
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """Which components contacts have after the normal one, and which laws, statically."""
 
     tangents: bool
@@ -42,123 +36,176 @@ class _Layout(NamedTuple):
         return 1 + 2 * self.tangents + self.torsional + 2 * self.rolling
 
 
-def layout(mechanism: Mechanism) -> _Layout:
-    """Of all contacts together: what one of them has, all have, if only with coefficients 0."""
-    laws = [contacts[0].law for contacts in mechanism.contact_stacks]
-    names = ("friction", "torsional", "rolling", "kinetic", "stiffness")
-    return _Layout(*(any(getattr(law, name) is not None for law in laws) for name in names))
+class ContactSet(NamedTuple):
+    """Contacts between bodies, kind by kind, of which those `budget` points between shapes with the
+    smallest gaps are solved for, or all."""
 
+    tables: BodyTables
+    kinds: tuple[Stack[AbstractContact], ...]
+    budget: int | None
 
-def shape_contacts(mechanism: Mechanism) -> tuple[Stack, ...]:
-    """Those between shapes, kind by kind."""
-    return tuple(c for c in mechanism.contact_stacks if not isinstance(c[0], AbstractGap))
+    @property
+    def layout(self) -> Layout:
+        """Of all contacts together: what one of them has, all have, if only with coefficients 0."""
+        laws = [contacts[0].law for contacts in self.kinds]
+        names = ("friction", "torsional", "rolling", "kinetic", "stiffness")
+        return Layout(*(any(getattr(law, name) is not None for law in laws) for name in names))
 
+    @property
+    def between_shapes(self) -> tuple[Stack, ...]:
+        """Those between shapes, kind by kind."""
+        return tuple(c for c in self.kinds if not isinstance(c[0], AbstractGap))
 
-def gap_contacts(mechanism: Mechanism) -> tuple[Stack, ...]:
-    """Those that are functions of poses, kind by kind."""
-    return tuple(c for c in mechanism.contact_stacks if isinstance(c[0], AbstractGap))
+    @property
+    def gaps(self) -> tuple[Stack, ...]:
+        """Those that are functions of poses, kind by kind."""
+        return tuple(c for c in self.kinds if isinstance(c[0], AbstractGap))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The contact of each point and gap."""
+        found = []
+        for contacts in (*self.between_shapes, *self.gaps):
+            if isinstance(contacts[0], AbstractGap):
+                one = contacts[0]
+                k = jax.eval_shape(lambda one=one: one.gaps(one.frames, 0.0)).shape[0]
+            else:
+                k = contacts[0].count
+            found += [name for name in contacts.names for _ in range(k)]
+        return tuple(found)
 
-def touching(mechanism: Mechanism, q: Coordinates) -> ContactPoints:
-    """All points between shapes."""
-    none = jnp.zeros((0, 3), q.dtype)
-    found = [ContactPoints(none[:, 0], none, none)]
-    for contacts in shape_contacts(mechanism):
+    @property
+    def bodies_of_points(self) -> np.ndarray:
+        """Columns of the bodies a and b of each point between shapes, shape `(2, points)`."""
+        ends = [
+            np.repeat(np.stack(self.tables.ends(contacts)), contacts[0].count, axis=1)
+            for contacts in self.between_shapes
+        ]
+        return np.concatenate([np.zeros((2, 0), int), *ends], axis=1)
 
-        def of_contact(contact, qs):
-            return contact.points(frame_poses(contact, qs))
+    def points(self, q: Coordinates) -> ContactPoints:
+        """All points between shapes."""
+        none = jnp.zeros((0, 3), q.dtype)
+        found = [ContactPoints(none[:, 0], none, none)]
+        for contacts in self.between_shapes:
 
-        points = mechanism.map_elements(contacts, of_contact, q)
-        found.append(jax.tree.map(_contact_first, points))
-    return ContactPoints(*(jnp.concatenate(x) for x in zip(*found, strict=True)))
+            def of_contact(contact, qs):
+                return contact.points(frame_poses(contact, qs))
 
+            points = self.tables.map(contacts, of_contact, q)
+            found.append(jax.tree.map(_contact_first, points))
+        return ContactPoints(*(jnp.concatenate(x) for x in zip(*found, strict=True)))
 
-def bodies_of_points(mechanism: Mechanism) -> np.ndarray:
-    """Columns of the bodies a and b of each point between shapes, shape `(2, points)`."""
-    ends = [
-        np.repeat(np.stack(mechanism.ends(contacts)), contacts[0].count, axis=1)
-        for contacts in shape_contacts(mechanism)
-    ]
-    return np.concatenate([np.zeros((2, 0), int), *ends], axis=1)
+    def gap(self, t: RealScalarLike, q: Coordinates) -> Float[Array, " all"]:
+        """Gaps of all contacts, between shapes and others."""
+        found = [self.points(q).gap]
+        for contacts in self.gaps:
 
+            def of_contact(contact, qs):
+                return contact.gaps(frame_poses(contact, qs), t)
 
-def names_of_points(mechanism: Mechanism) -> tuple[str, ...]:
-    """The contact of each point and gap."""
-    found = []
-    for contacts in (*shape_contacts(mechanism), *gap_contacts(mechanism)):
-        if isinstance(contacts[0], AbstractGap):
-            one = contacts[0]
-            k = jax.eval_shape(lambda one=one: one.gaps(one.frames, 0.0)).shape[0]
+            found.append(_contact_first(self.tables.map(contacts, of_contact, q)))
+        return jnp.concatenate(found)
+
+    def rows(self, t: RealScalarLike, q: Coordinates) -> ContactRows:
+        """All contacts, or of those between shapes the nearest `budget` ones."""
+        has, dtype = self.layout, q.dtype
+        points = self.points(q)
+        bodies, count = self.bodies_of_points, self.tables.body_count
+        # An end that is on the ground in all of them moves nothing.
+        moving = [end for end in (0, 1) if np.any(bodies[end] < count)] or [1]
+        law = [_law(c, c[0].count, has, dtype) for c in self.between_shapes]
+
+        kept, everything = None, [jax.lax.stop_gradient(points.gap)]
+        total = bodies.shape[1]
+        if self.budget is not None and self.budget < total:
+            nearest = kept = smallest_first(everything[0], self.budget)
+            points = ContactPoints(*(take_rows(x, nearest) for x in points))
+            bodies = jnp.asarray(bodies)[:, nearest]
+            law = [jax.tree.map(lambda *x: take_rows(jnp.concatenate(x), nearest), *law)]
+        bodies = bodies[np.array(moving)]
+        signs = [(-1, 1)[end] for end in moving]
+        parts = [self._blocks(q, points, bodies, signs, has)]
+        drift = [jnp.zeros((points.gap.shape[0], has.d), dtype)]
+        gap, ends = [points.gap], [bodies]
+
+        for contacts in self.gaps:
+            rows, rates, J = self._gap_rows(contacts, t, q, has)
+            k = rows.shape[0] // len(contacts)
+            gap.append(rows)
+            everything.append(jax.lax.stop_gradient(rows))
+            drift.append(rates)
+            parts.append(J)
+            ends.append(np.repeat(np.stack(self.tables.ends(contacts)), k, axis=1))
+            law.append(_law(contacts, k, has, dtype))
+            if kept is not None:
+                kept = jnp.concatenate([kept, total + jnp.arange(rows.shape[0])])
+            total += rows.shape[0]
+        most = max(x.shape[0] for x in parts)
+        # Contacts of fewer bodies are padded by blocks of zeros on the ground.
+        parts = [jnp.pad(x, ((0, most - x.shape[0]), *3 * ((0, 0),))) for x in parts]
+        ends = [jnp.pad(x, ((0, most - x.shape[0]), (0, 0)), constant_values=count) for x in ends]
+        np_or_jnp = np if all(isinstance(x, np.ndarray) for x in ends) else jnp
+        bodies = np_or_jnp.concatenate(ends, axis=1)
+        J = BodyContactJacobian.of_few(jnp.concatenate(parts, axis=1), bodies, count)
+        law = jax.tree.map(lambda *x: jnp.concatenate(x), *law) if law else ContactLaw()
+        return ContactRows(
+            jnp.concatenate(gap),
+            jnp.concatenate(drift),
+            J,
+            law,
+            2 * has.tangents,
+            total,
+            kept,
+            None if kept is None else jnp.concatenate(everything),
+        )
+
+    def _blocks(
+        self,
+        q: Coordinates,
+        points: ContactPoints,
+        bodies: np.ndarray | Array,
+        signs: list[int],
+        has: Layout,
+    ) -> Float[Array, "ends contacts d 6"]:
+        """J of points between shapes: relative velocity and turning of b against a, along the
+        normal and the tangents, at the ends on these `bodies`, that on a with the sign -1."""
+        axes = basis(points.normal)
+        table = self.tables.with_ground(q)[:3]
+        here = picks(bodies, table.shape[1], q.dtype)
+        if here is None:
+            centers = jnp.moveaxis(table[:, bodies], 0, -1)
         else:
-            k = contacts[0].count
-        found += [name for name in contacts.names for _ in range(k)]
-    return tuple(found)
+            centers = product(here.reshape(-1, table.shape[1]), table.T).reshape(*bodies.shape, 3)
+        directions = axes if has.tangents else axes[:, :1]
+        zero = jnp.zeros_like(axes)
+        turns = [axes[:, :1]] * has.torsional + [axes[:, 1:]] * has.rolling
 
+        def of_end(center, sign):
+            arms = jnp.broadcast_to((points.position - center)[:, None], directions.shape)
+            moments = jnp.cross(arms, directions)
+            rows = [jnp.concatenate([directions, moments], axis=-1)]
+            rows += [jnp.concatenate([zero[:, : x.shape[1]], x], axis=-1) for x in turns]
+            return sign * jnp.concatenate(rows, axis=1)
 
-def contact_gaps(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> Float[Array, " all"]:
-    """Gaps of all contacts, between shapes and others."""
-    found = [touching(mechanism, q).gap]
-    for contacts in gap_contacts(mechanism):
+        return jnp.stack([of_end(*end) for end in zip(centers, signs, strict=True)])
+
+    def _gap_rows(
+        self, contacts: Stack, t: RealScalarLike, q: Coordinates, has: Layout
+    ) -> tuple[Array, Array, Array]:
+        """Gaps of one kind, their rates at rest, and the blocks of J."""
+        t = jnp.asarray(t, q.dtype)
+        moving = self.tables.moving(contacts)
 
         def of_contact(contact, qs):
-            return contact.gaps(frame_poses(contact, qs), t)
+            still = [jnp.zeros_like(x[:6]) for x in qs]
+            rows = holonomic(contact, contact.gaps, qs, still, t, moving)
+            return rows.value, rows.velocity, jnp.stack(rows.J, axis=1)
 
-        found.append(_contact_first(mechanism.map_elements(contacts, of_contact, q)))
-    return jnp.concatenate(found)
-
-
-def contact_rows(mechanism: Mechanism, t: RealScalarLike, q: Coordinates) -> ContactRows:
-    """All contacts, or of those between shapes the nearest `contact_budget` ones."""
-    has, dtype = layout(mechanism), q.dtype
-    points = touching(mechanism, q)
-    bodies, count = bodies_of_points(mechanism), len(mechanism.body_stack)
-    # An end that is on the ground in all of them moves nothing.
-    moving = [end for end in (0, 1) if np.any(bodies[end] < count)] or [1]
-    law = [_law(c, c[0].count, has, dtype) for c in shape_contacts(mechanism)]
-
-    kept, everything = None, [jax.lax.stop_gradient(points.gap)]
-    touching_count, budget = bodies.shape[1], mechanism.contact_budget
-    if budget is not None and budget < touching_count:
-        nearest = kept = smallest_first(everything[0], budget)
-        points = ContactPoints(*(take_rows(x, nearest) for x in points))
-        bodies = jnp.asarray(bodies)[:, nearest]
-        law = [jax.tree.map(lambda *x: take_rows(jnp.concatenate(x), nearest), *law)]
-    bodies = bodies[np.array(moving)]
-    signs = [(-1, 1)[end] for end in moving]
-    parts = [_blocks(mechanism, q, points, bodies, signs, has)]
-    drift = [jnp.zeros((points.gap.shape[0], has.d), dtype)]
-    gap, ends, total = [points.gap], [bodies], touching_count
-
-    for contacts in gap_contacts(mechanism):
-        rows, rates, J = _gap_rows(mechanism, contacts, t, q, has)
-        k = rows.shape[0] // len(contacts)
-        gap.append(rows)
-        everything.append(jax.lax.stop_gradient(rows))
-        drift.append(rates)
-        parts.append(J)
-        ends.append(np.repeat(np.stack(mechanism.ends(contacts)), k, axis=1))
-        law.append(_law(contacts, k, has, dtype))
-        if kept is not None:
-            kept = jnp.concatenate([kept, total + jnp.arange(rows.shape[0])])
-        total += rows.shape[0]
-    most = max(x.shape[0] for x in parts)
-    # Contacts of fewer bodies are padded by blocks of zeros on the ground.
-    parts = [jnp.pad(x, ((0, most - x.shape[0]), *3 * ((0, 0),))) for x in parts]
-    ends = [jnp.pad(x, ((0, most - x.shape[0]), (0, 0)), constant_values=count) for x in ends]
-    np_or_jnp = np if all(isinstance(x, np.ndarray) for x in ends) else jnp
-    bodies = np_or_jnp.concatenate(ends, axis=1)
-    J = BodyContactJacobian.of_few(jnp.concatenate(parts, axis=1), bodies, count)
-    law = jax.tree.map(lambda *x: jnp.concatenate(x), *law) if law else ContactLaw()
-    return ContactRows(
-        jnp.concatenate(gap),
-        jnp.concatenate(drift),
-        J,
-        law,
-        2 * has.tangents,
-        total,
-        kept,
-        None if kept is None else jnp.concatenate(everything),
-    )
+        value, rate, J = map(_contact_first, self.tables.map(contacts, of_contact, q))
+        J = jnp.moveaxis(J, 0, 1)[:, :, None]
+        rest = ((0, 0), (0, has.d - 1))
+        return value, jnp.pad(rate[:, None], rest), jnp.pad(J, ((0, 0), *rest, (0, 0)))
 
 
 def basis(normal: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
@@ -175,56 +222,7 @@ def basis(normal: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     return jnp.stack([normal, first, second], axis=-2)
 
 
-def _blocks(
-    mechanism: Mechanism,
-    q: Coordinates,
-    points: ContactPoints,
-    bodies: np.ndarray | Array,
-    signs: list[int],
-    has: _Layout,
-) -> Float[Array, "ends contacts d 6"]:
-    """J of points between shapes: relative velocity and turning of b against a, along the normal
-    and the tangents, at the ends on these `bodies`, that on a with the sign -1."""
-    axes = basis(points.normal)
-    table = mechanism.with_ground(q)[:3]
-    here = picks(bodies, table.shape[1], q.dtype)
-    if here is None:
-        centers = jnp.moveaxis(table[:, bodies], 0, -1)
-    else:
-        centers = product(here.reshape(-1, table.shape[1]), table.T).reshape(*bodies.shape, 3)
-    directions = axes if has.tangents else axes[:, :1]
-    zero = jnp.zeros_like(axes)
-    turns = [axes[:, :1]] * has.torsional + [axes[:, 1:]] * has.rolling
-
-    def of_end(center, sign):
-        arms = jnp.broadcast_to((points.position - center)[:, None], directions.shape)
-        moments = jnp.cross(arms, directions)
-        rows = [jnp.concatenate([directions, moments], axis=-1)]
-        rows += [jnp.concatenate([zero[:, : x.shape[1]], x], axis=-1) for x in turns]
-        return sign * jnp.concatenate(rows, axis=1)
-
-    return jnp.stack([of_end(*end) for end in zip(centers, signs, strict=True)])
-
-
-def _gap_rows(
-    mechanism: Mechanism, contacts: Stack, t: RealScalarLike, q: Coordinates, has: _Layout
-) -> tuple[Array, Array, Array]:
-    """Gaps of one kind, their rates at rest, and the blocks of J."""
-    t = jnp.asarray(t, q.dtype)
-    moving = [bool(np.any(end < len(mechanism.body_stack))) for end in mechanism.ends(contacts)]
-
-    def of_contact(contact, qs):
-        still = [jnp.zeros_like(x[:6]) for x in qs]
-        rows = holonomic(contact, contact.gaps, qs, still, t, moving)
-        return rows.value, rows.velocity, jnp.stack(rows.J, axis=1)
-
-    value, rate, J = map(_contact_first, mechanism.map_elements(contacts, of_contact, q))
-    J = jnp.moveaxis(J, 0, 1)[:, :, None]
-    rest = ((0, 0), (0, has.d - 1))
-    return value, jnp.pad(rate[:, None], rest), jnp.pad(J, ((0, 0), *rest, (0, 0)))
-
-
-def _law(contacts: Stack[AbstractContact], k: int, has: _Layout, dtype) -> ContactLaw:
+def _law(contacts: Stack[AbstractContact], k: int, has: Layout, dtype) -> ContactLaw:
     """Coefficients of each point of one kind."""
 
     def of_contact(contact):

@@ -105,7 +105,7 @@ def total_energy(
 
 
 def _by_body(mechanism: "Mechanism", of_body, *vectors: Array) -> dict[str, Array]:
-    values = mechanism.body_stack.map(of_body, *(mechanism.table(x) for x in vectors))
+    values = mechanism.body_stack.map(of_body, *(mechanism.tables.table(x) for x in vectors))
     return {name: values[i] for i, name in enumerate(mechanism.body_stack.names)}
 
 
@@ -117,7 +117,7 @@ def _by_force(mechanism: "Mechanism", of_force, q: Coordinates, v: Velocity) -> 
 
     found: dict[int, tuple[str, Array]] = {}
     for forces in mechanism.force_stacks:
-        values = mechanism.map_elements(forces, of_element, q, v)
+        values = mechanism.tables.map(forces, of_element, q, v)
         for i, place in enumerate(forces.places):
             found[place] = forces.names[i], values[i]
     return dict(found[place] for place in sorted(found))

@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._concrete import is_concrete, numpy_if_concrete
-from .._coordinates import algebra, quaternion_to_matrix
-from .._coordinates.algebra import apply_matrix, components, dot, matrix_product
+from .._coordinates import algebra, apply_matrix, components, dot, quaternion_to_matrix
 from .._inputs import Number, Vector, checked, finite, positive
 from .pose import unit_quaternion
 
@@ -323,7 +322,7 @@ def turned_tensor(
     R: Float[Array, "3 3 *rest"], tensor: Float[Array, "3 3 *rest"]
 ) -> Float[Array, "3 3 *rest"]:
     """R tensor R^T."""
-    return matrix_product(matrix_product(R, tensor), jnp.swapaxes(R, 0, 1))
+    return algebra.matrix_product(algebra.matrix_product(R, tensor), jnp.swapaxes(R, 0, 1))
 
 
 def spatial(

@@ -1,40 +1,40 @@
 """What a mechanism consists of, in words."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import jax.numpy as jnp
 
 from .._concrete import is_concrete
 from .stack import Stack
 
-if TYPE_CHECKING:
-    from .mechanism import Mechanism
-
 # Of each group; a chain of hundreds is not worth as many lines.
 _MOST = 30
 
 
-def listing(mechanism: "Mechanism") -> str:
-    """Bodies with their masses, and what connects them: one line each."""
-    counts = mechanism.coordinates
+def listing(
+    bodies: Stack,
+    joints: Sequence[tuple[Stack, int]],
+    forces: Sequence[Stack],
+    contacts: Sequence[Stack],
+    switches: Iterable[str],
+) -> str:
+    """Bodies with their masses, and what connects them: one line each. Each kind of joint stands
+    there with the number of its holonomic rows, and again with that of its nonholonomic ones."""
     rows: dict[str, int] = {}
-    for joints, number in mechanism.row_counts():
-        for name in joints.names:
+    for kind, number in joints:
+        for name in kind.names:
             rows[name] = rows.get(name, 0) + number
     groups = {
-        "bodies": [
-            f'"{name}"{_mass(mechanism, i)}' for i, name in enumerate(mechanism.body_stack.names)
-        ],
-        "joints": _connections(mechanism.joint_stacks, rows),
-        "forces": _connections(mechanism.force_stacks),
-        "contacts": _connections(mechanism.contact_stacks),
-        "switches": [f'"{name}"' for name in mechanism.switches],
+        "bodies": [f'"{name}"{_mass(bodies, i)}' for i, name in enumerate(bodies.names)],
+        "joints": _connections([kind for kind, _ in joints], rows),
+        "forces": _connections(forces),
+        "contacts": _connections(contacts),
+        "switches": [f'"{name}"' for name in switches],
     }
     known = {what: lines for what, lines in groups.items() if lines}
     lines = [
         f"Mechanism of {', '.join(_count(len(lines), what) for what, lines in known.items())}: "
-        f"{counts.nq} coordinates, {counts.nv} velocities, {sum(rows.values())} rows"
+        f"{7 * len(bodies)} coordinates, {6 * len(bodies)} velocities, {sum(rows.values())} rows"
     ]
     for what, members in known.items():
         lines.append(f"{what}:")
@@ -44,8 +44,8 @@ def listing(mechanism: "Mechanism") -> str:
     return "\n".join(lines)
 
 
-def _mass(mechanism: "Mechanism", i: int) -> str:
-    mass = mechanism.body_stack[i].inertia.mass
+def _mass(bodies: Stack, i: int) -> str:
+    mass = bodies[i].inertia.mass
     return f", {float(mass):.6g} kg" if is_concrete(mass) and jnp.ndim(mass) == 0 else ""
 
 

@@ -1,6 +1,5 @@
 """Bodies and joints as one system."""
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -9,35 +8,32 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._concrete import as_one_program, numpy_if_concrete
-from .._contact.rows import ContactRows
-from .._coordinates import body_axes
-from .._coordinates.algebra import cross, quaternion_rate
+from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows
-from .._fusion import materialise
 from .._inputs import Vector, at_least, checked
-from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
-from .._linalg.blocks import accumulated, columns
+from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks, accumulated
 from .._system import State
 from .._types import Coordinates, RealScalarLike, Scalar, Velocity
 from . import energy
 from .batching import batched, with_last_axis
 from .body import GROUND, Body
 from .collisions import ContactPoints
-from .contact_rows import contact_gaps, contact_rows, names_of_points, touching
+from .contact_rows import ContactSet
 from .contacts import AbstractContact
 from .coordinates import Bodies, BodyIndices
 from .element import AbstractElement
 from .forces import AbstractForceElement
-from .joints import AbstractConstraint, AbstractJoint, AbstractPair
-from .linearise import Linearised, along, frame_poses, frame_twists, holonomic, nonholonomic
+from .joint_rows import JointRows
+from .joints import AbstractConstraint, AbstractJoint
+from .linearise import Linearised, frame_poses, frame_twists, nonholonomic
 from .listing import listing
-from .pairs import NAMES, Ends, Pairs
 from .placed import Configuration, Placed
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
+from .tables import BodyTables, merged_rows
 
 
 class Mechanism(AbstractStructuredSystem):
@@ -153,10 +149,25 @@ class Mechanism(AbstractStructuredSystem):
 
     @property
     def coordinates(self) -> Bodies:
-        return Bodies(len(self.body_stack))
+        return self.tables.coordinates
+
+    @property
+    def tables(self) -> BodyTables:
+        """q and v as tables with a column for each body."""
+        return BodyTables(self.body_stack.names)
+
+    @property
+    def contact_set(self) -> ContactSet:
+        """The contacts between the bodies."""
+        return ContactSet(self.tables, self.contact_stacks, self.contact_budget)
+
+    @property
+    def _joint_rows(self) -> JointRows:
+        return JointRows(self.tables, self.joint_stacks)
 
     def __repr__(self) -> str:
-        return listing(self)
+        connections = self.force_stacks, self.contact_stacks, self.switches
+        return listing(self.body_stack, self.row_counts(), *connections)
 
     # --- states ---------------------------------------------------------------------------------
 
@@ -174,13 +185,13 @@ class Mechanism(AbstractStructuredSystem):
 
         **Raises:** `ValueError` for a name that is no body, and for another number of
         coordinates."""
-        return Pose.of(self._part(self.checked_q(q), name))
+        return Pose.of(self.tables.part(self.checked_q(q), name))
 
     def twist(self, v: Float[ArrayLike, "*batch nv"], name: str) -> Twist:
         """Twist of the body `name`, or of the "ground"; leading axes of v are kept.
 
         **Raises:** as `pose`."""
-        return Twist.of(self._part(self.checked_v(v), name))
+        return Twist.of(self.tables.part(self.checked_v(v), name))
 
     def indices(self, name: str) -> BodyIndices:
         """Where the numbers of the body `name` stand in q and v, for arguments that go by
@@ -193,21 +204,21 @@ class Mechanism(AbstractStructuredSystem):
             weights = jnp.ones(18).at[crank.v].set(100.0)
 
         **Raises:** `ValueError` for a name that is no body, and for the ground, which has none."""
-        column = self._column(name)
-        if column == len(self.body_stack):
+        column = self.tables.column(name)
+        if column == self.tables.body_count:
             raise ValueError(f'"{name}" never moves, so it has no numbers in q and v.')
         return self.coordinates.indices(column)
 
     def contact_points(self, q: Float[Array, "*batch nq"]) -> ContactPoints:
         """Where shapes touch, all points, in the order of `contact_names`; leading axes of q are
         kept."""
-        return batched(lambda q: touching(self, q), (self.checked_q(q), 1))
+        return batched(self.contact_set.points, (self.checked_q(q), 1))
 
     @property
     def contact_names(self) -> tuple[str, ...]:
         """The contact that each contact point, and then each other gap, belongs to: the order of
         `Solution.contact_force`."""
-        return names_of_points(self)
+        return self.contact_set.names
 
     def joint_coordinates(
         self, q: Float[Array, "*batch nq"], name: str
@@ -218,19 +229,15 @@ class Mechanism(AbstractStructuredSystem):
             raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
 
         q = self.checked_q(q)
-        return _coordinates(joint, [self._part(q, body) for body in joint.bodies])
+        return _coordinates(joint, [self.tables.part(q, body) for body in joint.bodies])
 
     def checked_q(self, q: ArrayLike) -> Float[Array, "*batch nq"]:
         """q as an array. **Raises:** `ValueError` for another number of coordinates."""
-        return with_last_axis("`q`", q, self.coordinates.nq, self._sizes)
+        return with_last_axis("`q`", q, self.coordinates.nq, self.tables.sizes)
 
     def checked_v(self, v: ArrayLike) -> Float[Array, "*batch nv"]:
         """v as an array. **Raises:** `ValueError` for another number of velocities."""
-        return with_last_axis("`v`", v, self.coordinates.nv, self._sizes)
-
-    @property
-    def _sizes(self) -> str:
-        return f"for each of {len(self.body_stack)} bodies 7 in q and 6 in v"
+        return with_last_axis("`v`", v, self.coordinates.nv, self.tables.sizes)
 
     # --- elements -------------------------------------------------------------------------------
 
@@ -252,48 +259,35 @@ class Mechanism(AbstractStructuredSystem):
 
     def frames(self, element: AbstractElement, q: Coordinates) -> tuple[Pose, ...]:
         """World poses of the frames of an element."""
-        table = self.with_ground(q)
-        return frame_poses(element, [table[:, self._column(name)] for name in element.bodies])
+        table = self.tables.with_ground(q)
+        bodies = [self.tables.column(name) for name in element.bodies]
+        return frame_poses(element, [table[:, i] for i in bodies])
 
     def frame_twists(
         self, element: AbstractElement, q: Coordinates, v: Velocity
     ) -> tuple[Twist, ...]:
         """World twists of the frames of an element."""
-        q_table, v_table = self.with_ground(q), self.with_ground(v)
-        bodies = [self._column(name) for name in element.bodies]
+        q_table, v_table = self.tables.with_ground(q), self.tables.with_ground(v)
+        bodies = [self.tables.column(name) for name in element.bodies]
         return frame_twists(
             element, [q_table[:, i] for i in bodies], [v_table[:, i] for i in bodies]
         )
 
-    def map_elements(
-        self, elements: Stack, fn: Callable[..., PyTree], *vectors: Array | Placed
-    ) -> PyTree:
-        """fn(element, qs, ...) for all elements of one kind, the element axis last: for each of the
-        `vectors`, q or v, a tuple with the components of the bodies that the element connects."""
-        ends = self.ends(elements)
-        k = len(ends)
-
-        def one(element, *bodies):
-            return fn(element, *(bodies[i : i + k] for i in range(0, len(bodies), k)))
-
-        tables = [self.with_ground(x) for x in vectors]
-        return elements.map(one, *(columns(table, end) for table in tables for end in ends))
-
     # --- AbstractSystem -------------------------------------------------------------------------
 
     def kinematics(self, q: Configuration) -> Placed:
-        return q if isinstance(q, Placed) else Placed.of(self.table(q))
+        return self.tables.kinematics(q)
 
     def retract(self, q: Configuration, dp: Velocity) -> Coordinates:
         here = self.kinematics(q)
-        return self._bodies.retract(here.table, self.table(dp), here.axes).ravel()
+        return self._bodies.retract(here.table, self.tables.table(dp), here.axes).ravel()
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        return self._bodies.difference(self.table(q0), self.table(q1)).ravel()
+        return self._bodies.difference(self.tables.table(q0), self.tables.table(q1)).ravel()
 
     def carried(self, q0: Configuration, q1: Coordinates, v: Velocity) -> Velocity:
         axes = self.kinematics(q0).axes, self.kinematics(q1).axes
-        return self._bodies.carried(*axes, self.table(v)).ravel()
+        return self._bodies.carried(*axes, self.tables.table(v)).ravel()
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
         return self.mass_blocks(q).dense()
@@ -309,7 +303,7 @@ class Mechanism(AbstractStructuredSystem):
         return M if shared is None else CoupledBlocks(M, *shared)
 
     def inertia(self, q: Configuration, a: Velocity) -> Float[Array, " nv"]:
-        f = self._bodies.momentum_of(self.kinematics(q).axes, self.table(a)).ravel()
+        f = self._bodies.momentum_of(self.kinematics(q).axes, self.tables.table(a)).ravel()
         if (shared := self._shared_inertia(q)) is None:
             return f
         R, weights = shared
@@ -331,7 +325,7 @@ class Mechanism(AbstractStructuredSystem):
     def inertial_force(
         self, q: Configuration, v: Velocity, h: RealScalarLike | None = None
     ) -> Float[Array, " nv"]:
-        bodies, axes, omega = self._bodies, self.kinematics(q).axes, self.table(v)[3:]
+        bodies, axes, omega = self._bodies, self.kinematics(q).axes, self.tables.table(v)[3:]
         if h is None:
             return bodies.inertial_force(axes, omega, self.gravity).ravel()
         return bodies.mean_inertial_force(axes, omega, self.gravity, h).ravel()
@@ -351,8 +345,8 @@ class Mechanism(AbstractStructuredSystem):
                     for w, pose, x in zip(wrenches, poses, qs, strict=True)
                 )
 
-            wrenches = self.map_elements(forces, on_bodies, q, v)
-            for wrench, i in zip(wrenches, self.ends(forces), strict=True):
+            wrenches = self.tables.map(forces, on_bodies, q, v)
+            for wrench, i in zip(wrenches, self.tables.ends(forces), strict=True):
                 f = accumulated(f, i, wrench)
         for weight, rotor, ends in self._rotors(q, v):
             for J, i in zip(rotor.J, ends, strict=True):
@@ -369,15 +363,15 @@ class Mechanism(AbstractStructuredSystem):
         return -sum((x.lost for x in elements), jnp.zeros((), q.dtype))
 
     def constraint(self, q: Configuration, t: RealScalarLike) -> Float[Array, " nh"]:
-        return _flat(self._constraints(q, t), q.dtype)
+        return self._joint_rows.constraint(q, t)
 
     def nonholonomic(
         self, q: Configuration, v: Velocity, t: RealScalarLike
     ) -> Float[Array, " rows"]:
-        return _flat(self._nonholonomics(q, v, t), q.dtype)
+        return self._joint_rows.nonholonomic(q, v, t)
 
     def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
-        return contact_gaps(self, t, q)
+        return self.contact_set.gap(t, q)
 
     def switch(
         self, q: Coordinates, v: Velocity, t: RealScalarLike, active: Bool[Array, " rows"]
@@ -391,66 +385,15 @@ class Mechanism(AbstractStructuredSystem):
         return acts
 
     def contact_rows(self, t: RealScalarLike, q: Coordinates) -> ContactRows:
-        return contact_rows(self, t, q)
+        return self.contact_set.rows(t, q)
 
     def linearised(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
-        n, t = len(self.body_stack), jnp.asarray(t, q.dtype)
-        parts: tuple[list[Linearised], list[Linearised]] = [], []
-        ends: tuple[list, list] = [], []
-        pairs = self._linearised_pairs(q, v)
-        for joints in self.joint_stacks:
-            bodies = self.ends(joints)
-            if self._is_pair(joints):
-                parts[0].append(pairs.pop(0))
-                ends[0].append(bodies)
-                continue
-            moving = [bool(np.any(body < n)) for body in bodies]
-
-            def of_joint(joint, qs, vs, moving=moving):
-                return (
-                    holonomic(joint, joint.equations, qs, vs, t, moving),
-                    nonholonomic(joint, joint.velocity_equations, qs, vs, t, moving),
-                )
-
-            for level, rows in enumerate(self.map_elements(joints, of_joint, q, v)):
-                if rows.value.shape[0]:
-                    parts[level].append(rows)
-                    ends[level].append(bodies)
-        every = [*parts[0], *parts[1]]
-        J = self._block_rows(
-            list(zip((rows.J for rows in every), [*ends[0], *ends[1]], strict=True)),
-            self._independent,
-        )
-        return ConstraintRows(
-            _flat([rows.value for rows in parts[0]], q.dtype),
-            _flat([rows.velocity for rows in every], q.dtype),
-            J,
-            -_flat([rows.drift for rows in every], q.dtype),
-        )
+        return self._joint_rows.linearised(t, q, v)
 
     def row_map(
         self, t: RealScalarLike, q: Configuration, v: Velocity
     ) -> Callable[[Velocity], Float[Array, " rows"]]:
-        at_pairs = self._pairs(q) if self._pair_stacks else None
-        none = jnp.zeros((0, 0), q.dtype)
-
-        def of_joint(joint, qs, vs, changes):
-            return along(joint, qs, vs, changes, t)
-
-        def rows(x):
-            pairs = [] if at_pairs is None else self._rates_of_pairs(at_pairs, x)
-            levels = zip(
-                *(
-                    (pairs.pop(0), none)
-                    if self._is_pair(joints)
-                    else self.map_elements(joints, of_joint, q, v, x)
-                    for joints in self.joint_stacks
-                ),
-                strict=True,
-            )
-            return _flat([table for tables in levels for table in tables], q.dtype)
-
-        return rows
+        return self._joint_rows.row_map(t, q, v)
 
     def rows(self, name: str) -> np.ndarray:
         """Indices of the rows of the joint `name` in constraints and multipliers, its holonomic
@@ -471,129 +414,17 @@ class Mechanism(AbstractStructuredSystem):
     def row_counts(self) -> list[tuple[Stack[AbstractConstraint], int]]:
         """The kinds of joints with the number of rows of each one: holonomic, then nonholonomic."""
         state = jax.eval_shape(self.state)
-        levels = (
-            jax.eval_shape(self._constraints, state.q, 0.0),
-            jax.eval_shape(self._nonholonomics, state.q, state.v, 0.0),
-        )
-        return [
-            (joints, table.shape[0])
-            for tables in levels
-            for joints, table in zip(self.joint_stacks, tables, strict=True)
-        ]
+        return self._joint_rows.counts(state.q, state.v)
 
-    # --- inside ---------------------------------------------------------------------------------
-
-    def _constraints(self, q: Configuration, t: RealScalarLike) -> list[Array]:
-        """Phi of each kind of joint, shape `(rows, count)`."""
-
-        def of_joint(joint, qs):
-            return joint.equations(frame_poses(joint, qs), t)
-
-        pairs = self._values_of_pairs(q)
-        return [
-            pairs.pop(0) if self._is_pair(joints) else self.map_elements(joints, of_joint, q)
-            for joints in self.joint_stacks
-        ]
-
-    def _nonholonomics(self, q: Configuration, v: Velocity, t: RealScalarLike) -> list[Array]:
-        """Psi of each kind of joint, shape `(rows, count)`."""
-
-        def of_joint(joint, qs, vs):
-            poses, twists = frame_poses(joint, qs), frame_twists(joint, qs, vs)
-            return joint.velocity_equations(poses, twists, t)
-
-        none = jnp.zeros((0, 0), q.dtype)
-        return [
-            none if self._is_pair(joints) else self.map_elements(joints, of_joint, q, v)
-            for joints in self.joint_stacks
-        ]
-
-    # --- lower pairs, all kinds at once: see `pairs.py` -----------------------------------------
-
-    @staticmethod
-    def _is_pair(joints: Stack[AbstractConstraint]) -> bool:
-        # A subclass with rows of its own is evaluated by these.
-        kind, own = (
-            type(joints[0]),
-            ("constraint", "equations", "nonholonomic", "velocity_equations"),
-        )
-        return issubclass(kind, AbstractPair) and all(
-            getattr(kind, name) is getattr(AbstractPair, name) for name in own
-        )
-
-    @property
-    def _pair_stacks(self) -> list[Stack]:
-        return [joints for joints in self.joint_stacks if self._is_pair(joints)]
-
-    def _pairs(self, q: Configuration) -> Pairs:
-        here, still = self.kinematics(q), Placed.of(jnp.asarray(_ground(7)[:, None], q.dtype))
-        here = Placed(*(jnp.concatenate(x, axis=-1) for x in zip(here, still, strict=True)))
-        stacks = self._pair_stacks
-        bodies = [np.concatenate(ends) for ends in zip(*map(self.ends, stacks), strict=True)]
-        together = [joints.together for joints in stacks]
-        frames = [_joined([x.frame_a for x in together]), _joined([x.frame_b for x in together])]
-        held = {name for joints in stacks for name in joints[0].holds}
-        ends = [
-            Ends(
-                columns(here.position, body),
-                columns(here.axes, body),
-                columns(here.orientation, body),
-                frame.position,
-                body_axes(frame.orientation),
-                frame.orientation,
-            )
-            for body, frame in zip(bodies, frames, strict=True)
-        ]
-        return Pairs.at(tuple(name for name in NAMES if name in held), *ends)
-
-    def _by_kind(self, names: tuple[str, ...], table: Float[Array, "names *_ k"]) -> list[Array]:
-        """The rows of each kind of pair, of a table with those of all."""
-        found, start = [], 0
-        for joints in self._pair_stacks:
-            rows = np.array([names.index(name) for name in joints[0].holds])
-            own = table[..., start : start + len(joints)]
-            found.append(jnp.moveaxis(columns(jnp.moveaxis(own, 0, -1), rows), -1, 0))
-            start += len(joints)
-        return found
-
-    def _values_of_pairs(self, q: Configuration) -> list[Float[Array, "rows joints"]]:
-        if not self._pair_stacks:
-            return []
-        pairs = self._pairs(q)
-        return self._by_kind(pairs.names, pairs.values())
-
-    def _rates_of_pairs(self, pairs: Pairs, v: Velocity) -> list[Float[Array, "rows joints"]]:
-        return self._by_kind(pairs.names, pairs.rates(*self._of_pairs(v)))
-
-    def _of_pairs(self, v: Velocity) -> list[Float[Array, "6 k"]]:
-        """Velocities of the bodies at both ends of all pairs."""
-        table = self.with_ground(v)
-        ends = zip(*map(self.ends, self._pair_stacks), strict=True)
-        return [columns(table, np.concatenate(end)) for end in ends]
-
-    def _linearised_pairs(self, q: Configuration, v: Velocity) -> list[Linearised]:
-        if not self._pair_stacks:
-            return []
-        pairs, velocities = self._pairs(q), self._of_pairs(v)
-        here, v_table = self.kinematics(q), self.table(v)
-        moving = Placed(
-            v_table[:3],
-            quaternion_rate(here.orientation, v_table[3:]),
-            cross(v_table[3:][:, None], here.axes),
-        )
-        rate, drift = jax.jvp(lambda q: self._pairs(q).rates(*velocities), (here,), (moving,))
-        tables = (pairs.values(), rate, drift, *pairs.jacobian())
-        kinds = zip(*(self._by_kind(pairs.names, x) for x in tables), strict=True)
-        return [
-            Linearised(value, rate, drift, [J_a, J_b]) for value, rate, drift, J_a, J_b in kinds
-        ]
+    # --- rotors -----------------------------------------------------------------------------------
 
     def _shared_inertia(self, q: Configuration) -> tuple[BlockRows, Array] | None:
         """R and w of rotors, whose part of M is R^T diag(w) R; `None` without any."""
         rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
         if not rotors:
             return None
-        R = self._block_rows([(rotor.J, ends) for _, rotor, ends in rotors], independent=True)
+        blocks = ((rotor.J, ends) for _, rotor, ends in rotors)
+        R = merged_rows(self.tables, blocks, independent=True)
         return R, jnp.concatenate([weight for weight, _, _ in rotors])
 
     def _rotors(self, q: Configuration, v: Velocity) -> list[tuple[Array, Linearised, list]]:
@@ -602,8 +433,8 @@ class Mechanism(AbstractStructuredSystem):
         for forces in self.force_stacks:
             if forces[0].inertance is None:
                 continue
-            ends = self.ends(forces)
-            moving = [bool(np.any(end < len(self.body_stack))) for end in ends]
+            ends = self.tables.ends(forces)
+            moving = self.tables.moving(forces)
 
             def of_rotor(force, qs, vs, moving=moving):
                 def rate(poses, twists, t):
@@ -613,84 +444,8 @@ class Mechanism(AbstractStructuredSystem):
                 still = jnp.zeros((), q.dtype)
                 return force.inertance, nonholonomic(force, rate, qs, vs, still, moving)
 
-            found.append((*self.map_elements(forces, of_rotor, q, v), ends))
+            found.append((*self.tables.map(forces, of_rotor, q, v), ends))
         return found
-
-    def _block_rows(
-        self, parts: Sequence[tuple[list[Array], list[np.ndarray]]], independent: bool
-    ) -> BlockRows:
-        """From J and the bodies at each end, kind by kind."""
-        J = [[materialise(x) for x in J] for J, _ in parts]
-        ends = [ends for _, ends in parts]
-        return BlockRows.merged(J, ends, len(self.body_stack), 6, independent)
-
-    @property
-    def _independent(self) -> bool:
-        """Whether the rows are independent by structure: the joints form trees, and each one's own
-        rows are independent."""
-        parent = {name: name for name in (*self.body_stack.names, GROUND)}
-
-        def root(name):
-            while parent[name] != name:
-                name = parent[name]
-            return name
-
-        for joints in self.joint_stacks:
-            for joint in joints.outlines():
-                if not isinstance(joint, AbstractJoint):
-                    return False
-                a, b = (root(name) for name in joint.bodies)
-                if a == b:
-                    return False
-                parent[a] = b
-        return True
-
-    def _part(self, x: Float[Array, "*batch n"], name: str) -> Float[Array, "*batch components"]:
-        """Those components of q or v that are the body's; of the ground, constants."""
-        return _part_of(x, len(self.body_stack), self._column(name))
-
-    def _column(self, name: str) -> int:
-        """Which column of a table belongs to the body `name`; the ground is the last."""
-        names = (*self.body_stack.names, GROUND)
-        if name not in names:
-            raise ValueError(f'There is no body "{name}" among {list(names)}.')
-        return names.index(name)
-
-    def ends(self, elements: Stack) -> list[np.ndarray]:
-        """Columns of the bodies that the elements connect, for each of their frames."""
-        column = {name: i for i, name in enumerate((*self.body_stack.names, GROUND))}
-        ends = [[column[name] for name in outline.bodies] for outline in elements.outlines()]
-        return list(np.array(ends).T)
-
-    def table(self, x: Array | Placed) -> Float[Array, "components bodies"]:
-        """q or v of one sample with a column for each body.
-
-        **Raises:** `ValueError` for another number of them, and for leading axes."""
-        if isinstance(x, Placed):
-            return x.table
-        sizes = (self.coordinates.nq, self.coordinates.nv)
-        if x.ndim != 1 or x.shape[0] not in sizes:
-            raise ValueError(
-                f"`q` and `v` must be vectors of {sizes[0]} and {sizes[1]} entries, {self._sizes}, "
-                f"but one has shape {x.shape}. Use `jax.vmap` for batches."
-            )
-        return x.reshape(-1, len(self.body_stack))
-
-    def with_ground(self, x: Array | Placed) -> Float[Array, "components columns"]:
-        """The table of q (7 components) or v (6), with the ground as the last column."""
-        table = self.table(x)
-        # A constant, not computed: XLA then sees that all tables of one q are the same.
-        ground = _ground(table.shape[0])[:, None]
-        return jnp.concatenate([table, jnp.asarray(ground, x.dtype)], axis=1)
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
-def _part_of(x: Float[Array, "*batch n"], count: int, column: int) -> Array:
-    table = x.reshape(*x.shape[:-1], x.shape[-1] // count, count)
-    if column < count:
-        return table[..., column]
-    shape = table.shape[:-1]
-    return jnp.broadcast_to(jnp.asarray(_ground(shape[-1]), x.dtype), shape)
 
 
 @as_one_program
@@ -698,22 +453,6 @@ def _coordinates(joint: AbstractJoint, bodies: list[Array]) -> Float[Array, "*ba
     return batched(
         lambda *bodies: joint.coordinates(*frame_poses(joint, bodies)), *((x, 1) for x in bodies)
     )
-
-
-def _ground(components: int) -> np.ndarray:
-    """The 7 coordinates or 6 velocities of the ground: the pose without shift and turn, at rest."""
-    return np.eye(7)[3] if components == 7 else np.zeros(components)
-
-
-def _joined(frames: Sequence[Pose]) -> Pose:
-    """Frames of several kinds, the element axis last."""
-    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *frames)
-
-
-def _flat(tables: Sequence[Array], dtype: Any) -> Float[Array, " rows"]:
-    if not tables:
-        return jnp.zeros(0, dtype)
-    return jnp.concatenate([table.ravel() for table in tables])
 
 
 def _members(kinds: Sequence[Stack]) -> tuple:

@@ -25,13 +25,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates.algebra import (
-    apply_matrix,
-    cross,
-    matrix_product,
-    quaternion_conjugate,
-    quaternion_product,
-)
+from .._coordinates import algebra, apply_matrix
 from .._fusion import contracted
 
 # In the order in which they are evaluated.
@@ -71,13 +65,13 @@ class Pairs(NamedTuple):
     @classmethod
     def at(cls, names: tuple[str, ...], a: Ends, b: Ends) -> "Pairs":
         """From both ends; `names` as in `NAMES` ordered."""
-        e, z = (matrix_product(end.axes, end.frame_axes) for end in (a, b))
+        e, z = (algebra.matrix_product(end.axes, end.frame_axes) for end in (a, b))
         own_a, arm_b = (apply_matrix(x.axes, x.frame_position) for x in (a, b))
         arm_a = b.position + arm_b - a.position
         turn = jnp.zeros_like(a.orientation)
         if any(name.startswith("turn") for name in names):
-            p, q = (quaternion_product(x.orientation, x.frame_orientation) for x in (a, b))
-            turn = quaternion_product(quaternion_conjugate(p), q)
+            p, q = (algebra.quaternion_product(x.orientation, x.frame_orientation) for x in (a, b))
+            turn = algebra.quaternion_product(algebra.quaternion_conjugate(p), q)
             size = jnp.sqrt(jnp.sum(turn * turn, axis=0))
             turn = jnp.where(turn[:1] < 0, -turn, turn) / size[None]
         return cls(names, e, z, arm_a - own_a, arm_a, arm_b, turn)
@@ -106,7 +100,7 @@ class Pairs(NamedTuple):
     def _levers(self) -> tuple[Float[Array, "3 shifts k"], Float[Array, "3 others k"]]:
         """L of the offsets, and A of all others."""
         e, z = self._axes()
-        A = cross(z, e)
+        A = algebra.cross(z, e)
         if turns := self._turns:
             # w e_i + u_k e_j - u_j e_k, with (i, j, k) cyclic.
             after, before = ([(i + n) % 3 for i in turns] for n in (1, 2))
@@ -122,8 +116,8 @@ class Pairs(NamedTuple):
     def rates(self, v_a: Float[Array, "6 k"], v_b: Float[Array, "6 k"]) -> Float[Array, "names k"]:
         """J v."""
         L, A = self._levers()
-        at_a = v_a[:3] + cross(v_a[3:], self.arm_a)
-        of_points = v_b[:3] + cross(v_b[3:], self.arm_b) - at_a
+        at_a = v_a[:3] + algebra.cross(v_a[3:], self.arm_a)
+        of_points = v_b[:3] + algebra.cross(v_b[3:], self.arm_b) - at_a
         spin = v_b[3:] - v_a[3:]
         return jnp.concatenate([_dot(L, of_points[:, None]), _dot(A, spin[:, None])])
 
@@ -133,7 +127,7 @@ class Pairs(NamedTuple):
         still = jnp.zeros_like(A)
         found = []
         for sign, arm in ((-1, self.arm_a), (1, self.arm_b)):
-            tilts = cross(arm[:, None], L)
+            tilts = algebra.cross(arm[:, None], L)
             rows = [jnp.concatenate([L, tilts]), jnp.concatenate([still, A])]
             found.append(sign * jnp.swapaxes(jnp.concatenate(rows, axis=1), 0, 1))
         return found

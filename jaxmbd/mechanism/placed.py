@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates.algebra import body_axes
+from .._coordinates import body_axes
 from .._types import Coordinates
 
 

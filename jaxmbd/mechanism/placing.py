@@ -1,4 +1,4 @@
-"""Initial poses by joint coordinates, along a spanning tree from the ground."""
+"""Bodies placed by joint coordinates, along a spanning tree from the ground."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from .._raising import error_if
 from .._system import State
 from .._types import RealScalarLike
 from .body import GROUND
+from .groups import Groups
 from .joint_coordinates import joint_with_coordinates
 from .joints import AbstractJoint
 from .mechanism import Mechanism
@@ -35,8 +36,8 @@ _MAX_TURN = 0.5
 
 
 class Placement(eqx.Module):
-    """What `place` was asked for: names of the joints whose `coordinates`, and of those whose
-    `rates` were given."""
+    """What `place_bodies` was asked for: names of the joints whose `coordinates` were given, and of
+    those whose `rates` were."""
 
     coordinates: tuple[str, ...] = eqx.field(static=True)
     rates: tuple[str, ...] = eqx.field(static=True)
@@ -66,20 +67,20 @@ class _Edge(NamedTuple):
 
 
 @checked
-def place(
+def place_bodies(
     mechanism: Mechanism,
     coordinates: Mapping[str, Any],
     rates: Mapping[str, Any] | None = None,
     t: RealScalarLike = 0.0,
 ) -> State:
-    """The state in which joints have given coordinates,
+    """Places bodies by the coordinates and rates of joints (forward kinematics); loops stay open.
 
         Phi_j(A, B, t) = 0,    c_j(A, B) = coordinates[j],
 
     joint by joint from the ground outwards, along a spanning tree: first the joints named, then the
     others, in the order given. Velocities likewise, Phi_j' = Psi_j = 0 and c_j' = rates[j].
 
-        state = mbd.place(mechanism, {"shoulder": 0.3, "elbow": -1.2}, rates={"elbow": 2.0})
+        state = mbd.place_bodies(mechanism, {"shoulder": 0.3, "elbow": -1.2}, rates={"elbow": 2.0})
 
     What is not said stays as the bodies were given: joints without coordinates keep the relative
     pose (the nearest that closes them), those without rates the relative velocity, and parts that
@@ -166,21 +167,11 @@ def _value(table: Mapping[str, Any], joint: AbstractJoint, dtype: Any) -> _Wante
 
 def _tree(mechanism: Mechanism, named: list[str]) -> list[_Edge]:
     """Joints of a spanning tree, from the roots outwards."""
-    bodies = (GROUND, *mechanism.body_stack.names)
-    group = {name: name for name in bodies}
-
-    def root(name):
-        while group[name] != name:
-            name = group[name]
-        return name
-
     joints = [j for j in mechanism.joints if isinstance(j, AbstractJoint)]
     first = [j for j in joints if j.name in named]
-    kept = []
+    kept, groups = [], Groups()
     for joint in [*first, *(j for j in joints if j.name not in named)]:
-        a, b = (root(name) for name in joint.bodies)
-        if a != b:
-            group[b] = a
+        if groups.join(*joint.bodies):
             kept.append(joint)
         elif joint.name in named:
             raise ValueError(
@@ -188,7 +179,7 @@ def _tree(mechanism: Mechanism, named: list[str]) -> list[_Edge]:
                 "own cannot be chosen. Leave it out, and close the loop by `close_joints`."
             )
     edges, reached = [], set()
-    for start in bodies:
+    for start in (GROUND, *mechanism.body_stack.names):
         fresh = [] if start in reached else [start]
         while fresh:
             here = fresh.pop(0)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates.algebra import apply_matrix, cross, dot
+from .._coordinates import algebra, apply_matrix, dot
 from .._fusion import materialise
 from .._types import RealScalarLike
 from .inertia import identity
@@ -30,7 +30,7 @@ def middle_spin(
 
     def newton(_, x):
         # The next iterate y: A y = A x - (I (x - omega) + h/2 x x I x), with A x = I x + h x x I x.
-        y = momentum + 0.5 * h * cross(x, apply_matrix(tensor, x))
+        y = momentum + 0.5 * h * algebra.cross(x, apply_matrix(tensor, x))
         return materialise(apply_matrix(_inverse(tensor, x, h), y))
 
     return jax.lax.fori_loop(0, _ITERATIONS, newton, omega)
@@ -43,7 +43,7 @@ def _middle_spin_jvp(primals, tangents):
 
     def residual(tensor, omega, h):
         Ix = apply_matrix(tensor, x)
-        return apply_matrix(tensor, omega) - Ix - 0.5 * h * cross(x, Ix)
+        return apply_matrix(tensor, omega) - Ix - 0.5 * h * algebra.cross(x, Ix)
 
     _, change = jax.jvp(residual, primals, tangents)
     return x, apply_matrix(_inverse(tensor, x, h), change)
@@ -52,8 +52,10 @@ def _middle_spin_jvp(primals, tangents):
 def _inverse(tensor, x, h) -> Float[Array, "3 3 *rest"]:
     """A^-1, with A y = I y + h/2 (x x I y - I x x y)."""
     Ix = apply_matrix(tensor, x)
-    A = tensor + 0.5 * h * (cross(x[:, None], tensor) - cross(Ix[:, None], identity(x)))
+    A = tensor + 0.5 * h * (
+        algebra.cross(x[:, None], tensor) - algebra.cross(Ix[:, None], identity(x))
+    )
     # The rows of the adjoint are the vector products of the columns of A.
     after = jnp.concatenate([A[:, 1:], A[:, :1]], axis=1)
-    adjoint = cross(after, jnp.concatenate([after[:, 1:], after[:, :1]], axis=1))
+    adjoint = algebra.cross(after, jnp.concatenate([after[:, 1:], after[:, :1]], axis=1))
     return jnp.swapaxes(adjoint, 0, 1) / dot(A[:, 0], adjoint[:, 0])[None, None]

@@ -14,7 +14,6 @@ from .._equations import equations
 from .._inputs import checked, unjudged
 from .._results import RESULTS
 from .._simulation import simulate
-from .._system import writes_own_qdot
 from .._tangent_space import displaced
 from .._types import Control
 from .control_guess import as_control
@@ -79,8 +78,7 @@ def _between(problem: Problem, q_end, v_end):
 
     def point(t, s):
         q = start.q + s * (q_end - start.q)
-        if not writes_own_qdot(system):
-            q = system.coordinates.normalise(q)
+        q = system.normalise(q)
         state = assemble(system, q, start.v + s * (v_end - start.v), t, throw=False)
         return state.q, state.v, state.report.result == RESULTS.successful
 
@@ -193,7 +191,6 @@ def _resample(problem: Problem, plan: Plan) -> Guess:
     new = jnp.linspace(0, 1, problem.steps + 1, dtype=plan.t.dtype)
     column = jax.vmap(jnp.interp, (None, None, 1), 1)
     q, v = column(new, old, plan.q), column(new, old, plan.v)
-    if not writes_own_qdot(problem.system):
-        q = jax.vmap(problem.system.coordinates.normalise)(q)
+    q = jax.vmap(problem.system.normalise)(q)
     times = plan.t[0] + new * (plan.t[-1] - plan.t[0])
     return Guess(q, v, jax.vmap(plan.control)(times, q, v))

@@ -479,7 +479,7 @@ def test_budget():
         for i in range(4)
     ]
     pieces = [("ground", FLOOR), *((b, mbd.Sphere(0.1)) for b in balls)]
-    contacts = mbd.contacts_among(pieces, friction=0.3)
+    contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(0.3))
     assert len(contacts) == 4 + 6 and contacts[0].body_a in ("ground", "0", "1", "2", "3")
     for budget, result in ((4, "successful"), (3, "contact_overflow")):
         mechanism = mbd.Mechanism(balls, contacts=contacts, contact_budget=budget)
@@ -564,7 +564,7 @@ def test_bad_input():
     )
     with pytest.raises(ValueError, match="less than a turn"):
         mbd.JointLimit(wide)
-    with pytest.raises(ValueError, match="friction"):
+    with pytest.raises(TypeError, match='Gap "gap" has no argument `friction`'):
         mbd.Gap("gap", [body], lambda poses, t: poses[0].position[2], friction=0.3)
     with pytest.raises(ValueError, match='`fn` of Gap "gap".*jnp.stack'):
         mbd.Gap("gap", [body], lambda poses, t: [t, t])

@@ -834,8 +834,6 @@ def guide_of(b):
         (lambda b: hinge_of(b, limits=(1.0, -1.0)), '`limits` of Revolute "h" must be lower <= '),
         (lambda b: hinge_of(b, limits=[(0.0, 1.0)] * 2), "for each of its 1 joint coordinates"),
         (lambda b: mbd.Universal("u", "ground", b, point=[0, 0, 0]), "turns about two axes"),
-        (lambda b: mbd.Universal("u", "ground", b, point=[0, 0, 0], axis=[0, 0, 1]),
-         "turns about two axes"),
         (lambda b: mbd.Universal("u", "ground", b, point=[0, 0, 0],
                                  axes=[[1, 0, 0], [0.6, 0.8, 0]]),
          "must be at right angles, as the arms of the cross are, but are at 53.1301 degrees"),

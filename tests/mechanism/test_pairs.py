@@ -54,7 +54,7 @@ def alone(of, q):
         def one(joint, qs):
             return joint.equations(frame_poses(joint, qs), 0.0)
 
-        return of.map_elements(joints, one, q).ravel()
+        return of.tables.map(joints, one, q).ravel()
 
     return jnp.concatenate([rows(joints) for joints in of.joint_stacks])
 

@@ -38,7 +38,7 @@ def test_arm():
     mechanism = arm()
     base, shoulder = 0.7, -2.9
     given = {"shoulder": shoulder + 2 * np.pi, "base": [base]}
-    state = mbd.place(mechanism, given)
+    state = mbd.place_bodies(mechanism, given)
     R = rotation(Z, base) @ rotation(Y, -shoulder)
     for name, expected in (
         ("column", 0.5 * Z),
@@ -64,9 +64,9 @@ def test_rates():
     at, rates = {"shoulder": 0.4, "base": 1.1}, {"shoulder": 2.0, "base": -0.5}
 
     def q(s):
-        return mbd.place(mechanism, {name: x + s * rates[name] for name, x in at.items()}).q
+        return mbd.place_bodies(mechanism, {name: x + s * rates[name] for name, x in at.items()}).q
 
-    state = mbd.place(mechanism, at, rates)
+    state = mbd.place_bodies(mechanism, at, rates)
     h = 1e-5
     expected = (q(h) - q(-h)) / (2 * h)
     np.testing.assert_allclose(mechanism.qdot(state.q, state.v), expected, atol=1e-9)
@@ -80,7 +80,7 @@ def test_derivatives(mode):
 
     def hand(x):
         mechanism = arm(x[1])
-        state = mbd.place(mechanism, {"shoulder": x[0]})
+        state = mbd.place_bodies(mechanism, {"shoulder": x[0]})
         return mechanism.pose(state.q, "hand").position
 
     x = jnp.array([0.6, 1.3])
@@ -93,7 +93,7 @@ def test_derivatives(mode):
 def test_second_derivative():
     def hand(x):
         mechanism = arm()
-        return mechanism.pose(mbd.place(mechanism, {"shoulder": x}).q, "hand").position
+        return mechanism.pose(mbd.place_bodies(mechanism, {"shoulder": x}).q, "hand").position
 
     second = jax.jit(jax.jacfwd(jax.jacrev(hand)))(jnp.array(0.6))
     np.testing.assert_allclose(second, [np.sin(0.6), 0, -np.cos(0.6)], atol=1e-10)
@@ -124,7 +124,7 @@ def test_every_joint(joint, wanted):
                     velocity=[0.3, 0.1, 1.0], angular_velocity=[0.1, 2.0, 0.3])  # fmt: skip
     mechanism = mbd.Mechanism([body], [joint])
     rates = 0.3 * np.arange(1.0, 1 + len(wanted))
-    state = mbd.place(mechanism, {"j": wanted}, {"j": rates})
+    state = mbd.place_bodies(mechanism, {"j": wanted}, {"j": rates})
     np.testing.assert_allclose(mechanism.joint_coordinates(state.q, "j"), wanted, atol=1e-12)
     np.testing.assert_allclose(mbd.joint_rates(mechanism, state.q, state.v, "j"), rates, atol=1e-12)
     found = mbd.violation(mechanism, state.q, v=state.v)
@@ -140,7 +140,7 @@ def test_a_ball_joint_keeps_its_orientation():
         mbd.Revolute("hinge", body, tip, point=[0.7, 0, 0], axis=X),
     ]
     mechanism = mbd.Mechanism([body, tip], joints)
-    state = mbd.place(mechanism, {"hinge": 0.5})
+    state = mbd.place_bodies(mechanism, {"hinge": 0.5})
     pose = mechanism.pose(state.q, "b")
     np.testing.assert_allclose(pose.orientation, [0.8, 0.6, 0, 0], atol=1e-12)
     np.testing.assert_allclose(pose.position, [0.3, 0, 0], atol=1e-12)
@@ -150,18 +150,18 @@ def test_a_ball_joint_keeps_its_orientation():
 def test_what_it_refuses():
     mechanism = arm()
     with pytest.raises(ValueError, match='Fixed "weld" has no joint coordinates'):
-        mbd.place(mechanism, {"weld": 1.0})
+        mbd.place_bodies(mechanism, {"weld": 1.0})
     with pytest.raises(ValueError, match=r'`coordinates` of "base" must have shape \(1,\)'):
-        mbd.place(mechanism, {"base": [1.0, 2.0]})
+        mbd.place_bodies(mechanism, {"base": [1.0, 2.0]})
     with pytest.raises(ValueError, match='There is no joint "x"'):
-        mbd.place(mechanism, {}, {"x": 1.0})
+        mbd.place_bodies(mechanism, {}, {"x": 1.0})
     door = mbd.Body("door", BOX)
     hinges = [
         mbd.Revolute(name, "ground", door, point=[0, 0, z], axis=Z)
         for name, z in (("low", 0), ("high", 1))
     ]
     with pytest.raises(ValueError, match='"high" closes a loop'):
-        mbd.place(mbd.Mechanism([door], hinges), {"low": 0.1, "high": 0.1})
+        mbd.place_bodies(mbd.Mechanism([door], hinges), {"low": 0.1, "high": 0.1})
 
 
 def test_rates_that_nothing_can_have():
@@ -175,9 +175,9 @@ def test_rates_that_nothing_can_have():
     joint = mbd.RollingDisc("roll", "ground", disc, radius=r, axes=(Z, axis),
                             points=([0, 0, 0], [0, 0, r * np.sin(lean)]))  # fmt: skip
     mechanism = mbd.Mechanism([disc], [joint])
-    state = mbd.place(mechanism, {}, {"roll": [0.0, 0.5]})
+    state = mbd.place_bodies(mechanism, {}, {"roll": [0.0, 0.5]})
     rates = mbd.joint_rates(mechanism, state.q, state.v, "roll")
     np.testing.assert_allclose(rates, [0, 0.5], atol=1e-12)
     assert mbd.violation(mechanism, state.q, v=state.v).velocity["roll"] < 1e-12
     with pytest.raises(RuntimeError, match='RollingDisc "roll" cannot move at the rates asked for'):
-        mbd.place(mechanism, {}, {"roll": [0.1, 0.5]})
+        mbd.place_bodies(mechanism, {}, {"roll": [0.1, 0.5]})

@@ -556,14 +556,14 @@ def test_assembly_by_name():
     state = mbd.close_joints(ladder(1.0))
     pose = ladder(1.0).pose(state.q, "rung")
     np.testing.assert_allclose(pose.position, [0.5, 0, 0], atol=1e-9)
-    found = mbd.assembly(ladder(1.0), state.report)
+    found = mbd.joint_closure(ladder(1.0), state.report)
     assert found.successful and not found.open and found.rows == 11 and found.rank == 10
     assert str(found).startswith("assembled: moved by")
     # 20 cm that are missing stay between the two ball joints.
     with pytest.raises(ValueError, match='The joints "left", "right" cannot be closed together'):
         mbd.close_joints(ladder(1.2))
     failed = mbd.close_joints(ladder(1.2), throw=False)
-    found = mbd.assembly(ladder(1.2), failed.report)
+    found = mbd.joint_closure(ladder(1.2), failed.report)
     assert list(found.open) == ["left", "right"]
     np.testing.assert_allclose(sum(found.open.values()), 0.2, atol=1e-3)
     assert '"left" remained open: |Phi| = ' in str(found)
@@ -586,7 +586,7 @@ def test_assembly_by_name_inside_of_jit():
 def closed_four_bar(rate, **options):
     """The crank 0.3 rad from where it was drawn, at the given rate, and the loop closed."""
     mechanism = four_bar()
-    placed = mbd.place(mechanism, {"A": 0.3}, {"A": rate})
+    placed = mbd.place_bodies(mechanism, {"A": 0.3}, {"A": rate})
     return mechanism, mbd.close_joints(mechanism, placed, **options)
 
 
@@ -597,7 +597,7 @@ def test_closing_keeps_what_was_asked_for():
     np.testing.assert_allclose(mechanism.joint_coordinates(state.q, "A"), [0.3], atol=1e-12)
     np.testing.assert_allclose(mbd.joint_rates(mechanism, state.q, state.v, "A"), [6.0], atol=1e-11)
     assert np.max(np.abs(mechanism.constraint(state.q, TIME))) < 1e-11
-    found = mbd.assembly(mechanism, state.report)
+    found = mbd.joint_closure(mechanism, state.report)
     assert found.successful and found.displacement > 1e-3 and found.change > 0.1
     assert (found.rows, found.rank) == (20, 17)
 
@@ -628,7 +628,7 @@ def test_closing_keeps_joints_by_name():
 @pytest.mark.slow
 def test_closing_keeps_a_coordinate_and_the_rate_of_another_joint():
     mechanism = four_bar()
-    state = mbd.close_joints(mechanism, mbd.place(mechanism, {"A": 0.3}, {"B": 2.0}))
+    state = mbd.close_joints(mechanism, mbd.place_bodies(mechanism, {"A": 0.3}, {"B": 2.0}))
     np.testing.assert_allclose(mechanism.joint_coordinates(state.q, "A"), [0.3], atol=1e-12)
     np.testing.assert_allclose(mbd.joint_rates(mechanism, state.q, state.v, "B"), [2.0], atol=1e-11)
     rate = jax.grad(
@@ -642,7 +642,7 @@ def test_closing_keeps_a_coordinate_and_the_rate_of_another_joint():
 @pytest.mark.slow
 def test_what_closing_cannot_keep():
     mechanism = four_bar()
-    asked = mbd.place(mechanism, {"A": 0.3}, {"A": 1.0, "B": 5.0})
+    asked = mbd.place_bodies(mechanism, {"A": 0.3}, {"A": 1.0, "B": 5.0})
     with pytest.raises(ValueError, match='while "A", "B" keep what was asked for'):
         mbd.close_joints(mechanism, asked)
     with pytest.raises(ValueError, match="`keep` of close_joints must be a sequence"):
@@ -667,7 +667,7 @@ def test_velocities_that_do_not_fit_are_named():
     drives = [mbd.PrescribedMotion(f"drive {s:.0f}", hinge, Ramp(s)) for s in (1.0, 3.0)]
     mechanism = mbd.Mechanism([wheel], [hinge, *drives])
     state = mbd.close_joints(mechanism, throw=False)
-    found = mbd.assembly(mechanism, state.report)
+    found = mbd.joint_closure(mechanism, state.report)
     assert not found.open and not found.successful
     assert list(found.moving) == ["drive 1", "drive 3"]
     np.testing.assert_allclose(list(found.moving.values()), 1.0, atol=1e-12)
@@ -702,7 +702,7 @@ def turning(**options):
     [
         lambda w, sol: mbd.audit(w, sol),
         lambda w, sol: mbd.mobility(w),
-        lambda w, sol: mbd.place(w, {"h": 1.0}),
+        lambda w, sol: mbd.place_bodies(w, {"h": 1.0}),
         lambda w, sol: mbd.close_joints(w),
         lambda w, sol: mbd.total_energy(w, sol.q[0], sol.v[0]),
         lambda w, sol: mbd.violation(w, sol.q),
@@ -733,11 +733,14 @@ def test_what_reports_refuse(tmp_path):
     mechanism, sol = turning(saveat=diffrax.SaveAt(t0=True, steps=1))
     q, v = sol.q[0], sol.v[0]
     for call, message in (
-        (lambda: mbd.place(mechanism, {"h": "open"}), '`coordinates` of "h" must be numbers'),
-        (lambda: mbd.place(mechanism, {"h": np.nan}), '`coordinates` of "h" must be finite'),
         (
-            lambda: mbd.place(mechanism, ["h"]),
-            "`coordinates` of place must be a mapping, such as a `dict`",
+            lambda: mbd.place_bodies(mechanism, {"h": "open"}),
+            '`coordinates` of "h" must be numbers',
+        ),
+        (lambda: mbd.place_bodies(mechanism, {"h": np.nan}), '`coordinates` of "h" must be finite'),
+        (
+            lambda: mbd.place_bodies(mechanism, ["h"]),
+            "`coordinates` of place_bodies must be a mapping, such as a `dict`",
         ),
         (lambda: mbd.mobility(mechanism, tolerance=-1.0), "`tolerance` of mobility must be pos"),
         (lambda: mbd.animate(mechanism, sol, fps=0), "`fps` of animate must be a whole number"),

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..._contact.rows import ABSENT
+from ..._contact import ABSENT
 
 
 class ContactPoints(NamedTuple):

@@ -8,14 +8,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..._contact.rows import ABSENT
+from ..._contact import ABSENT
 from ..._coordinates import components, cross, dot
 from ..._fusion import materialise, materialise_condition
-from ..._linalg.small import inverse
+from ..._linalg import inverse
 from ..._loop import tree_where
 from ..pose import Pose
-from ..shapes import AbstractConvexShape
-from ..shapes.gjk import gjk
+from ..shapes import AbstractConvexShape, gjk
 from .base import ContactPoints, stacked
 from .manifold import manifold
 from .vectors import mixed, one_hot_of_largest, perpendicular, unit, x_direction

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from ..._checks import with_dtype
-from ..._contact.law import ContactLaw
+from ..._contact import ContactLaw
 from ..._inputs import Refusal, checked, shown
 from ..body import GROUND, Body
 from ..element import dtype_of
@@ -26,21 +26,21 @@ def contacts_among(
     pieces: Sequence[Annotated[Any, _piece]],
     *,
     without: Sequence[tuple[str, str]] = (),
-    **coefficients: Any,
+    law: ContactLaw | None = None,
 ) -> list[Contact]:
     """Contacts between all pieces on different bodies, named "a-b" after the bodies and numbered
     where there are several.
 
     **Arguments:** `pieces`: (body, shape) or (body, shape, pose relative to the body), bodies also
     by name or "ground"; `without`: pairs of names of bodies that do not touch, such as neighbours
-    in a chain; the coefficients of one `ContactLaw` for all.
+    in a chain; `law`: for all contacts, default a `ContactLaw` without friction.
 
     With n bodies there are about n^2 / 2 pairs, most of which are far apart: `contact_budget` of a
     `Mechanism` limits how many are solved for.
     """
     # There are many contacts: what they share is made once.
     dtype = dtype_of((body for body, *_ in pieces), (pose for _, _, *own in pieces for pose in own))
-    law = with_dtype(ContactLaw(**coefficients), dtype)
+    law = with_dtype(ContactLaw() if law is None else law, dtype)
     own = Pose.identity(dtype)
     apart = {frozenset(pair) for pair in without}
     found: list[Contact] = []

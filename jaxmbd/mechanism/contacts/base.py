@@ -1,11 +1,12 @@
 """What may touch: gaps between bodies."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..._contact.law import ContactLaw
+from ..._contact import ContactLaw
 from ..._types import RealScalarLike
 from ..element import AbstractElement
 from ..pose import Pose
@@ -29,9 +30,7 @@ class AbstractGap(AbstractContact):
         """g >= 0 at the world poses of the frames, pure [m, or rad]."""
 
 
-def check_frictionless(what: str, law: ContactLaw) -> ContactLaw:
-    """The law. **Raises:** `ValueError`, which begins with `what`, if it has friction."""
-    for name in ("friction", "kinetic", "torsional", "rolling"):
-        if getattr(law, name) is not None:
-            raise ValueError(f"{what} has no tangents, so no friction, but `{name}` is given.")
-    return law
+def frictionless_law(restitution: Any, stiffness: Any, damping: Any) -> ContactLaw:
+    """The law of a contact without tangents; `None` for the default of `ContactLaw`."""
+    given = {"restitution": restitution, "stiffness": stiffness, "damping": damping}
+    return ContactLaw(**{name: x for name, x in given.items() if x is not None})

@@ -1,11 +1,11 @@
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 
 from ..._checks import with_dtype
-from ..._contact.law import ContactLaw
-from ..._inputs import checked
+from ..._contact import ContactLaw
+from ..._inputs import checked, not_negative, positive, positive_or_infinite, within
 from ..body import Body
 from ..collisions import ContactPoints, collide, point_count
 from ..element import checked_name, names_and_frames
@@ -45,10 +45,18 @@ class Contact(AbstractContact):
         frame_a: Frame | None = None,
         frame_b: Frame | None = None,
         law: ContactLaw | None = None,
-        **coefficients: Any,
+        friction: Annotated[Any, not_negative] = None,
+        kinetic: Annotated[Any, not_negative] = None,
+        speed: Annotated[Any, positive] = None,
+        restitution: Annotated[Any, within(0, 1)] = None,
+        torsional: Annotated[Any, not_negative] = None,
+        rolling: Annotated[Any, not_negative] = None,
+        stiffness: Annotated[Any, positive_or_infinite] = None,
+        damping: Annotated[Any, not_negative] = None,
     ):
         """**Arguments:** the fields, with `None` for the frame of the body itself; bodies or their
-        names, or "ground"; and either `law` or the coefficients of a `ContactLaw`.
+        names, or "ground"; and either `law` or the coefficients of a `ContactLaw`, whose defaults
+        stand for those that are `None`.
 
         **Raises:** `ValueError` for two shapes on one body, kinds of shapes that are not known to
         touch, and coefficients out of their range.
@@ -60,6 +68,9 @@ class Contact(AbstractContact):
             raise ValueError(f'{what} must connect two bodies, but both are "{names[0]}".')
         self.body_a, self.body_b = names
         count = point_count(shape_a, shape_b)
+        given = (friction, kinetic, speed, restitution, torsional, rolling, stiffness, damping)
+        named = zip(ContactLaw.__dataclass_fields__, given, strict=True)
+        coefficients = {coefficient: value for coefficient, value in named if value is not None}
         if law is not None and coefficients:
             raise ValueError(f"{what} needs either `law` or {sorted(coefficients)}, not both.")
         dtype = jnp.result_type(*(frame.position.dtype for frame in frames))

@@ -1,17 +1,17 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from ..._checks import with_dtype
-from ..._contact.law import ContactLaw
-from ..._inputs import checked
+from ..._contact import ContactLaw
+from ..._inputs import checked, not_negative, positive_or_infinite, within
 from ..body import Body
 from ..element import check_rows, checked_name, names_and_frames, rows_of
 from ..pose import Frame, Pose
-from .base import AbstractGap, check_frictionless
+from .base import AbstractGap, frictionless_law
 
 
 class Gap(AbstractGap):
@@ -43,12 +43,14 @@ class Gap(AbstractGap):
         fn: Callable[..., Any],
         *,
         frames: Sequence[Frame | None] | None = None,
-        **coefficients: Any,
+        restitution: Annotated[Any, within(0, 1)] = None,
+        stiffness: Annotated[Any, positive_or_infinite] = None,
+        damping: Annotated[Any, not_negative] = None,
     ):
         """**Arguments:** as for `Constraint`, with `fn` that gives a number or a vector of gaps;
         `restitution`, or `stiffness` and `damping`, of a `ContactLaw`.
 
-        **Raises:** `ValueError` as `Constraint` does, and for coefficients of friction.
+        **Raises:** `ValueError` as `Constraint` does, and for coefficients out of their range.
         """
         self.name = checked_name("Gap", name)
         what = f'Gap "{name}"'
@@ -56,8 +58,7 @@ class Gap(AbstractGap):
         self.fn = fn
         dtype = jnp.result_type(*(frame.position.dtype for frame in self.local))
         check_rows(f"`fn` of {what}", fn, self.local, jax.ShapeDtypeStruct((), dtype))
-        law = check_frictionless(what, ContactLaw(**coefficients))
-        self.law = with_dtype(law, dtype)
+        self.law = with_dtype(frictionless_law(restitution, stiffness, damping), dtype)
 
     @property
     def bodies(self):

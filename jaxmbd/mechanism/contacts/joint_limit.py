@@ -1,6 +1,5 @@
-import copy
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -9,12 +8,12 @@ import numpy as np
 
 from ..._checks import with_dtype
 from ..._concrete import is_concrete
-from ..._contact.law import ContactLaw
-from ..._inputs import checked
+from ..._contact import ContactLaw
+from ..._inputs import checked, not_negative, positive_or_infinite, within
 from ..element import checked_name
-from ..joints import AbstractJoint
+from ..joints import AbstractJoint, without_names
 from ..relative import within_half_a_turn
-from .base import AbstractGap, check_frictionless
+from .base import AbstractGap, frictionless_law
 
 
 class JointLimit(AbstractGap):
@@ -34,11 +33,19 @@ class JointLimit(AbstractGap):
     law: ContactLaw
 
     @checked
-    def __init__(self, joint: AbstractJoint, *, name: str | None = None, **coefficients: Any):
+    def __init__(
+        self,
+        joint: AbstractJoint,
+        *,
+        name: str | None = None,
+        restitution: Annotated[Any, within(0, 1)] = None,
+        stiffness: Annotated[Any, positive_or_infinite] = None,
+        damping: Annotated[Any, not_negative] = None,
+    ):
         """**Arguments:** `restitution`, or `stiffness` and `damping`, of a `ContactLaw`.
 
         **Raises:** `ValueError` for a joint without limits, for infinite ones, for those of an
-        angle a turn or more apart, and for coefficients of friction.
+        angle a turn or more apart, and for coefficients out of their range.
         """
         self.name = checked_name("JointLimit", joint.name if name is None else name)
         what = f'JointLimit "{self.name}"'
@@ -54,9 +61,8 @@ class JointLimit(AbstractGap):
                     f"{what} needs limits of angles less than a turn apart, but they are "
                     f"{angles.tolist()}."
                 )
-        self.names, self.joint = joint.bodies, _anonymous(joint)
-        law = check_frictionless(what, ContactLaw(**coefficients))
-        self.law = with_dtype(law, joint.dtype)
+        self.names, self.joint = joint.bodies, without_names(joint, joint.limits)
+        self.law = with_dtype(frictionless_law(restitution, stiffness, damping), joint.dtype)
 
     @property
     def bodies(self):
@@ -77,11 +83,3 @@ class JointLimit(AbstractGap):
         offset = jnp.where(angle, jax.vmap(within_half_a_turn)(x - middle), x - middle)
         half = (upper - lower) / 2
         return jnp.concatenate([half + offset, half - offset])
-
-
-def _anonymous(joint: AbstractJoint) -> AbstractJoint:
-    """The joint without names, in which limits of one kind would differ."""
-    joint = copy.copy(joint)
-    for name in ("name", "body_a", "body_b"):
-        object.__setattr__(joint, name, "")
-    return joint

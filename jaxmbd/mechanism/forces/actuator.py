@@ -1,12 +1,13 @@
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._inputs import Number, at_least, checked, not_negative
+from ..._inputs import Number, Vector, at_least, checked, not_negative
 from ..body import Body
-from ..connector import AbstractConnector
+from ..pose import Frame
 from .base import AbstractForce
 from .signal import control_entry
 
@@ -41,7 +42,13 @@ class AbstractActuator(AbstractForce):
         gear: Number = 1.0,
         rotor_inertia: Annotated[Number | None, not_negative] = None,
         index: Annotated[int, at_least(0)] = 0,
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
+        orientation: Any = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`.
 
@@ -49,7 +56,7 @@ class AbstractActuator(AbstractForce):
         negative, and an `index` that is none; and when it is evaluated, for a control that has no
         such entry.
         """
-        AbstractConnector.__init__(self, name, a, b, **frames)
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.gear = jnp.asarray(gear, self.dtype)
         self.rotor_inertia = None
         if rotor_inertia is not None:

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -7,10 +8,9 @@ from jaxtyping import Array, Float
 
 from ..._concrete import is_concrete
 from ..._coordinates import cross, dot, quaternion_conjugate, quaternion_log, quaternion_product
-from ..._inputs import checked, finite, not_negative
+from ..._inputs import Vector, checked, finite, not_negative
 from ..body import Body
-from ..connector import AbstractConnector
-from ..pose import Pose
+from ..pose import Frame, Pose
 from .base import AbstractForce, Wrench
 
 
@@ -53,7 +53,13 @@ class Bushing(AbstractForce):
         stiffness: Any,
         damping: Any = (0.0,) * 6,
         preload: Any = (0.0,) * 6,
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
+        orientation: Any = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`. Without `axis` and
         `orientation` the axes of a are those of the world now.
@@ -62,7 +68,7 @@ class Bushing(AbstractForce):
         not symmetric and positive semidefinite: an unsymmetric stiffness would be a source of
         energy, and damping must not be one either.
         """
-        AbstractConnector.__init__(self, name, a, b, **frames)
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         of = f'of Bushing "{name}"'
         self.stiffness = _matrix(f"`stiffness` {of}", stiffness, self.dtype)
         self.damping = _matrix(f"`damping` {of}", damping, self.dtype)

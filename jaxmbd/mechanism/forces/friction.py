@@ -1,11 +1,13 @@
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._inputs import Number, checked, not_negative, positive
+from ..._inputs import Number, Vector, checked, not_negative, positive
 from ..body import Body
 from ..connector import AbstractConnector
+from ..pose import Frame
 from .base import AbstractForce
 
 
@@ -39,20 +41,34 @@ class AbstractJointFriction(AbstractForce):
         viscous: Annotated[Number, not_negative] = 0.0,
         dry: Annotated[Number, not_negative] = 0.0,
         speed: Annotated[Number, positive] = 1e-2,
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
+        orientation: Any = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`.
 
         **Raises:** `ValueError` for a negative friction, which would drive, and for a `speed` that
         is not positive.
         """
-        AbstractConnector.__init__(self, name, a, b, **frames)
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.viscous = jnp.asarray(viscous, self.dtype)
         self.dry = jnp.asarray(dry, self.dtype)
         self.speed = jnp.asarray(speed, self.dtype)
 
     @classmethod
-    def of(cls, joint: AbstractConnector, name: str | None = None, **parameters: Any):
+    def of(
+        cls,
+        joint: AbstractConnector,
+        name: str | None = None,
+        *,
+        viscous: Annotated[Number, not_negative] = 0.0,
+        dry: Annotated[Number, not_negative] = 0.0,
+        speed: Annotated[Number, positive] = 1e-2,
+    ):
         """The friction of a `joint`, in its frames; its name too, unless another is given.
 
         **Raises:** `ValueError` for a constraint that does not connect two frames.
@@ -66,9 +82,11 @@ class AbstractJointFriction(AbstractForce):
             joint.name if name is None else name,
             joint.body_a,
             joint.body_b,
+            viscous=viscous,
+            dry=dry,
+            speed=speed,
             frame_a=joint.frame_a,
             frame_b=joint.frame_b,
-            **parameters,
         )
 
     def resistance(self, rate: Float[Array, ""]) -> Float[Array, ""]:

@@ -1,19 +1,18 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._coordinates import dot
-from ..._inputs import Number, checked, not_negative
+from ..._inputs import Number, Vector, checked, not_negative
 from ..body import Body
-from ..connector import AbstractConnector
-from .base import AbstractForce, Wrench
-from .signal import AbstractSignal, as_signal, as_tree, read
+from ..pose import Frame
+from .abstract_spring import AbstractSpring
+from .base import Wrench
 
 
-class Spring(AbstractForce):
+class Spring(AbstractSpring):
     """Spring, damper and actuator along the line from the origin of a to that of b: the tension
 
         stiffness x + damping x' + dV/dx(x) + law(x, x') - actuator(t, u),
@@ -29,12 +28,7 @@ class Spring(AbstractForce):
     - `actuator`: force that pushes both ends apart [N], an `AbstractSignal`.
     """
 
-    stiffness: Float[Array, ""]
-    damping: Float[Array, ""]
     rest_length: Float[Array, ""]
-    potential: Callable[..., Any] | None
-    law: Callable[..., Any] | None
-    actuator: AbstractSignal | None
 
     directed: ClassVar[bool] = False
 
@@ -51,7 +45,10 @@ class Spring(AbstractForce):
         potential: Callable[..., Any] | None = None,
         law: Callable[..., Any] | None = None,
         actuator: Any = None,
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`, usually `points`, the two
         ends. `actuator` may be a number, a function of the time, or an `AbstractSignal` such as
@@ -61,23 +58,16 @@ class Spring(AbstractForce):
         finite: a spring that pushes ever harder away from rest, or a damper that drives, is an
         error of sign more often than meant, and can be given as `potential` or `law`.
         """
-        AbstractConnector.__init__(self, name, a, b, **frames)
-        of = f'of Spring "{name}"'
-        self.stiffness = jnp.asarray(stiffness, self.dtype)
-        self.damping = jnp.asarray(damping, self.dtype)
+        self._connect(name, (a, b), (point, points), (None, None, None), (frame_a, frame_b))
+        self._set_spring(stiffness, damping, potential, law, actuator)
         self.rest_length = jnp.asarray(rest_length, self.dtype)
-        self.potential = None if potential is None else as_tree(potential)
-        self.law = None if law is None else as_tree(law)
-        self.actuator = (
-            None if actuator is None else as_signal(f"`actuator` {of}", actuator, self.dtype)
-        )
 
     def wrench(self, a, b, twist_a, twist_b, t, u):
         d = b.position - a.position
         length, apart = _length(d)
         direction = jnp.where(apart, d / jnp.where(apart, length, 1.0), 0.0)
         rate = dot(direction, twist_b.linear - twist_a.linear)
-        more = further_force(self, length - self.rest_length, rate, t, u)
+        more = self.further_force(length - self.rest_length, rate, t, u)
         tension = self.damping * rate - self.stiffness * self.rest_length + more
         # stiffness l times the direction is stiffness d, which has its derivative at l = 0 too.
         return Wrench(-tension * direction - self.stiffness * d, jnp.zeros_like(d))
@@ -85,29 +75,7 @@ class Spring(AbstractForce):
     def energy(self, poses, t):
         a, b = poses
         length, _ = _length(b.position - a.position)
-        return stored(self, length - self.rest_length)
-
-
-def further_force(spring: Any, x: Array, rate: Array, t: Any, u: Any) -> Float[Array, ""]:
-    """dV/dx + law - actuator of a `Spring` or a `TorsionSpring`."""
-    force = jnp.zeros_like(x)
-    if spring.potential is not None:
-        potential = spring.potential
-        force = force + jax.grad(lambda x: jnp.asarray(potential(x), x.dtype))(x)
-    if spring.law is not None:
-        force = force + jnp.asarray(spring.law(x, rate), x.dtype)
-    if spring.actuator is not None:
-        what = f'`actuator` of {type(spring).__name__} "{spring.name}"'
-        force = force - read(what, spring.actuator, t, u, x.dtype)
-    return force
-
-
-def stored(spring: Any, x: Array) -> Float[Array, ""]:
-    """stiffness x^2 / 2 + V(x) of a `Spring` or a `TorsionSpring`."""
-    linear = spring.stiffness * x * x / 2
-    if spring.potential is None:
-        return linear
-    return linear + jnp.asarray(spring.potential(x), x.dtype)
+        return self.stored(length - self.rest_length)
 
 
 def _length(d: Float[Array, "3"]) -> tuple[Array, Array]:

@@ -1,20 +1,19 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._coordinates import dot
-from ..._inputs import Number, checked, not_negative
+from ..._inputs import Number, Vector, checked, not_negative
 from ..body import Body
-from ..connector import AbstractConnector
+from ..pose import Frame
 from ..relative import twist, twist_axis, within_half_a_turn
-from .base import AbstractForce, Wrench
-from .signal import AbstractSignal, as_signal, as_tree
-from .spring import further_force, stored
+from .abstract_spring import AbstractSpring
+from .base import Wrench
 
 
-class TorsionSpring(AbstractForce):
+class TorsionSpring(AbstractSpring):
     """Spring, damper and actuator about the axes e_a and e_b of its frames: on b acts the torque
     T g, and on a the opposite,
 
@@ -37,12 +36,7 @@ class TorsionSpring(AbstractForce):
     - `actuator`: torque that turns b forwards and a back [N m], an `AbstractSignal`.
     """
 
-    stiffness: Float[Array, ""]
-    damping: Float[Array, ""]
     rest_angle: Float[Array, ""]
-    potential: Callable[..., Any] | None
-    law: Callable[..., Any] | None
-    actuator: AbstractSignal | None
 
     directed: ClassVar[bool] = True
 
@@ -59,7 +53,13 @@ class TorsionSpring(AbstractForce):
         potential: Callable[..., Any] | None = None,
         law: Callable[..., Any] | None = None,
         actuator: Any = None,
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
+        orientation: Any = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`. `actuator` may be a number,
         a function of the time, or an `AbstractSignal` such as `FromControl`.
@@ -67,24 +67,17 @@ class TorsionSpring(AbstractForce):
         **Raises:** `ValueError` for a stiffness or damping that is negative or not finite, as
         `Spring` does.
         """
-        AbstractConnector.__init__(self, name, a, b, **frames)
-        of = f'of TorsionSpring "{name}"'
-        self.stiffness = jnp.asarray(stiffness, self.dtype)
-        self.damping = jnp.asarray(damping, self.dtype)
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._set_spring(stiffness, damping, potential, law, actuator)
         self.rest_angle = jnp.asarray(rest_angle, self.dtype)
-        self.potential = None if potential is None else as_tree(potential)
-        self.law = None if law is None else as_tree(law)
-        self.actuator = (
-            None if actuator is None else as_signal(f"`actuator` {of}", actuator, self.dtype)
-        )
 
     def wrench(self, a, b, twist_a, twist_b, t, u):
         x = within_half_a_turn(twist(a, b) - self.rest_angle)
         axis = twist_axis(a, b)
         rate = dot(axis, twist_b.angular - twist_a.angular)
-        against = self.stiffness * x + self.damping * rate + further_force(self, x, rate, t, u)
+        against = self.stiffness * x + self.damping * rate + self.further_force(x, rate, t, u)
         return Wrench.of_torque(-against * axis)
 
     def energy(self, poses, t):
         del t
-        return stored(self, within_half_a_turn(twist(*poses) - self.rest_angle))
+        return self.stored(within_half_a_turn(twist(*poses) - self.rest_angle))

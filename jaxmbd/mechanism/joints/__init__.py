@@ -4,11 +4,13 @@ from .cam import Cam as Cam
 from .constant_velocity import ConstantVelocity as ConstantVelocity
 from .constraint import Constraint as Constraint
 from .coupler import Coupler as Coupler
+from .coupling import AbstractCoupling as AbstractCoupling
 from .cylindrical import Cylindrical as Cylindrical
 from .distance import Distance as Distance
 from .fixed import Fixed as Fixed
 from .gear import Gear as Gear
 from .joint_coordinate import JointCoordinate as JointCoordinate
+from .joint_coordinate import without_names as without_names
 from .pair import AbstractPair as AbstractPair
 from .planar import Planar as Planar
 from .point_on_curve import PointOnCurve as PointOnCurve

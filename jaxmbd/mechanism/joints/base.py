@@ -1,6 +1,7 @@
 """What a joint is: equations between frames on bodies."""
 
 import abc
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
@@ -10,12 +11,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._concrete import is_concrete
-from ..._inputs import checked, number
+from ..._inputs import Vector, checked, number
 from ..._types import RealScalarLike
 from ..body import Body
 from ..connector import AbstractConnector
 from ..element import AbstractElement
-from ..pose import Pose, Twist
+from ..pose import Frame, Pose, Twist
 
 
 class AbstractConstraint(AbstractElement):
@@ -64,8 +65,14 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         a: Body | str,
         b: Body | str,
         *,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
+        orientation: Any = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
-        **frames: Any,
     ):
         """**Arguments:** those of `AbstractConnector`, which place the frames: in the world, where
         the bodies are now (`Body.pose`), by the common `point` [m] or the two `points` of a and b,
@@ -78,8 +85,8 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         **Raises:** `ValueError` if something is missing, said twice, or no unit vector, and for
         limits that do not fit.
         """
-        AbstractConnector.__init__(self, name, a, b, **frames)
-        self.limits = None if limits is None else jnp.atleast_2d(jnp.asarray(limits, self.dtype))
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self.limits = limit_pairs(limits, self.dtype)
 
     def __check_init__(self):
         if self.limits is None:
@@ -147,3 +154,8 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
     def velocity_equations(self, poses, twists, t):
         (a, b), (twist_a, twist_b) = poses, twists
         return self.nonholonomic(a, b, twist_a, twist_b, t)
+
+
+def limit_pairs(limits: Any, dtype: Any) -> Float[Array, "coordinates 2"] | None:
+    """The argument `limits` of a joint as an array."""
+    return None if limits is None else jnp.atleast_2d(jnp.asarray(limits, dtype))

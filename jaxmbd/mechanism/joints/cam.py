@@ -1,15 +1,16 @@
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._inputs import checked
+from ..._inputs import Vector, checked, number
 from ..body import Body
+from ..pose import Frame
 from ..relative import offset, polar_angle
-from .base import AbstractJoint
+from .base import AbstractJoint, limit_pairs
 
 
 class Cam(AbstractJoint):
@@ -40,7 +41,14 @@ class Cam(AbstractJoint):
         b: Body | str,
         *,
         profile: Callable[[Float[Array, ""]], Any],
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
+        orientation: Any = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
+        limits: Annotated[Any, number] = None,
     ):
         """**Arguments:** as `AbstractJoint`; by an `orientation` or frames where phi = 0 matters.
 
@@ -48,7 +56,8 @@ class Cam(AbstractJoint):
           periodic and at least twice differentiable. A `PeriodicSpline` or another `eqx.Module`
           with numbers in it makes them parameters with derivatives.
         """
-        AbstractJoint.__init__(self, name, a, b, **frames)
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self.limits = limit_pairs(limits, self.dtype)
         what = f'`profile` of Cam "{name}"'
         if not callable(profile):
             raise ValueError(f"{what} must be a function of the angle, but is {profile!r}.")

@@ -1,11 +1,13 @@
-from typing import Annotated, Any, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._coordinates import dot
-from ..._inputs import Number, checked, positive
+from ..._inputs import Number, Vector, checked, positive
 from ..body import Body
+from ..pose import Frame
 from ..relative import offset
 from .base import AbstractJoint
 
@@ -30,13 +32,17 @@ class Distance(AbstractJoint):
         b: Body | str,
         *,
         length: Annotated[Number, positive],
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
     ):
-        """**Arguments:** as `AbstractJoint`; usually by frames, since the two ends differ.
+        """**Arguments:** as `AbstractJoint`, usually `points`, the two ends, or frames.
 
         - `length`: > 0 [m].
         """
-        AbstractJoint.__init__(self, name, a, b, **frames)
+        self._connect(name, (a, b), (point, points), (None, None, None), (frame_a, frame_b))
+        self.limits = None
         self.length = jnp.asarray(length, self.dtype)
 
     def constraint(self, a, b, t):

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -64,9 +65,9 @@ def joint_coordinate(
     return JointCoordinate(without_names(joint), index, kinds[index])
 
 
-def without_names(joint: AbstractJoint) -> AbstractJoint:
-    """The joint without names and limits, in which joints of one kind may differ."""
+def without_names(joint: AbstractJoint, limits: Any = None) -> AbstractJoint:
+    """The joint without names, in which joints of one kind may differ, and with these `limits`."""
     twin = copy.copy(joint)
-    for field, value in (("name", ""), ("body_a", ""), ("body_b", ""), ("limits", None)):
+    for field, value in (("name", ""), ("body_a", ""), ("body_b", ""), ("limits", limits)):
         object.__setattr__(twin, field, value)
     return twin

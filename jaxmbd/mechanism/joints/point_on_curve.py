@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._inputs import checked
+from ..._inputs import Vector, checked
 from ..body import Body
+from ..pose import Frame
 from ..relative import offset
 from .base import AbstractJoint
 
@@ -50,14 +51,21 @@ class PointOnCurve(AbstractJoint):
         b: Body | str,
         *,
         surfaces: Callable[[Float[Array, "3"]], Any],
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
+        orientation: Any = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
     ):
         """**Arguments:** as `AbstractJoint`.
 
         - `surfaces`: of the position r, shape `(3,)` [m], gives (F_1, F_2), shape `(2,)` [m]. An
           `eqx.Module` with numbers in it makes them parameters with derivatives.
         """
-        AbstractJoint.__init__(self, name, a, b, **frames)
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self.limits = None
         what = f'`surfaces` of PointOnCurve "{name}"'
         if not callable(surfaces):
             raise ValueError(f"{what} must be a function of the position, but is {surfaces!r}.")

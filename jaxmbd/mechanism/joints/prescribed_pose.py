@@ -1,11 +1,11 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from ..._inputs import checked
+from ..._inputs import Vector, checked
 from ..body import Body
-from ..pose import Pose
+from ..pose import Frame, Pose
 from ..relative import misaligned, offset
 from .base import AbstractJoint
 from .prescribed_motion import motion_shape
@@ -33,7 +33,13 @@ class PrescribedPose(AbstractJoint):
         b: Body | str,
         *,
         motion: Callable[[Any], Pose],
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
+        orientation: Any = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
     ):
         """**Arguments:** as `AbstractJoint`.
 
@@ -41,7 +47,8 @@ class PrescribedPose(AbstractJoint):
           position, shape `(3,)` [m], and orientation, shape `(4,)`, of any length but 0. An
           `eqx.Module` with numbers in it makes them parameters with derivatives.
         """
-        AbstractJoint.__init__(self, name, a, b, **frames)
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self.limits = None
         what = f'`motion` of PrescribedPose "{name}"'
         pose = motion_shape(what, motion, self.dtype)
         shapes = [getattr(x, "shape", None) for x in pose] if isinstance(pose, Pose) else None

@@ -1,16 +1,12 @@
-from typing import Annotated, Any, ClassVar
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._inputs import Number, checked, positive
-from ..body import Body
 from ..pose import Pose
 from ..relative import offset, z_axis
-from .base import AbstractJoint
+from .rolling import AbstractRolling
 
 
-class RollingDisc(AbstractJoint):
+class RollingDisc(AbstractRolling):
     """A thin disc about the axis of b rolls without slip on the plane through the origin of a,
     normal to the axis of a. It stays on the plane: the contact can pull.
 
@@ -29,40 +25,12 @@ class RollingDisc(AbstractJoint):
     **Fields:** `radius` [m].
     """
 
-    radius: Float[Array, ""]
-
-    rows: ClassVar[int] = 1
-    velocity_rows: ClassVar[int] = 2
-    directed: ClassVar[bool] = True
-
-    @checked
-    def __init__(
-        self,
-        name: str,
-        a: Body | str,
-        b: Body | str,
-        *,
-        radius: Annotated[Number, positive],
-        **frames: Any,
-    ):
-        """**Arguments:** as `AbstractJoint`, in the world by `points`, one on the plane and the
-        centre of the disc, and `axes`, the normal of the plane and the axis of the disc.
-
-        - `radius`: > 0 [m].
-        """
-        AbstractJoint.__init__(self, name, a, b, **frames)
-        self.radius = jnp.asarray(radius, self.dtype)
+    def arm(self, a, b):
+        return a.direction(self._arm(a, b))
 
     def constraint(self, a, b, t):
         del t
         return (offset(a, b) + self._arm(a, b))[2:]
-
-    def nonholonomic(self, a, b, twist_a, twist_b, t):
-        del t
-        arm = a.direction(self._arm(a, b))
-        touching = b.position + arm
-        slip = twist_b.at(arm) - twist_a.at(touching - a.position)
-        return a.local_direction(slip)[:2]
 
     def coordinates(self, a, b):
         return (offset(a, b) + self._arm(a, b))[:2]

@@ -1,13 +1,15 @@
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._inputs import Number, checked, not_zero
+from ..._inputs import Number, Vector, checked, not_zero, number
 from ..body import Body
+from ..pose import Frame
 from ..relative import angle, offset, tilt, within_half_a_turn
-from .base import AbstractJoint
+from .base import AbstractJoint, limit_pairs
 
 
 class Screw(AbstractJoint):
@@ -32,13 +34,21 @@ class Screw(AbstractJoint):
         b: Body | str,
         *,
         pitch: Annotated[Number, not_zero],
-        **frames: Any,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axis: Vector | None = None,
+        axes: Sequence[Vector] | None = None,
+        orientation: Any = None,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
+        limits: Annotated[Any, number] = None,
     ):
         """**Arguments:** as `AbstractJoint`.
 
         - `pitch`: advance per turn [m], negative for a left-handed screw, not 0.
         """
-        AbstractJoint.__init__(self, name, a, b, **frames)
+        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self.limits = limit_pairs(limits, self.dtype)
         self.pitch = jnp.asarray(pitch, self.dtype)
 
     def constraint(self, a, b, t):

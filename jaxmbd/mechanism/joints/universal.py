@@ -1,4 +1,5 @@
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,12 +7,13 @@ from jaxtyping import Array, Float
 
 from ..._concrete import is_concrete
 from ..._coordinates import cross, dot, quaternion_from_matrix
-from ..._inputs import checked
+from ..._inputs import Vector, checked, number
 from ..body import Body
 from ..connector import pair_of, unit_vector
 from ..element import dtype_of
+from ..pose import Frame
 from ..relative import polar_angle, x_axis, y_axis
-from .base import AbstractJoint
+from .base import limit_pairs
 from .pair import AbstractPair
 
 
@@ -35,9 +37,13 @@ class Universal(AbstractPair):
         a: Body | str,
         b: Body | str,
         *,
-        axes: Any = None,
+        point: Vector | None = None,
+        points: Sequence[Vector] | None = None,
+        axes: Sequence[Vector] | None = None,
         orientation: Any = None,
-        **frames: Any,
+        frame_a: Frame | None = None,
+        frame_b: Frame | None = None,
+        limits: Annotated[Any, number] = None,
     ):
         """**Arguments:** as `AbstractJoint`, but for
 
@@ -48,21 +54,20 @@ class Universal(AbstractPair):
         **Raises:** `ValueError` for a joint in the world without them, and for axes that are not at
         right angles.
         """
-        if "axis" in frames or (axes is None and orientation is None and "frame_a" not in frames):
+        if axes is None and orientation is None and frame_a is None:
             raise ValueError(
                 f'Universal "{name}" turns about two axes: give `axes`, the arms of the cross on a '
                 "and on b, or an `orientation` whose x and y axes they are."
             )
         if axes is not None:
-            if orientation is not None or "frame_a" in frames:
+            if orientation is not None or frame_a is not None:
                 raise ValueError(
                     f'Universal "{name}" needs one of `axes`, `orientation` and frames: together '
                     "they say it twice."
                 )
             orientation = _arms(name, axes, dtype_of((a, b)))
-        if orientation is not None:
-            frames["orientation"] = orientation
-        AbstractJoint.__init__(self, name, a, b, **frames)
+        self._connect(name, (a, b), (point, points), (None, None, orientation), (frame_a, frame_b))
+        self.limits = limit_pairs(limits, self.dtype)
 
     def coordinates(self, a, b):
         _, cos_first, sin_first = a.local_direction(y_axis(b))

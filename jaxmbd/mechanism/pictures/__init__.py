@@ -7,3 +7,4 @@ from .plots import plot_coordinates as plot_coordinates
 from .plots import plot_energies as plot_energies
 from .plots import plot_reactions as plot_reactions
 from .plots import plot_violation as plot_violation
+from .require import pyplot as pyplot

@@ -10,8 +10,7 @@ import numpy as np
 from ..._inputs import at_least, checked, positive
 from ..._simulation import Solution
 from ..mechanism import Mechanism
-from ..reports import contact_forces
-from ..reports.contacts import over_intervals
+from ..reports import contact_forces, over_intervals
 from .drawing import Picture, make_view
 from .forces import PointForces, mean_forces, point_forces
 from .geometry import concrete

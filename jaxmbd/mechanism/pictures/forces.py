@@ -8,7 +8,7 @@ import numpy as np
 
 from ..body import GROUND
 from ..mechanism import Mechanism
-from ..reports.contacts import no_force
+from ..reports import no_force
 
 
 class PointForces(NamedTuple):

@@ -11,8 +11,16 @@ from ..contacts import AbstractGap
 from ..joint_coordinates import joint_path
 from ..joints import AbstractJoint
 from ..mechanism import Mechanism
-from ..reports import Audit, ContactState, contact_forces, contact_states, reactions, violation
-from ..reports.contacts import no_force, over_intervals
+from ..reports import (
+    Audit,
+    ContactState,
+    contact_forces,
+    contact_states,
+    no_force,
+    over_intervals,
+    reactions,
+    violation,
+)
 from .animation import one_motion
 from .require import pyplot
 from .symbols import BODIES, INK
@@ -78,21 +86,28 @@ def plot_energies(audit: Audit, ax: Any = None) -> Any:
 
 @checked
 def plot_reactions(
-    mechanism: Mechanism, sol: Solution, name: str, axes: Any = None, **options: Any
+    mechanism: Mechanism,
+    sol: Solution,
+    name: str,
+    axes: Any = None,
+    *,
+    on: str | None = None,
+    frame: str | None = None,
+    point: Any = None,
 ) -> Any:
     """Force [N] and torque [N m] of the joint `name` over the time [s]: components and magnitude.
 
-    **Arguments:** `axes`: two of matplotlib; default new ones. `options`: `on`, `frame` and `point`
-    as in `reactions`.
+    **Arguments:** `axes`: two of matplotlib; default new ones. `on`, `frame` and `point`: as in
+    `reactions`.
 
     **Returns:** the two axes, an array. **Raises:** as `reactions`; `ImportError` without
     matplotlib; `ValueError` for batches."""
     motion: Any = one_motion(sol)
     t = np.asarray(motion.t)
-    wrench: Any = reactions(
-        mechanism, motion.t, motion.q, motion.multipliers, name, v=motion.v, **options
-    )
-    of = ", ".join([f'"{name}"', *(f'{key} "{x}"' for key, x in options.items() if key != "point")])
+    given: Any = dict(v=motion.v, on=on, frame=frame, point=point)
+    wrench: Any = reactions(mechanism, motion.t, motion.q, motion.multipliers, name, **given)
+    where = [f'{key} "{x}"' for key, x in (("on", on), ("frame", frame)) if x is not None]
+    of = ", ".join([f'"{name}"', *where])
     force, torque = np.asarray(wrench.force), np.asarray(wrench.torque)
     curves = {
         kind: list(zip("xyz", values.T, strict=True))

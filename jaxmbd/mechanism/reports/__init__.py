@@ -1,14 +1,16 @@
 """What is asked of a mechanism: mobility, violations, reactions, energies."""
 
-from .assembly import Assembly as Assembly
-from .assembly import assembly as assembly
-from .assembly import close_joints as close_joints
 from .audit import Audit as Audit
 from .audit import audit as audit
 from .contacts import ContactState as ContactState
 from .contacts import ContactStates as ContactStates
 from .contacts import contact_forces as contact_forces
 from .contacts import contact_states as contact_states
+from .contacts import no_force as no_force
+from .contacts import over_intervals as over_intervals
+from .joint_closure import JointClosure as JointClosure
+from .joint_closure import close_joints as close_joints
+from .joint_closure import joint_closure as joint_closure
 from .mobility import Dependency as Dependency
 from .mobility import Mobility as Mobility
 from .mobility import mobility as mobility

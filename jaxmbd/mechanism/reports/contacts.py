@@ -12,7 +12,7 @@ from ..._coordinates import cross, length
 from ..._inputs import checked
 from ..._simulation import Solution
 from ..batching import batched
-from ..contact_rows import basis, bodies_of_points, layout, shape_contacts
+from ..contact_rows import basis
 from ..mechanism import Mechanism
 
 # Of kinetic friction: below that a contact that moves at the end of a step does so because it
@@ -65,7 +65,7 @@ def contact_forces(
 
     **Raises:** `ValueError` for forces of another number of contacts or components.
     """
-    expected = (len(mechanism.contact_names), layout(mechanism).d)
+    expected = (len(mechanism.contact_names), mechanism.contact_set.layout.d)
     if force.shape[-2:] != expected:
         raise ValueError(
             f"Argument `force` must have shape (..., {expected[0]}, {expected[1]}) for the "
@@ -105,7 +105,7 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
         raise ValueError(
             "The solution has no contact forces: they come from `simulate` with `ContactImpulse`."
         )
-    tangents = 2 * layout(mechanism).tangents
+    tangents = 2 * mechanism.contact_set.layout.tangents
     speed, mu, kinetic = _slips(mechanism, sol.q, sol.v)
     force = sol.contact_force[..., : speed.shape[-1], :]
     normal = jnp.maximum(force[..., 0], 0.0)
@@ -126,7 +126,7 @@ def no_force(dtype: Any) -> float:
 
 @eqx.filter_jit
 def _forces(mechanism, q, force):
-    components = 1 + 2 * layout(mechanism).tangents
+    components = 1 + 2 * mechanism.contact_set.layout.tangents
 
     def one(q, force):
         axes = basis(mechanism.contact_points(q).normal)[:, :components]
@@ -138,8 +138,8 @@ def _forces(mechanism, q, force):
 @eqx.filter_jit
 def _slips(mechanism, q, v):
     """Slip speeds of all points, whatever the budget, and their coefficients."""
-    kinds = [(contacts, contacts[0].count) for contacts in shape_contacts(mechanism)]
-    a, b = bodies_of_points(mechanism)
+    kinds = [(contacts, contacts[0].count) for contacts in mechanism.contact_set.between_shapes]
+    a, b = mechanism.contact_set.bodies_of_points
 
     def coefficients(contacts, k):
         def of_contact(contact):
@@ -150,7 +150,7 @@ def _slips(mechanism, q, v):
 
     def speed(q, v):
         points = mechanism.contact_points(q)
-        x, position = mechanism.with_ground(v), mechanism.with_ground(q)[:3]
+        x, position = mechanism.tables.with_ground(v), mechanism.tables.with_ground(q)[:3]
 
         def at(body):
             arm = points.position.T - position[:, body]

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..joint_coordinates import joint_rates, joint_with_coordinates
-from ..joints import AbstractConstraint, AbstractJoint
-from ..joints.joint_coordinate import without_names
+from ..joints import AbstractConstraint, AbstractJoint, without_names
 from ..mechanism import Mechanism
 from ..relative import shortest
 from ..stack import Stack, stacks

@@ -9,6 +9,7 @@ from .convex_points import ConvexPoints as ConvexPoints
 from .cylinder import Cylinder as Cylinder
 from .disc import Disc as Disc
 from .ellipsoid import Ellipsoid as Ellipsoid
+from .gjk import gjk as gjk
 from .half_space import HalfSpace as HalfSpace
 from .height_field import HeightField as HeightField
 from .sphere import Sphere as Sphere

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from ..._enforcement.base import point
 from ..._linalg.small import inverse
-from ..._system import AbstractSystem, writes_own_qdot
+from ..._system import AbstractSystem
 from ..._types import Coordinates, RealScalarLike, Rows, Velocity
 from ..controls import Held
 
@@ -77,10 +77,6 @@ class Dynamics(eqx.Module):
     def normal(self, instant: Instant, slack: Rows) -> Velocity:
         """J^T slack of the holonomic rows: a displacement across the constraints."""
         return instant.J[: self.holonomic.shape[0]].T @ slack
-
-    def valid(self, q: Coordinates) -> Coordinates:
-        """The valid coordinates nearest to q: unit quaternions."""
-        return q if writes_own_qdot(self.system) else self.system.coordinates.normalise(q)
 
     def multipliers(self, t, q, v, u) -> Rows:
         """lam of least norm that keeps the chosen rows."""

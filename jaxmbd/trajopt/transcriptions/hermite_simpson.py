@@ -46,14 +46,14 @@ class HermiteSimpson(AbstractTranscription):
     def equations(self, problem: Problem, dynamics: Dynamics, interval: Interval) -> Equations:
         t, h, (q0, v0, u0, _), (q1, v1, u1, _), (u, lam, gamma) = interval
         begin, end = dynamics.ends(interval)
-        q = dynamics.valid((q0 + q1) / 2 + h / 8 * (begin.qdot - end.qdot))
+        q = dynamics.system.normalise((q0 + q1) / 2 + h / 8 * (begin.qdot - end.qdot))
         v = (v0 + v1) / 2 + h / 8 * (begin.acceleration - end.acceleration)
         middle = dynamics.at(t + h / 2, q, v, u, lam)
         across = dynamics.normal(middle, gamma)
         qdot = dynamics.system.qdot(q, v + across)
         q_end = q0 + h / 6 * (begin.qdot + 4 * qdot + end.qdot)
         v_end = v0 + h / 6 * (begin.acceleration + 4 * middle.acceleration + end.acceleration)
-        defects = jnp.concatenate([q1 - dynamics.valid(q_end), v1 - v_end])
+        defects = jnp.concatenate([q1 - dynamics.system.normalise(q_end), v1 - v_end])
         costs = (
             cost_rate(problem, t, q0, v0, u0),
             cost_rate(problem, t + h / 2, q, v, u),

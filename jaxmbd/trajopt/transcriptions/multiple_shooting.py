@@ -62,7 +62,7 @@ class DirectMultipleShooting(AbstractTranscription):
         across = dynamics.normal(end, gamma)
         back = h * dynamics.system.qdot(q1, across)
         v_end = v[-1] + solve(end.M, end.J.T @ mu)
-        defects = jnp.concatenate([q1 - dynamics.valid(q[-1] + back), v1 - v_end])
+        defects = jnp.concatenate([q1 - dynamics.system.normalise(q[-1] + back), v1 - v_end])
         # After a failure the state is held, which must not pass for a motion.
         defects = jnp.where(last.result == RESULTS.successful, defects, jnp.nan)
         rate = jax.vmap(cost_rate, (None, 0, 0, 0, None))

@@ -47,7 +47,7 @@ class Trapezoidal(AbstractTranscription):
         q_end = q0 + h / 2 * qdot + h * dynamics.system.qdot(q1, across)
         a = begin.acceleration + end.acceleration
         v_end = v0 + h / 2 * a + h * solve(end.M, end.J.T @ mu)
-        defects = jnp.concatenate([q1 - dynamics.valid(q_end), v1 - v_end])
+        defects = jnp.concatenate([q1 - dynamics.system.normalise(q_end), v1 - v_end])
         costs = cost_rate(problem, t, q0, v0, u0) + cost_rate(problem, t + h, q1, v1, u1)
         return Equations(h / 2 * costs, defects, jnp.zeros(0, q0.dtype), across)
 

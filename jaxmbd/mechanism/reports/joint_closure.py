@@ -1,15 +1,16 @@
-"""Which joints could not be closed, by name."""
+"""Joints closed, and those that could not be, by name."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import ArrayLike
 
-from ..._assemble import AssemblyReport, assembled
+from ..._assemble import AssemblyOptions, AssemblyReport, assembled
 from ..._concrete import is_concrete
-from ..._inputs import checked
+from ..._inputs import at_least, checked, positive
 from ..._raising import error_if
 from ..._results import RESULTS
 from ..._system import State
@@ -20,7 +21,7 @@ from .rows import quoted, rows_by_joint
 
 
 @dataclasses.dataclass(frozen=True)
-class Assembly:
+class JointClosure:
     """An `AssemblyReport` by joint; `print` it.
 
     **Fields:**
@@ -57,15 +58,15 @@ class Assembly:
 
 
 @checked
-def assembly(mechanism: Mechanism, report: AssemblyReport) -> Assembly:
-    """What `assemble` found, by joint: `state.report` of `assemble(..., throw=False)`.
+def joint_closure(mechanism: Mechanism, report: AssemblyReport) -> JointClosure:
+    """How far each joint was closed, by name: reads `state.report` of `close_joints` or `assemble`.
 
     **Raises:** `ValueError` inside of `jax.jit`, since the answer is made of names."""
     if not is_concrete(report.phi):
-        raise ValueError("`assembly` gives names: call it outside of `jax.jit` and `jax.vmap`.")
+        raise ValueError("`joint_closure` gives names: call it outside `jax.jit` and `jax.vmap`.")
     phi, velocity = np.abs(report.phi), np.abs(report.velocity)
     rows = rows_by_joint(mechanism)
-    return Assembly(
+    return JointClosure(
         _largest(phi, np.asarray(report.open), rows),
         _largest(velocity, np.asarray(report.moving), rows),
         len(velocity),
@@ -90,24 +91,30 @@ def close_joints(
     *,
     keep: Sequence[str] | None = None,
     throw: bool = True,
-    **options: Any,
+    weights: Annotated[ArrayLike | None, positive] = None,
+    fixed: ArrayLike | Sequence[int] = (),
+    fixed_velocities: ArrayLike | Sequence[int] = (),
+    tolerance: Annotated[float | None, positive] = None,
+    max_iterations: Annotated[int, at_least(1)] = 50,
 ) -> State:
-    """`assemble` for mechanisms: moves the bodies as little as possible until all joints are
-    closed, and tells by name which ones cannot be.
+    """Closes all joints of a mechanism, by moving its bodies as little as possible.
 
-        state = mbd.close_joints(mechanism)                                  # from the poses given
-        state = mbd.close_joints(mechanism, mbd.place(mechanism, {"crank": 0.3}, {"crank": 6.0}))
-        state = mbd.close_joints(mechanism, state, keep=["crank"])
+    This is `assemble` for mechanisms: errors name the joints that cannot be closed, and joints can
+    keep their coordinates.
+
+        state = mbd.close_joints(mechanism)  # from the poses given
+        state = mbd.close_joints(mechanism, mbd.place_bodies(mechanism, {"A": 0.3}, {"A": 6.0}))
+        state = mbd.close_joints(mechanism, state, keep=["A"])
 
     **Arguments:**
 
     - `state`: where to begin; default as the bodies were given.
     - `keep`: names of the joints whose coordinates and rates stay as they are in `state`. Default:
-      the coordinates and the rates that `place` was asked for if it made the state, else none;
-      `keep=()` takes them for a guess.
+      the coordinates and the rates that `place_bodies` was asked for, if it made the state, or
+      none. `keep=()` takes them for a guess.
     - `throw`: raise if joints remain open.
-    - `options`: `weights`, `fixed`, ... of `assemble`. They go by components of v, which
-      `Mechanism.indices` finds by name.
+    - The others as in `assemble`. Those that go by components of v find them by
+      `Mechanism.indices`.
 
     **Returns:** a `State` with `report`.
 
@@ -123,7 +130,8 @@ def close_joints(
     held = None
     if asked.coordinates or asked.rates:
         held = holding(mechanism, q, v, asked.coordinates, asked.rates)
-    found = assembled(mechanism, held, q, v, given.t, throw=False, **options)
+    options = AssemblyOptions(weights, fixed, fixed_velocities, tolerance, max_iterations)
+    found = assembled(mechanism, held, q, v, given.t, options, throw=False)
     if not throw:
         return found
     report: Any = found.report
@@ -132,7 +140,7 @@ def close_joints(
     if not is_concrete(report.phi):
         return _raised_at_run_time(mechanism, found, failed, kept)
     if failed:
-        by_joint = assembly(mechanism, report)
+        by_joint = joint_closure(mechanism, report)
         names = quoted(dict.fromkeys([*by_joint.open, *by_joint.moving]))
         what = f"The joints {names} cannot be closed together from the poses given"
         if not names:

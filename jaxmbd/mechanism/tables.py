@@ -1,0 +1,125 @@
+"""Vectors of a mechanism as tables with a column for each body."""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from .._fusion import materialise
+from .._linalg import BlockRows, columns
+from .body import GROUND
+from .coordinates import Bodies
+from .placed import Configuration, Placed
+from .stack import Stack
+
+
+class BodyTables(NamedTuple):
+    """q and v of the bodies `names` as tables: a column for each body, and where asked for a last
+    one for the ground. Elements find the columns of their bodies here."""
+
+    names: tuple[str, ...]
+
+    @property
+    def body_count(self) -> int:
+        """Number of bodies."""
+        return len(self.names)
+
+    @property
+    def coordinates(self) -> Bodies:
+        return Bodies(self.body_count)
+
+    @property
+    def sizes(self) -> str:
+        """What q and v must hold, in words."""
+        return f"for each of {self.body_count} bodies 7 in q and 6 in v"
+
+    def column(self, name: str) -> int:
+        """Which column belongs to the body `name`; the ground is the last.
+
+        **Raises:** `ValueError` for a name that is none of them."""
+        names = (*self.names, GROUND)
+        if name not in names:
+            raise ValueError(f'There is no body "{name}" among {list(names)}.')
+        return names.index(name)
+
+    def part(self, x: Float[Array, "*batch n"], name: str) -> Float[Array, "*batch components"]:
+        """Those components of q or v that are the body's; of the ground, constants."""
+        return _part(x, self.body_count, self.column(name))
+
+    def table(self, x: Array | Placed) -> Float[Array, "components bodies"]:
+        """q or v of one sample.
+
+        **Raises:** `ValueError` for another number of them, and for leading axes."""
+        if isinstance(x, Placed):
+            return x.table
+        sizes = (self.coordinates.nq, self.coordinates.nv)
+        if x.ndim != 1 or x.shape[0] not in sizes:
+            raise ValueError(
+                f"`q` and `v` must be vectors of {sizes[0]} and {sizes[1]} entries, {self.sizes}, "
+                f"but one has shape {x.shape}. Use `jax.vmap` for batches."
+            )
+        return x.reshape(-1, self.body_count)
+
+    def with_ground(self, x: Array | Placed) -> Float[Array, "components columns"]:
+        """The table of q (7 components) or v (6), with the ground as the last column."""
+        table = self.table(x)
+        # A constant, not computed: XLA then sees that all tables of one q are the same.
+        ground = ground_column(table.shape[0])[:, None]
+        return jnp.concatenate([table, jnp.asarray(ground, x.dtype)], axis=1)
+
+    def kinematics(self, q: Configuration) -> Placed:
+        return q if isinstance(q, Placed) else Placed.of(self.table(q))
+
+    # --- elements between the bodies ------------------------------------------------------------
+
+    def ends(self, elements: Stack) -> list[np.ndarray]:
+        """Columns of the bodies that the elements connect, for each of their frames."""
+        column = {name: i for i, name in enumerate((*self.names, GROUND))}
+        ends = [[column[name] for name in outline.bodies] for outline in elements.outlines()]
+        return list(np.array(ends).T)
+
+    def moving(self, elements: Stack) -> list[bool]:
+        """Of each frame, whether it is on a body in any of the elements, and not on the ground in
+        all of them."""
+        return [bool(np.any(end < self.body_count)) for end in self.ends(elements)]
+
+    def map(self, elements: Stack, fn: Callable[..., PyTree], *vectors: Array | Placed) -> PyTree:
+        """fn(element, qs, ...) for all elements of one kind, the element axis last: for each of the
+        `vectors`, q or v, a tuple with the components of the bodies that the element connects."""
+        ends = self.ends(elements)
+        k = len(ends)
+
+        def one(element, *bodies):
+            return fn(element, *(bodies[i : i + k] for i in range(0, len(bodies), k)))
+
+        tables = [self.with_ground(x) for x in vectors]
+        return elements.map(one, *(columns(table, end) for table in tables for end in ends))
+
+
+def merged_rows(
+    tables: BodyTables, parts: Iterable[tuple[list[Array], list[np.ndarray]]], independent: bool
+) -> BlockRows:
+    """From J and the bodies at each end, kind by kind."""
+    J, ends = [], []
+    for blocks, bodies in parts:
+        J.append([materialise(x) for x in blocks])
+        ends.append(bodies)
+    return BlockRows.merged(J, ends, tables.body_count, 6, independent)
+
+
+def ground_column(components: int) -> np.ndarray:
+    """The 7 coordinates or 6 velocities of the ground: the pose without shift and turn, at rest."""
+    return np.eye(7)[3] if components == 7 else np.zeros(components)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
+def _part(x: Float[Array, "*batch n"], count: int, column: int) -> Array:
+    table = x.reshape(*x.shape[:-1], x.shape[-1] // count, count)
+    if column < count:
+        return table[..., column]
+    shape = table.shape[:-1]
+    return jnp.broadcast_to(jnp.asarray(ground_column(shape[-1]), x.dtype), shape)
