@@ -493,7 +493,7 @@ def run_bounces(count: int, dt: float, steps: int, gradient: bool) -> None:
         "MJX, 1 iteration": lambda: measured(mjx_bounces(*these, dt, steps, ONE_ITERATION)),
         "Brax positional": lambda: measured(brax_bounces(*these, dt, steps)),
     }
-    row = measured(own_bounces(*these, mbd.ContactImpulse(impacts=2), dt, steps))
+    row = measured(own_bounces(*these, mbd.ContactImpulse(impacts=mbd.Located(2)), dt, steps))
     compare(f"batch of {count} bounces, impacts located", count, row, peers)
 
 

@@ -50,7 +50,7 @@ def thrown_ball(restitution):
 def throw(restitution, t1=4.0, dt=1e-2):
     """Mechanism and motion, saved after every step."""
     mechanism = thrown_ball(restitution)
-    method = mbd.ContactImpulse(impacts=4)
+    method = mbd.ContactImpulse(impacts=mbd.Located(4))
     sol = mbd.simulate(
         mechanism, method, mechanism.state(), t1=t1, dt=dt, saveat=diffrax.SaveAt(steps=1)
     )

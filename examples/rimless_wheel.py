@@ -63,7 +63,7 @@ def walk(slope, t1=4.0, dt=STEP):
     mechanism = wheel(jnp.asarray(slope))
     sol = mbd.simulate(
         mechanism,
-        mbd.ContactImpulse(impacts=2),
+        mbd.ContactImpulse(impacts=mbd.Located(2)),
         mechanism.state(),
         t1=t1,
         dt=dt,

@@ -15,11 +15,16 @@ from ._compilation_cache import CompilationCache as CompilationCache
 from ._compilation_cache import compilation_cache as compilation_cache
 from ._contact import AbstractContactSolver as AbstractContactSolver
 from ._contact import AbstractFriction as AbstractFriction
+from ._contact import AbstractImpactLaw as AbstractImpactLaw
+from ._contact import AtStepStart as AtStepStart
 from ._contact import Cone as Cone
 from ._contact import ContactImpulse as ContactImpulse
 from ._contact import ContactLaw as ContactLaw
 from ._contact import ContactRows as ContactRows
 from ._contact import InteriorPoint as InteriorPoint
+from ._contact import Located as Located
+from ._contact import Newton as Newton
+from ._contact import Poisson as Poisson
 from ._contact import ProjectedGaussSeidel as ProjectedGaussSeidel
 from ._contact import Pyramid as Pyramid
 from ._coordinates import AbstractCoordinates as AbstractCoordinates

@@ -761,6 +761,11 @@ def derivatives(fn, tree, step=1e-3, modes=("reverse", "forward")):
     return jax.jit(everything)(jnp.zeros_like(flat))
 
 
+def located(count: int) -> mbd.AtStepStart | mbd.Located:
+    """When impacts act: located within a step, up to so many, or at its start for none."""
+    return mbd.Located(count) if count else mbd.AtStepStart()
+
+
 def in_the_way(lowered: Any) -> dict[str, int]:
     """What keeps XLA from compiling the loops of a program whole, with how many there are."""
     text = lowered.compile().as_text()

@@ -2,6 +2,11 @@ from .contact_impulse import ContactImpulse as ContactImpulse
 from .friction import AbstractFriction as AbstractFriction
 from .friction import Cone as Cone
 from .friction import Pyramid as Pyramid
+from .impact_law import AbstractImpactLaw as AbstractImpactLaw
+from .impact_law import Newton as Newton
+from .impact_law import Poisson as Poisson
+from .impact_time import AtStepStart as AtStepStart
+from .impact_time import Located as Located
 from .law import ContactLaw as ContactLaw
 from .rows import ABSENT as ABSENT
 from .rows import BodyContactJacobian as BodyContactJacobian

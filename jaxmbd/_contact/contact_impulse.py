@@ -2,7 +2,7 @@
 contacts together."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,13 +14,15 @@ from .._concrete import is_concrete
 from .._coordinates import length
 from .._enforcement.base import AbstractEnforcement
 from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
-from .._inputs import at_least, checked, not_negative
+from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._loop import any_of_batch, one_by_one, save_for_reverse, stop_gradient, tree_where
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
 from .delassus import AbstractDelassus
 from .friction import AbstractFriction, Cone, Pyramid
+from .impact_law import AbstractImpactLaw, Newton
+from .impact_time import AtStepStart, Located
 from .implicit import ContactEquations, at_solution, delassus
 from .problem import Groups
 from .rows import AbstractContactJacobian, ContactRows, Impulses
@@ -52,25 +54,18 @@ class ContactImpulse(AbstractEnforcement):
     the force is -(k g + d g') at the end of the step, implicitly, and k = inf is the rigid contact.
 
     Equality rows are eliminated from the contact problem, so that they hold as in `VelocityImpulse`
-    whatever contacts do. First order; impacts are resolved at the start of the step in which they
-    happen. `multipliers` and contact forces returned are means over a step.
+    whatever contacts do. First order. `multipliers` and contact forces returned are means over a
+    step.
 
     **Arguments:**
 
     - `contact_solver`: `InteriorPoint()` (default) or `ProjectedGaussSeidel()`.
     - `friction`: `Cone()` (default) or `Pyramid(directions)`, the same for all contacts.
     - `solver`, `stabilisation`: of the equality rows, as in `VelocityImpulse`.
-    - `impact_law`: "newton", the velocity of separation is e times that of approach; or "poisson",
-      the impulses of compression act a second time, e times as large and friction with them, and a
-      second problem keeps contacts from approaching again. They differ where several contacts or
-      friction act at once: there Newton's law may gain energy, and Poisson's leaves it to the
-      impulses which contacts separate.
-    - `impacts`: how many impacts may be located within a step, 0 for none. The motion until an
-      impact is then a parabola in the coordinates, of second order, and the impact law acts where
-      the gap vanishes, so that bounces, and derivatives with respect to heights and restitution,
-      are accurate; what is left of a step after that many, and the flow to the next one, is done
-      as without. Rows of equality hold along it, at the ends of steps to rounding, as in RATTLE
-      (Andersen 1983), which costs a second factorisation a step. Rigid contacts only.
+    - `impact_law`: `Newton()` (default) or `Poisson()`. They differ where several contacts or
+      friction act at once.
+    - `impacts`: `AtStepStart()` (default), or `Located(n)` for up to n impacts that are located
+      within each step.
     - `smoothing`: velocity [m/s] by which the laws are smoothed, 0 for none; for `Cone` only. With
       s the normal impulse and velocity of a contact satisfy lam_n z_n = s^2 / S_nn instead of 0,
       and friction passes smoothly from one direction to the other: then derivatives exist also
@@ -85,8 +80,8 @@ class ContactImpulse(AbstractEnforcement):
     friction: AbstractFriction = Cone()
     solver: AbstractConstraintSolver = Automatic()
     stabilisation: AbstractStabilisation = DeadBeat()
-    impact_law: Literal["newton", "poisson"] = eqx.field(static=True, default="newton")
-    impacts: Annotated[int, at_least(0)] = eqx.field(static=True, default=0)
+    impact_law: AbstractImpactLaw = Newton()
+    impacts: AtStepStart | Located = AtStepStart()
     smoothing: Annotated[Float[Array, ""], not_negative] = eqx.field(
         converter=jnp.asarray, default_factory=lambda: jnp.zeros(())
     )
@@ -243,10 +238,11 @@ def coefficients(
 
 class Normal(NamedTuple):
     """What acts along the normals in a step: bias velocity [m/s] of contacts that do not bounce,
-    rebound e u <= 0 [m/s] and restitution e of those that do, and compliance [1/kg]."""
+    velocity u <= 0 [m/s] before the impact and restitution e of those that do, and compliance
+    [1/kg]."""
 
     bias: Float[Array, " contacts"]
-    rebound: Float[Array, " contacts"]
+    before: Float[Array, " contacts"]
     restitution: Float[Array, " contacts"]
     compliance: Float[Array, " contacts"]
 
@@ -263,7 +259,7 @@ def bouncing(
     zero = jnp.zeros_like(bias)
     return Normal(
         jnp.where(hits, zero, bias),
-        jnp.where(hits, e * before, zero),
+        jnp.where(hits, before, zero),
         jnp.where(hits, e, zero),
         zero,
     )

@@ -14,7 +14,7 @@ from .._results import RESULTS, first_failure, of_scheme
 from .._types import Control, RealScalarLike
 from .continuous import constrained_field, corrected_step
 from .fixed import Saved
-from .saving import Grid, Saving
+from .saving import Grid, LoopOptions, Saving
 from .state import StepperState
 from .stepper import Stepper, steps_of
 from .steps import Problem
@@ -100,9 +100,7 @@ def integrate_adaptive(
     grid: Grid,
     saving: Saving,
     controller: diffrax.AbstractStepSizeController,
-    adjoint: diffrax.AbstractAdjoint,
-    progress: diffrax.AbstractProgressMeter,
-    max_steps: int,
+    options: LoopOptions,
 ) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
     """(saved times, saved outputs, result, statistics). Times that were not reached have the last
     state."""
@@ -133,10 +131,10 @@ def integrate_adaptive(
         (problem, jax.tree.map(jnp.zeros_like, y)),
         saveat=diffrax.SaveAt(subs=(wanted, diffrax.SubSaveAt(t1=True))),
         stepsize_controller=controller,
-        adjoint=adjoint,
+        adjoint=options.adjoint,
         event=None if drift_tolerance is None else _on_drift(problem, drift_tolerance),
-        progress_meter=progress,
-        max_steps=max_steps,
+        progress_meter=options.progress,
+        max_steps=options.max_steps,
         throw=False,
     )
     (t, _), (ys, last) = solution.ts, solution.ys  # pyright: ignore

@@ -21,6 +21,7 @@ from .._contact.contact_impulse import (
     normal_law,
     overlaps,
 )
+from .._contact.impact_time import Located
 from .._contact.problem import Groups
 from .._contact.rows import ABSENT, ContactRows, contact_rows
 from .._contact.time_of_impact import Path, to_first_impact, touch
@@ -80,6 +81,16 @@ class _Equations(NamedTuple):
     result: RESULTS
 
 
+class _Move(NamedTuple):
+    """What a step, or a part of one, does: displacement, velocities at its end, and the impulses of
+    the rows and of the contacts that have acted."""
+
+    displacement: Velocity
+    v: Velocity
+    multipliers: Rows
+    impulses: Float[Array, "contacts d"]
+
+
 class ContactSteps(SplitSteps):
     """The scheme on the free motion, then the impulses of rows and contacts."""
 
@@ -87,15 +98,20 @@ class ContactSteps(SplitSteps):
     scheme: diffrax.AbstractSolver
 
     @property
+    def locates(self) -> bool:
+        """Whether impacts are located within steps."""
+        return isinstance(self.problem.enforcement.impacts, Located)
+
+    @property
     def checkpoints(self):
-        return self.problem.enforcement.impacts > 0
+        return self.locates
 
     def init(self, t, q, v):
         contacts = eqx.filter_eval_shape(contact_rows, self.system, t, q, v)
-        if self.problem.enforcement.impacts and contacts.law.stiffness is not None:
+        if self.locates and contacts.law.stiffness is not None:
             raise ValueError(
-                "A contact with `stiffness` has no instant of impact: leave out `impacts` of "
-                "`ContactImpulse`, or `stiffness`."
+                "A contact with `stiffness` has no instant of impact: leave out `impacts="
+                f"{self.problem.enforcement.impacts}` of `ContactImpulse`, or `stiffness`."
             )
         count, d = contacts.total, contacts.drift.shape[1]
         past = ContactMemory(
@@ -131,7 +147,7 @@ class ContactSteps(SplitSteps):
             system.result(state.q),
         )
         phi = jnp.abs(self.equations.positions(state.t, state.q))
-        if self.problem.enforcement.impacts and past.force.shape[0]:
+        if self.locates and past.force.shape[0]:
             end = self._located(start, t, past.force)
         else:
             end = self._stepped(start, t, past.force)
@@ -148,7 +164,7 @@ class ContactSteps(SplitSteps):
         return Step(state, first_failure(end.result, projected), phi)
 
     def between(self, state, h, t):
-        if self.problem.enforcement.impacts:
+        if self.locates:
             return self.step(at_start(self.scheme, state), t).state
         return along(self, state, h, t)
 
@@ -220,14 +236,14 @@ class ContactSteps(SplitSteps):
         if guess.shape[0] == 0:
             return nothing, moved(nothing)[0], nothing
         problems = ContactProblems.of(enforcement, equations.operator, rows, contacts.J, groups)
-        mu, newton = coefficients(contacts, before), enforcement.impact_law == "newton"
+        mu, law, e = coefficients(contacts, before), enforcement.impact_law, normal.restitution
 
         def impact(change, bias, guess):
             b = contacts.velocities(v + change).at[:, 0].add(bias)
             return Given(b, mu, normal.compliance, guess, jnp.array(True))
 
         def rebound(state, compression):
-            again = normal.restitution[:, None] * compression.impulses
+            again = law.expansion(e, compression.impulses)
             kick, reactions = equations.operator.solve(
                 contacts.J.reaction(again), jnp.zeros_like(compression.multipliers)
             )
@@ -245,8 +261,8 @@ class ContactSteps(SplitSteps):
 
         told, _ = eqx.filter_eval_shape(moved, nothing)
         told = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), told)
-        first = impact(nothing.change, normal.bias + (normal.rebound if newton else 0), guess)
-        follow = [move] if newton else [rebound, move]
+        first = impact(nothing.change, normal.bias - law.separation(e, normal.before), guess)
+        follow = [move] if law.expansion(e, guess) is None else [rebound, move]
         (solved, told), back = problems.in_turn(first, v, follow, (nothing, told))
         return solved, told, back
 
@@ -264,21 +280,21 @@ class ContactSteps(SplitSteps):
 
         solved, v, back = self._solve(equations, v_free, normal, before, force * h, moved, h)
         reactions = equations.multipliers + solved.multipliers
-        move = h * (v + back.change)
-        return self._advanced(at, t1, equations, solved, back, v, move, reactions, solved.impulses)
+        move = _Move(h * (v + back.change), v, reactions, solved.impulses)
+        return self._advanced(at, t1, equations, move, solved, back)
 
     def _located(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
         """Flow, impact, flow, ..., flow with as many impacts as there may be, and what is left
         after one impact more as in `_stepped`. They share one contact problem in the compiled code.
         An impact at the end of the step is the first one of the next step."""
-        impacts = self.problem.enforcement.impacts
+        most = self.problem.enforcement.impacts.max_per_step
         h = t1 - at.t
         least = _NOTHING * h
 
         def onwards(carry, k):
             at, hits = carry
             rest = jnp.maximum(t1 - at.t, least)
-            last = k == 2 * impacts + 1
+            last = k == 2 * most + 1
             go = (hits & ~last) | (t1 - at.t > least)
             act = lambda at: self._flow_or_impact(at, rest, h, force, hits & ~last, last)  # noqa: E731
             # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
@@ -286,7 +302,7 @@ class ContactSteps(SplitSteps):
             return jax.lax.cond(go, lambda: act(at), lambda: carry), None
 
         start = (at, jnp.asarray(False))
-        (at, _), _ = jax.lax.scan(onwards, start, jnp.arange(2 * impacts + 2))
+        (at, _), _ = jax.lax.scan(onwards, start, jnp.arange(2 * most + 2))
         return at
 
     def _flow_or_impact(
@@ -353,13 +369,13 @@ class ContactSteps(SplitSteps):
             move = path.displacement(s) + flown.back.displacement
             ahead = contacts.gap + contacts.J.rows(move)[:, 0] + s * contacts.drift[:, 0]
             ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
-            return (flown.hit, s, v, move, reactions, share * solved.impulses), ahead
+            return (flown.hit, s, _Move(move, v, reactions, share * solved.impulses)), ahead
 
         guess = jnp.where(hits, 0.0, force * h)
         solved, told, back = self._solve(equations, v_free, normal, before, guess, moved, duration)
-        hit, s, v, move, reactions, impulses = told
-        move = move + duration * back.change
-        end = self._advanced(at, at.t + s, equations, solved, back, v, move, reactions, impulses)
+        hit, s, move = told
+        move = move._replace(displacement=move.displacement + duration * back.change)
+        end = self._advanced(at, at.t + s, equations, move, solved, back)
         if has_rows:
             end = self._onto_rows(end)
         rests = closed & solved.pressed & (normal.restitution == 0) & ~last
@@ -387,24 +403,21 @@ class ContactSteps(SplitSteps):
         at: _Phase,
         t: RealScalarLike,
         equations: _Equations,
+        move: _Move,
         solved: Resolved,
         back: Resolved,
-        v: Velocity,
-        move: Velocity,
-        reactions: Rows,
-        impulses: Float[Array, "contacts d"],
     ) -> _Phase:
-        """At t, `move` from where it was; `reactions` and `impulses` have acted."""
+        """At t, after a move; with the verdicts on its impulses and on what takes overlaps back."""
         left = back.residual
         taken = RESULTS.where(left <= _LEFT, RESULTS.successful, RESULTS.contact_unsolved)
         system, contacts = self.problem.system, equations.contacts
-        q = system.retract(at.q, move)
+        q = system.retract(at.q, move.displacement)
         return _Phase(
             t,
             q,
-            system.carried(at.q, q, v),
-            at.multipliers + reactions,
-            at.impulses + contacts.of_all(impulses),
+            system.carried(at.q, q, move.v),
+            at.multipliers + move.multipliers,
+            at.impulses + contacts.of_all(move.impulses),
             jnp.maximum(at.residual, jnp.maximum(solved.residual, left)),
             self._watched(contacts),
             at.resting,

@@ -11,7 +11,7 @@ from .._loop import loop, tree_where
 from .._results import RESULTS, first_failure
 from .._types import Control
 from .energy_account import EnergyAccount
-from .saving import ON_GRID, Grid, Saving
+from .saving import ON_GRID, Grid, LoopOptions, Saving
 from .state import StepperState
 from .stepper import Stepper
 from .tally import ContactTally
@@ -62,10 +62,9 @@ def integrate_fixed(
     control: Control | None,
     start: StepperState,
     grid: Grid,
-    energy_tolerance: Float[Array, ""] | None,
     saving: Saving,
-    adjoint: diffrax.AbstractAdjoint,
-    progress: diffrax.AbstractProgressMeter,
+    energy_tolerance: Float[Array, ""] | None,
+    options: LoopOptions,
 ) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
     """(saved times, saved outputs, result, statistics)."""
     whole, aligned, dt = grid.whole, grid.aligned, jnp.asarray(grid.dt)
@@ -103,9 +102,9 @@ def integrate_fixed(
         whole,
         output=(lambda carry: saving.output(stepper, carry.here)) if saving.every else None,
         every=max(saving.every, 1),
-        checkpoint=not isinstance(adjoint, diffrax.DirectAdjoint | diffrax.ForwardMode),
+        checkpoint=not isinstance(options.adjoint, diffrax.DirectAdjoint | diffrax.ForwardMode),
         checkpoint_body=not stepper.checkpoints(start.q.dtype),
-        meter=progress,
+        meter=options.progress,
     )
     carry = arrived(whole, carry)
     if not aligned:

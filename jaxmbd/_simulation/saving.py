@@ -44,6 +44,15 @@ class Grid(eqx.Module):
         return Grid(t0, t1, dt, jnp.asarray(self.whole) if length else self.whole, self.aligned)
 
 
+class LoopOptions(eqx.Module):
+    """How the loop over the steps is differentiated, how it reports its progress, and after how
+    many steps it gives up, if they are adaptive."""
+
+    adjoint: diffrax.AbstractAdjoint
+    progress: diffrax.AbstractProgressMeter
+    max_steps: int | None = None
+
+
 def make_grid(
     start: RealScalarLike,
     t1: RealScalarLike | None,

@@ -1,7 +1,7 @@
 """`simulate`: the motion of a system from a given state."""
 
 import functools
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -16,10 +16,10 @@ from .._loop import one_by_one
 from .._progress import compiling
 from .._raising import raise_failure
 from .._system import AbstractSystem, State
-from .._types import Control, RealScalarLike
+from .._types import Control, Coordinates, RealScalarLike, Velocity
 from .adaptive import check_adaptive, integrate_adaptive, with_array_tolerances
 from .fixed import Saved, integrate_fixed
-from .saving import make_grid, make_saving
+from .saving import LoopOptions, make_grid, make_saving
 from .solution import ContactLoads, Solution
 from .stepper import Stepper
 
@@ -126,45 +126,43 @@ def simulate(
         solution = _simulate(
             with_dtype(stepper, dtype),
             with_dtype(control, dtype),
-            tuple(with_dtype(x, x.dtype) for x in (state.q, state.v)),
+            _Start(
+                *(with_dtype(x, x.dtype) for x in (state.q, state.v)),
+                as_array(start_tolerance),
+                traced_in_range(system, enforcement, projection),
+            ),
             grid.as_arrays(dtype, length=any_length),
-            as_array(start_tolerance),
-            as_array(energy_tolerance),
             saving,
+            as_array(energy_tolerance),
             with_array_tolerances(controller, dtype),
-            adjoint,
-            progress,
-            max_steps,
-            traced_in_range(system, enforcement, projection),
+            LoopOptions(adjoint, progress, max_steps),
         )
     return raise_failure(solution, solution.result) if throw else solution
 
 
+class _Start(NamedTuple):
+    """Coordinates and velocities, to what tolerance they satisfy the constraints, and whether
+    traced parameters are in their ranges."""
+
+    q: Coordinates
+    v: Velocity
+    tolerance: Any
+    in_range: Any
+
+
 @eqx.filter_jit
 def _simulate(
-    stepper: Stepper,
-    control,
-    start,
-    grid,
-    start_tolerance,
-    energy_tolerance,
-    saving,
-    controller,
-    adjoint,
-    progress,
-    max_steps,
-    in_range,
+    stepper: Stepper, control, start: _Start, grid, saving, energy_tolerance, controller, options
 ):
-    q, v = start
-    state = stepper.checked_init(grid.t0, q, v, start_tolerance, in_range)
+    state = stepper.checked_init(grid.t0, *start)
     if controller is None:
-        fixed = functools.partial(integrate_fixed, adjoint=adjoint, progress=progress)
-        if isinstance(progress, diffrax.NoProgressMeter):
+        fixed = functools.partial(integrate_fixed, options=options)
+        if isinstance(options.progress, diffrax.NoProgressMeter):
             fixed = functools.partial(one_by_one, fixed)
-        t, saved, result, stats = fixed(stepper, control, state, grid, energy_tolerance, saving)
+        t, saved, result, stats = fixed(stepper, control, state, grid, saving, energy_tolerance)
     else:
         t, saved, result, stats = integrate_adaptive(
-            stepper, control, state, grid, saving, controller, adjoint, progress, max_steps
+            stepper, control, state, grid, saving, controller, options
         )
     if saving.fn is None:
         return observed(stepper, control, saved, stats, result)

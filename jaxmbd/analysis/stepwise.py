@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from .._results import RESULTS
 from .._simulation import Solution, Stepper, StepperState
 from .._simulation.fixed import Saved, integrate_fixed
-from .._simulation.saving import Saving
+from .._simulation.saving import LoopOptions, Saving
 from .._simulation.simulate import observed
 from .._simulation.state import finite, without_past
 from .._simulation.steps import Problem, at_start
@@ -79,10 +79,9 @@ def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Mot
         control,
         stepper.checked_init(grid.t0, q, v, tolerance),
         grid,
-        None,
         _EVERY_STEP,
-        diffrax.ForwardMode(),
-        diffrax.NoProgressMeter(),
+        None,
+        LoopOptions(diffrax.ForwardMode(), diffrax.NoProgressMeter()),
     )
     return Motion(stepper, control, saved, stats["num_steps"], result)
 

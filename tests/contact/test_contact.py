@@ -2,6 +2,7 @@
 
 import diffrax
 import equinox as eqx
+import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +49,7 @@ def flight(system, q, v, ts, dt=1e-2, impacts=3, control=None, **options):
     state = mbd.State(0.0, jnp.asarray(q), jnp.asarray(v))
     return mbd.simulate(
         system,
-        mbd.ContactImpulse(impacts=impacts, **options),
+        mbd.ContactImpulse(impacts=helpers.located(impacts), **options),
         state,
         t0=0.0,
         t1=float(ts[-1]),
@@ -148,7 +149,7 @@ class TwoBalls(mbd.AbstractSystem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impact_law", ["newton", "poisson"])
+@pytest.mark.parametrize("impact_law", [mbd.Newton(), mbd.Poisson()], ids=repr)
 @pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_equal_balls_swap(impacts, impact_law):
     def final(v):
@@ -374,7 +375,7 @@ class Squeezed(mbd.AbstractSystem):
 def test_overlaps_that_contradict_each_other(impacts):
     """A ceiling 0.2 mm below the floor, and a point half-way: each is 0.1 mm too close, and no
     displacement helps, which is 0.01 m/s over the step. With the ceiling above one does."""
-    method = mbd.ContactImpulse(impacts=impacts)
+    method = mbd.ContactImpulse(impacts=helpers.located(impacts))
     state = mbd.State(0.0, jnp.array([-1e-4]), jnp.zeros(1))
 
     @jax.jit
@@ -439,9 +440,9 @@ def test_poissons_law():
         sol = flight(rod, q, v, [1e-6], 1e-6, 0, impact_law=law)
         return 1e-6 * sol.contact_force[-1, 0], sol.v[-1], rod.mass_matrix(q)
 
-    compression, _, M = impact(0.0, "poisson")
-    poisson, v_poisson, _ = impact(0.6, "poisson")
-    newton, v_newton, _ = impact(0.6, "newton")
+    compression, _, M = impact(0.0, mbd.Poisson())
+    poisson, v_poisson, _ = impact(0.6, mbd.Poisson())
+    newton, v_newton, _ = impact(0.6, mbd.Newton())
     np.testing.assert_allclose(poisson, 1.6 * compression, rtol=1e-4)
     rod = Rod(jnp.asarray(0.3), jnp.asarray(0.6))
     normal = [jax.jvp(lambda q: rod.gap(q, 0.0), (q,), (w,))[1][0] for w in (v, v_newton)]
@@ -506,7 +507,7 @@ def test_equality_rows_hold_in_contact(impacts):
     system = WallPendulum(jnp.asarray(-0.3), jnp.asarray(0.7))
     sol = mbd.simulate(
         system,
-        mbd.ContactImpulse(impacts=impacts, solver=mbd.Pseudoinverse()),
+        mbd.ContactImpulse(impacts=helpers.located(impacts), solver=mbd.Pseudoinverse()),
         mbd.State(0.0, jnp.array([1.0, 0.0]), jnp.zeros(2)),
         t1=1.2,
         dt=1e-3,
@@ -605,7 +606,7 @@ def test_reverse_pass_solves_nothing_again(impacts):
 
     def calls(transform):
         count = Count()
-        method = mbd.ContactImpulse(impacts=impacts, contact_solver=Counted(count))
+        method = mbd.ContactImpulse(impacts=helpers.located(impacts), contact_solver=Counted(count))
 
         def height(e):
             sol = mbd.simulate(ball(restitution=e), method, state, dt=1e-2, num_steps=steps)
@@ -717,10 +718,12 @@ def test_bad_input():
         mbd.Pyramid(5)
     with pytest.raises(ValueError, match="sweeps.*0"):
         mbd.ProjectedGaussSeidel(sweeps=0)
-    with pytest.raises(ValueError, match="newton.*bounce"):
+    with pytest.raises(ValueError, match="AbstractImpactLaw.*Newton.*bounce"):
         mbd.ContactImpulse(impact_law="bounce")
-    with pytest.raises(ValueError, match="impacts"):
-        mbd.ContactImpulse(impacts=-1)
+    with pytest.raises(ValueError, match="impacts.*AtStepStart.*Located.*2"):
+        mbd.ContactImpulse(impacts=2)
+    with pytest.raises(ValueError, match="max_per_step.*Located.*0"):
+        mbd.Located(0)
     with pytest.raises(ValueError, match="smoothing.*-1"):
         mbd.ContactImpulse(smoothing=-1.0)
     with pytest.raises(ValueError, match="smoothing.*Cone"):
@@ -737,7 +740,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="slip.*shape"):
         mbd.simulate(wrong, mbd.ContactImpulse(), state, t1=1.0, dt=0.1)
     soft = slope(jnp.asarray(0.0), stiffness=1e4)
-    with pytest.raises(ValueError, match="stiffness.*impacts"):
+    with pytest.raises(ValueError, match="stiffness.*impacts=Located"):
         flight(soft, jnp.zeros(3), jnp.zeros(3), [0.1], 1e-2, impacts=1)
     deep = mbd.State(0.0, jnp.array([0.0, -0.5]), jnp.zeros(2))
     with pytest.raises(Exception, match="overlap"):

@@ -1,6 +1,7 @@
 """What contacts do between saved times: impulses against the balance of momentum."""
 
 import diffrax
+import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +43,7 @@ def thrown(saveat, impacts=0, friction=0.3):
     """One that bounces, and one that lands and slides."""
     system = Pucks(jnp.asarray(friction), jnp.array([0.6, 0.0]))
     state = mbd.State(0.0, *(jnp.asarray(x) for x in START))
-    method = mbd.ContactImpulse(impacts=impacts)
+    method = mbd.ContactImpulse(impacts=helpers.located(impacts))
     return mbd.simulate(system, method, state, dt=DT, num_steps=STEPS, saveat=saveat)
 
 

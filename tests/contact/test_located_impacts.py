@@ -46,7 +46,7 @@ def balls(A, q, v, restitution, dt):
     """150 steps."""
     return mbd.simulate(
         Balls(A, restitution),
-        mbd.ContactImpulse(impacts=2),
+        mbd.ContactImpulse(impacts=mbd.Located(2)),
         mbd.State(0.0, q, v),
         dt=dt,
         num_steps=150,
@@ -138,7 +138,7 @@ def swings(restitution, rate, dt):
     v = rate * jnp.array([0.0, 0.5, 0.0, *z])
     sol: Any = mbd.simulate(
         mechanism,
-        mbd.ContactImpulse(impacts=3),
+        mbd.ContactImpulse(impacts=mbd.Located(3)),
         mbd.State(0.0, mechanism.state().q, v),
         dt=dt,
         num_steps=200,

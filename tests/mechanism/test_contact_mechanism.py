@@ -5,6 +5,7 @@ import itertools
 
 import diffrax
 import equinox as eqx
+import helpers
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -25,7 +26,7 @@ def run(mechanism, t1, dt, *, impacts=0, every=None, projection=None, throw=True
     steps = round(t1 / dt)
     return mbd.simulate(
         mechanism,
-        mbd.ContactImpulse(impacts=impacts, **options),
+        mbd.ContactImpulse(impacts=helpers.located(impacts), **options),
         mechanism.state(),
         t0=0.0,
         t1=t1,
@@ -626,7 +627,7 @@ def landed(impacts, height, speed):
     mechanism = sphere(velocity=[1.0, 0.3, -1.0], spin=[0.0, 2.0, 1.0], friction=0.4)
     start = mechanism.state()
     state = mbd.State(0.0, start.q.at[2].add(height), start.v * speed)
-    method = mbd.ContactImpulse(impacts=impacts)
+    method = mbd.ContactImpulse(impacts=helpers.located(impacts))
     return mbd.simulate(mechanism, method, state, dt=2e-3, num_steps=10, throw=False).q[-1]
 
 

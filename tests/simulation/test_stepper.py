@@ -104,7 +104,12 @@ def method(name):
 CASES = {
     **{name: lambda name=name: method(name) for name in METHODS},
     "contact": lambda: (Puck(), falling(0.01), mbd.ContactImpulse(), None),
-    "located impacts": lambda: (Puck(), falling(0.01), mbd.ContactImpulse(impacts=2), None),
+    "located impacts": lambda: (
+        Puck(),
+        falling(0.01),
+        mbd.ContactImpulse(impacts=mbd.Located(2)),
+        None,
+    ),
     "switched impulse": lambda: (Tether(), falling(-0.97), mbd.VelocityImpulse(), None),
     "switched acceleration": lambda: (Tether(), falling(-0.97), mbd.UdwadiaKalaba(), None),
 }
@@ -265,7 +270,7 @@ def test_derivatives_by_held_controls(enforcement):
 
 def test_batch_with_starts_of_its_own():
     """`vmap`, with samples that start anew within `jit`: each is the sample alone."""
-    stepper = mbd.Stepper(Puck(), mbd.ContactImpulse(impacts=2))
+    stepper = mbd.Stepper(Puck(), mbd.ContactImpulse(impacts=mbd.Located(2)))
     heights = jnp.array([0.01, 0.02, 0.05])
 
     def one(height):

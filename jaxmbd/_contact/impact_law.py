@@ -1,0 +1,68 @@
+"""What an impact makes of the velocities before it."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .rows import Impulses
+
+
+class AbstractImpactLaw(eqx.Module):
+    """How contacts separate after an impact. The restitution e of each contact is that of its
+    `ContactLaw`, and 0 for contacts that do not strike; so is the normal velocity u <= 0 [m/s] with
+    which it strikes."""
+
+    @abc.abstractmethod
+    def separation(
+        self, restitution: Float[Array, " contacts"], u: Float[Array, " contacts"]
+    ) -> Float[Array, " contacts"]:
+        """The least normal velocities [m/s] that contacts have after the first contact problem."""
+
+    @abc.abstractmethod
+    def expansion(
+        self, restitution: Float[Array, " contacts"], compression: Impulses
+    ) -> Impulses | None:
+        """Impulses [N s] that follow those of the first contact problem, after which a second
+        problem keeps contacts from approaching again; `None` for a law without a second phase."""
+
+
+class Newton(AbstractImpactLaw):
+    """The velocity of separation is e times that of approach,
+
+        0 <= lam_n  perp  u(after) + e u(before) >= 0.
+
+    Where several contacts or friction act at once, it may gain energy.
+
+    Reference: Newton (1687), Principia, scholium to the laws of motion; for several contacts
+    Moreau (1988), Unilateral contact and dry friction in finite freedom dynamics.
+    """
+
+    def separation(self, restitution, u):
+        return -(restitution * u)
+
+    def expansion(self, restitution, compression):
+        del restitution, compression
+        return None
+
+
+class Poisson(AbstractImpactLaw):
+    """The impulse of expansion is e times that of compression, which ends all approach,
+
+        0 <= lam_n  perp  u(compressed) >= 0,    lam(expansion) = e lam + more,
+        0 <= more_n  perp  u(after) >= 0,
+
+    friction included. The impulses decide which contacts separate.
+
+    Reference: Glocker and Pfeiffer (1995), Multiple impacts with friction in rigid multibody
+    systems, Nonlinear Dynamics 7; Anitescu and Potra (1997), Formulating dynamic multi-rigid-body
+    contact problems with friction as solvable linear complementarity problems.
+    """
+
+    def separation(self, restitution, u):
+        del restitution
+        return jnp.zeros_like(u)
+
+    def expansion(self, restitution, compression):
+        return restitution[:, None] * compression
