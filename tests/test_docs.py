@@ -3,17 +3,11 @@
 A block that cannot run here follows a line `<!-- not run: reason -->`.
 """
 
-import pathlib
-import re
-import sys
-import types
-
 import helpers
 import jax
 import pytest
+from pages import BLOCK, PAGES, blocks, name, run
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Those whose blocks build many mechanisms, or long derivatives.
 LONG = [
     f"docs/{page}.md"
@@ -22,6 +16,7 @@ LONG = [
         "constraints",
         "contact",
         "differentiating",
+        "extending",
         "identification",
         "joints",
         "reports",
@@ -29,24 +24,6 @@ LONG = [
         "trajectory-optimisation",
     )
 ]
-BLOCK = re.compile(
-    r"(?P<skip>^<!-- not run: \S.* -->\n+)?^```python[^\n]*\n(?P<code>.*?)^```",
-    re.DOTALL | re.MULTILINE,
-)
-
-
-def blocks(page):
-    """(line, code) of each block that is meant to run."""
-    text = page.read_text(encoding="utf-8")
-    return [
-        (text.count("\n", 0, match.start("code")), match["code"])
-        for match in BLOCK.finditer(text)
-        if not match["skip"]
-    ]
-
-
-def name(page):
-    return str(page.relative_to(ROOT))
 
 
 @pytest.fixture
@@ -64,12 +41,7 @@ def quick_compilation():
 )
 @pytest.mark.usefixtures("quick_compilation")
 def test_blocks_run(page, monkeypatch):
-    # A module of its own, so that classes defined on the page know where they come from.
-    module = types.ModuleType(re.sub(r"\W", "_", name(page)))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    for line, code in blocks(page):
-        # Empty lines in front, so that a traceback shows the line in the page.
-        exec(compile("\n" * line + code, str(page), "exec"), module.__dict__)
+    run(page, blocks(page), name(page), monkeypatch)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -1,0 +1,210 @@
+"""The programs of `docs/extending.md`, each alone as it stands, against closed forms."""
+
+import diffrax
+import helpers
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pages
+import pytest
+from scipy.optimize import brentq
+
+import jaxmbd as mbd
+
+G = 9.81
+PAGE = pages.ROOT / "docs" / "extending.md"
+# A quarter of the period of a pendulum of 1 m from the horizontal, K(1/2) sqrt(l / g).
+QUARTER = 1.8540746773013719 / np.sqrt(G)
+
+
+@pytest.fixture(scope="module")
+def program():
+    """A function that runs the blocks with these numbers, in a module of their own, once."""
+    found, here = {}, pages.blocks(PAGE)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def get(*numbers):
+            if numbers not in found:
+                label = f"extending {numbers}"
+                found[numbers] = pages.run(PAGE, [here[i] for i in numbers], label, patch)
+            return found[numbers]
+
+        yield get
+
+
+@pytest.mark.slow
+def test_joint(program):
+    """At any radius the ball circles at w = sqrt(g / p); and the derivative by p."""
+
+    def exact(p, radius):
+        turned = jnp.sqrt(G / p)
+        return radius * jnp.stack([jnp.cos(turned), jnp.sin(turned)])
+
+    p, one = jnp.array(0.4), jnp.array(1.0)
+    along = lambda after, radius: jax.jvp(lambda p: after(p, radius), (p,), (one,))  # noqa: E731
+    found = jax.jit(lambda radius: along(program(0).after, radius))
+    for radius in (0.5, 0.2):
+        position, slope = along(exact, radius)
+        np.testing.assert_allclose(found(radius)[0], position, atol=1e-6 * radius)
+        np.testing.assert_allclose(found(radius)[1], slope, atol=1e-5 * radius)
+
+
+@pytest.mark.slow
+def test_joint_in_reports(program):
+    """Any motion in the dish keeps its energy, and the joint takes one freedom of six."""
+    joint = program(0).PointOnParaboloid
+    inertia = mbd.Inertia.sphere(radius=0.05, mass=2.0)
+    ball = mbd.Body("ball", inertia, position=[0.4, 0.0, 0.2], velocity=[0.0, 0.5, 0.0])
+    origin = mbd.Pose.identity(float)
+    dish = joint("dish", "ground", ball, p=0.4, frame_a=origin, frame_b=origin)
+    mechanism = mbd.Mechanism([ball], [dish])
+    assert mbd.mobility(mechanism).freedoms == 5
+    state = mechanism.state()
+    steps = diffrax.SaveAt(t0=True, steps=10)
+    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), state, t1=2.0, dt=2e-3, saveat=steps)
+    energy = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
+    np.testing.assert_allclose(energy, energy[0], rtol=1e-8)
+    assert np.max(sol.phi_norm) < 1e-10
+    assert np.min(sol.q[:, 2]) < 0.1  # it went through the dish
+
+
+def at_bottom(module, length, steps):
+    """x and the velocity along it after the quarter of a period."""
+    sol = module.swung(length, QUARTER, steps)
+    return jnp.stack([sol.q[-1, 0], sol.v[-1, 0]])
+
+
+def test_enforcement(program):
+    """It reaches the bottom at the right time with the right speed, to fourth order."""
+    length = jnp.array(1.0)
+    errors = [
+        at_bottom(program(1), length, steps) - jnp.array([0.0, -np.sqrt(2 * G)])
+        for steps in (20, 40)
+    ]
+    size = [float(jnp.linalg.norm(x)) for x in errors]
+    assert size[1] < 1e-5 and 12 < size[0] / size[1] < 40
+    np.testing.assert_allclose(program(1).swung(length).phi_norm[-1], 0.0, atol=1e-8)
+
+
+def test_derivative_of_enforcement(program):
+    """x = l s(t / sqrt(l)): at the bottom dx/dl = -v t / 2 l. In both modes, and against
+    differences."""
+    length = jnp.array(1.0)
+    x = lambda length: at_bottom(program(1), length, 100)[0]  # noqa: E731
+    exact = np.sqrt(2 * G) * QUARTER / 2
+    reverse, forward = jax.grad(x)(length), jax.jacfwd(x)(length)
+    np.testing.assert_allclose([reverse, forward], exact, rtol=1e-6)
+    difference = (x(length + 1e-5) - x(length - 1e-5)) / 2e-5
+    np.testing.assert_allclose(reverse, difference, rtol=1e-7)
+
+
+def test_enforcement_elsewhere(program):
+    """In a loop over a stepper, at adaptive steps, and in a batch."""
+    module, length = program(1), jnp.array(1.0)
+    system, method = module.Pendulum(length), module.ProjectedDynamics()
+    start = mbd.State(0.0, jnp.array([1.0, 0.0]), jnp.zeros(2))
+    stepper = mbd.Stepper(system, method)
+    state = stepper.init(start)
+    for _ in range(10):
+        state = stepper.step(state, 1e-2)
+    end = mbd.simulate(system, method, start, t1=0.1, dt=1e-2)
+    np.testing.assert_allclose(state.q, end.q[-1], rtol=1e-14)
+    np.testing.assert_allclose(stepper.multipliers(state), end.multipliers[-1], rtol=1e-12)
+    controller = diffrax.PIDController(rtol=1e-9, atol=1e-9)
+    adaptive = mbd.simulate(
+        system, method, start, t1=QUARTER, dt=1e-2, stepsize_controller=controller
+    )
+    np.testing.assert_allclose(adaptive.q[-1, 0], 0.0, atol=1e-7)
+    lengths = jnp.array([0.5, 1.0])
+    batch = jax.vmap(lambda length: module.swung(length, QUARTER).q[-1])(lengths)
+    np.testing.assert_allclose(batch[1, 0], 0.0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_enforcement_with_redundant_rows(program):
+    """A door on two hinges of five rows each, beside a method of the library."""
+    axis, leaf = [0.0, 0.6, 0.8], mbd.Inertia.box(size=[0.8, 0.04, 2.0], mass=20.0)
+    door = mbd.Body("door", leaf, position=[0.4, 0.0, 0.0])
+    hinges = [
+        mbd.Revolute(f"hinge {i}", "ground", door, point=[0.0, 0.6 * i, 0.8 * i], axis=axis)
+        for i in (0, 1)
+    ]
+    mechanism = mbd.Mechanism([door], hinges)
+    ends = [
+        mbd.simulate(mechanism, method, mechanism.state(), t1=0.5, dt=5e-3).q[-1]
+        for method in (program(1).ProjectedDynamics(), mbd.UdwadiaKalaba())
+    ]
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-8)
+    assert abs(ends[0][0] - 0.4) > 1e-2
+
+
+def left(v, c):
+    """What k d^(5/2) is proportional to where the speed is v: the integral of v / (1 + c v)."""
+    return v / c - np.log1p(c * v) / c**2
+
+
+@pytest.mark.slow
+def test_contact_law(program):
+    """The speed v' after the contact has left(v) = left(-v'), whatever k is."""
+    rebound, c, v = program(2, 3).rebound, 0.2, 2.0
+    exact = lambda c: brentq(lambda x: left(-x, c) - left(v, c), 0.1, v, xtol=1e-14)  # noqa: E731
+    np.testing.assert_allclose(rebound(jnp.array(c)), exact(c), rtol=1e-6)
+    slope = (exact(c + 1e-4) - exact(c - 1e-4)) / 2e-4
+    found = jax.grad(rebound)(jnp.array(c))
+    np.testing.assert_allclose(found, slope, rtol=1e-5)
+    difference = (rebound(jnp.array(c + 1e-4)) - rebound(jnp.array(c - 1e-4))) / 2e-4
+    np.testing.assert_allclose(found, difference, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_contact_law_between_bodies(program):
+    """Two balls that meet off centre keep momentum, and without a loss energy, at any time."""
+    module, inertia = program(2, 3), mbd.Inertia.sphere(radius=0.1, mass=0.5)
+    speeds = {"a": [1.0, 0.0, 0.0], "b": [-1.0, 0.3, 0.0]}
+    a = mbd.Body("a", inertia, position=[-0.101, 0.0, 0.0], velocity=speeds["a"])
+    b = mbd.Body("b", inertia, position=[0.101, 0.03, 0.0], velocity=speeds["b"])
+    sphere = mbd.Sphere(0.1)
+    contact = module.HuntCrossley("hit", a, b, sphere, sphere, k=1e6, c=0.0)
+    mechanism = mbd.Mechanism([a, b], forces=[contact], gravity=[0.0, 0.0, 0.0])
+    steps = diffrax.SaveAt(t0=True, steps=5)
+    sol = mbd.simulate(
+        mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=0.02, dt=1e-4, saveat=steps
+    )
+    energy = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
+    np.testing.assert_allclose(energy, energy[0], rtol=1e-6)
+    total = mechanism.twist(sol.v, "a").linear + mechanism.twist(sol.v, "b").linear
+    np.testing.assert_allclose(total, np.tile([0.0, 0.3, 0.0], (total.shape[0], 1)), atol=1e-12)
+    assert mechanism.twist(sol.v[-1], "a").linear[0] < -0.5
+
+
+class Ball(mbd.AbstractSystem):
+    """Falls on the ground."""
+
+    def mass_matrix(self, q):
+        return jnp.eye(1)
+
+    def force(self, t, q, v, u):
+        return jnp.full(1, -G)
+
+    def gap(self, q, t):
+        return q
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(restitution=0.8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("impacts", [0, 2])
+def test_impact_law(program, impacts):
+    """From a height of 2 m the speed after the impact is 0.8 v^(3/4), exactly where it is
+    located."""
+    law = program(2, 3).Johnson()
+    method = mbd.ContactImpulse(impact_law=law, impacts=helpers.located(impacts))
+    v = np.sqrt(2 * G * 2.0)
+    fall, after = v / G, 0.8 * v**0.75
+    dt = 1e-2 if impacts else 1e-4
+    start = mbd.State(0.0, jnp.array([2.0]), jnp.zeros(1))
+    sol = mbd.simulate(Ball(), method, start, t1=0.8, dt=dt)
+    expected = after - G * (0.8 - fall)
+    np.testing.assert_allclose(sol.v[-1, 0], expected, rtol=1e-10 if impacts else 2e-3)
