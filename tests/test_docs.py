@@ -16,7 +16,6 @@ LONG = [
         "constraints",
         "contact",
         "differentiating",
-        "extending",
         "identification",
         "joints",
         "reports",
@@ -34,9 +33,14 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+def runs_here(page):
+    """`test_extending.py` runs the programs of that page, each alone."""
+    return blocks(page) and name(page) != "docs/extending.md"
+
+
 @pytest.mark.parametrize(
     "page",
-    helpers.slow_unless(lambda page: name(page) not in LONG, filter(blocks, PAGES)),
+    helpers.slow_unless(lambda page: name(page) not in LONG, filter(runs_here, PAGES)),
     ids=name,
 )
 @pytest.mark.usefixtures("quick_compilation")

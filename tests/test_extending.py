@@ -166,12 +166,11 @@ def test_contact_law_between_bodies(program):
     sphere = mbd.Sphere(0.1)
     contact = module.HuntCrossley("hit", a, b, sphere, sphere, k=1e6, c=0.0)
     mechanism = mbd.Mechanism([a, b], forces=[contact], gravity=[0.0, 0.0, 0.0])
-    steps = diffrax.SaveAt(t0=True, steps=5)
-    sol = mbd.simulate(
-        mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=0.02, dt=1e-4, saveat=steps
-    )
+    state, steps = mechanism.state(), diffrax.SaveAt(t0=True, steps=50)
+    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), state, t1=0.02, dt=1e-5, saveat=steps)
     energy = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
-    np.testing.assert_allclose(energy, energy[0], rtol=1e-6)
+    # In the step in which they meet, d^(3/2) has no second derivative: an error of h^(5/2).
+    np.testing.assert_allclose(energy, energy[0], rtol=1e-7)
     total = mechanism.twist(sol.v, "a").linear + mechanism.twist(sol.v, "b").linear
     np.testing.assert_allclose(total, np.tile([0.0, 0.3, 0.0], (total.shape[0], 1)), atol=1e-12)
     assert mechanism.twist(sol.v[-1], "a").linear[0] < -0.5
