@@ -127,7 +127,8 @@ def simulate(
             with_dtype(stepper, dtype),
             with_dtype(control, dtype),
             _Start(
-                *(with_dtype(x, x.dtype) for x in (state.q, state.v)),
+                with_dtype(state.q, dtype),
+                with_dtype(state.v, state.v.dtype),
                 as_array(start_tolerance),
                 traced_in_range(system, enforcement, projection),
             ),
