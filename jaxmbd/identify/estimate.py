@@ -3,7 +3,7 @@
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
@@ -79,7 +79,6 @@ class Estimate(eqx.Module):
         )
         r = sens.residuals
         freedom = max(problem.count - size - sens.nuisance, 1)
-        C = covariance(sens.jacobian, r, problem.count - sens.nuisance)
         own = found.first[np.flatnonzero(np.asarray(data.begins))]
         nq = data.starts[0].shape[1]
         starts = tuple(
@@ -91,7 +90,7 @@ class Estimate(eqx.Module):
             system=system,
             names=parameters.names,
             entries=np.asarray(entries),
-            covariance=_carried(np.asarray(D), C),
+            covariance=covariance(sens.jacobian, r, problem.count - sens.nuisance, D),
             starts=starts,
             prediction=prediction_of(problem, found),
             noise=float(np.sqrt(r @ r / freedom)),
@@ -134,6 +133,31 @@ class Estimate(eqx.Module):
         half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * self.sigma
         half = half * (self.inflation if inflated else 1.0)
         return np.stack([self.entries - half, self.entries + half], axis=1)
+
+    @checked
+    def derived(
+        self, quantities: Callable[[dict[str, Any]], Mapping[str, Any]]
+    ) -> dict[str, tuple[float, float]]:
+        """What follows from the values, such as a frequency from a stiffness and a mass: name ->
+        (value, standard deviation), to first order. A combination may be known though its
+        parameters are not; the standard deviation of one that is not known is infinite.
+
+        **Arguments:** `quantities`: values -> name -> number, written with `jax.numpy`.
+        """
+        parameters, sens = self.problem.residuals.parameters, self.sensitivity
+
+        def of(z):
+            return {name: jnp.asarray(x) for name, x in quantities(parameters.values(z)).items()}
+
+        z = self.z[: parameters.size]
+        found, D = of(z), jax.jacfwd(of)(z)
+        for name, value in found.items():
+            if value.shape != ():
+                raise ValueError(f'"{name}" must be one number, but has shape {value.shape}.')
+        count = self.problem.count - sens.nuisance
+        C = covariance(sens.jacobian, sens.residuals, count, jnp.stack([D[name] for name in found]))
+        sigmas = np.sqrt(np.diag(C)).tolist()
+        return {name: (float(found[name]), s) for name, s in zip(found, sigmas, strict=True)}
 
     @property
     def unconnected(self) -> tuple[str, ...]:
@@ -284,13 +308,3 @@ def _evaluated(problem: FitProblem, z, data: Data):
     values = parameters.values(shared)
     D = jax.jacfwd(parameters.entries)(shared)
     return found, values, residuals.simulation.model(values), parameters.entries(shared), D
-
-
-def _carried(D: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """Covariance of the entries from that of the free numbers."""
-    unknown = ~np.isfinite(np.diag(C))
-    finite = np.where(np.outer(~unknown, ~unknown), C, 0.0)
-    found = D @ finite @ D.T
-    lost = np.any(np.abs(D[:, unknown]) > 0, axis=1)
-    found[lost, lost] = np.inf
-    return found

@@ -189,22 +189,24 @@ def covariance(
     J: Annotated[Any, Shape(["n", "p"])],
     r: Annotated[Any, Shape(["n"])],
     count: Annotated[int, at_least(1)],
+    D: Annotated[Any, Shape(["m", "p"])] = None,
 ) -> np.ndarray:
-    """s^2 (J^T J)^-1 with s^2 = |r|^2 / (count - p): s^2 times the inverse of the Gauss-Newton
-    Hessian, shape `(p, p)`.
+    """s^2 D (J^T J)^-1 D^T with s^2 = |r|^2 / (count - p): s^2 times the inverse of the Gauss-Newton
+    Hessian, carried over to quantities with the derivatives D, shape `(m, m)`. Without D it is that
+    of the parameters.
 
     Columns are first scaled to length one, so that parameters of very different size do not make
-    J^T J look singular. Directions that the data do not determine at all have the variance
-    infinity."""
+    J^T J look singular. What the data do not determine at all has the variance infinity."""
     J, r = np.asarray(J), np.asarray(r)
     size = np.linalg.norm(J, axis=0)
     size = np.where(size > 0, size, 1.0)
     _, values, rows = np.linalg.svd(J / size, full_matrices=False)
     known = nonzero(values, rounding(J))
-    root = rows[known].T / values[known]
-    inverse = root @ root.T / np.outer(size, size)
-    unknown = np.any(np.abs(rows[~known]) > 1e-6, axis=0)
-    C = r @ r / max(count - J.shape[1], 1) * inverse
+    D = (np.eye(J.shape[1]) if D is None else np.asarray(D)) / size
+    root = D @ (rows[known].T / values[known])
+    lost = np.abs(D @ rows[~known].T) > 1e-6 * np.linalg.norm(D, axis=1, keepdims=True)
+    unknown = np.any(lost, axis=1)
+    C = r @ r / max(count - J.shape[1], 1) * (root @ root.T)
     C[unknown, unknown] = np.inf
     return C
 

@@ -231,6 +231,18 @@ def test_undetermined_combination_is_named():
     assert np.all(np.isinf(found.sigma))
     assert found.values["stiffness"] / found.values["mass"] == pytest.approx(9.0, rel=1e-2)
     assert "not determined" in str(found) and "mass" in str(found)
+    # A ratio is known though neither of its parameters is, and a sum is not.
+    derived = found.derived(
+        lambda p: {"square": p["stiffness"] / p["mass"], "sum": p["stiffness"] + p["mass"]}
+    )
+    alone = identify.fit(
+        oscillator(1.0, 0.5, 8.0), {"damping": Positive(), "stiffness": Positive()}, record, position,
+        dt=0.02, **QUIET,
+    )  # fmt: skip
+    assert derived["square"] == pytest.approx((alone.values["stiffness"], alone.sigma[1]), rel=1e-2)
+    assert derived["sum"][1] == np.inf
+    with pytest.raises(ValueError, match='"both" must be one number, but has shape \\(2,\\)'):
+        found.derived(lambda p: {"both": jnp.stack([p["mass"], p["stiffness"]])})
 
 
 def test_unconnected_parameter_warns():
