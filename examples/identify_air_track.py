@@ -139,8 +139,7 @@ def main():
     count = len(found.prediction.labels)
     axes = plt.subplots(2 * count, figsize=(12, 7 * count), sharex=True, layout="constrained")[1]
     identify.plot_fit(found, axes[:count])
-    for axis, measured in zip(axes, record.measured.T):
-        axis.plot(record.time[out], measured[out], "rx")
+    [axis.plot(record.time[out], x[out], "rx") for axis, x in zip(axes, record.measured.T)]
     identify.plot_residuals(found, axes[count:])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     plt.savefig(options.output, dpi=150)

@@ -9,8 +9,13 @@ friction, both per inertia. An angle knows no mass: nothing more can be told fro
 vertical may be a little off, and nobody knows how the record began: both are found as well.
 
 Which friction is it? Each law is fitted to the first 60 % of the record and judged by the rest,
-which it has not seen. The columns of the file: trial, time [s], angle [rad], and a rate that is
-not used, since it was made from the angles.
+which it has not seen.
+
+By default a simulation with viscous friction and drag makes the angles. Those of a real pendulum
+are in the repository `erwincoumans/tiny-differentiable-simulator` on GitHub, as
+`data/schmidt-lipson-exp-data/real_pend_h_1.txt`, of Schmidt and Lipson (2009), Science 324. The
+columns are trial, time [s], angle [rad], and a rate that is not used, since it was made from the
+angles.
 
     python examples/identify_pendulum.py --data real_pend_h_1.txt
 """
@@ -31,6 +36,7 @@ from jaxmbd import identify
 STEP = 0.02  # [s]
 SLOW = 1e-2  # rate up to which dry friction is smoothed [rad/s]
 TRAINING = 0.6  # share of the record
+TRUTH = {"omega": 1.165, "tilt": 0.012, "viscous": 0.006, "drag": 0.006}  # of the angles made here
 LAWS = {
     "viscous": ("viscous",),
     "dry": ("dry",),
@@ -72,17 +78,29 @@ def angle(sample):
 
 
 def read(path: pathlib.Path) -> identify.Record:
-    """The record, with a guess of how it began from its first angles."""
     table = np.loadtxt(path, comments="%", ndmin=2)
     if table.shape[1] < 3 or len(table) < 20:
         raise ValueError(f"{path} must hold 20 rows of trial, time and angle at least.")
     if len(np.unique(table[:, 0])) > 1:
         raise ValueError(f"{path} holds more than one trial.")
-    time, measured = table[:, 1], table[:, 2]
+    return record_of(table[:, 1], table[:, 2], path.stem)
+
+
+def made(noise: float = 0.01, seed: int = 0) -> identify.Record:
+    """Of known truth, with normal errors [rad]."""
+    time = np.linspace(0.0, 95.0, 557)
+    empty = record_of(time, np.full(557, 1.2), "made")
+    [exact] = identify.predict(build(TRUTH), empty, {"angle": angle}, dt=STEP / 4).readings
+    errors = noise * np.random.default_rng(seed).normal(size=557)
+    return record_of(time, exact[:, 0] + errors, "made")
+
+
+def record_of(time, measured, name: str) -> identify.Record:
+    """With a guess of how it began, from the first angles."""
     rate, first = np.polyfit(time[:4] - time[0], measured[:4], 1)
     q = jnp.array([np.sin(first), -np.cos(first)])
     v = rate * jnp.array([np.cos(first), np.sin(first)])
-    return identify.Record(time, measured, mbd.State(time[0], q, v), name=path.stem)
+    return identify.Record(time, measured, mbd.State(time[0], q, v), name=name)
 
 
 def frequency(record: identify.Record) -> float:
@@ -118,13 +136,14 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=pathlib.Path, required=True, metavar="TXT")
+    parser.add_argument("--data", type=pathlib.Path, metavar="TXT", help="measured angles")
     parser.add_argument("--output", type=pathlib.Path, default="identify_pendulum.png")
     options = parser.parse_args()
     try:
-        record = read(options.data)
+        record = read(options.data) if options.data else made()
     except (ValueError, OSError) as error:
         sys.exit(f"{parser.prog}: {error}")
+    print(options.data or f"angles made here, with {TRUTH}")
     begin, end = record.time[[0, -1]]
     seen, unseen = record.split(begin + TRAINING * (end - begin))
 

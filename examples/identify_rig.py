@@ -11,8 +11,10 @@ lengths that could be changed without anyone noticing. One thing that is no prop
 found as well, the zeros of the torque sensors in the run: without them the residuals stay five
 times as large, and friction is blamed for it.
 
-The data are runs of the torque-driven double pendulum of DFKI's Underactuated Lab (design C.0,
-repository `dfki-ric-underactuated-lab/double_pendulum`).
+By default both runs are made by a simulation of the laboratory's own model with its published
+parameters. The real ones are in the repository `dfki-ric-underactuated-lab/double_pendulum` on
+GitHub, the torque-driven double pendulum of DFKI's Underactuated Lab, in
+`data/experiment_records/design_C.0/20220914/sys_id`.
 
     python examples/identify_rig.py --data trajectory_00.csv --validate trajectory_03.csv
 """
@@ -143,8 +145,17 @@ def rates(sample):
 SENSORS = {"angle": angles, "rate": rates}
 
 
-def read(path: pathlib.Path, start, every: int = 1) -> identify.Record:
-    """A run of the rig; the torques at all samples, the motion at every `every`-th."""
+def published_rig():
+    return MinimalRig({name: jnp.asarray(x) for name, x in PUBLISHED.items()})
+
+
+def hanging():
+    """At rest, for the minimal model."""
+    return mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
+
+
+def read(path: pathlib.Path, start) -> identify.Record:
+    """A run of the rig; the torques at all samples, the motion at every eighth."""
     table = np.genfromtxt(path, delimiter=",", names=True)
     columns = table.dtype.names or ()
     needed = ["time", *(f"{what}_meas{i}" for what in ("pos", "vel", "tau") for i in (1, 2))]
@@ -154,13 +165,31 @@ def read(path: pathlib.Path, start, every: int = 1) -> identify.Record:
     time = table["time"]
     torque = np.stack([table["tau_meas1"], table["tau_meas2"]], axis=1)
     measured = np.stack([table[name] for name in needed[1:5]], axis=1)
+    return record_of(time, measured, torque, start, path.stem)
+
+
+def made(seed: int, start) -> identify.Record:
+    """A run by the published model under torques that are sums of sines, with normal errors a fifth
+    as large as `SIGMA`."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(2000) / 200
+    phases, rates = rng.uniform(0, 2 * np.pi, (4, 2)), rng.uniform(2.0, 8.0, (4, 2))
+    torque = 0.5 * np.sin(rates * time[:, None, None] + phases).sum(axis=1)
+    empty = record_of(time, np.zeros((2000, 4)), torque, hanging(), f"made run {seed}")
+    [exact] = identify.predict(published_rig(), empty, SENSORS, dt=STEP / 4).readings
+    measured = np.zeros((2000, 4))
+    measured[::8] = exact + rng.normal(size=exact.shape) / 5 / empty.weights
+    return record_of(time, measured, torque, start, f"made run {seed}")
+
+
+def record_of(time, measured, torque, start, name: str) -> identify.Record:
     return identify.Record(
-        time[::every],
-        measured[::every],
+        time[::8],
+        measured[::8],
         start,
         control=identify.MeasuredInput(time, torque),
         weights=np.repeat([1 / SIGMA["angle"], 1 / SIGMA["rate"]], 2),
-        name=path.stem,
+        name=name,
     )
 
 
@@ -185,17 +214,17 @@ def guess():
 
 
 def told(p):
-    """The combinations on which the motion depends, name -> (value, unit)."""
+    """The combinations on which the motion depends."""
     about = {i: p[f"I{i}"] + p[f"m{i}"] * p[f"r{i}"] ** 2 for i in (1, 2)}
     return {
-        "m1 r1 + m2 l": (p["m1"] * p["r1"] + p["m2"] * LENGTH, "kg m"),
-        "m2 r2": (p["m2"] * p["r2"], "kg m"),
-        "I1 + m2 l^2, about shoulder": (about[1] + p["m2"] * LENGTH**2, "kg m^2"),
-        "I2, about elbow": (about[2], "kg m^2"),
-        "viscous friction, shoulder": (p["b1"], "N m s/rad"),
-        "viscous friction, elbow": (p["b2"], "N m s/rad"),
-        "dry friction, shoulder": (p["dry1"], "N m"),
-        "dry friction, elbow": (p["dry2"], "N m"),
+        "m1 r1 + m2 l [kg m]": p["m1"] * p["r1"] + p["m2"] * LENGTH,
+        "m2 r2 [kg m]": p["m2"] * p["r2"],
+        "I1 + m2 l^2, about shoulder [kg m^2]": about[1] + p["m2"] * LENGTH**2,
+        "I2, about elbow [kg m^2]": about[2],
+        "viscous friction, shoulder [N m s]": p["b1"],
+        "viscous friction, elbow [N m s]": p["b2"],
+        "dry friction, shoulder [N m]": p["dry1"],
+        "dry friction, elbow [N m]": p["dry2"],
     }
 
 
@@ -205,32 +234,19 @@ def published_told():
     for i in (1, 2):
         p[f"I{i}"] = p[f"I{i}"] - p[f"m{i}"] * p[f"r{i}"] ** 2
         p[f"dry{i}"] = math.pi / 2 * p[f"cf{i}"]
-    return {name: value for name, (value, _) in told(p).items()}
+    return told(p)
 
 
 def report(found: identify.Estimate) -> None:
     """Beside the published values: estimates with intervals, as far as residuals are noise."""
-    names, entries = found.names, found.entries
-    values = lambda x: jnp.stack([v for v, _ in told(dict(zip(names, x))).values()])  # noqa: E731
-    D = np.asarray(jax.jacfwd(values)(jnp.asarray(entries)))
-    half = 1.96 * found.inflation * np.sqrt(np.diag(D @ found.covariance @ D.T))
-    print(f"{'':30}{'found':>10}   95 % interval     published")
+    print(f"{'':37}{'found':>10}   95 % interval     published")
     published = published_told()
-    for (name, (value, unit)), half in zip(told(found.values).items(), half):
-        print(f"{name:30}{float(value):10.4f} +- {half:8.4f}{published[name]:16.4f} {unit}")
+    for name, (value, sigma) in found.derived(told).items():
+        half = 1.96 * found.inflation * sigma
+        print(f"{name:37}{value:10.4f} +- {half:8.4f}{published[name]:16.4f}")
     print("Of this, the search knows nothing (each may be changed as a whole, unnoticed):")
     for combination in found.identifiability().undetermined:
         print(f"  {combination}")
-
-
-def validated(found: identify.Estimate, path: pathlib.Path):
-    """Predictions of another run, whose sensors are taken to have no zeros, by the parameters found
-    and by the published ones."""
-    ours = found.predict(read(path, found.starts[0], every=8), {"zero1": 0.0, "zero2": 0.0})
-    start = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
-    model = MinimalRig({name: jnp.asarray(x) for name, x in PUBLISHED.items()})
-    theirs = identify.predict(model, read(path, start, every=8), SENSORS, dt=STEP)
-    return ours, theirs
 
 
 def main():
@@ -240,20 +256,34 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data", type=pathlib.Path, required=True, metavar="CSV", help="run to fit")
+    add("--data", type=pathlib.Path, metavar="CSV", help="run to fit")
     add("--validate", type=pathlib.Path, metavar="CSV", help="run to judge the result by")
     add("--save", type=pathlib.Path, metavar="JSON", help="where to write the estimates")
     add("--resume", type=pathlib.Path, metavar="FILE", help="where to save the search, or go on")
     add("--output", type=pathlib.Path, metavar="PNG", default="identify_rig.png")
     options = parser.parse_args()
+    print(options.data or "runs made here, by the published model")
+    runs = (options.data, options.validate) if options.data else (1, 2)
+
+    def run(which, start):
+        return read(which, start) if options.data else made(which, start)
+
     try:
         parameters = guess()
         values = {name: jnp.asarray(each.guess) for name, each in parameters.items()}
-        record = read(options.data, rig(values).state(), every=8)
+        record = run(runs[0], rig(values).state())
         found = identify.fit(
             rig, parameters, record, SENSORS, dt=STEP, tolerance=1e-6, checkpoint=options.resume
         )
-        predictions = validated(found, options.validate) if options.validate else ()
+        # The sensors of the other run are taken to have no zeros.
+        predictions = (
+            ()
+            if runs[1] is None
+            else (
+                found.predict(run(runs[1], found.starts[0]), {"zero1": 0.0, "zero2": 0.0}),
+                identify.predict(published_rig(), run(runs[1], hanging()), SENSORS, dt=STEP),
+            )
+        )
     except (ValueError, OSError) as error:
         sys.exit(f"{parser.prog}: {error}")
     print(found)

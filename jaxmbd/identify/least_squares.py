@@ -191,9 +191,9 @@ def covariance(
     count: Annotated[int, at_least(1)],
     D: Annotated[Any, Shape(["m", "p"])] = None,
 ) -> np.ndarray:
-    """s^2 D (J^T J)^-1 D^T with s^2 = |r|^2 / (count - p): s^2 times the inverse of the Gauss-Newton
-    Hessian, carried over to quantities with the derivatives D, shape `(m, m)`. Without D it is that
-    of the parameters.
+    """s^2 D (J^T J)^-1 D^T with s^2 = |r|^2 / (count - p), shape `(m, m)`: s^2 times the inverse of
+    the Gauss-Newton Hessian, carried over to quantities whose derivatives by the parameters are D.
+    Without D, the quantities are the parameters, and m is p.
 
     Columns are first scaled to length one, so that parameters of very different size do not make
     J^T J look singular. What the data do not determine at all has the variance infinity."""
