@@ -10,7 +10,7 @@ fit.
     taskset -c 0 python benchmarks/identification.py
 """
 
-import math
+import dataclasses
 import os
 import pathlib
 import platform
@@ -26,7 +26,10 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax.flatten_util import ravel_pytree  # noqa: E402
 
+import jaxmbd as mbd  # noqa: E402
+from jaxmbd import identify  # noqa: E402
 from jaxmbd.identify import least_squares  # noqa: E402
+from jaxmbd.identify.problem import make_problem  # noqa: E402
 
 
 class ByDifferences(eqx.Module):
@@ -51,25 +54,25 @@ class ByDifferences(eqx.Module):
         return r, (ahead - r).T / self.step
 
 
-class Residuals(eqx.Module):
-    """A function of residuals as a module."""
-
-    function: eqx.Module
-
-    def __call__(self, y, args):
-        return self.function(y, args)
-
-
 def main():
     jax.config.update("jax_enable_x64", True)
     times = np.linspace(0.0, 1.0, 101)
-    truth, start = crank.SliderCrank(**crank.TRUTH), crank.Start()
-    measured = crank.synthetic_measurements(truth, start, 2e-4, 0, times)
-    data = measured.position, np.ones(len(times))
-    guess = {name: math.log(1.2 * value) for name, value in crank.TRUTH.items()}
-    guess["start"] = crank.Start(angle=0.51, speed=11.9, y=0.001, ydot=0.01)
-    count = len(ravel_pytree(guess)[0])
-    exact = Residuals(jax.tree_util.Partial(crank.residuals_for(truth, start, times)))
+    q, v = jax.jvp(crank.points, (jnp.array([0.51, 0.001]),), (jnp.array([11.9, 0.01]),))
+    record = dataclasses.replace(crank.made_record(times=times), start=mbd.State(0.0, q, v))
+    problem = make_problem(
+        crank.SliderCrank(*(jnp.asarray(1.2 * value) for value in crank.TRUTH.values())),
+        {"stiffness": identify.Positive(), "damping": identify.Positive()},
+        [record],
+        crank.SENSORS,
+        crank.STEP,
+        mbd.UdwadiaKalaba(solver=mbd.Cholesky()),
+        None,
+        identify.UnknownStart(position=0.1, velocity=1.0),
+        identify.SingleShooting(),
+        identify.Squares(),
+    )
+    exact, data, count = problem.residuals, problem.data, problem.size
+    guess = jnp.zeros(count)
     kinds = {
         "forward sensitivities": (exact, 1),
         "forward differences": (ByDifferences(exact, 1e-7, False), count + 1),

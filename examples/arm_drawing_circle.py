@@ -134,11 +134,13 @@ def prescribed_effort(samples: int = 2000) -> float:
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/arm_drawing_circle.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40, help="intervals of the grid")
     parser.add_argument("--tube", type=float, default=1e-3, help="radius around the target [m]")
-    parser.add_argument("--output", type=pathlib.Path, default="arm_drawing_circle.png")
+    parser.add_argument("--output", type=pathlib.Path, default=output)
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     given = problem(arguments.steps, arguments.tube)
     plan = mbd.trajopt.transcription(given, guess(arguments.steps))

@@ -231,10 +231,12 @@ def newton_mismatch(biped, sol):
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/biped.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=pathlib.Path, default="biped.png", metavar="PNG")
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     parser.add_argument("--seconds", type=float, default=100.0)
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     figure = plt.figure(figsize=(12, 8), layout="constrained")
     axes = figure.subplots(2, 3, gridspec_kw={"height_ratios": [3, 2]})

@@ -92,9 +92,11 @@ def identify(ts, measured, guess, steps=8):
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/block_on_slope.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=pathlib.Path, default="block_on_slope.png", metavar="PNG")
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     ts, measured = record()
     guess = [0.2, 0.45, 2.0]

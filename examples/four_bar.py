@@ -169,9 +169,11 @@ def rms(x):
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/four_bar.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=pathlib.Path, default="four_bar.png", metavar="PNG")
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     print(mbd.mobility(four_bar(jnp.ones(2))))
     print("(the row of the drive takes the one freedom that the hinges leave)\n")

@@ -133,12 +133,14 @@ def fitted(record: identify.Record, law: tuple[str, ...]) -> identify.Estimate:
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/identify_pendulum.png"
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=pathlib.Path, metavar="TXT", help="measured angles")
-    parser.add_argument("--output", type=pathlib.Path, default="identify_pendulum.png")
+    parser.add_argument("--output", type=pathlib.Path, default=output)
     options = parser.parse_args()
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     try:
         record = read(options.data) if options.data else made()
     except (ValueError, OSError) as error:

@@ -252,6 +252,7 @@ def report(found: identify.Estimate) -> None:
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/identify_rig.png"
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -260,8 +261,9 @@ def main():
     add("--validate", type=pathlib.Path, metavar="CSV", help="run to judge the result by")
     add("--save", type=pathlib.Path, metavar="JSON", help="where to write the estimates")
     add("--resume", type=pathlib.Path, metavar="FILE", help="where to save the search, or go on")
-    add("--output", type=pathlib.Path, metavar="PNG", default="identify_rig.png")
+    add("--output", type=pathlib.Path, metavar="PNG", default=output)
     options = parser.parse_args()
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     print(options.data or "runs made here, by the published model")
     runs = (options.data, options.validate) if options.data else (1, 2)
 

@@ -78,12 +78,12 @@ def record_of(time, measured):
     return identify.Record(time, measured, mbd.State(0.0, q, v))
 
 
-def made_record(noise=2e-4, seed=2):
+def made_record(noise=2e-4, seed=2, times=np.linspace(0.0, 2.5, 251)):
     """Of known truth: from a simulation ten times finer than the fit's, with normal errors [m]."""
-    time, truth = np.linspace(0.0, 2.5, 251), SliderCrank(*map(jnp.asarray, TRUTH.values()))
-    exact = identify.predict(truth, record_of(time, np.zeros((251, 2))), SENSORS, dt=STEP / 10)
-    errors = noise * np.random.default_rng(seed).normal(size=(251, 2))
-    return record_of(time, exact.readings[0] + errors)
+    truth = SliderCrank(*map(jnp.asarray, TRUTH.values()))
+    empty = record_of(times, np.zeros((len(times), 2)))
+    [exact] = identify.predict(truth, empty, SENSORS, dt=STEP / 10).readings
+    return record_of(times, exact + noise * np.random.default_rng(seed).normal(size=exact.shape))
 
 
 def read_record(path):

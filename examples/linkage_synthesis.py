@@ -223,11 +223,13 @@ def deviation(points, line) -> tuple[float, float]:
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/linkage_synthesis.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--starts", type=int, default=64, help="random starts of each search")
-    parser.add_argument("--output", type=pathlib.Path, default="linkage_synthesis.png")
+    parser.add_argument("--output", type=pathlib.Path, default=output)
     parser.add_argument("--animation", type=pathlib.Path, metavar="GIF")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     task, (truth, _) = known_task(), known_design()
     found, branch, error, errors = design_for(task, arguments.starts)

@@ -120,11 +120,13 @@ def problem(start: float, end: float, torque: float, steps: int) -> mbd.trajopt.
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/minimum_time_slider_crank.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40, help="intervals of the grid")
     parser.add_argument("--torque", type=float, default=2.0, help="largest torque [N m]")
-    parser.add_argument("--output", type=pathlib.Path, default="minimum_time_slider_crank.png")
+    parser.add_argument("--output", type=pathlib.Path, default=output)
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     start, end = 0.3, 0.3 + 1.5 * np.pi
     given = problem(start, end, arguments.torque, arguments.steps)

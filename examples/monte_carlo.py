@@ -131,12 +131,14 @@ def first_order(tolerance):
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/monte_carlo.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=4096)
     parser.add_argument("--tolerance", type=float, default=0.5, metavar="MM")
     parser.add_argument("--store", type=pathlib.Path, metavar="FOLDER", help="for all results")
-    parser.add_argument("--output", type=pathlib.Path, default="monte_carlo.png", metavar="PNG")
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     tolerance, key = arguments.tolerance / MM, jax.random.key(2026)
     study = Study(jnp.asarray(tolerance))

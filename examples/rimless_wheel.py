@@ -100,10 +100,12 @@ def strikes(mechanism, sol):
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/rimless_wheel.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=pathlib.Path, default="rimless_wheel.png", metavar="PNG")
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     parser.add_argument("--animation", type=pathlib.Path, metavar="GIF", help="write an animation")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     mechanism, sol = walk(SLOPE)
     times, before, after = strikes(mechanism, sol)

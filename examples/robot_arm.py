@@ -138,10 +138,12 @@ def tuned(gains, steps):
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/robot_arm.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=pathlib.Path, default="robot_arm.png", metavar="PNG")
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     parser.add_argument("--steps", type=int, default=15, help="of the tuning (%(default)s)")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     first = (jnp.log(100.0) * jnp.ones(3), jnp.log(10.0) * jnp.ones(3))
     found, costs = tuned(first, arguments.steps)

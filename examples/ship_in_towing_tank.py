@@ -134,9 +134,10 @@ def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = "ship_in_towing_tank.png"
-    parser.add_argument("--output", type=pathlib.Path, default=default, metavar="PNG")
+    output = pathlib.Path(__file__).parent / "output/ship_in_towing_tank.png"
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     ship, t1, dt = Ship(), 20.0, 1e-3
     # Only the pitch is free to choose: `assemble` finds the vertical speed that h(t) asks for.

@@ -141,10 +141,12 @@ def run(t1, dt=2e-3, every=5, **options):
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/six_r_loop.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=pathlib.Path, default="six_r_loop.png", metavar="PNG")
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     parser.add_argument("--seconds", type=float, default=6.0, help="of motion (%(default)s)")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     print(mbd.mobility(six_r_loop()))
     mechanism, sol, hinges = run(arguments.seconds, progress=diffrax.TqdmProgressMeter())

@@ -79,11 +79,13 @@ def run_by_hand(t1, dt=1e-3, every=10):
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/slider_crank_from_bodies.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=pathlib.Path, default="slider_crank_from_bodies.png",
+    parser.add_argument("--output", type=pathlib.Path, default=output,
                         metavar="PNG")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=4.0, help="of motion (%(default)s)")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     mechanism, t1 = slider_crank_from_bodies(), arguments.seconds
     print(mbd.mobility(mechanism))

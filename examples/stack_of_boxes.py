@@ -96,10 +96,12 @@ BEFORE = int(GAP / SPEED / STEP)
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/stack_of_boxes.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=pathlib.Path, default="stack_of_boxes.png", metavar="PNG")
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     parser.add_argument("--animation", type=pathlib.Path, metavar="GIF")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     mechanism = stack_and_ball(FRICTION, jnp.asarray(SPEED))
     run = jax.jit(lambda friction, speed: simulate(friction, speed, t1=1.0)[1])

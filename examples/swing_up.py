@@ -191,14 +191,16 @@ def other_plant(task, scale):
 def main():
     jax.config.update("jax_enable_x64", True)
     mbd.compilation_cache()
+    output = pathlib.Path(__file__).parent / "output/swing_up.png"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=pathlib.Path, default="swing_up.png", metavar="PNG")
+    parser.add_argument("--output", type=pathlib.Path, default=output, metavar="PNG")
     parser.add_argument(
         "--machine", choices=("cart-pole", "pendubot", "acrobot"), default="cart-pole"
     )
     parser.add_argument("--scale", type=float, default=1.02, help="of the plant's masses")
     parser.add_argument("--no-progress", action="store_true")
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     task = problem(arguments.machine)
     begin = time.perf_counter()

@@ -59,7 +59,7 @@ def slider_crank_motion():
         A, slope = jax.jvp(jax.jacfwd(bodies), (p,), (pdot,))
         applied = jnp.stack([crank.TORQUE, -k * p[1] - d * pdot[1]])
         force = A.T @ (F - W * (slope @ pdot)) + applied
-        return jnp.concatenate([pdot, jnp.linalg.solve((A.T * W) @ A, force)])
+        return jnp.concatenate([pdot, jnp.linalg.solve(A.T @ (W[:, None] * A), force)])
 
     options = dict(t_eval=TIMES, rtol=1e-11, atol=1e-12, method="DOP853")
     p = scipy.integrate.solve_ivp(rates, TIMES[[0, -1]], np.ravel(crank.START), **options).y[:2]
