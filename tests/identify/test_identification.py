@@ -73,15 +73,24 @@ def slider_crank_record(noise, seed=0):
 
 
 def test_simulation_of_the_slider_crank():
-    """The step of the fit is off by less than 1e-7 of the motion, which is the error of RK4."""
-    simulated = identify.predict(
-        slider_crank(), slider_crank_record(0.0), crank.SENSORS, dt=crank.STEP
+    """Off from the independent motion by 2e-7 m, and by the fourth order of RK4."""
+    record = slider_crank_record(0.0)
+    coarse, fine = (
+        np.max(np.abs(identify.predict(slider_crank(), record, crank.SENSORS, dt=dt).errors[0]))
+        for dt in (crank.STEP, crank.STEP / 2)
     )
-    assert np.max(np.abs(simulated.errors[0])) < 1e-8
+    assert coarse < 3e-7
+    assert 13 < coarse / fine < 19
+
+
+@pytest.fixture
+def fine_step(monkeypatch):
+    """At this step the error of RK4 is 1e-7 of the motion."""
+    monkeypatch.setattr(crank, "STEP", 1e-3)
 
 
 @pytest.mark.slow
-def test_spring_damper_found():
+def test_spring_damper_found(fine_step):
     """Without noise to 1e-6; with noise within the intervals, and these as wide as the scatter of
     the estimates."""
     noise = 2e-4
@@ -142,7 +151,7 @@ def test_gradients_of_the_spring_damper():
         return 0.5 * jnp.sum(problem.residuals(z, problem.data) ** 2)
 
     z = jnp.zeros(2)
-    r, J = jax.jit(problem.residuals.jacobian)(z, problem.data)
+    r, J = jax.jit(lambda z: problem.residuals.jacobian(z, problem.data))(z)
     differences = [(loss(z + e) - loss(z - e)) / (2 * shift) for e in shift * jnp.eye(2)]
     np.testing.assert_allclose(J.T @ r, differences, rtol=1e-6)
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(z), differences, rtol=1e-6)
@@ -320,7 +329,7 @@ def test_one_cart_with_uneven_springs():
     found = track.from_early_to_late(record, **QUIET)
     more = track.UNKNOWN | {"uneven": identify.Free()}
     uneven = track.fitted(record, found.system, more, **QUIET)
-    assert uneven.noise < 0.5 * found.noise
+    assert uneven.noise < 0.31 < 0.4 < found.noise  # rounding alone is 0.29
     assert abs(uneven.values["uneven"] - share) < 4 * uneven.sigma[-1] < 0.1 * share
     omega, _ = found.derived(track.frequencies)["natural frequency 1 [rad/s]"]
     assert omega == pytest.approx(3.0, rel=2e-3)
