@@ -174,7 +174,7 @@ def made(seed: int, start) -> identify.Record:
     rng = np.random.default_rng(seed)
     time = np.arange(2000) / 200
     phases, rates = rng.uniform(0, 2 * np.pi, (4, 2)), rng.uniform(2.0, 8.0, (4, 2))
-    torque = 0.5 * np.sin(rates * time[:, None, None] + phases).sum(axis=1)
+    torque = 0.2 * np.sin(rates * time[:, None, None] + phases).sum(axis=1)
     empty = record_of(time, np.zeros((2000, 4)), torque, hanging(), f"made run {seed}")
     [exact] = identify.predict(published_rig(), empty, SENSORS, dt=STEP / 4).readings
     measured = np.zeros((2000, 4))
@@ -265,7 +265,7 @@ def main():
     options = parser.parse_args()
     options.output.parent.mkdir(parents=True, exist_ok=True)
     print(options.data or "runs made here, by the published model")
-    runs = (options.data, options.validate) if options.data else (1, 2)
+    runs = (options.data, options.validate) if options.data else (3, 4)
 
     def run(which, start):
         return read(which, start) if options.data else made(which, start)
