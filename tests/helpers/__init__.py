@@ -1,0 +1,44 @@
+"""Small systems and all methods: the tests are their products.
+
+A `Case` is a system with a consistent start and what is known of its motion. A `Method` is an
+enforcement with whatever it needs beside it. A new one is one more item of `CASES` or `METHODS`.
+"""
+
+# ruff: noqa: F401
+
+from .cases import CASES, Case
+from .compilation import COMPILED, COMPILING, compilation_events, in_the_way
+from .controls import Feedback, Neural, Table, neural
+from .differences import derivatives
+from .marks import slow_unless
+from .methods import (
+    INDEPENDENT_ONLY,
+    METHODS,
+    SOFT,
+    SOLVERS,
+    VARIANTS,
+    WITHOUT_SOLVER,
+    Method,
+    allowed,
+    located,
+    method,
+    midpoint,
+    pairs,
+)
+from .motions import oscillation
+from .systems import (
+    DrivenPendulum,
+    EqualSliderCrank,
+    GuidedMass,
+    Oscillator,
+    Pendulum,
+    RedundantPendulum,
+    RotatingGuide,
+    Skate,
+    SkateInSpace,
+    SupportedSliderCrank,
+    Top,
+    TwoFourBars,
+    cast,
+    parameter,
+)

@@ -1,0 +1,94 @@
+"""Systems with consistent starts and what is known of their motions."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import jaxmbd as mbd
+
+from .controls import Feedback
+from .motions import (
+    driven_motion,
+    guide_motion,
+    guided_motion,
+    oscillator_motion,
+    pendulum_motion,
+    skate_in_space_motion,
+    skate_motion,
+    slider_crank_motion,
+    top_motion,
+)
+from .systems import (
+    DrivenPendulum,
+    GuidedMass,
+    Oscillator,
+    Pendulum,
+    RedundantPendulum,
+    RotatingGuide,
+    Skate,
+    SkateInSpace,
+    SupportedSliderCrank,
+    Top,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A system, its start at t = 0, and its motion t -> (q, v) up to t = 4, exact or to 1e-11."""
+
+    system: mbd.AbstractSystem
+    motion: Callable[[Any], tuple[np.ndarray, np.ndarray]]
+    control: Any = None
+    independent: bool = True  # whether the rows are
+    rank: int = 1  # of the rows
+    conserved: Callable[[Any, Any], Any] | None = None  # energy (q, v) -> scalar
+
+    @property
+    def state(self) -> mbd.State:
+        return mbd.State(0.0, *self.motion(0.0))
+
+
+def _mechanical_energy(system):
+    """Of a system whose only force is gravity along the last of its position coordinates."""
+
+    def energy(q, v):
+        height = q[1] if q.shape[0] == 2 else q[2]
+        return v @ system.mass_matrix(q) @ v / 2 + system.mass * system.gravity * height
+
+    return energy
+
+
+def _cases():
+    pendulum, driven = Pendulum(), DrivenPendulum()
+    guided = GuidedMass()
+    free = GuidedMass(stiffness=0.0, damping=0.0)
+    top, skate, space, crank = Top(), Skate(), SkateInSpace(), SupportedSliderCrank()
+    swing = pendulum_motion(pendulum, 2.0)
+    return {
+        "oscillator": Case(Oscillator(), oscillator_motion(Oscillator(), 0.7, -0.4), rank=0),
+        "guided_mass": Case(guided, guided_motion(guided, 0.7, -0.4)),
+        "controlled_mass": Case(free, guided_motion(guided, 0.7, -0.4), control=Feedback()),
+        "pendulum": Case(pendulum, swing, conserved=_mechanical_energy(pendulum)),
+        "redundant_pendulum": Case(
+            RedundantPendulum(pendulum),
+            swing,
+            independent=False,
+            conserved=_mechanical_energy(pendulum),
+        ),
+        "driven_pendulum": Case(driven, driven_motion(driven, 0.8, 0.5)),
+        "rotating_guide": Case(RotatingGuide(), guide_motion(RotatingGuide(), 0.4, 1.0)),
+        "top": Case(top, top_motion(top, 0.6, 3.0), rank=3, conserved=_mechanical_energy(top)),
+        "skate": Case(skate, skate_motion(skate, 1.5)),
+        "skate_in_space": Case(
+            space,
+            skate_in_space_motion(space, 1.5),
+            rank=2,
+            conserved=_mechanical_energy(space),
+        ),
+        "slider_crank": Case(crank, slider_crank_motion(crank, [0.1, 0.8, -0.2, 1.5]), rank=2),
+    }
+
+
+CASES: dict[str, Case] = _cases()

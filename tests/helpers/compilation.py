@@ -1,0 +1,38 @@
+"""What JAX and XLA do to compile a program."""
+
+import collections
+import contextlib
+import re
+from typing import Any
+
+import jax
+
+
+def in_the_way(lowered: Any) -> dict[str, int]:
+    """What keeps XLA from compiling the loops of a program whole, with how many there are."""
+    text = lowered.compile().as_text()
+    # A custom fusion is a product or a sum that XLA leaves to a library.
+    found = re.findall(r" (custom-call|scatter|sort|fft)\(|kind=(kCustom)", text)
+    entry = text[text.index("\nENTRY") :]
+    loops = re.findall(r" (while)\(", entry[: entry.index("\n}")])
+    return dict(collections.Counter(["".join(x) for x in found] + loops))
+
+
+COMPILING = "/jax/core/compile/"
+COMPILED = "backend_compile_duration"
+
+
+@contextlib.contextmanager
+def compilation_events():
+    """What JAX does within it to compile, names with counts: tracing, lowering, compiling."""
+    events = collections.Counter()
+
+    def count(name, *_, **__):
+        if name.startswith(COMPILING):
+            events[name.removeprefix(COMPILING)] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        yield events
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)

@@ -1,0 +1,222 @@
+"""Known motions of the systems in NumPy: t -> (q, v), of a time or an array of times."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.integrate import solve_ivp
+from scipy.special import ellipj, ellipk
+
+from .systems import (
+    DrivenPendulum,
+    GuidedMass,
+    Oscillator,
+    Pendulum,
+    RotatingGuide,
+    Skate,
+    SkateInSpace,
+    SupportedSliderCrank,
+    Top,
+)
+
+
+def oscillation(m, k, c, x0, v0, t):
+    """Damped oscillation of m x'' + c x' + k x = 0, underdamped."""
+    decay, omega = c / (2 * m), np.sqrt(k / m - (c / (2 * m)) ** 2)
+    slope = (v0 + decay * x0) / omega
+    x = np.exp(-decay * t) * (x0 * np.cos(omega * t) + slope * np.sin(omega * t))
+    return x, np.exp(-decay * t) * (
+        v0 * np.cos(omega * t) - (decay * slope + x0 * omega) * np.sin(omega * t)
+    )
+
+
+def _stack(*x):
+    return np.stack(np.broadcast_arrays(*x), axis=-1)
+
+
+def oscillator_motion(system: Oscillator, x0, v0):
+    m, k, c = (float(x) for x in (system.mass, system.stiffness, system.damping))
+    return lambda t: tuple(_stack(x) for x in oscillation(m, k, c, x0, v0, t))
+
+
+def guided_motion(system: GuidedMass, r0, w0):
+    m, k, c, angle, g = (float(x) for x in jax.tree.leaves(system))
+    rest, along = -m * g * np.sin(angle) / k, np.array([np.cos(angle), np.sin(angle)])
+
+    def motion(t):
+        r, w = oscillation(m, k, c, r0 - rest, w0, np.asarray(t))
+        return (r + rest)[..., None] * along, w[..., None] * along
+
+    return motion
+
+
+def pendulum_motion(system: Pendulum, angle):
+    """From rest at `angle` from the lowest point: Jacobi's elliptic functions."""
+    length, frequency = float(system.length), np.sqrt(float(system.gravity / system.length))
+    k = np.sin(angle / 2)
+
+    def motion(t):
+        sn, cn, dn, _ = ellipj(ellipk(k**2) + frequency * np.asarray(t), k**2)
+        half_cos = dn  # cos(phi/2) with sin(phi/2) = k sn
+        rate = 2 * k * frequency * cn
+        sin, cos = 2 * k * sn * half_cos, 1 - 2 * (k * sn) ** 2
+        return length * _stack(sin, -cos), length * rate[..., None] * _stack(cos, sin)
+
+    return motion
+
+
+def driven_motion(system: DrivenPendulum, angle, rate):
+    """The angle phi from the lowest point, integrated by SciPy to 1e-12."""
+    p, w = system.pendulum, float(system.frequency)
+    length, gravity = float(p.length), float(p.gravity)
+    a, b = np.asarray(system.amplitude)
+
+    def pivot(t):
+        s, c = np.sin(w * t), np.cos(w * t)
+        return _stack(a * s, b * c), w * _stack(a * c, -b * s), -(w**2) * _stack(a * s, b * c)
+
+    def rates(t, y):
+        x, z = pivot(t)[2]
+        return y[1], -((gravity + z) * np.sin(y[0]) + x * np.cos(y[0])) / length
+
+    solution = _integrate(rates, [angle, rate])
+
+    def motion(t):
+        phi, omega = solution(t)
+        p, dp, _ = pivot(np.asarray(t))
+        q = length * _stack(np.sin(phi), -np.cos(phi))
+        v = length * omega[..., None] * _stack(np.cos(phi), np.sin(phi))
+        return p + q, dp + v
+
+    return motion
+
+
+def _integrate(rates, start, duration=4.0):
+    """Solved when first asked for."""
+
+    @cache
+    def solve():
+        return solve_ivp(
+            rates, (0, duration), start, "DOP853", rtol=1e-13, atol=1e-13, dense_output=True
+        ).sol
+
+    return lambda t: solve()(np.asarray(t))
+
+
+def guide_motion(system: RotatingGuide, r0, w0):
+    """r'' = rate^2 r - g sin(rate t)."""
+    w, g = float(system.rate), float(system.gravity)
+    lift = g / (2 * w**2)
+    slope = w0 / w - lift
+
+    def motion(t):
+        t = w * np.asarray(t)
+        r = r0 * np.cosh(t) + slope * np.sinh(t) + lift * np.sin(t)
+        dr = w * (r0 * np.sinh(t) + slope * np.cosh(t) + lift * np.cos(t))
+        along, across = _stack(np.cos(t), np.sin(t)), _stack(-np.sin(t), np.cos(t))
+        r, dr = r[..., None], dr[..., None]
+        return r * along, dr * along + w * r * across
+
+    return motion
+
+
+def top_motion(system: Top, tilt, precession):
+    """Steady precession of a symmetric top: C spin Omega = A Omega^2 cos(tilt) + m g l."""
+    m, g = float(system.mass), float(system.gravity)
+    arm, inertia = float(system.arm[2]), np.asarray(system.inertia)
+    A = inertia[0] + m * arm**2
+    spin = (A * precession**2 * np.cos(tilt) + m * g * arm) / (inertia[2] * precession)
+    own = spin - precession * np.cos(tilt)
+
+    def half_turn(angle, axis):
+        p = np.zeros((*np.shape(angle), 4))
+        p[..., 0], p[..., 1 + axis] = np.cos(angle / 2), np.sin(angle / 2)
+        return p
+
+    def product(a, b):
+        w = a[..., :1] * b[..., :1] - np.sum(a[..., 1:] * b[..., 1:], -1, keepdims=True)
+        u = a[..., :1] * b[..., 1:] + b[..., :1] * a[..., 1:] + np.cross(a[..., 1:], b[..., 1:])
+        return np.concatenate([w, u], -1)
+
+    def motion(t):
+        phi = precession * np.asarray(t)
+        tilted = product(half_turn(phi, 2), half_turn(tilt, 0))
+        p = product(tilted, half_turn(own * np.asarray(t), 2))
+        axis = _stack(np.sin(tilt) * np.sin(phi), -np.sin(tilt) * np.cos(phi), np.cos(tilt))
+        up = np.array([0.0, 0.0, 1.0])
+        omega = precession * up + own * axis
+        q = np.concatenate([arm * axis, p], -1)
+        return q, np.concatenate([arm * np.cross(omega, axis), omega], -1)
+
+    return motion
+
+
+def skate_motion(system: Skate, turn):
+    """From rest while turning at a constant rate: cycloids across the slope.
+
+    Neimark and Fufaev (1972), Dynamics of nonholonomic systems, section II.3."""
+    pull = float(system.gravity * jnp.sin(system.slope))
+
+    def motion(t):
+        t = np.asarray(t)
+        th, speed = turn * t, pull / turn * np.sin(turn * t)
+        scale = pull / (2 * turn**2)
+        q = _stack(scale * np.sin(th) ** 2, scale * (th - np.sin(2 * th) / 2), th)
+        return q, _stack(speed * np.cos(th), speed * np.sin(th), turn)
+
+    return motion
+
+
+def skate_in_space_motion(system: SkateInSpace, turn):
+    flat = skate_motion(system, turn)
+    c, s = np.cos(float(system.slope)), np.sin(float(system.slope))
+
+    def raise_(x):
+        return _stack(c * x[..., 0], x[..., 1], -s * x[..., 0], x[..., 2])
+
+    return lambda t: tuple(map(raise_, flat(t)))
+
+
+def slider_crank_motion(system: SupportedSliderCrank, start):
+    """In the coordinates z = (s, a), integrated by SciPy to 1e-12: each point mass at p(z) has
+    p'' = D z'' + e, and M z'' = sum m D^T (gravity - e) + spring, damper, torque."""
+    masses, (l1, l2) = np.asarray(system.masses), np.asarray(system.lengths)
+    k, c, torque, g = (
+        float(x) for x in (system.stiffness, system.damping, system.torque, system.gravity)
+    )
+
+    def rod(a, da):
+        """Angle b, b' / a', and b'' without its part from a''."""
+        b = -np.arcsin(l1 * np.sin(a) / l2)
+        ratio = -l1 * np.cos(a) / (l2 * np.cos(b))
+        rest = (l1 * np.sin(a) * da**2 + l2 * np.sin(b) * (ratio * da) ** 2) / (l2 * np.cos(b))
+        return b, ratio, rest
+
+    def rates(t, y):
+        s, a, ds, da = y
+        b, ratio, rest = rod(a, da)
+        crank, rod_ = l1 * np.array([-np.sin(a), np.cos(a)]), l2 * np.array([-np.sin(b), np.cos(b)])
+        crank_in, rod_in = (
+            -l1 * np.array([np.cos(a), np.sin(a)]),
+            -l2 * np.array([np.cos(b), np.sin(b)]),
+        )
+        M, f = np.zeros((2, 2)), np.array([-k * s - c * ds, torque])
+        for m, (n_crank, n_rod) in zip(masses, [(0, 0), (1, 0), (1, 0.5), (1, 1)]):
+            D = np.stack([[1.0, 0.0], n_crank * crank + n_rod * ratio * rod_], axis=1)
+            e = n_crank * crank_in * da**2 + n_rod * (rod_in * (ratio * da) ** 2 + rod_ * rest)
+            M += m * D.T @ D
+            f += m * D.T @ (np.array([0.0, -g]) - e)
+        return [ds, da, *np.linalg.solve(M, f)]
+
+    solution = _integrate(rates, start)
+
+    def motion(t):
+        s, a, ds, da = solution(t)
+        b, ratio, _ = rod(a, da)
+        db = ratio * da
+        x = s + l1 * np.cos(a) + l2 * np.cos(b)
+        dx = ds - l1 * np.sin(a) * da - l2 * np.sin(b) * db
+        return _stack(s, x, a, b), _stack(ds, dx, da, db)
+
+    return motion

@@ -1,0 +1,311 @@
+"""Small systems with parameters, of all kinds of constraints."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+import jaxmbd as mbd
+
+
+def parameter(default):
+    return eqx.field(converter=jnp.asarray, default=default)
+
+
+class Oscillator(mbd.AbstractSystem):
+    """Mass on a spring and a damper along x, no constraint."""
+
+    mass: Array = parameter(1.3)
+    stiffness: Array = parameter(5.0)
+    damping: Array = parameter(0.4)
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(1, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return -self.stiffness * q - self.damping * v
+
+
+class GuidedMass(mbd.AbstractSystem):
+    """Mass at (x, y) under gravity on a straight guide through the origin, inclined by `angle`,
+    with a spring to the origin and a damper; a control acts as a force (2,)."""
+
+    mass: Array = parameter(1.3)
+    stiffness: Array = parameter(5.0)
+    damping: Array = parameter(0.4)
+    angle: Array = parameter(0.6)
+    gravity: Array = parameter(9.81)
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        weight = jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity])
+        f = weight - self.stiffness * q - self.damping * v
+        return f if u is None else f + u
+
+    def constraint(self, q, t):
+        return q[0] * jnp.sin(self.angle) - q[1] * jnp.cos(self.angle)
+
+
+class Pendulum(mbd.AbstractSystem):
+    """Point mass at (x, y), y upwards, on a rod to the origin; a control acts as a force (2,)."""
+
+    mass: Array = parameter(1.2)
+    length: Array = parameter(0.9)
+    gravity: Array = parameter(9.81)
+    damping: Array = parameter(0.0)
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        weight = jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity])
+        f = weight - self.damping * v
+        return f if u is None else f + u
+
+    def constraint(self, q, t):
+        return q @ q - self.length**2
+
+
+class RedundantPendulum(mbd.AbstractSystem):
+    """A pendulum whose row is written three times, with different scales."""
+
+    pendulum: Pendulum = Pendulum()
+    scales: Array = parameter((1.0, -2.5, 0.3))
+
+    def mass_matrix(self, q):
+        return self.pendulum.mass_matrix(q)
+
+    def force(self, t, q, v, u):
+        return self.pendulum.force(t, q, v, u)
+
+    def constraint(self, q, t):
+        return self.scales * self.pendulum.constraint(q, t)
+
+
+class DrivenPendulum(mbd.AbstractSystem):
+    """A pendulum whose pivot moves along (a sin(w t), b cos(w t)): Phi_qt and Phi_tt count."""
+
+    pendulum: Pendulum = Pendulum()
+    amplitude: Array = parameter((0.2, 0.1))
+    frequency: Array = parameter(3.0)
+
+    def pivot(self, t):
+        return self.amplitude * jnp.stack(
+            [jnp.sin(self.frequency * t), jnp.cos(self.frequency * t)]
+        )
+
+    def mass_matrix(self, q):
+        return self.pendulum.mass_matrix(q)
+
+    def force(self, t, q, v, u):
+        return self.pendulum.force(t, q, v, u)
+
+    def constraint(self, q, t):
+        return self.pendulum.constraint(q - self.pivot(t), t)
+
+
+class RotatingGuide(mbd.AbstractSystem):
+    """A bead under gravity on a straight guide that turns at a given rate about the origin."""
+
+    mass: Array = parameter(1.2)
+    rate: Array = parameter(2.0)
+    gravity: Array = parameter(9.81)
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity])
+
+    def constraint(self, q, t):
+        return q[0] * jnp.sin(self.rate * t) - q[1] * jnp.cos(self.rate * t)
+
+
+class Top(mbd.AbstractSystem):
+    """Heavy top: a rigid body on a spherical joint at the origin. q = (centre of mass,
+    quaternion), v = (its velocity, angular velocity in world axes)."""
+
+    mass: Array = parameter(1.2)
+    inertia: Array = parameter((0.3, 0.3, 0.5))  # principal, about the centre of mass
+    arm: Array = parameter((0.0, 0.0, 0.3))  # from joint to centre of mass, body axes
+    gravity: Array = parameter(9.81)
+    coordinates = mbd.Product(mbd.Plain(3), mbd.QuaternionWorld())
+
+    def inertia_world(self, q):
+        R = mbd.quaternion_to_matrix(q[3:])
+        return R @ jnp.diag(self.inertia) @ R.T
+
+    def mass_matrix(self, q):
+        return jax.scipy.linalg.block_diag(
+            self.mass * jnp.eye(3, dtype=q.dtype), self.inertia_world(q)
+        )
+
+    def force(self, t, q, v, u):
+        omega = v[3:]
+        weight = self.mass * self.gravity * jnp.array([0, 0, -1], q.dtype)
+        return jnp.concatenate([weight, -jnp.cross(omega, self.inertia_world(q) @ omega)])
+
+    def constraint(self, q, t):
+        return q[:3] - mbd.quaternion_rotate(q[3:], self.arm)
+
+
+class Skate(mbd.AbstractSystem):
+    """A blade at (x, y), heading th, on a plane that slopes down along x: no sideways slip."""
+
+    mass: Array = parameter(1.2)
+    inertia: Array = parameter(0.5)
+    slope: Array = parameter(0.4)
+    gravity: Array = parameter(9.81)
+
+    def mass_matrix(self, q):
+        return jnp.diag(jnp.stack([self.mass, self.mass, self.inertia]))
+
+    def force(self, t, q, v, u):
+        pull = self.mass * self.gravity * jnp.sin(self.slope)
+        return jnp.stack([pull, jnp.zeros_like(pull), jnp.zeros_like(pull)])
+
+    def nonholonomic(self, q, v, t):
+        return v[0] * jnp.sin(q[2]) - v[1] * jnp.cos(q[2])
+
+
+class SkateInSpace(mbd.AbstractSystem):
+    """The same blade at (x, y, z) in space, heading th, kept on the slope by a holonomic row."""
+
+    mass: Array = parameter(1.2)
+    inertia: Array = parameter(0.5)
+    slope: Array = parameter(0.4)
+    gravity: Array = parameter(9.81)
+
+    def downhill(self):
+        return jnp.cos(self.slope), -jnp.sin(self.slope)  # components along x and z
+
+    def mass_matrix(self, q):
+        return jnp.diag(jnp.stack([self.mass, self.mass, self.mass, self.inertia]))
+
+    def force(self, t, q, v, u):
+        none = jnp.zeros_like(self.mass)
+        return jnp.stack([none, none, -self.mass * self.gravity, none])
+
+    def constraint(self, q, t):
+        x, z = self.downhill()
+        return q[0] * z - q[2] * x
+
+    def nonholonomic(self, q, v, t):
+        x, z = self.downhill()
+        return (v[0] * x + v[2] * z) * jnp.sin(q[3]) - v[1] * jnp.cos(q[3])
+
+
+class SupportedSliderCrank(mbd.LagrangianSystem):
+    """Slider-crank whose crank bearing slides along x against a spring and a damper.
+
+    q = (s, x, a, b): bearing and slider on the x axis, angles of crank and rod to it. Point
+    masses at the bearing, the crank's tip, the middle of the rod, and the slider."""
+
+    masses: Array = parameter((0.8, 0.5, 0.6, 1.0))
+    lengths: Array = parameter((0.5, 1.1))
+    stiffness: Array = parameter(30.0)
+    damping: Array = parameter(0.7)
+    torque: Array = parameter(2.0)
+    gravity: Array = parameter(9.81)
+
+    def points(self, q):
+        s, x, a, b = q
+        none = jnp.zeros_like(s)
+        bearing, slider = jnp.stack([s, none]), jnp.stack([x, none])
+        tip = bearing + self.lengths[0] * jnp.stack([jnp.cos(a), jnp.sin(a)])
+        middle = tip + self.lengths[1] / 2 * jnp.stack([jnp.cos(b), jnp.sin(b)])
+        return jnp.stack([bearing, tip, middle, slider])
+
+    def kinetic_energy(self, q, v):
+        _, velocity = jax.jvp(self.points, (q,), (v,))
+        return self.masses @ jnp.sum(velocity**2, axis=1) / 2
+
+    def potential_energy(self, q):
+        heights = self.points(q)[:, 1]
+        return self.gravity * (self.masses @ heights) + self.stiffness * q[0] ** 2 / 2
+
+    def dissipation(self, q, v):
+        return self.damping * v[0] ** 2 / 2
+
+    def generalised_force(self, t, q, v, u):
+        return self.torque * jnp.array([0, 0, 1, 0], q.dtype)
+
+    def constraint(self, q, t):
+        s, x, a, b = q
+        crank, rod = self.lengths
+        reach = s + crank * jnp.cos(a) + rod * jnp.cos(b) - x
+        return jnp.stack([reach, crank * jnp.sin(a) + rod * jnp.sin(b)])
+
+
+class EqualSliderCrank(mbd.LagrangianSystem):
+    """Slider-crank with equal links, whose rows lose a rank at (pi/2, -pi/2).
+
+    q = (x, y, a, b): support point, and angles of crank and rod from the horizontal; uniform bars.
+    Braun and Goldfarb (2009), section 5.2."""
+
+    mass: Array = parameter(1.0)
+    slider_mass: Array = parameter(1.0)
+    length: Array = parameter(1.0)
+    torque: Array = parameter(20.0)
+    damping: Array = parameter(5.0)
+    gravity: Array = parameter(9.81)
+
+    def points(self, q):
+        crank, rod = (self.length * jnp.stack([jnp.cos(x), jnp.sin(x)]) for x in q[2:])
+        return jnp.stack([q[:2] + crank / 2, q[:2] + crank + rod / 2, q[:2] + crank + rod])
+
+    def masses(self):
+        return jnp.stack([self.mass, self.mass, self.slider_mass])
+
+    def kinetic_energy(self, q, v):
+        _, velocity = jax.jvp(self.points, (q,), (v,))
+        spin = self.mass * self.length**2 / 12 * (v[2:] @ v[2:])
+        return (self.masses() @ jnp.sum(velocity**2, axis=1) + spin) / 2
+
+    def potential_energy(self, q):
+        return self.gravity * self.masses() @ self.points(q)[:, 1]
+
+    def generalised_force(self, t, q, v, u):
+        none = jnp.zeros_like(self.torque)
+        return jnp.stack([none, none, self.torque - self.damping * v[2], none])
+
+    def constraint(self, q, t):
+        return jnp.stack([q[0], q[1], self.points(q)[2, 1]])
+
+
+class TwoFourBars(mbd.AbstractSystem):
+    """Three parallel cranks of equal length joined by two couplers: five rows, of which two are
+    lost when everything lies horizontal. q = the crank tips. Five uniform bars.
+
+    Braun and Goldfarb (2009), section 5.3."""
+
+    mass: Array = parameter(1.0)
+    length: Array = parameter(1.0)
+    gravity: Array = parameter(9.81)
+
+    def mass_matrix(self, q):
+        bars = np.array([[4, 1, 0], [1, 6, 1], [0, 1, 4]]) / 6
+        return self.mass * jnp.asarray(np.kron(bars, np.eye(2)), q.dtype)
+
+    def force(self, t, q, v, u):
+        share = jnp.array([0, 1, 0, 1.5, 0, 1], q.dtype)
+        return -self.mass * self.gravity * share
+
+    def constraint(self, q, t):
+        tips = q.reshape(3, 2)
+        pivots = self.length * jnp.array([[0, 0], [1, 0], [2, 0]], q.dtype)
+        bars = jnp.concatenate([tips - pivots, tips[1:] - tips[:-1]])
+        return jnp.sum(bars**2, axis=1) - self.length**2
+
+
+def cast(tree, dtype):
+    """All floating-point arrays and numbers of `tree` as `dtype`."""
+
+    def one(x):
+        is_number = eqx.is_inexact_array(x) or isinstance(x, float | np.floating | np.ndarray)
+        return jnp.asarray(x, dtype) if is_number else x
+
+    return jax.tree.map(one, tree)
