@@ -1,0 +1,232 @@
+"""Rollouts on disk. After an interruption, a kill or damage they end in the same files, byte for
+byte."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import helpers as h
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+import rollouts as r
+from rollout_runs import (
+    DATA,
+    HERE,
+    TESTS,
+    N,
+    assert_same,
+    files,
+    in_processes,
+    interrupted,
+    run,
+    stored,
+)
+
+import jaxmbd as mbd
+
+
+@pytest.mark.parametrize("chunk", [8, 2, 32])
+def test_goes_on_after_an_interruption(tmp_path, chunk):
+    """Also in chunks of another size: the same files, byte for byte, statistics and failures."""
+    whole = stored(tmp_path / "whole")
+    interrupted(tmp_path / "broken")
+    resumed = stored(tmp_path / "broken", chunk=chunk)
+    assert 0 < resumed.computed < N and "of them from before" in str(resumed)
+    assert files(tmp_path / "broken") == files(tmp_path / "whole")
+    assert_same(r.arrays(resumed), r.arrays(whole), tolerance=0.0)
+    again = stored(tmp_path / "broken")
+    assert again.computed == 0
+    assert_same(r.arrays(again), r.arrays(whole), tolerance=0.0)
+
+
+@pytest.mark.parametrize("dies_at", h.slow_unless(lambda k: k == 20, [1, 7, 20, 21, 22]))
+def test_killed(tmp_path, dies_at):
+    """By SIGKILL at a write: the first and last one of the metadata, of the outputs of a chunk, of
+    their status, and of their checksums."""
+    whole = stored(tmp_path / "whole")
+    broken = dict(n=N, chunk=8, store=f"{tmp_path}/broken", quick=True)
+    [(status, _)] = in_processes({**broken, "dies_at": dies_at})
+    assert status == -9
+    assert files(tmp_path / "broken") != files(tmp_path / "whole")
+    resumed = stored(tmp_path / "broken")
+    # Seven files of metadata, then five of each chunk.
+    assert resumed.computed == N - 8 * max(0, (dies_at - 1 - 7) // 5)
+    assert files(tmp_path / "broken") == files(tmp_path / "whole")
+    assert_same(r.arrays(resumed), r.arrays(whole), tolerance=0.0)
+
+
+def damage(file, kind, rng):
+    """As disks, copies and people do."""
+    data = file.read_bytes()
+    at = int(rng.integers(len(data)))
+    if kind == "missing":
+        file.unlink()
+    elif kind == "empty":
+        file.write_bytes(b"")
+    elif kind == "truncated":
+        file.write_bytes(data[:at])
+    elif kind == "changed":
+        file.write_bytes(data[:at] + bytes([data[at] ^ int(rng.integers(1, 256))]) + data[at + 1 :])
+    elif kind == "zeros":
+        file.write_bytes(data[:at] + bytes(len(data) - at))
+
+
+DAMAGE = ["missing", "empty", "truncated", "changed", "zeros"]
+
+
+@pytest.mark.parametrize("times", [20, pytest.param(1000, marks=pytest.mark.slow)])
+def test_damaged(tmp_path, times):
+    """Any file, anywhere: the samples are named and written again, with the same files."""
+    pytest.importorskip("zarr")
+    rng = np.random.default_rng(times)
+    r.write_store(tmp_path, 10)
+    before = files(tmp_path)
+    for _ in range(times):
+        name, kind = rng.choice(sorted(before)), rng.choice(DAMAGE)
+        damage(tmp_path / name, kind, rng)
+        chunk = name.partition("/c/")[2]
+        expected = []
+        if chunk and files(tmp_path) != before:  # unless zeros took the place of zeros
+            first = r.BLOCK * int(chunk.partition("/")[0])
+            expected = list(range(first, min(first + r.BLOCK, 10)))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            missing = r.write_store(tmp_path, 10)
+        assert missing == expected, (name, kind)
+        # Without its checksums, a chunk is one that was not finished.
+        named = bool(expected) and not (name.startswith("checksums") and kind == "missing")
+        assert len(caught) == named, (name, kind)
+        if named:
+            assert f"samples {expected[0]} to {expected[-1]} are" in str(caught[0].message)
+        assert files(tmp_path) == before, (name, kind)
+
+
+def test_goes_on_after_damage(tmp_path):
+    """A missing chunk of the outputs, truncated ones of outputs and status, and truncated metadata:
+    all of them are repaired at once, outputs and statistics are as before."""
+    whole = stored(tmp_path / "x")
+    before = files(tmp_path / "x")
+    (tmp_path / "x/outputs/x/c/1/0").unlink()
+    for name in ("outputs/large/c/3/0", "status/c/6", "zarr.json", "outputs/x/zarr.json"):
+        file = tmp_path / "x" / name
+        file.write_bytes(file.read_bytes()[:-5])
+    words = (
+        "outputs/x/c/1/0, outputs/large/c/3/0, status/c/6 differ from what was written: "
+        "samples 8 to 15, 24 to 31, 48 to 52 are computed again"
+    )
+    with pytest.warns(UserWarning, match=words):
+        again = stored(tmp_path / "x")
+    assert again.computed == 8 + 8 + 5
+    assert files(tmp_path / "x") == before
+    assert_same(r.arrays(again), r.arrays(whole), tolerance=0.0)
+
+
+def test_damaged_beyond_repair(tmp_path):
+    """Both copies of what the run was started with."""
+    r.write_store(tmp_path, 10)
+    for name in ("zarr.json", "status/zarr.json"):
+        file = tmp_path / name
+        file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="`zarr.json` and `status/zarr.json` in it are both"):
+        r.write_store(tmp_path, 10)
+
+
+def test_chunk_in_the_place_of_another(tmp_path):
+    """Both are sound, but are not what was computed there."""
+    r.write_store(tmp_path, 10)
+    column = tmp_path / "outputs/x/c"
+    (column / "2/0").write_bytes((column / "1/0").read_bytes())
+    with pytest.warns(UserWarning, match=r"outputs/x/c/2/0 differ .*: samples 8 to 9 are"):
+        assert r.write_store(tmp_path, 10) == [8, 9]
+
+
+@pytest.mark.slow
+def test_killed_at_any_instant(tmp_path):
+    """A hundred times by SIGKILL, each time going on where the one before ended, or anew when all
+    is there: what is found is what was computed."""
+    command = [sys.executable, str(HERE / "rollouts.py"), json.dumps({"kills": str(tmp_path)})]
+    path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    environment = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH=path)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    kills, went_on = map(int, done.stdout.split())
+    print(f"{kills} kills, {went_on} processes went on with some chunks")
+    assert kills == 100 and went_on >= 20
+
+
+def test_outputs_on_disk(tmp_path):
+    found = stored(tmp_path / "x")
+    in_memory = run(r.cheap, N, chunk=8)
+    for name in ("x", "index", "large"):
+        np.testing.assert_array_equal(found.outputs[f"outputs/{name}"][:], in_memory.outputs[name])
+    with pytest.raises(ValueError):
+        found.outputs["status"][0] = 3
+
+
+def test_values_that_are_no_group(tmp_path):
+    """A single array, one without entries, and a part that is not there yet."""
+    run(
+        lambda i, key: i.astype(float),
+        5,
+        store=mbd.rollout.Zarr(tmp_path / "a"),
+    )
+    empty = run(
+        lambda i, key: {"none": jnp.zeros((2, 0)), "b": i > 2},
+        5,
+        store=mbd.rollout.Zarr(tmp_path / "b"),
+    )
+    assert empty.outputs["outputs/none"].shape == (5, 2, 0)
+    np.testing.assert_array_equal(empty.outputs["outputs/b"][:], np.arange(5) > 2)
+    interrupted(tmp_path / "c", count=8)
+    zarr = pytest.importorskip("zarr")
+    x = zarr.open_group(str(tmp_path / "c"), mode="r")
+    there = x["status"][:] >= 0
+    assert np.all(np.isnan(x["outputs/x"][:][~there])) and np.all(np.isfinite(x["outputs/x"][:8]))
+
+
+def other_shape(index, key):
+    outputs, result = r.cheap(index, key)
+    return {**outputs, "x": outputs["x"][:2]}, result
+
+
+def other_value(index, key):
+    outputs, result = r.cheap(index, key)
+    return {**outputs, "x": 1.001 * outputs["x"]}, result
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (dict(n=N + 1), r"other samples \(53 there, 54 here\)"),
+        (dict(key=jr.key(8)), r"other key \(\[0, 7\] there, \[0, 8\] here\)"),
+        (dict(one=other_shape), r"other outputs .*'x': \['float64', 3\]"),
+        (dict(one=other_value), "outputs of samples 0 to 7 differ from those that the function"),
+    ],
+    ids=["n", "key", "shape", "function"],
+)
+def test_refuses_to_go_on_with_something_else(tmp_path, change, words):
+    interrupted(tmp_path / "x")
+    with pytest.raises(ValueError, match=words):
+        stored(tmp_path / "x", **{**change, "reductions": None})
+
+
+def test_refuses_other_samples(tmp_path):
+    where = mbd.rollout.Zarr(tmp_path / "x")
+    run(lambda x, key: x[0], DATA, store=where)
+    changed = DATA.copy()
+    changed[-1, 1] += 1.0
+    with pytest.raises(ValueError, match="other values of the samples"):
+        run(lambda x, key: x[0], changed, store=where)
+
+
+def test_refuses_what_is_no_store(tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "thesis.tex").write_text("words")
+    (tmp_path / "y").write_text("words")
+    for name in ("x", "y"):
+        with pytest.raises(ValueError, match="holds something other than rollouts"):
+            stored(tmp_path / name)
