@@ -1,4 +1,4 @@
-"""Batches of rollouts give what `vmap` gives: in chunks, on several devices and in several processes.
+"""Batches of rollouts equal `vmap`, in chunks, on several devices and in several processes.
 
 Any samples, random keys and verdicts are allowed. Chunks are compiled once and fit the memory."""
 
