@@ -1,0 +1,167 @@
+"""What forces take as input: functions of time, entries of the control, single precision. Bad input
+is refused; the error names the argument."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from force_cases import AXIS, BOX, CONTROL, TIME, Tether, X, Z
+
+import jaxmbd as mbd
+
+# --- signals ------------------------------------------------------------------------------------
+
+
+class Ramp(mbd.AbstractSignal):
+    slope: jax.Array
+
+    def __call__(self, t, u):
+        return self.slope * t * u[1]
+
+
+def load_of(element, u=CONTROL, t=TIME, turned=(0.0, 1.0, 0.0, 0.0)):
+    pose = mbd.Pose(jnp.zeros(3), jnp.asarray(turned))
+    (wrench,) = element.wrenches((pose,), (mbd.Twist(jnp.zeros(3), jnp.zeros(3)),), t, u)
+    return wrench.force
+
+
+@pytest.mark.parametrize(
+    "force, value",
+    [
+        ([1.0, 2.0, 3.0], [1, 2, 3]),
+        (lambda t: jnp.stack([t, 2 * t, 0 * t]), [0.7, 1.4, 0]),
+        (mbd.FromControl(2, gear=[1.0, 0.0, 2.0]), [1.5, 0, 3]),
+        (mbd.FromControl((3, 0, 1), gear=2.0), [0.6, 18, -0.8]),
+        (Ramp(jnp.ones(3)), [-0.28] * 3),
+    ],
+    ids=["constant", "time", "entry", "entries", "own"],
+)
+def test_signals(force, value):
+    """In world axes, and in those of a body turned by half a turn about x."""
+    load = mbd.PointForce("f", "b", force_world=force)
+    np.testing.assert_allclose(load_of(load), value, rtol=1e-12)
+    load = mbd.PointForce("f", "b", force_body=force)
+    np.testing.assert_allclose(load_of(load), np.array(value) * [1, -1, -1], rtol=1e-12)
+
+
+def test_a_scalar_control_is_one_entry():
+    load = mbd.PointForce("f", "b", force_world=mbd.FromControl(0, gear=[1.0, 0.0, 0.0]))
+    np.testing.assert_allclose(load_of(load, u=jnp.asarray(4.0)), [4, 0, 0])
+
+
+def test_float32():
+    """Bodies in single precision have forces in single precision, whatever time and control are."""
+    body = mbd.Body("b", mbd.Inertia.sphere(radius=np.float32(0.1), mass=1.0))
+    forces = [
+        mbd.Spring("s", "ground", body, points=[X, Z], stiffness=1.0, rest_length=0.1,
+                   law=lambda x, rate: x**2, potential=lambda x: x**4, actuator=jnp.sin),
+        mbd.PointForce("p", body, force_world=mbd.FromControl((0, 1, 2)), force_body=X),
+        mbd.Bushing("k", "ground", body, point=X, stiffness=np.ones(6)),
+        mbd.SlidingFriction("g", "ground", body, point=X, axis=Z, dry=1.0),
+        mbd.Drag("d", body, quadratic=1.0, wind=lambda t: jnp.stack([t, t, t])),
+    ]  # fmt: skip
+    mechanism = mbd.Mechanism([body], (), forces)
+    state = mechanism.state()
+    found = jax.eval_shape(lambda u: mechanism.force(TIME, state.q, state.v, u), CONTROL)
+    assert found.dtype == state.q.dtype == jnp.float32
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+
+AT = dict(point=[0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], stiffness=-1.0, rest_length=0.1),
+         '`stiffness` of Spring "s" must be finite and not negative, but is -1.0'),
+        (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], stiffness=np.nan, rest_length=0.1),
+         '`stiffness` of Spring "s" must be finite'),
+        (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], damping=-1.0, rest_length=0.1),
+         '`damping` of Spring "s" must be finite and not negative'),
+        (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], rest_length=-0.1),
+         '`rest_length` of Spring "s" must be finite and not negative'),
+        (lambda b: mbd.TorsionSpring("t", "ground", b, **AT, axis=Z, stiffness=[1.0, 2.0]),
+         r'`stiffness` of TorsionSpring "t" must have shape \(\), but has \(2,\)'),
+        (lambda b: mbd.Bushing("k", "ground", b, **AT, stiffness=[1.0] * 5),
+         r'`stiffness` of Bushing "k" must have shape \(6,\)'),
+        (lambda b: mbd.Bushing("k", "ground", b, **AT, stiffness=-np.eye(6)),
+         "must be a symmetric, positive semidefinite matrix"),
+        (lambda b: mbd.Bushing("k", "ground", b, **AT, stiffness=np.tri(6)),
+         "must be a symmetric, positive semidefinite matrix"),
+        (lambda b: mbd.TurningFriction("f", "ground", b, **AT, axis=Z, dry=-1.0),
+         '`dry` of TurningFriction "f" must be finite and not negative'),
+        (lambda b: mbd.SlidingFriction("f", "ground", b, **AT, axis=Z, dry=1.0, speed=0.0),
+         '`speed` of SlidingFriction "f" must be positive'),
+        (lambda b: mbd.Drag("d", b, quadratic=-1.0), '`quadratic` of Drag "d"'),
+        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z, index=-1),
+         '`index` of Motor "m" must be a whole number, at least 0'),
+        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z, gear=np.inf), '`gear` of Motor "m"'),
+        (lambda b: mbd.FromControl((0, -1)), "`index` of FromControl"),
+        (lambda b: mbd.FromControl(()), "`index` of FromControl"),
+        (lambda b: mbd.PointForce("p", b), 'PointForce "p" needs `force_world` or `force_body`'),
+        (lambda b: mbd.PointForce("p", b, force_world=[1.0, 2.0]),
+         r'`force_world` of PointForce "p" must have shape \(3,\), but has \(2,\)'),
+        (lambda b: mbd.PointForce("p", "b", force_world=X, point=X), "give the `Body` instead of"),
+        (lambda b: mbd.PointForce("p", "ground", force_world=X), "must act on a body"),
+        (lambda b: mbd.Torque("t", b), 'Torque "t" needs `torque_world` or `torque_body`'),
+        (lambda b: mbd.Force("f", [], Tether(jnp.ones(()))), 'Force "f" needs a body that can'),
+        (lambda b: mbd.Force("f", [b, "ground"], abs, frames=[b.pose]), "has 1 `frames`"),
+    ],
+)  # fmt: skip
+def test_bad_input(make, message):
+    with pytest.raises(ValueError, match=message):
+        make(mbd.Body("b", BOX))
+
+
+@pytest.mark.parametrize(
+    "make, u, message",
+    [
+        # JAX would read the last entry instead.
+        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z, index=2), np.ones(2),
+         r'Motor "m" reads entry 2 of the control.*at least 3 entries.*shape \(2,\)'),
+        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z, index=1), 1.0, 'Motor "m" reads'),
+        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z), np.ones((2, 2)), 'Motor "m" reads'),
+        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z), None, 'Motor "m" needs a control'),
+        (lambda b: mbd.LinearActuator("l", "ground", b, **AT, axis=Z, index=3), np.ones(3),
+         'LinearActuator "l" reads entry 3'),
+        (lambda b: mbd.Torque("t", b, torque_body=mbd.FromControl((0, 1, 5))), np.ones(3),
+         '`torque_body` of Torque "t" reads entry 5'),
+        (lambda b: mbd.Torque("t", b, torque_body=mbd.FromControl(0)), np.ones(3),
+         r'`torque_body` of Torque "t" must have shape \(3,\), but its value has \(\)'),
+        (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], rest_length=1.0,
+                              actuator=mbd.FromControl(4)), np.ones(3),
+         '`actuator` of Spring "s" reads entry 4'),
+        (lambda b: mbd.PointForce("p", b, force_world=lambda t: t), None,
+         r'`force_world` of PointForce "p" must have shape \(3,\), but its value has'),
+        (lambda b: mbd.Force("f", [b], lambda poses, twists, t, u: poses[0].position), None,
+         'The function of Force "f" must return a force and a torque'),
+        (lambda b: mbd.Force("f", [b, "ground"], lambda poses, twists, t, u: [(poses[0].position,
+                                                                               jnp.zeros(3))]),
+         None, 'The function of Force "f" must return a force and a torque'),
+    ],
+)  # fmt: skip
+def test_bad_input_found_while_tracing(make, u, message):
+    body = mbd.Body("b", BOX)
+    mechanism = mbd.Mechanism([body], (), [make(body)])
+    state = mechanism.state()
+    u = None if u is None else jnp.asarray(u)
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda u: mechanism.force(TIME, state.q, state.v, u), u)
+
+
+def test_unknown_body_of_a_force():
+    with pytest.raises(ValueError, match='Drag "d" connects the body "x"'):
+        mbd.Mechanism([mbd.Body("b", BOX)], (), [mbd.Drag("d", "x", linear=1.0)])
+
+
+def test_friction_of_a_joint():
+    body = mbd.Body("b", BOX)
+    joint = mbd.Revolute("hinge", "ground", body, **AT, axis=AXIS)
+    friction = mbd.TurningFriction.of(joint, dry=2.0)
+    assert (friction.name, friction.bodies) == ("hinge", ("ground", "b"))
+    assert eqx.tree_equal(friction.frames, (joint.frame_a, joint.frame_b))
+    assert mbd.SlidingFriction.of(joint, "other", viscous=2.0).name == "other"
