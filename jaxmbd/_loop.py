@@ -14,7 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
-from ._linalg.small import loops_cost_nothing
+from ._linalg import loops_cost_nothing
 
 # Up to this many steps, the start of each step is stored for the reverse pass: it takes too little
 # memory for recomputation to pay.

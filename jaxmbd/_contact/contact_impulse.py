@@ -12,8 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._concrete import is_concrete
 from .._coordinates import length
-from .._enforcement.base import AbstractEnforcement
-from .._enforcement.stabilisation import AbstractStabilisation, DeadBeat
+from .._enforcement import AbstractEnforcement, AbstractStabilisation, DeadBeat
 from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._loop import any_of_batch, one_by_one, save_for_reverse, stop_gradient, tree_where

@@ -22,8 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._fusion import contracted
-from .._linalg.proximal import annihilate, iterate
-from .._linalg.small import apply, general_inverse
+from .._linalg import annihilate, apply, general_inverse, iterate
 from .rows import AbstractContactJacobian, Impulses
 
 # Regularisation of a singular matrix, as a power of the machine precision.

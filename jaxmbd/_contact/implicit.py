@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._fusion import contracted
-from .._linalg import BlockDiagonal, ConstraintOperator, dense, small
-from .._linalg.block_sparse import block_whitener
+from .._linalg import BlockDiagonal, ConstraintOperator, block_whitener, dense, small
 from .._loop import stop_gradient
 from .._types import Rows, Velocity
 from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, GroupInverse

@@ -12,8 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from .._equations import equations
 from .._fusion import contracted, total
 from .._inputs import conform
-from .._linalg.blocks import picks, put_rows
-from .._linalg.small import product
+from .._linalg import picks, product, put_rows
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
 from .law import ContactLaw

@@ -6,6 +6,9 @@ from .base import Correction as Correction
 from .base import Motion as Motion
 from .base import Point as Point
 from .base import evaluate as evaluate
+from .base import point as point
+from .base import point_at as point_at
+from .contradiction import contradiction_of as contradiction_of
 from .explicit_penalty import ExplicitPenalty as ExplicitPenalty
 from .implicit_penalty import Dual as Dual
 from .implicit_penalty import ImplicitPenalty as ImplicitPenalty

@@ -3,6 +3,7 @@ from .base import AbstractConstraintSolver as AbstractConstraintSolver
 from .base import AbstractEquationMap as AbstractEquationMap
 from .base import ConstraintEquations as ConstraintEquations
 from .block_sparse import BlockSparse as BlockSparse
+from .block_sparse import block_whitener as block_whitener
 from .blocks import BlockDiagonal as BlockDiagonal
 from .blocks import BlockRoot as BlockRoot
 from .blocks import BlockRows as BlockRows
@@ -11,6 +12,7 @@ from .blocks import accumulated as accumulated
 from .blocks import columns as columns
 from .blocks import dense as dense
 from .blocks import picks as picks
+from .blocks import put_rows as put_rows
 from .blocks import smallest_first as smallest_first
 from .blocks import take_rows as take_rows
 from .cholesky import Cholesky as Cholesky
@@ -18,6 +20,11 @@ from .kkt import KKT as KKT
 from .operator import ConstraintOperator as ConstraintOperator
 from .operator import without_rows as without_rows
 from .proximal import Proximal as Proximal
+from .proximal import annihilate as annihilate
+from .proximal import iterate as iterate
 from .pseudoinverse import Pseudoinverse as Pseudoinverse
+from .small import apply as apply
+from .small import general_inverse as general_inverse
 from .small import inverse as inverse
+from .small import loops_cost_nothing as loops_cost_nothing
 from .small import product as product

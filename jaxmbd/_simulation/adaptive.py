@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import with_dtype
-from .._enforcement.base import AbstractContinuousEnforcement, point
+from .._enforcement import AbstractContinuousEnforcement, point
 from .._results import RESULTS, first_failure, of_scheme
 from .._types import Control, RealScalarLike
 from .continuous import constrained_field, corrected_step

@@ -9,24 +9,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._contact.contact_impulse import (
+from .._contact import (
+    ABSENT,
     ContactProblems,
+    ContactRows,
     Given,
+    Groups,
+    Located,
     Normal,
+    Path,
     Resolved,
     bouncing,
     coefficients,
     contact_groups,
+    contact_rows,
     is_compliant,
     normal_law,
     overlaps,
+    to_first_impact,
+    touch,
 )
-from .._contact.impact_time import Located
-from .._contact.problem import Groups
-from .._contact.rows import ABSENT, ContactRows, contact_rows
-from .._contact.time_of_impact import Path, to_first_impact, touch
-from .._enforcement.base import point_at
-from .._enforcement.contradiction import contradiction_of
+from .._enforcement import contradiction_of, point_at
 from .._linalg import ConstraintOperator
 from .._loop import checkpointed, tree_where
 from .._results import RESULTS, first_failure

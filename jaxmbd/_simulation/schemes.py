@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optimistix as optx
 
 from .._inputs import at_least, checked
-from .._linalg.small import loops_cost_nothing
+from .._linalg import loops_cost_nothing
 from .._loop import checkpointed
 from .chord import Chord
 

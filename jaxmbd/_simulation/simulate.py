@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from .._checks import check_no_nan, with_dtype
-from .._enforcement.base import AbstractEnforcement
-from .._enforcement.projection import Projection
+from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
 from .._loop import one_by_one
 from .._progress import compiling

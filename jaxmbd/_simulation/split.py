@@ -6,7 +6,7 @@ import diffrax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._enforcement.base import Point, point_at
+from .._enforcement import Point, point_at
 from .._linalg import without_rows
 from .._results import RESULTS, first_failure, of_scheme
 from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity

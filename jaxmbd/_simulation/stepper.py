@@ -13,13 +13,13 @@ from jaxtyping import Array, Float
 
 from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
 from .._concrete import all_concrete, as_one_program, is_concrete
-from .._contact.contact_impulse import ContactImpulse
-from .._enforcement.base import (
+from .._contact import ContactImpulse
+from .._enforcement import (
     AbstractContinuousEnforcement,
     AbstractEnforcement,
     AbstractSplitEnforcement,
+    Projection,
 )
-from .._enforcement.projection import Projection
 from .._equations import equations
 from .._fusion import materialise_condition
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range

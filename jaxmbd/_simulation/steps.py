@@ -8,8 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._enforcement.base import AbstractEnforcement
-from .._enforcement.projection import Projection
+from .._enforcement import AbstractEnforcement, Projection
 from .._equations import AbstractEquations, equations
 from .._results import RESULTS
 from .._system import AbstractSystem

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from .._enforcement.projection import Projection
+from .._enforcement import Projection
 from .._equations import AbstractEquations, equations
 from .._linalg import Automatic, ConstraintOperator
 from .._loop import tree_where

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._enforcement.base import point
+from .._enforcement import point
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._loop import stop_gradient
 from .._raising import raise_failure
 from .._results import RESULTS
-from .._simulation.stepper import as_control
+from .._simulation import as_control
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows
 

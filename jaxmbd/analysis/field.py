@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._enforcement import UdwadiaKalaba
-from .._enforcement.base import point
+from .._enforcement import UdwadiaKalaba, point
 from .._equations import equations
 from .._linalg import AbstractConstraintSolver
 from .._search import redundancy
-from .._simulation.stepper import as_control
+from .._simulation import as_control
 from .._system import AbstractSystem, State, displacement
 from .._tangent_space import displaced, state_jacobian
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity

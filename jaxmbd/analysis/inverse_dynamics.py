@@ -12,7 +12,7 @@ from jaxtyping import ArrayLike
 from .._checks import check_no_nan, check_system, with_dtype
 from .._inputs import checked, inside, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
-from .._simulation.stepper import as_control
+from .._simulation import as_control
 from .._system import AbstractSystem, State
 from .._types import Rows, Velocity
 from .field import acceleration

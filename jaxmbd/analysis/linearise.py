@@ -15,7 +15,7 @@ from .._concrete import all_concrete
 from .._inputs import at_least, checked, not_negative, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._search import nonzero, redundancy
-from .._simulation.stepper import as_control
+from .._simulation import as_control
 from .._system import AbstractSystem, State
 from .._tangent_space import difference, state_jacobian
 from .._types import Coordinates, RealScalarLike, Velocity

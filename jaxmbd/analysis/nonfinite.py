@@ -10,13 +10,10 @@ from jaxtyping import Array, Float
 
 from .._checks import with_dtype
 from .._concrete import all_concrete
-from .._enforcement.base import AbstractEnforcement
-from .._enforcement.projection import Projection
+from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._results import RESULTS
-from .._simulation import Solution, Stepper
-from .._simulation.saving import make_grid
-from .._simulation.steps import Problem
+from .._simulation import Problem, Solution, Stepper, make_grid
 from .._sizes import check_fits
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike

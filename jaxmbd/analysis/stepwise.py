@@ -8,12 +8,20 @@ import jax
 import jax.numpy as jnp
 
 from .._results import RESULTS
-from .._simulation import Solution, Stepper, StepperState
-from .._simulation.fixed import Saved, integrate_fixed
-from .._simulation.saving import LoopOptions, Saving
-from .._simulation.simulate import observed
-from .._simulation.state import finite, without_past
-from .._simulation.steps import Problem, at_start
+from .._simulation import (
+    LoopOptions,
+    Problem,
+    Saved,
+    Saving,
+    Solution,
+    Stepper,
+    StepperState,
+    at_start,
+    finite,
+    integrate_fixed,
+    observed,
+    without_past,
+)
 from .._types import Control
 from .terms import At, entries_not_finite, numbers, pulled
 

@@ -13,13 +13,11 @@ from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, with_dtype
 from .._concrete import is_concrete
-from .._enforcement.base import AbstractEnforcement
-from .._enforcement.projection import Projection
+from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._raising import raise_failure
 from .._results import RESULTS
-from .._simulation import Stepper
-from .._simulation.saving import make_grid
+from .._simulation import Stepper, make_grid
 from .._sizes import check_fits
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike

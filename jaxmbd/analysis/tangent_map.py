@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._search import nonzero, redundancy
-from .._simulation import Stepper, StepperState
-from .._simulation.saving import Grid
+from .._simulation import Grid, Stepper, StepperState
 from .._system import displacement
 from .._tangent_space import state_jacobian
 from .._types import Control

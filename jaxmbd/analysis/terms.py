@@ -12,12 +12,10 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, PyTree
 
-from .._enforcement.base import AbstractContinuousEnforcement
+from .._enforcement import AbstractContinuousEnforcement
 from .._equations import equations
 from .._linalg import dense
-from .._simulation.continuous import motion_at
-from .._simulation.split import free_field
-from .._simulation.steps import Problem
+from .._simulation import Problem, free_field, motion_at
 from .._types import Coordinates, RealScalarLike, Velocity
 
 _PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
-from .._enforcement import LagrangeMultipliers, Motion
-from .._enforcement.base import point
+from .._enforcement import LagrangeMultipliers, Motion, point
 from .._inputs import checked
 from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Rows, Velocity

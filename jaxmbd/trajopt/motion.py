@@ -13,8 +13,7 @@ from .._equations import equations
 from .._loop import loop, one_by_one
 from .._results import RESULTS, first_failure
 from .._search import Multipliers
-from .._simulation import Stepper
-from .._simulation.schemes import RolledRK4
+from .._simulation import RolledRK4, Stepper
 from .._system import AbstractSystem, State
 from .._types import Control
 from .controls import within

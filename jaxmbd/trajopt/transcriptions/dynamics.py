@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..._enforcement.base import point
-from ..._linalg.small import inverse
+from ..._enforcement import point
+from ..._linalg import inverse
 from ..._system import AbstractSystem
 from ..._types import Coordinates, RealScalarLike, Rows, Velocity
 from ..controls import Held
