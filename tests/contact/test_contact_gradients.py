@@ -1,0 +1,167 @@
+"""Derivatives of motions in contact and with equality rows, against differences."""
+
+import diffrax
+import equinox as eqx
+import helpers
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contact_systems import G, Push, WallPendulum, ball, flight, slope
+
+import jaxmbd as mbd
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("impacts", [0, 2])
+def test_equality_rows_hold_in_contact(impacts):
+    """A pendulum that bounces off a wall: rows below 1e-9, the wall is not passed, and the speed
+    after the first impact is e times that before, by the energy."""
+    system = WallPendulum(jnp.asarray(-0.3), jnp.asarray(0.7))
+    sol = mbd.simulate(
+        system,
+        mbd.ContactImpulse(impacts=helpers.located(impacts), solver=mbd.Pseudoinverse()),
+        mbd.State(0.0, jnp.array([1.0, 0.0]), jnp.zeros(2)),
+        t1=1.2,
+        dt=1e-3,
+        projection=mbd.Projection(solver=mbd.Pseudoinverse()),
+        saveat=diffrax.SaveAt(steps=1),
+    )
+    assert sol.phi_norm.max() < 1e-9
+    assert sol.q[:, 0].min() > -0.3 - 1e-6
+    energy = 0.5 * jnp.sum(sol.v**2, axis=1) + G * sol.q[:, 1]
+    hit = int(jnp.argmax(sol.contact_force[:, 0, 0] > 0))
+    before, after = energy[hit - 2] - G * sol.q[hit, 1], energy[hit + 1] - G * sol.q[hit, 1]
+    np.testing.assert_allclose(after / before, 0.49, rtol=2e-2)
+
+
+CASES = {
+    # name: (restitution, friction, q, v, impacts): what the motion passes through.
+    "flight and impact": (0.7, 0.3, [0.0, 0.5], [1.0, 0.0], 3),
+    "slip": (0.0, 0.3, [0.0, 0.0], [4.0, 0.0], 1),
+    "slip, then stick": (0.0, 0.5, [0.0, 0.0], [1.0, 0.0], 0),
+    "impact with friction, stick": (0.0, 0.9, [0.0, 0.3], [1.0, -1.0], 0),
+    "separation": (0.4, 0.3, [0.0, 0.0], [1.0, 3.0], 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_through_500_steps(name):
+    """With respect to mu, e, mass, the initial state and a control, in both modes, against
+    differences."""
+    e, mu, q, v, impacts = CASES[name]
+    p = dict(
+        mass=jnp.asarray(1.3),
+        friction=jnp.asarray(mu),
+        restitution=jnp.asarray(e),
+        q=jnp.asarray(q),
+        v=jnp.asarray(v),
+        u=jnp.array([0.2, 0.1]),
+    )
+
+    @jax.jit
+    def value(p):
+        system = ball(p["mass"], p["friction"], p["restitution"])
+        control = Push(p["u"])
+        sol = flight(system, p["q"], p["v"], [0.5], 1e-3, impacts, control=control)
+        return jnp.sum(sol.q[-1] * jnp.array([1.0, 0.7]) + sol.v[-1] * jnp.array([0.3, 0.2]))
+
+    gradient = jax.jit(jax.grad(value))(p)
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(gradient))
+    directions = {
+        key: jnp.full_like(x, 0.7) if key in ("mass", "friction", "u") else 0 * x
+        for key, x in p.items()
+    }
+    directions["v"] = jnp.array([0.4, 0.0])
+    if e > 0:
+        directions["restitution"] = jnp.ones(())
+    if impacts and q[1] > 0:
+        directions["q"] = jnp.array([0.1, 0.5])
+    _, forward = jax.jit(lambda p, d: jax.jvp(value, (p,), (d,)))(p, directions)
+    step = 1e-6
+    ends = [value(jax.tree.map(lambda x, d: x + s * d, p, directions)) for s in (step, -step)]
+    np.testing.assert_allclose(forward, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
+    along = sum(
+        jnp.sum(a * b)
+        for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(directions), strict=True)
+    )
+    np.testing.assert_allclose(along, forward, rtol=1e-8)
+
+
+class Count:
+    """By identity the same, whatever it has counted."""
+
+    calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return x
+
+
+class Counted(mbd.AbstractContactSolver):
+    """`InteriorPoint`, with a count of the problems that it solves."""
+
+    count: Count = eqx.field(static=True)
+    tolerance: float = eqx.field(static=True, default=1e-8)
+
+    def solve(self, problem, guess):
+        solved = mbd.InteriorPoint().solve(problem, guess)
+        shape = jax.ShapeDtypeStruct(solved.impulses.shape, solved.impulses.dtype)
+        return solved._replace(impulses=jax.pure_callback(self.count, shape, solved.impulses))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_reverse_pass_solves_nothing_again(impacts):
+    """It recomputes steps from their start, but keeps the impulses that a solver found."""
+    steps, state = 40, mbd.State(0.0, jnp.array([0.0, 0.1]), jnp.zeros(2))
+
+    def calls(transform):
+        count = Count()
+        method = mbd.ContactImpulse(impacts=helpers.located(impacts), contact_solver=Counted(count))
+
+        def height(e):
+            sol = mbd.simulate(ball(restitution=e), method, state, dt=1e-2, num_steps=steps)
+            return sol.q[-1, 1]
+
+        assert jnp.isfinite(jax.jit(transform(height))(jnp.asarray(0.5)))
+        return count.calls
+
+    assert calls(jax.grad) == calls(lambda f: f) >= steps
+
+
+@pytest.mark.slow
+def test_smoothing_gives_derivatives_where_there_are_none():
+    """A ball at rest does not feel its friction, and smoothed it does; as smoothing fades, so does
+    what it changes."""
+
+    def end(mu, smoothing):
+        system = slope(jnp.asarray(0.1), mu)
+        return flight(system, jnp.zeros(3), jnp.zeros(3), [0.3], 1e-2, 0, smoothing=smoothing).q[
+            -1, 0
+        ]
+
+    mu = jnp.asarray(0.5)
+    assert abs(jax.grad(end)(mu, 0.0)) < 1e-15
+    slopes = [float(jax.grad(end)(mu, s)) for s in (1e-2, 1e-3)]
+    assert slopes[0] < 0 and slopes[1] < 0
+    ends = [float(end(mu, s)) for s in (0.0, 1e-3, 1e-2)]
+    assert abs(ends[1] - ends[0]) < 0.2 * abs(ends[2] - ends[0])
+    step = 1e-5
+    difference = (end(mu + step, 1e-2) - end(mu - step, 1e-2)) / (2 * step)
+    np.testing.assert_allclose(slopes[0], difference, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_batch():
+    """A batch is the same as its samples, and a failure of one is its own."""
+    heights = jnp.linspace(0.2, 1.0, 5).at[2].set(-0.1)
+    run = lambda h: flight(ball(), jnp.stack([0 * h, h]), [0.3, 0.0], [0.7], 1e-2, 2)  # noqa: E731
+    together = jax.vmap(run)(heights)
+    one = run(heights[1])
+    np.testing.assert_allclose(together.q[1], one.q, rtol=1e-12, atol=1e-14)
+    good = together.result == mbd.RESULTS.successful
+    np.testing.assert_array_equal(good, [True, True, False, True, True])
+    assert (together.result == mbd.RESULTS.overlapping_start)[2]
+    assert np.all(np.isfinite(together.q))
