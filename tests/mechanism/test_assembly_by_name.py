@@ -1,0 +1,146 @@
+"""Assembly by the coordinates of joints, against the geometry of the linkages."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reported import BOX, TIME, Z, four_bar
+
+import jaxmbd as mbd
+
+
+def ladder(span):
+    """A body held by two ball joints 1 m apart, at points of the ground `span` apart, and a
+    third body that is well hinged."""
+    rung = mbd.Body("rung", BOX, position=[0.1, 0.2, 0])
+    other = mbd.Body("other", BOX, position=[0, 3, 0])
+    joints = [
+        mbd.Spherical("left", "ground", rung, points=([0, 0, 0], [-0.4, 0.2, 0])),
+        mbd.Spherical("right", "ground", rung, points=([span, 0, 0], [0.6, 0.2, 0])),
+        mbd.Revolute("hinge", "ground", other, point=[0, 3, 0], axis=Z),
+    ]
+    return mbd.Mechanism([rung, other], joints)
+
+
+@pytest.mark.slow
+def test_assembly_by_name():
+    state = mbd.close_joints(ladder(1.0))
+    pose = ladder(1.0).pose(state.q, "rung")
+    np.testing.assert_allclose(pose.position, [0.5, 0, 0], atol=1e-9)
+    found = mbd.joint_closure(ladder(1.0), state.report)
+    assert found.successful and not found.open and found.rows == 11 and found.rank == 10
+    assert str(found).startswith("assembled: moved by")
+    # 20 cm that are missing stay between the two ball joints.
+    with pytest.raises(ValueError, match='The joints "left", "right" cannot be closed together'):
+        mbd.close_joints(ladder(1.2))
+    failed = mbd.close_joints(ladder(1.2), throw=False)
+    found = mbd.joint_closure(ladder(1.2), failed.report)
+    assert list(found.open) == ["left", "right"]
+    np.testing.assert_allclose(sum(found.open.values()), 0.2, atol=1e-3)
+    assert '"left" remained open: |Phi| = ' in str(found)
+
+
+@pytest.mark.slow
+def test_assembly_by_name_inside_of_jit():
+    @jax.jit
+    def closed(span):
+        return mbd.close_joints(ladder(span)).q
+
+    with pytest.raises(Exception, match='Joint "(left|right)" cannot be closed'):
+        closed(jnp.array(1.2))
+    mechanism = ladder(1.0)
+    np.testing.assert_allclose(
+        mechanism.pose(closed(jnp.array(1.0)), "rung").position, [0.5, 0, 0], atol=1e-9
+    )
+
+
+def closed_four_bar(rate, **options):
+    """The crank 0.3 rad from where it was drawn, at the given rate, and the loop closed."""
+    mechanism = four_bar()
+    placed = mbd.place_bodies(mechanism, {"A": 0.3}, {"A": rate})
+    return mechanism, mbd.close_joints(mechanism, placed, **options)
+
+
+@pytest.mark.slow
+def test_closing_keeps_what_was_asked_for():
+    """The rates of the other joints are those of the closed loop, which differences tell."""
+    mechanism, state = closed_four_bar(6.0)
+    np.testing.assert_allclose(mechanism.joint_coordinates(state.q, "A"), [0.3], atol=1e-12)
+    np.testing.assert_allclose(mbd.joint_rates(mechanism, state.q, state.v, "A"), [6.0], atol=1e-11)
+    assert np.max(np.abs(mechanism.constraint(state.q, TIME))) < 1e-11
+    found = mbd.joint_closure(mechanism, state.report)
+    assert found.successful and found.displacement > 1e-3 and found.change > 0.1
+    assert (found.rows, found.rank) == (20, 17)
+
+    # Without anything to keep the nearest pose and motion are others.
+    _, free = closed_four_bar(6.0, keep=())
+    assert abs(mechanism.joint_coordinates(free.q, "A")[0] - 0.3) > 1e-3
+    assert abs(mbd.joint_rates(mechanism, free.q, free.v, "A")[0] - 6.0) > 1e-2
+
+
+@pytest.mark.slow
+def test_closing_keeps_joints_by_name():
+    """A joint of a state that was made by hand; the derivative of what is kept is exact."""
+    mechanism, state = closed_four_bar(6.0)
+    x = mechanism.joint_coordinates(state.q, "C")
+
+    def kept(bend):
+        q = state.q.reshape(7, 3).at[:2, 2].add(bend).ravel()  # the rocker, off its place
+        found = mbd.close_joints(mechanism, mbd.State(0.0, q, state.v), keep=["A"])
+        return mechanism.joint_coordinates(found.q, "A")[0], found.q
+
+    (angle, q), (slope, _) = jax.jvp(kept, (jnp.array(0.01),), (jnp.array(1.0),))
+    np.testing.assert_allclose(angle, 0.3, atol=1e-12)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-9)
+    # One freedom: the crank alone says where all are.
+    np.testing.assert_allclose(mechanism.joint_coordinates(q, "C"), x, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_closing_keeps_a_coordinate_and_the_rate_of_another_joint():
+    mechanism = four_bar()
+    state = mbd.close_joints(mechanism, mbd.place_bodies(mechanism, {"A": 0.3}, {"B": 2.0}))
+    np.testing.assert_allclose(mechanism.joint_coordinates(state.q, "A"), [0.3], atol=1e-12)
+    np.testing.assert_allclose(mbd.joint_rates(mechanism, state.q, state.v, "B"), [2.0], atol=1e-11)
+    rate = jax.grad(
+        lambda rate: mbd.joint_rates(
+            mechanism, (found := closed_four_bar(rate)[1]).q, found.v, "A"
+        )[0]
+    )
+    np.testing.assert_allclose(rate(jnp.array(6.0)), 1.0, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_what_closing_cannot_keep():
+    mechanism = four_bar()
+    asked = mbd.place_bodies(mechanism, {"A": 0.3}, {"A": 1.0, "B": 5.0})
+    with pytest.raises(ValueError, match='while "A", "B" keep what was asked for'):
+        mbd.close_joints(mechanism, asked)
+    with pytest.raises(ValueError, match="`keep` of close_joints must be a sequence"):
+        mbd.close_joints(mechanism, keep="A")
+    with pytest.raises(ValueError, match='There is no joint "Z"'):
+        mbd.close_joints(mechanism, keep=["Z"])
+
+
+class Ramp(eqx.Module):
+    speed: float
+
+    def __call__(self, t):
+        return self.speed * t
+
+
+@pytest.mark.slow
+def test_velocities_that_do_not_fit_are_named():
+    """Two drives of one hinge agree at the time 0, but for their speeds 1 and 3: at 2 rad/s both
+    miss 1 rad/s."""
+    wheel = mbd.Body("wheel", BOX)
+    hinge = mbd.Revolute("hinge", "ground", wheel, point=np.zeros(3), axis=Z)
+    drives = [mbd.PrescribedMotion(f"drive {s:.0f}", hinge, Ramp(s)) for s in (1.0, 3.0)]
+    mechanism = mbd.Mechanism([wheel], [hinge, *drives])
+    state = mbd.close_joints(mechanism, throw=False)
+    found = mbd.joint_closure(mechanism, state.report)
+    assert not found.open and not found.successful
+    assert list(found.moving) == ["drive 1", "drive 3"]
+    np.testing.assert_allclose(list(found.moving.values()), 1.0, atol=1e-12)
+    assert 'the velocities do not fit "drive 1": |Phi\'|, |Psi| = 1.000e+00' in str(found)
