@@ -1,0 +1,47 @@
+"""Motions in closed form with parameters to identify."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+import jaxmbd as mbd
+
+QUIET = dict(progress=False)
+
+
+class Oscillator(mbd.AbstractSystem):
+    """m q'' + c q' + k q = f."""
+
+    mass: Array
+    damping: Array
+    stiffness: Array
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(1)
+
+    def force(self, t, q, v, u):
+        push = 0.0 if u is None else u[0]
+        return push - self.damping * v - self.stiffness * q
+
+
+def oscillator(mass=1.0, damping=0.4, stiffness=9.0):
+    return Oscillator(jnp.array(mass), jnp.array(damping), jnp.array(stiffness))
+
+
+TIMES = np.linspace(0.0, 4.0, 41)
+
+
+def decay(t, q0=1.0, v0=0.0, mass=1.0, damping=0.4, stiffness=9.0):
+    """q(t) of the free oscillator."""
+    d, omega = damping / (2 * mass), math.sqrt(stiffness / mass - (damping / (2 * mass)) ** 2)
+    return np.exp(-d * t) * (q0 * np.cos(omega * t) + (v0 + d * q0) / omega * np.sin(omega * t))
+
+
+def state(q=1.0, v=0.0, t=0.0):
+    return mbd.State(t, jnp.array([q]), jnp.array([v]))
+
+
+def position(sample):
+    return sample.q
