@@ -1,0 +1,144 @@
+"""Bad input of identification that was once misunderstood; see `refusals`."""
+
+import json
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from refusals import TIMES, check_refused, refusals
+
+import jaxmbd as mbd
+from jaxmbd import identify
+
+
+class Oscillator(mbd.AbstractSystem):
+    """x'' = -k x."""
+
+    k: jax.Array | float = 4.0
+
+    def mass_matrix(self, q):
+        return np.eye(1)
+
+    def force(self, t, q, v, u):
+        return -self.k * q
+
+
+POSITION = {"height": lambda sample: sample.q[0]}
+
+
+def record(start=None, measured=None):
+    measured = np.cos(2 * TIMES) if measured is None else measured
+    return identify.Record(
+        TIMES, measured, mbd.State(0.0, [1.0], [0.0]) if start is None else start
+    )
+
+
+def fitted(records=None, sensors=POSITION, parameters=None, dt=0.05, model=Oscillator, **options):
+    parameters = {"k": 3.0} if parameters is None else parameters
+    records = record() if records is None else records
+    build = (lambda values: Oscillator(**values)) if model is Oscillator else model
+    return identify.fit(build, parameters, records, sensors, dt=dt, progress=False, **options)
+
+
+def an_estimate():
+    """None was made: its methods refuse before they look at it."""
+    return object.__new__(identify.Estimate)
+
+
+@refusals(
+    ("bootstrap-of-0", "`count` of bootstrap .* at least 1, but is 0",
+     lambda: identify.bootstrap(an_estimate(), jax.random.key(0), 0)),
+    ("bootstrap-without-key", "`key` of bootstrap must be one random key.*jax.random.key",
+     lambda: identify.bootstrap(an_estimate(), 0)),
+    ("bootstrap-of-no-estimate", "`estimate` of bootstrap .*identify.Estimate",
+     lambda: identify.bootstrap(None, jax.random.key(0))),
+    ("interval-at-level-2", r"`level` of Estimate.interval .*between 0 and 1, but is 2",
+     lambda: an_estimate().interval(2)),
+    ("interval-at-level-nan", "`level` of Estimate.interval .*between 0 and 1",
+     lambda: an_estimate().interval(np.nan)),
+    ("start-text", "`start` of fit must be a `mbd.identify.AbstractStart`, such as",
+     lambda: fitted(start="unknown")),
+    ("BodyPoint-of-two-numbers", r"`point` of BodyPoint must have shape \(3,\), but has \(2,\)",
+     lambda: identify.BodyPoint("bob", [1.0, 2.0])),
+    ("BodyPoint-of-a-number", "`body` of BodyPoint must be text", lambda: identify.BodyPoint(2)),
+    ("Cauchy-0", "`scale` of Cauchy must be positive", lambda: identify.Cauchy(0)),
+    ("Huber-negative", "`delta` of Huber must be positive.*-1", lambda: identify.Huber(-1)),
+    ("Huber-nan", "`delta` of Huber must be positive.*nan", lambda: identify.Huber(np.nan)),
+    ("MultiStart-of-0", "`count` of MultiStart .*at least 1, but is 0",
+     lambda: identify.MultiStart(0, jax.random.key(0))),
+    ("MultiStart-without-key", "`key` of MultiStart must be one random key",
+     lambda: identify.MultiStart(5, 0)),
+    ("records-text", "`records` of fit .*`mbd.identify.Record`.* but is 'data.csv'",
+     lambda: fitted("data.csv")),
+    ("records-of-text", "`records` of fit .*`mbd.identify.Record`.* but is", lambda: fitted(["a"])),
+    ("dt-text", "`dt` of fit must be a number, but is 'small'", lambda: fitted(dt="small")),
+    ("dt-nan", "`dt` of fit must be positive and finite, but is nan", lambda: fitted(dt=np.nan)),
+    ("guess-text", "`guess` of `k` must be numbers, but is 'large'",
+     lambda: fitted(parameters={"k": "large"})),
+    ("loss-text", "`loss` of fit must be a `mbd.identify.AbstractLoss`, such as",
+     lambda: fitted(loss="huber")),
+    ("max_steps-0", "`max_steps` of fit .*at least 1, but is 0", lambda: fitted(max_steps=0)),
+    ("max_steps-negative", "`max_steps` of fit .*at least 1, but is -3",
+     lambda: fitted(max_steps=-3)),
+    ("tolerance-nan", "`tolerance` of fit must be positive and finite, but is nan",
+     lambda: fitted(tolerance=np.nan)),
+    ("optimiser-text", "`optimiser` of fit must be a .*, but is 'adam'",
+     lambda: fitted(optimiser="adam")),
+    ("parameters-a-number", "`parameters` of fit must be a dictionary .*but is 3.0",
+     lambda: fitted(parameters=3.0)),
+    ("parameters-a-list-for-a-function", "`parameters` of fit must be a .*, but is",
+     lambda: fitted(parameters=["k"])),
+    ("prior-of-sigma-0", "`sigma` of Parameter must be positive", 
+     lambda: identify.Parameter(3.0, sigma=0.0)),
+    ("prior-of-negative-sigma", "`sigma` of Parameter must be positive, but is -0.5",
+     lambda: identify.Parameter(3.0, sigma=-0.5)),
+    ("prior-of-sigma-nan", "`sigma` of Parameter must be positive, but is nan",
+     lambda: identify.Parameter(np.ones(2), sigma=[1.0, np.nan])),
+    ("transform-text", "`transform` of Parameter must be a `mbd.identify.AbstractTransform`",
+     lambda: identify.Parameter(3.0, "positive")),
+    ("sensor-of-text", 'reading of sensor "height" must be numbers, but is \'high\'',
+     lambda: fitted(sensors={"height": lambda sample: "high"})),
+    ("sensor-that-is-no-function", r'`sensors\["height"\]` of fit must be a function',
+     lambda: fitted(sensors={"height": 1.0})),
+    ("sensors-a-number", "`sensors` of fit must be .*a function, but is 1.0",
+     lambda: fitted(sensors=1.0)),
+    ("shooting-text", "`shooting` of fit must be a `mbd.identify.AbstractShooting`",
+     lambda: fitted(shooting="multiple")),
+    ("start-nan", '`start` of Record "record" must be finite, but is',
+     lambda: fitted(record(mbd.State(0.0, [np.nan], [0.0])))),
+    ("start-none", "`start` of Record must be a `mbd.State` or a function, but is None",
+     lambda: identify.Record(TIMES, TIMES, None)),
+    ("start-an-array", "`start` of Record must be a `mbd.State` or a function, but is",
+     lambda: record(np.zeros(2))),
+    ("start-from-a-function-of-no-state", '`start` of Record "record" must be a `mbd.State`',
+     lambda: fitted(record(lambda system: np.zeros(2)))),
+    ("start-of-another-size", r"`mass_matrix\(q\)` must have shape \(2, 2\) for nq = 2, nv = 2",
+     lambda: fitted(record(mbd.State(0.0, [1.0, 0.0], [0.0, 0.0])))),
+    ("Bounded-by-text", "`lower` of Bounded must be numbers", lambda: identify.Bounded("a", 2.0)),
+    ("Free-of-scale-0", "`scale` of Free must be positive", lambda: identify.Free(0.0)),
+    ("UnknownStart-negative", "`sigma_position` of UnknownStart must be positive",
+     lambda: identify.UnknownStart(sigma_position=-1.0)),
+)  # fmt: skip
+def test_identification(words, call):
+    check_refused(call, words)
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (lambda data: b"[1, 2]\n", "no checkpoint of a fit: remove it"),
+        (lambda data: b"\x00\xff", "no checkpoint of a fit: remove it"),
+        (lambda data: data[: len(data) // 2], "is damaged: remove it"),
+        (lambda data: data[: data.index(b"\n") + 1], "is damaged: remove it"),
+    ],
+    ids=["a-list", "bytes", "truncated", "header-alone"],
+)
+def test_damaged_checkpoint(tmp_path, content, words):
+    path, state = tmp_path / "search", {"x": np.arange(50.0), "y": np.zeros(3)}
+    checkpoint = identify.Checkpoint(path, state)
+    checkpoint.save(4, state, now=True)
+    assert json.loads(path.read_bytes().split(b"\n")[0])["iterations"] == 4
+    assert eqx.tree_equal(checkpoint.restored(state), (4, state))
+    path.write_bytes(content(path.read_bytes()))
+    check_refused(lambda: checkpoint.restored(state), words)

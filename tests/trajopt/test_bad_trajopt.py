@@ -1,0 +1,102 @@
+"""Bad input of trajectory optimisation that was once misunderstood; see `refusals`."""
+
+import jax.numpy as jnp
+import numpy as np
+from refusals import Cart, check_refused, refusals
+
+import jaxmbd as mbd
+from jaxmbd import trajopt
+
+
+def cart(**changes):
+    arguments = dict(system=Cart(), state=mbd.State(0.0, [0.0], [0.0]), duration=1.0, steps=4, nu=1)
+    return trajopt.Problem(**{**arguments, **changes})
+
+
+CART = cart()
+
+
+def a_plan(steps):
+    """Its times are all that is looked at."""
+    plan = object.__new__(trajopt.Plan)
+    for name, x in (("t", jnp.arange(steps + 1.0)), ("cost", jnp.array(1.0))):
+        object.__setattr__(plan, name, x)
+    return plan
+
+
+@refusals(
+    ("PiecewiseConstant-of-dt-0", "`dt` of PiecewiseConstant must be positive and finite, but is 0",
+     lambda: trajopt.PiecewiseConstant(0.0, 0.0, np.ones((3, 1)))),
+    ("PiecewiseLinear-of-negative-dt", "`dt` of PiecewiseLinear must be positive",
+     lambda: trajopt.PiecewiseLinear(0.0, -1.0, np.ones((3, 1)))),
+    ("PiecewiseQuadratic-of-dt-nan", "`dt` of PiecewiseQuadratic must be positive",
+     lambda: trajopt.PiecewiseQuadratic(0.0, np.nan, np.ones((3, 1)), np.ones((2, 1)))),
+    ("PiecewiseConstant-of-text", "`values` of PiecewiseConstant must be numbers",
+     lambda: trajopt.PiecewiseConstant(0.0, 1.0, "up")),
+    ("Saturated-with-bounds-crossed", "`lower` of Saturated must not exceed `upper`, but is 1.0",
+     lambda: trajopt.Saturated(lambda t, q, v: q, 1.0, -1.0)),
+    ("Squashed-with-bounds-crossed", "`lower` of Squashed must not exceed `upper`, but is",
+     lambda: trajopt.Squashed(lambda t, q, v: q, [0.0, 1.0], 0.5)),
+    ("Held-text", "`u` of Held must be numbers, but is 'up'", lambda: trajopt.Held("up")),
+    ("Guess-of-text", "`q` of Guess must be numbers, but is 'a'",
+     lambda: trajopt.transcription(CART, trajopt.Guess("a", "b", "c"))),
+    ("Term-of-a-number", "`fn` of Term must be a function, but is 1.0",
+     lambda: trajopt.Term(1.0, np.zeros((1, 1), int))),
+    ("Saturated-of-a-number", "`control` of Saturated must be a function, but is 1.0",
+     lambda: trajopt.Saturated(1.0, -1.0, 1.0)),
+    ("Uno-of-an-unknown-preset", '`preset` of Uno must be "ipopt" or "filtersqp", but is .fast.',
+     lambda: trajopt.Uno("fast")),
+    ("Uno-of-tolerance-nan", "`tolerance` of Uno must be positive",
+     lambda: trajopt.Uno(tolerance=np.nan)),
+    ("SciPy-of-0-iterations", "`max_iterations` of SciPy .*at least 1",
+     lambda: trajopt.SciPy(max_iterations=0)),
+    ("best-of-one-plan", r"`plans` of best must be a batch.*shape \(\)",
+     lambda: trajopt.best(a_plan(4))),
+    ("best-of-a-list", "`plans` of best must be a `mbd.trajopt.Plan`, but is",
+     lambda: trajopt.best([a_plan(4)])),
+    ("duration-text", "`duration` of Problem must be numbers, but is 'short'",
+     lambda: cart(duration="short")),
+    ("duration-nan", "`duration` of Problem must be positive", lambda: cart(duration=np.nan)),
+    ("steps-fraction", "`steps` of Problem must be a whole number, at least 1, but is 2.5",
+     lambda: cart(steps=2.5)),
+    ("scheme-text", "`scheme` of Problem must be a .*AbstractSolver`.* but is 'rk4'",
+     lambda: cart(scheme="rk4")),
+    ("state-a-tuple", "`state` of Problem must be a `mbd.State`, but is",
+     lambda: cart(state=(0.0, [0.0], [0.0]))),
+    ("running-cost-a-number", "`running_cost` of Problem must be a function, but is 1.0",
+     lambda: cart(running_cost=1.0)),
+    ("expansion-text", "`expansion` of ilqr must be a `mbd.trajopt.AbstractExpansion`, such as",
+     lambda: trajopt.ilqr(CART, expansion="first")),
+    ("guess-text", r"`guess`, a callable \(t, q, v\) -> u or an array, must be numbers.*'zero'",
+     lambda: trajopt.ilqr(CART, "zero")),
+    ("guess-of-another-shape", r"`guess` must be a callable .* \(4, 1\) or \(1,\), but has .*\(3,",
+     lambda: trajopt.ilqr(CART, np.zeros(3))),
+    ("interpolated-to-a-wrong-u", r"`u` must have shape \(1,\), but has \(3,\)",
+     lambda: trajopt.interpolated(CART, u=np.zeros(3))),
+    ("interpolated-to-q-text", "`q` of interpolated must be numbers, but is 'up'",
+     lambda: trajopt.interpolated(CART, "up")),
+    ("perform-a-number", r"`control` must be a callable .*, but has shape \(\)",
+     lambda: trajopt.perform(CART, 1.0)),
+    ("problem-a-system", "`problem` of ilqr must be a `mbd.trajopt.Problem`, but is",
+     lambda: trajopt.ilqr(Cart())),
+    ("receding-horizon-of-2.5-periods", "`periods` of receding_horizon must be a whole number",
+     lambda: trajopt.receding_horizon(CART, 2.5)),
+    ("replay-a-plan-of-another-grid", "`plan` of replay must be on the grid .*4 intervals",
+     lambda: trajopt.replay(CART, a_plan(7))),
+    ("shooting-with-bounds-of-text", "`bounds` of shooting must be a `mbd.trajopt.AbstractBounds`",
+     lambda: trajopt.shooting(CART, bounds="squash")),
+    ("shooting-of-tolerance-nan", "`tolerance` of shooting must be finite and not negative",
+     lambda: trajopt.shooting(CART, tolerance=np.nan)),
+    ("shooting-of-negative-penalty", "`penalty` of shooting must be positive",
+     lambda: trajopt.shooting(CART, penalty=-1.0)),
+    ("transcription-duration-a-number", "`duration` of transcription must be a sequence, but is 1",
+     lambda: trajopt.transcription(CART, duration=1.0)),
+    ("transcription-duration-of-three", "`duration` of transcription must be a pair of finite",
+     lambda: trajopt.transcription(CART, duration=(1.0, 2.0, 3.0))),
+    ("transcription-method-text", "`method` of transcription must be a .*AbstractTranscription`",
+     lambda: trajopt.transcription(CART, method="trapezoidal")),
+    ("transcription-solver-text", "`solver` of transcription must be a .*AbstractNLPSolver`",
+     lambda: trajopt.transcription(CART, solver="ipopt")),
+)  # fmt: skip
+def test_trajectory_optimisation(words, call):
+    check_refused(call, words)
