@@ -1,4 +1,4 @@
-"""Assembly by the coordinates of joints, against the geometry of the linkages."""
+"""Assembly and closing of mechanisms by names of joints, against the geometry of linkages."""
 
 import equinox as eqx
 import jax
