@@ -169,8 +169,8 @@ def read(path: pathlib.Path, start) -> identify.Record:
 
 
 def made(seed: int, start) -> identify.Record:
-    """A run by the published model under torques that are sums of sines, with normal errors a fifth
-    as large as `SIGMA`."""
+    """A run by the published model under torques that are sums of sines, with normal errors of the
+    size `SIGMA`."""
     rng = np.random.default_rng(seed)
     time = np.arange(2000) / 200
     phases, rates = rng.uniform(0, 2 * np.pi, (4, 2)), rng.uniform(2.0, 8.0, (4, 2))
@@ -178,7 +178,7 @@ def made(seed: int, start) -> identify.Record:
     empty = record_of(time, np.zeros((2000, 4)), torque, hanging(), f"made run {seed}")
     [exact] = identify.predict(published_rig(), empty, SENSORS, dt=STEP / 4).readings
     measured = np.zeros((2000, 4))
-    measured[::8] = exact + rng.normal(size=exact.shape) / 5 / empty.weights
+    measured[::8] = exact + rng.normal(size=exact.shape) / empty.weights
     return record_of(time, measured, torque, start, f"made run {seed}")
 
 
@@ -275,7 +275,14 @@ def main():
         values = {name: jnp.asarray(each.guess) for name, each in parameters.items()}
         record = run(runs[0], rig(values).state())
         found = identify.fit(
-            rig, parameters, record, SENSORS, dt=STEP, tolerance=1e-6, checkpoint=options.resume
+            rig,
+            parameters,
+            record,
+            SENSORS,
+            dt=STEP,
+            max_steps=300,
+            tolerance=1e-6,
+            checkpoint=options.resume,
         )
         # The sensors of the other run are taken to have no zeros.
         predictions = (
