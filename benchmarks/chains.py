@@ -50,10 +50,12 @@ def chain(n: int) -> mbd.Mechanism:
     end, velocity, omega = np.zeros(3), np.zeros(3), np.zeros(3)
     turn, before = jnp.array([1.0, 0, 0, 0]), "ground"
     for i in range(n):
-        axis = np.asarray(mbd.quaternion_rotate(turn, jnp.asarray(axis_of(i))))
-        turn = mbd.quaternion_product(turn, mbd.quaternion_exp(jnp.asarray(ANGLE * axis_of(i))))
+        axis = np.asarray(mbd.rotations.quaternion_rotate(turn, jnp.asarray(axis_of(i))))
+        turn = mbd.rotations.quaternion_product(
+            turn, mbd.rotations.quaternion_exp(jnp.asarray(ANGLE * axis_of(i)))
+        )
         omega = omega + RATE * axis
-        half = np.asarray(mbd.quaternion_rotate(turn, jnp.array([0, 0, -LENGTH / 2])))
+        half = np.asarray(mbd.rotations.quaternion_rotate(turn, jnp.array([0, 0, -LENGTH / 2])))
         body = mbd.Body(
             f"link {i}",
             mbd.Inertia(MASS, INERTIA),

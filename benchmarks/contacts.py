@@ -145,9 +145,9 @@ def robot() -> Scene:
             )
             springs.append(spring)
             bodies.append(body)
-            back = mbd.quaternion_conjugate(jnp.asarray(parent_turn))
-            at = mbd.quaternion_rotate(back, jnp.asarray(top + downs[k] / 2 - parent))
-            turn = mbd.quaternion_product(back, jnp.asarray(turns[k]))
+            back = mbd.rotations.quaternion_conjugate(jnp.asarray(parent_turn))
+            at = mbd.rotations.quaternion_rotate(back, jnp.asarray(top + downs[k] / 2 - parent))
+            turn = mbd.rotations.quaternion_product(back, jnp.asarray(turns[k]))
             leg += (
                 f'<body pos="{numbers(at)}" quat="{numbers(turn)}"><joint type="hinge" '
                 f'axis="0 1 0" pos="0 0 {length / 2}" stiffness="{hinge["stiffness"]}" '

@@ -33,7 +33,7 @@ from tqdm import tqdm  # noqa: E402
 import jaxmbd as mbd  # noqa: E402
 
 
-class LibraryPinv(mbd.AbstractConstraintSolver):
+class LibraryPinv(mbd.solvers.AbstractConstraintSolver):
     """The straightforward implementation: M^-1 J^T G^+ = R^-1 C^+ by LAPACK's Cholesky factor and
     SVD."""
 

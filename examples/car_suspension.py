@@ -155,7 +155,7 @@ def main():
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     mechanism, sol = drive(*TRUTH, every=1)
-    audit = mbd.audit(mechanism, sol)
+    audit = mbd.reports.audit(mechanism, sol)
     print(f"drive of {DURATION:g} s, {sol.t.size} steps: guide open by {sol.phi_norm.max():.0e} m")
     lost = {name: -np.trapezoid(power, sol.t) for name, power in audit.powers.items()}
     print("  energy taken by " + ", ".join(f"{name} {x:.1f} J" for name, x in lost.items()))

@@ -175,7 +175,7 @@ def main():
     arguments = parser.parse_args()
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
-    print(mbd.mobility(four_bar(jnp.ones(2))))
+    print(mbd.reports.mobility(four_bar(jnp.ones(2))))
     print("(the row of the drive takes the one freedom that the hinges leave)\n")
     few = 1e-6 * jnp.ones(2)
     plain, _, sol = torque_and_slopes(few)

@@ -136,7 +136,7 @@ def rates(sample):
         return sample.v
     return jnp.concatenate(
         [
-            mbd.joint_rates(sample.mechanism, sample.q, sample.v, name)
+            mbd.reports.joint_rates(sample.mechanism, sample.q, sample.v, name)
             for name in ("shoulder", "elbow")
         ]
     )

@@ -132,7 +132,7 @@ def main():
     figure.savefig(arguments.output, dpi=150)
     print(f"picture: {arguments.output}")
     if arguments.animation is not None:
-        mbd.animate(mechanism, sol, arguments.animation, plane="xz")
+        mbd.plots.animate(mechanism, sol, arguments.animation, plane="xz")
         print(f"animation: {arguments.animation}")
 
 

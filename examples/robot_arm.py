@@ -75,7 +75,7 @@ class Controller(eqx.Module):
     def angles(self, q, v):
         """And rates, as encoders would tell them."""
         angles = [self.arm.joint_coordinates(q, name)[0] for name in JOINTS]
-        rates = [mbd.joint_rates(self.arm, q, v, name)[0] for name in JOINTS]
+        rates = [mbd.reports.joint_rates(self.arm, q, v, name)[0] for name in JOINTS]
         return jnp.stack(angles), jnp.stack(rates)
 
     def weight(self, angles):
@@ -159,7 +159,7 @@ def main():
     arm = robot_arm()
     sol, _, torques = results["tuned"]
     controller = Controller(*found, arm)
-    audit = mbd.audit(arm, sol, controller)
+    audit = mbd.reports.audit(arm, sol, controller)
     print(f"energy less work of the motors: {np.abs(audit.imbalance).max():.1e} J of "
           f"{np.ptp(audit.work):.2f} J")  # fmt: skip
 

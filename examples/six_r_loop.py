@@ -148,12 +148,12 @@ def main():
     arguments = parser.parse_args()
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
-    print(mbd.mobility(six_r_loop()))
+    print(mbd.reports.mobility(six_r_loop()))
     mechanism, sol, hinges = run(arguments.seconds, progress=diffrax.TqdmProgressMeter())
     theta, phi = hinges[0], hinges[1]
     exact = exact_motion(sol.t)
     around = np.unwrap(np.arctan2(phi, theta))
-    audit = mbd.audit(mechanism, sol)
+    audit = mbd.reports.audit(mechanism, sol)
     print(f"{sol.t[-1]:g} s, {abs(around[-1] - around[0]) / (2 * np.pi):.1f} times inside out:")
     print(f"  open joints, |Phi|                   {sol.phi_norm.max():.1e}")
     symmetry = np.abs(hinges.reshape(3, 2, -1) - hinges[:2]).max()

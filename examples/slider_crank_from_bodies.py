@@ -88,11 +88,11 @@ def main():
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
 
     mechanism, t1 = slider_crank_from_bodies(), arguments.seconds
-    print(mbd.mobility(mechanism))
+    print(mbd.reports.mobility(mechanism))
     sol = run(mechanism, t1, progress=diffrax.TqdmProgressMeter())
     by_hand = run_by_hand(t1)
 
-    crank = mbd.joint_path(mechanism, "bearing", sol.t, sol.q, sol.v)[:, 0]
+    crank = mbd.reports.joint_path(mechanism, "bearing", sol.t, sol.q, sol.v)[:, 0]
     exact = slider_crank.exact_motion(slider_crank.SliderCrank(), t1)(sol.t)
     slider = mechanism.pose(sol.q, "slider").position[:, 0]
     slider_by_hand = slider_crank.slider_position(np.asarray(by_hand.q))
@@ -112,7 +112,7 @@ def draw(mechanism, sol, crank, exact):
     error.set(title="Error of the crank angle", xlabel="t [s]", ylabel="[rad]")
     # The plane components are the same however the redundant rows share the rest.
     for name in ("bearing", "knee", "pin"):
-        force = mbd.reactions(mechanism, sol.t, sol.q, sol.multipliers, name).force
+        force = mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, name).force
         load.plot(sol.t, np.linalg.norm(force[:, :2], axis=1), label=name)
     # Crank and rod upright, the rows fail, and with them what they say of the loads.
     load.set(title="Load of the hinges (peaks: singular pose)", xlabel="t [s]", ylabel="[N]")

@@ -87,7 +87,7 @@ def run(precession, t1, dt=1e-4, every=5):
     sol = mbd.simulate(
         mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=t1, dt=dt, saveat=saveat
     )
-    R = jax.vmap(mbd.quaternion_to_matrix)(mechanism.pose(sol.q, "top").orientation)
+    R = jax.vmap(mbd.rotations.quaternion_to_matrix)(mechanism.pose(sol.q, "top").orientation)
     axis = np.asarray(R[:, :, 2])
     tilt = np.arctan2(np.hypot(axis[:, 0], axis[:, 1]), axis[:, 2])
     azimuth = np.unwrap(np.arctan2(axis[:, 1], axis[:, 0]))
@@ -127,7 +127,7 @@ def main():
     print(f"let go at rest: nutation period {1e3 * measured:.6f} ms, formula {1e3 * period:.6f} ms")
     print(f"  largest tilt          {np.degrees(tilts.mean()):.6f} degrees, "
           f"formula {np.degrees(lowest):.6f} degrees")  # fmt: skip
-    audit = mbd.audit(mechanism, sol)
+    audit = mbd.reports.audit(mechanism, sol)
     print(f"  energy                {np.ptp(audit.total):.1e} of {audit.total[0]:.4f} J")
     print(f"  vertical angular momentum {np.ptp(audit.angular_momentum[:, 2]):.1e} of "
           f"{audit.angular_momentum[0, 2]:.5f} kg m^2/s")  # fmt: skip

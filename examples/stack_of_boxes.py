@@ -136,12 +136,12 @@ def main():
     figure, axes = plt.subplots(2, 3, figsize=(10, 5.4), layout="constrained")
     for axis, t in zip(axes.ravel(), (0.0, 0.1, 0.2, 0.3, 0.4, 1.0), strict=True):
         k = max(0, round(t / STEP) - 1)
-        mbd.draw(mechanism, sol.q[k], axis, plane="xz", labels=False, frames=False)
+        mbd.plots.draw(mechanism, sol.q[k], axis, plane="xz", labels=False, frames=False)
         axis.set(xlim=(-0.4, 1.4), ylim=(-0.1, 1.0), title=f"t = {t:.1f} s")
     figure.savefig(arguments.output, dpi=150)
     print(f"picture: {arguments.output}")
     if arguments.animation:
-        mbd.animate(mechanism, sol, arguments.animation, plane="xz", speed=0.3)
+        mbd.plots.animate(mechanism, sol, arguments.animation, plane="xz", speed=0.3)
         print(f"animation: {arguments.animation}")
 
 

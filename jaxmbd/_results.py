@@ -30,9 +30,9 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     contradicting_rows = (
         "Constraint rows contradict each other, as in a loop that does not quite close: no small "
         "motion removes a part of the violation, and the tolerance decides whether the mechanism "
-        "is locked or moves. `mbd.mobility` names the joints. Compute the axes and points of a "
-        "loop from the same numbers, or set the tolerance up to which rows count as dependent: "
-        "`mbd.Pseudoinverse(rtol=1e-3)`, `mbd.BlockSparse(rho=1e-6)`."
+        "is locked or moves. `mbd.reports.mobility` names the joints. Compute the axes and points "
+        "of a loop from the same numbers, or set the tolerance up to which rows count as "
+        "dependent: `mbd.Pseudoinverse(rtol=1e-3)`, `mbd.BlockSparse(rho=1e-6)`."
     )
     nonfinite_state = (
         "A state or a parameter became NaN or infinite. The step may be too large for an explicit "

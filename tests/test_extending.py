@@ -58,11 +58,11 @@ def test_joint_in_reports(program):
     origin = mbd.Pose.identity(float)
     dish = joint("dish", "ground", ball, p=0.4, frame_a=origin, frame_b=origin)
     mechanism = mbd.Mechanism([ball], [dish])
-    assert mbd.mobility(mechanism).freedoms == 5
+    assert mbd.reports.mobility(mechanism).freedoms == 5
     state = mechanism.state()
     steps = diffrax.SaveAt(t0=True, steps=10)
     sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), state, t1=2.0, dt=2e-3, saveat=steps)
-    energy = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
+    energy = jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v))(sol.q, sol.v)
     np.testing.assert_allclose(energy, energy[0], rtol=1e-8)
     assert np.max(sol.phi_norm) < 1e-10
     assert np.min(sol.q[:, 2]) < 0.1  # it went through the dish
@@ -168,7 +168,7 @@ def test_contact_law_between_bodies(program):
     mechanism = mbd.Mechanism([a, b], forces=[contact], gravity=[0.0, 0.0, 0.0])
     state, steps = mechanism.state(), diffrax.SaveAt(t0=True, steps=50)
     sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), state, t1=0.02, dt=1e-5, saveat=steps)
-    energy = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
+    energy = jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v))(sol.q, sol.v)
     # In the step in which they meet, d^(3/2) has no second derivative: an error of h^(5/2).
     np.testing.assert_allclose(energy, energy[0], rtol=1e-7)
     total = mechanism.twist(sol.v, "a").linear + mechanism.twist(sol.v, "b").linear

@@ -80,7 +80,7 @@ def test_too_long_inside_of_transformations(a_gibibyte, nothing_runs):
         jax.vmap(lambda dt: simulated(dt=dt, num_steps=10**9, saveat=EVERY).q)(jnp.ones(3))
 
 
-@pytest.mark.parametrize("fn", [mbd.tangent_growth, mbd.first_nonfinite])
+@pytest.mark.parametrize("fn", [mbd.analysis.tangent_growth, mbd.analysis.first_nonfinite])
 @pytest.mark.parametrize("steps, words", [(HUGE, COUNTED), (MANY, "GiB of memory.*`num_steps`")])
 def test_too_long_to_analyse(fn, steps, words, a_gibibyte, nothing_runs):
     with pytest.raises(ValueError, match=words):

@@ -104,7 +104,7 @@ def simulate(
     if energy_tolerance is not None and controller is not None:
         raise ValueError(
             "`energy_tolerance` needs fixed steps: leave out `stepsize_controller`, or look at "
-            "`mbd.audit` of the solution."
+            "`mbd.reports.audit` of the solution."
         )
     start, dtype, adaptive = state.t if t0 is None else t0, state.q.dtype, controller is not None
     grid = make_grid(start, t1, dt, num_steps, dtype, adaptive=adaptive)

@@ -56,7 +56,7 @@ def smooth(p):
 
 
 def test_right_derivatives_pass():
-    found = mbd.check_gradients(smooth, PARAMS)
+    found = mbd.analysis.check_gradients(smooth, PARAMS)
     assert found.passed and str(found).endswith("10 of 10 derivatives are right")
     names = [d.name for d in found.derivatives]
     assert names == [".mass", *(f".table along direction {k}" for k in range(8)), ".gain"]
@@ -67,7 +67,9 @@ def test_right_derivatives_pass():
 
 @pytest.mark.parametrize("modes", [("reverse",), ("forward",), ("reverse", "forward")])
 def test_a_wrong_leaf_is_named(modes):
-    found = mbd.check_gradients(lambda p: smooth(p) + mistaken(p.mass), PARAMS, modes=modes)
+    found = mbd.analysis.check_gradients(
+        lambda p: smooth(p) + mistaken(p.mass), PARAMS, modes=modes
+    )
     (wrong,) = found.failed
     assert not found.passed and wrong.name == ".mass" and wrong.verdict == "wrong"
     assert set(wrong.modes) == set(modes)
@@ -77,13 +79,13 @@ def test_a_wrong_leaf_is_named(modes):
 
 
 def test_one_wrong_entry_of_a_large_leaf():
-    found = mbd.check_gradients(lambda p: smooth(p) + mistaken(p.table[3, 4]), PARAMS)
+    found = mbd.analysis.check_gradients(lambda p: smooth(p) + mistaken(p.table[3, 4]), PARAMS)
     assert {d.name.split(" ")[0] for d in found.failed} == {".table"}
 
 
 def test_an_entry_is_named():
     x = {"q": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "v": jnp.ones(3)}
-    found = mbd.check_gradients(lambda x: mistaken(x["q"][1, 0]) + jnp.sum(x["v"]), x)
+    found = mbd.analysis.check_gradients(lambda x: mistaken(x["q"][1, 0]) + jnp.sum(x["v"]), x)
     assert [d.name for d in found.failed] == ["['q'][1, 0]"]
 
 
@@ -91,22 +93,26 @@ def test_what_is_not_finite_and_what_is_rough():
     def masked(x):  # the derivative of the branch that is not taken is NaN at 0
         return jnp.where(x[0] > 0, jnp.sqrt(x[0]), 0.0) + x[1]
 
-    found = mbd.check_gradients(masked, jnp.array([0.0, 1.0]))
+    found = mbd.analysis.check_gradients(masked, jnp.array([0.0, 1.0]))
     assert [d.verdict for d in found.derivatives] == ["not finite", "right"]
-    rough = mbd.check_gradients(lambda x: jnp.round(1e3 * x[0]) + x[1], jnp.array([0.7, 1.0]))
+    rough = mbd.analysis.check_gradients(
+        lambda x: jnp.round(1e3 * x[0]) + x[1], jnp.array([0.7, 1.0])
+    )
     assert [d.verdict for d in rough.derivatives] == ["wrong", "right"]
 
     def alone(x):  # a number here, and nowhere else
         return jnp.where(x[0] == 0.7, 0.0, jnp.nan) + x[1]
 
-    found = mbd.check_gradients(alone, jnp.array([0.7, 1.0]))
+    found = mbd.analysis.check_gradients(alone, jnp.array([0.7, 1.0]))
     assert [d.verdict for d in found.derivatives] == ["unsure", "right"]
 
 
 def test_no_influence():
     """A leaf without influence is right beside others, and alone."""
-    assert mbd.check_gradients(lambda x: x[0] ** 2 + 0 * x[1], jnp.array([2.0, 5.0])).passed
-    assert mbd.check_gradients(lambda x: 7.0 + 0 * x, jnp.array(2.0)).passed
+    assert mbd.analysis.check_gradients(
+        lambda x: x[0] ** 2 + 0 * x[1], jnp.array([2.0, 5.0])
+    ).passed
+    assert mbd.analysis.check_gradients(lambda x: 7.0 + 0 * x, jnp.array(2.0)).passed
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
@@ -124,9 +130,9 @@ def test_of_a_simulation(dtype):
         return jnp.sum(sol.q[-1])
 
     state = mbd.State(state.t, state.q, state.v)
-    found = mbd.check_gradients(height, (system, state))
+    found = mbd.analysis.check_gradients(height, (system, state))
     assert found.passed, str(found)
-    stopped = mbd.check_gradients(
+    stopped = mbd.analysis.check_gradients(
         lambda tree: height(jax.lax.stop_gradient(tree)) + 0 * jnp.sum(tree[1].q), (system, state)
     )
     assert not stopped.passed
@@ -146,4 +152,4 @@ BAD = [
 @pytest.mark.parametrize("loss, params, options, message", BAD)
 def test_bad_input(loss, params, options, message):
     with pytest.raises(ValueError, match=message):
-        mbd.check_gradients(loss, params, **options)
+        mbd.analysis.check_gradients(loss, params, **options)

@@ -119,7 +119,7 @@ def test_motion_of_a_four_bar_with_one_motor():
     def back(t, q, v):
         u = torque(t, q, v)
         at = mbd.evaluate(mechanism, lambda *_: u, t, q, v)
-        operator = mbd.ConstraintOperator(mbd.Pseudoinverse(), at.M, at.rows.J)
+        operator = mbd.solvers.ConstraintOperator(mbd.Pseudoinverse(), at.M, at.rows.J)
         dv, _ = operator.solve(at.f, at.rows.gamma)
         found = inverse_dynamics(mechanism, mbd.State(t, q, v), dv, jnp.zeros(1))
         return found.u - u, found.missed

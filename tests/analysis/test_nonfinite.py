@@ -57,7 +57,7 @@ def end(sol):
 
 
 def find(system, state=REST, method=IMPULSE, *, t1=1.0, dt=0.05, **options):
-    return mbd.first_nonfinite(system, method, state, t1=t1, dt=dt, **options)
+    return mbd.analysis.first_nonfinite(system, method, state, t1=t1, dt=dt, **options)
 
 
 # --- motions ------------------------------------------------------------------------------------

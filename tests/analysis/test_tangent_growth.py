@@ -34,7 +34,7 @@ def test_a_damped_oscillator(every):
     """D(t) = exp(A t) at the end of each piece; the last step is shorter, and the last piece."""
     system = h.Oscillator()
     A, half_period = oscillation(system)
-    growth = mbd.tangent_growth(
+    growth = mbd.analysis.tangent_growth(
         system, mbd.UdwadiaKalaba(), OSCILLATING, t1=half_period, dt=half_period / 49.5, every=every
     )
     exact = [np.log(largest(expm(A * t))) for t in growth.t]
@@ -49,7 +49,7 @@ def test_rates_of_an_oscillator(damping):
     """Over half periods both are -c / 2m; without damping nothing grows for ever."""
     system = h.Oscillator(damping=damping)
     A, half_period = oscillation(system)
-    growth = mbd.tangent_growth(
+    growth = mbd.analysis.tangent_growth(
         system, mbd.UdwadiaKalaba(), OSCILLATING, t1=100 * half_period, dt=half_period / 40
     )
     np.testing.assert_allclose(growth.rates, -damping / (2 * 1.3), atol=1e-5)
@@ -60,11 +60,11 @@ def test_feedback_counts():
     """A control is the spring and the damper."""
     controlled, guided = h.CASES["controlled_mass"], h.CASES["guided_mass"]
     options = dict(t1=2.0, dt=0.02)
-    by_control = mbd.tangent_growth(
+    by_control = mbd.analysis.tangent_growth(
         controlled.system, IMPULSE, controlled.state, control=controlled.control, **options
     )
-    by_force = mbd.tangent_growth(guided.system, IMPULSE, guided.state, **options)
-    without = mbd.tangent_growth(controlled.system, IMPULSE, controlled.state, **options)
+    by_force = mbd.analysis.tangent_growth(guided.system, IMPULSE, guided.state, **options)
+    without = mbd.analysis.tangent_growth(controlled.system, IMPULSE, controlled.state, **options)
     np.testing.assert_allclose(by_control.log_growth, by_force.log_growth, atol=1e-10)
     assert np.max(np.abs(by_control.log_growth - without.log_growth)) > 0.1
 
@@ -97,7 +97,7 @@ def test_an_inverted_pendulum(method):
     system, state = upright(damping=0.6)
     decay = float(system.damping / system.mass) / 2
     root = np.sqrt(float(system.gravity / system.length) + decay**2)
-    growth = mbd.tangent_growth(
+    growth = mbd.analysis.tangent_growth(
         system, method.enforcement, state, t1=8.0, dt=1e-2, projection=method.projection
     )
     # On both sides of the constraint one direction each.
@@ -173,7 +173,7 @@ def one_rod(angles):
 def test_constrained_coordinates_grow_as_minimal_ones():
     """A swinging pendulum; also beside SciPy."""
     case = h.CASES["pendulum"]
-    growth = mbd.tangent_growth(
+    growth = mbd.analysis.tangent_growth(
         case.system, mbd.UdwadiaKalaba(), case.state, t1=3.0, dt=5e-3, every=60
     )
     k = 9.81 / 0.9
@@ -191,7 +191,7 @@ def test_a_chaotic_motion():
     """The double pendulum beside SciPy, in angles; derivatives reach a few seconds."""
     angles = jnp.array([2.0, 2.6])
     state = mbd.State(0.0, two_rods(angles), jnp.zeros(4))
-    growth = mbd.tangent_growth(
+    growth = mbd.analysis.tangent_growth(
         DoublePendulum(), mbd.UdwadiaKalaba(), state, t1=6.0, dt=2e-3, every=100
     )
     rates = jax.jit(double_pendulum_rates)
@@ -225,7 +225,7 @@ def test_quaternions_count_once():
     one grows, one decays, the others neither."""
     omega, (a, b, c) = 3.0, (1.0, 2.0, 4.0)
     state = mbd.State(0.0, jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, omega, 0.0]))
-    growth = mbd.tangent_growth(Spinning(), mbd.UdwadiaKalaba(), state, t1=12.0, dt=1e-2)
+    growth = mbd.analysis.tangent_growth(Spinning(), mbd.UdwadiaKalaba(), state, t1=12.0, dt=1e-2)
     rate = omega * np.sqrt((b - a) * (c - b) / (a * c))
     assert growth.rates.shape == (6,)
     np.testing.assert_allclose(growth.rates[jnp.array([0, 5])], [rate, -rate], rtol=1e-3)
@@ -235,7 +235,7 @@ def test_quaternions_count_once():
 def test_float32():
     system, state = h.cast(upright(), jnp.float32)
     with pytest.warns(UserWarning, match="growth exceeds 8.4e"):
-        growth = mbd.tangent_growth(system, IMPULSE, state, t1=6.0, dt=1e-2)
+        growth = mbd.analysis.tangent_growth(system, IMPULSE, state, t1=6.0, dt=1e-2)
     assert growth.log_growth.dtype == growth.rates.dtype == jnp.float32
     np.testing.assert_allclose(growth.rate, np.sqrt(9.81 / 0.9), rtol=2e-2)
 
@@ -247,7 +247,7 @@ def test_a_mechanism():
     bar = mbd.Body("bar", inertia, position=[0.0, 0.0, 0.5])
     hinge = mbd.Revolute("hinge", "ground", bar, point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0])
     mechanism = mbd.Mechanism([bar], [hinge])
-    growth = mbd.tangent_growth(mechanism, IMPULSE, mechanism.state(), t1=4.0, dt=5e-3)
+    growth = mbd.analysis.tangent_growth(mechanism, IMPULSE, mechanism.state(), t1=4.0, dt=5e-3)
     rate = np.sqrt(9.81 * 0.5 / ((0.1**2 + 1.0**2) / 12 + 0.5**2))
     np.testing.assert_allclose(growth.rates, [rate, -rate], rtol=2e-2)
 
@@ -257,7 +257,7 @@ def test_vmap():
 
     def of(length):
         system, state = upright(length)
-        return mbd.tangent_growth(system, IMPULSE, state, t1=6.0, dt=5e-3)
+        return mbd.analysis.tangent_growth(system, IMPULSE, state, t1=6.0, dt=5e-3)
 
     lengths = jnp.array([0.5, 0.9, 2.0])
     batch = jax.vmap(of)(lengths)
@@ -274,7 +274,7 @@ def test_warns_where_growth_exceeds_the_bound():
     rate = np.sqrt(9.81 / 0.5)
     options = dict(t1=10.0, dt=1e-2)
     with pytest.warns(UserWarning, match="Derivatives mean something up to"):
-        growth = mbd.tangent_growth(system, IMPULSE, state, tolerance=1e-6, **options)
+        growth = mbd.analysis.tangent_growth(system, IMPULSE, state, tolerance=1e-6, **options)
     assert growth.exceeded
     assert growth.bound == pytest.approx(1e-6 / np.finfo(float).eps)
     # Growth is exp(rate t) (rate + 1 / rate) / 2, but for what decays.
@@ -283,7 +283,9 @@ def test_warns_where_growth_exceeds_the_bound():
     assert growth.until(1e300) == jnp.inf
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        growth = eqx.filter_jit(mbd.tangent_growth)(system, IMPULSE, state, t0=0.0, **options)
+        growth = eqx.filter_jit(mbd.analysis.tangent_growth)(
+            system, IMPULSE, state, t0=0.0, **options
+        )
     assert growth.exceeded
 
 
@@ -300,7 +302,7 @@ class Rough(mbd.AbstractSystem):
 def test_derivatives_that_are_not_finite():
     state = mbd.State(0.0, jnp.array([1.0, 0.0]), jnp.zeros(2))
     with pytest.warns(UserWarning, match="not finite after 0 s"):
-        growth = mbd.tangent_growth(Rough(), IMPULSE, state, t1=1.0, dt=1e-1)
+        growth = mbd.analysis.tangent_growth(Rough(), IMPULSE, state, t1=1.0, dt=1e-1)
     assert growth.exceeded and growth.reach == 0
     assert growth.result == mbd.RESULTS.successful
 
@@ -324,10 +326,10 @@ def test_bad_input():
         (dict(num_steps=3), "either `t1` or `num_steps`"),
     ):
         with pytest.raises(ValueError, match=message):
-            mbd.tangent_growth(system, IMPULSE, state, t1=1.0, dt=1e-2, **options)
+            mbd.analysis.tangent_growth(system, IMPULSE, state, t1=1.0, dt=1e-2, **options)
     rest = mbd.State(0.0, jnp.zeros(1), jnp.zeros(1))
     with pytest.raises(ValueError, match="nothing that can grow"):
-        mbd.tangent_growth(Held(), IMPULSE, rest, t1=1.0, dt=1e-2)
+        mbd.analysis.tangent_growth(Held(), IMPULSE, rest, t1=1.0, dt=1e-2)
     away = mbd.State(0.0, state.q + 1, state.v)
-    found = mbd.tangent_growth(system, IMPULSE, away, t1=0.1, dt=1e-2, throw=False)
+    found = mbd.analysis.tangent_growth(system, IMPULSE, away, t1=0.1, dt=1e-2, throw=False)
     assert found.result == mbd.RESULTS.inconsistent_start

@@ -99,7 +99,7 @@ class Count:
         return x
 
 
-class Counted(mbd.AbstractContactSolver):
+class Counted(mbd.solvers.AbstractContactSolver):
     """`InteriorPoint`, with a count of the problems that it solves."""
 
     count: Count = eqx.field(static=True)

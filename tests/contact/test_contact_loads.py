@@ -158,5 +158,5 @@ def test_plots_draw_all_that_happened():
         contact_force=none,
         contact_loads=loads,
     )
-    axes = mbd.plot_contacts(mechanism, sol)
+    axes = mbd.plots.contacts(mechanism, sol)
     np.testing.assert_allclose(axes[0].lines[0].get_ydata(), [0.0, 30.0, 0.0])

@@ -199,7 +199,7 @@ def loop(name: str) -> tuple[mbd.Mechanism, Callable, Callable]:
 
 @pytest.mark.parametrize("name", [*LINKAGES, "ring"])
 def test_rows_are_redundant(name):
-    found = mbd.mobility(loop(name)[0])
+    found = mbd.reports.mobility(loop(name)[0])
     freedoms, redundant = (1, 1) if name == "ring" else LINKAGES[name][4:]
     assert (found.freedoms, found.rows - found.rank) == (freedoms, redundant)
 
@@ -228,7 +228,7 @@ def test_redundant_loops_for_a_long_time(name, solver):
     early = slice(0, 51)
     error = places(mechanism, sol.q[early]) - truth(np.asarray(sol.t[early]))
     assert np.max(np.abs(error)) < (1e-4 if softened else 1e-7)
-    energy = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
+    energy = jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v))(sol.q, sol.v)
     assert np.max(np.abs(energy - energy[0])) < (1e-4 if softened else 1e-6)  # J
     assert np.max(sol.phi_norm) < 1e-11
     assert np.max(np.abs(sol.multipliers)) < 200  # N; of a few bars of 1 kg

@@ -9,7 +9,7 @@ import jaxmbd as mbd
 
 from .cases import CASES
 
-SOLVERS: dict[str, mbd.AbstractConstraintSolver] = {
+SOLVERS: dict[str, mbd.solvers.AbstractConstraintSolver] = {
     "automatic": mbd.Automatic(),
     "pseudoinverse": mbd.Pseudoinverse(),
     "proximal": mbd.Proximal(),
@@ -36,7 +36,7 @@ class Method:
         return mbd.simulate(system, self.enforcement, state, *args, **kwargs)
 
 
-METHODS: dict[str, Callable[[mbd.AbstractConstraintSolver], Method]] = {
+METHODS: dict[str, Callable[[mbd.solvers.AbstractConstraintSolver], Method]] = {
     "udwadia_kalaba": lambda s: Method(mbd.UdwadiaKalaba(s)),
     "uncorrected": lambda s: Method(mbd.UdwadiaKalaba(s, correct=False), drifts=True),
     "multipliers": lambda s: Method(mbd.LagrangeMultipliers(s), drifts=True),

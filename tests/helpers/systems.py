@@ -135,7 +135,7 @@ class Top(mbd.AbstractSystem):
     coordinates = mbd.Product(mbd.Plain(3), mbd.QuaternionWorld())
 
     def inertia_world(self, q):
-        R = mbd.quaternion_to_matrix(q[3:])
+        R = mbd.rotations.quaternion_to_matrix(q[3:])
         return R @ jnp.diag(self.inertia) @ R.T
 
     def mass_matrix(self, q):
@@ -149,7 +149,7 @@ class Top(mbd.AbstractSystem):
         return jnp.concatenate([weight, -jnp.cross(omega, self.inertia_world(q) @ omega)])
 
     def constraint(self, q, t):
-        return q[:3] - mbd.quaternion_rotate(q[3:], self.arm)
+        return q[:3] - mbd.rotations.quaternion_rotate(q[3:], self.arm)
 
 
 class Skate(mbd.AbstractSystem):

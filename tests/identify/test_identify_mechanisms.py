@@ -69,7 +69,7 @@ def test_accelerometer_is_the_second_derivative():
     samples = [identify.Sample(system, None, sol.t[i], sol.q[i], sol.v[i]) for i in range(3)]
     path = np.stack([identify.BodyPoint("bar", point)(sample) for sample in samples])
     a = (path[0] - 2 * path[1] + path[2]) / h**2 - np.array([0, 0, -9.81])
-    R = mbd.quaternion_to_matrix(system.pose(sol.q[1], "bar").orientation)
+    R = mbd.rotations.quaternion_to_matrix(system.pose(sol.q[1], "bar").orientation)
     found = identify.Accelerometer("bar", point)(samples[1])
     np.testing.assert_allclose(found, R.T @ a, atol=1e-4)
 
@@ -268,7 +268,7 @@ def test_unit_quaternions():
     transform = identify.UnitVector()
     transform.check("p", guess)
     p = transform.value(guess, jnp.array([0.3, 0.0, 0.4]))
-    turn = mbd.quaternion_product(mbd.quaternion_conjugate(guess), p)
+    turn = mbd.rotations.quaternion_product(mbd.rotations.quaternion_conjugate(guess), p)
     expected = [math.cos(0.5), 0.6 * math.sin(0.5), 0.0, 0.8 * math.sin(0.5)]
     np.testing.assert_allclose(turn, expected, atol=1e-15)
     slopes = jax.jacfwd(lambda z: transform.value(guess, z))(jnp.zeros(3))
@@ -285,7 +285,7 @@ def test_mechanism_by_paths_and_log_cholesky():
     sol = mbd.simulate(
         truth, mbd.UdwadiaKalaba(), start, t1=2.0, dt=2.5e-3, saveat=diffrax.SaveAt(ts=times)
     )
-    rates = mbd.joint_rates(truth, sol.q, sol.v, "hinge")
+    rates = mbd.reports.joint_rates(truth, sol.q, sol.v, "hinge")
     guess = mbd.Inertia.box(size=[0.1, 0.1, 0.8], mass=1.5).moved([0, 0, -0.4])
     found = identify.fit(
         truth,

@@ -76,8 +76,8 @@ def rows_of(n, pieces, rows, *, independent, seed=0, rank=None):
             )
         blocks.append(jnp.asarray(piece))
         ends.append(np.array(elements).T)
-    J = mbd.BlockRows.merged(blocks, ends, n, SIZE, independent)
-    return mbd.BlockDiagonal(jnp.asarray(M)), J
+    J = mbd.solvers.BlockRows.merged(blocks, ends, n, SIZE, independent)
+    return mbd.solvers.BlockDiagonal(jnp.asarray(M)), J
 
 
 def reference(M, J, f, r, E):
@@ -90,7 +90,7 @@ def reference(M, J, f, r, E):
 @eqx.filter_jit
 def solved(solver, M, J, f, r):
     """a and lam, what of r nothing reaches, and the verdicts; one program."""
-    operator = mbd.ConstraintOperator(solver, M, J)
+    operator = mbd.solvers.ConstraintOperator(solver, M, J)
     return operator.solve(f, r), operator.null(r), operator.dependent(), operator.result()
 
 
@@ -116,7 +116,7 @@ def test_solves(graph, compliant, dense_rows):
     @jax.jit
     def solve(M, J, E, f, r):
         solver = mbd.BlockSparse(dense_rows=dense_rows)
-        operator = mbd.ConstraintOperator(solver, M, J, E if compliant else None)
+        operator = mbd.solvers.ConstraintOperator(solver, M, J, E if compliant else None)
         return operator.solve(f, r), operator.free(f), operator.result()
 
     (a, lam), free, result = solve(M, J, jnp.asarray(E), jnp.asarray(f), jnp.asarray(r))
@@ -140,7 +140,7 @@ def test_batches(graph):
     )
 
     def solve(M, J, r):
-        operator = mbd.ConstraintOperator(mbd.BlockSparse(dense_rows=8), M, J)
+        operator = mbd.solvers.ConstraintOperator(mbd.BlockSparse(dense_rows=8), M, J)
         return operator.solve(jnp.zeros(SIZE * n), r)
 
     batched = jax.jit(jax.vmap(jax.vmap(solve))).lower(M, J, r)
@@ -191,14 +191,14 @@ def test_dense_matrices():
 
 def test_dependent_rows_in_a_tree_are_reported():
     M, J = rows_of(4, chain(4), (4,), independent=True, rank=3)
-    operator = eqx.filter_jit(mbd.ConstraintOperator)(mbd.BlockSparse(), M, J)
+    operator = eqx.filter_jit(mbd.solvers.ConstraintOperator)(mbd.BlockSparse(), M, J)
     assert operator.result() == mbd.RESULTS.singular_constraints
 
 
 def test_indefinite_mass_is_reported():
     M, J = rows_of(4, chain(4), (3,), independent=True)
-    M = mbd.BlockDiagonal(M.blocks.at[2, 2, 1].multiply(-1))
-    operator = eqx.filter_jit(mbd.ConstraintOperator)(mbd.BlockSparse(), M, J)
+    M = mbd.solvers.BlockDiagonal(M.blocks.at[2, 2, 1].multiply(-1))
+    operator = eqx.filter_jit(mbd.solvers.ConstraintOperator)(mbd.BlockSparse(), M, J)
     assert operator.result() == mbd.RESULTS.mass_matrix_indefinite
 
 
@@ -224,7 +224,7 @@ def test_derivatives(graph, mode):
         return jax.tree.map(lambda x, dx: x + s * dx, x, dx)
 
     def sparse(s):
-        operator = mbd.ConstraintOperator(
+        operator = mbd.solvers.ConstraintOperator(
             mbd.BlockSparse(dense_rows=9), moved(M, dM, s), moved(J, dJ, s)
         )
         return jnp.concatenate(operator.solve(f + s * df, r + s * dr))
@@ -243,7 +243,7 @@ def test_several_ends_on_one_body():
     """Their columns add up."""
     rng = np.random.default_rng(5)
     piece = jnp.asarray(rng.standard_normal((3, 2, SIZE, 2)))
-    J = mbd.BlockRows.merged([piece], [np.array([[0, 1], [2, 1], [0, 3]])], 3, SIZE, False)
+    J = mbd.solvers.BlockRows.merged([piece], [np.array([[0, 1], [2, 1], [0, 3]])], 3, SIZE, False)
     expected = np.zeros((2, 2, SIZE, 4))
     for end, bodies in enumerate([[0, 1], [2, 1], [0, 3]]):
         for element, body in enumerate(bodies):

@@ -53,7 +53,7 @@ def equations(nc, nv, rank, seed=0):
 @eqx.filter_jit
 def solved(solver, M, J, f, r, E=None):
     """(acceleration, multipliers), the acceleration without rows, and the verdict."""
-    operator = mbd.ConstraintOperator(solver, M, J, E)
+    operator = mbd.solvers.ConstraintOperator(solver, M, J, E)
     return operator.solve(f, r), operator.free(f), operator.result()
 
 
@@ -141,7 +141,7 @@ def test_redundant_rows(solver, nc, nv, rank):
 @pytest.mark.parametrize("solver", [mbd.Cholesky(), mbd.KKT()], ids=lambda s: type(s).__name__)
 def test_dependent_rows_are_reported(solver):
     M, J, _, _ = equations(4, 5, 2)
-    operator = mbd.ConstraintOperator(solver, jnp.asarray(M), jnp.asarray(J))
+    operator = mbd.solvers.ConstraintOperator(solver, jnp.asarray(M), jnp.asarray(J))
     assert operator.result() == mbd.RESULTS.singular_constraints
 
 
@@ -158,7 +158,7 @@ def test_compliance(solver):
 def test_singular_mass_with_kkt():
     # A massless coordinate that the row ties to a massive one: M is singular, the motion unique.
     M, J = jnp.diag(jnp.array([2.0, 0.0])), jnp.array([[1.0, -1.0]])
-    operator = mbd.ConstraintOperator(mbd.KKT(), M, J)
+    operator = mbd.solvers.ConstraintOperator(mbd.KKT(), M, J)
     a, lam = operator.solve(jnp.array([0.0, 3.0]), jnp.array([0.5]))
     np.testing.assert_allclose(a, [1.5, 1.0], atol=1e-14)
     np.testing.assert_allclose(lam, [3.0], atol=1e-14)
@@ -183,7 +183,7 @@ def test_derivative_at_constant_rank(solver, rank):
 
     def ours(s):
         M, J, f, r = inputs(s)
-        return mbd.ConstraintOperator(solver, M, J).solve(f, r)
+        return mbd.solvers.ConstraintOperator(solver, M, J).solve(f, r)
 
     _, (da, dlam) = jax.jit(lambda s: jax.jvp(ours, (s,), (1.0,)))(0.0)
     h = 1e-4

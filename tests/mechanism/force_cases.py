@@ -47,7 +47,7 @@ class Tether(eqx.Module):
         to_b, to_c = (self.pull * u[2] * t * (p.position - poses[0].position) for p in poses[1:])
         drag = -self.pull * twists[1].angular
         arms = [p.position - poses[0].position for p in poses[1:]]
-        back = mbd.cross(arms[0], to_b) + mbd.cross(arms[1], to_c) - drag
+        back = mbd.rotations.cross(arms[0], to_b) + mbd.rotations.cross(arms[1], to_c) - drag
         return (to_b + to_c, back), (-to_b, drag), (-to_c, jnp.zeros_like(drag))
 
 

@@ -15,7 +15,7 @@ TIME = jnp.zeros(())
 
 def turn(axis, angle):
     """Rotation by `angle` about the coordinate axis number `axis`."""
-    return mbd.quaternion_exp(angle * jnp.eye(3)[axis])
+    return mbd.rotations.quaternion_exp(angle * jnp.eye(3)[axis])
 
 
 def slide(x=0.0, y=0.0, z=0.0):
@@ -25,7 +25,7 @@ def slide(x=0.0, y=0.0, z=0.0):
 def product(*rotations):
     p = rotations[0]
     for other in rotations[1:]:
-        p = mbd.quaternion_product(p, other)
+        p = mbd.rotations.quaternion_product(p, other)
     return p
 
 
@@ -54,7 +54,7 @@ class Carousel(eqx.Module):
 
     def __call__(self, t):
         turned = turn(2, self.speed * t)
-        return Pose(mbd.quaternion_rotate(turned, slide(self.radius, 0.1, t)), turned)
+        return Pose(mbd.rotations.quaternion_rotate(turned, slide(self.radius, 0.1, t)), turned)
 
 
 class Cubic(eqx.Module):
@@ -75,7 +75,7 @@ def on_rim(x, y, heading, tilt, roll):
     """Pose of a disc that touches at (x, y)."""
     lean = product(turn(2, heading), turn(0, tilt))
     # The lowest point is down the slope of the disc, along its y axis before it rolled.
-    down = -jnp.sign(tilt) * mbd.quaternion_rotate(lean, slide(y=RADIUS))
+    down = -jnp.sign(tilt) * mbd.rotations.quaternion_rotate(lean, slide(y=RADIUS))
     return Pose(slide(x, y) - down, product(lean, turn(2, roll)))
 
 
@@ -89,17 +89,21 @@ KINDS = {
     mbd.Cylindrical: ({}, lambda z, w: Pose(slide(z=z), turn(2, w)), 2),
     mbd.Universal: ({}, lambda w1, w2: Pose(slide(), product(turn(0, w1), turn(1, w2))), 2),
     mbd.Planar: ({}, lambda x, y, w: Pose(slide(x, y), turn(2, w)), 3),
-    mbd.PointOnLine: ({}, lambda z, *w: Pose(slide(z=z), mbd.quaternion_exp(jnp.stack(w))), 1),
+    mbd.PointOnLine: (
+        {},
+        lambda z, *w: Pose(slide(z=z), mbd.rotations.quaternion_exp(jnp.stack(w))),
+        1,
+    ),
     mbd.PointOnPlane: (
         {},
-        lambda x, y, *w: Pose(slide(x, y), mbd.quaternion_exp(jnp.stack(w))),
+        lambda x, y, *w: Pose(slide(x, y), mbd.rotations.quaternion_exp(jnp.stack(w))),
         2,
     ),
     mbd.Distance: (
         {"length": LENGTH},
         lambda w1, w2, *w: Pose(
-            mbd.quaternion_rotate(product(turn(0, w1), turn(1, w2)), slide(z=LENGTH)),
-            mbd.quaternion_exp(jnp.stack(w)),
+            mbd.rotations.quaternion_rotate(product(turn(0, w1), turn(1, w2)), slide(z=LENGTH)),
+            mbd.rotations.quaternion_exp(jnp.stack(w)),
         ),
         0,
     ),
@@ -110,26 +114,28 @@ KINDS = {
     ),
     mbd.ConstantVelocity: (
         {},
-        lambda w1, w2: Pose(slide(), mbd.quaternion_exp(jnp.stack([w1, w2, 0.0 * w1]))),
+        lambda w1, w2: Pose(slide(), mbd.rotations.quaternion_exp(jnp.stack([w1, w2, 0.0 * w1]))),
         2,
     ),
     mbd.PrescribedPose: ({"motion": CAROUSEL}, lambda: CAROUSEL(TIME), 0),
     mbd.PointOnCurve: (
         {"surfaces": CUBIC},
-        lambda x, *w: Pose(slide(x, CUBIC.c * x**2, x**3), mbd.quaternion_exp(jnp.stack(w))),
+        lambda x, *w: Pose(
+            slide(x, CUBIC.c * x**2, x**3), mbd.rotations.quaternion_exp(jnp.stack(w))
+        ),
         0,
     ),
     mbd.Cam: (
         {"profile": PROFILE},
         lambda z, phi, *w: Pose(
             slide(PROFILE(phi) * jnp.cos(phi), PROFILE(phi) * jnp.sin(phi), z),
-            mbd.quaternion_exp(jnp.stack(w)),
+            mbd.rotations.quaternion_exp(jnp.stack(w)),
         ),
         2,
     ),
     mbd.RollingSphere: (
         {"radius": RADIUS},
-        lambda x, y, *w: Pose(slide(x, y, RADIUS), mbd.quaternion_exp(jnp.stack(w))),
+        lambda x, y, *w: Pose(slide(x, y, RADIUS), mbd.rotations.quaternion_exp(jnp.stack(w))),
         2,
     ),
     mbd.RollingDisc: ({"radius": RADIUS}, on_rim, 2),
@@ -257,4 +263,4 @@ def rates_of(mechanism, names):
     _, s, vt = np.linalg.svd(np.asarray(J))
     assert np.sum(s > 1e-9) == state.v.size - 1
     v = jnp.asarray(vt[-1])
-    return [float(mbd.joint_rates(mechanism, state.q, v, name)[0]) for name in names]
+    return [float(mbd.reports.joint_rates(mechanism, state.q, v, name)[0]) for name in names]

@@ -45,7 +45,7 @@ def slider_crank(theta=0.3):
     o = jnp.zeros_like(c)
 
     def turned(angle):
-        return mbd.quaternion_exp(jnp.stack([o, o, angle]))
+        return mbd.rotations.quaternion_exp(jnp.stack([o, o, angle]))
 
     places = [(0.5 * c, 0.5 * s, theta), (1.5 * c, 0.5 * s, -theta), (2 * c, o, o)]
     crank, rod, slider = (

@@ -28,14 +28,14 @@ def test_assembly_by_name():
     state = mbd.close_joints(ladder(1.0))
     pose = ladder(1.0).pose(state.q, "rung")
     np.testing.assert_allclose(pose.position, [0.5, 0, 0], atol=1e-9)
-    found = mbd.joint_closure(ladder(1.0), state.report)
+    found = mbd.reports.joint_closure(ladder(1.0), state.report)
     assert found.successful and not found.open and found.rows == 11 and found.rank == 10
     assert str(found).startswith("assembled: moved by")
     # 20 cm that are missing stay between the two ball joints.
     with pytest.raises(ValueError, match='The joints "left", "right" cannot be closed together'):
         mbd.close_joints(ladder(1.2))
     failed = mbd.close_joints(ladder(1.2), throw=False)
-    found = mbd.joint_closure(ladder(1.2), failed.report)
+    found = mbd.reports.joint_closure(ladder(1.2), failed.report)
     assert list(found.open) == ["left", "right"]
     np.testing.assert_allclose(sum(found.open.values()), 0.2, atol=1e-3)
     assert '"left" remained open: |Phi| = ' in str(found)
@@ -67,16 +67,18 @@ def test_closing_keeps_what_was_asked_for():
     """The rates of the other joints are those of the closed loop, which differences tell."""
     mechanism, state = closed_four_bar(6.0)
     np.testing.assert_allclose(mechanism.joint_coordinates(state.q, "A"), [0.3], atol=1e-12)
-    np.testing.assert_allclose(mbd.joint_rates(mechanism, state.q, state.v, "A"), [6.0], atol=1e-11)
+    np.testing.assert_allclose(
+        mbd.reports.joint_rates(mechanism, state.q, state.v, "A"), [6.0], atol=1e-11
+    )
     assert np.max(np.abs(mechanism.constraint(state.q, TIME))) < 1e-11
-    found = mbd.joint_closure(mechanism, state.report)
+    found = mbd.reports.joint_closure(mechanism, state.report)
     assert found.successful and found.displacement > 1e-3 and found.change > 0.1
     assert (found.rows, found.rank) == (20, 17)
 
     # Without anything to keep the nearest pose and motion are others.
     _, free = closed_four_bar(6.0, keep=())
     assert abs(mechanism.joint_coordinates(free.q, "A")[0] - 0.3) > 1e-3
-    assert abs(mbd.joint_rates(mechanism, free.q, free.v, "A")[0] - 6.0) > 1e-2
+    assert abs(mbd.reports.joint_rates(mechanism, free.q, free.v, "A")[0] - 6.0) > 1e-2
 
 
 @pytest.mark.slow
@@ -102,9 +104,11 @@ def test_closing_keeps_a_coordinate_and_the_rate_of_another_joint():
     mechanism = four_bar()
     state = mbd.close_joints(mechanism, mbd.place_bodies(mechanism, {"A": 0.3}, {"B": 2.0}))
     np.testing.assert_allclose(mechanism.joint_coordinates(state.q, "A"), [0.3], atol=1e-12)
-    np.testing.assert_allclose(mbd.joint_rates(mechanism, state.q, state.v, "B"), [2.0], atol=1e-11)
+    np.testing.assert_allclose(
+        mbd.reports.joint_rates(mechanism, state.q, state.v, "B"), [2.0], atol=1e-11
+    )
     rate = jax.grad(
-        lambda rate: mbd.joint_rates(
+        lambda rate: mbd.reports.joint_rates(
             mechanism, (found := closed_four_bar(rate)[1]).q, found.v, "A"
         )[0]
     )
@@ -139,7 +143,7 @@ def test_velocities_that_do_not_fit_are_named():
     drives = [mbd.PrescribedMotion(f"drive {s:.0f}", hinge, Ramp(s)) for s in (1.0, 3.0)]
     mechanism = mbd.Mechanism([wheel], [hinge, *drives])
     state = mbd.close_joints(mechanism, throw=False)
-    found = mbd.joint_closure(mechanism, state.report)
+    found = mbd.reports.joint_closure(mechanism, state.report)
     assert not found.open and not found.successful
     assert list(found.moving) == ["drive 1", "drive 3"]
     np.testing.assert_allclose(list(found.moving.values()), 1.0, atol=1e-12)

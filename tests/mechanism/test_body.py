@@ -40,7 +40,7 @@ class FreeInBodyAxes(mbd.AbstractSystem):
         return self.tensor
 
     def force(self, t, q, v, u):
-        return -mbd.cross(v, self.tensor @ v)
+        return -mbd.rotations.cross(v, self.tensor @ v)
 
 
 def motion(system, **options):
@@ -76,7 +76,7 @@ def spin(t):
 def flipping():
     """100 s near the intermediate axis, with the centre of mass, at rest, away from the origin."""
     center = np.array([0.1, -0.2, 0.3])
-    R = np.asarray(mbd.quaternion_to_matrix(jnp.asarray(TILTED)))
+    R = np.asarray(mbd.rotations.quaternion_to_matrix(jnp.asarray(TILTED)))
     omega = R @ spin(0.0)
     body = mbd.Body(
         "racket",
@@ -91,8 +91,8 @@ def flipping():
 
 def test_flips_about_the_intermediate_axis(flipping):
     _, sol = flipping
-    inverse = jax.vmap(mbd.quaternion_conjugate)(sol.q[:, 3:])
-    omega = np.asarray(jax.vmap(mbd.quaternion_rotate)(inverse, sol.v[:, 3:]))
+    inverse = jax.vmap(mbd.rotations.quaternion_conjugate)(sol.q[:, 3:])
+    omega = np.asarray(jax.vmap(mbd.rotations.quaternion_rotate)(inverse, sol.v[:, 3:]))
     expected = spin(np.asarray(sol.t))
     flips = np.count_nonzero(np.diff(np.sign(expected[1])))
     assert flips >= 5
@@ -109,7 +109,7 @@ def test_free_body_keeps_its_momenta(flipping):
     np.testing.assert_allclose(linear, 0, atol=1e-10)
     np.testing.assert_allclose(energy, E2 / 2, rtol=1e-10)
     np.testing.assert_allclose(np.linalg.norm(sol.q[:, 3:], axis=1), 1, atol=1e-12)
-    center = poses.position + jax.vmap(mbd.quaternion_rotate)(
+    center = poses.position + jax.vmap(mbd.rotations.quaternion_rotate)(
         poses.orientation, jnp.tile(body.inertia.center, (len(angular), 1))
     )
     np.testing.assert_allclose(center, np.tile(center[0], (len(angular), 1)), atol=1e-9)
@@ -118,17 +118,17 @@ def test_free_body_keeps_its_momenta(flipping):
 def test_world_and_body_axes_agree():
     omega = np.array([0.7, -1.2, 0.4])
     body = mbd.Body("body", mbd.Inertia(2.0, MOMENTS), orientation=TILTED, angular_velocity=omega)
-    inverse = mbd.quaternion_conjugate(jnp.asarray(TILTED))
+    inverse = mbd.rotations.quaternion_conjugate(jnp.asarray(TILTED))
     options = dict(t1=2.0, dt=1e-3, scheme=mbd.RK4())
     world = motion(Free(body), **options)
     own = mbd.simulate(
         FreeInBodyAxes(body.inertia.tensor),
         mbd.UdwadiaKalaba(),
-        mbd.State(0.0, TILTED, mbd.quaternion_rotate(inverse, jnp.asarray(omega))),
+        mbd.State(0.0, TILTED, mbd.rotations.quaternion_rotate(inverse, jnp.asarray(omega))),
         **options,
     )
     np.testing.assert_allclose(world.q[-1, 3:], own.q[-1], atol=1e-10)
-    turned = mbd.quaternion_rotate(own.q[-1], own.v[-1])
+    turned = mbd.rotations.quaternion_rotate(own.q[-1], own.v[-1])
     np.testing.assert_allclose(world.v[-1, 3:], turned, atol=1e-10)
 
 
@@ -155,7 +155,7 @@ def test_poses():
         return mbd.Pose(jnp.asarray(rng.normal(size=3)), jnp.asarray(p / np.linalg.norm(p)))
 
     def matrix(pose):
-        R = mbd.quaternion_to_matrix(pose.orientation)
+        R = mbd.rotations.quaternion_to_matrix(pose.orientation)
         return np.block([[R, pose.position[:, None]], [np.zeros((1, 3)), 1.0]])
 
     a, b, r = random_pose(), random_pose(), jnp.asarray(rng.normal(size=3))
@@ -184,7 +184,7 @@ def random_body(seed=0):
         velocity=rng.normal(size=3),
         angular_velocity=rng.normal(size=3),
     )
-    R = np.asarray(mbd.quaternion_to_matrix(body.pose.orientation))
+    R = np.asarray(mbd.rotations.quaternion_to_matrix(body.pose.orientation))
     return body, R
 
 

@@ -54,7 +54,7 @@ def test_four_bar_hits_its_limit(impacts):
     mechanism = four_bar(limits=(-0.6, 0.35), restitution=0.5)
     sol = run(mechanism, 0.6, 1e-3, impacts=impacts, every=1, projection=mbd.Projection())
     angle = np.asarray(mechanism.joint_coordinates(sol.q, "hinge 0"))[:, 0]
-    rate = np.asarray(mbd.joint_rates(mechanism, sol.q, sol.v, "hinge 0"))[:, 0]
+    rate = np.asarray(mbd.reports.joint_rates(mechanism, sol.q, sol.v, "hinge 0"))[:, 0]
     hits = np.flatnonzero(np.asarray(sol.contact_force)[:, :, 0].max(axis=1) > 0)
     assert hits.size
     assert sol.phi_norm.max() < 1e-9

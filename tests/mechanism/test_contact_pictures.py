@@ -19,7 +19,7 @@ from jaxmbd.mechanism.pictures.geometry import View, body_frames, pieces  # noqa
 from jaxmbd.mechanism.pictures.shapes import placed_shapes, solid  # noqa: E402
 from jaxmbd.mechanism.pictures.symbols import FORCE, GROUND_EDGE  # noqa: E402
 
-OPEN, STICK, SLIP = mbd.ContactState
+OPEN, STICK, SLIP = mbd.reports.ContactState
 X, Y, Z = np.eye(3)
 WEIGHT, MU, STEP = 2.0 * 9.81, 0.5, 1e-2
 INERTIA = mbd.Inertia.box(size=[1.0, 0.8, 0.6], mass=2.0)
@@ -103,7 +103,7 @@ def ball_on_floor(reverse=False, **coefficients):
 def test_forces_of_all_points_carry_the_weight(motions, which):
     """At rest they are the weight, on the slope too; of a sliding block what Coulomb's law says."""
     motion = getattr(motions, which)
-    force = mbd.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
+    force = mbd.reports.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
     assert force.shape == (21, 8, 3)
     expected = WEIGHT * Z
     if which == "sliding":
@@ -116,13 +116,13 @@ def test_forces_of_all_points_carry_the_weight(motions, which):
 def test_states_below_and_above_the_angle_of_friction(motions):
     # Four corners are on the plane, the other four are not.
     for motion, state in ((motions.stuck, STICK), (motions.sliding, SLIP)):
-        states = mbd.contact_states(motion.mechanism, motion.sol)
+        states = mbd.reports.contact_states(motion.mechanism, motion.sol)
         # Nothing has happened yet at the first time.
         np.testing.assert_array_equal(states.state[0], OPEN)
         assert all(sorted(x) == 4 * [OPEN] + 4 * [state] for x in np.asarray(states.state[1:]))
         assert np.all(np.isfinite(states.share))
     stuck, sliding = (
-        mbd.contact_states(m.mechanism, m.sol) for m in (motions.stuck, motions.sliding)
+        mbd.reports.contact_states(m.mechanism, m.sol) for m in (motions.stuck, motions.sliding)
     )
     # The points of the stuck block share friction as they like, but together it is tan(alpha).
     normal = motions.stuck.sol.contact_force[1:, :, 0]
@@ -146,12 +146,12 @@ def test_states_with_a_kinetic_coefficient_and_without_force():
         ([[2.0, 0.0, 0.3]], STICK, 0.3),
         ([[0.0, 0.0, 0.0]], OPEN, 0.0),
     ):
-        states = mbd.contact_states(mechanism, made_up(mechanism, force, v))
+        states = mbd.reports.contact_states(mechanism, made_up(mechanism, force, v))
         np.testing.assert_array_equal(states.state, state)
         np.testing.assert_allclose(states.share, share, rtol=1e-12)
         np.testing.assert_allclose(states.speed, 1.0, rtol=1e-12)
     # It rolls without slipping.
-    states = mbd.contact_states(
+    states = mbd.reports.contact_states(
         mechanism, made_up(mechanism, [[2.0, -0.6, 0]], [0.2, 0, 0, 0, 1, 0])
     )
     np.testing.assert_array_equal(states.state, STICK)
@@ -159,7 +159,9 @@ def test_states_with_a_kinetic_coefficient_and_without_force():
 
 def test_states_without_friction():
     mechanism = ball_on_floor()
-    states = mbd.contact_states(mechanism, made_up(mechanism, [[2.0]], [1.0, 0, 0, 0, 0, 0]))
+    states = mbd.reports.contact_states(
+        mechanism, made_up(mechanism, [[2.0]], [1.0, 0, 0, 0, 0, 0])
+    )
     np.testing.assert_array_equal(states.state, SLIP)
     np.testing.assert_array_equal(states.share, 0.0)
 
@@ -171,7 +173,7 @@ def test_speeds_do_not_depend_on_the_budget():
     speeds = []
     for budget in (None, 3):
         mechanism = slope(0.3, contact_budget=budget)
-        states = mbd.contact_states(mechanism, made_up(mechanism, force, v))
+        states = mbd.reports.contact_states(mechanism, made_up(mechanism, force, v))
         speeds.append(np.asarray(states.speed))
     np.testing.assert_array_equal(*speeds)
     # The rows of the contact problem are an independent way to them.
@@ -183,13 +185,13 @@ def test_speeds_do_not_depend_on_the_budget():
 def test_batches_and_gradients_of_reports(motions):
     mechanism, sol = motions.stuck.mechanism, motions.stuck.sol
     batch = jax.tree.map(lambda x: jnp.stack([x, x]) if eqx.is_array(x) else x, sol)
-    one, two = (mbd.contact_states(mechanism, x) for x in (sol, batch))
+    one, two = (mbd.reports.contact_states(mechanism, x) for x in (sol, batch))
     for x, y in zip(one, two, strict=True):
         np.testing.assert_array_equal(y, jnp.stack([x, x]))
 
     def total(v):
         resting = eqx.tree_at(lambda sol: sol.v, sol, v)
-        states = mbd.contact_states(mechanism, resting)
+        states = mbd.reports.contact_states(mechanism, resting)
         return jnp.sum(states.speed) + jnp.sum(states.share)
 
     assert np.all(np.isfinite(jax.grad(total)(jnp.zeros_like(sol.v))))
@@ -198,12 +200,12 @@ def test_batches_and_gradients_of_reports(motions):
 def test_what_reports_refuse(motions):
     mechanism, sol = motions.level.mechanism, motions.level.sol
     with pytest.raises(ValueError, match=r"must have shape \(..., 8, 3\)"):
-        mbd.contact_forces(mechanism, sol.q, sol.contact_force[:, :5])
+        mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force[:, :5])
     without = eqx.tree_at(lambda sol: sol.contact_force, sol, None)
     with pytest.raises(ValueError, match="has no contact forces"):
-        mbd.contact_states(mechanism, without)
+        mbd.reports.contact_states(mechanism, without)
     with pytest.raises(ValueError, match="States were not saved"):
-        mbd.contact_states(mechanism, eqx.tree_at(lambda sol: sol.q, sol, None))
+        mbd.reports.contact_states(mechanism, eqx.tree_at(lambda sol: sol.q, sol, None))
 
 
 # --- shapes -------------------------------------------------------------------------------------
@@ -246,7 +248,7 @@ def test_shapes_have_their_extent(shape):
     body = mbd.Body("b", INERTIA, position=center, orientation=TILTED)
     contact = mbd.Contact("c", "ground", body, mbd.HalfSpace(), shape)
     mechanism = mbd.Mechanism([body], contacts=[contact])
-    R = np.asarray(mbd.quaternion_to_matrix(jnp.asarray(TILTED)))
+    R = np.asarray(mbd.rotations.quaternion_to_matrix(jnp.asarray(TILTED)))
     frames = body_frames(mechanism, np.asarray(mechanism.state().q)[None])
     _, place = placed_shapes(mechanism, frames)
     outline = solid(place, "k", FLAT)[0].points[0]
@@ -257,7 +259,7 @@ def test_shapes_have_their_extent(shape):
         assert abs(np.nanmax(faces[:, i]) - center[i] - reach(shape, R, i)) < 0.02
         assert np.nanmax(edges[0][:, i]) - center[i] < reach(shape, R, i) + 1e-9
     for plane in ("xz", "xy", None):
-        mbd.draw(mechanism, plane=plane).figure.canvas.draw()
+        mbd.plots.draw(mechanism, plane=plane).figure.canvas.draw()
 
 
 def test_faces_of_convex_points():
@@ -275,7 +277,7 @@ def test_faces_of_convex_points():
         frames = body_frames(mechanism, np.asarray(mechanism.state().q)[None])
         faces = solid(placed_shapes(mechanism, frames)[1], "k", SPACE)[0].points[0]
         assert [len(face) for face in pieces(faces)] == count
-        mbd.draw(mechanism).figure.canvas.draw()
+        mbd.plots.draw(mechanism).figure.canvas.draw()
 
 
 def test_shapes_take_the_place_of_the_box_of_inertia_once():
@@ -285,7 +287,7 @@ def test_shapes_take_the_place_of_the_box_of_inertia_once():
         mbd.Contact("floor", "ground", block, mbd.HalfSpace(), BLOCK),
         mbd.Contact("wall", "ground", block, mbd.HalfSpace(), BLOCK, frame_a=wall),
     ]
-    ax = mbd.draw(mbd.Mechanism([block], contacts=contacts), plane="xz")
+    ax = mbd.plots.draw(mbd.Mechanism([block], contacts=contacts), plane="xz")
     (outline,) = ax.patches
     bounds = outline.get_path().get_extents().bounds
     np.testing.assert_allclose(bounds, [-0.5, 0.7, 1.0, 0.6], atol=1e-12)
@@ -306,11 +308,11 @@ def test_height_field_is_a_line_or_a_grid():
     field = mbd.HeightField(heights, [0.5, 0.25])
     contact = mbd.Contact("c", "ground", ball, field, mbd.Sphere(0.1))
     mechanism = mbd.Mechanism([ball], contacts=[contact])
-    ax = mbd.draw(mechanism, plane="xz")
+    ax = mbd.plots.draw(mechanism, plane="xz")
     lines = [np.stack(line.get_data(), axis=1) for line in ax.lines]
     expected = np.array([[-0.5, 0], [0, 0.3], [0.5, 0.1]])
     assert any(x.shape == (3, 2) and np.allclose(x, expected) for x in lines)
-    grid = [np.stack(line.get_data_3d(), axis=1) for line in mbd.draw(mechanism).lines]
+    grid = [np.stack(line.get_data_3d(), axis=1) for line in mbd.plots.draw(mechanism).lines]
     corner = np.array([0.5, -0.375, 0.1])
     assert any(np.any(np.all(np.isclose(x, corner), axis=1)) for x in grid)
 
@@ -329,11 +331,11 @@ def arrows(ax):
 
 def test_arrows_show_the_forces(motions):
     motion = motions.sliding
-    force = mbd.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
+    force = mbd.reports.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
     points = motion.mechanism.contact_points(motion.sol.q).position
     loaded = np.linalg.norm(force[10], axis=1) > 1e-6
     force, points = (np.asarray(x)[10][loaded][:, [0, 2]] for x in (force, points))
-    shown = mbd.animate(
+    shown = mbd.plots.animate(
         motion.mechanism, motion.sol, fps=20, plane="xz", force_scale=0.01, progress=False
     )
     shown._func(2)  # t = 0.1
@@ -341,7 +343,7 @@ def test_arrows_show_the_forces(motions):
     np.testing.assert_allclose(tails, points, atol=1e-9)
     np.testing.assert_allclose(tips - tails, 0.01 * force, atol=1e-6)
     # By itself the longest one is a quarter of the picture, and the others in proportion.
-    scaled = mbd.animate(motion.mechanism, motion.sol, fps=20, plane="xz", progress=False)
+    scaled = mbd.plots.animate(motion.mechanism, motion.sol, fps=20, plane="xz", progress=False)
     scaled._func(2)
     ax = scaled._fig.axes[0]
     tails, tips = arrows(ax)
@@ -351,7 +353,7 @@ def test_arrows_show_the_forces(motions):
     np.testing.assert_allclose(
         lengths / lengths[0], np.linalg.norm(force, axis=1) / np.linalg.norm(force[0]), rtol=1e-5
     )
-    bare = mbd.animate(motion.mechanism, motion.sol, fps=20, plane="xz", contacts=False)
+    bare = mbd.plots.animate(motion.mechanism, motion.sol, fps=20, plane="xz", contacts=False)
     bare._func(2)
     assert not bare._fig.axes[0].collections
 
@@ -362,7 +364,7 @@ def test_arrows_are_means_between_pictures():
     sol = made_up(mechanism, [[0.0, 0.0, 0.0]], steps=21)
     force = sol.contact_force.at[7].set(jnp.array([[30.0, 0.0, 0.0]]))
     sol = eqx.tree_at(lambda sol: sol.contact_force, sol, force)
-    shown = mbd.animate(mechanism, sol, fps=20, plane="xz", force_scale=0.1, labels=False)
+    shown = mbd.plots.animate(mechanism, sol, fps=20, plane="xz", force_scale=0.1, labels=False)
     for i, length in ((1, None), (2, 0.1 * 30 * STEP / 0.05), (3, None)):
         shown._func(i)
         tails, tips = arrows(shown._fig.axes[0])
@@ -377,35 +379,37 @@ def test_arrows_act_on_what_moves(reverse):
     mechanism = ball_on_floor(reverse, friction=0.5)
     force = jnp.array([[3.0, 0.0, 0.0]])
     q = mechanism.state().q
-    tails, tips = arrows(mbd.draw(mechanism, plane="xz", contact_force=force, force_scale=0.1))
+    tails, tips = arrows(
+        mbd.plots.draw(mechanism, plane="xz", contact_force=force, force_scale=0.1)
+    )
     np.testing.assert_allclose(tails, [[0, 0]], atol=1e-12)
     np.testing.assert_allclose(tips, [[0, 0.3]], atol=1e-12)
     for given in (force, 0 * force):
-        mbd.draw(mechanism, q, contact_force=given).figure.canvas.draw()
+        mbd.plots.draw(mechanism, q, contact_force=given).figure.canvas.draw()
 
 
 def test_animation_in_perspective(motions, tmp_path):
     motion = motions.stuck
     path = tmp_path / "block.gif"
-    mbd.animate(motion.mechanism, motion.sol, path, 10, progress=False)
+    mbd.plots.animate(motion.mechanism, motion.sol, path, 10, progress=False)
     assert path.stat().st_size > 0
 
 
 def test_what_pictures_refuse(motions):
     mechanism, sol = motions.level.mechanism, motions.level.sol
     with pytest.raises(ValueError, match="`force_scale`.* must be positive"):
-        mbd.animate(mechanism, sol, plane="xz", force_scale=0.0)
+        mbd.plots.animate(mechanism, sol, plane="xz", force_scale=0.0)
     with pytest.raises(ValueError, match="`force`.* must have shape"):
-        mbd.draw(mechanism, contact_force=jnp.zeros((2, 3)))
+        mbd.plots.draw(mechanism, contact_force=jnp.zeros((2, 3)))
     with pytest.raises(ValueError, match="`names`.* must be of contacts"):
-        mbd.plot_contacts(mechanism, sol, ["ceiling"])
+        mbd.plots.contacts(mechanism, sol, ["ceiling"])
     with pytest.raises(ValueError, match="`axes`.* must be 3"):
-        mbd.plot_contacts(mechanism, sol, axes=plt.subplots(2)[1])
+        mbd.plots.contacts(mechanism, sol, axes=plt.subplots(2)[1])
     batch = jax.tree.map(lambda x: jnp.stack([x, x]) if eqx.is_array(x) else x, sol)
     with pytest.raises(ValueError, match="Pictures show one motion"):
-        mbd.plot_contacts(mechanism, batch)
+        mbd.plots.contacts(mechanism, batch)
     with pytest.raises(ValueError, match="has no contact forces"):
-        mbd.plot_contacts(mechanism, eqx.tree_at(lambda sol: sol.contact_force, sol, None))
+        mbd.plots.contacts(mechanism, eqx.tree_at(lambda sol: sol.contact_force, sol, None))
 
 
 # --- plots --------------------------------------------------------------------------------------
@@ -413,7 +417,7 @@ def test_what_pictures_refuse(motions):
 
 def test_plot_of_contacts(motions):
     for motion, label, share in ((motions.stuck, "stick", 0.3), (motions.sliding, "slip", 0.7)):
-        normal, friction, states = mbd.plot_contacts(motion.mechanism, motion.sol)
+        normal, friction, states = mbd.plots.contacts(motion.mechanism, motion.sol)
         cos = np.cos(motion.alpha)
         np.testing.assert_allclose(normal.lines[0].get_ydata()[1:], WEIGHT * cos, rtol=1e-6)
         used = min(np.tan(share), MU)
@@ -437,7 +441,7 @@ def test_plot_of_gaps_and_chosen_contacts():
     force = np.zeros((3, 3))
     force[0], force[2, 0] = [5.0, 3.0, 4.0], 7.0
     sol = made_up(mechanism, force)
-    normal, friction, states = mbd.plot_contacts(mechanism, sol)
+    normal, friction, states = mbd.plots.contacts(mechanism, sol)
     values = {line.get_label(): line.get_ydata() for line in normal.lines}
     np.testing.assert_allclose(values["floor"], 5.0)
     np.testing.assert_allclose(values["rail"], 7.0)
@@ -446,8 +450,8 @@ def test_plot_of_gaps_and_chosen_contacts():
     assert friction.lines[0].get_color() == normal.lines[1].get_color()
     shown = [text.get_text() for text in states.get_legend().get_texts()]
     assert shown == ["stick", "closed"]
-    normal, friction, _ = mbd.plot_contacts(mechanism, sol, ["rail"])
+    normal, friction, _ = mbd.plots.contacts(mechanism, sol, ["rail"])
     assert len(normal.lines) == 1 and not friction.lines
     assert normal.get_ylim()[0] == friction.get_ylim()[0] == 0
     # Pictures leave out what has no points.
-    mbd.animate(mechanism, sol, fps=200, plane="xz", progress=False)._func(0)
+    mbd.plots.animate(mechanism, sol, fps=200, plane="xz", progress=False)._func(0)

@@ -54,7 +54,7 @@ def test_reference_points():
 def test_composites_in_moved_frames():
     a, b, position = Cloud(1), Cloud(2), np.array([1.0, 0.2, -0.4])
     both = Cloud(3)
-    R = np.asarray(mbd.quaternion_to_matrix(jnp.asarray(TILTED)))
+    R = np.asarray(mbd.rotations.quaternion_to_matrix(jnp.asarray(TILTED)))
     both.r = np.concatenate([a.r, position + b.r @ R.T])
     both.m = np.concatenate([a.m, b.m])
     assert_same(a.inertia + b.inertia.moved(position, TILTED), both.inertia)

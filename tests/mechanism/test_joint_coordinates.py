@@ -37,7 +37,9 @@ def test_rates_are_those_of_differences(kind):
     step = 1e-5
     moved = jnp.stack([mechanism.retract(state.q, s * step * state.v) for s in (1, -1)])
     x = mechanism.joint_coordinates(moved, "joint")
-    rates = jax.jit(lambda q, v: mbd.joint_rates(mechanism, q, v, "joint"))(state.q, state.v)
+    rates = jax.jit(lambda q, v: mbd.reports.joint_rates(mechanism, q, v, "joint"))(
+        state.q, state.v
+    )
     assert rates.shape == (joint.count(),)
     np.testing.assert_allclose(rates, (x[0] - x[1]) / (2 * step), rtol=1e-6, atol=1e-8)
 
@@ -104,10 +106,10 @@ def test_driven_joint_follows():
     hinge = mbd.Revolute("hinge", "ground", body, point=[0, 0, 0], axis=[0, 0, 1.0])
     mechanism, sol = follows(body, [hinge, mbd.PrescribedMotion("turn", hinge, ramp)])
     expected = jax.vmap(ramp)(sol.t)
-    path = mbd.joint_path(mechanism, "hinge", sol.t, sol.q, sol.v)[:, 0]
+    path = mbd.reports.joint_path(mechanism, "hinge", sol.t, sol.q, sol.v)[:, 0]
     path = path + jnp.round((expected[0] - path[0]) / (2 * np.pi)) * 2 * np.pi
     np.testing.assert_allclose(path, expected, atol=1e-10)
-    rates = mbd.joint_rates(mechanism, sol.q, sol.v, "hinge")[:, 0]
+    rates = mbd.reports.joint_rates(mechanism, sol.q, sol.v, "hinge")[:, 0]
     np.testing.assert_allclose(rates, jax.vmap(jax.grad(ramp))(sol.t), atol=1e-10)
 
 
@@ -146,7 +148,7 @@ def test_turns_are_counted():
         (jnp.linspace(0.0, 8.0, 120), False),
     ):
         q, v = jax.vmap(state)(ts)
-        path = mbd.joint_path(mechanism, "j", ts, q, v if with_rates else None)
+        path = mbd.reports.joint_path(mechanism, "j", ts, q, v if with_rates else None)
         np.testing.assert_allclose(path, jax.vmap(exact)(ts), atol=1e-10)
     beyond = joint.limit_violation(path)
     np.testing.assert_allclose(beyond[-1], [0.6, path[-1, 1] - 40.0], atol=1e-10)
@@ -177,7 +179,7 @@ def test_angles_of_a_ball_joint_give_its_rotation(beta):
     angles = ball.coordinates(identity, mbd.Pose(jnp.zeros(3), p))
     again = product(*map(turn, range(3), angles))
     np.testing.assert_allclose(
-        mbd.quaternion_to_matrix(again), mbd.quaternion_to_matrix(p), atol=1e-14
+        mbd.rotations.quaternion_to_matrix(again), mbd.rotations.quaternion_to_matrix(p), atol=1e-14
     )
     for slopes in (jax.jacfwd, jax.jacrev):
         J = slopes(lambda p: ball.coordinates(identity, mbd.Pose(jnp.zeros(3), p)))(p)
@@ -207,8 +209,10 @@ def test_universal_by_its_axes():
     np.testing.assert_allclose(
         mechanism.joint_coordinates(mechanism.state().q, "u"), [0.0, 0.0], atol=1e-15
     )
-    p = product(mbd.quaternion_exp(0.5 * first), mbd.quaternion_exp(-1.1 * second))
-    arm = mbd.quaternion_rotate(p, jnp.array([-0.1, -0.2, -0.3]))
+    p = product(
+        mbd.rotations.quaternion_exp(0.5 * first), mbd.rotations.quaternion_exp(-1.1 * second)
+    )
+    arm = mbd.rotations.quaternion_rotate(p, jnp.array([-0.1, -0.2, -0.3]))
     q = jnp.concatenate([jnp.array([0.1, 0.2, 0.3]) + arm, p])
     np.testing.assert_allclose(mechanism.constraint(q, TIME), 0, atol=1e-15)
     np.testing.assert_allclose(mechanism.joint_coordinates(q, "u"), [0.5, -1.1], atol=1e-14)
@@ -226,11 +230,11 @@ def test_limits():
     angles = np.array([2.4, 2.6, -3.0, -2.7, 3.6])
     q = jnp.stack([jnp.concatenate([slide(), turn(2, phi)]) for phi in angles])
     expected = [[-0.1], [0], [0], [2 * np.pi - 2.7 - 3.5], [0.1]]
-    np.testing.assert_allclose(mbd.limit_violation(mechanism, q, "j"), expected, atol=1e-12)
+    np.testing.assert_allclose(mbd.reports.limit_violation(mechanism, q, "j"), expected, atol=1e-12)
     free = mbd.Mechanism(
         [body], [mbd.Revolute("j", "ground", body, point=[0, 0, 0], axis=[0, 0, 1.0])]
     )
-    np.testing.assert_allclose(mbd.limit_violation(free, q, "j"), 0, atol=0)
+    np.testing.assert_allclose(mbd.reports.limit_violation(free, q, "j"), 0, atol=0)
 
 
 def test_screw_counts_no_turns():

@@ -47,7 +47,7 @@ def test_heavy_top(shared, t):
     pose, twist = mechanism.pose(sol.q[-1], "top"), mechanism.twist(sol.v[-1], "top")
     np.testing.assert_allclose(pose.position, expected["x_com"], atol=1e-7)
     np.testing.assert_allclose(twist.linear, expected["v_com"], atol=1e-6)
-    R = mbd.quaternion_to_matrix(pose.orientation)
+    R = mbd.rotations.quaternion_to_matrix(pose.orientation)
     np.testing.assert_allclose(R, expected["R"], atol=1e-6)
     # The force of the joint on the body, in world axes: the rows of a ball joint on the ground.
     np.testing.assert_allclose(sol.multipliers[-1], expected["reaction_on_body"], rtol=1e-5)
@@ -338,13 +338,13 @@ def test_energy_and_momentum_of_bodies_take_leading_axes(getkey):
         lambda m: m.pose(jnp.zeros((3, 12)), "ground"),
         lambda m: m.twist(jnp.zeros(14), "a"),
         lambda m: m.joint_coordinates(jnp.zeros(5), "hinge"),
-        lambda m: mbd.violation(m, jnp.zeros(5)),
-        lambda m: mbd.singularity(m, jnp.zeros((2, 12))),
-        lambda m: mbd.reactions(m, 0.0, jnp.zeros(7), jnp.zeros(5), "hinge"),
-        lambda m: mbd.draw(m, jnp.zeros(7)),
+        lambda m: mbd.reports.violation(m, jnp.zeros(5)),
+        lambda m: mbd.reports.singularity(m, jnp.zeros((2, 12))),
+        lambda m: mbd.reports.reactions(m, 0.0, jnp.zeros(7), jnp.zeros(5), "hinge"),
+        lambda m: mbd.plots.draw(m, jnp.zeros(7)),
         lambda m: m.constraint(jnp.zeros((2, 14)), 0.0),
-        lambda m: mbd.total_energy(m, jnp.zeros(7), jnp.zeros(6)),
-        lambda m: mbd.joint_rates(m, jnp.zeros(14), jnp.zeros(14), "hinge"),
+        lambda m: mbd.reports.total_energy(m, jnp.zeros(7), jnp.zeros(6)),
+        lambda m: mbd.reports.joint_rates(m, jnp.zeros(14), jnp.zeros(14), "hinge"),
     ],
 )
 def test_coordinates_of_another_size_are_refused(call):
@@ -360,7 +360,7 @@ def hinged_pair():
 def test_multipliers_of_another_size_are_refused():
     mechanism = hinged_pair()
     with pytest.raises(ValueError, match="`multipliers`.* must have 5 entries along the last axis"):
-        mbd.reactions(mechanism, 0.0, mechanism.state().q, jnp.zeros(4), "hinge")
+        mbd.reports.reactions(mechanism, 0.0, mechanism.state().q, jnp.zeros(4), "hinge")
 
 
 def test_where_the_numbers_of_a_body_stand(getkey):

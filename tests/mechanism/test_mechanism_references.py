@@ -22,7 +22,7 @@ def test_slider_crank_from_bodies():
     mechanism = slider_crank_from_bodies.slider_crank_from_bodies()
     sol = slider_crank_from_bodies.run(mechanism, t1)
     by_hand = slider_crank_from_bodies.run_by_hand(t1)
-    crank = mbd.joint_path(mechanism, "bearing", sol.t, sol.q, sol.v)[:, 0]
+    crank = mbd.reports.joint_path(mechanism, "bearing", sol.t, sol.q, sol.v)[:, 0]
     assert crank[-1] > np.pi / 2
     np.testing.assert_allclose(crank, by_hand.q[:, 2], atol=1e-7)
     np.testing.assert_allclose(
@@ -70,7 +70,7 @@ def test_two_four_bars_from_bodies(shared):
     six coordinates."""
     points = reference(shared, "bg_two_four_bar")["reference"]
     mechanism = two_four_bars_from_bodies()
-    assert mbd.mobility(mechanism).freedoms == 1
+    assert mbd.reports.mobility(mechanism).freedoms == 1
     times = np.linspace(0.1, 2.0, 20)
     solver = mbd.Pseudoinverse()
     sol = simulate(mechanism, mechanism.state(), dt=1e-3, t1=2.0, times=times, solver=solver)
@@ -95,7 +95,7 @@ def test_two_four_bars_from_bodies(shared):
 def test_six_hinges_in_a_ring():
     """Bricard's linkage moves though Grübler's count is 0: through a whole turn inside out, with
     the motion of its one freedom."""
-    found = mbd.mobility(six_r_loop.six_r_loop())
+    found = mbd.reports.mobility(six_r_loop.six_r_loop())
     assert (found.freedoms, found.grubler, found.rank) == (1, 0, 29)
     _, sol, hinges = six_r_loop.run(4.0)
     around = np.unwrap(np.arctan2(hinges[1], hinges[0]))
@@ -161,6 +161,6 @@ def test_random_rings_stay_closed_over_a_long_time(kinds):
     )
     assert sol.result == mbd.RESULTS.successful
     assert np.max(sol.phi_norm) < 1e-10 and np.max(sol.phidot_norm) < 1e-8
-    energies = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
+    energies = jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v))(sol.q, sol.v)
     assert np.linalg.norm(sol.v[-1]) > 0.1
     np.testing.assert_allclose(energies, energies[0] * np.ones(len(sol.t)), rtol=1e-4)

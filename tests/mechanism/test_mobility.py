@@ -15,7 +15,7 @@ from jaxmbd.mechanism.reports.rows import dense_jacobian
 def test_mobility_of_the_four_bar():
     """One freedom, and three rows too many: those across the plane, of which any one joint has
     three, its position along the axis and its two tilts."""
-    found = mbd.mobility(four_bar())
+    found = mbd.reports.mobility(four_bar())
     assert (found.freedoms, found.velocities, found.rows, found.rank) == (1, 18, 20, 17)
     assert found.grubler == -2
     assert found.redundant == (("D", 2), ("D", 3), ("D", 4))
@@ -35,7 +35,7 @@ def test_what_is_said_to_be_redundant_can_be_dropped():
     mechanism = four_bar()
     state = mechanism.state()
     J = np.asarray(dense_jacobian(mechanism, TIME, state.q, state.v))
-    found = mbd.mobility(mechanism)
+    found = mbd.reports.mobility(mechanism)
     dropped = [mechanism.rows(name)[row] for name, row in found.redundant]
     assert np.linalg.matrix_rank(np.delete(J, dropped, axis=0), tol=1e-9) == found.rank
 
@@ -56,7 +56,7 @@ def test_mobility_of_a_loop_that_is_nearly_closed(offset, tilt):
     """Where it is tilted, a count at 1e-9 gives no freedom and one at 1e-3 one, as it moves in a
     simulation; what does not fit is the residual of the least squares |J dp + Phi|."""
     mechanism = nearly_closed(offset, tilt)
-    found = mbd.mobility(mechanism)
+    found = mbd.reports.mobility(mechanism)
     assert found.freedoms + found.doubtful == 1 and found.rank - found.doubtful == 17
     assert found.doubtful == (1 if tilt else 0)
     state = mechanism.state()
@@ -76,14 +76,14 @@ def test_mobility_of_a_loop_that_is_nearly_closed(offset, tilt):
         # The singular value is that of the tilt, to first order.
         (group,) = found.nearly
         assert group.count == 1 and list(group.parts) == ["A", "B", "C", "D"]
-        other = mbd.mobility(nearly_closed(offset, tilt / 10))
+        other = mbd.reports.mobility(nearly_closed(offset, tilt / 10))
         np.testing.assert_allclose(found.ratio / other.ratio, 10.0, rtol=1e-3)
     else:
         assert not found.nearly
 
 
 def test_mobility_of_a_closed_loop_is_not_in_doubt():
-    found = mbd.mobility(four_bar())
+    found = mbd.reports.mobility(four_bar())
     assert found.doubtful == 0 and not found.nearly and found.ratio > 0.01
     assert all(group.misfit < 1e-14 for group in found.dependencies)
     assert "doubt" not in str(found) and "fit" not in str(found)
@@ -96,7 +96,7 @@ def test_a_loop_that_is_nearly_closed_moves_as_mobility_says():
     angles = []
     for tilt in (0.0, 1e-5):
         mechanism = nearly_closed(tilt=tilt)
-        (v,) = mbd.mobility(mechanism, tolerance=1e-3).motions
+        (v,) = mbd.reports.mobility(mechanism, tolerance=1e-3).motions
         v = 3.0 * v / v[mechanism.indices("crank").angular[2]]  # the crank at 3 rad/s
         start = mbd.State(0.0, mechanism.state().q, v)
         results = []
@@ -122,7 +122,7 @@ def test_mobility_of_separate_parts():
         mbd.Spherical("ball", "ground", bob, point=[3, 0, 1]),
         mbd.Revolute("lower", "ground", door, point=[0, 0, -1], axis=Z),
     ]
-    found = mbd.mobility(mbd.Mechanism([door, bob, free], joints))
+    found = mbd.reports.mobility(mbd.Mechanism([door, bob, free], joints))
     assert found.freedoms == 1 + 3 + 6 and found.grubler == 18 - 13
     (dependency,) = found.dependencies
     assert dependency.count == 5 and list(dependency.parts) == ["upper", "lower"]
@@ -131,11 +131,13 @@ def test_mobility_of_separate_parts():
 
 
 def test_mobility_without_joints_and_inside_of_jit():
-    found = mbd.mobility(mbd.Mechanism([mbd.Body("b", BOX)]))
+    found = mbd.reports.mobility(mbd.Mechanism([mbd.Body("b", BOX)]))
     assert found.freedoms == found.grubler == 6 and not found.redundant
     assert "6 freedoms" in str(found)
     with pytest.raises(ValueError, match="outside of `jax.jit`"):
-        jax.jit(lambda x: mbd.mobility(four_bar(), mbd.State(0.0, x, x)).freedoms)(jnp.zeros(21))
+        jax.jit(lambda x: mbd.reports.mobility(four_bar(), mbd.State(0.0, x, x)).freedoms)(
+            jnp.zeros(21)
+        )
 
 
 # --- violation ----------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ def test_violation_by_joint():
     state = mechanism.state()
     q = jnp.stack([state.q, state.q.reshape(7, 3).at[2, 2].add(-1e-3).ravel()])
     v = state.v.reshape(6, 3).at[0, 0].set(0.2).ravel()
-    found = mbd.violation(mechanism, q, v=v)
+    found = mbd.reports.violation(mechanism, q, v=v)
     for name, expected in (("A", 0), ("B", 0), ("C", 1e-3), ("D", 1e-3)):
         np.testing.assert_allclose(found.position[name], [0, expected], atol=1e-15)
     for name, expected in (("A", 0.2), ("B", 0.2), ("C", 0), ("D", 0)):
@@ -164,7 +166,7 @@ def test_singular_pose_of_the_slider_crank():
     beside = np.array([0.5, 0.02, 0.01, 0.0])
     angles = jnp.asarray(np.pi / 2 - beside)
     q = jax.vmap(lambda theta: slider_crank(theta).state().q)(angles)
-    found = mbd.singularity(mechanism, q)
+    found = mbd.reports.singularity(mechanism, q)
     assert int(found.general) == 17
     np.testing.assert_array_equal(found.rank, [17, 17, 17, 16])
     np.testing.assert_allclose(found.ratio[1] / found.ratio[2], 2, rtol=1e-3)
@@ -180,7 +182,7 @@ def test_derivative_of_the_ratio():
     mechanism = slider_crank(jnp.array(0.3))
 
     def ratio(theta):
-        return mbd.singularity(mechanism, slider_crank(theta).state().q, rank=17).ratio
+        return mbd.reports.singularity(mechanism, slider_crank(theta).state().q, rank=17).ratio
 
     theta, h = jnp.array(1.2), 1e-5
     ratio = jax.jit(ratio)

@@ -120,8 +120,10 @@ def test_axes_of_a_body():
     p = jnp.array([0.9, -0.4, 0.3, 0.7])
     R = body_axes(p)
     np.testing.assert_allclose(R @ R.T, np.eye(3), atol=1e-15)
-    np.testing.assert_allclose(R, mbd.quaternion_to_matrix(p / jnp.linalg.norm(p)), atol=1e-15)
-    exact = lambda p: mbd.quaternion_to_matrix(p / jnp.linalg.norm(p))  # noqa: E731
+    np.testing.assert_allclose(
+        R, mbd.rotations.quaternion_to_matrix(p / jnp.linalg.norm(p)), atol=1e-15
+    )
+    exact = lambda p: mbd.rotations.quaternion_to_matrix(p / jnp.linalg.norm(p))  # noqa: E731
     for derivative, atol in (
         (jax.jacfwd, 1e-14),
         (lambda f: jax.jacfwd(jax.jacrev(f)), 1e-13),

@@ -71,7 +71,7 @@ def is_drawn(ax, start, end):
 
 def test_bars_are_where_the_bodies_are():
     mechanism = crane()
-    ax = mbd.draw(mechanism, plane="xz")
+    ax = mbd.plots.draw(mechanism, plane="xz")
     assert is_drawn(ax, [1.3, 1.6], [1.0, 2.0])  # from the centre of mass to the hinge
     assert is_drawn(ax, [1.3, 1.6], [1.6, 1.2])  # and to the spring
     (spring,) = (line for line in drawn(ax) if len(line) > 10 and np.allclose(line[0], [0, 1]))
@@ -87,19 +87,19 @@ def test_in_another_plane_and_pose():
     """Seen from the direction of a moved body, at another pose."""
     mechanism = crane()
     q = motion(mechanism, [0.0, 1.0], np.array([0.0, 0.5, 0.25])).q[1]
-    ax = mbd.draw(mechanism, q, plane=([0, 0, 1], [0, 1, 0]), labels=False)
+    ax = mbd.plots.draw(mechanism, q, plane=([0, 0, 1], [0, 1, 0]), labels=False)
     assert is_drawn(ax, [1.85, 0.5], [2.25, 0.5]) and not ax.texts
     with pytest.raises(ValueError, match="`plane`.* must be two of the letters"):
-        mbd.draw(mechanism, plane="xq")
+        mbd.plots.draw(mechanism, plane="xq")
 
 
 def test_perspective():
-    ax = mbd.draw(crane())
+    ax = mbd.plots.draw(crane())
     lines = [np.stack(line.get_data_3d(), axis=1) for line in ax.lines]
     expected = np.array([[1.3, 0, 1.6], [1.0, 0, 2.0]])
     assert any(x.shape == (2, 3) and np.allclose(x, expected, atol=1e-12) for x in lines)
     with pytest.raises(ValueError, match="must be 3D axes"):
-        mbd.draw(crane(), ax=plt.figure().add_subplot())
+        mbd.plots.draw(crane(), ax=plt.figure().add_subplot())
 
 
 def joints_of_all_kinds():
@@ -127,7 +127,7 @@ def test_every_joint_has_a_symbol(joint, plane):
     body = mbd.Body("b", BOX)
 
     def count(joints):
-        ax = mbd.draw(mbd.Mechanism([body], joints), plane=plane)
+        ax = mbd.plots.draw(mbd.Mechanism([body], joints), plane=plane)
         ax.figure.canvas.draw()
         return len(ax.get_children())
 
@@ -141,7 +141,7 @@ def test_animation(tmp_path):
     mechanism = crane()
     sol = motion(mechanism, [0.0, 0.4, 1.0], np.array([1.0, 0, 0]))
     path = tmp_path / "crane.gif"
-    shown = mbd.animate(mechanism, sol, path, 10, speed=0.5, plane="xz", progress=False)
+    shown = mbd.plots.animate(mechanism, sol, path, 10, speed=0.5, plane="xz", progress=False)
     with Image.open(path) as image:
         assert image.n_frames == 21 and image.info["duration"] == 100
     shown._func(4)  # t = 0.2
@@ -153,32 +153,32 @@ def test_animation(tmp_path):
 def test_animation_in_perspective(tmp_path):
     mechanism = crane()
     sol = motion(mechanism, [0.0, 1.0], np.array([0, 1.0, 0]))
-    shown = mbd.animate(mechanism, sol, fps=4, labels=True)
+    shown = mbd.plots.animate(mechanism, sol, fps=4, labels=True)
     shown._func(2)
     lines = [np.stack(line.get_data_3d(), axis=1) for line in shown._fig.axes[0].lines]
     expected = np.array([[1.3, 0.5, 1.6], [1.0, 0.5, 2.0]])
     assert any(x.shape == (2, 3) and np.allclose(x, expected, atol=1e-12) for x in lines)
-    mbd.animate(mechanism, sol, tmp_path / "a.gif", 2, progress=False)
+    mbd.plots.animate(mechanism, sol, tmp_path / "a.gif", 2, progress=False)
 
 
 def test_plots():
     mechanism = crane()
     sol = motion(mechanism, [0.0, 0.5, 1.0], np.array([1.0, 0, 0]))
-    displacement, angle = mbd.plot_coordinates(mechanism, sol)
+    displacement, angle = mbd.plots.coordinates(mechanism, sol)
     np.testing.assert_allclose(displacement.lines[0].get_ydata(), [0, 0.5, 1], atol=1e-12)
     assert displacement.get_ylabel() == "displacement [m]" and angle.get_ylabel() == "angle [rad]"
     assert angle.get_xlabel() == "t [s]"
     assert [text.get_text() for text in angle.get_legend().get_texts()] == ["hinge"]
-    force, torque = mbd.plot_reactions(mechanism, sol, "hinge", on="trolley")
-    wrench = mbd.reactions(mechanism, sol.t, sol.q, sol.multipliers, "hinge", on="trolley")
+    force, torque = mbd.plots.reactions(mechanism, sol, "hinge", on="trolley")
+    wrench = mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, "hinge", on="trolley")
     for axes, values in ((force, wrench.force), (torque, wrench.torque)):
         for i in range(3):
             np.testing.assert_allclose(axes.lines[i].get_ydata(), values[:, i])
         assert "[N" in axes.get_ylabel()
-    position, velocity = mbd.plot_violation(mechanism, sol)
+    position, velocity = mbd.plots.violation(mechanism, sol)
     assert position.get_yscale() == "log" and len(velocity.lines) == 2
-    audit = mbd.audit(mechanism, sol)
-    energies = mbd.plot_energies(audit)
+    audit = mbd.reports.audit(mechanism, sol)
+    energies = mbd.plots.energies(audit)
     assert energies.get_ylabel() == "energy [J]"
     np.testing.assert_allclose(energies.lines[-1].get_ydata(), audit.total)
 
@@ -188,13 +188,13 @@ def test_what_pictures_refuse(tmp_path):
     sol = motion(mechanism, [0.0, 1.0], np.array([0, 1.0, 0]))
     batch = jax.tree.map(lambda x: jnp.stack([x, x]) if hasattr(x, "ndim") else x, sol)
     with pytest.raises(ValueError, match="Pictures show one motion"):
-        mbd.animate(mechanism, batch)
+        mbd.plots.animate(mechanism, batch)
     with pytest.raises(ValueError, match="must end in .gif or .mp4"):
-        mbd.animate(mechanism, sol, tmp_path / "a.avi")
+        mbd.plots.animate(mechanism, sol, tmp_path / "a.avi")
     with pytest.raises(ValueError, match="outside of `jax.jit`"):
-        jax.jit(lambda q: mbd.draw(mechanism, q) and q)(mechanism.state().q)
+        jax.jit(lambda q: mbd.plots.draw(mechanism, q) and q)(mechanism.state().q)
     with pytest.raises(ValueError, match="No joint of this mechanism has coordinates"):
-        mbd.plot_coordinates(mechanism, sol, [])
+        mbd.plots.coordinates(mechanism, sol, [])
 
 
 def test_without_matplotlib(monkeypatch):
@@ -207,4 +207,4 @@ def test_without_matplotlib(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"pip install jaxmbd\[viz\]"):
-        mbd.draw(crane())
+        mbd.plots.draw(crane())

@@ -13,7 +13,9 @@ TIME = jnp.zeros(())
 
 
 def rotation(axis, angle):
-    return np.asarray(mbd.quaternion_to_matrix(mbd.quaternion_exp(jnp.asarray(axis * angle))))
+    return np.asarray(
+        mbd.rotations.quaternion_to_matrix(mbd.rotations.quaternion_exp(jnp.asarray(axis * angle)))
+    )
 
 
 def arm(length=1.0):
@@ -49,7 +51,7 @@ def test_arm():
         np.testing.assert_allclose(
             mechanism.pose(state.q, name).position, expected, rtol=0, atol=1e-12
         )
-    turned = mbd.quaternion_to_matrix(mechanism.pose(state.q, "hand").orientation)
+    turned = mbd.rotations.quaternion_to_matrix(mechanism.pose(state.q, "hand").orientation)
     np.testing.assert_allclose(turned, R, atol=1e-12)
     np.testing.assert_allclose(
         mechanism.joint_coordinates(state.q, "shoulder"), [shoulder], atol=1e-12
@@ -126,8 +128,10 @@ def test_every_joint(joint, wanted):
     rates = 0.3 * np.arange(1.0, 1 + len(wanted))
     state = mbd.place_bodies(mechanism, {"j": wanted}, {"j": rates})
     np.testing.assert_allclose(mechanism.joint_coordinates(state.q, "j"), wanted, atol=1e-12)
-    np.testing.assert_allclose(mbd.joint_rates(mechanism, state.q, state.v, "j"), rates, atol=1e-12)
-    found = mbd.violation(mechanism, state.q, v=state.v)
+    np.testing.assert_allclose(
+        mbd.reports.joint_rates(mechanism, state.q, state.v, "j"), rates, atol=1e-12
+    )
+    found = mbd.reports.violation(mechanism, state.q, v=state.v)
     assert found.position["j"] < 1e-12 and found.velocity["j"] < 1e-12
 
 
@@ -176,8 +180,8 @@ def test_rates_that_nothing_can_have():
                             points=([0, 0, 0], [0, 0, r * np.sin(lean)]))  # fmt: skip
     mechanism = mbd.Mechanism([disc], [joint])
     state = mbd.place_bodies(mechanism, {}, {"roll": [0.0, 0.5]})
-    rates = mbd.joint_rates(mechanism, state.q, state.v, "roll")
+    rates = mbd.reports.joint_rates(mechanism, state.q, state.v, "roll")
     np.testing.assert_allclose(rates, [0, 0.5], atol=1e-12)
-    assert mbd.violation(mechanism, state.q, v=state.v).velocity["roll"] < 1e-12
+    assert mbd.reports.violation(mechanism, state.q, v=state.v).velocity["roll"] < 1e-12
     with pytest.raises(RuntimeError, match='RollingDisc "roll" cannot move at the rates asked for'):
         mbd.place_bodies(mechanism, {}, {"roll": [0.1, 0.5]})

@@ -43,16 +43,16 @@ def test_reaction_of_the_heavy_top(shared):
     q, v = jnp.stack([s.q for s in states]), jnp.stack([s.v for s in states])
     lam = jax.vmap(lambda q, v: multipliers(mechanism, mbd.State(0.0, q, v)))(q, v)
     expected = np.array([point["reaction_on_body"] for point in points])
-    found = mbd.reactions(mechanism, 0.0, q, lam, "ball")
+    found = mbd.reports.reactions(mechanism, 0.0, q, lam, "ball")
     np.testing.assert_allclose(found.force, expected, rtol=1e-7)
     np.testing.assert_allclose(found.torque, 0, atol=1e-9)
-    ground = mbd.reactions(mechanism, 0.0, q, lam, "ball", on="ground")
+    ground = mbd.reports.reactions(mechanism, 0.0, q, lam, "ball", on="ground")
     np.testing.assert_allclose(ground.force, -expected, rtol=1e-7)
     R = np.array([point["R"] for point in points])
-    local = mbd.reactions(mechanism, 0.0, q, lam, "ball", frame="top")
+    local = mbd.reports.reactions(mechanism, 0.0, q, lam, "ball", frame="top")
     np.testing.assert_allclose(local.force, np.einsum("kij,ki->kj", R, expected), rtol=1e-6)
     x_com = np.array([point["x_com"] for point in points])
-    about = mbd.reactions(mechanism, 0.0, q, lam, "ball", point=x_com)
+    about = mbd.reports.reactions(mechanism, 0.0, q, lam, "ball", point=x_com)
     np.testing.assert_allclose(about.torque, np.cross(-x_com, expected), rtol=1e-6, atol=1e-6)
 
 
@@ -68,13 +68,15 @@ def beam(load=0.3):
 def test_reactions_of_a_beam():
     mechanism = beam()
     q, lam = mechanism.state().q, multipliers(mechanism)
-    assert mbd.mobility(mechanism).indeterminate == ()
-    left, right = (mbd.reactions(mechanism, 0.0, q, lam, name) for name in ("hinge", "roller"))
+    assert mbd.reports.mobility(mechanism).indeterminate == ()
+    left, right = (
+        mbd.reports.reactions(mechanism, 0.0, q, lam, name) for name in ("hinge", "roller")
+    )
     np.testing.assert_allclose(left.force, [0, 0, 4 * G * 0.7 / 2], atol=1e-10)
     np.testing.assert_allclose(right.force, [0, 0, 4 * G * 1.3 / 2], atol=1e-10)
     np.testing.assert_allclose(left.torque, 0, atol=1e-10)
     # About the other support the force has its arm.
-    moved = mbd.reactions(mechanism, 0.0, q, lam, "hinge", point=[1.0, 0, 0])
+    moved = mbd.reports.reactions(mechanism, 0.0, q, lam, "hinge", point=[1.0, 0, 0])
     np.testing.assert_allclose(moved.torque, [0, 2 * 4 * G * 0.7 / 2, 0], atol=1e-10)
 
 
@@ -85,7 +87,7 @@ def test_derivative_of_a_static_reaction():
     def roller(load):
         mechanism = beam(load)
         q, lam = mechanism.state().q, multipliers(mechanism)
-        return mbd.reactions(mechanism, 0.0, q, lam, "roller").force[2]
+        return mbd.reports.reactions(mechanism, 0.0, q, lam, "roller").force[2]
 
     np.testing.assert_allclose(jax.jit(jax.grad(roller))(jnp.array(0.3)), 4 * G / 2, rtol=1e-10)
 
@@ -99,7 +101,9 @@ def test_derivative_of_a_reaction(mode):
     q, lam = mechanism.state().q, jnp.asarray(rng.normal(size=6))
 
     def roller(q):
-        wrench = mbd.reactions(mechanism, 0.0, q, lam, "hinge", frame="beam", point=np.ones(3))
+        wrench = mbd.reports.reactions(
+            mechanism, 0.0, q, lam, "hinge", frame="beam", point=np.ones(3)
+        )
         return jnp.concatenate(wrench)
 
     d, h = jnp.asarray(rng.normal(size=7)), 1e-5
@@ -121,7 +125,9 @@ def test_all_reactions_hold_the_bodies():
             if name != "ground":
                 column = [body.name for body in mechanism.bodies].index(name)
                 origin = mechanism.pose(q, name).position
-                wrench = mbd.reactions(mechanism, 0.0, q, lam, joint.name, on=name, point=origin)
+                wrench = mbd.reports.reactions(
+                    mechanism, 0.0, q, lam, joint.name, on=name, point=origin
+                )
                 total[:, column] += np.concatenate(wrench)
     np.testing.assert_allclose(total.ravel(), J.T @ lam, atol=1e-12)
 
@@ -147,11 +153,11 @@ def test_reaction_of_a_nonholonomic_joint():
     mechanism = mbd.Mechanism([sled], [Skate("skate", "ground", sled, point=[0, 0, 0])],
                               gravity=[0, 0, 0])  # fmt: skip
     state, lam = mechanism.state(), multipliers(mechanism)
-    found = mbd.reactions(mechanism, 0.0, state.q, lam, "skate", v=state.v)
+    found = mbd.reports.reactions(mechanism, 0.0, state.q, lam, "skate", v=state.v)
     np.testing.assert_allclose(found.force, [0, 1.3 * speed * omega, 0], atol=1e-12)
     np.testing.assert_allclose(found.torque, 0, atol=1e-12)
     with pytest.raises(ValueError, match='"skate" has nonholonomic rows: its reaction needs `v`'):
-        mbd.reactions(mechanism, 0.0, state.q, lam, "skate")
+        mbd.reports.reactions(mechanism, 0.0, state.q, lam, "skate")
 
 
 @pytest.mark.slow
@@ -161,14 +167,14 @@ def test_unique_parts_of_reactions():
     mechanism = four_bar()
     state = mechanism.state()
     lam = multipliers(mechanism, solver=mbd.Pseudoinverse())
-    unique = mbd.unique_reactions(mechanism, state, "B", frame="crank")
+    unique = mbd.reports.unique_reactions(mechanism, state, "B", frame="crank")
     np.testing.assert_array_equal(unique.force, [True, True, False])
     np.testing.assert_array_equal(unique.torque, [False, False, True])
     J = np.asarray(dense_jacobian(mechanism, TIME, state.q, state.v))
     null = np.linalg.svd(J)[0][:, 17:]
     other = lam + 10 * null @ np.array([1.0, 2.0, -1.0])
     first, second = (
-        mbd.reactions(mechanism, 0.0, state.q, x, "B", frame="crank") for x in (lam, other)
+        mbd.reports.reactions(mechanism, 0.0, state.q, x, "B", frame="crank") for x in (lam, other)
     )
     for x, y, same in zip(first, second, unique, strict=True):
         np.testing.assert_array_equal(np.abs(x - y) < 1e-9, same)
@@ -178,9 +184,9 @@ def test_what_reactions_refuse():
     mechanism = beam()
     q, lam = mechanism.state().q, jnp.zeros(6)
     with pytest.raises(ValueError, match='There is no joint "x"'):
-        mbd.reactions(mechanism, 0.0, q, lam, "x")
+        mbd.reports.reactions(mechanism, 0.0, q, lam, "x")
     with pytest.raises(ValueError, match='`frame`.* be a body of "hinge", which are "ground", '):
-        mbd.reactions(mechanism, 0.0, q, lam, "hinge", frame="rod")
+        mbd.reports.reactions(mechanism, 0.0, q, lam, "hinge", frame="rod")
 
 
 # --- audit --------------------------------------------------------------------------------------
@@ -218,13 +224,13 @@ def swing():
 def test_audit_of_a_pendulum(swing):
     """What the damper takes is missing in the energy; gravity, springs and joints take nothing."""
     mechanism, sol = swing
-    found = mbd.audit(mechanism, sol)
+    found = mbd.reports.audit(mechanism, sol)
     np.testing.assert_allclose(found.imbalance, 0, atol=1e-5)
     assert abs(found.work[-1]) > 0.1  # so that the balance is no coincidence
     assert np.all(found.powers["damper"] <= 0)
     np.testing.assert_allclose(found.constraint_power, 0, atol=1e-7)
     # d(momentum)/dt is all of the forces from outside.
-    shoulder = mbd.reactions(mechanism, sol.t, sol.q, sol.multipliers, "shoulder").force
+    shoulder = mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, "shoulder").force
     ends = mechanism.pose(sol.q, "lower").position
     assert shoulder.shape == (151, 3) and ends.shape == (151, 3)
     weight = np.array([0, 0, -2 * 1.3 * G])
@@ -276,7 +282,7 @@ def test_audit_of_a_free_pair():
         stats={},
         result=mbd.RESULTS.successful,
     )
-    found = mbd.audit(mechanism, sol)
+    found = mbd.reports.audit(mechanism, sol)
     linear = sum(1.3 * b.twist.linear for b in bodies)
     angular = sum(
         1.3 * np.cross(b.pose.position, b.twist.linear) + BOX.tensor @ b.twist.angular

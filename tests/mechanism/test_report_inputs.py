@@ -33,23 +33,23 @@ def turning(**options):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda w, sol: mbd.audit(w, sol),
-        lambda w, sol: mbd.mobility(w),
+        lambda w, sol: mbd.reports.audit(w, sol),
+        lambda w, sol: mbd.reports.mobility(w),
         lambda w, sol: mbd.place_bodies(w, {"h": 1.0}),
         lambda w, sol: mbd.close_joints(w),
-        lambda w, sol: mbd.total_energy(w, sol.q[0], sol.v[0]),
-        lambda w, sol: mbd.violation(w, sol.q),
-        lambda w, sol: mbd.singularity(w, sol.q),
-        lambda w, sol: mbd.reactions(w, sol.t, sol.q, sol.multipliers, "h"),
-        lambda w, sol: mbd.unique_reactions(w, sol.state(), "h"),
-        lambda w, sol: mbd.joint_path(w, "h", sol.t, sol.q),
-        lambda w, sol: mbd.joint_rates(w, sol.q, sol.v, "h"),
-        lambda w, sol: mbd.limit_violation(w, sol.q, "h"),
-        lambda w, sol: mbd.contact_states(w, sol),
-        lambda w, sol: mbd.draw(w),
-        lambda w, sol: mbd.animate(w, sol),
-        lambda w, sol: mbd.plot_coordinates(w, sol),
-        lambda w, sol: mbd.plot_violation(w, sol),
+        lambda w, sol: mbd.reports.total_energy(w, sol.q[0], sol.v[0]),
+        lambda w, sol: mbd.reports.violation(w, sol.q),
+        lambda w, sol: mbd.reports.singularity(w, sol.q),
+        lambda w, sol: mbd.reports.reactions(w, sol.t, sol.q, sol.multipliers, "h"),
+        lambda w, sol: mbd.reports.unique_reactions(w, sol.state(), "h"),
+        lambda w, sol: mbd.reports.joint_path(w, "h", sol.t, sol.q),
+        lambda w, sol: mbd.reports.joint_rates(w, sol.q, sol.v, "h"),
+        lambda w, sol: mbd.reports.limit_violation(w, sol.q, "h"),
+        lambda w, sol: mbd.reports.contact_states(w, sol),
+        lambda w, sol: mbd.plots.draw(w),
+        lambda w, sol: mbd.plots.animate(w, sol),
+        lambda w, sol: mbd.plots.coordinates(w, sol),
+        lambda w, sol: mbd.plots.violation(w, sol),
     ],
 )
 def test_reports_ask_for_a_mechanism(call):
@@ -75,11 +75,20 @@ def test_what_reports_refuse(tmp_path):
             lambda: mbd.place_bodies(mechanism, ["h"]),
             "`coordinates` of place_bodies must be a mapping, such as a `dict`",
         ),
-        (lambda: mbd.mobility(mechanism, tolerance=-1.0), "`tolerance` of mobility must be pos"),
-        (lambda: mbd.animate(mechanism, sol, fps=0), "`fps` of animate must be a whole number"),
-        (lambda: mbd.animate(mechanism, sol, speed=0.0), "`speed` of animate must be positive"),
         (
-            lambda: mbd.animate(mechanism, sol, tmp_path / "no" / "x.gif", progress=False),
+            lambda: mbd.reports.mobility(mechanism, tolerance=-1.0),
+            "`tolerance` of mobility must be pos",
+        ),
+        (
+            lambda: mbd.plots.animate(mechanism, sol, fps=0),
+            "`fps` of animate must be a whole number",
+        ),
+        (
+            lambda: mbd.plots.animate(mechanism, sol, speed=0.0),
+            "`speed` of animate must be positive",
+        ),
+        (
+            lambda: mbd.plots.animate(mechanism, sol, tmp_path / "no" / "x.gif", progress=False),
             "`path` must lie in a folder that is there",
         ),
         (lambda: mbd.evaluate(mechanism, None, 0.0, q[:3], v), "`q` has 3 entries, but the coo"),
@@ -90,7 +99,7 @@ def test_what_reports_refuse(tmp_path):
             call()
     failed = eqx.tree_at(lambda sol: sol.result, sol, mbd.RESULTS.nonfinite_state)
     with pytest.raises(ValueError, match="1 of 1 motions failed"):
-        mbd.audit(mechanism, failed)
+        mbd.reports.audit(mechanism, failed)
     other = mbd.Mechanism([mbd.Body("b", BOX)])
     with pytest.raises(ValueError, match="`multipliers` must have 0 entries"):
-        mbd.audit(other, sol)
+        mbd.reports.audit(other, sol)

@@ -112,7 +112,7 @@ def test_sparse_elimination(name):
     def solve(v, f, r):
         point = mbd.evaluate(mechanism, idle, TIME, state.q, v)
         M, rows = mechanism.mass_blocks(state.q), mechanism.linearised(TIME, state.q, v)
-        found = mbd.ConstraintOperator(mbd.BlockSparse(), M, rows.J)
+        found = mbd.solvers.ConstraintOperator(mbd.BlockSparse(), M, rows.J)
         a, lam = found.solve(f, r)
         return a, lam, found.free(f), M @ f, found.result(), point.M, point.rows.J
 
@@ -143,9 +143,9 @@ def test_rotors_keep_energy_and_momentum():
         mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=0.3, dt=1e-3, scheme=mbd.RK4(),
         control=drive, saveat=diffrax.SaveAt(steps=True),
     )  # fmt: skip
-    audit = mbd.audit(mechanism, sol, drive)
+    audit = mbd.reports.audit(mechanism, sol, drive)
     start = mechanism.state()
-    rotors = mbd.rotor_energies(mechanism, start.q, start.v)
+    rotors = mbd.reports.rotor_energies(mechanism, start.q, start.v)
     np.testing.assert_allclose(rotors["motor"], GEAR**2 * ROTOR * 2.0**2 / 2, rtol=1e-12)
     assert np.ptp(audit.total) > 0.3
     np.testing.assert_allclose(audit.imbalance, 0, atol=1e-7)

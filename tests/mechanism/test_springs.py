@@ -142,7 +142,7 @@ def test_curvature_of_rotations():
 
     for angle in (0.1, 0.999, 1.001, 3.0):
         phi = angle * np.array([1.0, 2.0, -2.0]) / 3
-        S = np.asarray(mbd.skew(jnp.asarray(phi)))
+        S = np.asarray(mbd.rotations.skew(jnp.asarray(phi)))
         term, left = np.eye(3), np.eye(3)
         for k in range(2, 40):
             term = term @ S / k

@@ -190,7 +190,7 @@ def test_squeezer_from_bodies(shared, dt):
     data, points, times = squeezer_reference(shared)
     mechanism = squeezer_from_bodies(data["parameters"], data["initial"]["q"])
     state = mechanism.state()
-    found = mbd.mobility(mechanism)
+    found = mbd.reports.mobility(mechanism)
     assert (found.freedoms, found.rows, found.rank) == (1, 50, 41)
     sol = simulate(mechanism, state, dt=dt, t1=0.03, times=times)
     plane = Squeezer(data["parameters"])
@@ -214,7 +214,7 @@ def test_squeezer_from_bodies(shared, dt):
     rates = mechanism.twist(sol.v, "K1").angular[:, 2]
     np.testing.assert_allclose(rates, [point["v"][0] for point in points], rtol=1e-6)
     work = plane.p.mom * (expected[:, 0] - data["initial"]["q"][0])
-    energies = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
-    at_start = mbd.total_energy(mechanism, state.q, state.v)
+    energies = jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v))(sol.q, sol.v)
+    at_start = mbd.reports.total_energy(mechanism, state.q, state.v)
     np.testing.assert_allclose(energies - work, at_start * np.ones(len(points)), rtol=1e-6)
     assert np.max(sol.phi_norm) < 1e-12

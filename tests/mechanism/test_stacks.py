@@ -34,7 +34,7 @@ def test_wall_of_twenty_rests():
     sol = run(mechanism, 0.1, 1e-2, every=1)
     moved = positions(mechanism, sol) - positions(mechanism, sol)[:1]
     assert np.abs(moved).max() < 1e-7
-    energy = jax.vmap(lambda q, v: mbd.total_energy(mechanism, q, v))(sol.q, sol.v)
+    energy = jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v))(sol.q, sol.v)
     assert np.max(energy - energy[0]) < 1e-6
     gaps = jax.vmap(lambda q: mechanism.gap(q, 0.0))(sol.q)
     assert np.min(gaps) > -1e-8
@@ -71,7 +71,7 @@ def on_table(shape, inertia, table, height, angle=0.0):
 
 def rests(mechanism, sol, weight, atol=1e-9):
     np.testing.assert_allclose(sol.q[-1], mechanism.state().q, atol=atol)
-    force = mbd.contact_forces(mechanism, sol.q, sol.contact_force)[-1].sum(axis=0)
+    force = mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force)[-1].sum(axis=0)
     np.testing.assert_allclose(force, -weight, atol=1e-8)
 
 

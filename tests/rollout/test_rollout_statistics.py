@@ -66,11 +66,11 @@ class Word(mbd.rollout.AbstractReduction):
 
     def single(self, output, index):
         angle = output["x"] - 1e6
-        turn = mbd.quaternion_exp(angle)
+        turn = mbd.rotations.quaternion_exp(angle)
         return index, index, turn
 
     def merge(self, a, b):
-        return a[0], b[1], mbd.quaternion_product(a[2], b[2])
+        return a[0], b[1], mbd.rotations.quaternion_product(a[2], b[2])
 
     def result(self, state):
         return jax.tree.map(np.asarray, state)
@@ -82,9 +82,11 @@ def test_a_reduction_of_ones_own(chunk):
     first, last, turn = of_data({"word": Word()}, chunk)["word"]
     good = np.flatnonzero(~FAILED)
     assert (first, last) == (good[0], good[-1])
-    turns = jax.vmap(mbd.quaternion_exp)(DATA[good] - 1e6)
+    turns = jax.vmap(mbd.rotations.quaternion_exp)(DATA[good] - 1e6)
     expected, _ = jax.lax.scan(
-        lambda a, b: (mbd.quaternion_product(a, b), None), jnp.array([1.0, 0, 0, 0]), turns
+        lambda a, b: (mbd.rotations.quaternion_product(a, b), None),
+        jnp.array([1.0, 0, 0, 0]),
+        turns,
     )
     np.testing.assert_allclose(turn, expected, rtol=0, atol=1e-13)
 

@@ -147,23 +147,23 @@ def test_enforcement(words, call):
 
 @refusals(
     ("quaternion_log-of-zeros", "`p` of quaternion_log must be a quaternion other than 0",
-     lambda: mbd.quaternion_log(np.zeros(4))),
+     lambda: mbd.rotations.quaternion_log(np.zeros(4))),
     ("skew-of-a-matrix", r"`a` of skew must have shape \(3,\), but has \(3, 3\)",
-     lambda: mbd.skew(np.eye(3))),
+     lambda: mbd.rotations.skew(np.eye(3))),
     ("quaternion_exp-of-four", r"`phi` of quaternion_exp must have shape \(3,\), but has \(4,\)",
-     lambda: mbd.quaternion_exp(np.zeros(4))),
+     lambda: mbd.rotations.quaternion_exp(np.zeros(4))),
     ("quaternion_rotate-of-three", r"`p` of quaternion_rotate must have shape \(4,\), but has",
-     lambda: mbd.quaternion_rotate(np.zeros(3), np.zeros(3))),
+     lambda: mbd.rotations.quaternion_rotate(np.zeros(3), np.zeros(3))),
     ("rpy_to_matrix-of-two", r"`q` of rpy_to_matrix must have shape \(3,\), but has \(2,\)",
-     lambda: mbd.rpy_to_matrix(np.zeros(2))),
+     lambda: mbd.rotations.rpy_to_matrix(np.zeros(2))),
     ("check_gradients-of-a-number", "`loss` of check_gradients must be a function",
-     lambda: mbd.check_gradients(1.0, 1.0)),
+     lambda: mbd.analysis.check_gradients(1.0, 1.0)),
     ("check_gradients-rtol-nan", "`rtol` of check_gradients must be positive",
-     lambda: mbd.check_gradients(lambda x: x, 1.0, rtol=np.nan)),
+     lambda: mbd.analysis.check_gradients(lambda x: x, 1.0, rtol=np.nan)),
     ("tangent_growth-every-0", "`every` of tangent_growth .*at least 1, but is 0",
-     lambda: mbd.tangent_growth(PLANE, mbd.UdwadiaKalaba(), START, 1.0, 0.1, every=0)),
+     lambda: mbd.analysis.tangent_growth(PLANE, mbd.UdwadiaKalaba(), START, 1.0, 0.1, every=0)),
     ("first_nonfinite-dt-0", "`dt` of first_nonfinite must be positive",
-     lambda: mbd.first_nonfinite(PLANE, mbd.UdwadiaKalaba(), START, 1.0, 0.0)),
+     lambda: mbd.analysis.first_nonfinite(PLANE, mbd.UdwadiaKalaba(), START, 1.0, 0.0)),
 )  # fmt: skip
 def test_analysis(words, call):
     check_refused(call, words)

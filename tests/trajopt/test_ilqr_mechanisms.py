@@ -128,7 +128,7 @@ def test_loop_of_a_mechanism():
     class Turned(eqx.Module):
         def __call__(self, t, q, v):
             angle = system.joint_coordinates(q, "hinge 0")
-            return jnp.concatenate([angle + 0.8, mbd.joint_rates(system, q, v, "hinge 0")])
+            return jnp.concatenate([angle + 0.8, mbd.reports.joint_rates(system, q, v, "hinge 0")])
 
     problem = trajopt.Problem(
         system,
@@ -188,7 +188,7 @@ class Facing(eqx.Module):
 def test_reorientation_by_quaternions():
     """From rest to rest about an inclined axis by 2.5 rad, with least effort: a cart's problem."""
     axis = jnp.array([1.0, -2.0, 3.0]) / jnp.sqrt(14.0)
-    q = mbd.quaternion_exp(jnp.array([0.3, 0.2, -0.5]))
+    q = mbd.rotations.quaternion_exp(jnp.array([0.3, 0.2, -0.5]))
     goal = Ball().retract(q, 2.5 * axis)
     problem = trajopt.Problem(
         Ball(),

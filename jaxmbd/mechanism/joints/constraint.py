@@ -25,8 +25,9 @@ class Constraint(AbstractConstraint):
 
         mbd.Constraint("level", ["left", "right"], level)
 
-    Functions are written for one sample, and best over components (`mbd.cross`, sums of products,
-    not `@`). Numbers in a function that is an `eqx.Module` are parameters with derivatives.
+    Functions are written for one sample, and best over components (`mbd.rotations.cross`, sums of
+    products, not `@`). Numbers in a function that is an `eqx.Module` are parameters with
+    derivatives.
     Functions are compared by identity: several constraints by one function are evaluated together;
     one that is written inside of a loop is compiled each time.
 

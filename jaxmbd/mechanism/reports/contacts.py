@@ -52,7 +52,7 @@ def contact_forces(
     """Forces in the world that act on body b at the contact points between shapes; the opposite
     ones act on a.
 
-        f = mbd.contact_forces(mechanism, sol.q, sol.contact_force)    # (times, points, 3)
+        f = mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force)    # (times, points, 3)
 
     The directions are those of the contact points at q, while the forces of a solution are means
     over the step before: between both lies the motion of one step.

@@ -42,7 +42,7 @@ def reactions(
     for nonholonomic rows. This is J^T lam of the joint, as it stands in M v' = f + J^T lam: what
     acts on the body, and not what the body exerts. Of a driven joint it includes the drive.
 
-        hinge = mbd.reactions(mechanism, sol.t, sol.q, sol.multipliers, "hinge", on="arm")
+        hinge = mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, "hinge", on="arm")
         hinge.force, hinge.torque     # shapes (ns, 3)
 
     **Arguments:**

@@ -74,7 +74,7 @@ def singularity(
     not count. In the pose itself ratio is 0, and near it about proportional to the distance; below
     1e-3 or so expect large reactions, and use `Pseudoinverse`.
 
-        report = mbd.singularity(mechanism, sol.q, sol.t)     # along a motion
+        report = mbd.reports.singularity(mechanism, sol.q, sol.t)     # along a motion
 
     **Arguments:**
 

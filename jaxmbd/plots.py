@@ -1,0 +1,10 @@
+"""Pictures of mechanisms and their motions."""
+
+# ruff: noqa: F401
+
+from .mechanism import animate, draw
+from .mechanism import plot_contacts as contacts
+from .mechanism import plot_coordinates as coordinates
+from .mechanism import plot_energies as energies
+from .mechanism import plot_reactions as reactions
+from .mechanism import plot_violation as violation

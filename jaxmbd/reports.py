@@ -1,0 +1,30 @@
+"""What a mechanism and its motion are found to be: energies, reactions, mobility, violations."""
+
+from .mechanism import Audit as Audit
+from .mechanism import BodyIndices as BodyIndices
+from .mechanism import ContactState as ContactState
+from .mechanism import ContactStates as ContactStates
+from .mechanism import Dependency as Dependency
+from .mechanism import ElementPower as ElementPower
+from .mechanism import JointClosure as JointClosure
+from .mechanism import Mobility as Mobility
+from .mechanism import Singularity as Singularity
+from .mechanism import Violation as Violation
+from .mechanism import audit as audit
+from .mechanism import contact_forces as contact_forces
+from .mechanism import contact_states as contact_states
+from .mechanism import gravitational_energies as gravitational_energies
+from .mechanism import joint_closure as joint_closure
+from .mechanism import joint_path as joint_path
+from .mechanism import joint_rates as joint_rates
+from .mechanism import kinetic_energies as kinetic_energies
+from .mechanism import limit_violation as limit_violation
+from .mechanism import mobility as mobility
+from .mechanism import powers as powers
+from .mechanism import reactions as reactions
+from .mechanism import rotor_energies as rotor_energies
+from .mechanism import singularity as singularity
+from .mechanism import stored_energies as stored_energies
+from .mechanism import total_energy as total_energy
+from .mechanism import unique_reactions as unique_reactions
+from .mechanism import violation as violation
