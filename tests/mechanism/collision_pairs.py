@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmbd import quaternion_exp, quaternion_product
 from jaxmbd.mechanism.collisions import ABSENT, collide
 from jaxmbd.mechanism.pose import Pose
 from jaxmbd.mechanism.shapes import (
@@ -21,6 +20,7 @@ from jaxmbd.mechanism.shapes import (
     HeightField,
     Sphere,
 )
+from jaxmbd.rotations import quaternion_exp, quaternion_product
 
 IDENTITY = np.array([1.0, 0.0, 0.0, 0.0])
 TETRAHEDRON = np.array([[0.6, 0.5, 0.5], [0.5, -0.6, -0.5], [-0.5, 0.5, -0.7], [-0.5, -0.5, 0.4]])

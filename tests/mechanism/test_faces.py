@@ -27,11 +27,11 @@ from collision_pairs import (
 )
 from scipy.spatial import ConvexHull
 
-from jaxmbd import quaternion_exp, quaternion_product
 from jaxmbd.mechanism.collisions import ABSENT
 from jaxmbd.mechanism.collisions.manifold import manifold
 from jaxmbd.mechanism.pose import Pose
 from jaxmbd.mechanism.shapes import Box, Capsule, ConvexPoints, Cylinder
+from jaxmbd.rotations import quaternion_exp, quaternion_product
 
 CUBE = ConvexPoints(np.array(list(itertools.product((-0.5, 0.5), repeat=3))))
 # A pyramid with its base, of an obtuse angle, down, and a point within the base.

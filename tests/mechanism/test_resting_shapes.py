@@ -25,10 +25,10 @@ from collision_pairs import (
     turned,
 )
 
-from jaxmbd import quaternion_exp, quaternion_product
 from jaxmbd.mechanism.collisions import ABSENT, collide
 from jaxmbd.mechanism.pose import Pose
 from jaxmbd.mechanism.shapes import Box, Ellipsoid
+from jaxmbd.rotations import quaternion_exp, quaternion_product
 
 # --- curved shapes on edges, faces and vertices ---------------------------------------------------
 
