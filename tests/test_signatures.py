@@ -24,10 +24,11 @@ import pytest
 from hypothesis import strategies as st
 
 import jaxmbd as mbd
-from jaxmbd import identify, rollout, trajopt
+from jaxmbd import analysis, identify, plots, reports, rollout, rotations, solvers, trajopt
 from jaxmbd._inputs import Range, Shape
 
 NAN, INF = math.nan, math.inf
+MODULES = (mbd, analysis, identify, plots, reports, rollout, rotations, solvers, trajopt)
 
 
 # --- public signatures ---------------------------------------------------------------------------
@@ -73,7 +74,7 @@ class Case(typing.NamedTuple):
 def things():
     """(name, public class or function)."""
     seen = set()
-    for module in (mbd, identify, trajopt, rollout):
+    for module in MODULES:
         for name, thing in vars(module).items():
             named = callable(thing) and not name.startswith("_")
             if named and id(thing) not in seen:
@@ -279,6 +280,7 @@ def check_message(error, label, parameter, value):
 
 # What functions return, and tuples that are checked where they are used.
 RETURNED = set(
+    "EquilibriumReport Inputs LinearModel Modes StateFeedback "
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
     "Correction Motion Point BlockDiagonal BlockRows ConstraintEquations ConstraintOperator "
     "CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads JointClosure Audit "
