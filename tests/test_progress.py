@@ -126,7 +126,8 @@ def test_what_says_so(shown, label, call):
 def test_all_that_have_a_bar():
     """Every function with `progress: bool`, but for pictures, which JAX has no part in."""
     silent = []
-    for module in (mbd, mbd.identify, mbd.trajopt, mbd.rollout):
+    namespaces = mbd.identify, mbd.trajopt, mbd.rollout, mbd.plots, mbd.reports, mbd.analysis
+    for module in (mbd, *namespaces):
         for name, thing in vars(module).items():
             if inspect.isfunction(thing) and "progress" in inspect.signature(thing).parameters:
                 chain = [thing]
