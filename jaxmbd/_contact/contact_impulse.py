@@ -1,5 +1,5 @@
-"""Velocity-level stepping with contacts: a free step, then the impulses of equality rows and
-contacts together."""
+"""Velocity-level stepping with contacts: a free step, then all impulses of equality rows and
+contacts."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, NamedTuple
@@ -27,49 +27,50 @@ from .problem import Groups
 from .rows import AbstractContactJacobian, ContactRows, Impulses
 from .solvers import AbstractContactSolver, InteriorPoint
 
-# Overlaps [m] that are rounding.
+# Overlaps [m] below this are rounding errors.
 _SLOP = 1e-12
 
 
 @checked
 class ContactImpulse(AbstractEnforcement):
     """Time stepping with unilateral contacts, friction and impacts, for systems with a `gap` and
-    mechanisms with `contacts`. One problem a step for all impulses,
+    mechanisms with `contacts`. Each step solves one problem for all impulses,
 
         M (v(n+1) - v*) = J^T Lam + J_c^T lam,    J v(n+1) = -Phi_t - feedback(Phi),
         0 <= lam_n  perp  J_n v(n+1) + g_t + bias >= 0,
         lam_t within mu lam_n takes most power from J_t v(n+1),
         q(n+1) = q(n) (+) h N v(n+1),
 
-    with v* from the scheme on the free motion. The bias is g/h for an open contact, so that it may
-    close within the step but not pass; e u(n) for one that closes with the approach velocity u(n)
-    and has a restitution e (Newton's law); 0 for one that overlaps. An overlap is taken back by a
-    displacement alone, the one of least kinetic energy, so that it adds none.
+    where v* is the velocity after a free step of the scheme. The bias of an open contact is g/h, so
+    that the contact may close within the step but not penetrate. For a contact that closes with the
+    approach velocity u(n) and has the restitution e it is e u(n) (Newton's law). For a contact that
+    overlaps it is 0. Overlap is corrected by a displacement of least kinetic energy. The velocities
+    do not change with it, so that it adds no energy.
 
-    Compliant contacts, of stiffness k and damping d, are springs in series with the rows: with
+    Compliant contacts, with stiffness k and damping d, are springs in series with the rows:
 
         0 <= lam_n  perp  J_n v(n+1) + g_t + lam_n / (h^2 k + h d) + g / (h + d/k) >= 0
 
-    the force is -(k g + d g') at the end of the step, implicitly, and k = inf is the rigid contact.
+    Their force is -(k g + d g') at the end of the step (implicit). The limit k = inf is rigid
+    contact.
 
-    Equality rows are eliminated from the contact problem, so that they hold as in `VelocityImpulse`
-    whatever contacts do. First order. `multipliers` and contact forces returned are means over a
-    step.
+    Equality rows are eliminated from the contact problem, so they hold as in `VelocityImpulse`,
+    whatever the contacts do. The method is of first order. The returned `multipliers` and contact
+    forces are means over a step.
 
     **Arguments:**
 
     - `contact_solver`: `InteriorPoint()` (default) or `ProjectedGaussSeidel()`.
     - `friction`: `Cone()` (default) or `Pyramid(directions)`, the same for all contacts.
-    - `solver`, `stabilisation`: of the equality rows, as in `VelocityImpulse`.
+    - `solver`, `stabilisation`: for the equality rows, as in `VelocityImpulse`.
     - `impact_law`: `Newton()` (default) or `Poisson()`. They differ where several contacts or
-      friction act at once.
-    - `impacts`: `AtStepStart()` (default), or `Located(n)` for up to n impacts that are located
-      within each step.
-    - `smoothing`: velocity [m/s] by which the laws are smoothed, 0 for none; for `Cone` only. With
-      s the normal impulse and velocity of a contact satisfy lam_n z_n = s^2 / S_nn instead of 0,
-      and friction passes smoothly from one direction to the other: then derivatives exist also
-      where a contact opens, closes, sticks or slips, for optimisation; the error is of the order
-      of s.
+      friction act.
+    - `impacts`: `AtStepStart()` (default), or `Located(n)`, with up to n impacts located in each
+      step.
+    - `smoothing`: velocity [m/s] by which the laws are smoothed, for `Cone` only; 0 for none. With
+      s > 0 the normal impulse and velocity of a contact satisfy lam_n z_n = s^2 / S_nn instead of
+      0, and friction passes smoothly from one direction to the other. For optimisation, derivatives
+      then exist also where a contact opens, closes, sticks or slips. The error is of order s.
 
     Reference: Stewart and Trinkle (1996); Anitescu and Potra (1997), Formulating dynamic
     multi-rigid-body contact problems with friction as solvable linear complementarity problems.
@@ -97,8 +98,8 @@ class ContactImpulse(AbstractEnforcement):
 
 
 class Resolved(NamedTuple):
-    """Change of the velocities, impulses of the equality rows and of the contacts, which contacts
-    press, and a verdict: the residual [m/s] and a member of `RESULTS`."""
+    """The solution of a contact problem: the change of the velocities, the impulses of the equality
+    rows and of the contacts, which contacts carry load, the residual [m/s], and a verdict."""
 
     change: Velocity
     multipliers: Rows
@@ -109,7 +110,7 @@ class Resolved(NamedTuple):
 
     @classmethod
     def nothing(cls, like: Velocity, rows: int, impulses: Impulses) -> "Resolved":
-        """No impulses."""
+        """Return the solution without impulses."""
         count, dtype = impulses.shape[0], impulses.dtype
         return cls(
             jnp.zeros_like(like),
@@ -121,7 +122,7 @@ class Resolved(NamedTuple):
         )
 
     def then(self, next: "Resolved") -> "Resolved":
-        """Both, one after the other."""
+        """Return the sum of both, where `next` is solved after this one."""
         return Resolved(
             self.change + next.change,
             self.multipliers + next.multipliers,
@@ -133,9 +134,9 @@ class Resolved(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What one contact problem is about: relative velocities b [m/s] without contact impulses, with
-    the bias; coefficients of the groups; compliance [1/kg]; a guess of the impulses; and whether
-    there is anything to solve."""
+    """The data of one contact problem: relative velocities b [m/s] without contact impulses, bias
+    included; friction coefficients of the groups; compliance [1/kg]; initial guess of the impulses;
+    and whether there is anything to solve."""
 
     b: Impulses
     mu: Float[Array, "contacts groups"]
@@ -145,10 +146,10 @@ class Given(NamedTuple):
 
 
 class ContactProblems(NamedTuple):
-    """All that the contact problems at one q have in common.
+    """What all contact problems at one q have in common.
 
-    **Fields:** `enforcement`; `operator`, with the number of its `rows`; `J` of the contacts; their
-    `groups`; `S`."""
+    **Fields:** `enforcement`; `operator` of the equality rows, and their number `rows`; `J` of the
+    contacts; `groups` of their impulses; the Delassus operator `S`."""
 
     enforcement: ContactImpulse
     operator: ConstraintOperator
@@ -159,12 +160,12 @@ class ContactProblems(NamedTuple):
 
     @classmethod
     def of(cls, enforcement, operator, rows, J, groups) -> "ContactProblems":
-        """With their S."""
+        """Build S and return all."""
         S = delassus(operator, rows, J, groups.d)
         return cls(enforcement, operator, rows, J, groups, S)
 
     def resolve(self, given: Given, exact: bool | Bool[Array, ""] = False) -> Resolved:
-        """The solution of one of them; an `exact` one by an `InteriorPoint` and not smoothed."""
+        """Solve one of the problems; an `exact` one by `InteriorPoint` and without smoothing."""
         smoothing, solver = self.enforcement.smoothing, self.enforcement.contact_solver
         if smoothing is not None:
             smoothing = jnp.where(exact, 0.0, smoothing)
@@ -190,10 +191,10 @@ class ContactProblems(NamedTuple):
     def in_turn(
         self, first: Given, like: Velocity, follow: Sequence[Callable], state: PyTree
     ) -> tuple[PyTree, Resolved]:
-        """The solutions of several, one after the other, of which each hangs on those before:
-        `follow[k](state, solution)` returns the state after the k-th, and what the next one is
-        about. Of the last one, which is exact, the solution is returned with the state. A loop, so
-        that they are compiled once."""
+        """Solve several problems in turn, each of which depends on the solutions before it.
+        `follow[k](state, solution)` returns the state after problem k and the data of the next
+        problem. The last problem is exact. Returns the state and the solution of the last problem.
+        The problems are the turns of one loop, so that the solver is compiled once."""
         nothing = Resolved.nothing(like, self.rows, first.b)
         last = len(follow)
 
@@ -214,7 +215,7 @@ class ContactProblems(NamedTuple):
 
 
 def contact_groups(enforcement: ContactImpulse, contacts: ContactRows) -> Groups:
-    """The groups of impulses of these contacts."""
+    """Return the groups of impulses of these contacts."""
     law, k = contacts.law, contacts.tangents
     moments = [(law.torsional, 1), (law.rolling, 2)]
     sizes = tuple(size for coefficient, size in moments if coefficient is not None)
@@ -225,7 +226,7 @@ def contact_groups(enforcement: ContactImpulse, contacts: ContactRows) -> Groups
 def coefficients(
     contacts: ContactRows, slip: Float[Array, "contacts d"]
 ) -> Float[Array, "contacts groups"]:
-    """Of each group, at the relative velocities at the start of the step."""
+    """Return the coefficient of each group at the relative velocities at the start of the step."""
     law, count, k = contacts.law, slip.shape[0], contacts.tangents
     moments = [x for x in (law.torsional, law.rolling) if x is not None]
     found = [jnp.broadcast_to(x, (count,)).astype(slip.dtype) for x in moments]
@@ -236,9 +237,8 @@ def coefficients(
 
 
 class Normal(NamedTuple):
-    """What acts along the normals in a step: bias velocity [m/s] of contacts that do not bounce,
-    velocity u <= 0 [m/s] before the impact and restitution e of those that do, and compliance
-    [1/kg]."""
+    """The normal law of a step: bias velocity [m/s] of contacts that do not bounce; velocity u <= 0
+    [m/s] before the impact and restitution e of those that do; compliance [1/kg]."""
 
     bias: Float[Array, " contacts"]
     before: Float[Array, " contacts"]
@@ -252,7 +252,8 @@ def bouncing(
     before: Float[Array, " contacts"],
     hits: Bool[Array, " contacts"],
 ) -> Normal:
-    """Rigid contacts, of which those that hit something with the velocities `before` bounce."""
+    """Return the law of rigid contacts. Those that `hits` selects bounce, with the normal
+    velocities `before` the impact."""
     e = jnp.broadcast_to(contacts.law.restitution, bias.shape)
     hits = hits & (e * before < 0)
     zero = jnp.zeros_like(bias)
@@ -270,7 +271,8 @@ def normal_law(
     free: Float[Array, " contacts"],
     h: RealScalarLike,
 ) -> Normal:
-    """From the normal velocities at the start of the step and those without contact impulses."""
+    """Return the law of a step, from normal velocities at its start and without contact
+    impulses."""
     law, gap = contacts.law, contacts.gap
     normal = bouncing(contacts, jnp.maximum(gap, 0.0) / h, before, gap + h * free < 0)
     if law.stiffness is None:
@@ -285,7 +287,7 @@ def normal_law(
 
 
 def is_compliant(contacts: ContactRows) -> Bool[Array, " contacts"]:
-    """Which contacts have a finite stiffness."""
+    """Return which contacts have a finite stiffness."""
     stiffness = contacts.law.stiffness
     finite = False if stiffness is None else jnp.isfinite(stiffness)
     return jnp.broadcast_to(finite, contacts.gap.shape)
@@ -294,10 +296,11 @@ def is_compliant(contacts: ContactRows) -> Bool[Array, " contacts"]:
 def overlaps(
     contacts: ContactRows, groups: Groups, ahead: Float[Array, " contacts"], h: RealScalarLike
 ) -> Given:
-    """The problem of the displacement of least kinetic energy that takes back what overlaps, given
-    the gaps at the end of the step as far as velocities tell, and opens no contact that it does not
-    have to; for the velocities that would do it in the time h. Its residual tells by how much, over
-    h [m/s], it misses that, as it must where overlaps contradict each other."""
+    """Return the problem of the displacement of least kinetic energy that removes all overlap and
+    opens no contact without need. `ahead` are the gaps at the end of the step, as the velocities
+    predict them. The unknowns are the velocities that make this displacement in the time h. The
+    residual [m/s], times h, is the remaining overlap, which cannot vanish where overlaps contradict
+    each other."""
     rigid = ~is_compliant(contacts)
     ahead = jnp.where(rigid, ahead, jnp.maximum(ahead, 0.0))
     none = jnp.zeros((ahead.shape[0], groups.d), ahead.dtype)

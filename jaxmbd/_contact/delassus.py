@@ -1,13 +1,13 @@
 """The Delassus operator S of contacts, as a matrix or as a product of sparse factors.
 
-All that solvers need of it are products S lam, single rows, and solutions x of
+Solvers need only products S lam, single rows, and solutions x of
 
     (C + P S) x = r
 
-with C and P made of a block for each contact: a linearised contact law. As a matrix S takes the
-cube of the number of rows. If contacts have more rows than there are velocities, as in piles and
-stacks, the same follows from a system of the size of the velocities: with S = T + Y Y^T and Y = J_c
-in coordinates in which the mass is 1,
+where C and P are block diagonal, with one block for each contact: a linearised contact law. As a
+matrix, S costs the cube of the number of rows. In piles and stacks the contacts have more rows than
+there are velocities. Then x follows from a system of the size of the velocities. With S = T + Y Y^T
+and Y = J_c in coordinates in which the mass is 1,
 
     (1 + Y^T W Y) u = Y^T C'^-1 r,    x = C'^-1 (r - P Y u),    C' = C + P T,  W = C'^-1 P.
 """
@@ -34,7 +34,7 @@ Blocks = Float[Array, "contacts d d"]
 
 
 class AbstractDelassus(eqx.Module):
-    """S of scaled impulses."""
+    """S, acting on scaled impulses."""
 
     @abc.abstractmethod
     def times(self, lam: Impulses) -> Impulses:
@@ -42,50 +42,50 @@ class AbstractDelassus(eqx.Module):
 
     @abc.abstractmethod
     def magnitude(self, lam: Impulses) -> Impulses:
-        """The sum of the sizes of all terms of S lam."""
+        """Return the sum of the sizes of all terms of S lam."""
 
     @abc.abstractmethod
     def blocks(self) -> Blocks:
-        """Those on the diagonal."""
+        """Return the blocks on the diagonal."""
 
     @abc.abstractmethod
     def scaled(self, factors: Impulses) -> "AbstractDelassus":
-        """diag(factors) S diag(factors)."""
+        """Return diag(factors) S diag(factors)."""
 
     @abc.abstractmethod
     def plus(self, blocks: Blocks) -> "AbstractDelassus":
-        """With these added on the diagonal."""
+        """Return S with these blocks added on the diagonal."""
 
     @abc.abstractmethod
     def sums(self, lam: Impulses) -> Any:
-        """What `row` needs to know of lam."""
+        """Return what `row` needs to know about lam."""
 
     @abc.abstractmethod
     def moved(self, sums: Any, i: Int[Array, ""], change: Float[Array, " d"]) -> Any:
-        """`sums` after a change of the impulses of contact i."""
+        """Return `sums` after a change of the impulses of contact i."""
 
     @abc.abstractmethod
     def row(self, i: Int[Array, ""], sums: Any) -> Float[Array, " d"]:
-        """S lam of contact i."""
+        """Return the part of S lam that belongs to contact i."""
 
     @abc.abstractmethod
     def factorise(self, C: Blocks, P: Blocks) -> Any:
-        """C + P S, which must be regular."""
+        """Factorise C + P S, which must be regular."""
 
     @abc.abstractmethod
     def solve(self, factor: Any, P: Blocks, r: Impulses) -> Impulses:
-        """x with (C + P S) x = r."""
+        """Solve (C + P S) x = r."""
 
     @abc.abstractmethod
     def solve_transposed(self, factor: Any, P: Blocks, r: Impulses) -> Impulses:
-        """x with (C^T + S P^T) x = r."""
+        """Solve (C^T + S P^T) x = r."""
 
     def proximal_solve(self, C: Blocks, P: Blocks, r: Impulses, rho: Float[Array, ""]) -> Impulses:
-        """x that nearly solves (C + P S) x = r, where that may be singular: with S + rho."""
+        """Solve (C + P S) x = r, which may be singular, approximately: with S + rho for S."""
         compliant = self.plus(rho * jnp.broadcast_to(jnp.eye(C.shape[1], dtype=C.dtype), C.shape))
         factor = compliant.factorise(C, P)
         x = compliant.solve(factor, P, r)
-        # Once more for what rho takes away where it is not needed.
+        # One refinement removes the error of rho where the matrix is regular.
         return x + compliant.solve(factor, P, r - _apply(C, x) - _apply(P, self.times(x)))
 
 
@@ -140,7 +140,7 @@ class DenseDelassus(AbstractDelassus):
 
 
 class FactoredDelassus(AbstractDelassus):
-    """T + Y Y^T, with T on the diagonal.
+    """T + Y Y^T, where T is block diagonal.
 
     **Fields:** `Y`; `own`: the blocks of T."""
 
@@ -194,10 +194,10 @@ class FactoredDelassus(AbstractDelassus):
 
 
 class GroupInverse(eqx.Module):
-    """Of H = C + P S, which may be singular, without the parts of r and x in its null space: by
-    proximal iterations,
+    """The group inverse of H = C + P S, which may be singular. The parts of r and x in the null
+    space of H are left out. Proximal iterations compute it,
 
-        x <- x + (H + epsilon)^-1 (r - H x),    x = 0 at first.
+            x <- x + (H + epsilon)^-1 (r - H x),    from x = 0.
     """
 
     S: AbstractDelassus
@@ -213,7 +213,7 @@ class GroupInverse(eqx.Module):
         self.factor = S.factorise(C + self.epsilon * eye, P)
 
     def solve(self, r: Impulses) -> Impulses:
-        """x."""
+        """Return the solution x."""
         return self._iterated(
             lambda x: _apply(self.C, x) + _apply(self.P, self.S.times(x)),
             lambda r: self.S.solve(self.factor, self.P, r),
@@ -221,7 +221,7 @@ class GroupInverse(eqx.Module):
         )
 
     def solve_transposed(self, r: Impulses) -> Impulses:
-        """x of H^T x = r."""
+        """Return the solution x of H^T x = r."""
         C, P = _transposed(self.C), _transposed(self.P)
         return self._iterated(
             lambda x: _apply(C, x) + self.S.times(_apply(P, x)),

@@ -1,9 +1,8 @@
-"""Friction laws as sets: the impulses in a contact that one unit of normal impulse allows.
+"""Friction laws as sets: the impulses that one unit of normal impulse allows in a contact.
 
-Sliding friction takes, of all impulses in its set, the one that takes most energy out of the slip z
-(the principle of maximum dissipation, Moreau 1974). Equivalently t = P(t - rho z) for any rho > 0,
-with the orthogonal projection P on the set times the normal impulse, which is all that the solvers
-need to know.
+Of all impulses in its set, sliding friction is the one that dissipates most for the slip z (the
+principle of maximum dissipation, Moreau 1974). Equivalently t = P(t - rho z) for any rho > 0, where
+P is the orthogonal projection on the set times the normal impulse. Solvers need nothing else.
 """
 
 import abc
@@ -20,26 +19,28 @@ from .._types import Scalar
 
 
 class AbstractFriction(eqx.Module):
-    """A set of tangential impulses, star-shaped about 0, of size 1."""
+    """A set of tangential impulses for unit normal impulse, star-shaped about 0."""
 
     @abc.abstractmethod
     def project(
         self, t: Float[Array, " k"], radius: Scalar, smoothing: Scalar | None
     ) -> Float[Array, " k"]:
-        """The point of `radius` times the set that is nearest to t; within O(smoothing), and then
-        differentiable everywhere, with `smoothing` > 0; `None` is 0, and known when tracing."""
+        """Project t on `radius` times the set. With `smoothing` > 0 the projection is
+        differentiable everywhere and wrong by O(`smoothing`). `None` means 0, known when
+        tracing."""
 
     @abc.abstractmethod
     def support(self, z: Float[Array, " k"]) -> Scalar:
-        """The greatest -z.t over the set: the power that the slip z loses to unit normal force."""
+        """Return the greatest -z.t over the set: the power lost to the slip z per unit normal
+        force."""
 
     @abc.abstractmethod
     def facets(self, k: int) -> np.ndarray | None:
-        """Rows (c, -n) of the facets, c - n.t >= 0, shape `(m, 1 + k)`; `None` for the ball."""
+        """Rows (c, -n) of the facets c - n.t >= 0, shape `(m, 1 + k)`; `None` for the ball."""
 
 
 class Cone(AbstractFriction):
-    """Coulomb's cone, the same in all directions: |t| <= mu n."""
+    """Coulomb's cone |t| <= mu n, the same in all directions."""
 
     def project(self, t, radius, smoothing):
         square = jnp.sum(t * t)
@@ -49,8 +50,8 @@ class Cone(AbstractFriction):
             # The smoothed maximum is above both.
             size = _root(square + smoothing**2)
             largest = (radius + size + _root((radius - size) ** 2 + 4 * smoothing**2)) / 2
-        # Without friction, where both are 0, any divisor will do. Without a tangential impulse the
-        # ratio is 1: such a contact sticks, in its derivative too.
+        # Where both are 0, the contact has no friction, and any divisor will do. Where only the
+        # tangential impulse is 0, the ratio is 1: such a contact sticks, in its derivative too.
         return t * (radius / jnp.where(largest > 0, largest, 1.0))
 
     def support(self, z):
@@ -62,7 +63,7 @@ class Cone(AbstractFriction):
 
 
 def _root(square: Scalar) -> Scalar:
-    """Of a number >= 0, with the derivative 0 at 0."""
+    """Return the square root of a number >= 0, with derivative 0 at 0."""
     positive = square > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
@@ -72,16 +73,16 @@ _even = Range("even and at least 4", lambda x: (x >= 4) & (x % 2 == 0))
 
 @checked
 class Pyramid(AbstractFriction):
-    """A regular polygon in place of the circle, which makes the problem a linear complementarity
-    problem; in one tangent direction it is the same as the cone.
+    """A regular polygon in place of the circle, which makes the contact problem a linear
+    complementarity problem. In one tangent direction it equals the cone.
 
     **Arguments:**
 
     - `directions`: number of corners, even and at least 4, the first one on the first tangent.
-    - `circumscribed`: whether the polygon encloses the circle, so that friction reaches mu between
-      the corners and exceeds it by 1 / cos(pi / directions) in their direction. By default it is
-      inscribed, as with Stewart and Trinkle's non-negative combinations of the directions: mu at
-      the corners, and cos(pi / directions) mu half-way between them, which is 0.71 mu with four.
+    - `circumscribed`: whether the polygon encloses the circle. Friction is then mu halfway between
+      the corners and mu / cos(pi / directions) at the corners. By default the polygon is inscribed,
+      as are Stewart and Trinkle's non-negative combinations of the directions: friction is mu at
+      the corners and mu cos(pi / directions) halfway between them, 0.71 mu with four.
 
     Reference: Stewart and Trinkle (1996), An implicit time-stepping scheme for rigid body dynamics
     with inelastic collisions and Coulomb friction.
@@ -94,7 +95,7 @@ class Pyramid(AbstractFriction):
         del smoothing
         if t.shape[0] == 1:
             return jnp.clip(t, -radius, radius)
-        # Of all edges the one in whose sector t lies; there to the edge, then along it to its ends.
+        # Find the edge in whose sector t lies, project on its line, then clip to its ends.
         normals, reach, half = self._polygon()
         normals = jnp.asarray(normals, t.dtype)
         along = normals[:, 0] * t[0] + normals[:, 1] * t[1]
@@ -120,7 +121,7 @@ class Pyramid(AbstractFriction):
         return np.concatenate([np.full((self.directions, 1), reach), -normals], axis=1)
 
     def _polygon(self) -> tuple[np.ndarray, float, float]:
-        """Normals of the edges, their distance, and half their length, for unit radius."""
+        """Return normals, distance and half length of the edges, for unit radius."""
         angle = np.pi / self.directions
         size = 1 / np.cos(angle) if self.circumscribed else 1.0
         turns = angle * (2 * np.arange(self.directions) + 1)

@@ -1,4 +1,4 @@
-"""What an impact makes of the velocities before it."""
+"""Impact laws: the velocities after an impact, from those before it."""
 
 import abc
 
@@ -10,30 +10,30 @@ from .rows import Impulses
 
 
 class AbstractImpactLaw(eqx.Module):
-    """How contacts separate after an impact. The restitution e of each contact is that of its
-    `ContactLaw`, and 0 for contacts that do not strike; so is the normal velocity u <= 0 [m/s] with
-    which it strikes."""
+    """How contacts separate after an impact. Each contact has the restitution e of its `ContactLaw`
+    and the normal velocity u <= 0 [m/s] with which it strikes. Both are 0 for other contacts."""
 
     @abc.abstractmethod
     def separation(
         self, restitution: Float[Array, " contacts"], u: Float[Array, " contacts"]
     ) -> Float[Array, " contacts"]:
-        """The least normal velocities [m/s] that contacts have after the first contact problem."""
+        """Return the least normal velocities [m/s] after the first contact problem."""
 
     @abc.abstractmethod
     def expansion(
         self, restitution: Float[Array, " contacts"], compression: Impulses
     ) -> Impulses | None:
-        """Impulses [N s] that follow those of the first contact problem, after which a second
-        problem keeps contacts from approaching again; `None` for a law without a second phase."""
+        """Return the impulses [N s] that follow those of the first contact problem. A second
+        problem then stops contacts from approaching again. `None` for a law without a second
+        phase."""
 
 
 class Newton(AbstractImpactLaw):
-    """The velocity of separation is e times that of approach,
+    """The velocity of separation is e times the velocity of approach,
 
         0 <= lam_n  perp  u(after) + e u(before) >= 0.
 
-    Where several contacts or friction act at once, it may gain energy.
+    The law may add energy where several contacts, or friction, act at once.
 
     Reference: Newton (1687), Principia, scholium to the laws of motion; for several contacts
     Moreau (1988), Unilateral contact and dry friction in finite freedom dynamics.
@@ -48,12 +48,12 @@ class Newton(AbstractImpactLaw):
 
 
 class Poisson(AbstractImpactLaw):
-    """The impulse of expansion is e times that of compression, which ends all approach,
+    """Compression ends all approach. The impulse of expansion is e times that of compression,
 
         0 <= lam_n  perp  u(compressed) >= 0,    lam(expansion) = e lam + more,
         0 <= more_n  perp  u(after) >= 0,
 
-    friction included. The impulses decide which contacts separate.
+    friction included. So the impulses decide which contacts separate.
 
     Reference: Glocker and Pfeiffer (1995), Multiple impacts with friction in rigid multibody
     systems, Nonlinear Dynamics 7; Anitescu and Potra (1997), Formulating dynamic multi-rigid-body

@@ -8,19 +8,19 @@ from .._inputs import at_least, checked
 
 
 class AtStepStart(eqx.Module):
-    """An impact acts at the start of the step in which its gap would close, together with all else:
-    one contact problem a step. First order, and the cheapest."""
+    """An impact acts at the start of the step in which its gap would close. Each step solves one
+    contact problem for all. First order, and the cheapest choice."""
 
 
 @checked
 class Located(eqx.Module):
-    """Impacts act where gaps vanish within a step. The motion until an impact is a parabola in the
-    coordinates, of second order, so that bounces, and derivatives with respect to heights and
-    restitution, are accurate. Rows of equality hold along it, at the ends of steps to rounding, as
-    in RATTLE, which costs a second factorisation a step. Rigid contacts only.
+    """Impacts act at the instant at which gaps close within a step. Until then the motion is a
+    parabola in the coordinates, of second order. So bounces are accurate, and derivatives with
+    respect to heights and restitution too. Equality rows hold along the motion, and to rounding at
+    the ends of steps, as in RATTLE. This costs a second factorisation a step. Rigid contacts only.
 
-    **Arguments:** `max_per_step`: how many impacts may be located within a step. What is left of a
-    step after that many, and the flow to the next one, is done as with `AtStepStart`.
+    **Arguments:** `max_per_step`: the largest number of impacts that are located within a step.
+    After these impacts and the flow to the next one, the step ends as with `AtStepStart`.
 
     Reference: Andersen (1983), Rattle: a velocity version of the Shake algorithm for molecular
     dynamics calculations, Journal of Computational Physics 52.

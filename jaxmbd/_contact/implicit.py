@@ -1,4 +1,4 @@
-"""Derivatives of contact impulses, and of what they change, whatever solver found them."""
+"""The derivative rule of contact impulses and their effects, the same for all contact solvers."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,21 +21,21 @@ from .rows import (
     Impulses,
 )
 
-# Rows of contacts for each velocity, from which on systems of the velocities' size take less.
+# With more contact rows for each velocity, systems of the velocities' size are cheaper.
 _MANY = 2 / 3
 
 
 class ContactEquations(eqx.Module):
-    """A contact problem as a function of the system, through which it is differentiated: S lam is
-    one solve with the equality rows and not a matrix.
+    """A contact problem as a function of the system, for differentiation. S lam is one solve with
+    the equality rows; S is not formed as a matrix.
 
     **Fields:**
 
     - `operator`: M and the equality rows, factorised.
-    - `J`: of the contacts.
-    - `b`: relative velocities without impulses, with the bias, shape `(contacts, d)` [m/s].
+    - `J`: Jacobian of the contacts.
+    - `b`: relative velocities without impulses, bias included, shape `(contacts, d)` [m/s].
     - `mu`: coefficients of the groups, shape `(contacts, groups)`.
-    - `compliance`: what is added to S for the normal impulses, shape `(contacts,)` [1/kg].
+    - `compliance`: added to S for the normal impulses, shape `(contacts,)` [1/kg].
     - `smoothing`: velocity [m/s] by which the laws are smoothed, or `None`.
     """
 
@@ -48,12 +48,12 @@ class ContactEquations(eqx.Module):
     groups: Groups
 
     def change(self, lam: Impulses, rows: int) -> tuple[Array, Array]:
-        """Change of the velocities by contact impulses, and the impulses of the equality rows."""
+        """Return the change of the velocities by `lam`, and the impulses of the equality rows."""
         return self.operator.solve(self.J.reaction(lam), jnp.zeros(rows, lam.dtype))
 
     def natural(self, lam: Impulses, change: Velocity, problem: ContactProblem) -> Impulses:
-        """The natural map of scaled impulses, and the change of the velocities that they make, in
-        the units of `problem`."""
+        """Return the natural map, in the units of `problem`, of scaled impulses and the `change` of
+        the velocities that they cause."""
         scale = problem.scale[:, None]
         z = self.J.rows(change) + self.b
         z = z.at[:, 0].add(self.compliance * problem.scale * lam[:, 0]) * scale
@@ -63,7 +63,7 @@ class ContactEquations(eqx.Module):
         return lam - y
 
     def problem(self, S: AbstractDelassus) -> ContactProblem:
-        """The same with S of its own, see `delassus`, as constants."""
+        """Return the problem with the given S (see `delassus`), as a constant to derivatives."""
         fixed = stop_gradient((self.b, self.mu, self.compliance, self.smoothing))
         b, mu, compliance, smoothing = fixed
         own = jnp.zeros((*b.shape, b.shape[1]), b.dtype).at[:, 0, 0].set(compliance)
@@ -73,7 +73,8 @@ class ContactEquations(eqx.Module):
 def delassus(
     operator: ConstraintOperator, rows: int, J: AbstractContactJacobian, d: int
 ) -> AbstractDelassus:
-    """S without compliance, in the form with the smaller systems; a constant to derivatives."""
+    """Return S without compliance, in the form with the smaller systems, constant to
+    derivatives."""
     operator, J = stop_gradient((operator, J))
     M, forces = operator.M, J.matrix()
     n, shape, dtype = forces.shape[0], (forces.shape[0] // d, d), forces.dtype
@@ -84,12 +85,12 @@ def delassus(
         Y = J.whitened(W)
         return FactoredDelassus(Y, own) if many else DenseDelassus(Y.products())
     rest = jnp.zeros(rows, dtype)
-    # One by one: the sums of all of them together would be a library's.
+    # One by one where loops cost nothing: a batch of all of them would call a library for its sums.
     each = jax.lax.map if small.loops_cost_nothing() else lambda fn, xs: jax.vmap(fn)(xs)
     changes = each(lambda f: operator.solve(f, rest)[0], forces)
     if many:
-        # J_c A, where A lets pass what equality rows do: with M = R R^T, A = R^-T Q R^-1 with a
-        # projection Q, and so Y = J_c A R has Y Y^T = J_c A J_c^T.
+        # With equality rows S = J_c A J_c^T, where A = R^-T Q R^-1 with M = R R^T and a projection
+        # Q. So Y = J_c A R has Y Y^T = S.
         Y = small.product(changes, small.root(dense(M)))
         return FactoredDelassus(DenseContactJacobian(Y.reshape(*shape, -1)), own)
     S = small.product(changes, forces.T)
@@ -97,8 +98,7 @@ def delassus(
 
 
 class Applied(NamedTuple):
-    """Contact impulses, and what they change: the velocities and the impulses of the equality
-    rows."""
+    """Contact impulses, and the changes of velocities and impulses of equality rows by them."""
 
     impulses: Impulses
     change: Velocity
@@ -109,13 +109,14 @@ class Applied(NamedTuple):
 def at_solution(
     equations: ContactEquations, problem: ContactProblem, lam: Impulses, rows: int
 ) -> Applied:
-    """What the scaled solution `lam` does, as a function of the equations: with the derivative
+    """Return the scaled solution `lam` with its effects, as a function of the equations. The
+    derivative is that of the zeros of the natural map F,
 
-        dlam = -H^+ dF
+            dlam = -H^+ dF,    F(lam) = 0,    H = dF/dlam,
 
-    of F(lam) = 0, the natural map, H = dF/dlam. That is the derivative on the active set, which
-    is that of the solution wherever no contact is about to change its state; where one is, that of
-    one of the sides. Redundant contacts have it for the impulses of least norm."""
+    taken on the active set. It is the derivative of the solution wherever no contact is about to
+    change its state. Where one is, it is the derivative on one of the sides. For redundant contacts
+    it is that of the impulses of least norm."""
     impulses = lam * problem.scale[:, None]
     return Applied(impulses, *equations.change(impulses, rows))
 
@@ -129,8 +130,8 @@ def _at_solution_jvp(primals, tangents):
         return out, jax.tree.map(jnp.zeros_like, out)
     scale = problem.scale[:, None]
     impulses, change, _ = out
-    solution = impulses / scale  # that is `lam`, with its derivatives for those of second order
-    # The derivatives of the system are in this one: what the impulses change, if they stay.
+    solution = impulses / scale  # equals `lam`, but with its derivatives, for those of second order
+    # The derivatives of the system enter here: the effects of fixed impulses change with it.
     d_change, d_multipliers = _tangents(
         lambda equations: equations.change(impulses, rows), (equations,), (d_equations,)
     )
@@ -160,6 +161,7 @@ def _at_solution_jvp(primals, tangents):
 
 
 def _tangents(fn: Callable, primals: tuple, tangents: tuple) -> Any:
-    """Of the values of fn, zeros for those that do not depend on what has a tangent."""
+    """Return the tangents of the values of `fn`, zeros for values that do not depend on
+    `primals`."""
     values, found = eqx.filter_jvp(fn, primals, tangents)
     return jax.tree.map(lambda x, dx: jnp.zeros_like(x) if dx is None else dx, values, found)

@@ -12,20 +12,21 @@ from .._inputs import checked, not_negative, positive, positive_or_infinite, wit
 
 
 class ContactLaw(eqx.Module):
-    """What acts in a contact: numbers, or arrays with one for each contact.
+    """The law of contacts. Each coefficient is one number, or an array with one for each contact.
 
     **Fields:**
 
-    - `friction`: mu >= 0, the static coefficient if there is also a kinetic one; `None` for none.
-    - `kinetic`: coefficient while sliding, 0 <= kinetic <= friction, or `None` for the same; the
-      coefficient at the slip speed s is kinetic + (friction - kinetic) exp(-(s / `speed`)^2)
-      (Stribeck), taken at the start of each step.
+    - `friction`: mu >= 0, the static coefficient if there is a kinetic one too; `None` for 0.
+    - `kinetic`: coefficient while sliding, 0 <= kinetic <= friction; `None` if it is the same. At
+      the slip speed s the coefficient is kinetic + (friction - kinetic) exp(-(s / `speed`)^2)
+      (Stribeck). It is evaluated at the start of each step.
     - `speed` [m/s].
-    - `restitution`: e in [0, 1], normal velocity after an impact by that before it.
-    - `torsional`, `rolling`: [m], moments about the normal and across it that a unit of normal
-      force allows, or `None`; between shapes only.
+    - `restitution`: e in [0, 1], the ratio of the normal velocities after and before an impact.
+    - `torsional`, `rolling`: [m], the moments about and across the normal that a unit of normal
+      force allows, or `None`. Between shapes only.
     - `stiffness` [N/m] of a compliant contact, infinite by default; `damping` [N s/m], dissipation
-      while compressed, 0 if rigid. A compliant contact has no restitution but what these two give.
+      while compressed, 0 for rigid contacts. A compliant contact takes no `restitution`: stiffness
+      and damping determine how it rebounds.
     """
 
     friction: Float[Array, "..."] | None
@@ -50,8 +51,7 @@ class ContactLaw(eqx.Module):
         stiffness: Annotated[Any, positive_or_infinite] = None,
         damping: Annotated[Any, not_negative] = 0.0,
     ):
-        """**Raises:** `ValueError` for numbers that are out of their range, as far as they are
-        known now."""
+        """**Raises:** `ValueError` for values out of range, if they are known when tracing."""
         self.friction, self.kinetic, self.speed = map(_array, (friction, kinetic, speed))
         self.torsional, self.rolling = map(_array, (torsional, rolling))
         self.restitution, self.stiffness = map(_array, (restitution, stiffness))
@@ -80,8 +80,8 @@ class ContactLaw(eqx.Module):
                 )
 
     def check_sizes(self, what: str, count: int) -> None:
-        """**Raises:** `ValueError`, which names the contacts by `what`, unless each coefficient is
-        one number or one for each of `count` contacts."""
+        """**Raises:** `ValueError`, in which the contacts are called `what`, unless each
+        coefficient is one number or has one for each of `count` contacts."""
         for name, x in vars(self).items():
             if x is not None and x.shape not in ((), (count,)):
                 raise ValueError(
@@ -91,7 +91,7 @@ class ContactLaw(eqx.Module):
 
     @property
     def dense(self) -> "ContactLaw":
-        """Without `None`: what is not given has the value that changes nothing."""
+        """The law without `None`: what is missing has the value that changes nothing."""
         zero, inf = jnp.zeros_like(self.restitution), jnp.full_like(self.restitution, jnp.inf)
         friction = zero if self.friction is None else self.friction
         filled = [
@@ -109,7 +109,7 @@ class ContactLaw(eqx.Module):
         )
 
     def only(self, **given: bool) -> "ContactLaw":
-        """Without those that are not `given`."""
+        """Return the law without the coefficients whose argument is false."""
         dropped = [name for name, is_given in given.items() if not is_given]
         if not dropped:
             return self
@@ -118,7 +118,7 @@ class ContactLaw(eqx.Module):
         )
 
     def coefficient(self, slip: Float[Array, " contacts"]) -> Float[Array, " contacts"]:
-        """Of sliding friction at these slip speeds [m/s]."""
+        """Return the coefficient of sliding friction at these slip speeds [m/s]."""
         if self.friction is None:
             return jnp.zeros_like(slip)
         if self.kinetic is None:

@@ -1,27 +1,28 @@
-"""Newton's method on the natural map, whose derivative is that of the active set.
+"""Newton's method on the natural map, with the derivative of the active set.
 
-Where a contact separates, P does not depend on its argument; where it sticks, P is the identity;
-where it slips, P moves along the edge of the set. So F(lam) = lam - P(lam - z) has the derivative
+Where a contact separates, P does not depend on its argument. Where it sticks, P is the identity.
+Where it slips, P moves along the edge of the set. So F(lam) = lam - P(lam - z) has the derivative
 
     H = 1 - D (1 - S) = C + D S,    D = dP,  C = 1 - D,
 
-of which redundant contacts make a singular matrix. Steps d are those of the proximal problem, in
-which z has in addition rho (lam - lam at the step), a little compliance that fades:
+which is singular for redundant contacts. So each step d is that of a proximal problem, in which rho
+(lam - lam at the step) is added to z. This is a small compliance that fades:
 
     (C + D (S + rho)) d = -F.
 
-Redundant contacts rarely agree: the corners of a face that rests have gaps which differ from those
-of a plane by the square of its turn in a step. Then not all of them can press, but along the load
-that they may shift among themselves F changes by that little only, and by more across it, where
-friction bends. No shorter step d makes F smaller, near points that are no solutions. d itself tells
-the way: its part along that load is F / rho, away from contacts that penetrate to those that
-separate. So where steps do no good, d is followed until the first of the contacts that press is
-relieved, and Newton's method goes on with this one open, as a pivot of the simplex method does.
+Redundant contacts rarely agree. When the corners of a face rest, their gaps differ from those of a
+plane by the square of its turn in a step. Then not all of them can press. Along the load that they
+may exchange, F changes only by that small amount; across it, where friction bends F, it changes by
+more. So near points that are no solutions no shorter step d reduces F. But d itself shows the way:
+its part along that load is -F / rho, which takes load from contacts that separate and gives it to
+those that penetrate. So where steps fail, d is followed until the first pressing contact carries no
+load. Newton's method then goes on with this contact open, as after a pivot of the simplex method.
 
-Friction ends that way too, where a contact that sticks lets go or one that slips turns along the
-edge of its set, and the way is bent: after any step of use F is larger at first. The proximal
-problem itself is regular, also where the active set changes, and whole steps solve it, if rho is
-not too small; its solutions lead along the bent way (the proximal point method, Rockafellar 1976).
+Friction fails in the same way, where a sticking contact starts to slip or a slipping one turns
+along the edge of its set. There the path is curved: after any useful step F is larger at first. The
+proximal problem itself is regular, also where the active set changes, and full steps solve it if
+rho is not too small. Its solutions follow the curved path (proximal point method, Rockafellar
+1976).
 """
 
 from typing import NamedTuple
@@ -34,23 +35,23 @@ from .delassus import Blocks
 from .problem import ContactProblem
 from .rows import Impulses
 
-# Step lengths that are tried, 1, 1/2, ...
+# Number of step lengths 1, 1/2, ... that are tried.
 _LENGTHS = 8
 
-# Of the square of F: what a step has to leave less than, to do good.
+# A step succeeds if it leaves less than this share of the square of F.
 _GOOD = 0.9
 
 
 def natural_derivative(
     problem: ContactProblem, lam: Impulses, z: Impulses
 ) -> tuple[Blocks, Blocks]:
-    """C and D at impulses and their velocities."""
+    """Return C and D at impulses and their velocities."""
     D = jax.vmap(jax.jacfwd(problem.groups.project))(lam - z, problem.mu, problem.smoothing)
     return jnp.eye(lam.shape[1], dtype=lam.dtype)[None] - D, D
 
 
 class _At(NamedTuple):
-    """Impulses, their velocities and natural map, and the best impulses so far."""
+    """The current impulses with their velocities and natural map, and the best impulses so far."""
 
     lam: Impulses
     z: Impulses
@@ -68,9 +69,9 @@ def newton(
     bound: Float[Array, ""],
     whole: Bool[Array, ""],
 ) -> tuple[Impulses, Float[Array, ""], Array]:
-    """Steps and pivots until the residual is below `bound` [m/s], until there is neither, or
-    `steps` of them; or, for regular problems, `whole` steps, whatever they do to F at first.
-    Returns the best impulses, their residual, iterations."""
+    """Take steps and pivots until the residual is below `bound` [m/s], until neither helps, or
+    `steps` times. With `whole`, for regular problems, take full steps even if they increase F at
+    first. Returns the best impulses, their residual and the number of iterations."""
     lengths = jnp.asarray([0.5**k for k in range(_LENGTHS)], lam.dtype)
 
     def going(at: _At):
@@ -108,8 +109,8 @@ def newton(
 
 
 def pivot(problem: ContactProblem, lam: Impulses, d: Impulses) -> tuple[Impulses, Bool[Array, ""]]:
-    """Along d to where the first contact that presses has no load left, and whether there is one.
-    On a smoothed law all of them press."""
+    """Move along d to where the first pressing contact carries no load. Returns the impulses, and
+    whether there is such a contact. With a smoothed law there is none, since all contacts press."""
     n, change = lam[:, 0], d[:, 0]
     falls = (n > 0) & (change < 0)
     if problem.smoothing is not None:

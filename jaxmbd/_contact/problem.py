@@ -1,17 +1,17 @@
-"""The cone complementarity problem of one step, and what its solutions satisfy.
+"""The cone complementarity problem of one step, and the residuals of its solutions.
 
-With contact impulses lam, of which each contact has a normal one n and groups t of others (of
-friction, torsion, rolling), the relative velocities of the contacts after the step are
+Each contact has a normal impulse n and groups t of further impulses (friction, torsion, rolling).
+Together they are lam. The relative velocities of the contacts after the step are
 
-    z = S lam + b,    0 <= n  perp  z_n >= 0,    each t, out of mu n T, takes most power from z_t,
+        z = S lam + b,    0 <= n  perp  z_n >= 0,    each t in mu n T takes most power from z_t,
 
-where S is the Delassus operator of the contacts, with the equality rows eliminated and the
-compliance of contacts added, and b what z is without impulses, plus the bias of each contact. The
-same in one equation, with the projection P on all sets and any positive rho for each contact,
+where S is the Delassus operator of the contacts, with equality rows eliminated and the compliance
+of contacts added, and b is z without impulses plus the bias of each contact. With the projection P
+on all sets and any positive rho for each contact, one equation says the same,
 
     lam = P(lam - rho z),
 
-the natural map, whose zeros are the solutions (Alart and Curnier 1991).
+The zeros of the natural map lam - P(lam - rho z) are the solutions (Alart and Curnier 1991).
 """
 
 from typing import NamedTuple
@@ -26,14 +26,14 @@ from .delassus import AbstractDelassus
 from .friction import AbstractFriction, Cone
 from .rows import Impulses
 
-# Slip velocity per impulse in directions that equality rows hold, both in units of the problem.
+# Slip velocity per impulse in directions that equality rows fix, both in units of the problem.
 _CREEP = 1e-6
 
 
 class Groups(eqx.Module):
-    """What a contact has besides its normal impulse.
+    """The impulses of a contact besides the normal one.
 
-    **Fields:** `sizes` of the groups; `friction`: the set of each.
+    **Fields:** `sizes` of the groups; `friction`: the set of each group.
     """
 
     sizes: tuple[int, ...] = eqx.field(static=True)
@@ -41,16 +41,16 @@ class Groups(eqx.Module):
 
     @property
     def d(self) -> int:
-        """Components of a contact."""
+        """The number of impulses of a contact."""
         return 1 + sum(self.sizes)
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where each group begins."""
+        """The index at which each group begins."""
         return tuple(1 + sum(self.sizes[:i]) for i in range(len(self.sizes)))
 
     def split(self, x: Float[Array, " d"]) -> list[Float[Array, " k"]]:
-        """The groups of one contact."""
+        """Return the groups of one contact."""
         return [
             x[start : start + size] for start, size in zip(self.starts, self.sizes, strict=True)
         ]
@@ -58,8 +58,8 @@ class Groups(eqx.Module):
     def project(
         self, y: Float[Array, " d"], mu: Float[Array, " groups"], smoothing: Float[Array, ""] | None
     ) -> Float[Array, " d"]:
-        """P of one contact. With smoothing s, n - z' and n + z' are so related that n z' = s^2: the
-        central path of the complementarity."""
+        """Apply P to one contact. With smoothing s the arguments n - z' and n + z' are related by n
+        z' = s^2, the central path of the complementarity condition."""
         n = _positive_part(y[0], smoothing)
         parts = [
             friction.project(t, mu[i] * n, smoothing)
@@ -69,7 +69,7 @@ class Groups(eqx.Module):
 
 
 class ContactProblem(eqx.Module):
-    """S, b and mu in units in which each contact has a mean diagonal of S of 1: impulses are
+    """S, b and mu in units in which the diagonal of S has the mean 1 for each contact. Impulses are
     lam / scale, velocities z * scale [sqrt(J)].
 
     **Fields:**
@@ -78,7 +78,7 @@ class ContactProblem(eqx.Module):
     - `mu`: coefficients of the groups, shape `(contacts, groups)`.
     - `scale`: shape `(contacts,)` [1/sqrt(kg)].
     - `smoothing`: shape `(contacts,)`, or `None`.
-    - `held`: what S holds for the friction of each contact besides what it was made from, see
+    - `held`: compliance added to S in friction directions that equality rows fix, see
       `held_directions`, shape `(contacts, d - 1, d - 1)`.
     """
 
@@ -99,9 +99,9 @@ class ContactProblem(eqx.Module):
         groups: Groups,
         smoothing: Float[Array, ""] | None,
     ) -> "ContactProblem":
-        """From S [1/kg], b [m/s], and the velocity [m/s] by which to smooth, `None` for 0."""
+        """Build it from S [1/kg], b [m/s], and the velocity [m/s] by which to smooth, or `None`."""
         mean = jnp.trace(S.blocks(), axis1=1, axis2=2) / groups.d
-        # A contact that moves nothing (two shapes on the ground) keeps its zeros.
+        # A contact that can move nothing (two shapes on the ground) has S = 0.
         scale = 1 / jnp.sqrt(jnp.where(mean > 0, mean, 1.0))
         S = S.scaled(jnp.broadcast_to(scale[:, None], b.shape))
         held = jax.vmap(held_directions)(S.blocks()[:, 1:, 1:])
@@ -110,55 +110,56 @@ class ContactProblem(eqx.Module):
         return cls(S, b * scale[:, None], mu, scale, smoothing, held, groups)
 
     def proximal(self, centre: Impulses, rho: Float[Array, ""]) -> "ContactProblem":
-        """The problem with rho (lam - centre) added to z."""
+        """Return the problem with rho (lam - centre) added to z."""
         count, d = self.b.shape
         rho_of_all = rho * jnp.broadcast_to(jnp.eye(d, dtype=self.b.dtype), (count, d, d))
         S, b = self.S.plus(rho_of_all), self.b - rho * centre
         return eqx.tree_at(lambda p: (p.S, p.b), self, (S, b))
 
     def velocities(self, lam: Impulses) -> Impulses:
-        """z of impulses, both scaled."""
+        """Return z of the impulses, both scaled."""
         return self.S.times(lam) + self.b
 
     @property
     def to_change(self) -> Impulses:
-        """The velocities without impulses that need some: those that approach, and slips."""
+        """The velocities without impulses, as far as they require impulses: approach and slip."""
         return self.b.at[:, 0].min(0.0)
 
     def natural(self, lam: Impulses, z: Impulses) -> Impulses:
-        """lam - P(lam - z), zero at solutions, from impulses and their velocities."""
+        """Return lam - P(lam - z) from impulses and their velocities; zero at solutions."""
         return lam - self.project(lam - z)
 
     def project(self, y: Impulses) -> Impulses:
-        """P of all contacts."""
+        """Apply P to all contacts."""
         return jax.vmap(self.groups.project)(y, self.mu, self.smoothing)
 
     def pressed(self, lam: Impulses) -> Bool[Array, " contacts"]:
-        """Which contacts carry load, and not only rounding."""
+        """Return which contacts carry load beyond rounding."""
         return lam[:, 0] > self.velocities(lam)[:, 0]
 
     def residual(self, lam: Impulses) -> Float[Array, ""]:
-        """Largest entry of the natural map, as a velocity [m/s]: by so much some contact separates,
-        penetrates or slips otherwise than the impulses tell."""
+        """Return the largest entry of the natural map, as a velocity [m/s]. It bounds by how much a
+        contact separates, penetrates or slips other than the impulses say."""
         z = self.velocities(lam)
         found = self.natural(lam, z)
-        # Without smoothing the normal part is this, also of impulses of which z is below rounding.
+        # Without smoothing the normal part is this minimum, which is exact also where z is below
+        # the rounding of the impulses.
         normal = jnp.minimum(lam[:, 0], z[:, 0])
         if self.smoothing is not None:
             normal = jnp.where(self.smoothing > 0, found[:, 0], normal)
         return self.norm(found.at[:, 0].set(normal))
 
     def norm(self, natural: Impulses) -> Float[Array, ""]:
-        """The same from the natural map."""
+        """Return `residual` from the natural map."""
         return jnp.max(jnp.abs(natural) / self.scale[:, None], initial=0.0)
 
 
 def held_directions(S: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """A creep for directions of friction in which S vanishes, because equality rows hold them.
+    """A compliance for friction directions in which S vanishes, because equality rows fix them.
 
-    There no friction is needed, but velocities that rounding leaves would call for all that there
-    is, against slip that it cannot change, and leave none for other directions. With this added to
-    S it stays small. Directions in which S is more than rounding have less than rounding of it."""
+    These directions need no friction. But rounding errors of the velocities would call for all the
+    friction available, against slip that it cannot change, and leave none for other directions. The
+    compliance keeps this friction small. Where S exceeds rounding, it is below rounding."""
     k = S.shape[0]
     if k == 0:
         return S
@@ -169,12 +170,13 @@ def held_directions(S: Float[Array, "k k"]) -> Float[Array, "k k"]:
 
 
 class Residuals(NamedTuple):
-    """How far impulses are from a solution, the largest of all contacts, each as a velocity [m/s].
+    """How far impulses are from a solution: the largest violations of contacts, as velocities
+    [m/s].
 
-    - `penetration`: approach that is left, max(-z_n, 0).
-    - `complementarity`: |min(n, z_n)|, n in units of velocity.
-    - `cone`: how far friction is outside of its set, in units of velocity.
-    - `slip`: friction that is not against the slip, |t - P(t - z_t)|.
+    - `penetration`: remaining approach, max(-z_n, 0).
+    - `complementarity`: |min(n, z_n)|, with n in units of velocity.
+    - `cone`: distance of friction from its set, in units of velocity.
+    - `slip`: by how much friction does not oppose the slip, |t - P(t - z_t)|.
     """
 
     penetration: Float[Array, ""]
@@ -184,7 +186,7 @@ class Residuals(NamedTuple):
 
 
 def residuals(problem: ContactProblem, lam: Impulses) -> Residuals:
-    """Of scaled impulses."""
+    """Return the residuals of scaled impulses."""
     z = problem.velocities(lam)
     groups, zero = problem.groups, jnp.zeros((), lam.dtype)
 
@@ -206,12 +208,12 @@ def residuals(problem: ContactProblem, lam: Impulses) -> Residuals:
 
 
 def frictionless() -> Groups:
-    """Contacts with a normal impulse only."""
+    """Return the groups of contacts with a normal impulse only."""
     return Groups((), ())
 
 
 def coulomb(k: int, friction: AbstractFriction = Cone()) -> Groups:
-    """Contacts with friction in k tangents."""
+    """Return the groups of contacts with friction in k tangents."""
     return Groups((k,), (friction,)) if k else frictionless()
 
 
@@ -220,5 +222,5 @@ def _positive_part(x, smoothing):
         return jnp.maximum(x, 0.0)
     square = x * x + 4 * smoothing**2
     root = jnp.sqrt(jnp.where(square > 0, square, 1.0))
-    # Without smoothing exactly max(x, 0), with the derivative 1 or 0.
+    # Without smoothing this is exactly max(x, 0), with derivative 1 or 0.
     return jnp.where(smoothing > 0, (x + root) / 2, jnp.maximum(x, 0.0))

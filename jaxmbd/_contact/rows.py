@@ -19,51 +19,51 @@ from .law import ContactLaw
 
 Impulses = Float[Array, "contacts d"]
 
-# Gap [m] of a contact that does not exist in some pose.
+# Gap [m] given to a contact that does not exist in some pose.
 ABSENT = 1e6
 
 
 class AbstractContactJacobian(eqx.Module):
-    """J of the contacts as two operations."""
+    """The Jacobian J of the contacts, as operations."""
 
     @abc.abstractmethod
     def rows(self, v: Velocity) -> Float[Array, "contacts d"]:
-        """J v: relative velocities, normal ones first."""
+        """Return J v: relative velocities, the normal one first."""
 
     @abc.abstractmethod
     def reaction(self, lam: Impulses) -> Force:
-        """J^T lam."""
+        """Return J^T lam."""
 
     @abc.abstractmethod
     def matrix(self) -> Float[Array, "n nv"]:
-        """J, its rows contact by contact."""
+        """Return J as a matrix, its rows ordered by contact."""
 
     @abc.abstractmethod
     def one(self, i: Int[Array, ""]) -> "AbstractContactJacobian":
-        """The rows of contact i."""
+        """Return the rows of contact i."""
 
     @abc.abstractmethod
     def scaled(self, factors: Impulses) -> "AbstractContactJacobian":
-        """Each row times its factor."""
+        """Return J with each row multiplied by its factor."""
 
     @abc.abstractmethod
     def whitened(self, W: Float[Array, "6 6 bodies"]) -> "AbstractContactJacobian":
-        """J W^T, for W with a block for each body."""
+        """Return J W^T, where W has a block for each body."""
 
     @abc.abstractmethod
     def squares(self) -> Float[Array, "contacts d d"]:
-        """The diagonal blocks of J J^T."""
+        """Return the diagonal blocks of J J^T."""
 
     @abc.abstractmethod
     def products(self) -> Float[Array, "contacts d contacts d"]:
-        """J J^T."""
+        """Return J J^T."""
 
     @abc.abstractmethod
     def gram(self, W: Float[Array, "contacts d d"]) -> Float[Array, "n n"]:
-        """J^T W J, where W has a block for each contact."""
+        """Return J^T W J, where W has a block for each contact."""
 
     def where(self, acts: Bool[Array, " contacts"]) -> "AbstractContactJacobian":
-        """With rows of zeros for contacts that do not act."""
+        """Return J with zero rows for contacts that do not act."""
         return self.scaled(jnp.where(acts[:, None], 1.0, 0.0))
 
 
@@ -105,8 +105,8 @@ class DenseContactJacobian(AbstractContactJacobian):
 
 
 class BodyContactJacobian(AbstractContactJacobian):
-    """J of contacts between a few bodies each: blocks for each end, and the columns of the bodies
-    in the table of velocities, `(6, bodies)` and the ground as the last."""
+    """J of contacts that each act on a few bodies: blocks for each end, and the columns of the
+    bodies in the table of velocities, `(6, bodies)`, in which the ground is the last column."""
 
     blocks: Float[Array, "ends contacts d 6"]
     bodies: Int[Array, "ends contacts"]
@@ -116,7 +116,7 @@ class BodyContactJacobian(AbstractContactJacobian):
     def of_few(
         cls, blocks: Array, bodies: np.ndarray | Array, count: int
     ) -> AbstractContactJacobian:
-        """The same as an array, if it is so small that products with it take no longer."""
+        """Return J, as an array if it is so small that products with it take no longer."""
         here = picks(bodies, count, blocks.dtype)
         if here is None:
             return cls(blocks, jnp.asarray(bodies), count)
@@ -163,7 +163,7 @@ class BodyContactJacobian(AbstractContactJacobian):
         return found
 
     def products(self):
-        # Contacts of the same bodies.
+        # Contacts of the same bodies are coupled.
         count, d = self.blocks.shape[1:3]
         found = jnp.zeros((count, d, count, d), self.blocks.dtype)
         for e, f in self._pairs():
@@ -188,21 +188,21 @@ class BodyContactJacobian(AbstractContactJacobian):
         return jnp.transpose(K, (2, 0, 3, 1)).reshape(6 * self.count, 6 * self.count)
 
     def _pairs(self) -> list[tuple[int, ...]]:
-        """Of ends."""
+        """All pairs of ends."""
         return list(itertools.product(range(self.blocks.shape[0]), repeat=2))
 
 
 class ContactRows(eqx.Module):
-    """Contacts at one (t, q), all of them or as many as are kept.
+    """Contacts at one (t, q): all of them, or those that are kept.
 
     - `gap`: g(q, t), shape `(contacts,)` [m].
-    - `drift`: relative velocities of the contacts at v = 0, of surfaces that move in time, shape
-      `(contacts, d)` [m/s]: the normal one, then of each group those of its directions.
-    - `J`: relative velocities are J v + `drift`.
-    - `law`: coefficients, those that are not the same for all with shape `(contacts,)`.
-    - `tangents`: number of components of sliding friction, the first after the normal one.
-    - `total`: number of all contacts; `kept`: which of them these are, `None` if all.
-    - `of_everything`: gaps of all contacts [m], `None` if these are all.
+    - `drift`: relative velocities of the contacts at v = 0, caused by surfaces that move in time,
+      shape `(contacts, d)` [m/s]: the normal one, then those of each group.
+    - `J`: the relative velocities are J v + `drift`.
+    - `law`: coefficients. Those that differ between contacts have shape `(contacts,)`.
+    - `tangents`: number of components of sliding friction, which follow the normal one.
+    - `total`: number of all contacts; `kept`: indices of these among them, `None` if all.
+    - `of_everything`: gaps of all contacts [m]; `None` if these are all.
     """
 
     gap: Float[Array, " contacts"]
@@ -215,28 +215,28 @@ class ContactRows(eqx.Module):
     of_everything: Float[Array, " total"] | None = None
 
     def of_kept(self, x: Shaped[Array, "total *rest"]) -> Shaped[Array, "contacts *rest"]:
-        """Of values of all contacts, those of the ones that are kept."""
+        """Select the values of the kept contacts from those of all contacts."""
         return x if self.kept is None else x[self.kept]
 
     def of_all(self, x: Shaped[Array, "contacts *rest"]) -> Shaped[Array, "total *rest"]:
-        """Values of all contacts, 0 for those that are left out."""
+        """Return values of all contacts from those of the kept ones, 0 for the others."""
         if self.kept is None:
             return x
         return put_rows(x, self.kept, self.total)
 
     def velocities(self, v: Velocity) -> Float[Array, "contacts d"]:
-        """At the velocities v."""
+        """Return the relative velocities at the velocities v."""
         return self.J.rows(v) + self.drift
 
     def where(self, acts: Bool[Array, " contacts"]) -> "ContactRows":
-        """Without what moves those that do not act."""
+        """Return the contacts with J = 0 and no drift where they do not act."""
         drift = jnp.where(acts[:, None], self.drift, 0.0)
         return eqx.tree_at(lambda c: (c.J, c.drift), self, (self.J.where(acts), drift))
 
 
 @eqx.filter_jit
 def gaps(system: AbstractSystem, t: RealScalarLike, q: Coordinates) -> Float[Array, " contacts"]:
-    """g(q, t)."""
+    """Return g(q, t)."""
     return jnp.asarray(system.gap(q, jnp.asarray(t, q.dtype)), q.dtype)
 
 
@@ -248,7 +248,7 @@ def _slips(system: AbstractSystem, t, q, v):
 def contact_rows(
     system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
 ) -> ContactRows:
-    """The contacts at (t, q). Of `v` only the shape is used."""
+    """Return the contacts at (t, q). Of `v` only the shape is used."""
     t = jnp.asarray(t, q.dtype)
     known = equations(system).contacts(t, q)
     if known is not None:
@@ -270,9 +270,9 @@ def contact_rows(
 
 
 def contact_law(system: AbstractSystem) -> ContactLaw:
-    """The law of a system that a user wrote, by default rigid, plastic and without friction.
+    """Return the contact law of a user's system, by default rigid, plastic and frictionless.
 
-    **Raises:** `ValueError` for moments, which need directions that it does not have."""
+    **Raises:** `ValueError` for moments, which need directions that such a system lacks."""
     law = ContactLaw() if system.contact_law is None else system.contact_law
     conform("`contact_law` of the system", law, ContactLaw)
     if law.torsional is not None or law.rolling is not None:

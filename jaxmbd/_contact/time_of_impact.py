@@ -1,4 +1,4 @@
-"""Where a gap closes within a step."""
+"""The time at which a gap closes within a step."""
 
 from typing import NamedTuple
 
@@ -12,22 +12,21 @@ from .._loop import stop_gradient
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .rows import ContactRows, gaps
 
-# Steps of Newton's method from the time at which a parabola of the gap would close, and those of
-# them that are differentiated; with rows of equality a step back to them joins each.
+# Newton steps from the time at which a parabola of the gap would close, and how many of them are
+# differentiated. With equality rows each of them is joined by a step back to the rows.
 _STEPS, _STEPS_WITH_ROWS = (6, 2), (8, 8)
 
 
 class Back(NamedTuple):
-    """A displacement, and what would make it, impulses of the rows times the time."""
+    """A displacement and its cause: the impulses of the rows times the time."""
 
     displacement: Velocity
     impulses: Rows
 
 
 class Path(NamedTuple):
-    """The motion within a step: constant accelerations a from (t, q, v), and a displacement that
-    takes it back to the holonomic rows, of least kinetic energy at q; no `operator` if there are
-    none."""
+    """The motion within a step: constant accelerations a from (t, q, v), and a displacement of
+    least kinetic energy at q back to the holonomic rows. `operator` is `None` without rows."""
 
     of: AbstractEquations
     t: RealScalarLike
@@ -37,35 +36,35 @@ class Path(NamedTuple):
     operator: ConstraintOperator | None
 
     def velocity(self, s: RealScalarLike) -> Velocity:
-        """After the time s."""
+        """Return the velocities after the time s."""
         return self.v + s * self.a
 
     def displacement(self, s: RealScalarLike) -> Velocity:
-        """Until the time s."""
+        """Return the displacement until the time s, without the way back to the rows."""
         return s * (self.v + 0.5 * s * self.a)
 
     def coordinates(self, s: RealScalarLike, back: Velocity) -> Coordinates:
-        """After the time s, with the displacement back."""
+        """Return the coordinates after the time s and the displacement `back`."""
         return self.of.system.retract(self.q, self.displacement(s) + back)
 
     def gaps(self, s: RealScalarLike, back: Velocity) -> Float[Array, " all"]:
-        """After the time s."""
+        """Return the gaps after the time s."""
         return gaps(self.of.system, self.t + s, self.coordinates(s, back))
 
     def to_rows(self, s: RealScalarLike, back: Back) -> Back:
-        """A step of Newton's method, with J as it is at q."""
+        """Take one Newton step back to the rows, with J evaluated at q."""
         if self.operator is None:
             return back
         phi = self.of.positions(self.t + s, self.coordinates(s, back.displacement))
         missing = back.impulses.shape[0] - phi.shape[0]
         wanted = jnp.concatenate([-phi, jnp.zeros(missing, phi.dtype)])
         impulses = back.impulses + self.operator.correct(wanted, self.v)[1]
-        # From all impulses, since the directions in which the first ones act have derivatives too.
+        # From the total impulses, since directions of earlier ones have derivatives too.
         return Back(self.operator.free(self.operator.reaction(impulses)), impulses)
 
 
 class Touch(NamedTuple):
-    """Which contacts touch, and of these which ones open, and which ones strike."""
+    """Which contacts touch, which of these open (`flying`), and which strike."""
 
     touching: Bool[Array, " contacts"]
     flying: Bool[Array, " contacts"]
@@ -73,10 +72,11 @@ class Touch(NamedTuple):
 
 
 def touch(gap: Array, rate: Array, bend: Array) -> Touch:
-    """From gaps, their rates and their accelerations without contact impulses. A rise of less than
-    what counts as touching is rounding, a fall from no higher too, and so are velocities that a
-    contact solver may leave."""
-    # In single precision a few roundings of 1 m.
+    """Classify contacts by their gaps, the rates of these, and their accelerations without contact
+    impulses. A contact neither opens nor strikes if it rises, or falls from, less than the gap that
+    counts as touching, since that is rounding. Velocities that a contact solver may leave are no
+    strikes."""
+    # In single precision this is a few roundings of 1 m.
     closed = 1e-9 if gap.dtype == jnp.float64 else 1e-6  # [m]
     still = jnp.finfo(gap.dtype).eps ** 0.5  # [m/s]
     touching = gap <= closed
@@ -85,8 +85,9 @@ def touch(gap: Array, rate: Array, bend: Array) -> Touch:
 
 
 class Flown(NamedTuple):
-    """Along a path until the first impact: whether there is one, the time until it, or the whole
-    time, the way `back` to the rows of equality there, and the way back `before`, at the start."""
+    """The motion along a path until the first impact: whether there is one; the time until it, or
+    the whole time; and the displacements to the equality rows there, `back`, and at the start,
+    `before`."""
 
     hit: Bool[Array, ""]
     after: Float[Array, ""]
@@ -102,11 +103,11 @@ def to_first_impact(
     striking: Bool[Array, " contacts"],
     h: RealScalarLike,
 ) -> Flown:
-    """On a path of duration h, of the contacts that are `awaited`. A parabola of each gap tells
-    which one is the first, and about when; Newton's method on its gap along the path tells the
-    time, of which the last steps are differentiated: from the root they give its first and second
-    derivatives. Contacts that are `striking` do so now, but the time at which their gaps vanish
-    still has its derivatives."""
+    """Follow a path of duration h to the first impact of the `awaited` contacts. A parabola of each
+    gap tells which contact is the first, and roughly when. Newton's method on its gap along the
+    path then finds the time. Its last steps are differentiated: from the root they give first and
+    second derivatives. Contacts that are `striking` do so now, but the time at which their gaps
+    vanish still has derivatives."""
     h = jnp.asarray(h, path.v.dtype)
     rate = contacts.velocities(path.v)[:, 0]
     bend = contacts.J.rows(path.a)[:, 0]
@@ -144,11 +145,11 @@ def to_first_impact(
 
 
 def _closing_time(gap: Array, rate: Array, bend: Array) -> Array:
-    """The first time > 0 at which gap + rate s + bend s^2 / 2 falls through 0; infinite if
+    """Return the first time > 0 at which gap + rate s + bend s^2 / 2 falls through 0; infinite if
     never."""
     square = rate**2 - 2 * bend * gap
     root = jnp.sqrt(jnp.maximum(square, 0.0))
-    # Two forms of one root, each without cancellation.
+    # Two forms of the same root, each without cancellation.
     down = root - rate
     from_above = 2 * gap / jnp.where(down > 0, down, 1.0)
     after_peak = (rate + root) / jnp.where(bend < 0, -bend, 1.0)

@@ -1,4 +1,4 @@
-"""What a contact solver must provide."""
+"""The interface of contact solvers."""
 
 import abc
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..problem import ContactProblem
 from ..rows import Impulses
 
-# Rounding errors of z = S lam + b, in units of the machine precision times the sum of the sizes of
+# Rounding error of z = S lam + b, in units of the machine precision times the sum of the sizes of
 # its terms.
 _ROUNDING = 16
 
@@ -26,36 +26,36 @@ class Solved(NamedTuple):
 
 
 class AbstractContactSolver(eqx.Module):
-    """Solves a `ContactProblem`. A solver never differentiates: `implicit.py` gives all of them one
-    derivative rule, at the solution.
+    """Solves a `ContactProblem`. Solvers are not differentiated: `implicit.py` has one derivative
+    rule for all of them, at the solution.
 
-    **Fields:** `tolerance` of the residual [m/s], to which what rounding does is added.
+    **Fields:** `tolerance` of the residual [m/s], to which the rounding error is added.
     """
 
     tolerance: eqx.AbstractVar[float]
 
     @abc.abstractmethod
     def solve(self, problem: ContactProblem, guess: Impulses) -> Solved:
-        """The solution, from a guess (warm start), both scaled."""
+        """Solve the problem from a guess (warm start), both scaled."""
 
     def solved(self, problem: ContactProblem, lam: Impulses, iterations: Int[Array, ""]) -> Solved:
-        """With its verdict."""
+        """Return the impulses with their verdict."""
         residual = problem.residual(lam)
         return Solved(lam, residual, residual <= self.bound(problem, lam), iterations)
 
     def bound(self, problem: ContactProblem, lam: Impulses) -> Float[Array, ""]:
-        """The residual [m/s] that is accepted."""
+        """Return the largest residual [m/s] that is accepted."""
         return self.tolerance + rounding(problem, lam)
 
 
 def rounding(problem: ContactProblem, lam: Impulses) -> Float[Array, ""]:
-    """A residual [m/s] that is nothing but rounding."""
+    """Return the residual [m/s] that rounding alone may cause."""
     eps = jnp.finfo(lam.dtype).eps
     terms = problem.S.magnitude(lam) + jnp.abs(problem.b)
     terms = _ROUNDING * eps * terms
     # A contact that is clearly open has exactly no impulse, however large its bias.
     open_ = problem.velocities(lam)[:, 0] - lam[:, 0] > terms[:, 0]
     found = problem.norm(jnp.where(open_[:, None], 0.0, terms))
-    # Impulses that grow without limit, as contacts that contradict each other make them, would
+    # Contacts that contradict each other make impulses grow without limit. Such impulses would
     # excuse any residual.
     return jnp.minimum(found, eps**0.5 * problem.norm(problem.to_change))

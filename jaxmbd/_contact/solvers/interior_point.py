@@ -1,4 +1,4 @@
-"""An interior-point method, started by and finished with Newton's method on the active set."""
+"""An interior-point method that begins and ends with Newton's method on the active set."""
 
 from typing import Annotated, NamedTuple
 
@@ -18,17 +18,17 @@ from .base import AbstractContactSolver, rounding
 
 _TO_BOUNDARY = 0.99
 
-# Of the residual without impulses.
+# Share of the residual without impulses at which the interior-point method stops.
 _ENOUGH = 1e-9
 
-# rho of the first proximal problem, factors for the next one if it is solved or not, and the share
-# of the residual at the centre that a solution may leave.
+# rho of the first proximal problem; its factors after a problem that is solved, and after one that
+# is not; and the share of the residual at the centre that a solution may leave.
 _FIRST, _SHRINK, _GROW, _CLOSE = 1e-3, 0.3, 4.0, 0.1
 
-# Of the tolerance: what the first attempt has to reach for the second one not to be made.
+# Share of the tolerance below which the first attempt needs no second one.
 _STRIVE = 1e-2
 
-# Of the velocities that impulses have to change.
+# Normal velocities are clipped at this multiple of the largest that impulses have to change.
 _FAR = 10.0
 
 
@@ -37,25 +37,25 @@ class InteriorPoint(AbstractContactSolver):
     """Solves to rounding, also with mass ratios of 1:10^4 and redundant contacts.
 
     1. Newton's method on the natural map from the warm start, with pivots where redundant contacts
-       do not agree, see `newton.py`: where the active set changes little, one to three solves.
-    2. If it fails, a primal-dual interior-point method with Nesterov and Todd's scaling and
+       do not agree (see `newton.py`). One to three solves where the active set changes little.
+    2. If it fails, a primal-dual interior-point method with the scaling of Nesterov and Todd and
        Mehrotra's predictor and corrector for
 
            z_n + shift = sum A_n^T w,    z_t = sum A_t^T w,    A lam in K,  w in K,  w.A lam = 0
 
-       with the cones K of all contacts; shift is the power that friction takes from the slip per
-       normal force, so that Coulomb's law is solved and not its convex relaxation, in which
-       contacts that slide lift off (De Saxce and Feng 1998).
-    3. Newton's method from where that ends, which finds the active set exactly.
-    4. If that fails, the proximal point method from the best of both: problems in which z has in
-       addition rho (lam - centre), each solved by whole steps of Newton's method, the solution
-       being the next centre; rho becomes smaller with each that is solved, and larger with each
-       that is not. Slow, but sure where the corners of a face nearly contradict each other.
+       with the cones K of all contacts. The shift is the power that friction takes from the slip
+       per unit normal force. With it the solution is that of Coulomb's law and not that of its
+       convex relaxation, in which sliding contacts lift off (De Saxce and Feng 1998).
+    3. Newton's method from the result, which finds the active set exactly.
+    4. If that fails, the proximal point method from the best impulses so far. It solves problems
+       in which rho (lam - centre) is added to z, by full steps of Newton's method. Each solution
+       is the next centre. rho decreases after each problem that is solved and increases after each
+       that is not. Slow, but reliable where the corners of a face nearly contradict each other.
 
-    All go as far as rounding allows.
+    All of them iterate down to rounding.
 
-    **Arguments:** `tolerance` [m/s] of the residual that is accepted; numbers of `newton_steps`
-    each time, of `steps` in 2, and of `restarts`, problems in 4.
+    **Arguments:** `tolerance` [m/s] of the residual; the largest numbers of `newton_steps` each
+    time, of `steps` in 2, and of `restarts`, the problems in 4.
 
     Reference: Mehrotra (1992); Vandenberghe (2010), The CVXOPT linear and quadratic cone program
     solvers; Rockafellar (1976), Monotone operators and the proximal point algorithm; Acary, Bremond
@@ -70,16 +70,16 @@ class InteriorPoint(AbstractContactSolver):
     def solve(self, problem, guess):
         if guess.shape[0] == 0:
             return self.solved(problem, guess, jnp.asarray(0))
-        # A guess that is worse than none is none.
+        # Drop a guess that is worse than no impulses.
         zero = jnp.zeros_like(guess)
         guess = jnp.where(problem.residual(guess) < problem.residual(zero), guess, zero)
 
         def attempt(at: _Reached) -> _Reached:
-            # All in one loop body, so that Newton's method is compiled once.
+            # All attempts share one loop body, so that Newton's method is compiled once.
             central, proximal = at.number == 1, at.number > 1
             begin = jnp.where(central, zero, at.centre)
             start, inner = interior_point(problem, self.steps, begin, central)
-            # As far as it gets, so that what rests does not creep by what is accepted.
+            # Iterate down to rounding: resting bodies would creep by the error that is accepted.
             bound = jnp.where(proximal, _CLOSE * at.left, rounding(problem, start))
             near = problem.proximal(at.centre, jnp.where(proximal, at.rho, 0.0))
             found, missing, outer = newton(near, start, self.newton_steps, bound, proximal)
@@ -87,13 +87,13 @@ class InteriorPoint(AbstractContactSolver):
             better = left < at.residual
             lam = jnp.where(better, found, at.lam)
             residual = jnp.where(better, left, at.residual)
-            # The first centre is the best so far; on the way the residual may grow.
+            # The first centre is the best point so far. Later the residual may grow.
             reached = missing <= bound
             centre = jnp.where(proximal, jnp.where(reached, found, at.centre), lam)
             left = jnp.where(proximal, jnp.where(reached, left, at.left), residual)
             rho = jnp.where(proximal, jnp.where(reached, _SHRINK, _GROW), 1.0) * at.rho
-            # Rounding is no reason for another attempt; and below what is accepted, so that
-            # verdicts do not hang on the last bit.
+            # Rounding is no reason for another attempt. The limits are below those of the verdict,
+            # so that the verdict does not depend on the last bit.
             share = jnp.where(at.number == 0, _STRIVE, 0.9)
             enough = share * self.tolerance + 0.9 * rounding(problem, lam)
             going = (residual > enough) & (at.number <= self.restarts)
@@ -110,8 +110,8 @@ class InteriorPoint(AbstractContactSolver):
 
 
 class _Reached(NamedTuple):
-    """Attempts so far, the best impulses and their residual [m/s]; the centre of the proximal
-    problem, its residual, and rho; iterations, and whether to go on."""
+    """The number of attempts so far; the best impulses and their residual [m/s]; the centre of the
+    proximal problem, its residual and rho; the number of iterations; and whether to go on."""
 
     number: Int[Array, ""]
     lam: Impulses
@@ -124,23 +124,23 @@ class _Reached(NamedTuple):
 
 
 class _Cone(NamedTuple):
-    """Rows A of one kind in each contact: one cone of all of them, or one for each (facets)."""
+    """Rows A of one kind in each contact. They form one cone, or one cone each (`facets`)."""
 
     A: np.ndarray
     facets: bool
 
     def of(self, x: Impulses) -> Float[Array, "contacts cones k"]:
-        """A x."""
+        """Return A x."""
         s = contracted(jnp.asarray(self.A, x.dtype)[None], x[:, None], 2)
         return s[:, :, None] if self.facets else s[:, None, :]
 
     def back(self, w: Float[Array, "contacts cones k"]) -> Impulses:
-        """A^T w."""
+        """Return A^T w."""
         A = jnp.asarray(self.A, w.dtype)
         return contracted(w.reshape(w.shape[0], -1)[:, :, None], A[None], 1)
 
     def curvature(self, W: Float[Array, "contacts cones k k"]) -> Float[Array, "contacts d d"]:
-        """A^T W W A."""
+        """Return A^T W W A."""
         A = jnp.asarray(self.A, W.dtype)
         A = A[:, None, :] if self.facets else A[None]
         WA = contracted(W[..., None], A[None, :, None], 3)
@@ -173,13 +173,13 @@ class _Iterate(NamedTuple):
 def interior_point(
     problem: ContactProblem, steps: int, lam: Impulses, needed: Bool[Array, ""]
 ) -> tuple[Impulses, Int[Array, ""]]:
-    """Impulses and number of iterations; those given if it is not `needed`, or does not make them
-    better.
+    """Return impulses and the number of iterations. The impulses `lam` come back if the method is
+    not `needed` or finds no better ones.
 
-    The unknown is x with lam = (x_n, mu x_t), so that contacts without friction (mu = 0) keep an
-    inside; A x is kept exact, and the first two equations are met in the limit.
+    The unknown is x with lam = (x_n, mu x_t), so that the cones of contacts without friction (mu =
+    0) have an interior. A x is kept exact. The first two equations are satisfied in the limit.
     """
-    # Newton's method does the rest better.
+    # From here Newton's method is better.
     enough = _ENOUGH * problem.residual(jnp.zeros_like(problem.b))
     groups, (count, d) = problem.groups, problem.b.shape
     dtype, cones = problem.b.dtype, _cones(problem.groups)
@@ -189,13 +189,13 @@ def interior_point(
     )  # lam = stretch x
     S = problem.S.scaled(stretch)
     eye = jnp.eye(d, dtype=dtype)[None]
-    # Contacts far from closing would spoil the scale; that they stay open, Newton's method sees.
+    # Contacts far from closing would spoil the scale. Newton's method sees that they stay open.
     size = jnp.max(jnp.abs(problem.to_change)) + jnp.finfo(dtype).tiny ** 0.5
     b = stretch * problem.b.at[:, 0].min(_FAR * size)
 
     def power(z):
-        """What friction takes per normal force. The corners of a polygon jump from one to the
-        next; followed in the derivative too, they would throw the steps about."""
+        """Return the power that friction takes per unit normal force. For a polygon it has no
+        derivative: its corner may change in each step, and steps would be erratic."""
         lost = jnp.zeros((), dtype)
         for friction, t in zip(groups.friction, groups.split(z), strict=True):
             smooth = friction.facets(t.shape[0]) is None
@@ -208,7 +208,7 @@ def interior_point(
         shift, slope = jax.vmap(jax.value_and_grad(power))(z)
         s = [A.of(x) for A in cones]
         mean = sum(jnp.sum(a * c) for a, c in zip(s, w, strict=True)) / number
-        # Near no slip its direction is noise, and so is the slope; away from it this fades.
+        # Near zero slip its direction and the slope are noise, which this factor suppresses.
         slipping = shift / jnp.sqrt(shift**2 + 1e-2 * mean)
         force = sum(A.back(y) for A, y in zip(cones, w, strict=True))
         missing = z.at[:, 0].add(shift) - force
@@ -219,7 +219,7 @@ def interior_point(
         factor = S.factorise(own, eye + along)
 
         def direction(r):
-            """dx, A dx and dw with v o (W A dx + W^-1 dw) = r and the equations met."""
+            """dx, A dx and dw with the equations and v o (W A dx + W^-1 dw) = r; and r over v."""
             t = [cone.quotient(v, y) for (_, v), y in zip(scaled, r, strict=True)]
             Wt = [cone.apply(W, y) for (W, _), y in zip(scaled, t, strict=True)]
             right = sum(A.back(y) for A, y in zip(cones, Wt, strict=True)) - missing
@@ -267,7 +267,7 @@ def interior_point(
 
 
 def _spread(mu: Float[Array, "contacts groups"], groups: Groups) -> list[Array]:
-    """Each group's coefficient for each of its components."""
+    """Return the coefficient of each group for each of its components."""
     return [
         jnp.broadcast_to(mu[:, i : i + 1], (mu.shape[0], size))
         for i, size in enumerate(groups.sizes)

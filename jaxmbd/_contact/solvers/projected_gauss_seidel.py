@@ -1,4 +1,4 @@
-"""Projected Gauss-Seidel: contact by contact, each projected at once."""
+"""Projected Gauss-Seidel: one contact after the other, each projected at once."""
 
 from typing import Annotated
 
@@ -15,20 +15,19 @@ from .base import AbstractContactSolver
 
 @checked
 class ProjectedGaussSeidel(AbstractContactSolver):
-    """A fixed number of sweeps over the contacts. In each one the normal impulse is chosen so that
-    the contact does not approach, given all others, and set to 0 if it would pull; then, with the
-    new normal impulse, each group of friction impulses moves against its slip and is projected on
-    its set, before the next contact is looked at. Equality rows take no part: they are eliminated
-    from S and hold exactly whatever the sweeps have reached.
+    """A fixed number of sweeps over the contacts. For each contact the normal impulse is chosen so
+    that the contact does not approach, given all other impulses, and set to 0 if it would pull.
+    With the new normal impulse each group of friction impulses then moves against its slip and is
+    projected on its set. Equality rows take no part: they are eliminated from S and hold exactly
+    after any number of sweeps.
 
-    Robust and cheap; convergence is linear, and slow for stacks, large mass ratios and redundant
-    contacts: then `InteriorPoint` is right. What was reached is in the residual.
+    Robust and cheap. Convergence is linear, and slow for stacks, large mass ratios and redundant
+    contacts, for which `InteriorPoint` is better. The residual tells the accuracy that was reached.
 
-    **Arguments:** `sweeps`; `tolerance` [m/s] of the residual beyond which the result is not
-    successful.
+    **Arguments:** `sweeps`: their number; `tolerance` [m/s] of the residual of a successful result.
 
-    Reference: Algorithm 1 of "MBD presentation logic framework", with the projection row by row: a
-    clamp after the triangular solve, as printed there, has other fixed points than the problem.
+    Reference: Algorithm 1 of "MBD presentation logic framework", but projected row by row. The
+    printed clamp after the triangular solve has fixed points that do not solve the problem.
     """
 
     sweeps: Annotated[int, at_least(1)] = eqx.field(static=True, default=50)
@@ -40,7 +39,7 @@ class ProjectedGaussSeidel(AbstractContactSolver):
 
 
 def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impulses:
-    """After some sweeps."""
+    """Return the impulses after a number of sweeps."""
     count = lam.shape[0]
     groups, none = problem.groups, jnp.zeros((), lam.dtype)
     S, blocks = problem.S, problem.S.blocks()
@@ -54,7 +53,7 @@ def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impuls
         for k, friction in enumerate(groups.friction):
             start, size = groups.starts[k], groups.sizes[k]
             part = slice(start, start + size)
-            # The trace bounds the greatest eigenvalue of the block: a step that cannot overshoot.
+            # The trace bounds the largest eigenvalue of the block, so the step cannot overshoot.
             step = _over(z[part], jnp.trace(own[part, part]))
             t = friction.project(old[part] - step, problem.mu[i, k] * new[0][0], none)
             z = z + own[:, part] @ (t - old[part])
@@ -63,7 +62,7 @@ def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impuls
         return lam.at[i].set(new), S.moved(sums, i, new - old)
 
     def every(_, lam):
-        # Sums anew in each sweep, so that rounding does not add up.
+        # The sums are computed anew in each sweep, so that rounding errors do not add up.
         return jax.lax.fori_loop(0, count, one, (lam, S.sums(lam)))[0]
 
     return jax.lax.fori_loop(0, sweeps, every, lam)

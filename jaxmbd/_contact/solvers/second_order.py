@@ -11,29 +11,29 @@ Points = Float[Array, "*batch k"]
 
 
 def unit(like: Points) -> Points:
-    """(1, 0, ...)."""
+    """Return the unit element (1, 0, ...)."""
     return jnp.zeros_like(like).at[..., 0].set(1.0)
 
 
 def product(a: Points, b: Points) -> Points:
-    """Jordan product (a.b, a_0 b_1 + b_0 a_1)."""
+    """Return the Jordan product (a.b, a_0 b_1 + b_0 a_1)."""
     first = jnp.sum(a * b, axis=-1, keepdims=True)
     return jnp.concatenate([first, a[..., :1] * b[..., 1:] + b[..., :1] * a[..., 1:]], axis=-1)
 
 
 def quotient(a: Points, r: Points) -> Points:
-    """x with product(a, x) = r, for a inside of the cone."""
+    """Return x with product(a, x) = r, for a in the interior of the cone."""
     first = a[..., :1] * r[..., :1] - jnp.sum(a[..., 1:] * r[..., 1:], axis=-1, keepdims=True)
     first = first / _determinant(a)[..., None]
     return jnp.concatenate([first, (r[..., 1:] - a[..., 1:] * first) / a[..., :1]], axis=-1)
 
 
 def scaling(s: Points, w: Points) -> tuple[Float[Array, "*batch k k"], Points]:
-    """Nesterov and Todd's symmetric W with W s = W^-1 w =: v, and v."""
+    """Return the symmetric scaling W of Nesterov and Todd, W s = W^-1 w = v, and v."""
     s_size, w_size = jnp.sqrt(_determinant(s)), jnp.sqrt(_determinant(w))
     s_bar, w_bar = s / s_size[..., None], w / w_size[..., None]
     half = jnp.sqrt((1 + jnp.sum(s_bar * w_bar, axis=-1)) / 2)
-    # W maps s to w by squares, W W s = w: its axis lies half-way between w and the mirrored s.
+    # W W s = w. So the axis of W lies halfway between w and the reflection of s.
     mirrored = jnp.concatenate([s_bar[..., :1], -s_bar[..., 1:]], axis=-1)
     axis = (w_bar + mirrored) / (2 * half)[..., None]
     tail = axis[..., 1:]
@@ -48,22 +48,22 @@ def scaling(s: Points, w: Points) -> tuple[Float[Array, "*batch k k"], Points]:
 
 
 def apply(W: Float[Array, "*batch k k"], x: Points) -> Points:
-    """W x."""
+    """Return W x."""
     return jnp.sum(W * x[..., None, :], axis=-1)
 
 
 def longest_step(x: Points, d: Points) -> Float[Array, "*batch"]:
-    """The greatest a with x + a d in the cone, for x inside of it; infinite if it never leaves."""
+    """Return the largest a with x + a d in the cone, for x in its interior; else infinite."""
     falls = d[..., 0] < 0
     to_zero = jnp.where(falls, -x[..., 0] / jnp.where(falls, d[..., 0], -1.0), jnp.inf)
     if x.shape[-1] == 1:
         return to_zero
-    # The roots of A a^2 + 2 B a + C, of which the smallest positive one is where it leaves.
+    # The ray leaves the cone at the smallest positive root of A a^2 + 2 B a + C.
     A = d[..., 0] ** 2 - jnp.sum(d[..., 1:] ** 2, axis=-1)
     B = x[..., 0] * d[..., 0] - jnp.sum(x[..., 1:] * d[..., 1:], axis=-1)
     C = _determinant(x)
     square = B * B - A * C
-    # Along x itself towards the apex both roots are one, and the square is nothing but rounding.
+    # Along x itself, towards the apex, both roots coincide and the square is only rounding.
     square = jnp.where(jnp.abs(square) <= 8 * jnp.finfo(x.dtype).eps * B * B, 0.0, square)
     q = -(B + jnp.where(B >= 0, 1.0, -1.0) * jnp.sqrt(jnp.maximum(square, 0.0)))
 
@@ -77,5 +77,5 @@ def longest_step(x: Points, d: Points) -> Float[Array, "*batch"]:
 def _determinant(x: Points) -> Float[Array, "*batch"]:
     tiny = jnp.finfo(x.dtype).tiny
     size = jnp.sqrt(jnp.sum(x[..., 1:] ** 2, axis=-1))
-    # As a product: x_0^2 - |x_1|^2 cancels near the boundary.
+    # As a product, since x_0^2 - |x_1|^2 cancels near the boundary.
     return jnp.maximum((x[..., 0] - size) * (x[..., 0] + size), tiny)
