@@ -38,17 +38,17 @@ from .split import SplitSteps, along, free_step
 from .state import ContactMemory
 from .steps import Problem, Step, at_start
 
-# Overlaps [m] by which contacts were missed that were left out.
+# Contacts that were left out are missed if they overlap by more than this [m].
 _OVERFLOW = 1e-9
 
-# Overlap per step [m/s] that may be left where no displacement takes it back. Overlaps that
-# rounding makes, between bodies that joints hold, are far below.
+# Overlap per step [m/s] that may remain where no displacement removes it. Overlaps that rounding
+# causes, between bodies that joints connect, are far smaller.
 _LEFT = 1e-3
 
-# The rest of a step, as a share of it, that is nothing.
+# A remainder of a step below this share of it counts as nothing.
 _NOTHING = 1e-9
 
-# A share of a step on which a way is not bent but by rounding.
+# On less than this share of a step the path bends only by rounding.
 _SHORT = 1e-5
 
 _T = TypeVar("_T")
@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 class _Phase(NamedTuple):
     """The state within a step, the impulses and verdicts so far, which contacts were solved for
-    last, and which of them pressed without a bounce."""
+    last, and which of these pressed without a bounce."""
 
     t: RealScalarLike
     q: Coordinates
@@ -71,7 +71,7 @@ class _Phase(NamedTuple):
 
 
 class _Equations(NamedTuple):
-    """All that acts at one q: rows of equality, contacts, and the velocities after a step without
+    """The equations at one q: equality rows, contacts, and the velocities after a step without
     contacts."""
 
     operator: ConstraintOperator
@@ -85,8 +85,8 @@ class _Equations(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """What a step, or a part of one, does: displacement, velocities at its end, and the impulses of
-    the rows and of the contacts that have acted."""
+    """The effect of a step or a part of it: the displacement, the velocities at its end, and the
+    impulses of rows and contacts that have acted."""
 
     displacement: Velocity
     v: Velocity
@@ -95,7 +95,7 @@ class _Move(NamedTuple):
 
 
 class ContactSteps(SplitSteps):
-    """The scheme on the free motion, then the impulses of rows and contacts."""
+    """A free step of the scheme, then the impulses of equality rows and contacts."""
 
     problem: Problem
     scheme: diffrax.AbstractSolver
@@ -191,8 +191,8 @@ class ContactSteps(SplitSteps):
     def _equations(
         self, at: _Phase, t1: RealScalarLike, flows: Bool[Array, ""] | None = None
     ) -> _Equations:
-        """On a parabola, if it `flows`, the rows have their accelerations; in a step they take
-        their velocities."""
+        """Evaluate the equations. On a parabola (`flows`) the rows prescribe accelerations; in a
+        step they prescribe velocities."""
         system, enforcement, h = self.problem.system, self.problem.enforcement, t1 - at.t
         free = free_step(self.problem, self.scheme, t1, at)
         here = free.point
@@ -228,10 +228,10 @@ class ContactSteps(SplitSteps):
         moved: Callable[[Resolved], tuple[_T, Float[Array, " contacts"]]],
         h: RealScalarLike,
     ) -> tuple[Resolved, _T, Resolved]:
-        """Contact impulses that act on the velocities v; `before`: relative velocities from which
-        friction has its coefficients; `guess`: impulses of all contacts. Returns them, what
-        `moved` tells of them besides the gaps that follow, and what takes back those that overlap
-        then, with velocities over the time h."""
+        """Solve for the contact impulses that act on the velocities v. `before`: relative
+        velocities at which the coefficients of friction are taken. `guess`: impulses of all
+        contacts. `moved` returns what follows from the impulses, and the gaps ahead. Returns the
+        impulses, the first of these two, and the correction of overlap in the time h."""
         contacts, groups = equations.contacts, equations.groups
         enforcement, rows = self.problem.enforcement, equations.rows
         guess = contacts.of_kept(guess)
@@ -270,7 +270,7 @@ class ContactSteps(SplitSteps):
         return solved, told, back
 
     def _stepped(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
-        """One problem for the whole step, at the end of which q moves with the new velocities."""
+        """Solve one problem for the whole step, then move q with the new velocities."""
         h = t1 - at.t
         equations = self._equations(at, t1)
         contacts, v_free = equations.contacts, equations.v_free
@@ -287,9 +287,9 @@ class ContactSteps(SplitSteps):
         return self._advanced(at, t1, equations, move, solved, back)
 
     def _located(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
-        """Flow, impact, flow, ..., flow with as many impacts as there may be, and what is left
-        after one impact more as in `_stepped`. They share one contact problem in the compiled code.
-        An impact at the end of the step is the first one of the next step."""
+        """Alternate flow and impact, with as many impacts as are allowed and a flow at the end.
+        After that the rest of the step is done as in `_stepped`. All share one contact problem in
+        the compiled code. An impact at the end of the step is the first one of the next step."""
         most = self.problem.enforcement.impacts.max_per_step
         h = t1 - at.t
         least = _NOTHING * h
@@ -300,7 +300,7 @@ class ContactSteps(SplitSteps):
             last = k == 2 * most + 1
             go = (hits & ~last) | (t1 - at.t > least)
             act = lambda at: self._flow_or_impact(at, rest, h, force, hits & ~last, last)  # noqa: E731
-            # Recomputed in the reverse pass: what a branch keeps, the other one fills with zeros.
+            # Recomputed in the reverse pass: what one branch saves, the other fills with zeros.
             act = checkpointed(act)
             return jax.lax.cond(go, lambda: act(at), lambda: carry), None
 
@@ -317,14 +317,14 @@ class ContactSteps(SplitSteps):
         hits: Bool[Array, ""],
         last: Bool[Array, ""],
     ) -> tuple[_Phase, Bool[Array, ""]]:
-        """If a contact `hits`, the impact law at this instant. Else on a parabola to the next
-        impact, for at most the time h that is left of the step's `duration`; the `last` time
-        without looking for it. Returns also whether there is one."""
+        """Apply the impact law at this instant if a contact `hits`. Otherwise move on a parabola to
+        the next impact, for at most the time h that is left of the `duration` of the step; the
+        `last` time do not look for it. Returns the end, and whether there is an impact."""
         equations = self._equations(at, at.t + h, ~last)
         contacts, v_free = equations.contacts, equations.v_free
         before = contacts.velocities(at.v)
-        # Between impacts those contacts act that rest, although a step leaves a curved way by
-        # O(h^2), which the bias takes back, and those that touch and neither fly nor strike.
+        # Between impacts two kinds of contacts act. Resting ones do; a step leaves a curved path by
+        # O(h^2), which the bias corrects. Touching ones do if they neither open nor strike.
         resting = contacts.of_kept(at.resting)
         bend = (contacts.velocities(v_free)[:, 0] - before[:, 0]) / h
         touching, flying, striking = touch(contacts.gap, before[:, 0], bend)
@@ -340,7 +340,7 @@ class ContactSteps(SplitSteps):
         equations = equations._replace(
             contacts=contacts.where(closed | last), v_free=v_free, multipliers=reactions
         )
-        whole = hits | last  # the new velocities hold at once, or all the time
+        whole = hits | last  # the new velocities hold at once, or throughout
         has_rows, operator = equations.rows > 0, equations.operator
 
         def moved(solved):
@@ -361,7 +361,8 @@ class ContactSteps(SplitSteps):
             v = path.velocity(s)
             reactions = share * (equations.multipliers + solved.multipliers)
             if has_rows:
-                # Half of what the rows do acts at the start, and what they do to the way between.
+                # Half of the rows' impulse acts at the start. What bends the path replaces the
+                # other half.
                 short = _SHORT * duration
                 over = jnp.where(whole | (s < short), 0.0, 1 / jnp.maximum(s, short))
                 held = jnp.where(whole, 1.0, 0.5)
@@ -385,7 +386,7 @@ class ContactSteps(SplitSteps):
         return end._replace(resting=contacts.of_all(rests)), hit
 
     def _onto_rows(self, at: _Phase) -> _Phase:
-        """With velocities that the rows of equality allow."""
+        """Project the velocities on those that the equality rows allow."""
         of = self.equations
         here = point_at(of, at.t, at.q, at.v, jnp.zeros_like(at.v), of.mass(at.q))
         operator = here.operator(self.problem.enforcement.solver)
@@ -394,8 +395,8 @@ class ContactSteps(SplitSteps):
         return at._replace(v=at.v + change, multipliers=at.multipliers + impulses, result=result)
 
     def _watched(self, contacts: ContactRows) -> Bool[Array, " all"]:
-        """Contacts that are solved for, and those that do not exist here: that one appears where
-        bodies touch is no sign of a small budget."""
+        """Return the contacts that are solved for or do not exist here. A contact that appears
+        where bodies touch is no sign of a small budget."""
         kept = contacts.of_all(jnp.ones_like(contacts.gap, bool))
         if contacts.of_everything is None:
             return kept
@@ -410,7 +411,8 @@ class ContactSteps(SplitSteps):
         solved: Resolved,
         back: Resolved,
     ) -> _Phase:
-        """At t, after a move; with the verdicts on its impulses and on what takes overlaps back."""
+        """Return the phase at t after a move, with the verdicts on impulses and corrected
+        overlap."""
         left = back.residual
         taken = RESULTS.where(left <= _LEFT, RESULTS.successful, RESULTS.contact_unsolved)
         system, contacts = self.problem.system, equations.contacts
@@ -430,7 +432,7 @@ class ContactSteps(SplitSteps):
 
 
 def _missed(contacts: ContactRows, watched: Bool[Array, " all"]) -> RESULTS:
-    """Whether contacts overlap that were not `watched` in the step before."""
+    """Return whether contacts overlap that were not `watched` in the step before."""
     if contacts.of_everything is None:
         return RESULTS.successful
     missed = jnp.any((contacts.of_everything < -_OVERFLOW) & ~watched)
