@@ -23,15 +23,15 @@ _MAX_HALVINGS = 12
 
 
 class AssemblyReport(eqx.Module):
-    """What `assemble` found.
+    """The report of `assemble`.
 
-    - `phi`: Phi that remains, shape `(nh,)`; `velocity`: (Phi', Psi) that remains, `(nc,)`.
-    - `open`: rows whose Phi remains beyond the tolerance, `(nh,)`; `moving`: rows whose Phi' or Psi
-      does, `(nc,)`, holonomic ones first; `unsatisfied`: rows of which either does, `(nc,)`.
-    - `rank`: number of independent rows there; `rank < nc` tells of redundant rows.
+    - `phi`: remaining Phi, shape `(nh,)`; `velocity`: remaining (Phi', Psi), `(nc,)`.
+    - `open`: rows whose Phi exceeds the tolerance, `(nh,)`; `moving`: rows whose Phi' or Psi does,
+      `(nc,)`, holonomic ones first; `unsatisfied`: rows of which either does, `(nc,)`.
+    - `rank`: number of independent rows there. There are redundant rows if `rank < nc`.
     - `displacement`: weighted distance from the given q; `change`: weighted size of the change of
       the given v.
-    - `iterations`: taken.
+    - `iterations`: their number.
     - `result`: `RESULTS.successful` or `RESULTS.assembly_failed`.
     """
 
@@ -66,29 +66,29 @@ def assemble(
     max_iterations: Annotated[int, at_least(1)] = 50,
     throw: bool = True,
 ) -> State:
-    """The consistent state of a system that is nearest to given coordinates and velocities,
+    """Find the consistent state of a system that is nearest to given coordinates and velocities,
 
         q  <- q (+) N p,   p = arg min p^T W p / 2   subject to Phi(q (+) N p, t) = 0,
         v  <- v + d,       d = arg min d^T W d / 2   subject to J (v + d) = -Phi_t, Psi = 0,
 
-    W = diag(weights). Redundant rows and singular poses are allowed. The derivative with respect
-    to everything (q, v, t, parameters of the system) is the implicit one of the minimum.
+    with W = diag(weights). Redundant rows and singular poses are allowed. The derivative with
+    respect to q, v, t and the parameters of the system is the implicit derivative of the minimum.
 
-    It knows rows by their numbers. For a mechanism `close_joints` does the same and knows joints by
-    their names; `place_bodies` turns joint coordinates into a state, without closing loops.
+    `assemble` identifies rows by their numbers. For a mechanism, `close_joints` does the same by
+    the names of joints. `place_bodies` turns joint coordinates into a state, without closing loops.
 
     **Arguments:**
 
-    - `q`: approximate coordinates, shape `(nq,)`. `v`: approximate velocities, `(nv,)`, default
+    - `q`: approximate coordinates, shape `(nq,)`. `v`: approximate velocities, `(nv,)`, by default
       at rest.
-    - `t`: time [s]; a Python number stays one, so that `simulate` knows it when tracing.
-    - `weights`: reluctance of each component of the displacement to move, `(nv,)`, positive.
+    - `t`: time [s]. A Python number stays one, so that `simulate` knows it when tracing.
+    - `weights`: resistance of each component of the displacement to moving, `(nv,)`, positive.
     - `fixed`: components of the displacement that must not move: indices, or a Boolean mask of
-      shape `(nv,)`; with q' = v these are the coordinates. `fixed_velocities`: likewise for v.
-    - `tolerance`: of each row; default 1e-10 (1e-5 in float32).
-    - `throw`: raise if rows remain unsatisfied; with `False` see `state.report`.
+      shape `(nv,)`. With q' = v these are the coordinates. `fixed_velocities`: likewise for v.
+    - `tolerance`: for each row, by default 1e-10 (1e-5 in float32).
+    - `throw`: raise if rows remain unsatisfied. With `False` see `state.report`.
 
-    **Returns:** a `State` with `report`, an `AssemblyReport`.
+    **Returns:** a `State` with a `report`, an `AssemblyReport`.
 
     **Raises:** `ValueError` for wrong shapes; a run-time error if the constraints could not be
     satisfied and `throw` is true.
@@ -102,7 +102,7 @@ def assemble(
 
 
 class AssemblyOptions(NamedTuple):
-    """Arguments of `assemble` by the same names."""
+    """The arguments of `assemble`, by the same names."""
 
     weights: ArrayLike | None
     fixed: ArrayLike | Sequence[int]
@@ -121,10 +121,10 @@ def assembled(
     *,
     throw: bool,
 ) -> State:
-    """`assemble` with rows beside those of the system: `held` makes of it the systems whose
-    holonomic rows are to vanish, and whose rows are to be kept by the velocities: those of
-    `system`, and after them others. The report is on the rows of `system`; it has failed if others
-    remain too."""
+    """`assemble`, with further rows beside those of the system. `held` turns the system into two:
+    the first has the holonomic rows that must vanish, the second the rows that the velocities must
+    satisfy. The rows of `system` come first in both. The report covers the rows of `system`, but
+    the assembly fails also if other rows remain unsatisfied."""
     q = finite("`q` of assemble", q, shape=None)
     if v is None:
         if writes_own_qdot(system):
@@ -143,7 +143,7 @@ def assembled(
     weights = jnp.ones_like(v) if weights is None else jnp.asarray(weights, q.dtype)
     if weights.shape != v.shape:
         raise ValueError(f"Argument `weights` must have shape {v.shape}, but has {weights.shape}.")
-    # In the variables W^(1/2) p the norm is Euclidean, and a fixed component is a zero column.
+    # In the variables W^(1/2) p the norm is Euclidean. A fixed component has a zero column.
     mobility = 1 / jnp.sqrt(weights)
     q_scale = jnp.where(_mask(fixed, v, "fixed"), 0.0, mobility)
     v_scale = jnp.where(_mask(fixed_velocities, v, "fixed_velocities"), 0.0, mobility)
@@ -179,11 +179,12 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     given = _Problem(in_place, q, t, q_scale)
     p, iterations, stationary = _nearest(given, tolerance, max_iterations)
     q = system.retract(q, q_scale * p)
-    # One solve if the rows are linear in v, as they nearly always are; Newton's method otherwise.
+    # One solve suffices if the rows are linear in v, as they nearly always are. Otherwise Newton's
+    # method runs.
     steps = 5 if jax.eval_shape(system.nonholonomic, q, v, t).size else 1
 
-    # One loop, whose last turn computes the remaining violation. The rows then occur once in the
-    # program, which saves compilation.
+    # The last turn of the loop computes the remaining violation. So the rows occur only once in the
+    # program, which saves compilation time.
     def improved(state, i):
         v, *_ = state
         rows = equations(in_motion).rows(t, q, v)
@@ -200,8 +201,7 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     limit = tolerance * (1 + jnp.max(jnp.abs(J), initial=0.0))
     # Negated, so that NaN counts as unsatisfied.
     open, moving = ~(jnp.abs(phi) <= tolerance), ~(jnp.abs(velocity) <= limit)
-    # Contradictory rows leave a residual after any solve. It counts as a failure too, also in the
-    # rows of `held`.
+    # Contradictory rows leave a residual after any solve. This fails too, also in rows of `held`.
     ok = stationary & ~jnp.any(open) & ~jnp.any(moving) & jnp.all(jnp.abs(kept) <= limit)
     scale = jnp.where(v_scale > 0, v_scale, 1.0)
     report = AssemblyReport(
@@ -229,7 +229,7 @@ def _rank(J):
 
 
 class _Problem(eqx.Module):
-    """g(p) = Phi(q (+) N S p, t), to be zero at the p nearest to the origin."""
+    """g(p) = Phi(q (+) N S p, t), to vanish at the p nearest to the origin. S is `scale`."""
 
     system: AbstractSystem
     q: Float[Array, " nq"]
@@ -243,18 +243,18 @@ class _Problem(eqx.Module):
         return jax.jacfwd(self.g)(p)
 
     def pull(self, p, mu):
-        """J^T mu."""
+        """Return J^T mu."""
         return jax.vjp(self.g, p)[1](mu)[0]
 
     def newton(
         self, p, mu, tangential: Velocity, normal: Rows, across_map: Callable, along: Callable
     ) -> Velocity:
-        """dp of the equations of the minimum, p = J^T mu and g = 0, linearised:
+        """Return dp from the linearised equations of the minimum, p = J^T mu and g = 0:
         H dp - J^T dmu = tangential, J dp = normal, with H = 1 - sum mu d2g/dp2.
 
-        Across the constraints dp = J^+ normal (`across_map`); along them (`along` is the projector
-        P = 1 - J^+ J) P H P dp = P (tangential - H J^+ normal), with 1 in place of H where H is
-        not positive there."""
+        Across the constraints dp = J^+ normal (`across_map`). Along them (`along` is the projector
+        P = 1 - J^+ J) P H P dp = P (tangential - H J^+ normal). H is replaced by 1 where it is not
+        positive there."""
         identity = jnp.eye(p.shape[0], dtype=p.dtype)
         H = identity - jax.jacfwd(lambda p: self.pull(p, mu))(p)
         P = jax.vmap(along, in_axes=1, out_axes=1)(identity)
@@ -266,16 +266,16 @@ class _Problem(eqx.Module):
 
 
 def _pseudoinverse(J):
-    # Nothing is differentiated in the iterations, so the SVD will do.
+    # The iterations are not differentiated, so the SVD is safe.
     return jnp.linalg.pinv(J, rtol=1e-10 if J.dtype == jnp.float64 else 1e-5)
 
 
 @eqx.filter_custom_jvp
 def _nearest(problem, tolerance, max_iterations):
-    """p, the number of iterations, and whether p is a minimum."""
+    """Return p, the number of iterations, and whether p is a minimum."""
 
-    # One loop for both stages, so that each function occurs once in the program, which saves
-    # compilation. The first stage satisfies the rows. The second one, `sharp`, finds the nearest p.
+    # One loop does both stages, so that each function occurs once in the program, which saves
+    # compilation. The first stage satisfies the rows. The second, `sharp`, finds the nearest p.
     def evaluated(p):
         J = problem.jacobian(p)
         return p, problem.g(p), J, _pseudoinverse(J)
@@ -298,7 +298,7 @@ def _nearest(problem, tolerance, max_iterations):
         dp = jax.lax.cond(sharp, optimal_step, lambda at: -at[3] @ at[1], at)
         dp = jnp.where(first, 0.0, dp)
 
-        # The longest step of dp, dp/2, ... that reduces the error.
+        # Take the longest step of dp, dp/2, ... that reduces the error.
         def worse(search):
             _, value, s = search
             return ~(value < best) & (s > 0.5**_MAX_HALVINGS) & ~(first & (s <= 1))
@@ -322,7 +322,7 @@ def _nearest(problem, tolerance, max_iterations):
         return (best > 0.01 * tolerance) & improved & (k < max_iterations)
 
     origin = jnp.zeros_like(problem.scale)
-    # Zeros in place of an evaluation, which the first turn makes.
+    # Zeros stand for an evaluation, which the first turn makes.
     at = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(evaluated, origin))
     start = (
         at,
@@ -343,7 +343,7 @@ def _nearest_jvp(primals, tangents):
     p, k, stationary = _nearest(problem, tolerance, max_iterations)
     operator = _operator(problem.jacobian(p))
     mu = _operator(problem.jacobian(p).T).correct(p, problem.g(p))[0]  # least squares of p = J^T mu
-    # p = J^T mu and g = 0 hold for the problem changed by d_problem too.
+    # p = J^T mu and g = 0 hold also for the problem changed by d_problem.
     _, (d_pull, d_g) = eqx.filter_jvp(
         lambda problem: (problem.pull(p, mu), problem.g(p)), (problem,), (d_problem,)
     )
