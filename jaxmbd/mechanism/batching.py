@@ -1,4 +1,4 @@
-"""Functions of one sample over leading axes."""
+"""Functions of one sample, applied over leading axes."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,8 @@ _Function = TypeVar("_Function", bound=Callable)
 
 
 def batched(fn: Callable[..., PyTree], *arguments: tuple[Array, int]) -> PyTree:
-    """fn over the leading axes, broadcast, of arrays given with the number of their own axes."""
+    """Apply fn over leading axes, broadcast. `arguments`: arrays with the number of their own
+    axes."""
     arrays = [array for array, _ in arguments]
     own = [array.shape[array.ndim - k :] for array, k in arguments]
     lead = [array.shape[: array.ndim - k] for array, k in arguments]
@@ -26,8 +27,8 @@ def batched(fn: Callable[..., PyTree], *arguments: tuple[Array, int]) -> PyTree:
 
 
 def over_leading_axes(fn: _Function) -> _Function:
-    """A function of vectors, and of tuples of vectors, over their leading axes, broadcast. For one
-    sample it is `fn` itself."""
+    """Extend a function of vectors, or tuples of vectors, to leading axes, which are broadcast. One
+    sample is passed to `fn` itself."""
 
     what = f"of {fn.__qualname__}"
 
@@ -51,7 +52,7 @@ def over_leading_axes(fn: _Function) -> _Function:
 
 
 def with_last_axis(what: str, x: ArrayLike, size: int, sizes: str) -> Array:
-    """x as an array whose last axis has `size` entries.
+    """Return x as an array whose last axis has `size` entries.
 
     **Raises:** `ValueError`, which begins with `what` and explains the size by `sizes`."""
     array: Any = x if isinstance(x, jax.Array) else unjudged(what, x, shape=None)

@@ -28,28 +28,28 @@ from .inertia import Inertia, inverse_root, inverse_tensor, spatial, turned_tens
 from .pose import Pose, Twist, unit_quaternion
 from .spin import middle_spin
 
-# The body that is not one: joints and forces may name it.
+# The name by which joints and forces refer to the world.
 GROUND = "ground"
 
-# q' = N(q) v of one body: position and unit quaternion; velocity and angular velocity, both in
-# world axes.
+# q' = N(q) v of one body: q holds position and unit quaternion, v holds velocity and angular
+# velocity, both in world axes.
 BODY_COORDINATES = Product(Plain(3), QuaternionWorld())
 
 
 class Body(eqx.Module):
-    """A rigid body with all its six freedoms,
+    """A rigid body with six freedoms,
 
         m (a + alpha x c + omega x (omega x c)) = F,
         I alpha + m c x a + omega x I omega    = T,
 
-    in world axes: a is the acceleration of the origin of the body's frame, c the vector from there
-    to the centre of mass, I the inertia tensor and T the torque about the origin, F the force.
+    in world axes. a is the acceleration of the origin of the body's frame, c the vector from there
+    to the centre of mass, F the force. The inertia tensor I and the torque T are about the origin.
 
     **Fields:**
 
-    - `name`: by which joints, forces and results know the body.
+    - `name`: used by joints, forces and results to refer to the body.
     - `inertia`: its `Inertia`, in the frame of the body.
-    - `pose`: `Pose` of that frame, at the start of motions or where assembly starts to search.
+    - `pose`: `Pose` of that frame, at the start of a motion or as the initial guess of assembly.
     - `twist`: `Twist` of that frame, likewise.
     """
 
@@ -74,8 +74,8 @@ class Body(eqx.Module):
         - `position` [m], `orientation` (unit quaternion (w, x, y, z) or rotation matrix);
         - `velocity` [m/s] of the origin of the frame, `angular_velocity` [rad/s].
 
-        **Raises:** `ValueError` for a bad name or shape, for an orientation that is not one, and
-        for a body without inertia in some direction.
+        **Raises:** `ValueError` for a bad name or shape, for an invalid orientation, and for a body
+        without inertia about some axis.
         """
         if not name or name == GROUND:
             raise ValueError(
@@ -93,24 +93,24 @@ class Body(eqx.Module):
 
     # --- dynamics, in world axes at an orientation ----------------------------------------------
     #
-    # Of one body, or of many whose numbers, and those of all arguments, have one more axis at the
-    # end. Orientations are quaternions or rotation matrices.
+    # For one body, or for many. With many, all numbers and arguments have the body axis at the end.
+    # Orientations are quaternions or rotation matrices.
 
     def mass_matrix(self, orientation: Float[Array, "..."]) -> Float[Array, "6 6 *rest"]:
-        """M for (velocity, angular velocity)."""
+        """Mass matrix M for (velocity, angular velocity)."""
         R = _axes(orientation)
         tensor = turned_tensor(R, self.inertia.tensor)
         return spatial(self.inertia.mass, apply_matrix(R, self.inertia.center), tensor)
 
     def root(self, orientation: Float[Array, "..."]) -> BlockRoot:
-        """R with R R^T = M^-1: (1, 1, 1) / sqrt(m) of the shifts, and P of `turning_root`."""
+        """R with R R^T = M^-1: (1, 1, 1) / sqrt(m) for translation, and P of `turning_root`."""
         P, mass = self.turning_root(orientation), self.inertia.mass
         scale = jax.lax.rsqrt(jnp.where(mass > 0, mass, 1.0))
         return BlockRoot(jnp.broadcast_to(scale, (3, *mass.shape)), P)
 
     def turning_root(self, orientation: Float[Array, "..."]) -> Float[Array, "6 3 *rest"]:
-        """P, whose columns are (c x w, w) for the columns w of a root of the inverse inertia tensor
-        about the centre of mass c."""
+        """P, whose columns are (c x w, w). Here c is the centre of mass, and w are the columns of a
+        root of the inverse inertia tensor about it."""
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         w = algebra.matrix_product(R, inverse_root(self.inertia.tensor))
@@ -119,8 +119,8 @@ class Body(eqx.Module):
     def momentum_of(
         self, orientation: Float[Array, "..."], v: Float[Array, "6 *rest"]
     ) -> Float[Array, "6 *rest"]:
-        """M v without matrices: m (v + omega x c), and the angular momentum about the origin of the
-        frame; with accelerations for v, the forces that give them."""
+        """M v without matrices: the momentum m (v + omega x c) and the angular momentum about the
+        origin of the frame. For accelerations v these are the forces that cause them."""
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         p = self.inertia.mass[None] * (v[:3] + algebra.cross(v[3:], c))
@@ -130,8 +130,8 @@ class Body(eqx.Module):
     def acceleration(
         self, orientation: Float[Array, "..."], force: Float[Array, "6 *rest"]
     ) -> Float[Array, "6 *rest"]:
-        """M^-1 force, for a force [N] and a torque [N m] about the origin of the frame: the
-        acceleration [m/s^2] of the origin and the angular one [rad/s^2], without matrices."""
+        """M^-1 force without matrices, for a force [N] and a torque [N m] about the origin of the
+        frame: the acceleration [m/s^2] of the origin and the angular acceleration [rad/s^2]."""
         F, T = force[:3], force[3:]
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
@@ -145,9 +145,9 @@ class Body(eqx.Module):
         omega: Float[Array, "3 *rest"],
         gravity: Float[Array, "3"],
     ) -> Float[Array, "6 *rest"]:
-        """Weight and forces of inertia at constant velocities, (F, c x F - omega x I omega) with
+        """Weight and inertia forces at constant velocities, (F, c x F - omega x I omega) with
         F = m (g - omega x (omega x c)) and the inertia tensor I about the centre of mass: force [N]
-        and torque [N m] about the origin of the frame. Nothing is turned but vectors."""
+        and torque [N m] about the origin of the frame. Only vectors are rotated."""
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         spin = self._spin_torque(R, apply_transpose(R, omega))
@@ -162,8 +162,8 @@ class Body(eqx.Module):
         gravity: Float[Array, "3"],
         h: RealScalarLike,
     ) -> Float[Array, "6 *rest"]:
-        """The same over a step h [s], from which velocities are `carried` on, in place of the
-        centrifugal force: (m g, c x m g - x x I x), where x is the `middle_spin`."""
+        """The mean of `inertial_force` over a step h [s] whose velocities are then `carried` on,
+        which replaces the centrifugal force: (m g, c x m g - x x I x) with the `middle_spin` x."""
         R = _axes(orientation)
         c = apply_matrix(R, self.inertia.center)
         x = middle_spin(self.inertia.tensor, materialise(apply_transpose(R, omega)), h)
@@ -197,8 +197,8 @@ class Body(eqx.Module):
         dp: Float[Array, "6 *rest"],
         axes: Float[Array, "3 3 *rest"] | None = None,
     ) -> Float[Array, "7 *rest"]:
-        """q after the displacement dp, on which the centre of mass goes straight. `axes`: those of
-        the body at q, if they are known."""
+        """Return q after the displacement dp, along which the centre of mass moves straight.
+        `axes`: those of the body at q, if known."""
         (position, p), (shift, turn) = jnp.split(q, [3]), jnp.split(dp, [3])
         turned = algebra.quaternion_product(algebra.quaternion_exp(turn), p)
         before = self._center(p if axes is None else axes)
@@ -208,7 +208,7 @@ class Body(eqx.Module):
     def difference(
         self, q0: Float[Array, "7 *rest"], q1: Float[Array, "7 *rest"]
     ) -> Float[Array, "6 *rest"]:
-        """The displacement from q0 to q1."""
+        """Displacement from q0 to q1."""
         turn = algebra.quaternion_log(
             algebra.quaternion_product(q1[3:], algebra.quaternion_conjugate(q0[3:]))
         )
@@ -222,20 +222,21 @@ class Body(eqx.Module):
         after: Float[Array, "..."],
         v: Float[Array, "6 *rest"],
     ) -> Float[Array, "6 *rest"]:
-        """v, as it is after a turn from one orientation to another if the centre of mass keeps its
-        velocity and the body its angular velocity: the origin turns with the body."""
+        """Return v after a rotation from one orientation to another, in which the centre of mass
+        keeps its velocity and the body its angular velocity. The velocity of the origin changes,
+        since the origin moves round the centre of mass."""
         linear, angular = jnp.split(v, [3])
         moved = algebra.cross(angular, self._center(after) - self._center(before))
         return jnp.concatenate([linear - moved, angular])
 
     def _center(self, orientation: Float[Array, "..."]) -> Float[Array, "3 *rest"]:
-        """From the origin, in world axes."""
+        """Centre of mass relative to the origin, in world axes."""
         return apply_matrix(_axes(orientation), self.inertia.center)
 
     # --- energy and momentum --------------------------------------------------------------------
 
     def kinetic_energy(self, pose: Pose, twist: Twist) -> Float[Array, "*batch"]:
-        """Kinetic energy [J]; leading axes of the pose and the twist are kept."""
+        """Kinetic energy [J]. Leading axes of the pose and the twist are kept."""
 
         @over_leading_axes
         def energy(pose, twist):
@@ -245,8 +246,8 @@ class Body(eqx.Module):
         return energy(pose, twist)
 
     def potential_energy(self, pose: Pose, gravity: Float[Array, "3"]) -> Float[Array, "*batch"]:
-        """-m g . r [J] for the acceleration g of gravity [m/s^2] and the position r of the centre
-        of mass: 0 at the origin of the world. Leading axes of the pose are kept."""
+        """-m g . r [J] for the gravitational acceleration g [m/s^2] and the position r of the
+        centre of mass, 0 at the origin of the world. Leading axes of the pose are kept."""
 
         @over_leading_axes
         def energy(pose, gravity):
@@ -257,8 +258,8 @@ class Body(eqx.Module):
     def momentum(
         self, pose: Pose, twist: Twist
     ) -> tuple[Float[Array, "*batch 3"], Float[Array, "*batch 3"]]:
-        """Linear momentum [kg m/s], and angular momentum [kg m^2/s] about the origin of the
-        world; leading axes of the pose and the twist are kept."""
+        """Linear momentum [kg m/s], and angular momentum [kg m^2/s] about the origin of the world.
+        Leading axes of the pose and the twist are kept."""
 
         @over_leading_axes
         def momenta(pose, twist):
@@ -269,14 +270,14 @@ class Body(eqx.Module):
         return momenta(pose, twist)
 
     def _motion(self, pose: Pose, twist: Twist) -> tuple[Array, Array, Array]:
-        """The centre of mass from the origin, its velocity, and the angular momentum about it."""
+        """Centre of mass relative to the origin, its velocity, and angular momentum about it."""
         c = pose.direction(self.inertia.center)
         spin = apply_matrix(self.inertia.tensor, pose.local_direction(twist.angular))
         return c, twist.at(c), pose.direction(spin)
 
 
 def _axes(orientation: Array) -> Float[Array, "3 3 *rest"]:
-    """A rotation matrix, or that of a quaternion."""
+    """Rotation matrix of an orientation, which is that matrix or a quaternion."""
     return orientation if orientation.shape[0] == 3 else body_axes(orientation)
 
 

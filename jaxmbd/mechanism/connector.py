@@ -1,4 +1,4 @@
-"""Elements between two bodies: a frame on one and a frame on the other."""
+"""Elements between two bodies, with a frame on each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class AbstractConnector(AbstractElement):
 
     **Fields:**
 
-    - `name`: by which reports know it.
+    - `name`: used in reports.
     - `body_a`, `body_b`: names of the bodies.
     - `frame_a`, `frame_b`: poses of the frames relative to their bodies.
     """
@@ -32,7 +32,7 @@ class AbstractConnector(AbstractElement):
     frame_a: Pose
     frame_b: Pose
 
-    # Whether it has an axis, so that one must be given.
+    # Whether the connection has an axis, which must then be given.
     directed: eqx.AbstractClassVar[bool]
 
     @property
@@ -45,7 +45,7 @@ class AbstractConnector(AbstractElement):
 
     @property
     def dtype(self) -> Any:
-        """Of the frames, and so of the other parameters."""
+        """The dtype of the frames, and so of the other parameters."""
         return self.frame_a.position.dtype
 
     @checked
@@ -63,15 +63,15 @@ class AbstractConnector(AbstractElement):
         frame_a: Frame | None = None,
         frame_b: Frame | None = None,
     ):
-        """The frames are given in one of two ways:
+        """Give the frames in one of two ways:
 
-        - both at once, in world axes, where the bodies are now (`Body.pose`): the common `point`
-          [m], or the two `points` of a and b, and the unit `axis`, the two `axes` of a and b, or
-          the whole `orientation` (unit quaternion or rotation matrix, whose third axis is `axis`);
-          `a` and `b` are then bodies or "ground";
-        - one by one, relative to the bodies: `frame_a` and `frame_b`; here names will do.
+        - Both at once, in world axes, with the bodies where they are now (`Body.pose`): the common
+          `point` [m], or the two `points` of a and b; and the unit `axis`, the two `axes` of a and
+          b, or the whole `orientation` (unit quaternion or rotation matrix, whose third axis is
+          `axis`). Then `a` and `b` are bodies or "ground".
+        - One by one, relative to the bodies: `frame_a` and `frame_b`. Then names are enough.
 
-        **Raises:** `ValueError` if something is missing, said twice, or no unit vector.
+        **Raises:** `ValueError` if something is missing, given twice, or not a unit vector.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
 
@@ -83,9 +83,8 @@ class AbstractConnector(AbstractElement):
         directions: tuple[Any, Any, Any],
         frames: tuple[Pose | None, Pose | None],
     ) -> None:
-        """Sets the fields: for constructors that have arguments of their own beside those of
-        `AbstractConnector`. The last three are (`point`, `points`), (`axis`, `axes`, `orientation`)
-        and (`frame_a`, `frame_b`)."""
+        """Set the fields, for constructors with further arguments. The last three arguments are
+        (`point`, `points`), (`axis`, `axes`, `orientation`) and (`frame_a`, `frame_b`)."""
         (a, b), (point, points), (axis, axes, orientation) = bodies, places, directions
         frame_a, frame_b = frames
         kind = type(self).__name__
@@ -125,7 +124,8 @@ class AbstractConnector(AbstractElement):
 
 
 def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
-    """**Raises:** `ValueError`, which begins with `what`, unless |value| = 1, if that is known."""
+    """Return a unit vector. **Raises:** `ValueError`, beginning with `what`, unless |value| = 1, if
+    known."""
     value = finite(what, value, dtype, (3,))
     if is_concrete(value) and not abs(np.linalg.norm(np.asarray(value)) - 1) < 1e-5:
         raise ValueError(
@@ -136,14 +136,14 @@ def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
 
 
 def orientation_along(axis: Float[Array, "3"]) -> Float[Array, "4"]:
-    """The shortest rotation that turns the z axis into the unit vector `axis`, or, for one that
-    points downwards, the shortest one from -z after half a turn about x."""
+    """Return the shortest rotation of the z axis into the unit vector `axis`. If `axis` points
+    downwards, it is half a turn about x and then the shortest rotation from -z."""
     xp = numpy_if_concrete(axis)
     x, y, z = xp.asarray(axis)
     down = z < 0
     s = 1 + abs(z)  # 2 cos^2 of half the angle, at least 1
     o = xp.zeros_like(s)
-    # (s, -y, x, 0) turns z into the axis; (s, y, -x, 0) (0, 1, 0, 0) = (-y, s, 0, x) does below.
+    # (s, -y, x, 0) turns z into the axis. Below, (s, y, -x, 0) (0, 1, 0, 0) = (-y, s, 0, x) does.
     p = xp.where(down, xp.stack([-y, s, o, x]), xp.stack([s, -y, x, o]))
     return jnp.asarray(p / xp.sqrt(2 * s), axis.dtype)
 
@@ -171,7 +171,7 @@ def _pose_of(body: Body | str, connector: str, like: Pose) -> Pose:
 
 
 def pair_of(name: str, argument: str, pair: Any) -> tuple[Any, Any]:
-    """**Raises:** `ValueError` unless `pair` has two members."""
+    """Return the two members of `pair`. **Raises:** `ValueError` unless there are two."""
     if len(pair) != 2:
         raise ValueError(
             f'`{argument}` of "{name}" must be two, one of a and one of b, but are {len(pair)}.'

@@ -1,7 +1,7 @@
 """Contacts of a mechanism as rows: where shapes touch, which points are kept, and their J.
 
-Contacts come kind by kind: those between shapes first, then gaps; within a kind contact by contact,
-the points of one after another.
+Contacts are ordered by kind: those between shapes first, then gaps. Within a kind they are ordered
+by contact, with all points of one contact together.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from .tables import BodyTables
 
 
 class Layout(NamedTuple):
-    """Which components contacts have after the normal one, and which laws, statically."""
+    """Which components contacts have after the normal one, and which coefficients (static)."""
 
     tangents: bool
     torsional: bool
@@ -37,8 +37,8 @@ class Layout(NamedTuple):
 
 
 class ContactSet(NamedTuple):
-    """Contacts between bodies, kind by kind, of which those `budget` points between shapes with the
-    smallest gaps are solved for, or all."""
+    """Contacts between bodies, kind by kind. Of the points between shapes, the `budget` ones with
+    the smallest gaps are solved for; `None` for all."""
 
     tables: BodyTables
     kinds: tuple[Stack[AbstractContact], ...]
@@ -46,24 +46,24 @@ class ContactSet(NamedTuple):
 
     @property
     def layout(self) -> Layout:
-        """Of all contacts together: what one of them has, all have, if only with coefficients 0."""
+        """The layout of all contacts. What one has, all have, if only with coefficients 0."""
         laws = [contacts[0].law for contacts in self.kinds]
         names = ("friction", "torsional", "rolling", "kinetic", "stiffness")
         return Layout(*(any(getattr(law, name) is not None for law in laws) for name in names))
 
     @property
     def between_shapes(self) -> tuple[Stack, ...]:
-        """Those between shapes, kind by kind."""
+        """Contacts between shapes, kind by kind."""
         return tuple(c for c in self.kinds if not isinstance(c[0], AbstractGap))
 
     @property
     def gaps(self) -> tuple[Stack, ...]:
-        """Those that are functions of poses, kind by kind."""
+        """Contacts whose gaps are functions of poses, kind by kind."""
         return tuple(c for c in self.kinds if isinstance(c[0], AbstractGap))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The contact of each point and gap."""
+        """Name of the contact of each point and gap."""
         found = []
         for contacts in (*self.between_shapes, *self.gaps):
             if isinstance(contacts[0], AbstractGap):
@@ -84,7 +84,7 @@ class ContactSet(NamedTuple):
         return np.concatenate([np.zeros((2, 0), int), *ends], axis=1)
 
     def points(self, q: Coordinates) -> ContactPoints:
-        """All points between shapes."""
+        """All contact points between shapes."""
         none = jnp.zeros((0, 3), q.dtype)
         found = [ContactPoints(none[:, 0], none, none)]
         for contacts in self.between_shapes:
@@ -97,7 +97,7 @@ class ContactSet(NamedTuple):
         return ContactPoints(*(jnp.concatenate(x) for x in zip(*found, strict=True)))
 
     def gap(self, t: RealScalarLike, q: Coordinates) -> Float[Array, " all"]:
-        """Gaps of all contacts, between shapes and others."""
+        """Gaps of all contacts, those between shapes first."""
         found = [self.points(q).gap]
         for contacts in self.gaps:
 
@@ -108,11 +108,11 @@ class ContactSet(NamedTuple):
         return jnp.concatenate(found)
 
     def rows(self, t: RealScalarLike, q: Coordinates) -> ContactRows:
-        """All contacts, or of those between shapes the nearest `budget` ones."""
+        """Rows of all gaps and of the points between shapes, or of the nearest `budget` points."""
         has, dtype = self.layout, q.dtype
         points = self.points(q)
         bodies, count = self.bodies_of_points, self.tables.body_count
-        # An end that is on the ground in all of them moves nothing.
+        # An end that is on the ground in all contacts moves nothing.
         moving = [end for end in (0, 1) if np.any(bodies[end] < count)] or [1]
         law = [_law(c, c[0].count, has, dtype) for c in self.between_shapes]
 
@@ -168,8 +168,8 @@ class ContactSet(NamedTuple):
         signs: list[int],
         has: Layout,
     ) -> Float[Array, "ends contacts d 6"]:
-        """J of points between shapes: relative velocity and turning of b against a, along the
-        normal and the tangents, at the ends on these `bodies`, that on a with the sign -1."""
+        """J of points between shapes: velocity and rotation of b relative to a, along the normal
+        and the tangents, for the ends on these `bodies`. The end on a has the sign -1."""
         axes = basis(points.normal)
         table = self.tables.with_ground(q)[:3]
         here = picks(bodies, table.shape[1], q.dtype)
@@ -239,6 +239,6 @@ def _law(contacts: Stack[AbstractContact], k: int, has: Layout, dtype) -> Contac
 
 
 def _contact_first(x: Array) -> Array:
-    """From points first and contacts last to one axis for both, contact by contact."""
+    """Merge the first axis (points) and the last (contacts) into one, ordered by contact."""
     x = jnp.moveaxis(x, -1, 0)
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])

@@ -14,18 +14,18 @@ from .body import BODY_COORDINATES
 
 
 def each(fn):
-    """One element's function over all elements, with the component axis first and the element axis
-    last: the structure of arrays in which XLA's code is fastest."""
+    """Map a function of one element over all, with the component axis first and the element axis
+    last. With this structure of arrays the code of XLA is fastest."""
     return jax.vmap(fn, in_axes=-1, out_axes=-1)
 
 
 class BodyIndices(NamedTuple):
-    """Where the numbers of one body stand.
+    """Indices of one body's components in q and v.
 
     **Fields:**
 
-    - `position` [m], 3 of q; `orientation`, the 4 of the unit quaternion (w, x, y, z) in q.
-    - `linear` [m/s], 3 of v: the velocity of the origin of the body; `angular` [rad/s], 3 of v.
+    - `position` [m]: 3 of q; `orientation`: the unit quaternion (w, x, y, z), 4 of q.
+    - `linear` [m/s]: the velocity of the origin of the body, 3 of v; `angular` [rad/s]: 3 of v.
     - `q`, `v`: all of each.
     """
 
@@ -75,10 +75,10 @@ class Bodies(AbstractCoordinates):
         return RESULTS.where(usable, RESULTS.successful, RESULTS.invalid_coordinates)
 
     def indices(self, i: int) -> BodyIndices:
-        """Of the body number i."""
+        """Indices of body i."""
         own = i + self.count * np.arange(7)
         return BodyIndices(own[:3], own[3:], own[:3], own[3:6])
 
     def table(self, x: Float[Array, " n"]) -> Float[Array, "components count"]:
-        """One column a body."""
+        """x as a table with one column for each body."""
         return x.reshape(-1, self.count)

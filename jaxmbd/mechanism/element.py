@@ -1,4 +1,4 @@
-"""What joints and forces have in common: a name, and a frame on each body that they touch."""
+"""What joints and forces have in common: a name, and a frame on each of their bodies."""
 
 import abc
 from collections.abc import Callable, Iterable, Sequence
@@ -14,9 +14,9 @@ from .pose import Frame, Pose
 
 
 class AbstractElement(eqx.Module):
-    """Something that acts between any number of bodies.
+    """An element that acts between any number of bodies.
 
-    **Fields:** `name`: by which reports know it.
+    **Fields:** `name`: used in reports.
     """
 
     name: eqx.AbstractVar[str]
@@ -33,9 +33,9 @@ class AbstractElement(eqx.Module):
 
 
 def checked_name(kind: str, name: Any) -> str:
-    """The name of an element of the class `kind`.
+    """Return the name of an element of the class `kind`.
 
-    **Raises:** `ValueError` unless it is one."""
+    **Raises:** `ValueError` unless it is a non-empty string."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"{kind} needs a name, but `name` is {name!r}.")
     return name
@@ -44,11 +44,11 @@ def checked_name(kind: str, name: Any) -> str:
 def names_and_frames(
     what: str, bodies: Sequence[Body | str], frames: Sequence[Frame | None] | None
 ) -> tuple[tuple[str, ...], tuple[Pose, ...]]:
-    """Names of bodies, and frames on them, of an element between any number of bodies; `None`, for
-    all frames or for one, is the frame of the body itself.
+    """Names of the bodies, and frames on them, of an element between any number of bodies. `None`,
+    for all frames or for one, is the frame of the body itself.
 
-    **Raises:** `ValueError`, which names the element by `what`, for no bodies or only the ground,
-    and for a number of frames that does not fit."""
+    **Raises:** `ValueError`, which calls the element `what`, for no bodies or only the ground, and
+    for a wrong number of frames."""
     if isinstance(bodies, str | Body):
         raise ValueError(f"{what} needs a sequence of bodies, but `bodies` is {bodies!r}.")
     for body in bodies:
@@ -70,14 +70,14 @@ def names_and_frames(
 
 
 def dtype_of(bodies: Iterable[Body | str], frames: Iterable[Pose | None] = ()) -> Any:
-    """That of the bodies and frames that are given, or JAX's default one."""
+    """Dtype of the given bodies and frames, or JAX's default."""
     known = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
     known += [frame.position.dtype for frame in frames if frame is not None]
     return jnp.result_type(*known) if known else jnp.result_type(float)
 
 
 def check_rows(what: str, fn: Any, *arguments: Any) -> None:
-    """**Raises:** `ValueError` unless `fn`, a function of the user, gives rows."""
+    """**Raises:** `ValueError` unless `fn`, a function of the user, returns an array of rows."""
     if not callable(fn):
         raise ValueError(f"{what} must be a function, but is {fn!r}.")
     rows = eqx.filter_eval_shape(fn, *arguments)
@@ -89,6 +89,6 @@ def check_rows(what: str, fn: Any, *arguments: Any) -> None:
 
 
 def rows_of(fn: Callable[..., Any] | None, poses: tuple[Pose, ...], *rest: Any) -> Array:
-    """Rows that a function of the user gives, none if it is `None`."""
+    """Rows returned by a function of the user; none if it is `None`."""
     dtype = poses[0].position.dtype
     return jnp.zeros(0, dtype) if fn is None else jnp.ravel(jnp.asarray(fn(poses, *rest), dtype))

@@ -11,13 +11,13 @@ from .._types import Coordinates, RealScalarLike, Velocity
 from .linearise import frame_poses, frame_twists
 from .pose import Pose, Twist
 
-if TYPE_CHECKING:  # which has its energy from here
+if TYPE_CHECKING:  # `mechanism` imports this module
     from .mechanism import Mechanism
 
 
 class ElementPower(NamedTuple):
-    """What a force element does to the bodies: `power` that it gives them [W], of which `released`
-    comes from its potential energy; `lost` = released - power is what it dissipates, negative for
+    """The `power` [W] that a force element gives to the bodies, and the part of it that its
+    potential energy has `released`. `lost` = released - power is what it dissipates, negative for
     what an actuator supplies."""
 
     power: Float[Array, ""]
@@ -54,8 +54,8 @@ def gravitational_energies(mechanism: "Mechanism", q: Coordinates) -> dict[str, 
 def rotor_energies(
     mechanism: "Mechanism", q: Coordinates, v: Velocity
 ) -> dict[str, Float[Array, ""]]:
-    """Kinetic energy [J] of each force element beside that of the bodies: inertance rate^2 / 2, of
-    actuators with rotors; 0 for the others."""
+    """Kinetic energy [J] of the rotor of each force element, inertance rate^2 / 2, beside that of
+    the bodies. It is 0 without a rotor."""
 
     def of_element(element, poses, twists):
         if element.inertance is None:
@@ -79,7 +79,7 @@ def powers(
     mechanism: "Mechanism", q: Coordinates, v: Velocity, t: RealScalarLike = 0.0, u: Any = None
 ) -> dict[str, ElementPower]:
     """`ElementPower` of each force element, for the control u."""
-    # Potential energies may depend on the time too, so that both move along.
+    # Potential energies may depend on time too, so t is differentiated as well.
     t = jnp.asarray(t, q.dtype)
     moving = (mechanism.qdot(q, v), jnp.ones_like(t))
     _, rates = jax.jvp(lambda q, t: stored_energies(mechanism, q, t), (q, t), moving)
@@ -91,9 +91,9 @@ def powers(
 def total_energy(
     mechanism: "Mechanism", q: Coordinates, v: Velocity, t: RealScalarLike = 0.0
 ) -> Float[Array, ""]:
-    """Kinetic and potential energy of all bodies and force elements [J], rotors included. Its rate
-    is the sum of minus what the force elements lose and of the power of the constraints, which is 0
-    for ideal joints without given motion."""
+    """Kinetic and potential energy of all bodies and force elements [J], rotors included. It
+    changes by minus what the force elements lose, plus the power of the constraints. That power is
+    0 for ideal joints without prescribed motion."""
     tables = (
         kinetic_energies(mechanism, q, v),
         rotor_energies(mechanism, q, v),
@@ -110,7 +110,8 @@ def _by_body(mechanism: "Mechanism", of_body, *vectors: Array) -> dict[str, Arra
 
 
 def _by_force(mechanism: "Mechanism", of_force, q: Coordinates, v: Velocity) -> dict[str, Array]:
-    """of_force(element, poses, twists) of the frames, all elements of one kind together."""
+    """Evaluate of_force(element, poses, twists) of the frames, all elements of one kind
+    together."""
 
     def of_element(element, qs, vs):
         return of_force(element, frame_poses(element, qs), frame_twists(element, qs, vs))

@@ -1,14 +1,15 @@
-"""Which bodies hang together."""
+"""Which bodies are connected."""
 
 
 class Groups:
-    """Bodies that joints connect, grown joint by joint (union-find)."""
+    """Connected groups of bodies, grown joint by joint (union-find)."""
 
     def __init__(self):
         self._above: dict[str, str] = {}
 
     def join(self, a: str, b: str) -> bool:
-        """Connects two bodies; whether they were apart, so that the joint closes no loop."""
+        """Connect two bodies. Return whether they were apart before, so that this closes no
+        loop."""
         a, b = self._root(a), self._root(b)
         if a != b:
             self._above[b] = a

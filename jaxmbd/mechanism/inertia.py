@@ -14,8 +14,8 @@ from .._coordinates import algebra, apply_matrix, components, dot, quaternion_to
 from .._inputs import Number, Vector, checked, finite, positive
 from .pose import unit_quaternion
 
-# Relative to the largest moment: how far a tensor may be from symmetric, and a sum of two principal
-# moments below the third, by rounding.
+# Rounding, relative to the largest moment, by which a tensor may differ from a symmetric one, and
+# by which the sum of two principal moments may be below the third.
 _ROUNDING = 1e-9
 
 
@@ -30,7 +30,7 @@ class Inertia(eqx.Module):
     - `tensor`: I about the centre of mass, shape `(3, 3)` [kg m^2].
     - `center`: centre of mass c, shape `(3,)` [m].
 
-    Bodies made of several parts are sums in a common frame, where `moved` puts them:
+    A body of several parts is a sum. `moved` puts the parts into a common frame:
 
         Inertia.cylinder(radius=0.1, length=0.5, mass=3.0)
         + Inertia.sphere(radius=0.2, mass=1.0).moved([0.0, 0.0, 0.4])
@@ -56,11 +56,11 @@ class Inertia(eqx.Module):
         - `mass`: m > 0.
         - `tensor`: shape `(3, 3)`, or the three moments `(3,)` of a diagonal one.
         - `center`: centre of mass.
-        - `about`: the point that `tensor` refers to; default the centre of mass. Its axes are
-          those of the body's frame in any case.
+        - `about`: the point that `tensor` refers to, by default the centre of mass. The axes are
+          always those of the body's frame.
 
-        **Raises:** `ValueError` unless, as far as values are known, m > 0 and the tensor is one of
-        a mass distribution: symmetric, no principal moment larger than the sum of the others.
+        **Raises:** `ValueError` unless m > 0 and the tensor belongs to a mass distribution: it is
+        symmetric, and no principal moment exceeds the sum of the others. Only known values count.
         """
         dtype = _dtype_of(mass, tensor, center, about)
         self.mass = _floating("mass", mass, (), dtype)
@@ -78,8 +78,8 @@ class Inertia(eqx.Module):
 
     @property
     def positive_definite(self) -> Bool[Array, ""]:
-        """Whether mass and tensor resist every motion: m > 0, and by Sylvester's criterion the
-        leading minors of I are."""
+        """Whether mass and tensor resist every motion: m > 0, and the leading minors of I are
+        positive (Sylvester's criterion)."""
         a, b, c = components(self.tensor)
         normal = algebra.cross(a, b)
         minors = jnp.stack([self.mass, a[0], normal[2], dot(normal, c)])
@@ -90,7 +90,7 @@ class Inertia(eqx.Module):
     @classmethod
     @checked
     def point(cls, *, mass: Annotated[Number, positive]) -> "Inertia":
-        """All mass at the origin."""
+        """Point mass at the origin."""
         return cls(mass, np.zeros((3, 3)))
 
     @classmethod
@@ -102,7 +102,7 @@ class Inertia(eqx.Module):
         mass: Annotated[Number | None, positive] = None,
         density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
-        """Solid box of edge lengths `size` = (a, b, c) along x, y, z [m]; give its mass [kg] or
+        """Solid box with edge lengths `size` = (a, b, c) along x, y, z [m]. Give its mass [kg] or
         its density [kg/m^3]."""
         size = _known("size", size, (3,), _dtype_of(size, mass, density))
         a, b, c = size
@@ -118,7 +118,7 @@ class Inertia(eqx.Module):
         mass: Annotated[Number | None, positive] = None,
         density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
-        """Solid ellipsoid of `semiaxes` (a, b, c) along x, y, z [m]."""
+        """Solid ellipsoid with `semiaxes` (a, b, c) along x, y, z [m]."""
         semiaxes = _known("semiaxes", semiaxes, (3,), _dtype_of(semiaxes, mass, density))
         a, b, c = semiaxes
         m = _mass_of(mass, density, 4 / 3 * math.pi * a * b * c)
@@ -167,13 +167,13 @@ class Inertia(eqx.Module):
     ) -> "Inertia":
         """Solid cylinder of `length` along `axis` between two hemispheres of its `radius`."""
         r, h = _sizes(radius, length, mass, density)
-        # Shares of the volume pi r^2 (h + 4 r / 3).
+        # Parts of the volume pi r^2 (h + 4 r / 3).
         mass = _mass_of(mass, density, math.pi * r**2 * (h + 4 * r / 3))
         middle = mass * h / (h + 4 * r / 3)
         ends = mass - middle
         along, across = _cylinder(middle, r, h)
-        # A hemisphere's own moment 2/5 m r^2 holds about the center of its flat side, h/2 from the
-        # middle, while its centre of mass is another 3/8 r away: (2/5 r^2 + h^2/4 + 3/8 r h) m.
+        # The moment 2/5 m r^2 of a hemisphere is about the centre of its flat side, h/2 from the
+        # middle. Its centre of mass is another 3/8 r away: (2/5 r^2 + h^2/4 + 3/8 r h) m.
         across += ends * (0.4 * r**2 + h**2 / 4 + 0.375 * r * h)
         return cls(mass, _along(axis, along + ends * 0.4 * r**2, across))
 
@@ -186,8 +186,8 @@ class Inertia(eqx.Module):
         axis: Literal["x", "y", "z"] = "z",
         mass: Annotated[Number, positive],
     ) -> "Inertia":
-        """Thin rod of `length` along `axis`, without a moment about it: a part of other bodies,
-        or a body whose spin is taken away by its joints."""
+        """Thin rod of `length` along `axis`, without a moment about it. It serves as a part of
+        other bodies, or as a body whose joints prevent its spin."""
         length = _known("length", length, (), _dtype_of(length, mass))
         mass = _mass_of(mass, None, length)
         return cls(mass, _along(axis, 0 * mass, mass * length**2 / 12))
@@ -195,14 +195,14 @@ class Inertia(eqx.Module):
     # --- other frames and composites ------------------------------------------------------------
 
     def about(self, point: Any) -> Float[Array, "3 3"]:
-        """The tensor about another `point` of the body's frame: I + m (|d|^2 1 - d d^T) with
+        """Tensor about another `point` of the body's frame: I + m (|d|^2 1 - d d^T) with
         d = c - point (Huygens and Steiner)."""
         return self.tensor + _steiner(self.mass, self.center - self._vector("point", point))
 
     @checked
     def with_mass(self, mass: Annotated[ArrayLike, positive]) -> "Inertia":
-        """A body of the same shape, with its mass distributed in the same way, that has another
-        `mass`: the tensor is proportional to it."""
+        """Inertia of a body of the same shape and relative mass distribution, but with another
+        `mass`. The tensor is proportional to it."""
         mass = _floating("mass", mass, (), self.mass.dtype)
         return eqx.tree_at(
             lambda x: (x.mass, x.tensor), self, (mass, mass / self.mass * self.tensor)
@@ -211,8 +211,9 @@ class Inertia(eqx.Module):
     def moved(
         self, position: Any = (0.0, 0.0, 0.0), orientation: Any = (1.0, 0.0, 0.0, 0.0)
     ) -> "Inertia":
-        """The same body seen from a frame in which the origin of its own lies at `position` [m],
-        with `orientation` (unit quaternion w, x, y, z, or rotation matrix) from its axes."""
+        """The same body seen from another frame. In it the origin of the body's own frame lies at
+        `position` [m], and its axes have the `orientation` (unit quaternion w, x, y, z, or rotation
+        matrix)."""
         p = unit_quaternion("Argument `orientation`", orientation, self.mass.dtype)
         turned = self.turned(quaternion_to_matrix(p))
         return eqx.tree_at(
@@ -221,7 +222,7 @@ class Inertia(eqx.Module):
 
     @checked
     def turned(self, R: Float[Array, "3 3"]) -> "Inertia":
-        """The same body in other axes, into which R turns the components of its own."""
+        """The same body in other axes. R turns components in its own axes into these."""
         return eqx.tree_at(
             lambda x: (x.tensor, x.center),
             self,
@@ -232,7 +233,7 @@ class Inertia(eqx.Module):
         return _floating(name, value, (3,), self.mass.dtype)
 
     def __add__(self, other: "Inertia") -> "Inertia":
-        """Both together, rigidly connected."""
+        """Inertia of both together, rigidly connected."""
         if not isinstance(other, Inertia):
             return NotImplemented
         mass = self.mass + other.mass
@@ -241,21 +242,20 @@ class Inertia(eqx.Module):
 
     def principal(self) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
         """Principal moments in ascending order, and the principal axes as the columns of a rotation
-        matrix. Equal moments leave the axes undetermined; do not differentiate these."""
+        matrix. Equal moments leave the axes undetermined. Do not differentiate the axes then."""
         moments, axes = jnp.linalg.eigh(self.tensor)
         return moments, axes.at[:, 2].set(jnp.cross(axes[:, 0], axes[:, 1]))
 
     def spatial(self) -> Float[Array, "6 6"]:
-        """Mass matrix for the velocity of the origin of the frame [m/s] and the angular velocity
-        [rad/s], both in the axes of the frame: [[m 1, -m c~], [m c~, I_origin]], where c~ is the
-        matrix of the vector product."""
+        """Mass matrix [[m 1, -m c~], [m c~, I_origin]] for the velocity of the origin of the frame
+        [m/s] and the angular velocity [rad/s], both in the axes of the frame. c~ a = c x a."""
         return spatial(self.mass, self.center, self.tensor)
 
     # --- pseudo-inertia -------------------------------------------------------------------------
 
     def pseudo(self) -> Float[Array, "4 4"]:
-        """Pseudo-inertia int (r, 1) (r, 1)^T dm, shape `(4, 4)`, linear in the mass distribution
-        and positive definite for every body that fills space.
+        """Pseudo-inertia int (r, 1) (r, 1)^T dm, shape `(4, 4)`. It is linear in the mass
+        distribution, and positive definite for every body that fills space.
 
         Reference: Wensing, Kim and Slotine (2018), Linear matrix inequalities for physically
         consistent inertial parameter identification, IEEE Robotics and Automation Letters 3.
@@ -267,7 +267,7 @@ class Inertia(eqx.Module):
 
     @classmethod
     def from_pseudo(cls, pseudo: Any) -> "Inertia":
-        """The inverse of `pseudo`."""
+        """Inverse of `pseudo`."""
         P = _floating("pseudo", pseudo, (4, 4), _dtype_of(pseudo))
         mass, center = P[3, 3], P[:3, 3] / P[3, 3]
         second = P[:3, :3] - mass * jnp.outer(center, center)
@@ -282,15 +282,14 @@ class Inertia(eqx.Module):
                                                  [0,        0,        exp(d3),  t3],
                                                  [0,        0,        0,        1 ]].
 
-        Every choice of them is a body that fills space, and each such body has one: parameters for
-        a fit that stays physical. **Raises:** `ValueError` for a point or a thin rod, which have
-        none.
+        Every choice of them is a body that fills space, and every such body has exactly one. So a
+        fit of these parameters stays physical. **Raises:** `ValueError` for a point or thin rod.
 
         Reference: Rucker and Wensing (2022), Smooth parameterization of rigid-body inertia, IEEE
         Robotics and Automation Letters 7.
         """
-        # The last row and column of U U^T say alpha = log(m) / 2 and t = c; what is left is
-        # the upper triangular factor of the second moment about c, per mass.
+        # The last row and column of U U^T give alpha = log(m) / 2 and t = c. The rest is the upper
+        # triangular factor of the second moment about c, divided by the mass.
         U = jnp.linalg.cholesky((_second_moment(self.tensor) / self.mass)[::-1, ::-1])[::-1, ::-1]
         if is_concrete(U) and not np.all(np.isfinite(np.asarray(U))):
             raise ValueError(
@@ -304,7 +303,7 @@ class Inertia(eqx.Module):
 
     @classmethod
     def from_log_cholesky(cls, theta: Any) -> "Inertia":
-        """The inverse of `log_cholesky`."""
+        """Inverse of `log_cholesky`."""
         theta = _floating("theta", theta, (10,), _dtype_of(theta))
         alpha, (s12, s23, s13), center = theta[0], theta[4:7], theta[7:]
         d1, d2, d3 = jnp.exp(theta[1:4])
@@ -346,7 +345,7 @@ def inverse_tensor(tensor: Float[Array, "3 3 *rest"]) -> Float[Array, "3 3 *rest
 
 def inverse_root(tensor: Float[Array, "3 3 *rest"]) -> Float[Array, "3 3 *rest"]:
     """Upper triangular L with A^-1 = L L^T, from the Cholesky factor of a symmetric positive
-    definite A; finite for any other."""
+    definite A. It is finite for any other A."""
     (a, b, c), (_, d, e), (_, _, f) = map(components, components(tensor))
 
     def inverse_square_root(x):
@@ -372,7 +371,7 @@ def inverse_root(tensor: Float[Array, "3 3 *rest"]) -> Float[Array, "3 3 *rest"]
 
 
 def _dtype_of(*values: Any) -> Any:
-    """That of the floating-point arrays among `values`; numbers and lists follow."""
+    """Dtype of the floating-point arrays among `values`. Numbers and lists follow it."""
     arrays = [x.dtype for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
     floating = [dtype for dtype in arrays if jnp.issubdtype(dtype, jnp.floating)]
     return jnp.result_type(*floating) if floating else jnp.result_type(float)
@@ -383,7 +382,7 @@ def _floating(name: str, value: Any, shape: tuple[int, ...] | None, dtype: Any) 
 
 
 def _known(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """As an array of NumPy if the value is known: no program is compiled for what it goes into."""
+    """Return a NumPy array if the value is known, so that its use compiles no program."""
     array = _floating(name, value, shape, dtype)
     return numpy_if_concrete(array).asarray(array)
 
@@ -412,7 +411,7 @@ def _along(axis: str, along: Any, across: Any) -> Any:
 
 
 def _across(a: Any, b: Any, c: Any) -> Any:
-    """Moments of which each is the sum over the other two directions."""
+    """Moments, each of which is the sum of the values of the other two directions."""
     return _moments(b + c, c + a, a + b)
 
 
@@ -427,12 +426,12 @@ def _steiner(mass, d) -> Float[Array, "3 3 *rest"]:
 
 
 def identity(like: Float[Array, "3 *rest"]) -> Float[Array, "3 3 *_"]:
-    """The unit matrix, which broadcasts to one for each of many."""
+    """Unit matrix, which broadcasts over many."""
     return jnp.eye(3, dtype=like.dtype).reshape(3, 3, *(1,) * (like.ndim - 1))
 
 
 def _second_moment(tensor) -> Float[Array, "3 3"]:
-    """int r r^T dm about the point that int (|r|^2 1 - r r^T) dm refers to."""
+    """int r r^T dm about the same point as the tensor int (|r|^2 1 - r r^T) dm."""
     return jnp.trace(tensor) / 2 * jnp.eye(3, dtype=tensor.dtype) - tensor
 
 

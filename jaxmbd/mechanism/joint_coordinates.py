@@ -18,9 +18,9 @@ def joint_rates(
     mechanism: Mechanism, q: Float[Array, "*batch nq"], v: Float[Array, "*batch nv"], name: str
 ) -> Float[Array, "*batch coordinates"]:
     """Time derivatives [m/s, rad/s] of the coordinates of the joint `name`, in the order of
-    `Mechanism.joint_coordinates`; leading axes of q and v are kept.
+    `Mechanism.joint_coordinates`. Leading axes of q and v are kept.
 
-    **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
+    **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint = joint_with_coordinates(mechanism, name)
 
     def one(q, v):
@@ -41,17 +41,17 @@ def joint_path(
     q: Float[Array, "times nq"],
     v: Float[Array, "times nv"] | None = None,
 ) -> Float[Array, "times coordinates"]:
-    """Coordinates of the joint `name` along a motion, with the turns of angles counted from the
-    first sample on, where they are within half a turn.
+    """Coordinates of the joint `name` along a motion, with turns of angles counted. The first
+    sample is within half a turn.
 
-    Each angle is that of its pose, exactly; only the whole turns between samples are counted. With
-    the velocities `v` the advance between samples is expected to be the mean of the rates times the
-    time, and the count is right as long as that is wrong by less than half a turn, however many
-    turns go by; without, as long as the joint turns by less than half a turn between samples.
+    Each angle is exactly that of its pose. Only the whole turns between samples are counted. With
+    the velocities `v` the expected advance between samples is the mean of the rates times the time.
+    The count is right if that is wrong by less than half a turn, however many turns go by. Without
+    `v` it is right if the joint turns by less than half a turn between samples.
 
-    **Arguments:** `t`, `q`, `v`: times [s] and states of the motion, as `Solution` has them.
+    **Arguments:** `t`, `q`, `v`: times [s] and states of the motion, as in `Solution`.
 
-    **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
+    **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint = joint_with_coordinates(mechanism, name)
     x = mechanism.joint_coordinates(q, name)
     expected = jnp.zeros_like(x[1:])
@@ -67,14 +67,14 @@ def joint_path(
 def limit_violation(
     mechanism: Mechanism, q: Float[Array, "*batch nq"], name: str
 ) -> Float[Array, "*batch coordinates"]:
-    """What each coordinate of the joint `name` is beyond its `limits` [m, rad]: positive above the
-    upper, negative below the lower one, 0 between them and without limits. Leading axes of q are
+    """By how much each coordinate of the joint `name` exceeds its `limits` [m, rad]: positive above
+    the upper one, negative below the lower one, 0 between or without limits. Leading axes of q are
     kept.
 
     The angle of a pose is taken within half a turn of the middle of its limits. For angles that
     turn further, count the turns: `joint.limit_violation(joint_path(...))`.
 
-    **Raises:** `ValueError` if there is no such joint, or it has no coordinates."""
+    **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint = joint_with_coordinates(mechanism, name)
     x = mechanism.joint_coordinates(q, name)
     if joint.limits is None:
@@ -91,9 +91,9 @@ def limit_violation(
 
 
 def joint_with_coordinates(mechanism: Mechanism, name: str) -> AbstractJoint:
-    """The joint `name`.
+    """Return the joint `name`.
 
-    **Raises:** `ValueError` if there is none, or it has no coordinates."""
+    **Raises:** `ValueError` if there is none, or if it has no coordinates."""
     joint = mechanism.joint(name)
     if not isinstance(joint, AbstractJoint) or joint.count() == 0:
         raise ValueError(

@@ -23,7 +23,7 @@ from .tables import BodyTables, ground_column, merged_rows
 
 
 class JointRows(NamedTuple):
-    """The rows of joints between bodies. Those of lower pairs, of all kinds, are evaluated at once:
+    """The rows of joints between bodies. Those of lower pairs of all kinds are evaluated at once,
     see `pairs.py`."""
 
     tables: BodyTables
@@ -94,8 +94,8 @@ class JointRows(NamedTuple):
         return rows
 
     def counts(self, q: Any, v: Any) -> list[tuple[Stack[AbstractConstraint], int]]:
-        """The kinds of joints with the number of rows of each one, holonomic, then nonholonomic,
-        for q and v of these shapes."""
+        """The kinds of joints with the number of rows of one joint, holonomic and then
+        nonholonomic, for q and v of these shapes."""
         levels = (
             jax.eval_shape(self._constraints, q, 0.0),
             jax.eval_shape(self._nonholonomics, q, v, 0.0),
@@ -135,8 +135,8 @@ class JointRows(NamedTuple):
 
     @property
     def _independent(self) -> bool:
-        """Whether the rows are independent by structure: the joints form trees, and each one's own
-        rows are independent."""
+        """Whether the structure makes the rows independent: the joints form trees, and the rows of
+        each joint are independent."""
         groups = Groups()
         for kind in self.kinds:
             for joint in kind.outlines():
@@ -173,7 +173,7 @@ class JointRows(NamedTuple):
         return Pairs.at(tuple(name for name in NAMES if name in held), *ends)
 
     def _by_kind(self, names: tuple[str, ...], table: Float[Array, "names *_ k"]) -> list[Array]:
-        """The rows of each kind of pair, of a table with those of all."""
+        """Split a table of the rows of all pairs into those of each kind."""
         found, start = [], 0
         for joints in self._pair_kinds:
             rows = np.array([names.index(name) for name in joints[0].holds])
@@ -216,7 +216,7 @@ class JointRows(NamedTuple):
 
 
 def _is_pair(joints: Stack[AbstractConstraint]) -> bool:
-    # A subclass with rows of its own is evaluated by these.
+    # A subclass that overrides the rows is evaluated by its own.
     kind, own = type(joints[0]), ("constraint", "equations", "nonholonomic", "velocity_equations")
     return issubclass(kind, AbstractPair) and all(
         getattr(kind, name) is getattr(AbstractPair, name) for name in own
@@ -224,7 +224,7 @@ def _is_pair(joints: Stack[AbstractConstraint]) -> bool:
 
 
 def _joined(frames: list[Pose]) -> Pose:
-    """Frames of several kinds, the element axis last."""
+    """Frames of several kinds, with the element axis last."""
     return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *frames)
 
 

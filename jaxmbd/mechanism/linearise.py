@@ -1,7 +1,7 @@
 """Rows of one element and their derivatives along the motions of its bodies.
 
-A Jacobian is taken along six unit twists of each frame at once, one program for all of them, and
-carried over to the bodies, whose tilts also shift the frames.
+A Jacobian is taken along the six unit twists of each frame at once, by one program. Then it is
+transformed to the bodies, whose rotations also shift the frames.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +18,14 @@ from .element import AbstractElement
 from .joints import AbstractConstraint
 from .pose import Pose, Twist
 
-# A body's coordinates (position, quaternion) and its velocities, for each end of an element.
+# Coordinates (position, quaternion) and velocities of the body at each end of an element.
 _Bodies = Sequence[Float[Array, "7"]]
 _Velocities = Sequence[Float[Array, "6"]]
 
 
 class Linearised(NamedTuple):
-    """Rows of one element: `value` (Phi or Psi), `velocity` (Phi' or Psi), its time derivative
-    `drift` at constant velocities, and `J` of the velocities of the body at each end."""
+    """Rows of one element: `value` (Phi or Psi), `velocity` (Phi' or Psi), the time derivative
+    `drift` of that at constant velocities, and `J` for the velocities of the body at each end."""
 
     value: Float[Array, " rows"]
     velocity: Float[Array, " rows"]
@@ -34,9 +34,9 @@ class Linearised(NamedTuple):
 
 
 def frame_poses(element: AbstractElement, qs: _Bodies) -> tuple[Pose, ...]:
-    """World poses of its frames from those of its bodies."""
+    """World poses of the frames of an element, from those of its bodies."""
     poses = [Pose.of(q).compose(frame) for q, frame in zip(qs, element.frames, strict=True)]
-    # Positions apart from orientations: many elements need one of them alone.
+    # Positions are kept apart from orientations, since many elements need only one of them.
     positions, orientations = (
         materialise(jnp.concatenate(parts)) for parts in zip(*poses, strict=True)
     )
@@ -46,7 +46,7 @@ def frame_poses(element: AbstractElement, qs: _Bodies) -> tuple[Pose, ...]:
 
 
 def frame_twists(element: AbstractElement, qs: _Bodies, vs: _Velocities) -> tuple[Twist, ...]:
-    """World twists of its frames."""
+    """World twists of the frames of an element."""
     return _moved(vs, _arms(element, qs))
 
 
@@ -58,11 +58,11 @@ def holonomic(
     t: RealScalarLike,
     moving: Sequence[bool],
 ) -> Linearised:
-    """Of Phi(poses, t). Ends that are not `moving`, all on the ground, have no columns."""
+    """Linearise Phi(poses, t). Ends that are not `moving`, all on the ground, have J = 0."""
     poses, arms = frame_poses(element, qs), _arms(element, qs)
     twists = _moved(vs, arms)
     rates = _pose_rates(poses, twists)
-    # At constant velocities: arm'' = w x (w x arm), and p' = w p / 2 turns into p'' = -w^2 p / 4.
+    # At constant velocities arm'' = w x (w x arm), and p' = w p / 2 gives p'' = -w^2 p / 4.
     bent = tuple(
         Pose(cross(w, cross(w, arm)), -dot(w, w) / 4 * p)
         for (_, w), (_, p), arm in zip(twists, poses, arms, strict=True)
@@ -89,7 +89,7 @@ def nonholonomic(
     t: RealScalarLike,
     moving: Sequence[bool],
 ) -> Linearised:
-    """Of Psi(poses, twists, t)."""
+    """Linearise Psi(poses, twists, t)."""
     poses, arms = frame_poses(element, qs), _arms(element, qs)
     twists = _moved(vs, arms)
     if jax.eval_shape(psi, poses, twists, t).shape == (0,):
@@ -116,7 +116,7 @@ def along(
     changes: _Velocities,
     t: RealScalarLike,
 ) -> tuple[Float[Array, " rows"], Float[Array, " velocity_rows"]]:
-    """J times changes of the velocities of the bodies, holonomic and nonholonomic rows, by one
+    """J times changes of the velocities of the bodies, for holonomic and nonholonomic rows, by one
     directional derivative."""
     poses, arms = frame_poses(element, qs), _arms(element, qs)
     twists, by = _moved(vs, arms), _moved(changes, arms)
@@ -130,8 +130,8 @@ def along(
 def _columns(
     derivative: Callable, arms: Sequence[Array], moving: Sequence[bool], like: Array
 ) -> list[Float[Array, "rows 6"]]:
-    """`derivative(end, twist)` along unit twists of each frame, carried over to the bodies:
-    a tilt d of the body shifts the frame by d x arm."""
+    """`derivative(end, twist)` along unit twists of each frame, transformed to the bodies. A
+    rotation d of the body shifts the frame by d x arm."""
     J = []
     for end, (arm, moves) in enumerate(zip(arms, moving, strict=True)):
         if not moves or like.shape[0] == 0:
@@ -147,12 +147,12 @@ def _columns(
 
 
 def _arms(element: AbstractElement, qs: _Bodies) -> list[Float[Array, "3"]]:
-    """From the origins of the bodies to those of the frames, in world axes.
+    """Vectors from the origins of the bodies to those of the frames, in world axes.
 
-    Between steps a quaternion is not a unit one, s = |p| != 1, and turns r into
-    s^2 R r + (1 - s^2) r, of which only the first part moves with the body, since p' = w p / 2
-    keeps s. Only with that part are rates and J the derivatives of what is computed as Phi, which
-    keeps the violation thirty times smaller."""
+    Between steps the norm s = |p| of a quaternion is not exactly 1. It turns r into s^2 R r + (1 -
+    s^2) r. Only the first part moves with the body, since p' = w p / 2 keeps s. With this part as
+    the arm, rates and J are the exact derivatives of Phi as computed. The violation is then thirty
+    times smaller."""
 
     def arm(q, r):
         _, p = Pose.of(q)

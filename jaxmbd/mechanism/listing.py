@@ -1,4 +1,4 @@
-"""What a mechanism consists of, in words."""
+"""The parts of a mechanism, in words."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from .._concrete import is_concrete
 from .stack import Stack
 
-# Of each group; a chain of hundreds is not worth as many lines.
+# Largest number of lines for each group, since a chain may have hundreds.
 _MOST = 30
 
 
@@ -18,8 +18,8 @@ def listing(
     contacts: Sequence[Stack],
     switches: Iterable[str],
 ) -> str:
-    """Bodies with their masses, and what connects them: one line each. Each kind of joint stands
-    there with the number of its holonomic rows, and again with that of its nonholonomic ones."""
+    """List the bodies with their masses, and what connects them, one line each. `joints` holds each
+    kind with its number of holonomic rows, and again with its number of nonholonomic rows."""
     rows: dict[str, int] = {}
     for kind, number in joints:
         for name in kind.names:

@@ -37,24 +37,24 @@ from .tables import BodyTables, merged_rows
 
 
 class Mechanism(AbstractStructuredSystem):
-    """Rigid bodies, joints and forces between them, in maximal coordinates: an `AbstractSystem` for
-    every enforcement method and scheme.
+    """Rigid bodies with joints and forces between them, in maximal coordinates: an `AbstractSystem`
+    for every enforcement method and scheme.
 
         mechanism = mbd.Mechanism([crank, rod], [hinge, pin], gravity=[0.0, 0.0, -9.81])
         sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=1.0, dt=1e-3)
         mechanism.pose(sol.q, "rod").position
 
-    q and v are tables with a column for each body, flattened row by row: with n bodies first all n
-    x coordinates, then all y, all z, and all w, x, y, z of the orientations; likewise v for the
-    velocities and the angular velocities. `pose`, `twist` and `indices` find a body's by its name.
-    `print` shows what there is.
+    q and v are tables with a column for each body, flattened row by row. With n bodies q holds
+    first all n x coordinates, then all y, all z, and all w, x, y, z of the orientations. v likewise
+    holds velocities and angular velocities. `pose`, `twist` and `indices` select those of a body by
+    its name. `print` lists the mechanism.
 
-    Every number in it is a parameter: build the mechanism inside of a function to differentiate
-    it. Elements of one kind are kept as a structure of arrays and evaluated together, in one trace.
+    All numbers are parameters: build the mechanism inside a function to differentiate it. Elements
+    of one kind are kept as a structure of arrays and evaluated together, in one trace.
 
-    Rows of constraints come kind by kind, in the order in which the kinds first appear among the
-    joints; within a kind first the first equation of all joints, then the second, and so on;
-    nonholonomic rows follow in the same manner. `rows` tells which are a joint's.
+    Rows of constraints are ordered by kind, in the order in which the kinds first appear among the
+    joints. Within a kind the first equation of all joints comes first, then the second, and so on.
+    Nonholonomic rows follow in the same order. `rows` returns those of a joint.
     """
 
     body_stack: Stack[Body]
@@ -82,11 +82,11 @@ class Mechanism(AbstractStructuredSystem):
         - `bodies`, `joints`, `forces`, `contacts`.
         - `gravity`: acceleration, shape `(3,)` [m/s^2].
         - `switches`: for joints that do not always act, by name, a function `(mechanism, q, v, t,
-          active)` that says whether the joint does in the step from there; `active`: whether it did
-          in the step before, at first not. When it begins to, the velocities jump by the plastic
-          impact law; close it near its Phi = 0.
-        - `contact_budget`: how many points between shapes are solved for in a step, those with the
-          smallest gaps; default all. If another one overlaps, the result says so.
+          active)` that returns whether the joint acts in the step from there. `active` is whether
+          it acted in the step before, at first false. When the joint begins to act, the velocities
+          jump by the plastic impact law; switch it on near Phi = 0.
+        - `contact_budget`: number of points between shapes that are solved for in a step, those
+          with the smallest gaps; by default all. If another point overlaps, the result says so.
 
         **Raises:** `ValueError` for no bodies, for names that are used twice, for joints, forces or
         contacts between unknown bodies, for switches of unknown joints, and for a budget that is
@@ -129,7 +129,7 @@ class Mechanism(AbstractStructuredSystem):
 
     @property
     def _bodies(self) -> Body:
-        """All as one, whose numbers have the body axis at the end."""
+        """All bodies as one, whose arrays have the body axis at the end."""
         return self.body_stack.together
 
     @property
@@ -181,42 +181,42 @@ class Mechanism(AbstractStructuredSystem):
         return State(t, vector(self._bodies.pose), vector(self._bodies.twist))
 
     def pose(self, q: Float[ArrayLike, "*batch nq"], name: str) -> Pose:
-        """Pose of the body `name`, or of the "ground"; leading axes of q are kept.
+        """Pose of the body `name`, or of the "ground". Leading axes of q are kept.
 
-        **Raises:** `ValueError` for a name that is no body, and for another number of
-        coordinates."""
+        **Raises:** `ValueError` for an unknown name, and for a wrong number of coordinates."""
         return Pose.of(self.tables.part(self.checked_q(q), name))
 
     def twist(self, v: Float[ArrayLike, "*batch nv"], name: str) -> Twist:
-        """Twist of the body `name`, or of the "ground"; leading axes of v are kept.
+        """Twist of the body `name`, or of the "ground". Leading axes of v are kept.
 
         **Raises:** as `pose`."""
         return Twist.of(self.tables.part(self.checked_v(v), name))
 
     def indices(self, name: str) -> BodyIndices:
-        """Where the numbers of the body `name` stand in q and v, for arguments that go by
-        components, such as `fixed` and `weights` of `assemble`, and for what has them along an
-        axis, such as `Mobility.motions`:
+        """Indices of the components of the body `name` in q and v. They serve for arguments by
+        components, such as `fixed` and `weights` of `assemble`, and for arrays with such an axis,
+        such as `Mobility.motions`:
 
             crank = mechanism.indices("crank")
             state.q[crank.orientation], state.v[crank.linear]
             mbd.assemble(mechanism, state.q, fixed=crank.v)
             weights = jnp.ones(18).at[crank.v].set(100.0)
 
-        **Raises:** `ValueError` for a name that is no body, and for the ground, which has none."""
+        **Raises:** `ValueError` for an unknown name, and for the ground, which has no
+        components."""
         column = self.tables.column(name)
         if column == self.tables.body_count:
             raise ValueError(f'"{name}" never moves, so it has no numbers in q and v.')
         return self.coordinates.indices(column)
 
     def contact_points(self, q: Float[Array, "*batch nq"]) -> ContactPoints:
-        """Where shapes touch, all points, in the order of `contact_names`; leading axes of q are
+        """All points where shapes touch, in the order of `contact_names`. Leading axes of q are
         kept."""
         return batched(self.contact_set.points, (self.checked_q(q), 1))
 
     @property
     def contact_names(self) -> tuple[str, ...]:
-        """The contact that each contact point, and then each other gap, belongs to: the order of
+        """Name of the contact of each contact point, and then of each other gap: the order of
         `Solution.contact_force`."""
         return self.contact_set.names
 
@@ -232,11 +232,11 @@ class Mechanism(AbstractStructuredSystem):
         return _coordinates(joint, [self.tables.part(q, body) for body in joint.bodies])
 
     def checked_q(self, q: ArrayLike) -> Float[Array, "*batch nq"]:
-        """q as an array. **Raises:** `ValueError` for another number of coordinates."""
+        """Return q as an array. **Raises:** `ValueError` for a wrong number of coordinates."""
         return with_last_axis("`q`", q, self.coordinates.nq, self.tables.sizes)
 
     def checked_v(self, v: ArrayLike) -> Float[Array, "*batch nv"]:
-        """v as an array. **Raises:** `ValueError` for another number of velocities."""
+        """Return v as an array. **Raises:** `ValueError` for a wrong number of velocities."""
         return with_last_axis("`v`", v, self.coordinates.nv, self.tables.sizes)
 
     # --- elements -------------------------------------------------------------------------------
@@ -310,8 +310,8 @@ class Mechanism(AbstractStructuredSystem):
         return f + (weights * (R @ a)) @ R
 
     def reach(self, J: BlockRows) -> Float[Array, " rows"]:
-        # A joint that is open by phi lets its bodies turn by phi / arm; where the arm is nothing,
-        # their radius of gyration counts.
+        # A joint that is open by phi lets its bodies rotate by phi / arm. Without an arm, the
+        # radius of gyration counts.
         def gyration(body):
             return jnp.trace(body.inertia.tensor) / (2 * body.inertia.mass)
 
@@ -334,7 +334,7 @@ class Mechanism(AbstractStructuredSystem):
         self, t: RealScalarLike, q: Configuration, v: Velocity, u: Any
     ) -> Float[Array, " nv"]:
         n = len(self.body_stack)
-        f = jnp.zeros((6, n + 1), q.dtype)  # and on the ground
+        f = jnp.zeros((6, n + 1), q.dtype)  # the last column is the ground
         for forces in self.force_stacks:
 
             def on_bodies(force, qs, vs):
@@ -354,11 +354,11 @@ class Mechanism(AbstractStructuredSystem):
         return f[:, :n].ravel()
 
     def mechanical_energy(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Scalar:
-        """Of all bodies and force elements, rotors included [J]."""
+        """Energy of all bodies and force elements [J], rotors included."""
         return energy.total_energy(self, q, v, t)
 
     def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
-        """What force elements give beyond what they had stored [W]."""
+        """Power [W] of the force elements beyond what they release from storage."""
         elements = energy.powers(self, q, v, t, u).values()
         return -sum((x.lost for x in elements), jnp.zeros((), q.dtype))
 
@@ -396,8 +396,8 @@ class Mechanism(AbstractStructuredSystem):
         return self._joint_rows.row_map(t, q, v)
 
     def rows(self, name: str) -> np.ndarray:
-        """Indices of the rows of the joint `name` in constraints and multipliers, its holonomic
-        ones first. **Raises:** `ValueError` if there is none."""
+        """Indices of the rows of the joint `name` in constraints and multipliers, holonomic ones
+        first. **Raises:** `ValueError` if there is no such joint."""
         self.joint(name)
         found, start = [], 0
         for joints, rows in self.row_counts():
@@ -408,18 +408,19 @@ class Mechanism(AbstractStructuredSystem):
 
     @property
     def row_count(self) -> int:
-        """Number of all rows of constraints, and so of multipliers."""
+        """Number of rows of all constraints, which is the number of multipliers."""
         return sum(rows * len(joints) for joints, rows in self.row_counts())
 
     def row_counts(self) -> list[tuple[Stack[AbstractConstraint], int]]:
-        """The kinds of joints with the number of rows of each one: holonomic, then nonholonomic."""
+        """The kinds of joints with the number of rows of one joint: holonomic, then
+        nonholonomic."""
         state = jax.eval_shape(self.state)
         return self._joint_rows.counts(state.q, state.v)
 
     # --- rotors -----------------------------------------------------------------------------------
 
     def _shared_inertia(self, q: Configuration) -> tuple[BlockRows, Array] | None:
-        """R and w of rotors, whose part of M is R^T diag(w) R; `None` without any."""
+        """R and w of rotors, which add R^T diag(w) R to M; `None` without rotors."""
         rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
         if not rotors:
             return None
@@ -428,7 +429,7 @@ class Mechanism(AbstractStructuredSystem):
         return R, jnp.concatenate([weight for weight, _, _ in rotors])
 
     def _rotors(self, q: Configuration, v: Velocity) -> list[tuple[Array, Linearised, list]]:
-        """Of each kind of force with an inertance: it, its rate, one row each, and its bodies."""
+        """Inertance, rate (one row each) and bodies of each kind of force with an inertance."""
         found = []
         for forces in self.force_stacks:
             if forces[0].inertance is None:

@@ -1,22 +1,23 @@
-"""Lower pairs, and what is made like them: rows of all kinds evaluated at once.
+"""Lower pairs and joints built like them: rows of all kinds, evaluated at once.
 
-With the axes e1, e2, e3 of frame a and z1, z2, z3 of frame b in world axes, the vector d from the
-origin of a to that of b, and the relative quaternion (w, u), a pair holds some of
+In world axes frame a has the axes e1, e2, e3 and frame b has z1, z2, z3. d is the vector from the
+origin of a to that of b, and (w, u) the relative quaternion. A pair constrains some of
 
     e_i . d   (x, y, z),    e1 . z3, e2 . z3   (tilt),    e1 . z2   (arms),    2 u_i   (turn).
 
-All that the bodies carry, y, turns by y' = omega x y, and u' = (w omega + omega x u) / 2 with the
-relative angular velocity omega in frame a. So each row moves with
+Vectors y fixed to a body rotate by y' = omega x y. With the relative angular velocity omega in
+frame a, u' = (w omega + omega x u) / 2. So each row changes at the rate
 
     L . (v_b - v_a) + A . (omega_b - omega_a)
 
-where v_a and v_b are the velocities of the points of both bodies at the origin of frame b, and L
-and A follow without differentiating anything: L = e_i of an offset, A = z x e of axes, and a
-combination of the e of a turn. The Jacobian takes them to the origins of the bodies, as forces are
-taken; the rates are their products with velocities, whose derivatives give all others.
+where v_a and v_b are the velocities of the points of both bodies at the origin of frame b. L and A
+follow without differentiation: L = e_i for an offset, A = z x e for a product of axes, and A is a
+combination of the e for a turn. The Jacobian transforms them to the origins of the bodies, as
+forces are transformed. Its products with velocities are the rates, whose derivatives give all
+others.
 
-Arrays have the three components of vectors first and one entry for each joint last; `(3, rows, k)`
-of rows that are evaluated together.
+Arrays have the three components of vectors first and one entry for each joint last: `(3, rows, k)`
+for rows that are evaluated together.
 """
 
 from collections.abc import Sequence
@@ -28,15 +29,15 @@ from jaxtyping import Array, Float
 from .._coordinates import algebra, apply_matrix
 from .._fusion import contracted
 
-# In the order in which they are evaluated.
+# In the order of evaluation.
 NAMES = ("x", "y", "z", "tilt_x", "tilt_y", "arms", "turn_x", "turn_y", "turn_z")
 
 _AXES = {"tilt_x": (0, 2), "tilt_y": (1, 2), "arms": (0, 1)}
 
 
 class Ends(NamedTuple):
-    """What the pairs have at one end: positions of the bodies, their axes (as columns) and
-    quaternions, and position, axes and quaternion of the frames on them."""
+    """All pairs at one end: positions of the bodies, their axes (as columns) and quaternions, and
+    position, axes and quaternion of the frames on them."""
 
     position: Float[Array, "3 k"]
     axes: Float[Array, "3 3 k"]
@@ -47,11 +48,11 @@ class Ends(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs at one q, of which `names` are held.
+    """Pairs at one q, with the components `names`.
 
-    - `e`, `z`: axes of the frames, in columns.
+    - `e`, `z`: axes of the frames, as columns.
     - `apart`: d. `arm_a`, `arm_b`: from the origins of the bodies to that of frame b.
-    - `turn`: (w, u) with w >= 0, or zeros if it is not held.
+    - `turn`: (w, u) with w >= 0, or zeros if not needed.
     """
 
     names: tuple[str, ...]
@@ -64,7 +65,7 @@ class Pairs(NamedTuple):
 
     @classmethod
     def at(cls, names: tuple[str, ...], a: Ends, b: Ends) -> "Pairs":
-        """From both ends; `names` as in `NAMES` ordered."""
+        """Build the pairs from both ends, with `names` in the order of `NAMES`."""
         e, z = (algebra.matrix_product(end.axes, end.frame_axes) for end in (a, b))
         own_a, arm_b = (apply_matrix(x.axes, x.frame_position) for x in (a, b))
         arm_a = b.position + arm_b - a.position
@@ -90,7 +91,7 @@ class Pairs(NamedTuple):
         return _columns(self.e, [i for i, _ in pairs]), _columns(self.z, [j for _, j in pairs])
 
     def values(self) -> Float[Array, "names k"]:
-        """The components that are held."""
+        """The components, shape `(names, k)`."""
         e, z = self._axes()
         found = [_dot(_columns(self.e, self._shifts), self.apart[:, None]), _dot(e, z)]
         if self._turns:
@@ -122,7 +123,7 @@ class Pairs(NamedTuple):
         return jnp.concatenate([_dot(L, of_points[:, None]), _dot(A, spin[:, None])])
 
     def jacobian(self) -> list[Float[Array, "names 6 k"]]:
-        """J of the velocities of a, and of b."""
+        """J for the velocities of a, and for those of b."""
         L, A = self._levers()
         still = jnp.zeros_like(A)
         found = []

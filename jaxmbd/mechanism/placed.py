@@ -1,4 +1,4 @@
-"""Where all bodies are, with their axes."""
+"""Positions and axes of all bodies."""
 
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,12 +10,12 @@ from .._types import Coordinates
 
 
 class Placed(NamedTuple):
-    """The coordinates of all bodies, taken apart once for all that is evaluated there, and so put
-    together once in reverse mode; the body axis last.
+    """The coordinates of all bodies, split once for all functions of them. So reverse mode joins
+    their derivatives once. The body axis is last.
 
-    - `position`: of their origins [m].
-    - `orientation`: their quaternions.
-    - `axes`: theirs in world axes, in columns.
+    - `position`: of the origins [m].
+    - `orientation`: quaternions.
+    - `axes`: axes of the bodies in world axes, as columns.
     """
 
     position: Float[Array, "3 bodies"]
@@ -24,13 +24,13 @@ class Placed(NamedTuple):
 
     @classmethod
     def of(cls, table: Float[Array, "7 bodies"]) -> "Placed":
-        """From the table of q."""
+        """Split the table of q."""
         position, orientation = jnp.split(table, [3])
         return cls(position, orientation, body_axes(orientation))
 
     @property
     def table(self) -> Float[Array, "7 bodies"]:
-        """That of q."""
+        """The table of q."""
         return jnp.concatenate([self.position, self.orientation])
 
     @property
@@ -38,5 +38,5 @@ class Placed(NamedTuple):
         return self.position.dtype
 
 
-# q, as it is or taken apart.
+# q as a vector, or split.
 Configuration: TypeAlias = Coordinates | Placed

@@ -1,4 +1,4 @@
-"""Bodies placed by joint coordinates, along a spanning tree from the ground."""
+"""Placement of bodies by joint coordinates, along a spanning tree from the ground."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -29,30 +29,29 @@ from .mechanism import Mechanism
 from .pose import Pose, Twist
 from .relative import shortest
 
-# Newton steps to close the joint, and then for each part of the way to the wanted coordinates.
+# Newton steps to close the joint, parts of the way to the coordinates, and steps for each part.
 _CLOSING, _PARTS, _STEPS = 12, 8, 3
-# Farthest turn in one of them [rad].
+# Largest rotation in one step [rad].
 _MAX_TURN = 0.5
 
 
 class Placement(eqx.Module):
-    """What `place_bodies` was asked for: names of the joints whose `coordinates` were given, and of
-    those whose `rates` were."""
+    """Names of the joints whose `coordinates` and whose `rates` `place_bodies` was given."""
 
     coordinates: tuple[str, ...] = eqx.field(static=True)
     rates: tuple[str, ...] = eqx.field(static=True)
 
 
 class _Wanted(NamedTuple):
-    """Coordinates of a joint or their rates. Whether they are `given` is a value: one program is
-    compiled for joints with and without."""
+    """Coordinates of a joint, or their rates. `given` is a value, so that one program is compiled
+    for joints with and without them."""
 
     given: Any
     value: Any
 
 
 class _Edge(NamedTuple):
-    """A joint of the tree: frame number `child` belongs to the body that hangs on the other."""
+    """A joint of the tree. Frame number `child` is on the body farther from the root."""
 
     joint: AbstractJoint
     child: int
@@ -73,38 +72,37 @@ def place_bodies(
     rates: Mapping[str, Any] | None = None,
     t: RealScalarLike = 0.0,
 ) -> State:
-    """Places bodies by the coordinates and rates of joints (forward kinematics); loops stay open.
+    """Place bodies by coordinates and rates of joints (forward kinematics). Loops stay open.
 
         Phi_j(A, B, t) = 0,    c_j(A, B) = coordinates[j],
 
-    joint by joint from the ground outwards, along a spanning tree: first the joints named, then the
-    others, in the order given. Velocities likewise, Phi_j' = Psi_j = 0 and c_j' = rates[j].
+    for each joint from the ground outwards, along a spanning tree: first the named joints, then the
+    others, in the order given. Velocities likewise satisfy Phi_j' = Psi_j = 0 and c_j' = rates[j].
 
         state = mbd.place_bodies(mechanism, {"shoulder": 0.3, "elbow": -1.2}, rates={"elbow": 2.0})
 
-    What is not said stays as the bodies were given: joints without coordinates keep the relative
-    pose (the nearest that closes them), those without rates the relative velocity, and parts that
-    hang on no joint to the ground keep the pose of their first body. Joints beyond the tree, which
-    close loops, are left open: `close_joints(mechanism, state)` closes them from there, and keeps
-    what was asked for here.
+    All else stays as the bodies were given. Joints without coordinates keep the relative pose (the
+    nearest one that closes them), and joints without rates the relative velocity. Parts without a
+    joint to the ground keep the pose of their first body. Joints outside the tree, which close
+    loops, stay open. `close_joints(mechanism, state)` closes them from there, and keeps what was
+    asked for here.
 
-    Joints whose rows and coordinates determine the relative pose are taken from the pose in which
-    their frames coincide, so that it does not matter how the bodies were given.
+    Where rows and coordinates determine the relative pose, the search starts from coinciding
+    frames. So it does not matter how the bodies were given.
 
     **Arguments:**
 
-    - `coordinates`: name of a joint -> its coordinates [m, rad], as `Mechanism.joint_coordinates`
-      has them, a number if there is one; angles may be more than a turn.
+    - `coordinates`: name of a joint -> its coordinates [m, rad], as in
+      `Mechanism.joint_coordinates`, or a number if there is only one. Angles may exceed a turn.
     - `rates`: name of a joint -> their time derivatives [m/s, rad/s].
     - `t`: time [s].
 
     **Returns:** a `State`, whose derivative with respect to coordinates, rates, frames and poses is
-    the implicit one; `state.report` has the names of the joints that were given coordinates and
-    rates.
+    the implicit one. `state.report` names the joints whose coordinates and rates were given.
 
-    **Raises:** `ValueError` for names that are no joint, joints without coordinates, wrong shapes,
-    and joints that close a loop of others that are named; a run-time error, naming the joint, if
-    the coordinates or the rates cannot be reached.
+    **Raises:** `ValueError` for unknown names, joints without coordinates, wrong shapes, and joints
+    that close a loop of other named joints; a run-time error, which names the joint, if the
+    coordinates or the rates cannot be reached.
     """
     rates = {} if rates is None else rates
     for what, table in (("coordinates", coordinates), ("rates", rates)):
@@ -133,7 +131,7 @@ def place_bodies(
 
 @eqx.filter_jit
 def _given(mechanism: Mechanism) -> dict[str, tuple[Pose, Twist]]:
-    """Pose and twist of each body and of the ground; one program, not many small ones."""
+    """Pose and twist of each body and of the ground, by one program instead of many small ones."""
     start = mechanism.state()
     names = (*mechanism.body_stack.names, GROUND)
     return {x: (mechanism.pose(start.q, x), mechanism.twist(start.v, x)) for x in names}
@@ -161,7 +159,7 @@ def _check(mechanism: Mechanism, what: str, name: str, value: Any) -> None:
 def _value(table: Mapping[str, Any], joint: AbstractJoint, dtype: Any) -> _Wanted:
     given = joint.name in table
     value = table[joint.name] if given else np.zeros(joint.count())
-    xp = np if is_concrete(value) else jnp  # no program for numbers that are known
+    xp = np if is_concrete(value) else jnp  # no program is compiled for known numbers
     return _Wanted(np.asarray(given), xp.atleast_1d(xp.asarray(value, dtype)))
 
 
@@ -194,7 +192,7 @@ def _tree(mechanism: Mechanism, named: list[str]) -> list[_Edge]:
 
 
 def _anonymous(mechanism: Mechanism, name: str) -> AbstractJoint:
-    """The joint under the name of the first of its kind: compiled once for all of them."""
+    """The joint, renamed to the first one of its kind, so that all of them are compiled once."""
     for kind in mechanism.joint_stacks:
         if name in kind.names:
             leaves, _ = jax.tree.flatten(kind[kind.names.index(name)])
@@ -207,7 +205,7 @@ def _anonymous(mechanism: Mechanism, name: str) -> AbstractJoint:
 
 @eqx.filter_jit
 def _placed(joint, child, parent, old, wanted, wanted_rates, t):
-    """Pose and twist of the child, and whether the equations and those of the velocities remain
+    """Pose and twist of the child, and whether the equations of position and of velocity remain
     unsatisfied."""
     (pose_p, twist_p), ((old_p, old_twist_p), (old_c, old_twist_c)) = parent, old
     local_p, local_c = _either(child, joint.frames)
@@ -216,7 +214,7 @@ def _placed(joint, child, parent, old, wanted, wanted_rates, t):
     equations = _Equations(joint, child, near, wanted, t)
     frame, missed = _solved(equations, moved.compose(local_c))
     pose = _without(frame, local_c)
-    # The velocity likewise: the given relative motion in the axes of the parent, then corrected.
+    # The velocity likewise: the given relative motion in the axes of the parent, then a correction.
     arm = old_c.position - old_p.position
     linear = old_p.local_direction(old_twist_c.linear - old_twist_p.at(arm))
     angular = old_p.local_direction(old_twist_c.angular - old_twist_p.angular)
@@ -238,19 +236,19 @@ def _placed(joint, child, parent, old, wanted, wanted_rates, t):
         return (w - _least(J, r), jnp.max(jnp.abs(r), initial=0.0)), None
 
     w = jnp.concatenate(twist)
-    # Only nonholonomic rows can be other than linear in w; the second step is for rounding, and the
-    # last one for what is left.
+    # Only nonholonomic rows may be nonlinear in w. The second step removes rounding errors, and the
+    # last one evaluates the residual.
     steps = 11 if joint.velocity_rows else 3
     (w, left), _ = jax.lax.scan(improved, (w, jnp.zeros((), w.dtype)), length=steps)
     size = 1 + jnp.max(jnp.abs(joint.frame_a.position)) + jnp.max(jnp.abs(pose.position))
     limit = 1e-9 if size.dtype == jnp.float64 else 1e-4
     speed = 1 + jnp.max(jnp.abs(w))
-    # Negations, so that NaN counts as missed.
+    # Negated, so that NaN counts as missed.
     return (pose, Twist(w[:3], w[3:])), ~(missed < limit * size), ~(left < limit * size * speed)
 
 
 def _either(child: Array, pair: Any) -> tuple[Any, Any]:
-    """The two of `pair`, the other way round if `child` is 0; its own inverse."""
+    """The members of `pair`, swapped if `child` is 0. The function is its own inverse."""
     a, b = pair
     return tree_where(child == 1, a, b), tree_where(child == 1, b, a)
 
@@ -271,7 +269,7 @@ class _Equations(eqx.Module):
         return self.joint.equations(self.both(self.near, frame), self.t)
 
     def ahead(self, frame: Pose) -> Array:
-        """How far it is to the coordinates wanted; angles within half a turn."""
+        """Difference to the wanted coordinates, angles within half a turn."""
         if self.joint.count() == 0:
             return jnp.zeros(0, self.t.dtype)
         given, value = self.wanted
@@ -279,13 +277,13 @@ class _Equations(eqx.Module):
         return jnp.where(given, shortest(value - here, self.joint.angles), 0.0)
 
     def linearised(self, frame: Pose) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        """`rows` and `ahead`, and their derivatives along shifts and small rotations."""
+        """`rows` and `ahead`, and their derivatives along displacements and small rotations."""
         values, along = jax.linearize(lambda frame: (self.rows(frame), self.ahead(frame)), frame)
         directions = jnp.eye(6, dtype=frame.position.dtype)
         return values, jax.vmap(lambda d: along(_moving(frame, d)), out_axes=1)(directions)
 
     def rates(self, frame: Pose, near_twist: Twist, twist: Twist, wanted: _Wanted) -> Array:
-        """Phi', Psi, and the rates of the coordinates minus those wanted."""
+        """Phi', Psi, and the rates of the coordinates minus the wanted ones."""
         moving = (
             _moving(self.near, jnp.concatenate(near_twist)),
             _moving(frame, jnp.concatenate(twist)),
@@ -304,21 +302,21 @@ class _Equations(eqx.Module):
 
 
 def _evaluated_at(given: Array, poses: tuple[Pose, Pose]) -> tuple[Pose, Pose]:
-    """The poses, or two that coincide, where all coordinates have derivatives: those that nobody
-    asked for must not give NaN."""
+    """The poses, or two that coincide if no coordinates are given. There all coordinates have
+    derivatives, so that unused ones cannot give NaN."""
     still = Pose.identity(poses[0].position.dtype)
     return tree_where(given, poses, (still, still))
 
 
 @eqx.filter_custom_jvp
 def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
-    """The frame that satisfies the equations, by Newton's method, and their largest residual."""
+    """The frame that satisfies the equations, by Newton's method, and the largest residual."""
     begin = tree_where(_near_decides(equations), equations.near, given)
-    # One more when it is closed, to see where its coordinates are, and at the end two that may turn
-    # it as far as they like, with a third that sees what is left.
+    # One more step after closing, to evaluate the coordinates there. At the end two steps with
+    # rotations of any size, and a third that evaluates the residual.
     steps = _CLOSING + 1 + (_PARTS + 1) * _STEPS + 3
 
-    # First the joint is closed, wherever its coordinates then are, then these go to those wanted.
+    # First the joint is closed, with any coordinates. Then these move to the wanted ones.
     def improved(i, state):
         frame, goal, _ = state
         (rows, ahead), (J, along) = equations.linearised(frame)
@@ -345,14 +343,14 @@ def _solved(equations: _Equations, given: Pose) -> tuple[Pose, Array]:
 
 @_solved.def_jvp
 def _solved_jvp(primals, tangents):
-    """The residual stays 0. Along the freedoms that are left the frame moves with the given one."""
+    """The residual stays 0. Along the remaining freedoms the frame moves with the given one."""
     equations, given = primals
     d_equations, d_given = tangents
     frame, missed = _solved(equations, given)
     turn = quaternion_product(frame.orientation, quaternion_conjugate(given.orientation))
     d_given = _or_zeros(d_given, given)
     carried = Pose(d_given.position, quaternion_product(turn, d_given.orientation))
-    along_p = jnp.sum(frame.orientation * carried.orientation)  # no part of a turn
+    along_p = jnp.sum(frame.orientation * carried.orientation)  # no part of a rotation
     carried = carried._replace(orientation=carried.orientation - along_p * frame.orientation)
     d_frame = tree_where(_near_decides(equations), _or_zeros(None, given), carried)
 
@@ -373,26 +371,26 @@ def _or_zeros(tangent: Any, primal: Pose) -> Pose:
 
 
 def _near_decides(equations: _Equations) -> Array:
-    """Whether the rows and the coordinates asked for determine the frame."""
+    """Whether the rows and the given coordinates determine the frame."""
     rows = jax.eval_shape(equations.rows, equations.near).shape[0]
     asked = jnp.asarray(equations.wanted.given)
     return asked & (rows + equations.joint.count() >= 6)
 
 
 def _moving(frame: Pose, d: Array) -> Pose:
-    """The derivative of the frame along a shift and a small rotation."""
+    """The derivative of the frame along a displacement and a small rotation."""
     omega = jnp.concatenate([jnp.zeros_like(d[:1]), d[3:]])
     return Pose(d[:3], quaternion_product(omega, frame.orientation) / 2)
 
 
 def _least(A: Array, r: Array) -> Array:
-    """x of least norm with A x = r: A^T (A A^T + eps)^-1 r, with an eps that only redundant rows
-    and singular poses feel. It compiles, and differentiates, faster than a pseudoinverse."""
+    """x of least norm with A x = r: A^T (A A^T + eps)^-1 r. The eps matters only for redundant rows
+    and singular poses. This is faster to compile and to differentiate than a pseudoinverse."""
     eps = 1e-14 if A.dtype == jnp.float64 else 1e-6
     G = A @ A.T
     G = G + eps * (1 + jnp.trace(G)) * jnp.eye(G.shape[0], dtype=A.dtype)
 
-    # Elimination without pivots, as a loop, is less to compile than a call of LAPACK.
+    # Elimination without pivots in a loop compiles faster than a call of LAPACK.
     def eliminated(_, r):
         unit, table = jnp.eye(r.shape[0], dtype=r.dtype), jnp.concatenate([G, r[:, None]], axis=1)
 
@@ -406,6 +404,6 @@ def _least(A: Array, r: Array) -> Array:
 
 
 def _without(frame: Pose, local: Pose) -> Pose:
-    """The pose of a body from the one of a frame on it."""
+    """The pose of a body from that of a frame on it."""
     orientation = quaternion_product(frame.orientation, quaternion_conjugate(local.orientation))
     return Pose(frame.position - quaternion_rotate(orientation, local.position), orientation)

@@ -1,4 +1,4 @@
-"""Where a body is and how it moves."""
+"""Position, orientation and velocity of a frame."""
 
 import functools
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -20,28 +20,28 @@ from .._coordinates import (
 from .._inputs import Refusal, finite
 from .batching import over_leading_axes
 
-# How far an orientation may be from a unit one: numbers typed in with six digits pass.
+# Tolerance for unit quaternions and rotation matrices. Numbers typed with six digits pass.
 _ROUNDING = 1e-5
 
 
 class Pose(NamedTuple):
-    """Position [m] of a frame in world axes, and its orientation as a unit quaternion
-    (w, x, y, z), from its own to world axes. Frames on a body are poses relative to the body's.
+    """Position [m] of a frame in world axes, and its orientation as a unit quaternion (w, x, y, z),
+    from its own to world axes. A frame on a body has a pose relative to the body's frame.
 
-    All methods take leading axes, those of the saved times for instance, and broadcast them: one
-    vector for all poses, or one for each."""
+    All methods accept leading axes, such as those of saved times, and broadcast them: one vector
+    for all poses, or one for each."""
 
     position: Float[Array, "*batch 3"]
     orientation: Float[Array, "*batch 4"]
 
     @classmethod
     def identity(cls, dtype: Any) -> "Pose":
-        """At the origin, with the axes of the other frame."""
+        """Pose at the origin, with the axes of the other frame."""
         return cls(jnp.asarray(np.zeros(3), dtype), jnp.asarray(np.eye(4)[0], dtype))
 
     @classmethod
     def of(cls, q: Float[Array, "*batch 7"]) -> "Pose":
-        """From the coordinates of a body."""
+        """Pose from the coordinates of a body."""
         return cls(*_split(q, (3, 4)))
 
     @over_leading_axes
@@ -66,33 +66,33 @@ class Pose(NamedTuple):
 
     @over_leading_axes
     def compose(self, frame: "Pose") -> "Pose":
-        """World pose of a `frame` given relative to this one."""
+        """World pose of a `frame` that is given relative to this one."""
         orientation = quaternion_product(self.orientation, frame.orientation)
         return Pose(self.point(frame.position), orientation)
 
     @over_leading_axes
     def rate(self, twist: "Twist") -> "Pose":
-        """Time derivative of both parts, for a frame that moves with `twist`."""
+        """Time derivative of position and quaternion, for a frame that moves with `twist`."""
         return Pose(twist.linear, QuaternionWorld().qdot(self.orientation, twist.angular))
 
     @over_leading_axes
     def relative(self, other: "Pose") -> "Pose":
-        """The pose `other` as seen from this frame; undoes `compose`."""
+        """The pose `other` relative to this frame; the inverse of `compose`."""
         inverse = quaternion_conjugate(self.orientation)
         orientation = quaternion_product(inverse, other.orientation)
         return Pose(self.local_point(other.position), orientation)
 
 
 class Twist(NamedTuple):
-    """Velocity [m/s] of the origin of a frame and angular velocity [rad/s], in world axes. All
-    methods take leading axes, as those of `Pose`."""
+    """Velocity [m/s] of the origin of a frame and its angular velocity [rad/s], in world axes. All
+    methods accept leading axes, as those of `Pose` do."""
 
     linear: Float[Array, "*batch 3"]
     angular: Float[Array, "*batch 3"]
 
     @classmethod
     def of(cls, v: Float[Array, "*batch 6"]) -> "Twist":
-        """From the velocities of a body."""
+        """Twist from the velocities of a body."""
         return cls(*_split(v, (3, 3)))
 
     @over_leading_axes
@@ -112,9 +112,9 @@ def _split(x: Array, sizes: tuple[int, ...]) -> list[Array]:
 
 
 def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"]:
-    """`orientation`, a quaternion or a rotation matrix, as a unit quaternion.
+    """Return `orientation`, a quaternion or a rotation matrix, as a unit quaternion.
 
-    **Raises:** `ValueError`, which begins with `what`, unless it is one, as far as is known.
+    **Raises:** `ValueError`, which begins with `what`, for any other known value.
     """
     value = finite(what, orientation, dtype, shape=None)
     if value.shape not in ((4,), (3, 3)):
@@ -161,5 +161,5 @@ def _frame(pose: Pose) -> Pose:
     return Pose(jnp.asarray(position), jnp.asarray(orientation))
 
 
-# The place of a frame on a body, as an argument.
+# Pose of a frame on a body, as an argument.
 Frame: TypeAlias = Annotated[Pose, _frame]

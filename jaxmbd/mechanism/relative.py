@@ -1,4 +1,4 @@
-"""Position and orientation of one frame relative to another, over components."""
+"""Position and orientation of one frame relative to another."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,13 +13,13 @@ def offset(a: Pose, b: Pose) -> Float[Array, "3"]:
 
 
 def tilt(a: Pose, b: Pose) -> Float[Array, "2"]:
-    """Components of the axis of b across that of a: 0 where they are parallel."""
+    """Components of the axis of b across that of a, 0 if the axes are parallel."""
     return a.local_direction(z_axis(b))[:2]
 
 
 def misaligned(a: Pose, b: Pose) -> Float[Array, "3"]:
     """Twice the vector part of the relative quaternion, to first order the small rotation from a to
-    b: 0 for aligned frames, and for no other orientation."""
+    b. It is 0 only for aligned frames."""
     p = quaternion_product(quaternion_conjugate(a.orientation), b.orientation)
     return jnp.where(p[0] < 0, -2 * p[1:], 2 * p[1:])
 
@@ -49,16 +49,16 @@ def angle(a: Pose, b: Pose) -> Float[Array, ""]:
 
 
 def twist(a: Pose, b: Pose) -> Float[Array, ""]:
-    """Angle [rad] that b is turned about the axes relative to a, in [-pi, pi]: the turn about the
-    axis of a that is left after the shortest one that takes it to the axis of b. It is `angle`
-    where the axes are parallel, and has no meaning where they are opposite."""
+    """Twist angle [rad] of b relative to a, in [-pi, pi]: the rotation about the axis of a that
+    remains after the shortest rotation of that axis into the axis of b. It equals `angle` where the
+    axes are parallel, and is undefined where they are opposite."""
     w, _, _, z = components(quaternion_product(quaternion_conjugate(a.orientation), b.orientation))
     return polar_angle(w * w - z * z, 2 * w * z)
 
 
 def twist_axis(a: Pose, b: Pose) -> Float[Array, "3"]:
-    """g in world axes, with twist' = g . (omega_b - omega_a): (e_a + e_b) / (1 + e_a . e_b) of the
-    axes e; where these are opposite that of a."""
+    """g in world axes, with twist' = g . (omega_b - omega_a): (e_a + e_b) / (1 + e_a . e_b) for the
+    axes e. If these are opposite, it is e_a."""
     e_a, e_b = z_axis(a), z_axis(b)
     size = 1 + dot(e_a, e_b)
     apart = size > 0
@@ -66,12 +66,11 @@ def twist_axis(a: Pose, b: Pose) -> Float[Array, "3"]:
 
 
 def gimbal_angles(a: Pose, b: Pose) -> Float[Array, "3"]:
-    """The angles (alpha, beta, gamma) [rad] of the body-fixed sequence x, y, z that turns the axes
-    of a into those of b, R = Rx(alpha) Ry(beta) Rz(gamma), with |beta| <= pi / 2.
+    """Angles (alpha, beta, gamma) [rad] of the body-fixed sequence x, y, z that turns the axes of a
+    into those of b, R = Rx(alpha) Ry(beta) Rz(gamma), with |beta| <= pi / 2.
 
-    beta and gamma are read from Rx(alpha)^T R, so that the three together give R even where alpha
-    alone has no meaning, at |beta| = pi / 2: there it is 0, and derivatives are finite but
-    meaningless."""
+    beta and gamma are read from Rx(alpha)^T R. So the three angles give R also at |beta| = pi / 2,
+    where alpha alone is undefined. There alpha is 0, and derivatives are finite but meaningless."""
     (_, _, r02), (r10, r11, r12), (r20, r21, r22) = (
         components(row)
         for row in components(
@@ -86,19 +85,18 @@ def gimbal_angles(a: Pose, b: Pose) -> Float[Array, "3"]:
 
 
 def polar_angle(x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, ""]:
-    """Angle of the point (x, y); at the origin, where it has none, 0 with the derivative 0."""
+    """Angle of the point (x, y). At the origin it is 0, with derivative 0."""
     apart = x * x + y * y > 0
     return jnp.arctan2(jnp.where(apart, y, 0.0), jnp.where(apart, x, 1.0))
 
 
 def within_half_a_turn(phi: Float[Array, ""]) -> Float[Array, ""]:
-    """The angle in [-pi, pi] that differs from phi [rad] by whole turns; its derivative is 1."""
+    """The angle in [-pi, pi] that differs from phi [rad] by whole turns. Its derivative is 1."""
     return jnp.arctan2(jnp.sin(phi), jnp.cos(phi))
 
 
 def shortest(difference: Float[Array, " coordinates"], angles: int) -> Float[Array, " coordinates"]:
-    """A difference of joint coordinates, of which the last `angles` are taken within half a
-    turn."""
+    """A difference of joint coordinates, with the last `angles` of them within half a turn."""
     first = difference.shape[0] - angles
     return jnp.stack(
         [within_half_a_turn(x) if i >= first else x for i, x in enumerate(components(difference))]

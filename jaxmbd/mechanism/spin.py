@@ -1,4 +1,4 @@
-"""Turning over a step without energy from nothing."""
+"""Rotation over a step that does not gain energy."""
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,8 @@ from .._fusion import materialise
 from .._types import RealScalarLike
 from .inertia import identity
 
-# Of Newton's method. Two leave rounding of the energy where a body turns by up to a tenth of a
-# radian in a step, and 1e-9 of it up to three tenths.
+# Number of Newton iterations. Two leave an energy error of rounding where a body rotates by up to a
+# tenth of a radian in a step, and of 1e-9 up to three tenths.
 _ITERATIONS = 2
 
 
@@ -18,13 +18,13 @@ _ITERATIONS = 2
 def middle_spin(
     tensor: Float[Array, "3 3 *rest"], omega: Float[Array, "3 *rest"], h: RealScalarLike
 ) -> Float[Array, "3 *rest"]:
-    """x = (omega + omega+) / 2 of the implicit midpoint rule for a body that no torque acts on,
+    """x = (omega + omega+) / 2 of the implicit midpoint rule for a body without torque,
 
         I (x - omega) + h/2 x x I x = 0,
 
-    in the axes of the body. Its products with x and with I x say that omega+ has the energy and the
-    length of the angular momentum that omega has, whatever h, where the torque at the start of a
-    step would feed energy to the body in each.
+    in the axes of the body. Products with x and with I x show that omega+ has the same energy and
+    the same magnitude of angular momentum as omega, for any h. The torque at the start of the step
+    would add energy in each step instead.
     """
     momentum = apply_matrix(tensor, omega)
 

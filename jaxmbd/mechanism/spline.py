@@ -13,16 +13,16 @@ from .._inputs import Shape, checked
 
 
 class PeriodicSpline(eqx.Module):
-    """The periodic cubic spline through given points: a function of an angle with period 2 pi, with
-    continuous second derivatives, so that accelerations do not jump. Its error is of fourth order
-    in the distance of the angles.
+    """The periodic cubic spline through given points: a function of an angle with period 2 pi and
+    continuous second derivatives, so that accelerations do not jump. The error is of fourth order
+    in the spacing of the angles.
 
         profile = mbd.PeriodicSpline(angles, radii)
         profile(0.3)
 
-    **Fields:** at the points, of which the last is the first one a turn later,
+    **Fields:** at the points, with the first one repeated a turn later as the last,
 
-    - `angles` [rad], `values`: those given;
+    - `angles` [rad], `values`: as given;
     - `bends`: second derivatives of the spline.
 
     Reference: de Boor (1978), A Practical Guide to Splines, chapter IV.
@@ -36,10 +36,11 @@ class PeriodicSpline(eqx.Module):
     def __init__(self, angles: Annotated[Any, Shape(["n"])], values: Annotated[Any, Shape(["n"])]):
         """**Arguments:**
 
-        - `angles`: increasing, less than a turn apart in all, at least 3, shape `(n,)` [rad].
-        - `values`: of the function there, shape `(n,)`; the spline is differentiable in both.
+        - `angles`: at least 3, increasing within less than a turn, shape `(n,)` [rad].
+        - `values`: of the function at these angles, shape `(n,)`. The spline has derivatives
+          with respect to both.
 
-        **Raises:** `ValueError` for angles that are not as above.
+        **Raises:** `ValueError` for other angles.
         """
         dtype = jnp.result_type(float)
         angles, values = jnp.asarray(angles, dtype), jnp.asarray(values, dtype)
@@ -60,7 +61,7 @@ class PeriodicSpline(eqx.Module):
                 )
         self.angles = jnp.append(angles, angles[0] + 2 * math.pi)
         self.values = jnp.append(values, values[0])
-        # Continuous slopes at point i:
+        # Continuity of the slope at point i requires
         # h[i-1] m[i-1] + 2 (h[i-1] + h[i]) m[i] + h[i] m[i+1] = 6 (slope[i] - slope[i-1]).
         h = jnp.diff(self.angles)
         slope = jnp.diff(self.values) / h

@@ -15,16 +15,16 @@ from .coordinates import each
 
 _Element = TypeVar("_Element")
 
-# Fields in which elements of one kind may differ although they are static.
+# Static fields in which elements of one kind may differ.
 _NAMES = ("name", "body_a", "body_b", "bodies", "names")
 
 
 class Stack(eqx.Module, Generic[_Element]):
-    """Elements that differ in names and numbers only.
+    """Elements that differ only in names and numbers.
 
-    - `leaves`: those of the elements' pytrees; arrays have the element axis last.
+    - `leaves`: of the pytrees of the elements. Arrays have the element axis last.
     - `names`: of the elements.
-    - `places`: where each stood in the sequence given.
+    - `places`: of the elements in the sequence given.
     """
 
     leaves: list[Any]
@@ -36,13 +36,13 @@ class Stack(eqx.Module, Generic[_Element]):
         return len(self.places)
 
     def __getitem__(self, i: int) -> _Element:
-        """The i-th element."""
+        """Element i."""
         leaves = [_one_of(x, i) if eqx.is_array(x) else x for x in self.leaves]
         return jax.tree.unflatten(self.structures[i], leaves)
 
     @property
     def together(self) -> _Element:
-        """One element with the numbers of all, the element axis last."""
+        """One element with the numbers of all, with the element axis last."""
         return jax.tree.unflatten(self.structures[0], self.leaves)
 
     def outlines(self) -> list[_Element]:
@@ -50,8 +50,8 @@ class Stack(eqx.Module, Generic[_Element]):
         return [jax.tree.unflatten(s, [None] * len(self.leaves)) for s in self.structures]
 
     def map(self, fn: Callable[..., PyTree], *tables: Array) -> PyTree:
-        """fn(element, columns...) for all, with the element axis last. To `fn` all have the names
-        of the first."""
+        """Apply fn(element, columns...) to all, with the element axis last. All elements have the
+        names of the first one inside `fn`."""
         arrays, rest = eqx.partition(self.leaves, eqx.is_array)
 
         def one(arrays, *columns):
@@ -92,7 +92,7 @@ def _stacked(column):
     if not eqx.is_array_like(column[0]) or isinstance(column[0], bool):
         return column[0]
     if all(map(is_concrete, column)):
-        # A concatenation of hundreds of arrays is slow to compile.
+        # Concatenating hundreds of arrays is slow to compile.
         table = np.stack([np.asarray(x) for x in column], axis=-1)
         return jnp.asarray(table, jnp.result_type(*column))
     return jnp.stack([jnp.asarray(x) for x in column], axis=-1)

@@ -18,8 +18,8 @@ from .stack import Stack
 
 
 class BodyTables(NamedTuple):
-    """q and v of the bodies `names` as tables: a column for each body, and where asked for a last
-    one for the ground. Elements find the columns of their bodies here."""
+    """q and v of the bodies `names` as tables with a column for each body. Some have the ground as
+    a last column. Elements find the columns of their bodies here."""
 
     names: tuple[str, ...]
 
@@ -34,26 +34,26 @@ class BodyTables(NamedTuple):
 
     @property
     def sizes(self) -> str:
-        """What q and v must hold, in words."""
+        """Required sizes of q and v, in words."""
         return f"for each of {self.body_count} bodies 7 in q and 6 in v"
 
     def column(self, name: str) -> int:
-        """Which column belongs to the body `name`; the ground is the last.
+        """Column of the body `name`; the ground is the last one.
 
-        **Raises:** `ValueError` for a name that is none of them."""
+        **Raises:** `ValueError` for an unknown name."""
         names = (*self.names, GROUND)
         if name not in names:
             raise ValueError(f'There is no body "{name}" among {list(names)}.')
         return names.index(name)
 
     def part(self, x: Float[Array, "*batch n"], name: str) -> Float[Array, "*batch components"]:
-        """Those components of q or v that are the body's; of the ground, constants."""
+        """Components of q or v of the body `name`. Those of the ground are constant."""
         return _part(x, self.body_count, self.column(name))
 
     def table(self, x: Array | Placed) -> Float[Array, "components bodies"]:
-        """q or v of one sample.
+        """q or v of one sample as a table.
 
-        **Raises:** `ValueError` for another number of them, and for leading axes."""
+        **Raises:** `ValueError` for a wrong size, and for leading axes."""
         if isinstance(x, Placed):
             return x.table
         sizes = (self.coordinates.nq, self.coordinates.nv)
@@ -67,7 +67,7 @@ class BodyTables(NamedTuple):
     def with_ground(self, x: Array | Placed) -> Float[Array, "components columns"]:
         """The table of q (7 components) or v (6), with the ground as the last column."""
         table = self.table(x)
-        # A constant, not computed: XLA then sees that all tables of one q are the same.
+        # A constant, so that XLA sees that all tables of one q are the same.
         ground = ground_column(table.shape[0])[:, None]
         return jnp.concatenate([table, jnp.asarray(ground, x.dtype)], axis=1)
 
@@ -83,13 +83,12 @@ class BodyTables(NamedTuple):
         return list(np.array(ends).T)
 
     def moving(self, elements: Stack) -> list[bool]:
-        """Of each frame, whether it is on a body in any of the elements, and not on the ground in
-        all of them."""
+        """For each frame, whether it is on a body, and not the ground, in any of the elements."""
         return [bool(np.any(end < self.body_count)) for end in self.ends(elements)]
 
     def map(self, elements: Stack, fn: Callable[..., PyTree], *vectors: Array | Placed) -> PyTree:
-        """fn(element, qs, ...) for all elements of one kind, the element axis last: for each of the
-        `vectors`, q or v, a tuple with the components of the bodies that the element connects."""
+        """Apply fn(element, qs, ...) to all elements of one kind, with the element axis last. For
+        each of the `vectors`, q or v, fn gets a tuple of the components of the element's bodies."""
         ends = self.ends(elements)
         k = len(ends)
 
@@ -103,7 +102,7 @@ class BodyTables(NamedTuple):
 def merged_rows(
     tables: BodyTables, parts: Iterable[tuple[list[Array], list[np.ndarray]]], independent: bool
 ) -> BlockRows:
-    """From J and the bodies at each end, kind by kind."""
+    """Merge J and the bodies at each end of all kinds."""
     J, ends = [], []
     for blocks, bodies in parts:
         J.append([materialise(x) for x in blocks])
@@ -112,7 +111,7 @@ def merged_rows(
 
 
 def ground_column(components: int) -> np.ndarray:
-    """The 7 coordinates or 6 velocities of the ground: the pose without shift and turn, at rest."""
+    """The 7 coordinates or 6 velocities of the ground: no displacement, no rotation, at rest."""
     return np.eye(7)[3] if components == 7 else np.zeros(components)
 
 
