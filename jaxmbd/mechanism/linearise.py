@@ -149,10 +149,10 @@ def _columns(
 def _arms(element: AbstractElement, qs: _Bodies) -> list[Float[Array, "3"]]:
     """Vectors from the origins of the bodies to those of the frames, in world axes.
 
-    Between steps the norm s = |p| of a quaternion is not exactly 1. It turns r into s^2 R r + (1 -
-    s^2) r. Only the first part moves with the body, since p' = w p / 2 keeps s. With this part as
-    the arm, rates and J are the exact derivatives of Phi as computed. The violation is then thirty
-    times smaller."""
+    Between steps the norm s = |p| of a quaternion is not exactly 1, and it turns r into
+    s^2 R r + (1 - s^2) r. Only the first part moves with the body, since p' = w p / 2 keeps s. With
+    this part as the arm, rates and J are the exact derivatives of Phi as computed. The violation is
+    then thirty times smaller."""
 
     def arm(q, r):
         _, p = Pose.of(q)

@@ -210,7 +210,7 @@ class Mechanism(AbstractStructuredSystem):
         return self.coordinates.indices(column)
 
     def contact_points(self, q: Float[Array, "*batch nq"]) -> ContactPoints:
-        """All points where shapes touch, in the order of `contact_names`. Leading axes of q are
+        """All contact points between shapes, in the order of `contact_names`. Leading axes of q are
         kept."""
         return batched(self.contact_set.points, (self.checked_q(q), 1))
 
