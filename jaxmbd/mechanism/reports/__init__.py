@@ -1,4 +1,4 @@
-"""What is asked of a mechanism: mobility, violations, reactions, energies."""
+"""Reports on mechanisms: mobility, violations, reactions, energies."""
 
 from .audit import Audit as Audit
 from .audit import audit as audit

@@ -1,4 +1,4 @@
-"""Energy and momentum along a motion, and whether their balance is right."""
+"""Energy and momentum along a motion, and their balance."""
 
 from typing import Any
 
@@ -26,20 +26,20 @@ from ..pose import Pose, Twist
 
 
 class Audit(eqx.Module):
-    """Energies, powers and momenta along a motion; all numbers have the leading axes of the
-    solution, the saved times last; `print` it.
+    """Energies, powers and momenta along a motion. All numbers have the leading axes of the
+    solution, the saved times last. `print` it.
 
     **Fields:**
 
     - `t`: saved times [s].
     - `kinetic`, `gravitational`: energies [J] of all bodies, rotors of actuators included;
-      `stored`: of all force elements, in springs for example; `total`: the sum of the three.
+      `stored`: energy of all force elements, in springs for example; `total`: the sum of the three.
     - `powers`: name of each force element -> power [W] that it gives to the bodies.
-    - `supplied`: power [W] that force elements give beyond what comes from their stored energy:
+    - `supplied`: power [W] of the force elements beyond what comes from their stored energy:
       positive for actuators, negative for dampers and friction.
-    - `constraint_power`: power lam . J v of all joints [W]: 0 but for joints with given motion.
+    - `constraint_power`: power lam . J v of all joints [W], 0 without prescribed motion.
     - `work`: integral of the last two from the first saved time [J], by the trapezoidal rule with
-      end corrections, of fourth order in the distance of the saved times.
+      end corrections, of fourth order in the spacing of the saved times.
     - `imbalance`: total - total at the first saved time - work [J]; 0 for an exact motion.
     - `momentum`: [kg m/s], `angular_momentum`: about the origin of the world [kg m^2/s], of all
       bodies, shapes `(*batch, ns, 3)`.
@@ -88,17 +88,17 @@ class Audit(eqx.Module):
 
 @checked
 def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -> Audit:
-    """The balance of energy and momentum along a solution,
+    """Evaluate the balance of energy and momentum along a solution,
 
         T + V (t) = T + V (t0) + integral of the power of actuators, dampers and drives.
 
     **Arguments:** `sol`: of `simulate`, with any leading axes before the saved times (`SaveAt`
-    chooses them; `work` needs them close enough); `control`: the one of the simulation.
+    chooses them; `work` needs a small spacing); `control`: that of the simulation.
 
     **Returns:** an `Audit`; differentiable.
 
-    **Raises:** `ValueError` if states were not saved, if they are those of another mechanism, and
-    outside of `jax.jit` if the simulation failed: what is held after a failure is no motion.
+    **Raises:** `ValueError` if states were not saved, if they belong to another mechanism, and
+    outside `jax.jit` if the simulation failed, since values after a failure are no motion.
     """
     if sol.q is None or sol.v is None or sol.multipliers is None:
         raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
@@ -145,7 +145,7 @@ def _sum(table, like):
 
 
 def _constraint_power(mechanism, t, q, v, lam):
-    """lam . J v, one directional derivative."""
+    """lam . J v, by one directional derivative."""
     along = mechanism.qdot(q, v)
     _, phidot = jax.jvp(lambda q: mechanism.constraint(q, t), (q,), (along,))
     _, psi = jax.jvp(lambda w: mechanism.nonholonomic(q, w, t), (v,), (v,))
@@ -153,7 +153,7 @@ def _constraint_power(mechanism, t, q, v, lam):
 
 
 def _momenta(mechanism, q, v) -> tuple[Any, ...]:
-    """Momentum, angular momentum and centre of mass."""
+    """Momentum, angular momentum and centre of mass of all bodies."""
     count = len(mechanism.body_stack)
 
     def of_body(body, x, w):
@@ -167,8 +167,8 @@ def _momenta(mechanism, q, v) -> tuple[Any, ...]:
 
 
 def _integral(t: Float[Array, "*batch ns"], y: Float[Array, "*batch ns"]) -> Array:
-    """Of y over t from the first time: h (y0 + y1) / 2 - h^2 (y1' - y0') / 12 for each interval,
-    with slopes of parabolas through neighbours, at the ends those of cubics."""
+    """Integral of y over t from the first time: h (y0 + y1) / 2 - h^2 (y1' - y0') / 12 for each
+    interval. The slopes are those of parabolas through neighbours, and of cubics at the ends."""
     h = jnp.diff(t)
     part = h * (y[..., 1:] + y[..., :-1]) / 2
     if t.shape[-1] >= 4:

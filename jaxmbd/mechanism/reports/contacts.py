@@ -1,4 +1,4 @@
-"""What contacts between shapes transmit, and whether they stick or slip."""
+"""Forces of contacts between shapes, and whether the contacts stick or slip."""
 
 import enum
 from typing import Any, NamedTuple
@@ -15,13 +15,13 @@ from ..batching import batched
 from ..contact_rows import basis
 from ..mechanism import Mechanism
 
-# Of kinetic friction: below that a contact that moves at the end of a step does so because it
-# rolls or tilts. Sliding reaches 1 with a cone, and 0.71 with the coarsest pyramid.
+# Share of kinetic friction below which a contact that moves at the end of a step rolls or tilts.
+# Sliding reaches 1 with a cone, and 0.71 with the coarsest pyramid.
 _SLIDING = 0.7
 
 
 class ContactState(enum.IntEnum):
-    """What a contact point does: `OPEN` 0 without force, `STICK` 1, `SLIP` 2."""
+    """State of a contact point: `OPEN` 0 without force, `STICK` 1, `SLIP` 2."""
 
     OPEN = 0
     STICK = 1
@@ -29,15 +29,15 @@ class ContactState(enum.IntEnum):
 
 
 class ContactStates(NamedTuple):
-    """Contact points between shapes over a motion, in the order of `Mechanism.contact_names`.
+    """Contact points between shapes along a motion, in the order of `Mechanism.contact_names`.
 
     **Fields:**
 
     - `state`: members of `ContactState`.
-    - `speed`: tangential velocity of b against a there, also without contact [m/s].
-    - `share`: |f_t| / (mu f_n) with the static coefficient mu of the contact's law: at most 1 with
-      a friction cone, and less while sliding with a lower kinetic one; 0 without normal force or
-      friction.
+    - `speed`: tangential velocity of b relative to a there, also without contact [m/s].
+    - `share`: |f_t| / (mu f_n) with the static coefficient mu of the contact's law. It is at most 1
+      with a friction cone, less while sliding with a lower kinetic coefficient, and 0 without
+      normal force or friction.
     """
 
     state: Int[Array, "*batch times points"]
@@ -49,21 +49,21 @@ class ContactStates(NamedTuple):
 def contact_forces(
     mechanism: Mechanism, q: Float[Array, "*batch nq"], force: Float[Array, "*batch contacts d"]
 ) -> Float[Array, "*batch points 3"]:
-    """Forces in the world that act on body b at the contact points between shapes; the opposite
-    ones act on a.
+    """Forces on body b at the contact points between shapes, in world axes. Body a gets the
+    opposite forces.
 
         f = mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force)    # (times, points, 3)
 
-    The directions are those of the contact points at q, while the forces of a solution are means
-    over the step before: between both lies the motion of one step.
+    The directions are those of the contact points at q, but the forces of a solution are means over
+    the step before. The two differ by the motion of one step.
 
     **Arguments:** `q`: coordinates, and `force`: `Solution.contact_force` there [N], with any
     leading axes.
 
-    **Returns:** forces [N], in the order of `Mechanism.contact_points`: those of gaps and joint
-    limits, and moments, are left out. Differentiable.
+    **Returns:** forces [N], in the order of `Mechanism.contact_points`. Moments are left out, and
+    so are gaps and joint limits. Differentiable.
 
-    **Raises:** `ValueError` for forces of another number of contacts or components.
+    **Raises:** `ValueError` for forces of a wrong number of contacts or components.
     """
     expected = (len(mechanism.contact_names), mechanism.contact_set.layout.d)
     if force.shape[-2:] != expected:
@@ -75,8 +75,8 @@ def contact_forces(
 
 
 def over_intervals(sol: Any) -> Any:
-    """The solution with means since the saved time before as its contact forces, where it has
-    them, so that no impact between saved times is lost."""
+    """Return the solution with the means since the previous saved time as contact forces, if it has
+    them. Then no impact between saved times is lost."""
     if sol.contact_loads is None or sol.contact_force is None:
         return sol
     return eqx.tree_at(lambda sol: sol.contact_force, sol, sol.contact_loads.mean)
@@ -84,16 +84,16 @@ def over_intervals(sol: Any) -> Any:
 
 @checked
 def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -> ContactStates:
-    """Which contact points between shapes are open, stick or slip, how fast they slip, and how much
-    of the friction they may have they use.
+    """Which contact points between shapes are open, stick or slip, how fast they slip, and what
+    share of the available friction they use.
 
-    A point is open without normal force, or with one that is nothing beside the largest one; it
-    slips if it moves along the surface and friction is near its bound; otherwise it sticks. Forces
-    are means over the step before a saved time, speeds those at that time, so that the state at a
-    change may be either. What happened between saved times is in `Solution.contact_loads`.
+    A point is open if its normal force is 0, or negligible beside the largest one. It slips if it
+    moves along the surface with friction near its bound. Otherwise it sticks. Forces are means over
+    the step before a saved time, but speeds belong to that time, so the state at a change may be
+    either. `Solution.contact_loads` tells what happened between saved times.
 
     **Arguments:** `sol`: a solution of `ContactImpulse`, or a batch of them. `rest`: slip speeds up
-    to this one count as none [m/s].
+    to this one count as 0 [m/s].
 
     **Returns:** `ContactStates`.
 
@@ -120,7 +120,7 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
 
 
 def no_force(dtype: Any) -> float:
-    """Of the largest force of a motion: what is below counts as none. Solvers leave less."""
+    """Share of the largest force of a motion below which one counts as 0. Solvers leave less."""
     return float(jnp.finfo(dtype).eps) ** 0.4
 
 
@@ -137,7 +137,7 @@ def _forces(mechanism, q, force):
 
 @eqx.filter_jit
 def _slips(mechanism, q, v):
-    """Slip speeds of all points, whatever the budget, and their coefficients."""
+    """Slip speeds of all points, whatever the budget, and their coefficients of friction."""
     kinds = [(contacts, contacts[0].count) for contacts in mechanism.contact_set.between_shapes]
     a, b = mechanism.contact_set.bodies_of_points
 

@@ -1,4 +1,4 @@
-"""Joint coordinates that are to stay as they are while other joints are closed."""
+"""Joint coordinates that stay as they are while other joints are closed."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ from ..stack import Stack, stacks
 
 
 class Held(AbstractConstraint):
-    """Rows x - coordinates, angles within half a turn, and x' - rates, for the coordinates x of a
-    joint; `None` for no such rows."""
+    """Rows x - coordinates, with angles within half a turn, and x' - rates, for the coordinates x
+    of a joint. `None` means no such rows."""
 
     name: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
@@ -46,8 +46,8 @@ class Held(AbstractConstraint):
 
 
 class Holding(eqx.Module):
-    """From a mechanism to those with rows beside its own: for its positions, for its velocities.
-    They share the numbers of the mechanism, so that what both compute is compiled once."""
+    """From a mechanism to two with further rows: for its positions and for its velocities. They
+    share the arrays of the mechanism, so that what both compute is compiled once."""
 
     coordinates: tuple[Stack, ...]
     rates: tuple[Stack, ...]
@@ -67,8 +67,7 @@ def holding(
     coordinates: Sequence[str],
     rates: Sequence[str],
 ) -> Holding:
-    """Rows that keep the `coordinates` of some joints, and the `rates` of some, as they are at
-    (q, v)."""
+    """Rows that keep the `coordinates` of some joints and the `rates` of some as at (q, v)."""
     for name in (*coordinates, *rates):
         joint_with_coordinates(mechanism, name)
     return _holding(mechanism, q, v, tuple(coordinates), tuple(rates))

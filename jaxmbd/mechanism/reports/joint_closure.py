@@ -1,4 +1,4 @@
-"""Joints closed, and those that could not be, by name."""
+"""Closing joints, with a report by name."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -26,14 +26,13 @@ class JointClosure:
 
     **Fields:**
 
-    - `open`: name of each joint that remained open -> largest |Phi| that is left [m, or 1 for
-      angles].
-    - `moving`: name of each joint whose velocities do not fit -> largest |Phi'|, |Psi| left
+    - `open`: name of each joint that remained open -> largest remaining |Phi| [m, or 1 for angles].
+    - `moving`: name of each joint with inconsistent velocities -> largest remaining |Phi'|, |Psi|
       [m/s, rad/s].
     - `rows`, `rank`: number of rows, and of independent ones.
     - `displacement`: weighted distance from the given q; `change`: weighted size of the change of
       the given v.
-    - `successful`: whether all is closed.
+    - `successful`: whether all joints are closed.
     """
 
     open: dict[str, float]
@@ -59,9 +58,9 @@ class JointClosure:
 
 @checked
 def joint_closure(mechanism: Mechanism, report: AssemblyReport) -> JointClosure:
-    """How far each joint was closed, by name: reads `state.report` of `close_joints` or `assemble`.
+    """Report how far each joint was closed, from `state.report` of `close_joints` or `assemble`.
 
-    **Raises:** `ValueError` inside of `jax.jit`, since the answer is made of names."""
+    **Raises:** `ValueError` inside `jax.jit`, since the answer is made of names."""
     if not is_concrete(report.phi):
         raise ValueError("`joint_closure` gives names: call it outside `jax.jit` and `jax.vmap`.")
     phi, velocity = np.abs(report.phi), np.abs(report.velocity)
@@ -78,7 +77,7 @@ def joint_closure(mechanism: Mechanism, report: AssemblyReport) -> JointClosure:
 
 
 def _largest(left: np.ndarray, missed: np.ndarray, rows: dict[str, np.ndarray]) -> dict[str, float]:
-    """Name of each joint with rows that are missed -> the largest of what is left in them."""
+    """Name of each joint with unsatisfied rows -> the largest residual in them."""
     own = {name: mine[mine < len(left)] for name, mine in rows.items()}
     own = {name: mine[missed[mine]] for name, mine in own.items()}
     return {name: float(np.max(left[mine])) for name, mine in own.items() if len(mine)}
@@ -97,9 +96,9 @@ def close_joints(
     tolerance: Annotated[float | None, positive] = None,
     max_iterations: Annotated[int, at_least(1)] = 50,
 ) -> State:
-    """Closes all joints of a mechanism, by moving its bodies as little as possible.
+    """Close all joints of a mechanism by moving its bodies as little as possible.
 
-    This is `assemble` for mechanisms: errors name the joints that cannot be closed, and joints can
+    This is `assemble` for mechanisms. Errors name the joints that cannot be closed, and joints can
     keep their coordinates.
 
         state = mbd.close_joints(mechanism)  # from the poses given
@@ -108,19 +107,18 @@ def close_joints(
 
     **Arguments:**
 
-    - `state`: where to begin; default as the bodies were given.
-    - `keep`: names of the joints whose coordinates and rates stay as they are in `state`. Default:
-      the coordinates and the rates that `place_bodies` was asked for, if it made the state, or
-      none. `keep=()` takes them for a guess.
+    - `state`: where to begin, by default as the bodies were given.
+    - `keep`: names of the joints whose coordinates and rates stay as they are in `state`. By
+      default these are the coordinates and the rates given to `place_bodies`, if it made the state.
+      `keep=()` keeps none. The state is then only an initial guess.
     - `throw`: raise if joints remain open.
-    - The others as in `assemble`. Those that go by components of v find them by
-      `Mechanism.indices`.
+    - The others as in `assemble`. `Mechanism.indices` gives components of v by name.
 
     **Returns:** a `State` with `report`.
 
-    **Raises:** an error that names the joints that contradict one another, or those that cannot be
-    kept; inside of `jax.jit` at run time, and only the one that is open most. `ValueError` for
-    joints to keep that have no coordinates.
+    **Raises:** an error that names the joints that contradict each other, or those that cannot be
+    kept. Inside `jax.jit` it is raised at run time and names only the joint that is open most.
+    `ValueError` for joints to keep that have no coordinates.
     """
     given = mechanism.state() if state is None else state
     asked = given.report if isinstance(given.report, Placement) else Placement((), ())

@@ -1,4 +1,4 @@
-"""How many freedoms a mechanism has, and which of its rows say nothing new."""
+"""The number of freedoms of a mechanism, and its redundant rows."""
 
 import dataclasses
 from typing import Annotated
@@ -16,17 +16,17 @@ from .rows import dense_jacobian, quoted, rows_by_joint, tolerance_for
 
 @dataclasses.dataclass(frozen=True)
 class Dependency:
-    """Joints whose rows depend on one another: closed chains, mostly.
+    """Joints whose rows depend on each other, mostly in closed chains.
 
     **Fields:**
 
-    - `count`: how many of their rows are redundant.
-    - `parts`: name of each joint -> size of its part, between 0 and the number of its rows: the
-      sum over its rows of the diagonal of the projector onto the null space of J^T. The parts sum
-      up to `count`.
-    - `misfit`: |that projector times Phi| of these joints, [m, or 1 for angles]: what of their
-      violation no small motion takes back. More than rounding tells that the rows contradict one
-      another, as those of a loop that does not close.
+    - `count`: number of redundant rows among them.
+    - `parts`: name of each joint -> size of its part, between 0 and the number of its rows. It is
+      the sum over its rows of the diagonal of the projector onto the null space of J^T. The
+      parts add up to `count`.
+    - `misfit`: |that projector times Phi| of these joints [m, or 1 for angles]: the part of their
+      violation that no small motion corrects. If it exceeds rounding, the rows contradict each
+      other, as those of a loop that does not close.
     """
 
     count: int
@@ -36,26 +36,24 @@ class Dependency:
 
 @dataclasses.dataclass(frozen=True)
 class Mobility:
-    """What `mobility` found; `print` it.
+    """The result of `mobility`; `print` it.
 
     **Fields:**
 
-    - `freedoms`: independent velocities that the joints leave, nv - rank J.
-    - `velocities`, `rows`, `rank`: nv = 6 bodies, the number of rows, and how many of them are
-      independent.
-    - `grubler`: nv - rows, the count of freedoms that takes all rows for independent.
-    - `redundant`: (name of the joint, number of its row from 0) of the rows that add nothing to
-      those before them, joint by joint in the order given. They can be dropped together without
-      any change of the rank; another order of the joints would name others.
+    - `freedoms`: number of independent velocities that the joints allow, nv - rank J.
+    - `velocities`, `rows`, `rank`: nv = 6 bodies, the number of rows, and that of independent ones.
+    - `grubler`: nv - rows, the number of freedoms if all rows were independent.
+    - `redundant`: (name of the joint, number of its row from 0) of the rows that depend on those
+      before them, joint by joint in the order given. All of them can be dropped without a change of
+      the rank. Another order of the joints would name others.
     - `dependencies`: a `Dependency` for each set of joints that are redundant together.
-    - `indeterminate`: names of the joints whose reaction is not unique, because redundant rows
-      share the load in any proportion; those of the other joints are.
-    - `motions`: orthonormal basis of the velocities left, `(freedoms, nv)`.
-    - `doubtful`: how many of the rows counted as independent are so by little: singular values of J
-      between the two tolerances of `mobility`. Without them there are `freedoms + doubtful`
-      freedoms.
+    - `indeterminate`: names of the joints whose reactions are not unique, because redundant rows
+      may share the load in any proportion. Those of the other joints are unique.
+    - `motions`: orthonormal basis of the allowed velocities, `(freedoms, nv)`.
+    - `doubtful`: number of rows that hardly count as independent: singular values of J between the
+      two tolerances of `mobility`. Without them there are `freedoms + doubtful` freedoms.
     - `nearly`: a `Dependency` for each set of joints that these rows belong to.
-    - `ratio`: the smallest singular value that was counted, relative to the largest.
+    - `ratio`: the smallest singular value that counts, relative to the largest.
     """
 
     freedoms: int
@@ -113,30 +111,28 @@ def mobility(
 
         freedoms = nv - rank J,    J^T y = 0 for as many independent y as rows are redundant.
 
-    It is the mobility at this instant. In a singular pose it is larger than along the motion, so
-    take a pose in general position, or look at several; see `singularity`. Rows that are
-    redundant are no mistake: the solvers of the core allow for them, the motion is right, and only
-    some reactions are indeterminate.
+    This is the instantaneous mobility. In a singular pose it is larger than along the motion, so
+    take a pose in general position, or several; see `singularity`. Redundant rows are no mistake:
+    the solvers allow them, the motion is right, and only some reactions are indeterminate.
 
-    Whether rows are dependent is a matter of size where a loop is nearly closed, by 0.1 mm or
-    1e-4 rad off, or a pose nearly singular. The count takes rows for independent down to a small
-    `tolerance`, and down to `near`: where the two differ, both counts are given, with the joints,
-    and with the misfit, which tells a loop that does not close from a pose near a singular one.
-    Where rows do not fit together, `simulate` ends with `contradicting_rows`, unless its solver is
-    told up to where they count as dependent, as by `mbd.Pseudoinverse(rtol=1e-3)`.
+    Near a singular pose, or where a loop is nearly closed, by 0.1 mm or 1e-4 rad off, the
+    dependence of rows is a matter of size. Rows are counted as independent down to a small
+    `tolerance`, and again down to `near`. Where the two differ, both counts are given, with the
+    joints and the misfit. The misfit distinguishes a loop that does not close from a pose near a
+    singular one. Where rows do not fit together, `simulate` ends with `contradicting_rows`, unless
+    its solver has a limit up to which they count as dependent: `mbd.Pseudoinverse(rtol=1e-3)`.
 
     **Arguments:**
 
-    - `state`: where; default as the bodies were given. The joints should be closed there: beyond
-      the tolerance an open joint makes redundant rows look independent.
+    - `state`: the pose, by default as the bodies were given. The joints should be closed there: an
+      open joint, beyond the tolerance, makes redundant rows look independent.
     - `tolerance`: singular values below `tolerance` times the largest count as zero; default 1e-9
       (1e-4 in float32).
     - `near`: those below `near` times the largest are in doubt; default 1e-3 (3e-2 in float32).
 
     **Returns:** a `Mobility`.
 
-    **Raises:** `ValueError` inside of `jax.jit` and the like, since the answer is made of counts
-    and names.
+    **Raises:** `ValueError` inside `jax.jit` and the like, since the answer has counts and names.
 
     Reference: Wehage and Haug (1982), Generalized coordinate partitioning, J. Mech. Design 104;
     Wojtyra (2009), Joint reactions in rigid body mechanisms with dependent constraints, Mech.
@@ -186,7 +182,7 @@ def mobility(
 
 
 def _dependent_on_earlier(null: np.ndarray) -> list[int]:
-    """The rows i of J with a y that ends there, J^T y = 0, y_i not 0 and y_j = 0 for j > i."""
+    """Rows i of J with a y that ends there: J^T y = 0, y_i not 0, and y_j = 0 for j > i."""
     rest, chosen = null.copy(), []
     for i in reversed(range(len(rest))):
         size = np.linalg.norm(rest[i])
@@ -198,7 +194,7 @@ def _dependent_on_earlier(null: np.ndarray) -> list[int]:
 
 
 def _dependencies(rows, null, phi) -> tuple[Dependency, ...]:
-    """Joints are redundant together where the projector onto the null space couples them."""
+    """One `Dependency` for each set of joints that the projector onto the null space couples."""
     share, left_open = np.sum(null**2, axis=1), null @ (null.T @ phi)
     parts = {name: float(np.sum(share[own])) for name, own in rows.items()}
     left = [name for name, part in parts.items() if part > 1e-6]

@@ -1,4 +1,4 @@
-"""What joints transmit: forces and torques from multipliers."""
+"""Reactions of joints: forces and torques from multipliers."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -38,31 +38,31 @@ def reactions(
         force . d   = sum lam_i  dPhi_i / d(shift of the body along d),
         torque . d  = sum lam_i  dPhi_i / d(small rotation of the body about d through the point),
 
-    the sum over the rows of this joint alone, and likewise dPsi_i / d(velocity, angular velocity)
-    for nonholonomic rows. This is J^T lam of the joint, as it stands in M v' = f + J^T lam: what
-    acts on the body, and not what the body exerts. Of a driven joint it includes the drive.
+    summed over the rows of this joint alone, and likewise dPsi_i / d(velocity, angular velocity)
+    for nonholonomic rows. This is J^T lam of the joint, as in M v' = f + J^T lam: it acts on the
+    body. For a driven joint it includes the drive.
 
         hinge = mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, "hinge", on="arm")
         hinge.force, hinge.torque     # shapes (ns, 3)
 
     **Arguments:**
 
-    - `t`, `q`, `multipliers`: times [s], coordinates and multipliers with any leading axes, as in
-      a solution. The multipliers are those of the enforcement method: for `UdwadiaKalaba` and
-      `LagrangeMultipliers` the constraint forces at that time.
+    - `t`, `q`, `multipliers`: times [s], coordinates and multipliers with any leading axes, as in a
+      solution. The multipliers are those of the enforcement method. For `UdwadiaKalaba` and
+      `LagrangeMultipliers` they are the constraint forces at that time.
     - `name`: of the joint.
-    - `v`: velocities; only needed if the joint has nonholonomic rows.
-    - `on`: name of the body, "ground" included; default the last one of the joint, b.
-    - `frame`: `None` for components in world axes, or the name of a body of the joint for those in
-      the joint's frame on that body.
-    - `point`: the world position about which the torque is taken, shape `(*batch, 3)` [m];
-      default the origin of the joint's frame on the body `on`.
+    - `v`: velocities, needed only for joints with nonholonomic rows.
+    - `on`: name of the body, "ground" included; by default the last one of the joint, b.
+    - `frame`: `None` for components in world axes, or the name of a body of the joint for
+      components in the joint's frame on that body.
+    - `point`: world position about which the torque is taken, shape `(*batch, 3)` [m]; by default
+      the origin of the joint's frame on the body `on`.
 
-    **Returns:** a `Wrench`: force [N] and torque [N m], shapes `(*batch, 3)`; differentiable. Where
-    rows are redundant only parts of it are unique: see `unique_reactions`.
+    **Returns:** a `Wrench`: force [N] and torque [N m], shapes `(*batch, 3)`; differentiable. With
+    redundant rows only parts of it are unique: see `unique_reactions`.
 
-    **Raises:** `ValueError` for a joint or body that is not there, for missing `v`, and for `q`,
-    `v` or `multipliers` of another size.
+    **Raises:** `ValueError` for an unknown joint or body, for missing `v`, and for `q`, `v` or
+    `multipliers` of another size.
 
     Reference: Haug (1989), Computer Aided Kinematics and Dynamics of Mechanical Systems, section
     11.3 (reaction forces in joints from multipliers).
@@ -89,12 +89,12 @@ def unique_reactions(
     point: Any = None,
     tolerance: float | None = None,
 ) -> Wrench:
-    """Which components of the reaction of the joint `name` are unique: those that no y with
-    J^T y = 0 changes when it is added to the multipliers. The others depend on how redundant rows
-    share the load, which rigid bodies do not tell; multipliers of least norm are one choice.
+    """Which components of the reaction of the joint `name` are unique. They do not change
+    when any y with J^T y = 0 is added to the multipliers. The others depend on how redundant rows
+    share the load, which rigid bodies leave open. Multipliers of least norm are one choice.
 
-    **Arguments:** `state`: where, a `State` or a `Solution` of one motion; the others as in
-    `reactions`, and `tolerance` as in `mobility`.
+    **Arguments:** `state`: a `State`, or a `Solution` of one motion. The others as in `reactions`,
+    and `tolerance` as in `mobility`.
 
     **Returns:** a `Wrench` of Booleans, shapes `(*batch, 3)`: true for unique components.
 

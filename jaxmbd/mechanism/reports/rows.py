@@ -1,4 +1,4 @@
-"""Which rows of J belong to which joint."""
+"""Rows of J by joint."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -28,14 +28,14 @@ def rows_by_joint(mechanism: Mechanism) -> dict[str, np.ndarray]:
 
 
 def tolerance_for(tolerance: float | None, dtype: Any) -> float:
-    """What counts as zero beside the largest singular value."""
+    """Ratio to the largest singular value below which a singular value counts as zero."""
     if tolerance is not None:
         return tolerance
     return 1e-9 if dtype == jnp.float64 else 1e-4
 
 
 def at_rest(mechanism: Mechanism, q: Float[Array, "*batch nq"]) -> Float[Array, "*batch nv"]:
-    """v = 0."""
+    """Velocities v = 0."""
     return jnp.zeros((*q.shape[:-1], 6 * len(mechanism.body_stack)), q.dtype)
 
 

@@ -1,4 +1,4 @@
-"""How near a mechanism is to a singular pose, and which joints take part."""
+"""Distance of a mechanism to a singular pose, and the joints involved."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ from .rows import at_rest, dense_jacobian, rows_by_joint, tolerance_for
 
 
 class Singularity(eqx.Module):
-    """What `singularity` found; `print` it.
+    """The result of `singularity`; `print` it.
 
     **Fields:**
 
     - `ratio`: the singular value of J that vanishes in singular poses, relative to the largest one,
-      shape `(*batch)`; differentiable where it is a simple one.
-    - `rank`: the number of singular values that do not vanish in each pose, `(*batch)`.
+      shape `(*batch)`. It is differentiable where it is a simple one.
+    - `rank`: number of singular values that do not vanish in each pose, `(*batch)`.
     - `general`: the rank in general position, to which the ratio belongs.
     - `parts`: name of each joint -> its part in the rows that become dependent, between 0 and 1,
-      `(*batch)`; the parts sum up to 1.
+      `(*batch)`. The parts add up to 1.
     - `moving`: name of each body -> its part in the motion that becomes free, `(*batch)`.
     """
 
@@ -65,30 +65,30 @@ def singularity(
     length: float = 1.0,
     tolerance: float | None = None,
 ) -> Singularity:
-    """The distance to a singular pose, in which rows that are independent elsewhere become
+    """Measure the distance to a singular pose. There rows that are independent elsewhere become
     dependent, and motions that are blocked elsewhere become free:
 
         ratio = sigma_r / sigma_1,    r = rank J in general position,
 
     with the singular values sigma_1 >= sigma_2 >= ... of J. Rows that are redundant everywhere do
-    not count. In the pose itself ratio is 0, and near it about proportional to the distance; below
-    1e-3 or so expect large reactions, and use `Pseudoinverse`.
+    not count. The ratio is 0 in a singular pose and about proportional to the distance near it.
+    Below about 1e-3 expect large reactions, and use `Pseudoinverse`.
 
         report = mbd.reports.singularity(mechanism, sol.q, sol.t)     # along a motion
 
     **Arguments:**
 
-    - `q`, `t`, `v`: coordinates, times [s] and velocities with any leading axes; `v`, zero by
-      default, only matters for rows that are not linear in it.
-    - `rank`: r; default the largest one among these poses. Give it, of `mobility` elsewhere, for a
-      single pose that may be singular itself, and inside of `jax.vmap`.
-    - `length`: [m], a small rotation weighs as much as a displacement of it times the angle; choose
-      the size of the mechanism.
+    - `q`, `t`, `v`: coordinates, times [s] and velocities with any leading axes. `v`, by default
+      zero, matters only for rows that are not linear in it.
+    - `rank`: r, by default the largest rank among these poses. Give it, from `mobility` elsewhere,
+      for a single pose that may be singular itself, and inside `jax.vmap`.
+    - `length`: [m], by which small rotations are multiplied to compare them with displacements.
+      Choose the size of the mechanism.
     - `tolerance`: as in `mobility`.
 
-    **Returns:** a `Singularity`. `parts` and `moving` are not differentiated, and mean nothing
+    **Returns:** a `Singularity`. `parts` and `moving` are not differentiated. They are meaningless
     where several singular values coincide, as in the singular pose of a mechanism with redundant
-    rows or other freedoms; look at the poses beside it.
+    rows or other freedoms; look at neighbouring poses.
 
     Reference: Gosselin and Angeles (1990), Singularity analysis of closed-loop kinematic chains,
     IEEE Trans. Robotics and Automation 6.
@@ -117,7 +117,7 @@ def _singular(mechanism, t, q, v, rank, length, tolerance) -> Any:
     J = batched(jacobian, (t, 0), (q, 1), (v, 1))
     if 0 in J.shape[-2:]:
         raise ValueError("A mechanism without joints has no singular poses.")
-    # Of the values alone the derivative needs no differences of singular values.
+    # The derivative of the values alone needs no differences of singular values.
     values = jnp.linalg.svd(J, compute_uv=False)
     left, _, right = jnp.linalg.svd(jax.lax.stop_gradient(J), full_matrices=False)
     ranks = jnp.sum(values > tolerance * values[..., :1], axis=-1)

@@ -1,4 +1,4 @@
-"""By how much each joint is open."""
+"""The violation of each joint."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from .rows import at_rest, rows_by_joint
 
 
 class Violation(NamedTuple):
-    """What `violation` found; `print` it.
+    """The result of `violation`; `print` it.
 
     - `position`: name of each joint -> its largest |Phi| [m, or 1 for angles], shape `(*batch)`.
     - `velocity`: name of each joint -> its largest |Phi'| and |Psi| [m/s, rad/s], `(*batch)`.
@@ -43,8 +43,8 @@ def violation(
 
         |Phi(q, t)|  and  |Phi'| = |Phi_q N v + Phi_t|, |Psi(q, v, t)|.
 
-    **Arguments:** `q`, `t`, `v`: coordinates, times [s] and velocities with any leading axes, as
-    `sol.q, sol.t, sol.v` of a solution; `v` is zero by default.
+    **Arguments:** `q`, `t`, `v`: coordinates, times [s] and velocities with any leading axes, such
+    as `sol.q, sol.t, sol.v` of a solution. `v` is zero by default.
 
     **Returns:** a `Violation`, whose numbers have the leading axes; differentiable.
     """
