@@ -1,4 +1,4 @@
-"""Pictures of mechanisms by matplotlib, which is imported when one is made."""
+"""Pictures of mechanisms by matplotlib, which is imported only when a picture is made."""
 
 from .animation import animate as animate
 from .drawing import draw as draw

@@ -1,4 +1,4 @@
-"""A motion as a moving picture."""
+"""Animations of motions."""
 
 import pathlib
 from typing import Annotated, Any
@@ -33,28 +33,27 @@ def animate(
     force_scale: float | None = None,
     progress: bool = True,
 ) -> Any:
-    """Show a motion: `draw` at 1/fps seconds from picture to picture, between saved times by
-    linear interpolation of the coordinates. Where shapes press on each other are dots, with the
-    forces as arrows: means since the picture before, so that no impact is lost.
+    """Show a motion by pictures as of `draw`, 1/fps seconds apart. Between saved times coordinates
+    are interpolated linearly. Dots show where shapes press on each other, and arrows show the
+    forces. These are means since the previous picture, so that no impact is lost.
 
     **Arguments:**
 
-    - `sol`: one solution, whose saved times are close enough for that, `SaveAt(ts=...)`.
+    - `sol`: one solution, with saved times close enough for that, `SaveAt(ts=...)`.
     - `path`: file to write, `.gif` (by Pillow) or `.mp4` (by the program ffmpeg).
     - `fps`: pictures per second. `speed`: seconds of the motion per second, below 1 for slow
       motion.
     - `ax`, `plane`, `labels`, `frames`: as in `draw`.
     - `contacts`: show contact points and forces, if the solution has any. `force_scale`: length of
-      the arrows [m/N]; by default the longest one of the motion is a quarter of the picture, which
-      after hard impacts leaves little to see of the others.
+      the arrows [m/N]. By default the longest one of the motion is a quarter of the picture. After
+      hard impacts the others may then be hardly visible.
     - `progress`: show a bar while the file is written, if tqdm is installed.
 
-    **Returns:** the matplotlib `FuncAnimation`; keep it while it is shown. With `path` it has been
+    **Returns:** the matplotlib `FuncAnimation`. Keep it while it is shown. With `path` it has been
     written.
 
     **Raises:** `ImportError` without matplotlib; `ValueError` for batches, for solutions without
-    states, for other kinds of files, for `.mp4` without ffmpeg, and for a scale that is not
-    positive.
+    states, for other file types, for `.mp4` without ffmpeg, and for a scale that is not positive.
     """
     pyplot()
     from matplotlib import animation
@@ -82,7 +81,7 @@ def animate(
 
 
 def pictures(mechanism: Mechanism, sol: Solution, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Times of pictures at equal distance, and coordinates there."""
+    """Times of the pictures, equally spaced, and coordinates there."""
     sol = one_motion(sol)
     t, q = np.asarray(sol.t), np.asarray(sol.q)
     times = t[0] + step * np.arange(int(np.floor((t[-1] - t[0]) / step + 1e-9)) + 1)
@@ -100,7 +99,7 @@ def _forces(
 
 
 def one_motion(sol: Solution) -> Any:
-    """The solution. **Raises:** `ValueError` unless it is one motion, with states."""
+    """Return the solution. **Raises:** `ValueError` unless it is one motion, with states."""
     if sol.q is None:
         raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
     if concrete(sol.t).ndim != 1:

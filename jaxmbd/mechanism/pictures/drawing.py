@@ -1,4 +1,4 @@
-"""A mechanism as a picture."""
+"""Drawings of mechanisms."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from .require import pyplot
 from .shapes import extent, grounds, is_ground, placed_shapes, solid
 from .symbols import BODIES, GROUND_EDGE, INK, Stroke
 
-# Length of the longest arrow, and of heads at most, in parts of the picture.
+# Length of the longest arrow, and largest length of heads, relative to the picture.
 _ARROW, _HEAD = 0.25, 0.035
 
 
@@ -34,29 +34,28 @@ def draw(
     contact_force: Float[Array, "contacts d"] | None = None,
     force_scale: float | None = None,
 ) -> Any:
-    """Draw a mechanism as a skeleton: each body as bars from its centre of mass to the frames of
-    its joints, each joint by its symbol, springs as zigzags or helices, and what is fixed to the
-    ground on a hatched support. Bodies with contacts have their shapes, others with at most one
-    joint the box of the same inertia.
+    """Draw a mechanism as a skeleton. Each body is drawn as bars from its centre of mass to the
+    frames of its joints, each joint by its symbol, each spring as a zigzag or helix. What is fixed
+    to the ground stands on a hatched support. Bodies with contacts are drawn with their shapes,
+    others with at most one joint as the box with the same inertia.
 
     **Arguments:**
 
-    - `q`: coordinates, shape `(nq,)`; default as the bodies were given.
-    - `ax`: matplotlib axes to draw on, flat ones if `plane` is given and 3D ones otherwise;
-      default new ones.
+    - `q`: coordinates, shape `(nq,)`, by default as the bodies were given.
+    - `ax`: matplotlib axes to draw on, by default new ones: flat if `plane` is given, 3D otherwise.
     - `plane`: `None` for a view in perspective, or the world directions to the right and up of a
       flat picture: a pair of vectors, or two of the letters x, y, z, such as "xz".
     - `labels`: write the names of the bodies. `frames`: show their axes: x red, y green, z blue.
-    - `contact_force`: forces of the contacts at q, as in `Solution.contact_force`, to show by
-      arrows, those that act on body b, or on a if b is the ground; default none.
-    - `force_scale`: length of the arrows [m/N]; by default the longest one is a quarter of the
+    - `contact_force`: contact forces at q, as in `Solution.contact_force`, shown by arrows; by
+      default none. They are those on body b, or on a if b is the ground.
+    - `force_scale`: length of the arrows [m/N]. By default the longest one is a quarter of the
       picture.
 
     **Returns:** the axes.
 
     **Raises:** `ImportError` without matplotlib, which is in `pip install jaxmbd[viz]`;
-    `ValueError` for a `plane` that is none, for 3D axes with `plane` and flat ones without, for
-    forces of other contacts, and for a scale that is not positive.
+    `ValueError` for a bad `plane`, for 3D axes with `plane` and flat ones without, for forces of
+    other contacts, and for a scale that is not positive.
     """
     pyplot()
     view = make_view(mechanism, plane)
@@ -69,7 +68,7 @@ def draw(
 
 
 def make_view(mechanism: Mechanism, plane: Any) -> View:
-    """**Raises:** `ValueError` for a `plane` that is none."""
+    """Return the view. **Raises:** `ValueError` for a bad `plane`."""
     gravity = concrete(mechanism.gravity)
     flat = plane is not None
     right, up = np.eye(3)[[0, 2]] if plane is None else _directions(plane)
@@ -99,7 +98,7 @@ def _directions(plane: Any) -> np.ndarray:
 
 
 class Picture:
-    """Strokes of a mechanism over several pictures, and the matplotlib artists that show one."""
+    """The strokes of a mechanism in several pictures, and the matplotlib artists that show one."""
 
     def __init__(
         self,
@@ -120,7 +119,7 @@ class Picture:
         self._frame()
 
     def show(self, i: int) -> list[Any]:
-        """Move everything to the picture `i`; returns the artists."""
+        """Move everything to picture `i` and return the artists."""
         for stroke, artist in zip(self.strokes, self.artists, strict=True):
             x = self._seen(stroke.points[i])
             if stroke.fill is not None:
@@ -179,7 +178,7 @@ class Picture:
         return self.ax.text(*x, f"  {name}", **style)
 
     def _frame(self) -> None:
-        """Limits around all pictures, with one scale for all axes."""
+        """Set limits around all pictures, with the same scale for all axes."""
         points = np.concatenate(
             [
                 self._seen(stroke.points).reshape(-1, 2 if self.view.flat else 3)
@@ -214,7 +213,7 @@ def strokes(
     labels: bool,
     frames: bool,
 ) -> tuple[list[Stroke], dict[str, np.ndarray]]:
-    """All that is drawn, and the names with their places."""
+    """All strokes, and the names with their positions."""
     bodies = body_frames(mechanism, q)
     joints = [(e, element_frames(e, bodies)) for e in mechanism.joints]
     forces = [(e, element_frames(e, bodies)) for e in mechanism.forces]
@@ -265,13 +264,14 @@ def _arrows(forces: PointForces, others: list[Stroke], view: View) -> list[Strok
     at, vector = (np.where(absent, np.nan, x) for x in (forces.at, scale * forces.force))
     found = symbols.arrows("contacts", at, vector, view, _HEAD * size)
     for stroke in found:
-        # One impact in a scale for resting bodies would leave no room for these.
+        # With a given scale the arrow of an impact may be so long that limits around it hide the
+        # rest.
         stroke.framed = forces.scale is None
     return found
 
 
 def _away(frame: Frames, ends: list[Frames], view: View) -> np.ndarray:
-    """The direction in which a spring pulls on its support, as of the first picture."""
+    """Direction in which a spring pulls on its support, from the first picture."""
     d = frame.origin[0] - ends[0].origin[0] - (ends[1].origin[0] - frame.origin[0])
     if view.flat:
         d = (d @ view.right) * view.right + (d @ view.up) * view.up

@@ -1,4 +1,4 @@
-"""Forces at contact points, over all pictures."""
+"""Forces at contact points in all pictures."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from ..reports import no_force
 
 class PointForces(NamedTuple):
     """World positions [m] of contact points and forces [N] there, `(pictures, points, 3)`; which
-    are idle, `(pictures, points)`; and the length of arrows [m/N], or `None` for one that suits."""
+    are idle, `(pictures, points)`; and the length of arrows [m/N], or `None` to choose it."""
 
     at: np.ndarray
     force: np.ndarray
@@ -24,8 +24,8 @@ class PointForces(NamedTuple):
 def point_forces(
     mechanism: Mechanism, q: np.ndarray, world: np.ndarray, scale: float | None
 ) -> PointForces:
-    """At coordinates `(pictures, nq)`, of world forces on b, `(pictures, points, 3)`: those on b,
-    or on a if b is the ground.
+    """Forces on b, or on a if b is the ground, from coordinates `(pictures, nq)` and world forces
+    on b, `(pictures, points, 3)`.
 
     **Raises:** `ValueError` for a scale that is not positive."""
     if scale is not None and not scale > 0:
@@ -45,8 +45,8 @@ def _positions(mechanism, q):
 
 
 def mean_forces(t: np.ndarray, force: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Means over the time since the picture before, of forces `(saved times, points, 3)` that are
-    themselves means since the saved time before."""
+    """Means since the previous picture, of forces `(saved times, points, 3)` that are themselves
+    means since the previous saved time."""
     if len(t) < 2 or len(times) < 2:
         return np.broadcast_to(force[:1], (len(times), *force.shape[1:]))
     lasted = force[1:] * np.diff(t)[:, None, None]
@@ -54,5 +54,5 @@ def mean_forces(t: np.ndarray, force: np.ndarray, times: np.ndarray) -> np.ndarr
     columns = impulse.reshape(len(t), -1).T
     at = np.array([np.interp(times, t, column) for column in columns]).reshape(-1, len(times)).T
     means = np.diff(at, axis=0) / np.diff(times)[:, None]
-    # The first picture has none before it, and shows what comes next.
+    # The first picture has none before it, and shows the mean of the next.
     return np.concatenate([means[:1], means]).reshape(len(times), *force.shape[1:])

@@ -1,4 +1,4 @@
-"""Frames and polylines over all pictures of a motion, in NumPy: the leading axis is the picture."""
+"""Frames and polylines in all pictures of a motion, in NumPy. The leading axis is the picture."""
 
 from typing import Any, NamedTuple
 
@@ -10,13 +10,12 @@ from ..element import AbstractElement
 from ..mechanism import Mechanism
 
 _X, _Y, _Z = np.eye(3)
-# Between polylines that are kept as one.
+# Separates polylines that are kept as one.
 _GAP = np.full(3, np.nan)
 
 
 class Frames(NamedTuple):
-    """World positions `(pictures, 3)` of one frame, and its axes as the columns of
-    `(pictures, 3, 3)`."""
+    """World positions `(pictures, 3)` of a frame, and its axes as columns of `(pictures, 3, 3)`."""
 
     origin: np.ndarray
     axes: np.ndarray
@@ -30,8 +29,8 @@ class Frames(NamedTuple):
 
 
 class View(NamedTuple):
-    """From where the pictures are seen: unit vectors to the right and up, and down by gravity.
-    `flat` pictures show these two directions; the others are drawn in perspective."""
+    """The view of the pictures: unit vectors to the right and up, and down along gravity. `flat`
+    pictures show the plane of right and up; the others are drawn in perspective."""
 
     right: np.ndarray
     up: np.ndarray
@@ -60,7 +59,7 @@ def element_frames(element: AbstractElement, bodies: dict[str, Frames]) -> list[
 
 
 def matrices(p: np.ndarray) -> np.ndarray:
-    """Rotation matrices of quaternions, normalised: `(n, 4)` to `(n, 3, 3)`."""
+    """Rotation matrices `(n, 3, 3)` of quaternions `(n, 4)`, which are normalised."""
     w, x, y, z = (p / np.linalg.norm(p, axis=1, keepdims=True)).T
     return np.moveaxis(
         np.array(
@@ -76,18 +75,18 @@ def matrices(p: np.ndarray) -> np.ndarray:
 
 
 def lines(*pieces: np.ndarray) -> np.ndarray:
-    """Polylines `(pictures, points, 3)` as one, with gaps."""
+    """Join polylines `(pictures, points, 3)` into one, with gaps."""
     gap = np.broadcast_to(_GAP, (len(pieces[0]), 1, 3))
     return np.concatenate([x for piece in pieces for x in (piece, gap)][:-1], axis=1)
 
 
 def split(*pieces: np.ndarray) -> np.ndarray:
-    """Polylines `(points, 3)` of one frame as one, with gaps."""
+    """Join polylines `(points, 3)` of one frame into one, with gaps."""
     return lines(*(piece[None] for piece in pieces))[0]
 
 
 def pieces(points: np.ndarray) -> list[np.ndarray]:
-    """What lies between the gaps of a polyline `(points, 3)`, or `(points, 2)`."""
+    """Parts between the gaps of a polyline `(points, 3)` or `(points, 2)`."""
     gaps = np.flatnonzero(np.isnan(points[:, 0]))
     parts = np.split(points, gaps)
     found = [part[np.isfinite(part[:, 0])] for part in parts]
@@ -100,12 +99,12 @@ def rotated(frame: Frames, vectors: np.ndarray) -> np.ndarray:
 
 
 def between(*points: np.ndarray) -> np.ndarray:
-    """The polyline through points given as `(pictures, 3)`."""
+    """The polyline through points `(pictures, 3)`."""
     return np.stack(points, axis=1)
 
 
 def across(direction: np.ndarray, hint: np.ndarray) -> np.ndarray:
-    """Unit vectors at right angles to `direction`, `(pictures, 3)`, towards `hint` x direction."""
+    """Unit vectors perpendicular to `direction`, `(pictures, 3)`, along `hint` x direction."""
     normal = np.cross(hint, direction)
     small = np.linalg.norm(normal, axis=1, keepdims=True) < 1e-6
     spare = np.cross(np.where(np.abs(direction[:, :1]) < 0.9, _X, _Y), direction)
@@ -119,13 +118,13 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 
 def circle(radius: float, height: float = 0.0, sides: int = 24) -> np.ndarray:
-    """Points `(sides + 1, 3)` around the z axis."""
+    """Points `(sides + 1, 3)` of a circle around the z axis."""
     phi = np.linspace(0, 2 * np.pi, sides + 1)
     return np.stack([radius * np.cos(phi), radius * np.sin(phi), np.full_like(phi, height)], axis=1)
 
 
 def spiral(inner: float, outer: float, turns: float) -> np.ndarray:
-    """Points of Archimedes' spiral around the z axis."""
+    """Points of an Archimedean spiral around the z axis."""
     phi = np.linspace(0, 2 * np.pi * turns, int(24 * turns))
     r = np.linspace(inner, outer, len(phi))
     return np.stack([r * np.cos(phi), r * np.sin(phi), np.zeros_like(phi)], axis=1)
@@ -142,7 +141,7 @@ def prism(radius: float, half: float, sides: int) -> list[np.ndarray]:
 
 
 def concrete(x: Any) -> np.ndarray:
-    """**Raises:** `ValueError` for values that are not known, inside of `jax.jit`."""
+    """Return x as a NumPy array. **Raises:** `ValueError` for traced values, inside `jax.jit`."""
     if not is_concrete(x):
         raise ValueError("Pictures need known numbers: make them outside of `jax.jit`.")
     return np.asarray(x)

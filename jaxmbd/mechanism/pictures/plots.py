@@ -1,4 +1,4 @@
-"""Numbers of a motion over the time."""
+"""Plots of a motion over time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from .animation import one_motion
 from .require import pyplot
 from .symbols import BODIES, INK
 
-# Colours of contacts that are open, stick or slip; gaps and joint limits are open or closed.
+# Colours of contacts that are open, stick or slip. Gaps and joint limits are open or closed.
 _BANDS, _CLOSED = ("#e4e7ec", "#4f9d69", "#e08a3c"), "#8d949e"
 
 
@@ -33,11 +33,11 @@ _BANDS, _CLOSED = ("#e4e7ec", "#4f9d69", "#e08a3c"), "#8d949e"
 def plot_coordinates(
     mechanism: Mechanism, sol: Solution, names: Sequence[str] | None = None, axes: Any = None
 ) -> Any:
-    """Joint coordinates over the time [s]: displacements [m], and angles [rad] with their turns
-    counted, each kind on axes of its own.
+    """Plot joint coordinates over time [s]: displacements [m], and angles [rad] with turns counted.
+    Each kind has its own axes.
 
-    **Arguments:** `names`: of the joints; default all that have coordinates. `axes`: one of
-    matplotlib for each kind to be drawn, displacements first; default new ones.
+    **Arguments:** `names`: of the joints, by default all that have coordinates. `axes`: matplotlib
+    axes, one for each kind, displacements first; by default new ones.
 
     **Returns:** the axes, an array.
 
@@ -66,8 +66,8 @@ def plot_coordinates(
 
 @checked
 def plot_energies(audit: Audit, ax: Any = None) -> Any:
-    """Energies of an `Audit` over the time [s]: kinetic, of gravity, stored, their total, and, if
-    there is any, the work of actuators, dampers and drives [J].
+    """Plot the energies of an `Audit` over time [s]: kinetic, gravitational, stored, their total,
+    and the work of actuators, dampers and drives, if any [J].
 
     **Returns:** the axes. **Raises:** `ImportError` without matplotlib."""
     t = np.asarray(audit.t)
@@ -95,9 +95,9 @@ def plot_reactions(
     frame: str | None = None,
     point: Any = None,
 ) -> Any:
-    """Force [N] and torque [N m] of the joint `name` over the time [s]: components and magnitude.
+    """Plot force [N] and torque [N m] of the joint `name` over time [s]: components and magnitude.
 
-    **Arguments:** `axes`: two of matplotlib; default new ones. `on`, `frame` and `point`: as in
+    **Arguments:** `axes`: two matplotlib axes, by default new. `on`, `frame`, `point`: as in
     `reactions`.
 
     **Returns:** the two axes, an array. **Raises:** as `reactions`; `ImportError` without
@@ -119,7 +119,7 @@ def plot_reactions(
         ax.plot(t, size, color=INK, linewidth=1.0, linestyle="--", label="magnitude", zorder=1)
         _legend(ax)
         if np.max(size) < 1e-8 * (1 + np.max(np.abs(force))):
-            ax.set_ylim(-1, 1)  # rounding errors are not worth a look
+            ax.set_ylim(-1, 1)  # do not magnify rounding errors
     panels[0].set_title(f"Reaction of {of}", fontsize=10, loc="left")
     return panels
 
@@ -128,19 +128,19 @@ def plot_reactions(
 def plot_contacts(
     mechanism: Mechanism, sol: Solution, names: Sequence[str] | None = None, axes: Any = None
 ) -> Any:
-    """Contacts over the time [s], the points of each one together: the sum of the normal forces
-    [N], the size of the sum of the friction forces [N], dotted what it may be at most by the static
-    coefficient, and as coloured bands whether the contact is open, sticks, or slips at one of its
-    points. Forces are means over the time since the saved time before, and bands are of these, so
-    that impacts between saved times show; their peaks are in `Solution.contact_loads`.
+    """Plot contacts over time [s], with the points of each contact together: the sum of the normal
+    forces [N]; the size of the sum of the friction forces [N], and dotted its bound by the static
+    coefficient; and coloured bands that show whether the contact is open, sticks, or slips at one
+    of its points. Forces and bands are of means since the previous saved time, so that impacts
+    between saved times show. Peaks are in `Solution.contact_loads`.
 
-    **Arguments:** `names`: of the contacts; default all. `axes`: three of matplotlib; default new
-    ones.
+    **Arguments:** `names`: of the contacts, by default all. `axes`: three matplotlib axes, by
+    default new.
 
     **Returns:** the three axes, an array.
 
     **Raises:** as `contact_states`; `ImportError` without matplotlib; `ValueError` for batches, for
-    contacts that are not there and for no contacts."""
+    unknown contacts and for no contacts."""
     motion = one_motion(over_intervals(sol))
     states = contact_states(mechanism, motion)
     known = [contact.name for contact in mechanism.contacts]
@@ -179,17 +179,17 @@ def plot_contacts(
         axes[1].plot(t, bound, color=line.get_color(), linewidth=1.0, linestyle=":", zorder=1.5)
     _legend(axes[1])
     for line in (*axes[0].lines, *axes[1].lines):
-        line.set_drawstyle("steps-pre")  # means since the time before
+        line.set_drawstyle("steps-pre")  # means since the previous time
     for ax in axes[:2]:
         top = ax.dataLim.y1  # not finite without lines
-        # From zero: else constant forces are magnified to their rounding errors.
+        # From zero, since constant forces would be magnified to their rounding errors otherwise.
         ax.set_ylim(0, 1.05 * top if np.isfinite(top) and top > 0 else 1)
     _bands(axes[2], t, names, bands)
     return axes
 
 
 def _contact_axes(count: int) -> Any:
-    """Two panels for forces and a low one for as many bands."""
+    """Two panels for forces and a low one for `count` bands."""
     low = 0.4 + 0.28 * count
     _, axes = pyplot().subplots(
         3,
@@ -202,7 +202,7 @@ def _contact_axes(count: int) -> Any:
 
 
 def _bands(ax: Any, t: np.ndarray, names: Sequence[str], bands: list[np.ndarray]) -> None:
-    """One band for each contact, coloured over the step before each time."""
+    """Draw one band for each contact, coloured over the step before each time."""
     from matplotlib.patches import Patch
 
     for i, colors in enumerate(bands):
@@ -230,8 +230,8 @@ def _bands(ax: Any, t: np.ndarray, names: Sequence[str], bands: list[np.ndarray]
 
 @checked
 def plot_violation(mechanism: Mechanism, sol: Solution, axes: Any = None) -> Any:
-    """Largest violation of each joint over the time [s], on logarithmic axes: |Phi| [m, or 1 for
-    angles], and |Phi'|, |Psi| [m/s, rad/s].
+    """Plot the largest violation of each joint over time [s], on logarithmic axes: |Phi| [m, or 1
+    for angles], and |Phi'|, |Psi| [m/s, rad/s].
 
     **Returns:** the two axes, an array. **Raises:** `ImportError` without matplotlib; `ValueError`
     for batches."""
@@ -243,7 +243,7 @@ def plot_violation(mechanism: Mechanism, sol: Solution, axes: Any = None) -> Any
         t,
         {
             kind: [
-                # What is exactly zero has no place on a logarithmic axis.
+                # Exact zeros have no place on a logarithmic axis.
                 (name, np.where(np.asarray(x) > tiny, np.asarray(x), np.nan))
                 for name, x in table.items()
             ]
@@ -260,7 +260,7 @@ def plot_violation(mechanism: Mechanism, sol: Solution, axes: Any = None) -> Any
 
 
 def _panels(t: np.ndarray, curves: dict[str, list[tuple[str, np.ndarray]]], axes: Any) -> Any:
-    """One panel for each kind of curve, one above the other."""
+    """Draw one panel for each kind of curve, one above the other."""
     if axes is None:
         height = 1.2 + 2.2 * len(curves)
         _, axes = pyplot().subplots(

@@ -1,10 +1,10 @@
-"""The optional packages that pictures need, imported when a picture is made."""
+"""Imports of the optional packages, made only when a picture is drawn."""
 
 from types import ModuleType
 
 
 def pyplot() -> ModuleType:
-    """**Raises:** `ImportError` that names the remedy."""
+    """Import `matplotlib.pyplot`. **Raises:** `ImportError` that names the remedy."""
     try:
         import matplotlib.pyplot
     except ImportError as error:

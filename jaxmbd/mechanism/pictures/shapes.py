@@ -1,4 +1,4 @@
-"""How the shapes of contacts look: solids with some of their edges, and the ground."""
+"""Drawings of contact shapes: solids with some of their edges, and the ground."""
 
 from typing import Any, NamedTuple
 
@@ -24,14 +24,14 @@ from ..shapes import (
 from .geometry import Frames, View, circle, element_frames, lines, prism, rotated, split
 from .symbols import GROUND_EDGE, GROUND_FILL, Stroke, area, line
 
-# Directions of outlines in flat pictures; a multiple of 8, so that blocks are exact.
+# Number of directions of outlines in flat pictures, a multiple of 8 so that boxes are exact.
 _DIRECTIONS = 96
-# Lines of a height field that are drawn, at most, along each axis.
+# Largest number of lines drawn along each axis of a height field.
 _WIRES = 24
 
 
 class Placed(NamedTuple):
-    """A shape on a body, and its frame over all pictures."""
+    """A shape on a body, and its frame in all pictures."""
 
     body: str
     shape: AbstractShape
@@ -39,7 +39,7 @@ class Placed(NamedTuple):
 
 
 def placed_shapes(mechanism: Mechanism, bodies: dict[str, Frames]) -> list[Placed]:
-    """The shapes of all contacts, each one once."""
+    """The shapes of all contacts, without repetition."""
     found = {}
     for contact in mechanism.contacts:
         if not isinstance(contact, Contact):
@@ -58,7 +58,7 @@ def placed_shapes(mechanism: Mechanism, bodies: dict[str, Frames]) -> list[Place
 
 
 def is_ground(shape: AbstractShape) -> bool:
-    """Whether it has no end, so that its picture depends on the others."""
+    """Whether the shape is unbounded, so that its picture depends on the others."""
     return isinstance(shape, HalfSpace | HeightField)
 
 
@@ -66,12 +66,12 @@ def is_ground(shape: AbstractShape) -> bool:
 
 
 def solid(of: Placed, color: str, view: View) -> list[Stroke]:
-    """The outline, or in perspective the faces, and edges by which turning is seen."""
+    """The outline, or in perspective the faces, and some edges that show rotation."""
     faces, edges = _mesh(of.shape)
     if view.flat:
         strokes = [area(of.body, _outline(of, view), color, color, z=1, alpha=0.2)]
     else:
-        # Without edges of their own, which would fill round shapes with lines.
+        # Without edges, which would fill round shapes with lines.
         look = dict(color=color, linewidth=0.0, zorder=1)
         strokes = [Stroke(of.frame.at(split(*faces)), of.body, look, color, 0.2)]
     if edges:
@@ -155,7 +155,7 @@ def _along(radius: float, half: float) -> list[np.ndarray]:
 
 
 def _revolved(profile: np.ndarray, sides: int = 24) -> list[np.ndarray]:
-    """Faces of the surface that points (r, z) make when they turn around the z axis."""
+    """Faces of the surface of revolution of points (r, z) about the z axis."""
     phi = np.linspace(0, 2 * np.pi, sides + 1)
     rings = [np.stack([r * np.cos(phi), r * np.sin(phi), 0 * phi + z], 1) for r, z in profile]
     return [
@@ -167,7 +167,7 @@ def _revolved(profile: np.ndarray, sides: int = 24) -> list[np.ndarray]:
 
 def _hull(points: np.ndarray) -> list[np.ndarray]:
     """Faces of the convex hull, also of points in a plane or on a line."""
-    from scipy.spatial import ConvexHull  # JAX brings it along
+    from scipy.spatial import ConvexHull  # a dependency of JAX
 
     middle = points.mean(axis=0)
     _, spread, axes = np.linalg.svd(points - middle, full_matrices=False)
@@ -178,7 +178,7 @@ def _hull(points: np.ndarray) -> list[np.ndarray]:
     if rank == 2:
         return [points[ConvexHull(inside[:, :2]).vertices]]
     hull = ConvexHull(points)
-    # Triangles of one plane are one face.
+    # Triangles in one plane form one face.
     faces: dict[tuple, set] = {}
     for plane, corners in zip(hull.equations, hull.simplices, strict=True):
         faces.setdefault(tuple(np.round(plane / [1, 1, 1, spread[0]], 6)), set()).update(corners)
@@ -186,7 +186,7 @@ def _hull(points: np.ndarray) -> list[np.ndarray]:
 
 
 def _around(points: np.ndarray, normal: np.ndarray) -> np.ndarray:
-    """Corners of a convex face in their order."""
+    """Corners of a convex face in order."""
     x = points - points.mean(axis=0)
     e1 = x[0] / np.linalg.norm(x[0])
     return points[np.argsort(np.arctan2(x @ np.cross(normal, e1), x @ e1))]
@@ -196,10 +196,10 @@ def _around(points: np.ndarray, normal: np.ndarray) -> np.ndarray:
 
 
 def grounds(places: list[Placed], cloud: np.ndarray, view: View) -> list[Stroke]:
-    """Half-spaces and height fields, under and around the points `(pictures, points, 3)` of all
-    else."""
+    """Draw half-spaces and height fields, under and around all other points `(pictures, points,
+    3)`."""
     planes = [place.frame for place in places if isinstance(place.shape, HalfSpace)]
-    # Planes reach each other where they confine the points.
+    # Planes extend to each other where they confine the points.
     feet = [_foot(frame, cloud) for frame in planes]
     cloud = np.concatenate([cloud, *feet], axis=1)
     size = extent(cloud)
@@ -213,7 +213,7 @@ def grounds(places: list[Placed], cloud: np.ndarray, view: View) -> list[Stroke]
 
 
 def extent(points: np.ndarray) -> float:
-    """The longest side of the box around points, or 1."""
+    """Longest side of the box around the points, or 1."""
     points = points.reshape(-1, 3)
     size = np.max(np.nanmax(points, axis=0) - np.nanmin(points, axis=0))
     return size if size > 0 else 1.0
@@ -258,7 +258,7 @@ def _half_space(place: Placed, cloud: np.ndarray, size: float, view: View) -> li
 
 
 def _widened(points: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
-    """Limits beyond all points, and not too near to each other."""
+    """Limits beyond all points, with a minimal distance between them."""
     points = points.reshape(-1, points.shape[-1])
     low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
     half = np.maximum((high - low) / 2 + 0.1 * size, 0.18 * size)
@@ -272,9 +272,9 @@ def _height_field(place: Placed, of: HeightField, size: float, view: View) -> li
     rows, columns = (np.linspace(0, n - 1, min(n, _WIRES)).astype(int) for n in heights.shape)
     wires = [*surface[rows], *np.moveaxis(surface, 1, 0)[columns]]
     frame, depth = place.frame, np.cross(view.right, view.up)
-    seen = np.abs(frame.axes[0].T @ depth)  # how far each axis points at the viewer
+    seen = np.abs(frame.axes[0].T @ depth)  # alignment of each axis with the line of sight
     if view.flat and seen[2] < 1e-3 and max(seen[:2]) > 1 - 1e-3:
-        # Seen along an axis of the grid: its highest line, with ground under it.
+        # Seen along an axis of the grid: the highest line, with ground below it.
         across = int(np.argmax(seen[:2]))
         top = surface.max(axis=across)
         bottom = np.full(len(top), heights.min() - 0.06 * size)

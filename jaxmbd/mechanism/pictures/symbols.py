@@ -1,4 +1,4 @@
-"""How joints, forces, bodies and the ground look: lines, areas and marks in the world."""
+"""Symbols of joints, forces, bodies and the ground: lines, areas and marks in the world."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,9 +45,9 @@ BODIES = (
 
 @dataclass
 class Stroke:
-    """A polyline over all pictures, `(pictures, points, 3)`, or an area if it has a `fill`, or
-    marks; `style` is for matplotlib's lines. `whose` is the name of the element drawn. An area may
-    be of several polygons, with gaps between them. Limits are drawn around what is `framed`."""
+    """A polyline in all pictures, `(pictures, points, 3)`; an area if it has a `fill`; or marks.
+    `style` is for matplotlib's lines. `whose` is the name of the element drawn. An area may have
+    several polygons, with gaps between them. Limits are set around strokes that are `framed`."""
 
     points: np.ndarray
     whose: str
@@ -96,8 +96,8 @@ def triad(whose: str, frame: Frames, size: float) -> list[Stroke]:
 def body(
     of: Body, frame: Frames, attachments: list[np.ndarray], color: str, size: float, skeleton: bool
 ) -> list[Stroke]:
-    """Bars from the centre of mass to what is attached, and for a `skeleton`, a body without
-    shapes, an area if these are three or more, and the box of the same inertia if there is at most
+    """Draw bars from the centre of mass to the attachments. A `skeleton`, a body without shapes,
+    gets an area for three or more attachments, and the box with the same inertia for at most
     one."""
     center = frame.at(of.inertia.center)[:, 0]
     strokes = []
@@ -119,14 +119,14 @@ def body(
 
 
 def _quarters() -> Any:
-    """The dark quarters of the sign of a centre of mass."""
+    """The dark quarters of the symbol of a centre of mass."""
     from matplotlib.path import Path
 
     return Path.make_compound_path(Path.wedge(0, 90), Path.wedge(180, 270))
 
 
 def _around(points: list[np.ndarray]) -> np.ndarray:
-    """The points in order around their middle, as of the first picture."""
+    """The points in order around their mean, as in the first picture."""
     table = np.stack(points, axis=1)
     x = table[0] - table[0].mean(axis=0)
     _, _, (e1, e2, _) = np.linalg.svd(np.vstack([x, np.zeros((3, 3))]))
@@ -146,7 +146,7 @@ def _box(of: Body, least: float) -> list[np.ndarray]:
 def ground(
     whose: str, frame: Frames, view: View, size: float, down: np.ndarray | None = None
 ) -> list[Stroke]:
-    """A hatched support under a frame on the ground."""
+    """Draw a hatched support under a frame on the ground."""
     down = view.down if down is None else down
     foot = frame.origin + 0.95 * size * down
     if view.flat:
@@ -183,8 +183,8 @@ def ground(
 def arrows(
     whose: str, tails: np.ndarray, vectors: np.ndarray, view: View, size: float
 ) -> list[Stroke]:
-    """Arrows from points `(pictures, n, 3)`, with heads up to a `size`, and dots at their tails;
-    NaN for those that are not there."""
+    """Draw arrows from points `(pictures, n, 3)`, with heads up to a `size`, and dots at their
+    tails. NaN stands for missing arrows."""
     length = np.linalg.norm(vectors, axis=2, keepdims=True)
     along = unit(vectors)
     head = np.minimum(size, 0.4 * length)
@@ -196,7 +196,7 @@ def arrows(
     gap = np.full_like(tips, np.nan)
 
     def polylines(*points):
-        """`(pictures, n, 3)` each, to one polyline after another."""
+        """Join points, `(pictures, n, 3)` each, into one polyline after another."""
         return np.stack([*points, gap], axis=2).reshape(count, -1, 3)
 
     heads = polylines(foot + 0.4 * head * side, tips, foot - 0.4 * head * side)
@@ -211,7 +211,7 @@ def arrows(
 
 
 def joint(of: AbstractConstraint, frames: list[Frames], view: View, size: float) -> list[Stroke]:
-    """The symbol of a joint by its kind."""
+    """The symbol of a joint, by its type."""
     name, r = of.name, 0.3 * size
     if isinstance(of, Distance):
         a, b = frames
@@ -254,8 +254,7 @@ def joint(of: AbstractConstraint, frames: list[Frames], view: View, size: float)
             area(name, sheet, "#cfd6e0", _GUIDE, z=1.2, alpha=0.6),
             mark(name, b.origin[:, None], marker, 7),
         ]
-    # A ball for `Spherical` and whatever else holds points together, and links between points
-    # that are apart.
+    # A ball for `Spherical` and other joints that join points; links between separate points.
     points = np.stack([x.origin for x in frames], axis=1)
     strokes = [mark(name, points[:, -1:], "o", 9, INK, "white")]
     if np.max(np.abs(points - points[:, :1])) > 1e-3 * size:
@@ -267,7 +266,7 @@ def joint(of: AbstractConstraint, frames: list[Frames], view: View, size: float)
 
 
 def _guide(name: str, a: Frames, to: np.ndarray, beyond: float) -> Stroke:
-    """The axis of a, from its origin to a point and a little further at both ends."""
+    """The axis of a, from its origin to a point and a little beyond both."""
     along = np.einsum("ti,ti->t", a.axis(2), to - a.origin)[:, None] * a.axis(2)
     direction = np.where(np.sum(along * a.axis(2), axis=1, keepdims=True) < 0, -1, 1) * a.axis(2)
     ends = between(a.origin - beyond * direction, a.origin + along + beyond * direction)
@@ -278,7 +277,7 @@ def _guide(name: str, a: Frames, to: np.ndarray, beyond: float) -> Stroke:
 
 
 def force(of: AbstractForceElement, frames: list[Frames], view: View, size: float) -> list[Stroke]:
-    """The symbol of a force by its kind."""
+    """The symbol of a force, by its type."""
     name = of.name
     if isinstance(of, TorsionSpring):
         return [line(name, frames[0].at(spiral(0.25 * size, 0.65 * size, 2.5)), FORCE, 1.1, z=3.2)]
