@@ -64,7 +64,7 @@ class ContactImpulse(AbstractEnforcement):
     - `friction`: `Cone()` (default) or `Pyramid(directions)`, the same for all contacts.
     - `solver`, `stabilisation`: for the equality rows, as in `VelocityImpulse`.
     - `impact_law`: `Newton()` (default) or `Poisson()`. They differ where several contacts or
-      friction act.
+      friction act at once.
     - `impacts`: `AtStepStart()` (default), or `Located(n)`, with up to n impacts located in each
       step.
     - `smoothing`: velocity [m/s] by which the laws are smoothed, for `Cone` only; 0 for none. With

@@ -197,7 +197,7 @@ class GroupInverse(eqx.Module):
     """The group inverse of H = C + P S, which may be singular. The parts of r and x in the null
     space of H are left out. Proximal iterations compute it,
 
-            x <- x + (H + epsilon)^-1 (r - H x),    from x = 0.
+        x <- x + (H + epsilon)^-1 (r - H x),    from x = 0.
     """
 
     S: AbstractDelassus

@@ -112,7 +112,7 @@ def at_solution(
     """Return the scaled solution `lam` with its effects, as a function of the equations. The
     derivative is that of the zeros of the natural map F,
 
-            dlam = -H^+ dF,    F(lam) = 0,    H = dF/dlam,
+        dlam = -H^+ dF,    F(lam) = 0,    H = dF/dlam,
 
     taken on the active set. It is the derivative of the solution wherever no contact is about to
     change its state. Where one is, it is the derivative on one of the sides. For redundant contacts

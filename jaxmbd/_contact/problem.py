@@ -3,13 +3,13 @@
 Each contact has a normal impulse n and groups t of further impulses (friction, torsion, rolling).
 Together they are lam. The relative velocities of the contacts after the step are
 
-        z = S lam + b,    0 <= n  perp  z_n >= 0,    each t in mu n T takes most power from z_t,
+    z = S lam + b,    0 <= n  perp  z_n >= 0,    each t in mu n T takes most power from z_t,
 
 where S is the Delassus operator of the contacts, with equality rows eliminated and the compliance
 of contacts added, and b is z without impulses plus the bias of each contact. With the projection P
 on all sets and any positive rho for each contact, one equation says the same,
 
-    lam = P(lam - rho z),
+    lam = P(lam - rho z).
 
 The zeros of the natural map lam - P(lam - rho z) are the solutions (Alart and Curnier 1991).
 """
@@ -58,8 +58,8 @@ class Groups(eqx.Module):
     def project(
         self, y: Float[Array, " d"], mu: Float[Array, " groups"], smoothing: Float[Array, ""] | None
     ) -> Float[Array, " d"]:
-        """Apply P to one contact. With smoothing s the arguments n - z' and n + z' are related by n
-        z' = s^2, the central path of the complementarity condition."""
+        """Apply P to one contact. With smoothing s the argument is n - z' with n z' = s^2, the
+        central path of the complementarity condition."""
         n = _positive_part(y[0], smoothing)
         parts = [
             friction.project(t, mu[i] * n, smoothing)
@@ -138,8 +138,8 @@ class ContactProblem(eqx.Module):
         return lam[:, 0] > self.velocities(lam)[:, 0]
 
     def residual(self, lam: Impulses) -> Float[Array, ""]:
-        """Return the largest entry of the natural map, as a velocity [m/s]. It bounds by how much a
-        contact separates, penetrates or slips other than the impulses say."""
+        """Return the largest entry of the natural map, as a velocity [m/s]. This is how far
+        some contact separates, penetrates or slips, contrary to its impulses."""
         z = self.velocities(lam)
         found = self.natural(lam, z)
         # Without smoothing the normal part is this minimum, which is exact also where z is below

@@ -73,9 +73,8 @@ class Touch(NamedTuple):
 
 def touch(gap: Array, rate: Array, bend: Array) -> Touch:
     """Classify contacts by their gaps, the rates of these, and their accelerations without contact
-    impulses. A contact neither opens nor strikes if it rises, or falls from, less than the gap that
-    counts as touching, since that is rounding. Velocities that a contact solver may leave are no
-    strikes."""
+    impulses. A rise or fall by less than the gap that counts as touching is rounding. So are
+    velocities that a contact solver may leave."""
     # In single precision this is a few roundings of 1 m.
     closed = 1e-9 if gap.dtype == jnp.float64 else 1e-6  # [m]
     still = jnp.finfo(gap.dtype).eps ** 0.5  # [m/s]

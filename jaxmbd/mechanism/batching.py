@@ -15,8 +15,7 @@ _Function = TypeVar("_Function", bound=Callable)
 
 
 def batched(fn: Callable[..., PyTree], *arguments: tuple[Array, int]) -> PyTree:
-    """Apply fn over leading axes, broadcast. `arguments`: arrays with the number of their own
-    axes."""
+    """Apply fn over the leading axes, broadcast, of arrays with their numbers of own axes."""
     arrays = [array for array, _ in arguments]
     own = [array.shape[array.ndim - k :] for array, k in arguments]
     lead = [array.shape[: array.ndim - k] for array, k in arguments]

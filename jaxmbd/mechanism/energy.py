@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # `mechanism` imports this module
 
 
 class ElementPower(NamedTuple):
-    """The `power` [W] that a force element gives to the bodies, and the part of it that its
-    potential energy has `released`. `lost` = released - power is what it dissipates, negative for
+    """The `power` [W] that a force element gives to the bodies, and the power `released` by its
+    potential energy. `lost` = released - power is what it dissipates, negative for
     what an actuator supplies."""
 
     power: Float[Array, ""]

@@ -8,8 +8,7 @@ class Groups:
         self._above: dict[str, str] = {}
 
     def join(self, a: str, b: str) -> bool:
-        """Connect two bodies. Return whether they were apart before, so that this closes no
-        loop."""
+        """Connect two bodies. Return whether they were apart, so that this closes no loop."""
         a, b = self._root(a), self._root(b)
         if a != b:
             self._above[b] = a

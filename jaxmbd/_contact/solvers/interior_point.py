@@ -176,8 +176,8 @@ def interior_point(
     """Return impulses and the number of iterations. The impulses `lam` come back if the method is
     not `needed` or finds no better ones.
 
-    The unknown is x with lam = (x_n, mu x_t), so that the cones of contacts without friction (mu =
-    0) have an interior. A x is kept exact. The first two equations are satisfied in the limit.
+    The unknown is x with lam = (x_n, mu x_t), so that the cones of contacts without friction
+    (mu = 0) have an interior. A x is kept exact. The first two equations hold in the limit.
     """
     # From here Newton's method is better.
     enough = _ENOUGH * problem.residual(jnp.zeros_like(problem.b))

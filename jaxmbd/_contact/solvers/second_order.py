@@ -53,7 +53,7 @@ def apply(W: Float[Array, "*batch k k"], x: Points) -> Points:
 
 
 def longest_step(x: Points, d: Points) -> Float[Array, "*batch"]:
-    """Return the largest a with x + a d in the cone, for x in its interior; else infinite."""
+    """Largest a with x + a d in the cone, for x in its interior; infinite if it never leaves."""
     falls = d[..., 0] < 0
     to_zero = jnp.where(falls, -x[..., 0] / jnp.where(falls, d[..., 0], -1.0), jnp.inf)
     if x.shape[-1] == 1:

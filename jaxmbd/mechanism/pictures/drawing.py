@@ -264,8 +264,7 @@ def _arrows(forces: PointForces, others: list[Stroke], view: View) -> list[Strok
     at, vector = (np.where(absent, np.nan, x) for x in (forces.at, scale * forces.force))
     found = symbols.arrows("contacts", at, vector, view, _HEAD * size)
     for stroke in found:
-        # With a given scale the arrow of an impact may be so long that limits around it hide the
-        # rest.
+        # With a given scale an impact may have an arrow so long that its limits hide the rest.
         stroke.framed = forces.scale is None
     return found
 

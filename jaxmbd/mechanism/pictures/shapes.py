@@ -196,8 +196,7 @@ def _around(points: np.ndarray, normal: np.ndarray) -> np.ndarray:
 
 
 def grounds(places: list[Placed], cloud: np.ndarray, view: View) -> list[Stroke]:
-    """Draw half-spaces and height fields, under and around all other points `(pictures, points,
-    3)`."""
+    """Draw half-spaces and height fields, under and around `(pictures, points, 3)` of the rest."""
     planes = [place.frame for place in places if isinstance(place.shape, HalfSpace)]
     # Planes extend to each other where they confine the points.
     feet = [_foot(frame, cloud) for frame in planes]

@@ -254,7 +254,7 @@ def joint(of: AbstractConstraint, frames: list[Frames], view: View, size: float)
             area(name, sheet, "#cfd6e0", _GUIDE, z=1.2, alpha=0.6),
             mark(name, b.origin[:, None], marker, 7),
         ]
-    # A ball for `Spherical` and other joints that join points; links between separate points.
+    # A ball for joints that hold points together, such as `Spherical`; links for separate points.
     points = np.stack([x.origin for x in frames], axis=1)
     strokes = [mark(name, points[:, -1:], "o", 9, INK, "white")]
     if np.max(np.abs(points - points[:, :1])) > 1e-3 * size:
