@@ -1,4 +1,4 @@
-"""What a joint is: equations between frames on bodies."""
+"""The interface of joints: equations between frames on bodies."""
 
 import abc
 from collections.abc import Sequence
@@ -20,36 +20,36 @@ from ..pose import Frame, Pose, Twist
 
 
 class AbstractConstraint(AbstractElement):
-    """Equations between frames on any number of bodies: all that a `Mechanism` takes among its
-    joints. For two bodies `AbstractJoint` is the simpler base, and `Constraint` takes a function.
+    """Equations between frames on any number of bodies, the base of all joints of a `Mechanism`.
+    For two bodies `AbstractJoint` is the simpler base. `Constraint` takes a function instead.
     """
 
     @abc.abstractmethod
     def equations(self, poses: tuple[Pose, ...], t: RealScalarLike) -> Float[Array, " rows"]:
-        """Phi = 0 at the world poses of the frames, pure [m, or 1 for angles]."""
+        """A pure function: Phi at the world poses of the frames [m, or 1 for angles]."""
 
     def velocity_equations(
         self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike
     ) -> Float[Array, " rows"]:
-        """Nonholonomic Psi = 0 at the world poses and twists of the frames, pure [m/s, rad/s].
-        Default: none."""
+        """A pure function: the nonholonomic Psi at the world poses and twists of the frames
+        [m/s, rad/s]. Default: no rows."""
         del twists, t
         return jnp.zeros(0, poses[0].position.dtype)
 
 
 class AbstractJoint(AbstractConnector, AbstractConstraint):
-    """Equations Phi(A, B, t) = 0 between the world poses A and B of a frame on body a and of one on
-    body b. The z axis of the frames is the axis of the joint. Fields and constructor are those of
+    """Equations Phi(A, B, t) = 0 between the world poses A and B of frames on the bodies a and b.
+    The z axis of the frames is the axis of the joint. Fields and constructor are those of
     `AbstractConnector`, and
 
-    - `limits`: lower and upper limit of each joint coordinate, or `None`. They are read by
-      `limit_violation`; the joint does not enforce them.
+    - `limits`: lower and upper limit of each joint coordinate, or `None`. `limit_violation` reads
+      them. The joint does not enforce them.
 
-    A new kind of joint is a subclass that writes `constraint`, and says the number of its `rows`
-    and whether it is `directed`; one that writes `coordinates` says how many of them are `angles`,
-    one that writes `nonholonomic` how many `velocity_rows` it has. The equations are written for
-    one joint over components (`dot`, `cross`, sums of products, not `@`): then one vectorised
-    evaluation serves all joints of the kind at the speed of hand-written code.
+    For a new kind of joint, write a subclass with `constraint`, the number of its `rows`, and
+    whether it is `directed`. If it has `coordinates`, give the number of `angles` among them; if it
+    has `nonholonomic` equations, give the number of `velocity_rows`. Write the equations for one
+    joint over components (`dot`, `cross`, sums of products, not `@`). Then all joints of the kind
+    are evaluated together at the speed of hand-written code.
     """
 
     limits: Float[Array, "coordinates 2"] | None
@@ -74,16 +74,16 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
     ):
-        """**Arguments:** those of `AbstractConnector`, which place the frames: in the world, where
-        the bodies are now (`Body.pose`), by the common `point` [m] or the two `points` of a and b,
-        and the unit `axis` or the whole `orientation`; or relative to the bodies by the poses
-        `frame_a` and `frame_b`.
+        """**Arguments:** those of `AbstractConnector`, which place the frames. Give them either in
+        the world, at the present poses of the bodies (`Body.pose`), by the common `point` [m] or
+        the two `points` of a and b, and the unit `axis` or the whole `orientation`. Or give them
+        relative to the bodies, by the poses `frame_a` and `frame_b`.
 
-        - `limits`: a pair (lower, upper), or one for each joint coordinate [m, rad]; infinite
-          where there is none.
+        - `limits`: a pair (lower, upper), or a pair for each joint coordinate [m, rad]. Use an
+          infinite value for no limit.
 
-        **Raises:** `ValueError` if something is missing, said twice, or no unit vector, and for
-        limits that do not fit.
+        **Raises:** `ValueError` if an argument is missing, given twice, or not a unit vector, and
+        for limits that do not fit.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.limits = limit_pairs(limits, self.dtype)
@@ -107,18 +107,19 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
 
     @abc.abstractmethod
     def constraint(self, a: Pose, b: Pose, t: RealScalarLike) -> Float[Array, " rows"]:
-        """Phi at the world poses of the two frames [m, or 1 for angles], pure."""
+        """A pure function: Phi at the world poses of both frames [m, or 1 for angles]."""
 
     def nonholonomic(
         self, a: Pose, b: Pose, twist_a: Twist, twist_b: Twist, t: RealScalarLike
     ) -> Float[Array, " rows"]:
-        """Psi at the world poses and twists of the two frames [m/s, rad/s], pure. Default: none."""
+        """A pure function: Psi at the world poses and twists of both frames [m/s, rad/s].
+        Default: no rows."""
         del b, twist_a, twist_b, t
         return jnp.zeros(0, a.position.dtype)
 
     def coordinates(self, a: Pose, b: Pose) -> Float[Array, " coordinates"]:
-        """Joint coordinates, as far as they have names: displacements [m], then angles [rad]
-        within half a turn. Default: none."""
+        """The joint coordinates: displacements [m], then angles [rad] within half a turn.
+        Default: none."""
         del b
         return jnp.zeros(0, a.position.dtype)
 
@@ -137,8 +138,8 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
     def limit_violation(
         self, coordinates: Float[Array, "*batch coordinates"]
     ) -> Float[Array, "*batch coordinates"]:
-        """What each joint coordinate, its turns counted, is beyond its limits [m, rad]: positive
-        above the upper, negative below the lower one, 0 between them."""
+        """How far each joint coordinate, with its turns counted, is beyond its limits [m, rad]:
+        positive above the upper limit, negative below the lower one, 0 between them."""
         if self.limits is None:
             return jnp.zeros_like(coordinates)
         lower, upper = jnp.broadcast_to(

@@ -14,14 +14,14 @@ from .base import AbstractJoint, limit_pairs
 
 
 class Cam(AbstractJoint):
-    """A follower on a disc cam: the origin of b stays on the surface about the axis of a whose
-    section has the polar form radius = profile(phi), with phi counted from the x axis of a.
+    """A follower on a disc cam. The origin of b stays on a surface about the axis of a. The section
+    of the surface is radius = profile(phi) in polar coordinates, with phi from the x axis of a.
 
-    The follower is guided by a joint of its own, so the position along the axis is free here. A
-    follower with a roller is guided by its centre: give the profile of the centre. The follower
-    stays on the cam: the contact can pull.
+    Another joint guides the follower, so its position along the axis is free here. For a follower
+    with a roller, give the profile that the centre of the roller follows. The contact can pull: the
+    follower never leaves the cam.
 
-    Row: rho - profile(phi), with (rho, phi) the polar coordinates of b across the axis (1).
+    Row: rho - profile(phi), with (rho, phi) the polar coordinates of b normal to the axis (1).
     Freedoms: 5. Coordinates: the displacement along the axis, the angle phi.
 
     **Fields:** `profile`: a function, such as a `PeriodicSpline`.
@@ -50,11 +50,11 @@ class Cam(AbstractJoint):
         frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
     ):
-        """**Arguments:** as `AbstractJoint`; by an `orientation` or frames where phi = 0 matters.
+        """**Arguments:** as `AbstractJoint`. An `orientation` or frames say where phi = 0 is.
 
-        - `profile`: of the angle phi [rad], from -pi to pi, gives the radius > 0 [m], shape `()`;
-          periodic and at least twice differentiable. A `PeriodicSpline` or another `eqx.Module`
-          with numbers in it makes them parameters with derivatives.
+        - `profile`: a function of the angle phi [rad], from -pi to pi, that returns the radius > 0
+          [m], shape `()`; periodic and at least twice differentiable. The arrays of a
+          `PeriodicSpline` or another `eqx.Module` are parameters with derivatives.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.limits = limit_pairs(limits, self.dtype)
@@ -69,7 +69,7 @@ class Cam(AbstractJoint):
     def constraint(self, a, b, t):
         del t
         x, y, _ = offset(a, b)
-        # On the axis the angle has no meaning; there all derivatives of rho and phi are 0.
+        # The angle is undefined on the axis. All derivatives of rho and phi are set to 0 there.
         r2 = x * x + y * y
         apart = r2 > 0
         rho = jnp.where(apart, jnp.sqrt(jnp.where(apart, r2, 1.0)), 0.0)

@@ -5,16 +5,16 @@ from .pair import AbstractPair
 
 
 class ConstantVelocity(AbstractPair):
-    """Homokinetic joint (Rzeppa, tripod): origins coincide, and both shafts turn equally fast at
-    any bend between them, where a `Universal` joint does not.
+    """Homokinetic joint (Rzeppa, tripod): the origins coincide, and both shafts turn equally fast
+    at any bend between them. With a `Universal` joint they do not.
 
-    b is always turned relative to a about an axis that lies across both shafts, as if the two were
-    mirrored at the plane that halves their angle. Then the relative quaternion p has no part along
-    the axis. With the shafts held at a bend beta, the axis of the bend goes round by -omega_a in
-    frame a and by -omega_b in frame b; it has the same components in both, so omega_a = omega_b.
+    The rotation of b relative to a is about an axis normal to both shafts, as if they were mirror
+    images in the plane that bisects their angle. So the relative quaternion p has no component
+    along the shafts. At a constant bend beta, this axis turns at the rate -omega_a in frame a and
+    -omega_b in frame b. It has the same components in both, so omega_a = omega_b.
 
     Rows: the position of b in frame a (3), 2 p_z (1). Freedoms and coordinates: the bend about the
-    x and y axes, as a rotation vector. Bent by half a turn, the joint is singular.
+    x and y axes, as a rotation vector. The joint is singular at a bend of half a turn.
     """
 
     rows: ClassVar[int] = 4

@@ -13,7 +13,7 @@ from .base import AbstractConstraint
 
 
 class Constraint(AbstractConstraint):
-    """Equations between any number of bodies, by functions of the user:
+    """Equations between any number of bodies, given by functions of yours:
 
         Phi = fn(poses, t) = 0,    Psi = velocity_fn(poses, twists, t) = 0.
 
@@ -25,18 +25,17 @@ class Constraint(AbstractConstraint):
 
         mbd.Constraint("level", ["left", "right"], level)
 
-    Functions are written for one sample, and best over components (`mbd.rotations.cross`, sums of
-    products, not `@`). Numbers in a function that is an `eqx.Module` are parameters with
-    derivatives.
-    Functions are compared by identity: several constraints by one function are evaluated together;
-    one that is written inside of a loop is compiled each time.
+    Write the functions for one sample, and best over components (`mbd.rotations.cross`, sums of
+    products, not `@`). If a function is an `eqx.Module`, its arrays are parameters with
+    derivatives. Functions are compared by identity: constraints with the same function are
+    evaluated together, and a function defined inside a loop is compiled in each pass.
 
     **Fields:**
 
-    - `name`: by which reports know it.
-    - `names`: of the bodies.
+    - `name`: its name in reports.
+    - `names`: names of the bodies.
     - `local`: pose of each frame relative to its body.
-    - `fn`, `velocity_fn`: the functions, `None` if there is none.
+    - `fn`, `velocity_fn`: the functions, or `None`.
     """
 
     name: str = eqx.field(static=True)
@@ -57,17 +56,17 @@ class Constraint(AbstractConstraint):
     ):
         """**Arguments:**
 
-        - `bodies`: bodies, their names, or "ground"; one may come several times, with different
+        - `bodies`: bodies, their names, or "ground". A body may occur several times, with different
           frames.
-        - `fn`: of the tuple of world poses of the frames and of the time, gives the holonomic rows,
-          a number or a vector, zero where they hold; `None` if there are only nonholonomic ones.
-        - `velocity_fn`: of the tuples of world poses and twists of the frames and of the time,
-          gives the nonholonomic rows.
-        - `frames`: pose of each frame relative to its body; `None`, for all or for one, is the
-          frame of the body itself.
+        - `fn`: takes the tuple of world poses of the frames, and the time. It returns the holonomic
+          rows, a number or a vector, zero where they hold. `None` if all rows are nonholonomic.
+        - `velocity_fn`: takes the tuples of world poses and of twists of the frames, and the time.
+          It returns the nonholonomic rows.
+        - `frames`: pose of each frame relative to its body. `None` instead of one or of all stands
+          for the frame of the body itself.
 
-        **Raises:** `ValueError` for no bodies or only the ground, a number of frames that does not
-        fit, or functions that return no rows.
+        **Raises:** `ValueError` for no bodies or only the ground, a wrong number of frames, or
+        functions that do not return rows.
         """
         self.name = checked_name("Constraint", name)
         what = f'Constraint "{name}"'

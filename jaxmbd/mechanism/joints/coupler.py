@@ -9,15 +9,15 @@ from .coupling import AbstractCoupling
 
 
 class Coupler(AbstractCoupling):
-    """A real ratio between two joint coordinates of the same kind.
+    """Couples two joint coordinates of the same kind with a fixed real ratio.
 
     Two displacements, as of a lever or of pistons joined by a pipe: the row
     x_1 - ratio x_2 - offset (1).
 
     Two angles, as of belts and friction wheels: the nonholonomic row phi_1' - ratio phi_2' (1).
-    The poses alone cannot tell phi_1 = ratio phi_2 from what it is some turns later unless the
-    ratio is one of whole numbers; the rates can, and the rest is what the motion started with. For
-    whole numbers prefer `Gear`, which holds the angles themselves.
+    An equation between the angles would need the number of turns, which poses do not contain. So
+    the row constrains the rates, and the initial state determines the angles. For a ratio of whole
+    numbers prefer `Gear`, which constrains the angles themselves.
 
     **Fields:** `ratio` [1], `offset` [m].
     """
@@ -39,11 +39,11 @@ class Coupler(AbstractCoupling):
         """**Arguments:**
 
         - `first`, `second`: the joints.
-        - `ratio`: of the first coordinate to the second, of any sign, not 0.
-        - `offset`: of the first displacement where the second is 0 [m]; 0 for angles.
-        - `coordinates`: which of the coordinates of each joint, if it has several.
+        - `ratio`: the first coordinate over the second, of any sign, not 0.
+        - `offset`: the first displacement where the second is 0 [m]; 0 for angles.
+        - `coordinates`: index of the coordinate of each joint, if it has several.
 
-        **Raises:** `ValueError` for an angle with a displacement, which is a `RackAndPinion`.
+        **Raises:** `ValueError` for an angle and a displacement; use `RackAndPinion` for these.
         """
         AbstractCoupling.__init__(self, name, first, second, coordinates=coordinates)
         if self.first.angle != self.second.angle:

@@ -1,4 +1,4 @@
-"""What couplings of two joints have in common: the frames of both."""
+"""The base of couplings between two joints."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from .joint_coordinate import JointCoordinate, joint_coordinate
 
 
 class AbstractCoupling(AbstractConstraint):
-    """An equation between a coordinate of one joint and one of another. The joints are given to the
-    mechanism too: the coupling only reads their coordinates.
+    """An equation between a coordinate of one joint and a coordinate of another. Give the joints to
+    the mechanism as well: the coupling only reads their coordinates.
 
     **Fields:**
 
-    - `name`: by which reports know it.
-    - `names`: of the bodies of the first, then of the second joint.
-    - `first`, `second`: the coordinates that it couples.
+    - `name`: its name in reports.
+    - `names`: names of the bodies of the first, then of the second joint.
+    - `first`, `second`: the coupled coordinates.
     """
 
     name: str = eqx.field(static=True)
@@ -36,7 +36,7 @@ class AbstractCoupling(AbstractConstraint):
         coordinates: tuple[int | None, int | None] = (None, None),
         angles: tuple[bool | None, bool | None] = (None, None),
     ):
-        """`angles` tells of each coordinate whether it must be an angle or a displacement."""
+        """`angles`: `True` for a coordinate that must be an angle, `False` for a displacement."""
         what = f'{type(self).__name__} "{name}"'
         self.name = checked_name(type(self).__name__, name)
         self.first = joint_coordinate(what, first, coordinates[0], angles[0])
@@ -53,5 +53,5 @@ class AbstractCoupling(AbstractConstraint):
 
     @property
     def dtype(self) -> Any:
-        """Of the frames, and so of the other parameters."""
+        """The dtype of the frames and of the other parameters."""
         return self.first.joint.dtype

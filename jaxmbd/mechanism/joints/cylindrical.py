@@ -7,10 +7,10 @@ from .pair import AbstractPair
 
 
 class Cylindrical(AbstractPair):
-    """Sleeve: axes coincide.
+    """Sleeve: the axes coincide.
 
-    Rows: the position of b across the axis (2), the components of the axis of b across that of a
-    (2). Freedoms and coordinates: displacement along and angle about the axis.
+    Rows: the position of b normal to the axis (2), the components of the axis of b normal to that
+    of a (2). Freedoms and coordinates: the displacement along and the angle about the axis.
     """
 
     rows: ClassVar[int] = 4

@@ -13,10 +13,10 @@ from .base import AbstractJoint
 
 
 class Distance(AbstractJoint):
-    """Massless rod: the distance of the origins is `length`.
+    """Massless rod: the distance between the origins is `length`.
 
-    Row: (d . d - length^2) / (2 length) with d from a to b, to first order what the distance is
-    too much (1). Freedoms: 5.
+    Row: (d . d - length^2) / (2 length), with d from a to b, to first order |d| - length (1).
+    Freedoms: 5.
     """
 
     length: Float[Array, ""]
@@ -37,7 +37,7 @@ class Distance(AbstractJoint):
         frame_a: Frame | None = None,
         frame_b: Frame | None = None,
     ):
-        """**Arguments:** as `AbstractJoint`, usually `points`, the two ends, or frames.
+        """**Arguments:** as `AbstractJoint`, usually `points` (the two ends) or frames.
 
         - `length`: > 0 [m].
         """

@@ -4,7 +4,7 @@ from .pair import AbstractPair
 
 
 class Fixed(AbstractPair):
-    """The frames coincide: one body.
+    """The frames coincide: both bodies move as one.
 
     Rows: the position of b in frame a (3), twice the vector part of the relative quaternion (3).
     No freedom.

@@ -11,23 +11,24 @@ from .coupling import AbstractCoupling
 
 
 class Gear(AbstractCoupling):
-    """Two toothed wheels in mesh: the angles phi_1 and phi_2 of two joints, each of a wheel in its
-    bearing, obey
+    """Two toothed wheels in mesh. The angles phi_1 and phi_2 of two joints, the bearings of the
+    wheels, obey
 
-        N1 phi_1 + N2 phi_2 = phase,    in whole turns or not.
+        N1 phi_1 + N2 phi_2 = phase    (modulo whole turns).
 
-    N1 and N2 are the numbers of teeth: both positive for external meshing, where the wheels turn
-    against each other if the axes of the joints point the same way; one negative for a wheel with
-    internal teeth, or where the axes point opposite ways. The wheels of a planetary gear have their
-    bearings on its carrier; a bevel gear has axes that cross.
+    N1 and N2 are the numbers of teeth. Both are positive for external meshing with joint axes that
+    point the same way: the wheels turn in opposite directions. One is negative for a wheel with
+    internal teeth, or for axes that point in opposite directions. The wheels of a planetary gear
+    have their bearings on its carrier. A bevel gear has axes that cross.
 
-    Row: the difference of the two sides, taken within half a turn, over N1 [rad] (1). As the
-    numbers of teeth are whole, a turn more of either wheel changes nothing: true for any number of
-    turns, without counting them. The multiplier is the torque on the first wheel. Teeth do not
-    slip, but they may mesh at any tooth: N1 N2 / gcd(N1, N2)^2 times gcd(N1, N2) positions.
+    Row: the difference of the two sides, wrapped to within half a turn, over N1 [rad] (1). The
+    numbers of teeth are whole, so a full turn of either wheel changes nothing. The row holds for
+    any number of turns, without counting them. The multiplier is the torque on the first wheel.
+    Teeth do not slip, but they may mesh at any tooth: N1 N2 / gcd(N1, N2)^2 times gcd(N1, N2)
+    positions.
 
     **Fields:** `teeth`: N1 and N2. `phase` [rad]: 0 if the wheels mesh at phi_1 = phi_2 = 0, as
-    they do where joints given in the world were built.
+    they do in the poses in which joints were given in the world.
     """
 
     teeth: Float[Array, "2"]
@@ -46,10 +47,10 @@ class Gear(AbstractCoupling):
     ):
         """**Arguments:**
 
-        - `first`, `second`: the joints, each with an angle, as `Revolute`.
+        - `first`, `second`: the joints, each with an angle, such as `Revolute`.
         - `teeth`: the whole numbers (N1, N2), of any sign, not 0.
         - `phase`: as above [rad].
-        - `coordinates`: which of the coordinates of each joint, if it has several angles.
+        - `coordinates`: index of the coordinate of each joint, if it has several angles.
 
         **Raises:** `ValueError` for a joint without an angle and for numbers that are not whole.
         """

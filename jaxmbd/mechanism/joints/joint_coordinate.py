@@ -12,12 +12,12 @@ from .base import AbstractJoint
 
 
 class JointCoordinate(eqx.Module):
-    """One of the coordinates of a joint, as a function of the world poses of its frames.
+    """One coordinate of a joint, as a function of the world poses of its frames.
 
-    - `joint`: the joint without its names, so that constraints on joints of one kind are of one
-      kind themselves and are evaluated together.
-    - `index`: which of its coordinates.
-    - `angle`: whether it is an angle [rad], within half a turn, or else a displacement [m].
+    - `joint`: the joint without its names. Then constraints on joints of the same kind have the
+      same structure and are evaluated together.
+    - `index`: index of the coordinate.
+    - `angle`: whether it is an angle [rad], within half a turn. Otherwise it is a displacement [m].
     """
 
     joint: AbstractJoint
@@ -29,7 +29,7 @@ class JointCoordinate(eqx.Module):
         return self.joint.coordinates(a, b)[self.index]
 
     def rate(self, poses: Sequence[Pose], twists: Sequence[Twist]) -> Float[Array, ""]:
-        """Its time derivative [m/s, rad/s]."""
+        """The time derivative of the coordinate [m/s, rad/s]."""
         (a, b), (twist_a, twist_b) = poses, twists
         return self.joint.rates(a, b, twist_a, twist_b)[self.index]
 
@@ -37,10 +37,10 @@ class JointCoordinate(eqx.Module):
 def joint_coordinate(
     what: str, joint: AbstractJoint, index: int | None, angle: bool | None = None
 ) -> JointCoordinate:
-    """The coordinate number `index` of a joint. Without a number the only one that there is, among
-    the angles if `angle`, among the displacements if not, among all if `None`.
+    """The coordinate `index` of a joint. If `index` is `None`, the joint must have exactly one: one
+    angle if `angle` is `True`, one displacement if `False`, one coordinate of any kind if `None`.
 
-    **Raises:** `ValueError`, which begins with `what`, if there is none or it is not told which.
+    **Raises:** `ValueError`, which begins with `what`, if there is none, or several and no `index`.
     """
     if not isinstance(joint, AbstractJoint):
         raise ValueError(f"{what} needs a joint with coordinates, but got {joint!r}.")
@@ -66,7 +66,7 @@ def joint_coordinate(
 
 
 def without_names(joint: AbstractJoint, limits: Any = None) -> AbstractJoint:
-    """The joint without names, in which joints of one kind may differ, and with these `limits`."""
+    """The joint with empty names, so that joints of one kind are alike, and the given `limits`."""
     twin = copy.copy(joint)
     for field, value in (("name", ""), ("body_a", ""), ("body_b", ""), ("limits", limits)):
         object.__setattr__(twin, field, value)

@@ -1,4 +1,4 @@
-"""Joints that hold components of the relative pose of two frames."""
+"""Joints that set components of the relative pose of two frames to zero."""
 
 from typing import ClassVar
 
@@ -10,15 +10,15 @@ from .base import AbstractJoint
 
 
 class AbstractPair(AbstractJoint):
-    """A joint whose rows are among nine components of the pose of b relative to a:
+    """A joint whose rows are some of nine components of the pose of b relative to a:
 
     - `x`, `y`, `z`: the position of the origin of b in frame a [m];
-    - `tilt_x`, `tilt_y`: the components of the axis of b across that of a;
-    - `arms`: the product of the x axis of a with the y axis of b;
+    - `tilt_x`, `tilt_y`: the components of the axis of b normal to that of a;
+    - `arms`: the scalar product of the x axis of a and the y axis of b;
     - `turn_x`, `turn_y`, `turn_z`: twice the vector part of the relative quaternion.
 
-    A subclass names those that it `holds`. Pairs of all kinds are evaluated together, and their
-    derivatives are known: see `pairs.py`.
+    A subclass lists its rows in `holds`. Pairs of all kinds are evaluated together, with
+    derivatives in closed form: see `pairs.py`.
     """
 
     holds: ClassVar[tuple[str, ...]]

@@ -7,10 +7,10 @@ from .pair import AbstractPair
 
 
 class Planar(AbstractPair):
-    """Two planes, normal to the axis, slide on each other.
+    """Two planes normal to the axis slide on each other.
 
-    Rows: the position of b along the axis of a (1), the components of the axis of b across that of
-    a (2). Freedoms and coordinates: two displacements along x and y of a, the angle about the axis.
+    Rows: the position of b along the axis of a (1), the components of the axis of b normal to that
+    of a (2). Freedoms and coordinates: displacements along x and y of a, angle about the axis.
     """
 
     rows: ClassVar[int] = 3

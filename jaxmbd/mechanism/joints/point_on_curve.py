@@ -18,20 +18,19 @@ class PointOnCurve(AbstractJoint):
 
         F_1(r) = 0,    F_2(r) = 0,    r: position of b in frame a.
 
-    Given so, a curve needs no parameter along it as a further unknown, no search for the nearest
-    point, and no memory of the branch: the rows are exact, and as differentiable as F. Examples:
+    This form needs no curve parameter as an additional unknown, no search for the nearest point,
+    and no memory of the branch. The rows are exact, and as differentiable as F. Examples:
 
     - a graph y = f(x), z = g(x): `lambda r: jnp.stack([r[1] - f(r[0]), r[2] - g(r[0])])`;
     - a circle in the plane z = 0: `[(r_x^2 + r_y^2 - R^2) / (2 R), r_z]`;
-    - a helix: `[(r_x^2 + r_y^2 - R^2) / (2 R), R sin(phi - r_z / c)]` with phi the polar angle,
-      without a sine of an angle: `[..., r_y cos(r_z / c) - r_x sin(r_z / c)]`, which admits the
-      opposite strand too.
+    - a helix: `[(r_x^2 + r_y^2 - R^2) / (2 R), R sin(phi - r_z / c)]` with phi the polar angle, or,
+      without phi, `[..., r_y cos(r_z / c) - r_x sin(r_z / c)]`. Both admit the opposite strand too.
 
-    A parametric curve c(s) takes this form by solving one of its components for s; a closed one
-    that is seen from inside under each angle once is a `Cam` with a `PointOnPlane`.
+    To bring a parametric curve c(s) into this form, solve one of its components for s. For a closed
+    plane curve with one radius for each polar angle, use a `Cam` with a `PointOnPlane`.
 
-    The gradients of F_1 and F_2 must not be parallel on the curve, and best have length 1: then the
-    rows are distances.
+    The gradients of F_1 and F_2 must not be parallel on the curve. If they have length 1, the rows
+    are distances to first order, which is best.
 
     Rows: F_1, F_2 (2). Freedoms: 3 rotations and the motion along the curve. Coordinates: none.
 
@@ -61,8 +60,8 @@ class PointOnCurve(AbstractJoint):
     ):
         """**Arguments:** as `AbstractJoint`.
 
-        - `surfaces`: of the position r, shape `(3,)` [m], gives (F_1, F_2), shape `(2,)` [m]. An
-          `eqx.Module` with numbers in it makes them parameters with derivatives.
+        - `surfaces`: a function of the position r, shape `(3,)` [m], that returns (F_1, F_2), shape
+          `(2,)` [m]. The arrays of an `eqx.Module` are parameters with derivatives.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.limits = None

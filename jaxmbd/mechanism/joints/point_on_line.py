@@ -7,8 +7,8 @@ from .pair import AbstractPair
 class PointOnLine(AbstractPair):
     """The origin of b stays on the axis of a.
 
-    Rows: the position of b across the axis (2). Freedoms: 3 rotations and, the coordinate, the
-    displacement along the axis.
+    Rows: the position of b normal to the axis (2). Freedoms: 3 rotations and the displacement along
+    the axis, which is the coordinate.
     """
 
     rows: ClassVar[int] = 2

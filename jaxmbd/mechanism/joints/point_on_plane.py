@@ -7,8 +7,8 @@ from .pair import AbstractPair
 class PointOnPlane(AbstractPair):
     """The origin of b stays in the plane through the origin of a, normal to the axis of a.
 
-    Row: the position of b along the axis (1). Freedoms: 3 rotations and, the coordinates, two
-    displacements along x and y of a.
+    Row: the position of b along the axis (1). Freedoms: 3 rotations and the displacements along x
+    and y of a, which are the coordinates.
     """
 
     rows: ClassVar[int] = 1

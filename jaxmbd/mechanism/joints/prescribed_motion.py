@@ -14,19 +14,19 @@ from .joint_coordinate import JointCoordinate, joint_coordinate
 
 
 class PrescribedMotion(AbstractConstraint):
-    """Drives a coordinate of a joint: x = motion(t). The joint is given to the mechanism too.
+    """Drives a coordinate of a joint: x = motion(t). Give the joint to the mechanism as well.
 
-    Row: x - motion(t), for an angle taken within half a turn, so that it may turn on and on (1).
-    The multiplier is the force [N] or torque [N m] of the drive on b.
+    Row: x - motion(t), for an angle wrapped to within half a turn, so that it may turn without
+    limit (1). The multiplier is the force [N] or torque [N m] of the drive on b.
 
         drive = mbd.PrescribedMotion("drive", hinge, Ramp(jnp.asarray(2.0)))
 
-    with `hinge` a `Revolute`, and `Ramp` an `eqx.Module` whose `__call__(self, t)` is
-    `self.speed * t`: the speed is then a parameter with a derivative. Functions are compared by
-    identity: one written inside of a loop is compiled each time.
+    Here `hinge` is a `Revolute`, and `Ramp` is an `eqx.Module` whose `__call__(self, t)` returns
+    `self.speed * t`. The speed is then a parameter with a derivative. Functions are compared by
+    identity: a function defined inside a loop is compiled in each pass.
 
-    **Fields:** `driven`: the coordinate. `motion`: function of t [m, rad], at least twice
-    differentiable for jax.
+    **Fields:** `driven`: the coordinate. `motion`: a function of t [m, rad], at least twice
+    differentiable by JAX.
     """
 
     name: str = eqx.field(static=True)
@@ -45,11 +45,11 @@ class PrescribedMotion(AbstractConstraint):
     ):
         """**Arguments:**
 
-        - `joint`: whose coordinate is driven.
-        - `motion`: a function of the time [s] that gives the coordinate [m, rad], shape `()`.
-        - `coordinate`: which of the coordinates of the joint, if it has several.
+        - `joint`: the joint whose coordinate is driven.
+        - `motion`: a function of the time [s] that returns the coordinate [m, rad], shape `()`.
+        - `coordinate`: index of the coordinate, if the joint has several.
 
-        **Raises:** `ValueError` for a joint without coordinates, or a motion that is no number.
+        **Raises:** `ValueError` for a joint without coordinates, or a motion that is not a number.
         """
         self.name = checked_name("PrescribedMotion", name)
         self.driven = joint_coordinate(f'PrescribedMotion "{name}"', joint, coordinate)
@@ -78,9 +78,9 @@ def prescribed(motion: Callable[[Any], Any], t: Any, dtype: Any) -> Float[Array,
 
 
 def motion_shape(what: str, motion: Any, dtype: Any) -> Any:
-    """What a function of the time returns, by shape; nothing is computed.
+    """The shapes that a function of the time returns, without computing anything.
 
-    **Raises:** `ValueError`, which begins with `what`, if it is no function."""
+    **Raises:** `ValueError`, which begins with `what`, if it is not a function."""
     if not callable(motion):
         raise ValueError(f"{what} must be a function of the time, but is {motion!r}.")
     return eqx.filter_eval_shape(motion, jax.ShapeDtypeStruct((), dtype))

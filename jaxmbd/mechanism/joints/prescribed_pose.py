@@ -15,9 +15,9 @@ class PrescribedPose(AbstractJoint):
     """The pose of b relative to a is a given function of the time.
 
     Rows: the position of b in the frame `a.compose(motion(t))` (3), twice the vector part of the
-    relative quaternion (3). No freedom; between the ground and a body it moves this body.
+    relative quaternion (3). No freedom. Between the ground and a body, it moves the body.
 
-    **Fields:** `motion`: function of t that gives a `Pose`, at least twice differentiable for jax.
+    **Fields:** `motion`: a function of t that returns a `Pose`, at least twice differentiable.
     """
 
     motion: Callable[[Any], Pose]
@@ -43,9 +43,9 @@ class PrescribedPose(AbstractJoint):
     ):
         """**Arguments:** as `AbstractJoint`.
 
-        - `motion`: a function of the time [s] that gives the `Pose` of frame b in frame a:
-          position, shape `(3,)` [m], and orientation, shape `(4,)`, of any length but 0. An
-          `eqx.Module` with numbers in it makes them parameters with derivatives.
+        - `motion`: a function of the time [s] that returns the `Pose` of frame b in frame a:
+          position, shape `(3,)` [m], and orientation, shape `(4,)`, of any length but 0. The arrays
+          of an `eqx.Module` are parameters with derivatives.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.limits = None

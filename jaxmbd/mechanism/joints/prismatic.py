@@ -5,9 +5,9 @@ from .pair import AbstractPair
 
 
 class Prismatic(AbstractPair):
-    """Slider: frames are aligned, the origin of b stays on the axis of a.
+    """Slider: the frames stay aligned, and the origin of b stays on the axis of a.
 
-    Rows: the position of b across the axis (2), twice the vector part of the relative quaternion
+    Rows: the position of b normal to the axis (2), twice the vector part of the relative quaternion
     (3). Freedom and coordinate: the displacement along the axis.
     """
 

@@ -10,14 +10,14 @@ from .coupling import AbstractCoupling
 
 
 class RackAndPinion(AbstractCoupling):
-    """A toothed wheel drives a rack: the displacement x of the rack's guide and the angle phi of
-    the pinion's bearing obey x = radius phi + offset.
+    """A toothed wheel drives a rack. The displacement x of the joint that guides the rack and the
+    angle phi of the bearing of the pinion obey x = radius phi + offset.
 
-    Row: radius (phi - (x - offset) / radius), the difference of angles taken within half a turn
-    [m] (1): true for any number of turns, without counting them. The multiplier is the force on the
-    rack.
+    Row: radius ((x - offset) / radius - phi), with the difference of angles wrapped to within half
+    a turn [m] (1). It holds for any number of turns, without counting them. The multiplier is the
+    force on the rack.
 
-    **Fields:** `radius` [m]: of the pitch circle, negative where the rack moves backwards for a
+    **Fields:** `radius` [m]: radius of the pitch circle, negative if the rack moves backwards for a
     positive angle. `offset` [m]: x at phi = 0.
     """
 
@@ -37,10 +37,10 @@ class RackAndPinion(AbstractCoupling):
     ):
         """**Arguments:**
 
-        - `rack`: a joint with a displacement, as `Prismatic`.
-        - `pinion`: a joint with an angle, as `Revolute`.
+        - `rack`: a joint with a displacement, such as `Prismatic`.
+        - `pinion`: a joint with an angle, such as `Revolute`.
         - `radius`, `offset`: the fields; `radius` is not 0.
-        - `coordinates`: which of the coordinates of each joint, if it has several that fit.
+        - `coordinates`: index of the coordinate of each joint, if several fit.
 
         **Raises:** `ValueError` for joints without such coordinates.
         """

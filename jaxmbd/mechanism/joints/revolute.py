@@ -5,9 +5,9 @@ from .pair import AbstractPair
 
 
 class Revolute(AbstractPair):
-    """Hinge: origins coincide, axes are parallel.
+    """Hinge: the origins coincide, and the axes are parallel.
 
-    Rows: the position of b in frame a (3), the components of the axis of b across that of a (2).
+    Rows: the position of b in frame a (3), the components of the axis of b normal to that of a (2).
     Freedom and coordinate: the angle of b relative to a about the axis.
     """
 

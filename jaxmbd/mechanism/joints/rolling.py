@@ -15,7 +15,7 @@ from .base import AbstractJoint, limit_pairs
 
 class AbstractRolling(AbstractJoint):
     """A round body b rolls without slip on the plane through the origin of a, normal to the axis of
-    a. It stays on the plane: the contact can pull. A subclass says where it touches.
+    a. The contact can pull: the body never leaves the plane. A subclass gives the contact point.
 
     **Fields:** `radius` [m].
     """
@@ -43,9 +43,9 @@ class AbstractRolling(AbstractJoint):
         frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
     ):
-        """**Arguments:** as `AbstractJoint`, in the world by `points`, one on the plane and the
-        centre of the body, and `axis`, the normal of the plane; for a disc by `axes`, that and the
-        axis of the disc.
+        """**Arguments:** as `AbstractJoint`. In the world give `points`, one on the plane and the
+        centre of the body, and `axis`, the normal of the plane. For a disc give `axes`, this normal
+        and the axis of the disc.
 
         - `radius`: > 0 [m].
         """
@@ -55,7 +55,7 @@ class AbstractRolling(AbstractJoint):
 
     @abc.abstractmethod
     def arm(self, a: Pose, b: Pose) -> Float[Array, "3"]:
-        """From the centre to the lowest point, in world axes."""
+        """The vector from the centre to the lowest point, in world axes."""
 
     def nonholonomic(self, a, b, twist_a, twist_b, t):
         del t

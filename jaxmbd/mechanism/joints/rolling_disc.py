@@ -8,19 +8,19 @@ from .rolling import AbstractRolling
 
 class RollingDisc(AbstractRolling):
     """A thin disc about the axis of b rolls without slip on the plane through the origin of a,
-    normal to the axis of a. It stays on the plane: the contact can pull.
+    normal to the axis of a. The contact can pull: the disc never leaves the plane.
 
-    With e = (e_x, e_y, e_z) the axis of b in frame a and s = sqrt(e_x^2 + e_y^2) the sine of its
-    angle to the normal, the rim is lowest at radius (e_x e_z / s, e_y e_z / s, -s) from the centre.
+    Let e = (e_x, e_y, e_z) be the axis of b in frame a, and s = sqrt(e_x^2 + e_y^2) the sine of its
+    angle to the normal. Then the lowest point of the rim is radius (e_x e_z / s, e_y e_z / s, -s)
+    from the centre.
 
-    Row: the height of that point, z - radius s (1). Nonholonomic rows: the velocity of the point of
-    b there, relative to a, along x and y of a (2). Freedoms: 5 displacements and rotations with 3
-    independent velocities, the angular one. Coordinates: x and y of the contact.
+    Row: the height of this point, z - radius s (1). Nonholonomic rows: the velocity of the material
+    point of b there, relative to a, along x and y of a (2). Freedoms: 5, of which only the 3
+    rotations have independent velocities. Coordinates: x and y of the contact.
 
-    Flat on the plane a disc touches all around and has no lowest point; near there the point runs
-    round quickly, and steps must be small enough to follow (s changes by little in each). Exactly
-    flat the centre counts as the contact: everything stays finite, but a motion through it has no
-    meaning.
+    A disc that lies flat touches all around and has no lowest point. Near this pose the contact
+    runs around the rim quickly, and steps must be so small that s changes little in each. Exactly
+    flat, the centre counts as the contact: all values are finite, but the motion is meaningless.
 
     **Fields:** `radius` [m].
     """
@@ -36,7 +36,7 @@ class RollingDisc(AbstractRolling):
         return (offset(a, b) + self._arm(a, b))[:2]
 
     def _arm(self, a: Pose, b: Pose) -> Float[Array, "3"]:
-        """From the centre to the lowest point, in frame a."""
+        """The vector from the centre to the lowest point, in frame a."""
         x, y, z = a.local_direction(z_axis(b))
         s2 = x * x + y * y
         flat = s2 < jnp.finfo(s2.dtype).eps ** 2

@@ -4,11 +4,11 @@ from .rolling import AbstractRolling
 
 class RollingSphere(AbstractRolling):
     """A sphere about the origin of b rolls without slip on the plane through the origin of a,
-    normal to the axis of a. It stays on the plane: the contact can pull.
+    normal to the axis of a. The contact can pull: the sphere never leaves the plane.
 
     Row: the height of the lowest point, z - radius (1). Nonholonomic rows: the velocity of the
-    point of b that touches, relative to a, along x and y of a (2). Freedoms: 5 displacements and
-    rotations with 3 independent velocities, the angular one. Coordinates: x and y of the contact.
+    material point of b there, relative to a, along x and y of a (2). Freedoms: 5, of which only the
+    3 rotations have independent velocities. Coordinates: x and y of the contact.
 
     **Fields:** `radius` [m].
     """

@@ -13,12 +13,12 @@ from .base import AbstractJoint, limit_pairs
 
 
 class Screw(AbstractJoint):
-    """Axes coincide, and b advances by `pitch` along the axis of a for each turn of b about it.
+    """The axes coincide, and b advances by `pitch` along the axis of a for each turn about it.
 
-    Rows: the position of b across the axis (2), the components of the axis of b across that of a
-    (2), and pitch / 2 pi (phi - 2 pi z / pitch), where the difference of the angle phi and the one
-    that belongs to the displacement z is taken within half a turn (1): true for any number of
-    turns, without counting them. Freedom and coordinate: the displacement z.
+    Rows: the position of b normal to the axis (2), the components of the axis of b normal to that
+    of a (2), and pitch / 2 pi (phi - 2 pi z / pitch), with the difference of angles wrapped to
+    within half a turn (1). This holds for any number of turns, without counting them. Freedom and
+    coordinate: the displacement z.
     """
 
     pitch: Float[Array, ""]

@@ -18,8 +18,8 @@ from .pair import AbstractPair
 
 
 class Universal(AbstractPair):
-    """Hooke's joint: origins coincide, the x axis of a and the y axis of b, the two arms of the
-    cross, stay at right angles.
+    """Hooke's joint: the origins coincide, and the two arms of the cross, the x axis of a and the
+    y axis of b, stay at right angles.
 
     Rows: the position of b in frame a (3), x_a . y_b (1). Freedoms and coordinates: the angle of
     the cross about x_a, then that of b about y_b.
@@ -45,14 +45,14 @@ class Universal(AbstractPair):
         frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
     ):
-        """**Arguments:** as `AbstractJoint`, but for
+        """**Arguments:** as `AbstractJoint`, except
 
-        - `axes`: the two arms of the cross in the world, at right angles: the axis about which the
-          cross turns in a, and the one about which b turns on the cross;
-        - or `orientation`, of which these are the x and the y axis.
+        - `axes`: the two arms of the cross in the world, at right angles. The cross turns in a
+          about the first, and b turns on the cross about the second;
+        - or `orientation`, whose x and y axes are the two arms.
 
-        **Raises:** `ValueError` for a joint in the world without them, and for axes that are not at
-        right angles.
+        **Raises:** `ValueError` for a joint in the world without either, and for axes that are not
+        at right angles.
         """
         if axes is None and orientation is None and frame_a is None:
             raise ValueError(
@@ -76,7 +76,7 @@ class Universal(AbstractPair):
 
 
 def _arms(name: str, axes: Any, dtype: Any) -> Float[Array, "4"]:
-    """The orientation whose x and y axes are these."""
+    """The orientation whose x and y axes are `axes`."""
     what = f'`axes` of Universal "{name}"'
     x, y = (unit_vector(what, axis, dtype) for axis in pair_of(name, "axes", axes))
     if is_concrete(x) and is_concrete(y):
