@@ -1,4 +1,4 @@
-"""What springs have in common, whatever they act along or about."""
+"""The base of linear and torsional springs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +12,11 @@ from .signal import AbstractSignal, as_signal, as_tree, read
 
 
 class AbstractSpring(AbstractForce):
-    """Spring, damper and actuator of one coordinate x:
+    """Spring, damper and actuator for one coordinate x, with the force or torque
 
         stiffness x + damping x' + dV/dx(x) + law(x, x') - actuator(t, u).
 
-    **Fields:** `stiffness`, `damping`; and `potential` V, `law`, `actuator`, each may be `None`.
+    **Fields:** `stiffness`, `damping`, and `potential` V, `law` and `actuator`, or `None`.
     """
 
     stiffness: Float[Array, ""]
@@ -28,7 +28,7 @@ class AbstractSpring(AbstractForce):
     def _set_spring(
         self, stiffness: Any, damping: Any, potential: Any, law: Any, actuator: Any
     ) -> None:
-        """Sets the fields; the frames must be there."""
+        """Set the fields. Set the frames before: the dtype is theirs."""
         self.stiffness = jnp.asarray(stiffness, self.dtype)
         self.damping = jnp.asarray(damping, self.dtype)
         self.potential = None if potential is None else as_tree(potential)

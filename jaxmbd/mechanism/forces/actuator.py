@@ -13,19 +13,20 @@ from .signal import control_entry
 
 
 class AbstractActuator(AbstractForce):
-    """`gear` times one entry of the control, along or about the axis of a,
+    """A force or torque along or about the axis of a, `gear` times one entry u of the control, less
+    the inertia of the rotor:
 
         gear u - gear^2 rotor_inertia d(rate)/dt,
 
-    with the rate of the axis: as of a motor with the torque u before a gearbox of the ratio
-    `gear`, whose rotor turns `gear` times as fast. Its inertia is part of M; its own spin does not
-    tilt with the bodies (no gyroscopic torque).
+    with the rate along or about the axis. For instance, a motor with the torque u drives a gearbox
+    of ratio `gear`, and its rotor turns `gear` times as fast as the joint. The inertia of the rotor
+    is part of M. Its gyroscopic torque is neglected.
 
     **Fields:**
 
     - `gear`: ratio of the force or torque to the entry of the control [N or N m per unit of u].
-    - `rotor_inertia`: of what turns before the gearbox [kg m^2], or `None`.
-    - `index`: which entry of the control u it is driven by, counted from 0.
+    - `rotor_inertia`: inertia of the rotor, before the gearbox [kg m^2], or `None`.
+    - `index`: index of the entry of the control u, counted from 0.
     """
 
     gear: Float[Array, ""]
@@ -52,9 +53,8 @@ class AbstractActuator(AbstractForce):
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`.
 
-        **Raises:** `ValueError` for a `gear` that is not finite, a `rotor_inertia` that is
-        negative, and an `index` that is none; and when it is evaluated, for a control that has no
-        such entry.
+        **Raises:** `ValueError` for a `gear` that is not finite, a negative `rotor_inertia`, and an
+        `index` that is not an index. At evaluation, for a control without such an entry.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.gear = jnp.asarray(gear, self.dtype)

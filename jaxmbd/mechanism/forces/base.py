@@ -1,4 +1,4 @@
-"""What a force element is: forces and torques on frames of bodies."""
+"""The interface of force elements: forces and torques on frames of bodies."""
 
 import abc
 from typing import Any, NamedTuple
@@ -22,33 +22,31 @@ class Wrench(NamedTuple):
 
     @classmethod
     def of_torque(cls, torque: Float[Array, "3"]) -> "Wrench":
-        """A torque alone. Its force is a zero that is known when tracing, so that its moments take
-        no arithmetic."""
+        """A pure torque. Its force is zero already at trace time, so no moment is computed."""
         return cls(np.zeros(3, torque.dtype), torque)  # type: ignore[arg-type]
 
     def torque_about(self, arm: Float[Array, "3"]) -> Float[Array, "3"]:
-        """Torque about the point from which the origin of the frame is at `arm`."""
+        """The torque about another point, with `arm` from that point to the origin of the frame."""
         if isinstance(self.force, np.ndarray) and not self.force.any():
             return self.torque
         return self.torque + cross(arm, self.force)
 
 
 class AbstractForceElement(AbstractElement):
-    """Forces and torques on frames of any number of bodies: all that a `Mechanism` takes among its
-    forces. For two bodies, with action and reaction, `AbstractForce` is the simpler base."""
+    """Forces and torques on frames of any number of bodies, the base of all forces of a
+    `Mechanism`. For action and reaction between two bodies, `AbstractForce` is the simpler base."""
 
     @abc.abstractmethod
     def wrenches(
         self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike, u: Any
     ) -> tuple[Wrench, ...]:
-        """A `Wrench` for each frame, given the world poses and twists of all, the time and the
-        control (`None` without one); pure."""
+        """A `Wrench` for each frame, at the world poses and twists of all frames, the time and the
+        control (`None` without one). A pure function."""
 
     @property
     def inertance(self) -> Float[Array, ""] | None:
-        """Inertia w >= 0 [kg or kg m^2] that resists changes of `rate`: kinetic energy
-        w rate^2 / 2, so a part w R^T R of M beside those of the bodies, with rate = R v. `None`,
-        the default, for none."""
+        """The inertia w >= 0 [kg or kg m^2] that resists changes of `rate`. Its kinetic energy is
+        w rate^2 / 2. With rate = R v, it adds w R^T R to M. Default: `None`, no inertia."""
         return None
 
     def rate(self, poses: tuple[Pose, ...], twists: tuple[Twist, ...]) -> Float[Array, ""]:
@@ -59,7 +57,7 @@ class AbstractForceElement(AbstractElement):
     def power(
         self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike, u: Any = None
     ) -> Float[Array, ""]:
-        """Power sum_i F_i . v_i + T_i . omega_i that the element gives to the bodies [W]."""
+        """The power sum_i F_i . v_i + T_i . omega_i of the element on the bodies [W]."""
         wrenches = self.wrenches(poses, twists, t, u)
         parts = [
             dot(w.force, twist.linear) + dot(w.torque, twist.angular)
@@ -68,25 +66,26 @@ class AbstractForceElement(AbstractElement):
         return sum(parts, jnp.zeros_like(poses[0].position[0]))
 
     def energy(self, poses: tuple[Pose, ...], t: RealScalarLike) -> Float[Array, ""]:
-        """Potential energy that the element stores [J]. Default: none, so that all its power is
+        """The potential energy that the element stores [J]. Default: 0, so that all its power is
         supplied or dissipated."""
         del t
         return jnp.zeros_like(poses[0].position[0])
 
 
 class AbstractForce(AbstractConnector, AbstractForceElement):
-    """A force between two bodies. Its frames are given as those of joints; a is often "ground".
+    """A force between two bodies. Its frames are given like those of joints; a is often "ground".
 
-    A new kind is a subclass that writes `wrench` and says whether it is `directed`; one that stores
-    energy also writes `energy`.
+    For a new kind, write a subclass with `wrench` and with `directed`, whether it has an axis. If
+    it stores energy, write `energy` too.
     """
 
     @abc.abstractmethod
     def wrench(
         self, a: Pose, b: Pose, twist_a: Twist, twist_b: Twist, t: RealScalarLike, u: Any
     ) -> Wrench:
-        """What acts on frame b, given the world poses and twists of both frames, the time and
-        the control (`None` without one); pure. The opposite acts on body a, at the same point."""
+        """The wrench on frame b, at the world poses and twists of both frames, the time and the
+        control (`None` without one). A pure function. The opposite wrench acts on body a, at the
+        same point."""
 
     def wrenches(self, poses, twists, t, u):
         (a, b), (twist_a, twist_b) = poses, twists

@@ -15,23 +15,23 @@ from .base import AbstractForce, Wrench
 
 
 class Bushing(AbstractForce):
-    """Elastic connection in all six directions. With the deflection x = (d, phi) of b seen from a,
-    its generalised force is
+    """Elastic connection in all six directions. With the deflection x = (d, phi) of b relative to
+    a, its generalised force is
 
         f = preload - K x - C x',
 
     where d is the position of the origin of b in frame a, and phi the rotation vector from a to b:
-    the unit axis, which has the same components in both frames, times the angle, at most pi. On b
-    acts, at its origin and in the axes of a, the force f[:3] and the torque G^T f[3:], where
-    phi' = G omega; for small rotations G = 1, and for one stiffness about all axes G^T phi = phi.
-    The opposite acts on a at the same point.
+    the unit axis, which has the same components in both frames, times the angle, at most pi. The
+    force f[:3] and the torque G^T f[3:] act on b at its origin, in the axes of a, where
+    phi' = G omega. For small rotations G = 1. With one stiffness k about all axes the elastic
+    torque is -k phi, since G^T phi = phi. The opposite acts on a at the same point.
 
-    This way the elastic part has the energy x.K x / 2 - preload.x for rotations of any size, and
-    the damping takes x'.C x' >= 0. At half a turn the rotation vector jumps, and the torque too.
+    The elastic part thus has the energy x.K x / 2 - preload.x for rotations of any size, and the
+    damping dissipates x'.C x' >= 0. At half a turn phi jumps, and the torque with it.
 
     **Fields:**
 
-    - `stiffness`: K, six values along and about the axes of a [N/m, N m/rad], or the whole matrix
+    - `stiffness`: K, six values along and about the axes of a [N/m, N m/rad], or the full matrix
       `(6, 6)`.
     - `damping`: C likewise [N s/m, N m s/rad].
     - `preload`: f at x = 0, shape `(6,)` [N, N m].
@@ -62,11 +62,11 @@ class Bushing(AbstractForce):
         frame_b: Frame | None = None,
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`. Without `axis` and
-        `orientation` the axes of a are those of the world now.
+        `orientation` the axes of a are those of the world in the present pose.
 
-        **Raises:** `ValueError` for values that are not finite, negative, or a matrix that is
-        not symmetric and positive semidefinite: an unsymmetric stiffness would be a source of
-        energy, and damping must not be one either.
+        **Raises:** `ValueError` for values that are negative or not finite, and for a matrix that
+        is not symmetric and positive semidefinite. An unsymmetric stiffness or a negative damping
+        would be a source of energy.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         of = f'of Bushing "{name}"'
@@ -115,8 +115,8 @@ def _curvature(s: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.where(small, series, (1 - h * jnp.cos(h) / jnp.sin(h)) / far)
 
 
-# |B_2k| / (2k)! = 2 zeta(2k) / (2 pi)^2k with the Bernoulli numbers: long enough for second
-# derivatives in float64 up to s = 1.
+# The coefficients |B_2k| / (2k)! = 2 zeta(2k) / (2 pi)^2k, with the Bernoulli numbers B_2k. There
+# are enough of them for second derivatives in float64 up to s = 1.
 _CURVATURE = [1 / 12, 1 / 720, 1 / 30240] + [
     2 * sum(n ** (-2.0 * k) for n in range(1, 50)) / (2 * math.pi) ** (2 * k) for k in range(4, 15)
 ]

@@ -14,16 +14,16 @@ from .signal import AbstractSignal, as_signal, read
 
 
 class Drag(AbstractLoad):
-    """Resistance of a medium that moves with the velocity `wind`: on a body acts
+    """Resistance of a medium with the velocity `wind`. The force and the torque on a body are
 
         F = -(linear + quadratic |w|) w,    w = v - wind,
-        T = -angular omega,
+        T = -angular omega.
 
-    F at the point with the velocity v, by default the centre of mass.
+    F acts at the point with the velocity v, by default the centre of mass.
 
     **Fields:** `linear` [N s/m], `quadratic` [N s^2/m^2] (density times drag coefficient times area
     over 2), `angular` [N m s/rad], `wind` [m/s]; `at_center`: whether the point is the centre of
-    mass by default, not by its place.
+    mass because none was given.
     """
 
     linear: Float[Array, ""]
@@ -45,9 +45,9 @@ class Drag(AbstractLoad):
         point: Any = None,
         frame: Frame | None = None,
     ):
-        """**Arguments:** the fields; the body and the point as in `AbstractLoad`, but without
-        either the centre of mass of a `Body`. `wind` may be a vector in world axes, a function of
-        the time, or an `AbstractSignal`.
+        """**Arguments:** the fields; the body and the point as in `AbstractLoad`. Without `point`
+        and `frame`, the point is the centre of mass of a `Body`. `wind` may be a vector in world
+        axes, a function of the time, or an `AbstractSignal`.
 
         **Raises:** `ValueError` for a negative coefficient.
         """

@@ -13,7 +13,7 @@ from .signal import as_tree
 
 
 class Force(AbstractForceElement):
-    """What a function of yours says, between any number of bodies:
+    """Forces and torques on any number of bodies, given by a function of yours:
 
         def wrenches(poses, twists, t, u):
             (satellite, station), (v_satellite, v_station) = poses, twists
@@ -22,12 +22,13 @@ class Force(AbstractForceElement):
 
         mbd.Force("tether", ["satellite", "station"], wrenches)
 
-    The function gets tuples of the world `Pose` and `Twist` of each frame, the time and the control
-    (`None` without one), and returns for each frame a force [N] and a torque [N m] about its
-    origin, in world axes. It must be pure. If it is an `eqx.Module`, its arrays are parameters of
-    the mechanism, and functions that are equal but for them are evaluated together.
+    The function takes the tuple of world poses (`Pose`) of the frames, the tuple of twists
+    (`Twist`), the time and the control (`None` without one). It returns for each frame a force [N]
+    and a torque [N m] about its origin, in world axes. It must be pure. If it is an `eqx.Module`,
+    its arrays are parameters of the mechanism, and functions that differ only in their arrays are
+    evaluated together.
 
-    Nothing checks that action and reaction agree: `AbstractForce` is a base which does that.
+    Nothing checks that action equals reaction. The base `AbstractForce` guarantees it.
 
     **Fields:** `name`; `names` of the bodies; `function`; `places`: the frames relative to the
     bodies.
@@ -50,11 +51,11 @@ class Force(AbstractForceElement):
         """**Arguments:**
 
         - `name`, `bodies` (or their names; "ground" is the world), `function`.
-        - `frames`: pose of each frame relative to its body; `None`, for all or for one, is the
-          frame of the body itself.
+        - `frames`: pose of each frame relative to its body. `None` instead of one or of all stands
+          for the frame of the body itself.
 
-        **Raises:** `ValueError` for no bodies or only the ground, for another number of frames, and
-        when it is evaluated, for a function that does not return a force and a torque for each.
+        **Raises:** `ValueError` for no bodies or only the ground, and for a wrong number of frames.
+        At evaluation, for a function that does not return a force and a torque for each body.
         """
         self.name = checked_name("Force", name)
         what = f'Force "{name}"'

@@ -12,17 +12,17 @@ from .base import AbstractForce
 
 
 class AbstractJointFriction(AbstractForce):
-    """Viscous and smooth dry friction in a joint: against the rate w of one of its coordinates acts
+    """Viscous and smooth dry friction in a joint. The resistance to the rate w of a coordinate is
 
         viscous w + dry w / sqrt(w^2 + speed^2).
 
     The second term is Coulomb's law with its jump at rest smoothed: 71 % of `dry` at `speed`,
-    99.5 % at ten times as much. So it creeps instead of sticking, with the force dry w / speed of a
-    stiff damper; choose `speed` well below the rates of interest, but not so small that dry h /
-    speed exceeds the mass, with the step h of an explicit scheme. The power is never positive, and
-    everything is smooth.
+    99.5 % at ten times that rate. So the joint creeps instead of sticking, like a stiff damper with
+    the force dry w / speed. Choose `speed` well below the rates of interest. With an explicit
+    scheme of step h, dry h / speed must not exceed the mass. The power is never positive, and the
+    force is smooth.
 
-    `dry` is a given force or torque: it does not follow the load of the joint.
+    `dry` is a given force or torque. It does not depend on the load of the joint.
 
     **Fields:** `viscous` [N s/m or N m s/rad], `dry` [N or N m], `speed` [m/s or rad/s].
     """
@@ -51,8 +51,8 @@ class AbstractJointFriction(AbstractForce):
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`.
 
-        **Raises:** `ValueError` for a negative friction, which would drive, and for a `speed` that
-        is not positive.
+        **Raises:** `ValueError` for a negative friction, which would add energy, and for a `speed`
+        that is not positive.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.viscous = jnp.asarray(viscous, self.dtype)
@@ -69,7 +69,7 @@ class AbstractJointFriction(AbstractForce):
         dry: Annotated[Number, not_negative] = 0.0,
         speed: Annotated[Number, positive] = 1e-2,
     ):
-        """The friction of a `joint`, in its frames; its name too, unless another is given.
+        """The friction of a `joint`, in its frames, and with its name unless another is given.
 
         **Raises:** `ValueError` for a constraint that does not connect two frames.
         """
@@ -90,5 +90,5 @@ class AbstractJointFriction(AbstractForce):
         )
 
     def resistance(self, rate: Float[Array, ""]) -> Float[Array, ""]:
-        """Magnitude and sign of what acts against the rate."""
+        """The force or torque against the rate, with the sign of the rate."""
         return rate * (self.viscous + self.dry / jnp.sqrt(rate * rate + self.speed * self.speed))

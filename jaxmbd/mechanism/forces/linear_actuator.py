@@ -9,12 +9,12 @@ from .base import Wrench
 
 
 class LinearActuator(AbstractActuator):
-    """Force `gear` u along the axis of a, on b at its origin, and back on a at the same point: a
-    positive one pushes b forwards. Fields and constructor are those of `AbstractActuator`.
+    """Force `gear` u along the axis of a. It acts on b at its origin, and the opposite on a at the
+    same point. A positive force pushes b forwards. Fields and constructor: see `AbstractActuator`.
 
-    If u is the torque of a motor before a spindle, `gear` is 2 pi over its pitch; a `rotor_inertia`
-    then resists like a mass of gear^2 times it. For a force along the line between two points, as
-    of a hydraulic cylinder, see the `actuator` of `Spring`.
+    If u is the torque of a motor that drives a spindle, `gear` is 2 pi over its pitch, and a
+    `rotor_inertia` acts like a mass of gear^2 rotor_inertia. For a force along the line between two
+    points, as of a hydraulic cylinder, see the `actuator` of `Spring`.
     """
 
     directed: ClassVar[bool] = True

@@ -16,11 +16,11 @@ from .signal import AbstractSignal, as_signal, read
 
 
 class AbstractLoad(AbstractForceElement):
-    """A force from outside on a frame of one body; its reaction is not part of the mechanism.
+    """An external force on a frame of one body. Its reaction is not part of the mechanism.
 
-    A new kind is a subclass that writes `load`.
+    For a new kind, write a subclass with `load`.
 
-    **Fields:** `name`; `names`: that of the body; `frame`: pose of the frame relative to the body.
+    **Fields:** `name`; `names`: the name of the body; `frame`: pose of the frame relative to it.
     """
 
     name: str = eqx.field(static=True)
@@ -31,13 +31,13 @@ class AbstractLoad(AbstractForceElement):
     def __init__(
         self, name: str, body: Body | str, *, point: Any = None, frame: Frame | None = None
     ):
-        """**Arguments:** the `body` and where on it, in one of three ways:
+        """**Arguments:** the `body`, and the place on it in one of three ways:
 
-        - `point` [m], in world axes, where the body is now; `body` is then a `Body`;
-        - `frame`, relative to the body, which also turns the axes; here a name will do;
+        - `point` [m], in world axes, at the present pose of the body, which must be a `Body`;
+        - `frame`, relative to the body, which also turns the axes. `body` may then be a name;
         - neither: the frame of the body itself.
 
-        **Raises:** `ValueError` if the name or the body is none, or the place is said twice.
+        **Raises:** `ValueError` for an invalid name or body, or for both `point` and `frame`.
         """
         kind = type(self).__name__
         self.name = checked_name(kind, name)
@@ -73,20 +73,20 @@ class AbstractLoad(AbstractForceElement):
 
     @property
     def dtype(self) -> Any:
-        """Of the frame, and so of the other parameters."""
+        """The dtype of the frame and of the other parameters."""
         return self.frame.position.dtype
 
     @abc.abstractmethod
     def load(self, pose: Pose, twist: Twist, t: Any, u: Any) -> Wrench:
-        """What acts on the frame, given its world pose and twist, the time and the control (`None`
-        without one); pure."""
+        """The wrench on the frame, at its world pose and twist, the time and the control (`None`
+        without one). A pure function."""
 
     def wrenches(self, poses, twists, t, u):
         return (self.load(poses[0], twists[0], t, u),)
 
 
 def vector_signal(load: AbstractLoad, argument: str, value: Any) -> AbstractSignal | None:
-    """A vector that may be missing, as a signal."""
+    """A vector as a signal, or `None` for `None`."""
     if value is None:
         return None
     what = f'`{argument}` of {type(load).__name__} "{load.name}"'
@@ -102,7 +102,7 @@ def in_world(
     t: Any,
     u: Any,
 ) -> Float[Array, "3"]:
-    """World components of the sum of a vector in world axes and one in those of the frame."""
+    """World components of the sum of a vector in world axes and one in the axes of the frame."""
     total = jnp.zeros_like(pose.position)
     for axes, signal in (("world", world), ("body", body)):
         if signal is not None:

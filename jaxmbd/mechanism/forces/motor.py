@@ -7,11 +7,11 @@ from .base import Wrench
 
 
 class Motor(AbstractActuator):
-    """Torque `gear` u about the axis of a, on b and back on a: a positive one turns b forwards.
-    Fields and constructor are those of `AbstractActuator`.
+    """Torque `gear` u about the axis of a. It acts on b, and the opposite on a. A positive torque
+    turns b forwards. Fields and constructor are those of `AbstractActuator`.
 
-    If u is the torque of a motor before a gearbox, `gear` is the ratio of its speed to that of the
-    joint; a `rotor_inertia` then weighs gear^2 as much at the joint.
+    If u is the torque of a motor before a gearbox, `gear` is the speed of the motor over that of
+    the joint, and a `rotor_inertia` acts at the joint as gear^2 rotor_inertia.
     """
 
     directed: ClassVar[bool] = True

@@ -11,11 +11,11 @@ from .signal import AbstractSignal
 
 
 class PointForce(AbstractLoad):
-    """Force on a point of a body: F = force_world + R force_body, with the orientation R of the
-    body. About every other point it has its torque.
+    """Force at a point of a body: F = force_world + R force_body, with the orientation R of the
+    frame.
 
-    **Fields:** `force_world`, `force_body` [N]: components in world axes and in those of the frame,
-    which are the body's own unless `frame` says otherwise; `None` for none.
+    **Fields:** `force_world`, `force_body` [N]: components in world axes and in the axes of the
+    frame, or `None`. The axes of the frame are those of the body unless `frame` is given.
     """
 
     force_world: AbstractSignal | None
@@ -32,10 +32,10 @@ class PointForce(AbstractLoad):
         point: Any = None,
         frame: Frame | None = None,
     ):
-        """**Arguments:** the body and the point as in `AbstractLoad`; one or both of the forces,
+        """**Arguments:** the body and the point as in `AbstractLoad`. One or both of the forces,
         each a vector, a function of the time, or an `AbstractSignal` such as `FromControl`.
 
-        **Raises:** `ValueError` without any force, for other shapes, and for entries that the
+        **Raises:** `ValueError` if no force is given, for wrong shapes, and for entries that the
         control does not have.
         """
         AbstractLoad.__init__(self, name, body, point=point, frame=frame)

@@ -1,4 +1,4 @@
-"""Values that forces read while the mechanism moves: constants, functions of time, the control."""
+"""Inputs of forces that may vary in time: constants, functions of time, entries of the control."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -15,25 +15,25 @@ from ..._types import RealScalarLike
 
 
 class AbstractSignal(eqx.Module):
-    """A value that depends on the time and the control. Wherever a force takes one, a constant, a
-    function of the time t [s], and an object of a subclass of this will do."""
+    """A value that depends on the time and the control. An argument of a force that takes a signal
+    also takes a constant or a function of the time t [s]."""
 
     @abc.abstractmethod
     def __call__(self, t: RealScalarLike, u: Any) -> Array:
-        """The value at the time t for the control u (`None` without one); pure."""
+        """The value at the time t for the control u (`None` without one). A pure function."""
 
 
 class FromControl(AbstractSignal):
-    """`gear` times one entry of the control u, or some entries.
+    """`gear` times one or several entries of the control u.
 
         mbd.Torque("wheel", body, torque_body=mbd.FromControl((0, 1, 2)))
         mbd.PointForce("thrust", body, force_body=mbd.FromControl(3, gear=[0.0, 0.0, 20.0]))
 
     **Fields:**
 
-    - `gear`: a number, or a vector: the direction in which one entry acts, or a factor for each of
-      several.
-    - `index`: which entry of u, or which ones.
+    - `gear`: a number or a vector. A vector is the direction in which one entry acts, or a factor
+      for each of several entries.
+    - `index`: index of the entry of u, or a tuple of indices.
     """
 
     gear: Float[Array, ""] | Float[Array, " k"]
@@ -41,7 +41,7 @@ class FromControl(AbstractSignal):
 
     @checked
     def __init__(self, index: int | tuple[int, ...], *, gear: Numbers = 1.0):
-        """**Raises:** `ValueError` for an index that is none."""
+        """**Raises:** `ValueError` for an `index` that is not an index."""
         self.gear = jnp.asarray(gear, float)
         what, one = "`index` of FromControl", Annotated[int, at_least(0)]
         many = isinstance(index, tuple) and index
@@ -53,7 +53,7 @@ class FromControl(AbstractSignal):
 
 
 class Constant(AbstractSignal):
-    """The same at all times."""
+    """A constant value."""
 
     value: Array
 
@@ -73,7 +73,9 @@ class OfTime(AbstractSignal):
 
 
 def as_signal(what: str, value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> AbstractSignal:
-    """**Raises:** `ValueError`, which begins with `what`, for a constant of another shape."""
+    """A constant, a function of the time or a signal, as a signal.
+
+    **Raises:** `ValueError`, which begins with `what`, for a constant of the wrong shape."""
     if isinstance(value, AbstractSignal):
         return with_dtype(value, dtype)
     if callable(value):
@@ -84,9 +86,9 @@ def as_signal(what: str, value: Any, dtype: Any, shape: tuple[int, ...] = ()) ->
 def read(
     what: str, signal: AbstractSignal, t: Any, u: Any, dtype: Any, shape: tuple[int, ...] = ()
 ) -> Array:
-    """The value of a signal now.
+    """The value of a signal at the time t for the control u.
 
-    **Raises:** `ValueError`, which begins with `what`, for another shape, and for entries that
+    **Raises:** `ValueError`, which begins with `what`, for the wrong shape, and for entries that
     the control does not have.
     """
     if isinstance(signal, FromControl):
@@ -98,11 +100,10 @@ def read(
 
 
 def control_entry(what: str, u: Any, index: int | tuple[int, ...]) -> Array:
-    """One entry of the control, or some.
+    """One or several entries of the control.
 
-    JAX reads beyond the end of an array the last entry; here that is an error.
-
-    **Raises:** `ValueError`, which begins with `what`.
+    **Raises:** `ValueError`, which begins with `what`, for no control or an index beyond its end.
+    JAX would return the last entry for such an index.
     """
     needed = max(_indices(index)) + 1
     if u is None:
@@ -120,8 +121,8 @@ def control_entry(what: str, u: Any, index: int | tuple[int, ...]) -> Array:
 
 
 def as_tree(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that may be part of a pytree: a plain one without leaves, an `eqx.Module` with
-    its parameters."""
+    """A function as part of a pytree. A plain function has no leaves. The leaves of an `eqx.Module`
+    are its parameters."""
     plain = jax.tree_util.all_leaves([function])
     return jax.tree_util.Partial(function) if plain else function
 

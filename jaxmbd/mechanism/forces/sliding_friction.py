@@ -9,9 +9,9 @@ from .friction import AbstractJointFriction
 
 
 class SlidingFriction(AbstractJointFriction):
-    """Friction of a slide: force against the velocity of the origin of b relative to a along the
-    axis of a. `viscous` [N s/m], `dry` [N], `speed` [m/s]; the law is that of
-    `AbstractJointFriction`."""
+    """Friction of a slide: a force against the velocity of the origin of b relative to a along the
+    axis of a. The law is that of `AbstractJointFriction`, with `viscous` [N s/m], `dry` [N] and
+    `speed` [m/s]."""
 
     directed: ClassVar[bool] = True
 

@@ -13,19 +13,19 @@ from .base import Wrench
 
 
 class Spring(AbstractSpring):
-    """Spring, damper and actuator along the line from the origin of a to that of b: the tension
+    """Spring, damper and actuator along the line from the origin of a to that of b. The tension is
 
         stiffness x + damping x' + dV/dx(x) + law(x, x') - actuator(t, u),
         x = |r_b - r_a| - rest_length.
 
-    Where both points meet the line has no direction: what is left there is the linear spring
-    without a rest length. Energy: stiffness x^2 / 2 + V(x).
+    Where both points meet, the line has no direction. Only a linear spring of rest length 0 remains
+    there, whose force is 0. Energy: stiffness x^2 / 2 + V(x).
 
-    **Fields:** `stiffness` [N/m], `damping` [N s/m], `rest_length` [m]; and, or `None`,
+    **Fields:** `stiffness` [N/m], `damping` [N s/m], `rest_length` [m]. Optional:
 
-    - `potential`: V, function x -> energy [J] of a nonlinear spring;
-    - `law`: any other tension [N], function (x, x'); what it stores is not counted as energy;
-    - `actuator`: force that pushes both ends apart [N], an `AbstractSignal`.
+    - `potential`: V, a function of x that returns the energy [J] of a nonlinear spring;
+    - `law`: any other tension [N], a function of (x, x'). Its work does not count as stored energy;
+    - `actuator`: the force that pushes both ends apart [N], an `AbstractSignal`.
     """
 
     rest_length: Float[Array, ""]
@@ -50,13 +50,13 @@ class Spring(AbstractSpring):
         frame_a: Frame | None = None,
         frame_b: Frame | None = None,
     ):
-        """**Arguments:** the fields; the others as in `AbstractJoint`, usually `points`, the two
-        ends. `actuator` may be a number, a function of the time, or an `AbstractSignal` such as
+        """**Arguments:** the fields; the others as in `AbstractJoint`, usually `points` (the two
+        ends). `actuator` may be a number, a function of the time, or an `AbstractSignal` such as
         `FromControl`.
 
         **Raises:** `ValueError` for a stiffness, damping or rest length that is negative or not
-        finite: a spring that pushes ever harder away from rest, or a damper that drives, is an
-        error of sign more often than meant, and can be given as `potential` or `law`.
+        finite. A negative stiffness or damping is usually a wrong sign. If you mean it, use
+        `potential` or `law`.
         """
         self._connect(name, (a, b), (point, points), (None, None, None), (frame_a, frame_b))
         self._set_spring(stiffness, damping, potential, law, actuator)
@@ -69,7 +69,7 @@ class Spring(AbstractSpring):
         rate = dot(direction, twist_b.linear - twist_a.linear)
         more = self.further_force(length - self.rest_length, rate, t, u)
         tension = self.damping * rate - self.stiffness * self.rest_length + more
-        # stiffness l times the direction is stiffness d, which has its derivative at l = 0 too.
+        # stiffness l times the direction is written as stiffness d, which is smooth at l = 0.
         return Wrench(-tension * direction - self.stiffness * d, jnp.zeros_like(d))
 
     def energy(self, poses, t):
@@ -79,7 +79,7 @@ class Spring(AbstractSpring):
 
 
 def _length(d: Float[Array, "3"]) -> tuple[Array, Array]:
-    """|d|, with the derivative 0 at d = 0, and whether it is there."""
+    """|d|, with the derivative 0 at d = 0, and whether d is not 0."""
     l2 = dot(d, d)
     apart = l2 > 0
     return jnp.where(apart, jnp.sqrt(jnp.where(apart, l2, 1.0)), 0.0), apart

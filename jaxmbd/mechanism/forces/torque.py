@@ -9,10 +9,10 @@ from .signal import AbstractSignal
 
 
 class Torque(AbstractLoad):
-    """Torque on a body: T = torque_world + R torque_body, with the orientation R of the body.
+    """Torque on a body: T = torque_world + R torque_body, with the orientation R of the frame.
 
-    **Fields:** `torque_world`, `torque_body` [N m]: components in world axes and in those of the
-    frame, which are the body's own unless `frame` says otherwise; `None` for none.
+    **Fields:** `torque_world`, `torque_body` [N m]: components in world axes and in the axes of the
+    frame, or `None`. The axes of the frame are those of the body unless `frame` is given.
     """
 
     torque_world: AbstractSignal | None
@@ -28,10 +28,10 @@ class Torque(AbstractLoad):
         torque_body: Any = None,
         frame: Frame | None = None,
     ):
-        """**Arguments:** the body; one or both of the torques, each a vector, a function of the
+        """**Arguments:** the body. One or both of the torques, each a vector, a function of the
         time, or an `AbstractSignal` such as `FromControl`.
 
-        **Raises:** `ValueError` without any torque, for other shapes, and for entries that the
+        **Raises:** `ValueError` if no torque is given, for wrong shapes, and for entries that the
         control does not have.
         """
         AbstractLoad.__init__(self, name, body, frame=frame)

@@ -14,26 +14,26 @@ from .base import Wrench
 
 
 class TorsionSpring(AbstractSpring):
-    """Spring, damper and actuator about the axes e_a and e_b of its frames: on b acts the torque
-    T g, and on a the opposite,
+    """Spring, damper and actuator about the axes e_a and e_b of its frames. The torque T g acts on
+    b, and the opposite on a, with
 
         T = -stiffness x - damping x' - dV/dx(x) - law(x, x') + actuator(t, u),
         x = phi - rest_angle,    x' = g . (omega_b - omega_a),    g = (e_a + e_b) / (1 + e_a . e_b).
 
-    Where a joint keeps the axes parallel, g is the axis of a and phi the angle of `Revolute`. Else
-    phi is the twist: the turn about e_a that is left of the rotation from a to b after the shortest
-    turn from e_a to e_b. So energy, stiffness x^2 / 2 + V(x), is kept for rotations of any kind.
-    Axes that come to be opposite have no twist, and the torque has no bound near there.
+    If a joint keeps the axes parallel, g is the axis of a, and phi is the angle of `Revolute`.
+    Otherwise phi is the twist: the rotation about e_a that remains of the rotation from a to b
+    after the shortest rotation from e_a to e_b. So the energy, stiffness x^2 / 2 + V(x), is
+    conserved for all rotations. Opposite axes have no twist. Near them the torque is unbounded.
 
-    A pose does not tell the turns made: x is taken within half a turn, and there the torque of a
-    spring jumps to the opposite side. A spring wound further needs its turns as a coordinate.
+    A pose does not contain the number of turns. So x is wrapped to within half a turn, where the
+    torque of a spring jumps. A spring wound further needs a coordinate that counts turns.
 
-    **Fields:** `stiffness` [N m/rad], `damping` [N m s/rad], `rest_angle` [rad]; and, or `None`,
+    **Fields:** `stiffness` [N m/rad], `damping` [N m s/rad], `rest_angle` [rad]. Optional:
 
-    - `potential`: V, function x -> energy [J] of a nonlinear spring;
-    - `law`: any other torque against x [N m], function (x, x'); what it stores is not counted as
-      energy;
-    - `actuator`: torque that turns b forwards and a back [N m], an `AbstractSignal`.
+    - `potential`: V, a function of x that returns the energy [J] of a nonlinear spring;
+    - `law`: any other torque against x [N m], a function of (x, x'). Its work does not count as
+      stored energy;
+    - `actuator`: the torque that turns b forwards and a back [N m], an `AbstractSignal`.
     """
 
     rest_angle: Float[Array, ""]

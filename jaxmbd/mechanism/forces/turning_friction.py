@@ -7,9 +7,9 @@ from .friction import AbstractJointFriction
 
 
 class TurningFriction(AbstractJointFriction):
-    """Friction of a hinge: torque against the angular velocity of b relative to a about the axis of
-    a. `viscous` [N m s/rad], `dry` [N m], `speed` [rad/s]; the law is that of
-    `AbstractJointFriction`."""
+    """Friction of a hinge: a torque against the angular velocity of b relative to a about the axis
+    of a. The law is that of `AbstractJointFriction`, with `viscous` [N m s/rad], `dry` [N m] and
+    `speed` [rad/s]."""
 
     directed: ClassVar[bool] = True
 
