@@ -28,17 +28,17 @@ def contacts_among(
     without: Sequence[tuple[str, str]] = (),
     law: ContactLaw | None = None,
 ) -> list[Contact]:
-    """Contacts between all pieces on different bodies, named "a-b" after the bodies and numbered
-    where there are several.
+    """Contacts between all pieces on different bodies. They are named "a-b" after the bodies, and
+    numbered if two bodies have several.
 
-    **Arguments:** `pieces`: (body, shape) or (body, shape, pose relative to the body), bodies also
-    by name or "ground"; `without`: pairs of names of bodies that do not touch, such as neighbours
-    in a chain; `law`: for all contacts, default a `ContactLaw` without friction.
+    **Arguments:** `pieces`: (body, shape) or (body, shape, pose relative to the body), where a body
+    may be a name or "ground"; `without`: pairs of names of bodies that do not touch, such as
+    neighbours in a chain; `law`: for all contacts, default a `ContactLaw` without friction.
 
-    With n bodies there are about n^2 / 2 pairs, most of which are far apart: `contact_budget` of a
-    `Mechanism` limits how many are solved for.
+    n bodies have about n^2 / 2 pairs, most of them far apart. `contact_budget` of a `Mechanism`
+    limits how many are solved for.
     """
-    # There are many contacts: what they share is made once.
+    # There may be many contacts, so they share one law and one identity pose.
     dtype = dtype_of((body for body, *_ in pieces), (pose for _, _, *own in pieces for pose in own))
     law = with_dtype(ContactLaw() if law is None else law, dtype)
     own = Pose.identity(dtype)
@@ -46,7 +46,7 @@ def contacts_among(
     found: list[Contact] = []
     count: Counter[str] = Counter()
     for second, first in itertools.combinations(reversed(pieces), 2):
-        # The ground is the first one: normals point away from it.
+        # The ground comes first, so that normals point away from it.
         ends = sorted((first, second), key=lambda piece: _name(piece) != GROUND)
         names = [_name(piece) for piece in ends]
         if names[0] == names[1] or frozenset(names) in apart:

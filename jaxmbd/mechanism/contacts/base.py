@@ -1,4 +1,4 @@
-"""What may touch: gaps between bodies."""
+"""The interface of contacts: gaps between bodies."""
 
 import abc
 from typing import Any
@@ -13,10 +13,10 @@ from ..pose import Pose
 
 
 class AbstractContact(AbstractElement):
-    """Something between bodies that can only push: all that a `Mechanism` takes among its
-    `contacts`.
+    """A unilateral connection between bodies: it can only push. The base of all `contacts` of a
+    `Mechanism`.
 
-    **Fields:** `law`: its coefficients.
+    **Fields:** `law`: the contact law with its coefficients.
     """
 
     law: eqx.AbstractVar[ContactLaw]
@@ -27,10 +27,10 @@ class AbstractGap(AbstractContact):
 
     @abc.abstractmethod
     def gaps(self, poses: tuple[Pose, ...], t: RealScalarLike) -> Float[Array, " gaps"]:
-        """g >= 0 at the world poses of the frames, pure [m, or rad]."""
+        """The gaps g >= 0 at the world poses of the frames [m, or rad]. A pure function."""
 
 
 def frictionless_law(restitution: Any, stiffness: Any, damping: Any) -> ContactLaw:
-    """The law of a contact without tangents; `None` for the default of `ContactLaw`."""
+    """The law of a contact without friction. `None` stands for the default of `ContactLaw`."""
     given = {"restitution": restitution, "stiffness": stiffness, "damping": damping}
     return ContactLaw(**{name: x for name, x in given.items() if x is not None})

@@ -15,8 +15,8 @@ from .base import AbstractContact
 
 
 class Contact(AbstractContact):
-    """Contact between a shape on body a and one on body b, at a fixed number of points, which
-    depends on the two kinds of shapes: see `collide`.
+    """Contact between a shape on body a and a shape on body b, at a fixed number of points. The
+    number depends on the two kinds of shapes: see `collide`.
 
         mbd.Contact("floor", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1), friction=0.5)
 
@@ -54,12 +54,12 @@ class Contact(AbstractContact):
         stiffness: Annotated[Any, positive_or_infinite] = None,
         damping: Annotated[Any, not_negative] = None,
     ):
-        """**Arguments:** the fields, with `None` for the frame of the body itself; bodies or their
-        names, or "ground"; and either `law` or the coefficients of a `ContactLaw`, whose defaults
-        stand for those that are `None`.
+        """**Arguments:** the fields, with `None` for the frame of the body itself; bodies, their
+        names, or "ground"; and either `law` or the coefficients of a `ContactLaw`, with its
+        defaults for `None`.
 
-        **Raises:** `ValueError` for two shapes on one body, kinds of shapes that are not known to
-        touch, and coefficients out of their range.
+        **Raises:** `ValueError` for two shapes on one body, for a pair of kinds of shapes that
+        `collide` does not support, and for coefficients out of their range.
         """
         self.name = checked_name("Contact", name)
         what = f'Contact "{name}"'
@@ -94,6 +94,6 @@ class Contact(AbstractContact):
         return point_count(self.shape_a, self.shape_b)
 
     def points(self, poses: tuple[Pose, ...]) -> ContactPoints:
-        """Where the shapes touch, at the world poses of the frames."""
+        """The contact points of the shapes at the world poses of the frames."""
         a, b = poses
         return collide(self.shape_a, a, self.shape_b, b)

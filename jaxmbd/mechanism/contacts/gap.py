@@ -15,8 +15,8 @@ from .base import AbstractGap, frictionless_law
 
 
 class Gap(AbstractGap):
-    """A gap between any number of bodies, by a function of the user: fn(poses, t) >= 0. For
-    instance a rope that can only pull:
+    """A gap between any number of bodies, given by a function of yours: fn(poses, t) >= 0. For
+    instance, a rope that can only pull:
 
         def slack(poses, t):
             a, b = poses
@@ -47,8 +47,8 @@ class Gap(AbstractGap):
         stiffness: Annotated[Any, positive_or_infinite] = None,
         damping: Annotated[Any, not_negative] = None,
     ):
-        """**Arguments:** as for `Constraint`, with `fn` that gives a number or a vector of gaps;
-        `restitution`, or `stiffness` and `damping`, of a `ContactLaw`.
+        """**Arguments:** as for `Constraint`, with an `fn` that returns a number or a vector of
+        gaps; `restitution`, or `stiffness` and `damping`, of a `ContactLaw`.
 
         **Raises:** `ValueError` as `Constraint` does, and for coefficients out of their range.
         """

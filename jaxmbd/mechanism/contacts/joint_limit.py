@@ -17,9 +17,9 @@ from .base import AbstractGap, frictionless_law
 
 
 class JointLimit(AbstractGap):
-    """Keeps the coordinates of a joint within its `limits`: gaps x - lower and upper - x [m, rad]
-    of each one. Angles are taken within half a turn of the middle of their limits, which so are
-    less than a turn apart.
+    """Keeps the coordinates of a joint within its `limits`. Each coordinate x has the gaps
+    x - lower and upper - x [m, rad]. Angles are wrapped to within half a turn of the middle of
+    their limits, so these must be less than a turn apart.
 
         hinge = mbd.Revolute("hinge", ..., limits=(-0.5, 0.5))
         mbd.Mechanism([...], [hinge], contacts=[mbd.JointLimit(hinge, restitution=0.3)])
@@ -44,8 +44,8 @@ class JointLimit(AbstractGap):
     ):
         """**Arguments:** `restitution`, or `stiffness` and `damping`, of a `ContactLaw`.
 
-        **Raises:** `ValueError` for a joint without limits, for infinite ones, for those of an
-        angle a turn or more apart, and for coefficients out of their range.
+        **Raises:** `ValueError` for a joint without limits, for infinite limits, for limits of an
+        angle that are a turn or more apart, and for coefficients out of their range.
         """
         self.name = checked_name("JointLimit", joint.name if name is None else name)
         what = f'JointLimit "{self.name}"'
