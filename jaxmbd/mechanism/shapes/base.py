@@ -9,13 +9,13 @@ from jaxtyping import Array, Float, Int
 
 
 class Face(NamedTuple):
-    """What a shape shows to an onlooker far away: a flat or straight part of its surface.
+    """A flat or straight part of the surface of a shape, the one that faces a given direction.
 
     **Fields:**
 
     - `corners` of a plane convex polygon on the surface, in order, in the frame of the shape [m].
-      The same one can come several times, and the polygon can be a segment or a point.
-    - `radius` of the surface across a segment or around a point [m], 0 for edges and vertices.
+      A corner may be repeated, and the polygon may be a segment or a point.
+    - `radius` of the surface around a segment or a point [m], 0 for edges and vertices.
     """
 
     corners: Float[Array, "corners 3"]
@@ -23,8 +23,8 @@ class Face(NamedTuple):
 
 
 class AbstractShape(eqx.Module):
-    """The geometry of a body for contact. Its numbers are arrays, so parameters to differentiate
-    by, in the frame of the shape; where that frame is, is told by a pose from outside."""
+    """The geometry of a body for contact, in the frame of the shape. Its dimensions are arrays, so
+    they are differentiable parameters. The pose of the frame is given separately."""
 
 
 class AbstractConvexShape(AbstractShape):
@@ -37,27 +37,27 @@ class AbstractConvexShape(AbstractShape):
 
     @abc.abstractmethod
     def support(self, d: Float[Array, "3"]) -> Float[Array, "3"]:
-        """A point of the core that is farthest in the direction d, of any length other than 0, in
-        the frame of the shape [m]."""
+        """A farthest point of the core in the direction d, of any length but 0, in the frame of the
+        shape [m]."""
 
     @abc.abstractmethod
     def nearest(self, p: Float[Array, "3"]) -> Float[Array, "3"]:
-        """The point of the core that is nearest to p, in the frame of the shape [m]. Its derivative
-        tells what of the core is nearest: a face, an edge, a vertex, or a curved surface."""
+        """The point of the core nearest to p, in the frame of the shape [m]. Its derivative depends
+        on whether this point is on a face, an edge, a vertex, or a curved surface."""
 
     @abc.abstractmethod
     def feet(self, down: Float[Array, "3"]) -> Float[Array, "points 3"]:
-        """Points of the core on which the shape can rest on a plane that is in the direction of
-        the unit vector `down`, in the frame of the shape [m]: the deepest one is among them."""
+        """Points of the core on which the shape can rest on a plane, in the frame of the shape [m].
+        The unit vector `down` points to the plane. The deepest point is among them."""
 
     @abc.abstractmethod
     def face(self, d: Float[Array, "3"]) -> Face:
-        """Of the flat and straight parts of the surface at its farthest point in the direction of
-        the unit vector d, the one most across d."""
+        """The flat or straight part of the surface at its farthest point along the unit vector d.
+        If there are several, it is the one most nearly normal to d."""
 
 
 def dtype_of(value: Any) -> Any:
-    """That of a floating-point array; numbers and lists become JAX's default one."""
+    """The dtype of a floating-point array, or JAX's default for numbers and lists."""
     if isinstance(value, jax.Array | np.ndarray | np.floating):
         if jnp.issubdtype(value.dtype, jnp.floating):
             return value.dtype
@@ -65,38 +65,38 @@ def dtype_of(value: Any) -> Any:
 
 
 def common_dtype(*values: Any) -> Any:
-    """That of the floating-point arrays among `values`."""
+    """The dtype of the floating-point arrays among `values`, or JAX's default."""
     arrays = [dtype_of(x) for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
     return jnp.result_type(*arrays) if arrays else jnp.result_type(float)
 
 
 def clamped(x: Array, limit: Array) -> Array:
-    """x between -`limit` and `limit`. Its derivatives are 1 by x within them and by `limit` beyond:
-    those of `jnp.clip` halve where both meet."""
+    """x clipped to [-`limit`, `limit`]. Its derivative is that of x within the limits and at them,
+    and that of +-`limit` beyond. `jnp.clip` takes half of each at the limits."""
     return jnp.where(x > limit, limit, jnp.where(x < -limit, -limit, x))
 
 
 def farthest(points: Float[Array, "points 3"], d: Float[Array, "3"]) -> Float[Array, "3"]:
-    """The first of the points that are farthest in the direction d."""
+    """The point farthest in the direction d, the first of several."""
     return row(points, index_of_farthest(points, d))
 
 
 def index_of_farthest(points: Float[Array, "points 3"], d: Float[Array, "3"]) -> Int[Array, ""]:
-    """That of the first of the points that are farthest in the direction d."""
+    """The index of the point farthest in the direction d, the first of several."""
     x, y, z = points[:, 0], points[:, 1], points[:, 2]
     return jnp.argmax(x * d[0] + y * d[1] + z * d[2])
 
 
 def row(points: Float[Array, "points 3"], index: Int[Array, ""]) -> Float[Array, "3"]:
-    """points[index]: a sum, which fuses with its neighbours."""
+    """points[index], as a sum, which XLA fuses with its neighbours."""
     mask = (jnp.arange(points.shape[0]) == index)[:, None]
     return jnp.sum(jnp.where(mask, points, 0.0), axis=0)
 
 
 def rim(radius: Float[Array, ""], d: Float[Array, "3"]) -> Float[Array, "4 2"]:
-    """Points of a circle about the origin in the xy plane: the farthest one in the direction of d
-    and those a quarter, half and three quarters of a turn on. Where d is along z and all are as
-    far, the first is on the x axis."""
+    """Points of a circle about the origin in the xy plane: the farthest one in the direction d, and
+    those a quarter, half and three quarters of a turn on. If d is along z, all are equally far, and
+    the first is on the x axis."""
     x, y = d[0], d[1]
     across2 = x * x + y * y
     flat = across2 <= jnp.finfo(d.dtype).eps * jnp.sum(d * d)

@@ -12,7 +12,7 @@ _SIGNS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
 
 
 class Box(AbstractConvexShape):
-    """A block about the origin of its frame with its edges along the axes.
+    """A block centred at the origin of its frame, with its edges along the axes.
 
     **Fields:** `half_sizes`: half the lengths of the edges along x, y and z, shape `(3,)` [m].
     """
@@ -40,7 +40,7 @@ class Box(AbstractConvexShape):
         return jnp.asarray(_SIGNS, self.half_sizes.dtype) * self.half_sizes[None]
 
     def face(self, d):
-        """The face most across d."""
+        """The face most nearly normal to d."""
         chosen = jnp.arange(3) == jnp.argmax(jnp.abs(d))
         last, x, y = (jnp.where(jnp.roll(chosen, k), self.half_sizes, 0.0) for k in (0, 1, 2))
         center = jnp.where(d < 0, -last, last)

@@ -39,12 +39,12 @@ class Capsule(AbstractConvexShape):
         return jnp.stack([o, o, clamped(p[2], self.half_length)])
 
     def feet(self, down):
-        """Both ends of the segment."""
+        """The ends of the segment."""
         del down
         o = jnp.zeros_like(self.half_length)
         end = jnp.stack([o, o, self.half_length])
         return jnp.stack([end, -end])
 
     def face(self, d):
-        """The line on its side."""
+        """The line on the side."""
         return Face(self.feet(d) + self.radius * d[None], self.radius)

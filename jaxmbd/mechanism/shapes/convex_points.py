@@ -11,13 +11,13 @@ from .gjk import gjk, weights_of_plane
 
 _ITERATIONS = 16
 
-# Points less than this share of the size below a face are on it.
+# Points less than this fraction of the size below a face count as part of it.
 _COPLANAR = 1e-6
 
 
 class ConvexPoints(AbstractConvexShape):
-    """The convex hull of points: tetrahedra, wedges, simplified meshes. Points inside the hull do
-    no harm, but cost as much as corners. Against shapes other than half-spaces and height fields
+    """The convex hull of points: tetrahedra, wedges, simplified meshes. Points inside the hull are
+    allowed, but cost as much as corners. Against shapes other than half-spaces and height fields,
     the points must not all lie in a plane.
 
     **Fields:** `points`, shape `(n, 3)` [m].
@@ -40,8 +40,8 @@ class ConvexPoints(AbstractConvexShape):
         return farthest(self.points, d)
 
     def nearest(self, p):
-        """By GJK of the points about p; derivatives are those of the point, line or plane of the
-        corners of the simplex that count."""
+        """By GJK on the points relative to p. The derivatives are those of the point, line or plane
+        through the corners of the simplex with positive weights."""
         points, q = lax.stop_gradient((self.points, p))
 
         def support(d):
@@ -61,7 +61,7 @@ class ConvexPoints(AbstractConvexShape):
         return self.points
 
     def face(self, d):
-        """All of a face with up to five corners, and of others as much as eight corners span."""
+        """A face of up to five corners as it is. Of a larger face, a polygon of eight corners."""
         points, d = lax.stop_gradient((self.points, d))
         corners = jnp.stack([row(self.points, index) for index in _face(points, d)])
         return Face(corners, self.margin)
@@ -70,10 +70,11 @@ class ConvexPoints(AbstractConvexShape):
 def _face(points: Float[Array, "n 3"], d: Float[Array, "3"]) -> list[Int[Array, ""]]:
     """Indices of eight corners.
 
-    By gift wrapping (Chand and Kapur, An algorithm for convex polytopes, 1970): of the farthest
-    point the edge that falls least, and of the faces on both sides of it the one that falls less.
-    A plane through that edge that is level across it has all points below it. Then, as in Quickhull
-    (Barber, Dobkin and Huhdanpaa, 1996), the farthest point of the face beyond each side."""
+    Gift wrapping (Chand and Kapur, An algorithm for convex polytopes, 1970) finds the face. It
+    takes the edge at the farthest point that falls least, then the face at this edge that falls
+    less. All points are below the plane through this edge that is level across it. Then, as in
+    Quickhull (Barber, Dobkin and Huhdanpaa, 1996), the farthest point of the face beyond each side
+    is added."""
     x = points - farthest(points, d)[None]
 
     def along(direction):

@@ -8,7 +8,7 @@ from ..._coordinates import components
 from ..._inputs import Number, checked, positive
 from .base import AbstractConvexShape, Face, clamped, common_dtype, rim
 
-# Of the corners of a face.
+# The corners of a face: points of the unit circle on an end, z / half_length on the side.
 _ANGLES = np.pi / 4 * np.arange(8)
 _RIM = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
 _ENDS = np.repeat([-1.0, 1.0], 4)
@@ -48,8 +48,8 @@ class Cylinder(AbstractConvexShape):
         return jnp.stack([inward * x, inward * y, clamped(z, self.half_length)])
 
     def feet(self, down):
-        """On the rim of each end the deepest point and those a quarter, half and three quarters of
-        a turn on: a standing cylinder rests on four points, a lying one on two."""
+        """On the rim of each end, the deepest point and those a quarter, half and three quarters of
+        a turn on. A standing cylinder rests on four points, a lying one on two."""
         points = rim(self.radius, down)
         z = jnp.ones_like(points[:, :1]) * self.half_length
         return jnp.concatenate(
@@ -57,7 +57,7 @@ class Cylinder(AbstractConvexShape):
         )
 
     def face(self, d):
-        """Of an end eight points of the rim, or the line on the side."""
+        """Eight points on the rim of an end, or the line on the side."""
         x, y, z = components(d)
         flat = z * z > 0.5
         across = jnp.sqrt(jnp.where(flat, 1.0, x * x + y * y))

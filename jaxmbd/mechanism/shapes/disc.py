@@ -22,11 +22,11 @@ class Disc(AbstractShape):
 
     @property
     def margin(self) -> Float[Array, ""]:
-        """No layer around it [m]."""
+        """0: there is no layer around the disc [m]."""
         return jnp.zeros_like(self.radius)
 
     def feet(self, down: Float[Array, "3"]) -> Float[Array, "4 3"]:
-        """The deepest point of the rim and those a quarter, half and three quarters of a turn on:
-        a rolling disc rests on one point, a flat one on four."""
+        """The deepest point of the rim, and those a quarter, half and three quarters of a turn on.
+        A rolling disc rests on one point, a flat one on four."""
         points = rim(self.radius, down)
         return jnp.concatenate([points, jnp.zeros_like(points[:, :1])], axis=1)

@@ -12,7 +12,7 @@ _ITERATIONS = 8
 
 
 class Ellipsoid(AbstractConvexShape):
-    """A solid ellipsoid about the origin of its frame.
+    """A solid ellipsoid centred at the origin of its frame.
 
     **Fields:** `semi_axes` along x, y and z, shape `(3,)` [m].
     """
@@ -35,13 +35,14 @@ class Ellipsoid(AbstractConvexShape):
         return self.semi_axes * scaled / jnp.sqrt(jnp.where(zero, 1.0, norm2))
 
     def nearest(self, p):
-        """p_i a_i^2 / (a_i^2 + t) along each axis, with the t >= 0 that brings it to the surface.
+        """p_i a_i^2 / (a_i^2 + t) along each axis, with the t >= 0 that puts a p outside on the
+        surface, and t = 0 for a p inside.
 
-        t is the root of 1 - 1/s, s = |a_i p_i / (a_i^2 + t)|, a convex and nearly linear function,
-        by Newton's method from below (Hebden, An algorithm for minimization using exact second
-        derivatives, 1973). Derivatives are those of one more step."""
+        t is the root of 1 - 1/s, s = |a_i p_i / (a_i^2 + t)|, a convex and nearly linear function.
+        Newton's method finds it from below (Hebden, An algorithm for minimization using exact
+        second derivatives, 1973). Derivatives are those of one more step."""
         a, q = lax.stop_gradient((self.semi_axes, p))
-        # Less than the root: that of the largest semi-axis for all, and those of one term alone.
+        # Lower bounds of the root: with the largest semi-axis for all axes, or with one term alone.
         least = jnp.sqrt(dot(a * q, a * q)) - jnp.max(a) ** 2
         t = jnp.maximum(jnp.maximum(jnp.max(jnp.abs(a * q) - a * a), least), 0.0)
         t = lax.fori_loop(0, _ITERATIONS, lambda _, t: jnp.maximum(_step(a, q, t), 0.0), t)
@@ -59,7 +60,7 @@ class Ellipsoid(AbstractConvexShape):
 
 
 def _step(a: Float[Array, "3"], p: Float[Array, "3"], t: Float[Array, ""]) -> Float[Array, ""]:
-    """t after a step of Newton's method."""
+    """t after one step of Newton's method."""
     shrunk = a * a + t
     u = a * p / shrunk
     s2 = dot(u, u)

@@ -19,8 +19,8 @@ _TRIANGLES = np.array(list(itertools.combinations(range(4), 3)))
 
 
 class Simplex(NamedTuple):
-    """Up to four points of a convex set, what was told of each with it, and the weights with which
-    their sum is the nearest point of their hull to the origin."""
+    """Up to four points of a convex set, the source of each, and weights. The weighted sum is the
+    point of their hull nearest to the origin."""
 
     points: Float[Array, "4 3"]
     sources: Shaped[Array, "4 ..."]
@@ -36,12 +36,12 @@ def gjk(
     start: Float[Array, "3"],
     iterations: int,
 ) -> Simplex:
-    """Nearest point to the origin of the convex set of which `support`(d) tells the point that is
-    farthest in the direction d, and where it comes from; after some iterations from the direction
-    `start`; 0 if the origin is within. The distance never grows, so that rounding cannot undo what
-    is reached.
+    """The point of a convex set nearest to the origin, after some iterations from the direction
+    `start`. It is 0 if the origin is inside. Steps that do not reduce the distance are rejected, so
+    rounding cannot undo progress.
 
-    Where a point comes from cannot be found again from d, which in the end is normal to a face."""
+    `support`(d) returns the point of the set farthest in the direction d, and its source. The
+    source cannot be recovered from d, which in the end is normal to a face."""
 
     def step(_, simplex):
         d = -simplex.nearest
@@ -64,9 +64,9 @@ def gjk(
 
 
 def _weights(w: Float[Array, "4 3"], exists: Bool[Array, "4"]) -> Float[Array, "4"]:
-    """Weights of the nearest point to the origin of the hull of those points that exist: of all
-    vertices, edges, triangles and the tetrahedron within which the nearest point of their plane
-    is, the nearest."""
+    """The weights of the point nearest to the origin in the hull of the points that exist. For each
+    vertex, edge, triangle and the tetrahedron, it takes the nearest point of the whole line, plane
+    or space if that is within, and returns the nearest of all."""
     eps = jnp.finfo(w.dtype).eps
     identity = jnp.eye(4, dtype=w.dtype)
     candidates, usable = [identity], [exists]
@@ -111,8 +111,8 @@ def _weights(w: Float[Array, "4 3"], exists: Bool[Array, "4"]) -> Float[Array, "
 
 
 def weights_of_plane(corners: Float[Array, "3 3"], active: Bool[Array, "3"]) -> Float[Array, "3"]:
-    """Weights, of sum 1, of the nearest point to the origin of the plane, or the line, through the
-    corners that count; the first does."""
+    """The weights, with sum 1, of the point nearest to the origin on the plane or line through the
+    active corners. The first corner always counts as active."""
     o, e, f = corners[0], corners[1] - corners[0], corners[2] - corners[0]
     ee, ff, ef = dot(e, e), dot(f, f), dot(e, f)
     eps = jnp.finfo(o.dtype).eps

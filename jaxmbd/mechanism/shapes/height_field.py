@@ -9,14 +9,14 @@ from .base import AbstractShape, common_dtype
 
 
 class HeightField(AbstractShape):
-    """Ground of uneven height: all that is below a surface z = h(x, y) over a rectangle centred at
-    the origin of its frame. Each cell of the grid is two triangles, divided along the diagonal
-    from its corner of least x and y. Beyond the grid the triangles at its border go on.
+    """Uneven ground: all points below a surface z = h(x, y) over a rectangle centred at the origin
+    of its frame. Each cell of the grid consists of two triangles, divided along the diagonal from
+    its corner of least x and y. The planes of the triangles at the border continue beyond the grid.
 
     **Fields:**
 
-    - `heights`: z of the surface at the nodes of the grid, shape `(nx, ny)` [m]; node (i, j) is at
-      x = (i - (nx - 1) / 2) `spacing[0]`, and likewise y.
+    - `heights`: z of the surface at the nodes of the grid, shape `(nx, ny)` [m]. Node (i, j) is at
+      x = (i - (nx - 1) / 2) `spacing[0]`, and likewise for y.
     - `spacing` of the grid along x and y, shape `(2,)` [m].
     """
 
@@ -53,7 +53,7 @@ class HeightField(AbstractShape):
 
 
 def _cell(x: Float[Array, ""], nodes: int):
-    """Index of the cell at x, in units of the spacing, and how far x is along it."""
+    """The index of the cell at x, and the position of x in the cell, in units of the spacing."""
     along = x + (nodes - 1) / 2
     index = jnp.clip(jnp.floor(lax.stop_gradient(along)), 0, nodes - 2)
     return index.astype(jnp.int32), along - index

@@ -8,7 +8,7 @@ from .base import AbstractConvexShape, Face, dtype_of
 
 
 class Sphere(AbstractConvexShape):
-    """A ball about the origin of its frame.
+    """A ball centred at the origin of its frame.
 
     **Fields:** `radius` [m].
     """
