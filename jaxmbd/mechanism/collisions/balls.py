@@ -1,4 +1,4 @@
-"""Spheres and capsules among each other: nearest points of points and segments, with radii."""
+"""Spheres and capsules against each other: nearest points of points and segments, with radii."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -10,18 +10,19 @@ from ..shapes import Capsule, Sphere
 from .base import ContactPoints, stacked
 from .vectors import perpendicular, unit, z_direction
 
-# Capsules with the sine of the angle between their axes below this have two points.
+# Capsules have two points if the sine of the angle between their axes is below this.
 _NEARLY_PARALLEL = 0.1
 
 
 def sphere_sphere(a: Sphere, pose_a: Pose, b: Sphere, pose_b: Pose) -> ContactPoints:
-    """One point, on the line of centres; its normal is the world's z where they coincide."""
+    """One point, on the line of centres. If the centres coincide, the normal is the world's z."""
     fallback = z_direction(pose_a.position)
     return stacked(_balls(pose_a.position, a.radius, pose_b.position, b.radius, fallback))
 
 
 def capsule_sphere(a: Capsule, pose_a: Pose, b: Sphere, pose_b: Pose) -> ContactPoints:
-    """One point, from the nearest point of the segment; on the segment the normal is across it."""
+    """One point, at the point of the segment nearest to the centre. If the centre is on the
+    segment, the normal is perpendicular to it."""
     u = z_axis(pose_a)
     s = jnp.clip(dot(u, pose_b.position - pose_a.position), -a.half_length, a.half_length)
     nearest = pose_a.position + s * u
@@ -29,13 +30,13 @@ def capsule_sphere(a: Capsule, pose_a: Pose, b: Sphere, pose_b: Pose) -> Contact
 
 
 def capsule_capsule(a: Capsule, pose_a: Pose, b: Capsule, pose_b: Pose) -> ContactPoints:
-    """Two points: the nearest points of the segments (Ericson, *Real-Time Collision Detection*,
-    2005, section 5.1.9), and for nearly parallel capsules the far end of where they are side by
-    side, so that one can lie on the other."""
+    """Two points. The first is at the nearest points of the segments (Ericson, *Real-Time Collision
+    Detection*, 2005, section 5.1.9). The second exists for nearly parallel capsules, so that one
+    can lie on the other. It is at the far end of the part where they are side by side."""
     u, v, d = z_axis(pose_a), z_axis(pose_b), pose_b.position - pose_a.position
     across = cross(u, v)
     sin2, along, du, dv = dot(across, across), dot(u, v), dot(d, u), dot(d, v)
-    # Side by side between these, of -half_length .. half_length along a; equal if they are not.
+    # The ends of the part of a that is beside b; they are equal if there is none.
     reach = jnp.abs(along) * b.half_length
     low, high = jnp.clip(jnp.stack([du - reach, du + reach]), -a.half_length, a.half_length)
 
@@ -49,7 +50,7 @@ def capsule_capsule(a: Capsule, pose_a: Pose, b: Capsule, pose_b: Pose) -> Conta
     parallel = sin2 <= jnp.finfo(sin2.dtype).eps
     _, crossing = unit(jnp.where(parallel, perpendicular(u), across), perpendicular(u))
     fallback = crossing
-    # Where the lines are nearest, then each segment in turn: a limit of one moves the other.
+    # The nearest points of the lines, clipped in turn, since clipping one moves the other.
     s = (du - along * dv) / jnp.where(parallel, 1.0, sin2)
     s = jnp.where(parallel, low, jnp.clip(s, -a.half_length, a.half_length))
     t = nearest_on_b(s)

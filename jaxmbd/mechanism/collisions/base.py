@@ -8,14 +8,14 @@ from ..._contact import ABSENT
 
 
 class ContactPoints(NamedTuple):
-    """Where two shapes a and b touch, or would: a fixed number of points for each pair of kinds.
+    """Points where two shapes a and b touch, or may touch: a fixed number for each pair of kinds.
 
     **Fields:**
 
     - `gap`: signed distance [m], negative where they overlap; `ABSENT` for a point that does not
       exist in this pose.
-    - `position`: midway between the points of both surfaces, in the world [m].
-    - `normal`: unit vector from a towards b, in the world: moving b along it opens the gap.
+    - `position`: the midpoint between the points on both surfaces, in the world [m].
+    - `normal`: unit vector from a to b, in the world. Moving b along it opens the gap.
     """
 
     gap: Float[Array, " points"]
@@ -23,11 +23,11 @@ class ContactPoints(NamedTuple):
     normal: Float[Array, "points 3"]
 
     def swapped(self) -> "ContactPoints":
-        """The same with a and b exchanged."""
+        """The same points with a and b exchanged."""
         return ContactPoints(self.gap, self.position, -self.normal)
 
     def where(self, present: Bool[Array, " points"]) -> "ContactPoints":
-        """The same with only some points present."""
+        """The same points, `ABSENT` where `present` is false."""
         p = present[:, None]
         return ContactPoints(
             jnp.where(present, self.gap, ABSENT),
@@ -37,5 +37,5 @@ class ContactPoints(NamedTuple):
 
 
 def stacked(*points: tuple[Array, Array, Array]) -> ContactPoints:
-    """Contact points of their gaps, positions and normals."""
+    """Contact points from (gap, position, normal) of each."""
     return ContactPoints(*(jnp.stack(x) for x in zip(*points, strict=True)))

@@ -12,26 +12,27 @@ from ..shapes import Box, Capsule, Sphere
 from .base import ContactPoints, stacked
 from .vectors import largest, mixed, nonzero, one_hot_of_largest, sign, unit, x_direction
 
-# A second point of a capsule is present where its distance to the box rises by less than this per
-# length along the segment.
+# A capsule has a second point if its distance to the box rises by less than this per unit length
+# along the segment.
 _SLOPE = 0.1
 
 
 def box_sphere(a: Box, pose_a: Pose, b: Sphere, pose_b: Pose) -> ContactPoints:
-    """One point: the nearest one of the box to the centre, or with the centre inside the nearest
-    one of its surface."""
+    """One point: the point of the box nearest to the centre, or of its surface if the centre is
+    inside."""
     center = pose_a.local_point(pose_b.position)
     distance, normal = _signed_distance(a.half_sizes, center)
     return _contacts(pose_a, b.radius, (distance, center, normal))
 
 
 def box_capsule(a: Box, pose_a: Pose, b: Capsule, pose_b: Pose) -> ContactPoints:
-    """Two points: the nearest ones of the segment and the box, and where the segment is nearly
-    parallel to what it touches, a face or an edge, the far end of where it is above it.
+    """Two points. The first is at the nearest points of the segment and the box. The second exists
+    if the segment is nearly parallel to the face or edge that it touches. It is at the far end of
+    the part of the segment above this face or edge.
 
-    A segment outside the box: its squared distance is piecewise quadratic along the segment, with
-    a monotone derivative that is 0 at the nearest point. A segment that enters the box: the
-    direction of least overlap, of the axes of the box and their cross products with the segment
+    Outside the box, the squared distance is piecewise quadratic along the segment. Its derivative
+    is monotone, and 0 at the nearest point. If the segment enters the box, the normal is the
+    direction of least overlap among the axes of the box and their cross products with the segment
     (Gottschalk, Lin and Manocha, OBBTree, SIGGRAPH 1996).
     """
     h, half = a.half_sizes, b.half_length
@@ -39,7 +40,7 @@ def box_capsule(a: Box, pose_a: Pose, b: Capsule, pose_b: Pose) -> ContactPoints
     s_out = _nearest_on_segment(h, p, u, half)
     distance_out, normal_out = _signed_distance(h, p + s_out * u)
     distance_in, normal_in, s_in = _least_overlap(h, p, u, half)
-    # A segment that enters is nearest where it does, on the surface up to rounding.
+    # If the segment enters the box, s_out is inside, or on the surface up to rounding.
     enters = distance_out <= 100 * jnp.finfo(p.dtype).eps * (jnp.max(h) + half)
     s = jnp.where(enters, s_in, s_out)
     first = (
@@ -59,7 +60,7 @@ def box_capsule(a: Box, pose_a: Pose, b: Capsule, pose_b: Pose) -> ContactPoints
 
 
 def _contacts(pose_a: Pose, radius: Array, *cores: tuple[Array, Array, Array]) -> ContactPoints:
-    """Of points of the core of b in frame a, with their distances to a and normals."""
+    """Contact points from (distance, position, normal) of points of the core of b in frame a."""
     return stacked(
         *(
             (d - radius, pose_a.point(x - (radius + d) / 2 * n), pose_a.direction(n))
@@ -71,7 +72,7 @@ def _contacts(pose_a: Pose, radius: Array, *cores: tuple[Array, Array, Array]) -
 def _signed_distance(
     h: Float[Array, "3"], x: Float[Array, "3"]
 ) -> tuple[Float[Array, ""], Float[Array, "3"]]:
-    """Of a point from a box, negative inside, with its gradient."""
+    """The signed distance of a point from a box, negative inside, and its gradient."""
     d = x - jnp.clip(x, -h, h)
     inside = dot(d, d) <= jnp.finfo(d.dtype).eps ** 4
     distance, normal = unit(d, x_direction(d))
@@ -84,8 +85,7 @@ def _signed_distance(
 
 
 def _nearest_on_segment(h, p, u, half) -> Float[Array, ""]:
-    """Where the segment p + s u, |s| <= half, is nearest to the box: the lower end of where it is,
-    if there are more."""
+    """The least s at which the segment p + s u, |s| <= half, is nearest to the box."""
     eps = jnp.finfo(p.dtype).eps
     safe = nonzero(u, eps)
     breaks = jnp.concatenate([(-h - p) / safe, (h - p) / safe])
@@ -108,8 +108,8 @@ def _nearest_on_segment(h, p, u, half) -> Float[Array, ""]:
 
 
 def _least_overlap(h, p, u, half):
-    """Signed distance (negative) of a segment that enters the box, its normal, and where on the
-    segment."""
+    """The signed distance (negative) of a segment that enters the box, the normal, and the s of the
+    contact."""
     size = jnp.max(h)
     faces = sign(p) * p - jnp.abs(u) * half - h
     identity = jnp.eye(3, dtype=h.dtype)
@@ -124,7 +124,7 @@ def _least_overlap(h, p, u, half):
     face, edge = one_hot_of_largest(faces), one_hot_of_largest(edges)
     toward = face * sign(p)
     s_face = -half * sign(dot(toward, u))
-    # Nearest to where the segment is above the face, for the position alone.
+    # Move s to the part of the segment above the face. This affects the position only.
     low, high = _above(
         jnp.where(face > 0, 1e3 * (size + half), h), p, u, half, jnp.zeros_like(half)
     )
@@ -143,8 +143,8 @@ def _least_overlap(h, p, u, half):
 
 
 def _above(h, p, u, half, s) -> Float[Array, "2"]:
-    """Ends of the part of the segment that stays between those pairs of faces between which it is
-    at s."""
+    """The ends of the part of the segment that lies between the same pairs of opposite faces as its
+    point at s."""
     eps = jnp.finfo(p.dtype).eps
     here = jnp.abs(p + s * u)
     between = lax.stop_gradient(here) <= h * (1 + 100 * eps)

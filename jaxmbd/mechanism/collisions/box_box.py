@@ -14,8 +14,8 @@ from .vectors import axes, largest, mixed, nonzero, one_hot_of_largest, sign, z_
 
 _POINTS = 8
 
-# An edge axis, or a face of b instead of one of a, must separate by this share of the smallest half
-# size more: a change of the kind of contact by rounding would move all of its points.
+# An edge axis, or a face of b instead of a, must separate more by this fraction of the smallest
+# half size. Otherwise rounding could change the kind of contact, which would move all points.
 _PREFERENCE = 1e-3
 
 # Squared sine of the angle between edges below which they count as parallel.
@@ -23,15 +23,15 @@ _PARALLEL = 1e-6
 
 
 def box_box(a: Box, pose_a: Pose, b: Box, pose_b: Pose) -> ContactPoints:
-    """Eight points, of which up to eight exist: the polygon that a face of one box and the opposite
-    face of the other have in common, seen along the normal of the first, which is that of all of
-    its points; or one point, between two edges.
+    """Eight points, some of which may be absent. Between two faces, they are the corners of the
+    polygon that both have in common, seen along the normal of the first, which is the normal of all
+    points. Between two edges there is one point.
 
     The direction is that of the largest signed distance among the 15 candidates of the separating
     axis test (Gottschalk, Lin and Manocha, OBBTree, SIGGRAPH 1996), with a small preference for
-    faces. Overlapping boxes: the least `gap` is the least translation that separates them, to
-    within 1e-3 of the smallest half size. Separated boxes: it is the true distance where a vertex
-    or an edge is above a face; else, edge from edge or vertex from vertex, a positive lower bound.
+    faces. If the boxes overlap, the least `gap` is the least translation that separates them, to
+    within 1e-3 of the smallest half size. If they are apart, it is the true distance when a vertex
+    or an edge is above a face. From edge to edge or vertex to vertex it is a positive lower bound.
     """
     A, B, d = axes(pose_a), axes(pose_b), pose_b.position - pose_a.position
     C = jnp.sum(A[:, None, :] * B[None, :, :], axis=2)  # cosines, (axes of a, axes of b)
@@ -66,8 +66,8 @@ def box_box(a: Box, pose_a: Pose, b: Box, pose_b: Pose) -> ContactPoints:
 
 
 def _edges(A, ha, B, hb, origin, d) -> tuple[Array, Array, Array]:
-    """Signed distance along the best of the nine cross products of edges, its direction from a to
-    b, and the point midway between the two edges."""
+    """The signed distance along the best of the nine cross products of edges, its direction from a
+    to b, and the midpoint between the two edges."""
     m = jnp.stack([cross(x, y) for x in components(A) for y in components(B)])
     length2 = jnp.sum(m * m, axis=1)
     usable = length2 > _PARALLEL
@@ -92,7 +92,7 @@ def _edges(A, ha, B, hb, origin, d) -> tuple[Array, Array, Array]:
     u, v = mixed(edge_a, A), mixed(edge_b, B)
     on_a = mixed((1 - edge_a) * sign(jnp.sum(A * normal[None], axis=1)) * ha, A)
     on_b = d - mixed((1 - edge_b) * sign(jnp.sum(B * normal[None], axis=1)) * hb, B)
-    # on_a + s u + gap normal = on_b + r v, times the vector across normal and v.
+    # Solve on_a + s u + gap normal = on_b + r v for s: multiply by normal x v.
     w = cross(normal, v)
     s = dot(on_b - on_a, w) / nonzero(dot(u, w), 1e-4)
     reach = jnp.sum(edge_a * ha)
@@ -101,8 +101,8 @@ def _edges(A, ha, B, hb, origin, d) -> tuple[Array, Array, Array]:
 
 
 def _faces(axes1, h1, chosen, axes2, h2, origin, d) -> ContactPoints:
-    """Points of the face `chosen` of box 1 (about `origin`) and that of box 2 (about `origin` + d)
-    most opposed to it, with the normal from 1 to 2."""
+    """Contact points of the face `chosen` of box 1 (centred at `origin`) and the face of box 2
+    (centred at `origin` + d) most opposed to it. The normal points from 1 to 2."""
     # A right-handed frame on box 1 whose z axis is the normal of the face, towards box 2.
     (ex, ey, ez), (hx, hy, hz) = _last(axes1, h1, chosen)
     s = sign(dot(ez, d))
@@ -122,7 +122,7 @@ def _faces(axes1, h1, chosen, axes2, h2, origin, d) -> ContactPoints:
     tolerance = lax.stop_gradient(jnp.finfo(d.dtype).eps ** 0.5 * jnp.max(size))
     points, present = _common_polygon(center, e1, e2, hx, hy, tolerance)
 
-    # Without a common polygon, the corner of box 2 that is nearest to the plane of the face.
+    # Without a common polygon, take the corner of box 2 nearest to the plane of the face.
     toward = jnp.sum(axes2 * ez[None], axis=1)
     x, y, z = local(d - mixed(sign(toward) * h2, axes2))
     corner = jnp.stack([jnp.clip(x, -hx, hx), jnp.clip(y, -hy, hy), z])
@@ -130,7 +130,7 @@ def _faces(axes1, h1, chosen, axes2, h2, origin, d) -> ContactPoints:
     points = jnp.where(alone, corner[None], points)
     present = present | (alone & (jnp.arange(points.shape[0]) == 0))
 
-    # The points that exist go first: point k of the result is the k-th of them.
+    # The points that exist come first: point k of the result is the k-th of them.
     rank = jnp.cumsum(present) - 1
     slots = present[None] & (rank[None] == jnp.arange(_POINTS)[:, None])
     filled = jnp.any(slots, axis=1)
@@ -142,7 +142,7 @@ def _faces(axes1, h1, chosen, axes2, h2, origin, d) -> ContactPoints:
 
 
 def _last(axes, h, chosen):
-    """Axes and sizes of a box in cyclic order such that the chosen axis is the third."""
+    """The axes and half sizes of a box, in cyclic order with the chosen axis third."""
     orders = [jnp.roll(chosen, k) for k in (1, 2, 0)]
     return [mixed(order, axes) for order in orders], [jnp.sum(order * h) for order in orders]
 
@@ -155,12 +155,12 @@ def _common_polygon(
     hy: Float[Array, ""],
     tolerance: Float[Array, ""],
 ) -> tuple[Float[Array, "12 3"], Bool[Array, "12"]]:
-    """Corners of what the face `center` +- e1 +- e2 and the rectangle |x| <= hx, |y| <= hy have in
-    common seen along z, all on the face, of which up to eight are present.
+    """Corners of the intersection of the face `center` +- e1 +- e2 and the rectangle |x| <= hx,
+    |y| <= hy, seen along z. All are on the face, and up to eight are present.
 
-    They are where each edge of the face enters the rectangle or begins in it, where it leaves the
-    rectangle, and the corners of the rectangle within the face. The rectangle is taken larger by
-    `tolerance`, and the face smaller, so that faces that coincide have four corners, not more.
+    They are the points where an edge of the face enters the rectangle or begins in it, the points
+    where it leaves the rectangle, and the corners of the rectangle within the face. The rectangle
+    is enlarged by `tolerance` and the face reduced, so that coinciding faces have just four.
     """
     signs = ((1, 1), (-1, 1), (-1, -1), (1, -1))
     corners = jnp.stack([center + i * e1 + j * e2 for i, j in signs])
@@ -180,8 +180,8 @@ def _common_polygon(
     exits = crosses & (leave < 1 - small) & (leave - enter > small)
     crosses = crosses & (enter < 1 - small)
 
-    # Corners of the rectangle as center + alpha e1 + beta e2, by Cramer's rule: the determinant is
-    # at least k1 k2 / sqrt(3), as the face is the most opposed one.
+    # Corners of the rectangle as center + alpha e1 + beta e2, by Cramer's rule. The determinant is
+    # at least k1 k2 / sqrt(3), since the face is the most opposed one.
     det = e1[0] * e2[1] - e1[1] * e2[0]
     x = jnp.stack([hx, -hx, -hx, hx]) - center[0]
     y = jnp.stack([hy, hy, -hy, -hy]) - center[1]

@@ -1,4 +1,4 @@
-"""Any two convex shapes, by their support functions and nearest points."""
+"""Any two convex shapes, by support functions and nearest points."""
 
 from typing import NamedTuple
 
@@ -19,22 +19,22 @@ from .base import ContactPoints, stacked
 from .manifold import manifold
 from .vectors import mixed, one_hot_of_largest, perpendicular, unit, x_direction
 
-# Directions tried, and how many of the best ones go on: with an angle between them of more than
-# that of this cosine.
+# The number of directions tried, the number of the best ones that are improved, and the cosine of
+# the least angle between these.
 _DIRECTIONS = 256
 _STARTS = 6
 _COSINE = 0.94
-# Rounds of GJK for each of these, and their iterations.
+# The rounds of GJK for each of these, and the iterations in a round.
 _ROUNDS = 5
 _ITERATIONS = 8
 _NEWTON_STEPS = 8
 
 
 class _Pair(NamedTuple):
-    """The cores of two shapes in the frame of a, and the pose of b there.
+    """The cores of two shapes, and the pose of b in the frame of a.
 
-    Of several points that are as far, all components must be of the same one, but XLA may find it
-    anew for each, with other roundings of n: hence `materialise`."""
+    If several points are equally far, all components must be of the same one. `materialise` keeps
+    XLA from choosing again for each component, with other roundings of n."""
 
     a: AbstractConvexShape
     b: AbstractConvexShape
@@ -49,7 +49,7 @@ class _Pair(NamedTuple):
         return self.pose.point(materialise(self.b.support(self.pose.local_direction(-n))))
 
     def apart(self, n):
-        """How far the planes across the unit vector n that touch the shapes are apart."""
+        """The signed distance of the planes normal to the unit vector n that touch the cores."""
         return dot(n, self.on_b(n) - self.on_a(n))
 
     def nearest_on_b(self, p):
@@ -57,15 +57,15 @@ class _Pair(NamedTuple):
 
 
 class _Unknowns(NamedTuple):
-    """A point outside of a, of which the nearest point of a and the direction to it count, and the
-    gap."""
+    """A point y outside of a, and the gap. Of y only the nearest point of a and the direction from
+    there to y matter."""
 
     y: Float[Array, "3"]
     gap: Float[Array, ""]
 
 
 class _Features(NamedTuple):
-    """What touches: nearest points of both shapes and the normal, and by how much they miss."""
+    """The nearest points of both shapes, the normal, and the residual of the equations."""
 
     on_a: Float[Array, "3"]
     on_b: Float[Array, "3"]
@@ -76,27 +76,28 @@ class _Features(NamedTuple):
 def convex_convex(
     a: AbstractConvexShape, pose_a: Pose, b: AbstractConvexShape, pose_b: Pose
 ) -> ContactPoints:
-    """The deepest point, midway between the nearest points, or where the shapes overlap between
-    those that the least translation to separate them brings together; and with it, unless one of
-    the shapes is round all over, those of `manifold`.
+    """The deepest point, and the points of `manifold` unless a shape is curved everywhere.
+    The deepest point is midway between the nearest points. If the shapes overlap, it is midway
+    between the points that the least separating translation brings together.
 
-    The least gap is the largest distance of two parallel planes between the shapes, or the least
-    negative overlap, over all directions n: n . (x_b - x_a) with the farthest points x_a along n
-    and x_b against it. Directions among many are improved by GJK, and the best of them by Newton's
-    method on the nearest points P of both shapes, with any c > 0:
+    The gap is the largest signed distance n . (x_b - x_a) over all directions n, with x_a the
+    farthest point of a along n, and x_b that of b against n. It is the distance of two parallel
+    planes between the shapes, or minus the least overlap. Of many directions the best are improved
+    by GJK, and the best of these by Newton's method on the nearest points P of both shapes, with
+    any c > 0:
 
         x_a = P_a(x_a + c n),  x_b = P_b(x_b - c n),  x_b - x_a = gap n,  |n| = 1.
 
-    P has a derivative that tells faces, edges, vertices and curved surfaces apart, so the equations
-    are regular wherever the solution is unique, also at gap = 0. Where it is not, between parallel
-    faces and edges, steps are those of least norm. All iterations are fixed in number and nothing
-    is differentiated through: derivatives are those of one more step, by the implicit function
-    theorem; that of the gap is right also where the points are not unique, as it does not depend
-    on them to first order.
+    The derivative of P differs between faces, edges, vertices and curved surfaces. So the equations
+    are regular wherever the solution is unique, also at gap = 0. Between parallel faces and edges
+    it is not unique, and the steps have least norm. All iterations are fixed in number, and none is
+    differentiated: derivatives are those of one more step, by the implicit function theorem. The
+    derivative of the gap is correct even if the points are not unique, since to first order the gap
+    does not depend on them.
 
-    Shapes that overlap by about half of their size or more have many directions in which the
-    overlap is nearly the least one; in about one such pose of 500 another one than the least is
-    found. The cores of both shapes together must fill space.
+    If shapes overlap by about half of their size or more, the overlap is nearly least in many
+    directions. In about one such pose of 500, the direction found is not the one of least overlap.
+    The cores of both shapes together must fill space.
     """
     pair = _Pair(a, b, pose_a.relative(pose_b))
     frozen = lax.stop_gradient(pair)
@@ -128,8 +129,8 @@ def _features(pair: _Pair, x: _Unknowns, c) -> _Features:
 
 
 def _newton(pair: _Pair, x: _Unknowns, n, c, residual) -> _Unknowns:
-    """x after a step towards where `residual`, whose derivative by x is taken as that of `pair`,
-    is 0: y moves across the normal n only, along which the features do not depend on it."""
+    """x after one Newton step for `residual` = 0, with the derivative of the residual of `pair`. y
+    moves normal to n only, since the features do not depend on its position along n."""
     t = perpendicular(n)
     o = jnp.zeros_like(n)
     tangents = _Unknowns(jnp.stack([t, cross(n, t), o]), jnp.stack([o[0], o[0], o[0] + 1]))
@@ -141,8 +142,8 @@ def _newton(pair: _Pair, x: _Unknowns, n, c, residual) -> _Unknowns:
 
 
 def _least_norm(columns: Float[Array, "3 3"], r: Float[Array, "3"]) -> Float[Array, "3"]:
-    """Weights with which the sum of the columns is r, or nearest to it, of least norm: by damped
-    normal equations, and once more for what the damping has left."""
+    """The least-norm weights with which the sum of the columns is r, or nearest to it. They solve
+    damped normal equations, twice, to reduce the error of the damping."""
     A = jnp.sum(columns[:, None] * columns[None], axis=2)
     damping = jnp.finfo(r.dtype).eps ** 0.75 * (A[0, 0] + A[1, 1] + A[2, 2])
     A_inv, _ = inverse(A + damping * jnp.eye(3, dtype=r.dtype))
@@ -154,13 +155,13 @@ def _least_norm(columns: Float[Array, "3 3"], r: Float[Array, "3"]) -> Float[Arr
 
 
 def _sharpened(pair: _Pair, start: _Unknowns, c) -> _Unknowns:
-    """The unknowns of least residual after some steps of Newton's method, or the start, if that
-    separates more: there are solutions also at other directions than the best ones."""
+    """The unknowns of least residual among some steps of Newton's method, or the start if it
+    separates more. The equations also have solutions in directions that are not the best."""
 
     def scored(x):
         touching = _features(pair, x, c)
         r = touching.residual
-        # On a plane that touches a, at the distance c: y never comes nearer to a than that.
+        # Return y along the normal to the distance c from a, so that it never comes nearer.
         x = _Unknowns(touching.on_a + c * touching.normal, x.gap)
         return x, touching.normal, r, dot(r, r)
 
@@ -177,11 +178,11 @@ def _sharpened(pair: _Pair, start: _Unknowns, c) -> _Unknowns:
 
 
 def _start(pair: _Pair) -> tuple[_Unknowns, Float[Array, ""]]:
-    """The best direction found, with the points there; and the length c, some share of the size.
+    """The unknowns at the best direction found, and the length c, a fraction of the size.
 
-    Of a direction n, the one from the nearest points of a, moved along n until it no longer
-    overlaps b, and of b separates no less. For as long as the shapes overlap, that is repeated;
-    once they do not, they are not moved, and GJK goes on.
+    To improve a direction n, the shapes are moved apart along n until they no longer overlap. The
+    direction between their nearest points then separates them no less than n does. This is repeated
+    as long as the shapes overlap. Then they are no longer moved, and GJK continues.
     """
     axes = jnp.eye(3, dtype=pair.pose.position.dtype)
     widths = [-pair.apart(e) - pair.apart(-e) for e in components(axes)]
@@ -221,7 +222,7 @@ def _start(pair: _Pair) -> tuple[_Unknowns, Float[Array, ""]]:
 
 
 def _candidates(pair: _Pair, axes: Float[Array, "3 3"]) -> Float[Array, "n 3"]:
-    """Directions all over the sphere, those of the axes of both frames, and from a to b."""
+    """Directions all over the sphere, along the axes of both frames, and from a to b."""
     z = 1 - (2 * np.arange(_DIRECTIONS) + 1) / _DIRECTIONS
     r, turn = np.sqrt(1 - z * z), np.pi * (1 + 5**0.5) * np.arange(_DIRECTIONS)
     spiral = jnp.asarray(np.stack([r * np.cos(turn), r * np.sin(turn), z], axis=1), axes.dtype)

@@ -7,15 +7,15 @@ from .vectors import sign, unit
 
 
 def cylinder_sphere(a: Cylinder, pose_a: Pose, b: Sphere, pose_b: Pose) -> ContactPoints:
-    """One point: the nearest one of the cylinder to the centre, or with the centre inside the
-    nearest one of its surface. Centres on the axis count as beside it along x."""
+    """One point: the point of the cylinder nearest to the centre, or of its surface if the centre
+    is inside. For a centre on the axis, the radial direction is x."""
     center = pose_a.local_point(pose_b.position)
     x, y, z = center
     o = jnp.zeros_like(x)
     rho, outward = unit(jnp.stack([x, y, o]), jnp.stack([o + 1, o, o]))
     up = sign(z) * jnp.stack([o, o, o + 1])
 
-    # In the half plane through the axis and the centre a cylinder is a rectangle.
+    # In the half plane through the axis and the centre, a cylinder is a rectangle.
     over_side, over_end = rho - a.radius, sign(z) * z - a.half_length
     by_side = over_side > over_end
     corner = jnp.where(over_side > 0, over_side, 0.0) * outward

@@ -58,11 +58,11 @@ _FUNCTIONS: dict[tuple[type, type], Callable[..., ContactPoints]] = {
 def collide(a: AbstractShape, pose_a: Pose, b: AbstractShape, pose_b: Pose) -> ContactPoints:
     """The contact points of two shapes at given poses of their frames.
 
-    Their number depends on the kinds of a and b alone, `point_count`. All of it can be
-    differentiated by the poses and the numbers of the shapes, and is finite at every pose. The
-    function that does it says which points it returns; it is chosen by the types, in either order.
+    Their number, `point_count`, depends only on the kinds of a and b. The points are finite at
+    every pose, and differentiable with respect to the poses and the dimensions of the shapes. Each
+    pair of types, in either order, has a function, whose docstring says which points it returns.
 
-    **Raises:** `ValueError` for a pair of kinds that has none.
+    **Raises:** `ValueError` for a pair of kinds that is not supported.
     """
     function = _FUNCTIONS.get((type(a), type(b)))
     if function is not None:
@@ -77,9 +77,9 @@ def collide(a: AbstractShape, pose_a: Pose, b: AbstractShape, pose_b: Pose) -> C
 
 
 def point_count(a: AbstractShape, b: AbstractShape) -> int:
-    """How many points `collide` returns for these two shapes.
+    """The number of points that `collide` returns for these shapes.
 
-    **Raises:** `ValueError` for a pair of kinds that has none.
+    **Raises:** `ValueError` for a pair of kinds that is not supported.
     """
     leaves, structure = jax.tree.flatten((a, b))
     return _point_count(structure, tuple((x.shape, x.dtype) for x in leaves))
@@ -87,7 +87,7 @@ def point_count(a: AbstractShape, b: AbstractShape) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _point_count(structure: Any, arrays: tuple[tuple[tuple[int, ...], Any], ...]) -> int:
-    # Traced once for shapes of one kind: among n bodies there are n^2 / 2 contacts.
+    # Traced only once for each pair of kinds, since n bodies may have n^2 / 2 contacts.
     a, b = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*array) for array in arrays])
     dtype = arrays[0][1] if arrays else jnp.result_type(float)
     pose = Pose(jax.ShapeDtypeStruct((3,), dtype), jax.ShapeDtypeStruct((4,), dtype))  # type: ignore

@@ -10,7 +10,7 @@ from .base import ContactPoints
 def half_space_shape(
     a: HalfSpace, pose_a: Pose, b: AbstractConvexShape | Disc, pose_b: Pose
 ) -> ContactPoints:
-    """The points on which b rests on level ground, `b.feet`, with their heights above it."""
+    """The points `b.feet`, on which b can rest on level ground, with their heights above it."""
     del a
     normal = z_axis(pose_a)
     feet = jax.vmap(pose_b.point)(b.feet(pose_b.local_direction(-normal)))

@@ -9,12 +9,12 @@ from .base import ContactPoints
 def height_field_shape(
     a: HeightField, pose_a: Pose, b: AbstractConvexShape, pose_b: Pose
 ) -> ContactPoints:
-    """The centre of a sphere, the ends of a capsule, the corners of a box or the points of a
-    hull, each against the plane of the triangle below or above it, less the radius.
+    """The centre of a sphere, the ends of a capsule, the corners of a box or the points of a hull.
+    The gap of each is its distance to the plane of the triangle below or above it, less the radius.
 
-    For shapes that are small beside the grid and slopes that change little from cell to cell: a
-    box can sink in on a peak between its corners, and where a sphere passes a ridge of the surface
-    its gap jumps by about its radius times half the square of the change of slope.
+    This is for shapes that are small compared with the cells, and for slopes that change little
+    from cell to cell. A peak of the surface can enter a box between its corners. When a sphere
+    passes a ridge, its gap jumps by about its radius times half the square of the change of slope.
     """
 
     def one(foot):
@@ -26,6 +26,6 @@ def height_field_shape(
         position = jnp.stack([x, y, z]) - (b.margin + distance) / 2 * normal
         return distance - b.margin, pose_a.point(position), pose_a.direction(normal)
 
-    # None of these shapes' feet depends on the direction.
+    # The feet of these shapes do not depend on the direction.
     down = pose_b.local_direction(-pose_a.direction(jnp.array([0.0, 0.0, 1.0], a.heights.dtype)))
     return ContactPoints(*jax.vmap(one)(b.feet(down)))

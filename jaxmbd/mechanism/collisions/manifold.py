@@ -12,10 +12,10 @@ from .vectors import mixed, nonzero, one_hot_of_largest, perpendicular
 
 _POINTS = 8
 
-# Points are present where the gap rises by less than this per length from the deepest one.
+# A point is present if the gap rises by less than this per unit length from the deepest point.
 _SLOPE = 0.1
 
-# Round sides touch also where their lines are aside by up to this share of both radii.
+# Round sides also touch if their lines are offset by up to this fraction of the sum of the radii.
 _ASIDE = 0.1
 
 # Squared sine of the angle between edges below which they do not cross.
@@ -25,14 +25,14 @@ _PARALLEL = 1e-6
 def manifold(
     a: Face, b: Face, normal: Float[Array, "3"], gap: Float[Array, ""], position: Float[Array, "3"]
 ) -> ContactPoints:
-    """Points on the outline of what two faces have in common seen along `normal`, which is that of
-    all of them, from a to b: up to three if one of the faces is a segment, up to eight otherwise,
-    of more those that are farthest from each other.
+    """Points on the outline of the region that two faces have in common, seen along `normal`. All
+    points have this normal, from a to b. There are up to three if one of the faces is a segment,
+    and up to eight otherwise. If there are more, those farthest from each other are chosen.
 
-    `gap` and `position` are those of the deepest point, which is among them unless others are as
-    deep up to rounding. `normal` must be the direction in which the shapes are farthest apart or
-    overlap least. Each gap is measured along it between a point of a and a point of b, so that no
-    gap is less than that of the deepest point.
+    `gap` and `position` are those of the deepest point. It is among the points unless others are
+    equally deep up to rounding. `normal` must be the direction in which the shapes are farthest
+    apart or overlap least. Each gap is measured along it between a point of a and a point of b, so
+    no gap is less than that of the deepest point.
     """
     t = perpendicular(normal)
     frame = jnp.stack([t, cross(normal, t), normal])
@@ -45,7 +45,7 @@ def manifold(
     on_a, on_b, beside, valid = (
         jnp.concatenate(x) for x in zip(*_candidates(A, B, near), strict=True)
     )
-    # Between parallel round sides: of two parabolas the least distance along z, and where it is.
+    # Between parallel round sides: the least distance of two parabolas along z, and its place.
     aside = on_b[:, :2] - on_a[:, :2]
     aside2 = jnp.sum(aside * aside, axis=1)
     round_sides = (a.radius > 0) & (b.radius > 0)
@@ -62,7 +62,7 @@ def manifold(
     present = present & (gaps[:-1] - gaps[-1] <= level + _SLOPE * run[:-1])
     one = jnp.ones((1,), bool)
     as_deep = jnp.concatenate([present & (gaps[:-1] <= gaps[-1] + level), one])
-    # Both ends of a segment, and what is deeper between them.
+    # Both ends of a segment, and a deeper point between them.
     count = 3 if min(A.shape[0], B.shape[0]) == 2 else _POINTS
     chosen = _spread(x, y, jnp.concatenate([present, ~one]), jnp.argmax(as_deep), near, count)
 
@@ -74,9 +74,9 @@ def manifold(
 
 
 def _candidates(A: Float[Array, "m 3"], B: Float[Array, "n 3"], near: Float[Array, ""]):
-    """Corners of each face with the nearest point of the other, and crossings of their edges: pairs
-    of points, whether one is above the other or beside an edge of it and not beyond its ends, and
-    whether they exist."""
+    """Pairs of points on a and b: each corner of a face with the nearest point of the other face,
+    and the crossings of edges. For each pair: whether the corner is above the other face or beside
+    an edge of it, not beyond the ends of the edge, and whether the pair exists."""
     on_b, beside_b = jax.vmap(lambda p: _beneath(B, p, near))(A)
     on_a, beside_a = jax.vmap(lambda p: _beneath(A, p, near))(B)
     yield A, on_b, beside_b, jnp.ones_like(beside_b)
@@ -100,8 +100,8 @@ def _candidates(A: Float[Array, "m 3"], B: Float[Array, "n 3"], near: Float[Arra
 def _beneath(
     face: Float[Array, "n 3"], p: Float[Array, "3"], near: Float[Array, ""]
 ) -> tuple[Float[Array, "3"], Bool[Array, ""]]:
-    """Of the face the point on the line along z through p, or nearest to it, and whether that line
-    passes the face or beside an edge, not beyond its ends."""
+    """The point of the face on the line along z through p, or nearest to it, and whether that line
+    passes through the face or beside an edge, not beyond the ends of the edge."""
     along, from_corner = _edges(face), p[None] - face
     length2 = _dot2(along, along)
     s = _dot2(from_corner, along) / nonzero(length2, near * near)
@@ -111,7 +111,7 @@ def _beneath(
     edge = one_hot_of_largest(-_dot2(d, d))
     beside = jnp.any((edge > 0) & (s == clipped))
 
-    # The plane of the face, by its area as a vector (Newell's method).
+    # The plane of the face, from its area vector (Newell's method).
     center = jnp.mean(face, axis=0)
     r = face - center[None]
     area = jnp.sum(jax.vmap(cross)(r, jnp.roll(r, -1, axis=0)), axis=0)
@@ -123,13 +123,13 @@ def _beneath(
 
 
 def _edges(face: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
-    """From each corner to the next one."""
+    """The vectors from each corner to the next one."""
     return jnp.roll(face, -1, axis=0) - face
 
 
 def _spread(x, y, present, first, near, count) -> Bool[Array, "count n"]:
-    """Which of the points come to each of `count` places: the first one, and the next ones each
-    as far as possible from those before, until none is left that is not `near` one of them."""
+    """Which point comes to each of `count` places. The first is the point `first`. Each next one is
+    the point farthest from those before, until all others are within `near` of one of them."""
     index = jnp.arange(x.shape[0])
 
     def distances2(k):
@@ -139,7 +139,7 @@ def _spread(x, y, present, first, near, count) -> Bool[Array, "count n"]:
 
     def place(distance2, _):
         most = jnp.max(distance2)
-        # The first of several that are as far up to rounding: points keep their places.
+        # The first of several that are equally far up to rounding: points keep their places.
         k = jnp.argmax(distance2 >= (1 - 1e-4) * most)
         return jnp.minimum(distance2, distances2(k)), (index == k) & (most > near * near)
 
@@ -153,5 +153,5 @@ def _dot2(u: Float[Array, "... 3"], v: Float[Array, "... 3"]) -> Float[Array, ".
 
 
 def _cross2(u: Float[Array, "... 3"], v: Float[Array, "... 3"]) -> Float[Array, "..."]:
-    """z component of u x v."""
+    """The z component of u x v."""
     return u[..., 0] * v[..., 1] - u[..., 1] * v[..., 0]

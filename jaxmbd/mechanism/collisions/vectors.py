@@ -1,4 +1,4 @@
-"""Directions and distances that stay finite, with their derivatives, where there are none."""
+"""Vector functions whose values and derivatives stay finite in degenerate cases."""
 
 from typing import Any
 
@@ -22,10 +22,10 @@ def z_direction(like: Float[Array, "3"]) -> Float[Array, "3"]:
 def unit(
     d: Float[Array, "3"], fallback: Float[Array, "3"]
 ) -> tuple[Float[Array, ""], Float[Array, "3"]]:
-    """Length and direction of d; at d = 0 the direction is the unit vector `fallback`, and the
-    length grows along it."""
+    """The length and direction of d. At d = 0 the direction is the unit vector `fallback`, which is
+    also the gradient of the length."""
     d2 = dot(d, d)
-    # Lengths below eps^2 are rounding of anything else here, and their powers would underflow.
+    # Lengths below eps^2 are rounding errors here, and their powers would underflow.
     apart = d2 > jnp.finfo(d.dtype).eps ** 4
     length = jnp.sqrt(jnp.where(apart, d2, 1.0))
     return (
@@ -35,7 +35,7 @@ def unit(
 
 
 def perpendicular(u: Float[Array, "3"]) -> Float[Array, "3"]:
-    """A unit vector across the unit vector u."""
+    """A unit vector normal to the unit vector u."""
     y_direction = jnp.array([0.0, 1.0, 0.0], u.dtype)
     a = cross(jnp.where(jnp.abs(u[0]) < 0.7, x_direction(u), y_direction), u)
     return a / jnp.sqrt(dot(a, a))
@@ -47,12 +47,12 @@ def sign(x: Array) -> Array:
 
 
 def nonzero(x: Array, tolerance: Any) -> Array:
-    """x, or 1 where |x| is at most `tolerance`: a denominator."""
+    """x, or 1 where |x| is at most `tolerance`, for use as a denominator."""
     return jnp.where(jnp.abs(x) > tolerance, x, 1.0)
 
 
 def mixed(weights: Float[Array, " n"], rows: Float[Array, "n 3"]) -> Float[Array, "3"]:
-    """Sum of the rows, each times its weight."""
+    """The weighted sum of the rows."""
     return jnp.sum(weights[:, None] * rows, axis=0)
 
 
@@ -63,12 +63,12 @@ def axes(frame: Pose) -> Float[Array, "3 3"]:
 
 
 def one_hot_of_largest(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """1 at the largest entry, the first of several, 0 elsewhere."""
+    """1 at the largest entry (the first of several), 0 elsewhere."""
     return (jnp.arange(x.shape[0]) == jnp.argmax(x)).astype(x.dtype)
 
 
 def largest(x: Float[Array, " n"]) -> Float[Array, ""]:
-    """The largest entry, of which, the first of several, the derivative is. That of `jnp.max` is
-    shared by all that compare equal to it, which may be none where XLA computes them anew with
-    other roundings."""
+    """The largest entry. Its derivative is that of this entry, the first of several. `jnp.max`
+    shares the derivative among all entries that compare equal to the maximum. There may be none if
+    XLA recomputes them with other roundings."""
     return jnp.sum(jnp.where(jnp.arange(x.shape[0]) == jnp.argmax(x), x, 0.0))
