@@ -1,4 +1,4 @@
-"""Searches, as identification and trajectory optimisation use them: one driver for all."""
+"""The iterative searches of identification and trajectory optimisation, with one driver for all."""
 
 from .box import bounded_least_squares as bounded_least_squares
 from .box import normal_inverse as normal_inverse

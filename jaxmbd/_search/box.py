@@ -12,7 +12,7 @@ _ARMIJO = 0.1
 
 
 class BoundedSolution(NamedTuple):
-    """The minimiser, and which of its entries no bound holds."""
+    """The minimiser, and which of its entries are not held at a bound."""
 
     x: Float[Array, " n"]
     free: Bool[Array, " n"]
@@ -27,11 +27,12 @@ def bounded_least_squares(
     upper: Float[Array, " n"],
     start: Float[Array, " n"],
 ) -> BoundedSolution:
-    """min |A x - b|^2 subject to lower <= x <= upper, for A of full column rank. Each Newton step
-    moves the entries that the gradient does not hold at a bound, and is projected onto the bounds.
+    """Solve min |A x - b|^2 subject to lower <= x <= upper, for A of full column rank. Each Newton
+    step moves the entries that the gradient does not hold at a bound, and is projected onto the
+    bounds.
 
-    A strictly convex quadratic x^T H x / 2 + g^T x is such a problem too, with H = A^T A and
-    A^T b = -g.
+    Minimising a strictly convex quadratic x^T H x / 2 + g^T x is the same problem, with H = A^T A
+    and A^T b = -g.
 
     Reference: Bertsekas (1982), Projected Newton methods for optimization problems with simple
     constraints, SIAM J. Control 20.
@@ -52,7 +53,7 @@ def bounded_least_squares(
         def trial(scale):
             new = jnp.clip(x + scale * dx, lower, upper)
             d = new - x
-            # From the step itself: the difference of two sums of squares would lose its digits.
+            # The decrease follows from the step. A difference of two sums of squares would cancel.
             linear = slope @ d
             return new, -(linear + jnp.sum((A @ d) ** 2) / 2) >= -_ARMIJO * linear
 
@@ -82,7 +83,6 @@ def normal_inverse(A: Float[Array, "m n"], free: Bool[Array, " n"]) -> Float[Arr
 
 
 def _factor(A, free):
-    """QR of the free columns. Those that are held become columns of the identity, in rows of their
-    own."""
+    """QR of the free columns. The others become columns of the identity, in rows of their own."""
     own_rows = jnp.diag((~free).astype(A.dtype))
     return jnp.linalg.qr(jnp.concatenate([jnp.where(free, A, 0.0), own_rows]))

@@ -1,4 +1,4 @@
-"""Searches that go on where they were interrupted."""
+"""Checkpoints, from which an interrupted search continues."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from .._inputs import checked, not_negative
 
 
 class NoCheckpoint:
-    """Nothing is saved."""
+    """A checkpoint that saves nothing."""
 
     def restored(self, state: PyTree) -> tuple[int, PyTree]:
         return 0, state
@@ -26,16 +26,17 @@ class NoCheckpoint:
 
 
 class Checkpoint:
-    """Saves a search in a file, and goes on from it.
+    """A file that a search is saved in, and from which it continues.
 
     The file holds a line of JSON, then the arrays as `equinox.tree_serialise_leaves` writes them.
-    It is replaced as a whole, so an interruption leaves the one before.
+    It is replaced as a whole, so an interruption leaves the previous file.
 
     **Arguments:**
 
-    - `path`: of the file.
-    - `problem`: a pytree of arrays; a file that was made with other ones is refused.
-    - `seconds`: at most once in this time is it written; 0 for each iteration.
+    - `path`: the path of the file.
+    - `problem`: a pytree of arrays that identifies the problem. The file of another problem is
+      refused.
+    - `seconds`: the shortest time between two writes [s]; 0 to write after each iteration.
     """
 
     @checked
@@ -50,7 +51,8 @@ class Checkpoint:
         self.seconds, self._last = seconds, -np.inf
 
     def restored(self, state: PyTree) -> tuple[int, PyTree]:
-        """Iterations done, and the state then; 0 and the given one if there is no file.
+        """Return the number of iterations done and the state after them; 0 and the given state if
+        there is no file.
 
         **Raises:** `ValueError` for the file of another problem.
         """
@@ -71,13 +73,14 @@ class Checkpoint:
                 )
             try:
                 return done, eqx.tree_deserialise_leaves(file, state)
-            except Exception as error:  # of several kinds, as what is missing
+            except Exception as error:  # its type depends on what is missing
                 raise ValueError(
                     f"{self.path} is damaged: remove it, and the search begins again."
                 ) from error
 
     def save(self, iteration: int, state: PyTree, *, now: bool = False) -> None:
-        """Write the state after so many iterations, unless it was written a moment ago."""
+        """Write the state after `iteration` iterations. Skip it if the last write was less than
+        `seconds` ago and not `now`."""
         if not now and time.monotonic() - self._last < self.seconds:
             return
         self._last = time.monotonic()
@@ -90,7 +93,7 @@ class Checkpoint:
 
 
 def fingerprint(tree: PyTree) -> str:
-    """Of the structure and all numbers of a pytree."""
+    """Hash the shapes, types and numbers of the leaves of a pytree."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array_like)):
         x = np.asarray(leaf)

@@ -1,4 +1,4 @@
-"""The loop over the iterations of a search, with progress, stopping and restart."""
+"""The loop over the iterations of a search, with a progress bar, stopping and restart."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,8 +14,8 @@ from .checkpoint import Checkpoint, NoCheckpoint
 
 
 class Monitor(NamedTuple):
-    """How a search is watched: with a bar that has a `label` and at most `limit` iterations.
-    `report` is called with the state after each iteration, and returns the words of the bar."""
+    """How the progress of a search is shown: a bar with a `label`, for at most `limit` iterations.
+    `report` is called with the state after each iteration and returns the text beside the bar."""
 
     label: str
     limit: int
@@ -26,7 +26,7 @@ class Monitor(NamedTuple):
 
 @eqx.filter_jit
 def once(step: Callable, args: PyTree, state: Any) -> Any:
-    """One iteration, compiled."""
+    """Do one iteration, compiled."""
     return step(args, state)
 
 
@@ -36,12 +36,13 @@ def _all(step, args, state):
 
 
 def iterate(step: Callable, args: PyTree, state: Any, monitor: Monitor | None) -> tuple[Any, int]:
-    """`state = step(args, state)` until `state.done`, which may be one flag for each of a batch.
+    """Repeat `state = step(args, state)` until `state.done`, which may be one flag for each sample
+    of a batch.
 
     With a monitor, this is a Python loop around one compiled iteration, so that the bar moves and
-    Ctrl-C works. Without one, and with traced numbers, it is one compiled loop.
+    Ctrl-C works. Without one, or with traced numbers, it is one compiled loop.
 
-    **Returns:** the last state, and the number of iterations where it is known.
+    **Returns:** the last state, and the number of iterations. That is 0 after a compiled loop.
     """
     traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((args, state)))
     if traced or monitor is None:
@@ -54,6 +55,6 @@ def iterate(step: Callable, args: PyTree, state: Any, monitor: Monitor | None) -
             bar.update()
             bar.set_postfix_str(monitor.report(state))
             monitor.checkpoint.save(count, state)
-        bar.total = bar.n  # it may take fewer than the limit
+        bar.total = bar.n  # the search may end before the limit
         monitor.checkpoint.save(count, state, now=True)
     return state, count

@@ -1,4 +1,4 @@
-"""Minimisers that need nothing but gradients: those of optimistix, and optimisers of optax."""
+"""Minimisers that need only gradients: those of optimistix, and optimisers of optax."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 
 class Iterate(NamedTuple):
-    """Where a search is: unknowns, state of the minimiser, what the function says of the unknowns
-    before the last step, whether the search is over, and whether all steps were finite."""
+    """The state of a search: the unknowns, the state of the minimiser, the auxiliary output of the
+    function before the last step, whether the search is over, and whether all steps were finite."""
 
     y: PyTree
     state: Any
@@ -25,10 +25,10 @@ class Iterate(NamedTuple):
 def first_iterate(
     minimiser: optx.AbstractMinimiser, fn: Callable, y: PyTree, args: PyTree, aux: PyTree
 ) -> Iterate:
-    """The start, for a function `fn(y, args) -> (value, aux)`."""
+    """The iterate at the start, for a function `fn(y, args) -> (value, aux)`."""
     value, shapes = eqx.filter_eval_shape(fn, y, args)
     state = minimiser.init(fn, y, args, {}, value, shapes, frozenset())
-    # Python numbers in it would make the second iteration another program.
+    # With Python numbers in the state, the second iteration would be compiled again.
     state = jax.tree.map(lambda x: jnp.asarray(x, x.dtype) if eqx.is_array(x) else x, state)
     return Iterate(y, state, aux, jnp.array(False), jnp.array(True))
 
@@ -36,9 +36,9 @@ def first_iterate(
 def next_iterate(
     minimiser: optx.AbstractMinimiser, fn: Callable, args: PyTree, project: Callable, here: Iterate
 ) -> Iterate:
-    """After one step and its projection onto the bounds. Nothing changes where the search is over,
-    and it is over where the step is not finite."""
-    # Optax counts in integers of two sizes.
+    """The iterate after one step and its projection onto the bounds. Nothing changes if the search
+    is over. A step that is not finite is not taken and ends the search."""
+    # Optax counts with integers of two sizes.
     with jax.numpy_dtype_promotion("standard"):
         y, state, aux = minimiser.step(fn, here.y, args, {}, here.state, frozenset())
         done, _ = minimiser.terminate(fn, y, args, {}, state, frozenset())
@@ -54,10 +54,11 @@ def next_iterate(
 def as_minimiser(
     optimiser: Any, tolerance: Array, project: Callable = lambda y: y, patience: int = 1
 ) -> optx.AbstractMinimiser:
-    """The minimiser itself, or one from an optimiser of optax. This one stops when `patience` steps
-    along the gradient in turn would change no unknown by more than `tolerance`, bounds included.
+    """Return a minimiser of optimistix as it is, and wrap an optimiser of optax. The wrapped one
+    stops once, in `patience` iterations in a row, a step of minus the gradient, projected onto the
+    bounds, would change no unknown by more than `tolerance`.
 
-    **Raises:** `ValueError` for what is no optimiser."""
+    **Raises:** `ValueError` for anything else."""
     if isinstance(optimiser, optx.AbstractMinimiser):
         return optimiser
     if isinstance(optimiser, optax.GradientTransformation):
@@ -70,14 +71,15 @@ def as_minimiser(
 
 
 class _Optax(optx.OptaxMinimiser):
-    """Optimistix would stop where steps are small, which those of `optax.adam` never are."""
+    """An optimiser of optax with a stopping rule of its own. Optimistix stops at small steps, but
+    the steps of `optax.adam` never become small."""
 
     def terminate(self, fn, y, args, options, state, tags):
         return state.opt_state.at_rest, optx.RESULTS.successful
 
 
 class _Rest(NamedTuple):
-    """State of an optimiser, and for how many steps its gradient has been small."""
+    """The state of an optimiser, and for how many steps the gradient has been small."""
 
     inner: Any
     still: Int[Array, ""]
@@ -85,8 +87,8 @@ class _Rest(NamedTuple):
 
 
 def _with_rest(optimiser, tolerance, project, patience) -> optax.GradientTransformation:
-    """The optimiser, which does not see those entries of the gradient that push against a bound,
-    and counts the steps at which the others are small."""
+    """The optimiser, with two additions: entries of the gradient that push against a bound are set
+    to zero, and steps in a row at which the other entries are small are counted."""
     optimiser = optax.with_extra_args_support(optimiser)
 
     def init(params):

@@ -1,4 +1,4 @@
-"""Levenberg and Marquardt's method within bounds."""
+"""The Levenberg-Marquardt method within bounds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +14,8 @@ from .box import bounded_least_squares
 def levenberg_marquardt(
     tolerance: Any, y: Float[Array, " p"], lower: Any = None, upper: Any = None
 ) -> optx.AbstractLeastSquaresSolver:
-    """That of optimistix, with steps that stay between bounds of the vector y. `tolerance`: of the
-    last change of unknowns and residuals."""
+    """The method of optimistix, with steps that stay within the bounds of the vector y.
+    `tolerance` is relative and absolute, for the last change of the unknowns and residuals."""
     lower = jnp.full_like(y, -jnp.inf) if lower is None else jnp.asarray(lower, y.dtype)
     upper = jnp.full_like(y, jnp.inf) if upper is None else jnp.asarray(upper, y.dtype)
     descent = _BoundedDescent(lower, upper)
@@ -38,7 +38,7 @@ class _BoundedDescent(optx.AbstractDescent):
         return jnp.zeros((n, n), y.dtype), jnp.zeros_like(y), y
 
     def query(self, y: Any, f_info: Any, state: Any) -> Any:
-        # min |J d + r| = min |R d + Q^T r|: the rows are many, the columns few.
+        # min |J d + r| = min |R d + Q^T r|, which is small: J has many rows and few columns.
         J, n = f_info.jac.as_matrix(), y.size
         J = jnp.pad(J, ((0, max(0, n - len(J))), (0, 0)))
         Q, R = jnp.linalg.qr(J)
@@ -47,40 +47,40 @@ class _BoundedDescent(optx.AbstractDescent):
     def step(self, step_size: Any, state: Any) -> tuple[PyTree, optx.RESULTS]:
         R, r, y = state
         tiny = jnp.finfo(y.dtype).eps
-        # However long the steps may be, what R does not tell at all stays where it is.
+        # Damping is never zero, so directions that R does not determine at all stay unchanged.
         damping = jnp.sqrt(1 / jnp.maximum(step_size, tiny))
         damping = jnp.maximum(damping, 10 * tiny * jnp.max(jnp.abs(R), initial=0.0))
         matrix = jnp.concatenate([R, damping * jnp.eye(y.size, dtype=y.dtype)])
         right = jnp.concatenate([-r, jnp.zeros_like(r)])
         lower, upper = self.lower - y, self.upper - y
         d = bounded_least_squares(matrix, right, lower, upper, jnp.zeros_like(y)).x
-        # y + d may round to the other side of a bound, where parameters have no derivative.
+        # y + d may be rounded to outside of a bound, where parameters have no derivative.
         d = jnp.where(y + d < self.lower, d + 2 * tiny * jnp.maximum(jnp.abs(y), jnp.abs(d)), d)
         d = jnp.where(y + d > self.upper, d - 2 * tiny * jnp.maximum(jnp.abs(y), jnp.abs(d)), d)
         return d, optx.RESULTS.successful
 
     def gain(self, state: Any) -> Float[Array, ""]:
-        """By how much |J d + r|^2 is below |r|^2 at the end of the longest step."""
+        """The decrease from |r|^2 to |J d + r|^2 by the longest step."""
         R, r, _ = state
         d, _ = self.step(jnp.inf, state)
         return jnp.sum(r**2) - jnp.sum((R @ d + r) ** 2)
 
 
 def _silent(**_: Any) -> None:
-    """No report of the search."""
+    """Report nothing."""
 
 
 class _LevenbergMarquardt(optx.AbstractGaussNewton):
-    """It also ends where there is nothing left to gain: that of optimistix looks at steps that
-    lowered the sum of squares, and where that is large, the last ones change it by less than its
-    rounding."""
+    """The method also stops when no step can lower the sum of squares by more than its rounding.
+    Optimistix tests only steps that lowered the sum. If the sum is large, the last steps change it
+    by less than its rounding."""
 
     rtol: Any
     atol: Any
     descent: _BoundedDescent
     norm: Callable = eqx.field(default=optx.max_norm, static=True)
-    # Optimistix lowers the damping only where the reduction is 99 % of what was predicted, which
-    # residuals that are not small never reach: weakly determined directions then hardly converge.
+    # Optimistix lowers the damping only if the reduction is 99 % of the predicted one. Problems
+    # with large residuals never reach that, and weakly determined directions hardly converge.
     # Nocedal and Wright (2006), Numerical Optimization, algorithm 4.1, take 75 %.
     search: optx.AbstractSearch[Any, Any, Any, Any] = optx.ClassicalTrustRegion(
         high_cutoff=0.75, low_cutoff=0.25
@@ -91,8 +91,8 @@ class _LevenbergMarquardt(optx.AbstractGaussNewton):
         done, result = super().terminate(fn, y, args, options, state, tags)
         r = state.f_info.residual
         eps = jnp.finfo(r.dtype).eps
-        # After a step that did not improve it, the sum may have lost more digits: those of the
-        # simulation, in units of the noise.
+        # If the last step did not lower the sum, the sum may be less accurate than its own
+        # rounding, because of the rounding errors of the simulation.
         rounding = jnp.where(state.num_steps_since_acceptance > 0, eps**0.75, 8 * eps)
         nothing = self.descent.gain(state.descent_state) <= rounding * (r @ r)
         return done | (nothing & ~state.first_step), result

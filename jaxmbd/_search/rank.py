@@ -1,7 +1,7 @@
 """Which singular values count as zero: those up to a share of the largest one.
 
-The share depends on where a matrix comes from. This is the one place of these shares; those of the
-linear algebra of a step, where rows turn as the constraints are violated, are in `_linalg/rank.py`.
+The share depends on the origin of the matrix. All shares are defined here, except those for the
+linear algebra of a step, where rows turn as the constraints are violated (`_linalg/rank.py`).
 """
 
 from typing import Any
@@ -9,28 +9,29 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-# Of a matrix at hand, with an orthonormal basis in its product.
+# For a matrix that is known up to rounding, multiplied by an orthonormal basis.
 ROUNDED = 1e-12
-# Of derivatives of equations that may follow from each other, such as continuity and final states.
+# For derivatives of equations that may depend on each other, such as continuity and final states.
 DEPENDENT = 1e-9
 
 
 def rounding(matrix: np.ndarray) -> float:
-    """Of a matrix whose entries are exact but for rounding, as NumPy's `matrix_rank` has it."""
+    """The share for a matrix that is exact up to rounding, as in NumPy's `matrix_rank`."""
     return float(np.finfo(matrix.dtype).eps) * max(matrix.shape)
 
 
 def simulation_error(dtype: Any) -> float:
-    """Of sensitivities: they have come through thousands of steps."""
+    """The share for sensitivities, which accumulate rounding errors over thousands of steps."""
     return float(np.finfo(dtype).eps) ** (2 / 3)
 
 
 def redundancy(dtype: Any) -> float:
-    """Of rows of constraints: redundant ones are so only up to the drift of the constraints."""
+    """The share for rows of constraints. Redundant rows depend on the others only up to the drift
+    of the constraints."""
     return 1e-6 if dtype == np.float64 else 1e-3
 
 
 def nonzero(values: Any, share: float) -> Any:
-    """Which of these singular values are more than this share of the largest."""
+    """Which of these singular values exceed this share of the largest one."""
     xp = np if isinstance(values, np.ndarray) else jnp
     return values > share * xp.max(values, initial=0.0)
