@@ -1,5 +1,5 @@
-"""What is asked of a system besides its motion: where it rests, its linear model and modes, the
-forces that a motion takes; and whether derivatives of a motion can be trusted."""
+"""Analysis of a system besides its motion: equilibria, linear models, modes, inverse dynamics, and
+whether derivatives of a motion can be trusted."""
 
 from .equilibrium import EquilibriumReport as EquilibriumReport
 from .equilibrium import equilibrium as equilibrium

@@ -1,4 +1,4 @@
-"""Derivatives by differences, with an estimate of their error."""
+"""Derivatives by finite differences, with an estimate of their error."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# Steps from the first one on, relative to the size of what is changed: each a quarter of the last.
+# The first step relative to the size of the variable, and the ratio of each step to the next.
 _FIRST, _RATIO = 0.1, 4
 _STEPS = {jnp.dtype("float64"): 10, jnp.dtype("float32"): 6}
 
@@ -15,16 +15,17 @@ _STEPS = {jnp.dtype("float64"): 10, jnp.dtype("float32"): 6}
 def central_difference(
     fn: Callable[[Float[Array, ""]], Float[Array, ""]], dtype: jnp.dtype
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The derivative of fn at 0, where 1 is the size of what it depends on; and about its error.
+    """The derivative of fn at 0, and an estimate of its error. The argument of fn is scaled such
+    that its size is 1.
 
     Central differences of ever smaller steps are extrapolated to step 0 (Ridders, Accurate
     computation of F'(x) and F'(x) F''(x), Advances in Engineering Software 4, 1982, eqs. 3 to 5):
 
         D(k, m) = D(k, m-1) + (D(k, m-1) - D(k-1, m-1)) / (ratio^2m - 1).
 
-    Of all D, the one that differs least from those that it came from, where rounding of the values
-    counts as a difference. A step with values that are not finite is left out; the error is
-    infinite if none is left.
+    The result is the D that differs least from the two that it was computed from. The rounding
+    error of the values counts as a difference. Steps with values that are not finite are left out.
+    The error is infinite if no step remains.
     """
     count = _STEPS.get(jnp.dtype(dtype), 6)
     steps = _FIRST / float(_RATIO) ** np.arange(count)
@@ -34,7 +35,7 @@ def central_difference(
     D = (ahead - behind) / (2 * h)
     rounding = jnp.finfo(dtype).eps * jnp.maximum(jnp.abs(ahead), jnp.abs(behind)) / h
 
-    # D[k] of one order m with its error; that of the first order is known by the next one only.
+    # D[k] of order m, with its error. Differences of the first order have no estimate of their own.
     best, least = jnp.zeros((), dtype), jnp.asarray(jnp.inf, dtype)
     for m in range(1, count):
         fine, coarse = D[1:], D[:-1]

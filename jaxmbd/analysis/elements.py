@@ -1,4 +1,4 @@
-"""Which element of a system a term that is not finite belongs to."""
+"""The element of a system that a term that is not finite belongs to."""
 
 import functools
 from typing import Any
@@ -16,8 +16,8 @@ from .terms import At, numbers, pulled
 
 @functools.singledispatch
 def element(system: AbstractSystem, problem: Problem, at: At, term: str, derivative: bool) -> str:
-    """Kind and name of the first element in whose part of the term a number is not finite, or that
-    of its derivative; empty if there is none, or the system has no elements."""
+    """The kind and name of the first element whose part of the term, or of its derivative, is not
+    finite; empty if there is none or the system has no elements."""
     del system, problem, at, term, derivative
     return ""
 

@@ -1,4 +1,4 @@
-"""Where a system rests."""
+"""Equilibria of a system."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -18,25 +18,25 @@ from .._simulation import as_control
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows
 
-# By how much steps may grow from one to the next, and by how much forces may grow in one.
+# The factors by which h may grow from step to step, and by which forces may grow in one step.
 _FASTER, _WORSE = 10.0, 10.0
 
-# Steps of Newton's method back onto the rows, at most.
+# The largest number of Newton steps back onto the constraints.
 _CLOSING = 20
 
-# Singular values below this part of the largest count as zero.
+# Singular values below this share of the largest count as zero.
 _CUTOFF = 1e-11
 
 
 class EquilibriumReport(eqx.Module):
-    """What `equilibrium` found.
+    """The report of `equilibrium`.
 
-    - `multipliers`: lam of the rows there, `(nc,)`.
-    - `stiffness`: eigenvalues [1/s^2] of the stiffness beside the mass, in the directions that the
-      constraints admit, `(nv,)`, inf for the others; squares of natural frequencies [rad/s] where
-      no force depends on velocities.
-    - `residual`: the largest acceleration that is left.
-    - `iterations`: taken, steps and displacements back onto the rows.
+    - `multipliers`: lam of the rows at the equilibrium, `(nc,)`.
+    - `stiffness`: the eigenvalues [1/s^2] of the stiffness relative to the mass, in the directions
+      that the constraints admit, `(nv,)`; inf for the other directions. If no force depends on
+      velocities, they are the squares of the natural frequencies [rad/s].
+    - `residual`: the largest acceleration that remains.
+    - `iterations`: the number of steps and of displacements back onto the constraints together.
     - `result`: `RESULTS.successful` or `RESULTS.equilibrium_not_found`.
     """
 
@@ -48,8 +48,8 @@ class EquilibriumReport(eqx.Module):
 
     @property
     def stable(self) -> Bool[Array, ""]:
-        """Whether each small displacement is driven back, up to rounding: no stiffness is
-        negative."""
+        """Whether forces drive each small displacement back: no stiffness is negative, up to
+        rounding."""
         finite = jnp.where(jnp.isfinite(self.stiffness), jnp.abs(self.stiffness), 0.0)
         return jnp.all(self.stiffness >= -1e-9 * jnp.max(finite))
 
@@ -66,37 +66,39 @@ def equilibrium(
     solver: AbstractConstraintSolver = Automatic(),
     throw: bool = True,
 ) -> State:
-    r"""Find where a system rests under constant inputs,
+    r"""Find an equilibrium of a system under constant inputs,
 
     $$ f(t, q, 0, u) + J^\mathsf{T} \lambda = 0, \qquad \Phi(q, t) = 0. $$
 
-    With $v = 0$ the constrained acceleration $a(q)$ and the smallest displacement $c(q)$ back onto
-    the rows vanish together. Implicit steps of the overdamped motion $dq/ds = a + c$,
+    At an equilibrium, with $v = 0$, both the constrained acceleration $a(q)$ and the smallest
+    displacement $c(q)$ back onto the constraints vanish. The search takes implicit steps of the
+    overdamped motion $dq/ds = a + c$,
 
-    $$ \left(\frac{1}{h} - \frac{\partial (a + c)}{\partial p}\right) dp = a + c, $$
+    $$ \left(\frac{1}{h} - \frac{\partial (a + c)}{\partial p}\right) dp = a + c. $$
 
-    begin as short ones, which follow the forces downhill from far away, and grow as the forces
-    fall, until they are Newton's. So they end where the system would come to rest, at a stable
-    equilibrium, unless the start lies on an unstable one.
+    The first steps are short and follow the forces downhill from far away. Steps grow as the forces
+    fall, until they are Newton steps. So the search ends where the system would come to rest, at a
+    stable equilibrium, unless it starts at an unstable one.
 
     **Arguments:**
 
-    - `system`. `state`: where the search begins, need not satisfy the constraints; its time is that
-      of moving constraints and forces, its velocities do not count.
-    - `u`: inputs, or a control u(t, q, v).
-    - `first`: h of the first step, as the square of a time [s^2]. Large values take Newton's steps
-      at once, which find the nearest equilibrium, unstable ones too.
-    - `tolerance`: of accelerations, and of displacements back onto the rows, relative to the
-      accelerations of the start or 1, whichever is larger; default 1e-10 (1e-4 in float32).
-    - `throw`: raise if none was found; with `False` see `state.report`.
+    - `system`: the system. `state`: the start of the search, which need not satisfy the
+      constraints. Moving constraints and forces are taken at its time. Its velocities are ignored.
+    - `u`: the inputs, or a control u(t, q, v).
+    - `first`: h of the first step, the square of a time [s^2]. Large values give Newton steps from
+      the start, which find the nearest equilibrium, stable or unstable.
+    - `tolerance`: for accelerations and for displacements back onto the constraints, relative to
+      the accelerations at the start or to 1, whichever is larger; default 1e-10 (1e-4 in float32).
+    - `throw`: whether to raise if no equilibrium was found. If `False`, see `state.report`.
 
-    **Returns:** a `State` at rest with `report`, an `EquilibriumReport`. Its derivatives by system,
-    inputs and time are those of the implicit function, in both modes and of any order, at redundant
-    rows too. By the start there are none. Where the system can move without forces (a freedom
-    without stiffness), equilibria are not isolated: the one found depends on the start, and
-    derivatives are not defined.
+    **Returns:** a `State` at rest with `report`, an `EquilibriumReport`. It can be differentiated
+    with respect to the system, inputs and time, in both modes and to any order, also with redundant
+    rows. The derivatives are those of the implicit function. The derivative with respect to the
+    start is zero. If the system can move without forces (a degree of freedom without stiffness),
+    equilibria are not isolated. Then the result depends on the start, and derivatives are not
+    defined.
 
-    Contacts and `nonholonomic` rows, which do not act at rest, are not looked at.
+    Contacts are not considered, nor are `nonholonomic` rows, which do not act at rest.
 
     **Raises:** `ValueError` for wrong shapes and for systems with contacts; a run-time error if no
     equilibrium was found and `throw` is true.
@@ -122,8 +124,8 @@ def equilibrium(
 
 
 class _Statics(eqx.Module):
-    """The static problem near the start: rates of the overdamped motion as functions of the
-    displacement p from there."""
+    """The static problem near q: rates of the overdamped motion as functions of the displacement p
+    from there."""
 
     system: AbstractSystem
     u: Any
@@ -132,7 +134,7 @@ class _Statics(eqx.Module):
     solver: AbstractConstraintSolver
 
     def at(self, q: Coordinates) -> "_Statics":
-        """The same near another q."""
+        """The same problem near another q."""
         return _Statics(self.system, self.u, self.t, q, self.solver)
 
     def operator(self, p):
@@ -142,7 +144,7 @@ class _Statics(eqx.Module):
         return at, at.operator(self.solver)
 
     def parts(self, p):
-        """The acceleration, the displacement back onto the rows, and the multipliers."""
+        """The acceleration, the displacement back onto the constraints, and the multipliers."""
         at, operator = self.operator(p)
         still = jnp.zeros_like(at.rows.velocity)
         a, lam = operator.solve(at.f, still)
@@ -154,9 +156,10 @@ class _Statics(eqx.Module):
         return a + back
 
     def at_rest(self, p):
-        """The acceleration a, the displacement back onto the rows, the projector T on admissible
-        displacements, the stiffness K beside the mass along them, T a(p + dp) = T a(p) - K dp, and
-        the eigenvalues of its symmetric part, inf for directions that are not admissible."""
+        """Return the acceleration a, the displacement back onto the constraints, the projector T
+        onto admissible displacements, the stiffness K relative to the mass along them,
+        T a(p + dp) = T a(p) - K dp, and the eigenvalues of its symmetric part, inf for
+        directions that are not admissible."""
         at, operator = self.operator(p)
         one = jnp.eye(p.shape[0], dtype=p.dtype)
         project = lambda x: x - operator.correct(operator.rows(x), x)[0]  # noqa: E731
@@ -168,21 +171,22 @@ class _Statics(eqx.Module):
 
         slope, (a, back) = jax.vmap(along, in_axes=1, out_axes=(1, None))(one)
         K = -T @ slope @ T
-        # In the variables R^T p, M = R R^T, T is symmetric, and so is K of forces that have a
+        # In the variables R^T p, with M = R R^T, T is symmetric. So is K if the forces have a
         # potential.
         R = jnp.linalg.cholesky(dense(at.M))
         similar = lambda A: R.T @ A @ jnp.linalg.inv(R.T)  # noqa: E731
         alike, P = similar(K), similar(T)
-        # What is not admissible is moved beyond all others.
+        # Shift the eigenvalues of directions that are not admissible beyond all others.
         far = 1e3 * (1 + jnp.linalg.norm(alike))
         values = jnp.linalg.eigvalsh((alike + alike.T) / 2 + far * (one - (P + P.T) / 2))
         return a, back, T, K, jnp.where(values > far / 2, jnp.inf, values)
 
 
 class _Search(NamedTuple):
-    """Where the search is and where it was `last` on the rows, the largest acceleration that was
-    `left` there and at the `first` such place, the stiffness, the step h, how many displacements
-    back onto the rows it has made, the turn, and whether it has `found` an equilibrium."""
+    """The state of the search: the current q, the `last` one that satisfied the constraints, the
+    largest acceleration `left` there, that of the `first` such q, the stiffness, the step h, the
+    number of displacements back onto the constraints in a row, the iteration k, and whether an
+    equilibrium was `found`."""
 
     q: Coordinates
     last: Coordinates
@@ -203,7 +207,7 @@ def _equilibrium(given: "_Statics", v, first, tolerance, max_iterations) -> Stat
     def going(state):
         return ~state.found & (state.k < max_iterations)
 
-    # One evaluation a turn, at one place: what a program holds is what it takes to compile.
+    # There is one evaluation in one place, because compile time grows with the program's size.
     def turn(state):
         q, last, h = state.q, state.last, state.h
         here = fixed.at(q)
@@ -214,8 +218,8 @@ def _equilibrium(given: "_Statics", v, first, tolerance, max_iterations) -> Stat
         lost = ~jnp.isfinite(left + missed) | jnp.where(
             open_, state.closing >= _CLOSING, left > _WORSE * state.left
         )
-        # Where forces drive away they grow before they fall, which is no reason for short steps;
-        # but an implicit step of more than half their time overshoots.
+        # Forces that drive the system away grow before they fall. That is no reason for shorter
+        # steps. But h must not exceed half their squared time constant, or the step overshoots.
         driven = jnp.maximum(-jnp.min(stiffness), 0.0)
         gain = jnp.clip(state.left / left, jnp.where(driven > 0, 1.0, 0.5), _FASTER)
         gain = jnp.where(jnp.isinf(state.left), 1.0, gain)
@@ -244,7 +248,7 @@ def _equilibrium(given: "_Statics", v, first, tolerance, max_iterations) -> Stat
     end = jax.lax.while_loop(going, turn, start)
     q = end.last
 
-    # p = 0 is the root near q, which moves with all that the statics depend on.
+    # p = 0 is the root near q. Its derivatives follow from everything that the statics depend on.
     statics = given.at(q)
 
     def solve(linear, y):

@@ -26,7 +26,7 @@ def acceleration(
     q: Coordinates,
     v: Velocity,
 ) -> tuple[Velocity, Rows]:
-    """v' and lam of M v' = f + J^T lam, J v' = gamma."""
+    """Solve M v' = f + J^T lam, J v' = gamma for v' and lam."""
     here = point(equations(system), control, t, q, v)
     method = UdwadiaKalaba(solver, correct=False)
     motion = method.motion(here, method.factorise(here))
@@ -34,8 +34,9 @@ def acceleration(
 
 
 class Near(eqx.Module):
-    """The state rates near (t, q, v) under inputs u: x' = (dp', dv') of x = (dp, dv), with
-    q (+) dp and v + dv. There p' = v, but its derivative tells that the chart is curved."""
+    """The rates x' = (dp', dv') of the displacement x = (dp, dv) from (t, q, v), under inputs u.
+    The displaced state is (q (+) dp, v + dv). At x = 0, p' = v. The derivative of p' has a further
+    term, because the chart is curved."""
 
     system: AbstractSystem
     solver: AbstractConstraintSolver
@@ -46,7 +47,7 @@ class Near(eqx.Module):
         return 2 * self.state.v.shape[0]
 
     def at(self, x: Float[Array, " nx"]) -> tuple[Coordinates, Velocity]:
-        """q and v after a displacement."""
+        """q and v after the displacement x."""
         return displaced(self.system, self.state.q, self.state.v, x)
 
     def along(
@@ -68,7 +69,7 @@ class Near(eqx.Module):
         zero, one = jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
         _, (d_rate, d_acceleration) = jax.jvp(rates, (zero,), (one,))
 
-        # With q = q0 (+) p, q' = D(p) p', so that D dp' = dq' - D'[dp] v.
+        # q = q0 (+) p gives q' = D(p) p', hence D dp' = dq' - D'[dp] v.
         def velocity(s):
             return jax.jvp(lambda h: system.retract(q, s * dx[:nv] + h * v), (zero,), (one,))[1]
 
@@ -80,9 +81,9 @@ class Near(eqx.Module):
 def admissible(
     system: AbstractSystem, state: State, size: int
 ) -> tuple[Float[Array, "nx size"], Float[Array, "nx size"]]:
-    """An orthonormal basis S of the `size` displacements that violate no row, constant to
-    derivatives, and the same basis Z such that S^T Z = 1 wherever derivatives lead: dx = Z xi with
-    xi = S^T dx."""
+    """Two bases (S, Z) of the `size` displacements that violate no row. S is orthonormal and a
+    constant under differentiation. Z has the same values, and its derivatives follow the null
+    space such that S^T Z = 1. Displacements are dx = Z xi with xi = S^T dx."""
     C = state_jacobian(system, state.t, state.q, state.v)
     if C.shape[0] == 0:
         one = jnp.eye(C.shape[1], dtype=C.dtype)
@@ -90,6 +91,6 @@ def admissible(
     fixed = jax.lax.stop_gradient(C)
     _, s, Vh = jnp.linalg.svd(fixed, full_matrices=True)
     S = Vh[Vh.shape[0] - size :].T
-    # The null space turns by -C^+ dC S; C S is zero up to rounding.
+    # The null space turns by -C^+ dC S. The value of C S is zero up to rounding.
     turn = jnp.linalg.pinv(fixed, rtol=redundancy(s.dtype)) @ (C @ S)
     return S, S - (turn - jax.lax.stop_gradient(turn))

@@ -1,4 +1,4 @@
-"""Whether the derivatives of a loss are right."""
+"""A check of the derivatives of a loss."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,25 +14,25 @@ from .differences import central_difference
 
 _MODES = ("reverse", "forward")
 
-# Entries of a leaf that are large enough to be the measure of their own change.
+# Entries larger than this share of the largest one of their leaf are scaled by themselves.
 _SMALL = 1e-3
-# Differences must be as good as this many times `rtol`, in shares of the largest derivative of all.
+# The largest error of a difference, as a multiple of `rtol` times the largest derivative of all.
 _RESOLVED = 10
-# By how much the estimate of the error of a difference may be too small.
+# The factor by which the estimated error of a difference may be too small.
 _SAFETY = 10
 
 
 class CheckedDerivative(NamedTuple):
-    """Along one direction of one leaf, scaled to its size: what was found, and what that means.
+    """The check of a derivative along one direction of one leaf, scaled to its size.
 
     **Fields:**
 
-    - `name`: of the leaf, and of the entry in it or the number of a random direction.
+    - `name`: the name of the leaf, with the entry in it or the number of a random direction.
     - `modes`: mode -> derivative by automatic differentiation.
-    - `difference`, `error`: derivative by differences, and about its error.
+    - `difference`, `error`: the derivative by finite differences, and an estimate of its error.
     - `verdict`: `"right"`; `"wrong"`; `"not finite"`, if a derivative is NaN or infinite; or
-      `"unsure"`, if differences are not good enough to tell: the loss is not finite nearby, is
-      rough, or all but independent of the leaf beside its rounding.
+      `"unsure"`, if the differences are too inaccurate. Then the loss is not finite nearby, or it
+      is rough, or its dependence on the leaf is hardly above its rounding error.
     """
 
     name: str
@@ -48,9 +48,9 @@ class CheckedDerivative(NamedTuple):
 
 
 class GradientCheck(NamedTuple):
-    """What `check_gradients` found; `print` it.
+    """The result of `check_gradients`; `print` it.
 
-    **Fields:** `value` of the loss; `derivatives`, one for each entry or direction.
+    **Fields:** `value`, that of the loss; `derivatives`, one for each entry or direction.
     """
 
     value: float
@@ -63,7 +63,7 @@ class GradientCheck(NamedTuple):
 
     @property
     def failed(self) -> tuple[CheckedDerivative, ...]:
-        """Those that are not right, or not known to be."""
+        """The derivatives whose verdict is not `"right"`."""
         return tuple(d for d in self.derivatives if d.verdict != "right")
 
     def __str__(self) -> str:
@@ -87,27 +87,28 @@ def check_gradients(
     \frac{\partial L}{\partial x_i}\,s_i \approx \frac{L(x + h\,s_i e_i) - L(x - h\,s_i e_i)}{2h},
     $$
 
-    for every floating-point number x_i in `params`, of size s_i, with steps h chosen for each of
+    for every floating-point number x_i in `params`, of size s_i. The steps h are chosen for each of
     them: ten from 0.1 to 4e-7, extrapolated to 0.
 
     **Arguments:**
 
-    - `loss`: `loss(params, *args)`, a real scalar. It is compiled here.
-    - `params`: any pytree: a system, a state, controls. Leaves that are no floating-point arrays or
-      numbers are left as they are.
-    - `modes`: `"reverse"` and `"forward"`, or one of them for a loss that has only this.
-    - `rtol`: relative difference up to which derivatives are right, beside ten times the error of
-      the differences; default 1e-5 in float64, 1e-2 in float32.
+    - `loss`: `loss(params, *args)`, a real scalar. It is compiled by this function.
+    - `params`: any pytree: a system, a state, controls. Leaves other than floating-point arrays and
+      numbers are left unchanged.
+    - `modes`: `"reverse"` and `"forward"`, or one of them if the loss supports only that.
+    - `rtol`: the relative difference up to which derivatives are right, in addition to ten times
+      the error of the differences; default 1e-5 in float64, 1e-2 in float32.
     - `directions`: leaves with more entries than this are checked along as many random directions
       of length 1, the same in each call.
 
-    **Returns:** a `GradientCheck`. All derivatives are scaled: by s_i, which is |x_i|, or a
-    thousandth of the largest entry of the leaf, if that is more; 1 if all are zero.
+    **Returns:** a `GradientCheck`. All derivatives are scaled by s_i, which is |x_i| or a
+    thousandth of the largest entry of the leaf, whichever is larger; 1 if all entries are zero.
 
-    States are changed too, one number by the other: let `simulate` start from `assemble`, or pass
-    it `start_tolerance=jnp.inf`. A loss with kinks, as of contacts, has right derivatives on both
-    sides of a kink and wrong ones on it. Derivatives that are small beside the largest of all are
-    checked as well as rounding in the loss allows.
+    If `params` contains a state, its numbers are changed one by one, which violates the
+    constraints. So let `simulate` start from `assemble`, or pass it `start_tolerance=jnp.inf`. A
+    loss with kinks, as from contacts, has right derivatives on both sides of a kink and wrong ones
+    on it. Derivatives that are small compared to the largest of all are checked as accurately as
+    rounding in the loss allows.
 
     **Raises:** `ValueError` for a loss that is not a real scalar or not finite at `params`, for
     `params` without any floating-point number or with complex ones, and for unknown modes.
@@ -160,7 +161,7 @@ def _named(path) -> str:
 
 
 def _directions(leaves, most: int) -> tuple[list[str], list[Array]]:
-    """Names of the directions, and for each leaf its share in all of them, in rows."""
+    """The names of the directions, and for each leaf its components in all of them, as rows."""
     rng = np.random.default_rng(0)
     names, blocks = [], []
     for path, leaf in leaves:
@@ -184,7 +185,8 @@ def _directions(leaves, most: int) -> tuple[list[str], list[Array]]:
 
 
 def _derivatives(fn, numbers, tangents, modes):
-    """Value, derivatives of each mode, differences and their errors along all tangents."""
+    """The value, and along all tangents the derivatives by each mode, the differences and their
+    errors."""
 
     def shifted(direction):
         def at(h):
@@ -193,7 +195,7 @@ def _derivatives(fn, numbers, tangents, modes):
         return at
 
     def along(g, d):
-        """g . d, where an entry that d does not see may be NaN."""
+        """g . d. Entries of g where d is zero may be NaN."""
         return jnp.sum(jnp.where(d != 0, g[None] * d, 0.0), axis=range(1, d.ndim))
 
     @eqx.filter_jit

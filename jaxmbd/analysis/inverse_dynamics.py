@@ -1,4 +1,4 @@
-"""The inputs that a motion takes."""
+"""The inputs that a motion requires."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -19,12 +19,12 @@ from .field import acceleration
 
 
 class Inputs(eqx.Module):
-    """What `inverse_dynamics` found.
+    """The result of `inverse_dynamics`.
 
-    - `u`: the inputs, of the structure that was given.
+    - `u`: the inputs, with the structure that was given.
     - `multipliers`: lam of the rows, `(nc,)`; the reactions are J^T lam.
-    - `missed`: the acceleration that was asked for without the one that u makes, `(nv,)`: 0 up to
-      rounding if the inputs can make the motion.
+    - `missed`: the requested acceleration minus the one under u, `(nv,)`. It is 0 up to rounding if
+      the inputs can produce the motion.
     """
 
     u: Any
@@ -53,23 +53,23 @@ def inverse_dynamics(
     $$ u = W^{-1/2} \left(R A W^{-1/2}\right)^{+} R \,(\dot v - \dot v_0), \qquad
     M = R^\mathsf{T} R . $$
 
-    That is the only u of fully actuated systems; the one of least $u^\mathsf{T} W u$ where there
-    are more inputs than freedoms; and where there are fewer, the one whose acceleration is the
+    For fully actuated systems that is the only solution u. With more inputs than degrees of freedom
+    it is the one of least $u^\mathsf{T} W u$. With fewer it is the one whose acceleration is
     closest in the norm of acceleration energy (Gauss's principle). Constraint forces are never
-    solved for, so redundant rows and closed loops need no cut. For the torques that hold a
-    system at rest give zeros for v and `dv`.
+    solved for, so redundant rows are allowed and closed loops need not be cut. For the torques
+    that hold a system at rest, give zeros for v and `dv`.
 
     **Arguments:**
 
-    - `system`. `state`: t, q and v at that instant. `dv`: v' there, shape `(nv,)`, of a motion that
-      the constraints allow.
-    - `u`: any inputs, for their structure and sizes, e.g. zeros.
-    - `weights`: W of each number in u, a scalar or as many as there are in u, positive.
-    - `rtol`: singular values below this part of the largest count as zero.
-    - `solver`: of the constraints.
+    - `system`: the system. `state`: t, q and v at the instant. `dv`: v' there, shape `(nv,)`, of a
+      motion that the constraints allow.
+    - `u`: any inputs of the right structure and sizes, e.g. zeros.
+    - `weights`: W, a positive scalar or one positive number for each number in u.
+    - `rtol`: singular values below this share of the largest count as zero.
+    - `solver`: the solver of the constraints.
 
-    **Returns:** `Inputs`. Use `jax.vmap` for many instants. Derivatives exist where the rank of A
-    is constant nearby.
+    **Returns:** `Inputs`. Use `jax.vmap` for many instants. Derivatives exist if the rank of A is
+    constant nearby.
 
     **Raises:** `ValueError` for arguments of wrong shape.
 

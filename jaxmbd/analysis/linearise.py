@@ -23,17 +23,18 @@ from .field import Near, admissible
 
 
 class LinearModel(eqx.Module):
-    """x' = A xi + B du, dy = C xi + D du for small deviations from a state.
+    """The linear model xi' = A xi + B du, dy = C xi + D du for small deviations from a state.
 
-    The deviation of the state is (dp, dv) = Z xi, in displacements dp and velocities dv; the
-    columns of Z span what the constraints admit, and xi = S^T (dp, dv), S^T Z = 1.
+    The deviation of the state is (dp, dv) = Z xi, with displacements dp and changes of velocity dv.
+    The columns of Z span the deviations that the constraints admit. Conversely,
+    xi = S^T (dp, dv), with S^T Z = 1.
 
-    **Fields:** with n independent deviations (twice the freedoms of a holonomic system), nu inputs
-    and ny outputs,
+    **Fields:** with n independent deviations (twice the degrees of freedom of a holonomic system),
+    nu inputs and ny outputs,
 
     - `A`, `(n, n)`, `B`, `(n, nu)`, `C`, `(ny, n)`, `D`, `(ny, nu)`.
     - `Z`, `S`: `(2 nv, n)`.
-    - `system`, `state`, `u`: what the model is of.
+    - `system`, `state`, `u`: the point of the linearisation.
     """
 
     A: Float[Array, "n n"]
@@ -48,18 +49,18 @@ class LinearModel(eqx.Module):
 
     @property
     def poles(self) -> Array:
-        """Eigenvalues of A [1/s]. For derivatives of them see `modes`."""
+        """The eigenvalues of A [1/s]. Use `modes` for their derivatives."""
         return jnp.linalg.eigvals(self.A)
 
     def deviation(self, q: Coordinates, v: Velocity) -> Float[Array, " n"]:
-        """xi of a state (q, v) nearby."""
+        """xi of a nearby state (q, v)."""
         return self.S.T @ difference(self.system, (self.state.q, self.state.v), (q, v))
 
     @checked
     def discretised(
         self, dt: Annotated[RealScalarLike, positive]
     ) -> tuple[Float[Array, "n n"], Float[Array, "n nu"]]:
-        """A_d and B_d of xi(t + dt) = A_d xi(t) + B_d du, with du held over dt [s]."""
+        """A_d and B_d of xi(t + dt) = A_d xi(t) + B_d du, with du constant over dt [s]."""
         n, nu = self.B.shape
         both = jnp.concatenate([self.A, self.B], axis=1)
         both = jnp.concatenate([both, jnp.zeros((nu, n + nu), both.dtype)])
@@ -70,7 +71,7 @@ class LinearModel(eqx.Module):
     def frequency_response(
         self, frequency: Annotated[Float[Array, " k"], not_negative]
     ) -> Complex[Array, "k ny nu"]:
-        """G of dy = G du at frequencies [Hz], C (2 pi i f - A)^-1 B + D."""
+        """The transfer matrix G = C (2 pi i f - A)^-1 B + D of dy = G du at frequencies f [Hz]."""
         A, B, C, D = (
             jax.lax.complex(x, jnp.zeros_like(x)) for x in (self.A, self.B, self.C, self.D)
         )
@@ -83,8 +84,8 @@ class LinearModel(eqx.Module):
         return jax.vmap(at)(jax.lax.complex(jnp.zeros_like(w), w))
 
     def to_scipy(self) -> Any:
-        """The same as a `scipy.signal.StateSpace`, for Bode plots, step responses and the like.
-        (A, B, C, D) are also what `control.ss` of python-control takes."""
+        """The model as a `scipy.signal.StateSpace`, for Bode plots, step responses and the like.
+        `control.ss` of python-control also takes (A, B, C, D)."""
         from scipy.signal import StateSpace
 
         return StateSpace(*map(np.asarray, (self.A, self.B, self.C, self.D)))
@@ -102,28 +103,28 @@ def linearise(
 ) -> LinearModel:
     r"""Linearise a system about a state, on the constraints.
 
-    With displacements $dp$, $q = q_0 \oplus dp$, and $dv$, the motion is $x' = F(x, u)$. The
-    constraints admit the deviations with $\partial(\Phi, \Phi', \Psi)/\partial x \; dx = 0$, of
-    which $Z$ is a basis and $S$ another one with $S^\mathsf{T} Z = 1$. So
+    In the deviations $dx = (dp, dv)$, with $q = q_0 \oplus dp$, the motion is $x' = F(x, u)$. The
+    constraints admit the deviations with $\partial(\Phi, \Phi', \Psi)/\partial x \; dx = 0$. $Z$ is
+    a basis of these, and $S$ another one with $S^\mathsf{T} Z = 1$. So
 
     $$ \xi' = S^\mathsf{T} F_x Z \,\xi + S^\mathsf{T} F_u \, du . $$
 
-    About an equilibrium this is the usual linear model. Along a motion it is that of the deviation
+    About an equilibrium this is the usual linear model. Along a motion it describes the deviation
     from the motion, in the components S^T dx at this instant.
 
     **Arguments:**
 
-    - `system`, `state`: what to linearise, and about what; the state must satisfy the constraints
+    - `system`: the system. `state`: the state to linearise about; it must satisfy the constraints
       (see `assemble`).
-    - `u`: inputs at the state, any pytree of numbers. A control u(t, q, v) in its place gives the
+    - `u`: the inputs at the state, any pytree of numbers. A control u(t, q, v) instead gives the
       closed loop, without inputs.
     - `output`: y = output(t, q, v, u), any pytree of numbers. Default: all of (dp, dv).
-    - `size`: how many deviations are independent, n. By default they are counted, which takes known
-      numbers: under `jax.jit` and `jax.vmap` it must be given.
-    - `solver`: of the constraints.
+    - `size`: the number n of independent deviations. By default they are counted, which needs
+      concrete numbers. So `size` must be given under `jax.jit` and `jax.vmap`.
+    - `solver`: the solver of the constraints.
 
-    **Returns:** a `LinearModel`. It has derivatives by everything, at redundant rows too. They are
-    those of A, B, C, D in the basis S.
+    **Returns:** a `LinearModel`. It can be differentiated with respect to everything, also with
+    redundant rows. The derivatives are those of A, B, C, D in the basis S.
 
     **Raises:** `ValueError` for arguments of wrong shape, and for a missing `size` under `jax.jit`.
 
@@ -141,7 +142,7 @@ def linearise(
 def independent(system: AbstractSystem, state: State, caller: str) -> int:
     """The number of independent deviations (dp, dv).
 
-    **Raises:** `ValueError` if it is not known when tracing."""
+    **Raises:** `ValueError` for traced numbers."""
     if not all_concrete((system, state)):
         raise ValueError(
             f"Under `jax.jit` and `jax.vmap`, `{caller}` needs `size`, the number of independent "

@@ -15,10 +15,10 @@ from .linearise import LinearModel
 
 
 class StateFeedback(eqx.Module):
-    """The control u = u0 - K xi(q, v), which `simulate`, `Stepper` and `trajopt` take.
+    """The control u = u0 - K xi(q, v), for `simulate`, `Stepper` and `trajopt`.
 
-    **Fields:** `gain`: K, `(nu, n)`. `model`: the `LinearModel`, with u0 and the state that xi is
-    measured from.
+    **Fields:** `gain`: K, `(nu, n)`. `model`: the `LinearModel`, with u0 and the state from which
+    xi is measured.
     """
 
     gain: Float[Array, "nu n"]
@@ -40,16 +40,16 @@ def lqr(
 
     $$ \int_0^\infty \left(dx^\mathsf{T} Q \, dx + du^\mathsf{T} R \, du\right) dt $$
 
-    for the linear model of a system, $\xi' = A \xi + B \, du$, $dx = Z \xi$: $K = R^{-1}
-    B^\mathsf{T} P$ with the stabilising solution P of Riccati's algebraic equation.
+    for the linear model of a system, $\xi' = A \xi + B \, du$, $dx = Z \xi$. The gain is
+    $K = R^{-1} B^\mathsf{T} P$, with the stabilising solution P of the algebraic Riccati equation.
 
     **Arguments:**
 
     - `model`: from `linearise`, about an equilibrium.
-    - `Q`: weight of each entry of (dp, dv), a scalar or `(2 nv,)`; `R`: of each number in u, a
-      scalar or `(nu,)`.
+    - `Q`: the weights of the entries of (dp, dv), a scalar or `(2 nv,)`. `R`: the weights of the
+      numbers in u, a scalar or `(nu,)`.
 
-    **Returns:** a `StateFeedback`, a control.
+    **Returns:** a `StateFeedback`, which is a control.
 
     **Raises:** `ValueError` if no feedback stabilises the model, for weights of wrong shape, and
     under `jax.jit`, since SciPy solves the equation.

@@ -1,4 +1,4 @@
-"""Natural frequencies, damping and shapes."""
+"""Natural frequencies, damping and mode shapes."""
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ from jaxtyping import Array, Complex, Float
 from .._inputs import checked
 from .linearise import LinearModel
 
-# Eigenvalues that differ by less, beside the largest of all, count as one of several-fold.
+# Eigenvalues count as equal if they differ by less than this share of the largest one.
 _SAME = 1e-6
 
 # Overlaps of left and right eigenvectors below which an eigenvalue counts as defective.
@@ -16,14 +16,14 @@ _DEFECTIVE = 1e-6
 
 
 class Modes(eqx.Module):
-    """Solutions exp(s t) Z phi of a linear model, by rising |s|.
+    """The solutions exp(s t) Z phi of a linear model, in the order of |s|.
 
-    **Fields:** of n modes,
+    **Fields:** for n modes,
 
-    - `s`: eigenvalues [1/s], `(n,)`; those that oscillate come in conjugate pairs, the one with the
+    - `s`: the eigenvalues [1/s], `(n,)`. Oscillating modes come in conjugate pairs, with the
       positive imaginary part first.
-    - `shapes`: their (dp, dv), of length 1 in dp, in columns, `(2 nv, n)`. dp of a conjugate pair
-      is real if the mode is undamped.
+    - `shapes`: the (dp, dv) of the modes in columns, `(2 nv, n)`, scaled such that dp has length 1.
+      The dp of a conjugate pair is real if the mode is undamped.
     """
 
     s: Complex[Array, " n"]
@@ -36,7 +36,7 @@ class Modes(eqx.Module):
 
     @property
     def damping_ratio(self) -> Float[Array, " n"]:
-        """-Re s / |s|; 0 for rigid-body modes. Negative ratios are unstable."""
+        """-Re s / |s|; 0 for rigid-body modes. Modes with negative ratios are unstable."""
         size = jnp.abs(self.s)
         return jnp.where(size > 0, -self.s.real / jnp.where(size > 0, size, 1.0), 0.0)
 
@@ -56,15 +56,16 @@ class Modes(eqx.Module):
 def modes(model: LinearModel) -> Modes:
     r"""The modes of a linear model, $A \varphi = s \varphi$, with shapes $(dp, dv) = Z \varphi$.
 
-    A need not be symmetric in any sense: damping, gyroscopic, follower and other nonconservative
-    terms are all in it.
+    A need not be symmetric in any sense. It includes damping, gyroscopic, follower and other
+    nonconservative terms.
 
-    The eigenvalues have derivatives, in `jit`, `vmap` and both modes. Of a simple one it is
-    $w^\mathsf{H} dA\, \varphi / (w^\mathsf{H} \varphi)$ with the left eigenvector w. Several equal
-    ones have no derivative each, since which is which changes with the direction, but their mean
-    has one: each is given that of the mean. Rigid-body modes, whose s = 0 is double with one
-    eigenvector, have none, and 0 is returned. Shapes are constants to derivatives. Runs on CPUs,
-    since JAX has eigenvalues of general matrices there only.
+    The eigenvalues can be differentiated, under `jit` and `vmap` and in both modes. The derivative
+    of a simple eigenvalue is $w^\mathsf{H} dA\, \varphi / (w^\mathsf{H} \varphi)$, with the left
+    eigenvector w. Equal eigenvalues have no derivatives of their own, since their order changes
+    with the direction. Their mean has one, and each of them is given that of the mean. For
+    rigid-body modes s = 0 is a double eigenvalue with one eigenvector, which has no derivative; 0
+    is returned. Shapes are constants under differentiation. The function runs on CPUs only, because
+    JAX has eigenvalues of general matrices only there.
 
     **Arguments:** `model`: from `linearise`.
 
@@ -77,7 +78,7 @@ def modes(model: LinearModel) -> Modes:
     nv = model.Z.shape[0] // 2
     shapes = jax.lax.stop_gradient(model.Z).astype(right.dtype) @ right
     dp = shapes[:nv]
-    # The largest entry of dp real, the length 1; shapes without dp are left as they are.
+    # Make the largest entry of dp real and the length of dp 1. Leave shapes with dp = 0 unchanged.
     largest = jnp.take_along_axis(dp, jnp.argmax(jnp.abs(dp), axis=0)[None], axis=0)[0]
     length = jnp.linalg.norm(dp, axis=0)
     none = length <= 1e-12
@@ -88,8 +89,8 @@ def modes(model: LinearModel) -> Modes:
 
 def _decomposed(A):
     s, left, right = jax.lax.linalg.eig(A, compute_left_eigenvectors=True)
-    # By size, and of a pair the one with the positive imaginary part first: sizes that agree up to
-    # rounding must not decide.
+    # Sort by size, and put the positive imaginary part of a pair first. The sizes are rounded, so
+    # that differences by rounding do not decide.
     sizes = jnp.round(jnp.abs(s) / _largest(s), 9)
     order = jnp.lexsort((-s.imag, sizes))
     return s[order], left[:, order], right[:, order]
@@ -101,7 +102,7 @@ def _largest(s):
 
 @jax.custom_jvp
 def _eigenvalues(A):
-    """The eigenvalues and right eigenvectors of A; only the eigenvalues have derivatives."""
+    """The eigenvalues and right eigenvectors of A. Only the eigenvalues have derivatives."""
     s, _, right = _decomposed(A)
     return s, right
 
@@ -112,11 +113,11 @@ def _eigenvalues_jvp(primals, tangents):
     s, left, right = _decomposed(A)
     same = jnp.abs(s[:, None] - s[None, :]) <= _SAME * _largest(s)
     overlap = jnp.where(same, jnp.conj(left.T) @ right, 0.0)
-    # Eigenvectors of a defective eigenvalue are orthogonal to the left ones.
+    # The right eigenvectors of a defective eigenvalue are orthogonal to its left ones.
     defective = jnp.linalg.norm(overlap, axis=1) <= _DEFECTIVE
     one = jnp.eye(s.shape[0], dtype=s.dtype)
     dual = jnp.linalg.inv(jnp.where(defective[:, None] | defective[None, :], one, overlap))
-    # The trace of dA in the space of each group of equal eigenvalues, over their number.
+    # The trace of dA in the eigenspace of each group of equal eigenvalues, divided by their number.
     projected = dual @ (jnp.conj(left.T) @ dA.astype(s.dtype) @ right)
     mean = same.astype(s.dtype) @ jnp.diagonal(projected) / jnp.sum(same, axis=1).astype(s.dtype)
     ds = jnp.where(defective, 0.0, mean)

@@ -1,4 +1,4 @@
-"""Where the first NaN of a motion, or of its derivative, comes from."""
+"""The origin of the first NaN in a motion or in its derivative."""
 
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
@@ -32,27 +32,28 @@ from .terms import (
     value,
 )
 
-# States that are so many times larger than the velocities of the start have blown up; derivatives
-# of the other size are about to overflow. How many leaves are named.
+# A motion has blown up if its state is so many times larger than the velocities at the start.
+# Derivatives of the second size are about to overflow. At most so many leaves are listed.
 _GROWN, _HUGE, _LISTED = 1e6, 1e30, 6
 
 
 class NonfiniteOrigin(NamedTuple):
-    """What `first_nonfinite` found; `print` it.
+    """The result of `first_nonfinite`; `print` it.
 
     **Fields:**
 
-    - `quantity`: what is not finite first; empty if everything is finite.
-    - `derivative`: whether it is finite itself, but its derivative is not.
-    - `element`: which body, joint or force of a mechanism that is; empty if it is none.
-    - `entry`: index of the first entry of the quantity that is not finite; `None` for derivatives.
-    - `leaves`: of a derivative, by which numbers it is not finite: of `.system`, `.control`, ...,
-      and `.q`, `.v` of the state.
-    - `step`: number of the step, from 0; `state`: at its start, the last good one. `None` if no
-      step is to blame.
-    - `line`: the line of your code that the first NaN comes from, as far as it can be told.
+    - `quantity`: the first quantity that is not finite; empty if everything is finite.
+    - `derivative`: whether the quantity is finite, but its derivative is not.
+    - `element`: the body, joint or force of a mechanism that it belongs to; empty if there is none.
+    - `entry`: the index of the first entry of the quantity that is not finite; `None` for
+      derivatives.
+    - `leaves`: for a derivative, the numbers with respect to which it is not finite: leaves of
+      `.system`, `.control`, ..., and `.q`, `.v` of the state.
+    - `step`: the number of the step, from 0. `state`: the state at its start, which is the last
+      good one. Both are `None` if no step is to blame.
+    - `line`: the line of your code that the first NaN comes from, if it is known.
     - `result`: the verdict on the motion.
-    - `remark`: what else is known.
+    - `remark`: anything else that is known.
     """
 
     quantity: str = ""
@@ -108,23 +109,23 @@ def first_nonfinite(
     loss: Callable[[Solution], Float[Array, ""]] | None = None,
     start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
 ) -> NonfiniteOrigin:
-    """Find where the first NaN or infinity of a motion comes from, or that of a gradient.
+    """Find the origin of the first NaN or infinity in a motion or in a gradient.
 
-    Write it in place of `simulate`, with the arguments of a call that fails, at fixed steps. The
-    same steps are taken, and the one that fails is taken apart: at each point at which its scheme
-    evaluates the equations, their terms are looked at one after the other, in a mechanism element
-    by element.
+    Call it in place of `simulate`, with the arguments of a call that fails, at fixed steps. It
+    takes the same steps and examines the one that fails. At each point at which the scheme
+    evaluates the equations, it checks their terms one after the other, in a mechanism element by
+    element.
 
     **Arguments:** those of `simulate`, and
 
-    - `loss`: to look at its derivative, if the motion is finite; a function of the `Solution` with
-      the states of all steps, from the start on. The derivative is taken step by step from the end
-      to the start as reverse mode does, by everything: the system, the control, the enforcement and
-      the state. Reported is the step that comes first in this order. Any loss that depends on the
-      end will do, such as `lambda sol: jnp.sum(sol.q[-1])`, unless it is the loss itself.
+    - `loss`: a function of the `Solution` with the states of all steps, from the start on. If the
+      motion is finite, its derivative is checked, with respect to the system, the control, the
+      enforcement and the state. The derivative is computed step by step from the end to the start,
+      as in reverse mode. The first failing step in this order is reported. Unless your loss itself
+      fails, any loss that depends on the end will do, such as `lambda sol: jnp.sum(sol.q[-1])`.
 
-    **Returns:** a `NonfiniteOrigin`; nothing is raised for a motion that fails. All states are kept
-    in memory.
+    **Returns:** a `NonfiniteOrigin`. A motion that fails does not raise. All states are kept in
+    memory.
 
     **Raises:** `ValueError` inside of `jax.jit`, `jax.vmap` or `jax.grad`, and for input of wrong
     shape.
@@ -183,7 +184,7 @@ def _in_motion(motion: Motion) -> NonfiniteOrigin:
 
 
 def _conditioning(problem: Problem, at: At) -> str:
-    """What makes the equations singular, in words."""
+    """Why the equations are singular, in words."""
     M, (_, J) = value(problem, at, "`mass_matrix`"), value(problem, at, JACOBIAN)
     text = ""
     if not entries_not_finite(M):
@@ -242,5 +243,5 @@ def _in_derivative(motion: Motion, loss) -> NonfiniteOrigin:
 
 
 def _named(path: str) -> str:
-    """`.system.length`, `.q`, from where it stands in the arguments of a term."""
+    """Strip the index of the argument from the path of a leaf: `.system.length`, `.q`."""
     return path[3:]

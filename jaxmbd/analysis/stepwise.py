@@ -1,4 +1,5 @@
-"""A motion step by step, its derivative likewise in reverse, and the points inside of a step."""
+"""A motion step by step, its derivative step by step in reverse, and the points at which a step
+evaluates the equations."""
 
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ _EVERY_STEP = Saving(t0=True, t1=True, ts=None, every=1, fn=None, on_grid=False)
 
 
 class Motion(NamedTuple):
-    """All states, the number of good steps, and the verdict."""
+    """All states of a motion, the number of good steps (`done`), and the verdict."""
 
     stepper: Stepper
     control: Control | None
@@ -45,11 +46,11 @@ class Motion(NamedTuple):
         return jax.tree.map(lambda x: x[i], self.states)
 
     def problem(self, i: int) -> Problem:
-        """With the rows that act in the state i."""
+        """The problem with the rows that act in state i."""
         return self.stepper.active_steps(self.at(i), self.control).problem
 
     def points(self, record: "Record", i: int) -> list[At]:
-        """At which the step i evaluates the equations, its start first."""
+        """The points at which step i evaluates the equations, its start first."""
         record.points.clear()
         state = self.at(i)
         if i + 1 < len(self.states.t):
@@ -63,14 +64,15 @@ class Motion(NamedTuple):
 
 
 class Record:
-    """Equal to itself only, so that no compiled step writes into the record of another call."""
+    """A list of points. A record equals only itself, so that no compiled step writes into the
+    record of another call."""
 
     def __init__(self):
         self.points: list[At] = []
 
 
 class Watched(eqx.Module):
-    """A control that writes down where it is asked: at the stages of each step."""
+    """A control that records the points at which it is evaluated: the stages of each step."""
 
     control: Control | None
     record: Record = eqx.field(static=True)
@@ -96,7 +98,7 @@ def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Mot
 
 @eqx.filter_jit
 def _stepped(stepper, control, state, h) -> StepperState:
-    """The step from a saved state."""
+    """Take the step from a saved state."""
     steps = stepper.steps(control, state.q.dtype)
     begun = at_start(steps.scheme, without_past(state.t, state.q, state.v))
     state = state.replace(scheme=begun.scheme, lost=begun.lost, result=begun.result)
@@ -110,7 +112,7 @@ def solution_of(motion: Motion) -> Solution:
 
 @eqx.filter_jit
 def seeds_of(motion: Motion, loss) -> tuple[Any, Motion]:
-    """The loss, and its derivative by the numbers of the motion."""
+    """The loss, and its derivative with respect to the numbers of the motion."""
 
     def fn(motion):
         return loss(solution_of(motion))
@@ -120,8 +122,9 @@ def seeds_of(motion: Motion, loss) -> tuple[Any, Motion]:
 
 @eqx.filter_jit
 def reversed_sweep(motion: Motion, seeds: Motion) -> tuple[Any, Any, Motion]:
-    """Reverse mode, step by step: whether derivatives are finite after each step, how large they
-    were before, and those by the stepper and by the state at the start."""
+    """Differentiate in reverse, step by step. Return for each step whether the derivatives are
+    finite after its reverse pass and how large they were before it; and the derivatives with
+    respect to the stepper, the control and the state at the start."""
     parts, rest = eqx.partition((motion.stepper, motion.control), eqx.is_inexact_array)
     before = jax.tree.map(lambda x: x[:-1], motion.states)
     moving, fixed = eqx.partition(before, eqx.is_inexact_array)

@@ -1,4 +1,4 @@
-"""How fast derivatives of a motion grow with time."""
+"""The growth of derivatives of a motion with time."""
 
 import math
 import warnings
@@ -23,26 +23,26 @@ from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
 from .tangent_map import admissible, lengths, orthogonal, transported
 
-# Pieces between which tangents are made orthogonal, unless the user says how many steps each has.
+# The default number of pieces between which tangents are made orthogonal.
 _PIECES = 200
-# Growth up to which pieces of a motion are easy to fit.
+# Pieces of a motion are easy to fit up to this growth.
 _EASY = 100.0
 
 
 class TangentGrowth(eqx.Module):
-    """What `tangent_growth` found; `print` it.
+    """The result of `tangent_growth`; `print` it.
 
     **Fields:**
 
     - `t`: times, shape `(ns,)` [s].
     - `log_growth`: logarithm of the largest singular value of d(state at t) / d(state at the
       start), `(ns,)`; 0 at the start.
-    - `rates`: of all independent directions, the fastest first, how fast changes along them grow
-      on the average over the second half of the time, `(k,)` [1/s]: Lyapunov exponents, if the time
-      is long enough. Under `jax.vmap` k = 2 nv, with -inf for those that constraints rule out.
-    - `bound`: the growth by which rounding errors reach the tolerance.
+    - `rates`: the mean rates of growth along all independent directions over the second half of the
+      time, the fastest first, `(k,)` [1/s]. They are Lyapunov exponents if the time is long enough.
+      Under `jax.vmap` k = 2 nv, with -inf for the directions that constraints rule out.
+    - `bound`: the growth at which rounding errors reach the tolerance.
     - `reach`: the time [s] from the start until growth exceeds `bound`; inf if it does not.
-    - `result`: a member of `RESULTS`. After a failure of the motion growth is held.
+    - `result`: a member of `RESULTS`. After a failure of the motion the growth stays constant.
     """
 
     t: Float[Array, " *batch ns"]
@@ -67,9 +67,9 @@ class TangentGrowth(eqx.Module):
 
     @checked
     def until(self, growth: Annotated[RealScalarLike, positive]) -> Float[Array, " *batch"]:
-        """The time [s] from the start until the growth first exceeds `growth`, e.g. a hundred for
-        intervals of multiple shooting; inf if it does not."""
-        # Not `>`: growth that is NaN has exceeded everything.
+        """The time [s] from the start until the growth first exceeds `growth`; inf if it does not.
+        For intervals of multiple shooting take 100, for example."""
+        # Not `>`, so that growth that is NaN counts as exceeded.
         beyond = ~(self.log_growth <= jnp.log(jnp.asarray(growth, self.t.dtype)))
         first = jnp.argmax(beyond, axis=-1, keepdims=True)
         last = jnp.maximum(first - 1, 0)
@@ -98,7 +98,7 @@ def tangent_growth(
     start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
     throw: bool = True,
 ) -> TangentGrowth:
-    r"""How far derivatives of a motion reach: the growth of small changes of its start,
+    r"""Compute the growth of small changes of the start of a motion,
 
     $$
     \delta(t) = D(t)\,\delta(0), \qquad \delta = (\delta p, \delta v), \quad
@@ -106,34 +106,35 @@ def tangent_growth(
     $$
 
     through the steps that `simulate` takes, control included, for all $\delta(0)$ that the
-    constraints admit: growth is the largest singular value of $D(t)$, in the units of p and v.
-    Derivatives by parameters and controls grow likewise. At times $t_j$ the changes are made
-    orthogonal again, $D_j Q_{j-1} = Q_j R_j$, so that nothing overflows and the slower directions
-    are not lost beside the fastest; then
+    constraints admit. It tells how long derivatives of the motion are meaningful. Growth is the
+    largest singular value of $D(t)$, in the units of p and v. Derivatives with respect to
+    parameters and controls grow likewise. At times $t_j$ the changes are made orthogonal again,
+    $D_j Q_{j-1} = Q_j R_j$. So nothing overflows, and the fastest direction does not hide the
+    slower ones. Then
 
     $$
     D(t_n) = Q_n R_n \cdots R_1 Q_0^\mathsf{T}, \qquad
     \text{rate}_i = \frac{\sum_j \log R_{j,ii}}{\sum_j (t_j - t_{j-1})} .
     $$
 
-    Rounding errors grow as well: where growth exceeds `tolerance` / eps, with the eps of the dtype,
-    motion and derivatives are no longer determined by what was given. Fits stop to converge much
-    earlier: a step of the parameters must stay below about 1 / growth.
+    Rounding errors grow as well. Once growth exceeds `tolerance` / eps, with the eps of the dtype,
+    the input no longer determines the motion and its derivatives. Fits stop converging much
+    earlier, since a step of the parameters must stay below about 1 / growth.
 
     **Arguments:** those of `simulate`, at fixed steps, and
 
-    - `every`: how many steps between orthogonalisations, which are the times that are returned;
-      default about 200 in all.
-    - `tolerance`: relative error by rounding up to which derivatives have a meaning.
+    - `every`: the number of steps between orthogonalisations, at whose times the growth is
+      returned; default about 200 orthogonalisations in all.
+    - `tolerance`: the relative rounding error up to which derivatives are meaningful.
 
     **Returns:** a `TangentGrowth`. It costs about as much as one simulation for each admissible
-    direction. A scheme's memory of earlier steps, if it has one, is not varied.
+    direction. If a scheme has a memory of earlier steps, that is not varied.
 
     **Warns:** if growth exceeds the bound before `t1`; not inside of `jax.jit` and `jax.vmap`.
 
-    **Raises:** `ValueError` for input that `simulate` does not take either, for a state in which
-    nothing can move, and for an `every` or a `tolerance` that is not positive; a run-time error
-    when the motion fails and `throw` is true.
+    **Raises:** `ValueError` for input that `simulate` refuses, for a state in which nothing can
+    move, and for an `every` or a `tolerance` that is not positive; a run-time error if the motion
+    fails and `throw` is true.
 
     Reference: Benettin, Galgani, Giorgilli and Strelcyn (1980), Lyapunov characteristic exponents
     for smooth dynamical systems and for Hamiltonian systems, Meccanica 15, part 2.
@@ -179,7 +180,7 @@ def _growth(stepper, control, start, basis, free, grid, every, bound) -> Tangent
         Q, R = orthogonal(Z, columns)
         product = R @ product
         size = jnp.max(jnp.abs(product))
-        # Of the size of one, whatever the growth.
+        # Scale the product to size one, whatever the growth.
         scale, product = scale + jnp.log(size), product / size
         log_growth = scale + jnp.log(jnp.linalg.norm(product, 2))
         rates = jnp.where(columns, jnp.log(jnp.abs(jnp.diag(R))), -jnp.inf)
@@ -203,7 +204,7 @@ def _growth(stepper, control, start, basis, free, grid, every, bound) -> Tangent
 
 def _in_words(growth: TangentGrowth) -> str:
     ts, logs = np.atleast_2d(growth.t), np.atleast_2d(growth.log_growth)
-    # Of a batch, the motion that grows the most.
+    # Of a batch, describe the motion whose tangents grow the most.
     worst = int(np.argmax(np.where(np.isfinite(logs[:, -1]), logs[:, -1], np.inf)))
     one = jax.tree.map(lambda x: x.reshape(-1, *x.shape[growth.t.ndim - 1 :])[worst], growth)
     t, log, rate = ts[worst], logs[worst], float(one.rate)

@@ -1,4 +1,5 @@
-"""The derivative of a motion by its start, (dp, dv) -> (dp, dv), through the steps of a stepper."""
+"""The derivative of a motion with respect to its start, (dp, dv) -> (dp, dv), through the steps of
+a stepper."""
 
 import math
 
@@ -16,19 +17,19 @@ from .._types import Control
 
 @eqx.filter_jit
 def admissible(stepper: Stepper, state: StepperState) -> tuple[Float[Array, "d d"], Int[Array, ""]]:
-    """Orthonormal (dp, dv), as columns, that change neither Phi nor (Phi', Psi), and how many there
-    are; columns of zeros follow."""
+    """Orthonormal columns (dp, dv) that change neither Phi nor (Phi', Psi), followed by columns of
+    zeros; and the number of the former."""
     system, q = stepper.active_steps(state, None).system, state.q
     A = state_jacobian(system, state.t, q, state.v)
     nx = A.shape[1]
     _, values, right = jnp.linalg.svd(jnp.concatenate([A, jnp.zeros((nx, nx), q.dtype)]))
     free = ~nonzero(values, redundancy(values.dtype))
-    # Singular values fall, so the free directions are the last.
+    # Singular values are in falling order, so the free directions come last.
     return jnp.where(free[::-1, None], right[::-1], 0.0).T, jnp.sum(free)
 
 
 def lengths(grid: Grid, every: int) -> Float[Array, "n every"]:
-    """Of the steps of each piece; those that fill up the last one have no length."""
+    """The lengths of the steps of each piece. Steps that fill up the last piece have length 0."""
     pieces = math.ceil(grid.steps / every)
     i = jnp.arange(pieces * every)
     rest = 0.0 if grid.aligned else grid.t1 - (grid.t0 + grid.whole * grid.dt)
@@ -43,7 +44,7 @@ def transported(
     Q: Float[Array, "d k"],
     lengths: Float[Array, " every"],
 ) -> tuple[StepperState, Float[Array, "d k"]]:
-    """The state after the steps of a piece, and the tangents (dp, dv) there, from Q."""
+    """The state after the steps of a piece, and the tangents (dp, dv) there that start as Q."""
     system, nv = stepper.active_steps(state, None).system, state.v.shape[0]
 
     def flow(q, v):
@@ -59,7 +60,7 @@ def transported(
         return jax.jvp(flow, (state.q, state.v), changes, has_aux=True)
 
     _, (dq, dv), ends = jax.vmap(along, in_axes=1)(Q)
-    # One motion for all tangents.
+    # All tangents belong to one motion.
     end = jax.tree.map(lambda x: x[0], ends)
     system = stepper.active_steps(end, None).system
     dp = jax.vmap(lambda dq: displacement(system, end.q, dq, nv))(dq)
@@ -67,6 +68,6 @@ def transported(
 
 
 def orthogonal(Z: Float[Array, "d k"], columns: Bool[Array, " k"]) -> tuple[Array, Array]:
-    """Z = Q R, with zeros in Q and R for all but the given columns."""
+    """Factorise Z = Q R, with zeros in Q and R for all but the given columns."""
     Q, R = jnp.linalg.qr(Z)
     return jnp.where(columns[None], Q, 0.0), jnp.where(columns[None], R, 0.0)

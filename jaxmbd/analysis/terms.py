@@ -1,4 +1,5 @@
-"""The terms of the equations at one point, by name: which is not finite, or has no derivative."""
+"""The terms of the equations at one point by name, to find one that is not finite or has no finite
+derivative."""
 
 import pathlib
 import traceback
@@ -29,7 +30,7 @@ SOLUTIONS = (
 
 
 class At(NamedTuple):
-    """Where the terms are evaluated."""
+    """The point at which the terms are evaluated."""
 
     t: RealScalarLike
     q: Coordinates
@@ -40,8 +41,8 @@ Term = Callable[[Problem, At], PyTree]
 
 
 def terms(problem: Problem) -> dict[str, Term]:
-    """Functions (problem, at) by name, each after those that it depends on. Those in backticks are
-    functions of the user."""
+    """The terms as functions (problem, at) by name. Each comes after those that it depends on.
+    Names in backticks are functions of the user."""
 
     def control(p, at):
         return None if p.control is None else p.control(*at)
@@ -72,12 +73,12 @@ def terms(problem: Problem) -> dict[str, Term]:
 
 
 def numbers(tree: PyTree) -> PyTree:
-    """Its floating-point arrays; `None` in place of the rest."""
+    """Keep the floating-point arrays of a pytree, and replace other leaves by `None`."""
     return eqx.filter(tree, eqx.is_inexact_array)
 
 
 def pulled(fn: Callable[..., PyTree], *args: PyTree) -> PyTree:
-    """The derivative by the numbers of the arguments of the sum of all that fn returns."""
+    """The derivative of the sum of all outputs of fn with respect to the numbers in `args`."""
     dynamic, static = eqx.partition(args, eqx.is_inexact_array)
     out, pull = jax.vjp(lambda x: numbers(fn(*eqx.combine(x, static))), dynamic)
     return pull(jax.tree.map(jnp.ones_like, out))[0]
@@ -86,7 +87,7 @@ def pulled(fn: Callable[..., PyTree], *args: PyTree) -> PyTree:
 def entries_not_finite(
     tree: PyTree, bad: Callable[[Array], Array] = lambda x: ~jnp.isfinite(x)
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """(path, index) of the first entry that is not finite in each leaf that has one."""
+    """(path, index) of the first `bad` entry of each leaf that has one."""
     found = []
     floats = eqx.filter(tree, eqx.is_inexact_array_like)
     for path, leaf in jax.tree_util.tree_leaves_with_path(floats):
@@ -98,22 +99,22 @@ def entries_not_finite(
 
 @eqx.filter_jit
 def value(problem: Problem, at: At, name: str) -> PyTree:
-    """Of a term."""
+    """The value of a term."""
     return numbers(terms(problem)[name](problem, at))
 
 
 @eqx.filter_jit
 def derivative(problem: Problem, at: At, name: str) -> PyTree:
-    """Of a term, by (problem, at)."""
+    """The derivative of a term with respect to (problem, at)."""
     return pulled(terms(problem)[name], problem, at)
 
 
 def first_term(
     fn: Callable[[Problem, At, str], PyTree], problem: Problem, points: Sequence[At]
 ) -> tuple[str, At, list[tuple[str, tuple[int, ...]]]] | None:
-    """The first term that is not finite at one of the points, `value` or `derivative`: its name,
-    where, and `entries_not_finite`."""
-    for name in terms(problem):  # one at a time: the last ones take long to compile
+    """The first term whose `fn`, `value` or `derivative`, is not finite at one of the points: its
+    name, the point, and its `entries_not_finite`."""
+    for name in terms(problem):  # one at a time, because the last ones take long to compile
         for at in points:
             if bad := entries_not_finite(fn(problem, at, name)):
                 return name, at, bad
@@ -121,11 +122,11 @@ def first_term(
 
 
 def line_of_nan(fn: Callable[..., PyTree], *args: PyTree) -> str | None:
-    """Where the first NaN in fn(*args) comes from: the line of the user's code, or else the
-    function of a library, as far as the compiled program remembers."""
+    """The origin of the first NaN in fn(*args): a line of the user's code, or else a function of a
+    library; `None` if the compiled program does not record it."""
     try:
         error, _ = checkify.checkify(fn, errors=checkify.nan_checks)(*args)
-    except Exception:  # a hint only, by an experimental tool that does not know every operation
+    except Exception:  # checkify is experimental and lacks some operations; this is only a hint
         return None
     try:
         error.throw()
