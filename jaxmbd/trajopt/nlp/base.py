@@ -1,4 +1,4 @@
-"""What a solver of nonlinear programs is, and what it returns."""
+"""The interface of solvers of nonlinear programs."""
 
 import abc
 
@@ -10,15 +10,15 @@ from .program import NonlinearProgram
 
 
 class NLPSolution(eqx.Module):
-    """Where a solver ended.
+    """The result of a solver.
 
     **Fields:**
 
-    - `x`: variables, shape `(n,)`.
+    - `x`: the variables, shape `(n,)`.
     - `objective`: the sum of all costs.
     - `violation`: the largest violation of a row or a bound.
-    - `iterations`: taken.
-    - `status`: a member of `mbd.trajopt.STATUS`. `message`: what the solver says, in words.
+    - `iterations`: the number of iterations taken.
+    - `status`: a member of `mbd.trajopt.STATUS`. `message`: the solver's verdict in words.
     """
 
     x: np.ndarray
@@ -34,10 +34,10 @@ class AbstractNLPSolver(eqx.Module):
 
     @abc.abstractmethod
     def solve(self, program: NonlinearProgram, *, progress: bool = False) -> NLPSolution:
-        """A local optimum of `program`, from its `start`. Failure is told by `status`, and x is
-        then the last point.
+        """Find a local optimum of `program`, from its `start`. After a failure, `status` gives the
+        reason and x is the last point.
 
         **Arguments:**
 
-        - `progress`: show a bar with objective and violation at each iteration.
+        - `progress`: whether to show a bar, with the objective and violation at each iteration.
         """

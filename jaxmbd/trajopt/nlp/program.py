@@ -1,4 +1,4 @@
-"""Nonlinear programs that are sums of many equal small parts, with exact sparse derivatives."""
+"""Nonlinear programs that are sums of many similar small parts, with exact sparse derivatives."""
 
 import functools
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from ..._inputs import checked, number, unjudged
 
 @checked
 class Term(eqx.Module):
-    """`count` equal parts of a program, each of which sees `size` of the variables:
+    """`count` similar parts of a program, each of which depends on `size` of the variables:
 
         cost_i, rows_i = fn(x[index[i]], data[i]),    lower <= rows_i <= upper.
 
-    Its Jacobian and Hessian are `count` small dense blocks, all made by one `vmap`, so that exact
-    derivatives cost as much a part as one part alone, however many there are.
+    The Jacobian and Hessian are `count` small dense blocks, all computed by one `vmap`. So the cost
+    of exact derivatives per part does not depend on the number of parts.
 
     **Arguments:**
 
     - `fn`: `(x, data) -> (cost, rows)`, with x of shape `(size,)`, a scalar, and `(rows,)`.
-    - `index`: which variables each part sees, shape `(count, size)`, each at most once a part.
-    - `data`: pytree of arrays with leading axis `count`, or `None`.
-    - `lower`, `upper`: of the rows, shape `(rows,)`, the same in each part.
+    - `index`: the variables of each part, shape `(count, size)`; no variable twice in a part.
+    - `data`: a pytree of arrays with leading axis `count`, or `None`.
+    - `lower`, `upper`: the bounds of the rows, shape `(rows,)`, the same in each part.
     """
 
     fn: Callable[[Any, Any], tuple[Any, Any]]
@@ -43,17 +43,17 @@ class Term(eqx.Module):
     def values(
         self, x: Float[Array, " n"]
     ) -> tuple[Float[Array, " count"], Float[Array, "count rows"]]:
-        """Costs and rows of all parts."""
+        """The costs and rows of all parts."""
         return jax.vmap(self.fn)(x[self.index], self.data)
 
     def jacobians(self, x: Float[Array, " n"]) -> Float[Array, "count rows size"]:
-        """d rows / d x of all parts."""
+        """The derivatives d rows / d x of all parts."""
         return jax.vmap(jax.jacfwd(lambda x, data: self.fn(x, data)[1]))(x[self.index], self.data)
 
     def hessians(
         self, x, factor, lam: Float[Array, "count rows"]
     ) -> Float[Array, "count size size"]:
-        """d2 (factor cost + lam . rows) / d x2 of all parts."""
+        """The second derivatives d2 (factor cost + lam . rows) / d x2 of all parts."""
 
         def lagrangian(x, data, lam):
             cost, rows = self.fn(x, data)
@@ -69,13 +69,13 @@ class NonlinearProgram(eqx.Module):
         min  sum of the costs of all terms   over x,
         subject to  lower <= rows of each term <= upper,   lower <= x <= upper.
 
-    Equal bounds make an equality, infinite ones leave a side open.
+    Equal bounds give an equality. An infinite bound does not act.
 
     **Arguments:**
 
-    - `terms`: tuple of `Term`.
-    - `start`: where the search begins, shape `(n,)`.
-    - `lower`, `upper`: of the variables, shape `(n,)`.
+    - `terms`: a tuple of `Term`.
+    - `start`: the start of the search, shape `(n,)`.
+    - `lower`, `upper`: the bounds of the variables, shape `(n,)`.
     """
 
     terms: tuple[Term, ...]
@@ -129,9 +129,9 @@ def _hessian(program: NonlinearProgram, x, factor, lam):
 
 
 class Evaluator:
-    """A program as NumPy functions, in the form that solvers ask for: sparse matrices by their
-    values, at places that are known beforehand and may repeat (then the values add up). Each is
-    compiled once for a kind of program."""
+    """A program as NumPy functions, in the form that solvers need. Sparse matrices are given by
+    their values, at places that are known beforehand. At repeated places the values are added. Each
+    function is compiled once for programs of the same functions and shapes."""
 
     def __init__(self, program: NonlinearProgram):
         self.program = program
@@ -154,7 +154,7 @@ class Evaluator:
         return np.asarray(_jacobian(self.program, x))
 
     def hessian(self, x, factor, lam) -> np.ndarray:
-        """Of factor * objective + lam . rows; the lower triangle."""
+        """The Hessian of factor * objective + lam . rows, as values of the lower triangle."""
         return np.asarray(_hessian(self.program, x, np.asarray(factor, float), lam))
 
     def jacobian_places(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""SciPy's solver of sparse nonlinear programs."""
+"""The solver of SciPy for sparse nonlinear programs."""
 
 from typing import Annotated, Any
 
@@ -12,24 +12,25 @@ from ..status import STATUS
 from .base import AbstractNLPSolver, NLPSolution
 from .program import Evaluator, NonlinearProgram
 
-# Its stubs know neither Jacobians nor bounds that are arrays.
+# Its stubs lack Jacobians and bounds that are arrays.
 optimize: Any = scipy.optimize
 
-# At first, as SciPy has it.
+# The first barrier parameter, as in SciPy.
 _BARRIER = 0.1
-# Where its steps became small: conditions and stationarity that still count as met.
+# The violation and stationarity up to which a search that ends by small steps has converged.
 _FEASIBLE, _STATIONARY = 1e-6, 1e-4
 
 
 @checked
 class SciPy(AbstractNLPSolver):
-    """`scipy.optimize.minimize` by its method `trust-constr`, with sparse exact first and second
-    derivatives: a trust-region method with an interior point for inequalities. It needs nothing
-    but SciPy, and takes several times longer than `Uno`.
+    """The method `trust-constr` of `scipy.optimize.minimize`, with sparse exact first and second
+    derivatives. It is a trust-region method with an interior point for inequalities. It needs only
+    SciPy, and takes several times longer than `Uno`.
 
     **Arguments:**
 
-    - `tolerance`: of the gradient of the Lagrangian. `max_iterations`: where it stops.
+    - `tolerance`: the tolerance of the gradient of the Lagrangian. `max_iterations`: the limit of
+      iterations.
 
     Reference: Byrd, Hribar and Nocedal (1999), An interior point algorithm for large-scale
     nonlinear programming, SIAM Journal on Optimization 9.
@@ -41,7 +42,7 @@ class SciPy(AbstractNLPSolver):
     def solve(self, program: NonlinearProgram, *, progress: bool = False) -> NLPSolution:
         evaluator = Evaluator(program)
         n, m = len(evaluator.start), len(evaluator.row_lower)
-        # It cannot hold variables whose bounds are equal.
+        # The method does not allow variables with equal bounds.
         free = np.flatnonzero(evaluator.lower < evaluator.upper)
         jacobian_places, hessian_places = evaluator.jacobian_places(), evaluator.hessian_places()
 
@@ -95,7 +96,8 @@ class SciPy(AbstractNLPSolver):
                     },
                 )
 
-            # It may end with a barrier that keeps it off the bounds: then again with a lower one.
+            # The search may end with a barrier that keeps it off the bounds. Then search again with
+            # a lower barrier.
             barrier, iterations = _BARRIER, 0
             found = search(evaluator.start[free], barrier, self.max_iterations)
             while getattr(found, "barrier_parameter", 0.0) > self.tolerance:

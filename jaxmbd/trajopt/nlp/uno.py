@@ -1,4 +1,4 @@
-"""Uno, a solver of sparse nonlinear programs."""
+"""The solver Uno for sparse nonlinear programs."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ from ..status import STATUS
 from .base import AbstractNLPSolver, NLPSolution
 from .program import Evaluator, NonlinearProgram
 
-# How it judges the last point, and why it ended without one.
+# The verdicts of Uno on the last point, and its reasons to end without success.
 _KINDS = {
     "FEASIBLE_KKT_POINT": (STATUS.converged, "Converged: a local optimum to the tolerance."),
     "FEASIBLE_FJ_POINT": (
@@ -52,19 +52,19 @@ _ENDS = {
 
 @checked
 class Uno(AbstractNLPSolver):
-    """An interior-point method with a filter line search and exact second derivatives, in the
-    manner of IPOPT (preset `"ipopt"`), or sequential quadratic programming in a trust region
-    (preset `"filtersqp"`), both by the solver Uno.
+    """The solver Uno, with exact second derivatives. The preset `"ipopt"` is an interior-point
+    method with a filter line search, like IPOPT. The preset `"filtersqp"` is sequential quadratic
+    programming in a trust region.
 
     Needs `unopy`: `pip install "jaxmbd[trajopt]"`.
 
     **Arguments:**
 
-    - `preset`: of Uno's options. `"ipopt"` (default) takes the fewest seconds; `"filtersqp"` can
+    - `preset`: the preset of Uno's options. `"ipopt"` (default) is the fastest. `"filtersqp"` can
       start from a good plan and then takes few iterations.
-    - `tolerance`: of conditions and of stationarity.
-    - `max_iterations`, `max_seconds`: where it stops.
-    - `options`: others of Uno by name, as pairs `(("barrier_initial_parameter", 0.01), ...)`.
+    - `tolerance`: the tolerance of conditions and stationarity.
+    - `max_iterations`, `max_seconds`: the limits of iterations and time.
+    - `options`: other options of Uno, as pairs `(("barrier_initial_parameter", 0.01), ...)`.
 
     References: Vanaret and Leyffer (2024), Implementing a unified solver for nonlinearly
     constrained optimization; Waechter and Biegler (2006), On the implementation of an

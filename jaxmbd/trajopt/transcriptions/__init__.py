@@ -1,4 +1,4 @@
-"""From optimal control problems to nonlinear programs."""
+"""Transcription of optimal control problems into nonlinear programs."""
 
 from .base import AbstractTranscription as AbstractTranscription
 from .hermite_simpson import HermiteSimpson as HermiteSimpson

@@ -1,4 +1,4 @@
-"""What a transcription is: how an interval between two grid points becomes a few equations."""
+"""The interface of transcriptions, which turn an interval of the grid into a few equations."""
 
 import abc
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from .variables import Knot
 
 
 class Interval(NamedTuple):
-    """One interval of the grid: it begins at `t` [s], lasts `h` [s]; `begin` and `end` are the
-    unknowns at its ends, and `own` those that belong to it alone."""
+    """One interval of the grid. It begins at `t` [s] and lasts `h` [s]. `begin` and `end` are the
+    unknowns at its ends; `own` are the unknowns that belong to it alone."""
 
     t: RealScalarLike
     h: Scalar
@@ -26,9 +26,9 @@ class Interval(NamedTuple):
 
 
 class Equations(NamedTuple):
-    """What an interval adds to the program: its share of the cost, rows that must be zero, and
-    rows that must not be positive. `across`: the velocity across the constraints that keeps the
-    motion on them, where the method alone would leave them."""
+    """The terms of an interval in the program: its share of the cost, rows that must be zero
+    (`defects`), and rows that must not be positive (`path`). `across` is the velocity across the
+    constraints that keeps the motion on them, since the method alone would leave them."""
 
     cost: Scalar
     defects: Float[Array, " rows"]
@@ -37,23 +37,24 @@ class Equations(NamedTuple):
 
 
 class AbstractTranscription(eqx.Module):
-    """How motions and controls become finitely many unknowns and equations."""
+    """A method that turns motions and controls into finitely many unknowns and equations."""
 
-    # Whether controls and multipliers are unknowns of the grid points, where the constraints hold
-    # at all three levels; otherwise each interval has a control of its own.
+    # Whether controls and multipliers are unknowns of the grid points. Then the constraints hold
+    # there at all three levels. Otherwise each interval has a control of its own.
     at_knots: eqx.AbstractClassVar[bool]
-    # Whether the first of `own` is a control.
+    # Whether the first of the unknowns `own` is a control.
     holds_control: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
     def own(self, problem: Problem, holonomic: int, rows: int) -> tuple[int, ...]:
-        """Sizes of the unknowns of an interval; a control comes first if it has one.
+        """The sizes of the unknowns of an interval. If it has a control, that comes first.
 
-        - `holonomic`, `rows`: numbers of independent rows of Phi, and of (Phi, Psi)."""
+        - `holonomic`, `rows`: the numbers of independent rows of Phi and of (Phi, Psi)."""
 
     @abc.abstractmethod
     def own_guess(self, u: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The first of `own` from controls and multipliers at grid points; others begin at 0."""
+        """Initial values of the first unknowns `own`, from controls and multipliers at grid points.
+        The other unknowns start at 0."""
 
     @abc.abstractmethod
     def equations(self, problem: Problem, dynamics: Dynamics, interval: Interval) -> Equations:
@@ -61,5 +62,5 @@ class AbstractTranscription(eqx.Module):
 
     @abc.abstractmethod
     def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> AbstractControl:
-        """The control of a solution. `knots`: its values at grid points; `own`: those of the
-        intervals."""
+        """The control of a solution, from its values at grid points (`knots`) and in the intervals
+        (`own`)."""

@@ -1,4 +1,4 @@
-"""The equations of motion at one instant, with the multipliers as given numbers."""
+"""The equations of motion at one instant, for given multipliers."""
 
 from typing import Any, NamedTuple
 
@@ -15,21 +15,21 @@ from ..controls import Held
 
 
 class Instant(NamedTuple):
-    """The motion at (t, q, v, u, lam): q' and v', and what is left of the chosen rows."""
+    """The motion at (t, q, v, u, lam): q', v', and the residuals of the chosen rows."""
 
     qdot: Coordinates
     acceleration: Velocity
     position: Rows
     velocity: Rows
-    level: Rows  # of acceleration: J v' - gamma
+    level: Rows  # at the level of acceleration: J v' - gamma
     J: Float[Array, "rows nv"]
     M: Float[Array, "nv nv"]
 
 
 @jax.custom_jvp
 def solve(M: Float[Array, "n n"], b: Float[Array, " n"]) -> Float[Array, " n"]:
-    """M^-1 b. Its derivatives of all orders reuse the inverse, of which there is one however many
-    directions there are; those of an elimination would go through each of its operations."""
+    """Compute M^-1 b. Derivatives of all orders and in all directions reuse one inverse. The
+    derivatives of an elimination would go through each of its operations."""
     return inverse(M)[0] @ b
 
 
@@ -41,9 +41,10 @@ def _solve_jvp(primals, tangents):
 
 
 class Dynamics(eqx.Module):
-    """M v' = f + J^T lam with the independent rows alone: lam has an entry for each of `rows`.
+    """The equations M v' = f + J^T lam with only the independent rows. lam has one entry for each
+    of `rows`.
 
-    - `holonomic`: independent rows of Phi; `rows`: those of (Phi, Psi), holonomic ones first.
+    - `holonomic`: the independent rows of Phi. `rows`: those of (Phi, Psi), holonomic ones first.
     """
 
     system: AbstractSystem
@@ -70,16 +71,16 @@ class Dynamics(eqx.Module):
         t, h, begin, end, _ = interval
         times = jnp.stack([t, t + h])
         knots = jax.tree.map(lambda a, b: jnp.stack([a, b]), begin, end)
-        both = jax.vmap(self.at)(times, *knots)  # one after the other would compile longer
+        both = jax.vmap(self.at)(times, *knots)  # two calls would take longer to compile
         first, last = (jax.tree.map(lambda x: x[i], both) for i in range(2))
         return first, last
 
     def normal(self, instant: Instant, slack: Rows) -> Velocity:
-        """J^T slack of the holonomic rows: a displacement across the constraints."""
+        """J^T slack with the holonomic rows of J: a displacement across the constraints."""
         return instant.J[: self.holonomic.shape[0]].T @ slack
 
     def multipliers(self, t, q, v, u) -> Rows:
-        """lam of least norm that keeps the chosen rows."""
+        """The lam of least norm that satisfies the chosen rows."""
         free = self.at(t, q, v, u, jnp.zeros(self.rows.shape[0], q.dtype))
         G = free.J @ jax.vmap(solve, (None, 1), 1)(free.M, free.J.T)
         return -jnp.linalg.pinv(G, hermitian=True) @ free.level

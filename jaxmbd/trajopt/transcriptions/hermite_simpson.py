@@ -13,21 +13,22 @@ from .dynamics import Dynamics
 
 
 class HermiteSimpson(AbstractTranscription):
-    r"""Each interval is a cubic in q and in v that meets the equations of motion at its ends and in
-    its middle; the control is quadratic. With index 0, c, 1 for begin, middle, end:
+    r"""Hermite-Simpson collocation. In each interval, q and v are cubics that satisfy the equations
+    of motion at the ends and in the middle; the control is quadratic. With the indices 0, c and 1
+    for begin, middle and end,
 
         q_c = (q_0 + q_1) / 2 + h / 8 (q'_0 - q'_1),     likewise v_c,
         q_1 = q_0 + h / 6 (q'_0 + 4 q'_c + q'_1),        q'_c = N(q_c) (v_c + J_c^T gamma),
         v_1 = v_0 + h / 6 (v'_0 + 4 v'_c + v'_1),        M v'_c = f_c + J_c^T lam_c,
 
-    and Phi = 0, Phi' = 0, Phi'' = 0 (or Psi = 0, Psi' = 0) at the grid points. Without the
-    velocity slack gamma there would be more equations than unknowns: the cubic cannot stay on
-    the manifold. It is as small as the error of the scheme. Both q_c and q_1 are normalised, which
-    keeps quaternions at length one without a row of their own.
+    and Phi = 0, Phi' = 0, Phi'' = 0 (or Psi = 0, Psi' = 0) at the grid points. The cubic cannot
+    stay on the manifold, so without the velocity slack gamma there would be more equations than
+    unknowns. gamma is as small as the error of the scheme. Both q_c and q_1 are normalised. This
+    keeps quaternions at length one without rows for them.
 
-    Unknowns are the multipliers at grid points and in the middles. The cost is integrated by
-    Simpson's rule, and bounds and `path` hold in the middles too. Of fourth order without
-    constraints; choose it for smooth motions.
+    The multipliers at the grid points and in the middles are unknowns. The cost is integrated by
+    Simpson's rule, and bounds and `path` hold in the middles too. The order is four without
+    constraints. Choose this method for smooth motions.
 
     Reference: Posa, Kuindersma and Tedrake (2016), Optimization and stabilization of trajectories
     for constrained dynamical systems, ICRA, section III; Kelly (2017), An introduction to

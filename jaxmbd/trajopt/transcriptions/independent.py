@@ -1,8 +1,8 @@
-"""Which rows to keep when some follow from the others.
+"""The choice of independent rows if some follow from the others.
 
-A solver of nonlinear programs needs independent gradients at the solution. Redundant rows break
-that: they are left out, which changes nothing while they follow from those that are kept. What was
-left out is still looked at in the end, by the violation of a plan.
+A solver of nonlinear programs needs independent gradients at the solution. So redundant rows are
+left out, which changes nothing as long as they follow from the others. At the end, the violation of
+a plan also includes the rows that were left out.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ from ..gauss_newton import nearest_root, value_and_slope
 
 
 def independent(J: np.ndarray, first: int = 0) -> np.ndarray:
-    """Indices of a largest set of independent rows of J, by Gram and Schmidt's method with
-    pivoting. The first `first` rows are chosen before all others."""
+    """Indices of a largest set of independent rows of J, by the Gram-Schmidt method with pivoting.
+    The first `first` rows are chosen before all others."""
     size = np.linalg.norm(J, axis=1)
     rest = J / np.where(size > 0, size, 1.0)[:, None]
     chosen: list[int] = []
@@ -41,9 +41,9 @@ def independent(J: np.ndarray, first: int = 0) -> np.ndarray:
 
 
 def independent_rows(system: AbstractSystem, t, q, v) -> tuple[np.ndarray, np.ndarray]:
-    """Independent rows of Phi, and of (Phi, Psi) with those first, judged where the rank is
-    largest among the states q, v (leading axis) and consistent ones near the first of them: a
-    start at a dead centre must not decide."""
+    """Independent rows of Phi, and of (Phi, Psi) with those first. The rows are chosen where the
+    rank is largest, among the states q, v (leading axis) and consistent states near the first one.
+    So a start at a dead centre does not decide."""
     holonomic = equations(system).positions(t[0], q[0]).shape[0]
     push = 0.05 * np.random.default_rng(0).normal(size=(3, v.shape[1]))
     J = np.asarray(_sampled(system, t, q, v, jnp.asarray(push, q.dtype)))
@@ -60,7 +60,7 @@ def independent_rows(system: AbstractSystem, t, q, v) -> tuple[np.ndarray, np.nd
 
 @eqx.filter_jit
 def _sampled(system, t, q, v, push):
-    """J at the states, and at consistent ones beside the first."""
+    """J at the states, and at consistent states near the first one."""
 
     def near(dp):
         state = assemble(system, system.retract(q[0], dp), t=t[0], v=v[0], throw=False)
@@ -77,16 +77,17 @@ def _sampled(system, t, q, v, push):
 def implied(
     rows: Callable, size: int, first: int, data: Any = None, displacement: float = 0.05
 ) -> np.ndarray:
-    """Indices of rows that imply the others where all of them hold: independent ones, the first
-    `first` of them before others. A row whose gradient depends on the kept ones there, but that
-    they do not imply beside it (y = 1 touches a circle, and does not imply it), is kept.
+    """Indices of rows that imply the others where all rows hold. They are independent, and the
+    first `first` rows are chosen before others. A row is also kept if its gradient depends on the
+    chosen ones there, but they do not imply it nearby: y = 1 touches a circle, and does not imply
+    it.
 
-    - `rows`: values as a function of a displacement of shape `(size,)` and of `data`.
+    - `rows`: the values as a function of a displacement of shape `(size,)` and of `data`.
     """
     solution = nearest_root(rows, np.zeros(size), data)
     J = np.asarray(value_and_slope(rows, solution, data)[1])
     chosen = independent(J, first)
-    # Beside the solution, where the chosen rows still hold, the others must hold too.
+    # The others must also hold at points near the solution where the chosen rows hold.
     along = np.linalg.svd(J[chosen])[2][len(chosen) :]
     push = np.random.default_rng(0).normal(size=len(along)) @ along
     beside = nearest_root(rows, solution + displacement * push, data, chosen)

@@ -1,4 +1,4 @@
-"""Multiple shooting: intervals are simulated, and joined at the grid points."""
+"""Multiple shooting: intervals are simulated and joined at the grid points."""
 
 from typing import Any, ClassVar
 
@@ -17,19 +17,20 @@ from .dynamics import Dynamics, solve
 
 
 class DirectMultipleShooting(AbstractTranscription):
-    r"""Each interval is simulated from its first grid point, with `enforcement`, `scheme` and
-    `substeps` of the problem and a control of its own that is held; with q^, v^ the end of this,
+    r"""Multiple shooting. Each interval is simulated from its first grid point, with the
+    `enforcement`, `scheme` and `substeps` of the problem, under a constant control of its own. With
+    q^, v^ at the end of this simulation,
 
         q_1 = q^ + h N(q_1) J_1^T gamma,    v_1 = v^ + M^-1 J_1^T mu,
 
     and Phi = 0, Phi' = 0 (or Psi = 0) at the grid points. Both ends lie on the manifold, so only
-    their distance along it has to be made zero; the slacks gamma and mu stand for the directions
-    across it, in which continuity would repeat the constraints. They vanish in a solution.
+    their distance along it must be made zero. In the directions across it, continuity would repeat
+    the constraints. The slacks gamma and mu free these directions. They vanish in a solution.
 
-    The motion is as exact as the simulation, and stays on the manifold within the intervals too,
-    with switches and contacts if the enforcement has them. Derivatives go through the simulation.
-    The cost is integrated by the trapezoidal rule over the substeps, and `path` holds at the grid
-    points with the control of the interval that begins there.
+    The motion is as exact as the simulation. It stays on the manifold within the intervals too, and
+    includes switches and contacts if the enforcement does. Derivatives go through the simulation.
+    The cost is integrated by the trapezoidal rule over the substeps. `path` holds at the grid
+    points, with the control of the interval that begins there.
 
     Reference: Bock and Plitt (1984), A multiple shooting algorithm for direct solution of optimal
     control problems, IFAC World Congress.
@@ -54,7 +55,7 @@ class DirectMultipleShooting(AbstractTranscription):
             state = stepper.advance(state, step, Held(u))
             return state, (state.q, state.v)
 
-        # The constraints hold at a solution, not on the way to it.
+        # The constraints need not hold during the search.
         start = stepper.init(State(t, q0, v0), start_tolerance=jnp.inf)
         last, later = jax.lax.scan(onwards, start, None, length=n)
         q, v = (jnp.concatenate([x[None], more]) for x, more in zip((q0, v0), later, strict=True))
@@ -63,7 +64,7 @@ class DirectMultipleShooting(AbstractTranscription):
         back = h * dynamics.system.qdot(q1, across)
         v_end = v[-1] + solve(end.M, end.J.T @ mu)
         defects = jnp.concatenate([q1 - dynamics.system.normalise(q[-1] + back), v1 - v_end])
-        # After a failure the state is held, which must not pass for a motion.
+        # After a failure the state stays constant. That must not count as a motion.
         defects = jnp.where(last.result == RESULTS.successful, defects, jnp.nan)
         rate = jax.vmap(cost_rate, (None, 0, 0, 0, None))
         costs = rate(problem, t + step * jnp.arange(n + 1, dtype=q0.dtype), q, v, u)

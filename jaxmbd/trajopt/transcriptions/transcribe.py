@@ -1,4 +1,4 @@
-"""From a problem and a transcription to a nonlinear program."""
+"""The nonlinear program of a problem and a transcription."""
 
 from typing import Any, NamedTuple
 
@@ -17,15 +17,15 @@ from .dynamics import Dynamics
 from .independent import implied, independent_rows
 from .variables import Variables, split
 
-# How much faster than this share of the velocity, and than this at rest [m/s, rad/s], no interval
-# may move across the constraints.
+# The largest velocity across the constraints in an interval, as a share of the velocity, and at
+# rest [m/s, rad/s].
 _ACROSS, _AT_REST = 0.2, 0.01
-# Finite, since solvers complain of rows without bounds.
+# An upper bound that never acts. It is finite, because solvers reject rows without bounds.
 _NEVER = 1e10
 
 
 class _Part(eqx.Module):
-    """What all functions of the program share."""
+    """The data that all functions of the program share."""
 
     problem: Problem
     transcription: AbstractTranscription
@@ -43,7 +43,7 @@ class _Part(eqx.Module):
 
 
 class _Interval(_Part):
-    """Cost, defects and path rows of one interval."""
+    """The cost, defects and path rows of one interval."""
 
     def __call__(self, x, k):
         size = sum(self.variables.knot)
@@ -59,16 +59,16 @@ class _Interval(_Part):
 
 
 def _jump(interval, across):
-    """A motion may turn along with the constraints, but not jump across them: without this row the
-    slack would take a pendulum from its lowest point to its highest in one interval. Of the
-    velocity the slack is a small share, of second order in the step."""
+    """The row that keeps a motion from jumping across the constraints. Without it, the slack could
+    take a pendulum from its lowest point to its highest in one interval. In a motion without jumps
+    the slack is a small share of the velocity, of second order in the step."""
     v0, v1 = interval.begin.v, interval.end.v
     allowed = _ACROSS**2 * (v0 @ v0 + v1 @ v1) / 2 + _AT_REST**2
     return (across @ across - allowed)[None]
 
 
 class _Level(_Part):
-    """Phi'' = 0 or Psi' = 0 at a grid point, which determines its multipliers."""
+    """The rows Phi'' = 0 or Psi' = 0 at a grid point, which determine its multipliers."""
 
     def __call__(self, x, k):
         knot = self.knot(x[1:])
@@ -76,7 +76,7 @@ class _Level(_Part):
 
 
 class _Manifold(_Part):
-    """Phi = 0, and Phi' = 0 or Psi = 0, at a grid point."""
+    """The rows Phi = 0, and Phi' = 0 or Psi = 0, at a grid point."""
 
     def __call__(self, x, k):
         q, v, *_ = self.knot(x[1:])
@@ -84,7 +84,7 @@ class _Manifold(_Part):
 
 
 class _Path(_Part):
-    """Path rows at a grid point, with the control after its unknowns if that is not among them."""
+    """The path rows at a grid point. If the control is not among its unknowns, it follows them."""
 
     def __call__(self, x, k):
         z, held = x[1 : 1 + sum(self.variables.knot)], x[1 + sum(self.variables.knot) :]
@@ -94,7 +94,7 @@ class _Path(_Part):
 
 
 class _End(_Part):
-    """Final cost, final conditions and the manifold at the end; of these, the chosen `rows`."""
+    """The final cost, and the chosen `rows` of the final conditions and the manifold at the end."""
 
     rows: Any
 
@@ -108,14 +108,15 @@ class _End(_Part):
 
 
 def on_manifold(dynamics: Dynamics, t, q, v):
-    """Phi, and Phi' or Psi, of the independent rows."""
+    """The values of Phi, and Phi' or Psi, of the independent rows."""
     phi, velocity = equations(dynamics.system).violation(t, q, v)
     return jnp.concatenate([phi[dynamics.holonomic], velocity[dynamics.rows]])
 
 
 class Transcribed(NamedTuple):
-    """A program, and what its unknowns mean. `guarded`: the same with rows against jumps across the
-    constraints, by bounds alone, so that it compiles nothing; `jumps`: those rows."""
+    """A program, and the meaning of its unknowns. `guarded` is the same program with rows against
+    jumps across the constraints. It differs only in bounds, so nothing is compiled again. `jumps`:
+    the indices of those rows."""
 
     program: NonlinearProgram
     guarded: NonlinearProgram
@@ -130,7 +131,7 @@ def transcribe(
     guess: Guess,
     duration: tuple[Any, Any],
 ) -> Transcribed:
-    """The program whose solution is the plan; `duration`: its bounds [s]."""
+    """The program whose solution is the plan. `duration`: the bounds of the duration [s]."""
     q, v, u = guess
     t = problem.times
     holonomic, rows = independent_rows(problem.system, t, q, v)
@@ -160,7 +161,7 @@ def _terms(part: _Part, rows_at_end: np.ndarray) -> tuple[Term, ...]:
     numbers = jnp.arange(problem.steps + 1, dtype=dtype)
 
     def term(fn, index, k, inequalities=0):
-        """Rows: first those that are zero, then those that are not positive."""
+        """The term of `fn`. Rows that must be zero come before those that must not be positive."""
         total = eqx.filter_eval_shape(fn, jnp.zeros(index.shape[1], dtype), numbers[0])[1].shape[0]
         zero = total - inequalities
         lower = np.concatenate([np.zeros(zero), np.full(inequalities, -np.inf)])
@@ -190,8 +191,8 @@ def _path_count(problem: Problem) -> int:
 
 
 def _rows_at_end(problem: Problem, dynamics: Dynamics, t, q, v) -> np.ndarray:
-    """Which of the final conditions and the rows of the manifold are kept at the end: a final
-    condition on all coordinates repeats what the constraints say."""
+    """The final conditions and rows of the manifold that are kept at the end. Some rows are
+    redundant: a final condition on all coordinates implies the constraints."""
     first = eqx.filter_eval_shape(final_conditions, problem, t, q, v).shape[0]
     if not first:
         return np.arange(len(dynamics.holonomic) + len(dynamics.rows))

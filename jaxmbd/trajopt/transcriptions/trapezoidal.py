@@ -13,18 +13,19 @@ from .dynamics import Dynamics, solve
 
 
 class Trapezoidal(AbstractTranscription):
-    r"""The trapezoidal rule in each interval; the control is linear. With index 0, 1 for its ends:
+    r"""Trapezoidal collocation. Each interval is a step of the trapezoidal rule; the control is
+    linear. With the indices 0 and 1 for its ends,
 
         q_1 = q_0 + h / 2 (q'_0 + q'_1) + h N(q_1) J_1^T gamma,
         v_1 = v_0 + h / 2 (v'_0 + v'_1) + h M^-1 J_1^T mu,
 
-    and Phi = 0, Phi' = 0, Phi'' = 0 (or Psi = 0, Psi' = 0) at the grid points. The slacks gamma
-    and mu take the end back to the manifold, which the rule alone leaves by its own error; without
+    and Phi = 0, Phi' = 0, Phi'' = 0 (or Psi = 0, Psi' = 0) at the grid points. The rule alone
+    leaves the manifold by its error, and the slacks gamma and mu take the end back to it. Without
     them there would be more equations than unknowns (as in the stabilised index-2 form of Gear,
     Gupta and Leimkuhler, 1985). q_1 is normalised, which keeps quaternions at length one.
 
-    The cost is integrated by the trapezoidal rule. Of second order: robust, and cheap for rough
-    first plans, which then start `HermiteSimpson`.
+    The cost is integrated by the trapezoidal rule. The order is two. The method is robust, and
+    cheap for rough first plans, from which `HermiteSimpson` can then start.
 
     Reference: Betts (2010), Practical methods for optimal control, section 4.
     """

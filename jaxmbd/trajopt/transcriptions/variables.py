@@ -1,4 +1,4 @@
-"""Where the unknowns of a transcribed problem lie in one long vector."""
+"""The places of the unknowns of a transcribed problem in one long vector."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from ..._types import Coordinates, Rows, Velocity
 
 
 class Knot(NamedTuple):
-    """The unknowns at one grid point. `u`: control, of size 0 where intervals hold it."""
+    """The unknowns at one grid point. The control `u` has size 0 if the intervals have it."""
 
     q: Coordinates
     v: Velocity
@@ -18,9 +18,9 @@ class Knot(NamedTuple):
 
 
 class Variables(NamedTuple):
-    """x = (duration, knots 0 ... steps, what belongs to intervals 0 ... steps - 1).
+    """The layout x = (duration, knots 0 ... steps, unknowns of intervals 0 ... steps - 1).
 
-    - `knot`: sizes of the parts of a `Knot`. `interval`: sizes of the parts of an interval.
+    - `knot`: the sizes of the parts of a `Knot`. `interval`: the sizes of the parts of an interval.
     """
 
     steps: int
@@ -37,16 +37,16 @@ class Variables(NamedTuple):
         return 1 + np.arange((self.steps + 1) * size).reshape(self.steps + 1, size)
 
     def intervals(self) -> np.ndarray:
-        """Indices of what belongs to each interval, shape `(steps, nw)`."""
+        """Indices of the unknowns of each interval, shape `(steps, nw)`."""
         size, first = sum(self.interval), 1 + (self.steps + 1) * sum(self.knot)
         return first + np.arange(self.steps * size).reshape(self.steps, size)
 
     def with_duration(self, index: np.ndarray) -> np.ndarray:
-        """The duration, and then `index`."""
+        """Prepend the index of the duration to each row of `index`."""
         return np.concatenate([np.zeros((len(index), 1), int), index], axis=1)
 
     def around_intervals(self) -> np.ndarray:
-        """Duration, both ends and own unknowns of each interval."""
+        """Indices of the duration, both ends and own unknowns of each interval."""
         knots = self.knots()
         return self.with_duration(np.concatenate([knots[:-1], knots[1:], self.intervals()], axis=1))
 
@@ -58,6 +58,6 @@ class Variables(NamedTuple):
 
 
 def split(x, sizes) -> tuple:
-    """Consecutive parts of the last axis."""
+    """Split the last axis into consecutive parts."""
     ends = np.cumsum(sizes)
     return tuple(x[..., end - size : end] for end, size in zip(ends, sizes))
