@@ -1,4 +1,4 @@
-"""How shooting keeps the bounds of the controls."""
+"""Bounds of the controls in shooting."""
 
 import abc
 from typing import Any
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from .controls import PiecewiseConstant, PiecewiseLinear, Squashed
 from .problem import Problem
 
-# How near to a bound, as a share of the way from the middle, a guess may be when it is squashed:
-# beyond, the derivative vanishes.
+# The largest distance of a squashed guess from the middle, as a share of the distance of a bound
+# from there. Closer to a bound the derivative vanishes.
 _INSIDE = 0.98
 
 
@@ -20,7 +20,7 @@ class AbstractBounds(eqx.Module):
 
     @abc.abstractmethod
     def prepared(self, problem: Problem, control: Any) -> Any:
-        """The control to optimise, from that of the user."""
+        """The control to optimise, from the control of the user."""
 
     @abc.abstractmethod
     def projected(self, problem: Problem, control: Any) -> Any:
@@ -28,8 +28,8 @@ class AbstractBounds(eqx.Module):
 
 
 class Projected(AbstractBounds):
-    """Cut off the values of a table after each step. For optimisers that need no line search of
-    their own, like Adam; the bounds can be reached exactly."""
+    """Clip the values of a table to the bounds after each step. It suits optimisers without a line
+    search, like Adam. Controls can reach the bounds exactly."""
 
     def prepared(self, problem, control):
         if not isinstance(control, PiecewiseConstant | PiecewiseLinear):
@@ -45,9 +45,10 @@ class Projected(AbstractBounds):
 
 
 class Squash(AbstractBounds):
-    """Optimise z, from which u follows by a smooth function between the bounds, see
-    `mbd.trajopt.Squashed`. For every optimiser and every policy; bounds are approached, not
-    reached. Of a table, the guess is transformed back; the output of any other policy is z."""
+    """Optimise z, and compute u from it by a smooth function with values between the bounds, see
+    `mbd.trajopt.Squashed`. It suits every optimiser and every policy. Controls approach the bounds
+    but do not reach them. If the guess is a table, its values are u and are transformed to z. The
+    output of any other policy is z."""
 
     def prepared(self, problem, control):
         squashed = Squashed(control, problem.lower, problem.upper)

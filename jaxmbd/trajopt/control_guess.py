@@ -1,4 +1,4 @@
-"""The first guess of the controls."""
+"""The initial guess of the controls."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from .problem import Problem
 
 
 def with_strong_types(problem: Problem) -> Problem:
-    """The same problem after the user may have put Python numbers, or arrays made of them, into
-    it: they would be another program."""
+    """The problem with Python numbers, and arrays made of them, as arrays of its dtype. The user
+    may have put some in, and they would be compiled again."""
     return with_dtype(problem, problem.state.q.dtype)
 
 
 def as_control(problem: Problem, guess: Any, name: str = "guess") -> Any:
-    """A callable from what the user gave: nothing, an array, or a callable.
+    """Turn the user's guess (`None`, an array or a callable) into a callable.
 
     **Raises:** `ValueError` for the wrong shape."""
     dtype = problem.state.q.dtype
@@ -39,5 +39,5 @@ def as_control(problem: Problem, guess: Any, name: str = "guess") -> Any:
 
 
 def table(problem: Problem, u: Array) -> PiecewiseConstant:
-    """u on the grid of the problem."""
+    """The table of u on the grid of the problem."""
     return PiecewiseConstant(problem.state.t, problem.dt, u)

@@ -16,14 +16,14 @@ from .._system import AbstractSystem
 from .._tangent_space import difference, displaced
 from .._types import Control
 
-# Times within this fraction of an interval of a grid point are that grid point.
+# Times this close to a grid point, as a share of an interval, count as that grid point.
 _ON_GRID = 1e-6
 
 
 class AbstractControl(eqx.Module):
-    """A control that knows what it does during an interval of the grid of a `Problem`."""
+    """A control that defines its action during an interval of the grid of a `Problem`."""
 
-    # Fields that no optimiser changes.
+    # The fields that optimisers do not change.
     constants: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
@@ -37,7 +37,7 @@ class AbstractControl(eqx.Module):
 
 @checked
 class Held(AbstractControl):
-    """u, whatever happens."""
+    """The constant control u."""
 
     u: Annotated[Float[Array, "..."], unjudged]
 
@@ -52,24 +52,24 @@ class Held(AbstractControl):
 
 @checked
 class PiecewiseConstant(AbstractControl):
-    """u = values[k] from t0 + k dt to t0 + (k + 1) dt; before the first and after the last interval
-    the first and last value.
+    """The control u = values[k] from t0 + k dt to t0 + (k + 1) dt. It has the first value before
+    the first interval and the last value after the last one.
 
-    The methods of this package hold each value through its interval exactly. In `simulate`, whose
-    schemes ask for u at the end of a step as well, a step that ends where u jumps sees a part of
-    the jump, an error of its step size times the jump: choose small steps there, or follow the
-    grid of a `Problem` with `mbd.trajopt.perform`.
+    In the methods of this package each value is exactly constant in its interval. The schemes of
+    `simulate` also evaluate u at the end of a step. If u jumps there, the step includes a part of
+    the jump, which is an error of the step size times the jump. So choose small steps there, or use
+    `mbd.trajopt.perform`, which follows the grid of a `Problem`.
 
     **Arguments:**
 
-    - `t0`: start [s]. `dt`: length of an interval [s]. `values`: shape `(n, nu)`.
+    - `t0`: the start [s]. `dt`: the length of an interval [s]. `values`: shape `(n, nu)`.
     """
 
     constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
 
     t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
     dt: Annotated[Float[Array, "..."], positive] = eqx.field(converter=jnp.asarray)
-    # After a search that failed they may be NaN; what uses them says so.
+    # The values may be NaN after a failed search. The functions that use them report it.
     values: Annotated[Float[Array, "*batch n nu"], unjudged] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self):
@@ -86,11 +86,12 @@ class PiecewiseConstant(AbstractControl):
 
 @checked
 class PiecewiseLinear(AbstractControl):
-    """u through values[k] at t0 + k dt, along straight lines between; constant before and after.
+    """The control with values[k] at t0 + k dt and linear interpolation between. It is constant
+    before and after the table.
 
     **Arguments:**
 
-    - `t0`: start [s]. `dt`: length of an interval [s]. `values`: shape `(n + 1, nu)`.
+    - `t0`: the start [s]. `dt`: the length of an interval [s]. `values`: shape `(n + 1, nu)`.
     """
 
     constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
@@ -117,20 +118,21 @@ class Feedback(AbstractControl):
     r"""Linear feedback along a nominal motion,
 
     $$
-    u = \mathrm{clip}\big(u_k + K_k\,(x \ominus x(t))\big), \qquad
+    u = \mathrm{clip}\big(u_k + K_k\,(x \ominus \bar x(t))\big), \qquad
     x \ominus \bar x = (q \ominus \bar q,\; v - \bar v),
     $$
 
-    with the displacement from the nominal coordinates in `nv` numbers, so that rotations by
-    quaternions are treated right. Between grid points the nominal motion is interpolated; u_k and
-    K_k are held. On the grid of a `Problem` u is sampled at the start of each interval, as a
-    digital controller does.
+    where the displacement from the nominal coordinates has `nv` numbers, so that it is right for
+    quaternions too. The nominal motion is interpolated between grid points; u_k and K_k are
+    constant in each interval. On the grid of a `Problem`, u is sampled at the start of each
+    interval, as in a digital controller.
 
     **Arguments:**
 
-    - `system`: whose coordinates these are. `t0`, `dt`: start and interval of the grid [s].
-    - `q`, `v`: nominal motion, shapes `(n + 1, nq)`, `(n + 1, nv)`. `u`: controls `(n, nu)`.
-    - `gains`: K, shape `(n, nu, 2 nv)`. `lower`, `upper`: bounds of u, shape `(nu,)`.
+    - `system`: the system of the coordinates. `t0`, `dt`: the start and interval of the grid [s].
+    - `q`, `v`: the nominal motion, shapes `(n + 1, nq)`, `(n + 1, nv)`. `u`: the nominal controls,
+      `(n, nu)`.
+    - `gains`: K, shape `(n, nu, 2 nv)`. `lower`, `upper`: the bounds of u, shape `(nu,)`.
     """
 
     constants: ClassVar[tuple[str, ...]] = ("system", "t0", "dt", "q", "v", "lower", "upper")
@@ -157,7 +159,7 @@ class Feedback(AbstractControl):
 
 
 class _BetweenBounds(AbstractControl):
-    """Another control, brought between bounds."""
+    """Another control, mapped to values between bounds."""
 
     constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
 
@@ -179,7 +181,7 @@ class _BetweenBounds(AbstractControl):
 
 @checked
 class Saturated(_BetweenBounds):
-    """Any control, cut off at bounds.
+    """Any control, clipped to bounds.
 
     **Arguments:**
 
@@ -192,14 +194,14 @@ class Saturated(_BetweenBounds):
 
 @checked
 class Squashed(_BetweenBounds):
-    """Any control z, brought between bounds smoothly:
+    """Any control z, mapped to values between bounds by a smooth function,
 
         u = c + d tanh((z - c) / d),         c = (lower + upper) / 2, d = (upper - lower) / 2,
         u = lower + log(1 + exp(z - lower))  where only the lower bound is finite,
         u = upper - log(1 + exp(upper - z))  where only the upper one is,
 
-    and u = z where neither is. It is about z in the middle of two bounds, and a few units of u away
-    from a single one. Where the bounds are equal, u is held there whatever z is.
+    and u = z where neither is. u is close to z in the middle between two bounds, and a few units of
+    u away from a single one. If the bounds are equal, u equals them for every z.
 
     **Arguments:**
 
@@ -210,7 +212,8 @@ class Squashed(_BetweenBounds):
         z = self.control(t, q, v)
         two, middle, half = self._scales()
         held = half == 0
-        # The limit of tanh where the bounds meet: the bound that u is held at depends on its side.
+        # If the bounds are equal, take the limit of tanh. Then the sign of z - middle decides which
+        # bound u follows.
         share = jnp.where(held, 1.0, (z - middle) / jnp.where(held, 1.0, half))
         share = jnp.where(held, jnp.sign(z - middle), jnp.tanh(share))
         above, lower, below, upper = self._sides()
@@ -219,8 +222,8 @@ class Squashed(_BetweenBounds):
         return jnp.where(two, middle + half * share, one)
 
     def inverse(self, u: Array, inside: float) -> Array:
-        """z of u, for u brought into `inside` of the way to two bounds, and 1 - `inside` away from
-        a single one."""
+        """The z of u. First u is clipped to the share `inside` of the distance from the middle to
+        the bounds, or to the distance 1 - `inside` from a single bound."""
         two, middle, half = self._scales()
         share = jnp.clip((u - middle) / jnp.where(half == 0, 1.0, half), -inside, inside)
         above, lower, below, upper = self._sides()
@@ -234,13 +237,14 @@ class Squashed(_BetweenBounds):
         return jnp.where(two, middle + half * jnp.arctanh(share), one)
 
     def _scales(self):
-        """Where both bounds are finite, their middle and half their distance."""
+        """Where both bounds are finite; there, their middle and half their distance."""
         two = jnp.isfinite(self.lower) & jnp.isfinite(self.upper)
         lower, upper = jnp.where(two, self.lower, -1.0), jnp.where(two, self.upper, 1.0)
         return two, (lower + upper) / 2, (upper - lower) / 2
 
     def _sides(self):
-        """Which bounds are the only finite one, with a number in place of the others."""
+        """Where only the lower bound is finite, and that bound; likewise for the upper one.
+        Elsewhere the bounds are replaced by 0."""
         from_below, from_above = jnp.isfinite(self.lower), jnp.isfinite(self.upper)
         above, below = from_below & ~from_above, from_above & ~from_below
         return above, jnp.where(above, self.lower, 0.0), below, jnp.where(below, self.upper, 0.0)
@@ -248,8 +252,8 @@ class Squashed(_BetweenBounds):
 
 @checked
 class Sampled(AbstractControl):
-    """Any control as a digital controller applies it: taken at the start of each interval of the
-    grid and held through it. In `simulate`, which knows no such grid, it acts continuously.
+    """Any control as applied by a digital controller: it is evaluated at the start of each interval
+    of the grid and kept constant in it. `simulate` has no such grid, so it acts continuously there.
 
     **Arguments:**
 
@@ -266,14 +270,14 @@ class Sampled(AbstractControl):
 
 
 def within(control: Control, t: Any, q: Any, v: Any) -> Control:
-    """The control during the interval that begins at (t, q, v): any callable but those of this
-    file acts continuously."""
+    """The control during the interval that begins at (t, q, v). Callables other than an
+    `AbstractControl` act continuously."""
     return control.within(t, q, v) if isinstance(control, AbstractControl) else control
 
 
 def trainable(control: Any) -> Any:
-    """Which leaves of a control an optimiser may change: all floating-point arrays, but not the
-    times and bounds of tables and of other controls of this file."""
+    """Which leaves of a control an optimiser may change: all floating-point arrays, except the
+    `constants` of an `AbstractControl`, such as times and bounds."""
 
     def own(node):
         if not isinstance(node, AbstractControl):
@@ -298,7 +302,7 @@ def _check_table(values, least):
 
 
 def place(t0, dt, t, intervals):
-    """The interval of t, and how far into it: 0 to 1."""
+    """The interval that contains t, and the share of it that has passed, from 0 to 1."""
     steps = (t - t0) / dt
     k = jnp.clip(jnp.floor(steps + _ON_GRID), 0, intervals - 1)
     return k.astype(int), jnp.clip(steps - k, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Direct transcription: the motion and the controls are unknowns together."""
+"""Direct transcription, where both the motion and the controls are unknowns."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -49,41 +49,42 @@ def transcription(
 ) -> Plan:
     r"""Optimise the states at all points of the grid together with the controls, by a solver of
     nonlinear programs with sparse exact first and second derivatives. The equations of motion of
-    each interval and the constraints Phi = 0, Phi' = 0, Psi = 0 are conditions of the program, so
-    that they need not hold on the way to the solution.
+    each interval and the constraints Phi = 0, Phi' = 0, Psi = 0 are conditions of the program. So
+    they need not hold during the search.
 
     Choose it for unstable motions, final and path conditions, bounds that are active most of the
-    time, and free end times. A start far away does no harm, as a simulation that it would
-    derail is not needed. It wants costs and conditions that can be differentiated twice.
+    time, and free end times. The guess may be far from the solution, since no simulation has to
+    succeed with it. Costs and conditions must be twice differentiable.
 
-    Redundant rows are left out, found by the rank of J at the guess; so are rows that a final
-    condition implies. What is left out is judged all the same, by `phi_norm` of the plan.
+    Redundant rows are left out. They are found by the rank of J at the guess. Rows that a final
+    condition implies are left out too. `phi_norm` of the plan includes all of these.
 
-    All functions of the program are compiled once for a kind of problem; other numbers in its
-    system, start, bounds or duration compile nothing.
+    All functions of the program are compiled once. Problems with other numbers in the system,
+    start, bounds or duration need no compilation.
 
     **Arguments:**
 
-    - `problem`: what to optimise.
-    - `guess`: where to begin: a `Guess` from `mbd.trajopt.interpolated` or `simulated`; a `Plan`,
-      of another grid too; controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u,
-      which are simulated. By default the start, held.
+    - `problem`: the problem to solve.
+    - `guess`: the start of the search: a `Guess` from `mbd.trajopt.interpolated` or `simulated`; a
+      `Plan`, also on another grid; or controls of shape `(steps, nu)` or `(nu,)`, or a callable
+      (t, q, v) -> u, which are simulated. The default is a path from the start towards the final
+      conditions, or the state at the start, repeated, if there are none.
     - `method`: `HermiteSimpson()` (default), `Trapezoidal()` or `DirectMultipleShooting()`.
-    - `duration`: bounds of a free duration [s], for instance `(0.1, 10.0)`; the search begins with
-      that of the problem, and the grid stretches with it. With `running_cost` = 1 the plan is one
-      of least time. By default the duration is that of the problem.
+    - `duration`: the bounds of a free duration [s], for instance `(0.1, 10.0)`. The search starts
+      with the duration of the problem, and the grid stretches with it. `running_cost` = 1 gives a
+      plan of least time. By default the duration of the problem is fixed.
     - `solver`: `Uno()` (default, needs the extra `trajopt`) or `SciPy()`.
-    - `progress`: show a bar.
+    - `progress`: whether to show a bar.
 
-    **Returns:** a `Plan`. Its `cost` is the integral by the rule of the method; `control` is
-    quadratic, linear or constant in each interval, as the method says; `multipliers` are there.
-    Failure is told by `status`, in the solver's words by `message`.
+    **Returns:** a `Plan` with `multipliers`. Its `cost` is the integral by the rule of the method.
+    Its `control` is quadratic, linear or constant in each interval, depending on the method. After
+    a failure, `status` gives the reason, and `message` gives it in the solver's words.
 
-    Contacts and rows that switch are for `DirectMultipleShooting()`, which simulates: collocation
+    For contacts and rows that switch use `DirectMultipleShooting()`, which simulates. Collocation
     has no instants at which velocities jump.
 
     **Raises:** `ValueError` for a guess or bounds of the wrong shape, and for collocation of a
-    system with contacts or switches; `ImportError` when the solver is not installed.
+    system with contacts or switches; `ImportError` if the solver is not installed.
     """
     _check_smooth(problem, method)
     bounds = _duration_bounds(problem, duration)
@@ -101,8 +102,8 @@ def transcription(
 def _solve(
     transcribed: Transcribed, evaluator: Evaluator, solver: AbstractNLPSolver, progress: bool
 ) -> NLPSolution:
-    """Guarded against jumps only if need be: the guard is not convex, and stands in the way of
-    some searches."""
+    """Solve the program. Guard it against jumps only if necessary, because the guard is not convex
+    and makes some searches fail."""
     found = solver.solve(transcribed.program, progress=progress)
     if transcribed.guarded is transcribed.program:
         return found
@@ -159,7 +160,7 @@ def _plan(
     plan, multipliers = _judge(
         problem, transcribed.dynamics, motion, lam, control, (status, found.iterations)
     )
-    # The cost is by the rule of the method, and the last point may have a control of its own.
+    # The cost is integrated by the rule of the method. The last point may have its own control.
     outside = jnp.maximum(problem.lower[None] - u, u - problem.upper[None])
     return dataclasses.replace(
         plan,
@@ -173,8 +174,8 @@ def _plan(
 
 @eqx.filter_jit
 def _judge(problem, dynamics, motion: Trajectory, lam, control, end) -> tuple[Plan, Any]:
-    """The plan, and the multipliers of all rows: those of least norm with the reaction J^T lam of
-    the chosen ones."""
+    """The plan, and the multipliers of all rows. These have the least norm among those with the
+    same reactions J^T lam as the multipliers of the chosen rows."""
 
     def all_rows(t, q, v, lam):
         J = dense(equations(problem.system).rows(t, q, v).J)

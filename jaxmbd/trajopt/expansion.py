@@ -1,4 +1,4 @@
-"""To which order `ilqr` expands the motion."""
+"""The order to which `ilqr` expands the motion."""
 
 import abc
 from collections.abc import Callable
@@ -10,27 +10,27 @@ from jaxtyping import Array, Float
 
 
 class AbstractExpansion(eqx.Module):
-    """How much of the bending of the motion the quadratic problem sees."""
+    """The curvature of the motion that the quadratic problem includes."""
 
     @abc.abstractmethod
     def curvature(
         self, step: Callable, z: Float[Array, " n"], adjoint: Float[Array, " m"]
     ) -> Float[Array, "n n"]:
-        """The second derivative of adjoint . step(z) in z = (xi, u), or what takes its place."""
+        """The second derivative of adjoint . step(z) in z = (xi, u), or an approximation of it."""
 
 
 class SecondOrder(AbstractExpansion):
-    """With second derivatives of the motion, weighted by the adjoint (the gradient of the cost with
-    respect to the state): Newton's method on the whole problem, which converges quadratically.
-    Where this gives no minimum, the iteration does without them."""
+    """Second derivatives of the motion, weighted by the adjoint (the gradient of the cost with
+    respect to the state). This is Newton's method on the whole problem, which converges
+    quadratically. If the quadratic problem then has no minimum, the iteration omits them."""
 
     def curvature(self, step, z, adjoint):
         return jax.hessian(lambda z: adjoint @ step(z))(z)
 
 
 class FirstOrder(AbstractExpansion):
-    """With first derivatives of the motion alone: each iteration is cheaper, by a factor of two or
-    three, and convergence is linear. For motions that have no second derivatives, like those with
+    """Only first derivatives of the motion. Each iteration is cheaper by a factor of two or three,
+    and convergence is linear. Use it for motions without second derivatives, like those with
     contact."""
 
     def curvature(self, step, z, adjoint):

@@ -1,4 +1,4 @@
-"""Gauss and Newton's method for few equations, redundant or not."""
+"""The Gauss-Newton method for few equations, which may be redundant."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +14,13 @@ _ITERATIONS = 30
 
 @eqx.filter_jit
 def value_and_slope(rows: Callable, x: Any, data: Any) -> tuple[Any, Any]:
-    """Values and Jacobian of rows(x, data), a function that is defined once."""
+    """The values and Jacobian of rows(x, data). Define `rows` once, or it is compiled again."""
     return rows(x, data), jax.jacfwd(lambda x: rows(x, data))(x)
 
 
 def nearest_root(rows: Callable, x: np.ndarray, data: Any, chosen: Any = slice(None)) -> np.ndarray:
-    """A point near x where the `chosen` ones of rows(x, data) vanish, or as far as it got; x if
-    that is not finite."""
+    """A point near x where the `chosen` entries of rows(x, data) vanish, or the last iterate if
+    none is found. It is x if the values or the Jacobian are not finite."""
     found = x
     for _ in range(_ITERATIONS):
         r, J = (np.asarray(part)[chosen] for part in value_and_slope(rows, found, data))

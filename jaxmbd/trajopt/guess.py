@@ -1,4 +1,4 @@
-"""Where the search for a plan begins."""
+"""Initial guesses of the search for a plan."""
 
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from .problem import Problem
 
 
 class Guess(NamedTuple):
-    """A motion and its controls at the grid points, not necessarily a possible one.
+    """States and controls at the grid points. They need not satisfy the equations of motion.
 
     **Fields:**
 
@@ -43,13 +43,13 @@ def interpolated(
     v: ArrayLike | None = None,
     u: ArrayLike | None = None,
 ) -> Guess:
-    """Straight from the start to another state, each point taken to the constraints by `assemble`
-    as far as it goes.
+    """Interpolate linearly from the start to another state. Each point is moved onto the
+    constraints by `assemble`. Where that fails, the previous point is repeated.
 
     **Arguments:**
 
-    - `q`, `v`: at the end, shapes `(nq,)`, `(nv,)`; those of the start if left out.
-    - `u`: throughout, shape `(nu,)`; by default zero, or the bound nearest to it.
+    - `q`, `v`: the state at the end, shapes `(nq,)`, `(nv,)`; default that of the start.
+    - `u`: the constant control, shape `(nu,)`; default zero, or the bound nearest to it.
     """
     start = problem.state
     dtype = start.q.dtype
@@ -67,7 +67,7 @@ def interpolated(
 
     points = problem.steps + 1
     q_all, v_all, good = _between(problem, q_end, v_end)
-    # Where the straight line has no point of the manifold nearby, the last one before.
+    # Where the straight line has no point of the manifold nearby, repeat the previous point.
     last = jax.lax.cummax(jnp.where(good, jnp.arange(points), 0))
     return Guess(q_all[last], v_all[last], jnp.broadcast_to(u, (points, problem.nu)))
 
@@ -88,11 +88,12 @@ def _between(problem: Problem, q_end, v_end):
 
 @checked
 def simulated(problem: Problem, control: Control) -> Guess:
-    """The motion under a control, by the enforcement, scheme and substeps of the problem.
+    """Simulate the motion under a control, with the enforcement, scheme and substeps of the
+    problem.
 
     **Arguments:**
 
-    - `control`: u(t, q, v), clipped to the bounds.
+    - `control`: u(t, q, v); it is clipped to the bounds.
     """
 
     def clipped(t, q, v):
@@ -115,15 +116,16 @@ def simulated(problem: Problem, control: Control) -> Guess:
 
 
 def constant_guess(problem: Problem) -> Guess:
-    """The start at all points, with the controls nearest to zero. Unlike `interpolated`, it does
-    not look whether constraints that move in time hold there: closing the gaps sees to that."""
+    """The state at the start, repeated at all points, with the controls nearest to zero. Unlike
+    `interpolated`, it does not satisfy constraints that move in time. The search corrects that when
+    it closes the gaps."""
     points, state = problem.steps + 1, problem.state
     u = jnp.clip(jnp.zeros(problem.nu, state.q.dtype), problem.lower, problem.upper)
     return Guess(*(jnp.broadcast_to(x, (points, *x.shape)) for x in (state.q, state.v, u)))
 
 
 def as_guess(problem: Problem, guess: Any) -> Guess:
-    """What the user gave, on the grid of the problem.
+    """The user's guess on the grid of the problem.
 
     **Raises:** `ValueError` for the wrong shape."""
     if guess is None:
@@ -159,7 +161,7 @@ def _displace(problem: Problem, q, v, dx):
 
 
 def _remainder(dx, data):
-    """What is still to be taken back of the final conditions, and of the constraints."""
+    """The violation of the final conditions minus `left`, and that of the constraints."""
     problem, t, q, v, left = data
     moved = displaced(problem.system, q, v, dx)
     on = equations(problem.system).violation(t, *moved)
@@ -167,8 +169,8 @@ def _remainder(dx, data):
 
 
 def _towards_end(problem: Problem) -> Guess:
-    """From the start towards a state that meets the final conditions: what they are violated by is
-    taken back evenly, along the constraints, so that the path stays on one branch of them."""
+    """A path from the start towards a state that meets the final conditions. Their violation falls
+    evenly along the path, which follows the constraints, so that it stays on one branch of them."""
     state = problem.state
     if problem.final is None:
         return interpolated(problem)
@@ -186,7 +188,7 @@ def _towards_end(problem: Problem) -> Guess:
 
 
 def _resample(problem: Problem, plan: Plan) -> Guess:
-    """The motion of a plan at as many points as the problem has, stretched to its duration."""
+    """The motion of a plan, resampled on the grid of the problem and stretched to its duration."""
     old = jnp.linspace(0, 1, plan.t.shape[0], dtype=plan.t.dtype)
     new = jnp.linspace(0, 1, problem.steps + 1, dtype=plan.t.dtype)
     column = jax.vmap(jnp.interp, (None, None, 1), 1)

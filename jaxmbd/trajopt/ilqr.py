@@ -1,4 +1,4 @@
-"""Iterative LQR with bounds of the controls, on the constrained motion."""
+"""Iterative LQR of constrained motions, with bounds of the controls."""
 
 from typing import Annotated, Any
 
@@ -33,48 +33,48 @@ def ilqr(
     expansion: AbstractExpansion = SecondOrder(),
     progress: bool = True,
 ) -> Plan:
-    r"""Minimise the cost of a `Problem` by iterative LQR: linearise the discrete motion and
-    expand the costs about the last motion,
+    r"""Minimise the cost of a `Problem` by iterative LQR. Each iteration linearises the discrete
+    motion and expands the costs about the last motion,
 
     $$
     \xi_{k+1} = A_k \xi_k + B_k\,\delta u_k, \qquad
     J \approx \sum_k \text{quadratic}(\xi_k, \delta u_k),
     $$
 
-    solve this problem by dynamic programming, follow the policy that it gives with a line search,
-    and repeat. The displacements xi are coordinates of the admissible tangent space: those changes
-    of (q, v) that keep Phi, Phi' and Psi, in an orthonormal basis at each point of the grid. So
-    loops, redundant rows and quaternions need nothing special, and a motion costs the same in
-    whatever coordinates it is written.
+    solves this problem by dynamic programming, and follows the resulting policy with a line search.
+    The displacements xi are coordinates in the admissible tangent space: the changes of (q, v) that
+    leave Phi, Phi' and Psi unchanged, in an orthonormal basis at each point of the grid. So loops,
+    redundant rows and quaternions need no special treatment, and the time does not depend on the
+    choice of coordinates.
 
-    Bounds of u are kept in each step of the dynamic programming, by a small quadratic problem with
-    bounds, and the feedback does not use controls that are held at one. `final` and `path` become
-    terms of the cost by the method of multipliers, see `mbd.trajopt.Multipliers`.
+    Each step of the dynamic programming satisfies the bounds of u by a small quadratic problem with
+    bounds. Controls at a bound have no feedback. `final` and `path` become terms of the cost by the
+    method of multipliers, see `mbd.trajopt.Multipliers`.
 
-    It takes few iterations and returns feedback gains; the time of each grows with the cube of the
-    number of admissible directions. With second derivatives of the motion, the default, it is
-    Newton's method near the optimum (differential dynamic programming by another name).
+    The method takes few iterations and returns feedback gains. The time of an iteration grows with
+    the cube of the number of admissible directions. With second derivatives of the motion, the
+    default, it is Newton's method near the optimum, also called differential dynamic programming.
 
     **Arguments:**
 
-    - `problem`: what to optimise.
-    - `guess`: controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u, for
-      instance `control` of another plan, which are followed from the start. Or states with their
-      controls: a `Guess`, as from `mbd.trajopt.interpolated(problem)`, or a `Plan`. These need not
-      be one motion: what is missing between the points of the grid is closed on the way (multiple
-      shooting). Choose it for unstable systems, which controls alone take anywhere. By default
-      zero controls; but where small errors grow more than a hundred times under them, or the
-      motion fails, the start as states, held.
-    - `max_iterations`: of linearisations in all.
-    - `tolerance`: relative change of the cost below which the search ends.
-    - `condition_tolerance`: of |final| and of positive entries of `path`.
-    - `penalty`: rho of the first round of the method of multipliers; each round without success
-      takes ten times more.
+    - `problem`: the problem to solve.
+    - `guess`: controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u, such as the
+      `control` of another plan. They are followed from the start. Or states with their controls: a
+      `Guess`, as from `mbd.trajopt.interpolated(problem)`, or a `Plan`. These need not be one
+      motion; the search closes the gaps between the points of the grid (multiple shooting). Choose
+      them for unstable systems, where the motion under controls alone goes far astray. The default
+      is zero controls. If small errors grow more than a hundred times under them, or the motion
+      fails, it is the state at the start, repeated.
+    - `max_iterations`: the largest number of linearisations in all.
+    - `tolerance`: the relative change of the cost below which the search ends.
+    - `condition_tolerance`: the tolerance of |final| and of positive entries of `path`.
+    - `penalty`: rho of the first round of the method of multipliers. It grows tenfold after each
+      round that gains little.
     - `expansion`: `mbd.trajopt.SecondOrder()` or `FirstOrder()`, see there.
-    - `progress`: show a bar. Without one the whole search is one compiled loop, and so it is
-      inside of `jax.jit` and `jax.vmap`.
+    - `progress`: whether to show a bar. Without one, and inside of `jax.jit` and `jax.vmap`, the
+      whole search is one compiled loop.
 
-    **Returns:** a `Plan`; its `control` is a `Feedback` along the motion.
+    **Returns:** a `Plan`. Its `control` is a `Feedback` along the motion.
 
     **Raises:** `ValueError` for a guess of the wrong shape.
 
@@ -88,14 +88,14 @@ def ilqr(
     otherwise = constant_guess(problem) if guess is None else None
     first = first_guess(problem, guess)
     state = first_state(problem, first, penalty, None, max_iterations + 1, otherwise)
-    # One iteration more, for the gains along the last motion.
+    # One more iteration computes the gains along the last motion.
     monitor = Monitor("iLQR", max_iterations + 1, _report) if progress else None
     state, _ = iterate(iteration, (problem, options), state, monitor)
     return without_repetition(_plan(problem, state))
 
 
 def first_guess(problem: Problem, guess: Any) -> Any:
-    """States and controls, or a control to follow.
+    """The user's guess as states and controls, or as a control to follow.
 
     **Raises:** `ValueError` for the wrong shape."""
     if isinstance(guess, Guess | Plan):
@@ -126,7 +126,7 @@ def _report(state: SearchState) -> str:
 
 
 def policy(problem: Problem, state: SearchState) -> Feedback:
-    """Feedback along the last motion."""
+    """The feedback along the last motion."""
     path = state.path
     return Feedback(
         problem.system,

@@ -20,17 +20,19 @@ from .performance import growth_to_end, performance, unstable
 from .problem import Problem
 from .status import STATUS
 
-# Schedule of the regularisation, and where it gives up.
+# The factor of growth, the smallest and the largest value of the regularisation.
 _FACTOR, _LEAST, _MOST = 2.0, 1e-8, 1e10
 _ARMIJO = 1e-4
 _SHORTEST = 0.5**12
 _MOST_PENALTY = 1e10
-# Tolerance of rounds that leave conditions violated: relative, and as a share of the penalty.
+# The tolerance of rounds in which conditions are still violated: a relative one, and a share of
+# penalty * violation^2.
 _LOOSE, _SHARE = 1e-5, 1e-3
 
 
 class Options(eqx.Module):
-    """What `ilqr` is told. `size`: of the admissible tangent space; `limit`: of iterations."""
+    """The options of `ilqr`. `size`: the dimension of the admissible tangent space. `limit`: the
+    largest number of iterations."""
 
     tolerance: Float[Array, ""]
     condition_tolerance: Float[Array, ""]
@@ -40,8 +42,9 @@ class Options(eqx.Module):
 
 
 class SearchState(NamedTuple):
-    """`split`: whether the points of `path` are not one motion yet; `gains`:
-    of the last change, per (q, v); `growth`: of small deviations under them, to the end."""
+    """The state of the search. `split`: whether the points of `path` are not one motion yet.
+    `gains`: those of the last change, for (dp, dv). `growth`: that of small deviations under these
+    gains, until the end."""
 
     path: Trajectory
     split: Bool[Array, ""]
@@ -68,9 +71,9 @@ def first_state(
     room: int,
     otherwise: Guess | None = None,
 ) -> SearchState:
-    """The state before the first iteration: from a control, or from states and controls that need
-    not be a motion; and from multipliers if there are any already. `room`: of the history.
-    `otherwise`: what to begin with in place of a motion that is lost or unstable."""
+    """The state before the first iteration. The guess is a control, or states and controls that
+    need not be a motion. `multipliers`: those to start with, or `None`. `room`: the length of the
+    history. `otherwise`: the guess to use if the motion under the control fails or is unstable."""
     if isinstance(guess, Guess):
         path, split = _states(problem, guess), jnp.array(True)
     else:
@@ -110,9 +113,9 @@ def _states(problem: Problem, guess: Guess) -> Trajectory:
 
 
 class _Attempt(NamedTuple):
-    """A change of the controls and what came of it. `bent`: whether the curvature of the motion is
-    in it; `concave`: whether regularisation had to grow to have a minimum; `vain`: whether a line
-    search found nothing."""
+    """A change of the controls and its effect. `bent`: whether the curvature of the motion is
+    included (1 or 0). `concave`: whether the problem had a minimum only after the regularisation
+    grew. `vain`: whether a line search failed."""
 
     change: Change
     path: Trajectory
@@ -128,15 +131,15 @@ class _Attempt(NamedTuple):
 
 
 def iteration(args: tuple[Problem, Options], here: SearchState) -> SearchState:
-    """Linearise, change the controls, and if a round is solved, adjust the multipliers. At the
-    limit of iterations only the gains of the last motion are found."""
+    """Linearise, change the controls, and adjust the multipliers at the end of a round. At the
+    limit of iterations, compute only the gains along the last motion."""
     problem, options = args
     last = here.iteration >= options.limit
     met = here.violation <= options.condition_tolerance
     local = model(problem, here.multipliers, here.path, options.size, options.expansion, here.split)
     attempt = _attempt(problem, here, local, _tolerance(options, here, met), last)
     path, value = attempt.path, attempt.value
-    # Whether the round is over: solved, or as far as it goes.
+    # The round is over if it is solved or makes no more progress.
     stuck = ~attempt.improved & ~attempt.solved
     torn = stuck & here.split
     over = ~attempt.improved & ~last & ~torn
@@ -164,7 +167,7 @@ def iteration(args: tuple[Problem, Options], here: SearchState) -> SearchState:
         multipliers=multipliers,
         regularisation=regularisation,
         factor=factor,
-        # Those of a change in vain are regularised away.
+        # After a failed change keep the old gains, since regularisation has made the new ones tiny.
         gains=jnp.where(stuck & ~last, here.gains, gains),
         growth=growth_to_end(local.A + local.B @ attempt.change.gains),
         violation=left,
@@ -177,8 +180,8 @@ def iteration(args: tuple[Problem, Options], here: SearchState) -> SearchState:
 
 
 def _tolerance(options: Options, here: SearchState, met) -> Array:
-    """Of the expected decrease. As long as conditions are violated, a round need not be solved
-    sharper than they are met."""
+    """The tolerance of the expected decrease. While conditions are violated, a round need not be
+    solved more accurately than they are met."""
     size = 1 + jnp.abs(here.value)
     missing = _SHARE * here.multipliers.penalty * here.violation**2
     loose = jnp.where(met, 0.0, jnp.minimum(_LOOSE * size, missing))
@@ -186,8 +189,8 @@ def _tolerance(options: Options, here: SearchState, met) -> Array:
 
 
 def _attempt(problem: Problem, here: SearchState, local: Model, tolerance, last) -> _Attempt:
-    """Changes with more and more regularisation, until one improves the value or none is needed;
-    first with the curvature of the motion, then without."""
+    """Try changes with more and more regularisation, until one improves the value or none is
+    needed. The first ones include the curvature of the motion, the later ones do not."""
 
     def body(old: _Attempt) -> _Attempt:
         change = best_change(local, problem, here.path.u, old.regularisation, old.bent)
@@ -196,7 +199,7 @@ def _attempt(problem: Problem, here: SearchState, local: Model, tolerance, last)
         solved = change.convex & ((small & plain & ~old.vain) | last)
         tries = change.convex & ~solved & ~small
         path, split, value, improved = _line_search(problem, here, local, change, tries)
-        # Small for its regularisation alone: with less of it there may be more to gain.
+        # The decrease may be small only because of the regularisation. Try again with less of it.
         shrink = change.convex & small & ~plain
         again = old.bent == 1
         grown = _grow(old.regularisation, old.factor)
@@ -252,11 +255,13 @@ def _attempt(problem: Problem, here: SearchState, local: Model, tolerance, last)
 def _line_search(
     problem: Problem, here: SearchState, local: Model, change: Change, tries: Array
 ) -> tuple[Trajectory, Array, Array, Array]:
-    """The first of the scales 1, 1/2, 1/4, ... with enough of the expected decrease: the motion,
-    whether it is split, its value, and whether there was one; if not, those of before.
+    """Search for the first of the scales 1, 1/2, 1/4, ... that gives enough of the expected
+    decrease. Return the motion, whether it is split, its value, and whether a scale was found. If
+    none was found, the first three are the old ones.
 
-    Of a split motion the sum of the gaps counts as well, at twice the price at which the change of
-    the cost could not outweigh it: then every change goes downhill far enough along it."""
+    For a split motion, the sum of the gaps is added to the value, at twice the price at which it
+    outweighs every change of the cost. So a short step along any change is a sufficient decrease.
+    """
     gap = jnp.sum(jnp.abs(local.gaps))
 
     def going(state):
@@ -273,7 +278,7 @@ def _line_search(
         enough = (gain >= _ARMIJO * expected) & (gain > 0)
         improved = enough & path.good & jnp.isfinite(value)
         path = tree_where(improved, path, here.path)
-        # A whole step closes all gaps.
+        # A full step closes all gaps.
         split = here.split & ~(improved & (scale == 1))
         return scale / 2, path, split, jnp.where(improved, value, here.value), improved
 
@@ -285,8 +290,8 @@ def _line_search(
 def _follow(
     problem: Problem, old: Trajectory, local: Model, change: Change, scale: Array
 ) -> Trajectory:
-    """The motion under the policy of `change`, with `scale` of its open part, and of gaps closed
-    (Mastalli et al. 2020, Crocoddyl, ICRA, equation 12)."""
+    """The motion under the policy of `change`, with the share `scale` of its open part taken and
+    of the gaps closed (Mastalli et al. 2020, Crocoddyl, ICRA, equation 12)."""
 
     def body(carry, knot):
         q, v, good = carry

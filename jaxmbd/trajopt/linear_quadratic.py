@@ -1,4 +1,4 @@
-"""The linear-quadratic problem next to a motion: derivatives of its steps and costs, and the best
+"""The linear-quadratic problem about a motion: derivatives of its steps and costs, and the best
 change of the controls."""
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from .tangent import Tangent, along, tangent
 
 
 class Quadratic(NamedTuple):
-    """Value's gradient and Hessian with respect to the admissible displacement xi and u."""
+    """The gradient and Hessian of a value with respect to the admissible displacement xi and u."""
 
     x: Float[Array, "*batch m"]
     u: Float[Array, "*batch nu"]
@@ -34,9 +34,10 @@ class Quadratic(NamedTuple):
 
 
 class Model(NamedTuple):
-    """xi(k+1) = A xi(k) + B du(k) + gap(k), and the cost to second order, `end` with the last
-    control. `curvature` is that of the motion in (xi, u), for the cost that it leads to; a `gap` is
-    what the motion from one point of the grid is ahead of the next, zero if they are one motion."""
+    """The model xi(k+1) = A xi(k) + B du(k) + gap(k), and the cost to second order. `end` is the
+    cost at the end, as a function of the last control too. `curvature` is that of the motion in
+    (xi, u), weighted by the adjoint. A gap is the displacement from the next point of the grid to
+    the end of the motion from this one. It is zero if the points are one motion."""
 
     A: Float[Array, "n m m"]
     B: Float[Array, "n m nu"]
@@ -48,7 +49,7 @@ class Model(NamedTuple):
 
 
 class _Knot(NamedTuple):
-    """A point of the grid: state, control and tangent there, the next state and its basis."""
+    """A point of the grid: its state, control and tangent space, the next state and its basis."""
 
     t: Array
     q: Array
@@ -60,9 +61,10 @@ class _Knot(NamedTuple):
 
 
 class Change(NamedTuple):
-    """du = scale open + gains xi, and the expected change of the cost without gaps: scale * linear
-    + scale^2 * quadratic. `convex`: whether the problem had a minimum; `price`: largest derivative
-    of the cost by a state, what closing gaps may cost per unit."""
+    """The change du = scale open + gains xi. The expected change of the cost without gaps is
+    scale * linear + scale^2 * quadratic. `convex`: whether the problem had a minimum. `price`: the
+    largest derivative of the cost with respect to a state, which bounds the cost of closing gaps
+    per unit."""
 
     open: Float[Array, "n nu"]
     gains: Float[Array, "n nu m"]
@@ -73,7 +75,7 @@ class Change(NamedTuple):
 
 
 def _quadratic(fn, m: int, u: Array) -> Quadratic:
-    """Of fn(xi, u) at xi = 0."""
+    """The derivatives of fn(xi, u) at xi = 0."""
     z = jnp.concatenate([jnp.zeros(m, u.dtype), u])
 
     def joined(z):
@@ -92,8 +94,8 @@ def model(
     expansion: AbstractExpansion,
     split: Bool[Array, ""],
 ) -> Model:
-    """The problem next to `path`, in `size` admissible directions at each point of the grid.
-    `split`: whether its points are not one motion."""
+    """The linear-quadratic problem about `path`, in `size` admissible directions at each point of
+    the grid. `split`: whether the points of `path` are not one motion."""
     t = problem.times
     tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
 
@@ -113,7 +115,7 @@ def model(
             return ahead, ahead
 
         AB, gap = jax.jacfwd(both, has_aux=True)(zero)
-        # Of one motion only rounding would be left.
+        # The gaps of one motion are rounding errors.
         return AB[:, :size], AB[:, size:], jnp.where(split, gap, 0.0)
 
     def curvature(adjoint, knot: _Knot):
@@ -158,9 +160,9 @@ def model(
 def best_change(
     model: Model, problem: Problem, u: Array, regularisation: Array, bent: Array
 ) -> Change:
-    """The minimum of the linear-quadratic problem with `regularisation` |du|^2 / 2 added in each
-    interval, by dynamic programming from the end, with bounds of u; with the curvature of the
-    motion if `bent` is 1, without if it is 0.
+    """Solve the linear-quadratic problem with bounds of u by dynamic programming from the end.
+    `regularisation` |du|^2 / 2 is added in each interval. The curvature of the motion is included
+    if `bent` is 1, and left out if it is 0.
 
     Reference: Tassa, Mansard and Todorov (2014), Control-limited differential dynamic programming,
     ICRA, equations (5), (11) and section III.
@@ -173,7 +175,7 @@ def best_change(
         curvature, m = bent * curvature, A.shape[0]
         V = V._replace(x=V.x + V.xx @ gap, u=V.u + V.ux @ gap)
         price = jnp.maximum(price, jnp.max(jnp.abs(V.x), initial=0.0))
-        # V may depend on the last control besides the state, at the very end.
+        # At the end, V may depend on the last control in addition to the state.
         Q = Quadratic(
             stage.x + A.T @ V.x,
             stage.u + B.T @ V.x + V.u,
@@ -182,7 +184,7 @@ def best_change(
             stage.uu + B.T @ V.xx @ B + V.ux @ B + (V.ux @ B).T + V.uu + curvature[m:, m:],
         )
         one = jnp.eye(nu, dtype=u.dtype)
-        # R^T R = H, and what the bounds are about is |R k - b|^2.
+        # With R^T R = H, minimise |R k - b|^2 within the bounds.
         R = jnp.linalg.cholesky(Q.uu + regularisation * one, upper=True)
         positive = jnp.all(jnp.isfinite(R))
         R = jnp.where(positive, R, one)

@@ -1,4 +1,4 @@
-"""From a control to the motion on the grid of a problem, and what it costs."""
+"""The motion under a control on the grid of a problem, its cost and its conditions."""
 
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from .problem import Problem
 
 class Trajectory(NamedTuple):
     """A motion on the grid: states at its points, and controls at the start of each interval.
-    `good` tells that no step failed; after a failure the state is held."""
+    `good` is true if no step failed. After a failure the state stays constant."""
 
     q: Float[Array, "points nq"]
     v: Float[Array, "points nv"]
@@ -31,10 +31,10 @@ class Trajectory(NamedTuple):
 
 
 def stepper_of(problem: Problem) -> Stepper:
-    """What takes the steps of a problem."""
+    """The stepper of a problem."""
     scheme = problem.scheme
     if scheme is None and isinstance(problem.enforcement, AbstractContinuousEnforcement):
-        # The default with its stages in a loop: second derivatives compile in half the time.
+        # The default scheme, with its stages in a loop. Second derivatives compile twice as fast.
         scheme = RolledRK4()
     return Stepper(problem.system, problem.enforcement, scheme)
 
@@ -47,7 +47,7 @@ def advance(
     h = jnp.asarray(problem.dt / problem.substeps, q.dtype)
     state, _ = loop(
         lambda _, state: stepper.advance(state, h, control),
-        # The constraints need not hold on the way to a solution.
+        # The constraints need not hold during the search.
         stepper.init(State(t, q, v), start_tolerance=jnp.inf),
         problem.substeps,
         checkpoint_body=not stepper.checkpoints(q.dtype),
@@ -58,8 +58,7 @@ def advance(
 
 
 def follow(problem: Problem, control: Control) -> Trajectory:
-    """The motion under a control. The reverse pass keeps few states and computes the others
-    anew."""
+    """The motion under a control. The reverse pass stores few states and recomputes the others."""
     return one_by_one(_followed, problem, control)
 
 
@@ -87,36 +86,36 @@ def _followed(problem: Problem, control: Control) -> Trajectory:
 
 
 def cost_rate(problem: Problem, t, q, v, u) -> Float[Array, ""]:
-    """l(t, q, v, u)."""
+    """The rate of the running cost, l(t, q, v, u)."""
     if problem.running_cost is None:
         return jnp.zeros((), q.dtype)
     return jnp.asarray(problem.running_cost(t, q, v, u), q.dtype)
 
 
 def running_cost(problem: Problem, t, q, v, u) -> Float[Array, ""]:
-    """l dt, the cost of one interval."""
+    """The running cost of one interval, l dt."""
     return problem.dt * cost_rate(problem, t, q, v, u)
 
 
 def final_cost(problem: Problem, t, q, v) -> Float[Array, ""]:
-    """phi at the end."""
+    """The final cost phi."""
     if problem.final_cost is None:
         return jnp.zeros((), q.dtype)
     return jnp.asarray(problem.final_cost(t, q, v), q.dtype)
 
 
 def final_conditions(problem: Problem, t, q, v) -> Float[Array, " conditions"]:
-    """What must be zero at the end."""
+    """The values that must be zero at the end."""
     return jnp.asarray([] if problem.final is None else problem.final(t, q, v), q.dtype)
 
 
 def path_conditions(problem: Problem, t, q, v, u) -> Float[Array, " conditions"]:
-    """What must not be positive at a point of the grid."""
+    """The values that must not be positive at a point of the grid."""
     return jnp.asarray([] if problem.path is None else problem.path(t, q, v, u), q.dtype)
 
 
 def cost(problem: Problem, path: Trajectory) -> Float[Array, ""]:
-    """sum_k l(t_k, q_k, v_k, u_k) dt + phi: the integral by left rectangles."""
+    """The cost sum_k l(t_k, q_k, v_k, u_k) dt + phi, integrated by the left rectangle rule."""
     t = problem.times
     running = jax.vmap(running_cost, (None, 0, 0, 0, 0))
     intervals = running(problem, t[:-1], path.q[:-1], path.v[:-1], path.u)
@@ -126,8 +125,8 @@ def cost(problem: Problem, path: Trajectory) -> Float[Array, ""]:
 def conditions(
     problem: Problem, path: Trajectory
 ) -> tuple[Float[Array, " final"], Float[Array, "points path"]]:
-    """Values of `final` at the end and of `path` at all points of the grid, the last one with the
-    control of the last interval."""
+    """The values of `final` at the end and of `path` at all points of the grid. The last point has
+    the control of the last interval."""
     t = problem.times
     u = jnp.concatenate([path.u, path.u[-1:]])
     of_path = jax.vmap(path_conditions, (None, 0, 0, 0, 0))(problem, t, path.q, path.v, u)

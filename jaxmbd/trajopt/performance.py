@@ -1,4 +1,4 @@
-"""How far the motion under the controls of a plan leaves the plan."""
+"""How far the motion under the controls of a plan departs from the plan."""
 
 from typing import Any, NamedTuple
 
@@ -14,17 +14,17 @@ from .problem import Problem
 from .status import STATUS
 from .tangent import along, tangent
 
-# A drift of more than this share of the way of the plan, by errors that grow more than so many
-# times, is not one of a coarse grid.
+# A plan is unstable if its drift exceeds this share of its path and errors grow more than so many
+# times. A coarse grid alone does not cause that.
 _SHARE, _MUCH = 0.1, 100.0
 
 
 class Performance(NamedTuple):
-    """What becomes of small errors.
+    """The effect of small errors.
 
-    - `growth`: how many times a small deviation from the plan, at any time, has grown at its end:
-      the largest singular value of the tangent maps from there to the end.
-    - `drift`: by how much the motion leaves the plan, to first order: largest entry of a
+    - `growth`: the largest factor by which a small deviation from the plan, at any time, has grown
+      at its end. It is the largest singular value of the tangent maps to the end.
+    - `drift`: how far the motion leaves the plan, to first order: the largest entry of a
       displacement and difference of velocity at any time.
     """
 
@@ -33,12 +33,12 @@ class Performance(NamedTuple):
 
 
 def performance(problem: Problem, path: Trajectory, control: Any) -> Performance:
-    """Of a path under a control: with the tangent map A(k) of each interval, and its gap d(k), the
-    end of the interval beyond the next point of the path,
+    """The performance of a path under a control. With the tangent map A(k) of each interval, and
+    its gap d(k) from the next point of the path to the end of the simulated interval,
 
         delta(k+1) = A(k) delta(k) + d(k).
 
-    Nothing is differentiated through."""
+    The result is a constant under differentiation."""
     problem, path, control = stop_gradient((problem, path, control))
     t, size = problem.times, 2 * path.v.shape[1]
     tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
@@ -54,7 +54,7 @@ def performance(problem: Problem, path: Trajectory, control: Any) -> Performance
 
     here = jax.tree.map(lambda x: x[:-1], tangents)
     ahead = path.q[1:], path.v[1:]
-    # One after the other: that compiles faster than all together.
+    # A loop compiles faster than a batch.
     points = t[:-1], path.q[:-1], path.v[:-1], here, ahead, tangents.Z[1:]
     A, gaps = jax.lax.map(lambda x: interval(*x), points)
 
@@ -68,14 +68,13 @@ def performance(problem: Problem, path: Trajectory, control: Any) -> Performance
 
 
 def growth_to_end(A: Float[Array, "n m m"]) -> Float[Array, ""]:
-    """The largest singular value of the products A(n-1) ... A(k) for all k; inf where it is not
-    finite."""
+    """The largest singular value of the products A(n-1) ... A(k) for all k; inf instead of NaN."""
 
     def back(carry, A):
         product, scale = carry
         product = product @ A
         size = jnp.max(jnp.abs(product), initial=0.0)
-        # Of the size of one, so that nothing overflows.
+        # Scale the product to size one, so that nothing overflows.
         product, scale = product / jnp.where(size > 0, size, 1.0), scale + jnp.log(size)
         return (product, scale), (product, scale)
 
@@ -87,14 +86,14 @@ def growth_to_end(A: Float[Array, "n m m"]) -> Float[Array, ""]:
 
 
 def with_rounding(path: Trajectory, growth: Array, drift: Array) -> Performance:
-    """Rounding errors of the states grow as well."""
+    """Add the rounding errors of the states to the drift. They grow as well."""
     size = jnp.maximum(jnp.max(jnp.abs(path.q)), jnp.max(jnp.abs(path.v)))
     drift = drift + growth * jnp.finfo(path.q.dtype).eps * size
     return Performance(growth, jnp.where(jnp.isnan(drift), jnp.inf, drift))
 
 
 def unstable(found: Performance) -> Bool[Array, ""]:
-    """Whether errors grow by more than a coarse grid would make them."""
+    """Whether errors grow more than a coarse grid alone would cause."""
     return found.growth > _MUCH
 
 
@@ -104,7 +103,7 @@ def verdict(problem: Problem, path: Trajectory, status: Any, found: Performance)
     way = jnp.max(
         jnp.abs(jax.vmap(lambda q, v: difference(problem.system, start, (q, v)))(path.q, path.v))
     )
-    # Not `>`: a way that is not finite is none.
+    # Not `>`, so that NaN counts as lost.
     lost = ~(found.drift <= _SHARE * way) & unstable(found)
     fine = (status == STATUS.converged) | (status == STATUS.performed)
     return STATUS.where(lost & fine, STATUS.unstable, status)

@@ -12,13 +12,13 @@ from .controls import AbstractControl, place
 
 @checked
 class PiecewiseQuadratic(AbstractControl):
-    """u in each interval along the parabola through its ends and its middle; constant before and
-    after.
+    """The control whose u in each interval is a parabola through the values at its ends and in its
+    middle. It is constant before and after the table.
 
     **Arguments:**
 
-    - `t0`: start [s]. `dt`: length of an interval [s]. `values`: at grid points, shape
-      `(n + 1, nu)`. `middles`: in the middles of the intervals, shape `(n, nu)`.
+    - `t0`: the start [s]. `dt`: the length of an interval [s]. `values`: u at the grid points,
+      shape `(n + 1, nu)`. `middles`: u in the middles of the intervals, shape `(n, nu)`.
     """
 
     constants: ClassVar[tuple[str, ...]] = ("t0", "dt")

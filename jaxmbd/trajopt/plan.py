@@ -1,4 +1,4 @@
-"""What an optimisation returns."""
+"""The result of an optimisation."""
 
 from typing import Any
 
@@ -18,29 +18,30 @@ from .status import STATUS
 
 
 class Plan(eqx.Module):
-    """A motion on the grid of a `Problem`, with its controls and its verdict.
+    """A motion on the grid of a `Problem`, with its controls and the verdict on it.
 
     **Fields:**
 
-    - `t`: points of the grid, shape `(n + 1,)` [s].
-    - `q`, `v`: states there, shapes `(n + 1, nq)`, `(n + 1, nv)`.
-    - `u`: controls, shape `(n, nu)`, at the start of each interval, held through it unless
-      `control` is continuous in time.
-    - `cost`: running and final cost together, without penalties.
-    - `final_violation`: largest |final|; `path_violation`: largest positive entry of `path`;
-      `bound_violation`: by how much u leaves its bounds; `phi_norm`: largest |Phi| on the way.
-    - `growth`, `drift`: how many times a small deviation from the plan has grown at its end, at
-      most, and how far the motion under `control` leaves the plan, to first order and with rounding
+    - `t`: the points of the grid, shape `(n + 1,)` [s].
+    - `q`, `v`: the states there, shapes `(n + 1, nq)`, `(n + 1, nv)`.
+    - `u`: the controls at the start of each interval, shape `(n, nu)`. They are constant in the
+      interval unless `control` is continuous in time.
+    - `cost`: the running and final cost together, without penalties.
+    - `final_violation`: the largest |final|. `path_violation`: the largest positive entry of
+      `path`. `bound_violation`: the largest violation of the bounds of u. `phi_norm`: the largest
+      |Phi| at the points of the grid.
+    - `growth`: the largest factor by which a small deviation from the plan has grown at its end.
+    - `drift`: how far the motion under `control` leaves the plan, to first order and with rounding
       errors: the largest entry of a displacement and difference of velocity, as `Replay.largest`.
-    - `status`: a member of `mbd.trajopt.STATUS`; `STATUS[plan.status]` says it in words.
-    - `iterations`: how many were taken.
-    - `history`: cost after each iteration, that of the guess first; behind the last iteration its
-      value is repeated when the number of iterations could not be known.
-    - `control`: what to give to `simulate(control=...)` or `perform`: the optimised policy, or a
+    - `status`: a member of `mbd.trajopt.STATUS`; `STATUS[plan.status]` is the verdict in words.
+    - `iterations`: the number of iterations taken.
+    - `history`: the cost of the guess and after each iteration. If the number of iterations was
+      not known when tracing, the last cost fills the rest.
+    - `control`: the control for `simulate(control=...)` or `perform`: the optimised policy, or a
       `Feedback` along the motion.
-    - `multipliers`: lam at the grid points, shape `(n + 1, nc)`, as in `Solution`; `None` from
-      methods that do not make them.
-    - `message`: what the solver said, in words.
+    - `multipliers`: lam at the grid points, shape `(n + 1, nc)`, as in `Solution`; `None` for
+      methods that do not compute them.
+    - `message`: the message of the solver.
     """
 
     t: Float[Array, "*batch points"]
@@ -63,7 +64,7 @@ class Plan(eqx.Module):
 
     @property
     def open_loop(self) -> PiecewiseConstant:
-        """The controls u alone, as a table in time."""
+        """The controls u as a table in time, without feedback."""
         return PiecewiseConstant(self.t[..., 0], self.t[..., 1] - self.t[..., 0], self.u)
 
     def __str__(self) -> str:
@@ -96,8 +97,8 @@ def make_plan(
     history: Any,
     found: Performance | None = None,
 ) -> Plan:
-    """The plan of a motion under a control, with its verdict. `found`: what becomes of errors, if
-    it is known already."""
+    """The plan of a motion under a control, with the verdict. `found`: the growth and drift, if
+    they are already known."""
     c, d = conditions(problem, path)
     outside = jnp.maximum(problem.lower[None] - path.u, path.u - problem.upper[None])
     found = performance(problem, path, control) if found is None else found
@@ -122,10 +123,9 @@ def make_plan(
 
 @checked
 def perform(problem: Problem, control: Any) -> Plan:
-    """Simulate the motion of `problem` under a control, sampled on its grid, and judge it by its
-    costs and conditions.
+    """Simulate the motion of `problem` under a control, and evaluate its costs and conditions.
 
-    Tables hold and `Feedback` samples once in each interval; other callables act continuously, as
+    Tables and `Feedback` give a constant u in each interval. Other callables act continuously, as
     in `simulate`. To try a plan on another system (other parameters, another start), change the
     problem: `eqx.tree_at(lambda p: p.system, problem, other)`.
 
@@ -133,8 +133,8 @@ def perform(problem: Problem, control: Any) -> Plan:
 
     - `control`: a callable (t, q, v) -> u, or controls of shape `(steps, nu)` or `(nu,)`.
 
-    **Returns:** a `Plan`, with `STATUS.performed`; `STATUS.unstable` if rounding errors grow to
-    the size of the motion; or `STATUS.failed_start` if the simulation failed.
+    **Returns:** a `Plan` with `STATUS.performed`; with `STATUS.unstable` if rounding errors grow to
+    the size of the motion; or with `STATUS.failed_start` if the simulation failed.
 
     **Raises:** `ValueError` for controls of another shape.
     """
@@ -151,7 +151,7 @@ def _simulate(problem: Problem, control: Any) -> Plan:
 
 
 def without_repetition(plan: Plan) -> Plan:
-    """The plan without the repeated end of its history, where the number of iterations is known."""
+    """The plan without the repeated end of its history, if the number of iterations is concrete."""
     if isinstance(plan.iterations, Tracer) or plan.iterations.ndim:
         return plan
     return eqx.tree_at(lambda p: p.history, plan, plan.history[: int(plan.iterations) + 1])

@@ -1,4 +1,4 @@
-"""What is to be optimised: a system, a start, a horizon, costs and conditions."""
+"""Optimal control problems: a system, a start, a horizon, costs and conditions."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -18,12 +18,12 @@ from .._inputs import at_least, checked, number, positive
 from .._sizes import check_fits, check_steps
 from .._system import AbstractSystem, State
 
-# Of |Phi| and |Phi'| at the start, as in `simulate`.
+# The tolerance of |Phi| and |Phi'| at the start, as in `simulate`.
 _START_TOLERANCE = 1e-3
 
 
 class _Zeros(eqx.Module):
-    """u = 0, to know shapes."""
+    """The control u = 0, used to check shapes."""
 
     u: Float[Array, " nu"]
 
@@ -33,7 +33,7 @@ class _Zeros(eqx.Module):
 
 
 class Problem(eqx.Module):
-    r"""An optimal control problem on the constrained motion: find controls u(t) that minimise
+    r"""An optimal control problem of a constrained motion: find controls u(t) that minimise
 
     $$
     \int_{t_0}^{t_0+T} \ell(t, q, v, u)\,dt + \phi(t_0 + T, q, v)
@@ -47,30 +47,30 @@ class Problem(eqx.Module):
 
     **Arguments:**
 
-    - `system`: what moves. `state`: where it starts, consistent with the constraints.
-    - `duration`: T [s], positive; may be traced. `steps`: number of control intervals.
-    - `nu`: number of controls, the size of the `u` that `system.force(t, q, v, u)` is given.
+    - `system`: the system. `state`: the start, consistent with the constraints.
+    - `duration`: T [s], positive; may be traced. `steps`: the number of control intervals.
+    - `nu`: the number of controls, which is the size of `u` in `system.force(t, q, v, u)`.
     - `running_cost`: l(t, q, v, u) -> scalar [cost/s]. `final_cost`: phi(t, q, v) -> scalar.
-    - `lower`, `upper`: bounds of u, scalars or of shape `(nu,)`; infinite by default.
+    - `lower`, `upper`: the bounds of u, scalars or of shape `(nu,)`; default infinite.
     - `final`: (t, q, v) -> vector that must be zero at the end.
     - `path`: (t, q, v, u) -> vector that must not be positive at any point of the grid.
-    - `enforcement`: how methods that simulate enforce the constraints, default
-      `mbd.UdwadiaKalaba()`. `scheme`: their scheme, `simulate`'s default if left out; `substeps`:
-      its steps in each control interval.
+    - `enforcement`: the enforcement of the constraints in methods that simulate, default
+      `mbd.UdwadiaKalaba()`. `scheme`: the scheme of these methods, default that of `simulate`.
+      `substeps`: the number of its steps in each control interval.
 
-    Costs and conditions are callables that JAX can trace. With their numbers in fields of an
-    `eqx.Module`, new numbers compile nothing anew:
+    Costs and conditions are callables that JAX can trace. If their numbers are fields of an
+    `eqx.Module`, new numbers need no compilation:
 
         class Effort(eqx.Module):
             weight: Array
             def __call__(self, t, q, v, u):
                 return self.weight * jnp.sum(u**2)
 
-    A plain function serves as well, if it is defined once: another function, even with the same
-    text, is another program.
+    A plain function also works, but define it once. Another function, even with the same code, is
+    compiled again.
 
-    **Raises:** `ValueError` for wrong shapes, bounds that cross, a start off the constraints, and
-    steps or a duration that are not positive, and more of them than fit the memory.
+    **Raises:** `ValueError` for wrong shapes, bounds that cross, a start that violates the
+    constraints, steps or a duration that are not positive, and more steps than fit into memory.
     """
 
     system: AbstractSystem
@@ -111,7 +111,7 @@ class Problem(eqx.Module):
         dtype = state.q.dtype
         self.steps, self.nu, self.substeps = steps, nu, substeps
         self.system = with_dtype(system, dtype)
-        # As an array: another start time is no other program.
+        # The time is an array, so that another start time is not compiled again.
         self.state = State(jnp.asarray(state.t, dtype), state.q, state.v)
         self.duration = _duration(duration, dtype)
         self.enforcement = UdwadiaKalaba() if enforcement is None else enforcement
@@ -137,7 +137,7 @@ class Problem(eqx.Module):
 
     @property
     def dt(self) -> Float[Array, "..."]:
-        """Length of a control interval [s]."""
+        """The length of a control interval [s]."""
         return self.duration / self.steps
 
     @property
@@ -196,7 +196,7 @@ def _check_start(system, state, enforcement):
 
 
 def _checked(name: str, signature: str, fn: Any, args: tuple, ndim: int) -> Any:
-    """`fn`, which returns a scalar (`ndim` 0) or a vector (1) of floating-point numbers."""
+    """Check that `fn` returns a scalar (`ndim` 0) or a vector (1) of floating-point numbers."""
     if fn is None:
         return None
     check_no_nan(**{name: fn})

@@ -1,4 +1,4 @@
-"""Model predictive control: plan ahead, take one step, plan again."""
+"""Model predictive control: plan ahead, apply one control, and plan again."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -24,17 +24,18 @@ from .status import STATUS
 
 
 class Pursuit(eqx.Module):
-    """What the plant did under a receding horizon.
+    """The motion of a plant under `receding_horizon`.
 
-    - `t`: starts of the periods and the end, shape `(n + 1,)` [s]. `q`, `v`: states of the plant
-      there. `u`: controls that were applied, `(n, nu)`.
-    - `cost`: the running cost of the plant's motion.
-    - `status`: of each period's search, a member of `mbd.trajopt.STATUS` with shape `(n,)`.
-    - `iterations`: of each period's search, shape `(n,)`.
+    - `t`: the starts of the periods and the end, shape `(n + 1,)` [s]. `q`, `v`: the states of the
+      plant there. `u`: the applied controls, `(n, nu)`.
+    - `cost`: the running cost of the motion of the plant.
+    - `status`: the status of each search, a member of `mbd.trajopt.STATUS` with shape `(n,)`.
+    - `iterations`: the number of iterations of each search, shape `(n,)`.
     - `good`: whether the simulation of the plant never failed.
 
-    Controls of a search that did not converge, because of its limit of iterations for instance, are
-    applied all the same; where none came to a motion, the policy of the period before goes on.
+    Controls are also applied if their search did not converge, for instance at its limit of
+    iterations. If a search finds no motion to start from, the policy of the previous period is
+    continued.
     """
 
     t: Float[Array, " points"]
@@ -48,12 +49,12 @@ class Pursuit(eqx.Module):
 
     @property
     def unconverged(self) -> Int[Array, ""]:
-        """How many searches did not converge."""
+        """The number of searches that did not converge."""
         return jnp.sum(self.status != STATUS.converged)
 
     @property
     def successful(self) -> Bool[Array, ""]:
-        """Whether all searches converged, and the simulation of the plant never failed."""
+        """Whether all searches converged and the simulation of the plant never failed."""
         return self.good & (self.unconverged == 0)
 
     def __str__(self) -> str:
@@ -86,7 +87,7 @@ class Pursuit(eqx.Module):
 
 
 class _Period(NamedTuple):
-    """Where the plant is, and what was planned last."""
+    """The state of the plant, and the last plan."""
 
     t: Any
     q: Any
@@ -111,30 +112,33 @@ def receding_horizon(
     expansion: AbstractExpansion = SecondOrder(),
     progress: bool = True,
 ) -> Pursuit:
-    """Control a plant by solving `problem` anew in each control interval, from where the plant is
-    then: the first control of each plan is applied for one interval. Each search, by `ilqr`, begins
-    with the policy of the last plan, followed from where the plant is now, its last interval
-    repeated: the controls alone would leave an unstable motion, and take the search with them. The
-    first search begins with states rather than a motion, and joins them (multiple shooting). The
-    horizon recedes with the time: costs and conditions are functions of the time t that it is
-    then, and those at the end apply `duration` ahead.
+    """Control a plant by solving `problem` again in each control interval, from the current state
+    of the plant. The first control of each plan is applied for one interval.
+
+    Each search is done by `ilqr`. It starts with the policy of the last plan, followed from the
+    current state, with its last interval repeated. The controls alone would not follow an unstable
+    motion and would lead the search astray. The first search starts with states rather than a
+    motion, and joins them (multiple shooting). The horizon recedes with time: costs and conditions
+    are functions of the actual time t, and those at the end apply `duration` ahead.
 
     **Arguments:**
 
-    - `problem`: what to plan, from the start of the motion on; its grid gives the period
-      `problem.dt`. `periods`: how many to control.
-    - `plant`: the system that moves in truth, with coordinates like those of `problem.system`;
-      that itself by default. `problem.enforcement` and `scheme` simulate it too.
-    - `guess`: of the first plan, as of `ilqr`, but by default that of `transcription`: the start,
-      held, or a path from it towards the final conditions.
-    - `max_iterations`: of the search in each period; `first_iterations`: in the first one.
-    - others: as of `ilqr`.
+    - `problem`: the problem at the start of the motion. The period is `problem.dt`. `periods`: the
+      number of periods.
+    - `plant`: the real system, with coordinates like those of `problem.system`; default
+      `problem.system`. It is simulated with `problem.enforcement` and `scheme` too.
+    - `guess`: the guess for the first plan, as in `ilqr`; but the default is that of
+      `transcription`: the state at the start, repeated, or a path from there towards the final
+      conditions.
+    - `max_iterations`: the limit for the search in each period. `first_iterations`: the limit for
+      the first search.
+    - others: as in `ilqr`.
 
     All periods share one compiled program.
 
     **Returns:** a `Pursuit`.
 
-    **Raises:** `ValueError` when the plant does not fit the problem.
+    **Raises:** `ValueError` if the plant does not fit the problem.
 
     Reference: Tassa, Erez and Todorov (2012), Synthesis and stabilization of complex behaviors
     through online trajectory optimization, IROS.
@@ -146,7 +150,7 @@ def receding_horizon(
     first = make_options(problem, tolerance, condition_tolerance, first_iterations, expansion)
     options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
     penalty = jnp.asarray(penalty, dtype)
-    # Room of one in the history, which nobody asks for: the same program for all periods.
+    # The history is not needed. Its length is one, so that all periods share one program.
     guess = as_guess(problem, None) if guess is None else first_guess(problem, guess)
     begin = first_state(problem, guess, penalty, None, 1)
     found, _ = iterate(iteration, (problem, first), begin, None)
@@ -171,7 +175,7 @@ def receding_horizon(
 
 
 def _plan(args, here: _Period) -> tuple[_Period, Any]:
-    """Plan from here, beginning with the policy of the period before."""
+    """Plan from here, starting with the policy of the previous period."""
     problem, options, penalty = args
     problem = eqx.tree_at(lambda p: p.state, problem, State(here.t, here.q, here.v))
     old = here.multipliers
@@ -186,7 +190,7 @@ def _plan(args, here: _Period) -> tuple[_Period, Any]:
 
 
 def _move(args, here: _Period) -> tuple[_Period, Any, Any, Any]:
-    """The plant under the first control of the plan."""
+    """Move the plant by the first control of the plan."""
     problem, plant = args
     u = here.policy(here.t, here.q, here.v)
     of_plant = eqx.tree_at(lambda p: p.system, problem, plant)

@@ -1,4 +1,4 @@
-"""Whether a plan is what its controls do."""
+"""The comparison of a plan with the simulation of its controls."""
 
 import dataclasses
 from typing import Annotated
@@ -15,14 +15,14 @@ from .problem import Problem
 
 
 class Replay(eqx.Module):
-    """A plan beside the simulation of its controls.
+    """The result of `replay`.
 
     **Fields:**
 
-    - `simulated`: the motion, as a `Plan` with `STATUS.performed`.
-    - `drift`: displacement and difference of velocity from the plan to it at each point of the
-      grid, shape `(n + 1, 2 nv)`.
-    - `largest`: the largest entry of `drift`, at any time.
+    - `simulated`: the simulated motion, as a `Plan` with `STATUS.performed`.
+    - `drift`: the displacement and difference of velocity from the plan to the simulated motion at
+      each point of the grid, shape `(n + 1, 2 nv)`.
+    - `largest`: the largest entry of `drift` in absolute value.
     """
 
     simulated: Plan
@@ -34,14 +34,14 @@ class Replay(eqx.Module):
 def replay(
     problem: Problem, plan: Plan, *, substeps: Annotated[int | None, at_least(1)] = None
 ) -> Replay:
-    """Simulate the controls of a plan from its start, by the enforcement and scheme of the
-    problem, and compare: a collocated motion is as exact as its grid is fine, and open-loop
-    controls of an unstable motion drift whatever the grid.
+    """Simulate the controls of a plan from its start, by the enforcement and scheme of the problem,
+    and compare the motion with the plan. The accuracy of a collocated motion depends on its grid.
+    Open-loop controls of an unstable motion drift on any grid.
 
     **Arguments:**
 
-    - `problem`: of the plan; the duration is taken from the plan.
-    - `substeps`: of the simulation in each interval, default as in the problem.
+    - `problem`: the problem of the plan. The duration is taken from the plan.
+    - `substeps`: the steps of the simulation in each interval, default as in the problem.
     """
     if plan.t.shape != (problem.steps + 1,):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Direct single shooting: the controls are the unknowns, the motion follows from them."""
+"""Direct single shooting, where the controls are the unknowns and the motion follows from them."""
 
 from typing import Annotated, Any
 
@@ -32,35 +32,36 @@ def shooting(
     progress: bool = True,
 ) -> Plan:
     """Minimise the cost of a `Problem` over the numbers in a control, with gradients by reverse
-    mode through the simulation; memory stays small, since few states are kept and the others are
-    computed again.
+    mode through the simulation. Few states are stored and the others are recomputed, so it needs
+    little memory.
 
     The control may be a table in time or a policy with parameters, such as a neural network: any
     pytree that is callable as (t, q, v) -> u. Its floating-point arrays are the unknowns.
 
-    Bounds of u are kept by `bounds`. The conditions `final` and `path` become terms of the cost by
-    the method of multipliers: each round minimises the cost with these terms, then adjusts them;
+    `bounds` keeps u within its bounds. The conditions `final` and `path` become terms of the cost
+    by the method of multipliers: each round minimises the cost with these terms, then adjusts them;
     see `mbd.trajopt.Multipliers`.
 
-    It needs nothing but gradients, serves every policy and costs little memory. For controls in a
-    table, `mbd.trajopt.ilqr` takes far fewer iterations.
+    The method needs only gradients and works with every policy. For controls in a table,
+    `mbd.trajopt.ilqr` takes far fewer iterations.
 
     **Arguments:**
 
-    - `problem`: what to optimise.
-    - `guess`: controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u; zero by
-      default.
+    - `problem`: the problem to solve.
+    - `guess`: controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u; default
+      zero.
     - `optimiser`: one of optax, such as `optax.adam(1e-2)` or `optax.lbfgs()`, or a minimiser of
       optimistix; default `optimistix.BFGS(rtol=1e-8, atol=1e-8)`.
     - `bounds`: `mbd.trajopt.Squash()` (default) or `Projected()`.
-    - `max_iterations`: of each round. `max_rounds`: of the method of multipliers.
-    - `tolerance`: an optimiser of optax ends when a step along the gradient would change no
-      unknown by more; those of optimistix have their own.
-    - `condition_tolerance`: of |final| and of positive entries of `path`.
-    - `penalty`: rho of the first round; each round that gains little takes ten times more.
-    - `progress`: show a bar.
+    - `max_iterations`: the limit of iterations in each round. `max_rounds`: the limit of rounds of
+      the method of multipliers.
+    - `tolerance`: an optimiser of optax stops when a step along the gradient would change no
+      unknown by more than this. Those of optimistix have their own.
+    - `condition_tolerance`: the tolerance of |final| and of positive entries of `path`.
+    - `penalty`: rho of the first round. It grows tenfold after each round that gains little.
+    - `progress`: whether to show a bar.
 
-    **Returns:** a `Plan`, whose `control` is the optimised one, with its bounds.
+    **Returns:** a `Plan` whose `control` is the optimised one, with its bounds.
 
     **Raises:** `ValueError` for a guess of the wrong shape, an optimiser of no known kind, or
     bounds that do not suit the control.
@@ -88,14 +89,15 @@ def multi_start(
     penalty: Annotated[ArrayLike, positive] = 10.0,
     progress: bool = True,
 ) -> Plan:
-    """`shooting` from several guesses at once, in one batch; `mbd.trajopt.best` picks from them.
+    """Run `shooting` from several guesses at once, in one batch. `mbd.trajopt.best` selects the
+    best plan.
 
-    **Arguments:** as of `shooting`, but
+    **Arguments:** as for `shooting`, but
 
-    - `guesses`: controls of shape `(starts, steps, nu)`, or a callable all of whose arrays have a
-      leading axis of starts, as `eqx.filter_vmap` of its constructor makes it.
+    - `guesses`: controls of shape `(starts, steps, nu)`, or a callable whose arrays all have a
+      leading axis of starts, as made by `eqx.filter_vmap` of its constructor.
 
-    **Returns:** a `Plan` whose every field has the leading axis.
+    **Returns:** a `Plan` in which every field has the leading axis.
     """
     if callable(guesses):
         leaves = jax.tree.leaves(eqx.filter(guesses, eqx.is_array))
@@ -119,8 +121,8 @@ def multi_start(
 
 @checked
 def best(plans: Plan) -> Plan:
-    """The plan of lowest cost among those of a batch that converged, or if none did, the one that
-    violates its conditions least."""
+    """Select the plan of lowest cost among those of a batch that converged. If none converged,
+    select the one with the smallest violation of the conditions."""
     if np.ndim(plans.cost) != 1:
         raise ValueError(
             "Argument `plans` of best must be a batch of plans, as `mbd.trajopt.multi_start` makes "

@@ -1,4 +1,4 @@
-"""Shooting in rounds of the method of multipliers, for one guess or a batch of them."""
+"""Shooting by the method of multipliers, for one guess or a batch of them."""
 
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from .status import STATUS
 
 
 class Setting(eqx.Module):
-    """What all iterations share."""
+    """The data that all iterations share."""
 
     problem: Problem
     optimiser: Any
@@ -40,7 +40,7 @@ class Setting(eqx.Module):
 
     @classmethod
     def of(cls, problem: Problem, optimiser: Any, bounds: Any, numbers: tuple) -> "Setting":
-        """From the arguments of `shooting`."""
+        """Make the data from the arguments of `shooting`."""
         problem = with_strong_types(problem)
         optimiser = optx.BFGS(rtol=1e-8, atol=1e-8) if optimiser is None else optimiser
         arrays = (jnp.asarray(x, problem.dt.dtype) for x in numbers)
@@ -62,8 +62,9 @@ class Setting(eqx.Module):
 
 
 class _Round(NamedTuple):
-    """The search of a round, what of the control is not unknown, and the largest violation after
-    the round before. `good`: whether the guess has a motion."""
+    """The state of a round: the search, the known part of the control (`rest`), the multipliers,
+    and the largest violation after the previous round. `good`: whether the motion of the guess is
+    finite and did not fail."""
 
     iterate: Iterate
     rest: Any
@@ -81,7 +82,7 @@ class _Round(NamedTuple):
 
 
 def _loss(unknowns, args):
-    """The augmented cost, with (cost, violation) beside it."""
+    """The augmented cost, and (cost, violation) as auxiliary output."""
     problem, rest, multipliers = args
     path = follow(problem, eqx.combine(unknowns, rest))
     value = augmented_cost(problem, multipliers, path)
@@ -100,7 +101,7 @@ def _first_round(setting: Setting, control: Any) -> _Round:
 
 
 def _restart(setting: Setting, here: _Round) -> _Round:
-    """A round with a fresh state of the minimiser."""
+    """The round with a new state of the minimiser."""
     minimiser, args, _ = setting.search(here)
     y, _, aux, done, finite = here.iterate
     start = first_iterate(minimiser, _loss, y, args, aux)
@@ -113,7 +114,8 @@ def _step(setting: Setting, here: _Round) -> _Round:
 
 
 def _next_round(setting: Setting, here: _Round) -> _Round:
-    """With other multipliers where conditions are violated; else the search is over."""
+    """The next round, with new multipliers if conditions are violated. Otherwise the search is
+    over."""
     c, d = conditions(setting.problem, follow(setting.problem, here.control))
     violation = largest_violation(c, d)
     met = violation <= setting.condition_tolerance
@@ -135,7 +137,7 @@ def _plan(setting: Setting, results: tuple) -> Plan:
 
 
 def over_starts(fn):
-    """A function of a setting and a guess, for a batch of guesses."""
+    """Map a function of a setting and a guess over a batch of guesses."""
     return eqx.filter_vmap(fn, in_axes=(None, eqx.if_array(0)))
 
 
@@ -148,8 +150,9 @@ BATCH: Any = (*(eqx.filter_jit(over_starts(fn)) for fn in _PARTS), over_starts(_
 def search(
     setting: Setting, control: Any, limits: tuple[int, int], progress: bool, parts: Any
 ) -> Plan:
-    """The plan that minimises the cost over the unknowns of a control, or over each of a batch.
-    `limits`: of iterations in a round, and of rounds. `parts`: `SINGLE` or `BATCH`."""
+    """The plan that minimises the cost over the unknowns of a control, or of each control of a
+    batch. `limits`: the largest numbers of iterations in a round, and of rounds. `parts`: `SINGLE`
+    or `BATCH`."""
     first_round, next_round, plan, step = parts
     max_iterations, max_rounds = limits
     here = first_round(setting, control)

@@ -1,11 +1,11 @@
-"""How an optimisation ended, in words."""
+"""The verdict on an optimisation, in words."""
 
 import equinox as eqx
 
 
 class STATUS(eqx.Enumeration):
-    """Verdict on an optimisation, one for each problem of a batch. `STATUS[plan.status]` is the
-    sentence."""
+    """The verdict on an optimisation, one for each problem of a batch. `STATUS[plan.status]` is the
+    verdict in words."""
 
     converged = "Converged: the tolerances are met."
     running = "Not finished: the limit of iterations was reached first."

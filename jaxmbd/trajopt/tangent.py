@@ -1,4 +1,4 @@
-"""Bases of the changes of a state that the constraints of a problem admit."""
+"""Bases of the displacements that the constraints of a problem admit."""
 
 from typing import NamedTuple
 
@@ -17,11 +17,12 @@ from .problem import Problem
 
 
 class Tangent(NamedTuple):
-    """Where a state can go without violating (Phi, Phi', Psi), to first order.
+    """The displacements dx of a state that do not violate (Phi, Phi', Psi), to first order.
 
-    - `Z`: an orthonormal basis of the admissible dx in its columns, shape `(nx, m)`; columns that
-      are too many are zero.
-    - `back`: from a violation of the rows to the smallest dx that takes it back, `(nx, rows)`.
+    - `Z`: an orthonormal basis of the admissible dx in columns, shape `(nx, m)`. Surplus columns
+      are zero.
+    - `back`: the matrix from a violation of the rows to the smallest dx that causes it,
+      `(nx, rows)`.
     """
 
     Z: Float[Array, "*batch nx m"]
@@ -29,7 +30,7 @@ class Tangent(NamedTuple):
 
 
 def _is_constrained(problem: Problem) -> bool:
-    # A compliant method leaves all directions open.
+    # With a compliant method all directions are admissible.
     state = problem.state
     return bool(problem.enforcement.rigid) and equations(problem.system).row_count(*_at(state)) > 0
 
@@ -39,7 +40,7 @@ def _at(state):
 
 
 def tangent_size(problem: Problem) -> int:
-    """How many admissible directions there are at the start; all, if the start is traced."""
+    """The number of admissible directions at the start; all directions if the start is traced."""
     nx = 2 * problem.state.v.shape[0]
     if not _is_constrained(problem):
         return nx
@@ -51,7 +52,8 @@ def tangent_size(problem: Problem) -> int:
 
 
 def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, size: int) -> Tangent:
-    """The `size` directions along which the rows change least, as far as they do not change."""
+    """The tangent space, with those of the `size` least restricted directions along which the rows
+    do not change."""
     nx = 2 * v.shape[0]
     if not _is_constrained(problem):
         return Tangent(jnp.eye(nx, dtype=v.dtype), jnp.zeros((nx, 0), v.dtype))
@@ -74,7 +76,7 @@ def along(
     v: Velocity,
     xi: Float[Array, " m"],
 ) -> tuple[Coordinates, Velocity]:
-    """The state reached by the displacement Z xi and back onto the constraints, exact up to the
+    """The state after the displacement Z xi and a correction back onto the constraints, exact up to
     second order in xi."""
     moved = displaced(problem.system, q, v, tangent.Z @ xi)
     if tangent.back.shape[1] == 0:
