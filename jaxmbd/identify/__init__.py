@@ -1,4 +1,4 @@
-"""Parameters from measurements: `fit`, and what to judge it by."""
+"""Identification of parameters from measurements: `fit`, and the checks of its result."""
 
 from .._search import Checkpoint as Checkpoint
 from .bootstrap import Bootstrap as Bootstrap

@@ -1,4 +1,4 @@
-"""Estimates of many made-up measurements: how far they scatter."""
+"""The scatter of estimates from many synthetic measurements."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -13,11 +13,11 @@ from .estimate import Estimate
 
 
 class Bootstrap(NamedTuple):
-    """Estimates of repetitions of a measurement.
+    """The estimates from repetitions of a measurement.
 
-    **Fields:** `names` of the entries; `entries`, `(count, e)`; `sigma`, the standard deviation
-    that each repetition gives itself, `(count, e)`; `converged`, `(count,)`; `truth`, the entries
-    with which the measurements were made, `(e,)`; `freedom` of each fit.
+    **Fields:** `names` of the entries; `entries`, `(count, e)`; `sigma`, the standard deviations
+    that each repetition estimates, `(count, e)`; `converged`, `(count,)`; `truth`, the entries with
+    which the measurements were simulated, `(e,)`; `freedom`, the degrees of freedom of each fit.
     """
 
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Bootstrap(NamedTuple):
 
     @checked
     def coverage(self, level: Annotated[float, inside(0, 1)] = 0.95) -> np.ndarray:
-        """In which share of the repetitions that converged the interval of each entry holds the
+        """The share of the converged repetitions in which the interval of each entry contains the
         truth, `(e,)`."""
         half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * self.sigma
         inside = np.abs(self.entries - self.truth) <= half
@@ -46,15 +46,15 @@ def bootstrap(
     max_steps: Annotated[int, at_least(1)] = 30,
     tolerance: Annotated[float, positive] = 1e-6,
 ) -> Bootstrap:
-    """Simulate with the parameters found, add normal noise of the size of the residuals, and find
-    the parameters again, `count` times: the parametric bootstrap. Its scatter is the uncertainty
-    without linearisation, and the share of intervals that hold the truth says whether these can be
-    trusted.
+    """Do a parametric bootstrap: simulate with the estimated parameters, add normal noise of the
+    size of the residuals, and find the parameters again, `count` times. The scatter is the
+    uncertainty without linearisation. The share of intervals that contain the truth tells whether
+    they can be trusted.
 
-    **Arguments:** `key`: random. `batch`: how many are searched at once. `max_steps`, `tolerance`:
-    of each search, which starts at the estimate.
+    **Arguments:** `key`: a random key. `batch`: the number of simultaneous searches. `max_steps`,
+    `tolerance`: those of each search, which starts at the estimate.
 
-    **Raises:** `ValueError` for an estimate by multiple shooting: fit once more by single shooting.
+    **Raises:** `ValueError` for an estimate by multiple shooting. Fit again by single shooting.
 
     Reference: Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapter 6.
     """
@@ -90,7 +90,7 @@ def _repeated(problem, z, noise, keys, batch, max_steps, tolerance):
         s2 = jnp.sum(r * r) / (problem.count - problem.size)
         size = jnp.linalg.norm(J, axis=0)
         size = jnp.where(size > 0, size, 1.0)
-        # The factor of a QR decomposition: the square of the condition number would be lost.
+        # A QR decomposition is more accurate than J^T J, whose condition number is squared.
         root = jnp.linalg.inv(jnp.linalg.qr(J / size[None, :], mode="r")) / size[:, None]
         shared = value[: parameters.size]
         D = jax.jacfwd(parameters.entries)(shared) @ root[: parameters.size]

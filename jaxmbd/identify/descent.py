@@ -11,8 +11,8 @@ import optimistix as optx
 from .._search import Monitor, as_minimiser, first_iterate, iterate, next_iterate, once
 from .least_squares import LeastSquares
 
-# So many steps in turn with a small gradient end the search: an optimiser with momentum may pass
-# through the minimum.
+# The search ends after so many steps in a row with a small gradient, because an optimiser with
+# momentum may pass through the minimum.
 _PATIENCE = 10
 
 
@@ -23,14 +23,15 @@ def descend(
     tolerance: float,
     monitor: Monitor,
 ) -> LeastSquares:
-    """Minimise |residuals(z, data)|^2 / 2 of a `FitProblem` by an optax transformation, line
-    searches included, with z cut off at the bounds. It has converged when the gradient has come to
-    rest; at a bound, only the gradient away from it counts.
+    """Minimise |residuals(z, data)|^2 / 2 of a `FitProblem` by an optax transformation, which may
+    have a line search. z is clipped to the bounds. The search has converged when the gradient stays
+    small. At a bound, only the gradient away from the bound counts.
 
-    **Raises:** `ValueError` when the loss is not finite at the guess.
+    **Raises:** `ValueError` if the loss is not finite at the guess.
     """
     begin, losses = time.perf_counter(), []
-    # The loss is flat at its minimum: z is off by the gradient, the loss by its square.
+    # The loss is flat at its minimum. The error of z is proportional to the gradient, and that of
+    # the loss to its square.
     small = 0.1 * math.sqrt(tolerance) * problem.count * problem.scale**2
 
     def report(here):

@@ -1,4 +1,4 @@
-"""What a fit found, and how far to trust it."""
+"""The result of a fit, and its accuracy."""
 
 import json
 import os
@@ -27,20 +27,21 @@ from .sensitivity import Sensitivity, sensitivity
 
 
 class Estimate(eqx.Module):
-    """Parameters that were found; `print` it.
+    """The result of `fit`; `print` it.
 
     **Fields:**
 
-    - `values`: by name. `system`: the model with them.
-    - `names`, `entries`: all numbers of the values, with names as `mass`, `point[0]`, `(e,)`.
-    - `covariance`: of `entries`, s^2 (J^T J)^-1 carried over from the free numbers, `(e, e)`;
-      infinite on the diagonal where the measurements determine nothing.
+    - `values`: the values of the parameters by name. `system`: the model with these values.
+    - `names`, `entries`: all numbers of the values, `(e,)`, with names such as `mass`, `point[0]`.
+    - `covariance`: the covariance of `entries`, s^2 (J^T J)^-1 transformed from the free numbers,
+      `(e, e)`. Its diagonal is infinite for entries that the measurements do not determine.
     - `starts`: the state at the first sample of each record.
-    - `prediction`: the motions beside the measurements.
+    - `prediction`: the motions and the measurements.
     - `noise`: s, the standard deviation of the weighted residuals.
-    - `freedom`: number of measurements less that of what was found.
-    - `iterations`, `seconds`, `converged`: of the search.
-    - `sensitivity`: residuals and Jacobian by the free numbers of the parameters.
+    - `freedom`: the number of measurements minus the number of estimated numbers.
+    - `iterations`, `seconds`, `converged`: those of the search.
+    - `sensitivity`: the residuals and their Jacobian with respect to the free numbers of the
+      parameters.
     """
 
     values: dict[str, Any]
@@ -105,12 +106,12 @@ class Estimate(eqx.Module):
 
     @property
     def sigma(self) -> np.ndarray:
-        """Standard deviation of each entry, as far as the residuals are independent noise."""
+        """The standard deviation of each entry, if the residuals are independent noise."""
         return np.sqrt(np.diag(self.covariance))
 
     @property
     def correlation(self) -> np.ndarray:
-        """Correlations of the entries, `(e, e)`."""
+        """The correlations of the entries, `(e, e)`."""
         finite = np.isfinite(self.sigma) & (self.sigma > 0)
         scale = np.where(finite, self.sigma, 1.0)
         C = np.where(np.outer(finite, finite), self.covariance, 0.0) / np.outer(scale, scale)
@@ -119,8 +120,8 @@ class Estimate(eqx.Module):
 
     @property
     def inflation(self) -> float:
-        """By how much the intervals are too short because residuals resemble their neighbours:
-        the square root of `ColumnTest.correlation`, the largest over the columns; 1 for noise."""
+        """The factor by which intervals are too short if successive residuals are correlated: the
+        largest square root of `ColumnTest.correlation` over the columns; 1 for noise."""
         tests = self.residual_tests().values()
         return max(float(np.sqrt(t.correlation)) if t.white < 1e-3 else 1.0 for t in tests)
 
@@ -128,8 +129,8 @@ class Estimate(eqx.Module):
     def interval(
         self, level: Annotated[float, inside(0, 1)] = 0.95, *, inflated: bool = False
     ) -> np.ndarray:
-        """Confidence intervals of the entries from Student's distribution, `(e, 2)`; `inflated` by
-        the correlation of the residuals."""
+        """Confidence intervals of the entries from Student's distribution, `(e, 2)`; multiplied by
+        `inflation` if `inflated`."""
         half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * self.sigma
         half = half * (self.inflation if inflated else 1.0)
         return np.stack([self.entries - half, self.entries + half], axis=1)
@@ -138,9 +139,9 @@ class Estimate(eqx.Module):
     def derived(
         self, quantities: Callable[[dict[str, Any]], Mapping[str, Any]]
     ) -> dict[str, tuple[float, float]]:
-        """What follows from the values, such as a frequency from a stiffness and a mass: name ->
-        (value, standard deviation), to first order. A combination may be known though its
-        parameters are not; the standard deviation of one that is not known is infinite.
+        """Compute quantities that depend on the values, such as a frequency from a stiffness and a
+        mass: name -> (value, standard deviation), to first order. A combination may be determined
+        even if its parameters are not. If it is not determined, its standard deviation is infinite.
 
         **Arguments:** `quantities`: values -> name -> number, written with `jax.numpy`.
         """
@@ -161,20 +162,20 @@ class Estimate(eqx.Module):
 
     @property
     def unconnected(self) -> tuple[str, ...]:
-        """Free numbers on which nothing measured depends."""
+        """The free numbers that no measurement depends on."""
         J = self.sensitivity.jacobian[: self.sensitivity.samples]
         lost = np.all(J == 0, axis=0)
         names = self.problem.residuals.parameters.free_names
         return tuple(name for name, zero in zip(names, lost, strict=True) if zero)
 
     def identifiability(self) -> Identifiability:
-        """Which combinations of the parameters the measurements tell, and which they do not,
-        whatever was known before."""
+        """Which combinations of the parameters the measurements determine, and which they do not.
+        Priors are left out."""
         names, (_, J, samples, _) = self.problem.residuals.parameters.free_names, self.sensitivity
         return identifiability(J[:samples], self.noise, names)
 
     def residual_tests(self) -> dict[str, ColumnTest]:
-        """Whether what is left over looks like noise, column by column."""
+        """Tests of whether the residuals are noise, column by column."""
         return {
             label: column_test(
                 [
@@ -194,15 +195,15 @@ class Estimate(eqx.Module):
         *,
         starts: Sequence[State] | None = None,
     ) -> Prediction:
-        """Simulate other records, for validation, each from the start that it gives.
+        """Simulate other records for validation, each from its own start.
 
         **Arguments:**
 
-        - `values`: other parameters to compare with, by name; those left out are the ones found.
-        - `starts`: a state for each record, instead of its own: the `starts` that were found with
-          the first parts of the same records, see `Record.split`.
+        - `values`: other values of parameters to compare with, by name; default the estimates.
+        - `starts`: a state for each record instead of its own, such as the `starts` that were found
+          with the first parts of the same records, see `Record.split`.
 
-        **Raises:** `ValueError` for values of no parameter, and for another number of starts.
+        **Raises:** `ValueError` for unknown names in `values`, and for another number of starts.
         """
         known = self.values
         if values is not None:
@@ -230,7 +231,7 @@ class Estimate(eqx.Module):
 
     @checked
     def save(self, path: str | os.PathLike) -> None:
-        """Write estimates, intervals and tests to a readable file (JSON); see `load_estimate`."""
+        """Write estimates, intervals and tests to a JSON file; see `load_estimate`."""
         tests = {label: test._asdict() for label, test in self.residual_tests().items()}
         content = {
             "format": "jaxmbd estimate 1",
@@ -285,7 +286,8 @@ class Estimate(eqx.Module):
 
 @checked
 def load_estimate(path: str | os.PathLike) -> dict[str, Any]:
-    """What `Estimate.save` wrote, with `values`, `sigma` and `covariance` as arrays.
+    """Load a file of `Estimate.save`. Return its content with `values` and `sigma` by name, and
+    `covariance` as an array.
 
     **Raises:** `ValueError` for another file."""
     try:

@@ -1,4 +1,4 @@
-"""`fit`: parameters of a system from measurements of its motion."""
+"""`fit`, which finds parameters of a system from measurements of its motion."""
 
 import os
 import time
@@ -31,18 +31,18 @@ from .sensors import Sample
 from .shooting import AbstractShooting, SingleShooting
 from .start import AbstractStart, KnownStart
 
-# Of the method of multipliers: the first penalty relative to the number of measurements, the most
-# rounds, and the violation at which they end, in units of the state.
+# The method of multipliers: the first penalty relative to the number of measurements, the largest
+# number of rounds, and the violation at which they end, in units of the state.
 _PENALTY, _ROUNDS, _CONTINUOUS = 1e-2, 8, 1e-8
 
 
 @checked
 class MultiStart(eqx.Module):
-    """Several searches from scattered guesses, of which the best goes on: the free numbers of the
-    parameters are scattered normally.
+    """Several short searches from scattered guesses. The search continues from the best one. The
+    free numbers of the parameters are scattered by a normal distribution.
 
-    **Fields:** `count` of searches, the given guess among them; `key`: random; `spread`: standard
-    deviation; `max_steps` of each.
+    **Fields:** `count`: the number of searches, including the one from the given guess; `key`: a
+    random key; `spread`: the standard deviation; `max_steps`: the iterations of each search.
     """
 
     count: Annotated[int, at_least(1)] = eqx.field(static=True)
@@ -72,14 +72,14 @@ def fit(
     checkpoint: str | os.PathLike | None = None,
     progress: bool = True,
 ) -> Estimate:
-    r"""Find the parameters p, and if unknown the initial states x_0, with which simulations are
-    nearest to what was measured,
+    r"""Find the parameters p, and the initial states x_0 if unknown, for which simulations are
+    closest to the measurements,
 
     $$
     \min_{p,\,x_0} \sum_i \rho\bigl(w_i\,(h_i(x(t_i; p, x_0)) - y_i)\bigr),
     $$
 
-    over all samples of all records, h what the sensors read from the constrained motion x.
+    over all samples of all records. h are the readings of the sensors in the constrained motion x.
 
         found = identify.fit(
             build,                                  # values -> system
@@ -94,30 +94,32 @@ def fit(
 
     - `model`: a function `values -> system` of the values by name; or a system, whose leaves are
       then named by paths, see `Leaves`.
-    - `parameters`: name -> `Parameter`, or a bare guess; for a system also paths, or a filter.
-    - `records`: what was measured. All of one kind: the same columns, the same kind of control.
-    - `sensors`: name -> function of a `Sample`, or one such function; their numbers are the columns
+    - `parameters`: name -> `Parameter` or a guess; for a system also paths or a filter.
+    - `records`: the measurements. All records must have the same columns and the same kind of
+      control.
+    - `sensors`: name -> function of a `Sample`, or one such function. Their numbers are the columns
       of the records.
-    - `dt`: step of the simulations [s], at most: each part is divided into equal ones.
-    - `enforcement`: default `UdwadiaKalaba()`; `scheme`: as in `simulate`.
+    - `dt`: the largest step of the simulations [s]. Each part is divided into equal steps.
+    - `enforcement`: default `UdwadiaKalaba()`. `scheme`: as in `simulate`.
     - `start`: `UnknownStart()` to find the initial states as well.
-    - `shooting`: `MultipleShooting(parts)` for long, chaotic or badly guessed motions.
+    - `shooting`: `MultipleShooting(parts)` for long or chaotic motions or bad guesses.
     - `loss`: `Huber()` or `Cauchy()` for measurements with outliers.
-    - `optimiser`: default Levenberg and Marquardt's method, within bounds; any least-squares solver
-      of optimistix, by forward sensitivities, for which a value that reaches a bound may stay
-      there; or any optax transformation, by reverse mode, for many parameters.
+    - `optimiser`: default the Levenberg-Marquardt method within bounds. Or any least-squares solver
+      of optimistix, by forward sensitivities; with it, a value that reaches a bound may stay there.
+      Or any optax transformation, by reverse mode, for many parameters.
     - `multistart`: a `MultiStart`.
-    - `max_steps`, `tolerance`: iterations of the search, and the last change of parameters and
-      residuals by which it has converged.
-    - `checkpoint`: name of a file to save the search in; if there is one, it goes on from it.
+    - `max_steps`: the limit of iterations. `tolerance`: the search has converged when the last
+      change of parameters and residuals is below this.
+    - `checkpoint`: the name of a file to save the search in. If it exists, the search continues
+      from it.
 
-    Weights are 1 / (standard deviation) of the measurements; where all are left at 1, columns of
-    different units count as they come.
+    Weights are 1 / (standard deviation) of the measurements. If all are 1, columns of different
+    units are added as they are.
 
     **Returns:** an `Estimate`; `print` it.
 
-    **Raises:** `ValueError` for records, parameters and sensors that do not go together, each named
-    with the remedy. **Warns** of parameters on which nothing measured depends.
+    **Raises:** `ValueError` for records, parameters and sensors that do not match; the message
+    gives the remedy. **Warns** of parameters that no measurement depends on.
     """
     begin = time.perf_counter()
     records = [records] if isinstance(records, Record) else list(records)
@@ -157,7 +159,7 @@ def fit(
 
 
 def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart):
-    """z of the best of several searches."""
+    """The z of the best of several searches."""
     size = problem.residuals.parameters.size
     scatter = options.spread * jax.random.normal(options.key, (options.count, size))
     guesses = jnp.tile(z, (options.count, 1)).at[1:, :size].add(scatter[1:])
@@ -178,7 +180,7 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
 def _search(
     problem: FitProblem, z: Float[Array, " n"], solver: Any, tolerance: float, monitor: Monitor
 ):
-    """What was found, and the data with the last multipliers."""
+    """The result of the search, and the data with the last multipliers."""
     residuals, data = problem.residuals, problem.data
     options: dict[str, Any] = dict(
         solver=solver,
@@ -192,7 +194,7 @@ def _search(
         options |= dict(tolerance=tolerance, checkpoint=monitor.checkpoint)
         return least_squares(residuals, z, data, **options), data
 
-    # Method of multipliers: c = 0 exactly, at penalties that are not too stiff.
+    # The method of multipliers satisfies c = 0 exactly, with penalties that are not too stiff.
     penalty = jnp.asarray(_PENALTY * problem.count * problem.scale**2, z.dtype)
     multipliers = eqx.tree_at(lambda m: m.penalty, data.multipliers, penalty)
     before, steps = jnp.asarray(jnp.inf, z.dtype), jnp.array(0)
@@ -214,6 +216,6 @@ def _search(
 
 @eqx.filter_jit
 def _next_round(residuals, z, data, before) -> tuple[Multipliers, Array]:
-    """Multipliers after a round, and by how much the parts do not meet."""
+    """The multipliers after a round, and the largest violation of continuity."""
     c, none = continuity(residuals.motions(z, data), data), jnp.zeros(0, z.dtype)
     return data.multipliers.next_round(c, none, before), largest_violation(c, none)

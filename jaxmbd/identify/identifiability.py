@@ -1,4 +1,4 @@
-"""Which combinations of parameters the measurements determine, and which they do not."""
+"""The combinations of parameters that the measurements determine, and those that they do not."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from .._search import nonzero, simulation_error
 
-# Coefficients below this share of the largest are left out of what is printed.
+# Coefficients below this share of the largest one are not printed.
 _SHOWN = 0.1
 
 
@@ -14,8 +14,8 @@ class Combination(NamedTuple):
     """A direction in the free numbers of the parameters, of length 1.
 
     **Fields:** `singular_value` of the sensitivity along it; `sigma`, its standard deviation, where
-    1 is a natural change (for `Positive`, a factor e); `direction`, name -> coefficient; and
-    `determined`: whether `sigma` is below 1.
+    1 is a typical change (for `Positive`, a factor e); `direction`, name -> coefficient;
+    `determined`, whether `sigma` is below 1.
     """
 
     singular_value: float
@@ -32,8 +32,8 @@ class Combination(NamedTuple):
 
 
 class Identifiability(NamedTuple):
-    """Singular values and vectors of the sensitivity matrix, the starts' share taken out; `print`
-    it.
+    """The singular values and vectors of the sensitivity matrix, without the effects that changes
+    of the starts can also have; `print` it.
 
     **Fields:** `combinations`, from the best known to the least known one.
 
@@ -45,12 +45,12 @@ class Identifiability(NamedTuple):
 
     @property
     def undetermined(self) -> tuple[Combination, ...]:
-        """Those that could be changed by a natural unit or more without being noticed."""
+        """The combinations that could change by 1 or more without a visible effect."""
         return tuple(c for c in self.combinations if not c.determined)
 
     @property
     def condition(self) -> float:
-        """Largest singular value over the smallest."""
+        """The largest singular value divided by the smallest."""
         values = [c.singular_value for c in self.combinations]
         return values[0] / values[-1] if values[-1] > 0 else np.inf
 
@@ -60,7 +60,7 @@ class Identifiability(NamedTuple):
 
 
 def identifiability(J: np.ndarray, s: float, names: tuple[str, ...]) -> Identifiability:
-    """From the sensitivity `(rows, p)` and the standard deviation s of its residuals."""
+    """The combinations for a sensitivity `(rows, p)` and a standard deviation s of the residuals."""
     _, values, rows = np.linalg.svd(J, full_matrices=False)
     found = []
     known = nonzero(values, simulation_error(J.dtype))

@@ -3,18 +3,18 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# Times as near to a step as this are that of the step, in steps.
+# Times this close to a step, in steps, count as the time of the step.
 _ON_GRID = 1e-6
 
 
 def interpolated(
     x: Float[Array, "steps d"], s: Float[Array, " n"], points: int
 ) -> Float[Array, "n d"]:
-    """x at the times s, counted in steps, by the polynomial through the nearest `points` steps
-    (Lagrange's form); exact at steps.
+    """Interpolate x at the times s, counted in steps, by the polynomial through the nearest
+    `points` steps (in Lagrange form). It is exact at steps.
 
-    A shorter step to each time would be exact as well, but is a second program as long as that of
-    the loop, for all times at once: several times as slow to compile, and to run.
+    A shorter step to each time would be exact too. But it needs a second program as long as that of
+    the loop, for all times at once, which takes several times longer to compile and run.
     """
     points = min(points, len(x))
     nearest = jnp.round(s)

@@ -1,4 +1,4 @@
-"""Nonlinear least squares with a progress bar, resumable, and with intervals."""
+"""Nonlinear least squares with a progress bar, checkpoints and standard deviations."""
 
 import math
 import time
@@ -31,14 +31,14 @@ class LeastSquares(NamedTuple):
     """A least-squares estimate.
 
     - `value`: the parameters, a pytree like the guess.
-    - `sigma`: one standard deviation of each, the same pytree.
+    - `sigma`: their standard deviations, the same pytree.
     - `covariance`: s^2 (J^T J)^-1, shape `(p, p)`, in the order of `ravel_pytree(value)`.
     - `jacobian`: J = d residuals / d parameters, shape `(n, p)`.
-    - `residuals`: at `value`, shape `(n,)`; `rms` is their root mean square. `first_residuals`:
-      at the guess.
-    - `iterations`, `seconds`: what it took, compilation included.
-    - `converged`: whether the last step was below the tolerance, or another could lower the sum of
-      squares by its rounding at most.
+    - `residuals`: the residuals at `value`, shape `(n,)`; `rms` is their root mean square.
+      `first_residuals`: the residuals at the guess.
+    - `iterations`, `seconds`: the number of iterations, and the time including compilation.
+    - `converged`: whether the last step was below the tolerance, or another step could not lower
+      the sum of squares by more than its rounding.
     """
 
     value: PyTree
@@ -62,8 +62,8 @@ class LeastSquares(NamedTuple):
         converged: bool,
         seconds: float,
     ) -> "LeastSquares":
-        """The estimate at the end of a search. `found`: the residuals and their Jacobian there, and
-        the residuals at the guess."""
+        """The estimate at the end of a search. `found`: the residuals and their Jacobian at the
+        end, and the residuals at the guess."""
         r, J, first = found
         C = covariance(J, r, count)
         flat, unravel = ravel_pytree(value)
@@ -73,7 +73,7 @@ class LeastSquares(NamedTuple):
 
 
 class _Iterate(NamedTuple):
-    """Where the search is."""
+    """The state of the search."""
 
     y: Float[Array, " p"]
     state: Any
@@ -97,32 +97,33 @@ def least_squares(
     progress: bool = True,
     checkpoint: Checkpoint | NoCheckpoint = NoCheckpoint(),
 ) -> LeastSquares:
-    """Minimise |residuals(value, args)|^2 by Levenberg and Marquardt's method (optimistix), with
-    Jacobians by forward-mode differentiation through whatever `residuals` simulates.
+    """Minimise |residuals(value, args)|^2 by the Levenberg-Marquardt method (optimistix), with
+    Jacobians by forward-mode differentiation through the simulations in `residuals`.
 
-    The loop over iterations is an ordinary Python loop around one compiled step, so that the bar
-    moves and Ctrl-C works.
+    The loop over iterations is a Python loop around one compiled step, so that the bar moves and
+    Ctrl-C works.
 
     **Arguments:**
 
-    - `residuals`: `(value, args) -> r`, shape `(n,)`: computed minus measured. Let `args` hold
-      the data, and compare equal between calls (a module-level function, or an `eqx.Module`):
-      then fits of other data compile nothing. If it has a method `jacobian(value, args) -> (r, J)`
-      for one vector of parameters, that is used.
-    - `guess`: pytree of floating-point numbers where the search starts.
+    - `residuals`: `(value, args) -> r`, shape `(n,)`: computed minus measured. If `args` holds the
+      data and `residuals` compares equal between calls (a module-level function, or an
+      `eqx.Module`), fits of other data need no compilation. If it has a method
+      `jacobian(value, args) -> (r, J)` for one vector of parameters, that is used.
+    - `guess`: the start of the search, a pytree of floating-point numbers.
     - `solver`: any least-squares solver of optimistix; default its `LevenbergMarquardt`, with
       steps that stay between `bounds`.
-    - `bounds`: least and largest values, two pytrees like the guess, infinite where there are
-      none. Only the default solver knows them.
-    - `scale`: size of the measured motion, in whose units damping and tolerance act. Let
-      parameters be logarithms or ratios, so that a unit change of each changes the motion by
+    - `bounds`: the lower and upper bounds, two pytrees like the guess; infinite for no bound. Only
+      the default solver uses them.
+    - `scale`: the size of the measured motion, which is the unit of damping and tolerance. Choose
+      logarithms or ratios as parameters, such that a change of each by 1 changes the motion by
       about this much.
-    - `count`: number of actual measurements among the n, if some are masked by zeros.
-    - `tolerance`: of the last change of parameters and residuals.
-    - `checkpoint`: a `Checkpoint` to save the search in, and to go on from if it is there.
+    - `count`: the number of actual measurements among the n, if some are masked by zeros.
+    - `tolerance`: the tolerance of the last change of parameters and residuals.
+    - `checkpoint`: a `Checkpoint` to save the search in. If its file exists, the search continues
+      from it.
 
-    **Raises:** `ValueError` when there are fewer measurements than parameters, or when the
-    residuals at the guess are not finite.
+    **Raises:** `ValueError` if there are not more measurements than parameters, or if the residuals
+    at the guess are not finite.
     """
     begin = time.perf_counter()
     guess = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), guess)
@@ -131,7 +132,7 @@ def least_squares(
     if total <= flat.size:
         raise ValueError(f"{total} measurements cannot determine {flat.size} parameters.")
 
-    # As an array, another tolerance does not compile anything either.
+    # The tolerance is an array, so that another tolerance needs no compilation.
     if solver is None:
         lower, upper = (None, None) if bounds is None else (ravel_pytree(b)[0] for b in bounds)
         solver = levenberg_marquardt(jnp.asarray(tolerance, flat.dtype), flat, lower, upper)
@@ -168,8 +169,8 @@ def traced_least_squares(
     max_steps: int,
     tolerance: float,
 ) -> tuple[Float[Array, " p"], Float[Array, ""], Bool[Array, ""]]:
-    """The same search as one traceable function of one vector, for batches by `jax.vmap`: value,
-    sum of squares, and whether it has converged."""
+    """Do the same search as one traceable function of one vector, for batches by `jax.vmap`. Return
+    the value, the sum of squares, and whether it converged."""
     solver = levenberg_marquardt(tolerance, guess, *bounds)
     found = optx.least_squares(
         _Scaled(residuals, lambda y: y),
@@ -191,12 +192,12 @@ def covariance(
     count: Annotated[int, at_least(1)],
     D: Annotated[Any, Shape(["m", "p"])] = None,
 ) -> np.ndarray:
-    """s^2 D (J^T J)^-1 D^T with s^2 = |r|^2 / (count - p), shape `(m, m)`: s^2 times the inverse of
-    the Gauss-Newton Hessian, carried over to quantities whose derivatives by the parameters are D.
-    Without D, the quantities are the parameters, and m is p.
+    """The covariance s^2 D (J^T J)^-1 D^T with s^2 = |r|^2 / (count - p), shape `(m, m)`. It is s^2
+    times the inverse of the Gauss-Newton Hessian, for quantities whose derivatives with respect to
+    the parameters are D. Without D, the quantities are the parameters, and m is p.
 
     Columns are first scaled to length one, so that parameters of very different size do not make
-    J^T J look singular. What the data do not determine at all has the variance infinity."""
+    J^T J look singular. Quantities that the data do not determine at all have infinite variance."""
     J, r = np.asarray(J), np.asarray(r)
     size = np.linalg.norm(J, axis=0)
     size = np.where(size > 0, size, 1.0)
@@ -222,8 +223,8 @@ def _with_jacobian(fn, y, args):
 
 @_with_jacobian.def_jvp
 def _with_jacobian_jvp(primals, tangents):
-    # The optimiser asks for J several times over, as a linear map. Here it is made once, as a
-    # matrix, by forward mode through the simulation; the map is then a product with it.
+    # The optimiser applies J several times, as a linear map. Here J is computed once, as a matrix,
+    # by forward mode through the simulation. The map is then a product with it.
     (residuals, unravel), y, args = primals
     _, dy, _ = tangents
 
@@ -239,7 +240,7 @@ def _with_jacobian_jvp(primals, tangents):
 
 
 class _Scaled(eqx.Module):
-    """Residuals of a vector in optimistix's convention: (residuals / scale, auxiliary output)."""
+    """The residuals of a vector as in optimistix: (residuals / scale, auxiliary output)."""
 
     residuals: Callable
     unravel: Callable

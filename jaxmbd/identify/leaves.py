@@ -15,33 +15,33 @@ from .transforms import AbstractTransform
 
 
 class Leaves(eqx.Module):
-    """A system of which some leaves, named by their paths, are replaced by values:
+    """A model that replaces some leaves of a system, named by their paths:
 
         model = Leaves(system)
-        model({"stiffness": 100.0, "arms[1].length": 0.4})    # the system with these
+        model({"stiffness": 100.0, "arms[1].length": 0.4})    # the system with these values
 
-    Paths are attributes, indices in brackets and keys. In a `Mechanism`, elements go by kind and
-    name, as in `bodies[upper arm].inertia.mass`, `joints[elbow].frame_a.position`, or
-    `forces[damper].viscous`.
+    Paths consist of attributes, and indices and keys in brackets. In a `Mechanism`, elements have
+    their kind and name in the path, as in `bodies[upper arm].inertia.mass`,
+    `joints[elbow].frame_a.position`, or `forces[damper].viscous`.
 
-    What belongs to a number goes with it:
+    Some numbers change together:
 
-    - With the `mass` of an `Inertia` its tensor grows in proportion, as that of a body of fixed
-      shape does. A tensor that is given too is taken as it is.
-    - A mechanism may hold a number several times: a joint's frames also in its friction, motor,
-      drive, limits and couplings, and the shape of a body in each of its contacts. All of them
-      change with the one that is named.
+    - The tensor of an `Inertia` is proportional to its `mass`, as for a body of fixed shape. If the
+      tensor is given too, it is used as it is.
+    - A mechanism may hold a number several times. The frames of a joint are also in its friction,
+      motor, drive, limits and couplings. The shape of a body is in each of its contacts. All of
+      them change with the one that is named.
     - A `Drag` at the centre of mass stays there.
 
-    Nothing else is tied: to whom a radius or the distance of two anchors is a matter of the mass
-    distribution as well, a function `values -> system` says so.
+    No other numbers are coupled. If a radius or the distance of two anchors also changes the mass
+    distribution, use a function `values -> system`.
 
     **Raises:** `ValueError` for a path that leads to no floating-point number, with those that do,
     and for two paths to one number.
     """
 
     system: AbstractSystem
-    # As pairs, since what is static must be hashable.
+    # Pairs instead of a dictionary, since static fields must be hashable.
     pairs: tuple[tuple[str, tuple[str, ...]], ...] = eqx.field(static=True)
 
     @checked
@@ -51,13 +51,13 @@ class Leaves(eqx.Module):
 
     @property
     def copies(self) -> dict[str, tuple[str, ...]]:
-        """Path -> other paths to copies of the number there."""
+        """Path -> other paths to copies of its number."""
         return dict(self.pairs)
 
     def __call__(self, values: Mapping[str, PyTree]) -> AbstractSystem:
         self._check_distinct(values)
         system = self.system
-        # In this order a mass comes before a tensor.
+        # Sorting puts a mass before a tensor.
         for path in sorted(values):
             system = changed(system, path, values[path])
         for path in values:
@@ -68,13 +68,12 @@ class Leaves(eqx.Module):
         return system
 
     def parameters(self, chosen: Any) -> dict[str, Parameter]:
-        """The parameters of a choice, with the values in the system as guesses where the choice
-        has none.
+        """The chosen parameters. Where the choice has no guess, the value in the system is used.
 
         **Arguments:** `chosen`: paths; or path -> `Parameter`, transform or guess; or a filter
-        `(path, leaf) -> bool` over all leaves, which of several copies takes the first.
+        `(path, leaf) -> bool` over all leaves. Of several copies the filter selects the first.
 
-        **Raises:** `ValueError` as above, and for numbers that cannot be found one by one, such as
+        **Raises:** `ValueError` as above, and for numbers that cannot change one by one, such as
         the entries of an inertia tensor.
         """
         found = {path: _parameter(*choice) for path, *choice in self._choices(chosen)}
@@ -84,7 +83,7 @@ class Leaves(eqx.Module):
         return found
 
     def _choices(self, chosen: Any):
-        """(path, own value, what is chosen)."""
+        """The tuples (path, value in the system, choice)."""
         if callable(chosen):
             here = leaves(self.system)
             paths = [path for path, x in here.items() if chosen(path, x)]
@@ -102,7 +101,7 @@ class Leaves(eqx.Module):
             yield path, leaf(self.system, path), choice
 
     def _copied(self, path: str) -> list[str]:
-        """The numbers at and below a path of which there are copies."""
+        """The numbers at and below a path that have copies."""
         return [own for own in self.copies if own == path or is_below(path, own)]
 
     def _check_distinct(self, paths: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Robust losses: how much a large residual counts."""
+"""Losses, some of which are robust against outliers."""
 
 import abc
 from typing import Annotated
@@ -11,16 +11,16 @@ from .._inputs import checked, positive
 
 
 class AbstractLoss(eqx.Module):
-    """A loss rho(r) of weighted residuals r, as r-hat with r-hat^2 = rho(r) and the sign of r:
-    the least squares of r-hat are the least sum of rho."""
+    """A loss rho(r) of weighted residuals r, given by r-hat with r-hat^2 = rho(r) and the sign of
+    r. Least squares of r-hat minimise the sum of rho."""
 
     @abc.abstractmethod
     def __call__(self, r: Float[Array, " n"]) -> Float[Array, " n"]:
-        """r-hat(r), smooth, with r-hat = r for small r."""
+        """The transformed residual r-hat(r), which is smooth and equals r for small r."""
 
 
 class Squares(AbstractLoss):
-    """rho = r^2."""
+    """Least squares: rho = r^2."""
 
     def __call__(self, r):
         return r
@@ -28,8 +28,8 @@ class Squares(AbstractLoss):
 
 @checked
 class Huber(AbstractLoss):
-    """Squares up to `delta`, straight on from there: rho = r^2 or 2 delta |r| - delta^2. `delta`
-    in units of the weighted residuals.
+    """Quadratic up to |r| = `delta` and linear beyond: rho = r^2 or 2 delta |r| - delta^2. `delta`
+    is in units of the weighted residuals.
 
     Reference: Huber (1964), Robust estimation of a location parameter, Ann. Math. Statist. 35."""
 
@@ -44,8 +44,9 @@ class Huber(AbstractLoss):
 
 @checked
 class Cauchy(AbstractLoss):
-    """rho = scale^2 log(1 + (r/scale)^2): far outliers count next to nothing. `scale` in units of
-    the weighted residuals. It has local minima; start from a fit by `Huber`."""
+    """Logarithmic: rho = scale^2 log(1 + (r/scale)^2). Far outliers have hardly any effect. `scale`
+    is in units of the weighted residuals. There are local minima, so start from a fit by `Huber`.
+    """
 
     scale: Annotated[float | Float[Array, ""], positive] = 2.385
 

@@ -1,4 +1,4 @@
-"""What is to be found: parameters by name."""
+"""The unknown parameters by name."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
@@ -15,14 +15,14 @@ from .transforms import AbstractTransform, Free
 
 @checked
 class Parameter(eqx.Module):
-    """One unknown: where the search starts, which values it may take, what is known before.
+    """An unknown: its guess, the values that it may take, and its prior.
 
     **Fields:**
 
-    - `guess`: a number, an array, or whatever its transform takes.
-    - `transform`: default `Free()`, any value.
-    - `sigma`: standard deviation of a normal prior around the guess, in the units of the value and
-      shaped like it; `None` for none.
+    - `guess`: a number, an array, or another value that its transform accepts.
+    - `transform`: default `Free()`, which allows any value.
+    - `sigma`: the standard deviation of a normal prior around the guess, in the units and shape of
+      the value; `None` for no prior.
     """
 
     guess: PyTree
@@ -31,19 +31,19 @@ class Parameter(eqx.Module):
 
 
 class Parameters(eqx.Module):
-    """Named unknowns as one vector z of free numbers, zero at the guesses."""
+    """Named unknowns as one vector z of free numbers, which is zero at the guesses."""
 
-    # Not a dictionary, which as a pytree would come back in another order.
+    # Not a dictionary, because a pytree would sort its keys.
     keys: tuple[str, ...] = eqx.field(static=True)
     members: tuple[Parameter, ...]
 
     def __init__(self, members: Mapping[str, Any]):
-        """**Raises:** `ValueError` for guesses that their transforms do not reach."""
+        """**Raises:** `ValueError` for guesses that their transforms cannot represent."""
         self.keys = tuple(members)
         self.members = tuple(_parameter(name, member) for name, member in members.items())
 
     def items(self) -> Iterable[tuple[str, Parameter]]:
-        """Names and parameters."""
+        """The names and parameters."""
         return zip(self.keys, self.members, strict=True)
 
     @property
@@ -68,14 +68,14 @@ class Parameters(eqx.Module):
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the largest free numbers, `(n,)` each."""
+        """The lower and upper bounds of the free numbers, `(n,)` each."""
         found = [member.transform.bounds(member.guess) for _, member in self.items()]
         lower, upper = ([each[i] for each in found] for i in (0, 1))
         return np.concatenate([np.zeros(0), *lower]), np.concatenate([np.zeros(0), *upper])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of each number of the values: `mass`, `point[0]`, `inertia.tensor[1, 2]`."""
+        """The name of each number of the values: `mass`, `point[0]`, `inertia.tensor[1, 2]`."""
         return tuple(
             name + jax.tree_util.keystr(path) + _index(i)
             for name, member in self.items()
@@ -85,7 +85,8 @@ class Parameters(eqx.Module):
 
     @property
     def free_names(self) -> tuple[str, ...]:
-        """Of each free number: those of the entries where there is one for each, else numbered."""
+        """The name of each free number: that of its entry, or a numbered one if entries and free
+        numbers do not correspond."""
         found = []
         for name, member in self.items():
             size = member.transform.size(member.guess)
@@ -97,7 +98,7 @@ class Parameters(eqx.Module):
         return tuple(found)
 
     def prior(self, z: Float[Array, " n"]) -> Float[Array, " rows"]:
-        """(value - guess) / sigma of all that have a prior."""
+        """(value - guess) / sigma of all parameters that have a prior."""
         values = self.values(z)
         rows = [jnp.zeros(0, z.dtype)]
         for name, member in self.items():

@@ -1,4 +1,4 @@
-"""The simulation of one part of a record, beside its measurements."""
+"""The simulation of one part of a record, and its comparison with the measurements."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,18 +22,19 @@ from .start import consistent, displaced
 
 
 class Data(NamedTuple):
-    """What the residuals are computed from; all of it numbers.
+    """The data of the residuals, which are all numbers.
 
     - `parts`: the measurements.
-    - `starts`: of each part, q and v, `(parts, nq)`, `(parts, nv)`; of no use where the record
-      gives a function of the system.
+    - `starts`: q and v at the start of each part, `(parts, nq)`, `(parts, nv)`. They are not used
+      if the start of the record is a function of the system.
     - `begins`: which parts are the first of their record, `(parts,)`.
-    - `directions`: admissible ones there, `(parts, nv, dof)`.
-    - `scale`, `prior`: natural changes of the starts, and weights of what is known of them,
+    - `directions`: the admissible directions at the starts, `(parts, nv, dof)`.
+    - `scale`, `prior`: typical changes of the starts, and the weights of their priors,
       `(parts, 2 dof)`.
-    - `places`: of the free numbers of each start, `(parts, 2 dof)`; one past the end if fixed.
-    - `links`: parts after which another one goes on, `(links,)`.
-    - `multipliers`: of the continuity, `(links, nq + nv)`.
+    - `places`: the indices of the free numbers of each start, `(parts, 2 dof)`; one past the end if
+      the start is fixed.
+    - `links`: the parts that another part continues, `(links,)`.
+    - `multipliers`: the multipliers of the continuity, `(links, nq + nv)`.
     """
 
     parts: Parts
@@ -48,8 +49,8 @@ class Data(NamedTuple):
 
 
 class PartMotion(NamedTuple):
-    """Weighted residuals `(n, m)`, first and last state `(nq + nv,)`, what the sensors read
-    `(n, m)`, and the verdict; of all parts, with a leading axis."""
+    """The weighted residuals `(n, m)`, the first and last state `(nq + nv,)`, the readings of the
+    sensors `(n, m)`, and the verdict. For all parts together, they have a leading axis."""
 
     residuals: Float[Array, "*parts n m"]
     first: Float[Array, "*parts state"]
@@ -59,7 +60,7 @@ class PartMotion(NamedTuple):
 
 
 class PartSimulation(eqx.Module):
-    """Simulates a part from the free numbers of the parameters and of its start."""
+    """The simulation of a part, as a function of the free numbers of parameters and start."""
 
     model: Callable[..., Any]
     parameters: Parameters
@@ -69,7 +70,7 @@ class PartSimulation(eqx.Module):
     scheme: diffrax.AbstractSolver | None
     steps: int = eqx.field(static=True)
     constrained: bool = eqx.field(static=True)
-    # Whether starts that are given must follow the parameters to stay consistent.
+    # Whether given starts must change with the parameters to stay consistent.
     follows: bool = eqx.field(static=True)
 
     def __call__(
@@ -97,7 +98,7 @@ class PartSimulation(eqx.Module):
             start_tolerance=jnp.inf,
             throw=False,
         )
-        # Velocities of impulsive methods jump at steps.
+        # The velocities of impulsive methods jump at steps.
         smooth = isinstance(self.enforcement, AbstractContinuousEnforcement)
         s = self.steps * (parts.time[k] - parts.t0[k]) / duration
         x = interpolated(sol.ys, s, points=6 if smooth else 2)

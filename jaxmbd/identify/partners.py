@@ -1,4 +1,4 @@
-"""Numbers of a system that do not stand alone: copies of them, and what must change with them."""
+"""Numbers of a system that depend on each other: copies, and numbers that must change together."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,8 +33,8 @@ _BY_FUNCTION = "give `fit` a function `values -> system` that builds it from wha
 
 
 def changed(system: AbstractSystem, path: str, value: PyTree) -> AbstractSystem:
-    """The system with another value at a path, and with what belongs to it: the tensor of a body
-    goes with its mass, as that of a body of fixed shape does."""
+    """The system with another value at a path, and with the dependent numbers changed: the tensor
+    of a body is proportional to its mass, as for a body of fixed shape."""
     head, field = owner(path)
     whole = walk(system, head)
     if isinstance(whole, Inertia) and field == "mass":
@@ -45,8 +45,10 @@ def changed(system: AbstractSystem, path: str, value: PyTree) -> AbstractSystem:
 def check_alone(
     system: AbstractSystem, path: str, value: PyTree, transform: AbstractTransform
 ) -> None:
-    """**Raises:** `ValueError` where changes of the entries at a path one by one would leave a
-    thing that does not exist, such as an inertia tensor that is not symmetric."""
+    """Check that the entries at a path may change one by one.
+
+    **Raises:** `ValueError` if the result could be impossible, such as an inertia tensor that is
+    not symmetric."""
     head, field = owner(path)
     remedy = _remedy(walk(system, head), field, value, is_entrywise(transform))
     if remedy:
@@ -54,7 +56,7 @@ def check_alone(
 
 
 def _remedy(whole: Any, field: str, value: PyTree, entrywise: bool) -> str:
-    """What to do instead, and why; "" where nothing is wrong."""
+    """The reason why the entries must not change one by one, and the remedy; "" if they may."""
     if isinstance(whole, PeriodicSpline):
         return f"the bends of a spline follow from all of its points, so {_BY_FUNCTION}"
     if isinstance(whole, Gear) and field == "teeth":
@@ -84,13 +86,13 @@ def _remedy(whole: Any, field: str, value: PyTree, entrywise: bool) -> str:
 def copies(system: AbstractSystem) -> dict[str, tuple[str, ...]]:
     """Path -> paths of the same number elsewhere in a `Mechanism`:
 
-    - an anchor or a direction of a joint, or another number of it: in those elements that hold its
-      coordinates (limits, drives, couplings) and in those that act in the very same frames of the
-      same bodies (friction, motors);
-    - the shape of a body, and where it is on it: in all contacts that it has;
+    - an anchor, a direction or another number of a joint: in the elements that hold its coordinates
+      (limits, drives, couplings) and in those that act in the same frames of the same bodies
+      (friction, motors);
+    - the shape of a body and its frame: in all contacts of the body;
     - the centre of mass of a body: in a drag that acts there.
 
-    Only numbers that are known now are compared."""
+    Only concrete numbers are compared."""
     if not isinstance(system, Mechanism):
         return {}
     groups: dict[Any, list[str]] = {}
@@ -102,7 +104,7 @@ def copies(system: AbstractSystem) -> dict[str, tuple[str, ...]]:
         for path in group
         if len(group) > 1
     }
-    # Not the other way round: where a drag acts says nothing of the mass.
+    # The centre of mass does not follow the point of a drag.
     for force in system.forces:
         if isinstance(force, Drag) and force.at_center:
             center = f"bodies[{force.names[0]}].inertia.center"
@@ -112,7 +114,7 @@ def copies(system: AbstractSystem) -> dict[str, tuple[str, ...]]:
 
 
 def _keys(mechanism: Mechanism) -> Iterator[tuple[Any, str]]:
-    """(what it is, path) of all numbers that may be kept more than once."""
+    """(key, path) of all numbers that may be stored more than once. Copies have equal keys."""
     elements = {
         "joints": mechanism.joints,
         "forces": mechanism.forces,
@@ -131,7 +133,8 @@ def _keys(mechanism: Mechanism) -> Iterator[tuple[Any, str]]:
 def _connectors(
     element: AbstractConstraint | AbstractForceElement | Any,
 ) -> Iterator[tuple[str, AbstractConnector, tuple[str, ...]]]:
-    """(path below, connector, its bodies): the element itself, and the joints that it holds."""
+    """(path below the element, connector, its bodies) for the element itself and the joints that it
+    holds."""
     if isinstance(element, AbstractConnector):
         yield "", element, element.bodies
     if isinstance(element, JointLimit):

@@ -1,4 +1,4 @@
-"""Leaves of a system by their paths: `stiffness`, `bodies[arm].inertia.mass`."""
+"""The leaves of a system by their paths, such as `stiffness` or `bodies[arm].inertia.mass`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ _KINDS = {
 
 @checked
 def leaves(system: AbstractSystem) -> dict[str, Any]:
-    """Path -> value of all floating-point leaves of a system, as `Leaves` takes them."""
+    """Path -> value of all floating-point leaves of a system, with the paths of `Leaves`."""
     if not isinstance(system, Mechanism):
         return leaves_below("", system)
     found = {}
@@ -34,7 +34,7 @@ def leaves(system: AbstractSystem) -> dict[str, Any]:
 
 
 def leaves_below(head: str, tree: PyTree) -> dict[str, Any]:
-    """Path -> value of the floating-point leaves of a tree, which itself has the path `head`."""
+    """Path -> value of the floating-point leaves of a tree that itself has the path `head`."""
     return {
         (head + _spelled(path)).removeprefix("."): x
         for path, x in jax.tree_util.tree_leaves_with_path(tree)
@@ -43,7 +43,7 @@ def leaves_below(head: str, tree: PyTree) -> dict[str, Any]:
 
 
 def leaf(system: AbstractSystem, path: str) -> Any:
-    """The value at a path, of a whole node too, such as the inertia of a body.
+    """The value at a path, which may also be a whole node, such as the inertia of a body.
 
     **Raises:** `ValueError` if there is none."""
     known = leaves(system)
@@ -58,7 +58,7 @@ def leaf(system: AbstractSystem, path: str) -> Any:
 
 
 def is_below(path: str, other: str) -> bool:
-    """Whether the path `other` leads to a part of what is at `path`."""
+    """Whether the path `other` leads to a part of the node at `path`."""
     return other.startswith((path + ".", path + "["))
 
 
@@ -75,8 +75,8 @@ def replaced(system: AbstractSystem, path: str, value: PyTree) -> AbstractSystem
 
 
 def owner(path: str) -> tuple[str, str]:
-    """Of `a.b[c].d` the path `a.b[c]` of the object that it is a field of, "" for the system
-    itself, and the name `d` of the field. The owner of an item is that of its collection."""
+    """Split `a.b[c].d` into the path `a.b[c]` of the object that owns the field ("" for the system
+    itself) and the name `d` of the field. The owner of an item is the owner of its collection."""
     steps = _steps(path)
     while steps[-1].startswith("[") and len(steps) > 1:
         steps.pop()
@@ -85,7 +85,7 @@ def owner(path: str) -> tuple[str, str]:
 
 
 def walk(tree: Any, path: str) -> Any:
-    """What is at a path; the tree itself at ""."""
+    """The node at a path; the tree itself for ""."""
     for step in _steps(path):
         if step.startswith("["):
             key = step[1:-1]
@@ -113,7 +113,7 @@ def _spelled(path) -> str:
 
 
 def _steps(path: str) -> list[str]:
-    """`a.b[c].d` as a, b, [c], d."""
+    """Split `a.b[c].d` into a, b, [c], d."""
     steps, rest = [], path
     while rest:
         if rest.startswith("["):
@@ -127,7 +127,8 @@ def _steps(path: str) -> list[str]:
 
 
 def _with_element(mechanism: Any, path: str, value: PyTree) -> Any:
-    """Elements of one kind are kept as a structure of arrays, the element last."""
+    """Replace a part of an element. Elements of one kind are stored as a structure of arrays, with
+    the element as the last axis."""
     kind, name, *below = _steps(path)
     stacks: Callable[..., Any] = _KINDS[kind]
     number, i = next(
@@ -136,7 +137,7 @@ def _with_element(mechanism: Any, path: str, value: PyTree) -> Any:
         if name[1:-1] in stack.names
     )
     stack = stacks(mechanism)[number]
-    # An element whose leaves are their own places in the structure.
+    # An element in which each leaf is its own index in the structure.
     element = jax.tree.unflatten(stack.structures[i], range(len(stack.leaves)))
     for step in below:
         element = element[int(step[1:-1])] if step.startswith("[") else getattr(element, step)

@@ -1,4 +1,4 @@
-"""Pictures of a fit by matplotlib, which is imported when one is made."""
+"""Plots of a fit. Matplotlib is imported when one is made."""
 
 from typing import Annotated, Any
 
@@ -12,10 +12,10 @@ from .prediction import Prediction
 
 @checked
 def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
-    """What was measured (dots) and what the simulations give (lines) over the time [s], a column on
-    each of the axes; of an `Estimate`, or of a `Prediction` for other records.
+    """Plot measurements (dots) and simulations (lines) over the time [s], for an `Estimate` or for
+    a `Prediction` of other records. Each column has its own axes.
 
-    **Arguments:** `axes`: of matplotlib, one for each column; default new ones.
+    **Arguments:** `axes`: matplotlib axes, one for each column; default new ones.
 
     **Returns:** the axes, an array.
 
@@ -41,8 +41,8 @@ def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
 
 @checked
 def plot_residuals(prediction: Prediction | Estimate, axes: Any = None) -> Any:
-    """Computed minus measured over the time [s], with a band of two root mean squares, a column on
-    each of the axes. Arguments, returns and errors as of `plot_fit`."""
+    """Plot residuals (computed minus measured) over the time [s], with a band of two root mean
+    squares. Each column has its own axes. Arguments, returns and errors as for `plot_fit`."""
     shown = _prediction(prediction)
     axes = _rows(shown, axes)
     for j, (label, ax) in enumerate(zip(shown.labels, axes, strict=True)):
@@ -61,9 +61,9 @@ def plot_residuals(prediction: Prediction | Estimate, axes: Any = None) -> Any:
 def plot_intervals(
     estimate: Estimate, reference: Any = None, level: Annotated[float, inside(0, 1)] = 0.95
 ) -> Any:
-    """Confidence intervals in shares of the estimates, and the correlations of the estimates.
+    """Plot confidence intervals relative to the estimates, and the correlations of the estimates.
 
-    **Arguments:** `reference`: name -> value to mark, true or published ones.
+    **Arguments:** `reference`: name -> value to mark, for example true or published values.
 
     **Returns:** the two axes. **Raises:** `ImportError` without matplotlib.
     """

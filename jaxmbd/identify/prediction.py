@@ -1,4 +1,4 @@
-"""Simulations beside measurements."""
+"""Simulations to compare with measurements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -24,10 +24,10 @@ from .start import KnownStart
 
 
 class Prediction(NamedTuple):
-    """Measurements of records beside what a simulation gives.
+    """The measurements of records and the corresponding results of simulations.
 
-    **Fields:** `records`; `readings`, an array `(n, m)` for each; `results`, a verdict for each
-    simulation; `labels` of the columns.
+    **Fields:** `records`; `readings`, an array `(n, m)` for each record; `results`, a verdict for
+    each simulation; `labels` of the columns.
     """
 
     records: tuple[Record, ...]
@@ -53,7 +53,7 @@ class Prediction(NamedTuple):
 
     @property
     def successful(self) -> bool:
-        """Whether all simulations came to their end."""
+        """Whether all simulations reached their end."""
         return all(bool(result == RESULTS.successful) for result in self.results)
 
 
@@ -67,11 +67,10 @@ def predict(
     enforcement: AbstractEnforcement | None = None,
     scheme: diffrax.AbstractSolver | None = None,
 ) -> Prediction:
-    """What the sensors of a system read in the situations of the records, each from the start that
-    it gives: for validation, of other models too.
+    """Simulate the readings of sensors for records, each from its own start. Use it for validation,
+    also of other models.
 
-    **Arguments:** as of `fit`. **Raises:** `ValueError` for records and sensors that do not go
-    together.
+    **Arguments:** as for `fit`. **Raises:** `ValueError` for records and sensors that do not match.
     """
     records = [records] if isinstance(records, Record) else list(records)
     problem = make_problem(
@@ -103,7 +102,7 @@ def _simulated(problem: FitProblem) -> PartMotion:
 
 
 def prediction_of(problem: FitProblem, found: PartMotion) -> Prediction:
-    """Readings and verdicts of the parts, put together to records."""
+    """Combine the readings and verdicts of the parts into those of the records."""
     partition = problem.partition
     readings = [[] for _ in problem.records]
     verdicts: list[Any] = [RESULTS.successful] * len(problem.records)

@@ -1,4 +1,4 @@
-"""From the arguments of `fit` to residuals and their data."""
+"""The residuals and their data, made from the arguments of `fit`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ from .start import AbstractStart, UnknownStart, admissible, consistent
 
 
 class SimulationOptions(NamedTuple):
-    """How motions are simulated, as in `fit`."""
+    """The options of the simulations, as in `fit`."""
 
     dt: float
     enforcement: AbstractEnforcement
@@ -42,14 +42,14 @@ class SimulationOptions(NamedTuple):
 
 
 class FitProblem(eqx.Module):
-    """A fit, ready to be searched.
+    """The least-squares problem of a fit.
 
     - `residuals`, `data`: r(z, data) with z of `size` numbers, zero at the guesses.
-    - `count`: how many numbers were measured; `scale`: their size, weighted, about their means, in
-      whose units the search goes.
-    - `bounds`: least and largest z.
-    - `partition`: which part stands where in `records`.
-    - `labels`: of the columns that `sensors` give.
+    - `count`: the number of measured numbers. `scale`: the root mean square of their weighted
+      deviations from the means, which is the unit of the search.
+    - `bounds`: the lower and upper bounds of z.
+    - `partition`: the places of the parts in `records`.
+    - `labels`: the labels of the columns that `sensors` give.
     """
 
     residuals: Residuals
@@ -80,7 +80,7 @@ def make_problem(
     shooting: AbstractShooting,
     loss: AbstractLoss,
 ) -> FitProblem:
-    """**Raises:** `ValueError` for what does not go together; see `fit`."""
+    """The problem of a fit. **Raises:** `ValueError` for arguments that do not match, see `fit`."""
     if not records:
         raise ValueError("There is nothing to compare with: `records` is empty.")
     if isinstance(model, AbstractSystem):
@@ -149,7 +149,7 @@ def _steps(parts: Parts, dt: float) -> int:
 
 
 def _common_start(records: list[Record]) -> Callable[[AbstractSystem], State] | None:
-    """The function from which all records start; `None` if they have a state each."""
+    """The function that gives the start of all records; `None` if each of them has a state."""
     starts = [None if isinstance(record.start, State) else record.start for record in records]
     if any(start is not starts[0] for start in starts):
         raise ValueError(
@@ -162,7 +162,7 @@ def _common_start(records: list[Record]) -> Callable[[AbstractSystem], State] | 
 def _states(
     records, places: Partition, system, shooting, options: SimulationOptions
 ) -> list[State]:
-    """The guess of the state at the begin of each part."""
+    """The guess of the state at the start of each part."""
     found = []
     for k, record in enumerate(records):
         rows = [begin for owner, (begin, _) in zip(*places[:2]) if owner == k]
@@ -227,7 +227,7 @@ def _follows(model, parameters: Parameters, state: State) -> bool:
     def rows(z):
         return violations(model(parameters.values(z)), *_point(state))
 
-    # Beside the guess too, where a derivative that vanishes at it does not.
+    # A derivative may vanish at the guess by chance, so it is also computed nearby.
     if parameters.size == 0:
         return False
     near = 0.01 * np.random.default_rng(0).normal(size=parameters.size)
@@ -236,7 +236,7 @@ def _follows(model, parameters: Parameters, state: State) -> bool:
 
 
 def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Data, int]:
-    """And how many numbers of the starts are free."""
+    """The data, and the number of free numbers of the starts."""
     count, links = len(states), np.array(partition.links, int)
     unknown = isinstance(start, UnknownStart)
     begins = np.ones(count, bool)

@@ -14,8 +14,8 @@ from .._types import Control
 
 
 class MeasuredInput(eqx.Module):
-    """A control known at samples, u(t), on straight lines between them and constant beyond:
-    `control(t, q, v)` for `simulate`.
+    """A control u(t) that is known at samples, as `control(t, q, v)` for `simulate`. It is linear
+    between the samples, and constant before and after them.
 
     **Fields:** `time`, increasing, shape `(n,)` [s]; `values`, shape `(n, nu)`.
     """
@@ -49,24 +49,25 @@ class MeasuredInput(eqx.Module):
         if len(times) == 1:
             return values[0]
         i = jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(times) - 2)
-        # Times may repeat at the end, where records of different length are made equally long.
+        # The last time may be repeated, to give records of different length the same shape.
         length = times[i + 1] - times[i]
         s = jnp.clip((t - times[i]) / jnp.where(length > 0, length, 1.0), 0.0, 1.0)
         return values[i] + s * (values[i + 1] - values[i])
 
 
 class Record(eqx.Module):
-    """What was measured of one motion, and how it began.
+    """The measurements of one motion, and its start.
 
     **Fields:**
 
-    - `time`: of the samples, increasing, shape `(n,)` [s].
-    - `measured`: a row for each of them, a column for each number that the sensors give, `(n, m)`.
-    - `weights`: of each entry, `(n, m)`; 0 where nothing was measured, where `measured` may be NaN.
+    - `time`: the times of the samples, increasing, shape `(n,)` [s].
+    - `measured`: a row for each sample and a column for each number of the sensors, `(n, m)`.
+    - `weights`: the weights of the entries, `(n, m)`; 0 for missing ones, where `measured` may be
+      NaN.
     - `start`: the state at `time[0]`: a `State`, known or a guess (see `UnknownStart`), or a
-      function `system -> State` where it follows from the parameters.
-    - `control`: u(t, q, v) of this motion, a `MeasuredInput` say; `None` for none.
-    - `name`: in messages and pictures.
+      function `system -> State` if it depends on the parameters.
+    - `control`: u(t, q, v) of this motion, for example a `MeasuredInput`; `None` for none.
+    - `name`: the name in messages and plots.
     """
 
     time: np.ndarray
@@ -89,9 +90,9 @@ class Record(eqx.Module):
     ):
         """**Arguments:** as the fields; `weights` also of shape `(n,)` or `(m,)`, default 1.
 
-        **Raises:** `ValueError` for times that are not increasing or not finite, for a number of
-        rows other than that of the times, for weights below zero, and for measurements with a
-        weight that are not finite.
+        **Raises:** `ValueError` for times that are not increasing or not finite, if there is not
+        one row for each time, for negative weights, and for measurements that are not finite but
+        have a weight.
         """
         what = f'record "{name}"'
         time, measured = _numbers("time", time), _numbers("measured", measured)
@@ -119,13 +120,14 @@ class Record(eqx.Module):
 
     @property
     def count(self) -> int:
-        """How many numbers were measured."""
+        """The number of measured numbers."""
         return int(np.count_nonzero(self.weights))
 
     @checked
     def split(self, at: float) -> tuple["Record", "Record"]:
-        """The samples before the time `at` [s], to fit, and those from then on, to validate by.
-        Both begin where this record does: the second keeps the earlier samples with weight 0.
+        """Split into the samples before the time `at` [s], for a fit, and those from then on, for
+        validation. Both records start where this one does. The second one keeps the earlier samples
+        with weight 0.
 
         **Raises:** `ValueError` if fewer than two samples come before or after.
         """

@@ -1,4 +1,4 @@
-"""Whether what a fit leaves over looks like noise."""
+"""Tests of whether the residuals of a fit are noise."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,22 +6,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _LAGS = 20
-_LEVEL = 1e-3  # of a test, below which residuals are said not to be noise
+_LEVEL = 1e-3  # the p-value below which residuals are reported not to be noise
 _OUTLIER = 5.0  # robust standard deviations
 
 
 class ColumnTest(NamedTuple):
-    """Of the residuals of one column.
+    """Tests of the residuals of one column.
 
     **Fields:**
 
-    - `rms`: in the units of the measurement.
-    - `mean`: p-value of a mean of 0.
-    - `white`: p-value of no correlation over 20 samples (Ljung and Box, 1978).
-    - `normal`: p-value of a normal distribution (Jarque and Bera, 1980).
-    - `outliers`: how many are farther than 5 robust standard deviations from the median.
-    - `correlation`: 1 + 2 sum of the autocorrelations up to their first negative one: how many
-      samples tell as much as one independent one.
+    - `rms`: the root mean square, in the units of the measurement.
+    - `mean`: the p-value of a mean of 0.
+    - `white`: the p-value of no correlation over 20 samples (Ljung and Box, 1978).
+    - `normal`: the p-value of a normal distribution (Jarque and Bera, 1980).
+    - `outliers`: the number of residuals farther than 5 robust standard deviations from the median.
+    - `correlation`: 1 + 2 times the sum of the autocorrelations before the first negative one. So
+      many samples are worth one independent sample.
     """
 
     rms: float
@@ -45,7 +45,7 @@ class ColumnTest(NamedTuple):
 
 
 def column_test(residuals: Sequence[np.ndarray]) -> ColumnTest:
-    """From the residuals of one column, an array for each record, in the order of time."""
+    """Test the residuals of one column: an array for each record, in the order of time."""
     import scipy.stats  # takes longer to import than the rest of the package
 
     every = np.concatenate(residuals)
@@ -56,7 +56,7 @@ def column_test(residuals: Sequence[np.ndarray]) -> ColumnTest:
     off = every - every.mean()
     variance = np.mean(off**2)
     lags = min(_LAGS, n // 4)
-    # Products of neighbours within a record only.
+    # Only samples of the same record are multiplied.
     parts = np.split(off, np.cumsum([len(r) for r in residuals])[:-1])
     longest = max(len(part) for part in parts)
     rho = [

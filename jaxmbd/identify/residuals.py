@@ -1,4 +1,4 @@
-"""Computed minus measured, as a function of the free numbers; and its Jacobian."""
+"""The residuals (computed minus measured) as a function of the free numbers, and their Jacobian."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +14,11 @@ from .part import Data, PartMotion, PartSimulation
 
 
 class Residuals(eqx.Module):
-    """r(z): z holds the free numbers of the parameters, then those of the starts.
+    """The residuals r(z), where z holds the free numbers of the parameters, then those of the
+    starts.
 
-    The rows: weighted residuals of all samples, what is known of parameters and of starts, and
-    those of the continuity c = 0 by the method of multipliers.
+    The rows are the weighted residuals of all samples, the priors of parameters and starts, and the
+    terms of the continuity c = 0 in the method of multipliers.
     """
 
     simulation: PartSimulation
@@ -25,22 +26,22 @@ class Residuals(eqx.Module):
 
     @property
     def parameters(self) -> Parameters:
-        """What z stands for first."""
+        """The parameters, whose free numbers come first in z."""
         return self.simulation.parameters
 
     def __call__(self, z: Float[Array, " n"], data: Data) -> Float[Array, " rows"]:
         return self._rows(z, self.motions(z, data), data)
 
     def motions(self, z: Float[Array, " n"], data: Data) -> PartMotion:
-        """Those of all parts at z."""
+        """The motions of all parts at z."""
         shared, own = self._split(z, data)
         return _for_each(lambda k: self.simulation(shared, own[k], data, k), len(own))
 
     def jacobian(
         self, z: Float[Array, " n"], data: Data
     ) -> tuple[Float[Array, " rows"], Float[Array, "rows n"]]:
-        """r and dr/dz. The motion of a part depends on the parameters and its own start alone, and
-        only these tangents are propagated: S parts cost as much as one."""
+        """r and dr/dz. The motion of a part depends only on the parameters and its own start, and
+        only these tangents are propagated. So S parts cost as much as one."""
         shared, own = self._split(z, data)
 
         def derivatives(k):
@@ -74,19 +75,20 @@ class Residuals(eqx.Module):
         )
 
     def _split(self, z, data: Data):
-        """Free numbers of the parameters, and of the starts, `(parts, 2 dof)`."""
+        """The free numbers of the parameters, and of the starts, `(parts, 2 dof)`."""
         size = self.parameters.size
         return z[:size], jnp.append(z[size:], 0.0)[data.places]
 
 
 def continuity(found: PartMotion, data: Data) -> Float[Array, "links state"]:
-    """c: by how much parts end beside the start of the next one."""
+    """The violation c of continuity: the end of each part minus the start of the next one."""
     return found.last[data.links] - found.first[data.links + 1]
 
 
 def _by_z(slope: Array, shared: int, data: Data, size: int) -> Array:
-    """Derivatives by what a part depends on, `(parts, ..., shared + own)`, as derivatives by z."""
-    # Numbers of a fixed start go to a column that is dropped.
+    """Turn derivatives with respect to the numbers of each part, `(parts, ..., shared + own)`, into
+    derivatives with respect to z."""
+    # The numbers of a fixed start go to a column that is dropped.
     whole = jnp.zeros((*slope.shape[:-1], size + 1), slope.dtype)
     whole = whole.at[..., :shared].set(slope[..., :shared])
     add = lambda whole, slope, places: whole.at[..., places].add(slope)  # noqa: E731
@@ -94,7 +96,7 @@ def _by_z(slope: Array, shared: int, data: Data, size: int) -> Array:
 
 
 def _for_each(fn: Callable[..., Any], count: int) -> Any:
-    """fn(k) of all parts; of a single one without an axis for them, which would only cost."""
+    """fn(k) of all parts. A single part is computed without a batch axis, which is faster."""
     if count == 1:
         return jax.tree.map(lambda x: jnp.asarray(x)[None], fn(jnp.array(0)))
     return jax.vmap(fn)(jnp.arange(count))

@@ -1,4 +1,4 @@
-"""How what was measured depends on the parameters alone, all starts being free to follow."""
+"""The sensitivity of the measurements to the parameters, if all starts may follow them."""
 
 from typing import Any, NamedTuple
 
@@ -8,10 +8,10 @@ from .._search import DEPENDENT, ROUNDED, nonzero
 
 
 class Sensitivity(NamedTuple):
-    """Residuals `(rows,)` at the estimate, and their derivatives by the free numbers of the
-    parameters, `(rows, p)`, less what a change of the starts could do as well. The first `samples`
-    rows are those of the measurements, the others what was known before; `nuisance`: how many
-    numbers of the starts were found too."""
+    """The residuals `(rows,)` at the estimate, and their derivatives `(rows, p)` with respect to
+    the free numbers of the parameters, without the effects that changes of the starts can also
+    have. The first `samples` rows are those of the measurements, the others those of the priors.
+    `nuisance`: the number of estimated numbers of the starts."""
 
     residuals: np.ndarray
     jacobian: np.ndarray
@@ -27,16 +27,17 @@ def sensitivity(
     links: int,
     penalty: float,
 ) -> Sensitivity:
-    """**Arguments:** residuals and Jacobian at the estimate, of which the first `samples` rows are
-    those of the measurements and the last `links` rows those of the continuity; the number of free
-    numbers that are parameters', which come first.
+    """Eliminate the starts from the Jacobian. They follow a change dp of the parameters such that
+    the parts remain continuous, C_p dp + C_s ds = 0, and otherwise as is best for the residuals:
 
-    The starts follow a change dp of the parameters such that the parts still meet,
-    C_p dp + C_s ds = 0, and else as is best for the residuals:
+        ds = -C_s^+ C_p dp + N y,    N = null(C_s).
 
-        ds = -C_s^+ C_p dp + N y,    N = null(C_s),
+    The result is (1 - Q Q^T) (J_p - J_s C_s^+ C_p), where Q is an orthonormal basis of the range of
+    J_s N.
 
-    which leaves (1 - Q Q^T) (J_p - J_s C_s^+ C_p), Q an orthonormal basis of the range of J_s N.
+    **Arguments:** the residuals and Jacobian at the estimate, of which the first `samples` rows are
+    those of the measurements and the last `links` rows those of the continuity; and the number of
+    free numbers of the parameters, which come first.
     """
     r, J = np.asarray(residuals), np.asarray(jacobian)
     rows = len(r) - links

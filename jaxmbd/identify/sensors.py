@@ -1,4 +1,4 @@
-"""What instruments tell of a state."""
+"""Sensors, which are functions of a moment of the motion."""
 
 import abc
 from typing import Any
@@ -16,7 +16,7 @@ from ..mechanism import Mechanism, joint_rates, reactions
 
 
 class Sample(eqx.Module):
-    """A moment of a simulated motion, from which sensors read.
+    """A moment of a simulated motion, the input of sensors.
 
     **Fields:** `system`, `control`, `t`, `q`, `v`.
     """
@@ -50,7 +50,7 @@ class Sample(eqx.Module):
 
     @property
     def mechanism(self) -> Mechanism:
-        """**Raises:** `ValueError` unless the system is one."""
+        """The system. **Raises:** `ValueError` if it is not a `Mechanism`."""
         if not isinstance(self.system, Mechanism):
             raise ValueError(
                 f"This sensor reads from a `Mechanism`, but the system is a "
@@ -61,8 +61,7 @@ class Sample(eqx.Module):
 
 
 class AbstractSensor(eqx.Module):
-    """Numbers that an instrument gives. Any function of a `Sample` that returns a scalar or a
-    vector is a sensor as well."""
+    """A sensor. Any function of a `Sample` that returns a scalar or a vector is a sensor too."""
 
     @abc.abstractmethod
     def __call__(self, sample: Sample) -> Float[Array, "..."]:
@@ -71,8 +70,8 @@ class AbstractSensor(eqx.Module):
 
 @checked
 class JointPosition(AbstractSensor):
-    """Coordinates of a joint of a `Mechanism` [rad, m], as encoders tell them. Angles are within
-    half a turn."""
+    """The coordinates of a joint of a `Mechanism` [rad, m], as measured by encoders. Angles are
+    within half a turn."""
 
     joint: str = eqx.field(static=True)
 
@@ -82,7 +81,7 @@ class JointPosition(AbstractSensor):
 
 @checked
 class JointRate(AbstractSensor):
-    """Rates of a joint of a `Mechanism` [rad/s, m/s], as tachometers tell them."""
+    """The rates of a joint of a `Mechanism` [rad/s, m/s], as measured by tachometers."""
 
     joint: str = eqx.field(static=True)
 
@@ -92,8 +91,8 @@ class JointRate(AbstractSensor):
 
 @checked
 class BodyPoint(AbstractSensor):
-    """World position of a point of a body [m], as a camera tells it. `point`: in the frame of the
-    body, shape `(3,)`."""
+    """The world position of a point of a body [m], as measured by a camera. `point`: the point in
+    the frame of the body, shape `(3,)`."""
 
     body: str = eqx.field(static=True)
     point: Float[Array, "3"] = eqx.field(converter=jnp.asarray, default=(0.0, 0.0, 0.0))
@@ -107,7 +106,7 @@ class BodyPoint(AbstractSensor):
 
 @checked
 class Gyroscope(AbstractSensor):
-    """Angular velocity of a body in its own axes [rad/s], shape `(3,)`."""
+    """The angular velocity of a body in its own axes [rad/s], shape `(3,)`."""
 
     body: str = eqx.field(static=True)
 
@@ -119,12 +118,12 @@ class Gyroscope(AbstractSensor):
 
 @checked
 class Accelerometer(AbstractSensor):
-    """Specific force at a point of a body, in the axes of the body [m/s^2]:
+    """The specific force at a point of a body, in the axes of the body [m/s^2]:
 
         R^T (a + alpha x r + omega x (omega x r) - g),    r = R point,
 
-    a the acceleration of the origin of the body's frame; at rest it reads the support against
-    gravity. `point`: in the frame of the body, shape `(3,)` [m]."""
+    where a is the acceleration of the origin of the frame of the body. At rest the reading is -g in
+    these axes. `point`: the point in the frame of the body, shape `(3,)` [m]."""
 
     body: str = eqx.field(static=True)
     point: Float[Array, "3"] = eqx.field(converter=jnp.asarray, default=(0.0, 0.0, 0.0))
@@ -141,8 +140,8 @@ class Accelerometer(AbstractSensor):
 
 @checked
 class JointForce(AbstractSensor):
-    """Force and torque that a joint exerts on its body b, in world axes about the joint: six
-    numbers [N, N m]. Where rows are redundant only some of them are unique."""
+    """The force and torque that a joint exerts on its body b, in world axes about the joint: six
+    numbers [N, N m]. With redundant rows only some of them are unique."""
 
     joint: str = eqx.field(static=True)
 
@@ -154,7 +153,7 @@ class JointForce(AbstractSensor):
 
 
 class Sensors(AbstractSensor):
-    """Several, one after the other."""
+    """Several sensors, whose readings are concatenated."""
 
     members: tuple[Any, ...]
 

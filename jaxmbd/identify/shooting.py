@@ -1,4 +1,4 @@
-"""How records are cut into parts that are simulated each from a start of its own."""
+"""The division of records into parts, each simulated from its own start."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -16,20 +16,21 @@ from .record import MeasuredInput, Record
 
 
 class AbstractShooting(eqx.Module):
-    """Where simulations start afresh."""
+    """The division of a record into parts."""
 
-    # The state at the first sample of a later part: `(record, row) -> State`; `None` to begin from
-    # a simulation of the guess.
+    # The state at the first sample of a later part: `(record, row) -> State`; `None` to take it
+    # from a simulation of the guess.
     starts: eqx.AbstractVar[Callable[[Record, int], State] | None]
 
     @abc.abstractmethod
     def cuts(self, record: Record) -> list[int]:
-        """Rows of the record at which parts begin: 0 first."""
+        """The rows of the record at which parts begin. The first is 0."""
 
 
 class SingleShooting(AbstractShooting):
-    """One simulation from the start of each record to its end. Of a long or chaotic motion the loss
-    is then full of local minima: see `MultipleShooting`, or `tangent_growth` for how long."""
+    """One simulation from the start of each record to its end. For a long or chaotic motion the
+    loss then has many local minima. Use `MultipleShooting` instead; `tangent_growth` tells how long
+    parts may be."""
 
     starts: None = None
 
@@ -39,20 +40,20 @@ class SingleShooting(AbstractShooting):
 
 @checked
 class MultipleShooting(AbstractShooting):
-    """`parts` simulations for each record, all at once, each from a start that is found as well;
-    that each ends where the next one begins is enforced,
+    """`parts` simultaneous simulations for each record, each from a start that is found as well.
+    Each part must end where the next one begins,
 
-        min  sum |r|^2   subject to   x_k(end) - x_{k+1}(start) = 0,
+        min  sum |r|^2   subject to   x_k(end) - x_{k+1}(start) = 0.
 
-    by the method of multipliers (Nocedal and Wright 2006, Numerical Optimization, section 17.3).
-    Errors of the guess do not add up over the whole record, which makes far guesses and chaotic
-    motions converge.
+    This is enforced by the method of multipliers (Nocedal and Wright 2006, Numerical Optimization,
+    section 17.3). Errors of the guess do not accumulate over the whole record. So fits converge
+    from far guesses and for chaotic motions too.
 
     **Fields:**
 
-    - `parts`: of each record.
+    - `parts`: the number of parts of each record.
     - `starts`: `(record, row) -> State`, a guess of the state at a row from its measurements;
-      default a simulation of the guess, which is the worse the longer it is.
+      default a simulation of the guess, which becomes less accurate with time.
 
     Reference: Bock (1983), Recent advances in parameter identification techniques for O.D.E.,
     Numerical Treatment of Inverse Problems, Birkhäuser.
@@ -73,11 +74,14 @@ class MultipleShooting(AbstractShooting):
 
 
 class Parts(NamedTuple):
-    """All parts of all records, equally long by repeating the last time with weight 0.
+    """All parts of all records. To give them equal length, the last time of shorter parts is
+    repeated with weight 0.
 
     - `time`, `measured`, `weights`: shapes `(parts, n)`, `(parts, n, m)`, `(parts, n, m)`.
-    - `t0`, `t1`: where each is simulated from and to, `(parts,)`: to the start of the next one.
-    - `record`: which one each belongs to, `(parts,)`. `controls`: of the records, stacked.
+    - `t0`, `t1`: the start and end time of each simulation, `(parts,)`. A simulation ends at the
+      start of the next part.
+    - `record`: the record of each part, `(parts,)`. `controls`: the controls of the records,
+      stacked.
     """
 
     time: Float[Array, "parts n"]
@@ -90,8 +94,8 @@ class Parts(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Which part stands where: `slices[k]` are the rows of record `record[k]` in part k, and
-    `links` the parts after which another one goes on."""
+    """The places of the parts: part k has the rows `slices[k]` of record `record[k]`. `links` are
+    the parts that another part continues."""
 
     record: tuple[int, ...]
     slices: tuple[tuple[int, int], ...]
@@ -99,7 +103,7 @@ class Partition(NamedTuple):
 
 
 def partition(records: Sequence[Record], shooting: AbstractShooting) -> tuple[Parts, Partition]:
-    """**Raises:** `ValueError` for records that do not go together."""
+    """Divide records into parts. **Raises:** `ValueError` for records that do not match."""
     columns = {record.measured.shape[1] for record in records}
     if len(columns) != 1:
         names = {record.name: record.measured.shape[1] for record in records}
@@ -137,7 +141,7 @@ def partition(records: Sequence[Record], shooting: AbstractShooting) -> tuple[Pa
 
 
 def _stacked(records: Sequence[Record]) -> Any:
-    """The controls along a leading axis."""
+    """The controls, stacked along a leading axis."""
     controls = [record.control for record in records]
     if all(isinstance(control, MeasuredInput) for control in controls):
         controls = _equally_long(controls)

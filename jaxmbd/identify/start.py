@@ -1,4 +1,4 @@
-"""Initial states that are known, or found with the parameters."""
+"""Initial states that are known, or are found together with the parameters."""
 
 from typing import Annotated, Any
 
@@ -21,19 +21,19 @@ class AbstractStart(eqx.Module):
 
 
 class KnownStart(AbstractStart):
-    """Each record starts as it says."""
+    """Each record starts from its own `start`."""
 
 
 @checked
 class UnknownStart(AbstractStart):
-    """The initial state of each record is found as well: along the admissible directions at its
-    guess, two numbers for each degree of freedom.
+    """The initial state of each record is found as well. It has two free numbers for each degree of
+    freedom, along the admissible directions at its guess.
 
     **Fields:**
 
-    - `position`, `velocity`: natural changes of q (+) N p and v, in whose units the search goes.
-    - `sigma_position`, `sigma_velocity`: standard deviations of the guess, if it is known to be
-      right so far; `None` for no such knowledge.
+    - `position`, `velocity`: typical changes of q (+) N p and v, which are the units of the search.
+    - `sigma_position`, `sigma_velocity`: the standard deviations of the guess, if they are known;
+      `None` otherwise.
     """
 
     position: Annotated[Any, positive] = 1.0
@@ -58,7 +58,7 @@ def displaced(
     z: Float[Array, " two_dof"],
     constrained: bool,
 ) -> tuple[State, RESULTS]:
-    """The consistent state next to q (+) N B z_1, v + B z_2; and whether there is one."""
+    """The consistent state nearest to q (+) N B z_1, v + B z_2; and whether there is one."""
     shift, kick = jnp.split(z, 2)
     q = system.retract(state.q, directions @ shift)
     v = state.v + directions @ kick

@@ -1,4 +1,4 @@
-"""Charts of parameters: free numbers z in, physical values out, z = 0 at the guess."""
+"""Transforms from free numbers z to physical values of parameters, with z = 0 at the guess."""
 
 import abc
 from typing import Annotated, Any
@@ -16,35 +16,36 @@ from ..mechanism import Inertia
 
 
 class AbstractTransform(eqx.Module):
-    """Which values a parameter may take, as a smooth map from free numbers z,
+    """A smooth map from free numbers z to the values that a parameter may take,
 
-        value = transform.value(guess, z),    value(guess, 0) = guess,
+        value = transform.value(guess, z),    value(guess, 0) = guess.
 
-    such that a unit change of z is a natural one: optimisers see parameters of one size. Write
-    `size` and `value`, `bounds` if z has some, and `check` if not every guess will do.
+    A change of z by 1 is a typical change of the value, so that all parameters are of similar size
+    to optimisers. Implement `size` and `value`, `bounds` if z is bounded, and `check` if some
+    guesses are not allowed.
     """
 
     @abc.abstractmethod
     def size(self, guess: PyTree) -> int:
-        """How many free numbers there are."""
+        """The number of free numbers."""
 
     @abc.abstractmethod
     def value(self, guess: PyTree, z: Float[Array, " n"]) -> PyTree:
-        """The value at z: of the same structure as the guess."""
+        """The value at z, with the same structure as the guess."""
 
     def bounds(self, guess: PyTree) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the largest z, `(n,)` each; default any."""
+        """The lower and upper bounds of z, `(n,)` each; default infinite."""
         free = np.full(self.size(guess), np.inf)
         return -free, free
 
     def check(self, name: str, guess: PyTree) -> None:
-        """**Raises:** `ValueError` for a guess that the map does not reach."""
+        """**Raises:** `ValueError` for a guess outside of the range of the map."""
         for leaf in jax.tree.leaves(guess):
             finite(f"`guess` of `{name}`", leaf, shape=None)
 
 
 class _Entrywise(AbstractTransform):
-    """One free number for each entry of an array."""
+    """A transform with one free number for each entry of an array."""
 
     def size(self, guess):
         return int(np.size(guess))
@@ -52,8 +53,8 @@ class _Entrywise(AbstractTransform):
 
 @checked
 class Free(_Entrywise):
-    """Any value: guess + scale z. `scale`: a natural change, a number or one for each entry;
-    default the size of the guess, and 1 for zeros."""
+    """Any value: guess + scale z. `scale`: a typical change, a number or one for each entry;
+    default the absolute value of the guess, and 1 for zeros."""
 
     scale: Annotated[Any, positive] = None
 
@@ -67,7 +68,7 @@ class Free(_Entrywise):
 
 
 class Positive(_Entrywise):
-    """Positive values: guess exp(z). A unit change is a factor."""
+    """Positive values: guess exp(z). A change of z by 1 is a factor e."""
 
     def value(self, guess, z):
         guess = jnp.asarray(guess, z.dtype)
@@ -79,11 +80,11 @@ class Positive(_Entrywise):
 
 
 class _Box(_Entrywise):
-    """Straight maps, cut off at bounds; the searches know these and stay within."""
+    """A linear map, clipped to bounds. Searches stay within the bounds."""
 
     @abc.abstractmethod
     def range(self, guess) -> tuple[Any, Any, Any]:
-        """Least value, largest value, unit change."""
+        """The least value, the largest value, and the change of the value if z changes by 1."""
 
     def value(self, guess, z):
         guess = jnp.asarray(guess, z.dtype)
@@ -103,9 +104,9 @@ class _Box(_Entrywise):
 
 
 class NotNegative(_Box):
-    """Values that may be zero: guess (1 + z), z >= -1. Of a friction that the measurements would
-    rather have negative, a search by `Positive()` goes on to ever smaller values; this one ends at
-    zero."""
+    """Values that may be zero: guess (1 + z), z >= -1. Suppose that measurements fit a negative
+    friction best. Then a search with `Positive()` goes on to ever smaller values, but this one ends
+    at zero."""
 
     def range(self, guess):
         return 0.0, np.inf, guess
@@ -117,8 +118,8 @@ class NotNegative(_Box):
 
 @checked
 class Bounded(_Box):
-    """Values between bounds, guess + (upper - lower) z: a unit change is the whole range. Bounds:
-    numbers, or arrays that go with the guess."""
+    """Values between bounds: guess + (upper - lower) z. A change of z by 1 is the whole range. The
+    bounds are numbers, or arrays that broadcast with the guess."""
 
     lower: Annotated[Any, finite]
     upper: Annotated[Any, finite]
@@ -145,13 +146,13 @@ class Bounded(_Box):
 
 
 class UnitVector(AbstractTransform):
-    """Directions, unit vectors of three entries, as two free numbers; or orientations, unit
-    quaternions, as three: the turn of the guess
+    """Directions (unit vectors of three entries) with two free numbers, or orientations (unit
+    quaternions) with three. The guess is turned,
 
         value = cos|z| guess + sin|z| / |z| B z,
 
-    B the directions across the guess. It reaches all directions; only at half a turn from the
-    guess is there none next to it."""
+    where B are the directions perpendicular to the guess. All directions can be reached. The map is
+    singular only at half a turn from the guess."""
 
     def size(self, guess):
         return np.size(guess) - 1
@@ -175,11 +176,11 @@ class UnitVector(AbstractTransform):
 
 
 def _across(p: Float[Array, " n"]) -> Float[Array, "n m"]:
-    """An orthonormal basis of the directions across a unit vector or quaternion."""
+    """An orthonormal basis of the directions perpendicular to a unit vector or quaternion."""
     eye = jnp.eye(p.shape[0], dtype=p.dtype)
     if p.shape[0] == 4:
         return jnp.stack([quaternion_product(p, i) for i in eye[1:]], axis=1)
-    # From the axis that is least along it.
+    # Start from the axis that is most nearly perpendicular to p.
     first = jnp.cross(p, eye[jnp.argmin(jnp.abs(p))])
     first = first / jnp.linalg.norm(first)
     return jnp.stack([first, jnp.cross(p, first)], axis=1)
@@ -187,9 +188,9 @@ def _across(p: Float[Array, " n"]) -> Float[Array, "n m"]:
 
 @checked
 class LogCholesky(AbstractTransform):
-    """An `Inertia`, as its ten log-Cholesky numbers, or only its tensor, as the six of them that
-    make it: each choice is a body that fills space. `length`: a natural change of the centre of
-    mass [m].
+    """An `Inertia` by its ten log-Cholesky numbers, or only its tensor by the six of them that
+    determine it. All values belong to possible bodies with volume. `length`: a typical change of
+    the centre of mass [m].
 
     Reference: Rucker and Wensing (2022), Smooth parameterization of rigid-body inertia, IEEE
     Robotics and Automation Letters 7."""
@@ -202,13 +203,13 @@ class LogCholesky(AbstractTransform):
     def value(self, guess, z):
         if isinstance(guess, Inertia):
             return self._inertia(guess, z)
-        # A body of 1 kg has it too.
+        # A body of 1 kg can have any tensor.
         rest = jnp.zeros(10, z.dtype).at[1:7].set(z)
         return self._inertia(_of_unit_mass(guess, z.dtype), rest).tensor
 
     def _inertia(self, guess: Inertia, z: Float[Array, "10"]) -> Inertia:
         theta = with_dtype(guess, z.dtype).log_cholesky()
-        # Logarithms change by factors; the off-diagonal ones are lengths like the diagonal.
+        # Logarithms change by 1. The off-diagonal numbers are lengths, like the diagonal ones.
         width = jnp.max(jnp.exp(theta[1:4]))
         one, length = jnp.ones((), z.dtype), jnp.asarray(self.length, z.dtype)
         scale = jnp.stack([one] * 4 + [width] * 3 + [length] * 3)
@@ -223,7 +224,7 @@ class LogCholesky(AbstractTransform):
                 )
             guess = _of_unit_mass(guess, float)
         super().check(name, guess)
-        guess.log_cholesky()  # says itself what is wrong with a thin body
+        guess.log_cholesky()  # raises its own error for a thin body
 
 
 def _of_unit_mass(tensor: Any, dtype: Any) -> Inertia:
@@ -231,7 +232,7 @@ def _of_unit_mass(tensor: Any, dtype: Any) -> Inertia:
 
 
 def is_entrywise(transform: AbstractTransform) -> bool:
-    """Whether it changes each entry of an array by itself."""
+    """Whether the transform has one free number for each entry of an array."""
     return isinstance(transform, _Entrywise)
 
 
