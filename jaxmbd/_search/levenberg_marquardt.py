@@ -38,7 +38,7 @@ class _BoundedDescent(optx.AbstractDescent):
         return jnp.zeros((n, n), y.dtype), jnp.zeros_like(y), y
 
     def query(self, y: Any, f_info: Any, state: Any) -> Any:
-        # min |J d + r| = min |R d + Q^T r|, which is small: J has many rows and few columns.
+        # min |J d + r| = min |R d + Q^T r|. R is small, because J has many rows and few columns.
         J, n = f_info.jac.as_matrix(), y.size
         J = jnp.pad(J, ((0, max(0, n - len(J))), (0, 0)))
         Q, R = jnp.linalg.qr(J)

@@ -60,7 +60,7 @@ class Identifiability(NamedTuple):
 
 
 def identifiability(J: np.ndarray, s: float, names: tuple[str, ...]) -> Identifiability:
-    """The combinations for a sensitivity `(rows, p)` and a standard deviation s of the residuals."""
+    """The combinations for a sensitivity `(rows, p)` of residuals with standard deviation s."""
     _, values, rows = np.linalg.svd(J, full_matrices=False)
     found = []
     known = nonzero(values, simulation_error(J.dtype))

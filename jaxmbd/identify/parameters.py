@@ -33,7 +33,7 @@ class Parameter(eqx.Module):
 class Parameters(eqx.Module):
     """Named unknowns as one vector z of free numbers, which is zero at the guesses."""
 
-    # Not a dictionary, because a pytree would sort its keys.
+    # Not a dictionary, because JAX sorts the keys of dictionaries.
     keys: tuple[str, ...] = eqx.field(static=True)
     members: tuple[Parameter, ...]
 

@@ -203,7 +203,7 @@ class LogCholesky(AbstractTransform):
     def value(self, guess, z):
         if isinstance(guess, Inertia):
             return self._inertia(guess, z)
-        # A body of 1 kg can have any tensor.
+        # A body of 1 kg can have the same tensor.
         rest = jnp.zeros(10, z.dtype).at[1:7].set(z)
         return self._inertia(_of_unit_mass(guess, z.dtype), rest).tensor
 
