@@ -27,9 +27,8 @@ def bounded_least_squares(
     upper: Float[Array, " n"],
     start: Float[Array, " n"],
 ) -> BoundedSolution:
-    """Solve min |A x - b|^2 subject to lower <= x <= upper, for A of full column rank. Each Newton
-    step moves the entries that the gradient does not hold at a bound, and is projected onto the
-    bounds.
+    """Solve min |A x - b|^2, lower <= x <= upper, for A of full column rank. Each Newton step moves
+    the entries that the gradient does not hold at a bound, and is projected onto the bounds.
 
     Minimising a strictly convex quadratic x^T H x / 2 + g^T x is the same problem, with H = A^T A
     and A^T b = -g.

@@ -34,8 +34,7 @@ class Checkpoint:
     **Arguments:**
 
     - `path`: the path of the file.
-    - `problem`: a pytree of arrays that identifies the problem. The file of another problem is
-      refused.
+    - `problem`: a pytree of arrays. A file that was saved with other arrays is refused.
     - `seconds`: the shortest time between two writes [s]; 0 to write after each iteration.
     """
 
@@ -51,8 +50,7 @@ class Checkpoint:
         self.seconds, self._last = seconds, -np.inf
 
     def restored(self, state: PyTree) -> tuple[int, PyTree]:
-        """Return the number of iterations done and the state after them; 0 and the given state if
-        there is no file.
+        """The number of iterations done and the state then; 0 and the given one without a file.
 
         **Raises:** `ValueError` for the file of another problem.
         """
@@ -79,8 +77,7 @@ class Checkpoint:
                 ) from error
 
     def save(self, iteration: int, state: PyTree, *, now: bool = False) -> None:
-        """Write the state after `iteration` iterations. Skip it if the last write was less than
-        `seconds` ago and not `now`."""
+        """Write the state, unless the last write was less than `seconds` ago and not `now`."""
         if not now and time.monotonic() - self._last < self.seconds:
             return
         self._last = time.monotonic()

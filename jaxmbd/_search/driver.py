@@ -36,8 +36,7 @@ def _all(step, args, state):
 
 
 def iterate(step: Callable, args: PyTree, state: Any, monitor: Monitor | None) -> tuple[Any, int]:
-    """Repeat `state = step(args, state)` until `state.done`, which may be one flag for each sample
-    of a batch.
+    """Repeat `state = step(args, state)` until `state.done`, which may be a batch of flags.
 
     With a monitor, this is a Python loop around one compiled iteration, so that the bar moves and
     Ctrl-C works. Without one, or with traced numbers, it is one compiled loop.

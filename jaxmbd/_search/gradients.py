@@ -71,8 +71,7 @@ def as_minimiser(
 
 
 class _Optax(optx.OptaxMinimiser):
-    """An optimiser of optax with a stopping rule of its own. Optimistix stops at small steps, but
-    the steps of `optax.adam` never become small."""
+    """An optimiser of optax with its own stopping rule, as steps of `optax.adam` stay large."""
 
     def terminate(self, fn, y, args, options, state, tags):
         return state.opt_state.at_rest, optx.RESULTS.successful

@@ -18,8 +18,7 @@ class Multipliers(eqx.Module):
 
     In words: a penalty pulls the solution towards the conditions. The remaining violation tells how
     hard to pull in the next round: lam <- lam + rho c, mu <- max(0, mu + rho d). So a moderate
-    penalty rho suffices to meet the conditions. In the end lam and mu are their Lagrange
-    multipliers.
+    penalty rho suffices. In the end lam and mu are the Lagrange multipliers of the conditions.
 
     **Fields:** `equality`: lam; `inequality`: mu; `penalty`: rho.
 

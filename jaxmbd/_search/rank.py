@@ -26,8 +26,7 @@ def simulation_error(dtype: Any) -> float:
 
 
 def redundancy(dtype: Any) -> float:
-    """The share for rows of constraints. Redundant rows depend on the others only up to the drift
-    of the constraints."""
+    """The share for rows of constraints, which are redundant only up to the drift."""
     return 1e-6 if dtype == np.float64 else 1e-3
 
 

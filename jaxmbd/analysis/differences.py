@@ -15,8 +15,7 @@ _STEPS = {jnp.dtype("float64"): 10, jnp.dtype("float32"): 6}
 def central_difference(
     fn: Callable[[Float[Array, ""]], Float[Array, ""]], dtype: jnp.dtype
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The derivative of fn at 0, and an estimate of its error. The argument of fn is scaled such
-    that its size is 1.
+    """The derivative of fn at 0, and an estimate of its error. The argument of fn has size 1.
 
     Central differences of ever smaller steps are extrapolated to step 0 (Ridders, Accurate
     computation of F'(x) and F'(x) F''(x), Advances in Engineering Software 4, 1982, eqs. 3 to 5):

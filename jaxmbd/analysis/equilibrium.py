@@ -70,9 +70,9 @@ def equilibrium(
 
     $$ f(t, q, 0, u) + J^\mathsf{T} \lambda = 0, \qquad \Phi(q, t) = 0. $$
 
-    At an equilibrium, with $v = 0$, both the constrained acceleration $a(q)$ and the smallest
-    displacement $c(q)$ back onto the constraints vanish. The search takes implicit steps of the
-    overdamped motion $dq/ds = a + c$,
+    At an equilibrium, the constrained acceleration $a(q)$ at $v = 0$ and the smallest displacement
+    $c(q)$ back onto the constraints both vanish. The search takes implicit steps of the overdamped
+    motion $dq/ds = a + c$,
 
     $$ \left(\frac{1}{h} - \frac{\partial (a + c)}{\partial p}\right) dp = a + c. $$
 
@@ -156,10 +156,9 @@ class _Statics(eqx.Module):
         return a + back
 
     def at_rest(self, p):
-        """Return the acceleration a, the displacement back onto the constraints, the projector T
-        onto admissible displacements, the stiffness K relative to the mass along them,
-        T a(p + dp) = T a(p) - K dp, and the eigenvalues of its symmetric part, inf for
-        directions that are not admissible."""
+        """The acceleration a, the displacement back onto the constraints, the projector T onto
+        admissible displacements, the stiffness K relative to the mass along them, T a(p + dp) =
+        T a(p) - K dp, and the eigenvalues of its symmetric part, inf in all other directions."""
         at, operator = self.operator(p)
         one = jnp.eye(p.shape[0], dtype=p.dtype)
         project = lambda x: x - operator.correct(operator.rows(x), x)[0]  # noqa: E731

@@ -34,9 +34,8 @@ def acceleration(
 
 
 class Near(eqx.Module):
-    """The rates x' = (dp', dv') of the displacement x = (dp, dv) from (t, q, v), under inputs u.
-    The displaced state is (q (+) dp, v + dv). At x = 0, p' = v. The derivative of p' has a further
-    term, because the chart is curved."""
+    """The rates x' = (dp', dv') of displacements x = (dp, dv) to a state (q (+) dp, v + dv), under
+    inputs u. At x = 0, p' = v. Its derivative has a further term, because the chart is curved."""
 
     system: AbstractSystem
     solver: AbstractConstraintSolver

@@ -185,8 +185,7 @@ def _directions(leaves, most: int) -> tuple[list[str], list[Array]]:
 
 
 def _derivatives(fn, numbers, tangents, modes):
-    """The value, and along all tangents the derivatives by each mode, the differences and their
-    errors."""
+    """The value, and along all tangents the derivatives, the differences and their errors."""
 
     def shifted(direction):
         def at(h):

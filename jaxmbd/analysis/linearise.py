@@ -25,9 +25,8 @@ from .field import Near, admissible
 class LinearModel(eqx.Module):
     """The linear model xi' = A xi + B du, dy = C xi + D du for small deviations from a state.
 
-    The deviation of the state is (dp, dv) = Z xi, with displacements dp and changes of velocity dv.
-    The columns of Z span the deviations that the constraints admit. Conversely,
-    xi = S^T (dp, dv), with S^T Z = 1.
+    The deviation of the state is (dp, dv) = Z xi, of coordinates and velocities. The columns of Z
+    span the deviations that the constraints admit. Conversely, xi = S^T (dp, dv), with S^T Z = 1.
 
     **Fields:** with n independent deviations (twice the degrees of freedom of a holonomic system),
     nu inputs and ny outputs,

@@ -45,8 +45,7 @@ class NonfiniteOrigin(NamedTuple):
     - `quantity`: the first quantity that is not finite; empty if everything is finite.
     - `derivative`: whether the quantity is finite, but its derivative is not.
     - `element`: the body, joint or force of a mechanism that it belongs to; empty if there is none.
-    - `entry`: the index of the first entry of the quantity that is not finite; `None` for
-      derivatives.
+    - `entry`: the index of its first entry that is not finite; `None` for derivatives.
     - `leaves`: for a derivative, the numbers with respect to which it is not finite: leaves of
       `.system`, `.control`, ..., and `.q`, `.v` of the state.
     - `step`: the number of the step, from 0. `state`: the state at its start, which is the last

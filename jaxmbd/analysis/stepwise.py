@@ -1,5 +1,4 @@
-"""A motion step by step, its derivative step by step in reverse, and the points at which a step
-evaluates the equations."""
+"""A motion step by step, its derivative likewise in reverse, and the points within a step."""
 
 from typing import Any, NamedTuple
 
@@ -64,8 +63,7 @@ class Motion(NamedTuple):
 
 
 class Record:
-    """A list of points. A record equals only itself, so that no compiled step writes into the
-    record of another call."""
+    """A list of points. It equals only itself, so no compiled step writes into another call's."""
 
     def __init__(self):
         self.points: list[At] = []

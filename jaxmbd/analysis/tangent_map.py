@@ -1,5 +1,4 @@
-"""The derivative of a motion with respect to its start, (dp, dv) -> (dp, dv), through the steps of
-a stepper."""
+"""The derivative (dp, dv) -> (dp, dv) of a motion with respect to its start, step by step."""
 
 import math
 

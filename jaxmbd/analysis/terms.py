@@ -1,5 +1,4 @@
-"""The terms of the equations at one point by name, to find one that is not finite or has no finite
-derivative."""
+"""The terms of the equations at one point by name, and checks that they are finite."""
 
 import pathlib
 import traceback

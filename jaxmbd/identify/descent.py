@@ -30,8 +30,7 @@ def descend(
     **Raises:** `ValueError` if the loss is not finite at the guess.
     """
     begin, losses = time.perf_counter(), []
-    # The loss is flat at its minimum. The error of z is proportional to the gradient, and that of
-    # the loss to its square.
+    # The loss is flat at its minimum: its error is proportional to the square of the gradient.
     small = 0.1 * math.sqrt(tolerance) * problem.count * problem.scale**2
 
     def report(here):

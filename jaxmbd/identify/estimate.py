@@ -40,8 +40,7 @@ class Estimate(eqx.Module):
     - `noise`: s, the standard deviation of the weighted residuals.
     - `freedom`: the number of measurements minus the number of estimated numbers.
     - `iterations`, `seconds`, `converged`: those of the search.
-    - `sensitivity`: the residuals and their Jacobian with respect to the free numbers of the
-      parameters.
+    - `sensitivity`: the residuals and their Jacobian for the free numbers of the parameters.
     """
 
     values: dict[str, Any]
@@ -286,8 +285,7 @@ class Estimate(eqx.Module):
 
 @checked
 def load_estimate(path: str | os.PathLike) -> dict[str, Any]:
-    """Load a file of `Estimate.save`. Return its content with `values` and `sigma` by name, and
-    `covariance` as an array.
+    """Load a file of `Estimate.save`, with `values` and `sigma` by name and the `covariance`.
 
     **Raises:** `ValueError` for another file."""
     try:

@@ -95,8 +95,7 @@ def fit(
     - `model`: a function `values -> system` of the values by name; or a system, whose leaves are
       then named by paths, see `Leaves`.
     - `parameters`: name -> `Parameter` or a guess; for a system also paths or a filter.
-    - `records`: the measurements. All records must have the same columns and the same kind of
-      control.
+    - `records`: the measurements, all with the same columns and the same kind of control.
     - `sensors`: name -> function of a `Sample`, or one such function. Their numbers are the columns
       of the records.
     - `dt`: the largest step of the simulations [s]. Each part is divided into equal steps.
@@ -110,8 +109,7 @@ def fit(
     - `multistart`: a `MultiStart`.
     - `max_steps`: the limit of iterations. `tolerance`: the search has converged when the last
       change of parameters and residuals is below this.
-    - `checkpoint`: the name of a file to save the search in. If it exists, the search continues
-      from it.
+    - `checkpoint`: the name of a file to save the search in, or to continue it from.
 
     Weights are 1 / (standard deviation) of the measurements. If all are 1, columns of different
     units are added as they are.

@@ -119,8 +119,7 @@ def least_squares(
       about this much.
     - `count`: the number of actual measurements among the n, if some are masked by zeros.
     - `tolerance`: the tolerance of the last change of parameters and residuals.
-    - `checkpoint`: a `Checkpoint` to save the search in. If its file exists, the search continues
-      from it.
+    - `checkpoint`: a `Checkpoint` to save the search in, or to continue it from.
 
     **Raises:** `ValueError` if there are not more measurements than parameters, or if the residuals
     at the guess are not finite.

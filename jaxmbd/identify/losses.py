@@ -44,9 +44,8 @@ class Huber(AbstractLoss):
 
 @checked
 class Cauchy(AbstractLoss):
-    """Logarithmic: rho = scale^2 log(1 + (r/scale)^2). Far outliers have hardly any effect. `scale`
-    is in units of the weighted residuals. There are local minima, so start from a fit by `Huber`.
-    """
+    """Logarithmic: rho = scale^2 log(1 + (r/scale)^2), in which far outliers hardly count. `scale`
+    is in units of the weighted residuals. It has local minima; start from a fit by `Huber`."""
 
     scale: Annotated[float | Float[Array, ""], positive] = 2.385
 

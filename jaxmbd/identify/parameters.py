@@ -85,8 +85,7 @@ class Parameters(eqx.Module):
 
     @property
     def free_names(self) -> tuple[str, ...]:
-        """The name of each free number: that of its entry, or a numbered one if entries and free
-        numbers do not correspond."""
+        """The name of each free number: that of its entry if there is one, or else numbered."""
         found = []
         for name, member in self.items():
             size = member.transform.size(member.guess)

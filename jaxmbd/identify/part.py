@@ -31,8 +31,7 @@ class Data(NamedTuple):
     - `directions`: the admissible directions at the starts, `(parts, nv, dof)`.
     - `scale`, `prior`: typical changes of the starts, and the weights of their priors,
       `(parts, 2 dof)`.
-    - `places`: the indices of the free numbers of each start, `(parts, 2 dof)`; one past the end if
-      the start is fixed.
+    - `places`: indices of the free numbers of each start, `(parts, 2 dof)`; past the end if fixed.
     - `links`: the parts that another part continues, `(links,)`.
     - `multipliers`: the multipliers of the continuity, `(links, nq + nv)`.
     """

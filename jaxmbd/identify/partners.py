@@ -45,10 +45,8 @@ def changed(system: AbstractSystem, path: str, value: PyTree) -> AbstractSystem:
 def check_alone(
     system: AbstractSystem, path: str, value: PyTree, transform: AbstractTransform
 ) -> None:
-    """Check that the entries at a path may change one by one.
-
-    **Raises:** `ValueError` if the result could be impossible, such as an inertia tensor that is
-    not symmetric."""
+    """**Raises:** `ValueError` if the entries at a path must not change one by one, such as those
+    of an inertia tensor, which would not stay symmetric."""
     head, field = owner(path)
     remedy = _remedy(walk(system, head), field, value, is_entrywise(transform))
     if remedy:
@@ -133,8 +131,7 @@ def _keys(mechanism: Mechanism) -> Iterator[tuple[Any, str]]:
 def _connectors(
     element: AbstractConstraint | AbstractForceElement | Any,
 ) -> Iterator[tuple[str, AbstractConnector, tuple[str, ...]]]:
-    """(path below the element, connector, its bodies) for the element itself and the joints that it
-    holds."""
+    """(path below, connector, its bodies) for the element itself and the joints that it holds."""
     if isinstance(element, AbstractConnector):
         yield "", element, element.bodies
     if isinstance(element, JointLimit):

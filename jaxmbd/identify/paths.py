@@ -127,8 +127,7 @@ def _steps(path: str) -> list[str]:
 
 
 def _with_element(mechanism: Any, path: str, value: PyTree) -> Any:
-    """Replace a part of an element. Elements of one kind are stored as a structure of arrays, with
-    the element as the last axis."""
+    """Replace a part of an element, which is an index of the last axis of its stack's arrays."""
     kind, name, *below = _steps(path)
     stacks: Callable[..., Any] = _KINDS[kind]
     number, i = next(

@@ -62,8 +62,7 @@ class Record(eqx.Module):
 
     - `time`: the times of the samples, increasing, shape `(n,)` [s].
     - `measured`: a row for each sample and a column for each number of the sensors, `(n, m)`.
-    - `weights`: the weights of the entries, `(n, m)`; 0 for missing ones, where `measured` may be
-      NaN.
+    - `weights`: those of the entries, `(n, m)`; 0 for missing ones, where `measured` may be NaN.
     - `start`: the state at `time[0]`: a `State`, known or a guess (see `UnknownStart`), or a
       function `system -> State` if it depends on the parameters.
     - `control`: u(t, q, v) of this motion, for example a `MeasuredInput`; `None` for none.
@@ -125,9 +124,8 @@ class Record(eqx.Module):
 
     @checked
     def split(self, at: float) -> tuple["Record", "Record"]:
-        """Split into the samples before the time `at` [s], for a fit, and those from then on, for
-        validation. Both records start where this one does. The second one keeps the earlier samples
-        with weight 0.
+        """The samples before the time `at` [s], for a fit, and those from then on, for validation.
+        Both records start where this one does. The second keeps the earlier samples with weight 0.
 
         **Raises:** `ValueError` if fewer than two samples come before or after.
         """

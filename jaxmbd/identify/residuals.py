@@ -14,8 +14,7 @@ from .part import Data, PartMotion, PartSimulation
 
 
 class Residuals(eqx.Module):
-    """The residuals r(z), where z holds the free numbers of the parameters, then those of the
-    starts.
+    """The residuals r(z). z holds the free numbers of the parameters, then those of the starts.
 
     The rows are the weighted residuals of all samples, the priors of parameters and starts, and the
     terms of the continuity c = 0 in the method of multipliers.
@@ -86,8 +85,7 @@ def continuity(found: PartMotion, data: Data) -> Float[Array, "links state"]:
 
 
 def _by_z(slope: Array, shared: int, data: Data, size: int) -> Array:
-    """Turn derivatives with respect to the numbers of each part, `(parts, ..., shared + own)`, into
-    derivatives with respect to z."""
+    """Expand derivatives by the numbers of each part, `(parts, ..., shared + own)`, to all of z."""
     # The numbers of a fixed start go to a column that is dropped.
     whole = jnp.zeros((*slope.shape[:-1], size + 1), slope.dtype)
     whole = whole.at[..., :shared].set(slope[..., :shared])

@@ -32,12 +32,11 @@ def sensitivity(
 
         ds = -C_s^+ C_p dp + N y,    N = null(C_s).
 
-    The result is (1 - Q Q^T) (J_p - J_s C_s^+ C_p), where Q is an orthonormal basis of the range of
-    J_s N.
+    The result is (1 - Q Q^T) (J_p - J_s C_s^+ C_p), with an orthonormal basis Q of range(J_s N).
 
-    **Arguments:** the residuals and Jacobian at the estimate, of which the first `samples` rows are
-    those of the measurements and the last `links` rows those of the continuity; and the number of
-    free numbers of the parameters, which come first.
+    **Arguments:** the residuals and Jacobian at the estimate. The first `samples` rows are those of
+    the measurements, the last `links` rows those of the continuity. The first `parameters` columns
+    are those of the parameters.
     """
     r, J = np.asarray(residuals), np.asarray(jacobian)
     rows = len(r) - links

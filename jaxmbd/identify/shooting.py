@@ -74,14 +74,11 @@ class MultipleShooting(AbstractShooting):
 
 
 class Parts(NamedTuple):
-    """All parts of all records. To give them equal length, the last time of shorter parts is
-    repeated with weight 0.
+    """All parts of all records, made equally long by repeating the last time with weight 0.
 
     - `time`, `measured`, `weights`: shapes `(parts, n)`, `(parts, n, m)`, `(parts, n, m)`.
-    - `t0`, `t1`: the start and end time of each simulation, `(parts,)`. A simulation ends at the
-      start of the next part.
-    - `record`: the record of each part, `(parts,)`. `controls`: the controls of the records,
-      stacked.
+    - `t0`, `t1`: the times between which each is simulated, up to the next part, `(parts,)`.
+    - `record`: the record of each part, `(parts,)`. `controls`: those of the records, stacked.
     """
 
     time: Float[Array, "parts n"]

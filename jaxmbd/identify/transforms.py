@@ -20,9 +20,8 @@ class AbstractTransform(eqx.Module):
 
         value = transform.value(guess, z),    value(guess, 0) = guess.
 
-    A change of z by 1 is a typical change of the value, so that all parameters are of similar size
-    to optimisers. Implement `size` and `value`, `bounds` if z is bounded, and `check` if some
-    guesses are not allowed.
+    A change of z by 1 is a typical change of the value, so that optimisers see similar sizes.
+    Implement `size` and `value`, `bounds` if z is bounded, and `check` if guesses can be invalid.
     """
 
     @abc.abstractmethod

@@ -45,10 +45,9 @@ class Projected(AbstractBounds):
 
 
 class Squash(AbstractBounds):
-    """Optimise z, and compute u from it by a smooth function with values between the bounds, see
-    `mbd.trajopt.Squashed`. It suits every optimiser and every policy. Controls approach the bounds
-    but do not reach them. If the guess is a table, its values are u and are transformed to z. The
-    output of any other policy is z."""
+    """Optimise z, and compute u by a smooth function with values between the bounds, see
+    `mbd.trajopt.Squashed`. It suits every optimiser and every policy. Controls do not reach the
+    bounds. The values of a table are transformed to z. The output of any other policy is z."""
 
     def prepared(self, problem, control):
         squashed = Squashed(control, problem.lower, problem.upper)

@@ -86,8 +86,7 @@ class PiecewiseConstant(AbstractControl):
 
 @checked
 class PiecewiseLinear(AbstractControl):
-    """The control with values[k] at t0 + k dt and linear interpolation between. It is constant
-    before and after the table.
+    """The control with values[k] at t0 + k dt, linear between, and constant before and after.
 
     **Arguments:**
 
@@ -130,8 +129,7 @@ class Feedback(AbstractControl):
     **Arguments:**
 
     - `system`: the system of the coordinates. `t0`, `dt`: the start and interval of the grid [s].
-    - `q`, `v`: the nominal motion, shapes `(n + 1, nq)`, `(n + 1, nv)`. `u`: the nominal controls,
-      `(n, nu)`.
+    - `q`, `v`: the nominal motion, shapes `(n + 1, nq)`, `(n + 1, nv)`. `u`: its u_k, `(n, nu)`.
     - `gains`: K, shape `(n, nu, 2 nv)`. `lower`, `upper`: the bounds of u, shape `(nu,)`.
     """
 
@@ -212,8 +210,7 @@ class Squashed(_BetweenBounds):
         z = self.control(t, q, v)
         two, middle, half = self._scales()
         held = half == 0
-        # If the bounds are equal, take the limit of tanh. Then the sign of z - middle decides which
-        # bound u follows.
+        # If the bounds are equal, the limit of tanh is the sign. It decides which bound u follows.
         share = jnp.where(held, 1.0, (z - middle) / jnp.where(held, 1.0, half))
         share = jnp.where(held, jnp.sign(z - middle), jnp.tanh(share))
         above, lower, below, upper = self._sides()

@@ -88,8 +88,7 @@ def _between(problem: Problem, q_end, v_end):
 
 @checked
 def simulated(problem: Problem, control: Control) -> Guess:
-    """Simulate the motion under a control, with the enforcement, scheme and substeps of the
-    problem.
+    """Simulate a control with the enforcement, scheme and substeps of the problem.
 
     **Arguments:**
 
@@ -116,9 +115,8 @@ def simulated(problem: Problem, control: Control) -> Guess:
 
 
 def constant_guess(problem: Problem) -> Guess:
-    """The state at the start, repeated at all points, with the controls nearest to zero. Unlike
-    `interpolated`, it does not satisfy constraints that move in time. The search corrects that when
-    it closes the gaps."""
+    """The start, repeated at all points, with the controls nearest to zero. Unlike `interpolated`,
+    it may violate constraints that move in time. The search corrects that as it closes the gaps."""
     points, state = problem.steps + 1, problem.state
     u = jnp.clip(jnp.zeros(problem.nu, state.q.dtype), problem.lower, problem.upper)
     return Guess(*(jnp.broadcast_to(x, (points, *x.shape)) for x in (state.q, state.v, u)))

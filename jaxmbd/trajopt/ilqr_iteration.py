@@ -25,14 +25,12 @@ _FACTOR, _LEAST, _MOST = 2.0, 1e-8, 1e10
 _ARMIJO = 1e-4
 _SHORTEST = 0.5**12
 _MOST_PENALTY = 1e10
-# The tolerance of rounds in which conditions are still violated: a relative one, and a share of
-# penalty * violation^2.
+# The tolerance while conditions are violated: relative, and as a share of penalty * violation^2.
 _LOOSE, _SHARE = 1e-5, 1e-3
 
 
 class Options(eqx.Module):
-    """The options of `ilqr`. `size`: the dimension of the admissible tangent space. `limit`: the
-    largest number of iterations."""
+    """Options of `ilqr`. `size`: that of the tangent space. `limit`: the limit of iterations."""
 
     tolerance: Float[Array, ""]
     condition_tolerance: Float[Array, ""]
@@ -43,8 +41,7 @@ class Options(eqx.Module):
 
 class SearchState(NamedTuple):
     """The state of the search. `split`: whether the points of `path` are not one motion yet.
-    `gains`: those of the last change, for (dp, dv). `growth`: that of small deviations under these
-    gains, until the end."""
+    `gains`: for (dp, dv), from the last change. `growth`: that of small deviations under these."""
 
     path: Trajectory
     split: Bool[Array, ""]
@@ -256,8 +253,8 @@ def _line_search(
     problem: Problem, here: SearchState, local: Model, change: Change, tries: Array
 ) -> tuple[Trajectory, Array, Array, Array]:
     """Search for the first of the scales 1, 1/2, 1/4, ... that gives enough of the expected
-    decrease. Return the motion, whether it is split, its value, and whether a scale was found. If
-    none was found, the first three are the old ones.
+    decrease. Return the motion, whether it is split, its value (or the old ones), and whether a
+    scale was found.
 
     For a split motion, the sum of the gaps is added to the value, at twice the price at which it
     outweighs every change of the cost. So a short step along any change is a sufficient decrease.

@@ -63,8 +63,7 @@ class _Knot(NamedTuple):
 class Change(NamedTuple):
     """The change du = scale open + gains xi. The expected change of the cost without gaps is
     scale * linear + scale^2 * quadratic. `convex`: whether the problem had a minimum. `price`: the
-    largest derivative of the cost with respect to a state, which bounds the cost of closing gaps
-    per unit."""
+    largest derivative of the cost by a state, which bounds the cost of closing a gap of size 1."""
 
     open: Float[Array, "n nu"]
     gains: Float[Array, "n nu m"]

@@ -34,8 +34,7 @@ class Pursuit(eqx.Module):
     - `good`: whether the simulation of the plant never failed.
 
     Controls are also applied if their search did not converge, for instance at its limit of
-    iterations. If a search finds no motion to start from, the policy of the previous period is
-    continued.
+    iterations. If a search finds no motion to start from, the previous policy is continued.
     """
 
     t: Float[Array, " points"]
@@ -123,15 +122,12 @@ def receding_horizon(
 
     **Arguments:**
 
-    - `problem`: the problem at the start of the motion. The period is `problem.dt`. `periods`: the
-      number of periods.
+    - `problem`: the problem at the start. `periods`: the number of periods of `problem.dt` each.
     - `plant`: the real system, with coordinates like those of `problem.system`; default
       `problem.system`. It is simulated with `problem.enforcement` and `scheme` too.
     - `guess`: the guess for the first plan, as in `ilqr`; but the default is that of
-      `transcription`: the state at the start, repeated, or a path from there towards the final
-      conditions.
-    - `max_iterations`: the limit for the search in each period. `first_iterations`: the limit for
-      the first search.
+      `transcription`.
+    - `max_iterations`: the limit of each search. `first_iterations`: the limit of the first one.
     - others: as in `ilqr`.
 
     All periods share one compiled program.

@@ -53,8 +53,7 @@ def shooting(
     - `optimiser`: one of optax, such as `optax.adam(1e-2)` or `optax.lbfgs()`, or a minimiser of
       optimistix; default `optimistix.BFGS(rtol=1e-8, atol=1e-8)`.
     - `bounds`: `mbd.trajopt.Squash()` (default) or `Projected()`.
-    - `max_iterations`: the limit of iterations in each round. `max_rounds`: the limit of rounds of
-      the method of multipliers.
+    - `max_iterations`: the limit in each round. `max_rounds`: that of the method of multipliers.
     - `tolerance`: an optimiser of optax stops when a step along the gradient would change no
       unknown by more than this. Those of optimistix have their own.
     - `condition_tolerance`: the tolerance of |final| and of positive entries of `path`.
@@ -89,8 +88,7 @@ def multi_start(
     penalty: Annotated[ArrayLike, positive] = 10.0,
     progress: bool = True,
 ) -> Plan:
-    """Run `shooting` from several guesses at once, in one batch. `mbd.trajopt.best` selects the
-    best plan.
+    """Run `shooting` from a batch of guesses at once. `mbd.trajopt.best` selects the best plan.
 
     **Arguments:** as for `shooting`, but
 

@@ -62,9 +62,8 @@ class Setting(eqx.Module):
 
 
 class _Round(NamedTuple):
-    """The state of a round: the search, the known part of the control (`rest`), the multipliers,
-    and the largest violation after the previous round. `good`: whether the motion of the guess is
-    finite and did not fail."""
+    """The state of a round: the search, the fixed part of the control, the multipliers, the largest
+    violation after the previous round, and whether the guess has a motion."""
 
     iterate: Iterate
     rest: Any
@@ -114,8 +113,7 @@ def _step(setting: Setting, here: _Round) -> _Round:
 
 
 def _next_round(setting: Setting, here: _Round) -> _Round:
-    """The next round, with new multipliers if conditions are violated. Otherwise the search is
-    over."""
+    """The next round, with new multipliers. If no condition is violated, the search is over."""
     c, d = conditions(setting.problem, follow(setting.problem, here.control))
     violation = largest_violation(c, d)
     met = violation <= setting.condition_tolerance
@@ -150,9 +148,8 @@ BATCH: Any = (*(eqx.filter_jit(over_starts(fn)) for fn in _PARTS), over_starts(_
 def search(
     setting: Setting, control: Any, limits: tuple[int, int], progress: bool, parts: Any
 ) -> Plan:
-    """The plan that minimises the cost over the unknowns of a control, or of each control of a
-    batch. `limits`: the largest numbers of iterations in a round, and of rounds. `parts`: `SINGLE`
-    or `BATCH`."""
+    """The plan that minimises the cost over the unknowns of a control, or of a batch of controls.
+    `limits`: those of iterations in a round, and of rounds. `parts`: `SINGLE` or `BATCH`."""
     first_round, next_round, plan, step = parts
     max_iterations, max_rounds = limits
     here = first_round(setting, control)

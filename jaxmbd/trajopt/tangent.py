@@ -19,10 +19,8 @@ from .problem import Problem
 class Tangent(NamedTuple):
     """The displacements dx of a state that do not violate (Phi, Phi', Psi), to first order.
 
-    - `Z`: an orthonormal basis of the admissible dx in columns, shape `(nx, m)`. Surplus columns
-      are zero.
-    - `back`: the matrix from a violation of the rows to the smallest dx that causes it,
-      `(nx, rows)`.
+    - `Z`: an orthonormal basis of the admissible dx, `(nx, m)`. Surplus columns are zero.
+    - `back`: the matrix from a violation of the rows to the smallest dx for it, `(nx, rows)`.
     """
 
     Z: Float[Array, "*batch nx m"]
@@ -52,8 +50,7 @@ def tangent_size(problem: Problem) -> int:
 
 
 def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, size: int) -> Tangent:
-    """The tangent space, with those of the `size` least restricted directions along which the rows
-    do not change."""
+    """The `size` directions that change the rows least. Those that do change them are zero."""
     nx = 2 * v.shape[0]
     if not _is_constrained(problem):
         return Tangent(jnp.eye(nx, dtype=v.dtype), jnp.zeros((nx, 0), v.dtype))

@@ -29,8 +29,7 @@ class SciPy(AbstractNLPSolver):
 
     **Arguments:**
 
-    - `tolerance`: the tolerance of the gradient of the Lagrangian. `max_iterations`: the limit of
-      iterations.
+    - `tolerance`: that of the gradient of the Lagrangian. `max_iterations`: the limit.
 
     Reference: Byrd, Hribar and Nocedal (1999), An interior point algorithm for large-scale
     nonlinear programming, SIAM Journal on Optimization 9.
@@ -96,8 +95,7 @@ class SciPy(AbstractNLPSolver):
                     },
                 )
 
-            # The search may end with a barrier that keeps it off the bounds. Then search again with
-            # a lower barrier.
+            # If the search ends with a barrier that keeps it off the bounds, lower it and go on.
             barrier, iterations = _BARRIER, 0
             found = search(evaluator.start[free], barrier, self.max_iterations)
             while getattr(found, "barrier_parameter", 0.0) > self.tolerance:

@@ -41,8 +41,7 @@ def _solve_jvp(primals, tangents):
 
 
 class Dynamics(eqx.Module):
-    """The equations M v' = f + J^T lam with only the independent rows. lam has one entry for each
-    of `rows`.
+    """The equations M v' = f + J^T lam with only the independent `rows`, one entry of lam for each.
 
     - `holonomic`: the independent rows of Phi. `rows`: those of (Phi, Psi), holonomic ones first.
     """

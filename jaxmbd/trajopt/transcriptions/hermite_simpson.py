@@ -14,8 +14,7 @@ from .dynamics import Dynamics
 
 class HermiteSimpson(AbstractTranscription):
     r"""Hermite-Simpson collocation. In each interval, q and v are cubics that satisfy the equations
-    of motion at the ends and in the middle; the control is quadratic. With the indices 0, c and 1
-    for begin, middle and end,
+    of motion at begin, middle and end (0, c, 1); the control is quadratic:
 
         q_c = (q_0 + q_1) / 2 + h / 8 (q'_0 - q'_1),     likewise v_c,
         q_1 = q_0 + h / 6 (q'_0 + 4 q'_c + q'_1),        q'_c = N(q_c) (v_c + J_c^T gamma),

@@ -79,8 +79,7 @@ def implied(
 ) -> np.ndarray:
     """Indices of rows that imply the others where all rows hold. They are independent, and the
     first `first` rows are chosen before others. A row is also kept if its gradient depends on the
-    chosen ones there, but they do not imply it nearby: y = 1 touches a circle, and does not imply
-    it.
+    chosen ones there, but they do not imply it nearby. An example is y = 1, which touches a circle.
 
     - `rows`: the values as a function of a displacement of shape `(size,)` and of `data`.
     """

@@ -114,9 +114,8 @@ def on_manifold(dynamics: Dynamics, t, q, v):
 
 
 class Transcribed(NamedTuple):
-    """A program, and the meaning of its unknowns. `guarded` is the same program with rows against
-    jumps across the constraints. It differs only in bounds, so nothing is compiled again. `jumps`:
-    the indices of those rows."""
+    """A program, and the meaning of its unknowns. `guarded`: the program with rows against jumps
+    across the constraints, which differs only in bounds and compiles nothing. `jumps`: the rows."""
 
     program: NonlinearProgram
     guarded: NonlinearProgram

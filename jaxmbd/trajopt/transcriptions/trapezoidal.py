@@ -13,8 +13,7 @@ from .dynamics import Dynamics, solve
 
 
 class Trapezoidal(AbstractTranscription):
-    r"""Trapezoidal collocation. Each interval is a step of the trapezoidal rule; the control is
-    linear. With the indices 0 and 1 for its ends,
+    r"""Trapezoidal collocation. Each interval (0 to 1) is a step of the rule; u is linear in it:
 
         q_1 = q_0 + h / 2 (q'_0 + q'_1) + h N(q_1) J_1^T gamma,
         v_1 = v_0 + h / 2 (v'_0 + v'_1) + h M^-1 J_1^T mu,
