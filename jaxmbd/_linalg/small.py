@@ -350,7 +350,8 @@ def _orthogonalised(C, rtol):
         kept = (largest > 1) & (square > 0)
         q = jnp.where(kept[None], e / jnp.sqrt(jnp.where(kept, square, 1.0))[None], 0.0)
         along = jnp.sum(E * q[None], axis=1)
-        E = jnp.where(here, 0.0, E - along[:, None] * q[None])
+        # What is left of dependent rows stays in E.
+        E = jnp.where(here & (largest > 1)[None, None], 0.0, E - along[:, None] * q[None])
         L = replaced(L, along, k, 1)
         return E, replaced(Q, q, k), L, replaced(keep, kept, k)
 
@@ -372,12 +373,23 @@ def _orthogonalised(C, rtol):
 
     none = jnp.zeros((m, m, *C.shape[2:]), C.dtype)
     start = (C, jnp.zeros_like(C), none, jnp.zeros((m, *C.shape[2:]), bool))
-    _, Q, L, keep = jax.lax.fori_loop(0, m, of_row, start)
+    E, Q, L, keep = jax.lax.fori_loop(0, m, of_row, start)
     Z, T = jax.lax.fori_loop(0, m, of_column, (none, none))
     Y = jax.lax.fori_loop(0, m, substituted, none)
 
+    def squared(k, H):
+        return H + entry(Y, k)[:, None] * entry(Y, k)[None]
+
+    # Rows that count as dependent lie in the span of the others but for E. Which of them is the
+    # last one is a matter of rounding, and so is a change of C^+ of the size of E. With the term
+    # E^T Y^T Y, where Y^T Y = (C C^T)^+, it is the pseudoinverse of Z^T C instead, which depends on
+    # the choice by E^2 only, as that by the largest singular values does.
+    H = jax.lax.fori_loop(0, m, squared, none)
+
     def added(k, X):
-        return X + entry(Q, k)[:, None] * entry(Y, k)[None]
+        return (
+            X + entry(Q, k)[:, None] * entry(Y, k)[None] + entry(E, k)[:, None] * entry(H, k)[None]
+        )
 
     X = jax.lax.fori_loop(0, m, added, jnp.zeros((Q.shape[1], *none.shape[1:]), C.dtype))
     return X, jnp.swapaxes(Z, 0, 1), keep

@@ -18,7 +18,7 @@ import scipy.linalg
 import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd.identify import least_squares
-from jaxmbd.identify.problem import make_problem
+from jaxmbd.identify.problem import SimulationOptions, make_problem
 
 QUIET = dict(progress=False)
 TIMES = np.linspace(0, 1.5, 151)
@@ -138,9 +138,7 @@ def test_gradients_of_the_spring_damper():
         {"stiffness": identify.Positive(), "damping": identify.Positive()},
         [slider_crank_record(2e-4)],
         crank.SENSORS,
-        crank.STEP,
-        None,
-        None,
+        SimulationOptions(crank.STEP, mbd.UdwadiaKalaba(), None),
         identify.KnownStart(),
         identify.SingleShooting(),
         identify.Squares(),

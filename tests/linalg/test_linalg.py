@@ -89,6 +89,18 @@ def test_pseudoinverse_of_any_rank(nc, nv):
         np.testing.assert_allclose(Z @ Z.T, C @ np.linalg.pinv(C, rcond=1e-10), atol=1e-11)
 
 
+@pytest.mark.parametrize("nc, nv, rank", [(4, 5, 3), (9, 7, 5), (14, 12, 9)])
+def test_pseudoinverse_of_nearly_dependent_rows(nc, nv, rank):
+    """That by the largest singular values, up to the square of the violation that is passed over:
+    within a step redundant rows are so only nearly, and which one is dropped must not matter."""
+    _, C, _, _ = equations(nc, nv, rank)
+    C = C + 1e-6 * np.random.default_rng(2).standard_normal(C.shape)
+    X, _, kept = pseudoinverse(jnp.asarray(C), 1e-3)
+    assert np.sum(kept) == rank
+    expected = np.linalg.pinv(C, rcond=1e-3)
+    np.testing.assert_allclose(X, expected, atol=1e-9 * np.abs(expected).max() ** 2)
+
+
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
 @pytest.mark.parametrize("nv", [1, 3])
 def test_pseudoinverse_with_rows_of_zeros(nv, dtype):
