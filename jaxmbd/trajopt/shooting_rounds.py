@@ -72,7 +72,7 @@ class _Round(NamedTuple):
     good: Bool[Array, ""]
 
     @property
-    def done(self) -> Bool[Array, ""]:
+    def done(self) -> Bool[Array, "*batch"]:
         return self.iterate.done
 
     @property
