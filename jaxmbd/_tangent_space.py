@@ -1,11 +1,14 @@
 """The tangent space of the states: small changes dx = (dp, dv), which add like vectors in any
 coordinates, and the constraints on them."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ._equations import equations
+from ._search import nonzero, redundancy
 from ._system import AbstractSystem
 from ._types import Coordinates, RealScalarLike, Velocity
 
@@ -44,3 +47,10 @@ def state_jacobian(
         return violations(system, t, *displaced(system, q, v, dx))
 
     return jax.jacfwd(rows)(jnp.zeros(2 * v.shape[0], v.dtype))
+
+
+def admissible_count(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> int:
+    """The number of independent admissible changes of a state whose numbers are concrete."""
+    C = np.asarray(eqx.filter_jit(state_jacobian)(system, t, q, v))
+    s = np.linalg.svd(C, compute_uv=False)
+    return C.shape[1] - int(np.sum(nonzero(s, redundancy(s.dtype))))

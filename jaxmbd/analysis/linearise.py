@@ -14,10 +14,9 @@ from .._checks import check_no_nan, check_system, with_dtype
 from .._concrete import all_concrete
 from .._inputs import at_least, checked, not_negative, positive
 from .._linalg import AbstractConstraintSolver, Automatic
-from .._search import nonzero, redundancy
 from .._simulation import as_control
 from .._system import AbstractSystem, State
-from .._tangent_space import difference, state_jacobian
+from .._tangent_space import admissible_count, difference
 from .._types import Coordinates, RealScalarLike, Velocity
 from .field import Near, admissible
 
@@ -147,10 +146,7 @@ def independent(system: AbstractSystem, state: State, caller: str) -> int:
             f"Under `jax.jit` and `jax.vmap`, `{caller}` needs `size`, the number of independent "
             "deviations (twice the freedoms of a holonomic system), since shapes depend on it."
         )
-    t = jnp.asarray(state.t, state.q.dtype)
-    C = np.asarray(eqx.filter_jit(state_jacobian)(system, t, state.q, state.v))
-    s = np.linalg.svd(C, compute_uv=False)
-    return C.shape[1] - int(np.sum(nonzero(s, redundancy(s.dtype))))
+    return admissible_count(system, jnp.asarray(state.t, state.q.dtype), state.q, state.v)
 
 
 @eqx.filter_jit

@@ -2,16 +2,14 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from .._equations import equations
 from .._search import nonzero, redundancy
-from .._tangent_space import displaced, state_jacobian, violations
+from .._tangent_space import admissible_count, displaced, state_jacobian, violations
 from .._types import Coordinates, RealScalarLike, Velocity
 from .problem import Problem
 
@@ -44,9 +42,7 @@ def tangent_size(problem: Problem) -> int:
         return nx
     if any(isinstance(x, Tracer) for x in jax.tree.leaves((problem.system, problem.state))):
         return nx
-    jacobian = eqx.filter_jit(state_jacobian)(problem.system, *_at(problem.state))
-    s = np.linalg.svd(np.asarray(jacobian), compute_uv=False)
-    return nx - int(np.sum(nonzero(s, redundancy(s.dtype))))
+    return admissible_count(problem.system, *_at(problem.state))
 
 
 def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, size: int) -> Tangent:
