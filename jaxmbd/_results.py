@@ -74,6 +74,11 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "No equilibrium was found. The forces may have none, such as a motor without a brake; or "
         "raise `max_iterations`, or begin elsewhere."
     )
+    wrong_size = (
+        "`size` is not the number of independent deviations of the state, twice the degrees of "
+        "freedom of a holonomic system. Leave it out where the numbers are known, to have it "
+        "counted."
+    )
     projection_failed = (
         "The projection onto the constraints did not reach its tolerance. Use more iterations or a "
         "smaller step."

@@ -6,16 +6,20 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._enforcement import UdwadiaKalaba, point
 from .._equations import equations
 from .._linalg import AbstractConstraintSolver
-from .._search import redundancy
+from .._results import RESULTS, first_failure
+from .._search import nonzero, redundancy
 from .._simulation import as_control
 from .._system import AbstractSystem, State, displacement
 from .._tangent_space import displaced, state_jacobian
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
+
+# The largest violation of a state that counts as consistent, as at the start of a simulation.
+_CONSISTENT = 1e-3
 
 
 def acceleration(
@@ -31,6 +35,28 @@ def acceleration(
     method = UdwadiaKalaba(solver, correct=False)
     motion = method.motion(here, method.factorise(here))
     return motion.acceleration, motion.multipliers
+
+
+def verdict(
+    system: AbstractSystem,
+    solver: AbstractConstraintSolver,
+    control: Control | None,
+    t: RealScalarLike,
+    q: Coordinates,
+    v: Velocity,
+) -> RESULTS:
+    """Whether the state satisfies the constraints, and whether its accelerations can be solved
+    for."""
+    here = point(equations(system), control, t, q, v)
+    rows = here.rows
+    violation = jnp.concatenate([rows.phi, rows.velocity])
+    consistent = jnp.all(jnp.abs(violation) <= _CONSISTENT)  # false for NaN
+    number = jnp.all(jnp.isfinite(here.f))
+    return first_failure(
+        RESULTS.where(number, RESULTS.successful, RESULTS.nonfinite_state),
+        RESULTS.where(consistent, RESULTS.successful, RESULTS.inconsistent_start),
+        here.operator(solver).result(),
+    )
 
 
 class Near(eqx.Module):
@@ -79,17 +105,18 @@ class Near(eqx.Module):
 
 def admissible(
     system: AbstractSystem, state: State, size: int
-) -> tuple[Float[Array, "nx size"], Float[Array, "nx size"]]:
+) -> tuple[Float[Array, "nx size"], Float[Array, "nx size"], Bool[Array, ""]]:
     """Two bases (S, Z) of the `size` displacements that violate no row. S is orthonormal and a
     constant under differentiation. Z has the same values, and its derivatives follow the null
     space such that S^T Z = 1. Displacements are dx = Z xi with xi = S^T dx."""
     C = state_jacobian(system, state.t, state.q, state.v)
     if C.shape[0] == 0:
         one = jnp.eye(C.shape[1], dtype=C.dtype)
-        return one, one
+        return one, one, jnp.asarray(size == C.shape[1])
     fixed = jax.lax.stop_gradient(C)
     _, s, Vh = jnp.linalg.svd(fixed, full_matrices=True)
     S = Vh[Vh.shape[0] - size :].T
     # The null space turns by -C^+ dC S. The value of C S is zero up to rounding.
     turn = jnp.linalg.pinv(fixed, rtol=redundancy(s.dtype)) @ (C @ S)
-    return S, S - (turn - jax.lax.stop_gradient(turn))
+    right_size = C.shape[1] - jnp.sum(nonzero(s, redundancy(s.dtype))) == size
+    return S, S - (turn - jax.lax.stop_gradient(turn)), right_size

@@ -12,10 +12,12 @@ from jaxtyping import ArrayLike
 from .._checks import check_no_nan, check_system, with_dtype
 from .._inputs import checked, inside, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
+from .._raising import raise_failure
+from .._results import RESULTS
 from .._simulation import as_control
 from .._system import AbstractSystem, State
 from .._types import Rows, Velocity
-from .field import acceleration
+from .field import acceleration, verdict
 
 
 class Inputs(eqx.Module):
@@ -25,11 +27,14 @@ class Inputs(eqx.Module):
     - `multipliers`: lam of the rows, `(nc,)`; the reactions are J^T lam.
     - `missed`: the requested acceleration minus the one under u, `(nv,)`. It is 0 up to rounding if
       the inputs can produce the motion.
+    - `result`: `RESULTS.successful`, or why the numbers are not to be trusted: the state violates
+      the constraints, or the equations could not be solved.
     """
 
     u: Any
     multipliers: Rows
     missed: Velocity
+    result: RESULTS
 
 
 @checked
@@ -42,6 +47,7 @@ def inverse_dynamics(
     weights: Annotated[ArrayLike | None, positive] = None,
     rtol: Annotated[float, inside(0, 1)] = 1e-9,
     solver: AbstractConstraintSolver = Automatic(),
+    throw: bool = True,
 ) -> Inputs:
     r"""Find the inputs under which a system has the accelerations `dv` in a state,
 
@@ -67,6 +73,7 @@ def inverse_dynamics(
     - `weights`: W, a positive scalar or one positive number for each number in u.
     - `rtol`: singular values below this share of the largest count as zero.
     - `solver`: the solver of the constraints.
+    - `throw`: raise if `result` is not successful.
 
     **Returns:** `Inputs`. Use `jax.vmap` for many instants. Derivatives exist if the rank of A is
     constant nearby.
@@ -89,9 +96,9 @@ def inverse_dynamics(
             f"Argument `weights` must be a scalar or have one value for each of the {size} numbers "
             f"in `u`, but has shape {weights.shape}."
         )
-    return _inputs(
-        with_dtype(system, dtype), state, dv, u, jnp.broadcast_to(weights, size), rtol, solver
-    )
+    system, weights = with_dtype(system, dtype), jnp.broadcast_to(weights, size)
+    found = _inputs(system, state, dv, u, weights, rtol, solver)
+    return raise_failure(found, found.result) if throw else found
 
 
 @eqx.filter_jit
@@ -110,4 +117,6 @@ def _inputs(system, state, dv, u, weights, rtol, solver):
     scale = 1 / jnp.sqrt(weights)
     found = scale * (jnp.linalg.pinv(R @ A * scale[None], rtol=rtol) @ (R @ (dv - free)))
     made, multipliers = motion(found)
-    return Inputs(unravel(found), multipliers, dv - made)
+    control = as_control(unravel(found), dv.dtype)
+    result = verdict(system, solver, control, t, state.q, state.v)
+    return Inputs(unravel(found), multipliers, dv - made, result)

@@ -14,11 +14,13 @@ from .._checks import check_no_nan, check_system, with_dtype
 from .._concrete import all_concrete
 from .._inputs import at_least, checked, not_negative, positive
 from .._linalg import AbstractConstraintSolver, Automatic
+from .._raising import raise_failure
+from .._results import RESULTS, first_failure
 from .._simulation import as_control
 from .._system import AbstractSystem, State
 from .._tangent_space import admissible_count, difference
 from .._types import Coordinates, RealScalarLike, Velocity
-from .field import Near, admissible
+from .field import Near, admissible, verdict
 
 
 class LinearModel(eqx.Module):
@@ -33,6 +35,8 @@ class LinearModel(eqx.Module):
     - `A`, `(n, n)`, `B`, `(n, nu)`, `C`, `(ny, n)`, `D`, `(ny, nu)`.
     - `Z`, `S`: `(2 nv, n)`.
     - `system`, `state`, `u`: the point of the linearisation.
+    - `result`: `RESULTS.successful`, or why the model is not to be trusted: the state violates the
+      constraints, the equations could not be solved, or `size` is wrong.
     """
 
     A: Float[Array, "n n"]
@@ -44,6 +48,7 @@ class LinearModel(eqx.Module):
     system: AbstractSystem
     state: State
     u: Any
+    result: RESULTS
 
     @property
     def poles(self) -> Array:
@@ -98,6 +103,7 @@ def linearise(
     output: Callable[..., Any] | None = None,
     size: Annotated[int | None, at_least(0)] = None,
     solver: AbstractConstraintSolver = Automatic(),
+    throw: bool = True,
 ) -> LinearModel:
     r"""Linearise a system about a state, on the constraints.
 
@@ -120,11 +126,13 @@ def linearise(
     - `size`: the number n of independent deviations. By default they are counted, which needs
       concrete numbers. So `size` must be given under `jax.jit` and `jax.vmap`.
     - `solver`: the solver of the constraints.
+    - `throw`: raise if `result` is not successful.
 
     **Returns:** a `LinearModel`. It can be differentiated with respect to everything, also with
     redundant rows. The derivatives are those of A, B, C, D in the basis S.
 
-    **Raises:** `ValueError` for arguments of wrong shape, and for a missing `size` under `jax.jit`.
+    **Raises:** `ValueError` for arguments of wrong shape, and for a missing `size` under `jax.jit`;
+    a run-time error if `result` is not successful and `throw` is true.
 
     Reference: Negrut and Ortiz (2006), A practical approach for the linearization of the
     constrained multibody dynamics equations, J. Comput. Nonlinear Dynamics 1, 230-239.
@@ -134,7 +142,9 @@ def linearise(
     size = independent(system, state, "linearise") if size is None else size
     dtype = state.q.dtype
     state = State(jnp.asarray(state.t, dtype), state.q, state.v)
-    return _linearise(with_dtype(system, dtype), state, with_dtype(u, dtype), output, size, solver)
+    system, u = with_dtype((system, u), dtype)
+    model = _linearise(system, state, u, output, size, solver)
+    return raise_failure(model, model.result) if throw else model
 
 
 def independent(system: AbstractSystem, state: State, caller: str) -> int:
@@ -151,7 +161,8 @@ def independent(system: AbstractSystem, state: State, caller: str) -> int:
 
 @eqx.filter_jit
 def _linearise(system, state, u, output, size, solver):
-    near, (S, Z) = Near(system, solver, state), admissible(system, state, size)
+    near = Near(system, solver, state)
+    S, Z, right_size = admissible(system, state, size)
     if u is None or callable(u):
         inputs, as_u = jnp.zeros(0, state.q.dtype), lambda _: u
     else:
@@ -173,4 +184,8 @@ def _linearise(system, state, u, output, size, solver):
         return ravel_pytree(output(state.t, q, v, of(state.t, q, v) if callable(of) else of))[0]
 
     of_x, D = jax.jacfwd(y, argnums=(0, 1))(at_rest, inputs)
-    return LinearModel(A, B, of_x @ Z, D, Z, S, system, state, u)
+    control = as_control(as_u(inputs), Z.dtype)
+    solved = verdict(system, solver, control, state.t, state.q, state.v)
+    counted = RESULTS.where(right_size, RESULTS.successful, RESULTS.wrong_size)
+    result = first_failure(solved, counted)
+    return LinearModel(A, B, of_x @ Z, D, Z, S, system, state, u, result)

@@ -9,7 +9,7 @@ import pytest
 from analysis_systems import CartPole, Springs, gravity
 
 import jaxmbd as mbd
-from jaxmbd.analysis import linearise, lqr
+from jaxmbd.analysis import inverse_dynamics, linearise, lqr
 
 UPRIGHT = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
 
@@ -123,3 +123,23 @@ def test_refused():
         lqr(model, Q=jnp.ones(3))
     with pytest.raises(ValueError, match="known numbers"):
         jax.jit(lambda R: lqr(model, R=R).gain)(1.0)
+
+
+def test_verdicts():
+    """A state beside the constraints, a wrong number of deviations and rows that the solver cannot
+    tell apart show in the result, and raise unless they must not."""
+    case = h.CASES["redundant_pendulum"]
+    system, q, v = case.system, case.state.q, case.state.v
+    beside = mbd.State(0.0, 1.1 * q, v)
+    cholesky = dict(size=2, solver=mbd.Cholesky())
+    for state, options, expected in (
+        (case.state, {}, mbd.RESULTS.successful),
+        (beside, dict(size=2), mbd.RESULTS.inconsistent_start),
+        (case.state, dict(size=3), mbd.RESULTS.wrong_size),
+        (case.state, cholesky, mbd.RESULTS.singular_constraints),
+    ):
+        assert linearise(system, state, throw=False, **options).result == expected
+    with pytest.raises(Exception, match="violates the constraints"):
+        linearise(system, beside, size=2)
+    found = inverse_dynamics(system, beside, jnp.zeros_like(v), jnp.zeros(1), throw=False)
+    assert found.result == mbd.RESULTS.inconsistent_start
