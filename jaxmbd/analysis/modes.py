@@ -120,5 +120,11 @@ def _eigenvalues_jvp(primals, tangents):
     # The trace of dA in the eigenspace of each group of equal eigenvalues, divided by their number.
     projected = dual @ (jnp.conj(left.T) @ dA.astype(s.dtype) @ right)
     mean = same.astype(s.dtype) @ jnp.diagonal(projected) / jnp.sum(same, axis=1).astype(s.dtype)
-    ds = jnp.where(defective, 0.0, mean)
+    # What the others leave of the trace of dA is the sum of a single defective group.
+    others = jnp.sum(jnp.where(defective, 0.0, mean))
+    of_group = (jnp.trace(dA).astype(s.dtype) - others) / jnp.maximum(jnp.sum(defective), 1).astype(
+        s.dtype
+    )
+    one_group = jnp.all(same | ~(defective[:, None] & defective[None, :]))
+    ds = jnp.where(defective, jnp.where(one_group, of_group, jnp.nan), mean)
     return (s, right), (ds, jnp.zeros_like(right))

@@ -120,6 +120,17 @@ def test_spherical_pendulum_on_a_quaternion():
     np.testing.assert_allclose(found.s[2::2], 1j * w, rtol=1e-9)
 
 
+def test_critical_damping():
+    """s = -d / 2 twice with one eigenvector: their mean has the derivative -1/2 by d, none by k."""
+
+    def pair(k, d):
+        return modes_of(jnp.eye(1), k * jnp.eye(1), d * jnp.eye(1)).s.real
+
+    by_k, by_d = jax.jacfwd(pair, argnums=(0, 1))(9.0, 6.0)
+    np.testing.assert_allclose(by_d, [-0.5, -0.5], atol=1e-9)
+    np.testing.assert_allclose(by_k, [0.0, 0.0], atol=1e-9)
+
+
 def test_printed():
     found = str(modes_of(jnp.eye(1), 9 * jnp.eye(1), 0.6 * jnp.eye(1)))
     assert "0.477465" in found and "0.1" in found  # 3 rad/s, 0.6 / (2 * 3)
