@@ -62,9 +62,9 @@ def modes(model: LinearModel) -> Modes:
     The eigenvalues can be differentiated, under `jit` and `vmap` and in both modes. The derivative
     of a simple eigenvalue is $w^\mathsf{H} dA\, \varphi / (w^\mathsf{H} \varphi)$, with the left
     eigenvector w. Equal eigenvalues have no derivatives of their own, since their order changes
-    with the direction. Their mean has one, and each of them is given that of the mean. For
-    rigid-body modes s = 0 is a double eigenvalue with one eigenvector, which has no derivative; 0
-    is returned. Shapes are constants under differentiation. The function runs on CPUs only, because
+    with the direction. Their mean has one, and each of them is given that of the mean. This
+    includes one group of equal eigenvalues with too few eigenvectors, such as rigid-body modes or
+    critical damping. With several such groups their derivatives are NaN. Shapes are constants under differentiation. The function runs on CPUs only, because
     JAX has eigenvalues of general matrices only there.
 
     **Arguments:** `model`: from `linearise`.
