@@ -64,8 +64,9 @@ def modes(model: LinearModel) -> Modes:
     eigenvector w. Equal eigenvalues have no derivatives of their own, since their order changes
     with the direction. Their mean has one, and each of them is given that of the mean. This
     includes one group of equal eigenvalues with too few eigenvectors, such as rigid-body modes or
-    critical damping. With several such groups their derivatives are NaN. Shapes are constants under differentiation. The function runs on CPUs only, because
-    JAX has eigenvalues of general matrices only there.
+    critical damping. With several such groups their derivatives are NaN. Shapes are constants under
+    differentiation. The function runs on CPUs only, because JAX has eigenvalues of general matrices
+    only there.
 
     **Arguments:** `model`: from `linearise`.
 
