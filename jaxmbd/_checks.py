@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ._inputs import shown
 from ._system import AbstractSystem
@@ -23,6 +23,18 @@ def expect_shape(what: str, value: Any, shape: tuple[int, ...], sizes: str):
     _expect_reals(what, value)
     if value.shape != shape:
         raise ValueError(f"{what} must have shape {shape} for {sizes}, but has {value.shape}.")
+
+
+def one_each(values: Array, count: int, name: str, of: str = "rows") -> Float[Array, " count"]:
+    """Broadcast an argument that is a scalar or has one value for each of `count` things.
+
+    **Raises:** `ValueError` for other shapes."""
+    if values.ndim > 1 or values.shape not in ((), (1,), (count,)):
+        raise ValueError(
+            f"Argument `{name}` must be a scalar or have one value for each of the {count} {of}, "
+            f"but has shape {values.shape}."
+        )
+    return jnp.broadcast_to(values, (count,))
 
 
 def _expect_reals(what: str, value: Any):

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import check_system
+from .._checks import check_system, one_each
 from .._equations import AbstractEquations, ConstraintRows, equations
 from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator, dense
@@ -165,15 +165,5 @@ class AbstractSplitEnforcement(AbstractEnforcement):
 
 def spring_energy(stiffness: Array, phi: Float[Array, " nh"]) -> Scalar:
     """phi . K phi / 2 of the rows that are not rigid [J]."""
-    K = per_row(stiffness, phi.shape[0], "stiffness")
+    K = one_each(stiffness, phi.shape[0], "stiffness")
     return jnp.sum(jnp.where(jnp.isinf(K), 0.0, K) * phi**2) / 2
-
-
-def per_row(values: Array, rows: int, name: str) -> Rows:
-    """The gains of all rows, from a scalar or one value for each row."""
-    if values.ndim > 1 or values.shape not in ((), (1,), (rows,)):
-        raise ValueError(
-            f"Argument `{name}` must be a scalar or have one value for each of the {rows} rows, "
-            f"but has shape {values.shape}."
-        )
-    return jnp.broadcast_to(values, (rows,))

@@ -5,9 +5,10 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import one_each
 from .._inputs import checked, not_negative
 from .._linalg import without_rows
-from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row, spring_energy
+from .base import AbstractContinuousEnforcement, Motion, no_correction, spring_energy
 
 
 class ExplicitPenalty(AbstractContinuousEnforcement):
@@ -48,8 +49,8 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
 
     def motion(self, point, factor):
         rows = point.rows
-        K = per_row(self.stiffness, rows.phi.shape[0], "stiffness")
-        D = per_row(self.damping, rows.velocity.shape[0], "damping")
+        K = one_each(self.stiffness, rows.phi.shape[0], "stiffness")
+        D = one_each(self.damping, rows.velocity.shape[0], "damping")
         lam = -(D * rows.velocity + rows.position(K * rows.phi))
         return Motion(point.v, factor.free(point.f + point.equations.reaction(lam)), lam)
 

@@ -7,11 +7,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import one_each
 from .._inputs import checked, not_negative_or_infinite
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator, without_rows
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
-from .base import AbstractSplitEnforcement, Point, per_row, spring_energy
+from .base import AbstractSplitEnforcement, Point, spring_energy
 from .penalty import stiffened_operator
 
 
@@ -108,7 +109,7 @@ class ImplicitPenalty(AbstractSplitEnforcement):
     def impulse(self, point, phi, drift, h):
         point = point.dense()
         rows = point.rows
-        K = rows.position(per_row(self.stiffness, phi.shape[0], "stiffness"))
-        D = per_row(self.damping, drift.shape[0], "damping")
+        K = rows.position(one_each(self.stiffness, phi.shape[0], "stiffness"))
+        D = one_each(self.damping, drift.shape[0], "damping")
         row_velocity = rows.J @ point.v + drift
         return self.form.solve(point, K, D, rows.position(phi), row_velocity, h)

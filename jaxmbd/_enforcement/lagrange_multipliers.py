@@ -5,10 +5,11 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import one_each
 from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure
-from .base import AbstractContinuousEnforcement, Motion, no_correction, per_row
+from .base import AbstractContinuousEnforcement, Motion, no_correction
 from .contradiction import contradiction_of
 
 
@@ -66,8 +67,8 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
 
     def motion(self, point, factor):
         rows = point.rows
-        k = per_row(self.k, rows.phi.shape[0], "k")
-        d = per_row(self.d, rows.velocity.shape[0], "d")
+        k = one_each(self.k, rows.phi.shape[0], "k")
+        d = one_each(self.d, rows.velocity.shape[0], "d")
         feedback = d * rows.velocity + rows.position(k * rows.phi)
         return Motion(point.v, *factor.solve(point.f, rows.gamma - feedback))
 

@@ -7,9 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import one_each
 from .._inputs import checked, positive
 from .._types import RealScalarLike
-from .base import per_row
 
 
 class AbstractStabilisation(eqx.Module):
@@ -53,4 +53,4 @@ class Relaxation(AbstractStabilisation):
 
     def feedback(self, phi, h):
         del h
-        return phi / per_row(self.tau, phi.shape[0], "tau")
+        return phi / one_each(self.tau, phi.shape[0], "tau")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import ArrayLike
 
-from .._checks import check_no_nan, check_system, with_dtype
+from .._checks import check_no_nan, check_system, one_each, with_dtype
 from .._inputs import checked, inside, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._raising import raise_failure
@@ -90,14 +90,9 @@ def inverse_dynamics(
     if dv.shape != state.v.shape:
         raise ValueError(f"Argument `dv` must have shape {state.v.shape}, but has {dv.shape}.")
     size = ravel_pytree(u)[0].size
-    weights = jnp.ones(size, dtype) if weights is None else jnp.asarray(weights, dtype)
-    if weights.shape not in ((), (1,), (size,)):
-        raise ValueError(
-            f"Argument `weights` must be a scalar or have one value for each of the {size} numbers "
-            f"in `u`, but has shape {weights.shape}."
-        )
-    system, weights = with_dtype(system, dtype), jnp.broadcast_to(weights, size)
-    found = _inputs(system, state, dv, u, weights, rtol, solver)
+    weights = jnp.asarray(1.0 if weights is None else weights, dtype)
+    weights = one_each(weights, size, "weights", of="numbers in `u`")
+    found = _inputs(with_dtype(system, dtype), state, dv, u, weights, rtol, solver)
     return raise_failure(found, found.result) if throw else found
 
 
