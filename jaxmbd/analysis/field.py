@@ -18,9 +18,6 @@ from .._system import AbstractSystem, State, displacement
 from .._tangent_space import displaced, state_jacobian
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
 
-# The largest violation of a state that counts as consistent, as at the start of a simulation.
-_CONSISTENT = 1e-3
-
 
 def acceleration(
     system: AbstractSystem,
@@ -44,13 +41,14 @@ def verdict(
     t: RealScalarLike,
     q: Coordinates,
     v: Velocity,
+    tolerance: RealScalarLike,
 ) -> RESULTS:
-    """Whether the state satisfies the constraints, and whether its accelerations can be solved
-    for."""
+    """Whether the state satisfies the constraints to `tolerance`, and whether its accelerations
+    can be solved for."""
     here = point(equations(system), control, t, q, v)
     rows = here.rows
     violation = jnp.concatenate([rows.phi, rows.velocity])
-    consistent = jnp.all(jnp.abs(violation) <= _CONSISTENT)  # false for NaN
+    consistent = jnp.all(jnp.abs(violation) <= tolerance)  # false for NaN
     number = jnp.all(jnp.isfinite(here.f))
     return first_failure(
         RESULTS.where(number, RESULTS.successful, RESULTS.nonfinite_state),

@@ -10,13 +10,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import ArrayLike
 
 from .._checks import check_no_nan, check_system, one_each, with_dtype
-from .._inputs import checked, inside, positive
+from .._inputs import checked, inside, not_negative_or_infinite, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._raising import raise_failure
 from .._results import RESULTS
 from .._simulation import as_control
 from .._system import AbstractSystem, State
-from .._types import Rows, Velocity
+from .._types import RealScalarLike, Rows, Velocity
 from .field import acceleration, verdict
 
 
@@ -47,6 +47,7 @@ def inverse_dynamics(
     weights: Annotated[ArrayLike | None, positive] = None,
     rtol: Annotated[float, inside(0, 1)] = 1e-9,
     solver: AbstractConstraintSolver = Automatic(),
+    start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
     throw: bool = True,
 ) -> Inputs:
     r"""Find the inputs under which a system has the accelerations `dv` in a state,
@@ -73,6 +74,7 @@ def inverse_dynamics(
     - `weights`: W, a positive scalar or one positive number for each number in u.
     - `rtol`: singular values below this share of the largest count as zero.
     - `solver`: the solver of the constraints.
+    - `start_tolerance`: the largest violation of the constraints in the state, as in `simulate`.
     - `throw`: raise if `result` is not successful.
 
     **Returns:** `Inputs`. Use `jax.vmap` for many instants. Derivatives exist if the rank of A is
@@ -92,12 +94,12 @@ def inverse_dynamics(
     size = ravel_pytree(u)[0].size
     weights = jnp.asarray(1.0 if weights is None else weights, dtype)
     weights = one_each(weights, size, "weights", of="numbers in `u`")
-    found = _inputs(with_dtype(system, dtype), state, dv, u, weights, rtol, solver)
+    found = _inputs(with_dtype(system, dtype), state, dv, u, weights, rtol, solver, start_tolerance)
     return raise_failure(found, found.result) if throw else found
 
 
 @eqx.filter_jit
-def _inputs(system, state, dv, u, weights, rtol, solver):
+def _inputs(system, state, dv, u, weights, rtol, solver, tolerance):
     t = jnp.asarray(state.t, dv.dtype)
     flat, unravel = ravel_pytree(u)
 
@@ -113,5 +115,5 @@ def _inputs(system, state, dv, u, weights, rtol, solver):
     found = scale * (jnp.linalg.pinv(R @ A * scale[None], rtol=rtol) @ (R @ (dv - free)))
     made, multipliers = motion(found)
     control = as_control(unravel(found), dv.dtype)
-    result = verdict(system, solver, control, t, state.q, state.v)
+    result = verdict(system, solver, control, t, state.q, state.v, tolerance)
     return Inputs(unravel(found), multipliers, dv - made, result)

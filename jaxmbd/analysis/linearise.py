@@ -12,7 +12,7 @@ from jaxtyping import Array, Complex, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
 from .._concrete import all_concrete
-from .._inputs import at_least, checked, not_negative, positive
+from .._inputs import at_least, checked, not_negative, not_negative_or_infinite, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
@@ -103,6 +103,7 @@ def linearise(
     output: Callable[..., Any] | None = None,
     size: Annotated[int | None, at_least(0)] = None,
     solver: AbstractConstraintSolver = Automatic(),
+    start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
     throw: bool = True,
 ) -> LinearModel:
     r"""Linearise a system about a state, on the constraints.
@@ -126,6 +127,7 @@ def linearise(
     - `size`: the number n of independent deviations. By default they are counted, which needs
       concrete numbers. So `size` must be given under `jax.jit` and `jax.vmap`.
     - `solver`: the solver of the constraints.
+    - `start_tolerance`: the largest violation of the constraints in the state, as in `simulate`.
     - `throw`: raise if `result` is not successful.
 
     **Returns:** a `LinearModel`. It can be differentiated with respect to everything, also with
@@ -143,7 +145,7 @@ def linearise(
     dtype = state.q.dtype
     state = State(jnp.asarray(state.t, dtype), state.q, state.v)
     system, u = with_dtype((system, u), dtype)
-    model = _linearise(system, state, u, output, size, solver)
+    model = _linearise(system, state, u, output, size, solver, start_tolerance)
     return raise_failure(model, model.result) if throw else model
 
 
@@ -160,7 +162,7 @@ def independent(system: AbstractSystem, state: State, caller: str) -> int:
 
 
 @eqx.filter_jit
-def _linearise(system, state, u, output, size, solver):
+def _linearise(system, state, u, output, size, solver, tolerance):
     near = Near(system, solver, state)
     S, Z, right_size = admissible(system, state, size)
     if u is None or callable(u):
@@ -185,7 +187,7 @@ def _linearise(system, state, u, output, size, solver):
 
     of_x, D = jax.jacfwd(y, argnums=(0, 1))(at_rest, inputs)
     control = as_control(as_u(inputs), Z.dtype)
-    solved = verdict(system, solver, control, state.t, state.q, state.v)
+    solved = verdict(system, solver, control, state.t, state.q, state.v, tolerance)
     counted = RESULTS.where(right_size, RESULTS.successful, RESULTS.wrong_size)
     result = first_failure(solved, counted)
     return LinearModel(A, B, of_x @ Z, D, Z, S, system, state, u, result)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from analysis_systems import four_bar
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -131,23 +132,15 @@ def test_none():
 def test_four_bar():
     """Closed loop in space, 20 rows of rank 17: energy is least, and the torque of gravity on the
     crank is none."""
-    points = np.array([[0.0, 0, 0], [0.3, 0, 0.4], [1.2, 0, 0.5], [1.0, 0, 0]])
-    bodies = [
-        mbd.Body(f"bar {i}", mbd.Inertia.box(size=[0.5, 0.05, 0.05], mass=1.0), position=place)
-        for i, place in enumerate((points[1:] + points[:-1]) / 2)
-    ]
-    ends = ["ground", *bodies, "ground"]
-    hinges = [
-        mbd.Revolute(f"hinge {i}", ends[i], ends[i + 1], point=points[i], axis=[0.0, 1.0, 0.0])
-        for i in range(4)
-    ]
-    mechanism = mbd.Mechanism(bodies, hinges)
-    found = equilibrium(mechanism, mechanism.state())
+    mechanism = four_bar()
+    found = equilibrium(mechanism, mechanism.state(), jnp.zeros(1))
     assert found.report.stable
     assert np.sum(np.isfinite(found.report.stiffness)) == 1
 
     def height(state):
-        return sum(float(mechanism.pose(state.q, body.name).position[2]) for body in bodies)
+        return sum(
+            float(mechanism.pose(state.q, body.name).position[2]) for body in mechanism.bodies
+        )
 
     for turn in (-1e-2, 1e-2):
         crank = state_near(mechanism, found, turn)

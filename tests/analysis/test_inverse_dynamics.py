@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from analysis_systems import CartPole, Springs, gravity
+from analysis_systems import CartPole, Springs, four_bar, gravity
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -88,18 +88,7 @@ def test_underactuated():
 def test_motion_of_a_four_bar_with_one_motor():
     """Forwards with a torque and inverse again: 1e-9, along a motion; without a motor there too
     many rows are no obstacle."""
-    points = np.array([[0.0, 0, 0], [0.3, 0, 0.4], [1.2, 0, 0.5], [1.0, 0, 0]])
-    bodies = [
-        mbd.Body(f"bar {i}", mbd.Inertia.box(size=[0.5, 0.05, 0.05], mass=1.0), position=place)
-        for i, place in enumerate((points[1:] + points[:-1]) / 2)
-    ]
-    ends, axis = ["ground", *bodies, "ground"], [0.0, 1.0, 0.0]
-    hinges = [
-        mbd.Revolute(f"hinge {i}", ends[i], ends[i + 1], point=points[i], axis=axis)
-        for i in range(4)
-    ]
-    motor = mbd.Motor("motor", "ground", bodies[0], point=points[0], axis=axis)
-    mechanism = mbd.Mechanism(bodies, hinges, forces=[motor])
+    mechanism = four_bar()
     method = mbd.UdwadiaKalaba()
 
     def torque(t, q, v):
@@ -114,6 +103,7 @@ def test_motion_of_a_four_bar_with_one_motor():
         dt=0.01,
         control=torque,
         saveat=diffrax.SaveAt(steps=True),
+        projection=mbd.Projection(),
     )
 
     def back(t, q, v):
