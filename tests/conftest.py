@@ -18,7 +18,6 @@ import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_enable_compilation_cache", False)
 # Strict promotion lets hidden casts and broadcasts surface.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -43,7 +42,12 @@ def pytest_configure(config):
         install_import_hook("jaxmbd", "beartype.beartype")
 
 
-def pytest_collection_finish():
+def pytest_collection_finish(session):
+    # What was compiled is kept for the other worker and for the next run. A process that hands out
+    # the tests collects none and compiles nothing.
+    import jaxmbd
+
+    jaxmbd.compilation_cache(session.config.cache.mkdir("compiled"))
     gc.freeze()  # what stays to the end
 
 

@@ -9,6 +9,7 @@ import helpers as h
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import jaxmbd as mbd
 
@@ -81,6 +82,15 @@ def in_a_process(kinds, folder, **environment):
 # --- tests ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def cache_of_the_tests():
+    """Comes back after each test."""
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    yield
+    jax.config.update("jax_compilation_cache_dir", folder)
+    reset_cache()
+
+
 @pytest.mark.parametrize("kinds", ["one", pytest.param("all", marks=pytest.mark.slow)])
 def test_a_second_process_compiles_nothing(tmp_path, kinds):
     """With `throw=True` too."""
@@ -96,29 +106,29 @@ def test_default_folders(monkeypatch, tmp_path):
     jax.config.update("jax_compilation_cache_dir", None)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    try:
-        assert mbd.compilation_cache().folder == tmp_path / ".cache" / "jaxmbd"
-        assert mbd.compilation_cache().max_bytes == 2**30
-        jax.config.update("jax_compilation_cache_dir", None)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-        assert mbd.compilation_cache().folder == tmp_path / "other" / "jaxmbd"
-        jax.config.update("jax_compilation_cache_dir", str(tmp_path / "given"))
-        kept = mbd.compilation_cache(max_bytes=1)
-        assert (kept.folder, kept.max_bytes) == (tmp_path / "given", float("inf"))
-        assert mbd.compilation_cache(tmp_path / "named").folder == tmp_path / "named"
-        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "named")  # pyright: ignore
-    finally:
-        jax.config.update("jax_compilation_cache_dir", None)
+    assert mbd.compilation_cache().folder == tmp_path / ".cache" / "jaxmbd"
+    assert mbd.compilation_cache().max_bytes == 2**30
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert mbd.compilation_cache().folder == tmp_path / "other" / "jaxmbd"
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "given"))
+    kept = mbd.compilation_cache(max_bytes=1)
+    assert (kept.folder, kept.max_bytes) == (tmp_path / "given", float("inf"))
+    assert mbd.compilation_cache(tmp_path / "named").folder == tmp_path / "named"
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "named")  # pyright: ignore
 
 
 @pytest.fixture
-def folder(tmp_path):
-    yield tmp_path
-    jax.config.update("jax_compilation_cache_dir", None)
+def switched_off():
+    jax.config.update("jax_enable_compilation_cache", False)
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
 
 
-def test_size_is_bounded(folder):
+@pytest.mark.usefixtures("switched_off")
+def test_size_is_bounded(tmp_path):
     """What was not used for the longest time goes first; other files stay."""
+    folder = tmp_path
     for i, name in enumerate(["b-cache", "a-cache", "c-cache", "a-atime", "notes.txt"]):
         (folder / name).write_bytes(bytes(1000))
         os.utime(folder / name, (1e9 + i, 1e9))
@@ -129,7 +139,6 @@ def test_size_is_bounded(folder):
     assert sorted(x.name for x in folder.iterdir()) == ["b-cache", "c-cache", "notes.txt"]
     words = f"{folder}: 2 compiled programs, 1.953 KiB of at most 2.441 KiB; this process read "
     assert str(cache).startswith(words)
-    # As the tests have it.
     assert str(cache).endswith(", switched off in JAX")
 
 
