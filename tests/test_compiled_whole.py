@@ -121,7 +121,8 @@ LONG = (
     "contact, pyramid",
     "contact, with rows",
 )
-GRADIENT = ("contact, at rest", "contact, sweeps")
+# Those whose motion is compiled within their gradient, by default.
+GRADIENT = ("contact, at rest", "contact, sweeps", "contact, falling", "contact, Poisson")
 CASES = [
     pytest.param(
         name, derivative, marks=[pytest.mark.slow] * (name in (LONG if derivative else GRADIENT))

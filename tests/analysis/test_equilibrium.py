@@ -45,14 +45,16 @@ def test_hanging_mass_and_its_derivatives():
         return jnp.stack([state.q[0], state.q[1], lam[0] + 2 * lam[1]])
 
     m, k, x, u = values = np.array([0.7, 35.0, 0.4, 2.0])
-    np.testing.assert_allclose(found(values), [x, (u - m * 9.81) / k, k * x], rtol=1e-9)
-    expected = [[0, 0, 1, 0], [-9.81 / k, -(u - m * 9.81) / k**2, 0, 1 / k], [0, x, k, 0]]
-    for derivative in (jax.jacfwd(found), jax.jacrev(found)):
-        np.testing.assert_allclose(jax.jit(derivative)(values), expected, atol=1e-8)
-    second = jax.jit(jax.jacfwd(jax.jacfwd(lambda k: found(jnp.array([m, k, x, u]))[1])))(k)
-    np.testing.assert_allclose(second, 2 * (u - m * 9.81) / k**3, rtol=1e-6)
     many = jax.jit(jax.vmap(found))(jnp.array([values, 2 * values]))
+    np.testing.assert_allclose(many[0], [x, (u - m * 9.81) / k, k * x], rtol=1e-9)
     np.testing.assert_allclose(many[:, 1], np.full(2, (u - m * 9.81) / k))
+    expected = [[0, 0, 1, 0], [-9.81 / k, -(u - m * 9.81) / k**2, 0, 1 / k], [0, x, k, 0]]
+    along_k = jnp.array([0.0, 1.0, 0.0, 0.0])
+    # Forward derivatives, and how they change with k.
+    forward, second = jax.jit(lambda x: jax.jvp(jax.jacfwd(found), (x,), (along_k,)))(values)
+    for derivative in (forward, jax.jit(jax.jacrev(found))(values)):
+        np.testing.assert_allclose(derivative, expected, atol=1e-8)
+    np.testing.assert_allclose(second[1, 1], 2 * (u - m * 9.81) / k**3, rtol=1e-6)
 
 
 def test_stiffness_and_stability():

@@ -1,6 +1,7 @@
 """Contact problems and their solvers, against conditions and enumerations written in NumPy."""
 
 import itertools
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -13,12 +14,14 @@ import jaxmbd as mbd
 from jaxmbd._contact.contact_impulse import ContactProblems, Given
 from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus
 from jaxmbd._contact.friction import Cone, Pyramid
-from jaxmbd._contact.problem import ContactProblem, Groups, coulomb, frictionless, residuals
+from jaxmbd._contact.problem import ContactProblem, Groups, coulomb, frictionless
+from jaxmbd._contact.problem import residuals as problem_residuals
 from jaxmbd._contact.rows import DenseContactJacobian
 from jaxmbd._contact.solvers.projected_gauss_seidel import sweep
 from jaxmbd._linalg import ConstraintOperator
 
 
+@eqx.filter_jit
 def problem_of(key, contacts, nv, equalities, groups, ratio):
     """M, J, J_c, v, mu of a random problem: masses over `ratio`, the last equality row redundant,
     and one contact twice."""
@@ -221,17 +224,25 @@ def of_one_contact(S):
     return DenseDelassus(S[None, :, None, :])
 
 
+scaled = eqx.filter_jit(ContactProblem.scaled)
+
+
+@jax.jit
+def alone(problem):
+    return mbd.InteriorPoint().solve(problem, jnp.zeros_like(problem.b))
+
+
 def test_rounding_in_a_held_direction_leaves_friction_to_the_others():
     """Equality rows hold the second tangent, where they leave a slip of rounding. Coulomb's law by
     the letter would spend all friction on it, and the first tangent would slide."""
     S, b = jnp.diag(jnp.array([1.0, 1.0, 1e-17])), jnp.array([[-1.0, 0.3, 1e-9]])
     mu, none = jnp.array([[0.5]]), jnp.zeros(())
-    problem = ContactProblem.scaled(of_one_contact(S), b, mu, coulomb(2), none)
-    solved = mbd.InteriorPoint().solve(problem, jnp.zeros((1, 3)))
-    assert solved.accepted
-    physical = solved.impulses * problem.scale[:, None]
+    problem = scaled(of_one_contact(S), b, mu, coulomb(2), none)
+    found = alone(problem)
+    assert found.accepted
+    physical = found.impulses * problem.scale[:, None]
     np.testing.assert_allclose(physical, [[1.0, -0.3, 0.0]], atol=2e-3)
-    free = ContactProblem.scaled(of_one_contact(jnp.eye(3)), b, mu, coulomb(2), none)
+    free = scaled(of_one_contact(jnp.eye(3)), b, mu, coulomb(2), none)
     assert jnp.max(jnp.abs(free.held)) < 1e-40
 
 
@@ -248,21 +259,22 @@ def test_gauss_seidel_converges_linearly():
 def test_residuals_tell_apart():
     """A ball on the ground: each wrong impulse shows in its own residual."""
     groups, S = coulomb(2), jnp.eye(3)
-    problem = ContactProblem.scaled(
+    problem = scaled(
         of_one_contact(S),
         jnp.array([[-1.0, 0.5, 0.0]]),
         jnp.array([[0.3]]),
         groups,
         jnp.zeros(()),
     )
+    residuals = jax.jit(partial(problem_residuals, problem))
     right = jnp.array([[1.0, -0.3, 0.0]])
-    np.testing.assert_allclose(jnp.stack(residuals(problem, right)), 0.0, atol=1e-15)
-    small = residuals(problem, jnp.array([[0.8, -0.24, 0.0]]))
+    np.testing.assert_allclose(residuals(right), 0.0, atol=1e-15)
+    small = residuals(jnp.array([[0.8, -0.24, 0.0]]))
     np.testing.assert_allclose([small.penetration, small.complementarity], 0.2, rtol=1e-12)
     np.testing.assert_allclose(small.cone, 0.0, atol=1e-15)
-    strong = residuals(problem, jnp.array([[1.0, -0.4, 0.0]]))
+    strong = residuals(jnp.array([[1.0, -0.4, 0.0]]))
     np.testing.assert_allclose(strong.cone, 0.1, rtol=1e-12)
-    weak = residuals(problem, jnp.array([[1.0, -0.1, 0.0]]))
+    weak = residuals(jnp.array([[1.0, -0.1, 0.0]]))
     np.testing.assert_allclose([weak.cone, weak.slip], [0.0, 0.2], atol=1e-12)
 
 
@@ -279,25 +291,24 @@ def test_reach_in_every_direction(friction, factor):
     """How far the set reaches: the projection of a far point along a ray on which friction acts
     against a slip in that direction lies on the edge, and inside nothing changes."""
     zero = jnp.zeros(())
+    project, support = jax.jit(friction.project), jax.jit(friction.support)
     for a in np.linspace(0.1, 6.2, 13):
         d = np.array([np.cos(a), np.sin(a)])
         reach = float(factor(a))
         inside = jnp.asarray(0.999 * reach * d)
-        np.testing.assert_allclose(friction.project(inside, jnp.ones(()), zero), inside, atol=1e-15)
-        outside = friction.project(jnp.asarray(1.001 * reach * d), jnp.ones(()), zero)
+        np.testing.assert_allclose(project(inside, jnp.ones(()), zero), inside, atol=1e-15)
+        outside = project(jnp.asarray(1.001 * reach * d), jnp.ones(()), zero)
         assert np.linalg.norm(outside - 1.001 * reach * d) > 1e-4
-        far = np.asarray(friction.project(jnp.asarray(100.0 * d), jnp.ones(()), zero))
-        np.testing.assert_allclose(far @ d, friction.support(jnp.asarray(-d)), rtol=1e-2)
+        far = np.asarray(project(jnp.asarray(100.0 * d), jnp.ones(()), zero))
+        np.testing.assert_allclose(far @ d, support(jnp.asarray(-d)), rtol=1e-2)
 
 
 def test_smoothing_follows_the_central_path():
     """lam_n z_n = s^2 / S_nn, and Coulomb's law within O(s)."""
     groups, s = coulomb(2), 1e-3
     S, b = 2.0 * jnp.eye(3), jnp.array([[-1.0, 0.5, 0.2]])
-    problem = ContactProblem.scaled(
-        of_one_contact(S), b, jnp.array([[0.3]]), groups, jnp.asarray(s)
-    )
-    found = mbd.InteriorPoint().solve(problem, jnp.zeros((1, 3)))
+    problem = scaled(of_one_contact(S), b, jnp.array([[0.3]]), groups, jnp.asarray(s))
+    found = alone(problem)
     lam = found.impulses * problem.scale[:, None]
     z = S @ lam[0] + b[0]
     assert found.accepted
@@ -412,7 +423,8 @@ def corner_problems(count, friction, dtype):
         mu = jnp.full((4, 1), mu)
         return ContactProblem.scaled(S, b, mu, coulomb(2, friction), jnp.zeros((), dtype))
 
-    return jax.vmap(problem)(*(jnp.asarray(x, dtype) for x in (v, bias, mu))), M, J, v, bias, mu
+    given = (jnp.asarray(x, dtype) for x in (v, bias, mu))
+    return jax.jit(jax.vmap(problem))(*given), M, J, v, bias, mu
 
 
 @pytest.mark.parametrize("friction", [Cone(), Pyramid(4)], ids=["cone", "pyramid"])
@@ -462,7 +474,7 @@ def tilted_faces(count, friction, dtype):
         mu = jnp.full((4, 1), mu)
         return ContactProblem.scaled(S, b, mu, coulomb(2, friction), jnp.zeros((), dtype))
 
-    return jax.vmap(problem)(*(jnp.asarray(x, dtype) for x in (J, v, bias, mu)))
+    return jax.jit(jax.vmap(problem))(*(jnp.asarray(x, dtype) for x in (J, v, bias, mu)))
 
 
 @pytest.mark.parametrize("friction", [Cone(), Pyramid(4)], ids=["cone", "pyramid"])

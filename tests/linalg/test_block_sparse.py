@@ -80,8 +80,13 @@ def rows_of(n, pieces, rows, *, independent, seed=0, rank=None):
     return mbd.solvers.BlockDiagonal(jnp.asarray(M)), J
 
 
+@jax.jit
+def dense_of(*structured):
+    return [x.dense() for x in structured]
+
+
 def reference(M, J, f, r, E):
-    M, J = np.asarray(M.dense()), np.asarray(J.dense())
+    M, J = map(np.asarray, dense_of(M, J))
     G = J @ np.linalg.solve(M, J.T) + np.diag(E)
     lam = np.linalg.pinv(G, rcond=1e-11) @ (r - J @ np.linalg.solve(M, f))
     return np.linalg.solve(M, f + J.T @ lam), lam
@@ -123,7 +128,7 @@ def test_solves(graph, compliant, dense_rows):
     expected, multipliers = reference(M, J, f, r, E)
     np.testing.assert_allclose(a, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(lam, multipliers, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(free, np.linalg.solve(M.dense(), f), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(free, np.linalg.solve(*dense_of(M), f), rtol=1e-10, atol=1e-10)
     assert result == mbd.RESULTS.successful
 
 
@@ -161,7 +166,8 @@ def test_redundant_rows(consistent, dense_rows):
     M, J = rows_of(7, ring(7), (4,), independent=False, rank=3)
     rng = np.random.default_rng(2)
     f = rng.standard_normal(J.shape[1])
-    r = np.asarray(J.dense()) @ rng.standard_normal(J.shape[1])
+    (dense,) = map(np.asarray, dense_of(J))
+    r = dense @ rng.standard_normal(J.shape[1])
     r = r if consistent else r + rng.standard_normal(J.shape[0])
     solver = mbd.BlockSparse(dense_rows=dense_rows)
     (a, lam), null, dependent, _ = solved(solver, M, J, jnp.asarray(f), jnp.asarray(r))
@@ -171,7 +177,6 @@ def test_redundant_rows(consistent, dense_rows):
     # before it is taken out.
     tolerance = 1e-9 if consistent else 1e-5
     np.testing.assert_allclose(lam, multipliers, rtol=tolerance, atol=tolerance)
-    dense = np.asarray(J.dense())
     unreachable = r - dense @ np.linalg.lstsq(dense, r, rcond=1e-10)[0]
     assert dependent
     np.testing.assert_allclose(null, unreachable, atol=tolerance)
@@ -179,10 +184,10 @@ def test_redundant_rows(consistent, dense_rows):
 
 def test_dense_matrices():
     """As one block."""
-    M, J = rows_of(*GRAPHS["chain"][0], independent=True)
+    M, J = rows_of(2, chain(2), (5,), independent=True)
     rng = np.random.default_rng(8)
     f, r = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
-    M, J = np.asarray(M.dense()), np.asarray(J.dense())
+    M, J = map(np.asarray, dense_of(M, J))
     (a, lam), _, _, result = solved(mbd.BlockSparse(), *map(jnp.asarray, (M, J, f, r)))
     np.testing.assert_allclose(M @ a, f + J.T @ lam, atol=1e-9)
     np.testing.assert_allclose(J @ a, r, atol=1e-9)

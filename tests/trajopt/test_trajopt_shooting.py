@@ -392,18 +392,19 @@ def test_no_shooting_with_a_mass_matrix_that_is_not_symmetric():
 
 
 def test_no_motion_beyond_the_contact_budget():
-    """Of two balls there is room for the lower one. The other falls through its gap of 15 mm in the
-    sixth interval, of one step each."""
+    """Of two balls there is room for the lower one. The other falls by 21 mm in six intervals, of
+    one step each."""
     inertia = mbd.Inertia.sphere(radius=0.1, mass=1.0)
-    places = {"low": (0.0, 0.0, 0.105), "high": (1.0, 0.0, 0.115)}
+    places = {"low": (0.0, 0.0, 0.105), "high": (1.0, 0.0, 0.1)}
     balls = [mbd.Body(name, inertia, position=place) for name, place in places.items()]
     contacts = [
         mbd.Contact(ball.name, "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1)) for ball in balls
     ]
     mechanism = mbd.Mechanism(balls, contacts=contacts, contact_budget=1)
     method = mbd.ContactImpulse(contact_solver=mbd.ProjectedGaussSeidel(10))
-    for steps, status in ((5, trajopt.STATUS.performed), (6, trajopt.STATUS.failed_start)):
-        problem = trajopt.Problem(
-            mechanism, mechanism.state(), 1e-2 * steps, steps, nu=1, enforcement=method
-        )
+    low = mechanism.state()
+    height = np.flatnonzero(np.asarray(low.q) == 0.1)
+    for gap, status in ((0.022, trajopt.STATUS.performed), (0.015, trajopt.STATUS.failed_start)):
+        start = mbd.State(0.0, low.q.at[height].add(gap), low.v)
+        problem = trajopt.Problem(mechanism, start, 0.06, 6, nu=1, enforcement=method)
         assert trajopt.perform(problem, jnp.zeros(1)).status == status
