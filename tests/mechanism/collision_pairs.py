@@ -191,10 +191,10 @@ def line_derivatives(*args):
     def one(*args):
         fn = lambda s: along_a_line(*args, s)  # noqa: E731
         h = 1e-6
-        derivative = jax.jvp(fn, (0.0,), (1.0,))
-        return *derivative, fn(-h), fn(h)
+        return *jax.jvp(fn, (0.0,), (1.0,)), jax.vmap(fn)(jnp.array([-h, h]))
 
-    before, derivative, left, right = jax.vmap(one)(*args)
+    before, derivative, beside = jax.vmap(one)(*args)
+    left, right = (jax.tree.map(lambda x: x[:, k], beside) for k in (0, 1))
     forward = jax.tree.map(lambda x, y: (y - x) / 1e-6, before, right)
     backward = jax.tree.map(lambda x, y: (y - x) / 1e-6, left, before)
     return before, derivative, forward, backward

@@ -1,5 +1,6 @@
 """Small mechanisms, for the tests of reports on them."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,6 +12,7 @@ X, Y, Z = np.eye(3)
 G = 9.81
 
 
+@eqx.filter_jit
 def multipliers(mechanism, state=None, solver=mbd.Cholesky()):
     """Of the constrained motion at one state."""
     state = mechanism.state() if state is None else state

@@ -50,10 +50,10 @@ def test_motion_of_b_along_the_normal_opens_the_gap(a, b):
     @jax.vmap
     def rates(a, pose_a, b, pose_b):
         def gap(x):
-            return collide(a, pose_a, b, Pose(x, pose_b.orientation)).gap
+            points = collide(a, pose_a, b, Pose(x, pose_b.orientation))
+            return points.gap, points
 
-        points = collide(a, pose_a, b, pose_b)
-        J = jax.jacfwd(gap)(pose_b.position)
+        J, points = jax.jacfwd(gap, has_aux=True)(pose_b.position)
         return jnp.sum(J * points.normal, axis=1), points
 
     rate, points = rates(a, pose_a, b, pose_b)

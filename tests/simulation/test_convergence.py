@@ -1,6 +1,7 @@
 """Every method, with every solver, tends to the exact motion at its stated order."""
 
 import diffrax
+import equinox as eqx
 import helpers
 import jax
 import jax.numpy as jnp
@@ -19,22 +20,32 @@ ORDER_OF_MIDPOINT, ORDER_OF_SPLITTING = 2, 1
 def trajectories(method, case, sizes, scheme=None):
     """q and v at every step, shape (sizes, steps, n), with step sizes H, 2 H, ..."""
 
-    def run(dt):
-        sol = method.simulate(
-            case.system,
-            case.state,
+    given = case.system, method.enforcement, method.projection, case.control, case.state
+    path, successful = run(given, scheme, jnp.asarray(H * 2.0 ** np.arange(sizes)))
+    assert np.all(successful)
+    return np.asarray(path)
+
+
+@eqx.filter_jit
+def run(given, scheme, steps):
+    """Of all methods and systems that differ in numbers alone in one program."""
+    system, enforcement, projection, control, state = given
+
+    def one(dt):
+        sol = mbd.simulate(
+            system,
+            enforcement,
+            state,
             dt=dt,
             num_steps=STEPS,
             scheme=scheme,
-            control=case.control,
+            control=control,
+            projection=projection,
             saveat=diffrax.SaveAt(steps=True),
         )
         return jnp.concatenate([sol.q, sol.v], axis=1), sol.result == mbd.RESULTS.successful
 
-    compiled = jax.jit(jax.vmap(run))
-    path, successful = compiled(jnp.asarray(H * 2.0 ** np.arange(sizes)))
-    assert np.all(successful)
-    return np.asarray(path)
+    return jax.vmap(one)(steps)
 
 
 def meeting(path):
