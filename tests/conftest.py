@@ -28,6 +28,25 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 gc.set_threshold(50_000, 20, 100)
 
 
+# The files that take longest, slow tests included. They go out first, so that the workers end
+# together.
+LONGEST = [
+    "test_compiled_whole",
+    "test_gradients",
+    "test_convergence",
+    "test_contact_mechanism",
+    "test_contact_problem",
+    "test_gradients_degenerate",
+    "test_trajopt_shooting",
+    "test_block_sparse",
+    "test_stepper",
+    "test_simulate",
+    "test_rank",
+    "test_verdicts",
+    "test_linalg",
+]
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--shapes",
@@ -42,12 +61,18 @@ def pytest_configure(config):
         install_import_hook("jaxmbd", "beartype.beartype")
 
 
+def pytest_collection_modifyitems(items):
+    place = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
+
 def pytest_collection_finish(session):
     # What was compiled is kept for the other worker and for the next run. A process that hands out
     # the tests collects none and compiles nothing.
     import jaxmbd
 
-    jaxmbd.compilation_cache(session.config.cache.mkdir("compiled"))
+    if hasattr(session.config, "cache"):  # unless pytest's plugin for it is switched off
+        jaxmbd.compilation_cache(session.config.cache.mkdir("compiled"))
     gc.freeze()  # what stays to the end
 
 
