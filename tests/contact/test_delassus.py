@@ -1,5 +1,7 @@
 """The two forms of the Delassus operator of contacts, against NumPy."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -14,9 +16,11 @@ N = COUNT * D
 
 def dense_rows(J):
     """J as a matrix, by its products."""
-    return np.stack([J.rows(e).ravel() for e in jnp.eye(6 * BODIES)], axis=1)
+    rows = jax.jit(jax.vmap(J.rows))(np.eye(6 * BODIES))
+    return np.asarray(rows).reshape(6 * BODIES, -1).T
 
 
+@eqx.filter_jit
 def jacobian(kind):
     """Among the contacts of bodies are some with the ground, and one with both ends on a body."""
     if kind == "dense":
@@ -30,16 +34,21 @@ def jacobian(kind):
 def forms(request):
     """S as a product and as a matrix; its rank is 12 of 21 but for what `own` adds."""
     Y = jacobian(request.param)
-    # As in a problem: with diagonals of about 1.
-    size = jnp.sqrt(jnp.trace(Y.squares(), axis1=1, axis2=2) / D)
-    Y = Y.scaled(jnp.broadcast_to(1 / size[:, None], (COUNT, D)))
+
+    @jax.jit
+    def scaled(Y):
+        # As in a problem: with diagonals of about 1.
+        size = jnp.sqrt(jnp.trace(Y.squares(), axis1=1, axis2=2) / D)
+        return Y.scaled(jnp.broadcast_to(1 / size[:, None], (COUNT, D)))
+
+    Y = scaled(Y)
     matrix = dense_rows(Y) @ dense_rows(Y).T
     product = FactoredDelassus(Y, jnp.zeros((COUNT, D, D)))
     return product, DenseDelassus(jnp.asarray(matrix).reshape(COUNT, D, COUNT, D)), matrix
 
 
-def blocks_of(key, scale=1.0):
-    return scale * jr.normal(jr.key(key), (COUNT, D, D))
+def blocks_of(seed, scale=1.0):
+    return scale * np.random.default_rng(seed).standard_normal((COUNT, D, D))
 
 
 def block_matrix(blocks):
@@ -59,22 +68,28 @@ def test_whitened_rows():
 
 def test_products(forms):
     product, dense, matrix = forms
-    lam, own, factors = jr.normal(jr.key(4), (COUNT, D)), blocks_of(5), blocks_of(6)[:, 0]
+    lam, own, factors = blocks_of(4)[:, 0], blocks_of(5), blocks_of(6)[:, 0]
+    change = np.arange(1.0, 4.0)
+
+    @jax.jit
+    def found(S, lam, own, factors, change):
+        S = S.plus(own).scaled(factors)
+        row = S.row(jnp.asarray(5), S.moved(S.sums(lam), jnp.asarray(3), change))
+        return S.times(lam), S.blocks(), S.magnitude(lam), row
+
     expected = (block_matrix(own) + matrix) * np.outer(factors, factors)
     for S in (product, dense):
-        S = S.plus(own).scaled(factors)
+        times, blocks, magnitude, row = found(S, lam, own, factors, change)
         z = (expected @ lam.ravel()).reshape(COUNT, D)
-        np.testing.assert_allclose(S.times(lam), z, rtol=1e-12)
+        np.testing.assert_allclose(times, z, rtol=1e-12)
         np.testing.assert_allclose(
-            block_matrix(S.blocks()), expected * (block_matrix(jnp.ones((COUNT, D, D))) > 0)
+            block_matrix(blocks), expected * (block_matrix(np.ones((COUNT, D, D))) > 0)
         )
         least = (np.abs(expected) @ np.abs(lam.ravel())).reshape(COUNT, D)
-        assert np.all(S.magnitude(lam) >= least * (1 - 1e-12))
-        sums = S.moved(S.sums(lam), jnp.asarray(3), jnp.arange(1.0, 4.0))
-        moved = lam.at[3].add(jnp.arange(1.0, 4.0))
-        np.testing.assert_allclose(
-            S.row(jnp.asarray(5), sums), (expected @ moved.ravel()).reshape(COUNT, D)[5], rtol=1e-12
-        )
+        assert np.all(magnitude >= least * (1 - 1e-12))
+        moved = lam.copy()
+        moved[3] += change
+        np.testing.assert_allclose(row, (expected @ moved.ravel()).reshape(COUNT, D)[5], rtol=1e-12)
 
 
 def test_contacts_of_the_same_bodies_share_products():
@@ -86,47 +101,53 @@ def test_contacts_of_the_same_bodies_share_products():
 
 def test_regular_solutions(forms):
     *both, matrix = forms
-    C, P, own, r = (
-        3 * jnp.eye(D)[None] + blocks_of(7, 0.3),
-        blocks_of(8),
-        blocks_of(9),
-        blocks_of(10),
-    )
-    H = block_matrix(C) + block_matrix(P) @ (matrix + block_matrix(own))
-    expected = np.linalg.solve(H, r[:, 0].ravel()).reshape(COUNT, D)
-    for S in both:
+    C = 3 * np.eye(D)[None] + blocks_of(7, 0.3)
+    P, own, r = blocks_of(8), blocks_of(9), blocks_of(10)[:, 0]
+
+    @jax.jit
+    def found(S, C, P, own, r):
         S = S.plus(own)
         factor = S.factorise(C, P)
-        np.testing.assert_allclose(S.solve(factor, P, r[:, 0]), expected, rtol=1e-9, atol=1e-10)
-        turned = np.linalg.solve(H.T, r[:, 0].ravel()).reshape(COUNT, D)
-        found = S.solve_transposed(factor, P, r[:, 0])
-        np.testing.assert_allclose(found, turned, rtol=1e-9, atol=1e-10)
+        return S.solve(factor, P, r), S.solve_transposed(factor, P, r)
+
+    H = block_matrix(C) + block_matrix(P) @ (matrix + block_matrix(own))
+    expected, turned = (np.linalg.solve(A, r.ravel()).reshape(COUNT, D) for A in (H, H.T))
+    for S in both:
+        solved, transposed = found(S, C, P, own, r)
+        np.testing.assert_allclose(solved, expected, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(transposed, turned, rtol=1e-9, atol=1e-10)
 
 
 def test_generalised_solutions(forms):
     """Of redundant contacts that stick: C = 0 and P = 1, H = S of rank 12 of 21; and of others that
     slip, separate and stick, whose solution is unique: all by the pseudoinverse."""
     *both, matrix = forms
-    eye = jnp.eye(D)
-    slip = jnp.array([[1.0, 0.0, 0.0], [-0.5, 0.3, 0.1], [0.2, 0.1, 0.6]])
-    mixed = jnp.stack([eye, slip, 0 * eye, slip, 0 * eye, 0 * eye, 0 * eye])
-    r = jr.normal(jr.key(11), (COUNT, D))
-    for P in (jnp.broadcast_to(eye, (COUNT, D, D)), mixed):
+    eye = np.eye(D)
+    slip = np.array([[1.0, 0.0, 0.0], [-0.5, 0.3, 0.1], [0.2, 0.1, 0.6]])
+    mixed = np.stack([eye, slip, 0 * eye, slip, 0 * eye, 0 * eye, 0 * eye])
+    r = blocks_of(11)[:, 0]
+
+    @jax.jit
+    def found(S, C, P, r):
+        inverse = GroupInverse(S, C, P)
+        return inverse.solve(r), inverse.solve_transposed(r)
+
+    for P in (np.broadcast_to(eye, (COUNT, D, D)), mixed):
         C = eye[None] - P
         H = block_matrix(C) + block_matrix(P) @ matrix
         for S in both:
-            inverse = GroupInverse(S, C, P)
+            solved, transposed = found(S, C, P, r)
             x = (np.linalg.pinv(H, rcond=1e-9) @ r.ravel()).reshape(COUNT, D)
             y = (np.linalg.pinv(H.T, rcond=1e-9) @ r.ravel()).reshape(COUNT, D)
-            np.testing.assert_allclose(inverse.solve(r), x, rtol=1e-7, atol=1e-7)
-            np.testing.assert_allclose(inverse.solve_transposed(r), y, rtol=1e-7, atol=1e-7)
+            np.testing.assert_allclose(solved, x, rtol=1e-7, atol=1e-7)
+            np.testing.assert_allclose(transposed, y, rtol=1e-7, atol=1e-7)
 
 
 def test_proximal_solutions(forms):
     """Compliance that fades leaves the solution of a consistent singular system."""
     *both, matrix = forms
-    eye = jnp.broadcast_to(jnp.eye(D), (COUNT, D, D))
-    r = jnp.asarray(matrix @ np.arange(N)).reshape(COUNT, D)
+    eye = np.broadcast_to(np.eye(D), (COUNT, D, D))
+    r = (matrix @ np.arange(N)).reshape(COUNT, D)
+    product = jax.jit(lambda S, *given: S.times(S.proximal_solve(*given)))
     for S in both:
-        x = S.proximal_solve(0 * eye, eye, r, jnp.asarray(3e-6))
-        np.testing.assert_allclose(S.times(x), r, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(product(S, 0 * eye, eye, r, 3e-6), r, rtol=1e-6, atol=1e-6)
