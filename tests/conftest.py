@@ -32,18 +32,24 @@ gc.set_threshold(50_000, 20, 100)
 # together.
 LONGEST = [
     "test_compiled_whole",
+    "test_stacks",
     "test_gradients",
-    "test_convergence",
-    "test_contact_mechanism",
     "test_contact_problem",
-    "test_gradients_degenerate",
-    "test_trajopt_shooting",
+    "test_joints",
+    "test_contact_mechanism",
+    "test_convergence",
     "test_block_sparse",
+    "test_trajopt_shooting",
+    "test_placing",
     "test_stepper",
     "test_simulate",
     "test_rank",
-    "test_verdicts",
     "test_linalg",
+    "test_pairs",
+    "test_verdicts",
+    "test_gradients_degenerate",
+    "test_coordinates",
+    "test_nonfinite",
 ]
 
 
