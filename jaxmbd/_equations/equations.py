@@ -294,9 +294,13 @@ class EquationMap(AbstractEquationMap):
 
     @eqx.filter_jit
     def reaction(self, lam):
-        return jax.linear_transpose(self._rows(), self.v)(lam)[0]
+        return self._transposed(self._rows(), lam)
 
     @eqx.filter_jit
     def left(self, a, lam, w):
         rows = self._rows()
-        return self.inertia(a) - jax.linear_transpose(rows, a)(lam)[0], rows(w)
+        return self.inertia(a) - self._transposed(rows, lam), rows(w)
+
+    def _transposed(self, rows, lam):
+        # JAX prints callables that are no plain functions, jaxpr and all, to name them.
+        return jax.linear_transpose(lambda x: rows(x), self.v)(lam)[0]

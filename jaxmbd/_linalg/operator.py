@@ -26,6 +26,7 @@ from .base import (
 from .block_sparse import BlockSparse
 from .blocks import BlockDiagonal, BlockRows, CoupledBlocks
 from .cholesky import Cholesky
+from .small import loops_cost_nothing
 
 
 class ConstraintOperator(eqx.Module):
@@ -91,8 +92,12 @@ class ConstraintOperator(eqx.Module):
         """`solve` for several (f, r)."""
         if not self.in_blocks:
             return [self.solve(f, r) for f, r in rights]
-        # As one batch, since the code of a solve with blocks is long and is then compiled once.
-        a, lam = jax.vmap(self.solve)(*map(jnp.stack, zip(*rights, strict=True)))
+        # Compiled once, since the code of a solve with blocks is long.
+        f, r = map(jnp.stack, zip(*rights, strict=True))
+        if loops_cost_nothing():
+            a, lam = jax.lax.map(lambda right: self.solve(*right), (f, r))
+        else:
+            a, lam = jax.vmap(self.solve)(f, r)
         return list(zip(a, lam, strict=True))
 
     def correct(self, r: Rows, like: Velocity) -> tuple[Velocity, Rows]:

@@ -1,31 +1,40 @@
 """Steps of continuous methods: any scheme on the constrained vector field."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._enforcement import Motion, point
-from .._loop import checkpointed
 from .._results import RESULTS, first_failure, of_scheme
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Coordinates, RealScalarLike, Velocity
-from .schemes import recomputes_stages
+from .schemes import RolledRK4, rolled_rk4
 from .state import without_past
 from .steps import AbstractSteps, Problem, Step, at_start
+
+
+class _AtStart(NamedTuple):
+    """What a step computes at its start: the `rates` of (q, v) that correct the drift over it,
+    the verdict on the equations, and |Phi|."""
+
+    rates: tuple[Coordinates, Velocity]
+    verdict: RESULTS
+    phi: Float[Array, " nh"]
 
 
 def constrained_field(t, y, args):
     """(q', v') of a continuous method, plus the rates of the drift correction, which are constant
     in a step."""
-    problem, _ = args
-    return _rates(problem.system, motion_at(problem, t, *y), y, args)
+    problem, correction = args
+    return _rates(problem.system, motion_at(problem, t, *y), y, correction)
 
 
-def _rates(system: AbstractSystem, motion: Motion, y, args):
-    _, (q_rate, v_rate) = args
+def _rates(system: AbstractSystem, motion: Motion, y, correction):
+    q_rate, v_rate = correction
     return system.qdot(y[0], motion.velocity) + q_rate, motion.acceleration + v_rate
 
 
@@ -45,36 +54,53 @@ def corrected_step(
     system, enforcement = problem.system, problem.enforcement
     h = t1 - t0
 
-    def begin(y):
-        q, v = y
-        here = point(problem.equations, problem.control, t0, q, v)
+    def solved(t, y):
+        here = point(problem.equations, problem.control, t, *y)
         factor = enforcement.factorise(here)
+        return here, factor, enforcement.motion(here, factor)
+
+    def at_start(q, here, factor):
         correction = enforcement.correction(here, factor)
         change = system.qdot(q, correction.position)
         if not writes_own_qdot(system):
             change = change + (system.coordinates.normalise(q) - q)
         # The correction rates change from step to step. Schemes that reuse their last stage must be
         # told of this jump.
-        held = (change / h, correction.velocity / h)
-        motion = enforcement.motion(here, factor)
+        rates = (change / h, correction.velocity / h)
         verdict = enforcement.result(here, factor, correction)
-        return motion, held, verdict, jnp.abs(here.rows.phi)
+        return _AtStart(rates, verdict, jnp.abs(here.rows.phi))
 
-    if recomputes_stages(scheme):
-        begin = checkpointed(begin)
-    motion, rate, verdict, phi = begin(y0)
+    if isinstance(scheme, RolledRK4):
+        # The equations are compiled once for all stages, the first one included.
+        def stage(t, y, is_first, start):
+            here, factor, motion = solved(t, y)
+            start = jax.lax.cond(is_first, lambda: at_start(y[0], here, factor), lambda: start)
+            k = jax.tree.map(lambda x: h * x, _rates(system, motion, y, start.rates))
+            return k, start
 
-    def field(t, y, args):
-        # Most schemes evaluate their first stage at (t0, y0), where the motion is known already.
-        first = t is t0 and y[0] is y0[0] and y[1] is y0[1]
-        return _rates(system, motion if first else motion_at(problem, t, *y), y, args)
+        # Replaced in the first stage.
+        phi = eqx.filter_eval_shape(point, problem.equations, problem.control, t0, *y0).rows.phi
+        rest = jax.tree.map(jnp.zeros_like, y0)
+        none = _AtStart(rest, RESULTS.successful, jnp.zeros(phi.shape, phi.dtype))
+        (q1, v1), start = rolled_rk4(stage, t0, t1, y0, none)
+        error, dense, scheme_result = None, dict(y0=y0, y1=(q1, v1)), diffrax.RESULTS.successful
+    else:
+        here, factor, motion = solved(t0, y0)
+        start = at_start(y0[0], here, factor)
 
-    (q1, v1), error, dense, scheme_state, scheme_result = scheme.step(
-        diffrax.ODETerm(field), t0, t1, y0, (problem, rate), scheme_state, True
-    )
+        def field(t, y, args):
+            # Most schemes evaluate their first stage at (t0, y0), where the motion is known
+            # already.
+            first = t is t0 and y[0] is y0[0] and y[1] is y0[1]
+            return _rates(system, motion if first else motion_at(problem, t, *y), y, args[1])
+
+        (q1, v1), error, dense, scheme_state, scheme_result = scheme.step(
+            diffrax.ODETerm(field), t0, t1, y0, (problem, start.rates), scheme_state, True
+        )
     q1, v1, projected = problem.project(t1, q1, v1)
-    result = first_failure(system.result(y0[0]), verdict, of_scheme(scheme_result), projected)
-    return (q1, v1), error, dense, scheme_state, result, phi
+    verdicts = start.verdict, of_scheme(scheme_result), projected
+    result = first_failure(system.result(y0[0]), *verdicts)
+    return (q1, v1), error, dense, scheme_state, result, start.phi
 
 
 class ContinuousSteps(AbstractSteps):
@@ -85,7 +111,7 @@ class ContinuousSteps(AbstractSteps):
 
     @property
     def checkpoints(self):
-        return recomputes_stages(self.scheme) and self.problem.projection is None
+        return isinstance(self.scheme, RolledRK4) and self.problem.projection is None
 
     def init(self, t, q, v):
         return at_start(self.scheme, without_past(t, q, v))

@@ -64,10 +64,9 @@ class RK4(_OneStep):
 
 
 class RolledRK4(RK4):
-    """`RK4` with a loop over the last three stages, which needs a third of the code. It is used
-    where a loop costs nothing, or where the field is so large that compilation matters more.
-    Interpolation is linear, since fixed steps need none of higher order, which would cost one more
-    stage."""
+    """`RK4` with a loop over the stages, which needs a quarter of the code. It is used where a loop
+    costs nothing, or where the field is so large that compilation matters more. Interpolation is
+    linear, since fixed steps need none of higher order, which would cost one more stage."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.AbstractLocalInterpolation]] = (
         diffrax.LocalLinearInterpolation
@@ -76,27 +75,34 @@ class RolledRK4(RK4):
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         del solver_state, made_jump
         control = terms.contr(t0, t1)
-        k1 = terms.vf_prod(t0, y0, args, control)
 
-        def stage(carry, coefficients):
-            y, k = carry
-            c, b = coefficients
-            k = terms.vf_prod(t0 + c * (t1 - t0), _axpy(y0, (c, k)), args, control)
-            return (_axpy(y, (b, k)), k), None
+        def field(t, y, is_first, none):
+            del is_first
+            return terms.vf_prod(t, y, args, control), none
 
-        c = jnp.array([0.5, 0.5, 1.0], t0.dtype)
-        b = jnp.array([1 / 3, 1 / 3, 1 / 6], t0.dtype)
-        # Only the start of a stage is stored for the reverse pass. Otherwise the loop would carry
-        # hundreds of arrays, which the compiler handles slowly.
-        stage = checkpointed(stage)
-        (y1, _), _ = jax.lax.scan(stage, (_axpy(y0, (1 / 6, k1)), k1), (c, b))
+        y1, _ = rolled_rk4(field, t0, t1, y0, None)
         return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
 
 
-def recomputes_stages(scheme: diffrax.AbstractSolver) -> bool:
-    """Whether the scheme stores only the start of each stage for the reverse pass, and recomputes
-    the rest. Then the step as a whole need not be recomputed."""
-    return isinstance(scheme, RolledRK4)
+def rolled_rk4(
+    field: Callable[[Any, Any, Any, Any], tuple[Any, Any]], t0: Any, t1: Any, y0: Any, memory: Any
+) -> tuple[Any, Any]:
+    """(y1, memory) of RK4 with `k, memory = field(t, y, is_first, memory)`, where k is the rate of
+    y times the length of the step."""
+
+    def stage(carry, coefficients):
+        y1, k, memory = carry
+        c, b, is_first = coefficients
+        k, memory = field(t0 + c * (t1 - t0), _axpy(y0, (c, k)), is_first, memory)
+        return (_axpy(y1, (b, k)), k, memory), None
+
+    c = jnp.array([0.0, 0.5, 0.5, 1.0], t0.dtype)
+    b = jnp.array([1 / 6, 1 / 3, 1 / 3, 1 / 6], t0.dtype)
+    # Only the start of a stage is stored for the reverse pass. Otherwise the loop would carry
+    # hundreds of arrays, which the compiler handles slowly.
+    start = (y0, jax.tree.map(jnp.zeros_like, y0), memory)
+    (y1, _, memory), _ = jax.lax.scan(checkpointed(stage), start, (c, b, jnp.arange(4) == 0))
+    return y1, memory
 
 
 class SemiImplicitEuler(_OneStep):
