@@ -7,6 +7,7 @@ see `_compiled_whole.py`.
 from . import _compiled_whole as _compiled_whole  # first, before any array is made
 from . import analysis as analysis
 from . import identify as identify
+from . import io as io
 from . import plots as plots
 from . import reports as reports
 from . import rollout as rollout
@@ -79,6 +80,7 @@ from ._simulation import StepperState as StepperState
 from ._simulation import simulate as simulate
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State
+from .io import load as load
 from .mechanism import AbstractActuator as AbstractActuator
 from .mechanism import AbstractConstraint as AbstractConstraint
 from .mechanism import AbstractContact as AbstractContact
@@ -88,6 +90,7 @@ from .mechanism import AbstractGap as AbstractGap
 from .mechanism import AbstractJoint as AbstractJoint
 from .mechanism import AbstractJointFriction as AbstractJointFriction
 from .mechanism import AbstractLoad as AbstractLoad
+from .mechanism import AbstractScalarCoordinate as AbstractScalarCoordinate
 from .mechanism import AbstractShape as AbstractShape
 from .mechanism import AbstractSignal as AbstractSignal
 from .mechanism import Body as Body
@@ -100,6 +103,10 @@ from .mechanism import Constraint as Constraint
 from .mechanism import Contact as Contact
 from .mechanism import ContactPoints as ContactPoints
 from .mechanism import ConvexPoints as ConvexPoints
+from .mechanism import CoordinateActuator as CoordinateActuator
+from .mechanism import CoordinateConstraint as CoordinateConstraint
+from .mechanism import CoordinateLimit as CoordinateLimit
+from .mechanism import CoordinateSpring as CoordinateSpring
 from .mechanism import Coupler as Coupler
 from .mechanism import Cylinder as Cylinder
 from .mechanism import Cylindrical as Cylindrical
@@ -119,6 +126,8 @@ from .mechanism import JointLimit as JointLimit
 from .mechanism import LinearActuator as LinearActuator
 from .mechanism import Mechanism as Mechanism
 from .mechanism import Motor as Motor
+from .mechanism import OfJoint as OfJoint
+from .mechanism import PathLength as PathLength
 from .mechanism import PeriodicSpline as PeriodicSpline
 from .mechanism import Placement as Placement
 from .mechanism import Planar as Planar
@@ -135,6 +144,7 @@ from .mechanism import Revolute as Revolute
 from .mechanism import RollingDisc as RollingDisc
 from .mechanism import RollingSphere as RollingSphere
 from .mechanism import Screw as Screw
+from .mechanism import Serial as Serial
 from .mechanism import SlidingFriction as SlidingFriction
 from .mechanism import Sphere as Sphere
 from .mechanism import Spherical as Spherical
@@ -144,6 +154,7 @@ from .mechanism import TorsionSpring as TorsionSpring
 from .mechanism import TurningFriction as TurningFriction
 from .mechanism import Twist as Twist
 from .mechanism import Universal as Universal
+from .mechanism import WeightedSum as WeightedSum
 from .mechanism import Wrench as Wrench
 from .mechanism import close_joints as close_joints
 from .mechanism import collide as collide

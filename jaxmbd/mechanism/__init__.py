@@ -7,9 +7,11 @@ from .connector import AbstractConnector as AbstractConnector
 from .contacts import AbstractContact as AbstractContact
 from .contacts import AbstractGap as AbstractGap
 from .contacts import Contact as Contact
+from .contacts import CoordinateLimit as CoordinateLimit
 from .contacts import Gap as Gap
 from .contacts import JointLimit as JointLimit
 from .contacts import contacts_among as contacts_among
+from .coordinate_constraint import CoordinateConstraint as CoordinateConstraint
 from .coordinates import BodyIndices as BodyIndices
 from .element import AbstractElement as AbstractElement
 from .energy import ElementPower as ElementPower
@@ -26,6 +28,8 @@ from .forces import AbstractJointFriction as AbstractJointFriction
 from .forces import AbstractLoad as AbstractLoad
 from .forces import AbstractSignal as AbstractSignal
 from .forces import Bushing as Bushing
+from .forces import CoordinateActuator as CoordinateActuator
+from .forces import CoordinateSpring as CoordinateSpring
 from .forces import Drag as Drag
 from .forces import Force as Force
 from .forces import FromControl as FromControl
@@ -65,6 +69,7 @@ from .joints import Revolute as Revolute
 from .joints import RollingDisc as RollingDisc
 from .joints import RollingSphere as RollingSphere
 from .joints import Screw as Screw
+from .joints import Serial as Serial
 from .joints import Spherical as Spherical
 from .joints import Universal as Universal
 from .linearise import frame_poses as frame_poses
@@ -102,6 +107,10 @@ from .reports import reactions as reactions
 from .reports import singularity as singularity
 from .reports import unique_reactions as unique_reactions
 from .reports import violation as violation
+from .scalar_coordinates import AbstractScalarCoordinate as AbstractScalarCoordinate
+from .scalar_coordinates import OfJoint as OfJoint
+from .scalar_coordinates import PathLength as PathLength
+from .scalar_coordinates import WeightedSum as WeightedSum
 from .shapes import AbstractShape as AbstractShape
 from .shapes import Box as Box
 from .shapes import Capsule as Capsule

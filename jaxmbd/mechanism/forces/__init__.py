@@ -3,6 +3,8 @@ from .base import AbstractForce as AbstractForce
 from .base import AbstractForceElement as AbstractForceElement
 from .base import Wrench as Wrench
 from .bushing import Bushing as Bushing
+from .coordinate_actuator import CoordinateActuator as CoordinateActuator
+from .coordinate_spring import CoordinateSpring as CoordinateSpring
 from .drag import Drag as Drag
 from .force import Force as Force
 from .friction import AbstractJointFriction as AbstractJointFriction

@@ -24,5 +24,6 @@ from .revolute import Revolute as Revolute
 from .rolling_disc import RollingDisc as RollingDisc
 from .rolling_sphere import RollingSphere as RollingSphere
 from .screw import Screw as Screw
+from .serial import Serial as Serial
 from .spherical import Spherical as Spherical
 from .universal import Universal as Universal

@@ -1,0 +1,324 @@
+"""What a file of a model holds, as a mechanism and its surroundings."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from .._concrete import all_concrete, as_one_program, numpy_if_concrete
+from .._system import State
+from ..mechanism import AbstractJoint, Mechanism, Pose, Twist
+from ..mechanism.batching import batched
+from ..mechanism.body import GROUND
+from . import rigid
+from .rigid import Transform
+
+
+class Control(NamedTuple):
+    """An entry of the control, which an actuator of the file reads.
+
+    **Fields:** `name` of the actuator; `lower`, `upper`: bounds, infinite without any.
+    """
+
+    name: str
+    lower: float
+    upper: float
+
+
+class Visual(NamedTuple):
+    """A shape to draw, as the file states it.
+
+    **Fields:**
+
+    - `name`; `body`: name of the body it is fixed to, or "ground".
+    - `kind`: "sphere", "capsule", "cylinder", "ellipsoid", "box", "plane" or "mesh".
+    - `size` [m]: (radius,) of a sphere; (radius, half length along z) of a capsule or cylinder; the
+      three semi-axes; the three half edges; half the edges of a plane, 0 for endless; () of a mesh.
+    - `vertices`, `faces` of a mesh, shapes `(n, 3)` and `(m, 3)`, otherwise `None`.
+    - `position` [m], `orientation` (quaternion w, x, y, z) in the frame of the body.
+    - `rgba`: colour and opacity from 0 to 1.
+    - `group`: the group of the file. By custom 0 to 2 are shown, and 3 and above are for contacts.
+    """
+
+    name: str
+    body: str
+    kind: str
+    size: tuple[float, ...]
+    vertices: np.ndarray | None
+    faces: np.ndarray | None
+    position: np.ndarray
+    orientation: np.ndarray
+    rgba: tuple[float, float, float, float]
+    group: int
+
+
+class FileJoint(NamedTuple):
+    """A joint of the file, and where its coordinates are.
+
+    **Fields:**
+
+    - `name`; `kind`: "free", "ball", "hinge" or "slide"; `body`: the body that it moves.
+    - `qpos`, `qvel`: the first of its entries.
+    - `joint`: name of the joint of the mechanism, `None` for a free body, and `index` of its
+      coordinate there.
+    - `axis`, `anchor` [m]: in the frame of that joint on the parent, with all coordinates 0.
+    - `zero`: the entry of qpos where the coordinate is 0; `middle`: angles are within half a turn
+      of it.
+    """
+
+    name: str
+    kind: str
+    body: str
+    qpos: int
+    qvel: int
+    joint: str | None
+    index: int
+    axis: np.ndarray
+    anchor: np.ndarray
+    zero: float
+    middle: float
+
+
+class Branch(NamedTuple):
+    """A body of the tree, the body that carries it, and the joint between them."""
+
+    body: str
+    parent: str
+    joint: str | None
+    swapped: bool  # the first body of the joint is the one that is carried
+    members: tuple[FileJoint, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Loaded:
+    """A model from a file.
+
+    **Fields:**
+
+    - `mechanism`, and `state` in which it starts.
+    - `controls`: the entries of the control, in order.
+    - `dropped`: what has no counterpart, one line each.
+    - `joints`: the joints of the file.
+    - `visuals`: shapes to draw.
+    - `frames`: name of each body and site of the file -> the body of the mechanism it is fixed to
+      and its pose there. Bodies without joints are part of the body that carries them.
+    - `keyframes`: name -> start of the motion. `key_controls`: name -> control.
+    - `sensors`: name -> sensor of `mbd.identify`.
+    - `dt`: time step of the file [s].
+    - `source`: path of the file.
+    """
+
+    mechanism: Mechanism
+    state: State
+    controls: tuple[Control, ...]
+    dropped: tuple[str, ...]
+    joints: tuple[FileJoint, ...]
+    branches: tuple[Branch, ...]
+    visuals: tuple[Visual, ...]
+    frames: dict[str, tuple[str, Pose]]
+    keyframes: dict[str, State]
+    key_controls: dict[str, np.ndarray]
+    sensors: dict[str, Callable[..., Any]]
+    dt: float
+    source: str
+
+    def __repr__(self) -> str:
+        parts = f"{len(self.joints)} joints in the file, {len(self.controls)} controls"
+        dropped = f", {len(self.dropped)} things dropped" if self.dropped else ""
+        return f"{self.source}: {parts}{dropped}\n{self.mechanism!r}"
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of entries of qpos and qvel."""
+        nq = sum({"free": 7, "ball": 4}.get(joint.kind, 1) for joint in self.joints)
+        nv = sum({"free": 6, "ball": 3}.get(joint.kind, 1) for joint in self.joints)
+        return nq, nv
+
+    def control(self, u: Sequence[float] | Float[ArrayLike, " nu"] | None = None):
+        """A control that is constant, for `simulate`: `u`, by default all 0."""
+        value = np.zeros(len(self.controls)) if u is None else u
+        value = jnp.asarray(value, self.mechanism.gravity.dtype)
+        if value.shape != (len(self.controls),):
+            raise ValueError(
+                f"`u` must have one entry for each of the {len(self.controls)} controls "
+                f"{[control.name for control in self.controls]}, but has shape {value.shape}."
+            )
+        return lambda t, q, v: value
+
+    def state_from(
+        self,
+        qpos: Float[ArrayLike, " nqpos"],
+        qvel: Float[ArrayLike, " nqvel"] | None = None,
+        *,
+        t: float = 0.0,
+        mechanism: Mechanism | None = None,
+    ) -> State:
+        """The state at joint coordinates in the order and with the meaning of MuJoCo. The bodies
+        are placed along the tree. Loops that are not closed there stay open; `mbd.assemble` closes
+        them.
+
+        **Arguments:** `qpos`, `qvel`: as in `MjData`, `qvel` 0 by default. `mechanism`: the one
+        whose dimensions count, such as one with other link lengths; by default `self.mechanism`.
+
+        **Raises:** `ValueError` for a wrong number of entries."""
+        mechanism = self.mechanism if mechanism is None else mechanism
+        nq, nv = self.sizes
+        qvel = np.zeros(nv) if qvel is None else qvel
+        for what, given, size in (("qpos", qpos, nq), ("qvel", qvel, nv)):
+            if np.shape(given) != (size,):
+                raise ValueError(
+                    f"`{what}` must have {size} entries, those of the joints "
+                    f"{[joint.name for joint in self.joints]}, but has shape {np.shape(given)}."
+                )
+        concrete = all_concrete((qpos, qvel, mechanism))
+        if concrete:
+            qpos, qvel = np.asarray(qpos, float), np.asarray(qvel, float)
+        else:
+            qpos, qvel = jnp.asarray(qpos), jnp.asarray(qvel)
+        o = np.zeros(3)
+        placed = {GROUND: (Transform.identity(), o, o)}
+        for branch in self.branches:
+            joint = None if branch.joint is None else mechanism.joint(branch.joint)
+            placed[branch.body] = _placed(
+                branch, joint, placed[branch.parent], qpos, qvel, np if concrete else jnp
+            )
+        bodies = [placed[name] for name in mechanism.body_stack.names]
+        xp = numpy_if_concrete(bodies)
+        rows = [xp.stack([body[0][i] for body in bodies], axis=-1) for i in (0, 1)]
+        rates = [xp.stack([body[i] for body in bodies], axis=-1) for i in (1, 2)]
+        dtype = mechanism.gravity.dtype
+        return State(
+            t,
+            jnp.asarray(xp.concatenate(rows).ravel(), dtype),
+            jnp.asarray(xp.concatenate(rates).ravel(), dtype),
+        )
+
+    def qpos_qvel(
+        self, state: Any, *, mechanism: Mechanism | None = None
+    ) -> tuple[Float[Array, "*batch nqpos"], Float[Array, "*batch nqvel"]]:
+        """The joint coordinates and velocities of a state, in the order and with the meaning of
+        MuJoCo: the inverse of `state_from`. Leading axes are kept, so that `state` may also be a
+        `Solution`. Angles are within half a turn of the middle of their limits, or of 0.
+
+        **Raises:** `ValueError` for a wrong number of entries of `state.q` and `state.v`."""
+        mechanism = self.mechanism if mechanism is None else mechanism
+        q, v = mechanism.checked_q(state.q), mechanism.checked_v(state.v)
+
+        @as_one_program
+        def every(mechanism, q, v):
+            return batched(lambda q, v: _read(self, mechanism, q, v), (q, 1), (v, 1))
+
+        return every(mechanism, q, v)
+
+
+def _placed(branch: Branch, joint: Any, parent: Any, qpos: Any, qvel: Any, xp: Any):
+    """Pose of a body, velocity of its origin and angular velocity."""
+    if joint is None:
+        (member,) = branch.members
+        i, j = member.qpos, member.qvel
+        p = qpos[i + 3 : i + 7]
+        p = p / xp.sqrt((p * p).sum())
+        return Transform(qpos[i : i + 3], p), qvel[j : j + 3], rigid.rotate(p, qvel[j + 3 : j + 6])
+    ends = [_known(joint.frame_a), _known(joint.frame_b)]
+    on_parent, on_child = reversed(ends) if branch.swapped else ends
+    (r, p), velocity, omega = parent
+    shift = rigid.rotate(p, on_parent.position)
+    velocity = velocity + rigid.cross(omega, shift)
+    r, p = r + shift, rigid.product(p, on_parent.orientation)
+    for member in branch.members:
+        i, j = member.qpos, member.qvel
+        if member.kind == "slide":
+            axis = rigid.rotate(p, member.axis)
+            x = qpos[i] - member.zero
+            r = r + x * axis
+            velocity = velocity + rigid.cross(omega, x * axis) + qvel[j] * axis
+            continue
+        out = rigid.rotate(p, member.anchor)
+        if member.kind == "hinge":
+            spin = qvel[j] * rigid.rotate(p, member.axis)
+            p = rigid.product(p, rigid.turn(member.axis, qpos[i] - member.zero))
+        else:
+            relative = qpos[i : i + 4] / xp.sqrt((qpos[i : i + 4] ** 2).sum())
+            p = rigid.product(p, relative)
+            spin = rigid.rotate(p, qvel[j : j + 3])
+        back = -rigid.rotate(p, member.anchor)
+        r = r + out + back
+        velocity = velocity + rigid.cross(omega, out) + rigid.cross(omega + spin, back)
+        omega = omega + spin
+    to_body = on_child.inverse()
+    shift = rigid.rotate(p, to_body.position)
+    return (
+        Transform(r + shift, rigid.product(p, to_body.orientation)),
+        velocity + rigid.cross(omega, shift),
+        omega,
+    )
+
+
+def _known(pose: Pose) -> Transform:
+    xp = numpy_if_concrete(*pose)
+    return Transform(xp.asarray(pose.position), xp.asarray(pose.orientation))
+
+
+def _read(loaded: Loaded, mechanism: Mechanism, q: Array, v: Array) -> tuple[Array, Array]:
+    """qpos and qvel of one sample."""
+    nq, nv = loaded.sizes
+    coordinates, rates, columns = [], [], {}
+    count = 0
+    for kind in mechanism.joint_stacks:
+        if not isinstance(kind[0], AbstractJoint) or not kind[0].count():
+            continue
+
+        def values(joint, qs, vs):
+            poses, twists = _frames(joint, qs, vs)
+            return joint.coordinates(*poses), joint.rates(*poses, *twists)
+
+        x, rate = mechanism.tables.map(kind, values, q, v)
+        for k, name in enumerate(kind.names):
+            columns[name] = count + k + len(kind) * np.arange(x.shape[0])
+        coordinates.append(x.ravel())
+        rates.append(rate.ravel())
+        count += x.size
+    count_q = count_v = count
+    zeros, middles, turns = np.zeros(nq), np.zeros(nq), np.zeros(nq, bool)
+    at_q, at_v = np.zeros(nq, int), np.zeros(nv, int)
+    for member in loaded.joints:
+        i, j = member.qpos, member.qvel
+        if member.kind in ("hinge", "slide"):
+            at_q[i] = at_v[j] = columns[member.joint][member.index]
+            zeros[i], middles[i], turns[i] = member.zero, member.middle, member.kind == "hinge"
+            continue
+        own, speed = _free(mechanism, member, q, v)
+        at_q[i : i + own.shape[0]] = count_q + np.arange(own.shape[0])
+        at_v[j : j + speed.shape[0]] = count_v + np.arange(speed.shape[0])
+        coordinates.append(own)
+        rates.append(speed)
+        count_q, count_v = count_q + own.shape[0], count_v + speed.shape[0]
+    if nq == 0:
+        return jnp.zeros(0, q.dtype), jnp.zeros(0, q.dtype)
+    qpos = jnp.concatenate(coordinates)[at_q] + zeros.astype(q.dtype)
+    beyond = qpos - middles.astype(q.dtype)
+    wrapped = middles.astype(q.dtype) + jnp.arctan2(jnp.sin(beyond), jnp.cos(beyond))
+    return jnp.where(turns, wrapped, qpos), jnp.concatenate(rates)[at_v]
+
+
+def _frames(joint: Any, qs: Any, vs: Any):
+    poses, twists = [], []
+    for frame, x, w in zip(joint.frames, qs, vs, strict=True):
+        body, twist = Pose.of(x), Twist.of(w)
+        poses.append(body.compose(frame))
+        twists.append(twist.moved(body.direction(frame.position)))
+    return poses, twists
+
+
+def _free(mechanism: Mechanism, member: FileJoint, q: Array, v: Array) -> tuple[Array, Array]:
+    """The entries of qpos and qvel of a free or a ball joint."""
+    if member.joint is None:
+        pose, twist = mechanism.pose(q, member.body), mechanism.twist(v, member.body)
+        spin = pose.local_direction(twist.angular)
+        return jnp.concatenate(pose), jnp.concatenate([twist.linear, spin])
+    joint = mechanism.joint(member.joint)
+    (a, b), (before, after) = mechanism.frames(joint, q), mechanism.frame_twists(joint, q, v)
+    return a.relative(b).orientation, b.local_direction(after.angular - before.angular)

@@ -1,0 +1,158 @@
+"""A compiled model of MuJoCo, with names and the bodies that move."""
+
+from typing import Any
+
+import numpy as np
+
+from ..mechanism import Pose
+from ..mechanism.body import GROUND
+from .rigid import Transform
+
+# Options of MuJoCo that switch something off.
+_DISABLED = (
+    "constraint",
+    "equality",
+    "frictionloss",
+    "limit",
+    "contact",
+    "spring",
+    "damper",
+    "gravity",
+    "actuation",
+)
+
+
+class Source:
+    """A compiled model `m` with its file.
+
+    - `names`: unique names of the elements, by kind and number.
+    - `owner`: for each body the moving body that carries it, 0 for the ground, and `rest`, its pose
+      there.
+    - `off`: what the options switch off.
+    - `dropped`: collects what has no counterpart.
+    """
+
+    def __init__(self, mujoco: Any, spec: Any, m: Any, path: str):
+        self.mujoco, self.m, self.path = mujoco, m, path
+        self.dropped: list[str] = []
+        self._places = _places(spec)
+        self._names: dict[str, list[str]] = {}
+        for kind, count in _counts(m).items():
+            self._names[kind] = _unique(self, kind, count)
+        flags = mujoco.mjtDisableBit
+        self.off = {
+            name
+            for name in _DISABLED
+            if m.opt.disableflags & getattr(flags, f"mjDSBL_{name.upper()}")
+        }
+        if "constraint" in self.off:
+            self.off |= {"equality", "frictionloss", "limit", "contact"}
+        self.owner, self.rest = [0], [Transform.identity()]
+        for b in range(1, m.nbody):
+            parent = int(m.body_parentid[b])
+            if m.body_jntnum[b]:
+                self.owner.append(b)
+                self.rest.append(Transform.identity())
+            else:
+                self.owner.append(self.owner[parent])
+                self.rest.append(self.rest[parent].compose(self.fixed(b)))
+
+    def fixed(self, b: int) -> Transform:
+        """Pose of body b in its parent, before its joints."""
+        return Transform(self.m.body_pos[b].copy(), self.m.body_quat[b].copy())
+
+    def name(self, kind: str, i: int) -> str:
+        """The unique name of an element."""
+        return self._names[kind][i]
+
+    def body(self, b: int) -> str:
+        """Name of the moving body that carries body b."""
+        owner = self.owner[b]
+        return GROUND if owner == 0 else self.name("body", owner)
+
+    def on(self, b: int, position: Any, orientation: Any = (1.0, 0.0, 0.0, 0.0)) -> Transform:
+        """The pose of a frame of body b in the moving body that carries it."""
+        return self.rest[b].compose(
+            Transform(np.array(position, float), np.array(orientation, float))
+        )
+
+    def drop(self, kind: str, i: int, why: str) -> None:
+        """Note that something of an element has no counterpart."""
+        place = self._places.get((kind, i), "")
+        where = f" ({place})" if place else ""
+        self.dropped.append(f'{kind} "{self.name(kind, i)}"{where}: {why}')
+
+    def drop_option(self, what: str, why: str) -> None:
+        """Note that an option of the file has no counterpart."""
+        self.dropped.append(f"option {what}: {why}")
+
+
+def pose(transform: Transform) -> Pose:
+    """A transform as an argument of elements of a mechanism."""
+    return Pose(np.asarray(transform.position), np.asarray(transform.orientation))  # type: ignore
+
+
+def _counts(m: Any) -> dict[str, int]:
+    return {
+        "body": m.nbody,
+        "joint": m.njnt,
+        "geom": m.ngeom,
+        "site": m.nsite,
+        "tendon": m.ntendon,
+        "actuator": m.nactuator,
+        "equality": m.neq,
+        "sensor": m.nsensor,
+        "key": m.nkey,
+        "pair": m.npair,
+        "camera": m.ncam,
+        "flex": m.nflex,
+    }
+
+
+def _unique(source: Source, kind: str, count: int) -> list[str]:
+    """Names of all elements of a kind. Elements without a name get one of their body or their
+    number."""
+    m, given = source.m, []
+    for i in range(count):
+        address = getattr(m, f"name_{_ADDRESSES.get(kind, kind)}adr")[i]
+        given.append(m.names[address : m.names.index(b"\0", address)].decode())
+    taken = set(filter(None, given)) | {GROUND}
+    names = []
+    for i, name in enumerate(given):
+        if not name or name == GROUND:
+            stem = f"{name or kind}{i}"
+            if kind == "joint" and m.jnt_type[i] == 0:
+                stem = f"{source.name('body', int(m.jnt_bodyid[i]))} free"
+            elif kind == "joint":
+                stem = f"{source.name('body', int(m.jnt_bodyid[i]))} joint"
+            name, k = stem, 1
+            while name in taken:
+                k += 1
+                name = f"{stem} {k}"
+            taken.add(name)
+        names.append(name)
+    return names
+
+
+_ADDRESSES = {"joint": "jnt", "equality": "eq", "camera": "cam"}
+
+
+def _places(spec: Any) -> dict[tuple[str, int], str]:
+    """Where the file states each element, such as "line 12"."""
+    groups = {
+        "body": spec.bodies,
+        "joint": spec.joints,
+        "geom": spec.geoms,
+        "site": spec.sites,
+        "tendon": spec.tendons,
+        "actuator": spec.actuators,
+        "equality": spec.equalities,
+        "sensor": spec.sensors,
+        "pair": spec.pairs,
+    }
+    return {
+        (kind, element.id): str(element.info)
+        for kind, elements in groups.items()
+        for element in elements
+        if element.id >= 0 and element.info
+    }

@@ -1,0 +1,69 @@
+from typing import Annotated
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._checks import with_dtype
+from ..._contact import ContactLaw
+from ..._inputs import Number, checked, not_negative, positive_or_infinite, within
+from ..element import checked_name
+from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
+from .base import AbstractGap, frictionless_law
+
+
+class CoordinateLimit(AbstractGap):
+    """Keeps a scalar coordinate x within limits, by the gaps x - lower and upper - x.
+
+    `JointLimit` does the same for all coordinates of a joint.
+
+    **Fields:** `name`; `names` of the bodies; `coordinate`; `lower`, `upper`
+    [m or rad], or `None`; `law`.
+    """
+
+    name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    coordinate: AbstractScalarCoordinate
+    lower: Float[Array, ""] | None
+    upper: Float[Array, ""] | None
+    law: ContactLaw
+
+    @checked
+    def __init__(
+        self,
+        name: str,
+        coordinate: AbstractScalarCoordinate,
+        *,
+        lower: Number | None = None,
+        upper: Number | None = None,
+        restitution: Annotated[Number, within(0, 1)] | None = None,
+        stiffness: Annotated[Number, positive_or_infinite] | None = None,
+        damping: Annotated[Number, not_negative] | None = None,
+    ):
+        """**Arguments:** the fields; `restitution`, or `stiffness` and `damping`, of a
+        `ContactLaw`.
+
+        **Raises:** `ValueError` without any limit, and for coefficients out of their range."""
+        self.name = checked_name("CoordinateLimit", name)
+        self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
+        if lower is None and upper is None:
+            raise ValueError(f'CoordinateLimit "{name}" needs `lower`, `upper`, or both.')
+        dtype = coordinate.frames[0].position.dtype
+        self.lower = None if lower is None else jnp.asarray(lower, dtype)
+        self.upper = None if upper is None else jnp.asarray(upper, dtype)
+        self.law = with_dtype(frictionless_law(restitution, stiffness, damping), dtype)
+
+    @property
+    def bodies(self):
+        return self.names
+
+    @property
+    def frames(self):
+        return self.coordinate.frames
+
+    def gaps(self, poses, t):
+        del t
+        x = self.coordinate.value(poses)
+        below = [] if self.lower is None else [x - self.lower]
+        above = [] if self.upper is None else [self.upper - x]
+        return jnp.stack([*below, *above])

@@ -1,0 +1,90 @@
+from typing import Annotated
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._inputs import Number, checked, not_negative, positive
+from ..element import checked_name
+from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
+from .base import AbstractForceElement, Wrench
+
+
+class CoordinateSpring(AbstractForceElement):
+    """Spring, damper, dry friction and rotor along a scalar coordinate x, with the force or torque
+
+        -stiffness s(x) - damping x' - dry x' / sqrt(x'^2 + speed^2) - armature x''.
+
+    s(x) is the distance of x from the interval `rest`, with its sign. The dry friction is the
+    smooth one of `TurningFriction`. The armature is part of M.
+
+    **Fields:** `name`; `names` of the bodies; `coordinate`; `stiffness` [N/m or N m/rad]; `rest`:
+    lower and upper end of the interval without force [m or rad]; `damping` [N s/m or N m s/rad];
+    `dry` [N or N m] and `speed` [m/s or rad/s]; `armature` [kg or kg m^2], or `None`.
+    """
+
+    name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    coordinate: AbstractScalarCoordinate
+    stiffness: Float[Array, ""]
+    rest: Float[Array, "2"]
+    damping: Float[Array, ""]
+    dry: Float[Array, ""]
+    speed: Float[Array, ""]
+    armature: Float[Array, ""] | None
+
+    @checked
+    def __init__(
+        self,
+        name: str,
+        coordinate: AbstractScalarCoordinate,
+        *,
+        stiffness: Annotated[Number, not_negative] = 0.0,
+        rest: Number | tuple[Number, Number] = 0.0,
+        damping: Annotated[Number, not_negative] = 0.0,
+        dry: Annotated[Number, not_negative] = 0.0,
+        speed: Annotated[Number, positive] = 1e-2,
+        armature: Annotated[Number, not_negative] | None = None,
+    ):
+        """**Arguments:** the fields; `rest` is one number for an ordinary spring.
+
+        **Raises:** `ValueError` for a coefficient that is negative or not finite."""
+        self.name = checked_name("CoordinateSpring", name)
+        self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
+        dtype = coordinate.frames[0].position.dtype
+        self.stiffness, self.damping = jnp.asarray(stiffness, dtype), jnp.asarray(damping, dtype)
+        self.rest = jnp.broadcast_to(jnp.asarray(rest, dtype), (2,))
+        self.dry, self.speed = jnp.asarray(dry, dtype), jnp.asarray(speed, dtype)
+        self.armature = None if armature is None else jnp.asarray(armature, dtype)
+
+    @property
+    def bodies(self):
+        return self.names
+
+    @property
+    def frames(self):
+        return self.coordinate.frames
+
+    def wrenches(self, poses, twists, t, u):
+        del t, u
+        rate = self.coordinate.rate(poses, twists)
+        friction = self.damping + self.dry / jnp.sqrt(rate * rate + self.speed * self.speed)
+        force = -self.stiffness * self._stretch(poses) - friction * rate
+        directions = self.coordinate.directions(poses)
+        return tuple(Wrench(force * d.linear, force * d.angular) for d in directions)
+
+    def _stretch(self, poses) -> Float[Array, ""]:
+        x = self.coordinate.value(poses)
+        return x - jnp.clip(x, self.rest[0], self.rest[1])
+
+    @property
+    def inertance(self):
+        return self.armature
+
+    def rate(self, poses, twists):
+        return self.coordinate.rate(poses, twists)
+
+    def energy(self, poses, t):
+        del t
+        stretch = self._stretch(poses)
+        return self.stiffness * stretch * stretch / 2

@@ -1,0 +1,234 @@
+from typing import Annotated, Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._coordinates import (
+    components,
+    cross,
+    dot,
+    quaternion_conjugate,
+    quaternion_product,
+    quaternion_rotate,
+)
+from ..._inputs import Shape, checked, finite, number
+from ..body import Body
+from ..pose import Frame
+from ..relative import misaligned, polar_angle
+from .base import AbstractJoint, limit_pairs
+
+# Axes of consecutive turns must be this far from parallel: the sine of their angle.
+_APART = 1e-3
+
+
+class Serial(AbstractJoint):
+    """Several joints in series without bodies between them: b slides along up to three directions
+    fixed in a, and then turns about up to three axes. Each axis is carried along by the turns
+    before it.
+
+    With all coordinates 0 the frames coincide. The pose of b in a is then
+
+        Trans(sum_i x_i s_i) Turn(c_1, e_1, phi_1) Turn(c_2, e_2, phi_2) Turn(c_3, e_3, phi_3),
+
+    where Turn(c, e, phi) turns by phi about the axis e through the point c. A hip of three hinges,
+    a planar robot on two slides and a hinge, and axes that do not meet are all of this kind. For
+    one axis, and for two axes that meet at right angles, prefer `Revolute`, `Prismatic` and
+    `Universal`.
+
+    Rows: the position of b minus the one that the angles say, normal to the slides (3 - slides),
+    and the rotations that the axes do not allow (3 - turns). Freedoms and coordinates: the
+    displacements, then the angles.
+
+    With three turns the second angle is on the branch that contains 0. At its ends, where the axes
+    e_1 and e_3 are parallel, the first and third angles are not unique, as for all Euler angles.
+    The joint moves through such poses, but forces along the angles are meaningless there, and so
+    are the rows if the axes do not meet.
+
+    **Fields:**
+
+    - `slides`: s_i, shape `(slides, 3)`, and `axes`: e_i, `(turns, 3)`, unit vectors.
+    - `anchors`: c_i, shape `(turns, 3)` [m], or `None` if all axes meet at the origin.
+    """
+
+    slides: Float[Array, "slides 3"]
+    axes: Float[Array, "turns 3"]
+    anchors: Float[Array, "turns 3"] | None
+
+    directed: ClassVar[bool] = False
+
+    @checked
+    def __init__(
+        self,
+        name: str,
+        a: Body | str,
+        b: Body | str,
+        *,
+        slides: Annotated[Any, Shape(["slides", 3])] = np.zeros((0, 3)),
+        axes: Annotated[Any, Shape(["turns", 3])] = np.zeros((0, 3)),
+        anchors: Annotated[Any, Shape(["turns", 3])] | None = None,
+        frame_a: Frame,
+        frame_b: Frame,
+        limits: Annotated[Any, number] = None,
+    ):
+        """**Arguments:** `slides`, `axes` and `anchors` in frame a; by default all axes meet at the
+        origin. The others as in `AbstractJoint`.
+
+        **Raises:** `ValueError` for more than three slides or turns, for dependent slides, and for
+        consecutive axes that are parallel.
+        """
+        self._connect(name, (a, b), (None, None), (None, None, None), (frame_a, frame_b))
+        what = f'Serial "{name}"'
+        slides, axes = (_unit_rows(what, x) for x in (slides, axes))
+        if len(slides) > 3 or len(axes) > 3 or len(slides) + len(axes) == 0:
+            raise ValueError(
+                f"{what} needs one to three `slides`, one to three `axes`, or both, but has "
+                f"{len(slides)} and {len(axes)}."
+            )
+        if len(slides) and np.linalg.matrix_rank(slides, tol=_APART) < len(slides):
+            raise ValueError(f"{what} has dependent `slides`: {slides.tolist()}.")
+        for first, second in zip(axes[:-1], axes[1:], strict=True):
+            if np.linalg.norm(np.cross(first, second)) < _APART:
+                raise ValueError(
+                    f"{what} has two consecutive parallel `axes`, {first.tolist()} and "
+                    f"{second.tolist()}: their angles cannot be told apart."
+                )
+        self.anchors = None
+        if anchors is not None:
+            self.anchors = finite(f"`anchors` of {what}", anchors, self.dtype, axes.shape)
+        self.slides = finite(f"`slides` of {what}", slides, self.dtype, None)
+        self.axes = finite(f"`axes` of {what}", axes, self.dtype, None)
+        self.limits = limit_pairs(limits, self.dtype)
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return 6 - self.slides.shape[0] - self.axes.shape[0]
+
+    @property
+    def angles(self) -> int:  # type: ignore[override]
+        return self.axes.shape[0]
+
+    def constraint(self, a, b, t):
+        del t
+        relative = a.relative(b)
+        phi = self._angles(relative.orientation)
+        across, _ = self._across_and_along()
+        rest = relative.position - self._shift(phi)
+        found = [dot(n, rest)[None] for n in across]
+        return jnp.concatenate([*found, self._turned_aside(a, b, relative.orientation)])
+
+    def coordinates(self, a, b):
+        relative = a.relative(b)
+        phi = self._angles(relative.orientation)
+        _, along = self._across_and_along()
+        rest = relative.position - self._shift(phi)
+        return jnp.stack([*(dot(s, rest) for s in along), *phi])
+
+    def _shift(self, phi: list[Array]) -> Float[Array, "3"]:
+        """The displacement by turns about axes that do not pass through the origin."""
+        position = jnp.zeros(3, self.dtype)
+        if self.anchors is None:
+            return position
+        for axis, anchor, angle in reversed(
+            list(zip(components(self.axes), components(self.anchors), phi, strict=True))
+        ):
+            position = anchor + _turned(axis, angle, position - anchor)
+        return position
+
+    def _across_and_along(self) -> tuple[list[Array], list[Array]]:
+        """Unit vectors normal to the slides, and the dual vectors that give the displacements."""
+        slides = components(self.slides)
+        if len(slides) == 0:
+            return components(jnp.eye(3, dtype=self.dtype)), []
+        if len(slides) == 1:
+            (s,) = slides
+            first = _normal(s)
+            return [first, cross(s, first)], [s]
+        if len(slides) == 2:
+            s, r = slides
+            n = cross(s, r)
+            n2 = dot(n, n)
+            return [n / jnp.sqrt(n2)], [cross(r, n) / n2, cross(n, s) / n2]
+        r, s, t = slides
+        volume = dot(r, cross(s, t))
+        return [], [cross(s, t) / volume, cross(t, r) / volume, cross(r, s) / volume]
+
+    def _turned_aside(self, a, b, p: Float[Array, "4"]) -> Array:
+        """The rotations from a to b that the axes do not allow, 0 where the joint is closed."""
+        axes = components(self.axes)
+        if len(axes) == 0:
+            return misaligned(a, b)
+        if len(axes) == 1:
+            (e,) = axes
+            turned, first = quaternion_rotate(p, e), _normal(e)
+            return jnp.stack([dot(first, turned), dot(cross(e, first), turned)])
+        if len(axes) == 2:
+            e, f = axes
+            return (dot(e, quaternion_rotate(p, f)) - dot(e, f))[None]
+        return jnp.zeros(0, self.dtype)
+
+    def _angles(self, p: Float[Array, "4"]) -> list[Array]:
+        """The angles of the rotation p = Turn(e_1, phi_1) Turn(e_2, phi_2) Turn(e_3, phi_3)."""
+        axes = components(self.axes)
+        if len(axes) == 0:
+            return []
+        if len(axes) == 1:
+            (e,) = axes
+            across = _normal(e)
+            return [_angle_about(e, across, quaternion_rotate(p, across))]
+        if len(axes) == 2:
+            e, f = axes
+            first = _angle_about(e, f, quaternion_rotate(p, f))
+            return [first, -_angle_about(f, e, quaternion_rotate(quaternion_conjugate(p), e))]
+        e, f, g = axes
+        last = quaternion_rotate(p, g)
+        # e . last = e . Turn(f, phi_2) g = along + size cos(phi_2 - phase).
+        along = dot(e, f) * dot(f, g)
+        cosine, sine = dot(e, g) - along, dot(e, cross(f, g))
+        size, phase = jnp.sqrt(cosine * cosine + sine * sine), polar_angle(cosine, sine)
+        c = jnp.clip((dot(e, last) - along) / size, -1.0, 1.0)
+        rest = 1 - c * c
+        s = jnp.where(rest > 0, jnp.sqrt(jnp.where(rest > 0, rest, 1.0)), 0.0)
+        second = phase + polar_angle(c, jnp.where(phase > 0, -s, s))
+        first = _angle_about(e, _turned(f, second, g), last)
+        # Read again without the square root, which is inaccurate near the ends of the branch.
+        second = _angle_about(f, g, _turned(e, -first, last))
+        back = quaternion_product(
+            quaternion_conjugate(_turn(f, second)),
+            quaternion_product(quaternion_conjugate(_turn(e, first)), p),
+        )
+        across = _normal(g)
+        return [first, second, _angle_about(g, across, quaternion_rotate(back, across))]
+
+
+def _turn(axis: Float[Array, "3"], angle: Float[Array, ""]) -> Float[Array, "4"]:
+    return jnp.concatenate([jnp.cos(angle / 2)[None], jnp.sin(angle / 2) * axis])
+
+
+def _turned(axis, angle, r) -> Float[Array, "3"]:
+    """r turned by the angle about the axis (Rodrigues)."""
+    c, s = jnp.cos(angle), jnp.sin(angle)
+    return c * r + s * cross(axis, r) + (1 - c) * dot(axis, r) * axis
+
+
+def _angle_about(axis, start, end) -> Float[Array, ""]:
+    """The angle about the axis from the vector `start` to `end`, seen along the axis."""
+    along = dot(axis, start) * dot(axis, end)
+    return polar_angle(dot(start, end) - along, dot(axis, cross(start, end)))
+
+
+def _normal(axis: Float[Array, "3"]) -> Float[Array, "3"]:
+    """A unit vector at right angles to a unit vector, smooth except where that is along -z
+    (Duff et al. 2017, Building an orthonormal basis, revisited)."""
+    x, y, z = components(axis)
+    sign = jnp.where(z < 0, -1.0, 1.0)
+    a = -1 / (sign + z)
+    return jnp.stack([1 + sign * x * x * a, sign * x * y * a, -sign * x])
+
+
+def _unit_rows(what: str, rows: Any) -> np.ndarray:
+    rows = np.asarray(rows, float)
+    lengths = np.linalg.norm(rows, axis=1)
+    if np.any(lengths < 1e-12):
+        raise ValueError(f"{what} needs directions other than 0, but has {rows.tolist()}.")
+    return rows / lengths[:, None]

@@ -1,0 +1,200 @@
+"""Scalar coordinates: functions of the poses of frames, along which forces and limits act."""
+
+import abc
+import copy
+from collections.abc import Sequence
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._checks import with_dtype
+from .._coordinates import dot
+from .._inputs import Number, Numbers, at_least, checked
+from .body import Body
+from .element import names_and_frames
+from .joints import AbstractJoint, JointCoordinate
+from .joints.joint_coordinate import joint_coordinate
+from .pose import Frame, Pose, Twist
+from .relative import within_half_a_turn
+
+
+class AbstractScalarCoordinate(eqx.Module):
+    """A scalar function of the world poses of frames on bodies, such as the angle of a joint or the
+    length of a rope. `CoordinateSpring`, `CoordinateActuator`, `CoordinateLimit` and
+    `CoordinateConstraint` act along it."""
+
+    @property
+    @abc.abstractmethod
+    def bodies(self) -> tuple[str, ...]:
+        """Names of the bodies, one for each frame."""
+
+    @property
+    @abc.abstractmethod
+    def frames(self) -> tuple[Pose, ...]:
+        """Poses of the frames relative to their bodies."""
+
+    @abc.abstractmethod
+    def value(self, poses: Sequence[Pose]) -> Float[Array, ""]:
+        """The coordinate [m or rad]. A pure function."""
+
+    def rate(self, poses: Sequence[Pose], twists: Sequence[Twist]) -> Float[Array, ""]:
+        """Its time derivative [m/s or rad/s]."""
+        poses = tuple(poses)
+        moving = tuple(pose.rate(twist) for pose, twist in zip(poses, twists, strict=True))
+        return jax.jvp(self.value, (poses,), (moving,))[1]
+
+    def directions(self, poses: Sequence[Pose]) -> tuple[Twist, ...]:
+        """The derivatives of the rate by the twists: the force and the torque on each frame that do
+        the work of a unit force along the coordinate."""
+        zero = jnp.zeros_like(poses[0].position)
+        still = tuple(Twist(zero, zero) for _ in poses)
+        _, transposed = jax.vjp(lambda twists: self.rate(poses, twists), still)
+        return transposed(jnp.ones_like(zero[0]))[0]
+
+
+class OfJoint(AbstractScalarCoordinate):
+    """A coordinate of a joint, shifted: `offset` + x. An angle is on the branch within half a turn
+    of `middle`.
+
+    Give the joint to the mechanism as well: this only reads its coordinate.
+
+    **Fields:** `names` of the bodies, `coordinate`, `offset`, `middle` [m or rad].
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    coordinate: JointCoordinate
+    offset: Float[Array, ""]
+    middle: Float[Array, ""]
+
+    @checked
+    def __init__(
+        self,
+        joint: AbstractJoint,
+        index: Annotated[int, at_least(0)] | None = None,
+        *,
+        offset: Number = 0.0,
+        middle: Number = 0.0,
+    ):
+        """**Arguments:** `index` of the coordinate, if the joint has several; `offset`: its value
+        where the coordinate of the joint is 0.
+
+        **Raises:** `ValueError` for a joint without such a coordinate."""
+        self.names = joint.bodies
+        self.coordinate = joint_coordinate("OfJoint", joint, index)
+        self.offset = jnp.asarray(offset, joint.dtype)
+        self.middle = jnp.asarray(middle, joint.dtype)
+
+    @property
+    def bodies(self):
+        return self.names
+
+    @property
+    def frames(self):
+        return self.coordinate.joint.frames
+
+    def value(self, poses):
+        x = self.coordinate(poses) + self.offset
+        if self.coordinate.angle:
+            return self.middle + within_half_a_turn(x - self.middle)
+        return x
+
+
+class WeightedSum(AbstractScalarCoordinate):
+    """A sum of coordinates with factors, such as a tendon over pulleys on several joints.
+
+    **Fields:** `terms`, `factors`.
+    """
+
+    terms: tuple[AbstractScalarCoordinate, ...]
+    factors: Float[Array, " terms"]
+
+    @checked
+    def __init__(self, terms: Sequence[AbstractScalarCoordinate], factors: Numbers):
+        """**Raises:** `ValueError` unless there is one factor for each of at least one term."""
+        self.terms = tuple(terms)
+        self.factors = jnp.atleast_1d(jnp.asarray(factors, float))
+        if not terms or self.factors.shape != (len(terms),):
+            raise ValueError(
+                f"WeightedSum needs one of the `factors` for each of its {len(terms)} terms, but "
+                f"they have shape {self.factors.shape}."
+            )
+
+    @property
+    def bodies(self):
+        return tuple(name for term in self.terms for name in term.bodies)
+
+    @property
+    def frames(self):
+        return tuple(frame for term in self.terms for frame in term.frames)
+
+    def value(self, poses):
+        total, start = jnp.zeros_like(poses[0].position[0]), 0
+        for i, term in enumerate(self.terms):
+            end = start + len(term.frames)
+            total = total + self.factors[i] * term.value(poses[start:end])
+            start = end
+        return total
+
+
+class PathLength(AbstractScalarCoordinate):
+    """The length of a rope along straight lines from frame to frame: sum_i |r_(i+1) - r_i| w_i.
+
+    **Fields:** `names` of the bodies, `local` poses of the frames on them, `weights` of the parts,
+    0 for a part that does not count.
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    local: tuple[Pose, ...]
+    weights: Float[Array, " parts"]
+
+    @checked
+    def __init__(
+        self,
+        bodies: Sequence[Body | str],
+        frames: Sequence[Frame | None],
+        *,
+        weights: Numbers | None = None,
+    ):
+        """**Raises:** `ValueError` for fewer than two frames and a wrong number of weights."""
+        self.names, local = names_and_frames("PathLength", bodies, frames)
+        self.local = with_dtype(local, local[0].position.dtype)
+        parts = len(self.local) - 1
+        weights = jnp.ones(parts) if weights is None else jnp.atleast_1d(jnp.asarray(weights))
+        if parts < 1 or weights.shape != (parts,):
+            raise ValueError(
+                f"PathLength needs two frames or more and a weight for each of its {parts} parts, "
+                f"but `weights` has shape {weights.shape}."
+            )
+        self.weights = weights.astype(self.local[0].position.dtype)
+
+    @property
+    def bodies(self):
+        return self.names
+
+    @property
+    def frames(self):
+        return self.local
+
+    def value(self, poses):
+        total = jnp.zeros_like(poses[0].position[0])
+        for i, (here, there) in enumerate(zip(poses[:-1], poses[1:], strict=True)):
+            d = there.position - here.position
+            square = dot(d, d)
+            apart = square > 0
+            length = jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
+            total = total + self.weights[i] * length
+        return total
+
+
+def anonymous(coordinate: AbstractScalarCoordinate) -> AbstractScalarCoordinate:
+    """The coordinate without names of bodies, so that elements along coordinates of one kind are
+    alike and evaluated together. The element keeps the names."""
+    twin = copy.copy(coordinate)
+    if isinstance(coordinate, WeightedSum):
+        object.__setattr__(twin, "terms", tuple(map(anonymous, coordinate.terms)))
+    else:
+        object.__setattr__(twin, "names", ())
+    return twin
