@@ -1,67 +1,146 @@
 """Loading of models from files."""
 
+import copy
+import dataclasses
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from .._inputs import checked
 from ..mechanism import Body, Mechanism
-from .bodies import tree
-from .loaded import Control, Loaded
+from .along import Coordinates
+from .bodies import Tree, tree
+from .compiled import compiled
+from .contacts import contacts as contacts_of
+from .contacts import limits as limits_of
+from .equalities import equalities
+from .forces import actuators, passive_forces
+from .loaded import Loaded
+from .sensors import sensors
 from .source import Source, pose
 from .visuals import visuals
 
 
-def load(path: Any) -> Loaded:
-    """Load a model from a file in MJCF or URDF."""
-    mujoco = _mujoco()
-    spec = path if isinstance(path, mujoco.MjSpec) else mujoco.MjSpec.from_file(str(Path(path)))
-    m = spec.compile()
-    source = Source(mujoco, spec, m, path=spec.modelname if path is spec else str(path))
-    return translated(source)
+@checked
+def load(path: Any, *, contacts: bool = True, limits: bool = True) -> Loaded:
+    """Load a model of a mechanism from a file:
 
+        loaded = mbd.load("robot.xml")
+        sol = mbd.simulate(
+            loaded.mechanism, mbd.ContactImpulse(), loaded.state, t1=1.0, dt=loaded.dt,
+            control=loaded.control(),
+        )
 
-def translated(source: Source) -> Loaded:
-    """A compiled model as a mechanism."""
-    m = source.m
+    MJCF and URDF are read with MuJoCo (`pip install "jaxmbd[io]"`), so that defaults, units, frames
+    and the inertia of geoms are those of MuJoCo. A file of `mbd.save` (`.json`) is read as it was.
+    Names of bodies, joints and actuators are those of the file; several joints of one body are one
+    `Serial` joint, named "first+second". An actuator whose joint has a spring
+    and the same name is "name actuator". What has no counterpart is told in one warning, and is
+    listed in `Loaded.dropped`.
+
+    **Arguments:**
+
+    - `path`: of the file, or a `mujoco.MjSpec`.
+    - `contacts`, `limits`: whether to take over contacts between geoms, and limits of joints.
+
+    **Raises:** `ValueError` of one line for a file that cannot be read, and for joints of one body
+    that have no counterpart together; `ImportError` without MuJoCo."""
+    source = compiled(path)
     parts = tree(source)
-    gravity = np.zeros(3) if "gravity" in source.off else np.array(m.opt.gravity)
+    along = Coordinates(source, parts.joints, parts.members)
+    drives, controls = actuators(source, along)
+    passive = passive_forces(source, along, parts.joints)
+    forces = [*passive, *distinct(drives, passive, "actuator")]
+    rows = [] if "equality" in source.off else equalities(source, along)
+    joints = [*parts.joints, *distinct(rows, parts.joints, "equality")]
+    stops = limits_of(source, along) if limits else []
+    gaps = [*stops, *distinct(contacts_of(source) if contacts else [], stops, "contact")]
     bodies = [Body(name, inertia) for name, inertia in parts.inertias.items()]
+    if not bodies:
+        raise ValueError(f"{source.path} has no body that can move: give one a joint.")
+    gravity = np.zeros(3) if "gravity" in source.off else np.array(source.m.opt.gravity)
     mechanism = Mechanism(bodies, parts.joints, gravity=gravity)
-    loaded = Loaded(
-        mechanism,
-        mechanism.state(),
-        tuple(Control(f"u{i}", -np.inf, np.inf) for i in range(m.nu)),
-        tuple(source.dropped),
-        tuple(parts.members),
-        tuple(parts.branches),
-        visuals(source),
-        _frames(source),
-        {},
-        {},
-        {},
-        float(m.opt.timestep),
-        source.path,
+    draft = Loaded(
+        mechanism=mechanism,
+        state=mechanism.state(),
+        controls=tuple(controls),
+        dropped=(),
+        joints=tuple(parts.members),
+        branches=tuple(parts.branches),
+        visuals=visuals(source),
+        frames=_frames(source),
+        keyframes={},
+        key_controls={},
+        sensors=sensors(source, along),
+        dt=float(source.m.opt.timestep),
+        source=source.path,
     )
-    return _placed(loaded, np.array(m.qpos0), parts)
+    loaded = _at_start(source, draft, parts, joints, forces, gaps)
+    if loaded.dropped:
+        warnings.warn(summary(loaded), stacklevel=3)  # beyond `checked`
+    return loaded
 
 
-def _placed(loaded: Loaded, qpos: np.ndarray, parts: Any) -> Loaded:
-    """The model with its bodies where the file starts."""
-    import dataclasses
+def distinct(elements: Sequence[Any], others: Sequence[Any], kind: str) -> list[Any]:
+    """The elements, with the `kind` added to names that the others have too. In files, names differ
+    only within one kind."""
+    taken = {other.name for other in others}
+    found = []
+    for element in elements:
+        if element.name in taken:
+            element, name = copy.copy(element), f"{element.name} {kind}"
+            object.__setattr__(element, "name", name)
+        found.append(element)
+    return found
 
-    state = loaded.state_from(qpos)
-    mechanism, bodies = loaded.mechanism, []
-    for name, inertia in parts.inertias.items():
-        at = mechanism.pose(state.q, name)
-        bodies.append(Body(name, inertia, position=at.position, orientation=at.orientation))
-    placed = Mechanism(
-        bodies, mechanism.joints, mechanism.forces, mechanism.contacts, gravity=mechanism.gravity
+
+def summary(loaded: Loaded) -> str:
+    """What a file holds that has no counterpart, with equal reasons on one line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for line in loaded.dropped:
+        head, _, why = line.partition(": ")
+        kind, _, name = head.partition(" ")
+        groups.setdefault((kind, why), []).append(name)
+    lines = []
+    for (kind, why), names in groups.items():
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        lines.append(f"  {kind} {', '.join(names[:4])}{more}: {why}")
+    return "\n".join([f"{Path(loaded.source).name} holds what has no counterpart here:", *lines])
+
+
+def _at_start(
+    source: Source, draft: Loaded, parts: Tree, joints: Any, forces: Any, gaps: Any
+) -> Loaded:
+    """The model with its bodies where the file starts, and its keyframes."""
+    m = source.m
+    start = draft.state_from(np.array(m.qpos0))
+    table = np.asarray(start.q).reshape(7, -1)
+    bodies = [
+        Body(name, inertia, position=table[:3, i], orientation=table[3:, i])
+        for i, (name, inertia) in enumerate(parts.inertias.items())
+    ]
+    mechanism = Mechanism(bodies, joints, forces, gaps, gravity=draft.mechanism.gravity)
+    loaded = dataclasses.replace(draft, mechanism=mechanism, state=mechanism.state())
+    keys = {source.name("key", k): k for k in range(m.nkey)}
+    return dataclasses.replace(
+        loaded,
+        dropped=tuple(source.dropped),
+        keyframes={
+            name: loaded.state_from(
+                np.array(m.key_qpos[k]), np.array(m.key_qvel[k]), t=float(m.key_time[k])
+            )
+            for name, k in keys.items()
+        },
+        key_controls={name: jnp.asarray(np.array(m.key_ctrl[k])) for name, k in keys.items()},
     )
-    return dataclasses.replace(loaded, mechanism=placed, state=placed.state())
 
 
 def _frames(source: Source) -> dict[str, Any]:
+    """Name of each site and body -> the moving body that carries it, and the pose there."""
     m = source.m
     found = {
         source.name("site", i): (
@@ -73,13 +152,3 @@ def _frames(source: Source) -> dict[str, Any]:
     return found | {
         source.name("body", b): (source.body(b), pose(source.rest[b])) for b in range(1, m.nbody)
     }
-
-
-def _mujoco() -> Any:
-    try:
-        import mujoco
-    except ImportError as error:
-        raise ImportError(
-            'Reading models needs MuJoCo, which is not installed: pip install "jaxmbd[io]".'
-        ) from error
-    return mujoco

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -53,6 +54,19 @@ class Visual(NamedTuple):
     orientation: np.ndarray
     rgba: tuple[float, float, float, float]
     group: int
+
+
+class HeldControl(eqx.Module):
+    """A control that is constant.
+
+    **Fields:** `value`, shape `(nu,)`.
+    """
+
+    value: Float[Array, " nu"]
+
+    def __call__(self, t, q, v):
+        del t, q, v
+        return self.value
 
 
 class FileJoint(NamedTuple):
@@ -146,7 +160,7 @@ class Loaded:
                 f"`u` must have one entry for each of the {len(self.controls)} controls "
                 f"{[control.name for control in self.controls]}, but has shape {value.shape}."
             )
-        return lambda t, q, v: value
+        return HeldControl(value)
 
     def state_from(
         self,

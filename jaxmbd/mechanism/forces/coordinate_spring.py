@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._inputs import Number, checked, not_negative, positive
+from ..._inputs import Number, Numbers, checked, not_negative, positive
 from ..element import checked_name
 from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
 from .base import AbstractForceElement, Wrench
@@ -40,7 +40,7 @@ class CoordinateSpring(AbstractForceElement):
         coordinate: AbstractScalarCoordinate,
         *,
         stiffness: Annotated[Number, not_negative] = 0.0,
-        rest: Number | tuple[Number, Number] = 0.0,
+        rest: Numbers = 0.0,
         damping: Annotated[Number, not_negative] = 0.0,
         dry: Annotated[Number, not_negative] = 0.0,
         speed: Annotated[Number, positive] = 1e-2,

@@ -1,0 +1,293 @@
+"""Springs, friction and actuators of a compiled model."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..mechanism import (
+    AbstractForceElement,
+    Bushing,
+    CoordinateActuator,
+    CoordinateSpring,
+    Drag,
+    FromControl,
+    PointForce,
+    Torque,
+    TurningFriction,
+)
+from ..mechanism.joints import AbstractJoint
+from . import rigid
+from .along import Coordinates
+from .loaded import Control
+from .source import Source, pose
+
+# Dry friction is smoothed below this rate [m/s or rad/s].
+_SLOW = 1e-2
+
+
+def passive_forces(source: Source, along: Coordinates, joints: Any) -> list[AbstractForceElement]:
+    """Springs, dampers, dry friction and armature of joints and tendons, and the compensation of
+    weight."""
+    m, found = source.m, []
+    by_name = {joint.name: joint for joint in joints}
+    for j in range(m.njnt):
+        kind, dof = along.member(j).kind, int(m.jnt_dofadr[j])
+        numbers = _passive(source, "joint", j, dof)
+        if kind in ("hinge", "slide"):
+            coordinate = along.joint(j)
+            rest = float(m.qpos_spring[m.jnt_qposadr[j]])
+            if coordinate is not None and any(numbers.values()):
+                found.append(_spring(source.name("joint", j), coordinate, numbers, rest))
+        elif any(numbers.values()):
+            found += _of_rotation(source, along, j, numbers, by_name)
+    for k in range(m.ntendon):
+        numbers = _passive(source, "tendon", k, k)
+        if not any(numbers.values()):
+            continue
+        coordinate = along.tendon(k)
+        if coordinate is None:
+            source.drop("tendon", k, "its spring and friction: it wraps round geoms")
+            continue
+        rest = tuple(float(x) for x in m.tendon_lengthspring[k])
+        found.append(_spring(source.name("tendon", k), coordinate, numbers, rest))
+    for b in range(1, m.nbody):
+        weight = float(m.body_gravcomp[b] * m.body_mass[b])
+        if weight and source.owner[b] and "gravity" not in source.off:
+            name = f"{source.name('body', b)} gravcomp"
+            frame = pose(source.on(b, m.body_ipos[b]))
+            lift = -weight * np.array(m.opt.gravity)
+            found.append(PointForce(name, source.body(b), frame=frame, force_world=lift))
+    return found
+
+
+def _passive(source: Source, kind: str, i: int, dof: int) -> dict[str, float]:
+    """The coefficients of a joint or tendon, less what the options switch off."""
+    m = source.m
+    of, by = ("dof", "jnt") if kind == "joint" else ("tendon", "tendon")
+    damping = getattr(m, f"{of}_damping")[dof] * ("damper" not in source.off)
+    stiffness = getattr(m, f"{by}_stiffness")[i] * ("spring" not in source.off)
+    dry = getattr(m, f"{of}_frictionloss")[dof] * ("frictionloss" not in source.off)
+    for what, coefficients in (
+        ("stiffness", getattr(m, f"{by}_stiffnesspoly")[i]),
+        ("damping", getattr(m, f"{of}_dampingpoly")[dof]),
+    ):
+        if np.any(coefficients):
+            source.drop(kind, i, f"the nonlinear terms of its {what}")
+    if getattr(m, f"{by}_plasticadr")[i] >= 0:
+        source.drop(kind, i, "the yielding of its spring")
+    speed = _SLOW
+    if dry:
+        # With a file's time step an explicit scheme must not jump over the smoothed part.
+        mobility = getattr(m, f"{of}_invweight0")[dof]
+        speed = max(_SLOW, float(dry * mobility * m.opt.timestep))
+    return {
+        "stiffness": float(stiffness),
+        "damping": float(damping),
+        "dry": float(dry),
+        "armature": float(getattr(m, f"{of}_armature")[dof]),
+        "speed": speed if dry else 0.0,
+    }
+
+
+def _spring(name: str, coordinate: Any, numbers: dict[str, float], rest: Any) -> CoordinateSpring:
+    return CoordinateSpring(
+        name,
+        coordinate,
+        stiffness=numbers["stiffness"],
+        rest=np.array(rest),
+        damping=numbers["damping"],
+        dry=numbers["dry"],
+        speed=numbers["speed"] or _SLOW,
+        armature=numbers["armature"] or None,
+    )
+
+
+def _of_rotation(
+    source: Source, along: Coordinates, j: int, numbers: dict[str, float], joints: dict[str, Any]
+) -> list[AbstractForceElement]:
+    """Spring and friction of a free or a ball joint."""
+    m, member, found = source.m, along.member(j), []
+    if numbers["armature"]:
+        source.drop("joint", j, "its armature, which only hinges and slides have")
+    if member.joint is None:
+        if numbers["stiffness"]:
+            source.drop("joint", j, "its stiffness, which a free joint has not")
+        if numbers["dry"]:
+            source.drop("joint", j, "its frictionloss, which a free joint has not")
+        if numbers["damping"]:
+            frame = pose(rigid.Transform.identity())
+            damping = numbers["damping"]
+            found.append(
+                Drag(member.name, member.body, linear=damping, angular=damping, frame=frame)
+            )
+        return found
+    joint = joints[member.joint]
+    assert isinstance(joint, AbstractJoint)
+    ends = joint.body_a, joint.body_b
+    if numbers["stiffness"]:
+        # The spring is at rest where the orientation of the file is `springref`.
+        i = int(m.jnt_qposadr[j])
+        at_rest = rigid.Transform(np.zeros(3), np.array(m.qpos_spring[i : i + 4]))
+        start = rigid.Transform(*map(np.asarray, joint.frame_a)).compose(at_rest)
+        found.append(
+            Bushing(
+                f"{member.name} spring",
+                *ends,
+                stiffness=np.array([0.0, 0.0, 0.0] + 3 * [numbers["stiffness"]]),
+                frame_a=pose(start),
+                frame_b=joint.frame_b,
+            )
+        )
+    if numbers["damping"] or numbers["dry"]:
+        for axis, vector in zip("xyz", np.eye(3), strict=True):
+            turned = rigid.Transform(np.zeros(3), rigid.along(vector))
+            frames = [
+                pose(rigid.Transform(*map(np.asarray, frame)).compose(turned))
+                for frame in (joint.frame_a, joint.frame_b)
+            ]
+            found.append(
+                TurningFriction(
+                    f"{member.name} {axis}",
+                    *ends,
+                    viscous=numbers["damping"],
+                    dry=numbers["dry"],
+                    speed=numbers["speed"] or _SLOW,
+                    frame_a=frames[0],
+                    frame_b=frames[1],
+                )
+            )
+    return found
+
+
+# --- actuators -----------------------------------------------------------------------------------
+
+
+def actuators(
+    source: Source, along: Coordinates
+) -> tuple[list[AbstractForceElement], list[Control]]:
+    """The actuators, and the entries of the control."""
+    m, found = source.m, []
+    controls = [Control(f"control {i}", -math.inf, math.inf) for i in range(m.nu)]
+    for i in range(m.nactuator):
+        entry = int(m.actuator_ctrladr[i])
+        if m.actuator_ctrlnum[i] != 1:
+            source.drop("actuator", i, f"it reads {m.actuator_ctrlnum[i]} entries of the control")
+            continue
+        low, high = (float(x) for x in m.actuator_ctrlrange[entry])
+        limited = m.actuator_ctrllimited[entry]
+        name = source.name("actuator", i)
+        controls[entry] = Control(
+            name, low if limited else -math.inf, high if limited else math.inf
+        )
+        if "actuation" in source.off or m.opt.disableactuator & (1 << int(m.actuator_group[i])):
+            source.drop("actuator", i, "switched off by an option")
+            continue
+        found += _actuator(source, along, i, name, entry)
+    return found, controls
+
+
+def _actuator(
+    source: Source, along: Coordinates, i: int, name: str, entry: int
+) -> list[AbstractForceElement]:
+    m, mujoco = source.m, source.mujoco
+    dynamics = mujoco.mjtDyn(m.actuator_dyntype[i]).name.removeprefix("mjDYN_").lower()
+    gain = mujoco.mjtGain(m.actuator_gaintype[i]).name.removeprefix("mjGAIN_").lower()
+    bias = mujoco.mjtBias(m.actuator_biastype[i]).name.removeprefix("mjBIAS_").lower()
+    kind = mujoco.mjtTrn(m.actuator_trntype[i]).name.removeprefix("mjTRN_").lower()
+    for what, value, known in (
+        ("dynamics", dynamics, ("none", "filter", "filterexact")),
+        ("gain", gain, ("fixed", "affine")),
+        ("bias", bias, ("none", "affine")),
+    ):
+        if value not in known:
+            source.drop("actuator", i, f'its {what} "{value}", and so all of it')
+            return []
+    if dynamics != "none":
+        source.drop("actuator", i, "its activation: it follows the control at once")
+    if m.actuator_delay[i]:
+        source.drop("actuator", i, "its delay")
+    gains = np.zeros(3)
+    count = 1 if gain == "fixed" else 3
+    gains[:count] = m.actuator_gainprm[i][:count]
+    biases = np.array(m.actuator_biasprm[i][:3]) if bias == "affine" else np.zeros(3)
+    gear, target = np.array(m.actuator_gear[i]), int(m.actuator_trnid[i][0])
+    if kind == "site":
+        return _at_site(source, i, name, entry, gains, biases, target)
+    coordinate = None
+    if kind in ("joint", "jointinparent"):
+        coordinate = along.joint(target)
+    elif kind == "tendon":
+        coordinate = along.tendon(target)
+    if coordinate is None:
+        what = "a tendon round geoms" if kind == "tendon" else f'the transmission "{kind}"'
+        what = "a free or ball joint" if kind in ("joint", "jointinparent") else what
+        source.drop("actuator", i, f"it acts by {what}, and so all of it")
+        return []
+    found = [
+        CoordinateActuator(
+            name,
+            coordinate,
+            index=entry,
+            gear=float(gear[0]),
+            gain=gains,
+            bias=biases,
+            limits=_force_limits(source, i, kind, target, float(gear[0])),
+        )
+    ]
+    if np.any(m.actuator_dampingpoly[i]):
+        source.drop("actuator", i, "the nonlinear terms of its damping")
+    damping, armature = float(m.actuator_damping[i]), float(m.actuator_armature[i])
+    if damping or armature:
+        # Both refer to the rate of the actuator, which is gear times that of the coordinate.
+        square = float(gear[0]) ** 2
+        found.append(
+            CoordinateSpring(
+                f"{name} drive",
+                coordinate,
+                damping=square * damping,
+                armature=square * armature or None,
+            )
+        )
+    return found
+
+
+def _force_limits(source: Source, i: int, kind: str, target: int, gear: float) -> Any:
+    """Limits of the force of an actuator before its gear, or `None`."""
+    m = source.m
+    low, high = -math.inf, math.inf
+    if m.actuator_forcelimited[i]:
+        low, high = (float(x) for x in m.actuator_forcerange[i])
+    of = {"tendon": "tendon", "joint": "jnt", "jointinparent": "jnt"}[kind]
+    if getattr(m, f"{of}_actfrclimited")[target]:
+        same = np.isin(m.actuator_trntype, m.actuator_trntype[i]) & (
+            m.actuator_trnid[:, 0] == target
+        )
+        if np.sum(same) > 1 or not gear:
+            source.drop("actuator", i, "the limit of the sum of the forces of several actuators")
+        else:
+            ends = np.sort(getattr(m, f"{of}_actfrcrange")[target] / gear)
+            low, high = max(low, float(ends[0])), min(high, float(ends[1]))
+    return None if math.isinf(low) and math.isinf(high) else np.array([low, high])
+
+
+def _at_site(source, i, name, entry, gains, biases, site):
+    """A thruster: a force and a torque in the axes of a site."""
+    m = source.m
+    if np.any(biases) or np.any(gains[1:]) or m.actuator_trnid[i][1] >= 0:
+        source.drop("actuator", i, "it measures a site, and so all of it")
+        return []
+    if m.actuator_forcelimited[i]:
+        source.drop("actuator", i, "the limits of its force")
+    b = int(m.site_bodyid[site])
+    if source.owner[b] == 0:
+        return []
+    frame = pose(source.on(b, m.site_pos[site], m.site_quat[site]))
+    found, gear = [], gains[0] * np.array(m.actuator_gear[i])
+    if np.any(gear[:3]):
+        force = FromControl(entry, gear=gear[:3])
+        found.append(PointForce(name, source.body(b), force_body=force, frame=frame))
+    if np.any(gear[3:]):
+        torque = FromControl(entry, gear=gear[3:])
+        found.append(Torque(f"{name} torque", source.body(b), torque_body=torque, frame=frame))
+    return found

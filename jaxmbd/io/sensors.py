@@ -1,0 +1,131 @@
+"""Sensors of a compiled model, as sensors of `mbd.identify`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
+from ..identify import Accelerometer, BodyPoint, Gyroscope
+from ..identify.sensors import AbstractSensor
+from ..mechanism import AbstractScalarCoordinate, Pose
+from ..mechanism.body import GROUND
+from .along import Coordinates
+from .source import Source, pose
+
+
+class ScalarReading(AbstractSensor):
+    """A scalar coordinate, such as the position of a hinge with the zero of the file, or its rate.
+
+    **Fields:** `coordinate`, `rate`: whether its rate is read."""
+
+    coordinate: AbstractScalarCoordinate
+    rate: bool = eqx.field(static=True)
+
+    def __call__(self, sample):
+        mechanism = sample.mechanism
+        if not self.rate:
+            return self.coordinate.value(mechanism.frames(self.coordinate, sample.q))
+        poses = mechanism.frames(self.coordinate, sample.q)
+        return self.coordinate.rate(
+            poses, mechanism.frame_twists(self.coordinate, sample.q, sample.v)
+        )
+
+
+class InFrame(AbstractSensor):
+    """The reading of a sensor of a body, in the axes of a frame on it.
+
+    **Fields:** `sensor`, `orientation` of the frame on the body."""
+
+    sensor: AbstractSensor
+    orientation: Float[Array, "4"]
+
+    def __call__(self, sample):
+        return quaternion_rotate(quaternion_conjugate(self.orientation), self.sensor(sample))
+
+
+class FrameReading(AbstractSensor):
+    """The orientation or the velocity of a frame on a body.
+
+    **Fields:** `body`; `frame`; `kind`: "quaternion", "velocity" or "angular" in world axes, or
+    "velocimeter", the velocity in the axes of the frame."""
+
+    body: str = eqx.field(static=True)
+    frame: Pose
+    kind: str = eqx.field(static=True)
+
+    def __call__(self, sample):
+        body = sample.mechanism.pose(sample.q, self.body)
+        twist = sample.mechanism.twist(sample.v, self.body)
+        if self.kind == "quaternion":
+            return body.compose(self.frame).orientation
+        if self.kind == "angular":
+            return twist.angular
+        velocity = twist.linear + cross(twist.angular, body.direction(self.frame.position))
+        if self.kind == "velocity":
+            return velocity
+        return body.compose(self.frame).local_direction(velocity)
+
+
+_OF_FRAMES = {
+    "framequat": "quaternion",
+    "framelinvel": "velocity",
+    "frameangvel": "angular",
+    "velocimeter": "velocimeter",
+}
+
+
+def sensors(source: Source, along: Coordinates) -> dict[str, Callable[..., Any]]:
+    """The sensors with a counterpart."""
+    m, found = source.m, {}
+    for i in range(m.nsensor):
+        kind = source.mujoco.mjtSensor(m.sensor_type[i]).name.removeprefix("mjSENS_").lower()
+        sensor = _sensor(source, along, i, kind)
+        if sensor is None:
+            source.drop("sensor", i, f'the kind "{kind}"')
+        else:
+            found[source.name("sensor", i)] = sensor
+    return found
+
+
+def _sensor(source: Source, along: Coordinates, i: int, kind: str) -> AbstractSensor | None:
+    m, target = source.m, int(source.m.sensor_objid[i])
+    of_joint, of_tendon = ("jointpos", "jointvel"), ("tendonpos", "tendonvel")
+    if kind in of_joint + of_tendon:
+        coordinate = along.joint(target) if kind in of_joint else along.tendon(target)
+        rate = kind.endswith("vel")
+        return None if coordinate is None else ScalarReading(coordinate, rate)
+    if kind not in ("accelerometer", "gyro", "framepos", *_OF_FRAMES) or m.sensor_refid[i] >= 0:
+        return None
+    on = _frame(source, i, target)
+    if on is None or on[0] == GROUND:
+        return None
+    body, frame = on
+    point, orientation = jnp.asarray(frame.position), jnp.asarray(frame.orientation)
+    if kind == "accelerometer":
+        return InFrame(Accelerometer(body, point), orientation)
+    if kind == "gyro":
+        return InFrame(Gyroscope(body), orientation)
+    if kind == "framepos":
+        return BodyPoint(body, point)
+    return FrameReading(body, Pose(point, orientation), _OF_FRAMES[kind])
+
+
+def _frame(source: Source, i: int, target: int) -> tuple[str, Pose] | None:
+    """The body and the frame that a sensor is fixed to."""
+    m = source.m
+    kind = source.mujoco.mjtObj(m.sensor_objtype[i]).name.removeprefix("mjOBJ_").lower()
+    if kind == "site":
+        b, position, orientation = m.site_bodyid[target], m.site_pos[target], m.site_quat[target]
+    elif kind == "geom":
+        b, position, orientation = m.geom_bodyid[target], m.geom_pos[target], m.geom_quat[target]
+    elif kind == "xbody":
+        b, position, orientation = target, np.zeros(3), np.eye(4)[0]
+    elif kind == "body":
+        b, position, orientation = target, m.body_ipos[target], m.body_iquat[target]
+    else:
+        return None
+    return source.body(int(b)), pose(source.on(int(b), position, orientation))
