@@ -81,6 +81,7 @@ from ._simulation import simulate as simulate
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State
 from .io import load as load
+from .io import save as save
 from .mechanism import AbstractActuator as AbstractActuator
 from .mechanism import AbstractConstraint as AbstractConstraint
 from .mechanism import AbstractContact as AbstractContact

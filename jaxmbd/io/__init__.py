@@ -5,3 +5,6 @@ from .loaded import Control as Control
 from .loaded import FileJoint as FileJoint
 from .loaded import Loaded as Loaded
 from .loaded import Visual as Visual
+from .save import save as save
+from .trajectories import Trajectory as Trajectory
+from .trajectories import load_trajectory as load_trajectory

@@ -16,13 +16,13 @@ _MESHES = (".stl", ".obj", ".msh", ".ply", "")
 _LARGE, _SMALL = 200.0, 1e-4
 
 
-def compiled(path: Any) -> Source:
+def compiled(path: Any, floating: bool = False) -> Source:
     """The model of a file, or of a `mujoco.MjSpec`, compiled.
 
     **Raises:** `ValueError` of one line if MuJoCo cannot read it."""
     mujoco = imported()
     if isinstance(path, mujoco.MjSpec):
-        return _compiled(mujoco, path, path.modelname or "MjSpec", [])
+        return _compiled(mujoco, _freed(path, floating), path.modelname or "MjSpec", [])
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no file {str(file)!r} to load a model from.")
@@ -30,7 +30,7 @@ def compiled(path: Any) -> Source:
         spec = mujoco.MjSpec.from_file(str(file))
     except ValueError as error:
         raise ValueError(f"{file} is not a model that MuJoCo reads: {_line(error)}") from None
-    return _compiled(mujoco, spec, str(file), _with_meshes(spec, file))
+    return _compiled(mujoco, _freed(spec, floating), str(file), _with_meshes(spec, file))
 
 
 def imported() -> Any:
@@ -44,6 +44,15 @@ def imported() -> Any:
             'MJCF and URDF are read with MuJoCo, which is missing: pip install "jaxmbd[io]".'
         ) from None
     return mujoco
+
+
+def _freed(spec: Any, floating: bool) -> Any:
+    """The model, with free bodies in place of those that are fixed to the world if `floating`."""
+    if floating:
+        for body in spec.worldbody.bodies:
+            if not body.joints:
+                body.add_freejoint(name=f"{body.name} free")
+    return spec
 
 
 def _compiled(mujoco: Any, spec: Any, path: str, dropped: list[str]) -> Source:

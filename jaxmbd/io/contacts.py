@@ -25,6 +25,9 @@ from .along import Coordinates
 from .source import Source, pose
 from .visuals import heights, kind_of, mesh
 
+# Corners of the convex hull of a mesh. The cost of a contact grows with their number.
+_CORNERS = 32
+
 
 def limits(source: Source, along: Coordinates) -> list[AbstractContact]:
     """Limits of joints and tendons."""
@@ -176,17 +179,31 @@ def _shape(source: Source, g: int) -> AbstractShape | None:
         spacing = [2 * half / (n - 1) for half, n in zip(m.hfield_size[k][:2], z.shape)]
         return HeightField(z, spacing)
     if kind == "mesh":
-        vertices, _ = mesh(m, int(m.geom_dataid[g]))
-        return ConvexPoints(_corners(vertices))
+        return ConvexPoints(_hull(source, g))
     source.drop("geom", g, f'its contacts: the kind "{kind}"')
     return None
 
 
-def _corners(points: np.ndarray) -> np.ndarray:
-    """The corners of the convex hull."""
+def _hull(source: Source, g: int) -> np.ndarray:
+    """Corners of the convex hull of a mesh. All hulls of a file have the same number of corners,
+    some repeated, so that their contacts are alike and are evaluated together."""
     from scipy.spatial import ConvexHull, QhullError
 
+    points, _ = mesh(source.m, int(source.m.geom_dataid[g]))
     try:
-        return points[ConvexHull(points).vertices]
+        points = points[ConvexHull(points).vertices]
     except QhullError:
-        return points
+        pass  # a flat mesh
+    if len(points) > _CORNERS:
+        source.drop("geom", g, f"corners of its convex hull beyond {_CORNERS}, for contacts")
+    return points[_spread(points, _CORNERS)]
+
+
+def _spread(points: np.ndarray, count: int) -> list[int]:
+    """Indices of points that are far apart, each the farthest from those before."""
+    chosen = [int(np.argmax(np.linalg.norm(points - points.mean(axis=0), axis=1)))]
+    distance = np.full(len(points), np.inf)
+    for _ in range(count - 1):
+        distance = np.minimum(distance, np.linalg.norm(points - points[chosen[-1]], axis=1))
+        chosen.append(int(np.argmax(distance)))
+    return chosen

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._inputs import checked
 from ..mechanism import Body, Mechanism
+from . import native
 from .along import Coordinates
 from .bodies import Tree, tree
 from .compiled import compiled
@@ -26,7 +27,9 @@ from .visuals import visuals
 
 
 @checked
-def load(path: Any, *, contacts: bool = True, limits: bool = True) -> Loaded:
+def load(
+    path: Any, *, contacts: bool = True, limits: bool = True, floating: bool = False
+) -> Loaded:
     """Load a model of a mechanism from a file:
 
         loaded = mbd.load("robot.xml")
@@ -46,10 +49,18 @@ def load(path: Any, *, contacts: bool = True, limits: bool = True) -> Loaded:
 
     - `path`: of the file, or a `mujoco.MjSpec`.
     - `contacts`, `limits`: whether to take over contacts between geoms, and limits of joints.
+    - `floating`: whether bodies that the file fixes to the world are free, as the base of a walking
+      robot in URDF.
 
     **Raises:** `ValueError` of one line for a file that cannot be read, and for joints of one body
     that have no counterpart together; `ImportError` without MuJoCo."""
-    source = compiled(path)
+    if (
+        isinstance(path, str | Path)
+        and Path(path).suffix.lower() == ".json"
+        and Path(path).is_file()
+    ):
+        return native.read(Path(path))
+    source = compiled(path, floating)
     parts = tree(source)
     along = Coordinates(source, parts.joints, parts.members)
     drives, controls = actuators(source, along)

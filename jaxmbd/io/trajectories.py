@@ -1,0 +1,123 @@
+"""Motions as files: NPZ, CSV and Zarr."""
+
+import csv
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..mechanism import Mechanism
+from .loaded import Loaded
+
+
+class Trajectory(NamedTuple):
+    """A motion from a file.
+
+    **Fields:** `t` [s], shape `(times,)`; `q`, `v`: `(times, nq)` and `(times, nv)`; `columns`:
+    other columns by name.
+    """
+
+    t: np.ndarray
+    q: np.ndarray
+    v: np.ndarray
+    columns: dict[str, np.ndarray]
+
+
+def write_trajectory(path: Path, model: Mechanism | Loaded, solution: Any) -> None:
+    """Write a saved motion."""
+    t, q, v = (np.asarray(x) for x in (solution.t, solution.q, solution.v))
+    if t.ndim != 1 or q.ndim != 2:
+        raise ValueError(
+            f"A trajectory needs saved times, but `t` has shape {t.shape}: pass "
+            "`saveat=diffrax.SaveAt(...)` to `simulate`, and one sample at a time."
+        )
+    mechanism = model if isinstance(model, Mechanism) else model.mechanism
+    q, v = np.asarray(mechanism.checked_q(q)), np.asarray(mechanism.checked_v(v))
+    columns = {}
+    if isinstance(model, Loaded) and model.joints:
+        qpos, qvel = (np.asarray(x) for x in model.qpos_qvel(solution))
+        columns = {"qpos": qpos, "qvel": qvel}
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        np.savez(path, t=t, q=q, v=v, **columns)
+    elif suffix == ".zarr":
+        _write_zarr(path, {"t": t, "q": q, "v": v, **columns})
+    else:
+        _write_csv(path, mechanism, t, q, v, columns, model)
+
+
+def load_trajectory(path: Any) -> Trajectory:
+    """Read a motion that `mbd.save` has written as NPZ, CSV or Zarr.
+
+    **Raises:** `ValueError` for another file."""
+    file = Path(path)
+    if not file.exists():
+        raise ValueError(f"There is no file {str(file)!r} to load a trajectory from.")
+    suffix = file.suffix.lower()
+    if suffix == ".npz":
+        with np.load(file) as arrays:
+            found = dict(arrays)
+    elif suffix == ".zarr":
+        group = _zarr().open_group(str(file), mode="r")
+        found = {name: np.asarray(group[name]) for name in group}
+    elif suffix == ".csv":
+        found = _read_csv(file)
+    else:
+        raise ValueError(f"{file} is no trajectory: the name must end in .npz, .csv or .zarr.")
+    if not {"t", "q", "v"} <= set(found):
+        raise ValueError(f"{file} holds {sorted(found)}, but a trajectory needs t, q and v.")
+    return Trajectory(found.pop("t"), found.pop("q"), found.pop("v"), found)
+
+
+def _zarr() -> Any:
+    try:
+        import zarr
+    except ImportError:
+        raise ImportError('Zarr is missing: pip install "jaxmbd[rollout]".') from None
+    return zarr
+
+
+def _write_zarr(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    group = _zarr().open_group(str(path), mode="w")
+    for name, array in arrays.items():
+        group.create_array(name, data=np.ascontiguousarray(array))
+
+
+_Q = ("x", "y", "z", "qw", "qx", "qy", "qz")
+_V = ("vx", "vy", "vz", "wx", "wy", "wz")
+
+
+def _write_csv(path, mechanism, t, q, v, columns, model) -> None:
+    names = mechanism.body_stack.names
+    head = ["t"]
+    head += [f"{body}.{part}" for part in _Q for body in names]
+    head += [f"{body}.{part}" for part in _V for body in names]
+    tables = [t[:, None], q, v]
+    for what, table in columns.items():
+        head += [f"{what}[{i}]" for i in range(table.shape[1])]
+        tables.append(table)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(head)
+        writer.writerows(np.concatenate(tables, axis=1).tolist())
+
+
+def _read_csv(path: Path) -> dict[str, np.ndarray]:
+    with path.open(newline="") as file:
+        head, *rows = list(csv.reader(file))
+    table = np.array(rows, float).reshape(len(rows), len(head))
+
+    def chosen(fits):
+        return table[:, [i for i, name in enumerate(head) if fits(name)]]
+
+    found = {
+        "q": chosen(lambda name: name.rpartition(".")[2] in _Q and "." in name),
+        "v": chosen(lambda name: name.rpartition(".")[2] in _V and "." in name),
+    }
+    if "t" in head:
+        found["t"] = table[:, head.index("t")]
+    for what in ("qpos", "qvel"):
+        own = chosen(lambda name, what=what: name.startswith(f"{what}["))
+        if own.shape[1]:
+            found[what] = own
+    return found
