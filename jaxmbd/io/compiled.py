@@ -29,7 +29,9 @@ def compiled(path: Any, floating: bool = False) -> Source:
     try:
         spec = mujoco.MjSpec.from_file(str(file))
     except ValueError as error:
-        raise ValueError(f"{file} is not a model that MuJoCo reads: {_line(error)}") from None
+        raise ValueError(
+            f"{file} is not a model that MuJoCo reads: {_line(error)}{_remedy(str(error))}"
+        ) from None
     return _compiled(mujoco, _freed(spec, floating), str(file), _with_meshes(spec, file))
 
 
@@ -67,8 +69,9 @@ def _compiled(mujoco: Any, spec: Any, path: str, dropped: list[str]) -> Source:
 
 
 def _line(error: Exception) -> str:
-    """A message in one line."""
-    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    """A message in one line, as a sentence."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "; ".join(lines).rstrip(".") + "."
 
 
 def _remedy(message: str) -> str:

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import with_dtype
-from .._coordinates import dot
+from .._coordinates import cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .body import Body
 from .element import names_and_frames
-from .joints import AbstractJoint, JointCoordinate
+from .joints import AbstractJoint, JointCoordinate, Prismatic, Revolute
 from .joints.joint_coordinate import joint_coordinate
 from .pose import Frame, Pose, Twist
-from .relative import within_half_a_turn
+from .relative import within_half_a_turn, z_axis
 
 
 class AbstractScalarCoordinate(eqx.Module):
@@ -100,6 +100,26 @@ class OfJoint(AbstractScalarCoordinate):
         if self.coordinate.angle:
             return self.middle + within_half_a_turn(x - self.middle)
         return x
+
+    def rate(self, poses, twists):
+        """In closed form for hinges and sliders that are closed: second derivatives of their
+        coordinates take long to compile."""
+        (a, b), (twist_a, twist_b) = poses, twists
+        if isinstance(self.coordinate.joint, Revolute):
+            return dot(z_axis(a), twist_b.angular - twist_a.angular)
+        if isinstance(self.coordinate.joint, Prismatic):
+            return dot(z_axis(a), twist_b.linear - twist_a.at(b.position - a.position))
+        return self.coordinate.rate(poses, twists)
+
+    def directions(self, poses):
+        a, b = poses
+        axis, zero = z_axis(a), jnp.zeros_like(a.position)
+        if isinstance(self.coordinate.joint, Revolute):
+            return Twist(zero, -axis), Twist(zero, axis)
+        if isinstance(self.coordinate.joint, Prismatic):
+            moment = cross(axis, b.position - a.position)
+            return Twist(-axis, moment), Twist(axis, zero)
+        return AbstractScalarCoordinate.directions(self, poses)
 
 
 class WeightedSum(AbstractScalarCoordinate):

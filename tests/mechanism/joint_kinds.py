@@ -69,6 +69,7 @@ class Cubic(eqx.Module):
 WAVE = Wave(jnp.asarray(0.3), jnp.asarray(0.5))
 CAROUSEL = Carousel(jnp.asarray(0.6), jnp.asarray(1.3))
 CUBIC = Cubic(jnp.asarray(0.8))
+ANCHOR = jnp.asarray([0.2, 0.0, 0.1])
 
 
 def on_rim(x, y, heading, tilt, roll):
@@ -89,6 +90,21 @@ KINDS = {
     mbd.Cylindrical: ({}, lambda z, w: Pose(slide(z=z), turn(2, w)), 2),
     mbd.Universal: ({}, lambda w1, w2: Pose(slide(), product(turn(0, w1), turn(1, w2))), 2),
     mbd.Planar: ({}, lambda x, y, w: Pose(slide(x, y), turn(2, w)), 3),
+    mbd.Serial: (
+        {
+            "slides": [[1.0, 0.0, 0.0]],
+            "axes": [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]],
+            "anchors": [[0.0, 0.0, 0.0], [0.2, 0.0, 0.1]],
+        },
+        lambda x, w1, w2: Pose(
+            slide(x)
+            + mbd.rotations.quaternion_rotate(
+                turn(2, w1), ANCHOR - mbd.rotations.quaternion_rotate(turn(1, w2), ANCHOR)
+            ),
+            product(turn(2, w1), turn(1, w2)),
+        ),
+        3,
+    ),
     mbd.PointOnLine: (
         {},
         lambda z, *w: Pose(slide(z=z), mbd.rotations.quaternion_exp(jnp.stack(w))),
@@ -144,7 +160,7 @@ ROWS = {
     mbd.Fixed: 6, mbd.Spherical: 3, mbd.Revolute: 5, mbd.Prismatic: 5, mbd.Cylindrical: 4,
     mbd.Universal: 4, mbd.Planar: 3, mbd.PointOnLine: 2, mbd.PointOnPlane: 1, mbd.Distance: 1,
     mbd.Screw: 5, mbd.ConstantVelocity: 4, mbd.PrescribedPose: 6, mbd.PointOnCurve: 2,
-    mbd.Cam: 1, mbd.RollingSphere: 1, mbd.RollingDisc: 1,
+    mbd.Cam: 1, mbd.RollingSphere: 1, mbd.RollingDisc: 1, mbd.Serial: 3,
 }  # fmt: skip
 
 
@@ -210,13 +226,17 @@ OTHERS = {
         lambda r, a, b: mbd.PrescribedMotion("d", hinge(r, a, b), WAVE), 1, 0),
     "PrescribedMotion of a displacement": (
         lambda r, a, b: mbd.PrescribedMotion("d", sleeve(r, a, b), WAVE, coordinate=0), 1, 0),
+    "CoordinateConstraint": (
+        lambda r, a, b: mbd.CoordinateConstraint(
+            "c", mbd.OfJoint(sleeve(r, a, b), 0), mbd.OfJoint(hinge(r, b, a), middle=0.5),
+            coefficients=[0.1, 0.4, -0.3], zero=0.2, zero_of=0.1), 1, 0),
     "Constraint": (
         lambda r, a, b: mbd.Constraint("u", [a, "ground", b], mass_at_the_middle,
                                        velocity_fn=Unequal(jnp.asarray(0.3)),
                                        frames=[random_pose(r), random_pose(r), None]), 3, 3),
 }  # fmt: skip
 EVERY = {
-    **{kind.__name__: (lambda r, a, b, kind=kind: joint_of(kind, r, a, b), kind.rows,
+    **{kind.__name__: (lambda r, a, b, kind=kind: joint_of(kind, r, a, b), ROWS[kind],
                        kind.velocity_rows)
        for kind in KINDS},
     **OTHERS,

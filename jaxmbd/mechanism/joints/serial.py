@@ -112,7 +112,7 @@ class Serial(AbstractJoint):
         del t
         relative = a.relative(b)
         phi = self._angles(relative.orientation)
-        across, _ = self._across_and_along()
+        across, _ = _across_and_along(components(self.slides), self.dtype)
         rest = relative.position - self._shift(phi)
         found = [dot(n, rest)[None] for n in across]
         return jnp.concatenate([*found, self._turned_aside(a, b, relative.orientation)])
@@ -120,9 +120,27 @@ class Serial(AbstractJoint):
     def coordinates(self, a, b):
         relative = a.relative(b)
         phi = self._angles(relative.orientation)
-        _, along = self._across_and_along()
+        _, along = _across_and_along(components(self.slides), self.dtype)
         rest = relative.position - self._shift(phi)
         return jnp.stack([*(dot(s, rest) for s in along), *phi])
+
+    def rates(self, a, b, twist_a, twist_b):
+        # In closed form where all axes meet: derivatives of the angles take long to compile.
+        if self.anchors is not None:
+            return AbstractJoint.rates(self, a, b, twist_a, twist_b)
+        relative = a.relative(b)
+        carried, p = [], None
+        for axis, angle in zip(
+            components(self.axes), self._angles(relative.orientation), strict=True
+        ):
+            carried.append(axis if p is None else quaternion_rotate(p, axis))
+            turn = _turn(axis, angle)
+            p = turn if p is None else quaternion_product(p, turn)
+        omega = a.local_direction(twist_b.angular - twist_a.angular)
+        velocity = a.local_direction(twist_b.linear - twist_a.at(b.position - a.position))
+        _, along = _across_and_along(components(self.slides), self.dtype)
+        _, about = _across_and_along(carried, self.dtype)
+        return jnp.stack([*(dot(s, velocity) for s in along), *(dot(e, omega) for e in about)])
 
     def _shift(self, phi: list[Array]) -> Float[Array, "3"]:
         """The displacement by turns about axes that do not pass through the origin."""
@@ -134,24 +152,6 @@ class Serial(AbstractJoint):
         ):
             position = anchor + _turned(axis, angle, position - anchor)
         return position
-
-    def _across_and_along(self) -> tuple[list[Array], list[Array]]:
-        """Unit vectors normal to the slides, and the dual vectors that give the displacements."""
-        slides = components(self.slides)
-        if len(slides) == 0:
-            return components(jnp.eye(3, dtype=self.dtype)), []
-        if len(slides) == 1:
-            (s,) = slides
-            first = _normal(s)
-            return [first, cross(s, first)], [s]
-        if len(slides) == 2:
-            s, r = slides
-            n = cross(s, r)
-            n2 = dot(n, n)
-            return [n / jnp.sqrt(n2)], [cross(r, n) / n2, cross(n, s) / n2]
-        r, s, t = slides
-        volume = dot(r, cross(s, t))
-        return [], [cross(s, t) / volume, cross(t, r) / volume, cross(r, s) / volume]
 
     def _turned_aside(self, a, b, p: Float[Array, "4"]) -> Array:
         """The rotations from a to b that the axes do not allow, 0 where the joint is closed."""
@@ -199,6 +199,27 @@ class Serial(AbstractJoint):
         )
         across = _normal(g)
         return [first, second, _angle_about(g, across, quaternion_rotate(back, across))]
+
+
+def _across_and_along(vectors: list[Array], dtype: Any) -> tuple[list[Array], list[Array]]:
+    """Unit vectors normal to up to three vectors, and the dual vectors: a sum of the vectors has
+    the coefficients that its scalar products with the dual vectors give."""
+    if len(vectors) == 0:
+        return [jnp.asarray(e, dtype) for e in np.eye(3)], []
+    if len(vectors) == 1:
+        (s,) = vectors
+        first = _normal(s)
+        return [first, cross(s, first)], [s]
+    if len(vectors) == 2:
+        r, s = vectors
+        n = cross(r, s)
+        n2 = dot(n, n)
+        return [n / jnp.sqrt(n2)], [cross(s, n) / n2, cross(n, r) / n2]
+    r, s, t = vectors
+    volume = dot(r, cross(s, t))
+    # Where the axes are in a plane the coefficients are not unique.
+    volume = jnp.where(volume == 0, jnp.finfo(volume.dtype).eps, volume)
+    return [], [cross(s, t) / volume, cross(t, r) / volume, cross(r, s) / volume]
 
 
 def _turn(axis: Float[Array, "3"], angle: Float[Array, ""]) -> Float[Array, "4"]:

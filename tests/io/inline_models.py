@@ -1,0 +1,218 @@
+"""Models as text, and what MuJoCo makes of them."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+
+mujoco = pytest.importorskip("mujoco", reason="reads models with MuJoCo, of the extra `io`")
+
+# Two hinges with a servo and a motor, a spring, dampers, a rotor and a joint that starts at `ref`.
+ARM = """
+<mujoco model="arm">
+  <compiler angle="degree"/>
+  <option timestep="0.001"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="2 2 0.1"/>
+    <body name="upper" pos="0 0 1" euler="0 0 20">
+      <joint name="shoulder" axis="0 1 0" damping="0.3" armature="0.05" ref="10" range="-120 120"/>
+      <geom name="upper" type="capsule" fromto="0 0 0 0.4 0 0" size="0.04"/>
+      <body name="plate" pos="0.2 0 0.05" euler="10 0 0">
+        <geom name="plate" type="box" size="0.05 0.03 0.01"/>
+        <site name="tip" pos="0.1 0 0" euler="0 0 90"/>
+      </body>
+      <body name="lower" pos="0.4 0 0">
+        <joint name="elbow" axis="0 1 1" pos="0.01 0 0" stiffness="3" springref="30"/>
+        <geom name="lower" type="capsule" fromto="0 0 0 0.3 0 0" size="0.03"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <position name="servo" joint="shoulder" kp="20" kv="2" ctrlrange="-1 1" forcerange="-5 5"/>
+    <motor name="elbow" joint="elbow" gear="3"/>
+  </actuator>
+  <sensor>
+    <jointpos name="angle" joint="shoulder"/>
+    <gyro name="gyro" site="tip"/>
+    <accelerometer name="felt" site="tip"/>
+    <velocimeter name="speed" site="tip"/>
+    <touch name="touch" site="tip"/>
+  </sensor>
+  <keyframe>
+    <key name="up" qpos="0.5 -0.4" qvel="0.1 0.2" ctrl="0.3 0.4"/>
+  </keyframe>
+</mujoco>
+"""
+
+# All kinds of joints, several in one body, before and after each other, and on axes that do not
+# meet.
+JOINTS = """
+<mujoco model="joints">
+  <worldbody>
+    <body name="base" pos="0 0 1">
+      <freejoint name="float"/>
+      <geom type="box" size="0.1 0.2 0.3"/>
+      <body name="arm" pos="0.2 0.1 0" euler="30 20 10">
+        <joint name="hinge" axis="1 2 0" pos="0.1 0 0.1" ref="20"/>
+        <geom type="capsule" size="0.05 0.2" pos="0 0.1 0.1"/>
+        <body name="slider" pos="0 0 0.4">
+          <joint name="slide" type="slide" axis="0 1 1" stiffness="5" springref="0.1"/>
+          <geom size="0.1" pos="0.1 0 0"/>
+          <body name="ball" pos="0 0 0.4">
+            <joint name="ball" type="ball" pos="0.1 0.1 0.1" damping="0.2" stiffness="2"/>
+            <geom type="ellipsoid" size="0.1 0.2 0.1" pos="0.1 0 0"/>
+          </body>
+        </body>
+      </body>
+    </body>
+    <body name="hip" pos="1 0 0">
+      <joint name="hip x" axis="1 0 0" pos="0 0 0.1" damping="0.1" armature="0.02"/>
+      <joint name="hip y" axis="0 1 0" pos="0 0 0.1" stiffness="1"/>
+      <joint name="hip z" axis="0 0 1" pos="0 0 0.1"/>
+      <geom type="box" size="0.1 0.2 0.3"/>
+      <body name="wheel" pos="1 0 0">
+        <joint name="turn" axis="1 0 0"/>
+        <joint name="lean" axis="0 1 1" pos="0.1 0 0"/>
+        <joint name="lift" type="slide" axis="0 1 0"/>
+        <geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0"/>
+      </body>
+    </body>
+  </worldbody>
+  <tendon>
+    <fixed name="string" stiffness="4" damping="0.3" springlength="0.2">
+      <joint joint="hip z" coef="1"/>
+      <joint joint="turn" coef="-2"/>
+    </fixed>
+  </tendon>
+  <actuator>
+    <motor name="pull" tendon="string" gear="2"/>
+    <velocity name="spin" joint="turn" kv="0.5"/>
+  </actuator>
+</mujoco>
+"""
+
+# A four-bar whose loop is a `connect`, with a rope between two sites.
+FOUR_BAR = """
+<mujoco model="four-bar">
+  <option timestep="0.001"/>
+  <worldbody>
+    <site name="hook" pos="0.3 0 0.8"/>
+    <body name="crank">
+      <joint name="crank" axis="0 1 0"/>
+      <geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.02"/>
+      <body name="coupler" pos="0 0 0.3">
+        <joint name="coupler" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0.6 0 0" size="0.02"/>
+        <site name="eye" pos="0.3 0 0"/>
+      </body>
+    </body>
+    <body name="rocker" pos="0.6 0 0">
+      <joint name="rocker" axis="0 1 0"/>
+      <geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.02"/>
+    </body>
+  </worldbody>
+  <equality>
+    <connect name="pin" body1="coupler" body2="rocker" anchor="0.6 0 0"/>
+  </equality>
+  <tendon>
+    <spatial name="rope" stiffness="20" springlength="0.3">
+      <site site="hook"/>
+      <site site="eye"/>
+    </spatial>
+  </tendon>
+</mujoco>
+"""
+
+URDF = """
+<robot name="two">
+  <link name="world"/>
+  <link name="upper">
+    <inertial>
+      <origin xyz="0.2 0 0" rpy="0.1 0 0"/><mass value="1.5"/>
+      <inertia ixx="0.01" iyy="0.03" izz="0.03" ixy="0.001" ixz="0" iyz="0"/>
+    </inertial>
+  </link>
+  <link name="lower">
+    <inertial>
+      <origin xyz="0.1 0 0"/><mass value="0.7"/>
+      <inertia ixx="0.001" iyy="0.004" izz="0.004" ixy="0" ixz="0" iyz="0"/>
+    </inertial>
+  </link>
+  <link name="hand">
+    <inertial><mass value="0.2"/>
+      <inertia ixx="0.001" iyy="0.001" izz="0.001" ixy="0" ixz="0" iyz="0"/></inertial>
+  </link>
+  <joint name="shoulder" type="revolute">
+    <parent link="world"/><child link="upper"/><origin xyz="0 0 1" rpy="0 0.3 0"/>
+    <axis xyz="0 1 0"/><limit lower="-1" upper="2" effort="10" velocity="3"/>
+    <dynamics damping="0.2" friction="0"/>
+  </joint>
+  <joint name="slide" type="prismatic">
+    <parent link="upper"/><child link="lower"/><origin xyz="0.4 0 0"/>
+    <axis xyz="1 0 0"/><limit lower="0" upper="0.2" effort="10" velocity="3"/>
+  </joint>
+  <joint name="grip" type="fixed">
+    <parent link="lower"/><child link="hand"/><origin xyz="0.3 0 0"/>
+  </joint>
+</robot>
+"""
+
+# What MuJoCo solves as soft constraints.
+SOFT = ("CONTACT", "LIMIT", "FRICTIONLOSS", "EQUALITY")
+
+
+def spec_of(text, soft=True):
+    """A `MjSpec`, without the soft constraints if not `soft`."""
+    spec = mujoco.MjSpec.from_string(text)
+    if not soft:
+        for name in SOFT:
+            spec.option.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}"))
+    return spec
+
+
+def random_state(m, d, rng, spread=0.8):
+    """A random pose, velocity and control."""
+    mujoco.mj_resetData(m, d)
+    mujoco.mj_integratePos(m, d.qpos, spread * rng.uniform(-1, 1, size=m.nv), 1.0)
+    d.qvel[:] = rng.normal(size=m.nv)
+    d.ctrl[:] = rng.uniform(-1, 1, size=m.nu)
+
+
+def accelerations(m, d, names):
+    """Accelerations of all bodies in MuJoCo, shape (6, bodies), in world axes."""
+    mujoco.mj_forward(m, d)
+    mujoco.mj_rnePostConstraint(m, d)
+    found = np.zeros((len(names), 6))
+    for row, name in zip(found, names, strict=True):
+        body = mujoco.mj_name2id(m, mujoco.mjtObj.mjOBJ_BODY, name)
+        mujoco.mj_objectAcceleration(m, d, mujoco.mjtObj.mjOBJ_XBODY, body, row, 0)
+    return np.concatenate([found[:, 3:] + m.opt.gravity, found[:, :3]], axis=1).T
+
+
+def acceleration_of(mechanism):
+    """The compiled acceleration (q, v, u) -> shape (6, bodies)."""
+
+    @eqx.filter_jit
+    def acceleration(q, v, u):
+        sample = mbd.identify.Sample(mechanism, lambda t, q, v: u, jnp.zeros(()), q, v)
+        return sample.acceleration.reshape(6, -1)
+
+    return acceleration
+
+
+def largest_difference(spec, samples=20, loaded=None):
+    """The largest difference of accelerations from those of MuJoCo, relative to the largest."""
+    m = spec.compile()
+    d = mujoco.MjData(m)
+    loaded = mbd.load(spec) if loaded is None else loaded
+    acceleration = acceleration_of(loaded.mechanism)
+    rng, worst = np.random.default_rng(0), 0.0
+    for _ in range(samples):
+        random_state(m, d, rng)
+        theirs = accelerations(m, d, loaded.mechanism.body_stack.names)
+        state = loaded.state_from(d.qpos, d.qvel)
+        ours = acceleration(state.q, state.v, jnp.asarray(d.ctrl))
+        worst = max(worst, np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max()))
+    return worst

@@ -1,0 +1,79 @@
+"""Files that cannot be loaded are refused in one line."""
+
+import numpy as np
+import pytest
+from inline_models import mujoco, spec_of
+from refusals import check_refused
+
+import jaxmbd as mbd
+
+HINGE = '<joint axis="0 1 0"/>'
+BODY = '<body name="arm">{}<geom size="0.1" pos="0.3 0 0"/></body>'
+
+
+def model(inside, more=""):
+    return f"<mujoco>{more}<worldbody>{inside}</worldbody></mujoco>"
+
+
+MESH = '<body><joint/><geom type="mesh" mesh="part"/></body>'
+BAD = {
+    "missing mesh": (
+        model(MESH, '<asset><mesh name="part" file="nowhere.stl"/></asset>'),
+        "nowhere.stl.*Put the mesh there",
+    ),
+    "unknown element": (model("<bodi/>"), "bodi.*line 1|unrecognized.*bodi"),
+    "massless body": (model(f'<body name="thin">{HINGE}</body>'), "mass and inertia.*thin"),
+    "no XML": ("<mujoco><worldbody>", "not a model that MuJoCo reads"),
+    "name clash": (model(2 * BODY.format(HINGE)), "repeated name 'arm'.*Rename"),
+    "nothing moves": (model(BODY.format("")), "no body that can move"),
+    "parallel axes": (
+        model(BODY.format(HINGE + '<joint axis="0 1 0" pos="0 0 1"/>')),
+        "no counterpart.*body with some mass between",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_refused_in_one_line(name, tmp_path):
+    text, words = BAD[name]
+    path = tmp_path / "model.xml"
+    path.write_text(text)
+    check_refused(lambda: mbd.load(path), words)
+
+
+def test_other_files_are_refused(tmp_path):
+    check_refused(lambda: mbd.load(tmp_path / "none.xml"), "There is no file")
+    check_refused(lambda: mbd.load(tmp_path / "none.json"), "There is no file")
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    check_refused(lambda: mbd.load(other), "not written by `mbd.save`")
+    other.write_text('{"format": "jaxmbd", "version": 9}')
+    check_refused(lambda: mbd.load(other), "version 9")
+
+
+def test_a_size_in_another_unit_is_told():
+    large = BODY.replace("0.1", "400").replace("0.3", "900").format(HINGE)
+    with pytest.warns(UserWarning, match="units: the largest part is 800 m.*millimetres"):
+        mbd.load(spec_of(model(large)))
+
+
+def test_wrong_numbers_of_entries_are_refused():
+    loaded = mbd.load(spec_of(model(BODY.format(HINGE))))
+    check_refused(lambda: loaded.state_from([0.1, 0.2]), "`qpos` must have 1 entries.*'arm joint'")
+    check_refused(lambda: loaded.state_from([0.1], np.zeros(3)), "`qvel` must have 1 entries")
+    check_refused(lambda: loaded.control([1.0]), "`u` must have one entry")
+
+
+def test_what_is_dropped_is_told_with_its_place():
+    """A muscle, a medium and an inactive constraint."""
+    text = """<mujoco><option density="1000"/><worldbody>
+      <body name="arm"><joint name="j" axis="0 1 0"/><geom size="0.1" pos="0.3 0 0"/></body>
+      </worldbody>
+      <actuator><muscle name="biceps" joint="j" lengthrange="0 1"/></actuator>
+      <equality><weld name="hold" body1="arm" active="false"/></equality></mujoco>"""
+    with pytest.warns(UserWarning, match="(?s)muscle.*medium|medium.*muscle"):
+        loaded = mbd.load(spec_of(text))
+    assert any(line.startswith('actuator "biceps" (line 4)') for line in loaded.dropped)
+    assert any(line.startswith('equality "hold" (line 5)') for line in loaded.dropped)
+    assert len(loaded.controls) == 1 and loaded.mechanism.forces == ()
+    assert mujoco is not None

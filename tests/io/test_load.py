@@ -1,0 +1,187 @@
+"""Models of files against MuJoCo, which computes the same in joint coordinates."""
+
+import numpy as np
+import pytest
+from inline_models import (
+    ARM,
+    FOUR_BAR,
+    JOINTS,
+    URDF,
+    largest_difference,
+    mujoco,
+    random_state,
+    spec_of,
+)
+
+import jaxmbd as mbd
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
+
+
+@pytest.fixture(scope="module")
+def arm():
+    with pytest.warns(UserWarning, match=r'sensor "touch" \(line \d+\): the kind "touch"'):
+        return mbd.load(spec_of(ARM))
+
+
+def test_accelerations_of_an_arm_are_those_of_mujoco():
+    """A servo with a limited force, a motor with a gear, spring, damper, rotor, and a body that is
+    fixed to another."""
+    assert largest_difference(spec_of(ARM, soft=False)) < 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [JOINTS, URDF], ids=["joints", "urdf"])
+def test_accelerations_are_those_of_mujoco(text):
+    """All combinations of joints, and tendons."""
+    assert largest_difference(spec_of(text, soft=False)) < 1e-11
+
+
+@pytest.mark.parametrize("text", [JOINTS, URDF], ids=["joints", "urdf"])
+def test_bodies_are_where_mujoco_places_them(text):
+    """With all combinations of joints: poses and velocities of the bodies."""
+    spec = spec_of(text)
+    m = spec.compile()
+    d, loaded = mujoco.MjData(m), mbd.load(spec)
+    random_state(m, d, np.random.default_rng(0))
+    mujoco.mj_forward(m, d)
+    state = loaded.state_from(d.qpos, d.qvel)
+    for name in loaded.mechanism.body_stack.names:
+        body, velocity = d.body(name).id, np.zeros(6)
+        pose, twist = loaded.mechanism.pose(state.q, name), loaded.mechanism.twist(state.v, name)
+        np.testing.assert_allclose(pose.position, d.xpos[body], atol=1e-14)
+        quaternion = np.asarray(pose.orientation)
+        np.testing.assert_allclose(abs(quaternion @ d.xquat[body]), 1.0, atol=1e-14)
+        mujoco.mj_objectVelocity(m, d, mujoco.mjtObj.mjOBJ_XBODY, body, velocity, 0)
+        np.testing.assert_allclose(twist.linear, velocity[3:], atol=1e-13)
+        np.testing.assert_allclose(twist.angular, velocity[:3], atol=1e-13)
+    if text is JOINTS:
+        return  # its joint coordinates take long to compile; see the slow test
+    qpos, qvel = loaded.qpos_qvel(state)
+    np.testing.assert_allclose(qpos, d.qpos, atol=1e-14)
+    np.testing.assert_allclose(qvel, d.qvel, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_coordinates_of_all_joints_come_back():
+    spec = spec_of(JOINTS)
+    m = spec.compile()
+    d, loaded = mujoco.MjData(m), mbd.load(spec)
+    random_state(m, d, np.random.default_rng(0))
+    qpos, qvel = loaded.qpos_qvel(loaded.state_from(d.qpos, d.qvel))
+    ball = m.jnt_qposadr[m.joint("ball").id]
+    for i in (3, ball):  # a quaternion and its opposite are the same rotation
+        d.qpos[i : i + 4] *= np.sign(d.qpos[i : i + 4] @ np.asarray(qpos[i : i + 4]))
+    np.testing.assert_allclose(qpos, d.qpos, atol=1e-13)
+    np.testing.assert_allclose(qvel, d.qvel, atol=1e-12)
+
+
+def test_what_a_file_says_is_found_by_its_names(arm):
+    mechanism = arm.mechanism
+    assert mechanism.body_stack.names == ("upper", "lower")
+    assert [joint.name for joint in mechanism.joints] == ["shoulder", "elbow"]
+    # The motor of the elbow has the name of a joint with a spring.
+    names = {force.name: type(force) for force in mechanism.forces}
+    assert names == {
+        "shoulder": mbd.CoordinateSpring,
+        "elbow": mbd.CoordinateSpring,
+        "servo": mbd.CoordinateActuator,
+        "elbow actuator": mbd.CoordinateActuator,
+    }
+    assert [tuple(control) for control in arm.controls] == [
+        ("servo", -1.0, 1.0),
+        ("elbow", -np.inf, np.inf),
+    ]
+    assert arm.frames["plate"][0] == arm.frames["tip"][0] == "upper"
+    assert arm.dt == 0.001
+    assert arm.dropped == ('sensor "touch" (line 29): the kind "touch"',)
+    paths = mbd.identify.leaves(mechanism)
+    assert "bodies[lower].inertia.mass" in paths and "forces[elbow].stiffness" in paths
+
+
+def test_shapes_to_draw_are_the_geoms(arm):
+    kinds = {visual.name: (visual.body, visual.kind) for visual in arm.visuals}
+    assert kinds["floor"] == ("ground", "plane") and kinds["plate"] == ("upper", "box")
+    lower = next(visual for visual in arm.visuals if visual.name == "lower")
+    np.testing.assert_allclose(lower.size, (0.03, 0.15))
+    np.testing.assert_allclose(lower.position, [0.15, 0.0, 0.0])
+
+
+def test_contacts_are_those_that_the_file_allows(arm):
+    """Neighbours do not touch, and parts of one body do not."""
+    names = [contact.name for contact in arm.mechanism.contacts]
+    assert names == ["shoulder", "floor-upper", "floor-plate", "floor-lower"]
+    contact = arm.mechanism.contact("floor-plate")
+    assert isinstance(contact.shape_b, mbd.Box) and contact.law.friction == 1.0
+    assert mbd.load(spec_of(ARM), contacts=False, limits=False).mechanism.contacts == ()
+
+
+def test_keyframes_are_starts(arm):
+    state = arm.keyframes["up"]
+    same = arm.state_from([0.5, -0.4], [0.1, 0.2])
+    np.testing.assert_array_equal(state.q, same.q)
+    np.testing.assert_array_equal(state.v, same.v)
+    np.testing.assert_array_equal(arm.key_controls["up"], [0.3, 0.4])
+
+
+@pytest.mark.slow
+def test_sensors_read_what_those_of_mujoco_read():
+    spec = spec_of(ARM, soft=False)
+    m = spec.compile()
+    d, loaded = mujoco.MjData(m), mbd.load(spec)
+    random_state(m, d, np.random.default_rng(0))
+    mujoco.mj_forward(m, d)
+    state = loaded.state_from(d.qpos, d.qvel)
+    control = loaded.control(d.ctrl)
+    sample = mbd.identify.Sample(loaded.mechanism, control, 0.0, state.q, state.v)
+    for name in ("angle", "gyro", "felt", "speed"):
+        reading = np.ravel(loaded.sensors[name](sample))
+        np.testing.assert_allclose(reading, d.sensor(name).data, atol=1e-11, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_motion_converges_to_that_of_mujoco():
+    """RK4 of both, for 1 s: the difference falls by 2^4 with half the step."""
+    text = ARM.replace(' ctrlrange="-1 1" forcerange="-5 5"', "")
+    spec = spec_of(text, soft=False)
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_RK4
+    spec.option.timestep = 1e-4
+    m = spec.compile()
+    d, loaded = mujoco.MjData(m), mbd.load(spec)
+    u = np.array([0.4, -0.2])
+    d.ctrl[:] = u
+    mujoco.mj_step(m, d, nstep=10_000)
+    errors = []
+    for dt in (0.02, 0.01):
+        sol = mbd.simulate(
+            loaded.mechanism, mbd.UdwadiaKalaba(), loaded.state, 1.0, dt, control=loaded.control(u)
+        )
+        qpos, _ = loaded.qpos_qvel(sol)
+        errors.append(np.abs(qpos - d.qpos).max())
+    assert errors[1] < 1e-5 and 10 < errors[0] / errors[1] < 25, errors
+
+
+@pytest.mark.slow
+def test_a_loop_stays_closed_where_mujoco_lets_it_open():
+    loaded = mbd.load(spec_of(FOUR_BAR))
+    assert mbd.reports.mobility(loaded.mechanism).dof == 1
+    sol = mbd.simulate(loaded.mechanism, mbd.UdwadiaKalaba(), loaded.state, 10.0, loaded.dt)
+    assert sol.phi_norm < 1e-10
+    m = spec_of(FOUR_BAR).compile()
+    d = mujoco.MjData(m)
+    worst = 0.0
+    for _ in range(10_000):
+        mujoco.mj_step(m, d)
+        worst = max(worst, np.abs(d.efc_pos[: d.ne]).max())
+    assert worst > 1e-5
+
+
+def test_a_floating_base():
+    with_base = mbd.load(spec_of(URDF.replace("<link name=\"world\"/>", "")
+                                 .replace('<parent link="world"/>', '<parent link="base"/>')
+                                 .replace('<link name="upper">',
+                                          '<link name="base"><inertial><mass value="1"/><inertia '
+                                          'ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/>'
+                                          '</inertial></link><link name="upper">')),
+                         floating=True)  # fmt: skip
+    assert with_base.sizes == (9, 8)

@@ -1,0 +1,124 @@
+"""Models and motions written and read again."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from inline_models import ARM, FOUR_BAR, JOINTS, accelerations, mujoco, random_state, spec_of
+from refusals import check_refused
+
+import jaxmbd as mbd
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
+
+
+@pytest.mark.parametrize("text", [ARM, JOINTS, FOUR_BAR], ids=["arm", "joints", "four-bar"])
+def test_json_is_exact(text, tmp_path):
+    """The same structure and the same bits, so the same accelerations."""
+    loaded = mbd.load(spec_of(text))
+    mbd.save(loaded, tmp_path / "model.json")
+    same = mbd.load(tmp_path / "model.json")
+    for a, b in ((loaded.mechanism, same.mechanism), (loaded.state, same.state)):
+        assert jax.tree.structure(a) == jax.tree.structure(b)
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+            assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+    assert same.controls == loaded.controls and same.dropped == loaded.dropped
+    assert same.dt == loaded.dt and list(same.sensors) == list(loaded.sensors)
+    assert [v.kind for v in same.visuals] == [v.kind for v in loaded.visuals]
+    qpos = np.linspace(0.1, 0.4, loaded.sizes[0])
+    np.testing.assert_array_equal(same.state_from(qpos).q, loaded.state_from(qpos).q)
+
+
+def test_a_mechanism_of_ones_own_is_written_exactly(tmp_path):
+    """Not only what files of models hold."""
+    inertia = mbd.Inertia.box(size=[0.5, 0.1, 0.1], mass=1 / 3)
+    body = mbd.Body("body", inertia, position=[0.25, 0.0, 0.0])
+    hinge = mbd.Revolute(
+        "hinge", "ground", body, point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0], limits=(-1, np.inf)
+    )
+    drag = mbd.Drag("drag", body, linear=0.1)
+    mechanism = mbd.Mechanism([body], [hinge], [drag])
+    mbd.save(mechanism, tmp_path / "own.json")
+    same = mbd.load(tmp_path / "own.json").mechanism
+    assert jax.tree.structure(mechanism) == jax.tree.structure(same)
+    for x, y in zip(jax.tree.leaves(mechanism), jax.tree.leaves(same), strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def test_functions_are_refused(tmp_path):
+    body = mbd.Body("body", mbd.Inertia.sphere(radius=0.1, mass=1.0))
+    push = mbd.PointForce("push", body, force_world=lambda t: np.ones(3))
+    mechanism = mbd.Mechanism([body], forces=[push])
+    check_refused(
+        lambda: mbd.save(mechanism, tmp_path / "own.json"), 'PointForce "push" holds a function'
+    )
+    check_refused(lambda: mbd.save(mechanism, tmp_path / "own.stl"), "must end in one of")
+    check_refused(lambda: mbd.save(mechanism, tmp_path / "own.csv"), "give the `solution`")
+
+
+@pytest.mark.parametrize("text", [ARM, JOINTS], ids=["arm", "joints"])
+def test_mjcf_moves_alike(text, tmp_path):
+    """MuJoCo computes the same accelerations from what it is given back, at other names and
+    frames. Tendons, and springs of ball joints, are told as missing."""
+    if text is JOINTS:
+        text = text[: text.index("<tendon>")] + "</mujoco>"
+        text = text.replace(' damping="0.2" stiffness="2"', "")
+    spec = spec_of(text)
+    mbd.save(mbd.load(spec), tmp_path / "model.xml")
+    again = mujoco.MjSpec.from_file(str(tmp_path / "model.xml"))
+    before, after = (spec_of(text, soft=False), again)
+    after.option.disableflags = before.option.disableflags
+    m, n = before.compile(), after.compile()
+    d, e = mujoco.MjData(m), mujoco.MjData(n)
+    bodies = [m.body(b).name for b in range(1, m.nbody) if m.body_jntnum[b]]
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        random_state(m, d, rng)
+        turned = np.zeros(m.nv)
+        mujoco.mj_differentiatePos(m, turned, 1.0, m.qpos0, d.qpos)
+        mujoco.mj_resetData(n, e)
+        mujoco.mj_integratePos(n, e.qpos, turned, 1.0)
+        e.qvel[:], e.ctrl[:] = d.qvel, d.ctrl
+        # The floor of the first model has no body of its own name in the second.
+        theirs, ours = accelerations(m, d, bodies), accelerations(n, e, bodies)
+        np.testing.assert_allclose(ours, theirs, atol=1e-11 * max(1.0, np.abs(theirs).max()))
+
+
+def test_contacts_limits_and_loops_are_written(tmp_path):
+    mbd.save(mbd.load(spec_of(ARM)), tmp_path / "arm.xml")
+    m = mujoco.MjModel.from_xml_path(str(tmp_path / "arm.xml"))
+    assert m.npair == 3 and m.jnt_limited.tolist() == [True, False]
+    with pytest.warns(UserWarning, match='CoordinateSpring "rope"'):
+        mbd.save(mbd.load(spec_of(FOUR_BAR)), tmp_path / "four.xml")
+    m = mujoco.MjModel.from_xml_path(str(tmp_path / "four.xml"))
+    assert m.neq == 1 and m.eq_type[0] == int(mujoco.mjtEq.mjEQ_CONNECT)
+
+
+class Motion(NamedTuple):
+    """What a trajectory reads of a solution."""
+
+    t: np.ndarray
+    q: np.ndarray
+    v: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def motion():
+    loaded = mbd.load(spec_of(ARM))
+    states = [loaded.state_from([0.1 * i, 0.3], [1 / 3, i]) for i in range(3)]
+    t = np.arange(3) / 7
+    return loaded, Motion(t, np.stack([s.q for s in states]), np.stack([s.v for s in states]))
+
+
+@pytest.mark.parametrize("suffix", ["npz", "csv", "zarr"])
+def test_motions_come_back(motion, suffix, tmp_path):
+    if suffix == "zarr":
+        pytest.importorskip("zarr")
+    loaded, sol = motion
+    mbd.save(loaded, tmp_path / f"motion.{suffix}", sol)
+    found = mbd.io.load_trajectory(tmp_path / f"motion.{suffix}")
+    np.testing.assert_array_equal(found.t, sol.t)
+    np.testing.assert_array_equal(found.q, sol.q)
+    np.testing.assert_array_equal(found.v, sol.v)
+    np.testing.assert_array_equal(found.columns["qpos"], loaded.qpos_qvel(sol)[0])
