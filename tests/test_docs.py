@@ -17,6 +17,7 @@ LONG = [
         "contact",
         "differentiating",
         "identification",
+        "import",
         "joints",
         "reports",
         "rollouts",

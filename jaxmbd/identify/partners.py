@@ -15,6 +15,7 @@ from ..mechanism import (
     AbstractCoupling,
     AbstractForceElement,
     AbstractJoint,
+    AbstractScalarCoordinate,
     Bushing,
     Contact,
     Drag,
@@ -22,9 +23,11 @@ from ..mechanism import (
     Inertia,
     JointLimit,
     Mechanism,
+    OfJoint,
     PeriodicSpline,
     Pose,
     PrescribedMotion,
+    WeightedSum,
 )
 from .paths import leaves_below, owner, replaced, walk
 from .transforms import AbstractTransform, is_entrywise
@@ -85,8 +88,8 @@ def copies(system: AbstractSystem) -> dict[str, tuple[str, ...]]:
     """Path -> paths of the same number elsewhere in a `Mechanism`:
 
     - an anchor, a direction or another number of a joint: in the elements that hold its coordinates
-      (limits, drives, couplings) and in those that act in the same frames of the same bodies
-      (friction, motors);
+      (limits, drives, couplings, springs and actuators along them) and in those that act in the
+      same frames of the same bodies (friction, motors);
     - the shape of a body and its frame: in all contacts of the body;
     - the centre of mass of a body: in a drag that acts there.
 
@@ -141,6 +144,27 @@ def _connectors(
     if isinstance(element, AbstractCoupling):
         yield ".first.joint", element.first.joint, element.names[:2]
         yield ".second.joint", element.second.joint, element.names[2:]
+    count = 0
+    for path in ("coordinate", "of"):
+        coordinate = getattr(element, path, None)
+        if isinstance(coordinate, AbstractScalarCoordinate):
+            names = element.names[count : count + len(coordinate.frames)]
+            yield from _in_coordinate(f".{path}", coordinate, names)
+            count += len(names)
+
+
+def _in_coordinate(
+    head: str, coordinate: AbstractScalarCoordinate, bodies: tuple[str, ...]
+) -> Iterator[tuple[str, AbstractConnector, tuple[str, ...]]]:
+    """The joints that a scalar coordinate reads."""
+    if isinstance(coordinate, OfJoint):
+        yield f"{head}.coordinate.joint", coordinate.coordinate.joint, bodies
+    if isinstance(coordinate, WeightedSum):
+        count = 0
+        for i, term in enumerate(coordinate.terms):
+            own = bodies[count : count + len(term.frames)]
+            yield from _in_coordinate(f"{head}.terms[{i}]", term, own)
+            count += len(own)
 
 
 def _of_connector(head: str, connector: AbstractConnector, bodies: Any):

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._concrete import all_concrete, as_one_program, numpy_if_concrete
 from .._system import State
-from ..mechanism import AbstractJoint, Mechanism, Pose, Twist
+from ..mechanism import AbstractJoint, Mechanism, OfJoint, Pose, Twist
 from ..mechanism.batching import batched
 from ..mechanism.body import GROUND
 from . import rigid
@@ -161,6 +161,20 @@ class Loaded:
                 f"{[control.name for control in self.controls]}, but has shape {value.shape}."
             )
         return HeldControl(value)
+
+    def coordinate(self, name: str) -> OfJoint:
+        """The coordinate of a hinge or slide, with the zero of the file: for sensors
+        (`mbd.io.ScalarReading`), springs and actuators of yours.
+
+        **Raises:** `ValueError` if there is none of this name."""
+        for member in self.joints:
+            if member.name == name and member.kind in ("hinge", "slide"):
+                assert member.joint is not None
+                joint = self.mechanism.joint(member.joint)
+                assert isinstance(joint, AbstractJoint)
+                return OfJoint(joint, member.index, offset=member.zero, middle=member.middle)
+        known = [member.name for member in self.joints if member.kind in ("hinge", "slide")]
+        raise ValueError(f'There is no hinge or slide "{name}" among {known}.')
 
     def state_from(
         self,

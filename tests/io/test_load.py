@@ -157,16 +157,16 @@ def test_a_motion_converges_to_that_of_mujoco():
             loaded.mechanism, mbd.UdwadiaKalaba(), loaded.state, 1.0, dt, control=loaded.control(u)
         )
         qpos, _ = loaded.qpos_qvel(sol)
-        errors.append(np.abs(qpos - d.qpos).max())
+        errors.append(np.abs(qpos[-1] - d.qpos).max())
     assert errors[1] < 1e-5 and 10 < errors[0] / errors[1] < 25, errors
 
 
 @pytest.mark.slow
 def test_a_loop_stays_closed_where_mujoco_lets_it_open():
     loaded = mbd.load(spec_of(FOUR_BAR))
-    assert mbd.reports.mobility(loaded.mechanism).dof == 1
+    assert mbd.reports.mobility(loaded.mechanism).freedoms == 1
     sol = mbd.simulate(loaded.mechanism, mbd.UdwadiaKalaba(), loaded.state, 10.0, loaded.dt)
-    assert sol.phi_norm < 1e-10
+    assert np.max(sol.phi_norm) < 1e-10
     m = spec_of(FOUR_BAR).compile()
     d = mujoco.MjData(m)
     worst = 0.0

@@ -1,0 +1,61 @@
+"""Sensors that files of models know, beside those of `mbd.identify`."""
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
+from ..identify import AbstractSensor
+from ..mechanism import AbstractScalarCoordinate, Pose
+
+
+class ScalarReading(AbstractSensor):
+    """A scalar coordinate, such as the position of a hinge with the zero of the file, or its rate.
+
+    **Fields:** `coordinate`, `rate`: whether its rate is read."""
+
+    coordinate: AbstractScalarCoordinate
+    rate: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, sample):
+        mechanism = sample.mechanism
+        if not self.rate:
+            return self.coordinate.value(mechanism.frames(self.coordinate, sample.q))
+        poses = mechanism.frames(self.coordinate, sample.q)
+        return self.coordinate.rate(
+            poses, mechanism.frame_twists(self.coordinate, sample.q, sample.v)
+        )
+
+
+class InFrame(AbstractSensor):
+    """The reading of a sensor of a body, in the axes of a frame on it.
+
+    **Fields:** `sensor`, `orientation` of the frame on the body."""
+
+    sensor: AbstractSensor
+    orientation: Float[Array, "4"]
+
+    def __call__(self, sample):
+        return quaternion_rotate(quaternion_conjugate(self.orientation), self.sensor(sample))
+
+
+class FrameReading(AbstractSensor):
+    """The orientation or the velocity of a frame on a body.
+
+    **Fields:** `body`; `frame`; `kind`: "quaternion", "velocity" or "angular" in world axes, or
+    "velocimeter", the velocity in the axes of the frame."""
+
+    body: str = eqx.field(static=True)
+    frame: Pose
+    kind: str = eqx.field(static=True)
+
+    def __call__(self, sample):
+        body = sample.mechanism.pose(sample.q, self.body)
+        twist = sample.mechanism.twist(sample.v, self.body)
+        if self.kind == "quaternion":
+            return body.compose(self.frame).orientation
+        if self.kind == "angular":
+            return twist.angular
+        velocity = twist.linear + cross(twist.angular, body.direction(self.frame.position))
+        if self.kind == "velocity":
+            return velocity
+        return body.compose(self.frame).local_direction(velocity)
