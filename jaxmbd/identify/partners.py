@@ -148,7 +148,7 @@ def _connectors(
     for path in ("coordinate", "of"):
         coordinate = getattr(element, path, None)
         if isinstance(coordinate, AbstractScalarCoordinate):
-            names = element.names[count : count + len(coordinate.frames)]
+            names = element.bodies[count : count + len(coordinate.frames)]
             yield from _in_coordinate(f".{path}", coordinate, names)
             count += len(names)
 

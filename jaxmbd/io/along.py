@@ -33,7 +33,7 @@ class Coordinates:
             return None
         joint = self._joints[member.joint]
         assert isinstance(joint, AbstractJoint)
-        return OfJoint(joint, member.index, offset=member.zero, middle=member.middle)
+        return OfJoint(joint, member.number, offset=member.zero, middle=member.middle)
 
     def tendon(self, k: int) -> AbstractScalarCoordinate | None:
         """The length of a tendon; `None` if it wraps round geoms."""

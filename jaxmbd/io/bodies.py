@@ -1,7 +1,7 @@
 """Bodies and joints of a compiled model."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -94,11 +94,13 @@ def _carried(source: Source, b: int) -> tuple[AbstractConstraint | None, Branch]
     else:
         local = Transform(turning[0] if turning and meet else np.zeros(3), np.eye(4)[0])
         points = [p - local.position for p in points]
-    frames = {"frame_a": pose(start.compose(local)), "frame_b": pose(local)}
+    frames: dict[str, Any] = {"frame_a": pose(start.compose(local)), "frame_b": pose(local)}
     if kinds == ["hinge"]:
-        joint, order, swapped = Revolute(name, carrier, child, **frames), [0], False
+        stops = _limits(source, numbers[0])
+        joint, order, swapped = Revolute(name, carrier, child, limits=stops, **frames), [0], False
     elif kinds == ["slide"]:
-        joint, order, swapped = Prismatic(name, carrier, child, **frames), [0], False
+        stops = _limits(source, numbers[0])
+        joint, order, swapped = Prismatic(name, carrier, child, limits=stops, **frames), [0], False
     elif kinds == ["ball"]:
         joint, order, swapped = Spherical(name, carrier, child, **frames), [0], False
     else:
@@ -126,6 +128,12 @@ def _carried(source: Source, b: int) -> tuple[AbstractConstraint | None, Branch]
             )
         )
     return joint, Branch(child, carrier, name, swapped, tuple(found))
+
+
+def _limits(source: Source, j: int) -> Any:
+    """Limits of the coordinate of a hinge or slide, which is 0 where the file starts."""
+    m = source.m
+    return m.jnt_range[j] - m.qpos0[m.jnt_qposadr[j]] if m.jnt_limited[j] else None
 
 
 def _free(source: Source, j: int, child: str) -> FileJoint:

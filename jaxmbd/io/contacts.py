@@ -34,17 +34,17 @@ def limits(source: Source, along: Coordinates) -> list[AbstractContact]:
     m, found = source.m, []
     if "limit" in source.off:
         return []
-    for j in np.flatnonzero(m.jnt_limited):
-        coordinate, (low, high) = along.joint(int(j)), (float(x) for x in m.jnt_range[j])
+    for j in map(int, np.flatnonzero(m.jnt_limited)):
+        coordinate, (low, high) = along.joint(j), (float(x) for x in m.jnt_range[j])
         if coordinate is None:
             source.drop("joint", j, "its limit, a cone of rotations")
-        elif along.member(int(j)).kind == "hinge" and high - low >= 2 * math.pi:
+        elif along.member(j).kind == "hinge" and high - low >= 2 * math.pi:
             source.drop("joint", j, "its limits, which are a turn or more apart")
         else:
             name = source.name("joint", j)
             found.append(CoordinateLimit(name, coordinate, lower=low, upper=high))
-    for k in np.flatnonzero(m.tendon_limited):
-        coordinate, (low, high) = along.tendon(int(k)), (float(x) for x in m.tendon_range[k])
+    for k in map(int, np.flatnonzero(m.tendon_limited)):
+        coordinate, (low, high) = along.tendon(k), (float(x) for x in m.tendon_range[k])
         if coordinate is None:
             source.drop("tendon", k, "its limit: it wraps round geoms")
         else:

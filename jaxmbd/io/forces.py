@@ -29,7 +29,7 @@ _SLOW = 1e-2
 def passive_forces(source: Source, along: Coordinates, joints: Any) -> list[AbstractForceElement]:
     """Springs, dampers, dry friction and armature of joints and tendons, and the compensation of
     weight."""
-    m, found = source.m, []
+    m, found = source.m, list[AbstractForceElement]()
     by_name = {joint.name: joint for joint in joints}
     for j in range(m.njnt):
         kind, dof = along.member(j).kind, int(m.jnt_dofadr[j])
@@ -146,17 +146,14 @@ def _of_rotation(
                 pose(rigid.Transform(*map(np.asarray, frame)).compose(turned))
                 for frame in (joint.frame_a, joint.frame_b)
             ]
-            found.append(
-                TurningFriction(
-                    f"{member.name} {axis}",
-                    *ends,
-                    viscous=numbers["damping"],
-                    dry=numbers["dry"],
-                    speed=numbers["speed"] or _SLOW,
-                    frame_a=frames[0],
-                    frame_b=frames[1],
-                )
-            )
+            coefficients: dict[str, Any] = {
+                "viscous": numbers["damping"],
+                "dry": numbers["dry"],
+                "speed": numbers["speed"] or _SLOW,
+            }
+            name = f"{member.name} {axis}"
+            a, b = frames
+            found.append(TurningFriction(name, *ends, **coefficients, frame_a=a, frame_b=b))
     return found
 
 
@@ -224,7 +221,7 @@ def _actuator(
         what = "a free or ball joint" if kind in ("joint", "jointinparent") else what
         source.drop("actuator", i, f"it acts by {what}, and so all of it")
         return []
-    found = [
+    found: list[AbstractForceElement] = [
         CoordinateActuator(
             name,
             coordinate,

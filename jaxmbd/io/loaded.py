@@ -76,7 +76,7 @@ class FileJoint(NamedTuple):
 
     - `name`; `kind`: "free", "ball", "hinge" or "slide"; `body`: the body that it moves.
     - `qpos`, `qvel`: the first of its entries.
-    - `joint`: name of the joint of the mechanism, `None` for a free body, and `index` of its
+    - `joint`: name of the joint of the mechanism, `None` for a free body, and `number` of its
       coordinate there.
     - `axis`, `anchor` [m]: in the frame of that joint on the parent, with all coordinates 0.
     - `zero`: the entry of qpos where the coordinate is 0; `middle`: angles are within half a turn
@@ -89,7 +89,7 @@ class FileJoint(NamedTuple):
     qpos: int
     qvel: int
     joint: str | None
-    index: int
+    number: int
     axis: np.ndarray
     anchor: np.ndarray
     zero: float
@@ -172,7 +172,7 @@ class Loaded:
                 assert member.joint is not None
                 joint = self.mechanism.joint(member.joint)
                 assert isinstance(joint, AbstractJoint)
-                return OfJoint(joint, member.index, offset=member.zero, middle=member.middle)
+                return OfJoint(joint, member.number, offset=member.zero, middle=member.middle)
         known = [member.name for member in self.joints if member.kind in ("hinge", "slide")]
         raise ValueError(f'There is no hinge or slide "{name}" among {known}.')
 
@@ -296,7 +296,8 @@ def _read(loaded: Loaded, mechanism: Mechanism, q: Array, v: Array) -> tuple[Arr
     coordinates, rates, columns = [], [], {}
     count = 0
     for kind in mechanism.joint_stacks:
-        if not isinstance(kind[0], AbstractJoint) or not kind[0].count():
+        first = kind[0]
+        if not isinstance(first, AbstractJoint) or not first.count():
             continue
 
         def values(joint, qs, vs):
@@ -315,7 +316,7 @@ def _read(loaded: Loaded, mechanism: Mechanism, q: Array, v: Array) -> tuple[Arr
     for member in loaded.joints:
         i, j = member.qpos, member.qvel
         if member.kind in ("hinge", "slide"):
-            at_q[i] = at_v[j] = columns[member.joint][member.index]
+            at_q[i] = at_v[j] = columns[member.joint][member.number]
             zeros[i], middles[i], turns[i] = member.zero, member.middle, member.kind == "hinge"
             continue
         own, speed = _free(mechanism, member, q, v)

@@ -76,9 +76,9 @@ class _Writer:
     def __init__(self, mechanism: Mechanism, model: Any):
         self.mechanism, self.dropped = mechanism, []
         state = mechanism.state()
-        self.q = np.asarray(state.q)
+        self.q = state.q
         self.root = xml.Element("mujoco", model="jaxmbd")
-        xml.SubElement(self.root, "compiler", angle="radian", autolimits="true")
+        xml.SubElement(self.root, "compiler", {}, angle="radian", autolimits="true")
         option = xml.SubElement(self.root, "option", gravity=_numbers(mechanism.gravity))
         if isinstance(model, Loaded):
             option.set("timestep", repr(model.dt))
@@ -175,17 +175,19 @@ class _Writer:
         xml.SubElement(
             element,
             "inertial",
-            pos=_numbers(body.inertia.center),
-            mass=_numbers(body.inertia.mass),
-            **(
-                {"diaginertia": _numbers(np.diag(tensor))}
-                if diagonal
-                else {
-                    "fullinertia": _numbers(
-                        np.diag(tensor), tensor[0, 1], tensor[0, 2], tensor[1, 2]
-                    )
-                }
-            ),
+            {
+                "pos": _numbers(body.inertia.center),
+                "mass": _numbers(body.inertia.mass),
+                **(
+                    {"diaginertia": _numbers(np.diag(tensor))}
+                    if diagonal
+                    else {
+                        "fullinertia": _numbers(
+                            np.diag(tensor), tensor[0, 1], tensor[0, 2], tensor[1, 2]
+                        )
+                    }
+                ),
+            },
         )
         if joint is None:
             xml.SubElement(element, "freejoint", name=f"{name} free")
@@ -265,7 +267,9 @@ class _Writer:
         return name
 
     def _rope(self, element: Any, attributes: dict[str, str]) -> None:
-        tendon = xml.SubElement(self.section("tendon"), "spatial", name=element.name, **attributes)
+        tendon = xml.SubElement(
+            self.section("tendon"), "spatial", {"name": element.name, **attributes}
+        )
         for k in (0, 1):
             xml.SubElement(tendon, "site", site=self._site(element, k))
 
@@ -289,13 +293,15 @@ class _Writer:
             c = c + x0
         else:
             shift = np.polynomial.Polynomial([shifts[1] - float(joint.zero_of), 1.0])
-            c = np.polynomial.Polynomial(c)(shift).coef  # type: ignore[operator]
+            c = np.polynomial.Polynomial(c)(shift).coef
             c[0] += x0
         names = [end.get("name", "") for end in ends if end is not None]
         attributes = {f"joint{i + 1}": name for i, name in enumerate(names)}
         polynomial = _numbers(np.pad(c, (0, 5 - len(c))))
         xml.SubElement(
-            self.section("equality"), "joint", name=joint.name, polycoef=polynomial, **attributes
+            self.section("equality"),
+            "joint",
+            {"name": joint.name, "polycoef": polynomial, **attributes},
         )
 
     # --- forces ----------------------------------------------------------------------------------
@@ -333,7 +339,7 @@ class _Writer:
                 self.drop(force, "it acts along what is no hinge or slide of the file")
                 return
             _add(entry, "stiffness", force.stiffness)
-            entry.set("springref", _numbers(low - float(force.coordinate.offset)))
+            entry.set("springref", _numbers(low - _offset(force.coordinate)))
             _add(entry, "damping", force.damping)
             _add(entry, "frictionloss", force.dry)
             _add(entry, "armature", 0.0 if force.armature is None else force.armature)
@@ -388,7 +394,7 @@ class _Writer:
         bias = np.array(force.bias, float)
         gain = np.array(force.gain, float)
         # The hinge of the file counts from the zero of the joint, not from that of the coordinate.
-        offset = float(force.coordinate.offset) * float(force.gear)
+        offset = _offset(force.coordinate) * float(force.gear)
         bias[0] += bias[1] * offset
         gain[0] += gain[1] * offset
         element = xml.Element(
@@ -434,7 +440,7 @@ class _Writer:
             if entry is None or contact.lower is None or contact.upper is None:
                 self.drop(contact, "it limits what is no hinge or slide of the file")
                 return
-            offset = float(contact.coordinate.offset)
+            offset = _offset(contact.coordinate)
             entry.set("range", _numbers(contact.lower - offset, contact.upper - offset))
         elif isinstance(contact, JointLimit):
             entries = [
@@ -512,6 +518,11 @@ class _Writer:
 
 
 _TURNING = (Motor, TorsionSpring, TurningFriction)
+
+
+def _offset(coordinate: Any) -> float:
+    """The scalar coordinate where the coordinate of its joint is 0."""
+    return float(coordinate.offset)
 
 
 def _add(entry: xml.Element, name: str, value: Any) -> None:

@@ -112,7 +112,8 @@ def _of_mechanism(mechanism: Mechanism, dtype: str) -> dict[str, Any]:
 def _written(x: Any, dtype: str, what: str) -> Any:
     if x is None or isinstance(x, str | bool):
         return x
-    if isinstance(x, jax.Array) and str(x.dtype) == dtype:
+    plain = isinstance(x, jax.Array) and str(x.dtype) == dtype
+    if plain and (x.ndim or np.isfinite(np.asarray(x))):
         return _numbers(np.asarray(x).tolist())
     if isinstance(x, jax.Array | np.ndarray):
         kind = "jax" if isinstance(x, jax.Array) else "numpy"
@@ -124,10 +125,10 @@ def _written(x: Any, dtype: str, what: str) -> Any:
     if isinstance(x, dict):
         return {"dict": {key: _written(value, dtype, what) for key, value in x.items()}}
     name = type(x).__name__
-    if isinstance(x, tuple) and type(x) is not tuple:
+    if isinstance(x, tuple) and hasattr(x, "_asdict"):
         if _kinds().get(name) is not type(x):
             raise ValueError(f"{what} holds a {name}, which a file cannot hold.")
-        return {"class": name, **{k: _written(v, dtype, what) for k, v in x._asdict().items()}}
+        return {"class": name, **{k: _written(v, dtype, what) for k, v in x._asdict().items()}}  # type: ignore
     if isinstance(x, tuple | list):
         return {"tuple": [_written(value, dtype, what) for value in x]}
     if isinstance(x, eqx.Module) and not isinstance(x, jax.tree_util.Partial):
@@ -151,7 +152,7 @@ def _written(x: Any, dtype: str, what: str) -> Any:
 
 def _read(x: Any, dtype: str, kinds: dict[str, type], path: str) -> Any:
     if x is None or isinstance(x, str | bool):
-        return _number(x) if isinstance(x, str) and x in _SPECIAL else x
+        return x
     if isinstance(x, int | float | list):
         return jnp.asarray(np.array(_restored(x), dtype), dtype)
     if "class" in x:

@@ -1,5 +1,7 @@
 """Sensors that files of models know, beside those of `mbd.identify`."""
 
+from typing import Any
+
 import equinox as eqx
 from jaxtyping import Array, Float
 
@@ -17,13 +19,12 @@ class ScalarReading(AbstractSensor):
     rate: bool = eqx.field(static=True, default=False)
 
     def __call__(self, sample):
-        mechanism = sample.mechanism
+        # The mechanism asks an element only for its bodies and frames.
+        ends: Any = self.coordinate
+        poses = sample.mechanism.frames(ends, sample.q)
         if not self.rate:
-            return self.coordinate.value(mechanism.frames(self.coordinate, sample.q))
-        poses = mechanism.frames(self.coordinate, sample.q)
-        return self.coordinate.rate(
-            poses, mechanism.frame_twists(self.coordinate, sample.q, sample.v)
-        )
+            return self.coordinate.value(poses)
+        return self.coordinate.rate(poses, sample.mechanism.frame_twists(ends, sample.q, sample.v))
 
 
 class InFrame(AbstractSensor):

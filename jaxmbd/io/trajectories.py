@@ -39,7 +39,7 @@ def write_trajectory(path: Path, model: Mechanism | Loaded, solution: Any) -> No
         columns = {"qpos": qpos, "qvel": qvel}
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        np.savez(path, t=t, q=q, v=v, **columns)
+        np.savez(path, **{"t": t, "q": q, "v": v, **columns})  # type: ignore
     elif suffix == ".zarr":
         _write_zarr(path, {"t": t, "q": q, "v": v, **columns})
     else:

@@ -1,10 +1,10 @@
-from typing import Annotated
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._inputs import Number, at_least, checked, number
+from ..._inputs import Number, Shape, Vector, at_least, checked, number
 from ..element import checked_name
 from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
 from .base import AbstractForceElement, Wrench
@@ -42,9 +42,9 @@ class CoordinateActuator(AbstractForceElement):
         *,
         index: Annotated[int, at_least(0)] = 0,
         gear: Number = 1.0,
-        gain: Float[Array, "3"] = (1.0, 0.0, 0.0),  # type: ignore[assignment]
-        bias: Float[Array, "3"] = (0.0, 0.0, 0.0),  # type: ignore[assignment]
-        limits: Annotated[Float[Array, "2"], number] | None = None,
+        gain: Vector = (1.0, 0.0, 0.0),
+        bias: Vector = (0.0, 0.0, 0.0),
+        limits: Annotated[Any, Shape([2]), number] | None = None,
     ):
         """**Arguments:** the fields.
 

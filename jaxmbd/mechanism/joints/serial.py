@@ -101,11 +101,11 @@ class Serial(AbstractJoint):
         self.limits = limit_pairs(limits, self.dtype)
 
     @property
-    def rows(self) -> int:  # type: ignore[override]
+    def rows(self) -> int:
         return 6 - self.slides.shape[0] - self.axes.shape[0]
 
     @property
-    def angles(self) -> int:  # type: ignore[override]
+    def angles(self) -> int:
         return self.axes.shape[0]
 
     def constraint(self, a, b, t):
