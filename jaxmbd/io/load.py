@@ -21,6 +21,7 @@ from .contacts import limits as limits_of
 from .equalities import equalities
 from .forces import actuators, passive_forces
 from .loaded import Loaded
+from .sdf import read_sdf
 from .sensors import sensors
 from .source import Source, pose
 from .visuals import visuals
@@ -39,7 +40,8 @@ def load(
         )
 
     MJCF and URDF are read with MuJoCo (`pip install "jaxmbd[io]"`), so that defaults, units, frames
-    and the inertia of geoms are those of MuJoCo. A file of `mbd.save` (`.json`) is read as it was.
+    and the inertia of geoms are those of MuJoCo. A file of `mbd.save` (`.json`) is read as it was,
+    and SDFormat (`.sdf`) with its loops, without MuJoCo.
     Names of bodies, joints and actuators are those of the file; several joints of one body are one
     `Serial` joint, named "first+second". An actuator whose joint has a spring
     and the same name is "name actuator". What has no counterpart is told in one warning, and is
@@ -60,6 +62,9 @@ def load(
         and Path(path).is_file()
     ):
         return native.read(Path(path))
+    if isinstance(path, str | Path) and str(path).lower().endswith(".sdf"):
+        loaded = read_sdf(Path(path), limits=limits)
+        return _told(loaded)
     source = compiled(path, floating)
     parts = tree(source)
     along = Coordinates(source, parts.joints, parts.members)
@@ -91,8 +96,13 @@ def load(
         source=source.path,
     )
     loaded = _at_start(source, draft, parts, joints, forces, gaps)
+    return _told(loaded)
+
+
+def _told(loaded: Loaded) -> Loaded:
+    """The model, after a warning of what it is without."""
     if loaded.dropped:
-        warnings.warn(summary(loaded), stacklevel=3)  # beyond `checked`
+        warnings.warn(summary(loaded), stacklevel=4)  # beyond `checked`
     return loaded
 
 

@@ -173,6 +173,10 @@ class Loaded:
                 joint = self.mechanism.joint(member.joint)
                 assert isinstance(joint, AbstractJoint)
                 return OfJoint(joint, member.number, offset=member.zero, middle=member.middle)
+        if not self.joints and name in {joint.name for joint in self.mechanism.joints}:
+            joint = self.mechanism.joint(name)
+            assert isinstance(joint, AbstractJoint)
+            return OfJoint(joint)
         known = [member.name for member in self.joints if member.kind in ("hinge", "slide")]
         raise ValueError(f'There is no hinge or slide "{name}" among {known}.')
 

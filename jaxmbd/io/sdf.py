@@ -1,0 +1,374 @@
+"""Models in SDFormat, which states loops as they are.
+
+The file is read here, with Python's own XML reader: SDFormat's library is not on PyPI, and the
+parser `rod` refuses versions before 1.7, in which robots such as Cassie are written.
+"""
+
+import math
+import xml.etree.ElementTree as xml
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from ..mechanism import (
+    AbstractConstraint,
+    AbstractContact,
+    AbstractForceElement,
+    AbstractJoint,
+    Body,
+    CoordinateLimit,
+    CoordinateSpring,
+    Coupler,
+    Fixed,
+    Inertia,
+    Mechanism,
+    OfJoint,
+    Prismatic,
+    Revolute,
+    Screw,
+    Spherical,
+    Universal,
+)
+from ..mechanism.body import GROUND
+from . import rigid
+from .loaded import Loaded, Visual
+from .rigid import Transform
+from .source import pose
+
+_GRAVITY = (0.0, 0.0, -9.8)  # the default of SDFormat
+_SHAPES = ("box", "sphere", "cylinder", "capsule", "ellipsoid")
+
+
+def read_sdf(path: Path, *, limits: bool) -> Loaded:
+    """The first model of a file in SDFormat.
+
+    **Raises:** `ValueError` of one line for a file that is no such model."""
+    if not path.is_file():
+        raise ValueError(f"There is no file {str(path)!r} to load a model from.")
+    try:
+        root = xml.parse(path).getroot()
+    except xml.ParseError as error:
+        raise ValueError(f"{path} is not XML: {error}.") from None
+    model = root if root.tag == "model" else root.find(".//model")
+    if root.tag not in ("sdf", "model") or model is None:
+        raise ValueError(f"{path} holds no <model> of SDFormat, but <{root.tag}>.")
+    return _Reader(path, root, model, limits).loaded()
+
+
+class _Reader:
+    """The elements of a model, in the frame of the model."""
+
+    def __init__(self, path: Path, root: xml.Element, model: xml.Element, limits: bool):
+        self.path, self.model = path, model
+        self.dropped: list[str] = []
+        self.links = {str(link.get("name")): link for link in model.findall("link")}
+        for kind in ("link", "joint"):
+            names = [str(part.get("name")) for part in model.findall(kind)]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{path} uses the names {twice} of a <{kind}> twice: rename one.")
+        self._places: dict[str, Transform] = {}
+        self.joints: list[AbstractConstraint] = []
+        self.forces: list[AbstractForceElement] = []
+        self.stops: list[AbstractContact] = []
+        gravity = root.findtext(".//gravity")
+        self.gravity = np.array(_GRAVITY if gravity is None else _vector(gravity))
+        self.bodies = [self._body(name, link) for name, link in self.links.items()]
+        if not self.bodies:
+            raise ValueError(f"{path} has no <link>.")
+        geared = []
+        for joint in model.findall("joint"):
+            (geared.append if joint.get("type") == "gearbox" else self._joint)(joint)
+        for joint in geared:
+            self._gearbox(joint)
+        if not limits:
+            self.stops = []
+        for tag in ("plugin", "include", "model"):
+            for part in model.findall(tag):
+                self.dropped.append(f'{tag} "{part.get("name", "")}": not read')
+
+    def loaded(self) -> Loaded:
+        """The result."""
+        mechanism = Mechanism(
+            self.bodies, self.joints, self.forces, self.stops, gravity=self.gravity
+        )
+        return Loaded(
+            mechanism=mechanism,
+            state=mechanism.state(),
+            controls=(),
+            dropped=tuple(self.dropped),
+            joints=(),
+            branches=(),
+            visuals=self._visuals(),
+            frames={name: (name, pose(Transform.identity())) for name in self.links},
+            keyframes={},
+            key_controls={},
+            sensors={},
+            dt=1e-3,
+            source=str(self.path),
+        )
+
+    # --- frames ----------------------------------------------------------------------------------
+
+    def _place(self, name: str) -> Transform:
+        """Where a link, joint or frame is in the model."""
+        if name in ("", "__model__", "world"):
+            return Transform.identity()
+        if name not in self._places:
+            for tag in ("link", "joint", "frame"):
+                part = self.model.find(f"{tag}[@name='{name}']")
+                if part is None:
+                    continue
+                default = {"joint": part.findtext("child", ""), "link": ""}
+                at = default.get(tag, part.get("attached_to", ""))
+                self._places[name] = self._posed(part, at.strip())
+                break
+            else:
+                raise ValueError(f'{self.path} refers to "{name}", which it does not have.')
+        return self._places[name]
+
+    def _posed(self, part: xml.Element, default: str) -> Transform:
+        """The pose of an element in the model, from its <pose>."""
+        given = part.find("pose")
+        own, relative = Transform.identity(), default
+        if given is not None:
+            own = _transform(given.text or "")
+            relative = given.get("relative_to") or given.get("frame") or default
+        return self._place(relative).compose(own)
+
+    # --- bodies ----------------------------------------------------------------------------------
+
+    def _body(self, name: str, link: xml.Element) -> Body:
+        inertial = link.find("inertial")
+        mass = 0.0 if inertial is None else float(inertial.findtext("mass", "1"))
+        if inertial is None or not mass > 0:
+            raise ValueError(
+                f'{self.path}: the <link> "{name}" has no mass: give it an <inertial>, or merge it '
+                "with another link."
+            )
+        entries = {
+            key: float(inertial.findtext(f"inertia/{key}", "1" if key in _DIAGONAL else "0"))
+            for key in (*_DIAGONAL, "ixy", "ixz", "iyz")
+        }
+        tensor = np.diag([entries[key] for key in _DIAGONAL])
+        for (i, j), key in {(0, 1): "ixy", (0, 2): "ixz", (1, 2): "iyz"}.items():
+            tensor[i, j] = tensor[j, i] = entries[key]
+        at = _transform(inertial.findtext("pose", ""))
+        R = rigid.matrix(at.orientation)
+        tensor = R @ tensor @ R.T
+        tensor = (tensor + tensor.T) / 2
+        moments = np.linalg.eigvalsh(tensor)
+        if not moments[0] > 0:
+            raise ValueError(
+                f'{self.path}: the <link> "{name}" has the principal moments {moments.tolist()}, '
+                "which must be positive: correct its <inertia>."
+            )
+        # A ball with the same trace is always physical; its tensor is then replaced.
+        inertia = Inertia(mass, 3 * [np.trace(tensor) / 3], at.position)
+        inertia = eqx.tree_at(lambda i: i.tensor, inertia, jnp.asarray(tensor, inertia.mass.dtype))
+        if moments[2] > (1 + 1e-9) * (moments[0] + moments[1]):
+            self.dropped.append(
+                f'link "{name}": no mass distribution has its moments {moments.tolist()}; they '
+                "are used as they are"
+            )
+        place = self._place(name)
+        return Body(name, inertia, position=place.position, orientation=place.orientation)
+
+    # --- joints ----------------------------------------------------------------------------------
+
+    def _joint(self, joint: xml.Element) -> None:
+        name, kind = str(joint.get("name")), str(joint.get("type"))
+        ends = [self._end(joint, tag) for tag in ("parent", "child")]
+        place = self._place(name)
+        if kind in ("revolute", "continuous", "prismatic", "screw"):
+            axis = self._axis(joint, "axis", place)
+            frame = Transform(place.position, rigid.along(axis))
+        elif kind in ("universal", "revolute2"):
+            x = self._axis(joint, "axis", place)
+            y = self._axis(joint, "axis2", place)
+            y = y - (x @ y) * x
+            y = y / np.linalg.norm(y)
+            frame = Transform(place.position, _of_axes(x, y))
+        elif kind in ("ball", "fixed"):
+            frame = place
+        else:
+            self.dropped.append(f'joint "{name}": the type "{kind}"')
+            return
+        frames: dict[str, Any] = {
+            key: pose(self._place(end).inverse().compose(frame))
+            for key, end in zip(("frame_a", "frame_b"), ends, strict=True)
+        }
+        a, b = (GROUND if end == "world" else end for end in ends)
+        low, high = self._range(joint)
+        limited: Any = None if math.isinf(low) and math.isinf(high) else [low, high]
+        if kind in ("revolute", "continuous"):
+            made = Revolute(name, a, b, limits=limited, **frames)
+        elif kind == "prismatic":
+            made = Prismatic(name, a, b, limits=limited, **frames)
+        elif kind == "screw":
+            made = Screw(
+                name, a, b, pitch=float(joint.findtext("screw_thread_pitch", "1")), **frames
+            )
+        elif kind == "ball":
+            made = Spherical(name, a, b, **frames)
+        elif kind == "fixed":
+            made = Fixed(name, a, b, **frames)
+        else:
+            made = Universal(name, a, b, **frames)
+        self.joints.append(made)
+        tags = ("axis", "axis2")[: made.count()] if kind != "ball" else ()
+        for i, tag in enumerate(tags):
+            self._dynamics(joint, made, tag, i)
+
+    def _end(self, joint: xml.Element, tag: str) -> str:
+        name = (joint.findtext(tag) or "").strip()
+        if name != "world" and name not in self.links:
+            raise ValueError(
+                f'{self.path}: the <{tag}> of the joint "{joint.get("name")}" is "{name}", which '
+                "is no <link>."
+            )
+        return name
+
+    def _axis(self, joint: xml.Element, tag: str, place: Transform) -> np.ndarray:
+        """The direction of an axis, in the model."""
+        part = joint.find(tag)
+        given = None if part is None else part.find("xyz")
+        axis = np.array([0.0, 0.0, 1.0])
+        if given is not None and given.text:
+            axis = _vector(given.text)
+        axis = axis / np.linalg.norm(axis)
+        parent_frame = "0" if part is None else part.findtext("use_parent_model_frame", "0").strip()
+        if parent_frame in ("1", "true"):
+            return axis
+        frame = None if given is None else given.get("expressed_in")
+        at = place if not frame else self._place(frame)
+        return rigid.rotate(at.orientation, axis)
+
+    def _range(self, joint: xml.Element, tag: str = "axis") -> tuple[float, float]:
+        low, high = (
+            float(joint.findtext(f"{tag}/limit/{end}", default))
+            for end, default in (("lower", "-inf"), ("upper", "inf"))
+        )
+        # Large numbers mean no limit.
+        return (low if low > -1e10 else -math.inf), (high if high < 1e10 else math.inf)
+
+    def _dynamics(self, joint: xml.Element, made: AbstractJoint, tag: str, i: int) -> None:
+        """Damping, friction, spring and limits along one axis."""
+        along, name = OfJoint(made, i), made.name if i == 0 else f"{made.name} {i + 1}"
+        damping, dry, stiffness, rest = (
+            float(joint.findtext(f"{tag}/dynamics/{key}", "0"))
+            for key in ("damping", "friction", "spring_stiffness", "spring_reference")
+        )
+        if damping or dry or stiffness:
+            self.forces.append(
+                CoordinateSpring(
+                    name, along, stiffness=stiffness, rest=rest, damping=damping, dry=dry
+                )
+            )
+        low, high = self._range(joint, tag)
+        if math.isinf(low) and math.isinf(high):
+            return
+        if made.angles and high - low >= 2 * math.pi:
+            self.dropped.append(f'joint "{made.name}": its limits are a turn or more apart')
+            return
+        middle = (low + high) / 2 if made.angles and math.isfinite(low + high) else 0.0
+        self.stops.append(
+            CoordinateLimit(
+                name,
+                OfJoint(made, i, middle=middle),
+                lower=None if math.isinf(low) else low,
+                upper=None if math.isinf(high) else high,
+            )
+        )
+
+    def _gearbox(self, joint: xml.Element) -> None:
+        """A fixed ratio of the angles of parent and child relative to a third link."""
+        name, ratio = str(joint.get("name")), float(joint.findtext("gearbox_ratio", "1"))
+        reference = (joint.findtext("gearbox_reference_body") or "").strip()
+        ends = [self._end(joint, tag) for tag in ("parent", "child")]
+        hinges = []
+        for end in ends:
+            found = [
+                hinge
+                for hinge in self.joints
+                if isinstance(hinge, Revolute) and {*hinge.bodies} == {reference, end}
+            ]
+            hinges.append(found[0] if found else None)
+        if None in hinges or not ratio:
+            self.dropped.append(f'joint "{name}": a gearbox without hinges on "{reference}"')
+            return
+        # theta_2 = -ratio theta_1
+        self.joints.append(Coupler(name, hinges[1], hinges[0], ratio=-ratio))
+
+    # --- shapes ----------------------------------------------------------------------------------
+
+    def _visuals(self) -> tuple[Visual, ...]:
+        """Shapes to draw. Meshes are not read."""
+        found = []
+        for link_name, link in self.links.items():
+            collisions = len(link.findall("collision"))
+            if collisions:
+                self.dropped.append(f'link "{link_name}": its {collisions} contact shapes')
+            for part in link.findall("visual"):
+                name = str(part.get("name"))
+                shape = part.find("geometry")
+                kind = "" if shape is None or not len(shape) else shape[0].tag
+                if shape is None or kind not in _SHAPES:
+                    self.dropped.append(f'visual "{name}": the shape "{kind}"')
+                    continue
+                at = _transform(part.findtext("pose", ""))
+                colour = part.findtext("material/diffuse") or part.findtext("material/ambient")
+                rgba = [0.5, 0.5, 0.5, 1.0] if colour is None else list(_vector(colour, 4))
+                size = _size(kind, shape[0])
+                found.append(
+                    Visual(name, link_name, kind, size, None, None, *at, tuple(rgba), 0)  # type: ignore
+                )
+        return tuple(found)
+
+
+_DIAGONAL = ("ixx", "iyy", "izz")
+
+
+def _size(kind: str, shape: xml.Element) -> tuple[float, ...]:
+    if kind == "box":
+        return tuple(float(x) / 2 for x in _vector(shape.findtext("size", "1 1 1")))
+    if kind == "ellipsoid":
+        return tuple(float(x) for x in _vector(shape.findtext("radii", "1 1 1")))
+    radius = float(shape.findtext("radius", "1"))
+    return (radius,) if kind == "sphere" else (radius, float(shape.findtext("length", "1")) / 2)
+
+
+def _vector(text: str, count: int = 3) -> np.ndarray:
+    numbers = [float(x) for x in text.split()]
+    if len(numbers) != count:
+        raise ValueError(f"{count} numbers are needed, but the file has {text!r}.")
+    return np.array(numbers)
+
+
+def _transform(text: str) -> Transform:
+    """A <pose>: position, and roll, pitch and yaw about the fixed axes x, y, z."""
+    if not text.strip():
+        return Transform.identity()
+    x, y, z, *angles = _vector(text, 6)
+    roll, pitch, yaw = (
+        rigid.turn(e, np.asarray(angle)) for e, angle in zip(np.eye(3), angles, strict=True)
+    )
+    return Transform(np.array([x, y, z]), rigid.product(yaw, rigid.product(pitch, roll)))
+
+
+def _of_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The quaternion of the frame with these x and y axes."""
+    first = rigid.along(x)  # turns z to x
+    to_x = rigid.product(first, rigid.turn(np.eye(3)[1], np.asarray(math.pi / 2)))
+    now = rigid.rotate(to_x, np.eye(3)[1])
+    angle = math.atan2(float(x @ np.cross(now, y)), float(now @ y))
+    # `to_x` turns the x axis to -x or x, whichever the quarter turn about y gives.
+    e = rigid.rotate(to_x, np.eye(3)[0])
+    if e @ x < 0:
+        to_x = rigid.product(first, rigid.turn(np.eye(3)[1], np.asarray(-math.pi / 2)))
+        now = rigid.rotate(to_x, np.eye(3)[1])
+        angle = math.atan2(float(x @ np.cross(now, y)), float(now @ y))
+    return rigid.product(rigid.turn(x, np.asarray(angle)), to_x)
