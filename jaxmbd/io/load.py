@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from .._inputs import checked
@@ -156,7 +155,7 @@ def _at_start(
             )
             for name, k in keys.items()
         },
-        key_controls={name: jnp.asarray(np.array(m.key_ctrl[k])) for name, k in keys.items()},
+        key_controls={name: np.array(m.key_ctrl[k]) for name, k in keys.items()},
     )
 
 

@@ -1,12 +1,15 @@
 """A compiled model of MuJoCo, with names and the bodies that move."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..mechanism import Pose
 from ..mechanism.body import GROUND
 from .rigid import Transform
+
+# The number of an element, as Python or MuJoCo give it.
+Number: TypeAlias = int | np.integer
 
 # Options of MuJoCo that switch something off.
 _DISABLED = (
@@ -57,28 +60,28 @@ class Source:
                 self.owner.append(self.owner[parent])
                 self.rest.append(self.rest[parent].compose(self.fixed(b)))
 
-    def fixed(self, b: int) -> Transform:
+    def fixed(self, b: Number) -> Transform:
         """Pose of body b in its parent, before its joints."""
         return Transform(self.m.body_pos[b].copy(), self.m.body_quat[b].copy())
 
-    def name(self, kind: str, i: int) -> str:
+    def name(self, kind: str, i: Number) -> str:
         """The unique name of an element."""
         return self._names[kind][i]
 
-    def body(self, b: int) -> str:
+    def body(self, b: Number) -> str:
         """Name of the moving body that carries body b."""
         owner = self.owner[b]
         return GROUND if owner == 0 else self.name("body", owner)
 
-    def on(self, b: int, position: Any, orientation: Any = (1.0, 0.0, 0.0, 0.0)) -> Transform:
+    def on(self, b: Number, position: Any, orientation: Any = (1.0, 0.0, 0.0, 0.0)) -> Transform:
         """The pose of a frame of body b in the moving body that carries it."""
         return self.rest[b].compose(
             Transform(np.array(position, float), np.array(orientation, float))
         )
 
-    def drop(self, kind: str, i: int, why: str) -> None:
+    def drop(self, kind: str, i: Number, why: str) -> None:
         """Note that something of an element has no counterpart."""
-        place = self._places.get((kind, i), "")
+        place = self._places.get((kind, int(i)), "")
         where = f" ({place})" if place else ""
         self.dropped.append(f'{kind} "{self.name(kind, i)}"{where}: {why}')
 
