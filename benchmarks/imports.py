@@ -46,7 +46,7 @@ MOST_BODIES = 40
 
 def files() -> dict[str, Path]:
     """The model files of the three packages, by a short name."""
-    found = {}
+    found, share = {}, None
     for package in ("dm_control", "gymnasium"):
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
@@ -55,8 +55,8 @@ def files() -> dict[str, Path]:
         for path in sorted(folder.rglob("*.xml")):
             found[f"{package}/{path.relative_to(folder)}"] = path
         share = folder.parent / "cmeel.prefix" / "share" / "example-robot-data" / "robots"
-        for path in sorted(share.rglob("*.urdf")):
-            found[f"example-robot-data/{path.relative_to(share)}"] = path
+    for path in sorted(share.rglob("*.urdf")) if share is not None else ():
+        found[f"example-robot-data/{path.relative_to(share)}"] = path
     return found
 
 

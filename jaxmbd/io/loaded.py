@@ -182,8 +182,8 @@ class Loaded:
 
     def state_from(
         self,
-        qpos: Float[ArrayLike, " nqpos"],
-        qvel: Float[ArrayLike, " nqvel"] | None = None,
+        qpos: Sequence[float] | Float[ArrayLike, " nqpos"],
+        qvel: Sequence[float] | Float[ArrayLike, " nqvel"] | None = None,
         *,
         t: float = 0.0,
         mechanism: Mechanism | None = None,
