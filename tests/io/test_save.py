@@ -106,7 +106,7 @@ class Motion(NamedTuple):
 @pytest.fixture(scope="module")
 def motion():
     loaded = mbd.load(spec_of(ARM))
-    states = [loaded.state_from([0.1 * i, 0.3], [1 / 3, i]) for i in range(3)]
+    states = [loaded.state_from([0.1 * i, 0.3], [1 / 3, float(i)]) for i in range(3)]
     t = np.arange(3) / 7
     return loaded, Motion(t, np.stack([s.q for s in states]), np.stack([s.v for s in states]))
 
