@@ -41,7 +41,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "imported-models.md"
 DIFFERENT = ("CONTACT", "LIMIT", "FRICTIONLOSS", "EQUALITY")
 
 # Larger models are loaded, but their accelerations take minutes to compile.
-MOST_BODIES = 40
+MOST_BODIES = 30
 
 
 def files() -> dict[str, Path]:
@@ -118,6 +118,8 @@ def largest_error(path: Path, samples: int = 100) -> float:
     rng, worst = np.random.default_rng(0), 0.0
     for _ in range(samples):
         random_state(m, d, rng)
+        if any(line.startswith("actuator") for line in loaded.dropped):
+            d.ctrl[:] = 0  # an actuator with memory does not follow its control at once
         theirs = accelerations_in_mujoco(m, d)
         state = loaded.state_from(d.qpos, d.qvel)
         ours = np.asarray(acceleration(state.q, state.v, jnp.asarray(d.ctrl))).reshape(6, -1)
