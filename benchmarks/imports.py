@@ -41,7 +41,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "imported-models.md"
 DIFFERENT = ("CONTACT", "LIMIT", "FRICTIONLOSS", "EQUALITY")
 
 # Larger models are loaded, but their accelerations take minutes to compile.
-MOST_BODIES = 30
+MOST_BODIES = 28
 
 
 def files() -> dict[str, Path]:
