@@ -80,6 +80,9 @@ from ._simulation import StepperState as StepperState
 from ._simulation import simulate as simulate
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State
+from ._view import Live as Live
+from ._view import Page as Page
+from ._view import view as view
 from .io import load as load
 from .io import save as save
 from .mechanism import AbstractActuator as AbstractActuator

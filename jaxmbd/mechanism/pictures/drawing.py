@@ -225,7 +225,7 @@ def strokes(
     for place in solids:
         found += solid(place, colors.get(place.body, GROUND_EDGE), view)
     origins = [frame.origin for _, own in (*joints, *forces) for frame in own]
-    size = _symbol_size([*centers.values(), *origins, *(s.points for s in found)])
+    size = symbol_size([*centers.values(), *origins, *(s.points for s in found)])
     attached: dict[str, list[np.ndarray]] = {name: [] for name in bodies}
     for element, own in joints:
         for name, frame in zip(element.bodies, own, strict=True):
@@ -286,7 +286,8 @@ def _distinct(points: Sequence[np.ndarray], least: float) -> list[np.ndarray]:
     return kept
 
 
-def _symbol_size(points: list[np.ndarray]) -> float:
+def symbol_size(points: list[np.ndarray]) -> float:
+    """Size of symbols [m] in a picture of these points."""
     points = [x.reshape(-1, 3) for x in points]
     low, high = (fn(np.concatenate(points), axis=0) for fn in (np.nanmin, np.nanmax))
     return 0.09 * np.max(high - low) if np.max(high - low) > 0 else 0.3

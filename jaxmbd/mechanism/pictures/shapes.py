@@ -67,7 +67,7 @@ def is_ground(shape: AbstractShape) -> bool:
 
 def solid(of: Placed, color: str, view: View) -> list[Stroke]:
     """The outline, or in perspective the faces, and some edges that show rotation."""
-    faces, edges = _mesh(of.shape)
+    faces, edges = mesh_of(of.shape)
     if view.flat:
         strokes = [area(of.body, _outline(of, view), color, color, z=1, alpha=0.2)]
     else:
@@ -102,7 +102,7 @@ def _each(fn: Any, shape: AbstractShape, d: np.ndarray) -> np.ndarray:
     return np.asarray(table, float).reshape(d.shape)
 
 
-def _mesh(shape: AbstractShape) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def mesh_of(shape: AbstractShape) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Faces and edges in the frame of the shape, each `(corners, 3)`."""
     if isinstance(shape, Sphere | Ellipsoid):
         axes = np.asarray(shape.semi_axes if isinstance(shape, Ellipsoid) else shape.radius)

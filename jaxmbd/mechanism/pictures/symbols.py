@@ -135,12 +135,19 @@ def _around(points: list[np.ndarray]) -> np.ndarray:
 
 def _box(of: Body, least: float) -> list[np.ndarray]:
     """Faces of the box with the inertia of the body."""
+    half, axes = equal_box(of, least)
+    center = np.asarray(of.inertia.center)
+    return [center + (face * half) @ axes.T for face in prism(np.sqrt(2), 1.0, 4)]
+
+
+def equal_box(of: Body, least: float) -> tuple[np.ndarray, np.ndarray]:
+    """Half the edges of the box with the inertia of the body, each edge at least `least` [m], and
+    its axes as columns of a rotation matrix."""
     moments, axes = np.linalg.eigh(np.asarray(of.inertia.tensor))
     squares = 6 * (moments.sum() - 2 * moments) / float(of.inertia.mass)
-    x, y, z = np.maximum(np.sqrt(np.maximum(squares, 0)) / 2, least / 2)
-    unit_faces = prism(np.sqrt(2), 1.0, 4)
-    center = np.asarray(of.inertia.center)
-    return [center + (face * [x, y, z]) @ axes.T for face in unit_faces]
+    half = np.maximum(np.sqrt(np.maximum(squares, 0)) / 2, least / 2)
+    axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])  # eigenvectors may be left-handed
+    return half, axes
 
 
 def ground(

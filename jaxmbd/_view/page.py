@@ -1,0 +1,221 @@
+"""The page: viser's client, the scene, the motions, and the controls of `page.js`."""
+
+import base64
+import gzip
+import html
+import json
+import pathlib
+import socket
+from typing import Any
+
+import numpy as np
+
+from .require import viser
+from .run import Run
+from .scene import WORLD, Extent, Figure
+
+_HERE = pathlib.Path(__file__).parent
+# Contact arrows as long as this fraction of the scene show the largest force.
+_ARROW = 0.25
+
+
+class Content:
+    """A JSON header with arrays kept apart as bytes."""
+
+    def __init__(self):
+        self.arrays: list[np.ndarray] = []
+
+    def add(self, array: Any, dtype: str = "<f4") -> dict[str, int]:
+        """Keep an array and return what stands for it in the header."""
+        self.arrays.append(np.ascontiguousarray(array, dtype))
+        return {"__array__": len(self.arrays) - 1}
+
+    def encoded(self, header: dict[str, Any]) -> str:
+        """Header and arrays as base64 of a gzip of: the length of the header as four bytes, the
+        header, and the arrays, all filled up to multiples of 8 bytes."""
+        table, start, pieces = [], 0, []
+        for array in self.arrays:
+            data = array.tobytes()
+            table.append([array.dtype.str, start, array.size])
+            pieces.append(data + bytes(-len(data) % 8))
+            start += len(pieces[-1])
+        text = json.dumps(header | {"arrays": table}, separators=(",", ":")).encode()
+        text += b" " * (-(len(text) + 4) % 8)
+        whole = len(text).to_bytes(4, "little") + text + b"".join(pieces)
+        return base64.b64encode(gzip.compress(whole, 9, mtime=0)).decode()
+
+
+def scene_messages(server: Any, content: Content) -> list[dict[str, Any]]:
+    """The scene of a server as the messages that viser's client understands."""
+    import msgspec
+    import zstandard
+
+    packed = server.get_scene_serializer().serialize()
+    size = int.from_bytes(packed[:8], "little")
+    raw = zstandard.ZstdDecompressor().decompress(packed[8:], max_output_size=size)
+    length = int.from_bytes(raw[:8], "little")
+    found = msgspec.msgpack.decode(raw[8 : 8 + length])
+    start, kept = 8 + length, []
+    for count in found["binaryBufferLengths"]:
+        start += -start % 8
+        kept.append(raw[start : start + count])
+        start += count
+    known: dict[tuple[int, str], Any] = {}
+
+    def with_arrays(x: Any) -> Any:
+        if isinstance(x, dict) and "__binary_index" in x:
+            key = x["__binary_index"], x["dtype"]
+            if key not in known:
+                known[key] = content.add(np.frombuffer(kept[key[0]], key[1]), key[1])
+            return known[key]
+        if isinstance(x, dict):
+            return {name: with_arrays(value) for name, value in x.items()}
+        if isinstance(x, list):
+            return [with_arrays(value) for value in x]
+        return x
+
+    return [with_arrays(message) for _, message in found["messages"]]
+
+
+def quiet_server() -> Any:
+    """A viser server that only this machine reaches, on a free port, without its banner."""
+    import contextlib
+    import io
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with contextlib.redirect_stdout(io.StringIO()):
+        return viser().ViserServer(host="127.0.0.1", port=port, verbose=False)
+
+
+def run_header(
+    content: Content, run: Run, figure: Figure, extent: Extent, first: int
+) -> dict[str, Any]:
+    """The part of the header about one run, whose first curve has the number `first`."""
+    count = len(run.q)
+    names = list(figure.bodies)  # the ground last
+    table = np.moveaxis(run.q.reshape(count, 7, -1), 1, 2)  # (pictures, bodies, 7)
+    index = {name: i for i, name in enumerate(names)}
+    links = [
+        {
+            "node": node,
+            "ends": [[index[name], *map(float, point)] for name, point in link.ends],
+            "template": content.add(link.template),
+        }
+        for node, link in figure.links
+    ]
+    return {
+        "name": run.name,
+        "root": figure.root,
+        "bodies": [{"name": name, "node": figure.bodies[name]} for name in names],
+        "poses": content.add(table),
+        "links": links,
+        "arrows": _arrows(content, run, figure, extent, index),
+        "owners": figure.owners,
+        "groups": figure.groups,
+        "about": _descriptions(run),
+        "curves": [
+            {
+                "kind": curve.kind,
+                "name": curve.name,
+                "values": content.add(curve.values),
+                "number": first + i,
+            }
+            for i, curve in enumerate(run.curves)
+        ],
+    }
+
+
+def _arrows(
+    content: Content, run: Run, figure: Figure, extent: Extent, index: dict[str, int]
+) -> list[dict[str, Any]]:
+    """Arrows of contacts, with tails in the world, and of joints, with tails on bodies."""
+    found = []
+    if run.contacts is not None:
+        at, force, idle = run.contacts.at, run.contacts.force, run.contacts.idle
+        force = np.where(idle[..., None], 0.0, force)
+        found.append(
+            {
+                "node": f"{figure.root}/contact forces",
+                "group": "contact forces",
+                "tails": content.add(at),
+                "vectors": content.add(force),
+                "count": force.shape[1],
+                "scale": _scale(force, extent),
+            }
+        )
+    if run.loads:
+        force = np.stack([load.force for load in run.loads.values()], axis=1)
+        found.append(
+            {
+                "node": f"{figure.root}/joint forces",
+                "group": "joint forces",
+                "on": [[index[x.body], *map(float, x.point)] for x in run.loads.values()],
+                "vectors": content.add(force),
+                "count": force.shape[1],
+                "scale": _scale(force, extent),
+            }
+        )
+    return found
+
+
+def _scale(force: np.ndarray, extent: Extent) -> float:
+    """Length of arrows [m/N]."""
+    largest = float(np.max(np.linalg.norm(force, axis=-1), initial=0.0))
+    return _ARROW * extent.length / largest if largest > 0 else 0.0
+
+
+def _descriptions(run: Run) -> dict[str, list[str]]:
+    """Element -> lines that describe it."""
+    found = {}
+    for body in run.mechanism.bodies:
+        mass = f"mass {float(body.inertia.mass):.6g} kg"
+        moments = np.linalg.eigvalsh(np.asarray(body.inertia.tensor, float))
+        principal = ", ".join(f"{x:.4g}" for x in moments)
+        found[body.name] = ["Body", mass, f"principal moments {principal} kg m²"]
+    for element in (*run.mechanism.joints, *run.mechanism.forces, *run.mechanism.contacts):
+        between = " – ".join(element.bodies)
+        found[element.name] = [f"{type(element).__name__} between {between}"]
+    for force in run.mechanism.forces:
+        for name in ("stiffness", "damping", "rest_length"):
+            value = getattr(force, name, None)
+            if value is not None and np.ndim(value) == 0:
+                found[force.name].append(f"{name.replace('_', ' ')} {float(value):.6g}")
+    return found
+
+
+def page(content: Content, header: dict[str, Any], title: str) -> str:
+    """The whole page as text."""
+    client = pathlib.Path(viser().__file__).parent / "client" / "build" / "index.html"
+    if not client.is_file():
+        raise FileNotFoundError(
+            f"viser is installed without its client {client}. Install it again: "
+            "`pip install --force-reinstall viser`."
+        )
+    text = client.read_text(encoding="utf-8")
+    style, script = ((_HERE / f"page.{end}").read_text(encoding="utf-8") for end in ("css", "js"))
+    own = (
+        f"<style>{style}</style>"
+        f'<script type="text/plain" id="jaxmbd-content">{content.encoded(header)}</script>'
+        f"<script>{script}</script>"
+    )
+    text = text.replace("<title>Viser</title>", f"<title>{html.escape(title)}</title>", 1)
+    # Before viser's client starts, since the page stands in for its server.
+    return text.replace("<head>", "<head><!-- jaxmbd -->" + own, 1)
+
+
+def header_of(
+    messages: list[dict[str, Any]], times: np.ndarray, runs: list[dict], extent: Extent, **rest: Any
+) -> dict[str, Any]:
+    """The header of the page."""
+    return {
+        "messages": messages,
+        "start": float(times[0]),
+        "end": float(times[-1]),
+        "pictures": len(times),
+        "runs": runs,
+        "world": WORLD,
+        "size": extent.size,
+        "length": extent.length,
+    } | rest

@@ -1,0 +1,233 @@
+"""Motions at equally spaced times, and the curves that are plotted beside them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._results import RESULTS
+from .._simulation import Solution
+from .._system import State
+from ..mechanism import (
+    AbstractJoint,
+    Mechanism,
+    contact_forces,
+    gravitational_energies,
+    joint_path,
+    kinetic_energies,
+    rotor_energies,
+    stored_energies,
+)
+from ..mechanism.pictures.animation import one_motion
+from ..mechanism.pictures.forces import PointForces, mean_forces, point_forces
+from ..mechanism.reports import over_intervals
+from .loads import JointLoad, joint_loads
+
+# A short motion is shown by this many pictures, if there are as many saved times.
+_LEAST_PICTURES = 240
+_MOST_PICTURES = 20_000
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values of an element in all pictures. `kind` is the label of the axis, with the unit."""
+
+    kind: str
+    name: str
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Run:
+    """One motion, at the times of the pictures."""
+
+    name: str
+    mechanism: Mechanism
+    q: np.ndarray
+    curves: list[Curve] = field(default_factory=list)
+    loads: dict[str, JointLoad] = field(default_factory=dict)
+    contacts: PointForces | None = None
+
+
+def runs_of(
+    mechanism: Mechanism, motions: Any, fps: float, forces: bool
+) -> tuple[np.ndarray, list[Run]]:
+    """The times of the pictures, and the runs. `motions` is a solution, a state, `None` for the
+    pose in which the bodies were given, or name -> one of these or a pair with another mechanism.
+
+    **Raises:** `ValueError` for batches, for solutions without states, and for solutions that end
+    at their first saved time."""
+    named = motions if isinstance(motions, Mapping) else {"motion": motions}
+    if not named:
+        raise ValueError("There is no motion to view: the mapping of names to solutions is empty.")
+    pairs = {
+        str(name): x if isinstance(x, tuple) and len(x) == 2 else (mechanism, x)
+        for name, x in named.items()
+    }
+    for name, (owner, motion) in pairs.items():
+        _check(name, owner, motion)
+    solutions = [motion for _, motion in pairs.values() if isinstance(motion, Solution)]
+    times = _times([np.asarray(sol.t, float) for sol in solutions], fps)
+    return times, [_run(name, *pair, times, forces) for name, pair in pairs.items()]
+
+
+def _check(name: str, mechanism: Any, motion: Any) -> None:
+    if not isinstance(mechanism, Mechanism):
+        raise ValueError(
+            f'The motion "{name}" must belong to a `Mechanism`, but was given with '
+            f"{type(mechanism).__name__}."
+        )
+    if motion is None:
+        return
+    if not isinstance(motion, Solution | State):
+        raise ValueError(
+            f'The motion "{name}" must be a `Solution` or a `State`, or a pair (mechanism, '
+            f"solution), but is {type(motion).__name__}."
+        )
+    if isinstance(motion, Solution):
+        sol = one_motion(motion)
+        if len(sol.t) < 2:
+            raise ValueError(
+                f'The solution "{name}" has only one saved time, so there is no motion to view. '
+                "Simulate with `saveat=diffrax.SaveAt(t0=True, steps=True)` or with times `ts`, or "
+                "give `solution.state()` to view the pose."
+            )
+    mechanism.checked_q(motion.q)
+
+
+def _times(saved: list[np.ndarray], fps: float) -> np.ndarray:
+    """Equally spaced times over all motions, `fps` per second, and not much more of them than saved
+    times."""
+    if not saved:
+        return np.zeros(1)
+    start, end = min(t[0] for t in saved), max(t[-1] for t in saved)
+    most = max(len(t) for t in saved) - 1
+    even = all(np.ptp(np.diff(t)) <= 1e-6 * (end - start) for t in saved)
+    count = max(round((end - start) * fps), min(most, _LEAST_PICTURES))
+    count = min(count, most) if even else count
+    return np.linspace(start, end, int(np.clip(count, 1, _MOST_PICTURES)) + 1)
+
+
+def _run(name: str, mechanism: Mechanism, motion: Any, times: np.ndarray, forces: bool) -> Run:
+    if not isinstance(motion, Solution):
+        state = mechanism.state() if motion is None else motion
+        return Run(name, mechanism, np.repeat(np.asarray(state.q, float)[None], len(times), axis=0))
+    sol: Any = _while_good(motion)
+    t = np.asarray(sol.t, float)
+
+    def sampled(values: np.ndarray) -> np.ndarray:
+        return _between(t, np.asarray(values, float), times)
+
+    q = _poses(t, np.asarray(sol.q, float), times)
+    curves, loads, contacts = _coordinates(mechanism, sol, sampled), {}, None
+    if forces and sol.multipliers is not None and mechanism.joints:
+        found = joint_loads(mechanism, sol.t, sol.q, sol.v, sol.multipliers)
+        loads = {
+            joint: JointLoad(x.body, x.point, sampled(x.force), sampled(x.torque))
+            for joint, x in found.items()
+        }
+        for joint, x in loads.items():
+            curves.append(Curve("joint force [N]", joint, np.linalg.norm(x.force, axis=1)))
+        for joint, x in loads.items():
+            curves.append(Curve("joint torque [N m]", joint, np.linalg.norm(x.torque, axis=1)))
+    if forces and sol.contact_force is not None and sol.contact_force.shape[1]:
+        contacts = _contacts(mechanism, sol, times, q)
+        curves += _contact_curves(mechanism, contacts)
+    if sol.v is not None:
+        curves += _energies(mechanism, sol, sampled)
+    return Run(name, mechanism, q, curves, loads, contacts)
+
+
+def _while_good(sol: Any) -> Any:
+    """The part of a motion before its failure: after it the times go on, and the state is held."""
+    if bool(sol.result == RESULTS.successful):
+        return sol
+    moves = np.any(np.diff(np.asarray(sol.q), axis=0) != 0, axis=1)
+    count = int(np.max(np.flatnonzero(moves), initial=-1)) + 2
+    names = ("t", "q", "v", "multipliers", "contact_force", "contact_loads")
+
+    def saved(solution):
+        return [getattr(solution, name) for name in names]
+
+    cut = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[:count]), saved(sol))
+    return eqx.tree_at(saved, sol, cut, is_leaf=lambda x: x is None)
+
+
+def _between(t: np.ndarray, values: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Linear interpolation along the first axis, held before and after."""
+    if values.ndim == 1:
+        return np.interp(times, t, values)
+    flat = values.reshape(len(t), -1)
+    columns = [np.interp(times, t, column) for column in flat.T]
+    return np.stack(columns, axis=1).reshape(len(times), *values.shape[1:])
+
+
+def _poses(t: np.ndarray, q: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Coordinates at the times: positions and quaternions interpolated, the latter normalised."""
+    table = q.reshape(len(t), 7, -1).copy()
+    p = table[:, 3:]
+    sign = np.sign(np.sum(p[1:] * p[:-1], axis=1))
+    p[1:] *= np.cumprod(np.where(sign < 0, -1.0, 1.0), axis=0)[:, None]
+    found = _between(t, table, times)
+    found[:, 3:] /= np.linalg.norm(found[:, 3:], axis=1, keepdims=True)
+    return found.reshape(len(times), -1)
+
+
+def _coordinates(mechanism: Mechanism, sol: Any, sampled: Any) -> list[Curve]:
+    curves = []
+    for joint in mechanism.joints:
+        if not isinstance(joint, AbstractJoint) or not joint.count():
+            continue
+        values = np.asarray(joint_path(mechanism, joint.name, sol.t, sol.q, sol.v))
+        first_angle = values.shape[1] - joint.angles
+        for i, column in enumerate(values.T):
+            kind = "angle [rad]" if i >= first_angle else "displacement [m]"
+            same = joint.angles if i >= first_angle else first_angle
+            label = joint.name if same == 1 else f"{joint.name} {i + 1}"
+            curves.append(Curve(kind, label, sampled(column)))
+    return curves
+
+
+def _contacts(mechanism: Mechanism, sol: Any, times: np.ndarray, q: np.ndarray) -> PointForces:
+    world = np.asarray(contact_forces(mechanism, sol.q, over_intervals(sol).contact_force))
+    forces = mean_forces(np.asarray(sol.t), world, times)
+    return point_forces(mechanism, jnp.asarray(q, sol.q.dtype), forces, None)
+
+
+def _contact_curves(mechanism: Mechanism, contacts: PointForces) -> list[Curve]:
+    owner = np.asarray(mechanism.contact_names[: contacts.force.shape[1]])
+    return [
+        Curve(
+            "contact force [N]",
+            name,
+            np.linalg.norm(contacts.force[:, owner == name].sum(axis=1), axis=1),
+        )
+        for name in dict.fromkeys(owner.tolist())
+    ]
+
+
+def _energies(mechanism: Mechanism, sol: Any, sampled: Any) -> list[Curve]:
+    parts = {k: np.asarray(x) for k, x in _energy_parts(mechanism, sol.t, sol.q, sol.v).items()}
+    parts = {name: x for name, x in parts.items() if np.any(x != 0)}
+    total = {"total": sum(parts.values())} if parts else {}
+    return [Curve("energy [J]", name, sampled(x)) for name, x in (parts | total).items()]
+
+
+@eqx.filter_jit
+def _energy_parts(mechanism, t, q, v):
+    def one(t, q, v):
+        def total(table):
+            return sum(table.values(), jnp.zeros((), q.dtype))
+
+        moving = total(kinetic_energies(mechanism, q, v)) + total(rotor_energies(mechanism, q, v))
+        return {
+            "kinetic": moving,
+            "gravity": total(gravitational_energies(mechanism, q)),
+            "stored": total(stored_energies(mechanism, q, t)),
+        }
+
+    return jax.vmap(one)(t, q, v)

@@ -1,0 +1,261 @@
+"""The nodes of a scene: bodies with their shapes, symbols, labels and the ground."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..mechanism import Mechanism
+from ..mechanism.body import GROUND
+from ..mechanism.pictures.drawing import symbol_size
+from ..mechanism.pictures.geometry import Frames, body_frames, element_frames, matrices
+from ..mechanism.pictures.symbols import BODIES, GROUND_EDGE, GROUND_FILL
+from .solids import Color, Solid, body_solids, rgb, turned
+from .symbols import Link, force_symbols, joint_symbols
+
+# Everything that moves is below this node, so that the page can move the world past the camera.
+WORLD = "/world"
+_OVERLAY = 0.45
+
+
+@dataclass
+class Figure:
+    """The nodes of one mechanism in a scene.
+
+    - `root`: their common parent. `bodies`: name -> node of each body.
+    - `links`: node and `Link` of each stretching line.
+    - `owners`: node that can be clicked -> name of the element that it shows.
+    - `groups`: what can be hidden, such as "joints" -> its nodes.
+    - `size`: of symbols [m].
+    """
+
+    root: str
+    size: float
+    bodies: dict[str, str] = field(default_factory=dict)
+    links: list[tuple[str, Link]] = field(default_factory=list)
+    owners: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Extent:
+    """The box around centres of mass and joints in all pictures, the upward direction, and the size
+    of symbols."""
+
+    def __init__(self, pairs: Sequence[tuple[Mechanism, np.ndarray]]):
+        points = []
+        for mechanism, q in pairs:
+            bodies = body_frames(mechanism, q)
+            points += [bodies[b.name].at(b.inertia.center)[:, 0] for b in mechanism.bodies]
+            for element in (*mechanism.joints, *mechanism.forces):
+                points += [frame.origin for frame in element_frames(element, bodies)]
+        first = [x[:1] for x in points]
+        self.size = symbol_size(first)
+        cloud = np.concatenate(points)
+        cloud = cloud[np.all(np.isfinite(cloud), axis=1)]
+        self.low, self.high = cloud.min(axis=0), cloud.max(axis=0)
+        gravity = np.asarray(pairs[0][0].gravity, float)
+        strength = np.linalg.norm(gravity)
+        self.up = -gravity / strength if strength > 0 else np.array([0.0, 0.0, 1.0])
+        self.cloud = cloud
+
+    @property
+    def length(self) -> float:
+        """The diagonal of the box, not less than some symbols [m]."""
+        return max(float(np.linalg.norm(self.high - self.low)), 6 * self.size)
+
+    @property
+    def middle(self) -> np.ndarray:
+        return (self.low + self.high) / 2
+
+    def frame(self) -> np.ndarray:
+        """World axes turned so that z is up, as columns."""
+        up = self.up
+        if up[2] > 1 - 1e-9:
+            return np.eye(3)
+        x = np.cross(np.eye(3)[int(np.argmin(np.abs(up)))], up)
+        x /= np.linalg.norm(x)
+        return np.stack([x, np.cross(up, x), up], axis=1)
+
+    def camera(self) -> np.ndarray:
+        """Position of a camera that sees everything, in the direction of `mbd.plots.draw`."""
+        azimuth, elevation = np.deg2rad(-58), np.deg2rad(22)
+        direction = [
+            np.cos(elevation) * np.cos(azimuth),
+            np.cos(elevation) * np.sin(azimuth),
+            np.sin(elevation),
+        ]
+        return self.middle + 1.25 * self.length * self.frame() @ np.array(direction)
+
+
+def build(
+    scene: Any,
+    root: str,
+    mechanism: Mechanism,
+    q: np.ndarray,
+    visuals: Iterable[Any],
+    extent: Extent,
+    overlay: Color | None = None,
+) -> Figure:
+    """Add the nodes of a mechanism to a viser scene, at the first of the coordinates
+    `(pictures, nq)`. An `overlay` is a colour for all bodies, which are then translucent and
+    without symbols of joints."""
+    figure, size = Figure(root, extent.size), extent.size
+    frames = body_frames(mechanism, q)
+    for i, name in enumerate(frames):
+        figure.bodies[name] = node = f"{root}/b{i}"
+        origin, axes = frames[name].origin[0], frames[name].axes[0]
+        scene.add_frame(node, show_axes=False, position=origin, wxyz=turned(axes))
+    solids: list[tuple[str, Any]] = [
+        ("ground" if solid.body == GROUND else "bodies", solid)
+        for solid in body_solids(mechanism, visuals, size)
+        if overlay is None or solid.body != GROUND
+    ]
+    if overlay is None:
+        solids += [("joints", x) for x in joint_symbols(mechanism, frames, size, -extent.up)]
+    solids += [("springs", x) for x in force_symbols(mechanism, frames, size)]
+    _add(scene, figure, solids, frames, extent, overlay)
+    if overlay is None:
+        _annotate(scene, figure, mechanism)
+    return figure
+
+
+def _add(scene: Any, figure: Figure, things: Any, frames: Any, extent: Extent, overlay: Any):
+    for i, (group, thing) in enumerate(things):
+        color = thing.color if overlay is None else overlay
+        if isinstance(thing, Link):
+            node = f"{figure.root}/link{i}"
+            a, b = (frames[name].at(point)[0, 0] for name, point in thing.ends)
+            scene.add_line_segments(
+                node,
+                points=stretched(thing.template, a, b),
+                colors=color,
+                thickness=thing.thickness,
+            )
+            figure.links.append((node, thing))
+        else:
+            node = f"{figure.bodies[thing.body]}/s{i}"
+            opacity = thing.opacity if overlay is None else _OVERLAY * thing.opacity
+            add_solid(scene, node, thing, color, opacity, extent)
+        if thing.whose != GROUND:
+            figure.owners[node] = thing.whose
+        figure.groups.setdefault(group, []).append(node)
+
+
+def _annotate(scene: Any, figure: Figure, mechanism: Mechanism) -> None:
+    """Add hidden labels and axes to the bodies."""
+    for body in mechanism.bodies:
+        node, center = figure.bodies[body.name], np.asarray(body.inertia.center, float)
+        scene.add_label(f"{node}/label", body.name, position=center, visible=False)
+        scene.add_frame(
+            f"{node}/axes",
+            axes_length=0.8 * figure.size,
+            axes_radius=0.05 * figure.size,
+            origin_radius=0.08 * figure.size,
+            visible=False,
+        )
+        figure.groups.setdefault("names", []).append(f"{node}/label")
+        figure.groups.setdefault("axes", []).append(f"{node}/axes")
+
+
+def stretched(template: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Segments `(n - 1, 2, 3)` of a template between two points. `page.js` does the same."""
+    d = b - a
+    length = np.linalg.norm(d)
+    z = d / length if length > 0 else np.array([0.0, 0.0, 1.0])
+    x = np.cross(z, np.eye(3)[int(np.argmin(np.abs(z)))])
+    x /= np.linalg.norm(x)
+    points = a + template @ np.stack([d, x, np.cross(z, x)])
+    return np.stack([points[:-1], points[1:]], axis=1).astype(np.float32)
+
+
+def add_solid(
+    scene: Any, node: str, solid: Solid, color: Color, opacity: float, extent: Extent
+) -> None:
+    """Add a solid as a node."""
+    place: dict[str, Any] = dict(position=solid.position, wxyz=solid.orientation)
+    look: dict[str, Any] = dict(color=color, opacity=None if opacity >= 1 else opacity)
+    kind, size = solid.kind, solid.size
+    if kind == "box":
+        scene.add_box(node, dimensions=tuple(2 * x for x in size), **place, **look)
+    elif kind == "sphere":
+        scene.add_icosphere(node, radius=size[0], **place, **look)
+    elif kind == "ellipsoid":
+        scene.add_icosphere(node, radius=1.0, scale=size, **place, **look)
+    elif kind == "cylinder":
+        scene.add_cylinder(node, radius=size[0], height=2 * size[1], **place, **look)
+    elif kind == "capsule":
+        vertices, faces = _capsule(*size)
+        scene.add_mesh_simple(node, vertices, faces, **place, **look)
+    elif kind == "plane":
+        reach = 3 * extent.length
+        scene.add_grid(
+            node,
+            width=reach,
+            height=reach,
+            cell_size=_round(extent.length / 20),
+            section_size=_round(extent.length / 20) * 5,
+            plane_color=rgb(GROUND_FILL),
+            plane_opacity=0.6,
+            cell_thickness=0.6,
+            section_thickness=0.8,
+            **place,
+        )
+    else:
+        vertices = np.asarray(solid.vertices, np.float32)
+        faces = np.asarray(solid.faces, np.uint32)
+        scene.add_mesh_simple(
+            node, vertices, faces, flat_shading=True, side="double", **place, **look
+        )
+
+
+def add_ground(scene: Any, extent: Extent, given: bool) -> None:
+    """Add a grid under everything, unless a ground is `given`."""
+    if given:
+        return
+    heights = extent.cloud @ extent.up
+    foot = extent.middle + (heights.min() - 1.2 * extent.size - extent.middle @ extent.up) * (
+        extent.up
+    )
+    cell = _round(extent.length / 20)
+    scene.add_grid(
+        f"{WORLD}/grid",
+        width=4 * extent.length,
+        height=4 * extent.length,
+        cell_size=cell,
+        section_size=5 * cell,
+        cell_color=(225, 228, 233),
+        section_color=(200, 204, 210),
+        infinite_grid=True,
+        fade_distance=6 * extent.length,
+        position=foot,
+        wxyz=turned(extent.frame()),
+    )
+
+
+def _round(x: float) -> float:
+    """The nearest of 1, 2, 5 times a power of ten."""
+    power = 10 ** np.floor(np.log10(x))
+    return float(power * min((1, 2, 5, 10), key=lambda k: abs(k - x / power)))
+
+
+def _capsule(radius: float, half: float, sides: int = 24, rings: int = 7) -> Any:
+    """Vertices and triangles of a capsule along z, with vertices shared for smooth shading."""
+    phi = np.linspace(-np.pi / 2, np.pi / 2, 2 * rings)
+    r, z = radius * np.cos(phi), radius * np.sin(phi) + np.where(phi < 0, -half, half)
+    theta = 2 * np.pi * np.arange(sides) / sides
+    vertices = np.stack(
+        [np.outer(r, np.cos(theta)), np.outer(r, np.sin(theta)), np.outer(z, np.ones(sides))], -1
+    ).reshape(-1, 3)
+    i, j = np.meshgrid(np.arange(len(phi) - 1), np.arange(sides), indexing="ij")
+    k = (j + 1) % sides
+    a, b, c, d = i * sides + j, i * sides + k, (i + 1) * sides + k, (i + 1) * sides + j
+    faces = np.concatenate(
+        [np.stack([a, b, c], -1).reshape(-1, 3), np.stack([a, c, d], -1).reshape(-1, 3)]
+    )
+    return vertices.astype(np.float32), faces.astype(np.uint32)
+
+
+def overlay_color(i: int) -> Color:
+    """The colour of run `i` where several are overlaid."""
+    return rgb(BODIES[(i + 1) % len(BODIES)])

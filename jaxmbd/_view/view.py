@@ -1,0 +1,184 @@
+"""`view`: mechanisms and motions in the browser."""
+
+import html
+import http.server
+import pathlib
+import threading
+import webbrowser
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import numpy as np
+
+from .._inputs import checked, positive
+from .._simulation import Stepper
+from ..mechanism import Mechanism
+from .live import Live
+from .page import Content, header_of, page, quiet_server, run_header, scene_messages
+from .require import viser
+from .run import runs_of
+from .scene import WORLD, Extent, add_ground, build, overlay_color
+
+
+@checked
+def view(
+    mechanism: Mechanism | Stepper,
+    motion: Any = None,
+    *,
+    visuals: Iterable[Any] = (),
+    fps: Annotated[float, positive] = 60.0,
+    speed: Annotated[float, positive] = 1.0,
+    forces: bool = True,
+    trails: Iterable[str] = (),
+    title: str | None = None,
+    **live: Any,
+) -> "Page | Live":
+    """Show a mechanism in the browser: a motion to play, or a `Stepper` that runs live.
+
+        solution = mbd.simulate(arm, method, arm.state(), 5.0, 1e-3, saveat=diffrax.SaveAt(steps=10))
+        page = mbd.view(arm, solution)
+        page.show()                      # in the browser
+        page.save("motion.html")         # one file, which needs no network
+        page                             # as the last line of a notebook cell
+        mbd.view(arm, {"measured": first, "fitted": (fitted_arm, second)})
+        mbd.view(mbd.Stepper(arm, method), controls={"motor": (-5.0, 5.0)})
+
+    Bodies are shown by their `visuals`, else by their contact shapes, else by bars between their
+    joints. Joints, springs and supports have symbols, and arrows show the forces of contacts and
+    joints. The page plays, scrubs and changes the speed, follows a body, and tells names and
+    numbers of what is clicked. A plot beside it shows joint coordinates, forces and energies with
+    the same cursor. Between saved times positions are interpolated.
+
+    **Arguments:**
+
+    - `mechanism`: the `Mechanism`, or a `Stepper` of one.
+    - `motion`: a `Solution` with several saved times; a `State`, or `None` for the pose in which
+      the bodies were given; or name -> one of these, or -> a pair of another mechanism and its
+      solution, which are overlaid. For a `Stepper`: the `State` at the start.
+    - `visuals`: shapes to show in place of contact shapes, such as `loaded.visuals`.
+    - `fps`: pictures per second of the motion. `speed`: seconds of the motion per second.
+    - `forces`: show the forces of joints and contacts, and plot them.
+    - `trails`: names of the bodies whose centres of mass leave a trail.
+    - `title`: of the page.
+    - `live`: further arguments of `Live`, for a `Stepper`.
+
+    **Returns:** a `Page`; for a `Stepper` a `Live`.
+
+    **Raises:** `ImportError` without viser, which is in `pip install jaxmbd[view]`; `ValueError`
+    for batches, for solutions without states or with one saved time, and for unknown names.
+    """
+    viser()
+    if isinstance(mechanism, Stepper):
+        return Live(mechanism, motion, visuals=tuple(visuals), **live)
+    if live:
+        raise ValueError(
+            f"Arguments {sorted(live)} are for a `Stepper`, but a mechanism was given."
+        )
+    trails = [mechanism.body(name).name for name in trails]
+    times, runs = runs_of(mechanism, motion, fps, forces)
+    extent = Extent([(run.mechanism, run.q) for run in runs])
+    content, server = Content(), quiet_server()
+    try:
+        server.scene.set_up_direction(tuple(float(x) for x in extent.up))
+        server.initial_camera.position = tuple(extent.camera())
+        server.initial_camera.look_at = tuple(extent.middle)
+        server.gui.configure_theme(show_logo=False, show_share_button=False)
+        figures = []
+        for i, run in enumerate(runs):
+            shown = tuple(visuals) if run.mechanism is mechanism or i == 0 else ()
+            color = None if i == 0 else overlay_color(i)
+            root = f"{WORLD}/{i}"
+            figures.append(build(server.scene, root, run.mechanism, run.q, shown, extent, color))
+        add_ground(server.scene, extent, "ground" in figures[0].groups)
+        messages = scene_messages(server, content)
+    finally:
+        _stop(server)
+    headers, count = [], 0
+    for run, figure in zip(runs, figures, strict=True):
+        headers.append(run_header(content, run, figure, extent, count))
+        count += len(run.curves)
+    colors = ["#%02x%02x%02x" % overlay_color(i) for i in range(len(runs))]
+    centers = [[float(x) for x in b.inertia.center] for b in mechanism.bodies]
+    rest = dict(speed=speed, trails=trails, colors=colors, centers=centers)
+    header = header_of(messages, times, headers, extent, **rest)
+    return Page(page(content, header, title or "jaxmbd"), times, [run.name for run in runs])
+
+
+def _stop(server: Any) -> None:
+    import contextlib
+    import io
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        server.stop()
+
+
+class Page:
+    """A page with a mechanism and its motions, from `view`.
+
+    **Fields:** `html`: the page as text. `times` of its pictures [s]. `runs`: names of the motions.
+    """
+
+    def __init__(self, text: str, times: np.ndarray, runs: list[str]):
+        self.html, self.times, self.runs = text, times, runs
+        self._server: http.server.ThreadingHTTPServer | None = None
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Write the page as one file, which opens without a network, and return its path.
+
+        **Raises:** `ValueError` for a folder that is not there, and for another ending than
+        .html."""
+        path = pathlib.Path(path)
+        if path.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"Argument `path` must end in .html, but is {str(path)!r}.")
+        if not path.parent.is_dir():
+            raise ValueError(
+                "Argument `path` must lie in a folder that is there, but "
+                f"{str(path.parent)!r} is none."
+            )
+        path.write_text(self.html, encoding="utf-8")
+        return path
+
+    def serve(self, port: int = 0) -> str:
+        """Serve the page to this machine and return its address. `port` 0 takes a free one."""
+        if self._server is None:
+            data = self.html.encode()
+
+            class Handler(http.server.BaseHTTPRequestHandler):
+                def do_GET(self):
+                    self.send_response(200)
+                    self.send_header("Content-Type", "text/html; charset=utf-8")
+                    self.send_header("Content-Length", str(len(data)))
+                    self.end_headers()
+                    self.wfile.write(data)
+
+                def log_message(self, format, *args):
+                    del format, args
+
+            self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+            threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def show(self, port: int = 0) -> str:
+        """Serve the page, open it in the browser, and return its address. It is served until
+        `close`, or until Python ends."""
+        address = self.serve(port)
+        webbrowser.open(address)
+        return address
+
+    def close(self) -> None:
+        """Stop serving."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def _repr_html_(self) -> str:
+        content = html.escape(self.html, quote=True)
+        return (
+            f'<iframe srcdoc="{content}" style="width:100%;height:560px;border:0" '
+            'allow="fullscreen"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        span = f"{self.times[0]:.6g} to {self.times[-1]:.6g} s"
+        return f"Page of {self.runs}, {span}, {len(self.html) / 1e6:.2f} MB: `save`, or `show`."
