@@ -13,19 +13,13 @@ from .._results import RESULTS
 from .._simulation import Solution
 from .._system import State
 from ..mechanism import (
-    AbstractJoint,
     Mechanism,
     contact_forces,
-    gravitational_energies,
-    joint_path,
-    kinetic_energies,
-    rotor_energies,
-    stored_energies,
 )
 from ..mechanism.pictures.animation import one_motion
 from ..mechanism.pictures.forces import PointForces, mean_forces, point_forces
 from ..mechanism.reports import over_intervals
-from .loads import JointLoad, joint_loads
+from .along import JointLoad, along
 
 # A short motion is shown by this many pictures, if there are as many saved times.
 _LEAST_PICTURES = 240
@@ -123,22 +117,20 @@ def _run(name: str, mechanism: Mechanism, motion: Any, times: np.ndarray, forces
         return _between(t, np.asarray(values, float), times)
 
     q = _poses(t, np.asarray(sol.q, float), times)
-    curves, loads, contacts = _coordinates(mechanism, sol, sampled), {}, None
-    if forces and sol.multipliers is not None and mechanism.joints:
-        found = joint_loads(mechanism, sol.t, sol.q, sol.v, sol.multipliers)
-        loads = {
-            joint: JointLoad(x.body, x.point, sampled(x.force), sampled(x.torque))
-            for joint, x in found.items()
-        }
-        for joint, x in loads.items():
-            curves.append(Curve("joint force [N]", joint, np.linalg.norm(x.force, axis=1)))
-        for joint, x in loads.items():
-            curves.append(Curve("joint torque [N m]", joint, np.linalg.norm(x.torque, axis=1)))
+    found = along(mechanism, sol.t, sol.q, sol.v, sol.multipliers if forces else None)
+    curves, contacts = _coordinates(mechanism, found.coordinates, sampled), None
+    loads = {
+        joint: JointLoad(x.body, x.point, sampled(x.force), sampled(x.torque))
+        for joint, x in found.loads.items()
+    }
+    for joint, x in loads.items():
+        curves.append(Curve("joint force [N]", joint, np.linalg.norm(x.force, axis=1)))
+    for joint, x in loads.items():
+        curves.append(Curve("joint torque [N m]", joint, np.linalg.norm(x.torque, axis=1)))
     if forces and sol.contact_force is not None and sol.contact_force.shape[1]:
         contacts = _contacts(mechanism, sol, times, q)
         curves += _contact_curves(mechanism, contacts)
-    if sol.v is not None:
-        curves += _energies(mechanism, sol, sampled)
+    curves += _energies(found.energies, sampled)
     return Run(name, mechanism, q, curves, loads, contacts)
 
 
@@ -177,18 +169,15 @@ def _poses(t: np.ndarray, q: np.ndarray, times: np.ndarray) -> np.ndarray:
     return found.reshape(len(times), -1)
 
 
-def _coordinates(mechanism: Mechanism, sol: Any, sampled: Any) -> list[Curve]:
+def _coordinates(mechanism: Mechanism, paths: dict[str, np.ndarray], sampled: Any) -> list[Curve]:
     curves = []
-    for joint in mechanism.joints:
-        if not isinstance(joint, AbstractJoint) or not joint.count():
-            continue
-        values = np.asarray(joint_path(mechanism, joint.name, sol.t, sol.q, sol.v))
+    for name, values in paths.items():
+        joint: Any = mechanism.joint(name)
         first_angle = values.shape[1] - joint.angles
         for i, column in enumerate(values.T):
             kind = "angle [rad]" if i >= first_angle else "displacement [m]"
             same = joint.angles if i >= first_angle else first_angle
-            label = joint.name if same == 1 else f"{joint.name} {i + 1}"
-            curves.append(Curve(kind, label, sampled(column)))
+            curves.append(Curve(kind, name if same == 1 else f"{name} {i + 1}", sampled(column)))
     return curves
 
 
@@ -210,24 +199,7 @@ def _contact_curves(mechanism: Mechanism, contacts: PointForces) -> list[Curve]:
     ]
 
 
-def _energies(mechanism: Mechanism, sol: Any, sampled: Any) -> list[Curve]:
-    parts = {k: np.asarray(x) for k, x in _energy_parts(mechanism, sol.t, sol.q, sol.v).items()}
+def _energies(parts: dict[str, np.ndarray], sampled: Any) -> list[Curve]:
     parts = {name: x for name, x in parts.items() if np.any(x != 0)}
-    total = {"total": sum(parts.values())} if parts else {}
+    total = {"total": np.sum(list(parts.values()), axis=0)} if parts else {}
     return [Curve("energy [J]", name, sampled(x)) for name, x in (parts | total).items()]
-
-
-@eqx.filter_jit
-def _energy_parts(mechanism, t, q, v):
-    def one(t, q, v):
-        def total(table):
-            return sum(table.values(), jnp.zeros((), q.dtype))
-
-        moving = total(kinetic_energies(mechanism, q, v)) + total(rotor_energies(mechanism, q, v))
-        return {
-            "kinetic": moving,
-            "gravity": total(gravitational_energies(mechanism, q)),
-            "stored": total(stored_energies(mechanism, q, t)),
-        }
-
-    return jax.vmap(one)(t, q, v)

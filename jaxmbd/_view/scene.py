@@ -17,6 +17,7 @@ from .symbols import Link, force_symbols, joint_symbols
 # Everything that moves is below this node, so that the page can move the world past the camera.
 WORLD = "/world"
 _OVERLAY = 0.45
+_FIELD_OF_VIEW = 0.7
 
 
 @dataclass
@@ -77,15 +78,19 @@ class Extent:
         x /= np.linalg.norm(x)
         return np.stack([x, np.cross(up, x), up], axis=1)
 
-    def camera(self) -> np.ndarray:
-        """Position of a camera that sees everything, in the direction of `mbd.plots.draw`."""
+    def aim(self, server: Any) -> None:
+        """Set the first camera, so that it sees everything, in the direction of
+        `mbd.plots.draw`."""
         azimuth, elevation = np.deg2rad(-58), np.deg2rad(22)
-        direction = [
-            np.cos(elevation) * np.cos(azimuth),
-            np.cos(elevation) * np.sin(azimuth),
-            np.sin(elevation),
-        ]
-        return self.middle + 1.25 * self.length * self.frame() @ np.array(direction)
+        flat = np.cos(elevation) * np.array([np.cos(azimuth), np.sin(azimuth), 0.0])
+        direction = self.frame() @ (flat + np.array([0.0, 0.0, np.sin(elevation)]))
+        away = 0.5 * self.length / np.sin(_FIELD_OF_VIEW / 2)
+        server.initial_camera.fov = _FIELD_OF_VIEW
+        server.initial_camera.up = tuple(float(x) for x in self.up)
+        server.initial_camera.position = tuple(self.middle + away * direction)
+        server.initial_camera.look_at = tuple(self.middle)
+        server.initial_camera.near = 0.01 * self.length
+        server.initial_camera.far = 100.0 * self.length
 
 
 def build(
@@ -220,14 +225,13 @@ def add_ground(scene: Any, extent: Extent, given: bool) -> None:
     cell = _round(extent.length / 20)
     scene.add_grid(
         f"{WORLD}/grid",
-        width=4 * extent.length,
-        height=4 * extent.length,
+        width=2 * extent.length,
+        height=2 * extent.length,
         cell_size=cell,
         section_size=5 * cell,
         cell_color=(225, 228, 233),
         section_color=(200, 204, 210),
-        infinite_grid=True,
-        fade_distance=6 * extent.length,
+        fade_distance=3 * extent.length,
         position=foot,
         wxyz=turned(extent.frame()),
     )

@@ -80,8 +80,7 @@ def view(
     content, server = Content(), quiet_server()
     try:
         server.scene.set_up_direction(tuple(float(x) for x in extent.up))
-        server.initial_camera.position = tuple(extent.camera())
-        server.initial_camera.look_at = tuple(extent.middle)
+        extent.aim(server)
         server.gui.configure_theme(show_logo=False, show_share_button=False)
         figures = []
         for i, run in enumerate(runs):
