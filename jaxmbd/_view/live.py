@@ -203,7 +203,8 @@ class Live:
         self._groups = {group: [find(x) for x in nodes] for group, nodes in figure.groups.items()}
         for node, name in figure.owners.items():
             handle: Any = find(node)
-            handle.on_click(lambda _, name=name: self._select(name))
+            if hasattr(handle, "on_click"):  # lines have none
+                handle.on_click(lambda _, name=name: self._select(name))
         self._anchor = extent.middle
 
     def _build_controls(self, bounds: Mapping, limits: Mapping) -> None:

@@ -77,7 +77,7 @@
     client.emit({ type: "connected" });
     const binding = [{ button: "left", modifier: null }];
     const clicks = data.runs.flatMap((run) =>
-      Object.keys(run.owners).map((name) => ({
+      Object.keys(run.owners).filter((name) => !run.links.some((link) => link.node === name)).map((name) => ({
         type: "SetSceneNodeClickBindingsMessage",
         name,
         bindings: binding,
@@ -512,7 +512,23 @@
       side.append(element("h2", {}, "Plot"), ui.kind, ui.plot, ui.legend);
     }
     ui.about = element("div", { id: "jx-about" });
-    side.append(element("h2", {}, "Selected"), ui.about);
+    ui.names = element(
+      "select",
+      {
+        id: "jx-selected", onchange: () => {
+          const [r, ...name] = ui.names.value.split(" ");
+          state.selected = ui.names.value === "" ? null : [data.runs[Number(r)], name.join(" ")];
+          showSelected();
+        },
+      },
+      element("option", { value: "" }, "click on something, or choose"),
+      ...data.runs.flatMap((run, r) =>
+        Object.keys(run.about).map((name) =>
+          element("option", { value: `${r} ${name}` }, r === 0 ? name : `${name} (${run.name})`),
+        ),
+      ),
+    );
+    side.append(element("h2", {}, "Selected"), ui.names, ui.about);
     const groups = new Set(
       data.runs.flatMap((run) => [...Object.keys(run.groups), ...run.arrows.map((a) => a.group)]),
     );
@@ -539,17 +555,18 @@
       const named = data.runs[0].bodies.slice(0, -1);
       state.trails = new Set(data.trails.map((name) => named.findIndex((b) => b.name === name)));
     }
-    showSelected(side);
+    showSelected();
     return side;
   }
 
   function showSelected() {
     if (!state.selected) {
-      ui.about.textContent = "Click on a body, joint or spring.";
+      ui.about.replaceChildren();
       return;
     }
     const [run, name] = state.selected;
-    ui.about.replaceChildren(element("b", {}, name), ...(ui.lines = [element("div")]));
+    ui.names.value = `${data.runs.indexOf(run)} ${name}`;
+    ui.about.replaceChildren(...(ui.lines = [element("div")]));
     const i = run.bodies.findIndex((body) => body.name === name);
     if (i >= 0 && run === data.runs[0] && moving()) {
       ui.about.append(check("trail", state.trails.has(i), (on) => {

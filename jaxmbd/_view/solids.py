@@ -64,7 +64,7 @@ def body_solids(mechanism: Mechanism, visuals: Iterable[Any], size: float) -> li
     """The shapes of all bodies: their `visuals`, else their contact shapes, else bars from the
     centre of mass to the joints, or the box with the same inertia. `size` is that of symbols."""
     colors = body_colors(mechanism)
-    found = [_of_visual(visual, mechanism) for visual in visuals]
+    found = _of_visuals(tuple(visuals), mechanism)
     drawn = {solid.body for solid in found}
     for solid in _contact_solids(mechanism, colors):
         if solid.body not in drawn or solid.kind == "plane":
@@ -74,6 +74,40 @@ def body_solids(mechanism: Mechanism, visuals: Iterable[Any], size: float) -> li
         if body.name not in drawn:
             found += _skeleton(mechanism, body, colors[body.name], size)
     return found
+
+
+def _of_visuals(visuals: tuple, mechanism: Mechanism) -> list[Solid]:
+    """The shapes of a file: those of groups 0 to 2, and all of bodies that have no others."""
+    known = {*mechanism.body_stack.names, GROUND}
+    kinds = ("sphere", "capsule", "cylinder", "ellipsoid", "box", "plane", "mesh")
+    for x in visuals:
+        if x.body not in known or x.kind not in kinds:
+            raise ValueError(
+                f"Argument `visuals` must have bodies of the mechanism and kinds among {kinds}, but "
+                f'has a {x.kind} on "{x.body}".'
+            )
+    shown = {x.body for x in visuals if x.group <= 2}
+    return [
+        Solid(
+            x.body,
+            x.body,
+            x.kind,
+            tuple(float(s) for s in x.size),
+            _byte_color(x.rgba),
+            np.asarray(x.position, float),
+            np.asarray(x.orientation, float),
+            float(x.rgba[3]),
+            x.vertices,
+            x.faces,
+        )
+        for x in visuals
+        if (x.group <= 2 or x.body not in shown) and x.rgba[3] > 0
+    ]
+
+
+def _byte_color(rgba: Any) -> Color:
+    r, g, b = (int(round(255 * min(max(float(x), 0.0), 1.0))) for x in rgba[:3])
+    return r, g, b
 
 
 def turned(axes: np.ndarray) -> np.ndarray:
@@ -91,9 +125,7 @@ def bar(body: str, whose: str, a: np.ndarray, b: np.ndarray, radius: float, colo
     x = np.cross(z, np.eye(3)[int(np.argmin(np.abs(z)))])
     x /= np.linalg.norm(x)
     axes = np.stack([x, np.cross(z, x), z], axis=1)
-    return Solid(
-        body, whose, "cylinder", (radius, length / 2), color, (a + b) / 2, turned(axes)
-    )
+    return Solid(body, whose, "cylinder", (radius, length / 2), color, (a + b) / 2, turned(axes))
 
 
 def _skeleton(mechanism: Mechanism, body: Body, color: Color, size: float) -> list[Solid]:

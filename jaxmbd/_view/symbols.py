@@ -157,7 +157,9 @@ def _support(name: str, at: np.ndarray, size: float, down: np.ndarray) -> Solid:
     side = unit(np.cross(down, np.eye(3)[int(np.argmin(np.abs(down)))]))
     other = np.cross(down, side)
     foot, half = at + 0.8 * size * down, 0.4 * size
-    corners = [foot + half * (a * side + b * other) for a, b in ((1, 1), (-1, 1), (-1, -1), (1, -1))]
+    corners = [
+        foot + half * (a * side + b * other) for a, b in ((1, 1), (-1, 1), (-1, -1), (1, -1))
+    ]
     vertices = np.array([at, *corners])
     faces = np.array([[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1], [1, 3, 2], [1, 4, 3]])
     mesh = dict(vertices=vertices, faces=faces)

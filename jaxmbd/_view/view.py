@@ -5,7 +5,7 @@ import http.server
 import pathlib
 import threading
 import webbrowser
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,7 +31,10 @@ def view(
     forces: bool = True,
     trails: Iterable[str] = (),
     title: str | None = None,
-    **live: Any,
+    dt: Annotated[float | None, positive] = None,
+    controls: Mapping[str, Sequence[float]] | None = None,
+    control: Callable[..., Any] | None = None,
+    parameters: Mapping[str, Sequence[float]] | None = None,
 ) -> "Page | Live":
     """Show a mechanism in the browser: a motion to play, or a `Stepper` that runs live.
 
@@ -60,7 +63,7 @@ def view(
     - `forces`: show the forces of joints and contacts, and plot them.
     - `trails`: names of the bodies whose centres of mass leave a trail.
     - `title`: of the page.
-    - `live`: further arguments of `Live`, for a `Stepper`.
+    - `dt`, `controls`, `control`, `parameters`: for a `Stepper`, as in `Live`.
 
     **Returns:** a `Page`; for a `Stepper` a `Live`.
 
@@ -68,11 +71,14 @@ def view(
     for batches, for solutions without states or with one saved time, and for unknown names.
     """
     viser()
+    given = dict(dt=dt, controls=controls, control=control, parameters=parameters)
+    live: dict[str, Any] = {name: x for name, x in given.items() if x is not None}
     if isinstance(mechanism, Stepper):
-        return Live(mechanism, motion, visuals=tuple(visuals), **live)
+        return Live(mechanism, motion, visuals=tuple(visuals), speed=speed, **live)
     if live:
         raise ValueError(
-            f"Arguments {sorted(live)} are for a `Stepper`, but a mechanism was given."
+            f"Arguments {list(live)} are for a `Stepper`, but a mechanism was given. To view a "
+            "motion, simulate it first."
         )
     trails = [mechanism.body(name).name for name in trails]
     times, runs = runs_of(mechanism, motion, fps, forces)
