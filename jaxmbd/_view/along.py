@@ -1,5 +1,5 @@
-"""What is plotted and drawn along a motion, in one program: a compilation for each report would take
-longer than the rest of the page."""
+"""What is plotted and drawn along a motion, in one program. To compile one for each report would
+take longer than the rest of the page."""
 
 from typing import Any, NamedTuple
 
@@ -36,8 +36,8 @@ class Along(NamedTuple):
     """Numbers at the saved times.
 
     - `coordinates`: of each joint, `(times, coordinates)`, as `mbd.reports.joint_path`.
-    - `loads`: the `JointLoad` of each joint on its last body that moves, as `mbd.reports.reactions`.
-      Joints that have two frames on one body are left out.
+    - `loads`: the `JointLoad` of each joint on its last body that moves, as
+      `mbd.reports.reactions`. Joints that have two frames on one body are left out.
     - `energies`: "kinetic", "gravity" and "stored" [J].
     """
 

@@ -103,7 +103,7 @@ class Live:
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
 
-    # --- what the user calls ------------------------------------------------------------------------
+    # --- what the user calls ----------------------------------------------------------------------
 
     def show(self) -> str:
         """Open the page in the browser and return its address."""
@@ -161,7 +161,7 @@ class Live:
                 handle.points = stretched(link.template, a, b)
         self._show_numbers(state)
 
-    # --- inside -------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _present(self) -> Stepper:
         """The stepper with the present parameters."""

@@ -9,8 +9,8 @@ import numpy as np
 from ..mechanism import Mechanism
 from ..mechanism.body import GROUND
 from ..mechanism.pictures.drawing import symbol_size
-from ..mechanism.pictures.geometry import Frames, body_frames, element_frames, matrices
-from ..mechanism.pictures.symbols import BODIES, GROUND_EDGE, GROUND_FILL
+from ..mechanism.pictures.geometry import body_frames, element_frames
+from ..mechanism.pictures.symbols import BODIES, GROUND_FILL
 from .solids import Color, Solid, body_solids, rgb, turned
 from .symbols import Link, force_symbols, joint_symbols
 

@@ -83,8 +83,8 @@ def _of_visuals(visuals: tuple, mechanism: Mechanism) -> list[Solid]:
     for x in visuals:
         if x.body not in known or x.kind not in kinds:
             raise ValueError(
-                f"Argument `visuals` must have bodies of the mechanism and kinds among {kinds}, but "
-                f'has a {x.kind} on "{x.body}".'
+                f"Argument `visuals` must have bodies of the mechanism and kinds among {kinds}, "
+                f'but has a {x.kind} on "{x.body}".'
             )
     shown = {x.body for x in visuals if x.group <= 2}
     return [
