@@ -38,7 +38,7 @@ def view(
 ) -> "Page | Live":
     """Show a mechanism in the browser: a motion to play, or a `Stepper` that runs live.
 
-        solution = mbd.simulate(arm, method, arm.state(), 5.0, 1e-3, saveat=diffrax.SaveAt(steps=10))
+        solution = mbd.simulate(arm, method, start, 5.0, 1e-3, saveat=diffrax.SaveAt(steps=10))
         page = mbd.view(arm, solution)
         page.show()                      # in the browser
         page.save("motion.html")         # one file, which needs no network
@@ -102,7 +102,7 @@ def view(
     for run, figure in zip(runs, figures, strict=True):
         headers.append(run_header(content, run, figure, extent, count))
         count += len(run.curves)
-    colors = ["#%02x%02x%02x" % overlay_color(i) for i in range(len(runs))]
+    colors = ["#{:02x}{:02x}{:02x}".format(*overlay_color(i)) for i in range(len(runs))]
     centers = [[float(x) for x in b.inertia.center] for b in mechanism.bodies]
     rest = dict(speed=speed, trails=trails, colors=colors, centers=centers)
     header = header_of(messages, times, headers, extent, **rest)

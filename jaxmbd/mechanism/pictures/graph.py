@@ -27,8 +27,8 @@ def draw_graph(
     forces: bool = False,
 ) -> Any:
     """Draw the graph of a mechanism: bodies as discs, joints as lines between them with their
-    numbers of rows. Joints in closed loops are blue. Joints that share redundant rows are red; those
-    rows that can be dropped are counted at the joint that `mobility` names.
+    numbers of rows. Joints in closed loops are blue, and red if they share
+    redundant rows. The rows that can be dropped are counted at the joints that `mobility` names.
 
     **Arguments:** `state`: the pose in which rows are counted, by default as the bodies were given.
     `ax`: flat matplotlib axes, by default new. `labels`: write the names of the joints. `forces`:
