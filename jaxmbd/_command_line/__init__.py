@@ -1,0 +1,3 @@
+"""The command `jaxmbd`."""
+
+from .main import main as main

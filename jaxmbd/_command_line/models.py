@@ -1,0 +1,164 @@
+"""What several commands share: models, methods, controls, and options."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import click
+import numpy as np
+
+METHODS = {
+    "velocity-impulse": "VelocityImpulse",
+    "contact-impulse": "ContactImpulse",
+    "udwadia-kalaba": "UdwadiaKalaba",
+    "lagrange-multipliers": "LagrangeMultipliers",
+}
+
+# Exit code of results that are not to be trusted.
+DOUBTFUL = 3
+
+
+class Model(NamedTuple):
+    """A loaded model, with the options of the command line applied."""
+
+    loaded: Any
+    state: Any
+    control: np.ndarray
+
+    @property
+    def mechanism(self) -> Any:
+        return self.loaded.mechanism
+
+
+def load(path: str, keyframe: str | None = None, control: Sequence[str] = ()) -> Model:
+    """Load a model. `control` has entries NAME=VALUE."""
+    import jaxmbd as mbd
+
+    loaded = mbd.load(path)
+    state, values = loaded.state, np.zeros(len(loaded.controls))
+    if keyframe is not None:
+        if keyframe not in loaded.keyframes:
+            raise ValueError(
+                f"{path} has no keyframe {keyframe!r}: its keyframes are "
+                f"{sorted(loaded.keyframes) or 'none'}."
+            )
+        state = loaded.keyframes[keyframe]
+        values = np.array(loaded.key_controls.get(keyframe, values), float)
+    names = [entry.name for entry in loaded.controls]
+    for text in control:
+        name, sign, value = text.partition("=")
+        if not sign or name not in names:
+            raise ValueError(
+                f"--control must be NAME=VALUE with a control of the model, which are "
+                f"{names or 'none'}, but is {text!r}."
+            )
+        values[names.index(name)] = number("--control", value)
+    return Model(loaded, state, values)
+
+
+def number(option: str, text: str) -> float:
+    """A finite number. **Raises:** `ValueError` that names the option."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise ValueError(f"{option} needs a finite number, but has {text!r}.")
+    return value
+
+
+def method_of(name: str | None, mechanism: Any) -> Any:
+    """The enforcement method by its name; by default one that suits the mechanism."""
+    import jaxmbd as mbd
+
+    if name is None:
+        name = "contact-impulse" if mechanism.contacts else "velocity-impulse"
+    return getattr(mbd, METHODS[name])()
+
+
+def motion(
+    model: Model, t1: float, dt: float | None, method: str | None, rate: float, progress: bool
+) -> Any:
+    """Simulate a model and save about `rate` states per second. A failure is no error: see the
+    result of the solution."""
+    import diffrax
+    import jax.numpy as jnp
+
+    import jaxmbd as mbd
+
+    dt = model.loaded.dt if dt is None else dt
+    if not t1 > 0 or not dt > 0 or not rate > 0:
+        raise ValueError(f"--t1, --dt and --rate must be positive, but are {t1}, {dt}, {rate}.")
+    begin = float(model.state.t)
+    count = max(round(t1 * rate), 1)
+    u = model.loaded.control(model.control) if len(model.control) else None
+    meter = diffrax.TqdmProgressMeter() if progress else diffrax.NoProgressMeter()
+    return mbd.simulate(
+        model.mechanism,
+        method_of(method, model.mechanism),
+        model.state,
+        t1=begin + t1,
+        dt=dt,
+        control=u,
+        saveat=diffrax.SaveAt(ts=jnp.linspace(begin, begin + t1, count + 1)),
+        progress=meter,
+        throw=False,
+    )
+
+
+def verdict(solution: Any) -> str | None:
+    """What went wrong in a simulation, or `None`."""
+    import jaxmbd as mbd
+
+    if bool(solution.result == mbd.RESULTS.successful):
+        return None
+    return str(mbd.RESULTS[solution.result])
+
+
+def give_up(message: str) -> NoReturn:
+    """End with the code for results that are not to be trusted."""
+    click.echo(f"Error: {message}", err=True)
+    sys.exit(DOUBTFUL)
+
+
+# --- options --------------------------------------------------------------------------------------
+
+model_argument = click.argument("model", type=click.Path())
+
+
+def simulation_options(function: Callable) -> Callable:
+    """The options of all commands that simulate."""
+    for option in reversed(
+        (
+            click.option("--t1", type=float, default=5.0, show_default=True, help="Duration [s]."),
+            click.option("--dt", type=float, help="Step [s]; by default that of the model."),
+            click.option(
+                "--method",
+                type=click.Choice(list(METHODS)),
+                help="Enforcement method; by default contact-impulse for models with contacts, "
+                "velocity-impulse for others.",
+            ),
+            click.option("--keyframe", help="Start in this keyframe of the model."),
+            click.option(
+                "--control",
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="Constant value of a control; by default 0. May be repeated.",
+            ),
+            click.option(
+                "--rate", type=float, default=60.0, show_default=True, help="Saved states per s."
+            ),
+            click.option(
+                "--progress/--no-progress",
+                default=None,
+                help="Show a bar; by default in terminals.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def shown(progress: bool | None) -> bool:
+    """Whether progress is shown."""
+    return sys.stderr.isatty() if progress is None else progress
