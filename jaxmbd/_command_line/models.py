@@ -82,7 +82,6 @@ def motion(
     """Simulate a model and save about `rate` states per second. A failure is no error: see the
     result of the solution."""
     import diffrax
-    import jax.numpy as jnp
 
     import jaxmbd as mbd
 
@@ -90,7 +89,8 @@ def motion(
     if not t1 > 0 or not dt > 0 or not rate > 0:
         raise ValueError(f"--t1, --dt and --rate must be positive, but are {t1}, {dt}, {rate}.")
     begin = float(model.state.t)
-    count = max(round(t1 * rate), 1)
+    # On the grid of the steps, since times between them would need steps of their own.
+    every = max(round(1 / (rate * dt)), 1)
     u = model.loaded.control(model.control) if len(model.control) else None
     meter = diffrax.TqdmProgressMeter() if progress else diffrax.NoProgressMeter()
     return mbd.simulate(
@@ -100,7 +100,7 @@ def motion(
         t1=begin + t1,
         dt=dt,
         control=u,
-        saveat=diffrax.SaveAt(ts=jnp.linspace(begin, begin + t1, count + 1)),
+        saveat=diffrax.SaveAt(t0=True, t1=True, steps=every),
         progress=meter,
         throw=False,
     )

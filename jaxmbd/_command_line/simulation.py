@@ -15,7 +15,7 @@ from .models import give_up, load, model_argument, motion, shown, simulation_opt
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
-    help="File of the motion: .npz with everything, for `jaxmbd view`; .csv with joint coordinates.",
+    help="File of the motion: .npz for `jaxmbd view`, or .csv with joint coordinates.",
 )
 def simulate(model, t1, dt, method, keyframe, control, rate, progress, output) -> None:
     """Simulate MODEL from its start, and write the motion.

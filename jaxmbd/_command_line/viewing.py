@@ -17,11 +17,9 @@ from .models import give_up, load, method_of, motion, shown, simulation_options,
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
-    help="Write the page as .html instead of opening it.",
+    help="Write the page as .html, and open nothing.",
 )
-@click.option(
-    "--live", is_flag=True, help="Run MODEL while it is shown, with sliders for controls."
-)
+@click.option("--live", is_flag=True, help="Run MODEL live, with sliders for its controls.")
 @click.option("--port", type=int, default=0, help="Port of the page; by default a free one.")
 @click.option("--browser/--no-browser", default=True, help="Open the browser.")
 def view(
