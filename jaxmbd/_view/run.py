@@ -64,6 +64,7 @@ def runs_of(
     }
     for name, (owner, motion) in pairs.items():
         _check(name, owner, motion)
+    pairs = {name: (owner, _while_good(motion)) for name, (owner, motion) in pairs.items()}
     solutions = [motion for _, motion in pairs.values() if isinstance(motion, Solution)]
     times = _times([np.asarray(sol.t, float) for sol in solutions], fps)
     return times, [_run(name, *pair, times, forces) for name, pair in pairs.items()]
@@ -110,7 +111,7 @@ def _run(name: str, mechanism: Mechanism, motion: Any, times: np.ndarray, forces
     if not isinstance(motion, Solution):
         state = mechanism.state() if motion is None else motion
         return Run(name, mechanism, np.repeat(np.asarray(state.q, float)[None], len(times), axis=0))
-    sol: Any = _while_good(motion)
+    sol: Any = motion
     t = np.asarray(sol.t, float)
 
     def sampled(values: np.ndarray) -> np.ndarray:
@@ -136,7 +137,7 @@ def _run(name: str, mechanism: Mechanism, motion: Any, times: np.ndarray, forces
 
 def _while_good(sol: Any) -> Any:
     """The part of a motion before its failure: after it the times go on, and the state is held."""
-    if bool(sol.result == RESULTS.successful):
+    if not isinstance(sol, Solution) or bool(sol.result == RESULTS.successful):
         return sol
     moves = np.any(np.diff(np.asarray(sol.q), axis=0) != 0, axis=1)
     count = int(np.max(np.flatnonzero(moves), initial=-1)) + 2
