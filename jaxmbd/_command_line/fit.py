@@ -7,6 +7,7 @@ from typing import Any
 import click
 import numpy as np
 
+from . import runs
 from .models import give_up, load, model_argument, shown
 
 _EXAMPLE = 'such as: [parameters] "bodies[forearm].inertia.mass" = {lower = 0.1, upper = 5.0}'
@@ -40,6 +41,8 @@ def fit(model, data, parameters, dt, output, progress) -> None:
     """
     from jaxmbd import identify
 
+    if output is not None:
+        runs.check_output(output, ".npz")
     found = load(model)
     choice, start = _choice(parameters, found.mechanism)
     record, sensors = _record(data, found)

@@ -1,6 +1,5 @@
 """The group of commands, and how its errors are told."""
 
-import sys
 import warnings
 from typing import Any
 
@@ -43,13 +42,6 @@ def cli() -> None:
       jaxmbd simulate robot.xml --t1 5 --output run.npz
       jaxmbd view run.npz
     """
-    import jax
-
-    import jaxmbd
-
-    jax.config.update("jax_enable_x64", True)
-    jaxmbd.compilation_cache()
-    warnings.showwarning = _told
 
 
 def _told(message: Any, *_: Any) -> None:
@@ -62,4 +54,11 @@ for command in (inspect, simulate, view, fit, compare):
 
 def main() -> None:
     """The entry point of the program."""
-    sys.exit(cli.main())
+    import jax
+
+    import jaxmbd
+
+    jax.config.update("jax_enable_x64", True)
+    jaxmbd.compilation_cache()
+    warnings.showwarning = _told
+    cli.main(prog_name="jaxmbd")

@@ -20,17 +20,26 @@ def columns(loaded: Any) -> list[str]:
     return found
 
 
+def check_output(path: str, *endings: str) -> None:
+    """Check a name before the work is done. **Raises:** `ValueError` for other endings, and for a
+    folder that is not there."""
+    if pathlib.Path(path).suffix.lower() not in endings:
+        raise ValueError(f"--output must end in {' or '.join(endings)}, but is {path!r}.")
+    if not pathlib.Path(path).parent.is_dir():
+        raise ValueError(
+            f"--output must lie in a folder that is there, but {str(pathlib.Path(path).parent)!r} "
+            "is none."
+        )
+
+
 def save(path: str, model: Any, solution: Any) -> None:
-    """Write a motion. **Raises:** `ValueError` for other endings than .npz and .csv."""
-    ending = pathlib.Path(path).suffix.lower()
-    if ending == ".csv":
+    """Write a motion as .npz or .csv."""
+    if pathlib.Path(path).suffix.lower() == ".csv":
         qpos, _ = model.loaded.qpos_qvel(solution)
         table = np.column_stack([np.asarray(solution.t), np.asarray(qpos)])
         header = ",".join(["t", *columns(model.loaded)])
         np.savetxt(path, table, delimiter=",", header=header, comments="", fmt="%.17g")
         return
-    if ending != ".npz":
-        raise ValueError(f"--output must end in .npz or .csv, but is {path!r}.")
     arrays = {n: np.asarray(x) for n in _FIELDS if (x := getattr(solution, n)) is not None}
     if solution.contact_loads is not None:
         arrays |= {f"loads_{n}": np.asarray(getattr(solution.contact_loads, n)) for n in _LOADS}

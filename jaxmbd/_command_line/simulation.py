@@ -25,6 +25,8 @@ def simulate(model, t1, dt, method, keyframe, control, rate, progress, output) -
       jaxmbd simulate robot.xml --t1 10 --output run.npz
       jaxmbd simulate arm.urdf --dt 1e-3 --control elbow=2.5 --output motion.csv
     """
+    if output is not None:
+        runs.check_output(output, ".npz", ".csv")
     found = load(model, keyframe, control)
     begin = time.perf_counter()
     solution = motion(found, t1, dt, method, rate, shown(progress))

@@ -36,6 +36,8 @@ def view(
     """
     import jaxmbd as mbd
 
+    if output is not None:
+        runs.check_output(output, ".html")
     if pathlib.Path(model).suffix.lower() == ".npz":
         if not pathlib.Path(model).is_file():
             raise ValueError(f"There is no file {model!r}.")

@@ -94,7 +94,7 @@ def in_loops(joints: list[tuple[str, tuple[str, ...]]]) -> set[str]:
                     groups.join(a, b)
         # Joining bodies that are connected already returns false.
         apart = [groups.join(a, b) for a, b in itertools.pairwise(bodies)]
-        if apart and not any(apart):
+        if len(set(bodies)) > 1 and not any(apart):
             found.add(name)
     return found
 
@@ -157,6 +157,7 @@ def _legend(ax: Any, sharing: set, loops: set, found: Any) -> None:
               bbox_to_anchor=(0.5, 0.0), ncols=len(handles))  # fmt: skip
     redundant = found.rows - found.rank
     ax.set_title(
-        f"{found.freedoms} freedoms, {found.rows} rows, {redundant} redundant",
+        f"{found.freedoms} freedom{'s' * (found.freedoms != 1)}, {found.rows} rows, "
+        f"{redundant} redundant",
         fontsize=10, loc="left",
     )  # fmt: skip

@@ -1,0 +1,191 @@
+"""The commands of `jaxmbd` on one small model. All that simulate share one compiled program."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import jaxmbd as mbd
+from jaxmbd._command_line import models
+from jaxmbd._command_line.main import cli
+
+pytest.importorskip("mujoco", reason="models are read with MuJoCo: pip install jaxmbd[io]")
+
+MODEL = """
+<mujoco model="arm">
+  <option timestep="0.002" integrator="RK4"/>
+  <worldbody>
+    <body name="upper" pos="0 0 1">
+      <joint name="shoulder" axis="0 1 0" damping="0.05"/>
+      <geom type="capsule" fromto="0 0 0 0.4 0 0" size="0.03" mass="1" contype="0" conaffinity="0"/>
+      <body name="forearm" pos="0.4 0 0">
+        <joint name="elbow" axis="0 1 0" damping="0.02"/>
+        <geom type="box" pos="0.15 0 0" size="0.15 0.02 0.02" mass="0.6" contype="0"
+              conaffinity="0"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><motor name="drive" joint="elbow" ctrlrange="-2 2"/></actuator>
+  <keyframe><key name="up" qpos="-1.2 0.3" ctrl="0.5"/></keyframe>
+</mujoco>
+"""
+SIMULATION = ["--t1", "0.5", "--control", "drive=0.5"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "arm.xml").write_text(MODEL)
+    return folder
+
+
+@pytest.fixture
+def run(folder, monkeypatch):
+    """Run a command in the folder of the model, and check its exit code."""
+
+    def run(*arguments, code=0):
+        monkeypatch.chdir(folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = CliRunner().invoke(cli, [str(x) for x in arguments])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return run
+
+
+def refused(run, words, *arguments, code=1):
+    """One line with these words."""
+    output = run(*arguments, code=code)
+    assert output.count("\n") == 1 and output.startswith("Error: "), output
+    assert re.search(words, output), output
+
+
+@pytest.mark.parametrize("command", [(), *((x,) for x in cli.commands)])
+def test_help_has_examples(run, command):
+    assert re.search(r"Examples?:\n\s+jaxmbd ", run(*command, "--help"))
+
+
+def test_inspect(run):
+    told = run("inspect", "arm.xml")
+    for text in ("upper  1 kg", "shoulder  Revolute, ground - upper", "2 freedoms", "0 redundant"):
+        assert text in told
+    assert "mass         1.6 kg" in told and "drive  -2 to 2" in told and "keyframes    up" in told
+    # 0.2 m and 0.55 m along the arm, 1 m high.
+    x, y, z = map(float, re.search(r"centre +(.*) m", told)[1].split(", "))
+    np.testing.assert_allclose((x, y, z), ((0.2 + 0.6 * 0.55) / 1.6, 0, 1), atol=1e-6)
+
+
+def test_simulate_writes_the_motion(run, folder):
+    told = run("simulate", "arm.xml", *SIMULATION, "--output", "run.npz")
+    assert "simulated 0.5 s" in told and "wrote run.npz" in told
+    run("simulate", "arm.xml", *SIMULATION, "--output", "run.csv")
+    with np.load(folder / "run.npz") as file:
+        t, q = file["t"], file["q"]
+    assert t[0] == 0 and t[-1] == pytest.approx(0.5) and np.all(np.diff(t) > 0)
+    with open(folder / "run.csv") as file:
+        assert file.readline().strip() == "t,shoulder,elbow"
+        table = np.loadtxt(file, delimiter=",")
+    loaded = mbd.load(folder / "arm.xml")
+    angle = loaded.mechanism.joint_coordinates(q, "elbow")
+    np.testing.assert_allclose(table[:, 0], t)
+    np.testing.assert_allclose(table[:, 2], np.asarray(angle)[:, 0], atol=1e-12)
+
+
+def test_view_shows_a_motion_from_a_file(run, folder):
+    pytest.importorskip("viser", reason="the viewer needs viser: pip install jaxmbd[view]")
+    run("simulate", "arm.xml", *SIMULATION, "--output", "run.npz")
+    assert "wrote page.html" in run("view", "run.npz", "--output", "page.html")
+    assert "jaxmbd-content" in (folder / "page.html").read_text(encoding="utf-8")
+
+
+def test_compare_with_mujoco(run):
+    told = run("compare", "arm.xml", *SIMULATION)
+    largest = float(re.search(r"largest difference (\S+),", told)[1])
+    # A step of first order against RK4: within a few steps of 0.002 s times rates of 5 rad/s.
+    assert 0 < largest < 0.03
+    refused_lines = run("compare", "arm.xml", *SIMULATION, "--tolerance", "1e-9", code=3)
+    assert "more than 1e-09" in refused_lines
+
+
+def test_a_failed_simulation_ends_with_its_own_code(run, monkeypatch):
+    monkeypatch.setattr("jaxmbd._command_line.simulation.verdict", lambda _: "a reason")
+    assert "a reason" in run("simulate", "arm.xml", *SIMULATION, code=models.DOUBTFUL)
+
+
+@pytest.mark.parametrize(
+    "words, arguments",
+    [
+        ("no file 'none.xml'", ["inspect", "none.xml"]),
+        ("no keyframe 'down'.*up", ["simulate", "arm.xml", "--keyframe", "down"]),
+        ("NAME=VALUE.*drive", ["simulate", "arm.xml", "--control", "motor=1"]),
+        ("finite number", ["simulate", "arm.xml", "--control", "drive=fast"]),
+        ("must be positive", ["simulate", "arm.xml", "--t1", "-1"]),
+        ("must end in .npz or .csv", ["simulate", "arm.xml", "--output", "run.txt"]),
+        ("folder that is there", ["simulate", "arm.xml", "--output", "no/run.npz"]),
+        ("no file 'none.npz'", ["view", "none.npz"]),
+        ("no motion that", ["view", "other.npz"]),
+        ("must end in .html", ["view", "arm.xml", "--output", "page.gif"]),
+    ],
+)
+def test_errors_are_one_line_with_code_1(run, folder, words, arguments):
+    np.savez(folder / "other.npz", x=np.zeros(3))
+    refused(run, words, *arguments)
+
+
+def test_wrong_usage_ends_with_code_2(run):
+    run("simulate", code=2)
+    run("simulate", "arm.xml", "--method", "magic", code=2)
+    run("dance", code=2)
+
+
+# --- fit ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured(folder):
+    """Angles of a motion with a forearm of 0.9 kg, from MuJoCo."""
+    import mujoco
+
+    m = mujoco.MjModel.from_xml_string(MODEL.replace('mass="0.6"', 'mass="0.9"'))
+    d = mujoco.MjData(m)
+    rows = []
+    for i in range(251):
+        if i % 10 == 0:
+            rows.append([d.time, *d.qpos, 0.5])
+        d.ctrl[:] = 0.5
+        mujoco.mj_step(m, d)
+    header = "t,shoulder,elbow,control:drive"
+    np.savetxt(folder / "data.csv", rows, delimiter=",", header=header, comments="", fmt="%.12g")
+
+
+@pytest.mark.slow
+def test_fit_finds_a_mass(run, folder, measured):
+    toml = '[parameters]\n"bodies[forearm].inertia.mass" = {lower = 0.1, upper = 5.0}\n'
+    (folder / "mass.toml").write_text(toml)
+    told = run("fit", "arm.xml", "--data", "data.csv", "--parameters", "mass.toml")
+    mass = float(re.search(r"inertia\.mass +(\S+)", told)[1])
+    assert mass == pytest.approx(0.9, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "words, toml, data",
+    [
+        ("is no TOML", "[parameters", "t,elbow\n0,0\n1,0\n"),
+        ("table .parameters.", "x = 3\n", "t,elbow\n0,0\n1,0\n"),
+        ("both `lower` and `upper`", "[parameters]\ngravity = {lower=1}\n", "t,elbow\n0,0\n1,0\n"),
+        ("There is no parameter", "[parameters]\nmass = {}\n", "t,elbow\n0,0\n1,0\n"),
+        ('column "t"', "[parameters]\ngravity = {}\n", "time,elbow\n0,0\n1,0\n"),
+        ('column "knee"', "[parameters]\ngravity = {}\n", "t,knee\n0,0\n1,0\n"),
+        ("'x' in row 3", "[parameters]\ngravity = {}\n", "t,elbow\n0,0\n1,x\n"),
+        ("3 cells in row 2", "[parameters]\ngravity = {}\n", "t,elbow\n0,0,3\n1,0\n"),
+        ("at least two rows", "[parameters]\ngravity = {}\n", "t,elbow\n0,0\n"),
+        ("no measurement", "[parameters]\ngravity = {}\n", "t\n0\n1\n"),
+    ],
+)
+def test_bad_data_is_told_in_one_line(run, folder, words, toml, data):
+    (folder / "bad.toml").write_text(toml)
+    (folder / "bad.csv").write_text(data)
+    refused(run, words, "fit", "arm.xml", "--data", "bad.csv", "--parameters", "bad.toml")
