@@ -53,10 +53,9 @@ def compare(model, t1, dt, method, keyframe, control, rate, progress, tolerance)
 
 def in_mujoco(model: Model, times: np.ndarray, dt: float) -> tuple[np.ndarray, np.ndarray]:
     """qpos in MuJoCo at the times, and by how much equality constraints are open there."""
-    import mujoco
+    from jaxmbd.io.compiled import compiled, imported
 
-    from jaxmbd.io.compiled import compiled
-
+    mujoco = imported()
     m = compiled(model.loaded.source).m
     m.opt.timestep = dt
     d: Any = mujoco.MjData(m)

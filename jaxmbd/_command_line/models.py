@@ -85,7 +85,7 @@ def motion(
 
     import jaxmbd as mbd
 
-    dt = model.loaded.dt if dt is None else dt
+    dt = float(model.loaded.dt) if dt is None else dt
     if not t1 > 0 or not dt > 0 or not rate > 0:
         raise ValueError(f"--t1, --dt and --rate must be positive, but are {t1}, {dt}, {rate}.")
     begin = float(model.state.t)

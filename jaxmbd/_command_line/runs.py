@@ -33,9 +33,15 @@ def check_output(path: str, *endings: str) -> None:
 
 
 def save(path: str, model: Any, solution: Any) -> None:
-    """Write a motion as .npz or .csv."""
-    if pathlib.Path(path).suffix.lower() == ".csv":
-        qpos, _ = model.loaded.qpos_qvel(solution)
+    """Write a motion: as .npz with everything, as .csv with the joint coordinates by name, which
+    `jaxmbd fit` reads, or as .zarr by `mbd.save`."""
+    import jaxmbd as mbd
+
+    ending = pathlib.Path(path).suffix.lower()
+    if ending == ".zarr":
+        return mbd.save(model.loaded, path, solution)
+    qpos, qvel = model.loaded.qpos_qvel(solution)
+    if ending == ".csv":
         table = np.column_stack([np.asarray(solution.t), np.asarray(qpos)])
         header = ",".join(["t", *columns(model.loaded)])
         np.savetxt(path, table, delimiter=",", header=header, comments="", fmt="%.17g")
@@ -44,38 +50,31 @@ def save(path: str, model: Any, solution: Any) -> None:
     if solution.contact_loads is not None:
         arrays |= {f"loads_{n}": np.asarray(getattr(solution.contact_loads, n)) for n in _LOADS}
     source = str(pathlib.Path(model.loaded.source).resolve())
-    np.savez_compressed(path, model=source, **arrays)
+    arrays |= {"qpos": np.asarray(qpos), "qvel": np.asarray(qvel), "model": np.asarray(source)}
+    with open(path, "wb") as file:
+        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
-def read(path: str) -> tuple[str, Any]:
-    """The model file of a motion, and its solution.
+def read(path: str, model: str | None) -> tuple[str, Any]:
+    """The model file of a motion, and its solution. `model`: the file, if it is another one than
+    that named in the motion.
 
-    **Raises:** `ValueError` if the file is none of `save`."""
+    **Raises:** `ValueError` if the file is none of `save`, and without a model."""
     import jaxmbd as mbd
-    from jaxmbd import ContactLoads
 
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        model = str(arrays.pop("model"))
-    except (KeyError, ValueError, EOFError):
+        arrays["t"], arrays["q"], arrays["v"]
+    except (KeyError, ValueError, EOFError, OSError):
         raise ValueError(f"{path} is no motion that `jaxmbd simulate` has written.") from None
-    if not pathlib.Path(model).is_file():
-        raise ValueError(
-            f"The model of {path} was at {model}, where it is no longer. Put it back, or simulate "
-            "again."
-        )
-    fields = {name: jnp.asarray(arrays[name]) for name in _FIELDS if name in arrays}
+    model = model or str(arrays.pop("model", "")) or None
+    if model is None or not pathlib.Path(model).is_file():
+        where = "does not name its model" if model is None else f"has its model at {model}, no file"
+        raise ValueError(f"{path} {where}: give it with --model.")
+    given: Any = {n: jnp.asarray(arrays[n]) if n in arrays else None for n in _FIELDS}
     loads = None
     if "loads_mean" in arrays:
-        loads = ContactLoads(*(jnp.asarray(arrays[f"loads_{n}"]) for n in _LOADS))
-    missing = {name: None for name in _FIELDS if name not in fields}
-    solution = mbd.Solution(
-        **fields,
-        **missing,
-        ys=None,
-        stats={},
-        result=mbd.RESULTS.successful,
-        contact_loads=loads,
-    )
-    return model, solution
+        loads = mbd.ContactLoads(*(jnp.asarray(arrays[f"loads_{n}"]) for n in _LOADS))
+    good = mbd.RESULTS.successful
+    return model, mbd.Solution(**given, ys=None, stats={}, result=good, contact_loads=loads)

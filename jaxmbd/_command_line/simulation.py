@@ -15,7 +15,7 @@ from .models import give_up, load, model_argument, motion, shown, simulation_opt
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
-    help="File of the motion: .npz for `jaxmbd view`, or .csv with joint coordinates.",
+    help="File of the motion: .npz with everything, .csv with joint coordinates, .zarr.",
 )
 def simulate(model, t1, dt, method, keyframe, control, rate, progress, output) -> None:
     """Simulate MODEL from its start, and write the motion.
@@ -26,7 +26,7 @@ def simulate(model, t1, dt, method, keyframe, control, rate, progress, output) -
       jaxmbd simulate arm.urdf --dt 1e-3 --control elbow=2.5 --output motion.csv
     """
     if output is not None:
-        runs.check_output(output, ".npz", ".csv")
+        runs.check_output(output, ".npz", ".csv", ".zarr")
     found = load(model, keyframe, control)
     begin = time.perf_counter()
     solution = motion(found, t1, dt, method, rate, shown(progress))

@@ -20,10 +20,16 @@ from .models import give_up, load, method_of, motion, shown, simulation_options,
     help="Write the page as .html, and open nothing.",
 )
 @click.option("--live", is_flag=True, help="Run MODEL live, with sliders for its controls.")
+@click.option(
+    "--model",
+    "motion_of",
+    type=click.Path(),
+    help="Model of RUN, if it is no longer where it was simulated from.",
+)
 @click.option("--port", type=int, default=0, help="Port of the page; by default a free one.")
 @click.option("--browser/--no-browser", default=True, help="Open the browser.")
 def view(
-    model, t1, dt, method, keyframe, control, rate, progress, output, live, port, browser
+    model, t1, dt, method, keyframe, control, rate, progress, output, live, motion_of, port, browser
 ) -> None:
     """Show a motion in the browser: one of `jaxmbd simulate`, or MODEL simulated now.
 
@@ -41,7 +47,7 @@ def view(
     if pathlib.Path(model).suffix.lower() == ".npz":
         if not pathlib.Path(model).is_file():
             raise ValueError(f"There is no file {model!r}.")
-        source, solution = runs.read(model)
+        source, solution = runs.read(model, motion_of)
         found = load(source)
     else:
         found = load(model, keyframe, control)

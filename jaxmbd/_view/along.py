@@ -76,11 +76,10 @@ def _table(mechanism, t, q, v, lam):
 
 
 def _with_coordinates(mechanism: Mechanism) -> list[Any]:
-    return [
-        kind
-        for kind in mechanism.joint_stacks
-        if isinstance(kind[0], AbstractJoint) and kind[0].count()
-    ]
+    def has(joint: Any) -> bool:
+        return isinstance(joint, AbstractJoint) and joint.count() > 0
+
+    return [kind for kind in mechanism.joint_stacks if has(kind[0])]
 
 
 def _counted(t: np.ndarray, x: np.ndarray, rates: np.ndarray, angles: int) -> np.ndarray:

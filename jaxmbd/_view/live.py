@@ -253,8 +253,8 @@ class Live:
     def _show_numbers(self, state: Any) -> None:
         """Write the time and the numbers of the selected element, and go on with the plot."""
         m, t = self.mechanism, float(state.t)
-        one = jax.tree.map(lambda x: np.asarray(x)[None], (state.t, state.q, state.v))
-        found = along(m, *map(jnp.asarray, one), None)
+        t_one, q_one, v_one = (jnp.asarray(np.asarray(x)[None]) for x in (t, state.q, state.v))
+        found = along(m, t_one, q_one, v_one, None)
         lines = [f"**t = {t:.3f} s**"]
         result = getattr(state, "result", RESULTS.successful)
         if not bool(result == RESULTS.successful):

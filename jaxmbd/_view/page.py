@@ -187,7 +187,8 @@ def _descriptions(run: Run) -> dict[str, list[str]]:
 
 def page(content: Content, header: dict[str, Any], title: str) -> str:
     """The whole page as text."""
-    client = pathlib.Path(viser().__file__).parent / "client" / "build" / "index.html"
+    package = pathlib.Path(str(viser().__file__)).parent
+    client = package / "client" / "build" / "index.html"
     if not client.is_file():
         raise FileNotFoundError(
             f"viser is installed without its client {client}. Install it again: "

@@ -91,7 +91,8 @@ def _check(name: str, mechanism: Any, motion: Any) -> None:
                 "Simulate with `saveat=diffrax.SaveAt(t0=True, steps=True)` or with times `ts`, or "
                 "give `solution.state()` to view the pose."
             )
-    mechanism.checked_q(motion.q)
+    q: Any = motion.q
+    mechanism.checked_q(q)
 
 
 def _times(saved: list[np.ndarray], fps: float) -> np.ndarray:
@@ -185,7 +186,7 @@ def _coordinates(mechanism: Mechanism, paths: dict[str, np.ndarray], sampled: An
 def _contacts(mechanism: Mechanism, sol: Any, times: np.ndarray, q: np.ndarray) -> PointForces:
     world = np.asarray(contact_forces(mechanism, sol.q, over_intervals(sol).contact_force))
     forces = mean_forces(np.asarray(sol.t), world, times)
-    return point_forces(mechanism, jnp.asarray(q, sol.q.dtype), forces, None)
+    return point_forces(mechanism, np.asarray(q, sol.q.dtype), forces, None)
 
 
 def _contact_curves(mechanism: Mechanism, contacts: PointForces) -> list[Curve]:

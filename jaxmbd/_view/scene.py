@@ -190,7 +190,7 @@ def add_solid(
     elif kind == "cylinder":
         scene.add_cylinder(node, radius=size[0], height=2 * size[1], **place, **look)
     elif kind == "capsule":
-        vertices, faces = _capsule(*size)
+        vertices, faces = _capsule(size[0], size[1])
         scene.add_mesh_simple(node, vertices, faces, **place, **look)
     elif kind == "plane":
         reach = 3 * extent.length

@@ -176,7 +176,7 @@ def _contact_solids(mechanism: Mechanism, colors: dict[str, Color]) -> list[Soli
         color = rgb(GROUND_FILL) if unbounded else colors[place.body]
         origin, axes = place.frame.origin[0], place.frame.axes[0]
         size = tuple(float(x) for x in size)
-        given = dict(vertices=vertices, faces=faces)
+        given: Any = dict(vertices=vertices, faces=faces)
         found.append(
             Solid(place.body, place.body, kind, size, color, origin, turned(axes), **given)
         )

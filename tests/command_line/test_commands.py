@@ -123,7 +123,7 @@ def test_a_failed_simulation_ends_with_its_own_code(run, monkeypatch):
         ("NAME=VALUE.*drive", ["simulate", "arm.xml", "--control", "motor=1"]),
         ("finite number", ["simulate", "arm.xml", "--control", "drive=fast"]),
         ("must be positive", ["simulate", "arm.xml", "--t1", "-1"]),
-        ("must end in .npz or .csv", ["simulate", "arm.xml", "--output", "run.txt"]),
+        ("must end in .npz or .csv or .zarr", ["simulate", "arm.xml", "--output", "run.txt"]),
         ("folder that is there", ["simulate", "arm.xml", "--output", "no/run.npz"]),
         ("no file 'none.npz'", ["view", "none.npz"]),
         ("no motion that", ["view", "other.npz"]),
