@@ -7,6 +7,7 @@ import numpy as np
 
 from .models import (
     Model,
+    contacts_option,
     give_up,
     load,
     model_argument,
@@ -20,8 +21,9 @@ from .models import (
 @click.command()
 @model_argument
 @simulation_options
+@contacts_option("all")
 @click.option("--tolerance", type=float, help="End with code 3 if a joint differs by more.")
-def compare(model, t1, dt, method, keyframe, control, rate, progress, tolerance) -> None:
+def compare(model, t1, dt, method, keyframe, control, rate, progress, contacts, tolerance) -> None:
     """Simulate MODEL here and in MuJoCo with the same step, and tell the difference over time.
 
     \b
@@ -29,7 +31,7 @@ def compare(model, t1, dt, method, keyframe, control, rate, progress, tolerance)
       jaxmbd compare robot.xml --t1 1
       jaxmbd compare arm.urdf --t1 0.5 --dt 1e-4 --tolerance 1e-3
     """
-    found = load(model, keyframe, control)
+    found = load(model, keyframe, control, contacts)
     solution = motion(found, t1, dt, method, rate, shown(progress))
     wrong = verdict(solution)
     if wrong is not None:

@@ -1,5 +1,6 @@
 """What several commands share: models, methods, controls, and options."""
 
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -13,6 +14,9 @@ METHODS = {
     "udwadia-kalaba": "UdwadiaKalaba",
     "lagrange-multipliers": "LagrangeMultipliers",
 }
+
+# Which contacts are kept: all, those with floors, or none, also none of the limits of joints.
+CONTACTS = ("all", "floor", "none")
 
 # Exit code of results that are not to be trusted.
 DOUBTFUL = 3
@@ -30,11 +34,18 @@ class Model(NamedTuple):
         return self.loaded.mechanism
 
 
-def load(path: str, keyframe: str | None = None, control: Sequence[str] = ()) -> Model:
-    """Load a model. `control` has entries NAME=VALUE."""
+def load(
+    path: str,
+    keyframe: str | None = None,
+    control: Sequence[str] = (),
+    contacts: str = "all",
+) -> Model:
+    """Load a model. `control` has entries NAME=VALUE, and `contacts` is one of `CONTACTS`."""
     import jaxmbd as mbd
 
-    loaded = mbd.load(path)
+    loaded = mbd.load(path, contacts=contacts != "none", limits=contacts != "none")
+    if contacts == "floor":
+        loaded = _on_floors(loaded)
     state, values = loaded.state, np.zeros(len(loaded.controls))
     if keyframe is not None:
         if keyframe not in loaded.keyframes:
@@ -54,6 +65,35 @@ def load(path: str, keyframe: str | None = None, control: Sequence[str] = ()) ->
             )
         values[names.index(name)] = number("--control", value)
     return Model(loaded, state, values)
+
+
+def _on_floors(loaded: Any) -> Any:
+    """The model without contacts between other shapes than floors, such as those of a robot with
+    itself, which are most of the work."""
+    import jaxmbd as mbd
+
+    mechanism = loaded.mechanism
+    floors = (mbd.HalfSpace, mbd.HeightField)
+    kept = [
+        contact
+        for contact in mechanism.contacts
+        if not isinstance(contact, mbd.Contact)
+        or isinstance(contact.shape_a, floors)
+        or isinstance(contact.shape_b, floors)
+    ]
+    left = len(mechanism.contacts) - len(kept)
+    if not left:
+        return loaded
+    click.echo(f"{left} contacts without a floor are left out: --contacts all keeps them", err=True)
+    fewer = mbd.Mechanism(
+        mechanism.bodies,
+        mechanism.joints,
+        mechanism.forces,
+        kept,
+        gravity=mechanism.gravity,
+        switches=mechanism.switches,
+    )
+    return dataclasses.replace(loaded, mechanism=fewer)
 
 
 def number(option: str, text: str) -> float:
@@ -157,6 +197,18 @@ def simulation_options(function: Callable) -> Callable:
     ):
         function = option(function)
     return function
+
+
+def contacts_option(default: str) -> Callable:
+    """The option for the contacts that are kept."""
+    return click.option(
+        "--contacts",
+        type=click.Choice(CONTACTS),
+        default=default,
+        show_default=True,
+        help="Contacts to keep: all; those with floors (planes, height fields); or none, and no "
+        "limits of joints. Fewer are compiled sooner.",
+    )
 
 
 def shown(progress: bool | None) -> bool:

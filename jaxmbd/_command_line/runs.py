@@ -65,7 +65,8 @@ def read(path: str, model: str | None) -> tuple[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        arrays["t"], arrays["q"], arrays["v"]
+        for name in ("t", "q", "v"):
+            arrays[name]
     except (KeyError, ValueError, EOFError, OSError):
         raise ValueError(f"{path} is no motion that `jaxmbd simulate` has written.") from None
     model = model or str(arrays.pop("model", "")) or None

@@ -6,18 +6,28 @@ import click
 import numpy as np
 
 from . import runs
-from .models import give_up, load, model_argument, motion, shown, simulation_options, verdict
+from .models import (
+    contacts_option,
+    give_up,
+    load,
+    model_argument,
+    motion,
+    shown,
+    simulation_options,
+    verdict,
+)
 
 
 @click.command()
 @model_argument
 @simulation_options
+@contacts_option("all")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
     help="File of the motion: .npz with everything, .csv with joint coordinates, .zarr.",
 )
-def simulate(model, t1, dt, method, keyframe, control, rate, progress, output) -> None:
+def simulate(model, t1, dt, method, keyframe, control, rate, progress, contacts, output) -> None:
     """Simulate MODEL from its start, and write the motion.
 
     \b
@@ -27,7 +37,7 @@ def simulate(model, t1, dt, method, keyframe, control, rate, progress, output) -
     """
     if output is not None:
         runs.check_output(output, ".npz", ".csv", ".zarr")
-    found = load(model, keyframe, control)
+    found = load(model, keyframe, control, contacts)
     begin = time.perf_counter()
     solution = motion(found, t1, dt, method, rate, shown(progress))
     wrong = verdict(solution)

@@ -8,12 +8,22 @@ from typing import Any
 import click
 
 from . import runs
-from .models import give_up, load, method_of, motion, shown, simulation_options, verdict
+from .models import (
+    contacts_option,
+    give_up,
+    load,
+    method_of,
+    motion,
+    shown,
+    simulation_options,
+    verdict,
+)
 
 
 @click.command()
 @click.argument("model", metavar="MODEL|RUN", type=click.Path())
 @simulation_options
+@contacts_option("floor")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
@@ -29,7 +39,20 @@ from .models import give_up, load, method_of, motion, shown, simulation_options,
 @click.option("--port", type=int, default=0, help="Port of the page; by default a free one.")
 @click.option("--browser/--no-browser", default=True, help="Open the browser.")
 def view(
-    model, t1, dt, method, keyframe, control, rate, progress, output, live, motion_of, port, browser
+    model,
+    t1,
+    dt,
+    method,
+    keyframe,
+    control,
+    rate,
+    progress,
+    contacts,
+    output,
+    live,
+    motion_of,
+    port,
+    browser,
 ) -> None:
     """Show a motion in the browser: one of `jaxmbd simulate`, or MODEL simulated now.
 
@@ -50,7 +73,7 @@ def view(
         source, solution = runs.read(model, motion_of)
         found = load(source)
     else:
-        found = load(model, keyframe, control)
+        found = load(model, keyframe, control, contacts)
         if live:
             return _live(found, dt, method, browser)
         solution = motion(found, t1, dt, method, rate, shown(progress))
