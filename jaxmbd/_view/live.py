@@ -195,7 +195,7 @@ class Live:
         extent.aim(self._server)
         self._world = scene.add_frame(WORLD, show_axes=False)
         figure = build(scene, f"{WORLD}/0", self.mechanism, q, visuals, extent)
-        add_ground(scene, extent, "ground" in figure.groups)
+        add_ground(scene, extent, figure.floor)
         find = scene.get_handle_by_name
         movable = set(self.mechanism.body_stack.names)
         self._bodies = {name: find(x) for name, x in figure.bodies.items() if name in movable}

@@ -18,6 +18,8 @@ from .symbols import Link, force_symbols, joint_symbols
 WORLD = "/world"
 _OVERLAY = 0.45
 _FIELD_OF_VIEW = 0.7
+# The camera sees what is within this many sizes of the first picture.
+_REACH = 1.5
 
 
 @dataclass
@@ -28,11 +30,12 @@ class Figure:
     - `links`: node and `Link` of each stretching line.
     - `owners`: node that can be clicked -> name of the element that it shows.
     - `groups`: what can be hidden, such as "joints" -> its nodes.
-    - `size`: of symbols [m].
+    - `size`: of symbols [m]. `floor`: whether the ground has a plane or a height field.
     """
 
     root: str
     size: float
+    floor: bool = False
     bodies: dict[str, str] = field(default_factory=dict)
     links: list[tuple[str, Link]] = field(default_factory=list)
     owners: dict[str, str] = field(default_factory=dict)
@@ -40,8 +43,8 @@ class Figure:
 
 
 class Extent:
-    """The box around centres of mass and joints in all pictures, the upward direction, and the size
-    of symbols."""
+    """The box around centres of mass and joints in all pictures, without what leaves the
+    neighbourhood of the first one; the upward direction, and the size of symbols."""
 
     def __init__(self, pairs: Sequence[tuple[Mechanism, np.ndarray]]):
         points = []
@@ -50,10 +53,15 @@ class Extent:
             points += [bodies[b.name].at(b.inertia.center)[:, 0] for b in mechanism.bodies]
             for element in (*mechanism.joints, *mechanism.forces):
                 points += [frame.origin for frame in element_frames(element, bodies)]
-        first = [x[:1] for x in points]
-        self.size = symbol_size(first)
+        first = np.concatenate([x[:1] for x in points])
+        self.size = symbol_size([first])
+        low, high = first.min(axis=0), first.max(axis=0)
+        reach = _REACH * max(float(np.linalg.norm(high - low)), 6 * self.size)
         cloud = np.concatenate(points)
         cloud = cloud[np.all(np.isfinite(cloud), axis=1)]
+        # What flies away would make the rest too small to be seen.
+        middle = (low + high) / 2
+        cloud = cloud[np.all(np.abs(cloud - middle) <= reach, axis=1)]
         self.low, self.high = cloud.min(axis=0), cloud.max(axis=0)
         gravity = np.asarray(pairs[0][0].gravity, float)
         strength = np.linalg.norm(gravity)
@@ -116,6 +124,7 @@ def build(
         for solid in body_solids(mechanism, visuals, size)
         if overlay is None or solid.body != GROUND
     ]
+    figure.floor = any(group == "ground" and x.unbounded for group, x in solids)
     if overlay is None:
         solids += [("joints", x) for x in joint_symbols(mechanism, frames, size, -extent.up)]
     solids += [("springs", x) for x in force_symbols(mechanism, frames, size)]

@@ -33,6 +33,7 @@ class Solid:
     - `body`: its name, or "ground". `whose`: the name of the element that it shows.
     - `kind`: "box", "sphere", "ellipsoid", "cylinder", "capsule", "plane" or "mesh".
     - `size`: half edges; radius; semi-axes; radius and half length along z; nothing [m].
+    - `unbounded`: whether it is the surface of the ground.
     - `position` [m] and `orientation` (w, x, y, z) of its frame in the frame of the body.
     """
 
@@ -46,6 +47,7 @@ class Solid:
     opacity: float = 1.0
     vertices: np.ndarray | None = None
     faces: np.ndarray | None = None
+    unbounded: bool = False
 
 
 def rgb(text: str) -> Color:
@@ -64,7 +66,7 @@ def body_solids(mechanism: Mechanism, visuals: Iterable[Any], size: float) -> li
     """The shapes of all bodies: their `visuals`, else their contact shapes, else bars from the
     centre of mass to the joints, or the box with the same inertia. `size` is that of symbols."""
     colors = body_colors(mechanism)
-    found = _of_visuals(tuple(visuals), mechanism)
+    found = _of_visuals(tuple(visuals), colors)
     drawn = {solid.body for solid in found}
     for solid in _contact_solids(mechanism, colors):
         if solid.body not in drawn or solid.kind == "plane":
@@ -76,12 +78,11 @@ def body_solids(mechanism: Mechanism, visuals: Iterable[Any], size: float) -> li
     return found
 
 
-def _of_visuals(visuals: tuple, mechanism: Mechanism) -> list[Solid]:
+def _of_visuals(visuals: tuple, colors: dict[str, Color]) -> list[Solid]:
     """The shapes of a file: those of groups 0 to 2, and all of bodies that have no others."""
-    known = {*mechanism.body_stack.names, GROUND}
     kinds = ("sphere", "capsule", "cylinder", "ellipsoid", "box", "plane", "mesh")
     for x in visuals:
-        if x.body not in known or x.kind not in kinds:
+        if x.body not in colors or x.kind not in kinds:
             raise ValueError(
                 f"Argument `visuals` must have bodies of the mechanism and kinds among {kinds}, "
                 f'but has a {x.kind} on "{x.body}".'
@@ -93,16 +94,22 @@ def _of_visuals(visuals: tuple, mechanism: Mechanism) -> list[Solid]:
             x.body,
             x.kind,
             tuple(float(s) for s in x.size),
-            _byte_color(x.rgba),
+            colors[x.body] if _is_unpainted(x) else _byte_color(x.rgba),
             np.asarray(x.position, float),
             np.asarray(x.orientation, float),
             float(x.rgba[3]),
             x.vertices,
             x.faces,
+            x.kind == "plane",
         )
         for x in visuals
         if (x.group <= 2 or x.body not in shown) and x.rgba[3] > 0
     ]
+
+
+def _is_unpainted(visual: Any) -> bool:
+    """Whether it has the grey of shapes without a colour."""
+    return visual.kind != "plane" and np.allclose(visual.rgba, (0.5, 0.5, 0.5, 1.0))
 
 
 def _byte_color(rgba: Any) -> Color:
@@ -176,7 +183,7 @@ def _contact_solids(mechanism: Mechanism, colors: dict[str, Color]) -> list[Soli
         color = rgb(GROUND_FILL) if unbounded else colors[place.body]
         origin, axes = place.frame.origin[0], place.frame.axes[0]
         size = tuple(float(x) for x in size)
-        given: Any = dict(vertices=vertices, faces=faces)
+        given: Any = dict(vertices=vertices, faces=faces, unbounded=unbounded)
         found.append(
             Solid(place.body, place.body, kind, size, color, origin, turned(axes), **given)
         )

@@ -144,7 +144,9 @@ def _guide(of: AbstractElement, frames: list[Frames], r: float) -> Symbols:
     a, b = frames
     along = np.einsum("ti,ti->t", a.axis(2), b.origin - a.origin)
     at, z = np.asarray(of.frames[0].position, float), _axes(of.frames[0])[:, 2]
-    low, high = min(along.min(), 0.0) - 2.8 * r, max(along.max(), 0.0) + 2.8 * r
+    # Not much longer than other symbols, if b slides far away.
+    low, high = (float(np.clip(x, -10 * r, 10 * r)) for x in (along.min(), along.max()))
+    low, high = min(low, 0.0) - 2.8 * r, max(high, 0.0) + 2.8 * r
     return [bar(of.bodies[0], of.name, at + low * z, at + high * z, 0.3 * r, _GUIDE)]
 
 

@@ -94,7 +94,7 @@ def view(
             color = None if i == 0 else overlay_color(i)
             root = f"{WORLD}/{i}"
             figures.append(build(server.scene, root, run.mechanism, run.q, shown, extent, color))
-        add_ground(server.scene, extent, "ground" in figures[0].groups)
+        add_ground(server.scene, extent, figures[0].floor)
         messages = scene_messages(server, content)
     finally:
         _stop(server)
