@@ -28,6 +28,7 @@ class Model(NamedTuple):
     loaded: Any
     state: Any
     control: np.ndarray
+    contacts: str
 
     @property
     def mechanism(self) -> Any:
@@ -64,7 +65,7 @@ def load(
                 f"{names or 'none'}, but is {text!r}."
             )
         values[names.index(name)] = number("--control", value)
-    return Model(loaded, state, values)
+    return Model(loaded, state, values, contacts)
 
 
 def _on_floors(loaded: Any) -> Any:

@@ -50,14 +50,15 @@ def save(path: str, model: Any, solution: Any) -> None:
     if solution.contact_loads is not None:
         arrays |= {f"loads_{n}": np.asarray(getattr(solution.contact_loads, n)) for n in _LOADS}
     source = str(pathlib.Path(model.loaded.source).resolve())
-    arrays |= {"qpos": np.asarray(qpos), "qvel": np.asarray(qvel), "model": np.asarray(source)}
+    texts = {"model": np.asarray(source), "contacts": np.asarray(model.contacts)}
+    arrays |= {"qpos": np.asarray(qpos), "qvel": np.asarray(qvel)} | texts
     with open(path, "wb") as file:
         np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
-def read(path: str, model: str | None) -> tuple[str, Any]:
-    """The model file of a motion, and its solution. `model`: the file, if it is another one than
-    that named in the motion.
+def read(path: str, model: str | None) -> tuple[str, str, Any]:
+    """The model file of a motion, the contacts that were kept, and its solution. `model`: the
+    file, if it is another one than that named in the motion.
 
     **Raises:** `ValueError` if the file is none of `save`, and without a model."""
     import jaxmbd as mbd
@@ -78,4 +79,5 @@ def read(path: str, model: str | None) -> tuple[str, Any]:
     if "loads_mean" in arrays:
         loads = mbd.ContactLoads(*(jnp.asarray(arrays[f"loads_{n}"]) for n in _LOADS))
     good = mbd.RESULTS.successful
-    return model, mbd.Solution(**given, ys=None, stats={}, result=good, contact_loads=loads)
+    solution = mbd.Solution(**given, ys=None, stats={}, result=good, contact_loads=loads)
+    return model, str(arrays.get("contacts", "all")), solution

@@ -70,8 +70,8 @@ def view(
     if pathlib.Path(model).suffix.lower() == ".npz":
         if not pathlib.Path(model).is_file():
             raise ValueError(f"There is no file {model!r}.")
-        source, solution = runs.read(model, motion_of)
-        found = load(source)
+        source, kept, solution = runs.read(model, motion_of)
+        found = load(source, contacts=kept)
     else:
         found = load(model, keyframe, control, contacts)
         if live:

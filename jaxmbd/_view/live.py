@@ -191,6 +191,7 @@ class Live:
     def _build(self, visuals: tuple) -> None:
         scene, q = self._server.scene, np.asarray(self._start.q, float)[None]
         extent = Extent([(self.mechanism, q)])
+        extent.include(self.mechanism, q, visuals)
         scene.set_up_direction(tuple(float(x) for x in extent.up))
         extent.aim(self._server)
         self._world = scene.add_frame(WORLD, show_axes=False)

@@ -15,7 +15,7 @@ from .run import Run
 from .scene import WORLD, Extent, Figure
 
 _HERE = pathlib.Path(__file__).parent
-# Contact arrows as long as this fraction of the scene show the largest force.
+# The longest arrow of most pictures, as a fraction of the scene.
 _ARROW = 0.25
 
 
@@ -161,9 +161,11 @@ def _arrows(
 
 
 def _scale(force: np.ndarray, extent: Extent) -> float:
-    """Length of arrows [m/N]."""
-    largest = float(np.max(np.linalg.norm(force, axis=-1), initial=0.0))
-    return _ARROW * extent.length / largest if largest > 0 else 0.0
+    """Length of arrows [m/N]. Most pictures have a largest arrow below `_ARROW`. Impacts may have
+    longer ones, since otherwise nobody would see the others."""
+    largest = np.max(np.linalg.norm(force, axis=-1), axis=1, initial=0.0)
+    usual = float(np.quantile(largest[largest > 0], 0.8)) if np.any(largest > 0) else 0.0
+    return _ARROW * extent.length / usual if usual > 0 else 0.0
 
 
 def _descriptions(run: Run) -> dict[str, list[str]]:

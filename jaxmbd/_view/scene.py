@@ -9,7 +9,7 @@ import numpy as np
 from ..mechanism import Mechanism
 from ..mechanism.body import GROUND
 from ..mechanism.pictures.drawing import symbol_size
-from ..mechanism.pictures.geometry import body_frames, element_frames
+from ..mechanism.pictures.geometry import body_frames, element_frames, matrices
 from ..mechanism.pictures.symbols import BODIES, GROUND_FILL
 from .solids import Color, Solid, body_solids, rgb, turned
 from .symbols import Link, force_symbols, joint_symbols
@@ -67,6 +67,16 @@ class Extent:
         strength = np.linalg.norm(gravity)
         self.up = -gravity / strength if strength > 0 else np.array([0.0, 0.0, 1.0])
         self.cloud = cloud
+
+    def include(self, mechanism: Mechanism, q: np.ndarray, visuals: Iterable[Any]) -> None:
+        """Widen the box by the shapes of the bodies in the first picture."""
+        frames = body_frames(mechanism, q[:1])
+        for solid in body_solids(mechanism, visuals, self.size):
+            if not solid.unbounded:
+                center = frames[solid.body].at(solid.position)[0, 0]
+                radius = solid.radius()
+                self.low = np.minimum(self.low, center - radius)
+                self.high = np.maximum(self.high, center + radius)
 
     @property
     def length(self) -> float:
@@ -203,6 +213,11 @@ def add_solid(
         scene.add_mesh_simple(node, vertices, faces, **place, **look)
     elif kind == "plane":
         reach = 3 * extent.length
+        if solid.body == GROUND:
+            # It has no end, so its middle may be under the middle of the scene.
+            normal = matrices(solid.orientation[None])[0][:, 2]
+            height = (extent.middle - solid.position) @ normal
+            place["position"] = extent.middle - height * normal
         scene.add_grid(
             node,
             width=reach,
@@ -227,10 +242,8 @@ def add_ground(scene: Any, extent: Extent, given: bool) -> None:
     """Add a grid under everything, unless a ground is `given`."""
     if given:
         return
-    heights = extent.cloud @ extent.up
-    foot = extent.middle + (heights.min() - 1.2 * extent.size - extent.middle @ extent.up) * (
-        extent.up
-    )
+    below = (extent.cloud @ extent.up).min() - 1.2 * extent.size
+    foot = extent.middle + (below - extent.middle @ extent.up) * extent.up
     cell = _round(extent.length / 20)
     scene.add_grid(
         f"{WORLD}/grid",

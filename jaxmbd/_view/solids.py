@@ -49,6 +49,14 @@ class Solid:
     faces: np.ndarray | None = None
     unbounded: bool = False
 
+    def radius(self) -> float:
+        """The farthest distance of its points from its origin [m]."""
+        if self.vertices is not None:
+            return float(np.max(np.linalg.norm(self.vertices, axis=1), initial=0.0))
+        if self.kind in ("ellipsoid", "sphere"):
+            return max(self.size)
+        return sum(self.size) if self.kind == "capsule" else float(np.linalg.norm(self.size))
+
 
 def rgb(text: str) -> Color:
     """The numbers of a colour "#rrggbb"."""
@@ -68,8 +76,9 @@ def body_solids(mechanism: Mechanism, visuals: Iterable[Any], size: float) -> li
     colors = body_colors(mechanism)
     found = _of_visuals(tuple(visuals), colors)
     drawn = {solid.body for solid in found}
+    floor = any(solid.unbounded for solid in found)
     for solid in _contact_solids(mechanism, colors):
-        if solid.body not in drawn or solid.kind == "plane":
+        if solid.body not in drawn or (solid.unbounded and not floor):
             found.append(solid)
     drawn |= {solid.body for solid in found}
     for body in mechanism.bodies:

@@ -71,10 +71,11 @@ def view(
     for batches, for solutions without states or with one saved time, and for unknown names.
     """
     viser()
+    visuals = tuple(visuals)
     given = dict(dt=dt, controls=controls, control=control, parameters=parameters)
     live: dict[str, Any] = {name: x for name, x in given.items() if x is not None}
     if isinstance(mechanism, Stepper):
-        return Live(mechanism, motion, visuals=tuple(visuals), speed=speed, **live)
+        return Live(mechanism, motion, visuals=visuals, speed=speed, **live)
     if live:
         raise ValueError(
             f"Arguments {list(live)} are for a `Stepper`, but a mechanism was given. To view a "
@@ -83,6 +84,7 @@ def view(
     trails = [mechanism.body(name).name for name in trails]
     times, runs = runs_of(mechanism, motion, fps, forces)
     extent = Extent([(run.mechanism, run.q) for run in runs])
+    extent.include(runs[0].mechanism, runs[0].q, visuals)
     content, server = Content(), quiet_server()
     try:
         server.scene.set_up_direction(tuple(float(x) for x in extent.up))
@@ -90,7 +92,7 @@ def view(
         server.gui.configure_theme(show_logo=False, show_share_button=False)
         figures = []
         for i, run in enumerate(runs):
-            shown = tuple(visuals) if run.mechanism is mechanism or i == 0 else ()
+            shown = visuals if run.mechanism is mechanism or i == 0 else ()
             color = None if i == 0 else overlay_color(i)
             root = f"{WORLD}/{i}"
             figures.append(build(server.scene, root, run.mechanism, run.q, shown, extent, color))
