@@ -17,6 +17,8 @@ from .symbols import Link, force_symbols, joint_symbols
 # Everything that moves is below this node, so that the page can move the world past the camera.
 WORLD = "/world"
 _OVERLAY = 0.45
+# Overlaid shapes are a little smaller, since coinciding surfaces would flicker.
+_SHRUNK = 0.97
 _FIELD_OF_VIEW = 0.7
 # The camera sees what is within this many sizes of the first picture.
 _REACH = 1.5
@@ -102,7 +104,7 @@ class Extent:
         azimuth, elevation = np.deg2rad(-58), np.deg2rad(22)
         flat = np.cos(elevation) * np.array([np.cos(azimuth), np.sin(azimuth), 0.0])
         direction = self.frame() @ (flat + np.array([0.0, 0.0, np.sin(elevation)]))
-        away = 0.5 * self.length / np.sin(_FIELD_OF_VIEW / 2)
+        away = 0.42 * self.length / np.sin(_FIELD_OF_VIEW / 2)
         server.initial_camera.fov = _FIELD_OF_VIEW
         server.initial_camera.up = tuple(float(x) for x in self.up)
         server.initial_camera.position = tuple(self.middle + away * direction)
@@ -159,7 +161,9 @@ def _add(scene: Any, figure: Figure, things: Any, frames: Any, extent: Extent, o
             figure.links.append((node, thing))
         else:
             node = f"{figure.bodies[thing.body]}/s{i}"
-            opacity = thing.opacity if overlay is None else _OVERLAY * thing.opacity
+            opacity = thing.opacity
+            if overlay is not None:
+                opacity, thing = _OVERLAY * opacity, thing.shrunk(_SHRUNK)
             add_solid(scene, node, thing, color, opacity, extent)
         if thing.whose != GROUND:
             figure.owners[node] = thing.whose

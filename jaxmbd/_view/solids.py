@@ -1,5 +1,6 @@
 """The shapes by which bodies are shown."""
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,12 @@ class Solid:
     vertices: np.ndarray | None = None
     faces: np.ndarray | None = None
     unbounded: bool = False
+
+    def shrunk(self, factor: float) -> "Solid":
+        """The same about its origin, smaller by a factor."""
+        vertices = None if self.vertices is None else factor * self.vertices
+        size = tuple(factor * x for x in self.size)
+        return dataclasses.replace(self, size=size, vertices=vertices)
 
     def radius(self) -> float:
         """The farthest distance of its points from its origin [m]."""

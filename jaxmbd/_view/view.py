@@ -13,6 +13,7 @@ import numpy as np
 from .._inputs import checked, positive
 from .._simulation import Stepper
 from ..mechanism import Mechanism
+from ..mechanism.body import GROUND
 from .live import Live
 from .page import Content, header_of, page, quiet_server, run_header, scene_messages
 from .require import viser
@@ -92,7 +93,8 @@ def view(
         server.gui.configure_theme(show_logo=False, show_share_button=False)
         figures = []
         for i, run in enumerate(runs):
-            shown = visuals if run.mechanism is mechanism or i == 0 else ()
+            known = {*run.mechanism.body_stack.names, GROUND}
+            shown = visuals if i == 0 or all(x.body in known for x in visuals) else ()
             color = None if i == 0 else overlay_color(i)
             root = f"{WORLD}/{i}"
             figures.append(build(server.scene, root, run.mechanism, run.q, shown, extent, color))

@@ -135,6 +135,19 @@ def test_errors_are_one_line_with_code_1(run, folder, words, arguments):
     refused(run, words, *arguments)
 
 
+def test_contacts_to_keep(folder, capsys):
+    ball = '<body pos="{} 0 1"><freejoint/><geom name="{}" size="0.1"/></body>'
+    balls = ball.format(0, "a") + ball.format(1, "b")
+    floor = '<geom name="floor" type="plane" size="1 1 1"/>'
+    text = f"<mujoco><worldbody>{floor}{balls}</worldbody></mujoco>"
+    (folder / "balls.xml").write_text(text)
+    path = str(folder / "balls.xml")
+    assert len(models.load(path).mechanism.contacts) == 3
+    assert len(models.load(path, contacts="floor").mechanism.contacts) == 2
+    assert "1 contacts without a floor are left out" in capsys.readouterr().err
+    assert len(models.load(path, contacts="none").mechanism.contacts) == 0
+
+
 def test_wrong_usage_ends_with_code_2(run):
     run("simulate", code=2)
     run("simulate", "arm.xml", "--method", "magic", code=2)
