@@ -2,8 +2,7 @@
 
 # ruff: noqa: F401
 
-from .mechanism import animate, draw
-from .mechanism import draw_graph as constraint_graph
+from .mechanism import animate, constraint_graph, draw
 from .mechanism import plot_contacts as contacts
 from .mechanism import plot_coordinates as coordinates
 from .mechanism import plot_energies as energies

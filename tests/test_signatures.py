@@ -288,7 +288,7 @@ RETURNED = set(
     "Placement Pose Singularity Twist Violation Wrench Bootstrap Estimate Combination "
     "Identifiability LeastSquares Prediction ColumnTest Sample SingleShooting Guess Multipliers "
     "NLPSolution Plan Pursuit Replay STATUS CovarianceResult ExtremesResult HistogramResult "
-    "MomentsResult Failures Rollouts Layout CompilationCache".split()
+    "MomentsResult Failures Rollouts Layout CompilationCache Page".split()
 )
 
 

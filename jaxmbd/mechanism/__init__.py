@@ -78,8 +78,8 @@ from .linearise import holonomic as holonomic
 from .linearise import nonholonomic as nonholonomic
 from .mechanism import Mechanism as Mechanism
 from .pictures import animate as animate
+from .pictures import constraint_graph as constraint_graph
 from .pictures import draw as draw
-from .pictures import draw_graph as draw_graph
 from .pictures import plot_contacts as plot_contacts
 from .pictures import plot_coordinates as plot_coordinates
 from .pictures import plot_energies as plot_energies

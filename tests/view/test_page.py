@@ -1,6 +1,7 @@
 """The content of the pages of `view`: nodes, poses, curves, arrows and size."""
 
 import sys
+from http.client import HTTPConnection
 
 import jax.numpy as jnp
 import numpy as np
@@ -189,11 +190,10 @@ def test_saving(page, tmp_path):
 
 
 def test_serving(page):
-    import urllib.request
-
-    address = page.serve()
-    with urllib.request.urlopen(address) as answer:
-        assert answer.read().decode() == page.html
+    host, port = page.serve().removeprefix("http://").split(":")
+    connection = HTTPConnection(host, int(port), timeout=10)
+    connection.request("GET", "/")
+    assert connection.getresponse().read().decode() == page.html
     page.close()
 
 

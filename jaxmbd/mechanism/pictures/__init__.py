@@ -2,7 +2,7 @@
 
 from .animation import animate as animate
 from .drawing import draw as draw
-from .graph import draw_graph as draw_graph
+from .graph import constraint_graph as constraint_graph
 from .plots import plot_contacts as plot_contacts
 from .plots import plot_coordinates as plot_coordinates
 from .plots import plot_energies as plot_energies

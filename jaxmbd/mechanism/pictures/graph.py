@@ -18,7 +18,7 @@ _TREE, _LOOP, _REDUNDANT = INK, BODIES[0], FORCE
 
 
 @checked
-def draw_graph(
+def constraint_graph(
     mechanism: Mechanism,
     state: State | None = None,
     ax: Any = None,
