@@ -164,7 +164,7 @@ def _support(name: str, at: np.ndarray, size: float, down: np.ndarray) -> Solid:
     ]
     vertices = np.array([at, *corners])
     faces = np.array([[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1], [1, 3, 2], [1, 4, 3]])
-    mesh = dict(vertices=vertices, faces=faces)
+    mesh: Any = dict(vertices=vertices, faces=faces)
     return Solid(GROUND, name, "mesh", (), _SUPPORT, opacity=0.7, **mesh)
 
 
