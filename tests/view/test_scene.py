@@ -1,0 +1,129 @@
+"""What bodies, joints and forces look like: shapes of every kind, symbols of every kind."""
+
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+from jaxmbd._view.scene import Extent, _capsule, stretched
+from jaxmbd._view.solids import bar, body_solids
+from jaxmbd._view.symbols import Link, force_symbols, joint_symbols
+from jaxmbd.mechanism.pictures.geometry import body_frames, matrices
+
+INERTIA = mbd.Inertia.box(size=[0.6, 0.4, 0.2], mass=2.0)
+DOWN = np.array([0.0, 0.0, -1.0])
+# The corners of a wedge, of volume 1/2.
+WEDGE = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]])
+
+
+def shown(shape, other=None):
+    """The solids of a body with this shape over other ground."""
+    body = mbd.Body("body", INERTIA, position=[0.0, 0.0, 1.0])
+    ground = mbd.HalfSpace() if other is None else other
+    contact = mbd.Contact("contact", body, "ground", shape, ground, law=mbd.ContactLaw())
+    return body_solids(mbd.Mechanism([body], contacts=[contact]), (), 0.1)
+
+
+@pytest.mark.parametrize(
+    "shape, kind, size",
+    [
+        (mbd.Sphere(0.3), "sphere", (0.3,)),
+        (mbd.Box((0.1, 0.2, 0.3)), "box", (0.1, 0.2, 0.3)),
+        (mbd.Capsule(0.1, 0.4), "capsule", (0.1, 0.4)),
+        (mbd.Cylinder(0.1, 0.4), "cylinder", (0.1, 0.4)),
+        (mbd.Ellipsoid((0.1, 0.2, 0.3)), "ellipsoid", (0.1, 0.2, 0.3)),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_contact_shapes(shape, kind, size):
+    solid, ground = shown(shape)
+    assert (solid.body, solid.kind) == ("body", kind) and not solid.unbounded
+    np.testing.assert_allclose(solid.size, size)
+    assert (ground.body, ground.kind, ground.unbounded) == ("ground", "plane", True)
+
+
+def test_triangles_of_convex_points_enclose_their_volume():
+    solid = shown(mbd.ConvexPoints(WEDGE))[0]
+    a, b, c = np.moveaxis(solid.vertices[solid.faces], 1, 0)
+    volume = np.sum(np.einsum("ij,ij->i", a, np.cross(b, c))) / 6
+    assert abs(volume) == pytest.approx(0.5)
+
+
+def test_height_fields_divide_their_cells_as_contacts_do():
+    heights = np.array([[0.0, 0.1, 0.3], [0.2, 0.5, 0.4]])
+    ground = next(
+        x for x in shown(mbd.Sphere(0.1), mbd.HeightField(heights, (1.0, 2.0))) if x.unbounded
+    )
+    assert ground.vertices[4].tolist() == [0.5, 0.0, 0.5]
+    assert len(ground.faces) == 4 and [0, 3, 4] in ground.faces.tolist()
+
+
+def test_a_capsule_is_within_its_radius_of_its_axis():
+    vertices, faces = _capsule(0.2, 0.5)
+    along = np.clip(vertices[:, 2], -0.5, 0.5)
+    np.testing.assert_allclose(
+        np.hypot(np.hypot(*vertices.T[:2]), vertices[:, 2] - along), 0.2, rtol=1e-6
+    )
+    a, b, c = np.moveaxis(vertices[faces].astype(float), 1, 0)
+    volume = np.sum(np.einsum("ij,ij->i", a, np.cross(b, c))) / 6
+    # Outward, and less than the round one by the facets.
+    assert volume == pytest.approx(np.pi * 0.04 * (1.0 + 0.8 / 3), rel=0.03)
+
+
+def test_a_body_alone_is_the_box_with_its_inertia():
+    (solid,) = body_solids(mbd.Mechanism([mbd.Body("body", INERTIA)]), (), 0.01)
+    R = matrices(solid.orientation[None])[0]
+    np.testing.assert_allclose(np.abs(R) @ solid.size, [0.3, 0.2, 0.1])
+
+
+def test_a_bar_lies_between_its_ends():
+    a, b = np.array([0.1, 0.2, 0.3]), np.array([-0.4, 1.0, 0.0])
+    solid = bar("body", "body", a, b, 0.01, (0, 0, 0))
+    axis = matrices(solid.orientation[None])[0][:, 2]
+    np.testing.assert_allclose(solid.position + solid.size[1] * axis, b, atol=1e-12)
+    np.testing.assert_allclose(solid.position - solid.size[1] * axis, a, atol=1e-12)
+
+
+def test_a_line_stretches_from_point_to_point():
+    a, b = np.array([1.0, 0, 0]), np.array([1.0, 0, 2.0])
+    template = np.array([[0.0, 0, 0], [0.25, 0.3, 0.4], [1, 0, 0]])
+    segments = stretched(template, a, b)
+    assert segments.shape == (2, 2, 3)
+    np.testing.assert_allclose(segments[[0, 1], [0, 1]], [a, b])
+    middle = segments[0, 1]
+    # A quarter of the way, and 0.5 beside it.
+    assert middle[2] == pytest.approx(0.5) and np.hypot(middle[0] - 1, middle[1]) == pytest.approx(
+        0.5
+    )
+    assert np.all(np.isfinite(stretched(template, a, a)))
+
+
+def test_symbols_are_fixed_to_the_frames_of_joints():
+    a, b = mbd.Body("a", INERTIA), mbd.Body("b", INERTIA, position=[1.0, 0, 0])
+    at, tilted = dict(point=[0.5, 0.2, 0.0]), dict(axis=[0.0, 0.6, 0.8])
+    kinds = (mbd.Revolute, mbd.Prismatic, mbd.Cylindrical, mbd.Planar, mbd.PointOnLine)
+    joints = [kind(kind.__name__, a, b, **at, **tilted) for kind in kinds]
+    joints += [mbd.Fixed("Fixed", a, b, **at), mbd.Spherical("Spherical", "ground", b, **at)]
+    joints.append(mbd.Distance("Distance", a, b, points=[[0, 0, 0], [1, 0, 0]], length=1.0))
+    spring = mbd.Spring("spring", a, b, points=[[0, 0, 0], [1, 0, 0]], rest_length=0.5)
+    motor = mbd.Motor("motor", a, b, **at, **tilted)
+    mechanism = mbd.Mechanism([a, b], joints, [spring, motor])
+    frames = body_frames(mechanism, np.asarray(mechanism.state().q)[None])
+    found = joint_symbols(mechanism, frames, 0.1, DOWN) + force_symbols(mechanism, frames, 0.1)
+    assert {x.whose for x in found} == {*(j.name for j in joints), "spring", "motor"}
+    assert {x.whose for x in found if isinstance(x, Link)} == {"Distance", "spring"}
+    (pin,) = (x for x in found if x.whose == "Revolute")
+    axis = matrices(pin.orientation[None])[0][:, 2]
+    np.testing.assert_allclose(abs(axis @ [0, 0.6, 0.8]), 1)
+    np.testing.assert_allclose(frames[pin.body].at(pin.position)[0, 0], at["point"])
+    (support,) = (x for x in found if getattr(x, "body", None) == "ground")
+    np.testing.assert_allclose(support.vertices[0], at["point"])  # the tip
+
+
+def test_the_camera_is_not_drawn_away_by_what_flies_off():
+    mechanism = mbd.Mechanism(
+        [mbd.Body(name, INERTIA, position=[x, 0, 0]) for name, x in (("a", 0), ("b", 1))]
+    )
+    q = np.tile(np.asarray(mechanism.state().q), (3, 1))
+    q[:, 0] = [0.0, 0.5, 1e6]
+    extent = Extent([(mechanism, q)])
+    np.testing.assert_allclose([extent.low[0], extent.high[0]], [0, 1])
