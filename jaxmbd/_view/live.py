@@ -25,7 +25,7 @@ from ..mechanism import Mechanism
 from ..mechanism.pictures.geometry import body_frames
 from .along import along
 from .page import quiet_server
-from .scene import WORLD, Extent, add_ground, build, stretched
+from .scene import WORLD, Extent, add_ground, build, stretch
 from .solids import turned
 
 # Seconds of the motion that the plot shows, and the most samples of it.
@@ -158,7 +158,7 @@ class Live:
                 handle.wxyz = turned(frames[name].axes[0])
             for handle, link in self._links:
                 a, b = (frames[name].at(point)[0, 0] for name, point in link.ends)
-                handle.points = stretched(link.template, a, b)
+                stretch(handle, a, b)
         self._show_numbers(state)
 
     # --- inside -----------------------------------------------------------------------------------

@@ -77,7 +77,7 @@
     client.emit({ type: "connected" });
     const binding = [{ button: "left", modifier: null }];
     const clicks = data.runs.flatMap((run) =>
-      Object.keys(run.owners).filter((name) => !run.links.some((link) => link.node === name)).map((name) => ({
+      Object.keys(run.owners).map((name) => ({
         type: "SetSceneNodeClickBindingsMessage",
         name,
         bindings: binding,
@@ -165,34 +165,15 @@
 
   const point = ([position, p], local) => rotate(p, local).map((c, k) => c + position[k]);
 
-  /** The segments of a template between two points, as `stretched` in scene.py. */
-  function stretched(template, a, b) {
+  /** The quaternion that turns z into the direction from a to b, as `toward` in scene.py. */
+  function toward(a, b) {
     const d = b.map((c, k) => c - a[k]);
     const length = Math.hypot(...d);
-    const z = length > 0 ? d.map((c) => c / length) : [0, 0, 1];
-    const least = [0, 1, 2].reduce((m, k) => (Math.abs(z[k]) < Math.abs(z[m]) ? k : m), 0);
-    const e = [0, 0, 0];
-    e[least] = 1;
-    let x = cross(z, e);
-    const norm = Math.hypot(...x);
-    x = x.map((c) => c / norm);
-    const y = cross(z, x);
-    const count = template.length / 3;
-    const out = new Float32Array((count - 1) * 6);
-    for (let n = 0; n < count; n++) {
-      for (let k = 0; k < 3; k++) {
-        const value =
-          a[k] + template[3 * n] * d[k] + template[3 * n + 1] * x[k] + template[3 * n + 2] * y[k];
-        if (n > 0) out[6 * (n - 1) + 3 + k] = value;
-        if (n < count - 1) out[6 * n + k] = value;
-      }
-    }
-    return out;
+    const [x, y, z] = length > 0 ? d.map((c) => c / length) : [0, 0, 1];
+    if (z < -1 + 1e-9) return [0, 1, 0, 0];
+    const p = [1 + z, -y, x, 0], norm = Math.hypot(...p);
+    return p.map((c) => c / norm);
   }
-
-  const cross = (a, b) => [
-    a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0],
-  ];
 
   // --- what is sent to the client at a time --------------------------------------------------------
 
@@ -290,8 +271,12 @@
         messages.push({ type: "SetOrientationMessage", name, wxyz, owner: "" });
       }
       for (const link of run.links) {
-        const [a, b] = link.ends.map(([body, ...x]) => point(pose(run, body, time), x));
-        messages.push(update(link.node, { points: stretched(link.template, a, b) }));
+        const ends = link.ends.map(([body, ...x]) => point(pose(run, body, time), x));
+        const bone = { name: link.node, wxyz: toward(...ends), owner: "" };
+        ends.forEach((position, bone_index) => {
+          messages.push({ type: "SetBoneOrientationMessage", bone_index, ...bone });
+          messages.push({ type: "SetBonePositionMessage", name: bone.name, bone_index, position, owner: "" });
+        });
       }
       for (const arrows of run.arrows) {
         if (state.shown[arrows.group] === false) continue;

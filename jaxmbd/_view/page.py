@@ -101,7 +101,6 @@ def run_header(
         {
             "node": node,
             "ends": [[index[name], *map(float, point)] for name, point in link.ends],
-            "template": content.add(link.template),
         }
         for node, link in figure.links
     ]

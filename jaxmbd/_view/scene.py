@@ -9,7 +9,7 @@ import numpy as np
 from ..mechanism import Mechanism
 from ..mechanism.body import GROUND
 from ..mechanism.pictures.drawing import symbol_size
-from ..mechanism.pictures.geometry import body_frames, element_frames, matrices
+from ..mechanism.pictures.geometry import body_frames, element_frames, matrices, unit
 from ..mechanism.pictures.symbols import BODIES, GROUND_FILL
 from .solids import Color, Solid, body_solids, rgb, turned
 from .symbols import Link, force_symbols, joint_symbols
@@ -151,13 +151,19 @@ def _add(scene: Any, figure: Figure, things: Any, frames: Any, extent: Extent, o
         color = thing.color if overlay is None else overlay
         if isinstance(thing, Link):
             node = f"{figure.root}/link{i}"
-            a, b = (frames[name].at(point)[0, 0] for name, point in thing.ends)
-            scene.add_line_segments(
+            ends = np.array([frames[name].at(point)[0, 0] for name, point in thing.ends])
+            length = float(np.linalg.norm(ends[1] - ends[0]))
+            vertices, faces, weights = tube(thing.template, length, thing.thickness / 2)
+            handle = scene.add_mesh_skinned(
                 node,
-                points=stretched(thing.template, a, b),
-                colors=color,
-                thickness=thing.thickness,
+                vertices,
+                faces,
+                color=color,
+                bone_wxyzs=np.array([[1.0, 0, 0, 0]] * 2),
+                bone_positions=np.array([[0.0, 0, 0], [0, 0, 1]]),
+                skin_weights=weights,
             )
+            stretch(handle, *ends)
             figure.links.append((node, thing))
         else:
             node = f"{figure.bodies[thing.body]}/s{i}"
@@ -186,15 +192,47 @@ def _annotate(scene: Any, figure: Figure, mechanism: Mechanism) -> None:
         figure.groups.setdefault("axes", []).append(f"{node}/axes")
 
 
-def stretched(template: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Segments `(n - 1, 2, 3)` of a template between two points. `page.js` does the same."""
+def tube(
+    template: np.ndarray, length: float, radius: float, sides: int = 6
+) -> tuple[np.ndarray, ...]:
+    """Vertices and triangles of a tube around a template, between (0, 0, 0) and (0, 0, 1), and the
+    weights of its two bones there. When the bones move to the ends of the link, `length` apart at
+    first, and turn along it, the tube stretches, and its offsets across stay as they are."""
+    points = template[:, [1, 2, 0]]
+    along = unit(np.gradient(points * [1, 1, max(length, 4 * radius)], axis=0))
+    first = np.array([1.0, 0, 0]) if abs(along[0, 0]) < 0.9 else np.array([0.0, 1, 0])
+    rings, angles = [], 2 * np.pi * np.arange(sides) / sides
+    for point, z in zip(points, along, strict=True):
+        first = unit(first - (first @ z) * z)
+        second = np.cross(z, first)
+        circle = np.outer(np.cos(angles), first) + np.outer(np.sin(angles), second)
+        rings.append(point + radius * circle)
+    i, j = np.meshgrid(np.arange(len(points) - 1), np.arange(sides), indexing="ij")
+    k = (j + 1) % sides
+    a, b, c, d = i * sides + j, i * sides + k, (i + 1) * sides + k, (i + 1) * sides + j
+    faces = np.stack([np.stack([a, b, c], -1), np.stack([a, c, d], -1)]).reshape(-1, 3)
+    s = np.repeat(template[:, 0], sides)
+    vertices = np.concatenate(rings).astype(np.float32)
+    weights = np.stack([1 - s, s], axis=1).astype(np.float32)
+    return vertices, faces.astype(np.uint32), weights
+
+
+def toward(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Quaternion that turns z into the direction from a to b, by the smallest angle. `page.js` does
+    the same."""
     d = b - a
     length = np.linalg.norm(d)
-    z = d / length if length > 0 else np.array([0.0, 0.0, 1.0])
-    x = np.cross(z, np.eye(3)[int(np.argmin(np.abs(z)))])
-    x /= np.linalg.norm(x)
-    points = a + template @ np.stack([d, x, np.cross(z, x)])
-    return np.stack([points[:-1], points[1:]], axis=1).astype(np.float32)
+    x, y, z = d / length if length > 0 else np.array([0.0, 0.0, 1.0])
+    if z < -1 + 1e-9:
+        return np.array([0.0, 1.0, 0.0, 0.0])
+    p = np.array([1 + z, -y, x, 0.0])
+    return p / np.linalg.norm(p)
+
+
+def stretch(handle: Any, a: np.ndarray, b: np.ndarray) -> None:
+    """Move the bones of a link to its ends."""
+    for bone, end in zip(handle.bones, (a, b), strict=True):
+        bone.position, bone.wxyz = tuple(end), tuple(toward(a, b))
 
 
 def add_solid(

@@ -107,7 +107,7 @@ def _joint(of: AbstractConstraint, frames: list[Frames], r: float) -> Symbols:
 
 def _force(of: AbstractForceElement, frames: list[Frames], size: float) -> Symbols:
     if isinstance(of, Spring):
-        return [_link(of, _coil(0.28 * size), _FORCE, 0.05 * size)]
+        return [_link(of, _coil(0.28 * size), _FORCE, 0.08 * size)]
     if isinstance(of, TorsionSpring):
         turns = spiral(0.35 * size, 0.7 * size, 2.5)[::3]
         at, axes = np.asarray(of.frames[0].position, float), _axes(of.frames[0])

@@ -182,6 +182,20 @@ def test_a_click_tells_name_and_numbers(alone):
     assert "mass 1 kg" in text and "position" in text
 
 
+def test_a_click_on_the_spring_selects_it(alone):
+    alone.locator("#jx-show-springs").set_checked(True)
+    _, tip = coordinates(TIMES[:1])
+    end = np.array([0.6, 0.0, 0.0])
+    for share in np.linspace(0.3, 0.7, 9):  # the coil has gaps
+        x, y = projected(alone, tip[0] + share * (end - tip[0]))
+        alone.mouse.click(x, y)
+        alone.wait_for_timeout(300)
+        if alone.evaluate("jaxmbd.selected") == "spring":
+            break
+    text = alone.locator("#jx-about").inner_text()
+    assert f"length {np.linalg.norm(end - tip[0]):.4f} m" in text
+
+
 def test_the_camera_follows_a_body(alone):
     alone.evaluate("jaxmbd.follow(1)")
     first = red_spot(alone)

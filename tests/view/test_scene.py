@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd._view.scene import Extent, _capsule, stretched
+from jaxmbd._view.scene import Extent, _capsule, toward, tube
 from jaxmbd._view.solids import bar, body_solids
 from jaxmbd._view.symbols import Link, force_symbols, joint_symbols
 from jaxmbd.mechanism.pictures.geometry import body_frames, matrices
@@ -83,18 +83,28 @@ def test_a_bar_lies_between_its_ends():
     np.testing.assert_allclose(solid.position - solid.size[1] * axis, a, atol=1e-12)
 
 
-def test_a_line_stretches_from_point_to_point():
-    a, b = np.array([1.0, 0, 0]), np.array([1.0, 0, 2.0])
-    template = np.array([[0.0, 0, 0], [0.25, 0.3, 0.4], [1, 0, 0]])
-    segments = stretched(template, a, b)
-    assert segments.shape == (2, 2, 3)
-    np.testing.assert_allclose(segments[[0, 1], [0, 1]], [a, b])
-    middle = segments[0, 1]
-    # A quarter of the way, and 0.5 beside it.
-    assert middle[2] == pytest.approx(0.5) and np.hypot(middle[0] - 1, middle[1]) == pytest.approx(
-        0.5
-    )
-    assert np.all(np.isfinite(stretched(template, a, a)))
+@pytest.mark.parametrize("direction", [(0, 0, 1), (0, 0, -1), (0.6, 0, 0.8), (0.36, -0.48, -0.8)])
+def test_links_turn_along_their_line(direction):
+    a = np.array([1.0, 2.0, 3.0])
+    R = matrices(toward(a, a + 2.0 * np.array(direction))[None])[0]
+    np.testing.assert_allclose(R[:, 2], direction, atol=1e-12)
+    assert np.all(np.isfinite(toward(a, a)))
+
+
+def test_a_tube_stretches_with_its_bones():
+    template = np.array([[0.0, 0, 0], [0.25, 0.3, 0.4], [0.5, -0.3, 0.1], [1, 0, 0]])
+    vertices, faces, weights = tube(template, 1.0, 0.02)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    assert faces.max() == len(vertices) - 1
+    # Skinning with both bones upright and 5 m apart, by its definition.
+    ends = np.array([[0.0, 0, 0], [0, 0, 5.0]])
+    offsets = vertices[:, None] - np.array([[0.0, 0, 0], [0, 0, 1]])
+    moved = np.einsum("vb,vbi->vi", weights, ends + offsets).reshape(4, -1, 3)
+    middles = moved.mean(axis=1)
+    np.testing.assert_allclose(middles[:, 2], 5.0 * template[:, 0], atol=1e-6)
+    np.testing.assert_allclose(middles[:, :2], template[:, 1:], atol=1e-6)
+    around = np.linalg.norm(moved - middles[:, None], axis=2)
+    np.testing.assert_allclose(around, 0.02, rtol=1e-4)
 
 
 def test_symbols_are_fixed_to_the_frames_of_joints():
