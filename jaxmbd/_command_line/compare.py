@@ -1,5 +1,6 @@
 """`jaxmbd compare`."""
 
+import pathlib
 from typing import Any
 
 import click
@@ -31,6 +32,8 @@ def compare(model, t1, dt, method, keyframe, control, rate, progress, contacts, 
       jaxmbd compare robot.xml --t1 1
       jaxmbd compare arm.urdf --t1 0.5 --dt 1e-4 --tolerance 1e-3
     """
+    if pathlib.Path(model).suffix.lower() not in (".xml", ".mjcf", ".urdf"):
+        raise ValueError(f"MuJoCo reads MJCF and URDF, so it cannot be compared for {model!r}.")
     found = load(model, keyframe, control, contacts)
     solution = motion(found, t1, dt, method, rate, shown(progress))
     wrong = verdict(solution)

@@ -78,6 +78,13 @@ def test_inspect(run):
     np.testing.assert_allclose((x, y, z), ((0.2 + 0.6 * 0.55) / 1.6, 0, 1), atol=1e-6)
 
 
+def test_models_of_save_are_read(run, folder):
+    mbd.save(mbd.load(folder / "arm.xml"), folder / "arm.json")
+    told = run("inspect", "arm.json")
+    assert "shoulder  Revolute, ground - upper" in told and "drive  -2 to 2" in told
+    refused(run, "MuJoCo reads MJCF and URDF", "compare", "arm.json")
+
+
 def test_simulate_writes_the_motion(run, folder):
     told = run("simulate", "arm.xml", *SIMULATION, "--output", "run.npz")
     assert "simulated 0.5 s" in told and "wrote run.npz" in told
