@@ -8,7 +8,7 @@ import types
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
-    r"(?P<skip>^<!-- not run: \S.* -->\n+)?^```python[^\n]*\n(?P<code>.*?)^```",
+    r"(?P<skip>^<!-- not run: \S[^\n]* -->\n+)?^```python[^\n]*\n(?P<code>.*?)^```",
     re.DOTALL | re.MULTILINE,
 )
 
