@@ -120,7 +120,7 @@ def _record(path: str, found: Any) -> tuple[Any, dict[str, Any]]:
             values[:, inputs.index(name.removeprefix("control:"))] = column
             continue
         if name in joints:
-            sensors[name] = _Coordinate(joints[name].joint, joints[name].index, joints[name].zero)
+            sensors[name] = _Coordinate(joints[name].joint, joints[name].number, joints[name].zero)
             if np.isfinite(column[0]):
                 qpos[joints[name].qpos] = column[0]
         elif owner in loaded.sensors:
