@@ -18,7 +18,7 @@ from ..mechanism import (
     rotor_energies,
     stored_energies,
 )
-from ..mechanism.pictures.geometry import body_frames
+from ..mechanism.pictures import body_frames
 
 
 class JointLoad(NamedTuple):

@@ -16,13 +16,11 @@ import numpy as np
 from .._concrete import is_concrete
 from .._inputs import checked, positive
 from .._results import RESULTS
-from .._simulation import Stepper, StepperState
-from .._simulation.stepper import as_control
+from .._simulation import Stepper, StepperState, as_control
 from .._system import State
-from ..identify import Leaves
-from ..identify.paths import leaf
+from ..identify import Leaves, leaf
 from ..mechanism import Mechanism
-from ..mechanism.pictures.geometry import body_frames
+from ..mechanism.pictures import body_frames
 from .along import along
 from .page import quiet_server
 from .scene import WORLD, Extent, add_ground, build, stretch
@@ -287,7 +285,7 @@ class Live:
             self._past.popleft()
         data = tuple(np.array(column) for column in zip(*self._past, strict=True))
         if self._plot is None:
-            from ..mechanism.pictures.symbols import BODIES
+            from ..mechanism.pictures import BODIES
 
             names = list(values)[:8]
             series = [{"label": "t [s]"}]

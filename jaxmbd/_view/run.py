@@ -16,8 +16,7 @@ from ..mechanism import (
     Mechanism,
     contact_forces,
 )
-from ..mechanism.pictures.animation import one_motion
-from ..mechanism.pictures.forces import PointForces, mean_forces, point_forces
+from ..mechanism.pictures import PointForces, mean_forces, one_motion, point_forces
 from ..mechanism.reports import over_intervals
 from .along import JointLoad, along
 

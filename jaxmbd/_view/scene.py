@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from ..mechanism import Mechanism
-from ..mechanism.body import GROUND
-from ..mechanism.pictures.drawing import symbol_size
-from ..mechanism.pictures.geometry import body_frames, element_frames, matrices, unit
-from ..mechanism.pictures.symbols import BODIES, GROUND_FILL
+from ..mechanism import GROUND, Mechanism
+from ..mechanism.pictures import (
+    BODIES,
+    GROUND_FILL,
+    body_frames,
+    element_frames,
+    matrices,
+    symbol_size,
+    unit,
+)
 from .solids import Color, Solid, body_solids, rgb, turned
 from .symbols import Link, force_symbols, joint_symbols
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..mechanism import (
+    GROUND,
     Body,
     Box,
     Capsule,
@@ -19,10 +20,15 @@ from ..mechanism import (
     Mechanism,
     Sphere,
 )
-from ..mechanism.body import GROUND
-from ..mechanism.pictures.geometry import Frames
-from ..mechanism.pictures.shapes import mesh_of, placed_shapes
-from ..mechanism.pictures.symbols import BODIES, GROUND_EDGE, GROUND_FILL, equal_box
+from ..mechanism.pictures import (
+    BODIES,
+    GROUND_EDGE,
+    GROUND_FILL,
+    Frames,
+    equal_box,
+    mesh_of,
+    placed_shapes,
+)
 
 Color = tuple[int, int, int]
 

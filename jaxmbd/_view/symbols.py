@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from ..mechanism import (
+    GROUND,
     AbstractConstraint,
+    AbstractElement,
     AbstractForceElement,
     Bushing,
     Cylindrical,
@@ -25,10 +27,16 @@ from ..mechanism import (
     TorsionSpring,
     Universal,
 )
-from ..mechanism.body import GROUND
-from ..mechanism.element import AbstractElement
-from ..mechanism.pictures.geometry import Frames, element_frames, matrices, spiral, unit
-from ..mechanism.pictures.symbols import FORCE, GROUND_EDGE, INK
+from ..mechanism.pictures import (
+    FORCE,
+    GROUND_EDGE,
+    INK,
+    Frames,
+    element_frames,
+    matrices,
+    spiral,
+    unit,
+)
 from .solids import Color, Solid, bar, rgb
 
 _INK, _FORCE, _SUPPORT, _GUIDE = rgb(INK), rgb(FORCE), rgb(GROUND_EDGE), (154, 161, 171)

@@ -12,8 +12,7 @@ import numpy as np
 
 from .._inputs import checked, positive
 from .._simulation import Stepper
-from ..mechanism import Mechanism
-from ..mechanism.body import GROUND
+from ..mechanism import GROUND, Mechanism
 from .live import Live
 from .page import Content, header_of, page, quiet_server, run_header, scene_messages
 from .require import viser

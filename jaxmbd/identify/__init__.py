@@ -18,6 +18,7 @@ from .losses import Cauchy as Cauchy
 from .losses import Huber as Huber
 from .losses import Squares as Squares
 from .parameters import Parameter as Parameter
+from .paths import leaf as leaf
 from .paths import leaves as leaves
 from .pictures import plot_fit as plot_fit
 from .pictures import plot_intervals as plot_intervals

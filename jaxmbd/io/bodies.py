@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..mechanism import (
+    GROUND,
     AbstractConstraint,
     Inertia,
     Prismatic,
@@ -13,7 +14,6 @@ from ..mechanism import (
     Serial,
     Spherical,
 )
-from ..mechanism.body import GROUND
 from . import rigid
 from .loaded import Branch, FileJoint
 from .rigid import Transform

@@ -7,6 +7,7 @@ import numpy as np
 
 from .._contact import ContactLaw
 from ..mechanism import (
+    GROUND,
     AbstractContact,
     AbstractShape,
     Box,
@@ -20,7 +21,6 @@ from ..mechanism import (
     HeightField,
     Sphere,
 )
-from ..mechanism.body import GROUND
 from .along import Coordinates
 from .source import Source, pose
 from .visuals import heights, kind_of, mesh

@@ -11,9 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._concrete import all_concrete, as_one_program, numpy_if_concrete
 from .._system import State
-from ..mechanism import AbstractJoint, Mechanism, OfJoint, Pose, Twist
-from ..mechanism.batching import batched
-from ..mechanism.body import GROUND
+from ..mechanism import GROUND, AbstractJoint, Mechanism, OfJoint, Pose, Twist, batched
 from . import rigid
 from .rigid import Transform
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..mechanism import (
+    GROUND,
     AbstractActuator,
     AbstractConstraint,
     AbstractJoint,
@@ -45,7 +46,6 @@ from ..mechanism import (
     TurningFriction,
     Universal,
 )
-from ..mechanism.body import GROUND
 from . import rigid
 from .loaded import Loaded
 from .rigid import Transform

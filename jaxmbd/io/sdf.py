@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..mechanism import (
+    GROUND,
     AbstractConstraint,
     AbstractContact,
     AbstractForceElement,
@@ -32,7 +33,6 @@ from ..mechanism import (
     Spherical,
     Universal,
 )
-from ..mechanism.body import GROUND
 from . import rigid
 from .loaded import Loaded, Visual
 from .rigid import Transform

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..identify import AbstractSensor, Accelerometer, BodyPoint, Gyroscope
-from ..mechanism import Pose
-from ..mechanism.body import GROUND
+from ..mechanism import GROUND, Pose
 from .along import Coordinates
 from .readings import FrameReading, InFrame, ScalarReading
 from .source import Source, pose

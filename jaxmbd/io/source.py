@@ -4,8 +4,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..mechanism import Pose
-from ..mechanism.body import GROUND
+from ..mechanism import GROUND, Pose
 from .rigid import Transform
 
 # The number of an element, as Python or MuJoCo give it.

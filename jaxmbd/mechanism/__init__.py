@@ -1,5 +1,7 @@
 """Mechanisms of rigid bodies."""
 
+from .batching import batched as batched
+from .body import GROUND as GROUND
 from .body import Body as Body
 from .collisions import ContactPoints as ContactPoints
 from .collisions import collide as collide

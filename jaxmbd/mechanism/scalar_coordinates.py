@@ -15,8 +15,7 @@ from .._coordinates import cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .body import Body
 from .element import names_and_frames
-from .joints import AbstractJoint, JointCoordinate, Prismatic, Revolute
-from .joints.joint_coordinate import joint_coordinate
+from .joints import AbstractJoint, JointCoordinate, Prismatic, Revolute, joint_coordinate
 from .pose import Frame, Pose, Twist
 from .relative import within_half_a_turn, z_axis
 

@@ -10,6 +10,7 @@ from .distance import Distance as Distance
 from .fixed import Fixed as Fixed
 from .gear import Gear as Gear
 from .joint_coordinate import JointCoordinate as JointCoordinate
+from .joint_coordinate import joint_coordinate as joint_coordinate
 from .joint_coordinate import without_names as without_names
 from .pair import AbstractPair as AbstractPair
 from .planar import Planar as Planar
