@@ -238,7 +238,7 @@ def _instance(kinds: tuple[type, ...], value: Any) -> Any:
             f"must be {names}, but is the class `{value.__name__}`: make one, "
             f"`{_name(value)}(...)`."
         )
-    members = [f"`{_name(member)}`" for kind in kinds for member in _members(kind)]
+    members = [f"`{_name(member)}`" for kind in kinds for member in _plainest_first(kind)]
     such_as = f", such as {', '.join(members[:3])}" if members else ""
     raise Refusal(f"must be {names}{such_as}, but is {shown(value)}.")
 
@@ -299,6 +299,12 @@ def _members(kind: type) -> Iterator[type]:
         if own and not member.__name__.startswith(("_", "Abstract")):
             yield member
         yield from _members(member)
+
+
+def _plainest_first(kind: type) -> list[type]:
+    """The members, with `Contact` as the first one of `AbstractContact`."""
+    plain = kind.__name__.removeprefix("Abstract")
+    return sorted(_members(kind), key=lambda member: member.__name__ != plain)
 
 
 def _name(kind: type) -> str:

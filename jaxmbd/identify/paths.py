@@ -42,6 +42,7 @@ def leaves_below(head: str, tree: PyTree) -> dict[str, Any]:
     }
 
 
+@checked
 def leaf(system: AbstractSystem, path: str) -> Any:
     """The value at a path, which may also be a whole node, such as the inertia of a body.
 

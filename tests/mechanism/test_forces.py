@@ -97,6 +97,9 @@ CONSERVATIVE = {
     mbd.Bushing: lambda a, b, frames: mbd.Bushing(
         "f", a, b, stiffness=definite(0), preload=np.arange(6.0), **frames
     ),
+    mbd.CoordinateSpring: lambda a, b, frames: mbd.CoordinateSpring(
+        "f", mbd.PathLength([a, b], [*frames.values()]), stiffness=30.0, rest=[0.05, 0.1]
+    ),
 }
 
 
