@@ -100,6 +100,7 @@ METHODS = {
     "tree": (chain(False), mbd.VelocityImpulse()),
     "tree, RK4": (chain(False), mbd.UdwadiaKalaba()),
     "loop": (chain(True), mbd.VelocityImpulse()),
+    "loop, RK4": (chain(True), mbd.UdwadiaKalaba()),
     "loop, pseudoinverse": (chain(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
     "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),
     "contact, falling": (dropped(0.03), mbd.ContactImpulse()),
@@ -115,6 +116,7 @@ METHODS = {
 
 # Those whose gradients take long to compile, and those whose motion another default case holds.
 LONG = (
+    "loop, RK4",
     "contact, at rest",
     "contact, located",
     "contact, smoothed",
