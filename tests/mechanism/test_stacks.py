@@ -148,7 +148,7 @@ def test_motions_in_a_batch_are_those_alone(impacts):
     np.testing.assert_array_equal(together, alone)
 
 
-@pytest.mark.parametrize("impacts", [0, 1])
+@pytest.mark.parametrize("impacts", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_samples_of_a_batch_are_as_alone(impacts):
     """The same, up to rounding, with derivatives by the speed."""
     heights, end = jnp.asarray(HEIGHTS, float), functools.partial(landed, impacts)
