@@ -125,6 +125,44 @@ FOUR_BAR = """
 </mujoco>
 """
 
+# Every kind of equality constraint, in a pose that violates them all.
+EQUALITIES = """
+<mujoco model="equalities">
+  <worldbody>
+    <body name="a" pos="0 0.1 0">
+      <joint name="a" axis="0 1 0" ref="0.2"/>
+      <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.02"/>
+      <body name="b" pos="0.3 0 0">
+        <joint name="b" axis="0 0.6 0.8"/>
+        <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.02"/>
+        <site name="tip" pos="0.3 0 0" euler="10 20 30"/>
+      </body>
+    </body>
+    <body name="c" pos="0.4 0 0.2">
+      <joint name="c" type="slide" axis="1 0 0"/>
+      <geom type="sphere" size="0.05"/>
+      <body name="d" pos="0.1 0 0">
+        <joint name="d" type="ball"/>
+        <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.02"/>
+        <site name="end" pos="0.3 0 0"/>
+      </body>
+    </body>
+  </worldbody>
+  <tendon>
+    <fixed name="one"><joint joint="a" coef="1"/><joint joint="c" coef="2"/></fixed>
+    <fixed name="two"><joint joint="b" coef="1.5"/></fixed>
+  </tendon>
+  <equality>
+    <joint name="cubic" joint1="a" joint2="b" polycoef="0.1 2 0.3 -0.4 0.05"/>
+    <joint name="held" joint1="c" polycoef="0.05 0 0 0 0"/>
+    <tendon name="geared" tendon1="one" tendon2="two" polycoef="0 0.5 0.2 0 0"/>
+    <weld name="glued" body1="b" body2="d" anchor="0.05 0 0.1" relpose="0.1 0.2 0.3 0.8 0.6 0 0"/>
+    <weld name="joined" site1="tip" site2="end"/>
+    <connect name="pinned" body1="b" body2="d" anchor="0.1 0 0"/>
+  </equality>
+</mujoco>
+"""
+
 URDF = """
 <robot name="two">
   <link name="world"/>
@@ -155,6 +193,24 @@ URDF = """
   </joint>
   <joint name="grip" type="fixed">
     <parent link="lower"/><child link="hand"/><origin xyz="0.3 0 0"/>
+  </joint>
+</robot>
+"""
+
+# The second joint turns back twice as far as the first, from 0.1 on.
+MIMIC = """
+<robot name="two">
+  <link name="world"/>
+  <link name="one"><inertial><mass value="1"/>
+    <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <link name="two"><inertial><mass value="1"/>
+    <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="lead" type="continuous">
+    <parent link="world"/><child link="one"/><axis xyz="0 0 1"/>
+  </joint>
+  <joint name="follow" type="continuous">
+    <parent link="one"/><child link="two"/><origin xyz="1 0 0"/><axis xyz="0 0 1"/>
+    <mimic joint="lead" multiplier="-2" offset="0.1"/>
   </joint>
 </robot>
 """

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from inline_models import (
     ARM,
+    EQUALITIES,
     FOUR_BAR,
     JOINTS,
+    MIMIC,
     URDF,
     largest_difference,
     mujoco,
@@ -178,6 +180,35 @@ def test_a_loop_stays_closed_where_mujoco_lets_it_open():
         mujoco.mj_step(m, d)
         worst = max(worst, np.abs(d.efc_pos[: d.ne]).max())
     assert worst > 1e-5
+
+
+def test_equality_constraints_are_those_of_mujoco():
+    """The violation of each. That of a rotation is twice the vector part of the quaternion, of
+    which MuJoCo takes the simple one, and vectors are in other axes."""
+    spec = spec_of(EQUALITIES)
+    m = spec.compile()
+    d, loaded = mujoco.MjData(m), mbd.load(spec, contacts=False)
+    random_state(m, d, np.random.default_rng(0), spread=0.2)
+    mujoco.mj_forward(m, d)
+    q = loaded.state_from(d.qpos, d.qvel).q
+    for i in range(m.neq):
+        joint = loaded.mechanism.joint(m.equality(i).name)
+        found = np.asarray(joint.equations(loaded.mechanism.frames(joint, q), 0.0))
+        expected = d.efc_pos[d.efc_id == i]
+        if found.size == 1:
+            np.testing.assert_allclose(found, expected, atol=1e-14)
+            continue
+        for part, factor in ((slice(0, 3), 1), (slice(3, None), 2)):
+            here, there = np.linalg.norm(found[part]), np.linalg.norm(expected[part])
+            np.testing.assert_allclose(here, factor * there, atol=1e-14)
+
+
+def test_a_joint_of_urdf_mimics_another():
+    loaded = mbd.load(spec_of(MIMIC))
+    [coupling] = [j for j in loaded.mechanism.joints if isinstance(j, mbd.CoordinateConstraint)]
+    state = loaded.state_from([0.3, 0.2])
+    row = coupling.equations(loaded.mechanism.frames(coupling, state.q), 0.0)
+    np.testing.assert_allclose(row, [0.2 - (-2 * 0.3 + 0.1)], atol=1e-14)
 
 
 def test_a_floating_base():
