@@ -1,7 +1,5 @@
 """Sensors that files of models know, beside those of `mbd.identify`."""
 
-from typing import Any
-
 import equinox as eqx
 from jaxtyping import Array, Float
 
@@ -19,12 +17,11 @@ class ScalarReading(AbstractSensor):
     rate: bool = eqx.field(static=True, default=False)
 
     def __call__(self, sample):
-        # The mechanism asks an element only for its bodies and frames.
-        ends: Any = self.coordinate
-        poses = sample.mechanism.frames(ends, sample.q)
+        along = self.coordinate
+        poses = sample.mechanism.frames(along, sample.q)
         if not self.rate:
-            return self.coordinate.value(poses)
-        return self.coordinate.rate(poses, sample.mechanism.frame_twists(ends, sample.q, sample.v))
+            return along.value(poses)
+        return along.rate(poses, sample.mechanism.frame_twists(along, sample.q, sample.v))
 
 
 class InFrame(AbstractSensor):

@@ -13,13 +13,8 @@ from .body import GROUND, Body
 from .pose import Frame, Pose
 
 
-class AbstractElement(eqx.Module):
-    """An element that acts between any number of bodies.
-
-    **Fields:** `name`: used in reports.
-    """
-
-    name: eqx.AbstractVar[str]
+class AbstractFramed(eqx.Module):
+    """Something with frames on any number of bodies."""
 
     @property
     @abc.abstractmethod
@@ -30,6 +25,15 @@ class AbstractElement(eqx.Module):
     @abc.abstractmethod
     def frames(self) -> tuple[Pose, ...]:
         """Poses of the frames relative to their bodies."""
+
+
+class AbstractElement(AbstractFramed):
+    """An element that acts between any number of bodies.
+
+    **Fields:** `name`: used in reports.
+    """
+
+    name: eqx.AbstractVar[str]
 
 
 def checked_name(kind: str, name: Any) -> str:

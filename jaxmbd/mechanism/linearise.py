@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from .._coordinates import components, cross, dot, quaternion_rotate
 from .._fusion import materialise
 from .._types import RealScalarLike
-from .element import AbstractElement
+from .element import AbstractElement, AbstractFramed
 from .joints import AbstractConstraint
 from .pose import Pose, Twist
 
@@ -33,7 +33,7 @@ class Linearised(NamedTuple):
     J: list[Float[Array, "rows 6"]]
 
 
-def frame_poses(element: AbstractElement, qs: _Bodies) -> tuple[Pose, ...]:
+def frame_poses(element: AbstractFramed, qs: _Bodies) -> tuple[Pose, ...]:
     """World poses of the frames of an element, from those of its bodies."""
     poses = [Pose.of(q).compose(frame) for q, frame in zip(qs, element.frames, strict=True)]
     # Positions are kept apart from orientations, since many elements need only one of them.
@@ -45,7 +45,7 @@ def frame_poses(element: AbstractElement, qs: _Bodies) -> tuple[Pose, ...]:
     return tuple(map(Pose, places, turns))
 
 
-def frame_twists(element: AbstractElement, qs: _Bodies, vs: _Velocities) -> tuple[Twist, ...]:
+def frame_twists(element: AbstractFramed, qs: _Bodies, vs: _Velocities) -> tuple[Twist, ...]:
     """World twists of the frames of an element."""
     return _moved(vs, _arms(element, qs))
 
@@ -146,7 +146,7 @@ def _columns(
     return J
 
 
-def _arms(element: AbstractElement, qs: _Bodies) -> list[Float[Array, "3"]]:
+def _arms(element: AbstractFramed, qs: _Bodies) -> list[Float[Array, "3"]]:
     """Vectors from the origins of the bodies to those of the frames, in world axes.
 
     Between steps the norm s = |p| of a quaternion is not exactly 1, and it turns r into

@@ -24,7 +24,7 @@ from .collisions import ContactPoints
 from .contact_rows import ContactSet
 from .contacts import AbstractContact
 from .coordinates import Bodies, BodyIndices
-from .element import AbstractElement
+from .element import AbstractFramed
 from .forces import AbstractForceElement
 from .joint_rows import JointRows
 from .joints import AbstractConstraint, AbstractJoint
@@ -257,16 +257,16 @@ class Mechanism(AbstractStructuredSystem):
         """The contact `name`. **Raises:** `ValueError` if there is none."""
         return _find("contact", self.contact_stacks, name)
 
-    def frames(self, element: AbstractElement, q: Coordinates) -> tuple[Pose, ...]:
-        """World poses of the frames of an element."""
+    def frames(self, element: AbstractFramed, q: Coordinates) -> tuple[Pose, ...]:
+        """World poses of the frames of an element or a scalar coordinate."""
         table = self.tables.with_ground(q)
         bodies = [self.tables.column(name) for name in element.bodies]
         return frame_poses(element, [table[:, i] for i in bodies])
 
     def frame_twists(
-        self, element: AbstractElement, q: Coordinates, v: Velocity
+        self, element: AbstractFramed, q: Coordinates, v: Velocity
     ) -> tuple[Twist, ...]:
-        """World twists of the frames of an element."""
+        """World twists of the frames of an element or a scalar coordinate."""
         q_table, v_table = self.tables.with_ground(q), self.tables.with_ground(v)
         bodies = [self.tables.column(name) for name in element.bodies]
         return frame_twists(

@@ -14,26 +14,16 @@ from .._checks import with_dtype
 from .._coordinates import cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .body import Body
-from .element import names_and_frames
+from .element import AbstractFramed, names_and_frames
 from .joints import AbstractJoint, JointCoordinate, Prismatic, Revolute, joint_coordinate
 from .pose import Frame, Pose, Twist
 from .relative import within_half_a_turn, z_axis
 
 
-class AbstractScalarCoordinate(eqx.Module):
+class AbstractScalarCoordinate(AbstractFramed):
     """A scalar function of the world poses of frames on bodies, such as the angle of a joint or the
     length of a rope. `CoordinateSpring`, `CoordinateActuator`, `CoordinateLimit` and
     `CoordinateConstraint` act along it."""
-
-    @property
-    @abc.abstractmethod
-    def bodies(self) -> tuple[str, ...]:
-        """Names of the bodies, one for each frame."""
-
-    @property
-    @abc.abstractmethod
-    def frames(self) -> tuple[Pose, ...]:
-        """Poses of the frames relative to their bodies."""
 
     @abc.abstractmethod
     def value(self, poses: Sequence[Pose]) -> Float[Array, ""]:
