@@ -67,7 +67,6 @@ def fit(model, data, parameters, dt, output, progress) -> None:
 def _choice(path: str, mechanism: Any) -> tuple[dict[str, Any], Any]:
     """The parameters, and what is known of the start."""
     from jaxmbd import identify
-    from jaxmbd.identify.paths import leaf
 
     try:
         table = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
@@ -91,7 +90,7 @@ def _choice(path: str, mechanism: Any) -> tuple[dict[str, Any], Any]:
             transform = identify.Bounded(options["lower"], options["upper"])
         elif options.get("positive"):
             transform = identify.Positive()
-        guess = options.get("guess", np.asarray(leaf(mechanism, name)))
+        guess = options.get("guess", np.asarray(identify.leaf(mechanism, name)))
         chosen[name] = identify.Parameter(np.asarray(guess, float), transform)
     unknown = identify.UnknownStart() if start == "unknown" else identify.KnownStart()
     return chosen, unknown

@@ -1,6 +1,7 @@
 """What is plotted and drawn along a motion, in one program. To compile one for each report would
 take longer than the rest of the page."""
 
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from ..mechanism import (
     kinetic_energies,
     rotor_energies,
     stored_energies,
+    with_turns,
 )
 from ..mechanism.pictures import body_frames
 
@@ -52,10 +54,9 @@ def along(mechanism: Mechanism, t: Any, q: Any, v: Any, lam: Any) -> Along:
     paths, transmitted, energies = found
     joints = {joint.name: joint for joint in mechanism.joints}
     coordinates = {}
-    for kind, (x, rates) in zip(_with_coordinates(mechanism), paths, strict=True):
+    for kind, x in zip(_with_coordinates(mechanism), paths, strict=True):
         for k, name in enumerate(kind.names):
-            path = _counted(np.asarray(t, float), x[..., k], rates[..., k], kind[0].angles)
-            coordinates[name] = path
+            coordinates[name] = x[..., k]
     loads = {} if lam is None else _loads(mechanism, joints, np.asarray(q), transmitted)
     ordered = {name: coordinates[name] for name in joints if name in coordinates}
     return Along(ordered, {name: loads[name] for name in joints if name in loads}, energies)
@@ -68,11 +69,16 @@ def _table(mechanism, t, q, v, lam):
             poses, twists = frame_poses(joint, qs), frame_twists(joint, qs, vs)
             return joint.coordinates(*poses), joint.rates(*poses, *twists)
 
-        kinds = _with_coordinates(mechanism)
-        paths = [mechanism.tables.map(kind, of_joint, q, v) for kind in kinds]
-        return paths, _transmitted(mechanism, t, q, v, lam), _energies(mechanism, t, q, v)
+        moves = [mechanism.tables.map(kind, of_joint, q, v) for kind in kinds]
+        return moves, _transmitted(mechanism, t, q, v, lam), _energies(mechanism, t, q, v)
 
-    return jax.vmap(one)(t, q, v, lam)
+    kinds = _with_coordinates(mechanism)
+    moves, transmitted, energies = jax.vmap(one)(t, q, v, lam)
+    paths = []
+    for kind, (x, rates) in zip(kinds, moves, strict=True):
+        count = functools.partial(with_turns, t.astype(x.dtype), angles=kind[0].angles)
+        paths.append(jax.vmap(count, in_axes=-1, out_axes=-1)(x, rates))
+    return paths, transmitted, energies
 
 
 def _with_coordinates(mechanism: Mechanism) -> list[Any]:
@@ -80,16 +86,6 @@ def _with_coordinates(mechanism: Mechanism) -> list[Any]:
         return isinstance(joint, AbstractJoint) and joint.count() > 0
 
     return [kind for kind in mechanism.joint_stacks if has(kind[0])]
-
-
-def _counted(t: np.ndarray, x: np.ndarray, rates: np.ndarray, angles: int) -> np.ndarray:
-    """Coordinates with turns of the angles counted, which come last."""
-    x = np.array(x, float)
-    expected = np.diff(t)[:, None] * (rates[1:] + rates[:-1]) / 2
-    turns = np.round((expected - np.diff(x, axis=0)) / (2 * np.pi))
-    turns[:, : x.shape[1] - angles] = 0.0
-    x[1:] += 2 * np.pi * np.cumsum(turns, axis=0)
-    return x
 
 
 def _transmitted(mechanism, t, q, v, lam):

@@ -1,6 +1,5 @@
 """A stepper that runs while its mechanism is shown."""
 
-import contextlib
 import threading
 import time
 import webbrowser
@@ -20,9 +19,9 @@ from .._simulation import Stepper, StepperState, as_control
 from .._system import State
 from ..identify import Leaves, leaf
 from ..mechanism import Mechanism
-from ..mechanism.pictures import body_frames
+from ..mechanism.pictures import BODIES, body_frames
 from .along import along
-from .page import quiet_server
+from .page import quiet_server, stop_quietly
 from .scene import WORLD, Extent, add_ground, build, stretch
 from .solids import turned
 
@@ -129,8 +128,7 @@ class Live:
         """End the server and its page."""
         self._ended.set()
         self._thread.join(timeout=10)
-        with contextlib.redirect_stdout(None):
-            self._server.stop()
+        stop_quietly(self._server)
 
     def advance(self, duration: float) -> StepperState:
         """Do the steps of a `duration` [s] with the present controls and parameters, show the state
@@ -275,18 +273,15 @@ class Live:
         self._go_on(t, curves or {"energy [J]": energy})
 
     def _go_on(self, t: float, values: dict[str, float]) -> None:
-        if self._past and t <= self._past[-1][0]:
-            if t < self._past[-1][0]:
-                self._past.clear()
-            else:
-                return
+        if self._past and t == self._past[-1][0]:
+            return
+        if self._past and t < self._past[-1][0]:
+            self._past.clear()
         self._past.append((t, *list(values.values())[:8]))
         while self._past and self._past[0][0] < t - _SPAN:
             self._past.popleft()
         data = tuple(np.array(column) for column in zip(*self._past, strict=True))
         if self._plot is None:
-            from ..mechanism.pictures import BODIES
-
             names = list(values)[:8]
             series = [{"label": "t [s]"}]
             series += [

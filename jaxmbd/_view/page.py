@@ -1,8 +1,10 @@
 """The page: viser's client, the scene, the motions, and the controls of `page.js`."""
 
 import base64
+import contextlib
 import gzip
 import html
+import io
 import json
 import pathlib
 import socket
@@ -79,14 +81,17 @@ def scene_messages(server: Any, content: Content) -> list[dict[str, Any]]:
 
 def quiet_server() -> Any:
     """A viser server that only this machine reaches, on a free port, without its banner."""
-    import contextlib
-    import io
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with contextlib.redirect_stdout(io.StringIO()):
         return viser().ViserServer(host="127.0.0.1", port=port, verbose=False)
+
+
+def stop_quietly(server: Any) -> None:
+    """Stop a viser server, without its message."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        server.stop()
 
 
 def run_header(

@@ -212,14 +212,10 @@ def tube(
         second = np.cross(z, first)
         circle = np.outer(np.cos(angles), first) + np.outer(np.sin(angles), second)
         rings.append(point + radius * circle)
-    i, j = np.meshgrid(np.arange(len(points) - 1), np.arange(sides), indexing="ij")
-    k = (j + 1) % sides
-    a, b, c, d = i * sides + j, i * sides + k, (i + 1) * sides + k, (i + 1) * sides + j
-    faces = np.stack([np.stack([a, b, c], -1), np.stack([a, c, d], -1)]).reshape(-1, 3)
     s = np.repeat(template[:, 0], sides)
     vertices = np.concatenate(rings).astype(np.float32)
     weights = np.stack([1 - s, s], axis=1).astype(np.float32)
-    return vertices, faces.astype(np.uint32), weights
+    return vertices, _between_rings(len(points), sides), weights
 
 
 def toward(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -320,13 +316,16 @@ def _capsule(radius: float, half: float, sides: int = 24, rings: int = 7) -> Any
     vertices = np.stack(
         [np.outer(r, np.cos(theta)), np.outer(r, np.sin(theta)), np.outer(z, np.ones(sides))], -1
     ).reshape(-1, 3)
-    i, j = np.meshgrid(np.arange(len(phi) - 1), np.arange(sides), indexing="ij")
+    return vertices.astype(np.float32), _between_rings(len(phi), sides)
+
+
+def _between_rings(rings: int, sides: int) -> np.ndarray:
+    """Triangles of a surface through rings of vertices, each with the same number of them."""
+    i, j = np.meshgrid(np.arange(rings - 1), np.arange(sides), indexing="ij")
     k = (j + 1) % sides
     a, b, c, d = i * sides + j, i * sides + k, (i + 1) * sides + k, (i + 1) * sides + j
-    faces = np.concatenate(
-        [np.stack([a, b, c], -1).reshape(-1, 3), np.stack([a, c, d], -1).reshape(-1, 3)]
-    )
-    return vertices.astype(np.float32), faces.astype(np.uint32)
+    faces = np.stack([np.stack([a, b, c], -1), np.stack([a, c, d], -1)]).reshape(-1, 3)
+    return faces.astype(np.uint32)
 
 
 def overlay_color(i: int) -> Color:

@@ -14,7 +14,15 @@ from .._inputs import checked, positive
 from .._simulation import Stepper
 from ..mechanism import GROUND, Mechanism
 from .live import Live
-from .page import Content, header_of, page, quiet_server, run_header, scene_messages
+from .page import (
+    Content,
+    header_of,
+    page,
+    quiet_server,
+    run_header,
+    scene_messages,
+    stop_quietly,
+)
 from .require import viser
 from .run import runs_of
 from .scene import WORLD, Extent, add_ground, build, overlay_color
@@ -100,7 +108,7 @@ def view(
         add_ground(server.scene, extent, figures[0].floor)
         messages = scene_messages(server, content)
     finally:
-        _stop(server)
+        stop_quietly(server)
     headers, count = [], 0
     for run, figure in zip(runs, figures, strict=True):
         headers.append(run_header(content, run, figure, extent, count))
@@ -110,14 +118,6 @@ def view(
     rest = dict(speed=speed, trails=trails, colors=colors, centers=centers)
     header = header_of(messages, times, headers, extent, **rest)
     return Page(page(content, header, title or "jaxmbd"), times, [run.name for run in runs])
-
-
-def _stop(server: Any) -> None:
-    import contextlib
-    import io
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        server.stop()
 
 
 class Page:

@@ -48,6 +48,7 @@ from .inertia import Inertia as Inertia
 from .joint_coordinates import joint_path as joint_path
 from .joint_coordinates import joint_rates as joint_rates
 from .joint_coordinates import limit_violation as limit_violation
+from .joint_coordinates import with_turns as with_turns
 from .joints import AbstractConstraint as AbstractConstraint
 from .joints import AbstractCoupling as AbstractCoupling
 from .joints import AbstractJoint as AbstractJoint

@@ -48,7 +48,7 @@ class CoordinateConstraint(AbstractConstraint):
         self.names = (*coordinate.bodies, *(() if of is None else of.bodies))
         self.coordinate = anonymous(coordinate)
         self.of = None if of is None else anonymous(of)
-        dtype = coordinate.frames[0].position.dtype
+        dtype = coordinate.dtype
         self.coefficients = jnp.atleast_1d(jnp.asarray(coefficients, dtype))
         self.zero, self.zero_of = jnp.asarray(zero, dtype), jnp.asarray(zero_of, dtype)
 

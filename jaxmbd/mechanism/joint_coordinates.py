@@ -54,12 +54,20 @@ def joint_path(
     **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint = joint_with_coordinates(mechanism, name)
     x = mechanism.joint_coordinates(q, name)
+    rates = None if v is None else joint_rates(mechanism, q, v, name)
+    return with_turns(t, x, rates, joint.angles)
+
+
+def with_turns(
+    t: Float[Array, " times"], x: Array, rates: Array | None, angles: int
+) -> Float[Array, "times coordinates"]:
+    """Coordinates along a motion, the last `angles` of which are angles, with their turns
+    counted."""
     expected = jnp.zeros_like(x[1:])
-    if v is not None:
-        rates = joint_rates(mechanism, q, v, name)
+    if rates is not None:
         expected = jnp.diff(t)[:, None] * (rates[1:] + rates[:-1]) / 2
     turns = jnp.round((expected - jnp.diff(x, axis=0)) / (2 * math.pi))
-    turns = turns.at[:, : x.shape[1] - joint.angles].set(0.0)
+    turns = turns.at[:, : x.shape[1] - angles].set(0.0)
     return x.at[1:].add(2 * math.pi * jnp.cumsum(turns, axis=0))
 
 

@@ -3,7 +3,7 @@
 import abc
 import copy
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -34,6 +34,11 @@ class AbstractScalarCoordinate(AbstractFramed):
         poses = tuple(poses)
         moving = tuple(pose.rate(twist) for pose, twist in zip(poses, twists, strict=True))
         return jax.jvp(self.value, (poses,), (moving,))[1]
+
+    @property
+    def dtype(self) -> Any:
+        """The type of its numbers."""
+        return self.frames[0].position.dtype
 
     def directions(self, poses: Sequence[Pose]) -> tuple[Twist, ...]:
         """The derivatives of the rate by the twists: the force and the torque on each frame that do
@@ -196,6 +201,21 @@ class PathLength(AbstractScalarCoordinate):
             length = jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
             total = total + self.weights[i] * length
         return total
+
+
+class AlongCoordinate(AbstractFramed):
+    """The bodies and frames of an element that acts along a scalar coordinate."""
+
+    names: eqx.AbstractVar[tuple[str, ...]]
+    coordinate: eqx.AbstractVar[AbstractScalarCoordinate]
+
+    @property
+    def bodies(self):
+        return self.names
+
+    @property
+    def frames(self):
+        return self.coordinate.frames
 
 
 def anonymous(coordinate: AbstractScalarCoordinate) -> AbstractScalarCoordinate:

@@ -8,11 +8,11 @@ from ..._checks import with_dtype
 from ..._contact import ContactLaw
 from ..._inputs import Number, checked, not_negative, positive_or_infinite, within
 from ..element import checked_name
-from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
+from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate, anonymous
 from .base import AbstractGap, frictionless_law
 
 
-class CoordinateLimit(AbstractGap):
+class CoordinateLimit(AlongCoordinate, AbstractGap):
     """Keeps a scalar coordinate x within limits, by the gaps x - lower and upper - x.
 
     `JointLimit` does the same for all coordinates of a joint.
@@ -48,18 +48,10 @@ class CoordinateLimit(AbstractGap):
         self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
         if lower is None and upper is None:
             raise ValueError(f'CoordinateLimit "{name}" needs `lower`, `upper`, or both.')
-        dtype = coordinate.frames[0].position.dtype
+        dtype = coordinate.dtype
         self.lower = None if lower is None else jnp.asarray(lower, dtype)
         self.upper = None if upper is None else jnp.asarray(upper, dtype)
         self.law = with_dtype(frictionless_law(restitution, stiffness, damping), dtype)
-
-    @property
-    def bodies(self):
-        return self.names
-
-    @property
-    def frames(self):
-        return self.coordinate.frames
 
     def gaps(self, poses, t):
         del t

@@ -7,11 +7,11 @@ from jaxtyping import Array, Float
 from ..._inputs import Number, Shape, Vector, at_least, checked, number
 from ..element import checked_name
 from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
-from .base import AbstractForceElement, Wrench
+from .coordinate_force import AbstractCoordinateForce
 from .signal import control_entry
 
 
-class CoordinateActuator(AbstractForceElement):
+class CoordinateActuator(AbstractCoordinateForce):
     """An actuator along a scalar coordinate x, for instance a servo drive. Its force or torque is
     gear F, with
 
@@ -52,19 +52,11 @@ class CoordinateActuator(AbstractForceElement):
         such an entry."""
         self.name = checked_name("CoordinateActuator", name)
         self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
-        dtype = coordinate.frames[0].position.dtype
+        dtype = coordinate.dtype
         self.gear = jnp.asarray(gear, dtype)
         self.gain, self.bias = jnp.asarray(gain, dtype), jnp.asarray(bias, dtype)
         self.limits = None if limits is None else jnp.asarray(limits, dtype)
         self.index = index
-
-    @property
-    def bodies(self):
-        return self.names
-
-    @property
-    def frames(self):
-        return self.coordinate.frames
 
     def effort(self, poses, twists, u) -> Float[Array, ""]:
         """F, before the gear."""
@@ -76,8 +68,5 @@ class CoordinateActuator(AbstractForceElement):
         force = gain * jnp.asarray(u, self.gear.dtype) + bias
         return force if self.limits is None else jnp.clip(force, self.limits[0], self.limits[1])
 
-    def wrenches(self, poses, twists, t, u):
-        del t
-        force = self.gear * self.effort(poses, twists, u)
-        directions = self.coordinate.directions(poses)
-        return tuple(Wrench(force * d.linear, force * d.angular) for d in directions)
+    def along(self, poses, twists, u):
+        return self.gear * self.effort(poses, twists, u)

@@ -7,10 +7,10 @@ from jaxtyping import Array, Float
 from ..._inputs import Number, Numbers, checked, not_negative, positive
 from ..element import checked_name
 from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
-from .base import AbstractForceElement, Wrench
+from .coordinate_force import AbstractCoordinateForce
 
 
-class CoordinateSpring(AbstractForceElement):
+class CoordinateSpring(AbstractCoordinateForce):
     """Spring, damper, dry friction and rotor along a scalar coordinate x, with the force or torque
 
         -stiffness s(x) - damping x' - dry x' / sqrt(x'^2 + speed^2) - armature x''.
@@ -51,27 +51,17 @@ class CoordinateSpring(AbstractForceElement):
         **Raises:** `ValueError` for a coefficient that is negative or not finite."""
         self.name = checked_name("CoordinateSpring", name)
         self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
-        dtype = coordinate.frames[0].position.dtype
+        dtype = coordinate.dtype
         self.stiffness, self.damping = jnp.asarray(stiffness, dtype), jnp.asarray(damping, dtype)
         self.rest = jnp.broadcast_to(jnp.asarray(rest, dtype), (2,))
         self.dry, self.speed = jnp.asarray(dry, dtype), jnp.asarray(speed, dtype)
         self.armature = None if armature is None else jnp.asarray(armature, dtype)
 
-    @property
-    def bodies(self):
-        return self.names
-
-    @property
-    def frames(self):
-        return self.coordinate.frames
-
-    def wrenches(self, poses, twists, t, u):
-        del t, u
+    def along(self, poses, twists, u):
+        del u
         rate = self.coordinate.rate(poses, twists)
         friction = self.damping + self.dry / jnp.sqrt(rate * rate + self.speed * self.speed)
-        force = -self.stiffness * self._stretch(poses) - friction * rate
-        directions = self.coordinate.directions(poses)
-        return tuple(Wrench(force * d.linear, force * d.angular) for d in directions)
+        return -self.stiffness * self._stretch(poses) - friction * rate
 
     def _stretch(self, poses) -> Float[Array, ""]:
         x = self.coordinate.value(poses)

@@ -14,6 +14,7 @@ from ..._coordinates import (
 )
 from ..._inputs import Shape, checked, finite, number
 from ..body import Body
+from ..collisions import perpendicular
 from ..pose import Frame
 from ..relative import misaligned, polar_angle
 from .base import AbstractJoint, limit_pairs
@@ -160,7 +161,7 @@ class Serial(AbstractJoint):
             return misaligned(a, b)
         if len(axes) == 1:
             (e,) = axes
-            turned, first = quaternion_rotate(p, e), _normal(e)
+            turned, first = quaternion_rotate(p, e), perpendicular(e)
             return jnp.stack([dot(first, turned), dot(cross(e, first), turned)])
         if len(axes) == 2:
             e, f = axes
@@ -174,7 +175,7 @@ class Serial(AbstractJoint):
             return []
         if len(axes) == 1:
             (e,) = axes
-            across = _normal(e)
+            across = perpendicular(e)
             return [_angle_about(e, across, quaternion_rotate(p, across))]
         if len(axes) == 2:
             e, f = axes
@@ -197,7 +198,7 @@ class Serial(AbstractJoint):
             quaternion_conjugate(_turn(f, second)),
             quaternion_product(quaternion_conjugate(_turn(e, first)), p),
         )
-        across = _normal(g)
+        across = perpendicular(g)
         return [first, second, _angle_about(g, across, quaternion_rotate(back, across))]
 
 
@@ -208,7 +209,7 @@ def _across_and_along(vectors: list[Array], dtype: Any) -> tuple[list[Array], li
         return [jnp.asarray(e, dtype) for e in np.eye(3)], []
     if len(vectors) == 1:
         (s,) = vectors
-        first = _normal(s)
+        first = perpendicular(s)
         return [first, cross(s, first)], [s]
     if len(vectors) == 2:
         r, s = vectors
@@ -236,15 +237,6 @@ def _angle_about(axis, start, end) -> Float[Array, ""]:
     """The angle about the axis from the vector `start` to `end`, seen along the axis."""
     along = dot(axis, start) * dot(axis, end)
     return polar_angle(dot(start, end) - along, dot(axis, cross(start, end)))
-
-
-def _normal(axis: Float[Array, "3"]) -> Float[Array, "3"]:
-    """A unit vector at right angles to a unit vector, smooth except where that is along -z
-    (Duff et al. 2017, Building an orthonormal basis, revisited)."""
-    x, y, z = components(axis)
-    sign = jnp.where(z < 0, -1.0, 1.0)
-    a = -1 / (sign + z)
-    return jnp.stack([1 + sign * x * x * a, sign * x * y * a, -sign * x])
 
 
 def _unit_rows(what: str, rows: Any) -> np.ndarray:
