@@ -119,7 +119,7 @@ def _record(path: str, found: Any) -> tuple[Any, dict[str, Any]]:
             values[:, inputs.index(name.removeprefix("control:"))] = column
             continue
         if name in joints:
-            sensors[name] = _Coordinate(joints[name].joint, joints[name].number, joints[name].zero)
+            sensors[name] = loaded.reading(name)
             if np.isfinite(column[0]):
                 qpos[joints[name].qpos] = column[0]
         elif owner in loaded.sensors:
@@ -165,16 +165,6 @@ def _table(path: str) -> tuple[list[str], np.ndarray]:
                     "number is needed."
                 ) from None
     return names, table
-
-
-class _Coordinate:
-    """One coordinate of a joint, as the file counts it. Angles are within half a turn."""
-
-    def __init__(self, joint: str, index: int, zero: float):
-        self.joint, self.index, self.zero = joint, index, zero
-
-    def __call__(self, sample: Any) -> Any:
-        return sample.mechanism.joint_coordinates(sample.q, self.joint)[self.index] + self.zero
 
 
 class _Entry:

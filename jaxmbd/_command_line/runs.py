@@ -6,6 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from .._results import messages, verdict
+
 _FREE = ("x", "y", "z", "qw", "qx", "qy", "qz")
 _FIELDS = ("t", "q", "v", "multipliers", "phi_norm", "phidot_norm", "contact_force")
 _LOADS = ("impulse", "mean", "peak")
@@ -51,6 +53,7 @@ def save(path: str, model: Any, solution: Any) -> None:
         arrays |= {f"loads_{n}": np.asarray(getattr(solution.contact_loads, n)) for n in _LOADS}
     source = str(pathlib.Path(model.loaded.source).resolve())
     texts = {"model": np.asarray(source), "contacts": np.asarray(model.contacts)}
+    texts["result"] = np.asarray(mbd.RESULTS[solution.result])
     arrays |= {"qpos": np.asarray(qpos), "qvel": np.asarray(qvel)} | texts
     with open(path, "wb") as file:
         np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
@@ -78,6 +81,7 @@ def read(path: str, model: str | None) -> tuple[str, str, Any]:
     loads = None
     if "loads_mean" in arrays:
         loads = mbd.ContactLoads(*(jnp.asarray(arrays[f"loads_{n}"]) for n in _LOADS))
-    good = mbd.RESULTS.successful
-    solution = mbd.Solution(**given, ys=None, stats={}, result=good, contact_loads=loads)
+    # Files of `mbd.save` have no verdict: it warns when it writes a motion that failed.
+    result = verdict(np.int32(messages().index(str(arrays.get("result", "")))))
+    solution = mbd.Solution(**given, ys=None, stats={}, result=result, contact_loads=loads)
     return model, str(arrays.get("contacts", "all")), solution

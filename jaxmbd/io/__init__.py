@@ -8,6 +8,7 @@ from .loaded import Loaded as Loaded
 from .loaded import Visual as Visual
 from .readings import FrameReading as FrameReading
 from .readings import InFrame as InFrame
+from .readings import JointReading as JointReading
 from .readings import ScalarReading as ScalarReading
 from .save import save as save
 from .trajectories import Trajectory as Trajectory

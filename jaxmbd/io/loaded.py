@@ -13,6 +13,7 @@ from .._concrete import all_concrete, as_one_program, numpy_if_concrete
 from .._system import State
 from ..mechanism import GROUND, AbstractJoint, Mechanism, OfJoint, Pose, Twist, batched
 from . import rigid
+from .readings import JointReading
 from .rigid import Transform
 
 
@@ -94,6 +95,14 @@ class FileJoint(NamedTuple):
     middle: float
 
 
+def reading_of(member: FileJoint, rate: bool) -> JointReading:
+    """The sensor of a hinge or a slide."""
+    if member.joint is None or member.kind not in ("hinge", "slide"):
+        raise ValueError(f'The joint "{member.name}" is no hinge or slide, but {member.kind}.')
+    middle = member.middle if member.kind == "hinge" else None
+    return JointReading(member.joint, member.number, member.zero, middle, rate)
+
+
 class Branch(NamedTuple):
     """A body of the tree, the body that carries it, and the joint between them."""
 
@@ -161,8 +170,8 @@ class Loaded:
         return HeldControl(value)
 
     def coordinate(self, name: str) -> OfJoint:
-        """The coordinate of a hinge or slide, with the zero of the file: for sensors
-        (`mbd.io.ScalarReading`), springs and actuators of yours.
+        """The coordinate of a hinge or slide, with the zero of the file: for springs and actuators
+        of yours.
 
         **Raises:** `ValueError` if there is none of this name."""
         for member in self.joints:
@@ -177,6 +186,17 @@ class Loaded:
             return OfJoint(joint)
         known = [member.name for member in self.joints if member.kind in ("hinge", "slide")]
         raise ValueError(f'There is no hinge or slide "{name}" among {known}.')
+
+    def reading(self, name: str, *, rate: bool = False) -> JointReading:
+        """The sensor of a hinge or slide, or of its `rate`, for `mbd.identify`.
+
+        **Raises:** `ValueError` if there is none of this name."""
+        for member in self.joints:
+            if member.name == name:
+                return reading_of(member, rate)
+        raise ValueError(
+            f'There is no hinge or slide "{name}" among {[member.name for member in self.joints]}.'
+        )
 
     def state_from(
         self,

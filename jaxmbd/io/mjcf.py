@@ -338,8 +338,7 @@ class _Writer:
             if entry is None or low != high:
                 self.drop(force, "it acts along what is no hinge or slide of the file")
                 return
-            _add(entry, "stiffness", force.stiffness)
-            entry.set("springref", _numbers(low - _offset(force.coordinate)))
+            _add_spring(entry, force.stiffness, low - _offset(force.coordinate))
             _add(entry, "damping", force.damping)
             _add(entry, "frictionloss", force.dry)
             _add(entry, "armature", 0.0 if force.armature is None else force.armature)
@@ -367,8 +366,7 @@ class _Writer:
             if entry is None:
                 self.drop(force, "no hinge has its axis")
                 return
-            _add(entry, "stiffness", force.stiffness)
-            entry.set("springref", _numbers(force.rest_angle))
+            _add_spring(entry, force.stiffness, force.rest_angle)
             _add(entry, "damping", force.damping)
         elif isinstance(force, Spring) and self._plain(force):
             numbers = {
@@ -435,13 +433,17 @@ class _Writer:
     # --- contacts --------------------------------------------------------------------------------
 
     def _contact(self, contact: Any) -> None:
+        law = contact.law
+        stiff = law.stiffness is None or np.all(np.isinf(np.asarray(law.stiffness)))
+        if not stiff or law.kinetic is not None or np.any(np.asarray(law.restitution)):
+            self.drop(contact, "its restitution, stiffness and kinetic friction")
         if isinstance(contact, CoordinateLimit):
             entry = self._entry(contact, contact.coordinate)
             if entry is None or contact.lower is None or contact.upper is None:
                 self.drop(contact, "it limits what is no hinge or slide of the file")
                 return
             offset = _offset(contact.coordinate)
-            entry.set("range", _numbers(contact.lower - offset, contact.upper - offset))
+            _limit(entry, contact.lower - offset, contact.upper - offset)
         elif isinstance(contact, JointLimit):
             entries = [
                 self._like(contact.bodies, contact.joint, i) for i in range(contact.joint.count())
@@ -451,7 +453,7 @@ class _Writer:
                 return
             for entry, ends in zip(entries, np.asarray(contact.joint.limits), strict=True):
                 assert entry is not None
-                entry.set("range", _numbers(ends))
+                _limit(entry, *ends)
         elif isinstance(contact, Contact):
             self._pair(contact)
         else:
@@ -529,6 +531,21 @@ def _add(entry: xml.Element, name: str, value: Any) -> None:
     """Add to a coefficient, since several elements may act on one joint."""
     if float(value):
         entry.set(name, _numbers(float(entry.get(name, "0")) + float(value)))
+
+
+def _add_spring(entry: xml.Element, stiffness: Any, rest: Any) -> None:
+    """Add a spring: two in parallel are one, at rest at the mean weighted by their stiffness."""
+    own, k = float(entry.get("stiffness", "0")), float(stiffness)
+    if k:
+        at_rest = (own * float(entry.get("springref", "0")) + k * float(rest)) / (own + k)
+        entry.set("springref", _numbers(at_rest))
+    _add(entry, "stiffness", k)
+
+
+def _limit(entry: xml.Element, low: Any, high: Any) -> None:
+    """Limit a coordinate, also by the limits that it has already."""
+    before = [float(x) for x in entry.get("range", "-inf inf").split()]
+    entry.set("range", _numbers(max(before[0], float(low)), min(before[1], float(high))))
 
 
 def _near(joint: Any, like: Any) -> bool:

@@ -5,11 +5,12 @@ from jaxtyping import Array, Float
 
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
 from ..identify import AbstractSensor
-from ..mechanism import AbstractScalarCoordinate, Pose
+from ..mechanism import AbstractScalarCoordinate, Pose, joint_rates, within_half_a_turn
 
 
 class ScalarReading(AbstractSensor):
-    """A scalar coordinate, such as the position of a hinge with the zero of the file, or its rate.
+    """A scalar coordinate, such as the length of a tendon, or its rate. It has frames of its own,
+    which a fit of the mechanism does not change; of a joint, read `Loaded.reading`.
 
     **Fields:** `coordinate`, `rate`: whether its rate is read."""
 
@@ -22,6 +23,29 @@ class ScalarReading(AbstractSensor):
         if not self.rate:
             return along.value(poses)
         return along.rate(poses, sample.mechanism.frame_twists(along, sample.q, sample.v))
+
+
+class JointReading(AbstractSensor):
+    """The position of a hinge or slide with the zero of the file, or its rate. It reads the joint
+    of the mechanism, so it stays right where a fit changes the frames of the joint.
+
+    **Fields:** `joint`: its name in the mechanism; `number` of the coordinate; `zero`: the reading
+    where the coordinate is 0; `middle`: angles are within half a turn of it, `None` for a
+    displacement; `rate`: whether the rate is read."""
+
+    joint: str = eqx.field(static=True)
+    number: int = eqx.field(static=True)
+    zero: float
+    middle: float | None
+    rate: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, sample):
+        if self.rate:
+            return joint_rates(sample.mechanism, sample.q, sample.v, self.joint)[self.number]
+        x = sample.mechanism.joint_coordinates(sample.q, self.joint)[self.number] + self.zero
+        if self.middle is None:
+            return x
+        return self.middle + within_half_a_turn(x - self.middle)
 
 
 class InFrame(AbstractSensor):

@@ -189,8 +189,11 @@ class _Reader:
         elif kind in ("universal", "revolute2"):
             x = self._axis(joint, "axis", place)
             y = self._axis(joint, "axis2", place)
-            y = y - (x @ y) * x
-            y = y / np.linalg.norm(y)
+            if abs(x @ y) > 1e-9:
+                raise ValueError(
+                    f'{self.path}: the axes of the joint "{name}" must be at right angles, but '
+                    f"their cosine is {x @ y:.6g}: correct <xyz> of its <axis2>."
+                )
             frame = Transform(place.position, _of_axes(x, y))
         elif kind in ("ball", "fixed"):
             frame = place
@@ -209,9 +212,7 @@ class _Reader:
         elif kind == "prismatic":
             made = Prismatic(name, a, b, limits=limited, **frames)
         elif kind == "screw":
-            made = Screw(
-                name, a, b, pitch=float(joint.findtext("screw_thread_pitch", "1")), **frames
-            )
+            made = Screw(name, a, b, pitch=_pitch(joint), **frames)
         elif kind == "ball":
             made = Spherical(name, a, b, **frames)
         elif kind == "fixed":
@@ -330,6 +331,15 @@ class _Reader:
 
 
 _DIAGONAL = ("ixx", "iyy", "izz")
+
+
+def _pitch(joint: xml.Element) -> float:
+    """The advance of a screw per turn [m]. Files before version 1.10 give the turns per advance
+    [rad/m], positive for a left-handed thread, as `thread_pitch`."""
+    old, new = joint.findtext("thread_pitch"), joint.findtext("screw_thread_pitch")
+    if new is None and old is not None:
+        return -2 * math.pi / float(old)
+    return 1.0 if new is None else float(new)
 
 
 def _size(kind: str, shape: xml.Element) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from ..identify import AbstractSensor, Accelerometer, BodyPoint, Gyroscope
 from ..mechanism import GROUND, Pose
 from .along import Coordinates
+from .loaded import reading_of
 from .readings import FrameReading, InFrame, ScalarReading
 from .source import Source, pose
 
@@ -35,10 +36,11 @@ def sensors(source: Source, along: Coordinates) -> dict[str, Callable[..., Any]]
 
 def _sensor(source: Source, along: Coordinates, i: int, kind: str) -> AbstractSensor | None:
     m, target = source.m, int(source.m.sensor_objid[i])
-    of_joint, of_tendon = ("jointpos", "jointvel"), ("tendonpos", "tendonvel")
-    if kind in of_joint + of_tendon:
-        coordinate = along.joint(target) if kind in of_joint else along.tendon(target)
-        rate = kind.endswith("vel")
+    rate = kind.endswith("vel")
+    if kind in ("jointpos", "jointvel"):
+        return reading_of(along.member(target), rate)
+    if kind in ("tendonpos", "tendonvel"):
+        coordinate = along.tendon(target)
         return None if coordinate is None else ScalarReading(coordinate, rate)
     if kind not in ("accelerometer", "gyro", "framepos", *_OF_FRAMES) or m.sensor_refid[i] >= 0:
         return None

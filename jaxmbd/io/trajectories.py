@@ -1,11 +1,13 @@
 """Motions as files: NPZ, CSV and Zarr."""
 
 import csv
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._results import RESULTS
 from ..mechanism import Mechanism
 from .loaded import Loaded
 
@@ -30,6 +32,12 @@ def write_trajectory(path: Path, model: Mechanism | Loaded, solution: Any) -> No
         raise ValueError(
             f"A trajectory needs saved times, but `t` has shape {t.shape}: pass "
             "`saveat=diffrax.SaveAt(...)` to `simulate`, and one sample at a time."
+        )
+    if not bool(solution.result == RESULTS.successful):
+        warnings.warn(
+            f"The simulation failed, and {path.name} holds its last state from there: "
+            f"{RESULTS[solution.result]}",
+            stacklevel=4,  # beyond `checked`
         )
     mechanism = model if isinstance(model, Mechanism) else model.mechanism
     q, v = np.asarray(mechanism.checked_q(q)), np.asarray(mechanism.checked_v(v))

@@ -93,6 +93,7 @@ from .placing import Placement as Placement
 from .placing import place_bodies as place_bodies
 from .pose import Pose as Pose
 from .pose import Twist as Twist
+from .relative import within_half_a_turn as within_half_a_turn
 from .reports import Audit as Audit
 from .reports import ContactState as ContactState
 from .reports import ContactStates as ContactStates

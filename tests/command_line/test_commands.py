@@ -3,12 +3,13 @@
 import re
 import warnings
 
+import equinox as eqx
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import jaxmbd as mbd
-from jaxmbd._command_line import models
+from jaxmbd._command_line import models, runs
 from jaxmbd._command_line.main import cli
 
 pytest.importorskip("mujoco", reason="models are read with MuJoCo: pip install jaxmbd[io]")
@@ -106,6 +107,21 @@ def test_view_shows_a_motion_from_a_file(run, folder):
     run("simulate", "arm.xml", *SIMULATION, "--output", "run.npz")
     assert "wrote page.html" in run("view", "run.npz", "--output", "page.html")
     assert "jaxmbd-content" in (folder / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_failed_motion_stays_failed_in_its_file(run, folder, monkeypatch):
+    simulate = models.motion
+
+    def failed(*arguments):
+        solution = simulate(*arguments)
+        return eqx.tree_at(lambda s: s.result, solution, mbd.RESULTS.nonfinite_state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jaxmbd._command_line.simulation.motion", failed)
+        run("simulate", "arm.xml", *SIMULATION, "--output", "failed.npz", code=3)
+    model, contacts, solution = runs.read(str(folder / "failed.npz"), None)
+    assert contacts == "all" and model.endswith("arm.xml")
+    assert models.verdict(solution) == mbd.RESULTS[mbd.RESULTS.nonfinite_state]
 
 
 def test_compare_with_mujoco(run):

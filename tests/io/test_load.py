@@ -1,5 +1,6 @@
 """Models of files against MuJoCo, which computes the same in joint coordinates."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from inline_models import (
@@ -16,6 +17,8 @@ from inline_models import (
 )
 
 import jaxmbd as mbd
+
+X = np.array([1.0, 0.0, 0.0])
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
 
@@ -139,6 +142,30 @@ def test_sensors_read_what_those_of_mujoco_read():
     for name in ("angle", "gyro", "felt", "speed"):
         reading = np.ravel(loaded.sensors[name](sample))
         np.testing.assert_allclose(reading, d.sensor(name).data, atol=1e-11, err_msg=name)
+
+
+SLIDE = """
+<mujoco>
+  <worldbody>
+    <body name="cart"><joint name="rail" type="slide" axis="1 0 0"/><geom size="0.1"/></body>
+  </worldbody>
+  <sensor><jointpos name="place" joint="rail"/><jointvel name="speed" joint="rail"/></sensor>
+</mujoco>
+"""
+
+
+def test_a_joint_is_read_from_the_mechanism_of_the_sample():
+    """A fit may change the frames of the joint, here by 0.1 m along the rail."""
+    loaded = mbd.load(spec_of(SLIDE))
+    state = loaded.state_from([0.3], [0.7])
+    for shift in (0.0, 0.1):
+        moved = mbd.identify.Leaves(loaded.mechanism)(
+            {"joints[rail].frame_a.position": jnp.array([0.0, 0.0, 0.0]) + shift * X}
+        )
+        sample = mbd.identify.Sample(moved, None, 0.0, state.q, state.v)
+        for sensor in (loaded.sensors["place"], loaded.reading("rail")):
+            np.testing.assert_allclose(sensor(sample), 0.3 - shift, atol=1e-14)
+        np.testing.assert_allclose(loaded.sensors["speed"](sample), 0.7, atol=1e-14)
 
 
 @pytest.mark.slow

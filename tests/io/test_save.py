@@ -95,12 +95,48 @@ def test_contacts_limits_and_loops_are_written(tmp_path):
     assert m.neq == 1 and m.eq_type[0] == int(mujoco.mjtEq.mjEQ_CONNECT)
 
 
+def hinged(forces=(), limits=None, contacts=()):
+    """A body on a hinge, in MuJoCo from what is written."""
+    body = mbd.Body("b", mbd.Inertia.box(size=[0.3, 0.1, 0.1], mass=1.0), position=[0.15, 0, 0])
+    hinge = mbd.Revolute("h", "ground", body, **ABOUT_Y, limits=limits)
+    own = [make("ground", body, hinge) for make in forces]
+    return mbd.Mechanism([body], [hinge], own, [make(hinge) for make in contacts])
+
+
+ABOUT_Y = dict(point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0])
+
+
+def test_springs_of_one_hinge_add(tmp_path):
+    """2 (x - 0.5) + 6 (x + 0.1) = 8 (x - 0.05)."""
+
+    def spring(name, stiffness, rest):
+        return lambda a, b, _: mbd.TorsionSpring(
+            name, a, b, stiffness=stiffness, rest_angle=rest, **ABOUT_Y
+        )
+
+    mechanism = hinged([spring("s", 2.0, 0.5), spring("t", 6.0, -0.1)])
+    mbd.save(mechanism, tmp_path / "two.xml")
+    m = mujoco.MjModel.from_xml_path(str(tmp_path / "two.xml"))
+    np.testing.assert_allclose([m.jnt_stiffness[0], m.qpos_spring[0]], [8.0, 0.05], rtol=1e-14)
+
+
+def test_limits_of_one_hinge_meet(tmp_path):
+    """The narrower ones count, and a law that MJCF cannot hold is told."""
+    wide = lambda hinge: mbd.CoordinateLimit("wide", mbd.OfJoint(hinge), lower=-0.5, upper=2.0)  # noqa: E731
+    mechanism = hinged((), [-1.0, 1.0], [lambda h: mbd.JointLimit(h, restitution=0.5), wide])
+    with pytest.warns(UserWarning, match='JointLimit "h": its restitution'):
+        mbd.save(mechanism, tmp_path / "two.xml")
+    m = mujoco.MjModel.from_xml_path(str(tmp_path / "two.xml"))
+    np.testing.assert_allclose(m.jnt_range[0], [-0.5, 1.0])
+
+
 class Motion(NamedTuple):
     """What a trajectory reads of a solution."""
 
     t: np.ndarray
     q: np.ndarray
     v: np.ndarray
+    result: mbd.RESULTS = mbd.RESULTS.successful
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +158,10 @@ def test_motions_come_back(motion, suffix, tmp_path):
     np.testing.assert_array_equal(found.q, sol.q)
     np.testing.assert_array_equal(found.v, sol.v)
     np.testing.assert_array_equal(found.columns["qpos"], loaded.qpos_qvel(sol)[0])
+
+
+def test_a_failed_motion_is_told(motion, tmp_path):
+    loaded, solution = motion
+    failed = solution._replace(result=mbd.RESULTS.nonfinite_state)
+    with pytest.warns(UserWarning, match="(?s)simulation failed, and motion.csv holds.*NaN"):
+        mbd.save(loaded, tmp_path / "motion.csv", failed)

@@ -102,7 +102,27 @@ def test_a_universal_joint_has_its_two_axes(tmp_path):
         np.testing.assert_allclose(frame.direction(np.array(own)), axis, atol=1e-15)
 
 
+@pytest.mark.parametrize(
+    "pitch",
+    ["<screw_thread_pitch>0.1</screw_thread_pitch>", "<thread_pitch>-62.8318530718</thread_pitch>"],
+)
+def test_a_screw_advances_by_its_pitch(pitch, tmp_path):
+    """Old files give radians per metre, positive for a left-handed thread."""
+    joint = f"""<joint name="s" type="screw"><parent>world</parent><child>nut</child>
+      <axis><xyz>0 0 1</xyz></axis>{pitch}</joint>"""
+    model = loaded(sdf(LINK.format(name="nut", pose="0 0 0 0 0 0") + joint), tmp_path)
+    np.testing.assert_allclose(model.mechanism.joint("s").pitch, 0.1, rtol=1e-11)
+
+
 BAD = {
+    "oblique axes": (
+        sdf(
+            LINK.format(name="a", pose="0 0 0 0 0 0")
+            + """<joint name="u" type="universal"><parent>world</parent><child>a</child>
+            <axis><xyz>1 0 0</xyz></axis><axis2><xyz>0.5 1 0</xyz></axis2></joint>"""
+        ),
+        'axes of the joint "u" must be at right angles.*0.447214',
+    ),
     "no XML": ("<sdf>", "is not XML"),
     "no model": ("<robot/>", "holds no <model>"),
     "no mass": (sdf('<link name="a"/>'), 'link> "a" has no mass'),
