@@ -425,15 +425,18 @@
     }, "☰");
     document.body.append(bar, ui.fold, buildSide());
     if (window.innerWidth < 760) document.body.classList.add("jx-folded");
+    // Before the client hears them, whose arrow keys turn the camera.
     window.addEventListener("keydown", (event) => {
-      if (/^(INPUT|SELECT|TEXTAREA|BUTTON)$/.test(event.target.tagName) && event.target !== ui.slider) return;
+      const has = (selector) => event.target.matches?.(selector);
       const step = (data.end - data.start) / Math.max(data.pictures - 1, 1);
-      if (event.code === "Space") setPlaying(!state.playing);
-      else if (event.code === "ArrowRight" && event.target !== ui.slider) seek(state.time + step);
-      else if (event.code === "ArrowLeft" && event.target !== ui.slider) seek(state.time - step);
+      if (has("select, textarea, input:not([type=checkbox])") && event.target !== ui.slider) return;
+      if (event.code === "Space" && !has("button, input[type=checkbox]")) setPlaying(!state.playing);
+      else if (event.code === "ArrowRight") seek(state.time + step);
+      else if (event.code === "ArrowLeft") seek(state.time - step);
       else return;
       event.preventDefault();
-    });
+      event.stopPropagation();
+    }, { capture: true });
     window.addEventListener("resize", () => {
       plot.stale = true;
       showTime();

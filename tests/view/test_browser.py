@@ -160,8 +160,16 @@ def test_scrubbing(alone):
     box = alone.locator("#jx-plot").bounding_box()
     alone.mouse.click(box["x"] + 46 + 0.25 * (box["width"] - 54), box["y"] + 100)
     assert abs(alone.evaluate("jaxmbd.time") - 0.5) < 0.02
-    alone.keyboard.press("ArrowRight")
-    assert alone.evaluate("jaxmbd.time") > 0.5
+
+
+def test_arrow_keys_step_through_time_and_leave_the_camera(alone):
+    before = alone.evaluate("jaxmbd.camera.position")
+    for key, step in [("ArrowRight", 1), ("ArrowLeft", -1)]:
+        time = alone.evaluate("jaxmbd.seek(0.5); jaxmbd.time")
+        alone.keyboard.press(key, delay=300)
+        assert 0 < step * (alone.evaluate("jaxmbd.time") - time) < 0.1
+        settle(alone)
+        assert alone.evaluate("jaxmbd.camera.position") == before
 
 
 def test_overlaid_motions_are_shown_and_hidden(alone):
