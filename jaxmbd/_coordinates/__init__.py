@@ -4,6 +4,7 @@ from .algebra import apply_transpose as apply_transpose
 from .algebra import body_axes as body_axes
 from .algebra import components as components
 from .algebra import dot as dot
+from .algebra import matrix_product as matrix_product
 from .base import AbstractCoordinates as AbstractCoordinates
 from .plain import Plain as Plain
 from .product import Product as Product

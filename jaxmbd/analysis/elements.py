@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool
 
 from .._simulation import Problem
 from .._system import AbstractSystem
-from ..mechanism import Mechanism, Stack, frame_poses, frame_twists, holonomic, nonholonomic
+from ..mechanism import Mechanism, Stack, frame_poses, frame_twists, linearised
 from .terms import At, numbers, pulled
 
 
@@ -31,10 +31,8 @@ def _(system: Mechanism, problem: Problem, at: At, term: str, derivative: bool) 
 
     def rows(joint, qs, vs):
         moving = [True] * len(qs)
-        return (
-            holonomic(joint, joint.equations, qs, vs, at.t, moving),
-            nonholonomic(joint, joint.velocity_equations, qs, vs, at.t, moving),
-        )
+        equations = joint.equations, joint.velocity_equations
+        return linearised(joint, *equations, qs, vs, at.t, moving)
 
     def of_body(body, q, v):
         return body.mass_matrix(q[3:]), body.inertial_force(q[3:], v[3:], system.gravity)

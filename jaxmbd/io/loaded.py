@@ -11,7 +11,16 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._concrete import all_concrete, as_one_program, numpy_if_concrete
 from .._system import State
-from ..mechanism import GROUND, AbstractJoint, Mechanism, OfJoint, Pose, Twist, batched
+from ..mechanism import (
+    GROUND,
+    AbstractJoint,
+    Mechanism,
+    OfJoint,
+    Pose,
+    batched,
+    frame_poses,
+    frame_twists,
+)
 from . import rigid
 from .readings import JointReading
 from .rigid import Transform
@@ -323,7 +332,7 @@ def _read(loaded: Loaded, mechanism: Mechanism, q: Array, v: Array) -> tuple[Arr
             continue
 
         def values(joint, qs, vs):
-            poses, twists = _frames(joint, qs, vs)
+            poses, twists = frame_poses(joint, qs), frame_twists(joint, qs, vs)
             return joint.coordinates(*poses), joint.rates(*poses, *twists)
 
         x, rate = mechanism.tables.map(kind, values, q, v)
@@ -353,15 +362,6 @@ def _read(loaded: Loaded, mechanism: Mechanism, q: Array, v: Array) -> tuple[Arr
     beyond = qpos - middles.astype(q.dtype)
     wrapped = middles.astype(q.dtype) + jnp.arctan2(jnp.sin(beyond), jnp.cos(beyond))
     return jnp.where(turns, wrapped, qpos), jnp.concatenate(rates)[at_v]
-
-
-def _frames(joint: Any, qs: Any, vs: Any):
-    poses, twists = [], []
-    for frame, x, w in zip(joint.frames, qs, vs, strict=True):
-        body, twist = Pose.of(x), Twist.of(w)
-        poses.append(body.compose(frame))
-        twists.append(twist.moved(body.direction(frame.position)))
-    return poses, twists
 
 
 def _free(mechanism: Mechanism, member: FileJoint, q: Array, v: Array) -> tuple[Array, Array]:

@@ -77,8 +77,7 @@ from .joints import Spherical as Spherical
 from .joints import Universal as Universal
 from .linearise import frame_poses as frame_poses
 from .linearise import frame_twists as frame_twists
-from .linearise import holonomic as holonomic
-from .linearise import nonholonomic as nonholonomic
+from .linearise import linearised as linearised
 from .mechanism import Mechanism as Mechanism
 from .pictures import animate as animate
 from .pictures import constraint_graph as constraint_graph

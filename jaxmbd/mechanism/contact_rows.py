@@ -17,7 +17,7 @@ from .._linalg import picks, product, smallest_first, take_rows
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
 from .contacts import AbstractContact, AbstractGap
-from .linearise import frame_poses, holonomic
+from .linearise import frame_poses, linearised
 from .stack import Stack
 from .tables import BodyTables
 
@@ -198,9 +198,9 @@ class ContactSet(NamedTuple):
         moving = self.tables.moving(contacts)
 
         def of_contact(contact, qs):
-            still = [jnp.zeros_like(x[:6]) for x in qs]
-            rows = holonomic(contact, contact.gaps, qs, still, t, moving)
-            return rows.value, rows.velocity, jnp.stack(rows.J, axis=1)
+            still = [jnp.zeros(6, q.dtype) for _ in qs]
+            rows = linearised(contact, contact.gaps, None, qs, still, t, moving)
+            return rows.phi, rows.velocity, jnp.stack(rows.J, axis=1)
 
         value, rate, J = map(_contact_first, self.tables.map(contacts, of_contact, q))
         J = jnp.moveaxis(J, 0, 1)[:, :, None]

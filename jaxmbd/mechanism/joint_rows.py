@@ -14,12 +14,12 @@ from .._linalg import columns
 from .._types import RealScalarLike, Velocity
 from .groups import Groups
 from .joints import AbstractConstraint, AbstractJoint, AbstractPair
-from .linearise import Linearised, along, frame_poses, frame_twists, holonomic, nonholonomic
+from .linearise import Linearised, along, frame_poses, frame_twists, linearised
 from .pairs import NAMES, Ends, Pairs
 from .placed import Configuration, Placed
 from .pose import Pose
 from .stack import Stack
-from .tables import BodyTables, ground_column, merged_rows
+from .tables import BodyTables, merged_rows
 
 
 class JointRows(NamedTuple):
@@ -39,33 +39,30 @@ class JointRows(NamedTuple):
 
     def linearised(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
         t = jnp.asarray(t, q.dtype)
-        parts: tuple[list[Linearised], list[Linearised]] = [], []
-        ends: tuple[list, list] = [], []
+        phi: list[Array] = []
+        # Rows of each kind with J and its bodies, holonomic and then nonholonomic.
+        levels: tuple[list, list] = [], []
         pairs = self._linearised_pairs(q, v)
         for joints in self.kinds:
             bodies = self.tables.ends(joints)
-            if _is_pair(joints):
-                parts[0].append(pairs.pop(0))
-                ends[0].append(bodies)
-                continue
 
             def of_joint(joint, qs, vs, moving=self.tables.moving(joints)):
-                return (
-                    holonomic(joint, joint.equations, qs, vs, t, moving),
-                    nonholonomic(joint, joint.velocity_equations, qs, vs, t, moving),
-                )
+                equations = joint.equations, joint.velocity_equations
+                return linearised(joint, *equations, qs, vs, t, moving)
 
-            for level, rows in enumerate(self.tables.map(joints, of_joint, q, v)):
-                if rows.value.shape[0]:
-                    parts[level].append(rows)
-                    ends[level].append(bodies)
-        every = [*parts[0], *parts[1]]
-        blocks = zip((rows.J for rows in every), [*ends[0], *ends[1]], strict=True)
+            rows = pairs.pop(0) if _is_pair(joints) else self.tables.map(joints, of_joint, q, v)
+            phi.append(rows.phi)
+            nh = rows.phi.shape[0]
+            for level, part in enumerate((slice(nh), slice(nh, None))):
+                own = jax.tree.map(lambda x, part=part: x[part], rows[1:])
+                if own[0].shape[0]:
+                    levels[level].append((*own, bodies))
+        found = [*levels[0], *levels[1]]
         return ConstraintRows(
-            _flat([rows.value for rows in parts[0]], q.dtype),
-            _flat([rows.velocity for rows in every], q.dtype),
-            merged_rows(self.tables, blocks, self._independent),
-            -_flat([rows.drift for rows in every], q.dtype),
+            _flat(phi, q.dtype),
+            _flat([velocity for velocity, *_ in found], q.dtype),
+            merged_rows(self.tables, (x[2:] for x in found), self._independent),
+            -_flat([drift for _, drift, *_ in found], q.dtype),
         )
 
     def row_map(
@@ -151,9 +148,7 @@ class JointRows(NamedTuple):
         return [joints for joints in self.kinds if _is_pair(joints)]
 
     def _pairs(self, q: Configuration) -> Pairs:
-        here = self.tables.kinematics(q)
-        still = Placed.of(jnp.asarray(ground_column(7)[:, None], q.dtype))
-        here = Placed(*(jnp.concatenate(x, axis=-1) for x in zip(here, still, strict=True)))
+        here = self.tables.kinematics_with_ground(q)
         kinds = self._pair_kinds
         bodies = [np.concatenate(ends) for ends in zip(*map(self.tables.ends, kinds), strict=True)]
         together = [joints.together for joints in kinds]

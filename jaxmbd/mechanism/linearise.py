@@ -11,38 +11,50 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._coordinates import components, cross, dot, quaternion_rotate
+from .._coordinates import (
+    apply_matrix,
+    body_axes,
+    components,
+    cross,
+    dot,
+    matrix_product,
+    quaternion_product,
+)
 from .._fusion import materialise
 from .._types import RealScalarLike
 from .element import AbstractElement, AbstractFramed
 from .joints import AbstractConstraint
-from .pose import Pose, Twist
+from .placed import Placed
+from .pose import Pose, PoseWithAxes, Twist
 
-# Coordinates (position, quaternion) and velocities of the body at each end of an element.
-_Bodies = Sequence[Float[Array, "7"]]
+# Coordinates and velocities of the body at each end of an element.
+_Bodies = Sequence[Placed | Float[Array, "7"]]
 _Velocities = Sequence[Float[Array, "6"]]
 
 
 class Linearised(NamedTuple):
-    """Rows of one element: `value` (Phi or Psi), `velocity` (Phi' or Psi), the time derivative
-    `drift` of that at constant velocities, and `J` for the velocities of the body at each end."""
+    """Rows of one element: `phi` (Phi), `velocity` (Phi' and then Psi), the time derivative `drift`
+    of that at constant velocities, and `J` for the velocities of the body at each end."""
 
-    value: Float[Array, " rows"]
+    phi: Float[Array, " nh"]
     velocity: Float[Array, " rows"]
     drift: Float[Array, " rows"]
     J: list[Float[Array, "rows 6"]]
 
 
-def frame_poses(element: AbstractFramed, qs: _Bodies) -> tuple[Pose, ...]:
+def frame_poses(element: AbstractFramed, qs: _Bodies) -> tuple[PoseWithAxes, ...]:
     """World poses of the frames of an element, from those of its bodies."""
-    poses = [Pose.of(q).compose(frame) for q, frame in zip(qs, element.frames, strict=True)]
-    # Positions are kept apart from orientations, since many elements need only one of them.
-    positions, orientations = (
-        materialise(jnp.concatenate(parts)) for parts in zip(*poses, strict=True)
+    positions, orientations, axes = [], [], []
+    for body, frame in zip(map(_placed, qs), element.frames, strict=True):
+        positions.append(body.position + apply_matrix(body.axes, frame.position))
+        orientations.append(quaternion_product(body.orientation, frame.orientation))
+        axes.append(matrix_product(body.axes, body_axes(frame.orientation)))
+    # Each apart, since many elements need only one of them.
+    x, p, R = (materialise(jnp.stack(parts)) for parts in (positions, orientations, axes))
+    return tuple(
+        PoseWithAxes(x, p, tuple(components(R, axis=1)))
+        for x, p, R in zip(*map(components, (x, p, R)), strict=True)
     )
-    places = jax.lax.split(positions, [3] * len(poses))
-    turns = jax.lax.split(orientations, [4] * len(poses))
-    return tuple(map(Pose, places, turns))
 
 
 def frame_twists(element: AbstractFramed, qs: _Bodies, vs: _Velocities) -> tuple[Twist, ...]:
@@ -50,63 +62,48 @@ def frame_twists(element: AbstractFramed, qs: _Bodies, vs: _Velocities) -> tuple
     return _moved(vs, _arms(element, qs))
 
 
-def holonomic(
+def linearised(
     element: AbstractElement,
-    phi: Callable,
+    phi: Callable | None,
+    psi: Callable | None,
     qs: _Bodies,
     vs: _Velocities,
     t: RealScalarLike,
     moving: Sequence[bool],
 ) -> Linearised:
-    """Linearise Phi(poses, t). Ends that are not `moving`, all on the ground, have J = 0."""
+    """Linearise Phi(poses, t) and Psi(poses, twists, t); `None` for no such rows. Ends that are not
+    `moving`, all on the ground, have J = 0."""
     poses, arms = frame_poses(element, qs), _arms(element, qs)
     twists = _moved(vs, arms)
     rates = _pose_rates(poses, twists)
     # At constant velocities arm'' = w x (w x arm), and p' = w p / 2 gives p'' = -w^2 p / 4.
+    lifts = [cross(w, cross(w, arm)) for (_, w), arm in zip(twists, arms, strict=True)]
     bent = tuple(
-        Pose(cross(w, cross(w, arm)), -dot(w, w) / 4 * p)
-        for (_, w), (_, p), arm in zip(twists, poses, arms, strict=True)
+        PoseWithAxes(
+            lift,
+            -dot(w, w) / 4 * pose.orientation,
+            tuple(cross(w, cross(w, e)) for e in pose.axes),
+        )
+        for lift, (_, w), pose in zip(lifts, twists, poses, strict=True)
     )
-    one = jnp.ones_like(t)
+    speeding = tuple(Twist(lift, jnp.zeros_like(lift)) for lift in lifts)
+    one, none = jnp.ones_like(t), jnp.zeros(0, qs[0].dtype)
 
-    def velocity(poses, rates, t):
-        return jax.jvp(phi, (poses, t), (rates, one))[1]
+    def velocity(poses, rates, twists, t):
+        holonomic = none if phi is None else jax.jvp(phi, (poses, t), (rates, one))[1]
+        return jnp.concatenate([holonomic, none if psi is None else psi(poses, twists, t)])
 
     def derivative(end, twist):
-        moved = lambda pose: phi(_replaced(poses, end, pose), t)  # noqa: E731
-        return _derivative(moved, poses[end], poses[end].rate(twist))
+        at = lambda pose: phi(_replaced(poses, end, pose), t)  # noqa: E731
+        of = lambda x: psi(poses, _replaced(twists, end, x), t)  # noqa: E731
+        pose = poses[end]
+        holonomic = none if phi is None else _derivative(at, pose, pose.rate(twist))
+        nonholonomic = none if psi is None else _derivative(of, twists[end], twist)
+        return jnp.concatenate([holonomic, nonholonomic])
 
-    rate, drift = jax.jvp(velocity, (poses, rates, t), (rates, bent, one))
-    value = phi(poses, t)
-    return Linearised(value, rate, drift, _columns(derivative, arms, moving, value))
-
-
-def nonholonomic(
-    element: AbstractElement,
-    psi: Callable,
-    qs: _Bodies,
-    vs: _Velocities,
-    t: RealScalarLike,
-    moving: Sequence[bool],
-) -> Linearised:
-    """Linearise Psi(poses, twists, t)."""
-    poses, arms = frame_poses(element, qs), _arms(element, qs)
-    twists = _moved(vs, arms)
-    if jax.eval_shape(psi, poses, twists, t).shape == (0,):
-        none = jnp.zeros(0, qs[0].dtype)
-        return Linearised(none, none, none, [jnp.zeros((0, 6), none.dtype) for _ in arms])
-
-    def derivative(end, twist):
-        moved = lambda x: psi(poses, _replaced(twists, end, x), t)  # noqa: E731
-        return _derivative(moved, twists[end], twist)
-
-    bent = tuple(
-        Twist(cross(w, cross(w, arm)), jnp.zeros_like(w))
-        for (_, w), arm in zip(twists, arms, strict=True)
-    )
-    motion = (_pose_rates(poses, twists), bent, jnp.ones_like(t))
-    value, drift = jax.jvp(psi, (poses, twists, t), motion)
-    return Linearised(value, value, drift, _columns(derivative, arms, moving, value))
+    rate, drift = jax.jvp(velocity, (poses, rates, twists, t), (rates, bent, speeding, one))
+    value = none if phi is None else phi(poses, t)
+    return Linearised(value, rate, drift, _columns(derivative, arms, moving, rate))
 
 
 def along(
@@ -146,20 +143,16 @@ def _columns(
     return J
 
 
+def _placed(body: Placed | Float[Array, "7"]) -> Placed:
+    return body if isinstance(body, Placed) else Placed.of(body)
+
+
 def _arms(element: AbstractFramed, qs: _Bodies) -> list[Float[Array, "3"]]:
-    """Vectors from the origins of the bodies to those of the frames, in world axes.
-
-    Between steps the norm s = |p| of a quaternion is not exactly 1, and it turns r into
-    s^2 R r + (1 - s^2) r. Only the first part moves with the body, since p' = w p / 2 keeps s. With
-    this part as the arm, rates and J are the exact derivatives of Phi as computed. The violation is
-    then thirty times smaller."""
-
-    def arm(q, r):
-        _, p = Pose.of(q)
-        w, x, y, z = components(p)
-        return quaternion_rotate(p, r) + (w * w + x * x + y * y + z * z - 1) * r
-
-    return [arm(q, frame.position) for q, frame in zip(qs, element.frames, strict=True)]
+    """Vectors from the origins of the bodies to those of the frames, in world axes."""
+    return [
+        apply_matrix(_placed(body).axes, frame.position)
+        for body, frame in zip(qs, element.frames, strict=True)
+    ]
 
 
 def _moved(vs: _Velocities, arms: Sequence[Float[Array, "3"]]) -> tuple[Twist, ...]:

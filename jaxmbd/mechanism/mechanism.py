@@ -28,7 +28,7 @@ from .element import AbstractFramed
 from .forces import AbstractForceElement
 from .joint_rows import JointRows
 from .joints import AbstractConstraint, AbstractJoint
-from .linearise import Linearised, frame_poses, frame_twists, nonholonomic
+from .linearise import Linearised, frame_poses, frame_twists, linearised
 from .listing import listing
 from .placed import Configuration, Placed
 from .pose import Pose, Twist
@@ -261,7 +261,7 @@ class Mechanism(AbstractStructuredSystem):
         """World poses of the frames of an element or a scalar coordinate."""
         table = self.tables.with_ground(q)
         bodies = [self.tables.column(name) for name in element.bodies]
-        return frame_poses(element, [table[:, i] for i in bodies])
+        return tuple(Pose(*x) for x in frame_poses(element, [table[:, i] for i in bodies]))
 
     def frame_twists(
         self, element: AbstractFramed, q: Coordinates, v: Velocity
@@ -341,8 +341,8 @@ class Mechanism(AbstractStructuredSystem):
                 poses, twists = frame_poses(force, qs), frame_twists(force, qs, vs)
                 wrenches = force.wrenches(poses, twists, t, u)
                 return tuple(
-                    jnp.concatenate([w.force, w.torque_about(pose.position - x[:3])])
-                    for w, pose, x in zip(wrenches, poses, qs, strict=True)
+                    jnp.concatenate([w.force, w.torque_about(pose.position - body.position)])
+                    for w, pose, body in zip(wrenches, poses, qs, strict=True)
                 )
 
             wrenches = self.tables.map(forces, on_bodies, q, v)
@@ -443,7 +443,7 @@ class Mechanism(AbstractStructuredSystem):
                     return force.rate(poses, twists)[None]
 
                 still = jnp.zeros((), q.dtype)
-                return force.inertance, nonholonomic(force, rate, qs, vs, still, moving)
+                return force.inertance, linearised(force, None, rate, qs, vs, still, moving)
 
             found.append((*self.tables.map(forces, of_rotor, q, v), ends))
         return found

@@ -11,11 +11,14 @@ from jaxtyping import Array, Float
 from .._concrete import is_concrete, numpy_if_concrete
 from .._coordinates import (
     QuaternionWorld,
+    components,
     cross,
+    dot,
     quaternion_conjugate,
     quaternion_from_matrix,
     quaternion_product,
     quaternion_rotate,
+    quaternion_to_matrix,
 )
 from .._inputs import Refusal, finite
 from .batching import over_leading_axes
@@ -47,7 +50,7 @@ class Pose(NamedTuple):
     @over_leading_axes
     def point(self, r: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
         """World position of the point r of this frame."""
-        return self.position + quaternion_rotate(self.orientation, r)
+        return self.position + self.direction(r)
 
     @over_leading_axes
     def direction(self, d: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
@@ -75,12 +78,57 @@ class Pose(NamedTuple):
         """Time derivative of position and quaternion, for a frame that moves with `twist`."""
         return Pose(twist.linear, QuaternionWorld().qdot(self.orientation, twist.angular))
 
+    @property
+    def axes(self) -> tuple[Array, Array, Array]:
+        """World components of the x, y and z axes, shape `(*batch, 3)` each."""
+        return _axes(self)
+
     @over_leading_axes
     def relative(self, other: "Pose") -> "Pose":
         """The pose `other` relative to this frame; the inverse of `compose`."""
         inverse = quaternion_conjugate(self.orientation)
         orientation = quaternion_product(inverse, other.orientation)
         return Pose(self.local_point(other.position), orientation)
+
+
+@jax.tree_util.register_pytree_node_class
+class PoseWithAxes(Pose):
+    """A pose that keeps the axes of the frame, for joints, forces and contacts at work. Their rate
+    is omega x axis, so derivatives of vectors that the frame carries need none of a quaternion."""
+
+    _axes: tuple[Array, Array, Array]
+
+    def __new__(cls, position, orientation, axes):
+        self = super().__new__(cls, position, orientation)
+        self._axes = axes
+        return self
+
+    def tree_flatten(self):
+        return (*self, self._axes), None
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+    @property
+    def axes(self):
+        return self._axes
+
+    @over_leading_axes
+    def direction(self, d):
+        x, y, z = components(d)
+        e_x, e_y, e_z = self._axes
+        return x * e_x + y * e_y + z * e_z
+
+    @over_leading_axes
+    def local_direction(self, d):
+        return jnp.stack([dot(e, d) for e in self._axes])
+
+    @over_leading_axes
+    def rate(self, twist):
+        _, orientation = super().rate(twist)
+        turning = tuple(cross(twist.angular, e) for e in self._axes)
+        return PoseWithAxes(twist.linear, orientation, turning)
 
 
 class Twist(NamedTuple):
@@ -104,6 +152,11 @@ class Twist(NamedTuple):
     def moved(self, arm: Float[Array, "*#batch 3"]) -> "Twist":
         """Twist of a frame of the body whose origin is at `arm` (world axes)."""
         return Twist(self.at(arm), self.angular)
+
+
+@over_leading_axes
+def _axes(pose: Pose) -> tuple[Array, ...]:
+    return tuple(components(quaternion_to_matrix(pose.orientation), axis=1))
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)

@@ -26,20 +26,17 @@ def misaligned(a: Pose, b: Pose) -> Float[Array, "3"]:
 
 def x_axis(frame: Pose) -> Float[Array, "3"]:
     """World components of the x axis."""
-    w, x, y, z = components(frame.orientation)
-    return jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)])
+    return frame.axes[0]
 
 
 def y_axis(frame: Pose) -> Float[Array, "3"]:
     """World components of the y axis."""
-    w, x, y, z = components(frame.orientation)
-    return jnp.stack([2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)])
+    return frame.axes[1]
 
 
 def z_axis(frame: Pose) -> Float[Array, "3"]:
     """World components of the z axis."""
-    w, x, y, z = components(frame.orientation)
-    return jnp.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)])
+    return frame.axes[2]
 
 
 def angle(a: Pose, b: Pose) -> Float[Array, ""]:
@@ -71,11 +68,8 @@ def gimbal_angles(a: Pose, b: Pose) -> Float[Array, "3"]:
 
     beta and gamma are read from Rx(alpha)^T R. So the three angles give R also at |beta| = pi / 2,
     where alpha alone is undefined. There alpha is 0, and derivatives are finite but meaningless."""
-    (_, _, r02), (r10, r11, r12), (r20, r21, r22) = (
-        components(row)
-        for row in components(
-            jnp.stack([a.local_direction(axis(b)) for axis in (x_axis, y_axis, z_axis)], axis=1)
-        )
+    (_, _, r02), (r10, r11, r12), (r20, r21, r22) = map(
+        components, components(jnp.stack([a.local_direction(e) for e in b.axes], axis=1))
     )
     alpha = polar_angle(r22, -r12)
     c, s = jnp.cos(alpha), jnp.sin(alpha)

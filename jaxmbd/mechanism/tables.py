@@ -74,6 +74,12 @@ class BodyTables(NamedTuple):
     def kinematics(self, q: Configuration) -> Placed:
         return q if isinstance(q, Placed) else Placed.of(self.table(q))
 
+    def kinematics_with_ground(self, q: Configuration) -> Placed:
+        """`kinematics`, with the ground as the last column."""
+        here = self.kinematics(q)
+        ground = Placed.of(jnp.asarray(ground_column(7)[:, None], q.dtype))
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), here, ground)
+
     # --- elements between the bodies ------------------------------------------------------------
 
     def ends(self, elements: Stack) -> list[np.ndarray]:
@@ -88,15 +94,22 @@ class BodyTables(NamedTuple):
 
     def map(self, elements: Stack, fn: Callable[..., PyTree], *vectors: Array | Placed) -> PyTree:
         """Apply fn(element, qs, ...) to all elements of one kind, with the element axis last. For
-        each of the `vectors`, q or v, fn gets a tuple of the components of the element's bodies."""
+        each of the `vectors`, q or v, fn gets a tuple of what the element's bodies have of it:
+        `Placed` of q, and six components of v."""
         ends = self.ends(elements)
         k = len(ends)
 
         def one(element, *bodies):
             return fn(element, *(bodies[i : i + k] for i in range(0, len(bodies), k)))
 
-        tables = [self.with_ground(x) for x in vectors]
-        return elements.map(one, *(columns(table, end) for table in tables for end in ends))
+        tables = [
+            self.kinematics_with_ground(x)
+            if isinstance(x, Placed) or x.shape == (self.coordinates.nq,)
+            else self.with_ground(x)
+            for x in vectors
+        ]
+        of_bodies = lambda table, end: jax.tree.map(lambda x: columns(x, end), table)  # noqa: E731
+        return elements.map(one, *(of_bodies(table, end) for table in tables for end in ends))
 
 
 def merged_rows(

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._coordinates import components, cross, dot, quaternion_rotate
+from ..._coordinates import cross, dot
 from ..pose import Pose
 
 
@@ -58,8 +58,7 @@ def mixed(weights: Float[Array, " n"], rows: Float[Array, "n 3"]) -> Float[Array
 
 def axes(frame: Pose) -> Float[Array, "3 3"]:
     """World components of the axes of a frame, in rows."""
-    identity = jnp.eye(3, dtype=frame.position.dtype)
-    return jnp.stack([quaternion_rotate(frame.orientation, e) for e in components(identity)])
+    return jnp.stack(frame.axes)
 
 
 def one_hot_of_largest(x: Float[Array, " n"]) -> Float[Array, " n"]:
