@@ -23,6 +23,8 @@ from .blocks import (
     blocks_times,
     columns,
     padded_columns,
+    row_table,
+    table_rows,
     transposed_blocks_times,
 )
 from .elimination import Plan, Sequence, plan, sequence
@@ -118,7 +120,7 @@ class BlockSparse(AbstractConstraintSolver):
             return self._factorise_coupled(M, J, E, tilt)
         if not isinstance(M, BlockDiagonal):
             M = BlockDiagonal(M[:, :, None])
-            J = BlockRows((J[None, :, :, None],), (((0,),),), 1, M.shape[0])
+            J = BlockRows((J[None, :, :, None],), (((len(J), 1),),), (((0,),),), 1, M.shape[0])
         if M.root is None or M.definite is None:
             W, left = block_whitener(M.blocks)
             positive_definite = jnp.all(left > 0)
@@ -284,23 +286,17 @@ class _Nodes:
     length of the longest. Elements are numbered piece by piece."""
 
     def __init__(self, J: BlockRows):
-        self.shapes = [(piece.shape[1], piece.shape[3]) for piece in J.pieces]
-        self.size = J.longest
+        self.shapes = tuple(kind for kinds in J.kinds for kind in kinds)
+
+    @property
+    def size(self) -> int:
+        return max(rows for rows, _ in self.shapes)
 
     def gather(self, x: Rows) -> Float[Array, "size nodes"]:
-        tables, start = [], 0
-        for rows, elements in self.shapes:
-            table = x[start : start + rows * elements].reshape(rows, elements)
-            tables.append(jnp.pad(table, ((0, self.size - rows), (0, 0))))
-            start += rows * elements
-        return jnp.concatenate(tables, axis=1)
+        return row_table(x, self.shapes)
 
     def scatter(self, table: Float[Array, "size nodes"]) -> Rows:
-        parts, start = [], 0
-        for rows, elements in self.shapes:
-            parts.append(table[:rows, start : start + elements].ravel())
-            start += elements
-        return jnp.concatenate(parts)
+        return jnp.concatenate(table_rows(table, self.shapes))
 
     def in_rows(self, A: Float[Array, "n n"]) -> Float[Array, "rows rows"]:
         """Reorder a matrix from the entries of the table, node by node, to the order of the
@@ -317,12 +313,8 @@ class _Nodes:
         one = np.zeros((nodes * self.size, len(order)))
         one[order, np.arange(len(order))] = 1
         one = jnp.asarray(one.reshape(nodes, self.size, -1), steps.W.dtype)
-        X, parts, start = _substitute_sequence(elimination, steps, one), [], 0
-        for rows, elements in self.shapes:
-            own = X[start : start + elements, :rows]
-            parts.append(jnp.swapaxes(own, 0, 1).reshape(rows * elements, -1))
-            start += elements
-        return jnp.concatenate(parts)
+        X = _substitute_sequence(elimination, steps, one)
+        return jnp.concatenate(table_rows(jnp.swapaxes(X, 0, 1), self.shapes))
 
     def _places(self) -> np.ndarray:
         """The places of the rows among the entries of the table, node by node."""
@@ -356,10 +348,9 @@ def _delassus(
         diagonals.append(_times_transposed(both, both))
         rows.extend(piece)
     D = jnp.concatenate(diagonals, axis=2)
-    if not all(piece.shape[1] == s for piece in K.pieces):
-        padding = np.concatenate(
-            [np.repeat((np.arange(s) >= x.shape[1])[:, None], x.shape[3], 1) for x in K.pieces], 1
-        )
+    short = [np.full(elements, rows) for kinds in K.kinds for rows, elements in kinds]
+    padding = np.arange(s)[:, None] >= np.concatenate(short)
+    if np.any(padding):
         D = D + _diagonal(jnp.asarray(padding, D.dtype))
     rows = jnp.concatenate(rows, axis=2)
     first, second = contributions

@@ -1,11 +1,13 @@
 """Sparse M and J of many bodies as structures of arrays: component axes first, element axis last.
 
-A vector of velocities is the flattened table `(size, count)` of all bodies. Rows come piece by
-piece; each piece is a flattened table `(rows, elements)`.
+A vector of velocities is the flattened table `(size, count)` of all bodies. Rows come kind by
+kind of elements; those of a kind are a flattened table `(rows, elements)`.
 """
 
+import dataclasses
 import functools
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -238,10 +240,52 @@ class BlockDiagonal(eqx.Module):
         return M.reshape(self.shape)
 
 
+# For each kind of elements of a table, the number of rows of one element and of elements.
+Kinds: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def row_table(x: Float[Array, " rows"], kinds: Kinds) -> Float[Array, "longest elements"]:
+    """One number for each row, as a table with a column for each element, padded with zeros."""
+    tables, start = [], 0
+    for rows, elements in kinds:
+        tables.append(x[start : start + rows * elements].reshape(rows, elements))
+        start += rows * elements
+    return _side_by_side(tables)
+
+
+def table_rows(table: Float[Array, "longest elements *rest"], kinds: Kinds) -> list[Array]:
+    """The rows of each kind, without padding: the inverse of `row_table`, before concatenation."""
+    parts, start = [], 0
+    for rows, elements in kinds:
+        own = table[:rows, start : start + elements]
+        parts.append(own.reshape(rows * elements, *table.shape[2:]))
+        start += elements
+    return parts
+
+
+def _side_by_side(tables: Sequence[Float[Array, "_rows *size _elements"]]) -> Array:
+    """Tables one beside the other along the last axis, padded with zeros along the first."""
+    longest = max(table.shape[0] for table in tables)
+    rest = tables[0].ndim - 1
+    padded = [
+        jnp.pad(x, ((0, longest - x.shape[0]), *((0, 0),) * rest)) if x.shape[0] < longest else x
+        for x in tables
+    ]
+    return padded[0] if len(padded) == 1 else jnp.concatenate(padded, axis=-1)
+
+
+def _row_count(kinds: Kinds) -> int:
+    return sum(rows * elements for rows, elements in kinds)
+
+
 class BlockRows(eqx.Module):
     """J of rows that depend on few bodies each.
 
-    - `pieces`: a piece holds rows of elements of one kind, shape `(ends, rows, size, elements)`.
+    - `pieces`: a piece holds rows of elements, shape `(ends, rows, size, elements)`. Its elements
+      may be of several kinds, with zeros in place of the rows that a kind lacks: all kinds together
+      are quicker to compile than each apart.
+    - `kinds`: for each piece, the number of rows of an element and the number of elements of each
+      kind. The rows of J are ordered by kinds.
     - `ends`: for each piece, the bodies at each end of its elements, as tuples of body numbers. The
       number `count` is the ground, which does not move. The ends of one element must be different
       bodies: see `merged`.
@@ -250,6 +294,7 @@ class BlockRows(eqx.Module):
     """
 
     pieces: tuple[Float[Array, "_ends _rows _size _elements"], ...]
+    kinds: tuple[Kinds, ...] = eqx.field(static=True)
     ends: tuple[tuple[tuple[int, ...], ...], ...] = eqx.field(static=True)
     count: int = eqx.field(static=True)
     size: int = eqx.field(static=True)
@@ -258,44 +303,51 @@ class BlockRows(eqx.Module):
     @classmethod
     def none(cls, count: int, size: int) -> "BlockRows":
         """No rows."""
-        return cls((), (), count, size, independent=True)
+        return cls((), (), (), count, size, independent=True)
 
     @classmethod
-    def merged(cls, pieces, ends, count: int, size: int, independent: bool) -> "BlockRows":
-        """Rows of elements that may have several ends on one body."""
-        new_pieces, new_ends = [], []
-        for piece, its_ends in zip(pieces, ends, strict=True):
-            blocks, bodies = list(piece), [np.array(end) for end in its_ends]
-            for j in range(len(blocks)):
+    def merged(cls, blocks, ends, count: int, size: int, independent: bool) -> "BlockRows":
+        """Rows of kinds of elements, which may have several ends on one body: J at each end, and
+        the bodies there. Kinds with equally many ends, one after the other, are one piece."""
+        pieces, kinds, bodies = [], [], []
+        for of_kind, its_ends in zip(map(list, blocks), map(list, ends), strict=True):
+            for j in range(len(of_kind)):
                 for i in range(j):
-                    same = (bodies[i] == bodies[j]) & (bodies[j] < count)
+                    same = (its_ends[i] == its_ends[j]) & (its_ends[j] < count)
                     if np.any(same):
                         here = same[None, None]
-                        blocks[i] = blocks[i] + jnp.where(here, blocks[j], 0.0)
-                        blocks[j] = jnp.where(here, 0.0, blocks[j])
-                        bodies[j] = np.where(same, count, bodies[j])
-            new_pieces.append(jnp.stack(blocks))
-            new_ends.append(tuple(tuple(int(b) for b in end) for end in bodies))
-        return cls(tuple(new_pieces), tuple(new_ends), count, size, independent)
+                        of_kind[i] = of_kind[i] + jnp.where(here, of_kind[j], 0.0)
+                        of_kind[j] = jnp.where(here, 0.0, of_kind[j])
+                        its_ends[j] = np.where(same, count, its_ends[j])
+            if not (bodies and len(bodies[-1]) == len(its_ends)):
+                pieces.append([[] for _ in its_ends])
+                bodies.append([() for _ in its_ends])
+                kinds.append(())
+            rows, _, elements = of_kind[0].shape
+            kinds[-1] += ((rows, elements),)
+            bodies[-1] = [b + tuple(map(int, e)) for b, e in zip(bodies[-1], its_ends, strict=True)]
+            for piece, block in zip(pieces[-1], of_kind, strict=True):
+                piece.append(block)
+        together = tuple(
+            jnp.stack([materialise(_side_by_side(end)) for end in piece]) for piece in pieces
+        )
+        return cls(together, tuple(kinds), tuple(map(tuple, bodies)), count, size, independent)
+
+    def _with(self, pieces: Iterable[Array], independent: bool) -> "BlockRows":
+        return dataclasses.replace(self, pieces=tuple(pieces), independent=independent)
 
     def scaled(self, factors: Float[Array, " rows"]) -> "BlockRows":
         """Each row times its factor."""
-        pieces, start = [], 0
-        for piece in self.pieces:
-            _, rows, _, elements = piece.shape
-            own = factors[start : start + rows * elements].reshape(rows, 1, elements)
-            pieces.append(piece * own[None])
-            start += rows * elements
-        return BlockRows(tuple(pieces), self.ends, self.count, self.size, self.independent)
+        parts = zip(self.pieces, self._tables(factors), strict=True)
+        return self._with((x * own[None, :, None] for x, own in parts), self.independent)
 
     def switched(self, on: Float[Array, " rows"]) -> "BlockRows":
         """Each row times 1 or 0. The result is not known to be independent."""
-        pieces = self.scaled(on).pieces
-        return BlockRows(pieces, self.ends, self.count, self.size, independent=False)
+        return self._with(self.scaled(on).pieces, independent=False)
 
     def whitened(self, root: BlockRoot) -> "BlockRows":
         """J R."""
-        pieces = tuple(
+        pieces = (
             jnp.stack(
                 [
                     materialise(root.rows(block, np.array(end)))
@@ -304,23 +356,55 @@ class BlockRows(eqx.Module):
             )
             for piece, ends in zip(self.pieces, self.ends, strict=True)
         )
-        return BlockRows(pieces, self.ends, self.count, self.size, self.independent)
+        return self._with(pieces, self.independent)
 
     def followed_by(self, more: "BlockRows") -> "BlockRows":
         """These rows, then `more`; independent if these are."""
-        pieces, ends = (*self.pieces, *more.pieces), (*self.ends, *more.ends)
-        return BlockRows(pieces, ends, self.count, self.size, self.independent)
+        return dataclasses.replace(
+            self,
+            pieces=self.pieces + more.pieces,
+            kinds=self.kinds + more.kinds,
+            ends=self.ends + more.ends,
+        )
 
     def first(self, rows: int) -> "BlockRows":
-        """The pieces that make up the first `rows` rows."""
-        ends = np.cumsum([0] + [p.shape[1] * p.shape[3] for p in self.pieces])
-        k = int(np.searchsorted(ends, rows))
-        assert ends[k] == rows
-        return BlockRows(self.pieces[:k], self.ends[:k], self.count, self.size, self.independent)
+        """The kinds of elements that make up the first `rows` rows."""
+        pieces, kept, bodies = [], [], []
+        for piece, kinds, ends in zip(self.pieces, self.kinds, self.ends, strict=True):
+            of_kinds = np.cumsum([0, *(_row_count((kind,)) for kind in kinds)])
+            k = int(np.searchsorted(of_kinds, min(rows, of_kinds[-1])))
+            assert of_kinds[k] == min(rows, of_kinds[-1]), "The rows of a kind stay together."
+            if k == 0:
+                break
+            n = sum(elements for _, elements in kinds[:k])
+            pieces.append(piece[:, : max(r for r, _ in kinds[:k]), :, :n])
+            kept.append(kinds[:k])
+            bodies.append(tuple(end[:n] for end in ends))
+            rows -= int(of_kinds[k])
+        return dataclasses.replace(
+            self, pieces=tuple(pieces), kinds=tuple(kept), ends=tuple(bodies)
+        )
+
+    def by_kind(self) -> Iterator[Float[Array, "ends rows size elements"]]:
+        """J of each kind of elements."""
+        for piece, kinds in zip(self.pieces, self.kinds, strict=True):
+            start = 0
+            for rows, elements in kinds:
+                yield piece[:, :rows, :, start : start + elements]
+                start += elements
+
+    def _tables(self, x: Float[Array, " rows"]) -> list[Float[Array, "rows elements"]]:
+        """One number for each row, as a table for each piece."""
+        tables, start = [], 0
+        for kinds in self.kinds:
+            stop = start + _row_count(kinds)
+            tables.append(row_table(x[start:stop], kinds))
+            start = stop
+        return tables
 
     @property
     def shape(self) -> tuple[int, int]:
-        return sum(p.shape[1] * p.shape[3] for p in self.pieces), self.size * self.count
+        return sum(map(_row_count, self.kinds)), self.size * self.count
 
     @property
     def longest(self) -> int:
@@ -331,20 +415,16 @@ class BlockRows(eqx.Module):
         table = x.reshape(self.size, self.count)
         table = jnp.concatenate([table, jnp.zeros((self.size, 1), x.dtype)], axis=1)
         rows = [jnp.zeros(0, x.dtype)]
-        for piece, ends in zip(self.pieces, self.ends, strict=True):
+        for piece, kinds, ends in zip(self.pieces, self.kinds, self.ends, strict=True):
             parts = zip(piece, ends, strict=True)
             here = [blocks_times(block, columns(table, np.array(end))) for block, end in parts]
-            rows.append(total(here).ravel())
+            rows.extend(table_rows(total(here), kinds))
         return jnp.concatenate(rows)
 
     def __rmatmul__(self, y: Float[Array, " rows"]) -> Float[Array, " n"]:
         """y J = J^T y."""
         table = jnp.zeros((self.size, self.count + 1), y.dtype)
-        start = 0
-        for piece, ends in zip(self.pieces, self.ends, strict=True):
-            _, rows, _, elements = piece.shape
-            part = y[start : start + rows * elements].reshape(rows, elements)
-            start += rows * elements
+        for piece, part, ends in zip(self.pieces, self._tables(y), self.ends, strict=True):
             for block, end in zip(piece, ends, strict=True):
                 values = transposed_blocks_times(block, part)
                 table = accumulated(table, np.array(end), values)
@@ -352,19 +432,18 @@ class BlockRows(eqx.Module):
 
     def squares(self, weights: Float[Array, "size count"]) -> Float[Array, " rows"]:
         """The sum of the squares of each row's entries, with weights."""
-        pieces = tuple(piece * piece for piece in self.pieces)
-        return BlockRows(pieces, self.ends, self.count, self.size) @ weights.ravel()
+        return self._with((x * x for x in self.pieces), self.independent) @ weights.ravel()
 
     def dense(self) -> Float[Array, "rows n"]:
         dtype = self.pieces[0].dtype if self.pieces else jnp.result_type(float)
         parts = [jnp.zeros((0, self.size, self.count + 1), dtype)]
-        for piece, ends in zip(self.pieces, self.ends, strict=True):
+        for piece, kinds, ends in zip(self.pieces, self.kinds, self.ends, strict=True):
             _, rows, _, elements = piece.shape
             J = jnp.zeros((rows, elements, self.size, self.count + 1), dtype)
             i = np.arange(elements)
             for block, end in zip(piece, ends, strict=True):
                 J = J.at[:, i, :, np.array(end)].add(jnp.moveaxis(block, -1, 0))
-            parts.append(J.reshape(rows * elements, self.size, self.count + 1))
+            parts.extend(table_rows(J, kinds))
         return jnp.concatenate(parts)[:, :, : self.count].reshape(self.shape)
 
 

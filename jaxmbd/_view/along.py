@@ -93,7 +93,7 @@ def _transmitted(mechanism, t, q, v, lam):
     found, start = [], 0
     if lam is None:
         return found
-    for piece in mechanism.linearised(t, q, v).J.pieces:
+    for piece in mechanism.linearised(t, q, v).J.by_kind():
         _, rows, _, count = piece.shape
         own = lam[start : start + rows * count].reshape(rows, count)
         found.append(jnp.einsum("ersk,rk->esk", piece, own))

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .._fusion import materialise
 from .._linalg import BlockRows, columns
 from .body import GROUND
 from .coordinates import Bodies
@@ -116,10 +115,8 @@ def merged_rows(
     tables: BodyTables, parts: Iterable[tuple[list[Array], list[np.ndarray]]], independent: bool
 ) -> BlockRows:
     """Merge J and the bodies at each end of all kinds."""
-    J, ends = [], []
-    for blocks, bodies in parts:
-        J.append([materialise(x) for x in blocks])
-        ends.append(bodies)
+    parts = list(parts)
+    J, ends = [blocks for blocks, _ in parts], [bodies for _, bodies in parts]
     return BlockRows.merged(J, ends, tables.body_count, 6, independent)
 
 
