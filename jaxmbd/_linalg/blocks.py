@@ -244,7 +244,7 @@ class BlockDiagonal(eqx.Module):
 Kinds: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def row_table(x: Float[Array, " rows"], kinds: Kinds) -> Float[Array, "longest elements"]:
+def row_table(x: Float[Array, " all"], kinds: Kinds) -> Float[Array, "longest elements"]:
     """One number for each row, as a table with a column for each element, padded with zeros."""
     tables, start = [], 0
     for rows, elements in kinds:
@@ -385,7 +385,7 @@ class BlockRows(eqx.Module):
             self, pieces=tuple(pieces), kinds=tuple(kept), ends=tuple(bodies)
         )
 
-    def by_kind(self) -> Iterator[Float[Array, "ends rows size elements"]]:
+    def by_kind(self) -> Iterator[Float[Array, "_ends _rows size _elements"]]:
         """J of each kind of elements."""
         for piece, kinds in zip(self.pieces, self.kinds, strict=True):
             start = 0
@@ -393,7 +393,7 @@ class BlockRows(eqx.Module):
                 yield piece[:, :rows, :, start : start + elements]
                 start += elements
 
-    def _tables(self, x: Float[Array, " rows"]) -> list[Float[Array, "rows elements"]]:
+    def _tables(self, x: Float[Array, " all"]) -> list[Float[Array, "_rows _elements"]]:
         """One number for each row, as a table for each piece."""
         tables, start = [], 0
         for kinds in self.kinds:

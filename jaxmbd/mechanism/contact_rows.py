@@ -17,7 +17,7 @@ from .._linalg import picks, product, smallest_first, take_rows
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
 from .contacts import AbstractContact, AbstractGap
-from .linearise import frame_poses, linearised
+from .linearise import frame_poses, linearised, no_rows
 from .stack import Stack
 from .tables import BodyTables
 
@@ -199,7 +199,7 @@ class ContactSet(NamedTuple):
 
         def of_contact(contact, qs):
             still = [jnp.zeros(6, q.dtype) for _ in qs]
-            rows = linearised(contact, contact.gaps, None, qs, still, t, moving)
+            rows = linearised(contact, contact.gaps, no_rows, qs, still, t, moving)
             return rows.phi, rows.velocity, jnp.stack(rows.J, axis=1)
 
         value, rate, J = map(_contact_first, self.tables.map(contacts, of_contact, q))

@@ -5,7 +5,7 @@ transformed to the bodies, whose rotations also shift the frames.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,15 +64,15 @@ def frame_twists(element: AbstractFramed, qs: _Bodies, vs: _Velocities) -> tuple
 
 def linearised(
     element: AbstractElement,
-    phi: Callable | None,
-    psi: Callable | None,
+    phi: Callable,
+    psi: Callable,
     qs: _Bodies,
     vs: _Velocities,
     t: RealScalarLike,
     moving: Sequence[bool],
 ) -> Linearised:
-    """Linearise Phi(poses, t) and Psi(poses, twists, t); `None` for no such rows. Ends that are not
-    `moving`, all on the ground, have J = 0."""
+    """Linearise Phi(poses, t) and Psi(poses, twists, t), of which one may be `no_rows`. Ends that
+    are not `moving`, all on the ground, have J = 0."""
     poses, arms = frame_poses(element, qs), _arms(element, qs)
     twists = _moved(vs, arms)
     rates = _pose_rates(poses, twists)
@@ -87,23 +87,25 @@ def linearised(
         for lift, (_, w), pose in zip(lifts, twists, poses, strict=True)
     )
     speeding = tuple(Twist(lift, jnp.zeros_like(lift)) for lift in lifts)
-    one, none = jnp.ones_like(t), jnp.zeros(0, qs[0].dtype)
+    one = jnp.ones_like(t)
 
     def velocity(poses, rates, twists, t):
-        holonomic = none if phi is None else jax.jvp(phi, (poses, t), (rates, one))[1]
-        return jnp.concatenate([holonomic, none if psi is None else psi(poses, twists, t)])
+        _, holonomic = jax.jvp(phi, (poses, t), (rates, one))
+        return jnp.concatenate([holonomic, psi(poses, twists, t)])
 
     def derivative(end, twist):
         at = lambda pose: phi(_replaced(poses, end, pose), t)  # noqa: E731
         of = lambda x: psi(poses, _replaced(twists, end, x), t)  # noqa: E731
-        pose = poses[end]
-        holonomic = none if phi is None else _derivative(at, pose, pose.rate(twist))
-        nonholonomic = none if psi is None else _derivative(of, twists[end], twist)
-        return jnp.concatenate([holonomic, nonholonomic])
+        holonomic = _derivative(at, poses[end], poses[end].rate(twist))
+        return jnp.concatenate([holonomic, _derivative(of, twists[end], twist)])
 
     rate, drift = jax.jvp(velocity, (poses, rates, twists, t), (rates, bent, speeding, one))
-    value = none if phi is None else phi(poses, t)
-    return Linearised(value, rate, drift, _columns(derivative, arms, moving, rate))
+    return Linearised(phi(poses, t), rate, drift, _columns(derivative, arms, moving, rate))
+
+
+def no_rows(poses: tuple[Pose, ...], *_: Any) -> Float[Array, "0"]:
+    """The equations of an element without rows of one level."""
+    return jnp.zeros(0, poses[0].position.dtype)
 
 
 def along(

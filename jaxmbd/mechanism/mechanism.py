@@ -28,7 +28,7 @@ from .element import AbstractFramed
 from .forces import AbstractForceElement
 from .joint_rows import JointRows
 from .joints import AbstractConstraint, AbstractJoint
-from .linearise import Linearised, frame_poses, frame_twists, linearised
+from .linearise import Linearised, frame_poses, frame_twists, linearised, no_rows
 from .listing import listing
 from .placed import Configuration, Placed
 from .pose import Pose, Twist
@@ -443,7 +443,7 @@ class Mechanism(AbstractStructuredSystem):
                     return force.rate(poses, twists)[None]
 
                 still = jnp.zeros((), q.dtype)
-                return force.inertance, linearised(force, None, rate, qs, vs, still, moving)
+                return force.inertance, linearised(force, no_rows, rate, qs, vs, still, moving)
 
             found.append((*self.tables.map(forces, of_rotor, q, v), ends))
         return found

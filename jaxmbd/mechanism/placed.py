@@ -11,25 +11,25 @@ from .._types import Coordinates
 
 class Placed(NamedTuple):
     """The coordinates of all bodies, split once for all functions of them. So reverse mode joins
-    their derivatives once. The body axis is last.
+    their derivatives once. The body axis is last; that of one body has none.
 
     - `position`: of the origins [m].
     - `orientation`: quaternions.
     - `axes`: axes of the bodies in world axes, as columns.
     """
 
-    position: Float[Array, "3 bodies"]
-    orientation: Float[Array, "4 bodies"]
-    axes: Float[Array, "3 3 bodies"]
+    position: Float[Array, "3 *bodies"]
+    orientation: Float[Array, "4 *bodies"]
+    axes: Float[Array, "3 3 *bodies"]
 
     @classmethod
-    def of(cls, table: Float[Array, "7 bodies"]) -> "Placed":
+    def of(cls, table: Float[Array, "7 *bodies"]) -> "Placed":
         """Split the table of q."""
         position, orientation = jnp.split(table, [3])
         return cls(position, orientation, body_axes(orientation))
 
     @property
-    def table(self) -> Float[Array, "7 bodies"]:
+    def table(self) -> Float[Array, "7 *bodies"]:
         """The table of q."""
         return jnp.concatenate([self.position, self.orientation])
 

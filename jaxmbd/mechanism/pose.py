@@ -155,8 +155,9 @@ class Twist(NamedTuple):
 
 
 @over_leading_axes
-def _axes(pose: Pose) -> tuple[Array, ...]:
-    return tuple(components(quaternion_to_matrix(pose.orientation), axis=1))
+def _axes(pose: Pose) -> tuple[Array, Array, Array]:
+    x, y, z = components(quaternion_to_matrix(pose.orientation), axis=1)
+    return x, y, z
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)

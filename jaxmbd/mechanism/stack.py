@@ -49,7 +49,7 @@ class Stack(eqx.Module, Generic[_Element]):
         """The elements without their numbers."""
         return [jax.tree.unflatten(s, [None] * len(self.leaves)) for s in self.structures]
 
-    def map(self, fn: Callable[..., PyTree], *tables: Array) -> PyTree:
+    def map(self, fn: Callable[..., PyTree], *tables: PyTree[Array]) -> PyTree:
         """Apply fn(element, columns...) to all, with the element axis last. All elements have the
         names of the first one inside `fn`."""
         arrays, rest = eqx.partition(self.leaves, eqx.is_array)

@@ -12,6 +12,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import jaxmbd as mbd
+from jaxmbd.mechanism import frame_poses, frame_twists
 
 TIME = jnp.zeros(())
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
@@ -290,7 +291,36 @@ def test_all_methods_of_poses_and_twists_are_listed():
     for kind in (mbd.Pose, mbd.Twist):
         public = {name for name in vars(kind) if not name.startswith("_")}
         listed = {name for owner, name, _ in METHODS if owner is kind}
-        assert public - set(kind._fields) - {"identity"} == listed
+        assert public - set(kind._fields) - {"identity", "axes"} == listed
+
+
+def test_axes_of_a_pose(getkey):
+    pose = vectors(getkey, mbd.Pose, (2, 3))
+    for axis, unit in zip(pose.axes, np.eye(3), strict=True):
+        np.testing.assert_allclose(axis, pose.direction(unit), atol=1e-15)
+
+
+def test_poses_at_work_are_those_that_users_see(getkey):
+    """Joints and forces get poses that keep their axes. They must agree with poses that have only
+    a quaternion, rates included."""
+    frame = vectors(getkey, mbd.Pose, ())
+    bodies = [mbd.Body("a", BOX), mbd.Body("b", BOX)]
+    joint = mbd.Revolute("hinge", *bodies, frame_a=frame, frame_b=frame)
+    body, v = vectors(getkey, mbd.Pose, ()), jr.normal(getkey(), (6,))
+    plain = body.compose(frame)
+    pose, _ = frame_poses(joint, [jnp.concatenate(body)] * 2)
+    twist, _ = frame_twists(joint, [jnp.concatenate(body)] * 2, [v, v])
+    r = jr.normal(getkey(), (3,))
+    for name in ("point", "direction", "local_point", "local_direction"):
+        np.testing.assert_allclose(getattr(pose, name)(r), getattr(plain, name)(r), atol=1e-14)
+    others = [
+        (pose.relative(frame), plain.relative(frame)),
+        (pose.compose(frame), plain.compose(frame)),
+    ]
+    for own, other in [(pose, plain), (pose.rate(twist), plain.rate(twist)), *others]:
+        np.testing.assert_allclose(jnp.concatenate(own), jnp.concatenate(other), atol=1e-14)
+    moved = jax.jvp(lambda p: jnp.stack(p.axes), (plain,), (plain.rate(twist),))[1]
+    np.testing.assert_allclose(jnp.stack(pose.rate(twist).axes), moved, atol=1e-14)
 
 
 @pytest.mark.parametrize("leads", [((3,), ()), ((), (3,)), ((4,), (4,)), ((2, 3), (3,))])
