@@ -1,4 +1,4 @@
-// The delimiters are those that pymdownx.arithmatex writes; typeset again after each page change.
+// The delimiters are those that pymdownx.arithmatex writes.
 window.MathJax = {
   tex: {
     inlineMath: [["\\(", "\\)"]],
@@ -7,12 +7,3 @@ window.MathJax = {
   },
   options: { ignoreHtmlClass: ".*|", processHtmlClass: "arithmatex" },
 };
-
-document$.subscribe(() => {
-  const mathjax = window.MathJax;
-  if (!mathjax.typesetPromise) return; // the first page is typeset as MathJax starts
-  mathjax.startup.output.clearCache();
-  mathjax.typesetClear();
-  mathjax.texReset();
-  mathjax.typesetPromise();
-});

@@ -1,0 +1,153 @@
+"""Moving pictures of the documentation.
+
+    python docs/pictures/motions.py            # all; takes minutes
+    python docs/pictures/motions.py four_bar   # one
+
+writes docs/img/*.webp.
+"""
+
+import argparse
+import pathlib
+import sys
+import tempfile
+
+import diffrax
+import jax
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from PIL import Image
+
+import jaxmbd as mbd
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs/img"
+LIMIT = 400_000  # bytes
+FPS = 25
+sys.path.insert(0, str(ROOT / "examples"))
+
+
+def save(animation, name, fps=FPS):
+    """An animation of matplotlib as a WebP that repeats for ever."""
+    with tempfile.TemporaryDirectory() as folder:
+        gif = pathlib.Path(folder) / "motion.gif"
+        animation.save(gif, writer=matplotlib.animation.PillowWriter(fps=fps))
+        recorded = Image.open(gif)
+        frames = []
+        for i in range(recorded.n_frames):
+            recorded.seek(i)
+            frames.append(recorded.convert("RGB"))
+    path = FOLDER / f"{name}.webp"
+    options = dict(save_all=True, append_images=frames[1:], duration=1000 // fps, loop=0)
+    for quality in (75, 60, 45, 30):
+        frames[0].save(path, quality=quality, method=6, **options)
+        if path.stat().st_size <= LIMIT:
+            print(
+                f"{path.relative_to(ROOT)}: {len(frames)} frames, {path.stat().st_size // 1000} kB"
+            )
+            return
+    raise ValueError(f"{path} has {path.stat().st_size} bytes, more than {LIMIT}.")
+
+
+def first_block(page):
+    """What the first Python block of a page of the documentation has computed."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    found = {}
+    exec(text.split("```python\n", 1)[1].split("```", 1)[0], found)
+    return found
+
+
+def axes(size, **limits):
+    figure, axis = plt.subplots(figsize=size, dpi=100)
+    figure.subplots_adjust(0, 0, 1, 1)
+    axis.set(**limits)
+    axis.set_aspect("equal")
+    axis.axis("off")
+    return axis
+
+
+def four_bar():
+    """The linkage of the front page, with the path of the middle of its coupler."""
+    linkage = first_block("index.md")["linkage"]
+    saveat = diffrax.SaveAt(t0=True, steps=5)
+    motion = mbd.simulate(
+        linkage, mbd.UdwadiaKalaba(), linkage.state(), t1=4.0, dt=4e-3, saveat=saveat
+    )
+    path = np.asarray(linkage.pose(motion.q, "bar 1").position)
+    axis = axes((5.6, 3.4))
+    (trace,) = axis.plot([], [], color="#e07b00", lw=1.8, alpha=0.8, zorder=0)
+    drawn = mbd.plots.animate(linkage, motion, fps=FPS, ax=axis, plane="xz")
+    axis.axis("off")
+    axis.set_title("")
+    times = np.asarray(motion.t)
+
+    def show(i, inner=drawn._func):
+        artists = inner(i)
+        upto = np.searchsorted(times, times[0] + i / FPS) + 1
+        trace.set_data(path[:upto, 0], path[:upto, 2])
+        return artists
+
+    drawn._func = show
+    save(drawn, "four-bar-motion")
+
+
+def six_r_loop():
+    import six_r_loop as example
+
+    mechanism, sol, _ = example.run(3.0)
+    figure = plt.figure(figsize=(4.4, 3.8), dpi=100)
+    figure.subplots_adjust(-0.1, -0.1, 1.1, 1.1)
+    axis = figure.add_subplot(projection="3d")
+    drawn = mbd.plots.animate(mechanism, sol, fps=FPS, ax=axis)
+    axis.set_axis_off()
+    save(drawn, "examples/six_r_loop")
+
+
+def rimless_wheel():
+    import jax.numpy as jnp
+    import rimless_wheel as example
+
+    mechanism, sol = example.walk(jnp.asarray(example.SLOPE), t1=3.0)
+    axis = axes((6.4, 2.6))
+    save(mbd.plots.animate(mechanism, sol, fps=FPS, ax=axis, plane="xz"), "examples/rimless_wheel")
+
+
+def stack_of_boxes():
+    import jax.numpy as jnp
+    import stack_of_boxes as example
+
+    friction, speed = jnp.asarray(example.FRICTION), jnp.asarray(example.SPEED)
+    mechanism = example.stack_and_ball(example.FRICTION, speed)
+    sol = jax.jit(lambda mu, v: example.simulate(mu, v, t1=1.0)[1])(friction, speed)
+    axis = axes((5.6, 3.6), xlim=(-0.5, 1.5), ylim=(-0.1, 1.0))
+    drawn = mbd.plots.animate(mechanism, sol, fps=FPS, ax=axis, plane="xz", speed=0.3)
+    save(drawn, "examples/stack_of_boxes")
+
+
+def linkage_synthesis():
+    import linkage_synthesis as example
+
+    task = example.known_task()
+    found, branch, *_ = example.design_for(task, 32)
+    save(example.animation(task, found, branch), "examples/linkage_synthesis", fps=20)
+
+
+MOTIONS = (four_bar, six_r_loop, rimless_wheel, stack_of_boxes, linkage_synthesis)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    names = parser.parse_args().names
+    jax.config.update("jax_enable_x64", True)
+    mbd.compilation_cache()
+    for make in MOTIONS:
+        if not names or make.__name__ in names:
+            make()
+
+
+if __name__ == "__main__":
+    main()
