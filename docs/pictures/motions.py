@@ -127,15 +127,7 @@ def stack_of_boxes():
     save(drawn, "examples/stack_of_boxes")
 
 
-def linkage_synthesis():
-    import linkage_synthesis as example
-
-    task = example.known_task()
-    found, branch, *_ = example.design_for(task, 32)
-    save(example.animation(task, found, branch), "examples/linkage_synthesis", fps=20)
-
-
-MOTIONS = (four_bar, six_r_loop, rimless_wheel, stack_of_boxes, linkage_synthesis)
+MOTIONS = (four_bar, six_r_loop, rimless_wheel, stack_of_boxes)
 
 
 def main():
