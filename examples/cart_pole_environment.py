@@ -21,14 +21,16 @@ FORCE, NOISE, DISCOUNT = 10.0, 0.3, 0.98  # N, of the policy in units of FORCE, 
 
 # --8<-- [start:environment]
 class CartPole(mbd.AbstractSystem):
-    """q = (position of the cart, angle of the pole from above), the mass of which is at its tip."""
+    """q = (position of the cart, angle of the pole from above). The mass of the pole is at
+    its tip."""
 
     def mass_matrix(self, q):
         c, one = POLE * LENGTH * jnp.cos(q[1]), jnp.ones_like(q[0])
         return jnp.array([[(CART + POLE) * one, c], [c, POLE * LENGTH**2 * one]])
 
     def force(self, t, q, v, u):
-        push = FORCE * jnp.clip(u, -1.0, 1.0) + POLE * LENGTH * jnp.sin(q[1]) * v[1] ** 2
+        push = FORCE * jnp.clip(u, -1.0, 1.0)
+        push += POLE * LENGTH * jnp.sin(q[1]) * v[1] ** 2
         return jnp.stack([push, POLE * GRAVITY * LENGTH * jnp.sin(q[1])])
 
     def gap(self, q, t):
