@@ -8,6 +8,7 @@ from .mechanism import Dependency as Dependency
 from .mechanism import ElementPower as ElementPower
 from .mechanism import JointClosure as JointClosure
 from .mechanism import Mobility as Mobility
+from .mechanism import ReactionEnvelope as ReactionEnvelope
 from .mechanism import Singularity as Singularity
 from .mechanism import Violation as Violation
 from .mechanism import audit as audit
@@ -21,6 +22,7 @@ from .mechanism import kinetic_energies as kinetic_energies
 from .mechanism import limit_violation as limit_violation
 from .mechanism import mobility as mobility
 from .mechanism import powers as powers
+from .mechanism import reaction_envelope as reaction_envelope
 from .mechanism import reactions as reactions
 from .mechanism import rotor_energies as rotor_energies
 from .mechanism import singularity as singularity

@@ -1,5 +1,6 @@
 """Small systems with closed forms for the tests of `jaxmbd.analysis`."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -43,6 +44,73 @@ class Springs(mbd.AbstractSystem):
     def force(self, t, q, v, u):
         f = -self.stiffness @ q - self.damping @ v
         return f if u is None else f + u
+
+
+class Bars(mbd.LagrangianSystem):
+    """Uniform bars one after the other in a vertical plane, by their angles to the x axis. The end
+    is free, held at `base`, or on the x axis with a slider there. The motors act between a bar and
+    the one before it; each column of `motors` holds the generalised force of one."""
+
+    lengths: Array
+    masses: Array
+    motors: Array
+    base: Array | None = None
+    slider: Array | None = None
+
+    def tips(self, q):
+        bars = self.lengths[:, None] * jnp.stack([jnp.cos(q), jnp.sin(q)], axis=1)
+        return jnp.cumsum(bars, axis=0), bars
+
+    def kinetic_energy(self, q, v):
+        def moving(q):
+            tips, bars = self.tips(q)
+            return tips - bars / 2, tips[-1]
+
+        _, (centres, end) = jax.jvp(moving, (q,), (v,))
+        spin = self.masses * self.lengths**2 / 12
+        energy = (self.masses @ jnp.sum(centres**2, axis=1) + spin @ v**2) / 2
+        return energy if self.slider is None else energy + self.slider * end @ end / 2
+
+    def potential_energy(self, q):
+        tips, bars = self.tips(q)
+        return gravity * self.masses @ (tips - bars / 2)[:, 1]
+
+    def generalised_force(self, t, q, v, u):
+        return self.motors @ u
+
+    def constraint(self, q, t):
+        end = self.tips(q)[0][-1]
+        if self.base is not None:
+            return end - self.base
+        return end[:0] if self.slider is None else end[1:]
+
+
+def motors(*places, bars: int) -> Array:
+    """Motors before these bars: the torque on the bar, and its opposite on the one before."""
+    found = np.zeros((bars, len(places)))
+    for i, bar in enumerate(places):
+        found[bar, i] = 1
+        if bar:
+            found[bar - 1, i] = -1
+    return jnp.asarray(found)
+
+
+ARM = Bars(jnp.array([0.6, 0.5, 0.3]), jnp.array([1.0, 0.7, 0.4]), motors(0, 1, 2, bars=3))
+FOUR_BAR = Bars(
+    jnp.array([0.3, 0.9, 0.7]),
+    jnp.array([0.5, 1.0, 0.8]),
+    motors(0, bars=3),
+    base=jnp.array([1.0, 0.0]),
+)
+FIVE_BAR = Bars(
+    jnp.array([0.5, 0.9, 0.9, 0.5]),
+    jnp.array([0.5, 0.4, 0.4, 0.5]),
+    motors(0, 1, 3, bars=4),
+    base=jnp.array([0.6, 0.0]),
+)
+SLIDER_CRANK = Bars(
+    jnp.array([0.2, 0.5]), jnp.array([0.8, 0.5]), motors(0, bars=2), slider=jnp.array(1.0)
+)
 
 
 def four_bar() -> mbd.Mechanism:

@@ -280,7 +280,8 @@ def check_message(error, label, parameter, value):
 
 # What functions return, and tuples that are checked where they are used.
 RETURNED = set(
-    "EquilibriumReport Inputs LinearModel Modes StateFeedback "
+    "EquilibriumReport Inputs LinearModel LinearMotion Modes Participation Campbell StateFeedback "
+    "DiscreteMotion TrackingFeedback SampledFeedback ReactionEnvelope "
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
     "Correction Motion Point BlockDiagonal BlockRows ConstraintEquations ConstraintOperator "
     "CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads JointClosure Audit "

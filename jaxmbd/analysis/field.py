@@ -58,8 +58,8 @@ def verdict(
 
 
 class Near(eqx.Module):
-    """The rates x' = (dp', dv') of displacements x = (dp, dv) to a state (q (+) dp, v + dv), under
-    inputs u. At x = 0, p' = v. Its derivative has a further term, because the chart is curved."""
+    """The rates x' = (dp', dv') of displacements x = (dp, dv) from a state that moves, under inputs
+    u."""
 
     system: AbstractSystem
     solver: AbstractConstraintSolver
@@ -82,7 +82,7 @@ class Near(eqx.Module):
     ) -> Float[Array, " nx"]:
         """The derivative of x' along (dx, du), at x = 0, for the inputs `as_u(u)`."""
         system, t, q, v = self.system, self.state.t, self.state.q, self.state.v
-        nv = v.shape[0]
+        dp = dx[: v.shape[0]]
 
         def rates(s):
             q, v = self.at(s * dx)
@@ -91,13 +91,9 @@ class Near(eqx.Module):
 
         zero, one = jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
         _, (d_rate, d_acceleration) = jax.jvp(rates, (zero,), (one,))
-
-        # q = q0 (+) p gives q' = D(p) p', hence D dp' = dq' - D'[dp] v.
-        def velocity(s):
-            return jax.jvp(lambda h: system.retract(q, s * dx[:nv] + h * v), (zero,), (one,))[1]
-
-        _, bend = jax.jvp(velocity, (zero,), (one,))
-        dp = displacement(system, q, d_rate - bend, nv)
+        # dq = N(q) dp along the motion, hence N dp' = dq' - N' dp.
+        _, turn = jax.jvp(lambda q: system.qdot(q, dp), (q,), (system.qdot(q, v),))
+        dp = displacement(system, q, d_rate - turn, v.shape[0])
         return jnp.concatenate([dp, d_acceleration])
 
 

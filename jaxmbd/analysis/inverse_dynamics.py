@@ -6,22 +6,27 @@ from typing import Annotated, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import ArrayLike
+from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, one_each, with_dtype
-from .._inputs import checked, inside, not_negative_or_infinite, positive
+from .._concrete import is_concrete
+from .._inputs import checked, inside, not_negative_or_infinite, number, positive, shown
 from .._linalg import AbstractConstraintSolver, Automatic, dense
+from .._loop import stop_gradient
 from .._raising import raise_failure
 from .._results import RESULTS
-from .._simulation import as_control
+from .._search import bounded_least_squares
+from .._simulation import Solution, as_control
 from .._system import AbstractSystem, State
-from .._types import RealScalarLike, Rows, Velocity
+from .._types import RealScalarLike
+from ..trajopt import Plan
 from .field import acceleration, verdict
 
 
 class Inputs(eqx.Module):
-    """The result of `inverse_dynamics`.
+    """The result of `inverse_dynamics`. For a motion, all arrays have its points as leading axes.
 
     - `u`: the inputs, with the structure that was given.
     - `multipliers`: lam of the rows, `(nc,)`; the reactions are J^T lam.
@@ -32,18 +37,20 @@ class Inputs(eqx.Module):
     """
 
     u: Any
-    multipliers: Rows
-    missed: Velocity
+    multipliers: Float[Array, "*batch nc"]
+    missed: Float[Array, "*batch nv"]
     result: RESULTS
 
 
 @checked
 def inverse_dynamics(
     system: AbstractSystem,
-    state: State,
+    state: State | Solution | Plan,
     dv: ArrayLike | Sequence[float | int],
     u: Any,
     *,
+    lower: Annotated[ArrayLike | None, number] = None,
+    upper: Annotated[ArrayLike | None, number] = None,
     weights: Annotated[ArrayLike | None, positive] = None,
     rtol: Annotated[float, inside(0, 1)] = 1e-9,
     solver: AbstractConstraintSolver = Automatic(),
@@ -62,58 +69,183 @@ def inverse_dynamics(
 
     For fully actuated systems that is the only solution u. With more inputs than degrees of freedom
     it is the one of least $u^\mathsf{T} W u$. With fewer it is the one whose acceleration is
-    closest in the norm of acceleration energy (Gauss's principle). Constraint forces are never
-    solved for, so redundant rows are allowed and closed loops need not be cut. For the torques
-    that hold a system at rest, give zeros for v and `dv`.
+    closest in the norm of acceleration energy (Gauss's principle). The same holds within the bounds
+    `lower` and `upper`, if they are given. Constraint forces are never solved for, so redundant
+    rows are allowed and closed loops need not be cut. `static_inputs` holds a system at rest.
 
     **Arguments:**
 
-    - `system`: the system. `state`: t, q and v at the instant. `dv`: v' there, shape `(nv,)`, of a
-      motion that the constraints allow.
-    - `u`: any inputs of the right structure and sizes, e.g. zeros.
+    - `system`: the system. `state`: t, q and v at the instant; or a `Solution`, a `Plan` or states
+      with leading axes, which are computed in one program.
+    - `dv`: v' there, with the shape of v, of a motion that the constraints allow. `accelerations`
+      computes them for a motion under another control, or of another system.
+    - `u`: any inputs of the right structure and sizes at one instant, e.g. zeros.
+    - `lower`, `upper`: the bounds of u, scalars or one number for each number in u.
     - `weights`: W, a positive scalar or one positive number for each number in u.
     - `rtol`: singular values below this share of the largest count as zero.
     - `solver`: the solver of the constraints.
     - `start_tolerance`: the largest violation of the constraints in the state, as in `simulate`.
     - `throw`: raise if `result` is not successful.
 
-    **Returns:** `Inputs`. Use `jax.vmap` for many instants. Derivatives exist if the rank of A is
-    constant nearby.
+    **Returns:** `Inputs`. Derivatives exist if the rank of A and the inputs at their bounds are the
+    same nearby.
 
-    **Raises:** `ValueError` for arguments of wrong shape.
+    **Raises:** `ValueError` for arguments of wrong shape and bounds that cross.
 
     Reference: Udwadia (2003), A new perspective on the tracking control of nonlinear structural
     and mechanical systems, Proc. R. Soc. A 459, 1783-1800.
     """
     check_no_nan(system=system, state=state, u=u)
-    dtype = state.q.dtype
+    t, q, v = _states(state)
+    dtype = q.dtype
     dv, u = jnp.asarray(dv, dtype), with_dtype(u, dtype)
-    check_system(system, as_control(u, dtype), state.q, state.v)
-    if dv.shape != state.v.shape:
-        raise ValueError(f"Argument `dv` must have shape {state.v.shape}, but has {dv.shape}.")
+    check_system(system, as_control(u, dtype), *_first(q, v))
+    if dv.shape != v.shape:
+        raise ValueError(f"Argument `dv` must have shape {v.shape}, but has {dv.shape}.")
     size = ravel_pytree(u)[0].size
     weights = jnp.asarray(1.0 if weights is None else weights, dtype)
     weights = one_each(weights, size, "weights", of="numbers in `u`")
-    found = _inputs(with_dtype(system, dtype), state, dv, u, weights, rtol, solver, start_tolerance)
+    bounds = _bounds(lower, upper, size, dtype)
+    given = (with_dtype(system, dtype), u, weights, bounds, rtol, solver, start_tolerance)
+    found = _inputs(given, t, q, v, dv)
     return raise_failure(found, found.result) if throw else found
 
 
+@checked
+def static_inputs(
+    system: AbstractSystem,
+    state: State | Solution | Plan,
+    u: Any,
+    *,
+    lower: Annotated[ArrayLike | None, number] = None,
+    upper: Annotated[ArrayLike | None, number] = None,
+    weights: Annotated[ArrayLike | None, positive] = None,
+    solver: AbstractConstraintSolver = Automatic(),
+    throw: bool = True,
+) -> Inputs:
+    """Find the inputs that hold a system at rest in a pose, or in each pose of a motion. Velocities
+    are ignored.
+
+    **Arguments:** as in `inverse_dynamics`.
+
+    **Returns:** `Inputs`. If the inputs cannot hold the system, `missed` is the opposite of the
+    acceleration with which it starts to move.
+    """
+    t, q, v = _states(state)
+    still = jnp.zeros_like(v)
+    options: Any = dict(lower=lower, upper=upper, weights=weights, solver=solver, throw=throw)
+    return inverse_dynamics(system, State(t, q, still), still, u, **options)
+
+
+@checked
+def accelerations(
+    system: AbstractSystem,
+    state: State | Solution | Plan,
+    control: Any = None,
+    *,
+    solver: AbstractConstraintSolver = Automatic(),
+) -> Float[Array, "*batch nv"]:
+    """The accelerations v' of a system, for instance along a motion.
+
+    **Arguments:** `state`: t, q and v; or a `Solution`, a `Plan` or states with leading axes.
+    `control`: the control u(t, q, v), or constant inputs.
+
+    **Returns:** v', with the shape of v.
+    """
+    check_no_nan(system=system, state=state, control=control)
+    t, q, v = _states(state)
+    control = as_control(control, q.dtype)
+    check_system(system, control, *_first(q, v))
+    return _accelerations(with_dtype(system, q.dtype), control, solver, t, q, v)
+
+
+def _states(state: State | Solution | Plan) -> tuple[Array, Array, Array]:
+    """t, q and v with the same leading axes."""
+    if state.q is None or state.v is None:
+        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
+    t = jnp.asarray(state.t, state.q.dtype)
+    return jnp.broadcast_to(t, state.q.shape[:-1]), state.q, state.v
+
+
+def _first(q: Array, v: Array) -> tuple[Any, Any]:
+    first, second = (jax.ShapeDtypeStruct(x.shape[-1:], x.dtype) for x in (q, v))
+    return first, second
+
+
+def _bounds(lower: Any, upper: Any, size: int, dtype: Any) -> tuple[Array, Array] | None:
+    if lower is None and upper is None:
+        return None
+    given = dict(
+        lower=-jnp.inf if lower is None else lower, upper=jnp.inf if upper is None else upper
+    )
+    if all(map(is_concrete, given.values())) and not np.all(given["lower"] <= given["upper"]):
+        raise ValueError(
+            f"Argument `lower` must not exceed `upper`, but is {shown(lower)}, and `upper` "
+            f"{shown(upper)}."
+        )
+    low, high = (
+        one_each(jnp.asarray(x, dtype), size, name, of="numbers in `u`")
+        for name, x in given.items()
+    )
+    return low, high
+
+
+def _over_leading_axes(fn, *arguments):
+    for _ in arguments[0].shape:
+        fn = jax.vmap(fn)
+    return fn(*arguments)
+
+
 @eqx.filter_jit
-def _inputs(system, state, dv, u, weights, rtol, solver, tolerance):
-    t = jnp.asarray(state.t, dv.dtype)
+def _accelerations(system, control, solver, t, q, v):
+    def one(t, q, v):
+        return acceleration(system, solver, control, t, q, v)[0]
+
+    return _over_leading_axes(one, t, q, v)
+
+
+@eqx.filter_jit
+def _inputs(given, t, q, v, dv) -> Inputs:
+    system, u, weights, bounds, rtol, solver, tolerance = given
     flat, unravel = ravel_pytree(u)
-
-    def motion(flat):
-        control = as_control(unravel(flat), dv.dtype)
-        return acceleration(system, solver, control, t, state.q, state.v)
-
-    none = jnp.zeros_like(flat)
-    free, _ = motion(none)
-    A = jax.jacfwd(lambda flat: motion(flat)[0])(none)
-    R = jnp.linalg.cholesky(dense(system.mass_matrix(state.q).astype(dv.dtype)), upper=True)
     scale = 1 / jnp.sqrt(weights)
-    found = scale * (jnp.linalg.pinv(R @ A * scale[None], rtol=rtol) @ (R @ (dv - free)))
-    made, multipliers = motion(found)
-    control = as_control(unravel(found), dv.dtype)
-    result = verdict(system, solver, control, t, state.q, state.v, tolerance)
-    return Inputs(unravel(found), multipliers, dv - made, result)
+
+    def one(t, q, v, dv):
+        def motion(flat):
+            control = as_control(unravel(flat), dv.dtype)
+            return acceleration(system, solver, control, t, q, v)
+
+        none = jnp.zeros_like(flat)
+        free, _ = motion(none)
+        A = jax.jacfwd(lambda flat: motion(flat)[0])(none)
+        R = jnp.linalg.cholesky(dense(system.mass_matrix(q).astype(dv.dtype)), upper=True)
+        A, b = R @ A * scale[None], R @ (dv - free)
+        if bounds is None:
+            found = scale * (jnp.linalg.pinv(A, rtol=rtol) @ b)
+        else:
+            lower, upper = bounds
+            found = scale * _least_within(A, b, lower / scale, upper / scale, rtol)
+        made, multipliers = motion(found)
+        control = as_control(unravel(found), dv.dtype)
+        result = verdict(system, solver, control, t, q, v, tolerance)
+        return Inputs(unravel(found), multipliers, dv - made, result)
+
+    return _over_leading_axes(one, t, q, v, dv)
+
+
+def _least_within(A, b, lower, upper, rtol):
+    """The shortest x among those that minimise |A x - b| within the bounds.
+
+    A small multiple of |x|^2 makes the problem strictly convex, and decides which entries are at a
+    bound. The others then are the shortest solution without it."""
+    fixed, target, low, high = stop_gradient((A, b, lower, upper))
+    size = jnp.linalg.norm(fixed)
+    little = jnp.finfo(A.dtype).eps ** 0.375 * jnp.where(size > 0, size, 1.0)
+    rows = jnp.concatenate([fixed, little * jnp.eye(A.shape[1], dtype=A.dtype)])
+    target = jnp.concatenate([target, jnp.zeros_like(low)])
+    x, free = bounded_least_squares(
+        rows, target, low, high, jnp.clip(jnp.zeros_like(low), low, high)
+    )
+    at_bound = jnp.where(free, 0.0, jnp.where(x <= low, lower, upper))
+    others = jnp.linalg.pinv(jnp.where(free[None], A, 0.0), rtol=rtol) @ (b - A @ at_bound)
+    return jnp.clip(jnp.where(free, others, at_bound), lower, upper)

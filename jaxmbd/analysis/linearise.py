@@ -1,5 +1,6 @@
 """The linear model of a constrained system about a state."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -34,6 +35,7 @@ class LinearModel(eqx.Module):
 
     - `A`, `(n, n)`, `B`, `(n, nu)`, `C`, `(ny, n)`, `D`, `(ny, nu)`.
     - `Z`, `S`: `(2 nv, n)`.
+    - `rates`: the (dp', dv') for each xi, `(2 nv, n)`. `pushes`: those for each input.
     - `system`, `state`, `u`: the point of the linearisation.
     - `result`: `RESULTS.successful`, or why the model is not to be trusted: the state violates the
       constraints, the equations could not be solved, or `size` is wrong.
@@ -45,6 +47,8 @@ class LinearModel(eqx.Module):
     D: Float[Array, "ny nu"]
     Z: Float[Array, "nx n"]
     S: Float[Array, "nx n"]
+    rates: Float[Array, "nx n"]
+    pushes: Float[Array, "nx nu"]
     system: AbstractSystem
     state: State
     u: Any
@@ -58,6 +62,14 @@ class LinearModel(eqx.Module):
     def deviation(self, q: Coordinates, v: Velocity) -> Float[Array, " n"]:
         """xi of a nearby state (q, v)."""
         return self.S.T @ difference(self.system, (self.state.q, self.state.v), (q, v))
+
+    def in_all_coordinates(self) -> "LinearModel":
+        """The same model in all dx = (dp, dv): dx' = A dx + B du, of which the constraints admit
+        dx = Z xi. Other deviations have no effect."""
+        A, one = self.rates @ self.S.T, jnp.eye(self.S.shape[0], dtype=self.S.dtype)
+        return dataclasses.replace(
+            self, A=A, B=self.pushes, C=self.C @ self.S.T, Z=one, S=one, rates=A
+        )
 
     @checked
     def discretised(
@@ -108,14 +120,16 @@ def linearise(
 ) -> LinearModel:
     r"""Linearise a system about a state, on the constraints.
 
-    In the deviations $dx = (dp, dv)$, with $q = q_0 \oplus dp$, the motion is $x' = F(x, u)$. The
-    constraints admit the deviations with $\partial(\Phi, \Phi', \Psi)/\partial x \; dx = 0$. $Z$ is
-    a basis of these, and $S$ another one with $S^\mathsf{T} Z = 1$. So
+    In the deviations $dx = (dp, dv)$, with $q = \bar q(t) \oplus dp$ and $v = \bar v(t) + dv$, the
+    motion is $x' = F(x, u)$. The constraints admit the deviations with
+    $\partial(\Phi, \Phi', \Psi)/\partial x \; dx = 0$. $Z$ is a basis of these, and $S$ another one
+    with $S^\mathsf{T} Z = 1$. So
 
     $$ \xi' = S^\mathsf{T} F_x Z \,\xi + S^\mathsf{T} F_u \, du . $$
 
-    About an equilibrium this is the usual linear model. Along a motion it describes the deviation
-    from the motion, in the components S^T dx at this instant.
+    About an equilibrium this is the usual linear model. In a state that moves, it describes the
+    deviation from the motion at this instant, measured from the moving state. For a rotor that
+    turns steadily, A is constant. `linearise_along` follows a motion.
 
     **Arguments:**
 
@@ -172,11 +186,11 @@ def _linearise(system, state, u, output, size, solver, tolerance):
     at_rest, no_input = jnp.zeros(near.size, Z.dtype), jnp.zeros_like(inputs)
 
     def along(dx, du):
-        return S.T @ near.along(dx, inputs, du, as_u)
+        return near.along(dx, inputs, du, as_u)
 
-    A = jax.vmap(lambda dx: along(dx, no_input), in_axes=1, out_axes=1)(Z)
+    rates = jax.vmap(lambda dx: along(dx, no_input), in_axes=1, out_axes=1)(Z)
     units = jnp.eye(inputs.size, dtype=inputs.dtype)
-    B = jax.vmap(lambda du: along(at_rest, du), out_axes=1)(units)
+    pushes = jax.vmap(lambda du: along(at_rest, du), out_axes=1)(units)
 
     def y(x, inputs):
         if output is None:
@@ -190,4 +204,5 @@ def _linearise(system, state, u, output, size, solver, tolerance):
     solved = verdict(system, solver, control, state.t, state.q, state.v, tolerance)
     counted = RESULTS.where(right_size, RESULTS.successful, RESULTS.wrong_size)
     result = first_failure(solved, counted)
-    return LinearModel(A, B, of_x @ Z, D, Z, S, system, state, u, result)
+    A, B, C = S.T @ rates, S.T @ pushes, of_x @ Z
+    return LinearModel(A, B, C, D, Z, S, rates, pushes, system, state, u, result)

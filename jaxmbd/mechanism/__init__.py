@@ -99,6 +99,7 @@ from .reports import ContactStates as ContactStates
 from .reports import Dependency as Dependency
 from .reports import JointClosure as JointClosure
 from .reports import Mobility as Mobility
+from .reports import ReactionEnvelope as ReactionEnvelope
 from .reports import Singularity as Singularity
 from .reports import Violation as Violation
 from .reports import audit as audit
@@ -107,6 +108,7 @@ from .reports import contact_forces as contact_forces
 from .reports import contact_states as contact_states
 from .reports import joint_closure as joint_closure
 from .reports import mobility as mobility
+from .reports import reaction_envelope as reaction_envelope
 from .reports import reactions as reactions
 from .reports import singularity as singularity
 from .reports import unique_reactions as unique_reactions

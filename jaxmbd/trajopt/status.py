@@ -24,7 +24,7 @@ class STATUS(eqx.Enumeration):
     )
     unstable = (
         "The motion is unstable: small errors grow so much on the way that the controls of the "
-        "plan do not lead along it. Follow it with feedback, as `ilqr` gives it, plan over a "
-        "shorter time, or, if it is stiff, take more `substeps`."
+        "plan do not lead along it. Follow it with feedback, as `ilqr` and `mbd.analysis.lqr` give "
+        "it, plan over a shorter time, or, if it is stiff, take more `substeps`."
     )
     performed = "Simulated under a given control, not optimised."

@@ -228,6 +228,8 @@ def test_audit_of_a_pendulum(swing):
     np.testing.assert_allclose(found.imbalance, 0, atol=1e-5)
     assert abs(found.work[-1]) > 0.1  # so that the balance is no coincidence
     assert np.all(found.powers["damper"] <= 0)
+    moving = found.kinetic + found.gravitational
+    np.testing.assert_allclose(sum(found.given.values()), moving - moving[0], atol=1e-5)
     np.testing.assert_allclose(found.constraint_power, 0, atol=1e-7)
     # d(momentum)/dt is all of the forces from outside.
     shoulder = mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, "shoulder").force

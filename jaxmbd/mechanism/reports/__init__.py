@@ -8,6 +8,8 @@ from .contacts import contact_forces as contact_forces
 from .contacts import contact_states as contact_states
 from .contacts import no_force as no_force
 from .contacts import over_intervals as over_intervals
+from .envelope import ReactionEnvelope as ReactionEnvelope
+from .envelope import reaction_envelope as reaction_envelope
 from .joint_closure import JointClosure as JointClosure
 from .joint_closure import close_joints as close_joints
 from .joint_closure import joint_closure as joint_closure

@@ -63,6 +63,12 @@ class Audit(eqx.Module):
         return self.kinetic + self.gravitational + self.stored
 
     @property
+    def given(self) -> dict[str, Float[Array, "*batch ns"]]:
+        """Name of each force element -> energy [J] that it has given to the bodies since the first
+        saved time: positive for what goes in, negative for what is taken out or stored."""
+        return {name: _integral(self.t, power) for name, power in self.powers.items()}
+
+    @property
     def imbalance(self) -> Float[Array, "*batch ns"]:
         return self.total - self.total[..., :1] - self.work
 
@@ -83,6 +89,7 @@ class Audit(eqx.Module):
             ("angular momentum", self.angular_momentum, "kg m^2/s"),
         ):
             rows += [line(f"{what} {axis}", x[..., i], unit) for i, axis in enumerate("xyz")]
+        rows += [line(f'given by "{name}"', x, "J") for name, x in self.given.items()]
         return "\n".join(rows)
 
 

@@ -117,6 +117,33 @@ def _reactions(mechanism, choice, t, q, v, point, lam) -> Wrench:
     return batched(one, (t, 0), (q, 1), (v, 1), (point, 1), (lam, 1))
 
 
+def transmitted(
+    mechanism: Mechanism,
+    names: tuple[str, ...],
+    t: ArrayLike,
+    q: Float[Array, "*batch nq"],
+    multipliers: Float[Array, "*batch nc"],
+    v: Float[Array, "*batch nv"] | None,
+) -> list[Wrench]:
+    """The reactions of several joints, as of `reactions` for each, in one program."""
+    choices, velocities = [], at_rest(mechanism, q)
+    for name in names:
+        joint = mechanism.joint(name)
+        choices.append((name, _checked(joint, None, None)[0], None))
+        velocities = _needed(joint, mechanism, q, v)
+    t = jnp.asarray(t, q.dtype)
+    return _all(mechanism, tuple(choices), t, q, velocities, multipliers)
+
+
+@eqx.filter_jit
+def _all(mechanism, choices, t, q, v, multipliers) -> list[Wrench]:
+    def of_joint(name, on, frame):
+        point, own = _point(mechanism, q, name, on, None), multipliers[..., mechanism.rows(name)]
+        return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
+
+    return [of_joint(*choice) for choice in choices]
+
+
 @eqx.filter_jit
 def _unique(mechanism, choice, t, q, v, point, rows, tolerance) -> Wrench:
     def one(t, q, v, point):

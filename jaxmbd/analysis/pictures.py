@@ -1,0 +1,77 @@
+"""Plots of linear models over speed and frequency. Matplotlib is imported when one is made."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike, Float
+
+from .._concrete import all_concrete
+from .._inputs import checked, not_negative, positive
+from ..mechanism import pyplot
+from .campbell import Campbell
+from .linearise import LinearModel
+
+
+@checked
+def plot_campbell(
+    found: Campbell,
+    ax: Any = None,
+    *,
+    orders: ArrayLike | Sequence[float | int] = 1.0,
+    per_second: Annotated[float, positive] = 1.0,
+) -> Any:
+    """Plot frequencies [Hz] over the speed, with lines of excitation whose frequency is a multiple
+    of the speed.
+
+    **Arguments:** `orders`: these multiples. `per_second`: rad/s for a speed of 1. `ax`: matplotlib
+    axes, by default new.
+
+    **Returns:** the axes. **Raises:** `ImportError` without matplotlib."""
+    if ax is None:
+        _, ax = pyplot().subplots(layout="constrained")
+    for i, line in enumerate(found.frequency.T):
+        ax.plot(found.speed, line, color=f"C{i % 10}")
+    top = np.nanmax(found.frequency, initial=0.0)
+    for order in np.atleast_1d(np.asarray(orders, float)):
+        excited = order * per_second * found.speed / (2 * np.pi)
+        ax.plot(found.speed, excited, "--", color="0.6", lw=0.9)
+        last = np.nonzero(excited <= top)[0]
+        if last.size:
+            end = found.speed[last[-1]], excited[last[-1]]
+            ax.annotate(f"{order:g}x", end, color="0.4", fontsize="small", va="bottom")
+    ax.set(xlabel="speed", ylabel="frequency [Hz]", ylim=(0, 1.1 * top if top > 0 else 1.0))
+    ax.grid(alpha=0.3)
+    return ax
+
+
+@checked
+def plot_frequency_response(
+    model: LinearModel,
+    frequency: Annotated[Float[ArrayLike, " k"], not_negative],
+    axes: Any = None,
+    *,
+    output: int = 0,
+    input: int = 0,
+) -> Any:
+    """Plot the size and the phase [degrees] of the frequency response of one output to one input
+    over the frequency [Hz].
+
+    **Arguments:** `axes`: two matplotlib axes, by default new. `output`, `input`: their places.
+
+    **Returns:** the two axes, an array. **Raises:** `ImportError` without matplotlib."""
+    if axes is None:
+        _, axes = pyplot().subplots(2, 1, sharex=True, layout="constrained")
+    if not all_concrete(model):
+        raise ValueError("Pictures need known numbers: make them outside of `jax.jit`.")
+    f = np.asarray(frequency, float)
+    found = model.frequency_response(jnp.asarray(f, model.A.dtype))
+    response = np.asarray(found)[:, output, input]
+    axes[0].loglog(f, np.abs(response))
+    axes[1].semilogx(f, np.degrees(np.unwrap(np.angle(response))))
+    axes[0].set_ylabel("size")
+    axes[1].set(ylabel="phase [degrees]", xlabel="frequency [Hz]")
+    for ax in axes:
+        ax.grid(alpha=0.3, which="both")
+    return axes

@@ -1,0 +1,244 @@
+"""Modes of rotors and beams against closed forms: whirl, Campbell diagrams, participation,
+pictures; and the linear model of a closed loop against differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from analysis_systems import FOUR_BAR, Springs, four_bar
+
+import jaxmbd as mbd
+from jaxmbd.analysis import campbell, linearise, mode_motion, modes, participation
+
+MASS, POLAR, DIAMETRAL = 2.0, 0.03, 0.018
+STIFFNESS = np.array([[4e4, -3e3], [-3e3, 6e2]])  # of an overhung shaft: (deflection, slope)
+
+
+class Rotor(mbd.AbstractSystem):
+    """A round disc on a massless shaft: forces and torques are linear in its deflection and in the
+    slope of its axis. Rotations are those of a quaternion."""
+
+    coordinates = mbd.Product(mbd.Plain(3), mbd.QuaternionWorld())
+
+    def inertia(self, q):
+        R = mbd.rotations.quaternion_to_matrix(q[3:])
+        return R @ jnp.diag(jnp.array([DIAMETRAL, DIAMETRAL, POLAR])) @ R.T
+
+    def mass_matrix(self, q):
+        return jax.scipy.linalg.block_diag(MASS * jnp.eye(3), self.inertia(q))
+
+    def force(self, t, q, v, u):
+        axis = mbd.rotations.quaternion_to_matrix(q[3:])[:, 2]
+        (k, c), (_, kr) = STIFFNESS
+        # The slope of the axis along x and y is a turn about y and -x.
+        deflection, slope = q[:2], axis[:2]
+        pull = -k * deflection - c * slope
+        bend = -c * deflection - kr * slope
+        turn = jnp.stack([-bend[1], bend[0], jnp.zeros_like(bend[0])])
+        gyroscopic = mbd.rotations.cross(v[3:], self.inertia(q) @ v[3:])
+        return jnp.concatenate([pull, -1e3 * q[2:3], turn - gyroscopic])
+
+
+def spinning(speed):
+    v = jnp.zeros(6).at[5].set(speed)
+    q = jnp.array([0.0, 0, 0, 1, 0, 0, 0])
+    return linearise(Rotor(), mbd.State(0.0, q, v), size=12)
+
+
+def whirl(speed):
+    """z = x + i y and b = slope_x + i slope_y, as exp(i w t):
+    (k - m w^2) z + c b = 0, c z + (kr + Ip W w - Id w^2) b = 0; w > 0 is forward, w < 0 backward
+    whirl."""
+    (k, c), (_, kr) = STIFFNESS
+    tilting = np.poly1d([-DIAMETRAL, POLAR * speed, kr])
+    w = (np.poly1d([-MASS, 0.0, k]) * tilting - c * c).roots
+    assert np.abs(w.imag).max() < 1e-6
+    return np.sort(np.abs(w.real)), np.sort(w.real)
+
+
+def test_whirl_of_an_overhung_rotor():
+    """Forward and backward whirl over the speed, of a body that spins, and the sense of its orbits.
+    The critical speed is where a forward mode has the frequency of the spin."""
+    for speed in (0.0, 150.0, 400.0):
+        found = modes(spinning(jnp.asarray(speed)))
+        expected, signed = whirl(speed)
+        s = np.asarray(found.s)[np.asarray(found.s).imag > 1]
+        shapes = np.asarray(found.shapes)[:, np.asarray(found.s).imag > 1]
+        axial = np.abs(shapes[2]) > 0.5
+        assert axial.sum() == 1
+        np.testing.assert_allclose(s[axial].imag, np.sqrt(1e3 / MASS), rtol=1e-10)
+        np.testing.assert_allclose(np.sort(s[~axial].imag), expected, rtol=1e-8)
+        np.testing.assert_allclose(s.real, 0.0, atol=1e-7)
+        if speed:
+            # x + i y of Re(exp(i w t) shape) turns forwards if y is a quarter behind x.
+            turning = np.imag(np.conj(shapes[0]) * shapes[1])[~axial]
+            forward = np.sort(np.where(turning < 0, 1, -1) * s[~axial].imag)
+            np.testing.assert_allclose(forward, signed, rtol=1e-8)
+
+
+def test_campbell_diagram():
+    """Each line is one mode, also where lines cross; critical speeds are those of the polynomial
+    (k - m w^2)(kr + (Ip - Id) w^2) = c^2."""
+    speeds = np.linspace(0.0, 420.0, 61)
+    found = campbell(lambda speed: spinning(jnp.asarray(speed)), speeds)
+    assert found.s.shape == (61, 5)
+    for i in (0, 20, 60):
+        lines = np.sort(found.frequency[i])
+        expected = np.sort(np.append(whirl(speeds[i])[0], np.sqrt(1e3 / MASS)))
+        np.testing.assert_allclose(2 * np.pi * lines, expected, rtol=1e-7)
+    np.testing.assert_allclose(np.abs(np.diff(found.s.imag, n=2, axis=0)).max(), 0, atol=3.0)
+    np.testing.assert_allclose(found.damping_ratio, 0.0, atol=1e-8)
+    (k, c), (_, kr) = STIFFNESS
+    squares = (np.poly1d([-MASS, k]) * np.poly1d([POLAR - DIAMETRAL, kr]) - c * c).roots
+    forward = np.sqrt(squares[squares > 0].real)
+    critical = found.critical_speeds()
+    assert np.all([np.abs(critical - w).min() < 0.05 for w in forward if w < 420])
+    axes = mbd.plots.campbell(found, orders=(1, 2))
+    assert len(axes.lines) == 7
+
+
+def test_frequency_response_is_drawn():
+    one = jnp.eye(1)
+    model = linearise(Springs(2 * one, 18 * one, one), mbd.State(0.0, [0.0], [0.0]), jnp.zeros(1))
+    size, phase = mbd.plots.frequency_response(model, np.geomspace(0.01, 10, 50))
+    np.testing.assert_allclose(size.lines[0].get_ydata()[0], 1 / 18, rtol=0.01)
+    np.testing.assert_allclose(phase.lines[0].get_ydata()[-1], -180, atol=2)
+
+
+def test_participation():
+    """Two equal masses on a chain that hangs from the support: effective masses are
+    (1 +- 2 / sqrt 5) m, and add up to 2 m."""
+    K = 30 * jnp.array([[2.0, -1.0], [-1.0, 1.0]])
+    at_rest = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
+    model = linearise(Springs(3 * jnp.eye(2), K, jnp.zeros((2, 2))), at_rest)
+    found = participation(model, modes(model), jnp.ones(2))
+    expected = 3 * (1 + np.array([2, 2, -2, -2]) / np.sqrt(5))
+    np.testing.assert_allclose(found.mass, expected, rtol=1e-10)
+    golden = (1 + np.sqrt(5)) / 2
+    lengths = np.sqrt(1 + golden**2), np.sqrt(1 + 1 / golden**2)
+    sizes = (1 + golden) / lengths[0], np.abs(1 - 1 / golden) / lengths[1]
+    np.testing.assert_allclose(np.abs(found.factor), np.repeat(sizes, 2), rtol=1e-10)
+
+
+class Chain(mbd.AbstractSystem):
+    """A clamped beam of n rigid bars in a plane, each by the place of its centre and its angle.
+    Hinges between them are rows, and have springs: E I = 1, rho A = 1, length 1."""
+
+    n: int
+
+    @property
+    def h(self):
+        return 1 / self.n
+
+    def mass_matrix(self, q):
+        h = self.h
+        return jnp.diag(jnp.tile(jnp.array([h, h, h**3 / 12]), self.n))
+
+    def parts(self, q):
+        x, y, a = q.reshape(self.n, 3).T
+        half = self.h / 2 * jnp.stack([jnp.cos(a), jnp.sin(a)], axis=1)
+        centre = jnp.stack([x, y], axis=1)
+        return centre - half, centre + half, a
+
+    def constraint(self, q, t):
+        begins, ends, _ = self.parts(q)
+        return (begins - jnp.concatenate([jnp.zeros((1, 2)), ends[:-1]])).ravel()
+
+    def force(self, t, q, v, u):
+        _, _, a = self.parts(q)
+        # The first spring lies half a bar from the middle of its bar.
+        moments = jnp.diff(jnp.concatenate([jnp.zeros(1), a])) / self.h
+        moments = moments.at[0].mul(2.0)
+        torque = -moments + jnp.concatenate([moments[1:], jnp.zeros(1)])
+        return jnp.stack([0 * a, 0 * a, torque], axis=1).ravel()
+
+
+@pytest.mark.slow
+def test_cantilever_converges_to_euler_and_bernoulli():
+    """Second order in the length of the bars, for three frequencies (k L)^2 with
+    cos kL cosh kL = -1."""
+    roots = np.array([1.875104068711961, 4.694091132974175, 7.854757438237613])
+    errors = []
+    for n in (8, 16):
+        x = (np.arange(n) + 0.5) / n
+        q = np.stack([x, 0 * x, 0 * x], axis=1).ravel()
+        model = linearise(Chain(n), mbd.State(0.0, q, np.zeros(3 * n)))
+        assert model.A.shape == (2 * n, 2 * n)
+        w = np.asarray(modes(model).s.imag[:6:2])
+        errors.append(np.abs(w / roots**2 - 1))
+    ratio = errors[0] / errors[1]
+    assert np.all((ratio > 3.3) & (ratio < 4.8)), (errors, ratio)
+    assert errors[1].max() < 0.03
+
+
+def test_four_bar_against_differences():
+    """A and B of a loop that moves under a torque, against central differences of states that are
+    closed onto the constraints: to 1e-8, by extrapolation to step 0. In all coordinates the model
+    has the same rates."""
+    state = mbd.assemble(FOUR_BAR, jnp.array([1.0, 0.4, -1.6]), jnp.array([3.0, 0, 0]), fixed=[0])
+    u = jnp.array([2.5])
+    model = linearise(FOUR_BAR, state, u)
+    assert model.A.shape == (2, 2)
+
+    @jax.jit
+    def rates(xi, du):
+        dx = model.Z @ xi
+        q, v = state.q + dx[:3], state.v + dx[3:]
+        for _ in range(4):
+            J = jax.jacfwd(lambda q: FOUR_BAR.constraint(q, 0.0))(q)
+            q = q - jnp.linalg.pinv(J) @ FOUR_BAR.constraint(q, 0.0)
+        v = v - jnp.linalg.pinv(J) @ (J @ v)
+        dv = mbd.analysis.accelerations(FOUR_BAR, mbd.State(0.0, q, v), u + du)
+        # Along the smallest step back onto the constraints, xi changes to second order only.
+        return jnp.concatenate([v, dv])
+
+    found, zero = [], np.zeros(3)
+    for i in range(3):
+        values = []
+        for step in (4e-3, 2e-3, 1e-3):
+            z = zero.copy()
+            z[i] = step
+            values.append((rates(z[:2], z[2:]) - rates(-z[:2], -z[2:])) / (2 * step))
+        a, b, c = values
+        found.append((a - 20 * b + 64 * c) / 45)
+    found = np.stack(found, axis=1)
+    size = np.abs(found).max()
+    np.testing.assert_allclose(model.rates, found[:, :2], atol=1e-8 * size)
+    np.testing.assert_allclose(model.pushes, found[:, 2:], atol=1e-8 * size)
+    np.testing.assert_allclose(model.S.T @ found[:, :2], model.A, atol=1e-8 * size)
+    whole = model.in_all_coordinates()
+    np.testing.assert_allclose(whole.A @ model.Z, model.rates, atol=1e-12 * size)
+    np.testing.assert_allclose(whole.C, model.C @ model.S.T, atol=1e-12)
+    np.testing.assert_array_equal(whole.to_scipy().A, whole.A)
+
+
+def test_mode_as_a_motion():
+    """A four-bar swings about a pose: the displacement is that of the shape, and the loop stays
+    closed."""
+    state = mbd.assemble(FOUR_BAR, jnp.array([1.0, 0.4, -1.6]), fixed=[0])
+    model = linearise(FOUR_BAR, state, jnp.zeros(1))
+    found = modes(model)
+    motion = mode_motion(model, found, 0, amplitude=0.3, pictures=8, periods=2, duration=1.5)
+    assert motion.q.shape == (17, 3) and motion.t[-1] == 3.0
+    closed = jax.vmap(lambda q: FOUR_BAR.constraint(q, 0.0))(motion.q)
+    np.testing.assert_allclose(closed, 0.0, atol=1e-12)
+    np.testing.assert_allclose(motion.q[0], motion.q[8], atol=1e-12)
+    small = mode_motion(model, found, 0, amplitude=1e-5, pictures=8)
+    shape = np.asarray(found.shapes[:3, 0]).real
+    np.testing.assert_allclose((small.q[0] - state.q) / 1e-5, shape, atol=1e-4)
+    with pytest.raises(ValueError, match="`index` must be less than 2"):
+        mode_motion(model, found, 2)
+
+
+@pytest.mark.slow
+def test_modes_are_shown(tmp_path):
+    """In a GIF and in the browser, of a mechanism in space with redundant rows."""
+    mechanism = four_bar()
+    model = linearise(mechanism, mechanism.state(), jnp.zeros(1))
+    motion = mode_motion(model, modes(model), 0, amplitude=0.2, pictures=8)
+    open_by = mbd.reports.violation(mechanism, motion.q, motion.t).position
+    assert all(np.max(x) < 1e-9 for x in open_by.values())
+    mbd.plots.animate(mechanism, motion, tmp_path / "mode.gif", fps=4, progress=False)
+    assert (tmp_path / "mode.gif").stat().st_size > 1000
+    page = mbd.view(mechanism, motion, fps=4)
+    np.testing.assert_allclose(page.times[-1], 2.0)
