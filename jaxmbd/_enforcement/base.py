@@ -14,6 +14,7 @@ from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintO
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .._types import (
+    BoolScalarLike,
     Control,
     Coordinates,
     Force,
@@ -25,7 +26,8 @@ from .._types import (
 
 
 class Point(NamedTuple):
-    """The equations of the system at one (t, q, v), on which a method works."""
+    """The equations of the system at one (t, q, v), on which a method works. `starts`: whether a
+    step begins here, so that its drift correction is needed."""
 
     v: Velocity
     M: Any
@@ -33,6 +35,7 @@ class Point(NamedTuple):
     rows: ConstraintRows
     equations: AbstractEquationMap
     tilt: Float[Array, ""] | None = None
+    starts: BoolScalarLike = True
 
     def dense(self) -> "Point":
         """The same point with M and J as arrays, for methods that combine them."""
