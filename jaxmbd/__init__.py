@@ -40,6 +40,7 @@ from ._coordinates import RollPitchYawBody as RollPitchYawBody
 from ._coordinates import RollPitchYawWorld as RollPitchYawWorld
 from ._enforcement import AbstractContinuousEnforcement as AbstractContinuousEnforcement
 from ._enforcement import AbstractEnforcement as AbstractEnforcement
+from ._enforcement import AbstractImplicitEnforcement as AbstractImplicitEnforcement
 from ._enforcement import AbstractSplitEnforcement as AbstractSplitEnforcement
 from ._enforcement import AbstractStabilisation as AbstractStabilisation
 from ._enforcement import AugmentedLagrangian as AugmentedLagrangian
@@ -48,6 +49,7 @@ from ._enforcement import DeadBeat as DeadBeat
 from ._enforcement import Dual as Dual
 from ._enforcement import Euclidean as Euclidean
 from ._enforcement import ExplicitPenalty as ExplicitPenalty
+from ._enforcement import GeneralisedAlpha as GeneralisedAlpha
 from ._enforcement import ImplicitPenalty as ImplicitPenalty
 from ._enforcement import KineticEnergy as KineticEnergy
 from ._enforcement import LagrangeMultipliers as LagrangeMultipliers
@@ -58,6 +60,7 @@ from ._enforcement import Primal as Primal
 from ._enforcement import Projection as Projection
 from ._enforcement import Relaxation as Relaxation
 from ._enforcement import UdwadiaKalaba as UdwadiaKalaba
+from ._enforcement import Variational as Variational
 from ._enforcement import VelocityImpulse as VelocityImpulse
 from ._enforcement import evaluate as evaluate
 from ._lagrangian import LagrangianSystem as LagrangianSystem

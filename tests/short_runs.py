@@ -17,7 +17,7 @@ def simulate(system=PENDULUM, enforcement=UK, state=START, **options):
     """Two cheap steps, unless told otherwise."""
     steps = {} if "t1" in options or "num_steps" in options else dict(num_steps=2)
     options = {"dt": 0.01, "scheme": diffrax.Euler(), **steps, **options}
-    if isinstance(enforcement, mbd.AbstractSplitEnforcement):
+    if not isinstance(enforcement, mbd.AbstractContinuousEnforcement):
         options["scheme"] = None
     return mbd.simulate(system, enforcement, state, **options)
 

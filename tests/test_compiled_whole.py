@@ -103,6 +103,8 @@ METHODS = {
     "loop, RK4": (chain(True), mbd.UdwadiaKalaba()),
     "loop, pseudoinverse": (chain(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
     "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),
+    "loop, alpha": (chain(True), mbd.GeneralisedAlpha()),
+    "loop, variational": (chain(True), mbd.Variational()),
     "contact, falling": (dropped(0.03), mbd.ContactImpulse()),
     "contact, at rest": (dropped(0.025), mbd.ContactImpulse()),
     "contact, sweeps": (dropped(0.025), mbd.ContactImpulse(mbd.ProjectedGaussSeidel(5))),
@@ -123,14 +125,18 @@ LONG = (
     "contact, pyramid",
     "contact, with rows",
 )
+# Those whose equations are solved by Newton's method, whose gradients take minutes.
+IMPLICIT = ("loop, alpha", "loop, variational")
 # Those whose motion is compiled within their gradient, by default.
 GRADIENT = ("contact, at rest", "contact, sweeps", "contact, falling", "contact, Poisson")
 CASES = [
     pytest.param(
-        name, derivative, marks=[pytest.mark.slow] * (name in (LONG if derivative else GRADIENT))
+        name,
+        derivative,
+        marks=[pytest.mark.slow] * (name in (LONG if derivative else (*GRADIENT, *IMPLICIT))),
     )
     for name in METHODS
-    for derivative in (False, True)
+    for derivative in ((False,) if name in IMPLICIT else (False, True))
 ]
 
 

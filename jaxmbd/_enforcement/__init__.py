@@ -1,6 +1,7 @@
 from .augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
 from .base import AbstractContinuousEnforcement as AbstractContinuousEnforcement
 from .base import AbstractEnforcement as AbstractEnforcement
+from .base import AbstractImplicitEnforcement as AbstractImplicitEnforcement
 from .base import AbstractSplitEnforcement as AbstractSplitEnforcement
 from .base import Correction as Correction
 from .base import Motion as Motion
@@ -10,6 +11,7 @@ from .base import point as point
 from .base import point_at as point_at
 from .contradiction import contradiction_of as contradiction_of
 from .explicit_penalty import ExplicitPenalty as ExplicitPenalty
+from .generalised_alpha import GeneralisedAlpha as GeneralisedAlpha
 from .implicit_penalty import Dual as Dual
 from .implicit_penalty import ImplicitPenalty as ImplicitPenalty
 from .implicit_penalty import Primal as Primal
@@ -22,4 +24,5 @@ from .stabilisation import DeadBeat as DeadBeat
 from .stabilisation import NoStabilisation as NoStabilisation
 from .stabilisation import Relaxation as Relaxation
 from .udwadia_kalaba import UdwadiaKalaba as UdwadiaKalaba
+from .variational import Variational as Variational
 from .velocity_impulse import VelocityImpulse as VelocityImpulse

@@ -109,8 +109,8 @@ def no_correction(point: Point) -> Correction:
 
 
 class AbstractEnforcement(eqx.Module):
-    """How the constraints are enforced. A method is either continuous (a vector field that any
-    scheme integrates) or split (a free step, then an impulse)."""
+    """How the constraints are enforced. A method is continuous (a vector field that any scheme
+    integrates), split (a free step, then an impulse) or implicit (a step of its own)."""
 
     # Whether the constraints hold exactly in the limit of small steps. Then a start that violates
     # them is an error. The rows of a compliant method deflect by design.
@@ -164,6 +164,13 @@ class AbstractSplitEnforcement(AbstractEnforcement):
           they meet the prescribed motion at t(n+1) exactly. It is Psi(v*) - J v* for nonholonomic
           rows.
         """
+
+
+class AbstractImplicitEnforcement(AbstractEnforcement):
+    """A method whose step is a system of equations, solved by Newton's method. The equations are
+    part of the method, so it takes no scheme."""
+
+    solver: eqx.AbstractVar[AbstractConstraintSolver]
 
 
 def spring_energy(stiffness: Array, phi: Float[Array, " nh"]) -> Scalar:

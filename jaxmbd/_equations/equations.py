@@ -67,6 +67,12 @@ class AbstractEquations(eqx.Module):
         of `kinematics(q)`, if it is known already."""
 
     @abc.abstractmethod
+    def applied_force(
+        self, control: Control | None, t: RealScalarLike, q: Coordinates, v: Velocity
+    ) -> Force:
+        """`force` without the forces of inertia, which follow from M."""
+
+    @abc.abstractmethod
     def rows(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
         """All rows at (t, q, v)."""
 
@@ -169,6 +175,26 @@ class Differentiated(AbstractEquations):
         expect_shape("`force(t, q, v, u)`", f, v.shape, sizes)
         return f.astype(q.dtype) + self.system.nonideal_force(q, v, t).astype(q.dtype)
 
+    def applied_force(self, control, t, q, v):
+        return self.force(control, t, q, v) - self._inertial_force(q, v)
+
+    def _inertial_force(self, q, v):
+        """The part of f that is due to inertia, by Hamel's equations as in `LagrangianSystem`, with
+        the derivative of `difference` as the left inverse of N."""
+        system, qdot = self.system, self.system.qdot(q, v)
+
+        def transposed(q, w):  # N^T w
+            return jax.linear_transpose(lambda x: system.qdot(q, x), v)(w)[0]
+
+        p, p_rate = jax.jvp(lambda q: self.inertia(q, v), (q,), (qdot,))
+        if has_plain_coordinates(system):
+            return jax.grad(lambda q: v @ self.inertia(q, v) / 2)(q) - p_rate
+        _, pull = jax.vjp(lambda x: system.coordinates.difference(q, x), q)
+        w = pull(p)[0]
+        along = jax.grad(lambda q: v @ self.inertia(q, v) / 2 - w @ system.qdot(q, v))(q)
+        _, turning = jax.jvp(lambda q: transposed(q, w), (q,), (qdot,))
+        return transposed(q, along) - p_rate + turning
+
     def rows(self, t, q, v):
         t = jnp.asarray(t, q.dtype)
         rate = (self.system.qdot(q, v), jnp.ones_like(t))
@@ -231,6 +257,10 @@ class Structured(AbstractEquations):
         inertial = self.system.inertial_force(here, v) if inertial is None else inertial
         f = inertial + self.system.external_force(t, here, v, u)
         return f.astype(q.dtype) + self.system.nonideal_force(q, v, t).astype(q.dtype)
+
+    def applied_force(self, control, t, q, v):
+        weight = self.system.inertial_force(q, jnp.zeros_like(v))
+        return self.force(control, t, q, v, weight)
 
     @eqx.filter_jit
     def _linearised(self, t, q, v):

@@ -82,6 +82,12 @@ class ConstraintOperator(eqx.Module):
             return _solve_by_rule(self, f, r, None)
         return _solve(self, f, r)
 
+    def solve_fixed(self, f: Force, r: Rows) -> tuple[Velocity, Rows]:
+        """`solve` as a linear function of (f, r): the equations are constant in derivatives."""
+        fixed = jax.lax.stop_gradient(eqx.filter(self, eqx.is_array))
+        operator = eqx.combine(fixed, eqx.filter(self, eqx.is_array, inverse=True))
+        return (operator.free(f), r) if r.shape[0] == 0 else _solve(operator, f, r)
+
     def steer(self, r: Rows, v: Velocity) -> tuple[Velocity, Rows]:
         """(d, mu) with M d = J^T mu and J (v + d) + E mu = r: the change d of v with the least
         kinetic energy, after which the row velocities are r."""

@@ -1,8 +1,8 @@
 """Simulation: the step, and the loops over it.
 
 `Stepper` is the step. `simulate` loops over it at fixed steps (`fixed.py`), or lets diffrax adapt
-the steps (`adaptive.py`). `continuous.py`, `split.py` and `contact.py` hold the steps of the
-families of methods.
+the steps (`adaptive.py`). `continuous.py`, `split.py`, `contact.py`, `alpha.py` and
+`variational.py` hold the steps of the families of methods.
 """
 
 from .continuous import motion_at as motion_at

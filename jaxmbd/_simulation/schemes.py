@@ -22,19 +22,19 @@ def _axpy(y, *terms):
     return y
 
 
-class _OneStep(diffrax.AbstractSolver):
+class OneStep(diffrax.AbstractSolver):
     """A scheme of one vector field without memory of previous steps."""
 
     term_structure: ClassVar = diffrax.AbstractTerm
 
-    def init(self, terms, t0, t1, y0, args):
+    def init(self, terms, t0, t1, y0, args) -> Any:
         del terms, t0, t1, y0, args
 
     def func(self, terms, t0, y0, args):
         return terms.vf(t0, y0, args)
 
 
-class RK4(_OneStep):
+class RK4(OneStep):
     """Classical Runge-Kutta method, order 4, four stages, no error estimate.
 
     Reference: Kutta (1901), Beitrag zur näherungsweisen Integration totaler
@@ -105,7 +105,7 @@ def rolled_rk4(
     return y1, memory
 
 
-class SemiImplicitEuler(_OneStep):
+class SemiImplicitEuler(OneStep):
     """Velocity first, then position with the new velocity: v1 = v0 + h v'(q0, v0),
     q1 = q0 + h q'(q0, v1). First order; symplectic for separable systems.
 
@@ -139,7 +139,7 @@ def _trapezium(y1, args):
 
 
 @checked
-class CrankNicolson(_OneStep, diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolver):
+class CrankNicolson(OneStep, diffrax.AbstractImplicitSolver, diffrax.AbstractAdaptiveSolver):
     """Trapezoidal rule, y1 = y0 + h/2 (f0 + f1): order 2, A-stable, no numerical damping of
     linear oscillations. Its error estimate is the difference to explicit Euler.
 

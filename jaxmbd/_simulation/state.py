@@ -40,8 +40,9 @@ class StepperState(State):
     **Fields:**
 
     - `t`, `q`, `v`: time, coordinates and velocities.
-    - `multipliers`: lam, the mean over the step before, shape `(nc,)`; `None` for continuous
-      methods, whose multipliers follow from the state (see `Stepper.multipliers`).
+    - `multipliers`: lam, the mean over the step before, shape `(nc,)`; for implicit methods the
+      solution of that step; `None` for continuous methods, whose multipliers follow from the state.
+      `Stepper.multipliers` returns them for all methods.
     - `contacts`: a `ContactMemory`; `None` for methods without contacts.
     - `active`: which rows acted in the step before, shape `(nc,)`; `None` for a system without a
       `switch`.

@@ -18,7 +18,9 @@ from .._enforcement import (
     AbstractContinuousEnforcement,
     AbstractEnforcement,
     AbstractSplitEnforcement,
+    GeneralisedAlpha,
     Projection,
+    Variational,
 )
 from .._equations import equations
 from .._fusion import materialise_condition
@@ -26,13 +28,16 @@ from .._inputs import checked, not_negative_or_infinite, positive, traced_in_ran
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike, Rows
+from .alpha import AlphaScheme, AlphaSteps
 from .contact import ContactSteps
 from .continuous import ContinuousSteps
+from .own import OwnScheme
 from .schemes import RK4, prepared
 from .split import SplitSteps
 from .state import StepperState, finite
 from .steps import AbstractSteps, Problem, at_start
 from .switching import is_switched, switched, with_rows
+from .variational import VariationalScheme, VariationalSteps
 
 
 @checked
@@ -63,8 +68,8 @@ class Stepper(eqx.Module):
     drift_tolerance: Annotated[RealScalarLike | None, not_negative_or_infinite] = None
 
     def __check_init__(self):
-        _family(self.enforcement)
-        check_scheme(self.scheme)
+        _, own = _family(self.enforcement)
+        check_scheme(self.scheme, self.enforcement if isinstance(own, OwnScheme) else None)
 
     @checked
     def init(
@@ -220,12 +225,20 @@ def _family(enforcement: Any) -> tuple[type[AbstractSteps], diffrax.AbstractSolv
 _family.register(AbstractContinuousEnforcement, lambda _: (ContinuousSteps, RK4()))
 _family.register(AbstractSplitEnforcement, lambda _: (SplitSteps, diffrax.Euler()))
 _family.register(ContactImpulse, lambda _: (ContactSteps, diffrax.Euler()))
+_family.register(GeneralisedAlpha, lambda _: (AlphaSteps, AlphaScheme()))
+_family.register(Variational, lambda _: (VariationalSteps, VariationalScheme()))
 
 
-def check_scheme(scheme: diffrax.AbstractSolver | None) -> None:
-    """Check that the scheme integrates one vector field.
+def check_scheme(scheme: diffrax.AbstractSolver | None, without: Any = None) -> None:
+    """Check that the scheme integrates one vector field, and that there is none for the method
+    `without`, which needs none.
 
     **Raises:** `ValueError`."""
+    if scheme is not None and without is not None:
+        raise ValueError(
+            f"`{type(without).__name__}` has a step of its own: leave out `scheme`, which is "
+            f"{type(scheme).__name__}."
+        )
     structure = None if scheme is None else scheme.term_structure
     if isinstance(structure, tuple) or typing.get_origin(structure) is diffrax.MultiTerm:
         raise ValueError(

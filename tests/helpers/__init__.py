@@ -12,6 +12,7 @@ from .controls import Feedback, Neural, Table, neural
 from .differences import derivatives
 from .marks import slow_unless
 from .methods import (
+    IMPLICIT,
     INDEPENDENT_ONLY,
     METHODS,
     SOFT,

@@ -31,6 +31,11 @@ class Method:
     def split(self) -> bool:
         return isinstance(self.enforcement, mbd.AbstractSplitEnforcement)
 
+    def scheme(self, scheme: diffrax.AbstractSolver) -> diffrax.AbstractSolver | None:
+        """The scheme for methods that take any, otherwise the default."""
+        continuous = isinstance(self.enforcement, mbd.AbstractContinuousEnforcement)
+        return scheme if continuous else None
+
     def simulate(self, system, state, *args, **kwargs) -> mbd.Solution:
         kwargs = {"projection": self.projection, **kwargs}
         return mbd.simulate(system, self.enforcement, state, *args, **kwargs)
@@ -52,6 +57,8 @@ METHODS: dict[str, Callable[[mbd.solvers.AbstractConstraintSolver], Method]] = {
     "projected_impulse": lambda s: Method(
         mbd.VelocityImpulse(s, mbd.NoStabilisation()), mbd.Projection(s)
     ),
+    "generalised_alpha": lambda s: Method(mbd.GeneralisedAlpha(0.7, s)),
+    "variational": lambda s: Method(mbd.Variational(s)),
     # These do not solve for the rows, so they take no solver.
     "primal_penalty": lambda s: Method(mbd.ImplicitPenalty(4e4, 30.0, mbd.Primal())),
     "explicit_penalty": lambda s: Method(mbd.ExplicitPenalty(400.0, 10.0)),
@@ -64,21 +71,25 @@ WITHOUT_SOLVER = {
     "augmented_lagrangian",
     "augmented_stabilised",
 }
+# A step is solved by Newton's method.
+IMPLICIT = {"generalised_alpha", "variational"}
 SOFT = {"dual_penalty", "primal_penalty", "explicit_penalty"}  # deflect under load
-# Methods that differ from others in one option.
+# Methods that differ from others in one option, and those that take long to compile and have tests
+# of their own.
 VARIANTS = [
-    "augmented_stabilised", "impulse_dead_beat", "impulse_relaxed", "projected_euclidean",
-    "projected_impulse",
+    "augmented_stabilised", "generalised_alpha", "impulse_dead_beat", "impulse_relaxed",
+    "projected_euclidean", "projected_impulse", "variational",
 ]  # fmt: skip
 
 
 def pairs() -> list[tuple[str, str]]:
-    """All (method, solver), once with "automatic" for methods that take no solver."""
+    """All (method, solver), once with "automatic" for methods that take no solver, and for those
+    that take long to compile."""
     return [
         (method, solver)
         for method in METHODS
         for solver in SOLVERS
-        if solver == "automatic" or method not in WITHOUT_SOLVER
+        if solver == "automatic" or method not in WITHOUT_SOLVER | IMPLICIT
     ]
 
 

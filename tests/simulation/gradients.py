@@ -61,8 +61,7 @@ EULER = diffrax.Euler()  # the scheme is not what most tests are about, and it c
 
 
 def options_of(method, **options):
-    scheme = None if method.split else EULER
-    return {"dt": 0.01, "num_steps": 30, "scheme": scheme, **options}
+    return {"dt": 0.01, "num_steps": 30, "scheme": method.scheme(EULER), **options}
 
 
 def complex_step(fn, x):

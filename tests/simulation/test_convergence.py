@@ -62,7 +62,7 @@ def observed_order(method, case, scheme):
 
 def check_order(name, solver, case_name):
     method, case = helpers.method(name, solver), CASES[case_name]
-    scheme = None if method.split else helpers.midpoint()
+    scheme = method.scheme(helpers.midpoint())
     stated = ORDER_OF_SPLITTING if method.split else ORDER_OF_MIDPOINT
     assert abs(observed_order(method, case, scheme) - stated) < 0.2
 
@@ -81,6 +81,8 @@ def test_order_of_each_method(name, case):
 @pytest.mark.parametrize("name, solver", [p for p in helpers.pairs() if p[0] in RIGID])
 @pytest.mark.parametrize("case", ["top", "slider_crank"])
 def test_order_of_each_method_with_each_solver(name, solver, case):
+    if name in helpers.IMPLICIT and case == "top":
+        pytest.skip("long to compile; see the heavy top in mechanism/test_implicit_steps.py")
     check_order(name, solver, case)
 
 
@@ -127,7 +129,7 @@ def test_redundant_copies_change_nothing(name):
             case.state,
             dt=H,
             num_steps=40,
-            scheme=None if method.split else helpers.midpoint(),
+            scheme=method.scheme(helpers.midpoint()),
             projection=method.projection,
         )
         return np.concatenate([sol.q[-1], sol.v[-1]])

@@ -34,7 +34,8 @@ QUICK = [
 FAMILIES = ["udwadia_kalaba", "impulse_dead_beat", "dual_penalty", "augmented_lagrangian"]
 LONG = (
     [("skate", "udwadia_kalaba"), ("rotating_guide", "udwadia_kalaba")]
-    + [(case, m) for case in ("redundant_pendulum", "skate_in_space") for m in h.METHODS]
+    + [("redundant_pendulum", method) for method in h.METHODS]
+    + [("skate_in_space", method) for method in h.METHODS if method not in h.IMPLICIT]
     + [(case, m) for case in ("slider_crank", "top") for m in [*FAMILIES, "projected"]]
 )
 

@@ -1,0 +1,190 @@
+"""Newton's method for the equations of an implicit step, and the derivative of its solution."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .._linalg import apply, general_inverse, loops_cost_nothing
+from .._loop import stop_gradient
+from .._results import RESULTS
+
+# If corrections shrink by less than this factor, a new Jacobian is worth its evaluation.
+_SLOW = 0.5
+# Jacobians until the search gives up.
+_MAX_JACOBIANS = 10
+
+# Corrections of a derivative end if they shrink by less than this factor, but not among the first.
+_SHRINKING = 0.9
+_FIRST = 8
+_MAX_CORRECTIONS = 60
+
+
+class Unknowns(NamedTuple):
+    """The unknowns of a step, and the residuals of its equations, which have the same shapes. The
+    derivative of the residuals with respect to `rest` is nearly the identity."""
+
+    main: Float[Array, " n"]
+    rest: PyTree
+
+
+class Change(NamedTuple):
+    """The size of a correction, the size that is small enough, and the size below which it is due
+    to rounding if it does not shrink."""
+
+    size: Float[Array, ""]
+    goal: Float[Array, ""]
+    rounding: Float[Array, ""]
+
+
+Residual = Callable[[Unknowns], Unknowns]
+Measure = Callable[[Unknowns, Unknowns], Change]
+
+
+def solve_step(residual: Residual, guess: Unknowns, measure: Measure) -> tuple[Unknowns, RESULTS]:
+    """The zero of `residual`, as a function of all that `residual` depends on, and the verdict.
+    `measure(correction, x)` is the size of a correction at x."""
+    residual = eqx.filter_closure_convert(residual, guess)
+    x, inverse, solved = _search(stop_gradient(residual), stop_gradient(guess), measure)
+    unsolved = RESULTS.implicit_scheme_unsolved
+    return _zero(residual, x, inverse), RESULTS.where(solved, RESULTS.successful, unsolved)
+
+
+class _Inverse(NamedTuple):
+    """The inverse of the derivative [A 0; B 1] of the residuals."""
+
+    A_inv: Float[Array, "n n"]
+    B: PyTree  # of arrays (n, ...)
+
+    def __call__(self, r: Unknowns) -> Unknowns:
+        main = apply(self.A_inv, r.main)
+        return Unknowns(main, jax.tree.map(lambda x, b: x - apply(b.T, main), r.rest, self.B))
+
+
+def _inverse_at(residual: Residual, x: Unknowns) -> _Inverse:
+    _, along = jax.linearize(lambda main: residual(x._replace(main=main)), x.main)
+    units = jnp.eye(x.main.shape[0], dtype=x.main.dtype)
+    # One by one where loops cost nothing: a batch of all would call a library for its products.
+    columns = jax.lax.map(along, units) if loops_cost_nothing() else jax.vmap(along)(units)
+    return _Inverse(general_inverse(columns.main.T)[0], columns.rest)
+
+
+class _Search(NamedTuple):
+    x: Unknowns
+    inverse: _Inverse
+    solved: Bool[Array, ""]
+    lost: Bool[Array, ""]
+    jacobians: Int[Array, ""]
+
+
+def _search(residual: Residual, guess: Unknowns, measure: Measure):
+    """(zero, inverse of the last Jacobian, whether it is a zero). As in `Chord`, the Jacobian is
+    evaluated again when corrections no longer shrink."""
+
+    def search(at: _Search) -> _Search:
+        inverse = _inverse_at(residual, at.x)
+
+        def going(carry):
+            _, change, error, rate = carry
+            return (error > change.goal) & (rate <= _SLOW)
+
+        def corrected(carry):
+            x, before, _, _ = carry
+            d = inverse(residual(x))
+            x = jax.tree.map(jnp.subtract, x, d)
+            change = measure(d, x)
+            first = jnp.isinf(before.size)
+            rate = jnp.where(first, 0.0, change.size / before.size)
+            error = change.size * jnp.where(first, 1.0, rate / (1 - jnp.minimum(rate, _SLOW)))
+            return x, change, error, rate
+
+        infinite = jnp.full((), jnp.inf, at.x.main.dtype)
+        none = jnp.zeros_like(infinite)
+        start = (at.x, Change(infinite, none, none), infinite, none)
+        x, change, error, _ = jax.lax.while_loop(going, corrected, start)
+        solved = (error <= change.goal) | (change.size <= change.rounding)
+        return _Search(x, inverse, solved, jnp.isnan(change.size), at.jacobians + 1)
+
+    def going(at: _Search):
+        return ~at.solved & ~at.lost & (at.jacobians < _MAX_JACOBIANS)
+
+    n, no = guess.main.shape[0], jnp.array(False)
+    B = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), guess.rest)
+    none = _Inverse(jnp.zeros((n, n), guess.main.dtype), B)
+    end = jax.lax.while_loop(going, search, _Search(guess, none, no, no, jnp.array(0)))
+    return end.x, end.inverse, end.solved
+
+
+@eqx.filter_custom_jvp
+def _zero(residual: Residual, x: Unknowns, inverse: _Inverse) -> Unknowns:
+    """x, a zero of `residual`, with the derivative of the zero.
+
+    A scan drops the rule below when its reverse pass is differentiated. So the value alone has the
+    right first derivative too: what is subtracted is 0."""
+    r = residual(x)
+    none = jax.tree.map(lambda r: r - jax.lax.stop_gradient(r), r)
+    return jax.tree.map(jnp.subtract, x, _solve(residual, x, inverse, none))
+
+
+@_zero.def_jvp
+def _zero_jvp(primals, tangents):
+    residual, x, inverse = primals
+    x = _zero(residual, x, inverse)
+    if not jax.tree.leaves(tangents[0]):
+        return x, jax.tree.map(jnp.zeros_like, x)
+    r, dr = eqx.filter_jvp(lambda residual: residual(x), (residual,), (tangents[0],))
+    dr = jax.tree.map(lambda r, dr: jnp.zeros_like(r) if dr is None else dr, r, dr)
+    return x, jax.tree.map(jnp.negative, _solve(residual, x, inverse, dr))
+
+
+def _solve(residual: Residual, x: Unknowns, inverse: _Inverse, r: Unknowns) -> Unknowns:
+    """d with (derivative of `residual` at x) d = r."""
+    flat, parts = ravel_pytree(r)
+
+    def along(d):
+        return ravel_pytree(jax.jvp(residual, (x,), (parts(d),))[1])[0]
+
+    def approximate(r):
+        return ravel_pytree(stop_gradient(inverse)(parts(r)))[0]
+
+    def transposed(r):
+        return jax.linear_transpose(approximate, r)(r)[0]
+
+    return parts(
+        jax.lax.custom_linear_solve(
+            along,
+            flat,
+            lambda along, r: _refined(along, approximate, parts, r),
+            lambda along, r: _refined(along, transposed, parts, r),
+        )
+    )
+
+
+def _refined(along: Callable, inverse: Callable, parts: Callable, r: Array) -> Array:
+    """d with `along(d)` = r, by corrections with the approximate inverse, until none of the parts
+    of d changes any more. The first ones may grow, since `rest` follows `main` with delay."""
+    eps = 8 * jnp.finfo(r.dtype).eps
+
+    def sizes(d):
+        leaves = jax.tree.leaves(parts(d))
+        return jnp.stack([jnp.max(jnp.abs(x), initial=0.0) for x in leaves])
+
+    def going(carry):
+        d, change, before, _, count = carry
+        size = sizes(change)
+        shrinks = (size <= _SHRINKING * before) | (count < _FIRST)
+        return jnp.any((size > eps * sizes(d)) & shrinks) & (count < _MAX_CORRECTIONS)
+
+    def corrected(carry):
+        d, change, _, _, count = carry
+        new = inverse(r - along(d))
+        return d + new, new, sizes(change), None, count + 1
+
+    first = inverse(r)
+    infinite = jnp.full_like(sizes(first), jnp.inf)
+    start = (first, first, infinite, None, jnp.array(0))
+    return jax.lax.while_loop(going, corrected, start)[0]
