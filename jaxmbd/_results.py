@@ -74,6 +74,27 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "No equilibrium was found. The forces may have none, such as a motor without a brake; or "
         "raise `max_iterations`, or begin elsewhere."
     )
+    continuation_stopped = (
+        "The branch of equilibria could not be followed to its end: the smallest step failed, or "
+        "`max_steps` was reached. The points up to there are valid. Use a smaller `step` or a "
+        "`length` that fits the displacements, or raise `max_steps`."
+    )
+    limit_point_not_found = (
+        "Newton's method found no limit point. Begin closer to it, with the state and the "
+        "parameter where a branch turns back. Branch points are not limit points."
+    )
+    dead_point = (
+        "The driven Jacobian is singular: the drive is at a dead point, or it does not determine "
+        "the motion. See `ratio`; `dead_point` locates it."
+    )
+    underdriven = (
+        "The mechanism has more freedoms than drives. Give `drive` a coordinate for each freedom; "
+        "`mbd.reports.mobility` counts them."
+    )
+    dead_point_not_found = (
+        "Newton's method found no dead point. Begin closer to it, such as at the last good sample "
+        "of `kinematics`."
+    )
     wrong_size = (
         "`size` is not the number of independent deviations of the state, twice the degrees of "
         "freedom of a holonomic system. Leave it out where the numbers are known, to have it "

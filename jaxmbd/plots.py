@@ -10,3 +10,4 @@ from .mechanism import plot_coordinates as coordinates
 from .mechanism import plot_energies as energies
 from .mechanism import plot_reactions as reactions
 from .mechanism import plot_violation as violation
+from .mechanism import plot_workspace as workspace

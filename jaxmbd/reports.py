@@ -28,5 +28,6 @@ from .mechanism import rotor_energies as rotor_energies
 from .mechanism import singularity as singularity
 from .mechanism import stored_energies as stored_energies
 from .mechanism import total_energy as total_energy
+from .mechanism import transmission_angle as transmission_angle
 from .mechanism import unique_reactions as unique_reactions
 from .mechanism import violation as violation

@@ -3,6 +3,13 @@ whether derivatives of a motion can be trusted."""
 
 from .campbell import Campbell as Campbell
 from .campbell import campbell as campbell
+from .continuation import Branch as Branch
+from .continuation import BranchPoint as BranchPoint
+from .continuation import LimitPoint as LimitPoint
+from .continuation import continuation as continuation
+from .continuation import limit_point as limit_point
+from .equilibria import Equilibria as Equilibria
+from .equilibria import equilibria as equilibria
 from .equilibrium import EquilibriumReport as EquilibriumReport
 from .equilibrium import equilibrium as equilibrium
 from .gradient_check import CheckedDerivative as CheckedDerivative
@@ -15,6 +22,10 @@ from .inverse_dynamics import static_inputs as static_inputs
 from .linear_motion import DiscreteMotion as DiscreteMotion
 from .linear_motion import LinearMotion as LinearMotion
 from .linear_motion import linearise_along as linearise_along
+from .kinematics import DeadPoint as DeadPoint
+from .kinematics import Kinematics as Kinematics
+from .kinematics import dead_point as dead_point
+from .kinematics import kinematics as kinematics
 from .linearise import LinearModel as LinearModel
 from .linearise import linearise as linearise
 from .lqr import StateFeedback as StateFeedback

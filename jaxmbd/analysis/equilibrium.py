@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._checks import check_no_nan, check_system, with_dtype
+from .._checks import check_gaps, check_no_nan, check_system, with_dtype
+from .._contact import ContactImpulse
 from .._enforcement import point
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
@@ -17,6 +18,7 @@ from .._results import RESULTS
 from .._simulation import as_control
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows
+from .contact_statics import ContactStatics
 
 # The factors by which h may grow from step to step, and by which forces may grow in one step.
 _FASTER, _WORSE = 10.0, 10.0
@@ -33,10 +35,15 @@ class EquilibriumReport(eqx.Module):
 
     - `multipliers`: lam of the rows at the equilibrium, `(nc,)`.
     - `stiffness`: the eigenvalues [1/s^2] of the stiffness relative to the mass, in the directions
-      that the constraints admit, `(nv,)`; inf for the other directions. If no force depends on
-      velocities, they are the squares of the natural frequencies [rad/s].
+      that constraints, closed contacts and sticking friction admit, `(nv,)`; inf for the other
+      directions. If no force depends on velocities, they are the squares of the natural frequencies
+      [rad/s].
     - `residual`: the largest acceleration that remains.
     - `iterations`: the number of steps and of displacements back onto the constraints together.
+    - `contact_force`: the forces of all contacts [N], `(contacts, d)`, the normal one first, as in
+      `Solution.contact_force`; `gap`: their gaps [m].
+    - `share`: of each contact, |f_t| / (mu f_n), the share of the available friction that is used:
+      1 where it is about to slip, 0 without friction or normal force.
     - `result`: `RESULTS.successful` or `RESULTS.equilibrium_not_found`.
     """
 
@@ -44,7 +51,16 @@ class EquilibriumReport(eqx.Module):
     stiffness: Float[Array, " nv"]
     residual: Float[Array, ""]
     iterations: Int[Array, ""]
+    contact_force: Float[Array, "contacts d"]
+    gap: Float[Array, " contacts"]
+    share: Float[Array, " contacts"]
     result: RESULTS
+
+    @property
+    def closed(self) -> Bool[Array, " contacts"]:
+        """Which contacts carry load, beyond rounding."""
+        normal = self.contact_force[:, 0]
+        return normal > 1e-10 * jnp.max(normal, initial=0.0)
 
     @property
     def stable(self) -> Bool[Array, ""]:
@@ -98,32 +114,50 @@ def equilibrium(
     equilibria are not isolated. Then the result depends on the start, and derivatives are not
     defined.
 
-    Contacts are not considered, nor are `nonholonomic` rows, which do not act at rest.
+    **Contacts.** The same motion, with $J_c$ of the contacts, the displacement $dp$ of a step and
+    forces $\lambda_c$ that obey the laws of contact:
 
-    **Raises:** `ValueError` for wrong shapes and for systems with contacts; a run-time error if no
-    equilibrium was found and `throw` is true.
+    $$ 0 \le \lambda_n \perp g + J_n dp \ge 0, \qquad |\lambda_t| \le \mu \lambda_n
+       \text{ opposes } J_t dp . $$
+
+    Friction makes sets of equilibria. The search stops at the first one on its way. So a start at
+    which friction can hold the system is returned as it is. Otherwise the system slides until
+    friction holds it. `report.share` tells how much of the friction is used. Static coefficients
+    count, and so do torsional and rolling friction and compliant contacts. If contacts are
+    redundant, such as the four corners of a box, their forces are not unique.
+
+    Derivatives are those with the closed contacts closed. Contacts with a `share` below 1 hold
+    their points, wherever these are. Contacts at the limit move such that they stay there.
+
+    Rows of `nonholonomic` hold too: what rolls without slipping rolls to its equilibrium.
+
+    **Raises:** `ValueError` for wrong shapes; a run-time error if no equilibrium was found and
+    `throw` is true.
 
     Reference: Kelley and Keyes (1998), Convergence analysis of pseudo-transient continuation, SIAM
-    J. Numer. Anal. 35, 508-523.
+    J. Numer. Anal. 35, 508-523. Pang and Trinkle (1996), Complementarity formulations and existence
+    of solutions of dynamic multi-rigid-body contact problems with Coulomb friction, Math.
+    Programming 73, 199-226.
     """
     check_no_nan(system=system, state=state, u=u)
     check_system(system, as_control(u, state.q.dtype), state.q, state.v)
     dtype = state.q.dtype
-    if jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), dtype)).size:
-        raise ValueError(
-            "`equilibrium` does not look at contacts, and the system has some: let it come to rest "
-            "by `simulate`, or leave them out where they are open."
-        )
+    check_gaps(system, state.q, state.v)
+    contacts = jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), dtype)).size
     if tolerance is None:
         tolerance = 1e-10 if dtype == jnp.float64 else 1e-4
     t = jnp.asarray(state.t, dtype)
     system, u = with_dtype((system, u), dtype)
-    statics = _Statics(system, u, t, state.q, solver)
-    found = _equilibrium(statics, state.v, first, tolerance, max_iterations)
+    if contacts:
+        statics = ContactStatics(system, u, t, solver, ContactImpulse())
+        found = _settled(statics, state.q, state.v, first, tolerance, max_iterations)
+    else:
+        statics = Statics(system, u, t, state.q, solver)
+        found = _equilibrium(statics, state.v, first, tolerance, max_iterations)
     return raise_failure(found, found.report.result) if throw else found
 
 
-class _Statics(eqx.Module):
+class Statics(eqx.Module):
     """The static problem near q: rates of the overdamped motion as functions of the displacement p
     from there."""
 
@@ -133,9 +167,9 @@ class _Statics(eqx.Module):
     q: Coordinates
     solver: AbstractConstraintSolver
 
-    def at(self, q: Coordinates) -> "_Statics":
+    def at(self, q: Coordinates) -> "Statics":
         """The same problem near another q."""
-        return _Statics(self.system, self.u, self.t, q, self.solver)
+        return Statics(self.system, self.u, self.t, q, self.solver)
 
     def operator(self, p):
         rest = jnp.zeros_like(p)
@@ -199,7 +233,7 @@ class _Search(NamedTuple):
 
 
 @eqx.filter_jit
-def _equilibrium(given: "_Statics", v, first, tolerance, max_iterations) -> State:
+def _equilibrium(given: "Statics", v, first, tolerance, max_iterations) -> State:
     fixed, system = stop_gradient(given), given.system
     origin = jnp.zeros_like(v)
 
@@ -257,5 +291,25 @@ def _equilibrium(given: "_Statics", v, first, tolerance, max_iterations) -> Stat
     p = jax.lax.custom_root(lambda p: statics.rates(p), origin, lambda _, p: p, solve)
     _, _, lam = statics.parts(p)
     result = RESULTS.where(end.found, RESULTS.successful, RESULTS.equilibrium_not_found)
-    report = EquilibriumReport(lam, end.stiffness, end.left, end.k, result)
+    none = jnp.zeros(0, q.dtype)
+    report = EquilibriumReport(
+        lam, end.stiffness, end.left, end.k, none[:, None], none, none, result
+    )
     return State(given.t, system.retract(q, p), jnp.zeros_like(v), report)
+
+
+@eqx.filter_jit
+def _settled(statics: ContactStatics, q, v, first, tolerance, max_iterations) -> State:
+    rest = jnp.zeros_like(v)
+    found = statics.settle(jax.lax.stop_gradient(q), rest, first, tolerance, max_iterations)
+    report = EquilibriumReport(
+        found.multipliers,
+        found.stiffness,
+        found.residual,
+        found.iterations,
+        found.force,
+        found.gap,
+        found.share,
+        found.result,
+    )
+    return State(statics.t, found.q, rest, report)

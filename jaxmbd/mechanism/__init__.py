@@ -87,6 +87,7 @@ from .pictures import plot_coordinates as plot_coordinates
 from .pictures import plot_energies as plot_energies
 from .pictures import plot_reactions as plot_reactions
 from .pictures import plot_violation as plot_violation
+from .pictures import plot_workspace as plot_workspace
 from .pictures import pyplot as pyplot
 from .placing import Placement as Placement
 from .placing import place_bodies as place_bodies
@@ -111,6 +112,7 @@ from .reports import mobility as mobility
 from .reports import reaction_envelope as reaction_envelope
 from .reports import reactions as reactions
 from .reports import singularity as singularity
+from .reports import transmission_angle as transmission_angle
 from .reports import unique_reactions as unique_reactions
 from .reports import violation as violation
 from .scalar_coordinates import AbstractScalarCoordinate as AbstractScalarCoordinate

@@ -1,5 +1,6 @@
 """Static equilibria against closed forms, in both modes of differentiation."""
 
+import equinox as eqx
 import helpers as h
 import jax
 import jax.numpy as jnp
@@ -106,7 +107,7 @@ def test_both_states_of_a_bistable_truss():
 
 
 def test_none():
-    """A force that nothing holds, as a verdict and as an error; contacts are refused."""
+    """A force that nothing holds, as a verdict and as an error."""
 
     class Pushed(mbd.AbstractSystem):
         def mass_matrix(self, q):
@@ -121,13 +122,6 @@ def test_none():
     assert np.all(np.isfinite(found.q))
     with pytest.raises(Exception, match="No equilibrium"):
         equilibrium(Pushed(), start)
-
-    class Ball(Pushed):
-        def gap(self, q, t):
-            return q
-
-    with pytest.raises(ValueError, match="contacts"):
-        equilibrium(Ball(), start)
 
 
 @pytest.mark.slow
@@ -154,3 +148,52 @@ def state_near(mechanism, state, turn):
     v = jnp.zeros(18).at[12].set(1.0)
     drift = mbd.assemble(mechanism, state.q, v, fixed_velocities=[12]).v
     return mbd.assemble(mechanism, mechanism.retract(state.q, turn * drift))
+
+
+class Chain(mbd.AbstractSystem):
+    """Point masses joined by rigid rods, hanging from (0, 0) and (span, 0); the total length is 1.5
+    and the total mass 1, with half a rod's mass at each end."""
+
+    count: int = eqx.field(static=True)
+    span: Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(2 * self.count - 2) / self.count
+
+    def force(self, t, q, v, u):
+        return jnp.tile(jnp.array([0.0, -9.81 / self.count]), self.count - 1)
+
+    def constraint(self, q, t):
+        inner = q.reshape(-1, 2)
+        ends = jnp.stack([jnp.zeros(2), jnp.stack([self.span, 0 * self.span])])
+        places = jnp.concatenate([ends[:1], inner, ends[1:]])
+        rods = jnp.diff(places, axis=0)
+        return jnp.sum(rods**2, axis=1) - (1.5 / self.count) ** 2
+
+
+@pytest.mark.slow
+def test_chain_tends_to_the_catenary():
+    """The sag converges to that of the catenary with the second order; so does its derivative by
+    the span."""
+
+    def sag(span, count):
+        x = np.linspace(0, 1, count + 1)[1:-1]
+        start = np.stack([x, -1.5 * np.sqrt(x * (1 - x))], axis=1).ravel()
+        found = equilibrium(Chain(count, span), mbd.State(0.0, start, np.zeros(2 * count - 2)))
+        return found.q[count - 1]
+
+    # span = 2 a arsinh(L / (2 a)), sag = a (cosh(span / (2 a)) - 1)
+    def catenary(span):
+        low, high = 0.01, 10.0
+        for _ in range(200):
+            a = (low + high) / 2
+            low, high = (a, high) if 2 * a * np.arcsinh(1.5 / (2 * a)) < span else (low, a)
+        return -a * (np.cosh(span / (2 * a)) - 1)
+
+    exact = np.array([catenary(1.0), (catenary(1.0 + 1e-5) - catenary(1.0 - 1e-5)) / 2e-5])
+    errors = []
+    for count in (6, 12, 24):
+        found = jax.jit(jax.value_and_grad(lambda span, count=count: sag(span, count)))(1.0)
+        errors.append(np.abs(np.array(found) - exact))
+    order = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
+    np.testing.assert_allclose(order[-1], 2.0, atol=0.1)

@@ -28,3 +28,4 @@ from .symbols import GROUND_EDGE as GROUND_EDGE
 from .symbols import GROUND_FILL as GROUND_FILL
 from .symbols import INK as INK
 from .symbols import equal_box as equal_box
+from .workspace import plot_workspace as plot_workspace

@@ -20,5 +20,6 @@ from .reactions import reactions as reactions
 from .reactions import unique_reactions as unique_reactions
 from .singularity import Singularity as Singularity
 from .singularity import singularity as singularity
+from .transmission import transmission_angle as transmission_angle
 from .violation import Violation as Violation
 from .violation import violation as violation

@@ -1,0 +1,340 @@
+"""Equilibria with contacts."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._contact import (
+    ContactImpulse,
+    ContactProblems,
+    ContactRows,
+    Given,
+    coefficients,
+    contact_groups,
+    contact_rows,
+    is_compliant,
+)
+from .._enforcement import point
+from .._linalg import AbstractConstraintSolver, ConstraintOperator, dense
+from .._loop import stop_gradient, tree_where
+from .._results import RESULTS
+from .._search import redundancy
+from .._simulation import as_control
+from .._system import AbstractSystem
+from .._types import Coordinates, Rows, Velocity
+
+# The factors by which h may grow from step to step, and by which forces may grow in one step.
+_FASTER, _WORSE = 10.0, 10.0
+
+# The largest h, in units of the squared time constant of the stiffest direction.
+_LONGEST = 1e8
+
+# Singular values below this share of the largest count as zero.
+_CUTOFF = 1e-11
+
+# Friction above this share of its bound counts as being at the limit, and normal forces below this
+# share of the largest one as none.
+_LIMIT, _NONE = 1 - 1e-6, 1e-10
+
+Forces = Float[Array, "contacts d"]
+
+
+class Settled(NamedTuple):
+    """The result of the search: coordinates, multipliers of the rows, contact forces, gaps, share
+    of friction that is used, stiffness, remaining acceleration, number of steps, verdict."""
+
+    q: Coordinates
+    multipliers: Rows
+    force: Forces
+    gap: Float[Array, " contacts"]
+    share: Float[Array, " contacts"]
+    stiffness: Float[Array, " nv"]
+    residual: Float[Array, ""]
+    iterations: Int[Array, ""]
+    result: RESULTS
+
+
+class Acting(NamedTuple):
+    """Which components of the contact forces act as rows: `closed` contacts in the normal
+    direction, and friction that `sticks`. The `slip` of friction at its limit gives the direction
+    of the friction force, a unit vector; it is zero for friction that sticks."""
+
+    closed: Bool[Array, " contacts"]
+    sticks: Bool[Array, "contacts k"]
+    slip: Float[Array, "contacts k"]
+
+
+class _Here(NamedTuple):
+    """The statics at q under given multipliers: the unbalanced force F, the slope K = -dF/dp, and
+    the equations."""
+
+    F: Velocity
+    K: Float[Array, "nv nv"]
+    M: Float[Array, "nv nv"]
+    f: Velocity
+    J: Float[Array, "nc nv"]
+    phi: Rows
+    tilt: Float[Array, ""] | None
+    contacts: ContactRows
+
+
+class _Search(NamedTuple):
+    """The state of the search: q, multipliers and contact forces there; the `last` ones that were
+    good; the largest acceleration `left`, and the `first` one; the stiffness; h; the iteration k;
+    and whether an equilibrium was `found`."""
+
+    at: tuple[Coordinates, Rows, Forces]
+    last: tuple[Coordinates, Rows, Forces]
+    left: Float[Array, ""]
+    first: Float[Array, ""]
+    stiffness: Float[Array, " nv"]
+    h: Float[Array, ""]
+    k: Int[Array, ""]
+    found: Bool[Array, ""]
+
+
+class ContactStatics(eqx.Module):
+    """The static problem with contacts. In a step, displacements take the place of velocities, and
+    forces that of impulses, so it is a contact problem like that of a time step."""
+
+    system: AbstractSystem
+    u: Any
+    t: Float[Array, ""]
+    solver: AbstractConstraintSolver
+    law: ContactImpulse
+
+    def equations(self, q: Coordinates, rest: Velocity) -> tuple[Any, ContactRows]:
+        """The point and the contacts at q."""
+        control = as_control(self.u, q.dtype)
+        at = point(self.system, control, self.t, q, rest)
+        return at, contact_rows(self.system, self.t, q, rest)
+
+    def here(self, q: Coordinates, lam: Rows, force: Forces, rest: Velocity) -> _Here:
+        """The statics at q under the multipliers `lam` and the contact forces."""
+
+        def unbalanced(p):
+            at, contacts = self.equations(self.system.retract(q, p), rest)
+            J, kept = dense(at.rows.J), contacts.of_kept(force)
+            F = at.f + lam @ J + contacts.J.reaction(kept)
+            return F, (dense(at.M), at.f, J, at.rows.position(at.rows.phi), at.tilt, contacts)
+
+        one = jnp.eye(rest.shape[0], dtype=rest.dtype)
+        along = lambda dp: jax.jvp(unbalanced, (rest,), (dp,), has_aux=True)  # noqa: E731
+        F, slope, others = jax.vmap(along, in_axes=1, out_axes=(None, 1, None))(one)
+        return _Here(F, -slope, *others)
+
+    def acting(self, contacts: ContactRows, force: Forces) -> Acting:
+        """Which rows the contact forces, of the kept contacts, belong to."""
+        normal = force[:, 0]
+        closed = normal > _NONE * jnp.max(normal, initial=0.0)
+        mu = coefficients(contacts, jnp.zeros_like(force))
+        sticks, slip = [], []
+        for i, t in enumerate(_split(contact_groups(self.law, contacts), force)):
+            size = jnp.linalg.norm(t, axis=1)
+            moves = size >= _LIMIT * mu[:, i] * normal
+            held = jnp.broadcast_to((closed & ~moves)[:, None], t.shape)
+            unit = t / jnp.where(size > 0, size, 1.0)[:, None]
+            sticks.append(held)
+            slip.append(jnp.where((closed & moves)[:, None], unit, 0.0))
+        none = jnp.zeros((normal.shape[0], 0), force.dtype)
+        return Acting(
+            closed,
+            jnp.concatenate([none.astype(bool), *sticks], axis=1),
+            jnp.concatenate([none, *slip], axis=1),
+        )
+
+    def settle(
+        self, q: Coordinates, rest: Velocity, first: Any, tolerance: float, max_iterations: int
+    ) -> Settled:
+        """Search from q. Only the result has derivatives."""
+        given, fixed = self, stop_gradient(self)
+        start = eqx.filter_eval_shape(fixed.equations, q, rest)
+        rows, d = start[0].rows.velocity.shape[0], start[1].drift.shape[1]
+        at = q, jnp.zeros(rows, q.dtype), jnp.zeros((start[1].total, d), q.dtype)
+        inf, zero = jnp.asarray(jnp.inf, q.dtype), jnp.zeros((), q.dtype)
+        h = jnp.asarray(first, q.dtype)
+        begin = _Search(at, at, inf, zero, rest, h, jnp.array(0), jnp.array(False))
+
+        def going(s):
+            return ~s.found & (s.k < max_iterations)
+
+        end = jax.lax.while_loop(going, lambda s: fixed._turn(s, rest, tolerance), begin)
+        return given._at_solution(end, rest)
+
+    def _turn(self, s: _Search, rest: Velocity, tolerance: float) -> _Search:
+        q, lam, force = s.at
+        here = self.here(q, lam, force, rest)
+        contacts = here.contacts
+        kept = contacts.of_kept(force)
+        L = jnp.linalg.cholesky(here.M)
+        left = jnp.max(jnp.abs(jax.scipy.linalg.cho_solve((L, True), here.F)), initial=0.0)
+        flexibility = _flexibility(contacts)
+        pressed = kept[:, 0] > 0
+        depth = contacts.gap + flexibility * kept[:, 0]
+        depth = jnp.where(pressed, jnp.abs(depth), jnp.maximum(-depth, 0.0))
+        missed = jnp.maximum(jnp.max(jnp.abs(here.phi), initial=0.0), jnp.max(depth, initial=0.0))
+        goal = tolerance * jnp.maximum(1.0, s.first)
+        found = (left <= goal) & (missed <= goal) & (s.k > 0)
+        lost = ~jnp.isfinite(left + missed) | (left > _WORSE * s.left)
+
+        # In the variables L^T p the mass is 1. P projects on what rows and acting contacts admit.
+        one = jnp.eye(rest.shape[0], dtype=rest.dtype)
+        whitened = jax.scipy.linalg.solve_triangular(L, (here.K + here.K.T) / 2, lower=True)
+        K = jax.scipy.linalg.solve_triangular(L, whitened.T, lower=True)
+        acting = self.acting(contacts, kept)
+        held = jnp.concatenate([acting.closed[:, None], acting.sticks], axis=1)
+        B = jnp.concatenate([here.J, contacts.J.matrix() * held.reshape(-1, 1).astype(q.dtype)])
+        B = jax.scipy.linalg.solve_triangular(L, B.T, lower=True).T
+        P = one - jnp.linalg.pinv(B, rtol=redundancy(q.dtype)) @ B
+        size = jnp.linalg.norm(K)
+        far = 1e3 * (1 + size)
+        stiffness = jnp.linalg.eigvalsh(P @ K @ P + far * (one - P))
+        driven = jnp.maximum(-jnp.min(stiffness), 0.0)
+        stiffness = jnp.where(stiffness > far / 2, jnp.inf, stiffness)
+
+        gain = jnp.clip(
+            s.left / jnp.where(left > 0, left, 1.0), jnp.where(driven > 0, 1.0, 0.5), _FASTER
+        )
+        h = s.h * jnp.where(lost, 0.25, jnp.where(jnp.isinf(s.left), 1.0, gain))
+        tiny = jnp.finfo(q.dtype).tiny
+        h = jnp.minimum(h, 0.5 / jnp.maximum(driven, tiny))
+        h = jnp.minimum(h, _LONGEST / (size + 1 / s.h))
+
+        # Stiffness across the rows changes no displacement, and makes A positive definite where
+        # the equilibrium is stable.
+        values, V = jnp.linalg.eigh(one / h + K + (size + 1 / h) * (one - P))
+        floor = jnp.finfo(q.dtype).eps ** 0.5 / h
+        R = L @ V
+        A = (R * jnp.maximum(jnp.abs(values), floor)[None]) @ R.T
+        operator = ConstraintOperator(self.solver, A, here.J, tilt=here.tilt)
+        dp, lam = operator.solve(here.f, -here.phi)
+        # Surfaces that move pull along the direction of their motion, however slow it is.
+        drift = (jnp.sqrt(h) * contacts.drift).at[:, 0].set(contacts.gap)
+        mu = coefficients(contacts, jnp.zeros_like(kept))
+        problems = ContactProblems.of(
+            self.law, operator, lam.shape[0], contacts.J, contact_groups(self.law, contacts)
+        )
+        b = contacts.J.rows(dp) + drift
+        solved = problems.resolve(Given(b, mu, flexibility, kept, jnp.array(True)))
+        ahead = (
+            self.system.retract(q, dp + solved.change),
+            lam + solved.multipliers,
+            contacts.of_all(solved.impulses),
+        )
+        found = found & ~lost
+        unsolved = (solved.result != RESULTS.successful) & ~lost & ~found
+        last = tree_where(lost, s.last, s.at)
+        return _Search(
+            tree_where(lost | unsolved | found, last, ahead),
+            last,
+            jnp.where(lost, s.left, left),
+            jnp.where(jnp.isinf(s.left) & ~lost, left, s.first),
+            stiffness,
+            jnp.where(unsolved, 0.25 * h, h),
+            s.k + 1,
+            found,
+        )
+
+    def _at_solution(self, end: _Search, rest: Velocity) -> Settled:
+        """The solution with derivatives: p = 0 is the root near q of the statics in which acting
+        contacts are rows, and friction at its limit is a force."""
+        q, lam, force = stop_gradient(end.at)
+        still = stop_gradient(self)
+        _, contacts = still.equations(q, rest)
+        kept = contacts.of_kept(force)
+        acting = still.acting(contacts, kept)
+        groups = contact_groups(self.law, contacts)
+        Jt = contacts.J.matrix().reshape(*kept.shape, -1)[:, 1:]
+        closed, sticks = acting.closed, acting.sticks.astype(q.dtype)
+
+        def parts(p, normal):
+            at, contacts = self.equations(self.system.retract(q, p), rest)
+            J = dense(at.rows.J)
+            Jc = contacts.J.matrix().reshape(*kept.shape, -1)
+            soft = is_compliant(contacts)
+            rigid = (closed & ~soft).astype(q.dtype)
+            flexibility = jnp.where(soft, _flexibility(contacts), 1.0)
+            sprung = jnp.where(closed & soft, -contacts.gap / flexibility, 0.0)
+            mu = coefficients(contacts, jnp.zeros_like(kept))
+            mu = jnp.concatenate([mu[:, :0], *_spread(groups, mu)], axis=1)
+            friction = acting.slip * mu * normal[:, None]
+            f = at.f + sprung @ Jc[:, 0] + jnp.einsum("ck,ckn->n", friction, Jc[:, 1:])
+            rows = [J, rigid[:, None] * Jc[:, 0]]
+            rows += [(sticks[..., None] * Jc[:, 1:]).reshape(-1, p.shape[0])]
+            rows = jnp.concatenate(rows)
+            stuck = sticks * jnp.einsum("ckn,n->ck", Jt, p)
+            phi = [at.rows.position(at.rows.phi), rigid * contacts.gap, stuck.ravel()]
+            phi = jnp.concatenate(phi)
+            operator = ConstraintOperator(self.solver, dense(at.M), rows, tilt=at.tilt)
+            a, found = operator.solve(f, jnp.zeros_like(phi))
+            back, _ = operator.correct(-phi, p)
+            count, contact = J.shape[0], closed.shape[0]
+            reaction = found[count : count + contact] * rigid + sprung
+            held = found[count + contact :].reshape(sticks.shape) * sticks
+            loads = jnp.concatenate([reaction[:, None], held + friction], axis=1)
+            return a + back, reaction, found[:count], loads, contacts.gap
+
+        def rates(x):
+            p, normal = x[: rest.shape[0]], x[rest.shape[0] :]
+            rate, reaction, *_ = parts(p, normal)
+            return jnp.concatenate([rate, normal - reaction])
+
+        def solve(linear, y):
+            slope = jax.jacfwd(linear)(jnp.zeros_like(y))
+            return jnp.linalg.pinv(slope, rtol=_CUTOFF) @ y
+
+        origin = jnp.concatenate([rest, kept[:, 0]])
+        x = jax.lax.custom_root(rates, origin, lambda _, x: x, solve)
+        p, normal = x[: rest.shape[0]], x[rest.shape[0] :]
+        _, _, multipliers, loads, gap = parts(p, normal)
+        # The values are those of the search, which are within the cones; where contacts are
+        # redundant, the derivatives are those of the reactions of least norm.
+        follow = lambda value, x: value + (x - jax.lax.stop_gradient(x))  # noqa: E731
+        shares = [jnp.zeros(closed.shape, q.dtype)]
+        mu = coefficients(contacts, jnp.zeros_like(kept))
+        for i, t in enumerate(_split(groups, kept)):
+            bound = mu[:, i] * kept[:, 0]
+            some = closed & (bound > 0)
+            shares.append(
+                jnp.where(some, jnp.linalg.norm(t, axis=1) / jnp.where(some, bound, 1.0), 0.0)
+            )
+        # Contacts beyond the budget are open.
+        gaps = gap if contacts.of_everything is None else contacts.of_everything
+        return Settled(
+            self.system.retract(q, p),
+            follow(lam, multipliers),
+            contacts.of_all(follow(kept, loads)),
+            gaps,
+            contacts.of_all(jnp.max(jnp.stack(shares), axis=0)),
+            end.stiffness,
+            end.left,
+            end.k,
+            RESULTS.where(end.found, RESULTS.successful, RESULTS.equilibrium_not_found),
+        )
+
+
+def _flexibility(contacts: ContactRows) -> Float[Array, " contacts"]:
+    """1 / stiffness [m/N], 0 for rigid contacts."""
+    stiffness = contacts.law.stiffness
+    if stiffness is None:
+        return jnp.zeros_like(contacts.gap)
+    return jnp.broadcast_to(1 / stiffness, contacts.gap.shape).astype(contacts.gap.dtype)
+
+
+def _split(groups: Any, force: Forces) -> list[Float[Array, "contacts k"]]:
+    """The components of each group of friction."""
+    return [
+        force[:, start : start + size]
+        for start, size in zip(groups.starts, groups.sizes, strict=True)
+    ]
+
+
+def _spread(groups: Any, mu: Float[Array, "contacts groups"]) -> list[Float[Array, "contacts k"]]:
+    """The coefficient of each group for each of its components."""
+    return [
+        jnp.broadcast_to(mu[:, i : i + 1], (mu.shape[0], size))
+        for i, size in enumerate(groups.sizes)
+    ]

@@ -1,0 +1,466 @@
+"""Branches of equilibria along a parameter."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from .._checks import check_no_nan, check_system, with_dtype
+from .._inputs import at_least, checked, positive
+from .._linalg import AbstractConstraintSolver, Automatic
+from .._loop import stop_gradient
+from .._progress import progress_bar, says_when_compiling
+from .._raising import raise_failure
+from .._results import RESULTS
+from .._simulation import as_control
+from .._system import AbstractSystem, State
+from .._types import Coordinates, RealScalarLike, Rows, Velocity
+from .equilibrium import Statics
+
+# Largest number of Newton steps of one correction, and of those with which the step may grow.
+_NEWTON, _EASY = 12, 4
+# Factors of the step; the smallest step, as a share of the largest.
+_GROW, _SHRINK, _SMALLEST = 1.5, 0.5, 1e-6
+# The largest turn of the tangent in one step, as its cosine.
+_TURN = 0.95
+# Singular values below this share of the largest count as zero.
+_CUTOFF = 1e-11
+# Evaluations to locate a point within a step.
+_LOCATING = 40
+
+
+class BranchPoint(NamedTuple):
+    """A special point of a branch: the `parameter` and the `state` there; the `index` of the point
+    of the branch before it; and the `direction` dp of the motion that becomes free, of length 1. At
+    a branch point the crossing branch begins along it."""
+
+    parameter: float
+    state: State
+    index: int
+    direction: Velocity
+
+
+class Branch(eqx.Module):
+    """The result of `continuation`: n equilibria in the order in which they were found.
+
+    **Fields:**
+
+    - `parameter`: `(n,)`; `q`: `(n, nq)`; `multipliers`: `(n, nc)`.
+    - `stiffness`: as in `EquilibriumReport`, `(n, nv)`.
+    - `limit_points`: where the parameter turns back (folds).
+    - `branch_points`: where other branches cross.
+    - `t`: the time.
+    - `result`: `RESULTS.successful` if the end or a bound was reached. Otherwise
+      `RESULTS.continuation_stopped`; the points up to there are valid.
+    """
+
+    parameter: Float[Array, " n"]
+    q: Float[Array, "n nq"]
+    multipliers: Float[Array, "n nc"]
+    stiffness: Float[Array, "n nv"]
+    limit_points: tuple[BranchPoint, ...]
+    branch_points: tuple[BranchPoint, ...]
+    t: Any
+    result: RESULTS
+
+    @property
+    def stable(self) -> Bool[Array, " n"]:
+        """Whether each equilibrium is stable, as in `EquilibriumReport`."""
+        finite = jnp.where(jnp.isfinite(self.stiffness), jnp.abs(self.stiffness), 0.0)
+        largest = jnp.max(finite, axis=1, keepdims=True)
+        return jnp.all(self.stiffness >= -1e-9 * largest, axis=1)
+
+    def __str__(self) -> str:
+        x, stable = np.asarray(self.parameter), np.asarray(self.stable)
+        lines = [
+            f"{len(x)} equilibria from {x[0]:.6g} to {x[-1]:.6g}, {stable.sum()} of them stable"
+        ]
+        points = [("limit point", p) for p in self.limit_points]
+        points += [("branch point", p) for p in self.branch_points]
+        for kind, point in sorted(points, key=lambda item: item[1].index):
+            lines.append(f"{kind} at {point.parameter:.9g}, after point {point.index}")
+        return "\n".join(lines)
+
+
+class _Family(eqx.Module):
+    """The static problem of a family of systems."""
+
+    family: Callable[[Any], Any]
+    u: Any
+    t: Float[Array, ""]
+    solver: AbstractConstraintSolver
+
+    def statics(self, q: Coordinates, x: Array) -> Statics:
+        system, u = _member(self.family, x, self.u)
+        system, u = with_dtype((system, u), q.dtype)
+        return Statics(system, u, self.t, q, self.solver)
+
+    def rates(self, q: Coordinates, p: Velocity, x: Array) -> Velocity:
+        """a + c after the displacement p from q."""
+        return self.statics(q, x).rates(p)
+
+
+class _Point(NamedTuple):
+    """A point of the branch: coordinates, parameter, unit tangent (dp, dx) in scaled variables,
+    multipliers, stiffness, a test function that changes its sign at branch points, the direction
+    next to the tangent in which the equations are weakest, the number of Newton steps, whether they
+    converged."""
+
+    q: Coordinates
+    x: Array
+    tangent: Float[Array, " n"]
+    multipliers: Rows
+    stiffness: Float[Array, " nv"]
+    crossing: Array
+    direction: Velocity
+    steps: Array
+    ok: Array
+
+
+@checked
+@says_when_compiling("continuation")
+def continuation(
+    family: Callable[[Any], Any],
+    state: State,
+    start: float,
+    end: float,
+    u: Any = None,
+    *,
+    step: Annotated[float, positive] = 0.05,
+    length: Annotated[float, positive] = 1.0,
+    bounds: Float[Array, "2"] | None = None,
+    direction: Float[Array, " nv"] | None = None,
+    max_steps: Annotated[int, at_least(1)] = 500,
+    solver: AbstractConstraintSolver = Automatic(),
+    progress: bool = True,
+    throw: bool = True,
+) -> Branch:
+    r"""Follow equilibria while a parameter x changes, also where it has to turn back.
+
+    An equilibrium is a root of $G(q, x) = a + c$, as in `equilibrium`. Each step goes along the
+    tangent of the curve $G = 0$ and then back to it, by Newton's method across the tangent
+    (pseudo-arclength):
+
+    $$ G = 0, \qquad \tau \cdot (y - y_0 - \tau\, ds) = 0, \qquad
+       y = (p / \text{length},\; x / |x_1 - x_0|) . $$
+
+    So limit points are points like others. The step adapts itself to the curvature.
+
+    **Arguments:**
+
+    - `family`: a function of the parameter that returns the system, or the system and its inputs u.
+      For a load as the parameter: `lambda load: Truss(load)` or `lambda x: (system, x * pull)`.
+    - `state`: an equilibrium at `start`, or a state close to one. Newton's method begins here, so
+      the equilibrium may be unstable. From far away, call `equilibrium` first.
+    - `start`, `end`: the parameter at the first point and where to stop.
+    - `u`: the inputs, if `family` gives none.
+    - `step`: the largest step in the scaled variables y.
+    - `length`: the displacement [m or rad] that counts as much as all of `end - start`.
+    - `bounds`: the smallest and the largest parameter, at which it stops too.
+    - `direction`: dp of the first step, by default along the parameter towards `end`. Give that of
+      a branch point to follow the branch that crosses there.
+    - `max_steps`: the largest number of points.
+    - `throw`: raise if the branch ends before `end` or a bound is reached.
+
+    **Returns:** a `Branch`. The function runs in Python and cannot be traced: use `limit_point` for
+    derivatives of a limit load.
+
+    Limit points are found by a change of sign of dx, and located by `limit_point` to rounding.
+    Branch points are found by a change of sign of the determinant of the equations for the tangent,
+    and located by bisection. A change of sign shows only an odd number of branches that cross.
+
+    **Raises:** `ValueError` for arguments of wrong shape and for systems with contacts; an error if
+    the branch ends early and `throw` is true.
+
+    Reference: Keller (1977), Numerical solution of bifurcation and nonlinear eigenvalue problems;
+    Seydel (2010), Practical Bifurcation and Stability Analysis, chapters 4 and 5.
+    """
+    if start == end:
+        raise ValueError(f"`end` of continuation must differ from `start`, but both are {start}.")
+    problem, state = _problem(family, state, u, start, solver, "continuation")
+    dtype, nv = state.q.dtype, state.v.shape[0]
+    lower, upper = (-np.inf, np.inf) if bounds is None else map(float, np.asarray(bounds))
+    if not lower <= start <= upper:
+        raise ValueError(f"`start` must be within `bounds`, but is {start} for {lower}, {upper}.")
+    scale = np.concatenate([np.full(nv, length), [abs(end - start)]]).astype(dtype)
+    along = np.zeros(nv + 1, dtype)
+    along[-1] = np.sign(end - start)
+
+    def advanced(at: _Point, ds: float, row: Any = None, predicted: Any = None) -> _Point:
+        row = at.tangent if row is None else row
+        predicted = ds * at.tangent if predicted is None else predicted
+        return _advance(problem, at.q, at.x, at.tangent, scale, row, predicted)
+
+    x0, zero = jnp.asarray(start, dtype), np.zeros(nv + 1, dtype)
+    here = _advance(problem, state.q, x0, along, scale, along, zero)
+    if not here.ok:
+        raise ValueError(
+            "`state` of continuation is not close enough to an equilibrium at `start`: Newton's "
+            "method did not converge from it. Call `equilibrium` first."
+        )
+    if direction is not None:
+        first = np.concatenate([np.asarray(direction, dtype) / length, [0.0]])
+        here = here._replace(tangent=jnp.asarray(first / np.linalg.norm(first), dtype))
+    points, folds, crossings = [here], [], []
+    ds, reached = float(step), False
+    with progress_bar(max_steps, "continuation", progress) as bar:
+        while len(points) < max_steps and not reached:
+            new = advanced(here, ds)
+            # The first step along a crossing branch has no tangent to compare with.
+            fresh = direction is not None and len(points) == 1
+            turn = 1.0 if fresh else float(new.tangent @ here.tangent)
+            if not new.ok or turn < _TURN:
+                ds *= _SHRINK
+                if ds < _SMALLEST * step:
+                    break
+                continue
+            goal = _passed(float(here.x), float(new.x), end, lower, upper)
+            if goal is not None:
+                reached = True
+                if goal == float(here.x):
+                    break
+                part = (goal - float(here.x)) / (float(new.x) - float(here.x))
+                predicted = part * ds * np.asarray(here.tangent)
+                predicted[-1] = (goal - float(here.x)) / scale[-1]
+                new = advanced(here, ds, np.abs(along), predicted)
+            if not new.ok:
+                reached = False
+                break
+            span = float((new.tangent + here.tangent) @ _moved(problem, here, new, scale)) / 2
+            if not fresh:
+                if float(new.tangent[-1]) * float(here.tangent[-1]) < 0:
+                    fold = _located(lambda s: advanced(here, s), span, lambda p: p.tangent[-1])
+                    folds.append(_limit_of(problem, fold, len(points) - 1, state))
+                elif float(new.crossing) * float(here.crossing) < 0:
+                    cross = _located(lambda s: advanced(here, s), span, lambda p: p.crossing)
+                    there = State(state.t, cross.q, jnp.zeros_like(state.v))
+                    crossings.append(
+                        BranchPoint(float(cross.x), there, len(points) - 1, cross.direction)
+                    )
+            points.append(new)
+            here = new
+            bar.update(1)
+            if int(new.steps) <= _EASY and turn > (1 + _TURN) / 2:
+                ds = min(_GROW * ds, step)
+    table = [np.stack([np.asarray(p[i]) for p in points]) for i in (1, 0, 3, 4)]
+    result = RESULTS.successful if reached else RESULTS.continuation_stopped
+    branch = Branch(*map(jnp.asarray, table), tuple(folds), tuple(crossings), state.t, result)
+    return raise_failure(branch, result) if throw else branch
+
+
+@checked
+def limit_point(
+    family: Callable[[Any], Any],
+    state: State,
+    parameter: RealScalarLike,
+    u: Any = None,
+    *,
+    max_iterations: Annotated[int, at_least(1)] = 30,
+    solver: AbstractConstraintSolver = Automatic(),
+    throw: bool = True,
+) -> "LimitPoint":
+    r"""Find the limit point next to a state: where the parameter x of a branch of equilibria turns
+    back, such as the load under which a truss snaps through. Newton's method on
+
+    $$ G(q, x) = 0, \qquad G_p \varphi = 0, \qquad \varphi \cdot \varphi = 1 . $$
+
+    **Arguments:** `family`, `u`, `solver`: as in `continuation`. `state`, `parameter`: where to
+    begin, close to the limit point, such as from `Branch.limit_points` or the top of a curve.
+
+    **Returns:** a `LimitPoint`. It can be differentiated with respect to all that `family` depends
+    on, in both modes, under `jit` and `vmap`. At branch points it fails.
+
+    **Raises:** `ValueError` for arguments of wrong shape and for systems with contacts; a run-time
+    error if Newton's method does not converge and `throw` is true.
+
+    Reference: Moore and Spence (1980), The calculation of turning points of nonlinear equations,
+    SIAM J. Numer. Anal. 17, 567-576.
+    """
+    problem, state = _problem(family, state, u, parameter, solver, "limit_point")
+    x = jnp.asarray(parameter, state.q.dtype)
+    found = _limit_point(problem, state.q, state.v, x, max_iterations)
+    return raise_failure(found, found.result) if throw else found
+
+
+class LimitPoint(eqx.Module):
+    """The result of `limit_point`: the `parameter` and the `state` there; the `direction` dp in
+    which the system snaps, of length 1; and the `result`, `RESULTS.successful` or
+    `RESULTS.limit_point_not_found`."""
+
+    parameter: Float[Array, ""]
+    state: State
+    direction: Velocity
+    result: RESULTS
+
+
+def _member(family: Callable[[Any], Any], x: Any, u: Any) -> tuple[Any, Any]:
+    found = family(x)
+    return found if isinstance(found, tuple) else (found, u)
+
+
+def _problem(family, state, u, x, solver, caller) -> tuple[_Family, State]:
+    check_no_nan(state=state, u=u)
+    dtype = state.q.dtype
+    member, inputs = eqx.filter_eval_shape(
+        lambda x: _member(family, x, u), jax.ShapeDtypeStruct((), dtype)
+    )
+    if not isinstance(member, AbstractSystem):
+        raise ValueError(
+            f"`family` of {caller} must return a system, or a system and its inputs, but returns "
+            f"{member!r}."
+        )
+
+    def checks(x):
+        system, inputs = with_dtype(_member(family, x, u), dtype)
+        check_system(system, as_control(inputs, dtype), state.q, state.v)
+        if jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), dtype)).size:
+            raise ValueError(f"`{caller}` does not look at contacts, and the system has some.")
+        return x
+
+    jax.eval_shape(checks, jax.ShapeDtypeStruct((), dtype))
+    t = jnp.asarray(state.t, dtype)
+    state = State(state.t, state.q, jnp.zeros_like(state.v))
+    return _Family(family, with_dtype(u, dtype), t, solver), state
+
+
+@eqx.filter_jit
+def _advance(problem: _Family, q, x, before, scale, row, predicted) -> _Point:
+    """Newton's method from the displacement `predicted` of scaled (p, x), across `row`. The new
+    tangent has the orientation of the tangent `before`."""
+    nv = scale.shape[0] - 1
+    scale, row, predicted = map(jnp.asarray, (scale, row, predicted))
+
+    def G(y):
+        z = y * scale
+        return problem.rates(q, z[:nv], x + z[nv])
+
+    def newton(carry):
+        y, _, k, _ = carry
+        both = jnp.concatenate([jax.jacfwd(G)(y), row[None]])
+        left = jnp.concatenate([G(y), (row @ (y - predicted))[None]])
+        dy = -jnp.linalg.pinv(both, rtol=_CUTOFF) @ left
+        size = jnp.max(jnp.abs(dy))
+        return y + dy, size, k + 1, size
+
+    tolerance = jnp.finfo(q.dtype).eps ** 0.7
+    going = lambda c: (c[2] < _NEWTON) & (c[1] > tolerance) & (c[3] < 1e3)  # noqa: E731
+    inf = jnp.asarray(jnp.inf, q.dtype)
+    y, size, k, _ = jax.lax.while_loop(
+        going, newton, (predicted, inf, jnp.array(0), jnp.zeros_like(inf))
+    )
+    statics = problem.statics(q, x + scale[nv] * y[nv])
+    q = statics.system.retract(q, y[:nv] * scale[:nv])
+    x = x + scale[nv] * y[nv]
+    statics = statics.at(q)
+    origin = jnp.zeros_like(y)
+    slope = jax.jacfwd(lambda y: problem.rates(q, y[:nv] * scale[:nv], x + scale[nv] * y[nv]))(
+        origin
+    )
+    _, _, right = jnp.linalg.svd(slope, full_matrices=True)
+    tangent = right[nv] * jnp.where(right[nv] @ before < 0, -1.0, 1.0)
+    square = jnp.concatenate([slope, tangent[None]])
+    _, values, weak = jnp.linalg.svd(square)
+    crossing = jnp.linalg.slogdet(square)[0] * values[-1]
+    # Of the weakest direction, the part across the tangent is the other branch.
+    other = weak[-1] - (weak[-1] @ tangent) * tangent
+    other = other[:nv] * scale[:nv]
+    length = jnp.linalg.norm(other)
+    rest = jnp.zeros(nv, q.dtype)
+    *_, stiffness = statics.at_rest(rest)
+    _, _, lam = statics.parts(rest)
+    ok = (size <= tolerance) & jnp.all(jnp.isfinite(y)) & jnp.all(jnp.isfinite(tangent))
+    return _Point(
+        q, x, tangent, lam, stiffness, crossing, other / jnp.where(length > 0, length, 1.0), k, ok
+    )
+
+
+def _passed(before: float, x: float, end: float, lower: float, upper: float) -> float | None:
+    """The parameter at which to stop between two points, if there is one."""
+    if before != end and (before - end) * (x - end) <= 0:
+        return end
+    return lower if x < lower else upper if x > upper else None
+
+
+def _moved(problem: _Family, here: _Point, there: _Point, scale: np.ndarray) -> np.ndarray:
+    """The scaled displacement from one point to another."""
+    dp = _difference(problem, here.q, there.q, here.x)
+    return np.concatenate([np.asarray(dp), [float(there.x) - float(here.x)]]) / scale
+
+
+@eqx.filter_jit
+def _difference(problem, q0, q1, x):
+    return problem.statics(q0, x).system.difference(q0, q1)
+
+
+def _located(advanced: Callable, span: float, value: Callable) -> _Point:
+    """The point within the step `span` at which a value vanishes, by the Illinois method."""
+    low, high = 0.0, span
+    at_low, best = float(value(advanced(0.0))), advanced(high)
+    at_high = float(value(best))
+    for _ in range(_LOCATING):
+        if at_high == at_low or abs(high - low) <= 1e-14 * abs(span):
+            break
+        s = (low * at_high - high * at_low) / (at_high - at_low)
+        best = advanced(s)
+        here = float(value(best))
+        if here == 0.0 or abs(here) < 1e-13:
+            break
+        if here * at_high < 0:
+            low, at_low = high, at_high
+        else:
+            at_low /= 2
+        previous, high, at_high = high, s, here
+        if abs(high - previous) <= 1e-13 * abs(span):
+            break
+    return best
+
+
+def _limit_of(problem: _Family, near: _Point, index: int, state: State) -> BranchPoint:
+    found = _limit_point(problem, near.q, jnp.zeros_like(state.v), near.x, 30)
+    if found.result == RESULTS.successful:
+        there = State(state.t, found.state.q, jnp.zeros_like(state.v))
+        return BranchPoint(float(found.parameter), there, index, found.direction)
+    there = State(state.t, near.q, jnp.zeros_like(state.v))
+    dp = near.tangent[:-1]
+    return BranchPoint(float(near.x), there, index, dp / jnp.linalg.norm(dp))
+
+
+@eqx.filter_jit
+def _limit_point(given: _Family, q, v, x, max_iterations) -> LimitPoint:
+    nv, fixed = v.shape[0], stop_gradient(given)
+    q, x = jax.lax.stop_gradient((q, x))
+
+    def residual(problem, q, y):
+        p, x, phi = y[:nv], y[nv], y[nv + 1 :]
+        G, along = jax.jvp(lambda p: problem.rates(q, p, x), (p,), (phi,))
+        return jnp.concatenate([G, along, (phi @ phi - 1)[None] / 2])
+
+    def newton(carry):
+        q, y, _, k = carry
+        here = lambda y: residual(fixed, q, y)  # noqa: E731
+        dy = -jnp.linalg.solve(jax.jacfwd(here)(y), here(y))
+        y = y + dy
+        q = fixed.statics(q, y[nv]).system.retract(q, y[:nv])
+        return q, y.at[:nv].set(0.0), jnp.max(jnp.abs(dy) / (1 + jnp.abs(y))), k + 1
+
+    rest = jnp.zeros_like(v)
+    slope = jax.jacfwd(lambda p: fixed.rates(q, p, x))(rest)
+    phi = jnp.linalg.svd(slope)[2][-1]
+    start = q, jnp.concatenate([rest, x[None], phi]), jnp.asarray(jnp.inf, q.dtype), jnp.array(0)
+    tolerance = jnp.finfo(q.dtype).eps ** 0.7
+    going = lambda c: (c[3] < max_iterations) & (c[2] > tolerance) & jnp.all(jnp.isfinite(c[1]))  # noqa: E731
+    q, y, size, _ = jax.lax.while_loop(going, newton, start)
+    converged = (size <= tolerance) & jnp.all(jnp.isfinite(y))
+
+    def solve(linear, r):
+        return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(r)), r)
+
+    y = jax.lax.custom_root(lambda y: residual(given, q, y), y, lambda _, y: y, solve)
+    there = given.statics(q, y[nv]).system.retract(q, y[:nv])
+    result = RESULTS.where(converged, RESULTS.successful, RESULTS.limit_point_not_found)
+    state = State(given.t, there, rest)
+    return LimitPoint(y[nv], state, y[nv + 1 :], result)

@@ -1,0 +1,434 @@
+"""Positions, velocities and accelerations of driven mechanisms."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from .._checks import check_no_nan, check_system, with_dtype
+from .._equations import equations
+from .._inputs import Numbers, at_least, checked, finite, positive, shown
+from .._loop import stop_gradient, tree_where
+from .._raising import raise_failure
+from .._results import RESULTS, first_failure
+from .._search import nonzero, redundancy
+from .._system import AbstractSystem, State
+from .._types import Coordinates, Velocity
+from ..mechanism import AbstractScalarCoordinate, Mechanism, OfJoint
+
+# The ratio of singular values up to which a pose counts as singular.
+_SINGULAR = 1e-7
+
+
+class Kinematics(eqx.Module):
+    """The result of `kinematics`, for n samples.
+
+    **Fields:**
+
+    - `values`: those of the drives, `(n, drives)`; or times, `(n,)`.
+    - `q`, `v`, `a`: coordinates, velocities and accelerations v', `(n, nq)` and `(n, nv)`.
+    - `ratio`: the smallest singular value of the driven Jacobian, relative to the largest one,
+      `(n,)`. It vanishes at dead points, at which the drive does not determine the motion.
+    - `orientation`: the sign of the determinant of the driven Jacobian relative to that of the
+      first sample, `(n,)`: 1 on its branch, -1 on the other one.
+    - `result`: of each sample: `RESULTS.successful`; `assembly_failed` if the mechanism does not
+      reach the value; `dead_point`; or `underdriven` if the drives leave freedoms. Samples that
+      failed hold the last good pose, with v = a = 0.
+    """
+
+    values: Float[Array, "n ..."]
+    q: Float[Array, "n nq"]
+    v: Float[Array, "n nv"]
+    a: Float[Array, "n nv"]
+    ratio: Float[Array, " n"]
+    orientation: Float[Array, " n"]
+    result: RESULTS
+
+    @property
+    def ok(self) -> Bool[Array, " n"]:
+        """Which samples are successful."""
+        return self.result == RESULTS.successful
+
+    @property
+    def branch_changes(self) -> Bool[Array, " n"]:
+        """Which samples lie on another branch than the sample before."""
+        before = jnp.concatenate([self.orientation[:1], self.orientation[:-1]])
+        return self.orientation != before
+
+
+class _OfJoint(eqx.Module):
+    """A coordinate of a mechanism as a function of q."""
+
+    mechanism: Mechanism
+    coordinate: AbstractScalarCoordinate
+
+    def __call__(self, q: Coordinates) -> Float[Array, ""]:
+        return self.coordinate.value(self.mechanism.frames(self.coordinate, q))
+
+
+class _Driven(AbstractSystem):
+    """A system with rows x(q) - (value + rate s + acceleration s^2 / 2) for its drives, at the time
+    s = 0 of the rows, while the time of the system stands still. Without drives s is its time."""
+
+    system: AbstractSystem
+    drives: tuple[Callable[[Any], Any], ...]
+    angles: tuple[bool, ...] = eqx.field(static=True)
+    t: Float[Array, ""]
+    target: Float[Array, "3 drives"]
+
+    def mass_matrix(self, q):
+        return self.system.mass_matrix(q)
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(v)
+
+    def constraint(self, q, t):
+        if not self.drives:
+            return self.system.constraint(q, t)
+        own = jnp.ravel(jnp.asarray(self.system.constraint(q, self.t), q.dtype))
+        value, rate, bend = self.target
+        x = jnp.stack([jnp.asarray(drive(q), q.dtype) for drive in self.drives])
+        x = x - (value + rate * t + bend * t**2 / 2)
+        whole = jnp.round(jax.lax.stop_gradient(x) / (2 * np.pi))
+        turns = jnp.where(np.asarray(self.angles), whole, 0.0)
+        return jnp.concatenate([own, x - 2 * np.pi * turns])
+
+    @property
+    def coordinates(self):
+        return self.system.coordinates
+
+    def qdot(self, q, v):
+        return self.system.qdot(q, v)
+
+    def retract(self, q, dp):
+        return self.system.retract(q, dp)
+
+
+class _Sample(NamedTuple):
+    """One sample, with the fields of `Kinematics`."""
+
+    q: Coordinates
+    v: Velocity
+    a: Velocity
+    ratio: Float[Array, ""]
+    orientation: Float[Array, ""]
+    result: RESULTS
+
+
+class _Pose(NamedTuple):
+    """The last good pose: a basis of the range of the driven Jacobian J there, the sign of the
+    determinant of J in it, and the orientation. Before the first sample `known` is false."""
+
+    q: Coordinates
+    basis: Float[Array, "rows nv"]
+    sign: Float[Array, ""]
+    orientation: Float[Array, ""]
+    known: Bool[Array, ""]
+
+
+@checked
+def kinematics(
+    system: AbstractSystem,
+    state: State,
+    drive: Any = None,
+    values: Any = None,
+    *,
+    rate: Numbers = 1.0,
+    acceleration: Numbers = 0.0,
+    tolerance: Annotated[float | None, positive] = None,
+    max_iterations: Annotated[int, at_least(1)] = 30,
+    throw: bool = True,
+) -> Kinematics:
+    r"""Move a mechanism by its drives: positions, velocities and accelerations at each value,
+
+    $$ \Phi(q, t) = 0, \quad x(q) = x_i, \qquad
+       J_x v = (-\Phi_t, \dot x), \qquad J_x \dot v = (\gamma, \ddot x - \dot J v) . $$
+
+    No masses and forces are involved. Redundant rows are allowed. Each sample begins at the one
+    before, by Newton's method, so the mechanism stays on its branch if the samples are dense enough.
+
+    **Arguments:**
+
+    - `system`: an `AbstractSystem` or `Mechanism`, whose nonholonomic rows are refused. `state`: a
+      pose near the first value. It need not satisfy the constraints.
+    - `drive`: x, one or a sequence of these: the name of a joint of a mechanism; an
+      `AbstractScalarCoordinate`, such as `OfJoint(joint, 1)`; or a function of q. `None` if the
+      rows of the system itself drive it, such as `PrescribedMotion` or Phi(q, t).
+    - `values`: x_i, shape `(n,)` or `(n, drives)` [m, rad]. Angles of joints are taken modulo a
+      turn. Without `drive`, times [s].
+    - `rate`, `acceleration`: x' and x'' of the drives, one number or one for each value.
+    - `tolerance`: for each row, by default 1e-10 (1e-5 in float32).
+    - `throw`: raise if a sample fails.
+
+    **Returns:** `Kinematics`. It can be differentiated with respect to the system and the values,
+    in both modes and to any order, under `jit` and `vmap`.
+
+    **Raises:** `ValueError` for arguments of wrong shape and unknown joints; a run-time error if a
+    sample fails and `throw` is true.
+
+    Reference: Haug (1989), Computer Aided Kinematics and Dynamics of Mechanical Systems, sections
+    3.6 and 4.
+    """
+    system, state, drives, angles = _prepared("kinematics", system, state, drive)
+    dtype = state.q.dtype
+    if values is None:
+        raise ValueError("`values` of kinematics is missing: those of the drives, or times.")
+    values = finite("`values` of kinematics", values, dtype, shape=None)
+    count = len(drives)
+    table = values[:, None] if drives and values.ndim == 1 else values
+    if values.shape[:1] != table.shape[:1] or table.ndim != (2 if drives else 1):
+        raise ValueError(
+            f"`values` of kinematics must have shape (n,) or (n, {count}), but has {values.shape}."
+        )
+    if drives and table.shape[1] != count:
+        raise ValueError(
+            f"`values` of kinematics needs a column for each of the {count} drives, but has shape "
+            f"{values.shape}."
+        )
+
+    def each(name, x):
+        x = jnp.asarray(x, dtype)
+        x = x[:, None] if x.ndim == 1 and values.ndim == 1 else x
+        try:
+            return jnp.broadcast_to(x, table.shape)
+        except ValueError:
+            raise ValueError(
+                f"`{name}` of kinematics must be one number or have the shape of `values`, "
+                f"{values.shape}, but has {x.shape}."
+            ) from None
+
+    if tolerance is None:
+        tolerance = 1e-10 if dtype == jnp.float64 else 1e-5
+    if drives:
+        targets = jnp.stack([table, each("rate", rate), each("acceleration", acceleration)], axis=1)
+        times = jnp.zeros(len(table), dtype)
+    else:
+        targets, times = jnp.zeros((len(table), 3, 0), dtype), table
+    driven = _Driven(system, drives, angles, jnp.asarray(state.t, dtype), targets[0])
+    found = _kinematics(driven, targets, times, state.q, state.v, tolerance, max_iterations)
+    moved = Kinematics(table, *found)
+    return raise_failure(moved, moved.result) if throw else moved
+
+
+def _prepared(caller: str, system: AbstractSystem, state: State, drive: Any) -> Any:
+    """The system, the state, the drives as functions of q, and which of them are angles.
+
+    **Raises:** `ValueError`."""
+    check_no_nan(system=system, state=state)
+    dtype = state.q.dtype
+    check_system(system, None, state.q, state.v, with_force=False)
+    t = jax.ShapeDtypeStruct((), dtype)
+    if jax.eval_shape(system.nonholonomic, state.q, state.v, t).size:
+        raise ValueError(
+            f"`{caller}` needs a system without nonholonomic rows, since its poses would depend on "
+            "the path. Use `simulate`."
+        )
+    system = with_dtype(system, dtype)
+    several = isinstance(drive, Sequence) and not isinstance(drive, str)
+    given = () if drive is None else tuple(drive) if several else (drive,)
+    drives, angles = [], []
+    for one in given:
+        if isinstance(one, str | AbstractScalarCoordinate):
+            if not isinstance(system, Mechanism):
+                raise ValueError(
+                    f"`drive` of {caller}, {shown(one)}, needs a Mechanism: give a function of q."
+                )
+            coordinate: Any = OfJoint(system.joint(one)) if isinstance(one, str) else one  # pyright: ignore[reportArgumentType]
+            coordinate = with_dtype(coordinate, dtype)
+            drives.append(_OfJoint(system, coordinate))
+            angles.append(isinstance(coordinate, OfJoint) and coordinate.coordinate.angle)
+        elif callable(one):
+            if getattr(eqx.filter_eval_shape(one, state.q), "shape", None) != ():
+                raise ValueError(f"`drive` of {caller} must return one number, of shape ().")
+            drives.append(one)
+            angles.append(False)
+        else:
+            raise ValueError(
+                f"`drive` of {caller} must be the name of a joint, a coordinate, or a function of "
+                f"q, but is {shown(one)}."
+            )
+    return system, State(state.t, state.q, state.v), tuple(drives), tuple(angles)
+
+
+@eqx.filter_jit
+def _kinematics(driven, targets, times, q, v, tolerance, max_iterations) -> Any:
+    rest = jnp.zeros_like(v)
+    nv, count = rest.shape[0], len(driven.drives)
+    rows = eqx.filter_eval_shape(driven.constraint, q, times[0]).size
+    one = jnp.eye(nv, dtype=q.dtype)
+
+    def sample(last, given):
+        target, s = given
+        here = eqx.tree_at(lambda d: d.target, driven, target)
+        fixed, at = stop_gradient((here, s))
+        q, left, k = _closed(fixed, at, last.q, rest, tolerance, max_iterations)
+        reached = (left <= tolerance) & jnp.all(jnp.isfinite(q))
+        q = jnp.where(reached, q, last.q)
+        J = equations(fixed).position_jacobian(at, q, rest)
+        U, values, _ = jnp.linalg.svd(jnp.concatenate([J, jnp.zeros((nv, nv), q.dtype)]))
+        ratio = values[nv - 1] / jnp.where(values[0] > 0, values[0], 1.0)
+        own = jnp.linalg.svd(J[: rows - count], compute_uv=False)
+        free = nv - jnp.sum(nonzero(own, redundancy(q.dtype)))
+        judged = RESULTS.where(ratio > _SINGULAR, RESULTS.successful, RESULTS.dead_point)
+        if count:
+            judged = RESULTS.where(free > count, RESULTS.underdriven, judged)
+        result = first_failure(
+            RESULTS.where(reached, RESULTS.successful, RESULTS.assembly_failed), judged
+        )
+        ok = result == RESULTS.successful
+
+        # The sign of the determinant of J in the basis of the pose before, relative to there.
+        basis = U[:rows, :nv]
+        sign = lambda basis: jnp.linalg.slogdet(basis.T @ J)[0]  # noqa: E731
+        turned = jnp.where(last.known, last.sign * sign(last.basis), 1.0)
+        orientation = jnp.where(ok, last.orientation * turned, last.orientation)
+        pose = _Pose(q, basis, sign(basis), orientation, jnp.array(True))
+
+        # X J = 1. Derivatives are those of the equations X Phi = 0, X (J v + Phi_t) = 0 and so on.
+        X = jnp.linalg.pinv(J, rtol=_SINGULAR)
+
+        def solve(linear, r):
+            slope = jax.jacfwd(linear)(jnp.zeros_like(r))
+            return jnp.linalg.solve(slope + one - X @ J, r)
+
+        def positions(p):
+            return X @ equations(here).positions(s, driven.retract(q, p))
+
+        p = jax.lax.custom_root(positions, rest, lambda _, p: p, solve)
+        q = driven.retract(q, p)
+        A = X @ equations(here).position_jacobian(s, q, rest)
+        A = A + jax.lax.stop_gradient(one - A)
+        still = equations(here).rows(s, q, rest)
+        v = jnp.linalg.solve(A, -X @ still.velocity)
+        a = jnp.linalg.solve(A, X @ equations(here).rows(s, q, v).gamma)
+        v, a = (jnp.where(ok, x, 0.0) for x in (v, a))
+        found = _Sample(q, v, a, ratio, orientation, result)
+        return tree_where(ok, pose, last), found
+
+    unknown = jnp.zeros((), q.dtype)
+    q = jax.lax.stop_gradient(q)
+    start = _Pose(q, jnp.zeros((rows, nv), q.dtype), unknown, unknown + 1, jnp.array(False))
+    _, found = jax.lax.scan(sample, start, (targets, times))
+    return found
+
+
+def _closed(driven, s, q, rest, tolerance, max_iterations) -> Any:
+    """Newton's method for the pose: q, the largest row, and the number of steps."""
+
+    def going(carry):
+        _, left, k = carry
+        return (k <= max_iterations) & ~(left <= 1e-3 * tolerance)
+
+    def newton(carry):
+        q, _, k = carry
+        phi = equations(driven).positions(s, q)
+        J = equations(driven).position_jacobian(s, q, rest)
+        left = jnp.max(jnp.abs(phi), initial=0.0)
+        step = -jnp.linalg.pinv(J, rtol=_SINGULAR) @ phi
+        done = (left <= 1e-3 * tolerance) | (k == max_iterations)
+        return jnp.where(done, q, driven.retract(q, step)), left, k + 1
+
+    inf = jnp.asarray(jnp.inf, q.dtype)
+    return jax.lax.while_loop(going, newton, (q, inf, jnp.array(0)))
+
+
+class DeadPoint(eqx.Module):
+    """The result of `dead_point`.
+
+    **Fields:** `value`: of the drive there, an extreme one [m, rad]; `state`: the pose; `direction`:
+    the motion dp that the drive cannot make, of length 1; `result`: `RESULTS.successful` or
+    `RESULTS.dead_point_not_found`.
+    """
+
+    value: Float[Array, ""]
+    state: State
+    direction: Velocity
+    result: RESULTS
+
+
+@checked
+def dead_point(
+    system: AbstractSystem,
+    state: State,
+    drive: Any,
+    *,
+    tolerance: Annotated[float | None, positive] = None,
+    max_iterations: Annotated[int, at_least(1)] = 50,
+    throw: bool = True,
+) -> DeadPoint:
+    r"""Find the dead point of a drive next to a pose of a mechanism with one freedom,
+
+    $$ \Phi(q) = 0, \qquad J \varphi = 0, \quad x_q N \varphi = 0, \quad
+       \varphi \cdot \varphi = 1, $$
+
+    where x(q) has an extreme value along the motion $\varphi$. The drive cannot move the mechanism
+    beyond it, and the branches meet there.
+
+    **Arguments:** `system`, `state`, `drive`: as in `kinematics`, with one drive. Begin near the
+    dead point, such as at the last good sample of `kinematics`.
+
+    **Returns:** a `DeadPoint`. It can be differentiated with respect to the system, in both modes,
+    under `jit` and `vmap`.
+
+    **Raises:** `ValueError` for arguments of wrong shape; a run-time error if Newton's method does
+    not converge and `throw` is true.
+
+    Reference: Gosselin and Angeles (1990), Singularity analysis of closed-loop kinematic chains,
+    IEEE Trans. Robotics and Automation 6 (singularities of the first kind).
+    """
+    system, state, drives, angles = _prepared("dead_point", system, state, drive)
+    if len(drives) != 1:
+        raise ValueError(f"`dead_point` needs one `drive`, but got {len(drives)}.")
+    if tolerance is None:
+        tolerance = 1e-10 if state.q.dtype == jnp.float64 else 1e-5
+    t = jnp.asarray(state.t, state.q.dtype)
+    nothing = jnp.zeros((3, 1), state.q.dtype)
+    driven = _Driven(system, drives, angles, t, nothing)
+    found = _dead_point(driven, state.q, state.v, tolerance, max_iterations)
+    return raise_failure(found, found.result) if throw else found
+
+
+@eqx.filter_jit
+def _dead_point(given, q, v, tolerance, max_iterations) -> DeadPoint:
+    nv, fixed, q = v.shape[0], stop_gradient(given), jax.lax.stop_gradient(q)
+    zero, rest = jnp.zeros((), q.dtype), jnp.zeros_like(v)
+
+    def residual(driven, q, y):
+        p, phi = y[:nv], y[nv:]
+        rows = lambda p: equations(driven).positions(zero, driven.retract(q, p))  # noqa: E731
+        values, along = jax.jvp(rows, (p,), (phi,))
+        return jnp.concatenate([values[:-1], along, (phi @ phi - 1)[None] / 2])
+
+    def newton(carry):
+        q, phi, _, k = carry
+        y = jnp.concatenate([rest, phi])
+        here = lambda y: residual(fixed, q, y)  # noqa: E731
+        dy = -jnp.linalg.pinv(jax.jacfwd(here)(y), rtol=_SINGULAR) @ here(y)
+        # The direction is not known at first: no step turns it by more than a part of its length.
+        dy = dy / jnp.maximum(1.0, 2 * jnp.max(jnp.abs(dy)))
+        return fixed.retract(q, dy[:nv]), phi + dy[nv:], jnp.max(jnp.abs(dy)), k + 1
+
+    J = equations(fixed).position_jacobian(zero, q, rest)[:-1]
+    phi = jnp.linalg.svd(J, full_matrices=True)[2][-1]
+    enough = jnp.finfo(q.dtype).eps ** 0.7
+    going = lambda c: (c[3] < max_iterations) & ~(c[2] <= enough)  # noqa: E731
+    inf = jnp.asarray(jnp.inf, q.dtype)
+    q, phi, size, _ = jax.lax.while_loop(going, newton, (q, phi, inf, jnp.array(0)))
+    y = jnp.concatenate([rest, phi])
+    left = jnp.max(jnp.abs(residual(fixed, q, y)))
+    converged = (size <= jnp.maximum(enough, tolerance)) & (left <= tolerance)
+    slope = jax.jacfwd(lambda y: residual(fixed, q, y))(y)
+    X = jnp.linalg.pinv(slope, rtol=_SINGULAR)
+
+    def solve(linear, r):
+        return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(r)), r)
+
+    y = jax.lax.custom_root(lambda y: X @ residual(given, q, y), y, lambda _, y: y, solve)
+    q = given.retract(q, y[:nv])
+    result = RESULTS.where(converged, RESULTS.successful, RESULTS.dead_point_not_found)
+    value = jnp.asarray(given.drives[0](q), q.dtype)
+    return DeadPoint(value, State(given.t, q, rest), y[nv:], result)

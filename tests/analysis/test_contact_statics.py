@@ -1,0 +1,187 @@
+"""Equilibria with contacts and friction against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import jaxmbd as mbd
+from jaxmbd.analysis import equilibrium
+
+GRAVITY = 9.81
+
+
+class Sled(mbd.AbstractSystem):
+    """A mass above a rough floor at y = 0, pulled to x = 0 by a spring."""
+
+    mass: Array
+    stiffness: Array
+    friction: Array
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        return jnp.stack([-self.stiffness * q[0], -GRAVITY * self.mass])
+
+    def gap(self, q, t):
+        return q[1:]
+
+    def slip(self, q, v, t):
+        return v[:1, None]
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(self.friction)
+
+
+@jax.jit
+def sled(values, start):
+    """Position, forces, and share of friction."""
+    found = equilibrium(Sled(*values), mbd.State(0.0, start, jnp.zeros(2)), throw=False)
+    report = found.report
+    numbers = jnp.stack([*found.q, *report.contact_force[0], report.share[0]])
+    return numbers, report.result, report.stiffness
+
+
+def test_sled_that_slides_until_friction_holds_it():
+    """From far above and aside: x = mu m g / k, with derivatives of the limit of friction."""
+    m, k, mu = values = np.array([0.7, 35.0, 0.4])
+    found, result, stiffness = sled(values, np.array([2.0, 1.5]))
+    assert result == mbd.RESULTS.successful
+    load = m * GRAVITY
+    np.testing.assert_allclose(found, [mu * load / k, 0, load, mu * load, 1], atol=1e-8)
+    np.testing.assert_allclose(stiffness, [k / m, np.inf], rtol=1e-8)
+    expected = np.array([[mu * GRAVITY / k, -mu * load / k**2, load / k]])
+    forces = np.array([[GRAVITY, 0, 0], [mu * GRAVITY, 0, load]])
+    numbers = lambda values: sled(values, np.array([2.0, 1.5]))[0]  # noqa: E731
+    for slope in (jax.jacfwd(numbers)(values), jax.jacrev(numbers)(values)):
+        np.testing.assert_allclose(slope[:1], expected, atol=1e-7)
+        np.testing.assert_allclose(slope[1], 0, atol=1e-9)
+        np.testing.assert_allclose(slope[2:4], forces, atol=1e-7)
+
+
+def test_sled_that_friction_holds():
+    """It stays where it starts, and friction follows the spring."""
+    m, k, mu = values = np.array([0.7, 35.0, 0.4])
+    x = 0.3 * mu * m * GRAVITY / k
+    found, result, _ = sled(values, np.array([x, 0.0]))
+    assert result == mbd.RESULTS.successful
+    load = m * GRAVITY
+    np.testing.assert_allclose(found, [x, 0, load, k * x, 0.3], atol=1e-10)
+    slope = jax.jacfwd(lambda values: sled(values, np.array([x, 0.0]))[0])(values)
+    expected = [[0, 0, 0], [0, 0, 0], [GRAVITY, 0, 0], [0, x, 0]]
+    np.testing.assert_allclose(slope[:4], expected, atol=1e-8)
+
+
+def test_without_friction():
+    """A ball on a floor rests where the spring holds it."""
+    found, _, _ = sled(np.array([0.7, 35.0, 0.0]), np.array([2.0, 1.5]))
+    np.testing.assert_allclose(found, [0, 0, 0.7 * GRAVITY, 0, 0], atol=1e-8)
+
+
+class Ladder(mbd.AbstractSystem):
+    """A rod of length 1 between a rough floor and a smooth wall at x = 0; q = (x, y, angle to the
+    floor) of its middle. Both ends may touch both."""
+
+    friction: Array
+
+    def mass_matrix(self, q):
+        return jnp.diag(jnp.stack([jnp.ones_like(q[0]), jnp.ones_like(q[0]), 1 / 12 + 0 * q[0]]))
+
+    def force(self, t, q, v, u):
+        return jnp.stack([0 * q[0], -GRAVITY + 0 * q[0], 0 * q[0]])
+
+    def ends(self, q):
+        half = jnp.stack([jnp.cos(q[2]), -jnp.sin(q[2])]) / 2
+        return q[:2] + half, q[:2] - half
+
+    def gap(self, q, t):
+        foot, top = self.ends(q)
+        return jnp.stack([foot[1], top[1], top[0]])
+
+    def slip(self, q, v, t):
+        foot, top = jax.jvp(self.ends, (q,), (v,))[1]
+        return jnp.stack([foot[:1], top[:1], top[1:]])
+
+    @property
+    def contact_law(self):
+        rough = self.friction
+        return mbd.ContactLaw(jnp.stack([rough, rough, 0 * rough]))
+
+
+def test_ladder():
+    """It stands if tan(angle) >= 1 / (2 mu). Above the limit, its share is 1 / (2 mu tan(angle)).
+    Below, it slides down to the floor."""
+    angle = 1.0
+    limit = 1 / (2 * np.tan(angle))
+    start = np.array([np.cos(angle) / 2, np.sin(angle) / 2, angle])
+
+    @jax.jit
+    @jax.vmap
+    def leaning(mu):
+        found = equilibrium(Ladder(mu), mbd.State(0.0, start, jnp.zeros(3)), throw=False)
+        return found.q, found.report
+
+    q, report = leaning(limit * jnp.array([1.01, 0.99]))
+    assert np.all(report.result == mbd.RESULTS.successful)
+    np.testing.assert_allclose(q[0], start, atol=1e-9)
+    np.testing.assert_allclose(report.share[0], [1 / 1.01, 0, 0], rtol=1e-8)
+    wall = GRAVITY / (2 * np.tan(angle))
+    np.testing.assert_allclose(report.contact_force[0, :, 0], [GRAVITY, 0, wall], atol=1e-8)
+    np.testing.assert_array_equal(report.closed[0], [True, False, True])
+    np.testing.assert_allclose(q[1, 1:], 0, atol=1e-7)
+    np.testing.assert_allclose(np.sum(report.contact_force[1, :2, 0]), GRAVITY, rtol=1e-8)
+
+
+def test_compliant_contact_and_none():
+    """A soft floor gives way by m g / k. On a slope without friction there is no equilibrium."""
+
+    class Soft(Sled):
+        @property
+        def contact_law(self):
+            return mbd.ContactLaw(stiffness=self.friction)
+
+    start = mbd.State(0.0, [0.1, 0.5], [0.0, 0.0])
+    depth = lambda k: equilibrium(Soft(jnp.array(0.7), jnp.array(35.0), k), start).q[1]  # noqa: E731
+    value, slope = jax.jit(jax.value_and_grad(depth))(200.0)
+    np.testing.assert_allclose(value, -0.7 * GRAVITY / 200, rtol=1e-9)
+    np.testing.assert_allclose(slope, 0.7 * GRAVITY / 200**2, rtol=1e-8)
+
+    class Slope(Sled):
+        def force(self, t, q, v, u):
+            return jnp.array([1.0, -2.0])
+
+    sliding = Slope(jnp.array(0.7), jnp.array(0.0), jnp.array(0.49))
+    found = equilibrium(sliding, start, max_iterations=50, throw=False)
+    assert found.report.result == mbd.RESULTS.equilibrium_not_found
+    assert np.all(np.isfinite(found.q))
+
+
+@pytest.mark.slow
+def test_box_on_slope():
+    """Four corners of a box in space, statically indeterminate: the forces in sum, the share
+    tan(slope) / mu, and the derivative of the load by the mass."""
+    slope, mu, mass = 0.3, 0.5, 2.0
+    tilted = GRAVITY * np.array([np.sin(slope), 0.0, -np.cos(slope)])
+    size = [0.2, 0.2, 0.2]
+
+    def held(mass):
+        body = mbd.Body("box", mbd.Inertia.box(size=size, mass=mass), position=[0.0, 0.0, 0.1])
+        floor = mbd.Contact(
+            "floor", "ground", body, mbd.HalfSpace(), mbd.Box(np.array(size) / 2), friction=mu
+        )
+        box = mbd.Mechanism([body], contacts=[floor], gravity=tilted)
+        found = equilibrium(box, box.state(), throw=False)
+        forces = found.report.contact_force
+        sums = jnp.stack([jnp.sum(forces[:, 0]), jnp.linalg.norm(jnp.sum(forces[:, 1:], axis=0))])
+        return sums, found
+
+    (sums, found), (slopes, _) = jax.jit(lambda m: jax.jvp(held, (m,), (jnp.ones_like(m),)))(mass)
+    assert found.report.result == mbd.RESULTS.successful
+    expected = mass * GRAVITY * np.array([np.cos(slope), np.sin(slope)])
+    np.testing.assert_allclose(found.q[:3], [0, 0, 0.1], atol=1e-9)
+    np.testing.assert_allclose(sums, expected, rtol=1e-7)
+    np.testing.assert_allclose(slopes, expected / mass, rtol=1e-6)
+    assert np.max(found.report.share) <= 1 + 1e-9
