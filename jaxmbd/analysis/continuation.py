@@ -19,7 +19,7 @@ from .._results import RESULTS
 from .._simulation import as_control
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
-from .equilibrium import Statics
+from .equilibrium import Statics, no_negative
 
 # Largest number of Newton steps of one correction, and of those with which the step may grow.
 _NEWTON, _EASY = 12, 4
@@ -70,9 +70,7 @@ class Branch(eqx.Module):
     @property
     def stable(self) -> Bool[Array, " n"]:
         """Whether each equilibrium is stable, as in `EquilibriumReport`."""
-        finite = jnp.where(jnp.isfinite(self.stiffness), jnp.abs(self.stiffness), 0.0)
-        largest = jnp.max(finite, axis=1, keepdims=True)
-        return jnp.all(self.stiffness >= -1e-9 * largest, axis=1)
+        return no_negative(self.stiffness)
 
     def __str__(self) -> str:
         x, stable = np.asarray(self.parameter), np.asarray(self.stable)
@@ -282,6 +280,9 @@ def limit_point(
     """
     problem, state = _problem(family, state, u, parameter, solver, "limit_point")
     x = jnp.asarray(parameter, state.q.dtype)
+    # Arrays that the function closes over become fields, so that their derivatives can be stopped.
+    closed = eqx.filter_closure_convert(family, x)
+    problem = eqx.tree_at(lambda problem: problem.family, problem, closed)
     found = _limit_point(problem, state.q, state.v, x, max_iterations)
     return raise_failure(found, found.result) if throw else found
 
@@ -448,8 +449,10 @@ def _limit_point(given: _Family, q, v, x, max_iterations) -> LimitPoint:
         return q, y.at[:nv].set(0.0), jnp.max(jnp.abs(dy) / (1 + jnp.abs(y))), k + 1
 
     rest = jnp.zeros_like(v)
-    slope = jax.jacfwd(lambda p: fixed.rates(q, p, x))(rest)
-    phi = jnp.linalg.svd(slope)[2][-1]
+    # The weakest of the directions that the constraints admit.
+    _, _, T, K, _ = fixed.statics(q, x).at_rest(rest)
+    far = 1e3 * (1 + jnp.linalg.norm(K))
+    phi = jnp.linalg.svd(K + far * (jnp.eye(nv, dtype=q.dtype) - T))[2][-1]
     start = q, jnp.concatenate([rest, x[None], phi]), jnp.asarray(jnp.inf, q.dtype), jnp.array(0)
     tolerance = jnp.finfo(q.dtype).eps ** 0.7
     going = lambda c: (c[3] < max_iterations) & (c[2] > tolerance) & jnp.all(jnp.isfinite(c[1]))  # noqa: E731

@@ -57,17 +57,23 @@ class EquilibriumReport(eqx.Module):
     result: RESULTS
 
     @property
-    def closed(self) -> Bool[Array, " contacts"]:
+    def closed(self) -> Bool[Array, "*batch contacts"]:
         """Which contacts carry load, beyond rounding."""
-        normal = self.contact_force[:, 0]
-        return normal > 1e-10 * jnp.max(normal, initial=0.0)
+        normal = self.contact_force[..., 0]
+        return normal > 1e-10 * jnp.max(normal, axis=-1, initial=0.0, keepdims=True)
 
     @property
-    def stable(self) -> Bool[Array, ""]:
+    def stable(self) -> Bool[Array, "*batch"]:
         """Whether forces drive each small displacement back: no stiffness is negative, up to
         rounding."""
-        finite = jnp.where(jnp.isfinite(self.stiffness), jnp.abs(self.stiffness), 0.0)
-        return jnp.all(self.stiffness >= -1e-9 * jnp.max(finite))
+        return no_negative(self.stiffness)
+
+
+def no_negative(stiffness: Float[Array, "*batch nv"]) -> Bool[Array, "*batch"]:
+    """Whether no stiffness is negative, up to rounding."""
+    finite = jnp.where(jnp.isfinite(stiffness), jnp.abs(stiffness), 0.0)
+    largest = jnp.max(finite, axis=-1, keepdims=True)
+    return jnp.all(stiffness >= -1e-9 * largest, axis=-1)
 
 
 @checked

@@ -149,7 +149,8 @@ def kinematics(
        J_x v = (-\Phi_t, \dot x), \qquad J_x \dot v = (\gamma, \ddot x - \dot J v) . $$
 
     No masses and forces are involved. Redundant rows are allowed. Each sample begins at the one
-    before, by Newton's method, so the mechanism stays on its branch if the samples are dense enough.
+    before, by Newton's method. So the mechanism stays on its branch if the samples are dense
+    enough.
 
     **Arguments:**
 
@@ -339,9 +340,9 @@ def _closed(driven, s, q, rest, tolerance, max_iterations) -> Any:
 class DeadPoint(eqx.Module):
     """The result of `dead_point`.
 
-    **Fields:** `value`: of the drive there, an extreme one [m, rad]; `state`: the pose; `direction`:
-    the motion dp that the drive cannot make, of length 1; `result`: `RESULTS.successful` or
-    `RESULTS.dead_point_not_found`.
+    **Fields:** `value`: of the drive there, an extreme one [m, rad]; `state`: the pose;
+    `direction`: the motion dp that the drive cannot make, of length 1; `result`:
+    `RESULTS.successful` or `RESULTS.dead_point_not_found`.
     """
 
     value: Float[Array, ""]
