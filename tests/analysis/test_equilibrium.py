@@ -178,7 +178,7 @@ def test_chain_tends_to_the_catenary():
 
     def sag(span, count):
         x = np.linspace(0, 1, count + 1)[1:-1]
-        start = np.stack([x, -1.5 * np.sqrt(x * (1 - x))], axis=1).ravel()
+        start = np.stack([x, -2 * x * (1 - x)], axis=1).ravel()
         found = equilibrium(Chain(count, span), mbd.State(0.0, start, np.zeros(2 * count - 2)))
         return found.q[count - 1]
 
@@ -192,8 +192,7 @@ def test_chain_tends_to_the_catenary():
 
     exact = np.array([catenary(1.0), (catenary(1.0 + 1e-5) - catenary(1.0 - 1e-5)) / 2e-5])
     errors = []
-    for count in (6, 12, 24):
-        found = jax.jit(jax.value_and_grad(lambda span, count=count: sag(span, count)))(1.0)
-        errors.append(np.abs(np.array(found) - exact))
-    order = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
-    np.testing.assert_allclose(order[-1], 2.0, atol=0.1)
+    for count in (12, 24):
+        along = lambda x, count=count: jax.jvp(lambda x: sag(x, count), (x,), (x,))  # noqa: E731
+        errors.append(np.abs(np.array(jax.jit(along)(1.0)) - exact))
+    np.testing.assert_allclose(np.log2(errors[0] / errors[1]), 2.0, atol=0.1)

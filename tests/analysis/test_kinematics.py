@@ -102,7 +102,7 @@ def rocker_angles(angle):
 
 @functools.cache
 def posed():
-    return mbd.assemble(FourBar(), [0.5, 0.4, 1.5])
+    return mbd.assemble(FourBar(), [0.5, 0.4, 1.5], fixed=[0])
 
 
 def on_one_turn(angle):
