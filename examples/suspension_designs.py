@@ -151,7 +151,7 @@ def draw(lengths, values, slopes, good):
     shifts = [slopes[good, 0, i] * lengths[good, i] / 100 for i in range(3)]
     right.boxplot(shifts, tick_labels=LENGTHS, showfliers=False)
     right.axhline(0, color="k", lw=0.6)
-    right.set(title="Change of the body's frequency by 1 % of a length", ylabel="[Hz]")
+    right.set(title="Frequency of the body, by 1 % of a length", ylabel="change [Hz]")
     for axis in (left, right):
         axis.grid(alpha=0.3)
     return figure

@@ -185,3 +185,30 @@ def test_box_on_slope():
     np.testing.assert_allclose(sums, expected, rtol=1e-7)
     np.testing.assert_allclose(slopes, expected / mass, rtol=1e-6)
     assert np.max(found.report.share) <= 1 + 1e-9
+
+
+@pytest.mark.slow
+def test_hinged_rod_on_a_floor():
+    """A joint, stated twice, and a contact: the ball at the free end slides down to the floor, so
+    friction is at its limit and takes a part of the load by its lever about the hinge."""
+    rod = mbd.Body("rod", mbd.Inertia.box(size=[1.0, 0.05, 0.05], mass=2.0), position=[0.5, 0, 0.1])
+    hinge, axis = [0.0, 0.0, 0.1], [0.0, 1.0, 0.0]
+    twice = [mbd.Revolute(name, "ground", rod, point=hinge, axis=axis) for name in ("A", "B")]
+    floor = mbd.Contact(
+        "floor",
+        "ground",
+        rod,
+        mbd.HalfSpace(),
+        mbd.Sphere(0.1),
+        frame_b=mbd.Pose(np.array([0.5, 0, 0]), np.array([1.0, 0, 0, 0])),
+        friction=0.5,
+    )
+    mechanism = mbd.Mechanism([rod], twice, contacts=[floor])
+    raised = mbd.place_bodies(mechanism, {"A": -0.4})
+    found = equilibrium(mechanism, mbd.State(0.0, raised.q, raised.v))
+    np.testing.assert_allclose(found.q[:3], [0.5, 0, 0.1], atol=1e-8)
+    load = GRAVITY / (1 + 0.5 * 0.1)
+    np.testing.assert_allclose(found.report.contact_force[0], [load, load / 2, 0], atol=1e-7)
+    reaction = mbd.reports.reactions(mechanism, 0.0, found.q, found.report.multipliers, "A")
+    rest = 2 * GRAVITY - load
+    np.testing.assert_allclose(2 * np.abs(reaction.force), [load / 2, 0, rest], atol=1e-7)

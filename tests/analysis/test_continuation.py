@@ -145,3 +145,33 @@ def test_equilibria_from_many_starts():
     np.testing.assert_array_equal(found.count, [3, 2])
     np.testing.assert_array_equal(found.of_start, [0, 1, 0, 1, 0])
     assert np.all(found.state.report.stable)
+
+
+@pytest.mark.slow
+def test_mechanism():
+    """The same truss as a body on a guide between two springs, under its weight."""
+
+    def family(load):
+        body = mbd.Body(
+            "mass", mbd.Inertia.box(size=[0.1, 0.1, 0.1], mass=1.0), position=[0, 0, HIGH]
+        )
+        guide = mbd.Prismatic("guide", "ground", body, point=[0.0, 0, HIGH], axis=[0.0, 0, 1])
+        springs = [
+            mbd.Spring(
+                f"spring {x}",
+                "ground",
+                body,
+                points=([x, 0.0, 0.0], [0.0, 0.0, HIGH]),
+                stiffness=100.0,
+                rest_length=FREE,
+            )
+            for x in (-1.0, 1.0)
+        ]
+        weight = jnp.stack([jnp.zeros_like(load), jnp.zeros_like(load), -load])
+        return mbd.Mechanism([body], [guide], springs, gravity=weight)
+
+    start = family(jnp.array(0.0)).state()
+    branch = continuation(family, start, 0.0, 2 * LIMIT, progress=False)
+    np.testing.assert_allclose(branch.parameter, load_at(branch.q[:, 2]), atol=1e-7)
+    loads = [point.parameter for point in branch.limit_points]
+    np.testing.assert_allclose(loads, [LIMIT, -LIMIT], rtol=1e-9)
