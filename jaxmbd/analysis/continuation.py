@@ -34,13 +34,13 @@ _LOCATING = 40
 
 
 class BranchPoint(NamedTuple):
-    """A special point of a branch: the `parameter` and the `state` there; the `index` of the point
-    of the branch before it; and the `direction` dp of the motion that becomes free, of length 1. At
+    """A special point of a branch: the `parameter` and the `state` there; the number of
+    the point of the branch that it comes `after`; and the `direction` dp of the motion that becomes free, of length 1. At
     a branch point the crossing branch begins along it."""
 
     parameter: float
     state: State
-    index: int
+    after: int
     direction: Velocity
 
 
@@ -79,8 +79,8 @@ class Branch(eqx.Module):
         ]
         points = [("limit point", p) for p in self.limit_points]
         points += [("branch point", p) for p in self.branch_points]
-        for kind, point in sorted(points, key=lambda item: item[1].index):
-            lines.append(f"{kind} at {point.parameter:.9g}, after point {point.index}")
+        for kind, point in sorted(points, key=lambda item: item[1].after):
+            lines.append(f"{kind} at {point.parameter:.9g}, after point {point.after}")
         return "\n".join(lines)
 
 
@@ -246,7 +246,8 @@ def continuation(
                 ds = min(_GROW * ds, step)
     table = [np.stack([np.asarray(p[i]) for p in points]) for i in (1, 0, 3, 4)]
     result = RESULTS.successful if reached else RESULTS.continuation_stopped
-    branch = Branch(*map(jnp.asarray, table), tuple(folds), tuple(crossings), state.t, result)
+    x, q, multipliers, stiffness = map(jnp.asarray, table)
+    branch = Branch(x, q, multipliers, stiffness, tuple(folds), tuple(crossings), state.t, result)
     return raise_failure(branch, result) if throw else branch
 
 

@@ -36,49 +36,69 @@ class Sled(mbd.AbstractSystem):
         return mbd.ContactLaw(self.friction)
 
 
-@jax.jit
-def sled(values, start):
-    """Position, forces, and share of friction."""
+def settled(values, start):
+    """Position, forces, and share of friction; and the verdict and the stiffness."""
     found = equilibrium(Sled(*values), mbd.State(0.0, start, jnp.zeros(2)), throw=False)
     report = found.report
     numbers = jnp.stack([*found.q, *report.contact_force[0], report.share[0]])
-    return numbers, report.result, report.stiffness
+    return numbers, (report.result, report.stiffness)
+
+
+@jax.jit
+def sled(values, start):
+    """The same, and the slopes of the numbers by mass, stiffness and friction."""
+
+    def twice(values):
+        numbers, others = settled(values, start)
+        return numbers, (numbers, *others)
+
+    slopes, others = jax.jacfwd(twice, has_aux=True)(values)
+    return *others, slopes
+
+
+M, K, MU = VALUES = np.array([0.7, 35.0, 0.4])
+LOAD = M * GRAVITY
+FAR = np.array([2.0, 1.5])
+# Derivatives of x, y, normal force and friction where friction is at its limit.
+SLIDING = np.array(
+    [
+        [MU * GRAVITY / K, -MU * LOAD / K**2, LOAD / K],
+        [0, 0, 0],
+        [GRAVITY, 0, 0],
+        [MU * GRAVITY, 0, LOAD],
+    ]
+)
 
 
 def test_sled_that_slides_until_friction_holds_it():
     """From far above and aside: x = mu m g / k, with derivatives of the limit of friction."""
-    m, k, mu = values = np.array([0.7, 35.0, 0.4])
-    found, result, stiffness = sled(values, np.array([2.0, 1.5]))
+    found, result, stiffness, slopes = sled(VALUES, FAR)
     assert result == mbd.RESULTS.successful
-    load = m * GRAVITY
-    np.testing.assert_allclose(found, [mu * load / k, 0, load, mu * load, 1], atol=1e-8)
-    np.testing.assert_allclose(stiffness, [k / m, np.inf], rtol=1e-8)
-    expected = np.array([[mu * GRAVITY / k, -mu * load / k**2, load / k]])
-    forces = np.array([[GRAVITY, 0, 0], [mu * GRAVITY, 0, load]])
-    numbers = lambda values: sled(values, np.array([2.0, 1.5]))[0]  # noqa: E731
-    for slope in (jax.jacfwd(numbers)(values), jax.jacrev(numbers)(values)):
-        np.testing.assert_allclose(slope[:1], expected, atol=1e-7)
-        np.testing.assert_allclose(slope[1], 0, atol=1e-9)
-        np.testing.assert_allclose(slope[2:4], forces, atol=1e-7)
+    np.testing.assert_allclose(found, [MU * LOAD / K, 0, LOAD, MU * LOAD, 1], atol=1e-8)
+    np.testing.assert_allclose(stiffness, [K / M, np.inf], rtol=1e-8)
+    np.testing.assert_allclose(slopes[:4], SLIDING, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_reverse_mode():
+    numbers = lambda values: settled(values, FAR)[0]  # noqa: E731
+    np.testing.assert_allclose(jax.jit(jax.jacrev(numbers))(VALUES)[:4], SLIDING, atol=1e-7)
 
 
 def test_sled_that_friction_holds():
     """It stays where it starts, and friction follows the spring."""
-    m, k, mu = values = np.array([0.7, 35.0, 0.4])
-    x = 0.3 * mu * m * GRAVITY / k
-    found, result, _ = sled(values, np.array([x, 0.0]))
+    x = 0.3 * MU * LOAD / K
+    found, result, _, slopes = sled(VALUES, np.array([x, 0.0]))
     assert result == mbd.RESULTS.successful
-    load = m * GRAVITY
-    np.testing.assert_allclose(found, [x, 0, load, k * x, 0.3], atol=1e-10)
-    slope = jax.jacfwd(lambda values: sled(values, np.array([x, 0.0]))[0])(values)
+    np.testing.assert_allclose(found, [x, 0, LOAD, K * x, 0.3], atol=1e-10)
     expected = [[0, 0, 0], [0, 0, 0], [GRAVITY, 0, 0], [0, x, 0]]
-    np.testing.assert_allclose(slope[:4], expected, atol=1e-8)
+    np.testing.assert_allclose(slopes[:4], expected, atol=1e-8)
 
 
 def test_without_friction():
     """A ball on a floor rests where the spring holds it."""
-    found, _, _ = sled(np.array([0.7, 35.0, 0.0]), np.array([2.0, 1.5]))
-    np.testing.assert_allclose(found, [0, 0, 0.7 * GRAVITY, 0, 0], atol=1e-8)
+    found = sled(np.array([M, K, 0.0]), FAR)[0]
+    np.testing.assert_allclose(found, [0, 0, LOAD, 0, 0], atol=1e-8)
 
 
 class Ladder(mbd.AbstractSystem):
@@ -135,6 +155,7 @@ def test_ladder():
     np.testing.assert_allclose(np.sum(report.contact_force[1, :2, 0]), GRAVITY, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_compliant_contact_and_none():
     """A soft floor gives way by m g / k. On a slope without friction there is no equilibrium."""
 

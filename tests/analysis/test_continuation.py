@@ -39,14 +39,17 @@ def load_at(y):
     return 200 * (FREE / np.sqrt(1 + y**2) - 1) * y
 
 
+def loaded(load):
+    return Truss(jnp.full((), 100.0), load)
+
+
 def start(y):
     return mbd.State(0.0, [0.0, y], [0.0, 0.0])
 
 
 def test_snap_through():
     """The branch of a truss from one stable state through both limit loads to the other."""
-    family = lambda load: Truss(jnp.array(100.0), load)  # noqa: E731
-    branch = continuation(family, start(HIGH), 0.0, 2 * LIMIT, progress=False)
+    branch = continuation(loaded, start(HIGH), 0.0, 2 * LIMIT, progress=False)
     y = branch.q[:, 1]
     np.testing.assert_allclose(branch.parameter, load_at(y), atol=1e-7)
     np.testing.assert_allclose(branch.parameter[-1], 2 * LIMIT, rtol=1e-12)
@@ -57,6 +60,7 @@ def test_snap_through():
     assert "limit point" in str(branch)
 
 
+@pytest.mark.slow
 def test_derivative_of_the_limit_load():
     """It is proportional to the stiffness; in both modes, in a batch."""
 
@@ -120,18 +124,17 @@ def test_pitchfork():
 
 def test_stops():
     """At a bound, at the largest number of points as a verdict, and for bad arguments."""
-    family = lambda load: Truss(jnp.array(100.0), load)  # noqa: E731
     branch = continuation(
-        family, start(HIGH), 0.0, 2 * LIMIT, bounds=[-1.0, 2 * LIMIT], progress=False
+        loaded, start(HIGH), 0.0, 2 * LIMIT, bounds=[-1.0, 2 * LIMIT], progress=False
     )
     np.testing.assert_allclose(branch.parameter[-1], -1.0)
     short = continuation(
-        family, start(HIGH), 0.0, 2 * LIMIT, max_steps=3, progress=False, throw=False
+        loaded, start(HIGH), 0.0, 2 * LIMIT, max_steps=3, progress=False, throw=False
     )
     assert short.result == mbd.RESULTS.continuation_stopped
     assert short.q.shape == (3, 2)
     with pytest.raises(ValueError, match="must differ"):
-        continuation(family, start(HIGH), 1.0, 1.0, progress=False)
+        continuation(loaded, start(HIGH), 1.0, 1.0, progress=False)
     with pytest.raises(ValueError, match="must return a system"):
         continuation(lambda load: load, start(HIGH), 0.0, 1.0, progress=False)
 

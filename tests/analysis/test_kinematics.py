@@ -65,13 +65,15 @@ def test_slider_crank():
     def of_lengths(lengths):
         return slider(angles[7], *lengths)
 
+    def sample(lengths):
+        found = moved(lengths)
+        return jnp.stack([found.q[7, 2], found.v[7, 2]])
+
     expected = jax.grad(of_lengths)(lengths)
-    place = lambda lengths: moved(lengths).q[7, 2]  # noqa: E731
-    np.testing.assert_allclose(jax.grad(place)(lengths), expected, atol=1e-9)
-    np.testing.assert_allclose(jax.jacfwd(place)(lengths), expected, atol=1e-9)
-    speed = jax.jacfwd(lambda lengths: moved(lengths).v[7, 2])(lengths)
     by_lengths = lambda a: jax.grad(lambda lengths: slider(a, *lengths))(lengths)  # noqa: E731
-    np.testing.assert_allclose(speed, rates[7] * jax.jacfwd(by_lengths)(angles[7]), atol=1e-8)
+    expected = np.stack([expected, rates[7] * jax.jacfwd(by_lengths)(angles[7])])
+    for derivative in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_allclose(jax.jit(derivative(sample))(lengths), expected, atol=1e-8)
 
 
 CRANK, COUPLER, ROCKER, GROUND = 0.3, 0.9, 0.6, 1.0

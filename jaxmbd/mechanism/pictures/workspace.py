@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -35,7 +36,7 @@ def plot_workspace(
     q = mechanism.checked_q(q).reshape(-1, mechanism.coordinates.nq)
     if not len(q):
         raise ValueError("`q` of workspace holds no poses.")
-    places = np.asarray(mechanism.pose(q, body).point(np.asarray(point, q.dtype)))
+    places = np.asarray(mechanism.pose(q, body).point(jnp.asarray(point, q.dtype)))
     if ax is None:
         _, ax = pyplot().subplots(figsize=(5.2, 5.0), layout="constrained")
     # The two axes of the largest extent, in their order.
