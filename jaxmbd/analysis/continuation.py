@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._inputs import at_least, checked, positive
+from .._inputs import Shape, at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._loop import stop_gradient
 from .._progress import progress_bar, says_when_compiling
@@ -34,9 +34,11 @@ _LOCATING = 40
 
 
 class BranchPoint(NamedTuple):
-    """A special point of a branch: the `parameter` and the `state` there; the number of
-    the point of the branch that it comes `after`; and the `direction` dp of the motion that becomes free, of length 1. At
-    a branch point the crossing branch begins along it."""
+    """A special point of a branch.
+
+    **Fields:** the `parameter` and the `state` there; the number of the point of the branch that it
+    comes `after`; and the `direction` dp of the motion that becomes free, of length 1. The branch
+    that crosses at a branch point begins along it."""
 
     parameter: float
     state: State
@@ -130,7 +132,7 @@ def continuation(
     *,
     step: Annotated[float, positive] = 0.05,
     length: Annotated[float, positive] = 1.0,
-    bounds: Float[Array, "2"] | None = None,
+    bounds: Annotated[Any, Shape([2])] | None = None,
     direction: Float[Array, " nv"] | None = None,
     max_steps: Annotated[int, at_least(1)] = 500,
     solver: AbstractConstraintSolver = Automatic(),
