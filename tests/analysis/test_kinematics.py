@@ -229,8 +229,43 @@ def test_mechanism():
     rates = mbd.reports.joint_rates(bars, found.q, found.v, "hinge 3")[:, 0]
     np.testing.assert_allclose(np.abs(rates), np.abs(planar.v[:, 2]), atol=1e-9)
 
+    drive = mbd.PrescribedMotion("drive", hinges[0], lambda t: 2 * t)
+    timed = mbd.Mechanism(bodies, [*hinges, drive])
+    moved = kinematics(timed, bars.state(), values=turns / 2)
+    np.testing.assert_allclose(moved.q, found.q, atol=1e-9)
+    np.testing.assert_allclose(moved.v, 2 * found.v, atol=1e-8)
+    np.testing.assert_allclose(moved.a, 4 * found.a, atol=1e-7)
+
     pytest.importorskip("matplotlib").use("Agg")
     ax = mbd.plots.workspace(bars, found.q, "bar 1")
     (line,) = ax.lines
     middle = (points[1] + points[2]) / 2
     np.testing.assert_allclose(line.get_xydata()[0], middle[[0, 2]], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_derivative_of_a_dead_point():
+    """The end of the stroke of a slider is the sum of both lengths, in both modes and in a batch;
+    and two drives of an arm of two bars reach where they should."""
+    state = mbd.State(0.0, [0.2, 0.1, 1.1], np.zeros(3))
+
+    def stroke(lengths):
+        found = dead_point(SliderCrank(*lengths), state, lambda q: q[2], throw=False)
+        return found.value
+
+    many = jnp.array([[0.3, 0.8], [0.35, 0.9]])
+    value, slope = jax.jit(jax.vmap(jax.value_and_grad(stroke)))(many)
+    np.testing.assert_allclose(value, [1.1, 1.25], rtol=1e-10)
+    np.testing.assert_allclose(slope, np.ones((2, 2)), rtol=1e-8)
+    forward = jax.jit(jax.jacfwd(stroke))(many[0])
+    np.testing.assert_allclose(forward, [1, 1], rtol=1e-8)
+
+    class Arm(SliderCrank):
+        def constraint(self, q, t):
+            return jnp.zeros(0)
+
+    drives = [lambda q, i=i: (i + 1) * q[i] for i in range(3)]
+    values = np.array([[0.1, 0.2, 0.3], [0.2, 0.4, 0.9]])
+    found = kinematics(Arm(jnp.array(0.3), jnp.array(0.8)), state, drives, values, rate=values)
+    np.testing.assert_allclose(found.q, values / [1, 2, 3], atol=1e-12)
+    np.testing.assert_allclose(found.v, values / [1, 2, 3], atol=1e-12)
