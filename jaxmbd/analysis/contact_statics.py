@@ -17,6 +17,7 @@ from .._contact import (
     contact_rows,
     is_compliant,
 )
+from .._coordinates import length
 from .._enforcement import point
 from .._linalg import AbstractConstraintSolver, ConstraintOperator, dense
 from .._loop import stop_gradient, tree_where
@@ -259,8 +260,8 @@ class ContactStatics(eqx.Module):
             flexibility = jnp.where(soft, _flexibility(contacts), 1.0)
             sprung = jnp.where(closed & soft, -contacts.gap / flexibility, 0.0)
             mu = coefficients(contacts, jnp.zeros_like(kept))
-            mu = jnp.concatenate([mu[:, :0], *_spread(groups, mu)], axis=1)
-            friction = acting.slip * mu * normal[:, None]
+            spread = jnp.concatenate([mu[:, :0], *_spread(groups, mu)], axis=1)
+            friction = acting.slip * spread * normal[:, None]
             f = at.f + sprung @ Jc[:, 0] + jnp.einsum("ck,ckn->n", friction, Jc[:, 1:])
             rows = [J, rigid[:, None] * Jc[:, 0]]
             rows += [(sticks[..., None] * Jc[:, 1:]).reshape(-1, p.shape[0])]
@@ -275,7 +276,7 @@ class ContactStatics(eqx.Module):
             reaction = found[count : count + contact] * rigid + sprung
             held = found[count + contact :].reshape(sticks.shape) * sticks
             loads = jnp.concatenate([reaction[:, None], held + friction], axis=1)
-            return a + back, reaction, found[:count], loads, contacts.gap
+            return a + back, reaction, found[:count], loads, contacts.gap, mu
 
         def rates(x):
             p, normal = x[: rest.shape[0]], x[rest.shape[0] :]
@@ -289,24 +290,22 @@ class ContactStatics(eqx.Module):
         origin = jnp.concatenate([rest, kept[:, 0]])
         x = jax.lax.custom_root(rates, origin, lambda _, x: x, solve)
         p, normal = x[: rest.shape[0]], x[rest.shape[0] :]
-        _, _, multipliers, loads, gap = parts(p, normal)
+        _, _, multipliers, loads, gap, mu = parts(p, normal)
         # The values are those of the search, which are within the cones; where contacts are
         # redundant, the derivatives are those of the reactions of least norm.
         follow = lambda value, x: value + (x - jax.lax.stop_gradient(x))  # noqa: E731
+        force = follow(kept, loads)
         shares = [jnp.zeros(closed.shape, q.dtype)]
-        mu = coefficients(contacts, jnp.zeros_like(kept))
-        for i, t in enumerate(_split(groups, kept)):
-            bound = mu[:, i] * kept[:, 0]
+        for i, t in enumerate(_split(groups, force)):
+            bound = mu[:, i] * force[:, 0]
             some = closed & (bound > 0)
-            shares.append(
-                jnp.where(some, jnp.linalg.norm(t, axis=1) / jnp.where(some, bound, 1.0), 0.0)
-            )
+            shares.append(jnp.where(some, length(t) / jnp.where(some, bound, 1.0), 0.0))
         # Contacts beyond the budget are open.
         gaps = gap if contacts.of_everything is None else contacts.of_everything
         return Settled(
             self.system.retract(q, p),
             follow(lam, multipliers),
-            contacts.of_all(follow(kept, loads)),
+            contacts.of_all(force),
             gaps,
             contacts.of_all(jnp.max(jnp.stack(shares), axis=0)),
             end.stiffness,

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
+from .._concrete import all_concrete
 from .._inputs import Shape, at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._loop import stop_gradient
@@ -181,6 +182,11 @@ def continuation(
     """
     if start == end:
         raise ValueError(f"`end` of continuation must differ from `start`, but both are {start}.")
+    if not all_concrete((state, u)):
+        raise ValueError(
+            "`continuation` runs in Python and cannot be traced. Use `limit_point` for the "
+            "derivatives of a limit load, and `equilibrium` for those of single states."
+        )
     problem, state = _problem(family, state, u, start, solver, "continuation")
     dtype, nv = state.q.dtype, state.v.shape[0]
     lower, upper = (-np.inf, np.inf) if bounds is None else map(float, np.asarray(bounds))

@@ -45,6 +45,9 @@ class EquilibriumReport(eqx.Module):
     - `share`: of each contact, |f_t| / (mu f_n), the share of the available friction that is used:
       1 where it is about to slip, 0 without friction or normal force.
     - `result`: `RESULTS.successful` or `RESULTS.equilibrium_not_found`.
+
+    `stiffness` and `residual` are constants under differentiation. For derivatives of natural
+    frequencies use `modes`.
     """
 
     multipliers: Rows

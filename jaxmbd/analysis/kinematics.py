@@ -38,6 +38,8 @@ class Kinematics(eqx.Module):
     - `result`: of each sample: `RESULTS.successful`; `assembly_failed` if the mechanism does not
       reach the value; `dead_point`; or `underdriven` if the drives leave freedoms. Samples that
       failed hold the last good pose, with v = a = 0.
+
+    `ratio` and `orientation` are constants under differentiation.
     """
 
     values: Float[Array, "n ..."]

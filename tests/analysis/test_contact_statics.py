@@ -59,13 +59,14 @@ def sled(values, start):
 M, K, MU = VALUES = np.array([0.7, 35.0, 0.4])
 LOAD = M * GRAVITY
 FAR = np.array([2.0, 1.5])
-# Derivatives of x, y, normal force and friction where friction is at its limit.
+# Derivatives of x, y, normal force, friction and share where friction is at its limit.
 SLIDING = np.array(
     [
         [MU * GRAVITY / K, -MU * LOAD / K**2, LOAD / K],
         [0, 0, 0],
         [GRAVITY, 0, 0],
         [MU * GRAVITY, 0, LOAD],
+        [0, 0, 0],
     ]
 )
 
@@ -76,13 +77,13 @@ def test_sled_that_slides_until_friction_holds_it():
     assert result == mbd.RESULTS.successful
     np.testing.assert_allclose(found, [MU * LOAD / K, 0, LOAD, MU * LOAD, 1], atol=1e-8)
     np.testing.assert_allclose(stiffness, [K / M, np.inf], rtol=1e-8)
-    np.testing.assert_allclose(slopes[:4], SLIDING, atol=1e-7)
+    np.testing.assert_allclose(slopes, SLIDING, atol=1e-7)
 
 
 @pytest.mark.slow
 def test_reverse_mode():
     numbers = lambda values: settled(values, FAR)[0]  # noqa: E731
-    np.testing.assert_allclose(jax.jit(jax.jacrev(numbers))(VALUES)[:4], SLIDING, atol=1e-7)
+    np.testing.assert_allclose(jax.jit(jax.jacrev(numbers))(VALUES), SLIDING, atol=1e-7)
 
 
 def test_sled_that_friction_holds():
@@ -91,8 +92,9 @@ def test_sled_that_friction_holds():
     found, result, _, slopes = sled(VALUES, np.array([x, 0.0]))
     assert result == mbd.RESULTS.successful
     np.testing.assert_allclose(found, [x, 0, LOAD, K * x, 0.3], atol=1e-10)
-    expected = [[0, 0, 0], [0, 0, 0], [GRAVITY, 0, 0], [0, x, 0]]
-    np.testing.assert_allclose(slopes[:4], expected, atol=1e-8)
+    of_share = np.array([-0.3, 0.3, -0.3]) / VALUES
+    expected = [[0, 0, 0], [0, 0, 0], [GRAVITY, 0, 0], [0, x, 0], of_share]
+    np.testing.assert_allclose(slopes, expected, atol=1e-8)
 
 
 def test_without_friction():
@@ -156,8 +158,17 @@ def test_ladder():
 
 
 @pytest.mark.slow
-def test_compliant_contact_and_none():
-    """A soft floor gives way by m g / k. On a slope without friction there is no equilibrium."""
+def test_compliant_contact_and_belt_and_none():
+    """A soft floor gives way by m g / k. A belt that runs under the mass carries it to where the
+    spring holds it against friction. On a steep slope there is no equilibrium."""
+
+    class Belt(Sled):
+        def slip(self, q, v, t):
+            return v[:1, None] - 2.0
+
+    carried = equilibrium(Belt(*VALUES), mbd.State(0.0, [-0.3, 0.5], [0.0, 0.0]))
+    np.testing.assert_allclose(carried.q, [MU * LOAD / K, 0], atol=1e-9)
+    np.testing.assert_allclose(carried.report.share, [1], rtol=1e-9)
 
     class Soft(Sled):
         @property

@@ -138,6 +138,15 @@ def test_stops():
     with pytest.raises(ValueError, match="must return a system"):
         continuation(lambda load: load, start(HIGH), 0.0, 1.0, progress=False)
 
+    class OnFloor(Truss):
+        def gap(self, q, t):
+            return q[1:]
+
+    with pytest.raises(ValueError, match="does not look at contacts"):
+        continuation(lambda load: OnFloor(load, load), start(HIGH), 0.0, 1.0, progress=False)
+    with pytest.raises(ValueError, match="cannot be traced"):
+        jax.eval_shape(lambda q: continuation(loaded, mbd.State(0.0, q, q), 0.0, 1.0).q, np.ones(2))
+
 
 def test_equilibria_from_many_starts():
     """Both states of the truss without load, and how many starts led to each."""
