@@ -108,7 +108,8 @@ def equilibrium(
     **Arguments:**
 
     - `system`: the system. `state`: the start of the search, which need not satisfy the
-      constraints. If it is far off, call `assemble` first. Moving constraints and forces are taken at its time. Its velocities are ignored.
+      constraints. If it is far off, call `assemble` first. Moving constraints and forces are taken
+      at its time. Its velocities are ignored.
     - `u`: the inputs, or a control u(t, q, v).
     - `first`: h of the first step, the square of a time [s^2]. Large values give Newton steps from
       the start, which find the nearest equilibrium, stable or unstable.
