@@ -139,7 +139,8 @@ def equilibrium(
     Derivatives are those with the closed contacts closed. Contacts with a `share` below 1 hold
     their points, wherever these are. Contacts at the limit move such that they stay there.
 
-    Rows of `nonholonomic` hold too: what rolls without slipping rolls to its equilibrium.
+    Rows of `nonholonomic` hold too: what rolls without slipping rolls to its equilibrium. Such
+    equilibria depend on the path, and derivatives are not defined.
 
     **Raises:** `ValueError` for wrong shapes; a run-time error if no equilibrium was found and
     `throw` is true.
@@ -269,7 +270,8 @@ def _equilibrium(given: "Statics", v, first, tolerance, max_iterations) -> State
         h = h * jnp.where(lost, 0.25, jnp.where(open_, 1.0, gain))
         h = jnp.minimum(h, 0.5 / jnp.maximum(driven, jnp.finfo(q.dtype).tiny))
         found = ~lost & ~open_ & (left <= goal)
-        step = jnp.linalg.pinv(T / h + K, rtol=_CUTOFF) @ a
+        # Of all solutions T gives the admissible one. The least one would leave the constraints.
+        step = T @ (jnp.linalg.pinv(T / h + K, rtol=_CUTOFF) @ a)
         ahead = system.retract(q, jnp.where(open_, back, step))
         reached = ~lost & ~open_
         return _Search(

@@ -150,6 +150,26 @@ def state_near(mechanism, state, turn):
     return mbd.assemble(mechanism, mechanism.retract(state.q, turn * drift))
 
 
+@pytest.mark.slow
+def test_rolling():
+    """A wheel that rolls without slipping until its spring balances the push, q = (place, angle):
+    k angle = F r, and the place follows by r."""
+
+    class Wheel(mbd.AbstractSystem):
+        def mass_matrix(self, q):
+            return jnp.diag(jnp.array([2.0, 0.3]))
+
+        def force(self, t, q, v, u):
+            return jnp.stack([jnp.full((), 3.0), -7.0 * q[1]])
+
+        def nonholonomic(self, q, v, t):
+            return (v[0] - 0.4 * v[1])[None]
+
+    found = equilibrium(Wheel(), mbd.State(0.0, [0.5, 0.1], [0.0, 0.0]))
+    angle = 3.0 * 0.4 / 7.0
+    np.testing.assert_allclose(found.q, [0.5 + 0.4 * (angle - 0.1), angle], rtol=1e-9)
+
+
 class Chain(mbd.AbstractSystem):
     """Point masses joined by rigid rods, hanging from (0, 0) and (span, 0); the total length is 1.5
     and the total mass 1, with half a rod's mass at each end."""
