@@ -208,6 +208,7 @@ def continuation(
             "`state` of continuation is not close enough to an equilibrium at `start`: Newton's "
             "method did not converge from it. Call `equilibrium` first."
         )
+    here = here._replace(x=x0)  # without rounding
     if direction is not None:
         first = np.concatenate([np.asarray(direction, dtype) / length, [0.0]])
         here = here._replace(tangent=jnp.asarray(first / np.linalg.norm(first), dtype))
