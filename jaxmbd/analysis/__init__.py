@@ -19,13 +19,13 @@ from .inverse_dynamics import Inputs as Inputs
 from .inverse_dynamics import accelerations as accelerations
 from .inverse_dynamics import inverse_dynamics as inverse_dynamics
 from .inverse_dynamics import static_inputs as static_inputs
-from .linear_motion import DiscreteMotion as DiscreteMotion
-from .linear_motion import LinearMotion as LinearMotion
-from .linear_motion import linearise_along as linearise_along
 from .kinematics import DeadPoint as DeadPoint
 from .kinematics import Kinematics as Kinematics
 from .kinematics import dead_point as dead_point
 from .kinematics import kinematics as kinematics
+from .linear_motion import DiscreteMotion as DiscreteMotion
+from .linear_motion import LinearMotion as LinearMotion
+from .linear_motion import linearise_along as linearise_along
 from .linearise import LinearModel as LinearModel
 from .linearise import linearise as linearise
 from .lqr import StateFeedback as StateFeedback
