@@ -32,10 +32,6 @@ LONG = [
 ]
 
 
-# Whose programs still have longer lines.
-TO_BE_SHORTENED = ["docs/analysis.md"]
-
-
 @pytest.fixture
 def quick_compilation():
     """Nearly all of the time here is compilation of programs that run once."""
@@ -71,6 +67,5 @@ def test_pages_can_be_read(page):
     """No page is long, and no line of its programs has to be scrolled."""
     text = page.read_text(encoding="utf-8")
     assert text.count("\n") <= 300
-    if name(page) not in TO_BE_SHORTENED:
-        for match in BLOCK.finditer(text):
-            assert max(map(len, match["code"].splitlines())) <= 88
+    for match in BLOCK.finditer(text):
+        assert max(map(len, match["code"].splitlines())) <= 88
