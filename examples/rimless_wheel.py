@@ -11,8 +11,8 @@ down the slope c gains the energy m g 2 l sin(a) sin(c), so from strike to strik
     w-^2 -> eta^2 w-^2 + 4 g sin(a) sin(c) / (l (1 + k^2)),
 
 which settles at a steady walk from wherever it has the speed to get over the spokes. The wheel
-here is a body with the ends of its spokes as contact points, friction, and a joint that keeps it
-upright; nothing of the above is told to it. The slope is then sought on which it walks a given way,
+here is a body in an upright plane, with the ends of its spokes as contact points and friction;
+nothing of the above is told to it. The slope is then sought on which it walks a given way,
 by Newton's method with derivatives through all strikes.
 
 Reference: McGeer (1990), Passive dynamic walking, Int. J. Robotics Research 9, section 3.
@@ -54,8 +54,8 @@ def wheel(slope, rate=START):
     shape = mbd.ConvexPoints(np.array(ends))
     ground = mbd.Contact("ground", "ground", body, mbd.HalfSpace(), shape, friction=FRICTION)
     gravity = GRAVITY * jnp.stack([jnp.sin(slope), 0 * slope, -jnp.cos(slope)])
-    plane = mbd.Planar("plane", "ground", body, point=[0, 0, 0], axis=[0, 1, 0])
-    return mbd.Mechanism([body], [plane], contacts=[ground], gravity=gravity)
+    upright = mbd.Plane(normal=[0, -1, 0])
+    return mbd.Mechanism([body], contacts=[ground], gravity=gravity, plane=upright)
 
 
 def walk(slope, t1=4.0, dt=STEP):

@@ -138,6 +138,7 @@ from .mechanism import PathLength as PathLength
 from .mechanism import PeriodicSpline as PeriodicSpline
 from .mechanism import Placement as Placement
 from .mechanism import Planar as Planar
+from .mechanism import Plane as Plane
 from .mechanism import PointForce as PointForce
 from .mechanism import PointOnCurve as PointOnCurve
 from .mechanism import PointOnLine as PointOnLine

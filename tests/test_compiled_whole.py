@@ -63,7 +63,7 @@ def test_too_late_is_said_once():
 BOX = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
 
 
-def chain(closed: bool) -> mbd.Mechanism:
+def chain(closed: bool, plane: mbd.Plane | None = None) -> mbd.Mechanism:
     places = [[0.15, 0.0, 0.0], [0.3, 0.15, 0.0], [0.15, 0.3, 0.0]]
     bodies = [mbd.Body(f"b{i}", BOX, position=place) for i, place in enumerate(places)]
     points = [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.3, 0.3, 0.0], [0.0, 0.3, 0.0]]
@@ -72,7 +72,7 @@ def chain(closed: bool) -> mbd.Mechanism:
         mbd.Revolute(f"j{i}", ends[i], ends[i + 1], point=points[i], axis=[0.0, 0.0, 1.0])
         for i in range(4 if closed else 3)
     ]
-    return mbd.Mechanism(bodies, joints)
+    return mbd.Mechanism(bodies, joints, plane=plane)
 
 
 SHAPE = mbd.Box([0.15, 0.025, 0.025])
@@ -100,6 +100,7 @@ METHODS = {
     "tree": (chain(False), mbd.VelocityImpulse()),
     "tree, RK4": (chain(False), mbd.UdwadiaKalaba()),
     "loop": (chain(True), mbd.VelocityImpulse()),
+    "loop in a plane": (chain(True, mbd.Plane()), mbd.VelocityImpulse()),
     "loop, RK4": (chain(True), mbd.UdwadiaKalaba()),
     "loop, pseudoinverse": (chain(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
     "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),

@@ -217,7 +217,8 @@ class ContactProblems(NamedTuple):
 def contact_groups(enforcement: ContactImpulse, contacts: ContactRows) -> Groups:
     """Return the groups of impulses of these contacts."""
     law, k = contacts.law, contacts.tangents
-    moments = [(law.torsional, 1), (law.rolling, 2)]
+    rest = contacts.drift.shape[1] - 1 - k - (law.torsional is not None)
+    moments = [(law.torsional, 1), (law.rolling, rest)]
     sizes = tuple(size for coefficient, size in moments if coefficient is not None)
     sizes = (k, *sizes) if k else sizes
     return Groups(sizes, (enforcement.friction,) * len(sizes))

@@ -47,7 +47,7 @@ class AbstractContactJacobian(eqx.Module):
         """Return J with each row multiplied by its factor."""
 
     @abc.abstractmethod
-    def whitened(self, W: Float[Array, "6 6 bodies"]) -> "AbstractContactJacobian":
+    def whitened(self, W: Float[Array, "size size bodies"]) -> "AbstractContactJacobian":
         """Return J W^T, where W has a block for each body."""
 
     @abc.abstractmethod
@@ -106,11 +106,16 @@ class DenseContactJacobian(AbstractContactJacobian):
 
 class BodyContactJacobian(AbstractContactJacobian):
     """J of contacts that each act on a few bodies: blocks for each end, and the columns of the
-    bodies in the table of velocities, `(6, bodies)`, in which the ground is the last column."""
+    bodies in the table of velocities, `(size, bodies)`, in which the ground is the last column."""
 
-    blocks: Float[Array, "ends contacts d 6"]
+    blocks: Float[Array, "ends contacts d size"]
     bodies: Int[Array, "ends contacts"]
     count: int = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        """Number of velocities of a body."""
+        return self.blocks.shape[-1]
 
     @classmethod
     def of_few(
@@ -124,15 +129,15 @@ class BodyContactJacobian(AbstractContactJacobian):
             block[..., None] * places[:, None, None]
             for block, places in zip(blocks, here, strict=True)
         )
-        return DenseContactJacobian(J.reshape(*J.shape[:2], 6 * count))
+        return DenseContactJacobian(J.reshape(*J.shape[:2], blocks.shape[-1] * count))
 
     def rows(self, v):
-        of_ends = jnp.pad(v.reshape(6, self.count), ((0, 0), (0, 1)))[:, self.bodies]
+        of_ends = jnp.pad(v.reshape(self.size, self.count), ((0, 0), (0, 1)))[:, self.bodies]
         return jnp.einsum("ecdj,jec->cd", self.blocks, of_ends)
 
     def reaction(self, lam):
         wrenches = jnp.einsum("ecdj,cd->jec", self.blocks, lam)
-        table = jnp.zeros((6, self.count + 1), lam.dtype).at[:, self.bodies].add(wrenches)
+        table = jnp.zeros((self.size, self.count + 1), lam.dtype).at[:, self.bodies].add(wrenches)
         return table[:, : self.count].ravel()
 
     def matrix(self):
@@ -183,9 +188,9 @@ class BodyContactJacobian(AbstractContactJacobian):
         ]
         one = jnp.concatenate([self.bodies[e] for e, _ in pairs])
         other = jnp.concatenate([self.bodies[f] for _, f in pairs])
-        K = jnp.zeros((self.count + 1, self.count + 1, 6, 6), W.dtype)
+        K = jnp.zeros((self.count + 1, self.count + 1, self.size, self.size), W.dtype)
         K = K.at[one, other].add(jnp.concatenate(products))[: self.count, : self.count]
-        return jnp.transpose(K, (2, 0, 3, 1)).reshape(6 * self.count, 6 * self.count)
+        return jnp.transpose(K, (2, 0, 3, 1)).reshape(*2 * (self.size * self.count,))
 
     def _pairs(self) -> list[tuple[int, ...]]:
         """All pairs of ends."""

@@ -233,10 +233,10 @@ class BlockDiagonal(eqx.Module):
         return blocks_times(self.blocks, x.reshape(self.blocks.shape[1:])).ravel()
 
     def dense(self) -> Float[Array, "n n"]:
-        size, _, count = self.blocks.shape
-        i = np.arange(count)
-        M = jnp.zeros((size, count, size, count), self.dtype)
-        M = M.at[:, i, :, i].set(jnp.moveaxis(self.blocks, -1, 0))
+        # By a selection: XLA does not compile loops with a scatter whole.
+        count = self.blocks.shape[2]
+        own = np.eye(count, dtype=bool)[None, :, None]
+        M = jnp.where(own, jnp.swapaxes(self.blocks, 1, 2)[..., None], 0.0)
         return M.reshape(self.shape)
 
 
@@ -439,10 +439,10 @@ class BlockRows(eqx.Module):
         parts = [jnp.zeros((0, self.size, self.count + 1), dtype)]
         for piece, kinds, ends in zip(self.pieces, self.kinds, self.ends, strict=True):
             _, rows, _, elements = piece.shape
-            J = jnp.zeros((rows, elements, self.size, self.count + 1), dtype)
-            i = np.arange(elements)
-            for block, end in zip(piece, ends, strict=True):
-                J = J.at[:, i, :, np.array(end)].add(jnp.moveaxis(block, -1, 0))
+            # By selections: XLA does not compile loops with a scatter whole.
+            own = (np.array(ends)[:, :, None] == np.arange(self.count + 1))[:, None, :, None]
+            blocks = jnp.swapaxes(piece, 2, 3)[..., None]
+            J = total(jnp.where(here, x, 0.0) for x, here in zip(blocks, own, strict=True))
             parts.extend(table_rows(J, kinds))
         return jnp.concatenate(parts)[:, :, : self.count].reshape(self.shape)
 

@@ -96,7 +96,11 @@ def _transmitted(mechanism, t, q, v, lam):
     for piece in mechanism.linearised(t, q, v).J.by_kind():
         _, rows, _, count = piece.shape
         own = lam[start : start + rows * count].reshape(rows, count)
-        found.append(jnp.einsum("ersk,rk->esk", piece, own))
+        load = jnp.einsum("ersk,rk->esk", piece, own)
+        if mechanism.flat is not None:
+            # Forces have the same components along the axes of the plane as velocities.
+            load = jnp.moveaxis(mechanism.flat.plane.spanned(jnp.moveaxis(load, 1, 0)), 0, 1)
+        found.append(load)
         start += rows * count
     return found
 
@@ -131,6 +135,9 @@ def _loads(
             arm = np.einsum("tij,j->ti", frames[body].axes, point)
             force = piece[:, end, :3, k]
             torque = piece[:, end, 3:, k] - np.cross(arm, force)
+            if mechanism.plane is not None:  # the plane carries the rest
+                normal = mechanism.plane.axes[2]
+                torque = np.outer(torque @ normal, normal)
             if name in found:  # its nonholonomic rows come after the others
                 force, torque = force + found[name].force, torque + found[name].torque
             found[name] = JointLoad(body, point, force, torque)

@@ -98,9 +98,8 @@ def run_header(
     content: Content, run: Run, figure: Figure, extent: Extent, first: int
 ) -> dict[str, Any]:
     """The part of the header about one run, whose first curve has the number `first`."""
-    count = len(run.q)
     names = list(figure.bodies)  # the ground last
-    table = np.moveaxis(run.q.reshape(count, 7, -1), 1, 2)  # (pictures, bodies, 7)
+    table = np.moveaxis(np.asarray(run.mechanism.pose_table(run.q)), 1, 2)  # (pictures, bodies, 7)
     index = {name: i for i, name in enumerate(names)}
     links = [
         {

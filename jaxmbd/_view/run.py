@@ -117,7 +117,7 @@ def _run(name: str, mechanism: Mechanism, motion: Any, times: np.ndarray, forces
     def sampled(values: np.ndarray) -> np.ndarray:
         return _between(t, np.asarray(values, float), times)
 
-    q = _poses(t, np.asarray(sol.q, float), times)
+    q = _between_poses(mechanism, t, np.asarray(sol.q, float), times)
     found = along(mechanism, sol.t, sol.q, sol.v, sol.multipliers if forces else None)
     curves, contacts = _coordinates(mechanism, found.coordinates, sampled), None
     loads = {
@@ -159,8 +159,13 @@ def _between(t: np.ndarray, values: np.ndarray, times: np.ndarray) -> np.ndarray
     return np.stack(columns, axis=1).reshape(len(times), *values.shape[1:])
 
 
-def _poses(t: np.ndarray, q: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Coordinates at the times: positions and quaternions interpolated, the latter normalised."""
+def _between_poses(
+    mechanism: Mechanism, t: np.ndarray, q: np.ndarray, times: np.ndarray
+) -> np.ndarray:
+    """Coordinates at the times: positions, angles and quaternions interpolated, the latter
+    normalised."""
+    if mechanism.plane is not None:
+        return _between(t, q, times)
     table = q.reshape(len(t), 7, -1).copy()
     p = table[:, 3:]
     sign = np.sign(np.sum(p[1:] * p[:-1], axis=1))

@@ -49,7 +49,7 @@ def _(system: Mechanism, problem: Problem, at: At, term: str, derivative: bool) 
         if name := _first(stack, good):
             return name
     if term in ("`mass_matrix`", "`force`"):
-        q, v = (x.reshape(-1, len(system.body_stack)) for x in (at.q, at.v))
+        q, v = system.tables.poses(at.q), system.tables.twists(at.v)
         good = system.body_stack.map(_all_finite(of_body, derivative), q, v)
         return _first(system.body_stack, good)
     return ""

@@ -138,7 +138,7 @@ def _at_start(
     """The model with its bodies where the file starts, and its keyframes."""
     m = source.m
     start = draft.state_from(np.array(m.qpos0))
-    table = np.asarray(start.q).reshape(7, -1)
+    table = np.asarray(draft.mechanism.pose_table(start.q))
     bodies = [
         Body(name, inertia, position=table[:3, i], orientation=table[3:, i])
         for i, (name, inertia) in enumerate(parts.inertias.items())

@@ -249,11 +249,8 @@ class Loaded:
         rows = [xp.stack([body[0][i] for body in bodies], axis=-1) for i in (0, 1)]
         rates = [xp.stack([body[i] for body in bodies], axis=-1) for i in (1, 2)]
         dtype = mechanism.gravity.dtype
-        return State(
-            t,
-            jnp.asarray(xp.concatenate(rows).ravel(), dtype),
-            jnp.asarray(xp.concatenate(rates).ravel(), dtype),
-        )
+        tables = (jnp.asarray(xp.concatenate(x), dtype) for x in (rows, rates))
+        return State(t, *mechanism.coordinates_of(*tables))
 
     def qpos_qvel(
         self, state: Any, *, mechanism: Mechanism | None = None

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..mechanism import Mechanism
+from ..mechanism import Mechanism, Plane
 from .loaded import Loaded
 
 _FORMAT, _VERSION = "jaxmbd", 1
@@ -100,6 +100,9 @@ def _of_mechanism(mechanism: Mechanism, dtype: str) -> dict[str, Any]:
         for group in groups
     }
     found["gravity"] = _written(mechanism.gravity, dtype, "gravity")
+    if mechanism.plane is not None:
+        axes = (mechanism.plane.normal, mechanism.plane.x_axis)
+        found["plane"] = {"plane": [list(axis) for axis in axes]}
     found["contact_budget"] = _written(mechanism.contact_budget, dtype, "contact_budget")
     return found
 
@@ -174,6 +177,8 @@ def _read(x: Any, dtype: str, kinds: dict[str, type], path: str) -> Any:
         return tuple(_read(value, dtype, kinds, path) for value in x["tuple"])
     if "dict" in x:
         return {key: _read(value, dtype, kinds, path) for key, value in x["dict"].items()}
+    if "plane" in x:
+        return Plane(*x["plane"])
     if "int" in x:
         return int(x["int"])
     if "float" in x:

@@ -93,13 +93,15 @@ def _write_zarr(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 _Q = ("x", "y", "z", "qw", "qx", "qy", "qz")
 _V = ("vx", "vy", "vz", "wx", "wy", "wz")
+# In a plane.
+_Q_FLAT, _V_FLAT = ("x", "y", "angle"), ("vx", "vy", "omega")
 
 
 def _write_csv(path, mechanism, t, q, v, columns, model) -> None:
     names = mechanism.body_stack.names
     head = ["t"]
-    head += [f"{body}.{part}" for part in _Q for body in names]
-    head += [f"{body}.{part}" for part in _V for body in names]
+    of_q, of_v = (_Q, _V) if mechanism.plane is None else (_Q_FLAT, _V_FLAT)
+    head += [f"{body}.{part}" for part in (*of_q, *of_v) for body in names]
     tables = [t[:, None], q, v]
     for what, table in columns.items():
         head += [f"{what}[{i}]" for i in range(table.shape[1])]
@@ -119,8 +121,8 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
         return table[:, [i for i, name in enumerate(head) if fits(name)]]
 
     found = {
-        "q": chosen(lambda name: name.rpartition(".")[2] in _Q and "." in name),
-        "v": chosen(lambda name: name.rpartition(".")[2] in _V and "." in name),
+        "q": chosen(lambda name: name.rpartition(".")[2] in {*_Q, *_Q_FLAT} and "." in name),
+        "v": chosen(lambda name: name.rpartition(".")[2] in {*_V, *_V_FLAT} and "." in name),
     }
     if "t" in head:
         found["t"] = table[:, head.index("t")]

@@ -91,6 +91,7 @@ from .pictures import plot_workspace as plot_workspace
 from .pictures import pyplot as pyplot
 from .placing import Placement as Placement
 from .placing import place_bodies as place_bodies
+from .plane import Plane as Plane
 from .pose import Pose as Pose
 from .pose import Twist as Twist
 from .relative import within_half_a_turn as within_half_a_turn

@@ -23,17 +23,24 @@ from .tables import BodyTables
 
 
 class Layout(NamedTuple):
-    """Which components contacts have after the normal one, and which coefficients (static)."""
+    """Which components contacts have after the normal one, and which coefficients (static). In a
+    plane there is one tangent, and bodies roll about the normal of the plane only."""
 
     tangents: bool
     torsional: bool
     rolling: bool
     kinetic: bool
     stiffness: bool
+    planar: bool
+
+    @property
+    def sliding(self) -> int:
+        """Number of components of sliding friction."""
+        return (1 if self.planar else 2) * self.tangents
 
     @property
     def d(self) -> int:
-        return 1 + 2 * self.tangents + self.torsional + 2 * self.rolling
+        return 1 + self.sliding + self.torsional + (1 if self.planar else 2) * self.rolling
 
 
 class ContactSet(NamedTuple):
@@ -49,7 +56,28 @@ class ContactSet(NamedTuple):
         """The layout of all contacts. What one has, all have, if only with coefficients 0."""
         laws = [contacts[0].law for contacts in self.kinds]
         names = ("friction", "torsional", "rolling", "kinetic", "stiffness")
-        return Layout(*(any(getattr(law, name) is not None for law in laws) for name in names))
+        has = {name: any(getattr(law, name) is not None for law in laws) for name in names}
+        planar = self.tables.flat is not None
+        return Layout(
+            has["friction"],
+            has["torsional"] and not planar,
+            has["rolling"],
+            has["kinetic"],
+            has["stiffness"],
+            planar,
+        )
+
+    def axes(self, normal: Float[Array, "points 3"]) -> Float[Array, "points axes 3"]:
+        """Rows: the normals of contacts and their tangents, one tangent in a plane."""
+        if self.tables.flat is None:
+            return basis(normal)
+        x, y, z = components(normal, axis=-1)
+        a, b, c = self.tables.flat.plane.normal
+        tangent = jnp.stack([b * z - c * y, c * x - a * z, a * y - b * x], axis=-1)
+        size = jnp.sum(tangent * tangent, axis=-1, keepdims=True)
+        # A normal along that of the plane has no tangent in it.
+        tangent = tangent * jax.lax.rsqrt(jnp.where(size > 0, size, 1.0))
+        return jnp.stack([normal, tangent], axis=-2)
 
     @property
     def between_shapes(self) -> tuple[Stack, ...]:
@@ -154,7 +182,7 @@ class ContactSet(NamedTuple):
             jnp.concatenate(drift),
             J,
             law,
-            2 * has.tangents,
+            has.sliding,
             total,
             kept,
             None if kept is None else jnp.concatenate(everything),
@@ -167,11 +195,11 @@ class ContactSet(NamedTuple):
         bodies: np.ndarray | Array,
         signs: list[int],
         has: Layout,
-    ) -> Float[Array, "ends contacts d 6"]:
+    ) -> Float[Array, "ends contacts d size"]:
         """J of points between shapes: velocity and rotation of b relative to a, along the normal
         and the tangents, for the ends on these `bodies`. The end on a has the sign -1."""
-        axes = basis(points.normal)
-        table = self.tables.with_ground(q)[:3]
+        axes = self.axes(points.normal)
+        table = self.tables.poses_with_ground(q)[:3]
         here = picks(bodies, table.shape[1], q.dtype)
         if here is None:
             centers = jnp.moveaxis(table[:, bodies], 0, -1)
@@ -179,14 +207,18 @@ class ContactSet(NamedTuple):
             centers = product(here.reshape(-1, table.shape[1]), table.T).reshape(*bodies.shape, 3)
         directions = axes if has.tangents else axes[:, :1]
         zero = jnp.zeros_like(axes)
-        turns = [axes[:, :1]] * has.torsional + [axes[:, 1:]] * has.rolling
+        rolls = axes[:, 1:]
+        if self.tables.flat is not None:
+            rolls = jnp.asarray(self.tables.flat.plane.axes[2], axes.dtype)
+            rolls = jnp.broadcast_to(rolls, axes[:, 1:].shape)
+        turns = [axes[:, :1]] * has.torsional + [rolls] * has.rolling
 
         def of_end(center, sign):
             arms = jnp.broadcast_to((points.position - center)[:, None], directions.shape)
             moments = jnp.cross(arms, directions)
             rows = [jnp.concatenate([directions, moments], axis=-1)]
             rows += [jnp.concatenate([zero[:, : x.shape[1]], x], axis=-1) for x in turns]
-            return sign * jnp.concatenate(rows, axis=1)
+            return sign * self.tables.restricted(jnp.concatenate(rows, axis=1), 2)
 
         return jnp.stack([of_end(*end) for end in zip(centers, signs, strict=True)])
 
@@ -200,7 +232,8 @@ class ContactSet(NamedTuple):
         def of_contact(contact, qs):
             still = [jnp.zeros(6, q.dtype) for _ in qs]
             rows = linearised(contact, contact.gaps, no_rows, qs, still, t, moving)
-            return rows.phi, rows.velocity, jnp.stack(rows.J, axis=1)
+            J = [self.tables.restricted(block, 1) for block in rows.J]
+            return rows.phi, rows.velocity, jnp.stack(J, axis=1)
 
         value, rate, J = map(_contact_first, self.tables.map(contacts, of_contact, q))
         J = jnp.moveaxis(J, 0, 1)[:, :, None]

@@ -27,6 +27,9 @@ class BodyIndices(NamedTuple):
     - `position` [m]: 3 of q; `orientation`: the unit quaternion (w, x, y, z), 4 of q.
     - `linear` [m/s]: the velocity of the origin of the body, 3 of v; `angular` [rad/s]: 3 of v.
     - `q`, `v`: all of each.
+
+    In a plane there are 2 positions and 2 velocities along its axes, 1 angle [rad] and 1 angular
+    velocity.
     """
 
     position: np.ndarray
@@ -78,6 +81,47 @@ class Bodies(AbstractCoordinates):
         """Indices of body i."""
         own = i + self.count * np.arange(7)
         return BodyIndices(own[:3], own[3:], own[:3], own[3:6])
+
+    def table(self, x: Float[Array, " n"]) -> Float[Array, "components count"]:
+        """x as a table with one column for each body."""
+        return x.reshape(-1, self.count)
+
+
+class FlatBodies(AbstractCoordinates):
+    """Coordinates of `count` free bodies in a plane, whose rates are the velocities. q and v are
+    (3, count) arrays, both flattened: x, y and angle of all bodies one after the other."""
+
+    count: int = eqx.field(static=True)
+
+    @property
+    def nq(self) -> int:
+        return 3 * self.count
+
+    @property
+    def nv(self) -> int:
+        return 3 * self.count
+
+    def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        del q
+        return v
+
+    def retract(self, q: Float[Array, " nq"], dp: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        return q + dp
+
+    def difference(self, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
+        return q1 - q0
+
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        return q
+
+    def result(self, q: Float[Array, " nq"]) -> RESULTS:
+        del q
+        return RESULTS.successful
+
+    def indices(self, i: int) -> BodyIndices:
+        """Indices of body i."""
+        own = i + self.count * np.arange(3)
+        return BodyIndices(own[:2], own[2:], own[:2], own[2:])
 
     def table(self, x: Float[Array, " n"]) -> Float[Array, "components count"]:
         """x as a table with one column for each body."""

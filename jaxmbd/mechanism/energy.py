@@ -37,7 +37,8 @@ def kinetic_energies(
     def of_body(body, x, w):
         return body.kinetic_energy(Pose.of(x), Twist.of(w))
 
-    return _by_body(mechanism, of_body, q, v)
+    tables = mechanism.tables
+    return _by_body(mechanism, of_body, tables.poses(q), tables.twists(v))
 
 
 @checked
@@ -47,7 +48,7 @@ def gravitational_energies(mechanism: "Mechanism", q: Coordinates) -> dict[str, 
     def of_body(body, x):
         return body.potential_energy(Pose.of(x), mechanism.gravity)
 
-    return _by_body(mechanism, of_body, q)
+    return _by_body(mechanism, of_body, mechanism.tables.poses(q))
 
 
 @checked
@@ -70,7 +71,7 @@ def stored_energies(
     mechanism: "Mechanism", q: Coordinates, t: RealScalarLike = 0.0
 ) -> dict[str, Float[Array, ""]]:
     """Potential energy [J] of each force element."""
-    still = jnp.zeros(6 * len(mechanism.body_stack), q.dtype)
+    still = jnp.zeros(mechanism.coordinates.nv, q.dtype)
     return _by_force(mechanism, lambda element, poses, _: element.energy(poses, t), q, still)
 
 
@@ -104,8 +105,8 @@ def total_energy(
     return sum((x for table in tables for x in table.values()), zero)
 
 
-def _by_body(mechanism: "Mechanism", of_body, *vectors: Array) -> dict[str, Array]:
-    values = mechanism.body_stack.map(of_body, *(mechanism.tables.table(x) for x in vectors))
+def _by_body(mechanism: "Mechanism", of_body, *tables: Array) -> dict[str, Array]:
+    values = mechanism.body_stack.map(of_body, *tables)
     return {name: values[i] for i, name in enumerate(mechanism.body_stack.names)}
 
 

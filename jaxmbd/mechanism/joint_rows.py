@@ -16,7 +16,8 @@ from .groups import Groups
 from .joints import AbstractConstraint, AbstractJoint, AbstractPair
 from .linearise import Linearised, along, frame_poses, frame_twists, linearised
 from .pairs import NAMES, Ends, Pairs
-from .placed import Configuration, Placed
+from .placed import Configuration, Placed, PlacedFlat
+from .planar_pairs import PLANAR_NAMES, FlatEnds, PlanarPairs
 from .pose import Pose
 from .stack import Stack
 from .tables import BodyTables, merged_rows
@@ -37,7 +38,10 @@ class JointRows(NamedTuple):
     ) -> Float[Array, " rows"]:
         return _flat(self._nonholonomics(q, v, t), q.dtype)
 
-    def linearised(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
+    def linearised(
+        self, t: RealScalarLike, q: Configuration, v: Velocity, *, ground: bool = False
+    ) -> ConstraintRows:
+        """All rows. With `ground`, the blocks of J for the ground are those of a body there."""
         t = jnp.asarray(t, q.dtype)
         phi: list[Array] = []
         # Rows of each kind with J and its bodies, holonomic and then nonholonomic.
@@ -45,10 +49,11 @@ class JointRows(NamedTuple):
         pairs = self._linearised_pairs(q, v)
         for joints in self.kinds:
             bodies = self.tables.ends(joints)
+            moving = [moves or ground for moves in self.tables.moving(joints)]
 
-            def of_joint(joint, qs, vs, moving=self.tables.moving(joints)):
+            def of_joint(joint, qs, vs, joints=joints, moving=moving):
                 equations = joint.equations, joint.velocity_equations
-                return linearised(joint, *equations, qs, vs, t, moving)
+                return self._left(joints, linearised(joint, *equations, qs, vs, t, moving))
 
             rows = pairs.pop(0) if _is_pair(joints) else self.tables.map(joints, of_joint, q, v)
             phi.append(rows.phi)
@@ -72,16 +77,18 @@ class JointRows(NamedTuple):
         at_pairs = self._pairs(q) if self._pair_kinds else None
         none = jnp.zeros((0, 0), q.dtype)
 
-        def of_joint(joint, qs, vs, changes):
-            return along(joint, qs, vs, changes, t)
+        def of_kind(joints, x):
+            def of_joint(joint, qs, vs, changes):
+                found = along(joint, qs, vs, changes, t)
+                return tuple(_left(joints, level, rows) for level, rows in enumerate(found))
+
+            return self.tables.map(joints, of_joint, q, v, x)
 
         def rows(x):
             pairs = [] if at_pairs is None else self._rates_of_pairs(at_pairs, x)
             levels = zip(
                 *(
-                    (pairs.pop(0), none)
-                    if _is_pair(joints)
-                    else self.tables.map(joints, of_joint, q, v, x)
+                    (pairs.pop(0), none) if _is_pair(joints) else of_kind(joints, x)
                     for joints in self.kinds
                 ),
                 strict=True,
@@ -108,27 +115,40 @@ class JointRows(NamedTuple):
     def _constraints(self, q: Configuration, t: RealScalarLike) -> list[Array]:
         """Phi of each kind of joint, shape `(rows, count)`."""
 
-        def of_joint(joint, qs):
-            return joint.equations(frame_poses(joint, qs), t)
+        def of_kind(joints):
+            def of_joint(joint, qs):
+                return _left(joints, 0, joint.equations(frame_poses(joint, qs), t))
+
+            return self.tables.map(joints, of_joint, q)
 
         pairs = self._values_of_pairs(q)
-        return [
-            pairs.pop(0) if _is_pair(joints) else self.tables.map(joints, of_joint, q)
-            for joints in self.kinds
-        ]
+        return [pairs.pop(0) if _is_pair(joints) else of_kind(joints) for joints in self.kinds]
 
     def _nonholonomics(self, q: Configuration, v: Velocity, t: RealScalarLike) -> list[Array]:
         """Psi of each kind of joint, shape `(rows, count)`."""
 
-        def of_joint(joint, qs, vs):
-            poses, twists = frame_poses(joint, qs), frame_twists(joint, qs, vs)
-            return joint.velocity_equations(poses, twists, t)
+        def of_kind(joints):
+            def of_joint(joint, qs, vs):
+                poses, twists = frame_poses(joint, qs), frame_twists(joint, qs, vs)
+                return _left(joints, 1, joint.velocity_equations(poses, twists, t))
+
+            return self.tables.map(joints, of_joint, q, v)
 
         none = jnp.zeros((0, 0), q.dtype)
-        return [
-            none if _is_pair(joints) else self.tables.map(joints, of_joint, q, v)
-            for joints in self.kinds
-        ]
+        return [none if _is_pair(joints) else of_kind(joints) for joints in self.kinds]
+
+    def _left(self, joints: Stack, rows: Linearised) -> Linearised:
+        """The rows that are left, for the velocities of the bodies."""
+        nh = rows.phi.shape[0]
+
+        def left(x):
+            if joints.kept is None:
+                return x
+            return jnp.concatenate([_left(joints, 0, x[:nh]), _left(joints, 1, x[nh:])])
+
+        J = [self.tables.restricted(left(block), 1) for block in rows.J]
+        phi = _left(joints, 0, rows.phi)
+        return Linearised(phi, left(rows.velocity), left(rows.drift), J)
 
     @property
     def _independent(self) -> bool:
@@ -147,13 +167,11 @@ class JointRows(NamedTuple):
     def _pair_kinds(self) -> list[Stack]:
         return [joints for joints in self.kinds if _is_pair(joints)]
 
-    def _pairs(self, q: Configuration) -> Pairs:
+    def _pairs(self, q: Configuration) -> Pairs | PlanarPairs:
+        if isinstance(here := self.tables.kinematics(q), PlacedFlat):
+            return self._planar_pairs(here)
         here = self.tables.kinematics_with_ground(q)
-        kinds = self._pair_kinds
-        bodies = [np.concatenate(ends) for ends in zip(*map(self.tables.ends, kinds), strict=True)]
-        together = [joints.together for joints in kinds]
-        frames = [_joined([x.frame_a for x in together]), _joined([x.frame_b for x in together])]
-        held = {name for joints in kinds for name in joints[0].holds}
+        held = self._held()
         ends = [
             Ends(
                 columns(here.position, body),
@@ -163,15 +181,40 @@ class JointRows(NamedTuple):
                 body_axes(frame.orientation),
                 frame.orientation,
             )
-            for body, frame in zip(bodies, frames, strict=True)
+            for body, frame in self._ends_of_pairs()
         ]
         return Pairs.at(tuple(name for name in NAMES if name in held), *ends)
+
+    def _planar_pairs(self, here: PlacedFlat) -> PlanarPairs:
+        assert self.tables.flat is not None
+        flat, held, dtype = self.tables.flat.with_ground(), self._held(), here.dtype
+        # Position and half angle, the ground last.
+        table = jnp.concatenate([here.table[:2], here.half_cos[None], here.half_sin[None]])
+        table = jnp.concatenate([table, jnp.asarray(np.eye(4)[2][:, None], dtype)], axis=1)
+        ends = []
+        for body, frame in self._ends_of_pairs():
+            place = columns(table, body)
+            lies = jax.tree.map(lambda x, body=body: columns(x, body), flat)
+            ends.append(FlatEnds(place[:2], place[2:], lies, frame))
+        return PlanarPairs.at(tuple(name for name in PLANAR_NAMES if name in held), *ends)
+
+    def _held(self) -> set[str]:
+        """Names of all components that a pair constrains."""
+        return {name for joints in self._pair_kinds for name in _names(joints)}
+
+    def _ends_of_pairs(self) -> list[tuple[np.ndarray, Pose]]:
+        """Bodies and frames of all pairs, at both ends."""
+        kinds = self._pair_kinds
+        bodies = [np.concatenate(ends) for ends in zip(*map(self.tables.ends, kinds), strict=True)]
+        together = [joints.together for joints in kinds]
+        frames = [_joined([x.frame_a for x in together]), _joined([x.frame_b for x in together])]
+        return list(zip(bodies, frames, strict=True))
 
     def _by_kind(self, names: tuple[str, ...], table: Float[Array, "names *_ k"]) -> list[Array]:
         """Split a table of the rows of all pairs into those of each kind."""
         found, start = [], 0
         for joints in self._pair_kinds:
-            rows = np.array([names.index(name) for name in joints[0].holds])
+            rows = np.array([names.index(name) for name in _names(joints)], int)
             own = table[..., start : start + len(joints)]
             found.append(jnp.moveaxis(columns(jnp.moveaxis(own, 0, -1), rows), -1, 0))
             start += len(joints)
@@ -183,12 +226,15 @@ class JointRows(NamedTuple):
         pairs = self._pairs(q)
         return self._by_kind(pairs.names, pairs.values())
 
-    def _rates_of_pairs(self, pairs: Pairs, v: Velocity) -> list[Float[Array, "rows joints"]]:
+    def _rates_of_pairs(
+        self, pairs: Pairs | PlanarPairs, v: Velocity
+    ) -> list[Float[Array, "rows joints"]]:
         return self._by_kind(pairs.names, pairs.rates(*self._of_pairs(v)))
 
-    def _of_pairs(self, v: Velocity) -> list[Float[Array, "6 k"]]:
+    def _of_pairs(self, v: Velocity) -> list[Float[Array, "size k"]]:
         """Velocities of the bodies at both ends of all pairs."""
-        table = self.tables.with_ground(v)
+        table = self.tables.table(v)
+        table = jnp.concatenate([table, jnp.zeros_like(table[:, :1])], axis=1)
         ends = zip(*map(self.tables.ends, self._pair_kinds), strict=True)
         return [columns(table, np.concatenate(end)) for end in ends]
 
@@ -196,13 +242,16 @@ class JointRows(NamedTuple):
         if not self._pair_kinds:
             return []
         pairs, velocities = self._pairs(q), self._of_pairs(v)
-        here, v_table = self.tables.kinematics(q), self.tables.table(v)
-        moving = Placed(
-            v_table[:3],
-            algebra.quaternion_rate(here.orientation, v_table[3:]),
-            algebra.cross(v_table[3:][:, None], here.axes),
-        )
-        rate, drift = jax.jvp(lambda q: self._pairs(q).rates(*velocities), (here,), (moving,))
+        if isinstance(pairs, PlanarPairs):
+            rate, drift = pairs.rates(*velocities), pairs.drift(*velocities)
+        else:
+            here, v_table = self.tables.kinematics(q), self.tables.table(v)
+            moving = Placed(
+                v_table[:3],
+                algebra.quaternion_rate(here.orientation, v_table[3:]),
+                algebra.cross(v_table[3:][:, None], here.axes),
+            )
+            rate, drift = jax.jvp(lambda q: self._pairs(q).rates(*velocities), (here,), (moving,))
         tables = (pairs.values(), rate, drift, *pairs.jacobian())
         kinds = zip(*(self._by_kind(pairs.names, x) for x in tables), strict=True)
         return [
@@ -216,6 +265,19 @@ def _is_pair(joints: Stack[AbstractConstraint]) -> bool:
     return issubclass(kind, AbstractPair) and all(
         getattr(kind, name) is getattr(AbstractPair, name) for name in own
     )
+
+
+def _names(joints: Stack[Any]) -> tuple[str, ...]:
+    """What the pairs of a kind hold."""
+    return joints[0].holds if joints.kept is None else joints.kept
+
+
+def _left(joints: Stack, level: int, rows: Array) -> Array:
+    """Of the holonomic rows (level 0) or the nonholonomic ones (level 1) of a joint, those that act
+    in the plane."""
+    if joints.kept is None or len(joints.kept[level]) == rows.shape[0]:
+        return rows
+    return rows[np.array(joints.kept[level], int)]
 
 
 def _joined(frames: list[Pose]) -> Pose:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import jax.numpy as jnp
 
 from .._concrete import is_concrete
+from .._coordinates import AbstractCoordinates
 from .stack import Stack
 
 # Largest number of lines for each group, since a chain may have hundreds.
@@ -12,6 +13,7 @@ _MOST = 30
 
 
 def listing(
+    coordinates: AbstractCoordinates,
     bodies: Stack,
     joints: Sequence[tuple[Stack, int]],
     forces: Sequence[Stack],
@@ -34,7 +36,7 @@ def listing(
     known = {what: lines for what, lines in groups.items() if lines}
     lines = [
         f"Mechanism of {', '.join(_count(len(lines), what) for what, lines in known.items())}: "
-        f"{7 * len(bodies)} coordinates, {6 * len(bodies)} velocities, {sum(rows.values())} rows"
+        f"{coordinates.nq} coordinates, {coordinates.nv} velocities, {sum(rows.values())} rows"
     ]
     for what, members in known.items():
         lines.append(f"{what}:")

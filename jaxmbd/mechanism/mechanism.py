@@ -23,14 +23,17 @@ from .body import GROUND, Body
 from .collisions import ContactPoints
 from .contact_rows import ContactSet
 from .contacts import AbstractContact
-from .coordinates import Bodies, BodyIndices
+from .coordinates import Bodies, BodyIndices, FlatBodies
 from .element import AbstractFramed
 from .forces import AbstractForceElement
+from .in_plane import check_motion, kept_rows
 from .joint_rows import JointRows
 from .joints import AbstractConstraint, AbstractJoint
 from .linearise import Linearised, frame_poses, frame_twists, linearised, no_rows
 from .listing import listing
-from .placed import Configuration, Placed
+from .motion import AbstractMotion, PlanarMotion, SpatialMotion
+from .placed import Configuration
+from .plane import Flat, Plane
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
 from .tables import BodyTables, merged_rows
@@ -52,6 +55,10 @@ class Mechanism(AbstractStructuredSystem):
     All numbers are parameters: build the mechanism inside a function to differentiate it. Elements
     of one kind are kept as a structure of arrays and evaluated together, in one trace.
 
+    In a plane, the rows of q are x, y and the angle of all bodies, and those of v their rates:
+
+        mechanism = mbd.Mechanism([crank, rod], [hinge, pin], plane=mbd.Plane([0.0, -1.0, 0.0]))
+
     Rows of constraints are ordered by kind, in the order in which the kinds first appear among the
     joints. Within a kind the first equation of all joints comes first, then the second, and so on.
     Nonholonomic rows follow in the same order. `rows` returns those of a joint.
@@ -62,6 +69,7 @@ class Mechanism(AbstractStructuredSystem):
     force_stacks: tuple[Stack[AbstractForceElement], ...]
     contact_stacks: tuple[Stack[AbstractContact], ...]
     gravity: Float[Array, "3"]
+    flat: Flat | None
     switches: dict[str, Callable[..., Any]]
     contact_budget: int | None = eqx.field(static=True)
 
@@ -74,6 +82,7 @@ class Mechanism(AbstractStructuredSystem):
         contacts: Sequence[AbstractContact] = (),
         *,
         gravity: Vector = (0.0, 0.0, -9.81),
+        plane: Plane | None = None,
         switches: Mapping[str, Any] | None = None,
         contact_budget: Annotated[int | None, at_least(1)] = None,
     ):
@@ -81,6 +90,7 @@ class Mechanism(AbstractStructuredSystem):
 
         - `bodies`, `joints`, `forces`, `contacts`.
         - `gravity`: acceleration, shape `(3,)` [m/s^2].
+        - `plane`: a `Plane`, for bodies that move only in it, with three coordinates each.
         - `switches`: for joints that do not always act, by name, a function `(mechanism, q, v, t,
           active)` that returns whether the joint acts in the step from there. `active` is whether
           it acted in the step before, at first false. When the joint begins to act, the velocities
@@ -108,7 +118,12 @@ class Mechanism(AbstractStructuredSystem):
                         f"which is not among {sorted(known)}."
                     )
         self.body_stack = stack(bodies)
-        self.joint_stacks, self.force_stacks = stacks(joints), stacks(forces)
+        self.flat, kept = None, None
+        if plane is not None:
+            self.flat = Flat.of(plane, self._bodies.pose)
+            check_motion(plane, bodies)
+            kept = kept_rows(joints, self.flat, self.body_stack.names)
+        self.joint_stacks, self.force_stacks = stacks(joints, kept), stacks(forces)
         self.contact_stacks = stacks(contacts)
         self.switches = dict(switches or {})
         for name, function in self.switches.items():
@@ -148,13 +163,23 @@ class Mechanism(AbstractStructuredSystem):
         return _members(self.contact_stacks)
 
     @property
-    def coordinates(self) -> Bodies:
+    def coordinates(self) -> Bodies | FlatBodies:
         return self.tables.coordinates
+
+    @property
+    def plane(self) -> Plane | None:
+        """The plane of a planar mechanism."""
+        return None if self.flat is None else self.flat.plane
 
     @property
     def tables(self) -> BodyTables:
         """q and v as tables with a column for each body."""
-        return BodyTables(self.body_stack.names)
+        return BodyTables(self.body_stack.names, self.flat)
+
+    @property
+    def _motion(self) -> AbstractMotion:
+        kind = SpatialMotion if self.flat is None else PlanarMotion
+        return kind(self.body_stack, self.tables)
 
     @property
     def contact_set(self) -> ContactSet:
@@ -167,30 +192,45 @@ class Mechanism(AbstractStructuredSystem):
 
     def __repr__(self) -> str:
         connections = self.force_stacks, self.contact_stacks, self.switches
-        return listing(self.body_stack, self.row_counts(), *connections)
+        return listing(self.coordinates, self.body_stack, self.row_counts(), *connections)
 
     # --- states ---------------------------------------------------------------------------------
 
     def state(self, t: RealScalarLike = 0.0) -> State:
         """The state in which the bodies were given, for `simulate` or `assemble`."""
 
-        def vector(pair):
+        def table(pair):
             xp = numpy_if_concrete(*pair)
-            return jnp.asarray(xp.concatenate(pair).ravel(), pair[0].dtype)
+            return jnp.asarray(xp.concatenate(pair), pair[0].dtype)
 
-        return State(t, vector(self._bodies.pose), vector(self._bodies.twist))
+        return State(t, *self.coordinates_of(table(self._bodies.pose), table(self._bodies.twist)))
+
+    def coordinates_of(
+        self, poses: Float[Array, "7 bodies"], twists: Float[Array, "6 bodies"]
+    ) -> tuple[Coordinates, Velocity]:
+        """q and v of bodies with these positions and quaternions, and these velocities and angular
+        velocities, as tables with a column for each body. In a plane, what points out of it is left
+        out."""
+        if self.flat is None:
+            return poses.ravel(), twists.ravel()
+        return _flattened(self.flat, poses, twists)
+
+    def pose_table(self, q: Float[ArrayLike, "*batch nq"]) -> Float[Array, "*batch 7 bodies"]:
+        """Positions and quaternions of all bodies. Leading axes of q are kept."""
+        q = self.checked_q(q)
+        return batched(self.tables.poses, (q, 1))
 
     def pose(self, q: Float[ArrayLike, "*batch nq"], name: str) -> Pose:
         """Pose of the body `name`, or of the "ground". Leading axes of q are kept.
 
         **Raises:** `ValueError` for an unknown name, and for a wrong number of coordinates."""
-        return Pose.of(self.tables.part(self.checked_q(q), name))
+        return Pose.of(self.tables.pose(self.checked_q(q), name))
 
     def twist(self, v: Float[ArrayLike, "*batch nv"], name: str) -> Twist:
         """Twist of the body `name`, or of the "ground". Leading axes of v are kept.
 
         **Raises:** as `pose`."""
-        return Twist.of(self.tables.part(self.checked_v(v), name))
+        return Twist.of(self.tables.twist(self.checked_v(v), name))
 
     def indices(self, name: str) -> BodyIndices:
         """Indices of the components of the body `name` in q and v. They serve for arguments by
@@ -229,7 +269,7 @@ class Mechanism(AbstractStructuredSystem):
             raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
 
         q = self.checked_q(q)
-        return _coordinates(joint, [self.tables.part(q, body) for body in joint.bodies])
+        return _coordinates(joint, [self.tables.pose(q, body) for body in joint.bodies])
 
     def checked_q(self, q: ArrayLike) -> Float[Array, "*batch nq"]:
         """Return q as an array. **Raises:** `ValueError` for a wrong number of coordinates."""
@@ -259,7 +299,7 @@ class Mechanism(AbstractStructuredSystem):
 
     def frames(self, element: AbstractFramed, q: Coordinates) -> tuple[Pose, ...]:
         """World poses of the frames of an element or a scalar coordinate."""
-        table = self.tables.with_ground(q)
+        table = self.tables.poses_with_ground(q)
         bodies = [self.tables.column(name) for name in element.bodies]
         return tuple(Pose(*x) for x in frame_poses(element, [table[:, i] for i in bodies]))
 
@@ -267,7 +307,7 @@ class Mechanism(AbstractStructuredSystem):
         self, element: AbstractFramed, q: Coordinates, v: Velocity
     ) -> tuple[Twist, ...]:
         """World twists of the frames of an element or a scalar coordinate."""
-        q_table, v_table = self.tables.with_ground(q), self.tables.with_ground(v)
+        q_table, v_table = self.tables.poses_with_ground(q), self.tables.twists_with_ground(v)
         bodies = [self.tables.column(name) for name in element.bodies]
         return frame_twists(
             element, [q_table[:, i] for i in bodies], [v_table[:, i] for i in bodies]
@@ -275,35 +315,27 @@ class Mechanism(AbstractStructuredSystem):
 
     # --- AbstractSystem -------------------------------------------------------------------------
 
-    def kinematics(self, q: Configuration) -> Placed:
+    def kinematics(self, q: Configuration) -> Any:
         return self.tables.kinematics(q)
 
     def retract(self, q: Configuration, dp: Velocity) -> Coordinates:
-        here = self.kinematics(q)
-        return self._bodies.retract(here.table, self.tables.table(dp), here.axes).ravel()
+        return self._motion.retract(q, dp)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        return self._bodies.difference(self.tables.table(q0), self.tables.table(q1)).ravel()
+        return self._motion.difference(q0, q1)
 
     def carried(self, q0: Configuration, q1: Coordinates, v: Velocity) -> Velocity:
-        axes = self.kinematics(q0).axes, self.kinematics(q1).axes
-        return self._bodies.carried(*axes, self.tables.table(v)).ravel()
+        return self._motion.carried(q0, q1, v)
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
         return self.mass_blocks(q).dense()
 
     def mass_blocks(self, q: Configuration) -> BlockDiagonal | CoupledBlocks:
-        bodies, axes = self._bodies, self.kinematics(q).axes
-        M = BlockDiagonal(
-            bodies.mass_matrix(axes),
-            bodies.root(axes),
-            bodies.inertia.positive_definite,
-        )
-        shared = self._shared_inertia(q)
+        M, shared = self._motion.mass_blocks(q), self._shared_inertia(q)
         return M if shared is None else CoupledBlocks(M, *shared)
 
     def inertia(self, q: Configuration, a: Velocity) -> Float[Array, " nv"]:
-        f = self._bodies.momentum_of(self.kinematics(q).axes, self.tables.table(a)).ravel()
+        f = self._motion.momentum_of(q, a)
         if (shared := self._shared_inertia(q)) is None:
             return f
         R, weights = shared
@@ -312,12 +344,7 @@ class Mechanism(AbstractStructuredSystem):
     def reach(self, J: BlockRows) -> Float[Array, " rows"]:
         # A joint that is open by phi lets its bodies rotate by phi / arm. Without an arm, the
         # radius of gyration counts.
-        def gyration(body):
-            return jnp.trace(body.inertia.tensor) / (2 * body.inertia.mass)
-
-        square = self.body_stack.map(gyration)
-        weights = jnp.stack([square] * 3 + [jnp.ones_like(square)] * 3)
-        return jnp.sqrt(J.squares(weights))
+        return jnp.sqrt(J.squares(self._motion.reach_weights()))
 
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
         return self.inertial_force(q, v) + self.external_force(t, q, v, u)
@@ -325,25 +352,23 @@ class Mechanism(AbstractStructuredSystem):
     def inertial_force(
         self, q: Configuration, v: Velocity, h: RealScalarLike | None = None
     ) -> Float[Array, " nv"]:
-        bodies, axes, omega = self._bodies, self.kinematics(q).axes, self.tables.table(v)[3:]
-        if h is None:
-            return bodies.inertial_force(axes, omega, self.gravity).ravel()
-        return bodies.mean_inertial_force(axes, omega, self.gravity, h).ravel()
+        return self._motion.inertial_force(q, v, self.gravity, h)
 
     def external_force(
         self, t: RealScalarLike, q: Configuration, v: Velocity, u: Any
     ) -> Float[Array, " nv"]:
         n = len(self.body_stack)
-        f = jnp.zeros((6, n + 1), q.dtype)  # the last column is the ground
+        f = jnp.zeros((self.tables.size, n + 1), q.dtype)  # the last column is the ground
         for forces in self.force_stacks:
 
             def on_bodies(force, qs, vs):
                 poses, twists = frame_poses(force, qs), frame_twists(force, qs, vs)
                 wrenches = force.wrenches(poses, twists, t, u)
-                return tuple(
+                on_origins = (
                     jnp.concatenate([w.force, w.torque_about(pose.position - body.position)])
                     for w, pose, body in zip(wrenches, poses, qs, strict=True)
                 )
+                return tuple(self.tables.restricted(f, 0) for f in on_origins)
 
             wrenches = self.tables.map(forces, on_bodies, q, v)
             for wrench, i in zip(wrenches, self.tables.ends(forces), strict=True):
@@ -389,6 +414,14 @@ class Mechanism(AbstractStructuredSystem):
 
     def linearised(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
         return self._joint_rows.linearised(t, q, v)
+
+    def jacobian_with_ground(
+        self, t: RealScalarLike, q: Configuration, v: Velocity
+    ) -> list[tuple[Stack[AbstractConstraint], Float[Array, "ends rows size joints"]]]:
+        """J of each kind of rows, for the bodies at all ends, the ground included."""
+        kinds = [kind for kind, rows in self.row_counts() if rows]
+        pieces = self._joint_rows.linearised(t, q, v, ground=True).J.by_kind()
+        return list(zip(kinds, pieces, strict=True))
 
     def row_map(
         self, t: RealScalarLike, q: Configuration, v: Velocity
@@ -443,10 +476,17 @@ class Mechanism(AbstractStructuredSystem):
                     return force.rate(poses, twists)[None]
 
                 still = jnp.zeros((), q.dtype)
-                return force.inertance, linearised(force, no_rows, rate, qs, vs, still, moving)
+                found = linearised(force, no_rows, rate, qs, vs, still, moving)
+                J = [self.tables.restricted(block, 1) for block in found.J]
+                return force.inertance, found._replace(J=J)
 
             found.append((*self.tables.map(forces, of_rotor, q, v), ends))
         return found
+
+
+@as_one_program
+def _flattened(flat: Flat, poses: Array, twists: Array) -> tuple[Coordinates, Velocity]:
+    return flat.flattened(poses).ravel(), flat.flattened_twists(twists).ravel()
 
 
 @as_one_program

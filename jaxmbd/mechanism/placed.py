@@ -38,5 +38,28 @@ class Placed(NamedTuple):
         return self.position.dtype
 
 
+class PlacedFlat(NamedTuple):
+    """The same in a plane: `table`, the table of q, and cosine and sine of half the angles."""
+
+    table: Float[Array, "3 bodies"]
+    half_cos: Float[Array, " bodies"]
+    half_sin: Float[Array, " bodies"]
+
+    @classmethod
+    def of(cls, table: Float[Array, "3 bodies"]) -> "PlacedFlat":
+        """From the table of q."""
+        return cls(table, jnp.cos(table[2] / 2), jnp.sin(table[2] / 2))
+
+    @property
+    def cos_sin(self) -> tuple[Float[Array, " bodies"], Float[Array, " bodies"]]:
+        """Cosine and sine of the angles."""
+        c, s = self.half_cos, self.half_sin
+        return c * c - s * s, 2 * c * s
+
+    @property
+    def dtype(self) -> Any:
+        return self.table.dtype
+
+
 # q as a vector, or split.
-Configuration: TypeAlias = Coordinates | Placed
+Configuration: TypeAlias = Coordinates | Placed | PlacedFlat

@@ -125,7 +125,8 @@ def place_bodies(
         words = f'{type(joint).__name__} "{name}" cannot '
         moved = error_if(moved, apart, 0, [words + "be closed at the coordinates given for it."])
         moving[pair[1]] = error_if(moved, rates_missed, 0, [words + "move at the rates asked for."])
-    q, v = _joined([moving[name] for name in mechanism.body_stack.names])
+    tables = _joined([moving[name] for name in mechanism.body_stack.names])
+    q, v = mechanism.coordinates_of(*tables)
     return State(t, q, v, Placement(tuple(coordinates), tuple(rates)))
 
 
@@ -139,9 +140,9 @@ def _given(mechanism: Mechanism) -> dict[str, tuple[Pose, Twist]]:
 
 @jax.jit
 def _joined(bodies: list[tuple[Pose, Twist]]) -> tuple[Array, Array]:
-    """q and v of all bodies."""
-    q, v = ([jnp.concatenate(x) for x in parts] for parts in zip(*bodies, strict=True))
-    return jnp.stack(q, axis=-1).ravel(), jnp.stack(v, axis=-1).ravel()
+    """Poses and twists of all bodies as tables."""
+    poses, twists = ([jnp.concatenate(x) for x in parts] for parts in zip(*bodies, strict=True))
+    return jnp.stack(poses, axis=-1), jnp.stack(twists, axis=-1)
 
 
 # --- which joints -------------------------------------------------------------------------------

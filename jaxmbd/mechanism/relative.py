@@ -78,7 +78,7 @@ def gimbal_angles(a: Pose, b: Pose) -> Float[Array, "3"]:
     return jnp.stack([alpha, beta, gamma])
 
 
-def polar_angle(x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, ""]:
+def polar_angle(x: Float[Array, "*rest"], y: Float[Array, "*rest"]) -> Float[Array, "*rest"]:
     """Angle of the point (x, y). At the origin it is 0, with derivative 0."""
     apart = x * x + y * y > 0
     return jnp.arctan2(jnp.where(apart, y, 0.0), jnp.where(apart, x, 1.0))

@@ -25,19 +25,21 @@ class Stack(eqx.Module, Generic[_Element]):
     - `leaves`: of the pytrees of the elements. Arrays have the element axis last.
     - `names`: of the elements.
     - `places`: of the elements in the sequence given.
+    - `kept`: of joints in a plane, the rows that act there, see `in_plane.py`; `None` for all.
     """
 
     leaves: list[Any]
     structures: tuple[Any, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     places: tuple[int, ...] = eqx.field(static=True)
+    kept: Any = eqx.field(static=True, default=None)
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __getitem__(self, i: int) -> _Element:
         """Element i."""
-        leaves = [_one_of(x, i) if eqx.is_array(x) else x for x in self.leaves]
+        leaves = [one_of(x, i) if eqx.is_array(x) else x for x in self.leaves]
         return jax.tree.unflatten(self.structures[i], leaves)
 
     @property
@@ -61,7 +63,9 @@ class Stack(eqx.Module, Generic[_Element]):
         return each(one)(arrays, *tables)
 
 
-def stack(elements: Sequence[Any], places: Iterable[int] | None = None) -> Stack[Any]:
+def stack(
+    elements: Sequence[Any], places: Iterable[int] | None = None, kept: Any = None
+) -> Stack[Any]:
     """One `Stack` of named elements of one kind."""
     flat = [jax.tree.flatten(element) for element in elements]
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
@@ -71,18 +75,24 @@ def stack(elements: Sequence[Any], places: Iterable[int] | None = None) -> Stack
         tuple(structure for _, structure in flat),
         tuple(element.name for element in elements),
         tuple(places),
+        kept,
     )
 
 
-def stacks(elements: Sequence[Any]) -> tuple[Stack[Any], ...]:
-    """A `Stack` for each kind among the elements, in the order in which the kinds first appear."""
+def stacks(elements: Sequence[Any], kept: Sequence[Any] | None = None) -> tuple[Stack[Any], ...]:
+    """A `Stack` for each kind among the elements, in the order in which the kinds first appear.
+    Elements of which other rows are `kept` are of another kind."""
+    kept = [None] * len(elements) if kept is None else kept
     kinds: dict[Any, list[int]] = {}
-    for i, element in enumerate(elements):
-        kinds.setdefault(_kind(element), []).append(i)
-    return tuple(stack([elements[i] for i in places], places) for places in kinds.values())
+    for i, (element, rows) in enumerate(zip(elements, kept, strict=True)):
+        kinds.setdefault((_kind(element), rows), []).append(i)
+    return tuple(
+        stack([elements[i] for i in places], places, rows) for (_, rows), places in kinds.items()
+    )
 
 
-def _one_of(table: Array, i: int) -> Array:
+def one_of(table: Array, i: int) -> Array:
+    """Column i."""
     if is_concrete(table):
         return jnp.asarray(np.asarray(table)[..., i], table.dtype)
     return table[..., i]

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,17 +10,24 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._linalg import BlockRows, columns
+from .._types import Coordinates, Velocity
+from .batching import batched
 from .body import GROUND
-from .coordinates import Bodies
-from .placed import Configuration, Placed
+from .coordinates import Bodies, FlatBodies
+from .placed import Configuration, Placed, PlacedFlat
+from .plane import Flat
 from .stack import Stack
 
 
 class BodyTables(NamedTuple):
     """q and v of the bodies `names` as tables with a column for each body. Some have the ground as
-    a last column. Elements find the columns of their bodies here."""
+    a last column. Elements find the columns of their bodies here.
+
+    Elements know poses and twists in space only. In a plane, `flat` is how the bodies lie in it.
+    """
 
     names: tuple[str, ...]
+    flat: Flat | None = None
 
     @property
     def body_count(self) -> int:
@@ -28,13 +35,19 @@ class BodyTables(NamedTuple):
         return len(self.names)
 
     @property
-    def coordinates(self) -> Bodies:
-        return Bodies(self.body_count)
+    def coordinates(self) -> Bodies | FlatBodies:
+        return (Bodies if self.flat is None else FlatBodies)(self.body_count)
+
+    @property
+    def size(self) -> int:
+        """Number of velocities of a body."""
+        return 6 if self.flat is None else 3
 
     @property
     def sizes(self) -> str:
         """Required sizes of q and v, in words."""
-        return f"for each of {self.body_count} bodies 7 in q and 6 in v"
+        each = "7 in q and 6 in v" if self.flat is None else "3 in q and 3 in v"
+        return f"for each of {self.body_count} bodies {each}"
 
     def column(self, name: str) -> int:
         """Column of the body `name`; the ground is the last one.
@@ -45,15 +58,30 @@ class BodyTables(NamedTuple):
             raise ValueError(f'There is no body "{name}" among {list(names)}.')
         return names.index(name)
 
-    def part(self, x: Float[Array, "*batch n"], name: str) -> Float[Array, "*batch components"]:
-        """Components of q or v of the body `name`. Those of the ground are constant."""
-        return _part(x, self.body_count, self.column(name))
+    def pose(self, q: Float[Array, "*batch nq"], name: str) -> Float[Array, "*batch 7"]:
+        """Position and quaternion of the body `name`. Those of the ground are constant."""
+        return self._in_space(q, name, 7)
 
-    def table(self, x: Array | Placed) -> Float[Array, "components bodies"]:
+    def twist(self, v: Float[Array, "*batch nv"], name: str) -> Float[Array, "*batch 6"]:
+        """Velocity and angular velocity of the body `name`, 0 for the ground."""
+        return self._in_space(v, name, 6)
+
+    def _in_space(self, x: Float[Array, "*batch n"], name: str, size: int) -> Array:
+        column = self.column(name)
+        if column == self.body_count:
+            ground = jnp.asarray(ground_column(size), x.dtype)
+            return jnp.broadcast_to(ground, (*x.shape[:-1], size))
+        part = _part(x, self.body_count, column)
+        if self.flat is None:
+            return part
+        one = self.flat.one(column)
+        return batched(one.poses if size == 7 else one.twists, (part, 1))
+
+    def table(self, x: Array | Placed | PlacedFlat) -> Float[Array, "components bodies"]:
         """q or v of one sample as a table.
 
         **Raises:** `ValueError` for a wrong size, and for leading axes."""
-        if isinstance(x, Placed):
+        if isinstance(x, Placed | PlacedFlat):
             return x.table
         sizes = (self.coordinates.nq, self.coordinates.nv)
         if x.ndim != 1 or x.shape[0] not in sizes:
@@ -63,19 +91,50 @@ class BodyTables(NamedTuple):
             )
         return x.reshape(-1, self.body_count)
 
-    def with_ground(self, x: Array | Placed) -> Float[Array, "components columns"]:
-        """The table of q (7 components) or v (6), with the ground as the last column."""
-        table = self.table(x)
-        # A constant, so that XLA sees that all tables of one q are the same.
-        ground = ground_column(table.shape[0])[:, None]
-        return jnp.concatenate([table, jnp.asarray(ground, x.dtype)], axis=1)
+    def poses(self, q: Configuration) -> Float[Array, "7 bodies"]:
+        """Positions and quaternions of all bodies."""
+        if self.flat is None:
+            return self.table(q)
+        half = (q.half_cos, q.half_sin) if isinstance(q, PlacedFlat) else None
+        return self.flat.poses(self.table(q), half)
 
-    def kinematics(self, q: Configuration) -> Placed:
-        return q if isinstance(q, Placed) else Placed.of(self.table(q))
+    def twists(self, v: Velocity) -> Float[Array, "6 bodies"]:
+        """Velocities and angular velocities of all bodies."""
+        return self.table(v) if self.flat is None else self.flat.twists(self.table(v))
+
+    def poses_with_ground(self, q: Configuration) -> Float[Array, "7 columns"]:
+        """`poses`, with the ground as the last column."""
+        return with_ground(self.poses(q))
+
+    def twists_with_ground(self, v: Velocity) -> Float[Array, "6 columns"]:
+        """`twists`, with the ground as the last column."""
+        return with_ground(self.twists(v))
+
+    def q_of(self, poses: Float[Array, "7 bodies"]) -> Coordinates:
+        """q of bodies in these poses."""
+        return (poses if self.flat is None else self.flat.flattened(poses)).ravel()
+
+    def v_of(self, twists: Float[Array, "6 bodies"]) -> Velocity:
+        """v of bodies with these twists."""
+        return (twists if self.flat is None else self.flat.flattened_twists(twists)).ravel()
+
+    def restricted(self, J: Array, axis: int) -> Array:
+        """Covectors for the velocities of a body, from those for its six spatial ones along an
+        axis."""
+        return J if self.flat is None else self.flat.restricted(J, axis)
+
+    def kinematics(self, q: Configuration) -> Any:
+        """`Placed`, or `PlacedFlat` in a plane."""
+        if isinstance(q, Placed | PlacedFlat):
+            return q
+        return (Placed if self.flat is None else PlacedFlat).of(self.table(q))
 
     def kinematics_with_ground(self, q: Configuration) -> Placed:
-        """`kinematics`, with the ground as the last column."""
+        """Positions and axes of all bodies in space, with the ground as the last column."""
         here = self.kinematics(q)
+        if isinstance(here, PlacedFlat):
+            assert self.flat is not None
+            here = Placed(*jnp.split(self.poses(here), [3]), self.flat.axes(*here.cos_sin))
         ground = Placed.of(jnp.asarray(ground_column(7)[:, None], q.dtype))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), here, ground)
 
@@ -91,22 +150,19 @@ class BodyTables(NamedTuple):
         """For each frame, whether it is on a body, and not the ground, in any of the elements."""
         return [bool(np.any(end < self.body_count)) for end in self.ends(elements)]
 
-    def map(self, elements: Stack, fn: Callable[..., PyTree], *vectors: Array | Placed) -> PyTree:
-        """Apply fn(element, qs, ...) to all elements of one kind, with the element axis last. For
-        each of the `vectors`, q or v, fn gets a tuple of what the element's bodies have of it:
-        `Placed` of q, and six components of v."""
+    def map(
+        self, elements: Stack, fn: Callable[..., PyTree], q: Configuration, *vs: Velocity
+    ) -> PyTree:
+        """Apply fn(element, qs, vs, ...) to all elements of one kind, with the element axis last.
+        For q fn gets a tuple with the `Placed` of each body of the element, and for each v a tuple
+        with their twists."""
         ends = self.ends(elements)
         k = len(ends)
 
         def one(element, *bodies):
             return fn(element, *(bodies[i : i + k] for i in range(0, len(bodies), k)))
 
-        tables = [
-            self.kinematics_with_ground(x)
-            if isinstance(x, Placed) or x.shape == (self.coordinates.nq,)
-            else self.with_ground(x)
-            for x in vectors
-        ]
+        tables = [self.kinematics_with_ground(q), *map(self.twists_with_ground, vs)]
         of_bodies = lambda table, end: jax.tree.map(lambda x: columns(x, end), table)  # noqa: E731
         return elements.map(one, *(of_bodies(table, end) for table in tables for end in ends))
 
@@ -117,7 +173,14 @@ def merged_rows(
     """Merge J and the bodies at each end of all kinds."""
     parts = list(parts)
     J, ends = [blocks for blocks, _ in parts], [bodies for _, bodies in parts]
-    return BlockRows.merged(J, ends, tables.body_count, 6, independent)
+    return BlockRows.merged(J, ends, tables.body_count, tables.size, independent)
+
+
+def with_ground(table: Float[Array, "components bodies"]) -> Float[Array, "components columns"]:
+    """A table of poses (7 components) or twists (6), with the ground as the last column."""
+    # A constant, so that XLA sees that all tables of one q are the same.
+    ground = ground_column(table.shape[0])[:, None]
+    return jnp.concatenate([table, jnp.asarray(ground, table.dtype)], axis=1)
 
 
 def ground_column(components: int) -> np.ndarray:
@@ -127,8 +190,4 @@ def ground_column(components: int) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
 def _part(x: Float[Array, "*batch n"], count: int, column: int) -> Array:
-    table = x.reshape(*x.shape[:-1], x.shape[-1] // count, count)
-    if column < count:
-        return table[..., column]
-    shape = table.shape[:-1]
-    return jnp.broadcast_to(jnp.asarray(ground_column(shape[-1]), x.dtype), shape)
+    return x.reshape(*x.shape[:-1], x.shape[-1] // count, count)[..., column]

@@ -40,7 +40,7 @@ class View(NamedTuple):
 
 def body_frames(mechanism: Mechanism, q: np.ndarray) -> dict[str, Frames]:
     """Frames of all bodies and of the ground, for q of shape `(pictures, nq)`."""
-    table = np.asarray(q, float).reshape(len(q), 7, -1)
+    table = np.asarray(mechanism.pose_table(q), float)
     found = {
         name: Frames(table[:, :3, i], matrices(table[:, 3:, i]))
         for i, name in enumerate(mechanism.body_stack.names)

@@ -161,14 +161,14 @@ def _constraint_power(mechanism, t, q, v, lam):
 
 def _momenta(mechanism, q, v) -> tuple[Any, ...]:
     """Momentum, angular momentum and centre of mass of all bodies."""
-    count = len(mechanism.body_stack)
 
     def of_body(body, x, w):
         pose, twist = Pose.of(x), Twist.of(w)
         moment = body.inertia.mass * pose.point(body.inertia.center)
         return *body.momentum(pose, twist), moment, body.inertia.mass
 
-    p, L, moment, mass = mechanism.body_stack.map(of_body, q.reshape(7, count), v.reshape(6, count))
+    tables = mechanism.tables
+    p, L, moment, mass = mechanism.body_stack.map(of_body, tables.poses(q), tables.twists(v))
     p, L, moment = (jnp.sum(x, axis=1) for x in (p, L, moment))
     return p, L, moment / jnp.sum(mass)
 

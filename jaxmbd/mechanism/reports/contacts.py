@@ -12,7 +12,6 @@ from ..._coordinates import cross, length
 from ..._inputs import checked
 from ..._simulation import Solution
 from ..batching import batched
-from ..contact_rows import basis
 from ..mechanism import Mechanism
 
 # Share of kinetic friction below which a contact that moves at the end of a step rolls or tilts.
@@ -105,7 +104,7 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
         raise ValueError(
             "The solution has no contact forces: they come from `simulate` with `ContactImpulse`."
         )
-    tangents = 2 * mechanism.contact_set.layout.tangents
+    tangents = mechanism.contact_set.layout.sliding
     speed, mu, kinetic = _slips(mechanism, sol.q, sol.v)
     force = sol.contact_force[..., : speed.shape[-1], :]
     normal = jnp.maximum(force[..., 0], 0.0)
@@ -126,10 +125,11 @@ def no_force(dtype: Any) -> float:
 
 @eqx.filter_jit
 def _forces(mechanism, q, force):
-    components = 1 + 2 * mechanism.contact_set.layout.tangents
+    components = 1 + mechanism.contact_set.layout.sliding
 
     def one(q, force):
-        axes = basis(mechanism.contact_points(q).normal)[:, :components]
+        normal = mechanism.contact_points(q).normal
+        axes = mechanism.contact_set.axes(normal)[:, :components]
         return jnp.einsum("pk,pki->pi", force[: axes.shape[0], :components], axes)
 
     return batched(one, (q, 1), (force, 2))
@@ -150,7 +150,8 @@ def _slips(mechanism, q, v):
 
     def speed(q, v):
         points = mechanism.contact_points(q)
-        x, position = mechanism.tables.with_ground(v), mechanism.tables.with_ground(q)[:3]
+        x = mechanism.tables.twists_with_ground(v)
+        position = mechanism.tables.poses_with_ground(q)[:3]
 
         def at(body):
             arm = points.position.T - position[:, body]

@@ -41,7 +41,8 @@ class Mobility:
     **Fields:**
 
     - `freedoms`: number of independent velocities that the joints allow, nv - rank J.
-    - `velocities`, `rows`, `rank`: nv = 6 bodies, the number of rows, and that of independent ones.
+    - `velocities`, `rows`, `rank`: nv = 6 bodies (3 in a plane), the number of rows, and that
+      of independent ones.
     - `grubler`: nv - rows, the number of freedoms if all rows were independent.
     - `redundant`: (name of the joint, number of its row from 0) of the rows that depend on those
       before them, joint by joint in the order given. All of them can be dropped without a change of

@@ -164,6 +164,9 @@ def _transmission(mechanism, choice, t, q, v, point) -> Callable:
     """Multipliers of the joint -> (force, torque) about the point, a linear map."""
     name, on, frame = choice
     joint = mechanism.joint(name)
+    if mechanism.plane is not None:
+        pull = _planar_transmission(mechanism, joint, on, t, q, v, point)
+        return _in_frame(pull, mechanism, joint, frame, q)
     poses, twists = mechanism.frames(joint, q), mechanism.frame_twists(joint, q, v)
     moves = [body == on for body in joint.bodies]
 
@@ -181,9 +184,35 @@ def _transmission(mechanism, choice, t, q, v, point) -> Callable:
 
     o = jnp.zeros_like(point)
     _, pull = jax.vjp(equations, o, o)
+    return _in_frame(pull, mechanism, joint, frame, q)
+
+
+def _planar_transmission(mechanism, joint, on, t, q, v, point) -> Callable:
+    """In a plane only the rows that act there have multipliers. What the plane carries is 0."""
+    end, normal = joint.bodies.index(on), jnp.asarray(mechanism.plane.axes[2], q.dtype)
+    J = jnp.concatenate(
+        [
+            piece[end, :, :, kind.names.index(joint.name)]
+            for kind, piece in mechanism.jacobian_with_ground(t, q, v)
+            if joint.name in kind.names
+        ]
+    )
+    arm = mechanism.pose(q, on).position - point
+
+    def pull(lam):
+        # Forces have the same components along the axes of the plane as velocities.
+        wrench = mechanism.plane.spanned(jnp.sum(lam[:, None] * J, axis=0))
+        force, torque = wrench[:3], wrench[3:]
+        return force, torque + jnp.sum(normal * cross(arm, force)) * normal
+
+    return pull
+
+
+def _in_frame(pull, mechanism, joint, frame, q) -> Callable:
+    """The components in the frame on the body `frame`, `None` for those in world axes."""
     if frame is None:
         return pull
-    of = poses[joint.bodies.index(frame)]
+    of = mechanism.frames(joint, q)[joint.bodies.index(frame)]
     return lambda lam: tuple(of.local_direction(x) for x in pull(lam))
 
 

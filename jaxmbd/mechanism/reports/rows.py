@@ -36,7 +36,7 @@ def tolerance_for(tolerance: float | None, dtype: Any) -> float:
 
 def at_rest(mechanism: Mechanism, q: Float[Array, "*batch nq"]) -> Float[Array, "*batch nv"]:
     """Velocities v = 0."""
-    return jnp.zeros((*q.shape[:-1], 6 * len(mechanism.body_stack)), q.dtype)
+    return jnp.zeros((*q.shape[:-1], mechanism.coordinates.nv), q.dtype)
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -99,7 +99,7 @@ def singularity(
     tolerance = tolerance_for(tolerance, q.dtype)
     t = jnp.asarray(t, q.dtype)
     ratio, ranks, general, left, right = _singular(mechanism, t, q, v, rank, length, tolerance)
-    motion = right.reshape(*right.shape[:-1], 6, len(names))
+    motion = right.reshape(*right.shape[:-1], -1, len(names))
     return Singularity(
         ratio,
         ranks,
@@ -111,8 +111,10 @@ def singularity(
 
 @eqx.filter_jit
 def _singular(mechanism, t, q, v, rank, length, tolerance) -> Any:
-    count = len(mechanism.body_stack)
-    weights = jnp.asarray(np.repeat([1.0, 1 / length], 3 * count), q.dtype)
+    parts = mechanism.indices(mechanism.body_stack.names[0])
+    counts = np.array([parts.linear.size, parts.angular.size]) * len(mechanism.body_stack)
+    weights = np.repeat([1.0, 1 / length], counts)
+    weights = jnp.asarray(weights, q.dtype)
     jacobian = lambda t, q, v: dense_jacobian(mechanism, t, q, v) * weights[None]  # noqa: E731
     J = batched(jacobian, (t, 0), (q, 1), (v, 1))
     if 0 in J.shape[-2:]:

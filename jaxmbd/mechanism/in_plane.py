@@ -1,0 +1,137 @@
+"""Which rows of joints act in a plane, and what does not fit it.
+
+In a plane some rows of a joint are zero at all poses, and others depend on each other. They are
+left out when the mechanism is built. Reactions against the plane are not known then.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._concrete import all_concrete, is_concrete
+from .body import GROUND, Body
+from .joints import AbstractConstraint, AbstractPair
+from .linearise import linearised
+from .planar_pairs import held_in_plane
+from .plane import Flat, Plane
+from .pose import Twist
+
+# Largest part of a velocity that may point out of the plane, relative to the velocity.
+_ROUNDING = 1e-5
+
+# Random poses at which rows are compared, and the part of a row that counts as zero there.
+_POSES, _ZERO = 4, 1e-9
+
+
+def check_motion(plane: Plane, bodies: Sequence[Body]) -> None:
+    """**Raises:** `ValueError` for bodies that move out of the plane, as far as known."""
+    x, y, n = plane.axes
+    for body in bodies:
+        if not all(map(is_concrete, body.twist)):
+            continue
+        velocity, omega = map(np.asarray, body.twist)
+        for what, value, out in (
+            ("velocity", velocity, [n @ velocity]),
+            ("angular velocity", omega, [x @ omega, y @ omega]),
+        ):
+            if np.linalg.norm(out) > _ROUNDING * (1 + np.linalg.norm(value)):
+                raise ValueError(
+                    f'Body "{body.name}" has the {what} {value.tolist()}, which leads out of the '
+                    f"plane with normal {n.tolist()}. Give one in the plane, or build the "
+                    "mechanism without `plane`."
+                )
+
+
+def kept_rows(
+    joints: Sequence[AbstractConstraint], flat: Flat, names: tuple[str, ...]
+) -> list[Any]:
+    """For each joint, what acts in the plane: names of components of a lower pair, indices of
+    holonomic and of nonholonomic rows of others, or `None` for all rows.
+
+    **Raises:** `ValueError` for a joint that does not fit the plane."""
+    every, columns = flat.with_ground(), (*names, GROUND)
+    found = []
+    for joint in joints:
+        ends = [every.one(columns.index(name)) for name in joint.bodies]
+        if isinstance(joint, AbstractPair):
+            found.append(held_in_plane(joint, flat.plane, ends))
+        else:
+            found.append(_independent(joint, ends, [name != GROUND for name in joint.bodies]))
+    return found
+
+
+def _independent(joint: AbstractConstraint, ends: Sequence[Flat], moves: Sequence[bool]) -> Any:
+    """Indices of the rows of a joint that do not depend on others in the plane."""
+    dtype = ends[0].height.dtype
+    o = jnp.zeros(3, dtype)
+    still = tuple(Twist(o, o) for _ in ends)
+    size = [
+        jax.eval_shape(lambda t: joint.equations(joint.frames, t), o[0]).size,
+        jax.eval_shape(lambda t: joint.velocity_equations(joint.frames, still, t), o[0]).size,
+    ]
+    if sum(size) <= 1:
+        return None
+    what = f'{type(joint).__name__} "{joint.name}"'
+    if not all_concrete((joint, ends)):
+        raise ValueError(
+            f"{what} has several rows, and which of them act in the plane is not known while its "
+            "numbers are traced. Build it of known numbers, or use the joints whose rows in a "
+            "plane are known: `Revolute`, `Prismatic`, `Spherical`, `Fixed`, and joints of one row."
+        )
+    random = np.random.default_rng(0)
+    q, v = random.uniform(-1, 1, (2, _POSES, len(ends), 3))
+    q, v = (np.where(np.array(moves)[:, None], x, 0.0) for x in (q, v))
+    with jax.ensure_compile_time_eval():
+        found = _rows_at(joint, ends, tuple(moves), jnp.asarray(q, dtype), jnp.asarray(v, dtype))
+    return tuple(_chosen(what, *map(np.asarray, x)) for x in found)
+
+
+def _chosen(what: str, value: np.ndarray, J: np.ndarray) -> tuple[int, ...]:
+    """Indices of independent rows, of values `(poses, rows)` and their Jacobians `(poses, rows,
+    nv)`."""
+    rows = J.shape[1]
+    table = np.moveaxis(J, 1, 0).reshape(rows, J.shape[0] * J.shape[2])
+    zero = _ZERO if J.dtype == np.float64 else 1e-4
+    size = max(float(np.abs(table).max(initial=0.0)), 1.0)
+    rest, chosen = table.copy(), []
+    while True:
+        left = np.linalg.norm(rest, axis=1)
+        if rows == 0 or left.max() <= zero * size:
+            break
+        i = int(np.argmax(left))
+        chosen.append(i)
+        direction = rest[i] / left[i]
+        rest = rest - np.outer(rest @ direction, direction)
+    chosen = sorted(chosen)
+    for i in set(range(rows)) - set(chosen):
+        parts, *_ = np.linalg.lstsq(table[chosen].T, table[i], rcond=None)
+        off = value[:, i] - value[:, chosen] @ parts
+        if np.abs(off).max(initial=0.0) > 1e-5:
+            raise ValueError(
+                f"{what} does not fit the plane: its row {i} is {float(off[0]):.6g} there when its "
+                "other rows are zero, whatever the pose. Its frames or axes lead out of the plane."
+            )
+    return tuple(chosen)
+
+
+@eqx.filter_jit
+def _rows_at(
+    joint: AbstractConstraint, ends: Sequence[Flat], moves: tuple[bool, ...], q: Array, v: Array
+) -> Any:
+    """Values and Jacobians of both kinds of rows at planar poses and velocities."""
+
+    def at(q, v):
+        qs = [end.poses(x) for end, x in zip(ends, q, strict=True)]
+        vs = [end.twists(x) for end, x in zip(ends, v, strict=True)]
+        t = jnp.zeros((), q.dtype)
+        rows = linearised(joint, joint.equations, joint.velocity_equations, qs, vs, t, moves)
+        J = [end.restricted(block, 1) for end, block in zip(ends, rows.J, strict=True)]
+        J, nh = jnp.concatenate(J, axis=1), rows.phi.shape[0]
+        return (rows.phi, J[:nh]), (rows.velocity[nh:], J[nh:])
+
+    return jax.vmap(at)(q, v)

@@ -1,0 +1,114 @@
+"""Bodies in a plane."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._coordinates import apply_matrix, components, dot
+from ..._fusion import materialise
+from ..._linalg import BlockDiagonal, BlockRoot
+from ..body import Body
+from ..placed import Configuration
+from ..plane import Flat
+from ..stack import Stack
+from ..tables import BodyTables
+from .base import AbstractMotion
+
+
+class PlanarMotion(AbstractMotion):
+    """Bodies with three freedoms each,
+
+        m (a_x - alpha c_y - omega^2 c_x) = F_x,
+        m (a_y + alpha c_x - omega^2 c_y) = F_y,
+        I alpha + m (c_x a_y - c_y a_x)   = T,
+
+    the equations of `Body` along the axes of the plane and about its normal. I is about the origin.
+    The other three hold by forces that the plane carries, whatever they are: products of inertia
+    with the normal only load the plane.
+    """
+
+    stack: Stack[Body]
+    tables: BodyTables
+
+    def retract(self, q, dp):
+        here, (dx, dy, turn) = self.tables.kinematics(q), components(self.tables.table(dp))
+        x, y, angle = components(here.table)
+        cx, cy = components(self._center(here))
+        ax, ay = components(self._center_at(angle + turn))
+        moved = x + dx - turn * cy - (ax - cx), y + dy + turn * cx - (ay - cy)
+        return jnp.concatenate([*moved, angle + turn])
+
+    def difference(self, q0, q1):
+        here, there = self.tables.kinematics(q0), self.tables.kinematics(q1)
+        dx, dy, turn = components(there.table - here.table)
+        (cx, cy), (ax, ay) = components(self._center(here)), components(self._center(there))
+        return jnp.concatenate([dx + (ax - cx) + turn * cy, dy + (ay - cy) - turn * cx, turn])
+
+    def carried(self, q0, q1, v):
+        x, y, omega = components(self.tables.table(v))
+        before, after = (self._center(self.tables.kinematics(q)) for q in (q0, q1))
+        cx, cy = components(after - before)
+        return jnp.concatenate([x + omega * cy, y - omega * cx, omega])
+
+    def mass_blocks(self, q):
+        (m, moment), (cx, cy) = self._inertia, components(self._center(q))
+        o = jnp.zeros_like(m)
+        about_origin = moment + m * (cx * cx + cy * cy)
+        M = [[m, o, -m * cy], [o, m, m * cx], [-m * cy, m * cx, about_origin]]
+        scale, turn = (jax.lax.rsqrt(jnp.where(x > 0, x, 1.0)) for x in (m, moment))
+        P = materialise(jnp.stack([cy * turn, -cx * turn, turn]))
+        return BlockDiagonal(
+            jnp.stack([jnp.stack(row) for row in M]),
+            BlockRoot(jnp.stack([scale, scale]), P[:, None]),
+            jnp.all((m > 0) & (moment > 0)),
+        )
+
+    def momentum_of(self, q, v):
+        (m, moment), (cx, cy) = self._inertia, components(self._center(q))
+        x, y, omega = components(self.tables.table(v))
+        px, py = m * (x - omega * cy), m * (y + omega * cx)
+        return jnp.concatenate([px, py, moment * omega + cx * py - cy * px])
+
+    def inertial_force(self, q, v, gravity, h=None):
+        (m, _), (cx, cy) = self._inertia, components(self._center(q))
+        g = [dot(jnp.asarray(axis, gravity.dtype), gravity) for axis in self._plane.axes[:2]]
+        fx, fy = m * g[0], m * g[1]
+        torque = cx * fy - cy * fx
+        if h is None:
+            # In the mean over a step, `carried` stands for the centrifugal force.
+            square = m * self.tables.table(v)[2] ** 2
+            fx, fy = fx + square * cx, fy + square * cy
+        return jnp.concatenate([fx, fy, torque])
+
+    def reach_weights(self):
+        m, moment = self._inertia
+        square = moment / m
+        return jnp.stack([square, square, jnp.ones_like(square)])
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _flat(self) -> Flat:
+        assert self.tables.flat is not None
+        return self.tables.flat
+
+    @property
+    def _plane(self):
+        return self._flat.plane
+
+    @property
+    def _inertia(self) -> tuple[Float[Array, " bodies"], Float[Array, " bodies"]]:
+        """Mass, and moment of inertia about the normal through the centre of mass."""
+        inertia, normal = self.bodies.inertia, self._flat.own[2]
+        return inertia.mass, dot(normal, apply_matrix(inertia.tensor, normal))
+
+    def _center(self, q: Configuration) -> Float[Array, "2 bodies"]:
+        """Centre of mass relative to the origin, along the axes of the plane."""
+        return self._turned(*self.tables.kinematics(q).cos_sin)
+
+    def _center_at(self, angle: Float[Array, " bodies"]) -> Float[Array, "2 bodies"]:
+        return self._turned(jnp.cos(angle), jnp.sin(angle))
+
+    def _turned(self, cos: Array, sin: Array) -> Float[Array, "2 bodies"]:
+        x, y = components(apply_matrix(self._flat.own[:2], self.bodies.inertia.center))
+        return jnp.stack([cos * x - sin * y, sin * x + cos * y])
