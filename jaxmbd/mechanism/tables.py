@@ -134,7 +134,8 @@ class BodyTables(NamedTuple):
         here = self.kinematics(q)
         if isinstance(here, PlacedFlat):
             assert self.flat is not None
-            here = Placed(*jnp.split(self.poses(here), [3]), self.flat.axes(*here.cos_sin))
+            position, orientation = jnp.split(self.poses(here), [3])
+            here = Placed(position, orientation, self.flat.axes(*here.cos_sin))
         ground = Placed.of(jnp.asarray(ground_column(7)[:, None], q.dtype))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), here, ground)
 
