@@ -117,7 +117,7 @@ class ConstraintOperator(eqx.Module):
         always = all(needed[i] is True for i in known)
         if loops_cost_nothing():
             on = jnp.array([needed[i] for i in known])
-            a, lam = jax.lax.map(lambda x: solved(*x[:2], always or x[2]), (f, r, on))
+            a, lam = jax.lax.map(lambda x: solved(x[0], x[1], always or x[2]), (f, r, on))
         else:
             a, lam = jax.vmap(self.solve)(f, r)
         for k, i in enumerate(known):
