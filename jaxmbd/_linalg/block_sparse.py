@@ -27,7 +27,7 @@ from .blocks import (
     table_rows,
     transposed_blocks_times,
 )
-from .elimination import Plan, Sequence, plan, sequence
+from .elimination import LevelOrder, NodeOrder, level_order, node_order
 from .proximal import annihilate, iterate, regularisation, relative_regularisation
 from .small import (
     apply,
@@ -132,11 +132,11 @@ class BlockSparse(AbstractConstraintSolver):
             nothing = jnp.zeros((0, 0), M.dtype)
             one = jnp.ones((), M.dtype)
             return _Factor(root, K, E, [], nothing, one, positive_definite, None, None)
-        elimination, nodes, relative, rho = self._plan(J), _Nodes(J), None, None
+        elimination, nodes, relative, rho = self._order(J), _Nodes(J), None, None
         # Few rows that may be dependent: their dense inverse. On CPUs the sparse elimination
         # computes it, in loops.
         dense = _is_dense(elimination) and not J.independent
-        serial = sequence(J.ends, J.count) if dense and loops_cost_nothing() else None
+        serial = node_order(J.ends, J.count) if dense and loops_cost_nothing() else None
         between = elimination.contributions if serial is None else serial.contributions
         D, U = _delassus(between, K, fused=_is_dense(elimination) and serial is None)
         if E is not None:
@@ -147,7 +147,7 @@ class BlockSparse(AbstractConstraintSolver):
             relative = relative_regularisation(self.rho, tilt, M.dtype)
             table = materialise(regularisation(relative, diagonal, J.shape[0]) * used)
             rho = nodes.scatter(table)
-            if isinstance(elimination, Plan) and dense:
+            if isinstance(elimination, LevelOrder) and dense:
                 edges = elimination.rest_edges if serial is None else serial.edges
                 G = nodes.in_rows(_assembled(D, U, *edges))
                 if serial is None:
@@ -158,7 +158,7 @@ class BlockSparse(AbstractConstraintSolver):
                 parts = ([], bottom, pivot, positive_definite, relative, rho, G)
                 return _Factor(root, K, E, *parts)
             D = D + _diagonal(table)
-        if isinstance(elimination, Sequence):
+        if isinstance(elimination, NodeOrder):
             steps, pivot = _eliminate_sequence(elimination, D, U)
             parts = ([], jnp.zeros((0, 0), M.dtype), pivot, positive_definite, relative, rho)
             return _Factor(root, K, E, *parts, steps=steps)
@@ -246,11 +246,11 @@ class BlockSparse(AbstractConstraintSolver):
         rows = RESULTS.where(solvable, RESULTS.successful, RESULTS.singular_constraints)
         return RESULTS.where(factor.positive_definite, rows, RESULTS.mass_matrix_indefinite)
 
-    def _plan(self, J: BlockRows) -> Plan | Sequence:
-        levels = plan(J.ends, J.count, max(self.dense_rows // J.longest, 1))
+    def _order(self, J: BlockRows) -> LevelOrder | NodeOrder:
+        levels = level_order(J.ends, J.count, max(self.dense_rows // J.longest, 1))
         if not loops_cost_nothing() or (_is_dense(levels) and not J.independent):
             return levels
-        return sequence(J.ends, J.count)
+        return node_order(J.ends, J.count)
 
     def _apply(self, factor, y):
         """G y."""
@@ -263,8 +263,8 @@ class BlockSparse(AbstractConstraintSolver):
         """(G + rho 1)^-1 s."""
         if factor.G is not None:
             return apply(factor.bottom, s)
-        nodes, elimination = _Nodes(factor.K), self._plan(factor.K)
-        if not isinstance(elimination, Sequence):
+        nodes, elimination = _Nodes(factor.K), self._order(factor.K)
+        if not isinstance(elimination, NodeOrder):
             return nodes.scatter(
                 _substitute_levels(elimination, factor.levels, factor.bottom, nodes.gather(s))
             )
@@ -307,7 +307,7 @@ class _Nodes:
         order = self._places()
         return A[order][:, order]
 
-    def inverse(self, elimination: Sequence, steps: _Steps) -> Float[Array, "rows rows"]:
+    def inverse(self, elimination: NodeOrder, steps: _Steps) -> Float[Array, "rows rows"]:
         """The inverse of the matrix that was eliminated in `steps`, in the order of the rows."""
         order, nodes = self._places(), sum(elements for _, elements in self.shapes)
         one = np.zeros((nodes * self.size, len(order)))
@@ -330,9 +330,9 @@ def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
     return jnp.eye(table.shape[0], dtype=table.dtype)[:, :, None] * table[None]
 
 
-def _is_dense(elimination: Plan | Sequence) -> bool:
+def _is_dense(elimination: LevelOrder | NodeOrder) -> bool:
     """Whether the dense factorisation takes all rows."""
-    return isinstance(elimination, Plan) and not elimination.levels
+    return isinstance(elimination, LevelOrder) and not elimination.levels
 
 
 def _delassus(
@@ -360,7 +360,9 @@ def _delassus(
     return (D, U) if fused else (materialise(D), materialise(U))
 
 
-def _eliminate_levels(elimination: Plan, D: Array, U: Array) -> tuple[list[_Level], Array, Array]:
+def _eliminate_levels(
+    elimination: LevelOrder, D: Array, U: Array
+) -> tuple[list[_Level], Array, Array]:
     """The factors of the levels, the inverse of the remaining matrix, and the smallest relative
     pivot."""
     pivots, levels = [], []
@@ -379,7 +381,7 @@ def _eliminate_levels(elimination: Plan, D: Array, U: Array) -> tuple[list[_Leve
     return levels, bottom, jnp.min(jnp.stack(pivots))
 
 
-def _eliminate_sequence(elimination: Sequence, D: Array, U: Array) -> tuple[_Steps, Array]:
+def _eliminate_sequence(elimination: NodeOrder, D: Array, U: Array) -> tuple[_Steps, Array]:
     """The factors of all nodes, and the smallest relative pivot."""
     D, U = _in_order(elimination, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
     slots = np.triu_indices(elimination.out.shape[1], 1)
@@ -390,7 +392,7 @@ def _eliminate_sequence(elimination: Sequence, D: Array, U: Array) -> tuple[_Ste
     return _Steps(W, Y), left
 
 
-def _in_order(elimination: Sequence, x: Float[Array, "n *rest"]) -> Float[Array, "n *rest"]:
+def _in_order(elimination: NodeOrder, x: Float[Array, "n *rest"]) -> Float[Array, "n *rest"]:
     """The nodes in the order of elimination."""
     if np.all(elimination.order[:-1] < elimination.order[1:]):
         return x
@@ -440,7 +442,7 @@ def _elimination_loop(
     return W, Y, smallest(left.reshape(-1, *rest))
 
 
-def _substitute_sequence(elimination: Sequence, steps: _Steps, r: Float[Array, "n s *k"]) -> Array:
+def _substitute_sequence(elimination: NodeOrder, steps: _Steps, r: Float[Array, "n s *k"]) -> Array:
     """Forward and back substitution of one right side, or of k of them."""
     times = (blocks_times, transposed_blocks_times) if r.ndim == 2 else (_times, _transposed_times)
     substituted = batch_last(functools.partial(_substitution_loop, *times), 1)
@@ -506,7 +508,7 @@ def _assembled(D: Array, U: Array, i: np.ndarray, j: np.ndarray) -> Float[Array,
 
 
 def _substitute_levels(
-    elimination: Plan, levels: list[_Level], bottom: Array, r: Float[Array, "s n"]
+    elimination: LevelOrder, levels: list[_Level], bottom: Array, r: Float[Array, "s n"]
 ) -> Float[Array, "s n"]:
     """Forward and back substitution."""
     waiting = []

@@ -2,11 +2,11 @@
 NumPy.
 
 On CPUs, where an inner loop costs no more than its arithmetic, nodes are eliminated one after the
-other (`sequence`). Nodes of least degree go first. Trees are eliminated from their leaves, with
+other (`node_order`). Nodes of least degree go first. Trees are eliminated from their leaves, with
 O(n) work and no fill.
 
-On GPUs, which process many nodes at once, nodes are eliminated level by level (`plan`). A level is
-an independent set: no two of its nodes are neighbours, so all can be eliminated at the same time.
+On GPUs, which process many nodes at once, nodes are eliminated level by level (`level_order`). A
+level is an independent set: no two of its nodes are neighbours, so all can be eliminated at once.
 Nodes of low degree go first (Markowitz's rule of least fill): every other node of a chain, and the
 leaves of a tree. Trees take O(log n) levels and O(n) work, and loops cause little fill.
 """
@@ -43,7 +43,7 @@ class Level(NamedTuple):
     edge_updates: np.ndarray
 
 
-class Plan(NamedTuple):
+class LevelOrder(NamedTuple):
     """The whole elimination.
 
     - `contributions`: the pairs of ends (numbered through all elements, end by end) that contribute
@@ -121,11 +121,11 @@ def _contributions(
     return first, second
 
 
-class Sequence(NamedTuple):
+class NodeOrder(NamedTuple):
     """The elimination of one node after the other. A number of a node or edge past the end stands
     for "none".
 
-    - `contributions`: as in `Plan`, for all edges, including those that the elimination adds.
+    - `contributions`: as in `LevelOrder`, for all edges, including those that the elimination adds.
     - `order`: the nodes in the order of elimination. `neighbours`: for each node, the positions in
       this order of the neighbours that are left, and `out`: the edges to them, `(nodes, d)`.
     - `pairs`: the edges between two neighbours, `(nodes, d (d - 1) / 2)`.
@@ -145,7 +145,7 @@ class Sequence(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def sequence(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> Sequence:
+def node_order(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> NodeOrder:
     """The elimination of J M^-1 J^T with block rows between `ends` (see `BlockRows`)."""
     between, adjacent, none = _graph(ends, count)
     left, order, around = set(range(len(adjacent))), [], []
@@ -168,7 +168,7 @@ def sequence(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> Seque
         known = dict(zip(itertools.combinations(range(len(nodes)), 2), pairs[i], strict=True))
         pairs[i] = [known.get(slot, len(edges)) for slot in slots]
     out = [[number[a, b] for b in nodes] for a, nodes in zip(order, near, strict=True)]
-    return Sequence(
+    return NodeOrder(
         _contributions(_made_of(between, place), edges, none),
         np.array(order),
         _padded([[place[b] for b in nodes] for nodes in near], len(order), degree).T,
@@ -178,7 +178,7 @@ def sequence(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> Seque
 
 
 @functools.lru_cache(maxsize=256)
-def plan(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) -> Plan:
+def level_order(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) -> LevelOrder:
     """The elimination of J M^-1 J^T with block rows between `ends` (see `BlockRows`), down to at
     most `few` nodes."""
     between, adjacent, none = _graph(ends, count)
@@ -196,7 +196,7 @@ def plan(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, few: int) ->
         levels.append(level)
     place = {node: i for i, node in enumerate(left)}
     rest_edges = np.array([[place[a], place[b]] for a, b in edges], int).reshape(-1, 2)
-    return Plan(
+    return LevelOrder(
         (contributions[0], contributions[1]),
         tuple(levels),
         (rest_edges[:, 0], rest_edges[:, 1]),

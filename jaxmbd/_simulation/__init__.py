@@ -27,6 +27,6 @@ from .state import finite as finite
 from .state import without_past as without_past
 from .stepper import Stepper as Stepper
 from .stepper import as_control as as_control
-from .steps import Problem as Problem
+from .steps import SimulationProblem as SimulationProblem
 from .steps import at_start as at_start
 from .switching import is_switched as is_switched

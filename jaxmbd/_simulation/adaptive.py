@@ -17,7 +17,7 @@ from .fixed import Saved
 from .saving import Grid, LoopOptions, Saving
 from .state import StepperState
 from .stepper import Stepper, steps_of
-from .steps import Problem
+from .steps import SimulationProblem
 
 
 def check_adaptive(stepper: Stepper) -> None:
@@ -108,7 +108,7 @@ def integrate_adaptive(
         raise ValueError(
             "A system with a `switch` needs fixed steps: leave out `stepsize_controller`."
         )
-    problem = Problem(stepper.system, stepper.enforcement, control, stepper.projection)
+    problem = SimulationProblem(stepper.system, stepper.enforcement, control, stepper.projection)
     y, dtype = (start.q, start.v), start.q.dtype
     steps = steps_of(with_dtype(problem, dtype), stepper.scheme, dtype, controller)
     problem, drift_tolerance = steps.problem, stepper.drift_tolerance
@@ -167,7 +167,7 @@ def with_array_tolerances(controller: Any, dtype: Any) -> Any:
     return jax.tree.map(convert, controller, is_leaf=lambda x: isinstance(x, diffrax.PIDController))
 
 
-def _on_drift(problem: Problem, tolerance: RealScalarLike) -> diffrax.Event:
+def _on_drift(problem: SimulationProblem, tolerance: RealScalarLike) -> diffrax.Event:
     """The event that ends the integration after a step whose end has |Phi| beyond the tolerance."""
 
     def drifted(t, y, args, **kwargs):

@@ -12,7 +12,7 @@ from .._types import Velocity
 from .newton import Unknowns, solve_step
 from .own import OwnScheme, moved, rounding_of
 from .state import without_past
-from .steps import AbstractSteps, Problem, Step, at_start
+from .steps import AbstractSteps, SimulationProblem, Step, at_start
 
 
 class _Memory(NamedTuple):
@@ -37,7 +37,7 @@ class AlphaScheme(OwnScheme):
 class AlphaSteps(AbstractSteps):
     """One system of equations a step."""
 
-    problem: Problem
+    problem: SimulationProblem
     scheme: diffrax.AbstractSolver
 
     def init(self, t, q, v):

@@ -36,7 +36,7 @@ from .._results import RESULTS, first_failure
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .split import SplitSteps, along, free_step
 from .state import ContactMemory
-from .steps import Problem, Step, at_start
+from .steps import SimulationProblem, Step, at_start
 
 # Contacts that were left out are missed if they overlap by more than this [m].
 _OVERFLOW = 1e-9
@@ -97,7 +97,7 @@ class _Move(NamedTuple):
 class ContactSteps(SplitSteps):
     """A free step of the scheme, then the impulses of equality rows and contacts."""
 
-    problem: Problem
+    problem: SimulationProblem
     scheme: diffrax.AbstractSolver
 
     @property

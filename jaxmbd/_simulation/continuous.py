@@ -14,7 +14,7 @@ from .._system import AbstractSystem, writes_own_qdot
 from .._types import Coordinates, RealScalarLike, Velocity
 from .schemes import RolledRK4, rolled_rk4
 from .state import without_past
-from .steps import AbstractSteps, Problem, Step, at_start
+from .steps import AbstractSteps, SimulationProblem, Step, at_start
 
 
 class _AtStart(NamedTuple):
@@ -39,14 +39,14 @@ def _rates(system: AbstractSystem, motion: Motion, y, correction):
 
 
 @eqx.filter_jit
-def motion_at(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
+def motion_at(problem: SimulationProblem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
     """The constrained motion at (t, q, v)."""
     here = point(problem.equations, problem.control, t, q, v)._replace(starts=False)
     return problem.enforcement.motion(here, problem.enforcement.factorise(here))
 
 
 def corrected_step(
-    problem: Problem, scheme: diffrax.AbstractSolver, t0, t1, y0, scheme_state
+    problem: SimulationProblem, scheme: diffrax.AbstractSolver, t0, t1, y0, scheme_state
 ) -> tuple[Any, Any, Any, Any, RESULTS, Float[Array, " nh"]]:
     """`scheme.step` on the constrained field, then the projection. The drift correction is computed
     at the start of the step and constant in it. Returns the values of `step`, and |Phi| at the
@@ -106,7 +106,7 @@ def corrected_step(
 class ContinuousSteps(AbstractSteps):
     """The scheme on the constrained field, with the drift correction held through the step."""
 
-    problem: Problem
+    problem: SimulationProblem
     scheme: diffrax.AbstractSolver
 
     @property

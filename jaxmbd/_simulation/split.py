@@ -11,16 +11,21 @@ from .._linalg import without_rows
 from .._results import RESULTS, first_failure, of_scheme
 from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity
 from .state import StepperState, without_past
-from .steps import AbstractSteps, Problem, Step, at_start
+from .steps import AbstractSteps, SimulationProblem, Step, at_start
 
 
-def free_field(t, y, problem: Problem):
+def free_field(t, y, problem: SimulationProblem):
     """(q', v') without constraints."""
     return free_rates(problem, t, y, problem.equations.mass(y[0]))
 
 
 def free_rates(
-    problem: Problem, t: RealScalarLike, y, M, inertial: Force | None = None, here: Any = None
+    problem: SimulationProblem,
+    t: RealScalarLike,
+    y,
+    M,
+    inertial: Force | None = None,
+    here: Any = None,
 ) -> tuple[Coordinates, Velocity]:
     """(q', v') without constraints, with M(q) given. `inertial`: the forces of inertia, if they are
     constant in the step. `here`: the result of `kinematics(q)`, if it is known."""
@@ -45,7 +50,7 @@ class FreeStep(NamedTuple):
 
 
 def free_step(
-    problem: Problem, scheme: diffrax.AbstractSolver, t1: RealScalarLike, state: Any
+    problem: SimulationProblem, scheme: diffrax.AbstractSolver, t1: RealScalarLike, state: Any
 ) -> FreeStep:
     """The scheme on the free motion M v' = f, with M, J and Phi evaluated at q. The forces of
     inertia of a mechanism's bodies are constant in the step, with a mean that does no work."""
@@ -75,7 +80,7 @@ def free_step(
 class SplitSteps(AbstractSteps):
     """The scheme on the free motion, then the impulse of the method."""
 
-    problem: Problem
+    problem: SimulationProblem
     scheme: diffrax.AbstractSolver
 
     def init(self, t, q, v):

@@ -35,7 +35,7 @@ from .own import OwnScheme
 from .schemes import RK4, prepared
 from .split import SplitSteps
 from .state import StepperState, finite
-from .steps import AbstractSteps, Problem, at_start
+from .steps import AbstractSteps, SimulationProblem, at_start
 from .switching import is_switched, switched, with_rows
 from .variational import VariationalScheme, VariationalSteps
 
@@ -186,7 +186,7 @@ class Stepper(eqx.Module):
 
     def steps(self, control: Any, dtype: Any) -> AbstractSteps:
         """The steps of the method under a control, with all rows."""
-        problem = Problem(self.system, self.enforcement, control, self.projection)
+        problem = SimulationProblem(self.system, self.enforcement, control, self.projection)
         return steps_of(with_dtype(problem, dtype), self.scheme, dtype)
 
     def active_steps(self, state: StepperState, control: Any) -> AbstractSteps:
@@ -195,7 +195,7 @@ class Stepper(eqx.Module):
 
 
 def steps_of(
-    problem: Problem,
+    problem: SimulationProblem,
     scheme: diffrax.AbstractSolver | None,
     dtype: Any,
     controller: diffrax.AbstractStepSizeController | None = None,

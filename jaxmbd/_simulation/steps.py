@@ -16,7 +16,7 @@ from .._types import Control, Coordinates, RealScalarLike, Rows, Scalar, Velocit
 from .state import StepperState
 
 
-class Problem(eqx.Module):
+class SimulationProblem(eqx.Module):
     """The system, the method and the control of a simulation. `active`: which rows of (Phi, Psi)
     act, `None` for all."""
 
@@ -51,7 +51,7 @@ class Step(NamedTuple):
 class AbstractSteps(eqx.Module):
     """The steps of one family of methods, for one problem and one scheme."""
 
-    problem: eqx.AbstractVar[Problem]
+    problem: eqx.AbstractVar[SimulationProblem]
     scheme: eqx.AbstractVar[diffrax.AbstractSolver]
 
     @property

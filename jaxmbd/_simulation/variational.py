@@ -12,7 +12,7 @@ from .._system import writes_own_qdot
 from .newton import Unknowns, solve_step
 from .own import OwnScheme, rounding_of
 from .state import without_past
-from .steps import AbstractSteps, Problem, Step, at_start
+from .steps import AbstractSteps, SimulationProblem, Step, at_start
 
 
 class VariationalScheme(OwnScheme):
@@ -25,7 +25,7 @@ class VariationalScheme(OwnScheme):
 class VariationalSteps(AbstractSteps):
     """Newton's method for the position, then linear equations for the velocity."""
 
-    problem: Problem
+    problem: SimulationProblem
     scheme: diffrax.AbstractSolver
 
     def init(self, t, q, v):

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._simulation import Problem
+from .._simulation import SimulationProblem
 from .._system import AbstractSystem
 from ..mechanism import Mechanism, Stack, frame_poses, frame_twists, linearised
 from .terms import At, numbers, pulled
 
 
 @functools.singledispatch
-def element(system: AbstractSystem, problem: Problem, at: At, term: str, derivative: bool) -> str:
+def element(
+    system: AbstractSystem, problem: SimulationProblem, at: At, term: str, derivative: bool
+) -> str:
     """The kind and name of the first element whose part of the term, or of its derivative, is not
     finite; empty if there is none or the system has no elements."""
     del system, problem, at, term, derivative
@@ -23,7 +25,7 @@ def element(system: AbstractSystem, problem: Problem, at: At, term: str, derivat
 
 
 @element.register
-def _(system: Mechanism, problem: Problem, at: At, term: str, derivative: bool) -> str:
+def _(system: Mechanism, problem: SimulationProblem, at: At, term: str, derivative: bool) -> str:
     def on_bodies(force, qs, vs):
         u = None if problem.control is None else problem.control(*at)
         poses, twists = frame_poses(force, qs), frame_twists(force, qs, vs)

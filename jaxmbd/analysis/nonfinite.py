@@ -13,12 +13,12 @@ from .._concrete import all_concrete
 from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._results import RESULTS
-from .._simulation import Problem, Solution, Stepper, make_grid
+from .._simulation import SimulationProblem, Solution, Stepper, make_grid
 from .._sizes import check_fits
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
 from .elements import element
-from .stepwise import Motion, Record, reversed_sweep, run, seeds_of, solution_of
+from .stepwise import StepwiseMotion, VisitedPoints, reversed_sweep, run, seeds_of, solution_of
 from .terms import (
     JACOBIAN,
     SOLUTIONS,
@@ -159,7 +159,7 @@ def first_nonfinite(
     return _in_derivative(motion, loss)
 
 
-def _in_motion(motion: Motion) -> NonfiniteOrigin:
+def _in_motion(motion: StepwiseMotion) -> NonfiniteOrigin:
     i = int(motion.done)
     here, problem = motion.at(i), motion.problem(i)
     t, q, v = here.t, here.q, here.v
@@ -168,7 +168,7 @@ def _in_motion(motion: Motion) -> NonfiniteOrigin:
     largest = float(jnp.max(jnp.abs(jnp.concatenate([q, v]))))
     if largest > _GROWN * (1 + float(jnp.max(jnp.abs(motion.states.v[0])))):
         grown = f"The motion blew up before: q and v are up to {largest:.1e}. "
-    if found := first_term(value, problem, motion.points(Record(), i)):
+    if found := first_term(value, problem, motion.points(VisitedPoints(), i)):
         name, at, bad = found
         singular = _conditioning(problem, at) + verdict if name in SOLUTIONS else ""
         return origin._replace(
@@ -182,7 +182,7 @@ def _in_motion(motion: Motion) -> NonfiniteOrigin:
     return origin._replace(remark=grown + _conditioning(problem, start) + verdict)
 
 
-def _conditioning(problem: Problem, at: At) -> str:
+def _conditioning(problem: SimulationProblem, at: At) -> str:
     """Why the equations are singular, in words."""
     M, (_, J) = value(problem, at, "`mass_matrix`"), value(problem, at, JACOBIAN)
     text = ""
@@ -198,7 +198,7 @@ def _conditioning(problem: Problem, at: At) -> str:
     return text
 
 
-def _in_derivative(motion: Motion, loss) -> NonfiniteOrigin:
+def _in_derivative(motion: StepwiseMotion, loss) -> NonfiniteOrigin:
     height, seeds = seeds_of(motion, loss)
     if bad := entries_not_finite(height):
         line = line_of_nan(loss, solution_of(motion))
@@ -230,7 +230,7 @@ def _in_derivative(motion: Motion, loss) -> NonfiniteOrigin:
         remark=remark,
     )
     problem = motion.problem(i)
-    if found := first_term(derivative, problem, motion.points(Record(), i)):
+    if found := first_term(derivative, problem, motion.points(VisitedPoints(), i)):
         name, at, bad = found
         return origin._replace(
             quantity=name,

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from .._results import RESULTS
 from .._simulation import (
     LoopOptions,
-    Problem,
     Saved,
     Saving,
+    SimulationProblem,
     Solution,
     Stepper,
     StepperState,
@@ -28,7 +28,7 @@ from .terms import At, entries_not_finite, numbers, pulled
 _EVERY_STEP = Saving(t0=True, t1=True, ts=None, every=1, fn=None, on_grid=False)
 
 
-class Motion(NamedTuple):
+class StepwiseMotion(NamedTuple):
     """All states of a motion, the number of good steps (`done`), and the verdict."""
 
     stepper: Stepper
@@ -44,25 +44,25 @@ class Motion(NamedTuple):
     def at(self, i: int) -> StepperState:
         return jax.tree.map(lambda x: x[i], self.states)
 
-    def problem(self, i: int) -> Problem:
+    def problem(self, i: int) -> SimulationProblem:
         """The problem with the rows that act in state i."""
         return self.stepper.active_steps(self.at(i), self.control).problem
 
-    def points(self, record: "Record", i: int) -> list[At]:
+    def points(self, visited: "VisitedPoints", i: int) -> list[At]:
         """The points at which step i evaluates the equations, its start first."""
-        record.points.clear()
+        visited.points.clear()
         state = self.at(i)
         if i + 1 < len(self.states.t):
             h = self.states.t[i + 1] - state.t
-            watched = Watched(self.control, record)
+            watched = Watched(self.control, visited)
             jax.block_until_ready(_stepped(self.stepper, watched, state, h))
             jax.effects_barrier()
         start = At(state.t, state.q, state.v)
-        later = sorted(record.points, key=lambda at: float(at.t))
+        later = sorted(visited.points, key=lambda at: float(at.t))
         return [start, *(at for at in later if not entries_not_finite((at.q, at.v)))]
 
 
-class Record:
+class VisitedPoints:
     """A list of points. It equals only itself, so no compiled step writes into another call's."""
 
     def __init__(self):
@@ -73,15 +73,15 @@ class Watched(eqx.Module):
     """A control that records the points at which it is evaluated: the stages of each step."""
 
     control: Control | None
-    record: Record = eqx.field(static=True)
+    visited: VisitedPoints = eqx.field(static=True)
 
     def __call__(self, t, q, v):
-        jax.debug.callback(lambda *at: self.record.points.append(At(*at)), t, q, v)
+        jax.debug.callback(lambda *at: self.visited.points.append(At(*at)), t, q, v)
         return None if self.control is None else self.control(t, q, v)
 
 
 @eqx.filter_jit
-def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Motion:
+def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> StepwiseMotion:
     _, saved, result, stats = integrate_fixed(
         stepper,
         control,
@@ -91,7 +91,7 @@ def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Mot
         None,
         LoopOptions(diffrax.ForwardMode(), diffrax.NoProgressMeter()),
     )
-    return Motion(stepper, control, saved, stats["num_steps"], result)
+    return StepwiseMotion(stepper, control, saved, stats["num_steps"], result)
 
 
 @eqx.filter_jit
@@ -103,13 +103,13 @@ def _stepped(stepper, control, state, h) -> StepperState:
     return stepper.advance(state, h, control).bare()
 
 
-def solution_of(motion: Motion) -> Solution:
+def solution_of(motion: StepwiseMotion) -> Solution:
     stats = {"num_steps": motion.done}
     return observed(motion.stepper, motion.control, motion.saved, stats, motion.result)
 
 
 @eqx.filter_jit
-def seeds_of(motion: Motion, loss) -> tuple[Any, Motion]:
+def seeds_of(motion: StepwiseMotion, loss) -> tuple[Any, StepwiseMotion]:
     """The loss, and its derivative with respect to the numbers of the motion."""
 
     def fn(motion):
@@ -119,7 +119,9 @@ def seeds_of(motion: Motion, loss) -> tuple[Any, Motion]:
 
 
 @eqx.filter_jit
-def reversed_sweep(motion: Motion, seeds: Motion) -> tuple[Any, Any, Motion]:
+def reversed_sweep(
+    motion: StepwiseMotion, seeds: StepwiseMotion
+) -> tuple[Any, Any, StepwiseMotion]:
     """Differentiate in reverse, step by step. Return for each step whether the derivatives are
     finite after its reverse pass and how large they were before it; and the derivatives with
     respect to the stepper, the control and the state at the start."""
@@ -146,5 +148,5 @@ def reversed_sweep(motion: Motion, seeds: Motion) -> tuple[Any, Any, Motion]:
     given = (jnp.diff(motion.states.t), moving, fixed, earlier)
     carry = (last, (seeds.stepper, seeds.control))
     (by_start, (stepper, control)), (good, sizes) = jax.lax.scan(back, carry, given, reverse=True)
-    total = Motion(stepper, control, Saved(by_start, None), None, motion.result)
+    total = StepwiseMotion(stepper, control, Saved(by_start, None), None, motion.result)
     return good, sizes, total

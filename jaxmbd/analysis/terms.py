@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 from .._enforcement import AbstractContinuousEnforcement
 from .._equations import equations
 from .._linalg import dense
-from .._simulation import Problem, free_field, motion_at
+from .._simulation import SimulationProblem, free_field, motion_at
 from .._types import Coordinates, RealScalarLike, Velocity
 
 _PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])
@@ -36,10 +36,10 @@ class At(NamedTuple):
     v: Velocity
 
 
-Term = Callable[[Problem, At], PyTree]
+Term = Callable[[SimulationProblem, At], PyTree]
 
 
-def terms(problem: Problem) -> dict[str, Term]:
+def terms(problem: SimulationProblem) -> dict[str, Term]:
     """The terms as functions (problem, at) by name. Each comes after those that it depends on.
     Names in backticks are functions of the user."""
 
@@ -97,19 +97,21 @@ def entries_not_finite(
 
 
 @eqx.filter_jit
-def value(problem: Problem, at: At, name: str) -> PyTree:
+def value(problem: SimulationProblem, at: At, name: str) -> PyTree:
     """The value of a term."""
     return numbers(terms(problem)[name](problem, at))
 
 
 @eqx.filter_jit
-def derivative(problem: Problem, at: At, name: str) -> PyTree:
+def derivative(problem: SimulationProblem, at: At, name: str) -> PyTree:
     """The derivative of a term with respect to (problem, at)."""
     return pulled(terms(problem)[name], problem, at)
 
 
 def first_term(
-    fn: Callable[[Problem, At, str], PyTree], problem: Problem, points: Sequence[At]
+    fn: Callable[[SimulationProblem, At, str], PyTree],
+    problem: SimulationProblem,
+    points: Sequence[At],
 ) -> tuple[str, At, list[tuple[str, tuple[int, ...]]]] | None:
     """The first term whose `fn`, `value` or `derivative`, is not finite at one of the points: its
     name, the point, and its `entries_not_finite`."""

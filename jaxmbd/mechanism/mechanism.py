@@ -20,6 +20,7 @@ from .._types import Coordinates, RealScalarLike, Scalar, Velocity
 from . import energy
 from .batching import batched, with_last_axis
 from .body import GROUND, Body
+from .body_dynamics import AbstractBodyDynamics, PlanarDynamics, SpatialDynamics
 from .collisions import ContactPoints
 from .contact_rows import ContactSet
 from .contacts import AbstractContact
@@ -31,7 +32,6 @@ from .joint_rows import JointRows
 from .joints import AbstractConstraint, AbstractJoint
 from .linearise import Linearised, frame_poses, frame_twists, linearised, no_rows
 from .listing import listing
-from .motion import AbstractMotion, PlanarMotion, SpatialMotion
 from .placed import Configuration
 from .plane import Flat, Plane
 from .pose import Pose, Twist
@@ -177,8 +177,8 @@ class Mechanism(AbstractStructuredSystem):
         return BodyTables(self.body_stack.names, self.flat)
 
     @property
-    def _motion(self) -> AbstractMotion:
-        kind = SpatialMotion if self.flat is None else PlanarMotion
+    def _dynamics(self) -> AbstractBodyDynamics:
+        kind = SpatialDynamics if self.flat is None else PlanarDynamics
         return kind(self.body_stack, self.tables)
 
     @property
@@ -319,23 +319,23 @@ class Mechanism(AbstractStructuredSystem):
         return self.tables.kinematics(q)
 
     def retract(self, q: Configuration, dp: Velocity) -> Coordinates:
-        return self._motion.retract(q, dp)
+        return self._dynamics.retract(q, dp)
 
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
-        return self._motion.difference(q0, q1)
+        return self._dynamics.difference(q0, q1)
 
     def carried(self, q0: Configuration, q1: Coordinates, v: Velocity) -> Velocity:
-        return self._motion.carried(q0, q1, v)
+        return self._dynamics.carried(q0, q1, v)
 
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
         return self.mass_blocks(q).dense()
 
     def mass_blocks(self, q: Configuration) -> BlockDiagonal | CoupledBlocks:
-        M, shared = self._motion.mass_blocks(q), self._shared_inertia(q)
+        M, shared = self._dynamics.mass_blocks(q), self._shared_inertia(q)
         return M if shared is None else CoupledBlocks(M, *shared)
 
     def inertia(self, q: Configuration, a: Velocity) -> Float[Array, " nv"]:
-        f = self._motion.momentum_of(q, a)
+        f = self._dynamics.momentum_of(q, a)
         if (shared := self._shared_inertia(q)) is None:
             return f
         R, weights = shared
@@ -344,7 +344,7 @@ class Mechanism(AbstractStructuredSystem):
     def reach(self, J: BlockRows) -> Float[Array, " rows"]:
         # A joint that is open by phi lets its bodies rotate by phi / arm. Without an arm, the
         # radius of gyration counts.
-        return jnp.sqrt(J.squares(self._motion.reach_weights()))
+        return jnp.sqrt(J.squares(self._dynamics.reach_weights()))
 
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
         return self.inertial_force(q, v) + self.external_force(t, q, v, u)
@@ -352,7 +352,7 @@ class Mechanism(AbstractStructuredSystem):
     def inertial_force(
         self, q: Configuration, v: Velocity, h: RealScalarLike | None = None
     ) -> Float[Array, " nv"]:
-        return self._motion.inertial_force(q, v, self.gravity, h)
+        return self._dynamics.inertial_force(q, v, self.gravity, h)
 
     def external_force(
         self, t: RealScalarLike, q: Configuration, v: Velocity, u: Any

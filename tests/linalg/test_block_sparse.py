@@ -20,7 +20,7 @@ from jaxmbd._linalg.blocks import (
     smallest_first,
     take_rows,
 )
-from jaxmbd._linalg.elimination import plan, sequence
+from jaxmbd._linalg.elimination import level_order, node_order
 
 SIZE = 6
 
@@ -268,7 +268,7 @@ def test_elimination_takes_linear_work():
         for n in (64, 1024):
             (elements,) = make(n)
             ends = (tuple(tuple(int(b) for b in end) for end in np.array(elements).T),)
-            the = plan(ends, n, 1)
+            the = level_order(ends, n, 1)
             levels.append(len(the.levels))
             work.append(sum(level.out.size for level in the.levels) / n)
         assert work[1] <= 1.1 * work[0]
@@ -280,11 +280,11 @@ def test_trees_are_eliminated_without_fill():
     """From their leaves on: along a chain each joint has one neighbour, no pair of them."""
     (elements,) = chain(50)
     ends = (tuple(tuple(int(b) for b in end) for end in np.array(elements).T),)
-    the = sequence(ends, 50)
+    the = node_order(ends, 50)
     assert the.out.shape == (50, 1) and the.pairs.shape == (50, 0)
     (elements,) = star(8)
     ends = (tuple(tuple(int(b) for b in end) for end in np.array(elements).T),)
-    assert sequence(ends, 8).out.shape == (8, 7)  # all on one body wait for each other
+    assert node_order(ends, 8).out.shape == (8, 7)  # all on one body wait for each other
 
 
 INDICES = [[0], [3, 4, 5], [0, 2, 4], [5, 0, 1, 2], [4, 3, 2, 1, 0, 5, 1], [2, 2, 2, 2, 2, 2]]

@@ -13,7 +13,7 @@ from ..stack import Stack
 from ..tables import BodyTables
 
 
-class AbstractMotion(eqx.Module):
+class AbstractBodyDynamics(eqx.Module):
     """Free motion of the bodies of a `stack`. Methods take q, or what `tables.kinematics` makes of
     it."""
 

@@ -12,10 +12,10 @@ from ..placed import Configuration
 from ..plane import Flat
 from ..stack import Stack
 from ..tables import BodyTables
-from .base import AbstractMotion
+from .base import AbstractBodyDynamics
 
 
-class PlanarMotion(AbstractMotion):
+class PlanarDynamics(AbstractBodyDynamics):
     """Bodies with three freedoms each,
 
         m (a_x - alpha c_y - omega^2 c_x) = F_x,

@@ -6,10 +6,10 @@ from ..._linalg import BlockDiagonal
 from ..body import Body
 from ..stack import Stack
 from ..tables import BodyTables
-from .base import AbstractMotion
+from .base import AbstractBodyDynamics
 
 
-class SpatialMotion(AbstractMotion):
+class SpatialDynamics(AbstractBodyDynamics):
     """Bodies with six freedoms each: the methods of `Body` on tables."""
 
     stack: Stack[Body]
