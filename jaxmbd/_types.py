@@ -4,7 +4,7 @@ mathematics."""
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Float, Shaped
 
 Scalar: TypeAlias = Float[Array, ""]
 Coordinates: TypeAlias = Float[Array, " nq"]
@@ -14,5 +14,4 @@ MassMatrix: TypeAlias = Float[Array, "nv nv"]
 Rows: TypeAlias = Float[Array, " nc"]
 Jacobian: TypeAlias = Float[Array, "nc nv"]
 RealScalarLike: TypeAlias = float | int | Shaped[Array, ""]
-BoolScalarLike: TypeAlias = bool | Bool[Array, ""]
 Control: TypeAlias = Callable[[Any, Any, Any], Any]

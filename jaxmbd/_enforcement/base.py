@@ -14,7 +14,6 @@ from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintO
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .._types import (
-    BoolScalarLike,
     Control,
     Coordinates,
     Force,
@@ -26,8 +25,7 @@ from .._types import (
 
 
 class Point(NamedTuple):
-    """The equations of the system at one (t, q, v), on which a method works. `starts`: whether a
-    step begins here, so that its drift correction is needed."""
+    """The equations of the system at one (t, q, v), on which a method works."""
 
     v: Velocity
     M: Any
@@ -35,7 +33,6 @@ class Point(NamedTuple):
     rows: ConstraintRows
     equations: AbstractEquationMap
     tilt: Float[Array, ""] | None = None
-    starts: BoolScalarLike = True
 
     def dense(self) -> "Point":
         """The same point with M and J as arrays, for methods that combine them."""

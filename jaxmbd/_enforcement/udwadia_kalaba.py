@@ -14,14 +14,13 @@ from .contradiction import contradiction
 
 
 class _Factor(NamedTuple):
-    """The operator, the constrained acceleration with its multipliers, the part `excess` of the
-    velocity that violates the rows, and the `shift` that removes the violation of the positions."""
+    """The operator, the constrained acceleration with its multipliers, and the part `excess` of the
+    velocity that violates the rows."""
 
     operator: ConstraintOperator
     acceleration: Velocity
     multipliers: Rows
     excess: Velocity
-    shift: Velocity
 
 
 @checked
@@ -55,14 +54,10 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
         operator = point.operator(self.solver)
         rows, rest = point.rows, jnp.zeros_like(point.v)
         if not self.correct:
-            return _Factor(operator, *operator.solve(point.f, rows.gamma), rest, rest)
-        (acceleration, lam), (excess, _), (shift, _) = operator.solve_each(
-            (point.f, rows.gamma),
-            (rest, rows.velocity),
-            (rest, -rows.position(rows.phi)),
-            needed=(True, True, point.starts),
-        )
-        return _Factor(operator, acceleration, lam, excess, shift)
+            return _Factor(operator, *operator.solve(point.f, rows.gamma), rest)
+        both = operator.solve_each((point.f, rows.gamma), (rest, rows.velocity))
+        (acceleration, lam), (excess, _) = both
+        return _Factor(operator, acceleration, lam, excess)
 
     def motion(self, point, factor):
         return Motion(point.v - factor.excess, factor.acceleration, factor.multipliers)
@@ -70,7 +65,9 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
     def correction(self, point, factor):
         if not self.correct:
             return no_correction(point)
-        return Correction(factor.shift, -factor.excess)
+        rows = point.rows
+        position, _ = factor.operator.correct(-rows.position(rows.phi), point.v)
+        return Correction(position, -factor.excess)
 
     def result(self, point, factor, correction):
         solved = factor.operator.result()

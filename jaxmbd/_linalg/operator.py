@@ -7,7 +7,6 @@ order. A `custom_jvp` alone would not be enough: `lax.scan` drops its rule when 
 through the scan is differentiated.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from .._results import RESULTS
-from .._types import BoolScalarLike, Force, Jacobian, MassMatrix, Rows, Velocity
+from .._types import Force, Jacobian, MassMatrix, Rows, Velocity
 from .base import (
     AbstractConstraintSolver,
     AbstractEquationMap,
@@ -95,34 +94,17 @@ class ConstraintOperator(eqx.Module):
             return jnp.zeros_like(v), r
         return _solve_by_rule(self, jnp.zeros_like(v), r, v)
 
-    def solve_each(
-        self, *rights: tuple[Force, Rows], needed: Sequence[BoolScalarLike]
-    ) -> list[tuple[Velocity, Rows]]:
-        """`solve` for several (f, r); zeros for those that are not `needed`."""
-        known = [i for i, on in enumerate(needed) if on is not False]
-        found = [(jnp.zeros_like(f), jnp.zeros_like(r)) for f, r in rights]
-
-        def solved(f, r, on):
-            if on is True:
-                return self.solve(f, r)
-            rest = jnp.zeros_like(f), jnp.zeros_like(r)
-            return jax.lax.cond(on, lambda: self.solve(f, r), lambda: rest)
-
+    def solve_each(self, *rights: tuple[Force, Rows]) -> list[tuple[Velocity, Rows]]:
+        """`solve` for several (f, r)."""
         if not self.in_blocks:
-            for i in known:
-                found[i] = solved(*rights[i], needed[i])
-            return found
+            return [self.solve(f, r) for f, r in rights]
         # Compiled once, since the code of a solve with blocks is long.
-        f, r = (jnp.stack(x) for x in zip(*(rights[i] for i in known), strict=True))
-        always = all(needed[i] is True for i in known)
+        f, r = map(jnp.stack, zip(*rights, strict=True))
         if loops_cost_nothing():
-            on = jnp.array([needed[i] for i in known])
-            a, lam = jax.lax.map(lambda x: solved(x[0], x[1], always or x[2]), (f, r, on))
+            a, lam = jax.lax.map(lambda right: self.solve(*right), (f, r))
         else:
             a, lam = jax.vmap(self.solve)(f, r)
-        for k, i in enumerate(known):
-            found[i] = a[k], lam[k]
-        return found
+        return list(zip(a, lam, strict=True))
 
     def correct(self, r: Rows, like: Velocity) -> tuple[Velocity, Rows]:
         """(d, mu) with d = M^-1 J^T mu and J d = r: the change d of least kinetic energy

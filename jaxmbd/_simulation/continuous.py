@@ -41,7 +41,7 @@ def _rates(system: AbstractSystem, motion: Motion, y, correction):
 @eqx.filter_jit
 def motion_at(problem: SimulationProblem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
     """The constrained motion at (t, q, v)."""
-    here = point(problem.equations, problem.control, t, q, v)._replace(starts=False)
+    here = point(problem.equations, problem.control, t, q, v)
     return problem.enforcement.motion(here, problem.enforcement.factorise(here))
 
 
@@ -54,8 +54,8 @@ def corrected_step(
     system, enforcement = problem.system, problem.enforcement
     h = t1 - t0
 
-    def solved(t, y, starts):
-        here = point(problem.equations, problem.control, t, *y)._replace(starts=starts)
+    def solved(t, y):
+        here = point(problem.equations, problem.control, t, *y)
         factor = enforcement.factorise(here)
         return here, factor, enforcement.motion(here, factor)
 
@@ -73,7 +73,7 @@ def corrected_step(
     if isinstance(scheme, RolledRK4):
         # The equations are compiled once for all stages, the first one included.
         def stage(t, y, is_first, start):
-            here, factor, motion = solved(t, y, is_first)
+            here, factor, motion = solved(t, y)
             start = jax.lax.cond(is_first, lambda: at_start(y[0], here, factor), lambda: start)
             k = jax.tree.map(lambda x: h * x, _rates(system, motion, y, start.rates))
             return k, start
@@ -85,7 +85,7 @@ def corrected_step(
         (q1, v1), start = rolled_rk4(stage, t0, t1, y0, none)
         error, dense, scheme_result = None, dict(y0=y0, y1=(q1, v1)), diffrax.RESULTS.successful
     else:
-        here, factor, motion = solved(t0, y0, True)
+        here, factor, motion = solved(t0, y0)
         start = at_start(y0[0], here, factor)
 
         def field(t, y, args):
