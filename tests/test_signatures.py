@@ -282,6 +282,7 @@ def check_message(error, label, parameter, value):
 RETURNED = set(
     "EquilibriumReport Inputs LinearModel LinearMotion Modes Participation Campbell StateFeedback "
     "DiscreteMotion TrackingFeedback SampledFeedback ReactionEnvelope "
+    "Branch BranchPoint LimitPoint Equilibria DeadPoint Kinematics "
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
     "Correction Motion Point BlockDiagonal BlockRows ConstraintEquations ConstraintOperator "
     "CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads JointClosure Audit "

@@ -211,9 +211,11 @@ class Mechanism(AbstractStructuredSystem):
         """q and v of bodies with these positions and quaternions, and these velocities and angular
         velocities, as tables with a column for each body. In a plane, what points out of it is left
         out."""
-        if self.flat is None:
-            return poses.ravel(), twists.ravel()
-        return _flattened(self.flat, poses, twists)
+        if self.flat is not None:
+            return _flattened(self.flat, poses, twists)
+        xp = numpy_if_concrete(poses, twists)
+        q, v = (jnp.asarray(xp.ravel(xp.asarray(x)), x.dtype) for x in (poses, twists))
+        return q, v
 
     def pose_table(self, q: Float[ArrayLike, "*batch nq"]) -> Float[Array, "*batch 7 bodies"]:
         """Positions and quaternions of all bodies. Leading axes of q are kept."""

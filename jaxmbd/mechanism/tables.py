@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._linalg import BlockRows, columns
-from .._types import Coordinates, Velocity
+from .._types import Velocity
 from .batching import batched
 from .body import GROUND
 from .coordinates import Bodies, FlatBodies
@@ -109,14 +109,6 @@ class BodyTables(NamedTuple):
     def twists_with_ground(self, v: Velocity) -> Float[Array, "6 columns"]:
         """`twists`, with the ground as the last column."""
         return with_ground(self.twists(v))
-
-    def q_of(self, poses: Float[Array, "7 bodies"]) -> Coordinates:
-        """q of bodies in these poses."""
-        return (poses if self.flat is None else self.flat.flattened(poses)).ravel()
-
-    def v_of(self, twists: Float[Array, "6 bodies"]) -> Velocity:
-        """v of bodies with these twists."""
-        return (twists if self.flat is None else self.flat.flattened_twists(twists)).ravel()
 
     def restricted(self, J: Array, axis: int) -> Array:
         """Covectors for the velocities of a body, from those for its six spatial ones along an
