@@ -12,6 +12,8 @@ are reported and left out. MuJoCo MJX runs with and without XLA's fusion.
     python benchmarks/chains.py --links 200 320 1000 --dt 2e-4
     taskset -c 0 python benchmarks/chains.py   # one core
 
+The four-bar is measured with hinges in space and as a mechanism in a plane.
+
 The chain: links of 0.3 m and 1 kg hang from the ground on hinges about x and y in turn, with
 0.2 N m s of damping each, and start at 0.1 rad and 0.2 rad/s in each joint. The four-bar: ground
 1.0 m, crank 0.3, coupler 0.9 and rocker 0.7 of 1 kg/m, from a crank angle of 60 degrees.
@@ -84,7 +86,7 @@ def four_bar_points() -> list[np.ndarray]:
     return [a, b, c, d]
 
 
-def four_bar() -> mbd.Mechanism:
+def four_bar(plane: mbd.Plane | None = None) -> mbd.Mechanism:
     points = four_bar_points()
     bodies = []
     for name, p, q in zip(("crank", "coupler", "rocker"), points, points[1:], strict=False):
@@ -97,7 +99,7 @@ def four_bar() -> mbd.Mechanism:
         mbd.Revolute(name, *pair, point=point, axis=[0.0, 1.0, 0.0])
         for name, pair, point in zip("ABCD", ends, points, strict=True)
     ]
-    return mbd.Mechanism(bodies, joints)
+    return mbd.Mechanism(bodies, joints, plane=plane)
 
 
 def violation(value: jax.Array) -> dict[str, float]:
@@ -405,7 +407,9 @@ def main() -> None:
         compare(f"chain of {n}", n, row, chain_peers(n, options.dt, steps, batch, gradient))
     steps = 2000
     row = measure(own(four_bar(), 1e-3, steps), steps, violation)
-    compare("four-bar", 3, row, four_bar_peers(1e-3, steps))
+    flat = own(four_bar(mbd.Plane(normal=[0.0, -1.0, 0.0])), 1e-3, steps)
+    in_plane = {"jaxmbd in a plane": lambda: measure(flat, steps, violation)}
+    compare("four-bar", 3, row, in_plane | four_bar_peers(1e-3, steps))
 
 
 if __name__ == "__main__":
