@@ -11,7 +11,6 @@ from .._results import first_failure
 from .._types import Velocity
 from .newton import Unknowns, solve_step
 from .own import OwnScheme, moved, rounding_of
-from .state import without_past
 from .steps import AbstractSteps, SimulationProblem, Step, at_start
 
 
@@ -41,9 +40,7 @@ class AlphaSteps(AbstractSteps):
     scheme: diffrax.AbstractSolver
 
     def init(self, t, q, v):
-        rows = self.equations.row_count(t, q, v)
-        state = without_past(t, q, v).replace(multipliers=jnp.zeros(rows, q.dtype))
-        return at_start(self.scheme, state)
+        return self.with_rows(t, q, v)
 
     def step(self, state, t):
         problem, of, system = self.problem, self.equations, self.system

@@ -10,7 +10,7 @@ from .._enforcement import Point, point_at
 from .._linalg import without_rows
 from .._results import RESULTS, first_failure, of_scheme
 from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity
-from .state import StepperState, without_past
+from .state import StepperState
 from .steps import AbstractSteps, SimulationProblem, Step, at_start
 
 
@@ -84,9 +84,7 @@ class SplitSteps(AbstractSteps):
     scheme: diffrax.AbstractSolver
 
     def init(self, t, q, v):
-        rows = self.equations.row_count(t, q, v)
-        state = without_past(t, q, v).replace(multipliers=jnp.zeros(rows, q.dtype))
-        return at_start(self.scheme, state)
+        return self.with_rows(t, q, v)
 
     def step(self, state, t):
         system, h = self.system, t - state.t

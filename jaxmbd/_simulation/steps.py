@@ -13,7 +13,7 @@ from .._equations import AbstractEquations, equations
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .._types import Control, Coordinates, RealScalarLike, Rows, Scalar, Velocity
-from .state import StepperState
+from .state import StepperState, without_past
 
 
 class SimulationProblem(eqx.Module):
@@ -71,6 +71,12 @@ class AbstractSteps(eqx.Module):
     @abc.abstractmethod
     def init(self, t: Scalar, q: Coordinates, v: Velocity) -> StepperState:
         """The state at the start of a motion."""
+
+    def with_rows(self, t: Scalar, q: Coordinates, v: Velocity) -> StepperState:
+        """`init` of methods whose state has the multipliers, 0 at the start."""
+        rows = self.equations.row_count(t, q, v)
+        state = without_past(t, q, v).replace(multipliers=jnp.zeros(rows, q.dtype))
+        return at_start(self.scheme, state)
 
     def start_result(
         self, t: RealScalarLike, q: Coordinates, v: Velocity, tolerance: Float[Array, ""]

@@ -11,8 +11,7 @@ from .._results import first_failure
 from .._system import writes_own_qdot
 from .newton import Unknowns, solve_step
 from .own import OwnScheme, rounding_of
-from .state import without_past
-from .steps import AbstractSteps, SimulationProblem, Step, at_start
+from .steps import AbstractSteps, SimulationProblem, Step
 
 
 class VariationalScheme(OwnScheme):
@@ -34,9 +33,7 @@ class VariationalSteps(AbstractSteps):
                 f"`Variational` needs the displacement between two positions, but `qdot` of "
                 f"{type(self.system).__name__} does not tell it: name `coordinates` instead."
             )
-        rows = self.equations.row_count(t, q, v)
-        state = without_past(t, q, v).replace(multipliers=jnp.zeros(rows, q.dtype))
-        return at_start(self.scheme, state)
+        return self.with_rows(t, q, v)
 
     def step(self, state, t):
         problem, of, system = self.problem, self.equations, self.system
