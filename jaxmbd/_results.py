@@ -95,6 +95,10 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "Newton's method found no dead point. Begin closer to it, such as at the last good sample "
         "of `kinematics`."
     )
+    inputs_not_found = (
+        "The search for the best inputs within the bounds did not end. The inputs are within them, "
+        "but others may come closer to the motion."
+    )
     wrong_size = (
         "`size` is not the number of independent deviations of the state, twice the degrees of "
         "freedom of a holonomic system. Leave it out where the numbers are known, to have it "

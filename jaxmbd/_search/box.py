@@ -12,10 +12,11 @@ _ARMIJO = 0.1
 
 
 class BoundedSolution(NamedTuple):
-    """The minimiser, and which of its entries are not held at a bound."""
+    """The minimiser, which of its entries are not held at a bound, and whether it was found."""
 
     x: Float[Array, " n"]
     free: Bool[Array, " n"]
+    converged: Bool[Array, ""]
 
 
 # Traced once for all places in a program.
@@ -70,8 +71,8 @@ def bounded_least_squares(
         return ~done & (count < 30 + 2 * lower.size)
 
     first = (jnp.clip(start, lower, upper), jnp.ones(lower.shape, bool), jnp.array(False))
-    x, free, _, _ = jax.lax.while_loop(is_going, body, (*first, jnp.array(0)))
-    return BoundedSolution(x, free)
+    x, free, done, _ = jax.lax.while_loop(is_going, body, (*first, jnp.array(0)))
+    return BoundedSolution(x, free, done)
 
 
 def normal_inverse(A: Float[Array, "m n"], free: Bool[Array, " n"]) -> Float[Array, "n n"]:

@@ -16,7 +16,7 @@ from .._inputs import checked, inside, not_negative_or_infinite, number, positiv
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._loop import stop_gradient
 from .._raising import raise_failure
-from .._results import RESULTS
+from .._results import RESULTS, first_failure
 from .._search import bounded_least_squares
 from .._simulation import Solution, as_control
 from .._system import AbstractSystem, State
@@ -33,7 +33,8 @@ class Inputs(eqx.Module):
     - `missed`: the requested acceleration minus the one under u, `(nv,)`. It is 0 up to rounding if
       the inputs can produce the motion.
     - `result`: `RESULTS.successful`, or why the numbers are not to be trusted: the state violates
-      the constraints, or the equations could not be solved.
+      the constraints, the equations or the problem with bounds could not be solved, or bounds that
+      were traced cross.
     """
 
     u: Any
@@ -144,19 +145,26 @@ def accelerations(
     control: Any = None,
     *,
     solver: AbstractConstraintSolver = Automatic(),
+    start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
+    throw: bool = True,
 ) -> Float[Array, "*batch nv"]:
     """The accelerations v' of a system, for instance along a motion.
 
     **Arguments:** `state`: t, q and v; or a `Solution`, a `Plan` or states with leading axes.
-    `control`: the control u(t, q, v), or constant inputs.
+    `control`: the control u(t, q, v), or constant inputs. The others as in `inverse_dynamics`.
 
-    **Returns:** v', with the shape of v.
+    **Returns:** v', with the shape of v. With `throw=False` it is NaN in states that violate the
+    constraints, or whose equations could not be solved.
+
+    **Raises:** a run-time error for such a state if `throw` is true.
     """
     check_no_nan(system=system, state=state, control=control)
     t, q, v = _states(state)
     control = as_control(control, q.dtype)
     check_system(system, control, *_first(q, v))
-    return _accelerations(with_dtype(system, q.dtype), control, solver, t, q, v)
+    given = (with_dtype(system, q.dtype), control, solver, start_tolerance)
+    found, result = _accelerations(given, t, q, v)
+    return raise_failure(found, result) if throw else found
 
 
 def _states(state: State | Solution | Plan) -> tuple[Array, Array, Array]:
@@ -197,9 +205,13 @@ def _over_leading_axes(fn, *arguments):
 
 
 @eqx.filter_jit
-def _accelerations(system, control, solver, t, q, v):
+def _accelerations(given, t, q, v):
+    system, control, solver, tolerance = given
+
     def one(t, q, v):
-        return acceleration(system, solver, control, t, q, v)[0]
+        dv, _ = acceleration(system, solver, control, t, q, v)
+        result = verdict(system, solver, control, t, q, v, tolerance)
+        return jnp.where(result == RESULTS.successful, dv, jnp.nan), result
 
     return _over_leading_axes(one, t, q, v)
 
@@ -220,21 +232,30 @@ def _inputs(given, t, q, v, dv) -> Inputs:
         A = jax.jacfwd(lambda flat: motion(flat)[0])(none)
         R = jnp.linalg.cholesky(dense(system.mass_matrix(q).astype(dv.dtype)), upper=True)
         A, b = R @ A * scale[None], R @ (dv - free)
+        within = RESULTS.successful
         if bounds is None:
             found = scale * (jnp.linalg.pinv(A, rtol=rtol) @ b)
         else:
             lower, upper = bounds
-            found = scale * _least_within(A, b, lower / scale, upper / scale, rtol)
+            found, solved = _least_within(A, b, lower / scale, upper / scale, rtol)
+            found = scale * found
+            within = first_failure(
+                RESULTS.where(
+                    jnp.all(lower <= upper), RESULTS.successful, RESULTS.invalid_parameter
+                ),
+                RESULTS.where(solved, RESULTS.successful, RESULTS.inputs_not_found),
+            )
         made, multipliers = motion(found)
         control = as_control(unravel(found), dv.dtype)
         result = verdict(system, solver, control, t, q, v, tolerance)
-        return Inputs(unravel(found), multipliers, dv - made, result)
+        return Inputs(unravel(found), multipliers, dv - made, first_failure(result, within))
 
     return _over_leading_axes(one, t, q, v, dv)
 
 
 def _least_within(A, b, lower, upper, rtol):
-    """The shortest x among those that minimise |A x - b| within the bounds.
+    """The shortest x among those that minimise |A x - b| within the bounds, and whether the search
+    for the entries at a bound ended.
 
     A small multiple of |x|^2 makes the problem strictly convex, and decides which entries are at a
     bound. The others then are the shortest solution without it."""
@@ -243,9 +264,9 @@ def _least_within(A, b, lower, upper, rtol):
     little = jnp.finfo(A.dtype).eps ** 0.375 * jnp.where(size > 0, size, 1.0)
     rows = jnp.concatenate([fixed, little * jnp.eye(A.shape[1], dtype=A.dtype)])
     target = jnp.concatenate([target, jnp.zeros_like(low)])
-    x, free = bounded_least_squares(
+    x, free, solved = bounded_least_squares(
         rows, target, low, high, jnp.clip(jnp.zeros_like(low), low, high)
     )
     at_bound = jnp.where(free, 0.0, jnp.where(x <= low, lower, upper))
     others = jnp.linalg.pinv(jnp.where(free[None], A, 0.0), rtol=rtol) @ (b - A @ at_bound)
-    return jnp.clip(jnp.where(free, others, at_bound), lower, upper)
+    return jnp.clip(jnp.where(free, others, at_bound), lower, upper), solved

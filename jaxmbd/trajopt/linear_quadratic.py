@@ -188,7 +188,7 @@ def best_change(
         positive = jnp.all(jnp.isfinite(R))
         R = jnp.where(positive, R, one)
         b = -jax.scipy.linalg.solve_triangular(R, Q.u, trans=1)
-        k, free = bounded_least_squares(R, b, problem.lower - u, problem.upper - u, du)
+        k, free, _ = bounded_least_squares(R, b, problem.lower - u, problem.upper - u, du)
         K = -normal_inverse(R, free) @ Q.ux
         cross = K.T @ Q.ux
         xx = Q.xx + K.T @ Q.uu @ K + cross + cross.T

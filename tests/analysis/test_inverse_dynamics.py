@@ -81,6 +81,30 @@ def test_weights_share_the_load():
     np.testing.assert_allclose(found.u["right"], [3.0, 2.0], rtol=1e-12)
 
 
+def test_accelerations_of_a_state_off_the_constraints():
+    """They are no motion of the system: an error, or NaN, beside the numbers of good states."""
+    q, v = jnp.array([[1.0, 0.4, -1.6], [1.0, 0.9, -1.6]]), jnp.zeros((2, 3))
+    good = mbd.assemble(FOUR_BAR, q[0], v[0], fixed=[0])
+    states = mbd.State(0.0, q.at[0].set(good.q), v)
+    with pytest.raises(Exception, match="violates the constraints"):
+        accelerations(FOUR_BAR, states, jnp.zeros(1))
+    found = accelerations(FOUR_BAR, states, jnp.zeros(1), throw=False)
+    np.testing.assert_array_equal(np.isnan(found), [[False] * 3, [True] * 3])
+
+
+def test_traced_bounds_that_cross():
+    system = CartPole(*jnp.array([1.2, 0.3, 0.7]))
+    state = mbd.State(0.0, [0.0, 0.0], [0.0, 0.0])
+
+    @jax.jit
+    def result(lower):
+        options = dict(lower=lower, upper=1.0, throw=False)
+        return inverse_dynamics(system, state, [1.0, 0.0], jnp.zeros(1), **options).result
+
+    assert result(jnp.array(-1.0)) == mbd.RESULTS.successful
+    assert result(jnp.array(2.0)) == mbd.RESULTS.invalid_parameter
+
+
 def test_underactuated():
     """The push on a cart cannot hold a pole that leans: it makes the acceleration that is closest
     in the norm of M, and says what is missing."""
@@ -130,7 +154,9 @@ def test_inverse_then_forward(name):
         )
 
     def required(t, q, v):
-        dv = accelerations(system, mbd.State(t, q, v), given)
+        # Stages of a step are off the constraints by the square of its length.
+        options = dict(start_tolerance=jnp.inf, throw=False)
+        dv = accelerations(system, mbd.State(t, q, v), given, **options)
         return inverse_dynamics(system, mbd.State(t, q, v), dv, jnp.zeros(nu), throw=False).u
 
     sol = motion(given)

@@ -52,7 +52,8 @@ def test_bounded_least_squares_against_enumeration(getkey):
         A, b = jr.normal(getkey(), (5, 3)), 2 * jr.normal(getkey(), (5,))
         H, g = np.asarray(A.T @ A), -np.asarray(A.T @ b)
         low, high = -0.4 * np.ones(3), 0.2 * np.ones(3)
-        found, free = bounded_least_squares(A, b, low, high, jnp.zeros(3))
+        found, free, converged = bounded_least_squares(A, b, low, high, jnp.zeros(3))
+        assert converged
         best = min(
             (
                 x
