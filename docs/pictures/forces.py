@@ -6,7 +6,7 @@ writes docs/img/force-*.svg. Body a is grey, body b is blue, forces and torques 
 """
 
 import numpy as np
-from sketch import FREE, A, B, X, Y, Z, flat, plate, ring, save_all
+from sketch import FREE, A, B, X, Y, Z, any_bodies, flat, plate, ring, save_all
 
 STEEL = "#444444"
 
@@ -155,13 +155,7 @@ def drag(p):
 
 def force(p):
     """Your own, between any bodies."""
-    places = ([-0.9, 0, -0.4], [0.9, 0, -0.3], [0.05, 0, 0.9])
-    for place in places:
-        p.line([place, [0, 0, 0.1]], FREE, 1.2)
-    for place, color in zip(places, (A, B, "#d6e6f7"), strict=True):
-        p.box(place, [0.28, 0.22, 0.2], color)
-    p.ball([0, 0, 0.1], 0.24, "#ffffff")
-    p.text([0, 0, 0.1], r"$f$", FREE)
+    any_bodies(p, r"$f$")
 
 
 PICTURES = (

@@ -151,6 +151,17 @@ def plate(p, height=0.0, size=1.1):
     p.box([0, 0, height - 0.06], [size, size, 0.06], A)
 
 
+def any_bodies(p, text):
+    """What acts between any number of bodies."""
+    places = ([-0.9, 0, -0.4], [0.9, 0, -0.3], [0.05, 0, 0.9])
+    for place in places:
+        p.line([place, [0, 0, 0.1]], FREE, 1.2)
+    for place, color in zip(places, (A, B, "#d6e6f7"), strict=True):
+        p.box(place, [0.28, 0.22, 0.2], color)
+    p.ball([0, 0, 0.1], 0.24, "#ffffff")
+    p.text([0, 0, 0.1], text, FREE)
+
+
 def save_all(pictures, prefix):
     """Draw each function of `pictures` into docs/img/PREFIX-NAME.svg."""
     FOLDER.mkdir(exist_ok=True)
