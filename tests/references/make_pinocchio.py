@@ -1,0 +1,237 @@
+"""Reference values of an arm and of a closed loop by Pinocchio, a library of rigid-body algorithms
+in joint coordinates (Carpentier et al., 2019).
+
+    pip install pin scipy numpy
+    python make_pinocchio.py        # writes pinocchio.json
+
+- `arm`: seven hinges and slides one after the other, bodies with arbitrary inertia tensors. Mass
+  matrix (CRBA), joint forces of given motions (RNEA) and of poses at rest, accelerations under given
+  joint forces (ABA), and the derivatives of the latter.
+- `loop`: a crank, a universal joint made of two hinges, a coupler, and a rocker on which the coupler
+  ends in a ball joint. Accelerations and the force in the ball joint from Pinocchio's constrained
+  dynamics, their derivatives, and the motion by DOP853 of SciPy. The derivatives by q are differences
+  of Pinocchio's accelerations. Its own derivatives of constrained accelerations by q differ from
+  these by 30 in version 4.1.0, in the axes of a body, and by 0.2 in those of the world.
+
+The frame of a body is that of its joint, at the z axis of which the body turns or slides. `position`
+and `quaternion` (w, x, y, z) place this frame in that of the parent where the coordinate is 0.
+Inertia tensors are about the centre of mass. Everything is in SI units.
+"""
+
+import numpy as np
+import pinocchio as pin
+import scipy
+import scipy.optimize
+from reference_file import write
+from scipy.integrate import solve_ivp
+
+GRAVITY = [0.6, -1.1, -9.7]
+
+
+def random_body(random, name, parent, joint, position, quaternion):
+    axes = np.linalg.qr(random.normal(size=(3, 3)))[0]
+    # Of a solid box, so that no principal moment exceeds the sum of the others.
+    mass, size = random.uniform(0.5, 3.0), random.uniform(0.1, 0.5, size=3)
+    moments = mass / 12 * (np.sum(size**2) - size**2)
+    tensor = np.round(axes * moments @ axes.T, 4)
+    quaternion = np.array(quaternion) / np.linalg.norm(quaternion)
+    return {
+        "name": name,
+        "parent": parent,
+        "joint": joint,
+        "position": list(map(float, position)),
+        "quaternion": quaternion.tolist(),
+        "mass": round(mass, 3),
+        "center": random.uniform(-0.2, 0.2, size=3).round(3).tolist(),
+        "tensor": ((tensor + tensor.T) / 2).tolist(),
+    }
+
+
+def built(tree):
+    model = pin.Model()
+    model.gravity.linear = np.array(tree["gravity"])
+    kinds = {"revolute": pin.JointModelRZ, "prismatic": pin.JointModelPZ}
+    for body in tree["bodies"]:
+        parent = 0 if body["parent"] == "ground" else model.getJointId(body["parent"])
+        w, x, y, z = body["quaternion"]
+        place = pin.SE3(pin.Quaternion(w, x, y, z).matrix(), np.array(body["position"]))
+        joint = model.addJoint(parent, kinds[body["joint"]](), place, body["name"])
+        inertia = pin.Inertia(body["mass"], np.array(body["center"]), np.array(body["tensor"]))
+        model.appendBodyToJoint(joint, inertia, pin.SE3.Identity())
+    return model
+
+
+def moving_bodies(model, q, v, a):
+    """Pose, velocities and accelerations of the frame of each body, in the axes of the world."""
+    data = model.createData()
+    pin.forwardKinematics(model, data, q, v, a)
+    world, found = pin.LOCAL_WORLD_ALIGNED, []
+    for i in range(1, model.njoints):
+        x, y, z, w = pin.Quaternion(data.oMi[i].rotation).coeffs()
+        twist = pin.getVelocity(model, data, i, world)
+        rate = pin.getClassicalAcceleration(model, data, i, world)
+        found.append(
+            {
+                "pose": [*data.oMi[i].translation, w, x, y, z],
+                "twist": [*twist.linear, *twist.angular],
+                "acceleration": [*rate.linear, *rate.angular],
+            }
+        )
+    return found
+
+
+def arm():
+    random = np.random.default_rng(24)
+    kinds = ["revolute", "revolute", "prismatic", "revolute", "revolute", "prismatic", "revolute"]
+    bodies, parent = [], "ground"
+    for i, kind in enumerate(kinds):
+        position, turn = random.uniform(-0.5, 0.5, 3).round(3), random.normal(size=4).round(2)
+        bodies.append(random_body(random, f"link {i}", parent, kind, position, turn))
+        parent = f"link {i}"
+    tree = {"gravity": GRAVITY, "bodies": bodies}
+    model = built(tree)
+    data, states = model.createData(), []
+    for _ in range(3):
+        q, v, a, tau = random.uniform(-1.5, 1.5, size=(4, model.nv)).round(3)
+        force = pin.rnea(model, data, q, v, a)
+        held = pin.computeGeneralizedGravity(model, data, q)
+        mass = pin.crba(model, data, q)
+        mass = np.triu(mass) + np.triu(mass, 1).T
+        ddq = pin.aba(model, data, q, v, tau)
+        by_q, by_v, by_tau = (x.copy() for x in pin.computeABADerivatives(model, data, q, v, tau))
+        by_tau = np.triu(by_tau) + np.triu(by_tau, 1).T
+        states.append(
+            {
+                "q": q,
+                "v": v,
+                "mass_matrix": mass,
+                "inverse_dynamics": {"acceleration": a, "force": force},
+                "force_at_rest": held,
+                "forward_dynamics": {
+                    "force": tau,
+                    "acceleration": ddq,
+                    "by_q": by_q,
+                    "by_v": by_v,
+                    "by_force": by_tau,
+                },
+                "bodies": moving_bodies(model, q, v, a),
+            }
+        )
+    return {"tree": tree, "states": states}
+
+
+class Loop:
+    """A tree whose last body is held to the last but one at a point of both."""
+
+    def __init__(self, tree, ball):
+        self.tree, self.model = tree, built(tree)
+        self.data, self.joints = self.model.createData(), []
+        places = []
+        for name, point in ball.items():
+            self.joints.append(self.model.getJointId(name))
+            places.append(pin.SE3(np.eye(3), np.array(point)))
+        (i, j), (a, b) = self.joints, places
+        kind = pin.ContactType.CONTACT_3D
+        held = pin.RigidConstraintModel(kind, self.model, i, a, j, b, pin.LOCAL)
+        held.setBaumgarteCorrectorParameters(pin.BaumgarteCorrectorParameters(0.0, 0.0))
+        self.places, self.held = places, [held]
+        self.held_data = [held.createData()]
+        # Not regularised: the three rows are independent.
+        self.settings = pin.ProximalSettings(1e-14, 1e-14, 0.0, 1)
+        pin.initConstraintDynamics(self.model, self.data, self.held, self.held_data)
+
+    def gap(self, q):
+        pin.forwardKinematics(self.model, self.data, q)
+        i, j = self.joints
+        a, b = (self.data.oMi[k] * place for k, place in zip((i, j), self.places))
+        return a.translation - b.translation
+
+    def jacobian(self, q):
+        """The derivative of the gap by q."""
+        pin.computeJointJacobians(self.model, self.data, q)
+        rates = []
+        for k, place in zip(self.joints, self.places):
+            rows = pin.getJointJacobian(self.model, self.data, k, pin.LOCAL_WORLD_ALIGNED)
+            arm = self.data.oMi[k].rotation @ place.translation
+            rates.append(rows[:3] - pin.skew(arm) @ rows[3:])
+        return rates[0] - rates[1]
+
+    def closed(self, q, drive):
+        """q with the first coordinate kept, and the velocity with this rate of it."""
+        for _ in range(20):
+            step = np.linalg.solve(self.jacobian(q)[:, 1:], self.gap(q))
+            q = q - np.concatenate([[0.0], step])
+        assert np.abs(self.gap(q)).max() < 1e-14
+        J = self.jacobian(q)
+        v = np.concatenate([[drive], -np.linalg.solve(J[:, 1:], J[:, 0] * drive)])
+        return q, v
+
+    def acceleration(self, q, v, tau):
+        given = self.held, self.held_data, self.settings
+        return pin.constraintDynamics(self.model, self.data, q, v, tau, *given).copy()
+
+
+def differences(function, x, h=0.01):
+    """The derivative by differences of eighth order."""
+    weights = {1: 4 / 5, 2: -1 / 5, 3: 4 / 105, 4: -1 / 280}
+    columns = [
+        sum(w / h * (function(x + k * h * e) - function(x - k * h * e)) for k, w in weights.items())
+        for e in np.eye(x.size)
+    ]
+    return np.stack(columns, axis=1)
+
+
+def loop():
+    random = np.random.default_rng(7)
+    half = np.sqrt(0.5)
+    bodies = [
+        # The crank turns about z, the rocker about the x axis of the world.
+        random_body(random, "crank", "ground", "revolute", [0.0, 0.0, 0.0], [1, 0, 0, 0]),
+        random_body(random, "cross", "crank", "revolute", [0.3, 0.0, 0.1], [half, half, 0, 0]),
+        random_body(random, "coupler", "cross", "revolute", [0.0, 0.0, 0.0], [half, 0, half, 0]),
+        random_body(random, "rocker", "ground", "revolute", [0.8, 0.5, -0.2], [half, 0, half, 0]),
+    ]
+    ball = {"coupler": [0.2, 0.85, 0.3], "rocker": [-0.6, 0.1, 0.0]}
+    tree = {"gravity": GRAVITY, "bodies": bodies}
+    system = Loop(tree, ball)
+    start = scipy.optimize.least_squares(
+        lambda x: system.gap(np.array([0.4, *x])), [0.5, 0.5, 0.5], xtol=1e-15, ftol=1e-15
+    )
+    q, v = system.closed(np.array([0.4, *start.x]), 3.0)
+    tau = np.array([1.5, -0.7, 0.4, 0.9])
+    ddq = system.acceleration(q, v, tau)
+    force = system.data.lambda_c.copy()
+    derivatives = pin.computeConstraintDynamicsDerivatives(
+        system.model, system.data, system.held, system.held_data, system.settings
+    )
+    _, by_v, by_tau = (x.copy() for x in derivatives[:3])
+    by_q = differences(lambda q: system.acceleration(q, v, tau), q)
+    check = differences(lambda v: system.acceleration(q, v, tau), v)
+    assert np.abs(by_v - check).max() < 1e-9, by_v - check
+
+    def rates(t, x):
+        return np.concatenate([x[4:], system.acceleration(x[:4], x[4:], tau)])
+
+    times = np.linspace(0, 0.5, 6)
+    options = dict(method="DOP853", rtol=1e-13, atol=1e-13)
+    sol = solve_ivp(rates, (0, times[-1]), [*q, *v], t_eval=times, **options)
+    drift = max(np.abs(system.gap(x[:4])).max() for x in sol.y.T)
+    assert drift < 1e-10, drift
+    found = {
+        "q": q,
+        "v": v,
+        "force": tau,
+        "acceleration": ddq,
+        "by_q": by_q,
+        "by_v": by_v,
+        "by_force": by_tau,
+        "ball_force_in_axes_of_coupler": force,
+        "bodies": moving_bodies(system.model, q, v, ddq),
+    }
+    motion = {"t": times, "q": sol.y[:4].T, "v": sol.y[4:].T, "largest_gap": drift}
+    return {"tree": tree, "ball": ball, "state": found, "motion": motion}
+
+
+if __name__ == "__main__":
+    codes = ("pin", pin.__version__), ("scipy", scipy.__version__)
+    write({"arm": arm(), "loop": loop()}, "pinocchio.json", *codes)

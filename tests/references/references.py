@@ -1,0 +1,100 @@
+"""Reads the reference values, and builds the mechanisms that they are about."""
+
+import functools
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxmbd as mbd
+
+KINDS = {
+    "revolute": (mbd.Revolute, mbd.Motor),
+    "prismatic": (mbd.Prismatic, mbd.LinearActuator),
+}
+
+
+@functools.cache
+def read(name):
+    """The reference values of a file, with arrays in place of lists of numbers."""
+    return _arrays(json.loads(pathlib.Path(__file__).with_name(name).read_text()))
+
+
+def _arrays(x):
+    if isinstance(x, dict):
+        return {key: _arrays(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [_arrays(y) for y in x] if isinstance(x[0], dict | str) else np.array(x)
+    return x
+
+
+def mechanism_of(tree, ball=None):
+    """The mechanism of a tree of bodies, with a motor at each joint. The joints have the names of
+    their bodies. `ball`: the points of two bodies that a ball joint holds together."""
+    bodies, joints, motors = [], [], []
+    here = mbd.Pose(jnp.zeros(3), jnp.array([1.0, 0.0, 0.0, 0.0]))
+    for i, body in enumerate(tree["bodies"]):
+        kind, motor = KINDS[body["joint"]]
+        name, inertia = body["name"], [body[x] for x in ("mass", "tensor", "center")]
+        place = mbd.Pose(jnp.array(body["position"]), jnp.array(body["quaternion"]))
+        between = body["parent"], name
+        bodies.append(mbd.Body(name, mbd.Inertia(*inertia)))
+        joints.append(kind(name, *between, frame_a=place, frame_b=here))
+        motors.append(motor(f"at {name}", *between, index=i, frame_a=place, frame_b=here))
+    if ball is not None:
+        a, b = (mbd.Pose(jnp.array(point), here.orientation) for point in ball.values())
+        joints.append(mbd.Spherical("ball", *ball, frame_a=a, frame_b=b))
+    return mbd.Mechanism(bodies, joints, motors, gravity=tree["gravity"])
+
+
+def close(found, expected, rtol=1e-11):
+    """Equal to a share of the largest number. Rounding grows to 1e-12 of it in these systems."""
+    np.testing.assert_allclose(found, expected, atol=rtol * np.abs(expected).max(), rtol=0)
+
+
+def tables(bodies):
+    """Poses, twists and accelerations of bodies as the tables that `coordinates_of` takes."""
+    return (np.array([b[x] for b in bodies]).T for x in ("pose", "twist", "acceleration"))
+
+
+def state_of(mechanism, bodies):
+    """The state in which the bodies have the poses and twists of the reference, and v' there."""
+    poses, twists, accelerations = tables(bodies)
+    q, v = mechanism.coordinates_of(poses, twists)
+    return mbd.State(0.0, q, v), mechanism.coordinates_of(poses, accelerations)[1]
+
+
+def body_velocities(tree, x):
+    """The velocities of all bodies, from the coordinates of the joints and their rates x = (c, c'):
+    what the bodies of the tree do by hand, without the mechanism."""
+    size, found = len(tree["bodies"]), {}
+    found["ground"] = (jnp.eye(3), jnp.zeros(3), jnp.zeros(3))
+    cross = mbd.rotations.cross
+    for i, body in enumerate(tree["bodies"]):
+        turn, linear, angular = found[body["parent"]]
+        arm = turn @ jnp.array(body["position"])
+        turn = turn @ mbd.rotations.quaternion_to_matrix(jnp.array(body["quaternion"]))
+        linear, axis = linear + cross(angular, arm), turn[:, 2]
+        if body["joint"] == "prismatic":
+            linear = linear + cross(angular, axis * x[i]) + axis * x[size + i]
+        else:
+            c, s, zero = jnp.cos(x[i]), jnp.sin(x[i]), jnp.zeros(())
+            about_z = jnp.stack([c, -s, zero, s, c, zero, zero, zero, zero + 1]).reshape(3, 3)
+            turn, angular = turn @ about_z, angular + axis * x[size + i]
+        found[body["name"]] = (turn, linear, angular)
+    moving = [jnp.concatenate(found[body["name"]][1:]) for body in tree["bodies"]]
+    return jnp.stack(moving, axis=1).ravel()
+
+
+def in_joints(tree):
+    """A function of (c, c') and (c', c'') that gives X in (dp, dv) = X (dc, dc'), and its rate."""
+
+    def X(x):
+        of_x = jax.jacfwd(lambda x: body_velocities(tree, x))(x)
+        size = x.size // 2
+        T = of_x[:, size:]
+        return jnp.concatenate([jnp.concatenate([T, 0 * T], axis=1), of_x])
+
+    return jax.jit(lambda x, dx: jax.jvp(X, (x,), (dx,)))

@@ -1,0 +1,114 @@
+"""Dynamics in joint coordinates by Pinocchio: see make_pinocchio.py."""
+
+import diffrax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from references import close, in_joints, mechanism_of, read, state_of
+
+import jaxmbd as mbd
+from jaxmbd.analysis import accelerations, inverse_dynamics, linearise, static_inputs
+
+ARM, LOOP = (read("pinocchio.json")[name] for name in ("arm", "loop"))
+NAMES = [body["name"] for body in ARM["tree"]["bodies"]]
+
+
+@pytest.fixture(scope="module")
+def arm():
+    """The arm, its states together, and v' there for the given accelerations of the joints."""
+    mechanism = mechanism_of(ARM["tree"])
+    states, rates = zip(*(state_of(mechanism, state["bodies"]) for state in ARM["states"]))
+    q, v = (np.stack(x) for x in zip(*((state.q, state.v) for state in states)))
+    return mechanism, mbd.State(np.zeros(len(q)), q, v), np.stack(rates)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    mechanism = mechanism_of(LOOP["tree"], LOOP["ball"])
+    return mechanism, *state_of(mechanism, LOOP["state"]["bodies"])
+
+
+def of_states(*keys):
+    found = ARM["states"]
+    for key in keys:
+        found = [x[key] for x in found]
+    return np.stack(found)
+
+
+def test_arm_placed_by_its_joints(arm):
+    mechanism, states, _ = arm
+    named = [dict(zip(NAMES, ARM["states"][1][key])) for key in ("q", "v")]
+    placed = mbd.place_bodies(mechanism, *named)
+    np.testing.assert_allclose(mechanism.difference(states.q[1], placed.q), 0.0, atol=1e-12)
+    close(placed.v, states.v[1])
+
+
+def test_forces_of_motions_and_of_poses(arm):
+    mechanism, states, rates = arm
+    found = inverse_dynamics(mechanism, states, rates, jnp.zeros(7))
+    close(found.u, of_states("inverse_dynamics", "force"))
+    np.testing.assert_allclose(found.missed, 0.0, atol=1e-10 * np.abs(rates).max())
+    found = static_inputs(mechanism, states, jnp.zeros(7))
+    close(found.u, of_states("force_at_rest"))
+
+
+def test_mass_matrix_and_linear_model_of_the_arm(arm):
+    """T^T M T for v = T c'. Accelerations c'' and their derivatives in a moving state: x' = A x of
+    deviations x = X y gives y' = X^+ (A X - X') y."""
+    mechanism, states, _ = arm
+    X_of = in_joints(ARM["tree"])
+    one = ARM["states"][0]
+    given = one["forward_dynamics"]
+    x, dx = (np.concatenate(c) for c in ((one["q"], one["v"]), (one["v"], given["acceleration"])))
+    X, rate = map(np.asarray, X_of(x, dx))
+    T = X[42:, 7:]
+    close(T @ one["v"], states.v[0])
+    close(T.T @ mechanism.mass_matrix(states.q[0]) @ T, one["mass_matrix"])
+    state = mbd.State(0.0, states.q[0], states.v[0])
+    model = linearise(mechanism, state, jnp.array(given["force"])).in_all_coordinates()
+    found = np.linalg.lstsq(X, np.hstack([model.A @ X - rate, model.B]))[0]
+    none, each = np.zeros((7, 7)), np.eye(7)
+    expected = np.block([[none, each, none], [given["by_q"], given["by_v"], given["by_force"]]])
+    close(found, expected)
+    dv = accelerations(mechanism, state, jnp.array(given["force"]))
+    close(dv, T @ given["acceleration"] + rate[42:, 7:] @ one["v"])
+
+
+def test_loop(loop):
+    """Accelerations, the force in the ball joint, and the derivatives along what the loop admits."""
+    mechanism, state, rates = loop
+    given = LOOP["state"]
+    force = jnp.array(given["force"])
+    close(accelerations(mechanism, state, force), rates)
+    found = inverse_dynamics(mechanism, state, rates, force)
+    np.testing.assert_allclose(found.missed, 0.0, atol=1e-10 * np.abs(rates).max())
+
+    model = linearise(mechanism, state, force)
+    x, dx = (
+        np.concatenate(c) for c in ((given["q"], given["v"]), (given["v"], given["acceleration"]))
+    )
+    X, rate = map(np.asarray, in_joints(LOOP["tree"])(x, dx))
+    y = np.linalg.lstsq(X, model.Z)[0]
+    assert y.shape == (8, 2)
+    close(X @ y, model.Z)
+    found = np.linalg.lstsq(X, np.hstack([model.rates - rate @ y, model.pushes]))[0]
+    of_y = np.vstack([y[4:], np.hstack([given["by_q"], given["by_v"]]) @ y])
+    close(found, np.hstack([of_y, np.vstack([0 * given["by_force"], given["by_force"]])]), 1e-10)
+
+
+def test_motion_of_the_loop(loop):
+    """Half a second, and the force in the ball joint at its start. RK4 with steps of 1 ms."""
+    mechanism, state, _ = loop
+    motion, given = LOOP["motion"], LOOP["state"]
+    saveat = diffrax.SaveAt(t0=True, steps=100)
+    options = dict(control=lambda t, q, v: jnp.array(given["force"]), saveat=saveat)
+    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), state, t1=0.5, dt=1e-3, **options)
+    for i, body in enumerate(LOOP["tree"]["bodies"]):
+        joint = mechanism.joint_coordinates(sol.q, body["name"])[:, 0]
+        rate = mbd.reports.joint_rates(mechanism, sol.q, sol.v, body["name"])[:, 0]
+        np.testing.assert_allclose(joint, motion["q"][:, i], atol=1e-9)
+        np.testing.assert_allclose(rate, motion["v"][:, i], atol=1e-8)
+    first = sol.q[0], sol.multipliers[0]
+    held = mbd.reports.reactions(mechanism, 0.0, *first, "ball", on="coupler", frame="coupler")
+    close(held.force, given["ball_force_in_axes_of_coupler"])
+    np.testing.assert_allclose(held.torque, 0.0, atol=1e-12)
