@@ -1,50 +1,30 @@
 """Reference values of an arm and of a closed loop by Pinocchio, a library of rigid-body algorithms
-in joint coordinates (Carpentier et al., 2019).
+in the coordinates of joints (Carpentier et al., 2019).
 
     pip install pin scipy numpy
     python make_pinocchio.py        # writes pinocchio.json
 
-- `arm`: seven hinges and slides one after the other, bodies with arbitrary inertia tensors. Mass
-  matrix (CRBA), joint forces of given motions (RNEA) and of poses at rest, accelerations under given
-  joint forces (ABA), and the derivatives of the latter.
-- `loop`: a crank, a universal joint made of two hinges, a coupler, and a rocker on which the coupler
-  ends in a ball joint. Accelerations and the force in the ball joint from Pinocchio's constrained
-  dynamics, their derivatives, and the motion by DOP853 of SciPy. The derivatives by q are differences
-  of Pinocchio's accelerations. Its own derivatives of constrained accelerations by q differ from
-  these by 30 in version 4.1.0, in the axes of a body, and by 0.2 in those of the world.
+- `arm`: seven hinges and slides one after the other. Mass matrix (CRBA), joint forces of given
+  motions (RNEA) and of poses at rest, accelerations under given joint forces (ABA) and their
+  derivatives.
+- `loop`: a crank, a universal joint of two hinges with a body between them, a coupler, and a rocker
+  with a ball joint to the coupler. Accelerations and the force in the ball joint by Pinocchio's
+  constrained dynamics, their derivatives, and the motion by DOP853 of SciPy. The derivatives by q
+  are differences of Pinocchio's accelerations. Those that Pinocchio 4.1.0 itself returns differ
+  from these by 30, or by 0.2 with rows in world axes.
 
-The frame of a body is that of its joint, at the z axis of which the body turns or slides. `position`
-and `quaternion` (w, x, y, z) place this frame in that of the parent where the coordinate is 0.
-Inertia tensors are about the centre of mass. Everything is in SI units.
+`random_bodies.py` tells how bodies and joints are given.
 """
 
 import numpy as np
 import pinocchio as pin
 import scipy
 import scipy.optimize
+from random_bodies import random_body
 from reference_file import write
 from scipy.integrate import solve_ivp
 
 GRAVITY = [0.6, -1.1, -9.7]
-
-
-def random_body(random, name, parent, joint, position, quaternion):
-    axes = np.linalg.qr(random.normal(size=(3, 3)))[0]
-    # Of a solid box, so that no principal moment exceeds the sum of the others.
-    mass, size = random.uniform(0.5, 3.0), random.uniform(0.1, 0.5, size=3)
-    moments = mass / 12 * (np.sum(size**2) - size**2)
-    tensor = np.round(axes * moments @ axes.T, 4)
-    quaternion = np.array(quaternion) / np.linalg.norm(quaternion)
-    return {
-        "name": name,
-        "parent": parent,
-        "joint": joint,
-        "position": list(map(float, position)),
-        "quaternion": quaternion.tolist(),
-        "mass": round(mass, 3),
-        "center": random.uniform(-0.2, 0.2, size=3).round(3).tolist(),
-        "tensor": ((tensor + tensor.T) / 2).tolist(),
-    }
 
 
 def built(tree):
@@ -83,12 +63,9 @@ def moving_bodies(model, q, v, a):
 def arm():
     random = np.random.default_rng(24)
     kinds = ["revolute", "revolute", "prismatic", "revolute", "revolute", "prismatic", "revolute"]
-    bodies, parent = [], "ground"
-    for i, kind in enumerate(kinds):
-        position, turn = random.uniform(-0.5, 0.5, 3).round(3), random.normal(size=4).round(2)
-        bodies.append(random_body(random, f"link {i}", parent, kind, position, turn))
-        parent = f"link {i}"
-    tree = {"gravity": GRAVITY, "bodies": bodies}
+    names = ["ground", *(f"link {i}" for i in range(len(kinds)))]
+    bodies = [random_body(random, *x) for x in zip(names[1:], names, kinds)]
+    tree = {"gravity": GRAVITY, "bodies": bodies, "motors": [{"joint": x} for x in names[1:]]}
     model = built(tree)
     data, states = model.createData(), []
     for _ in range(3):
@@ -192,7 +169,8 @@ def loop():
         random_body(random, "rocker", "ground", "revolute", [0.8, 0.5, -0.2], [half, 0, half, 0]),
     ]
     ball = {"coupler": [0.2, 0.85, 0.3], "rocker": [-0.6, 0.1, 0.0]}
-    tree = {"gravity": GRAVITY, "bodies": bodies}
+    motors = [{"joint": body["name"]} for body in bodies]
+    tree = {"gravity": GRAVITY, "bodies": bodies, "motors": motors}
     system = Loop(tree, ball)
     start = scipy.optimize.least_squares(
         lambda x: system.gap(np.array([0.4, *x])), [0.5, 0.5, 0.5], xtol=1e-15, ftol=1e-15

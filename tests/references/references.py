@@ -10,9 +10,13 @@ import numpy as np
 
 import jaxmbd as mbd
 
-KINDS = {
-    "revolute": (mbd.Revolute, mbd.Motor),
-    "prismatic": (mbd.Prismatic, mbd.LinearActuator),
+JOINTS = {
+    "revolute": mbd.Revolute,
+    "prismatic": mbd.Prismatic,
+    "universal": mbd.Universal,
+    "ball": mbd.Spherical,
+    "planar": mbd.Planar,
+    "screw": mbd.Screw,
 }
 
 
@@ -31,22 +35,45 @@ def _arrays(x):
 
 
 def mechanism_of(tree, ball=None):
-    """The mechanism of a tree of bodies, with a motor at each joint. The joints have the names of
-    their bodies. `ball`: the points of two bodies that a ball joint holds together."""
-    bodies, joints, motors = [], [], []
-    here = mbd.Pose(jnp.zeros(3), jnp.array([1.0, 0.0, 0.0, 0.0]))
-    for i, body in enumerate(tree["bodies"]):
-        kind, motor = KINDS[body["joint"]]
-        name, inertia = body["name"], [body[x] for x in ("mass", "tensor", "center")]
+    """The mechanism of a tree of bodies, see `random_bodies.py`. Joints have the names of their
+    bodies. `ball`: the points of two bodies that a ball joint holds together."""
+    unturned, joints = jnp.array([1.0, 0.0, 0.0, 0.0]), {}
+    for body in tree["bodies"]:
         place = mbd.Pose(jnp.array(body["position"]), jnp.array(body["quaternion"]))
-        between = body["parent"], name
-        bodies.append(mbd.Body(name, mbd.Inertia(*inertia)))
-        joints.append(kind(name, *between, frame_a=place, frame_b=here))
-        motors.append(motor(f"at {name}", *between, index=i, frame_a=place, frame_b=here))
+        frames = dict(frame_a=place, frame_b=mbd.Pose(jnp.zeros(3), unturned))
+        pitch = {"pitch": body["pitch"]} if "pitch" in body else {}
+        between, kind = (body["parent"], body["name"]), JOINTS[body["joint"]]
+        joints[body["name"]] = kind(body["name"], *between, **frames, **pitch)
+    bodies = [
+        mbd.Body(body["name"], mbd.Inertia(body["mass"], body["tensor"], body["center"]))
+        for body in tree["bodies"]
+    ]
+    forces = []
+    for i, motor in enumerate(tree.get("motors", [])):
+        joint = joints[motor["joint"]]
+        kind = mbd.Motor if isinstance(joint, mbd.Revolute) else mbd.LinearActuator
+        frames = dict(zip(("frame_a", "frame_b"), joint.frames))
+        options = {x: motor[x] for x in ("gear", "rotor_inertia") if x in motor}
+        forces.append(kind(f"motor {i}", *joint.bodies, index=i, **frames, **options))
+    for i, spring in enumerate(tree.get("springs", [])):
+        ends = (mbd.Pose(jnp.array(point), unturned) for point in spring["points"])
+        frames = dict(zip(("frame_a", "frame_b"), ends))
+        options = {x: spring[x] for x in ("stiffness", "damping", "rest_length")}
+        forces.append(mbd.Spring(f"spring {i}", *spring["bodies"], **frames, **options))
+    for name, spring in tree.get("joint_springs", {}).items():
+        joint, frames = joints[name], dict(zip(("frame_a", "frame_b"), joints[name].frames))
+        options = {x: spring[x] for x in ("stiffness", "damping")}
+        if isinstance(joint, mbd.Revolute):
+            options = options | frames | {"rest_angle": spring["rest"]}
+            forces.append(mbd.TorsionSpring(f"at {name}", *joint.bodies, **options))
+        else:
+            options["rest"] = spring["rest"]
+            forces.append(mbd.CoordinateSpring(f"at {name}", mbd.OfJoint(joint), **options))
+    joints = list(joints.values())
     if ball is not None:
-        a, b = (mbd.Pose(jnp.array(point), here.orientation) for point in ball.values())
+        a, b = (mbd.Pose(jnp.array(point), unturned) for point in ball.values())
         joints.append(mbd.Spherical("ball", *ball, frame_a=a, frame_b=b))
-    return mbd.Mechanism(bodies, joints, motors, gravity=tree["gravity"])
+    return mbd.Mechanism(bodies, joints, forces, gravity=tree["gravity"])
 
 
 def close(found, expected, rtol=1e-11):

@@ -75,7 +75,7 @@ def test_mass_matrix_and_linear_model_of_the_arm(arm):
 
 
 def test_loop(loop):
-    """Accelerations, the force in the ball joint, and the derivatives along what the loop admits."""
+    """Accelerations, and their derivatives along the deviations that the loop admits."""
     mechanism, state, rates = loop
     given = LOOP["state"]
     force = jnp.array(given["force"])
