@@ -1,0 +1,73 @@
+"""Accelerations, reactions, linear models, feedback and equilibria by Drake: see make_drake.py."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from references import close, in_joints, mechanism_of, read, state_of
+
+import jaxmbd as mbd
+from jaxmbd.analysis import equilibrium, inverse_dynamics, linearise, lqr, modes
+
+DRAKE = read("drake.json")
+
+
+def reactions_are(mechanism, state, multipliers, bodies, rtol):
+    """Force and torque of each joint on its body, in the body's axes."""
+    for given, body in zip(bodies, mechanism.bodies):
+        options = dict(v=state.v, on=body.name, frame=body.name)
+        held = mbd.reports.reactions(mechanism, 0.0, state.q, multipliers, body.name, **options)
+        close(np.concatenate([held.force, held.torque]), given["reaction"], rtol)
+
+
+def test_joints_of_several_freedoms():
+    """A screw, a universal, a ball and a planar joint, and a damped spring: what accelerates the
+    bodies, and what the joints carry."""
+    given = DRAKE["joints"]
+    mechanism = mechanism_of(given["tree"])
+    states, rates = zip(*(state_of(mechanism, x["bodies"]) for x in given["states"]))
+    q, v = (np.stack(x) for x in zip(*((state.q, state.v) for state in states)))
+    # Without inputs, inverse dynamics finds the accelerations to be those of the free motion.
+    found = inverse_dynamics(mechanism, mbd.State(np.zeros(3), q, v), np.stack(rates), jnp.zeros(0))
+    np.testing.assert_allclose(found.missed, 0.0, atol=1e-11 * np.abs(rates).max())
+    for state, lam, one in zip(states, found.multipliers, given["states"]):
+        reactions_are(mechanism, state, lam, one["bodies"], 1e-11)
+        for name in ("shaft", "puck"):
+            close(mechanism.joint_coordinates(state.q, name), one["q"][name])
+        turn = one["q"]["nut"] / (2 * np.pi)
+        close(
+            mechanism.joint_coordinates(state.q, "nut"), turn * given["tree"]["bodies"][0]["pitch"]
+        )
+
+
+@pytest.mark.parametrize("name", ["cart_pole", "acrobot"])
+def test_linear_model_and_feedback(name):
+    given = DRAKE[name]
+    mechanism = mechanism_of(given["tree"])
+    state, _ = state_of(mechanism, given["bodies"])
+    model = linearise(mechanism, state, jnp.zeros(1))
+    x = np.concatenate([given["q"], 0 * given["q"]])
+    X, _ = map(np.asarray, in_joints(given["tree"])(x, 0 * x))
+    y = np.linalg.lstsq(X, model.Z)[0]
+    close(X @ y, model.Z)
+    close(y @ model.A @ np.linalg.inv(y), given["A"])
+    close(y @ model.B, given["B"])
+    Q = np.concatenate(
+        [given[f"weights_of_{x}"].T.ravel() for x in ("displacements", "velocities")]
+    )
+    feedback = lqr(model, Q=Q, R=given["weight_of_input"])
+    close(feedback.gain @ model.S.T @ X, given["gain"], 1e-9)
+    close(X.T @ feedback.value @ X, given["value"], 1e-9)
+
+
+def test_equilibrium_reactions_and_modes():
+    given = DRAKE["hanging"]
+    mechanism = mechanism_of(given["tree"])
+    start = mbd.place_bodies(mechanism, {"upper": 0.2, "lower": -0.3, "slide": 0.05})
+    rest = equilibrium(mechanism, start)
+    expected, _ = state_of(mechanism, given["bodies"])
+    np.testing.assert_allclose(mechanism.difference(expected.q, rest.q), 0.0, atol=1e-9)
+    reactions_are(mechanism, rest, rest.report.multipliers, given["bodies"], 1e-8)
+    stiffness = np.asarray(rest.report.stiffness)
+    close(np.sort(stiffness[np.isfinite(stiffness)]), given["stiffness"], 1e-8)
+    s = given["eigenvalues"]["real"] + 1j * given["eigenvalues"]["imag"]
+    close(modes(linearise(mechanism, rest)).s, s, 1e-8)
