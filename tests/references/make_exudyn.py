@@ -1,0 +1,298 @@
+"""Reference values by Exudyn, which has the coordinates of bodies, as here (Gerstmayr, 2023).
+
+    pip install exudyn scipy numpy
+    python make_exudyn.py        # writes exudyn.json
+
+- `planar`: a four-bar in a plane, whose crank is mounted on a carriage that slides, with a pendulum
+  at its coupler and damped springs: three freedoms.
+- `spatial`: three bodies of arbitrary inertia in a row, with two hinges between them, whose ends
+  ball joints hold to the ground, and damped springs: two freedoms.
+
+Of both: where they rest and the forces in the joints there; and the eigenvalues without gravity in
+the pose in which they are given, with springs of just that length. Exudyn's eigenvalues do not
+include that forces in joints turn with the bodies. So they are exact only where there are none.
+
+The poses of bodies, and the points and axes of joints, are in the world, where the bodies are
+given; those of springs are in their bodies. Centres of mass and inertia tensors are in the axes of
+the bodies, and tensors are about the centres of mass. Everything is in SI units.
+"""
+
+import exudyn
+import numpy as np
+import scipy
+from exudyn import utilities as parts
+from random_bodies import random_body
+from reference_file import write
+
+GRAVITY = 9.81
+
+
+def turned(quaternion):
+    return parts.EulerParameters2RotationMatrix(np.array(quaternion))
+
+
+def length_of(system, spring):
+    """The distance of the ends of a spring where the bodies are given."""
+    ends = []
+    for name, point in zip(spring["bodies"], spring["points"]):
+        if name == "ground":
+            ends.append(np.array(point))
+        else:
+            body = next(x for x in system["bodies"] if x["name"] == name)
+            ends.append(body["position"] + turned(body["quaternion"]) @ point)
+    return float(np.linalg.norm(ends[1] - ends[0]))
+
+
+def built(system, planar, loaded):
+    """The system, its bodies and its joints; without loads, springs have the lengths they need."""
+    mbs = exudyn.SystemContainer().AddSystem()
+    down = np.array(system["gravity"]) if loaded else np.zeros(3)
+    bodies, joints = {"ground": mbs.CreateGround()}, {}
+    for body in system["bodies"]:
+        make = planar_body if planar else spatial_body
+        bodies[body["name"]] = make(mbs, body, list(down))
+    for joint in system["joints"]:
+        ends = [bodies[name] for name in joint["bodies"]]
+        point, axis = list(joint["point"]), list(joint.get("axis", []))
+        if planar:
+            joints[joint["name"]] = planar_joint(mbs, joint, ends, system)
+        elif joint["kind"] == "revolute":
+            joints[joint["name"]] = mbs.CreateRevoluteJoint(
+                itemNumbers=ends, position=point, axis=axis
+            )
+        else:
+            joints[joint["name"]] = mbs.CreateSphericalJoint(itemNumbers=ends, position=point)
+    for spring in system["springs"]:
+        mbs.CreateSpringDamper(
+            itemNumbers=[bodies[name] for name in spring["bodies"]],
+            localPosition0=list(spring["points"][0]),
+            localPosition1=list(spring["points"][1]),
+            referenceLength=spring["rest_length" if loaded else "length_as_given"],
+            stiffness=spring["stiffness"],
+            damping=spring["damping"],
+        )
+    mbs.Assemble()
+    return mbs, bodies, joints
+
+
+def spatial_body(mbs, body, gravity):
+    tensor, center = np.array(body["tensor"]), np.array(body["center"])
+    inertia = parts.RigidBodyInertia(
+        mass=body["mass"], inertiaTensor=tensor, com=center, inertiaTensorAtCOM=True
+    )
+    return mbs.CreateRigidBody(
+        referencePosition=list(body["position"]),
+        referenceRotationMatrix=turned(body["quaternion"]),
+        inertia=inertia,
+        gravity=gravity,
+        nodeType=exudyn.NodeType.RotationRxyz,
+    )
+
+
+def planar_body(mbs, body, gravity):
+    (w, _, _, z), (x, y, _), mass = body["quaternion"], body["center"], body["mass"]
+    place = [*body["position"][:2], 2 * np.arctan2(z, w)]
+    node = mbs.AddNode(parts.NodeRigidBody2D(referenceCoordinates=place))
+    about_origin = body["tensor"][2][2] + mass * (x**2 + y**2)
+    made = parts.ObjectRigidBody2D(
+        mass=mass, inertia=about_origin, centerOfMass=[x, y], nodeNumber=node
+    )
+    number = mbs.AddObject(made)
+    middle = parts.MarkerBodyPosition(bodyNumber=number, localPosition=[x, y, 0])
+    weight = [mass * g for g in gravity]
+    mbs.AddLoad(parts.Force(markerNumber=mbs.AddMarker(middle), loadVector=weight))
+    return number
+
+
+def planar_joint(mbs, joint, ends, system):
+    markers, turns = [], []
+    for end, name in zip(ends, joint["bodies"]):
+        place, turn = np.zeros(3), np.eye(3)
+        if name != "ground":
+            body = next(x for x in system["bodies"] if x["name"] == name)
+            place, turn = body["position"], turned(body["quaternion"])
+        local = turn.T @ (np.array(joint["point"]) - place)
+        markers.append(mbs.AddMarker(parts.MarkerBodyRigid(bodyNumber=end, localPosition=local)))
+        turns.append(turn)
+    if joint["kind"] == "revolute":
+        return mbs.AddObject(parts.RevoluteJoint2D(markerNumbers=markers))
+    axis = np.array(joint["axis"])
+    normal = np.cross([0, 0, 1], axis)
+    made = parts.PrismaticJoint2D(
+        markerNumbers=markers, axisMarker0=turns[0].T @ axis, normalMarker1=turns[1].T @ normal
+    )
+    return mbs.AddObject(made)
+
+
+def at_rest(system, planar):
+    mbs, bodies, joints = built(system, planar, loaded=True)
+    settings = exudyn.SimulationSettings()
+    settings.solution.file.write = False
+    settings.staticSolver.verboseMode = 0
+    settings.staticSolver.numberOfLoadSteps = 10
+    settings.staticSolver.newton.relativeTolerance = 1e-14
+    settings.staticSolver.newton.absoluteTolerance = 1e-11
+    settings.staticSolver.newton.maxIterations = 1000
+    assert mbs.SolveStatic(settings)
+    kind, found = exudyn.OutputVariableType, {}
+    for body in system["bodies"]:
+        number = bodies[body["name"]]
+        place = mbs.GetObjectOutputBody(number, kind.Position)
+        matrix = mbs.GetObjectOutputBody(number, kind.RotationMatrix).reshape(3, 3)
+        found[body["name"]] = {"position": place, "axes": matrix}
+    return mbs, found, joints
+
+
+def eigenvalues(system, planar):
+    mbs, _, _ = built(system, planar, loaded=False)
+    s, _ = mbs.ComputeODE2Eigenvalues(computeComplexEigenvalues=True, useAbsoluteValues=False)
+    s = s[np.lexsort((-s.imag, np.abs(s).round(9)))]
+    return {"real": s.real, "imag": s.imag}
+
+
+def body_in_plane(random, name, point, angle):
+    made = random_body(random, name, None, None)
+    turn = [np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2)]
+    moment = made["tensor"][2][2]
+    return {
+        "name": name,
+        "mass": made["mass"],
+        "center": np.array([*made["center"][:2], 0.0]),
+        "tensor": np.diag([moment, moment, moment]),
+        "position": np.array([*point, 0.0]),
+        "quaternion": np.array(turn),
+    }
+
+
+def spring(ends, points, stiffness, damping):
+    return {
+        "bodies": ends,
+        "points": np.array(points),
+        "stiffness": stiffness,
+        "damping": damping,
+    }
+
+
+def give_lengths(system):
+    """Gives the springs rest lengths that are close to the lengths they have."""
+    for spring in system["springs"]:
+        length = length_of(system, spring)
+        spring |= {"rest_length": round(length - 0.03, 2), "length_as_given": length}
+
+
+def planar():
+    random = np.random.default_rng(4)
+    A, D = np.array([0.1, 0.05]), np.array([1.1, -0.1])
+    B = A + 0.4 * np.array([np.cos(1.1), np.sin(1.1)])
+    C = D + 0.7 * np.array([np.cos(1.5), np.sin(1.5)])
+    P = (B + C) / 2 + np.array([0.05, -0.1])
+    names = ["carriage", "crank", "coupler", "rocker", "pendulum"]
+    places = [np.zeros(2), A, B, D, P]
+    angles = [0.0, 1.1, 0.3, 1.5, -1.4]
+    bodies = [body_in_plane(random, *x) for x in zip(names, places, angles)]
+
+    def hinge(name, a, b, point):
+        place = {"point": [*point, 0.0], "axis": [0.0, 0.0, 1.0]}
+        return {"name": name, "kind": "revolute", "bodies": [a, b], **place}
+
+    guide = {
+        "name": "guide",
+        "kind": "prismatic",
+        "bodies": ["ground", "carriage"],
+        "point": [0.0, 0.0, 0.0],
+        "axis": [np.cos(0.2), np.sin(0.2), 0.0],
+    }
+    joints = [
+        guide,
+        hinge("A", "carriage", "crank", A),
+        hinge("B", "crank", "coupler", B),
+        hinge("C", "coupler", "rocker", C),
+        hinge("D", "ground", "rocker", D),
+        hinge("P", "coupler", "pendulum", P),
+    ]
+    springs = [
+        spring(["ground", "carriage"], [[-0.6, 0.1, 0], [-0.1, 0.02, 0]], 300.0, 4.0),
+        spring(["ground", "coupler"], [[0.4, 1.2, 0], [0.2, 0.1, 0]], 150.0, 2.0),
+        spring(["rocker", "pendulum"], [[0.1, 0.2, 0], [0.3, 0.05, 0]], 40.0, 3.0),
+    ]
+    system = {
+        "gravity": [0.0, -GRAVITY, 0.0],
+        "bodies": bodies,
+        "joints": joints,
+        "springs": springs,
+    }
+    give_lengths(system)
+    mbs, rest, made = at_rest(system, True)
+    forces = {}
+    for name, number in made.items():
+        places = mbs.systemData.GetObjectLTGAE(number)
+        x, y = mbs.systemData.GetAECoordinates()[places]
+        # The guide has a force normal to its axis and a torque instead.
+        forces[name] = x * np.cross([0, 0, 1], guide["axis"]) if name == "guide" else [x, y, 0.0]
+    return {
+        "system": system,
+        "rest": rest,
+        "forces": forces,
+        "eigenvalues": eigenvalues(system, True),
+    }
+
+
+def spatial():
+    random = np.random.default_rng(6)
+    points = np.array([[0, 0, 0], [0.5, 0.2, -0.3], [1.0, -0.1, -0.4], [1.4, 0.1, 0.1]])
+    bodies = []
+    for i in range(3):
+        made = random_body(random, f"link {i}", None, None, points[i] + [0.1, 0.0, 0.05])
+        made["quaternion"] = made["quaternion"] * np.sign(made["quaternion"][0])
+        bodies.append({key: made[key] for key in made if key not in ("parent", "joint")})
+
+    def joint(name, kind, a, b, point, **axis):
+        return {"name": name, "kind": kind, "bodies": [a, b], "point": point, **axis}
+
+    axes = random.normal(size=(2, 3))
+    axes = axes / np.linalg.norm(axes, axis=1, keepdims=True)
+    joints = [
+        joint("first", "ball", "ground", "link 0", points[0]),
+        joint("second", "revolute", "link 0", "link 1", points[1], axis=axes[0]),
+        joint("third", "revolute", "link 1", "link 2", points[2], axis=axes[1]),
+        joint("last", "ball", "link 2", "ground", points[3]),
+    ]
+    springs = [
+        spring(["ground", "link 1"], [[0.7, 0.6, 0.5], [0.1, 0.1, -0.1]], 90.0, 2.0),
+        spring(["link 0", "link 2"], [[0.1, -0.2, 0.1], [-0.1, 0.1, 0.2]], 60.0, 1.0),
+        spring(["ground", "link 2"], [[1.2, -0.7, 0.0], [0.0, 0.1, -0.2]], 50.0, 1.5),
+    ]
+    system = {
+        "gravity": [0.0, 0.0, -GRAVITY],
+        "bodies": bodies,
+        "joints": joints,
+        "springs": springs,
+    }
+    give_lengths(system)
+    mbs, rest, made = at_rest(system, False)
+    kind, forces = exudyn.OutputVariableType, {}
+    for name, number in made.items():
+        if name in ("first", "last"):
+            forces[name] = mbs.GetObjectOutput(number, kind.Force)
+        else:
+            # The force is in the frame of the hinge on the first body. What is called a torque are
+            # the multipliers of x1 . z0 = 0 and y1 . z0 = 0, with the axes on both bodies.
+            first, second = (
+                mbs.GetMarkerOutput(marker, kind.RotationMatrix).reshape(3, 3)
+                for marker in mbs.GetObject(number)["markerNumbers"]
+            )
+            along_x, along_y, _ = mbs.GetObjectOutput(number, kind.TorqueLocal)
+            force = first @ mbs.GetObjectOutput(number, kind.ForceLocal)
+            torque = second @ [along_y, -along_x, 0.0]
+            forces[name] = np.concatenate([force, torque])
+    return {
+        "system": system,
+        "rest": rest,
+        "forces": forces,
+        "eigenvalues": eigenvalues(system, False),
+    }
+
+
+if __name__ == "__main__":
+    codes = ("exudyn", exudyn.__version__), ("scipy", scipy.__version__)
+    write({"planar": planar(), "spatial": spatial()}, "exudyn.json", *codes)
