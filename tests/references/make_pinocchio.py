@@ -7,11 +7,12 @@ in the coordinates of joints (Carpentier et al., 2019).
 - `arm`: seven hinges and slides one after the other. Mass matrix (CRBA), joint forces of given
   motions (RNEA) and of poses at rest, accelerations under given joint forces (ABA) and their
   derivatives.
+- `floating`: a body that nothing holds, with two arms. Accelerations under given joint forces.
 - `loop`: a crank, a universal joint of two hinges with a body between them, a coupler, and a rocker
   with a ball joint to the coupler. Accelerations and the force in the ball joint by Pinocchio's
-  constrained dynamics, their derivatives, and the motion by DOP853 of SciPy. The derivatives by q
-  are differences of Pinocchio's accelerations. Those that Pinocchio 4.1.0 itself returns differ
-  from these by 30, or by 0.2 with rows in world axes.
+  constrained dynamics, their derivatives, the motion by DOP853 of SciPy, and the kinematics with
+  the crank driven at constant speed. Derivatives by q are differences of the accelerations, since
+  `computeConstraintDynamicsDerivatives` of Pinocchio 4.1.0 returned others for this loop.
 
 `random_bodies.py` tells how bodies and joints are given.
 """
@@ -30,7 +31,11 @@ GRAVITY = [0.6, -1.1, -9.7]
 def built(tree):
     model = pin.Model()
     model.gravity.linear = np.array(tree["gravity"])
-    kinds = {"revolute": pin.JointModelRZ, "prismatic": pin.JointModelPZ}
+    kinds = {
+        "revolute": pin.JointModelRZ,
+        "prismatic": pin.JointModelPZ,
+        "free": pin.JointModelFreeFlyer,
+    }
     for body in tree["bodies"]:
         parent = 0 if body["parent"] == "ground" else model.getJointId(body["parent"])
         w, x, y, z = body["quaternion"]
@@ -97,6 +102,25 @@ def arm():
     return {"tree": tree, "states": states}
 
 
+def floating():
+    random = np.random.default_rng(31)
+    bodies = [
+        random_body(random, "base", "ground", "free", np.zeros(3), [1, 0, 0, 0]),
+        random_body(random, "left", "base", "revolute"),
+        random_body(random, "right", "base", "revolute"),
+        random_body(random, "slide", "right", "prismatic"),
+    ]
+    motors = [{"joint": name} for name in ("left", "right", "slide")]
+    tree = {"gravity": GRAVITY, "bodies": bodies, "motors": motors}
+    model, states = built(tree), []
+    for _ in range(2):
+        q = pin.normalize(model, random.uniform(-1.0, 1.0, size=model.nq))
+        v, force = random.uniform(-2.0, 2.0, size=model.nv), random.uniform(-5.0, 5.0, size=3)
+        ddq = pin.aba(model, model.createData(), q, v, np.concatenate([np.zeros(6), force]))
+        states.append({"force": force, "bodies": moving_bodies(model, q, v, ddq)})
+    return {"tree": tree, "states": states}
+
+
 class Loop:
     """A tree whose last body is held to the last but one at a point of both."""
 
@@ -142,6 +166,19 @@ class Loop:
         J = self.jacobian(q)
         v = np.concatenate([[drive], -np.linalg.solve(J[:, 1:], J[:, 0] * drive)])
         return q, v
+
+    def driven(self, q, v):
+        """The accelerations of the joints if that of the first is zero."""
+        pin.forwardKinematics(self.model, self.data, q, v, 0 * v)
+        rates = []
+        for k, place in zip(self.joints, self.places):
+            given = self.model, self.data, k, pin.LOCAL_WORLD_ALIGNED
+            arm = self.data.oMi[k].rotation @ place.translation
+            twist, rate = pin.getVelocity(*given), pin.getClassicalAcceleration(*given)
+            turning = np.cross(twist.angular, np.cross(twist.angular, arm))
+            rates.append(rate.linear + np.cross(rate.angular, arm) + turning)
+        found = -np.linalg.solve(self.jacobian(q)[:, 1:], rates[0] - rates[1])
+        return np.concatenate([[0.0], found])
 
     def acceleration(self, q, v, tau):
         given = self.held, self.held_data, self.settings
@@ -206,10 +243,17 @@ def loop():
         "ball_force_in_axes_of_coupler": force,
         "bodies": moving_bodies(system.model, q, v, ddq),
     }
+    angles, driven, near = 0.4 + 0.15 * np.arange(6), [], q
+    for angle in angles:
+        near, rates = system.closed(np.concatenate([[angle], near[1:]]), 3.0)
+        turning = system.driven(near, rates)
+        driven.append({"q": near, "bodies": moving_bodies(system.model, near, rates, turning)})
+    turned = {"joint": "crank", "rate": 3.0, "values": angles, "samples": driven}
     motion = {"t": times, "q": sol.y[:4].T, "v": sol.y[4:].T, "largest_gap": drift}
-    return {"tree": tree, "ball": ball, "state": found, "motion": motion}
+    return {"tree": tree, "ball": ball, "state": found, "motion": motion, "driven": turned}
 
 
 if __name__ == "__main__":
     codes = ("pin", pin.__version__), ("scipy", scipy.__version__)
-    write({"arm": arm(), "loop": loop()}, "pinocchio.json", *codes)
+    made = arm, floating, loop
+    write({f.__name__: f() for f in made}, "pinocchio.json", *codes)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from references import close, in_joints, mechanism_of, read, state_of
+from reference_models import close, in_joints, mechanism_of, motion_of, reactions_of, read, state_of
 
 import jaxmbd as mbd
 from jaxmbd.analysis import equilibrium, inverse_dynamics, linearise, lqr, modes
@@ -13,10 +13,10 @@ DRAKE = read("drake.json")
 
 def reactions_are(mechanism, state, multipliers, bodies, rtol):
     """Force and torque of each joint on its body, in the body's axes."""
-    for given, body in zip(bodies, mechanism.bodies):
-        options = dict(v=state.v, on=body.name, frame=body.name)
-        held = mbd.reports.reactions(mechanism, 0.0, state.q, multipliers, body.name, **options)
-        close(np.concatenate([held.force, held.torque]), given["reaction"], rtol)
+    names = tuple(body.name for body in mechanism.bodies)
+    found = reactions_of(mechanism, state.q, state.v, multipliers, names, own_axes=True)
+    for held, given in zip(found, bodies, strict=True):
+        close(held, given["reaction"], rtol)
 
 
 def test_joints_of_several_freedoms():
@@ -24,12 +24,12 @@ def test_joints_of_several_freedoms():
     bodies, and what the joints carry."""
     given = DRAKE["joints"]
     mechanism = mechanism_of(given["tree"])
-    states, rates = zip(*(state_of(mechanism, x["bodies"]) for x in given["states"]))
-    q, v = (np.stack(x) for x in zip(*((state.q, state.v) for state in states)))
-    # Without inputs, inverse dynamics finds the accelerations to be those of the free motion.
-    found = inverse_dynamics(mechanism, mbd.State(np.zeros(3), q, v), np.stack(rates), jnp.zeros(0))
+    states, rates = motion_of(mechanism, given["states"])
+    # Without inputs, inverse dynamics compares the accelerations with those of the free motion.
+    found = inverse_dynamics(mechanism, states, rates, jnp.zeros(0))
     np.testing.assert_allclose(found.missed, 0.0, atol=1e-11 * np.abs(rates).max())
-    for state, lam, one in zip(states, found.multipliers, given["states"]):
+    for i, (lam, one) in enumerate(zip(found.multipliers, given["states"])):
+        state = mbd.State(0.0, states.q[i], states.v[i])
         reactions_are(mechanism, state, lam, one["bodies"], 1e-11)
         for name in ("shaft", "puck"):
             close(mechanism.joint_coordinates(state.q, name), one["q"][name])
@@ -39,12 +39,12 @@ def test_joints_of_several_freedoms():
         )
 
 
-@pytest.mark.parametrize("name", ["cart_pole", "acrobot"])
+@pytest.mark.parametrize("name", [pytest.param("cart_pole", marks=pytest.mark.slow), "acrobot"])
 def test_linear_model_and_feedback(name):
     given = DRAKE[name]
     mechanism = mechanism_of(given["tree"])
     state, _ = state_of(mechanism, given["bodies"])
-    model = linearise(mechanism, state, jnp.zeros(1))
+    model = linearise(mechanism, state, jnp.zeros(1), size=4)
     x = np.concatenate([given["q"], 0 * given["q"]])
     X, _ = map(np.asarray, in_joints(given["tree"])(x, 0 * x))
     y = np.linalg.lstsq(X, model.Z)[0]
@@ -59,7 +59,9 @@ def test_linear_model_and_feedback(name):
     close(X.T @ feedback.value @ X, given["value"], 1e-9)
 
 
+@pytest.mark.slow
 def test_equilibrium_reactions_and_modes():
+    """To 1e-8, as `equilibrium` converges to 1e-10 of the accelerations at its start."""
     given = DRAKE["hanging"]
     mechanism = mechanism_of(given["tree"])
     start = mbd.place_bodies(mechanism, {"upper": 0.2, "lower": -0.3, "slide": 0.05})
@@ -70,4 +72,4 @@ def test_equilibrium_reactions_and_modes():
     stiffness = np.asarray(rest.report.stiffness)
     close(np.sort(stiffness[np.isfinite(stiffness)]), given["stiffness"], 1e-8)
     s = given["eigenvalues"]["real"] + 1j * given["eigenvalues"]["imag"]
-    close(modes(linearise(mechanism, rest)).s, s, 1e-8)
+    close(modes(linearise(mechanism, rest, size=6)).s, s, 1e-8)

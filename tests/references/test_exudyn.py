@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from references import close, read
+from reference_models import close, reactions_of, read
 
 import jaxmbd as mbd
 from jaxmbd.analysis import equilibrium, linearise, modes
@@ -43,25 +43,41 @@ def built(name, loaded):
     return mbd.Mechanism(list(bodies.values()), joints, springs, **options)
 
 
-@pytest.mark.parametrize("name", PLANES)
+def bodies_are(mechanism, q, expected):
+    for body, place in expected.items():
+        pose = mechanism.pose(q, body)
+        axes = mbd.rotations.quaternion_to_matrix(pose.orientation)
+        np.testing.assert_allclose(pose.position, place["position"], atol=1e-9)
+        np.testing.assert_allclose(axes, place["axes"], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["planar", pytest.param("spatial", marks=pytest.mark.slow)])
 def test_rest_and_modes(name):
     """To 1e-9: Exudyn's Newton iterations leave residuals of 1e-11 N."""
     given = EXUDYN[name]
     mechanism = built(name, loaded=True)
     rest = equilibrium(mechanism, mechanism.state())
     assert rest.report.stable
-    for body, place in given["rest"].items():
-        pose = mechanism.pose(rest.q, body)
-        axes = mbd.rotations.quaternion_to_matrix(pose.orientation)
-        np.testing.assert_allclose(pose.position, place["position"], atol=1e-9)
-        np.testing.assert_allclose(axes, place["axes"], atol=1e-9)
-    for joint, expected in given["forces"].items():
-        lam = rest.report.multipliers
-        held = mbd.reports.reactions(mechanism, 0.0, rest.q, lam, joint)
-        both = np.concatenate([held.force, held.torque])[: len(expected)]
-        np.testing.assert_allclose(both, expected, atol=1e-8)
+    bodies_are(mechanism, rest.q, given["rest"])
+    names, lam = tuple(given["forces"]), rest.report.multipliers
+    found = reactions_of(mechanism, rest.q, rest.v, lam, names)
+    for held, expected in zip(found, given["forces"].values()):
+        np.testing.assert_allclose(held[: len(expected)], expected, atol=1e-8)
 
     free = built(name, loaded=False)
     s = given["eigenvalues"]["real"] + 1j * given["eigenvalues"]["imag"]
-    model = linearise(free, free.state())
-    close(modes(model).s, s)
+    close(modes(linearise(free, free.state(), size=len(s))).s, s)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANES)
+def test_motion(name):
+    """RK4 with steps of 1 ms."""
+    mechanism, given = built(name, loaded=True), EXUDYN[name]["motion"]
+    options = dict(t1=float(given["end"]), dt=1e-3)
+    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), **options)
+    bodies_are(mechanism, sol.q[-1], given["bodies"])
+    for body, expected in given["bodies"].items():
+        twist = mechanism.twist(sol.v[-1], body)
+        np.testing.assert_allclose(twist.linear, expected["velocity"], atol=1e-8)
+        np.testing.assert_allclose(twist.angular, expected["angular_velocity"], atol=1e-8)

@@ -1,25 +1,30 @@
 """Dynamics in joint coordinates by Pinocchio: see make_pinocchio.py."""
 
 import diffrax
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from references import close, in_joints, mechanism_of, read, state_of
+from reference_models import close, in_joints, mechanism_of, motion_of, read, state_of
 
 import jaxmbd as mbd
-from jaxmbd.analysis import accelerations, inverse_dynamics, linearise, static_inputs
+from jaxmbd.analysis import (
+    accelerations,
+    inverse_dynamics,
+    kinematics,
+    linearise,
+    static_inputs,
+)
 
-ARM, LOOP = (read("pinocchio.json")[name] for name in ("arm", "loop"))
-NAMES = [body["name"] for body in ARM["tree"]["bodies"]]
+PINOCCHIO = read("pinocchio.json")
+ARM, FLOATING, LOOP = (PINOCCHIO[name] for name in ("arm", "floating", "loop"))
 
 
 @pytest.fixture(scope="module")
 def arm():
     """The arm, its states together, and v' there for the given accelerations of the joints."""
     mechanism = mechanism_of(ARM["tree"])
-    states, rates = zip(*(state_of(mechanism, state["bodies"]) for state in ARM["states"]))
-    q, v = (np.stack(x) for x in zip(*((state.q, state.v) for state in states)))
-    return mechanism, mbd.State(np.zeros(len(q)), q, v), np.stack(rates)
+    return mechanism, *motion_of(mechanism, ARM["states"])
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +40,6 @@ def of_states(*keys):
     return np.stack(found)
 
 
-def test_arm_placed_by_its_joints(arm):
-    mechanism, states, _ = arm
-    named = [dict(zip(NAMES, ARM["states"][1][key])) for key in ("q", "v")]
-    placed = mbd.place_bodies(mechanism, *named)
-    np.testing.assert_allclose(mechanism.difference(states.q[1], placed.q), 0.0, atol=1e-12)
-    close(placed.v, states.v[1])
-
-
 def test_forces_of_motions_and_of_poses(arm):
     mechanism, states, rates = arm
     found = inverse_dynamics(mechanism, states, rates, jnp.zeros(7))
@@ -52,20 +49,30 @@ def test_forces_of_motions_and_of_poses(arm):
     close(found.u, of_states("force_at_rest"))
 
 
+def test_arm_placed_by_its_joints(arm):
+    mechanism, states, _ = arm
+    names = [body["name"] for body in ARM["tree"]["bodies"]]
+    placed = mbd.place_bodies(
+        mechanism, *(dict(zip(names, ARM["states"][1][key])) for key in ("q", "v"))
+    )
+    np.testing.assert_allclose(mechanism.difference(states.q[1], placed.q), 0.0, atol=1e-12)
+    close(placed.v, states.v[1])
+
+
+@pytest.mark.slow
 def test_mass_matrix_and_linear_model_of_the_arm(arm):
     """T^T M T for v = T c'. Accelerations c'' and their derivatives in a moving state: x' = A x of
     deviations x = X y gives y' = X^+ (A X - X') y."""
     mechanism, states, _ = arm
-    X_of = in_joints(ARM["tree"])
     one = ARM["states"][0]
     given = one["forward_dynamics"]
     x, dx = (np.concatenate(c) for c in ((one["q"], one["v"]), (one["v"], given["acceleration"])))
-    X, rate = map(np.asarray, X_of(x, dx))
+    X, rate = map(np.asarray, in_joints(ARM["tree"])(x, dx))
     T = X[42:, 7:]
     close(T @ one["v"], states.v[0])
     close(T.T @ mechanism.mass_matrix(states.q[0]) @ T, one["mass_matrix"])
     state = mbd.State(0.0, states.q[0], states.v[0])
-    model = linearise(mechanism, state, jnp.array(given["force"])).in_all_coordinates()
+    model = linearise(mechanism, state, jnp.array(given["force"]), size=14).in_all_coordinates()
     found = np.linalg.lstsq(X, np.hstack([model.A @ X - rate, model.B]))[0]
     none, each = np.zeros((7, 7)), np.eye(7)
     expected = np.block([[none, each, none], [given["by_q"], given["by_v"], given["by_force"]]])
@@ -74,18 +81,33 @@ def test_mass_matrix_and_linear_model_of_the_arm(arm):
     close(dv, T @ given["acceleration"] + rate[42:, 7:] @ one["v"])
 
 
+@pytest.mark.slow
+def test_floating_base():
+    """The forces that make the motion of all bodies, the free one too, are those that did."""
+    mechanism = mechanism_of(FLOATING["tree"])
+    states, rates = motion_of(mechanism, FLOATING["states"])
+    found = inverse_dynamics(mechanism, states, rates, jnp.zeros(3))
+    close(found.u, np.stack([state["force"] for state in FLOATING["states"]]))
+    np.testing.assert_allclose(found.missed, 0.0, atol=1e-11 * np.abs(rates).max())
+
+
 def test_loop(loop):
-    """Accelerations, and their derivatives along the deviations that the loop admits."""
+    """Accelerations, and the least of all forces with these, of which there is one freedom."""
     mechanism, state, rates = loop
     given = LOOP["state"]
-    force = jnp.array(given["force"])
-    close(accelerations(mechanism, state, force), rates)
-    # The least of all forces with this acceleration, of which there is one freedom.
-    found = inverse_dynamics(mechanism, state, rates, force)
+    close(accelerations(mechanism, state, jnp.array(given["force"])), rates)
+    found = inverse_dynamics(mechanism, state, rates, jnp.zeros(4))
     along = given["by_force"][0]
     close(found.u, along * (along @ given["force"]) / (along @ along))
 
-    model = linearise(mechanism, state, force)
+
+@pytest.mark.slow
+def test_linear_model_of_the_loop(loop):
+    """Along the deviations that the loop admits: x = X y as of the arm, for x in the columns of Z.
+    To 1e-10, since the derivatives by q are differences of eighth order."""
+    mechanism, state, _ = loop
+    given = LOOP["state"]
+    model = linearise(mechanism, state, jnp.array(given["force"]))
     x, dx = (
         np.concatenate(c) for c in ((given["q"], given["v"]), (given["v"], given["acceleration"]))
     )
@@ -95,9 +117,11 @@ def test_loop(loop):
     close(X @ y, model.Z)
     found = np.linalg.lstsq(X, np.hstack([model.rates - rate @ y, model.pushes]))[0]
     of_y = np.vstack([y[4:], np.hstack([given["by_q"], given["by_v"]]) @ y])
-    close(found, np.hstack([of_y, np.vstack([0 * given["by_force"], given["by_force"]])]), 1e-10)
+    of_u = np.vstack([0 * given["by_force"], given["by_force"]])
+    close(found, np.hstack([of_y, of_u]), 1e-10)
 
 
+@pytest.mark.slow
 def test_motion_of_the_loop(loop):
     """Half a second, and the force in the ball joint at its start. RK4 with steps of 1 ms."""
     mechanism, state, _ = loop
@@ -110,7 +134,19 @@ def test_motion_of_the_loop(loop):
         rate = mbd.reports.joint_rates(mechanism, sol.q, sol.v, body["name"])[:, 0]
         np.testing.assert_allclose(joint, motion["q"][:, i], atol=1e-9)
         np.testing.assert_allclose(rate, motion["v"][:, i], atol=1e-8)
-    first = sol.q[0], sol.multipliers[0]
-    held = mbd.reports.reactions(mechanism, 0.0, *first, "ball", on="coupler", frame="coupler")
+    held = mbd.reports.reactions(
+        mechanism, 0.0, sol.q[0], sol.multipliers[0], "ball", on="coupler", frame="coupler"
+    )
     close(held.force, given["ball_force_in_axes_of_coupler"])
     np.testing.assert_allclose(held.torque, 0.0, atol=1e-12)
+
+
+def test_loop_driven_by_its_crank(loop):
+    mechanism, state, _ = loop
+    given = LOOP["driven"]
+    found = kinematics(mechanism, state, given["joint"], given["values"], rate=given["rate"])
+    expected, rates = motion_of(mechanism, given["samples"])
+    apart = jax.vmap(mechanism.difference)(expected.q, found.q)
+    np.testing.assert_allclose(apart, 0.0, atol=1e-11)
+    close(found.v, expected.v)
+    close(found.a, rates)

@@ -4,6 +4,7 @@ import functools
 import json
 import pathlib
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +40,8 @@ def mechanism_of(tree, ball=None):
     bodies. `ball`: the points of two bodies that a ball joint holds together."""
     unturned, joints = jnp.array([1.0, 0.0, 0.0, 0.0]), {}
     for body in tree["bodies"]:
+        if body["joint"] == "free":
+            continue
         place = mbd.Pose(jnp.array(body["position"]), jnp.array(body["quaternion"]))
         frames = dict(frame_a=place, frame_b=mbd.Pose(jnp.zeros(3), unturned))
         pitch = {"pitch": body["pitch"]} if "pitch" in body else {}
@@ -74,6 +77,26 @@ def mechanism_of(tree, ball=None):
         a, b = (mbd.Pose(jnp.array(point), unturned) for point in ball.values())
         joints.append(mbd.Spherical("ball", *ball, frame_a=a, frame_b=b))
     return mbd.Mechanism(bodies, joints, forces, gravity=tree["gravity"])
+
+
+def motion_of(mechanism, samples):
+    """The states of several samples together, and their v'."""
+    states, rates = zip(*(state_of(mechanism, sample["bodies"]) for sample in samples))
+    q, v = (np.stack(x) for x in zip(*((state.q, state.v) for state in states)))
+    return mbd.State(np.zeros(len(q)), q, v), np.stack(rates)
+
+
+@eqx.filter_jit
+def reactions_of(mechanism, q, v, multipliers, joints, own_axes=False):
+    """Force and torque of the joints on their second bodies, in the axes of these or of the world,
+    by one program."""
+    found = []
+    for name in joints:
+        on = mechanism.joint(name).bodies[1]
+        options = dict(v=v, on=on, frame=on if own_axes else None)
+        held = mbd.reports.reactions(mechanism, 0.0, q, multipliers, name, **options)
+        found.append(jnp.concatenate([held.force, held.torque]))
+    return found
 
 
 def close(found, expected, rtol=1e-11):
