@@ -83,7 +83,7 @@ def motion_of(mechanism, samples):
     """The states of several samples together, and their v'."""
     states, rates = zip(*(state_of(mechanism, sample["bodies"]) for sample in samples))
     q, v = (np.stack(x) for x in zip(*((state.q, state.v) for state in states)))
-    return mbd.State(np.zeros(len(q)), q, v), np.stack(rates)
+    return mbd.State(*map(jnp.array, (np.zeros(len(q)), q, v))), np.stack(rates)
 
 
 @eqx.filter_jit
@@ -106,7 +106,7 @@ def close(found, expected, rtol=1e-11):
 
 def tables(bodies):
     """Poses, twists and accelerations of bodies as the tables that `coordinates_of` takes."""
-    return (np.array([b[x] for b in bodies]).T for x in ("pose", "twist", "acceleration"))
+    return (jnp.array(np.array([b[x] for b in bodies]).T) for x in ("pose", "twist", "acceleration"))
 
 
 def state_of(mechanism, bodies):
