@@ -13,6 +13,9 @@ without gravity in the pose in which they are given, with springs of just that l
 eigenvalues do not include that forces in joints turn with the bodies. So they are exact only where
 there are none.
 
+- `bushings`: the eigenvalues of two bodies on bushings.
+- `disc`: the motion of a disc that rolls and leans.
+
 The poses of bodies, and the points and axes of joints, are in the world, where the bodies are
 given; those of springs are in their bodies. Centres of mass and inertia tensors are in the axes of
 the bodies, and tensors are about the centres of mass. Everything is in SI units.
@@ -147,6 +150,22 @@ def at_rest(system, planar):
 def motion(system, planar, end=0.4):
     """The bodies at the end of a motion from rest, from where they are given: by the trapezoidal
     rule, with the error of second order extrapolated, which leaves 1e-12."""
+    coarse, fine = (
+        moved(*built(system, planar, loaded=True)[:2], end, steps) for steps in (2000, 4000)
+    )
+    return {"end": end, "bodies": extrapolated(coarse, fine)}
+
+
+def moved(mbs, bodies, end, steps):
+    """What the bodies are after a number of steps."""
+    settings = exudyn.SimulationSettings()
+    settings.solution.file.write = False
+    settings.timeIntegration.verboseMode = 0
+    settings.timeIntegration.numberOfSteps = steps
+    settings.timeIntegration.endTime = end
+    settings.timeIntegration.newton.relativeTolerance = 1e-13
+    settings.timeIntegration.newton.absoluteTolerance = 1e-12
+    assert mbs.SolveDynamic(settings, solverType=exudyn.DynamicSolverType.TrapezoidalIndex2)
     kind = exudyn.OutputVariableType
     kinds = {
         "position": kind.Position,
@@ -154,30 +173,22 @@ def motion(system, planar, end=0.4):
         "velocity": kind.Velocity,
         "angular_velocity": kind.AngularVelocity,
     }
-    found = []
-    for steps in (2000, 4000):
-        mbs, bodies, _ = built(system, planar, loaded=True)
-        settings = exudyn.SimulationSettings()
-        settings.solution.file.write = False
-        settings.timeIntegration.verboseMode = 0
-        settings.timeIntegration.numberOfSteps = steps
-        settings.timeIntegration.endTime = end
-        settings.timeIntegration.newton.relativeTolerance = 1e-13
-        settings.timeIntegration.newton.absoluteTolerance = 1e-12
-        assert mbs.SolveDynamic(settings, solverType=exudyn.DynamicSolverType.TrapezoidalIndex2)
-        found.append(
-            {
-                (body["name"], key): mbs.GetObjectOutputBody(bodies[body["name"]], x)
-                for body in system["bodies"]
-                for key, x in kinds.items()
-            }
-        )
-    coarse, fine = found
-    moved = {body["name"]: {} for body in system["bodies"]}
-    for name, key in fine:
-        x = (4 * fine[name, key] - coarse[name, key]) / 3
-        moved[name][key] = x.reshape(3, 3) if key == "axes" else x
-    return {"end": end, "bodies": moved}
+    return {
+        name: {key: mbs.GetObjectOutputBody(number, x) for key, x in kinds.items()}
+        for name, number in bodies.items()
+        if name != "ground"
+    }
+
+
+def extrapolated(coarse, fine):
+    """Without the error of second order in the step, which is twice as long in `coarse`."""
+    found = {
+        name: {key: (4 * x - coarse[name][key]) / 3 for key, x in body.items()}
+        for name, body in fine.items()
+    }
+    for body in found.values():
+        body["axes"] = body["axes"].reshape(3, 3)
+    return found
 
 
 def eigenvalues(system, planar):
@@ -215,6 +226,95 @@ def give_lengths(system):
     for spring in system["springs"]:
         length = length_of(system, spring)
         spring |= {"rest_length": round(length - 0.03, 2), "length_as_given": length}
+
+
+def bushings():
+    """Two bodies in a row on bushings from the ground: eigenvalues only."""
+    random = np.random.default_rng(12)
+    mbs = exudyn.SystemContainer().AddSystem()
+    before, name, bodies, held = mbs.CreateGround(), "ground", [], []
+    places = {"ground": (np.zeros(3), np.eye(3))}
+    for i in range(2):
+        body = random_body(random, f"block {i}", None, None)
+        number = spatial_body(mbs, body, [0.0, 0.0, 0.0])
+        places[body["name"]] = body["position"], turned(body["quaternion"])
+        point, turn = random.uniform(-0.5, 0.5, size=3).round(2), random.normal(size=4)
+        quaternion = turn / np.linalg.norm(turn)
+        markers = []
+        for which, of in ((before, name), (number, body["name"])):
+            place, axes = places[of]
+            rotation, translation = axes.T @ turned(quaternion), axes.T @ (point - place)
+            frame = exudyn.HT(rotation=rotation, translation=translation)
+            made = parts.MarkerBodyRigid(bodyNumber=which, localHT=frame)
+            markers.append(mbs.AddMarker(made))
+        stiffness = random.uniform(100.0, 500.0, size=6).round(1) * [1, 1, 1, 0.1, 0.1, 0.1]
+        damping = random.uniform(1.0, 5.0, size=6).round(2) * [1, 1, 1, 0.1, 0.1, 0.1]
+        mbs.AddObject(
+            parts.RigidBodySpringDamper(
+                markerNumbers=markers, stiffness=np.diag(stiffness), damping=np.diag(damping)
+            )
+        )
+        held.append(
+            {
+                "bodies": [name, body["name"]],
+                "point": point,
+                "quaternion": quaternion,
+                "stiffness": stiffness,
+                "damping": damping,
+            }
+        )
+        bodies.append(body)
+        before, name = number, body["name"]
+    mbs.Assemble()
+    s, _ = mbs.ComputeODE2Eigenvalues(computeComplexEigenvalues=True, useAbsoluteValues=False)
+    s = s[np.lexsort((-s.imag, np.abs(s).round(9)))]
+    return {"bodies": bodies, "bushings": held, "eigenvalues": {"real": s.real, "imag": s.imag}}
+
+
+def disc(end=0.5):
+    """A thin disc that rolls on the ground z = 0 and leans, with its centre of mass beside its
+    centre: its motion."""
+    radius, mass = 0.3, 2.0
+    tensor, center = np.diag([0.1, 0.06, 0.05]), np.array([0.03, 0.02, -0.05])
+    lean, spin = np.array([np.cos(0.2), 0.0, np.sin(0.2), 0.0]), np.array([4.0, 0.5, -0.6])
+    axis = turned(lean)[:, 0]
+    height = radius * np.hypot(axis[0], axis[1])
+    # From the centre to the lowest point of the rim, which rests.
+    arm = radius * np.array([axis[0] * axis[2], axis[1] * axis[2], -1 + axis[2] ** 2])
+    arm = arm / np.hypot(axis[0], axis[1])
+    velocity = -np.cross(spin, arm)
+
+    def after(steps):
+        mbs = exudyn.SystemContainer().AddSystem()
+        inertia = parts.RigidBodyInertia(
+            mass=mass, inertiaTensor=tensor, com=center, inertiaTensorAtCOM=True
+        )
+        number = mbs.CreateRigidBody(
+            referencePosition=[0.0, 0.0, height],
+            referenceRotationMatrix=turned(lean),
+            initialVelocity=list(velocity),
+            initialAngularVelocity=list(spin),
+            inertia=inertia,
+            gravity=[0.0, 0.0, -GRAVITY],
+        )
+        markers = [
+            mbs.AddMarker(parts.MarkerBodyRigid(bodyNumber=x)) for x in (mbs.CreateGround(), number)
+        ]
+        mbs.AddObject(parts.RollingDiscJoint(markerNumbers=markers, discRadius=radius))
+        mbs.Assemble()
+        return moved(mbs, {"disc": number}, end, steps)
+
+    return {
+        "radius": radius,
+        "mass": mass,
+        "tensor": tensor,
+        "center": center,
+        "position": np.array([0.0, 0.0, height]),
+        "quaternion": lean,
+        "velocity": velocity,
+        "angular_velocity": spin,
+        "motion": {"end": end, "bodies": extrapolated(after(2000), after(4000))},
+    }
 
 
 def planar():
@@ -334,4 +434,5 @@ def spatial():
 
 if __name__ == "__main__":
     codes = ("exudyn", exudyn.__version__), ("scipy", scipy.__version__)
-    write({"planar": planar(), "spatial": spatial()}, "exudyn.json", *codes)
+    made = planar, spatial, bushings, disc
+    write({f.__name__: f() for f in made}, "exudyn.json", *codes)

@@ -106,7 +106,8 @@ def close(found, expected, rtol=1e-11):
 
 def tables(bodies):
     """Poses, twists and accelerations of bodies as the tables that `coordinates_of` takes."""
-    return (jnp.array(np.array([b[x] for b in bodies]).T) for x in ("pose", "twist", "acceleration"))
+    kinds = "pose", "twist", "acceleration"
+    return (jnp.array(np.array([body[x] for body in bodies]).T) for x in kinds)
 
 
 def state_of(mechanism, bodies):

@@ -51,6 +51,14 @@ def bodies_are(mechanism, q, expected):
         np.testing.assert_allclose(axes, place["axes"], atol=1e-9)
 
 
+def ends_as(mechanism, sol, expected):
+    bodies_are(mechanism, sol.q[-1], expected)
+    for body, moving in expected.items():
+        twist = mechanism.twist(sol.v[-1], body)
+        np.testing.assert_allclose(twist.linear, moving["velocity"], atol=1e-8)
+        np.testing.assert_allclose(twist.angular, moving["angular_velocity"], atol=1e-8)
+
+
 @pytest.mark.parametrize("name", ["planar", pytest.param("spatial", marks=pytest.mark.slow)])
 def test_rest_and_modes(name):
     """To 1e-9: Exudyn's Newton iterations leave residuals of 1e-11 N."""
@@ -76,8 +84,46 @@ def test_motion(name):
     mechanism, given = built(name, loaded=True), EXUDYN[name]["motion"]
     options = dict(t1=float(given["end"]), dt=1e-3)
     sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), **options)
-    bodies_are(mechanism, sol.q[-1], given["bodies"])
-    for body, expected in given["bodies"].items():
-        twist = mechanism.twist(sol.v[-1], body)
-        np.testing.assert_allclose(twist.linear, expected["velocity"], atol=1e-8)
-        np.testing.assert_allclose(twist.angular, expected["angular_velocity"], atol=1e-8)
+    ends_as(mechanism, sol, given["bodies"])
+
+
+@pytest.mark.slow
+def test_rolling_disc():
+    """RK4 with steps of 1 ms."""
+    given = EXUDYN["disc"]
+    # The axis of a disc is the z axis of its joint, which is the x axis of the body.
+    axis = mbd.rotations.quaternion_to_matrix(given["quaternion"])[:, 0]
+    state = {x: given[x] for x in ("position", "velocity", "angular_velocity")}
+    inertia = mbd.Inertia(given["mass"], given["tensor"], given["center"])
+    disc = mbd.Body("disc", inertia, orientation=given["quaternion"], **state)
+    points, axes = [np.zeros(3), given["position"]], [[0.0, 0.0, 1.0], axis]
+    rolls = mbd.RollingDisc(
+        "rolls", "ground", disc, radius=given["radius"], points=points, axes=axes
+    )
+    mechanism, end = mbd.Mechanism([disc], [rolls]), float(given["motion"]["end"])
+    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=end, dt=1e-3)
+    ends_as(mechanism, sol, given["motion"]["bodies"])
+
+
+@pytest.mark.slow
+def test_modes_on_bushings():
+    """Twelve damped modes of two free bodies."""
+    given, bodies = EXUDYN["bushings"], {}
+    for body in given["bodies"]:
+        inertia = mbd.Inertia(body["mass"], body["tensor"], body["center"])
+        place = dict(position=body["position"], orientation=body["quaternion"])
+        bodies[body["name"]] = mbd.Body(body["name"], inertia, **place)
+    held = [
+        mbd.Bushing(
+            f"bushing {i}",
+            *(bodies.get(name, name) for name in bushing["bodies"]),
+            point=bushing["point"],
+            orientation=bushing["quaternion"],
+            stiffness=bushing["stiffness"],
+            damping=bushing["damping"],
+        )
+        for i, bushing in enumerate(given["bushings"])
+    ]
+    mechanism = mbd.Mechanism(list(bodies.values()), [], held, gravity=np.zeros(3))
+    s = given["eigenvalues"]["real"] + 1j * given["eigenvalues"]["imag"]
+    close(modes(linearise(mechanism, mechanism.state(), size=24)).s, s)
