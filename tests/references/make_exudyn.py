@@ -13,6 +13,7 @@ without gravity in the pose in which they are given, with springs of just that l
 eigenvalues do not include that forces in joints turn with the bodies. So they are exact only where
 there are none.
 
+- `joints`: the motion of a closed loop with joints of several freedoms.
 - `bushings`: the eigenvalues of two bodies on bushings.
 - `disc`: the motion of a disc that rolls and leans.
 
@@ -29,6 +30,15 @@ from random_bodies import random_body
 from reference_file import write
 
 GRAVITY = 9.81
+
+# Displacements along and rotations about x, y and z that joints hold.
+HELD = {
+    "prismatic": [1, 1, 0, 1, 1, 1],
+    "cylindrical": [1, 1, 0, 1, 1, 0],
+    "universal": [1, 1, 1, 0, 0, 1],
+    "point_on_line": [1, 1, 0, 0, 0, 0],
+    "point_on_plane": [0, 0, 1, 0, 0, 0],
+}
 
 
 def turned(quaternion):
@@ -57,15 +67,29 @@ def built(system, planar, loaded):
         bodies[body["name"]] = make(mbs, body, list(down))
     for joint in system["joints"]:
         ends = [bodies[name] for name in joint["bodies"]]
-        point, axis = list(joint["point"]), list(joint.get("axis", []))
+        point, axis = list(joint.get("point", [])), list(joint.get("axis", []))
         if planar:
             joints[joint["name"]] = planar_joint(mbs, joint, ends, system)
         elif joint["kind"] == "revolute":
             joints[joint["name"]] = mbs.CreateRevoluteJoint(
                 itemNumbers=ends, position=point, axis=axis
             )
-        else:
+        elif joint["kind"] == "ball":
             joints[joint["name"]] = mbs.CreateSphericalJoint(itemNumbers=ends, position=point)
+        elif joint["kind"] == "distance":
+            mbs.CreateDistanceConstraint(
+                itemNumbers=ends,
+                localPosition0=joint["points"][0],
+                localPosition1=joint["points"][1],
+                distance=joint["length"],
+            )
+        else:
+            joints[joint["name"]] = mbs.CreateGenericJoint(
+                itemNumbers=ends,
+                position=point,
+                rotationMatrixAxes=turned(joint["quaternion"]),
+                constrainedAxes=HELD[joint["kind"]],
+            )
     for spring in system["springs"]:
         mbs.CreateSpringDamper(
             itemNumbers=[bodies[name] for name in spring["bodies"]],
@@ -271,6 +295,55 @@ def bushings():
     return {"bodies": bodies, "bushings": held, "eigenvalues": {"real": s.real, "imag": s.imag}}
 
 
+def joints():
+    random = np.random.default_rng(17)
+    names = ["a", "b", "c", "d"]
+    points = np.array([[0, 0, 0], [0.5, 0.2, 0.1], [0.9, -0.2, 0.3], [1.3, 0.1, 0.0]])
+    bodies = []
+    for name, point in zip(names, points):
+        made = random_body(random, name, None, None, point + [0.1, 0.05, -0.1])
+        bodies.append({key: made[key] for key in made if key not in ("parent", "joint")})
+
+    def joint(name, kind, a, b, point):
+        turn = random.normal(size=4).round(2)
+        return {
+            "name": name,
+            "kind": kind,
+            "bodies": [a, b],
+            "point": point,
+            "quaternion": turn / np.linalg.norm(turn),
+        }
+
+    held = [
+        joint("first", "cylindrical", "ground", "a", points[0]),
+        joint("second", "prismatic", "a", "b", points[1]),
+        joint("third", "universal", "b", "c", points[2]),
+        joint("fourth", "ball", "c", "d", points[3]),
+        joint("rail", "point_on_line", "ground", "d", points[3] + [0.2, 0.1, 0.2]),
+        joint("table", "point_on_plane", "ground", "c", points[2] + [0.0, 0.2, -0.2]),
+        {
+            "name": "rod",
+            "kind": "distance",
+            "bodies": ["a", "d"],
+            "points": np.array([[0.1, 0.2, 0.1], [0.0, -0.1, 0.2]]),
+        },
+    ]
+    held[-1]["length"] = length_of({"bodies": bodies}, held[-1])
+    springs = [
+        spring(["ground", "a"], [[0.2, 0.6, 0.5], [0.1, 0.1, -0.1]], 90.0, 2.0),
+        spring(["a", "b"], [[0.1, -0.2, 0.1], [-0.1, 0.1, 0.2]], 60.0, 1.0),
+        spring(["ground", "d"], [[1.2, -0.7, 0.0], [0.0, 0.1, -0.2]], 50.0, 1.5),
+    ]
+    system = {
+        "gravity": [0.0, 0.0, -GRAVITY],
+        "bodies": bodies,
+        "joints": held,
+        "springs": springs,
+    }
+    give_lengths(system)
+    return {"system": system, "motion": motion(system, False, 0.2)}
+
+
 def disc(end=0.5):
     """A thin disc that rolls on the ground z = 0 and leans, with its centre of mass beside its
     centre: its motion."""
@@ -434,5 +507,5 @@ def spatial():
 
 if __name__ == "__main__":
     codes = ("exudyn", exudyn.__version__), ("scipy", scipy.__version__)
-    made = planar, spatial, bushings, disc
+    made = planar, spatial, joints, bushings, disc
     write({f.__name__: f() for f in made}, "exudyn.json", *codes)

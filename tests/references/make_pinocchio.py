@@ -6,7 +6,7 @@ in the coordinates of joints (Carpentier et al., 2019).
 
 - `arm`: seven hinges and slides one after the other. Mass matrix (CRBA), joint forces of given
   motions (RNEA) and of poses at rest, accelerations under given joint forces (ABA) and their
-  derivatives.
+  derivatives, energies.
 - `floating`: a body that nothing holds, with two arms. Accelerations under given joint forces.
 - `loop`: a crank, a universal joint of two hinges with a body between them, a coupler, and a rocker
   with a ball joint to the coupler. Accelerations and the force in the ball joint by Pinocchio's
@@ -77,6 +77,8 @@ def arm():
         q, v, a, tau = random.uniform(-1.5, 1.5, size=(4, model.nv)).round(3)
         force = pin.rnea(model, data, q, v, a)
         held = pin.computeGeneralizedGravity(model, data, q)
+        kinetic = pin.computeKineticEnergy(model, data, q, v)
+        gravitational = pin.computePotentialEnergy(model, data, q)
         mass = pin.crba(model, data, q)
         mass = np.triu(mass) + np.triu(mass, 1).T
         ddq = pin.aba(model, data, q, v, tau)
@@ -86,6 +88,7 @@ def arm():
             {
                 "q": q,
                 "v": v,
+                "energies": np.array([kinetic, gravitational]),
                 "mass_matrix": mass,
                 "inverse_dynamics": {"acceleration": a, "force": force},
                 "force_at_rest": held,

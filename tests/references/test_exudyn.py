@@ -9,8 +9,23 @@ import jaxmbd as mbd
 from jaxmbd.analysis import equilibrium, linearise, modes
 
 EXUDYN = read("exudyn.json")
-KINDS = {"revolute": mbd.Revolute, "prismatic": mbd.Prismatic, "ball": mbd.Spherical}
-PLANES = {"planar": mbd.Plane(normal=[0.0, 0.0, 1.0]), "spatial": None}
+KINDS = {
+    "revolute": mbd.Revolute,
+    "prismatic": mbd.Prismatic,
+    "ball": mbd.Spherical,
+    "cylindrical": mbd.Cylindrical,
+    "universal": mbd.Universal,
+    "point_on_line": mbd.PointOnLine,
+    "point_on_plane": mbd.PointOnPlane,
+    "distance": mbd.Distance,
+}
+PLANES = {"planar": mbd.Plane(normal=[0.0, 0.0, 1.0]), "spatial": None, "joints": None}
+
+
+def frames(points):
+    """Frames at points of two bodies."""
+    a, b = (mbd.Pose(jnp.array(point), jnp.array([1.0, 0.0, 0.0, 0.0])) for point in points)
+    return {"frame_a": a, "frame_b": b}
 
 
 def built(name, loaded):
@@ -28,16 +43,17 @@ def built(name, loaded):
     joints = []
     for joint in given["joints"]:
         ends = [bodies.get(x, x) for x in joint["bodies"]]
-        place = {x: joint[x] for x in ("point", "axis") if x in joint}
+        place = {x: joint[x] for x in ("point", "axis", "length") if x in joint}
+        if "quaternion" in joint:
+            place["orientation"] = joint["quaternion"]
+        if "points" in joint:
+            place |= frames(joint["points"])
         joints.append(KINDS[joint["kind"]](joint["name"], *ends, **place))
     springs = []
     for i, spring in enumerate(given["springs"]):
-        unturned = jnp.array([1.0, 0.0, 0.0, 0.0])
-        ends = (mbd.Pose(jnp.array(point), unturned) for point in spring["points"])
-        frames = dict(zip(("frame_a", "frame_b"), ends))
-        options = {x: spring[x] for x in ("stiffness", "damping")}
+        options = frames(spring["points"]) | {x: spring[x] for x in ("stiffness", "damping")}
         options["rest_length"] = spring["rest_length" if loaded else "length_as_given"]
-        springs.append(mbd.Spring(f"spring {i}", *spring["bodies"], **frames, **options))
+        springs.append(mbd.Spring(f"spring {i}", *spring["bodies"], **options))
     gravity = given["gravity"] if loaded else np.zeros(3)
     options = dict(gravity=gravity, plane=PLANES[name])
     return mbd.Mechanism(list(bodies.values()), joints, springs, **options)

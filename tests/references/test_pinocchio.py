@@ -49,8 +49,17 @@ def test_forces_of_motions_and_of_poses(arm):
     close(found.u, of_states("force_at_rest"))
 
 
-def test_arm_placed_by_its_joints(arm):
+def test_places_and_energies_of_the_arm(arm):
     mechanism, states, _ = arm
+
+    @jax.jit
+    @jax.vmap
+    def energies(q, v):
+        kinetic = mbd.reports.kinetic_energies(mechanism, q, v)
+        gravitational = mbd.reports.gravitational_energies(mechanism, q)
+        return jnp.stack([sum(kinetic.values()), sum(gravitational.values())])
+
+    close(energies(states.q, states.v), of_states("energies"))
     names = [body["name"] for body in ARM["tree"]["bodies"]]
     placed = mbd.place_bodies(
         mechanism, *(dict(zip(names, ARM["states"][1][key])) for key in ("q", "v"))
