@@ -59,7 +59,7 @@ def read_sdf(path: Path, *, limits: bool) -> Loaded:
 
 
 class _Reader:
-    """The elements of a model, in the frame of the model."""
+    """The elements of a model, in the world."""
 
     def __init__(self, path: Path, root: xml.Element, model: xml.Element, limits: bool):
         self.path, self.model = path, model
@@ -70,11 +70,14 @@ class _Reader:
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{path} uses the names {twice} of a <{kind}> twice: rename one.")
+        self.version = _version(root)
         self._places: dict[str, Transform] = {}
+        self._asked: list[str] = []
+        self._model_place = self._place_of_model()
         self.joints: list[AbstractConstraint] = []
         self.forces: list[AbstractForceElement] = []
         self.stops: list[AbstractContact] = []
-        gravity = root.findtext(".//gravity")
+        gravity = root.findtext("world/gravity")
         self.gravity = np.array(_GRAVITY if gravity is None else _vector(gravity))
         self.bodies = [self._body(name, link) for name, link in self.links.items()]
         if not self.bodies:
@@ -86,9 +89,7 @@ class _Reader:
             self._gearbox(joint)
         if not limits:
             self.stops = []
-        for tag in ("plugin", "include", "model"):
-            for part in model.findall(tag):
-                self.dropped.append(f'{tag} "{part.get("name", "")}": not read')
+        self._tell_what_is_not_read()
 
     def loaded(self) -> Loaded:
         """The result."""
@@ -111,12 +112,45 @@ class _Reader:
             source=str(self.path),
         )
 
+    def _tell_what_is_not_read(self) -> None:
+        model = self.model
+        if _true(model.findtext("static", "0")):
+            self.dropped.append("the model is static: here it moves")
+        for name, link in self.links.items():
+            if not _true(link.findtext("gravity", "1")):
+                self.dropped.append(f'link "{name}": it has no weight in the file, but here')
+        for joint in model.findall("joint"):
+            if joint.find("axis/mimic") is not None or joint.find("axis2/mimic") is not None:
+                self.dropped.append(f'joint "{joint.get("name")}": that it mimics another')
+        for tag in ("plugin", "include", "model"):
+            for part in model.findall(tag):
+                self.dropped.append(f'{tag} "{part.get("name", "")}": not read')
+
     # --- frames ----------------------------------------------------------------------------------
 
+    def _place_of_model(self) -> Transform:
+        """Where the frame of the model is. Its <pose> places this frame, or the one that
+        `placement_frame` names."""
+        given, named = self.model.find("pose"), self.model.get("placement_frame", "")
+        relative = "" if given is None else given.get("relative_to", "")
+        if relative not in ("", "world"):
+            raise ValueError(
+                f'{self.path}: the <pose> of the model is relative to "{relative}", which is not '
+                "read: give it in the world."
+            )
+        self._model_place = Transform.identity()
+        placed = self._place(named)
+        self._places.clear()
+        return _transform(given).compose(placed.inverse())
+
     def _place(self, name: str) -> Transform:
-        """Where a link, joint or frame is in the model."""
-        if name in ("", "__model__", "world"):
+        """Where a link, joint or frame is in the world."""
+        if name == "world":
             return Transform.identity()
+        if name in ("", "__model__"):
+            return self._model_place
+        if name in self._asked:
+            raise ValueError(f'{self.path}: the <pose> of "{name}" is relative to itself.')
         if name not in self._places:
             for tag in ("link", "joint", "frame"):
                 part = self.model.find(f"{tag}[@name='{name}']")
@@ -124,20 +158,20 @@ class _Reader:
                     continue
                 default = {"joint": part.findtext("child", ""), "link": ""}
                 at = default.get(tag, part.get("attached_to", ""))
+                self._asked.append(name)
                 self._places[name] = self._posed(part, at.strip())
+                self._asked.pop()
                 break
             else:
                 raise ValueError(f'{self.path} refers to "{name}", which it does not have.')
         return self._places[name]
 
     def _posed(self, part: xml.Element, default: str) -> Transform:
-        """The pose of an element in the model, from its <pose>."""
-        given = part.find("pose")
-        own, relative = Transform.identity(), default
+        """The pose of an element in the world, from its <pose>."""
+        given, relative = part.find("pose"), default
         if given is not None:
-            own = _transform(given.text or "")
             relative = given.get("relative_to") or given.get("frame") or default
-        return self._place(relative).compose(own)
+        return self._place(relative).compose(_transform(given))
 
     # --- bodies ----------------------------------------------------------------------------------
 
@@ -156,7 +190,7 @@ class _Reader:
         tensor = np.diag([entries[key] for key in _DIAGONAL])
         for (i, j), key in {(0, 1): "ixy", (0, 2): "ixz", (1, 2): "iyz"}.items():
             tensor[i, j] = tensor[j, i] = entries[key]
-        at = _transform(inertial.findtext("pose", ""))
+        at = _transform(inertial.find("pose"))
         R = rigid.matrix(at.orientation)
         tensor = R @ tensor @ R.T
         tensor = (tensor + tensor.T) / 2
@@ -234,16 +268,18 @@ class _Reader:
         return name
 
     def _axis(self, joint: xml.Element, tag: str, place: Transform) -> np.ndarray:
-        """The direction of an axis, in the model."""
+        """The direction of an axis, in the world."""
         part = joint.find(tag)
         given = None if part is None else part.find("xyz")
         axis = np.array([0.0, 0.0, 1.0])
         if given is not None and given.text:
             axis = _vector(given.text)
         axis = axis / np.linalg.norm(axis)
-        parent_frame = "0" if part is None else part.findtext("use_parent_model_frame", "0").strip()
-        if parent_frame in ("1", "true"):
-            return axis
+        # Axes are in the frame of the joint since version 1.5.
+        default = "1" if self.version < (1, 5) else "0"
+        in_model = default if part is None else part.findtext("use_parent_model_frame", default)
+        if _true(in_model):
+            return rigid.rotate(self._model_place.orientation, axis)
         frame = None if given is None else given.get("expressed_in")
         at = place if not frame else self._place(frame)
         return rigid.rotate(at.orientation, axis)
@@ -320,7 +356,7 @@ class _Reader:
                 if shape is None or kind not in _SHAPES:
                     self.dropped.append(f'visual "{name}": the shape "{kind}"')
                     continue
-                at = _transform(part.findtext("pose", ""))
+                at = _transform(part.find("pose"))
                 colour = part.findtext("material/diffuse") or part.findtext("material/ambient")
                 rgba = [0.5, 0.5, 0.5, 1.0] if colour is None else list(_vector(colour, 4))
                 size = _size(kind, shape[0])
@@ -358,15 +394,33 @@ def _vector(text: str, count: int = 3) -> np.ndarray:
     return np.array(numbers)
 
 
-def _transform(text: str) -> Transform:
-    """A <pose>: position, and roll, pitch and yaw about the fixed axes x, y, z."""
-    if not text.strip():
+def _transform(part: xml.Element | None) -> Transform:
+    """A <pose>: position, and a quaternion or roll, pitch and yaw about the fixed axes x, y, z."""
+    text = "" if part is None else part.text or ""
+    if part is None or not text.strip():
         return Transform.identity()
+    if part.get("rotation_format") == "quat_xyzw":
+        *position, x, y, z, w = _vector(text, 7)
+        p = np.array([w, x, y, z])
+        return Transform(np.array(position), p / np.linalg.norm(p))
     x, y, z, *angles = _vector(text, 6)
+    if _true(part.get("degrees", "0")):
+        angles = np.deg2rad(angles)
     roll, pitch, yaw = (
         rigid.turn(e, np.asarray(angle)) for e, angle in zip(np.eye(3), angles, strict=True)
     )
     return Transform(np.array([x, y, z]), rigid.product(yaw, rigid.product(pitch, roll)))
+
+
+def _true(text: str) -> bool:
+    return text.strip().lower() in ("1", "true")
+
+
+def _version(root: xml.Element) -> tuple[int, ...]:
+    """The version of the format; of a model without one the newest."""
+    given = root.get("version", "")
+    numbers = given.split(".")
+    return tuple(map(int, numbers)) if all(x.isdigit() for x in numbers) else (2,)
 
 
 def _of_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -75,21 +75,39 @@ def test_inertias_are_turned_into_the_axes_of_the_link(tmp_path):
 
 
 def test_axes_may_be_those_of_the_model(tmp_path):
-    """`use_parent_model_frame` of old files, `expressed_in` of new ones, or the frame of the
-    joint."""
+    """`use_parent_model_frame` of old files, which is the default of still older ones;
+    `expressed_in` of new ones, or the frame of the joint."""
     link = LINK.format(name="arm", pose="0 0 0 0 0 1.5707963267948966")
-    for more, axis in (
-        ("", [-1.0, 0.0, 0.0]),
-        ("<use_parent_model_frame>1</use_parent_model_frame>", [0.0, 1.0, 0.0]),
+    for version, more, axis in (
+        ("1.4", "", [0.0, 1.0, 0.0]),
+        ("1.5", "", [-1.0, 0.0, 0.0]),
+        ("1.6", "<use_parent_model_frame>1</use_parent_model_frame>", [0.0, 1.0, 0.0]),
     ):
         hinge = HINGE.format(name="a", parent="world", child="arm", pose="0 0 0 0 0 0", more=more)
-        model = loaded(sdf(link + hinge), tmp_path)
+        model = loaded(sdf(link + hinge, version), tmp_path)
         frame, _ = model.mechanism.frames(model.mechanism.joint("a"), model.state.q)
         np.testing.assert_allclose(frame.direction(np.array([0.0, 0.0, 1.0])), axis, atol=1e-15)
     hinge = hinge.replace("<xyz>", '<xyz expressed_in="__model__">').replace(more, "")
     model = loaded(sdf(link + hinge, "1.9"), tmp_path)
     frame, _ = model.mechanism.frames(model.mechanism.joint("a"), model.state.q)
     np.testing.assert_allclose(frame.direction(np.array([0.0, 0.0, 1.0])), [0, 1, 0], atol=1e-15)
+
+
+def test_the_place_of_the_model(tmp_path):
+    """Its pose, and the frame that is placed by it, here the link itself. Places relative to each
+    other, and to another model, are refused."""
+    link = LINK.format(name="arm", pose="0 0 1 0 0 0")
+    turned = "<pose degrees='true'>1 2 3 0 0 90</pose>"
+    for named, place in (("", [1.0, 2.0, 4.0]), (' placement_frame="arm"', [1.0, 2.0, 3.0])):
+        text = sdf(turned + link).replace('name="m"', 'name="m"' + named)
+        pose = loaded(text, tmp_path).state.q
+        half = np.sqrt(0.5)
+        np.testing.assert_allclose(pose, [*place, half, 0.0, 0.0, half], atol=1e-15)
+    around = '<frame name="a" attached_to="b"/><frame name="b" attached_to="a"/>'
+    lost = link.replace("<pose>0 0 1", '<pose relative_to="a">0 0 1')
+    check_refused(lambda: loaded(sdf(around + lost), tmp_path), "relative to itself")
+    other = turned.replace("<pose", "<pose relative_to='table'")
+    check_refused(lambda: loaded(sdf(other + link), tmp_path), "relative to .table., which is not")
 
 
 def test_a_universal_joint_has_its_two_axes(tmp_path):
@@ -153,3 +171,12 @@ def test_what_is_dropped_is_told(tmp_path):
     more = f'<plugin name="p"/><joint name="j" type="gearbox">{ends}</joint>'
     with pytest.warns(UserWarning, match="(?s)no mass distribution.*gearbox.*plugin"):
         loaded(sdf(link + more), tmp_path)
+    link = LINK.format(name="a", pose="0 0 0 0 0 0").replace("<inertial>", "{}<inertial>", 1)
+    mimic = HINGE.format(
+        name="j", parent="world", child="a", pose="0 0 0 0 0 0", more="<mimic joint='k'/>"
+    )
+    off = "<static>1</static>" + link.format("<gravity>false</gravity>") + mimic
+    with pytest.warns(UserWarning, match="(?s)static.*no weight.*mimics"):
+        loaded(sdf(off), tmp_path)
+    on = loaded(sdf(link.format("<gravity>1</gravity>")), tmp_path)
+    np.testing.assert_allclose(on.mechanism.gravity, [0.0, 0.0, -9.8])

@@ -6,6 +6,8 @@ Drake Development Team, 2019).
 
 - `joints`: a screw, a universal joint and a ball joint one after the other, and a planar joint,
   with a damped spring between their ends. Accelerations of the bodies and reactions of the joints.
+- `file`: accelerations of `arm.sdf`, which has places, axes and angles in many of the ways that
+  SDFormat allows.
 - `cart_pole`, `acrobot`: bodies of arbitrary inertia, upright, with motors behind gears whose
   rotors have inertia. The linear model, by Drake's automatic differentiation, and the optimal
   feedback for weights of the displacements and velocities of the bodies.
@@ -17,6 +19,7 @@ Drake Development Team, 2019).
 
 import copy
 import importlib.metadata
+import pathlib
 
 import numpy as np
 import pydrake.all as drake
@@ -46,6 +49,8 @@ def joint_of(body, parent, child):
 
 
 class Plant:
+    """A plant in Drake, and what is asked of it: of a tree of bodies, or as it is given."""
+
     def __init__(self, tree):
         self.plant = plant = drake.MultibodyPlant(0.0)
         plant.mutable_gravity_field().set_gravity_vector(tree["gravity"])
@@ -77,9 +82,21 @@ class Plant:
             kind = drake.PrismaticSpring if slides else drake.RevoluteSpring
             plant.AddForceElement(kind(joint, spring["rest"], spring["stiffness"]))
             joint.set_default_damping(spring["damping"])
+        self.finish([body["name"] for body in tree["bodies"]])
+
+    @classmethod
+    def of_file(cls, path, names):
+        self = cls.__new__(cls)
+        self.plant = drake.MultibodyPlant(0.0)
+        drake.Parser(self.plant).AddModels(str(path))
+        self.bodies = {name: self.plant.GetBodyByName(name) for name in names}
+        self.finish(names)
+        return self
+
+    def finish(self, names):
+        plant, self.names = self.plant, names
         plant.Finalize()
         self.context = plant.CreateDefaultContext()
-        self.names = [body["name"] for body in tree["bodies"]]
         if plant.num_actuators():
             force = np.zeros(plant.num_actuators())
             plant.get_actuation_input_port().FixValue(self.context, force)
@@ -93,12 +110,14 @@ class Plant:
         force and torque of its joint on it, at its origin and in its axes."""
         plant, context, found = self.plant, self.context, []
         reactions = plant.get_reaction_forces_output_port().Eval(context)
+        joints = [plant.get_joint(index) for index in plant.GetJointIndices()]
         for name in self.names:
             body = self.bodies[name]
             pose = plant.EvalBodyPoseInWorld(context, body)
             twist = plant.EvalBodySpatialVelocityInWorld(context, body)
             rate = plant.EvalBodySpatialAccelerationInWorld(context, body)
-            held = reactions[plant.GetJointByName(name).index()]
+            joint = next(x for x in joints if x.child_body().name() == name)
+            held = reactions[joint.index()]
             orientation = pose.rotation().ToQuaternion().wxyz()
             found.append(
                 {
@@ -150,6 +169,19 @@ def joints():
             named[name] = q[start : start + size]
         states.append({"q": named, "bodies": system.moving_bodies()})
     return {"tree": tree, "states": states}
+
+
+def file():
+    random = np.random.default_rng(29)
+    path = pathlib.Path(__file__).with_name("arm.sdf")
+    system = Plant.of_file(path, ["base", "slider", "nut", "shaft", "hand"])
+    # What SDFormat says where a file says nothing.
+    system.plant.mutable_gravity_field().set_gravity_vector([0.0, 0.0, -9.8])
+    states = []
+    for _ in range(2):
+        system.at(*random.uniform(-1.2, 1.2, size=(2, 8)).round(3))
+        states.append({"bodies": system.moving_bodies()})
+    return {"states": states}
 
 
 def feedback(tree, q, driven):
@@ -285,6 +317,6 @@ def hanging():
 
 
 if __name__ == "__main__":
-    made = (joints, cart_pole, acrobot, hanging)
+    made = (joints, file, cart_pole, acrobot, hanging)
     version = importlib.metadata.version("drake")
     write({f.__name__: f() for f in made}, "drake.json", ("drake", version))

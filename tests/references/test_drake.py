@@ -1,5 +1,7 @@
 """Accelerations, reactions, linear models, feedback and equilibria by Drake: see make_drake.py."""
 
+import pathlib
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -37,6 +39,18 @@ def test_joints_of_several_freedoms():
         close(
             mechanism.joint_coordinates(state.q, "nut"), turn * given["tree"]["bodies"][0]["pitch"]
         )
+
+
+@pytest.mark.slow
+def test_file_in_sdformat():
+    """A model that is placed in the world, with frames relative to each other, degrees, quaternions
+    and axes expressed in other frames: where its bodies are, and how they accelerate."""
+    path = pathlib.Path(__file__).with_name("arm.sdf")
+    loaded = mbd.load(path)
+    assert not loaded.dropped
+    states, rates = motion_of(loaded.mechanism, DRAKE["file"]["states"])
+    found = inverse_dynamics(loaded.mechanism, states, rates, jnp.zeros(0))
+    np.testing.assert_allclose(found.missed, 0.0, atol=1e-11 * np.abs(rates).max())
 
 
 @pytest.mark.parametrize("name", [pytest.param("cart_pole", marks=pytest.mark.slow), "acrobot"])
