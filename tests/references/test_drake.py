@@ -53,7 +53,8 @@ def test_file_in_sdformat():
     np.testing.assert_allclose(found.missed, 0.0, atol=1e-11 * np.abs(rates).max())
 
 
-@pytest.mark.parametrize("name", [pytest.param("cart_pole", marks=pytest.mark.slow), "acrobot"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cart_pole", "acrobot"])
 def test_linear_model_and_feedback(name):
     given = DRAKE[name]
     mechanism = mechanism_of(given["tree"])
