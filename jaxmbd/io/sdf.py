@@ -89,7 +89,9 @@ class _Reader:
             self._gearbox(joint)
         if not limits:
             self.stops = []
-        self._tell_what_is_not_read()
+        self._tell_what_is_not_read(
+            [model] if root is model else [model, root, *root.findall("world")]
+        )
 
     def loaded(self) -> Loaded:
         """The result."""
@@ -112,7 +114,7 @@ class _Reader:
             source=str(self.path),
         )
 
-    def _tell_what_is_not_read(self) -> None:
+    def _tell_what_is_not_read(self, above: list[xml.Element]) -> None:
         model = self.model
         if _true(model.findtext("static", "0")):
             self.dropped.append("the model is static: here it moves")
@@ -122,9 +124,10 @@ class _Reader:
         for joint in model.findall("joint"):
             if joint.find("axis/mimic") is not None or joint.find("axis2/mimic") is not None:
                 self.dropped.append(f'joint "{joint.get("name")}": that it mimics another')
-        for tag in ("plugin", "include", "model"):
-            for part in model.findall(tag):
-                self.dropped.append(f'{tag} "{part.get("name", "")}": not read')
+        parts = [x for place in above for tag in ("include", "model") for x in place.findall(tag)]
+        for part in [*model.findall("plugin"), *parts]:
+            if part is not model:
+                self.dropped.append(f'{part.tag} "{part.get("name", "")}": not read')
 
     # --- frames ----------------------------------------------------------------------------------
 
@@ -259,13 +262,18 @@ class _Reader:
             self._dynamics(joint, made, tag, i)
 
     def _end(self, joint: xml.Element, tag: str) -> str:
-        name = (joint.findtext(tag) or "").strip()
-        if name != "world" and name not in self.links:
+        """The link that a joint holds, by its name or by that of a frame on it, or the world."""
+        given = end = (joint.findtext(tag) or "").strip()
+        carriers = {x.get("name"): x.findtext("child", "") for x in self.model.findall("joint")}
+        carriers |= {x.get("name"): x.get("attached_to", "") for x in self.model.findall("frame")}
+        while end not in self.links and end in carriers:
+            end = carriers.pop(end).strip()
+        if end != "world" and end not in self.links:
             raise ValueError(
-                f'{self.path}: the <{tag}> of the joint "{joint.get("name")}" is "{name}", which '
-                "is no <link>."
+                f'{self.path}: the <{tag}> of the joint "{joint.get("name")}" is "{given}", which '
+                "is no <link> and no <frame> on one."
             )
-        return name
+        return end
 
     def _axis(self, joint: xml.Element, tag: str, place: Transform) -> np.ndarray:
         """The direction of an axis, in the world."""

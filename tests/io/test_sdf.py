@@ -178,5 +178,10 @@ def test_what_is_dropped_is_told(tmp_path):
     off = "<static>1</static>" + link.format("<gravity>false</gravity>") + mimic
     with pytest.warns(UserWarning, match="(?s)static.*no weight.*mimics"):
         loaded(sdf(off), tmp_path)
+    second = sdf(LINK.format(name="a", pose="0 0 0 0 0 0")).replace(
+        "</model>", "</model><model name='second'/>"
+    )
+    with pytest.warns(UserWarning, match='model "second": not read'):
+        loaded(second, tmp_path)
     on = loaded(sdf(link.format("<gravity>1</gravity>")), tmp_path)
     np.testing.assert_allclose(on.mechanism.gravity, [0.0, 0.0, -9.8])
