@@ -44,7 +44,7 @@ def test_forces_of_motions_and_of_poses(arm):
     mechanism, states, rates = arm
     found = inverse_dynamics(mechanism, states, rates, jnp.zeros(7))
     close(found.u, of_states("inverse_dynamics", "force"))
-    np.testing.assert_allclose(found.missed, 0.0, atol=1e-10 * np.abs(rates).max())
+    np.testing.assert_allclose(found.missed, 0.0, atol=1e-10 * np.abs(rates).max(), rtol=0)
     found = static_inputs(mechanism, states, jnp.zeros(7))
     close(found.u, of_states("force_at_rest"))
 
@@ -64,7 +64,7 @@ def test_places_and_energies_of_the_arm(arm):
     placed = mbd.place_bodies(
         mechanism, *(dict(zip(names, ARM["states"][1][key])) for key in ("q", "v"))
     )
-    np.testing.assert_allclose(mechanism.difference(states.q[1], placed.q), 0.0, atol=1e-12)
+    np.testing.assert_allclose(mechanism.difference(states.q[1], placed.q), 0.0, atol=1e-12, rtol=0)
     close(placed.v, states.v[1])
 
 
@@ -97,7 +97,7 @@ def test_floating_base():
     states, rates = motion_of(mechanism, FLOATING["states"])
     found = inverse_dynamics(mechanism, states, rates, jnp.zeros(3))
     close(found.u, np.stack([state["force"] for state in FLOATING["states"]]))
-    np.testing.assert_allclose(found.missed, 0.0, atol=1e-11 * np.abs(rates).max())
+    np.testing.assert_allclose(found.missed, 0.0, atol=1e-11 * np.abs(rates).max(), rtol=0)
 
 
 def test_loop(loop):
@@ -141,13 +141,13 @@ def test_motion_of_the_loop(loop):
     for i, body in enumerate(LOOP["tree"]["bodies"]):
         joint = mechanism.joint_coordinates(sol.q, body["name"])[:, 0]
         rate = mbd.reports.joint_rates(mechanism, sol.q, sol.v, body["name"])[:, 0]
-        np.testing.assert_allclose(joint, motion["q"][:, i], atol=1e-9)
-        np.testing.assert_allclose(rate, motion["v"][:, i], atol=1e-8)
+        np.testing.assert_allclose(joint, motion["q"][:, i], atol=1e-9, rtol=0)
+        np.testing.assert_allclose(rate, motion["v"][:, i], atol=1e-8, rtol=0)
     held = mbd.reports.reactions(
         mechanism, 0.0, sol.q[0], sol.multipliers[0], "ball", on="coupler", frame="coupler"
     )
     close(held.force, given["ball_force_in_axes_of_coupler"])
-    np.testing.assert_allclose(held.torque, 0.0, atol=1e-12)
+    np.testing.assert_allclose(held.torque, 0.0, atol=1e-12, rtol=0)
 
 
 def test_loop_driven_by_its_crank(loop):
@@ -156,6 +156,6 @@ def test_loop_driven_by_its_crank(loop):
     found = kinematics(mechanism, state, given["joint"], given["values"], rate=given["rate"])
     expected, rates = motion_of(mechanism, given["samples"])
     apart = jax.vmap(mechanism.difference)(expected.q, found.q)
-    np.testing.assert_allclose(apart, 0.0, atol=1e-11)
+    np.testing.assert_allclose(apart, 0.0, atol=1e-11, rtol=0)
     close(found.v, expected.v)
     close(found.a, rates)
