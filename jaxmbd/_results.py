@@ -99,6 +99,12 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The search for the best inputs within the bounds did not end. The inputs are within them, "
         "but others may come closer to the motion."
     )
+    riccati_unsolved = (
+        "The Riccati equation of `lqr` has no solution that is a cost. About an equilibrium, the "
+        "inputs do not reach an unstable motion, or `Q` does not see one. Along a motion, `final` "
+        "is negative in some direction, or deviations grow too much from point to point: give the "
+        "motion more points."
+    )
     wrong_size = (
         "`size` is not the number of independent deviations of the state, twice the degrees of "
         "freedom of a holonomic system. Leave it out where the numbers are known, to have it "

@@ -12,13 +12,18 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._concrete import all_concrete, is_concrete
 from .._inputs import checked, not_negative, positive
+from .._raising import raise_failure
+from .._results import RESULTS, code, first_failure
 from .linear_motion import DiscreteMotion, LinearMotion, magnus
 from .linearise import LinearModel
 from .tracking import SampledFeedback, TrackingFeedback
 
-# Each interval of a motion is solved in so many parts. The flow of an interval holds growing and
-# decaying exponentials side by side, and would lose digits if they differed too much.
-_PARTS = 8
+# An interval is divided into 2^k parts, k at most this. The exponential of a part must hold no large
+# numbers, since growing and decaying parts of the motion stand in it side by side.
+_DOUBLINGS = 20
+
+# P is a cost, so negative eigenvalues down to this share of its entries are rounding.
+_ROUNDING = 1e-6
 
 
 class StateFeedback(eqx.Module):
@@ -26,11 +31,13 @@ class StateFeedback(eqx.Module):
 
     **Fields:** `gain`: K, `(nu, n)`. `value`: P, `(2 nv, 2 nv)`: a small deviation dx = (dp, dv)
     costs dx^T P dx. `model`: the `LinearModel`, with u0 and the state from which xi is measured.
+    `result`: `RESULTS.successful`, or why the gains are not to be used.
     """
 
     gain: Float[Array, "nu n"]
     value: Float[Array, "nx nx"]
     model: LinearModel
+    result: RESULTS
 
     def __call__(self, t, q, v):
         del t
@@ -39,7 +46,9 @@ class StateFeedback(eqx.Module):
 
 
 @overload
-def lqr(model: LinearModel, Q: ArrayLike = 1.0, R: ArrayLike = 1.0) -> StateFeedback: ...
+def lqr(
+    model: LinearModel, Q: ArrayLike = 1.0, R: ArrayLike = 1.0, *, throw: bool = True
+) -> StateFeedback: ...
 
 
 @overload
@@ -49,6 +58,7 @@ def lqr(
     R: ArrayLike = 1.0,
     *,
     final: ArrayLike | None = None,
+    throw: bool = True,
 ) -> TrackingFeedback: ...
 
 
@@ -59,6 +69,7 @@ def lqr(
     R: ArrayLike = 1.0,
     *,
     final: ArrayLike | None = None,
+    throw: bool = True,
 ) -> SampledFeedback: ...
 
 
@@ -69,6 +80,7 @@ def lqr(
     R: Annotated[ArrayLike, positive] = 1.0,
     *,
     final: ArrayLike | None = None,
+    throw: bool = True,
 ) -> StateFeedback | TrackingFeedback | SampledFeedback:
     r"""The linear feedback that minimises
 
@@ -96,19 +108,22 @@ def lqr(
     - `final`: the weights P_f at the end of a motion, a scalar, `(2 nv,)` or `(2 nv, 2 nv)`. The
       default is Q. If the motion ends in an equilibrium, `lqr(...).value` of the linear model there
       holds the system after the end too.
+    - `throw`: raise if `result` is not successful.
 
     **Returns:** a `StateFeedback`, a `TrackingFeedback` or a `SampledFeedback`, which are controls.
+    `result` is that of the model, or `riccati_unsolved` if the equation has no solution that is a
+    cost. About an equilibrium the gains are NaN then.
     For bounds, wrap it: `mbd.trajopt.Saturated(feedback, lower, upper)`.
 
     Along a motion it works under `jax.jit` and `jax.vmap` and can be differentiated.
 
     **Raises:** `ValueError` for weights of wrong shape and for a model without inputs; about an
-    equilibrium also if no feedback stabilises the model, and under `jax.jit`, since SciPy solves
-    the equation.
+    equilibrium also under `jax.jit`, since SciPy solves the equation; a run-time error if `result`
+    is not successful and `throw` is true.
 
     References: Laub (1979), A Schur method for solving algebraic Riccati equations, IEEE Trans.
-    Automatic Control 24, 913-921. Schiff and Shnider (1999), A natural approach to the numerical
-    integration of Riccati differential equations, SIAM J. Numer. Anal. 36, 1392-1413.
+    Automatic Control 24, 913-921. Anderson (1978), Second-order convergent algorithms for the
+    steady-state Riccati equation, Int. J. Control 28, 295-306.
     """
     of = model.motion if isinstance(model, DiscreteMotion) else model
     nx, nu = of.Z.shape[-2], model.B.shape[-1]
@@ -124,7 +139,8 @@ def lqr(
         )
         end = _final(weight_x if final is None else jnp.asarray(final, dtype), nx)
         solve: Any = _along if isinstance(model, LinearMotion) else _sampled
-        return solve(model, weight_x, weight_u, end)
+        found = solve(model, weight_x, weight_u, end)
+        return raise_failure(found, found.result) if throw else found
     if final is not None:
         raise ValueError("Argument `final` is for motions: about an equilibrium there is no end.")
     if not all_concrete((model, Q, R)):
@@ -132,21 +148,21 @@ def lqr(
             "`lqr` about an equilibrium needs known numbers: call it outside of `jax.jit` and "
             "`jax.vmap`."
         )
-    return _about(model, np.asarray(_per_entry("Q", Q, nx)), np.asarray(_per_entry("R", R, nu)))
+    found = _about(model, np.asarray(_per_entry("Q", Q, nx)), np.asarray(_per_entry("R", R, nu)))
+    return raise_failure(found, found.result) if throw else found
 
 
 def _about(model: LinearModel, Q: np.ndarray, R: np.ndarray) -> StateFeedback:
     A, B, Z, S = (np.asarray(x) for x in (model.A, model.B, model.Z, model.S))
-    try:
-        P = scipy.linalg.solve_continuous_are(A, B, Z.T @ (Q[:, None] * Z), np.diag(R))
-    except np.linalg.LinAlgError as error:
-        raise ValueError(
-            "No feedback stabilises the linear model: the inputs do not reach an unstable motion, "
-            "or `Q` does not see one."
-        ) from error
+    result, P = model.result, np.full_like(A, np.nan)
+    if code(result) == code(RESULTS.successful):
+        try:
+            P = scipy.linalg.solve_continuous_are(A, B, Z.T @ (Q[:, None] * Z), np.diag(R))
+        except np.linalg.LinAlgError:
+            result = RESULTS.riccati_unsolved
     gain, value = (B.T @ P) / R[:, None], S @ P @ S.T
     dtype = model.A.dtype
-    return StateFeedback(jnp.asarray(gain, dtype), jnp.asarray(value, dtype), model)
+    return StateFeedback(jnp.asarray(gain, dtype), jnp.asarray(value, dtype), model, result)
 
 
 @eqx.filter_jit
@@ -157,32 +173,80 @@ def _along(model: LinearMotion, Q: Array, R: Array, end: Array) -> TrackingFeedb
         weight = Z.T @ (Q[:, None] * Z)
         return jnp.block([[A, -(B / R[None]) @ B.T], [-weight, -A.T]])
 
-    H = jax.vmap(jax.vmap(hamiltonian))(stages.A, stages.B, stages.Z)
-    flows = jax.vmap(lambda H, h: jax.scipy.linalg.expm(magnus(H, h) / _PARTS))(
-        H, jnp.diff(model.t)
-    )
-    m = model.A.shape[-1]
+    rates = jax.vmap(jax.vmap(hamiltonian))(stages.A, stages.B, stages.Z)
+    intervals = jax.vmap(lambda x, h: _interval(magnus(x, h)))(rates, jnp.diff(model.t))
 
     def back(P, given):
-        flow, into, out = given
+        interval, into, out = given
         # At the end of the interval, in its own components; then at its beginning.
-        P = out.T @ P @ out
-
-        def part(P, _):
-            left = flow[m:, m:] - P @ flow[:m, m:]
-            P = jnp.linalg.solve(left, P @ flow[:m, :m] - flow[m:, :m])
-            return (P + P.T) / 2, None
-
-        P, _ = jax.lax.scan(part, P, None, length=_PARTS)
-        P = into.T @ P @ into
+        P = into.T @ interval.back(out.T @ P @ out) @ into
         return P, P
 
     last = model.Z[-1].T @ end @ model.Z[-1]
-    _, P = jax.lax.scan(back, last, (flows, *model.changes()), reverse=True)
+    _, P = jax.lax.scan(back, last, (intervals, *model.changes()), reverse=True)
     P = jnp.concatenate([P, last[None]])
     gains = jnp.swapaxes(model.B / R[None, None], 1, 2) @ P @ jnp.swapaxes(model.S, 1, 2)
     value = model.S @ P @ jnp.swapaxes(model.S, 1, 2)
-    return TrackingFeedback(gains, value, model.nominal)
+    result = first_failure(model.result, _verdict(P, gains))
+    return TrackingFeedback(gains, value, model.nominal, result)
+
+
+class _Interval(eqx.Module):
+    """What the Hamiltonian system does over a time, with the costate given at the end:
+    x1 = E x0 - G p1, p0 = H x0 + E^T p1. G and H are not negative, so no matrix
+    that is solved here is singular, however stiff the system is and however long the time."""
+
+    E: Float[Array, "m m"]
+    G: Float[Array, "m m"]
+    H: Float[Array, "m m"]
+
+    def doubled(self) -> "_Interval":
+        """This time twice."""
+        E, G, H = self.E, self.G, self.H
+        one = jnp.eye(E.shape[0], dtype=E.dtype)
+        X = jnp.linalg.solve(one + G @ H, jnp.concatenate([E, G], axis=1))
+        moved, spread = jnp.split(X, 2, axis=1)
+        return _Interval(
+            E @ moved,
+            _symmetric(G + E @ spread @ E.T),
+            _symmetric(H + E.T @ H @ moved),
+        )
+
+    def back(self, P: Float[Array, "m m"]) -> Float[Array, "m m"]:
+        """P at the beginning, for P at the end."""
+        one = jnp.eye(P.shape[0], dtype=P.dtype)
+        moved = jnp.linalg.solve(one + self.G @ P, self.E)
+        return _symmetric(self.H + self.E.T @ P @ moved)
+
+
+def _interval(X: Float[Array, "two_m two_m"]) -> _Interval:
+    """The flow exp(X), by doubling a part of it."""
+    m = X.shape[0] // 2
+    size = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(X), axis=0)))
+    halvings = jnp.clip(jnp.ceil(jnp.log2(size)), 0, _DOUBLINGS)  # of NaN, NaN
+    F = jax.scipy.linalg.expm(X / 2**halvings)
+    Y = jnp.linalg.solve(F[m:, m:], jnp.concatenate([jnp.eye(m, dtype=X.dtype), F[m:, :m]], axis=1))
+    part = _Interval(Y[:, :m].T, _symmetric(-F[:m, m:] @ Y[:, :m]), _symmetric(-Y[:, m:]))
+
+    def double(part, k):
+        return jax.tree.map(lambda x, y: jnp.where(k < halvings, y, x), part, part.doubled()), None
+
+    return jax.lax.scan(double, part, jnp.arange(_DOUBLINGS, dtype=X.dtype))[0]
+
+
+def _symmetric(P):
+    return (P + P.T) / 2
+
+
+def _verdict(P: Float[Array, "points m m"], gains: Array) -> RESULTS:
+    """Whether P is a cost at all points, and the gains are numbers."""
+    P = jax.lax.stop_gradient(P)
+    rounding = _ROUNDING * jnp.max(jnp.abs(P), axis=(1, 2), initial=0.0)
+    tiny = jnp.finfo(P.dtype).tiny
+    lifted = P + (rounding + tiny)[:, None, None] * jnp.eye(P.shape[1], dtype=P.dtype)[None]
+    factor = jnp.linalg.cholesky(lifted)  # NaN if an eigenvalue is negative
+    solved = jnp.all(jnp.isfinite(factor)) & jnp.all(jnp.isfinite(gains))
+    return RESULTS.where(solved, RESULTS.successful, RESULTS.riccati_unsolved)
 
 
 @eqx.filter_jit
@@ -194,15 +258,16 @@ def _sampled(model: DiscreteMotion, Q: Array, R: Array, end: Array) -> SampledFe
     def back(P, given):
         A, B, weight, h = given
         K = jnp.linalg.solve(h * jnp.diag(R) + B.T @ P @ B, B.T @ P @ A)
-        P = weight + A.T @ P @ (A - B @ K)
-        P = (P + P.T) / 2
+        P = _symmetric(weight + A.T @ P @ (A - B @ K))
         return P, (P, K)
 
     last = Z[-1].T @ end @ Z[-1]
     _, (P, K) = jax.lax.scan(back, last, (model.A, model.B, weights, h), reverse=True)
     P = jnp.concatenate([P, last[None]])
     gains = K @ jnp.swapaxes(S[:-1], 1, 2)
-    return SampledFeedback(gains, S @ P @ jnp.swapaxes(S, 1, 2), motion.nominal)
+    value = S @ P @ jnp.swapaxes(S, 1, 2)
+    result = first_failure(motion.result, _verdict(P, gains))
+    return SampledFeedback(gains, value, motion.nominal, result)
 
 
 def _final(final: Array, nx: int) -> Float[Array, "nx nx"]:

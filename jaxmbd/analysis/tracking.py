@@ -5,6 +5,7 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .._results import RESULTS
 from .._tangent_space import difference
 from .._types import RealScalarLike
 from ..trajopt.controls import AbstractControl
@@ -23,13 +24,15 @@ class TrackingFeedback(AbstractControl):
     - `gains`: K, `(n + 1, nu, 2 nv)`.
     - `value`: P, `(n + 1, 2 nv, 2 nv)`: from each point on, a small deviation dx costs dx^T P dx.
     - `nominal`: the motion, with its inputs.
+    - `result`: `RESULTS.successful`, or why the gains are not to be used.
     """
 
-    constants: ClassVar[tuple[str, ...]] = ("value", "nominal")
+    constants: ClassVar[tuple[str, ...]] = ("value", "nominal", "result")
 
     gains: Float[Array, "*batch points nu nx"]
     value: Float[Array, "*batch points nx nx"]
     nominal: Nominal
+    result: RESULTS
 
     def __call__(self, t, q, v):
         k, _ = self.nominal.place(t)
@@ -59,13 +62,15 @@ class SampledFeedback(AbstractControl):
     - `gains`: K, `(n, nu, 2 nv)`.
     - `value`: P, `(n + 1, 2 nv, 2 nv)`: from each point on, a small deviation dx costs dx^T P dx.
     - `nominal`: the motion, with its inputs.
+    - `result`: `RESULTS.successful`, or why the gains are not to be used.
     """
 
-    constants: ClassVar[tuple[str, ...]] = ("value", "nominal")
+    constants: ClassVar[tuple[str, ...]] = ("value", "nominal", "result")
 
     gains: Float[Array, "*batch n nu nx"]
     value: Float[Array, "*batch points nx nx"]
     nominal: Nominal
+    result: RESULTS
 
     def __call__(self, t, q, v):
         return self.within(t, q, v)(t, q, v)

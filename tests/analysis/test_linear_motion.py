@@ -1,6 +1,7 @@
 """Linear models along motions against the growth of deviations, and LQR along motions against
 closed forms."""
 
+import equinox as eqx
 import helpers as h
 import jax
 import jax.numpy as jnp
@@ -150,6 +151,43 @@ def test_rest_is_an_equilibrium():
     problem = mbd.trajopt.Problem(system, start, 10.0, 40, nu=1, substeps=10)
     plan = mbd.trajopt.perform(problem, found)
     np.testing.assert_allclose(plan.q[-1], sol.q[-1], atol=1e-6)
+
+
+def test_stiff_dampers():
+    """One mass in a damper whose motion decays by exp(-1e5) in an interval, beside a slow one: the
+    gains are those about the equilibrium. Growing exponentials of this size would leave NaN."""
+    k, d = jnp.diag(jnp.array([1e5, 2.0])), jnp.diag(jnp.array([1e4, 0.1]))
+    system, t, zeros = Springs(jnp.eye(2), k, d), np.linspace(0.0, 20.0, 3), np.zeros((3, 2))
+    about = lqr(linearise(system, mbd.State(0.0, zeros[0], zeros[0]), jnp.zeros(2)))
+    model = linearise_along(system, through(t, zeros, zeros), jnp.zeros(2))
+    found = lqr(model, final=about.value)
+    K = about.gain @ about.model.S.T
+    np.testing.assert_allclose(found.gains, np.stack([K] * 3), atol=1e-9 * np.abs(K).max())
+    assert found.result == mbd.RESULTS.successful
+
+
+def test_verdicts():
+    """Of a cost at the end that is negative, which only numbers that are known refuse; of intervals
+    in which deviations grow beyond all numbers; and of the model. `throw=True` raises."""
+    t, zeros = np.array([0.0, 1.0, 800.0]), np.zeros((3, 1))
+    model = linearise_along(Pushed(), through(t[:2], zeros[:2], zeros[:2]), jnp.zeros(1))
+
+    @jax.jit
+    def ended(final):
+        options = dict(Q=0.0, final=jnp.stack([0.0, final]), throw=False)
+        return lqr(model, **options).result, lqr(model.discretised(), **options).result
+
+    for final, verdict in ((0.1, mbd.RESULTS.successful), (-0.1, mbd.RESULTS.riccati_unsolved)):
+        assert all(x == verdict for x in ended(final))
+    grows = Springs(*(x * jnp.eye(1) for x in (1.0, -1.0, 0.0)))
+    model = linearise_along(grows, through(t, zeros, zeros), jnp.zeros(1)).discretised()
+    with pytest.raises(RuntimeError, match="^The Riccati equation of `lqr` has no solution"):
+        lqr(model)
+    assert lqr(model, throw=False).result == mbd.RESULTS.riccati_unsolved
+    spoilt = eqx.tree_at(lambda x: x.result, model.motion, mbd.RESULTS.inconsistent_start)
+    assert lqr(spoilt, throw=False).result == mbd.RESULTS.inconsistent_start
+    with pytest.raises(RuntimeError, match="^The initial state violates"):
+        lqr(spoilt)
 
 
 def test_digital_controller():

@@ -132,8 +132,9 @@ def test_feedback():
 
     unstable = Deaf(*(jnp.eye(1),) * 3)
     model = linearise(unstable, mbd.State(0.0, [0.0], [0.0]), jnp.zeros(1))
-    with pytest.raises(ValueError, match="stabilises"):
+    with pytest.raises(RuntimeError, match="^The Riccati equation of `lqr` has no solution"):
         lqr(model)
+    assert lqr(model, throw=False).result == mbd.RESULTS.riccati_unsolved
 
 
 def test_refused():
