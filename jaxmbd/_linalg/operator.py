@@ -87,6 +87,10 @@ class ConstraintOperator(eqx.Module):
         operator = eqx.combine(fixed, eqx.filter(self, eqx.is_array, inverse=True))
         return (operator.free(f), r) if r.shape[0] == 0 else _solve(operator, f, r)
 
+    def solve_fixed_each(self, *rights: tuple[Force, Rows]) -> list[tuple[Velocity, Rows]]:
+        """`solve_fixed` for several (f, r)."""
+        return self._each(self.solve_fixed, rights)
+
     def steer(self, r: Rows, v: Velocity) -> tuple[Velocity, Rows]:
         """(d, mu) with M d = J^T mu and J (v + d) + E mu = r: the change d of v with the least
         kinetic energy, after which the row velocities are r."""
@@ -96,14 +100,17 @@ class ConstraintOperator(eqx.Module):
 
     def solve_each(self, *rights: tuple[Force, Rows]) -> list[tuple[Velocity, Rows]]:
         """`solve` for several (f, r)."""
+        return self._each(self.solve, rights)
+
+    def _each(self, solve, rights):
         if not self.in_blocks:
-            return [self.solve(f, r) for f, r in rights]
+            return [solve(f, r) for f, r in rights]
         # Compiled once, since the code of a solve with blocks is long.
         f, r = map(jnp.stack, zip(*rights, strict=True))
         if loops_cost_nothing():
-            a, lam = jax.lax.map(lambda right: self.solve(*right), (f, r))
+            a, lam = jax.lax.map(lambda right: solve(*right), (f, r))
         else:
-            a, lam = jax.vmap(self.solve)(f, r)
+            a, lam = jax.vmap(solve)(f, r)
         return list(zip(a, lam, strict=True))
 
     def correct(self, r: Rows, like: Velocity) -> tuple[Velocity, Rows]:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from .._enforcement import GeneralisedAlpha, contradiction_of, point
+from .._fusion import materialise
 from .._results import first_failure
 from .._types import Velocity
 from .newton import Unknowns, solve_step
@@ -68,34 +69,37 @@ class AlphaSteps(AbstractSteps):
         def end(w, shift):
             a0 = given + part * w
             a1 = ((1 - f) * w + f * w0 - m * a0) / (1 - m)
-            v = v0 + h * ((1 - gamma) * a0 + gamma * a1)
+            v = materialise(v0 + h * ((1 - gamma) * a0 + gamma * a1))
             displacement = h * v0 + h**2 * ((0.5 - beta) * a0 + beta * a1)
-            return moved(system, q0, displacement + shift), v, a1
+            return moved(system, q0, materialise(displacement + shift)), v, a1
 
         gain = h * ((1 - gamma) * part + gamma * (1 - f - m * part) / (1 - m))  # dv/dw
         rows_of_phi = here.rows.phi.shape[0]
 
         def residual(x):
-            w, (lam, shift) = x
+            w, (lam, shift, mu) = x
             q, v, _ = end(w, shift)
             there = of.kinematics(q)
             force = of.force(problem.control, t, q, v, here=there)
             inertia, _ = of.map(t, there, v).left(w, lam, w)
             phi, velocity = of.violation(t, q, v)
-            balance, found = operator.solve_fixed(inertia - force, velocity / gain)
-            if rows_of_phi:
-                left = phi - operator.rows(shift)[:rows_of_phi]
-                correction, _ = operator.correct(here.rows.position(left), v)
-                shift = shift + correction
-            return Unknowns(balance, (found + operator.null(lam), shift))
+            balance = inertia - force, velocity / gain
+            if not rows_of_phi:
+                w, lam_left = operator.solve_fixed(*balance)
+                return Unknowns(w, (lam_left + operator.null(lam), shift, mu))
+            # M shift = J^T mu at `here`, and Phi = 0 at the end.
+            pull, reached = operator.equations.left(shift, mu, shift)
+            apart = pull, jnp.concatenate([phi, reached[rows_of_phi:]])
+            (w, lam_left), (shift, mu_left) = operator.solve_fixed_each(balance, apart)
+            return Unknowns(w, (lam_left + operator.null(lam), shift, mu_left + operator.null(mu)))
 
         def as_velocities(x):
             return h * x.main, x.rest[1] / h
 
         assert state.multipliers is not None
         lam0 = jnp.where(begun, state.multipliers, lam_here)
-        guess = Unknowns(w0, (lam0, jnp.zeros_like(v0)))
-        (w, (lam, shift)), solved = solve_step(
+        guess = Unknowns(w0, (lam0, jnp.zeros_like(v0), jnp.zeros_like(lam0)))
+        (w, (lam, shift, _)), solved = solve_step(
             residual, guess, rounding_of(h, q0, v0, as_velocities)
         )
         q1, v1, a1 = end(w, shift)

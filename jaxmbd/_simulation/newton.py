@@ -6,11 +6,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Primitive
 from jax.flatten_util import ravel_pytree
+from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._linalg import apply, general_inverse, loops_cost_nothing
-from .._loop import stop_gradient
+from .._loop import save_for_reverse, stop_gradient
 from .._results import RESULTS
 
 # If corrections shrink by less than this factor, a new Jacobian is worth its evaluation.
@@ -50,6 +52,8 @@ def solve_step(residual: Residual, guess: Unknowns, measure: Measure) -> tuple[U
     `measure(correction, x)` is the size of a correction at x."""
     residual = eqx.filter_closure_convert(residual, guess)
     x, inverse, solved = _search(stop_gradient(residual), stop_gradient(guess), measure)
+    # The reverse pass then needs no search.
+    x, inverse, solved = save_for_reverse((x, inverse, solved))
     unsolved = RESULTS.implicit_scheme_unsolved
     return _zero(residual, x, inverse), RESULTS.where(solved, RESULTS.successful, unsolved)
 
@@ -65,17 +69,22 @@ class _Inverse(NamedTuple):
         return Unknowns(main, jax.tree.map(lambda x, b: x - apply(b.T, main), r.rest, self.B))
 
 
-def _inverse_at(residual: Residual, x: Unknowns) -> _Inverse:
-    _, along = jax.linearize(lambda main: residual(x._replace(main=main)), x.main)
-    units = jnp.eye(x.main.shape[0], dtype=x.main.dtype)
+def _inverse_of(along: Callable[[Array], Unknowns], main: Float[Array, " n"]) -> _Inverse:
+    """For `along`, the derivative of the residuals with respect to `main`."""
+    units = jnp.eye(main.shape[0], dtype=main.dtype)
     # One by one where loops cost nothing: a batch of all would call a library for its products.
     columns = jax.lax.map(along, units) if loops_cost_nothing() else jax.vmap(along)(units)
     return _Inverse(general_inverse(columns.main.T)[0], columns.rest)
 
 
 class _Search(NamedTuple):
+    """After a correction of x: its size, whether the next one needs a new Jacobian, and how many
+    there were."""
+
     x: Unknowns
     inverse: _Inverse
+    size: Float[Array, ""]
+    stale: Bool[Array, ""]
     solved: Bool[Array, ""]
     lost: Bool[Array, ""]
     jacobians: Int[Array, ""]
@@ -85,37 +94,31 @@ def _search(residual: Residual, guess: Unknowns, measure: Measure):
     """(zero, inverse of the last Jacobian, whether it is a zero). As in `Chord`, the Jacobian is
     evaluated again when corrections no longer shrink."""
 
-    def search(at: _Search) -> _Search:
-        inverse = _inverse_at(residual, at.x)
-
-        def going(carry):
-            _, change, error, rate = carry
-            return (error > change.goal) & (rate <= _SLOW)
-
-        def corrected(carry):
-            x, before, _, _ = carry
-            d = inverse(residual(x))
-            x = jax.tree.map(jnp.subtract, x, d)
-            change = measure(d, x)
-            first = jnp.isinf(before.size)
-            rate = jnp.where(first, 0.0, change.size / before.size)
-            error = change.size * jnp.where(first, 1.0, rate / (1 - jnp.minimum(rate, _SLOW)))
-            return x, change, error, rate
-
-        infinite = jnp.full((), jnp.inf, at.x.main.dtype)
-        none = jnp.zeros_like(infinite)
-        start = (at.x, Change(infinite, none, none), infinite, none)
-        x, change, error, _ = jax.lax.while_loop(going, corrected, start)
-        solved = (error <= change.goal) | (change.size <= change.rounding)
-        return _Search(x, inverse, solved, jnp.isnan(change.size), at.jacobians + 1)
+    def corrected(at: _Search) -> _Search:
+        # The residual and its derivative are compiled once, in one place.
+        r, along = jax.linearize(lambda main: residual(at.x._replace(main=main)), at.x.main)
+        inverse = jax.lax.cond(
+            at.stale, lambda _: _inverse_of(along, at.x.main), lambda old: old, at.inverse
+        )
+        d = inverse(r)
+        x = jax.tree.map(jnp.subtract, at.x, d)
+        change = measure(d, x)
+        rate = jnp.where(at.stale, 0.0, change.size / at.size)
+        error = change.size * jnp.where(at.stale, 1.0, rate / (1 - jnp.minimum(rate, _SLOW)))
+        slow, close = ~(rate <= _SLOW), error <= change.goal
+        solved = close | (slow & (change.size <= change.rounding))
+        jacobians = jnp.where(at.stale, at.jacobians + 1, at.jacobians)
+        return _Search(x, inverse, change.size, slow, solved, jnp.isnan(change.size), jacobians)
 
     def going(at: _Search):
-        return ~at.solved & ~at.lost & (at.jacobians < _MAX_JACOBIANS)
+        return ~at.solved & ~at.lost & ~(at.stale & (at.jacobians >= _MAX_JACOBIANS))
 
     n, no = guess.main.shape[0], jnp.array(False)
     B = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), guess.rest)
     none = _Inverse(jnp.zeros((n, n), guess.main.dtype), B)
-    end = jax.lax.while_loop(going, search, _Search(guess, none, no, no, jnp.array(0)))
+    size = jnp.full((), jnp.inf, guess.main.dtype)
+    start = _Search(guess, none, size, jnp.array(True), no, no, jnp.array(0))
+    end = jax.lax.while_loop(going, corrected, start)
     return end.x, end.inverse, end.solved
 
 
@@ -123,11 +126,10 @@ def _search(residual: Residual, guess: Unknowns, measure: Measure):
 def _zero(residual: Residual, x: Unknowns, inverse: _Inverse) -> Unknowns:
     """x, a zero of `residual`, with the derivative of the zero.
 
-    A scan drops the rule below when its reverse pass is differentiated. So the value alone has the
-    right first derivative too: what is subtracted is 0."""
-    r = residual(x)
-    none = jax.tree.map(lambda r: r - jax.lax.stop_gradient(r), r)
-    return jax.tree.map(jnp.subtract, x, _solve(residual, x, inverse, none))
+    A scan drops the rule below when its reverse pass is differentiated. Then the derivative is that
+    of a step of Newton's method, which is the same but takes longer to compile."""
+    d = _solve(residual, x, inverse, residual(x))
+    return jax.tree.map(lambda x, d: _with_derivative_of.bind(x, x - d), x, d)
 
 
 @_zero.def_jvp
@@ -139,6 +141,26 @@ def _zero_jvp(primals, tangents):
     r, dr = eqx.filter_jvp(lambda residual: residual(x), (residual,), (tangents[0],))
     dr = jax.tree.map(lambda r, dr: jnp.zeros_like(r) if dr is None else dr, r, dr)
     return x, jax.tree.map(jnp.negative, _solve(residual, x, inverse, dr))
+
+
+# Of (x, y) it is x, with the derivative of y, so y is not computed where no derivative is taken.
+_with_derivative_of = Primitive("with_derivative_of")
+_with_derivative_of.def_impl(lambda x, _: x)
+_with_derivative_of.def_abstract_eval(lambda x, _: x)
+
+
+def _with_derivative_of_batched(operands, dims):
+    size = next(x.shape[d] for x, d in zip(operands, dims) if d is not None)
+    x, y = (
+        jnp.broadcast_to(x[None], (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
+        for x, d in zip(operands, dims)
+    )
+    return _with_derivative_of.bind(x, y), 0
+
+
+ad.primitive_jvps[_with_derivative_of] = lambda xy, d: (_with_derivative_of.bind(*xy), d[1])
+batching.primitive_batchers[_with_derivative_of] = _with_derivative_of_batched
+mlir.register_lowering(_with_derivative_of, lambda ctx, x, y: [x])
 
 
 def _solve(residual: Residual, x: Unknowns, inverse: _Inverse, r: Unknowns) -> Unknowns:

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 
 from .._enforcement import contradiction_of, point, point_at
 from .._fusion import materialise
-from .._linalg import apply
 from .._results import first_failure
 from .._system import writes_own_qdot
 from .newton import Unknowns, solve_step
@@ -42,7 +41,7 @@ class VariationalSteps(AbstractSteps):
         h, rest = t - t0, jnp.zeros_like(v0)
 
         def retract(q, dp):
-            return materialise(coordinates.retract(q, dp))
+            return materialise(coordinates.retract(q, materialise(dp)))
 
         def energy(q, x):
             return 0.5 * jnp.sum(x * of.inertia(of.kinematics(q), x))
@@ -53,49 +52,43 @@ class VariationalSteps(AbstractSteps):
         here = _point(of, t0, q0, v0)
         start, momentum = here.operator(solver), of.inertia(of.kinematics(q0), v0)
         holonomic = here.rows.phi.shape[0]
-        # A change of q at q0 as a displacement.
-        as_displacement = jax.jacrev(lambda q: coordinates.difference(q0, q))(q0)
-        as_displacement = materialise(as_displacement)
+        # From forces on displacements at q0 to forces on changes of q.
+        _, on_coordinates = jax.vjp(lambda q: coordinates.difference(q0, q), q0)
 
-        def leaving(x, impulse):
-            """-D_1 S by the first equation, for changes of q at q0."""
-            p0 = momentum + force(t0, q0, x) + start.reaction(impulse)
-            return materialise(apply(as_displacement.T, materialise(p0)))
+        def behind(q1, x):
+            """The middle and the beginning of a step to q1. Both are compiled as one."""
+            shares = jnp.asarray([-0.5, -1.0], q0.dtype)
+            return jax.vmap(lambda share: retract(q1, share * h * x))(shares)
 
         def residual(unknowns):
-            # Let x vary and q1 stay. Then q0 moves, and with it S by D_1 S:
-            # d/dx [h T(q1 (+) -h x / 2, x)] = D_1 S . d/dx (q1 (+) -h x).
-            x, (impulse,) = unknowns
+            x, (impulse, _) = unknowns
             q1 = retract(q0, h * x)
-            p0 = leaving(x, impulse)
+            p0 = momentum + force(t0, q0, x) + start.reaction(impulse)  # -D_1 S, on displacements
+            p0 = materialise(on_coordinates(materialise(p0))[0])
 
-            def varied(x):
-                middle = retract(q1, -0.5 * h * x)
-                return energy(middle, x) + jnp.sum(p0 * retract(q1, -h * x)) / h
+            def varied(x, d):
+                # Let x vary and q1 stay. Then q0 moves, and with it S by D_1 S:
+                # d/dx [h T(q1 (+) -h x / 2, x)] = D_1 S . d/dx (q1 (+) -h x).
+                # Let q1 move by d and x stay: D_2 S = d/dd (h T) - D_1 S . dq0/dd.
+                middle, begin = behind(q1 + coordinates.qdot(q1, d), x)
+                return energy(middle, x) + jnp.sum(p0 * begin) / h
 
             rows = of.positions(t, q1) / h
             if here.rows.velocity.shape[0] > holonomic:
                 middle = retract(q0, 0.5 * h * x)
                 rows = jnp.concatenate([rows, of.nonholonomic(t0 + 0.5 * h, middle, x)])
-            change, found = start.solve_fixed(materialise(jax.grad(varied)(x)), materialise(rows))
-            return Unknowns(change, (found + start.null(impulse),))
+            by_x, by_d = jax.grad(varied, argnums=(0, 1))(x, rest)
+            change, found = start.solve_fixed(materialise(by_x), materialise(rows))
+            return Unknowns(change, (found + start.null(impulse), unknowns.rest[1] - h * by_d))
 
         assert state.multipliers is not None
-        guess = Unknowns(v0, (0.5 * h * state.multipliers,))
-        (x, (impulse,)), solved = solve_step(residual, guess, rounding_of(h, q0, v0))
+        guess = Unknowns(v0, (0.5 * h * state.multipliers, rest))
+        # Also D_2 S is solved for, so that it needs no program of its own.
+        (x, (impulse, p1)), solved = solve_step(residual, guess, rounding_of(h, q0, v0))
         q1 = retract(q0, h * x)
-
         there = _point(of, t, q1, x)
         end = there.operator(solver)
-        p0 = leaving(x, impulse)
-
-        def moved(d):
-            # Let q1 move and x stay. Then q0 moves too: D_2 S = d/dd (h T) - D_1 S . dq0/dd.
-            end = retract(q1, d)
-            middle = retract(end, -0.5 * h * x)
-            return h * energy(middle, x) + jnp.sum(p0 * retract(end, -h * x))
-
-        excess = jax.grad(moved)(rest) + force(t, q1, x) - of.inertia(of.kinematics(q1), x)
+        excess = p1 + force(t, q1, x) - of.inertia(of.kinematics(q1), x)
         change, _ = end.solve(excess, -there.rows.velocity)
         q1, v1, projected = problem.project(t, q1, x + change)
         result = first_failure(

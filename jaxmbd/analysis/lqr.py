@@ -18,8 +18,8 @@ from .linear_motion import DiscreteMotion, LinearMotion, magnus
 from .linearise import LinearModel
 from .tracking import SampledFeedback, TrackingFeedback
 
-# An interval is divided into 2^k parts, k at most this. The exponential of a part must hold no large
-# numbers, since growing and decaying parts of the motion stand in it side by side.
+# An interval is divided into 2^k parts, k at most this. The exponential of a part must hold no
+# large numbers, since growing and decaying parts of the motion stand in it side by side.
 _DOUBLINGS = 20
 
 # P is a cost, so negative eigenvalues down to this share of its entries are rounding.
