@@ -106,6 +106,8 @@ METHODS = {
     "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),
     "loop, alpha": (chain(True), mbd.GeneralisedAlpha()),
     "loop, variational": (chain(True), mbd.Variational()),
+    "loop in a plane, alpha": (chain(True, mbd.Plane()), mbd.GeneralisedAlpha()),
+    "loop in a plane, variational": (chain(True, mbd.Plane()), mbd.Variational()),
     "contact, falling": (dropped(0.03), mbd.ContactImpulse()),
     "contact, at rest": (dropped(0.025), mbd.ContactImpulse()),
     "contact, sweeps": (dropped(0.025), mbd.ContactImpulse(mbd.ProjectedGaussSeidel(5))),
@@ -126,18 +128,22 @@ LONG = (
     "contact, pyramid",
     "contact, with rows",
 )
-# Those whose equations are solved by Newton's method, whose gradients take minutes.
+# Those whose equations are solved by Newton's method. In space their gradients take a minute; in a
+# plane the gradients hold the motions.
 IMPLICIT = ("loop, alpha", "loop, variational")
+IN_PLANE = ("loop in a plane, alpha", "loop in a plane, variational")
 # Those whose motion is compiled within their gradient, by default.
 GRADIENT = ("contact, at rest", "contact, sweeps", "contact, falling", "contact, Poisson")
 CASES = [
     pytest.param(
         name,
         derivative,
-        marks=[pytest.mark.slow] * (name in (LONG if derivative else (*GRADIENT, *IMPLICIT))),
+        marks=[pytest.mark.slow]
+        * (name in ((*LONG, *IN_PLANE) if derivative else (*GRADIENT, *IMPLICIT))),
     )
     for name in METHODS
-    for derivative in ((False,) if name in IMPLICIT else (False, True))
+    for derivative in (False, True)
+    if name not in (IMPLICIT if derivative else IN_PLANE)
 ]
 
 
