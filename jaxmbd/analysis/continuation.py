@@ -381,7 +381,7 @@ def _advance(problem: _Family, q, x, before, scale, row, predicted) -> _Point:
     other = other[:nv] * scale[:nv]
     length = jnp.linalg.norm(other)
     rest = jnp.zeros(nv, q.dtype)
-    *_, stiffness = statics.at_rest(rest)
+    stiffness = statics.at_rest(rest)[4]
     _, _, lam = statics.parts(rest)
     ok = (size <= tolerance) & jnp.all(jnp.isfinite(y)) & jnp.all(jnp.isfinite(tangent))
     return _Point(
@@ -460,7 +460,7 @@ def _limit_point(given: _Family, q, v, x, max_iterations) -> LimitPoint:
 
     rest = jnp.zeros_like(v)
     # The weakest of the directions that the constraints admit.
-    _, _, T, K, _ = fixed.statics(q, x).at_rest(rest)
+    T, K = fixed.statics(q, x).at_rest(rest)[2:4]
     far = 1e3 * (1 + jnp.linalg.norm(K))
     phi = jnp.linalg.svd(K + far * (jnp.eye(nv, dtype=q.dtype) - T))[2][-1]
     start = q, jnp.concatenate([rest, x[None], phi]), jnp.asarray(jnp.inf, q.dtype), jnp.array(0)

@@ -12,19 +12,23 @@ from .._contact import ContactImpulse
 from .._enforcement import point
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
-from .._loop import stop_gradient
+from .._loop import stop_gradient, tree_where
 from .._raising import raise_failure
 from .._results import RESULTS
 from .._simulation import as_control
 from .._system import AbstractSystem, State
-from .._types import Coordinates, RealScalarLike, Rows
+from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .contact_statics import ContactStatics
 
 # The factors by which h may grow from step to step, and by which forces may grow in one step.
 _FASTER, _WORSE = 10.0, 10.0
 
-# The largest number of Newton steps back onto the constraints.
+# The largest number of evaluations on the way back onto the constraints after a step.
 _CLOSING = 20
+
+# The share of the violation that a displacement back must remove, of what it would remove if rows
+# were linear.
+_DECREASE = 1e-4
 
 # Singular values below this share of the largest count as zero.
 _CUTOFF = 1e-11
@@ -108,8 +112,8 @@ def equilibrium(
     **Arguments:**
 
     - `system`: the system. `state`: the start of the search, which need not satisfy the
-      constraints. If it is far off, call `assemble` first. Moving constraints and forces are taken
-      at its time. Its velocities are ignored.
+      constraints: the search begins by closing them. Moving constraints and forces are taken at its
+      time. Its velocities are ignored.
     - `u`: the inputs, or a control u(t, q, v).
     - `first`: h of the first step, the square of a time [s^2]. Large values give Newton steps from
       the start, which find the nearest equilibrium, stable or unstable.
@@ -203,7 +207,8 @@ class Statics(eqx.Module):
     def at_rest(self, p):
         """The acceleration a, the displacement back onto the constraints, the projector T onto
         admissible displacements, the stiffness K relative to the mass along them, T a(p + dp) =
-        T a(p) - K dp, and the eigenvalues of its symmetric part, inf in all other directions."""
+        T a(p) - K dp, the eigenvalues of its symmetric part, inf in all other directions, and
+        Phi."""
         at, operator = self.operator(p)
         one = jnp.eye(p.shape[0], dtype=p.dtype)
         project = lambda x: x - operator.correct(operator.rows(x), x)[0]  # noqa: E731
@@ -223,14 +228,33 @@ class Statics(eqx.Module):
         # Shift the eigenvalues of directions that are not admissible beyond all others.
         far = 1e3 * (1 + jnp.linalg.norm(alike))
         values = jnp.linalg.eigvalsh((alike + alike.T) / 2 + far * (one - (P + P.T) / 2))
-        return a, back, T, K, jnp.where(values > far / 2, jnp.inf, values)
+        return a, back, T, K, jnp.where(values > far / 2, jnp.inf, values), at.rows.phi
+
+
+class _Back(NamedTuple):
+    """Displacements back onto the constraints: from a q, whose rows are violated by |Phi| = `size`,
+    the `share` of the displacement dp that would close linear rows."""
+
+    q: Coordinates
+    dp: Velocity
+    size: Float[Array, ""]
+    share: Float[Array, ""]
+
+    def next(self, q: Coordinates, dp: Velocity, phi: Rows, begin: Bool[Array, ""]) -> "_Back":
+        """Go on from q, or go back and take half the share if the violation did not fall. `begin`:
+        whether q is the first one."""
+        size = jnp.linalg.norm(phi)
+        falls = begin | (size <= (1 - _DECREASE * self.share) * self.size)
+        one = jnp.ones_like(self.share)
+        longer = jnp.where(begin, one, jnp.minimum(one, 2 * self.share))
+        return tree_where(falls, _Back(q, dp, size, longer), self._replace(share=self.share / 2))
 
 
 class _Search(NamedTuple):
     """The state of the search: the current q, the `last` one that satisfied the constraints, the
     largest acceleration `left` there, that of the `first` such q, the stiffness, the step h, the
-    number of displacements back onto the constraints in a row, the iteration k, and whether an
-    equilibrium was `found`."""
+    way back onto the constraints and its number of evaluations in a row (`closing`), the iteration
+    k, and whether an equilibrium was `found`."""
 
     q: Coordinates
     last: Coordinates
@@ -238,6 +262,7 @@ class _Search(NamedTuple):
     first: Float[Array, ""]
     stiffness: Float[Array, " nv"]
     h: Float[Array, ""]
+    back: "_Back"
     closing: Int[Array, ""]
     k: Int[Array, ""]
     found: Bool[Array, ""]
@@ -255,12 +280,13 @@ def _equilibrium(given: "Statics", v, first, tolerance, max_iterations) -> State
     def turn(state):
         q, last, h = state.q, state.last, state.h
         here = fixed.at(q)
-        a, back, T, K, stiffness = here.at_rest(origin)
+        a, back, T, K, stiffness, phi = here.at_rest(origin)
         missed, left = (jnp.max(jnp.abs(x), initial=0.0) for x in (back, a))
         goal = tolerance * jnp.maximum(1.0, state.first)
         open_ = ~(missed <= goal)
+        most = jnp.where(jnp.isinf(state.left), max_iterations, _CLOSING)  # at first, or later
         lost = ~jnp.isfinite(left + missed) | jnp.where(
-            open_, state.closing >= _CLOSING, left > _WORSE * state.left
+            open_, state.closing >= most, left > _WORSE * state.left
         )
         # Forces that drive the system away grow before they fall. That is no reason for shorter
         # steps. But h must not exceed half their squared time constant, or the step overshoots.
@@ -272,7 +298,10 @@ def _equilibrium(given: "Statics", v, first, tolerance, max_iterations) -> State
         found = ~lost & ~open_ & (left <= goal)
         # Of all solutions T gives the admissible one. The least one would leave the constraints.
         step = T @ (jnp.linalg.pinv(T / h + K, rtol=_CUTOFF) @ a)
-        ahead = system.retract(q, jnp.where(open_, back, step))
+        way = state.back.next(q, back, phi, state.closing == 0)
+        ahead = tree_where(
+            open_, system.retract(way.q, way.share * way.dp), system.retract(q, step)
+        )
         reached = ~lost & ~open_
         return _Search(
             jnp.where(lost, last, jnp.where(found, q, ahead)),
@@ -281,6 +310,7 @@ def _equilibrium(given: "Statics", v, first, tolerance, max_iterations) -> State
             jnp.where(jnp.isinf(state.left) & reached, left, state.first),
             stiffness,
             h,
+            way,
             jnp.where(open_ & ~lost, state.closing + 1, 0),
             state.k + 1,
             found,
@@ -289,7 +319,8 @@ def _equilibrium(given: "Statics", v, first, tolerance, max_iterations) -> State
     q = fixed.q
     inf = jnp.asarray(jnp.inf, q.dtype)
     zero, h = jnp.zeros((), q.dtype), jnp.asarray(first, q.dtype)
-    start = _Search(q, q, inf, zero, origin, h, jnp.array(0), jnp.array(0), jnp.array(False))
+    none, count = _Back(q, origin, inf, zero), jnp.array(0)
+    start = _Search(q, q, inf, zero, origin, h, none, count, count, jnp.array(False))
     end = jax.lax.while_loop(going, turn, start)
     q = end.last
 

@@ -191,6 +191,36 @@ class Chain(mbd.AbstractSystem):
         return jnp.sum(rods**2, axis=1) - (1.5 / self.count) ** 2
 
 
+class UnevenChain(Chain):
+    """The same with rods of these lengths."""
+
+    lengths: Array
+
+    def constraint(self, q, t):
+        even = super().constraint(q, t) + (1.5 / self.count) ** 2
+        return even - self.lengths**2
+
+
+def test_start_far_off_the_constraints():
+    """Rods of up to nine times the length of others, from masses at equal distances. In the
+    equilibrium the horizontal force is the same in all rods. So from each rod to the next the slope
+    grows by the same amount, the weight of a mass over this force."""
+    lengths = np.random.default_rng(0).uniform(0.2, 1.8, 24)
+    lengths *= 1.5 / np.sum(lengths)
+    x = np.linspace(0, 1, 25)[1:-1]
+    start = np.stack([x, -2 * x * (1 - x)], axis=1)
+    found = equilibrium(
+        UnevenChain(24, jnp.array(1.0), jnp.asarray(lengths)),
+        mbd.State(0.0, start.ravel(), np.zeros(46)),
+    )
+    places = np.concatenate([np.zeros((1, 2)), found.q.reshape(-1, 2), [[1.0, 0.0]]])
+    rods = np.diff(places, axis=0)
+    np.testing.assert_allclose(np.linalg.norm(rods, axis=1), lengths, rtol=1e-8)
+    growth = np.diff(rods[:, 1] / rods[:, 0])
+    np.testing.assert_allclose(growth, growth[0], rtol=1e-6)
+    assert growth[0] > 0.1 and found.report.stable
+
+
 @pytest.mark.slow
 def test_chain_tends_to_the_catenary():
     """The sag converges to that of the catenary with the second order; so does its derivative by
