@@ -23,6 +23,8 @@ from .kinematics import DeadPoint as DeadPoint
 from .kinematics import Kinematics as Kinematics
 from .kinematics import dead_point as dead_point
 from .kinematics import kinematics as kinematics
+from .limit_load import LimitLoad as LimitLoad
+from .limit_load import limit_load as limit_load
 from .linear_motion import DiscreteMotion as DiscreteMotion
 from .linear_motion import LinearMotion as LinearMotion
 from .linear_motion import linearise_along as linearise_along

@@ -87,7 +87,7 @@ class Branch(eqx.Module):
         return "\n".join(lines)
 
 
-class _Family(eqx.Module):
+class Family(eqx.Module):
     """The static problem of a family of systems."""
 
     family: Callable[[Any], Any]
@@ -96,9 +96,11 @@ class _Family(eqx.Module):
     solver: AbstractConstraintSolver
 
     def statics(self, q: Coordinates, x: Array) -> Statics:
-        system, u = _member(self.family, x, self.u)
-        system, u = with_dtype((system, u), q.dtype)
-        return Statics(system, u, self.t, q, self.solver)
+        return Statics(*self.member(x, q.dtype), self.t, q, self.solver)
+
+    def member(self, x: Array, dtype: Any) -> tuple[AbstractSystem, Any]:
+        """The system at x and its inputs."""
+        return with_dtype(_member(self.family, x, self.u), dtype)
 
     def rates(self, q: Coordinates, p: Velocity, x: Array) -> Velocity:
         """a + c after the displacement p from q."""
@@ -174,8 +176,8 @@ def continuation(
     Branch points are found by a change of sign of the determinant of the equations for the tangent,
     and located by bisection. A change of sign shows only an odd number of branches that cross.
 
-    **Raises:** `ValueError` for arguments of wrong shape and for systems with contacts; an error if
-    the branch ends early and `throw` is true.
+    **Raises:** `ValueError` for arguments of wrong shape and for systems with contacts, for which
+    there is `limit_load`; an error if the branch ends early and `throw` is true.
 
     Reference: Keller (1977), Numerical solution of bifurcation and nonlinear eigenvalue problems;
     Seydel (2010), Practical Bifurcation and Stability Analysis, chapters 4 and 5.
@@ -187,7 +189,7 @@ def continuation(
             "`continuation` runs in Python and cannot be traced. Use `limit_point` for the "
             "derivatives of a limit load, and `equilibrium` for those of single states."
         )
-    problem, state = _problem(family, state, u, start, solver, "continuation")
+    problem, state = family_of(family, state, u, solver, "continuation")
     dtype, nv = state.q.dtype, state.v.shape[0]
     lower, upper = (-np.inf, np.inf) if bounds is None else map(float, np.asarray(bounds))
     if not lower <= start <= upper:
@@ -288,7 +290,7 @@ def limit_point(
     Reference: Moore and Spence (1980), The calculation of turning points of nonlinear equations,
     SIAM J. Numer. Anal. 17, 567-576.
     """
-    problem, state = _problem(family, state, u, parameter, solver, "limit_point")
+    problem, state = family_of(family, state, u, solver, "limit_point")
     x = jnp.asarray(parameter, state.q.dtype)
     # Arrays that the function closes over become fields, so that their derivatives can be stopped.
     closed = eqx.filter_closure_convert(family, x)
@@ -313,7 +315,16 @@ def _member(family: Callable[[Any], Any], x: Any, u: Any) -> tuple[Any, Any]:
     return found if isinstance(found, tuple) else (found, u)
 
 
-def _problem(family, state, u, x, solver, caller) -> tuple[_Family, State]:
+def family_of(
+    family: Callable[[Any], Any],
+    state: State,
+    u: Any,
+    solver: AbstractConstraintSolver,
+    caller: str,
+    *,
+    contacts: bool = False,
+) -> tuple[Family, State]:
+    """The family and the state at rest, after checks. `contacts`: whether they are allowed."""
     check_no_nan(state=state, u=u)
     dtype = state.q.dtype
     member, inputs = eqx.filter_eval_shape(
@@ -328,18 +339,21 @@ def _problem(family, state, u, x, solver, caller) -> tuple[_Family, State]:
     def checks(x):
         system, inputs = with_dtype(_member(family, x, u), dtype)
         check_system(system, as_control(inputs, dtype), state.q, state.v)
-        if jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), dtype)).size:
-            raise ValueError(f"`{caller}` does not look at contacts, and the system has some.")
+        gaps = jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), dtype)).size
+        if gaps and not contacts:
+            raise ValueError(
+                f"`{caller}` does not look at contacts, and the system has some: use `limit_load`."
+            )
         return x
 
     jax.eval_shape(checks, jax.ShapeDtypeStruct((), dtype))
     t = jnp.asarray(state.t, dtype)
     state = State(state.t, state.q, jnp.zeros_like(state.v))
-    return _Family(family, with_dtype(u, dtype), t, solver), state
+    return Family(family, with_dtype(u, dtype), t, solver), state
 
 
 @eqx.filter_jit
-def _advance(problem: _Family, q, x, before, scale, row, predicted) -> _Point:
+def _advance(problem: Family, q, x, before, scale, row, predicted) -> _Point:
     """Newton's method from the displacement `predicted` of scaled (p, x), across `row`. The new
     tangent has the orientation of the tangent `before`."""
     nv = scale.shape[0] - 1
@@ -396,7 +410,7 @@ def _passed(before: float, x: float, end: float, lower: float, upper: float) -> 
     return lower if x < lower else upper if x > upper else None
 
 
-def _moved(problem: _Family, here: _Point, there: _Point, scale: np.ndarray) -> np.ndarray:
+def _moved(problem: Family, here: _Point, there: _Point, scale: np.ndarray) -> np.ndarray:
     """The scaled displacement from one point to another."""
     dp = _difference(problem, here.q, there.q, here.x)
     return np.concatenate([np.asarray(dp), [float(there.x) - float(here.x)]]) / scale
@@ -430,7 +444,7 @@ def _located(advanced: Callable, span: float, value: Callable) -> _Point:
     return best
 
 
-def _limit_of(problem: _Family, near: _Point, index: int, state: State) -> BranchPoint:
+def _limit_of(problem: Family, near: _Point, index: int, state: State) -> BranchPoint:
     found = _limit_point(problem, near.q, jnp.zeros_like(state.v), near.x, 30)
     if found.result == RESULTS.successful:
         there = State(state.t, found.state.q, jnp.zeros_like(state.v))
@@ -441,7 +455,7 @@ def _limit_of(problem: _Family, near: _Point, index: int, state: State) -> Branc
 
 
 @eqx.filter_jit
-def _limit_point(given: _Family, q, v, x, max_iterations) -> LimitPoint:
+def _limit_point(given: Family, q, v, x, max_iterations) -> LimitPoint:
     nv, fixed = v.shape[0], stop_gradient(given)
     q, x = jax.lax.stop_gradient((q, x))
 
