@@ -136,7 +136,8 @@ class AbstractSystem(eqx.Module):
         return self.coordinates.qdot(q, v)
 
     def retract(self, q: Coordinates, dp: Velocity) -> Coordinates:
-        """q (+) N dp: the coordinates after a small displacement dp = v dt, shape `(nq,)`."""
+        """q (+) N dp: the coordinates after a small displacement dp = v dt, shape `(nq,)`. To first
+        order in dp it is q + N dp."""
         if writes_own_qdot(self):
             return q + self.qdot(q, dp)
         return self.coordinates.retract(q, dp)
