@@ -14,7 +14,7 @@ from ..newton import newton
 from ..problem import ContactProblem, Groups
 from ..rows import Impulses
 from . import second_order as cone
-from .base import AbstractContactSolver, rounding
+from .base import AbstractContactSolver, Solved, rounding
 
 _TO_BOUNDARY = 0.99
 
@@ -72,13 +72,15 @@ class InteriorPoint(AbstractContactSolver):
             return self.solved(problem, guess, jnp.asarray(0))
         # Drop a guess that is worse than no impulses.
         zero = jnp.zeros_like(guess)
-        guess = jnp.where(problem.residual(guess) < problem.residual(zero), guess, zero)
+        # A loop, so that the residual is compiled once.
+        guessed, idle = jax.lax.map(problem.residual, jnp.stack([guess, zero]))
+        guess = jnp.where(guessed < idle, guess, zero)
 
         def attempt(at: _Reached) -> _Reached:
             # All attempts share one loop body, so that Newton's method is compiled once.
             central, proximal = at.number == 1, at.number > 1
             begin = jnp.where(central, zero, at.centre)
-            start, inner = interior_point(problem, self.steps, begin, central)
+            start, inner = interior_point(problem, self.steps, begin, idle, central)
             # Iterate down to rounding: resting bodies would creep by the error that is accepted.
             bound = jnp.where(proximal, _CLOSE * at.left, rounding(problem, start))
             near = problem.proximal(at.centre, jnp.where(proximal, at.rho, 0.0))
@@ -95,27 +97,32 @@ class InteriorPoint(AbstractContactSolver):
             # Rounding is no reason for another attempt. The limits are below those of the verdict,
             # so that the verdict does not depend on the last bit.
             share = jnp.where(at.number == 0, _STRIVE, 0.9)
-            enough = share * self.tolerance + 0.9 * rounding(problem, lam)
+            slack = rounding(problem, lam)
+            enough = share * self.tolerance + 0.9 * slack
             going = (residual > enough) & (at.number <= self.restarts)
             number, iterations = at.number + 1, at.iterations + inner + outer
-            return _Reached(number, lam, residual, centre, left, rho, iterations, going)
+            return _Reached(number, lam, residual, slack, centre, left, rho, iterations, going)
 
-        residual = problem.residual(guess)
+        residual = jnp.where(guessed < idle, guessed, idle)
         none = jnp.asarray(0)
         rho = jnp.asarray(_FIRST, guess.dtype)
-        going = residual > rounding(problem, guess)
-        start = _Reached(none, guess, residual, guess, residual, rho, none, going)
+        slack = rounding(problem, guess)
+        going = residual > slack
+        start = _Reached(none, guess, residual, slack, guess, residual, rho, none, going)
         end = jax.lax.while_loop(lambda at: at.going, attempt, start)
-        return self.solved(problem, end.lam, end.iterations)
+        accepted = end.residual <= self.tolerance + end.slack
+        return Solved(end.lam, end.residual, accepted, end.iterations)
 
 
 class _Reached(NamedTuple):
-    """The number of attempts so far; the best impulses and their residual [m/s]; the centre of the
-    proximal problem, its residual and rho; the number of iterations; and whether to go on."""
+    """The number of attempts so far; the best impulses, their residual and its rounding error
+    [m/s]; the centre of the proximal problem, its residual and rho; the number of iterations; and
+    whether to go on."""
 
     number: Int[Array, ""]
     lam: Impulses
     residual: Float[Array, ""]
+    slack: Float[Array, ""]
     centre: Impulses
     left: Float[Array, ""]
     rho: Float[Array, ""]
@@ -171,16 +178,19 @@ class _Iterate(NamedTuple):
 
 
 def interior_point(
-    problem: ContactProblem, steps: int, lam: Impulses, needed: Bool[Array, ""]
+    problem: ContactProblem,
+    steps: int,
+    lam: Impulses,
+    idle: Float[Array, ""],
+    needed: Bool[Array, ""],
 ) -> tuple[Impulses, Int[Array, ""]]:
     """Return impulses and the number of iterations. The impulses `lam` come back if the method is
-    not `needed` or finds no better ones.
+    not `needed` or finds none with a residual below `idle`, that without impulses.
 
     The unknown is x with lam = (x_n, mu x_t), so that the cones of contacts without friction
     (mu = 0) have an interior. A x is kept exact. The first two equations hold in the limit.
     """
-    # From here Newton's method is better.
-    enough = _ENOUGH * problem.residual(jnp.zeros_like(problem.b))
+    enough = _ENOUGH * idle  # from here Newton's method is better
     groups, (count, d) = problem.groups, problem.b.shape
     dtype, cones = problem.b.dtype, _cones(problem.groups)
     number = count * sum(A.A.shape[0] if A.facets else 1 for A in cones)
@@ -232,7 +242,10 @@ def interior_point(
             return dx, ds, dw, t
 
         def longest(ds, dw):
-            ends = [cone.longest_step(p, e) for p, e in zip((*s, *w), (*ds, *dw), strict=True)]
+            ends = [
+                cone.longest_step(jnp.stack(point), jnp.stack(change))
+                for point, change in zip(zip(s, w), zip(ds, dw), strict=True)
+            ]
             return jnp.min(jnp.stack([jnp.min(end) for end in ends]))
 
         squares = [cone.product(v, v) for _, v in scaled]
@@ -261,7 +274,7 @@ def interior_point(
 
     x = jnp.zeros_like(problem.b).at[:, 0].set(size)
     w = [size * cone.unit(A.of(x)) for A in cones]
-    start = _Iterate(x, w, lam, problem.residual(lam), jnp.asarray(0), needed)
+    start = _Iterate(x, w, lam, idle, jnp.asarray(0), needed)
     end = jax.lax.while_loop(lambda at: at.going, step, start)
     return end.best, end.iteration
 
