@@ -7,10 +7,8 @@ from typing import Annotated, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._concrete import is_concrete
 from .._coordinates import length
 from .._enforcement import AbstractEnforcement, AbstractStabilisation, DeadBeat
 from .._inputs import checked, not_negative
@@ -67,10 +65,11 @@ class ContactImpulse(AbstractEnforcement):
       friction act at once.
     - `impacts`: `AtStepStart()` (default), or `Located(n)`, with up to n impacts located in each
       step.
-    - `smoothing`: velocity [m/s] by which the laws are smoothed, for `Cone` only; 0 for none. With
-      s > 0 the normal impulse and velocity of a contact satisfy lam_n z_n = s^2 / S_nn instead of
-      0, and friction passes smoothly from one direction to the other. For optimisation, derivatives
-      then exist also where a contact opens, closes, sticks or slips. The error is of order s.
+    - `smoothing`: velocity [m/s] by which the laws are smoothed, for `Cone` only; `None` (default)
+      for none, which compiles less than 0 does. With s > 0 the normal impulse and velocity of a
+      contact satisfy lam_n z_n = s^2 / S_nn instead of 0, and friction passes smoothly from one
+      direction to the other. For optimisation, derivatives then exist also where a contact opens,
+      closes, sticks or slips. The error is of order s.
 
     Reference: Stewart and Trinkle (1996); Anitescu and Potra (1997), Formulating dynamic
     multi-rigid-body contact problems with friction as solvable linear complementarity problems.
@@ -82,15 +81,14 @@ class ContactImpulse(AbstractEnforcement):
     stabilisation: AbstractStabilisation = DeadBeat()
     impact_law: AbstractImpactLaw = Newton()
     impacts: AtStepStart | Located = AtStepStart()
-    smoothing: Annotated[Float[Array, ""], not_negative] = eqx.field(
-        converter=jnp.asarray, default_factory=lambda: jnp.zeros(())
+    smoothing: Annotated[Float[Array, ""] | None, not_negative] = eqx.field(
+        converter=lambda x: None if x is None else jnp.asarray(x), default=None
     )
     rigid: ClassVar[bool] = True
     unilateral: ClassVar[bool] = True
 
     def __check_init__(self):
-        smooth = is_concrete(self.smoothing) and np.asarray(self.smoothing) > 0
-        if smooth and isinstance(self.friction, Pyramid):
+        if self.smoothing is not None and isinstance(self.friction, Pyramid):
             raise ValueError(
                 f"Argument `smoothing` of ContactImpulse, {self.smoothing}, needs "
                 "`friction=mbd.Cone()`: a `Pyramid` has corners that it does not smooth."

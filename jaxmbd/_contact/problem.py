@@ -196,8 +196,8 @@ def residuals(problem: ContactProblem, lam: Impulses) -> Residuals:
         for i, (friction, t, v) in enumerate(
             zip(groups.friction, groups.split(lam), groups.split(z), strict=True)
         ):
-            inside = friction.project(t, mu[i] * n, zero)
-            taken = friction.project(t - v, mu[i] * n, zero)
+            inside = friction.project(t, mu[i] * n, None)
+            taken = friction.project(t - v, mu[i] * n, None)
             cone = jnp.maximum(cone, jnp.max(jnp.abs(t - inside)))
             slip = jnp.maximum(slip, jnp.max(jnp.abs(t - taken)))
         apart = jnp.abs(jnp.minimum(lam[0], z[0]))

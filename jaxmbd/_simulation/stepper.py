@@ -8,11 +8,10 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
-from .._concrete import all_concrete, as_one_program, is_concrete
+from .._concrete import all_concrete, as_one_program
 from .._contact import ContactImpulse
 from .._enforcement import (
     AbstractContinuousEnforcement,
@@ -202,11 +201,6 @@ def steps_of(
 ) -> AbstractSteps:
     """The steps for a problem whose arrays are of this dtype."""
     kind, default = _family(problem.enforcement)
-    enforcement = problem.enforcement
-    if isinstance(enforcement, ContactImpulse) and is_concrete(enforcement.smoothing):
-        if np.asarray(enforcement.smoothing) == 0:
-            # The smoothing is then not computed at all.
-            problem = eqx.tree_at(lambda p: p.enforcement.smoothing, problem, None)
     if scheme is None:
         scheme = default if controller is None else diffrax.Tsit5()
     large = problem.equations.in_blocks
