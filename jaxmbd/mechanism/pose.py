@@ -20,6 +20,7 @@ from .._coordinates import (
     quaternion_rotate,
     quaternion_to_matrix,
 )
+from .._fusion import materialise_cotangent
 from .._inputs import Refusal, finite
 from .batching import over_leading_axes
 
@@ -118,11 +119,11 @@ class PoseWithAxes(Pose):
     def direction(self, d):
         x, y, z = components(d)
         e_x, e_y, e_z = self._axes
-        return x * e_x + y * e_y + z * e_z
+        return materialise_cotangent(x * e_x + y * e_y + z * e_z)
 
     @over_leading_axes
     def local_direction(self, d):
-        return jnp.stack([dot(e, d) for e in self._axes])
+        return materialise_cotangent(jnp.stack([dot(e, d) for e in self._axes]))
 
     @over_leading_axes
     def rate(self, twist):

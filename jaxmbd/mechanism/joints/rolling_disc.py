@@ -1,6 +1,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._fusion import materialise, materialise_cotangent
 from ..pose import Pose
 from ..relative import offset, z_axis
 from .rolling import AbstractRolling
@@ -37,9 +38,9 @@ class RollingDisc(AbstractRolling):
 
     def _arm(self, a: Pose, b: Pose) -> Float[Array, "3"]:
         """The vector from the centre to the lowest point, in frame a."""
-        x, y, z = a.local_direction(z_axis(b))
+        x, y, z = materialise(a.local_direction(z_axis(b)))
         s2 = x * x + y * y
         flat = s2 < jnp.finfo(s2.dtype).eps ** 2
         s = jnp.sqrt(jnp.where(flat, 1.0, s2))
         arm = jnp.stack([x * z / s, y * z / s, -s2 / s])
-        return self.radius * jnp.where(flat, 0.0, arm)
+        return materialise_cotangent(self.radius * jnp.where(flat, 0.0, arm))
