@@ -114,6 +114,16 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The projection onto the constraints did not reach its tolerance. Use more iterations or a "
         "smaller step."
     )
+    dependents_unsolved = (
+        "The dependent coordinates could not be solved from the independent ones to the tolerance "
+        "of `IndependentCoordinates`. Use a smaller step; if the independent coordinates were "
+        "named, leave them out."
+    )
+    not_independent = (
+        "The coordinates named in `independent` do not describe the motion here: they depend on "
+        "each other, or nearly so, or their number is not that of the freedoms, which "
+        "`mbd.reports.mobility` counts. Leave `independent` out to have them chosen in each step."
+    )
     contact_unsolved = (
         "The contact solver did not reach its tolerance (see `contact_residual`). Use a smaller "
         "step, or `mbd.InteriorPoint()` in place of a fixed number of sweeps. Also look for "

@@ -104,6 +104,11 @@ METHODS = {
     "loop, RK4": (chain(True), mbd.UdwadiaKalaba()),
     "loop, pseudoinverse": (chain(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
     "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),
+    "loop, null space": (chain(True), mbd.IndependentCoordinates()),
+    "loop, partitioned": (
+        chain(True),
+        mbd.IndependentCoordinates(independent=mbd.CoordinatePartitioning()),
+    ),
     "loop, alpha": (chain(True), mbd.GeneralisedAlpha()),
     "loop, variational": (chain(True), mbd.Variational()),
     "loop in a plane, alpha": (chain(True, mbd.Plane()), mbd.GeneralisedAlpha()),
@@ -128,9 +133,9 @@ LONG = (
     "contact, pyramid",
     "contact, with rows",
 )
-# Those whose equations are solved by Newton's method. In space their gradients take a minute; in a
-# plane the gradients hold the motions.
-IMPLICIT = ("loop, alpha", "loop, variational")
+# Those with equations that are solved by Newton's method. In space their gradients take a minute;
+# in a plane the gradients hold the motions.
+IMPLICIT = ("loop, alpha", "loop, variational", "loop, null space", "loop, partitioned")
 IN_PLANE = ("loop in a plane, alpha", "loop in a plane, variational")
 # Those whose motion is compiled within their gradient, by default.
 GRADIENT = ("contact, at rest", "contact, sweeps", "contact, falling", "contact, Poisson")

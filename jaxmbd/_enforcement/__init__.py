@@ -4,6 +4,7 @@ from .base import AbstractEnforcement as AbstractEnforcement
 from .base import AbstractImplicitEnforcement as AbstractImplicitEnforcement
 from .base import AbstractSplitEnforcement as AbstractSplitEnforcement
 from .base import Correction as Correction
+from .base import Dependents as Dependents
 from .base import Motion as Motion
 from .base import Point as Point
 from .base import evaluate as evaluate
@@ -15,6 +16,10 @@ from .generalised_alpha import GeneralisedAlpha as GeneralisedAlpha
 from .implicit_penalty import Dual as Dual
 from .implicit_penalty import ImplicitPenalty as ImplicitPenalty
 from .implicit_penalty import Primal as Primal
+from .independent_coordinates import AbstractIndependentSet as AbstractIndependentSet
+from .independent_coordinates import CoordinatePartitioning as CoordinatePartitioning
+from .independent_coordinates import IndependentCoordinates as IndependentCoordinates
+from .independent_coordinates import NullSpace as NullSpace
 from .lagrange_multipliers import LagrangeMultipliers as LagrangeMultipliers
 from .projection import Euclidean as Euclidean
 from .projection import KineticEnergy as KineticEnergy

@@ -100,6 +100,23 @@ class Correction(NamedTuple):
     velocity: Velocity
 
 
+class Dependents(NamedTuple):
+    """How the dependent variables follow from the constraints within a step, by corrections -K r of
+    the state for the violations r of the rows.
+
+    - `inverse`: K, a generalised inverse of J: J K J = J. Independent are the variables that no
+      correction changes.
+    - `J`: the Jacobian at the start of the step, constant in derivatives if K is.
+    - `tolerance`: the largest |Phi| after the step.
+    - `result`: the verdict on the choice of the independent variables.
+    """
+
+    inverse: Float[Array, "nv nc"]
+    J: Float[Array, "nc nv"]
+    tolerance: Float[Array, ""]
+    result: RESULTS
+
+
 def no_correction(point: Point) -> Correction:
     """The correction of methods that do not change the state."""
     return Correction(jnp.zeros_like(point.v), jnp.zeros_like(point.v))
@@ -142,6 +159,12 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
     def result(self, point: Point, factor: Any, correction: Correction) -> RESULTS:
         """The verdict on the solution of the equations at the start of a step, where `correction`
         is to remove the drift."""
+
+    def dependents(self, point: Point, factor: Any) -> Dependents | None:
+        """How the dependent variables are found within a step, chosen at its start. `None`, the
+        default, if all variables are integrated."""
+        del point, factor
+        return None
 
 
 class AbstractSplitEnforcement(AbstractEnforcement):

@@ -19,6 +19,7 @@ from .cholesky import Cholesky as Cholesky
 from .kkt import KKT as KKT
 from .operator import ConstraintOperator as ConstraintOperator
 from .operator import without_rows as without_rows
+from .partition import partition as partition
 from .proximal import Proximal as Proximal
 from .proximal import annihilate as annihilate
 from .proximal import iterate as iterate

@@ -82,6 +82,7 @@ class _Corrected(diffrax.AbstractWrappedSolver):
             problem, self.solver, t0, t1, y0, solver_state
         )
         unsolved = result == RESULTS.implicit_scheme_unsolved
+        unsolved = unsolved | (result == RESULTS.dependents_unsolved)
         # A smaller step may succeed. Not all schemes report the failure to the controller.
         error = jax.tree.map(lambda x: jnp.where(unsolved, jnp.inf, x), error)
         # diffrax accepts only its own verdicts. `_verdict` finds our own reason at the end.

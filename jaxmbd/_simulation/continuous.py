@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._enforcement import Motion, point
+from .._enforcement import AbstractContinuousEnforcement, Dependents, Motion, point
 from .._results import RESULTS, first_failure, of_scheme
 from .._system import AbstractSystem, writes_own_qdot
 from .._types import Coordinates, RealScalarLike, Velocity
+from .dependents import solve_dependents
 from .schemes import RolledRK4, rolled_rk4
 from .state import without_past
 from .steps import AbstractSteps, SimulationProblem, Step, at_start
@@ -19,11 +20,12 @@ from .steps import AbstractSteps, SimulationProblem, Step, at_start
 
 class _AtStart(NamedTuple):
     """What a step computes at its start: the `rates` of (q, v) that correct the drift over it,
-    the verdict on the equations, and |Phi|."""
+    the verdict on the equations, |Phi|, and how dependent variables are found."""
 
     rates: tuple[Coordinates, Velocity]
     verdict: RESULTS
     phi: Float[Array, " nh"]
+    dependents: Dependents | None
 
 
 def constrained_field(t, y, args):
@@ -68,21 +70,37 @@ def corrected_step(
         # told of this jump.
         rates = (change / h, correction.velocity / h)
         verdict = enforcement.result(here, factor, correction)
-        return _AtStart(rates, verdict, jnp.abs(here.rows.phi))
+        dependents = enforcement.dependents(here, factor)
+        if dependents is not None:
+            verdict = first_failure(verdict, dependents.result)
+        return _AtStart(rates, verdict, jnp.abs(here.rows.phi), dependents)
 
+    def resolved(t, y, dependents):
+        """The state with its dependent variables solved anew, and the largest |Phi|."""
+        q, v = y
+        return solve_dependents(problem.equations, t, q, v, dependents)
+
+    left: Any = None
     if isinstance(scheme, RolledRK4):
         # The equations are compiled once for all stages, the first one included.
-        def stage(t, y, is_first, start):
+        def stage(t, y, is_first, memory):
             here, factor, motion = solved(t, y)
+            start, left = memory
             start = jax.lax.cond(is_first, lambda: at_start(y[0], here, factor), lambda: start)
             k = jax.tree.map(lambda x: h * x, _rates(system, motion, y, start.rates))
-            return k, start
+            return k, (start, left)
 
-        # Replaced in the first stage.
-        phi = eqx.filter_eval_shape(point, problem.equations, problem.control, t0, *y0).rows.phi
-        rest = jax.tree.map(jnp.zeros_like, y0)
-        none = _AtStart(rest, RESULTS.successful, jnp.zeros(phi.shape, phi.dtype))
-        (q1, v1), start = rolled_rk4(stage, t0, t1, y0, none)
+        def resolve(t, y, memory):
+            start, _ = memory
+            y, left = resolved(t, y, start.dependents)
+            return y, (start, left)
+
+        none = _nothing_at_start(problem, t0, y0)
+        if none.dependents is None:
+            (q1, v1), (start, _) = rolled_rk4(stage, t0, t1, y0, (none, None))
+        else:
+            memory = (none, jnp.zeros((), y0[0].dtype))
+            (q1, v1), (start, left) = rolled_rk4(stage, t0, t1, y0, memory, resolve)
         error, dense, scheme_result = None, dict(y0=y0, y1=(q1, v1)), diffrax.RESULTS.successful
     else:
         here, factor, motion = solved(t0, y0)
@@ -91,16 +109,44 @@ def corrected_step(
         def field(t, y, args):
             # Most schemes evaluate their first stage at (t0, y0), where the motion is known
             # already.
-            first = t is t0 and y[0] is y0[0] and y[1] is y0[1]
-            return _rates(system, motion if first else motion_at(problem, t, *y), y, args[1])
+            if t is t0 and y[0] is y0[0] and y[1] is y0[1]:
+                return _rates(system, motion, y, args[1])
+            if start.dependents is not None:
+                y, _ = resolved(t, y, start.dependents)
+            return _rates(system, motion_at(problem, t, *y), y, args[1])
 
         (q1, v1), error, dense, scheme_state, scheme_result = scheme.step(
             diffrax.ODETerm(field), t0, t1, y0, (problem, start.rates), scheme_state, True
         )
+        if start.dependents is not None:
+            (q1, v1), left = resolved(t1, (q1, v1), start.dependents)
     q1, v1, projected = problem.project(t1, q1, v1)
     verdicts = start.verdict, of_scheme(scheme_result), projected
     result = first_failure(system.result(y0[0]), *verdicts)
+    if start.dependents is not None:
+        # It is infinite where numbers are NaN, which have a verdict of their own.
+        unsolved = (left > start.dependents.tolerance) & jnp.isfinite(left)
+        verdict = RESULTS.where(unsolved, RESULTS.dependents_unsolved, RESULTS.successful)
+        result = first_failure(result, verdict)
     return (q1, v1), error, dense, scheme_state, result, start.phi
+
+
+def _nothing_at_start(problem: SimulationProblem, t0: Any, y0: Any) -> _AtStart:
+    """In place of what a step computes at its start, before it has been computed."""
+
+    method = problem.enforcement
+    integrates_all = type(method).dependents is AbstractContinuousEnforcement.dependents
+
+    def found():
+        here = point(problem.equations, problem.control, t0, *y0)
+        if integrates_all:
+            return here.rows.phi, None
+        return here.rows.phi, method.dependents(here, method.factorise(here))
+
+    phi, dependents = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(found)
+    )
+    return _AtStart(jax.tree.map(jnp.zeros_like, y0), RESULTS.successful, phi, dependents)
 
 
 class ContinuousSteps(AbstractSteps):

@@ -11,7 +11,7 @@ import optimistix as optx
 
 from .._inputs import at_least, checked
 from .._linalg import loops_cost_nothing
-from .._loop import checkpointed
+from .._loop import checkpointed, tree_where
 from .chord import Chord
 
 
@@ -85,10 +85,16 @@ class RolledRK4(RK4):
 
 
 def rolled_rk4(
-    field: Callable[[Any, Any, Any, Any], tuple[Any, Any]], t0: Any, t1: Any, y0: Any, memory: Any
+    field: Callable[[Any, Any, Any, Any], tuple[Any, Any]],
+    t0: Any,
+    t1: Any,
+    y0: Any,
+    memory: Any,
+    resolve: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
 ) -> tuple[Any, Any]:
     """(y1, memory) of RK4 with `k, memory = field(t, y, is_first, memory)`, where k is the rate of
-    y times the length of the step."""
+    y times the length of the step. If `resolve` is given, `y, memory = resolve(t, y, memory)` acts
+    on all stages after the first one and on the end."""
 
     def stage(carry, coefficients):
         y1, k, memory = carry
@@ -96,12 +102,30 @@ def rolled_rk4(
         k, memory = field(t0 + c * (t1 - t0), _axpy(y0, (c, k)), is_first, memory)
         return (_axpy(y1, (b, k)), k, memory), None
 
+    def resolved_stage(carry, coefficients):
+        assert resolve is not None
+        y1, y, memory = carry
+        (c, b, is_first), following, is_last = coefficients
+        k, memory = field(t0 + c * (t1 - t0), y, is_first, memory)
+        y1 = _axpy(y1, (b, k))
+        y = tree_where(is_last, y1, _axpy(y0, (following, k)))
+        y, memory = resolve(t0 + following * (t1 - t0), y, memory)
+        return (tree_where(is_last, y, y1), y, memory), None
+
     c = jnp.array([0.0, 0.5, 0.5, 1.0], t0.dtype)
     b = jnp.array([1 / 6, 1 / 3, 1 / 3, 1 / 6], t0.dtype)
+    coefficients = (c, b, jnp.arange(4) == 0)
     # Only the start of a stage is stored for the reverse pass. Otherwise the loop would carry
     # hundreds of arrays, which the compiler handles slowly.
-    start = (y0, jax.tree.map(jnp.zeros_like, y0), memory)
-    (y1, _, memory), _ = jax.lax.scan(checkpointed(stage), start, (c, b, jnp.arange(4) == 0))
+    if resolve is None:
+        start = (y0, jax.tree.map(jnp.zeros_like, y0), memory)
+        (y1, _, memory), _ = jax.lax.scan(checkpointed(stage), start, coefficients)
+    else:
+        # The end is resolved by the same code as the stages.
+        following = jnp.array([0.5, 0.5, 1.0, 1.0], t0.dtype)
+        coefficients = (coefficients, following, jnp.arange(4) == 3)
+        start = (y0, y0, memory)
+        (y1, _, memory), _ = jax.lax.scan(checkpointed(resolved_stage), start, coefficients)
     return y1, memory
 
 

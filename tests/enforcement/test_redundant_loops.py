@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import six_r_loop
+import two_four_bars as two_four_bars_example
 from scipy.integrate import solve_ivp
 
 import jaxmbd as mbd
@@ -239,6 +240,52 @@ def test_redundant_loops_for_a_long_time(name, solver):
     assert np.max(np.abs(energy - energy[0])) < (1e-4 if softened else 1e-6)  # J
     assert np.max(sol.phi_norm) < 1e-11
     assert np.max(np.abs(sol.multipliers)) < 200  # N; of a few bars of 1 kg
+
+
+@pytest.mark.slow
+def test_independent_coordinates_for_a_long_time():
+    mechanism, places, truth = loop("four_bar")
+    method, steps = mbd.IndependentCoordinates(), 100_000
+
+    def run():
+        return mbd.simulate(
+            mechanism,
+            method,
+            mechanism.state(),
+            dt=1e-3,
+            num_steps=steps,
+            saveat=diffrax.SaveAt(t0=True, steps=steps // 500),
+            throw=False,
+        )
+
+    sol = jax.jit(run, compiler_options={"xla_backend_optimization_level": 3})()
+    assert sol.result == mbd.RESULTS.successful
+    early = slice(0, 51)
+    error = places(mechanism, sol.q[early]) - truth(np.asarray(sol.t[early]))
+    assert np.max(np.abs(error)) < 1e-7
+    energy = jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v))(sol.q, sol.v)
+    assert np.max(np.abs(energy - energy[0])) < 1e-6  # J
+    assert np.max(sol.phi_norm) < 1e-14 and np.max(sol.phidot_norm) < 1e-13
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("independent", [mbd.NullSpace(), mbd.CoordinatePartitioning()])
+def test_independent_coordinates_through_singular_poses(independent):
+    """In line, the cranks have two more dependent rows, and K is infinite in two directions. Within
+    a step of this pose a violation is left, which the next steps remove."""
+    system = two_four_bars_example.TwoFourBars()
+    sol = mbd.simulate(
+        system,
+        mbd.IndependentCoordinates(independent=independent),
+        two_four_bars_example.exact_start(),
+        dt=1e-3,
+        num_steps=4000,
+        saveat=diffrax.SaveAt(steps=1),
+    )
+    assert np.max(sol.phi_norm) < 1e-10
+    assert np.sum(np.asarray(sol.phi_norm) > 1e-13) < 20
+    angle = two_four_bars_example.exact_motion(np.asarray(sol.t))
+    assert np.max(np.abs(sol.q[:, 0] - np.sin(angle))) < 3e-7
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from .methods import (
     METHODS,
     SOFT,
     SOLVERS,
+    SWITCHING,
     VARIANTS,
     WITHOUT_SOLVER,
     Method,

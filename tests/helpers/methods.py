@@ -57,6 +57,8 @@ METHODS: dict[str, Callable[[mbd.solvers.AbstractConstraintSolver], Method]] = {
     "projected_impulse": lambda s: Method(
         mbd.VelocityImpulse(s, mbd.NoStabilisation()), mbd.Projection(s)
     ),
+    "null_space": lambda s: Method(mbd.IndependentCoordinates(s, mbd.NullSpace())),
+    "partitioned": lambda s: Method(mbd.IndependentCoordinates(s, mbd.CoordinatePartitioning())),
     "generalised_alpha": lambda s: Method(mbd.GeneralisedAlpha(0.7, s)),
     "variational": lambda s: Method(mbd.Variational(s)),
     # These do not solve for the rows, so they take no solver.
@@ -73,12 +75,16 @@ WITHOUT_SOLVER = {
 }
 # A step is solved by Newton's method.
 IMPLICIT = {"generalised_alpha", "variational"}
+INDEPENDENT = {"null_space", "partitioned"}
+# Its choice of coordinates changes from step to step, which differences see as jumps: by the error
+# of the scheme. Its derivatives are tested in enforcement/test_independent_coordinates.py.
+SWITCHING = {"partitioned"}
 SOFT = {"dual_penalty", "primal_penalty", "explicit_penalty"}  # deflect under load
 # Methods that differ from others in one option, and those that take long to compile and have tests
 # of their own.
 VARIANTS = [
     "augmented_stabilised", "generalised_alpha", "impulse_dead_beat", "impulse_relaxed",
-    "projected_euclidean", "projected_impulse", "variational",
+    "null_space", "partitioned", "projected_euclidean", "projected_impulse", "variational",
 ]  # fmt: skip
 
 
@@ -89,7 +95,7 @@ def pairs() -> list[tuple[str, str]]:
         (method, solver)
         for method in METHODS
         for solver in SOLVERS
-        if solver == "automatic" or method not in WITHOUT_SOLVER | IMPLICIT
+        if solver == "automatic" or method not in WITHOUT_SOLVER | IMPLICIT | INDEPENDENT
     ]
 
 

@@ -18,7 +18,10 @@ import jaxmbd as mbd
 
 @pytest.mark.parametrize(
     "method, solver",
-    h.slow_unless(lambda m, s: s == "automatic" and m not in h.VARIANTS, h.pairs()),
+    h.slow_unless(
+        lambda m, s: s == "automatic" and m not in h.VARIANTS,
+        [pair for pair in h.pairs() if pair[0] not in h.SWITCHING],
+    ),
 )
 def test_every_method_and_solver(method, solver):
     """All parameters, start, gains, pivot motion; the rows depend on q and t."""
