@@ -282,10 +282,10 @@ def check_message(error, label, parameter, value):
 RETURNED = set(
     "EquilibriumReport Inputs LinearModel LinearMotion Modes Participation Campbell StateFeedback "
     "DiscreteMotion TrackingFeedback SampledFeedback ReactionEnvelope "
-    "Branch BranchPoint LimitPoint Equilibria DeadPoint Kinematics "
+    "Branch BranchPoint LimitLoad LimitPoint Equilibria DeadPoint Kinematics "
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
-    "Correction Motion Point BlockDiagonal BlockRows ConstraintEquations ConstraintOperator "
-    "CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads JointClosure Audit "
+    "Correction Dependents Motion Point BlockDiagonal BlockRows ConstraintEquations "
+    "ConstraintOperator CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads JointClosure Audit "
     "BodyIndices ContactPoints ContactState ContactStates Dependency ElementPower Mobility "
     "Placement Pose Singularity Twist Violation Wrench Bootstrap Estimate Combination "
     "Identifiability LeastSquares Prediction ColumnTest Sample SingleShooting Guess Multipliers "
