@@ -10,7 +10,7 @@ import numpy as np
 from .._concrete import all_concrete
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
-from .._progress import progress_bar
+from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
 from .._results import RESULTS
 from .._system import State
@@ -47,6 +47,7 @@ class LimitLoad(eqx.Module):
         return f"The equilibrium is lost between {self.parameter:.8g} and {self.beyond:.8g}."
 
 
+@says_when_compiling("limit_load")
 @checked
 def limit_load(
     family: Callable[[Any], Any],
