@@ -47,8 +47,8 @@ class LimitLoad(eqx.Module):
         return f"The equilibrium is lost between {self.parameter:.8g} and {self.beyond:.8g}."
 
 
-@says_when_compiling("limit_load")
 @checked
+@says_when_compiling("limit_load")
 def limit_load(
     family: Callable[[Any], Any],
     state: State,
