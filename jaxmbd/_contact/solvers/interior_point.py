@@ -249,14 +249,22 @@ def interior_point(
             return jnp.min(jnp.stack([jnp.min(end) for end in ends]))
 
         squares = [cone.product(v, v) for _, v in scaled]
-        _, ds, dw, t = direction([-y for y in squares])
-        centre = (1 - jnp.minimum(longest(ds, dw), 1.0)) ** 3 * mean
-        corrected = []
-        for (W, v), y, e, sum_of_both in zip(scaled, squares, ds, t, strict=True):
-            Wds = cone.apply(W, e)
-            corrected.append(centre * cone.unit(v) - y - cone.product(Wds, sum_of_both - Wds))
-        dx, ds, dw, _ = direction(corrected)
-        length = jnp.minimum(_TO_BOUNDARY * longest(ds, dw), 1.0)
+
+        def turn(_, at):
+            """Predictor and corrector, compiled once: the direction for r, how far it leads, and r
+            of the corrector, should this have been the predictor."""
+            dx, ds, dw, t = direction(at[0])
+            reach = longest(ds, dw)
+            centre = (1 - jnp.minimum(reach, 1.0)) ** 3 * mean
+            corrected = []
+            for (W, v), y, e, sum_of_both in zip(scaled, squares, ds, t, strict=True):
+                Wds = cone.apply(W, e)
+                corrected.append(centre * cone.unit(v) - y - cone.product(Wds, sum_of_both - Wds))
+            return corrected, dx, dw, reach
+
+        predictor = ([-y for y in squares], jnp.zeros_like(x), w, mean)
+        _, dx, dw, reach = jax.lax.fori_loop(0, 2, turn, predictor)
+        length = jnp.minimum(_TO_BOUNDARY * reach, 1.0)
         good = jnp.isfinite(length) & jnp.all(jnp.isfinite(dx))
         good = good & jnp.all(jnp.stack([jnp.all(jnp.isfinite(e)) for e in dw]))
         x = jnp.where(good, x + length * dx, x)
