@@ -129,6 +129,18 @@ def test_random_problems_are_solved(kind, ratio, nv):
     assert max(worst) < 1e-7 * scale
 
 
+@pytest.mark.parametrize(("kind", "bound"), [("frictionless", 1e-8), ("cone", 1e-3)])
+def test_interior_point_method_alone(kind, bound):
+    """Eight iterations without Newton's method, which would hide faults: a wrong predictor or
+    corrector leaves a residual above 1e-2 [m/s]. With friction, the redundant contact and the slip
+    that is not smooth at rest stop it earlier."""
+    groups, solver = KINDS[kind], mbd.InteriorPoint(newton_steps=0, restarts=0, steps=8)
+    make = jax.vmap(lambda key: problem_of(key, 5, 14, 3, groups, 1.0))
+    problems = make(jr.split(jr.key(3), 8))
+    residual = jax.vmap(lambda *x: solved(solver, groups, *x))(*problems)[2]
+    assert np.max(residual) < bound
+
+
 @pytest.mark.parametrize("kind", ["frictionless", "planar", "cone", "inscribed"])
 def test_conditions_hold(kind, getkey):
     groups = KINDS[kind]
