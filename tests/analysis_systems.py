@@ -1,5 +1,6 @@
 """Small systems with closed forms for the tests of `jaxmbd.analysis`."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,3 +128,27 @@ def four_bar() -> mbd.Mechanism:
     ]
     motor = mbd.Motor("motor", "ground", bodies[0], point=points[0], axis=axis)
     return mbd.Mechanism(bodies, hinges, forces=[motor])
+
+
+class LeaningRod(mbd.AbstractSystem):
+    """A rod of length 1 between a rough floor and a smooth wall at x = 0; q = (x, y, angle to the
+    floor) of its middle. Both ends may touch the floor, and the upper one the wall."""
+
+    friction: eqx.AbstractVar[Array]
+
+    def ends(self, q):
+        half = jnp.stack([jnp.cos(q[2]), -jnp.sin(q[2])]) / 2
+        return q[:2] + half, q[:2] - half
+
+    def gap(self, q, t):
+        foot, top = self.ends(q)
+        return jnp.stack([foot[1], top[1], top[0]])
+
+    def slip(self, q, v, t):
+        foot, top = jax.jvp(self.ends, (q,), (v,))[1]
+        return jnp.stack([foot[:1], top[:1], top[1:]])
+
+    @property
+    def contact_law(self):
+        rough = self.friction
+        return mbd.ContactLaw(jnp.stack([rough, rough, 0 * rough]))

@@ -133,8 +133,8 @@ def corrected_step(
 
 def _nothing_at_start(problem: SimulationProblem, t0: Any, y0: Any) -> _AtStart:
     """In place of what a step computes at its start, before it has been computed."""
-
     method = problem.enforcement
+    # Spares most methods a second trace of their factors.
     integrates_all = type(method).dependents is AbstractContinuousEnforcement.dependents
 
     def found():

@@ -262,7 +262,7 @@ class _Search(NamedTuple):
     first: Float[Array, ""]
     stiffness: Float[Array, " nv"]
     h: Float[Array, ""]
-    back: "_Back"
+    back: _Back
     closing: Int[Array, ""]
     k: Int[Array, ""]
     found: Bool[Array, ""]

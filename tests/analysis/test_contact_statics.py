@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from analysis_systems import LeaningRod
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -103,9 +104,8 @@ def test_without_friction():
     np.testing.assert_allclose(found, [0, 0, LOAD, 0, 0], atol=1e-8)
 
 
-class Ladder(mbd.AbstractSystem):
-    """A rod of length 1 between a rough floor and a smooth wall at x = 0; q = (x, y, angle to the
-    floor) of its middle. Both ends may touch both."""
+class Ladder(LeaningRod):
+    """A uniform rod under its own weight."""
 
     friction: Array
 
@@ -114,23 +114,6 @@ class Ladder(mbd.AbstractSystem):
 
     def force(self, t, q, v, u):
         return jnp.stack([0 * q[0], -GRAVITY + 0 * q[0], 0 * q[0]])
-
-    def ends(self, q):
-        half = jnp.stack([jnp.cos(q[2]), -jnp.sin(q[2])]) / 2
-        return q[:2] + half, q[:2] - half
-
-    def gap(self, q, t):
-        foot, top = self.ends(q)
-        return jnp.stack([foot[1], top[1], top[0]])
-
-    def slip(self, q, v, t):
-        foot, top = jax.jvp(self.ends, (q,), (v,))[1]
-        return jnp.stack([foot[:1], top[:1], top[1:]])
-
-    @property
-    def contact_law(self):
-        rough = self.friction
-        return mbd.ContactLaw(jnp.stack([rough, rough, 0 * rough]))
 
 
 def test_ladder():

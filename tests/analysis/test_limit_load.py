@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from analysis_systems import LeaningRod
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -65,9 +66,8 @@ def test_block_on_a_slope():
     np.testing.assert_allclose(held.state.q, [slipped, 0.0], atol=1e-8)
 
 
-class Ladder(mbd.AbstractSystem):
-    """A rod of length 1 and weight 1 between a rough floor and a smooth wall at x = 0, with a
-    person of weight 4 at a share of its length; q = (x, y, angle) of the middle of the rod."""
+class Ladder(LeaningRod):
+    """A rod of weight 1, with a person of weight 4 at a share of its length."""
 
     share: Array
     friction: Array
@@ -78,22 +78,6 @@ class Ladder(mbd.AbstractSystem):
     def force(self, t, q, v, u):
         arm = (0.5 - self.share) * jnp.cos(q[2])
         return jnp.stack([0 * arm, -5.0 + 0 * arm, 4.0 * arm])
-
-    def ends(self, q):
-        half = jnp.stack([jnp.cos(q[2]), -jnp.sin(q[2])]) / 2
-        return q[:2] + half, q[:2] - half
-
-    def gap(self, q, t):
-        foot, top = self.ends(q)
-        return jnp.stack([foot[1], top[1], top[0]])
-
-    def slip(self, q, v, t):
-        foot, top = jax.jvp(self.ends, (q,), (v,))[1]
-        return jnp.stack([foot[:1], top[:1], top[1:]])
-
-    @property
-    def contact_law(self):
-        return mbd.ContactLaw(jnp.stack([self.friction, self.friction, 0 * self.friction]))
 
 
 def test_person_on_a_ladder():

@@ -211,18 +211,13 @@ def test_rows_are_redundant(name):
 SOLVERS = [mbd.Pseudoinverse(), mbd.Proximal(), mbd.BlockSparse()]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
-@pytest.mark.parametrize("name", [*LINKAGES, "ring"])
-def test_redundant_loops_for_a_long_time(name, solver):
-    mechanism, places, truth = loop(name)
-    steps = 100_000 if isinstance(solver, mbd.BlockSparse) else 20_000
-    softened = name == "two_four_bars" and not isinstance(solver, mbd.Pseudoinverse)
+def long_run(mechanism, method, steps):
+    """A motion at steps of 1 ms, with 500 states saved."""
 
     def run():
         return mbd.simulate(
             mechanism,
-            mbd.UdwadiaKalaba(solver),
+            method,
             mechanism.state(),
             dt=1e-3,
             num_steps=steps,
@@ -231,7 +226,17 @@ def test_redundant_loops_for_a_long_time(name, solver):
         )
 
     # So many steps are worth the optimisation that tests do without, see conftest.py.
-    sol = jax.jit(run, compiler_options={"xla_backend_optimization_level": 3})()
+    return jax.jit(run, compiler_options={"xla_backend_optimization_level": 3})()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("name", [*LINKAGES, "ring"])
+def test_redundant_loops_for_a_long_time(name, solver):
+    mechanism, places, truth = loop(name)
+    steps = 100_000 if isinstance(solver, mbd.BlockSparse) else 20_000
+    softened = name == "two_four_bars" and not isinstance(solver, mbd.Pseudoinverse)
+    sol = long_run(mechanism, mbd.UdwadiaKalaba(solver), steps)
     assert sol.result == mbd.RESULTS.successful
     early = slice(0, 51)
     error = places(mechanism, sol.q[early]) - truth(np.asarray(sol.t[early]))
@@ -245,20 +250,7 @@ def test_redundant_loops_for_a_long_time(name, solver):
 @pytest.mark.slow
 def test_independent_coordinates_for_a_long_time():
     mechanism, places, truth = loop("four_bar")
-    method, steps = mbd.IndependentCoordinates(), 100_000
-
-    def run():
-        return mbd.simulate(
-            mechanism,
-            method,
-            mechanism.state(),
-            dt=1e-3,
-            num_steps=steps,
-            saveat=diffrax.SaveAt(t0=True, steps=steps // 500),
-            throw=False,
-        )
-
-    sol = jax.jit(run, compiler_options={"xla_backend_optimization_level": 3})()
+    sol = long_run(mechanism, mbd.IndependentCoordinates(), 100_000)
     assert sol.result == mbd.RESULTS.successful
     early = slice(0, 51)
     error = places(mechanism, sol.q[early]) - truth(np.asarray(sol.t[early]))
