@@ -1,5 +1,7 @@
 """Timing, compiling and printing for the comparisons with other simulators."""
 
+import pathlib
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +26,22 @@ def best_of(fn, repeats: int = 3) -> float:
         jax.block_until_ready(fn())
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def gpu_kernels(run: Callable[[], Any]) -> tuple[int, float]:
+    """How many kernels and copies a run takes on GPUs, and their seconds, from a profile."""
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(run())
+        (path,) = pathlib.Path(folder).rglob("*.xplane.pb")
+        seconds = [
+            event.duration_ns * 1e-9
+            for plane in jax.profiler.ProfileData.from_file(str(path)).planes
+            for line in plane.lines
+            if plane.name.startswith("/device:GPU") and line.name.startswith("Stream")
+            for event in line.events
+        ]
+    return len(seconds), sum(seconds)
 
 
 def compiled(fn, argument, options):

@@ -5,10 +5,11 @@ The systems are the four-bar and the chain of `chains.py`, with a method of firs
 them on the devices of this process. MuJoCo MJX, if it is installed, runs with the same steps and
 chunks. The gradient is that of a number at the end with respect to the factors on gravity and
 speeds, in reverse mode through all steps. For each size of the batch the table has the steps of all
-samples per second, memory and chunk of a device, and seconds of compilation.
+samples per second, memory and chunk of a device, and seconds of compilation. On a GPU it also has
+the kernels that a step of a chunk launches, and their time, from a profile.
 
     python benchmarks/rollouts.py
-    python benchmarks/rollouts.py --samples 1 64 4096 65536 --float32          # on a GPU
+    python benchmarks/rollouts.py --samples 1024 16384 131072 --links 5 --float32    # on a GPU
     python benchmarks/rollouts.py --peaks 34e12 4.8e12      # operations/s and bytes/s of a device
 
 With `--peaks` the table also has the speed as a share of two bounds. The bound by arithmetic counts
@@ -28,7 +29,7 @@ import chains  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
-from measuring import NO_FUSION, Simulation, compiled  # noqa: E402
+from measuring import NO_FUSION, Simulation, compiled, gpu_kernels  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import jaxmbd as mbd  # noqa: E402
@@ -58,13 +59,19 @@ def measure(one: Callable, n: int, steps: int, options: dict | None) -> dict[str
 
     first = run()
     best = min((run() for _ in range(3)), key=lambda x: x.seconds)
-    return {
+    row = {
         "steps/s": n * steps / best.seconds,
         "MB": best.bytes / 2**20,
         "chunk": best.chunk,
         "compile s": first.seconds_to_compile,
         "failed": len(best.failures),
     }
+    if jax.default_backend() == "gpu":
+        kernels, seconds = gpu_kernels(run)
+        chunks = -(-n // best.chunk)
+        row["kernels a step"] = kernels / (steps * chunks)
+        row["their us"] = 1e6 * seconds / (steps * chunks)
+    return row
 
 
 def shares(make, n: int, state: int, steps_per_s: float, peaks: list[float]) -> dict[str, Any]:

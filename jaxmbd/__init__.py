@@ -1,10 +1,11 @@
 """Differentiable simulation of constrained multibody systems.
 
-Importing it sets one option of XLA, unless JAX has been used before or the option is set already:
-see `_compiled_whole.py`.
+Importing it sets two options, unless they are set already: one of XLA (`_compiled_whole.py`), which
+must be set before JAX is used, and one of JAX (`_matmul_precision.py`).
 """
 
 from . import _compiled_whole as _compiled_whole  # first, before any array is made
+from . import _matmul_precision as _matmul_precision
 from . import analysis as analysis
 from . import identify as identify
 from . import io as io

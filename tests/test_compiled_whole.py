@@ -60,6 +60,13 @@ def test_too_late_is_said_once():
     assert late.stderr.count("XLA_FLAGS=" + FLAG + OPTION) == 1
 
 
+def test_products_in_full_precision():
+    """Not in TensorFloat-32 on GPUs, unless the user has decided otherwise."""
+    code = "import jaxmbd, jax; print(jax.config.jax_default_matmul_precision)"
+    assert run(code).stdout.strip() == "highest"
+    assert run(code, JAX_DEFAULT_MATMUL_PRECISION="high").stdout.strip() == "high"
+
+
 BOX = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
 
 

@@ -40,8 +40,9 @@ from .small import (
     smallest,
 )
 
-# Up to this many rows are left to one dense factorisation.
-_FEW_ROWS = 25
+# Up to this many rows are left to one dense factorisation. The second number is for independent
+# rows on GPUs, where the blocks of a level are eliminated together.
+_FEW_ROWS, _FEW_BESIDE_LEVELS = 25, 6
 
 
 class _Level(NamedTuple):
@@ -103,13 +104,14 @@ class BlockSparse(AbstractConstraintSolver):
 
     **Arguments:**
 
-    - `dense_rows`: up to this many rows are left to one dense factorisation.
+    - `dense_rows`: up to this many rows are left to one dense factorisation; by default 25, and 6
+      on GPUs where rows are independent.
     - `rho`, `refinements`: as in `Proximal`, for rows that may be dependent.
 
     Reference: Baraff (1996), Linear-time dynamics using Lagrange multipliers, SIGGRAPH.
     """
 
-    dense_rows: Annotated[int, at_least(1)] = eqx.field(default=_FEW_ROWS, static=True)
+    dense_rows: Annotated[int | None, at_least(1)] = eqx.field(default=None, static=True)
     rho: Annotated[float | None, positive] = eqx.field(default=None, static=True)
     refinements: Annotated[int, at_least(1)] = eqx.field(default=40, static=True)
     sparse: ClassVar[bool] = True
@@ -247,7 +249,11 @@ class BlockSparse(AbstractConstraintSolver):
         return RESULTS.where(factor.positive_definite, rows, RESULTS.mass_matrix_indefinite)
 
     def _order(self, J: BlockRows) -> LevelOrder | NodeOrder:
-        levels = level_order(J.ends, J.count, max(self.dense_rows // J.longest, 1))
+        few = self.dense_rows
+        if few is None:
+            in_levels = J.independent and not loops_cost_nothing()
+            few = _FEW_BESIDE_LEVELS if in_levels else _FEW_ROWS
+        levels = level_order(J.ends, J.count, max(few // J.longest, 1))
         if not loops_cost_nothing() or (_is_dense(levels) and not J.independent):
             return levels
         return node_order(J.ends, J.count)

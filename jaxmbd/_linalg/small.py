@@ -11,7 +11,6 @@ even under `vmap`. These functions are never differentiated; see `operator.py`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from .._fusion import MAX_REDUCED, materialise
+from . import halves
 
 MAX_UNROLLED = 3
 
@@ -29,6 +29,9 @@ FEW = 9
 # Up to this many rows a loop on one core takes about as long as LAPACK. In a larger system a step
 # takes so long that the overhead of a call does not matter.
 _MAX_LOOPED = 128
+
+# Up to this many rows, positive definite matrices are factorised by halves on GPUs.
+_MAX_HALVED = 48
 
 
 def loops_cost_nothing() -> bool:
@@ -40,10 +43,11 @@ def loops_cost_nothing() -> bool:
     return (device if isinstance(device, str) else device.platform) == "cpu"
 
 
-def loop_or_library(rows: int, loop: Callable, library: Callable, *operands: Any) -> Any:
-    """`loop(*operands)` for matrices with few rows on CPUs, else `library(*operands)`."""
-    looped = rows <= _MAX_LOOPED and loops_cost_nothing()
-    return loop(*operands) if looped else library(*operands)
+def _positive_definite(rows: int, loop: Callable, halved: Callable, library: Callable) -> Callable:
+    """The factorisation of a positive definite matrix with this many rows."""
+    if loops_cost_nothing():
+        return loop if rows <= _MAX_LOOPED else library
+    return halved if rows <= _MAX_HALVED else library
 
 
 def batch_last(fn: Callable, tables: int = 0) -> Callable:
@@ -93,7 +97,8 @@ def product(A: Float[Array, "m n"], B: Float[Array, "n k"]) -> Float[Array, "m k
     XLA writes out."""
     if A.size * B.shape[1] <= MAX_REDUCED:
         return jnp.sum(A[:, :, None] * B[None, :, :], axis=1)
-    return loop_or_library(max(*A.shape, *B.shape), _column_by_column, jnp.matmul, A, B)
+    by_column = max(*A.shape, *B.shape) <= _MAX_LOOPED and loops_cost_nothing()
+    return _column_by_column(A, B) if by_column else A @ B
 
 
 def _column_by_column(A, B):
@@ -153,9 +158,8 @@ def whitener(M: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array, "
         pivots = jnp.stack([a[k][k] for k in range(n)])
         W = _matrix(w) / jnp.sqrt(pivots)[:, None]
     else:
-        W, pivots = loop_or_library(
-            n, batch_last(inverse_cholesky), _inverse_cholesky_by_library, M
-        )
+        loop, library = batch_last(inverse_cholesky), _inverse_cholesky_by_library
+        W, pivots = _positive_definite(n, loop, halves.inverse_cholesky, library)(M)
     return W, _smallest_pivot(pivots, M) > 0
 
 
@@ -210,7 +214,8 @@ def inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, "
     its accuracy (see `smallest`)."""
     n = A.shape[0]
     if n > MAX_UNROLLED:
-        inv, relative = loop_or_library(n, _swept, _inverse_by_cholesky, A)
+        factorise = _positive_definite(n, _swept, _inverse_by_halves, _inverse_by_cholesky)
+        inv, relative = factorise(A)
         return inv, smallest(relative)
     a, pivots = _scalars(A), []
     for k in range(n):
@@ -255,6 +260,11 @@ def _swept(A):
     return A * scale[:, None] * scale[None, :], pivots
 
 
+def _inverse_by_halves(A):
+    inv, pivots = halves.inverse(A)
+    return inv, pivots / jnp.abs(jnp.diagonal(A))
+
+
 def _inverse_by_cholesky(A):
     L = jnp.linalg.cholesky(A, symmetrize_input=False)
     relative = jnp.diagonal(L) ** 2 / jnp.abs(jnp.diagonal(A))
@@ -264,7 +274,7 @@ def _inverse_by_cholesky(A):
 def general_inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, " n"]]:
     """A^-1 of any regular matrix by Gauss-Jordan elimination with partial pivoting, and the sizes
     of the pivots."""
-    return loop_or_library(A.shape[0], _pivoted, _inverse_by_lu, A)
+    return _pivoted(A) if A.shape[0] <= _MAX_LOOPED else _inverse_by_lu(A)
 
 
 @batch_last
@@ -311,7 +321,8 @@ def pseudoinverse(
         X = C.T * jnp.where(kept, 1 / jnp.where(kept, square, 1.0), 0.0)
         return X, kept.astype(C.dtype).reshape(1, 1), kept[None]
     rtol = jnp.asarray(rtol, C.dtype)
-    return loop_or_library(C.shape[0], _orthogonalised, _by_singular_values, C, rtol)
+    find = _orthogonalised if C.shape[0] <= _MAX_LOOPED else _by_singular_values
+    return find(C, rtol)
 
 
 def _across(e, basis):

@@ -1,0 +1,91 @@
+"""Factorisations by halves, and steps as GPUs compute them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+from jaxmbd._linalg import halves, small
+
+
+@pytest.fixture
+def as_on_gpus(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+def positive_definite(n):
+    A = np.random.default_rng(n).normal(size=(n, n + 2))
+    return A @ A.T
+
+
+@pytest.mark.parametrize("n", [1, 6, 7, 13, 25])
+def test_inverse_and_inverse_cholesky(n):
+    A = positive_definite(n)
+    A_inv, pivots = jax.jit(halves.inverse)(A)
+    W, again = jax.jit(halves.inverse_cholesky)(A)
+    L = np.linalg.cholesky(A)
+    np.testing.assert_allclose(A_inv @ A, np.eye(n), atol=1e-12 * np.linalg.cond(A))
+    np.testing.assert_allclose(W @ L, np.eye(n), atol=1e-12 * np.linalg.cond(L))
+    for found in (pivots, again):
+        np.testing.assert_allclose(found, np.diag(L) ** 2, rtol=1e-10)
+
+
+@pytest.mark.usefixtures("as_on_gpus")
+def test_matrices_in_batches():
+    """Each form that GPUs use, against NumPy."""
+    A = np.stack([positive_definite(8) + k * np.eye(8) for k in range(3)])
+    C = A[:, :, :5] @ np.array([np.eye(5)[i % 4] for i in range(5)])  # rank 4
+    A_inv, pivot = jax.vmap(small.inverse)(A)
+    W, definite = jax.vmap(small.whitener)(A)
+    B = A + np.triu(A)
+    np.testing.assert_allclose(A_inv, np.linalg.inv(A), atol=1e-10)
+    np.testing.assert_allclose(jnp.swapaxes(W, 1, 2) @ W, np.linalg.inv(A), atol=1e-10)
+    np.testing.assert_allclose(jax.vmap(small.general_inverse)(B)[0], np.linalg.inv(B), atol=1e-10)
+    found = jax.vmap(small.pseudoinverse, (0, None))(jnp.swapaxes(C, 1, 2), 1e-6)
+    np.testing.assert_allclose(found[0], np.linalg.pinv(np.swapaxes(C, 1, 2)), atol=1e-10)
+    assert np.all(definite) and np.all(pivot > 0) and np.all(np.sum(found[2], axis=1) == 4)
+    singular = np.outer(np.arange(1.0, 8.0), np.arange(1.0, 8.0))
+    assert small.inverse(jnp.asarray(singular))[1] < 1e-12
+
+
+def bars(closed: bool) -> mbd.Mechanism:
+    """A chain of three bars on hinges about different axes, or a four-bar in space."""
+    box = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
+    places = [[0.15, 0.0, 0.0], [0.3, 0.15, 0.0], [0.15, 0.3, 0.0]]
+    bodies = [mbd.Body(f"b{i}", box, position=place) for i, place in enumerate(places)]
+    points = [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.3, 0.3, 0.0], [0.0, 0.3, 0.0]]
+    ends = ["ground", *bodies, "ground"]
+    joints = [
+        mbd.Revolute(
+            f"j{i}", ends[i], ends[i + 1], point=points[i], axis=np.eye(3)[2 if closed else i % 3]
+        )
+        for i in range(4 if closed else 3)
+    ]
+    return mbd.Mechanism(bodies, joints, gravity=[0.0, -9.81, 0.0])
+
+
+@pytest.mark.parametrize("closed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_motion_and_gradient(closed, monkeypatch):
+    """A batch as GPUs compute it, of a chain (eliminated level by level) and of a redundant loop,
+    moves as each sample does by the elimination of CPUs."""
+    mechanism = bars(closed)
+    start = mechanism.state()
+
+    def end(factor):
+        moved = eqx.tree_at(lambda m: m.gravity, mechanism, mechanism.gravity * factor)
+        sol = mbd.simulate(moved, mbd.VelocityImpulse(), start, dt=2e-3, num_steps=50)
+        return jnp.sum(sol.q[-1] ** 2)
+
+    factors = jnp.array([0.5, 1.0])
+    alone = [jax.value_and_grad(end)(x) for x in factors]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    jax.clear_caches()
+    values, gradients = jax.vmap(jax.value_and_grad(end))(factors)
+    np.testing.assert_allclose(values, [x for x, _ in alone], rtol=1e-10)
+    np.testing.assert_allclose(gradients, [x for _, x in alone], rtol=1e-7)
+    assert np.all(np.abs(gradients) > 1e-4)
