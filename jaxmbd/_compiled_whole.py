@@ -2,9 +2,9 @@
 
 On a CPU, XLA's runtime dispatches each kernel in the body of a loop separately. For a small system
 the dispatch takes longer than the arithmetic. XLA compiles a loop, with all loops inside it, as one
-function ("whole") if it accesses less than a given number of bytes (1 kB by default) and holds no
-library call, scatter, sort or FFT. This limit is an option of the process. XLA reads it when JAX
-creates its backend.
+function ("whole") if it accesses less than a given number of bytes and holds no library call,
+scatter, sort or FFT. This limit is an option of the process. XLA reads it when JAX creates its
+backend. By default it is 1 kB before JAX 0.12. Since then it is larger than this module would set.
 """
 
 import os
@@ -18,6 +18,8 @@ _OPTION = "xla_cpu_small_while_loop_byte_threshold"
 # Gradients of small batches access a few MB. Loops over larger arrays gain nothing, and they would
 # run on one core only.
 BYTES = 10_000_000
+
+_SMALL_BY_DEFAULT = jax.__version_info__ < (0, 12)
 
 
 def with_whole_loops(flags: str) -> str:
@@ -35,9 +37,10 @@ def with_whole_loops(flags: str) -> str:
 
 
 def request_whole_loops() -> None:
-    """Set the option for this process, or warn once if it is too late."""
+    """Set the option for this process where the default is small, or warn once if it is too
+    late."""
     flags = os.environ.get("XLA_FLAGS", "")
-    if _OPTION in flags:
+    if _OPTION in flags or not _SMALL_BY_DEFAULT:
         return
     if not _backend_exists():
         os.environ["XLA_FLAGS"] = with_whole_loops(flags)

@@ -54,6 +54,7 @@ def test_import_sets_the_option():
     assert refused.stdout.strip() == "False"
 
 
+@pytest.mark.skipif(jax.__version_info__ >= (0, 12), reason="the limit is large by default")
 def test_too_late_is_said_once():
     late = run("import jax; jax.devices(); import jaxmbd" + LOOP)
     assert late.stdout.strip() == "False"
