@@ -5,9 +5,10 @@ import pathlib
 import jaxlib.version
 
 # Compilation dominates the tests: without LLVM's optimisation it takes half the time, and with
-# XLA's older generator of kernels a third less again. The arithmetic is the same up to rounding.
+# XLA's older generator of kernels a third less again. The workers fill all cores, so splitting a
+# program to compile it in parallel costs time. The arithmetic is the same up to rounding.
 # Set before JAX starts; a flag that a later version does not know would end the process.
-FLAGS = ["--xla_backend_optimization_level=0"]
+FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
 if jaxlib.version.__version_info__ < (0, 12):
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS])
@@ -21,6 +22,8 @@ jax.config.update("jax_enable_x64", True)
 # Strict promotion lets hidden casts and broadcasts surface.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Without the lines of Python that each operation comes from, compilation takes a tenth less.
+jax.config.update("jax_traceback_in_locations_limit", 0)
 
 
 # Tracing makes objects by the million, few of which are garbage. Looked through after every 700, as
