@@ -164,7 +164,7 @@ def test_inverse_then_forward(name):
         assert np.any(np.diff(np.sign(np.sin(sol.q[:, 0] - sol.q[:, 1]))))
     dv = accelerations(system, sol, given)
     found = inverse_dynamics(system, sol, dv, jnp.zeros(nu))
-    expected = jax.vmap(given)(sol.t, sol.q, sol.v)
+    expected = jax.jit(jax.vmap(given))(sol.t, sol.q, sol.v)
     np.testing.assert_allclose(found.missed, 0.0, atol=1e-9 * np.abs(dv).max())
     if name == "five_bar":
         # All torques with the same accelerations differ by multiples of one direction.

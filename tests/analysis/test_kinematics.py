@@ -55,8 +55,8 @@ def test_slider_crank():
     lengths = np.array([0.3, 0.8])
     found = moved(lengths)
     assert np.all(found.ok) and np.all(found.orientation == 1)
-    first = jax.vmap(jax.grad(slider))(angles)
-    second = jax.vmap(jax.grad(jax.grad(slider)))(angles)
+    first = jax.jit(jax.vmap(jax.grad(slider)))(angles)
+    second = jax.jit(jax.vmap(jax.grad(jax.grad(slider))))(angles)
     np.testing.assert_allclose(found.q[:, 0], angles, atol=1e-10)
     np.testing.assert_allclose(found.q[:, 2], slider(angles), atol=1e-10)
     np.testing.assert_allclose(found.v[:, 2], first * rates, atol=1e-9)
@@ -69,9 +69,9 @@ def test_slider_crank():
         found = moved(lengths)
         return jnp.stack([found.q[7, 2], found.v[7, 2]])
 
-    expected = jax.grad(of_lengths)(lengths)
+    expected = jax.jit(jax.grad(of_lengths))(lengths)
     by_lengths = lambda a: jax.grad(lambda lengths: slider(a, *lengths))(lengths)  # noqa: E731
-    expected = np.stack([expected, rates[7] * jax.jacfwd(by_lengths)(angles[7])])
+    expected = np.stack([expected, rates[7] * jax.jit(jax.jacfwd(by_lengths))(angles[7])])
     for derivative in (jax.jacfwd, jax.jacrev):
         np.testing.assert_allclose(jax.jit(derivative(sample))(lengths), expected, atol=1e-8)
 
@@ -195,8 +195,8 @@ def test_driven_by_time():
     found = kinematics(Turning(jnp.array(0.3), jnp.array(0.8)), state, values=times)
     place = lambda t: slider(0.2 + t**2)  # noqa: E731
     np.testing.assert_allclose(found.q[:, 2], place(times), atol=1e-10)
-    np.testing.assert_allclose(found.v[:, 2], jax.vmap(jax.grad(place))(times), atol=1e-9)
-    bend = jax.vmap(jax.grad(jax.grad(place)))(times)
+    np.testing.assert_allclose(found.v[:, 2], jax.jit(jax.vmap(jax.grad(place)))(times), atol=1e-9)
+    bend = jax.jit(jax.vmap(jax.grad(jax.grad(place))))(times)
     np.testing.assert_allclose(found.a[:, 2], bend, atol=1e-8)
 
 

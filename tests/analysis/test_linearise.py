@@ -33,7 +33,7 @@ def test_cart_pole_and_its_derivative():
     expected = [-pole / cart * slope, slope, -(cart + pole) / length * slope]
     for derivative in (jax.jacfwd(entry), jax.jacrev(entry)):
         np.testing.assert_allclose(jax.jit(derivative)(jnp.array(values)), expected, rtol=1e-12)
-    together = jax.vmap(entry)(jnp.array([values, 2 * values]))
+    together = jax.jit(jax.vmap(entry))(jnp.array([values, 2 * values]))
     np.testing.assert_allclose(together, A[3, 1] * np.array([1, 0.5]), rtol=1e-12)
 
 

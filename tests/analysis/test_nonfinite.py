@@ -190,9 +190,11 @@ def test_branch_that_is_not_taken():
     found = find(Particle(masked_root), state, loss=end)
     assert (found.quantity, found.step) == ("`force`", 19)
     assert found.leaves == (".q",)
-    gradient = jax.grad(
-        lambda q: end(
-            mbd.simulate(Particle(masked_root), IMPULSE, mbd.State(0.0, q, state.v), 1.0, 0.05)
+    gradient = jax.jit(
+        jax.grad(
+            lambda q: end(
+                mbd.simulate(Particle(masked_root), IMPULSE, mbd.State(0.0, q, state.v), 1.0, 0.05)
+            )
         )
     )(state.q)
     assert np.all(np.isnan(gradient))

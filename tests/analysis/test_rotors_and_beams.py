@@ -185,7 +185,7 @@ def test_four_bar_against_differences():
         dx = model.Z @ xi
         q, v = state.q + dx[:3], state.v + dx[3:]
         for _ in range(4):
-            J = jax.jacfwd(lambda q: FOUR_BAR.constraint(q, 0.0))(q)
+            J = jax.jit(jax.jacfwd(lambda q: FOUR_BAR.constraint(q, 0.0)))(q)
             q = q - jnp.linalg.pinv(J) @ FOUR_BAR.constraint(q, 0.0)
         v = v - jnp.linalg.pinv(J) @ (J @ v)
         dv = mbd.analysis.accelerations(FOUR_BAR, mbd.State(0.0, q, v), u + du)
@@ -220,7 +220,7 @@ def test_mode_as_a_motion():
     found = modes(model)
     motion = mode_motion(model, found, 0, amplitude=0.3, pictures=8, periods=2, duration=1.5)
     assert motion.q.shape == (17, 3) and motion.t[-1] == 3.0
-    closed = jax.vmap(lambda q: FOUR_BAR.constraint(q, 0.0))(motion.q)
+    closed = jax.jit(jax.vmap(lambda q: FOUR_BAR.constraint(q, 0.0)))(motion.q)
     np.testing.assert_allclose(closed, 0.0, atol=1e-12)
     np.testing.assert_allclose(motion.q[0], motion.q[8], atol=1e-12)
     small = mode_motion(model, found, 0, amplitude=1e-5, pictures=8)

@@ -125,7 +125,7 @@ def embedded(positions, y):
         angles, rates = jnp.split(y, 2)
         return jnp.concatenate(jax.jvp(positions, (angles,), (rates,)))
 
-    return np.asarray(jax.jacfwd(state)(jnp.asarray(y)))
+    return np.asarray(jax.jit(jax.jacfwd(state))(jnp.asarray(y)))
 
 
 def expected(positions, motion, D):
@@ -260,7 +260,7 @@ def test_vmap():
         return mbd.analysis.tangent_growth(system, IMPULSE, state, t1=6.0, dt=5e-3)
 
     lengths = jnp.array([0.5, 0.9, 2.0])
-    batch = jax.vmap(of)(lengths)
+    batch = jax.jit(jax.vmap(of))(lengths)
     assert batch.rates.shape == (3, 4)
     np.testing.assert_allclose(batch.rate, np.sqrt(9.81 / lengths), rtol=2e-2)
     assert np.all(np.isneginf(batch.rates[:, 2:]))

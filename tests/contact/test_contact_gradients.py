@@ -158,7 +158,7 @@ def test_batch():
     """A batch is the same as its samples, and a failure of one is its own."""
     heights = jnp.linspace(0.2, 1.0, 5).at[2].set(-0.1)
     run = lambda h: flight(ball(), jnp.stack([0 * h, h]), [0.3, 0.0], [0.7], 1e-2, 2)  # noqa: E731
-    together = jax.vmap(run)(heights)
+    together = jax.jit(jax.vmap(run))(heights)
     one = run(heights[1])
     np.testing.assert_allclose(together.q[1], one.q, rtol=1e-12, atol=1e-14)
     good = together.result == mbd.RESULTS.successful

@@ -145,7 +145,7 @@ def swings(restitution, rate, dt):
         saveat=diffrax.SaveAt(steps=1),
         throw=False,
     )
-    energy = jax.vmap(lambda q, v: v @ mechanism.mass_matrix(q) @ v / 2)(sol.q, sol.v)
+    energy = jax.jit(jax.vmap(lambda q, v: v @ mechanism.mass_matrix(q) @ v / 2))(sol.q, sol.v)
     return sol, mechanism.joint_coordinates(sol.q, "hinge")[:, 0], energy
 
 
@@ -186,7 +186,7 @@ def test_derivatives_at_the_limits_of_a_joint(mode):
         return swings(*(x[None] for x in p))[2][0, 29]
 
     p = jnp.array([[0.9, 5.1, 1e-2], [0.95, 60.0, 2e-3], [0.95, 60.0, 1e-2]])
-    value = jax.vmap(energy)(p)
+    value = jax.jit(jax.vmap(energy))(p)
     e, rate, dt = p.T
     start = (1 / 12 * (1 + 0.05**2) + 1 / 4) * rate**2 / 2
     k = jnp.round(jnp.log(value / start) / jnp.log(e) / 2)

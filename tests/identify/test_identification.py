@@ -63,7 +63,7 @@ def slider_crank_motion():
 
     options = dict(t_eval=TIMES, rtol=1e-11, atol=1e-12, method="DOP853")
     p = scipy.integrate.solve_ivp(rates, TIMES[[0, -1]], np.ravel(crank.START), **options).y[:2]
-    return np.asarray(jax.vmap(bodies)(jnp.asarray(p.T))[:, [1, 6]])
+    return np.asarray(jax.jit(jax.vmap(bodies))(jnp.asarray(p.T))[:, [1, 6]])
 
 
 def slider_crank_record(noise, seed=0):

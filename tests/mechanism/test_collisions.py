@@ -124,7 +124,7 @@ def test_terrain_that_is_a_plane_is_ground(a, b):
     normal = np.array([-slope_x, -slope_y, 1.0]) / np.sqrt(1 + slope_x**2 + slope_y**2)
     half = np.cross([0.0, 0.0, 1.0], normal) / np.sqrt(2 + 2 * normal[2])
     tilt = jnp.array([np.sqrt((1 + normal[2]) / 2), *half])
-    tilted = jax.vmap(lambda pose: pose.compose(Pose(jnp.zeros(3), tilt)))(pose_a)
+    tilted = jax.jit(jax.vmap(lambda pose: pose.compose(Pose(jnp.zeros(3), tilt))))(pose_a)
     found = collide_with(plane, pose_a, b, pose_b)
     expected = collide_with(GROUND, tilted, b, pose_b)
     for x, y in zip(found, expected, strict=True):
@@ -164,7 +164,9 @@ def test_a_common_motion_moves_the_points_along(a, b):
     frame = Pose(jnp.array([0.4, -1.0, 2.0]), jnp.array(turned(np.random.default_rng(5), 1)[0]))
     R = matrices(frame.orientation[None])[0]
     here = collide_all(a, pose_a, b, pose_b)
-    there = collide_all(a, jax.vmap(frame.compose)(pose_a), b, jax.vmap(frame.compose)(pose_b))
+    there = collide_all(
+        a, jax.jit(jax.vmap(frame.compose))(pose_a), b, jax.jit(jax.vmap(frame.compose))(pose_b)
+    )
     present = np.asarray(here.gap) < ABSENT
     np.testing.assert_allclose(there.gap[present], here.gap[present], atol=1e-9)
     position = np.asarray(frame.position) + np.asarray(here.position) @ R.T

@@ -82,7 +82,7 @@ def test_loop_in_contact():
     mechanism = four_bar(contacts=[stop])
     sol = run(mechanism, 2.0, 2e-3, every=10, projection=mbd.Projection())
     assert sol.phi_norm.max() < 1e-9
-    gaps = jax.vmap(lambda q: mechanism.gap(q, 0.0))(sol.q)
+    gaps = jax.jit(jax.vmap(lambda q: mechanism.gap(q, 0.0)))(sol.q)
     assert np.min(gaps) > -1e-5
     assert np.asarray(sol.contact_force)[-1, :, 0].max() > 0
     np.testing.assert_allclose(sol.v[-1], 0.0, atol=1e-6)
@@ -167,7 +167,7 @@ def test_overflow_in_the_last_step():
 
     # The steps themselves are good, and the state is the one that overlaps.
     gaps = jnp.array([0.015, 0.021])
-    (z, sol), slope = jax.vmap(jax.value_and_grad(height, has_aux=True))(gaps)
+    (z, sol), slope = jax.jit(jax.vmap(jax.value_and_grad(height, has_aux=True)))(gaps)
     overflow = sol.result == mbd.RESULTS.contact_overflow
     successful = sol.result == mbd.RESULTS.successful
     np.testing.assert_array_equal([overflow, successful], [[True, False], [False, True]])

@@ -100,7 +100,7 @@ def check_standing(function, height, upper, below, lower, above, place, angle, e
         present = np.asarray(gap) < ABSENT
         np.testing.assert_allclose(gap[present], height, atol=1e-12)
         np.testing.assert_allclose(normal, np.tile(up, (len(gap), 1)), atol=1e-12)
-        local = np.asarray(jax.vmap(base.local_point)(position))[present]
+        local = np.asarray(jax.jit(jax.vmap(base.local_point))(position))[present]
         np.testing.assert_allclose(local[:, 2], above + height / 2, atol=1e-12)
         is_outline(local[:, :2], expected)
 
@@ -182,10 +182,12 @@ FLAT = [
 def slightly_tilted(lower, above, upper, below, n):
     """One near the top of the other, by up to 0.05 apart or overlapping, and up to 0.1 tilted."""
     rng = np.random.default_rng(4)
-    turns = jax.vmap(quaternion_exp)(jnp.array(rng.uniform(-0.07, 0.07, (n, 3)) * [1, 1, 20]))
+    turns = jax.jit(jax.vmap(quaternion_exp))(
+        jnp.array(rng.uniform(-0.07, 0.07, (n, 3)) * [1, 1, 20])
+    )
     if isinstance(upper, Capsule):
         side = lying(0.0, 0.0, 0.0).orientation
-        turns = jax.vmap(lambda p: quaternion_product(p, side))(turns)
+        turns = jax.jit(jax.vmap(lambda p: quaternion_product(p, side)))(turns)
     places = rng.uniform(-1, 1, (n, 3)) * [0.4, 0.4, 0.05] + [0.0, 0.0, above + below]
     shapes = jax.tree.map(lambda x: jnp.stack(n * [x]), (lower, upper))
     origin = Pose(jnp.zeros((n, 3)), jnp.tile(jnp.array(IDENTITY), (n, 1)))

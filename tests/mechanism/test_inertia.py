@@ -172,7 +172,7 @@ def test_any_log_cholesky_is_physical():
         moments = np.asarray(inertia.principal()[0])
         assert inertia.mass > 0 and moments[0] > 0
         assert moments[0] + moments[1] >= moments[2] * (1 - 1e-12)
-    jacobian = jax.jacfwd(lambda theta: Inertia.from_log_cholesky(theta).pseudo().ravel())(
+    jacobian = jax.jit(jax.jacfwd(lambda theta: Inertia.from_log_cholesky(theta).pseudo().ravel()))(
         jnp.linspace(-0.5, 0.5, 10)
     )
     assert np.linalg.matrix_rank(jacobian) == 10
@@ -192,7 +192,9 @@ def test_derivatives_and_batches():
         np.testing.assert_allclose(gradient[i], difference, rtol=1e-8)
     radii = jnp.linspace(0.1, 0.4, 4)
     np.testing.assert_allclose(
-        jax.vmap(spin, in_axes=(0, None))(radii, x[1]), [spin(r, x[1]) for r in radii], rtol=1e-14
+        jax.jit(jax.vmap(spin, in_axes=(0, None)))(radii, x[1]),
+        [spin(r, x[1]) for r in radii],
+        rtol=1e-14,
     )
 
 

@@ -105,12 +105,12 @@ def test_driven_joint_follows():
     body = mbd.Body("b", BOX, angular_velocity=[0, 0, 15.6])
     hinge = mbd.Revolute("hinge", "ground", body, point=[0, 0, 0], axis=[0, 0, 1.0])
     mechanism, sol = follows(body, [hinge, mbd.PrescribedMotion("turn", hinge, ramp)])
-    expected = jax.vmap(ramp)(sol.t)
+    expected = jax.jit(jax.vmap(ramp))(sol.t)
     path = mbd.reports.joint_path(mechanism, "hinge", sol.t, sol.q, sol.v)[:, 0]
     path = path + jnp.round((expected[0] - path[0]) / (2 * np.pi)) * 2 * np.pi
     np.testing.assert_allclose(path, expected, atol=1e-10)
     rates = mbd.reports.joint_rates(mechanism, sol.q, sol.v, "hinge")[:, 0]
-    np.testing.assert_allclose(rates, jax.vmap(jax.grad(ramp))(sol.t), atol=1e-10)
+    np.testing.assert_allclose(rates, jax.jit(jax.vmap(jax.grad(ramp)))(sol.t), atol=1e-10)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_driven_pose_follows():
                     angular_velocity=[0, 0, CAROUSEL.speed])  # fmt: skip
     lead = mbd.PrescribedPose("lead", "ground", body, motion=CAROUSEL, frame_a=FRAME, frame_b=FRAME)
     mechanism, sol = follows(body, [lead])
-    pose, expected = mechanism.pose(sol.q, "b"), jax.vmap(CAROUSEL)(sol.t)
+    pose, expected = mechanism.pose(sol.q, "b"), jax.jit(jax.vmap(CAROUSEL))(sol.t)
     np.testing.assert_allclose(pose.position, expected.position, atol=1e-10)
     np.testing.assert_allclose(pose.orientation, expected.orientation, atol=1e-10)
 
@@ -139,7 +139,7 @@ def test_turns_are_counted():
         return jnp.stack([0.2 * t, 30.0 * t + 8.0 * jnp.sin(t)])
 
     def state(t):
-        (z, phi), (dz, dphi) = exact(t), jax.jacfwd(exact)(t)
+        (z, phi), (dz, dphi) = exact(t), jax.jit(jax.jacfwd(exact))(t)
         q = jnp.concatenate([slide(z=z), turn(2, phi)])
         return q, jnp.concatenate([slide(z=dz), slide(z=dphi)])
 
@@ -147,9 +147,9 @@ def test_turns_are_counted():
         (jnp.linspace(0.0, 8.0, 17), True),
         (jnp.linspace(0.0, 8.0, 120), False),
     ):
-        q, v = jax.vmap(state)(ts)
+        q, v = jax.jit(jax.vmap(state))(ts)
         path = mbd.reports.joint_path(mechanism, "j", ts, q, v if with_rates else None)
-        np.testing.assert_allclose(path, jax.vmap(exact)(ts), atol=1e-10)
+        np.testing.assert_allclose(path, jax.jit(jax.vmap(exact))(ts), atol=1e-10)
     beyond = joint.limit_violation(path)
     np.testing.assert_allclose(beyond[-1], [0.6, path[-1, 1] - 40.0], atol=1e-10)
     np.testing.assert_allclose(beyond[0], 0, atol=0)
@@ -165,7 +165,7 @@ def test_angles_without_meaning_have_finite_derivatives(joint):
         return hinge.coordinates(identity, mbd.Pose(jnp.zeros(3), p))[0]
 
     # Turns x into z and y into x, without rounding.
-    value, slope = jax.value_and_grad(first_angle)(jnp.array([0.5, -0.5, -0.5, -0.5]))
+    value, slope = jax.jit(jax.value_and_grad(first_angle))(jnp.array([0.5, -0.5, -0.5, -0.5]))
     np.testing.assert_array_equal(value, 0.0)
     assert np.all(np.isfinite(slope))
 

@@ -165,7 +165,7 @@ def test_singular_pose_of_the_slider_crank():
     mechanism = slider_crank(jnp.array(0.3))
     beside = np.array([0.5, 0.02, 0.01, 0.0])
     angles = jnp.asarray(np.pi / 2 - beside)
-    q = jax.vmap(lambda theta: slider_crank(theta).state().q)(angles)
+    q = jax.jit(jax.vmap(lambda theta: slider_crank(theta).state().q))(angles)
     found = mbd.reports.singularity(mechanism, q)
     assert int(found.general) == 17
     np.testing.assert_array_equal(found.rank, [17, 17, 17, 16])

@@ -41,7 +41,7 @@ def test_reaction_of_the_heavy_top(shared):
     mechanism = heavy_top(START)
     states = [heavy_top(point).state() for point in points]
     q, v = jnp.stack([s.q for s in states]), jnp.stack([s.v for s in states])
-    lam = jax.vmap(lambda q, v: multipliers(mechanism, mbd.State(0.0, q, v)))(q, v)
+    lam = jax.jit(jax.vmap(lambda q, v: multipliers(mechanism, mbd.State(0.0, q, v))))(q, v)
     expected = np.array([point["reaction_on_body"] for point in points])
     found = mbd.reports.reactions(mechanism, 0.0, q, lam, "ball")
     np.testing.assert_allclose(found.force, expected, rtol=1e-7)
@@ -246,7 +246,7 @@ def test_audit_of_a_pendulum(swing):
         ]
         return sum(pulls)
 
-    pull = np.asarray(jax.vmap(outside)(sol.q, sol.v))
+    pull = np.asarray(jax.jit(jax.vmap(outside))(sol.q, sol.v))
     np.testing.assert_allclose(rate, (np.asarray(shoulder) + pull + weight)[1:-1], atol=0.05)
     assert "imbalance" in str(found)
 

@@ -137,10 +137,10 @@ def test_stacked_boxes_touch_all_over_their_common_face(height, angle, shift, co
             present = np.asarray(gap) < ABSENT
             assert present.sum() == count
             np.testing.assert_allclose(gap[present], height - 1, atol=1e-12)
-            local = np.asarray(jax.vmap(base.local_point)(position))[present]
+            local = np.asarray(jax.jit(jax.vmap(base.local_point))(position))[present]
             np.testing.assert_allclose(local[:, 2], height / 2, atol=1e-12)
             np.testing.assert_allclose(area(local[:, :2]), expected, atol=3e-5)
-            up = jax.vmap(base.local_direction)(normal)
+            up = jax.jit(jax.vmap(base.local_direction))(normal)
             np.testing.assert_allclose(up, np.tile([0, 0, way], (8, 1)), atol=1e-12)
 
 

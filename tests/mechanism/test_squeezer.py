@@ -179,7 +179,7 @@ def test_squeezer_in_seven_angles(shared, dt):
         # M a = f - G^T lambda there.
         np.testing.assert_allclose(-sol.multipliers[i], point["lambda"], rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(sol.q[-1], data["published"]["q"], rtol=1e-6)
-    energies = jax.vmap(system.energy)(sol.q, sol.v)
+    energies = jax.jit(jax.vmap(system.energy))(sol.q, sol.v)
     np.testing.assert_allclose(energies, system.energy(start.q, start.v), rtol=1e-7)
     assert np.max(sol.phi_norm) < 1e-12
 
@@ -195,7 +195,7 @@ def test_squeezer_from_bodies(shared, dt):
     sol = simulate(mechanism, state, dt=dt, t1=0.03, times=times)
     plane = Squeezer(data["parameters"])
     expected = jnp.array([point["q"] for point in points])
-    angles = np.asarray(jax.vmap(plane.orientations)(expected))
+    angles = np.asarray(jax.jit(jax.vmap(plane.orientations))(expected))
     turned = []
     for i in range(7):
         pose = mechanism.pose(sol.q, f"K{i + 1}")
@@ -207,14 +207,16 @@ def test_squeezer_from_bodies(shared, dt):
         np.testing.assert_allclose(pose.position[:, 2], 0, atol=1e-14)
     # Relative to angles of size 1 at the least.
     assert np.abs(turned / np.maximum(1, np.abs(angles.T))).max() < 1e-6
-    centers = jax.vmap(plane.centers)(expected)
+    centers = jax.jit(jax.vmap(plane.centers))(expected)
     for i in range(7):
         found = mechanism.pose(sol.q, f"K{i + 1}").position[:, :2]
         np.testing.assert_allclose(found, centers[:, i], atol=1e-8)  # of a mechanism of 0.1 m
     rates = mechanism.twist(sol.v, "K1").angular[:, 2]
     np.testing.assert_allclose(rates, [point["v"][0] for point in points], rtol=1e-6)
     work = plane.p.mom * (expected[:, 0] - data["initial"]["q"][0])
-    energies = jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v))(sol.q, sol.v)
+    energies = jax.jit(jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v)))(
+        sol.q, sol.v
+    )
     at_start = mbd.reports.total_energy(mechanism, state.q, state.v)
     np.testing.assert_allclose(energies - work, at_start * np.ones(len(points)), rtol=1e-6)
     assert np.max(sol.phi_norm) < 1e-12

@@ -82,7 +82,7 @@ def test_a_reduction_of_ones_own(chunk):
     first, last, turn = of_data({"word": Word()}, chunk)["word"]
     good = np.flatnonzero(~FAILED)
     assert (first, last) == (good[0], good[-1])
-    turns = jax.vmap(mbd.rotations.quaternion_exp)(DATA[good] - 1e6)
+    turns = jax.jit(jax.vmap(mbd.rotations.quaternion_exp))(DATA[good] - 1e6)
     expected, _ = jax.lax.scan(
         lambda a, b: (mbd.rotations.quaternion_product(a, b), None),
         jnp.array([1.0, 0, 0, 0]),

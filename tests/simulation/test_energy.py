@@ -94,7 +94,7 @@ def _thrown_rods(pivots: bool, stabilisation, key):
         dt=2e-3,
         saveat=diffrax.SaveAt(t0=True, steps=1),
     )
-    energy = jax.vmap(lambda q, v: v @ mechanism.mass_matrix(q) @ v / 2)(sol.q, sol.v)
+    energy = jax.jit(jax.vmap(lambda q, v: v @ mechanism.mass_matrix(q) @ v / 2))(sol.q, sol.v)
     end = [0.0, 0.0, -0.5 if pivots else -0.25]
     return energy, mechanism.pose(sol.q, "rod 1").point(jnp.array(end))
 

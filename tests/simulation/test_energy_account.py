@@ -55,7 +55,7 @@ def _run(mechanism, method, tolerance, control=None, **options):
         throw=False,
         **settings,
     )
-    energy = jax.vmap(mechanism.mechanical_energy)(sol.t, sol.q, sol.v)
+    energy = jax.jit(jax.vmap(mechanism.mechanical_energy))(sol.t, sol.q, sol.v)
     return sol.result, energy[1] - energy[0]
 
 

@@ -126,6 +126,6 @@ def test_derivatives(scheme):
 
     k, e = jnp.array(8e3), 1.0
     expected = (moved(k + e) - moved(k - e)) / (2 * e)
-    np.testing.assert_allclose(jax.grad(moved)(k), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(moved))(k), expected, rtol=1e-6)
     if not isinstance(scheme, diffrax.Kvaerno3):  # whose loop over stages has reverse mode only
-        np.testing.assert_allclose(jax.jacfwd(moved)(k), expected, rtol=1e-6)
+        np.testing.assert_allclose(jax.jit(jax.jacfwd(moved))(k), expected, rtol=1e-6)

@@ -22,7 +22,7 @@ def run(system, state, dt, steps, every=1):
 
 
 def energies(case, sol):
-    return np.asarray(jax.vmap(case.conserved)(sol.q, sol.v))
+    return np.asarray(jax.jit(jax.vmap(case.conserved))(sol.q, sol.v))
 
 
 def test_energy_oscillates_and_does_not_drift():
@@ -76,9 +76,9 @@ def test_momenta_are_kept_to_rounding():
         ]
         return jnp.stack([sum(p[0] for p in parts), sum(p[1] for p in parts)])
 
-    found = np.asarray(jax.vmap(momenta)(sol.q, sol.v))
+    found = np.asarray(jax.jit(jax.vmap(momenta))(sol.q, sol.v))
     np.testing.assert_allclose(found, np.broadcast_to(found[0], found.shape), atol=1e-12)
-    energy = jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v))(sol.q, sol.v)
+    energy = jax.jit(jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v)))(sol.q, sol.v)
     error = np.abs(energy - energy[0]) / energy[0]
     assert np.max(error) < 2e-3 and np.max(error[-250:]) < 1.2 * np.max(error[:250])
     assert np.max(sol.phi_norm) < 1e-13 and np.max(sol.phidot_norm) < 1e-12

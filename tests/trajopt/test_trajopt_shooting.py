@@ -153,7 +153,9 @@ def test_gradient_is_the_discrete_one():
         expected[k] = 2 * DT * R @ U[k] + B.T @ adjoint
         adjoint = 2 * DT * Q @ xs[k] + A.T @ adjoint
     problem = masses(STEPS)
-    gradient = jax.grad(lambda u: cost(problem, follow(problem, table(problem, u))))(jnp.asarray(U))
+    gradient = jax.jit(jax.grad(lambda u: cost(problem, follow(problem, table(problem, u)))))(
+        jnp.asarray(U)
+    )
     assert np.allclose(gradient, expected, rtol=0, atol=1e-12)
 
 
@@ -190,7 +192,7 @@ def test_squashed_controls_keep_every_bound():
     exact = [1 + 2 * np.tanh(1.5), 2, 2, np.log1p(np.exp(-2)), 3 - np.log1p(np.exp(-7))]
     np.testing.assert_allclose(u, exact, atol=1e-15)
     of_z, of_lower, of_upper = (
-        np.diag(x) for x in jax.jacrev(squashed, argnums=(0, 1, 2))(z, lower, upper)
+        np.diag(x) for x in jax.jit(jax.jacrev(squashed, argnums=(0, 1, 2)))(z, lower, upper)
     )
     sigmoids = [1 / (1 + np.exp(2)), 1 - 1 / (1 + np.exp(-7))]
     np.testing.assert_allclose(of_z, [np.cosh(1.5) ** -2, 0, 0, *sigmoids], atol=1e-15)

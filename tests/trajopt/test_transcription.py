@@ -66,9 +66,13 @@ def test_sparse_derivatives_are_those_of_the_whole_program():
     H = np.zeros((6, 6))
     np.add.at(H, evaluator.hessian_places(), evaluator.hessian(x, 0.7, lam))
     lagrangian = lambda x: 0.7 * objective(x) + lam @ rows(x)  # noqa: E731
-    np.testing.assert_allclose(J, jax.jacfwd(rows)(jnp.array(x)), atol=1e-12)
-    np.testing.assert_allclose(H, np.tril(jax.hessian(lagrangian)(jnp.array(x))), atol=1e-9)
-    np.testing.assert_allclose(evaluator.gradient(x), jax.grad(objective)(jnp.array(x)), atol=1e-9)
+    np.testing.assert_allclose(J, jax.jit(jax.jacfwd(rows))(jnp.array(x)), atol=1e-12)
+    np.testing.assert_allclose(
+        H, np.tril(jax.jit(jax.hessian(lagrangian))(jnp.array(x))), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        evaluator.gradient(x), jax.jit(jax.grad(objective))(jnp.array(x)), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("solver", [T.Uno(), T.Uno("filtersqp"), T.SciPy()])
@@ -108,7 +112,7 @@ def test_least_energy_is_the_cubic(solver):
     np.testing.assert_allclose(plan.cost, 12.0, rtol=1e-6)
     np.testing.assert_allclose(plan.q[:, 0], 3 * plan.t**2 - 2 * plan.t**3, atol=1e-5)
     t = jnp.linspace(0, 1, 20)
-    u = jax.vmap(lambda t: plan.control(t, plan.q[0], plan.v[0]))(t)
+    u = jax.jit(jax.vmap(lambda t: plan.control(t, plan.q[0], plan.v[0])))(t)
     np.testing.assert_allclose(u[:, 0], 6 - 12 * t, atol=1e-4)
 
 
