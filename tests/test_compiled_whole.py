@@ -136,6 +136,8 @@ METHODS = {
 LONG = (
     "loop, RK4",
     "contact, at rest",
+    "contact, sweeps",
+    "contact, Poisson",
     "contact, located",
     "contact, smoothed",
     "contact, pyramid",
@@ -146,7 +148,7 @@ LONG = (
 IMPLICIT = ("loop, alpha", "loop, variational", "loop, null space", "loop, partitioned")
 IN_PLANE = ("loop in a plane, alpha", "loop in a plane, variational")
 # Those whose motion is compiled within their gradient, by default.
-GRADIENT = ("contact, at rest", "contact, sweeps", "contact, falling", "contact, Poisson")
+GRADIENT = ("tree", "loop", "loop in a plane", "contact, at rest", "contact, falling")
 CASES = [
     pytest.param(
         name,

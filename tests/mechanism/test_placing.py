@@ -76,7 +76,11 @@ def test_rates():
     np.testing.assert_allclose(mechanism.qdot(state.q, state.v), exact, atol=1e-12)
 
 
-@pytest.mark.parametrize("mode", [jax.jacrev, jax.jacfwd], ids=["reverse", "forward"])
+@pytest.mark.parametrize(
+    "mode",
+    [jax.jacrev, pytest.param(jax.jacfwd, marks=pytest.mark.slow)],
+    ids=["reverse", "forward"],
+)
 def test_derivatives(mode):
     """Of the hand's position with respect to an angle and a length."""
 

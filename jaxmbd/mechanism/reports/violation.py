@@ -50,22 +50,23 @@ def violation(
     """
     q = mechanism.checked_q(q)
     v = at_rest(mechanism, q) if v is None else mechanism.checked_v(v)
-    rows = rows_by_joint(mechanism)
-    phi, velocity = _residuals(mechanism, jnp.asarray(t, q.dtype), q, v)
+    names = rows_by_joint(mechanism)
+    position, velocity = _largest(mechanism, jnp.asarray(t, q.dtype), q, v)
+    return Violation(dict(zip(names, position)), dict(zip(names, velocity)))
+
+
+@eqx.filter_jit
+def _largest(mechanism, t, q, v) -> Any:
+    """Of the rows of each joint, in their order."""
+
+    def one(t, q, v):
+        return equations(mechanism).violation(t, q, v)
+
+    phi, velocity = batched(one, (t, 0), (q, 1), (v, 1))
+    rows = rows_by_joint(mechanism).values()
     nh = phi.shape[-1]
 
     def largest(values, own):
         return jnp.max(jnp.abs(values[..., own]), axis=-1, initial=0.0)
 
-    return Violation(
-        {name: largest(phi, own[own < nh]) for name, own in rows.items()},
-        {name: largest(velocity, own) for name, own in rows.items()},
-    )
-
-
-@eqx.filter_jit
-def _residuals(mechanism, t, q, v) -> Any:
-    def one(t, q, v):
-        return equations(mechanism).violation(t, q, v)
-
-    return batched(one, (t, 0), (q, 1), (v, 1))
+    return [largest(phi, own[own < nh]) for own in rows], [largest(velocity, own) for own in rows]
