@@ -334,10 +334,10 @@ def shooting_by_hand(guess, substeps):
 
 @pytest.mark.slow
 def test_swing_up_of_the_cart_pole():
-    plan = solve(swing_up(40), SHOOTING)
+    plan = solve(swing_up(20), SHOOTING)
     assert converged(plan)
     # From controls nearby, since there are several local optima.
-    guess = np.asarray(plan.u[:, 0]) + np.random.default_rng(0).normal(size=40)
+    guess = np.asarray(plan.u[:, 0]) + np.random.default_rng(0).normal(size=20)
     np.testing.assert_allclose(plan.cost, shooting_by_hand(guess, 4), rtol=1e-6)
 
 
