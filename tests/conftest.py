@@ -60,7 +60,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--shapes",
         action="store_true",
-        help="check shapes and dtypes of all annotated signatures, which takes a third longer",
+        help="check shapes and dtypes of all annotated signatures",
     )
 
 

@@ -7,7 +7,7 @@ enforcement with whatever it needs beside it. A new one is one more item of `CAS
 # ruff: noqa: F401
 
 from .cases import CASES, Case
-from .compilation import COMPILED, COMPILING, compilation_events, in_the_way
+from .compilation import COMPILED, COMPILING, OPTIMISED, compilation_events, in_the_way
 from .controls import Feedback, Neural, Table, neural
 from .differences import derivatives
 from .marks import slow_unless

@@ -18,6 +18,10 @@ def in_the_way(lowered: Any) -> dict[str, int]:
     return dict(collections.Counter(["".join(x) for x in found] + loops))
 
 
+# The `compiler_options` of what runs longer than it compiles. Everything else is compiled without
+# LLVM's optimisation, and runs ten times as long.
+OPTIMISED = {"xla_backend_optimization_level": 3}
+
 COMPILING = "/jax/core/compile/"
 COMPILED = "backend_compile_duration"
 
