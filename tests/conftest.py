@@ -42,6 +42,13 @@ LONGEST = [
     "test_contact_mechanism",
     "test_convergence",
     "test_block_sparse",
+    "test_collision_derivatives",
+    "test_identify_loops",
+    "test_transcription_constrained",
+    "test_docs",
+    "test_mechanism_references",
+    "test_collisions",
+    "test_redundant_loops",
     "test_trajopt_shooting",
     "test_placing",
     "test_stepper",
@@ -53,6 +60,9 @@ LONGEST = [
     "test_gradients_degenerate",
     "test_coordinates",
     "test_nonfinite",
+    "test_faces",
+    "test_identification",
+    "test_identify_mechanisms",
 ]
 
 

@@ -33,28 +33,31 @@ SINGULAR = {  # a pose where rows lose rank, and a motion along the branch that 
 
 
 @pytest.mark.parametrize(
-    "name, method, moving",
+    "name, method",
     h.slow_unless(
-        lambda n, m, v: m == "udwadia_kalaba" and v and n == "slider_crank",
-        [(n, m, v) for n in SINGULAR for m in ROBUST for v in (True, False)],
+        lambda n, m: m == "udwadia_kalaba" and n == "slider_crank",
+        [(n, m) for n in SINGULAR for m in ROBUST],
     ),
 )
-def test_finite_at_singular_poses(name, method, moving):
+def test_finite_at_singular_poses(name, method):
     """Started exactly in the pose, at rest or moving: every derivative is a number."""
     system, q, v = SINGULAR[name]
     method = h.method(method)
-    tree = (system, method.enforcement, method.projection, None, jnp.asarray(q), v * moving)
+    tree = (system, method.enforcement, method.projection, None, jnp.asarray(q), v)
     tree, fixed = eqx.partition(h.cast(tree, float), eqx.is_inexact_array)
     loss = loss_of(fixed, **options_of(method, num_steps=5))
-    flat, unravel = ravel_pytree(tree)
+    moving, unravel = ravel_pytree(tree)
 
+    @jax.jit
     def gradients(x):
         return jax.jacrev(lambda x: loss(unravel(x)))(x), jax.jacfwd(lambda x: loss(unravel(x)))(x)
 
-    reverse, forward = jax.jit(gradients)(flat)
-    assert np.all(np.isfinite(reverse)) and np.any(reverse != 0)
-    largest = np.max(np.abs(reverse))
-    np.testing.assert_allclose(reverse, forward, rtol=1e-9, atol=1e-9 * largest)
+    at_rest = np.append(moving[: -v.size], np.zeros(v.size))  # the velocities are the last
+    for x in (moving, at_rest):
+        reverse, forward = gradients(jnp.asarray(x))
+        assert np.all(np.isfinite(reverse)) and np.any(reverse != 0)
+        largest = np.max(np.abs(reverse))
+        np.testing.assert_allclose(reverse, forward, rtol=1e-9, atol=1e-9 * largest)
 
 
 @pytest.mark.parametrize("solver", ["automatic", pytest.param("proximal", marks=pytest.mark.slow)])

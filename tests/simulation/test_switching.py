@@ -120,8 +120,12 @@ def test_clutch(method):
         )
         return sol.v.reshape(-1, 6, 2)[:, 5], sol
 
-    inertia = jnp.asarray(0.3)
-    (rate, sol), (slope, _) = jax.jvp(rates, (inertia,), (jnp.ones_like(inertia),))
+    @jax.jit
+    def rates_and_slopes(inertia):
+        (rate, sol), (slope, _) = jax.jvp(rates, (inertia,), (jnp.ones_like(inertia),))
+        return rate, sol, slope
+
+    rate, sol, slope = rates_and_slopes(jnp.asarray(0.3))
     mechanism = shafts(0.3)
     closed = np.asarray(sol.active)[:, mechanism.rows("clutch")[0]]
     np.testing.assert_array_equal(np.flatnonzero(np.diff(closed)), [29, 59])
