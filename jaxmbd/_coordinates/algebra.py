@@ -28,9 +28,9 @@ _Function = TypeVar("_Function", bound=Callable)
 # Argument reduction: pi = _PI + _REST. Multiples of _PI are exact.
 _PI, _REST = 3.140625, 9.67653589793116e-4
 
-# Number of terms of the power series, a power of two. It is enough for third derivatives in float64
-# over the range in which the series are used.
-_TERMS = 16
+# Number of terms of the power series: enough for third derivatives in float64 over the range in
+# which the series are used.
+_TERMS = 13
 
 
 def inlined(fn: _Function) -> _Function:
@@ -203,13 +203,13 @@ _ATAN = (tuple((-1) ** k / (2 * k + 1) for k in range(_TERMS)),)
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _series(coefficients: tuple, x: Float[Array, "*rest"]) -> Float[Array, "n *rest"]:
     """The values of n power series at x. Their derivatives are power series again."""
-    powers, square = jnp.stack([x, jnp.ones_like(x)]), x
-    while len(powers) < _TERMS:
-        square = square * square
-        powers = jnp.concatenate([square[None] * powers, powers])
-    # The smallest terms first.
-    table = jnp.asarray(np.array(coefficients)[:, ::-1], x.dtype)
-    return contracted(table.reshape(*table.shape, *(1,) * x.ndim), powers[None], 1)
+    table = np.array(coefficients).T.reshape(_TERMS, -1, *(1,) * x.ndim)
+    highest, *others = (jnp.asarray(row, x.dtype) for row in table[::-1])
+    # Horner's rule for all series at once.
+    y = jnp.broadcast_to(highest, (len(coefficients), *x.shape))
+    for row in others:
+        y = y * x[None] + row
+    return y
 
 
 @_series.defjvp

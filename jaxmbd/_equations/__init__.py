@@ -2,5 +2,6 @@
 
 from .equations import AbstractEquations as AbstractEquations
 from .equations import equations as equations
+from .equations import specialised as specialised
 from .rows import ConstraintRows as ConstraintRows
 from .structured import AbstractStructuredSystem as AbstractStructuredSystem

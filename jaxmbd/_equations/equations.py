@@ -302,6 +302,11 @@ def equations(
     return Structured(system, active) if structured else Differentiated(system, active)
 
 
+def specialised(system: Any, on: bool = True) -> Any:
+    """`AbstractStructuredSystem.specialised`; other systems unchanged."""
+    return system.specialised(on) if isinstance(system, AbstractStructuredSystem) else system
+
+
 class EquationMap(AbstractEquationMap):
     """M a, J a and J^T lam at (t, q, v), by directional derivatives. Each function is traced and
     differentiated once for all solves with systems of the same structure."""

@@ -22,6 +22,11 @@ class AbstractStructuredSystem(AbstractSystem):
     Methods take q, or the result of `kinematics(q)`."""
 
     @abc.abstractmethod
+    def specialised(self, on: bool = True) -> "AbstractStructuredSystem":
+        """The same system, which does not compute what vanishes for its concrete numbers. They must
+        not be replaced after this. Without `on`, the system that computes everything."""
+
+    @abc.abstractmethod
     def kinematics(self, q: Configuration) -> Any:
         """q together with quantities that several methods derive from it."""
 

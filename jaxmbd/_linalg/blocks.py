@@ -176,36 +176,51 @@ class BlockRoot(eqx.Module):
     the first components of the velocities (translations), then k full columns (rotations).
 
     - `scale`: shape `(size - k, count)`.
-    - `columns`: P, shape `(size, k, count)`.
+    - `columns`: P, shape `(size, k, count)`; or only its last rows, if the others are zero.
     """
 
     scale: Float[Array, "_rest *count"]
-    columns: Float[Array, "size _k *count"]
+    columns: Float[Array, "_rows _k *count"]
+
+    @property
+    def _zeros(self) -> int:
+        """The number of rows that P has beyond `columns`."""
+        m, (rows, k) = self.scale.shape[0], self.columns.shape[:2]
+        return m + k - rows
+
+    def _table(self, x: Float[Array, " n"]) -> Float[Array, "size count"]:
+        return x.reshape(self.scale.shape[0] + self.columns.shape[1], -1)
 
     def __matmul__(self, y: Float[Array, " n"]) -> Float[Array, " n"]:
         """R y."""
-        table = y.reshape(self.columns.shape[0], -1)
-        m = self.scale.shape[0]
-        x = blocks_times(self.columns, table[m:])
-        return (x + jnp.pad(self.scale * table[:m], ((0, len(x) - m), (0, 0)))).ravel()
+        table, m = self._table(y), self.scale.shape[0]
+        shifts, x = self.scale * table[:m], blocks_times(self.columns, table[m:])
+        z = self._zeros
+        if z == m:
+            return jnp.concatenate([shifts, x]).ravel()
+        both = jnp.pad(shifts, ((0, len(table) - m), (0, 0)))
+        return (both + jnp.pad(x, ((z, 0), (0, 0)))).ravel()
 
     def __rmatmul__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """x R = R^T x."""
-        table = x.reshape(self.columns.shape[0], -1)
+        table = self._table(x)
         shifts = self.scale * table[: self.scale.shape[0]]
-        return jnp.concatenate([shifts, transposed_blocks_times(self.columns, table)]).ravel()
+        turns = transposed_blocks_times(self.columns, table[self._zeros :])
+        return jnp.concatenate([shifts, turns]).ravel()
 
     def rows(self, A: Float[Array, "rows size k"], bodies: np.ndarray) -> Array:
         """A R for blocks A of rows; each block belongs to one of the `bodies` or the ground."""
         scale, P = (padded_columns(x, bodies) for x in (self.scale, self.columns))
         shifts = A[:, : scale.shape[0]] * scale[None]
-        return jnp.concatenate([shifts, contracted(A[:, :, None], P[None], 1)], axis=1)
+        turns = contracted(A[:, self._zeros :, None], P[None], 1)
+        return jnp.concatenate([shifts, turns], axis=1)
 
     def whitener(self) -> Float[Array, "size size count"]:
         """W = R^T, with W M W^T = 1."""
-        m = self.scale.shape[0]
-        one = jnp.eye(m, self.columns.shape[0], dtype=self.scale.dtype)[:, :, None]
-        return jnp.concatenate([one * self.scale[:, None], jnp.swapaxes(self.columns, 0, 1)])
+        m, P = self.scale.shape[0], self.columns
+        one = jnp.eye(m, m + P.shape[1], dtype=self.scale.dtype)[:, :, None]
+        P = jnp.pad(P, ((self._zeros, 0), (0, 0), (0, 0)))
+        return jnp.concatenate([one * self.scale[:, None], jnp.swapaxes(P, 0, 1)])
 
 
 class BlockDiagonal(eqx.Module):

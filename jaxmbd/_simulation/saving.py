@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._concrete import is_concrete
+from .._equations import specialised
 from .._inputs import at_least, conform, finite
 from .._sizes import check_fits, check_resolved, check_steps
 from .._system import AbstractSystem, State
@@ -144,7 +145,7 @@ class Saving(eqx.Module):
         state = kept.state
         if self.fn is None:
             return state.t, kept._replace(state=state.bare())
-        system = stepper.active_steps(state, None).system
+        system = specialised(stepper.active_steps(state, None).system, on=False)
         return state.t, self.fn(state.t, State(state.t, state.q, state.v), system)
 
 

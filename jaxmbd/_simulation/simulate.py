@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from .._checks import check_no_nan, with_dtype
 from .._enforcement import AbstractEnforcement, Projection
+from .._equations import specialised
 from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
 from .._loop import one_by_one
 from .._progress import compiling
@@ -118,6 +119,8 @@ def simulate(
     def as_array(x):
         return None if x is None else jnp.asarray(x, dtype)
 
+    # Here the numbers of the system are known, unless they are differentiated.
+    system = specialised(system)
     stepper = Stepper(system, enforcement, scheme, projection, as_array(drift_tolerance))
     if controller is not None:
         check_adaptive(stepper)

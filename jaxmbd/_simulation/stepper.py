@@ -21,7 +21,7 @@ from .._enforcement import (
     Projection,
     Variational,
 )
-from .._equations import equations
+from .._equations import equations, specialised
 from .._fusion import materialise_condition
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
 from .._results import RESULTS, first_failure
@@ -136,7 +136,9 @@ class Stepper(eqx.Module):
         """
         h, control = jnp.asarray(dt, state.q.dtype), as_control(u, state.q.dtype)
         if all_concrete((self, state, dt, u)):
-            return _compiled_step(with_dtype(self, h.dtype), state, h, control, jnp.array(1))
+            stepper = eqx.tree_at(lambda own: own.system, self, specialised(self.system))
+            stepper = with_dtype(stepper, h.dtype)
+            return _compiled_step(stepper, state, h, control, jnp.array(1))
         return self.advance(state, h, control)
 
     def advance(self, state: StepperState, h: Array, control: Any) -> StepperState:
@@ -185,7 +187,8 @@ class Stepper(eqx.Module):
 
     def steps(self, control: Any, dtype: Any) -> AbstractSteps:
         """The steps of the method under a control, with all rows."""
-        problem = SimulationProblem(self.system, self.enforcement, control, self.projection)
+        system = specialised(self.system)
+        problem = SimulationProblem(system, self.enforcement, control, self.projection)
         return steps_of(with_dtype(problem, dtype), self.scheme, dtype)
 
     def active_steps(self, state: StepperState, control: Any) -> AbstractSteps:

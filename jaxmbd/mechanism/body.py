@@ -100,7 +100,7 @@ class Body(eqx.Module):
         """Mass matrix M for (velocity, angular velocity)."""
         R = _axes(orientation)
         tensor = turned_tensor(R, self.inertia.tensor)
-        return spatial(self.inertia.mass, apply_matrix(R, self.inertia.center), tensor)
+        return spatial(self.inertia.mass, self._center(R), tensor)
 
     def root(self, orientation: Float[Array, "..."]) -> BlockRoot:
         """R with R R^T = M^-1: (1, 1, 1) / sqrt(m) for translation, and P of `turning_root`."""
@@ -108,24 +108,28 @@ class Body(eqx.Module):
         scale = jax.lax.rsqrt(jnp.where(mass > 0, mass, 1.0))
         return BlockRoot(jnp.broadcast_to(scale, (3, *mass.shape)), P)
 
-    def turning_root(self, orientation: Float[Array, "..."]) -> Float[Array, "6 3 *rest"]:
-        """P, whose columns are (c x w, w). Here c is the centre of mass, and w are the columns of a
-        root of the inverse inertia tensor about it."""
+    def turning_root(self, orientation: Float[Array, "..."]) -> Float[Array, "_rows 3 *rest"]:
+        """P, whose columns are (c x w, w), or only w for c = 0. Here c is the centre of mass, and w
+        are the columns of a root of the inverse inertia tensor about it."""
         R = _axes(orientation)
-        c = apply_matrix(R, self.inertia.center)
+        c = self._center(R)
         w = algebra.matrix_product(R, inverse_root(self.inertia.tensor))
-        return materialise(jnp.concatenate([algebra.cross(c[:, None], w), w]))
+        if c is not None:
+            w = jnp.concatenate([algebra.cross(c[:, None], w), w])
+        return materialise(w)
 
     def momentum_of(
         self, orientation: Float[Array, "..."], v: Float[Array, "6 *rest"]
     ) -> Float[Array, "6 *rest"]:
         """M v without matrices: the momentum m (v + omega x c) and the angular momentum about the
         origin of the frame. For accelerations v these are the forces that cause them."""
-        R = _axes(orientation)
-        c = apply_matrix(R, self.inertia.center)
-        p = self.inertia.mass[None] * (v[:3] + algebra.cross(v[3:], c))
+        R, velocity = _axes(orientation), v[:3]
+        c = self._center(R)
+        if c is not None:
+            velocity = velocity + algebra.cross(v[3:], c)
+        p = self.inertia.mass[None] * velocity
         spin = apply_matrix(self.inertia.tensor, apply_transpose(R, v[3:]))
-        return jnp.concatenate([p, apply_matrix(R, spin) + algebra.cross(c, p)])
+        return _wrench(c, p, apply_matrix(R, spin))
 
     def acceleration(
         self, orientation: Float[Array, "..."], force: Float[Array, "6 *rest"]
@@ -134,10 +138,12 @@ class Body(eqx.Module):
         frame: the acceleration [m/s^2] of the origin and the angular acceleration [rad/s^2]."""
         F, T = force[:3], force[3:]
         R = _axes(orientation)
-        c = apply_matrix(R, self.inertia.center)
-        torque = apply_transpose(R, T - algebra.cross(c, F))  # about the centre of mass
-        alpha = apply_matrix(R, apply_matrix(inverse_tensor(self.inertia.tensor), torque))
-        return jnp.concatenate([F / self.inertia.mass[None] + algebra.cross(c, alpha), alpha])
+        c, a = self._center(R), F / self.inertia.mass[None]
+        if c is not None:
+            T = T - algebra.cross(c, F)  # about the centre of mass
+        inverse = inverse_tensor(self.inertia.tensor)
+        alpha = apply_matrix(R, apply_matrix(inverse, apply_transpose(R, T)))
+        return jnp.concatenate([a if c is None else a + algebra.cross(c, alpha), alpha])
 
     def inertial_force(
         self,
@@ -149,11 +155,12 @@ class Body(eqx.Module):
         F = m (g - omega x (omega x c)) and the inertia tensor I about the centre of mass: force [N]
         and torque [N m] about the origin of the frame. Only vectors are rotated."""
         R = _axes(orientation)
-        c = apply_matrix(R, self.inertia.center)
+        c, force = self._center(R), self._weight(gravity)
         spin = self._spin_torque(R, apply_transpose(R, omega))
-        centrifugal = self.inertia.mass[None] * algebra.cross(omega, algebra.cross(omega, c))
-        force = self._weight(gravity) - centrifugal
-        return jnp.concatenate([force, algebra.cross(c, force) + spin])
+        if c is not None:
+            centrifugal = algebra.cross(omega, algebra.cross(omega, c))
+            force = force - self.inertia.mass[None] * centrifugal
+        return _wrench(c, force, spin)
 
     def mean_inertial_force(
         self,
@@ -165,10 +172,8 @@ class Body(eqx.Module):
         """The mean of `inertial_force` over a step h [s] whose velocities are then `carried` on,
         which replaces the centrifugal force: (m g, c x m g - x x I x) with the `middle_spin` x."""
         R = _axes(orientation)
-        c = apply_matrix(R, self.inertia.center)
         x = middle_spin(self.inertia.tensor, materialise(apply_transpose(R, omega)), h)
-        weight = self._weight(gravity)
-        return jnp.concatenate([weight, algebra.cross(c, weight) + self._spin_torque(R, x)])
+        return _wrench(self._center(R), self._weight(gravity), self._spin_torque(R, x))
 
     def _weight(self, gravity: Float[Array, "3"]) -> Float[Array, "3 *rest"]:
         mass = self.inertia.mass
@@ -205,8 +210,9 @@ class Body(eqx.Module):
         do. With the whole a, `BODY_COORDINATES.retract` is right to second order."""
         (position, p), (shift, turn) = jnp.split(q, [3]), jnp.split(dp, [3])
         turned = algebra.quaternion_product(algebra.quaternion_exp(turn), p)
-        before = self._center(p if axes is None else axes)
-        shift = shift + algebra.cross(turn, before) - (self._center(turned) - before)
+        before, after = self._center(p if axes is None else axes), self._center(turned)
+        if before is not None and after is not None:
+            shift = shift + algebra.cross(turn, before) - (after - before)
         return jnp.concatenate([position + shift, turned])
 
     def difference(
@@ -217,7 +223,9 @@ class Body(eqx.Module):
             algebra.quaternion_product(q1[3:], algebra.quaternion_conjugate(q0[3:]))
         )
         before, after = self._center(q0[3:]), self._center(q1[3:])
-        shift = q1[:3] - q0[:3] + (after - before) - algebra.cross(turn, before)
+        shift = q1[:3] - q0[:3]
+        if before is not None and after is not None:
+            shift = shift + (after - before) - algebra.cross(turn, before)
         return jnp.concatenate([shift, turn])
 
     def carried(
@@ -229,13 +237,21 @@ class Body(eqx.Module):
         """Return v after a rotation from one orientation to another, in which the centre of mass
         keeps its velocity and the body its angular velocity. The velocity of the origin changes,
         since the origin moves round the centre of mass."""
+        there, here = self._center(after), self._center(before)
+        if there is None or here is None:
+            return v
         linear, angular = jnp.split(v, [3])
-        moved = algebra.cross(angular, self._center(after) - self._center(before))
-        return jnp.concatenate([linear - moved, angular])
+        return jnp.concatenate([linear - algebra.cross(angular, there - here), angular])
 
-    def _center(self, orientation: Float[Array, "..."]) -> Float[Array, "3 *rest"]:
-        """Centre of mass relative to the origin, in world axes."""
-        return apply_matrix(_axes(orientation), self.inertia.center)
+    @property
+    def at_center(self) -> "Body":
+        """The same body, for these methods, where the centre of mass is known to be the origin."""
+        return eqx.tree_at(lambda body: body.inertia.center, self, None)
+
+    def _center(self, orientation: Float[Array, "..."]) -> Float[Array, "3 *rest"] | None:
+        """Centre of mass relative to the origin, in world axes; `None` if it is the origin."""
+        center: Array | None = self.inertia.center
+        return None if center is None else apply_matrix(_axes(orientation), center)
 
     # --- energy and momentum --------------------------------------------------------------------
 
@@ -283,6 +299,14 @@ class Body(eqx.Module):
 def _axes(orientation: Array) -> Float[Array, "3 3 *rest"]:
     """Rotation matrix of an orientation, which is that matrix or a quaternion."""
     return orientation if orientation.shape[0] == 3 else body_axes(orientation)
+
+
+def _wrench(
+    c: Float[Array, "3 *rest"] | None, force: Float[Array, "3 *rest"], couple: Array
+) -> Float[Array, "6 *rest"]:
+    """A force at c, and a couple, as a force and a torque about the origin."""
+    torque = couple if c is None else algebra.cross(c, force) + couple
+    return jnp.concatenate([force, torque])
 
 
 def _check_inertia(name: str, inertia: Inertia) -> None:

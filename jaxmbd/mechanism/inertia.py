@@ -325,13 +325,20 @@ def turned_tensor(
 
 
 def spatial(
-    mass: Float[Array, "*rest"], center: Float[Array, "3 *rest"], tensor: Float[Array, "3 3 *rest"]
+    mass: Float[Array, "*rest"],
+    center: Float[Array, "3 *rest"] | None,
+    tensor: Float[Array, "3 3 *rest"],
 ) -> Float[Array, "6 6 *rest"]:
-    """[[m 1, -m c~], [m c~, I]], with I about the origin and `tensor` about the `center` c."""
+    """[[m 1, -m c~], [m c~, I]], with I about the origin and `tensor` about the `center` c; `None`
+    for c = 0."""
     mass = mass[None, None]
-    moment = mass * algebra.skew(center)
-    translation = mass * jnp.broadcast_to(identity(center), moment.shape)
-    rows = ([translation, -moment], [moment, tensor + _steiner(mass[0, 0], center)])
+    translation = mass * jnp.broadcast_to(identity(tensor[0]), tensor.shape)
+    if center is None:
+        moment = jnp.zeros_like(tensor)
+    else:
+        moment = mass * algebra.skew(center)
+        tensor = tensor + _steiner(mass[0, 0], center)
+    rows = ([translation, -moment], [moment, tensor])
     return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows])
 
 

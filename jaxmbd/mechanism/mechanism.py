@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import as_one_program, numpy_if_concrete
+from .._concrete import as_one_program, is_concrete, numpy_if_concrete
 from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows
 from .._inputs import Vector, at_least, checked
@@ -72,6 +72,8 @@ class Mechanism(AbstractStructuredSystem):
     flat: Flat | None
     switches: dict[str, Callable[..., Any]]
     contact_budget: int | None = eqx.field(static=True)
+    # Whether the frames of all bodies are known to be at their centres of mass.
+    _centred: bool = eqx.field(static=True)
 
     @checked
     def __init__(
@@ -133,7 +135,7 @@ class Mechanism(AbstractStructuredSystem):
                     f'The switch of the joint "{name}" must be a function of (mechanism, q, v, t, '
                     f"active), but is {function!r}."
                 )
-        self.contact_budget = contact_budget
+        self.contact_budget, self._centred = contact_budget, False
         dtype = jnp.result_type(*(body.inertia.mass.dtype for body in bodies))
         self.gravity = jnp.asarray(gravity, dtype)
 
@@ -179,7 +181,7 @@ class Mechanism(AbstractStructuredSystem):
     @property
     def _dynamics(self) -> AbstractBodyDynamics:
         kind = SpatialDynamics if self.flat is None else PlanarDynamics
-        return kind(self.body_stack, self.tables)
+        return kind(self.body_stack, self.tables, self._centred)
 
     @property
     def contact_set(self) -> ContactSet:
@@ -317,6 +319,15 @@ class Mechanism(AbstractStructuredSystem):
 
     # --- AbstractSystem -------------------------------------------------------------------------
 
+    def specialised(self, on: bool = True) -> "Mechanism":
+        center = self._bodies.inertia.center
+        centred = on and (self._centred or (is_concrete(center) and not np.any(np.asarray(center))))
+        if centred == self._centred:
+            return self
+        new = object.__new__(type(self))
+        vars(new).update({**vars(self), "_centred": centred})
+        return new
+
     def kinematics(self, q: Configuration) -> Any:
         return self.tables.kinematics(q)
 
@@ -408,7 +419,8 @@ class Mechanism(AbstractStructuredSystem):
         acts = jnp.ones_like(active)
         for name, function in self.switches.items():
             rows = self.rows(name)
-            acts = acts.at[rows].set(function(self, q, v, t, active[rows[0]]))
+            on = function(self.specialised(False), q, v, t, active[rows[0]])
+            acts = acts.at[rows].set(on)
         return acts
 
     def contact_rows(self, t: RealScalarLike, q: Coordinates) -> ContactRows:

@@ -15,15 +15,18 @@ from ..tables import BodyTables
 
 class AbstractBodyDynamics(eqx.Module):
     """Free motion of the bodies of a `stack`. Methods take q, or what `tables.kinematics` makes of
-    it."""
+    it. `centred`: whether the centres of mass of all bodies are known to be the origins of their
+    frames."""
 
     stack: eqx.AbstractVar[Stack[Body]]
     tables: eqx.AbstractVar[BodyTables]
+    centred: eqx.AbstractVar[bool]
 
     @property
     def bodies(self) -> Body:
         """All bodies as one, with the body axis last."""
-        return self.stack.together
+        together = self.stack.together
+        return together.at_center if self.centred else together
 
     @abc.abstractmethod
     def retract(self, q: Configuration, dp: Velocity) -> Coordinates:

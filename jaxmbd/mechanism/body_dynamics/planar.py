@@ -1,5 +1,6 @@
 """Bodies in a plane."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -29,9 +30,13 @@ class PlanarDynamics(AbstractBodyDynamics):
 
     stack: Stack[Body]
     tables: BodyTables
+    centred: bool = eqx.field(static=True)
 
     def retract(self, q, dp):
-        here, (dx, dy, turn) = self.tables.kinematics(q), components(self.tables.table(dp))
+        here, change = self.tables.kinematics(q), self.tables.table(dp)
+        if self.centred:
+            return (here.table + change).ravel()
+        (dx, dy, turn) = components(change)
         x, y, angle = components(here.table)
         cx, cy = components(self._center(here))
         ax, ay = components(self._center_at(angle + turn))
@@ -40,23 +45,32 @@ class PlanarDynamics(AbstractBodyDynamics):
 
     def difference(self, q0, q1):
         here, there = self.tables.kinematics(q0), self.tables.kinematics(q1)
+        if self.centred:
+            return (there.table - here.table).ravel()
         dx, dy, turn = components(there.table - here.table)
         (cx, cy), (ax, ay) = components(self._center(here)), components(self._center(there))
         return jnp.concatenate([dx + (ax - cx) + turn * cy, dy + (ay - cy) - turn * cx, turn])
 
     def carried(self, q0, q1, v):
+        if self.centred:
+            return v
         x, y, omega = components(self.tables.table(v))
         before, after = (self._center(self.tables.kinematics(q)) for q in (q0, q1))
         cx, cy = components(after - before)
         return jnp.concatenate([x + omega * cy, y - omega * cx, omega])
 
     def mass_blocks(self, q):
-        (m, moment), (cx, cy) = self._inertia, components(self._center(q))
+        m, moment = self._inertia
         o = jnp.zeros_like(m)
-        about_origin = moment + m * (cx * cx + cy * cy)
-        M = [[m, o, -m * cy], [o, m, m * cx], [-m * cy, m * cx, about_origin]]
         scale, turn = (jax.lax.rsqrt(jnp.where(x > 0, x, 1.0)) for x in (m, moment))
-        P = materialise(jnp.stack([cy * turn, -cx * turn, turn]))
+        if self.centred:
+            M = [[m, o, o], [o, m, o], [o, o, moment]]
+            P = turn[None]
+        else:
+            cx, cy = components(self._center(q))
+            about_origin = moment + m * (cx * cx + cy * cy)
+            M = [[m, o, -m * cy], [o, m, m * cx], [-m * cy, m * cx, about_origin]]
+            P = materialise(jnp.stack([cy * turn, -cx * turn, turn]))
         return BlockDiagonal(
             jnp.stack([jnp.stack(row) for row in M]),
             BlockRoot(jnp.stack([scale, scale]), P[:, None]),
@@ -64,15 +78,20 @@ class PlanarDynamics(AbstractBodyDynamics):
         )
 
     def momentum_of(self, q, v):
-        (m, moment), (cx, cy) = self._inertia, components(self._center(q))
-        x, y, omega = components(self.tables.table(v))
+        (m, moment), (x, y, omega) = self._inertia, components(self.tables.table(v))
+        if self.centred:
+            return jnp.concatenate([m * x, m * y, moment * omega])
+        cx, cy = components(self._center(q))
         px, py = m * (x - omega * cy), m * (y + omega * cx)
         return jnp.concatenate([px, py, moment * omega + cx * py - cy * px])
 
     def inertial_force(self, q, v, gravity, h=None):
-        (m, _), (cx, cy) = self._inertia, components(self._center(q))
+        m, _ = self._inertia
         g = [dot(jnp.asarray(axis, gravity.dtype), gravity) for axis in self._plane.axes[:2]]
         fx, fy = m * g[0], m * g[1]
+        if self.centred:
+            return jnp.concatenate([fx, fy, jnp.zeros_like(fx)])
+        cx, cy = components(self._center(q))
         torque = cx * fy - cy * fx
         if h is None:
             # In the mean over a step, `carried` stands for the centrifugal force.

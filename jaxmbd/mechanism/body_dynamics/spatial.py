@@ -1,5 +1,6 @@
 """Bodies in space."""
 
+import equinox as eqx
 import jax.numpy as jnp
 
 from ..._linalg import BlockDiagonal
@@ -14,6 +15,7 @@ class SpatialDynamics(AbstractBodyDynamics):
 
     stack: Stack[Body]
     tables: BodyTables
+    centred: bool = eqx.field(static=True)
 
     def retract(self, q, dp):
         here = self.tables.kinematics(q)
