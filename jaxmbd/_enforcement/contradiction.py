@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._fusion import largest
 from .._linalg import AbstractConstraintSolver, ConstraintOperator
 from .._results import RESULTS
 from .base import Point
@@ -30,9 +31,7 @@ def contradiction(
     """
     if point.tilt is None or solver.cutoff_given():
         return RESULTS.successful
-    left, size, ahead = (
-        jnp.max(jnp.abs(jax.lax.stop_gradient(x)), initial=0.0) for x in (left, phi, point.rows.phi)
-    )
+    left, size, ahead = map(largest, (left, phi, point.rows.phi))
     # `tilt` is the angle of the violation at the time of the point.
     number = jnp.finfo(size.dtype)
     angle = point.tilt * size / (ahead + number.tiny)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._checks import expect_shape
+from .._fusion import largest
 from .._linalg import AbstractEquationMap
 from .._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Velocity
@@ -139,7 +140,7 @@ class AbstractEquations(eqx.Module):
         if reach is None:
             return None
         tiny = jnp.finfo(q.dtype).tiny
-        return jnp.max(jnp.abs(phi) / (reach[: phi.shape[0]] + tiny), initial=0.0)
+        return largest(phi / (reach[: phi.shape[0]] + tiny))
 
     def map(self, t: RealScalarLike, q: Configuration, v: Velocity) -> "EquationMap":
         """M and J at (t, q, v) as linear functions."""

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._fusion import largest
 from .._inputs import at_least, checked, positive
 from .._types import Rows, Scalar
 from .base import AbstractConstraintSolver
@@ -48,22 +49,21 @@ def iterate(
     """The proximal iterations for G lam = s. `solve` applies (G + rho 1)^-1. They end when the
     residual is no longer halved: at rounding, or at the part that the rows cannot satisfy."""
 
-    def size(x):
-        return jnp.max(jnp.abs(x))
-
     def go_on(carry):
-        i, _, remainder, before = carry
-        left = size(remainder)
+        i, _, _, left, before = carry
         return (i < refinements) & (left < 0.5 * before) & (left > rounding)
 
     def refine(carry):
-        i, lam, remainder, _ = carry
+        i, lam, remainder, left, _ = carry
         better = lam + solve(remainder)
-        return i + 1, better, s - apply_G(better), size(remainder)
+        remainder = s - apply_G(better)
+        return i + 1, better, remainder, largest(remainder), left
 
-    rounding = 4 * jnp.finfo(s.dtype).eps * size(s)
+    whole = largest(s)
+    rounding = 4 * jnp.finfo(s.dtype).eps * whole
     lam = solve(s)
-    start = (jnp.array(0), lam, s - apply_G(lam), size(s))
+    remainder = s - apply_G(lam)
+    start = (jnp.array(0), lam, remainder, largest(remainder), whole)
     return jax.lax.while_loop(go_on, refine, start)[1]
 
 
