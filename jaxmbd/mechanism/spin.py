@@ -7,7 +7,6 @@ from jaxtyping import Array, Float
 from .._coordinates import algebra, apply_matrix, dot
 from .._fusion import materialise
 from .._types import RealScalarLike
-from .inertia import identity
 
 # Number of Newton iterations. Two leave an energy error of rounding where a body rotates by up to a
 # tenth of a radian in a step, and of 1e-9 up to three tenths.
@@ -52,9 +51,7 @@ def _middle_spin_jvp(primals, tangents):
 def _inverse(tensor, x, h) -> Float[Array, "3 3 *rest"]:
     """A^-1, with A y = I y + h/2 (x x I y - I x x y)."""
     Ix = apply_matrix(tensor, x)
-    A = tensor + 0.5 * h * (
-        algebra.cross(x[:, None], tensor) - algebra.cross(Ix[:, None], identity(x))
-    )
+    A = tensor + 0.5 * h * (algebra.cross(x[:, None], tensor) - algebra.skew(Ix))
     # The rows of the adjoint are the vector products of the columns of A.
     after = jnp.concatenate([A[:, 1:], A[:, :1]], axis=1)
     adjoint = algebra.cross(after, jnp.concatenate([after[:, 1:], after[:, :1]], axis=1))
