@@ -239,7 +239,8 @@ class BlockSparse(AbstractConstraintSolver):
 
     def _null(self, factor, s):
         inverse = functools.partial(self._inverse, factor)
-        x = annihilate(inverse, factor.rho, s, unroll=factor.G is not None)
+        unroll = factor.G is not None and not loops_cost_nothing()
+        x = annihilate(inverse, factor.rho, s, unroll=unroll)
         return jnp.where(self.dependent(factor), x, 0.0)
 
     def result(self, factor):
