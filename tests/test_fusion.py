@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmbd._fusion import materialise, materialise_condition
+from jaxmbd._fusion import largest, materialise, materialise_condition
 
 
 def test_values_stay_what_they_are():
@@ -68,3 +68,10 @@ def test_decisions_are_numbers_computed_once():
         for f in (lambda c: c, materialise_condition)
     ]
     assert kernels == [0, 1]
+
+
+def test_largest_passes_over_nan():
+    largest_of = jax.jit(jax.value_and_grad(largest))
+    value, slope = largest_of(jnp.array([1.0, jnp.nan, -3.0, 2.0]))
+    assert value == 3.0 and not np.any(slope)
+    assert largest(jnp.zeros(0)) == 0.0
