@@ -82,7 +82,7 @@ def point_at(
     """The point at (t, q, v), with the force f and M(q) given. `q`: the result of
     `kinematics(q)`."""
     rows = of.rows(t, q, v)
-    return Point(v, M, f, rows, of.map(t, q, v), of.tilt(q, v, rows.J, rows.phi))
+    return Point(v, M, f, rows, of.map_of(M, rows.J, t, q, v), of.tilt(q, v, rows.J, rows.phi))
 
 
 class Motion(NamedTuple):

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._checks import expect_shape
-from .._fusion import largest
-from .._linalg import AbstractEquationMap
+from .._fusion import MAX_REDUCED, largest
+from .._linalg import AbstractEquationMap, MatrixMap
 from .._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Velocity
 from .rows import ConstraintRows
@@ -146,6 +146,12 @@ class AbstractEquations(eqx.Module):
         """M and J at (t, q, v) as linear functions."""
         return EquationMap(self, t, q, v)
 
+    @abc.abstractmethod
+    def map_of(
+        self, M: Any, J: Any, t: RealScalarLike, q: Configuration, v: Velocity
+    ) -> AbstractEquationMap:
+        """The same where the matrices M and J are known: the functions to differentiate."""
+
 
 class Differentiated(AbstractEquations):
     """The equations of a system whose functions a user wrote, by forward-mode differentiation."""
@@ -223,6 +229,11 @@ class Differentiated(AbstractEquations):
         # being small elsewhere.
         return jnp.sum(jnp.abs(J), axis=1) * jnp.max(size)
 
+    def map_of(self, M, J, t, q, v):
+        # One directional derivative of the user's functions for each product. Through J it would
+        # be one for each column.
+        return self.map(t, q, v)
+
     def row_map(self, t, q, v):
         def displaced(dp):
             phi = self.positions(t, q + self.system.qdot(q, dp))
@@ -288,6 +299,14 @@ class Structured(AbstractEquations):
     def contacts(self, t, q):
         return self.system.contact_rows(t, q)
 
+    def map_of(self, M, J, t, q, v):
+        # The cotangents of all products with J add up to that of J, so that a gradient
+        # differentiates the geometry once. Through the functions it would do so for each product,
+        # and a step with redundant rows takes twelve. Of larger J the products are written out (see
+        # `contracted`), and their cotangents would take longer than the functions.
+        small = all(piece.size <= MAX_REDUCED for piece in J.pieces)
+        return MatrixMap(M, J) if small else self.map(t, q, v)
+
     def row_map(self, t, q, v):
         rows, active = self.system.row_map(t, q, v), self.active
         return rows if active is None else lambda x: jnp.where(active, rows(x), 0.0)
@@ -309,8 +328,9 @@ def specialised(system: Any, on: bool = True) -> Any:
 
 
 class EquationMap(AbstractEquationMap):
-    """M a, J a and J^T lam at (t, q, v), by directional derivatives. Each function is traced and
-    differentiated once for all solves with systems of the same structure."""
+    """M a, J a and J^T lam at (t, q, v), by directional derivatives, without the matrices. Each
+    function is traced and differentiated once for all solves with systems of the same
+    structure."""
 
     equations: AbstractEquations
     t: RealScalarLike

@@ -35,8 +35,7 @@ class ConstraintEquations(NamedTuple):
 
 class AbstractEquationMap(eqx.Module):
     """The left sides of the same equations as functions. The derivative rule differentiates these
-    functions: it needs d(J^T lam) and d(J a) at fixed a and lam. Each takes one directional
-    derivative of a function of the state. With the matrix it would take one for each column."""
+    functions: it needs d(J^T lam) and d(J a) at fixed a and lam."""
 
     @abc.abstractmethod
     def inertia(self, a: Velocity) -> Force:
@@ -56,7 +55,7 @@ class AbstractEquationMap(eqx.Module):
 
 
 class MatrixMap(AbstractEquationMap):
-    """The functions of given matrices."""
+    """The functions of given matrices, which are differentiated."""
 
     M: Any
     J: Any

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._fusion import contracted, materialise, total
+from .._fusion import contracted, materialise, materialise_cotangent, total
 from .small import loops_cost_nothing, product
 
 # Up to this many slices are faster than a gather.
@@ -431,17 +431,18 @@ class BlockRows(eqx.Module):
         table = jnp.concatenate([table, jnp.zeros((self.size, 1), x.dtype)], axis=1)
         rows = [jnp.zeros(0, x.dtype)]
         for piece, kinds, ends in zip(self.pieces, self.kinds, self.ends, strict=True):
-            parts = zip(piece, ends, strict=True)
-            here = [blocks_times(block, columns(table, np.array(end))) for block, end in parts]
-            rows.extend(table_rows(total(here), kinds))
+            # All ends at once, so that the derivative of J is one product for all of them.
+            here = materialise(jnp.stack([columns(table, np.array(end)) for end in ends]))
+            parts = materialise_cotangent(contracted(piece, here[:, None], 2))
+            rows.extend(table_rows(total(parts), kinds))
         return jnp.concatenate(rows)
 
     def __rmatmul__(self, y: Float[Array, " rows"]) -> Float[Array, " n"]:
         """y J = J^T y."""
         table = jnp.zeros((self.size, self.count + 1), y.dtype)
         for piece, part, ends in zip(self.pieces, self._tables(y), self.ends, strict=True):
-            for block, end in zip(piece, ends, strict=True):
-                values = transposed_blocks_times(block, part)
+            found = materialise_cotangent(contracted(piece, part[None, :, None], 1))
+            for values, end in zip(found, ends, strict=True):
                 table = accumulated(table, np.array(end), values)
         return table[:, : self.count].ravel()
 

@@ -89,11 +89,13 @@ def test_rows_and_derivatives(case):
     np.testing.assert_allclose(rows.gamma, -bias, atol=1e-11)
 
 
-def test_derivatives_of_rates(case):
-    """By q along motions of the bodies, in both modes."""
+@pytest.mark.parametrize("evaluated", ["rows", "matrix"])
+def test_derivatives_of_rates(case, evaluated):
+    """By q along motions of the bodies, in both modes, of the function J v and of the matrix J."""
     of, q, v = case
     weights = jnp.asarray(np.random.default_rng(1).standard_normal(of.row_count))
-    found = lambda q: weights @ of.row_map(0.0, q, v)(v)  # noqa: E731
+    rows = {"rows": of.row_map, "matrix": lambda *at: lambda x: of.linearised(*at).J @ x}[evaluated]
+    found = lambda q: weights @ rows(0.0, q, v)(v)  # noqa: E731
     expected = lambda q: weights @ jax.jvp(lambda q: alone(of, q), (q,), (of.qdot(q, v),))[1]  # noqa: E731
     turns = jax.jit(jax.vmap(lambda e: of.qdot(q, e)))(jnp.eye(v.size))
     slope = turns @ jax.jit(jax.grad(expected))(q)
