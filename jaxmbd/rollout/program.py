@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_jaxpr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
@@ -16,6 +17,7 @@ from .._inputs import shown
 from .._results import code
 from .._sizes import format_bytes
 from .blocks import reduce_block
+from .lanes import LANES, in_lanes
 from .memory import bytes_of
 from .samples import Samples
 from .verdicts import SUCCESSFUL, judge
@@ -31,6 +33,14 @@ _BUSY_ELSEWHERE = 16384
 # Pieces of a chunk for each thread of a CPU. A thread takes the next piece when it has finished
 # one, since some samples take longer than others. The call of a piece takes about 50 microseconds.
 _PIECES = 4
+
+# Samples in a chunk from which a CPU computes several side by side. In a smaller chunk the blocks
+# would be too few for all threads.
+_SIDE_BY_SIDE = 256
+
+
+# Vector instructions as wide as the machine has them. XLA's own choice is half of that.
+_WIDE = {"xla_cpu_prefer_vector_width": 512}
 
 
 class Program(NamedTuple):
@@ -121,7 +131,9 @@ def compile_program(
     shapes = (_shapes(arrays), _shapes(key), samples.shapes(block * len(devices)))
     cpu = _on_cpu(devices)
     threads = max(1, cores() // len(devices)) if cpu else 1
-    pieces = min(block, _power_of_two_from(_PIECES * threads)) if threads > 1 else 1
+    most = block // LANES if block >= _SIDE_BY_SIDE else block
+    pieces = min(most, _power_of_two_from(_PIECES * threads)) if threads > 1 else 1
+    options = _WIDE | (options or {}) if cpu and block >= _SIDE_BY_SIDE else options
     inputs = [_Hashable(rest), *map(_Hashable, (*shapes, options)), tuple(devices), block, pieces]
     try:
         mesh, simulate, output, merge = _compile_once(*inputs)
@@ -168,27 +180,17 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
         if not _on_cpu(devices):
             return jax.vmap(each)(jnp.minimum(index, n - 1), rows)
 
-        # One sample after the other: its steps are compiled whole, its data fits the L1 cache, and
-        # it takes only the branches and iterations that it needs itself.
         size = block // pieces
         first = piece * size
         # For a single sample at a known place XLA would make a different program with different
         # rounding.
         twice = lambda x: jnp.concatenate([x, x]) if block == 1 else x  # noqa: E731
         samples = jax.tree.map(twice, (index, rows))
-
-        @functools.partial(jax.jit, inline=True)  # traced once
-        def compute(i):
-            return each(*jax.tree.map(lambda x: x[first + i], samples))
-
-        def add(i, found):
-            put = jax.lax.dynamic_update_index_in_dim
-            return jax.tree.map(lambda x, y: put(x, y, i, 0), found, compute(i))
-
-        shapes = jax.eval_shape(compute, piece)
-        found = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), shapes)
+        one_of = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)  # noqa: E731
+        traced, shapes = jax.make_jaxpr(each, return_shape=True)(*jax.tree.map(one_of, samples))
         count = jnp.clip(n - index[first], 0, size)
-        return jax.lax.fori_loop(jnp.zeros_like(piece), count, add, found)
+        found = _computed(traced, jax.tree.leaves(samples), first, count, size, block)
+        return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
     def reduce(arrays, n, outputs, status, index):
         reductions = eqx.combine(arrays, rest.tree)[2]
@@ -215,6 +217,32 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
         inputs = (arrays.tree, n, *jax.tree.map(shape, output), index)
         merge = lowered(reduce, inputs, (_ALL, _ALL, _SPLIT, _SPLIT, _SPLIT)).compile(options.tree)
     return mesh, run, output[0], merge
+
+
+def _computed(traced, samples: list, first, count, size: int, block: int) -> list:
+    """The outputs of `count` samples of `size`, from the one at `first` on."""
+    together = in_lanes(traced) if block >= _SIDE_BY_SIDE else None
+    found = [jnp.zeros((size, *x.shape), x.dtype) for x in traced.out_avals]
+
+    # One sample after the other: its steps are compiled whole, its data fits the L1 cache, and it
+    # takes only the branches and iterations that it needs itself.
+    def alone(i, found):
+        out = eval_jaxpr(traced.jaxpr, traced.consts, *(x[first + i] for x in samples))
+        put = jax.lax.dynamic_update_index_in_dim
+        return [put(x, y, i, 0) for x, y in zip(found, out, strict=True)]
+
+    # Several side by side, if all take the same steps. Samples after the last one fill a block.
+    def side_by_side(k, found):
+        assert together is not None
+        part = (jax.lax.dynamic_slice_in_dim(x, first + k * LANES, LANES) for x in samples)
+        out = together(*(jnp.moveaxis(x, 0, -1) for x in part))
+        put = jax.lax.dynamic_update_slice_in_dim
+        return [
+            put(x, jnp.moveaxis(y, -1, 0), k * LANES, 0) for x, y in zip(found, out, strict=True)
+        ]
+
+    compute, times = (alone, count) if together is None else (side_by_side, -(-count // LANES))
+    return jax.lax.fori_loop(jnp.zeros_like(times), times, compute, found)
 
 
 # Cached, so that a run with new numbers compiles nothing.

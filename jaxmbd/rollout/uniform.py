@@ -1,0 +1,219 @@
+"""Whether all samples of a program take the same steps.
+
+Samples can be computed side by side at no extra cost if no branch and no number of iterations
+depends on the sample. Contacts, adaptive steps and refinements until convergence do depend on it.
+Then samples are faster one after the other.
+"""
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+# Operations that only call another program, and the parameter that holds it.
+_CALLS = {
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+    "remat2": "jaxpr",
+    "one_by_one": "jaxpr",
+}
+
+LOOPS = ("scan", "while")
+
+
+class Call(NamedTuple):
+    """A program and its operands."""
+
+    program: ClosedJaxpr | Jaxpr
+    operands: list[Any]
+
+
+def call_of(equation, operands: list[Any]) -> Call | None:
+    """The program that `equation` calls, or `None` if it calls none, or loops or branches."""
+    name, parameters = equation.primitive.name, equation.params
+    if name in _CALLS:
+        return Call(parameters[_CALLS[name]], operands)
+    if name == "custom_linear_solve":
+        lengths, programs = parameters["const_lengths"], parameters["jaxprs"]
+        first = lengths.matvec + lengths.vecmat
+        last = first + lengths.solve + lengths.transpose_solve
+        return Call(programs.solve, operands[first : first + lengths.solve] + operands[last:])
+    return None
+
+
+def opened(program: ClosedJaxpr | Jaxpr, operands: list[Any], constant: Callable) -> Iterator:
+    """Pairs of the variables of a program and their values. `constant` makes a value of a
+    constant of the program."""
+    if isinstance(program, ClosedJaxpr):
+        yield from zip(program.jaxpr.constvars, map(constant, program.consts), strict=True)
+        yield from zip(program.jaxpr.invars, operands, strict=True)
+    else:
+        yield from zip([*program.constvars, *program.invars], operands, strict=True)
+
+
+def equations_of(program: ClosedJaxpr | Jaxpr) -> Jaxpr:
+    return program.jaxpr if isinstance(program, ClosedJaxpr) else program
+
+
+def is_literal(variable) -> bool:
+    return hasattr(variable, "val")
+
+
+class Place(enum.Enum):
+    """Where an operation stands. An innermost loop goes over its arrays again and again."""
+
+    OUTSIDE = enum.auto()
+    LOOP = enum.auto()
+    INNERMOST = enum.auto()
+
+
+Visit = Callable[[Any, list[bool], Place], None]
+
+
+def varying(
+    program: ClosedJaxpr | Jaxpr,
+    given: list[bool],
+    visit: Visit = lambda *_: None,
+    place: Place = Place.OUTSIDE,
+) -> list[bool]:
+    """Which outputs differ between samples if the `given` operands do. `visit(equation, varies,
+    place)` is called for each equation that is no call."""
+    known = dict(opened(program, given, lambda _: False))
+    read = lambda v: not is_literal(v) and known[v]  # noqa: E731
+    jaxpr = equations_of(program)
+    for equation in jaxpr.eqns:
+        operands = list(map(read, equation.invars))
+        call = call_of(equation, operands)
+        if call is not None:
+            found = varying(*call, visit, place)
+        else:
+            found = _of_equation(equation, operands, visit, place)
+            visit(equation, operands, place)
+        known.update(zip(equation.outvars, found, strict=True))
+    return list(map(read, jaxpr.outvars))
+
+
+def _of_equation(equation, operands, visit, place):
+    name, parameters = equation.primitive.name, equation.params
+    if name in LOOPS:
+        inside = parameters["jaxpr" if name == "scan" else "body_jaxpr"]
+        place = Place.LOOP if _has_loops(inside) else Place.INNERMOST
+    if name == "scan":
+        constants, carry, over = scan_parts(equation, operands)
+        carry = scan_carry(equation, operands)
+        return varying(parameters["jaxpr"], [*constants, *carry, *over], visit, place)
+    if name == "while":
+        of_condition, of_body, _ = while_parts(equation, operands)
+        carry = while_carry(equation, operands)
+        varying(parameters["cond_jaxpr"], [*of_condition, *carry], visit, place)
+        return varying(parameters["body_jaxpr"], [*of_body, *carry], visit, place)
+    if name == "cond":
+        branches = [varying(b, operands[1:], visit, place) for b in parameters["branches"]]
+        return [operands[0] or any(x) for x in zip(*branches, strict=True)]
+    return [any(operands)] * len(equation.outvars)
+
+
+def scan_parts(equation, operands: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Constants, carry and arrays that a scan goes over."""
+    first, count = equation.params["num_consts"], equation.params["num_carry"]
+    return operands[:first], operands[first : first + count], operands[first + count :]
+
+
+def while_parts(equation, operands: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Constants of the condition, constants of the body, and carry."""
+    first = equation.params["cond_nconsts"]
+    last = first + equation.params["body_nconsts"]
+    return operands[:first], operands[first:last], operands[last:]
+
+
+def scan_carry(equation, operands: list[bool]) -> list[bool]:
+    """Which parts of the carry differ between samples."""
+    constants, carry, over = scan_parts(equation, operands)
+
+    def after(carry):
+        found = varying(equation.params["jaxpr"], [*constants, *carry, *over])
+        return found[: len(carry)]
+
+    return _settled(after, carry)
+
+
+def while_carry(equation, operands: list[bool]) -> list[bool]:
+    _, constants, carry = while_parts(equation, operands)
+    return _settled(
+        lambda carry: varying(equation.params["body_jaxpr"], [*constants, *carry]), carry
+    )
+
+
+def _settled(after: Callable, carry: list[bool]) -> list[bool]:
+    while True:
+        more = [a or b for a, b in zip(carry, after(carry), strict=True)]
+        if more == carry:
+            return carry
+        carry = more
+
+
+class _NotUniform(Exception):
+    pass
+
+
+def is_uniform(
+    program: ClosedJaxpr,
+    operands: list[bool],
+    can_be_computed: Callable[[Any, list[bool], Place], bool],
+) -> bool:
+    """Whether the program has loops, and no condition in it depends on the sample. Of each
+    operation on numbers that differ between samples, `can_be_computed(equation, varies, place)`
+    must be true."""
+    loops = False
+
+    def visit(equation, varies, place):
+        nonlocal loops
+        name = equation.primitive.name
+        loops = loops or name in LOOPS
+        if not any(varies) or name == "scan":
+            return
+        if name == "while":
+            of_condition, _, _ = while_parts(equation, varies)
+            condition = [*of_condition, *while_carry(equation, varies)]
+            good = not any(varying(equation.params["cond_jaxpr"], condition))
+        elif name == "cond":
+            good = not varies[0]
+        else:
+            good = not _calls_python(equation) and can_be_computed(equation, varies, place)
+        if not good:
+            raise _NotUniform
+
+    if program.effects:
+        return False
+    try:
+        varying(program, operands, visit)
+    except _NotUniform:
+        return False
+    return loops
+
+
+def _calls_python(equation) -> bool:
+    return "callback" in equation.primitive.name
+
+
+def _programs(equation) -> Iterator[ClosedJaxpr | Jaxpr]:
+    for parameter in equation.params.values():
+        for x in parameter if isinstance(parameter, tuple | list) else [parameter]:
+            if isinstance(x, ClosedJaxpr | Jaxpr):
+                yield x
+
+
+def holds_programs(equation) -> bool:
+    return any(True for _ in _programs(equation))
+
+
+def _has_loops(program: ClosedJaxpr | Jaxpr) -> bool:
+    return any(
+        equation.primitive.name in LOOPS or any(map(_has_loops, _programs(equation)))
+        for equation in equations_of(program).eqns
+    )
