@@ -1,12 +1,19 @@
-"""The XLA option with which the loops of simulations are compiled as one function.
+"""The options of XLA and LLVM with which the loops of simulations are compiled as one function.
 
 On a CPU, XLA's runtime dispatches each kernel in the body of a loop separately. For a small system
 the dispatch takes longer than the arithmetic. XLA compiles a loop, with all loops inside it, as one
 function ("whole") if it accesses less than a given number of bytes and holds no library call,
 scatter, sort or FFT. This limit is an option of the process. XLA reads it when JAX creates its
-backend. By default it is 1 kB before JAX 0.12. Since then it is larger than this module would set.
+backend. By default it is 1 kB before JAX 0.12, and then no smaller than what this module sets.
+
+Within such a function LLVM writes out short loops before it forms vector instructions. Loops over
+the joints around loops over the samples of a batch then become long pieces of scalar code. With a
+lower limit for this, batches run 1.2 times as fast and compile in half the time, and single
+simulations gain a few percent. GPU programs are compiled by LLVM too and need their loops written
+out, so the limit is lowered only where JAX has no other devices than CPUs.
 """
 
+import importlib.util
 import os
 import warnings
 
@@ -21,36 +28,47 @@ BYTES = 10_000_000
 
 _SMALL_BY_DEFAULT = jax.__version_info__ < (0, 12)
 
+# LLVM's own limit is 300 instructions.
+_UNROLLING = "-unroll-threshold=80"
 
-def with_whole_loops(flags: str) -> str:
-    """`flags`, a value of `XLA_FLAGS`, with the option added. If the option is already set, `flags`
-    is returned unchanged."""
+
+def with_whole_loops(flags: str, cpus_only: bool) -> str:
+    """`flags`, a value of `XLA_FLAGS`, with the options added; that of LLVM if `cpus_only`. If the
+    limit of bytes is already set, `flags` is returned unchanged."""
     if _OPTION in flags:
         return flags
-    option = f"{_OPTION}={BYTES}"
+    options = f"{_OPTION}={BYTES}"
+    if cpus_only and "unroll-threshold" not in flags:
+        options += f",{_UNROLLING}"
     parts = flags.split()
     for i, part in enumerate(parts):
         if part.startswith(_FLAG):
-            parts[i] = f"{part},{option}"
+            parts[i] = f"{part},{options}"
             return " ".join(parts)
-    return " ".join([*parts, _FLAG + option])
+    return " ".join([*parts, _FLAG + options])
 
 
 def request_whole_loops() -> None:
-    """Set the option for this process where the default is small, or warn once if it is too
-    late."""
+    """Set the options for this process, or warn once if it is too late."""
     flags = os.environ.get("XLA_FLAGS", "")
-    if _OPTION in flags or not _SMALL_BY_DEFAULT:
+    if _OPTION in flags:
         return
     if not _backend_exists():
-        os.environ["XLA_FLAGS"] = with_whole_loops(flags)
-    elif jax.default_backend() == "cpu":
+        os.environ["XLA_FLAGS"] = with_whole_loops(flags, _cpus_only())
+    elif _SMALL_BY_DEFAULT and jax.default_backend() == "cpu":
         warnings.warn(
             "JAX was used before jaxmbd was imported, so simulations on the CPU are compiled in "
             "pieces, and steps of small systems take several times as long. Import jaxmbd first, "
             f"or set XLA_FLAGS={_FLAG}{_OPTION}={BYTES} before Python starts.",
             stacklevel=2,
         )
+
+
+def _cpus_only() -> bool:
+    """Whether JAX can use nothing but CPUs: no plugin for other devices is installed, or the user
+    has chosen CPUs."""
+    plugins = map(importlib.util.find_spec, ("jax_plugins", "libtpu"))
+    return jax.config.jax_platforms == "cpu" or not any(plugins)  # type: ignore[attr-defined]
 
 
 def _backend_exists() -> bool:

@@ -26,7 +26,14 @@ OPTION = f"xla_cpu_small_while_loop_byte_threshold={BYTES}"
     ],
 )
 def test_merged_with_other_flags(before, after):
-    assert with_whole_loops(before) == after
+    assert with_whole_loops(before, cpus_only=False) == after
+
+
+def test_short_loops_are_kept_on_cpus_only():
+    """The option of LLVM would act on programs of GPUs too. It may be set by the user."""
+    own = f"{FLAG}-unroll-threshold=200"
+    assert with_whole_loops("", cpus_only=True) == f"{FLAG}{OPTION},-unroll-threshold=80"
+    assert with_whole_loops(own, cpus_only=True) == f"{own},{OPTION}"
 
 
 def run(code: str, **env: str) -> subprocess.CompletedProcess:
