@@ -276,6 +276,16 @@ def _from_zero(start):
     return [*start, np.zeros((), start[0].dtype)]
 
 
+def _gather(equation, values):
+    x, places = _arrays(values)
+    parameters = dict(equation.params)
+    numbers = parameters["dimension_numbers"]
+    last = equation.outvars[0].aval.ndim
+    parameters["dimension_numbers"] = numbers._replace(offset_dims=(*numbers.offset_dims, last))
+    parameters["slice_sizes"] = (*parameters["slice_sizes"], LANES)
+    return _bound(equation, [x, places], **parameters)
+
+
 def _dot(equation, values):
     """As a sum of products: the operands become arrays (batch, left, right, summed, samples)."""
     (summed_a, summed_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
@@ -314,6 +324,7 @@ _RULES: dict[str, Callable] = {
     "dot_general": _dot,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
     "pad": _pad,
     "reduce_sum": _reduce_sum,
     "reshape": _reshape,
@@ -338,7 +349,7 @@ def _is_fast(equation, varies: list[bool], place: Place) -> bool:
 
 def _has_rule(equation, varies: list[bool]) -> bool:
     name, operands = equation.primitive.name, equation.invars
-    if name in ("dynamic_slice", "dynamic_update_slice", "pad"):
+    if name in ("dynamic_slice", "dynamic_update_slice", "gather", "pad"):
         # Places and padding must be the same for all samples.
         return not any(varies[2 if name == "dynamic_update_slice" else 1 :])
     if name == "reshape":
