@@ -36,7 +36,7 @@ _PIECES = 4
 
 # Samples in a chunk from which a CPU computes several side by side. In a smaller chunk the blocks
 # would be too few for all threads.
-_SIDE_BY_SIDE = 256
+_SIDE_BY_SIDE = 128
 
 
 # Vector instructions as wide as the machine has them. XLA's own choice is half of that.

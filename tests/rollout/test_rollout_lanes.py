@@ -12,7 +12,7 @@ from rollout_runs import KEY, assert_same, run
 import jaxmbd as mbd
 from jaxmbd.rollout.lanes import LANES, in_lanes
 
-MANY = 300  # more than one chunk of 256, which is the least for lanes
+MANY = 300  # more than one chunk of 256; 128 is the least for lanes
 TABLE = jnp.asarray(np.linspace(0.0, 1.0, 12).reshape(4, 3))
 
 
@@ -178,8 +178,8 @@ def test_rollouts_side_by_side(monkeypatch):
         found.append(r.arrays(run(r.one, r.samples(MANY), **options)))
     assert_same(found[1], found[0], tolerance=0.0)
     np.testing.assert_array_equal(found[0]["['failed']"], np.flatnonzero(np.arange(MANY) % 7 == 3))
-    # Chunks of 128 are computed one after the other.
-    assert_same(found[0], r.arrays(run(r.one, r.samples(MANY), chunk=128, **options)))
+    # Chunks of 64 are computed one after the other.
+    assert_same(found[0], r.arrays(run(r.one, r.samples(MANY), chunk=64, **options)))
     sample = jax.tree.map(lambda x: jnp.asarray(x[299]), r.samples(MANY))
     assert in_lanes(traced(r.one, sample, KEY)) is not None
     alone = r.one(sample, jax.random.fold_in(KEY, 299))
