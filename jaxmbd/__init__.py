@@ -1,7 +1,7 @@
 """Differentiable simulation of constrained multibody systems.
 
-Importing it sets two options, unless they are set already: one of XLA (`_compiled_whole.py`), which
-must be set before JAX is used, and one of JAX (`_matmul_precision.py`).
+Importing it sets options, unless they are set already: of XLA (`_compiled_whole.py`), which must be
+set before JAX is used, and one of JAX (`_matmul_precision.py`).
 """
 
 from . import _compiled_whole as _compiled_whole  # first, before any array is made

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
@@ -133,7 +134,6 @@ def compile_program(
     threads = max(1, cores() // len(devices)) if cpu else 1
     most = block // LANES if block >= _SIDE_BY_SIDE else block
     pieces = min(most, _power_of_two_from(_PIECES * threads)) if threads > 1 else 1
-    options = _WIDE | (options or {}) if cpu and block >= _SIDE_BY_SIDE else options
     inputs = [_Hashable(rest), *map(_Hashable, (*shapes, options)), tuple(devices), block, pieces]
     try:
         mesh, simulate, output, merge = _compile_once(*inputs)
@@ -173,6 +173,8 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
     mesh = Mesh(np.asarray(devices), (_AXIS,))
     split, everywhere = NamedSharding(mesh, _SPLIT), NamedSharding(mesh, _ALL)
 
+    options_of_lanes: dict[str, Any] = {}  # known when `simulate` has been traced
+
     # Indices continue beyond the last sample, to fill a block.
     def simulate(arrays, key, n, piece, index, rows):
         one, shared, _ = eqx.combine(arrays, rest.tree)
@@ -189,7 +191,10 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
         one_of = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)  # noqa: E731
         traced, shapes = jax.make_jaxpr(each, return_shape=True)(*jax.tree.map(one_of, samples))
         count = jnp.clip(n - index[first], 0, size)
-        found = _computed(traced, jax.tree.leaves(samples), first, count, size, block)
+        nonlocal options_of_lanes
+        together = in_lanes(traced) if block >= _SIDE_BY_SIDE else None
+        options_of_lanes = {} if together is None else _WIDE
+        found = _computed(traced, together, jax.tree.leaves(samples), first, count, size)
         return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
     def reduce(arrays, n, outputs, status, index):
@@ -211,7 +216,7 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
     inputs = (arrays.tree, key.tree, n, n, index, rows.tree)
     run = lowered(simulate, inputs, (_ALL, _ALL, _ALL, _ALL, _SPLIT, _SPLIT))
     output = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), run.out_info)
-    run, merge = run.compile(options.tree), None
+    run, merge = run.compile(options_of_lanes | (options.tree or {})), None
     if rest.tree[2] is not None:
         shape = lambda x: jax.ShapeDtypeStruct((*index.shape, *x.shape), x.dtype)  # noqa: E731
         inputs = (arrays.tree, n, *jax.tree.map(shape, output), index)
@@ -219,9 +224,11 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
     return mesh, run, output[0], merge
 
 
-def _computed(traced, samples: list, first, count, size: int, block: int) -> list:
-    """The outputs of `count` samples of `size`, from the one at `first` on."""
-    together = in_lanes(traced) if block >= _SIDE_BY_SIDE else None
+def _computed(
+    traced: ClosedJaxpr, together: Callable | None, samples: list, first, count, size: int
+) -> list:
+    """The outputs of `count` samples of `size`, from the one at `first` on, by `traced` for one
+    sample or by `together` for several."""
     found = [jnp.zeros((size, *x.shape), x.dtype) for x in traced.out_avals]
 
     # One sample after the other: its steps are compiled whole, its data fits the L1 cache, and it
