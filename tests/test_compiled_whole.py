@@ -7,7 +7,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import pytest
-from helpers import in_the_way
+from helpers import BOX, in_the_way, three_bars
 
 import jaxmbd as mbd
 from jaxmbd._compiled_whole import BYTES, with_whole_loops
@@ -75,21 +75,6 @@ def test_products_in_full_precision():
     assert run(code, JAX_DEFAULT_MATMUL_PRECISION="high").stdout.strip() == "high"
 
 
-BOX = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
-
-
-def chain(closed: bool, plane: mbd.Plane | None = None) -> mbd.Mechanism:
-    places = [[0.15, 0.0, 0.0], [0.3, 0.15, 0.0], [0.15, 0.3, 0.0]]
-    bodies = [mbd.Body(f"b{i}", BOX, position=place) for i, place in enumerate(places)]
-    points = [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.3, 0.3, 0.0], [0.0, 0.3, 0.0]]
-    ends = ["ground", *bodies, "ground"]
-    joints = [
-        mbd.Revolute(f"j{i}", ends[i], ends[i + 1], point=points[i], axis=[0.0, 0.0, 1.0])
-        for i in range(4 if closed else 3)
-    ]
-    return mbd.Mechanism(bodies, joints, plane=plane)
-
-
 SHAPE = mbd.Box([0.15, 0.025, 0.025])
 
 
@@ -112,22 +97,22 @@ def stacked() -> mbd.Mechanism:
 
 
 METHODS = {
-    "tree": (chain(False), mbd.VelocityImpulse()),
-    "tree, RK4": (chain(False), mbd.UdwadiaKalaba()),
-    "loop": (chain(True), mbd.VelocityImpulse()),
-    "loop in a plane": (chain(True, mbd.Plane()), mbd.VelocityImpulse()),
-    "loop, RK4": (chain(True), mbd.UdwadiaKalaba()),
-    "loop, pseudoinverse": (chain(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
-    "loop, KKT": (chain(False), mbd.VelocityImpulse(mbd.KKT())),
-    "loop, null space": (chain(True), mbd.IndependentCoordinates()),
+    "tree": (three_bars(False), mbd.VelocityImpulse()),
+    "tree, RK4": (three_bars(False), mbd.UdwadiaKalaba()),
+    "loop": (three_bars(True), mbd.VelocityImpulse()),
+    "loop in a plane": (three_bars(True, plane=mbd.Plane()), mbd.VelocityImpulse()),
+    "loop, RK4": (three_bars(True), mbd.UdwadiaKalaba()),
+    "loop, pseudoinverse": (three_bars(True), mbd.VelocityImpulse(mbd.Pseudoinverse())),
+    "loop, KKT": (three_bars(False), mbd.VelocityImpulse(mbd.KKT())),
+    "loop, null space": (three_bars(True), mbd.IndependentCoordinates()),
     "loop, partitioned": (
-        chain(True),
+        three_bars(True),
         mbd.IndependentCoordinates(independent=mbd.CoordinatePartitioning()),
     ),
-    "loop, alpha": (chain(True), mbd.GeneralisedAlpha()),
-    "loop, variational": (chain(True), mbd.Variational()),
-    "loop in a plane, alpha": (chain(True, mbd.Plane()), mbd.GeneralisedAlpha()),
-    "loop in a plane, variational": (chain(True, mbd.Plane()), mbd.Variational()),
+    "loop, alpha": (three_bars(True), mbd.GeneralisedAlpha()),
+    "loop, variational": (three_bars(True), mbd.Variational()),
+    "loop in a plane, alpha": (three_bars(True, plane=mbd.Plane()), mbd.GeneralisedAlpha()),
+    "loop in a plane, variational": (three_bars(True, plane=mbd.Plane()), mbd.Variational()),
     "contact, falling": (dropped(0.03), mbd.ContactImpulse()),
     "contact, at rest": (dropped(0.025), mbd.ContactImpulse()),
     "contact, sweeps": (dropped(0.025), mbd.ContactImpulse(mbd.ProjectedGaussSeidel(5))),

@@ -6,6 +6,7 @@ enforcement with whatever it needs beside it. A new one is one more item of `CAS
 
 # ruff: noqa: F401
 
+from .bars import BOX, three_bars
 from .cases import CASES, Case
 from .compilation import COMPILED, COMPILING, OPTIMISED, compilation_events, in_the_way
 from .controls import Feedback, Neural, Table, neural

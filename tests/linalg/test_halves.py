@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import three_bars
 
 import jaxmbd as mbd
 from jaxmbd._linalg import halves, small
@@ -53,27 +54,12 @@ def test_matrices_in_batches():
     assert small.inverse(jnp.asarray(singular))[1] < 1e-12
 
 
-def bars(closed: bool) -> mbd.Mechanism:
-    """A chain of three bars on hinges about different axes, or a four-bar in space."""
-    box = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
-    places = [[0.15, 0.0, 0.0], [0.3, 0.15, 0.0], [0.15, 0.3, 0.0]]
-    bodies = [mbd.Body(f"b{i}", box, position=place) for i, place in enumerate(places)]
-    points = [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.3, 0.3, 0.0], [0.0, 0.3, 0.0]]
-    ends = ["ground", *bodies, "ground"]
-    joints = [
-        mbd.Revolute(
-            f"j{i}", ends[i], ends[i + 1], point=points[i], axis=np.eye(3)[2 if closed else i % 3]
-        )
-        for i in range(4 if closed else 3)
-    ]
-    return mbd.Mechanism(bodies, joints, gravity=[0.0, -9.81, 0.0])
-
-
 @pytest.mark.parametrize("closed", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_motion_and_gradient(closed, monkeypatch):
+def test_motion_and_gradient(closed, request):
     """A batch as GPUs compute it, of a chain (eliminated level by level) and of a redundant loop,
     moves as each sample does by the elimination of CPUs."""
-    mechanism = bars(closed)
+    axes = np.eye(3)[[2] * 4 if closed else [0, 1, 2]]
+    mechanism = three_bars(closed, axes, gravity=[0.0, -9.81, 0.0])
     start = mechanism.state()
 
     def end(factor):
@@ -83,8 +69,7 @@ def test_motion_and_gradient(closed, monkeypatch):
 
     factors = jnp.array([0.5, 1.0])
     alone = [jax.value_and_grad(end)(x) for x in factors]
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    jax.clear_caches()
+    request.getfixturevalue("as_on_gpus")
     values, gradients = jax.vmap(jax.value_and_grad(end))(factors)
     np.testing.assert_allclose(values, [x for x, _ in alone], rtol=1e-10)
     np.testing.assert_allclose(gradients, [x for _, x in alone], rtol=1e-7)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import rollouts as r
-from helpers import in_the_way
+from helpers import in_the_way, three_bars
 from rollout_runs import KEY, assert_same, run
 
 import jaxmbd as mbd
@@ -105,19 +105,6 @@ def test_which_programs(body, expected):
     assert (in_lanes(traced(body, jnp.ones(()))) is not None) is expected
 
 
-def bodies(closed):
-    bar = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
-    places = [[0.15, 0.0, 0.0], [0.3, 0.15, 0.0], [0.15, 0.3, 0.0]]
-    links = [mbd.Body(f"b{i}", bar, position=place) for i, place in enumerate(places)]
-    points = [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.3, 0.3, 0.0], [0.0, 0.3, 0.0]]
-    ends = ["ground", *links, "ground"]
-    joints = [
-        mbd.Revolute(f"j{i}", ends[i], ends[i + 1], point=points[i], axis=[0.0, 0.0, 1.0])
-        for i in range(4 if closed else 3)
-    ]
-    return mbd.Mechanism(links, joints)
-
-
 def end_of(mechanism, method):
     state = mechanism.state()
 
@@ -150,7 +137,7 @@ def adaptive():
 @pytest.mark.parametrize(
     "name, end",
     [
-        ("loop", lambda: end_of(bodies(True), mbd.VelocityImpulse())),  # refinements
+        ("loop", lambda: end_of(three_bars(True), mbd.VelocityImpulse())),  # refinements
         ("contact", lambda: end_of(dropped(), mbd.ContactImpulse())),
         ("adaptive", adaptive),
     ],
@@ -163,7 +150,7 @@ def test_one_after_the_other(name, end):
 @pytest.mark.parametrize("derivative", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_compiled_whole(derivative):
     """Sums over the arrays of all lanes are no library calls."""
-    end = end_of(bodies(False), mbd.VelocityImpulse())
+    end = end_of(three_bars(False), mbd.VelocityImpulse())
     lanes = in_lanes(traced(jax.grad(end) if derivative else end, jnp.zeros(())))
     assert lanes is not None
     assert in_the_way(jax.jit(lanes).lower(jnp.zeros(LANES))) == {}
