@@ -3,8 +3,12 @@
 On CPUs, a loop without library calls is compiled whole (see `_compiled_whole.py`). A factorisation
 inside it as an inner loop costs no more than its arithmetic. A call of LAPACK would cost about a
 microsecond, and the outer loop could not be compiled whole. Up to 3 rows the factorisation is
-written out. LAPACK factorises large matrices, and on GPUs matrices of all sizes, since each turn of
-a loop is a kernel launch there. `loop_or_library` and `loops_cost_nothing` decide.
+written out.
+
+On GPUs each turn of a loop is a few kernel launches. There positive definite matrices are
+factorised by halves (`halves.py`). Other matrices are factorised in loops as well, since libraries
+take longer for a batch: on an H200 the pseudoinverses of 16384 matrices of 8 rows took 5 ms by the
+singular value decomposition, and 0.5 ms in loops. Libraries factorise large matrices.
 
 Writes at a place that is known only at run time use masks, so that nothing becomes a scatter, not
 even under `vmap`. These functions are never differentiated; see `operator.py`.

@@ -36,7 +36,7 @@ class PlanarDynamics(AbstractBodyDynamics):
         here, change = self.tables.kinematics(q), self.tables.table(dp)
         if self.centred:
             return (here.table + change).ravel()
-        (dx, dy, turn) = components(change)
+        dx, dy, turn = components(change)
         x, y, angle = components(here.table)
         cx, cy = components(self._center(here))
         ax, ay = components(self._center_at(angle + turn))
