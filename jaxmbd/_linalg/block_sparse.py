@@ -27,6 +27,7 @@ from .blocks import (
     table_rows,
     transposed_blocks_times,
 )
+from .border import Border, DenseRows, border, dense_rows
 from .elimination import LevelOrder, NodeOrder, level_order, node_order
 from .proximal import annihilate, iterate, regularisation, relative_regularisation
 from .small import (
@@ -41,8 +42,9 @@ from .small import (
 )
 
 # Up to this many rows are left to one dense factorisation. The second number is for independent
-# rows on GPUs, where the blocks of a level are eliminated together.
-_FEW_ROWS, _FEW_BESIDE_LEVELS = 25, 6
+# rows on GPUs, where the blocks of a level are eliminated together; the third for the rows that
+# close loops, after the others have been eliminated.
+_FEW_ROWS, _FEW_BESIDE_LEVELS, _FEW_CLOSING = 25, 6, 12
 
 
 class _Level(NamedTuple):
@@ -64,23 +66,23 @@ class _Steps(NamedTuple):
 
 class _Factor(eqx.Module):
     """- `root`: R with R R^T = M^-1; `K` = J R, so that G = K K^T + E.
-    - `steps`: the factors of elimination node by node; or `levels`: those of elimination level by
-      level, and `bottom`: the inverse of the remaining matrix. If no level is eliminated and rows
-      may be dependent, `bottom` is (G + rho 1)^-1 and `G` is G; both are in the order of the rows.
+    - `steps`: the factors of elimination node by node, and `rest`: rows that may be dependent. Or
+      `levels`: the factors of elimination level by level, and `bottom`: the inverse of the
+      remaining matrix.
     - `shared`: for a `CoupledBlocks`, whose rows follow those of J in this factor, the factor of
       its rows alone. It gives M^-1 without constraints. `None` if M is block diagonal."""
 
     root: BlockRoot
     K: BlockRows
     E: Rows | None
-    levels: list[_Level]
-    bottom: Float[Array, "n n"]
     pivot: Float[Array, ""]
     positive_definite: Bool[Array, ""]
-    relative: Float[Array, ""] | None
-    rho: Rows | None
-    G: Float[Array, "n n"] | None = None
+    relative: Float[Array, ""] | None = None
+    rho: Rows | None = None
     steps: _Steps | None = None
+    rest: Border | DenseRows | None = None
+    levels: list[_Level] | None = None
+    bottom: Float[Array, "n n"] | None = None
     shared: "_Factor | None" = None
 
     @property
@@ -100,12 +102,14 @@ class BlockSparse(AbstractConstraintSolver):
     enters as additional rows mu = -w R a with the compliance 1 / w.
 
     Joints that form trees have independent rows, so G itself is eliminated. In closed loops rows
-    may be redundant. Then the proximal iterations of `Proximal` run with one factor of G + rho 1.
+    may be redundant. On CPUs the trees are eliminated first, and the rows of the few joints that
+    close the loops are left, with a small Schur complement and its pseudoinverse. Elsewhere, and if
+    many joints close loops, the proximal iterations of `Proximal` run with one factor of G + rho 1.
 
     **Arguments:**
 
-    - `dense_rows`: up to this many rows are left to one dense factorisation; by default 25, and 6
-      on GPUs where rows are independent.
+    - `dense_rows`: up to this many rows are left to one dense factorisation; by default 25, for
+      joints that close loops 12, and on GPUs 6 where all rows are independent.
     - `rho`, `refinements`: as in `Proximal`, for rows that may be dependent.
 
     Reference: Baraff (1996), Linear-time dynamics using Lagrange multipliers, SIGGRAPH.
@@ -122,7 +126,8 @@ class BlockSparse(AbstractConstraintSolver):
             return self._factorise_coupled(M, J, E, tilt)
         if not isinstance(M, BlockDiagonal):
             M = BlockDiagonal(M[:, :, None])
-            J = BlockRows((J[None, :, :, None],), (((len(J), 1),),), (((0,),),), 1, M.shape[0])
+            kinds, ends = (((len(J), 1),),), (((0,),),)
+            J = BlockRows((J[None, :, :, None],), kinds, ends, 1, M.shape[0], (0,))
         if M.root is None or M.definite is None:
             W, left = block_whitener(M.blocks)
             positive_definite = jnp.all(left > 0)
@@ -131,16 +136,10 @@ class BlockSparse(AbstractConstraintSolver):
             root, positive_definite = M.root, M.definite
         K = J.whitened(root)
         if J.shape[0] == 0:
-            nothing = jnp.zeros((0, 0), M.dtype)
-            one = jnp.ones((), M.dtype)
-            return _Factor(root, K, E, [], nothing, one, positive_definite, None, None)
-        elimination, nodes, relative, rho = self._order(J), _Nodes(J), None, None
-        # Few rows that may be dependent: their dense inverse. On CPUs the sparse elimination
-        # computes it, in loops.
-        dense = _is_dense(elimination) and not J.independent
-        serial = node_order(J.ends, J.count) if dense and loops_cost_nothing() else None
-        between = elimination.contributions if serial is None else serial.contributions
-        D, U = _delassus(between, K, fused=_is_dense(elimination) and serial is None)
+            return _Factor(root, K, E, jnp.ones((), M.dtype), positive_definite)
+        elimination, nodes = self._order(J), _Nodes(J)
+        relative = rho = steps = rest = levels = bottom = None
+        D, U = _delassus(elimination.contributions, K, fused=_is_dense(elimination))
         if E is not None:
             D = D + _diagonal(nodes.gather(E))
         if not J.independent:
@@ -149,24 +148,16 @@ class BlockSparse(AbstractConstraintSolver):
             relative = relative_regularisation(self.rho, tilt, M.dtype)
             table = materialise(regularisation(relative, diagonal, J.shape[0]) * used)
             rho = nodes.scatter(table)
-            if isinstance(elimination, LevelOrder) and dense:
-                edges = elimination.rest_edges if serial is None else serial.edges
-                G = nodes.in_rows(_assembled(D, U, *edges))
-                if serial is None:
-                    bottom, pivot = inverse(G + jnp.diag(rho))
-                else:
-                    steps, pivot = _eliminate_sequence(serial, D + _diagonal(table), U)
-                    bottom = nodes.inverse(serial, steps)
-                parts = ([], bottom, pivot, positive_definite, relative, rho, G)
-                return _Factor(root, K, E, *parts)
-            D = D + _diagonal(table)
-        if isinstance(elimination, NodeOrder):
-            steps, pivot = _eliminate_sequence(elimination, D, U)
-            parts = ([], jnp.zeros((0, 0), M.dtype), pivot, positive_definite, relative, rho)
-            return _Factor(root, K, E, *parts, steps=steps)
-        levels, bottom, pivot = _eliminate_levels(elimination, D, U)
-        parts = (levels, bottom, pivot, positive_definite, relative, rho)
-        return _Factor(root, K, E, *parts)
+            if isinstance(elimination, LevelOrder) or not elimination.rest:
+                D = D + _diagonal(table)
+        if isinstance(elimination, LevelOrder):
+            levels, bottom, pivot = _eliminate_levels(elimination, D, U)
+        elif rho is not None and elimination.rest:
+            steps, rest, pivot = _bordered(nodes, elimination, D, U, table, rho)
+        else:
+            steps, pivot, _, _ = _eliminate_sequence(elimination, D, U)
+        of_rest = (relative, rho, steps, rest, levels, bottom)
+        return _Factor(root, K, E, pivot, positive_definite, *of_rest)
 
     def _factorise_coupled(
         self, M: CoupledBlocks, J: BlockRows, E: Rows | None, tilt: Array | None
@@ -212,12 +203,15 @@ class BlockSparse(AbstractConstraintSolver):
             lam = self._inverse(factor, s)
         else:
             s = s - self._null(factor, s)
-            lam = iterate(
-                functools.partial(self._apply, factor),
-                functools.partial(self._inverse, factor),
-                s,
-                self.refinements,
-            )
+            if factor.rest is not None:
+                lam = self._bordered_inverse(factor, s)
+            else:
+                lam = iterate(
+                    functools.partial(self._apply, factor),
+                    functools.partial(self._inverse, factor),
+                    s,
+                    self.refinements,
+                )
             lam = lam - self._null(factor, lam)
         return factor.root @ materialise(y + lam @ factor.K), lam
 
@@ -238,9 +232,10 @@ class BlockSparse(AbstractConstraintSolver):
         return self._null(factor, self._extended(factor, s))[: s.shape[0]]
 
     def _null(self, factor, s):
-        inverse = functools.partial(self._inverse, factor)
-        unroll = factor.G is not None and not loops_cost_nothing()
-        x = annihilate(inverse, factor.rho, s, unroll=unroll)
+        if factor.rest is not None:
+            x = factor.rest.null(s)
+        else:
+            x = annihilate(functools.partial(self._inverse, factor), factor.rho, s, unroll=False)
         return jnp.where(self.dependent(factor), x, 0.0)
 
     def result(self, factor):
@@ -250,26 +245,37 @@ class BlockSparse(AbstractConstraintSolver):
         return RESULTS.where(factor.positive_definite, rows, RESULTS.mass_matrix_indefinite)
 
     def _order(self, J: BlockRows) -> LevelOrder | NodeOrder:
-        few = self.dense_rows
+        serial, few = loops_cost_nothing(), self.dense_rows
         if few is None:
-            in_levels = J.independent and not loops_cost_nothing()
-            few = _FEW_BESIDE_LEVELS if in_levels else _FEW_ROWS
-        levels = level_order(J.ends, J.count, max(few // J.longest, 1))
-        if not loops_cost_nothing() or (_is_dense(levels) and not J.independent):
-            return levels
-        return node_order(J.ends, J.count)
+            few = _FEW_BESIDE_LEVELS if J.independent and not serial else _FEW_ROWS
+        rest, everything = (), tuple(range(J.elements))
+        if not J.independent:
+            if serial and len(J.closing) * J.longest <= min(few, _FEW_CLOSING):
+                rest = J.closing
+            elif len(everything) * J.longest <= few:
+                rest = everything
+        if serial or rest:
+            return node_order(J.ends, J.count, rest)
+        return level_order(J.ends, J.count, max(few // J.longest, 1))
 
     def _apply(self, factor, y):
         """G y."""
-        if factor.G is not None:
-            return apply(factor.G, y)
         compliant = 0.0 if factor.E is None else factor.E * y
         return factor.K @ materialise(y @ factor.K) + compliant
 
+    def _bordered_inverse(self, factor, s):
+        """lam of G lam = s, for s in the range of G."""
+        end = functools.partial(factor.rest.solve, refinements=self.refinements)
+        if factor.steps is None:
+            return end(s)
+        nodes, elimination = _Nodes(factor.K), self._order(factor.K)
+        assert isinstance(elimination, NodeOrder)
+        return nodes.scatter(
+            _substitute_sequence(elimination, factor.steps, nodes.gather(s).T, end).T
+        )
+
     def _inverse(self, factor, s):
         """(G + rho 1)^-1 s."""
-        if factor.G is not None:
-            return apply(factor.bottom, s)
         nodes, elimination = _Nodes(factor.K), self._order(factor.K)
         if not isinstance(elimination, NodeOrder):
             return nodes.scatter(
@@ -311,26 +317,13 @@ class _Nodes:
         if len(self.shapes) == 1:
             m, s = self.shapes[0][1], self.size
             return jnp.transpose(A.reshape(m, s, m, s), (1, 0, 3, 2)).reshape(A.shape)
-        order = self._places()
-        return A[order][:, order]
-
-    def inverse(self, elimination: NodeOrder, steps: _Steps) -> Float[Array, "rows rows"]:
-        """The inverse of the matrix that was eliminated in `steps`, in the order of the rows."""
-        order, nodes = self._places(), sum(elements for _, elements in self.shapes)
-        one = np.zeros((nodes * self.size, len(order)))
-        one[order, np.arange(len(order))] = 1
-        one = jnp.asarray(one.reshape(nodes, self.size, -1), steps.W.dtype)
-        X = _substitute_sequence(elimination, steps, one)
-        return jnp.concatenate(table_rows(jnp.swapaxes(X, 0, 1), self.shapes))
-
-    def _places(self) -> np.ndarray:
-        """The places of the rows among the entries of the table, node by node."""
         places, start = [], 0
         for rows, elements in self.shapes:
             first = (start + np.arange(elements)) * self.size
             places.append((np.arange(rows)[:, None] + first).ravel())
             start += elements
-        return np.concatenate(places)
+        order = np.concatenate(places)
+        return A[order][:, order]
 
 
 def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
@@ -339,7 +332,9 @@ def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
 
 def _is_dense(elimination: LevelOrder | NodeOrder) -> bool:
     """Whether the dense factorisation takes all rows."""
-    return isinstance(elimination, LevelOrder) and not elimination.levels
+    if isinstance(elimination, NodeOrder):
+        return len(elimination.out) == 0
+    return not elimination.levels
 
 
 def _delassus(
@@ -388,15 +383,43 @@ def _eliminate_levels(
     return levels, bottom, jnp.min(jnp.stack(pivots))
 
 
-def _eliminate_sequence(elimination: NodeOrder, D: Array, U: Array) -> tuple[_Steps, Array]:
-    """The factors of all nodes, and the smallest relative pivot."""
+def _eliminate_sequence(
+    elimination: NodeOrder, D: Array, U: Array
+) -> tuple[_Steps, Array, Array, Array]:
+    """The factors of the nodes, the smallest relative pivot, and what is left of D and U."""
     D, U = _in_order(elimination, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
     slots = np.triu_indices(elimination.out.shape[1], 1)
     tables = [
         jnp.asarray(x) for x in (elimination.neighbours, elimination.out, elimination.pairs, *slots)
     ]
-    W, Y, left = batch_last(_elimination_loop, len(tables))(*tables, D, U)
-    return _Steps(W, Y), left
+    W, Y, left, D, U = batch_last(_elimination_loop, len(tables))(*tables, D, U)
+    return _Steps(W, Y), left, jnp.moveaxis(D, 0, -1), jnp.moveaxis(U, 0, -1)
+
+
+def _bordered(
+    nodes: _Nodes, elimination: NodeOrder, D: Array, U: Array, table: Float[Array, "s k"], rho: Rows
+) -> tuple[_Steps | None, Border | DenseRows, Array]:
+    """The factors of the eliminated nodes, the rest, and the smallest relative pivot. `table`: rho
+    by node."""
+    if _is_dense(elimination):
+        G = nodes.in_rows(_assembled(D, U, *elimination.rest_edges))
+        return None, *dense_rows(G, rho)
+    eliminated, m = len(elimination.out), elimination.rest * nodes.size
+    steps, pivot, D_left, U_left = _eliminate_sequence(elimination, D, U)
+    rest = elimination.order[eliminated:]
+    among = len(elimination.rest_edges[0])
+    S = _assembled(
+        D_left[..., eliminated:], U_left[..., U_left.shape[-1] - among :], *elimination.rest_edges
+    )
+    one = np.zeros((len(elimination.order), nodes.size, m))
+    one[eliminated:] = np.eye(m).reshape(elimination.rest, nodes.size, m)
+    V = _substitute_back(elimination, steps, jnp.asarray(one, D.dtype))
+    V = jnp.concatenate(table_rows(jnp.swapaxes(V, 0, 1), nodes.shapes))
+    diagonal = columns(jnp.diagonal(D).T + table, rest).T.ravel()
+    closing, left = border(S, V, rho, diagonal)
+    # A row of a tree that depends on others is an error, one that closes a loop is not.
+    independent = pivot > 1e2 * jnp.finfo(D.dtype).eps
+    return steps, closing, jnp.where(independent, left, 0.0)
 
 
 def _in_order(elimination: NodeOrder, x: Float[Array, "n *rest"]) -> Float[Array, "n *rest"]:
@@ -414,12 +437,12 @@ def _elimination_loop(
     second: Array,
     D: Float[Array, "n s s *rest"],
     U: Float[Array, "m s s *rest"],
-) -> tuple[Array, Array, Array]:
-    (n, s, _), rest, dtype = D.shape[:3], D.shape[3:], D.dtype
-    d, pairs = out.shape[1], between.shape[1]
-    diagonal = jnp.stack([D[:, k, k] for k in range(s)])
+) -> tuple[Array, Array, Array, Array, Array]:
+    s, rest, dtype = D.shape[1], D.shape[3:], D.dtype
+    (n, d), pairs = out.shape, between.shape[1]
+    diagonal = jnp.stack([D[:n, k, k] for k in range(s)])
     # One more block of each, at the index that stands for "none".
-    D, U = (jnp.concatenate([x, jnp.zeros((1, s, s, *rest), dtype)]) for x in (D, U))
+    D, U = map(_with_none, (D, U))
 
     def eliminate(i, carry):
         D, U, W, Y = carry
@@ -443,41 +466,69 @@ def _elimination_loop(
         return D, U, replaced(W, here, i), replaced(Y, own, i)
 
     W, Y = (jnp.zeros((n, *more, s, s, *rest), dtype) for more in ((), (d,)))
-    _, _, W, Y = jax.lax.fori_loop(0, n, eliminate, (D, U, W, Y))
+    D, U, W, Y = jax.lax.fori_loop(0, n, eliminate, (D, U, W, Y))
     roots = jnp.stack([W[:, k, k] for k in range(s)])  # 1 / sqrt(pivot)
     left = 1 / (roots * roots * diagonal)
-    return W, Y, smallest(left.reshape(-1, *rest))
+    return W, Y, smallest(left.reshape(-1, *rest)), D[:-1], U[:-1]
 
 
-def _substitute_sequence(elimination: NodeOrder, steps: _Steps, r: Float[Array, "n s *k"]) -> Array:
-    """Forward and back substitution of one right side, or of k of them."""
-    times = (blocks_times, transposed_blocks_times) if r.ndim == 2 else (_times, _transposed_times)
-    substituted = batch_last(functools.partial(_substitution_loop, *times), 1)
-    x = substituted(
-        jnp.asarray(elimination.neighbours), steps.W, steps.Y, _in_order(elimination, r)
-    )
+def _substitute_sequence(
+    elimination: NodeOrder,
+    steps: _Steps,
+    r: Float[Array, "n s"],
+    end: Callable[[Float[Array, " m"]], Float[Array, " m"]] | None = None,
+) -> Float[Array, "n s"]:
+    """Forward and back substitution, and between them the solution `end` of the rest."""
+    x = batch_last(_forward_loop, 1)(*_factors(elimination, steps), _in_order(elimination, r))
+    if end is not None:
+        n = len(elimination.out)
+        x = jnp.concatenate([x[:n], end(x[n:].ravel()).reshape(x[n:].shape)])
+    return _substitute_back(elimination, steps, x)
+
+
+def _substitute_back(
+    elimination: NodeOrder, steps: _Steps, x: Float[Array, "n s *k"]
+) -> Float[Array, "n s *k"]:
+    """Back substitution of one right side, or of k of them, with the solution of the rest given."""
+    x = batch_last(_back_loop, 1)(*_factors(elimination, steps), x)
     return _in_order(elimination._replace(order=np.argsort(elimination.order)), x)
 
 
-def _substitution_loop(
-    times: Callable[[Array, Array], Array],
-    transposed_times: Callable[[Array, Array], Array],
+def _factors(elimination: NodeOrder, steps: _Steps) -> tuple[Array, Array, Array]:
+    return jnp.asarray(elimination.neighbours), steps.W, steps.Y
+
+
+def _forward_loop(
     near: Array,
     W: Float[Array, "n s s *rest"],
     Y: Float[Array, "n d s s *rest"],
-    x: Float[Array, "n s *more"],
-) -> Float[Array, "n s *more"]:
+    x: Float[Array, "m s *rest"],
+) -> Float[Array, "m s *rest"]:
     n, d = near.shape
-    x = jnp.concatenate([x, jnp.zeros_like(x[:1])])
 
     def forward(i, x):
-        here, own = times(entry(W, i), entry(x, i)), entry(Y, i)
+        here, own = blocks_times(entry(W, i), entry(x, i)), entry(Y, i)
 
         def onto(a, x):
             j = entry(entry(near, i), a)
-            return replaced(x, entry(x, j) - transposed_times(entry(own, a), here), j)
+            return replaced(x, entry(x, j) - transposed_blocks_times(entry(own, a), here), j)
 
         return _short_loop(d, onto, replaced(x, here, i))
+
+    return jax.lax.fori_loop(0, n, forward, _with_none(x))[:-1]
+
+
+def _back_loop(
+    near: Array,
+    W: Float[Array, "n s s *rest"],
+    Y: Float[Array, "n d s s *rest"],
+    x: Float[Array, "m s *more"],
+) -> Float[Array, "m s *more"]:
+    n, d = near.shape
+    several = x.ndim == W.ndim
+    times, transposed = (
+        (_times, _transposed_times) if several else (blocks_times, transposed_blocks_times)
+    )
 
     def back(k, x):
         i = n - 1 - k
@@ -487,9 +538,14 @@ def _substitution_loop(
             return here - times(entry(own, a), entry(x, entry(entry(near, i), a)))
 
         here = _short_loop(d, less, entry(x, i))
-        return replaced(x, transposed_times(entry(W, i), here), i)
+        return replaced(x, transposed(entry(W, i), here), i)
 
-    return jax.lax.fori_loop(0, n, back, jax.lax.fori_loop(0, n, forward, x))[:n]
+    return jax.lax.fori_loop(0, n, back, _with_none(x))[:-1]
+
+
+def _with_none(x: Float[Array, "n *rest"]) -> Float[Array, "n+1 *rest"]:
+    """x with zeros at the place that stands for "none"."""
+    return jnp.concatenate([x, jnp.zeros_like(x[:1])])
 
 
 def _short_loop(count: int, body: Callable, carry: Any) -> Any:

@@ -305,7 +305,8 @@ class BlockRows(eqx.Module):
       number `count` is the ground, which does not move. The ends of one element must be different
       bodies: see `merged`.
     - `count`: number of bodies; `size`: number of velocities of each.
-    - `independent`: whether the rows are independent by their structure.
+    - `closing`: the elements whose rows may depend on others. All other rows are independent by
+      their structure. Elements are numbered piece by piece.
     """
 
     pieces: tuple[Float[Array, "_ends _rows _size _elements"], ...]
@@ -313,17 +314,20 @@ class BlockRows(eqx.Module):
     ends: tuple[tuple[tuple[int, ...], ...], ...] = eqx.field(static=True)
     count: int = eqx.field(static=True)
     size: int = eqx.field(static=True)
-    independent: bool = eqx.field(static=True, default=False)
+    closing: tuple[int, ...] = eqx.field(static=True)
 
     @classmethod
     def none(cls, count: int, size: int) -> "BlockRows":
         """No rows."""
-        return cls((), (), (), count, size, independent=True)
+        return cls((), (), (), count, size, ())
 
     @classmethod
-    def merged(cls, blocks, ends, count: int, size: int, independent: bool) -> "BlockRows":
+    def merged(
+        cls, blocks, ends, count: int, size: int, closing: Iterable[int] | None = None
+    ) -> "BlockRows":
         """Rows of kinds of elements, which may have several ends on one body: J at each end, and
-        the bodies there. Kinds with equally many ends, one after the other, are one piece."""
+        the bodies there. Kinds with equally many ends, one after the other, are one piece. By
+        default all rows may depend on others."""
         pieces, kinds, bodies = [], [], []
         for of_kind, its_ends in zip(map(list, blocks), map(list, ends), strict=True):
             for j in range(len(of_kind)):
@@ -346,19 +350,32 @@ class BlockRows(eqx.Module):
         together = tuple(
             jnp.stack([materialise(_side_by_side(end)) for end in piece]) for piece in pieces
         )
-        return cls(together, tuple(kinds), tuple(map(tuple, bodies)), count, size, independent)
+        if closing is None:
+            closing = range(sum(elements for of_piece in kinds for _, elements in of_piece))
+        ends = tuple(map(tuple, bodies))
+        return cls(together, tuple(kinds), ends, count, size, tuple(sorted(closing)))
 
-    def _with(self, pieces: Iterable[Array], independent: bool) -> "BlockRows":
-        return dataclasses.replace(self, pieces=tuple(pieces), independent=independent)
+    def _with(self, pieces: Iterable[Array]) -> "BlockRows":
+        return dataclasses.replace(self, pieces=tuple(pieces))
+
+    @property
+    def independent(self) -> bool:
+        """Whether all rows are independent by their structure."""
+        return not self.closing
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return sum(elements for kinds in self.kinds for _, elements in kinds)
 
     def scaled(self, factors: Float[Array, " rows"]) -> "BlockRows":
         """Each row times its factor."""
         parts = zip(self.pieces, self._tables(factors), strict=True)
-        return self._with((x * own[None, :, None] for x, own in parts), self.independent)
+        return self._with(x * own[None, :, None] for x, own in parts)
 
     def switched(self, on: Float[Array, " rows"]) -> "BlockRows":
-        """Each row times 1 or 0. The result is not known to be independent."""
-        return self._with(self.scaled(on).pieces, independent=False)
+        """Each row times 1 or 0. No row of the result is known to be independent."""
+        return dataclasses.replace(self.scaled(on), closing=tuple(range(self.elements)))
 
     def whitened(self, root: BlockRoot) -> "BlockRows":
         """J R."""
@@ -371,10 +388,10 @@ class BlockRows(eqx.Module):
             )
             for piece, ends in zip(self.pieces, self.ends, strict=True)
         )
-        return self._with(pieces, self.independent)
+        return self._with(pieces)
 
     def followed_by(self, more: "BlockRows") -> "BlockRows":
-        """These rows, then `more`; independent if these are."""
+        """These rows, then `more`, which must be independent of them."""
         return dataclasses.replace(
             self,
             pieces=self.pieces + more.pieces,
@@ -384,7 +401,7 @@ class BlockRows(eqx.Module):
 
     def first(self, rows: int) -> "BlockRows":
         """The kinds of elements that make up the first `rows` rows."""
-        pieces, kept, bodies = [], [], []
+        pieces, kept, bodies, left, start = [], [], [], [], 0
         for piece, kinds, ends in zip(self.pieces, self.kinds, self.ends, strict=True):
             of_kinds = np.cumsum([0, *(_row_count((kind,)) for kind in kinds)])
             k = int(np.searchsorted(of_kinds, min(rows, of_kinds[-1])))
@@ -395,9 +412,12 @@ class BlockRows(eqx.Module):
             pieces.append(piece[:, : max(r for r, _ in kinds[:k]), :, :n])
             kept.append(kinds[:k])
             bodies.append(tuple(end[:n] for end in ends))
+            left.extend(range(start, start + n))
+            start += piece.shape[-1]
             rows -= int(of_kinds[k])
+        closing = tuple(left.index(i) for i in self.closing if i in left)
         return dataclasses.replace(
-            self, pieces=tuple(pieces), kinds=tuple(kept), ends=tuple(bodies)
+            self, pieces=tuple(pieces), kinds=tuple(kept), ends=tuple(bodies), closing=closing
         )
 
     def by_kind(self) -> Iterator[Float[Array, "_ends _rows size _elements"]]:
@@ -448,7 +468,7 @@ class BlockRows(eqx.Module):
 
     def squares(self, weights: Float[Array, "size count"]) -> Float[Array, " rows"]:
         """The sum of the squares of each row's entries, with weights."""
-        return self._with((x * x for x in self.pieces), self.independent) @ weights.ravel()
+        return self._with(x * x for x in self.pieces) @ weights.ravel()
 
     def dense(self) -> Float[Array, "rows n"]:
         dtype = self.pieces[0].dtype if self.pieces else jnp.result_type(float)

@@ -122,13 +122,15 @@ def _contributions(
 
 
 class NodeOrder(NamedTuple):
-    """The elimination of one node after the other. A number of a node or edge past the end stands
-    for "none".
+    """The elimination of one node after the other, of all nodes or of those before a rest. A number
+    of a node or edge past the end stands for "none".
 
     - `contributions`: as in `LevelOrder`, for all edges, including those that the elimination adds.
-    - `order`: the nodes in the order of elimination. `neighbours`: for each node, the positions in
-      this order of the neighbours that are left, and `out`: the edges to them, `(nodes, d)`.
+    - `order`: the nodes in the order of elimination, then the rest. `neighbours`: for each
+      eliminated node, the positions in this order of the neighbours that are left, and `out`: the
+      edges to them, `(nodes, d)`.
     - `pairs`: the edges between two neighbours, `(nodes, d (d - 1) / 2)`.
+    - `rest_edges`: the last edges, those between nodes of the rest, as two arrays of places in it.
     """
 
     contributions: tuple[np.ndarray, np.ndarray]
@@ -136,19 +138,22 @@ class NodeOrder(NamedTuple):
     neighbours: np.ndarray
     out: np.ndarray
     pairs: np.ndarray
+    rest_edges: tuple[np.ndarray, np.ndarray]
 
     @property
-    def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Node numbers of both ends of each edge."""
-        place, slot = np.nonzero(self.neighbours < len(self.order))
-        return self.order[place], self.order[self.neighbours[place, slot]]
+    def rest(self) -> int:
+        """How many nodes are not eliminated."""
+        return len(self.order) - len(self.out)
 
 
 @functools.lru_cache(maxsize=256)
-def node_order(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> NodeOrder:
-    """The elimination of J M^-1 J^T with block rows between `ends` (see `BlockRows`)."""
+def node_order(
+    ends: tuple[tuple[tuple[int, ...], ...], ...], count: int, rest: tuple[int, ...] = ()
+) -> NodeOrder:
+    """The elimination of J M^-1 J^T with block rows between `ends` (see `BlockRows`), without the
+    nodes `rest`."""
     between, adjacent, none = _graph(ends, count)
-    left, order, around = set(range(len(adjacent))), [], []
+    left, order, around = set(range(len(adjacent))) - set(rest), [], []
     now = [set(x) for x in adjacent]
     while left:
         node = min(left, key=lambda i: (len(now[i]), i))
@@ -156,24 +161,28 @@ def node_order(ends: tuple[tuple[tuple[int, ...], ...], ...], count: int) -> Nod
         order.append(node)
         around.append(now[node])
         _join_neighbours([node], now)
-    place = {node: i for i, node in enumerate(order)}
+    place = {node: i for i, node in enumerate([*order, *rest])}
     near = [sorted(nodes, key=place.__getitem__) for nodes in around]
     edges = [(a, b) for a, nodes in zip(order, near, strict=True) for b in nodes]
+    among_rest = [pair for pair in itertools.combinations(rest, 2) if pair[1] in now[pair[0]]]
+    edges += among_rest
     number = {edge: i for i, edge in enumerate(edges)}
     pairs = [[number[pair] for pair in itertools.combinations(nodes, 2)] for nodes in near]
-    degree = max(map(len, near))
+    degree = max(map(len, near), default=0)
     slots = list(itertools.combinations(range(degree), 2))
     for i, nodes in enumerate(near):
         # Pairs stand at the same places for all nodes, as if each had all neighbours.
         known = dict(zip(itertools.combinations(range(len(nodes)), 2), pairs[i], strict=True))
         pairs[i] = [known.get(slot, len(edges)) for slot in slots]
     out = [[number[a, b] for b in nodes] for a, nodes in zip(order, near, strict=True)]
+    places = np.array([[rest.index(a), rest.index(b)] for a, b in among_rest], int).reshape(-1, 2)
     return NodeOrder(
         _contributions(_made_of(between, place), edges, none),
-        np.array(order),
-        _padded([[place[b] for b in nodes] for nodes in near], len(order), degree).T,
+        np.array([*order, *rest]),
+        _padded([[place[b] for b in nodes] for nodes in near], len(place), degree).T,
         _padded(out, len(edges), degree).T,
         np.array(pairs, int).reshape(len(order), len(slots)),
+        (places[:, 0], places[:, 1]),
     )
 
 

@@ -44,10 +44,11 @@ class JointRows(NamedTuple):
         """All rows. With `ground`, the blocks of J for the ground are those of a body there."""
         t = jnp.asarray(t, q.dtype)
         phi: list[Array] = []
-        # Rows of each kind with J and its bodies, holonomic and then nonholonomic.
+        # Rows of each kind with J, its bodies and the joints that close loops, holonomic and then
+        # nonholonomic.
         levels: tuple[list, list] = [], []
         pairs = self._linearised_pairs(q, v)
-        for joints in self.kinds:
+        for joints, closes in zip(self.kinds, self._closes(), strict=True):
             bodies = self.tables.ends(joints)
             moving = [moves or ground for moves in self.tables.moving(joints)]
 
@@ -61,12 +62,13 @@ class JointRows(NamedTuple):
             for level, part in enumerate((slice(nh), slice(nh, None))):
                 own = jax.tree.map(lambda x, part=part: x[part], rows[1:])
                 if own[0].shape[0]:
-                    levels[level].append((*own, bodies))
+                    levels[level].append((*own, bodies, closes))
         found = [*levels[0], *levels[1]]
+        closing = np.flatnonzero(np.concatenate([[], *(closes for *_, closes in found)]))
         return ConstraintRows(
             _flat(phi, q.dtype),
             _flat([velocity for velocity, *_ in found], q.dtype),
-            merged_rows(self.tables, (x[2:] for x in found), self._independent),
+            merged_rows(self.tables, (x[2:4] for x in found), closing.tolist()),
             -_flat([drift for _, drift, *_ in found], q.dtype),
         )
 
@@ -150,16 +152,21 @@ class JointRows(NamedTuple):
         phi = _left(joints, 0, rows.phi)
         return Linearised(phi, left(rows.velocity), left(rows.drift), J)
 
-    @property
-    def _independent(self) -> bool:
-        """Whether the structure makes the rows independent: the joints form trees, and the rows of
-        each joint are independent."""
-        groups = Groups()
-        for kind in self.kinds:
-            for joint in kind.outlines():
-                if not isinstance(joint, AbstractJoint) or not groups.join(*joint.bodies):
-                    return False
-        return True
+    def _closes(self) -> list[list[bool]]:
+        """For each joint of each kind, whether its rows may depend on those of others. The rows of
+        the other joints are independent, since each joint's own are and these joints form trees.
+        Joints with few rows close the loops."""
+        outlines = [kind.outlines() for kind in self.kinds]
+        closes, groups = [[True] * len(kind) for kind in outlines], Groups()
+        joints = [
+            (-joint.rows, kind, i)
+            for kind, of_kind in enumerate(outlines)
+            for i, joint in enumerate(of_kind)
+            if isinstance(joint, AbstractJoint)
+        ]
+        for _, kind, i in sorted(joints):
+            closes[kind][i] = not groups.join(*outlines[kind][i].bodies)
+        return closes
 
     # --- lower pairs ----------------------------------------------------------------------------
 

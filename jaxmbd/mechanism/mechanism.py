@@ -472,7 +472,7 @@ class Mechanism(AbstractStructuredSystem):
         if not rotors:
             return None
         blocks = ((rotor.J, ends) for _, rotor, ends in rotors)
-        R = merged_rows(self.tables, blocks, independent=True)
+        R = merged_rows(self.tables, blocks)
         return R, jnp.concatenate([weight for weight, _, _ in rotors])
 
     def _rotors(self, q: Configuration, v: Velocity) -> list[tuple[Array, Linearised, list]]:

@@ -161,12 +161,15 @@ class BodyTables(NamedTuple):
 
 
 def merged_rows(
-    tables: BodyTables, parts: Iterable[tuple[list[Array], list[np.ndarray]]], independent: bool
+    tables: BodyTables,
+    parts: Iterable[tuple[list[Array], list[np.ndarray]]],
+    closing: Iterable[int] = (),
 ) -> BlockRows:
-    """Merge J and the bodies at each end of all kinds."""
+    """Merge J and the bodies at each end of all kinds. The rows of the elements `closing` may
+    depend on others."""
     parts = list(parts)
     J, ends = [blocks for blocks, _ in parts], [bodies for _, bodies in parts]
-    return BlockRows.merged(J, ends, tables.body_count, tables.size, independent)
+    return BlockRows.merged(J, ends, tables.body_count, tables.size, closing)
 
 
 def with_ground(table: Float[Array, "components bodies"]) -> Float[Array, "components columns"]:

@@ -1,6 +1,7 @@
 """Block elimination against dense algebra, on trees, loops, redundant rows and mixed kinds."""
 
 import functools
+import itertools
 
 import equinox as eqx
 import helpers
@@ -48,19 +49,22 @@ def ring(n):
     return [[*chain(n)[0], (n - 1, n)]]
 
 
+# Number of bodies, elements, rows of each kind, and the elements that may be dependent.
 GRAPHS = {
-    "one": ((6, chain(1), (5,)), True),
-    "chain": ((4, chain(4), (5,)), True),
-    "long chain": ((23, chain(23), (5,)), True),
-    "tree": ((17, random_tree(17), (4,)), True),
-    "star": ((9, star(9), (3,)), True),
-    "two kinds": ((11, two_kinds(11), (3, 1)), False),
-    "small loops": ((5, two_kinds(5), (3, 1)), False),
-    "ring": ((12, ring(12), (4,)), False),
+    "one": ((6, chain(1), (5,)), ()),
+    "chain": ((4, chain(4), (5,)), ()),
+    "long chain": ((23, chain(23), (5,)), ()),
+    "tree": ((17, random_tree(17), (4,)), ()),
+    "star": ((9, star(9), (3,)), ()),
+    "two kinds": ((11, two_kinds(11), (3, 1)), None),
+    "small loops": ((5, two_kinds(5), (3, 1)), None),
+    "ring": ((12, ring(12), (4,)), None),
+    "closed last": ((12, ring(12), (4,)), (12,)),
+    "closed by short rows": ((11, two_kinds(11), (3, 1)), (11, 12, 13, 14)),
 }
 
 
-def rows_of(n, pieces, rows, *, independent, seed=0, rank=None):
+def rows_of(n, pieces, rows, *, closing=None, seed=0, rank=None):
     """Random M and J with that structure. With `rank` each element's rows span so much only."""
     rng = np.random.default_rng(seed)
     B = rng.standard_normal((SIZE, SIZE, n))
@@ -76,7 +80,7 @@ def rows_of(n, pieces, rows, *, independent, seed=0, rank=None):
             )
         blocks.append(jnp.asarray(piece))
         ends.append(np.array(elements).T)
-    J = mbd.solvers.BlockRows.merged(blocks, ends, n, SIZE, independent)
+    J = mbd.solvers.BlockRows.merged(blocks, ends, n, SIZE, closing)
     return mbd.solvers.BlockDiagonal(jnp.asarray(M)), J
 
 
@@ -112,8 +116,8 @@ def order(request, monkeypatch):
     "graph", helpers.slow_unless(lambda graph: graph not in ("two kinds", "ring"), GRAPHS)
 )
 def test_solves(graph, compliant, dense_rows):
-    (n, pieces, rows), independent = GRAPHS[graph]
-    M, J = rows_of(n, pieces, rows, independent=independent)
+    (n, pieces, rows), closing = GRAPHS[graph]
+    M, J = rows_of(n, pieces, rows, closing=closing)
     rng = np.random.default_rng(1)
     f, r = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
     E = rng.uniform(0.1, 1, J.shape[0]) if compliant else np.zeros(J.shape[0])
@@ -132,11 +136,11 @@ def test_solves(graph, compliant, dense_rows):
     assert result == mbd.RESULTS.successful
 
 
-@pytest.mark.parametrize("graph", ["tree", "ring"])
+@pytest.mark.parametrize("graph", ["tree", "ring", "closed last"])
 def test_batches(graph):
     """Of batches within batches each sample is solved as it is alone, without a scatter."""
-    (n, pieces, rows), independent = GRAPHS[graph]
-    samples = [rows_of(n, pieces, rows, independent=independent, seed=i) for i in range(6)]
+    (n, pieces, rows), closing = GRAPHS[graph]
+    samples = [rows_of(n, pieces, rows, closing=closing, seed=i) for i in range(6)]
     M, J = jax.tree.map(lambda *x: jnp.stack(x).reshape(3, 2, *x[0].shape), *samples)
     r = jnp.asarray(
         np.random.default_rng(1).standard_normal(
@@ -163,7 +167,7 @@ def test_batches(graph):
 def test_redundant_rows(consistent, dense_rows):
     """The solution of least norm, and what the rows cannot satisfy, as of the pseudoinverse; by
     elimination, and with nothing eliminated."""
-    M, J = rows_of(7, ring(7), (4,), independent=False, rank=3)
+    M, J = rows_of(7, ring(7), (4,), rank=3)
     rng = np.random.default_rng(2)
     f = rng.standard_normal(J.shape[1])
     (dense,) = map(np.asarray, dense_of(J))
@@ -182,9 +186,68 @@ def test_redundant_rows(consistent, dense_rows):
     np.testing.assert_allclose(null, unreachable, atol=tolerance)
 
 
+def four_bars(arms):
+    """Cranks that couplers keep parallel: the rows of each four-bar have three redundant ones."""
+    inertia = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=0.7)
+    feet = [np.array([0.4 * i, 0.0, 0.0]) for i in range(arms)]
+    heads = [foot + [0.1, 0.3, 0.0] for foot in feet]
+    places = [*zip(feet, heads, strict=True), *itertools.pairwise(heads)]
+    bodies = [
+        mbd.Body(f"bar {i}", inertia, position=(a + b) / 2) for i, (a, b) in enumerate(places)
+    ]
+    pairs = [("ground", bodies[i], feet[i]) for i in range(arms)]
+    for i, bar in enumerate(bodies[arms:]):
+        pairs += [(bodies[i], bar, heads[i]), (bar, bodies[i + 1], heads[i + 1])]
+    joints = [
+        mbd.Revolute(f"hinge {i}", *pair, point=point, axis=[0.0, 0.0, 1.0])
+        for i, (*pair, point) in enumerate(pairs)
+    ]
+    return mbd.Mechanism(bodies, joints)
+
+
+@pytest.mark.usefixtures("order")
+@pytest.mark.parametrize("dense_rows", [1, 25])
+@pytest.mark.parametrize("arms", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_redundant_loops(arms, dense_rows):
+    """As the pseudoinverse: redundant rows of hinges, with right sides that they can satisfy and
+    that they cannot."""
+    mechanism = four_bars(arms)
+    state = mechanism.state()
+    here = jax.jit(lambda q, v: point(mechanism, None, 0.0, q, v))(state.q, state.v)
+    M, J = here.M, here.rows.J
+    assert len(J.closing) == arms - 1
+    rng = np.random.default_rng(6)
+    (dense,) = map(np.asarray, dense_of(J))
+    assert np.linalg.matrix_rank(dense) == J.shape[0] - 3 * (arms - 1)
+    f, x = rng.standard_normal((2, J.shape[1]))
+    solver = mbd.BlockSparse(dense_rows=dense_rows)
+    for r, tolerance in (
+        (dense @ x, 1e-9),
+        (dense @ x + rng.standard_normal(J.shape[0]), 1e-5),
+    ):
+        (a, lam), null, dependent, result = solved(solver, M, J, jnp.asarray(f), jnp.asarray(r))
+        expected, multipliers = reference(M, J, f, r, np.zeros(J.shape[0]))
+        assert dependent and result == mbd.RESULTS.successful
+        np.testing.assert_allclose(a, expected, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(lam, multipliers, rtol=tolerance, atol=tolerance)
+        unreachable = r - dense @ np.linalg.lstsq(dense, r, rcond=1e-10)[0]
+        np.testing.assert_allclose(null, unreachable, atol=tolerance)
+
+
+def test_which_joints_close_loops():
+    """Those with the fewest rows; and all of which nothing is known."""
+    mechanism = spatial_slider_crank(1.0)
+    state = mechanism.state()
+    J = jax.jit(lambda q, v: mechanism.linearised(0.0, q, v))(state.q, state.v).J
+    rows = [rows for kinds in J.kinds for rows, elements in kinds for _ in range(elements)]
+    assert [rows[i] for i in J.closing] == [3]
+    assert J.first(J.shape[0]).closing == J.closing
+    assert len(J.switched(jnp.ones(J.shape[0])).closing) == J.elements
+
+
 def test_dense_matrices():
     """As one block."""
-    M, J = rows_of(2, chain(2), (5,), independent=True)
+    M, J = rows_of(2, chain(2), (5,), closing=())
     rng = np.random.default_rng(8)
     f, r = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
     M, J = map(np.asarray, dense_of(M, J))
@@ -195,13 +258,13 @@ def test_dense_matrices():
 
 
 def test_dependent_rows_in_a_tree_are_reported():
-    M, J = rows_of(4, chain(4), (4,), independent=True, rank=3)
+    M, J = rows_of(4, chain(4), (4,), closing=(), rank=3)
     operator = eqx.filter_jit(mbd.solvers.ConstraintOperator)(mbd.BlockSparse(), M, J)
     assert operator.result() == mbd.RESULTS.singular_constraints
 
 
 def test_indefinite_mass_is_reported():
-    M, J = rows_of(4, chain(4), (3,), independent=True)
+    M, J = rows_of(4, chain(4), (3,), closing=())
     M = mbd.solvers.BlockDiagonal(M.blocks.at[2, 2, 1].multiply(-1))
     operator = eqx.filter_jit(mbd.solvers.ConstraintOperator)(mbd.BlockSparse(), M, J)
     assert operator.result() == mbd.RESULTS.mass_matrix_indefinite
@@ -212,15 +275,17 @@ def test_indefinite_mass_is_reported():
     [
         pytest.param("tree", jax.jacfwd, marks=pytest.mark.slow),
         ("tree", jax.jacrev),
+        ("closed last", jax.jacrev),
+        pytest.param("closed last", jax.jacfwd, marks=pytest.mark.slow),
         pytest.param("two kinds", jax.jacfwd, marks=pytest.mark.slow),
         pytest.param("two kinds", jax.jacrev, marks=pytest.mark.slow),
     ],
 )
 def test_derivatives(graph, mode):
     """Of the solution along a change of M, J, f and r, against those of dense algebra."""
-    (n, pieces, rows), independent = GRAPHS[graph]
-    M, J = rows_of(n, pieces, rows, independent=independent)
-    dM, dJ = rows_of(n, pieces, rows, independent=independent, seed=3)
+    (n, pieces, rows), closing = GRAPHS[graph]
+    M, J = rows_of(n, pieces, rows, closing=closing)
+    dM, dJ = rows_of(n, pieces, rows, closing=closing, seed=3)
     rng = np.random.default_rng(4)
     f, df = rng.standard_normal((2, J.shape[1]))
     r, dr = rng.standard_normal((2, J.shape[0]))
@@ -248,7 +313,7 @@ def test_several_ends_on_one_body():
     """Their columns add up."""
     rng = np.random.default_rng(5)
     piece = jnp.asarray(rng.standard_normal((3, 2, SIZE, 2)))
-    J = mbd.solvers.BlockRows.merged([piece], [np.array([[0, 1], [2, 1], [0, 3]])], 3, SIZE, False)
+    J = mbd.solvers.BlockRows.merged([piece], [np.array([[0, 1], [2, 1], [0, 3]])], 3, SIZE)
     expected = np.zeros((2, 2, SIZE, 4))
     for end, bodies in enumerate([[0, 1], [2, 1], [0, 3]]):
         for element, body in enumerate(bodies):
@@ -326,9 +391,9 @@ def test_smallest_of_many_and_back(n, count):
 def test_choice_by_size_and_structure():
     choose = mbd.Automatic.choose
     (n, pieces, rows), _ = GRAPHS["chain"]
-    _, tree = rows_of(n, pieces, rows, independent=True)
-    _, loop = rows_of(n, pieces, rows, independent=False)
-    _, small_loop = rows_of(1, chain(1), (3,), independent=False)
+    _, tree = rows_of(n, pieces, rows, closing=())
+    _, loop = rows_of(n, pieces, rows)
+    _, small_loop = rows_of(1, chain(1), (3,))
     assert isinstance(choose(tree), mbd.BlockSparse)
     assert isinstance(choose(loop), mbd.BlockSparse)
     assert isinstance(choose(small_loop), mbd.Pseudoinverse)
