@@ -22,6 +22,7 @@ from jaxtyping import Array
 from .._fusion import MAX_REDUCED
 from .uniform import (
     Place,
+    busy_branch,
     call_of,
     equations_of,
     holds_programs,
@@ -174,7 +175,18 @@ def _cond(equation, values):
         return _arrays(_carried(_evaluated(program, list(map(_Value, arrays, given))), results))
 
     branches = [functools.partial(branch, program) for program in programs]
-    out = lax.switch(index.x, branches, *_arrays(operands))
+    if not index.varies:
+        out = lax.switch(index.x, branches, *_arrays(operands))
+        return list(map(_Value, out, results))
+    busy = busy_branch(equation)
+    assert busy is not None, "`is_uniform` allows no other."
+    results, here = [True] * len(results), index.x == busy
+
+    def some(*arrays):
+        done, idle = branches[busy](*arrays), branches[1 - busy](*arrays)
+        return [jnp.where(here, a, b) for a, b in zip(done, idle, strict=True)]
+
+    out = lax.cond(jnp.any(here), some, branches[1 - busy], *_arrays(operands))
     return list(map(_Value, out, results))
 
 
@@ -313,8 +325,8 @@ _ELEMENTWISE = """
     quaternion_product rem round rsqrt select_n sign sin sinh sqrt square stop_gradient sub tan tanh
     with_derivative_of xor
 """.split()
-_ALONG_AXES = """argmax argmin cumlogsumexp cummax cummin cumprod cumsum reduce_and reduce_max
-    reduce_min reduce_or reduce_prod rev split squeeze""".split()
+_ALONG_AXES = """argmax argmin cumlogsumexp cummax cummin cumprod cumsum reduce reduce_and
+    reduce_max reduce_min reduce_or reduce_prod rev split squeeze""".split()
 
 _RULES: dict[str, Callable] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
@@ -349,8 +361,8 @@ def _is_fast(equation, varies: list[bool], place: Place) -> bool:
 
 def _has_rule(equation, varies: list[bool]) -> bool:
     name, operands = equation.primitive.name, equation.invars
-    if name in ("dynamic_slice", "dynamic_update_slice", "gather", "pad"):
-        # Places and padding must be the same for all samples.
+    if name in ("dynamic_slice", "dynamic_update_slice", "gather", "pad", "reduce"):
+        # Places, padding and the start of a reduction must be the same for all samples.
         return not any(varies[2 if name == "dynamic_update_slice" else 1 :])
     if name == "reshape":
         return equation.params["dimensions"] is None

@@ -2,7 +2,8 @@
 
 Samples can be computed side by side at no extra cost if no branch and no number of iterations
 depends on the sample. Contacts, adaptive steps and refinements until convergence do depend on it.
-Then samples are faster one after the other.
+Then samples are faster one after the other. A branch that does nothing in some samples is taken for
+all if it is for one: mostly the samples agree.
 """
 
 import enum
@@ -157,6 +158,15 @@ def _settled(after: Callable, carry: list[bool]) -> list[bool]:
         carry = more
 
 
+def busy_branch(equation) -> int | None:
+    """Of two branches of which one makes nothing of its operands, the number of the other."""
+    idle = []
+    for branch in equation.params["branches"]:
+        read = [v for inner in branch.jaxpr.eqns for v in inner.invars if not is_literal(v)]
+        idle.append(set(branch.jaxpr.invars).isdisjoint(read))
+    return idle.index(False) if len(idle) == 2 and idle.count(False) == 1 else None
+
+
 class _NotUniform(Exception):
     pass
 
@@ -166,9 +176,9 @@ def is_uniform(
     operands: list[bool],
     can_be_computed: Callable[[Any, list[bool], Place], bool],
 ) -> bool:
-    """Whether the program has loops, and no condition in it depends on the sample. Of each
-    operation on numbers that differ between samples, `can_be_computed(equation, varies, place)`
-    must be true."""
+    """Whether the program has loops, and no condition in it depends on the sample, except for
+    branches that may be idle. Of each operation on numbers that differ between samples,
+    `can_be_computed(equation, varies, place)` must be true."""
     loops = False
 
     def visit(equation, varies, place):
@@ -182,7 +192,7 @@ def is_uniform(
             condition = [*of_condition, *while_carry(equation, varies)]
             good = not any(varying(equation.params["cond_jaxpr"], condition))
         elif name == "cond":
-            good = not varies[0]
+            good = not varies[0] or busy_branch(equation) is not None
         else:
             good = not _calls_python(equation) and can_be_computed(equation, varies, place)
         if not good:

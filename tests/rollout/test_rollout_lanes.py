@@ -77,7 +77,12 @@ def called(x):
 
 
 def branched(x):
-    return jax.lax.cond(x > 0, lambda x: jnp.sin(x), lambda x: x, x)
+    return jax.lax.cond(x > 0, lambda x: jnp.sin(x), lambda x: x**2, x)
+
+
+def sometimes(x):
+    """A branch that is idle in samples with a negative x."""
+    return x + jax.lax.cond(x > 0, lambda x: jnp.sin(3 * x), lambda x: jnp.zeros_like(x), x)
 
 
 def large(x):
@@ -91,6 +96,7 @@ def large(x):
         (repeated(lambda x: jax.lax.fori_loop(0, 5, lambda _, x: jnp.cos(x), x)), True),
         (repeated(until_small), False),
         (repeated(branched), False),
+        (repeated(sometimes), True),
         (repeated(printed), False),
         (repeated(called), False),
         (repeated(lambda x: jnp.sort(jnp.stack([x, 1 - x]))[0]), False),
@@ -103,6 +109,19 @@ def large(x):
 def test_which_programs(body, expected):
     """Those with loops, in which no condition and no place depends on the sample."""
     assert (in_lanes(traced(body, jnp.ones(()))) is not None) is expected
+
+
+@pytest.mark.parametrize("signs", ["both", "none idle", "all idle"])
+def test_idle_branches(signs):
+    """Each sample has its own branch, by value and by derivative."""
+    x = np.linspace(-1.0, 1.0, LANES) + {"both": 0.0, "none idle": 2.0, "all idle": -9.0}[signs]
+    value = lambda x: jax.value_and_grad(repeated(sometimes))(x)  # noqa: E731
+    found = jax.jit(in_lanes(traced(value, jnp.zeros(()))))(x)
+    y, slope = x, np.ones(LANES)
+    for _ in range(3):
+        slope = slope * np.where(y > 0, 1 + 3 * np.cos(3 * y), 1.0)
+        y = np.where(y > 0, y + np.sin(3 * y), y)
+    np.testing.assert_allclose(found, [y, slope], rtol=1e-13)
 
 
 def end_of(mechanism, method):
@@ -137,7 +156,6 @@ def adaptive():
 @pytest.mark.parametrize(
     "name, end",
     [
-        ("loop", lambda: end_of(three_bars(True), mbd.VelocityImpulse())),  # refinements
         ("contact", lambda: end_of(dropped(), mbd.ContactImpulse())),
         ("adaptive", adaptive),
     ],
@@ -147,13 +165,21 @@ def test_one_after_the_other(name, end):
     assert in_lanes(traced(end(), jnp.zeros(()))) is None
 
 
+@pytest.mark.parametrize("closed", [False, True], ids=["chain", "loop"])
 @pytest.mark.parametrize("derivative", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_compiled_whole(derivative):
-    """Sums over the arrays of all lanes are no library calls."""
-    end = end_of(three_bars(False), mbd.VelocityImpulse())
-    lanes = in_lanes(traced(jax.grad(end) if derivative else end, jnp.zeros(())))
+def test_mechanisms(derivative, closed):
+    """As alone; and sums over the arrays of all lanes are no library calls. The loop has redundant
+    rows, at the start and after it has been pulled apart."""
+    end = end_of(three_bars(closed), mbd.VelocityImpulse())
+    one = jax.grad(end) if derivative else end
+    lanes = in_lanes(traced(one, jnp.zeros(())))
     assert lanes is not None
-    assert in_the_way(jax.jit(lanes).lower(jnp.zeros(LANES))) == {}
+    speeds = jnp.linspace(0.0, 0.3, LANES)
+    lowered = jax.jit(lanes).lower(speeds)
+    assert in_the_way(lowered) == {}
+    (found,) = lowered.compile()(speeds)
+    expected = jax.jit(lambda x: jax.lax.map(one, x))(speeds)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
 def test_rollouts_side_by_side(monkeypatch):
