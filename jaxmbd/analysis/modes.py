@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
+from .._concrete import as_one_program
 from .._inputs import checked
 from .linearise import LinearModel
 
@@ -75,9 +76,14 @@ def modes(model: LinearModel) -> Modes:
     Reference: Lancaster (1964), On eigenvalues of matrices dependent on a parameter, Numerische
     Mathematik 6, 377-387.
     """
-    s, right = _eigenvalues(model.A)
-    nv = model.Z.shape[0] // 2
-    shapes = jax.lax.stop_gradient(model.Z).astype(right.dtype) @ right
+    return _modes(model.A, model.Z)
+
+
+@as_one_program
+def _modes(A, Z):
+    s, right = _eigenvalues(A)
+    nv = Z.shape[0] // 2
+    shapes = jax.lax.stop_gradient(Z).astype(right.dtype) @ right
     dp = shapes[:nv]
     # Make the largest entry of dp real and the length of dp 1. Leave shapes with dp = 0 unchanged.
     largest = jnp.take_along_axis(dp, jnp.argmax(jnp.abs(dp), axis=0)[None], axis=0)[0]

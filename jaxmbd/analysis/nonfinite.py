@@ -136,7 +136,7 @@ def first_nonfinite(
             "`jax.grad`, with the numbers for which the simulation fails."
         )
     for name, tree in inputs.items():
-        if bad := entries_not_finite(tree, jnp.isnan):
+        if bad := entries_not_finite(tree, np.isnan):
             path, entry = bad[0]
             return NonfiniteOrigin(f"the given `{name}{path}`", entry=entry)
 
@@ -165,8 +165,8 @@ def _in_motion(motion: StepwiseMotion) -> NonfiniteOrigin:
     t, q, v = here.t, here.q, here.v
     origin = NonfiniteOrigin("the step", step=i, state=State(t, q, v), result=motion.result)
     verdict, grown = str(RESULTS[motion.result]), ""
-    largest = float(jnp.max(jnp.abs(jnp.concatenate([q, v]))))
-    if largest > _GROWN * (1 + float(jnp.max(jnp.abs(motion.states.v[0])))):
+    largest = np.max(np.abs(np.concatenate([q, v])))
+    if largest > _GROWN * (1 + np.max(np.abs(np.asarray(motion.states.v)[0]))):
         grown = f"The motion blew up before: q and v are up to {largest:.1e}. "
     if found := first_term(value, problem, motion.points(VisitedPoints(), i)):
         name, at, bad = found

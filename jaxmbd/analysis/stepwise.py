@@ -6,6 +6,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._results import RESULTS
 from .._simulation import (
@@ -42,7 +43,7 @@ class StepwiseMotion(NamedTuple):
         return self.saved.state
 
     def at(self, i: int) -> StepperState:
-        return jax.tree.map(lambda x: x[i], self.states)
+        return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[i]), self.states)
 
     def problem(self, i: int) -> SimulationProblem:
         """The problem with the rows that act in state i."""

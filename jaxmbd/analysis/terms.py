@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from .._enforcement import AbstractContinuousEnforcement
 from .._equations import equations
@@ -84,13 +84,13 @@ def pulled(fn: Callable[..., PyTree], *args: PyTree) -> PyTree:
 
 
 def entries_not_finite(
-    tree: PyTree, bad: Callable[[Array], Array] = lambda x: ~jnp.isfinite(x)
+    tree: PyTree, bad: Callable[[np.ndarray], np.ndarray] = lambda x: ~np.isfinite(x)
 ) -> list[tuple[str, tuple[int, ...]]]:
     """(path, index) of the first `bad` entry of each leaf that has one."""
     found = []
     floats = eqx.filter(tree, eqx.is_inexact_array_like)
     for path, leaf in jax.tree_util.tree_leaves_with_path(floats):
-        where = np.argwhere(bad(jnp.asarray(leaf)))
+        where = np.argwhere(bad(np.asarray(leaf)))
         if len(where):
             found.append((jax.tree_util.keystr(path), tuple(int(i) for i in where[0])))
     return found
@@ -126,7 +126,7 @@ def line_of_nan(fn: Callable[..., PyTree], *args: PyTree) -> str | None:
     """The origin of the first NaN in fn(*args): a line of the user's code, or else a function of a
     library; `None` if the compiled program does not record it."""
     try:
-        error, _ = checkify.checkify(fn, errors=checkify.nan_checks)(*args)
+        error, _ = eqx.filter_jit(checkify.checkify(fn, errors=checkify.nan_checks))(*args)
     except Exception:  # checkify is experimental and lacks some operations; this is only a hint
         return None
     try:

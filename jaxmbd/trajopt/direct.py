@@ -146,27 +146,26 @@ def _plan(
     problem: Problem, method: AbstractTranscription, transcribed: Transcribed, found: NLPSolution
 ) -> Plan:
     variables, dtype = transcribed.variables, problem.state.q.dtype
-    x = jnp.asarray(found.x, dtype)
-    problem = eqx.tree_at(lambda p: p.duration, problem, x[0])
+    x = np.asarray(found.x, dtype)
+    problem = eqx.tree_at(lambda p: p.duration, problem, jnp.asarray(x[0]))
     q, v, at_knots, lam = variables.split_knot(x[variables.knots()])
     own = variables.split_interval(x[variables.intervals()])
     control = method.control(problem.state.t, problem.dt, at_knots, own[0])
-    u = at_knots if method.at_knots else jnp.concatenate([own[0], own[0][-1:]])
+    u = at_knots if method.at_knots else np.concatenate([own[0], own[0][-1:]])
     if not method.at_knots:
         lam = transcribed.dynamics.all_multipliers(problem.times, q, v, u)
-    motion = Trajectory(q, v, u[:-1], jnp.array(True))
-    status = STATUS.where(jnp.array(True), found.status, STATUS.running)
+    motion = Trajectory(q, v, jnp.asarray(u[:-1]), jnp.array(True))
     objective = jnp.asarray(found.objective, dtype)
     plan, multipliers = _judge(
-        problem, transcribed.dynamics, motion, lam, control, (status, found.iterations)
+        problem, transcribed.dynamics, motion, lam, control, (found.status, found.iterations)
     )
     # The cost is integrated by the rule of the method. The last point may have its own control.
-    outside = jnp.maximum(problem.lower[None] - u, u - problem.upper[None])
+    outside = np.maximum(np.asarray(problem.lower) - u, u - np.asarray(problem.upper))
     return dataclasses.replace(
         plan,
         cost=objective,
-        bound_violation=jnp.max(outside, initial=0.0),
-        history=objective[None],
+        bound_violation=jnp.asarray(np.max(outside, initial=0.0)),
+        history=jnp.asarray([found.objective], dtype),
         multipliers=multipliers,
         message=found.message,
     )
