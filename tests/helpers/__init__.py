@@ -8,7 +8,14 @@ enforcement with whatever it needs beside it. A new one is one more item of `CAS
 
 from .bars import BOX, three_bars
 from .cases import CASES, Case
-from .compilation import COMPILED, COMPILING, OPTIMISED, compilation_events, in_the_way
+from .compilation import (
+    COMPILED,
+    COMPILING,
+    OPTIMISED,
+    compilation_events,
+    in_the_way,
+    nothing_kept,
+)
 from .controls import Feedback, Neural, Table, neural
 from .differences import derivatives
 from .marks import slow_unless

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import itertools
 import re
 from typing import Any
 
@@ -16,6 +17,21 @@ def in_the_way(lowered: Any) -> dict[str, int]:
     entry = text[text.index("\nENTRY") :]
     loops = re.findall(r" (while)\(", entry[: entry.index("\n}")])
     return dict(collections.Counter(["".join(x) for x in found] + loops))
+
+
+_uses = itertools.count(1)
+
+
+@contextlib.contextmanager
+def nothing_kept():
+    """A context in which nothing counts as traced before, as in a new process, while outside of it
+    all that was compiled is kept. JAX keeps programs by its options. This one changes new random
+    keys and nothing else."""
+    jax.config.update("jax_random_seed_offset", next(_uses))
+    try:
+        yield
+    finally:
+        jax.config.update("jax_random_seed_offset", 0)
 
 
 # The `compiler_options` of what runs longer than it compiles. Everything else is compiled without

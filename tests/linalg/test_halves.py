@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import three_bars
+from helpers import nothing_kept, three_bars
 
 import jaxmbd as mbd
 from jaxmbd._linalg import halves, small
@@ -14,9 +14,8 @@ from jaxmbd._linalg import halves, small
 @pytest.fixture
 def as_on_gpus(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
+    with nothing_kept():
+        yield
 
 
 def positive_definite(n):
@@ -41,17 +40,23 @@ def test_matrices_in_batches():
     """Each form that GPUs use, against NumPy."""
     A = np.stack([positive_definite(8) + k * np.eye(8) for k in range(3)])
     C = A[:, :, :5] @ np.array([np.eye(5)[i % 4] for i in range(5)])  # rank 4
-    A_inv, pivot = jax.vmap(small.inverse)(A)
-    W, definite = jax.vmap(small.whitener)(A)
     B = A + np.triu(A)
+    singular = np.outer(np.arange(1.0, 8.0), np.arange(1.0, 8.0))
+
+    @jax.jit
+    def values(A, B, C, singular):
+        each = small.inverse, small.whitener, small.general_inverse
+        found = [jax.vmap(fn)(x) for fn, x in zip(each, (A, A, B), strict=True)]
+        pinv = jax.vmap(small.pseudoinverse, (0, None))(jnp.swapaxes(C, 1, 2), 1e-6)
+        return *found, pinv, small.inverse(singular)[1]
+
+    (A_inv, pivot), (W, definite), (B_inv, _), found, last = values(A, B, C, singular)
     np.testing.assert_allclose(A_inv, np.linalg.inv(A), atol=1e-10)
-    np.testing.assert_allclose(jnp.swapaxes(W, 1, 2) @ W, np.linalg.inv(A), atol=1e-10)
-    np.testing.assert_allclose(jax.vmap(small.general_inverse)(B)[0], np.linalg.inv(B), atol=1e-10)
-    found = jax.vmap(small.pseudoinverse, (0, None))(jnp.swapaxes(C, 1, 2), 1e-6)
+    np.testing.assert_allclose(np.swapaxes(W, 1, 2) @ W, np.linalg.inv(A), atol=1e-10)
+    np.testing.assert_allclose(B_inv, np.linalg.inv(B), atol=1e-10)
     np.testing.assert_allclose(found[0], np.linalg.pinv(np.swapaxes(C, 1, 2)), atol=1e-10)
     assert np.all(definite) and np.all(pivot > 0) and np.all(np.sum(found[2], axis=1) == 4)
-    singular = np.outer(np.arange(1.0, 8.0), np.arange(1.0, 8.0))
-    assert small.inverse(jnp.asarray(singular))[1] < 1e-12
+    assert last < 1e-12
 
 
 @pytest.mark.parametrize("closed", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -68,9 +73,9 @@ def test_motion_and_gradient(closed, request):
         return jnp.sum(sol.q[-1] ** 2)
 
     factors = jnp.array([0.5, 1.0])
-    alone = [jax.value_and_grad(end)(x) for x in factors]
+    alone = list(map(jax.jit(jax.value_and_grad(end)), factors))
     request.getfixturevalue("as_on_gpus")
-    values, gradients = jax.vmap(jax.value_and_grad(end))(factors)
+    values, gradients = jax.jit(jax.vmap(jax.value_and_grad(end)))(factors)
     np.testing.assert_allclose(values, [x for x, _ in alone], rtol=1e-10)
     np.testing.assert_allclose(gradients, [x for _, x in alone], rtol=1e-7)
     assert np.all(np.abs(gradients) > 1e-4)
