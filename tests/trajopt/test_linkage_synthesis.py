@@ -29,7 +29,7 @@ def test_gradient_goes_through_the_assembly():
     x, unravel = ravel_pytree(synthesis.Unknowns(design, jnp.array(0.4)))
     x = x + 0.02
     fn = jax.jit(lambda x: synthesis.residuals(unravel(x), (task, jnp.array(branch))))
-    J = jax.jacfwd(fn)(x)
+    J = jax.jit(jax.jacfwd(fn))(x)
     for i in range(x.size):
         push = 1e-6 * np.eye(x.size)[i]
         np.testing.assert_allclose(J[:, i], (fn(x + push) - fn(x - push)) / 2e-6, atol=1e-7)
