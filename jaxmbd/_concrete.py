@@ -34,11 +34,14 @@ def numpy_if_concrete(*values: Any) -> Any:
 
 def as_one_program(fn: _Function) -> _Function:
     """Compile `fn`, a function of pytrees, as one program when all its arguments are concrete. With
-    traced arguments `fn` is called as it is."""
+    traced arguments `fn` is called as it is. An argument that is a number is one of the program's,
+    so other numbers compile nothing."""
     compiled = eqx.filter_jit(fn)
 
     @functools.wraps(fn)
     def called(*args):
-        return (compiled if all_concrete(args) else fn)(*args)
+        if not all_concrete(args):
+            return fn(*args)
+        return compiled(*(jnp.asarray(x) if type(x) in (int, float) else x for x in args))
 
     return cast(_Function, called)

@@ -1,16 +1,19 @@
 """Joint coordinates along a motion: rates, counted turns, limits."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._concrete import as_one_program
 from .._inputs import checked
 from .batching import batched
-from .joints import AbstractJoint
+from .joints import AbstractJoint, without_names
 from .mechanism import Mechanism
 from .relative import within_half_a_turn
+from .tables import BodyTables
 
 
 @checked
@@ -21,16 +24,9 @@ def joint_rates(
     `Mechanism.joint_coordinates`. Leading axes of q and v are kept.
 
     **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
-    joint = joint_with_coordinates(mechanism, name)
-
-    def one(q, v):
-        (a, b), (twist_a, twist_b) = (
-            mechanism.frames(joint, q),
-            mechanism.frame_twists(joint, q, v),
-        )
-        return joint.rates(a, b, twist_a, twist_b)
-
-    return batched(one, (mechanism.checked_q(q), 1), (mechanism.checked_v(v), 1))
+    joint, tables = joint_with_coordinates(mechanism, name), mechanism.tables
+    q, v = mechanism.checked_q(q), mechanism.checked_v(v)
+    return _rates(without_names(joint), tables, q, v, *tables.columns_of(joint))
 
 
 @checked
@@ -53,8 +49,28 @@ def joint_path(
 
     **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint = joint_with_coordinates(mechanism, name)
-    x = mechanism.joint_coordinates(q, name)
-    rates = None if v is None else joint_rates(mechanism, q, v, name)
+    tables, q = mechanism.tables, mechanism.checked_q(q)
+    if v is not None:
+        v = mechanism.checked_v(v)
+    return _path(without_names(joint), tables, t, q, v, *tables.columns_of(joint))
+
+
+@as_one_program
+def _rates(joint: AbstractJoint, tables: BodyTables, q: Array, v: Array, *columns: Any) -> Array:
+    def one(q, v):
+        a, b = tables.frames(joint, q, columns)
+        twist_a, twist_b = tables.frame_twists(joint, q, v, columns)
+        return joint.rates(a, b, twist_a, twist_b)
+
+    return batched(one, (q, 1), (v, 1))
+
+
+@as_one_program
+def _path(
+    joint: AbstractJoint, tables: BodyTables, t: Array, q: Array, v: Array | None, *columns: Any
+) -> Array:
+    x = batched(lambda q: joint.coordinates(*tables.frames(joint, q, columns)), (q, 1))
+    rates = None if v is None else _rates(joint, tables, q, v, *columns)
     return with_turns(t, x, rates, joint.angles)
 
 
@@ -85,6 +101,11 @@ def limit_violation(
     **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint = joint_with_coordinates(mechanism, name)
     x = mechanism.joint_coordinates(q, name)
+    return _beyond_limits(without_names(joint, joint.limits), x)
+
+
+@as_one_program
+def _beyond_limits(joint: AbstractJoint, x: Array) -> Array:
     if joint.limits is None:
         return jnp.zeros_like(x)
     lower, upper = joint.limits[:, 0], joint.limits[:, 1]

@@ -29,7 +29,7 @@ from .element import AbstractFramed
 from .forces import AbstractForceElement
 from .in_plane import check_motion, kept_rows
 from .joint_rows import JointRows
-from .joints import AbstractConstraint, AbstractJoint
+from .joints import AbstractConstraint, AbstractJoint, without_names
 from .linearise import Linearised, frame_poses, frame_twists, linearised, no_rows
 from .listing import listing
 from .placed import Configuration
@@ -271,9 +271,8 @@ class Mechanism(AbstractStructuredSystem):
         joint = self.joint(name)
         if not isinstance(joint, AbstractJoint):
             raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
-
-        q = self.checked_q(q)
-        return _coordinates(joint, [self.tables.pose(q, body) for body in joint.bodies])
+        q, columns = self.checked_q(q), self.tables.columns_of(joint)
+        return _coordinates(without_names(joint), self.tables, q, *columns)
 
     def checked_q(self, q: ArrayLike) -> Float[Array, "*batch nq"]:
         """Return q as an array. **Raises:** `ValueError` for a wrong number of coordinates."""
@@ -301,21 +300,17 @@ class Mechanism(AbstractStructuredSystem):
         """The contact `name`. **Raises:** `ValueError` if there is none."""
         return _find("contact", self.contact_stacks, name)
 
+    @as_one_program
     def frames(self, element: AbstractFramed, q: Coordinates) -> tuple[Pose, ...]:
         """World poses of the frames of an element or a scalar coordinate."""
-        table = self.tables.poses_with_ground(q)
-        bodies = [self.tables.column(name) for name in element.bodies]
-        return tuple(Pose(*x) for x in frame_poses(element, [table[:, i] for i in bodies]))
+        return self.tables.frames(element, q, self.tables.columns_of(element))
 
+    @as_one_program
     def frame_twists(
         self, element: AbstractFramed, q: Coordinates, v: Velocity
     ) -> tuple[Twist, ...]:
         """World twists of the frames of an element or a scalar coordinate."""
-        q_table, v_table = self.tables.poses_with_ground(q), self.tables.twists_with_ground(v)
-        bodies = [self.tables.column(name) for name in element.bodies]
-        return frame_twists(
-            element, [q_table[:, i] for i in bodies], [v_table[:, i] for i in bodies]
-        )
+        return self.tables.frame_twists(element, q, v, self.tables.columns_of(element))
 
     # --- AbstractSystem -------------------------------------------------------------------------
 
@@ -331,15 +326,18 @@ class Mechanism(AbstractStructuredSystem):
     def kinematics(self, q: Configuration) -> Any:
         return self.tables.kinematics(q)
 
+    @as_one_program
     def retract(self, q: Configuration, dp: Velocity) -> Coordinates:
         return self._dynamics.retract(q, dp)
 
+    @as_one_program
     def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
         return self._dynamics.difference(q0, q1)
 
     def carried(self, q0: Configuration, q1: Coordinates, v: Velocity) -> Velocity:
         return self._dynamics.carried(q0, q1, v)
 
+    @as_one_program
     def mass_matrix(self, q: Coordinates) -> Float[Array, "nv nv"]:
         return self.mass_blocks(q).dense()
 
@@ -359,6 +357,7 @@ class Mechanism(AbstractStructuredSystem):
         # radius of gyration counts.
         return jnp.sqrt(J.squares(self._dynamics.reach_weights()))
 
+    @as_one_program
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
         return self.inertial_force(q, v) + self.external_force(t, q, v, u)
 
@@ -391,23 +390,28 @@ class Mechanism(AbstractStructuredSystem):
                 f = accumulated(f, i, -J[0] * (weight * rotor.drift[0])[None])
         return f[:, :n].ravel()
 
+    @as_one_program
     def mechanical_energy(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Scalar:
         """Energy of all bodies and force elements [J], rotors included."""
         return energy.total_energy(self, q, v, t)
 
+    @as_one_program
     def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
         """Power [W] of the force elements beyond what they release from storage."""
         elements = energy.powers(self, q, v, t, u).values()
         return -sum((x.lost for x in elements), jnp.zeros((), q.dtype))
 
+    @as_one_program
     def constraint(self, q: Configuration, t: RealScalarLike) -> Float[Array, " nh"]:
         return self._joint_rows.constraint(q, t)
 
+    @as_one_program
     def nonholonomic(
         self, q: Configuration, v: Velocity, t: RealScalarLike
     ) -> Float[Array, " rows"]:
         return self._joint_rows.nonholonomic(q, v, t)
 
+    @as_one_program
     def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
         return self.contact_set.gap(t, q)
 
@@ -504,10 +508,10 @@ def _flattened(flat: Flat, poses: Array, twists: Array) -> tuple[Coordinates, Ve
 
 
 @as_one_program
-def _coordinates(joint: AbstractJoint, bodies: list[Array]) -> Float[Array, "*batch k"]:
-    return batched(
-        lambda *bodies: joint.coordinates(*frame_poses(joint, bodies)), *((x, 1) for x in bodies)
-    )
+def _coordinates(
+    joint: AbstractJoint, tables: BodyTables, q: Coordinates, *columns: Any
+) -> Float[Array, "*batch k"]:
+    return batched(lambda q: joint.coordinates(*tables.frames(joint, q, columns)), (q, 1))
 
 
 def _members(kinds: Sequence[Stack]) -> tuple:

@@ -24,7 +24,7 @@ from .._types import RealScalarLike
 from .body import GROUND
 from .groups import Groups
 from .joint_coordinates import joint_with_coordinates
-from .joints import AbstractJoint
+from .joints import AbstractJoint, without_names
 from .mechanism import Mechanism
 from .pose import Pose, Twist
 from .relative import shortest
@@ -114,7 +114,7 @@ def place_bodies(
         name, joint = edge.joint.name, edge.joint
         pair = (edge.parent_body, edge.child_body)
         moved, apart, rates_missed = _placed(
-            _anonymous(mechanism, name),
+            without_names(joint),
             np.asarray(edge.child),
             moving[pair[0]],
             [before[x] for x in pair],
@@ -190,15 +190,6 @@ def _tree(mechanism: Mechanism, named: list[str]) -> list[_Edge]:
                         edges.append(edge)
                         fresh.append(edge.child_body)
     return edges
-
-
-def _anonymous(mechanism: Mechanism, name: str) -> AbstractJoint:
-    """The joint, renamed to the first one of its kind, so that all of them are compiled once."""
-    for kind in mechanism.joint_stacks:
-        if name in kind.names:
-            leaves, _ = jax.tree.flatten(kind[kind.names.index(name)])
-            return jax.tree.unflatten(kind.structures[0], leaves)
-    raise AssertionError(name)
 
 
 # --- one joint ----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Vectors of a mechanism as tables with a column for each body."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,8 +14,11 @@ from .._types import Velocity
 from .batching import batched
 from .body import GROUND
 from .coordinates import Bodies, FlatBodies
+from .element import AbstractFramed
+from .linearise import frame_poses, frame_twists
 from .placed import Configuration, Placed, PlacedFlat
 from .plane import Flat
+from .pose import Pose, Twist
 from .stack import Stack
 
 
@@ -132,6 +135,26 @@ class BodyTables(NamedTuple):
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=-1), here, ground)
 
     # --- elements between the bodies ------------------------------------------------------------
+
+    def columns_of(self, element: AbstractFramed) -> list[int]:
+        """Columns of the bodies of an element."""
+        return [self.column(name) for name in element.bodies]
+
+    def frames(
+        self, element: AbstractFramed, q: Configuration, columns: Sequence[Any]
+    ) -> tuple[Pose, ...]:
+        """World poses of the frames of an element on the bodies in these columns."""
+        table = self.poses_with_ground(q)
+        return tuple(Pose(*x) for x in frame_poses(element, [table[:, i] for i in columns]))
+
+    def frame_twists(
+        self, element: AbstractFramed, q: Configuration, v: Velocity, columns: Sequence[Any]
+    ) -> tuple[Twist, ...]:
+        """World twists of the frames of an element on the bodies in these columns."""
+        poses, twists = self.poses_with_ground(q), self.twists_with_ground(v)
+        return frame_twists(
+            element, [poses[:, i] for i in columns], [twists[:, i] for i in columns]
+        )
 
     def ends(self, elements: Stack) -> list[np.ndarray]:
         """Columns of the bodies that the elements connect, for each of their frames."""

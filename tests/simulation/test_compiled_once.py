@@ -144,3 +144,31 @@ def test_little_is_compiled_to_build_a_mechanism():
         with h.compilation_events() as events:
             mechanism.joint_coordinates(mechanism.state().q, "hinge")
         assert 0 < events[h.COMPILED] <= 3
+
+
+def test_functions_of_mechanisms_are_one_program_each():
+    """Functions of a joint are one for all joints of its kind."""
+    bars = h.three_bars(closed=True)
+    q, v = bars.state().q, bars.state().v
+    t, qs, vs = jnp.zeros(3), jnp.stack([q] * 3), jnp.stack([v] * 3)
+    zero = jnp.asarray(0.0)  # the first Python number that is converted is another program
+    programs = [
+        ([lambda: bars.constraint(q, zero)], 1),
+        ([lambda: bars.mass_matrix(q)], 1),
+        ([lambda: bars.force(zero, q, v, None)], 1),
+        ([lambda: bars.mechanical_energy(zero, q, v)], 1),
+        # Two for the number of a column, and the path.
+        (
+            [
+                lambda name=name: mbd.reports.joint_path(bars, name, t, qs, vs)
+                for name in ("j0", "j3")
+            ],
+            2,
+        ),
+    ]
+    with h.nothing_kept():
+        for calls, count in programs:
+            with h.compilation_events() as events:
+                for call in calls:
+                    jax.block_until_ready(call())
+            assert events[h.COMPILED] == count
