@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
-from ._equations import equations
+from ._equations import equations, specialised
 from ._inputs import at_least, checked, finite, positive, shown
-from ._linalg import ConstraintOperator, Pseudoinverse, dense
+from ._linalg import dense, loops_cost_nothing
 from ._loop import tree_where
 from ._raising import raise_failure
 from ._results import RESULTS
@@ -125,7 +125,7 @@ def assembled(
     the first has the holonomic rows that must vanish, the second the rows that the velocities must
     satisfy. The rows of `system` come first in both. The report covers the rows of `system`, but
     the assembly fails also if other rows remain unsatisfied."""
-    q = finite("`q` of assemble", q, shape=None)
+    q, system = finite("`q` of assemble", q, shape=None), specialised(system)
     if v is None:
         if writes_own_qdot(system):
             raise ValueError(
@@ -189,7 +189,7 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
         v, *_ = state
         rows = equations(in_motion).rows(t, q, v)
         J = dense(rows.J)
-        change, _ = _operator(J * v_scale[None, :]).correct(-rows.velocity, v)
+        change = _pseudoinverse(J * v_scale[None, :]) @ -rows.velocity
         return (v + jnp.where(i < steps, v_scale * change, 0.0), rows.phi, rows.velocity, J), None
 
     like = jax.eval_shape(lambda v: improved((v,), 0)[0], v)
@@ -218,10 +218,6 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     return State(t, q, v), report
 
 
-def _operator(J):
-    return ConstraintOperator(Pseudoinverse(), jnp.eye(J.shape[1], dtype=J.dtype), J)
-
-
 def _rank(J):
     if J.size == 0:
         return jnp.array(0)
@@ -236,38 +232,77 @@ class _Problem(eqx.Module):
     t: Float[Array, ""]
     scale: Velocity
 
-    def g(self, p):
-        return equations(self.system).positions(self.t, self.system.retract(self.q, self.scale * p))
+    def g(self, p: Velocity) -> Rows:
+        q = self.system.retract(self.q, self.scale * p)
+        return equations(self.system).positions(self.t, q)
 
-    def jacobian(self, p):
-        return jax.jacfwd(self.g)(p)
+    def none(self, p: Velocity) -> Rows:
+        """Multipliers that are zero."""
+        return jnp.zeros(jax.eval_shape(self.g, p).shape, p.dtype)
 
-    def pull(self, p, mu):
-        """Return J^T mu."""
-        return jax.vjp(self.g, p)[1](mu)[0]
+    def pull(self, p: Velocity, mu: Rows) -> tuple[Rows, Velocity]:
+        """g, and J^T mu with J = dg/dp."""
+        g, transposed = jax.vjp(self.g, p)
+        return g, transposed(mu)[0]
 
-    def newton(
-        self, p, mu, tangential: Velocity, normal: Rows, across_map: Callable, along: Callable
-    ) -> Velocity:
+    def linearised(self, p: Velocity, mu: Rows) -> "_Linearised":
+        def along(direction):
+            at, slopes = jax.jvp(lambda p: self.pull(p, mu), (p,), (direction,))
+            return at[0], *slopes
+
+        # One direction after the other compiles faster, where a loop costs nothing.
+        each = jax.lax.map if loops_cost_nothing() else lambda f, x: jax.vmap(f)(x)
+        g, J, W = each(along, jnp.eye(p.shape[0], dtype=p.dtype))
+        return _Linearised(p, g[0], J.T, _pseudoinverse(J.T), W)
+
+
+class _Linearised(NamedTuple):
+    """g, J, J^+, and W = sum mu d2g/dp2 at p."""
+
+    p: Velocity
+    g: Rows
+    J: Float[Array, "rows nv"]
+    X: Float[Array, "nv rows"]
+    W: Float[Array, "nv nv"]
+
+    @property
+    def mu(self) -> Rows:
+        """The least squares solution of p = J^T mu."""
+        return self.X.T @ self.p
+
+    def newton(self, tangential: Velocity, normal: Rows) -> Velocity:
         """Return dp from the linearised equations of the minimum, p = J^T mu and g = 0:
-        H dp - J^T dmu = tangential, J dp = normal, with H = 1 - sum mu d2g/dp2.
+        H dp - J^T dmu = tangential, J dp = normal, with H = 1 - W.
 
-        Across the constraints dp = J^+ normal (`across_map`). Along them (`along` is the projector
-        P = 1 - J^+ J) P H P dp = P (tangential - H J^+ normal). H is replaced by 1 where it is not
-        positive there."""
-        identity = jnp.eye(p.shape[0], dtype=p.dtype)
-        H = identity - jax.jacfwd(lambda p: self.pull(p, mu))(p)
-        P = jax.vmap(along, in_axes=1, out_axes=1)(identity)
+        Across the constraints dp = J^+ normal. Along them, with P = 1 - J^+ J,
+        P H P dp = P (tangential - H J^+ normal). H is replaced by 1 where it is not positive
+        there."""
+        identity = jnp.eye(self.p.shape[0], dtype=self.p.dtype)
+        H, P = identity - self.W, identity - self.X @ self.J
         A = P @ H @ P + identity - P
         convex = jnp.all(jnp.isfinite(jnp.linalg.cholesky(jax.lax.stop_gradient(A))))
         A, H = jnp.where(convex, A, identity), jnp.where(convex, H, identity)
-        across = across_map(normal)
-        return across + along(jnp.linalg.solve(A, along(tangential - H @ across)))
+        across = self.X @ normal
+        return across + P @ jnp.linalg.solve(A, P @ (tangential - H @ across))
 
 
-def _pseudoinverse(J):
-    # The iterations are not differentiated, so the SVD is safe.
+@jax.custom_jvp
+def _pseudoinverse(J: Float[Array, "rows nv"]) -> Float[Array, "nv rows"]:
+    """J^+. Its derivative is that at constant rank, also where singular values coincide.
+
+    Reference: Golub and Pereyra (1973), The differentiation of pseudo-inverses and nonlinear least
+    squares problems whose variables separate, SIAM Journal on Numerical Analysis 10, equation
+    (4.12)."""
     return jnp.linalg.pinv(J, rtol=1e-10 if J.dtype == jnp.float64 else 1e-5)
+
+
+@_pseudoinverse.defjvp
+def _pseudoinverse_jvp(primals, tangents):
+    (J,), (dJ,) = primals, tangents
+    X = _pseudoinverse(J)
+    reached = X @ (X.T @ (dJ.T - dJ.T @ (J @ X)))
+    turned = ((dJ.T - X @ (J @ dJ.T)) @ X.T) @ X
+    return X, reached + turned - X @ dJ @ X
 
 
 @eqx.filter_custom_jvp
@@ -276,26 +311,21 @@ def _nearest(problem, tolerance, max_iterations):
 
     # One loop does both stages, so that each function occurs once in the program, which saves
     # compilation. The first stage satisfies the rows. The second, `sharp`, finds the nearest p.
-    def evaluated(p):
-        J = problem.jacobian(p)
-        return p, problem.g(p), J, _pseudoinverse(J)
-
     def error(at, sharp):
-        p, g, J, X = at
-        stationarity = jnp.where(sharp, p - J.T @ (X.T @ p), 0.0)
+        stationarity = jnp.where(sharp, at.p - at.J.T @ at.mu, 0.0)
         return jnp.maximum(
-            jnp.max(jnp.abs(g), initial=0.0), jnp.max(jnp.abs(stationarity), initial=0.0)
+            jnp.max(jnp.abs(at.g), initial=0.0), jnp.max(jnp.abs(stationarity), initial=0.0)
         )
-
-    def optimal_step(at):
-        p, g, J, X = at
-        mu = X.T @ p
-        return problem.newton(p, mu, J.T @ mu - p, -g, lambda r: X @ r, lambda x: x - X @ (J @ x))
 
     def body(state):
         at, k, best, _, sharp = state
         first = k < 0
-        dp = jax.lax.cond(sharp, optimal_step, lambda at: -at[3] @ at[1], at)
+        dp = jax.lax.cond(
+            sharp,
+            lambda at: at.newton(at.J.T @ at.mu - at.p, -at.g),
+            lambda at: -at.X @ at.g,
+            at,
+        )
         dp = jnp.where(first, 0.0, dp)
 
         # Take the longest step of dp, dp/2, ... that reduces the error.
@@ -305,7 +335,8 @@ def _nearest(problem, tolerance, max_iterations):
 
         def shorter(search):
             s = 0.5 * search[2]
-            new = evaluated(at[0] + s * dp)
+            # The multipliers before the step do for W: they converge too, and J is not known yet.
+            new = problem.linearised(at.p + s * dp, at.mu)
             return new, error(new, sharp), s
 
         begin = at, jnp.full_like(best, jnp.inf), jnp.full_like(best, 2.0)
@@ -323,7 +354,8 @@ def _nearest(problem, tolerance, max_iterations):
 
     origin = jnp.zeros_like(problem.scale)
     # Zeros stand for an evaluation, which the first turn makes.
-    at = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(evaluated, origin))
+    like = jax.eval_shape(problem.linearised, origin, problem.none(origin))
+    at = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
     start = (
         at,
         jnp.array(-1),
@@ -332,8 +364,7 @@ def _nearest(problem, tolerance, max_iterations):
         jnp.array(False),
     )
     at, k, best, _, _ = jax.lax.while_loop(going, body, start)
-    p = at[0]
-    return p, k, best <= 1e3 * tolerance
+    return at.p, k, best <= 1e3 * tolerance
 
 
 @_nearest.def_jvp
@@ -341,19 +372,20 @@ def _nearest_jvp(primals, tangents):
     problem, tolerance, max_iterations = primals
     d_problem, _, _ = tangents
     p, k, stationary = _nearest(problem, tolerance, max_iterations)
-    operator = _operator(problem.jacobian(p))
-    mu = _operator(problem.jacobian(p).T).correct(p, problem.g(p))[0]  # least squares of p = J^T mu
+
+    # Twice, since W needs the multipliers.
+    def linearised(mu, _):
+        at = problem.linearised(p, mu)
+        return at.mu, at
+
+    _, twice = jax.lax.scan(linearised, problem.none(p), length=2)
+    at = jax.tree.map(lambda x: x[-1], twice)
     # p = J^T mu and g = 0 hold also for the problem changed by d_problem.
-    _, (d_pull, d_g) = eqx.filter_jvp(
-        lambda problem: (problem.pull(p, mu), problem.g(p)), (problem,), (d_problem,)
+    _, (d_g, d_pull) = eqx.filter_jvp(
+        lambda problem: problem.pull(p, at.mu), (problem,), (d_problem,)
     )
-    none = jnp.zeros_like(mu)
-    dp = problem.newton(
-        p,
-        mu,
+    dp = at.newton(
         jnp.zeros_like(p) if d_pull is None else d_pull,
-        none if d_g is None else -d_g,
-        lambda r: operator.correct(r, p)[0],
-        lambda x: operator.solve(x, none)[0],
+        jnp.zeros_like(at.g) if d_g is None else -d_g,
     )
     return (p, k, stationary), (dp, None, None)
