@@ -189,7 +189,7 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
         v, *_ = state
         rows = equations(in_motion).rows(t, q, v)
         J = dense(rows.J)
-        change = _pseudoinverse(J * v_scale[None, :]) @ -rows.velocity
+        change = pseudoinverse(J * v_scale[None, :]) @ -rows.velocity
         return (v + jnp.where(i < steps, v_scale * change, 0.0), rows.phi, rows.velocity, J), None
 
     like = jax.eval_shape(lambda v: improved((v,), 0)[0], v)
@@ -253,7 +253,7 @@ class _Problem(eqx.Module):
         # One direction after the other compiles faster, where a loop costs nothing.
         each = jax.lax.map if loops_cost_nothing() else lambda f, x: jax.vmap(f)(x)
         g, J, W = each(along, jnp.eye(p.shape[0], dtype=p.dtype))
-        return _Linearised(p, g[0], J.T, _pseudoinverse(J.T), W)
+        return _Linearised(p, g[0], J.T, pseudoinverse(J.T), W)
 
 
 class _Linearised(NamedTuple):
@@ -287,7 +287,7 @@ class _Linearised(NamedTuple):
 
 
 @jax.custom_jvp
-def _pseudoinverse(J: Float[Array, "rows nv"]) -> Float[Array, "nv rows"]:
+def pseudoinverse(J: Float[Array, "rows nv"]) -> Float[Array, "nv rows"]:
     """J^+. Its derivative is that at constant rank, also where singular values coincide.
 
     Reference: Golub and Pereyra (1973), The differentiation of pseudo-inverses and nonlinear least
@@ -296,10 +296,10 @@ def _pseudoinverse(J: Float[Array, "rows nv"]) -> Float[Array, "nv rows"]:
     return jnp.linalg.pinv(J, rtol=1e-10 if J.dtype == jnp.float64 else 1e-5)
 
 
-@_pseudoinverse.defjvp
+@pseudoinverse.defjvp
 def _pseudoinverse_jvp(primals, tangents):
     (J,), (dJ,) = primals, tangents
-    X = _pseudoinverse(J)
+    X = pseudoinverse(J)
     reached = X @ (X.T @ (dJ.T - dJ.T @ (J @ X)))
     turned = ((dJ.T - X @ (J @ dJ.T)) @ X.T) @ X
     return X, reached + turned - X @ dJ @ X

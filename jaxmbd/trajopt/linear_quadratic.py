@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from .._search import Multipliers, bounded_least_squares, normal_inverse
 from .._tangent_space import difference
 from .controls import Held
-from .expansion import AbstractExpansion
+from .expansion import AbstractExpansion, gradient_and_hessian
 from .motion import (
     Trajectory,
     advance,
@@ -80,7 +80,7 @@ def _quadratic(fn, m: int, u: Array) -> Quadratic:
     def joined(z):
         return fn(z[:m], z[m:])
 
-    g, H = jax.grad(joined)(z), jax.hessian(joined)(z)
+    g, H = gradient_and_hessian(joined, z)
     H = (H + H.T) / 2
     return Quadratic(g[:m], g[m:], H[:m, :m], H[m:, :m], H[m:, m:])
 

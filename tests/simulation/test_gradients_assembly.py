@@ -8,6 +8,7 @@ import pytest
 from gradients import EULER, check_scalar
 
 import jaxmbd as mbd
+from jaxmbd._assemble import pseudoinverse
 
 
 def assembled(tree, **options):
@@ -74,3 +75,22 @@ def test_simulation_from_an_assembled_start():
         return sol.q[-1, 0] + sol.v[-1, 1]
 
     check_scalar(loss, (case.system, case.state.q + 0.1, case.state.v))
+
+
+def test_derivative_of_the_pseudoinverse():
+    """Of B C, with columns and rows that are independent: C^T (C C^T)^-1 (B^T B)^-1 B^T. Its two
+    singular values coincide, where those of the SVD have no derivatives."""
+    B, C = jnp.eye(3, 2), jnp.eye(4, 2)[::-1].T
+    changes = (jnp.asarray(x) for x in np.random.default_rng(0).normal(size=(2, 12)))
+    dB, dC = (x[: y.size].reshape(y.shape) for x, y in zip(changes, (B, C), strict=True))
+
+    def closed(B, C):
+        return C.T @ jnp.linalg.inv(C @ C.T) @ jnp.linalg.inv(B.T @ B) @ B.T
+
+    @jax.jit
+    def both(*changes):
+        found = jax.jvp(lambda B, C: pseudoinverse(B @ C), (B, C), changes)
+        return found, jax.jvp(closed, (B, C), changes)
+
+    found, expected = both(dB, dC)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
