@@ -84,6 +84,9 @@ def delassus(
         W = block_whitener(M.blocks)[0] if M.root is None else M.root.whitener()
         Y = J.whitened(W)
         return FactoredDelassus(Y, own) if many else DenseDelassus(Y.products())
+    S = None if many else operator.mobility(forces)
+    if S is not None:
+        return DenseDelassus(S.reshape(*shape, *shape))
     rest = jnp.zeros(rows, dtype)
     # One by one where loops cost nothing: a batch of all of them would call a library for its sums.
     each = jax.lax.map if small.loops_cost_nothing() else lambda fn, xs: jax.vmap(fn)(xs)

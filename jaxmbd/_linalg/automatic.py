@@ -44,6 +44,9 @@ class Automatic(AbstractConstraintSolver):
     def solve(self, factor, f, r):
         return factor.solver.solve(factor.factor, f, r)
 
+    def mobility(self, factor, forces):
+        return factor.solver.mobility(factor.factor, forces)
+
     def allows_dependent(self, factor):
         return factor.solver.allows_dependent(factor.factor)
 

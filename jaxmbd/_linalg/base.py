@@ -99,6 +99,12 @@ class AbstractConstraintSolver(eqx.Module):
     def solve(self, factor: Any, f: Force, r: Rows) -> tuple[Velocity, Rows]:
         """(a, lam); linear in (f, r)."""
 
+    def mobility(self, factor: Any, forces: Float[Array, "n nv"]) -> Float[Array, "n n"] | None:
+        """The powers F A F^T of forces F in the rows, at the accelerations a = A f of `solve` for
+        r = 0; `None` if the factor gives them at no less cost than one solve for each force."""
+        del factor, forces
+        return None
+
     def cutoff_given(self) -> bool:
         """Whether the user has set the cutoff up to which rows count as dependent."""
         return False

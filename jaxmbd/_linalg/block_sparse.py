@@ -8,9 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from .._fusion import contracted, materialise
+from .._fusion import contracted, materialise, total
 from .._inputs import at_least, checked, positive
 from .._results import RESULTS
 from .._types import Rows
@@ -37,6 +37,7 @@ from .small import (
     inverse,
     inverse_cholesky,
     loops_cost_nothing,
+    product,
     replaced,
     smallest,
 )
@@ -187,6 +188,27 @@ class BlockSparse(AbstractConstraintSolver):
     def solve(self, factor, f, r):
         a, lam = self._solve(factor, f, self._extended(factor, r))
         return a, lam[: r.shape[0]]
+
+    def mobility(self, factor, forces):
+        rest = factor.rest
+        if factor.steps is None or factor.shared is not None:
+            return None
+        if factor.rho is not None and not isinstance(rest, Border):
+            return None
+        # With Y = F R and G = L L^T, F A F^T = Y Y^T - Z^T Z, where Z = L^-1 K Y^T takes only the
+        # forward substitution.
+        size, count = factor.K.size, factor.K.count
+        Y = factor.root.transposed_times(jnp.moveaxis(forces.reshape(-1, size, count), 0, 1))
+        right = jnp.transpose(factor.K.times(Y), (2, 0, 1))
+        elimination = self._order(factor.K)
+        assert isinstance(elimination, NodeOrder)
+        Z, n = _substitute_forward(elimination, factor.steps, right), len(elimination.out)
+        found = _squared(jnp.transpose(Y, (2, 0, 1))) - _squared(Z[:n])
+        if rest is None:
+            return found
+        # Of the rows that close loops, S remains.
+        z = Z[n:].reshape(-1, len(forces))
+        return found - product(z.T, product(rest.solution, z))
 
     def _extended(self, factor, r):
         """r, followed by zeros for the rows of shared inertia."""
@@ -388,7 +410,7 @@ def _eliminate_sequence(
 ) -> tuple[_Steps, Array, Array, Array]:
     """The factors of the nodes, the smallest relative pivot, and what is left of D and U."""
     D, U = _in_order(elimination, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
-    slots = np.triu_indices(elimination.out.shape[1], 1)
+    slots = np.tril_indices(elimination.out.shape[1], -1)[::-1]
     tables = [
         jnp.asarray(x) for x in (elimination.neighbours, elimination.out, elimination.pairs, *slots)
     ]
@@ -438,7 +460,7 @@ def _elimination_loop(
     D: Float[Array, "n s s *rest"],
     U: Float[Array, "m s s *rest"],
 ) -> tuple[Array, Array, Array, Array, Array]:
-    s, rest, dtype = D.shape[1], D.shape[3:], D.dtype
+    none, s, rest, dtype = *D.shape[:2], D.shape[3:], D.dtype
     (n, d), pairs = out.shape, between.shape[1]
     diagonal = jnp.stack([D[:n, k, k] for k in range(s)])
     # One more block of each, at the index that stands for "none".
@@ -455,14 +477,15 @@ def _elimination_loop(
             D = replaced(D, entry(D, j) - _transposed_times(y, y), j)
             return D, replaced(Y, y, a)
 
-        D, own = _short_loop(d, to_neighbour, (D, jnp.zeros((d, s, s, *rest), dtype)))
+        degree = _degree(near, i, none)
+        D, own = _short_loop(d, degree, to_neighbour, (D, jnp.zeros((d, s, s, *rest), dtype)))
 
         def between_neighbours(p, U):
             j = entry(entry(between, i), p)
             y, z = (entry(own, entry(table, p)) for table in (first, second))
             return replaced(U, entry(U, j) - _transposed_times(y, z), j)
 
-        U = _short_loop(pairs, between_neighbours, U)
+        U = _short_loop(pairs, degree * (degree - 1) // 2, between_neighbours, U)
         return D, U, replaced(W, here, i), replaced(Y, own, i)
 
     W, Y = (jnp.zeros((n, *more, s, s, *rest), dtype) for more in ((), (d,)))
@@ -479,11 +502,18 @@ def _substitute_sequence(
     end: Callable[[Float[Array, " m"]], Float[Array, " m"]] | None = None,
 ) -> Float[Array, "n s"]:
     """Forward and back substitution, and between them the solution `end` of the rest."""
-    x = batch_last(_forward_loop, 1)(*_factors(elimination, steps), _in_order(elimination, r))
+    x = _substitute_forward(elimination, steps, r)
     if end is not None:
         n = len(elimination.out)
         x = jnp.concatenate([x[:n], end(x[n:].ravel()).reshape(x[n:].shape)])
     return _substitute_back(elimination, steps, x)
+
+
+def _substitute_forward(
+    elimination: NodeOrder, steps: _Steps, r: Float[Array, "n s *k"]
+) -> Float[Array, "n s *k"]:
+    """L^-1 r of one right side, or of k of them, in the order of elimination."""
+    return batch_last(_forward_loop, 1)(*_factors(elimination, steps), _in_order(elimination, r))
 
 
 def _substitute_back(
@@ -498,22 +528,33 @@ def _factors(elimination: NodeOrder, steps: _Steps) -> tuple[Array, Array, Array
     return jnp.asarray(elimination.neighbours), steps.W, steps.Y
 
 
+def _squared(X: Float[Array, "n s k"]) -> Float[Array, "k k"]:
+    """X^T X over both first axes, as a loop over the first, whose sums are written out."""
+
+    def more(found, x):
+        return found + total(row[:, None] * row[None] for row in x), None
+
+    k = X.shape[2]
+    return jax.lax.scan(more, jnp.zeros((k, k), X.dtype), X)[0]
+
+
 def _forward_loop(
     near: Array,
     W: Float[Array, "n s s *rest"],
     Y: Float[Array, "n d s s *rest"],
-    x: Float[Array, "m s *rest"],
-) -> Float[Array, "m s *rest"]:
-    n, d = near.shape
+    x: Float[Array, "m s *more"],
+) -> Float[Array, "m s *more"]:
+    (n, d), none = near.shape, x.shape[0]
+    times, transposed = _products(W, x)
 
     def forward(i, x):
-        here, own = blocks_times(entry(W, i), entry(x, i)), entry(Y, i)
+        here, own = times(entry(W, i), entry(x, i)), entry(Y, i)
 
         def onto(a, x):
             j = entry(entry(near, i), a)
-            return replaced(x, entry(x, j) - transposed_blocks_times(entry(own, a), here), j)
+            return replaced(x, entry(x, j) - transposed(entry(own, a), here), j)
 
-        return _short_loop(d, onto, replaced(x, here, i))
+        return _short_loop(d, _degree(near, i, none), onto, replaced(x, here, i))
 
     return jax.lax.fori_loop(0, n, forward, _with_none(x))[:-1]
 
@@ -524,11 +565,8 @@ def _back_loop(
     Y: Float[Array, "n d s s *rest"],
     x: Float[Array, "m s *more"],
 ) -> Float[Array, "m s *more"]:
-    n, d = near.shape
-    several = x.ndim == W.ndim
-    times, transposed = (
-        (_times, _transposed_times) if several else (blocks_times, transposed_blocks_times)
-    )
+    (n, d), none = near.shape, x.shape[0]
+    times, transposed = _products(W, x)
 
     def back(k, x):
         i = n - 1 - k
@@ -537,10 +575,17 @@ def _back_loop(
         def less(a, here):
             return here - times(entry(own, a), entry(x, entry(entry(near, i), a)))
 
-        here = _short_loop(d, less, entry(x, i))
+        here = _short_loop(d, _degree(near, i, none), less, entry(x, i))
         return replaced(x, transposed(entry(W, i), here), i)
 
     return jax.lax.fori_loop(0, n, back, _with_none(x))[:-1]
+
+
+def _products(W: Array, x: Array) -> tuple[Callable, Callable]:
+    """The products of blocks, and of their transposes, with one right side or several."""
+    if x.ndim == W.ndim:
+        return _times, _transposed_times
+    return blocks_times, transposed_blocks_times
 
 
 def _with_none(x: Float[Array, "n *rest"]) -> Float[Array, "n+1 *rest"]:
@@ -548,11 +593,16 @@ def _with_none(x: Float[Array, "n *rest"]) -> Float[Array, "n+1 *rest"]:
     return jnp.concatenate([x, jnp.zeros_like(x[:1])])
 
 
-def _short_loop(count: int, body: Callable, carry: Any) -> Any:
-    """A loop; one or two turns are written out."""
-    if count > 2:
+def _degree(near: Int[Array, "n d"], i: Array, none: int) -> Int[Array, ""]:
+    """The number of neighbours of node i."""
+    return jnp.sum(entry(near, i) < none)
+
+
+def _short_loop(most: int, count: Int[Array, ""], body: Callable, carry: Any) -> Any:
+    """A loop. Up to two turns are written out, and do nothing after the first `count`."""
+    if most > 2:
         return jax.lax.fori_loop(0, count, body, carry)
-    for a in range(count):
+    for a in range(most):
         carry = body(a, carry)
     return carry
 

@@ -203,10 +203,13 @@ class BlockRoot(eqx.Module):
 
     def __rmatmul__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """x R = R^T x."""
-        table = self._table(x)
-        shifts = self.scale * table[: self.scale.shape[0]]
-        turns = transposed_blocks_times(self.columns, table[self._zeros :])
-        return jnp.concatenate([shifts, turns]).ravel()
+        return self.transposed_times(self._table(x)[:, None]).ravel()
+
+    def transposed_times(self, x: Float[Array, "size k count"]) -> Float[Array, "size k count"]:
+        """R^T x of several vectors x."""
+        shifts = self.scale[:, None] * x[: self.scale.shape[0]]
+        turns = transposed_blocks_times(self.columns[:, :, None], x[self._zeros :])
+        return jnp.concatenate([shifts, turns])
 
     def rows(self, A: Float[Array, "rows size k"], bodies: np.ndarray) -> Array:
         """A R for blocks A of rows; each block belongs to one of the `bodies` or the ground."""
@@ -456,6 +459,16 @@ class BlockRows(eqx.Module):
             parts = materialise_cotangent(contracted(piece, here[:, None], 2))
             rows.extend(table_rows(total(parts), kinds))
         return jnp.concatenate(rows)
+
+    def times(self, x: Float[Array, "size k count"]) -> Float[Array, "longest k elements"]:
+        """J x of several vectors x, as a table with a column for each element. Constant to
+        derivatives."""
+        parts = []
+        for piece, ends in zip(self.pieces, self.ends, strict=True):
+            here = x.at[..., np.array(ends)].get(mode="fill", fill_value=0)
+            here = materialise(jnp.moveaxis(here, -2, 0))
+            parts.append(total(contracted(piece[:, :, :, None], here[:, None], 2)))
+        return _side_by_side(parts)
 
     def __rmatmul__(self, y: Float[Array, " rows"]) -> Float[Array, " n"]:
         """y J = J^T y."""

@@ -129,7 +129,7 @@ class NodeOrder(NamedTuple):
     - `order`: the nodes in the order of elimination, then the rest. `neighbours`: for each
       eliminated node, the positions in this order of the neighbours that are left, and `out`: the
       edges to them, `(nodes, d)`.
-    - `pairs`: the edges between two neighbours, `(nodes, d (d - 1) / 2)`.
+    - `pairs`: the edges between two neighbours, `(nodes, d (d - 1) / 2)`, ordered by the later one.
     - `rest_edges`: the last edges, those between nodes of the rest, as two arrays of places in it.
     """
 
@@ -169,9 +169,9 @@ def node_order(
     number = {edge: i for i, edge in enumerate(edges)}
     pairs = [[number[pair] for pair in itertools.combinations(nodes, 2)] for nodes in near]
     degree = max(map(len, near), default=0)
-    slots = list(itertools.combinations(range(degree), 2))
+    slots = sorted(itertools.combinations(range(degree), 2), key=lambda pair: pair[::-1])
     for i, nodes in enumerate(near):
-        # Pairs stand at the same places for all nodes, as if each had all neighbours.
+        # Pairs stand at the same places for all nodes, those of the first neighbours first.
         known = dict(zip(itertools.combinations(range(len(nodes)), 2), pairs[i], strict=True))
         pairs[i] = [known.get(slot, len(edges)) for slot in slots]
     out = [[number[a, b] for b in nodes] for a, nodes in zip(order, near, strict=True)]

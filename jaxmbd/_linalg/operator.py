@@ -113,6 +113,10 @@ class ConstraintOperator(eqx.Module):
             a, lam = jax.vmap(solve)(f, r)
         return list(zip(a, lam, strict=True))
 
+    def mobility(self, forces: Float[Array, "n nv"]) -> Float[Array, "n n"] | None:
+        """See `AbstractConstraintSolver`; constant to derivatives."""
+        return self.solver.mobility(*jax.lax.stop_gradient((self.factor, forces)))
+
     def correct(self, r: Rows, like: Velocity) -> tuple[Velocity, Rows]:
         """(d, mu) with d = M^-1 J^T mu and J d = r: the change d of least kinetic energy
         d^T M d / 2 that changes the rows by r (Gauss's principle). Of `like` only the shape is

@@ -136,6 +136,26 @@ def test_solves(graph, compliant, dense_rows):
     assert result == mbd.RESULTS.successful
 
 
+@pytest.mark.parametrize("graph", ["long chain", "star", "ring", "closed last"])
+def test_mobility(graph):
+    """Powers of forces in each other, at the accelerations that solves give."""
+    (n, pieces, rows), closing = GRAPHS[graph]
+    M, J = rows_of(n, pieces, rows, closing=closing)
+    rng = np.random.default_rng(1)
+    forces, E = rng.standard_normal((7, J.shape[1])), rng.uniform(0.1, 1, J.shape[0])
+
+    @jax.jit
+    def powers(M, J, E, forces):
+        return mbd.solvers.ConstraintOperator(mbd.Automatic(), M, J, E).mobility(forces)
+
+    found = powers(M, J, jnp.asarray(E), jnp.asarray(forces))
+    assert (found is None) == (graph == "ring")
+    if found is not None:
+        rest = np.zeros(J.shape[0])
+        expected = [forces @ reference(M, J, f, rest, E)[0] for f in forces]
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("graph", ["tree", "ring", "closed last"])
 def test_batches(graph):
     """Of batches within batches each sample is solved as it is alone, without a scatter."""
