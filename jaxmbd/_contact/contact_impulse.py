@@ -16,7 +16,6 @@ from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._loop import any_of_batch, one_by_one, save_for_reverse, stop_gradient, tree_where
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
-from .delassus import AbstractDelassus
 from .friction import AbstractFriction, Cone, Pyramid
 from .impact_law import AbstractImpactLaw, Newton
 from .impact_time import AtStepStart, Located
@@ -147,20 +146,13 @@ class ContactProblems(NamedTuple):
     """What all contact problems at one q have in common.
 
     **Fields:** `enforcement`; `operator` of the equality rows, and their number `rows`; `J` of the
-    contacts; `groups` of their impulses; the Delassus operator `S`."""
+    contacts; `groups` of their impulses."""
 
     enforcement: ContactImpulse
     operator: ConstraintOperator
     rows: int
     J: AbstractContactJacobian
     groups: Groups
-    S: AbstractDelassus
-
-    @classmethod
-    def of(cls, enforcement, operator, rows, J, groups) -> "ContactProblems":
-        """Build S and return all."""
-        S = delassus(operator, rows, J, groups.d)
-        return cls(enforcement, operator, rows, J, groups, S)
 
     def resolve(self, given: Given, exact: bool | Bool[Array, ""] = False) -> Resolved:
         """Solve one of the problems; an `exact` one by `InteriorPoint` and without smoothing."""
@@ -170,7 +162,8 @@ class ContactProblems(NamedTuple):
         equations = ContactEquations(
             self.operator, self.J, given.b, given.mu, given.compliance, smoothing, self.groups
         )
-        problem = equations.problem(self.S)
+        # Built for each problem: in most steps one at most has to be solved.
+        problem = equations.problem(delassus(self.operator, self.rows, self.J, self.groups.d))
         guess = jax.lax.stop_gradient(given.guess) / problem.scale[:, None]
 
         def solve(solver, exact, problem, guess):

@@ -238,12 +238,14 @@ class ContactSteps(SplitSteps):
         nothing = Resolved.nothing(v, rows, guess)
         if guess.shape[0] == 0:
             return nothing, moved(nothing)[0], nothing
-        problems = ContactProblems.of(enforcement, equations.operator, rows, contacts.J, groups)
+        problems = ContactProblems(enforcement, equations.operator, rows, contacts.J, groups)
         mu, law, e = coefficients(contacts, before), enforcement.impact_law, normal.restitution
 
         def impact(change, bias, guess):
             b = contacts.velocities(v + change).at[:, 0].add(bias)
-            return Given(b, mu, normal.compliance, guess, jnp.array(True))
+            # Without impulses no contact approaches. Smoothed laws have impulses at any distance.
+            needed = ~jnp.all(b[:, 0] >= 0) if enforcement.smoothing is None else jnp.array(True)
+            return Given(b, mu, normal.compliance, guess, needed)
 
         def rebound(state, compression):
             again = law.expansion(e, compression.impulses)

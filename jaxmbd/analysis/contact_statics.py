@@ -215,7 +215,7 @@ class ContactStatics(eqx.Module):
         # Surfaces that move pull along the direction of their motion, however slow it is.
         drift = (jnp.sqrt(h) * contacts.drift).at[:, 0].set(contacts.gap)
         mu = coefficients(contacts, jnp.zeros_like(kept))
-        problems = ContactProblems.of(
+        problems = ContactProblems(
             self.law, operator, lam.shape[0], contacts.J, contact_groups(self.law, contacts)
         )
         b = contacts.J.rows(dp) + drift

@@ -49,7 +49,7 @@ def solved(solver, groups, M, J, Jc, v, mu):
     free = v + operator.solve(jnp.zeros_like(v), -(J @ v))[0]
     zero = jnp.zeros(Jc.shape[0])
     enforcement = mbd.ContactImpulse(contact_solver=solver)
-    problems = ContactProblems.of(enforcement, operator, J.shape[0], contacts, groups)
+    problems = ContactProblems(enforcement, operator, J.shape[0], contacts, groups)
     guess = jnp.zeros(Jc.shape[:2])
     found = problems.resolve(Given(contacts.rows(free), mu, zero, guess, jnp.array(True)))
     return free + found.change, found.impulses, found.residual, found.result
