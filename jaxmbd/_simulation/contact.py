@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 class _Phase(NamedTuple):
     """The state within a step, the impulses and verdicts so far, which contacts were solved for
-    last, and which of these pressed without a bounce."""
+    last, which of these pressed without a bounce, and the overlap that is allowed."""
 
     t: RealScalarLike
     q: Coordinates
@@ -66,6 +66,7 @@ class _Phase(NamedTuple):
     residual: Float[Array, ""]
     watched: Bool[Array, " contacts"]
     resting: Bool[Array, " contacts"]
+    allowed: Float[Array, ""]
     scheme: Any
     result: RESULTS
 
@@ -122,13 +123,18 @@ class ContactSteps(SplitSteps):
             jnp.zeros((), q.dtype),
             jnp.ones(count, bool),
             jnp.zeros(count, bool),
+            _any_overlap(q.dtype),
         )
         return super().init(t, q, v).replace(contacts=past)
 
-    def start_result(self, t, q, v, tolerance):
-        contacts = contact_rows(self.system, t, q, v)
-        apart = jnp.all((contacts.gap >= -tolerance) | is_compliant(contacts))
-        return RESULTS.where(apart, RESULTS.successful, RESULTS.overlapping_start)
+    def allowing(self, start, tolerance):
+        assert start.contacts is not None
+        return start.replace(contacts=start.contacts._replace(allowed=tolerance))
+
+    def start_result(self, start):
+        assert start.contacts is not None
+        contacts = contact_rows(self.system, start.t, start.q, start.v)
+        return _overlapping(contacts, start.contacts.allowed)
 
     def end_result(self, state):
         contacts = contact_rows(self.system, state.t, state.q, state.v)
@@ -146,6 +152,7 @@ class ContactSteps(SplitSteps):
             jnp.zeros_like(past.residual),
             past.watched,
             past.resting,
+            past.allowed,
             state.scheme,
             system.result(state.q),
         )
@@ -161,7 +168,9 @@ class ContactSteps(SplitSteps):
             q=q,
             v=v,
             multipliers=end.multipliers / h,
-            contacts=ContactMemory(end.impulses / h, residual, end.watched, end.resting),
+            contacts=ContactMemory(
+                end.impulses / h, residual, end.watched, end.resting, end.allowed
+            ),
             scheme=end.scheme,
         )
         return Step(state, first_failure(end.result, projected), phi)
@@ -204,9 +213,10 @@ class ContactSteps(SplitSteps):
             velocities = jnp.where(flows, onwards, velocities)
         change, multipliers = operator.steer(velocities, here.v)
         contacts = contact_rows(system, at.t, at.q, at.v)
+        start = _overlapping(contacts, at.allowed)
         missed = _missed(contacts, at.watched)
         contradict = contradiction_of(here, enforcement.solver, operator, free.phi)
-        result = first_failure(at.result, operator.result(), contradict, free.result, missed)
+        result = first_failure(at.result, start, operator.result(), contradict, free.result, missed)
         return _Equations(
             operator,
             velocities.shape[0],
@@ -428,9 +438,21 @@ class ContactSteps(SplitSteps):
             jnp.maximum(at.residual, jnp.maximum(solved.residual, left)),
             self._watched(contacts),
             at.resting,
+            _any_overlap(at.q.dtype),
             equations.scheme,
             first_failure(equations.result, solved.result, taken),
         )
+
+
+def _any_overlap(dtype: Any) -> Float[Array, ""]:
+    """Return more than any overlap, but finite: the state of a good step is."""
+    return jnp.asarray(jnp.finfo(dtype).max, dtype)
+
+
+def _overlapping(contacts: ContactRows, allowed: Float[Array, ""]) -> RESULTS:
+    """Return whether no rigid contact overlaps by more than is allowed."""
+    apart = jnp.all((contacts.gap >= -allowed) | is_compliant(contacts))
+    return RESULTS.where(apart, RESULTS.successful, RESULTS.overlapping_start)
 
 
 def _missed(contacts: ContactRows, watched: Bool[Array, " all"]) -> RESULTS:

@@ -25,12 +25,15 @@ class ContactMemory(NamedTuple):
     - `residual`: the largest residual of the contact problems so far [m/s].
     - `watched`: the contacts that were part of the contact problem. `resting`: those of them that
       pressed without a bounce.
+    - `allowed`: the deepest overlap of rigid contacts that the next step accepts at its start [m]:
+      the tolerance of the start, and any after the first step.
     """
 
     force: Float[Array, " *batch contacts d"]
     residual: Float[Array, " *batch"]
     watched: Bool[Array, " *batch contacts"]
     resting: Bool[Array, " *batch contacts"]
+    allowed: Float[Array, " *batch"]
 
 
 class StepperState(State):

@@ -95,7 +95,8 @@ class Stepper(eqx.Module):
         return _compiled_init(with_dtype(self, dtype), t, state.q, state.v, tolerance, allowed)
 
     def checked_init(self, t, q, v, tolerance, allowed=None) -> StepperState:
-        """`init` for arrays of one dtype. `allowed`: whether the parameters are in their ranges."""
+        """`init` for arrays of one dtype, without the verdict of `start_result`, which the first
+        step repeats. `allowed`: whether the parameters are in their ranges."""
         system, enforcement = self.system, self.enforcement
         check_system(system, None, q, v, with_force=False)
         if not equations(system).in_blocks:
@@ -103,8 +104,9 @@ class Stepper(eqx.Module):
         if not enforcement.unilateral:
             check_no_gaps(system, q, type(enforcement).__name__)
         start = self.unchecked_init(t, q, v)
-        result = _start_result(self.active_steps(start, None), start, tolerance)
-        result = first_failure(result, start.result)
+        steps = self.active_steps(start, None)
+        result = first_failure(_start_result(steps, start, tolerance), start.result)
+        start = steps.allowing(start, tolerance)
         if allowed is not None:
             in_range = RESULTS.where(allowed, RESULTS.successful, RESULTS.invalid_parameter)
             result = first_failure(result, in_range)
@@ -271,13 +273,14 @@ def _start_result(
         RESULTS.where(finite((q, v, M, violation)), RESULTS.successful, RESULTS.nonfinite_state),
         RESULTS.where(symmetric, RESULTS.successful, RESULTS.mass_matrix_indefinite),
         RESULTS.where(consistent, RESULTS.successful, RESULTS.inconsistent_start),
-        steps.start_result(t, q, v, tolerance),
     )
 
 
 @as_one_program
 def _compiled_init(stepper, t, q, v, tolerance, allowed):
-    return stepper.checked_init(t, q, v, tolerance, allowed)
+    start = stepper.checked_init(t, q, v, tolerance, allowed)
+    verdict = stepper.active_steps(start, None).start_result(start)
+    return start.replace(result=first_failure(start.result, verdict))
 
 
 @eqx.filter_jit

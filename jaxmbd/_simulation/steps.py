@@ -78,11 +78,15 @@ class AbstractSteps(eqx.Module):
         state = without_past(t, q, v).replace(multipliers=jnp.zeros(rows, q.dtype))
         return at_start(self.scheme, state)
 
-    def start_result(
-        self, t: RealScalarLike, q: Coordinates, v: Velocity, tolerance: Float[Array, ""]
-    ) -> RESULTS:
-        """The verdict of the method on the start, apart from the equality rows."""
-        del t, q, v, tolerance
+    def allowing(self, start: StepperState, tolerance: Float[Array, ""]) -> StepperState:
+        """The start, of which the first step judges what the method demands of it apart from the
+        equality rows, to this tolerance."""
+        del tolerance
+        return start
+
+    def start_result(self, start: StepperState) -> RESULTS:
+        """This verdict of the first step."""
+        del start
         return RESULTS.successful
 
     @abc.abstractmethod
