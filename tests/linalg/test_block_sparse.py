@@ -252,6 +252,16 @@ def test_redundant_loops(arms, dense_rows):
         np.testing.assert_allclose(lam, multipliers, rtol=tolerance, atol=tolerance)
         unreachable = r - dense @ np.linalg.lstsq(dense, r, rcond=1e-10)[0]
         np.testing.assert_allclose(null, unreachable, atol=tolerance)
+    forces = rng.standard_normal((4, J.shape[1]))
+    powers = eqx.filter_jit(
+        lambda *x: mbd.solvers.ConstraintOperator(solver, *x[:2]).mobility(x[2])
+    )
+    found = powers(M, J, jnp.asarray(forces))
+    assert (found is None) == (dense_rows == 1 or not block_sparse.loops_cost_nothing())
+    if found is not None:
+        at_rest = np.zeros(J.shape[0])
+        expected = [forces @ reference(M, J, f, at_rest, at_rest)[0] for f in forces]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_which_joints_close_loops():
