@@ -160,9 +160,9 @@ class JointRows(NamedTuple):
         closes, groups = [[True] * len(kind) for kind in outlines], Groups()
         joints = [
             (-joint.rows, kind, i)
-            for kind, of_kind in enumerate(outlines)
-            for i, joint in enumerate(of_kind)
-            if isinstance(joint, AbstractJoint)
+            for kind, joints in enumerate(self.kinds)
+            for i in range(len(joints))
+            if isinstance(joint := joints.together, AbstractJoint)
         ]
         for _, kind, i in sorted(joints):
             closes[kind][i] = not groups.join(*outlines[kind][i].bodies)
