@@ -208,7 +208,7 @@ class BlockRoot(eqx.Module):
     def transposed_times(self, x: Float[Array, "size k count"]) -> Float[Array, "size k count"]:
         """R^T x of several vectors x."""
         shifts = self.scale[:, None] * x[: self.scale.shape[0]]
-        turns = transposed_blocks_times(self.columns[:, :, None], x[self._zeros :])
+        turns = contracted(self.columns[:, :, None], x[self._zeros :, None], 0)
         return jnp.concatenate([shifts, turns])
 
     def rows(self, A: Float[Array, "rows size k"], bodies: np.ndarray) -> Array:
