@@ -389,19 +389,22 @@ def _eliminate_levels(
 ) -> tuple[list[_Level], Array, Array]:
     """The factors of the levels, the inverse of the remaining matrix, and the smallest relative
     pivot."""
-    pivots, levels = [], []
+    pivots, levels, whole = [], [], jnp.diagonal(D).T
     for level in elimination.levels:
         W, left = block_whitener(columns(D, level.eliminated))
-        pivots.append(jnp.min(smallest(left)))
+        # Of the entries before any elimination: earlier levels may have taken most of a row.
+        kept = jnp.diagonal(D).T / whole
+        pivots.append(jnp.min(smallest(left * columns(kept, level.eliminated))))
         Y = [materialise(_times(W, padded_columns(U, edges))) for edges in level.out]
         pairs = [(i, j) for i in range(len(Y)) for j in range(i + 1, len(Y))]
         own = [_transposed_times(y, y) for y in Y]
         mixed = [_transposed_times(Y[i], Y[j]) for i, j in pairs]
         D = _updated(columns(D, level.kept), own, level.node_updates)
         U = _updated(padded_columns(U, level.kept_edges), mixed, level.edge_updates)
+        whole = columns(whole, level.kept)
         levels.append(_Level(W, Y))
     bottom, pivot = inverse(_assembled(D, U, *elimination.rest_edges))
-    pivots.append(pivot)
+    pivots.append(pivot * smallest((jnp.diagonal(D).T / whole).ravel()))
     return levels, bottom, jnp.min(jnp.stack(pivots))
 
 
