@@ -13,11 +13,10 @@ from jax.flatten_util import ravel_pytree
 
 import jaxmbd as mbd
 
-ROBUST = ["udwadia_kalaba", "baumgarte", "impulse_dead_beat", "dual_penalty", "primal_penalty"] + [
-    "explicit_penalty",
-    "augmented_lagrangian",
-    "projected",
-]
+# One of each kind that divides by something made of the rows.
+ROBUST = [
+    "udwadia_kalaba", "impulse_dead_beat", "dual_penalty", "augmented_lagrangian", "projected",
+]  # fmt: skip
 SINGULAR = {  # a pose where rows lose rank, and a motion along the branch that must be kept
     "slider_crank": (
         h.EqualSliderCrank(),
@@ -36,7 +35,7 @@ SINGULAR = {  # a pose where rows lose rank, and a motion along the branch that 
     "name, method",
     h.slow_unless(
         lambda n, m: m == "udwadia_kalaba" and n == "slider_crank",
-        [(n, m) for n in SINGULAR for m in ROBUST],
+        [("slider_crank", m) for m in ROBUST] + [("two_four_bars", m) for m in ROBUST[:2]],
     ),
 )
 def test_finite_at_singular_poses(name, method):
