@@ -115,7 +115,6 @@ METHODS = {
     "loop in a plane, alpha": (three_bars(True, plane=mbd.Plane()), mbd.GeneralisedAlpha()),
     "loop in a plane, variational": (three_bars(True, plane=mbd.Plane()), mbd.Variational()),
     "contact, falling": (dropped(0.03), mbd.ContactImpulse()),
-    "contact, at rest": (dropped(0.025), mbd.ContactImpulse()),
     "contact, sweeps": (dropped(0.025), mbd.ContactImpulse(mbd.ProjectedGaussSeidel(5))),
     "contact, Poisson": (dropped(0.03), mbd.ContactImpulse(impact_law=mbd.Poisson())),
     "contact, located": (dropped(0.03), mbd.ContactImpulse(impacts=mbd.Located(1))),
@@ -125,10 +124,9 @@ METHODS = {
 }
 
 
-# Those whose gradients take long to compile, and those whose motion another default case holds.
+# Those whose gradients take long to compile.
 LONG = (
     "loop, RK4",
-    "contact, at rest",
     "contact, sweeps",
     "contact, Poisson",
     "contact, located",
@@ -140,18 +138,17 @@ LONG = (
 # in a plane the gradients hold the motions.
 IMPLICIT = ("loop, alpha", "loop, variational", "loop, null space", "loop, partitioned")
 IN_PLANE = ("loop in a plane, alpha", "loop in a plane, variational")
-# Those whose motion is compiled within their gradient, by default.
-GRADIENT = ("tree", "loop", "loop in a plane", "contact, at rest", "contact, falling")
+# Those whose gradients, which hold the motion, are default cases.
+GRADIENT = ("tree", "loop", "loop in a plane", "contact, falling")
 CASES = [
     pytest.param(
         name,
         derivative,
-        marks=[pytest.mark.slow]
-        * (name in ((*LONG, *IN_PLANE) if derivative else (*GRADIENT, *IMPLICIT))),
+        marks=[pytest.mark.slow] * (name in ((*LONG, *IN_PLANE) if derivative else IMPLICIT)),
     )
     for name in METHODS
     for derivative in (False, True)
-    if name not in (IMPLICIT if derivative else IN_PLANE)
+    if name not in (IMPLICIT if derivative else (*IN_PLANE, *GRADIENT))
 ]
 
 
