@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import biped
 import diffrax
+import helpers
 import jax
 import numpy as np
 import pendulum
@@ -22,8 +23,6 @@ from scipy.integrate import solve_ivp
 from scipy.special import ellipj, ellipk
 
 import jaxmbd as mbd
-
-QUICK = {"xla_backend_optimization_level": 0}
 
 
 @functools.cache
@@ -42,7 +41,7 @@ def _compiled(enforcement, num_steps, every):
         )
 
     # Short runs compile longer than they run.
-    return jax.jit(run, compiler_options=QUICK if num_steps <= 20_000 else None)
+    return jax.jit(run, compiler_options=None if num_steps <= 20_000 else helpers.OPTIMISED)
 
 
 def simulate(
