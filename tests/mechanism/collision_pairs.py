@@ -1,6 +1,8 @@
 """Pairs of shapes at random poses, and the distance of two convex shapes by a search over all
 directions."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -180,30 +182,30 @@ def moved(pose, step):
 
 
 def along_a_line(a, pose_a, b, pose_b, direction, s):
-    """Contact points after a change of both poses and all numbers of the shapes."""
+    """Shapes and poses after a change of both poses and of all numbers of the shapes."""
     for_shapes, step_a, step_b = direction
     a, b = jax.tree.map(lambda x, d: x + s * d, (a, b), for_shapes)
-    return collide(a, moved(pose_a, s * step_a), b, moved(pose_b, s * step_b))
+    return a, moved(pose_a, s * step_a), b, moved(pose_b, s * step_b)
 
 
 @eqx.filter_jit
-def line_derivatives(*args):
-    def one(*args):
-        fn = lambda s: along_a_line(*args, s)  # noqa: E731
-        h = 1e-6
-        return *jax.jvp(fn, (0.0,), (1.0,)), jax.vmap(fn)(jnp.array([-h, h]))
+def line_rates(*args):
+    """Contact points, and their rates along lines."""
+    return jax.vmap(
+        lambda *args: jax.jvp(lambda s: collide(*along_a_line(*args, s)), (0.0,), (1.0,))
+    )(*args)
 
-    before, derivative, beside = jax.vmap(one)(*args)
-    left, right = (jax.tree.map(lambda x: x[:, k], beside) for k in (0, 1))
-    forward = jax.tree.map(lambda x, y: (y - x) / 1e-6, before, right)
-    backward = jax.tree.map(lambda x, y: (y - x) / 1e-6, left, before)
-    return before, derivative, forward, backward
+
+line_ends = eqx.filter_jit(
+    lambda *args: [jax.vmap(functools.partial(along_a_line, s=s))(*args) for s in (1e-6, -1e-6)]
+)
 
 
 def check_derivatives(*args):
-    before, derivative, forward, backward = map(
-        lambda points: jax.tree.map(np.asarray, points), line_derivatives(*args)
-    )
+    before, derivative = jax.tree.map(np.asarray, line_rates(*args))
+    right, left = (collide_all(*ends) for ends in line_ends(*args))
+    forward = jax.tree.map(lambda x, y: (np.asarray(y) - x) / 1e-6, before, right)
+    backward = jax.tree.map(lambda x, y: (y - np.asarray(x)) / 1e-6, left, before)
     present = before.gap < ABSENT
     # Kinks and jumps, where the differences to both sides differ, are left out; they are few.
     smooth = present & (np.abs(forward.gap - backward.gap) < 1e-3)
