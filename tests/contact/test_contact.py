@@ -91,8 +91,7 @@ class TwoBalls(mbd.AbstractSystem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impact_law", [mbd.Newton(), mbd.Poisson()], ids=repr)
-@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize("impacts, impact_law", [(0, mbd.Newton()), (1, mbd.Poisson())], ids=repr)
 def test_equal_balls_swap(impacts, impact_law):
     def final(v):
         system = TwoBalls(jnp.ones(()))
@@ -174,7 +173,7 @@ class Squeezed(mbd.AbstractSystem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize("impacts", [0, 1])
 def test_overlaps_that_contradict_each_other(impacts):
     """A ceiling 0.2 mm below the floor, and a point half-way: each is 0.1 mm too close, and no
     displacement helps, which is 0.01 m/s over the step. With the ceiling above one does."""

@@ -70,8 +70,11 @@ QUICK = "every seventh", "between steps"
 
 @pytest.mark.parametrize(
     ("impacts", "saved"),
-    [pytest.param(0, QUICK, id="stepped")]
-    + [pytest.param(i, tuple(SAVED), marks=pytest.mark.slow, id=f"all {i}") for i in (0, 2)],
+    [
+        pytest.param(0, QUICK, id="stepped"),
+        pytest.param(0, tuple(SAVED), marks=pytest.mark.slow, id="stepped, all"),
+        pytest.param(2, QUICK, marks=pytest.mark.slow, id="located"),
+    ],
 )
 def test_impulses_balance_momentum_whatever_is_saved(impacts, saved):
     every = thrown(diffrax.SaveAt(steps=1), impacts)
@@ -124,7 +127,7 @@ def test_a_box_that_lands():
     v = jnp.array([0.5, 0.0, -0.3, 0.2, 0.4, 0.0])
     state = mbd.State(0.0, start.q, v)
     peaks = []
-    for every in (1, 2, 7):
+    for every in (1, 7):
         saveat = diffrax.SaveAt(steps=every)
         sol = mbd.simulate(
             mechanism, mbd.ContactImpulse(), state, dt=5e-3, num_steps=210, saveat=saveat

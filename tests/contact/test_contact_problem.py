@@ -331,10 +331,14 @@ def test_smoothing_follows_the_central_path():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "solver, nv",
-    [(mbd.InteriorPoint(), 12), (mbd.InteriorPoint(), 48), (mbd.ProjectedGaussSeidel(300), 12)],
+    "kind, solver, nv",
+    [
+        *((kind, mbd.InteriorPoint(), 12) for kind in ("frictionless", "planar", "rolling")),
+        # Systems of the size of the contacts, and another solver: the derivatives know no friction.
+        ("cone", mbd.InteriorPoint(), 48),
+        ("cone", mbd.ProjectedGaussSeidel(300), 12),
+    ],
 )
-@pytest.mark.parametrize("kind", ["frictionless", "planar", "cone", "rolling"])
 def test_derivatives_at_the_solution(kind, solver, nv):
     """Of v+ with respect to masses, velocities, rows and coefficients, in both modes, against
     differences; contacts of all states are among them."""

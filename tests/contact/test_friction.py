@@ -58,7 +58,7 @@ def test_slides_down():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize("impacts", [0, 1])
 def test_slides_to_rest(impacts):
     """v^2 / (2 mu g), then stays: with positions of first order short by h v / 2, on parabolas
     exact but for the step in which it stops."""

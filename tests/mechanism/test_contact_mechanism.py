@@ -108,7 +108,7 @@ def test_bounce_and_its_derivatives():
         mechanism = sphere(
             p[0], p[2], position=jnp.stack([0 * p[3], 0 * p[3], p[3]]), restitution=p[1]
         )
-        sol = run(mechanism, t, 1e-2, impacts=2)
+        sol = run(mechanism, t, 1e-2, impacts=1)
         return sol.q[-1, 2]
 
     def exact(p):
@@ -117,11 +117,11 @@ def test_bounce_and_its_derivatives():
         return p[0] + p[1] * G * landing * s - G * s**2 / 2
 
     p = jnp.array([0.2, 0.8, 1.5, 1.0])
-    every = jax.jit(lambda p: (height(p), jax.grad(height)(p), jax.jacfwd(height)(p)))
-    found, *slopes = every(p)
+    every = jax.jit(lambda p: (jax.value_and_grad(height)(p), jax.jacfwd(height)(p)))
+    (found, reverse), forward = every(p)
     expected, slope = jax.jit(jax.value_and_grad(exact))(p)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
-    for found in slopes:
+    for found in (reverse, forward):
         np.testing.assert_allclose(found, slope, rtol=1e-8, atol=1e-10)
 
 
