@@ -68,14 +68,8 @@ def test_gradients_through_500_steps(name):
     """With respect to mu, e, mass, the initial state and a control, in both modes, against
     differences."""
     e, mu, q, v, impacts = CASES[name]
-    p = dict(
-        mass=jnp.asarray(1.3),
-        friction=jnp.asarray(mu),
-        restitution=jnp.asarray(e),
-        q=jnp.asarray(q),
-        v=jnp.asarray(v),
-        u=jnp.array([0.2, 0.1]),
-    )
+    p = dict(mass=1.3, friction=mu, restitution=e, q=q, v=v, u=[0.2, 0.1])
+    p = {key: jnp.asarray(x, float) for key, x in p.items()}  # of one type, and so one program
     directions = {
         key: jnp.full_like(x, 0.7) if key in ("mass", "friction", "u") else 0 * x
         for key, x in p.items()
