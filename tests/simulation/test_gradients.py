@@ -15,8 +15,8 @@ from jax.flatten_util import ravel_pytree
 
 import jaxmbd as mbd
 
-# Accelerations and projection; impulses; compliant rows.
-USES = "projected", "impulse_dead_beat", "dual_penalty"
+# Accelerations; impulses; compliant rows.
+USES = "udwadia_kalaba", "impulse_dead_beat", "dual_penalty"
 
 
 @pytest.mark.parametrize(
