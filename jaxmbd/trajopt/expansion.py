@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,10 +18,11 @@ class AbstractExpansion(eqx.Module):
     """The curvature of the motion that the quadratic problem includes."""
 
     @abc.abstractmethod
-    def curvature(
+    def expand(
         self, step: Callable, z: Float[Array, " n"], adjoint: Float[Array, " m"]
-    ) -> Float[Array, "n n"]:
-        """The second derivative of adjoint . step(z) in z = (xi, u), or an approximation of it."""
+    ) -> tuple[Float[Array, " m"], Float[Array, "m n"], Float[Array, "n n"]]:
+        """step(z) with its first derivative, and the second derivative of adjoint . step(z) or an
+        approximation of it, in z = (xi, u)."""
 
 
 class SecondOrder(AbstractExpansion):
@@ -28,8 +30,13 @@ class SecondOrder(AbstractExpansion):
     respect to the state). This is Newton's method on the whole problem, which converges
     quadratically. If the quadratic problem then has no minimum, the iteration omits them."""
 
-    def curvature(self, step, z, adjoint):
-        return gradient_and_hessian(lambda z: adjoint @ step(z), z)[1]
+    def expand(self, step, z, adjoint):
+        def weighted(z):
+            ahead = step(z)
+            return adjoint @ ahead, ahead
+
+        _, H, ahead, along = gradient_and_hessian(weighted, z)
+        return ahead, along, H
 
 
 class FirstOrder(AbstractExpansion):
@@ -37,20 +44,27 @@ class FirstOrder(AbstractExpansion):
     and convergence is linear. Use it for motions without second derivatives, like those with
     contact."""
 
-    def curvature(self, step, z, adjoint):
-        del step, adjoint
-        return jnp.zeros((z.shape[0], z.shape[0]), z.dtype)
+    def expand(self, step, z, adjoint):
+        del adjoint
+        along, ahead = jax.jacfwd(with_value(step), has_aux=True)(z)
+        return ahead, along, jnp.zeros((z.shape[0], z.shape[0]), z.dtype)
+
+
+def with_value(fn: Callable) -> Callable:
+    """fn with its value as auxiliary output too, which its derivative then returns."""
+
+    def both(z):
+        value = fn(z)
+        return value, value
+
+    return both
 
 
 def gradient_and_hessian(
     fn: Callable, z: Float[Array, " n"]
-) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
-    """The first and second derivatives of a scalar function."""
-    first = (jax.jacfwd if z.shape[0] <= _FEW else jax.grad)(fn)
-
-    def both(z):
-        g = first(z)
-        return g, g
-
-    H, g = jax.jacfwd(both, has_aux=True)(z)
-    return g, H
+) -> tuple[Float[Array, " n"], Float[Array, "n n"], Any, Any]:
+    """The first and second derivatives of the scalar that fn returns first, and its second output
+    with the first derivatives."""
+    first = (jax.jacfwd if z.shape[0] <= _FEW else jax.grad)(fn, has_aux=True)
+    (H, along), (g, rest) = jax.jacfwd(with_value(first), has_aux=True)(z)
+    return g, H, rest, along

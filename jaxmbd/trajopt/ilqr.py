@@ -1,5 +1,6 @@
 """Iterative LQR of constrained motions, with bounds of the controls."""
 
+import dataclasses
 from typing import Annotated, Any
 
 import equinox as eqx
@@ -84,12 +85,13 @@ def ilqr(
     """
     problem = with_strong_types(problem)
     options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
+    if guess is None:
+        options = dataclasses.replace(options, otherwise=constant_guess(problem))
     penalty = jnp.asarray(penalty, problem.state.q.dtype)
-    otherwise = constant_guess(problem) if guess is None else None
     first = first_guess(problem, guess)
-    state = first_state(problem, first, penalty, None, max_iterations + 1, otherwise)
-    # One more iteration computes the gains along the last motion.
-    monitor = Monitor("iLQR", max_iterations + 1, _report) if progress else None
+    state = first_state(problem, first, penalty, None, max_iterations + 1, guess is None)
+    # One more iteration may replace the guess, and one computes the gains along the last motion.
+    monitor = Monitor("iLQR", max_iterations + 2, _report) if progress else None
     state, _ = iterate(iteration, (problem, options), state, monitor)
     return without_repetition(_plan(problem, state))
 
@@ -116,6 +118,7 @@ def make_options(
         jnp.asarray(condition_tolerance, dtype),
         jnp.asarray(max_iterations),
         expansion,
+        None,
         tangent_size(problem),
     )
 

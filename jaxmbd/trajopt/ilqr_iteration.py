@@ -16,7 +16,7 @@ from .expansion import AbstractExpansion
 from .guess import Guess
 from .linear_quadratic import Change, Model, best_change, model
 from .motion import Trajectory, advance, augmented_cost, conditions, cost, follow
-from .performance import growth_to_end, performance, unstable
+from .performance import MUCH_GROWTH, growth_to_end
 from .problem import Problem
 from .status import STATUS
 
@@ -30,12 +30,14 @@ _LOOSE, _SHARE = 1e-5, 1e-3
 
 
 class Options(eqx.Module):
-    """Options of `ilqr`. `size`: that of the tangent space. `limit`: the limit of iterations."""
+    """Options of `ilqr`. `size`: that of the tangent space. `limit`: the limit of iterations.
+    `otherwise`: what replaces a guess whose motion fails or is unstable."""
 
     tolerance: Float[Array, ""]
     condition_tolerance: Float[Array, ""]
     limit: Int[Array, ""]
     expansion: AbstractExpansion
+    otherwise: Guess | None
     size: int = eqx.field(static=True)
 
 
@@ -66,24 +68,21 @@ def first_state(
     penalty: Array,
     multipliers: Any,
     room: int,
-    otherwise: Guess | None = None,
+    replaceable: bool = False,
 ) -> SearchState:
     """The state before the first iteration. The guess is a control, or states and controls that
     need not be a motion. `multipliers`: those to start with, or `None`. `room`: the length of the
-    history. `otherwise`: the guess to use if the motion under the control fails or is unstable."""
+    history. `replaceable`: whether the first iteration replaces a guess that fails."""
+    split = jnp.array(isinstance(guess, Guess))
     if isinstance(guess, Guess):
-        path, split = _states(problem, guess), jnp.array(True)
+        path = _states(problem, guess)
     else:
-        control = Saturated(guess, problem.lower, problem.upper)
-        path, split = follow(problem, Sampled(control)), jnp.array(False)
-        if otherwise is not None:
-            split = ~path.good | unstable(performance(problem, path, control))
-            path = tree_where(split, _states(problem, otherwise), path)
+        path = follow(problem, Sampled(Saturated(guess, problem.lower, problem.upper)))
     c, d = conditions(problem, path)
     if multipliers is None:
         multipliers = Multipliers.zeros(c, d, penalty)
     value = augmented_cost(problem, multipliers, path)
-    good = path.good & jnp.isfinite(value)
+    good = (path.good & jnp.isfinite(value)) | replaceable
     return SearchState(
         path=path,
         split=split,
@@ -128,12 +127,25 @@ class _Attempt(NamedTuple):
 
 
 def iteration(args: tuple[Problem, Options], here: SearchState) -> SearchState:
-    """Linearise, change the controls, and adjust the multipliers at the end of a round. At the
-    limit of iterations, compute only the gains along the last motion."""
+    """Linearise, and improve the motion or replace the guess."""
     problem, options = args
+    local = model(problem, here.multipliers, here.path, options.size, options.expansion, here.split)
+    if options.otherwise is None:
+        return _improved(problem, options, here, local)
+    unstable = growth_to_end(local.A) > MUCH_GROWTH
+    astray = (here.iteration == 0) & ~here.split & (~here.path.good | unstable)
+    room = here.history.shape[0]
+    again = problem, options.otherwise, here.multipliers.penalty, here.multipliers, room
+    return jax.lax.cond(
+        astray, lambda: first_state(*again), lambda: _improved(problem, options, here, local)
+    )
+
+
+def _improved(problem: Problem, options: Options, here: SearchState, local: Model) -> SearchState:
+    """Change the controls, and adjust the multipliers at the end of a round. At the limit of
+    iterations, compute only the gains along the last motion."""
     last = here.iteration >= options.limit
     met = here.violation <= options.condition_tolerance
-    local = model(problem, here.multipliers, here.path, options.size, options.expansion, here.split)
     attempt = _attempt(problem, here, local, _tolerance(options, here, met), last)
     path, value = attempt.path, attempt.value
     # The round is over if it is solved or makes no more progress.

@@ -20,7 +20,7 @@ from .motion import (
     running_cost,
 )
 from .problem import Problem
-from .tangent import Tangent, along, tangent
+from .tangent import Chart, chart, tangent
 
 
 class Quadratic(NamedTuple):
@@ -49,13 +49,13 @@ class Model(NamedTuple):
 
 
 class _Knot(NamedTuple):
-    """A point of the grid: its state, control and tangent space, the next state and its basis."""
+    """A point of the grid: its time, control, states nearby and multipliers of inequalities, the
+    next state and its basis."""
 
     t: Array
-    q: Array
-    v: Array
     u: Array
-    tangent: Tangent
+    chart: Chart
+    mu: Array
     next: tuple[Array, Array]
     Z: Array
 
@@ -78,9 +78,9 @@ def _quadratic(fn, m: int, u: Array) -> Quadratic:
     z = jnp.concatenate([jnp.zeros(m, u.dtype), u])
 
     def joined(z):
-        return fn(z[:m], z[m:])
+        return fn(z[:m], z[m:]), ()
 
-    g, H = gradient_and_hessian(joined, z)
+    g, H, *_ = gradient_and_hessian(joined, z)
     H = (H + H.T) / 2
     return Quadratic(g[:m], g[m:], H[:m, :m], H[m:, :m], H[m:, m:])
 
@@ -99,60 +99,44 @@ def model(
     tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
 
     zero = jnp.zeros(size + problem.nu, path.u.dtype)
+    # A loop compiles faster than a batch.
+    charts = jax.lax.map(lambda x: chart(problem, *x), (tangents, t, path.q, path.v))
+    here, last = jax.tree.map(lambda x: x[:-1], charts), jax.tree.map(lambda x: x[-1], charts)
 
-    def step(knot: _Knot):
-        def fn(z):
-            q1, v1 = along(problem, knot.tangent, knot.t, knot.q, knot.v, z[:size])
-            q1, v1, _ = advance(problem, knot.t, q1, v1, Held(knot.u + z[size:]))
-            return knot.Z.T @ difference(problem.system, knot.next, (q1, v1))
+    def stage(knot: _Knot):
+        def fn(xi, u):
+            q, v = knot.chart(xi)
+            d = path_conditions(problem, knot.t, q, v, u)
+            paid = running_cost(problem, knot.t, q, v, u)
+            return paid + multipliers.of_inequalities(knot.mu, d)
 
-        return fn
+        return _quadratic(fn, size, knot.u)
 
-    def derivatives(knot: _Knot):
-        def both(z):
-            ahead = step(knot)(z)
-            return ahead, ahead
+    mu = multipliers.inequality
 
-        AB, gap = jax.jacfwd(both, has_aux=True)(zero)
+    def end(xi, u):
+        q, v = last(xi)
+        c = final_conditions(problem, t[-1], q, v)
+        d = path_conditions(problem, t[-1], q, v, u)
+        terms = multipliers.of_equations(c) + multipliers.of_inequalities(mu[-1], d)
+        return final_cost(problem, t[-1], q, v) + terms
+
+    def back(adjoint, knot: _Knot):
+        def step(z):
+            q, v = knot.chart(z[:size])
+            q, v, _ = advance(problem, knot.t, q, v, Held(knot.u + z[size:]))
+            return knot.Z.T @ difference(problem.system, knot.next, (q, v))
+
+        gap, AB, bend = expansion.expand(step, zero, adjoint)
+        A, B = AB[:, :size], AB[:, size:]
+        cost = stage(knot)
         # The gaps of one motion are rounding errors.
-        return AB[:, :size], AB[:, size:], jnp.where(split, gap, 0.0)
+        return cost.x + A.T @ adjoint, (A, B, jnp.where(split, gap, 0.0), bend, cost)
 
-    def curvature(adjoint, knot: _Knot):
-        return expansion.curvature(step(knot), zero, adjoint)
-
-    def stage(t, q, v, u, here: Tangent, mu):
-        def fn(xi, u):
-            q1, v1 = along(problem, here, t, q, v, xi)
-            d = path_conditions(problem, t, q1, v1, u)
-            return running_cost(problem, t, q1, v1, u) + multipliers.of_inequalities(mu, d)
-
-        return _quadratic(fn, size, u)
-
-    def end(t, q, v, u, here: Tangent, mu):
-        def fn(xi, u):
-            q1, v1 = along(problem, here, t, q, v, xi)
-            c = final_conditions(problem, t, q1, v1)
-            d = path_conditions(problem, t, q1, v1, u)
-            terms = multipliers.of_equations(c) + multipliers.of_inequalities(mu, d)
-            return final_cost(problem, t, q1, v1) + terms
-
-        return _quadratic(fn, size, u)
-
-    starts = t[:-1], path.q[:-1], path.v[:-1]
-    here = jax.tree.map(lambda x: x[:-1], tangents)
-    last = jax.tree.map(lambda x: x[-1], tangents)
-    ahead = (path.q[1:], path.v[1:])
-    knots = _Knot(*starts, u=path.u, tangent=here, next=ahead, Z=tangents.Z[1:])
-    A, B, gaps = jax.vmap(derivatives)(knots)
-    stages = jax.vmap(stage)(*starts, path.u, here, multipliers.inequality[:-1])
-    final = end(t[-1], path.q[-1], path.v[-1], path.u[-1], last, multipliers.inequality[-1])
-
-    def back(adjoint, knot):
-        A, x = knot
-        return x + A.T @ adjoint, adjoint
-
-    _, adjoints = jax.lax.scan(back, final.x, (A, stages.x), reverse=True)
-    bend = jax.vmap(curvature)(adjoints, knots)
+    ahead = path.q[1:], path.v[1:]
+    knots = _Knot(t[:-1], path.u, here, mu[:-1], ahead, tangents.Z[1:])
+    final = _quadratic(end, size, path.u[-1])
+    _, (A, B, gaps, bend, stages) = jax.lax.scan(back, final.x, knots, reverse=True)
     return Model(A, B, gaps, bend, stages, final, tangents.Z)
 
 

@@ -4,19 +4,19 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from .._loop import stop_gradient
-from .._tangent_space import difference
+from .._tangent_space import difference, displaced
 from .controls import within
 from .motion import Trajectory, advance
 from .problem import Problem
 from .status import STATUS
-from .tangent import along, tangent
+from .tangent import tangent
 
 # A plan is unstable if its drift exceeds this share of its path and errors grow more than so many
 # times. A coarse grid alone does not cause that.
-_SHARE, _MUCH = 0.1, 100.0
+_SHARE, MUCH_GROWTH = 0.1, 100.0
 
 
 class Performance(NamedTuple):
@@ -45,7 +45,7 @@ def performance(problem: Problem, path: Trajectory, control: Any) -> Performance
 
     def interval(t, q, v, here, ahead, Z):
         def end(xi):
-            q1, v1 = along(problem, here, t, q, v, xi)
+            q1, v1 = displaced(problem.system, q, v, here.Z @ xi)
             q1, v1, _ = advance(problem, t, q1, v1, within(control, t, q1, v1))
             gap = Z.T @ difference(problem.system, ahead, (q1, v1))
             return gap, gap
@@ -92,11 +92,6 @@ def with_rounding(path: Trajectory, growth: Array, drift: Array) -> Performance:
     return Performance(growth, jnp.where(jnp.isnan(drift), jnp.inf, drift))
 
 
-def unstable(found: Performance) -> Bool[Array, ""]:
-    """Whether errors grow more than a coarse grid alone would cause."""
-    return found.growth > _MUCH
-
-
 def verdict(problem: Problem, path: Trajectory, status: Any, found: Performance) -> Any:
     """The status, unless the motion leaves the path because it is unstable."""
     start = path.q[0], path.v[0]
@@ -104,6 +99,6 @@ def verdict(problem: Problem, path: Trajectory, status: Any, found: Performance)
         jnp.abs(jax.vmap(lambda q, v: difference(problem.system, start, (q, v)))(path.q, path.v))
     )
     # Not `>`, so that NaN counts as lost.
-    lost = ~(found.drift <= _SHARE * way) & unstable(found)
+    lost = ~(found.drift <= _SHARE * way) & (found.growth > MUCH_GROWTH)
     fine = (status == STATUS.converged) | (status == STATUS.performed)
     return STATUS.where(lost & fine, STATUS.unstable, status)

@@ -11,6 +11,7 @@ from .._equations import equations
 from .._search import nonzero, redundancy
 from .._tangent_space import admissible_count, displaced, state_jacobian, violations
 from .._types import Coordinates, RealScalarLike, Velocity
+from .expansion import with_value
 from .problem import Problem
 
 
@@ -61,19 +62,38 @@ def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, si
     return Tangent(Z, (Vh[:k].T * inverse[None, :]) @ U[:, :k].T)
 
 
-def along(
-    problem: Problem,
-    tangent: Tangent,
-    t: RealScalarLike,
-    q: Coordinates,
-    v: Velocity,
-    xi: Float[Array, " m"],
-) -> tuple[Coordinates, Velocity]:
-    """The state after the displacement Z xi and a correction back onto the constraints, exact up to
-    second order in xi."""
-    moved = displaced(problem.system, q, v, tangent.Z @ xi)
+class Chart(NamedTuple):
+    """The states (q, v) near a point of the grid as polynomials in xi: their values at xi = 0, and
+    their first and second derivatives."""
+
+    value: tuple[Array, Array]
+    slope: tuple[Array, Array]
+    bend: tuple[Array, Array]
+
+    def __call__(self, xi: Float[Array, " m"]) -> tuple[Coordinates, Velocity]:
+        return jax.tree.map(lambda x, slope, bend: x + (slope + bend @ xi / 2) @ xi, *self)
+
+
+def chart(
+    problem: Problem, tangent: Tangent, t: RealScalarLike, q: Coordinates, v: Velocity
+) -> Chart:
+    """The states after the displacement Z xi and a correction back onto the constraints, exact up
+    to second order in xi. It takes one pass through the equations, however many functions of xi
+    follow."""
+    system, zero = problem.system, jnp.zeros(tangent.Z.shape[1], v.dtype)
+    moved = Chart(*_expanded(lambda xi: displaced(system, q, v, tangent.Z @ xi), zero))
     if tangent.back.shape[1] == 0:
         return moved
-    system = problem.system
-    violation = violations(system, t, *moved) - violations(system, t, q, v)
-    return displaced(problem.system, *moved, -(tangent.back @ violation))
+    _, _, bent = _expanded(lambda xi: violations(system, t, *moved(xi)), zero)
+    # The correction is of second order, so that it adds to the state along q' = N dp.
+    dp, dv = jnp.split(jnp.tensordot(tangent.back, bent, 1), 2)
+    dq = jax.vmap(jax.vmap(lambda dp: system.qdot(q, dp), 1, 1), 2, 2)(dp)
+    q_bend, v_bend = moved.bend
+    return moved._replace(bend=(q_bend - dq, v_bend - dv))
+
+
+def _expanded(fn, x):
+    """fn(x) and its first and second derivatives."""
+    first = jax.jacfwd(with_value(fn), has_aux=True)
+    (bend, _), (slope, value) = jax.jacfwd(with_value(first), has_aux=True)(x)
+    return value, slope, bend

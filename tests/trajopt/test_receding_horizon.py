@@ -110,6 +110,10 @@ def test_growth_under_feedback():
     assert np.isclose(again.growth, expected, rtol=1e-6)
     alone = trajopt.perform(problem, plan.open_loop)
     assert plan.status == trajopt.STATUS.converged and alone.growth > 1e3 * plan.growth
+    # So the search began with the start, repeated, and elsewhere with the motion without controls.
+    assert np.isclose(plan.history[0], problem.duration * START @ Q @ START, rtol=1e-12)
+    calm = trajopt.ilqr(masses(), progress=False)
+    assert np.isclose(calm.history[0], trajopt.perform(masses(), jnp.zeros(2)).cost, rtol=1e-12)
 
 
 UPRIGHT = np.diag([1.0, 10.0, 10.0, 0.1, 0.1, 0.1])
