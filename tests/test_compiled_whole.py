@@ -48,32 +48,37 @@ def run(code: str, **env: str) -> subprocess.CompletedProcess:
     )
 
 
+IMPORT = """
+import jax
+before = dict(jax.config.values)
+import jaxmbd
+print(*(k for k, v in jax.config.values.items() if before.get(k, v) != v))
+"""
 LOOP = """
 import jax, jax.numpy as jnp
 step = lambda c, _: (jnp.outer(c, c) @ c * 0.1, None)
 run = jax.jit(lambda x: jax.lax.scan(step, x, None, length=100)[0])
 print("xla_cpu_small_call" in run.lower(jnp.ones(64)).compile().as_text())
+print(jax.config.jax_default_matmul_precision)
 """
 
 
-def test_import_sets_the_option():
-    assert run("import jaxmbd" + LOOP).stdout.strip() == "True"
-    refused = run("import jaxmbd" + LOOP, XLA_FLAGS=f"{FLAG}{LIMIT}1024")
-    assert refused.stdout.strip() == "False"
+def test_import_sets_the_options():
+    """Whole loops, and products in full precision, not in TensorFloat-32 on GPUs; unless the user
+    has decided otherwise. No other setting of JAX changes."""
+    assert run(IMPORT + LOOP).stdout.split() == ["jax_default_matmul_precision", "True", "highest"]
+    own = {
+        "XLA_FLAGS": f"{FLAG}{LIMIT}1024",
+        "JAX_DEFAULT_MATMUL_PRECISION": "high",
+    }
+    assert run("import jaxmbd" + LOOP, **own).stdout.split() == ["False", "high"]
 
 
 @pytest.mark.skipif(jax.__version_info__ >= (0, 12), reason="the limit is large by default")
 def test_too_late_is_said_once():
     late = run("import jax; jax.devices(); import jaxmbd" + LOOP)
-    assert late.stdout.strip() == "False"
+    assert late.stdout.split()[0] == "False"
     assert late.stderr.count("XLA_FLAGS=" + FLAG + OPTION) == 1
-
-
-def test_products_in_full_precision():
-    """Not in TensorFloat-32 on GPUs, unless the user has decided otherwise."""
-    code = "import jaxmbd, jax; print(jax.config.jax_default_matmul_precision)"
-    assert run(code).stdout.strip() == "highest"
-    assert run(code, JAX_DEFAULT_MATMUL_PRECISION="high").stdout.strip() == "high"
 
 
 SHAPE = mbd.Box([0.15, 0.025, 0.025])
@@ -121,12 +126,23 @@ METHODS = {
     "contact, smoothed": (dropped(0.025), mbd.ContactImpulse(smoothing=1e-3)),
     "contact, pyramid": (dropped(0.025), mbd.ContactImpulse(friction=mbd.Pyramid(4))),
     "contact, with rows": (stacked(), mbd.ContactImpulse()),
+    "contact, options together": (
+        dropped(0.03),
+        mbd.ContactImpulse(
+            friction=mbd.Pyramid(4), impact_law=mbd.Poisson(), impacts=mbd.Located(1)
+        ),
+    ),
+    "contact, smoothed, with rows": (stacked(), mbd.ContactImpulse(smoothing=1e-3)),
 }
 
 
-# Those whose gradients take long to compile.
+# Those whose gradients take long to compile, or are parts of others.
 LONG = (
+    "tree",
+    "loop in a plane",
     "loop, RK4",
+    "loop, pseudoinverse",
+    "loop, KKT",
     "contact, sweeps",
     "contact, Poisson",
     "contact, located",
@@ -138,8 +154,19 @@ LONG = (
 # in a plane the gradients hold the motions.
 IMPLICIT = ("loop, alpha", "loop, variational", "loop, null space", "loop, partitioned")
 IN_PLANE = ("loop in a plane, alpha", "loop in a plane, variational")
-# Those whose gradients, which hold the motion, are default cases.
-GRADIENT = ("tree", "loop", "loop in a plane", "contact, falling")
+# Several in one program, whose gradients are compiled one by one with the slow tests.
+TOGETHER = ("contact, options together", "contact, smoothed, with rows")
+# Those whose motion is held by their own gradient, and if that is slow by several in one program.
+HELD = (
+    "tree, RK4",
+    "loop",
+    "contact, falling",
+    "contact, Poisson",
+    "contact, located",
+    "contact, smoothed",
+    "contact, pyramid",
+    "contact, with rows",
+)
 CASES = [
     pytest.param(
         name,
@@ -148,7 +175,7 @@ CASES = [
     )
     for name in METHODS
     for derivative in (False, True)
-    if name not in (IMPLICIT if derivative else (*IN_PLANE, *GRADIENT))
+    if name not in ((*IMPLICIT, *TOGETHER) if derivative else (*IN_PLANE, *HELD))
 ]
 
 

@@ -119,15 +119,3 @@ def test_lagrange_equations_in_polar_coordinates():
     np.testing.assert_allclose(system.mass_matrix(q), np.diag([1.5, 1.5 * r**2]), atol=1e-14)
     expected = [1.5 * r * w**2 - 4.0 * (r - 1) - 0.3 * rd, u - 2 * 1.5 * r * rd * w]
     np.testing.assert_allclose(system.force(0.0, q, v, jnp.asarray(u)), expected, rtol=1e-13)
-
-
-def test_import_changes_one_setting():
-    import subprocess
-    import sys
-
-    code = (
-        "import jax; before = dict(jax.config.values); import jaxmbd; "
-        "changed = {k for k, v in jax.config.values.items() if before.get(k, v) != v}; "
-        "assert changed == {'jax_default_matmul_precision'}, changed"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
