@@ -73,17 +73,22 @@ def moved(mechanism, enforcement):
 
 
 RIGID = [
-    mbd.UdwadiaKalaba(),
     mbd.UdwadiaKalaba(mbd.Pseudoinverse()),
     mbd.LagrangeMultipliers(alpha=20.0, beta=20.0),
     mbd.VelocityImpulse(),
+]
+# With options that others have too, or whose parts are those of others.
+MORE = [
+    mbd.UdwadiaKalaba(),
     mbd.VelocityImpulse(stabilisation=mbd.NoStabilisation()),
     mbd.VelocityImpulse(mbd.Pseudoinverse(), stabilisation=mbd.Relaxation(0.05)),
     mbd.ContactImpulse(),
 ]
 
 
-@pytest.mark.parametrize("enforcement", RIGID, ids=str)
+@pytest.mark.parametrize(
+    "enforcement", RIGID + [pytest.param(x, marks=pytest.mark.slow) for x in MORE], ids=str
+)
 def test_loops_that_do_not_close_are_told(enforcement):
     """Neither locked nor free: by a tenth of a millimetre or of a milliradian it is a matter of
     size whether rows are dependent. What is off by rounding is not."""
@@ -96,8 +101,19 @@ def test_loops_that_do_not_close_are_told(enforcement):
         assert np.max(np.abs(sol.v)) > 1.0
 
 
-@pytest.mark.parametrize("method", [mbd.UdwadiaKalaba, mbd.VelocityImpulse])
-@pytest.mark.parametrize("solver", [mbd.BlockSparse(rho=1e-6), mbd.Pseudoinverse(1e-3)], ids=str)
+SPARSE, DENSE = mbd.BlockSparse(rho=1e-6), mbd.Pseudoinverse(1e-3)
+
+
+@pytest.mark.parametrize(
+    "solver, method",
+    [
+        (SPARSE, mbd.VelocityImpulse),
+        (DENSE, mbd.UdwadiaKalaba),
+        pytest.param(SPARSE, mbd.UdwadiaKalaba, marks=pytest.mark.slow),
+        pytest.param(DENSE, mbd.VelocityImpulse, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_dependence_that_the_user_has_decided(solver, method):
     exact = moved(four_bar(), method(solver))
     sol = moved(four_bar(1e-4), method(solver))
