@@ -158,6 +158,7 @@ BOTH = mbd.CoordinatePartitioning(), mbd.NullSpace()
 LENGTH = jnp.array(1.0)
 
 
+@pytest.mark.slow
 def test_choices_differ_by_the_error_of_the_scheme():
     """At half the step by 16 times less: all choices are one motion, with errors of their own."""
     distance = [

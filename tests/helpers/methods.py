@@ -84,7 +84,8 @@ SOFT = {"dual_penalty", "primal_penalty", "explicit_penalty"}  # deflect under l
 # of their own.
 VARIANTS = [
     "augmented_stabilised", "generalised_alpha", "impulse_dead_beat", "impulse_relaxed",
-    "null_space", "partitioned", "projected_euclidean", "projected_impulse", "variational",
+    "multipliers", "null_space", "partitioned", "projected_euclidean", "projected_impulse",
+    "uncorrected", "variational",
 ]  # fmt: skip
 
 

@@ -109,6 +109,7 @@ def test_impulses_alone_never_give_energy():
     assert jnp.min(energy[:, -1] / energy[:, 0]) > 0.1  # and something is left
 
 
+@pytest.mark.slow
 def test_motions_do_not_depend_on_the_frames():
     key = jax.random.key(1)
     (e, x), (other_e, other_x) = (_thrown_rods(p, mbd.DeadBeat(), key) for p in (True, False))

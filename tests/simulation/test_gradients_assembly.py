@@ -44,7 +44,7 @@ def test_assembly_closed_form():
 @pytest.mark.parametrize(
     "name, options",
     [
-        ("driven_pendulum", dict()),
+        pytest.param("driven_pendulum", dict(), marks=pytest.mark.slow),
         ("driven_pendulum", dict(fixed=[0], fixed_velocities=[1])),
         ("redundant_pendulum", dict()),
         pytest.param("skate_in_space", dict(fixed=[3]), marks=pytest.mark.slow),

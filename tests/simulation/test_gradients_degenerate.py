@@ -31,12 +31,10 @@ SINGULAR = {  # a pose where rows lose rank, and a motion along the branch that 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, method",
-    h.slow_unless(
-        lambda n, m: m == "udwadia_kalaba" and n == "slider_crank",
-        [("slider_crank", m) for m in ROBUST] + [("two_four_bars", m) for m in ROBUST[:2]],
-    ),
+    [("slider_crank", m) for m in ROBUST] + [("two_four_bars", m) for m in ROBUST[:2]],
 )
 def test_finite_at_singular_poses(name, method):
     """Started exactly in the pose, at rest or moving: every derivative is a number."""
@@ -47,16 +45,20 @@ def test_finite_at_singular_poses(name, method):
     loss = loss_of(fixed, **options_of(method, num_steps=5))
     moving, unravel = ravel_pytree(tree)
 
+    # Along a direction that has a part of every number.
+    direction = jnp.cos(jnp.arange(moving.size, dtype=float))
+
     @jax.jit
     def gradients(x):
-        return jax.jacrev(lambda x: loss(unravel(x)))(x), jax.jacfwd(lambda x: loss(unravel(x)))(x)
+        of = lambda x: loss(unravel(x))  # noqa: E731
+        return jax.jacrev(of)(x), jax.jvp(of, (x,), (direction,))[1]
 
     at_rest = np.append(moving[: -v.size], np.zeros(v.size))  # the velocities are the last
     for x in (moving, at_rest):
         reverse, forward = gradients(jnp.asarray(x))
         assert np.all(np.isfinite(reverse)) and np.any(reverse != 0)
         largest = np.max(np.abs(reverse))
-        np.testing.assert_allclose(reverse, forward, rtol=1e-9, atol=1e-9 * largest)
+        np.testing.assert_allclose(reverse @ direction, forward, rtol=1e-9, atol=1e-9 * largest)
 
 
 @pytest.mark.parametrize("solver", ["automatic", pytest.param("proximal", marks=pytest.mark.slow)])

@@ -40,7 +40,7 @@ def _bent(system, q, v):
     return sol.q[-1, 0] + sol.v[-1, 1]
 
 
-@pytest.mark.parametrize("inner", ["forward", "reverse"])
+@pytest.mark.parametrize("inner", ["forward", pytest.param("reverse", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "case",
     [

@@ -42,7 +42,9 @@ class Rigid(mbd.AbstractSystem):
         return (q @ q - 1) / 2
 
 
-@pytest.mark.parametrize("scheme", [diffrax.Kvaerno5(), mbd.CrankNicolson()])
+@pytest.mark.parametrize(
+    "scheme", [pytest.param(diffrax.Kvaerno5(), marks=pytest.mark.slow), mbd.CrankNicolson()]
+)
 def test_stiffness_whose_rounding_exceeds_any_tolerance(scheme):
     """At 1e12 N/m a force is known to 1e-4 N. The spring gives way by 1e-11 m, so that the rod is
     the truth, to the first step, in which the spring takes its load: h^2."""
@@ -116,7 +118,9 @@ def test_no_root():
     assert found.result != optx.RESULTS.successful
 
 
-@pytest.mark.parametrize("scheme", [diffrax.Kvaerno3(), mbd.CrankNicolson()])
+@pytest.mark.parametrize(
+    "scheme", [pytest.param(diffrax.Kvaerno3(), marks=pytest.mark.slow), mbd.CrankNicolson()]
+)
 def test_derivatives(scheme):
     """By the stiffness, against central differences, whose own error is 1e-7 of them."""
 

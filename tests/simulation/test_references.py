@@ -448,7 +448,8 @@ def test_biped_truth(shared, exercise):
 
 
 @pytest.mark.parametrize(
-    "exercise, t1", [(1, 2.0), (2, 2.0), pytest.param(3, 5.0, marks=pytest.mark.slow)]
+    "exercise, t1",
+    [(1, 2.0), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2, 2.0), (3, 5.0)))],
 )
 def test_biped(exercise, t1):
     sol = exercise_run(exercise, t1)

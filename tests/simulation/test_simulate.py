@@ -195,7 +195,14 @@ def test_multipliers_and_norms():
     assert np.all(sol.phi_norm < 1e-10) and np.all(sol.phidot_norm < 1e-10)
 
 
-@pytest.mark.parametrize("name, order", [("udwadia_kalaba", 4), ("impulse", 1), ("baumgarte", 4)])
+@pytest.mark.parametrize(
+    "name, order",
+    [
+        ("udwadia_kalaba", 4),
+        ("impulse", 1),
+        pytest.param("baumgarte", 4, marks=pytest.mark.slow),
+    ],
+)
 def test_times_between_steps_have_the_order_of_the_method(name, order):
     """Half-way between grid points the error shrinks with h as on the grid."""
     case, method = h.CASES["driven_pendulum"], h.method(name)

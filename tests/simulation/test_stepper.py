@@ -118,7 +118,7 @@ CASES = {
     "switched impulse": lambda: (Tether(), falling(-0.97), mbd.VelocityImpulse(), None),
     "switched acceleration": lambda: (Tether(), falling(-0.97), mbd.UdwadiaKalaba(), None),
 }
-QUICK = ("udwadia_kalaba", "impulse_dead_beat", "located impacts", "switched acceleration")
+QUICK = ("udwadia_kalaba", "impulse_dead_beat", "contact", "switched acceleration")
 ALL = [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in CASES]
 
 
@@ -157,6 +157,7 @@ def test_simulate_is_a_scan_over_steps(case):
     np.testing.assert_allclose(stepper.multipliers(last, Push()), sol.multipliers[-1], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_mechanism_and_its_contacts():
     box, enforcement = a_box(), mbd.ContactImpulse()
     states = scanned(mbd.Stepper(box, enforcement), box.state(), None, 80)
@@ -275,7 +276,7 @@ def test_derivatives_by_held_controls(enforcement):
 
 def test_batch_with_starts_of_its_own():
     """`vmap`, with samples that start anew within `jit`: each is the sample alone."""
-    stepper = mbd.Stepper(Puck(), mbd.ContactImpulse(impacts=mbd.Located(2)))
+    stepper = mbd.Stepper(Puck(), mbd.ContactImpulse())
     heights = jnp.array([0.01, 0.02, 0.05])
 
     def one(height):
