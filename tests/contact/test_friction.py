@@ -71,7 +71,8 @@ def test_slides_to_rest(impacts):
     np.testing.assert_allclose(sol.v[1], 0.0, atol=1e-13)
 
 
-@pytest.mark.parametrize("impacts", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("impacts", [0, 1])
 def test_rests_for_a_minute(impacts):
     sol = flight(slope(jnp.asarray(0.39)), jnp.zeros(3), jnp.zeros(3), [60.0], 1e-2, impacts)
     assert np.abs(sol.q[-1]).max() < 1e-8

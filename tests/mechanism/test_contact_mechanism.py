@@ -209,7 +209,7 @@ def test_box_tips_over_its_edge():
         pytest.param(jax.grad, mbd.Cone(), id="grad-cone"),
         pytest.param(jax.grad, mbd.Pyramid(4), id="grad-pyramid", marks=pytest.mark.slow),
         pytest.param(jax.jacfwd, mbd.Cone(), id="jacfwd-cone", marks=pytest.mark.slow),
-        pytest.param(jax.jacfwd, mbd.Pyramid(4), id="jacfwd-pyramid"),
+        pytest.param(jax.jacfwd, mbd.Pyramid(4), id="jacfwd-pyramid", marks=pytest.mark.slow),
     ],
 )
 def test_what_rests_without_friction_impulses_sticks_in_derivatives(derivative, friction):

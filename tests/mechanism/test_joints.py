@@ -28,6 +28,7 @@ from joint_kinds import (
 
 import jaxmbd as mbd
 from jaxmbd import Pose
+from jaxmbd.mechanism.joints.pair import AbstractPair
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -72,20 +73,12 @@ def test_admits_its_freedoms_and_nothing_else(kind):
     np.testing.assert_allclose(found, freedoms[: KINDS[kind][2]], atol=1e-12)
 
 
-QUICK_OTHERS = ("Constraint", "Gear")
+# Lower pairs are evaluated together, and `test_pairs.py` compares all of them with derivatives.
+PAIRS = {kind.__name__ for kind in AbstractPair.__subclasses__()} - {"Revolute"}
+LONG = {*PAIRS, *OTHERS, "RollingDisc", "RollingSphere", "PrescribedPose"} - {"Constraint", "Gear"}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    helpers.slow_unless(
-        lambda kind: (
-            (kind not in OTHERS or kind in QUICK_OTHERS)
-            and "Rolling" not in kind
-            and kind != "PrescribedPose"
-        ),
-        EVERY,
-    ),
-)
+@pytest.mark.parametrize("kind", helpers.slow_unless(lambda kind: kind not in LONG, EVERY))
 def test_rows_are_those_of_differences(kind):
     """Velocities, Jacobian and right side, at poses that the joint does not admit; the reaction is
     orthogonal to the admissible velocities."""

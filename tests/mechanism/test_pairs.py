@@ -89,21 +89,24 @@ def test_rows_and_derivatives(case):
     np.testing.assert_allclose(rows.gamma, -bias, atol=1e-11)
 
 
-@pytest.mark.parametrize("evaluated", ["rows", "matrix"])
-def test_derivatives_of_rates(case, evaluated):
+def test_derivatives_of_rates(case):
     """By q along motions of the bodies, in both modes, of the function J v and of the matrix J."""
     of, q, v = case
     weights = jnp.asarray(np.random.default_rng(1).standard_normal(of.row_count))
-    rows = {"rows": of.row_map, "matrix": lambda *at: lambda x: of.linearised(*at).J @ x}[evaluated]
-    found = lambda q: weights @ rows(0.0, q, v)(v)  # noqa: E731
     expected = lambda q: weights @ jax.jvp(lambda q: alone(of, q), (q,), (of.qdot(q, v),))[1]  # noqa: E731
     turns = jax.jit(jax.vmap(lambda e: of.qdot(q, e)))(jnp.eye(v.size))
     slope = turns @ jax.jit(jax.grad(expected))(q)
-    np.testing.assert_allclose(turns @ jax.jit(jax.grad(found))(q), slope, atol=1e-11)
-    forward = jax.jit(jax.vmap(lambda d: jax.jvp(found, (q,), (d,))[1]))(turns)
-    np.testing.assert_allclose(forward, slope, atol=1e-11)
+    for rates in (
+        lambda q: of.row_map(0.0, q, v)(v),
+        lambda q: of.linearised(0.0, q, v).J @ v,
+    ):
+        found = lambda q, rates=rates: weights @ rates(q)  # noqa: E731
+        np.testing.assert_allclose(turns @ jax.jit(jax.grad(found))(q), slope, atol=1e-11)
+        forward = jax.jit(jax.vmap(lambda d, f=found: jax.jvp(f, (q,), (d,))[1]))(turns)
+        np.testing.assert_allclose(forward, slope, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_derivatives_by_frames(case):
     """Where a joint is on its bodies, and how it is turned."""
     _, q, v = case

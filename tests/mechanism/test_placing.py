@@ -1,5 +1,6 @@
 """Initial poses by joint coordinates, against closed forms and differences."""
 
+import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,11 +77,23 @@ def test_rates():
     np.testing.assert_allclose(mechanism.qdot(state.q, state.v), exact, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [jax.jacrev, pytest.param(jax.jacfwd, marks=pytest.mark.slow)],
-    ids=["reverse", "forward"],
-)
+def test_derivatives_of_one_body():
+    """Of the middle of a bar with respect to its angle and its length."""
+
+    def middle(x):
+        bar = mbd.Body("bar", BOX, position=x[1] / 2 * jnp.asarray(Z))
+        hinge = mbd.Revolute("hinge", "ground", bar, point=[0, 0, 0], axis=Y)
+        mechanism = mbd.Mechanism([bar], [hinge])
+        return mechanism.pose(mbd.place_bodies(mechanism, {"hinge": x[0]}).q, "bar").position
+
+    s, c = np.sin(0.6), np.cos(0.6)
+    expected = np.array([[1.3 * c, s], [0, 0], [-1.3 * s, c]]) / 2
+    found = jax.jit(jax.jacrev(middle))(jnp.array([0.6, 1.3]))
+    np.testing.assert_allclose(found, expected, atol=1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [jax.jacrev, jax.jacfwd], ids=["reverse", "forward"])
 def test_derivatives(mode):
     """Of the hand's position with respect to an angle and a length."""
 
@@ -110,18 +123,24 @@ POSE_B = mbd.Pose(jnp.array([-0.3, 0.1, 0.2]), jnp.array([0.6, 0.0, 0.8, 0.0]))
 FRAMES = dict(frame_a=POSE_A, frame_b=POSE_B)
 
 
+# By default a joint that turns and slides, one that turns about all axes, and one that does both at
+# once.
+PLACED = [
+    (mbd.Revolute("j", "ground", "b", **FRAMES), [3.0]),
+    (mbd.Prismatic("j", "ground", "b", **FRAMES), [-0.8]),
+    (mbd.Cylindrical("j", "ground", "b", **FRAMES), [0.5, -2.0]),
+    (mbd.Universal("j", "ground", "b", **FRAMES), [1.2, -0.7]),
+    (mbd.Spherical("j", "ground", "b", **FRAMES), [2.2, -0.7, -1.9]),
+    (mbd.Planar("j", "ground", "b", **FRAMES), [0.5, -0.4, 3.1]),
+    (mbd.Screw("j", "ground", "b", pitch=0.1, **FRAMES), [0.33]),
+    (mbd.PointOnLine("j", "ground", "b", **FRAMES), [0.9]),
+]
+QUICK = (mbd.Cylindrical, mbd.Spherical, mbd.Screw)
+
+
 @pytest.mark.parametrize(
     "joint, wanted",
-    [
-        (mbd.Revolute("j", "ground", "b", **FRAMES), [3.0]),
-        (mbd.Prismatic("j", "ground", "b", **FRAMES), [-0.8]),
-        (mbd.Cylindrical("j", "ground", "b", **FRAMES), [0.5, -2.0]),
-        (mbd.Universal("j", "ground", "b", **FRAMES), [1.2, -0.7]),
-        (mbd.Spherical("j", "ground", "b", **FRAMES), [2.2, -0.7, -1.9]),
-        (mbd.Planar("j", "ground", "b", **FRAMES), [0.5, -0.4, 3.1]),
-        (mbd.Screw("j", "ground", "b", pitch=0.1, **FRAMES), [0.33]),
-        (mbd.PointOnLine("j", "ground", "b", **FRAMES), [0.9]),
-    ],
+    helpers.slow_unless(lambda joint, _: isinstance(joint, QUICK), PLACED),
     ids=lambda x: type(x).__name__,
 )
 def test_every_joint(joint, wanted):

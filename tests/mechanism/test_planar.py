@@ -367,6 +367,7 @@ def multipliers(of):
     return state, jnp.asarray(lam)
 
 
+@pytest.mark.slow
 def test_reactions():
     """Forces and torques in the plane are those of space, on bodies and on the ground."""
     found = {}

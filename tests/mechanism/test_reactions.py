@@ -92,7 +92,11 @@ def test_derivative_of_a_static_reaction():
     np.testing.assert_allclose(jax.jit(jax.grad(roller))(jnp.array(0.3)), 4 * G / 2, rtol=1e-10)
 
 
-@pytest.mark.parametrize("mode", [jax.jacrev, jax.jacfwd], ids=["reverse", "forward"])
+@pytest.mark.parametrize(
+    "mode",
+    [jax.jacrev, pytest.param(jax.jacfwd, marks=pytest.mark.slow)],
+    ids=["reverse", "forward"],
+)
 def test_derivative_of_a_reaction(mode):
     """With respect to the pose at given multipliers, in the axes of the beam, against
     differences."""

@@ -137,6 +137,13 @@ def landed(height, speed):
     ).q[-1]
 
 
+def landed_along(height):
+    """With the derivative by the speed."""
+    one = jnp.ones(())
+    return jax.jvp(lambda speed: landed(height, speed), (one,), (one,))
+
+
+@pytest.mark.slow
 def test_motions_in_a_batch_are_those_alone():
     """Balls that land one after the other: in each step some have to iterate, others do not."""
     end = lambda height: landed(height, jnp.ones(()))  # noqa: E731
@@ -148,15 +155,20 @@ def test_motions_in_a_batch_are_those_alone():
 def test_samples_of_a_batch_are_as_alone():
     """The same, up to rounding, with derivatives by the speed."""
     heights = jnp.asarray(HEIGHTS, float)
-
     # Motion and slope from one program, since the long part of this is to compile.
-    one = jnp.ones(())
-    along = lambda height: jax.jvp(lambda x: landed(height, x), (one,), (one,))  # noqa: E731
-    together, slope = jax.jit(jax.vmap(along))(heights)
-    alone, expected = jax.jit(lambda x: jax.lax.map(along, x))(heights)
+    together, slope = jax.jit(jax.vmap(landed_along))(heights)
+    alone, expected = jax.jit(lambda x: jax.lax.map(landed_along, x))(heights)
     np.testing.assert_allclose(together, alone, rtol=1e-14, atol=1e-16)
     np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-12)
-    back = jax.vmap(jax.grad(lambda height, x: landed(height, x) @ jnp.arange(7.0), 1), (0, None))
-    np.testing.assert_allclose(
-        jax.jit(back)(heights, one), expected @ jnp.arange(7.0), rtol=1e-9, atol=1e-12
-    )
+
+
+@pytest.mark.slow
+def test_gradients_of_a_batch_are_those_of_its_samples():
+    heights = jnp.asarray(HEIGHTS, float)
+    _, expected = jax.jit(lambda x: jax.lax.map(landed_along, x))(heights)
+
+    def sum_of(height, speed):
+        return landed(height, speed) @ jnp.arange(7.0)
+
+    found = jax.jit(jax.vmap(jax.grad(sum_of, 1), (0, None)))(heights, jnp.ones(()))
+    np.testing.assert_allclose(found, expected @ jnp.arange(7.0), rtol=1e-9, atol=1e-12)
