@@ -116,6 +116,7 @@ class Ladder(LeaningRod):
         return jnp.stack([0 * q[0], -GRAVITY + 0 * q[0], 0 * q[0]])
 
 
+@pytest.mark.slow
 def test_ladder():
     """It stands if tan(angle) >= 1 / (2 mu). Above the limit, its share is 1 / (2 mu tan(angle)).
     Below, it slides down to the floor."""

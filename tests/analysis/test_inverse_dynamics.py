@@ -132,7 +132,8 @@ MOTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", h.slow_unless(lambda name: name == "slider_crank", MOTIONS))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MOTIONS)
 def test_inverse_then_forward(name):
     """The inputs that the accelerations of a motion require are those that made it; of three motors
     on the two freedoms of a five-bar the shortest that do. A simulation that computes them on its

@@ -80,6 +80,7 @@ class Ladder(LeaningRod):
         return jnp.stack([0 * arm, -5.0 + 0 * arm, 4.0 * arm])
 
 
+@pytest.mark.slow
 def test_person_on_a_ladder():
     """Moments about the foot: the wall carries (1/2 + 4 s) / tan(angle). It slides where this
     exceeds mu 5, and comes to rest on the floor."""

@@ -190,6 +190,7 @@ def test_verdicts():
         lqr(spoilt)
 
 
+@pytest.mark.slow
 def test_digital_controller():
     """With the cost to go of the endless horizon at the end, the gains are those of the discrete
     algebraic Riccati equation. On the grid of a problem, the correction is held through each
@@ -246,6 +247,7 @@ def torque(t, q, v):
     return 15 * jnp.sin(2 * t)[None]
 
 
+@pytest.mark.slow
 def test_redundant_coordinates_have_the_same_gains():
     """Of a pendulum that is driven over the top: with the displacement as cost, |dp| is that of the
     angle. Deviations across the circle have no effect, and the basis does not jump."""

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from analysis_systems import Springs
 
 import jaxmbd as mbd
@@ -106,6 +107,7 @@ def test_rigid_body_modes():
     np.testing.assert_allclose(slope, [0, 0, w / 60, -w / 60], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_spherical_pendulum_on_a_quaternion():
     """A rigid body that hangs from a ball joint: two pendulum modes and one free spin, with
     redundant coordinates and rows."""

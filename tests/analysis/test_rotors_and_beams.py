@@ -171,6 +171,7 @@ def test_cantilever_converges_to_euler_and_bernoulli():
     assert errors[1].max() < 0.03
 
 
+@pytest.mark.slow
 def test_four_bar_against_differences():
     """A and B of a loop that moves under a torque, against central differences of states that are
     closed onto the constraints: to 1e-8, by extrapolation to step 0. In all coordinates the model

@@ -29,7 +29,7 @@ def oscillation(system):
     return np.array([[0, 1], [-k / m, -c / m]]), np.pi / np.sqrt(k / m - (c / (2 * m)) ** 2)
 
 
-@pytest.mark.parametrize("every", [1, 7])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 7])
 def test_a_damped_oscillator(every):
     """D(t) = exp(A t) at the end of each piece; the last step is shorter, and the last piece."""
     system = h.Oscillator()
@@ -187,6 +187,7 @@ def test_constrained_coordinates_grow_as_minimal_ones():
     np.testing.assert_allclose(growth.log_growth, expected(one_rod, motion, D), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_chaotic_motion():
     """The double pendulum beside SciPy, in angles; derivatives reach a few seconds."""
     angles = jnp.array([2.0, 2.6])
@@ -232,6 +233,7 @@ def test_quaternions_count_once():
     assert np.max(np.abs(growth.rates[1:5])) < 0.2
 
 
+@pytest.mark.slow
 def test_float32():
     system, state = h.cast(upright(), jnp.float32)
     with pytest.warns(UserWarning, match="growth exceeds 8.4e"):

@@ -72,6 +72,7 @@ def slider_crank_record(noise, seed=0):
     return crank.record_of(TIMES, exact + errors)
 
 
+@pytest.mark.slow
 def test_simulation_of_the_slider_crank():
     """Off from the independent motion by 2e-7 m, and by the fourth order of RK4."""
     record = slider_crank_record(0.0)

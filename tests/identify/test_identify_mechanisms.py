@@ -120,16 +120,14 @@ def hanging_bar(mass):
     return mbd.Mechanism([bar], [hinge], [damper])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "system, path, sensor",
     [
         (compound_pendulum, "inertia.mass", lambda sample: sample.v),
-        pytest.param(
-            hanging_bar, "bodies[bar].inertia.mass", identify.JointRate("hinge"),
-            marks=pytest.mark.slow,
-        ),
+        (hanging_bar, "bodies[bar].inertia.mass", identify.JointRate("hinge")),
     ],
-)  # fmt: skip
+)
 def test_tensor_goes_with_the_mass(system, path, sensor):
     """A compound pendulum of 2 kg whose damper is known, from guesses of 1.5 kg: of twenty 95 %
     intervals at least 16 hold the truth, but for one trial in four hundred. With the tensor of the

@@ -165,7 +165,9 @@ def test_one_after_the_other(name, end):
     assert in_lanes(traced(end(), jnp.zeros(()))) is None
 
 
-@pytest.mark.parametrize("closed", [False, True], ids=["chain", "loop"])
+@pytest.mark.parametrize(
+    "closed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["chain", "loop"]
+)
 @pytest.mark.parametrize("derivative", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_mechanisms(derivative, closed):
     """As alone; and sums over the arrays of all lanes are no library calls. The loop has redundant

@@ -134,6 +134,7 @@ def stacked_pendulums(duration, steps):
     )
 
 
+@pytest.mark.slow
 def test_first_plan_of_what_falls():
     """Without a guess as with states for one. From the motion under no control, which falls over,
     the search went to an optimum of 209 that swings about."""

@@ -73,6 +73,7 @@ def test_regulator_with_bounds_by_optax(optimiser, bounds):
     assert plan.cost >= exact.cost * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_conditions_by_multipliers():
     """A cart from rest to rest: the minimum norm."""
     sharp = optx.BFGS(rtol=1e-10, atol=1e-10)
@@ -376,7 +377,7 @@ def test_no_motion_of_parameters_out_of_range():
     assert status(-1.0) == trajopt.STATUS.failed_start
 
 
-@pytest.mark.parametrize("guess", ["control", "states"])
+@pytest.mark.parametrize("guess", ["control", pytest.param("states", marks=pytest.mark.slow)])
 def test_no_motion_of_a_mass_matrix_that_is_not_symmetric(guess):
     problem = eqx.tree_at(lambda p: p.system, masses(3), Skewed())
     given = jnp.zeros(2)
@@ -393,6 +394,7 @@ def test_no_shooting_with_a_mass_matrix_that_is_not_symmetric():
     assert plan.status == trajopt.STATUS.failed_start
 
 
+@pytest.mark.slow
 def test_no_motion_beyond_the_contact_budget():
     """Of two balls there is room for the lower one. The other falls by 21 mm in six intervals, of
     one step each."""
