@@ -509,7 +509,7 @@ def _flattened(flat: Flat, poses: Array, twists: Array) -> tuple[Coordinates, Ve
 
 @as_one_program
 def _coordinates(
-    joint: AbstractJoint, tables: BodyTables, q: Coordinates, *columns: Any
+    joint: AbstractJoint, tables: BodyTables, q: Float[Array, "*batch nq"], *columns: Any
 ) -> Float[Array, "*batch k"]:
     return batched(lambda q: joint.coordinates(*tables.frames(joint, q, columns)), (q, 1))
 
