@@ -286,23 +286,37 @@ def test_independent_coordinates_for_a_long_time():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("independent", [mbd.NullSpace(), mbd.CoordinatePartitioning()])
-def test_independent_coordinates_through_singular_poses(independent):
+@pytest.mark.parametrize(
+    "independent, typical", [(mbd.NullSpace(), 1e-8), (mbd.CoordinatePartitioning(), 5e-6)]
+)
+def test_independent_coordinates_through_singular_poses(independent, typical):
     """In line, the cranks have two more dependent rows, and K is infinite in two directions. Within
-    a step of this pose a violation is left, which the next steps remove."""
+    a step of this pose a violation is left, which the next steps remove. How much rounding errors
+    are amplified there depends on how near a step comes to it: nine step sizes differ by up to
+    10^5, and their median tells the method."""
     system = two_four_bars_example.TwoFourBars()
-    sol = mbd.simulate(
-        system,
-        mbd.IndependentCoordinates(independent=independent),
-        two_four_bars_example.exact_start(),
-        dt=1e-3,
-        num_steps=4000,
-        saveat=diffrax.SaveAt(steps=1),
-    )
-    assert np.max(sol.phi_norm) < 1e-10
-    assert np.sum(np.asarray(sol.phi_norm) > 1e-13) < 20
-    angle = two_four_bars_example.exact_motion(np.asarray(sol.t))
-    assert np.max(np.abs(sol.q[:, 0] - np.sin(angle))) < 3e-7
+
+    @jax.jit
+    def run(dt):
+        return mbd.simulate(
+            system,
+            mbd.IndependentCoordinates(independent=independent),
+            two_four_bars_example.exact_start(),
+            dt=dt,
+            num_steps=4000,
+            saveat=diffrax.SaveAt(steps=1),
+            throw=False,
+        )
+
+    errors = []
+    for dt in 1e-3 * np.linspace(0.992, 1.008, 9):
+        sol = run(dt)
+        assert sol.result == mbd.RESULTS.successful
+        assert np.max(sol.phi_norm) < 1e-8
+        assert np.sum(np.asarray(sol.phi_norm) > 1e-13) < 20
+        angle = two_four_bars_example.exact_motion(np.asarray(sol.t))
+        errors.append(np.max(np.abs(sol.q[:, 0] - np.sin(angle))))
+    assert np.median(errors) < typical
 
 
 @pytest.mark.slow
