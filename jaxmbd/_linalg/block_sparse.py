@@ -593,7 +593,7 @@ def _products(W: Array, x: Array) -> tuple[Callable, Callable]:
 
 def _with_none(x: Float[Array, "n *rest"]) -> Float[Array, "n+1 *rest"]:
     """x with zeros at the place that stands for "none"."""
-    return jnp.concatenate([x, jnp.zeros_like(x[:1])])
+    return jnp.concatenate([x, jnp.zeros((1, *x.shape[1:]), x.dtype)])
 
 
 def _degree(near: Int[Array, "n d"], i: Array, none: int) -> Int[Array, ""]:
