@@ -13,7 +13,14 @@ from .._coordinates import length
 from .._enforcement import AbstractEnforcement, AbstractStabilisation, DeadBeat
 from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
-from .._loop import any_of_batch, one_by_one, save_for_reverse, stop_gradient, tree_where
+from .._loop import (
+    any_of_batch,
+    checkpointed,
+    one_by_one,
+    save_for_reverse,
+    stop_gradient,
+    tree_where,
+)
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
 from .friction import AbstractFriction, Cone, Pyramid
@@ -201,7 +208,8 @@ class ContactProblems(NamedTuple):
             state, given = jax.lax.switch(k, followed, state, found)
             return (given, state, found), None
 
-        carry, _ = jax.lax.scan(turn, (first, state, nothing), jnp.arange(last + 1))
+        # To compute a turn again, its solution given, is less to compile than to keep all of it.
+        carry, _ = jax.lax.scan(checkpointed(turn), (first, state, nothing), jnp.arange(last + 1))
         return carry[1:]
 
 
