@@ -20,3 +20,4 @@ from .rank import nonzero as nonzero
 from .rank import redundancy as redundancy
 from .rank import rounding as rounding
 from .rank import simulation_error as simulation_error
+from .with_value import with_value as with_value

@@ -24,6 +24,7 @@ from .._search import (
     nonzero,
     once,
     rounding,
+    with_value,
 )
 
 
@@ -227,14 +228,10 @@ def _with_jacobian_jvp(primals, tangents):
     (residuals, unravel), y, args = primals
     _, dy, _ = tangents
 
-    def twice(y):
-        r = residuals(unravel(y), args)
-        return r, r
-
     if hasattr(residuals, "jacobian"):
         r, J = residuals.jacobian(unravel(y), args)
     else:
-        J, r = jax.jacfwd(twice, has_aux=True)(y)
+        J, r = jax.jacfwd(with_value(lambda y: residuals(unravel(y), args)), has_aux=True)(y)
     return r, J @ dy
 
 

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._search import with_value
+
 # Second derivatives in forward mode twice compile in half the time. With more variables than these,
 # reverse mode takes less time to run.
 _FEW = 6
@@ -50,21 +52,19 @@ class FirstOrder(AbstractExpansion):
         return ahead, along, jnp.zeros((z.shape[0], z.shape[0]), z.dtype)
 
 
-def with_value(fn: Callable) -> Callable:
-    """fn with its value as auxiliary output too, which its derivative then returns."""
-
-    def both(z):
-        value = fn(z)
-        return value, value
-
-    return both
-
-
 def gradient_and_hessian(
     fn: Callable, z: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, "n n"], Any, Any]:
-    """The first and second derivatives of the scalar that fn returns first, and its second output
-    with the first derivatives."""
-    first = (jax.jacfwd if z.shape[0] <= _FEW else jax.grad)(fn, has_aux=True)
-    (H, along), (g, rest) = jax.jacfwd(with_value(first), has_aux=True)(z)
-    return g, H, rest, along
+    """`first_and_second` of a scalar."""
+    return first_and_second(fn, z, jax.jacfwd if z.shape[0] <= _FEW else jax.grad)
+
+
+def first_and_second(
+    fn: Callable, z: Float[Array, " n"], derivative: Callable = jax.jacfwd
+) -> tuple[Any, Any, Any, Any]:
+    """The first and second derivatives of what fn returns first, and its second output with the
+    first derivatives. `derivative`: the mode of the first one."""
+    (second, along), (first, rest) = jax.jacfwd(
+        with_value(derivative(fn, has_aux=True)), has_aux=True
+    )(z)
+    return first, second, rest, along

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._loop import stop_gradient
+from .._search import with_value
 from .._tangent_space import difference, displaced
 from .controls import within
 from .motion import Trajectory, advance
@@ -47,10 +48,9 @@ def performance(problem: Problem, path: Trajectory, control: Any) -> Performance
         def end(xi):
             q1, v1 = displaced(problem.system, q, v, here.Z @ xi)
             q1, v1, _ = advance(problem, t, q1, v1, within(control, t, q1, v1))
-            gap = Z.T @ difference(problem.system, ahead, (q1, v1))
-            return gap, gap
+            return Z.T @ difference(problem.system, ahead, (q1, v1))
 
-        return jax.jacfwd(end, has_aux=True)(jnp.zeros(size, v.dtype))
+        return jax.jacfwd(with_value(end), has_aux=True)(jnp.zeros(size, v.dtype))
 
     here = jax.tree.map(lambda x: x[:-1], tangents)
     ahead = path.q[1:], path.v[1:]

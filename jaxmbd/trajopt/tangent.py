@@ -8,10 +8,10 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from .._equations import equations
-from .._search import nonzero, redundancy
+from .._search import nonzero, redundancy, with_value
 from .._tangent_space import admissible_count, displaced, state_jacobian, violations
 from .._types import Coordinates, RealScalarLike, Velocity
-from .expansion import with_value
+from .expansion import first_and_second
 from .problem import Problem
 
 
@@ -94,6 +94,5 @@ def chart(
 
 def _expanded(fn, x):
     """fn(x) and its first and second derivatives."""
-    first = jax.jacfwd(with_value(fn), has_aux=True)
-    (bend, _), (slope, value) = jax.jacfwd(with_value(first), has_aux=True)(x)
+    slope, bend, value, _ = first_and_second(with_value(fn), x)
     return value, slope, bend
