@@ -7,8 +7,11 @@ import pytest
 
 import jaxmbd as mbd
 from jaxmbd import trajopt
+from jaxmbd._search import Multipliers
 from jaxmbd._tangent_space import difference, violations
 from jaxmbd.trajopt.expansion import FirstOrder, SecondOrder, gradient_and_hessian
+from jaxmbd.trajopt.linear_quadratic import model
+from jaxmbd.trajopt.motion import Trajectory, advance, cost
 from jaxmbd.trajopt.tangent import chart, tangent
 
 
@@ -68,3 +71,67 @@ def test_chart():
     np.testing.assert_allclose(turned, np.zeros((10, 2)), rtol=0, atol=1e-13)
     for bend in bends:
         np.testing.assert_allclose(bend, np.zeros_like(bend), rtol=0, atol=1e-12)
+
+
+class Pendulum(mbd.AbstractSystem):
+    """On a circle that is stated twice, turned by the control."""
+
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        return jnp.array([0.0, -9.81]) + u[0] * jnp.stack([q[1], -q[0]])
+
+    def constraint(self, q, t):
+        return jnp.full(2, (q @ q - 1.0) / 2)
+
+
+def test_model_has_the_derivatives_of_the_cost():
+    """By the controls, first and second: those of the cost of the motion itself."""
+    start = mbd.State(0.0, jnp.array([0.6, 0.8]), jnp.array([0.8, -0.6]))
+    problem = trajopt.Problem(
+        Pendulum(),
+        start,
+        0.6,
+        3,
+        nu=1,
+        running_cost=lambda t, q, v, u: q[0] * v[1] + q[1] ** 2 + u[0] ** 2 * (1 + q[0]),
+        final_cost=lambda t, q, v: 3 * q[0] * q[1] + v @ v,
+        substeps=64,  # what drifts off the circle is not in the model
+    )
+
+    def motion(u):
+        def forth(state, given):
+            q, v, _ = advance(problem, given[0], *state, trajopt.Held(given[1]))
+            return (q, v), (q, v)
+
+        _, (q, v) = jax.lax.scan(forth, (start.q, start.v), (problem.times[:-1], u))
+        q, v = jnp.concatenate([start.q[None], q]), jnp.concatenate([start.v[None], v])
+        return Trajectory(q, v, u, jnp.array(True))
+
+    def predicted(local, du):
+        value, xi = 0.0, jnp.zeros(2)
+
+        def of(part, xi, du):
+            linear = part.x @ xi + part.u @ du
+            return linear + (xi @ part.xx @ xi + du @ part.uu @ du) / 2 + du @ part.ux @ xi
+
+        for k in range(3):
+            z = jnp.concatenate([xi, du[k]])
+            value += of(jax.tree.map(lambda x: x[k], local.stages), xi, du[k])
+            value += z @ local.curvature[k] @ z / 2
+            xi = local.A[k] @ xi + local.B[k] @ du[k]
+        return value + of(local.end, xi, du[2])
+
+    @jax.jit
+    def found(u):
+        path = motion(u)
+        none = Multipliers.zeros(jnp.zeros(0), jnp.zeros((4, 0)), jnp.ones(()))
+        local = model(problem, none, path, 2, SecondOrder(), jnp.array(False))
+        fns = (lambda u: cost(problem, motion(u)), lambda du: predicted(local, du))
+        places = u, jnp.zeros_like(u)
+        return [(jax.jacfwd(f)(x), jax.hessian(f)(x)) for f, x in zip(fns, places)]
+
+    of_motion, of_model = found(jnp.array([[4.0], [-3.0], [2.0]]))
+    for one, other in zip(of_model, of_motion, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-8 * np.max(np.abs(other)))
