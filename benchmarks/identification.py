@@ -29,7 +29,7 @@ from jax.flatten_util import ravel_pytree  # noqa: E402
 import jaxmbd as mbd  # noqa: E402
 from jaxmbd import identify  # noqa: E402
 from jaxmbd.identify import least_squares  # noqa: E402
-from jaxmbd.identify.problem import make_problem  # noqa: E402
+from jaxmbd.identify.problem import SimulationOptions, make_problem  # noqa: E402
 
 
 class ByDifferences(eqx.Module):
@@ -50,8 +50,8 @@ class ByDifferences(eqx.Module):
         ahead = jax.lax.map(lambda d: at(flat + d), shifts)
         if self.central:
             behind = jax.lax.map(lambda d: at(flat - d), shifts)
-            return r, (ahead - behind).T / (2 * self.step)
-        return r, (ahead - r).T / self.step
+            return r, (ahead - behind).T / (2 * self.step), None
+        return r, (ahead - r).T / self.step, None
 
 
 def main():
@@ -64,9 +64,7 @@ def main():
         {"stiffness": identify.Positive(), "damping": identify.Positive()},
         [record],
         crank.SENSORS,
-        crank.STEP,
-        mbd.UdwadiaKalaba(solver=mbd.Cholesky()),
-        None,
+        SimulationOptions(crank.STEP, mbd.UdwadiaKalaba(solver=mbd.Cholesky()), None),
         identify.UnknownStart(position=0.1, velocity=1.0),
         identify.SingleShooting(),
         identify.Squares(),

@@ -85,8 +85,7 @@ def _repeated(problem, z, noise, keys, batch, max_steps, tolerance):
     def one(key):
         made = readings + spread * jax.random.normal(key, readings.shape, readings.dtype)
         again = data._replace(parts=data.parts._replace(measured=made))
-        value, _, converged = problem.search(z, again, max_steps, tolerance)
-        r, J = residuals.jacobian(value, again)
+        value, r, J, converged = problem.search(z, again, max_steps, tolerance)
         s2 = jnp.sum(r * r) / (problem.count - problem.size)
         size = jnp.linalg.norm(J, axis=0)
         size = jnp.where(size > 0, size, 1.0)

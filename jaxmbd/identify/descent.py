@@ -42,10 +42,10 @@ def descend(
     args = problem.residuals, problem.data, problem.bounds, optimiser, small
     here, steps = iterate(_step, args, once(_start, args, z), monitor._replace(report=report))
     best = here.state.best_y
-    (first, _), (r, J) = (once(_jacobian, args, x) for x in (z, best))
+    (first, *_), found = (once(_jacobian, args, x) for x in (z, best))
     seconds = time.perf_counter() - begin
     return LeastSquares.at(
-        best, (r, J, first), len(r), steps, bool(here.done & here.finite), seconds
+        best, found, first, len(first), steps, bool(here.done & here.finite), seconds
     )
 
 

@@ -67,7 +67,8 @@ class Estimate(eqx.Module):
         z = search.value
         parameters = problem.residuals.parameters
         size = parameters.size
-        found, values, system, entries, D = _evaluated(problem, z, data)
+        values, system, entries, D = _evaluated(problem, z)
+        found = search.aux
         multipliers = data.multipliers
         sens = sensitivity(
             search.residuals,
@@ -301,10 +302,10 @@ def load_estimate(path: str | os.PathLike) -> dict[str, Any]:
 
 
 @eqx.filter_jit
-def _evaluated(problem: FitProblem, z, data: Data):
-    residuals, parameters = problem.residuals, problem.residuals.parameters
-    found = residuals.motions(z, data)
+def _evaluated(problem: FitProblem, z):
+    parameters = problem.residuals.parameters
     shared = z[: parameters.size]
     values = parameters.values(shared)
     D = jax.jacfwd(parameters.entries)(shared)
-    return found, values, residuals.simulation.model(values), parameters.entries(shared), D
+    system = problem.residuals.simulation.model(values)
+    return values, system, parameters.entries(shared), D

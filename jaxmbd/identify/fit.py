@@ -166,9 +166,10 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
     @eqx.filter_jit
     def search_all(problem, guesses):
         search = lambda z: problem.search(z, problem.data, options.max_steps, 1e-6)  # noqa: E731
-        return jax.vmap(search)(guesses)
+        found = jax.vmap(search)(guesses)
+        return found.value, jnp.sum(found.residuals**2, axis=1)
 
-    z, squares, _ = search_all(problem, guesses)
+    z, squares = search_all(problem, guesses)
     squares = np.where(np.isfinite(squares), squares, np.inf)
     if not np.isfinite(squares.min()):
         raise ValueError("None of the scattered guesses gives finite residuals: lower `spread`.")
@@ -205,7 +206,7 @@ def _search(
         label = f"fit, round {number}"
         found = least_squares(residuals, z, data, tolerance=here, label=label, **options)
         z, steps = found.value, steps + found.iterations
-        multipliers, before = _next_round(residuals, z, data, before)
+        multipliers, before = _next_round(found.aux, data, before)
         if before < _CONTINUOUS and here == tolerance:
             return found._replace(iterations=int(steps)), data
         monitor.checkpoint.save(number, (z, multipliers, before, steps), now=True)
@@ -213,7 +214,8 @@ def _search(
 
 
 @eqx.filter_jit
-def _next_round(residuals, z, data, before) -> tuple[Multipliers, Array]:
+def _next_round(motions, data, before) -> tuple[Multipliers, Array]:
     """The multipliers after a round, and the largest violation of continuity."""
-    c, none = continuity(residuals.motions(z, data), data), jnp.zeros(0, z.dtype)
+    c = continuity(motions, data)
+    none = jnp.zeros(0, c.dtype)
     return data.multipliers.next_round(c, none, before), largest_violation(c, none)

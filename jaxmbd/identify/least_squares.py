@@ -37,6 +37,8 @@ class LeastSquares(NamedTuple):
     - `jacobian`: J = d residuals / d parameters, shape `(n, p)`.
     - `residuals`: the residuals at `value`, shape `(n,)`; `rms` is their root mean square.
       `first_residuals`: the residuals at the guess.
+    - `aux`: what the method `jacobian` of the residuals returned besides r and J at `value`;
+      `None` without.
     - `iterations`, `seconds`: the number of iterations, and the time including compilation.
     - `converged`: whether the last step was below the tolerance, or another step could not lower
       the sum of squares by more than its rounding.
@@ -49,6 +51,7 @@ class LeastSquares(NamedTuple):
     residuals: Float[Array, " n"]
     first_residuals: Float[Array, " n"]
     rms: float
+    aux: Any
     iterations: int
     seconds: float
     converged: bool
@@ -57,20 +60,21 @@ class LeastSquares(NamedTuple):
     def at(
         cls,
         value: PyTree,
-        found: tuple[Array, Array, Array],
+        found: tuple[Array, Array, Any],
+        first: Array,
         count: int,
         iterations: int,
         converged: bool,
         seconds: float,
     ) -> "LeastSquares":
-        """The estimate at the end of a search. `found`: the residuals and their Jacobian at the
-        end, and the residuals at the guess."""
-        r, J, first = found
+        """The estimate at the end of a search. `found`: the residuals, their Jacobian and `aux` at
+        the end. `first`: the residuals at the guess."""
+        r, J, aux = found
         C = covariance(J, r, count)
         flat, unravel = ravel_pytree(value)
         sigma = unravel(jnp.asarray(np.sqrt(np.diag(C)), flat.dtype))
         rms = float(jnp.linalg.norm(r)) / math.sqrt(count)
-        return cls(value, sigma, C, J, r, first, rms, iterations, seconds, converged)
+        return cls(value, sigma, C, J, r, first, rms, aux, iterations, seconds, converged)
 
 
 class _Iterate(NamedTuple):
@@ -98,8 +102,10 @@ def least_squares(
     progress: bool = True,
     checkpoint: Checkpoint | NoCheckpoint = NoCheckpoint(),
 ) -> LeastSquares:
-    """Minimise |residuals(value, args)|^2 by the Levenberg-Marquardt method (optimistix), with
-    Jacobians by forward-mode differentiation through the simulations in `residuals`.
+    """Minimise |residuals(value, args)|^2 by the Levenberg-Marquardt method, with Jacobians by
+    forward-mode differentiation through the simulations in `residuals`. Its steps follow the curved
+    valleys of weakly determined parameters by geodesic acceleration, whose second derivatives come
+    from the change of the Jacobian in the last step.
 
     The loop over iterations is a Python loop around one compiled step, so that the bar moves and
     Ctrl-C works.
@@ -109,10 +115,9 @@ def least_squares(
     - `residuals`: `(value, args) -> r`, shape `(n,)`: computed minus measured. If `args` holds the
       data and `residuals` compares equal between calls (a module-level function, or an
       `eqx.Module`), fits of other data need no compilation. If it has a method
-      `jacobian(value, args) -> (r, J)` for one vector of parameters, that is used.
+      `jacobian(value, args) -> (r, J, aux)` for one vector of parameters, that is used.
     - `guess`: the start of the search, a pytree of floating-point numbers.
-    - `solver`: any least-squares solver of optimistix; default its `LevenbergMarquardt`, with
-      steps that stay between `bounds`.
+    - `solver`: any least-squares solver of optimistix in place of this method.
     - `bounds`: the lower and upper bounds, two pytrees like the guess; infinite for no bound. Only
       the default solver uses them.
     - `scale`: the size of the measured motion, which is the unit of damping and tolerance. Choose
@@ -124,6 +129,9 @@ def least_squares(
 
     **Raises:** `ValueError` if there are not more measurements than parameters, or if the residuals
     at the guess are not finite.
+
+    Reference: Transtrum, Sethna (2012), Improvements to the Levenberg-Marquardt algorithm for
+    nonlinear least-squares minimization, arXiv:1201.5885.
     """
     begin = time.perf_counter()
     guess = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), guess)
@@ -152,12 +160,23 @@ def least_squares(
     r = scale * here.state.f_info.residual
     return LeastSquares.at(
         unravel(here.y),
-        (r, scale * here.state.f_info.jac.as_matrix(), at_guess[0] if at_guess else r),
+        (r, scale * here.state.f_info.jac.as_matrix(), here.state.aux),
+        at_guess[0] if at_guess else r,
         total,
         int(here.state.num_steps),
         bool(here.done),
         time.perf_counter() - begin,
     )
+
+
+class TracedLeastSquares(NamedTuple):
+    """The result of a traced search: the value, the residuals and their Jacobian there, and whether
+    the search converged."""
+
+    value: Float[Array, " p"]
+    residuals: Float[Array, " n"]
+    jacobian: Float[Array, "n p"]
+    converged: Bool[Array, ""]
 
 
 def traced_least_squares(
@@ -168,21 +187,19 @@ def traced_least_squares(
     scale: float | Float[Array, ""],
     max_steps: int,
     tolerance: float,
-) -> tuple[Float[Array, " p"], Float[Array, ""], Bool[Array, ""]]:
-    """Do the same search as one traceable function of one vector, for batches by `jax.vmap`. Return
-    the value, the sum of squares, and whether it converged."""
-    solver = levenberg_marquardt(tolerance, guess, *bounds)
+) -> TracedLeastSquares:
+    """Do the same search as one traceable function of one vector, for batches by `jax.vmap`."""
     found = optx.least_squares(
         _Scaled(residuals, lambda y: y),
-        solver,
+        levenberg_marquardt(tolerance, guess, *bounds),
         guess,
         (args, jnp.asarray(scale, guess.dtype)),
         has_aux=True,
         max_steps=max_steps,
         throw=False,
     )
-    r = residuals(found.value, args)
-    return found.value, jnp.sum(r * r), found.result == optx.RESULTS.successful
+    r, J = scale * found.state.f_info.residual, scale * found.state.f_info.jac.as_matrix()
+    return TracedLeastSquares(found.value, r, J, found.result == optx.RESULTS.successful)
 
 
 @checked
@@ -217,22 +234,26 @@ def covariance(
 
 @eqx.filter_custom_jvp
 def _with_jacobian(fn, y, args):
-    residuals, unravel = fn
-    return residuals(unravel(y), args)
+    r, _, aux = _linearised(fn, y, args)
+    return r, aux
 
 
 @_with_jacobian.def_jvp
 def _with_jacobian_jvp(primals, tangents):
     # The optimiser applies J several times, as a linear map. Here J is computed once, as a matrix,
     # by forward mode through the simulation. The map is then a product with it.
-    (residuals, unravel), y, args = primals
     _, dy, _ = tangents
+    r, J, aux = _linearised(*primals)
+    return (r, aux), (J @ dy, jax.tree.map(lambda _: None, aux))
 
+
+def _linearised(fn, y, args):
+    """The residuals of a vector y, their Jacobian and `aux`."""
+    residuals, unravel = fn
     if hasattr(residuals, "jacobian"):
-        r, J = residuals.jacobian(unravel(y), args)
-    else:
-        J, r = jax.jacfwd(with_value(lambda y: residuals(unravel(y), args)), has_aux=True)(y)
-    return r, J @ dy
+        return residuals.jacobian(unravel(y), args)
+    J, r = jax.jacfwd(with_value(lambda y: residuals(unravel(y), args)), has_aux=True)(y)
+    return r, J, None
 
 
 class _Scaled(eqx.Module):
@@ -243,7 +264,8 @@ class _Scaled(eqx.Module):
 
     def __call__(self, y, args):
         args, scale = args
-        return _with_jacobian((self.residuals, self.unravel), y, args) / scale, None
+        r, aux = _with_jacobian((self.residuals, self.unravel), y, args)
+        return r / scale, aux
 
 
 def _start(problem, y):

@@ -21,7 +21,7 @@ from .._simulation import simulate
 from .._sizes import check_steps
 from .._system import AbstractSystem, State
 from .._tangent_space import violations
-from .least_squares import traced_least_squares
+from .least_squares import TracedLeastSquares, traced_least_squares
 from .leaves import Leaves
 from .losses import AbstractLoss
 from .parameters import Parameters
@@ -64,7 +64,7 @@ class FitProblem(eqx.Module):
     count: int = eqx.field(static=True)
     scale: Array
 
-    def search(self, z: Array, data: Data, max_steps: int, tolerance: float) -> tuple:
+    def search(self, z: Array, data: Data, max_steps: int, tolerance: float) -> TracedLeastSquares:
         """`traced_least_squares` from z."""
         options = self.bounds, data, self.scale, max_steps, tolerance
         return traced_least_squares(self.residuals, z, *options)

@@ -38,9 +38,10 @@ class Residuals(eqx.Module):
 
     def jacobian(
         self, z: Float[Array, " n"], data: Data
-    ) -> tuple[Float[Array, " rows"], Float[Array, "rows n"]]:
-        """r and dr/dz. The motion of a part depends only on the parameters and its own start, and
-        only these tangents are propagated. So S parts cost as much as one."""
+    ) -> tuple[Float[Array, " rows"], Float[Array, "rows n"], PartMotion]:
+        """r, dr/dz and the motions of all parts. The motion of a part depends only on the
+        parameters and its own start, and only these tangents are propagated. So S parts cost as
+        much as one."""
         shared, own = self._split(z, data)
 
         def derivatives(k):
@@ -60,7 +61,7 @@ class Residuals(eqx.Module):
             return jax.jvp(rows, (z, list(found[:3])), (dz, motion))[1]
 
         J = jax.vmap(column, in_axes=-1, out_axes=-1)(jnp.eye(z.size, dtype=z.dtype), slopes)
-        return self._rows(z, found, data), J
+        return self._rows(z, found, data), J, found
 
     def _rows(self, z, found: PartMotion, data: Data) -> Float[Array, " rows"]:
         shared, own = self._split(z, data)

@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+import optimistix as optx
 import pytest
 import scipy.optimize
 from jaxtyping import Array
@@ -20,6 +22,7 @@ from jaxmbd._search import (
     first_iterate,
     iterate,
     largest_violation,
+    levenberg_marquardt,
     next_iterate,
     normal_inverse,
 )
@@ -68,6 +71,44 @@ def test_bounded_least_squares_against_enumeration(getkey):
         inverse = np.zeros((3, 3))
         inverse[np.ix_(free, free)] = np.linalg.inv(H[np.ix_(free, free)])
         assert np.allclose(normal_inverse(A, free), inverse, rtol=0, atol=1e-10)
+
+
+def test_levenberg_marquardt_in_a_curved_valley():
+    """The valley of Rosenbrock, 1e6 times as steep across as along: 338 steps without its
+    curvature. A bound cuts it off on the way from (-1.2, 1) to the minimum at (1, 1)."""
+
+    def rosenbrock(y, _):
+        return jnp.stack([1e3 * (y[1] - y[0] ** 2), 1 - y[0], 0 * y[0]])
+
+    @jax.jit
+    def search(upper):
+        start = jnp.array([-1.2, 1.0])
+        solver = levenberg_marquardt(1e-9, start, jnp.full(2, -jnp.inf), upper)
+        return optx.least_squares(rosenbrock, solver, start, max_steps=60).value
+
+    for bound, best in (jnp.inf, 1.0), (-0.95, -0.95):
+        found = search(jnp.array([bound, jnp.inf]))
+        np.testing.assert_allclose(found, [best, best**2], rtol=1e-9)
+
+
+def test_levenberg_marquardt_predicts_what_curvature_does():
+    """With one unknown and quadratic residuals, the second derivative that the last step tells is
+    exact, and so is the predicted decrease, to the fourth power of the step."""
+
+    def quadratic(y, _):
+        return jnp.stack([3.0 + y[0] + 0.02 * y[0] ** 2, 1.0 - 0.5 * y[0] + 0.05 * y[0] ** 2]), None
+
+    y, rows = jnp.array([1.5]), jax.ShapeDtypeStruct((2,), jnp.zeros(0).dtype)
+    solver = levenberg_marquardt(1e-9, y)
+    step = eqx.filter_jit(lambda y, state: solver.step(quadratic, y, None, {}, state, frozenset()))
+    state = solver.init(quadratic, y, None, {}, rows, None, frozenset())
+    squares = lambda y: float(jnp.sum(quadratic(y, None)[0] ** 2))  # noqa: E731
+    for number in range(4):
+        y, state, _ = step(y, state)
+        decrease = squares(y) - squares(state.candidate)
+        assert decrease > 1e-6  # every step is accepted, and none is the last
+        if number > 0:
+            assert float(state.predicted) == pytest.approx(decrease, rel=1e-9)
 
 
 def restricted(H, g, low, high, choice):
