@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
+from ._concrete import compiled_quickly
 from ._equations import equations, specialised
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import dense, loops_cost_nothing
@@ -171,7 +172,7 @@ def _mask(chosen, v, name):
     return mask
 
 
-@eqx.filter_jit
+@compiled_quickly
 def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     q_scale, v_scale = scales
     t, v_given = jnp.asarray(t, q.dtype), v

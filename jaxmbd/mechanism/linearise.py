@@ -103,6 +103,30 @@ def linearised(
     return Linearised(phi(poses, t), rate, drift, _columns(derivative, arms, moving, rate))
 
 
+def linearised_rate(
+    rate: Callable[..., Float[Array, ""]],
+    element: AbstractFramed,
+    qs: _Bodies,
+    vs: _Velocities,
+) -> tuple[list[Float[Array, "6"]], Float[Array, ""]]:
+    """For a rate(poses, twists) = R v of an element that is linear in the twists: R for the
+    velocities of the body at each end, and R' v."""
+    poses, arms = frame_poses(element, qs), _arms(element, qs)
+    twists = _moved(vs, arms)
+    speeding = tuple(
+        Twist(cross(w, cross(w, arm)), jnp.zeros_like(w))
+        for (_, w), arm in zip(twists, arms, strict=True)
+    )
+    directions = _pose_rates(poses, twists), speeding
+    value, drift = jax.jvp(rate, (poses, twists), directions)
+    _, transposed = jax.vjp(lambda twists: rate(poses, twists), twists)
+    (wrenches,) = transposed(jnp.ones_like(value))
+    R = [
+        jnp.concatenate([f, m + cross(arm, f)]) for (f, m), arm in zip(wrenches, arms, strict=True)
+    ]
+    return R, drift
+
+
 def no_rows(poses: tuple[Pose, ...], *_: Any) -> Float[Array, "0"]:
     """The equations of an element without rows of one level."""
     return jnp.zeros(0, poses[0].position.dtype)

@@ -30,7 +30,7 @@ from .forces import AbstractForceElement
 from .in_plane import check_motion, kept_rows
 from .joint_rows import JointRows
 from .joints import AbstractConstraint, AbstractJoint, without_names
-from .linearise import Linearised, frame_poses, frame_twists, linearised, no_rows
+from .linearise import frame_poses, frame_twists, linearised_rate
 from .listing import listing
 from .placed import Configuration
 from .plane import Flat, Plane
@@ -385,9 +385,9 @@ class Mechanism(AbstractStructuredSystem):
             wrenches = self.tables.map(forces, on_bodies, q, v)
             for wrench, i in zip(wrenches, self.tables.ends(forces), strict=True):
                 f = accumulated(f, i, wrench)
-        for weight, rotor, ends in self._rotors(q, v):
-            for J, i in zip(rotor.J, ends, strict=True):
-                f = accumulated(f, i, -J[0] * (weight * rotor.drift[0])[None])
+        for weight, rows, drift, ends in self._rotors(q, v):
+            for row, i in zip(rows, ends, strict=True):
+                f = accumulated(f, i, -row * (weight * drift)[None])
         return f[:, :n].ravel()
 
     @as_one_program
@@ -475,31 +475,23 @@ class Mechanism(AbstractStructuredSystem):
         rotors = self._rotors(q, jnp.zeros(self.coordinates.nv, q.dtype))
         if not rotors:
             return None
-        blocks = ((rotor.J, ends) for _, rotor, ends in rotors)
+        blocks = (([row[None] for row in rows], ends) for _, rows, _, ends in rotors)
         R = merged_rows(self.tables, blocks)
-        return R, jnp.concatenate([weight for weight, _, _ in rotors])
+        return R, jnp.concatenate([weight for weight, *_ in rotors])
 
-    def _rotors(self, q: Configuration, v: Velocity) -> list[tuple[Array, Linearised, list]]:
-        """Inertance, rate (one row each) and bodies of each kind of force with an inertance."""
-        found = []
-        for forces in self.force_stacks:
-            if forces[0].inertance is None:
-                continue
-            ends = self.tables.ends(forces)
-            moving = self.tables.moving(forces)
+    def _rotors(self, q: Configuration, v: Velocity) -> list[tuple[Array, Any, Array, list]]:
+        """For each kind of force with an inertance: this, R and R' v of its rate R v, and its
+        bodies."""
 
-            def of_rotor(force, qs, vs, moving=moving):
-                def rate(poses, twists, t):
-                    del t
-                    return force.rate(poses, twists)[None]
+        def of_rotor(force, qs, vs):
+            R, drift = linearised_rate(force.rate, force, qs, vs)
+            return force.inertance, [self.tables.restricted(row, 0) for row in R], drift
 
-                still = jnp.zeros((), q.dtype)
-                found = linearised(force, no_rows, rate, qs, vs, still, moving)
-                J = [self.tables.restricted(block, 1) for block in found.J]
-                return force.inertance, found._replace(J=J)
-
-            found.append((*self.tables.map(forces, of_rotor, q, v), ends))
-        return found
+        return [
+            (*self.tables.map(forces, of_rotor, q, v), self.tables.ends(forces))
+            for forces in self.force_stacks
+            if forces[0].inertance is not None
+        ]
 
 
 @as_one_program

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._concrete import is_concrete
+from .._concrete import compiled_quickly, is_concrete
 from .._coordinates import (
     quaternion_conjugate,
     quaternion_exp,
@@ -195,7 +195,7 @@ def _tree(mechanism: Mechanism, named: list[str]) -> list[_Edge]:
 # --- one joint ----------------------------------------------------------------------------------
 
 
-@eqx.filter_jit
+@compiled_quickly
 def _placed(joint, child, parent, old, wanted, wanted_rates, t):
     """Pose and twist of the child, and whether the equations of position and of velocity remain
     unsatisfied."""
@@ -257,35 +257,36 @@ class _Equations(eqx.Module):
     def both(self, near, frame):
         return _either(self.child, (near, frame))
 
+    def poses(self, frame: Pose) -> tuple[Pose, Pose]:
+        return self.both(self.near.with_axes(), frame.with_axes())
+
     def rows(self, frame: Pose) -> Array:
-        return self.joint.equations(self.both(self.near, frame), self.t)
+        return self.joint.equations(self.poses(frame), self.t)
 
     def ahead(self, frame: Pose) -> Array:
         """Difference to the wanted coordinates, angles within half a turn."""
         if self.joint.count() == 0:
             return jnp.zeros(0, self.t.dtype)
         given, value = self.wanted
-        here = self.joint.coordinates(*_evaluated_at(given, self.both(self.near, frame)))
+        here = self.joint.coordinates(*_evaluated_at(given, self.poses(frame)))
         return jnp.where(given, shortest(value - here, self.joint.angles), 0.0)
 
     def linearised(self, frame: Pose) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         """`rows` and `ahead`, and their derivatives along displacements and small rotations."""
-        values, along = jax.linearize(lambda frame: (self.rows(frame), self.ahead(frame)), frame)
+        at = frame.with_axes()
+        values, along = jax.linearize(lambda frame: (self.rows(frame), self.ahead(frame)), at)
         directions = jnp.eye(6, dtype=frame.position.dtype)
-        return values, jax.vmap(lambda d: along(_moving(frame, d)), out_axes=1)(directions)
+        return values, jax.vmap(lambda d: along(at.rate(Twist.of(d))), out_axes=1)(directions)
 
     def rates(self, frame: Pose, near_twist: Twist, twist: Twist, wanted: _Wanted) -> Array:
         """Phi', Psi, and the rates of the coordinates minus the wanted ones."""
-        moving = (
-            _moving(self.near, jnp.concatenate(near_twist)),
-            _moving(frame, jnp.concatenate(twist)),
-        )
+        near, frame = self.near.with_axes(), frame.with_axes()
         _, phidot = jax.jvp(
             lambda near, frame, t: self.joint.equations(self.both(near, frame), t),
-            (self.near, frame, self.t),
-            (*moving, jnp.ones_like(self.t)),
+            (near, frame, self.t),
+            (near.rate(near_twist), frame.rate(twist), jnp.ones_like(self.t)),
         )
-        poses, twists = self.both(self.near, frame), self.both(near_twist, twist)
+        poses, twists = self.both(near, frame), self.both(near_twist, twist)
         found = [phidot, self.joint.velocity_equations(poses, twists, self.t)]
         if self.joint.count():
             rates = self.joint.rates(*_evaluated_at(wanted.given, poses), *twists)
@@ -296,7 +297,7 @@ class _Equations(eqx.Module):
 def _evaluated_at(given: Array, poses: tuple[Pose, Pose]) -> tuple[Pose, Pose]:
     """The poses, or two that coincide if no coordinates are given. There all coordinates have
     derivatives, so that unused ones cannot give NaN."""
-    still = Pose.identity(poses[0].position.dtype)
+    still = Pose.identity(poses[0].position.dtype).with_axes()
     return tree_where(given, poses, (still, still))
 
 

@@ -84,6 +84,10 @@ class Pose(NamedTuple):
         """World components of the x, y and z axes, shape `(*batch, 3)` each."""
         return _axes(self)
 
+    def with_axes(self) -> "PoseWithAxes":
+        """The same pose, which keeps its axes."""
+        return PoseWithAxes(*self, self.axes)
+
     @over_leading_axes
     def relative(self, other: "Pose") -> "Pose":
         """The pose `other` relative to this frame; the inverse of `compose`."""

@@ -145,7 +145,7 @@ class BodyTables(NamedTuple):
     ) -> tuple[Pose, ...]:
         """World poses of the frames of an element on the bodies in these columns."""
         table = self.poses_with_ground(q)
-        return tuple(Pose(*x) for x in frame_poses(element, [table[:, i] for i in columns]))
+        return frame_poses(element, [table[:, i] for i in columns])
 
     def frame_twists(
         self, element: AbstractFramed, q: Configuration, v: Velocity, columns: Sequence[Any]
