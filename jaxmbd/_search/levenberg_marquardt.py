@@ -29,7 +29,7 @@ def levenberg_marquardt(
     and absolute, for the last change of the unknowns and residuals."""
     lower = jnp.full_like(y, -jnp.inf) if lower is None else jnp.asarray(lower, y.dtype)
     upper = jnp.full_like(y, jnp.inf) if upper is None else jnp.asarray(upper, y.dtype)
-    return _LevenbergMarquardt(tolerance, tolerance, lower, upper)
+    return _LevenbergMarquardt(rtol=tolerance, atol=tolerance, lower=lower, upper=upper)
 
 
 class _Model(NamedTuple):
@@ -72,7 +72,7 @@ class _State(eqx.Module):
 
     candidate: Float[Array, " n"]
     predicted: Float[Array, ""]
-    f_info: optx.FunctionInfo.ResidualJac
+    f_info: optx.FunctionInfo
     aux: Any
     model: _Model
     step_size: Float[Array, ""]
@@ -202,5 +202,5 @@ class _LevenbergMarquardt(optx.AbstractLeastSquaresSolver):
         return jnp.where(y + d > self.upper, d - 2 * tiny * jnp.maximum(jnp.abs(y), jnp.abs(d)), d)
 
 
-def _info(r: Float[Array, " m"], J: Float[Array, "m n"]) -> optx.FunctionInfo.ResidualJac:
+def _info(r: Float[Array, " m"], J: Float[Array, "m n"]) -> optx.FunctionInfo:
     return optx.FunctionInfo.ResidualJac(r, lx.MatrixLinearOperator(J))

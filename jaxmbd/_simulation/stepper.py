@@ -120,6 +120,12 @@ class Stepper(eqx.Module):
         steps = with_rows(self.steps(None, q.dtype), active)
         return steps.init(t, q, v).replace(active=active)
 
+    def resumed(self, t, q, v) -> StepperState:
+        """The state of `init` at a point of a motion whose start has been checked. The constraints
+        need not hold."""
+        start = self.unchecked_init(jnp.asarray(t, q.dtype), q, v)
+        return self.active_steps(start, None).allowing(start, jnp.asarray(jnp.inf, q.dtype))
+
     @checked
     def step(
         self, state: StepperState, dt: Annotated[RealScalarLike, positive], u: Any = None

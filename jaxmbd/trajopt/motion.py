@@ -39,16 +39,23 @@ def stepper_of(problem: Problem) -> Stepper:
     return Stepper(problem.system, problem.enforcement, scheme)
 
 
+def startable(problem: Problem, t: Any, q: Array, v: Array) -> Bool[Array, ""]:
+    """Whether a motion can start here: the parameters are in their ranges and the mass matrix is
+    symmetric. The constraints need not hold during the search."""
+    start = stepper_of(problem).init(State(t, q, v), start_tolerance=jnp.inf)
+    return start.result == RESULTS.successful
+
+
 def advance(
     problem: Problem, t: Any, q: Any, v: Any, control: Control
 ) -> tuple[Array, Array, Bool[Array, ""]]:
-    """The state after one control interval from (t, q, v), and whether it was reached."""
+    """The state after one control interval from (t, q, v), and whether it was reached. It is not
+    checked that a motion can start there."""
     stepper = stepper_of(problem)
     h = jnp.asarray(problem.dt / problem.substeps, q.dtype)
     state, _ = loop(
         lambda _, state: stepper.advance(state, h, control),
-        # The constraints need not hold during the search.
-        stepper.init(State(t, q, v), start_tolerance=jnp.inf),
+        stepper.resumed(t, q, v),
         problem.substeps,
         checkpoint_body=not stepper.checkpoints(q.dtype),
         meter=diffrax.NoProgressMeter(),
@@ -73,7 +80,8 @@ def _followed(problem: Problem, control: Control) -> Trajectory:
         q, v, reached = advance(problem, t, q, v, here)
         return q, v, u, good & reached
 
-    start = (state.q, state.v, jnp.zeros(problem.nu, state.q.dtype), jnp.array(True))
+    good = startable(problem, state.t, state.q, state.v)
+    start = (state.q, state.v, jnp.zeros(problem.nu, state.q.dtype), good)
     _, (q, v, u, good) = loop(
         body,
         start,

@@ -18,7 +18,7 @@ from .expansion import AbstractExpansion, SecondOrder
 from .guess import as_guess
 from .ilqr import first_guess, make_options, policy
 from .ilqr_iteration import first_state, iteration
-from .motion import advance, running_cost
+from .motion import advance, running_cost, startable
 from .problem import Problem
 from .status import STATUS
 
@@ -190,6 +190,7 @@ def _move(args, here: _Period) -> tuple[_Period, Any, Any, Any]:
     problem, plant = args
     u = here.policy(here.t, here.q, here.v)
     of_plant = eqx.tree_at(lambda p: p.system, problem, plant)
-    q, v, good = advance(of_plant, here.t, here.q, here.v, Held(u))
+    good = startable(of_plant, here.t, here.q, here.v)
+    q, v, reached = advance(of_plant, here.t, here.q, here.v, Held(u))
     paid = running_cost(problem, here.t, here.q, here.v, u)
-    return here._replace(t=here.t + problem.dt, q=q, v=v), u, paid, good
+    return here._replace(t=here.t + problem.dt, q=q, v=v), u, paid, good & reached
