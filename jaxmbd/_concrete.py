@@ -14,6 +14,8 @@ from jax.core import Tracer
 
 _Function = TypeVar("_Function", bound=Callable)
 
+_NO_OPTIMISATION = {"xla_backend_optimization_level": 0}
+
 
 def is_concrete(x: Any) -> bool:
     """Whether `x` is concrete, not traced."""
@@ -51,7 +53,7 @@ def compiled_quickly(fn: _Function) -> _Function:
     """`eqx.filter_jit` for programs that run for milliseconds. With concrete arguments on a CPU the
     compiler optimises nothing, which takes two thirds of the time."""
     optimised = eqx.filter_jit(fn)
-    quick = eqx.filter_jit(fn, compiler_options={"xla_backend_optimization_level": 0})
+    quick = eqx.filter_jit(fn, compiler_options=_NO_OPTIMISATION)  # type: ignore[call-overload]
 
     @functools.wraps(fn)
     def called(*args):
