@@ -303,7 +303,8 @@ class Mechanism(AbstractStructuredSystem):
     @as_one_program
     def frames(self, element: AbstractFramed, q: Coordinates) -> tuple[Pose, ...]:
         """World poses of the frames of an element or a scalar coordinate."""
-        return self.tables.frames(element, q, self.tables.columns_of(element))
+        poses = self.tables.frames(element, q, self.tables.columns_of(element))
+        return tuple(Pose(*pose) for pose in poses)
 
     @as_one_program
     def frame_twists(

@@ -18,7 +18,7 @@ from .element import AbstractFramed
 from .linearise import frame_poses, frame_twists
 from .placed import Configuration, Placed, PlacedFlat
 from .plane import Flat
-from .pose import Pose, Twist
+from .pose import PoseWithAxes, Twist
 from .stack import Stack
 
 
@@ -142,7 +142,7 @@ class BodyTables(NamedTuple):
 
     def frames(
         self, element: AbstractFramed, q: Configuration, columns: Sequence[Any]
-    ) -> tuple[Pose, ...]:
+    ) -> tuple[PoseWithAxes, ...]:
         """World poses of the frames of an element on the bodies in these columns."""
         table = self.poses_with_ground(q)
         return frame_poses(element, [table[:, i] for i in columns])
