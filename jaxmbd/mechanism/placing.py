@@ -26,7 +26,7 @@ from .groups import Groups
 from .joint_coordinates import joint_with_coordinates
 from .joints import AbstractJoint, without_names
 from .mechanism import Mechanism
-from .pose import Pose, Twist
+from .pose import Pose, Twist, with_axes
 from .relative import shortest
 
 # Newton steps to close the joint, parts of the way to the coordinates, and steps for each part.
@@ -258,7 +258,7 @@ class _Equations(eqx.Module):
         return _either(self.child, (near, frame))
 
     def poses(self, frame: Pose) -> tuple[Pose, Pose]:
-        return self.both(self.near.with_axes(), frame.with_axes())
+        return self.both(with_axes(self.near), with_axes(frame))
 
     def rows(self, frame: Pose) -> Array:
         return self.joint.equations(self.poses(frame), self.t)
@@ -273,14 +273,14 @@ class _Equations(eqx.Module):
 
     def linearised(self, frame: Pose) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         """`rows` and `ahead`, and their derivatives along displacements and small rotations."""
-        at = frame.with_axes()
+        at = with_axes(frame)
         values, along = jax.linearize(lambda frame: (self.rows(frame), self.ahead(frame)), at)
         directions = jnp.eye(6, dtype=frame.position.dtype)
         return values, jax.vmap(lambda d: along(at.rate(Twist.of(d))), out_axes=1)(directions)
 
     def rates(self, frame: Pose, near_twist: Twist, twist: Twist, wanted: _Wanted) -> Array:
         """Phi', Psi, and the rates of the coordinates minus the wanted ones."""
-        near, frame = self.near.with_axes(), frame.with_axes()
+        near, frame = with_axes(self.near), with_axes(frame)
         _, phidot = jax.jvp(
             lambda near, frame, t: self.joint.equations(self.both(near, frame), t),
             (near, frame, self.t),
@@ -297,7 +297,7 @@ class _Equations(eqx.Module):
 def _evaluated_at(given: Array, poses: tuple[Pose, Pose]) -> tuple[Pose, Pose]:
     """The poses, or two that coincide if no coordinates are given. There all coordinates have
     derivatives, so that unused ones cannot give NaN."""
-    still = Pose.identity(poses[0].position.dtype).with_axes()
+    still = with_axes(Pose.identity(poses[0].position.dtype))
     return tree_where(given, poses, (still, still))
 
 

@@ -84,10 +84,6 @@ class Pose(NamedTuple):
         """World components of the x, y and z axes, shape `(*batch, 3)` each."""
         return _axes(self)
 
-    def with_axes(self) -> "PoseWithAxes":
-        """The same pose, which keeps its axes."""
-        return PoseWithAxes(*self, self.axes)
-
     @over_leading_axes
     def relative(self, other: "Pose") -> "Pose":
         """The pose `other` relative to this frame; the inverse of `compose`."""
@@ -134,6 +130,11 @@ class PoseWithAxes(Pose):
         _, orientation = super().rate(twist)
         turning = tuple(cross(twist.angular, e) for e in self._axes)
         return PoseWithAxes(twist.linear, orientation, turning)
+
+
+def with_axes(pose: Pose) -> PoseWithAxes:
+    """The same pose, which keeps its axes."""
+    return PoseWithAxes(*pose, pose.axes)
 
 
 class Twist(NamedTuple):
