@@ -15,7 +15,15 @@ from .controls import Held, Sampled, Saturated
 from .expansion import AbstractExpansion
 from .guess import Guess
 from .linear_quadratic import Change, Model, best_change, model
-from .motion import Trajectory, advance, augmented_cost, conditions, cost, follow
+from .motion import (
+    Trajectory,
+    advance,
+    augmented_cost,
+    conditions,
+    cost,
+    follow,
+    startable,
+)
 from .performance import MUCH_GROWTH, growth_to_end
 from .problem import Problem
 from .status import STATUS
@@ -105,7 +113,7 @@ def _states(problem: Problem, guess: Guess) -> Trajectory:
     """The states and controls of a guess, from the start of the problem."""
     q, v = guess.q.at[0].set(problem.state.q), guess.v.at[0].set(problem.state.v)
     u = jnp.clip(guess.u[:-1], problem.lower[None], problem.upper[None])
-    return Trajectory(q, v, u, jnp.array(True))
+    return Trajectory(q, v, u, startable(problem, problem.times[0], q[0], v[0]))
 
 
 class _Attempt(NamedTuple):

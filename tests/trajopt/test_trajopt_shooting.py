@@ -377,7 +377,7 @@ def test_no_motion_of_parameters_out_of_range():
     assert status(-1.0) == trajopt.STATUS.failed_start
 
 
-@pytest.mark.parametrize("guess", ["control", pytest.param("states", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("guess", ["control", "states"])
 def test_no_motion_of_a_mass_matrix_that_is_not_symmetric(guess):
     problem = eqx.tree_at(lambda p: p.system, masses(3), Skewed())
     given = jnp.zeros(2)
