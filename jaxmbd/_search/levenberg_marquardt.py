@@ -101,7 +101,7 @@ class _LevenbergMarquardt(optx.AbstractLeastSquaresSolver):
     The method also stops when no step can lower the sum of squares by more than its rounding.
 
     Reference: Transtrum, Sethna (2012), Improvements to the Levenberg-Marquardt algorithm for
-    nonlinear least-squares minimization, arXiv:1201.5885, section 4.
+    nonlinear least-squares minimization, arXiv:1201.5885.
     """
 
     rtol: Any
@@ -128,7 +128,6 @@ class _LevenbergMarquardt(optx.AbstractLeastSquaresSolver):
         J = jax.vmap(along, out_axes=1)(jnp.eye(y.size, dtype=y.dtype))
         first = state.num_steps == 0
         old, before, p = state.f_info.residual, state.f_info.jac.as_matrix(), state.candidate - y
-        before = jnp.where(first, J, before)
         decrease = jnp.sum(old**2) - jnp.sum(r**2)
         accepted = first | (decrease >= _ACCEPTED * state.predicted)
         good = ~first & (decrease >= _GOOD * state.predicted)

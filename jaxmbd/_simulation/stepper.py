@@ -103,28 +103,21 @@ class Stepper(eqx.Module):
             check_gaps(system, q, v)
         if not enforcement.unilateral:
             check_no_gaps(system, q, type(enforcement).__name__)
-        start = self.unchecked_init(t, q, v)
+        start = self.unchecked_init(t, q, v, tolerance)
         steps = self.active_steps(start, None)
         result = first_failure(_start_result(steps, start, tolerance), start.result)
-        start = steps.allowing(start, tolerance)
         if allowed is not None:
             in_range = RESULTS.where(allowed, RESULTS.successful, RESULTS.invalid_parameter)
             result = first_failure(result, in_range)
         return start.replace(result=result)
 
-    def unchecked_init(self, t, q, v) -> StepperState:
+    def unchecked_init(self, t, q, v, tolerance) -> StepperState:
         """The state of `checked_init`, without the checks."""
         system, active = self.system, None
         if is_switched(system, t, q, v):
             active = system.switch(q, v, t, jnp.zeros(equations(system).row_count(t, q, v), bool))
         steps = with_rows(self.steps(None, q.dtype), active)
-        return steps.init(t, q, v).replace(active=active)
-
-    def resumed(self, t, q, v) -> StepperState:
-        """The state of `init` at a point of a motion whose start has been checked. The constraints
-        need not hold."""
-        start = self.unchecked_init(jnp.asarray(t, q.dtype), q, v)
-        return self.active_steps(start, None).allowing(start, jnp.asarray(jnp.inf, q.dtype))
+        return steps.allowing(steps.init(t, q, v).replace(active=active), tolerance)
 
     @checked
     def step(

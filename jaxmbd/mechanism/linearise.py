@@ -25,7 +25,7 @@ from .._types import RealScalarLike
 from .element import AbstractElement, AbstractFramed
 from .joints import AbstractConstraint
 from .placed import Placed
-from .pose import Pose, PoseWithAxes, Twist
+from .pose import Pose, PoseWithAxes, Twist, directions
 
 # Coordinates and velocities of the body at each end of an element.
 _Bodies = Sequence[Placed | Float[Array, "7"]]
@@ -76,17 +76,16 @@ def linearised(
     poses, arms = frame_poses(element, qs), _arms(element, qs)
     twists = _moved(vs, arms)
     rates = _pose_rates(poses, twists)
-    # At constant velocities arm'' = w x (w x arm), and p' = w p / 2 gives p'' = -w^2 p / 4.
-    lifts = [cross(w, cross(w, arm)) for (_, w), arm in zip(twists, arms, strict=True)]
+    # At constant velocities p' = w p / 2 gives p'' = -w^2 p / 4.
+    speeding = _speeding(twists, arms)
     bent = tuple(
         PoseWithAxes(
-            lift,
+            lift.linear,
             -dot(w, w) / 4 * pose.orientation,
             tuple(cross(w, cross(w, e)) for e in pose.axes),
         )
-        for lift, (_, w), pose in zip(lifts, twists, poses, strict=True)
+        for lift, (_, w), pose in zip(speeding, twists, poses, strict=True)
     )
-    speeding = tuple(Twist(lift, jnp.zeros_like(lift)) for lift in lifts)
     one = jnp.ones_like(t)
 
     def velocity(poses, rates, twists, t):
@@ -113,16 +112,11 @@ def linearised_rate(
     velocities of the body at each end, and R' v."""
     poses, arms = frame_poses(element, qs), _arms(element, qs)
     twists = _moved(vs, arms)
-    speeding = tuple(
-        Twist(cross(w, cross(w, arm)), jnp.zeros_like(w))
-        for (_, w), arm in zip(twists, arms, strict=True)
-    )
-    directions = _pose_rates(poses, twists), speeding
-    value, drift = jax.jvp(rate, (poses, twists), directions)
-    _, transposed = jax.vjp(lambda twists: rate(poses, twists), twists)
-    (wrenches,) = transposed(jnp.ones_like(value))
+    changes = _pose_rates(poses, twists), _speeding(twists, arms)
+    _, drift = jax.jvp(rate, (poses, twists), changes)
     R = [
-        jnp.concatenate([f, m + cross(arm, f)]) for (f, m), arm in zip(wrenches, arms, strict=True)
+        jnp.concatenate([f, m + cross(arm, f)])
+        for (f, m), arm in zip(directions(rate, poses), arms, strict=True)
     ]
     return R, drift
 
@@ -183,6 +177,14 @@ def _arms(element: AbstractFramed, qs: _Bodies) -> list[Float[Array, "3"]]:
 
 def _moved(vs: _Velocities, arms: Sequence[Float[Array, "3"]]) -> tuple[Twist, ...]:
     return tuple(Twist.of(v).moved(arm) for v, arm in zip(vs, arms, strict=True))
+
+
+def _speeding(twists: Sequence[Twist], arms: Sequence[Float[Array, "3"]]) -> tuple[Twist, ...]:
+    """Rates of the twists at constant velocities of the bodies: arm'' = w x (w x arm)."""
+    return tuple(
+        Twist(cross(w, cross(w, arm)), jnp.zeros_like(w))
+        for (_, w), arm in zip(twists, arms, strict=True)
+    )
 
 
 def _pose_rates(poses: Sequence[Pose], twists: Sequence[Twist]) -> tuple[Pose, ...]:

@@ -1,6 +1,7 @@
 """Position, orientation and velocity of a frame."""
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import jax
@@ -158,6 +159,15 @@ class Twist(NamedTuple):
     def moved(self, arm: Float[Array, "*#batch 3"]) -> "Twist":
         """Twist of a frame of the body whose origin is at `arm` (world axes)."""
         return Twist(self.at(arm), self.angular)
+
+
+def directions(rate: Callable[..., Float[Array, ""]], poses: Sequence[Pose]) -> tuple[Twist, ...]:
+    """The derivatives of a rate(poses, twists), which is linear in the twists, by the twists: the
+    force and the torque on each frame that do the work of a unit force along the rate."""
+    zero = jnp.zeros_like(poses[0].position)
+    still = tuple(Twist(zero, zero) for _ in poses)
+    _, transposed = jax.vjp(lambda twists: rate(poses, twists), still)
+    return transposed(jnp.ones_like(zero[0]))[0]
 
 
 @over_leading_axes

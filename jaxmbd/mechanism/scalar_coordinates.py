@@ -16,7 +16,7 @@ from .._inputs import Number, Numbers, at_least, checked
 from .body import Body
 from .element import AbstractFramed, names_and_frames
 from .joints import AbstractJoint, JointCoordinate, Prismatic, Revolute, joint_coordinate
-from .pose import Frame, Pose, Twist
+from .pose import Frame, Pose, Twist, directions
 from .relative import within_half_a_turn, z_axis
 
 
@@ -43,10 +43,7 @@ class AbstractScalarCoordinate(AbstractFramed):
     def directions(self, poses: Sequence[Pose]) -> tuple[Twist, ...]:
         """The derivatives of the rate by the twists: the force and the torque on each frame that do
         the work of a unit force along the coordinate."""
-        zero = jnp.zeros_like(poses[0].position)
-        still = tuple(Twist(zero, zero) for _ in poses)
-        _, transposed = jax.vjp(lambda twists: self.rate(poses, twists), still)
-        return transposed(jnp.ones_like(zero[0]))[0]
+        return directions(self.rate, poses)
 
 
 class OfJoint(AbstractScalarCoordinate):

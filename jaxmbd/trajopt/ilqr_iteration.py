@@ -15,15 +15,7 @@ from .controls import Held, Sampled, Saturated
 from .expansion import AbstractExpansion
 from .guess import Guess
 from .linear_quadratic import Change, Model, best_change, model
-from .motion import (
-    Trajectory,
-    advance,
-    augmented_cost,
-    conditions,
-    cost,
-    follow,
-    startable,
-)
+from .motion import Trajectory, advance, augmented_cost, conditions, cost, follow, startable
 from .performance import MUCH_GROWTH, growth_to_end
 from .problem import Problem
 from .status import STATUS
