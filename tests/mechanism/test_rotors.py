@@ -129,7 +129,6 @@ def test_sparse_elimination(name):
     assert np.sum(added > 1e-9) == len(mechanism.forces) and np.min(added) > -1e-12
 
 
-@pytest.mark.slow
 def test_rotors_keep_energy_and_momentum():
     """Two bodies that float, and drive each other."""
     a = mbd.Body("a", BOX, velocity=[0.1, 0.2, 0.3], angular_velocity=[1.0, -0.4, 0.7])
