@@ -124,8 +124,7 @@ class _LevenbergMarquardt(optx.AbstractLeastSquaresSolver):
         )
 
     def step(self, fn, y, args, options, state, tags):
-        r, along, aux = jax.linearize(lambda y: fn(y, args), state.candidate, has_aux=True)
-        J = jax.vmap(along, out_axes=1)(jnp.eye(y.size, dtype=y.dtype))
+        r, J, aux = _linearised(fn, state.candidate, args)
         first = state.num_steps == 0
         old, before, p = state.f_info.residual, state.f_info.jac.as_matrix(), state.candidate - y
         decrease = jnp.sum(old**2) - jnp.sum(r**2)
@@ -199,6 +198,19 @@ class _LevenbergMarquardt(optx.AbstractLeastSquaresSolver):
         # y + d may be rounded to outside of a bound, where parameters have no derivative.
         d = jnp.where(y + d < self.lower, d + 2 * tiny * jnp.maximum(jnp.abs(y), jnp.abs(d)), d)
         return jnp.where(y + d > self.upper, d - 2 * tiny * jnp.maximum(jnp.abs(y), jnp.abs(d)), d)
+
+
+def _linearised(fn: Callable, y: Float[Array, " n"], args: Any) -> tuple[Array, Array, Any]:
+    """The residuals, their Jacobian and the auxiliary output."""
+
+    def both(y):
+        r, aux = fn(y, args)
+        return r, (r, aux)
+
+    # `jax.linearize` would move what stays the same out of the loops of a simulation, where it
+    # takes longer to compile.
+    J, (r, aux) = jax.jacfwd(both, has_aux=True)(y)
+    return r, J, aux
 
 
 def _info(r: Float[Array, " m"], J: Float[Array, "m n"]) -> optx.FunctionInfo:

@@ -247,6 +247,7 @@ def _with_jacobian_jvp(primals, tangents):
     return (r, aux), (J @ dy, jax.tree.map(lambda _: None, aux))
 
 
+@eqx.filter_jit  # so that the start of a search and its steps trace it once
 def _linearised(fn, y, args):
     """The residuals of a vector y, their Jacobian and `aux`."""
     residuals, unravel = fn

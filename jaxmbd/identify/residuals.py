@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._lanes import forward_jacobian
 from .losses import AbstractLoss
 from .parameters import Parameters
 from .part import Data, PartMotion, PartSimulation
@@ -49,7 +50,7 @@ class Residuals(eqx.Module):
                 found = self.simulation(x[: shared.size], x[shared.size :], data, k)
                 return found[:3], found
 
-            return jax.jacfwd(motion, has_aux=True)(jnp.concatenate([shared, own[k]]))
+            return forward_jacobian(motion, jnp.concatenate([shared, own[k]]))
 
         slopes, found = _for_each(derivatives, len(own))
         slopes = [_by_z(slope, shared.size, data, z.size) for slope in slopes]

@@ -15,10 +15,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from .._inputs import shown
+from .._lanes import LANES, in_lanes
 from .._results import code
 from .._sizes import format_bytes
 from .blocks import reduce_block
-from .lanes import LANES, in_lanes
 from .memory import bytes_of
 from .samples import Samples
 from .verdicts import SUCCESSFUL, judge

@@ -9,7 +9,7 @@ other.
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -54,21 +54,24 @@ class _Value(NamedTuple):
     varies: bool
 
 
-def in_lanes(program: ClosedJaxpr) -> Callable[..., list[Array]] | None:
-    """`program` for `LANES` samples: operands and outputs have the axis of the samples last. `None`
-    if samples are faster one after the other."""
-    operands = [True] * len(program.jaxpr.invars)
-    if not is_uniform(program, operands, _is_fast):
+def in_lanes(
+    program: ClosedJaxpr, varies: Sequence[bool] | None = None, lanes: int = LANES
+) -> Callable[..., list[Array]] | None:
+    """`program` for as many samples as there are `lanes`. All outputs and the operands that vary
+    have the axis of the samples last; by default all operands vary. `None` if samples are faster
+    one after the other."""
+    given = [True] * len(program.jaxpr.invars) if varies is None else list(varies)
+    if not is_uniform(program, given, _is_fast):
         return None
 
     def fn(*operands: Array) -> list[Array]:
-        found = _evaluated(program, [_Value(x, True) for x in operands])
-        return [_spread(value) for value in found]
+        found = _evaluated(program, list(map(_Value, operands, given)), lanes)
+        return [_spread(value, lanes) for value in found]
 
     return fn
 
 
-def _evaluated(program: ClosedJaxpr | Jaxpr, operands: list[_Value]) -> list[_Value]:
+def _evaluated(program: ClosedJaxpr | Jaxpr, operands: list[_Value], lanes: int) -> list[_Value]:
     known = dict(opened(program, operands, lambda x: _Value(x, False)))
 
     def read(v):
@@ -78,20 +81,20 @@ def _evaluated(program: ClosedJaxpr | Jaxpr, operands: list[_Value]) -> list[_Va
     for equation in jaxpr.eqns:
         values = list(map(read, equation.invars))
         call = call_of(equation, values)
-        found = _evaluated(*call) if call else _of_equation(equation, values)
+        found = _evaluated(*call, lanes) if call else _of_equation(equation, values, lanes)
         known.update(zip(equation.outvars, found, strict=True))
     return list(map(read, jaxpr.outvars))
 
 
-def _of_equation(equation, values: list[_Value]) -> list[_Value]:
+def _of_equation(equation, values: list[_Value], lanes: int) -> list[_Value]:
     varies = [value.varies for value in values]
     special = {"scan": _scan, "while": _while, "cond": _cond}.get(equation.primitive.name)
     if not any(varies):
         return [_Value(x, False) for x in _bound(equation, [x for x, _ in values])]
     if special is not None:
-        return special(equation, values)
+        return special(equation, values, lanes)
     if _has_rule(equation, varies):
-        out = _RULES[equation.primitive.name](equation, values)
+        out = _RULES[equation.primitive.name](equation, values, lanes)
     else:
         out = _by_vmap(equation, values)
     return [_Value(x, True) for x in out]
@@ -108,21 +111,22 @@ def _by_vmap(equation, values):
     return fn(*(value.x for value in values))
 
 
-def _spread(value: _Value) -> Array:
+def _spread(value: _Value, lanes: int) -> Array:
     """The array, with the axis of the samples."""
     x = jnp.asarray(value.x)
     if value.varies:
         return x
-    return lax.broadcast_in_dim(x, (*x.shape, LANES), tuple(range(x.ndim)))
+    return lax.broadcast_in_dim(x, (*x.shape, lanes), tuple(range(x.ndim)))
 
 
 # --- loops and branches -------------------------------------------------------------------------
 
 
-def _carried(values: list[_Value], varies: list[bool]) -> list[_Value]:
+def _carried(values: list[_Value], varies: list[bool], lanes: int) -> list[_Value]:
     """The values as a carry of which some parts vary."""
     return [
-        _Value(_spread(a) if many else jnp.asarray(a.x), many) for a, many in zip(values, varies)
+        _Value(_spread(a, lanes) if many else jnp.asarray(a.x), many)
+        for a, many in zip(values, varies)
     ]
 
 
@@ -130,7 +134,7 @@ def _arrays(values: list[_Value]) -> list[Any]:
     return [value.x for value in values]
 
 
-def _scan(equation, values):
+def _scan(equation, values, lanes):
     constants, carry, over = scan_parts(equation, values)
     carries = scan_carry(equation, [value.varies for value in values])
     parameters, outputs = equation.params, []
@@ -138,41 +142,45 @@ def _scan(equation, values):
     def body(carry, x):
         operands = [*constants, *map(_Value, carry, carries)]
         operands += [_Value(a, value.varies) for a, value in zip(x, over, strict=True)]
-        found = _evaluated(parameters["jaxpr"], operands)
+        found = _evaluated(parameters["jaxpr"], operands, lanes)
         outputs[:] = [value.varies for value in found[len(carry) :]]
-        return _arrays(_carried(found[: len(carry)], carries)), _arrays(found[len(carry) :])
+        return _arrays(_carried(found[: len(carry)], carries, lanes)), _arrays(found[len(carry) :])
 
     options = {name: parameters[name] for name in ("length", "reverse", "unroll")}
-    first = _arrays(_carried(carry, carries))
+    first = _arrays(_carried(carry, carries, lanes))
     last, stacked = lax.scan(body, first, _arrays(over), **options)
     return [*map(_Value, last, carries), *map(_Value, stacked, outputs)]
 
 
-def _while(equation, values):
+def _while(equation, values, lanes):
     of_condition, of_body, carry = while_parts(equation, values)
     carries = while_carry(equation, [value.varies for value in values])
     parameters = equation.params
 
     def condition(carry):
         operands = [*of_condition, *map(_Value, carry, carries)]
-        return _evaluated(parameters["cond_jaxpr"], operands)[0].x
+        return _evaluated(parameters["cond_jaxpr"], operands, lanes)[0].x
 
     def body(carry):
-        found = _evaluated(parameters["body_jaxpr"], [*of_body, *map(_Value, carry, carries)])
-        return _arrays(_carried(found, carries))
+        found = _evaluated(
+            parameters["body_jaxpr"], [*of_body, *map(_Value, carry, carries)], lanes
+        )
+        return _arrays(_carried(found, carries, lanes))
 
-    last = lax.while_loop(condition, body, _arrays(_carried(carry, carries)))
+    last = lax.while_loop(condition, body, _arrays(_carried(carry, carries, lanes)))
     return list(map(_Value, last, carries))
 
 
-def _cond(equation, values):
+def _cond(equation, values, lanes):
     index, *operands = values
     given, programs = [value.varies for value in operands], equation.params["branches"]
     each = [varying(program, given) for program in programs]
     results = [any(varies) for varies in zip(*each, strict=True)]
 
     def branch(program, *arrays):
-        return _arrays(_carried(_evaluated(program, list(map(_Value, arrays, given))), results))
+        return _arrays(
+            _carried(_evaluated(program, list(map(_Value, arrays, given)), lanes), results, lanes)
+        )
 
     branches = [functools.partial(branch, program) for program in programs]
     if not index.varies:
@@ -195,7 +203,7 @@ def _cond(equation, values):
 # Each returns the outputs with the samples last. The axes before it keep their numbers.
 
 
-def _elementwise(equation, values):
+def _elementwise(equation, values, lanes):
     shape = equation.outvars[0].aval.shape
     scalars = [v.aval.ndim == 0 for v in equation.invars]
     # Scalars among arrays stay scalars, unless one of them differs between samples.
@@ -203,24 +211,24 @@ def _elementwise(equation, values):
 
     def operand(value, scalar):
         if not (scalar and shape):
-            return _spread(value)
+            return _spread(value, lanes)
         if stay:
             return value.x
-        return lax.broadcast_in_dim(_spread(value), (*shape, LANES), (len(shape),))
+        return lax.broadcast_in_dim(_spread(value, lanes), (*shape, lanes), (len(shape),))
 
     return _bound(equation, map(operand, values, scalars))
 
 
-def _along_axes(equation, values):
+def _along_axes(equation, values, lanes):
     return _bound(equation, _arrays(values))
 
 
-def _unchanged(_, values):
+def _unchanged(_, values, lanes):
     # Within one device every array is already where it must be.
     return [values[0].x]
 
 
-def _reduce_sum(equation, values):
+def _reduce_sum(equation, values, lanes):
     x, axes = values[0].x, equation.params["axes"]
     if x.size <= MAX_REDUCED:
         return _bound(equation, [x])
@@ -231,54 +239,56 @@ def _reduce_sum(equation, values):
     return [x]
 
 
-def _broadcast(equation, values):
+def _broadcast(equation, values, lanes):
     shape, axes = (equation.params[k] for k in ("shape", "broadcast_dimensions"))
-    return [lax.broadcast_in_dim(values[0].x, (*shape, LANES), (*axes, len(shape)))]
+    return [lax.broadcast_in_dim(values[0].x, (*shape, lanes), (*axes, len(shape)))]
 
 
-def _reshape(equation, values):
-    return [lax.reshape(values[0].x, (*equation.params["new_sizes"], LANES))]
+def _reshape(equation, values, lanes):
+    return [lax.reshape(values[0].x, (*equation.params["new_sizes"], lanes))]
 
 
-def _transpose(equation, values):
+def _transpose(equation, values, lanes):
     axes = equation.params["permutation"]
     return [lax.transpose(values[0].x, (*axes, len(axes)))]
 
 
-def _slice(equation, values):
+def _slice(equation, values, lanes):
     start, limit, strides = (
         equation.params[k] for k in ("start_indices", "limit_indices", "strides")
     )
     strides = None if strides is None else (*strides, 1)
-    return [lax.slice(values[0].x, (*start, 0), (*limit, LANES), strides)]
+    return [lax.slice(values[0].x, (*start, 0), (*limit, lanes), strides)]
 
 
-def _pad(equation, values):
+def _pad(equation, values, lanes):
     config = equation.params["padding_config"]
-    return [lax.pad(_spread(values[0]), jnp.asarray(values[1].x), (*config, (0, 0, 0)))]
+    return [lax.pad(_spread(values[0], lanes), jnp.asarray(values[1].x), (*config, (0, 0, 0)))]
 
 
-def _concatenate(equation, values):
-    return [lax.concatenate(list(map(_spread, values)), equation.params["dimension"])]
+def _concatenate(equation, values, lanes):
+    return [
+        lax.concatenate([_spread(value, lanes) for value in values], equation.params["dimension"])
+    ]
 
 
-def _stack(equation, values):
-    return [jnp.stack(list(map(_spread, values)), equation.params["axis"])]
+def _stack(equation, values, lanes):
+    return [jnp.stack([_spread(value, lanes) for value in values], equation.params["axis"])]
 
 
-def _unstack(equation, values):
+def _unstack(equation, values, lanes):
     x, axis = values[0].x, equation.params["axis"]
     return [lax.index_in_dim(x, i, axis, keepdims=False) for i in range(len(equation.outvars))]
 
 
-def _dynamic_slice(equation, values):
+def _dynamic_slice(equation, values, lanes):
     x, *start = _arrays(values)
-    sizes = (*equation.params["slice_sizes"], LANES)
+    sizes = (*equation.params["slice_sizes"], lanes)
     return [lax.dynamic_slice(x, _from_zero(start), sizes, allow_negative_indices=False)]
 
 
-def _dynamic_update_slice(equation, values):
-    x, update = map(_spread, values[:2])
+def _dynamic_update_slice(equation, values, lanes):
+    x, update = (_spread(value, lanes) for value in values[:2])
     start = _from_zero(_arrays(values[2:]))
     return [lax.dynamic_update_slice(x, update, start, allow_negative_indices=False)]
 
@@ -288,20 +298,20 @@ def _from_zero(start):
     return [*start, np.zeros((), start[0].dtype)]
 
 
-def _gather(equation, values):
+def _gather(equation, values, lanes):
     x, places = _arrays(values)
     parameters = dict(equation.params)
     numbers = parameters["dimension_numbers"]
     last = equation.outvars[0].aval.ndim
     parameters["dimension_numbers"] = numbers._replace(offset_dims=(*numbers.offset_dims, last))
-    parameters["slice_sizes"] = (*parameters["slice_sizes"], LANES)
+    parameters["slice_sizes"] = (*parameters["slice_sizes"], lanes)
     return _bound(equation, [x, places], **parameters)
 
 
-def _dot(equation, values):
+def _dot(equation, values, lanes):
     """As a sum of products: the operands become arrays (batch, left, right, summed, samples)."""
     (summed_a, summed_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
-    a, b = map(_spread, values)
+    a, b = (_spread(value, lanes) for value in values)
     of_a = [i for i in range(a.ndim - 1) if i not in (*summed_a, *batch_a)]
     of_b = [i for i in range(b.ndim - 1) if i not in (*summed_b, *batch_b)]
     a = lax.transpose(a, (*batch_a, *of_a, *summed_a, a.ndim - 1))

@@ -1,18 +1,17 @@
-"""Samples side by side in the vector lanes of a CPU: the same numbers as one after the other."""
+"""Samples and tangents side by side in the vector lanes of a CPU: the same numbers as one after the
+other."""
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import rollouts as r
-from helpers import in_the_way, three_bars
-from rollout_runs import KEY, assert_same, run
+from helpers import Pendulum, in_the_way, three_bars
 
 import jaxmbd as mbd
-from jaxmbd.rollout.lanes import LANES, in_lanes
+from jaxmbd._lanes import LANES, forward_jacobian, in_lanes
 
-MANY = 300  # more than one chunk of 256; 128 is the least for lanes
 TABLE = jnp.asarray(np.linspace(0.0, 1.0, 12).reshape(4, 3))
 
 
@@ -142,13 +141,13 @@ def dropped():
 
 
 def adaptive():
-    system, control = r.Pendulum(jnp.ones(())), diffrax.PIDController(rtol=1e-6, atol=1e-6)
+    system, control = Pendulum(), diffrax.PIDController(rtol=1e-6, atol=1e-6)
 
     def end(speed):
-        start = mbd.State(0.0, jnp.array([1.0, 0.0]), jnp.stack([jnp.zeros(()), speed]))
+        start = mbd.State(0.0, jnp.array([0.0, -1.0]), jnp.stack([speed, jnp.zeros(())]))
         options = dict(t1=0.02, dt=1e-3, stepsize_controller=control, throw=False)
         method = mbd.LagrangeMultipliers(alpha=5.0, beta=5.0, solver=mbd.Cholesky())
-        return mbd.simulate(system, method, start, control=r.Pushed(jnp.zeros(2)), **options).q
+        return mbd.simulate(system, method, start, **options).q
 
     return end
 
@@ -184,19 +183,72 @@ def test_mechanisms(derivative, closed):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
-def test_rollouts_side_by_side(monkeypatch):
-    """The same as alone, failures included, and with any number of threads to the last bit."""
-    options = dict(reductions=r.reductions(), store=mbd.rollout.Memory())
-    found = []
-    for count in (1, 3):
-        monkeypatch.setattr("jaxmbd.rollout.program.cores", lambda count=count: count)
-        found.append(r.arrays(run(r.one, r.samples(MANY), **options)))
-    assert_same(found[1], found[0], tolerance=0.0)
-    np.testing.assert_array_equal(found[0]["['failed']"], np.flatnonzero(np.arange(MANY) % 7 == 3))
-    # Chunks of 64 are computed one after the other.
-    assert_same(found[0], r.arrays(run(r.one, r.samples(MANY), chunk=64, **options)))
-    sample = jax.tree.map(lambda x: jnp.asarray(x[299]), r.samples(MANY))
-    assert in_lanes(traced(r.one, sample, KEY)) is not None
-    alone = r.one(sample, jax.random.fold_in(KEY, 299))
-    q = found[0]["['outputs']['motion'].q"][299]
-    np.testing.assert_allclose(q, alone["motion"].q, rtol=0, atol=1e-12)
+SEEN = np.random.default_rng(1).uniform(-1.0, 1.0, (20, 15))
+
+
+def seen(x):
+    """All operations as a function of any number of numbers: its arrays, and what is no float."""
+    z = 0.5 + x @ SEEN[: x.shape[0]]
+    (k, *end), outputs, *rest = mixed(z[:3], z[3:].reshape(4, 3))
+    return (end, outputs["row"], rest), (k, outputs["largest"], outputs["x"])
+
+
+def ordered(x):
+    """An operation in a loop that cannot be computed in lanes."""
+    y = repeated(lambda y: jnp.sort(jnp.sin(3 * y)))(x)
+    return y, jnp.sum(y)
+
+
+def lapack(x):
+    """No loop, and an operation of a library."""
+    return jnp.linalg.inv(jnp.diag(2 + x) + jnp.outer(x, x)), ()
+
+
+@pytest.mark.parametrize(
+    "fn, n, on_cpus",
+    [(seen, 1, True), (seen, 3, True), (seen, 20, True), (seen, 20, False)]  # 20: more than lanes
+    + [(fn, 4, True) for fn in (ordered, lapack)],
+)
+def test_forward_jacobian(monkeypatch, fn, n, on_cpus):
+    """Against reverse mode, whatever the number of tangents and the device."""
+    monkeypatch.setattr("jaxmbd._lanes.jacobian.loops_cost_nothing", lambda: on_cpus)
+    x = jnp.asarray(np.random.default_rng(2).uniform(size=n))
+    slope, rest = jax.jit(lambda x: forward_jacobian(fn, x))(x)
+    found, expected = (slope, rest), jax.jit(jax.jacrev(fn, has_aux=True))(x)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "mechanism, method, in_lanes_too",
+    [
+        (lambda: three_bars(True), mbd.VelocityImpulse(), True),
+        # The derivative of a contact is found by iterations that end when the tangent is accurate.
+        (dropped, mbd.ContactImpulse(), False),
+    ],
+    ids=["loop", "contact"],
+)
+def test_jacobian_of_a_motion(mechanism, method, in_lanes_too):
+    """As by `vmap`, and compiled whole in lanes."""
+    mechanism = mechanism()
+    state = mechanism.state()
+
+    def end(x):
+        moved = eqx.tree_at(lambda m: m.gravity, mechanism, mechanism.gravity * x[0])
+        start = mbd.State(0.0, state.q, state.v * 0 - x[1])
+        options = dict(dt=5e-3, num_steps=20, start_tolerance=jnp.inf, throw=False)
+        sol = mbd.simulate(moved, method, start, **options)
+        return sol.q[-1], sol.result
+
+    x = jnp.array([1.0, 0.1])
+    program = jax.make_jaxpr(lambda x, dx: jax.jvp(lambda x: end(x)[0], (x,), (dx,)))(x, x)
+    assert (in_lanes(program, [False, True], 2) is not None) is in_lanes_too
+    lowered = jax.jit(lambda x: forward_jacobian(end, x)).lower(x)
+    slope, result = lowered.compile()(x)
+    assert result == mbd.RESULTS.successful
+    expected = jax.jit(jax.jacfwd(lambda x: end(x)[0]))(x)
+    np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-11)
+    assert np.max(np.abs(expected)) > 0.01
+    if in_lanes_too:
+        assert in_the_way(lowered) == {}
