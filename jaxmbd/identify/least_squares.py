@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
+from .._lanes import forward_jacobian
 from .._progress import says_when_compiling
 from .._search import (
     Checkpoint,
@@ -253,7 +254,7 @@ def _linearised(fn, y, args):
     residuals, unravel = fn
     if hasattr(residuals, "jacobian"):
         return residuals.jacobian(unravel(y), args)
-    J, r = jax.jacfwd(with_value(lambda y: residuals(unravel(y), args)), has_aux=True)(y)
+    J, r = forward_jacobian(with_value(lambda y: residuals(unravel(y), args)), y)
     return r, J, None
 
 

@@ -62,17 +62,23 @@ def regression(times, heights):
 
 
 def test_oscillator_without_noise():
-    """To the error of RK4 at this step, 1e-9 of the motion."""
-    record = Record(TIMES, decay(TIMES), state())
+    """To the error of RK4 at this step, 1e-9 of the motion. The motion is traced once."""
+    record, traced = Record(TIMES, decay(TIMES), state()), []
+
+    def height(sample):
+        traced.append(sample)
+        return position(sample)
+
     found = identify.fit(
         oscillator(damping=0.8, stiffness=5.0),
         {"damping": Positive(), "stiffness": Positive()},
         record,
-        {"height": position},
+        {"height": height},
         dt=5e-3,
         **QUIET,
     )
     assert found.converged and found.prediction.successful
+    assert len(traced) == 2  # at first only for the names of what it measures
     np.testing.assert_allclose(found.entries, [0.4, 9.0], rtol=1e-7)
     assert found.names == ("damping", "stiffness")
     assert found.system.stiffness == found.values["stiffness"]

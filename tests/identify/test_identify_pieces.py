@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from helpers import Pendulum
 from known_motions import QUIET, TIMES, decay, oscillator, position, state
 
 import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd.identify import Bounded, Free, Parameter, Positive, Record
 from jaxmbd.identify.interpolation import interpolated
+from jaxmbd.identify.problem import _consistent
 
 # --- pieces ---------------------------------------------------------------------------------------
 
@@ -73,6 +75,19 @@ def test_transform_units():
     assert slope[0] == pytest.approx(4.0)
     turned = identify.UnitVector().value(jnp.array([0.0, 0.0, 1.0]), jnp.array([math.pi / 2, 0.0]))
     assert abs(turned[2]) < 1e-12
+
+
+@pytest.mark.parametrize("far, tolerance", [(1.0, 0.0), (1.01, 1e-9)])
+def test_starts_become_consistent(far, tolerance):
+    """A start on the circle of a pendulum stays as it is, and another one goes to the nearest point
+    and its tangent."""
+    system = Pendulum()
+    q, v = system.length * jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
+    given = mbd.State(0.0, far * q, v + (far - 1.0) * q)
+    record = Record(TIMES, decay(TIMES), given)
+    found = _consistent(system, given, record)
+    np.testing.assert_allclose(found.q, q, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(found.v, v, rtol=0, atol=tolerance)
 
 
 def test_split_records():
