@@ -70,6 +70,7 @@ from ._enforcement import Variational as Variational
 from ._enforcement import VelocityImpulse as VelocityImpulse
 from ._enforcement import evaluate as evaluate
 from ._lagrangian import LagrangianSystem as LagrangianSystem
+from ._lanes import jacfwd as jacfwd
 from ._linalg import KKT as KKT
 from ._linalg import Automatic as Automatic
 from ._linalg import BlockSparse as BlockSparse

@@ -3,13 +3,79 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import eval_jaxpr
+from jax.extend.core import ClosedJaxpr
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
+from .._inputs import checked
 from .._linalg import loops_cost_nothing
 from .lanes import LANES, in_lanes
+
+
+@checked
+def jacfwd(fn: Callable, *, has_aux: bool = False) -> Callable:
+    """The derivatives of fn(x, ...) with respect to the numbers of x in forward mode, dy / dx, as
+    by `jax.jacfwd(fn, has_aux=has_aux)`.
+
+    On CPUs it computes up to 16 derivatives at once, one in each lane of the vector instructions.
+    Through a simulation that takes a half to a sixth of the time of `jax.jacfwd`. Where that is not
+    possible, as through contacts, it takes the same time. The result can be differentiated again.
+
+    **Arguments:**
+
+    - `fn`: x and further arguments -> y, a pytree of real numbers; with `has_aux`, the pair of y
+      and any auxiliary output.
+
+    **Returns:** a compiled function of x, a pytree of real numbers, and the further arguments. It
+    returns a pytree like y, in each place a pytree like x of arrays with the axes of y, then those
+    of x; with `has_aux`, the pair of these derivatives and the auxiliary output. Compilations are
+    kept with it, so call `jacfwd` once and the function often.
+
+    **Raises:** `ValueError` if x or y holds numbers that are not real.
+    """
+    compiled = eqx.filter_jit(_jacobian)
+
+    def derivatives(x: PyTree, *args: Any) -> Any:
+        x = jax.tree.map(jnp.asarray, x)
+        _check_real("The argument", x, "Give numbers like 3.0, and other arguments after it.")
+        return compiled(fn, has_aux, x, args)
+
+    return derivatives
+
+
+def _jacobian(fn: Callable, has_aux: bool, x: PyTree, args: tuple) -> Any:
+    flat, unravel = ravel_pytree(x)
+
+    def real(flat):
+        y, rest = fn(unravel(flat), *args) if has_aux else (fn(unravel(flat), *args), None)
+        y = jax.tree.map(jnp.asarray, y)
+        _check_real("The value", y, "Return it beside the value, with `has_aux=True`.")
+        return y, rest
+
+    slopes, rest = forward_jacobian(real, flat)
+
+    def like_x(slope):
+        pieces = unravel
+        for _ in range(slope.ndim - 1):
+            pieces = jax.vmap(pieces)
+        return pieces(slope)
+
+    slopes = jax.tree.map(like_x, slopes)
+    return (slopes, rest) if has_aux else slopes
+
+
+def _check_real(what: str, tree: PyTree, remedy: str) -> None:
+    for path, x in jax.tree_util.tree_leaves_with_path(tree):
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            place = jax.tree_util.keystr(path)
+            raise ValueError(
+                f"{what} of a function in jacfwd must hold real numbers, but holds {x.dtype}"
+                f"{f' at `{place}`' if place else ''}. {remedy}"
+            )
 
 
 def forward_jacobian(fn: Callable, x: Float[Array, " n"]) -> tuple[PyTree, Any]:
@@ -30,25 +96,33 @@ def forward_jacobian(fn: Callable, x: Float[Array, " n"]) -> tuple[PyTree, Any]:
     n = x.shape[0]
     turns = max(-(-n // LANES), 1)
     lanes = -(-n // turns)
-    together = in_lanes(program, [False, True], lanes) if loops_cost_nothing() else None
+    varies = [False, True]
 
-    def at_once(dx):
-        """(n, tangents) -> slopes (..., tangents) and the second output"""
-        if together is not None:
+    def by_vmap(constants, x):
+        def one(dx):
+            found = eval_jaxpr(program.jaxpr, constants, x, dx)
+            return found[:slopes], found[slopes:]
+
+        return jax.vmap(one, in_axes=-1, out_axes=(-1, None))(jnp.eye(n, dtype=x.dtype))
+
+    # In lanes, linear systems are solved without their rules of differentiation.
+    @jax.custom_jvp
+    def by_lanes(constants, x):
+        together = in_lanes(ClosedJaxpr(program.jaxpr, constants), varies, lanes)
+        assert together is not None
+
+        def turn(dx):
             found = together(x, dx)
             return found[:slopes], [y[..., 0] for y in found[slopes:]]
 
-        def alone(dx):
-            found = eval_jaxpr(program.jaxpr, program.consts, x, dx)
-            return found[:slopes], found[slopes:]
-
-        return jax.vmap(alone, in_axes=-1, out_axes=(-1, None))(dx)
-
-    if together is None or turns == 1:
-        found = at_once(jnp.eye(n, dtype=x.dtype))
-    else:
         tangents = jnp.eye(n, turns * lanes, dtype=x.dtype).reshape(n, turns, lanes)
-        slope, rest = jax.lax.map(at_once, jnp.moveaxis(tangents, 1, 0))
+        if turns == 1:
+            return turn(tangents[:, 0])
+        slope, rest = jax.lax.map(turn, jnp.moveaxis(tangents, 1, 0))
         joined = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)[..., :n]  # noqa: E731
-        found = list(map(joined, slope)), [y[0] for y in rest]
-    return jax.tree.unflatten(jax.tree.structure(shapes), [*found[0], *found[1]])
+        return list(map(joined, slope)), [y[0] for y in rest]
+
+    by_lanes.defjvp(lambda primals, tangents: jax.jvp(by_vmap, primals, tangents))
+    possible = loops_cost_nothing() and in_lanes(program, varies, lanes) is not None
+    slope, rest = (by_lanes if possible else by_vmap)(program.consts, x)
+    return jax.tree.unflatten(jax.tree.structure(shapes), [*slope, *rest])

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import Pendulum, in_the_way, three_bars
+from helpers import Pendulum, RedundantPendulum, in_the_way, three_bars
 
 import jaxmbd as mbd
 from jaxmbd._lanes import LANES, forward_jacobian, in_lanes
@@ -252,3 +252,58 @@ def test_jacobian_of_a_motion(mechanism, method, in_lanes_too):
     assert np.max(np.abs(expected)) > 0.01
     if in_lanes_too:
         assert in_the_way(lowered) == {}
+
+
+def swing(x, duration):
+    """The end of a pendulum with redundant rows, and its verdict."""
+    length, (speed, weight) = x["length"], x["rest"]
+    system = RedundantPendulum(Pendulum(length=length, gravity=9.81 * weight))
+    start = mbd.State(0.0, jnp.stack([0 * length, -length]), jnp.stack([speed, 0 * speed]))
+    method = mbd.LagrangeMultipliers(alpha=5.0, beta=5.0, solver=mbd.Pseudoinverse())
+    sol = mbd.simulate(system, method, start, dt=duration / 10, num_steps=10)
+    return {"q": sol.q[-1], "height": sol.q[-1, 1] + length}, sol.result
+
+
+X = {"length": jnp.array(0.9), "rest": jnp.array([0.7, 1.1])}
+
+
+def assert_same_tree(found, expected):
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_jacfwd():
+    """As that of JAX, for trees of numbers, with further arguments and auxiliary output."""
+    found = mbd.jacfwd(swing, has_aux=True)(X, 0.2)
+    assert_same_tree(found, jax.jit(jax.jacfwd(swing, has_aux=True))(X, 0.2))
+    assert found[0]["q"]["rest"].shape == (2, 2)
+    only = mbd.jacfwd(lambda x: swing(x, 0.2)[0]["height"])(X)
+    assert_same_tree(only, found[0]["height"])
+
+
+@pytest.mark.parametrize("again", [mbd.jacfwd, jax.jacfwd, jax.jacrev], ids=["lanes", "f", "r"])
+def test_jacfwd_is_differentiated(again):
+    """The rows of the pendulum are dependent, so the rule of the solve is needed."""
+
+    def height(x):
+        return swing(x, 0.2)[0]["height"]
+
+    expected = jax.jit(jax.jacfwd(jax.jacrev(height)))(X)
+    assert_same_tree(jax.jit(again(mbd.jacfwd(height)))(X), expected)
+
+
+@pytest.mark.parametrize(
+    "fn, x, message",
+    [
+        (jnp.sin, 3, "argument .* holds int64. Give numbers like 3.0"),
+        (
+            lambda x: {"a": x, "b": jnp.array(1)},
+            3.0,
+            r"value .* int64 at `\['b'\]`. .*has_aux=True",
+        ),
+    ],
+)
+def test_jacfwd_of_what_is_not_real(fn, x, message):
+    with pytest.raises(ValueError, match=message):
+        mbd.jacfwd(fn)(x)
