@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
-from ._concrete import compiled_quickly
+from ._concrete import compiled_quickly, numpy_if_concrete
 from ._equations import equations, specialised
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import dense, loops_cost_nothing
@@ -141,13 +141,16 @@ def assembled(
     weights, fixed, fixed_velocities, tolerance, max_iterations = options
     if tolerance is None:
         tolerance = 1e-10 if q.dtype == jnp.float64 else 1e-5
-    weights = jnp.ones_like(v) if weights is None else jnp.asarray(weights, q.dtype)
+    xp = numpy_if_concrete(weights)  # no program is compiled for known numbers
+    weights = np.ones(v.shape, q.dtype) if weights is None else xp.asarray(weights, q.dtype)
     if weights.shape != v.shape:
         raise ValueError(f"Argument `weights` must have shape {v.shape}, but has {weights.shape}.")
     # In the variables W^(1/2) p the norm is Euclidean. A fixed component has a zero column.
-    mobility = 1 / jnp.sqrt(weights)
-    q_scale = jnp.where(_mask(fixed, v, "fixed"), 0.0, mobility)
-    v_scale = jnp.where(_mask(fixed_velocities, v, "fixed_velocities"), 0.0, mobility)
+    mobility = 1 / xp.sqrt(weights)
+    q_scale = xp.where(_mask(fixed, v, "fixed"), xp.zeros_like(mobility), mobility)
+    v_scale = xp.where(
+        _mask(fixed_velocities, v, "fixed_velocities"), xp.zeros_like(mobility), mobility
+    )
     scales = q_scale, v_scale
     state, report = _assemble(system, held, q, v, t, scales, tolerance, max_iterations)
     state = State(t, state.q, state.v, report)

@@ -130,7 +130,7 @@ def place_bodies(
     return State(t, q, v, Placement(tuple(coordinates), tuple(rates)))
 
 
-@eqx.filter_jit
+@compiled_quickly
 def _given(mechanism: Mechanism) -> dict[str, tuple[Pose, Twist]]:
     """Pose and twist of each body and of the ground, by one program instead of many small ones."""
     start = mechanism.state()
@@ -138,7 +138,7 @@ def _given(mechanism: Mechanism) -> dict[str, tuple[Pose, Twist]]:
     return {x: (mechanism.pose(start.q, x), mechanism.twist(start.v, x)) for x in names}
 
 
-@jax.jit
+@compiled_quickly
 def _joined(bodies: list[tuple[Pose, Twist]]) -> tuple[Array, Array]:
     """Poses and twists of all bodies as tables."""
     poses, twists = ([jnp.concatenate(x) for x in parts] for parts in zip(*bodies, strict=True))

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import compiled_quickly
 from ..joint_coordinates import joint_rates, joint_with_coordinates
 from ..joints import AbstractConstraint, AbstractJoint, without_names
 from ..mechanism import Mechanism
@@ -73,7 +74,7 @@ def holding(
     return _holding(mechanism, q, v, tuple(coordinates), tuple(rates))
 
 
-@eqx.filter_jit
+@compiled_quickly
 def _holding(mechanism, q, v, coordinates, rates):
     def rows(name, x, w):
         joint = joint_with_coordinates(mechanism, name)
