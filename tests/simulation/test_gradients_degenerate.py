@@ -34,7 +34,7 @@ SINGULAR = {  # a pose where rows lose rank, and a motion along the branch that 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, method",
-    [("slider_crank", m) for m in ROBUST] + [("two_four_bars", m) for m in ROBUST[:2]],
+    [("two_four_bars", m) for m in ROBUST] + [("slider_crank", "impulse_dead_beat")],
 )
 def test_finite_at_singular_poses(name, method):
     """Started exactly in the pose, at rest or moving: every derivative is a number."""

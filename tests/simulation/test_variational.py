@@ -1,5 +1,4 @@
-"""The variational integrator: its order, its invariants over long motions, its symmetry, and its
-derivatives."""
+"""The variational integrator: its order, its invariants over long motions, and its symmetry."""
 
 import diffrax
 import equinox as eqx
@@ -8,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gradients import check_scalar
 
 import jaxmbd as mbd
 
@@ -87,10 +85,9 @@ def test_momenta_are_kept_to_rounding():
     assert np.max(sol.phi_norm) < 1e-13 and np.max(sol.phidot_norm) < 1e-12
 
 
-@pytest.mark.parametrize("case", ["pendulum", pytest.param("top", marks=pytest.mark.slow)])
-def test_motions_run_backwards(case):
+def test_motions_run_backwards():
     """With the opposite velocity at the end, to rounding."""
-    case = h.CASES[case]
+    case = h.CASES["pendulum"]
     sol = run(case.system, case.state, 0.02, 40)
     back = run(case.system, mbd.State(0.0, sol.q[-1], -sol.v[-1]), 0.02, 40)
     np.testing.assert_allclose(back.q[-1], case.state.q, atol=1e-11)
@@ -132,19 +129,6 @@ def test_steps_are_symplectic():
     before, after = T.T @ form @ T, T.T @ F.T @ form @ F @ T
     np.testing.assert_allclose(after, before, atol=1e-12)
     assert np.max(np.abs(F @ T - T)) > 0.03
-
-
-@pytest.mark.slow
-def test_derivatives():
-    """In both modes, of a body with quaternions and a mass matrix that depends on them."""
-    case = h.CASES["slider_crank"]
-
-    def loss(x):
-        start = mbd.State(0.0, case.state.q, x[0] * case.state.v)
-        sol = mbd.simulate(case.system, VARIATIONAL, start, dt=0.02 * x[1], num_steps=8)
-        return jnp.sum(sol.q[-1] * jnp.arange(1.0, 5.0)) + 0.1 * jnp.sum(sol.v[-1])
-
-    check_scalar(loss, jnp.array([1.1, 0.9]))
 
 
 def test_systems_without_displacements_are_refused():
