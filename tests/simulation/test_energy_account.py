@@ -10,7 +10,7 @@ import pytest
 
 import jaxmbd as mbd
 
-Y = [0.0, 1.0, 0.0]
+Y, PLANE = [0.0, 1.0, 0.0], mbd.Plane([0.0, -1.0, 0.0])
 GOOD, OFF = mbd.RESULTS.successful, mbd.RESULTS.energy_balance
 
 
@@ -28,7 +28,7 @@ def _arm():
         mbd.TorsionSpring("spring", "ground", a, **pin, stiffness=4.0, damping=0.1),
         mbd.PointForce("push", a, point=[0.5, 0, 0], force_body=lambda t: jnp.array([0, 0, 8 * t])),
     ]
-    return mbd.Mechanism([a], [mbd.Revolute("hinge", "ground", a, **pin)], forces)
+    return mbd.Mechanism([a], [mbd.Revolute("hinge", "ground", a, **pin)], forces, plane=PLANE)
 
 
 def _driven():
@@ -39,7 +39,7 @@ def _driven():
         mbd.Revolute("hinge", slide, bar, point=[0, 0, 0], axis=Y),
     ]
     drive = mbd.PrescribedMotion("drive", joints[0], lambda t: 0.3 * (1 - jnp.cos(5 * t)))
-    return mbd.Mechanism([slide, bar], [*joints, drive])
+    return mbd.Mechanism([slide, bar], [*joints, drive], plane=PLANE)
 
 
 @eqx.filter_jit

@@ -111,17 +111,17 @@ def shafts(inertia, between=(0.295, 0.595)):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method",
-    [mbd.VelocityImpulse(), mbd.ContactImpulse(), mbd.UdwadiaKalaba()],
-    ids=lambda method: type(method).__name__,
-)
-def test_clutch(method):
+def test_clutch():
     # The common rate by the momentum that both have, and its derivative.
     def rates(inertia):
         mechanism = shafts(inertia)
         sol = mbd.simulate(
-            mechanism, method, mechanism.state(), t1=1.0, dt=0.01, saveat=diffrax.SaveAt(steps=1)
+            mechanism,
+            mbd.ContactImpulse(),
+            mechanism.state(),
+            t1=1.0,
+            dt=0.01,
+            saveat=diffrax.SaveAt(steps=1),
         )
         return sol.v.reshape(-1, 6, 2)[:, 5], sol
 
