@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contact_systems import G, Push, WallPendulum, ball, bounced, flight, slope
+from contact_systems import G, Push, WallPendulum, ball, flight, slope
 
 import jaxmbd as mbd
 
@@ -49,8 +49,8 @@ CASES = {
 
 @functools.cache
 def after_500_steps(impacts):
-    """A number of the end as a function of p, and its gradient and derivative along a direction;
-    two programs for all cases."""
+    """A number of the end as a function of p, with its derivative along a direction, and its
+    gradient; one program for all cases."""
 
     def value(p):
         system = ball(p["mass"], p["friction"], p["restitution"])
@@ -58,8 +58,7 @@ def after_500_steps(impacts):
         sol = flight(system, p["q"], p["v"], [0.5], 1e-3, impacts, control=control)
         return jnp.sum(sol.q[-1] * jnp.array([1.0, 0.7]) + sol.v[-1] * jnp.array([0.3, 0.2]))
 
-    both = jax.jit(lambda p, d: (jax.grad(value)(p), jax.jvp(value, (p,), (d,))[1]))
-    return jax.jit(value), both
+    return jax.jit(lambda p, d: (*jax.jvp(value, (p,), (d,)), jax.grad(value)(p)))
 
 
 @pytest.mark.slow
@@ -79,11 +78,12 @@ def test_gradients_through_500_steps(name):
         directions["restitution"] = jnp.ones(())
     if impacts and q[1] > 0:
         directions["q"] = jnp.array([0.1, 0.5])
-    value, both = after_500_steps(impacts)
-    gradient, forward = both(p, directions)
+    end = after_500_steps(impacts)
+    _, forward, gradient = end(p, directions)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(gradient))
     step = 1e-6
-    ends = [value(jax.tree.map(lambda x, d: x + s * d, p, directions)) for s in (step, -step)]
+    moved = lambda s: jax.tree.map(lambda x, d: x + s * d, p, directions)  # noqa: E731
+    ends = [end(moved(s), directions)[0] for s in (step, -step)]
     np.testing.assert_allclose(forward, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
     along = sum(
         jnp.sum(a * b)
@@ -115,15 +115,14 @@ class Counted(mbd.solvers.AbstractContactSolver):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impacts", [0, 1])
-def test_reverse_pass_solves_nothing_again(impacts):
+def test_reverse_pass_solves_nothing_again():
     """It recomputes steps from their start, but keeps the impulses that a solver found. A ball at
     rest has a problem in every step."""
     steps, state = 40, mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
 
     def calls(transform):
         count = Count()
-        method = mbd.ContactImpulse(impacts=helpers.located(impacts), contact_solver=Counted(count))
+        method = mbd.ContactImpulse(impacts=mbd.Located(1), contact_solver=Counted(count))
 
         def height(e):
             sol = mbd.simulate(ball(restitution=e), method, state, dt=1e-2, num_steps=steps)
@@ -158,20 +157,17 @@ def test_smoothing_gives_derivatives_where_there_are_none():
 
 @pytest.mark.slow
 def test_batch():
-    """A batch is the same as its samples, its slopes are those of the closed form, and a failure of
-    one is its own."""
+    """A batch is the same as its samples, and a failure of one is its own."""
     heights = jnp.linspace(0.2, 1.0, 5).at[2].set(-0.1)
 
     def run(height):
         sol = flight(ball(), jnp.stack([0 * height, height]), [0.3, 0.0], [0.7], 1e-2, 1)
-        return sol.q[-1, 1], (sol.q, sol.result)
+        return sol.q, sol.result
 
-    (_, (q, result)), slope = jax.jit(jax.vmap(jax.value_and_grad(run, has_aux=True)))(heights)
-    _, (one, _) = run(heights[1])
+    q, result = jax.jit(jax.vmap(run))(heights)
+    one, _ = jax.jit(run)(heights[1])
     np.testing.assert_allclose(q[1], one, rtol=1e-12, atol=1e-14)
-    exact = jax.jit(jax.vmap(jax.grad(lambda height: bounced(0.7, height, 0.8))))(heights)
     good = np.asarray(result == mbd.RESULTS.successful)
     np.testing.assert_array_equal(good, [True, True, False, True, True])
-    np.testing.assert_allclose(slope[good], exact[good], rtol=1e-6)
     assert (result == mbd.RESULTS.overlapping_start)[2]
     assert np.all(np.isfinite(q))

@@ -72,9 +72,8 @@ def test_slides_to_rest(impacts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impacts", [0, 1])
-def test_rests_for_a_minute(impacts):
-    sol = flight(slope(jnp.asarray(0.39)), jnp.zeros(3), jnp.zeros(3), [60.0], 1e-2, impacts)
+def test_rests_for_a_minute():
+    sol = flight(slope(jnp.asarray(0.39)), jnp.zeros(3), jnp.zeros(3), [60.0], 1e-2, 1)
     assert np.abs(sol.q[-1]).max() < 1e-8
     assert sol.result == mbd.RESULTS.successful
 

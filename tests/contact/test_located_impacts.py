@@ -124,24 +124,25 @@ def test_closed_at_the_start():
     np.testing.assert_allclose(fallen.q[..., 1], bounced(fallen.t, 1.0, 0.8), atol=3e-8)
 
 
-@jax.jit
-@jax.vmap
-def swings(restitution, rate, dt):
-    """200 steps of an arm that turns between its limits at +-0.5 rad, from the middle; the motion,
-    angles and energies."""
+def swing(restitution, rate, dt, steps, plane=None):
+    """An arm that turns between its limits at +-0.5 rad, from the middle; the motion, angles and
+    energies."""
     inertia = mbd.Inertia.box(size=[1.0, 0.05, 0.05], mass=1.0)
-    arm = mbd.Body("arm", inertia, position=[0.5, 0.0, 0.0])
+    moving = dict(
+        velocity=rate * jnp.array([0.0, 0.5, 0.0]),
+        angular_velocity=rate * jnp.array([0.0, 0.0, 1.0]),
+    )
+    arm = mbd.Body("arm", inertia, position=[0.5, 0.0, 0.0], **moving)
     z, middle, limits = [0.0, 0.0, 1.0], [0.0] * 3, (-0.5, 0.5)
     hinge = mbd.Revolute("hinge", "ground", arm, point=middle, axis=z, limits=limits)
     limit = mbd.JointLimit(hinge, restitution=restitution)
-    mechanism = mbd.Mechanism([arm], [hinge], contacts=[limit], gravity=[0.0] * 3)
-    v = rate * jnp.array([0.0, 0.5, 0.0, *z])
+    mechanism = mbd.Mechanism([arm], [hinge], contacts=[limit], gravity=[0.0] * 3, plane=plane)
     sol: Any = mbd.simulate(
         mechanism,
         mbd.ContactImpulse(impacts=mbd.Located(3)),
-        mbd.State(0.0, mechanism.state().q, v),
+        mechanism.state(),
         dt=dt,
-        num_steps=200,
+        num_steps=steps,
         saveat=diffrax.SaveAt(steps=1),
         throw=False,
     )
@@ -162,6 +163,7 @@ def test_impacts_at_the_limits_of_a_joint():
     0.6 rad in a step; each impact leaves e^2 of it. Angles are of second order."""
     e, rate = np.array([0.5, 1.0, 1.0, 1.0, 0.9]), np.array([5.0, 5.0, 60.0, 60.0, 60.0])
     dt = np.array([1e-2, 1e-2, 1e-3, 1e-2, 1e-2])
+    swings = jax.jit(jax.vmap(lambda *x: swing(*x, 200)))
     sol, angles, energies = jax.device_get(swings(e, rate, dt))
     assert np.all(sol.result == mbd.RESULTS.successful)
     assert sol.phi_norm.max() < 1e-9 and sol.phidot_norm.max() < 1e-9
@@ -177,19 +179,18 @@ def test_impacts_at_the_limits_of_a_joint():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
-def test_derivatives_at_the_limits_of_a_joint(mode):
+def test_derivatives_at_the_limits_of_a_joint():
     """Those of the energy after k impacts, (rate e^k)^2 of which no step takes part, with respect
     to restitution, rate and step."""
 
     def energy(p):
-        return swings(*(x[None] for x in p))[2][0, 29]
+        energies = swing(*p, 30, mbd.Plane())[2]
+        return energies[-1], energies[-1]
 
-    p = jnp.array([[0.9, 5.1, 1e-2], [0.95, 60.0, 2e-3], [0.95, 60.0, 1e-2]])
-    value = jax.jit(jax.vmap(energy))(p)
+    p = np.array([[0.9, 5.1, 1e-2], [0.95, 60.0, 2e-3], [0.95, 60.0, 1e-2]])
     e, rate, dt = p.T
     start = (1 / 12 * (1 + 0.05**2) + 1 / 4) * rate**2 / 2
-    k = jnp.round(jnp.log(value / start) / jnp.log(e) / 2)
-    expected = value[:, None] * jnp.stack([2 * k / e, 2 / rate, 0 * dt], axis=1)
-    found = jax.jit(jax.vmap(mode(energy)))(p)
-    assert jnp.max(jnp.abs(found - expected) * p / value[:, None]) < 1e-6
+    found, value = jax.device_get(jax.jit(jax.vmap(jax.jacrev(energy, has_aux=True)))(p))
+    k = np.round(np.log(value / start) / np.log(e) / 2)
+    expected = value[:, None] * np.stack([2 * k / e, 2 / rate, 0 * dt], axis=1)
+    assert np.max(np.abs(found - expected) * p / value[:, None]) < 1e-6
