@@ -26,7 +26,9 @@ def run(mechanism, t1, dt, *, impacts=0, every=None, projection=None, throw=True
     )
 
 
-def sphere(radius=0.2, mass=1.5, *, position=None, velocity=(0, 0, 0), spin=(0, 0, 0), **law):
+def sphere(
+    radius=0.2, mass=1.5, *, position=None, velocity=(0, 0, 0), spin=(0, 0, 0), plane=None, **law
+):
     """One on the floor."""
     body = mbd.Body(
         "ball",
@@ -36,7 +38,7 @@ def sphere(radius=0.2, mass=1.5, *, position=None, velocity=(0, 0, 0), spin=(0, 
         angular_velocity=spin,
     )
     contact = mbd.Contact("floor", "ground", body, FLOOR, mbd.Sphere(radius), **law)
-    return mbd.Mechanism([body], contacts=[contact])
+    return mbd.Mechanism([body], contacts=[contact], plane=plane)
 
 
 def box(name, position, size=(1.0, 1.0, 1.0), mass=1.0, **state):

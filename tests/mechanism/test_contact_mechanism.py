@@ -76,8 +76,8 @@ def test_rimless_wheel_at_first_order_and_its_derivatives():
     def way(slope):
         return rimless_wheel.way(slope, t1=1.0, dt=8e-3)
 
-    every = jax.jit(lambda slope: (*jax.value_and_grad(way)(slope), jax.jacfwd(way)(slope)))
-    _, reverse, forward = every(rimless_wheel.SLOPE)
+    every = jax.jit(lambda slope: (*jax.jvp(way, (slope,), (1.0,)), jax.grad(way)(slope)))
+    _, forward, reverse = every(rimless_wheel.SLOPE)
     np.testing.assert_allclose(reverse, forward, rtol=1e-10)
     ends = [every(rimless_wheel.SLOPE + d)[0] for d in (1e-6, -1e-6)]
     difference = (ends[0] - ends[1]) / 2e-6
@@ -107,10 +107,15 @@ def test_bounce_and_its_derivatives():
 
     def height(p):
         mechanism = sphere(
-            p[0], p[2], position=jnp.stack([0 * p[3], 0 * p[3], p[3]]), restitution=p[1]
+            p[0],
+            p[2],
+            position=jnp.stack([0 * p[3], 0 * p[3], p[3]]),
+            plane=mbd.Plane([0.0, -1.0, 0.0]),
+            restitution=p[1],
         )
         sol = run(mechanism, t, 1e-2, impacts=1)
-        return sol.q[-1, 2]
+        height = mechanism.pose(sol.q[-1], "ball").position[2]
+        return height, height
 
     def exact(p):
         landing = jnp.sqrt(2 * (p[3] - p[0]) / G)
@@ -118,23 +123,18 @@ def test_bounce_and_its_derivatives():
         return p[0] + p[1] * G * landing * s - G * s**2 / 2
 
     p = jnp.array([0.2, 0.8, 1.5, 1.0])
-    every = jax.jit(lambda p: (jax.value_and_grad(height)(p), jax.jacfwd(height)(p)))
-    (found, reverse), forward = every(p)
+    modes = jax.jacrev, jax.jacfwd
+    both = jax.jit(lambda p: [mode(height, has_aux=True)(p) for mode in modes])
     expected, slope = jax.jit(jax.value_and_grad(exact))(p)
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-    for found in (reverse, forward):
-        np.testing.assert_allclose(found, slope, rtol=1e-8, atol=1e-10)
+    for derivative, found in both(p):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+        np.testing.assert_allclose(derivative, slope, rtol=1e-8, atol=1e-10)
 
 
 FALLS = {
-    # name: (shape of the ground, of the body that falls on it, law)
-    "box": (lambda p: FLOOR, lambda p: mbd.Box(p["size"]), dict(restitution=0.3)),
-    "capsule on box": (
-        lambda p: mbd.Box(jnp.concatenate([jnp.ones(2), p["size"][:1]])),
-        lambda p: mbd.Capsule(p["size"][0], p["size"][1]),
-        dict(restitution=0.3),
-    ),
-    "soft sphere": (lambda p: FLOOR, lambda p: mbd.Sphere(p["size"][0]), None),
+    # name: (shape of the body that falls on the floor, law)
+    "box": (lambda p: mbd.Box(p["size"]), dict(restitution=0.3)),
+    "soft sphere": (lambda p: mbd.Sphere(p["size"][0]), None),
 }
 
 
@@ -142,7 +142,7 @@ FALLS = {
 @pytest.mark.parametrize("name", FALLS)
 def test_derivatives_by_shapes_and_laws(name):
     """Of a motion through an impact, or soft contact, by sizes, mass, friction and stiffness."""
-    ground, shape, law = FALLS[name]
+    shape, law = FALLS[name]
     p = dict(
         size=jnp.array([0.2, 0.3, 0.15]),
         mass=jnp.asarray(1.3),
@@ -150,7 +150,6 @@ def test_derivatives_by_shapes_and_laws(name):
         stiffness=jnp.asarray(4e3),
     )
 
-    @jax.jit
     def end(p):
         soft = dict(stiffness=p["stiffness"], damping=0.01 * p["stiffness"])
         body = mbd.Body(
@@ -161,19 +160,20 @@ def test_derivatives_by_shapes_and_laws(name):
             velocity=(0.5, 0.2, -2.0),
         )
         contact = mbd.Contact(
-            "c", "ground", body, ground(p), shape(p), friction=p["friction"], **(law or soft)
+            "c", "ground", body, FLOOR, shape(p), friction=p["friction"], **(law or soft)
         )
         mechanism = mbd.Mechanism([body], contacts=[contact])
         sol = run(mechanism, 0.3, 2e-3)
         weights = jnp.linspace(0.3, 1.0, 6)
         return jnp.sum(sol.q[-1, :6] * weights) + jnp.sum(sol.v[-1] * weights[::-1])
 
-    along = jax.jit(lambda p, d: jax.jvp(end, (p,), (d,))[1])
+    along = jax.jit(lambda p, d: jax.jvp(end, (p,), (d,)))
     zero, found = jax.tree.map(jnp.zeros_like, p), {}
     for key, x in p.items():
-        found[key] = along(p, zero | {key: jnp.ones_like(x)})
+        direction = zero | {key: jnp.ones_like(x)}
+        found[key] = along(p, direction)[1]
         step = 1e-6 * jnp.maximum(1.0, jnp.max(x))
-        ends = [end(p | {key: x + s}) for s in (step, -step)]
+        ends = [along(p | {key: x + s}, direction)[0] for s in (step, -step)]
         np.testing.assert_allclose(
             found[key], (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7
         )
@@ -207,8 +207,6 @@ def test_box_tips_over_its_edge():
     "derivative, friction",
     [
         pytest.param(jax.grad, mbd.Cone(), id="grad-cone"),
-        pytest.param(jax.grad, mbd.Pyramid(4), id="grad-pyramid", marks=pytest.mark.slow),
-        pytest.param(jax.jacfwd, mbd.Cone(), id="jacfwd-cone", marks=pytest.mark.slow),
         pytest.param(jax.jacfwd, mbd.Pyramid(4), id="jacfwd-pyramid", marks=pytest.mark.slow),
     ],
 )

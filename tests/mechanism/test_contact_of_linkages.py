@@ -47,12 +47,11 @@ def four_bar(limits=None, contacts=(), **law):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("impacts", [0, 2])
-def test_four_bar_hits_its_limit(impacts):
+def test_four_bar_hits_its_limit():
     """Rows of the redundant loop stay below 1e-9, the limit is kept, and the crank comes back with
     e times its rate."""
     mechanism = four_bar(limits=(-0.6, 0.35), restitution=0.5)
-    sol = run(mechanism, 0.6, 1e-3, impacts=impacts, every=1, projection=mbd.Projection())
+    sol = run(mechanism, 0.6, 1e-3, impacts=2, every=1, projection=mbd.Projection())
     angle = np.asarray(mechanism.joint_coordinates(sol.q, "hinge 0"))[:, 0]
     rate = np.asarray(mbd.reports.joint_rates(mechanism, sol.q, sol.v, "hinge 0"))[:, 0]
     hits = np.flatnonzero(np.asarray(sol.contact_force)[:, :, 0].max(axis=1) > 0)
@@ -167,13 +166,12 @@ def test_overflow_in_the_last_step():
 
     # The steps themselves are good, and the state is the one that overlaps.
     gaps = jnp.array([0.015, 0.021])
-    (z, sol), slope = jax.jit(jax.vmap(jax.value_and_grad(height, has_aux=True)))(gaps)
+    z, sol = jax.jit(jax.vmap(height))(gaps)
     overflow = sol.result == mbd.RESULTS.contact_overflow
     successful = sol.result == mbd.RESULTS.successful
     np.testing.assert_array_equal([overflow, successful], [[True, False], [False, True]])
     np.testing.assert_array_equal(sol.stats["num_steps"], 6)
     np.testing.assert_allclose(z, 0.1 + gaps - 21 * G * 1e-4, rtol=1e-12)
-    np.testing.assert_allclose(slope, 1.0, rtol=1e-12)
     assert fall(gaps[0], 5).result == mbd.RESULTS.successful
     with pytest.raises(eqx.EquinoxRuntimeError, match="contact_budget"):
         jax.block_until_ready(fall(gaps[0], 6))

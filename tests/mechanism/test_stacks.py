@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import stack_of_boxes
 from contact_mechanisms import G, boxes, positions, run, sphere
+from helpers import OPTIMISED
 
 import jaxmbd as mbd
 
@@ -92,15 +93,14 @@ def test_hull_rests_on_a_hull():
     cube = 0.5 * np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
     inertia = mbd.Inertia.sphere(radius=0.3, mass=1.5)
     mechanism = on_table(mbd.ConvexPoints(corners), inertia, mbd.ConvexPoints(cube), 0.2)
-    sol = run(mechanism, 1.0, 1e-2)
+    sol = run(mechanism, 0.3, 1e-2)
     np.testing.assert_allclose(sol.q[-1], mechanism.state().q, atol=1e-9)
     # Along the normal, which is upright, and across.
     np.testing.assert_allclose(sol.contact_force[-1].sum(axis=0), [1.5 * G, 0.0, 0.0], atol=1e-8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("friction", [mbd.Cone(), mbd.Pyramid(4)], ids=["cone", "pyramid"])
-def test_random_landings_are_solved(friction):
+def test_random_landings_are_solved():
     """250 cubes and 250 bricks thrown on a floor, of every pose, spin and friction, to the end."""
 
     def landing(half, key):
@@ -113,11 +113,11 @@ def test_random_landings_are_solved(friction):
         start = mechanism.state()
         q = start.q.at[3:].set(turn / jnp.linalg.norm(turn))
         v = jnp.concatenate([2 * jr.normal(keys[2], (3,)), 5 * jr.normal(keys[3], (3,))])
-        method, state = mbd.ContactImpulse(friction=friction), mbd.State(0.0, q, v)
+        method, state = mbd.ContactImpulse(), mbd.State(0.0, q, v)
         sol = mbd.simulate(mechanism, method, state, dt=2.5e-3, num_steps=480, throw=False)
         return sol.result == mbd.RESULTS.successful, sol.contact_residual[-1]
 
-    land = jax.jit(jax.vmap(landing, (None, 0)))
+    land = jax.jit(jax.vmap(landing, (None, 0)), compiler_options=OPTIMISED)
     for half in ([0.1, 0.1, 0.1], [0.2, 0.1, 0.03]):
         solved, residual = land(jnp.array(half), jr.split(jr.key(0), 250))
         assert jnp.all(solved)
