@@ -14,10 +14,9 @@ def reference(shared, name):
     return json.loads((shared / "references" / f"{name}.json").read_text())
 
 
-def simulate(system, state, *, dt, t1, times=None, solver=None):
+def simulate(system, state, *, dt, t1, times=None):
     """By RK4, with the states at `times`."""
-    method = mbd.UdwadiaKalaba() if solver is None else mbd.UdwadiaKalaba(solver=solver)
     saveat = diffrax.SaveAt(t1=True) if times is None else diffrax.SaveAt(ts=jnp.asarray(times))
-    sol = mbd.simulate(system, method, state, t1=t1, dt=dt, saveat=saveat, throw=False)
+    sol = mbd.simulate(system, mbd.UdwadiaKalaba(), state, t1=t1, dt=dt, saveat=saveat, throw=False)
     assert sol.result == mbd.RESULTS.successful
     return sol

@@ -148,16 +148,13 @@ def test_moves_as_in_space():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [mbd.VelocityImpulse(), mbd.UdwadiaKalaba()])
-def test_derivatives_are_those_of_space(method):
-    """With respect to lengths, stiffness, mass and start, in both modes in the plane."""
-    loss = lambda x, plane: motion(x, plane, method)[0]  # noqa: E731
+def test_derivatives_are_those_of_space():
+    """With respect to lengths, stiffness, mass and start."""
+    loss = lambda x, plane: motion(x, plane, mbd.VelocityImpulse())[0]  # noqa: E731
     found = [
         jax.jit(jax.value_and_grad(loss), static_argnums=1)(X, plane) for plane in (None, PLANE)
     ]
     assert_alike(found)
-    forwards = jax.jit(jax.jacfwd(loss), static_argnums=1)(X, PLANE)
-    assert_alike([found[0][1], forwards])
 
 
 def test_double_pendulum():
@@ -290,11 +287,11 @@ def turned_out(frame):
     return mbd.Pose(frame.position, p)
 
 
-def things(plane=None, speed=1.0):
+def things(plane):
     """A ball and a box are thrown onto a slope."""
     ball = mbd.Body(
         "ball", mbd.Inertia.sphere(radius=0.1, mass=1.0), position=[0.0, 0.0, 0.15],
-        velocity=[speed, 0.0, 0.0],
+        velocity=[1.0, 0.0, 0.0],
     )  # fmt: skip
     sizes = [0.2, 0.2, 0.1]
     inertia = mbd.Inertia.box(size=sizes, mass=1.0)
@@ -309,8 +306,8 @@ def things(plane=None, speed=1.0):
     return mbd.Mechanism([ball, box], contacts=contacts, plane=plane)
 
 
-def thrown(speed, plane):
-    of = things(plane, speed)
+def thrown(plane):
+    of = things(plane)
     sol = mbd.simulate(
         of, mbd.ContactImpulse(), of.state(), dt=2e-3, num_steps=150, throw=False
     )  # fmt: skip
@@ -321,13 +318,12 @@ def thrown(speed, plane):
 
 @pytest.mark.slow
 def test_contacts_are_those_of_space():
-    """Motion, forces and gradient of a ball and a box with sliding and rolling friction. The
-    solver of contacts leaves 1e-9 of the forces."""
-    run = jax.jit(jax.value_and_grad(thrown, has_aux=True), static_argnums=1)
-    one, other = (run(jnp.asarray(1.0), plane) for plane in (None, mbd.Plane([0.0, -1.0, 0.0])))
-    np.testing.assert_allclose(one[0][0], other[0][0], atol=1e-9)
-    np.testing.assert_allclose(one[1], other[1], atol=1e-7)
-    for a, b in zip(*map(jax.tree.leaves, (one[0][1], other[0][1])), strict=True):
+    """Motion and forces of a ball and a box with sliding and rolling friction. The solver of
+    contacts leaves 1e-9 of the forces."""
+    run = jax.jit(thrown, static_argnums=0)
+    one, other = (run(plane) for plane in (None, mbd.Plane([0.0, -1.0, 0.0])))
+    np.testing.assert_allclose(one[0], other[0], atol=1e-9)
+    for a, b in zip(*map(jax.tree.leaves, (one[1], other[1])), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
@@ -416,7 +412,8 @@ def test_joints_of_several_rows():
         of = mbd.Mechanism([body], [joint], plane=mbd.Plane([0.0, -1.0, 0.0]))
         assert of.row_count == rows, joint
         if rows:
-            J = dense(of.linearised(0.1, of.state().q, of.state().v).J)
+            state = of.state()
+            J = jax.jit(lambda q, v, of=of: dense(of.linearised(0.1, q, v).J))(state.q, state.v)
             assert np.linalg.matrix_rank(J) == rows
     with pytest.raises(ValueError, match="does not fit the plane"):
         wrong = mbd.Serial("j", "ground", body, axes=axes, frame_a=tilted, frame_b=still)
