@@ -126,7 +126,6 @@ def torques(t, q, v):
 
 MOTIONS = {
     "arm": (ARM, [0.3, -0.5, 0.9], [1.0, -1.0, 2.0]),
-    "four_bar": (FOUR_BAR, [1.0, 0.4, -1.6], [3.0, 0.0, 0.0]),
     "five_bar": (FIVE_BAR, [2.0, 0.9, -0.9, -2.0], [-1.0, 0.0, 0.0, 2.0]),
     "slider_crank": (SLIDER_CRANK, [2.5, -0.2], [9.0, 0.0]),
 }

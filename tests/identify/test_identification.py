@@ -21,6 +21,7 @@ from jaxmbd.identify import least_squares
 from jaxmbd.identify.problem import SimulationOptions, make_problem
 
 QUIET = dict(progress=False)
+UNKNOWN = {"stiffness": identify.Positive(), "damping": identify.Positive()}
 TIMES = np.linspace(0, 1.5, 151)
 
 
@@ -105,7 +106,11 @@ def test_spring_damper_found(fine_step):
     truth = np.array(list(crank.TRUTH.values()))
     distances, spreads = [], []
     for seed in range(12):
-        found = crank.fitted(slider_crank_record(noise, seed), crank.TRUTH, **QUIET)
+        # From the truth all of the record can be fitted at once.
+        found = identify.fit(
+            slider_crank(), UNKNOWN, slider_crank_record(noise, seed), crank.SENSORS,
+            dt=crank.STEP, **QUIET,
+        )  # fmt: skip
         off = found.entries - truth
         # s has 300 degrees of freedom: a relative scatter of 1 / sqrt(600).
         np.testing.assert_allclose(found.sigma, expected, rtol=0.15)
@@ -136,7 +141,7 @@ def test_gradients_of_the_spring_damper():
     near, shift = {"stiffness": 5000.0, "damping": 50.0}, 1e-5  # of the logarithms
     problem = make_problem(
         slider_crank(near),
-        {"stiffness": identify.Positive(), "damping": identify.Positive()},
+        UNKNOWN,
         [slider_crank_record(2e-4)],
         crank.SENSORS,
         SimulationOptions(crank.STEP, mbd.UdwadiaKalaba(), None),
@@ -163,7 +168,7 @@ def test_spring_damper_with_unknown_start():
     q, v = jax.jvp(crank.points, (jnp.array([0.55, 0.01]),), (jnp.array([11.0, 0.1]),))
     found = identify.fit(
         slider_crank({"stiffness": 5000.0, "damping": 50.0}),
-        {"stiffness": identify.Positive(), "damping": identify.Positive()},
+        UNKNOWN,
         dataclasses.replace(record, start=mbd.State(0.0, q, v)),
         crank.SENSORS,
         dt=crank.STEP,
