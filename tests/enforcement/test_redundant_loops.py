@@ -209,28 +209,24 @@ def test_rows_are_redundant(name):
     assert (found.freedoms, found.rows - found.rank) == (freedoms, redundant)
 
 
-# Errors grow with time: of the phase linearly, since the energy is off by that of the scheme; of
-# five-bars, whose motion is chaotic, exponentially. So positions are compared for the first tenth,
-# and the energy to the end. Through the pose in line, `Proximal` softens rows.
+# Errors of the phase grow with time, since the energy is off by that of the scheme. So positions
+# are compared for the first tenth, and the energy to the end. Through the pose in line, `Proximal`
+# softens rows.
 PSEUDOINVERSE, PROXIMAL, SPARSE = mbd.Pseudoinverse(), mbd.Proximal(), mbd.BlockSparse()
-# The solver that loops are given by default on all of them, and the others on those that are more
-# than one loop in a plane. A step with `Pseudoinverse` takes ten times as long.
+# The solver that loops are given by default in a plane, through a pose in line, and in space, and
+# `Proximal` on those that are more than one loop in a plane. `Pseudoinverse` leads bars through the
+# pose in line in mechanism/test_mechanism_references.py.
 LONG_RUNS = [
     ("four_bar", SPARSE, 100_000),
-    ("slider_crank", SPARSE, 20_000),
-    ("five_bar", SPARSE, 20_000),
     ("two_four_bars", SPARSE, 20_000),
     ("two_four_bars", PROXIMAL, 20_000),
-    ("two_four_bars", PSEUDOINVERSE, 5_000),
     ("ring", SPARSE, 100_000),
     ("ring", PROXIMAL, 20_000),
-    ("ring", PSEUDOINVERSE, 5_000),
 ]
 IN_SINGLE_PRECISION = [
     ("two_four_bars", SPARSE),
-    ("five_bar", SPARSE),
     ("ring", SPARSE),
-    ("ring", PROXIMAL),
+    ("four_bar", PROXIMAL),
     ("four_bar", PSEUDOINVERSE),
 ]
 
@@ -260,7 +256,7 @@ def long_run(mechanism, method, steps, dt=1e-3, saved=500):
 @pytest.mark.parametrize("name, solver, steps", LONG_RUNS, ids=ids)
 def test_redundant_loops_for_a_long_time(name, solver, steps):
     mechanism, places, truth = loop(name)
-    softened = name == "two_four_bars" and solver is not PSEUDOINVERSE
+    softened = name == "two_four_bars"
     sol = long_run(mechanism, mbd.UdwadiaKalaba(solver), steps)
     assert sol.result == mbd.RESULTS.successful
     early = slice(0, 51)
@@ -275,7 +271,7 @@ def test_redundant_loops_for_a_long_time(name, solver, steps):
 @pytest.mark.slow
 def test_independent_coordinates_for_a_long_time():
     mechanism, places, truth = loop("four_bar")
-    sol = long_run(mechanism, mbd.IndependentCoordinates(), 100_000)
+    sol = long_run(mechanism, mbd.IndependentCoordinates(), 20_000)
     assert sol.result == mbd.RESULTS.successful
     early = slice(0, 51)
     error = places(mechanism, sol.q[early]) - truth(np.asarray(sol.t[early]))

@@ -123,7 +123,7 @@ def _peak_memory():
     return status.split("VmHWM:")[1].split()[0]
 
 
-KILLS, BLOCK = 100, 4
+KILLS, BLOCK = 40, 4
 
 
 def block(first, stop):

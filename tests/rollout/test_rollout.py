@@ -68,22 +68,16 @@ def test_two_processes_on_one_store(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", [True, False])
-def test_two_processes(alone, tmp_path, store):
-    path = f"{tmp_path}/store" if store else None
-    expected = r.arrays(alone)
-    if store:
-        names = [name for name in expected if not name.startswith("['outputs']")]
-        expected = {name: expected[name] for name in names}
-    for found in two_processes(tmp_path, store=path):
-        assert_same(found, expected)
-    if store:
-        check_stored(path, alone)
+def test_two_processes(alone, tmp_path):
+    for found in two_processes(tmp_path, store=None):
+        assert_same(found, r.arrays(alone))
 
 
-def check_stored(path, alone):
+@pytest.mark.slow
+def test_motions_in_a_store(alone, tmp_path):
     zarr = pytest.importorskip("zarr")
-    group = zarr.open_group(path, mode="r")
+    run(r.one, r.samples(N), chunk=8, store=mbd.rollout.Zarr(tmp_path))
+    group = zarr.open_group(str(tmp_path), mode="r")
     q = alone.outputs["motion"].q
     np.testing.assert_allclose(group["outputs/motion/q"][:], q, rtol=0, atol=1e-12)
     codes = jax.tree.leaves(alone.outputs["motion"].result)[0]
@@ -214,14 +208,14 @@ def test_too_little_memory(chunk, words):
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads what Linux tells")
 @pytest.mark.parametrize("store", [False, True])
 def test_memory_is_flat(tmp_path, store):
-    """Peak memory of a process: 100 times the samples, of 8 kB each, take no more of it."""
+    """Peak memory of a process: 200 MB more of samples, of 8 kB each, take no more of it."""
     peaks = {}
-    for n in (1000, 100_000):
+    for n in (1000, 26_000):
         path = f"{tmp_path}/{n}" if store else None
         [(_, printed)] = in_processes(dict(n=n, chunk=256, store=path, memory=True))
         peaks[n] = int(printed) / 1024
     print(f"peak memory in MiB, by the number of samples: {peaks}")
-    assert peaks[100_000] < 1.1 * peaks[1000]
+    assert peaks[26_000] < 1.1 * peaks[1000]
 
 
 # --- progress bar ---------------------------------------------------------------------------------
