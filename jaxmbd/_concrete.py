@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.extend.core import get_opaque_trace_state
 
 _Function = TypeVar("_Function", bound=Callable)
 
@@ -18,6 +19,10 @@ _NO_OPTIMISATION: dict[str, Any] = {"xla_backend_optimization_level": 0}
 # XLA's newer generator of kernels takes milliseconds for each kernel, however small. Later versions
 # may know only that one, and they refuse to compile with options that they do not know.
 _OLDER_KERNELS: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
+
+
+# The import is not traced.
+_UNTRACED = get_opaque_trace_state()
 
 
 def is_concrete(x: Any) -> bool:
@@ -53,8 +58,9 @@ def as_one_program(fn: _Function) -> _Function:
 
 
 def compiled_quickly(fn: _Function) -> _Function:
-    """`eqx.filter_jit` for programs that run for milliseconds. With concrete arguments on a CPU the
-    compiler optimises nothing, which takes a fifth of the time."""
+    """`eqx.filter_jit` for programs that run for milliseconds. When nothing is traced, the compiler
+    optimises nothing on a CPU, which takes a fifth of the time. A part of another program must not
+    have options of its own, even if its arguments are concrete."""
     optimised = eqx.filter_jit(fn)
 
     @functools.cache
@@ -63,7 +69,8 @@ def compiled_quickly(fn: _Function) -> _Function:
 
     @functools.wraps(fn)
     def called(*args):
-        brief = all_concrete(args) and jax.default_backend() == "cpu"
+        untraced = get_opaque_trace_state() == _UNTRACED and all_concrete(args)
+        brief = untraced and jax.default_backend() == "cpu"
         return (quick() if brief else optimised)(*args)
 
     return cast(_Function, called)

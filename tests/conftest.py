@@ -15,7 +15,7 @@ FLAGS = [
     "--xla_disable_hlo_passes=while-loop-invariant-code-motion,while-loop-constant-sinking,"
     "simplify-while-loops",
 ]
-if jaxlib.version.__version_info__ < (0, 12):
+if jaxlib.version.__version_info__ < (0, 11):
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS])
 

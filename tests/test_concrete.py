@@ -17,7 +17,7 @@ def options(monkeypatch):
 
 
 def test_options_that_xla_knows(options):
-    known = jaxlib.version.__version_info__ < (0, 12)
+    known = jaxlib.version.__version_info__ < (0, 11)
     assert ("xla_cpu_use_fusion_emitters" in options()) == known
     assert options()["xla_backend_optimization_level"] == 0
 
@@ -36,3 +36,9 @@ def test_traced_calls_are_part_of_the_program_around_them():
     with compilation_events() as events:
         assert float(around(x)) == 36.0
     assert events[COMPILED] == 1
+
+
+def test_concrete_arguments_of_a_part_of_a_program():
+    """Only whole programs may have options."""
+    triple = _concrete.compiled_quickly(lambda x: 3 * x)
+    assert float(jax.jit(lambda x: x * triple(jnp.array(2.0)))(jnp.array(4.0))) == 24.0

@@ -121,7 +121,11 @@ def _of_equation(equation, operands, visit, place):
 
 def scan_parts(equation, operands: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Constants, carry and arrays that a scan goes over."""
-    first, count = equation.params["num_consts"], equation.params["num_carry"]
+    parameters = equation.params
+    if "num_consts" in parameters:
+        first, count = parameters["num_consts"], parameters["num_carry"]
+    else:  # from JAX 0.11 on
+        first, count, _ = map(len, parameters["ft_in"].unpack())
     return operands[:first], operands[first : first + count], operands[first + count :]
 
 
