@@ -20,6 +20,7 @@ _CALLS = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "custom_vmap_call": "call",
+    "eval_jaxpr": "jaxpr",
     "remat2": "jaxpr",
     "one_by_one": "jaxpr",
 }
@@ -49,12 +50,15 @@ def call_of(equation, operands: list[Any]) -> Call | None:
 
 def opened(program: ClosedJaxpr | Jaxpr, operands: list[Any], constant: Callable) -> Iterator:
     """Pairs of the variables of a program and their values. `constant` makes a value of a
-    constant of the program."""
-    if isinstance(program, ClosedJaxpr):
-        yield from zip(program.jaxpr.constvars, map(constant, program.consts), strict=True)
-        yield from zip(program.jaxpr.invars, operands, strict=True)
+    constant of the program, unless constants come first among the operands."""
+    jaxpr = equations_of(program)
+    # Not by the type of the program: from JAX 0.11 on it is the same with and without constants.
+    if len(operands) == len(jaxpr.invars):
+        constants = map(constant, getattr(program, "consts", ()))
+        yield from zip(jaxpr.constvars, constants, strict=True)
+        yield from zip(jaxpr.invars, operands, strict=True)
     else:
-        yield from zip([*program.constvars, *program.invars], operands, strict=True)
+        yield from zip([*jaxpr.constvars, *jaxpr.invars], operands, strict=True)
 
 
 def equations_of(program: ClosedJaxpr | Jaxpr) -> Jaxpr:
