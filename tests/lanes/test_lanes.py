@@ -282,6 +282,17 @@ def test_jacfwd():
     assert_same_tree(only, found[0]["height"])
 
 
+def test_jacfwd_raises():
+    """As the simulation does alone, though no derivative needs its values."""
+
+    def end(x):
+        start = mbd.State(0.0, jnp.stack([0 * x, -x]), jnp.zeros(2))
+        return mbd.simulate(Pendulum(), mbd.VelocityImpulse(), start, dt=0.01, num_steps=3).q[-1]
+
+    with pytest.raises(RuntimeError, match="violates the constraints"):
+        mbd.jacfwd(end)(1.5)
+
+
 @pytest.mark.parametrize("again", [mbd.jacfwd, jax.jacfwd, jax.jacrev], ids=["lanes", "f", "r"])
 def test_jacfwd_is_differentiated(again):
     """The rows of the pendulum are dependent, so the rule of the solve is needed."""
