@@ -20,7 +20,6 @@ _NO_OPTIMISATION: dict[str, Any] = {"xla_backend_optimization_level": 0}
 # may know only that one, and they refuse to compile with options that they do not know.
 _OLDER_KERNELS: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
 
-
 # The import is not traced.
 _UNTRACED = get_opaque_trace_state()
 

@@ -76,7 +76,7 @@ LONGEST = [
     "test_implicit_steps",
     "test_faces",
     "test_identify",
-    "test_rollout_lanes",
+    "test_lanes",
     "test_gradients_degenerate",
     "test_rollout_store",
     "test_identify_mechanisms",

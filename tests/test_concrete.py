@@ -1,3 +1,5 @@
+"""Programs that run briefly are compiled quickly, by options that only whole programs may have."""
+
 import jax
 import jax.numpy as jnp
 import jaxlib.version

@@ -1,5 +1,6 @@
 """Jacobians in forward mode, with the tangents side by side."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import eval_jaxpr
-from jax.extend.core import ClosedJaxpr
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
@@ -92,16 +92,19 @@ def forward_jacobian(fn: Callable, x: Float[Array, " n"]) -> tuple[PyTree, Any]:
         _, slope, rest = jax.jvp(fn, (x,), (dx,), has_aux=True)
         return slope, rest
 
-    program, shapes = jax.make_jaxpr(along, return_shape=True)(x, x)
+    closed, shapes = jax.make_jaxpr(along, return_shape=True)(x, x)
+    # Constants may be traced, and must be arguments of a function with a derivative rule.
+    program, constants = closed.jaxpr, closed.consts
     slopes = len(jax.tree.leaves(shapes[0]))
     n = x.shape[0]
     turns = max(-(-n // LANES), 1)
     lanes = -(-n // turns)
-    varies = [False, True]
+    varies = [*(False for _ in constants), False, True]
+    together = in_lanes(program, varies, lanes) if loops_cost_nothing() else None
 
     def by_vmap(constants, x):
         def one(dx):
-            found = eval_jaxpr(program.jaxpr, constants, x, dx)
+            found = eval_jaxpr(program, constants, x, dx)
             return found[:slopes], found[slopes:]
 
         return jax.vmap(one, in_axes=-1, out_axes=(-1, None))(jnp.eye(n, dtype=x.dtype))
@@ -109,11 +112,11 @@ def forward_jacobian(fn: Callable, x: Float[Array, " n"]) -> tuple[PyTree, Any]:
     # In lanes, linear systems are solved without their rules of differentiation.
     @jax.custom_jvp
     def by_lanes(constants, x):
-        together = in_lanes(ClosedJaxpr(program.jaxpr, constants), varies, lanes)
         assert together is not None
+        at_x = functools.partial(together, *constants, x)
 
         def turn(dx):
-            found = together(x, dx)
+            found = at_x(dx)
             return found[:slopes], [y[..., 0] for y in found[slopes:]]
 
         tangents = jnp.eye(n, turns * lanes, dtype=x.dtype).reshape(n, turns, lanes)
@@ -124,6 +127,5 @@ def forward_jacobian(fn: Callable, x: Float[Array, " n"]) -> tuple[PyTree, Any]:
         return list(map(joined, slope)), [y[0] for y in rest]
 
     by_lanes.defjvp(lambda primals, tangents: jax.jvp(by_vmap, primals, tangents))
-    possible = loops_cost_nothing() and in_lanes(program, varies, lanes) is not None
-    slope, rest = (by_lanes if possible else by_vmap)(program.consts, x)
+    slope, rest = (by_vmap if together is None else by_lanes)(constants, x)
     return jax.tree.unflatten(jax.tree.structure(shapes), [*slope, *rest])

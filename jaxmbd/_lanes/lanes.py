@@ -55,12 +55,12 @@ class _Value(NamedTuple):
 
 
 def in_lanes(
-    program: ClosedJaxpr, varies: Sequence[bool] | None = None, lanes: int = LANES
+    program: ClosedJaxpr | Jaxpr, varies: Sequence[bool] | None = None, lanes: int = LANES
 ) -> Callable[..., list[Array]] | None:
     """`program` for as many samples as there are `lanes`. All outputs and the operands that vary
     have the axis of the samples last; by default all operands vary. `None` if samples are faster
     one after the other."""
-    given = [True] * len(program.jaxpr.invars) if varies is None else list(varies)
+    given = [True] * len(equations_of(program).invars) if varies is None else list(varies)
     if not is_uniform(program, given, _is_fast):
         return None
 

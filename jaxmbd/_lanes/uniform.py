@@ -180,7 +180,7 @@ class _NotUniform(Exception):
 
 
 def is_uniform(
-    program: ClosedJaxpr,
+    program: ClosedJaxpr | Jaxpr,
     operands: list[bool],
     can_be_computed: Callable[[Any, list[bool], Place], bool],
 ) -> bool:
