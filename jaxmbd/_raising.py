@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import Array, ArrayLike, PyTree
 
 from ._concrete import is_concrete
 from ._results import RESULTS, code, first_failure, is_verdict, messages, promoted
@@ -53,11 +54,14 @@ def raise_failure(x: _T, result: RESULTS) -> _T:
 
 def error_if(x: _T, failed: ArrayLike, which: ArrayLike, words: Sequence[str]) -> _T:
     """`x`; **raises** the error words[which] if `failed`, or any entry of a batch, is true. Use the
-    returned value: traced values are checked when it is computed."""
+    returned value: traced values are checked when it, or a derivative of it, is computed."""
     # Equinox handles other settings, such as a debugger.
     usual = os.environ.get("EQX_ON_ERROR", "raise") == "raise"
     if not (usual and _is_here(failed) and _is_here(which)):
-        return eqx.branched_error_if(x, failed, which, words)
+        # Equinox returns tangents unchanged, so a program of derivatives alone would drop the
+        # check. A factor of all values carries it there too.
+        x, one = eqx.branched_error_if((x, jnp.ones(())), failed, which, words)
+        return jax.tree.map(lambda leaf: _times(one, leaf), x)
     flags, kinds = np.broadcast_arrays(np.asarray(failed), np.asarray(which))
     if not flags.any():
         return x
@@ -67,6 +71,11 @@ def error_if(x: _T, failed: ArrayLike, which: ArrayLike, words: Sequence[str]) -
         at = ", ".join(map(str, first))
         message = f"{flags.sum()} of {flags.size} failed, the first at index {at}: {message}"
     raise eqx.EquinoxRuntimeError(message)
+
+
+def _times(factor: Array, leaf: Any) -> Any:
+    real = eqx.is_inexact_array(leaf)
+    return leaf * factor.astype(leaf.dtype) if real else leaf
 
 
 def _is_here(x: PyTree) -> bool:

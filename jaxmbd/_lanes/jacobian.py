@@ -42,8 +42,7 @@ def jacfwd(fn: Callable, *, has_aux: bool = False) -> Callable:
     def derivatives(x: PyTree, *args: Any) -> Any:
         x = jax.tree.map(jnp.asarray, x)
         _check_real("The argument", x, "Give numbers like 3.0, and other arguments after it.")
-        slopes, rest, _ = compiled(fn, has_aux, x, args)
-        return (slopes, rest) if has_aux else slopes
+        return compiled(fn, has_aux, x, args)
 
     return derivatives
 
@@ -55,9 +54,9 @@ def _jacobian(fn: Callable, has_aux: bool, x: PyTree, args: tuple) -> Any:
         y, rest = fn(unravel(flat), *args) if has_aux else (fn(unravel(flat), *args), None)
         y = jax.tree.map(jnp.asarray, y)
         _check_real("The value", y, "Return it beside the value, with `has_aux=True`.")
-        return y, (rest, y)
+        return y, rest
 
-    slopes, (rest, y) = forward_jacobian(real, flat)
+    slopes, rest = forward_jacobian(real, flat)
 
     def like_x(slope):
         pieces = unravel
@@ -65,8 +64,8 @@ def _jacobian(fn: Callable, has_aux: bool, x: PyTree, args: tuple) -> Any:
             pieces = jax.vmap(pieces)
         return pieces(slope)
 
-    # Without y the errors that come with it would be dropped.
-    return jax.tree.map(like_x, slopes), rest, y
+    slopes = jax.tree.map(like_x, slopes)
+    return (slopes, rest) if has_aux else slopes
 
 
 def _check_real(what: str, tree: PyTree, remedy: str) -> None:
