@@ -280,8 +280,8 @@ def check_message(error, label, parameter, value):
 
 # What functions return, and tuples that are checked where they are used.
 RETURNED = set(
-    "EquilibriumReport Inputs LinearModel LinearMotion Modes Participation Campbell StateFeedback "
-    "DiscreteMotion TrackingFeedback SampledFeedback ReactionEnvelope "
+    "EquilibriumReport Inputs LinearModel LinearMotion Modes Participation Campbell CriticalSpeeds "
+    "StateFeedback DiscreteMotion TrackingFeedback SampledFeedback ReactionEnvelope "
     "Branch BranchPoint LimitLoad LimitPoint Equilibria DeadPoint Kinematics "
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
     "Correction Dependents Motion Point BlockDiagonal BlockRows ConstraintEquations "

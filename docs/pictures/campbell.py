@@ -51,9 +51,9 @@ def model(speed):
 
 
 def main():
-    found = mbd.analysis.campbell(model, np.linspace(0.0, 70.0, 71))
+    found = mbd.analysis.campbell(model, np.linspace(0.0, 70.0, 71), planes=[(0, 1), (3, 4)])
     axes = mbd.plots.campbell(found, orders=(1, 2), per_second=2 * np.pi)
-    print(found.critical_speeds(per_second=2 * np.pi), "turns per second")
+    print(found.critical_speeds(per_second=2 * np.pi))
     axes.set_xlabel("speed [turns per second]")
     axes.figure.set_size_inches(7, 4)
     axes.figure.savefig(PICTURE, dpi=110)

@@ -2,6 +2,7 @@
 whether derivatives of a motion can be trusted."""
 
 from .campbell import Campbell as Campbell
+from .campbell import CriticalSpeeds as CriticalSpeeds
 from .campbell import campbell as campbell
 from .continuation import Branch as Branch
 from .continuation import BranchPoint as BranchPoint

@@ -23,7 +23,8 @@ def plot_campbell(
     per_second: Annotated[float, positive] = 1.0,
 ) -> Any:
     """Plot frequencies [Hz] over the speed, with lines of excitation whose frequency is a multiple
-    of the speed.
+    of the speed. Modes that whirl backward are dotted, and the numbers at the ends are those of the
+    modes.
 
     **Arguments:** `orders`: these multiples. `per_second`: rad/s for a speed of 1. `ax`: matplotlib
     axes, by default new.
@@ -31,8 +32,24 @@ def plot_campbell(
     **Returns:** the axes. **Raises:** `ImportError` without matplotlib."""
     if ax is None:
         _, ax = pyplot().subplots(layout="constrained")
-    for i, line in enumerate(found.frequency.T):
-        ax.plot(found.speed, line, color=f"C{i % 10}")
+    ends = []
+    for i, (line, whirl) in enumerate(zip(found.frequency.T, found.whirl.T, strict=True)):
+        known = whirl[np.isfinite(whirl)]
+        backward = known.size > 0 and np.median(known) < 0
+        (drawn,) = ax.plot(found.speed, line, ":" if backward else "-", color=f"C{i % 10}")
+        if known.size:
+            ends.append((backward, drawn))
+        last = np.nonzero(np.isfinite(line))[0]
+        if last.size:
+            place = found.speed[last[-1]], line[last[-1]]
+            offset = dict(xytext=(3, 0), textcoords="offset points", va="center")
+            ax.annotate(str(i), place, color=f"C{i % 10}", fontsize="small", **offset)
+    if ends:
+        first = {backward: drawn for backward, drawn in reversed(ends)}
+        named = [
+            (first[x], name) for x, name in ((False, "forward"), (True, "backward")) if x in first
+        ]
+        ax.legend(*zip(*named), loc="upper left", fontsize="small")
     top = np.nanmax(found.frequency, initial=0.0)
     for order in np.atleast_1d(np.asarray(orders, float)):
         excited = order * per_second * found.speed / (2 * np.pi)

@@ -88,13 +88,73 @@ def test_campbell_diagram():
         np.testing.assert_allclose(2 * np.pi * lines, expected, rtol=1e-7)
     np.testing.assert_allclose(np.abs(np.diff(found.s.imag, n=2, axis=0)).max(), 0, atol=3.0)
     np.testing.assert_allclose(found.damping_ratio, 0.0, atol=1e-8)
+    assert np.isnan(found.whirl).all() and set(found.critical_speeds().sense) == {""}
+
+
+def test_senses_of_whirl():
+    """Each mode has the sign of its w in the closed form, also at rest, where forward and backward
+    whirl have the same frequency. Critical speeds are those with w = W, of forward modes,
+    (k - m w^2)(kr + (Ip - Id) w^2) = c^2, and with w = -W, of backward ones,
+    (k - m w^2)(kr - (Ip + Id) w^2) = c^2."""
+    speeds = np.linspace(-100.0, 400.0, 51)
+    found = campbell(lambda speed: spinning(jnp.asarray(speed)), speeds, planes=[(0, 1), (3, 4)])
+    for i in (0, 10, 12, 30, 50):
+        axial = np.isnan(found.whirl[i])
+        np.testing.assert_allclose(found.s[i, axial].imag, np.sqrt(1e3 / MASS), rtol=1e-9)
+        signed = np.sort((found.whirl * found.s.imag)[i, ~axial])
+        np.testing.assert_allclose(signed, whirl(np.abs(speeds[i]))[1], rtol=1e-6)
     (k, c), (_, kr) = STIFFNESS
-    squares = (np.poly1d([-MASS, k]) * np.poly1d([POLAR - DIAMETRAL, kr]) - c * c).roots
-    forward = np.sqrt(squares[squares > 0].real)
-    critical = found.critical_speeds()
-    assert np.all([np.abs(critical - w).min() < 0.05 for w in forward if w < 420])
+    critical, senses = found.critical_speeds(), {}
+    for sense, tilting in (("forward", POLAR - DIAMETRAL), ("backward", -POLAR - DIAMETRAL)):
+        squares = (np.poly1d([-MASS, k]) * np.poly1d([tilting, kr]) - c * c).roots
+        expected = np.sort(np.sqrt(squares[squares > 0].real))
+        senses[sense] = (np.array(critical.sense) == sense) & (critical.speed > 0)
+        met = critical.speed[senses[sense]]
+        np.testing.assert_allclose(met, expected[expected < 400], atol=0.05)
+    assert senses["forward"].sum() == 1 and senses["backward"].sum() == 2
+    for speed, mode, frequency in zip(critical.speed, critical.mode, critical.frequency):
+        np.testing.assert_allclose(2 * np.pi * frequency, np.abs(speed), rtol=1e-12)
+        line = np.interp(speed, speeds, found.frequency[:, mode])
+        np.testing.assert_allclose(frequency, line, rtol=1e-12)
+    assert "forward" in str(critical) and "backward" in str(critical) and "modes" in str(found)
     axes = mbd.plots.campbell(found, orders=(1, 2))
     assert len(axes.lines) == 7
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["forward", "backward"]
+    with pytest.raises(ValueError, match="places from 0 to 5"):
+        campbell(lambda speed: spinning(jnp.asarray(speed)), [0.0], planes=[(0, 6)])
+
+
+def test_whirl_of_a_rotor_of_a_mechanism():
+    """A disc turns in a housing on springs, about an oblique axis that is found. Tilting has
+    (Id + Ih) w^2 - Ip W w = kr, and shifts have w = +-sqrt(k / m) at each speed (Jeffcott): each
+    time one mode whirls forward, and one backward."""
+    axis = np.array([0.6, 0.0, -0.8])
+    across = np.eye(3) - np.outer(axis, axis)
+    round_disc = mbd.Inertia(2.0, 0.36 * np.outer(axis, axis) + 0.2 * across)
+    disc = mbd.Body("disc", round_disc)
+    housing = mbd.Body("housing", mbd.Inertia(1.0, 0.05 * np.eye(3)))
+    stiffness = [300.0] * 3 + [30.0] * 3
+    support = mbd.Bushing("support", "ground", housing, stiffness=stiffness, point=np.zeros(3))
+    bearing = mbd.Revolute("bearing", housing, disc, point=np.zeros(3), axis=axis)
+    system = mbd.Mechanism([disc, housing], [bearing], [support])
+
+    def model(speed):
+        v = jnp.zeros(12).at[system.indices("disc").angular].set(speed * axis)
+        return linearise(system, mbd.State(0.0, system.state().q, v), size=14)
+
+    speeds = [0.0, 5.0, 15.0]
+    found = campbell(model, speeds)
+    for speed, s, whirl in zip(speeds, found.s, found.whirl):
+        tilting = np.roots([0.25, -0.36 * speed, -30.0])
+        shifts = np.array([1, -1]) * np.sqrt(300 / 3)
+        signed = (whirl * s.imag)[~np.isnan(whirl)]
+        np.testing.assert_allclose(np.sort(signed), np.sort([*tilting, *shifts]), rtol=1e-6)
+    other = campbell(model, speeds[1:2], axis=-axis)
+    np.testing.assert_allclose(np.nansum(other.whirl * other.s.imag), -0.36 * 5 / 0.25, rtol=1e-6)
+    critical = found.critical_speeds()
+    assert sorted(critical.sense) == ["", "backward", "backward", "forward"]
+    with pytest.raises(ValueError, match="length 0"):
+        campbell(model, [1.0], axis=np.zeros(3))
 
 
 def test_frequency_response_is_drawn():

@@ -89,6 +89,32 @@ def test_springs_in_parallel():
     np.testing.assert_allclose(power, expected, rtol=1e-12)
 
 
+def test_spring_that_is_only_an_actuator_and_a_damper():
+    """Without a rest length, the force of 3 u - c l' along the line pushes the ends apart: by
+    vectors."""
+    rng = np.random.default_rng(3)
+    bodies = [random_body(name, rng) for name in "ab"]
+    ends = rng.normal(size=(2, 3))
+    options = dict(points=ends, damping=0.7, actuator=mbd.FromControl(0, gear=3.0))
+    cylinder = mbd.Spring("cylinder", *bodies, **options)
+    mechanism = mbd.Mechanism(bodies, (), [cylinder], gravity=np.zeros(3))
+    state, u = mechanism.state(), jnp.array([5.0])
+    found = mechanism.external_force(0.0, state.q, state.v, u)
+    line = ends[1] - ends[0]
+    line = line / np.linalg.norm(line)
+    origins, speeds = [], []
+    for body, end in zip(bodies, ends, strict=True):
+        origins.append(np.asarray(body.pose.position))
+        turn = np.cross(body.twist.angular, end - origins[-1])
+        speeds.append(np.asarray(body.twist.linear) + turn)
+    push = 3.0 * 5.0 - 0.7 * line @ (speeds[1] - speeds[0])
+    for name, sign, end, origin in zip("ab", (-1, 1), ends, origins, strict=True):
+        force = sign * push * line
+        own = mechanism.indices(name)
+        np.testing.assert_allclose(found[own.linear], force, rtol=1e-12)
+        np.testing.assert_allclose(found[own.angular], np.cross(end - origin, force), atol=1e-12)
+
+
 def test_torsion_spring_about_a_hinge_that_moves():
     """b turns about a hinge on the moving a: torque times joint rate, and nothing else."""
     rng = np.random.default_rng(1)

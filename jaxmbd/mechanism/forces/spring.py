@@ -2,8 +2,10 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from ..._concrete import is_concrete
 from ..._coordinates import dot
 from ..._inputs import Number, Vector, checked, not_negative
 from ..body import Body
@@ -41,7 +43,7 @@ class Spring(AbstractSpring):
         *,
         stiffness: Annotated[Number, not_negative] = 0.0,
         damping: Annotated[Number, not_negative] = 0.0,
-        rest_length: Annotated[Number, not_negative],
+        rest_length: Annotated[Number, not_negative] | None = None,
         potential: Callable[..., Any] | None = None,
         law: Callable[..., Any] | None = None,
         actuator: Any = None,
@@ -52,15 +54,23 @@ class Spring(AbstractSpring):
     ):
         """**Arguments:** the fields; the others as in `AbstractJoint`, usually `points` (the two
         ends). `actuator` may be a number, a function of the time, or an `AbstractSignal` such as
-        `FromControl`.
+        `FromControl`. A damper or an actuator alone needs no `rest_length`; the field is then 0.
 
         **Raises:** `ValueError` for a stiffness, damping or rest length that is negative or not
-        finite. A negative stiffness or damping is usually a wrong sign. If you mean it, use
-        `potential` or `law`.
+        finite, and for a missing `rest_length` if the force depends on it. A negative stiffness or
+        damping is usually a wrong sign. If you mean it, use `potential` or `law`.
         """
         self._connect(name, (a, b), (point, points), (None, None, None), (frame_a, frame_b))
         self._set_spring(stiffness, damping, potential, law, actuator)
-        self.rest_length = jnp.asarray(rest_length, self.dtype)
+        if rest_length is None:
+            elastic = not is_concrete(stiffness) or np.any(np.asarray(stiffness))
+            measured = {"stiffness": elastic, "potential": potential, "law": law}
+            if needs := [f"`{what}`" for what, given in measured.items() if given]:
+                raise ValueError(
+                    f'Argument `rest_length` of Spring "{name}" must be given with '
+                    f"{' and '.join(needs)}: x is the length beyond it."
+                )
+        self.rest_length = jnp.asarray(0.0 if rest_length is None else rest_length, self.dtype)
 
     def wrench(self, a, b, twist_a, twist_b, t, u):
         d = b.position - a.position
