@@ -80,7 +80,8 @@ DAMAGE = ["missing", "empty", "truncated", "changed", "zeros"]
 
 @pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_damaged(tmp_path, times):
-    """Any file, anywhere: the samples are named and written again, with the same files."""
+    """Any file, anywhere: the samples or the metadata are named and written again, with the same
+    files."""
     pytest.importorskip("zarr")
     rng = np.random.default_rng(times)
     r.write_store(tmp_path, 10)
@@ -90,7 +91,8 @@ def test_damaged(tmp_path, times):
         damage(tmp_path / name, kind, rng)
         chunk = name.partition("/c/")[2]
         expected = []
-        if chunk and files(tmp_path) != before:  # unless zeros took the place of zeros
+        changed = files(tmp_path) != before  # unless zeros took the place of zeros
+        if chunk and changed:
             first = r.BLOCK * int(chunk.partition("/")[0])
             expected = list(range(first, min(first + r.BLOCK, 10)))
         with warnings.catch_warnings(record=True) as caught:
@@ -98,9 +100,13 @@ def test_damaged(tmp_path, times):
             missing = r.write_store(tmp_path, 10)
         assert missing == expected, (name, kind)
         # Without its checksums, a chunk is one that was not finished.
-        named = bool(expected) and not (name.startswith("checksums") and kind == "missing")
+        named = changed and not (name.startswith("checksums/c/") and kind == "missing")
         assert len(caught) == named, (name, kind)
         if named:
+            assert f"{name} " in str(caught[0].message)
+        if named and not expected:
+            assert "they are written again" in str(caught[0].message)
+        if named and expected:
             assert f"samples {expected[0]} to {expected[-1]} are" in str(caught[0].message)
         assert files(tmp_path) == before, (name, kind)
 
@@ -118,7 +124,11 @@ def test_goes_on_after_damage(tmp_path):
         "outputs/x/c/1/0, outputs/large/c/3/0, status/c/6 differ from what was written: "
         "samples 8 to 15, 24 to 31, 48 to 52 are computed again"
     )
-    with pytest.warns(UserWarning, match=words):
+    metadata = "the metadata zarr.json, outputs/x/zarr.json are missing or differ from what was"
+    with (
+        pytest.warns(UserWarning, match=metadata),
+        pytest.warns(UserWarning, match=words),
+    ):
         again = stored(tmp_path / "x")
     assert again.computed == 8 + 8 + 5
     assert files(tmp_path / "x") == before

@@ -41,8 +41,8 @@ class Zarr(AbstractStore):
     Each file is written under a temporary name, synced and renamed. Row k of the array `checksums`
     holds the SHA-256 digests of all files of the k-th chunk of samples, in the order of the arrays.
     It is written after the files. A chunk counts as stored if all its files have these digests.
-    Otherwise a warning names the damaged files, and their samples are computed again. Damaged files
-    of metadata are written again.
+    Otherwise a warning names the damaged files, and their samples are computed again. Another one
+    names damaged or missing files of metadata, which are written again.
 
     **Arguments:**
 
@@ -182,10 +182,9 @@ class ZarrRecord(AbstractRecord):
             ranges = [self._samples(k) for k, _ in found]
             samples = ", ".join(f"{s.start} to {s.stop - 1}" for s in ranges)
             files = [name for _, names in found for name in names]
-            more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
             warnings.warn(
-                f"In `{self.folder}`, {', '.join(files[:_SHOWN])}{more} differ from what was "
-                f"written: samples {samples} are computed again.",
+                f"In `{self.folder}`, {_some(files)} differ from what was written: samples "
+                f"{samples} are computed again.",
                 stacklevel=5,
             )
 
@@ -286,12 +285,30 @@ def _prepare(folder: pathlib.Path, layout: Layout) -> int:
         rows = there["samples of a chunk"]
         _compare(folder, there, _configuration(layout, rows))
     files, _ = _template(layout, rows)
-    # That of the group comes first, since it identifies an interrupted run.
+    # Where chunks are stored, the metadata were complete. Otherwise the run may have been
+    # interrupted while it wrote them, that of the group first, since it identifies the run.
+    complete = any((folder / "checksums").glob("c/*/0/0"))
+    damaged = []
     for name in sorted(files, key=lambda name: name != "zarr.json"):
         file, data = folder / name, files[name].to_bytes()
-        if not file.exists() or file.read_bytes() != data:
-            write_whole(file, data)
+        missing = not file.exists()
+        if not missing and file.read_bytes() == data:
+            continue
+        if there is not None and (complete or not missing or name == "zarr.json"):
+            damaged.append(name)
+        write_whole(file, data)
+    if damaged:
+        warnings.warn(
+            f"In `{folder}`, the metadata {_some(damaged)} are missing or differ from what was "
+            "written: they are written again. Samples are kept if their files match the checksums.",
+            stacklevel=5,
+        )
     return rows
+
+
+def _some(files: list[str]) -> str:
+    more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+    return f"{', '.join(files[:_SHOWN])}{more}"
 
 
 def _existing(folder: pathlib.Path) -> dict[str, Any] | None:
