@@ -124,6 +124,11 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "each other, or nearly so, or their number is not that of the freedoms, which "
         "`mbd.reports.mobility` counts. Leave `independent` out to have them chosen in each step."
     )
+    joints_not_independent = (
+        "The coordinates of the joints do not describe the motion here: they depend on each other, "
+        "as all of a loop do, or their number is not that of the freedoms, which "
+        "`mbd.reports.mobility` counts. Name joints with one coordinate for each freedom."
+    )
     contact_unsolved = (
         "The contact solver did not reach its tolerance (see `contact_residual`). Use a smaller "
         "step, or `mbd.InteriorPoint()` in place of a fixed number of sweeps. Also look for "

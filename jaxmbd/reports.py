@@ -6,6 +6,7 @@ from .mechanism import ContactState as ContactState
 from .mechanism import ContactStates as ContactStates
 from .mechanism import Dependency as Dependency
 from .mechanism import ElementPower as ElementPower
+from .mechanism import GeneralisedForces as GeneralisedForces
 from .mechanism import JointClosure as JointClosure
 from .mechanism import Mobility as Mobility
 from .mechanism import ReactionEnvelope as ReactionEnvelope
@@ -14,6 +15,7 @@ from .mechanism import Violation as Violation
 from .mechanism import audit as audit
 from .mechanism import contact_forces as contact_forces
 from .mechanism import contact_states as contact_states
+from .mechanism import generalised_forces as generalised_forces
 from .mechanism import gravitational_energies as gravitational_energies
 from .mechanism import joint_closure as joint_closure
 from .mechanism import joint_path as joint_path

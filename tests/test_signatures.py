@@ -286,7 +286,7 @@ RETURNED = set(
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
     "Correction Dependents Motion Point BlockDiagonal BlockRows ConstraintEquations "
     "ConstraintOperator CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads "
-    "JointClosure Audit "
+    "JointClosure GeneralisedForces Audit "
     "BodyIndices ContactPoints ContactState ContactStates Dependency ElementPower Mobility "
     "Placement Pose Singularity Twist Violation Wrench Bootstrap Estimate Combination "
     "Identifiability LeastSquares Prediction ColumnTest Sample SingleShooting Guess Multipliers "

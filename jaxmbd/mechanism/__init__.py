@@ -99,6 +99,7 @@ from .reports import Audit as Audit
 from .reports import ContactState as ContactState
 from .reports import ContactStates as ContactStates
 from .reports import Dependency as Dependency
+from .reports import GeneralisedForces as GeneralisedForces
 from .reports import JointClosure as JointClosure
 from .reports import Mobility as Mobility
 from .reports import ReactionEnvelope as ReactionEnvelope
@@ -108,6 +109,7 @@ from .reports import audit as audit
 from .reports import close_joints as close_joints
 from .reports import contact_forces as contact_forces
 from .reports import contact_states as contact_states
+from .reports import generalised_forces as generalised_forces
 from .reports import joint_closure as joint_closure
 from .reports import mobility as mobility
 from .reports import reaction_envelope as reaction_envelope

@@ -10,6 +10,8 @@ from .contacts import no_force as no_force
 from .contacts import over_intervals as over_intervals
 from .envelope import ReactionEnvelope as ReactionEnvelope
 from .envelope import reaction_envelope as reaction_envelope
+from .generalised_forces import GeneralisedForces as GeneralisedForces
+from .generalised_forces import generalised_forces as generalised_forces
 from .joint_closure import JointClosure as JointClosure
 from .joint_closure import close_joints as close_joints
 from .joint_closure import joint_closure as joint_closure
