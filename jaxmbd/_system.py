@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
 from ._coordinates import AbstractCoordinates, Plain
+from ._extensible import Extensible
 from ._inputs import checked, unjudged
 from ._results import RESULTS
 from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Scalar, Velocity
@@ -32,15 +33,16 @@ class State(eqx.Module):
     report: Any = None
 
 
-class AbstractSystem(eqx.Module):
+class AbstractSystem(Extensible):
     """A mechanical system with constraints,
 
         M(q) v' = f(t, q, v, u) + J^T lam,    q' = N(q) v,
         Phi(q, t) = 0,    Psi(q, v, t) = 0.
 
     Subclass it, name the parameters as fields (every array field is differentiable), and write at
-    least `mass_matrix` and `force`. All derivatives (J, Phi_t, gamma with every term, N') are
-    taken from these functions by forward-mode automatic differentiation.
+    least `mass_matrix` and `force`. A field with the name of a method below, such as `gap`, would
+    replace the method; it is an error when the class is made. All derivatives (J, Phi_t, gamma with
+    every term, N') are taken from these functions by forward-mode automatic differentiation.
 
     Units are the user's own, SI throughout this documentation.
     """

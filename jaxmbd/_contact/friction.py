@@ -14,11 +14,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._coordinates import length
+from .._extensible import Extensible
 from .._inputs import Range, checked
 from .._types import Scalar
 
 
-class AbstractFriction(eqx.Module):
+class AbstractFriction(Extensible):
     """A set of tangential impulses for unit normal impulse, star-shaped about 0."""
 
     @abc.abstractmethod

@@ -2,14 +2,14 @@
 
 import abc
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._extensible import Extensible
 from .rows import Impulses
 
 
-class AbstractImpactLaw(eqx.Module):
+class AbstractImpactLaw(Extensible):
     """How contacts separate after an impact. Each contact has the restitution e of its `ContactLaw`
     and the normal velocity u <= 0 [m/s] with which it strikes. Both are 0 for other contacts."""
 

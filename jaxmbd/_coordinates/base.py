@@ -1,12 +1,12 @@
 import abc
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
+from .._extensible import Extensible
 from .._results import RESULTS
 
 
-class AbstractCoordinates(eqx.Module):
+class AbstractCoordinates(Extensible):
     """A kinematic map q' = N(q) v, from nv velocities to the rates of nq coordinates."""
 
     @property

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._checks import check_system, one_each
 from .._equations import AbstractEquations, ConstraintRows, equations
+from .._extensible import Extensible
 from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator, dense
 from .._results import RESULTS
@@ -122,7 +123,7 @@ def no_correction(point: Point) -> Correction:
     return Correction(jnp.zeros_like(point.v), jnp.zeros_like(point.v))
 
 
-class AbstractEnforcement(eqx.Module):
+class AbstractEnforcement(Extensible):
     """How the constraints are enforced. A method is continuous (a vector field that any scheme
     integrates), split (a free step, then an impulse) or implicit (a step of its own)."""
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._extensible import Extensible
 from .._inputs import at_least, checked, inside, positive
 from .._linalg import (
     AbstractConstraintSolver,
@@ -25,7 +26,7 @@ from .base import AbstractContinuousEnforcement, Dependents, Motion, Point, no_c
 from .contradiction import contradiction_of
 
 
-class AbstractIndependentSet(eqx.Module):
+class AbstractIndependentSet(Extensible):
     """The choice of the independent variables in a step."""
 
     @abc.abstractmethod

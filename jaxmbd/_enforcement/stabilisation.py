@@ -3,16 +3,16 @@
 import abc
 from typing import Annotated
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
+from .._extensible import Extensible
 from .._inputs import checked, positive
 from .._types import RealScalarLike
 
 
-class AbstractStabilisation(eqx.Module):
+class AbstractStabilisation(Extensible):
     """The rate at which a violation of the position is removed."""
 
     @abc.abstractmethod

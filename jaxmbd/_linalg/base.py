@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 from jaxtyping import Array, Bool, Float
 
+from .._extensible import Extensible
 from .._results import RESULTS
 from .._types import Force, Rows, Velocity
 from .blocks import dense
@@ -73,7 +74,7 @@ class MatrixMap(AbstractEquationMap):
         return self.M @ a - lam @ self.J, self.J @ w
 
 
-class AbstractConstraintSolver(eqx.Module):
+class AbstractConstraintSolver(Extensible):
     """Factorises `ConstraintEquations` once and solves them for many right sides.
 
     With G = J M^-1 J^T + E (the Delassus operator), the solution is

@@ -3,14 +3,14 @@
 import abc
 from typing import Annotated
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._extensible import Extensible
 from .._inputs import checked, positive
 
 
-class AbstractLoss(eqx.Module):
+class AbstractLoss(Extensible):
     """A loss rho(r) of weighted residuals r, given by r-hat with r-hat^2 = rho(r) and the sign of
     r. Least squares of r-hat minimise the sum of rho."""
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
 from .._enforcement import LagrangeMultipliers, Motion, point
+from .._extensible import Extensible
 from .._inputs import checked
 from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
@@ -60,7 +61,7 @@ class Sample(eqx.Module):
         return self.system
 
 
-class AbstractSensor(eqx.Module):
+class AbstractSensor(Extensible):
     """A sensor. Any function of a `Sample` that returns a scalar or a vector is a sensor too."""
 
     @abc.abstractmethod

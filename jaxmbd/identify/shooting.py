@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._extensible import Extensible
 from .._inputs import at_least, checked
 from .._system import State
 from .record import MeasuredInput, Record
 
 
-class AbstractShooting(eqx.Module):
+class AbstractShooting(Extensible):
     """The division of a record into parts."""
 
     # The state at the first sample of a later part: `(record, row) -> State`; `None` to take it

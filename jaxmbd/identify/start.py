@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._assemble import assemble
 from .._equations import equations
+from .._extensible import Extensible
 from .._inputs import checked, positive, positive_or_infinite
 from .._linalg import dense
 from .._results import RESULTS
@@ -16,7 +16,7 @@ from .._search import nonzero, redundancy
 from .._system import AbstractSystem, State
 
 
-class AbstractStart(eqx.Module):
+class AbstractStart(Extensible):
     """Whether the initial states of records are known."""
 
 

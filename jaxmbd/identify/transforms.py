@@ -3,7 +3,6 @@
 import abc
 from typing import Annotated, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +10,12 @@ from jaxtyping import Array, Float, PyTree
 
 from .._checks import with_dtype
 from .._coordinates import quaternion_product
+from .._extensible import Extensible
 from .._inputs import checked, finite, positive
 from ..mechanism import Inertia
 
 
-class AbstractTransform(eqx.Module):
+class AbstractTransform(Extensible):
     """A smooth map from free numbers z to the values that a parameter may take,
 
         value = transform.value(guess, z),    value(guess, 0) = guess.

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._extensible import Extensible
 from .body import GROUND, Body
 from .pose import Frame, Pose
 
 
-class AbstractFramed(eqx.Module):
+class AbstractFramed(Extensible):
     """Something with frames on any number of bodies."""
 
     @property

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._extensible import Extensible
 from .controls import PiecewiseConstant, PiecewiseLinear, Squashed
 from .problem import Problem
 
@@ -15,7 +16,7 @@ from .problem import Problem
 _INSIDE = 0.98
 
 
-class AbstractBounds(eqx.Module):
+class AbstractBounds(Extensible):
     """A way to keep lower <= u <= upper in a search without bounds."""
 
     @abc.abstractmethod

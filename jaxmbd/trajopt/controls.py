@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._concrete import is_concrete
+from .._extensible import Extensible
 from .._inputs import checked, number, positive, shown, unjudged
 from .._system import AbstractSystem
 from .._tangent_space import difference, displaced
@@ -20,7 +21,7 @@ from .._types import Control
 _ON_GRID = 1e-6
 
 
-class AbstractControl(eqx.Module):
+class AbstractControl(Extensible):
     """A control that defines its action during an interval of the grid of a `Problem`."""
 
     # The fields that optimisers do not change.

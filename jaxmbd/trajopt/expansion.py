@@ -4,11 +4,11 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._extensible import Extensible
 from .._search import with_value
 
 # Second derivatives in forward mode twice compile in half the time. With more variables than these,
@@ -16,7 +16,7 @@ from .._search import with_value
 _FEW = 6
 
 
-class AbstractExpansion(eqx.Module):
+class AbstractExpansion(Extensible):
     """The curvature of the motion that the quadratic problem includes."""
 
     @abc.abstractmethod

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._extensible import Extensible
 from ..problem import ContactProblem
 from ..rows import Impulses
 
@@ -25,7 +26,7 @@ class Solved(NamedTuple):
     iterations: Int[Array, ""]
 
 
-class AbstractContactSolver(eqx.Module):
+class AbstractContactSolver(Extensible):
     """Solves a `ContactProblem`. Solvers are not differentiated: `implicit.py` has one derivative
     rule for all of them, at the solution.
 

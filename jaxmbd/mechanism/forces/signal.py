@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
+from ..._extensible import Extensible
 from ..._inputs import Numbers, at_least, checked, conform, finite
 from ..._types import RealScalarLike
 
 
-class AbstractSignal(eqx.Module):
+class AbstractSignal(Extensible):
     """A value that depends on the time and the control. An argument of a force that takes a signal
     also takes a constant or a function of the time t [s]."""
 

@@ -1,11 +1,12 @@
 import abc
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+
+from ..._extensible import Extensible
 
 
 class Face(NamedTuple):
@@ -22,7 +23,7 @@ class Face(NamedTuple):
     radius: Float[Array, ""]
 
 
-class AbstractShape(eqx.Module):
+class AbstractShape(Extensible):
     """The geometry of a body for contact, in the frame of the shape. Its dimensions are arrays, so
     they are differentiable parameters. The pose of the frame is given separately."""
 

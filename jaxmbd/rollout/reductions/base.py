@@ -4,15 +4,15 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
+from ..._extensible import Extensible
 from ..verdicts import without_verdicts
 
 
-class AbstractReduction(eqx.Module):
+class AbstractReduction(Extensible):
     """A statistic of many samples, computed from the states of single samples by merging two at a
     time:
 

@@ -4,11 +4,11 @@ import abc
 import math
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ..._extensible import Extensible
 from ..._results import is_verdict
 
 
@@ -69,7 +69,7 @@ class AbstractRecord(abc.ABC):
         """The outputs for the user, when all samples are written."""
 
 
-class AbstractStore(eqx.Module):
+class AbstractStore(Extensible):
     """A store for the outputs of all samples. A new kind is a subclass with its own
     `AbstractRecord`."""
 

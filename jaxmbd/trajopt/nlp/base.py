@@ -5,6 +5,7 @@ import abc
 import equinox as eqx
 import numpy as np
 
+from ..._extensible import Extensible
 from ..status import STATUS
 from .program import NonlinearProgram
 
@@ -29,7 +30,7 @@ class NLPSolution(eqx.Module):
     message: str
 
 
-class AbstractNLPSolver(eqx.Module):
+class AbstractNLPSolver(Extensible):
     """A solver of nonlinear programs with sparse first and second derivatives."""
 
     @abc.abstractmethod

@@ -7,6 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._extensible import Extensible
 from ..._types import RealScalarLike, Scalar, Velocity
 from ..controls import AbstractControl
 from ..problem import Problem
@@ -36,7 +37,7 @@ class Equations(NamedTuple):
     across: Velocity
 
 
-class AbstractTranscription(eqx.Module):
+class AbstractTranscription(Extensible):
     """A method that turns motions and controls into finitely many unknowns and equations."""
 
     # Whether controls and multipliers are unknowns of the grid points. Then the constraints hold
