@@ -113,16 +113,29 @@ class ContactSet(NamedTuple):
 
     def points(self, q: Coordinates) -> ContactPoints:
         """All contact points between shapes."""
+        return self._points_and_slip(q)[0]
+
+    def _points_and_slip(self, q: Coordinates) -> tuple[ContactPoints, Array | None]:
+        """All contact points between shapes, and there the relative velocities and spins of
+        surfaces that run along their shapes, in the world; `None` if none runs."""
         none = jnp.zeros((0, 3), q.dtype)
-        found = [ContactPoints(none[:, 0], none, none)]
+        found, slips = [ContactPoints(none[:, 0], none, none)], []
         for contacts in self.between_shapes:
 
             def of_contact(contact, qs):
-                return contact.points(frame_poses(contact, qs))
+                poses = frame_poses(contact, qs)
+                points = contact.points(poses)
+                return points, contact.surface_slip(poses, points.position)
 
-            points = self.tables.map(contacts, of_contact, q)
+            points, slip = self.tables.map(contacts, of_contact, q)
             found.append(jax.tree.map(_contact_first, points))
-        return ContactPoints(*(jnp.concatenate(x) for x in zip(*found, strict=True)))
+            slips.append(None if slip is None else _contact_first(slip))
+        points = ContactPoints(*(jnp.concatenate(x) for x in zip(*found, strict=True)))
+        if all(slip is None for slip in slips):
+            return points, None
+        sizes = [(p.gap.shape[0], 6) for p in found[1:]]
+        filled = [jnp.zeros(n, q.dtype) if x is None else x for x, n in zip(slips, sizes)]
+        return points, jnp.concatenate(filled)
 
     def gap(self, t: RealScalarLike, q: Coordinates) -> Float[Array, " all"]:
         """Gaps of all contacts, those between shapes first."""
@@ -138,7 +151,7 @@ class ContactSet(NamedTuple):
     def rows(self, t: RealScalarLike, q: Coordinates) -> ContactRows:
         """Rows of all gaps and of the points between shapes, or of the nearest `budget` points."""
         has, dtype = self.layout, q.dtype
-        points = self.points(q)
+        points, slip = self._points_and_slip(q)
         bodies, count = self.bodies_of_points, self.tables.body_count
         # An end that is on the ground in all contacts moves nothing.
         moving = [end for end in (0, 1) if np.any(bodies[end] < count)] or [1]
@@ -149,12 +162,15 @@ class ContactSet(NamedTuple):
         if self.budget is not None and self.budget < total:
             nearest = kept = smallest_first(everything[0], self.budget)
             points = ContactPoints(*(take_rows(x, nearest) for x in points))
+            slip = None if slip is None else take_rows(slip, nearest)
             bodies = jnp.asarray(bodies)[:, nearest]
             law = [jax.tree.map(lambda *x: take_rows(jnp.concatenate(x), nearest), *law)]
         bodies = bodies[np.array(moving)]
         signs = [(-1, 1)[end] for end in moving]
         parts = [self._blocks(q, points, bodies, signs, has)]
         drift = [jnp.zeros((points.gap.shape[0], has.d), dtype)]
+        if slip is not None:
+            drift = [self._of_surfaces(points, slip, has)]
         gap, ends = [points.gap], [bodies]
 
         for contacts in self.gaps:
@@ -187,6 +203,15 @@ class ContactSet(NamedTuple):
             kept,
             None if kept is None else jnp.concatenate(everything),
         )
+
+    def _of_surfaces(self, points: ContactPoints, slip: Array, has: Layout) -> Array:
+        """The velocities of rows due to surfaces that run, without a part along the normal."""
+        axes = self.axes(points.normal)
+        along = jnp.sum(axes * slip[:, None, :3], axis=-1)[:, 1 : 1 + has.sliding]
+        spin = jnp.sum(points.normal * slip[:, 3:], axis=-1)[:, None]
+        normal, rest = jnp.zeros_like(spin), has.d - 1 - has.sliding - has.torsional
+        parts = [normal, along, spin[:, : int(has.torsional)], jnp.tile(normal, (1, rest))]
+        return jnp.concatenate(parts, axis=1)
 
     def _blocks(
         self,

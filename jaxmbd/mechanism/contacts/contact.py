@@ -2,10 +2,11 @@ from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
 
 from ..._checks import with_dtype
 from ..._contact import ContactLaw
-from ..._inputs import checked, not_negative, positive, positive_or_infinite, within
+from ..._inputs import Number, checked, not_negative, positive, positive_or_infinite, within
 from ..body import Body
 from ..collisions import ContactPoints, collide, point_count
 from ..element import checked_name, names_and_frames
@@ -20,8 +21,22 @@ class Contact(AbstractContact):
 
         mbd.Contact("floor", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1), friction=0.5)
 
+    The surface of a shape may run along it, as that of a conveyor does. Friction then acts against
+    the slip
+
+        s = v_b - v_a + u_b - u_a,    u = R (w + omega x r),
+
+    without its part along the normal, where w and omega are the velocity of the surface in the
+    frame of the shape, R is the rotation of that frame and r the contact point in it. `torsional`
+    friction acts against the spin about the normal with R omega added in the same way; `rolling`
+    friction does not see it.
+
     **Fields:** `name`, `body_a`, `body_b`, `shape_a`, `shape_b`, `frame_a`, `frame_b`: poses of the
-    shapes relative to their bodies; `law`.
+    shapes relative to their bodies; `law`;
+
+    - `margin` [m]: the gap at which the shapes touch, as if layers were on them; `None` for 0.
+    - `surface_velocity_a`, `surface_velocity_b`: w [m/s] and omega [rad/s], shape `(6,)`, or
+      `None` for a surface at rest.
     """
 
     name: str = eqx.field(static=True)
@@ -32,6 +47,9 @@ class Contact(AbstractContact):
     frame_a: Pose
     frame_b: Pose
     law: ContactLaw
+    margin: Float[Array, ""] | None
+    surface_velocity_a: Float[Array, "6"] | None
+    surface_velocity_b: Float[Array, "6"] | None
 
     @checked
     def __init__(
@@ -45,6 +63,9 @@ class Contact(AbstractContact):
         frame_a: Frame | None = None,
         frame_b: Frame | None = None,
         law: ContactLaw | None = None,
+        margin: Number | None = None,
+        surface_velocity_a: Float[ArrayLike, "6"] | None = None,
+        surface_velocity_b: Float[ArrayLike, "6"] | None = None,
         friction: Annotated[Any, not_negative] = None,
         kinetic: Annotated[Any, not_negative] = None,
         speed: Annotated[Any, positive] = None,
@@ -79,6 +100,11 @@ class Contact(AbstractContact):
         law = ContactLaw(**coefficients) if law is None else law
         law.check_sizes(what, count)
         self.law = with_dtype(law, dtype)
+        self.margin = None if margin is None else jnp.asarray(margin, dtype)
+        self.surface_velocity_a, self.surface_velocity_b = (
+            None if x is None else jnp.asarray(x, dtype)
+            for x in (surface_velocity_a, surface_velocity_b)
+        )
 
     @property
     def bodies(self):
@@ -96,4 +122,23 @@ class Contact(AbstractContact):
     def points(self, poses: tuple[Pose, ...]) -> ContactPoints:
         """The contact points of the shapes at the world poses of the frames."""
         a, b = poses
-        return collide(self.shape_a, a, self.shape_b, b)
+        points = collide(self.shape_a, a, self.shape_b, b)
+        return points if self.margin is None else points._replace(gap=points.gap - self.margin)
+
+    def surface_slip(
+        self, poses: tuple[Pose, ...], position: Float[Array, "points 3"]
+    ) -> Float[Array, "points 6"] | None:
+        """u_b - u_a at points in the world [m/s], and R_b omega_b - R_a omega_a [rad/s]; `None` if
+        both surfaces are at rest."""
+        if self.surface_velocity_a is None and self.surface_velocity_b is None:
+            return None
+        total = jnp.zeros((position.shape[0], 6), position.dtype)
+        ends = (self.surface_velocity_a, self.surface_velocity_b)
+        for sign, pose, velocity in zip((-1, 1), poses, ends, strict=True):
+            if velocity is not None:
+                w, omega = pose.direction(velocity[:3]), pose.direction(velocity[3:])
+                arms = position - pose.position[None]
+                u = w[None] + jnp.cross(jnp.broadcast_to(omega, arms.shape), arms)
+                spin = jnp.broadcast_to(omega, u.shape)
+                total = total + sign * jnp.concatenate([u, spin], axis=-1)
+        return total
