@@ -118,14 +118,8 @@ def _in_package(name: str, file: Path) -> Path | None:
 
 
 def _judge(source: Source) -> None:
-    """Note options without a counterpart, and sizes that look like another unit."""
+    """Note bodies moved by motion capture, and sizes that look like another unit."""
     m = source.m
-    if m.opt.density or m.opt.viscosity:
-        source.drop_option("density, viscosity", "the forces of a medium on the bodies")
-    for k in range(m.nflex):
-        source.drop("flex", k, "deformable bodies")
-    if m.nplugin:
-        source.drop_option("plugins", f"{m.nplugin} of them")
     for b in np.flatnonzero(m.body_mocapid >= 0):
         source.drop("body", int(b), "it is moved by motion capture, and is fixed here")
     sizes = [

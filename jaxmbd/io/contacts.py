@@ -22,6 +22,7 @@ from ..mechanism import (
     Sphere,
 )
 from .along import Coordinates
+from .fields import overridden
 from .source import Source, pose
 from .visuals import heights, kind_of, mesh
 
@@ -41,16 +42,23 @@ def limits(source: Source, along: Coordinates) -> list[AbstractContact]:
         elif along.member(j).kind == "hinge" and high - low >= 2 * math.pi:
             source.drop("joint", j, "its limits, which are a turn or more apart")
         else:
-            name = source.name("joint", j)
-            found.append(CoordinateLimit(name, coordinate, lower=low, upper=high))
+            found.append(_limit(source, "joint", j, coordinate, m.jnt_margin[j], low, high))
     for k in map(int, np.flatnonzero(m.tendon_limited)):
         coordinate, (low, high) = along.tendon(k), (float(x) for x in m.tendon_range[k])
         if coordinate is None:
             source.drop("tendon", k, "its limit: it wraps round geoms")
         else:
-            name = source.name("tendon", k)
-            found.append(CoordinateLimit(name, coordinate, lower=low, upper=high))
+            found.append(_limit(source, "tendon", k, coordinate, m.tendon_margin[k], low, high))
     return found
+
+
+def _limit(source, kind, i, coordinate, margin, low, high) -> CoordinateLimit:
+    """A limit, which acts from `margin` before the ends of the range."""
+    inner = low + float(margin), high - float(margin)
+    if inner[0] > inner[1]:
+        source.drop(kind, i, "the margin of its limits, which overlap with it")
+        inner = low, high
+    return CoordinateLimit(source.name(kind, i), coordinate, lower=inner[0], upper=inner[1])
 
 
 def contacts(source: Source) -> list[AbstractContact]:
@@ -60,7 +68,10 @@ def contacts(source: Source) -> list[AbstractContact]:
         return []
     shapes: dict[int, AbstractShape | None] = {}
     laws: dict[tuple, ContactLaw] = {}
-    for g, h, dimension, friction in _pairs(source):
+    pairs = _pairs(source)
+    # All contacts of a file are alike, so that they are evaluated together.
+    with_margin = any(margin for *_, margin in pairs)
+    for g, h, dimension, friction, margin in pairs:
         for x in (g, h):
             if x not in shapes:
                 shapes[x] = _shape(source, x)
@@ -71,16 +82,26 @@ def contacts(source: Source) -> list[AbstractContact]:
         if key not in laws:
             laws[key] = _law(dimension, friction)
         ends = [
-            (source.body(m.geom_bodyid[x]), shape, _frame(source, x))
+            (source.body(m.geom_bodyid[x]), shape, _frame(source, x), _surface(source, x))
             for x, shape in ((g, one), (h, other))
         ]
         # The ground comes first, so that normals point away from it.
         ends.sort(key=lambda end: end[0] != GROUND)
-        (a, shape_a, frame_a), (b, shape_b, frame_b) = ends
+        (a, shape_a, frame_a, surface_a), (b, shape_b, frame_b, surface_b) = ends
         name = f"{source.name('geom', g)}-{source.name('geom', h)}"
         try:
             contact = Contact(
-                name, a, b, shape_a, shape_b, frame_a=frame_a, frame_b=frame_b, law=laws[key]
+                name,
+                a,
+                b,
+                shape_a,
+                shape_b,
+                frame_a=frame_a,
+                frame_b=frame_b,
+                law=laws[key],
+                margin=margin if with_margin else None,
+                surface_velocity_a=surface_a,
+                surface_velocity_b=surface_b,
             )
         except ValueError:
             source.drop(
@@ -99,18 +120,24 @@ def _frame(source: Source, g: int):
     return pose(source.on(m.geom_bodyid[g], m.geom_pos[g], m.geom_quat[g]))
 
 
-def _pairs(source: Source) -> list[tuple[int, int, int, tuple[float, float, float]]]:
-    """Geoms that may touch, with the dimension and the friction of their contact."""
+def _surface(source: Source, g: int) -> np.ndarray | None:
+    """Linear and angular velocity of the surface of a geom in its frame, `None` at rest."""
+    velocity = np.array(source.m.geom_surfacevel[g])
+    return velocity if np.any(velocity) else None
+
+
+def _pairs(source: Source) -> list[tuple[int, int, int, tuple[float, float, float], float]]:
+    """Geoms that may touch, with the dimension, the friction and the margin of their contact."""
     m = source.m
     excluded = {(int(x) >> 16, int(x) & 0xFFFF) for x in m.exclude_signature}
     filtered = not m.opt.disableflags & source.mujoco.mjtDisableBit.mjDSBL_FILTERPARENT
     explicit = {}
     for k in range(m.npair):
         g, h = sorted((int(m.pair_geom1[k]), int(m.pair_geom2[k])))
-        slide, across, torsion, roll, _ = (float(x) for x in m.pair_friction[k])
-        if slide != across:
-            source.drop("pair", k, "the second coefficient of its anisotropic friction")
-        explicit[g, h] = (int(m.pair_dim[k]), (slide, torsion, roll))
+        friction, told = _isotropic(m.pair_friction[k], int(m.pair_dim[k]))
+        if told and not overridden(source):
+            source.drop("pair", k, told)
+        explicit[g, h] = (int(m.pair_dim[k]), friction, float(m.pair_margin[k]))
     # Only geoms with a mask count, which spares most of the pairs of a large model.
     able = [g for g in range(m.ngeom) if m.geom_contype[g] or m.geom_conaffinity[g]]
     owner = [source.owner[int(b)] for b in m.geom_bodyid]
@@ -134,18 +161,37 @@ def _pairs(source: Source) -> list[tuple[int, int, int, tuple[float, float, floa
             if (one, other) in excluded or (other, one) in excluded:
                 continue
             found.append((g, h, *_mixed(m, g, h)))
-    return found
+    if not overridden(source):
+        return found
+    largest = max((dimension for _, _, dimension, *_ in found), default=1)
+    friction, told = _isotropic(m.opt.o_friction, largest)
+    if told:
+        source.drop_option("o_friction", told)
+    return [(g, h, n, friction, float(m.opt.o_margin)) for g, h, n, _, _ in found]
 
 
-def _mixed(m: Any, g: int, h: int) -> tuple[int, tuple[float, float, float]]:
-    """Dimension and friction of two geoms: those of the geom with the higher priority, or the
-    larger ones."""
+def _isotropic(five: Any, dimension: int) -> tuple[tuple[float, float, float], str]:
+    """Friction along, about and across the normal from that of a pair, which has two directions,
+    and what of it is lost."""
+    slide, across, torsion, roll, other = (float(x) for x in five)
+    told = ""
+    if dimension >= 3 and slide != across:
+        told = "the second coefficient of its anisotropic friction"
+    elif dimension >= 6 and roll != other:
+        told = "the second coefficient of its anisotropic rolling friction"
+    return (slide, torsion, roll), told
+
+
+def _mixed(m: Any, g: int, h: int) -> tuple[int, tuple[float, float, float], float]:
+    """Dimension, friction and margin of two geoms: dimension and friction are those of the geom
+    with the higher priority, or the larger ones, and margins add."""
+    margin = float(m.geom_margin[g] + m.geom_margin[h])
     if m.geom_priority[g] != m.geom_priority[h]:
         first = g if m.geom_priority[g] > m.geom_priority[h] else h
         slide, torsion, roll = (float(x) for x in m.geom_friction[first])
-        return int(m.geom_condim[first]), (slide, torsion, roll)
+        return int(m.geom_condim[first]), (slide, torsion, roll), margin
     slide, torsion, roll = (float(x) for x in np.maximum(m.geom_friction[g], m.geom_friction[h]))
-    return max(int(m.geom_condim[g]), int(m.geom_condim[h])), (slide, torsion, roll)
+    return max(int(m.geom_condim[g]), int(m.geom_condim[h])), (slide, torsion, roll), margin
 
 
 def _law(dimension: int, friction: tuple[float, float, float]) -> ContactLaw:
@@ -159,8 +205,6 @@ def _law(dimension: int, friction: tuple[float, float, float]) -> ContactLaw:
 
 def _shape(source: Source, g: int) -> AbstractShape | None:
     m, kind, size = source.m, kind_of(source, g), [float(x) for x in source.m.geom_size[g]]
-    if m.geom_margin[g]:
-        source.drop("geom", g, "the margin of its contacts")
     if kind == "plane":
         return HalfSpace()
     if kind == "sphere":

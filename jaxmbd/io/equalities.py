@@ -8,6 +8,9 @@ from ..mechanism import AbstractConstraint, CoordinateConstraint, Fixed, Spheric
 from .along import Coordinates
 from .source import Source, pose
 
+# The entry of the data of a weld that weighs its torque.
+_TORQUE_SCALE = 10
+
 
 def equalities(source: Source, along: Coordinates) -> list[AbstractConstraint]:
     """All active equality constraints."""
@@ -47,7 +50,9 @@ def _between_bodies(source: Source, k: int, kind: str, name: str) -> list[Abstra
         source.drop("equality", k, f'both ends are on "{names[0]}"')
         return []
     a, b = frames
-    joint: Any = Spherical if kind == "connect" else Fixed
+    # A weld without a torque holds a point only.
+    point_only = kind == "connect" or data[_TORQUE_SCALE] == 0
+    joint: Any = Spherical if point_only else Fixed
     return [joint(name, *names, frame_a=pose(a), frame_b=pose(b))]
 
 

@@ -51,6 +51,7 @@ def passive_forces(source: Source, along: Coordinates, joints: Any) -> list[Abst
             continue
         rest = tuple(float(x) for x in m.tendon_lengthspring[k])
         found.append(_spring(source.name("tendon", k), coordinate, numbers, rest))
+    _told_gravcomp(source)
     for b in range(1, m.nbody):
         weight = float(m.body_gravcomp[b] * m.body_mass[b])
         if weight and source.owner[b] and "gravity" not in source.off:
@@ -61,6 +62,25 @@ def passive_forces(source: Source, along: Coordinates, joints: Any) -> list[Abst
     return found
 
 
+def _told_gravcomp(source: Source) -> None:
+    """Note joints at which an actuator compensates weight, with less than all of the force."""
+    m = source.m
+    # Bodies that carry a body whose weight is compensated, and these bodies.
+    carries = set()
+    for b in np.flatnonzero(m.body_gravcomp):
+        while b > 0:
+            carries.add(int(b))
+            b = m.body_parentid[b]
+    idle = not m.nactuator or "actuation" in source.off
+    for j in map(int, np.flatnonzero(m.jnt_actgravcomp)):
+        if int(m.jnt_bodyid[j]) not in carries or "gravity" in source.off:
+            continue
+        if idle:
+            source.drop("joint", j, "that its weight stays without actuators: it is compensated")
+        elif m.jnt_actfrclimited[j]:
+            source.drop("joint", j, "that the limit of its force holds for its weight too")
+
+
 def _passive(source: Source, kind: str, i: int, dof: int) -> dict[str, float]:
     """The coefficients of a joint or tendon, less what the options switch off."""
     m = source.m
@@ -68,14 +88,6 @@ def _passive(source: Source, kind: str, i: int, dof: int) -> dict[str, float]:
     damping = getattr(m, f"{of}_damping")[dof] * ("damper" not in source.off)
     stiffness = getattr(m, f"{by}_stiffness")[i] * ("spring" not in source.off)
     dry = getattr(m, f"{of}_frictionloss")[dof] * ("frictionloss" not in source.off)
-    for what, coefficients in (
-        ("stiffness", getattr(m, f"{by}_stiffnesspoly")[i]),
-        ("damping", getattr(m, f"{of}_dampingpoly")[dof]),
-    ):
-        if np.any(coefficients):
-            source.drop(kind, i, f"the nonlinear terms of its {what}")
-    if getattr(m, f"{by}_plasticadr")[i] >= 0:
-        source.drop(kind, i, "the yielding of its spring")
     speed = _SLOW
     if dry:
         # With a file's time step an explicit scheme must not jump over the smoothed part.
@@ -188,6 +200,9 @@ def _actuator(
     source: Source, along: Coordinates, i: int, name: str, entry: int
 ) -> list[AbstractForceElement]:
     m, mujoco = source.m, source.mujoco
+    if m.actuator_plugin[i] >= 0:
+        source.drop("actuator", i, "its plugin, and so all of it")
+        return []
     dynamics = mujoco.mjtDyn(m.actuator_dyntype[i]).name.removeprefix("mjDYN_").lower()
     gain = mujoco.mjtGain(m.actuator_gaintype[i]).name.removeprefix("mjGAIN_").lower()
     bias = mujoco.mjtBias(m.actuator_biastype[i]).name.removeprefix("mjBIAS_").lower()
@@ -202,8 +217,6 @@ def _actuator(
             return []
     if dynamics != "none":
         source.drop("actuator", i, "its activation: it follows the control at once")
-    if m.actuator_delay[i]:
-        source.drop("actuator", i, "its delay")
     gains = np.zeros(3)
     count = 1 if gain == "fixed" else 3
     gains[:count] = m.actuator_gainprm[i][:count]
@@ -232,8 +245,6 @@ def _actuator(
             limits=_force_limits(source, i, kind, target, float(gear[0])),
         )
     ]
-    if np.any(m.actuator_dampingpoly[i]):
-        source.drop("actuator", i, "the nonlinear terms of its damping")
     damping, armature = float(m.actuator_damping[i]), float(m.actuator_armature[i])
     if damping or armature:
         # Both refer to the rate of the actuator, which is gear times that of the coordinate.

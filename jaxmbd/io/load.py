@@ -18,6 +18,7 @@ from .compiled import compiled
 from .contacts import contacts as contacts_of
 from .contacts import limits as limits_of
 from .equalities import equalities
+from .fields import Reads, tell
 from .forces import actuators, passive_forces
 from .loaded import Loaded
 from .sdf import read_sdf
@@ -65,6 +66,7 @@ def load(
         loaded = read_sdf(Path(path), limits=limits)
         return _told(loaded)
     source = compiled(path, floating)
+    tell(source, Reads(contacts, limits))
     parts = tree(source)
     along = Coordinates(source, parts.joints, parts.members)
     drives, controls = actuators(source, along)

@@ -460,8 +460,12 @@ class _Writer:
             self.drop(contact, "MJCF has no such contact")
 
     def _pair(self, contact: Contact) -> None:
-        ends = zip(contact.bodies, (contact.shape_a, contact.shape_b), contact.frames, strict=True)
-        names = [self._geom(body, shape, _known(frame)) for body, shape, frame in ends]
+        shapes = (contact.shape_a, contact.shape_b)
+        surfaces = (contact.surface_velocity_a, contact.surface_velocity_b)
+        ends = zip(contact.bodies, shapes, contact.frames, surfaces, strict=True)
+        names = [
+            self._geom(body, shape, _known(frame), surface) for body, shape, frame, surface in ends
+        ]
         if None in names:
             self.drop(contact, "MJCF has no such shape")
             return
@@ -474,7 +478,7 @@ class _Writer:
         )
         dimension = 6 if law.rolling is not None else 4 if law.torsional is not None else 3
         dimension = 1 if law.friction is None else dimension
-        xml.SubElement(
+        pair = xml.SubElement(
             self.section("contact"),
             "pair",
             name=contact.name,
@@ -483,8 +487,10 @@ class _Writer:
             condim=str(dimension),
             friction=_numbers(slide, slide, torsion, roll, roll),
         )
+        if contact.margin is not None:
+            pair.set("margin", _numbers(contact.margin))
 
-    def _geom(self, body: str, shape: Any, frame: Transform) -> str | None:
+    def _geom(self, body: str, shape: Any, frame: Transform, surface: Any) -> str | None:
         """The name of the geom of a shape; equal ones are written once."""
         sizes = {
             HalfSpace: lambda s: ("plane", [0.0, 0.0, 1.0]),
@@ -499,7 +505,15 @@ class _Writer:
             return None
         kind, size = sizes[type(shape)](shape)
         numbers = shape.points if kind == "mesh" else size
-        key = (body, kind, *np.ravel(numbers).tolist(), *frame.position, *frame.orientation)
+        velocity = () if surface is None else tuple(np.asarray(surface).tolist())
+        key = (
+            body,
+            kind,
+            *np.ravel(numbers).tolist(),
+            *frame.position,
+            *frame.orientation,
+            velocity,
+        )
         if key in self.geoms:
             return self.geoms[key]
         name = f"{body} {kind} {len(self.geoms) + 1}"
@@ -507,6 +521,8 @@ class _Writer:
         element = xml.SubElement(
             self.elements[body], "geom", name=name, type=kind, contype="0", conaffinity="0"
         )
+        if velocity:
+            element.set("surfacevel", _numbers(velocity))
         position, orientation = frame
         if size is not None:
             element.set("size", _numbers(size))

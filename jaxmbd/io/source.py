@@ -37,6 +37,7 @@ class Source:
     def __init__(self, mujoco: Any, spec: Any, m: Any, path: str):
         self.mujoco, self.m, self.path = mujoco, m, path
         self.dropped: list[str] = []
+        self._noted: set[str] = set()
         self._places = _places(spec)
         self._names: dict[str, list[str]] = {}
         for kind, count in _counts(m).items():
@@ -63,6 +64,10 @@ class Source:
         """Pose of body b in its parent, before its joints."""
         return Transform(self.m.body_pos[b].copy(), self.m.body_quat[b].copy())
 
+    def count(self, kind: str) -> int:
+        """The number of elements of a kind."""
+        return len(self._names[kind])
+
     def name(self, kind: str, i: Number) -> str:
         """The unique name of an element."""
         return self._names[kind][i]
@@ -82,11 +87,16 @@ class Source:
         """Note that something of an element has no counterpart."""
         place = self._places.get((kind, int(i)), "")
         where = f" ({place})" if place else ""
-        self.dropped.append(f'{kind} "{self.name(kind, i)}"{where}: {why}')
+        self._note(f'{kind} "{self.name(kind, i)}"{where}: {why}')
 
     def drop_option(self, what: str, why: str) -> None:
         """Note that an option of the file has no counterpart."""
-        self.dropped.append(f"option {what}: {why}")
+        self._note(f"option {what}: {why}")
+
+    def _note(self, line: str) -> None:
+        if line not in self._noted:
+            self._noted.add(line)
+            self.dropped.append(line)
 
 
 def pose(transform: Transform) -> Pose:

@@ -1,0 +1,191 @@
+"""Margins, friction and running surfaces of contacts, and what compensates weight, as MuJoCo has
+them."""
+
+import numpy as np
+import pytest
+from inline_models import mujoco, spec_of
+
+import jaxmbd as mbd
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
+
+TOUCH = """
+<mujoco>
+  <option cone="elliptic" o_margin="0.05" o_friction="0.3 0.3 0.2 0.1 0.1">
+    <flag override="{override}"/>
+  </option>
+  <worldbody>
+    <geom name="floor" type="plane" size="1 1 1" margin="0.02" gap="0.5"
+      surfacevel="1 0 0 0 0 {spin}"/>
+    <body name="a" pos="0.3 0 1"><freejoint/><geom name="a" size="0.1" margin="0.01"/></body>
+    <body name="b" pos="1 0 1"><freejoint/><geom name="b" size="0.1" margin="0.01"/></body>
+  </worldbody>
+  <contact>
+    <pair name="p" geom1="floor" geom2="b" margin="0.04" gap="0.01" condim="{condim}"
+      friction="1 1 0.1 {rolling}"/>
+  </contact>
+</mujoco>
+"""
+
+
+def model(override="disable", spin=2, condim=6, rolling="0.1 0.1"):
+    return spec_of(TOUCH.format(override=override, spin=spin, condim=condim, rolling=rolling))
+
+
+def resting_height(m, name):
+    """Where MuJoCo's contact has no force: its distance is `includemargin` there."""
+    d = mujoco.MjData(m)
+    d.qpos[2::7] = 0.11
+    mujoco.mj_forward(m, d)
+    [contact] = [c for c in d.contact if m.geom(name).id in c.geom and c.geom[0] == 0]
+    return 0.1 + contact.includemargin
+
+
+@pytest.mark.parametrize("override", ["disable", "enable"])
+def test_shapes_touch_at_the_margin_of_mujoco(override):
+    """Margins of geoms add, that of a pair and that of the options replace them, and a `gap` only
+    looks for contacts earlier."""
+    spec = model(override)
+    m, loaded = spec.compile(), mbd.load(spec)
+    state = loaded.state_from([0.3, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0])
+    gaps = np.asarray(loaded.mechanism.gap(state.q, 0.0))
+    for name, contact in (("a", "floor-a"), ("b", "floor-b")):
+        i = [c.name for c in loaded.mechanism.contacts].index(contact)
+        np.testing.assert_allclose(1.0 - gaps[i], resting_height(m, name), atol=1e-15)
+    assert not [line for line in loaded.dropped if "margin" in line]
+
+
+def test_options_replace_the_friction_of_all_contacts():
+    loaded = mbd.load(model("enable"))
+    for contact in loaded.mechanism.contacts:
+        assert contact.law.friction == 0.3
+    law = loaded.mechanism.contact("floor-b").law
+    assert law.torsional == 0.2 and law.rolling == 0.1
+    assert mbd.load(model()).mechanism.contact("floor-b").law.friction == 1.0
+
+
+def test_a_surface_runs_as_that_of_mujoco():
+    """A turning belt: the first acceleration of a ball that touches it is mu g along its velocity
+    at the ball."""
+    spec = model(condim=3)
+    m = spec.compile()
+    d = mujoco.MjData(m)
+    d.qpos[2] = 0.1 + 0.03 - 1e-4
+    mujoco.mj_forward(m, d)
+    push = d.qacc[:2] / np.linalg.norm(d.qacc[:2])
+    loaded = mbd.load(spec)
+    state = loaded.state_from(d.qpos)
+    rows = loaded.mechanism.contact_rows(0.0, state.q)
+    i = [c.name for c in loaded.mechanism.contacts].index("floor-a")
+    velocity = -rows.J.one(np.asarray(i)).reaction(rows.drift[i][None])
+    table = np.asarray(velocity).reshape(6, -1)
+    np.testing.assert_allclose(table[:2, 0] / np.linalg.norm(table[:2, 0]), push, atol=1e-3)
+    expected = np.array([1.0, 2 * 0.3])
+    np.testing.assert_allclose(table[:2, 0], expected, atol=1e-12)
+    assert not [line for line in loaded.dropped if "surface" in line]
+
+
+def test_anisotropic_friction_is_told():
+    [line] = mbd.load(model(rolling="0.1 0.2")).dropped
+    assert line == 'pair "p" (line 13): the second coefficient of its anisotropic rolling friction'
+    assert mbd.load(model(rolling="0.1 0.2", condim=3)).dropped == ()
+
+
+LIMITS = """
+<mujoco>
+  <worldbody>
+    <body name="a"><joint name="slide" type="slide" range="-0.5 1" margin="{}"/>
+    <geom size="0.1"/></body>
+  </worldbody>
+  <tendon>
+    <fixed name="t" range="-0.4 0.7" margin="0.2"><joint joint="slide" coef="1"/></fixed>
+  </tendon>
+</mujoco>
+"""
+
+
+def test_limits_act_from_their_margin_on():
+    """MuJoCo's limit has no force where the distance is the margin."""
+    limits = {
+        limit.name: limit for limit in mbd.load(spec_of(LIMITS.format(0.1))).mechanism.contacts
+    }
+    ends = [float(x) for name in ("slide", "t") for x in (limits[name].lower, limits[name].upper)]
+    np.testing.assert_allclose(ends, [-0.4, 0.9, -0.2, 0.5], atol=1e-15)
+    loaded = mbd.load(spec_of(LIMITS.format(0.8)))
+    assert loaded.dropped == (
+        'joint "slide" (line 4): the margin of its limits, which overlap with it',
+    )
+    assert float(loaded.mechanism.contacts[0].lower) == -0.5
+
+
+WELD = """
+<mujoco>
+  <worldbody>
+    <body name="a"><joint/><geom size="0.1"/></body>
+    <body name="b" pos="0.5 0 0"><joint type="ball"/><geom size="0.1"/></body>
+  </worldbody>
+  <equality><weld name="w" body1="a" body2="b" anchor="-0.2 0 0.1" torquescale="{}"/></equality>
+</mujoco>
+"""
+
+
+def test_a_weld_without_a_torque_holds_a_point():
+    """MuJoCo's rows of rotations are 0 then. The point is the `anchor`, in the frame of body b."""
+    spec = spec_of(WELD.format(0))
+    m, loaded = spec.compile(), mbd.load(spec, contacts=False)
+    d = mujoco.MjData(m)
+    d.qpos[:] = [0.3, *np.array([0.8, 0.0, 0.6, 0.0])]
+    mujoco.mj_forward(m, d)
+    joint = loaded.mechanism.joint("w")
+    assert isinstance(joint, mbd.Spherical)
+    state = loaded.state_from(d.qpos)
+    row = np.asarray(joint.equations(loaded.mechanism.frames(joint, state.q), 0.0))
+    np.testing.assert_allclose(d.efc_pos[3:6], 0, atol=1e-15)
+    np.testing.assert_allclose(np.linalg.norm(row), np.linalg.norm(d.efc_pos[:3]), rtol=1e-12)
+    assert isinstance(mbd.load(spec_of(WELD.format(2))).mechanism.joint("w"), mbd.Fixed)
+
+
+CARRIED = """
+<mujoco>
+  <worldbody>
+    <body gravcomp="1">
+      <joint name="j" type="slide" axis="0 0 1" actuatorgravcomp="true" {}/><geom size="0.1"/>
+    </body>
+  </worldbody>
+  {}
+</mujoco>
+"""
+MOTOR = '<actuator><motor joint="j"/></actuator>'
+
+
+@pytest.mark.parametrize(
+    "limit, motor, told",
+    [
+        ("", MOTOR, ""),
+        ('actuatorfrcrange="-1 1"', MOTOR, "the limit of its force holds for its weight too"),
+        ("", "", "its weight stays without actuators"),
+    ],
+    ids=["unlimited", "limited", "no actuator"],
+)
+def test_weight_that_actuators_carry_in_part_is_told(limit, motor, told):
+    """Told exactly where MuJoCo lets the body fall."""
+    spec = spec_of(CARRIED.format(limit, motor))
+    m = spec.compile()
+    d = mujoco.MjData(m)
+    mujoco.mj_forward(m, d)
+    dropped = mbd.load(spec).dropped
+    assert (abs(d.qacc[0]) > 1) == bool(told)
+    assert [told in line for line in dropped] == [True] * bool(told)
+
+
+def test_contacts_of_a_file_are_written_again(tmp_path):
+    """Margins and running surfaces."""
+    loaded = mbd.load(model())
+    mbd.save(loaded.mechanism, tmp_path / "again.xml")
+    again = mbd.load(tmp_path / "again.xml").mechanism
+    for contact in loaded.mechanism.contacts:
+        twin = next(c for c in again.contacts if set(c.bodies) == set(contact.bodies))
+        assert contact.margin == twin.margin
+        if contact.surface_velocity_a is not None:
+            np.testing.assert_array_equal(contact.surface_velocity_a, twin.surface_velocity_a)
+    assert sum(c.surface_velocity_a is not None for c in loaded.mechanism.contacts) == 2

@@ -1,0 +1,213 @@
+"""Every field of MuJoCo's compiled model is read, told or without effect on motions."""
+
+import sys
+
+import numpy as np
+import pytest
+from inline_models import ARM, EQUALITIES, FOUR_BAR, JOINTS, mujoco, spec_of
+
+import jaxmbd as mbd
+from jaxmbd.io import fields
+from jaxmbd.io.compiled import compiled
+from jaxmbd.io.source import Source
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
+
+# Everything that a told field needs in order to act: limits, friction, contacts, a medium.
+EVERYTHING = """
+<mujoco>
+  <option density="1"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="1 1 1"/>
+    <body name="a">
+      <joint name="j" range="-1 1" frictionloss="0.1"/>
+      <geom name="g" size="0.1"/>
+      <site name="s"/>
+    </body>
+  </worldbody>
+  <contact><pair name="p" geom1="floor" geom2="g"/></contact>
+  <tendon>
+    <fixed name="t" limited="true" range="-1 1" frictionloss="0.1">
+      <joint joint="j" coef="1"/>
+    </fixed>
+  </tendon>
+  <equality><joint name="e" joint1="j"/></equality>
+  <actuator><position name="m" joint="j" timeconst="0.1"/></actuator>
+  <sensor><jointpos name="r" joint="j"/></sensor>
+  <keyframe><key name="k"/></keyframe>
+</mujoco>
+"""
+
+NAMES = {
+    "body": "a",
+    "jnt": "j",
+    "dof": "j",
+    "geom": "g",
+    "pair": "p",
+    "eq": "e",
+    "tendon": "t",
+    "actuator": "m",
+    "sensor": "r",
+    "key": "k",
+}
+
+
+def test_every_field_is_classified():
+    """Of this version of MuJoCo, each in one list only."""
+    m = spec_of(EVERYTHING).compile()
+    kinds = {
+        name: fields.classification(name)
+        for name in fields.fields_of(m)
+        if not fields.is_size(name, getattr(m, name))
+    }
+    assert len(kinds) > 400
+    assert [name for name, kind in kinds.items() if kind == "unknown"] == []
+    options = {name: fields.classification_of_option(name) for name in fields.fields_of(m.opt)}
+    assert [name for name, kind in options.items() if kind == "unknown"] == []
+    flags = [*fields.flags_of(mujoco, "DSBL_"), *fields.flags_of(mujoco, "ENBL_")]
+    assert len(flags) > 25
+    assert [name for name in flags if fields.classification_of_flag(name) == "unknown"] == []
+    lists = (fields.READ, {*fields.TOLD, *fields.TOLD_WITH}, fields.WITHOUT_EFFECT)
+    assert sum(map(len, lists)) == len(set().union(*lists)) and not set(fields.TOLD) & set(
+        fields.TOLD_WITH
+    )
+    of_model = set(fields.fields_of(m))
+    assert set().union(*lists) - of_model == set()
+
+
+class Recorder:
+    """A compiled model that remembers which fields are asked for."""
+
+    def __init__(self, m, seen):
+        self._m, self._seen = m, seen
+
+    def __getattr__(self, name):
+        self._seen.add(name)
+        return getattr(self._m, name)
+
+
+MESHES = """
+<mujoco>
+  <asset>
+    <mesh name="m" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/>
+    <hfield name="h" nrow="3" ncol="3" size="1 1 1 0.1"/>
+    <material name="red" rgba="1 0 0 1"/>
+  </asset>
+  <worldbody>
+    <geom type="hfield" hfield="h"/>
+    <body gravcomp="0.5">
+      <joint name="free" type="free" actuatorgravcomp="true"/>
+      <geom name="one" type="mesh" mesh="m" material="red"/>
+    </body>
+    <body name="two"><freejoint/><geom name="two" size="0.1"/></body>
+    <body name="three" pos="4 0 0">
+      <joint name="j" range="-1 1" actuatorfrcrange="-1 1" frictionloss="0.1"/><geom size="0.1"/>
+    </body>
+  </worldbody>
+  <contact>
+    <pair geom1="one" geom2="two"/><exclude body1="two" body2="three"/>
+  </contact>
+  <tendon>
+    <fixed name="t" range="-1 1" actuatorfrcrange="-1 1" frictionloss="0.1">
+      <joint joint="j" coef="1"/>
+    </fixed>
+  </tendon>
+  <actuator><motor joint="j" forcerange="-1 1"/><motor tendon="t"/></actuator>
+  <keyframe><key/></keyframe>
+</mujoco>
+"""
+
+
+def test_what_is_said_to_be_read_is_read(monkeypatch):
+    """The importer asks for each of these fields in one of a few models."""
+    seen = set()
+
+    def recorded(path, floating=False):
+        source = compiled(path, floating)
+        source.m = Recorder(source.m, seen)
+        return source
+
+    module = sys.modules["jaxmbd.io.load"]  # `jaxmbd.io.load` is the function
+    monkeypatch.setattr(module, "compiled", recorded)
+    monkeypatch.setattr(module, "tell", lambda *_: None)
+    for text in (ARM, JOINTS, FOUR_BAR, EQUALITIES, MESHES):
+        mbd.load(spec_of(text))
+    # What `compiled` and `tell` read: names, sizes, bodies moved by motion capture.
+    early = {name for name in fields.READ if name.startswith("name_")}
+    early |= {"names", "geom_rbound", "body_mocapid", "dof_jntid"}
+    assert fields.READ - early - seen == set()
+
+
+@pytest.mark.parametrize("field", fields.TOLD)
+def test_a_field_without_counterpart_is_told(field):
+    """It is told with the name of its element where it differs, and only there."""
+    spec = spec_of(EVERYTHING)
+    m = spec.compile()
+
+    def told():
+        source = Source(mujoco, spec, m, "model")
+        fields.tell(source, fields.Reads(contacts=True, limits=True))
+        return source.dropped
+
+    before = told()
+    prefix = field.partition("_")[0]
+    i = 1 if prefix in ("body", "geom") else 0
+    getattr(m, field)[i] += 1
+    new = [line for line in told() if line not in before]
+    kind = {"jnt": "joint", "dof": "joint", "eq": "equality"}.get(prefix, prefix)
+    assert len(new) == 1
+    assert new[0].startswith(f'{kind} "{NAMES[prefix]}"') and fields.TOLD[field].why in new[0]
+
+
+@pytest.mark.parametrize("option", fields.OPTIONS_TOLD)
+def test_an_option_without_counterpart_is_told(option):
+    spec = spec_of(EVERYTHING)
+    m = spec.compile()
+    m.opt.enableflags |= 1  # override
+    m.opt.enableflags |= int(mujoco.mjtEnableBit.mjENBL_SLEEP)
+    value = getattr(m.opt, option)
+    setattr(m.opt, option, value + 1 if np.ndim(value) == 0 else np.asarray(value) + 1)
+    source = Source(mujoco, spec, m, "model")
+    fields.tell(source, fields.Reads(contacts=True, limits=True))
+    assert any(line.startswith(f"option {option}: ") for line in source.dropped)
+    assert any(line.startswith("option ENBL_SLEEP: ") for line in source.dropped)
+
+
+class WithMore:
+    """A compiled model of a later version, with one field more."""
+
+    def __init__(self, m, **more):
+        self._m = m
+        for name, value in more.items():
+            setattr(self, name, value)
+
+    def __getattr__(self, name):
+        return getattr(self._m, name)
+
+    def __dir__(self):
+        return [*dir(self._m), *(name for name in self.__dict__ if name != "_m")]
+
+
+def test_a_field_of_a_later_version_is_told(monkeypatch):
+    """Where it differs from that of a default model, with the name of its element."""
+    spec = spec_of(EVERYTHING)
+    plain = fields._plain(mujoco)
+    sticky = np.zeros(plain.ngeom)
+    monkeypatch.setattr(fields, "_plain", lambda mujoco: WithMore(plain, geom_sticky=sticky))
+    source = Source(mujoco, spec, spec.compile(), "model")
+    source.m = WithMore(source.m, geom_sticky=np.array([0.0, 2.0]))
+    fields.tell(source, fields.Reads(contacts=True, limits=True))
+    assert 'geom "g" (line 8): its field geom_sticky, which is new' in source.dropped
+    assert not any('"floor"' in line for line in source.dropped)
+
+
+def test_what_does_not_act_is_not_told():
+    """Contacts that are not loaded, limits that are off, a shape without a medium."""
+    text = EVERYTHING.replace('density="1"', 'timestep="0.001"')
+    text = text.replace('name="g" size', 'name="g" solref="0.1 1" fluidshape="ellipsoid" size')
+    text = text.replace('range="-1 1" frictionloss="0.1"', "solreflimit='0.1 1' margin='0.1'", 1)
+    told = mbd.load(spec_of(text), contacts=False).dropped
+    assert [line for line in told if line.startswith(("geom", "joint", "option"))] == []
+    told = mbd.load(spec_of(text)).dropped
+    [line] = [line for line in told if line.startswith(("geom", "joint", "option"))]
+    assert line == 'geom "g" (line 8): the softness of its contacts, which are rigid here'
