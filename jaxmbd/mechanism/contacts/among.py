@@ -56,8 +56,10 @@ def contacts_among(
         if count[name] > 1:
             name = f"{name} {count[name]}"
         (a, shape_a, *frame_a), (b, shape_b, *frame_b) = ends
-        poses = {"frame_a": next(iter(frame_a), own), "frame_b": next(iter(frame_b), own)}
-        found.append(Contact(name, a, b, shape_a, shape_b, law=law, **poses))
+        poses = [next(iter(frame), own) for frame in (frame_a, frame_b)]
+        found.append(
+            Contact(name, a, b, shape_a, shape_b, law=law, frame_a=poses[0], frame_b=poses[1])
+        )
     return found
 
 
