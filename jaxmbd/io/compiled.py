@@ -1,16 +1,22 @@
 """Reading of files with MuJoCo."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from . import urdf
 from .source import Source
 from .visuals import kind_of
 
 # Formats of meshes that MuJoCo reads.
 _MESHES = (".stl", ".obj", ".msh", ".ply", "")
+
+# The first group of geoms that are not drawn where a body has others.
+_OF_CONTACTS = 3
 
 # A robot larger than this is probably given in millimetres [m], or in another unit if smaller.
 _LARGE, _SMALL = 200.0, 1e-4
@@ -22,17 +28,80 @@ def compiled(path: Any, floating: bool = False) -> Source:
     **Raises:** `ValueError` of one line if MuJoCo cannot read it."""
     mujoco = imported()
     if isinstance(path, mujoco.MjSpec):
-        return _compiled(mujoco, _freed(path, floating), path.modelname or "MjSpec", [])
+        with _heard(mujoco) as said:
+            source = _compiled(mujoco, _freed(path, floating), path.modelname or "MjSpec", [])
+        return _with_warnings(source, said)
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no file {str(file)!r} to load a model from.")
+    data = file.read_bytes()
+    robot = urdf.robot_of(data, file)
+    with _heard(mujoco) as said:
+        spec = _parsed(mujoco, file, data, robot is not None)
+        coupled = {equality.name1 for equality in spec.equalities}
+        drawn, dropped = (None, []) if robot is None else _drawn(mujoco, file, data, floating)
+        if drawn is not None:
+            for geom in spec.geoms:
+                geom.group = _OF_CONTACTS
+        dropped += _with_meshes(spec, file)
+        source = _compiled(mujoco, _freed(spec, floating), str(file), dropped)
+    source.drawn = drawn
+    if robot is not None:
+        source.dropped += urdf.unread(robot, coupled)
+        said = [line for line in said if "<mimic>" not in line]
+    return _with_warnings(source, said)
+
+
+def _parsed(mujoco: Any, file: Path, data: bytes, is_urdf: bool) -> Any:
+    """The model of a file before it is compiled. MuJoCo itself knows files by endings in small
+    letters."""
     try:
-        spec = mujoco.MjSpec.from_file(str(file))
+        if not is_urdf and file.suffix == file.suffix.lower():
+            return mujoco.MjSpec.from_file(str(file))
+        return _from_text(mujoco, file, data.decode("utf-8-sig", "replace"))
     except ValueError as error:
         raise ValueError(
             f"{file} is not a model that MuJoCo reads: {_line(error)}{_remedy(str(error))}"
         ) from None
-    return _compiled(mujoco, _freed(spec, floating), str(file), _with_meshes(spec, file))
+
+
+def _from_text(mujoco: Any, file: Path, text: str) -> Any:
+    spec = mujoco.MjSpec.from_string(text)
+    spec.modelfiledir = str(file.resolve().parent)
+    return spec
+
+
+def _drawn(mujoco: Any, file: Path, data: bytes, floating: bool) -> tuple[Source | None, list[str]]:
+    """The shapes to draw of a URDF as a model of its own, so that no picture changes what moves;
+    `None` without any. And what of them cannot be read."""
+    try:
+        text = urdf.keeping_visuals(data.decode("utf-8-sig", "replace"))
+        spec = _from_text(mujoco, file, text)
+        urdf.only_drawn(mujoco, spec)
+        dropped = _with_meshes(spec, file, must_exist=False)
+        if not spec.geoms:
+            return None, dropped
+        spec = _freed(spec, floating)
+        return Source(mujoco, spec, spec.compile(), str(file)), dropped
+    except ValueError as error:
+        return None, [f"robot visuals: {_line(error)} Its contact shapes are drawn"]
+
+
+@contextlib.contextmanager
+def _heard(mujoco: Any) -> Iterator[list[str]]:
+    """Collect the warnings of MuJoCo, which it writes to a file otherwise."""
+    said: list[str] = []
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(said.append)
+    try:
+        yield said
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def _with_warnings(source: Source, said: list[str]) -> Source:
+    source.dropped += [f"warning of MuJoCo: {_line(line)}" for line in dict.fromkeys(said)]
+    return source
 
 
 def imported() -> Any:
@@ -68,7 +137,7 @@ def _compiled(mujoco: Any, spec: Any, path: str, dropped: list[str]) -> Source:
     return source
 
 
-def _line(error: Exception) -> str:
+def _line(error: Exception | str) -> str:
     """A message in one line, as a sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(lines).rstrip(".") + "."
@@ -87,9 +156,10 @@ def _remedy(message: str) -> str:
     return ""
 
 
-def _with_meshes(spec: Any, file: Path) -> list[str]:
+def _with_meshes(spec: Any, file: Path, must_exist: bool = True) -> list[str]:
     """Give meshes of packages, "package://robot/mesh.stl", their place near the file, and remove
-    those of formats that MuJoCo does not read. The removed ones are returned."""
+    those of formats that MuJoCo does not read, and those that are missing unless they must exist.
+    The removed ones are returned."""
     dropped, unread = [], set()
     for mesh in list(spec.meshes):
         name = str(mesh.file)
@@ -97,10 +167,18 @@ def _with_meshes(spec: Any, file: Path) -> list[str]:
             unread.add(mesh.name)
             dropped.append(f'mesh "{name}": MuJoCo does not read its format')
             spec.delete(mesh)
-        elif name.startswith("package:"):
-            found = _in_package(name.removeprefix("package:").lstrip("/"), file)
+            continue
+        if name.startswith("file://"):
+            mesh.file = name = name.removeprefix("file://")
+        elif name.startswith(("package:", "model:")):
+            found = _in_package(name.partition(":")[2].lstrip("/"), file)
             if found is not None:
-                mesh.file = str(found)
+                mesh.file = name = str(found)
+        place = Path(spec.modelfiledir, spec.compiler.meshdir, name)
+        if name and not must_exist and not place.is_file():
+            unread.add(mesh.name)
+            dropped.append(f'mesh "{name}": there is no such file to draw')
+            spec.delete(mesh)
     for geom in list(spec.geoms):
         if geom.meshname in unread:
             spec.delete(geom)

@@ -49,7 +49,8 @@ def load(
 
     **Arguments:**
 
-    - `path`: of the file, or a `mujoco.MjSpec`.
+    - `path`: of the file, or a `mujoco.MjSpec`. The `<visual>` shapes of URDF, and what is told of
+      its transmissions, need the file.
     - `contacts`, `limits`: whether to take over contacts between geoms, and limits of joints.
     - `floating`: whether bodies that the file fixes to the world are free, as the base of a walking
       robot in URDF.

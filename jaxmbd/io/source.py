@@ -31,12 +31,14 @@ class Source:
     - `owner`: for each body the moving body that carries it, 0 for the ground, and `rest`, its pose
       there.
     - `off`: what the options switch off.
+    - `drawn`: another model of the same bodies with shapes that are only drawn, or `None`.
     - `dropped`: collects what has no counterpart.
     """
 
     def __init__(self, mujoco: Any, spec: Any, m: Any, path: str):
         self.mujoco, self.m, self.path = mujoco, m, path
         self.dropped: list[str] = []
+        self.drawn: Source | None = None
         self._noted: set[str] = set()
         self._places = _places(spec)
         self._names: dict[str, list[str]] = {}

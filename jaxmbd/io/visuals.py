@@ -16,8 +16,10 @@ def kind_of(source: Source, g: int) -> str:
 
 
 def visuals(source: Source) -> tuple[Visual, ...]:
-    """All geoms."""
+    """All geoms, and the shapes that are only drawn."""
     m, found = source.m, []
+    if source.drawn is not None:
+        found += visuals(source.drawn)
     for g in range(m.ngeom):
         kind, vertices, faces = kind_of(source, g), None, None
         if kind == "hfield":

@@ -1,0 +1,194 @@
+"""What URDF says beyond bodies and joints."""
+
+import numpy as np
+import pytest
+from inline_models import mujoco
+from refusals import check_refused
+
+import jaxmbd as mbd
+from jaxmbd.io.compiled import _heard
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
+
+INERTIAL = (
+    '<inertial><mass value="1"/>'
+    '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
+)
+ROBOT = f"""<?xml version="1.0"?>
+<!-- a <robot> of two links -->
+<robot name="two">
+  <material name="red"><color rgba="1 0 0 1"/></material>
+  <link name="base"><visual><geometry><box size="1 1 0.1"/></geometry></visual></link>
+  <link name="one">{INERTIAL}
+    <visual><origin xyz="0 0 0.2"/><geometry><cylinder radius="0.1" length="0.4"/></geometry>
+      <material name="red"/></visual>
+    <visual><geometry><mesh filename="package://two/drawn/part.stl" scale="2 2 2"/></geometry>
+    </visual>
+    <collision><geometry><mesh filename="package://two/hull/part.stl"/></geometry></collision>
+  </link>
+  <link name="hand">
+    <inertial><mass value="0.5"/>
+      <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>
+    <visual name="palm"><origin rpy="0 0 1.5"/><geometry><sphere radius="0.1"/></geometry></visual>
+  </link>
+  <link name="two"><collision><geometry><sphere radius="0.1"/></geometry></collision></link>
+  <joint name="lead" type="revolute">
+    <parent link="base"/><child link="one"/><axis xyz="0 0 1"/>
+    <limit lower="-1" upper="1" effort="5" velocity="0"/>
+  </joint>
+  <joint name="grip" type="fixed">
+    <parent link="one"/><child link="hand"/><origin xyz="0 0 0.4"/>
+    <limit effort="1" velocity="1"/>
+  </joint>
+  <joint name="follow" type="continuous">
+    <parent link="one"/><child link="two"/><origin xyz="1 0 0"/><axis xyz="0 0 1"/>
+    <limit effort="0" velocity="3"/>
+    <mimic joint="lead" multiplier="-2"/>
+  </joint>
+  <transmission name="drive">
+    <type>transmission_interface/SimpleTransmission</type>
+    <joint name="lead"><hardwareInterface>EffortJointInterface</hardwareInterface></joint>
+    <actuator name="motor"><mechanicalReduction>50</mechanicalReduction></actuator>
+  </transmission>
+  <gazebo reference="one"><mu1>0.2</mu1></gazebo>
+</robot>
+"""
+
+
+def write_mesh(path, size):
+    """A tetrahedron, as binary STL."""
+    corners = size * np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    faces = [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]
+    record = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("rest", "<u2")])
+    table = np.zeros(len(faces), record)
+    table["corners"] = corners[np.array(faces)]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(80) + np.uint32(len(faces)).tobytes() + table.tobytes())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "two.urdf").write_text(ROBOT)
+    write_mesh(tmp_path / "two" / "drawn" / "part.stl", 0.1)
+    write_mesh(tmp_path / "two" / "hull" / "part.stl", 0.3)
+    return tmp_path
+
+
+def test_what_is_drawn_is_the_visual(folder):
+    """In the pose of its link, in its colour. Shapes for contact are of a group that is not drawn
+    where a body has others."""
+    loaded = mbd.load(folder / "two.urdf")
+    drawn = {x.name: x for x in loaded.visuals if x.group <= 2}
+    assert set(drawn) == {"base visual", "one visual", "one visual 2", "palm"}
+    cylinder, mesh, palm = drawn["one visual"], drawn["one visual 2"], drawn["palm"]
+    assert cylinder.kind == "cylinder" and cylinder.body == "one"
+    np.testing.assert_allclose(cylinder.size, [0.1, 0.2])
+    np.testing.assert_allclose(cylinder.position, [0, 0, 0.2])
+    np.testing.assert_allclose(cylinder.rgba, [1, 0, 0, 1])
+    # MuJoCo moves the frame of a mesh to its centre.
+    turned = mbd.Pose(mesh.position, mesh.orientation)
+    corners = np.array([np.asarray(turned.point(x)) for x in mesh.vertices])
+    np.testing.assert_allclose(np.sort(corners.max(axis=0)), 0.2, atol=1e-6)
+    np.testing.assert_allclose(corners.min(axis=0), 0.0, atol=1e-6)
+    # "hand" is fixed to "one".
+    assert palm.body == "one" and drawn["base visual"].body == "ground"
+    np.testing.assert_allclose(palm.position, [0, 0, 0.4])
+    others = [x for x in loaded.visuals if x.group > 2]
+    assert sorted((x.body, x.kind) for x in others) == [("one", "mesh"), ("two", "sphere")]
+
+
+def test_visuals_change_nothing_that_moves(folder):
+    """The mesh for contacts stays that of its own folder, and a link without `<inertial>` has the
+    mass of its shapes for contact."""
+    loaded = mbd.load(folder / "two.urdf")
+    (folder / "bare.urdf").write_text(
+        ROBOT.replace("<visual", "<!-- <visual").replace("</visual>", "</visual> -->")
+    )
+    bare = mbd.load(folder / "bare.urdf")
+    for one, other in zip(loaded.mechanism.bodies, bare.mechanism.bodies, strict=True):
+        assert one.name == other.name and float(one.inertia.mass) == float(other.inertia.mass)
+        np.testing.assert_array_equal(one.inertia.tensor, other.inertia.tensor)
+    [hull] = [x for x in loaded.visuals if x.kind == "mesh" and x.group > 2]
+    apart = np.linalg.norm(hull.vertices[:, None] - hull.vertices, axis=-1).max()
+    np.testing.assert_allclose(apart, 0.3 * np.sqrt(2), rtol=1e-6)
+    mass = float(loaded.mechanism.body("two").inertia.mass)
+    np.testing.assert_allclose(mass, 1000 * 4 / 3 * np.pi * 0.1**3)
+    assert len(bare.visuals) == 2
+
+
+def test_what_is_left_of_a_robot_is_told(folder):
+    assert set(mbd.load(folder / "two.urdf").dropped) == {
+        'transmission "drive": the motor of "lead" with the ratio 50. Give the mechanism a '
+        "`CoordinateActuator` on `loaded.coordinate(...)`",
+        'joint "lead": the limit of its effort, since no actuator acts on it',
+        'joint "follow": the limit of its velocity',
+        'robot "two": its element `gazebo`',
+    }
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (('<mimic joint="lead"', '<mimic joint="gone"'), '"gone", which is missing'),
+        (('<mimic joint="lead"', '<mimic joint="grip"'), '"grip", which is fixed'),
+        (
+            ('"lead" type="revolute"', '"lead" type="planar"'),
+            '"lead", which is planar',
+        ),
+    ],
+    ids=["missing", "fixed", "planar"],
+)
+def test_a_mimic_that_is_not_read_is_told(folder, change, told):
+    """Before, the joint moved freely without a word."""
+    (folder / "two.urdf").write_text(ROBOT.replace(*change))
+    loaded = mbd.load(folder / "two.urdf", contacts=False)
+    [line] = [line for line in loaded.dropped if "follow it" in line or "does not follow" in line]
+    assert line.startswith('joint "follow"') and told in line
+    assert not any(isinstance(j, mbd.CoordinateConstraint) for j in loaded.mechanism.joints)
+
+
+def test_what_mujoco_warns_of_is_told(capfd):
+    """It would write a warning to a file and to the terminal only."""
+    spec = mujoco.MjSpec.from_string(
+        '<mujoco><worldbody><body><joint/><geom size="0.1"/></body></worldbody></mujoco>'
+    )
+    with _heard(mujoco) as said:
+        d = mujoco.MjData(spec.compile())
+        d.qpos[0] = np.nan
+        mujoco.mj_checkPos(d.model, d)
+    assert len(said) == 1 and "QPOS" in said[0]
+    assert mujoco.get_mju_user_warning() is None
+    assert "QPOS" not in capfd.readouterr().err
+
+
+def test_meshes_that_cannot_be_drawn_are_told(folder):
+    """A format that is not read, a file that is missing, and one that is damaged. The robot loads
+    with its other shapes."""
+    for name in ("part.dae", "gone.stl"):
+        (folder / "other.urdf").write_text(ROBOT.replace("drawn/part.stl", f"drawn/{name}"))
+        loaded = mbd.load(folder / "other.urdf")
+        assert sum(x.group <= 2 for x in loaded.visuals) == 3
+        assert any(line.startswith("mesh ") and name in line for line in loaded.dropped)
+    (folder / "two" / "drawn" / "part.stl").write_bytes(b"no mesh")
+    loaded = mbd.load(folder / "two.urdf")
+    assert {x.kind for x in loaded.visuals} == {"mesh", "sphere"}
+    assert any(line.startswith("robot visuals: ") for line in loaded.dropped)
+
+
+@pytest.mark.parametrize("name", ["two.URDF", "TWO.Urdf", "two.xml"])
+def test_endings_in_capitals_are_read(folder, name):
+    """URDF is known by its root."""
+    (folder / "two.urdf").rename(folder / name)
+    loaded = mbd.load(folder / name)
+    assert [joint.name for joint in loaded.joints] == ["lead", "follow"]
+    model = '<mujoco><worldbody><body><joint name="j"/><geom size="1"/></body></worldbody></mujoco>'
+    (folder / "model.XML").write_text(model)
+    assert [joint.name for joint in mbd.load(folder / "model.XML").joints] == ["j"]
+
+
+def test_a_xacro_is_refused(folder):
+    (folder / "two.urdf").write_text(
+        '<robot name="two" xmlns:xacro="http://www.ros.org/wiki/xacro">'
+        '<xacro:property name="x" value="1"/></robot>'
+    )
+    check_refused(lambda: mbd.load(folder / "two.urdf"), "is a xacro.*xacro two.urdf")
