@@ -61,6 +61,10 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "step, or model stiff springs as compliant rows of `mbd.ImplicitPenalty`, which needs no "
         "iteration."
     )
+    turns_not_counted = (
+        "An angle turned by more than a quarter turn in a step, so its whole turns cannot be "
+        "counted. A spring, a limit, an actuator or a coupling reads it. Use a smaller step."
+    )
     energy_balance = (
         "The energy differs by more than `energy_tolerance` from what forces, controls and moving "
         "constraints have supplied. Use a smaller step, a scheme of higher order, or a continuous "

@@ -25,12 +25,15 @@ class State(eqx.Module):
     - `q`: coordinates, shape `(nq,)` [m, rad, or 1 for quaternions].
     - `v`: generalised velocities, shape `(nv,)` [m/s, rad/s].
     - `report`: what `assemble` found when it made this state; `None` when it was built by hand.
+    - `angles`: the angles of a mechanism whose turns count, as in `Solution.angles`, to resume a
+      motion [rad]. With `None` a motion starts with each angle within half a turn of its `middle`.
     """
 
     t: Annotated[float | int | Shaped[Array, "*batch"], unjudged]
     q: Annotated[Float[Array, " *batch nq"], unjudged] = eqx.field(converter=jnp.asarray)
     v: Annotated[Float[Array, " *batch nv"], unjudged] = eqx.field(converter=jnp.asarray)
     report: Any = None
+    angles: Annotated[Float[Array, " *batch angles"] | None, unjudged] = None
 
 
 class AbstractSystem(Extensible):

@@ -5,3 +5,4 @@ from .equations import equations as equations
 from .equations import specialised as specialised
 from .rows import ConstraintRows as ConstraintRows
 from .structured import AbstractStructuredSystem as AbstractStructuredSystem
+from .structured import Turning as Turning

@@ -2,9 +2,9 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._system import AbstractSystem
@@ -13,6 +13,17 @@ from .rows import ConstraintRows
 
 # q, or the result of `kinematics(q)`.
 Configuration: TypeAlias = Coordinates | Any
+
+
+class Turning(NamedTuple):
+    """Angles that q gives up to whole turns.
+
+    **Fields:** `angle` [rad]; `rate` [rad/s]; `needed`: whether a whole turn makes a difference.
+    """
+
+    angle: Float[Array, " angles"]
+    rate: Float[Array, " angles"]
+    needed: Bool[Array, " angles"]
 
 
 class AbstractStructuredSystem(AbstractSystem):
@@ -25,6 +36,16 @@ class AbstractStructuredSystem(AbstractSystem):
     def specialised(self, on: bool = True) -> "AbstractStructuredSystem":
         """The same system, which does not compute what vanishes for its concrete numbers. They must
         not be replaced after this. Without `on`, the system that computes everything."""
+
+    def turning(self, q: Coordinates, v: Velocity) -> Turning | None:
+        """The angles whose turns the simulation counts. Default: `None`, no angles."""
+        del q, v
+        return None
+
+    def near(self, angles: Float[Array, " angles"]) -> Self:
+        """The system whose counted angles are within half a turn of these. Default: the system."""
+        del angles
+        return self
 
     @abc.abstractmethod
     def kinematics(self, q: Configuration) -> Any:

@@ -18,6 +18,7 @@ from .saving import Grid, LoopOptions, Saving
 from .state import StepperState
 from .stepper import Stepper, steps_of
 from .steps import SimulationProblem
+from .turns import counted, near
 
 
 def check_adaptive(stepper: Stepper) -> None:
@@ -38,8 +39,24 @@ def check_adaptive(stepper: Stepper) -> None:
         )
 
 
+class _NearAngles(diffrax.AbstractLocalInterpolation):
+    """The interpolation of the scheme, with the counted angles at the start of the step."""
+
+    t0: RealScalarLike
+    t1: RealScalarLike
+    motion: Any
+    angles: Any
+
+    def evaluate(self, t0, t1=None, left=True):
+        q, v = self.motion.evaluate(t0, t1, left)
+        if t1 is None:
+            return q, v, self.angles
+        return q, v, jax.tree.map(jnp.zeros_like, self.angles)
+
+
 class _Corrected(diffrax.AbstractWrappedSolver):
-    """`corrected_step` as a diffrax solver, so that the correction uses the actual step."""
+    """`corrected_step` as a diffrax solver, so that the correction uses the actual step. It carries
+    the counted angles beside q and v, `None` without any."""
 
     solver: diffrax.AbstractSolver
 
@@ -53,7 +70,11 @@ class _Corrected(diffrax.AbstractWrappedSolver):
 
     @property
     def interpolation_cls(self):  # pyright: ignore
-        return self.solver.interpolation_cls
+        def interpolation(*, t0, t1, motion, angles):
+            inner = self.solver.interpolation_cls(t0=t0, t1=t1, **motion)
+            return _NearAngles(t0, t1, inner, angles)
+
+        return interpolation
 
     @property
     def root_finder(self):
@@ -70,19 +91,27 @@ class _Corrected(diffrax.AbstractWrappedSolver):
         return self.solver.error_order(terms)
 
     def init(self, terms, t0, t1, y0, args):
-        return self.solver.init(terms, t0, t1, y0, args)
+        return self.solver.init(terms, t0, t1, y0[:2], args)
 
     def func(self, terms, t0, y0, args):
-        return self.solver.func(terms, t0, y0, args)
+        return self.solver.func(terms, t0, y0[:2], args)
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         del terms, made_jump
         problem, _ = args
-        y, error, dense, solver_state, result, _ = corrected_step(
-            problem, self.solver, t0, t1, y0, solver_state
+        *start, angles = y0
+        (q, v), error, dense, solver_state, result, _ = corrected_step(
+            _near(problem, angles), self.solver, t0, t1, tuple(start), solver_state
         )
         unsolved = result == RESULTS.implicit_scheme_unsolved
         unsolved = unsolved | (result == RESULTS.dependents_unsolved)
+        y, error = (q, v, angles), (*error, jax.tree.map(jnp.zeros_like, angles))
+        dense = dict(motion=dense, angles=angles)
+        if angles is not None:
+            moved = StepperState(t1, q, v, angles=angles)
+            moved, verdict = counted(problem.system, moved, t1 - t0)
+            y = (q, v, moved.angles)
+            unsolved = unsolved | (verdict != RESULTS.successful)
         # A smaller step may succeed. Not all schemes report the failure to the controller.
         error = jax.tree.map(lambda x: jnp.where(unsolved, jnp.inf, x), error)
         # diffrax accepts only its own verdicts. `_verdict` finds our own reason at the end.
@@ -110,26 +139,27 @@ def integrate_adaptive(
             "A system with a `switch` needs fixed steps: leave out `stepsize_controller`."
         )
     problem = SimulationProblem(stepper.system, stepper.enforcement, control, stepper.projection)
-    y, dtype = (start.q, start.v), start.q.dtype
+    y, dtype = (start.q, start.v, start.angles), start.q.dtype
     steps = steps_of(with_dtype(problem, dtype), stepper.scheme, dtype, controller)
     problem, drift_tolerance = steps.problem, stepper.drift_tolerance
 
     def output(t, y, args):
         del args
-        state = StepperState(t, *y)
+        q, v, angles = y
+        state = StepperState(t, q, v, angles=angles)
         return saving.output(stepper, Saved(state, None))[1]
 
     wanted = diffrax.SubSaveAt(
         t0=saving.t0, t1=saving.t1, ts=saving.ts, steps=saving.every, fn=output
     )
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(constrained_field),
+        diffrax.ODETerm(_field),
         _Corrected(steps.scheme),
         grid.t0,
         grid.t1,
         grid.dt,
         y,
-        (problem, jax.tree.map(jnp.zeros_like, y)),
+        (problem, jax.tree.map(jnp.zeros_like, y[:2])),
         saveat=diffrax.SaveAt(subs=(wanted, diffrax.SubSaveAt(t1=True))),
         stepsize_controller=controller,
         adjoint=options.adjoint,
@@ -139,8 +169,8 @@ def integrate_adaptive(
         throw=False,
     )
     (t, _), (ys, last) = solution.ts, solution.ys  # pyright: ignore
-    q, v = jax.tree.map(lambda x: x[-1], last)
-    final = output(grid.t1, (q, v), None)
+    end = jax.tree.map(lambda x: x[-1], last)
+    final = output(grid.t1, end, None)
 
     def hold(saved, final):
         reached = jnp.isfinite(t).reshape(-1, *[1] * final.ndim)
@@ -152,8 +182,23 @@ def integrate_adaptive(
         t = t.at[first : first + len(saving.ts)].set(jnp.asarray(saving.ts, t.dtype))
     if saving.fn is None:
         ys = Saved(ys.state.replace(t=t), None)
-    result = first_failure(start.result, _verdict(problem, solution.result, grid.t1, q, v))
+    result = first_failure(start.result, _verdict(problem, solution.result, grid.t1, *end))
     return t, ys, result, dict(solution.stats)
+
+
+def _field(t, y, args):
+    """The constrained field, for q, v and the counted angles. The scheme knows only q and v."""
+    if len(y) == 2:
+        return constrained_field(t, y, args)
+    q, v, angles = y
+    return (*constrained_field(t, (q, v), args), jax.tree.map(jnp.zeros_like, angles))
+
+
+def _near(problem: SimulationProblem, angles: Any) -> SimulationProblem:
+    """The problem with its counted angles near these."""
+    if angles is None:
+        return problem
+    return eqx.tree_at(lambda p: p.system, problem, near(problem.system, angles))
 
 
 def with_array_tolerances(controller: Any, dtype: Any) -> Any:
@@ -173,15 +218,17 @@ def _on_drift(problem: SimulationProblem, tolerance: RealScalarLike) -> diffrax.
 
     def drifted(t, y, args, **kwargs):
         del args, kwargs
-        return jnp.any(jnp.abs(problem.equations.positions(t, y[0])) > tolerance)
+        q, _, angles = y
+        return jnp.any(jnp.abs(_near(problem, angles).equations.positions(t, q)) > tolerance)
 
     return diffrax.Event(drifted)
 
 
-def _verdict(problem, result, t, q, v) -> RESULTS:
+def _verdict(problem, result, t, q, v, angles) -> RESULTS:
     """The verdict on the integration. If one of our steps failed, which diffrax may report only as
     a retried step, the verdict is the reason that is found at the last state. Otherwise it is
     diffrax's result."""
+    problem = _near(problem, angles)
     enforcement = problem.enforcement
     here = point(problem.equations, problem.control, t, q, v)
     factor = enforcement.factorise(here)

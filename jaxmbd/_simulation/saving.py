@@ -146,7 +146,9 @@ class Saving(eqx.Module):
         if self.fn is None:
             return state.t, kept._replace(state=state.bare())
         system = specialised(stepper.active_steps(state, None).system, on=False)
-        return state.t, self.fn(state.t, State(state.t, state.q, state.v), system)
+        return state.t, self.fn(
+            state.t, State(state.t, state.q, state.v, angles=state.angles), system
+        )
 
 
 def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:

@@ -22,6 +22,7 @@ from .fixed import Saved, integrate_fixed
 from .saving import LoopOptions, make_grid, make_saving
 from .solution import ContactLoads, Solution
 from .stepper import Stepper
+from .turns import turning
 
 
 @checked
@@ -133,6 +134,7 @@ def simulate(
                 with_dtype(state.v, state.v.dtype),
                 as_array(start_tolerance),
                 traced_in_range(system, enforcement, projection),
+                with_dtype(state.angles, dtype),
             ),
             grid.as_arrays(dtype, length=any_length),
             saving,
@@ -144,13 +146,14 @@ def simulate(
 
 
 class _Start(NamedTuple):
-    """Coordinates and velocities, to what tolerance they satisfy the constraints, and whether
-    traced parameters are in their ranges."""
+    """Coordinates and velocities, to what tolerance they satisfy the constraints, whether traced
+    parameters are in their ranges, and the counted angles, if they are given."""
 
     q: Coordinates
     v: Velocity
     tolerance: Any
     in_range: Any
+    angles: Any
 
 
 @eqx.filter_jit
@@ -182,10 +185,12 @@ def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, res
         steps = stepper.active_steps(state, control)
         phi = steps.equations.positions(state.t, state.q)
         phidot = steps.equations.velocities(state.t, state.q, state.v)
-        return steps.multipliers(state), largest(phi), largest(phidot)
+        here = turning(steps.system, state.q, state.v)
+        angles = None if here is None else here.angle
+        return steps.multipliers(state), largest(phi), largest(phidot), angles
 
     states, tally, loads = saved.state, saved.tally, None
-    lam, phi_norm, phidot_norm = jax.vmap(observe)(states)
+    lam, phi_norm, phidot_norm, angles = jax.vmap(observe)(states)
     if tally is not None:
         mean = jax.vmap(lambda tally: tally.mean())(tally)
         loads = ContactLoads(tally.impulse, mean, tally.peak)
@@ -204,4 +209,5 @@ def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, res
         contact_residual=None if contacts is None else contacts.residual,
         contact_loads=loads,
         active=states.active,
+        angles=angles,
     )

@@ -49,6 +49,8 @@ class Solution(eqx.Module):
       `(ns,)` [m/s].
     - `active`: which rows acted in the step before, shape `(ns, nc)`; `None` for a system without
       a `switch`.
+    - `angles`: the angles whose turns are counted, shape `(ns, angles)` [rad]: those of scalar
+      coordinates and torsion springs, which poses give up to whole turns; `None` without any.
     - `stats`: numbers of steps.
     - `result`: a member of `RESULTS`. After a failure the state stays at the last good one, so that
       every number is finite.
@@ -67,9 +69,13 @@ class Solution(eqx.Module):
     contact_residual: Float[Array, " *batch ns"] | None = None
     contact_loads: ContactLoads | None = None
     active: Bool[Array, " *batch ns nc"] | None = None
+    angles: Float[Array, " *batch ns angles"] | None = None
 
     def state(self, index: int = -1) -> State:
         """The saved state at `index`; the last one by default."""
         if self.q is None or self.v is None:
             raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
-        return State(self.t[..., index], self.q[..., index, :], self.v[..., index, :])
+        angles = None if self.angles is None else self.angles[..., index, :]
+        return State(
+            self.t[..., index], self.q[..., index, :], self.v[..., index, :], angles=angles
+        )

@@ -49,6 +49,8 @@ class StepperState(State):
     - `contacts`: a `ContactMemory`; `None` for methods without contacts.
     - `active`: which rows acted in the step before, shape `(nc,)`; `None` for a system without a
       `switch`.
+    - `angles`: the counted angles at the start of the step before [rad]; `None` for a system
+      without any.
     - `result`: the first failure, a member of `RESULTS`. After a failure only t advances; all other
       fields stay at the last good state.
     - `scheme`: the state of the scheme. `lost`: the rounding error of t, which the next step
@@ -59,6 +61,7 @@ class StepperState(State):
     multipliers: Rows | None = None
     contacts: ContactMemory | None = None
     active: Bool[Array, " *batch nc"] | None = None
+    angles: Float[Array, " *batch angles"] | None = None
     result: RESULTS = eqx.field(default_factory=lambda: RESULTS.successful)
     scheme: Any = None
     lost: Any = None

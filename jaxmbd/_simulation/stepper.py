@@ -36,6 +36,7 @@ from .split import SplitSteps
 from .state import StepperState, finite
 from .steps import AbstractSteps, SimulationProblem, at_start
 from .switching import is_switched, switched, with_rows
+from .turns import counted, near, turning, with_angles
 from .variational import VariationalScheme, VariationalSteps
 
 
@@ -92,9 +93,10 @@ class Stepper(eqx.Module):
         dtype = state.q.dtype
         t, tolerance = jnp.asarray(state.t, dtype), jnp.asarray(start_tolerance, dtype)
         allowed = traced_in_range(self.system, self.enforcement, self.projection)
-        return _compiled_init(with_dtype(self, dtype), t, state.q, state.v, tolerance, allowed)
+        start = state.q, state.v, tolerance, allowed, state.angles
+        return _compiled_init(with_dtype(self, dtype), t, *start)
 
-    def checked_init(self, t, q, v, tolerance, allowed=None) -> StepperState:
+    def checked_init(self, t, q, v, tolerance, allowed=None, angles=None) -> StepperState:
         """`init` for arrays of one dtype, without the verdict of `start_result`, which the first
         step repeats. `allowed`: whether the parameters are in their ranges."""
         system, enforcement = self.system, self.enforcement
@@ -103,7 +105,7 @@ class Stepper(eqx.Module):
             check_gaps(system, q, v)
         if not enforcement.unilateral:
             check_no_gaps(system, q, type(enforcement).__name__)
-        start = self.unchecked_init(t, q, v, tolerance)
+        start = self.unchecked_init(t, q, v, tolerance, angles)
         steps = self.active_steps(start, None)
         result = first_failure(_start_result(steps, start, tolerance), start.result)
         if allowed is not None:
@@ -111,13 +113,16 @@ class Stepper(eqx.Module):
             result = first_failure(result, in_range)
         return start.replace(result=result)
 
-    def unchecked_init(self, t, q, v, tolerance) -> StepperState:
+    def unchecked_init(self, t, q, v, tolerance, angles=None) -> StepperState:
         """The state of `checked_init`, without the checks."""
-        system, active = self.system, None
+        here = turning(self.system, q, v, angles)
+        angles = None if here is None else here.angle
+        system, active = near(self.system, angles), None
         if is_switched(system, t, q, v):
             active = system.switch(q, v, t, jnp.zeros(equations(system).row_count(t, q, v), bool))
-        steps = with_rows(self.steps(None, q.dtype), active)
-        return steps.allowing(steps.init(t, q, v).replace(active=active), tolerance)
+        steps = with_rows(with_angles(self.steps(None, q.dtype), angles), active)
+        start = steps.init(t, q, v).replace(active=active, angles=angles)
+        return steps.allowing(start, tolerance)
 
     @checked
     def step(
@@ -145,8 +150,12 @@ class Stepper(eqx.Module):
     def advance(self, state: StepperState, h: Array, control: Any) -> StepperState:
         """`step` for an array h and a control."""
         steps, start, verdicts = self.steps(control, state.q.dtype), state, []
+        if state.angles is not None:
+            start, verdict = counted(steps.system, state, h)
+            steps = with_angles(steps, start.angles)
+            verdicts.append(verdict)
         if state.active is not None:
-            steps, start, verdict = switched(steps, state)
+            steps, start, verdict = switched(steps, start)
             verdicts.append(verdict)
         t, lost = state.later(h)
         step = steps.step(start, t)
@@ -164,6 +173,9 @@ class Stepper(eqx.Module):
     def between(self, state: StepperState, h: Array, t: Array, control: Any) -> StepperState:
         """The state at a time t within the step of length h from `state`."""
         steps = self.steps(control, state.q.dtype)
+        if state.angles is not None:
+            state, _ = counted(steps.system, state, h)
+            steps = with_angles(steps, state.angles)
         if state.active is not None:
             steps, state, _ = switched(steps, at_start(steps.scheme, state))
         return steps.between(state, h, t)
@@ -171,8 +183,13 @@ class Stepper(eqx.Module):
     @checked
     def end_result(self, state: StepperState) -> RESULTS:
         """The verdict on a state after the last step. It reports a failure that would otherwise
-        show only in the next step: more overlapping contacts than `contact_budget` has room for."""
-        return self.active_steps(state, None).end_result(state)
+        show only in the next step: more overlapping contacts than `contact_budget` has room for,
+        an angle whose turns are not counted."""
+        steps = self.active_steps(state, None)
+        result = steps.end_result(state)
+        if state.angles is None:
+            return result
+        return first_failure(result, counted(steps.system, state, 0.0)[1])
 
     @checked
     def multipliers(self, state: StepperState, u: Any = None) -> Rows:
@@ -193,8 +210,10 @@ class Stepper(eqx.Module):
         return steps_of(with_dtype(problem, dtype), self.scheme, dtype)
 
     def active_steps(self, state: StepperState, control: Any) -> AbstractSteps:
-        """The same with the rows that acted in the step before."""
-        return with_rows(self.steps(control, state.q.dtype), state.active)
+        """The same with the rows that acted in the step before, near the angles there."""
+        return with_rows(
+            with_angles(self.steps(control, state.q.dtype), state.angles), state.active
+        )
 
 
 def steps_of(
@@ -276,8 +295,8 @@ def _start_result(
 
 
 @as_one_program
-def _compiled_init(stepper, t, q, v, tolerance, allowed):
-    start = stepper.checked_init(t, q, v, tolerance, allowed)
+def _compiled_init(stepper, t, q, v, tolerance, allowed, angles):
+    start = stepper.checked_init(t, q, v, tolerance, allowed, angles)
     verdict = stepper.active_steps(start, None).start_result(start)
     return start.replace(result=first_failure(start.result, verdict))
 

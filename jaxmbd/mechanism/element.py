@@ -1,13 +1,14 @@
 """What joints and forces have in common: a name, and a frame on each of their bodies."""
 
 import abc
+import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._extensible import Extensible
 from .body import GROUND, Body
@@ -28,6 +29,9 @@ class AbstractFramed(Extensible):
         """Poses of the frames relative to their bodies."""
 
 
+_Framed = TypeVar("_Framed", bound=AbstractFramed)
+
+
 class AbstractElement(AbstractFramed):
     """An element that acts between any number of bodies.
 
@@ -35,6 +39,36 @@ class AbstractElement(AbstractFramed):
     """
 
     name: eqx.AbstractVar[str]
+
+    @property
+    def angle_count(self) -> int:
+        """Number of `angles`. Default: 0."""
+        return 0
+
+    def angles(self, poses: Sequence[Pose]) -> tuple[Float[Array, ""], ...]:
+        """The angles [rad] that a pose gives up to whole turns, where the turns matter to the
+        element. A simulation counts them: it evaluates the element `near` the angles at the start
+        of each step. A pure function. Default: none."""
+        del poses
+        return ()
+
+    def near(self, angles: Sequence[Float[Array, ""]]) -> Self:
+        """The element whose `angles` are within half a turn of these. Default: the element."""
+        del angles
+        return self
+
+    @property
+    def needs_turns(self) -> Bool[ArrayLike, ""]:
+        """Whether the element acts differently after a whole turn of its `angles`."""
+        return True
+
+
+def replaced(element: _Framed, **fields: Any) -> _Framed:
+    """The same element with new values of these fields. Its constructor does not run."""
+    twin = copy.copy(element)
+    for name, value in fields.items():
+        object.__setattr__(twin, name, value)
+    return twin
 
 
 def checked_name(kind: str, name: Any) -> str:

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._concrete import as_one_program, is_concrete, numpy_if_concrete
 from .._contact import ContactRows
-from .._equations import AbstractStructuredSystem, ConstraintRows
+from .._equations import AbstractStructuredSystem, ConstraintRows, Turning
 from .._inputs import Vector, at_least, checked
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks, accumulated
 from .._system import State
@@ -37,6 +37,7 @@ from .plane import Flat, Plane
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
 from .tables import BodyTables, merged_rows
+from .turns import near, turning
 
 
 class Mechanism(AbstractStructuredSystem):
@@ -323,6 +324,35 @@ class Mechanism(AbstractStructuredSystem):
         new = object.__new__(type(self))
         vars(new).update({**vars(self), "_centred": centred})
         return new
+
+    def turning(self, q: Coordinates, v: Velocity) -> Turning | None:
+        """The angles whose turns a simulation counts, those of scalar coordinates, torsion springs
+        and joint limits, in the order of `Solution.angles`; `None` without any. At q alone each is
+        within half a turn of its `middle`."""
+        return turning(self.tables, self._kinds, q, v)
+
+    def near(self, angles: Float[Array, " angles"]) -> "Mechanism":
+        """The mechanism whose counted angles are within half a turn of these [rad]. It evaluates
+        forces and energies of a saved state with the turns made until then:
+
+            mechanism.near(sol.angles[-1]).mechanical_energy(sol.t[-1], sol.q[-1], sol.v[-1])
+        """
+        found, new = near(self._kinds, angles), object.__new__(type(self))
+        joints, forces = len(self.joint_stacks), len(self.force_stacks)
+        vars(new).update(
+            {
+                **vars(self),
+                "joint_stacks": found[:joints],
+                "force_stacks": found[joints : joints + forces],
+                "contact_stacks": found[joints + forces :],
+            }
+        )
+        return new
+
+    @property
+    def _kinds(self) -> tuple[Stack[Any], ...]:
+        """All elements between bodies, kind by kind."""
+        return (*self.joint_stacks, *self.force_stacks, *self.contact_stacks)
 
     def kinematics(self, q: Configuration) -> Any:
         return self.tables.kinematics(q)

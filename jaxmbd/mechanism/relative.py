@@ -1,5 +1,7 @@
 """Position and orientation of one frame relative to another."""
 
+import math
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -87,6 +89,12 @@ def polar_angle(x: Float[Array, "*rest"], y: Float[Array, "*rest"]) -> Float[Arr
 def within_half_a_turn(phi: Float[Array, ""]) -> Float[Array, ""]:
     """The angle in [-pi, pi] that differs from phi [rad] by whole turns. Its derivative is 1."""
     return jnp.arctan2(jnp.sin(phi), jnp.cos(phi))
+
+
+def near_angle(phi: Float[Array, "*rest"], middle: Float[Array, "*rest"]) -> Float[Array, "*rest"]:
+    """The angle within half a turn of `middle` that differs from phi [rad] by whole turns. Its
+    derivative by phi is 1, by `middle` 0."""
+    return phi - 2 * math.pi * jnp.round((phi - middle) / (2 * math.pi))
 
 
 def shortest(difference: Float[Array, " coordinates"], angles: int) -> Float[Array, " coordinates"]:

@@ -1,23 +1,23 @@
 """Scalar coordinates: functions of the poses of frames, along which forces and limits act."""
 
 import abc
-import copy
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import with_dtype
-from .._coordinates import cross, dot
+from .._coordinates import components, cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .body import Body
-from .element import AbstractFramed, names_and_frames
+from .element import AbstractFramed, names_and_frames, replaced
 from .joints import AbstractJoint, JointCoordinate, Prismatic, Revolute, joint_coordinate
 from .pose import Frame, Pose, Twist, directions
-from .relative import within_half_a_turn, z_axis
+from .relative import near_angle, z_axis
 
 
 class AbstractScalarCoordinate(AbstractFramed):
@@ -36,6 +36,28 @@ class AbstractScalarCoordinate(AbstractFramed):
         return jax.jvp(self.value, (poses,), (moving,))[1]
 
     @property
+    def angle_count(self) -> int:
+        """Number of `angles`. Default: 0."""
+        return 0
+
+    def angles(self, poses: Sequence[Pose]) -> tuple[Float[Array, ""], ...]:
+        """The angles [rad] in the coordinate that poses give up to whole turns. Simulations count
+        their turns. Default: none."""
+        del poses
+        return ()
+
+    @property
+    def factors_of_angles(self) -> Float[Array, " angles"] | None:
+        """The derivatives by the `angles`, if they are constant. Default: `None`, unless there are
+        no angles."""
+        return None if self.angle_count else jnp.zeros(0, self.dtype)
+
+    def near(self, angles: Sequence[Float[Array, ""]]) -> Self:
+        """The coordinate whose `angles` are within half a turn of these. Default: itself."""
+        del angles
+        return self
+
+    @property
     def dtype(self) -> Any:
         """The type of its numbers."""
         return self.frames[0].position.dtype
@@ -47,8 +69,9 @@ class AbstractScalarCoordinate(AbstractFramed):
 
 
 class OfJoint(AbstractScalarCoordinate):
-    """A coordinate of a joint, shifted: `offset` + x. An angle is on the branch within half a turn
-    of `middle`.
+    """A coordinate of a joint, shifted: `offset` + x. An angle is within half a turn of `middle` at
+    the start of a simulation, which counts its turns from there. A function of a pose alone, such
+    as `value`, takes it within half a turn of `middle`.
 
     Give the joint to the mechanism as well: this only reads its coordinate.
 
@@ -89,8 +112,25 @@ class OfJoint(AbstractScalarCoordinate):
     def value(self, poses):
         x = self.coordinate(poses) + self.offset
         if self.coordinate.angle:
-            return self.middle + within_half_a_turn(x - self.middle)
+            return near_angle(x, self.middle)
         return x
+
+    @property
+    def angle_count(self):
+        return int(self.coordinate.angle)
+
+    def angles(self, poses):
+        return (self.value(poses),) if self.coordinate.angle else ()
+
+    @property
+    def factors_of_angles(self):
+        return jnp.ones(self.angle_count, self.dtype)
+
+    def near(self, angles):
+        if not self.coordinate.angle:
+            return self
+        (middle,) = angles
+        return replaced(self, middle=middle)
 
     def rate(self, poses, twists):
         """In closed form for hinges and sliders that are closed: second derivatives of their
@@ -142,12 +182,34 @@ class WeightedSum(AbstractScalarCoordinate):
         return tuple(frame for term in self.terms for frame in term.frames)
 
     def value(self, poses):
-        total, start = jnp.zeros_like(poses[0].position[0]), 0
-        for i, term in enumerate(self.terms):
-            end = start + len(term.frames)
-            total = total + self.factors[i] * term.value(poses[start:end])
-            start = end
+        total = jnp.zeros_like(poses[0].position[0])
+        for i, (term, own) in enumerate(self._of_terms(poses)):
+            total = total + self.factors[i] * term.value(own)
         return total
+
+    def _of_terms(self, poses):
+        """Each term with its poses."""
+        ends = np.cumsum([len(term.frames) for term in self.terms]).tolist()
+        return [(term, poses[i:k]) for term, i, k in zip(self.terms, [0, *ends], ends)]
+
+    @property
+    def angle_count(self):
+        return sum(term.angle_count for term in self.terms)
+
+    def angles(self, poses):
+        return tuple(x for term, own in self._of_terms(poses) for x in term.angles(own))
+
+    @property
+    def factors_of_angles(self):
+        parts = [term.factors_of_angles for term in self.terms]
+        if any(part is None for part in parts):
+            return None
+        return jnp.concatenate([f * x for f, x in zip(components(self.factors), parts)])
+
+    def near(self, angles):
+        ends = np.cumsum([term.angle_count for term in self.terms]).tolist()
+        parts = zip(self.terms, [0, *ends], ends)
+        return replaced(self, terms=tuple(term.near(angles[i:k]) for term, i, k in parts))
 
 
 class PathLength(AbstractScalarCoordinate):
@@ -214,13 +276,20 @@ class AlongCoordinate(AbstractFramed):
     def frames(self):
         return self.coordinate.frames
 
+    @property
+    def angle_count(self):
+        return self.coordinate.angle_count
+
+    def angles(self, poses):
+        return self.coordinate.angles(poses)
+
+    def near(self, angles):
+        return replaced(self, coordinate=self.coordinate.near(angles))
+
 
 def anonymous(coordinate: AbstractScalarCoordinate) -> AbstractScalarCoordinate:
     """The coordinate without names of bodies, so that elements along coordinates of one kind are
     alike and evaluated together. The element keeps the names."""
-    twin = copy.copy(coordinate)
     if isinstance(coordinate, WeightedSum):
-        object.__setattr__(twin, "terms", tuple(map(anonymous, coordinate.terms)))
-    else:
-        object.__setattr__(twin, "names", ())
-    return twin
+        return replaced(coordinate, terms=tuple(map(anonymous, coordinate.terms)))
+    return replaced(coordinate, names=())

@@ -1,35 +1,37 @@
-import math
 from typing import Annotated, Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
 from ..._concrete import is_concrete
 from ..._contact import ContactLaw
+from ..._coordinates import components
 from ..._inputs import checked, not_negative, positive_or_infinite, within
-from ..element import checked_name
+from ..element import checked_name, replaced
 from ..joints import AbstractJoint, without_names
-from ..relative import within_half_a_turn
+from ..relative import near_angle
 from .base import AbstractGap, frictionless_law
 
 
 class JointLimit(AbstractGap):
     """Keeps the coordinates of a joint within its `limits`. Each coordinate x has the gaps
-    x - lower and upper - x [m, rad]. Angles are wrapped to within half a turn of the middle of
-    their limits, so these must be less than a turn apart.
+    x - lower and upper - x [m, rad]. An angle starts within half a turn of the middle of its
+    limits, and a simulation counts its turns from there.
 
         hinge = mbd.Revolute("hinge", ..., limits=(-0.5, 0.5))
         mbd.Mechanism([...], [hinge], contacts=[mbd.JointLimit(hinge, restitution=0.3)])
 
-    **Fields:** `name`, that of the joint; `names` of its bodies; `joint`; `law`.
+    **Fields:** `name`, that of the joint; `names` of its bodies; `joint`; `beyond`: each angle less
+    the middle of its limits is within half a turn of it; `law`.
     """
 
     name: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     joint: AbstractJoint
+    beyond: Float[Array, " angles"]
     law: ContactLaw
 
     @checked
@@ -44,8 +46,8 @@ class JointLimit(AbstractGap):
     ):
         """**Arguments:** `restitution`, or `stiffness` and `damping`, of a `ContactLaw`.
 
-        **Raises:** `ValueError` for a joint without limits, for infinite limits, for limits of an
-        angle that are a turn or more apart, and for coefficients out of their range.
+        **Raises:** `ValueError` for a joint without limits, for infinite limits, and for
+        coefficients out of their range.
         """
         self.name = checked_name("JointLimit", joint.name if name is None else name)
         what = f'JointLimit "{self.name}"'
@@ -55,13 +57,8 @@ class JointLimit(AbstractGap):
             limits = np.asarray(joint.limits)
             if not np.all(np.isfinite(limits)):
                 raise ValueError(f"{what} needs finite limits, but they are {limits.tolist()}.")
-            angles = limits[len(limits) - joint.angles :]
-            if np.any(angles[:, 1] - angles[:, 0] >= 2 * math.pi):
-                raise ValueError(
-                    f"{what} needs limits of angles less than a turn apart, but they are "
-                    f"{angles.tolist()}."
-                )
         self.names, self.joint = joint.bodies, without_names(joint, joint.limits)
+        self.beyond = jnp.zeros(joint.angles, joint.dtype)
         self.law = with_dtype(frictionless_law(restitution, stiffness, damping), joint.dtype)
 
     @property
@@ -75,11 +72,25 @@ class JointLimit(AbstractGap):
     def gaps(self, poses, t):
         del t
         a, b = poses
-        x = self.joint.coordinates(a, b)
+        offset = self._offsets(a, b)
         assert self.joint.limits is not None
-        lower, upper = self.joint.limits[:, 0], self.joint.limits[:, 1]
-        middle = (lower + upper) / 2
-        angle = np.arange(x.shape[0]) >= x.shape[0] - self.joint.angles
-        offset = jnp.where(angle, jax.vmap(within_half_a_turn)(x - middle), x - middle)
-        half = (upper - lower) / 2
+        half = (self.joint.limits[:, 1] - self.joint.limits[:, 0]) / 2
         return jnp.concatenate([half + offset, half - offset])
+
+    def _offsets(self, a, b):
+        """The coordinates less the middles of their limits."""
+        assert self.joint.limits is not None
+        offset = self.joint.coordinates(a, b) - jnp.sum(self.joint.limits, axis=1) / 2
+        first = offset.shape[0] - self.joint.angles
+        return jnp.concatenate([offset[:first], near_angle(offset[first:], self.beyond)])
+
+    @property
+    def angle_count(self):
+        return self.joint.angles
+
+    def angles(self, poses):
+        x = self._offsets(*poses)
+        return tuple(components(x[x.shape[0] - self.joint.angles :]))
+
+    def near(self, angles):
+        return replaced(self, beyond=jnp.stack(angles)) if angles else self

@@ -68,5 +68,9 @@ class CoordinateActuator(AbstractCoordinateForce):
         force = gain * jnp.asarray(u, self.gear.dtype) + bias
         return force if self.limits is None else jnp.clip(force, self.limits[0], self.limits[1])
 
+    @property
+    def needs_turns(self):
+        return (self.gear != 0) & ((self.gain[1] != 0) | (self.bias[1] != 0))
+
     def along(self, poses, twists, u):
         return self.gear * self.effort(poses, twists, u)

@@ -71,6 +71,10 @@ class CoordinateSpring(AbstractCoordinateForce):
     def inertance(self):
         return self.armature
 
+    @property
+    def needs_turns(self):
+        return self.stiffness != 0
+
     def rate(self, poses, twists):
         return self.coordinate.rate(poses, twists)
 

@@ -7,8 +7,9 @@ from jaxtyping import Array, Float
 from ..._coordinates import dot
 from ..._inputs import Number, Vector, checked, not_negative
 from ..body import Body
+from ..element import replaced
 from ..pose import Frame
-from ..relative import twist, twist_axis, within_half_a_turn
+from ..relative import near_angle, twist, twist_axis
 from .abstract_spring import AbstractSpring
 from .base import Wrench
 
@@ -25,10 +26,11 @@ class TorsionSpring(AbstractSpring):
     after the shortest rotation from e_a to e_b. So the energy, stiffness x^2 / 2 + V(x), is
     conserved for all rotations. Opposite axes have no twist. Near them the torque is unbounded.
 
-    A pose does not contain the number of turns. So x is wrapped to within half a turn, where the
-    torque of a spring jumps. A spring wound further needs a coordinate that counts turns.
+    A simulation starts with x within half a turn, and counts the turns from there, so springs may
+    be wound further. At a pose alone x is within half a turn.
 
-    **Fields:** `stiffness` [N m/rad], `damping` [N m s/rad], `rest_angle` [rad]. Optional:
+    **Fields:** `stiffness` [N m/rad], `damping` [N m s/rad], `rest_angle` [rad]; `middle`: x is
+    within half a turn of it [rad]. Optional:
 
     - `potential`: V, a function of x that returns the energy [J] of a nonlinear spring;
     - `law`: any other torque against x [N m], a function of (x, x'). Its work does not count as
@@ -37,6 +39,7 @@ class TorsionSpring(AbstractSpring):
     """
 
     rest_angle: Float[Array, ""]
+    middle: Float[Array, ""]
 
     directed: ClassVar[bool] = True
 
@@ -70,9 +73,10 @@ class TorsionSpring(AbstractSpring):
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self._set_spring(stiffness, damping, potential, law, actuator)
         self.rest_angle = jnp.asarray(rest_angle, self.dtype)
+        self.middle = jnp.zeros((), self.dtype)
 
     def wrench(self, a, b, twist_a, twist_b, t, u):
-        x = within_half_a_turn(twist(a, b) - self.rest_angle)
+        (x,) = self.angles((a, b))
         axis = twist_axis(a, b)
         rate = dot(axis, twist_b.angular - twist_a.angular)
         against = self.stiffness * x + self.damping * rate + self.further_force(x, rate, t, u)
@@ -80,4 +84,21 @@ class TorsionSpring(AbstractSpring):
 
     def energy(self, poses, t):
         del t
-        return self.stored(within_half_a_turn(twist(*poses) - self.rest_angle))
+        (x,) = self.angles(poses)
+        return self.stored(x)
+
+    @property
+    def angle_count(self):
+        return 1
+
+    def angles(self, poses):
+        return (near_angle(twist(*poses) - self.rest_angle, self.middle),)
+
+    def near(self, angles):
+        (middle,) = angles
+        return replaced(self, middle=middle)
+
+    @property
+    def needs_turns(self):
+        elastic = self.potential is not None or self.law is not None
+        return elastic | (self.stiffness != 0)

@@ -119,12 +119,13 @@ def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -
             f"{int(np.sum(failed))} of {np.size(failed)} motions failed, and what is held after a "
             "failure has no balance. See `sol.result`, and give the motions that succeeded."
         )
-    return _audit(mechanism, control, sol.t, q, v, lam)
+    return _audit(mechanism, control, sol.t, q, v, lam, sol.angles)
 
 
 @eqx.filter_jit
-def _audit(mechanism, control, t, q, v, multipliers) -> Audit:
-    def one(t, q, v, lam):
+def _audit(whole, control, t, q, v, multipliers, angles) -> Audit:
+    def one(t, q, v, lam, *angles):
+        mechanism = whole.near(*angles) if angles else whole
         u = None if control is None else control(t, q, v)
         elements = powers(mechanism, q, v, t, u)
         supplied = -_sum({name: x.lost for name, x in elements.items()}, t)
@@ -142,7 +143,8 @@ def _audit(mechanism, control, t, q, v, multipliers) -> Audit:
             center=center,
         )
 
-    found = batched(one, (t, 0), (q, 1), (v, 1), (multipliers, 1))
+    counted = [] if angles is None else [(angles, 1)]
+    found = batched(one, (t, 0), (q, 1), (v, 1), (multipliers, 1), *counted)
     work = _integral(t, found["supplied"] + found["constraint_power"])
     return Audit(t=t, work=work, **found)
 

@@ -1,0 +1,61 @@
+"""Angles whose turns are counted from step to step."""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._equations import AbstractStructuredSystem, Turning
+from .._loop import stop_gradient
+from .._results import RESULTS
+from .._system import AbstractSystem
+from .._types import Coordinates, RealScalarLike, Velocity
+from .state import StepperState
+from .steps import AbstractSteps
+
+# The largest advance of an angle in a step [rad].
+_QUARTER = math.pi / 2
+
+
+def with_angles(steps: AbstractSteps, angles: Float[Array, " angles"] | None) -> AbstractSteps:
+    """The same steps of the system `near` these angles."""
+    if angles is None:
+        return steps
+    return eqx.tree_at(lambda s: s.problem.system, steps, near(steps.system, angles))
+
+
+def near(system: AbstractSystem, angles: Float[Array, " angles"] | None) -> AbstractSystem:
+    """The system whose counted angles are within half a turn of these."""
+    if angles is None:
+        return system
+    assert isinstance(system, AbstractStructuredSystem)
+    return system.near(angles)
+
+
+def turning(
+    system: AbstractSystem,
+    q: Coordinates,
+    v: Velocity,
+    angles: Float[Array, " angles"] | None = None,
+) -> Turning | None:
+    """The counted angles, within half a turn of `angles` or where a motion starts. They are
+    constant in derivatives: a change by whole turns has none."""
+    if not isinstance(system, AbstractStructuredSystem):
+        return None
+    system, q, v, angles = stop_gradient((system, q, v, angles))
+    return near(system, angles).turning(q, v)  # pyright: ignore
+
+
+def counted(
+    system: AbstractSystem, state: StepperState, h: RealScalarLike
+) -> tuple[StepperState, RESULTS]:
+    """The state with its angles, for a step of length h, and the verdict: whether no angle whose
+    turns are needed has moved, or moves, by more than a quarter turn in a step."""
+    here = turning(system, state.q, state.v, state.angles)
+    assert here is not None
+    assert state.angles is not None
+    most = jnp.maximum(jnp.abs(here.angle - state.angles), jnp.abs(h * here.rate))
+    lost = jnp.any(here.needed & (most > _QUARTER))
+    verdict = RESULTS.where(lost, RESULTS.turns_not_counted, RESULTS.successful)
+    return state.replace(angles=here.angle), verdict
