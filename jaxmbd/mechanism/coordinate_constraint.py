@@ -129,10 +129,10 @@ class CoordinateConstraint(AbstractConstraint):
     def angle_count(self):
         return self.coordinate.angle_count + (0 if self.of is None else self.of.angle_count)
 
-    def angles(self, poses):
+    def counted_angles(self, poses):
         k = len(self.coordinate.frames)
-        own = self.coordinate.angles(poses[:k])
-        return own if self.of is None else (*own, *self.of.angles(poses[k:]))
+        own = self.coordinate.counted_angles(poses[:k])
+        return own if self.of is None else (*own, *self.of.counted_angles(poses[k:]))
 
     def near(self, angles):
         k = self.coordinate.angle_count

@@ -42,10 +42,10 @@ class AbstractElement(AbstractFramed):
 
     @property
     def angle_count(self) -> int:
-        """Number of `angles`. Default: 0."""
+        """Number of `counted_angles`. Default: 0."""
         return 0
 
-    def angles(self, poses: Sequence[Pose]) -> tuple[Float[Array, ""], ...]:
+    def counted_angles(self, poses: Sequence[Pose]) -> tuple[Float[Array, ""], ...]:
         """The angles [rad] that a pose gives up to whole turns, where the turns matter to the
         element. A simulation counts them: it evaluates the element `near` the angles at the start
         of each step. A pure function. Default: none."""
@@ -53,13 +53,13 @@ class AbstractElement(AbstractFramed):
         return ()
 
     def near(self, angles: Sequence[Float[Array, ""]]) -> Self:
-        """The element whose `angles` are within half a turn of these. Default: the element."""
+        """The element whose `counted_angles` are within half a turn of these. Default: itself."""
         del angles
         return self
 
     @property
     def needs_turns(self) -> Bool[ArrayLike, ""]:
-        """Whether the element acts differently after a whole turn of its `angles`."""
+        """Whether the element acts differently after a whole turn of its `counted_angles`."""
         return True
 
 

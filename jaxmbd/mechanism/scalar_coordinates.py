@@ -37,10 +37,10 @@ class AbstractScalarCoordinate(AbstractFramed):
 
     @property
     def angle_count(self) -> int:
-        """Number of `angles`. Default: 0."""
+        """Number of `counted_angles`. Default: 0."""
         return 0
 
-    def angles(self, poses: Sequence[Pose]) -> tuple[Float[Array, ""], ...]:
+    def counted_angles(self, poses: Sequence[Pose]) -> tuple[Float[Array, ""], ...]:
         """The angles [rad] in the coordinate that poses give up to whole turns. Simulations count
         their turns. Default: none."""
         del poses
@@ -48,12 +48,13 @@ class AbstractScalarCoordinate(AbstractFramed):
 
     @property
     def factors_of_angles(self) -> Float[Array, " angles"] | None:
-        """The derivatives by the `angles`, if they are constant. Default: `None`, unless there are
-        no angles."""
+        """The derivatives by the `counted_angles`, if they are constant. Default: `None`, unless
+        there are no angles."""
         return None if self.angle_count else jnp.zeros(0, self.dtype)
 
     def near(self, angles: Sequence[Float[Array, ""]]) -> Self:
-        """The coordinate whose `angles` are within half a turn of these. Default: itself."""
+        """The coordinate whose `counted_angles` are within half a turn of these. Default: the
+        coordinate."""
         del angles
         return self
 
@@ -119,7 +120,7 @@ class OfJoint(AbstractScalarCoordinate):
     def angle_count(self):
         return int(self.coordinate.angle)
 
-    def angles(self, poses):
+    def counted_angles(self, poses):
         return (self.value(poses),) if self.coordinate.angle else ()
 
     @property
@@ -196,15 +197,16 @@ class WeightedSum(AbstractScalarCoordinate):
     def angle_count(self):
         return sum(term.angle_count for term in self.terms)
 
-    def angles(self, poses):
-        return tuple(x for term, own in self._of_terms(poses) for x in term.angles(own))
+    def counted_angles(self, poses):
+        return tuple(x for term, own in self._of_terms(poses) for x in term.counted_angles(own))
 
     @property
     def factors_of_angles(self):
         parts = [term.factors_of_angles for term in self.terms]
-        if any(part is None for part in parts):
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
             return None
-        return jnp.concatenate([f * x for f, x in zip(components(self.factors), parts)])
+        return jnp.concatenate([f * x for f, x in zip(components(self.factors), known)])
 
     def near(self, angles):
         ends = np.cumsum([term.angle_count for term in self.terms]).tolist()
@@ -280,8 +282,8 @@ class AlongCoordinate(AbstractFramed):
     def angle_count(self):
         return self.coordinate.angle_count
 
-    def angles(self, poses):
-        return self.coordinate.angles(poses)
+    def counted_angles(self, poses):
+        return self.coordinate.counted_angles(poses)
 
     def near(self, angles):
         return replaced(self, coordinate=self.coordinate.near(angles))

@@ -22,7 +22,7 @@ def turning(
     def of_element(element, qs, vs):
         poses, twists = frame_poses(element, qs), frame_twists(element, qs, vs)
         moving = tuple(pose.rate(twist) for pose, twist in zip(poses, twists, strict=True))
-        angles = lambda poses: jnp.stack(element.angles(poses))  # noqa: E731
+        angles = lambda poses: jnp.stack(element.counted_angles(poses))  # noqa: E731
         angle, rate = jax.jvp(angles, (poses,), (moving,))
         return angle, rate, jnp.broadcast_to(jnp.asarray(element.needs_turns), angle.shape)
 

@@ -88,7 +88,7 @@ class JointLimit(AbstractGap):
     def angle_count(self):
         return self.joint.angles
 
-    def angles(self, poses):
+    def counted_angles(self, poses):
         x = self._offsets(*poses)
         return tuple(components(x[x.shape[0] - self.joint.angles :]))
 

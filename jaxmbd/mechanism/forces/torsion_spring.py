@@ -76,7 +76,7 @@ class TorsionSpring(AbstractSpring):
         self.middle = jnp.zeros((), self.dtype)
 
     def wrench(self, a, b, twist_a, twist_b, t, u):
-        (x,) = self.angles((a, b))
+        (x,) = self.counted_angles((a, b))
         axis = twist_axis(a, b)
         rate = dot(axis, twist_b.angular - twist_a.angular)
         against = self.stiffness * x + self.damping * rate + self.further_force(x, rate, t, u)
@@ -84,14 +84,14 @@ class TorsionSpring(AbstractSpring):
 
     def energy(self, poses, t):
         del t
-        (x,) = self.angles(poses)
+        (x,) = self.counted_angles(poses)
         return self.stored(x)
 
     @property
     def angle_count(self):
         return 1
 
-    def angles(self, poses):
+    def counted_angles(self, poses):
         return (near_angle(twist(*poses) - self.rest_angle, self.middle),)
 
     def near(self, angles):
