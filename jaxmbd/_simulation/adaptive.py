@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from .._checks import with_dtype
 from .._enforcement import AbstractContinuousEnforcement, point
 from .._results import RESULTS, first_failure, of_scheme
+from .._system import State
 from .._types import Control, RealScalarLike
 from .continuous import constrained_field, corrected_step
 from .fixed import Saved
@@ -108,9 +109,9 @@ class _Corrected(diffrax.AbstractWrappedSolver):
         y, error = (q, v, angles), (*error, jax.tree.map(jnp.zeros_like, angles))
         dense = dict(motion=dense, angles=angles)
         if angles is not None:
-            moved = StepperState(t1, q, v, angles=angles)
-            moved, verdict = counted(problem.system, moved, t1 - t0)
-            y = (q, v, moved.angles)
+            h: Any = t1 - t0
+            angles, verdict = counted(problem.system, State(0.0, q, v, angles=angles), h)
+            y = (q, v, angles)
             unsolved = unsolved | (verdict != RESULTS.successful)
         # A smaller step may succeed. Not all schemes report the failure to the controller.
         error = jax.tree.map(lambda x: jnp.where(unsolved, jnp.inf, x), error)

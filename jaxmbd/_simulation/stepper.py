@@ -151,8 +151,8 @@ class Stepper(eqx.Module):
         """`step` for an array h and a control."""
         steps, start, verdicts = self.steps(control, state.q.dtype), state, []
         if state.angles is not None:
-            start, verdict = counted(steps.system, state, h)
-            steps = with_angles(steps, start.angles)
+            angles, verdict = counted(steps.system, state, h)
+            steps, start = with_angles(steps, angles), state.replace(angles=angles)
             verdicts.append(verdict)
         if state.active is not None:
             steps, start, verdict = switched(steps, start)
@@ -174,8 +174,8 @@ class Stepper(eqx.Module):
         """The state at a time t within the step of length h from `state`."""
         steps = self.steps(control, state.q.dtype)
         if state.angles is not None:
-            state, _ = counted(steps.system, state, h)
-            steps = with_angles(steps, state.angles)
+            angles, _ = counted(steps.system, state, h)
+            steps, state = with_angles(steps, angles), state.replace(angles=angles)
         if state.active is not None:
             steps, state, _ = switched(steps, at_start(steps.scheme, state))
         return steps.between(state, h, t)

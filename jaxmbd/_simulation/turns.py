@@ -9,9 +9,8 @@ from jaxtyping import Array, Float
 from .._equations import AbstractStructuredSystem, Turning
 from .._loop import stop_gradient
 from .._results import RESULTS
-from .._system import AbstractSystem
+from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Velocity
-from .state import StepperState
 from .steps import AbstractSteps
 
 # The largest advance of an angle in a step [rad].
@@ -48,14 +47,12 @@ def turning(
 
 
 def counted(
-    system: AbstractSystem, state: StepperState, h: RealScalarLike
-) -> tuple[StepperState, RESULTS]:
-    """The state with its angles, for a step of length h, and the verdict: whether no angle whose
-    turns are needed has moved, or moves, by more than a quarter turn in a step."""
+    system: AbstractSystem, state: State, h: RealScalarLike
+) -> tuple[Float[Array, " angles"], RESULTS]:
+    """The angles at a state, for a step of length h, and the verdict: whether no angle whose turns
+    are needed has moved, or moves, by more than a quarter turn in a step."""
     here = turning(system, state.q, state.v, state.angles)
-    assert here is not None
-    assert state.angles is not None
+    assert here is not None and state.angles is not None
     most = jnp.maximum(jnp.abs(here.angle - state.angles), jnp.abs(h * here.rate))
     lost = jnp.any(here.needed & (most > _QUARTER))
-    verdict = RESULTS.where(lost, RESULTS.turns_not_counted, RESULTS.successful)
-    return state.replace(angles=here.angle), verdict
+    return here.angle, RESULTS.where(lost, RESULTS.turns_not_counted, RESULTS.successful)

@@ -1,6 +1,5 @@
 """Contacts and limits of a compiled model."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -39,8 +38,6 @@ def limits(source: Source, along: Coordinates) -> list[AbstractContact]:
         coordinate, (low, high) = along.joint(j), (float(x) for x in m.jnt_range[j])
         if coordinate is None:
             source.drop("joint", j, "its limit, a cone of rotations")
-        elif along.member(j).kind == "hinge" and high - low >= 2 * math.pi:
-            source.drop("joint", j, "its limits, which are a turn or more apart")
         else:
             found.append(_limit(source, "joint", j, coordinate, m.jnt_margin[j], low, high))
     for k in map(int, np.flatnonzero(m.tendon_limited)):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._inputs import checked
+from .._system import State
 from ..mechanism import Body, Mechanism
 from . import native
 from .along import Coordinates
@@ -24,6 +25,7 @@ from .loaded import Loaded
 from .sdf import read_sdf
 from .sensors import sensors
 from .source import Source, pose
+from .turns import counted_angles
 from .visuals import visuals
 
 
@@ -147,7 +149,10 @@ def _at_start(
         for i, (name, inertia) in enumerate(parts.inertias.items())
     ]
     mechanism = Mechanism(bodies, joints, forces, gaps, gravity=draft.mechanism.gravity)
-    loaded = dataclasses.replace(draft, mechanism=mechanism, state=mechanism.state())
+    begin = mechanism.state()
+    angles = counted_angles(mechanism, draft.joints, np.array(m.qpos0), begin.q, begin.v)
+    begin = State(begin.t, begin.q, begin.v, angles=angles)
+    loaded = dataclasses.replace(draft, mechanism=mechanism, state=begin)
     keys = {source.name("key", k): k for k in range(m.nkey)}
     return dataclasses.replace(
         loaded,

@@ -24,6 +24,7 @@ from ..mechanism import (
 from . import rigid
 from .readings import JointReading
 from .rigid import Transform
+from .turns import counted_angles
 
 
 class Control(NamedTuple):
@@ -215,8 +216,9 @@ class Loaded:
         t: float = 0.0,
         mechanism: Mechanism | None = None,
     ) -> State:
-        """The state at joint coordinates in the order and with the meaning of MuJoCo. The bodies
-        are placed along the tree. Loops that are not closed there stay open; `mbd.assemble` closes
+        """The state at joint coordinates in the order and with the meaning of MuJoCo, with the
+        whole turns of hinges that springs, limits and couplings read. The bodies are placed along
+        the tree. Loops that are not closed there stay open; `mbd.assemble` closes
         them.
 
         **Arguments:** `qpos`, `qvel`: as in `MjData`, `qvel` 0 by default. `mechanism`: the one
@@ -250,7 +252,8 @@ class Loaded:
         rates = [xp.stack([body[i] for body in bodies], axis=-1) for i in (1, 2)]
         dtype = mechanism.gravity.dtype
         tables = (jnp.asarray(xp.concatenate(x), dtype) for x in (rows, rates))
-        return State(t, *mechanism.coordinates_of(*tables))
+        q, v = mechanism.coordinates_of(*tables)
+        return State(t, q, v, angles=counted_angles(mechanism, self.joints, qpos, q, v))
 
     def qpos_qvel(
         self, state: Any, *, mechanism: Mechanism | None = None

@@ -329,7 +329,7 @@ class Mechanism(AbstractStructuredSystem):
         """The angles whose turns a simulation counts, those of scalar coordinates, torsion springs
         and joint limits, in the order of `Solution.angles`; `None` without any. At q alone each is
         within half a turn of its `middle`."""
-        return turning(self.tables, self._kinds, q, v)
+        return turning(self.tables, self.element_stacks, q, v)
 
     def near(self, angles: Float[Array, " angles"]) -> "Mechanism":
         """The mechanism whose counted angles are within half a turn of these [rad]. It evaluates
@@ -337,7 +337,7 @@ class Mechanism(AbstractStructuredSystem):
 
             mechanism.near(sol.angles[-1]).mechanical_energy(sol.t[-1], sol.q[-1], sol.v[-1])
         """
-        found, new = near(self._kinds, angles), object.__new__(type(self))
+        found, new = near(self.element_stacks, angles), object.__new__(type(self))
         joints, forces = len(self.joint_stacks), len(self.force_stacks)
         vars(new).update(
             {
@@ -350,7 +350,7 @@ class Mechanism(AbstractStructuredSystem):
         return new
 
     @property
-    def _kinds(self) -> tuple[Stack[Any], ...]:
+    def element_stacks(self) -> tuple[Stack[Any], ...]:
         """All elements between bodies, kind by kind."""
         return (*self.joint_stacks, *self.force_stacks, *self.contact_stacks)
 
