@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import get_opaque_trace_state
+from jaxtyping import PyTree
 
 _Function = TypeVar("_Function", bound=Callable)
 
@@ -41,6 +42,27 @@ def numpy_if_concrete(*values: Any) -> Any:
     return np if all_concrete(values) else jnp
 
 
+def with_strong_types(tree: PyTree) -> Any:
+    """The same with arrays of the dtype of the other numbers in place of Python floats, and of
+    arrays made of them, whose types are weak. JAX compiles a program for each type, and for each
+    value of a float."""
+
+    leaves, treedef = jax.tree.flatten(tree)
+    weak = list(map(_is_weak, leaves))
+    if not any(weak):
+        return tree
+    others = [x for x, is_one in zip(leaves, weak) if not is_one and _is_real_array(x)]
+    dtype = np.result_type(*(x.dtype for x in others)) if others else jnp.result_type(float)
+
+    def strong(x):
+        if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
+            return x
+        # Unlike JAX, NumPy compiles no program for the conversion.
+        return jnp.asarray(np.asarray(x) if is_concrete(x) else x, dtype)
+
+    return treedef.unflatten([strong(x) if is_one else x for x, is_one in zip(leaves, weak)])
+
+
 def as_one_program(fn: _Function) -> _Function:
     """Compile `fn`, a function of pytrees, as one program when all its arguments are concrete. With
     traced arguments `fn` is called as it is. An argument that is a number is one of the program's,
@@ -51,9 +73,18 @@ def as_one_program(fn: _Function) -> _Function:
     def called(*args):
         if not all_concrete(args):
             return fn(*args)
-        return compiled(*(jnp.asarray(x) if type(x) in (int, float) else x for x in args))
+        args = [jnp.asarray(x, int) if type(x) is int else x for x in args]
+        return compiled(*(with_strong_types(args) if any(map(_is_weak, args)) else args))
 
     return cast(_Function, called)
+
+
+def _is_real_array(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray) and jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _is_weak(x: Any) -> bool:
+    return isinstance(x, float) or (isinstance(x, jax.Array) and x.weak_type)
 
 
 def compiled_quickly(fn: _Function) -> _Function:

@@ -3,9 +3,11 @@
 import jax
 import jax.numpy as jnp
 import jaxlib.version
+import numpy as np
 import pytest
 from helpers import COMPILED, compilation_events
 
+import jaxmbd as mbd
 from jaxmbd import _concrete
 
 
@@ -44,3 +46,76 @@ def test_concrete_arguments_of_a_part_of_a_program():
     """Only whole programs may have options."""
     triple = _concrete.compiled_quickly(lambda x: 3 * x)
     assert float(jax.jit(lambda x: x * triple(jnp.array(2.0)))(jnp.array(4.0))) == 24.0
+
+
+class Rod(mbd.AbstractSystem):
+    """A pendulum whose length is kept as it is given."""
+
+    length: jax.Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        return jnp.array([0.0, -9.81])
+
+    def constraint(self, q, t):
+        return q @ q - self.length**2
+
+
+STATE = mbd.State(0.0, [0.0, -0.9], [0.3, 0.0])
+RECORD = mbd.identify.Record(np.linspace(0.0, 0.02, 3), np.zeros((3, 2)), STATE)
+
+
+def positions(sample):
+    return sample.q
+
+
+def simulated(length):
+    anywhere = {"start_tolerance": jnp.inf, "dt": 0.01, "num_steps": 2}
+    return mbd.simulate(Rod(length), mbd.VelocityImpulse(), STATE, **anywhere).q
+
+
+def stepped(length):
+    stepper = mbd.Stepper(Rod(length), mbd.VelocityImpulse())
+    return stepper.step(stepper.init(STATE, start_tolerance=1.0), 0.01).q
+
+
+def predicted(length):
+    return mbd.identify.predict(Rod(length), RECORD, positions, dt=0.01).readings
+
+
+TAKE_NUMBERS = {
+    "simulate": simulated,
+    "step": stepped,
+    "assemble": lambda x: mbd.assemble(Rod(x), [0.1, -0.9]).q,
+    "evaluate": lambda x: mbd.evaluate(Rod(x), None, 0.0, STATE.q, STATE.v).f,
+    "equilibrium": lambda x: mbd.analysis.equilibrium(Rod(x), STATE).q,
+    "linearise": lambda x: mbd.analysis.linearise(Rod(x), STATE, start_tolerance=1.0).A,
+    "jacfwd": mbd.jacfwd(lambda x: x * x),
+    "predict": predicted,
+}
+
+
+@pytest.mark.parametrize("name", TAKE_NUMBERS)
+def test_a_number_is_a_number(name):
+    """A float, an array made of one (whose type is weak), and one of NumPy are the same program."""
+    fn = TAKE_NUMBERS[name]
+    fn(jnp.array(0.9, float))
+    with compilation_events() as events:
+        for x in (0.91, jnp.asarray(0.92), np.float64(0.93), np.array(0.94)):
+            fn(x)
+    assert events[COMPILED] == 0
+
+
+def test_strong_types():
+    """Of the dtype of the other numbers; what is no real number stays."""
+    a32 = jnp.ones(2, jnp.float32)
+    tree = {"a": a32, "b": 0.5, "c": jnp.asarray(0.5), "n": 3, "s": "x", "i": jnp.asarray(2)}
+    found = _concrete.with_strong_types(tree)
+    assert found["a"] is a32 and found["n"] == 3 and found["s"] == "x"
+    for name in "bc":
+        assert found[name].dtype == jnp.float32 and not found[name].weak_type
+    assert jnp.issubdtype(found["i"].dtype, jnp.integer)
+    alone = _concrete.with_strong_types(0.5)
+    assert alone.dtype == jnp.float64 and not alone.weak_type

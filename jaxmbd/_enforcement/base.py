@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import check_system, one_each
+from .._checks import check_system, one_each, with_dtype
 from .._equations import AbstractEquations, ConstraintRows, equations
 from .._extensible import Extensible
 from .._inputs import checked
@@ -74,6 +74,7 @@ def evaluate(
 
     **Raises:** `ValueError` if q or v does not have the size of the system."""
     check_system(system, control, q, v)
+    system, control, t = with_dtype((system, control, t), q.dtype)
     return point(system, control, t, q, v).dense()
 
 

@@ -11,6 +11,7 @@ from jax.core import eval_jaxpr
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
+from .._concrete import with_strong_types
 from .._inputs import checked
 from .._linalg import loops_cost_nothing
 from .lanes import LANES, in_lanes
@@ -33,14 +34,18 @@ def jacfwd(fn: Callable, *, has_aux: bool = False) -> Callable:
     **Returns:** a compiled function of x, a pytree of real numbers, and the further arguments. It
     returns a pytree like y, in each place a pytree like x of arrays with the axes of y, then those
     of x; with `has_aux`, the pair of these derivatives and the auxiliary output. Compilations are
-    kept with it, so call `jacfwd` once and the function often.
+    kept with it, so call `jacfwd` once and the function often. Python floats in x are converted to
+    arrays. Those in further arguments are compiled in, so give arrays for numbers that change.
 
     **Raises:** `ValueError` if x or y holds numbers that are not real.
     """
     compiled = eqx.filter_jit(_jacobian)
 
     def derivatives(x: PyTree, *args: Any) -> Any:
-        x = jax.tree.map(jnp.asarray, x)
+        arrays, rest = eqx.partition(args, eqx.is_array)
+        x, arrays = with_strong_types((x, arrays))
+        args = eqx.combine(arrays, rest)
+        x = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), x)
         _check_real("The argument", x, "Give numbers like 3.0, and other arguments after it.")
         return compiled(fn, has_aux, x, args)
 

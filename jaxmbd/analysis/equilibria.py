@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._checks import with_dtype
 from .._concrete import all_concrete
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
@@ -71,6 +72,7 @@ def equilibria(
             "`states` of equilibria needs q of shape (n, nq) and v of shape (n, nv), but they have "
             f"{states.q.shape} and {states.v.shape}."
         )
+    system, u = with_dtype((system, u), states.q.dtype)
     t = jnp.broadcast_to(jnp.asarray(states.t, states.q.dtype), states.q.shape[:1])
     found = _all(system, t, states, u, first, tolerance, max_iterations, solver)
     good = np.asarray(found.report.result == RESULTS.successful)

@@ -172,6 +172,7 @@ def independent(system: AbstractSystem, state: State, caller: str) -> int:
             f"Under `jax.jit` and `jax.vmap`, `{caller}` needs `size`, the number of independent "
             "deviations (twice the freedoms of a holonomic system), since shapes depend on it."
         )
+    system = with_dtype(system, state.q.dtype)
     return admissible_count(system, jnp.asarray(state.t, state.q.dtype), state.q, state.v)
 
 

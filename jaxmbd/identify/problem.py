@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_system
-from .._concrete import compiled_quickly
+from .._concrete import compiled_quickly, with_strong_types
 from .._enforcement import AbstractEnforcement
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
@@ -87,6 +87,7 @@ def make_problem(
     """The problem of a fit. **Raises:** `ValueError` for arguments that do not match, see `fit`."""
     if not records:
         raise ValueError("There is nothing to compare with: `records` is empty.")
+    model = with_strong_types(model)
     if isinstance(model, AbstractSystem):
         model = Leaves(model)
         parameters = model.parameters(parameters)
