@@ -31,7 +31,12 @@ from .visuals import visuals
 
 @checked
 def load(
-    path: Any, *, contacts: bool = True, limits: bool = True, floating: bool = False
+    path: Any,
+    *,
+    contacts: bool = True,
+    limits: bool = True,
+    floating: bool = False,
+    model: str | Sequence[str] | None = None,
 ) -> Loaded:
     """Load a model of a mechanism from a file:
 
@@ -43,7 +48,7 @@ def load(
 
     MJCF and URDF are read with MuJoCo (`pip install "jaxmbd[io]"`), so that defaults, units, frames
     and the inertia of geoms are those of MuJoCo. A file of `mbd.save` (`.json`) is read as it was,
-    and SDFormat (`.sdf`) with its loops, without MuJoCo.
+    and SDFormat (`.sdf`, `.world`) with its loops, without MuJoCo.
     Names of bodies, joints and actuators are those of the file; several joints of one body are one
     `Serial` joint, named "first+second". An actuator whose joint has a spring
     and the same name is "name actuator". What has no counterpart is told in one warning, and is
@@ -56,6 +61,8 @@ def load(
     - `contacts`, `limits`: whether to take over contacts between geoms, and limits of joints.
     - `floating`: whether bodies that the file fixes to the world are free, as the base of a walking
       robot in URDF.
+    - `model`: name or names of the models to load from a world in SDFormat, by default all. Static
+      ones are part of the ground.
 
     **Raises:** `ValueError` of one line for a file that cannot be read, and for joints of one body
     that have no counterpart together; `ImportError` without MuJoCo."""
@@ -65,9 +72,13 @@ def load(
         and Path(path).is_file()
     ):
         return native.read(Path(path))
-    if isinstance(path, str | Path) and str(path).lower().endswith(".sdf"):
-        loaded = read_sdf(Path(path), limits=limits)
-        return _told(loaded)
+    if isinstance(path, str | Path) and Path(path).suffix.lower() in (".sdf", ".world"):
+        return _told(read_sdf(Path(path), contacts=contacts, limits=limits, model=model))
+    if model is not None:
+        raise ValueError(
+            f"`model` chooses from a world in SDFormat, so it must be None for {path}, but is "
+            f"{model!r}."
+        )
     source = compiled(path, floating)
     tell(source, Reads(contacts, limits))
     parts = tree(source)

@@ -1,27 +1,15 @@
 """Models in SDFormat, with poses in the model and loops as they are."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from refusals import check_refused
+from sdf_files import HINGE, LINK, link, loaded, sdf
 
 import jaxmbd as mbd
 
-LINK = """
-<link name="{name}"><pose>{pose}</pose>
-  <inertial><pose>0.1 0 0 0 0 0.3</pose><mass>2</mass>
-    <inertia><ixx>0.01</ixx><iyy>0.02</iyy><izz>0.025</izz><ixy>0</ixy><ixz>0</ixz><iyz>0</iyz></inertia>
-  </inertial>
-  <visual name="{name} box"><geometry><box><size>0.2 0.1 0.1</size></box></geometry></visual>
-</link>"""
-HINGE = """
-<joint name="{name}" type="revolute"><parent>{parent}</parent><child>{child}</child>
-  <pose>{pose}</pose><axis><xyz>0 1 0</xyz>{more}</axis></joint>"""
 DYNAMICS = """<limit><lower>-1</lower><upper>2</upper></limit><dynamics><damping>0.1</damping>
   <spring_stiffness>3</spring_stiffness><spring_reference>0.2</spring_reference></dynamics>"""
-
-
-def sdf(inside, version="1.6"):
-    return f'<sdf version="{version}"><model name="m">{inside}</model></sdf>'
 
 
 # A parallelogram: two cranks of 0.3 m and a coupler of 0.6 m.
@@ -34,12 +22,6 @@ FOUR_BAR = sdf(
     + HINGE.format(name="c", parent="world", child="rocker", pose="0 0 0 0 0 0", more="")
     + HINGE.format(name="d", parent="coupler", child="rocker", pose="0.3 0 0 0 0 0", more="")
 )
-
-
-def loaded(text, tmp_path, **options):
-    path = tmp_path / "model.sdf"
-    path.write_text(text)
-    return mbd.load(path, **options)
 
 
 def test_a_loop_is_a_joint_like_the_others(tmp_path):
@@ -107,7 +89,9 @@ def test_the_place_of_the_model(tmp_path):
     lost = link.replace("<pose>0 0 1", '<pose relative_to="a">0 0 1')
     check_refused(lambda: loaded(sdf(around + lost), tmp_path), "relative to itself")
     other = turned.replace("<pose", "<pose relative_to='table'")
-    check_refused(lambda: loaded(sdf(other + link), tmp_path), "relative to .table., which is not")
+    check_refused(
+        lambda: loaded(sdf(other + link), tmp_path), 'refers to "table", which the <sdf> does'
+    )
 
 
 def test_a_universal_joint_has_its_two_axes(tmp_path):
@@ -139,11 +123,69 @@ BAD = {
             + """<joint name="u" type="universal"><parent>world</parent><child>a</child>
             <axis><xyz>1 0 0</xyz></axis><axis2><xyz>0.5 1 0</xyz></axis2></joint>"""
         ),
-        'axes of the joint "u" must be at right angles.*0.447214',
+        'line 7: the <joint> "u" must have axes at right angles.*0.447214',
     ),
     "no XML": ("<sdf>", "is not XML"),
     "no model": ("<robot/>", "holds no <model>"),
-    "no mass": (sdf('<link name="a"/>'), 'link> "a" has no mass'),
+    "no mass": (
+        sdf('<link name="a"><inertial><mass>0</mass></inertial></link>'),
+        '<inertial> of the <link> "a" has the mass 0, so that the link has no mass',
+    ),
+    "no link": (sdf(""), "no model that can move, as there is no <link>"),
+    "no number": (
+        sdf('<link name="a"><inertial><mass>two</mass></inertial></link>'),
+        "model.sdf, line 1: the <inertial><mass> of the <link> \"a\" must be a number.*'two'",
+    ),
+    "not finite": (
+        sdf('<link name="a"><inertial><mass>nan</mass></inertial></link>'),
+        '<inertial><mass> of the <link> "a" must be finite',
+    ),
+    "too few numbers": (
+        sdf(link().replace("0 0 0 0 0 0", "\n\n0 0")),
+        'line 2: the <pose> of the <link> "a" must be 6 numbers.*0 0',
+    ),
+    "no flag": (sdf(link(inside="<gravity>no</gravity>")), "<gravity>.*true or false.*'no'"),
+    "bad colour": (
+        sdf(
+            link().replace("</geometry>", "</geometry><material><diffuse>1 0</diffuse></material>")
+        ),
+        '<material><diffuse> of the <visual> "a box" must be 3 or 4 numbers.*1 0',
+    ),
+    "no axis": (
+        sdf(
+            link()
+            + HINGE.format(
+                name="j", parent="world", child="a", pose="0 0 0 0 0 0", more=""
+            ).replace("0 1 0", "0 0 0")
+        ),
+        '<joint> "j" needs an <xyz> of its <axis> other than 0 0 0',
+    ),
+    "swapped limits": (
+        sdf(
+            link()
+            + HINGE.format(
+                name="j",
+                parent="world",
+                child="a",
+                pose="0 0 0 0 0 0",
+                more="<limit><lower>1</lower><upper>-1</upper></limit>",
+            )
+        ),
+        '<joint> "j" has a lower limit 1 above its upper one, -1',
+    ),
+    "negative damping": (
+        sdf(
+            link()
+            + HINGE.format(
+                name="j",
+                parent="world",
+                child="a",
+                pose="0 0 0 0 0 0",
+                more="<dynamics><damping>-1</damping></dynamics>",
+            )
+        ),
+        'model.sdf, line 8: the <joint> "j": .*damping.*-1',
+    ),
     "no tensor": (
         sdf(LINK.format(name="a", pose="0 0 0 0 0 0").replace("0.01<", "-0.01<")),
         "principal moments.*positive",
@@ -165,23 +207,65 @@ def test_a_bad_file_is_refused_in_one_line(name, tmp_path):
     check_refused(lambda: loaded(text, tmp_path), words)
 
 
-def test_what_is_dropped_is_told(tmp_path):
-    link = LINK.format(name="a", pose="0 0 0 0 0 0").replace("0.025<", "0.05<")
-    ends = "<parent>a</parent><child>a</child>"
-    more = f'<plugin name="p"/><joint name="j" type="gearbox">{ends}</joint>'
-    with pytest.warns(UserWarning, match="(?s)no mass distribution.*gearbox.*plugin"):
-        loaded(sdf(link + more), tmp_path)
-    link = LINK.format(name="a", pose="0 0 0 0 0 0").replace("<inertial>", "{}<inertial>", 1)
-    mimic = HINGE.format(
-        name="j", parent="world", child="a", pose="0 0 0 0 0 0", more="<mimic joint='k'/>"
+MIMIC = {
+    # ratio of the kinds: follower, leader; what the follower is at the leader's 0.3.
+    "gear": ("revolute", "revolute", 2.0, 0.0, 0.6),
+    "gear with a phase": ("revolute", "revolute", -0.5, 0.1, -0.05),
+    "lever": ("prismatic", "prismatic", 1.7, 0.1, 0.61),
+    "rack": ("prismatic", "revolute", 1.7, 0.1, 0.61),
+    "pinion": ("revolute", "prismatic", 1.7, 0.1, 0.61),
+}
+
+
+@pytest.mark.parametrize("name", MIMIC)
+def test_an_axis_mimics_another(name, tmp_path):
+    """follower = multiplier (leader - reference) + offset, with a reference of 0.2 and the offset
+    that follows from the last number."""
+    kinds, ratio, start, at = MIMIC[name][:2], *MIMIC[name][2:]
+    mimic = f"""<mimic joint="leader"><multiplier>{ratio}</multiplier><reference>0.2</reference>
+      <offset>{start + 0.2 * ratio}</offset></mimic>"""
+    parts = ""
+    for joint, kind, more in zip(("follower", "leader"), kinds, (mimic, ""), strict=True):
+        parts += link(f"{joint}_link") + HINGE.format(
+            name=joint, parent="world", child=f"{joint}_link", pose="0 0 0 0 0 0", more=more
+        ).replace("revolute", kind)
+    mechanism = loaded(sdf(parts), tmp_path).mechanism
+
+    def coordinates(kind, x):
+        half = x / 2
+        turned = kind == "revolute"
+        return [
+            0,
+            0 if turned else x,
+            0,
+            *([np.cos(half), 0, np.sin(half), 0] if turned else [1, 0, 0, 0]),
+        ]
+
+    poses = {
+        f"{joint}_link": coordinates(kind, x)
+        for joint, kind, x in zip(("follower", "leader"), kinds, (at, 0.3), strict=True)
+    }
+    table = np.array([poses[body] for body in mechanism.body_stack.names]).T
+    q, _ = mechanism.coordinates_of(jnp.asarray(table), jnp.zeros((6, 2)))
+    off, _ = mechanism.coordinates_of(
+        jnp.asarray(table).at[:, 0].set(jnp.asarray(coordinates(kinds[0], -at))), jnp.zeros((6, 2))
     )
-    off = "<static>1</static>" + link.format("<gravity>false</gravity>") + mimic
-    with pytest.warns(UserWarning, match="(?s)static.*no weight.*mimics"):
-        loaded(sdf(off), tmp_path)
-    second = sdf(LINK.format(name="a", pose="0 0 0 0 0 0")).replace(
-        "</model>", "</model><model name='second'/>"
+    assert np.abs(mechanism.constraint(q, 0.0)).max() < 1e-12
+    assert np.abs(mechanism.constraint(off, 0.0)).max() > 0.05
+
+
+def test_a_mimic_of_a_ratio_without_teeth_couples_rates(tmp_path):
+    """Angles of real ratios are coupled by their rates, so that turns need not be counted."""
+    mimic = "<mimic joint='leader'><multiplier>1.41421356237</multiplier></mimic>"
+    parts = "".join(
+        link(f"{joint}_link")
+        + HINGE.format(
+            name=joint, parent="world", child=f"{joint}_link", pose="0 0 0 0 0 0", more=more
+        )
+        for joint, more in (("follower", mimic), ("leader", ""))
     )
-    with pytest.warns(UserWarning, match='model "second": not read'):
-        loaded(second, tmp_path)
-    on = loaded(sdf(link.format("<gravity>1</gravity>")), tmp_path)
-    np.testing.assert_allclose(on.mechanism.gravity, [0.0, 0.0, -9.8])
+    found = loaded(sdf(parts), tmp_path)
+    coupler = found.mechanism.joint("follower mimic")
+    assert isinstance(coupler, mbd.Coupler) and not found.dropped
+    np.testing.assert_allclose(coupler.ratio, np.sqrt(2), rtol=1e-11)
+    assert coupler.names == ("ground", "follower_link", "ground", "leader_link")

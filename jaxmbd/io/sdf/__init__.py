@@ -1,0 +1,1 @@
+from .read import read_sdf as read_sdf

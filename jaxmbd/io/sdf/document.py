@@ -1,0 +1,234 @@
+"""Elements of XML that know their line, and what they say as numbers."""
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from xml.parsers import expat
+
+import numpy as np
+
+from .. import rigid
+from ..rigid import Transform
+
+_COMMENTS = re.compile(rb"<!\[CDATA\[.*?\]\]>|<!--.*?-->", re.DOTALL)
+
+
+class BadFile(ValueError):
+    """What is wrong in a file, with its place."""
+
+
+class Node:
+    """An element, with the place where it is stated and the version of the format there."""
+
+    def __init__(
+        self,
+        tag: str,
+        attributes: dict[str, str],
+        file: Path,
+        line: int,
+        version: tuple[int, ...] = (),
+    ):
+        self.tag, self.attributes = tag, attributes
+        self.file, self.line, self.version = file, line, version
+        self.text = ""
+        self.children: list[Node] = []
+        self.above: Node | None = None
+
+    def add(self, child: "Node") -> None:
+        """Put an element into this one."""
+        child.above = self
+        self.children.append(child)
+
+    def like(self, tag: str, **attributes: str) -> "Node":
+        """A new element, stated where this one is."""
+        return Node(tag, attributes, self.file, self.line, self.version)
+
+    def copy(self) -> "Node":
+        """The same element again, with all below it."""
+        new = self.like(self.tag, **self.attributes)
+        new.text, new.above = self.text, self.above
+        for child in self.children:
+            new.add(child.copy())
+        return new
+
+    # --- what is below ---------------------------------------------------------------------------
+
+    def get(self, attribute: str) -> str:
+        """An attribute, "" if there is none."""
+        return self.attributes.get(attribute, "").strip()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.get("name")
+
+    def all(self, tag: str) -> list["Node"]:
+        """The elements of this tag."""
+        return [child for child in self.children if child.tag == tag]
+
+    def find(self, path: str) -> "Node | None":
+        """The first element at a path such as "inertia/ixx"."""
+        found: Node | None = self
+        for tag in path.split("/"):
+            found = next(iter(found.all(tag)), None)
+            if found is None:
+                return None
+        return found
+
+    def words(self, path: str, default: str = "") -> str:
+        """The text at a path; the default if there is none."""
+        part = self.find(path)
+        return default if part is None or not part.text.strip() else part.text.strip()
+
+    def number(self, path: str, default: float, *, finite: bool = True) -> float:
+        """The number at a path."""
+        part = self.find(path)
+        if part is None or not part.text.strip():
+            return default
+        (number,) = part.numbers((1,), finite=finite)
+        return float(number)
+
+    def flag(self, path: str, default: bool) -> bool:
+        """Whether it says true or 1 at a path."""
+        part = self.find(path)
+        return default if part is None or not part.text.strip() else part.true(part.text)
+
+    def true(self, text: str) -> bool:
+        """Whether a text says true."""
+        said = text.strip().lower()
+        if said not in ("1", "true", "0", "false"):
+            raise self.bad(f"must be true or false, but is {text.strip()!r}")
+        return said in ("1", "true")
+
+    def vector(self, path: str, default: Sequence[float]) -> np.ndarray:
+        """As many numbers at a path as the default has."""
+        part = self.find(path)
+        if part is None or not part.text.strip():
+            return np.array(default, float)
+        return part.numbers((len(default),))
+
+    def numbers(self, counts: Sequence[int], *, finite: bool = True) -> np.ndarray:
+        """The numbers of its own text."""
+        words, said = self.text.split(), " ".join(self.text.split())
+        wanted = " or ".join(map(str, counts))
+        wanted = "a number" if wanted == "1" else f"{wanted} numbers"
+        try:
+            found = [float(word) for word in words]
+        except ValueError:
+            raise self.bad(f"must be {wanted}, but is {said!r}") from None
+        if len(found) not in counts:
+            raise self.bad(f"must be {wanted}, but is {said!r}")
+        if any(math.isnan(x) for x in found) or (finite and any(math.isinf(x) for x in found)):
+            raise self.bad(f"must be finite, but is {said!r}")
+        return np.array(found)
+
+    def transform(self) -> Transform:
+        """A <pose>: position, and a quaternion or roll, pitch and yaw about the fixed axes x, y,
+        z."""
+        if not self.text.strip():
+            return Transform.identity()
+        given = self.get("rotation_format")
+        if given == "quat_xyzw":
+            *position, x, y, z, w = self.numbers((7,))
+            p = np.array([w, x, y, z])
+            length = np.linalg.norm(p)
+            if not length > 0:
+                raise self.bad("must have a quaternion other than 0 0 0 0")
+            return Transform(np.array(position), p / length)
+        if given not in ("", "euler_rpy"):
+            raise self.bad(
+                f'must have the rotation_format "euler_rpy" or "quat_xyzw", not {given!r}'
+            )
+        x, y, z, *angles = self.numbers((6,))
+        if self.true(self.get("degrees") or "0"):
+            angles = np.deg2rad(angles)
+        roll, pitch, yaw = (
+            rigid.turn(e, np.asarray(angle)) for e, angle in zip(np.eye(3), angles, strict=True)
+        )
+        return Transform(np.array([x, y, z]), rigid.product(yaw, rigid.product(pitch, roll)))
+
+    # --- what is wrong ---------------------------------------------------------------------------
+
+    def title(self) -> str:
+        """The element in words, with the one with a name that it belongs to."""
+        if self.name or self.above is None:
+            return f'<{self.tag}> "{self.name}"' if self.name else f"<{self.tag}>"
+        path, at = f"<{self.tag}>", self.above
+        while not at.name and at.above is not None:
+            path, at = f"<{at.tag}>{path}", at.above
+        return f"{path} of the {at.title()}" if at.name else path
+
+    def bad(self, why: str) -> BadFile:
+        """The error that says what is wrong with this element."""
+        return BadFile(f"{self.file}, line {self.line}: the {self.title()} {why}.")
+
+    @contextlib.contextmanager
+    def stated(self) -> Iterator[None]:
+        """Adds the place of this element to what is refused inside."""
+        try:
+            yield
+        except BadFile:
+            raise
+        except ValueError as error:
+            raise BadFile(f"{self.file}, line {self.line}: the {self.title()}: {error}") from None
+
+
+def parse(path: Path) -> Node:
+    """The root of a file of XML. Prefixes of names need not be declared, and comments may hold
+    "--": readers of SDFormat accept both.
+
+    **Raises:** `BadFile` for what is no XML."""
+    if not path.is_file():
+        raise BadFile(f"There is no file {str(path)!r} to load a model from.")
+    text = _COMMENTS.sub(_blank, path.read_bytes())
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    open_nodes: list[Node] = []
+    roots: list[Node] = []
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        node = Node(tag, attributes, path, parser.CurrentLineNumber)
+        if open_nodes:
+            open_nodes[-1].add(node)
+        else:
+            roots.append(node)
+        open_nodes.append(node)
+
+    def characters(text: str) -> None:
+        if open_nodes:
+            open_nodes[-1].text += text
+
+    def end(tag: str) -> None:
+        del tag
+        open_nodes.pop()
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = characters
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise BadFile(f"{path} is not XML: {error}.") from None
+    (root,) = roots
+    # A model without a version has the newest.
+    _set_version(root, numbers_of_version(root.get("version"), (2,)))
+    return root
+
+
+def _blank(found: re.Match[bytes]) -> bytes:
+    """A comment without its content, of as many lines."""
+    text = found.group()
+    return text if text.startswith(b"<![") else b"<!--" + b"\n" * text.count(b"\n") + b"-->"
+
+
+def numbers_of_version(text: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """The version (1, 12) of "1.12"."""
+    numbers = text.split(".")
+    return tuple(map(int, numbers)) if all(x.isdigit() for x in numbers) else default
+
+
+def _set_version(node: Node, version: tuple[int, ...]) -> None:
+    node.version = version
+    for child in node.children:
+        _set_version(child, version)

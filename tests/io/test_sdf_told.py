@@ -1,0 +1,243 @@
+"""What a file in SDFormat holds is read, told, or without effect on motions."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sdf_files import HINGE, collision, link, loaded, model, sdf, world
+
+import jaxmbd as mbd
+from jaxmbd.io.sdf.document import Node
+from jaxmbd.io.sdf.table import Entry, entry_below, table
+
+# What is in a file once, with all that the table knows, and what it needs to be a model.
+NEEDED = {
+    "model": link("base") + "<include><uri>part.sdf</uri>{include}</include>",
+    "joint": "<parent>world</parent><child>base</child>",
+    "geometry": "<box/>",
+    "axis2": "<xyz>1 0 0</xyz>",
+}
+ATTRIBUTES = {"joint": 'type="universal"', "axis": "", "axis2": "", "sdf": 'version="1.12"'}
+# Recursions, and what chooses other files, worlds or ways to state a thing.
+LEFT_OUT = (
+    "include",
+    "axis2/xyz",
+    "model/model",
+    "sdf/model",
+    "world/joint",
+    "world/frame",
+    "mimic",
+)
+NAMED = ("sdf", "world", "model", "link", "joint", "collision", "visual", "frame")
+
+
+def leaves(entry, path):
+    """Each entry of the table with the path to it."""
+    below = entry.below["> "].below if "> " in entry.below else entry.below
+    for name, one in below.items():
+        at = f"{path}/{name}"
+        if not any(f"{at}/".endswith(f"/{end}/") for end in LEFT_OUT):
+            yield at, one
+            yield from leaves(one, at)
+
+
+def other(default):
+    """A value that is not the default."""
+    if default in ("true", "false"):
+        return "false" if default == "true" else "true"
+    return " ".join(["7"] * max(1, len(default.split())))
+
+
+def written(entry, tag, verdict, value, path):
+    """An element with everything below it that has a verdict, and the lines that tell so."""
+    text, below = "", entry.below["> "].below if "> " in entry.below else entry.below
+    own = ATTRIBUTES.get(tag, "")
+    for name, one in below.items():
+        at = f"{path}/{name}"
+        if any(f"{at}/".endswith(f"/{end}/") for end in LEFT_OUT):
+            continue
+        if name.startswith("@"):
+            if one.verdict == verdict and name != "@name":
+                own += f' {name[1:]}="{value(one.default)}"'
+        elif one.verdict == "read":
+            text += written(one, name, verdict, value, at)
+        elif one.verdict == verdict:
+            named = f' name="{name} x"' if one.whole else ""
+            text += f"<{name}{named}>{'' if one.whole else value(one.default)}</{name}>"
+    if tag in NAMED[1:]:
+        own += f' name="{tag} x"'
+    return f"<{tag} {own}>{NEEDED.get(tag, '')}{text}</{tag}>"
+
+
+def everything(verdict, value, tmp_path):
+    """A model with all entries of a verdict, beside another file that it includes."""
+    (tmp_path / "part.sdf").write_text(sdf(link("part")))
+    text = written(table()["sdf"], "sdf", verdict, value, "/sdf")
+    given = "<model_state/><plugin name='p'/>" if verdict == "told" else ""
+    return loaded(text.replace("{include}", given), tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.*no counterpart")
+def test_each_entry_of_the_table_is_told(tmp_path):
+    """A model that holds each told element and attribute, at another value than the default: all of
+    them are told, by name and line. At the defaults none is but what has no default."""
+    told = [(at, x) for at, x in leaves(table()["sdf"], "/sdf") if x.verdict == "told"]
+    assert len(told) > 120
+    lines = everything("told", other, tmp_path).dropped
+    for at, entry in told:
+        parts = at.split("/")[1:]
+        owner = max(i for i, part in enumerate(parts) if part in NAMED)
+        path = "".join(f"<{part}>" for part in parts[owner + 1 :] if part[0] != "@")
+        if parts[-1].startswith("@"):
+            path += f' has {parts[-1][1:]}="'
+        # A whole element has a name of its own.
+        said = [(f'{parts[owner]} "', f"): {path}"), (f'{parts[-1]} "', "): not read")]
+        which = said[entry.whole]
+        assert any(line.startswith(which[0]) and which[1] in line for line in lines), at
+    assert all("(line " in line for line in lines)
+    # The include has a state and a plugin.
+    whole = [entry for _, entry in told if entry.whole]
+    assert len(lines) >= len(told) + 2
+    lines = everything(
+        "told", lambda default: default.replace("unlimited", "inf"), tmp_path
+    ).dropped
+    assert len(lines) <= len(whole) + 3 and not any("<ode>" in line for line in lines)
+
+
+def test_what_has_no_effect_is_not_told(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        everything("none", lambda default: "7", tmp_path)
+
+
+def test_what_the_table_calls_read_is_asked_for(tmp_path, monkeypatch):
+    """The names that the reader asks elements for."""
+    asked = set()
+    every, find, get = Node.all, Node.find, Node.get
+    monkeypatch.setattr(Node, "all", lambda node, tag: asked.add(tag) or every(node, tag))
+    monkeypatch.setattr(
+        Node, "find", lambda node, path: asked.update(path.split("/")) or find(node, path)
+    )
+    monkeypatch.setattr(Node, "get", lambda node, name: asked.add(f"@{name}") or get(node, name))
+    shapes = "".join(
+        collision(f"<{shape}/>", name=shape)
+        for shape in ("box", "capsule", "cone", "cylinder", "ellipsoid", "plane", "sphere")
+    )
+    seen = "".join(
+        f'<visual name="{shape}"><geometry><{shape}/></geometry><material/></visual>'
+        for shape in ("box", "capsule", "cone", "cylinder", "ellipsoid", "plane", "sphere")
+    )
+    auto = f'<link name="b"><inertial auto="true"/>{shapes}{seen}</link>'
+    kinds = ("revolute", "universal", "screw", "gearbox", "ball")
+    joints = "".join(
+        f'<joint name="{kind}" type="{kind}"><parent>world</parent><child>a</child>'
+        '<axis><xyz>1 0 0</xyz><mimic joint="universal"/></axis><axis2><xyz>0 1 0</xyz></axis2>'
+        f"<thread_pitch>1</thread_pitch></joint>"
+        for kind in kinds
+    )
+    (tmp_path / "part.sdf").write_text(sdf(link("part")))
+    part = '<include merge="1"><uri>part.sdf</uri></include>'
+    ball = link(inside=collision("<sphere/>"))
+    frame = '<frame name="f" attached_to="a"><pose>0 0 0 0 0 0</pose></frame>'
+    text = f'<physics type="ode"/>{model(ball + auto + joints + frame + part)}'
+    with pytest.warns(UserWarning, match="no counterpart"):
+        loaded(world(text), tmp_path)
+    # Containers whose parts are asked for by their path are asked for too.
+    read = {
+        at.rpartition("/")[2] for at, x in leaves(table()["sdf"], "/sdf") if x.verdict == "read"
+    }
+    only_told = {"wind", "velocity_decay", "fluid_added_mass", "physics", "dart", "simbody"}
+    only_told |= {"torsional", "bullet", "constraints", "soft_contact", "limit", "suspension"}
+    shapes = {"box", "capsule", "cone", "cylinder", "ellipsoid", "plane", "sphere", "@version"}
+    assert read - asked - only_told - shapes == set()
+
+
+def test_what_the_table_does_not_know_is_told(tmp_path):
+    inside = link(inside='<new_thing>3</new_thing><gz:box xmlns:gz="x"/>')
+    with pytest.warns(UserWarning, match="no counterpart"):
+        lines = loaded(sdf(inside.replace('name="a"', 'name="a" odd="1"')), tmp_path).dropped
+    assert list(lines) == [
+        'link "a" (line 2): has odd="1", which is no attribute of SDFormat 1.12',
+        'link "a" (line 7): <new_thing> is no element of SDFormat 1.12',
+        'link "a" (line 7): <gz:box> is no element of SDFormat 1.12',
+    ]
+    assert entry_below(table()["sdf"], "worlds") is None
+    assert isinstance(entry_below(table()["sdf"], "world"), Entry)
+
+
+def test_equal_reasons_are_told_on_one_line(tmp_path):
+    surface = "<surface><contact><ode><kp>1e6</kp></ode></contact></surface>"
+    inside = "".join(
+        link(name, collision("<sphere/>", surface), pose="0 0 0 0 0 0") for name in "abcdefg"
+    )
+    with pytest.warns(UserWarning, match=r"a::c\" .*and 3 more: <surface>.*<kp> 1e6 is not read"):
+        loaded(sdf(inside), tmp_path)
+    assert not loaded(sdf(inside), tmp_path, contacts=False).dropped
+
+
+def test_limits_that_mean_none_are_not_told(tmp_path):
+    """Negative efforts of old files, and large ones. Others are told."""
+    for effort, count in (("-1", 0), ("1e16", 0), ("inf", 0), ("30", 1)):
+        more = f"<limit><effort>{effort}</effort></limit>"
+        hinge = HINGE.format(name="j", parent="world", child="a", pose="0 0 0 0 0 0", more=more)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = loaded(sdf(link() + hinge), tmp_path).dropped
+        assert len(found) == count == len(caught)
+    assert found[0] == 'joint "j" (line 9): <axis><limit><effort> 30 is not read'
+
+
+def test_what_only_the_reader_can_tell(tmp_path):
+    ends = "<parent>world</parent><child>a</child>"
+    cases = {
+        "no mass distribution": link().replace("0.025<", "0.05<"),
+        'gearbox without hinges on "b"': link()
+        + link("b")
+        + f'<joint name="j" type="gearbox">{ends}'
+        "<gearbox_reference_body>b</gearbox_reference_body></joint>",
+        'has the type "plane"': link() + f'<joint name="j" type="plane">{ends}</joint>',
+        'mimics "k"': link()
+        + HINGE.format(
+            name="j", parent="world", child="a", pose="0 0 0 0 0 0", more="<mimic joint='k'/>"
+        ),
+        "a turn or more": link()
+        + HINGE.format(
+            name="j",
+            parent="world",
+            child="a",
+            pose="0 0 0 0 0 0",
+            more="<limit><lower>-4</lower><upper>4</upper></limit>",
+        ),
+        "which a ball does not have": link()
+        + f'<joint name="j" type="ball">{ends}<axis><dynamics><damping>1</damping></dynamics>'
+        "</axis></joint>",
+        "no <inertial>: its mass is 1 kg": '<link name="b"/>',
+        "friction is 0.5 in all": link(
+            inside=collision(
+                "<sphere/>", "<surface><friction><ode><mu>0.5</mu></ode></friction></surface>"
+            )
+        ),
+        "here never": link(
+            inside=collision(
+                "<sphere/>",
+                "<surface><bounce><restitution_coefficient>0.5</restitution_coefficient></bounce>"
+                "</surface>",
+            )
+        ),
+        "cone> touches nothing": link(inside=collision("<cone/>")),
+    }
+    for words, inside in cases.items():
+        with pytest.warns(UserWarning, match="no counterpart"):
+            (line,) = loaded(sdf(inside), tmp_path).dropped
+        assert words in line and "(line " in line, line
+
+
+def test_a_link_without_weight_falls_up_by_none(tmp_path):
+    """The force at its centre of mass is its weight, upwards."""
+    found = loaded(sdf(link(inside="<gravity>false</gravity>")), tmp_path)
+    (lift,) = found.mechanism.forces
+    assert isinstance(lift, mbd.PointForce) and lift.force_world is not None
+    assert not found.dropped
+    np.testing.assert_allclose(lift.force_world(0.0, None), [0, 0, 2 * 9.8])
+    np.testing.assert_allclose(lift.frame.position, [0.1, 0, 0])
+    assert loaded(sdf(link(inside="<gravity>1</gravity>")), tmp_path).mechanism.forces == ()
