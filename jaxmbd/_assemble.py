@@ -180,7 +180,7 @@ def _assemble(system, held, q, v, t, scales, tolerance, max_iterations):
     q_scale, v_scale = scales
     t, v_given = jnp.asarray(t, q.dtype), v
     in_place, in_motion = (system, system) if held is None else held(system)
-    given = _Problem(in_place, q, t, q_scale)
+    given = _problem(in_place, q, t, q_scale)
     p, iterations, stationary = _nearest(given, tolerance, max_iterations)
     q = system.retract(q, q_scale * p)
     # One solve suffices if the rows are linear in v, as they nearly always are. Otherwise Newton's
@@ -231,14 +231,8 @@ def _rank(J):
 class _Problem(eqx.Module):
     """g(p) = Phi(q (+) N S p, t), to vanish at the p nearest to the origin. S is `scale`."""
 
-    system: AbstractSystem
-    q: Float[Array, " nq"]
-    t: Float[Array, ""]
+    g: Callable[[Velocity], Rows]
     scale: Velocity
-
-    def g(self, p: Velocity) -> Rows:
-        q = self.system.retract(self.q, self.scale * p)
-        return equations(self.system).positions(self.t, q)
 
     def none(self, p: Velocity) -> Rows:
         """Multipliers that are zero."""
@@ -258,6 +252,15 @@ class _Problem(eqx.Module):
         each = jax.lax.map if loops_cost_nothing() else lambda f, x: jax.vmap(f)(x)
         g, J, W = each(along, jnp.eye(p.shape[0], dtype=p.dtype))
         return _Linearised(p, g[0], J.T, pseudoinverse(J.T), W)
+
+
+def _problem(system: AbstractSystem, q: Any, t: Any, scale: Velocity) -> _Problem:
+    def g(p):
+        return equations(system).positions(t, system.retract(q, scale * p))
+
+    # What functions in the system close over becomes a part of g. `custom_jvp` would take it for a
+    # constant in reverse mode, and cannot take it in forward mode.
+    return _Problem(eqx.filter_closure_convert(g, jnp.zeros_like(scale)), scale)
 
 
 class _Linearised(NamedTuple):

@@ -35,6 +35,17 @@ def stop_gradient(values: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, values)
 
 
+def without_tangents(fn: Callable, *operands: PyTree) -> Any:
+    """`fn(*operands)` as a constant under differentiation, whatever it depends on: operands, and
+    values that `fn`, or a function in the operands, closes over.
+
+    The search for the root of an implicit function belongs in here. `stop_gradient` of its operands
+    is not enough: it does not reach what a function closes over."""
+    closed, shapes = jax.make_jaxpr(lambda: fn(*operands), return_shape=True)()
+    out = eval_jaxpr(closed.jaxpr, stop_gradient(closed.consts))
+    return jax.tree.unflatten(jax.tree.structure(shapes), out)
+
+
 def tree_where(condition: bool | Bool[Array, ""], a: PyTree, b: PyTree) -> PyTree:
     """`jnp.where(condition, a, b)` for all arrays of two pytrees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)

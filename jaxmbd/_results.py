@@ -78,6 +78,11 @@ class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "No equilibrium was found. The forces may have none, such as a motor without a brake; or "
         "raise `max_iterations`, or begin elsewhere."
     )
+    tolerance_out_of_reach = (
+        "An equilibrium was found, but not to the requested `tolerance`, which is less than what "
+        "rounding leaves. With `throw=False`, `report.residual` is the acceleration that remains. "
+        "Give a larger `tolerance`, or none."
+    )
     continuation_stopped = (
         "The branch of equilibria could not be followed to its end: the smallest step failed, or "
         "`max_steps` was reached. The points up to there are valid. Use a smaller `step` or a "

@@ -20,7 +20,7 @@ from .._contact import (
 from .._coordinates import length
 from .._enforcement import point
 from .._linalg import AbstractConstraintSolver, ConstraintOperator, dense
-from .._loop import stop_gradient, tree_where
+from .._loop import tree_where, without_tangents
 from .._results import RESULTS
 from .._search import redundancy
 from .._simulation import as_control
@@ -84,13 +84,12 @@ class _Here(NamedTuple):
 
 class _Search(NamedTuple):
     """The state of the search: q, multipliers and contact forces there; the `last` ones that were
-    good; the largest acceleration `left`, and the `first` one; the stiffness; h; the iteration k;
-    and whether an equilibrium was `found`."""
+    good; the largest acceleration `left`; the stiffness; h; the iteration k; and whether an
+    equilibrium was `found`."""
 
     at: tuple[Coordinates, Rows, Forces]
     last: tuple[Coordinates, Rows, Forces]
     left: Float[Array, ""]
-    first: Float[Array, ""]
     stiffness: Float[Array, " nv"]
     h: Float[Array, ""]
     k: Int[Array, ""]
@@ -151,19 +150,20 @@ class ContactStatics(eqx.Module):
         self, q: Coordinates, rest: Velocity, first: Any, tolerance: float, max_iterations: int
     ) -> Settled:
         """Search from q. Only the result has derivatives."""
-        given, fixed = self, stop_gradient(self)
-        start = eqx.filter_eval_shape(fixed.equations, q, rest)
+        end = without_tangents(self._search, q, rest, first, tolerance, max_iterations)
+        return self._at_solution(end, rest)
+
+    def _search(self, q, rest, first, tolerance, max_iterations) -> _Search:
+        start = eqx.filter_eval_shape(self.equations, q, rest)
         rows, d = start[0].rows.velocity.shape[0], start[1].drift.shape[1]
         at = q, jnp.zeros(rows, q.dtype), jnp.zeros((start[1].total, d), q.dtype)
-        inf, zero = jnp.asarray(jnp.inf, q.dtype), jnp.zeros((), q.dtype)
-        h = jnp.asarray(first, q.dtype)
-        begin = _Search(at, at, inf, zero, rest, h, jnp.array(0), jnp.array(False))
+        inf, h = jnp.asarray(jnp.inf, q.dtype), jnp.asarray(first, q.dtype)
+        begin = _Search(at, at, inf, rest, h, jnp.array(0), jnp.array(False))
 
         def going(s):
             return ~s.found & (s.k < max_iterations)
 
-        end = jax.lax.while_loop(going, lambda s: fixed._turn(s, rest, tolerance), begin)
-        return given._at_solution(end, rest)
+        return jax.lax.while_loop(going, lambda s: self._turn(s, rest, tolerance), begin)
 
     def _turn(self, s: _Search, rest: Velocity, tolerance: float) -> _Search:
         q, lam, force = s.at
@@ -171,22 +171,24 @@ class ContactStatics(eqx.Module):
         contacts = here.contacts
         kept = contacts.of_kept(force)
         L = jnp.linalg.cholesky(here.M)
-        left = jnp.max(jnp.abs(jax.scipy.linalg.cho_solve((L, True), here.F)), initial=0.0)
+        terms = jnp.stack([here.F, here.f, lam @ here.J, contacts.J.reaction(kept)], axis=1)
+        terms = jnp.abs(jax.scipy.linalg.cho_solve((L, True), jnp.hstack([terms, here.K])))
+        left, acting = jnp.max(terms[:, 0], initial=0.0), jnp.max(terms[:, 1:], initial=0.0)
         flexibility = _flexibility(contacts)
         pressed = kept[:, 0] > 0
         depth = contacts.gap + flexibility * kept[:, 0]
         depth = jnp.where(pressed, jnp.abs(depth), jnp.maximum(-depth, 0.0))
         missed = jnp.maximum(jnp.max(jnp.abs(here.phi), initial=0.0), jnp.max(depth, initial=0.0))
-        goal = tolerance * jnp.maximum(1.0, s.first)
-        found = (left <= goal) & (missed <= goal) & (s.k > 0)
+        far = jnp.maximum(1.0, jnp.max(jnp.abs(q), initial=0.0))
+        found = (left <= tolerance * acting) & (missed <= tolerance * far) & (s.k > 0)
         lost = ~jnp.isfinite(left + missed) | (left > _WORSE * s.left)
 
         # In the variables L^T p the mass is 1. P projects on what rows and acting contacts admit.
         one = jnp.eye(rest.shape[0], dtype=rest.dtype)
         whitened = jax.scipy.linalg.solve_triangular(L, (here.K + here.K.T) / 2, lower=True)
         K = jax.scipy.linalg.solve_triangular(L, whitened.T, lower=True)
-        acting = self.acting(contacts, kept)
-        held = jnp.concatenate([acting.closed[:, None], acting.sticks], axis=1)
+        acts = self.acting(contacts, kept)
+        held = jnp.concatenate([acts.closed[:, None], acts.sticks], axis=1)
         B = jnp.concatenate([here.J, contacts.J.matrix() * held.reshape(-1, 1).astype(q.dtype)])
         B = jax.scipy.linalg.solve_triangular(L, B.T, lower=True).T
         P = one - jnp.linalg.pinv(B, rtol=redundancy(q.dtype)) @ B
@@ -232,7 +234,6 @@ class ContactStatics(eqx.Module):
             tree_where(lost | unsolved | found, last, ahead),
             last,
             jnp.where(lost, s.left, left),
-            jnp.where(jnp.isinf(s.left) & ~lost, left, s.first),
             stiffness,
             jnp.where(unsolved, 0.25 * h, h),
             s.k + 1,
@@ -242,13 +243,16 @@ class ContactStatics(eqx.Module):
     def _at_solution(self, end: _Search, rest: Velocity) -> Settled:
         """The solution with derivatives: p = 0 is the root near q of the statics in which acting
         contacts are rows, and friction at its limit is a force."""
-        q, lam, force = stop_gradient(end.at)
-        still = stop_gradient(self)
-        _, contacts = still.equations(q, rest)
-        kept = contacts.of_kept(force)
-        acting = still.acting(contacts, kept)
+        q, lam, force = end.at
+
+        def fixed():
+            contacts = self.equations(q, rest)[1]
+            kept, J = contacts.of_kept(force), contacts.J.matrix()
+            acting = self.acting(contacts, kept)
+            return contacts, kept, acting, J.reshape(*kept.shape, -1)[:, 1:]
+
+        contacts, kept, acting, Jt = without_tangents(fixed)
         groups = contact_groups(self.law, contacts)
-        Jt = contacts.J.matrix().reshape(*kept.shape, -1)[:, 1:]
         closed, sticks = acting.closed, acting.sticks.astype(q.dtype)
 
         def parts(p, normal):

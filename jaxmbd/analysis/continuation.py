@@ -13,7 +13,7 @@ from .._checks import check_no_nan, check_system, with_dtype
 from .._concrete import all_concrete
 from .._inputs import Shape, at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
-from .._loop import stop_gradient
+from .._loop import without_tangents
 from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
 from .._results import RESULTS
@@ -292,9 +292,6 @@ def limit_point(
     """
     problem, state = family_of(family, state, u, solver, "limit_point")
     x = jnp.asarray(parameter, state.q.dtype)
-    # Arrays that the function closes over become fields, so that their derivatives can be stopped.
-    closed = eqx.filter_closure_convert(family, x)
-    problem = eqx.tree_at(lambda problem: problem.family, problem, closed)
     found = _limit_point(problem, state.q, state.v, x, max_iterations)
     return raise_failure(found, found.result) if throw else found
 
@@ -454,40 +451,46 @@ def _limit_of(problem: Family, near: _Point, index: int, state: State) -> Branch
     return BranchPoint(float(near.x), there, index, dp / jnp.linalg.norm(dp))
 
 
-@eqx.filter_jit
-def _limit_point(given: Family, q, v, x, max_iterations) -> LimitPoint:
-    nv, fixed = v.shape[0], stop_gradient(given)
-    q, x = jax.lax.stop_gradient((q, x))
+def _snapping(problem: Family, q, y):
+    """The residual of the equations of a limit point, after the displacement in y = (p, x, phi)."""
+    nv = y.shape[0] // 2
+    p, x, phi = y[:nv], y[nv], y[nv + 1 :]
+    G, along = jax.jvp(lambda p: problem.rates(q, p, x), (p,), (phi,))
+    return jnp.concatenate([G, along, (phi @ phi - 1)[None] / 2])
 
-    def residual(problem, q, y):
-        p, x, phi = y[:nv], y[nv], y[nv + 1 :]
-        G, along = jax.jvp(lambda p: problem.rates(q, p, x), (p,), (phi,))
-        return jnp.concatenate([G, along, (phi @ phi - 1)[None] / 2])
+
+def _limit_search(problem: Family, q, rest, x, max_iterations):
+    """q and y = (0, x, phi) at the limit point, and whether Newton's method converged."""
+    nv = rest.shape[0]
 
     def newton(carry):
         q, y, _, k = carry
-        here = lambda y: residual(fixed, q, y)  # noqa: E731
+        here = lambda y: _snapping(problem, q, y)  # noqa: E731
         dy = -jnp.linalg.solve(jax.jacfwd(here)(y), here(y))
         y = y + dy
-        q = fixed.statics(q, y[nv]).system.retract(q, y[:nv])
+        q = problem.statics(q, y[nv]).system.retract(q, y[:nv])
         return q, y.at[:nv].set(0.0), jnp.max(jnp.abs(dy) / (1 + jnp.abs(y))), k + 1
 
-    rest = jnp.zeros_like(v)
     # The weakest of the directions that the constraints admit.
-    T, K = fixed.statics(q, x).at_rest(rest)[2:4]
+    T, K = problem.statics(q, x).at_rest(rest)[2:4]
     far = 1e3 * (1 + jnp.linalg.norm(K))
     phi = jnp.linalg.svd(K + far * (jnp.eye(nv, dtype=q.dtype) - T))[2][-1]
     start = q, jnp.concatenate([rest, x[None], phi]), jnp.asarray(jnp.inf, q.dtype), jnp.array(0)
     tolerance = jnp.finfo(q.dtype).eps ** 0.7
     going = lambda c: (c[3] < max_iterations) & (c[2] > tolerance) & jnp.all(jnp.isfinite(c[1]))  # noqa: E731
     q, y, size, _ = jax.lax.while_loop(going, newton, start)
-    converged = (size <= tolerance) & jnp.all(jnp.isfinite(y))
+    return q, y, (size <= tolerance) & jnp.all(jnp.isfinite(y))
+
+
+@eqx.filter_jit
+def _limit_point(given: Family, q, v, x, max_iterations) -> LimitPoint:
+    nv, rest = v.shape[0], jnp.zeros_like(v)
+    q, y, converged = without_tangents(_limit_search, given, q, rest, x, max_iterations)
 
     def solve(linear, r):
         return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(r)), r)
 
-    y = jax.lax.custom_root(lambda y: residual(given, q, y), y, lambda _, y: y, solve)
+    y = jax.lax.custom_root(lambda y: _snapping(given, q, y), y, lambda _, y: y, solve)
     there = given.statics(q, y[nv]).system.retract(q, y[:nv])
     result = RESULTS.where(converged, RESULTS.successful, RESULTS.limit_point_not_found)
-    state = State(given.t, there, rest)
-    return LimitPoint(y[nv], state, y[nv + 1 :], result)
+    return LimitPoint(y[nv], State(given.t, there, rest), y[nv + 1 :], result)

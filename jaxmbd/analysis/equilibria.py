@@ -40,7 +40,7 @@ def equilibria(
     u: Any = None,
     *,
     distance: Annotated[float, positive] = 1e-5,
-    first: Annotated[RealScalarLike, positive] = 0.1,
+    first: Annotated[RealScalarLike | None, positive] = None,
     tolerance: Annotated[float | None, positive] = None,
     max_iterations: Annotated[int, at_least(1)] = 500,
     solver: AbstractConstraintSolver = Automatic(),

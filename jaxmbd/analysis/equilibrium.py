@@ -12,7 +12,7 @@ from .._contact import ContactImpulse
 from .._enforcement import point
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
-from .._loop import stop_gradient, tree_where
+from .._loop import tree_where, without_tangents
 from .._raising import raise_failure
 from .._results import RESULTS
 from .._simulation import as_control
@@ -22,6 +22,12 @@ from .contact_statics import ContactStatics
 
 # The factors by which h may grow from step to step, and by which forces may grow in one step.
 _FASTER, _WORSE = 10.0, 10.0
+
+# The share of a displacement of 1, or of the forces there, below which a step moves nearly nothing.
+_NEGLIGIBLE = 0.1
+
+# The factor by which they may grow in a Newton step that goes uphill.
+_WORSE_UPHILL = 2.0
 
 # The largest number of evaluations on the way back onto the constraints after a step.
 _CLOSING = 20
@@ -48,7 +54,8 @@ class EquilibriumReport(eqx.Module):
       `Solution.contact_force`; `gap`: their gaps [m].
     - `share`: of each contact, |f_t| / (mu f_n), the share of the available friction that is used:
       1 where it is about to slip, 0 without friction or normal force.
-    - `result`: `RESULTS.successful` or `RESULTS.equilibrium_not_found`.
+    - `result`: `RESULTS.successful`; `RESULTS.equilibrium_not_found`; or
+      `RESULTS.tolerance_out_of_reach` if `tolerance` is less than what rounding leaves.
 
     `stiffness` and `residual` are constants under differentiation. For derivatives of natural
     frequencies use `modes`.
@@ -89,7 +96,7 @@ def equilibrium(
     state: State,
     u: Any = None,
     *,
-    first: Annotated[RealScalarLike, positive] = 0.1,
+    first: Annotated[RealScalarLike | None, positive] = None,
     tolerance: Annotated[float | None, positive] = None,
     max_iterations: Annotated[int, at_least(1)] = 500,
     solver: AbstractConstraintSolver = Automatic(),
@@ -115,10 +122,15 @@ def equilibrium(
       constraints: the search begins by closing them. Moving constraints and forces are taken at its
       time. Its velocities are ignored.
     - `u`: the inputs, or a control u(t, q, v).
-    - `first`: h of the first step, the square of a time [s^2]. Large values give Newton steps from
-      the start, which find the nearest equilibrium, stable or unstable.
-    - `tolerance`: for accelerations and for displacements back onto the constraints, relative to
-      the accelerations at the start or to 1, whichever is larger; default 1e-10 (1e-4 in float32).
+    - `first`: h of the first step, the square of a time [s^2], by default 0.1, or less where that
+      is too long to go downhill. A value that is given is taken as it is. Values much larger than
+      the squared time constants of the system, such as 1e3, give Newton steps from the start, which
+      find an equilibrium nearby, stable or unstable. With contacts all steps go downhill.
+    - `tolerance`: for accelerations, relative to those of the forces that act: of applied forces,
+      of constraint forces, and of stiffness times a displacement of 1; and for displacements back
+      onto the constraints, relative to the coordinates, or to 1 if they are smaller. Default 1e-10
+      (1e-4 in float32). Without contacts the last steps go on until rounding ends them, so the
+      result is more accurate than that.
     - `throw`: whether to raise if no equilibrium was found. If `False`, see `state.report`.
 
     **Returns:** a `State` at rest with `report`, an `EquilibriumReport`. It can be differentiated
@@ -157,6 +169,9 @@ def equilibrium(
     check_no_nan(system=system, state=state, u=u)
     check_system(system, as_control(u, state.q.dtype), state.q, state.v)
     dtype = state.q.dtype
+    # h that is not given is no reason to leave the way downhill.
+    newton = jnp.asarray(0.0 if first is None else first, dtype)
+    first = jnp.asarray(0.1 if first is None else first, dtype)
     check_gaps(system, state.q, state.v)
     contacts = jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), dtype)).size
     if tolerance is None:
@@ -168,7 +183,7 @@ def equilibrium(
         found = _settled(statics, state.q, state.v, first, tolerance, max_iterations)
     else:
         statics = Statics(system, u, t, state.q, solver)
-        found = _equilibrium(statics, state.v, first, tolerance, max_iterations)
+        found = _equilibrium(statics, state.v, first, newton, tolerance, max_iterations)
     return raise_failure(found, found.report.result) if throw else found
 
 
@@ -207,8 +222,9 @@ class Statics(eqx.Module):
     def at_rest(self, p):
         """The acceleration a, the displacement back onto the constraints, the projector T onto
         admissible displacements, the stiffness K relative to the mass along them, T a(p + dp) =
-        T a(p) - K dp, the eigenvalues of its symmetric part, inf in all other directions, and
-        Phi."""
+        T a(p) - K dp, the eigenvalues of its symmetric part, inf in all other directions, Phi, and
+        the largest acceleration by the forces that act: applied ones, those of constraints, and
+        stiffness times a displacement of 1."""
         at, operator = self.operator(p)
         one = jnp.eye(p.shape[0], dtype=p.dtype)
         project = lambda x: x - operator.correct(operator.rows(x), x)[0]  # noqa: E731
@@ -228,7 +244,10 @@ class Statics(eqx.Module):
         # Shift the eigenvalues of directions that are not admissible beyond all others.
         far = 1e3 * (1 + jnp.linalg.norm(alike))
         values = jnp.linalg.eigvalsh((alike + alike.T) / 2 + far * (one - (P + P.T) / 2))
-        return a, back, T, K, jnp.where(values > far / 2, jnp.inf, values), at.rows.phi
+        values = jnp.where(values > far / 2, jnp.inf, values)
+        free = jax.scipy.linalg.cho_solve((R, True), at.f)
+        acting = jnp.concatenate([free, free - a, jnp.ravel(slope)])
+        return a, back, T, K, values, at.rows.phi, jnp.max(jnp.abs(acting), initial=0.0)
 
 
 class _Back(NamedTuple):
@@ -251,77 +270,108 @@ class _Back(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """The state of the search: the current q, the `last` one that satisfied the constraints, the
-    largest acceleration `left` there, that of the `first` such q, the stiffness, the step h, the
-    way back onto the constraints and its number of evaluations in a row (`closing`), the iteration
-    k, and whether an equilibrium was `found`."""
+    """The state of the search: the current q; the `last` one that satisfied the constraints, with
+    the largest acceleration `left` there, the `error` relative to the forces that act, and whether
+    the step from there was `short`, to take a root; the stiffness; the step h; the `share` of it
+    that is taken, and whether it went `uphill`; the way back onto the constraints and its number of
+    evaluations in a row (`closing`); the iteration k; and whether the search has `ended`."""
 
     q: Coordinates
     last: Coordinates
     left: Float[Array, ""]
-    first: Float[Array, ""]
+    error: Float[Array, ""]
+    short: Bool[Array, ""]
     stiffness: Float[Array, " nv"]
     h: Float[Array, ""]
+    share: Float[Array, ""]
+    uphill: Bool[Array, ""]
     back: _Back
     closing: Int[Array, ""]
     k: Int[Array, ""]
-    found: Bool[Array, ""]
+    ended: Bool[Array, ""]
 
 
-@eqx.filter_jit
-def _equilibrium(given: "Statics", v, first, tolerance, max_iterations) -> State:
-    fixed, system = stop_gradient(given), given.system
-    origin = jnp.zeros_like(v)
+def _search(statics: "Statics", origin, first, newton, tolerance, max_iterations) -> _Search:
+    """Search from the q of `statics`. Where forces drive the system away, h is at most `newton`, or
+    what still leads downhill, if that is more. `origin`: the displacement zero."""
+    dtype, retract = statics.q.dtype, statics.system.retract
+    eps = jnp.finfo(dtype).eps
 
     def going(state):
-        return ~state.found & (state.k < max_iterations)
+        return ~state.ended & (state.k < max_iterations)
 
     # There is one evaluation in one place, because compile time grows with the program's size.
     def turn(state):
         q, last, h = state.q, state.last, state.h
-        here = fixed.at(q)
-        a, back, T, K, stiffness, phi = here.at_rest(origin)
+        a, back, T, K, stiffness, phi, scale = statics.at(q).at_rest(origin)
         missed, left = (jnp.max(jnp.abs(x), initial=0.0) for x in (back, a))
-        goal = tolerance * jnp.maximum(1.0, state.first)
-        open_ = ~(missed <= goal)
-        most = jnp.where(jnp.isinf(state.left), max_iterations, _CLOSING)  # at first, or later
-        lost = ~jnp.isfinite(left + missed) | jnp.where(
-            open_, state.closing >= most, left > _WORSE * state.left
-        )
+        missed = missed / jnp.maximum(1.0, jnp.max(jnp.abs(q), initial=0.0))
+        open_ = ~(missed <= tolerance)
+        begun = jnp.isfinite(state.left)
+        most = jnp.where(begun, _CLOSING, max_iterations)
+        worse = left > jnp.where(state.uphill, _WORSE_UPHILL, _WORSE) * state.left
+        lost = ~jnp.isfinite(left + missed) | jnp.where(open_, state.closing >= most, worse)
+
+        # Close to a root Newton's method takes all digits that rounding leaves, whatever the
+        # tolerance. Where forces drive the system away, only what is within the tolerance counts as
+        # close: the search goes downhill from beside an unstable equilibrium.
+        error = jnp.maximum(left / jnp.where(scale > 0, scale, 1.0), missed)
+        driven = jnp.maximum(-jnp.min(stiffness), 0.0)
+        level = jnp.where(no_negative(stiffness), jnp.maximum(eps**0.5, tolerance), tolerance)
+        short = ~lost & ~open_ & (error <= level)
+        ended = short & (error <= 2 * eps) | state.short & ~(error <= 0.5 * state.error)
+        better = ~(state.short & (lost | open_ | (error > state.error)))
+
         # Forces that drive the system away grow before they fall. That is no reason for shorter
         # steps. But h must not exceed half their squared time constant, or the step overshoots.
-        driven = jnp.maximum(-jnp.min(stiffness), 0.0)
         gain = jnp.clip(state.left / left, jnp.where(driven > 0, 1.0, 0.5), _FASTER)
-        gain = jnp.where(jnp.isinf(state.left), 1.0, gain)
-        h = h * jnp.where(lost, 0.25, jnp.where(open_, 1.0, gain))
-        h = jnp.minimum(h, 0.5 / jnp.maximum(driven, jnp.finfo(q.dtype).tiny))
-        found = ~lost & ~open_ & (left <= goal)
-        # Of all solutions T gives the admissible one. The least one would leave the constraints.
-        step = T @ (jnp.linalg.pinv(T / h + K, rtol=_CUTOFF) @ a)
-        way = state.back.next(q, back, phi, state.closing == 0)
-        ahead = tree_where(
-            open_, system.retract(way.q, way.share * way.dp), system.retract(q, step)
-        )
+        # Steps that move nearly nothing say nothing about the forces: weak ones need longer steps.
+        negligible = h * jnp.maximum(left, jnp.linalg.norm(K)) < _NEGLIGIBLE
+        gain = jnp.where(negligible, _FASTER, jnp.where(begun, gain, 1.0))
+        gain = jnp.where(open_, 1.0, gain)
+        h = h * jnp.where(lost, jnp.where(state.uphill, 1.0, 0.25), gain)
+        tiny = jnp.finfo(dtype).tiny
+        h = jnp.minimum(h, jnp.maximum(newton, 0.5 / jnp.maximum(driven, tiny)))
         reached = ~lost & ~open_
+        uphill = jnp.where(reached, h * driven > 1, state.uphill)
+        # Newton's method, which goes uphill too, takes a shorter part of a step that fails.
+        share = jnp.where(lost & state.uphill, 0.5 * state.share, state.share)
+        longer = jnp.where(left < state.left, jnp.minimum(1.0, 2 * share), share)
+        share = jnp.where(reached, jnp.where(uphill, longer, 1.0), share)
+        # Of all solutions T gives the admissible one. The least one would leave the constraints.
+        slow = jnp.where(short, 0.0, 1 / h)
+        step = T @ (jnp.linalg.pinv(slow * T + K, rtol=_CUTOFF) @ a)
+        step = jnp.where(short, step + back, share * step)
+        way = state.back.next(q, back, phi, state.closing == 0)
+        ahead = tree_where(open_, retract(way.q, way.share * way.dp), retract(q, step))
         return _Search(
-            jnp.where(lost, last, jnp.where(found, q, ahead)),
-            jnp.where(reached, q, last),
-            jnp.where(reached, left, state.left),
-            jnp.where(jnp.isinf(state.left) & reached, left, state.first),
-            stiffness,
+            jnp.where(lost, last, ahead),
+            jnp.where(reached & better, q, last),
+            jnp.where(reached & better, left, state.left),
+            jnp.where(reached & better, error, state.error),
+            short,
+            jnp.where(better, stiffness, state.stiffness),
             h,
+            share,
+            uphill,
             way,
             jnp.where(open_ & ~lost, state.closing + 1, 0),
             state.k + 1,
-            found,
+            ended,
         )
 
-    q = fixed.q
-    inf = jnp.asarray(jnp.inf, q.dtype)
-    zero, h = jnp.zeros((), q.dtype), jnp.asarray(first, q.dtype)
-    none, count = _Back(q, origin, inf, zero), jnp.array(0)
-    start = _Search(q, q, inf, zero, origin, h, none, count, count, jnp.array(False))
-    end = jax.lax.while_loop(going, turn, start)
+    q = statics.q
+    inf, zero, one = jnp.asarray(jnp.inf, dtype), jnp.zeros((), dtype), jnp.ones((), dtype)
+    none, count, no = _Back(q, origin, inf, zero), jnp.array(0), jnp.array(False)
+    h = jnp.asarray(first, dtype)
+    start = _Search(q, q, inf, inf, no, origin, h, one, no, none, count, count, no)
+    return jax.lax.while_loop(going, turn, start)
+
+
+@eqx.filter_jit
+def _equilibrium(given: "Statics", v, first, newton, tolerance, max_iterations) -> State:
+    origin = jnp.zeros_like(v)
+    end = without_tangents(_search, given, origin, first, newton, tolerance, max_iterations)
     q = end.last
 
     # p = 0 is the root near q. Its derivatives follow from everything that the statics depend on.
@@ -333,12 +383,13 @@ def _equilibrium(given: "Statics", v, first, tolerance, max_iterations) -> State
 
     p = jax.lax.custom_root(lambda p: statics.rates(p), origin, lambda _, p: p, solve)
     _, _, lam = statics.parts(p)
-    result = RESULTS.where(end.found, RESULTS.successful, RESULTS.equilibrium_not_found)
+    failed = RESULTS.where(end.ended, RESULTS.tolerance_out_of_reach, RESULTS.equilibrium_not_found)
+    result = RESULTS.where(end.error <= tolerance, RESULTS.successful, failed)
     none = jnp.zeros(0, q.dtype)
     report = EquilibriumReport(
         lam, end.stiffness, end.left, end.k, none[:, None], none, none, result
     )
-    return State(given.t, system.retract(q, p), jnp.zeros_like(v), report)
+    return State(given.t, given.system.retract(q, p), jnp.zeros_like(v), report)
 
 
 @eqx.filter_jit

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from .._checks import check_no_nan, check_system, with_dtype
 from .._equations import equations
 from .._inputs import Numbers, at_least, checked, finite, positive, shown
-from .._loop import stop_gradient, tree_where
+from .._loop import tree_where, without_tangents
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
 from .._search import nonzero, redundancy
@@ -260,43 +260,21 @@ def _prepared(caller: str, system: AbstractSystem, state: State, drive: Any) -> 
 @eqx.filter_jit
 def _kinematics(driven, targets, times, q, v, tolerance, max_iterations) -> Any:
     rest = jnp.zeros_like(v)
-    nv, count = rest.shape[0], len(driven.drives)
     rows = eqx.filter_eval_shape(driven.constraint, q, times[0]).size
-    one = jnp.eye(nv, dtype=q.dtype)
+    one = jnp.eye(rest.shape[0], dtype=q.dtype)
 
     def sample(last, given):
         target, s = given
         here = eqx.tree_at(lambda d: d.target, driven, target)
-        fixed, at = stop_gradient((here, s))
-        q, left, k = _closed(fixed, at, last.q, rest, tolerance, max_iterations)
-        reached = (left <= tolerance) & jnp.all(jnp.isfinite(q))
-        q = jnp.where(reached, q, last.q)
-        J = equations(fixed).position_jacobian(at, q, rest)
-        U, values, _ = jnp.linalg.svd(jnp.concatenate([J, jnp.zeros((nv, nv), q.dtype)]))
-        ratio = values[nv - 1] / jnp.where(values[0] > 0, values[0], 1.0)
-        own = jnp.linalg.svd(J[: rows - count], compute_uv=False)
-        free = nv - jnp.sum(nonzero(own, redundancy(q.dtype)))
-        judged = RESULTS.where(ratio > _SINGULAR, RESULTS.successful, RESULTS.dead_point)
-        if count:
-            judged = RESULTS.where(free > count, RESULTS.underdriven, judged)
-        result = first_failure(
-            RESULTS.where(reached, RESULTS.successful, RESULTS.assembly_failed), judged
+        pose, ratio, X, XJ, result = without_tangents(
+            _posed, here, s, last, rest, tolerance, max_iterations
         )
-        ok = result == RESULTS.successful
-
-        # The sign of the determinant of J in the basis of the pose before, relative to there.
-        basis = U[:rows, :nv]
-        sign = lambda basis: jnp.linalg.slogdet(basis.T @ J)[0]  # noqa: E731
-        turned = jnp.where(last.known, last.sign * sign(last.basis), 1.0)
-        orientation = jnp.where(ok, last.orientation * turned, last.orientation)
-        pose = _Pose(q, basis, sign(basis), orientation, jnp.array(True))
+        ok, q = result == RESULTS.successful, pose.q
 
         # X J = 1. Derivatives are those of the equations X Phi = 0, X (J v + Phi_t) = 0 and so on.
-        X = jnp.linalg.pinv(J, rtol=_SINGULAR)
-
         def solve(linear, r):
             slope = jax.jacfwd(linear)(jnp.zeros_like(r))
-            return jnp.linalg.solve(slope + one - X @ J, r)
+            return jnp.linalg.solve(slope + one - XJ, r)
 
         def positions(p):
             return X @ equations(here).positions(s, driven.retract(q, p))
@@ -309,18 +287,48 @@ def _kinematics(driven, targets, times, q, v, tolerance, max_iterations) -> Any:
         v = jnp.linalg.solve(A, -X @ still.velocity)
         a = jnp.linalg.solve(A, X @ equations(here).rows(s, q, v).gamma)
         v, a = (jnp.where(ok, x, 0.0) for x in (v, a))
-        found = _Sample(q, v, a, ratio, orientation, result)
+        found = _Sample(q, v, a, ratio, pose.orientation, result)
         return tree_where(ok, pose, last), found
 
     unknown = jnp.zeros((), q.dtype)
     q = jax.lax.stop_gradient(q)
-    start = _Pose(q, jnp.zeros((rows, nv), q.dtype), unknown, unknown + 1, jnp.array(False))
+    start = _Pose(
+        q, jnp.zeros((rows, rest.shape[0]), q.dtype), unknown, unknown + 1, jnp.array(False)
+    )
     _, found = jax.lax.scan(sample, start, (targets, times))
     return found
 
 
+def _posed(here: _Driven, s, last: _Pose, rest, tolerance, max_iterations) -> Any:
+    """The pose near the last one; the ratio of singular values; J^+ and J^+ J; the verdict."""
+    nv, count = rest.shape[0], len(here.drives)
+    q, left = _closed(here, s, last.q, rest, tolerance, max_iterations)
+    reached = (left <= tolerance) & jnp.all(jnp.isfinite(q))
+    q = jnp.where(reached, q, last.q)
+    J = equations(here).position_jacobian(s, q, rest)
+    U, values, _ = jnp.linalg.svd(jnp.concatenate([J, jnp.zeros((nv, nv), q.dtype)]))
+    ratio = values[nv - 1] / jnp.where(values[0] > 0, values[0], 1.0)
+    own = jnp.linalg.svd(J[: J.shape[0] - count], compute_uv=False)
+    free = nv - jnp.sum(nonzero(own, redundancy(q.dtype)))
+    judged = RESULTS.where(ratio > _SINGULAR, RESULTS.successful, RESULTS.dead_point)
+    if count:
+        judged = RESULTS.where(free > count, RESULTS.underdriven, judged)
+    result = first_failure(
+        RESULTS.where(reached, RESULTS.successful, RESULTS.assembly_failed), judged
+    )
+
+    # The sign of the determinant of J in the basis of the pose before, relative to there.
+    basis = U[: J.shape[0], :nv]
+    sign = lambda basis: jnp.linalg.slogdet(basis.T @ J)[0]  # noqa: E731
+    turned = jnp.where(last.known, last.sign * sign(last.basis), 1.0)
+    turned = jnp.where(result == RESULTS.successful, turned, 1.0)
+    pose = _Pose(q, basis, sign(basis), last.orientation * turned, jnp.array(True))
+    X = jnp.linalg.pinv(J, rtol=_SINGULAR)
+    return pose, ratio, X, X @ J, result
+
+
 def _closed(driven, s, q, rest, tolerance, max_iterations) -> Any:
-    """Newton's method for the pose: q, the largest row, and the number of steps."""
+    """Newton's method for the pose: q and the largest row."""
 
     def going(carry):
         _, left, k = carry
@@ -336,7 +344,7 @@ def _closed(driven, s, q, rest, tolerance, max_iterations) -> Any:
         return jnp.where(done, q, driven.retract(q, step)), left, k + 1
 
     inf = jnp.asarray(jnp.inf, q.dtype)
-    return jax.lax.while_loop(going, newton, (q, inf, jnp.array(0)))
+    return jax.lax.while_loop(going, newton, (q, inf, jnp.array(0)))[:2]
 
 
 class DeadPoint(eqx.Module):
@@ -395,42 +403,51 @@ def dead_point(
     return raise_failure(found, found.result) if throw else found
 
 
-@eqx.filter_jit
-def _dead_point(given, q, v, tolerance, max_iterations) -> DeadPoint:
-    nv, fixed, q = v.shape[0], stop_gradient(given), jax.lax.stop_gradient(q)
-    zero, rest = jnp.zeros((), q.dtype), jnp.zeros_like(v)
+def _stopping(driven: _Driven, q, y):
+    """The residual of the equations of a dead point, after the displacement in y = (p, phi)."""
+    nv = y.shape[0] // 2
+    p, phi, zero = y[:nv], y[nv:], jnp.zeros((), q.dtype)
+    rows = lambda p: equations(driven).positions(zero, driven.retract(q, p))  # noqa: E731
+    values, along = jax.jvp(rows, (p,), (phi,))
+    return jnp.concatenate([values[:-1], along, (phi @ phi - 1)[None] / 2])
 
-    def residual(driven, q, y):
-        p, phi = y[:nv], y[nv:]
-        rows = lambda p: equations(driven).positions(zero, driven.retract(q, p))  # noqa: E731
-        values, along = jax.jvp(rows, (p,), (phi,))
-        return jnp.concatenate([values[:-1], along, (phi @ phi - 1)[None] / 2])
+
+def _dead_search(driven: _Driven, q, rest, tolerance, max_iterations) -> Any:
+    """q and y = (0, phi) at the dead point, the pseudoinverse of the slope of the residual, and
+    whether Newton's method converged."""
+    nv = rest.shape[0]
 
     def newton(carry):
         q, phi, _, k = carry
         y = jnp.concatenate([rest, phi])
-        here = lambda y: residual(fixed, q, y)  # noqa: E731
+        here = lambda y: _stopping(driven, q, y)  # noqa: E731
         dy = -jnp.linalg.pinv(jax.jacfwd(here)(y), rtol=_SINGULAR) @ here(y)
         # The direction is not known at first: no step turns it by more than a part of its length.
         dy = dy / jnp.maximum(1.0, 2 * jnp.max(jnp.abs(dy)))
-        return fixed.retract(q, dy[:nv]), phi + dy[nv:], jnp.max(jnp.abs(dy)), k + 1
+        return driven.retract(q, dy[:nv]), phi + dy[nv:], jnp.max(jnp.abs(dy)), k + 1
 
-    J = equations(fixed).position_jacobian(zero, q, rest)[:-1]
+    J = equations(driven).position_jacobian(jnp.zeros((), q.dtype), q, rest)[:-1]
     phi = jnp.linalg.svd(J, full_matrices=True)[2][-1]
     enough = jnp.finfo(q.dtype).eps ** 0.7
     going = lambda c: (c[3] < max_iterations) & ~(c[2] <= enough)  # noqa: E731
     inf = jnp.asarray(jnp.inf, q.dtype)
     q, phi, size, _ = jax.lax.while_loop(going, newton, (q, phi, inf, jnp.array(0)))
     y = jnp.concatenate([rest, phi])
-    left = jnp.max(jnp.abs(residual(fixed, q, y)))
+    left = jnp.max(jnp.abs(_stopping(driven, q, y)))
     converged = (size <= jnp.maximum(enough, tolerance)) & (left <= tolerance)
-    slope = jax.jacfwd(lambda y: residual(fixed, q, y))(y)
-    X = jnp.linalg.pinv(slope, rtol=_SINGULAR)
+    slope = jax.jacfwd(lambda y: _stopping(driven, q, y))(y)
+    return q, y, jnp.linalg.pinv(slope, rtol=_SINGULAR), converged
+
+
+@eqx.filter_jit
+def _dead_point(given: _Driven, q, v, tolerance, max_iterations) -> DeadPoint:
+    nv, rest = v.shape[0], jnp.zeros_like(v)
+    q, y, X, converged = without_tangents(_dead_search, given, q, rest, tolerance, max_iterations)
 
     def solve(linear, r):
         return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(r)), r)
 
-    y = jax.lax.custom_root(lambda y: X @ residual(given, q, y), y, lambda _, y: y, solve)
+    y = jax.lax.custom_root(lambda y: X @ _stopping(given, q, y), y, lambda _, y: y, solve)
     q = given.retract(q, y[:nv])
     result = RESULTS.where(converged, RESULTS.successful, RESULTS.dead_point_not_found)
     value = jnp.asarray(given.drives[0](q), q.dtype)

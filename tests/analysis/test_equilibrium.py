@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 from analysis_systems import four_bar
 from jaxtyping import Array
 
@@ -111,6 +112,74 @@ def test_both_states_of_a_bistable_truss():
         found = equilibrium(Truss(jnp.array(load)), mbd.State(0.0, [y], [0.0]))
         assert (found.q[0] > 0) == above
         assert found.report.stable
+
+
+@jax.jit
+def newton_from(start):
+    return equilibrium(Truss(jnp.array(1.0)), mbd.State(0.0, start, jnp.zeros(1)), first=1e3)
+
+
+def test_newton_steps_find_the_unstable_state_of_a_truss():
+    """The three roots of 200 (1.1 / sqrt(1 + y^2) - 1) y = 1 are y = -0.4598, 0.0501 and 0.4518, of
+    which the middle one is unstable. From beside each of them, the search ends there."""
+    load = lambda y: 200 * (1.1 / np.sqrt(1 + y**2) - 1) * y - 1.0  # noqa: E731
+    for low, high, offsets in (
+        (-0.6, -0.3, (-0.1, 0.08)),
+        (0.0, 0.2, (-0.02, 0.02, 0.08)),
+        (0.3, 0.6, (-0.05, 0.2)),
+    ):
+        root = scipy.optimize.brentq(load, low, high, xtol=1e-15, rtol=1e-15)
+        for offset in offsets:
+            found = newton_from(jnp.array([root + offset]))
+            np.testing.assert_allclose(found.q, [root], atol=1e-14)
+            assert found.report.stable == (abs(root) > 0.3)
+
+
+def test_accuracy_does_not_depend_on_the_start():
+    """A pendulum of two point masses hangs to rounding, from beside and from far, and however weak
+    gravity is."""
+
+    @jax.jit
+    def hangs(start, gravity):
+        chain = HangingChain(gravity)
+        return equilibrium(chain, mbd.State(0.0, start, jnp.zeros(4)), throw=False)
+
+    for gravity in (9.81, 1e-12):
+        for start in ([1e-3, -1, 0, -2], [0.9, 0.2, 1.3, -0.6], [30.0, 10.0, -50.0, 80.0]):
+            found = hangs(jnp.array(start, float), gravity)
+            assert found.report.result == mbd.RESULTS.successful
+            np.testing.assert_allclose(found.q, [0, -1, 0, -2], atol=1e-13)
+
+
+class HangingChain(mbd.AbstractSystem):
+    """Two point masses of 1 kg on rods of 1 m."""
+
+    gravity: Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(4)
+
+    def force(self, t, q, v, u):
+        return -self.gravity * jnp.array([0.0, 1.0, 0.0, 1.0])
+
+    def constraint(self, q, t):
+        a, b = q[:2], q[2:] - q[:2]
+        return jnp.stack([a @ a - 1, b @ b - 1])
+
+
+def test_tolerance_that_rounding_does_not_allow():
+    """The spring and the weight are known to 16 digits only: one at a place where they differ by
+    rounding is found for a tolerance of 1e-10, and not for 1e-20."""
+    system = Hanging(*jnp.array([0.7, 35.0, 0.4]))
+    start = mbd.State(0.0, [0.4, 3.0], [0.0, 0.0])
+    found = [
+        equilibrium(system, start, 0.123 * np.ones(2), tolerance=tolerance, throw=False)
+        for tolerance in (1e-10, 1e-20)
+    ]
+    assert found[0].report.result == mbd.RESULTS.successful
+    np.testing.assert_allclose(found[1].q, found[0].q, rtol=1e-15)
+    if found[1].report.residual > 0:
+        assert found[1].report.result == mbd.RESULTS.tolerance_out_of_reach
 
 
 def test_none():

@@ -1,0 +1,236 @@
+"""Derivatives of what is found by a search, by every kind of parameter, in a loop and open, from
+starts off the solution, in both modes against central differences. The kinematic map depends on the
+lengths, and some functions close over parameters: no search may see tangents on either way."""
+
+from collections.abc import Callable
+
+import helpers as h
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import jaxmbd as mbd
+from jaxmbd import analysis
+
+
+class Linkage(mbd.AbstractSystem):
+    """Bars in a vertical plane, one after the other from the origin, with a point mass at each end
+    and a spring at the first; q are their angles, and v the speeds of each end relative to the
+    other, q' = v / lengths. The end of a loop is held at a point that `swing` moves in time. A
+    torque u + t acts on the first bar. `axis`: the angle of the plane's vertical to gravity."""
+
+    lengths: Array
+    masses: Array
+    stiffness: Array
+    gravity: Array
+    axis: Array
+    base: Array | None
+    swing: Callable[[Array], Array]
+
+    def qdot(self, q, v):
+        return v / self.lengths
+
+    def along(self, q):
+        """Unit vectors along the bars and across them."""
+        c, s = jnp.cos(q), jnp.sin(q)
+        return jnp.stack([c, s], axis=1), jnp.stack([-s, c], axis=1)
+
+    @property
+    def beyond(self):
+        """For each pair of bars, the mass that moves with both."""
+        total = jnp.cumsum(self.masses[::-1])[::-1]
+        return jnp.minimum(total[:, None], total[None, :])
+
+    def mass_matrix(self, q):
+        _, n = self.along(q)
+        return self.beyond * (n @ n.T)
+
+    def force(self, t, q, v, u):
+        e, n = self.along(q)
+        down = self.gravity * jnp.stack([jnp.sin(self.axis), -jnp.cos(self.axis)])
+        pull = (self.beyond * (n @ e.T)) @ (v**2 / self.lengths)
+        torque = (u[0] + t - self.stiffness * (q[0] - 0.7)) / self.lengths[0]
+        return (pull + jnp.diagonal(self.beyond) * (n @ down)).at[0].add(torque)
+
+    def constraint(self, q, t):
+        if self.base is None:
+            return q[:0]
+        e, _ = self.along(q)
+        return self.lengths @ e - self.base - self.swing(t)
+
+
+class OnFloor(Linkage):
+    """The linkage, whose free end rests on a smooth floor."""
+
+    def gap(self, q, t):
+        return (self.lengths @ self.along(q)[0])[1:] + 1.0 + 0.1 * jnp.sin(t)
+
+    def slip(self, q, v, t):
+        return (v @ self.along(q)[1])[:1, None]
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(friction=0.0)
+
+
+VALUES = dict(
+    length=np.array([0.5, 1.0, 0.8]),
+    mass=np.array([1.0, 0.8, 0.6]),
+    stiffness=3.0,
+    gravity=9.81,
+    axis=0.1,
+    base=np.array([1.2, 0.1]),
+    time=0.3,
+    closed_over=0.4,
+)
+
+# Off the solutions and, in the loop, off the constraints.
+LOOP, OPEN = np.array([1.0, 0.3, -1.0]), np.array([-0.9, -1.4, -1.7])
+
+
+def linkage(p, closed, kind=Linkage, size=0.4):
+    """The system, whose `swing` closes over its `size`, and a start."""
+
+    def swing(t):
+        return size / 4 * jnp.stack([jnp.sin(t), jnp.cos(t)])
+
+    base = p["base"] if closed else None
+    found = kind(p["length"], p["mass"], p["stiffness"], p["gravity"], p["axis"], base, swing)
+    return found, mbd.State(p["time"], LOOP if closed else OPEN, np.zeros(3))
+
+
+def rest(p, closed):
+    """The control closes over a parameter."""
+    system, start = linkage(p, closed)
+    control = lambda t, q, v: p["closed_over"] * jnp.cos(q[:1])  # noqa: E731
+    found = analysis.equilibrium(system, start, control, throw=False)
+    return found.report.result, found.q, found.report.multipliers
+
+
+def unstable(p, closed):
+    system, start = linkage(p, closed)
+    start = mbd.State(start.t, [-1.4, 0.9, -1.0] if closed else [2.0, 1.5, 1.5], np.zeros(3))
+    found = analysis.equilibrium(system, start, jnp.zeros(1), first=1e6, throw=False)
+    return found.report.result, found.q, found.report.multipliers
+
+
+def on_floor(p, closed):
+    del closed
+    system, start = linkage(p, False, OnFloor)
+    start = mbd.State(start.t, [-0.9, -0.3, -0.4], np.zeros(3))
+    control = lambda t, q, v: p["closed_over"] * jnp.cos(q[:1])  # noqa: E731
+    found = analysis.equilibrium(system, start, control, throw=False)
+    return found.report.result, found.q, found.report.contact_force
+
+
+def limit_point(p, closed):
+    """The family closes over everything, and the drive over another parameter."""
+    system, start = linkage(p, closed)
+
+    def family(load):
+        return system, lambda t, q, v: load + p["closed_over"] * jnp.sin(q[:1])
+
+    start = mbd.State(start.t, [-0.13, 1.24, -1.03] if closed else [0.0, -1.5, -1.5], np.zeros(3))
+    found = analysis.limit_point(family, start, 4.2 if closed else 10.0, throw=False)
+    return found.result, found.parameter, found.state.q
+
+
+def assembled(p, closed):
+    """A function in the system closes over a parameter."""
+    system, start = linkage(p, closed, size=p["closed_over"])
+    drift = p["closed_over"] * np.array([1.0, -1.0, 0.5])
+    return mbd.assemble(system, start.q, drift, start.t, throw=False)
+
+
+def assemble(p, closed):
+    found = assembled(p, closed)
+    return found.report.result, found.q, found.v
+
+
+def inverse_dynamics(p, closed, **bounds):
+    found = assembled(p, closed)
+    dv = np.array([0.5, -0.2, 0.3])
+    system, _ = linkage(p, closed)
+    found = analysis.inverse_dynamics(system, found, dv, jnp.zeros(1), throw=False, **bounds)
+    return found.result, found.u, found.multipliers
+
+
+def bounded_inputs(p, closed):
+    return inverse_dynamics(p, closed, lower=-100.0, upper=p["closed_over"])
+
+
+def kinematics(p, closed):
+    """The drives close over a parameter."""
+    system, start = linkage(p, closed)
+    drives = [lambda q, i=i: q[i] + p["closed_over"] for i in range(1 if closed else 3)]
+    values = np.array([[1.35], [1.5]]) if closed else np.array([[0.0, -1.0, -2.0]])
+    values = values + p["mass"][0]
+    found = analysis.kinematics(system, start, drives, values, throw=False)
+    return found.result, found.q, found.v, found.a
+
+
+def dead_point(p, closed):
+    system, start = linkage(p, closed)
+    drive = lambda q: q[2] + p["closed_over"] * q[0]  # noqa: E731
+    found = analysis.dead_point(system, start, drive, throw=False)
+    return found.result, found.value, found.state.q
+
+
+def model(p, closed):
+    system, start = linkage(p, closed, size=0.0)
+    found = analysis.equilibrium(system, start, jnp.zeros(1), throw=False)
+    size = 2 if closed else 6
+    output = lambda t, q, v, u: q * p["closed_over"]  # noqa: E731
+    return analysis.linearise(system, found, jnp.zeros(1), output=output, size=size, throw=False)
+
+
+def frequencies(p, closed):
+    found = model(p, closed)
+    return found.result, analysis.modes(found).frequency[::2]
+
+
+def transfer(p, closed):
+    """From the input to the outputs, which does not depend on the basis."""
+    found = model(p, closed)
+    return found.result, found.C @ jnp.linalg.solve(found.A - jnp.eye(len(found.A)), found.B)
+
+
+BOTH = rest, unstable, limit_point, assemble, inverse_dynamics, bounded_inputs, kinematics
+BOTH = *BOTH, frequencies, transfer
+CASES = [(fn, closed) for fn in BOTH for closed in (True, False)]
+CASES += [(dead_point, True), (on_floor, False)]
+QUICK = {(rest, True), (dead_point, True)}
+
+
+@pytest.mark.parametrize(
+    "fn, closed",
+    [
+        pytest.param(
+            fn,
+            closed,
+            id=f"{fn.__name__}-{'loop' if closed else 'open'}",
+            marks=[] if (fn, closed) in QUICK else pytest.mark.slow,
+        )
+        for fn, closed in CASES
+    ],
+)
+def test_derivatives_by_every_kind_of_parameter(fn, closed):
+    """All numbers that are found, in a sum with weights that let none cancel."""
+
+    def scalar(p):
+        result, *found = fn(p, closed)
+        flat = jax.flatten_util.ravel_pytree(found)[0]
+        value = flat @ jnp.cos(jnp.arange(flat.size, dtype=flat.dtype))
+        return jnp.where(jnp.all(result == mbd.RESULTS.successful), value, jnp.nan)
+
+    parameters = jax.tree.map(jnp.asarray, VALUES)
+    value, slopes, differences = h.derivatives(scalar, parameters)
+    assert np.isfinite(value) and np.any(np.abs(differences) > 0.1)
+    _, unravel = jax.flatten_util.ravel_pytree(parameters)
+    for mode, slope in slopes.items():
+        for name, expected in unravel(differences).items():
+            np.testing.assert_allclose(
+                unravel(slope)[name], expected, rtol=1e-6, atol=1e-7, err_msg=f"{mode}, {name}"
+            )
