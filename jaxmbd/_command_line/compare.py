@@ -24,7 +24,9 @@ from .models import (
 @simulation_options
 @contacts_option("all")
 @click.option("--tolerance", type=float, help="End with code 3 if a joint differs by more.")
-def compare(model, t1, dt, method, keyframe, control, rate, progress, contacts, tolerance) -> None:
+def compare(
+    model, t1, dt, method, keyframe, start, control, rate, progress, contacts, tolerance
+) -> None:
     """Simulate MODEL here and in MuJoCo with the same step, and tell the difference over time.
 
     \b
@@ -34,7 +36,7 @@ def compare(model, t1, dt, method, keyframe, control, rate, progress, contacts, 
     """
     if pathlib.Path(model).suffix.lower() not in (".xml", ".mjcf", ".urdf"):
         raise ValueError(f"MuJoCo reads MJCF and URDF, so it cannot be compared for {model!r}.")
-    found = load(model, keyframe, control, contacts)
+    found = load(model, keyframe, control, contacts, start)
     solution = motion(found, t1, dt, method, rate, shown(progress))
     wrong = verdict(solution)
     if wrong is not None:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, NoReturn
 import click
 import numpy as np
 
+from . import runs
+
 METHODS = {
     "velocity-impulse": "VelocityImpulse",
     "contact-impulse": "ContactImpulse",
@@ -17,6 +19,9 @@ METHODS = {
 
 # Which contacts are kept: all, those with floors, or none, also none of the limits of joints.
 CONTACTS = ("all", "floor", "none")
+
+# Joints that are open by less need not be closed [m, rad].
+_CLOSED = 1e-10
 
 # Exit code of results that are not to be trusted.
 DOUBTFUL = 3
@@ -40,8 +45,10 @@ def load(
     keyframe: str | None = None,
     control: Sequence[str] = (),
     contacts: str = "all",
+    start: Sequence[str] = (),
 ) -> Model:
-    """Load a model. `control` has entries NAME=VALUE, and `contacts` is one of `CONTACTS`."""
+    """Load a model. `control` and `start` have entries NAME=VALUE, and `contacts` is one of
+    `CONTACTS`."""
     import jaxmbd as mbd
 
     loaded = mbd.load(path, contacts=contacts != "none", limits=contacts != "none")
@@ -56,6 +63,8 @@ def load(
             )
         state = loaded.keyframes[keyframe]
         values = np.array(loaded.key_controls.get(keyframe, values), float)
+    if start:
+        state = _placed(loaded, state, start)
     names = [entry.name for entry in loaded.controls]
     for text in control:
         name, sign, value = text.partition("=")
@@ -66,6 +75,37 @@ def load(
             )
         values[names.index(name)] = number("--control", value)
     return Model(loaded, state, values, contacts)
+
+
+def _placed(loaded: Any, state: Any, start: Sequence[str]) -> Any:
+    """The state with joints at other coordinates, and loops and couplings closed from there.
+
+    **Raises:** `ValueError` for unknown names, and where the joints cannot be closed."""
+    import jaxmbd as mbd
+
+    mechanism = loaded.mechanism
+    known = runs.columns(loaded)
+    if not loaded.joints:  # of SDFormat
+        known = [j.name for j in mechanism.joints if isinstance(j, mbd.AbstractJoint) and j.count()]
+    values = {}
+    for text in start:
+        name, sign, value = text.rpartition("=")
+        if not sign or name not in known:
+            raise ValueError(
+                f"--start must be NAME=VALUE with a coordinate of the model, which are "
+                f"{known or 'none'}, but is {text!r}."
+            )
+        values[name] = number("--start", value)
+    if not loaded.joints:
+        return mbd.close_joints(mechanism, mbd.place_bodies(mechanism, values))
+    qpos, qvel = (np.array(x) for x in loaded.qpos_qvel(state))
+    qpos[[known.index(name) for name in values]] = list(values.values())
+    placed = loaded.state_from(qpos, qvel, t=float(state.t))
+    phi = np.asarray(mechanism.constraint(placed.q, placed.t))
+    if np.max(np.abs(phi), initial=0.0) < _CLOSED:
+        return placed
+    moved = [j for j in loaded.joints if {*runs.columns_of(j)} & values.keys() and j.joint]
+    return mbd.close_joints(mechanism, placed, keep=[*dict.fromkeys(j.joint for j in moved)])
 
 
 def _on_floors(loaded: Any) -> Any:
@@ -180,6 +220,13 @@ def simulation_options(function: Callable) -> Callable:
                 "velocity-impulse for others.",
             ),
             click.option("--keyframe", help="Start in this keyframe of the model."),
+            click.option(
+                "--start",
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="Coordinate of a joint at the start [rad, m]. May be repeated. Loops are "
+                "closed from there.",
+            ),
             click.option(
                 "--control",
                 multiple=True,

@@ -15,11 +15,13 @@ _LOADS = ("impulse", "mean", "peak")
 
 def columns(loaded: Any) -> list[str]:
     """Names of the entries of qpos."""
-    found = []
-    for joint in loaded.joints:
-        entries = {"free": _FREE, "ball": _FREE[3:]}.get(joint.kind, ("",))
-        found += [f"{joint.name}.{entry}" if entry else joint.name for entry in entries]
-    return found
+    return [name for joint in loaded.joints for name in columns_of(joint)]
+
+
+def columns_of(joint: Any) -> list[str]:
+    """Names of the entries of a joint of the file."""
+    entries = {"free": _FREE, "ball": _FREE[3:]}.get(joint.kind, ("",))
+    return [f"{joint.name}.{entry}" if entry else joint.name for entry in entries]
 
 
 def check_output(path: str, *endings: str) -> None:

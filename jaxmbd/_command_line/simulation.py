@@ -27,17 +27,20 @@ from .models import (
     type=click.Path(dir_okay=False),
     help="File of the motion: .npz with everything, .csv with joint coordinates, .zarr.",
 )
-def simulate(model, t1, dt, method, keyframe, control, rate, progress, contacts, output) -> None:
+def simulate(
+    model, t1, dt, method, keyframe, start, control, rate, progress, contacts, output
+) -> None:
     """Simulate MODEL from its start, and write the motion.
 
     \b
     Examples:
       jaxmbd simulate robot.xml --t1 10 --output run.npz
+      jaxmbd simulate arm.urdf --start shoulder=0.3 --start elbow=-1.2
       jaxmbd simulate arm.urdf --dt 1e-3 --control elbow=2.5 --output motion.csv
     """
     if output is not None:
         runs.check_output(output, ".npz", ".csv", ".zarr")
-    found = load(model, keyframe, control, contacts)
+    found = load(model, keyframe, control, contacts, start)
     begin = time.perf_counter()
     solution = motion(found, t1, dt, method, rate, shown(progress))
     wrong = verdict(solution)

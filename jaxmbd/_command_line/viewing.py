@@ -44,6 +44,7 @@ def view(
     dt,
     method,
     keyframe,
+    start,
     control,
     rate,
     progress,
@@ -59,6 +60,7 @@ def view(
     \b
     Examples:
       jaxmbd view robot.xml
+      jaxmbd view arm.urdf --start shoulder=0.3
       jaxmbd view run.npz
       jaxmbd view robot.xml --t1 10 --output robot.html
       jaxmbd view robot.xml --live
@@ -73,7 +75,7 @@ def view(
         source, kept, solution = runs.read(model, motion_of)
         found = load(source, contacts=kept)
     else:
-        found = load(model, keyframe, control, contacts)
+        found = load(model, keyframe, control, contacts, start)
         if live:
             return _live(found, dt, method, browser)
         solution = motion(found, t1, dt, method, rate, shown(progress))

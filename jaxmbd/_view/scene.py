@@ -27,6 +27,10 @@ _SHRUNK = 0.97
 _FIELD_OF_VIEW = 0.7
 # The camera sees what is within this many sizes of the first picture.
 _REACH = 1.5
+# So many pictures of a motion are looked at for it.
+_PICTURES = 60
+# Room around what the first camera sees.
+_ROOM = 1.1
 
 
 @dataclass
@@ -67,23 +71,37 @@ class Extent:
         cloud = np.concatenate(points)
         cloud = cloud[np.all(np.isfinite(cloud), axis=1)]
         # What flies away would make the rest too small to be seen.
-        middle = (low + high) / 2
-        cloud = cloud[np.all(np.abs(cloud - middle) <= reach, axis=1)]
+        self._near = (low + high) / 2, reach
+        cloud = cloud[self._is_near(cloud)]
         self.low, self.high = cloud.min(axis=0), cloud.max(axis=0)
         gravity = np.asarray(pairs[0][0].gravity, float)
         strength = np.linalg.norm(gravity)
         self.up = -gravity / strength if strength > 0 else np.array([0.0, 0.0, 1.0])
-        self.cloud = cloud
+        self.cloud = self.seen = cloud
+
+    def _is_near(self, points: np.ndarray) -> np.ndarray:
+        middle, reach = self._near
+        return np.all(np.abs(points - middle) <= reach, axis=-1)
 
     def include(self, mechanism: Mechanism, q: np.ndarray, visuals: Iterable[Any]) -> None:
-        """Widen the box by the shapes of the bodies in the first picture."""
-        frames = body_frames(mechanism, q[:1])
-        for solid in body_solids(mechanism, visuals, self.size):
-            if not solid.unbounded:
-                center = frames[solid.body].at(solid.position)[0, 0]
-                radius = solid.radius()
-                self.low = np.minimum(self.low, center - radius)
-                self.high = np.maximum(self.high, center + radius)
+        """Widen the box by the shapes of the bodies in the first picture, and in the others where
+        they stay near."""
+        some = np.unique(np.linspace(0, len(q) - 1, min(len(q), _PICTURES)).astype(int))
+        frames = body_frames(mechanism, q[some])
+        solids = [
+            frames[solid.body].at(solid.corners())
+            for solid in body_solids(mechanism, visuals, self.size)
+            if not solid.unbounded
+        ]
+        first = np.concatenate([self.seen[:0], *(points[0] for points in solids)])
+        if len(first):
+            low, high = first.min(axis=0), first.max(axis=0)
+            reach = max(self._near[1], _REACH * float(np.linalg.norm(high - low)))
+            self._near = self._near[0], reach
+        later = [points[1:][self._is_near(points[1:])] for points in solids]
+        found = [self.seen, first, *later]
+        self.seen = np.concatenate(found)
+        self.low, self.high = self.seen.min(axis=0), self.seen.max(axis=0)
 
     @property
     def length(self) -> float:
@@ -109,7 +127,13 @@ class Extent:
         azimuth, elevation = np.deg2rad(-58), np.deg2rad(22)
         flat = np.cos(elevation) * np.array([np.cos(azimuth), np.sin(azimuth), 0.0])
         direction = self.frame() @ (flat + np.array([0.0, 0.0, np.sin(elevation)]))
-        away = 0.42 * self.length / np.sin(_FIELD_OF_VIEW / 2)
+        # All points are in the picture, also in a square one.
+        up = self.up - (self.up @ direction) * direction
+        up /= np.linalg.norm(up)
+        points = self.seen - self.middle
+        aside = np.abs(np.stack([points @ up, points @ np.cross(up, direction)])).max(axis=0)
+        away = np.max(aside / np.tan(_FIELD_OF_VIEW / 2) + points @ direction)
+        away = max(_ROOM * away, self.length / 2)
         server.initial_camera.fov = _FIELD_OF_VIEW
         server.initial_camera.up = tuple(float(x) for x in self.up)
         server.initial_camera.position = tuple(self.middle + away * direction)

@@ -26,6 +26,7 @@ from ..mechanism.pictures import (
     GROUND_FILL,
     Frames,
     equal_box,
+    matrices,
     mesh_of,
     placed_shapes,
 )
@@ -62,13 +63,24 @@ class Solid:
         size = tuple(factor * x for x in self.size)
         return dataclasses.replace(self, size=size, vertices=vertices)
 
-    def radius(self) -> float:
-        """The farthest distance of its points from its origin [m]."""
-        if self.vertices is not None:
-            return float(np.max(np.linalg.norm(self.vertices, axis=1), initial=0.0))
-        if self.kind in ("ellipsoid", "sphere"):
-            return max(self.size)
-        return sum(self.size) if self.kind == "capsule" else float(np.linalg.norm(self.size))
+    def corners(self) -> np.ndarray:
+        """The corners of a box around it, along its axes, in the frame of the body, shape `(8, 3)`
+        [m]."""
+        if self.vertices is not None and len(self.vertices):
+            low, high = self.vertices.min(axis=0), self.vertices.max(axis=0)
+        else:
+            high = np.zeros(3)
+            if self.kind == "sphere":
+                high = np.full(3, self.size[0])
+            elif self.kind in ("cylinder", "capsule"):
+                radius, half = self.size
+                high = np.array([radius, radius, half + radius * (self.kind == "capsule")])
+            elif len(self.size) == 3:
+                high = np.array(self.size)
+            low = -high
+        ends = np.stack([low, high])
+        local = np.stack(np.meshgrid(*ends.T), axis=-1).reshape(-1, 3)
+        return self.position + local @ matrices(self.orientation[None])[0].T
 
 
 def rgb(text: str) -> Color:

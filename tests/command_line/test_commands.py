@@ -32,6 +32,23 @@ MODEL = """
   <keyframe><key name="up" qpos="-1.2 0.3" ctrl="0.5"/></keyframe>
 </mujoco>
 """
+FOUR_BAR = """
+<mujoco>
+  <worldbody>
+    <body name="crank">
+      <joint name="crank" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.02"/>
+      <body name="coupler" pos="0 0 0.3">
+        <joint name="coupler" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0.6 0 0" size="0.02"/>
+      </body>
+    </body>
+    <body name="rocker" pos="0.6 0 0">
+      <joint name="rocker" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.02"/>
+    </body>
+  </worldbody>
+  <equality><connect name="pin" body1="coupler" body2="rocker" anchor="0.6 0 0"/></equality>
+</mujoco>
+"""
 SIMULATION = ["--t1", "0.5", "--control", "drive=0.5"]
 
 
@@ -144,6 +161,8 @@ def test_a_failed_simulation_ends_with_its_own_code(run, monkeypatch):
         ("no file 'none.xml'", ["inspect", "none.xml"]),
         ("no keyframe 'down'.*up", ["simulate", "arm.xml", "--keyframe", "down"]),
         ("NAME=VALUE.*drive", ["simulate", "arm.xml", "--control", "motor=1"]),
+        ("NAME=VALUE.*shoulder.*elbow", ["simulate", "arm.xml", "--start", "knee=1"]),
+        ("--start needs a finite number", ["simulate", "arm.xml", "--start", "elbow=far"]),
         ("finite number", ["simulate", "arm.xml", "--control", "drive=fast"]),
         ("must be positive", ["simulate", "arm.xml", "--t1", "-1"]),
         ("must end in .npz or .csv or .zarr", ["simulate", "arm.xml", "--output", "run.txt"]),
@@ -169,6 +188,40 @@ def test_contacts_to_keep(folder, capsys):
     assert len(models.load(path, contacts="floor").mechanism.contacts) == 2
     assert "1 contacts without a floor are left out" in capsys.readouterr().err
     assert len(models.load(path, contacts="none").mechanism.contacts) == 0
+
+
+def test_a_start_is_a_pose_of_the_joints(folder):
+    """From the pose of the file or a keyframe, each coordinate by its name."""
+    path = str(folder / "arm.xml")
+    for keyframe, expected in ((None, [0.0, 0.3]), ("up", [-1.2, 0.3])):
+        found = models.load(path, keyframe, start=["elbow=0.3"])
+        np.testing.assert_allclose(found.loaded.qpos_qvel(found.state)[0], expected, atol=1e-12)
+
+
+def test_a_start_closes_the_loops(folder):
+    """A parallelogram whose crank is turned: the rocker follows, and the crank stays."""
+    (folder / "four-bar.xml").write_text(FOUR_BAR)
+    found = models.load(str(folder / "four-bar.xml"), contacts="none", start=["crank=0.4"])
+    phi = found.mechanism.constraint(found.state.q, 0.0)
+    assert np.max(np.abs(phi)) < 1e-10
+    qpos, _ = found.loaded.qpos_qvel(found.state)
+    np.testing.assert_allclose(qpos, [0.4, -0.4, 0.4], atol=1e-9)
+
+
+def test_a_start_of_a_model_without_a_tree(folder):
+    """Of SDFormat, whose joints have names but no place in qpos."""
+    link = """<link name="{0}"><pose>0 0 {1} 0 0 0</pose><inertial><mass>1</mass><inertia>
+      <ixx>1</ixx><iyy>1</iyy><izz>1</izz><ixy>0</ixy><ixz>0</ixz><iyz>0</iyz></inertia></inertial></link>"""
+    hinge = """<joint name="{0}" type="revolute"><parent>{1}</parent><child>{2}</child>
+      <axis><xyz>0 1 0</xyz></axis></joint>"""
+    (folder / "two.sdf").write_text(
+        '<sdf version="1.9"><model name="two">'
+        + link.format("one", 0) + link.format("two", 1)
+        + hinge.format("a", "world", "one") + hinge.format("b", "one", "two") + "</model></sdf>"
+    )  # fmt: skip
+    found = models.load(str(folder / "two.sdf"), contacts="none", start=["b=0.5"])
+    angles = [found.mechanism.joint_coordinates(found.state.q, name)[0] for name in "ab"]
+    np.testing.assert_allclose(angles, [0, 0.5], atol=1e-12)
 
 
 def test_wrong_usage_ends_with_code_2(run):

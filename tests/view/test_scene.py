@@ -1,5 +1,7 @@
 """What bodies, joints and forces look like: shapes of every kind, symbols of every kind."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -137,3 +139,32 @@ def test_the_camera_is_not_drawn_away_by_what_flies_off():
     q[:, 0] = [0.0, 0.5, 1e6]
     extent = Extent([(mechanism, q)])
     np.testing.assert_allclose([extent.low[0], extent.high[0]], [0, 1])
+
+
+@pytest.mark.parametrize("turn", [0.0, 1.3], ids=["upright", "swinging"])
+def test_the_first_camera_sees_the_whole_robot(turn):
+    """A long shape that is far from its centre of mass, in all pictures, also in a square window:
+    every corner is within the field of view."""
+    tall = np.array([[x, y, z] for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (0.0, 3.0)])
+    visual = mbd.io.Visual(
+        "arm", "arm", "mesh", (), tall, np.zeros((0, 3), int), np.zeros(3), np.eye(4)[0],
+        (1.0, 0.0, 0.0, 1.0), 0,
+    )  # fmt: skip
+    mechanism = mbd.Mechanism([mbd.Body("arm", INERTIA)])
+    q = np.stack(2 * [np.asarray(mechanism.state().q)])
+    q[1, 3:] = [np.cos(turn / 2), np.sin(turn / 2), 0.0, 0.0]
+    extent = Extent([(mechanism, q)])
+    extent.include(mechanism, q, (visual,))
+    camera = types.SimpleNamespace()
+    extent.aim(types.SimpleNamespace(initial_camera=camera))
+    position = np.array(camera.position)
+    ahead = np.array(camera.look_at) - position
+    ahead /= np.linalg.norm(ahead)
+    right = np.cross(ahead, camera.up)
+    right /= np.linalg.norm(right)
+    seen = body_frames(mechanism, q)["arm"].at(tall).reshape(-1, 3) - position
+    for aside in (right, np.cross(right, ahead)):
+        angles = np.arctan2(np.abs(seen @ aside), seen @ ahead)
+        assert angles.max() < camera.fov / 2
+    # It is not far away either.
+    assert np.linalg.norm(position - np.array(camera.look_at)) < 20
