@@ -22,11 +22,9 @@ from ..mechanism import (
 )
 from .along import Coordinates
 from .fields import overridden
+from .hulls import few_corners
 from .source import Source, pose
 from .visuals import heights, kind_of, mesh
-
-# Corners of the convex hull of a mesh. The cost of a contact grows with their number.
-_CORNERS = 32
 
 
 def limits(source: Source, along: Coordinates) -> list[AbstractContact]:
@@ -58,8 +56,9 @@ def _limit(source, kind, i, coordinate, margin, low, high) -> CoordinateLimit:
     return CoordinateLimit(source.name(kind, i), coordinate, lower=inner[0], upper=inner[1])
 
 
-def contacts(source: Source) -> list[AbstractContact]:
-    """Contacts of all pairs of geoms that may touch by the rules of the file."""
+def contacts(source: Source, corners: int) -> list[AbstractContact]:
+    """Contacts of all pairs of geoms that may touch by the rules of the file, with so many corners
+    of the convex hulls of meshes."""
     m, found = source.m, []
     if "contact" in source.off:
         return []
@@ -71,7 +70,7 @@ def contacts(source: Source) -> list[AbstractContact]:
     for g, h, dimension, friction, margin in pairs:
         for x in (g, h):
             if x not in shapes:
-                shapes[x] = _shape(source, x)
+                shapes[x] = _shape(source, x, corners)
         one, other = shapes[g], shapes[h]
         if one is None or other is None:
             continue
@@ -200,7 +199,7 @@ def _law(dimension: int, friction: tuple[float, float, float]) -> ContactLaw:
     )
 
 
-def _shape(source: Source, g: int) -> AbstractShape | None:
+def _shape(source: Source, g: int, corners: int) -> AbstractShape | None:
     m, kind, size = source.m, kind_of(source, g), [float(x) for x in source.m.geom_size[g]]
     if kind == "plane":
         return HalfSpace()
@@ -220,31 +219,21 @@ def _shape(source: Source, g: int) -> AbstractShape | None:
         spacing = [2 * half / (n - 1) for half, n in zip(m.hfield_size[k][:2], z.shape)]
         return HeightField(z, spacing)
     if kind == "mesh":
-        return ConvexPoints(_hull(source, g))
+        return ConvexPoints(_hull(source, g, corners))
     source.drop("geom", g, f'its contacts: the kind "{kind}"')
     return None
 
 
-def _hull(source: Source, g: int) -> np.ndarray:
+def _hull(source: Source, g: int, corners: int) -> np.ndarray:
     """Corners of the convex hull of a mesh. All hulls of a file have the same number of corners,
     some repeated, so that their contacts are alike and are evaluated together."""
-    from scipy.spatial import ConvexHull, QhullError
-
     points, _ = mesh(source.m, int(source.m.geom_dataid[g]))
-    try:
-        points = points[ConvexHull(points).vertices]
-    except QhullError:
-        pass  # a flat mesh
-    if len(points) > _CORNERS:
-        source.drop("geom", g, f"corners of its convex hull beyond {_CORNERS}, for contacts")
-    return points[_spread(points, _CORNERS)]
-
-
-def _spread(points: np.ndarray, count: int) -> list[int]:
-    """Indices of points that are far apart, each the farthest from those before."""
-    chosen = [int(np.argmax(np.linalg.norm(points - points.mean(axis=0), axis=1)))]
-    distance = np.full(len(points), np.inf)
-    for _ in range(count - 1):
-        distance = np.minimum(distance, np.linalg.norm(points - points[chosen[-1]], axis=1))
-        chosen.append(int(np.argmax(distance)))
-    return chosen
+    found, total, missing = few_corners(points, corners)
+    if total > len(found):
+        source.drop(
+            "geom",
+            g,
+            f"{len(found)} of the {total} corners of its convex hull count for contacts, up to "
+            f"{missing:.2g} m of it are missing",
+        )
+    return np.concatenate([found, np.tile(found[:1], (corners - len(found), 1))])

@@ -5,11 +5,11 @@ import dataclasses
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from .._inputs import checked
+from .._inputs import at_least, checked
 from .._system import State
 from ..mechanism import Body, Mechanism
 from . import native
@@ -37,6 +37,7 @@ def load(
     limits: bool = True,
     floating: bool = False,
     model: str | Sequence[str] | None = None,
+    corners: Annotated[int, at_least(4)] = 32,
 ) -> Loaded:
     """Load a model of a mechanism from a file:
 
@@ -59,6 +60,8 @@ def load(
     - `path`: of the file, or a `mujoco.MjSpec`. The `<visual>` shapes of URDF, and what is told of
       its transmissions, need the file.
     - `contacts`, `limits`: whether to take over contacts between geoms, and limits of joints.
+    - `corners`: how many corners of the convex hull of a mesh count for contacts. What is missing
+      is told. A mesh on a floor has a contact point for each.
     - `floating`: whether bodies that the file fixes to the world are free, as the base of a walking
       robot in URDF.
     - `model`: name or names of the models to load from a world in SDFormat, by default all. Static
@@ -89,7 +92,7 @@ def load(
     rows = [] if "equality" in source.off else equalities(source, along)
     joints = [*parts.joints, *distinct(rows, parts.joints, "equality")]
     stops = limits_of(source, along) if limits else []
-    gaps = [*stops, *distinct(contacts_of(source) if contacts else [], stops, "contact")]
+    gaps = [*stops, *distinct(contacts_of(source, corners) if contacts else [], stops, "contact")]
     bodies = [Body(name, inertia) for name, inertia in parts.inertias.items()]
     if not bodies:
         raise ValueError(f"{source.path} has no body that can move: give one a joint.")
