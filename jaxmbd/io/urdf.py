@@ -7,17 +7,20 @@ from typing import Any
 
 _XACRO = "http://www.ros.org/wiki/xacro"
 
+# Joints that follow another one by a `mimic`, and those that they can follow.
+_FOLLOWING = ("revolute", "continuous", "prismatic")
+
 # Elements and attributes that MuJoCo reads, that this package tells of by itself, or without effect
 # on motions.
 _ELEMENTS = {
     "robot": {"link", "joint", "material", "mujoco", "transmission"},
-    "link": {"inertial", "visual", "collision"},
+    "link": {"inertial", "visual", "collision", "material"},
     "joint": {
         *("origin", "parent", "child", "axis", "limit", "dynamics", "mimic"),
         *("calibration", "safety_controller"),
     },
     "visual": {"origin", "geometry", "material"},
-    "collision": {"origin", "geometry", "verbose"},
+    "collision": {"origin", "geometry", "material", "verbose"},
     "inertial": {"origin", "mass", "inertia"},
     "geometry": {"box", "cylinder", "sphere", "capsule", "mesh"},
 }
@@ -49,6 +52,8 @@ def robot_of(data: bytes, path: Path) -> xml.Element | None:
 def keeping_visuals(text: str) -> str:
     """The file with the option by which MuJoCo keeps shapes that are only drawn. The lines stay
     where they are."""
+    # Names of shapes need not differ in URDF, of which MuJoCo warns; those of links do.
+    text = re.sub(r"<visual\s+name\s*=\s*(\"[^\"]*\"|'[^']*')", "<visual", text)
     text = re.sub(r"(<compiler\b[^>]*?)\s+discardvisual\s*=\s*(\"[^\"]*\"|'[^']*')", r"\1", text)
     option = 'discardvisual="false"'
     for tag, more in (
@@ -130,10 +135,12 @@ def unread(root: xml.Element, coupled: set[str]) -> list[str]:
         if mimic is not None and name not in coupled:
             leader = mimic.get("joint", "")
             kinds = {element.get("name"): element.get("type") for element in root.findall("joint")}
+            own = kinds[name] if kinds[name] not in _FOLLOWING else ""
             what = f"is {kinds[leader]}" if leader in kinds else "is missing"
             found.append(
-                f'joint "{name}": it does not follow "{leader}", which {what}; both must be '
-                "revolute, continuous or prismatic"
+                f'joint "{name}": '
+                + (f"it is {own}, and does not follow" if own else "it does not follow")
+                + f' "{leader}", which {what}; both must be {", ".join(_FOLLOWING)}'
             )
     return [*found, *_unknown(root)]
 
