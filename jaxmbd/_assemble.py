@@ -15,6 +15,7 @@ from ._equations import equations, specialised
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import dense, loops_cost_nothing
 from ._loop import tree_where
+from ._printed import counted, judged, largest, printed
 from ._raising import raise_failure
 from ._results import RESULTS
 from ._system import AbstractSystem, State, writes_own_qdot
@@ -23,6 +24,7 @@ from ._types import RealScalarLike, Rows, Velocity
 _MAX_HALVINGS = 12
 
 
+@printed
 class AssemblyReport(eqx.Module):
     """The report of `assemble`.
 
@@ -45,6 +47,23 @@ class AssemblyReport(eqx.Module):
     change: Float[Array, ""]
     iterations: Int[Array, ""]
     result: RESULTS
+
+    def __str__(self) -> str:
+        found = "successful: the constraints are closed"
+        rows = [judged(self.result, found, "not closed")]
+        if np.ndim(self.rank) == 0:
+            for what, which in (("Phi", self.open), ("Phi' or Psi", self.moving)):
+                if np.any(which):
+                    rows.append(f"{what} is left in the rows {np.nonzero(np.asarray(which))[0]}")
+            rows.append(
+                f"{counted(self.velocity.shape[-1], 'row')}, {int(self.rank)} of them independent; "
+                f"{counted(int(self.iterations), 'iteration')}"
+            )
+        rows.append(
+            f"the largest |Phi| is {largest(self.phi):.1e}; coordinates moved by "
+            f"{largest(self.displacement):.3g}, velocities changed by {largest(self.change):.3g}"
+        )
+        return "\n".join(rows)
 
     @property
     def unsatisfied(self) -> Bool[Array, " nc"]:

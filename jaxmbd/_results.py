@@ -10,13 +10,24 @@ import numpy as np
 from ._concrete import is_concrete
 
 
-class RESULTS(diffrax.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+class _InWords(type(diffrax.RESULTS)):
+    """The message of success in diffrax is empty."""
+
+    def __getitem__(cls, item: Any) -> str:
+        text = super().__getitem__(item)
+        many = np.ndim(code(item)) and is_concrete(code(item))
+        return text.replace("''", "'successful'") if many else text or "successful"
+
+
+class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGeneralTypeIssues]
     """Verdict on a simulation, an assembly or a linear solve.
 
     Extends `diffrax.RESULTS`, so that verdicts of an adaptive integration are passed on unchanged.
-    Compare with `sol.result == mbd.RESULTS.successful`. Under `vmap` every sample has its own
-    verdict.
+    `print` gives the message. Compare with `sol.result == mbd.RESULTS.successful`. Under `vmap`
+    every sample has its own verdict.
     """
+
+    __module__ = "jaxmbd"  # where users know it from
 
     successful = ""
     mass_matrix_indefinite = (

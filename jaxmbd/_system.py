@@ -11,11 +11,13 @@ from jaxtyping import Array, Bool, Float, Shaped
 from ._coordinates import AbstractCoordinates, Plain
 from ._extensible import Extensible
 from ._inputs import checked, unjudged
+from ._printed import in_a_line, printed
 from ._results import RESULTS
 from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Scalar, Velocity
 
 
 @checked
+@printed
 class State(eqx.Module):
     """A point of the motion.
 
@@ -34,6 +36,14 @@ class State(eqx.Module):
     v: Annotated[Float[Array, " *batch nv"], unjudged] = eqx.field(converter=jnp.asarray)
     report: Any = None
     angles: Annotated[Float[Array, " *batch angles"] | None, unjudged] = None
+
+    def __str__(self) -> str:
+        rows = [
+            f"state at {in_a_line(self.t)} s",
+            f"q = {in_a_line(self.q)}",
+            f"v = {in_a_line(self.v)}",
+        ]
+        return "\n".join(rows if self.report is None else [*rows, str(self.report)])
 
 
 class AbstractSystem(Extensible):

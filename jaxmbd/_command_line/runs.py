@@ -84,6 +84,6 @@ def read(path: str, model: str | None) -> tuple[str, str, Any]:
     if "loads_mean" in arrays:
         loads = mbd.ContactLoads(*(jnp.asarray(arrays[f"loads_{n}"]) for n in _LOADS))
     # Files of `mbd.save` have no verdict: it warns when it writes a motion that failed.
-    result = verdict(np.int32(messages().index(str(arrays.get("result", "")))))
+    result = verdict(np.int32(messages().index(str(arrays.get("result", messages()[0])))))
     solution = mbd.Solution(**given, ys=None, stats={}, result=result, contact_loads=loads)
     return model, str(arrays.get("contacts", "all")), solution

@@ -3,12 +3,15 @@
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._printed import counted, in_a_line, judged, largest, printed, span
 from .._results import RESULTS
 from .._system import State
 
 
+@printed
 class ContactLoads(NamedTuple):
     """The loads of contacts in all steps from the previous saved time, or the start of the motion,
     to each saved time. The components are those of `Solution.contact_force`, along the axes of the
@@ -28,7 +31,15 @@ class ContactLoads(NamedTuple):
     mean: Float[Array, " *batch ns contacts d"]
     peak: Float[Array, " *batch ns contacts d"]
 
+    def __str__(self) -> str:
+        size = f"{self.mean.shape[-2]} contacts at {self.mean.shape[-3]} times"
+        return (
+            f"loads of {size}: mean forces up to {largest(self.mean):.6g} N, peaks up to "
+            f"{largest(self.peak):.6g} N"
+        )
 
+
+@printed
 class Solution(eqx.Module):
     """The motion at the saved times, with its verdict.
 
@@ -70,6 +81,21 @@ class Solution(eqx.Module):
     contact_loads: ContactLoads | None = None
     active: Bool[Array, " *batch ns nc"] | None = None
     angles: Float[Array, " *batch ns angles"] | None = None
+
+    def __str__(self) -> str:
+        shape = self.t.shape[:-1]
+        many = f"{int(np.prod(shape))} motions" if shape else "motion"
+        rows = [
+            f"{many} from {span(self.t, 's')}, {counted(self.t.shape[-1], 'saved time')}",
+            judged(self.result, "successful", "failed"),
+        ]
+        if self.phi_norm is not None and self.phidot_norm is not None:
+            rows.append(f"largest |Phi| {largest(self.phi_norm):.1e}")
+            rows[-1] += f", |Phi'| {largest(self.phidot_norm):.1e}"
+        if self.contact_residual is not None:
+            rows.append(f"largest residual of contacts {largest(self.contact_residual):.1e} m/s")
+        rows += [f"{name.replace('_', ' ')}: {in_a_line(x)}" for name, x in self.stats.items()]
+        return "\n".join(rows)
 
     def state(self, index: int = -1) -> State:
         """The saved state at `index`; the last one by default."""

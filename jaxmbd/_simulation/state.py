@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._fusion import materialise
 from .._loop import tree_where
+from .._printed import in_a_line, judged, printed
 from .._results import RESULTS
 from .._system import State
 from .._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
@@ -36,6 +37,7 @@ class ContactMemory(NamedTuple):
     allowed: Float[Array, " *batch"]
 
 
+@printed
 class StepperState(State):
     """A point of the motion, with the data of previous steps that the next step needs.
     `Stepper.init` and `Stepper.step` return it. It is a `State` and can be used as one.
@@ -65,6 +67,10 @@ class StepperState(State):
     result: RESULTS = eqx.field(default_factory=lambda: RESULTS.successful)
     scheme: Any = None
     lost: Any = None
+
+    def __str__(self) -> str:
+        rows = [f"state at {in_a_line(self.t)} s: {judged(self.result, 'successful', 'failed')}"]
+        return "\n".join([*rows, f"q = {in_a_line(self.q)}", f"v = {in_a_line(self.v)}"])
 
     def replace(self, **fields: Any) -> "StepperState":
         """The same state with new values of these fields."""

@@ -11,6 +11,7 @@ from jaxtyping import ArrayLike, Complex, Float, Int
 from .._concrete import as_one_program
 from .._inputs import checked, number, positive
 from .._linalg import dense
+from .._printed import printed
 from .._system import AbstractSystem
 from ..mechanism import Mechanism
 from .linearise import LinearModel
@@ -26,6 +27,7 @@ _BESIDE = 1e-6
 _STRAIGHT = 1e-3
 
 
+@printed
 class CriticalSpeeds(eqx.Module):
     """The critical speeds of a rotor in rising order; `print` them.
 
@@ -62,6 +64,7 @@ class CriticalSpeeds(eqx.Module):
         return "\n".join(rows)
 
 
+@printed
 class Campbell(eqx.Module):
     """The oscillating modes of a system at several speeds, each followed from speed to speed;
     `print` it.

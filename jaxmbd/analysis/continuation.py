@@ -14,6 +14,7 @@ from .._concrete import all_concrete
 from .._inputs import Shape, at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._loop import without_tangents
+from .._printed import in_a_line, judged, printed
 from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
 from .._results import RESULTS
@@ -34,6 +35,7 @@ _CUTOFF = 1e-11
 _LOCATING = 40
 
 
+@printed
 class BranchPoint(NamedTuple):
     """A special point of a branch.
 
@@ -46,7 +48,11 @@ class BranchPoint(NamedTuple):
     after: int
     direction: Velocity
 
+    def __str__(self) -> str:
+        return f"at the parameter {self.parameter:.9g}, after point {self.after} of the branch"
 
+
+@printed
 class Branch(eqx.Module):
     """The result of `continuation`: n equilibria in the order in which they were found.
 
@@ -296,6 +302,7 @@ def limit_point(
     return raise_failure(found, found.result) if throw else found
 
 
+@printed
 class LimitPoint(eqx.Module):
     """The result of `limit_point`: the `parameter` and the `state` there; the `direction` dp in
     which the system snaps, of length 1; and the `result`, `RESULTS.successful` or
@@ -305,6 +312,10 @@ class LimitPoint(eqx.Module):
     state: State
     direction: Velocity
     result: RESULTS
+
+    def __str__(self) -> str:
+        found = f"limit point found, at the parameter {in_a_line(self.parameter)}"
+        return judged(self.result, found, "no limit point found")
 
 
 def _member(family: Callable[[Any], Any], x: Any, u: Any) -> tuple[Any, Any]:

@@ -12,12 +12,14 @@ from .._checks import with_dtype
 from .._concrete import all_concrete
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
+from .._printed import counted, in_a_line, printed
 from .._results import RESULTS
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike
 from .equilibrium import equilibrium
 
 
+@printed
 class Equilibria(eqx.Module):
     """The result of `equilibria`: k distinct equilibria from n starts.
 
@@ -31,6 +33,20 @@ class Equilibria(eqx.Module):
     state: State
     count: Int[Array, " k"]
     of_start: Int[Array, " n"]
+
+    def __str__(self) -> str:
+        k, n = len(np.asarray(self.count)), self.of_start.shape[0]
+        lost = int(np.sum(np.asarray(self.of_start) < 0))
+        rows = [f"{k} distinct {'equilibrium' if k == 1 else 'equilibria'} found from {n} starts"]
+        if lost:
+            rows[0] += f", of which {lost} led to none"
+        stable, q = np.asarray(self.state.report.stable), np.asarray(self.state.q)
+        for i, (firm, pose, starts) in enumerate(zip(stable, q, np.asarray(self.count))):
+            kind = "stable" if firm else "unstable"
+            rows.append(
+                f"  {i}: {kind}, from {counted(int(starts), 'start')}, q = {in_a_line(pose)}"
+            )
+        return "\n".join(rows)
 
 
 @checked

@@ -5,6 +5,7 @@ from typing import Annotated, Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_gaps, check_no_nan, check_system, with_dtype
@@ -13,6 +14,7 @@ from .._enforcement import point
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._loop import tree_where, without_tangents
+from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS
 from .._simulation import as_control
@@ -40,6 +42,11 @@ _DECREASE = 1e-4
 _CUTOFF = 1e-11
 
 
+# Contacts that are listed in print.
+_LISTED = 10
+
+
+@printed
 class EquilibriumReport(eqx.Module):
     """The report of `equilibrium`.
 
@@ -69,6 +76,29 @@ class EquilibriumReport(eqx.Module):
     gap: Float[Array, " contacts"]
     share: Float[Array, " contacts"]
     result: RESULTS
+
+    def __str__(self) -> str:
+        if np.ndim(self.residual):
+            left = f"remaining accelerations {span(self.residual)}"
+            return f"{judged(self.result, 'equilibrium found', 'no equilibrium found')}\n{left}"
+        k = np.asarray(self.stiffness)
+        k = k[np.isfinite(k)]
+        kind = "stable" if bool(self.stable) else "unstable"
+        found = f"equilibrium found: {kind}, " + (
+            f"the smallest stiffness is {k.min():.6g} 1/s^2" if k.size else "without any freedom"
+        )
+        steps = counted(int(self.iterations), "iteration")
+        rows = [
+            judged(self.result, found, "no equilibrium found"),
+            f"the largest acceleration left is {float(self.residual):.1e}, after {steps}",
+        ]
+        force, share, loaded = map(np.asarray, (self.contact_force, self.share, self.closed))
+        if loaded.size:
+            rows.append(f"{int(loaded.sum())} of {counted(loaded.size, 'contact')} carry load")
+        for i in np.nonzero(loaded)[0][:_LISTED]:
+            used = f"{share[i]:.0%} of the friction is used"
+            rows.append(f"  contact {i}: {force[i, 0]:.6g} N, {used}")
+        return "\n".join(rows)
 
     @property
     def closed(self) -> Bool[Array, "*batch contacts"]:

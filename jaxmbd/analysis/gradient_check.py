@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._inputs import at_least, checked, positive
+from .._printed import printed
 from .differences import central_difference
 
 _MODES = ("reverse", "forward")
@@ -22,6 +23,7 @@ _RESOLVED = 10
 _SAFETY = 10
 
 
+@printed
 class CheckedDerivative(NamedTuple):
     """The check of a derivative along one direction of one leaf, scaled to its size.
 
@@ -47,6 +49,7 @@ class CheckedDerivative(NamedTuple):
         return f"{self.name}: {self.verdict}  {found}  {by_differences}"
 
 
+@printed
 class GradientCheck(NamedTuple):
     """The result of `check_gradients`; `print` it.
 

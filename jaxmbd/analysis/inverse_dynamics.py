@@ -15,6 +15,7 @@ from .._concrete import is_concrete
 from .._inputs import checked, inside, not_negative_or_infinite, number, positive, shown
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._loop import stop_gradient
+from .._printed import in_a_line, judged, largest, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
 from .._search import bounded_least_squares
@@ -25,6 +26,7 @@ from ..trajopt import Plan
 from .field import acceleration, verdict
 
 
+@printed
 class Inputs(eqx.Module):
     """The result of `inverse_dynamics`. For a motion, all arrays have its points as leading axes.
 
@@ -41,6 +43,12 @@ class Inputs(eqx.Module):
     multipliers: Float[Array, "*batch nc"]
     missed: Float[Array, "*batch nv"]
     result: RESULTS
+
+    def __str__(self) -> str:
+        found = judged(self.result, "inputs found", "no inputs found")
+        u = np.concatenate([np.ravel(x) for x in [np.zeros(0), *jax.tree.leaves(self.u)]])
+        left = f"accelerations missed by at most {largest(self.missed):.1e}"
+        return f"{found}: u = {in_a_line(u)}\n{left}"
 
 
 @checked

@@ -13,6 +13,7 @@ from .._checks import check_no_nan, check_system, with_dtype
 from .._equations import equations
 from .._inputs import Numbers, at_least, checked, finite, positive, shown
 from .._loop import tree_where, without_tangents
+from .._printed import counted, in_a_line, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
 from .._search import nonzero, redundancy
@@ -24,6 +25,7 @@ from ..mechanism import AbstractScalarCoordinate, Mechanism, OfJoint
 _SINGULAR = 1e-7
 
 
+@printed
 class Kinematics(eqx.Module):
     """The result of `kinematics`, for n samples.
 
@@ -49,6 +51,24 @@ class Kinematics(eqx.Module):
     ratio: Float[Array, " n"]
     orientation: Float[Array, " n"]
     result: RESULTS
+
+    def __str__(self) -> str:
+        n, ratio = self.values.shape[0], np.asarray(self.ratio)
+        rows = [
+            f"{counted(n, 'pose')} of a driven system, over {span(self.values)}",
+            judged(self.result, "the drive determines the motion", "failed"),
+        ]
+        if ratio.ndim > 1:
+            return "\n".join(rows)
+        if n:
+            i = int(np.argmin(ratio))
+            rows.append(
+                f"closest to a dead point at sample {i}, {in_a_line(self.values[i])}: ratio "
+                f"{ratio[i]:.3g}"
+            )
+        for i in np.nonzero(np.asarray(self.branch_changes))[0]:
+            rows.append(f"on another branch from sample {i}")
+        return "\n".join(rows)
 
     @property
     def ok(self) -> Bool[Array, " n"]:
@@ -347,6 +367,7 @@ def _closed(driven, s, q, rest, tolerance, max_iterations) -> Any:
     return jax.lax.while_loop(going, newton, (q, inf, jnp.array(0)))[:2]
 
 
+@printed
 class DeadPoint(eqx.Module):
     """The result of `dead_point`.
 
@@ -359,6 +380,10 @@ class DeadPoint(eqx.Module):
     state: State
     direction: Velocity
     result: RESULTS
+
+    def __str__(self) -> str:
+        found = f"dead point found: the drive reaches its extreme value {in_a_line(self.value)}"
+        return judged(self.result, found, "no dead point found")
 
 
 @checked

@@ -10,6 +10,7 @@ import numpy as np
 from .._concrete import all_concrete
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
+from .._printed import judged, printed
 from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
 from .._results import RESULTS
@@ -18,6 +19,7 @@ from .continuation import Family, family_of
 from .equilibrium import equilibrium
 
 
+@printed
 class LimitLoad(eqx.Module):
     """The result of `limit_load`.
 
@@ -41,10 +43,11 @@ class LimitLoad(eqx.Module):
     holds: bool
     result: RESULTS
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
+        found = f"The equilibrium is lost between {self.parameter:.8g} and {self.beyond:.8g}."
         if self.holds:
-            return f"The equilibrium holds up to {self.parameter:.6g}."
-        return f"The equilibrium is lost between {self.parameter:.8g} and {self.beyond:.8g}."
+            found = f"The equilibrium holds up to {self.parameter:.6g}."
+        return judged(self.result, found, "no limit load found")
 
 
 @checked

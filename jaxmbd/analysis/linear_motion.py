@@ -13,6 +13,7 @@ from .._concrete import is_concrete
 from .._inputs import at_least, checked, not_negative_or_infinite
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._loop import stop_gradient
+from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, code, first_failure
 from .._search import redundancy
@@ -50,6 +51,7 @@ class Stages(eqx.Module):
         return jnp.einsum("kxi,ksxj->ksij", self.G, self.pushes)
 
 
+@printed
 class LinearMotion(eqx.Module):
     """The linear model xi' = A(t) xi + B(t) du for small deviations from a motion, at the points at
     which the motion is given.
@@ -75,6 +77,12 @@ class LinearMotion(eqx.Module):
     nominal: Nominal
     stages: Stages
     result: RESULTS
+
+    def __str__(self) -> str:
+        m, nu = self.B.shape[-2:]
+        what = f"{counted(m, 'deviation')}, {counted(nu, 'input')}, {self.t.shape[-1]} points"
+        verdict = judged(self.result, "successful", "failed")
+        return f"linear model along a motion from {span(self.t, 's')}: {what}\n{verdict}"
 
     def in_all_coordinates(
         self,
@@ -112,6 +120,7 @@ class LinearMotion(eqx.Module):
         return jnp.concatenate([x[:, 0], x[-1:, 2]])
 
 
+@printed
 class DiscreteMotion(eqx.Module):
     """The linear model xi(k+1) = A(k) xi(k) + B(k) du(k) from point to point of a motion, with du
     constant in each interval. `lqr` makes a control of it for a digital controller.
@@ -123,6 +132,9 @@ class DiscreteMotion(eqx.Module):
     A: Float[Array, "n m m"]
     B: Float[Array, "n m nu"]
     motion: LinearMotion
+
+    def __str__(self) -> str:
+        return f"from point to point, with inputs held: {self.motion}"
 
 
 def _onto(G, Z):

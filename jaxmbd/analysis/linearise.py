@@ -15,6 +15,7 @@ from .._checks import check_no_nan, check_system, with_dtype
 from .._concrete import all_concrete
 from .._inputs import at_least, checked, not_negative, not_negative_or_infinite, positive
 from .._linalg import AbstractConstraintSolver, Automatic
+from .._printed import counted, in_a_line, judged, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
 from .._simulation import as_control
@@ -24,6 +25,7 @@ from .._types import Coordinates, RealScalarLike, Velocity
 from .field import Near, admissible, verdict
 
 
+@printed
 class LinearModel(eqx.Module):
     """The linear model xi' = A xi + B du, dy = C xi + D du for small deviations from a state.
 
@@ -53,6 +55,18 @@ class LinearModel(eqx.Module):
     state: State
     u: Any
     result: RESULTS
+
+    def __str__(self) -> str:
+        n, nu = self.B.shape[-2:]
+        rows = [
+            f"linear model: {counted(n, 'deviation')}, {counted(nu, 'input')}, "
+            f"{counted(self.C.shape[-2], 'output')}",
+            judged(self.result, "successful", "failed"),
+        ]
+        if self.A.ndim == 2:
+            poles = np.sort_complex(np.linalg.eigvals(np.asarray(self.A)))
+            rows.insert(1, f"poles [1/s]: {in_a_line(poles)}")
+        return "\n".join(rows)
 
     @property
     def poles(self) -> Array:

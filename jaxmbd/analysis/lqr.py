@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._concrete import all_concrete, is_concrete
 from .._inputs import checked, not_negative, positive
+from .._printed import counted, judged, printed
 from .._raising import raise_failure
 from .._results import RESULTS, code, first_failure
 from .linear_motion import DiscreteMotion, LinearMotion, magnus
@@ -26,6 +27,7 @@ _DOUBLINGS = 20
 _ROUNDING = 1e-6
 
 
+@printed
 class StateFeedback(eqx.Module):
     """The control u = u0 - K xi(q, v), for `simulate`, `Stepper` and `trajopt`.
 
@@ -38,6 +40,12 @@ class StateFeedback(eqx.Module):
     value: Float[Array, "nx nx"]
     model: LinearModel
     result: RESULTS
+
+    def __str__(self) -> str:
+        rows = [judged(self.result, "feedback found", "no feedback found")]
+        nu, n = self.gain.shape[-2:]
+        rows.append(f"gains of {counted(nu, 'input')} by {counted(n, 'deviation')}:")
+        return "\n".join([*rows, str(np.asarray(self.gain))])
 
     def __call__(self, t, q, v):
         del t

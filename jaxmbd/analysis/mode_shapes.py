@@ -11,6 +11,7 @@ from jaxtyping import Array, Complex, Float
 from .._equations import equations
 from .._inputs import at_least, checked, positive
 from .._linalg import dense
+from .._printed import printed
 from .._results import RESULTS
 from .._search import redundancy
 from .._simulation import Solution
@@ -22,6 +23,7 @@ from .modes import Modes
 _CLOSING = 4
 
 
+@printed
 class Participation(NamedTuple):
     """How modes take part in a motion of the support; see `participation`.
 
@@ -30,6 +32,14 @@ class Participation(NamedTuple):
 
     factor: Complex[Array, " n"]
     mass: Float[Array, " n"]
+
+    def __str__(self) -> str:
+        if self.mass.ndim > 1:
+            return f"participation of modes, shape {self.mass.shape}"
+        rows = ["     effective mass  participation factor"]
+        for i, (m, f) in enumerate(zip(np.asarray(self.mass), np.asarray(self.factor))):
+            rows.append(f"{i:3d}  {m:14.6g}  {complex(f):.6g}")
+        return "\n".join(rows)
 
 
 @checked

@@ -7,6 +7,7 @@ from jaxtyping import Array, Complex, Float
 
 from .._concrete import as_one_program
 from .._inputs import checked
+from .._printed import printed
 from .linearise import LinearModel
 
 # Eigenvalues count as equal if they differ by less than this share of the largest one.
@@ -16,6 +17,7 @@ _SAME = 1e-6
 _DEFECTIVE = 1e-6
 
 
+@printed
 class Modes(eqx.Module):
     """The solutions exp(s t) Z phi of a linear model, in the order of |s|.
 
@@ -47,6 +49,8 @@ class Modes(eqx.Module):
         return jnp.all(self.s.real <= 1e-8 * (1 + jnp.max(jnp.abs(self.s))))
 
     def __str__(self) -> str:
+        if self.s.ndim > 1:
+            return f"modes of {self.s.shape[:-1]} models, {self.s.shape[-1]} of each"
         rows = ["     frequency [Hz]  damping ratio  eigenvalue [1/s]"]
         for i, (f, d, s) in enumerate(zip(self.frequency, self.damping_ratio, self.s)):
             rows.append(f"{i:3d}  {float(f):14.6g}  {float(d):13.4g}  {complex(s):.6g}")

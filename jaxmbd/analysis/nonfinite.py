@@ -12,6 +12,7 @@ from .._checks import with_dtype
 from .._concrete import all_concrete
 from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
+from .._printed import printed
 from .._results import RESULTS
 from .._simulation import SimulationProblem, Solution, Stepper, make_grid
 from .._sizes import check_fits
@@ -37,6 +38,7 @@ from .terms import (
 _GROWN, _HUGE, _LISTED = 1e6, 1e30, 6
 
 
+@printed
 class NonfiniteOrigin(NamedTuple):
     """The result of `first_nonfinite`; `print` it.
 

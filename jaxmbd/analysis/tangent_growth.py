@@ -15,6 +15,7 @@ from .._checks import check_no_nan, with_dtype
 from .._concrete import is_concrete
 from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
+from .._printed import printed
 from .._raising import raise_failure
 from .._results import RESULTS
 from .._simulation import Stepper, make_grid
@@ -29,6 +30,7 @@ _PIECES = 200
 _EASY = 100.0
 
 
+@printed
 class TangentGrowth(eqx.Module):
     """The result of `tangent_growth`; `print` it.
 

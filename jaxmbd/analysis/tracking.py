@@ -5,6 +5,7 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .._printed import counted, judged, printed, span
 from .._results import RESULTS
 from .._tangent_space import difference
 from .._types import RealScalarLike
@@ -12,6 +13,7 @@ from ..trajopt.controls import AbstractControl
 from .nominal import Nominal
 
 
+@printed
 class TrackingFeedback(AbstractControl):
     r"""The control $u = \bar u(t) - K(t) \, dx$ with the deviation
     $dx = (q \ominus \bar q(t),\; v - \bar v(t))$ from a motion, for `simulate`, `Stepper` and
@@ -34,6 +36,12 @@ class TrackingFeedback(AbstractControl):
     nominal: Nominal
     result: RESULTS
 
+    def __str__(self) -> str:
+        points, nu = self.gains.shape[-3:-1]
+        verdict = judged(self.result, "feedback found", "no feedback found")
+        gains = f"gains of {counted(nu, 'input')} at {counted(points, 'point')}, {span(self.gains)}"
+        return f"{verdict}\n{gains}"
+
     def __call__(self, t, q, v):
         k, _ = self.nominal.place(t)
         return self.in_interval(k, t, q, v)
@@ -51,6 +59,7 @@ class TrackingFeedback(AbstractControl):
         return _During(self, k)
 
 
+@printed
 class SampledFeedback(AbstractControl):
     r"""The control $u = \bar u(t) - K_k \, dx(t_k)$ of a digital controller: the deviation from a
     motion is measured at the beginning of each interval, and its correction is held through the
@@ -71,6 +80,13 @@ class SampledFeedback(AbstractControl):
     value: Float[Array, "*batch points nx nx"]
     nominal: Nominal
     result: RESULTS
+
+    def __str__(self) -> str:
+        points, nu = self.gains.shape[-3:-1]
+        verdict = judged(self.result, "feedback found", "no feedback found")
+        held = f"held from {counted(points, 'point')}"
+        gains = f"gains of {counted(nu, 'input')} {held}, {span(self.gains)}"
+        return f"{verdict}\n{gains}"
 
     def __call__(self, t, q, v):
         return self.within(t, q, v)(t, q, v)

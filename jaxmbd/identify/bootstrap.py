@@ -9,9 +9,11 @@ import numpy as np
 import scipy.special
 
 from .._inputs import at_least, checked, inside, positive, random_key
+from .._printed import printed
 from .estimate import Estimate
 
 
+@printed
 class Bootstrap(NamedTuple):
     """The estimates from repetitions of a measurement.
 
@@ -26,6 +28,15 @@ class Bootstrap(NamedTuple):
     converged: np.ndarray
     truth: np.ndarray
     freedom: int
+
+    def __str__(self) -> str:
+        good = np.asarray(self.converged)
+        rows = [f"{good.sum()} of {good.size} repetitions converged"]
+        if good.any():
+            mean, spread = self.entries[good].mean(axis=0), self.entries[good].std(axis=0)
+            for name, *x in zip(self.names, self.truth, mean, spread, strict=True):
+                rows.append(f"  {name}: true {x[0]:.6g}, found {x[1]:.6g} +- {x[2]:.2g}")
+        return "\n".join(rows)
 
     @checked
     def coverage(self, level: Annotated[float, inside(0, 1)] = 0.95) -> np.ndarray:

@@ -14,6 +14,7 @@ import scipy.special
 from jaxtyping import Array, Float
 
 from .._inputs import checked, inside
+from .._printed import printed
 from .._results import RESULTS
 from .._system import AbstractSystem, State
 from .identifiability import Identifiability, identifiability
@@ -26,6 +27,7 @@ from .residual_tests import ColumnTest, column_test
 from .sensitivity import Sensitivity, sensitivity
 
 
+@printed
 class Estimate(eqx.Module):
     """The result of `fit`; `print` it.
 

@@ -4,12 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._printed import printed
 from .._search import nonzero, simulation_error
 
 # Coefficients below this share of the largest one are not printed.
 _SHOWN = 0.1
 
 
+@printed
 class Combination(NamedTuple):
     """A direction in the free numbers of the parameters, of length 1.
 
@@ -31,6 +33,7 @@ class Combination(NamedTuple):
         return f"{text}: {known}"
 
 
+@printed
 class Identifiability(NamedTuple):
     """The singular values and vectors of the sensitivity matrix, without the effects that changes
     of the starts can also have; `print` it.

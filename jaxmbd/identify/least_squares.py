@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
 from .._lanes import forward_jacobian
+from .._printed import counted, in_a_line, printed
 from .._progress import says_when_compiling
 from .._search import (
     Checkpoint,
@@ -29,6 +30,7 @@ from .._search import (
 )
 
 
+@printed
 class LeastSquares(NamedTuple):
     """A least-squares estimate.
 
@@ -56,6 +58,18 @@ class LeastSquares(NamedTuple):
     iterations: int
     seconds: float
     converged: bool
+
+    def __str__(self) -> str:
+        how = "converged" if self.converged else "not converged"
+        rows = [
+            f"{how} after {counted(self.iterations, 'iteration')}, {self.seconds:.1f} s; rms "
+            f"{self.rms:.4g}"
+        ]
+        sigma = jax.tree.leaves(self.sigma)
+        for (path, x), s in zip(jax.tree_util.tree_leaves_with_path(self.value), sigma):
+            name = jax.tree_util.keystr(path) or "value"
+            rows.append(f"  {name} = {in_a_line(x)} +- {in_a_line(s)}")
+        return "\n".join(rows)
 
     @classmethod
     def at(

@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import checked, positive
+from .._printed import counted, printed
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .losses import Squares
@@ -23,6 +24,7 @@ from .shooting import SingleShooting
 from .start import KnownStart
 
 
+@printed
 class Prediction(NamedTuple):
     """The measurements of records and the corresponding results of simulations.
 
@@ -34,6 +36,14 @@ class Prediction(NamedTuple):
     readings: tuple[np.ndarray, ...]
     results: tuple[RESULTS, ...]
     labels: tuple[str, ...]
+
+    def __str__(self) -> str:
+        failed = sum(not bool(result == RESULTS.successful) for result in self.results)
+        rows = [
+            f"{counted(len(self.records), 'record')}: "
+            + ("all simulations successful" if not failed else f"{failed} simulations failed")
+        ]
+        return "\n".join([*rows, *(f"  {x}: rms {rms:.4g}" for x, rms in self.rms.items())])
 
     @property
     def errors(self) -> tuple[np.ndarray, ...]:

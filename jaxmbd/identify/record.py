@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._inputs import checked, shown
+from .._printed import counted, printed, span
 from .._system import AbstractSystem, State
 from .._types import Control
 
@@ -55,6 +56,7 @@ class MeasuredInput(eqx.Module):
         return values[i] + s * (values[i + 1] - values[i])
 
 
+@printed
 class Record(eqx.Module):
     """The measurements of one motion, and its start.
 
@@ -75,6 +77,11 @@ class Record(eqx.Module):
     start: State | Callable[[AbstractSystem], State]
     control: Any
     name: str = eqx.field(static=True)
+
+    def __str__(self) -> str:
+        n, columns = self.measured.shape
+        size = f"{counted(n, 'sample')} of {counted(columns, 'column')}"
+        return f'record "{self.name}": {size}, {span(self.time, "s")}'
 
     @checked
     def __init__(

@@ -5,11 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._printed import printed
+
 _LAGS = 20
 _LEVEL = 1e-3  # the p-value below which residuals are reported not to be noise
 _OUTLIER = 5.0  # robust standard deviations
 
 
+@printed
 class ColumnTest(NamedTuple):
     """Tests of the residuals of one column.
 

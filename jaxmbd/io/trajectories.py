@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._printed import counted, printed, span
 from .._results import RESULTS
 from ..mechanism import Mechanism
 from .loaded import Loaded
 
 
+@printed
 class Trajectory(NamedTuple):
     """A motion from a file.
 
@@ -23,6 +25,11 @@ class Trajectory(NamedTuple):
     q: np.ndarray
     v: np.ndarray
     columns: dict[str, np.ndarray]
+
+    def __str__(self) -> str:
+        what = f"{counted(len(self.t), 'sample')} from {span(self.t, 's')}"
+        what += f", {self.q.shape[-1]} coordinates"
+        return f"{what}; columns: {', '.join(self.columns) or 'none'}"
 
 
 def write_trajectory(path: Path, model: Mechanism | Loaded, solution: Any) -> None:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._inputs import checked
+from .._printed import printed, span
 from .._types import Coordinates, RealScalarLike, Velocity
 from .linearise import frame_poses, frame_twists
 from .pose import Pose, Twist
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # `mechanism` imports this module
     from .mechanism import Mechanism
 
 
+@printed
 class ElementPower(NamedTuple):
     """The `power` [W] that a force element gives to the bodies, and the power `released` by its
     potential energy. `lost` = released - power is what it dissipates, negative for
@@ -22,6 +24,10 @@ class ElementPower(NamedTuple):
 
     power: Float[Array, ""]
     released: Float[Array, ""]
+
+    def __str__(self) -> str:
+        rows = (("gives", self.power), ("releases", self.released), ("loses", self.lost))
+        return ", ".join(f"{what} {span(x, 'W')}" for what, x in rows)
 
     @property
     def lost(self) -> Float[Array, ""]:

@@ -18,6 +18,7 @@ from .._coordinates import (
 )
 from .._inputs import checked, finite
 from .._loop import tree_where
+from .._printed import printed
 from .._raising import error_if
 from .._system import State
 from .._types import RealScalarLike
@@ -35,11 +36,17 @@ _CLOSING, _PARTS, _STEPS = 12, 8, 3
 _MAX_TURN = 0.5
 
 
+@printed
 class Placement(eqx.Module):
     """Names of the joints whose `coordinates` and whose `rates` `place_bodies` was given."""
 
     coordinates: tuple[str, ...] = eqx.field(static=True)
     rates: tuple[str, ...] = eqx.field(static=True)
+
+    def __str__(self) -> str:
+        given = (("coordinates", self.coordinates), ("rates", self.rates))
+        parts = [f"{what} of {', '.join(names)}" for what, names in given if names]
+        return f"placed by {' and '.join(parts)}" if parts else "placed as the bodies were given"
 
 
 class _Wanted(NamedTuple):

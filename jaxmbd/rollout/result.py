@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from .._results import RESULTS, code, verdict
+from .._printed import failures, printed
+from .._results import RESULTS, code
 
-_SHOWN = 5  # indices of failed samples for each verdict
 
-
+@printed
 @dataclasses.dataclass(frozen=True)
 class Failures:
     """The samples that failed.
@@ -28,19 +28,11 @@ class Failures:
     def __len__(self) -> int:
         return self.index.size
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} failures>"
-
     def __str__(self) -> str:
-        codes = np.asarray(code(self.result))
-        lines = []
-        for kind in np.unique(codes):
-            which = self.index[codes == kind]
-            some = ", ".join(map(str, which[:_SHOWN])) + (", ..." if which.size > _SHOWN else "")
-            lines.append(f"{which.size} ({some}): {RESULTS[verdict(kind)]}")
-        return "\n".join(lines)
+        return "\n".join(failures(self.index, np.asarray(code(self.result)))) or "no failures"
 
 
+@printed
 @dataclasses.dataclass(frozen=True)
 class Rollouts:
     """The result of `run`; `print` it.
@@ -89,7 +81,8 @@ class Rollouts:
         failed = len(self.failures)
         there = f", {self.n - self.computed} of them from before" if self.computed < self.n else ""
         lines = [f"{self.n} samples{there}: {self.n - failed} succeeded, {failed} failed"]
-        lines += [f"  {line}" for line in str(self.failures).splitlines()]
+        if failed:
+            lines += [f"  {line}" for line in str(self.failures).splitlines()]
         lines.append(
             f"{self.samples_per_second:.4g} samples/s: {self.computed} in {self.seconds:.3g} s, "
             f"after {self.seconds_to_compile:.3g} s of compilation; chunks of {self.chunk} on each "

@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 from .._assemble import assemble
 from .._equations import equations
 from .._inputs import checked, unjudged
+from .._printed import counted, printed
 from .._results import RESULTS
 from .._simulation import simulate
 from .._tangent_space import displaced
@@ -23,6 +24,7 @@ from .plan import Plan
 from .problem import Problem
 
 
+@printed
 class Guess(NamedTuple):
     """States and controls at the grid points. They need not satisfy the equations of motion.
 
@@ -34,6 +36,10 @@ class Guess(NamedTuple):
     q: Float[Array, "points nq"]
     v: Float[Array, "points nv"]
     u: Float[Array, "points nu"]
+
+    def __str__(self) -> str:
+        sizes = f"{self.q.shape[-1]} coordinates, {counted(self.u.shape[-1], 'input')}"
+        return f"guess of a motion: {counted(self.q.shape[-2], 'point')}, {sizes}"
 
 
 @checked

@@ -9,6 +9,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from .._inputs import checked
+from .._printed import printed
 from .control_guess import as_control, with_strong_types
 from .controls import PiecewiseConstant
 from .motion import Trajectory, conditions, cost, follow, largest_phi
@@ -17,6 +18,7 @@ from .problem import Problem
 from .status import STATUS
 
 
+@printed
 class Plan(eqx.Module):
     """A motion on the grid of a `Problem`, with its controls and the verdict on it.
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._checks import check_system, with_dtype
 from .._inputs import at_least, checked, not_negative, positive
+from .._printed import printed
 from .._progress import progress_bar, says_when_compiling
 from .._search import Multipliers, iterate, once
 from .._system import AbstractSystem, State
@@ -23,6 +24,7 @@ from .problem import Problem
 from .status import STATUS
 
 
+@printed
 class Pursuit(eqx.Module):
     """The motion of a plant under `receding_horizon`.
 

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._inputs import at_least, checked
+from .._printed import largest, printed
 from .._tangent_space import difference
 from .plan import Plan, perform
 from .problem import Problem
 
 
+@printed
 class Replay(eqx.Module):
     """The result of `replay`.
 
@@ -28,6 +30,10 @@ class Replay(eqx.Module):
     simulated: Plan
     drift: Float[Array, "points nx"]
     largest: Float[Array, ""]
+
+    def __str__(self) -> str:
+        drift = f"{largest(self.largest):.3g}"
+        return f"simulated again: the motion drifts from the plan by at most {drift}"
 
 
 @checked

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ..._concrete import is_concrete
 from ..._inputs import checked
+from ..._printed import printed
 from ..._results import RESULTS
 from ..._simulation import Solution
 from ..._types import Control
@@ -25,6 +26,7 @@ from ..mechanism import Mechanism
 from ..pose import Pose, Twist
 
 
+@printed
 class Audit(eqx.Module):
     """Energies, powers and momenta along a motion. All numbers have the leading axes of the
     solution, the saved times last. `print` it.

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._coordinates import cross, length
 from ..._inputs import checked
+from ..._printed import counted, largest, printed
 from ..._simulation import Solution
 from ..batching import batched
 from ..mechanism import Mechanism
@@ -27,6 +29,7 @@ class ContactState(enum.IntEnum):
     SLIP = 2
 
 
+@printed
 class ContactStates(NamedTuple):
     """Contact points between shapes along a motion, in the order of `Mechanism.contact_names`.
 
@@ -42,6 +45,15 @@ class ContactStates(NamedTuple):
     state: Int[Array, "*batch times points"]
     speed: Float[Array, "*batch times points"]
     share: Float[Array, "*batch times points"]
+
+    def __str__(self) -> str:
+        state = np.asarray(self.state)
+        rows = [f"{counted(state.shape[-1], 'contact point')} at {state[..., 0].size} times"]
+        for kind in ContactState:
+            share = np.mean(state == kind) if state.size else 0.0
+            rows.append(f"  {kind.name}: {share:.1%}")
+        used = largest(self.share)
+        return "\n".join([*rows, f"at most {used:.0%} of the friction is used"])
 
 
 @checked

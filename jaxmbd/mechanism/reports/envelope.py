@@ -9,11 +9,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from ..._inputs import checked, unjudged
+from ..._printed import printed
 from ..batching import batched, with_last_axis
 from ..mechanism import Mechanism
 from .reactions import transmitted
 
 
+@printed
 class ReactionEnvelope(eqx.Module):
     """The largest reactions of the joints over the times of a motion. `print` it.
 

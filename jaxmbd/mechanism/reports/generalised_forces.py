@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ..._concrete import is_concrete
 from ..._coordinates import dot
 from ..._inputs import checked
+from ..._printed import printed
 from ..._raising import raise_failure
 from ..._results import RESULTS
 from ..._search import nonzero, redundancy
@@ -28,6 +29,7 @@ from .rows import dense_jacobian
 _ByJoint = dict[str, Float[Array, "*batch coordinates"]]
 
 
+@printed
 class GeneralisedForces(eqx.Module):
     """Generalised forces in the coordinates of joints [N, N m]; `print` it.
 

@@ -11,6 +11,7 @@ from jaxtyping import ArrayLike
 from ..._assemble import AssemblyOptions, AssemblyReport, assembled
 from ..._concrete import is_concrete
 from ..._inputs import at_least, checked, positive
+from ..._printed import printed
 from ..._raising import error_if
 from ..._results import RESULTS
 from ..._system import State
@@ -20,6 +21,7 @@ from .held import holding
 from .rows import quoted, rows_by_joint
 
 
+@printed
 @dataclasses.dataclass(frozen=True)
 class JointClosure:
     """An `AssemblyReport` by joint; `print` it.

@@ -9,11 +9,13 @@ import numpy as np
 from ..._concrete import is_concrete
 from ..._equations import equations
 from ..._inputs import checked, positive
+from ..._printed import counted, printed
 from ..._system import State
 from ..mechanism import Mechanism
 from .rows import dense_jacobian, quoted, rows_by_joint, tolerance_for
 
 
+@printed
 @dataclasses.dataclass(frozen=True)
 class Dependency:
     """Joints whose rows depend on each other, mostly in closed chains.
@@ -33,7 +35,12 @@ class Dependency:
     parts: dict[str, float]
     misfit: float
 
+    def __str__(self) -> str:
+        parts = ", ".join(f'"{name}" {part:.2f}' for name, part in self.parts.items())
+        return f"{counted(self.count, 'redundant row')} of {parts}; misfit {self.misfit:.1e}"
 
+
+@printed
 @dataclasses.dataclass(frozen=True)
 class Mobility:
     """The result of `mobility`; `print` it.
@@ -72,9 +79,9 @@ class Mobility:
 
     def __str__(self) -> str:
         lines = [
-            f"{_count(self.freedoms, 'freedom')}: {self.velocities} velocities - rank {self.rank}",
-            f"{_count(self.rows, 'row')}, {self.rows - self.rank} redundant; Grübler's count: "
-            f"{_count(self.grubler, 'freedom')}",
+            f"{counted(self.freedoms, 'freedom')}: {self.velocities} velocities - rank {self.rank}",
+            f"{counted(self.rows, 'row')}, {self.rows - self.rank} redundant; Grübler's count: "
+            f"{counted(self.grubler, 'freedom')}",
         ]
         rounding = 1e-8 if self.motions.dtype == np.float64 else 1e-4
         if self.redundant:
@@ -84,16 +91,16 @@ class Mobility:
             listed = "; ".join(f'"{name}" {", ".join(rows)}' for name, rows in dropped.items())
             lines.append(f"rows that add nothing to those before: {listed}")
         for dependency in self.dependencies:
-            rows = _count(dependency.count, "redundant row")
+            rows = counted(dependency.count, "redundant row")
             lines += _shared(rows, dependency, rounding)
         if self.doubtful:
             lines.append(
                 f"in doubt: singular values down to {self.ratio:.1e} of the largest count; without "
                 f"those that hardly do the rank is {self.rank - self.doubtful}, with "
-                f"{_count(self.freedoms + self.doubtful, 'freedom')}"
+                f"{counted(self.freedoms + self.doubtful, 'freedom')}"
             )
         for dependency in self.nearly:
-            rows = _count(dependency.count, "nearly dependent row")
+            rows = counted(dependency.count, "nearly dependent row")
             lines += _shared(rows, dependency, rounding)
         if self.indeterminate:
             lines.append(f"reactions not unique: {quoted(self.indeterminate)}")
@@ -221,7 +228,3 @@ def _shared(rows: str, dependency: Dependency, rounding: float) -> list[str]:
         misfit = f"{dependency.misfit:.1e}"
         lines.append(f"these do not fit together by {misfit}, which no small motion takes back")
     return lines
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if abs(number) == 1 else f"{number} {noun}s"

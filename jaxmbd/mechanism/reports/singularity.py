@@ -9,11 +9,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from ..._inputs import checked
+from ..._printed import printed
 from ..batching import batched
 from ..mechanism import Mechanism
 from .rows import at_rest, dense_jacobian, rows_by_joint, tolerance_for
 
 
+@printed
 class Singularity(eqx.Module):
     """The result of `singularity`; `print` it.
 

@@ -8,11 +8,13 @@ from jaxtyping import Array, ArrayLike, Float
 
 from ..._equations import equations
 from ..._inputs import checked
+from ..._printed import printed
 from ..batching import batched
 from ..mechanism import Mechanism
 from .rows import at_rest, rows_by_joint
 
 
+@printed
 class Violation(NamedTuple):
     """The result of `violation`; `print` it.
 

@@ -8,10 +8,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from ..._inputs import checked
+from ..._printed import counted, in_a_line, printed
 from .base import AbstractReduction, everything, numbers
 from .mean import share
 
 
+@printed
 @dataclasses.dataclass(frozen=True)
 class CovarianceResult:
     """The result of `Covariance`.
@@ -23,6 +25,13 @@ class CovarianceResult:
     count: int
     mean: np.ndarray
     covariance: np.ndarray
+
+    def __str__(self) -> str:
+        rows = [counted(self.count, "sample")]
+        rows.append(
+            f"  mean {in_a_line(self.mean)}, standard deviation {in_a_line(self.deviation)}"
+        )
+        return "\n".join([*rows, "correlation:", str(self.correlation)])
 
     @property
     def deviation(self) -> np.ndarray:

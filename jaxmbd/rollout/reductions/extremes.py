@@ -9,9 +9,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..._inputs import checked
+from ..._printed import entries, printed
 from .base import AbstractReduction, everything
 
 
+@printed
 @dataclasses.dataclass(frozen=True)
 class ExtremesResult:
     """The result of `Extremes`.
@@ -24,6 +26,12 @@ class ExtremesResult:
     max: PyTree
     argmin: PyTree
     argmax: PyTree
+
+    def __str__(self) -> str:
+        words = "smallest {}, of sample {}; largest {}, of sample {}"
+        return "\n".join(
+            ["extremes", *entries(words, self.min, self.argmin, self.max, self.argmax)]
+        )
 
 
 @checked

@@ -11,9 +11,11 @@ from jaxtyping import Array, Float, PyTree
 
 from ..._concrete import is_concrete
 from ..._inputs import checked
+from ..._printed import counted, entries, printed, span
 from .base import AbstractReduction, everything, numbers
 
 
+@printed
 @dataclasses.dataclass(frozen=True)
 class HistogramResult:
     """The result of `Histogram`.
@@ -29,6 +31,11 @@ class HistogramResult:
     counts: PyTree
     below: PyTree
     above: PyTree
+
+    def __str__(self) -> str:
+        rows = [f"{counted(self.edges.size - 1, 'bin')} over {span(self.edges)}"]
+        words = "counts {}, below {}, above {}"
+        return "\n".join([*rows, *entries(words, self.counts, self.below, self.above)])
 
 
 @checked

@@ -9,10 +9,12 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..._inputs import checked
+from ..._printed import counted, entries, printed
 from .base import AbstractReduction, everything, numbers
 from .mean import share
 
 
+@printed
 @dataclasses.dataclass(frozen=True)
 class MomentsResult:
     """The result of `Moments`.
@@ -24,6 +26,11 @@ class MomentsResult:
     count: int
     mean: PyTree
     variance: PyTree
+
+    def __str__(self) -> str:
+        rows = [counted(self.count, "sample")]
+        words = "mean {}, standard deviation {}"
+        return "\n".join([*rows, *entries(words, self.mean, self.deviation)])
 
     @property
     def deviation(self) -> PyTree:

@@ -6,10 +6,12 @@ import equinox as eqx
 import numpy as np
 
 from ..._extensible import Extensible
+from ..._printed import counted, printed
 from ..status import STATUS
 from .program import NonlinearProgram
 
 
+@printed
 class NLPSolution(eqx.Module):
     """The result of a solver.
 
@@ -28,6 +30,12 @@ class NLPSolution(eqx.Module):
     iterations: int
     status: STATUS
     message: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.message or STATUS[self.status]}\nobjective {self.objective:.9g}, violation "
+            f"{self.violation:.1e}, after {counted(self.iterations, 'iteration')}"
+        )
 
 
 class AbstractNLPSolver(Extensible):
