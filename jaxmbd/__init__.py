@@ -41,6 +41,7 @@ from ._coordinates import RollPitchYawBody as RollPitchYawBody
 from ._coordinates import RollPitchYawWorld as RollPitchYawWorld
 from ._enforcement import AbstractContinuousEnforcement as AbstractContinuousEnforcement
 from ._enforcement import AbstractEnforcement as AbstractEnforcement
+from ._enforcement import AbstractFeedback as AbstractFeedback
 from ._enforcement import AbstractImplicitEnforcement as AbstractImplicitEnforcement
 from ._enforcement import AbstractIndependentSet as AbstractIndependentSet
 from ._enforcement import AbstractSplitEnforcement as AbstractSplitEnforcement
@@ -61,10 +62,12 @@ from ._enforcement import LagrangeMultipliers as LagrangeMultipliers
 from ._enforcement import Motion as Motion
 from ._enforcement import NoStabilisation as NoStabilisation
 from ._enforcement import NullSpace as NullSpace
+from ._enforcement import PassiveDeadBeat as PassiveDeadBeat
 from ._enforcement import Point as Point
 from ._enforcement import Primal as Primal
 from ._enforcement import Projection as Projection
 from ._enforcement import Relaxation as Relaxation
+from ._enforcement import RowImpulse as RowImpulse
 from ._enforcement import UdwadiaKalaba as UdwadiaKalaba
 from ._enforcement import Variational as Variational
 from ._enforcement import VelocityImpulse as VelocityImpulse

@@ -284,7 +284,7 @@ RETURNED = set(
     "StateFeedback DiscreteMotion TrackingFeedback SampledFeedback ReactionEnvelope "
     "Branch BranchPoint LimitLoad LimitPoint Equilibria DeadPoint Kinematics "
     "CheckedDerivative GradientCheck NonfiniteOrigin TangentGrowth AssemblyReport ContactRows "
-    "Correction Dependents Motion Point BlockDiagonal BlockRows ConstraintEquations "
+    "Correction Dependents Motion Point RowImpulse BlockDiagonal BlockRows ConstraintEquations "
     "ConstraintOperator CoupledBlocks RESULTS Solution StepperState ContactMemory ContactLoads "
     "JointClosure GeneralisedForces Audit "
     "BodyIndices ContactPoints ContactState ContactStates Dependency ElementPower Mobility "

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._coordinates import length
-from .._enforcement import AbstractEnforcement, AbstractStabilisation, DeadBeat
+from .._enforcement import AbstractEnforcement, AbstractStabilisation, PassiveDeadBeat
 from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._loop import (
@@ -40,7 +40,7 @@ class ContactImpulse(AbstractEnforcement):
     """Time stepping with unilateral contacts, friction and impacts, for systems with a `gap` and
     mechanisms with `contacts`. Each step solves one problem for all impulses,
 
-        M (v(n+1) - v*) = J^T Lam + J_c^T lam,    J v(n+1) = -Phi_t - feedback(Phi),
+        M (v(n+1) - v*) = J^T Lam + J_c^T lam,    J v(n+1) = -Phi_t - s Phi/h,
         0 <= lam_n  perp  J_n v(n+1) + g_t + bias >= 0,
         lam_t within mu lam_n takes most power from J_t v(n+1),
         q(n+1) = q(n) (+) h N v(n+1),
@@ -48,8 +48,8 @@ class ContactImpulse(AbstractEnforcement):
     where v* is the velocity after a free step of the scheme. The bias of an open contact is g/h, so
     that the contact may close within the step but not penetrate. For a contact that closes with the
     approach velocity u(n) and has the restitution e it is e u(n) (Newton's law). For a contact that
-    overlaps it is 0. Overlap is corrected by a displacement of least kinetic energy. The velocities
-    do not change with it, so that it adds no energy.
+    overlaps it is 0. Overlap is corrected by a displacement of least kinetic energy. Bodies
+    keep their velocities along it, in their own axes, so that it adds no energy.
 
     Compliant contacts, with stiffness k and damping d, are springs in series with the rows:
 
@@ -84,7 +84,7 @@ class ContactImpulse(AbstractEnforcement):
     contact_solver: AbstractContactSolver = InteriorPoint()
     friction: AbstractFriction = Cone()
     solver: AbstractConstraintSolver = Automatic()
-    stabilisation: AbstractStabilisation = DeadBeat()
+    stabilisation: AbstractStabilisation = PassiveDeadBeat()
     impact_law: AbstractImpactLaw = Newton()
     impacts: AtStepStart | Located = AtStepStart()
     smoothing: Annotated[Float[Array, ""] | None, not_negative] = eqx.field(

@@ -233,6 +233,11 @@ class ContactRows(eqx.Module):
         """Return the relative velocities at the velocities v."""
         return self.J.rows(v) + self.drift
 
+    def after(self, displacement: Velocity) -> "ContactRows":
+        """Return the contacts with the gaps after a small displacement."""
+        gap = self.gap + self.J.rows(displacement)[:, 0]
+        return eqx.tree_at(lambda c: c.gap, self, gap)
+
     def where(self, acts: Bool[Array, " contacts"]) -> "ContactRows":
         """Return the contacts with J = 0 and no drift where they do not act."""
         drift = jnp.where(acts[:, None], self.drift, 0.0)

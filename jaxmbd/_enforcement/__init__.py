@@ -7,6 +7,7 @@ from .base import Correction as Correction
 from .base import Dependents as Dependents
 from .base import Motion as Motion
 from .base import Point as Point
+from .base import RowImpulse as RowImpulse
 from .base import evaluate as evaluate
 from .base import point as point
 from .base import point_at as point_at
@@ -24,9 +25,11 @@ from .lagrange_multipliers import LagrangeMultipliers as LagrangeMultipliers
 from .projection import Euclidean as Euclidean
 from .projection import KineticEnergy as KineticEnergy
 from .projection import Projection as Projection
+from .stabilisation import AbstractFeedback as AbstractFeedback
 from .stabilisation import AbstractStabilisation as AbstractStabilisation
 from .stabilisation import DeadBeat as DeadBeat
 from .stabilisation import NoStabilisation as NoStabilisation
+from .stabilisation import PassiveDeadBeat as PassiveDeadBeat
 from .stabilisation import Relaxation as Relaxation
 from .udwadia_kalaba import UdwadiaKalaba as UdwadiaKalaba
 from .variational import Variational as Variational

@@ -95,6 +95,15 @@ class Motion(NamedTuple):
     multipliers: Rows
 
 
+class RowImpulse(NamedTuple):
+    """The impulses of the rows, the change v(n+1) - v* by them, and the displacement of the step
+    beyond h v(n+1), `None` for none."""
+
+    change: Velocity
+    impulses: Rows
+    displacement: Velocity | None = None
+
+
 class Correction(NamedTuple):
     """A change of the state, q (+) N position and v + velocity, made over one step."""
 
@@ -171,13 +180,13 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
 
 class AbstractSplitEnforcement(AbstractEnforcement):
     """A velocity-level step: v* from the scheme on the free motion M v' = f, an impulse that
-    gives v(n+1), then q(n+1) = q(n) (+) h N v(n+1). Of first order."""
+    gives v(n+1), then q(n+1) = q(n) (+) N [h v(n+1) + displacement]. Of first order."""
 
     @abc.abstractmethod
     def impulse(
         self, point: Point, phi: Float[Array, " nh"], drift: Rows, h: RealScalarLike
-    ) -> tuple[Velocity, Rows, RESULTS]:
-        """(v(n+1) - v*, impulses, result).
+    ) -> tuple[RowImpulse, RESULTS]:
+        """The impulses of the rows with their effect, and the verdict.
 
         - `point`: at (t(n+1), q(n), v*).
         - `phi`: Phi(q(n), t(n)).

@@ -12,7 +12,7 @@ from .._inputs import checked, not_negative_or_infinite
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator, without_rows
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike, Rows, Velocity
-from .base import AbstractSplitEnforcement, Point, spring_energy
+from .base import AbstractSplitEnforcement, Point, RowImpulse, spring_energy
 from .penalty import stiffened_operator
 
 
@@ -112,4 +112,6 @@ class ImplicitPenalty(AbstractSplitEnforcement):
         K = rows.position(one_each(self.stiffness, phi.shape[0], "stiffness"))
         D = one_each(self.damping, drift.shape[0], "damping")
         row_velocity = rows.J @ point.v + drift
-        return self.form.solve(point, K, D, rows.position(phi), row_velocity, h)
+        position = rows.position(phi)
+        change, impulses, result = self.form.solve(point, K, D, position, row_velocity, h)
+        return RowImpulse(change, impulses), result

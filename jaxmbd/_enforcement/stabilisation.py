@@ -1,26 +1,82 @@
-"""Position feedback of velocity-level methods, J v(n+1) + Phi_t = -feedback."""
+"""How velocity-level methods remove violations of the position."""
 
 import abc
 from typing import Annotated
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
 from .._extensible import Extensible
 from .._inputs import checked, positive
-from .._types import RealScalarLike
+from .._linalg import ConstraintOperator
+from .._types import RealScalarLike, Rows
+from .base import Point, RowImpulse
 
 
 class AbstractStabilisation(Extensible):
-    """The rate at which a violation of the position is removed."""
+    """How a violation of the position is removed, together with that of the velocity."""
+
+    @abc.abstractmethod
+    def impulse(
+        self,
+        operator: ConstraintOperator,
+        point: Point,
+        phi: Float[Array, " nh"],
+        drift: Rows,
+        h: RealScalarLike,
+    ) -> RowImpulse:
+        """The impulses of the rows in a step h, with `point`, `phi` and `drift` as in
+        `AbstractSplitEnforcement.impulse`. `operator`: that of the point."""
+
+
+class AbstractFeedback(AbstractStabilisation):
+    """The velocities of the rows remove the violation, J v(n+1) + Phi_t = -feedback(Phi)."""
 
     @abc.abstractmethod
     def feedback(self, phi: Float[Array, " nh"], h: RealScalarLike) -> Float[Array, " nh"]:
         """The feedback velocity of the rows [unit of Phi / s]."""
 
+    def impulse(self, operator, point, phi, drift, h):
+        feedback = point.rows.position(self.feedback(phi, h))
+        return RowImpulse(*operator.steer(-(drift + feedback), point.v))
 
-class NoStabilisation(AbstractStabilisation):
+
+class PassiveDeadBeat(AbstractStabilisation):
+    """A displacement of least kinetic energy removes the whole violation, and becomes a velocity
+    only as far as it gives no energy,
+
+        c = -M^-1 J^T G^+ (J v* + Phi_t),    d = -M^-1 J^T G^+ Phi,
+        v(n+1) = v* + c + s d/h,    q(n+1) = q(n) (+) N [h (v* + c) + d],
+        s = min(1, 2 e / (e + e_d)),    e = c^T M c,    e_d = d^T M d / h^2.
+
+    c takes the energy e/2 from the motion, and s d/h gives s^2 e_d / 2. This is never more than
+    e/2, since 4 e e_d <= (e + e_d)^2. So without forces and moving rows, the energy never grows.
+    On a smooth path v* leaves the constraints as steeply as the step before came back to them:
+    e = e_d up to the order of the step, s = 1, and the step is that of `DeadBeat`. With s = 0 it
+    would lose the energy e/2 in each step.
+    """
+
+    def impulse(self, operator, point, phi, drift, h):
+        v = point.v
+        if phi.shape[0] == 0:
+            return RowImpulse(*operator.steer(-drift, v))
+        phi = point.rows.position(phi)
+        rest = jnp.zeros_like(v)
+        (c, impulses), (d, pushes) = operator.steer_each((-drift, v), (-phi, rest))
+        taken = -jnp.sum((operator.rows(v) + drift) * impulses)
+        given = -jnp.sum(phi * pushes) / h**2
+        # Of an energy below rounding no share is decided, which derivatives would magnify.
+        number = jnp.finfo(v.dtype)
+        floor = jnp.sum(v * operator.equations.inertia(v))
+        floor = jax.lax.stop_gradient(number.eps * floor + number.tiny)
+        s = jnp.minimum(1.0, 2 * (taken + floor) / (taken + given + 2 * floor))
+        change, impulses = c + s / h * d, impulses + s / h * pushes
+        return RowImpulse(change, impulses, (1 - s) * d)
+
+
+class NoStabilisation(AbstractFeedback):
     """No feedback: only the velocity constraint holds, and Phi drifts by O(h^2) per step."""
 
     def feedback(self, phi, h):
@@ -28,15 +84,15 @@ class NoStabilisation(AbstractStabilisation):
         return jnp.zeros_like(phi)
 
 
-class DeadBeat(AbstractStabilisation):
+class DeadBeat(AbstractFeedback):
     """The feedback Phi/h removes the whole violation within one step. Velocities contain the noise
-    Phi/h."""
+    Phi/h, which may add energy where bodies turn far in a step."""
 
     def feedback(self, phi, h):
         return phi / h
 
 
-class Relaxation(AbstractStabilisation):
+class Relaxation(AbstractFeedback):
     """First-order Baumgarte feedback, Phi' = -Phi / tau. Each step multiplies Phi by 1 - h/tau:
     stable for tau > h/2, dead-beat at tau = h.
 

@@ -7,15 +7,15 @@ from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure
 from .base import AbstractSplitEnforcement
 from .contradiction import contradiction_of
-from .stabilisation import AbstractStabilisation, DeadBeat
+from .stabilisation import AbstractStabilisation, PassiveDeadBeat
 
 
 @checked
 class VelocityImpulse(AbstractSplitEnforcement):
     """One impulse per step,
 
-        M (v(n+1) - v*) = J^T Lam,    J v(n+1) = -Phi_t - feedback(Phi),
-        q(n+1) = q(n) (+) h N v(n+1),
+        M (v(n+1) - v*) = J^T Lam,    J v(n+1) = -Phi_t - s Phi/h,
+        q(n+1) = q(n) (+) N [h v(n+1) + (1 - s) d],    d = -M^-1 J^T G^+ Phi,
 
     with v* from a scheme on the free motion M v' = f: `diffrax.Euler()` (default), any explicit
     scheme, or an implicit one for stiff forces. J is evaluated at q(n). Phi_t is the secant over
@@ -25,20 +25,20 @@ class VelocityImpulse(AbstractSplitEnforcement):
     **Arguments:**
 
     - `solver`: the constraint solver, which applies G^+.
-    - `stabilisation`: `NoStabilisation()`, `DeadBeat()` (Phi/h, default) or `Relaxation(tau)`.
+    - `stabilisation`: `PassiveDeadBeat()` (default, with the largest share s <= 1 that gives no
+      energy), `DeadBeat()` (s = 1), or with Phi/tau or 0 in place of Phi/h and without d
+      `Relaxation(tau)` and `NoStabilisation()`.
 
     Reference: Castro (2025), Notes on constrained multibody dynamics, section 3, equations (10) to
     (12), and (26), with J M^-1 J^T in (12).
     """
 
     solver: AbstractConstraintSolver = Automatic()
-    stabilisation: AbstractStabilisation = DeadBeat()
+    stabilisation: AbstractStabilisation = PassiveDeadBeat()
     rigid: ClassVar[bool] = True
 
     def impulse(self, point, phi, drift, h):
-        rows = point.rows
         operator = point.operator(self.solver)
-        feedback = rows.position(self.stabilisation.feedback(phi, h))
-        change, impulse = operator.steer(-(drift + feedback), point.v)
+        by_rows = self.stabilisation.impulse(operator, point, phi, drift, h)
         contradict = contradiction_of(point, self.solver, operator, phi)
-        return change, impulse, first_failure(operator.result(), contradict)
+        return by_rows, first_failure(operator.result(), contradict)

@@ -98,19 +98,23 @@ class ConstraintOperator(eqx.Module):
             return jnp.zeros_like(v), r
         return _solve_by_rule(self, jnp.zeros_like(v), r, v)
 
+    def steer_each(self, *rights: tuple[Rows, Velocity]) -> list[tuple[Velocity, Rows]]:
+        """`steer` for several (r, v)."""
+        return self._each(self.steer, rights)
+
     def solve_each(self, *rights: tuple[Force, Rows]) -> list[tuple[Velocity, Rows]]:
         """`solve` for several (f, r)."""
         return self._each(self.solve, rights)
 
     def _each(self, solve, rights):
         if not self.in_blocks:
-            return [solve(f, r) for f, r in rights]
+            return [solve(*right) for right in rights]
         # Compiled once, since the code of a solve with blocks is long.
-        f, r = map(jnp.stack, zip(*rights, strict=True))
+        stacked = tuple(map(jnp.stack, zip(*rights, strict=True)))
         if loops_cost_nothing():
-            a, lam = jax.lax.map(lambda right: solve(*right), (f, r))
+            a, lam = jax.lax.map(lambda right: solve(*right), stacked)
         else:
-            a, lam = jax.vmap(solve)(f, r)
+            a, lam = jax.vmap(solve)(*stacked)
         return list(zip(a, lam, strict=True))
 
     def mobility(self, forces: Float[Array, "n nv"]) -> Float[Array, "n n"] | None:

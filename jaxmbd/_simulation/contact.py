@@ -72,8 +72,8 @@ class _Phase(NamedTuple):
 
 
 class _Equations(NamedTuple):
-    """The equations at one q: equality rows, contacts, and the velocities after a step without
-    contacts."""
+    """The equations at one q: equality rows, contacts, the velocities after a step without
+    contacts, and the `displacement` of the rows, in which the gaps of the contacts include it."""
 
     operator: ConstraintOperator
     rows: int
@@ -81,6 +81,7 @@ class _Equations(NamedTuple):
     groups: Groups
     v_free: Velocity
     multipliers: Rows
+    displacement: Velocity | None
     scheme: Any
     result: RESULTS
 
@@ -206,12 +207,12 @@ class ContactSteps(SplitSteps):
         free = free_step(self.problem, self.scheme, t1, at)
         here = free.point
         operator = here.operator(enforcement.solver)
-        feedback = here.rows.position(enforcement.stabilisation.feedback(free.phi, h))
-        velocities = -(free.drift + feedback)
+        phi, drift = free.phi, free.drift
         if flows is not None:
             onwards = operator.rows(at.v) + h * here.rows.gamma
-            velocities = jnp.where(flows, onwards, velocities)
-        change, multipliers = operator.steer(velocities, here.v)
+            phi, drift = jnp.where(flows, 0.0, phi), jnp.where(flows, -onwards, drift)
+        by_rows = enforcement.stabilisation.impulse(operator, here, phi, drift, h)
+        displacement = by_rows.displacement
         contacts = contact_rows(system, at.t, at.q, at.v)
         start = _overlapping(contacts, at.allowed)
         missed = _missed(contacts, at.watched)
@@ -219,11 +220,12 @@ class ContactSteps(SplitSteps):
         result = first_failure(at.result, start, operator.result(), contradict, free.result, missed)
         return _Equations(
             operator,
-            velocities.shape[0],
-            contacts,
+            drift.shape[0],
+            contacts if displacement is None else contacts.after(displacement),
             contact_groups(enforcement, contacts),
-            here.v + change,
-            multipliers,
+            here.v + by_rows.change,
+            by_rows.impulses,
+            displacement,
             free.scheme,
             result,
         )
@@ -428,7 +430,10 @@ class ContactSteps(SplitSteps):
         left = back.residual
         taken = RESULTS.where(left <= _LEFT, RESULTS.successful, RESULTS.contact_unsolved)
         system, contacts = self.problem.system, equations.contacts
-        q = system.retract(at.q, move.displacement)
+        shift = move.displacement
+        if equations.displacement is not None:
+            shift = shift + equations.displacement
+        q = system.retract(at.q, shift)
         return _Phase(
             t,
             q,

@@ -89,14 +89,13 @@ class SplitSteps(AbstractSteps):
     def step(self, state, t):
         system, h = self.system, t - state.t
         free = free_step(self.problem, self.scheme, t, state)
-        change, impulse, solved = self.problem.enforcement.impulse(
-            free.point, free.phi, free.drift, h
-        )
-        v = free.point.v + change
-        end = system.retract(free.kinematics, h * v)
+        by_rows, solved = self.problem.enforcement.impulse(free.point, free.phi, free.drift, h)
+        v = free.point.v + by_rows.change
+        moved = h * v if by_rows.displacement is None else h * v + by_rows.displacement
+        end = system.retract(free.kinematics, moved)
         q, v, projected = self.problem.project(t, end, system.carried(free.kinematics, end, v))
         result = first_failure(system.result(state.q), solved, free.result, projected)
-        state = state.replace(t=t, q=q, v=v, multipliers=impulse / h, scheme=free.scheme)
+        state = state.replace(t=t, q=q, v=v, multipliers=by_rows.impulses / h, scheme=free.scheme)
         return Step(state, result, jnp.abs(free.phi))
 
     def between(self, state, h, t):
@@ -108,9 +107,8 @@ class SplitSteps(AbstractSteps):
 
 
 def along(steps: AbstractSteps, state: StepperState, h: Any, t: Any) -> StepperState:
-    """The state at a time t along the step: the position changes with the new velocity, the
-    velocity linearly in time."""
-    state = at_start(steps.scheme, state)
+    """The state at a time t along the step: position and velocity change linearly in time."""
+    state, system = at_start(steps.scheme, state), steps.system
     end, s = steps.step(state, state.t + h).state, (t - state.t) / h
-    q = steps.system.retract(state.q, s * h * end.v)
+    q = system.retract(state.q, s * system.difference(state.q, end.q))
     return end.replace(t=t, q=q, v=state.v + s * (end.v - state.v))

@@ -75,8 +75,10 @@ def _impact(
 ) -> tuple[Coordinates, Velocity, RESULTS]:
     """The state after the plastic impact of the rows that begin to act. The velocities of the other
     rows do not change. Phi is not exactly 0 at the impact, since steps do not end where it is. A
-    displacement removes the rest without changing the velocity."""
+    displacement removes the rest, along which the velocity is carried."""
+    before = q
     q, projected = _TO_ROWS.project_position(of, t, q, v)
+    v = of.system.carried(before, q, v)
     rows = of.rows(t, q, v)
     turned = of.tilt(q, v, rows.J, rows.phi)
     operator = ConstraintOperator(Automatic(), of.mass(q), rows.J, tilt=turned)

@@ -235,13 +235,16 @@ class Body(eqx.Module):
         v: Float[Array, "6 *rest"],
     ) -> Float[Array, "6 *rest"]:
         """Return v after a rotation from one orientation to another, in which the centre of mass
-        keeps its velocity and the body its angular velocity. The velocity of the origin changes,
-        since the origin moves round the centre of mass."""
-        there, here = self._center(after), self._center(before)
-        if there is None or here is None:
-            return v
+        keeps its velocity, and the body its angular velocity in its own axes, hence its energy.
+        After a rotation about the angular velocity these are the same world axes. The velocity of
+        the origin changes, since the origin moves round the centre of mass."""
+        R, turned = _axes(before), _axes(after)
         linear, angular = jnp.split(v, [3])
-        return jnp.concatenate([linear - algebra.cross(angular, there - here), angular])
+        omega = apply_matrix(turned, apply_transpose(R, angular))
+        here, there = self._center(R), self._center(turned)
+        if there is not None and here is not None:
+            linear = linear + algebra.cross(angular, here) - algebra.cross(omega, there)
+        return jnp.concatenate([linear, omega])
 
     @property
     def at_center(self) -> "Body":

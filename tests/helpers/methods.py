@@ -46,7 +46,10 @@ METHODS: dict[str, Callable[[mbd.solvers.AbstractConstraintSolver], Method]] = {
     "uncorrected": lambda s: Method(mbd.UdwadiaKalaba(s, correct=False), drifts=True),
     "multipliers": lambda s: Method(mbd.LagrangeMultipliers(s), drifts=True),
     "baumgarte": lambda s: Method(mbd.LagrangeMultipliers(s, alpha=8.0, beta=9.0)),
-    "impulse": lambda s: Method(mbd.VelocityImpulse(s, mbd.NoStabilisation()), drifts=True),
+    "impulse": lambda s: Method(mbd.VelocityImpulse(s)),
+    "impulse_drifting": lambda s: Method(
+        mbd.VelocityImpulse(s, mbd.NoStabilisation()), drifts=True
+    ),
     "impulse_dead_beat": lambda s: Method(mbd.VelocityImpulse(s, mbd.DeadBeat())),
     "impulse_relaxed": lambda s: Method(mbd.VelocityImpulse(s, mbd.Relaxation(0.05))),
     "dual_penalty": lambda s: Method(mbd.ImplicitPenalty(4e4, 30.0, mbd.Dual(s))),
@@ -83,9 +86,9 @@ SOFT = {"dual_penalty", "primal_penalty", "explicit_penalty"}  # deflect under l
 # Methods that differ from others in one option, and those that take long to compile and have tests
 # of their own.
 VARIANTS = [
-    "augmented_stabilised", "generalised_alpha", "impulse_dead_beat", "impulse_relaxed",
-    "multipliers", "null_space", "partitioned", "projected_euclidean", "projected_impulse",
-    "uncorrected", "variational",
+    "augmented_stabilised", "generalised_alpha", "impulse_dead_beat", "impulse_drifting",
+    "impulse_relaxed", "multipliers", "null_space", "partitioned", "projected_euclidean",
+    "projected_impulse", "uncorrected", "variational",
 ]  # fmt: skip
 
 

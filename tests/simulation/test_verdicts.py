@@ -214,7 +214,7 @@ def test_implicit_scheme_that_does_not_converge(scheme):
     assert sol.result == mbd.RESULTS.implicit_scheme_unsolved
 
 
-@pytest.mark.parametrize("method", ["uncorrected", "impulse"])
+@pytest.mark.parametrize("method", ["uncorrected", "impulse_drifting"])
 def test_drift_tolerance(method):
     """Methods without position feedback leave the circle; with a tolerance they are stopped."""
     enforcement = h.method(method).enforcement
