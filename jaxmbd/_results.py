@@ -156,6 +156,10 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
         "close."
     )
     contact_overflow = "More contacts overlap than `contact_budget` has room for. Raise the budget."
+    impacts_unlocated = (
+        "More impacts fell into a step than `Located(n, strict=True)` locates. Raise n, or use a "
+        "smaller step. A body that comes to rest has infinitely many impacts."
+    )
     overlapping_start = (
         "Contacts overlap in the initial state beyond the tolerance. Move the bodies apart, or "
         "raise `start_tolerance`: the first step then removes the overlap."

@@ -270,6 +270,45 @@ def test_traced_parameters_out_of_range(friction, restitution, expected):
         assert np.array_equal(sol.q[-1], [0.0, 0.01])
 
 
+class Bouncing(mbd.AbstractSystem):
+    """A point that makes its law from numbers of its own."""
+
+    friction: jax.Array
+    restitution: jax.Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        return jnp.zeros(2)
+
+    def gap(self, q, t):
+        return q[1:]
+
+    def slip(self, q, v, t):
+        return v[:1, None]
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(self.friction, restitution=self.restitution)
+
+
+@pytest.mark.parametrize("numbers", [(-0.3, 0.5), (0.3, 1.5)])
+def test_parameters_of_a_law_that_the_system_makes(numbers):
+    """Known ones are refused, traced ones give a verdict."""
+
+    def start(friction, restitution):
+        stepper = mbd.Stepper(Bouncing(friction, restitution), mbd.ContactImpulse())
+        return stepper.init(mbd.State(0.0, jnp.ones(2), jnp.ones(2))).result
+
+    friction, restitution = map(jnp.array, numbers)
+    with pytest.raises(ValueError, match="of ContactLaw must be"):
+        start(friction, restitution)
+    found = jax.jit(start)
+    assert found(friction, restitution) == mbd.RESULTS.invalid_parameter
+    assert found(jnp.array(0.3), jnp.array(0.5)) == mbd.RESULTS.successful
+
+
 class Ball(mbd.AbstractSystem):
     """A point above the ground."""
 

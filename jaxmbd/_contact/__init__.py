@@ -20,6 +20,7 @@ from .impact_time import Located as Located
 from .law import ContactLaw as ContactLaw
 from .problem import Groups as Groups
 from .rows import ABSENT as ABSENT
+from .rows import AbstractContactJacobian as AbstractContactJacobian
 from .rows import BodyContactJacobian as BodyContactJacobian
 from .rows import ContactRows as ContactRows
 from .rows import contact_rows as contact_rows
@@ -27,5 +28,6 @@ from .solvers import AbstractContactSolver as AbstractContactSolver
 from .solvers import InteriorPoint as InteriorPoint
 from .solvers import ProjectedGaussSeidel as ProjectedGaussSeidel
 from .time_of_impact import Path as Path
+from .time_of_impact import Together as Together
 from .time_of_impact import to_first_impact as to_first_impact
 from .time_of_impact import touch as touch

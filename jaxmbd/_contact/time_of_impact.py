@@ -75,23 +75,36 @@ def touch(gap: Array, rate: Array, bend: Array) -> Touch:
     """Classify contacts by their gaps, the rates of these, and their accelerations without contact
     impulses. A rise or fall by less than the gap that counts as touching is rounding. So are
     velocities that a contact solver may leave."""
-    # In single precision this is a few roundings of 1 m.
-    closed = 1e-9 if gap.dtype == jnp.float64 else 1e-6  # [m]
-    still = jnp.finfo(gap.dtype).eps ** 0.5  # [m/s]
+    closed, still = _smallest(gap.dtype)
     touching = gap <= closed
     moving = rate**2 / 2 > closed * -bend
     return Touch(touching, touching & moving & (rate > 0), touching & moving & (rate < -still))
 
 
+def _smallest(dtype) -> tuple[float, float]:
+    """The gap [m] up to which contacts touch, and the speed [m/s] that counts as rest."""
+    # In single precision the gap is a few roundings of 1 m.
+    return 1e-9 if dtype == jnp.float64 else 1e-6, float(jnp.finfo(dtype).eps) ** 0.5
+
+
+class Together(NamedTuple):
+    """The contacts that strike at the first impact, and the times by which they do so later than
+    the first one. These are 0, but have derivatives."""
+
+    struck: Bool[Array, " contacts"]
+    later: Float[Array, " contacts"]
+
+
 class Flown(NamedTuple):
     """The motion along a path until the first impact: whether there is one; the time until it, or
-    the whole time; and the displacements to the equality rows there, `back`, and at the start,
-    `before`."""
+    the whole time; the displacements to the equality rows there, `back`, and at the start,
+    `before`; and the contacts that strike `together`."""
 
     hit: Bool[Array, ""]
     after: Float[Array, ""]
     back: Back
     before: Back
+    together: Together
 
 
 def to_first_impact(
@@ -118,29 +131,36 @@ def to_first_impact(
     before = path.to_rows(h * 0, Back(jnp.zeros_like(path.v), jnp.zeros(rows, h.dtype)))
 
     def improved(path, found, hit):
-        s, back = found
+        s, back, _, _ = found
         back = path.to_rows(s, back)
-        value, slope = jax.jvp(
-            lambda s: path.gaps(s, back.displacement)[number], (s,), (jnp.ones_like(s),)
-        )
+        all_gaps = lambda s: path.gaps(s, back.displacement)  # noqa: E731
+        gap, rate = jax.jvp(all_gaps, (s,), (jnp.ones_like(s),))
+        value, slope = gap[number], rate[number]
         closing = hit & (slope < 0)
-        return jnp.where(closing, s - value / jnp.where(closing, slope, 1.0), s), back
+        step = jnp.where(closing, -value / jnp.where(closing, slope, 1.0), 0.0)
+        return s + step, back, gap + step * rate, rate
 
     fixed, end, soon = stop_gradient(path), stop_gradient(h), when[first] <= 2 * h
 
     def sought(_, found):
-        s, back = improved(fixed, found, soon)
-        return jnp.clip(s, 0.0, end), back
+        s, *rest = improved(fixed, found, soon)
+        return jnp.clip(s, 0.0, end), *rest
 
     searched, differentiated = _STEPS if path.operator is None else _STEPS_WITH_ROWS
-    start = (jnp.minimum(when[first], end), stop_gradient(before))
-    s, back = stop_gradient(jax.lax.fori_loop(0, searched, sought, start))
+    none = jnp.zeros(contacts.total, h.dtype)
+    start = (jnp.minimum(when[first], end), stop_gradient(before), none, none)
+    s, *rest = stop_gradient(jax.lax.fori_loop(0, searched, sought, start))
     hit = soon & (s < h)
-    s, back = jax.lax.fori_loop(
-        0, differentiated, lambda _, x: improved(path, x, hit), (jnp.where(hit, s, h), back)
+    start = (jnp.where(hit, s, h), *rest)
+    s, back, gap, rate = jax.lax.fori_loop(
+        0, differentiated, lambda _, x: improved(path, x, hit), start
     )
     s = s + jax.lax.stop_gradient(jnp.maximum(s, 0.0) - s)
-    return Flown(hit, s, back, before)
+    gap, rate = contacts.of_kept(gap), jax.lax.stop_gradient(contacts.of_kept(rate))
+    closed, still = _smallest(h.dtype)
+    struck = hit & awaited & (gap <= closed) & (rate < -still)
+    later = jnp.where(struck, gap - jax.lax.stop_gradient(gap), 0.0) / jnp.where(struck, -rate, 1.0)
+    return Flown(hit, s, back, before, Together(struck, later))
 
 
 def _closing_time(gap: Array, rate: Array, bend: Array) -> Array:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._contact import (
     ABSENT,
+    AbstractContactJacobian,
     ContactProblems,
     ContactRows,
     Given,
@@ -19,6 +20,7 @@ from .._contact import (
     Normal,
     Path,
     Resolved,
+    Together,
     bouncing,
     coefficients,
     contact_groups,
@@ -31,7 +33,7 @@ from .._contact import (
 )
 from .._enforcement import contradiction_of, point_at
 from .._linalg import ConstraintOperator
-from .._loop import checkpointed, tree_where
+from .._loop import any_of_batch, checkpointed, tree_where
 from .._results import RESULTS, first_failure
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .split import SplitSteps, along, free_step
@@ -45,18 +47,18 @@ _OVERFLOW = 1e-9
 # causes, between bodies that joints connect, are far smaller.
 _LEFT = 1e-3
 
-# A remainder of a step below this share of it counts as nothing.
+# Without locating impacts, a remainder of a step below this share of it counts as nothing.
 _NOTHING = 1e-9
-
-# On less than this share of a step the path bends only by rounding.
-_SHORT = 1e-5
 
 _T = TypeVar("_T")
 
 
 class _Phase(NamedTuple):
     """The state within a step, the impulses and verdicts so far, which contacts were solved for
-    last, which of these pressed without a bounce, and the overlap that is allowed."""
+    last, which of these pressed without a bounce, the overlap that is allowed, and `shift`: for
+    each velocity the time by which the impact of its bodies is later than t, or, after it, minus
+    this time. It is 0, but has derivatives where several impacts coincide. `ran_out`: whether there
+    were more impacts than are located."""
 
     t: RealScalarLike
     q: Coordinates
@@ -67,6 +69,8 @@ class _Phase(NamedTuple):
     watched: Bool[Array, " contacts"]
     resting: Bool[Array, " contacts"]
     allowed: Float[Array, ""]
+    shift: Velocity
+    ran_out: Bool[Array, ""]
     scheme: Any
     result: RESULTS
 
@@ -94,6 +98,25 @@ class _Move(NamedTuple):
     v: Velocity
     multipliers: Rows
     impulses: Float[Array, "contacts d"]
+
+
+class _Turn(NamedTuple):
+    """A turn within a step with located impacts: the time that is left of the `duration` of the
+    step; whether a contact hits at this instant; whether it is the `last` turn, which looks for no
+    impact; whether it may look for one, and whether the turn after it may apply the impact law."""
+
+    rest: Float[Array, ""]
+    duration: Float[Array, ""]
+    hits: Bool[Array, ""]
+    last: Bool[Array, ""]
+    looks: Bool[Array, ""]
+    goes_on: Bool[Array, ""]
+
+    def span(self) -> Float[Array, ""]:
+        """The time over which accelerations are taken, as differences of velocities: the rest,
+        unless rounding would spoil them."""
+        whole = self.hits | (~self.last & (self.rest < _short(self.rest) * self.duration))
+        return jnp.where(whole, self.duration, self.rest)
 
 
 class ContactSteps(SplitSteps):
@@ -125,6 +148,7 @@ class ContactSteps(SplitSteps):
             jnp.ones(count, bool),
             jnp.zeros(count, bool),
             _any_overlap(q.dtype),
+            jnp.array(0) if self.locates else None,
         )
         return super().init(t, q, v).replace(contacts=past)
 
@@ -154,6 +178,8 @@ class ContactSteps(SplitSteps):
             past.watched,
             past.resting,
             past.allowed,
+            jnp.zeros_like(state.v),
+            jnp.asarray(False),
             state.scheme,
             system.result(state.q),
         )
@@ -164,13 +190,16 @@ class ContactSteps(SplitSteps):
             end = self._stepped(start, t, past.force)
         q, v, projected = self.problem.project(t, end.q, end.v)
         residual = jnp.maximum(past.residual, end.residual)
+        unlocated = past.unlocated
+        if unlocated is not None:
+            unlocated = unlocated + jnp.where(end.ran_out, 1, 0)
         state = state.replace(
             t=t,
             q=q,
             v=v,
             multipliers=end.multipliers / h,
             contacts=ContactMemory(
-                end.impulses / h, residual, end.watched, end.resting, end.allowed
+                end.impulses / h, residual, end.watched, end.resting, end.allowed, unlocated
             ),
             scheme=end.scheme,
         )
@@ -306,34 +335,34 @@ class ContactSteps(SplitSteps):
         the compiled code. An impact at the end of the step is the first one of the next step."""
         most = self.problem.enforcement.impacts.max_per_step
         h = t1 - at.t
-        least = _NOTHING * h
 
         def onwards(carry, k):
-            at, hits = carry
-            rest = jnp.maximum(t1 - at.t, least)
-            last = k == 2 * most + 1
-            go = (hits & ~last) | (t1 - at.t > least)
-            act = lambda at: self._flow_or_impact(at, rest, h, force, hits & ~last, last)  # noqa: E731
+            at, hits, done = carry
+            final = k == 2 * most + 1
+            rest = t1 - at.t
+            last = final & (rest > _NOTHING * h)
+            turn = _Turn(rest, h, hits & ~final, last, ~final, k < 2 * most)
+            act = lambda at: self._flow_or_impact(at, turn, force)  # noqa: E731
             # Recomputed in the reverse pass: what one branch saves, the other fills with zeros.
             act = checkpointed(act)
-            return jax.lax.cond(go, lambda: act(at), lambda: carry), None
+            # A step is done after a flow to its end. If an impact ends the step, this flow takes no
+            # time, but the derivative of the time is not 0.
+            return jax.lax.cond(done, lambda: carry, lambda: act(at)), None
 
-        start = (at, jnp.asarray(False))
-        (at, _), _ = jax.lax.scan(onwards, start, jnp.arange(2 * most + 2))
+        start = (at, jnp.asarray(False), jnp.asarray(False))
+        (at, _, _), _ = jax.lax.scan(onwards, start, jnp.arange(2 * most + 2))
         return at
 
     def _flow_or_impact(
-        self,
-        at: _Phase,
-        h: RealScalarLike,
-        duration: RealScalarLike,
-        force: Float[Array, "all d"],
-        hits: Bool[Array, ""],
-        last: Bool[Array, ""],
-    ) -> tuple[_Phase, Bool[Array, ""]]:
-        """Apply the impact law at this instant if a contact `hits`. Otherwise move on a parabola to
-        the next impact, for at most the time h that is left of the `duration` of the step; the
-        `last` time do not look for it. Returns the end, and whether there is an impact."""
+        self, at: _Phase, turn: "_Turn", force: Float[Array, "all d"]
+    ) -> tuple[_Phase, Bool[Array, ""], Bool[Array, ""]]:
+        """Apply the impact law at this instant if a contact hits. Otherwise move on a parabola to
+        the next impact, or to the end of the step. Returns the end, whether there is an impact, and
+        whether the step is done."""
+        hits, last = turn.hits, turn.last
+        h = turn.span()
+        system = self.problem.system
+        at = at._replace(q=system.retract(at.q, at.shift * at.v))
         equations = self._equations(at, at.t + h, ~last)
         contacts, v_free = equations.contacts, equations.v_free
         before = contacts.velocities(at.v)
@@ -349,8 +378,10 @@ class ContactSteps(SplitSteps):
         flow = bouncing(contacts, bias, before[:, 0], touching & ~resting & hits)
         step = normal_law(contacts, before[:, 0], contacts.velocities(v_free)[:, 0], h)
         normal = tree_where(last, step, flow)
-        v_free = jnp.where(hits, at.v, v_free)
+        late = jnp.where(last, at.shift * (v_free - at.v) / h, 0.0)
+        v_free = jnp.where(hits, at.v, v_free + late)
         reactions = jnp.where(hits, 0.0, equations.multipliers)
+        J = contacts.J
         equations = equations._replace(
             contacts=contacts.where(closed | last), v_free=v_free, multipliers=reactions
         )
@@ -359,17 +390,18 @@ class ContactSteps(SplitSteps):
 
         def moved(solved):
             v = v_free + solved.change
+            a = jnp.where(whole, 0.0, (v - at.v) / h)
             path = Path(
                 self.equations,
                 at.t,
                 at.q,
-                jnp.where(whole, v, at.v),
-                jnp.where(whole, 0.0, (v - at.v) / h),
+                jnp.where(whole, v, at.v) + at.shift * a,
+                a,
                 operator if has_rows else None,
             )
-            flown = to_first_impact(
-                path, equations.rows, contacts, ~(closed | whole), striking, jnp.where(hits, 0.0, h)
-            )
+            awaited = ~(closed | whole) & turn.looks
+            flight = jnp.where(hits, 0.0, turn.rest)
+            flown = to_first_impact(path, equations.rows, contacts, awaited, striking, flight)
             s = flown.after
             share = jnp.where(whole, 1.0, s / h)
             v = path.velocity(s)
@@ -377,27 +409,64 @@ class ContactSteps(SplitSteps):
             if has_rows:
                 # Half of the rows' impulse acts at the start. What bends the path replaces the
                 # other half.
-                short = _SHORT * duration
+                short = _short(s) * turn.duration
                 over = jnp.where(whole | (s < short), 0.0, 1 / jnp.maximum(s, short))
                 held = jnp.where(whole, 1.0, 0.5)
                 between = jax.tree.map(lambda x, y: over * (x - y), flown.back, flown.before)
                 free = operator.free(operator.reaction(reactions))
                 v = v - (1 - held) * free + between.displacement
                 reactions = held * reactions + between.impulses
+            shift = self._shift(equations, J, flown.together)
+            shift = jnp.where(turn.goes_on, shift, 0.0)
+            v = v + shift * path.a
             move = path.displacement(s) + flown.back.displacement
             ahead = contacts.gap + contacts.J.rows(move)[:, 0] + s * contacts.drift[:, 0]
             ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
-            return (flown.hit, s, _Move(move, v, reactions, share * solved.impulses)), ahead
+            told = (flown.hit, s, shift, _Move(move, v, reactions, share * solved.impulses))
+            return told, ahead
 
         guess = jnp.where(hits, 0.0, force * h)
-        solved, told, back = self._solve(equations, v_free, normal, before, guess, moved, duration)
-        hit, s, move = told
-        move = move._replace(displacement=move.displacement + duration * back.change)
+        solved, told, back = self._solve(
+            equations, v_free, normal, before, guess, moved, turn.duration
+        )
+        hit, s, shift, move = told
+        move = move._replace(displacement=move.displacement + turn.duration * back.change)
         end = self._advanced(at, at.t + s, equations, move, solved, back)
         if has_rows:
             end = self._onto_rows(end)
         rests = closed & solved.pressed & (normal.restitution == 0) & ~last
-        return end._replace(resting=contacts.of_all(rests)), hit
+        shift = jnp.where(hits, -at.shift, shift)
+        result = end.result
+        if self.problem.enforcement.impacts.strict:
+            within = RESULTS.where(last, RESULTS.impacts_unlocated, RESULTS.successful)
+            result = first_failure(result, within)
+        end = end._replace(
+            resting=contacts.of_all(rests), shift=shift, ran_out=at.ran_out | last, result=result
+        )
+        return end, hit, ~(hits | hit)
+
+    def _shift(
+        self, equations: _Equations, J: AbstractContactJacobian, together: Together
+    ) -> Velocity:
+        """Return for each velocity the time by which the impact of its bodies is later than the
+        first one: the mean of the times of the contacts whose normal impulses change it."""
+        contacts, operator = equations.contacts, equations.operator
+        normal = jnp.arange(contacts.drift.shape[1]) == 0
+
+        def force(x):
+            return J.reaction(jnp.where(normal, x[:, None], 0.0)), jnp.zeros(equations.rows)
+
+        def of_each():
+            struck = jnp.where(together.struck, 1.0, 0.0)
+            (change, _), (later, _) = operator.solve_fixed_each(
+                force(struck), force(together.later)
+            )
+            change = jax.lax.stop_gradient(change)
+            moved = jnp.abs(change) > 1e-9 * jnp.max(jnp.abs(change))
+            return jnp.where(moved, later / jnp.where(moved, change, 1.0), 0.0)
+
+        several = any_of_batch(jnp.sum(together.struck) > 1)
+        return jax.lax.cond(several, of_each, lambda: jnp.zeros_like(equations.v_free))
 
     def _onto_rows(self, at: _Phase) -> _Phase:
         """Project the velocities on those that the equality rows allow."""
@@ -444,9 +513,16 @@ class ContactSteps(SplitSteps):
             self._watched(contacts),
             at.resting,
             _any_overlap(at.q.dtype),
+            at.shift,
+            at.ran_out,
             equations.scheme,
             first_failure(equations.result, solved.result, taken),
         )
+
+
+def _short(h: Array) -> float:
+    """The share of a step h below which a path bends only by rounding."""
+    return float(jnp.finfo(h.dtype).eps) ** (1 / 3)
 
 
 def _any_overlap(dtype: Any) -> Float[Array, ""]:

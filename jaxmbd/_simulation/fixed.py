@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._loop import loop, tree_where
+from .._loop import loop, stop_gradient, tree_where
 from .._results import RESULTS, first_failure
 from .._types import Control
 from .energy_account import EnergyAccount
@@ -128,7 +128,10 @@ def integrate_fixed(
     if saving.t1 and not (saving.every and aligned and whole % saving.every == 0):
         pieces.append(_one(saving.output(stepper, last)))
     t, ys = jax.tree.map(lambda *x: jnp.concatenate(x), *pieces)
-    return t, ys, result, {"num_steps": carry.done}
+    stats = {"num_steps": carry.done}
+    if end.contacts is not None and end.contacts.unlocated is not None:
+        stats["unlocated_steps"] = end.contacts.unlocated
+    return t, ys, result, stats
 
 
 def _bare(here: Saved) -> Saved:
@@ -156,7 +159,8 @@ class _RequestedTimes:
         self.ts = saving.ts
         if self.ts is None:
             return
-        self.on_grid, self.dt = saving.on_grid, jnp.asarray(grid.dt)
+        self.on_grid, self.moving = saving.on_grid, saving.moving
+        self.dt = jnp.asarray(grid.dt)
         self.ts = ts = jnp.asarray(self.ts, jnp.result_type(grid.t0))
         steps = (ts - grid.t0) / grid.dt
         steps = jnp.round(steps) if self.on_grid else jnp.floor(steps + ON_GRID)
@@ -186,6 +190,18 @@ class _RequestedTimes:
         def from_grid(i):
             return jax.tree.map(lambda room: room[self.place[i]], kept)
 
+        def near(state, ahead):
+            """The state that is no time `ahead`: only the derivatives by this time are not 0."""
+
+            def moved(t):
+                later = stepper.between(stop_gradient(state), self.dt, t, control)
+                return later.q, later.v
+
+            soon = state.t + self.dt * float(jnp.finfo(state.t.dtype).eps) ** (1 / 3)
+            _, rates = jax.jvp(moved, (soon,), (jnp.ones_like(soon),))
+            dq, dv = jax.lax.stop_gradient(rates)
+            return state.replace(q=state.q + ahead * dq, v=state.v + ahead * dv)
+
         def one(t, i):
             here = from_grid(i).reset(True)
             if self.on_grid:
@@ -195,6 +211,8 @@ class _RequestedTimes:
             t_safe = jnp.where(ahead, t, grid + 0.5 * self.dt)
             moved = _bare(here.after(stepper.between(here.state, self.dt, t_safe, control)))
             found = tree_where(ahead, moved, here)
+            if self.moving:
+                found = tree_where(ahead, moved, here._replace(state=near(here.state, t - grid)))
             return Saved(found.state.replace(t=t), found.tally)
 
         def spanned(part, i, less, again):

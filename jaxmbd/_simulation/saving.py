@@ -110,6 +110,7 @@ class Saving(eqx.Module):
     every: int
     fn: Callable | None
     on_grid: bool  # whether all `ts` are times of the grid, known statically
+    moving: bool  # whether `ts` or the grid are traced, so that they may have derivatives
 
     @property
     def ends_only(self) -> bool:
@@ -169,8 +170,8 @@ def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:
     every = conform("`steps` of SaveAt", sub.steps, Annotated[int, at_least(0)])
     if sub.ts is not None:
         finite("`ts` of SaveAt", sub.ts, shape=("times",))
-    on_grid = False
-    if sub.ts is not None and all(map(is_concrete, (sub.ts, grid.t0, grid.t1, grid.dt))):
+    on_grid, moving = False, not all(map(is_concrete, (sub.ts, grid.t0, grid.t1, grid.dt)))
+    if sub.ts is not None and not moving:
         steps = (np.asarray(sub.ts, float) - float(grid.t0)) / float(grid.dt)
         on_grid = bool(np.all(np.abs(steps - np.round(steps)) < ON_GRID))
     if sub.ts is not None and all(map(is_concrete, (sub.ts, grid.t0, grid.t1))):
@@ -182,4 +183,6 @@ def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:
                 f"{ts[-1]}."
             )
     default = diffrax.SubSaveAt(t1=True).fn
-    return Saving(sub.t0, sub.t1, sub.ts, every, None if sub.fn is default else sub.fn, on_grid)
+    return Saving(
+        sub.t0, sub.t1, sub.ts, every, None if sub.fn is default else sub.fn, on_grid, moving
+    )

@@ -133,7 +133,7 @@ def simulate(
                 with_dtype(state.q, dtype),
                 with_dtype(state.v, state.v.dtype),
                 as_array(start_tolerance),
-                traced_in_range(system, enforcement, projection),
+                traced_in_range(system, system.contact_law, enforcement, projection),
                 with_dtype(state.angles, dtype),
             ),
             grid.as_arrays(dtype, length=any_length),

@@ -62,7 +62,8 @@ class Solution(eqx.Module):
       a `switch`.
     - `angles`: the angles whose turns are counted, shape `(ns, angles)` [rad]: those of scalar
       coordinates and torsion springs, which poses give up to whole turns; `None` without any.
-    - `stats`: numbers of steps.
+    - `stats`: numbers of steps: `"num_steps"` in all; with `Located(n)`, `"unlocated_steps"` with
+      more than n impacts.
     - `result`: a member of `RESULTS`. After a failure the state stays at the last good one, so that
       every number is finite.
     """

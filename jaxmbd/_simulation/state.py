@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._fusion import materialise
 from .._loop import tree_where
@@ -28,6 +28,8 @@ class ContactMemory(NamedTuple):
       pressed without a bounce.
     - `allowed`: the deepest overlap of rigid contacts that the next step accepts at its start [m]:
       the tolerance of the start, and any after the first step.
+    - `unlocated`: with `Located(n)`, the number of steps so far with more than n impacts; else
+      `None`.
     """
 
     force: Float[Array, " *batch contacts d"]
@@ -35,6 +37,7 @@ class ContactMemory(NamedTuple):
     watched: Bool[Array, " *batch contacts"]
     resting: Bool[Array, " *batch contacts"]
     allowed: Float[Array, " *batch"]
+    unlocated: Int[Array, " *batch"] | None = None
 
 
 @printed

@@ -92,7 +92,9 @@ class Stepper(eqx.Module):
         **Raises:** `ValueError` for functions of the system that return wrong shapes or types."""
         dtype = state.q.dtype
         t, tolerance = jnp.asarray(state.t, dtype), jnp.asarray(start_tolerance, dtype)
-        allowed = traced_in_range(self.system, self.enforcement, self.projection)
+        allowed = traced_in_range(
+            self.system, self.system.contact_law, self.enforcement, self.projection
+        )
         start = state.q, state.v, tolerance, allowed, state.angles
         return _compiled_init(with_dtype(self, dtype), t, *start)
 

@@ -26,7 +26,7 @@ from .._simulation import (
 from .._types import Control
 from .terms import At, entries_not_finite, numbers, pulled
 
-_EVERY_STEP = Saving(t0=True, t1=True, ts=None, every=1, fn=None, on_grid=False)
+_EVERY_STEP = Saving(t0=True, t1=True, ts=None, every=1, fn=None, on_grid=False, moving=False)
 
 
 class StepwiseMotion(NamedTuple):

@@ -1,0 +1,141 @@
+"""Derivatives where impacts fall on steps, on saved times and on each other, as they do with round
+numbers."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+import jaxmbd as mbd
+
+STEPS = 50
+
+
+class BetweenWalls(mbd.AbstractSystem):
+    """Two points, each of which moves along a line of length 1 between walls."""
+
+    restitution: Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(v)
+
+    def gap(self, q, t):
+        return jnp.concatenate([q, 1 - q])
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(restitution=self.restitution)
+
+
+def simulated(p):
+    """q and v at the end, of p = (q, v, restitution, dt)."""
+    sol = mbd.simulate(
+        BetweenWalls(p[4]),
+        mbd.ContactImpulse(impacts=mbd.Located(2)),
+        mbd.State(0.0, p[:2], p[2:4]),
+        dt=p[5],
+        num_steps=STEPS,
+        throw=False,
+    )
+    return jnp.concatenate([sol.q[0], sol.v[0]]), sol.result == mbd.RESULTS.successful
+
+
+def exact(p):
+    """The same in closed form, for at most six impacts."""
+    q, v, left = p[:2], p[2:4], STEPS * p[5] * jnp.ones(2)
+    for _ in range(6):
+        wall = jnp.where(v > 0, 1.0, 0.0)
+        flight = (wall - q) / v
+        hits = flight < left
+        q = jnp.where(hits, wall, q)
+        left, v = jnp.where(hits, left - flight, left), jnp.where(hits, -p[4] * v, v)
+    return jnp.concatenate([q + v * left, v])
+
+
+def round_numbers(count):
+    """Random cases on a grid of round numbers, in which no impact falls on the end."""
+    rng = np.random.default_rng(4)
+    cases = np.stack(
+        [
+            *rng.choice(np.arange(1, 10) / 10, (2, 4 * count)),
+            *rng.choice([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0], (2, 4 * count)),
+            rng.choice([1.0, 0.5], 4 * count),
+            rng.choice([0.01, 0.02, 0.025, 0.04], 4 * count),
+        ],
+        axis=1,
+    )
+    ends = np.asarray(jax.jit(jax.vmap(exact))(cases))[:, :2]
+    return cases[np.all((ends > 1e-3) & (ends < 1 - 1e-3), axis=1)][:count]
+
+
+@pytest.mark.parametrize(
+    "derivative", [jax.jacrev, pytest.param(jax.jacfwd, marks=pytest.mark.slow)]
+)
+def test_impacts_at_round_numbers(derivative):
+    """Most of 200 cases have an impact at the end of a step, and many have two at once."""
+    p = round_numbers(200)
+    assert len(p) == 200
+    both = jax.jit(jax.vmap(lambda p: (derivative(simulated, has_aux=True)(p), simulated(p)[0])))
+    (found, successful), value = both(p)
+    assert np.all(successful)
+    np.testing.assert_allclose(value, jax.jit(jax.vmap(exact))(p), atol=1e-9)
+    np.testing.assert_allclose(found, jax.jit(jax.vmap(jax.jacfwd(exact)))(p), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "n, strict, unlocated, result",
+    [
+        (4, True, 0, "successful"),
+        (2, False, 1, "successful"),
+        (2, True, 0, "impacts_unlocated"),
+    ],
+)
+def test_more_impacts_than_are_located(n, strict, unlocated, result):
+    """Three of them fall into the second of two steps, at 2.5, 3.5 and 4.5 s."""
+    start = mbd.State(0.0, jnp.array([0.5, 0.5]), jnp.array([1.0, 0.01]))
+    sol = mbd.simulate(
+        BetweenWalls(jnp.array(1.0)),
+        mbd.ContactImpulse(impacts=mbd.Located(n, strict=strict)),
+        start,
+        dt=2.4,
+        num_steps=2,
+        throw=False,
+    )
+    assert sol.stats["unlocated_steps"] == unlocated
+    assert sol.result == getattr(mbd.RESULTS, result)
+
+
+class Oscillator(mbd.AbstractSystem):
+    """A mass of 1 kg on a spring of 1 N/m."""
+
+    def mass_matrix(self, q):
+        return jnp.eye(1)
+
+    def force(self, t, q, v, u):
+        return -q
+
+
+def test_derivatives_by_saved_times():
+    """Whether they are times of the grid or not, they are the velocities and accelerations. If the
+    step changes, the motion at a given time does not."""
+    start = mbd.State(0.0, jnp.array([1.0]), jnp.array([0.0]))
+
+    def motion(ts, dt):
+        saveat = diffrax.SaveAt(ts=ts)
+        sol = mbd.simulate(
+            Oscillator(), mbd.UdwadiaKalaba(), start, dt=dt, num_steps=10, saveat=saveat
+        )
+        return sol.q[:, 0], sol.v[:, 0]
+
+    ts = jnp.array([0.0, 0.2, 0.25, 0.7, 1.0])
+    modes = lambda *x: [d(motion, (0, 1))(*x) for d in (jax.jacfwd, jax.jacrev)]  # noqa: E731
+    for (q_ts, q_dt), (v_ts, v_dt) in jax.jit(modes)(ts, jnp.array(0.1)):
+        np.testing.assert_allclose(q_ts, np.diag(-np.sin(ts)), atol=1e-5)
+        np.testing.assert_allclose(v_ts, np.diag(-np.cos(ts)), atol=1e-5)
+        np.testing.assert_allclose(q_dt, 0, atol=1e-4)
+        np.testing.assert_allclose(v_dt, 0, atol=1e-4)
