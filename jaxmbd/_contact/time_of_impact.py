@@ -8,12 +8,12 @@ from jaxtyping import Array, Bool, Float
 
 from .._equations import AbstractEquations
 from .._linalg import ConstraintOperator
-from .._loop import stop_gradient
+from .._loop import save_for_reverse, stop_gradient
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .rows import ContactRows, gaps
 
-# Newton steps from the time at which a parabola of the gap would close, and how many of them are
-# differentiated. With equality rows each of them is joined by a step back to the rows.
+# Newton steps from the time at which a parabola of the gap would close, and steps after them that
+# are differentiated. With equality rows each of them is joined by a step back to the rows.
 _STEPS, _STEPS_WITH_ROWS = (6, 2), (8, 8)
 
 
@@ -117,9 +117,8 @@ def to_first_impact(
 ) -> Flown:
     """Follow a path of duration h to the first impact of the `awaited` contacts. A parabola of each
     gap tells which contact is the first, and roughly when. Newton's method on its gap along the
-    path then finds the time. Its last steps are differentiated: from the root they give first and
-    second derivatives. Contacts that are `striking` do so now, but the time at which their gaps
-    vanish still has derivatives."""
+    path then finds the time. Contacts that are `striking` do so now, but the time at which their
+    gaps vanish still has derivatives."""
     h = jnp.asarray(h, path.v.dtype)
     rate = contacts.velocities(path.v)[:, 0]
     bend = contacts.J.rows(path.a)[:, 0]
@@ -130,37 +129,45 @@ def to_first_impact(
     number = first if contacts.kept is None else contacts.kept[first]
     before = path.to_rows(h * 0, Back(jnp.zeros_like(path.v), jnp.zeros(rows, h.dtype)))
 
-    def improved(path, found, hit):
-        s, back, _, _ = found
-        back = path.to_rows(s, back)
-        all_gaps = lambda s: path.gaps(s, back.displacement)  # noqa: E731
-        gap, rate = jax.jvp(all_gaps, (s,), (jnp.ones_like(s),))
-        value, slope = gap[number], rate[number]
-        closing = hit & (slope < 0)
-        step = jnp.where(closing, -value / jnp.where(closing, slope, 1.0), 0.0)
-        return s + step, back, gap + step * rate, rate
-
     fixed, end, soon = stop_gradient(path), stop_gradient(h), when[first] <= 2 * h
 
     def sought(_, found):
-        s, *rest = improved(fixed, found, soon)
-        return jnp.clip(s, 0.0, end), *rest
+        s, back, _ = found
+        back = fixed.to_rows(s, back)
+        gap, rate = jax.jvp(lambda s: fixed.gaps(s, back.displacement), (s,), (jnp.ones_like(s),))
+        s = jnp.where(soon, s + _newton(gap[number], rate[number]), s)
+        return jnp.clip(s, 0.0, end), back, rate
 
     searched, differentiated = _STEPS if path.operator is None else _STEPS_WITH_ROWS
     none = jnp.zeros(contacts.total, h.dtype)
-    start = (jnp.minimum(when[first], end), stop_gradient(before), none, none)
-    s, *rest = stop_gradient(jax.lax.fori_loop(0, searched, sought, start))
+    start = (jnp.minimum(when[first], end), stop_gradient(before), none)
+    found = jax.lax.fori_loop(0, searched, sought, start)
+    s, back, rate = stop_gradient(save_for_reverse(found))
     hit = soon & (s < h)
-    start = (jnp.where(hit, s, h), *rest)
-    s, back, gap, rate = jax.lax.fori_loop(
-        0, differentiated, lambda _, x: improved(path, x, hit), start
-    )
+
+    # With the slope of the root, two steps of the chord method have its first and second
+    # derivatives.
+    def derived(_, found):
+        s, back, _ = found
+        back = path.to_rows(s, back)
+        gap = path.gaps(s, back.displacement)
+        step = jnp.where(hit, _newton(gap[number], rate[number]), 0.0)
+        return s + step, back, gap + step * rate
+
+    start = (jnp.where(hit, s, h), back, none)
+    s, back, gap = jax.lax.fori_loop(0, differentiated, derived, start)
     s = s + jax.lax.stop_gradient(jnp.maximum(s, 0.0) - s)
-    gap, rate = contacts.of_kept(gap), jax.lax.stop_gradient(contacts.of_kept(rate))
+    gap, rate = contacts.of_kept(gap), contacts.of_kept(rate)
     closed, still = _smallest(h.dtype)
     struck = hit & awaited & (gap <= closed) & (rate < -still)
     later = jnp.where(struck, gap - jax.lax.stop_gradient(gap), 0.0) / jnp.where(struck, -rate, 1.0)
     return Flown(hit, s, back, before, Together(struck, later))
+
+
+def _newton(gap: Array, slope: Array) -> Array:
+    """Return the step to the root; 0 if the gap does not close."""
+    closing = slope < 0
+    return jnp.where(closing, -gap / jnp.where(closing, slope, 1.0), 0.0)
 
 
 def _closing_time(gap: Array, rate: Array, bend: Array) -> Array:

@@ -334,7 +334,7 @@ class ContactSteps(SplitSteps):
         After that the rest of the step is done as in `_stepped`. All share one contact problem in
         the compiled code. An impact at the end of the step is the first one of the next step."""
         most = self.problem.enforcement.impacts.max_per_step
-        h = t1 - at.t
+        h = jnp.asarray(t1 - at.t)
 
         def onwards(carry, k):
             at, hits, done = carry

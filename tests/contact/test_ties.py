@@ -87,6 +87,18 @@ def test_impacts_at_round_numbers(derivative):
     np.testing.assert_allclose(found, jax.jit(jax.vmap(jax.jacfwd(exact)))(p), atol=1e-7)
 
 
+@pytest.mark.slow
+def test_second_derivatives_between_steps():
+    """Of impacts that do not coincide, also where one ends a step."""
+
+    def hessian(motion):
+        return jax.jit(jax.vmap(jax.jacfwd(jax.grad(lambda p: motion(p)[0]))))
+
+    p = jnp.array([[0.3, 0.52, -1.0, 0.7, 0.8, 0.01], [0.37, 0.52, 1.3, -0.7, 0.5, 0.01]])
+    found = hessian(lambda p: simulated(p)[0])(p)
+    np.testing.assert_allclose(found, hessian(exact)(p), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "n, strict, unlocated, result",
     [
