@@ -94,6 +94,14 @@ def test_the_place_of_the_model(tmp_path):
     )
 
 
+def test_a_joint_may_have_the_name_of_its_link(tmp_path):
+    """As in old files: it is still placed in the frame of the link."""
+    hinge = HINGE.format(name="arm", parent="world", child="arm", pose="0 0 0.5 0 0 0", more="")
+    model = loaded(sdf(link("arm", pose="1 0 0 0 0 0") + hinge), tmp_path)
+    a, b = model.mechanism.frames(model.mechanism.joint("arm"), model.state.q)
+    np.testing.assert_allclose([a.position, b.position], 2 * [[1, 0, 0.5]], atol=1e-15)
+
+
 def test_a_universal_joint_has_its_two_axes(tmp_path):
     link = LINK.format(name="arm", pose="0 0 0 0 0 0")
     joint = """<joint name="u" type="universal"><parent>world</parent><child>arm</child>

@@ -275,14 +275,16 @@ def test_what_stands_beside_a_world_is_told(tmp_path):
 
 
 def test_comments_and_prefixes_that_others_accept(tmp_path):
-    """Two hyphens in a comment, and a prefix that is not declared. Lines count as they are."""
+    """Two hyphens in a comment, a prefix that is not declared, and an empty line before the first.
+    Lines count as they are."""
     text = world(
         "<!-- gz sim -r --verbose\n -->" + model(link()) + "<gui><gz:size><![CDATA[<!-- -->]]>"
         "</gz:size></gui>"
     )
+    text = f"\n<?xml version='1.0'?>{text}"
     found = loaded(text, tmp_path)
     assert list(found.mechanism.body_stack.names) == ["a"] and not found.dropped
-    with pytest.warns(UserWarning, match="line 4"):
+    with pytest.warns(UserWarning, match="line 5"):
         loaded(text.replace("<inertial>", "<kinematic>1</kinematic><inertial>"), tmp_path)
 
 

@@ -13,6 +13,7 @@ from .. import rigid
 from ..rigid import Transform
 
 _COMMENTS = re.compile(rb"<!\[CDATA\[.*?\]\]>|<!--.*?-->", re.DOTALL)
+_LATE_DECLARATION = re.compile(rb"\A\s+<\?xml.*?\?>", re.DOTALL)
 
 
 class BadFile(ValueError):
@@ -176,13 +177,14 @@ class Node:
 
 
 def parse(path: Path) -> Node:
-    """The root of a file of XML. Prefixes of names need not be declared, and comments may hold
-    "--": readers of SDFormat accept both.
+    """The root of a file of XML. Prefixes of names need not be declared, comments may hold "--",
+    and lines may be empty before the first: readers of SDFormat accept all this.
 
     **Raises:** `BadFile` for what is no XML."""
     if not path.is_file():
         raise BadFile(f"There is no file {str(path)!r} to load a model from.")
     text = _COMMENTS.sub(_blank, path.read_bytes())
+    text = _LATE_DECLARATION.sub(lambda found: b"\n" * found.group().count(b"\n"), text)
     parser = expat.ParserCreate()
     parser.buffer_text = True
     open_nodes: list[Node] = []

@@ -110,7 +110,7 @@ class Joints:
         ends = self._ends(scope, joint)
         if ends is None:
             return None
-        place = scope.at(joint.name, joint)
+        place = scope.part_at(joint)
         frame = place
         if kind in _ONE_AXIS:
             frame = Transform(place.position, rigid.along(self._axis(scope, joint, "axis", place)))

@@ -86,7 +86,7 @@ class _Reader:
             for link in scope.node.all("link")
         ]
         for scope, link in links:
-            self.at[scope, link.name] = scope.at(link.name, link)
+            self.at[scope, link.name] = scope.part_at(link)
         self.bodies: list[Body] = []
         self.weights: list[AbstractForceElement] = []
         for scope, link in links:
@@ -285,7 +285,7 @@ class _Reader:
         for part in [*scope.node.all("link"), *scope.node.all("frame")]:
             end = self._end(scope, part.name, part)
             if end is not None:
-                place = end.at.inverse().compose(scope.at(part.name, part))
+                place = end.at.inverse().compose(scope.part_at(part))
                 yield self._named(scope, part.name), (end.body, pose(place))
 
 

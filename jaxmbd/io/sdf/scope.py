@@ -27,7 +27,8 @@ class Scope:
             if twice:
                 raise node.bad(f"uses the names {twice} of a <{tag}> twice: rename one")
         self.scopes = {part.name: Scope(part, self) for part in node.all("model")}
-        self.parts = {part.name: part for tag in _PARTS for part in node.all(tag)}
+        # Old files give a joint the name of its link. The name then means the link.
+        self.parts = {part.name: part for tag in reversed(_PARTS) for part in node.all(tag)}
         self._asked: list[str] = []
         self._places: dict[str, Transform] = {}
 
@@ -67,6 +68,10 @@ class Scope:
         """Where a frame with a name in this scope is in the world. `asker` refers to it."""
         return self.in_world().compose(self.place(name, asker))
 
+    def part_at(self, part: Node) -> Transform:
+        """Where one of its parts is in the world, whatever else has its name."""
+        return self.in_world().compose(self._posed(part, _default(part)))
+
     def place(self, name: str, asker: Node) -> Transform:
         """Where a frame with a name in this scope is, in the frame of the scope."""
         if name in ("", "__model__"):
@@ -84,8 +89,7 @@ class Scope:
     def _placed(self, name: str, asker: Node) -> Transform:
         part = self.parts.get(name)
         if part is not None:
-            default = {"joint": part.words("child"), "frame": part.get("attached_to")}
-            return self._posed(part, default.get(part.tag, ""))
+            return self._posed(part, _default(part))
         if name in self.scopes:
             scope = self.scopes[name]
             inner = scope.place(scope.node.get("placement_frame"), scope.node)
@@ -122,7 +126,7 @@ class Scope:
             if part is not None and part.tag == "link":
                 return scope, rest
             if part is not None:
-                rest = part.words("child") if part.tag == "joint" else part.get("attached_to")
+                rest = _default(part)
             elif rest in scope.scopes:
                 scope, rest = scope.scopes[rest], ""
             elif rest in ("", "__model__"):
@@ -134,4 +138,10 @@ class Scope:
                 if not after or first not in scope.scopes:
                     break
                 scope, rest = scope.scopes[first], after
-        raise asker.bad(f'refers to "{name}", which is no <link> and no <frame> on one')
+        raise asker.bad(f'refers to "{rest or name}", which is no <link> and no <frame> on one')
+
+
+def _default(part: Node) -> str:
+    """What a part is placed relative to, and fixed to, if it says nothing else."""
+    default = {"joint": part.words("child"), "frame": part.get("attached_to")}
+    return default.get(part.tag, "")
