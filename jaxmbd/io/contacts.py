@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from .._contact import ContactLaw
@@ -66,7 +67,9 @@ def contacts(source: Source, corners: int) -> list[AbstractContact]:
     laws: dict[tuple, ContactLaw] = {}
     pairs = _pairs(source)
     # All contacts of a file are alike, so that they are evaluated together.
-    with_margin = any(margin for *_, margin in pairs)
+    margins: dict[float, Any] = {margin: None for *_, margin in pairs}
+    if any(margins):
+        margins = {margin: jnp.asarray(margin) for margin in margins}
     for g, h, dimension, friction, margin in pairs:
         for x in (g, h):
             if x not in shapes:
@@ -95,7 +98,7 @@ def contacts(source: Source, corners: int) -> list[AbstractContact]:
                 frame_a=frame_a,
                 frame_b=frame_b,
                 law=laws[key],
-                margin=margin if with_margin else None,
+                margin=margins[margin],
                 surface_velocity_a=surface_a,
                 surface_velocity_b=surface_b,
             )

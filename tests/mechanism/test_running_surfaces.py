@@ -127,3 +127,42 @@ def test_a_ball_rests_at_the_margin():
     mechanism = ball(None, margin=0.03, position=(0, 0, 0.13))
     position, _ = end(mechanism, mechanism.state(), 0.3, 0.01)
     np.testing.assert_allclose(position, [0, 0, 0.13], atol=1e-9)
+
+
+def two_balls(**options):
+    """One high above still ground, and one on a belt."""
+    bodies = [
+        mbd.Body(name, mbd.Inertia.sphere(radius=R, mass=1.0), position=[x, 0.0, z])
+        for name, x, z in (("high", 0.0, 1.0), ("low", 1.0, R))
+    ]
+    surfaces = (None, [3.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    contacts = [
+        mbd.Contact(
+            body.name, "ground", body, mbd.HalfSpace(), mbd.Sphere(R), friction=0.5,
+            surface_velocity_a=surface,
+        )
+        for body, surface in zip(bodies, surfaces, strict=True)
+    ]  # fmt: skip
+    return mbd.Mechanism(
+        bodies,
+        contacts=contacts,
+        contact_budget=options.get("budget"),
+        plane=options.get("plane"),
+    )
+
+
+@jax.jit
+def slip(mechanism):
+    """Relative velocities at rest."""
+    return mechanism.contact_rows(0.0, mechanism.state().q).drift
+
+
+def test_a_budget_keeps_the_velocity_of_the_nearest_surface():
+    np.testing.assert_allclose(np.abs(slip(two_balls())), [[0, 0, 0], [0, 3, 0]], atol=1e-15)
+    np.testing.assert_allclose(np.abs(slip(two_balls(budget=1))), [[0, 3, 0]], atol=1e-15)
+
+
+def test_surfaces_run_in_a_plane():
+    """Seen along y, where a contact has one tangent."""
+    planar = two_balls(plane=mbd.Plane(normal=[0.0, -1.0, 0.0], x_axis=[1.0, 0.0, 0.0]))
+    np.testing.assert_allclose(np.abs(slip(planar)), [[0, 0], [0, 3]], atol=1e-15)
