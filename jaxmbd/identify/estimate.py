@@ -13,12 +13,14 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from .._concrete import compiled_quickly
 from .._inputs import checked, inside
 from .._printed import printed
 from .._results import RESULTS
 from .._system import AbstractSystem, State
 from .identifiability import Identifiability, identifiability
 from .least_squares import LeastSquares, covariance
+from .parameters import Parameters
 from .part import Data
 from .prediction import Prediction, predict, prediction_of
 from .problem import FitProblem
@@ -132,10 +134,15 @@ class Estimate(eqx.Module):
         self, level: Annotated[float, inside(0, 1)] = 0.95, *, inflated: bool = False
     ) -> np.ndarray:
         """Confidence intervals of the entries from Student's distribution, `(e, 2)`; multiplied by
-        `inflation` if `inflated`."""
+        `inflation` if `inflated`.
+
+        They are intervals of the free numbers, mapped to values by the transforms. So those of
+        `Positive` are factors up and down, and those of `Bounded` and `NotNegative` end at the
+        bounds."""
         half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * self.sigma
         half = half * (self.inflation if inflated else 1.0)
-        return np.stack([self.entries - half, self.entries + half], axis=1)
+        parameters = self.problem.residuals.parameters
+        return np.stack(_interval(parameters, self.z[: parameters.size], half), axis=1)
 
     @checked
     def derived(
@@ -301,6 +308,11 @@ def load_estimate(path: str | os.PathLike) -> dict[str, Any]:
     content["sigma"] = {name: p["sigma"] for name, p in content["parameters"].items()}
     content["covariance"] = np.array(content["covariance"], float)
     return content
+
+
+@compiled_quickly
+def _interval(parameters: Parameters, z: Array, half: Array) -> tuple[Array, Array]:
+    return parameters.interval(z, jnp.asarray(half, z.dtype))
 
 
 @eqx.filter_jit

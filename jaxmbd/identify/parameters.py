@@ -66,6 +66,19 @@ class Parameters(eqx.Module):
             [jnp.ravel(leaf) for name in self.keys for leaf in jax.tree.leaves(values[name])]
         )
 
+    def interval(
+        self, z: Float[Array, " n"], half: Float[Array, " entries"]
+    ) -> tuple[Float[Array, " entries"], Float[Array, " entries"]]:
+        """The ends of confidence intervals of the entries, which stay where the transforms do."""
+        ends, entry, found = np.cumsum([0, *self._sizes()]), 0, [(jnp.zeros(0, z.dtype),) * 2]
+        for (_, member), begin, end in zip(self.items(), ends[:-1], ends[1:], strict=True):
+            count = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(member.guess))
+            own = half[entry : entry + count]
+            found.append(member.transform.interval(member.guess, z[begin:end], own))
+            entry += count
+        low, high = (jnp.concatenate(part) for part in zip(*found, strict=True))
+        return low, high
+
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """The lower and upper bounds of the free numbers, `(n,)` each."""

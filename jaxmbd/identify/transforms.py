@@ -37,6 +37,14 @@ class AbstractTransform(Extensible):
         free = np.full(self.size(guess), np.inf)
         return -free, free
 
+    def interval(
+        self, guess: PyTree, z: Float[Array, " n"], half: Float[Array, " entries"]
+    ) -> tuple[Float[Array, " entries"], Float[Array, " entries"]]:
+        """The ends of a confidence interval of half this width, to first order, of each entry of
+        the value at z. Default: value -+ half."""
+        entries = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(self.value(guess, z))])
+        return entries - half, entries + half
+
     def check(self, name: str, guess: PyTree) -> None:
         """**Raises:** `ValueError` for a guess outside of the range of the map."""
         for leaf in jax.tree.leaves(guess):
@@ -48,6 +56,16 @@ class _Entrywise(AbstractTransform):
 
     def size(self, guess):
         return int(np.size(guess))
+
+    def interval(self, guess, z, half):
+        """The interval of z, mapped to values. So it stays within the range of the map."""
+        value, slope = jax.jvp(lambda z: self.value(guess, z), (z,), (jnp.ones_like(z),))
+        slope = jnp.ravel(jnp.asarray(slope))
+        fixed = slope == 0
+        reach = half / jnp.where(fixed, 1.0, jnp.abs(slope))
+        ends = (jnp.ravel(self.value(guess, z + sign * reach)) for sign in (-1.0, 1.0))
+        low, high = (jnp.where(fixed, jnp.ravel(value), end) for end in ends)
+        return low, high
 
 
 @checked

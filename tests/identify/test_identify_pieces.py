@@ -4,6 +4,7 @@ import math
 import warnings
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,6 +76,28 @@ def test_transform_units():
     assert slope[0] == pytest.approx(4.0)
     turned = identify.UnitVector().value(jnp.array([0.0, 0.0, 1.0]), jnp.array([math.pi / 2, 0.0]))
     assert abs(turned[2]) < 1e-12
+
+
+def test_intervals_stay_where_values_may_be():
+    """Those of the free numbers, mapped: factors for `Positive`, and ends at bounds. Entries that
+    do not vary alone keep value -+ half."""
+    parameters = identify.parameters.Parameters(
+        {
+            "share": Parameter(0.3, Bounded(0.0, 1.0)),
+            "mass": Parameter(np.array([2.0, 5.0]), Positive()),
+            "friction": Parameter(0.5, identify.NotNegative()),
+            "lost": Parameter(0.5, Bounded(0.0, 1.0)),
+            "free": Parameter(4.0, Free()),
+            "axis": Parameter(np.array([0.0, 0.0, 1.0]), identify.UnitVector()),
+        }
+    )
+    half = jnp.array([0.4, 1.0, 10.0, 0.7, np.inf, 6.0, 0.1, 0.1, 0.1])
+    low, high = eqx.filter_jit(parameters.interval)(jnp.zeros(parameters.size), half)
+    grown = np.exp([0.5, 2.0])
+    expected = [0.0, *np.array([2.0, 5.0]) / grown, 0.0, 0.0, -2.0, -0.1, -0.1, 0.9]
+    np.testing.assert_allclose(low, expected, rtol=1e-12, atol=1e-15)
+    expected = [0.7, *np.array([2.0, 5.0]) * grown, 1.2, 1.0, 10.0, 0.1, 0.1, 1.1]
+    np.testing.assert_allclose(high, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("far, tolerance", [(1.0, 0.0), (1.01, 1e-9)])
