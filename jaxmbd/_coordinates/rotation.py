@@ -1,11 +1,15 @@
 """Rotations as quaternions, matrices and angles.
 
 A quaternion p = (w, x, y, z), scalar first, maps body to world axes: r_world = p r_body p*. Angles
-are in rad. The arithmetic is that of `algebra.py`.
+are in rad. The arithmetic is that of `algebra.py`. All functions accept leading axes and broadcast
+them.
 """
 
-from typing import Annotated
+import functools
+from collections.abc import Callable
+from typing import Annotated, TypeVar, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -14,6 +18,36 @@ from jaxtyping import Array, Float
 from .._inputs import Refusal, checked
 from . import algebra
 from .algebra import components, inlined
+
+_Function = TypeVar("_Function", bound=Callable)
+
+
+def _over_leading_axes(*own: int) -> Callable[[_Function], _Function]:
+    """Extend a function of arrays with these numbers of axes to leading axes. For a single sample
+    the program is that of the function."""
+
+    def extended(fn):
+        single = inlined(fn)
+
+        @inlined
+        def batch(*arrays):
+            shapes = [x.shape[: x.ndim - k] for x, k in zip(arrays, own, strict=True)]
+            shape, over = jnp.broadcast_shapes(*shapes), fn
+            for _ in shape:
+                over = jax.vmap(over)
+            tails = [x.shape[x.ndim - k :] for x, k in zip(arrays, own, strict=True)]
+            return over(
+                *(jnp.broadcast_to(x, shape + tail) for x, tail in zip(arrays, tails, strict=True))
+            )
+
+        @functools.wraps(fn)
+        def over(*arrays):
+            alone = all(x.ndim == k for x, k in zip(arrays, own, strict=True))
+            return (single if alone else batch)(*arrays)
+
+        return over
+
+    return cast(Callable[[_Function], _Function], extended)
 
 
 @inlined
@@ -24,36 +58,40 @@ def length(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
 
 
 @checked
-@inlined
-def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
+@_over_leading_axes(1, 1)
+def cross(a: Float[Array, "*#batch 3"], b: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
     """Vector product a x b."""
     return algebra.cross(a, b)
 
 
 @checked
-@inlined
-def skew(a: Float[Array, "3"]) -> Float[Array, "3 3"]:
+@_over_leading_axes(1)
+def skew(a: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """Matrix of the vector product: skew(a) @ b = a x b."""
     return algebra.skew(a)
 
 
 @checked
-@inlined
-def quaternion_product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
+@_over_leading_axes(1, 1)
+def quaternion_product(
+    a: Float[Array, "*#batch 4"], b: Float[Array, "*#batch 4"]
+) -> Float[Array, "*batch 4"]:
     """Hamilton's product a b: the rotation b followed by the rotation a."""
     return algebra.quaternion_product(a, b)
 
 
 @checked
-@inlined
-def quaternion_conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
+@_over_leading_axes(1)
+def quaternion_conjugate(p: Float[Array, "*batch 4"]) -> Float[Array, "*batch 4"]:
     """Conjugate p* = (w, -x, -y, -z). For a unit quaternion it is the inverse rotation."""
     return algebra.quaternion_conjugate(p)
 
 
 @checked
-@inlined
-def quaternion_rotate(p: Float[Array, "4"], r: Float[Array, "3"]) -> Float[Array, "3"]:
+@_over_leading_axes(1, 1)
+def quaternion_rotate(
+    p: Float[Array, "*#batch 4"], r: Float[Array, "*#batch 3"]
+) -> Float[Array, "*batch 3"]:
     """Rotated vector p r p* = r + w t + u x t of a unit p = (w, u), where t = 2 u x r."""
     w, u = p[:1], p[1:]
     t = 2 * algebra.cross(u, r)
@@ -61,8 +99,8 @@ def quaternion_rotate(p: Float[Array, "4"], r: Float[Array, "3"]) -> Float[Array
 
 
 @checked
-@inlined
-def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
+@_over_leading_axes(1)
+def quaternion_to_matrix(p: Float[Array, "*batch 4"]) -> Float[Array, "*batch 3 3"]:
     """Rotation matrix R of a unit quaternion, r_world = R r_body; its columns are the body axes."""
     w, x, y, z = components(p)
     return jnp.stack(
@@ -75,8 +113,8 @@ def quaternion_to_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
 
 
 @checked
-@inlined
-def quaternion_from_matrix(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
+@_over_leading_axes(2)
+def quaternion_from_matrix(R: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 4"]:
     """Unit quaternion of a rotation matrix, the one with w >= 0.
 
     The entries of R give all products 4 p_i p_j. The row of that matrix with the largest diagonal
@@ -98,8 +136,8 @@ def quaternion_from_matrix(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
 
 
 @checked
-@inlined
-def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
+@_over_leading_axes(1)
+def quaternion_exp(phi: Float[Array, "*batch 3"]) -> Float[Array, "*batch 4"]:
     """Unit quaternion (cos(a/2), phi sin(a/2) / a) of the rotation vector phi, with a = |phi|.
 
     Values and derivatives of every order are right at phi = 0 too.
@@ -108,14 +146,16 @@ def quaternion_exp(phi: Float[Array, "3"]) -> Float[Array, "4"]:
 
 
 def _not_all_zero(p: Array) -> Array:
-    if not isinstance(p, Tracer) and not np.any(np.asarray(p)):
+    if not isinstance(p, Tracer) and not np.all(np.any(np.asarray(p), axis=-1)):
         raise Refusal("must be a quaternion other than 0, which has no direction.")
     return p
 
 
 @checked
-@inlined
-def quaternion_log(p: Annotated[Float[Array, "4"], _not_all_zero]) -> Float[Array, "3"]:
+@_over_leading_axes(1)
+def quaternion_log(
+    p: Annotated[Float[Array, "*batch 4"], _not_all_zero],
+) -> Float[Array, "*batch 3"]:
     """Rotation vector phi of a quaternion, |phi| <= pi; the length of p has no influence.
 
     Derivatives are right at the identity too. At half a turn phi jumps to -phi.
@@ -124,8 +164,8 @@ def quaternion_log(p: Annotated[Float[Array, "4"], _not_all_zero]) -> Float[Arra
 
 
 @checked
-@inlined
-def rpy_to_matrix(q: Float[Array, "3"]) -> Float[Array, "3 3"]:
+@_over_leading_axes(1)
+def rpy_to_matrix(q: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
     """Rotation matrix R = Rz(yaw) Ry(pitch) Rx(roll) of q = (roll, pitch, yaw)."""
     (sr, sp, sy), (cr, cp, cy) = jnp.sin(q), jnp.cos(q)
     return jnp.stack(
@@ -138,8 +178,8 @@ def rpy_to_matrix(q: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
 
 @checked
-@inlined
-def rpy_to_quaternion(q: Float[Array, "3"]) -> Float[Array, "4"]:
+@_over_leading_axes(1)
+def rpy_to_quaternion(q: Float[Array, "*batch 3"]) -> Float[Array, "*batch 4"]:
     """Unit quaternion of q = (roll, pitch, yaw): the rotation Rz(yaw) Ry(pitch) Rx(roll)."""
     (sr, sp, sy), (cr, cp, cy) = jnp.sin(q / 2), jnp.cos(q / 2)
     return jnp.stack(
@@ -153,8 +193,8 @@ def rpy_to_quaternion(q: Float[Array, "3"]) -> Float[Array, "4"]:
 
 
 @checked
-@inlined
-def quaternion_to_rpy(p: Float[Array, "4"]) -> Float[Array, "3"]:
+@_over_leading_axes(1)
+def quaternion_to_rpy(p: Float[Array, "*batch 4"]) -> Float[Array, "*batch 3"]:
     """(roll, pitch, yaw) of a unit quaternion, with |pitch| <= pi/2 and |roll|, |yaw| <= pi.
 
     Roll is read from Rz(yaw)^T R, so that the three angles together give the same rotation even at

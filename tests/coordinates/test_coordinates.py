@@ -119,6 +119,58 @@ def test_exp_log(angle, getkey):
     assert np.allclose(co.quaternion_log(-3 * p), phi, rtol=2e-15, atol=0)
 
 
+def test_leading_axes():
+    """Batches as of saved times, broadcast with single vectors, against SciPy's rotations."""
+    rng = np.random.default_rng(5)
+    turns = Rotation.from_rotvec(rng.normal(size=(6, 3)))
+    p = turns.as_quat(scalar_first=True).reshape(2, 3, 4)
+    a, b = rng.normal(size=(3, 3)), rng.normal(size=3)
+    near = dict(rtol=1e-12, atol=1e-14)
+
+    @jax.jit
+    def found(p, a, b):
+        R, rpy = co.quaternion_to_matrix(p), co.quaternion_to_rpy(p)
+        return dict(
+            one=co.quaternion_rotate(p, b),
+            each=co.quaternion_rotate(p, a),
+            several=co.quaternion_rotate(p[0, 0], a),
+            back=co.quaternion_rotate(co.quaternion_conjugate(p), b),
+            matrix=R,
+            again=co.quaternion_from_matrix(R),
+            vector=co.quaternion_log(p),
+            quaternion=co.quaternion_exp(co.quaternion_log(p)),
+            rpy=rpy,
+            from_rpy=co.rpy_to_matrix(rpy),
+            same=co.rpy_to_quaternion(rpy),
+            product=co.quaternion_product(p, p[0, 1]),
+            cross=co.cross(p[..., 1:], a),
+            skew=co.skew(a),
+        )
+
+    x = {name: np.asarray(x) for name, x in found(p, a, b).items()}
+    matrices, second = turns.as_matrix().reshape(2, 3, 3, 3), turns[1]
+    np.testing.assert_allclose(x["one"], turns.apply(b).reshape(2, 3, 3), **near)
+    np.testing.assert_allclose(x["each"], np.einsum("ijkl,jl->ijk", matrices, a), **near)
+    np.testing.assert_allclose(x["several"], turns[0].apply(a), **near)
+    np.testing.assert_allclose(x["back"], turns.inv().apply(b).reshape(2, 3, 3), **near)
+    np.testing.assert_allclose(x["vector"], turns.as_rotvec().reshape(2, 3, 3), **near)
+    yaw_pitch_roll = turns.as_euler("ZYX").reshape(2, 3, 3)
+    np.testing.assert_allclose(x["rpy"], yaw_pitch_roll[..., ::-1], **near)
+    for name in ("matrix", "from_rpy"):
+        np.testing.assert_allclose(x[name], matrices, **near)
+    positive = p * np.sign(p[..., :1])
+    for name in ("again", "quaternion", "same"):
+        np.testing.assert_allclose(x[name] * np.sign(x[name][..., :1]), positive, **near)
+    product = (turns * second).as_matrix().reshape(2, 3, 3, 3)
+    found_product = jax.jit(co.quaternion_to_matrix)(x["product"])
+    np.testing.assert_allclose(found_product, product, **near)
+    np.testing.assert_allclose(x["cross"], np.cross(p[..., 1:], a), **near)
+    np.testing.assert_allclose(x["skew"] @ b, np.cross(a, b), **near)
+    for bad in (np.zeros((2, 3)), np.zeros(4)):
+        with pytest.raises(ValueError):
+            co.quaternion_rotate(p, bad)
+
+
 @pytest.mark.parametrize("axis", [X, Y, Z, (X + Y) / jnp.sqrt(2.0), (X - Y + Z) / jnp.sqrt(3.0)])
 @pytest.mark.parametrize("angle", [0.0, 2.0, jnp.pi - 1e-9, jnp.pi])
 def test_from_matrix_near_half_turns(axis, angle):
