@@ -58,8 +58,10 @@ class AbstractElement(AbstractFramed):
         return self
 
     @property
-    def needs_turns(self) -> Bool[ArrayLike, ""]:
-        """Whether the element acts differently after a whole turn of its `counted_angles`."""
+    def needs_turns(self) -> Bool[ArrayLike, "..."]:
+        """Whether the element acts differently after a whole turn of its `counted_angles`. For
+        concrete numbers a value of NumPy or Python: then turns that are not needed are not
+        counted."""
         return True
 
 

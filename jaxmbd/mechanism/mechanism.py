@@ -37,7 +37,7 @@ from .plane import Flat, Plane
 from .pose import Pose, Twist
 from .stack import Stack, stack, stacks
 from .tables import BodyTables, merged_rows
-from .turns import near, turning
+from .turns import may_need, near, turning
 
 
 class Mechanism(AbstractStructuredSystem):
@@ -75,6 +75,8 @@ class Mechanism(AbstractStructuredSystem):
     contact_budget: int | None = eqx.field(static=True)
     # Whether the frames of all bodies are known to be at their centres of mass.
     _centred: bool = eqx.field(static=True)
+    # Which kinds of elements may need the turns of their angles; `None` for all that have some.
+    _counted: tuple[bool, ...] | None = eqx.field(static=True)
 
     @checked
     def __init__(
@@ -136,7 +138,7 @@ class Mechanism(AbstractStructuredSystem):
                     f'The switch of the joint "{name}" must be a function of (mechanism, q, v, t, '
                     f"active), but is {function!r}."
                 )
-        self.contact_budget, self._centred = contact_budget, False
+        self.contact_budget, self._centred, self._counted = contact_budget, False, None
         dtype = jnp.result_type(*(body.inertia.mass.dtype for body in bodies))
         self.gravity = jnp.asarray(gravity, dtype)
 
@@ -319,17 +321,31 @@ class Mechanism(AbstractStructuredSystem):
     def specialised(self, on: bool = True) -> "Mechanism":
         center = self._bodies.inertia.center
         centred = on and (self._centred or (is_concrete(center) and not np.any(np.asarray(center))))
-        if centred == self._centred:
+        counted = self._counted
+        if on and counted is None:
+            # Rows that hold modulo a period are counted too, for derivatives by their ratio.
+            joints = (kind.together.angle_count > 0 for kind in self.joint_stacks)
+            counted = (*joints, *map(may_need, (*self.force_stacks, *self.contact_stacks)))
+        elif not on:
+            counted = None
+        if (centred, counted) == (self._centred, self._counted):
             return self
         new = object.__new__(type(self))
-        vars(new).update({**vars(self), "_centred": centred})
+        vars(new).update({**vars(self), "_centred": centred, "_counted": counted})
         return new
+
+    def _counting(self) -> tuple[bool, ...]:
+        """Which kinds of elements count turns."""
+        if self._counted is not None:
+            return self._counted
+        return tuple(kind.together.angle_count > 0 for kind in self.element_stacks)
 
     def turning(self, q: Coordinates, v: Velocity) -> Turning | None:
         """The angles whose turns a simulation counts, those of scalar coordinates, torsion springs
         and joint limits, in the order of `Solution.angles`; `None` without any. At q alone each is
-        within half a turn of its `middle`."""
-        return turning(self.tables, self.element_stacks, q, v)
+        within half a turn of its `middle`. After `specialised`, 0 where turns make no difference,
+        as for dampers and motors."""
+        return turning(self.tables, self.element_stacks, self._counting(), q, v)
 
     def near(self, angles: Float[Array, " angles"]) -> "Mechanism":
         """The mechanism whose counted angles are within half a turn of these [rad]. It evaluates
@@ -337,7 +353,7 @@ class Mechanism(AbstractStructuredSystem):
 
             mechanism.near(sol.angles[-1]).mechanical_energy(sol.t[-1], sol.q[-1], sol.v[-1])
         """
-        found, new = near(self.element_stacks, angles), object.__new__(type(self))
+        found, new = near(self.element_stacks, self._counting(), angles), object.__new__(type(self))
         joints, forces = len(self.joint_stacks), len(self.force_stacks)
         vars(new).update(
             {

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._concrete import is_concrete
 from .._equations import Turning
 from .._types import Coordinates, Velocity
 from .linearise import frame_poses, frame_twists
@@ -14,10 +15,23 @@ from .stack import Stack
 from .tables import BodyTables
 
 
+def may_need(kind: Stack) -> bool:
+    """Whether an element of this kind may need the turns of its angles."""
+    if not kind.together.angle_count:
+        return False
+    needed = kind.together.needs_turns
+    return not is_concrete(needed) or bool(np.any(needed))
+
+
 def turning(
-    tables: BodyTables, kinds: Sequence[Stack], q: Coordinates, v: Velocity
+    tables: BodyTables,
+    kinds: Sequence[Stack],
+    counted: Sequence[bool],
+    q: Coordinates,
+    v: Velocity,
 ) -> Turning | None:
-    """The angles of all elements, kind by kind; `None` without any."""
+    """The angles of all elements, kind by kind, 0 for kinds that are not `counted`; `None` without
+    any angles."""
 
     def of_element(element, qs, vs):
         poses, twists = frame_poses(element, qs), frame_twists(element, qs, vs)
@@ -26,21 +40,27 @@ def turning(
         angle, rate = jax.jvp(angles, (poses,), (moving,))
         return angle, rate, jnp.broadcast_to(jnp.asarray(element.needs_turns), angle.shape)
 
-    found = [
-        Turning(*(x.ravel() for x in tables.map(kind, of_element, q, v)))
-        for kind in kinds
-        if kind.together.angle_count
-    ]
+    def of_kind(kind, counts):
+        size = kind.together.angle_count * len(kind)
+        if not counts:
+            none = jnp.zeros(size, q.dtype)
+            return Turning(none, none, jnp.zeros(size, bool))
+        return Turning(*(x.ravel() for x in tables.map(kind, of_element, q, v)))
+
+    pairs = zip(kinds, counted, strict=True)
+    found = [of_kind(kind, counts) for kind, counts in pairs if kind.together.angle_count]
     return jax.tree.map(lambda *x: jnp.concatenate(x), *found) if found else None
 
 
-def near(kinds: Sequence[Stack], angles: Float[Array, " angles"]) -> tuple[Stack, ...]:
+def near(
+    kinds: Sequence[Stack], counted: Sequence[bool], angles: Float[Array, " angles"]
+) -> tuple[Stack, ...]:
     """The elements whose angles are within half a turn of these, in the order of `turning`."""
-    counts = [kind.together.angle_count * len(kind) for kind in kinds]
-    ends = np.cumsum(counts).tolist()
+    sizes = [kind.together.angle_count * len(kind) for kind in kinds]
+    ends = np.cumsum(sizes).tolist()
     return tuple(
-        _near(kind, angles[end - count : end].reshape(-1, len(kind))) if count else kind
-        for kind, count, end in zip(kinds, counts, ends, strict=True)
+        _near(kind, angles[end - size : end].reshape(-1, len(kind))) if counts else kind
+        for kind, counts, size, end in zip(kinds, counted, sizes, ends, strict=True)
     )
 
 

@@ -1,3 +1,4 @@
+import math
 from typing import Annotated
 
 import equinox as eqx
@@ -5,10 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
+from ..._concrete import numpy_if_concrete
 from ..._contact import ContactLaw
 from ..._inputs import Number, checked, not_negative, positive_or_infinite, within
 from ..element import checked_name
-from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate, anonymous
+from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate, OfJoint, anonymous
 from .base import AbstractGap, frictionless_law
 
 
@@ -52,6 +54,16 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
         self.lower = None if lower is None else jnp.asarray(lower, dtype)
         self.upper = None if upper is None else jnp.asarray(upper, dtype)
         self.law = with_dtype(frictionless_law(restitution, stiffness, damping), dtype)
+
+    @property
+    def needs_turns(self):
+        of = self.coordinate
+        if self.lower is None or self.upper is None or not isinstance(of, OfJoint):
+            return True
+        # Between such limits an angle stays away from where it would jump, if it strikes them hard.
+        xp = numpy_if_concrete(of.middle, self.lower, self.upper)
+        middle, low, high = (xp.asarray(x) for x in (of.middle, self.lower, self.upper))
+        return xp.maximum(middle - low, high - middle) > 0.75 * math.pi
 
     def gaps(self, poses, t):
         del t

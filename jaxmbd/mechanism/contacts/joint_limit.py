@@ -1,3 +1,4 @@
+import math
 from typing import Annotated, Any
 
 import equinox as eqx
@@ -6,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
-from ..._concrete import is_concrete
+from ..._concrete import is_concrete, numpy_if_concrete
 from ..._contact import ContactLaw
 from ..._coordinates import components
 from ..._inputs import checked, not_negative, positive_or_infinite, within
@@ -91,6 +92,15 @@ class JointLimit(AbstractGap):
     def counted_angles(self, poses):
         x = self._offsets(*poses)
         return tuple(components(x[x.shape[0] - self.joint.angles :]))
+
+    @property
+    def needs_turns(self):
+        assert self.joint.limits is not None
+        # Between such limits an angle stays away from where it would jump, if it strikes them hard.
+        xp = numpy_if_concrete(self.joint.limits)
+        limits = xp.asarray(self.joint.limits)
+        limits = limits[limits.shape[0] - self.joint.angles :]
+        return xp.any(limits[:, 1] - limits[:, 0] > 1.5 * math.pi, axis=0)
 
     def near(self, angles):
         return replaced(self, beyond=jnp.stack(angles)) if angles else self

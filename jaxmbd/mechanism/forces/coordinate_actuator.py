@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import numpy_if_concrete
 from ..._inputs import Number, Shape, Vector, at_least, checked, number
 from ..element import checked_name
 from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
@@ -70,7 +71,9 @@ class CoordinateActuator(AbstractCoordinateForce):
 
     @property
     def needs_turns(self):
-        return (self.gear != 0) & ((self.gain[1] != 0) | (self.bias[1] != 0))
+        xp = numpy_if_concrete(self.gear, self.gain, self.bias)
+        gear, gain, bias = (xp.asarray(x) for x in (self.gear, self.gain, self.bias))
+        return (gear != 0) & ((gain[1] != 0) | (bias[1] != 0))
 
     def along(self, poses, twists, u):
         return self.gear * self.effort(poses, twists, u)

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import numpy_if_concrete
 from ..._inputs import Number, Numbers, checked, not_negative, positive
 from ..element import checked_name
 from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
@@ -73,7 +74,7 @@ class CoordinateSpring(AbstractCoordinateForce):
 
     @property
     def needs_turns(self):
-        return self.stiffness != 0
+        return numpy_if_concrete(self.stiffness).asarray(self.stiffness) != 0
 
     def rate(self, poses, twists):
         return self.coordinate.rate(poses, twists)

@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import numpy_if_concrete
 from ..._coordinates import dot
 from ..._inputs import Number, Vector, checked, not_negative
 from ..body import Body
@@ -100,5 +101,6 @@ class TorsionSpring(AbstractSpring):
 
     @property
     def needs_turns(self):
-        elastic = self.potential is not None or self.law is not None
-        return elastic | (self.stiffness != 0)
+        if self.potential is not None or self.law is not None:
+            return True
+        return numpy_if_concrete(self.stiffness).asarray(self.stiffness) != 0
