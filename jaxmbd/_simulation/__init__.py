@@ -30,3 +30,5 @@ from .stepper import as_control as as_control
 from .steps import SimulationProblem as SimulationProblem
 from .steps import at_start as at_start
 from .switching import is_switched as is_switched
+from .turns import near as near
+from .turns import off_branch as off_branch

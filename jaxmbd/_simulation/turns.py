@@ -4,7 +4,8 @@ import math
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._equations import AbstractStructuredSystem, Turning
 from .._loop import stop_gradient
@@ -44,6 +45,16 @@ def turning(
         return None
     system, q, v, angles = stop_gradient((system, q, v, angles))
     return near(system, angles).turning(q, v)  # pyright: ignore
+
+
+def off_branch(system: AbstractSystem, state: State) -> Bool[ArrayLike, ""]:
+    """Whether an angle whose turns are needed is more than half a turn from its `middle`, where a
+    function of the pose alone would take it for another one."""
+    there = turning(system, state.q, state.v)
+    here = turning(system, state.q, state.v, state.angles)
+    if here is None or there is None:
+        return np.array(False)
+    return jnp.any(here.needed & (jnp.abs(here.angle - there.angle) > math.pi))
 
 
 def counted(

@@ -17,7 +17,7 @@ from .._loop import tree_where, without_tangents
 from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS
-from .._simulation import as_control
+from .._simulation import as_control, near
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .contact_statics import ContactStatics
@@ -207,13 +207,14 @@ def equilibrium(
     if tolerance is None:
         tolerance = 1e-10 if dtype == jnp.float64 else 1e-4
     t = jnp.asarray(state.t, dtype)
-    system, u = with_dtype((system, u), dtype)
+    system, u = with_dtype((near(system, state.angles), u), dtype)
     if contacts:
         statics = ContactStatics(system, u, t, solver, ContactImpulse())
         found = _settled(statics, state.q, state.v, first, tolerance, max_iterations)
     else:
         statics = Statics(system, u, t, state.q, solver)
         found = _equilibrium(statics, state.v, first, newton, tolerance, max_iterations)
+    found = State(found.t, found.q, found.v, found.report, state.angles)
     return raise_failure(found, found.report.result) if throw else found
 
 

@@ -18,7 +18,7 @@ from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import counted, in_a_line, judged, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
-from .._simulation import as_control
+from .._simulation import as_control, near
 from .._system import AbstractSystem, State
 from .._tangent_space import admissible_count, difference
 from .._types import Coordinates, RealScalarLike, Velocity
@@ -170,9 +170,9 @@ def linearise(
     check_no_nan(system=system, state=state, u=u)
     check_system(system, as_control(u, state.q.dtype), state.q, state.v)
     size = independent(system, state, "linearise") if size is None else size
-    dtype = state.q.dtype
+    dtype, given = state.q.dtype, state.angles
     state = State(jnp.asarray(state.t, dtype), state.q, state.v)
-    system, u = with_dtype((system, u), dtype)
+    system, u = with_dtype((near(system, given), u), dtype)
     model = _linearise(system, state, u, output, size, solver, start_tolerance)
     return raise_failure(model, model.result) if throw else model
 

@@ -1,6 +1,7 @@
 """Angles of the elements of a mechanism whose turns a simulation counts."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,15 +57,17 @@ def near(
     kinds: Sequence[Stack], counted: Sequence[bool], angles: Float[Array, " angles"]
 ) -> tuple[Stack, ...]:
     """The elements whose angles are within half a turn of these, in the order of `turning`."""
+    given: Any = angles
+    if is_concrete(angles):  # no program is compiled for known numbers
+        given = np.asarray(angles)
     sizes = [kind.together.angle_count * len(kind) for kind in kinds]
     ends = np.cumsum(sizes).tolist()
     return tuple(
-        _near(kind, angles[end - size : end].reshape(-1, len(kind))) if counts else kind
+        _near(kind, given[end - size : end].reshape(-1, len(kind))) if counts else kind
         for kind, counts, size, end in zip(kinds, counted, sizes, ends, strict=True)
     )
 
 
 def _near(kind: Stack, angles: Float[Array, "k elements"]) -> Stack:
-    element = kind.together
-    leaves = jax.tree.leaves(element.near(tuple(angles)))
+    leaves = jax.tree.leaves(kind.together.near(tuple(map(jnp.asarray, angles))))
     return Stack(leaves, kind.structures, kind.names, kind.places, kind.kept)

@@ -13,7 +13,7 @@ from .._equations import equations
 from .._loop import loop, one_by_one
 from .._results import RESULTS, first_failure
 from .._search import Multipliers
-from .._simulation import RolledRK4, Stepper
+from .._simulation import RolledRK4, Stepper, off_branch
 from .._system import AbstractSystem, State
 from .._types import Control
 from .controls import within
@@ -62,7 +62,9 @@ def advance(
         meter=diffrax.NoProgressMeter(),
     )
     result = first_failure(state.result, stepper.end_result(state))
-    return state.q, state.v, result == RESULTS.successful
+    # The next interval starts from the pose alone, which must not be of another turn.
+    reached = (result == RESULTS.successful) & jnp.logical_not(off_branch(stepper.system, state))
+    return state.q, state.v, reached
 
 
 def follow(problem: Problem, control: Control) -> Trajectory:

@@ -15,6 +15,7 @@ from .._concrete import all_concrete, is_concrete
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._equations import equations
 from .._inputs import at_least, checked, number, positive
+from .._simulation import near
 from .._sizes import check_fits, check_steps
 from .._system import AbstractSystem, State
 
@@ -110,7 +111,8 @@ class Problem(eqx.Module):
         check_no_nan(system=system, state=state)
         dtype = state.q.dtype
         self.steps, self.nu, self.substeps = steps, nu, substeps
-        self.system = with_dtype(system, dtype)
+        # Plans are functions of poses, with angles within half a turn of those at the start.
+        self.system = with_dtype(near(system, state.angles), dtype)
         # The time is an array, so that another start time is not compiled again.
         self.state = State(jnp.asarray(state.t, dtype), state.q, state.v)
         self.duration = _duration(duration, dtype)

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
+from jaxmbd import trajopt
+from jaxmbd.trajopt.controls import Held
+from jaxmbd.trajopt.motion import advance
 
 Z = [0.0, 0.0, 1.0]
 EVERY = diffrax.SaveAt(t0=True, steps=10)
@@ -255,3 +258,49 @@ def test_adaptive_steps_count_turns():
     )
     expected = 25.0 * np.sin(2.0 * np.asarray(sol.t))[:, None]
     np.testing.assert_allclose(sol.angles, np.broadcast_to(expected, (5, 2)), atol=1e-5)
+
+
+# --- functions of a pose --------------------------------------------------------------------------
+
+
+def spring_turned(turned, spin=0.0):
+    """A wheel on a spring of 2 N m/rad at an angle, with the turns in `angles`."""
+    body, bearing = wheel("a", 0.0, inertia=0.5)
+    spring = mbd.CoordinateSpring("a", mbd.OfJoint(bearing), stiffness=2.0)
+    mechanism = mbd.Mechanism([body], [bearing], [spring], gravity=[0.0, 0.0, 0.0])
+    half = turned / 2
+    q = np.array([0.0, 0.0, 0.0, np.cos(half), 0.0, 0.0, np.sin(half)])
+    v = np.array([0.0, 0.0, 0.0, 0.0, 0.0, spin])
+    return mechanism, q, v
+
+
+def test_an_interval_of_a_plan_does_not_lose_a_turn():
+    """The next interval of a plan starts from a pose, within half a turn of the start of the plan.
+    From 3 rad and 4 rad/s the wheel passes half a turn; so it does from there, but not half a turn
+    beyond 3 rad."""
+    mechanism, q, v = spring_turned(3.0, spin=4.0)
+
+    def reached(angles):
+        state = mbd.State(0.0, q, v, angles=angles)
+        problem = trajopt.Problem(
+            mechanism,
+            state,
+            duration=0.2,
+            steps=2,
+            nu=1,
+            running_cost=lambda t, q, v, u: jnp.sum(u**2),
+        )
+        return jax.jit(lambda q, v: advance(problem, 0.0, q, v, Held(jnp.zeros(1)))[2])(q, v)
+
+    assert not reached(None)
+    assert reached(np.array([3.0]))
+
+
+def test_the_forces_of_a_pose_with_its_turns():
+    """-2 N m/rad times 10 rad with its turns, and times 10 rad - 4 pi without."""
+    mechanism, q, v = spring_turned(10.0)
+    torque = jax.jit(lambda m: m.external_force(0.0, jnp.asarray(q), jnp.asarray(v), None)[5])
+    np.testing.assert_allclose(torque(mechanism), -2 * (10 - 4 * np.pi), rtol=1e-12)
+    np.testing.assert_allclose(torque(mechanism.near(jnp.array([10.0]))), -20.0, rtol=1e-12)
+    closed = mbd.close_joints(mechanism, mbd.State(0.0, q, v, angles=jnp.array([10.0])))
+    np.testing.assert_allclose(closed.angles, [10.0])

@@ -116,7 +116,7 @@ def close_joints(
     - `throw`: raise if joints remain open.
     - The others as in `assemble`. `Mechanism.indices` gives components of v by name.
 
-    **Returns:** a `State` with `report`.
+    **Returns:** a `State` with `report`, and with the counted `angles` of `state`.
 
     **Raises:** an error that names the joints that contradict each other, or those that cannot be
     kept. Inside `jax.jit` it is raised at run time and names only the joint that is open most.
@@ -127,11 +127,14 @@ def close_joints(
     if keep is not None:
         asked = Placement(*2 * (tuple(keep),))
     q, v = mechanism.checked_q(given.q), mechanism.checked_v(given.v)
+    if given.angles is not None:
+        mechanism = mechanism.near(given.angles)
     held = None
     if asked.coordinates or asked.rates:
         held = holding(mechanism, q, v, asked.coordinates, asked.rates)
     options = AssemblyOptions(weights, fixed, fixed_velocities, tolerance, max_iterations)
     found = assembled(mechanism, held, q, v, given.t, options, throw=False)
+    found = State(found.t, found.q, found.v, found.report, given.angles)
     if not throw:
         return found
     report: Any = found.report

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._results import RESULTS
-from ..._simulation import Stepper
+from ..._simulation import Stepper, off_branch
 from ..._system import State
 from ..controls import Held, PiecewiseConstant
 from ..motion import cost_rate, path_conditions
@@ -65,7 +65,10 @@ class DirectMultipleShooting(AbstractTranscription):
         v_end = v[-1] + solve(end.M, end.J.T @ mu)
         defects = jnp.concatenate([q1 - dynamics.system.normalise(q[-1] + back), v1 - v_end])
         # After a failure the state stays constant. That must not count as a motion.
-        defects = jnp.where(last.result == RESULTS.successful, defects, jnp.nan)
+        good = (last.result == RESULTS.successful) & jnp.logical_not(
+            off_branch(dynamics.system, last)
+        )
+        defects = jnp.where(good, defects, jnp.nan)
         rate = jax.vmap(cost_rate, (None, 0, 0, 0, None))
         costs = rate(problem, t + step * jnp.arange(n + 1, dtype=q0.dtype), q, v, u)
         cost = step * jnp.sum((costs[1:] + costs[:-1]) / 2)
