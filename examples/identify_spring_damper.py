@@ -19,6 +19,7 @@ must start as `START` says.
 import argparse
 import dataclasses
 import pathlib
+import time
 
 import jax
 import jax.numpy as jnp
@@ -97,8 +98,9 @@ def fitted(record, guess=GUESS, progress=True):
     system = SliderCrank(*map(jnp.asarray, guess.values()))
     unknown = {"stiffness": identify.Positive(), "damping": identify.Positive()}
     for share in (0.1, 0.2, 0.4, 1.0):
+        shown = {"progress": progress, "label": f"fit of {100 * share:.0f} %"}
         early = dataclasses.replace(record, weights=record.time <= share * record.time[-1])
-        found = identify.fit(system, unknown, early, SENSORS, dt=STEP, progress=progress)
+        found = identify.fit(system, unknown, early, SENSORS, dt=STEP, **shown)
         system = found.system
     return found
 
@@ -112,6 +114,9 @@ def draw(record, found, truth):
     identify.plot_residuals(found, rows[1::2])
     for axis, first in zip(rows[::2], found.predict(record, GUESS).readings[0].T):
         axis.plot(record.time, first, "--", color="0.6", lw=1, label="first guess")
+    # Above the axes, where it hides no peak.
+    rows[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize="small")
+    rows[2].set_xlabel("")
     region, zoom = right.subplots(2, 1)
     region.loglog(*GUESS.values(), "o", color="0.5", label="first guess")
     angle = np.linspace(0, 2 * np.pi, 200)
@@ -134,13 +139,18 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, metavar="CSV", help="your measurements")
     parser.add_argument("--output", type=pathlib.Path, metavar="PNG", default=output)
     options = parser.parse_args()
+    if not options.data:
+        print("simulates the measurements, then fits more and more of them", flush=True)
     record = read_record(options.data) if options.data else made_record()
+    begin = time.perf_counter()
     found = fitted(record)
+    print(f"four searches in {time.perf_counter() - begin:.0f} s, with compilation; the last one:")
     print(found, f"\ncorrelation of the two: {found.correlation[0, 1]:+.2f}")
     if not options.data:
         off = found.entries - list(TRUTH.values())
         distance = np.sqrt(off @ np.linalg.solve(found.covariance, off))
         print(f"made with {TRUTH}, {distance:.2f} sigma away, both taken together")
+    print("draws the picture", flush=True)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     draw(record, found, {} if options.data else TRUTH).savefig(options.output, dpi=150)
     print(f"picture: {options.output}")

@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
-from ._concrete import compiled_quickly, numpy_if_concrete
+from ._concrete import compiled_quickly, is_traced, numpy_if_concrete
 from ._equations import equations, specialised
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import dense, loops_cost_nothing
 from ._loop import tree_where
 from ._printed import counted, judged, largest, printed
+from ._progress import says_when_traced
 from ._raising import raise_failure
 from ._results import RESULTS
 from ._system import AbstractSystem, State, writes_own_qdot
@@ -145,6 +146,8 @@ def assembled(
     the first has the holonomic rows that must vanish, the second the rows that the velocities must
     satisfy. The rows of `system` come first in both. The report covers the rows of `system`, but
     the assembly fails also if other rows remain unsatisfied."""
+    if is_traced():
+        says_when_traced("assemble")
     q, system = finite("`q` of assemble", q, shape=None), specialised(system)
     if v is None:
         if writes_own_qdot(system):

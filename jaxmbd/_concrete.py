@@ -30,6 +30,11 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, Tracer)
 
 
+def is_traced() -> bool:
+    """Whether JAX traces the code that calls, as within a user's `jax.jit`."""
+    return get_opaque_trace_state() != _UNTRACED
+
+
 def all_concrete(tree: Any) -> bool:
     """Whether all leaves of `tree` are concrete."""
     return all(map(is_concrete, jax.tree.leaves(tree)))
@@ -99,7 +104,7 @@ def compiled_quickly(fn: _Function) -> _Function:
 
     @functools.wraps(fn)
     def called(*args):
-        untraced = get_opaque_trace_state() == _UNTRACED and all_concrete(args)
+        untraced = not is_traced() and all_concrete(args)
         brief = untraced and jax.default_backend() == "cpu"
         return (quick() if brief else optimised)(*args)
 

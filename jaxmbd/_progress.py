@@ -19,6 +19,8 @@ _COMPILERS = {
 }
 _LOOK = 0.25  # [s] between two samples of the thread
 _AT_LEAST = 1.0  # [s] of compilation before a message is shown
+_LONG = 5.0  # [s] of compilation within a user's own jit before one is shown
+_IDLE = 4  # looks without compilation after which it has ended
 
 
 def progress_bar(
@@ -34,12 +36,12 @@ def progress_bar(
 
 def says_when_compiling(label: str) -> Callable[[_T], _T]:
     """Decorate a function with an argument `progress`, so that it also shows compilations before
-    its bar appears and after it has gone."""
+    its bar appears and after it has gone. An argument `label` takes the place of the label."""
 
     def decorated(function):
         @functools.wraps(function)
         def wrapped(*args, progress=True, **kwargs):
-            with compiling(label, progress is True):
+            with compiling(kwargs.get("label", label), progress is True):
                 return function(*args, progress=progress, **kwargs)
 
         wrapped.label = label  # pyright: ignore[reportAttributeAccessIssue]
@@ -57,6 +59,33 @@ def compiling(label: str, shown: bool = True) -> Iterator[None]:
     line = _Line(label)
     with _watched(line):
         yield
+
+
+def says_when_traced(label: str) -> None:
+    """Show a line while JAX compiles the program around this call, if that takes long: called while
+    JAX traces a function of the user, in a terminal. It goes when the thread compiles no more."""
+    thread = threading.get_ident()
+    if sys.stderr.isatty() and thread not in _watches and thread not in _announced:
+        _announced.add(thread)
+        threading.Thread(target=_announce, args=(thread, label), daemon=True).start()
+
+
+_announced: set[int] = set()
+
+
+def _announce(thread: int, label: str) -> None:
+    line, begin, idle = _Line(label), time.perf_counter(), 0
+    try:
+        # Between tracing and compilation JAX runs other code for a moment.
+        while idle < _IDLE and thread not in _watches:
+            time.sleep(_LOOK)
+            idle = 0 if _compiles(thread) else idle + 1
+            spent = time.perf_counter() - begin
+            if not idle and spent >= _LONG:
+                line.compiles(f"compiling {spent:.0f} s", 0.0)
+    finally:
+        line.compiled()
+        _announced.discard(thread)
 
 
 class _Line:

@@ -1,9 +1,12 @@
 """Bars say when JAX compiles, and leave that out of their estimates."""
 
+import importlib
 import inspect
+import sys
 import time
 
 import diffrax
+import helpers as h
 import jax
 import jax.numpy as jnp
 import pytest
@@ -11,6 +14,9 @@ from trajopt_problems import masses
 
 import jaxmbd as mbd
 from jaxmbd import _progress
+
+assemble_module = importlib.import_module("jaxmbd._assemble")
+simulate_module = importlib.import_module("jaxmbd._simulation.simulate")
 
 
 @pytest.fixture
@@ -90,6 +96,49 @@ def test_error_while_compiling(shown):
         compiled_when(stop)
     assert shown().split("\r")[-2].strip() == ""
     assert not _progress._watches
+
+
+def test_line_within_the_users_own_jit(shown, monkeypatch):
+    """In a terminal, while JAX still compiles the function that called; it is gone afterwards."""
+    monkeypatch.setattr(_progress, "_LONG", 0.0)
+
+    def traced(x):
+        _progress.says_when_traced("simulate")
+        end = time.monotonic() + 20
+        while "simulate: compiling" not in shown() and shown.terminal:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        return x
+
+    shown.terminal = False
+    jax.jit(traced)(1.0)
+    assert shown() == "" and not _progress._announced
+    shown.terminal = True
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    jax.jit(traced)(1)
+    end = time.monotonic() + 20
+    while _progress._announced:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    assert shown().split("\r")[-2].strip() == ""
+
+
+def test_simulations_say_so(monkeypatch):
+    """When they are traced, and no others."""
+    labels = []
+    for module in (simulate_module, assemble_module):
+        monkeypatch.setattr(module, "says_when_traced", labels.append)
+    system, start = h.Pendulum(), [0.9, 0.1]
+
+    def end(y):
+        state = mbd.assemble(system, start)
+        options = {"t0": 0.0, "dt": 0.01, "num_steps": 1}
+        return mbd.simulate(system, mbd.VelocityImpulse(), state, **options).q[-1] + y
+
+    end(1.0)
+    assert labels == []
+    jax.jit(end)(1.0)
+    assert labels == ["assemble", "simulate"]
 
 
 def simulation():

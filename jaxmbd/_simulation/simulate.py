@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from .._checks import check_no_nan, with_dtype
+from .._concrete import is_traced
 from .._enforcement import AbstractEnforcement, Projection
 from .._equations import specialised
 from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
 from .._loop import one_by_one
-from .._progress import compiling
+from .._progress import compiling, says_when_traced
 from .._raising import raise_failure
 from .._system import AbstractSystem, State
 from .._types import Control, Coordinates, RealScalarLike, Velocity
@@ -99,6 +100,8 @@ def simulate(
     to count and for more saved numbers than fit into the memory; at run time, an error if the
     result is not successful and `throw` is true.
     """
+    if is_traced():
+        says_when_traced("simulate")
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
     controller = stepsize_controller
     if isinstance(controller, diffrax.ConstantStepSize):

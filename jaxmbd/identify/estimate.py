@@ -289,7 +289,7 @@ class Estimate(eqx.Module):
         for record, result in zip(self.prediction.records, self.prediction.results, strict=True):
             if not bool(result == RESULTS.successful):
                 lines.append(f'"{record.name}" was not simulated to its end: {RESULTS[result]}')
-        lines.append(f"{self.iterations} iterations, {self.seconds:.1f} s")
+        lines.append(f"{self.iterations} iterations in {self.seconds:.1f} s, with compilation")
         return "\n".join(lines)
 
 

@@ -71,6 +71,7 @@ def fit(
     tolerance: Annotated[float, positive] = 1e-9,
     checkpoint: str | os.PathLike | None = None,
     progress: bool = True,
+    label: str = "fit",
 ) -> Estimate:
     r"""Find the parameters p, and the initial states x_0 if unknown, for which simulations are
     closest to the measurements,
@@ -110,6 +111,7 @@ def fit(
     - `max_steps`: the limit of iterations. `tolerance`: the search has converged when the last
       change of parameters and residuals is below this.
     - `checkpoint`: the name of a file to save the search in, or to continue it from.
+    - `progress`: whether to show a bar. `label`: the words before it, such as the part of a search.
 
     Weights are 1 / (standard deviation) of the measurements. If all are 1, columns of different
     units are added as they are.
@@ -135,7 +137,7 @@ def fit(
     saving = NoCheckpoint()
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, (problem, z))
-    monitor = Monitor("fit", max_steps, lambda _: "", progress, saving)
+    monitor = Monitor(label, max_steps, lambda _: "", progress, saving)
     if isinstance(optimiser, optax.GradientTransformation):
         if problem.partition.links:
             raise ValueError(
@@ -188,6 +190,7 @@ def _search(
         count=problem.count,
         max_steps=monitor.limit,
         progress=monitor.progress,
+        label=monitor.label,
     )
     if not problem.partition.links:
         options |= dict(tolerance=tolerance, checkpoint=monitor.checkpoint)

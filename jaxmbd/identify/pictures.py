@@ -34,9 +34,16 @@ def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
         ax.set_ylabel(label)
         ax.grid(alpha=0.3)
     axes[0].plot([], [], "k", lw=0.8, label="computed")
-    axes[0].legend(loc="upper right", fontsize="small")
+    legend_above(axes[0])
     axes[-1].set_xlabel("time [s]")
     return axes
+
+
+def legend_above(ax: Any) -> None:
+    """The legend of axes, above them, where it hides no data."""
+    entries = len(ax.get_legend_handles_labels()[0])
+    place: Any = dict(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+    ax.legend(ncols=min(entries, 6), fontsize="small", frameon=False, **place)
 
 
 @checked

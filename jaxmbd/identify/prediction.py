@@ -13,6 +13,7 @@ from jaxtyping import Array
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import checked, positive
 from .._printed import counted, printed
+from .._progress import says_when_compiling
 from .._results import RESULTS
 from .._system import AbstractSystem
 from .losses import Squares
@@ -68,6 +69,7 @@ class Prediction(NamedTuple):
 
 
 @checked
+@says_when_compiling("predict")
 def predict(
     system: AbstractSystem,
     records: Record | Sequence[Record],
@@ -76,12 +78,16 @@ def predict(
     dt: Annotated[float, positive],
     enforcement: AbstractEnforcement | None = None,
     scheme: diffrax.AbstractSolver | None = None,
+    progress: bool = True,
 ) -> Prediction:
     """Simulate the readings of sensors for records, each from its own start. Use it for validation,
     also of other models.
 
-    **Arguments:** as for `fit`. **Raises:** `ValueError` for records and sensors that do not match.
+    **Arguments:** as for `fit`. `progress`: whether to show a line while JAX compiles.
+
+    **Raises:** `ValueError` for records and sensors that do not match.
     """
+    del progress
     records = [records] if isinstance(records, Record) else list(records)
     problem = make_problem(
         _Given(system),
