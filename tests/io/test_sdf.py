@@ -216,20 +216,30 @@ def test_a_bad_file_is_refused_in_one_line(name, tmp_path):
 
 
 MIMIC = {
-    # ratio of the kinds: follower, leader; what the follower is at the leader's 0.3.
-    "gear": ("revolute", "revolute", 2.0, 0.0, 0.6),
-    "gear with a phase": ("revolute", "revolute", -0.5, 0.1, -0.05),
+    # Kinds of follower and leader; multiplier, follower where the leader is 0, and where it is 0.3.
+    "gears": ("revolute", "revolute", 2.0, 0.0, 0.6),
+    "gears with a phase": ("revolute", "revolute", -0.5, 0.1, -0.05),
+    "belt": ("revolute", "revolute", np.sqrt(2.0), 0.1, 0.1 + 0.3 * np.sqrt(2.0)),
     "lever": ("prismatic", "prismatic", 1.7, 0.1, 0.61),
     "rack": ("prismatic", "revolute", 1.7, 0.1, 0.61),
     "pinion": ("revolute", "prismatic", 1.7, 0.1, 0.61),
+    "turning nut": ("revolute", "screw", 2.0, 0.0, 0.6),
+    "held": ("prismatic", "prismatic", 0.0, 0.1, 0.1),
 }
+
+
+def along_y(kind, x):
+    """Position and quaternion of a link whose joint along or about y is at x."""
+    shift = {"revolute": 0.0, "prismatic": x, "screw": x / (2 * np.pi)}[kind]
+    angle = 0.0 if kind == "prismatic" else x / 2
+    return [0, shift, 0, np.cos(angle), 0, np.sin(angle), 0]
 
 
 @pytest.mark.parametrize("name", MIMIC)
 def test_an_axis_mimics_another(name, tmp_path):
-    """follower = multiplier (leader - reference) + offset, with a reference of 0.2 and the offset
-    that follows from the last number."""
-    kinds, ratio, start, at = MIMIC[name][:2], *MIMIC[name][2:]
+    """follower = multiplier (leader - reference) + offset, with a reference of 0.2. The coordinate
+    of a screw is its angle; its pitch is 1 m here."""
+    *kinds, ratio, start, at = MIMIC[name]
     mimic = f"""<mimic joint="leader"><multiplier>{ratio}</multiplier><reference>0.2</reference>
       <offset>{start + 0.2 * ratio}</offset></mimic>"""
     parts = ""
@@ -238,42 +248,39 @@ def test_an_axis_mimics_another(name, tmp_path):
             name=joint, parent="world", child=f"{joint}_link", pose="0 0 0 0 0 0", more=more
         ).replace("revolute", kind)
     mechanism = loaded(sdf(parts), tmp_path).mechanism
-
-    def coordinates(kind, x):
-        half = x / 2
-        turned = kind == "revolute"
-        return [
-            0,
-            0 if turned else x,
-            0,
-            *([np.cos(half), 0, np.sin(half), 0] if turned else [1, 0, 0, 0]),
-        ]
-
-    poses = {
-        f"{joint}_link": coordinates(kind, x)
-        for joint, kind, x in zip(("follower", "leader"), kinds, (at, 0.3), strict=True)
-    }
-    table = np.array([poses[body] for body in mechanism.body_stack.names]).T
-    q, _ = mechanism.coordinates_of(jnp.asarray(table), jnp.zeros((6, 2)))
-    off, _ = mechanism.coordinates_of(
-        jnp.asarray(table).at[:, 0].set(jnp.asarray(coordinates(kinds[0], -at))), jnp.zeros((6, 2))
+    assert list(mechanism.body_stack.names) == ["follower_link", "leader_link"]
+    right, wrong = (
+        jnp.array([along_y(kinds[0], x), along_y(kinds[1], 0.3)]).T.ravel() for x in (at, -at)
     )
-    assert np.abs(mechanism.constraint(q, 0.0)).max() < 1e-12
-    assert np.abs(mechanism.constraint(off, 0.0)).max() > 0.05
+    assert np.abs(mechanism.constraint(right, 0.0)).max() < 1e-12
+    assert np.abs(mechanism.constraint(wrong, 0.0)).max() > 0.05
 
 
-def test_a_mimic_of_a_ratio_without_teeth_couples_rates(tmp_path):
-    """Angles of real ratios are coupled by their rates, so that turns need not be counted."""
-    mimic = "<mimic joint='leader'><multiplier>1.41421356237</multiplier></mimic>"
-    parts = "".join(
-        link(f"{joint}_link")
-        + HINGE.format(
-            name=joint, parent="world", child=f"{joint}_link", pose="0 0 0 0 0 0", more=more
-        )
-        for joint, more in (("follower", mimic), ("leader", ""))
+def test_forces_along_a_screw_are_those_of_its_angle(tmp_path):
+    """A stiffness is in N m, limits are angles: of a pitch of 0.1 m and half a turn, 0.05 m."""
+    more = """<limit><lower>-1</lower><upper>4</upper></limit><dynamics>
+      <spring_stiffness>3</spring_stiffness><spring_reference>1</spring_reference></dynamics>"""
+    hinge = HINGE.format(name="s", parent="world", child="a", pose="0 0 0 0 0 0", more=more)
+    screw = hinge.replace("revolute", "screw").replace(
+        "</joint>", "<screw_thread_pitch>-0.1</screw_thread_pitch></joint>"
     )
-    found = loaded(sdf(parts), tmp_path)
-    coupler = found.mechanism.joint("follower mimic")
-    assert isinstance(coupler, mbd.Coupler) and not found.dropped
-    np.testing.assert_allclose(coupler.ratio, np.sqrt(2), rtol=1e-11)
-    assert coupler.names == ("ground", "follower_link", "ground", "leader_link")
+    mechanism = loaded(sdf(link() + screw), tmp_path).mechanism
+    q = along_y("screw", np.pi)
+    q = jnp.array([0, -0.05, 0, *q[3:]])
+    (spring,), (limit,) = mechanism.forces, mechanism.contacts
+    poses = mechanism.frames(mechanism.joint("s"), q)
+    assert np.abs(mechanism.constraint(q, 0.0)).max() < 1e-14
+    np.testing.assert_allclose(spring.energy(poses, 0.0), 3 * (np.pi - 1) ** 2 / 2)
+    np.testing.assert_allclose(limit.gaps(poses, 0.0), [np.pi + 1, 4 - np.pi])
+
+
+@pytest.mark.parametrize("low, high", [(-4.0, 4.0), (0.0, 8.0), (-9.0, -1.0)])
+def test_limits_that_are_a_turn_or_more_apart(low, high, tmp_path):
+    """They are kept, and the angle in the pose of the file is 0."""
+    more = f"<limit><lower>{low}</lower><upper>{high}</upper></limit>"
+    hinge = HINGE.format(name="j", parent="world", child="a", pose="0 0 0 0 0 0", more=more)
+    found = loaded(sdf(link() + hinge), tmp_path)
+    (limit,), q = found.mechanism.contacts, found.state.q
+    poses = found.mechanism.frames(found.mechanism.joint("j"), q)
+    np.testing.assert_allclose(limit.gaps(poses, 0.0), [-low, high], atol=1e-14)
+    assert not found.dropped

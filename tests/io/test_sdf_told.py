@@ -200,14 +200,6 @@ def test_what_only_the_reader_can_tell(tmp_path):
         + HINGE.format(
             name="j", parent="world", child="a", pose="0 0 0 0 0 0", more="<mimic joint='k'/>"
         ),
-        "a turn or more": link()
-        + HINGE.format(
-            name="j",
-            parent="world",
-            child="a",
-            pose="0 0 0 0 0 0",
-            more="<limit><lower>-4</lower><upper>4</upper></limit>",
-        ),
         "which a ball does not have": link()
         + f'<joint name="j" type="ball">{ends}<axis><dynamics><damping>1</damping></dynamics>'
         "</axis></joint>",

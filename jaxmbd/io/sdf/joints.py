@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,18 +11,19 @@ from ...mechanism import (
     AbstractContact,
     AbstractForceElement,
     AbstractJoint,
+    AbstractScalarCoordinate,
+    CoordinateConstraint,
     CoordinateLimit,
     CoordinateSpring,
     Coupler,
     Fixed,
-    Gear,
     OfJoint,
     Prismatic,
-    RackAndPinion,
     Revolute,
     Screw,
     Spherical,
     Universal,
+    WeightedSum,
 )
 from .. import rigid
 from ..rigid import Transform
@@ -33,8 +33,6 @@ from .scope import Scope
 
 _ONE_AXIS = ("revolute", "continuous", "prismatic", "screw")
 _TWO_AXES = ("universal", "revolute2")
-# Ratios of whole numbers up to this one are those of toothed wheels.
-_TEETH = 1000
 
 
 class End(NamedTuple):
@@ -167,7 +165,7 @@ class Joints:
 
     def _dynamics(self, joint: Node, made: AbstractJoint, tag: str, i: int) -> None:
         """Damping, friction, spring and limits along one axis."""
-        along, name = OfJoint(made, i), made.name if i == 0 else f"{made.name} {i + 1}"
+        name = made.name if i == 0 else f"{made.name} {i + 1}"
         damping, dry, stiffness, rest = (
             joint.number(f"{tag}/dynamics/{key}", 0.0)
             for key in ("damping", "friction", "spring_stiffness", "spring_reference")
@@ -175,20 +173,23 @@ class Joints:
         if damping or dry or stiffness:
             self.forces.append(
                 CoordinateSpring(
-                    name, along, stiffness=stiffness, rest=rest, damping=damping, dry=dry
+                    name,
+                    _coordinate(joint, made, i),
+                    stiffness=stiffness,
+                    rest=rest,
+                    damping=damping,
+                    dry=dry,
                 )
             )
         low, high = _range(joint, tag)
         if math.isinf(low) and math.isinf(high):
             return
-        if made.angles and high - low >= 2 * math.pi:
-            self._tell(joint, "has limits a turn or more apart, which are not read")
-            return
         middle = (low + high) / 2 if made.angles and math.isfinite(low + high) else 0.0
         self.stops.append(
             CoordinateLimit(
                 name,
-                OfJoint(made, i, middle=middle),
+                # The angle of the file, 0, must be within half a turn.
+                _coordinate(joint, made, i, middle=float(np.clip(middle, -3.0, 3.0))),
                 lower=None if math.isinf(low) else low,
                 upper=None if math.isinf(high) else high,
             )
@@ -228,40 +229,22 @@ class Joints:
         joint, mimic = axis.above, axis.find("mimic")
         assert joint is not None and mimic is not None
         leader = _found(scope, mimic.get("joint"))
-        second = self._made.get(leader) if leader is not None else None
         first, j = self._made[scope, joint.name], int(mimic.get("axis") == "axis2")
-        if second is None or second is first or j >= _axes(leader[0].parts[leader[1]]):  # type: ignore
+        second = None if leader is None else self._made.get(leader)
+        if leader is None or second is None or j >= _axes(leader[0].parts[leader[1]]):
             self._tell(joint, f'mimics "{mimic.get("joint")}", which has no such axis here')
             return
         ratio = mimic.number("multiplier", 1.0)
         reference, offset = mimic.number("reference", 0.0), mimic.number("offset", 0.0)
-        start = offset - ratio * reference
-        if not ratio:
-            self._tell(joint, "mimics with a multiplier of 0, which is not read")
-            return
-        name = f"{first.name} mimic" if i == 0 else f"{first.name} {i + 1} mimic"
-        turns = (_turns(first, i), _turns(second, j))
-        if turns == (True, True):
-            whole = Fraction(ratio).limit_denominator(_TEETH)
-            if abs(float(whole) - ratio) <= 1e-12 * abs(ratio) and abs(whole.numerator) <= _TEETH:
-                n, m = whole.denominator, whole.numerator
-                made = Gear(name, first, second, teeth=[n, -m], phase=n * start, coordinates=(i, j))
-            else:
-                # Only the rates are coupled, so the offset is what the file starts with.
-                made = Coupler(name, first, second, ratio=ratio, coordinates=(i, j))
-                if start:
-                    self._tell(joint, f"mimics with an offset of {start:g} rad, which is not read")
-        elif turns == (False, False):
-            made = Coupler(name, first, second, ratio=ratio, offset=start, coordinates=(i, j))
-        elif turns == (False, True):
-            made = RackAndPinion(
-                name, first, second, radius=ratio, offset=start, coordinates=(i, j)
+        self.joints.append(
+            CoordinateConstraint(
+                f"{first.name} mimic" if i == 0 else f"{first.name} {i + 1} mimic",
+                _coordinate(joint, first, i),
+                _coordinate(leader[0].parts[leader[1]], second, j),
+                coefficients=[offset, ratio],
+                zero_of=reference,
             )
-        else:
-            made = RackAndPinion(
-                name, second, first, radius=1 / ratio, offset=-start / ratio, coordinates=(j, i)
-            )
-        self.joints.append(made)
+        )
 
 
 def _found(scope: Scope, name: str) -> tuple[Scope, str] | None:
@@ -280,9 +263,14 @@ def _axes(joint: Node) -> int:
     return 1 if kind in _ONE_AXIS else 2 if kind in _TWO_AXES else 0
 
 
-def _turns(joint: AbstractJoint, i: int) -> bool:
-    """Whether a coordinate is an angle; displacements come first."""
-    return i >= joint.count() - joint.angles
+def _coordinate(
+    joint: Node, made: AbstractJoint, i: int, *, middle: float = 0.0
+) -> AbstractScalarCoordinate:
+    """The coordinate along an axis: a displacement, or an angle. That of a screw is its angle."""
+    along = OfJoint(made, i, middle=middle)
+    if isinstance(made, Screw):
+        return WeightedSum([along], [2 * math.pi / _pitch(joint)])
+    return along
 
 
 def _acts(joint: Node) -> bool:
