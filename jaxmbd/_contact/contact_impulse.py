@@ -205,7 +205,7 @@ class ContactProblems(NamedTuple):
 
             found = jax.lax.cond(any_of_batch(given.needed), solve, lambda: nothing)
             followed = [*follow, lambda state, _: (state, given)]
-            state, given = jax.lax.switch(k, followed, state, found)
+            state, given = save_for_reverse(jax.lax.switch(k, followed, state, found))
             return (given, state, found), None
 
         # To compute a turn again, its solution given, is less to compile than to keep all of it.
