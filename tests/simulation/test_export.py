@@ -1,0 +1,64 @@
+"""Exported programs give the same numbers after they were written and read."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import Pendulum
+from jax import export
+
+import jaxmbd as mbd
+
+# `jax.export` writes with flatbuffers, an extra.
+pytest.importorskip("flatbuffers")
+
+NUMBER = jax.ShapeDtypeStruct((), jnp.float64)
+PAIR = jax.ShapeDtypeStruct((2,), jnp.float64)
+
+
+def read_again(fn, *shapes, **options):
+    """The function from the bytes of its program."""
+    return export.deserialize(export.export(jax.jit(fn))(*shapes).serialize(**options)).call
+
+
+def swing(length, angle):
+    q = length * jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
+    state = mbd.State(0.0, q, jnp.zeros(2))
+    sol = mbd.simulate(
+        Pendulum(length=length), mbd.UdwadiaKalaba(), state, t1=0.5, dt=1e-2, throw=False
+    )
+    return sol.q[-1], sol.result == mbd.RESULTS.successful
+
+
+def test_simulation():
+    """With its gradient, and for batches of any size."""
+    call = read_again(swing, NUMBER, NUMBER, vjp_order=1)
+    q, good = call(1.3, 0.4)
+    expected, also = jax.jit(swing)(1.3, 0.4)
+    assert good and also
+    np.testing.assert_array_equal(q, expected)
+
+    def slope(fn):
+        return jax.jit(jax.grad(lambda length: fn(length, 0.4)[0][0]))(1.3)
+
+    np.testing.assert_allclose(slope(call), slope(swing), rtol=1e-12)
+    (b,) = export.symbolic_shape("b")
+    many = jax.ShapeDtypeStruct((b,), jnp.float64)
+    batch, good = read_again(jax.vmap(swing), many, many)(jnp.array([1.0, 1.3]), jnp.full(2, 0.4))
+    assert np.all(good)
+    np.testing.assert_allclose(batch[1], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", [mbd.UdwadiaKalaba(), mbd.VelocityImpulse()])
+def test_step(method):
+    stepper = mbd.Stepper(Pendulum(length=jnp.array(1.0)), method)
+
+    def step(t, q, v):
+        after = stepper.step(stepper.init(mbd.State(t, q, v)), 1e-2)
+        return after.t, after.q, after.v, after.result == mbd.RESULTS.successful
+
+    start = jnp.array(0.0), jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
+    found, expected = read_again(step, NUMBER, PAIR, PAIR)(*start), jax.jit(step)(*start)
+    assert found[-1]
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)
