@@ -81,7 +81,8 @@ class Live:
                 f"{type(stepper.system).__name__}."
             )
         self._stepper, self.mechanism = stepper, stepper.system
-        self._start = self.mechanism.state() if state is None else State(state.t, state.q, state.v)
+        given = self.mechanism.state() if state is None else state
+        self._start = State(given.t, given.q, given.v, angles=given.angles)
         self.dt, self.speed, self._fps, self._control = dt, speed, fps, control
         bounds = {name: _bounds("controls", name, x) for name, x in (controls or {}).items()}
         self.controls = {name: min(max(0.0, low), high) for name, (low, high) in bounds.items()}

@@ -154,7 +154,7 @@ def tangent_growth(
     if every is None:
         every = math.ceil(grid.steps / _PIECES)
     grid = grid.as_arrays(dtype)
-    begin = State(grid.t0, state.q, state.v)
+    begin = State(grid.t0, state.q, state.v, angles=state.angles)
     start = stepper.init(begin, start_tolerance=start_tolerance)
     basis, free = admissible(stepper, start)
     if is_concrete(free):

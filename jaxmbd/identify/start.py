@@ -13,6 +13,7 @@ from .._inputs import checked, positive, positive_or_infinite
 from .._linalg import dense
 from .._results import RESULTS
 from .._search import nonzero, redundancy
+from .._simulation import near
 from .._system import AbstractSystem, State
 
 
@@ -62,12 +63,13 @@ def displaced(
     shift, kick = jnp.split(z, 2)
     q = system.retract(state.q, directions @ shift)
     v = state.v + directions @ kick
-    return consistent(system, State(state.t, q, v), constrained)
+    return consistent(system, State(state.t, q, v, angles=state.angles), constrained)
 
 
 def consistent(system: AbstractSystem, state: State, constrained: bool) -> tuple[State, RESULTS]:
     """The nearest consistent state; and whether there is one."""
     if not constrained:
-        return State(state.t, state.q, state.v), RESULTS.successful
+        return State(state.t, state.q, state.v, angles=state.angles), RESULTS.successful
+    system = near(system, state.angles)
     found = assemble(system, state.q, state.v, state.t, throw=False)
-    return State(found.t, found.q, found.v), found.report.result
+    return State(found.t, found.q, found.v, angles=state.angles), found.report.result
