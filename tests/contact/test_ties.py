@@ -11,6 +11,7 @@ from jaxtyping import Array
 import jaxmbd as mbd
 
 STEPS = 50
+SIDES = -1e-9, 1e-9  # times just before and after the end [s]
 
 
 class BetweenWalls(mbd.AbstractSystem):
@@ -45,9 +46,9 @@ def simulated(p):
     return jnp.concatenate([sol.q[0], sol.v[0]]), sol.result == mbd.RESULTS.successful
 
 
-def exact(p):
-    """The same in closed form, for at most six impacts."""
-    q, v, left = p[:2], p[2:4], STEPS * p[5] * jnp.ones(2)
+def exact(p, after=0.0):
+    """The same in closed form, for at most six impacts, and some time `after` the end."""
+    q, v, left = p[:2], p[2:4], (STEPS * p[5] + after) * jnp.ones(2)
     for _ in range(6):
         wall = jnp.where(v > 0, 1.0, 0.0)
         flight = (wall - q) / v
@@ -58,33 +59,35 @@ def exact(p):
 
 
 def round_numbers(count):
-    """Random cases on a grid of round numbers, in which no impact falls on the end."""
+    """Random cases on a grid of round numbers."""
     rng = np.random.default_rng(4)
-    cases = np.stack(
+    return np.stack(
         [
-            *rng.choice(np.arange(1, 10) / 10, (2, 4 * count)),
-            *rng.choice([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0], (2, 4 * count)),
-            rng.choice([1.0, 0.5], 4 * count),
-            rng.choice([0.01, 0.02, 0.025, 0.04], 4 * count),
+            *rng.choice(np.arange(1, 10) / 10, (2, count)),
+            *rng.choice([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0], (2, count)),
+            rng.choice([1.0, 0.5], count),
+            rng.choice([0.01, 0.02, 0.025, 0.04], count),
         ],
         axis=1,
     )
-    ends = np.asarray(jax.jit(jax.vmap(exact))(cases))[:, :2]
-    return cases[np.all((ends > 1e-3) & (ends < 1 - 1e-3), axis=1)][:count]
 
 
 @pytest.mark.parametrize(
     "derivative", [jax.jacrev, pytest.param(jax.jacfwd, marks=pytest.mark.slow)]
 )
 def test_impacts_at_round_numbers(derivative):
-    """Most of 200 cases have an impact at the end of a step, and many have two at once."""
+    """Most of 200 cases have an impact at the end of a step, many have two at once, and some have
+    one at the end of the motion, where the derivative is that of either side."""
     p = round_numbers(200)
-    assert len(p) == 200
     both = jax.jit(jax.vmap(lambda p: (derivative(simulated, has_aux=True)(p), simulated(p)[0])))
     (found, successful), value = both(p)
     assert np.all(successful)
-    np.testing.assert_allclose(value, jax.jit(jax.vmap(exact))(p), atol=1e-9)
-    np.testing.assert_allclose(found, jax.jit(jax.vmap(jax.jacfwd(exact)))(p), atol=1e-7)
+    sides = jax.jit(jax.vmap(lambda p: [(exact(p, s), jax.jacfwd(exact)(p, s)) for s in SIDES]))
+    (before, d_before), (after, d_after) = sides(p)
+    np.testing.assert_allclose(value[:, :2], before[:, :2], atol=1e-8)
+    near = [np.all(np.abs(found - d) < 1e-6, axis=-1) for d in (d_before, d_after)]
+    assert np.all(near[0] | near[1])
+    assert np.sum(~(near[0] & near[1])) < 100
 
 
 @pytest.mark.slow
@@ -144,7 +147,7 @@ def test_derivatives_by_saved_times():
         )
         return sol.q[:, 0], sol.v[:, 0]
 
-    ts = jnp.array([0.0, 0.2, 0.25, 0.7, 1.0])
+    ts = jnp.linspace(0.0, 1.0, 201)  # every twentieth is one of the grid
     modes = lambda *x: [d(motion, (0, 1))(*x) for d in (jax.jacfwd, jax.jacrev)]  # noqa: E731
     for (q_ts, q_dt), (v_ts, v_dt) in jax.jit(modes)(ts, jnp.array(0.1)):
         np.testing.assert_allclose(q_ts, np.diag(-np.sin(ts)), atol=1e-5)

@@ -141,6 +141,47 @@ def test_clutch():
     np.testing.assert_array_equal(sol.multipliers[60:, mechanism.rows("clutch")], 0.0)
 
 
+class Coupling(mbd.AbstractSystem):
+    """Two masses on springs, which couple when they are a distance apart."""
+
+    def mass_matrix(self, q):
+        return jnp.diag(jnp.array([1.0, 2.0]))
+
+    def force(self, t, q, v, u):
+        return -0.1 * q
+
+    def constraint(self, q, t):
+        return q[:1] - q[1:] - 0.5
+
+    def switch(self, q, v, t, active):
+        return active | (q[:1] - q[1:] >= 0.5)
+
+
+def test_derivatives_where_rows_begin_at_round_numbers():
+    """In 200 random cases they are those of the motion on one of the sides, in both modes."""
+    rng = np.random.default_rng(0)
+    grids = [0.1, 0.2, 0.3, 0.4, 0.48], [-0.1, 0.0, 0.1], [0.5, 1.0, 2.0], [0.01, 0.02]
+    p = np.stack([rng.choice(grid, 200) for grid in grids], axis=1)
+
+    def end(p):
+        start = mbd.State(0.0, p[:2], jnp.stack([p[2], 0 * p[2]]))
+        sol = mbd.simulate(Coupling(), mbd.VelocityImpulse(), start, dt=p[3], num_steps=40)
+        return sol.q[-1] @ jnp.array([1.0, 0.3])
+
+    h = 1e-7
+
+    @jax.jit
+    @jax.vmap
+    def sides(p):
+        steps = jnp.concatenate([jnp.zeros((1, 4)), jnp.eye(4), -jnp.eye(4)])
+        at, ahead, back = jnp.split(jax.lax.map(end, p + h * steps), [1, 5])
+        return jax.grad(end)(p), jax.jacfwd(end)(p), (ahead - at) / h, (at - back) / h
+
+    reverse, forward, ahead, back = sides(p)
+    np.testing.assert_allclose(forward, reverse, rtol=1e-9, atol=1e-12)
+    assert np.all((np.abs(reverse - ahead) < 1e-5) | (np.abs(reverse - back) < 1e-5))
+
+
 def test_bad_input():
     with pytest.raises(ValueError, match='no joint "brake"'):
         mbd.Mechanism([mbd.Body("a", mbd.Inertia(1.0, [1.0] * 3))], switches={"brake": max})
