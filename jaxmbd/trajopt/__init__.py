@@ -30,7 +30,7 @@ from .piecewise_quadratic import PiecewiseQuadratic as PiecewiseQuadratic
 from .plan import Plan as Plan
 from .plan import perform as perform
 from .problem import Problem as Problem
-from .receding_horizon import Pursuit as Pursuit
+from .pursuit import Pursuit as Pursuit
 from .receding_horizon import receding_horizon as receding_horizon
 from .replay import Replay as Replay
 from .replay import replay as replay

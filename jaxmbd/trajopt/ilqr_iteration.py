@@ -73,11 +73,33 @@ def first_state(
     """The state before the first iteration. The guess is a control, or states and controls that
     need not be a motion. `multipliers`: those to start with, or `None`. `room`: the length of the
     history. `replaceable`: whether the first iteration replaces a guess that fails."""
-    split = jnp.array(isinstance(guess, Guess))
-    if isinstance(guess, Guess):
-        path = _states(problem, guess)
-    else:
-        path = follow(problem, Sampled(Saturated(guess, problem.lower, problem.upper)))
+    path, split = as_path(problem, guess)
+    return state_along(problem, path, split, penalty, multipliers, room, replaceable)
+
+
+@eqx.filter_jit
+def as_path(problem: Problem, guess: Guess | Control) -> tuple[Trajectory, Bool[Array, ""]]:
+    """The motion under a control, or the states and controls of a guess, from the start of the
+    problem; and whether the latter need not be a motion."""
+    if not isinstance(guess, Guess):
+        control = Sampled(Saturated(guess, problem.lower, problem.upper))
+        return follow(problem, control), jnp.array(False)
+    q, v = guess.q.at[0].set(problem.state.q), guess.v.at[0].set(problem.state.v)
+    u = jnp.clip(guess.u[:-1], problem.lower[None], problem.upper[None])
+    good = startable(problem, problem.times[0], q[0], v[0])
+    return Trajectory(q, v, u, good), jnp.array(True)
+
+
+def state_along(
+    problem: Problem,
+    path: Trajectory,
+    split: Bool[Array, ""],
+    penalty: Array,
+    multipliers: Any,
+    room: int,
+    replaceable: bool = False,
+) -> SearchState:
+    """The state before the first iteration along a path, as `first_state` makes it."""
     c, d = conditions(problem, path)
     if multipliers is None:
         multipliers = Multipliers.zeros(c, d, penalty)
@@ -99,13 +121,6 @@ def first_state(
         status=STATUS.where(good, STATUS.running, STATUS.failed_start),
         done=~good,
     )
-
-
-def _states(problem: Problem, guess: Guess) -> Trajectory:
-    """The states and controls of a guess, from the start of the problem."""
-    q, v = guess.q.at[0].set(problem.state.q), guess.v.at[0].set(problem.state.v)
-    u = jnp.clip(guess.u[:-1], problem.lower[None], problem.upper[None])
-    return Trajectory(q, v, u, startable(problem, problem.times[0], q[0], v[0]))
 
 
 class _Attempt(NamedTuple):
@@ -132,7 +147,9 @@ def iteration(args: tuple[Problem, Options], here: SearchState) -> SearchState:
     local = model(problem, here.multipliers, here.path, options.size, options.expansion, here.split)
     if options.otherwise is None:
         return _improved(problem, options, here, local)
-    unstable = growth_to_end(local.A) > MUCH_GROWTH
+    # A motion that has fallen may swing where it ended, and forget the errors that it began with.
+    from_start = growth_to_end(jnp.swapaxes(local.A, 1, 2)[::-1])
+    unstable = jnp.maximum(growth_to_end(local.A), from_start) > MUCH_GROWTH
     astray = (here.iteration == 0) & ~here.split & (~here.path.good | unstable)
     room = here.history.shape[0]
     again = problem, options.otherwise, here.multipliers.penalty, here.multipliers, room
@@ -199,10 +216,18 @@ def _tolerance(options: Options, here: SearchState, met) -> Array:
 
 def _attempt(problem: Problem, here: SearchState, local: Model, tolerance, last) -> _Attempt:
     """Try changes with more and more regularisation, until one improves the value or none is
-    needed. The first ones include the curvature of the motion, the later ones do not."""
+    needed. The first ones include the curvature of the motion, the later ones do not.
+
+    While the points are not one motion, the policy is that of the problem without bounds, and only
+    the controls on the way are clipped. A control that is computed within its bounds has no
+    feedback at a bound. Where errors grow, the motion that closes the gaps would not follow the
+    points but fall."""
+    u = here.path.u
+    lower, upper = problem.lower[None] - u, problem.upper[None] - u
+    room = jnp.where(here.split, -jnp.inf, lower), jnp.where(here.split, jnp.inf, upper)
 
     def body(old: _Attempt) -> _Attempt:
-        change = best_change(local, problem, here.path.u, old.regularisation, old.bent)
+        change = best_change(local, room, here.path.u, old.regularisation, old.bent)
         small = (-(change.linear + change.quadratic) <= tolerance) & ~here.split
         plain = (old.regularisation == 0) | old.concave | old.vain
         solved = change.convex & ((small & plain & ~old.vain) | last)

@@ -141,20 +141,21 @@ def model(
 
 
 def best_change(
-    model: Model, problem: Problem, u: Array, regularisation: Array, bent: Array
+    model: Model, room: tuple[Array, Array], u: Array, regularisation: Array, bent: Array
 ) -> Change:
     """Solve the linear-quadratic problem with bounds of u by dynamic programming from the end.
-    `regularisation` |du|^2 / 2 is added in each interval. The curvature of the motion is included
-    if `bent` is 1, and left out if it is 0.
+    `room`: the least and the largest change of u, `(n, nu)` each. `regularisation` |du|^2 / 2 is
+    added in each interval. The curvature of the motion is included if `bent` is 1, and left out if
+    it is 0.
 
     Reference: Tassa, Mansard and Todorov (2014), Control-limited differential dynamic programming,
     ICRA, equations (5), (11) and section III.
     """
-    nu = problem.nu
+    nu = u.shape[1]
 
     def backward(carry, knot):
         V, du, linear, quadratic, convex, price = carry
-        A, B, gap, curvature, stage, u = knot
+        A, B, gap, curvature, stage, down, up = knot
         curvature, m = bent * curvature, A.shape[0]
         V = V._replace(x=V.x + V.xx @ gap, u=V.u + V.ux @ gap)
         price = jnp.maximum(price, jnp.max(jnp.abs(V.x), initial=0.0))
@@ -172,7 +173,7 @@ def best_change(
         positive = jnp.all(jnp.isfinite(R))
         R = jnp.where(positive, R, one)
         b = -jax.scipy.linalg.solve_triangular(R, Q.u, trans=1)
-        k, free, _ = bounded_least_squares(R, b, problem.lower - u, problem.upper - u, du)
+        k, free, _ = bounded_least_squares(R, b, down, up, du)
         K = -normal_inverse(R, free) @ Q.ux
         cross = K.T @ Q.ux
         xx = Q.xx + K.T @ Q.uu @ K + cross + cross.T
@@ -189,7 +190,7 @@ def best_change(
 
     zero = jnp.zeros((), u.dtype)
     first = (model.end, jnp.zeros_like(u[0]), zero, zero, jnp.array(True), zero)
-    knots = (model.A, model.B, model.gaps, model.curvature, model.stages, u)
+    knots = (model.A, model.B, model.gaps, model.curvature, model.stages, *room)
     (_, _, linear, quadratic, convex, price), (k, K) = jax.lax.scan(
         backward, first, knots, reverse=True
     )

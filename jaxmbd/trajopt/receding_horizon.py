@@ -1,99 +1,67 @@
 """Model predictive control: plan ahead, apply one control, and plan again."""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._checks import check_system, with_dtype
 from .._inputs import at_least, checked, not_negative, positive
-from .._printed import printed
 from .._progress import progress_bar, says_when_compiling
-from .._search import Multipliers, iterate, once
+from .._search import Multipliers, iterate
 from .._system import AbstractSystem, State
 from .control_guess import with_strong_types
 from .controls import Feedback, Held
 from .expansion import AbstractExpansion, SecondOrder
-from .guess import as_guess
+from .goal import goal
+from .guess import Guess, as_guess, constant_guess
 from .ilqr import first_guess, make_options, policy
-from .ilqr_iteration import first_state, iteration
-from .motion import advance, running_cost, startable
+from .ilqr_iteration import Options, as_path, iteration, state_along
+from .motion import Trajectory, advance, conditions, cost, final_cost, running_cost, startable
 from .problem import Problem
+from .pursuit import Pursuit, Watch
 from .status import STATUS
 
-
-@printed
-class Pursuit(eqx.Module):
-    """The motion of a plant under `receding_horizon`.
-
-    - `t`: the starts of the periods and the end, shape `(n + 1,)` [s]. `q`, `v`: the states of the
-      plant there. `u`: the applied controls, `(n, nu)`.
-    - `cost`: the running cost of the motion of the plant.
-    - `status`: the status of each search, a member of `mbd.trajopt.STATUS` with shape `(n,)`.
-    - `iterations`: the number of iterations of each search, shape `(n,)`.
-    - `good`: whether the simulation of the plant never failed.
-
-    Controls are also applied if their search did not converge, for instance at its limit of
-    iterations. If a search finds no motion to start from, the previous policy is continued.
-    """
-
-    t: Float[Array, " points"]
-    q: Float[Array, "points nq"]
-    v: Float[Array, "points nv"]
-    u: Float[Array, "n nu"]
-    cost: Float[Array, ""]
-    status: STATUS
-    iterations: Int[Array, " n"]
-    good: Bool[Array, ""]
-
-    @property
-    def unconverged(self) -> Int[Array, ""]:
-        """The number of searches that did not converge."""
-        return jnp.sum(self.status != STATUS.converged)
-
-    @property
-    def successful(self) -> Bool[Array, ""]:
-        """Whether all searches converged and the simulation of the plant never failed."""
-        return self.good & (self.unconverged == 0)
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"Receding horizon: {self._verdict()}.",
-                f"  periods            {self.u.shape[0]}",
-                f"  iterations         {float(jnp.mean(self.iterations)):.1f} a period, at most "
-                f"{int(jnp.max(self.iterations))}",
-                f"  time               {float(self.t[0]):g} to {float(self.t[-1]):g} s",
-                f"  running cost       {float(self.cost):.9g}",
-                f"  largest |u|        {float(jnp.max(jnp.abs(self.u))):.4g}",
-            ]
-        )
-
-    def _verdict(self) -> str:
-        if not bool(self.good):
-            return "the plant's motion failed"
-        if not int(self.unconverged):
-            return "all searches converged"
-        words = {
-            "at the limit of iterations": STATUS.running,
-            "stuck": STATUS.stuck,
-            "infeasible": STATUS.infeasible,
-            "without a motion to begin with": STATUS.failed_start,
-        }
-        counts = {word: int(jnp.sum(self.status == status)) for word, status in words.items()}
-        found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        return f"{int(self.unconverged)} of {self.u.shape[0]} searches did not converge ({found})"
+# The limit of a search after another one has converged: so many times the iterations of that one,
+# or so many iterations.
+_LONGER, _LEAST = 2, 30
+# Costs whose difference does not matter.
+_EQUAL = 1e-4
 
 
-class _Period(NamedTuple):
-    """The state of the plant, and the last plan."""
+class _Here(NamedTuple):
+    """The state of the plant."""
 
-    t: Any
-    q: Any
-    v: Any
+    t: Array
+    q: Array
+    v: Array
+
+
+class _Found(NamedTuple):
+    """What a search found: a policy, unless it did not join the points of its guess. `ends`: the
+    final costs of where the plan begins, and of where it ends."""
+
     policy: Feedback
+    multipliers: Multipliers
+    cost: Float[Array, ""]
+    violation: Float[Array, ""]
+    ends: tuple[Array, Array]
+    split: Bool[Array, ""]
+    status: STATUS
+    iteration: Array
+
+
+class _Begin(NamedTuple):
+    """The beginning of a search: a path, which need not be a motion if it is `split`, and the
+    multipliers."""
+
+    path: Trajectory
+    split: Bool[Array, ""]
     multipliers: Multipliers
 
 
@@ -118,21 +86,32 @@ def receding_horizon(
 
     Each search is done by `ilqr`. It starts with the policy of the last plan, followed from the
     current state, with its last interval repeated. The controls alone would not follow an unstable
-    motion and would lead the search astray. The first search starts with states rather than a
-    motion, and joins them (multiple shooting). The horizon recedes with time: costs and conditions
-    are functions of the actual time t, and those at the end apply `duration` ahead.
+    motion and would lead the search astray. The horizon recedes with time: costs and conditions are
+    functions of the actual time t, and those at the end apply `duration` ahead.
+
+    A search may end in a plan that is far worse than another one, such as one in which a pendulum
+    falls and swings about. So the first plan is the cheapest of several searches. They start with
+    `guess`; with the start, repeated; with the goal, repeated; and with the motion without control.
+    The goal is the state near the start that minimises the costs at the end. A search that starts
+    with repeated states follows first the linear-quadratic regulator about them, within the bounds
+    of u. If the cost of a later plan jumps, or its search fails, there are searches from several
+    guesses again, and the cheapest plan is kept: from the states of the last plan, the state of the
+    plant, and the goal. If no plan is found that comes back to the costs of before, the status is
+    `STATUS.astray`.
 
     **Arguments:**
 
     - `problem`: the problem at the start. `periods`: the number of periods of `problem.dt` each.
     - `plant`: the real system, with coordinates like those of `problem.system`; default
       `problem.system`. It is simulated with `problem.enforcement` and `scheme` too.
-    - `guess`: the guess for the first plan, as in `ilqr`; but the default is that of
+    - `guess`: the first guess for the first plan, as in `ilqr`; but the default is that of
       `transcription`.
-    - `max_iterations`: the limit of each search. `first_iterations`: the limit of the first one.
+    - `max_iterations`: the limit of each search. `first_iterations`: the limit of those for the
+      first plan, and of those from several guesses. After one of them has converged, the others are
+      ended at twice its iterations, or at 30.
     - others: as in `ilqr`.
 
-    All periods share one compiled program.
+    All searches share one compiled program.
 
     **Returns:** a `Pursuit`.
 
@@ -148,51 +127,168 @@ def receding_horizon(
     first = make_options(problem, tolerance, condition_tolerance, first_iterations, expansion)
     options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
     penalty = jnp.asarray(penalty, dtype)
-    # The history is not needed. Its length is one, so that all periods share one program.
-    guess = as_guess(problem, None) if guess is None else first_guess(problem, guess)
-    begin = first_state(problem, guess, penalty, None, 1)
-    found, _ = iterate(iteration, (problem, first), begin, None)
-    here = _Period(state.t, state.q, state.v, policy(problem, found), found.multipliers)
-    motion, searches = [(here.t, here.q, here.v)], [(found.status, found.iteration)]
-    applied = []
+
+    def search(here: _Here, options: Options, begin: _Begin) -> _Found:
+        return _search(problem, options, penalty, here, begin)
+
+    def searched(here: _Here, begins: Sequence[_Begin], found: list[_Found]) -> list[_Found]:
+        for x in begins:
+            done = [int(plan.iteration) for plan in found if plan.status == STATUS.converged]
+            # A search that takes far longer than another one has seldom gone to a better minimum.
+            limit = max(_LEAST, _LONGER * min(done)) if done else first_iterations
+            limited = dataclasses.replace(first, limit=jnp.asarray(min(limit, first_iterations)))
+            found = [*found, search(here, limited, x)]
+        return found
+
+    here, watch = _Here(state.t, state.q, state.v), Watch()
+    of_goal = goal(problem, first.size)
+    plan = None
+    motion, told = [here], []
     with progress_bar(periods, "receding horizon", progress) as bar:
-        for k in range(periods):
-            if k:
-                here, search = once(_plan, (problem, options, penalty), here)
-                searches.append(search)
-            here, u, paid, good = once(_move, (problem, plant), here)
-            motion.append((here.t, here.q, here.v))
-            applied.append((u, paid, good))
+        for _ in range(periods):
+            doubted = plan is None
+            if plan is None:
+                begins = _first_guesses(problem, guess, of_goal, penalty)
+                found = searched(here, begins, [])
+            else:
+                begin = _shifted(problem, here, plan.policy, plan.multipliers)
+                found = [search(here, options, begin)]
+                doubted = watch.doubts(*_told(found[0]))
+                if doubted:
+                    others = _other_guesses(problem, here, plan, of_goal, begin.multipliers)
+                    found = searched(here, others, found)
+            best = _cheapest(found, float(condition_tolerance))
+            failed = best.status == STATUS.failed_start
+            # The policy of before leads on where no search found a motion.
+            plan = best if plan is None or not failed else plan
+            total, ends, status = _told(best)
+            if watch.accept(total, ends, doubted) and not failed:
+                status = STATUS.astray
+            here, u, paid, good = _move(problem, plant, here, plan.policy)
+            iterations = sum(int(x.iteration) for x in found)
+            motion.append(here)
+            told.append((u, paid, good, best.cost, status, iterations, len(found)))
             bar.update()
-            bar.set_postfix_str(f"{int(searches[-1][1])} iterations")
-    stack = lambda *x: jnp.stack(x)  # noqa: E731
+            bar.set_postfix_str(f"{iterations} iterations")
+    stack = lambda *x: jnp.asarray(np.stack(x))  # noqa: E731
     t, q, v = jax.tree.map(stack, *motion)
-    u, paid, good = jax.tree.map(stack, *applied)
-    status, iterations = jax.tree.map(stack, *searches)
-    return Pursuit(t, q, v, u, jnp.sum(paid), status, iterations, jnp.all(good))
+    u, paid, good, costs, status, iterations, searches = jax.tree.map(stack, *told)
+    return Pursuit(t, q, v, u, jnp.sum(paid), costs, status, iterations, searches, jnp.all(good))
 
 
-def _plan(args, here: _Period) -> tuple[_Period, Any]:
-    """Plan from here, starting with the policy of the previous period."""
-    problem, options, penalty = args
-    problem = eqx.tree_at(lambda p: p.state, problem, State(here.t, here.q, here.v))
-    old = here.multipliers
+def _told(plan: _Found) -> tuple[float, tuple[float, float], STATUS]:
+    begins, finishes = plan.ends
+    return float(plan.cost), (float(begins), float(finishes)), plan.status
+
+
+def _cheapest(found: Sequence[_Found], tolerance: float) -> _Found:
+    """The best plan: of those that are motions the cheapest that meets the conditions, or else the
+    one that violates them least. One that converged is preferred to one that costs as much."""
+
+    def rank(plan: _Found) -> tuple[bool, float, float]:
+        total = float(plan.cost)
+        failed = bool(plan.split | (plan.status == STATUS.failed_start)) or not np.isfinite(total)
+        return failed, max(float(plan.violation) - tolerance, 0.0), total
+
+    def equal(plan: _Found) -> bool:
+        *others, total = rank(plan)
+        return tuple(others) == least[:2] and total <= least[2] + _EQUAL * abs(least[2])
+
+    least = min(map(rank, found))
+    converged = [x for x in found if equal(x) and x.status == STATUS.converged]
+    return min(converged or found, key=rank)
+
+
+@eqx.filter_jit
+def _search(
+    problem: Problem, options: Options, penalty: Array, here: _Here, begin: _Begin
+) -> _Found:
+    """Plan from here."""
+    problem = _from(problem, here)
+    # The history is not needed.
+    state = state_along(problem, begin.path, begin.split, penalty, begin.multipliers, 1)
+    found, _ = iterate(iteration, (problem, options), state, None)
+    q, v, end = found.path.q, found.path.v, problem.times[-1]
+    ends = final_cost(problem, end, q[0], v[0]), final_cost(problem, end, q[-1], v[-1])
+    return _Found(
+        policy(problem, found),
+        found.multipliers,
+        cost(problem, found.path),
+        found.violation,
+        ends,
+        found.split,
+        found.status,
+        found.iteration,
+    )
+
+
+def _from(problem: Problem, here: _Here) -> Problem:
+    return eqx.tree_at(lambda p: p.state, problem, State(*here))
+
+
+def _first_guesses(problem: Problem, guess: Any, of_goal, penalty: Array) -> list[_Begin]:
+    """The beginnings of the searches for the first plan."""
+    guess = as_guess(problem, None) if guess is None else first_guess(problem, guess)
+    held = constant_guess(problem)
+    guesses = [guess, held, _held(problem, *of_goal, held.u), _without_control(problem, held)]
+    paths = [as_path(problem, x) for x in guesses]
+    c, d = eqx.filter_eval_shape(conditions, problem, paths[0][0])
+    zeros = (jnp.asarray(np.zeros(x.shape, x.dtype)) for x in (c, d))
+    multipliers = Multipliers(*zeros, penalty)
+    return [_Begin(*x, multipliers) for x in paths]
+
+
+def _held(problem: Problem, q: Array, v: Array, u: Array) -> Guess:
+    """A state, repeated."""
+    return Guess(*(jnp.broadcast_to(x, (problem.steps + 1, *x.shape)) for x in (q, v)), u)
+
+
+def _without_control(problem: Problem, held: Guess) -> Feedback:
+    """The controls nearest to zero, in the form of a policy."""
+    gains = jnp.zeros((problem.steps, problem.nu, 2 * held.v.shape[1]), held.v.dtype)
+    start = jnp.asarray(problem.state.t)
+    return Feedback(
+        problem.system,
+        start,
+        problem.dt,
+        *held[:2],
+        held.u[:-1],
+        gains,
+        problem.lower,
+        problem.upper,
+    )
+
+
+@eqx.filter_jit
+def _shifted(problem: Problem, here: _Here, control: Feedback, old: Multipliers) -> _Begin:
+    """The motion under the last policy from here, with its last interval repeated."""
+    path, split = as_path(_from(problem, here), control)
     mu = jnp.concatenate([old.inequality[1:], old.inequality[-1:]])
-    multipliers = Multipliers(old.equality, mu, penalty)
-    begin = first_state(problem, here.policy, penalty, multipliers, 1)
-    found, _ = iterate(iteration, (problem, options), begin, None)
-    plan = here._replace(policy=policy(problem, found), multipliers=found.multipliers)
-    failed = found.status == STATUS.failed_start
-    select = lambda a, b: jnp.where(failed, a, b) if eqx.is_array(b) else b  # noqa: E731
-    return jax.tree.map(select, here, plan), (found.status, found.iteration)
+    return _Begin(path, split, Multipliers(old.equality, mu, old.penalty))
 
 
-def _move(args, here: _Period) -> tuple[_Period, Any, Any, Any]:
+@eqx.filter_jit
+def _other_guesses(problem, here: _Here, last: _Found, of_goal, multipliers) -> list[_Begin]:
+    """The beginnings of searches that may find what the last plan does not lead to: the states of
+    the last plan, the state of the plant, and the goal, repeated."""
+    problem = _from(problem, here)
+    later = lambda x: jnp.concatenate([x[1:], x[-1:]])  # noqa: E731
+    nominal = last.policy
+    held = constant_guess(problem)
+    u = later(nominal.u)
+    states = Guess(later(nominal.q), later(nominal.v), jnp.concatenate([u, u[-1:]]))
+    guesses = states, held, _held(problem, *of_goal, held.u)
+    return [_Begin(*as_path(problem, x), multipliers) for x in guesses]
+
+
+@eqx.filter_jit
+def _move(
+    problem: Problem, plant: AbstractSystem, here: _Here, control: Feedback
+) -> tuple[_Here, Array, Array, Array]:
     """Move the plant by the first control of the plan."""
-    problem, plant = args
-    u = here.policy(here.t, here.q, here.v)
+    u = control(*here)
     of_plant = eqx.tree_at(lambda p: p.system, problem, plant)
-    good = startable(of_plant, here.t, here.q, here.v)
-    q, v, reached = advance(of_plant, here.t, here.q, here.v, Held(u))
-    paid = running_cost(problem, here.t, here.q, here.v, u)
-    return here._replace(t=here.t + problem.dt, q=q, v=v), u, paid, good & reached
+    good = startable(of_plant, *here)
+    q, v, reached = advance(of_plant, *here, Held(u))
+    paid = running_cost(problem, *here, u)
+    return _Here(here.t + problem.dt, q, v), u, paid, good & reached

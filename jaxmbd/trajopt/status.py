@@ -27,4 +27,10 @@ class STATUS(eqx.Enumeration):
         "plan do not lead along it. Follow it with feedback, as `ilqr` and `mbd.analysis.lqr` give "
         "it, plan over a shorter time, or, if it is stiff, take more `substeps`."
     )
+    astray = (
+        "The plan does not hold the plant: it costs far more than those before it, or its final "
+        "cost is far above that of the state in which it begins, and searches from other guesses "
+        "found no better one. Choose a longer horizon, wider bounds, another `guess`, or a model "
+        "that is nearer to the plant."
+    )
     performed = "Simulated under a given control, not optimised."

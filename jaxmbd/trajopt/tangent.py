@@ -26,7 +26,8 @@ class Tangent(NamedTuple):
     back: Float[Array, "*batch nx rows"]
 
 
-def _is_constrained(problem: Problem) -> bool:
+def is_constrained(problem: Problem) -> bool:
+    """Whether the motion has constraints that hold exactly."""
     # With a compliant method all directions are admissible.
     state = problem.state
     return bool(problem.enforcement.rigid) and equations(problem.system).row_count(*_at(state)) > 0
@@ -39,7 +40,7 @@ def _at(state):
 def tangent_size(problem: Problem) -> int:
     """The number of admissible directions at the start; all directions if the start is traced."""
     nx = 2 * problem.state.v.shape[0]
-    if not _is_constrained(problem):
+    if not is_constrained(problem):
         return nx
     if any(isinstance(x, Tracer) for x in jax.tree.leaves((problem.system, problem.state))):
         return nx
@@ -49,7 +50,7 @@ def tangent_size(problem: Problem) -> int:
 def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, size: int) -> Tangent:
     """The `size` directions that change the rows least. Those that do change them are zero."""
     nx = 2 * v.shape[0]
-    if not _is_constrained(problem):
+    if not is_constrained(problem):
         return Tangent(jnp.eye(nx, dtype=v.dtype), jnp.zeros((nx, 0), v.dtype))
     C = state_jacobian(problem.system, t, q, v)
     U, s, Vh = jnp.linalg.svd(C, full_matrices=True)

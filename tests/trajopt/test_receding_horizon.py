@@ -154,7 +154,7 @@ def test_receding_horizon_holds_what_falls():
     problem = stacked_pendulums(2.0, 50)
     plant = StackedPendulums(1.05, 10.0)
     pursuit = trajopt.receding_horizon(problem, 75, plant=plant, progress=False)
-    assert bool(pursuit.successful) and np.mean(pursuit.iterations) < 3
+    assert bool(pursuit.successful) and np.mean(pursuit.iterations[1:]) < 3
     assert np.max(np.abs(pursuit.q[:, 1:])) < 0.2
     assert np.max(np.abs(pursuit.q[-1, 1:])) < 0.02
     cut = trajopt.receding_horizon(problem, 10, plant=plant, max_iterations=1, progress=False)
