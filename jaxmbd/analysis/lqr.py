@@ -1,20 +1,22 @@
 """Optimal feedback about a state and along a motion."""
 
-from typing import Annotated, Any, overload
+from typing import Annotated, Any, ClassVar, overload
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
-from .._concrete import all_concrete, is_concrete
+from .._concrete import is_concrete
 from .._inputs import checked, not_negative, positive
 from .._printed import counted, judged, printed
 from .._raising import raise_failure
-from .._results import RESULTS, code, first_failure
+from .._results import RESULTS, first_failure
+from .._types import RealScalarLike
+from ..trajopt.controls import AbstractControl
+from . import riccati
 from .linear_motion import DiscreteMotion, LinearMotion, magnus
 from .linearise import LinearModel
 from .tracking import SampledFeedback, TrackingFeedback
@@ -28,23 +30,30 @@ _ROUNDING = 1e-6
 
 
 @printed
-class StateFeedback(eqx.Module):
-    """The control u = u0 - K xi(q, v), for `simulate`, `Stepper` and `trajopt`.
+class StateFeedback(AbstractControl):
+    """The control u = u0 - K xi(q, v), for `simulate`, `Stepper` and `trajopt`. That of a sampled
+    controller is held through each interval of a `Problem` in `mbd.trajopt.perform`. `simulate` has
+    no intervals, so there it is computed at each time.
 
     **Fields:** `gain`: K, `(nu, n)`. `value`: P, `(2 nv, 2 nv)`: a small deviation dx = (dp, dv)
     costs dx^T P dx. `model`: the `LinearModel`, with u0 and the state from which xi is measured.
-    `result`: `RESULTS.successful`, or why the gains are not to be used.
+    `dt`: the sampling interval [s], or `None`. `result`: `RESULTS.successful`, or why the gains are
+    not to be used.
     """
+
+    constants: ClassVar[tuple[str, ...]] = ("value", "model", "dt", "result")
 
     gain: Float[Array, "nu n"]
     value: Float[Array, "nx nx"]
     model: LinearModel
+    dt: Float[Array, ""] | None
     result: RESULTS
 
     def __str__(self) -> str:
         rows = [judged(self.result, "feedback found", "no feedback found")]
         nu, n = self.gain.shape[-2:]
-        rows.append(f"gains of {counted(nu, 'input')} by {counted(n, 'deviation')}:")
+        held = "" if self.dt is None else f", held for {float(self.dt):g} s"
+        rows.append(f"gains of {counted(nu, 'input')} by {counted(n, 'deviation')}{held}:")
         return "\n".join([*rows, str(np.asarray(self.gain))])
 
     def __call__(self, t, q, v):
@@ -52,10 +61,28 @@ class StateFeedback(eqx.Module):
         flat, unravel = ravel_pytree(self.model.u)
         return unravel(flat - self.gain @ self.model.deviation(q, v))
 
+    def within(self, t, q, v):
+        return self if self.dt is None else _Constant(self(t, q, v))
+
+
+class _Constant(eqx.Module):
+    """Inputs that are held."""
+
+    u: Any
+
+    def __call__(self, t, q, v):
+        del t, q, v
+        return self.u
+
 
 @overload
 def lqr(
-    model: LinearModel, Q: ArrayLike = 1.0, R: ArrayLike = 1.0, *, throw: bool = True
+    model: LinearModel,
+    Q: ArrayLike = 1.0,
+    R: ArrayLike = 1.0,
+    *,
+    dt: RealScalarLike | None = None,
+    throw: bool = True,
 ) -> StateFeedback: ...
 
 
@@ -88,6 +115,7 @@ def lqr(
     R: Annotated[ArrayLike, positive] = 1.0,
     *,
     final: ArrayLike | None = None,
+    dt: Annotated[RealScalarLike | None, positive] = None,
     throw: bool = True,
 ) -> StateFeedback | TrackingFeedback | SampledFeedback:
     r"""The linear feedback that minimises
@@ -98,7 +126,18 @@ def lqr(
     $K = R^{-1} B^\mathsf{T} P$.
 
     About an equilibrium, time goes on forever, and P is the stabilising solution of the algebraic
-    Riccati equation. Along a motion, the integral ends with it, and $dx^\mathsf{T} P_f \, dx$ is
+    Riccati equation. With `dt` the controller is a digital one: it measures the deviation every dt
+    and holds the inputs until the next time. The integral stays that over all times, also between
+    the samples, so weights mean the same for every dt. (The discrete LQR of textbooks sums the
+    values at the samples instead.) With $W = \mathrm{diag}(Z^\mathsf{T} Q Z, R)$ and the motion
+    $(\xi, du)(t) = F(t)\,(\xi, du)(0)$ of held inputs, the cost of an interval is
+
+    $$ \int_0^{dt} F^\mathsf{T} W F \, dt
+       = \begin{pmatrix} Q_d & N_d \\ N_d^\mathsf{T} & R_d \end{pmatrix} , $$
+
+    and the gain is $K = (R_d + B_d^\mathsf{T} P B_d)^{-1} (B_d^\mathsf{T} P A_d + N_d^\mathsf{T})$.
+
+    Along a motion, the integral ends with it, and $dx^\mathsf{T} P_f \, dx$ is
     added there. P(t) is the solution of
 
     $$ -P' = A^\mathsf{T} P + P A - P B R^{-1} B^\mathsf{T} P + Q, \qquad P(t_1) = P_f , $$
@@ -116,6 +155,7 @@ def lqr(
     - `final`: the weights P_f at the end of a motion, a scalar, `(2 nv,)` or `(2 nv, 2 nv)`. The
       default is Q. If the motion ends in an equilibrium, `lqr(...).value` of the linear model there
       holds the system after the end too.
+    - `dt`: the sampling interval of a digital controller about an equilibrium [s].
     - `throw`: raise if `result` is not successful.
 
     **Returns:** a `StateFeedback`, a `TrackingFeedback` or a `SampledFeedback`, which are controls.
@@ -123,15 +163,18 @@ def lqr(
     cost. About an equilibrium the gains are NaN then.
     For bounds, wrap it: `mbd.trajopt.Saturated(feedback, lower, upper)`.
 
-    Along a motion it works under `jax.jit` and `jax.vmap` and can be differentiated.
+    It works under `jax.jit` and `jax.vmap`, and can be differentiated in both modes by everything
+    in the model and the weights. About an equilibrium, SciPy solves the equation, and derivatives
+    are those of its solution, in the basis S of the model: `gain @ model.S.T` acts on (dp, dv).
 
-    **Raises:** `ValueError` for weights of wrong shape and for a model without inputs; about an
-    equilibrium also under `jax.jit`, since SciPy solves the equation; a run-time error if `result`
-    is not successful and `throw` is true.
+    **Raises:** `ValueError` for weights of wrong shape, for a model without inputs, and for `final`
+    or `dt` that do not belong to the model; a run-time error if `result` is not successful and
+    `throw` is true.
 
     References: Laub (1979), A Schur method for solving algebraic Riccati equations, IEEE Trans.
-    Automatic Control 24, 913-921. Anderson (1978), Second-order convergent algorithms for the
-    steady-state Riccati equation, Int. J. Control 28, 295-306.
+    Automatic Control 24, 913-921. Van Loan (1978), Computing integrals involving the matrix
+    exponential, IEEE Trans. Automatic Control 23, 395-404. Anderson (1978), Second-order convergent
+    algorithms for the steady-state Riccati equation, Int. J. Control 28, 295-306.
     """
     of = model.motion if isinstance(model, DiscreteMotion) else model
     nx, nu = of.Z.shape[-2], model.B.shape[-1]
@@ -140,37 +183,66 @@ def lqr(
             "The model has no inputs: give `linearise` the inputs `u` at the state, or "
             "`linearise_along` the `control` of the motion."
         )
-    if not isinstance(model, LinearModel):
-        dtype = model.A.dtype
-        weight_x, weight_u = (
-            jnp.asarray(_per_entry(*x), dtype) for x in (("Q", Q, nx), ("R", R, nu))
-        )
+    dtype = model.A.dtype
+    weights = (jnp.asarray(_per_entry(*x), dtype) for x in (("Q", Q, nx), ("R", R, nu)))
+    weight_x, weight_u = weights
+    if isinstance(model, LinearModel):
+        if final is not None:
+            raise ValueError(
+                "Argument `final` is for motions: about an equilibrium there is no end."
+            )
+        every = None if dt is None else jnp.asarray(dt, dtype)
+        found = _about(model, weight_x, weight_u, every)
+    else:
+        if dt is not None:
+            raise ValueError(
+                "Argument `dt` is for equilibria: along a motion give `model.discretised()`, whose "
+                "intervals are those of the motion."
+            )
         end = _final(weight_x if final is None else jnp.asarray(final, dtype), nx)
         solve: Any = _along if isinstance(model, LinearMotion) else _sampled
         found = solve(model, weight_x, weight_u, end)
-        return raise_failure(found, found.result) if throw else found
-    if final is not None:
-        raise ValueError("Argument `final` is for motions: about an equilibrium there is no end.")
-    if not all_concrete((model, Q, R)):
-        raise ValueError(
-            "`lqr` about an equilibrium needs known numbers: call it outside of `jax.jit` and "
-            "`jax.vmap`."
-        )
-    found = _about(model, np.asarray(_per_entry("Q", Q, nx)), np.asarray(_per_entry("R", R, nu)))
     return raise_failure(found, found.result) if throw else found
 
 
-def _about(model: LinearModel, Q: np.ndarray, R: np.ndarray) -> StateFeedback:
-    A, B, Z, S = (np.asarray(x) for x in (model.A, model.B, model.Z, model.S))
-    result, P = model.result, np.full_like(A, np.nan)
-    if code(result) == code(RESULTS.successful):
-        try:
-            P = scipy.linalg.solve_continuous_are(A, B, Z.T @ (Q[:, None] * Z), np.diag(R))
-        except np.linalg.LinAlgError:
-            result = RESULTS.riccati_unsolved
-    gain, value = (B.T @ P) / R[:, None], S @ P @ S.T
-    dtype = model.A.dtype
-    return StateFeedback(jnp.asarray(gain, dtype), jnp.asarray(value, dtype), model, result)
+@eqx.filter_jit
+def _about(model: LinearModel, Q: Array, R: Array, dt: Array | None) -> StateFeedback:
+    A, B, Z, S = model.A, model.B, model.Z, model.S
+    weight, effort = _symmetric(Z.T @ (Q[:, None] * Z)), jnp.diag(R)
+    if dt is None:
+        P = riccati.continuous(A, B, weight, effort)
+        gain = (B.T @ P) / R[:, None]
+    else:
+        A, B, weight, effort, cross = _over_interval(A, B, weight, effort, dt)
+        P = riccati.discrete(A, B, weight, effort, cross)
+        gain = riccati.discrete_gain(A, B, effort, cross, P)
+    solved = jnp.all(jnp.isfinite(gain))
+    result = RESULTS.where(solved, RESULTS.successful, RESULTS.riccati_unsolved)
+    trusted = model.result == RESULTS.successful
+    gain, P = (jnp.where(trusted, x, jnp.nan) for x in (gain, P))
+    return StateFeedback(gain, S @ P @ S.T, model, dt, first_failure(model.result, result))
+
+
+def _over_interval(A: Array, B: Array, Q: Array, R: Array, dt: Array) -> tuple[Array, ...]:
+    """A_d, B_d, Q_d, R_d, N_d of a time through which u is held. A part of it is done by Van Loan's
+    exponential, and doubled. His exponential of the whole time would hold large numbers."""
+    n, nu = B.shape
+    rates = jnp.zeros((n + nu, n + nu), A.dtype).at[:n].set(jnp.concatenate([A, B], axis=1))
+    weights = jax.scipy.linalg.block_diag(Q, R)
+    size = jax.lax.stop_gradient(dt * jnp.max(jnp.sum(jnp.abs(rates), axis=0)))
+    halvings = jnp.clip(jnp.ceil(jnp.log2(size)), 0, _DOUBLINGS)
+    both = jnp.block([[-rates.T, weights], [jnp.zeros_like(rates), rates]])
+    found = jax.scipy.linalg.expm(dt / 2**halvings * both)
+    F = found[n + nu :, n + nu :]
+    W = _symmetric(F.T @ found[: n + nu, n + nu :])
+
+    def double(state, k):
+        F, W = state
+        twice = F @ F, _symmetric(W + F.T @ W @ F)
+        return jax.tree.map(lambda x, y: jnp.where(k < halvings, y, x), state, twice), None
+
+    (F, W), _ = jax.lax.scan(double, (F, W), jnp.arange(_DOUBLINGS, dtype=A.dtype))
+    return F[:n, :n], F[:n, n:], W[:n, :n], W[n:, n:], W[:n, n:]
 
 
 @eqx.filter_jit
