@@ -46,7 +46,7 @@ def goal(problem: Problem, size: int) -> tuple[Array, Array]:
 
         def back(_, x):
             inverse = jnp.linalg.pinv(state_jacobian(system, t, *x), rtol=redundancy(dtype))
-            return displaced(system, *x, -inverse @ violations(system, t, *x))
+            return displaced(system, x[0], x[1], -inverse @ violations(system, t, *x))
 
         return jax.lax.fori_loop(0, _CORRECTIONS, back, (q, v))
 

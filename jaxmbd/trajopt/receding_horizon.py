@@ -127,6 +127,7 @@ def receding_horizon(
     first = make_options(problem, tolerance, condition_tolerance, first_iterations, expansion)
     options = make_options(problem, tolerance, condition_tolerance, max_iterations, expansion)
     penalty = jnp.asarray(penalty, dtype)
+    allowed: Any = condition_tolerance
 
     def search(here: _Here, options: Options, begin: _Begin) -> _Found:
         return _search(problem, options, penalty, here, begin)
@@ -140,7 +141,7 @@ def receding_horizon(
             found = [*found, search(here, limited, x)]
         return found
 
-    here, watch = _Here(state.t, state.q, state.v), Watch()
+    here, watch = _Here(jnp.asarray(state.t), state.q, state.v), Watch()
     of_goal = goal(problem, first.size)
     plan = None
     motion, told = [here], []
@@ -151,13 +152,13 @@ def receding_horizon(
                 begins = _first_guesses(problem, guess, of_goal, penalty)
                 found = searched(here, begins, [])
             else:
-                begin = _shifted(problem, here, plan.policy, plan.multipliers)
+                begin = _shifted(problem, penalty, here, plan)
                 found = [search(here, options, begin)]
                 doubted = watch.doubts(*_told(found[0]))
                 if doubted:
                     others = _other_guesses(problem, here, plan, of_goal, begin.multipliers)
                     found = searched(here, others, found)
-            best = _cheapest(found, float(condition_tolerance))
+            best = _cheapest(found, float(allowed))
             failed = best.status == STATUS.failed_start
             # The policy of before leads on where no search found a motion.
             plan = best if plan is None or not failed else plan
@@ -223,48 +224,41 @@ def _search(
 
 
 def _from(problem: Problem, here: _Here) -> Problem:
-    return eqx.tree_at(lambda p: p.state, problem, State(*here))
+    return eqx.tree_at(lambda p: p.state, problem, State(here.t, here.q, here.v))
 
 
 def _first_guesses(problem: Problem, guess: Any, of_goal, penalty: Array) -> list[_Begin]:
     """The beginnings of the searches for the first plan."""
+    usual = _usual_guesses(problem, of_goal, penalty)
+    if guess is None and problem.final is None:
+        return usual  # the default is the start, repeated
     guess = as_guess(problem, None) if guess is None else first_guess(problem, guess)
-    held = constant_guess(problem)
-    guesses = [guess, held, _held(problem, *of_goal, held.u), _without_control(problem, held)]
-    paths = [as_path(problem, x) for x in guesses]
-    c, d = eqx.filter_eval_shape(conditions, problem, paths[0][0])
-    zeros = (jnp.asarray(np.zeros(x.shape, x.dtype)) for x in (c, d))
-    multipliers = Multipliers(*zeros, penalty)
-    return [_Begin(*x, multipliers) for x in paths]
-
-
-def _held(problem: Problem, q: Array, v: Array, u: Array) -> Guess:
-    """A state, repeated."""
-    return Guess(*(jnp.broadcast_to(x, (problem.steps + 1, *x.shape)) for x in (q, v)), u)
-
-
-def _without_control(problem: Problem, held: Guess) -> Feedback:
-    """The controls nearest to zero, in the form of a policy."""
-    gains = jnp.zeros((problem.steps, problem.nu, 2 * held.v.shape[1]), held.v.dtype)
-    start = jnp.asarray(problem.state.t)
-    return Feedback(
-        problem.system,
-        start,
-        problem.dt,
-        *held[:2],
-        held.u[:-1],
-        gains,
-        problem.lower,
-        problem.upper,
-    )
+    path, split = as_path(problem, guess)
+    return [_Begin(path, split, usual[0].multipliers), *usual]
 
 
 @eqx.filter_jit
-def _shifted(problem: Problem, here: _Here, control: Feedback, old: Multipliers) -> _Begin:
+def _usual_guesses(problem: Problem, of_goal, penalty: Array) -> list[_Begin]:
+    """The start, repeated; the goal, repeated; and the motion without control."""
+    held = constant_guess(problem)
+    paths = [as_path(problem, x) for x in (held, _held(problem, of_goal, held), Held(held.u[0]))]
+    multipliers = Multipliers.zeros(*conditions(problem, paths[0][0]), penalty)
+    return [_Begin(path, split, multipliers) for path, split in paths]
+
+
+def _held(problem: Problem, of_goal, held: Guess) -> Guess:
+    """The goal, repeated."""
+    q, v = (jnp.broadcast_to(x, (problem.steps + 1, *x.shape)) for x in of_goal)
+    return Guess(q, v, held.u)
+
+
+@eqx.filter_jit
+def _shifted(problem: Problem, penalty: Array, here: _Here, last: _Found) -> _Begin:
     """The motion under the last policy from here, with its last interval repeated."""
-    path, split = as_path(_from(problem, here), control)
+    path, split = as_path(_from(problem, here), last.policy)
+    old = last.multipliers
     mu = jnp.concatenate([old.inequality[1:], old.inequality[-1:]])
-    return _Begin(path, split, Multipliers(old.equality, mu, old.penalty))
+    return _Begin(path, split, Multipliers(old.equality, mu, penalty))
 
 
 @eqx.filter_jit
@@ -277,8 +271,8 @@ def _other_guesses(problem, here: _Here, last: _Found, of_goal, multipliers) -> 
     held = constant_guess(problem)
     u = later(nominal.u)
     states = Guess(later(nominal.q), later(nominal.v), jnp.concatenate([u, u[-1:]]))
-    guesses = states, held, _held(problem, *of_goal, held.u)
-    return [_Begin(*as_path(problem, x), multipliers) for x in guesses]
+    paths = [as_path(problem, x) for x in (states, held, _held(problem, of_goal, held))]
+    return [_Begin(path, split, multipliers) for path, split in paths]
 
 
 @eqx.filter_jit
