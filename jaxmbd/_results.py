@@ -161,13 +161,19 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
         "smaller step. A body that comes to rest has infinitely many impacts."
     )
     overlapping_start = (
-        "Contacts overlap in the initial state beyond the tolerance. Move the bodies apart, or "
-        "raise `start_tolerance`: the first step then removes the overlap."
+        "Contacts overlap in the initial state beyond the tolerance, or joints are outside of "
+        "their limits. Move the bodies apart, the joints within limits (`mbd.place_bodies`), or "
+        "raise `start_tolerance`: the first step then removes the overlap. Called outside of "
+        "`jax.jit`, `simulate` names the joints and contacts."
     )
     gimbal_lock = (
         "Roll-pitch-yaw coordinates reached gimbal lock (pitch = +-90 degrees). Use quaternions."
     )
-    invalid_coordinates = "The coordinates are not valid; for example, a quaternion has vanished."
+    invalid_coordinates = (
+        "The coordinates are not valid: a quaternion has vanished, or is lost in rounding. If the "
+        "start is good, the step is too large for this motion: use a smaller one, and look at "
+        "`phi_norm` and the energy before (`drift_tolerance`, `energy_tolerance`)."
+    )
 
 
 def first_failure(*results: RESULTS) -> RESULTS:

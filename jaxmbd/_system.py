@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from ._coordinates import AbstractCoordinates, Plain
@@ -84,6 +85,13 @@ class AbstractSystem(Extensible):
         `ContactImpulse`. Default: none."""
         del t
         return jnp.zeros(0, q.dtype)
+
+    def _overlaps(self, gap: np.ndarray, tolerance: float) -> list[str]:
+        """Words for each rigid contact that overlaps by more than the tolerance, with its gap."""
+        law = self.contact_law
+        stiffness = np.inf if law is None or law.stiffness is None else np.asarray(law.stiffness)
+        outside = (gap < -tolerance) & ~np.isfinite(stiffness)
+        return [f"`gap`[{i}] is {gap[i]:.4g}" for i in np.flatnonzero(outside)]
 
     def slip(
         self, q: Coordinates, v: Velocity, t: RealScalarLike

@@ -22,6 +22,7 @@ from .adaptive import check_adaptive, integrate_adaptive, with_array_tolerances
 from .fixed import Saved, integrate_fixed
 from .saving import LoopOptions, make_grid, make_saving
 from .solution import ContactLoads, Solution
+from .start import check_overlaps
 from .stepper import Stepper
 from .turns import turning
 
@@ -128,6 +129,8 @@ def simulate(
     stepper = Stepper(system, enforcement, scheme, projection, as_array(drift_tolerance))
     if controller is not None:
         check_adaptive(stepper)
+    if throw and state.angles is None:
+        check_overlaps(system, enforcement, start, state.q, start_tolerance)
     with compiling("simulate", not silent):
         solution = _simulate(
             with_dtype(stepper, dtype),

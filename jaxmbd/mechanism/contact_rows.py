@@ -92,15 +92,23 @@ class ContactSet(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """Name of the contact of each point and gap."""
-        found = []
+        kinds = (*self.between_shapes, *self.gaps)
+        return tuple(name for c in kinds for name in c.names for _ in range(_count(c)))
+
+    def overlaps(self, gap: np.ndarray, tolerance: float) -> list[str]:
+        """Words for each rigid contact that overlaps by more than the tolerance, with the gaps of
+        all."""
+        said, start = [], 0
         for contacts in (*self.between_shapes, *self.gaps):
-            if isinstance(contacts[0], AbstractGap):
-                one = contacts[0]
-                k = jax.eval_shape(lambda one=one: one.gaps(one.frames, 0.0)).shape[0]
-            else:
-                k = contacts[0].count
-            found += [name for name in contacts.names for _ in range(k)]
-        return tuple(found)
+            size = _count(contacts) * len(contacts)
+            of_each = gap[start : start + size].reshape(len(contacts), -1)
+            start += size
+            for i in np.flatnonzero(np.min(of_each, axis=1, initial=np.inf) < -tolerance):
+                contact = contacts[int(i)]
+                stiffness = contact.law.stiffness
+                if stiffness is None or not np.all(np.isfinite(stiffness)):
+                    said.append(contact.overlap(of_each[i]))
+        return said
 
     @property
     def bodies_of_points(self) -> np.ndarray:
@@ -300,3 +308,11 @@ def _contact_first(x: Array) -> Array:
     """Merge the first axis (points) and the last (contacts) into one, ordered by contact."""
     x = jnp.moveaxis(x, -1, 0)
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def _count(contacts: Stack) -> int:
+    """Number of gaps of one contact of a kind."""
+    one = contacts[0]
+    if isinstance(one, AbstractGap):
+        return jax.eval_shape(lambda: one.gaps(one.frames, 0.0)).shape[0]
+    return one.count

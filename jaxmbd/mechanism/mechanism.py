@@ -462,6 +462,9 @@ class Mechanism(AbstractStructuredSystem):
     def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
         return self.contact_set.gap(t, q)
 
+    def _overlaps(self, gap: np.ndarray, tolerance: float) -> list[str]:
+        return self.contact_set.overlaps(gap, tolerance)
+
     def switch(
         self, q: Coordinates, v: Velocity, t: RealScalarLike, active: Bool[Array, " rows"]
     ) -> Bool[Array, " rows"] | None:

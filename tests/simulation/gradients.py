@@ -42,7 +42,11 @@ def check(case, method, *, modes=("reverse", "forward"), rtol=1e-6, **options):
     )
     tree = (case.system, enforcement, method.projection, control, state.q, state.v)
     tree, fixed = eqx.partition(tree, eqx.is_inexact_array)
-    value, gradients, differences = h.derivatives(loss_of(fixed, **options), tree, modes=modes)
+    # A start that is off the constraints by more crosses the border where the feedback of
+    # `PassiveDeadBeat` begins to be limited.
+    passive = isinstance(getattr(enforcement, "stabilisation", None), mbd.PassiveDeadBeat)
+    step, loss = 1e-4 if passive else 1e-3, loss_of(fixed, **options)
+    value, gradients, differences = h.derivatives(loss, tree, step=step, modes=modes)
     largest = jnp.max(jnp.abs(differences))
     assert jnp.isfinite(value)
     assert largest > 1e-2  # something depends on something

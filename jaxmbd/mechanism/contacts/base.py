@@ -4,6 +4,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..._contact import ContactLaw
@@ -20,6 +21,11 @@ class AbstractContact(AbstractElement):
     """
 
     law: eqx.AbstractVar[ContactLaw]
+
+    def overlap(self, gaps: np.ndarray) -> str:
+        """Words for the contact that overlaps, with its gaps."""
+        bodies = " and ".join(f'"{body}"' for body in self.bodies)
+        return f'{type(self).__name__} "{self.name}" of {bodies} has the gap {np.min(gaps):.4g}'
 
 
 class AbstractGap(AbstractContact):

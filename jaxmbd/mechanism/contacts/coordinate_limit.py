@@ -3,6 +3,7 @@ from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
@@ -64,6 +65,13 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
         xp = numpy_if_concrete(of.middle, self.lower, self.upper)
         middle, low, high = (xp.asarray(x) for x in (of.middle, self.lower, self.upper))
         return xp.maximum(middle - low, high - middle) > 0.75 * math.pi
+
+    def overlap(self, gaps):
+        bounds = [(float(x), s) for x, s in ((self.lower, 1), (self.upper, -1)) if x is not None]
+        i = int(np.argmin(gaps))
+        bound, sign = bounds[i]
+        side = "below its lower" if sign > 0 else "above its upper"
+        return f'coordinate "{self.name}" is {bound + sign * gaps[i]:.4g}, {side} limit {bound:.4g}'
 
     def gaps(self, poses, t):
         del t

@@ -70,6 +70,19 @@ class JointLimit(AbstractGap):
     def frames(self):
         return self.joint.frames
 
+    def overlap(self, gaps):
+        assert self.joint.limits is not None
+        limits = np.asarray(self.joint.limits)
+        below, above = np.split(gaps, 2)
+        said = []
+        for i in np.flatnonzero(np.minimum(below, above) < 0):
+            unit = "rad" if i >= len(limits) - self.joint.angles else "m"
+            lower, upper = limits[i]
+            value = f"{lower + below[i]:.4g} {unit}, outside of {lower:.4g} to {upper:.4g} {unit}"
+            which = f"coordinate {i} " if len(limits) > 1 else ""
+            said.append(f'joint "{self.name}" is at {which}{value}')
+        return ", ".join(said)
+
     def gaps(self, poses, t):
         del t
         a, b = poses
