@@ -19,12 +19,12 @@ class Rod(h.Pendulum):
     """Of this module alone, so that nothing of it is compiled before."""
 
 
-def height(length, **options):
-    """A height after the swing, linear in the state: its derivative needs no value of it. The start
+def reach(length, **options):
+    """The place along x after the swing: its derivative needs no value of the state. The start
     fits only a rod of 0.9 m."""
     options = {"dt": 0.01, "num_steps": 2, **options}
     rod = Rod(length=length)
-    return mbd.simulate(rod, mbd.VelocityImpulse(), PUSHED, **options).q[-1, 1]
+    return mbd.simulate(rod, mbd.VelocityImpulse(), PUSHED, **options).q[-1, 0]
 
 
 def twice(fn):
@@ -44,22 +44,22 @@ def tangent(fn):
 
 # How the derivative by x is found, and how often it is counted.
 NESTINGS = {
-    "grad": (jax.grad(height), 1),
-    "jit of grad": (jax.jit(jax.grad(height)), 1),
-    "jit of jvp": (jax.jit(tangent(height)), 1),
-    "jit of jacfwd": (jax.jit(jax.jacfwd(height)), 1),
-    "jit of jacrev": (jax.jit(jax.jacrev(height)), 1),
-    "jit of lanes": (jax.jit(mbd.jacfwd(height)), 1),
-    "lanes": (mbd.jacfwd(height), 1),
-    "jit of value_and_grad": (jax.jit(lambda x: jax.value_and_grad(height)(x)[1]), 1),
-    "grad of jit": (jax.grad(jax.jit(height)), 1),
-    "jit of grad of checkpoint": (jax.jit(jax.grad(jax.checkpoint(height))), 1),
-    "jit of grad of scan": (jax.jit(jax.grad(twice(height))), 2),
-    "jit of scan of grad": (jax.jit(twice(jax.grad(height))), 2),
-    "jit of vmap of grad": (jax.jit(pair(jax.grad(height))), 1),
-    "jit of grad of vmap": (jax.jit(jax.grad(pair(height))), 1),
-    "jit of vmap of jacfwd": (jax.jit(pair(jax.jacfwd(height))), 1),
-    "jit of grad, 0 times": (jax.jit(jax.grad(lambda x: x + 0.0 * height(x))), 0),
+    "grad": (jax.grad(reach), 1),
+    "jit of grad": (jax.jit(jax.grad(reach)), 1),
+    "jit of jvp": (jax.jit(tangent(reach)), 1),
+    "jit of jacfwd": (jax.jit(jax.jacfwd(reach)), 1),
+    "jit of jacrev": (jax.jit(jax.jacrev(reach)), 1),
+    "jit of lanes": (jax.jit(mbd.jacfwd(reach)), 1),
+    "lanes": (mbd.jacfwd(reach), 1),
+    "jit of value_and_grad": (jax.jit(lambda x: jax.value_and_grad(reach)(x)[1]), 1),
+    "grad of jit": (jax.grad(jax.jit(reach)), 1),
+    "jit of grad of checkpoint": (jax.jit(jax.grad(jax.checkpoint(reach))), 1),
+    "jit of grad of scan": (jax.jit(jax.grad(twice(reach))), 2),
+    "jit of scan of grad": (jax.jit(twice(jax.grad(reach))), 2),
+    "jit of vmap of grad": (jax.jit(pair(jax.grad(reach))), 1),
+    "jit of grad of vmap": (jax.jit(jax.grad(pair(reach))), 1),
+    "jit of vmap of jacfwd": (jax.jit(pair(jax.jacfwd(reach))), 1),
+    "jit of grad, 0 times": (jax.jit(jax.grad(lambda x: x + 0.0 * reach(x))), 0),
 }
 
 
@@ -68,7 +68,7 @@ def slope():
     """The central difference, of simulations that start beside the circle but do not fail."""
 
     def difference(x, step):
-        near = lambda x: height(x, start_tolerance=jnp.inf)  # noqa: E731
+        near = lambda x: reach(x, start_tolerance=jnp.inf)  # noqa: E731
         return (near(x + step) - near(x - step)) / (2 * step)
 
     return float(jax.jit(difference)(jnp.array(0.9), jnp.array(1e-5)))
@@ -86,7 +86,7 @@ def test_nesting(name, slope):
 @pytest.mark.parametrize("order", [jax.jacfwd, jax.jacrev], ids=["f", "r"])
 @pytest.mark.parametrize("inner", [jax.jacfwd, jax.jacrev], ids=["f", "r"])
 def test_second_derivatives(inner, order):
-    second = jax.jit(order(inner(height)))
+    second = jax.jit(order(inner(reach)))
     with pytest.raises(Exception, match=AWAY):
         jax.block_until_ready(second(jnp.array(0.8)))
 

@@ -67,11 +67,12 @@ class PassiveDeadBeat(AbstractStabilisation):
         (c, impulses), (d, pushes) = operator.steer_each((-drift, v), (-phi, rest))
         taken = -jnp.sum((operator.rows(v) + drift) * impulses)
         given = -jnp.sum(phi * pushes) / h**2
-        # Of an energy below rounding no share is decided, which derivatives would magnify.
+        # Of an energy below rounding no share is decided, which derivatives would magnify. Then all
+        # is displacement, as beside it: where Phi = 0 and nothing is taken, any Phi has s = 0.
         number = jnp.finfo(v.dtype)
         floor = jnp.sum(v * operator.equations.inertia(v))
         floor = jax.lax.stop_gradient(number.eps * floor + number.tiny)
-        s = jnp.minimum(1.0, 2 * (taken + floor) / (taken + given + 2 * floor))
+        s = jnp.minimum(1.0, 2 * taken / (taken + given + 2 * floor))
         change, impulses = c + s / h * d, impulses + s / h * pushes
         return RowImpulse(change, impulses, (1 - s) * d)
 

@@ -2,6 +2,7 @@
 
 import diffrax
 import equinox as eqx
+import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -224,6 +225,23 @@ def _tippe_top(dt):
         return energy, (spin - jnp.cross(center, momentum)) @ arm, axis[2]
 
     return jax.jit(jax.vmap(seen))(sol.t, sol.q, sol.v)
+
+
+def test_derivative_where_no_energy_is_taken():
+    """From a start on the constraint, with Phi = 0 and no energy taken or given, as beside it."""
+
+    def height(length):
+        start = mbd.State(0.0, jnp.array([0.9, 0.0]), jnp.array([0.0, 0.3]))
+        options = dict(dt=0.01, num_steps=2, start_tolerance=jnp.inf)
+        method = mbd.VelocityImpulse()
+        return mbd.simulate(helpers.Pendulum(length=length), method, start, **options).q[-1, 1]
+
+    def both(length, step):
+        difference = (height(length + step) - height(length - step)) / (2 * step)
+        return jax.grad(height)(length), jax.jacfwd(height)(length), difference
+
+    *exact, difference = jax.jit(both)(jnp.array(0.9), jnp.array(1e-6))
+    np.testing.assert_allclose(exact, difference, atol=1e-8)
 
 
 @pytest.mark.slow
