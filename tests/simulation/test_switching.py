@@ -160,7 +160,7 @@ class Coupling(mbd.AbstractSystem):
 def test_derivatives_where_rows_begin_at_round_numbers():
     """In 200 random cases they are those of the motion on one of the sides, in both modes."""
     rng = np.random.default_rng(0)
-    grids = [0.1, 0.2, 0.3, 0.4, 0.48], [-0.1, 0.0, 0.1], [0.5, 1.0, 2.0], [0.01, 0.02]
+    grids = [0.1, 0.2, 0.3, 0.35], [-0.1, 0.0, 0.1], [0.5, 1.0, 2.0], [0.01, 0.02]
     p = np.stack([rng.choice(grid, 200) for grid in grids], axis=1)
 
     def end(p):
@@ -174,7 +174,7 @@ def test_derivatives_where_rows_begin_at_round_numbers():
     @jax.vmap
     def sides(p):
         steps = jnp.concatenate([jnp.zeros((1, 4)), jnp.eye(4), -jnp.eye(4)])
-        at, ahead, back = jnp.split(jax.lax.map(end, p + h * steps), [1, 5])
+        at, ahead, back = jnp.split(jax.lax.map(lambda step: end(p + h * step), steps), [1, 5])
         return jax.grad(end)(p), jax.jacfwd(end)(p), (ahead - at) / h, (at - back) / h
 
     reverse, forward, ahead, back = sides(p)
