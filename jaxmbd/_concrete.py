@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import get_opaque_trace_state
+from jax.interpreters.ad import JVPTracer
 from jaxtyping import PyTree
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -38,6 +39,21 @@ def is_traced() -> bool:
 def all_concrete(tree: Any) -> bool:
     """Whether all leaves of `tree` are concrete."""
     return all(map(is_concrete, jax.tree.leaves(tree)))
+
+
+def any_staged(tree: Any) -> bool:
+    """Whether any leaf of `tree` is computed in a program that is being traced. What `grad`, `jvp`
+    and `vmap` trace outside of `jit` is computed now."""
+    return any(map(_is_staged, jax.tree.leaves(tree)))
+
+
+def _is_staged(x: Any) -> bool:
+    while isinstance(x, Tracer):
+        inner = getattr(x, "primal", getattr(x, "val", None))
+        if inner is None or inner is x:
+            return True
+        x = inner
+    return False
 
 
 def numpy_if_concrete(*values: Any) -> Any:
@@ -69,14 +85,14 @@ def with_strong_types(tree: PyTree) -> Any:
 
 
 def as_one_program(fn: _Function) -> _Function:
-    """Compile `fn`, a function of pytrees, as one program when all its arguments are concrete. With
-    traced arguments `fn` is called as it is. An argument that is a number is one of the program's,
-    so other numbers compile nothing."""
+    """Compile `fn`, a function of pytrees, as one program when it is computed now, and so are its
+    derivatives. In a program that is being traced, `fn` is called as it is. An argument that is a
+    number is one of the program's, so other numbers compile nothing."""
     compiled = eqx.filter_jit(fn)
 
     @functools.wraps(fn)
     def called(*args):
-        if not all_concrete(args):
+        if any_staged(args):
             return fn(*args)
         args = [jnp.asarray(x, int) if type(x) is int else x for x in args]
         return compiled(*(with_strong_types(args) if any(map(_is_weak, args)) else args))
@@ -93,9 +109,10 @@ def _is_weak(x: Any) -> bool:
 
 
 def compiled_quickly(fn: _Function) -> _Function:
-    """`eqx.filter_jit` for programs that run for milliseconds. When nothing is traced, the compiler
+    """`eqx.filter_jit` for programs that run for milliseconds. When they run now, the compiler
     optimises nothing on a CPU, which takes a fifth of the time. A part of another program must not
-    have options of its own, even if its arguments are concrete."""
+    have options of its own, even if its arguments are concrete, nor a program that JAX splits for
+    the reverse mode."""
     optimised = eqx.filter_jit(fn)
 
     @functools.cache
@@ -104,11 +121,36 @@ def compiled_quickly(fn: _Function) -> _Function:
 
     @functools.wraps(fn)
     def called(*args):
-        untraced = not is_traced() and all_concrete(args)
-        brief = untraced and jax.default_backend() == "cpu"
-        return (quick() if brief else optimised)(*args)
+        if jax.default_backend() != "cpu" or not _runs_now(args):
+            return optimised(*args)
+        try:
+            return quick()(*args)
+        except ValueError as error:
+            # A function in `args` closes over values that the reverse mode follows.
+            if "compiler_options" not in str(error):
+                raise
+            return optimised(*args)
 
     return cast(_Function, called)
+
+
+def _runs_now(args: Any) -> bool:
+    """Whether a program of these arguments runs now, with forward derivatives or without."""
+    if not is_traced():
+        return all_concrete(args)
+    if any_staged(args) or any(map(_is_split, jax.tree.leaves(args))):
+        return False
+    # What concrete values give is traced within `jit`, and computed within `grad`.
+    return is_concrete(jax.lax.neg(np.zeros((), np.int32)))
+
+
+def _is_split(x: Any) -> bool:
+    """Whether the reverse mode follows `x`."""
+    while isinstance(x, Tracer):
+        if not (isinstance(x, JVPTracer) or hasattr(x, "batch_dim")):
+            return True
+        x = getattr(x, "primal", getattr(x, "val", None))
+    return False
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
+from ._concrete import is_concrete
 from ._linalg import loops_cost_nothing
 
 # Up to this many steps, the start of each step is stored for the reverse pass: it takes too little
@@ -32,7 +33,9 @@ def save_for_reverse(values: PyTree) -> PyTree:
 
 def stop_gradient(values: PyTree) -> PyTree:
     """The same values with `stop_gradient` on all arrays."""
-    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, values)
+    # Concrete arrays have no tangents. They would compile a program each.
+    stop = lambda x: x if is_concrete(x) else jax.lax.stop_gradient(x)  # noqa: E731
+    return jax.tree.map(lambda x: stop(x) if eqx.is_array(x) else x, values)
 
 
 def without_tangents(fn: Callable, *operands: PyTree) -> Any:

@@ -119,3 +119,15 @@ def test_strong_types():
     assert jnp.issubdtype(found["i"].dtype, jnp.integer)
     alone = _concrete.with_strong_types(0.5)
     assert alone.dtype == jnp.float64 and not alone.weak_type
+
+
+def test_forward_derivatives_that_run_now_have_options(monkeypatch):
+    """Also of functions that close over what the reverse mode follows, which must not have any."""
+    triple = _concrete.compiled_quickly(lambda fn, x: 3 * fn(x))
+    asked = []
+    monkeypatch.setattr(_concrete, "_quick_options", lambda: asked.append(1) or {})
+    assert float(jax.jacfwd(lambda x: triple(jnp.sin, x))(0.0)) == 3.0
+    assert asked
+    assert float(jax.grad(lambda a: triple(lambda x: a * x, jnp.array(2.0)))(5.0)) == 6.0
+    assert float(jax.grad(lambda x: triple(jnp.sin, x))(0.0)) == 3.0
+    assert float(jax.jit(jax.jacfwd(lambda x: triple(jnp.sin, x)))(0.0)) == 3.0

@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_gaps, check_no_nan, check_system, with_dtype
+from .._concrete import compiled_quickly
 from .._contact import ContactImpulse
 from .._enforcement import point
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
-from .._loop import tree_where, without_tangents
+from .._loop import stop_gradient, tree_where, without_tangents
 from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS
@@ -399,11 +400,21 @@ def _search(statics: "Statics", origin, first, newton, tolerance, max_iterations
     return jax.lax.while_loop(going, turn, start)
 
 
-@eqx.filter_jit
 def _equilibrium(given: "Statics", v, first, newton, tolerance, max_iterations) -> State:
-    origin = jnp.zeros_like(v)
-    end = without_tangents(_search, given, origin, first, newton, tolerance, max_iterations)
-    q = end.last
+    # Outside of `jit`, the search is a program of its own, which derivatives do not enlarge.
+    options = first, newton, tolerance, max_iterations
+    end = _searched(*stop_gradient((given, v, options)))
+    return _at_solution(given, end, v, tolerance)
+
+
+@compiled_quickly
+def _searched(given: "Statics", v, options) -> _Search:
+    return without_tangents(_search, given, jnp.zeros_like(v), *options)
+
+
+@compiled_quickly
+def _at_solution(given: "Statics", end: _Search, v, tolerance) -> State:
+    q, origin = end.last, jnp.zeros_like(v)
 
     # p = 0 is the root near q. Its derivatives follow from everything that the statics depend on.
     statics = given.at(q)

@@ -96,6 +96,20 @@ class Near(eqx.Module):
         dp = displacement(system, q, d_rate - turn, v.shape[0])
         return jnp.concatenate([dp, d_acceleration])
 
+    def slopes(
+        self,
+        Z: Float[Array, "nx n"],
+        u: Float[Array, " nu"],
+        as_u: Callable[[Float[Array, " nu"]], Any],
+    ) -> tuple[Float[Array, "nx n"], Float[Array, "nx nu"]]:
+        """The derivatives of x' along the columns of Z, and along each input."""
+        # All in one `vmap`: two would hold the equations of motion twice.
+        n, nu = Z.shape[1], u.shape[0]
+        dx = jnp.concatenate([Z.T, jnp.zeros((nu, Z.shape[0]), Z.dtype)])
+        du = jnp.concatenate([jnp.zeros((n, nu), u.dtype), jnp.eye(nu, dtype=u.dtype)])
+        found = jax.vmap(lambda dx, du: self.along(dx, u, du, as_u), out_axes=1)(dx, du)
+        return found[:, :n], found[:, n:]
+
 
 def admissible(
     system: AbstractSystem, state: State, size: int

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import is_concrete
+from .._concrete import any_staged, compiled_quickly, is_concrete
 from .._inputs import at_least, checked, not_negative_or_infinite
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._loop import stop_gradient
@@ -18,6 +18,7 @@ from .._raising import raise_failure
 from .._results import RESULTS, code, first_failure
 from .._search import redundancy
 from .._simulation import Solution, as_control
+from .._structured import by_structure
 from .._system import AbstractSystem, State
 from .._tangent_space import displaced, state_jacobian, violations
 from .._types import Control
@@ -204,6 +205,9 @@ def linearise_along(
     check_system(system, control, q[0], v[0])
     if size is None:
         size = independent(system, State(t[0], q[0], v[0]), "linearise_along")
+    if control is not None and not any_staged((t, q, v)):
+        shapes = (jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in (t, q, v))
+        control = by_structure(control, *shapes)
     found = _linearise_along(system, control, t, q, v, size, solver, start_tolerance)
     return raise_failure(found, found.result) if throw else found
 
@@ -235,7 +239,7 @@ def points_of(motion: Plan | Solution) -> tuple[Array, Array, Array]:
     return jnp.asarray(t, q.dtype), q, v
 
 
-@eqx.filter_jit
+@compiled_quickly
 def _linearise_along(
     system: AbstractSystem,
     control: Control | None,
@@ -254,10 +258,7 @@ def _linearise_along(
         state = _onto_constraints(system, State(at, *of.state(k, s)))
         near = Near(system, solver, state)
         S, Z, right_size = admissible(system, state, size)
-        still, no_input = jnp.zeros(near.size, q.dtype), jnp.zeros_like(u)
-        rates = jax.vmap(lambda dx: near.along(dx, u, no_input, of.structured), 1, 1)(Z)
-        units = jnp.eye(u.size, dtype=u.dtype)
-        pushes = jax.vmap(lambda du: near.along(still, u, du, of.structured), 0, 1)(units)
+        rates, pushes = near.slopes(Z, u, of.structured)
         return S, Z, right_size, rates, pushes
 
     shares = jnp.asarray([0.0, 0.5, 1.0], q.dtype)

@@ -12,13 +12,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Complex, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import all_concrete
+from .._concrete import all_concrete, compiled_quickly
 from .._inputs import at_least, checked, not_negative, not_negative_or_infinite, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import counted, in_a_line, judged, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
 from .._simulation import as_control, near
+from .._structured import by_structure
 from .._system import AbstractSystem, State
 from .._tangent_space import admissible_count, difference
 from .._types import Coordinates, RealScalarLike, Velocity
@@ -173,7 +174,14 @@ def linearise(
     dtype, given = state.q.dtype, state.angles
     state = State(jnp.asarray(state.t, dtype), state.q, state.v)
     system, u = with_dtype((near(system, given), u), dtype)
-    model = _linearise(system, state, u, output, size, solver, start_tolerance)
+    control, inputs = u, u
+    if callable(u):
+        control = by_structure(u, state.t, state.q, state.v)
+        inputs = jax.eval_shape(control, state.t, state.q, state.v)
+    if output is not None:
+        output = by_structure(output, state.t, state.q, state.v, inputs)
+    model = _linearise(system, state, control, output, size, solver, start_tolerance)
+    model = dataclasses.replace(model, u=u)
     return raise_failure(model, model.result) if throw else model
 
 
@@ -190,7 +198,7 @@ def independent(system: AbstractSystem, state: State, caller: str) -> int:
     return admissible_count(system, jnp.asarray(state.t, state.q.dtype), state.q, state.v)
 
 
-@eqx.filter_jit
+@compiled_quickly
 def _linearise(system, state, u, output, size, solver, tolerance):
     near = Near(system, solver, state)
     S, Z, right_size = admissible(system, state, size)
@@ -198,14 +206,9 @@ def _linearise(system, state, u, output, size, solver, tolerance):
         inputs, as_u = jnp.zeros(0, state.q.dtype), lambda _: u
     else:
         inputs, as_u = ravel_pytree(u)
-    at_rest, no_input = jnp.zeros(near.size, Z.dtype), jnp.zeros_like(inputs)
+    at_rest = jnp.zeros(near.size, Z.dtype)
 
-    def along(dx, du):
-        return near.along(dx, inputs, du, as_u)
-
-    rates = jax.vmap(lambda dx: along(dx, no_input), in_axes=1, out_axes=1)(Z)
-    units = jnp.eye(inputs.size, dtype=inputs.dtype)
-    pushes = jax.vmap(lambda du: along(at_rest, du), out_axes=1)(units)
+    rates, pushes = near.slopes(Z, inputs, as_u)
 
     def y(x, inputs):
         if output is None:
