@@ -1,6 +1,5 @@
 """Functions by what they do: those that differ only in their numbers are one to the compiler."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, gensym
-from jaxtyping import Array
 
 from ._concrete import any_staged
 
 
-def by_structure(fn: Callable, *args: Any) -> Callable:
+def by_structure(fn: Any, *args: Any) -> Any:
     """`fn`, a function of pytrees like `args`, arrays or their shapes, as a module whose arrays are
     the numbers that it closes over and those in its text. A program that takes it is compiled for
     its operations only, where JAX compiles one for each function object.
@@ -51,7 +49,7 @@ class _Program:
 
 class _Structured(eqx.Module):
     program: _Program = eqx.field(static=True)
-    numbers: list[Array]
+    numbers: list[Any]  # arrays
 
     def __call__(self, *args):
         out = eval_jaxpr(self.program.jaxpr, self.numbers, *jax.tree.leaves(args))
@@ -63,10 +61,11 @@ def _without_numbers(jaxpr: Jaxpr) -> tuple[Jaxpr, list[np.ndarray]]:
     variables, numbers, new = [], [], gensym()
 
     def of(x):
-        if not (isinstance(x, Literal) and jnp.issubdtype(x.aval.dtype, jnp.inexact)):
+        aval: Any = x.aval
+        if not (isinstance(x, Literal) and jnp.issubdtype(aval.dtype, jnp.inexact)):
             return x
-        numbers.append(np.asarray(x.val, x.aval.dtype))
-        variables.append(new(x.aval))
+        numbers.append(np.asarray(x.val, aval.dtype))
+        variables.append(new(aval))
         return variables[-1]
 
     eqns = [eqn.replace(invars=list(map(of, eqn.invars))) for eqn in jaxpr.eqns]
