@@ -10,7 +10,8 @@ from jaxtyping import Array, ArrayLike, Float
 from .._checks import one_each
 from .._extensible import Extensible
 from .._inputs import checked, positive
-from .._linalg import ConstraintOperator
+from .._linalg import ConstraintOperator, loops_cost_nothing
+from .._loop import any_of_batch
 from .._types import RealScalarLike, Rows
 from .base import Point, RowImpulse
 
@@ -63,18 +64,35 @@ class PassiveDeadBeat(AbstractStabilisation):
         if phi.shape[0] == 0:
             return RowImpulse(*operator.steer(-drift, v))
         phi = point.rows.position(phi)
-        rest = jnp.zeros_like(v)
-        (c, impulses), (d, pushes) = operator.steer_each((-drift, v), (-phi, rest))
-        taken = -jnp.sum((operator.rows(v) + drift) * impulses)
-        given = -jnp.sum(phi * pushes) / h**2
+        number, momentum = jnp.finfo(v.dtype), operator.equations.inertia(v)
         # Of an energy below rounding no share is decided, which derivatives would magnify. Then all
         # is displacement, as beside it: where Phi = 0 and nothing is taken, any Phi has s = 0.
-        number = jnp.finfo(v.dtype)
-        floor = jnp.sum(v * operator.equations.inertia(v))
-        floor = jax.lax.stop_gradient(number.eps * floor + number.tiny)
+        floor = jax.lax.stop_gradient(number.eps * jnp.sum(v * momentum) + number.tiny)
+
+        def difference(change, impulses):
+            """e - e_d = (c - d/h)^T M (c + d/h), from c + d/h and its impulses."""
+            return jnp.sum((phi / h - drift) * impulses) - jnp.sum(change * momentum)
+
+        def solved(needed, right):
+            nothing = jnp.zeros_like(v), jnp.zeros_like(phi)
+            found = jax.lax.cond(
+                any_of_batch(needed), lambda: operator.steer(*right), lambda: nothing
+            )
+            return difference(*found) < 2 * floor, found
+
+        # d is needed on its own only if e < e_d, which forces make rare.
+        rights = (-(drift + phi / h), v), (-phi, jnp.zeros_like(v))
+        if loops_cost_nothing():
+            rights = tuple(map(jnp.stack, zip(*rights, strict=True)))
+            _, (changes, impulses) = jax.lax.scan(solved, jnp.array(True), rights)
+            (change, kick), (d, push) = zip(changes, impulses, strict=True)
+        else:
+            (change, kick), (d, push) = operator.steer_each(*rights)
+        given = -jnp.sum(phi * push) / h**2
+        taken = difference(change, kick) + given
         s = jnp.minimum(1.0, 2 * taken / (taken + given + 2 * floor))
-        change, impulses = c + s / h * d, impulses + s / h * pushes
-        return RowImpulse(change, impulses, (1 - s) * d)
+        less = (1 - s) / h
+        return RowImpulse(change - less * d, kick - less * push, (1 - s) * d)
 
 
 class NoStabilisation(AbstractFeedback):
