@@ -32,3 +32,4 @@ from .steps import at_start as at_start
 from .switching import is_switched as is_switched
 from .turns import near as near
 from .turns import off_branch as off_branch
+from .turns import turning as turning

@@ -24,6 +24,7 @@ from .plan import Plan, make_plan
 from .problem import Problem
 from .status import STATUS
 from .transcriptions import AbstractTranscription, HermiteSimpson, Transcribed, transcribe
+from .turns import loses_turns
 
 
 def _pair(duration: Sequence[Any]) -> Sequence[Any]:
@@ -79,6 +80,8 @@ def transcription(
     **Returns:** a `Plan` with `multipliers`. Its `cost` is the integral by the rule of the method.
     Its `control` is quadratic, linear or constant in each interval, depending on the method. After
     a failure, `status` gives the reason, and `message` gives it in the solver's words.
+    Collocation counts no turns: an angle of a spring, a limit, an actuator or a coupling that
+    passes half a turn from its `middle` gives `STATUS.turns_not_counted`.
 
     For contacts and rows that switch use `DirectMultipleShooting()`, which simulates. Collocation
     has no instants at which velocities jump.
@@ -157,7 +160,13 @@ def _plan(
     motion = Trajectory(q, v, jnp.asarray(u[:-1]), jnp.array(True))
     objective = jnp.asarray(found.objective, dtype)
     plan, multipliers = _judge(
-        problem, transcribed.dynamics, motion, lam, control, (found.status, found.iterations)
+        problem,
+        transcribed.dynamics,
+        motion,
+        lam,
+        control,
+        (found.status, found.iterations),
+        method.at_knots,
     )
     # The cost is integrated by the rule of the method. The last point may have its own control.
     outside = np.maximum(np.asarray(problem.lower) - u, u - np.asarray(problem.upper))
@@ -172,7 +181,9 @@ def _plan(
 
 
 @eqx.filter_jit
-def _judge(problem, dynamics, motion: Trajectory, lam, control, end) -> tuple[Plan, Any]:
+def _judge(
+    problem, dynamics, motion: Trajectory, lam, control, end, at_knots: bool
+) -> tuple[Plan, Any]:
     """The plan, and the multipliers of all rows. These have the least norm among those with the
     same reactions J^T lam as the multipliers of the chosen rows."""
 
@@ -184,5 +195,8 @@ def _judge(problem, dynamics, motion: Trajectory, lam, control, end) -> tuple[Pl
 
     multipliers = jax.vmap(all_rows)(problem.times, motion.q, motion.v, lam)
     status, iterations = end
+    if at_knots:  # simulated intervals count turns themselves
+        lost = loses_turns(problem, motion) & (status != STATUS.failed_start)
+        status = STATUS.where(lost, STATUS.turns_not_counted, status)
     plan = make_plan(problem, motion, control, status, iterations, jnp.zeros(1))
     return plan, multipliers

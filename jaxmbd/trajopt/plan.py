@@ -72,10 +72,10 @@ class Plan(eqx.Module):
     def __str__(self) -> str:
         if np.ndim(self.cost):
             return f"Plan of {np.size(self.cost)} problems: `jax.vmap` over them to see one."
-        unstable = bool(self.status == STATUS.unstable)
+        judged = bool((self.status == STATUS.unstable) | (self.status == STATUS.turns_not_counted))
         return "\n".join(
             [
-                STATUS[self.status] if unstable else self.message or STATUS[self.status],
+                STATUS[self.status] if judged else self.message or STATUS[self.status],
                 f"  cost               {float(self.cost):.9g}",
                 f"  iterations         {int(self.iterations)}",
                 f"  time               {float(self.t[0]):g} to {float(self.t[-1]):g} s, "
