@@ -394,11 +394,13 @@ def differences_in_float32(case, method, **options):
 def test_float32(method):
     """20 steps of a pendulum with positions of size 1 and velocities of size 3. Rounding is 6e-8;
     forces K Phi and Phi / h bring it into the velocity at 1e-6, and the matrix M + a J^T J of the
-    augmented Lagrangian, with a = 2e3, has a condition number of 5e3."""
+    augmented Lagrangian, with a = 2e3, has a condition number of 5e3. The share s of the passive
+    feedback follows from Phi / h relative to velocities of 0.02, where it is below 1 (the last
+    three steps), and so has an error of 6e-4 there: 1e-5 in the velocity of each step."""
     ill_conditioned = method.startswith("augmented")
     q, v = differences_in_float32("pendulum", method, start_tolerance=1e-5)
     assert q < (2e-5 if ill_conditioned else 1e-6)
-    assert v < (2e-4 if ill_conditioned else 5e-6)
+    assert v < (2e-4 if ill_conditioned else 5e-5 if method == "impulse" else 5e-6)
 
 
 @pytest.mark.parametrize(
