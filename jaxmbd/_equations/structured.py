@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from jaxtyping import Array, Bool, Float
 
@@ -42,7 +42,7 @@ class AbstractStructuredSystem(AbstractSystem):
         del q, v
         return None
 
-    def near(self, angles: Float[Array, " angles"]) -> Self:
+    def near(self, angles: Float[Array, " angles"]) -> "AbstractStructuredSystem":
         """The system whose counted angles are within half a turn of these. Default: the system."""
         del angles
         return self

@@ -3,7 +3,7 @@
 import abc
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -52,7 +52,7 @@ class AbstractElement(AbstractFramed):
         del poses
         return ()
 
-    def near(self, angles: Sequence[Float[Array, ""]]) -> Self:
+    def near(self, angles: Sequence[Float[Array, ""]]) -> AbstractFramed:
         """The element whose `counted_angles` are within half a turn of these. Default: itself."""
         del angles
         return self

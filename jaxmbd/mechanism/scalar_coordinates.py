@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -52,7 +52,7 @@ class AbstractScalarCoordinate(AbstractFramed):
         there are no angles."""
         return None if self.angle_count else jnp.zeros(0, self.dtype)
 
-    def near(self, angles: Sequence[Float[Array, ""]]) -> Self:
+    def near(self, angles: Sequence[Float[Array, ""]]) -> "AbstractScalarCoordinate":
         """The coordinate whose `counted_angles` are within half a turn of these. Default: the
         coordinate."""
         del angles
