@@ -190,10 +190,9 @@ def _search(
         count=problem.count,
         max_steps=monitor.limit,
         progress=monitor.progress,
-        label=monitor.label,
     )
     if not problem.partition.links:
-        options |= dict(tolerance=tolerance, checkpoint=monitor.checkpoint)
+        options |= dict(tolerance=tolerance, checkpoint=monitor.checkpoint, label=monitor.label)
         return least_squares(residuals, z, data, **options), data
 
     # The method of multipliers satisfies c = 0 exactly, with penalties that are not too stiff.
@@ -206,7 +205,7 @@ def _search(
         data = data._replace(multipliers=multipliers)
         # The first rounds need not be exact.
         here = max(tolerance, 1e-3 * 1e-2**number)
-        label = f"fit, round {number}"
+        label = f"{monitor.label}, round {number}"
         found = least_squares(residuals, z, data, tolerance=here, label=label, **options)
         z, steps = found.value, steps + found.iterations
         multipliers, before = _next_round(found.aux, data, before)
