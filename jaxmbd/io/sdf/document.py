@@ -103,7 +103,7 @@ class Node:
             raise self.bad(f"must be true or false, but is {text.strip()!r}")
         return said in ("1", "true")
 
-    def vector(self, path: str, default: Sequence[float]) -> np.ndarray:
+    def vector(self, path: str, default: Sequence[int | float]) -> np.ndarray:
         """As many numbers at a path as the default has."""
         part = self.find(path)
         if part is None or not part.text.strip():
