@@ -68,6 +68,8 @@ def near(
     )
 
 
-def _near(kind: Stack, angles: Float[Array, "k elements"]) -> Stack:
+def _near(
+    kind: Stack, angles: Float[Array, "k elements"] | Float[np.ndarray, "k elements"]
+) -> Stack:
     leaves = jax.tree.leaves(kind.together.near(tuple(map(jnp.asarray, angles))))
     return Stack(leaves, kind.structures, kind.names, kind.places, kind.kept)
