@@ -3,19 +3,19 @@
 from typing import Any
 
 import numpy as np
+from jaxtyping import Array
 
 from .._concrete import all_concrete, compiled_quickly
 from .._enforcement import AbstractEnforcement
 from .._raising import error_if
 from .._system import AbstractSystem
-from .._types import Coordinates
 
 # Contacts that are named in a message.
 _NAMED = 5
 
 
 def check_overlaps(
-    system: AbstractSystem, enforcement: AbstractEnforcement, t: Any, q: Coordinates, tolerance: Any
+    system: AbstractSystem, enforcement: AbstractEnforcement, t: Any, q: Array, tolerance: Any
 ) -> None:
     """**Raises** an error that names the rigid contacts that overlap at a concrete start by more
     than the tolerance, among them limits of joints. A traced start is judged by the first step."""

@@ -47,7 +47,7 @@ def test_shapes_touch_at_the_margin_of_mujoco(override):
     looks for contacts earlier."""
     spec = model(override)
     m, loaded = spec.compile(), mbd.load(spec)
-    state = loaded.state_from([0.3, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0])
+    state = loaded.state_from(np.array([0.3, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0]))
     gaps = np.asarray(loaded.mechanism.gap(state.q, 0.0))
     for name, contact in (("a", "floor-a"), ("b", "floor-b")):
         i = [c.name for c in loaded.mechanism.contacts].index(contact)

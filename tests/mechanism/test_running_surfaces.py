@@ -86,7 +86,8 @@ def test_a_ball_rolls_in_a_circle_on_a_turntable():
 def test_rows_have_the_velocity_of_both_surfaces(torsional):
     """u = R (w + omega x r) of both, without the part along the normal, at a point off the middle
     of tilted shapes, and the spin about the normal for torsional friction."""
-    tilt = mbd.Pose(np.array([0.1, 0.2, 0.0]), np.array([np.cos(0.2), 0.0, np.sin(0.2), 0.0]))
+    turned = jnp.array([np.cos(0.2), 0.0, np.sin(0.2), 0.0])
+    tilt = mbd.Pose(jnp.array([0.1, 0.2, 0.0]), turned)
     one = mbd.Body("one", mbd.Inertia.sphere(radius=1.0, mass=1.0), position=[0.0, 0.0, 0.0])
     two = mbd.Body("two", mbd.Inertia.sphere(radius=1.0, mass=1.0), position=[0.5, 0.3, 1.9])
     a, b = np.array([1.0, 2, 3, 4, 5, 6]), np.array([-2.0, 1, 0.5, 0.3, 0.2, 0.1])
@@ -104,7 +105,7 @@ def test_rows_have_the_velocity_of_both_surfaces(torsional):
     )
     mechanism = mbd.Mechanism([one, two], contacts=[contact])
     rows = mechanism.contact_rows(0.0, mechanism.state().q)
-    points = contact.points((tilt, mbd.Pose(np.array([0.5, 0.3, 1.9]), np.eye(4)[0])))
+    points = contact.points((tilt, mbd.Pose(jnp.array([0.5, 0.3, 1.9]), jnp.eye(4)[0])))
     x, n = np.asarray(points.position[0]), np.asarray(points.normal[0])
     R_a = np.asarray(mbd.rotations.quaternion_to_matrix(tilt.orientation))
     u_a = R_a @ a[:3] + np.cross(R_a @ a[3:], x - tilt.position)

@@ -2,11 +2,19 @@ from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
 from ..._contact import ContactLaw
-from ..._inputs import Number, checked, not_negative, positive, positive_or_infinite, within
+from ..._inputs import (
+    Number,
+    Shape,
+    checked,
+    not_negative,
+    positive,
+    positive_or_infinite,
+    within,
+)
 from ..body import Body
 from ..collisions import ContactPoints, collide, point_count
 from ..element import checked_name, names_and_frames
@@ -64,8 +72,8 @@ class Contact(AbstractContact):
         frame_b: Frame | None = None,
         law: ContactLaw | None = None,
         margin: Number | None = None,
-        surface_velocity_a: Float[ArrayLike, "6"] | None = None,
-        surface_velocity_b: Float[ArrayLike, "6"] | None = None,
+        surface_velocity_a: Annotated[Any, Shape([6])] | None = None,
+        surface_velocity_b: Annotated[Any, Shape([6])] | None = None,
         friction: Annotated[Any, not_negative] = None,
         kinetic: Annotated[Any, not_negative] = None,
         speed: Annotated[Any, positive] = None,
