@@ -354,7 +354,7 @@ class ContactSteps(SplitSteps):
         return at
 
     def _flow_or_impact(
-        self, at: _Phase, turn: "_Turn", force: Float[Array, "all d"]
+        self, at: _Phase, turn: _Turn, force: Float[Array, "all d"]
     ) -> tuple[_Phase, Bool[Array, ""], Bool[Array, ""]]:
         """Apply the impact law at this instant if a contact hits. Otherwise move on a parabola to
         the next impact, or to the end of the step. Returns the end, whether there is an impact, and
@@ -454,10 +454,11 @@ class ContactSteps(SplitSteps):
         normal = jnp.arange(contacts.drift.shape[1]) == 0
 
         def force(x):
-            return J.reaction(jnp.where(normal, x[:, None], 0.0)), jnp.zeros(equations.rows)
+            rest = jnp.zeros(equations.rows, x.dtype)
+            return J.reaction(jnp.where(normal, x[:, None], 0.0)), rest
 
         def of_each():
-            struck = jnp.where(together.struck, 1.0, 0.0)
+            struck = together.struck.astype(together.later.dtype)
             (change, _), (later, _) = operator.solve_fixed_each(
                 force(struck), force(together.later)
             )
@@ -499,10 +500,10 @@ class ContactSteps(SplitSteps):
         left = back.residual
         taken = RESULTS.where(left <= _LEFT, RESULTS.successful, RESULTS.contact_unsolved)
         system, contacts = self.problem.system, equations.contacts
-        shift = move.displacement
+        displacement = move.displacement
         if equations.displacement is not None:
-            shift = shift + equations.displacement
-        q = system.retract(at.q, shift)
+            displacement = displacement + equations.displacement
+        q = system.retract(at.q, displacement)
         return _Phase(
             t,
             q,
