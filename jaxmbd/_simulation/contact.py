@@ -365,6 +365,8 @@ class ContactSteps(SplitSteps):
         at = at._replace(q=system.retract(at.q, at.shift * at.v))
         equations = self._equations(at, at.t + h, ~last)
         contacts, v_free = equations.contacts, equations.v_free
+        late = at.shift * (v_free - at.v) / h
+        at = at._replace(v=jnp.where(hits, at.v + late, at.v))
         before = contacts.velocities(at.v)
         # Between impacts two kinds of contacts act. Resting ones do; a step leaves a curved path by
         # O(h^2), which the bias corrects. Touching ones do if they neither open nor strike.
@@ -378,8 +380,7 @@ class ContactSteps(SplitSteps):
         flow = bouncing(contacts, bias, before[:, 0], touching & ~resting & hits)
         step = normal_law(contacts, before[:, 0], contacts.velocities(v_free)[:, 0], h)
         normal = tree_where(last, step, flow)
-        late = jnp.where(last, at.shift * (v_free - at.v) / h, 0.0)
-        v_free = jnp.where(hits, at.v, v_free + late)
+        v_free = jnp.where(hits, at.v, jnp.where(last, v_free + late, v_free))
         reactions = jnp.where(hits, 0.0, equations.multipliers)
         J = contacts.J
         equations = equations._replace(
@@ -418,7 +419,6 @@ class ContactSteps(SplitSteps):
                 reactions = held * reactions + between.impulses
             shift = self._shift(equations, J, flown.together)
             shift = jnp.where(turn.goes_on, shift, 0.0)
-            v = v + shift * path.a
             move = path.displacement(s) + flown.back.displacement
             ahead = contacts.gap + contacts.J.rows(move)[:, 0] + s * contacts.drift[:, 0]
             ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
