@@ -67,14 +67,22 @@ def load(
         state = _placed(loaded, state, start)
     names = [entry.name for entry in loaded.controls]
     for text in control:
-        name, sign, value = text.partition("=")
-        if not sign or name not in names:
-            raise ValueError(
-                f"--control must be NAME=VALUE with a control of the model, which are "
-                f"{names or 'none'}, but is {text!r}."
-            )
-        values[names.index(name)] = number("--control", value)
+        name, value = _assigned("--control", "control", names, text)
+        values[names.index(name)] = value
     return Model(loaded, state, values, contacts)
+
+
+def _assigned(option: str, kind: str, known: Sequence[str], text: str) -> tuple[str, float]:
+    """The name and the number of `text`, NAME=VALUE.
+
+    **Raises:** `ValueError` for anything else, and for a name that is not known."""
+    name, sign, value = text.rpartition("=")
+    if not sign or name not in known:
+        raise ValueError(
+            f"{option} must be NAME=VALUE with a {kind} of the model, which are "
+            f"{known or 'none'}, but is {text!r}."
+        )
+    return name, number(option, value)
 
 
 def _placed(loaded: Any, state: Any, start: Sequence[str]) -> Any:
@@ -89,13 +97,8 @@ def _placed(loaded: Any, state: Any, start: Sequence[str]) -> Any:
         known = [j.name for j in mechanism.joints if isinstance(j, mbd.AbstractJoint) and j.count()]
     values = {}
     for text in start:
-        name, sign, value = text.rpartition("=")
-        if not sign or name not in known:
-            raise ValueError(
-                f"--start must be NAME=VALUE with a coordinate of the model, which are "
-                f"{known or 'none'}, but is {text!r}."
-            )
-        values[name] = number("--start", value)
+        name, value = _assigned("--start", "coordinate", known, text)
+        values[name] = value
     if not loaded.joints:
         return mbd.close_joints(mechanism, mbd.place_bodies(mechanism, values))
     qpos, qvel = (np.array(x) for x in loaded.qpos_qvel(state))

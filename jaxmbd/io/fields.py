@@ -4,7 +4,7 @@ A field that is in none of the lists, such as one of a later version of MuJoCo, 
 differs from the value of an element that the file leaves as it is."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,20 +258,19 @@ def classification(name: str) -> str:
 
 def classification_of_option(name: str) -> str:
     """The same for a field of its options."""
-    if name in OPTIONS_READ:
-        return "read"
-    if name in OPTIONS_TOLD:
-        return "told"
-    return "without effect" if name in OPTIONS_WITHOUT_EFFECT else "unknown"
+    return _listed(name, OPTIONS_READ, OPTIONS_TOLD, OPTIONS_WITHOUT_EFFECT)
 
 
 def classification_of_flag(name: str) -> str:
     """The same for a bit of its flags, such as "DSBL_CONTACT"."""
-    if name in FLAGS_READ:
-        return "read"
-    if name in FLAGS_TOLD:
-        return "told"
-    return "without effect" if name in FLAGS_WITHOUT_EFFECT else "unknown"
+    return _listed(name, FLAGS_READ, FLAGS_TOLD, FLAGS_WITHOUT_EFFECT)
+
+
+def _listed(
+    name: str, read: Container[str], told: Container[str], without_effect: Container[str]
+) -> str:
+    lists = {"read": read, "told": told, "without effect": without_effect}
+    return next((word for word, names in lists.items() if name in names), "unknown")
 
 
 # --- telling -------------------------------------------------------------------------------------
