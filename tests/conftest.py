@@ -19,6 +19,7 @@ if jaxlib.version.__version_info__ < (0, 11):
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS])
 
+import compiled_budget  # noqa: E402
 import jax  # noqa: E402
 import jax.random as jr  # noqa: E402
 import pytest  # noqa: E402
@@ -97,9 +98,13 @@ def pytest_addoption(parser):
         action="store_true",
         help="check shapes and dtypes of all annotated signatures",
     )
+    parser.addoption("--counts", metavar="FILE", help="write what each test compiled to FILE")
 
 
 def pytest_configure(config):
+    config.pluginmanager.register(compiled_budget.Recorder())
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(compiled_budget.Budget(config))
     # Without it the tests see what users see, the package's own messages above all.
     if config.getoption("--shapes"):
         install_import_hook("jaxmbd", "beartype.beartype")
