@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import with_dtype
+from .._concrete import numpy_if_concrete
 from .._coordinates import quaternion_product
 from .._extensible import Extensible
 from .._inputs import checked, finite, positive
@@ -150,7 +151,8 @@ class Bounded(_Box):
             )
 
     def range(self, guess):
-        return self.lower, self.upper, np.asarray(self.upper) - np.asarray(self.lower)
+        xp = numpy_if_concrete(self.lower, self.upper)
+        return self.lower, self.upper, xp.asarray(self.upper) - xp.asarray(self.lower)
 
     def check(self, name, guess):
         super().check(name, guess)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 import jaxmbd as mbd
+from jaxmbd.identify import Positive
 
 QUIET = dict(progress=False)
 
@@ -31,12 +32,25 @@ def oscillator(mass=1.0, damping=0.4, stiffness=9.0):
 
 
 TIMES = np.linspace(0.0, 4.0, 41)
+BOTH = {"damping": Positive(), "stiffness": Positive()}
 
 
 def decay(t, q0=1.0, v0=0.0, mass=1.0, damping=0.4, stiffness=9.0):
     """q(t) of the free oscillator."""
     d, omega = damping / (2 * mass), math.sqrt(stiffness / mass - (damping / (2 * mass)) ** 2)
     return np.exp(-d * t) * (q0 * np.cos(omega * t) + (v0 + d * q0) / omega * np.sin(omega * t))
+
+
+class Falling(mbd.AbstractSystem):
+    """q'' = -g: a motion that is linear in g and in its start, and exact by RK4."""
+
+    gravity: Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(1)
+
+    def force(self, t, q, v, u):
+        return -jnp.reshape(self.gravity, 1)
 
 
 def state(q=1.0, v=0.0, t=0.0):

@@ -10,28 +10,36 @@ from refusals import TIMES, check_refused, refusals
 
 import jaxmbd as mbd
 from jaxmbd import identify
+from jaxmbd.identify import Bounded, Parameter, Positive, Record
 
 
 class Oscillator(mbd.AbstractSystem):
-    """x'' = -k x."""
+    """x'' = -k x - c x'."""
 
     k: jax.Array | float = 4.0
+    c: jax.Array | float = 0.0
 
     def mass_matrix(self, q):
         return np.eye(1)
 
     def force(self, t, q, v, u):
-        return -self.k * q
+        return -self.k * q - self.c * v
 
 
 POSITION = {"height": lambda sample: sample.q[0]}
 
 
-def record(start=None, measured=None):
+SYSTEM = Oscillator(jax.numpy.array(4.0), jax.numpy.array(0.0))
+
+
+def record(start=None, measured=None, **options):
     measured = np.cos(2 * TIMES) if measured is None else measured
-    return identify.Record(
-        TIMES, measured, mbd.State(0.0, [1.0], [0.0]) if start is None else start
-    )
+    start = mbd.State(0.0, [1.0], [0.0]) if start is None else start
+    return Record(TIMES, measured, start, **options)
+
+
+def timed(times):
+    return Record(times, np.zeros(len(times)), mbd.State(0.0, [1.0], [0.0]))
 
 
 def fitted(records=None, sensors=POSITION, parameters=None, dt=0.05, model=Oscillator, **options):
@@ -39,6 +47,10 @@ def fitted(records=None, sensors=POSITION, parameters=None, dt=0.05, model=Oscil
     records = record() if records is None else records
     build = (lambda values: Oscillator(**values)) if model is Oscillator else model
     return identify.fit(build, parameters, records, sensors, dt=dt, progress=False, **options)
+
+
+def of_system(parameters, records=None):
+    return fitted(records, parameters=parameters, model=SYSTEM)
 
 
 def an_estimate():
@@ -119,6 +131,38 @@ def an_estimate():
     ("Free-of-scale-0", "`scale` of Free must be positive", lambda: identify.Free(0.0)),
     ("UnknownStart-negative", "`sigma_position` of UnknownStart must be positive",
      lambda: identify.UnknownStart(sigma_position=-1.0)),
+    # What only the data and the model tell.
+    ("nan-measured", "nan in row 3, column 0",
+     lambda: record(measured=np.where(TIMES == TIMES[3], np.nan, 1))),
+    ("times-that-fall", "must increase", lambda: timed([0.0, 2.0, 1.0])),
+    ("a-time-twice", "stands in rows 1 and 2", lambda: timed([0.0, 1.0, 1.0])),
+    ("too-few-rows", "one row of measurements", lambda: record(measured=np.zeros(7))),
+    ("weights-of-another-shape", "`weights` of", lambda: record(weights=np.ones(3))),
+    ("time-nan", "is NaN", lambda: timed([0.0, np.nan])),
+    ("time-of-text", "array of numbers", lambda: timed(["a", "b"])),
+    ("path-misspelt", "no parameter `stifness`", lambda: of_system(["stifness"])),
+    ("nothing-chosen", "chooses none", lambda: of_system(lambda path, leaf: False)),
+    ("guess-out-of-bounds", "must lie between", lambda: of_system({"k": Bounded(10.0, 20.0)})),
+    ("guess-of-the-wrong-sign", "must be positive",
+     lambda: of_system({"k": Parameter(-1.0, Positive())})),
+    ("bounds-crossed", "must be finite and increase", lambda: Bounded(2.0, 1.0)),
+    ("no-guess", "give `Parameter", lambda: fitted(parameters={"k": Positive()})),
+    ("vector-of-length-root-3", "unit vector",
+     lambda: fitted(parameters={"k": Parameter(np.ones(3), identify.UnitVector())})),
+    ("model-of-a-number", "must return", lambda: fitted(model=lambda values: 1.0)),
+    ("no-parameters", "nothing to find", lambda: of_system([])),
+    ("no-records", "nothing to compare with", lambda: fitted([])),
+    ("more-sensors-than-columns", "give 2 numbers",
+     lambda: fitted(sensors={"q": lambda s: s.q, "v": lambda s: s.v})),
+    ("too-few-measurements", "2 measurements cannot",
+     lambda: of_system(["k", "c"], Record(TIMES[:2], TIMES[:2], record().start))),
+    ("other-columns", "same columns",
+     lambda: fitted([record(), record(measured=np.ones((11, 2)))])),
+    ("more-parts-than-samples", "too few for 50 parts",
+     lambda: fitted(shooting=identify.MultipleShooting(50))),
+    ("no-parts", "at least 1", lambda: identify.MultipleShooting(0)),
+    ("value-of-another-shape", "has the shape",
+     lambda: identify.Leaves(SYSTEM)({"k": np.ones(2)})),
 )  # fmt: skip
 def test_identification(words, call):
     check_refused(call, words)

@@ -15,10 +15,8 @@ import pytest
 import scipy.integrate
 import scipy.linalg
 
-import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd.identify import least_squares
-from jaxmbd.identify.problem import SimulationOptions, make_problem
 
 QUIET = dict(progress=False)
 UNKNOWN = {"stiffness": identify.Positive(), "damping": identify.Positive()}
@@ -74,27 +72,10 @@ def slider_crank_record(noise, seed=0):
 
 
 @pytest.mark.slow
-def test_simulation_of_the_slider_crank():
-    """Off from the independent motion by 2e-7 m, and by the fourth order of RK4."""
-    record = slider_crank_record(0.0)
-    coarse, fine = (
-        np.max(np.abs(identify.predict(slider_crank(), record, crank.SENSORS, dt=dt).errors[0]))
-        for dt in (crank.STEP, crank.STEP / 2)
-    )
-    assert coarse < 3e-7
-    assert 13 < coarse / fine < 19
-
-
-@pytest.fixture
-def fine_step(monkeypatch):
-    """At this step the error of RK4 is 1e-7 of the motion."""
-    monkeypatch.setattr(crank, "STEP", 1e-3)
-
-
-@pytest.mark.slow
-def test_spring_damper_found(fine_step):
+def test_spring_damper_found(monkeypatch):
     """Without noise to 1e-6; with noise within the intervals, and these as wide as the scatter of
     the estimates."""
+    monkeypatch.setattr(crank, "STEP", 1e-3)  # the error of RK4 is 1e-7 of the motion
     noise = 2e-4
     found = crank.fitted(slider_crank_record(0.0), **QUIET)
     assert found.converged
@@ -120,64 +101,6 @@ def test_spring_damper_found(fine_step):
     # Chi-squared with 24 degrees of freedom, jointly and apart: between its quantiles at 0.05 %.
     assert 7 < np.sum(distances) < 52
     assert 7 < np.sum(np.square(spreads)) < 52
-
-
-@pytest.mark.slow
-def test_spring_damper_from_poor_guesses():
-    """The first part of the record fitted first, a guess may be off by far more than a period."""
-    record = slider_crank_record(2e-4)
-    for k, d in ((600.0, 4.0), (18000.0, 400.0)):
-        found = crank.fitted(record, {"stiffness": k, "damping": d}, **QUIET)
-        assert found.converged
-        assert found.noise == pytest.approx(2e-4, rel=0.1)
-        off = found.entries - list(crank.TRUTH.values())
-        assert off @ np.linalg.solve(found.covariance, off) < 16
-
-
-@pytest.mark.slow
-def test_gradients_of_the_spring_damper():
-    """J^T r, in forward mode, and the gradient in reverse mode through the steps, with checkpoints,
-    against central differences of the loss |r|^2 / 2."""
-    near, shift = {"stiffness": 5000.0, "damping": 50.0}, 1e-5  # of the logarithms
-    problem = make_problem(
-        slider_crank(near),
-        UNKNOWN,
-        [slider_crank_record(2e-4)],
-        crank.SENSORS,
-        SimulationOptions(crank.STEP, mbd.UdwadiaKalaba(), None),
-        identify.KnownStart(),
-        identify.SingleShooting(),
-        identify.Squares(),
-    )
-
-    @jax.jit
-    def loss(z):
-        return 0.5 * jnp.sum(problem.residuals(z, problem.data) ** 2)
-
-    z = jnp.zeros(2)
-    r, J, _ = jax.jit(lambda z: problem.residuals.jacobian(z, problem.data))(z)
-    differences = [(loss(z + e) - loss(z - e)) / (2 * shift) for e in shift * jnp.eye(2)]
-    np.testing.assert_allclose(J.T @ r, differences, rtol=1e-6)
-    np.testing.assert_allclose(jax.jit(jax.grad(loss))(z), differences, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_spring_damper_with_unknown_start():
-    """The initial state is found as well, from a guess that is off."""
-    record = slider_crank_record(0.0)
-    q, v = jax.jvp(crank.points, (jnp.array([0.55, 0.01]),), (jnp.array([11.0, 0.1]),))
-    found = identify.fit(
-        slider_crank({"stiffness": 5000.0, "damping": 50.0}),
-        UNKNOWN,
-        dataclasses.replace(record, start=mbd.State(0.0, q, v)),
-        crank.SENSORS,
-        dt=crank.STEP,
-        start=identify.UnknownStart(position=0.1, velocity=1.0),
-        **QUIET,
-    )
-    np.testing.assert_allclose(found.starts[0].q, record.start.q, atol=1e-6)
-    np.testing.assert_allclose(found.starts[0].v, record.start.v, atol=1e-4)
-    assert found.values["stiffness"] == pytest.approx(6000, rel=1e-5)
 
 
 def rows(n=12, header="time,support_y,slider_x", **changes):
@@ -213,34 +136,23 @@ def test_bad_measurements(tmp_path, text, message):
         crank.read_record(path)
 
 
-def test_fit_reports_what_it_cannot_do():
-    def line(y, x):
-        return y["slope"] * x + y["offset"]
-
-    guess = {"slope": 1.0, "offset": 0.0}
-    with pytest.raises(ValueError, match="2 measurements cannot determine 2 parameters"):
-        least_squares(line, guess, np.arange(2.0), **QUIET)
-    with pytest.raises(ValueError, match="not finite"):
-        least_squares(line, guess, np.full(5, np.nan), **QUIET)
+def line(p, data):
+    x, y = data
+    return p["slope"] * x + p["offset"] - y
 
 
 def test_fit_of_a_line_is_linear_regression():
-    x = np.linspace(0, 1, 50)
+    x, guess = np.linspace(0, 1, 50), {"slope": 0.0, "offset": 0.0}
     y = 2 * x - 3 + 0.1 * np.random.default_rng(0).normal(size=50)
-
-    def line(p, data):
-        x, y = data
-        return p["slope"] * x + p["offset"] - y
-
-    result = least_squares(line, {"slope": 0.0, "offset": 0.0}, (x, y), **QUIET)
-    (slope, offset), C = np.polyfit(x, y, 1, cov=True)
+    result = least_squares(line, guess, (x, y), **QUIET)
+    known, C = np.polyfit(x, y, 1, cov=True)
     assert result.converged
-    np.testing.assert_allclose(
-        [result.value["slope"], result.value["offset"]], [slope, offset], rtol=1e-7
-    )
-    np.testing.assert_allclose(
-        [result.sigma["slope"], result.sigma["offset"]], np.sqrt(np.diag(C)), rtol=1e-7
-    )
+    for found, expected in ((result.value, known), (result.sigma, np.sqrt(np.diag(C)))):
+        np.testing.assert_allclose([found["slope"], found["offset"]], expected, rtol=1e-7)
+    with pytest.raises(ValueError, match="not finite"):
+        least_squares(line, guess, (x, np.full(50, np.nan)), **QUIET)
+    with pytest.raises(ValueError, match="2 measurements cannot determine 2 parameters"):
+        least_squares(line, guess, (x[:2], y[:2]), **QUIET)
 
 
 def test_the_search_ends_where_nothing_is_left_to_gain():
@@ -317,41 +229,11 @@ def test_two_carts_found(tmp_path):
     assert left_out[-10:].tolist() == list(range(390, 400)) and left_out[0] >= 380
 
 
-@pytest.mark.slow
-def test_one_cart_with_uneven_springs():
-    """What the model leaves out is found: here a spring force with a quadratic term, by SciPy."""
-    share, omega2, size = 0.03, 9.0, 100.0
-
-    def rates(t, y):
-        return [y[1], -omega2 * (y[0] + share * y[0] ** 2 / size) - 0.03 * y[1]]
-
-    times = np.arange(600) / 30
-    motion = scipy.integrate.solve_ivp(
-        rates, (0, times[-1]), [size, 0], "DOP853", t_eval=times, rtol=1e-10, atol=1e-8
-    ).y[0]
-    record = track.record_of(times, np.round(motion)[:, None])
-    found = track.from_early_to_late(record, **QUIET)
-    more = track.UNKNOWN | {"uneven": identify.Free()}
-    uneven = track.fitted(record, found.system, more, **QUIET)
-    assert uneven.noise < 0.31 < 0.4 < found.noise  # rounding alone is 0.29
-    assert abs(uneven.values["uneven"] - share) < min(4 * uneven.sigma[-1], 0.1 * share)
-    omega, _ = found.derived(track.frequencies)["natural frequency 1 [rad/s]"]
-    assert omega == pytest.approx(3.0, rel=2e-3)
-
-
 def test_more_than_one_trial(tmp_path):
     path = tmp_path / "two.txt"
     path.write_text("% x v\n0 0.1 1 0\n1 0.2 1 0\n")
     with pytest.raises(ValueError, match="more than one trial"):
         track.read_record(path)
-
-
-def zero_crossing_frequency(t, x):
-    """From the times at which x crosses its middle, two a period [rad/s]."""
-    x = x - 0.5 * (x.max() + x.min())
-    k = np.flatnonzero(np.diff(x > 0))
-    crossings = t[k] - x[k] * (t[k + 1] - t[k]) / (x[k + 1] - x[k])
-    return math.pi * (len(crossings) - 1) / (crossings[-1] - crossings[0])
 
 
 def spectral_peaks(t, x):
@@ -364,22 +246,6 @@ def spectral_peaks(t, x):
     low = tops[np.argmax(power[tops])]
     away = tops[omega[tops] > 2.5 * omega[low]]
     return omega[low], omega[away[np.argmax(power[away])]]
-
-
-@pytest.mark.slow
-def test_measured_cart(shared):
-    record = track.read_record(shared / "data" / "pendulum_lab" / "real_linear_h_1.txt")
-    found = track.from_early_to_late(record, **QUIET)
-    # Rounding to whole units alone is 0.29; the largest displacement is 102.
-    assert found.converged and found.prediction.rms["position"] < 0.42
-    assert np.all(track.without_outliers(found).weights == 1)
-    omega, _ = found.derived(track.frequencies)["natural frequency 1 [rad/s]"]
-    x = record.measured[:, 0]
-    assert omega == pytest.approx(zero_crossing_frequency(record.time, x), rel=1e-3)
-    assert found.values["springs"][0] == pytest.approx(omega**2)
-    # Friction is viscous.
-    decay = np.log(np.ptp(x[:150]) / np.ptp(x[-150:]))
-    assert found.values["damping"][0] == pytest.approx(2 * decay / 24.0, rel=0.1)
 
 
 @pytest.mark.slow
