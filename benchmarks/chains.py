@@ -27,14 +27,14 @@ from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import equinox as eqx  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from measuring import NO_FUSION, Simulation, best_of, compare, measure  # noqa: E402
-from tqdm import tqdm  # noqa: E402
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from measuring import NO_FUSION, Simulation, best_of, compare, measure
+from tqdm import tqdm
 
-import jaxmbd as mbd  # noqa: E402
+import jaxmbd as mbd
 
 LENGTH, MASS, DAMPING, ANGLE, RATE = 0.3, 1.0, 0.2, 0.1, 0.2
 INERTIA = (MASS * LENGTH**2 / 12, MASS * LENGTH**2 / 12, 0.001)

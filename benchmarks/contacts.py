@@ -34,15 +34,15 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import diffrax  # noqa: E402
-import equinox as eqx  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from measuring import NO_FUSION, Simulation, best_of, compare, measure  # noqa: E402
-from tqdm import tqdm  # noqa: E402
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from measuring import NO_FUSION, Simulation, best_of, compare, measure
+from tqdm import tqdm
 
-import jaxmbd as mbd  # noqa: E402
+import jaxmbd as mbd
 
 GRAVITY, FRICTION = 9.81, 0.5
 FLOOR = mbd.HalfSpace()

@@ -19,17 +19,17 @@ import sys
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
-import equinox as eqx  # noqa: E402
-import identify_spring_damper as crank  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from jax.flatten_util import ravel_pytree  # noqa: E402
+import equinox as eqx
+import identify_spring_damper as crank
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
 
-import jaxmbd as mbd  # noqa: E402
-from jaxmbd import identify  # noqa: E402
-from jaxmbd.identify import least_squares  # noqa: E402
-from jaxmbd.identify.problem import SimulationOptions, make_problem  # noqa: E402
+import jaxmbd as mbd
+from jaxmbd import identify
+from jaxmbd.identify import least_squares
+from jaxmbd.identify.problem import SimulationOptions, make_problem
 
 
 class ByDifferences(eqx.Module):

@@ -24,15 +24,15 @@ from collections.abc import Callable
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import diffrax  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import jax.random as jr  # noqa: E402
-import numpy as np  # noqa: E402
-from measuring import best_of  # noqa: E402
-from tqdm import tqdm  # noqa: E402
+import diffrax
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from measuring import best_of
+from tqdm import tqdm
 
-import jaxmbd as mbd  # noqa: E402
+import jaxmbd as mbd
 
 # Set before the first array, since shapes and inertias are created when this file is imported.
 jax.config.update("jax_enable_x64", "--float32" not in sys.argv)

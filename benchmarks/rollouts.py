@@ -25,14 +25,14 @@ from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "")  # any device; `chains` would select the CPU
 
-import chains  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from measuring import NO_FUSION, Simulation, compiled, gpu_kernels  # noqa: E402
-from tqdm import tqdm  # noqa: E402
+import chains
+import jax
+import jax.numpy as jnp
+import numpy as np
+from measuring import NO_FUSION, Simulation, compiled, gpu_kernels
+from tqdm import tqdm
 
-import jaxmbd as mbd  # noqa: E402
+import jaxmbd as mbd
 
 
 def forward(end: Simulation) -> Callable:

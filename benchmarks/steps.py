@@ -21,16 +21,16 @@ from typing import NamedTuple
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
-import diffrax  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import pendulum  # noqa: E402
-import slider_crank  # noqa: E402
-import two_four_bars  # noqa: E402
-from jax.scipy.linalg import solve_triangular  # noqa: E402
-from tqdm import tqdm  # noqa: E402
+import diffrax
+import jax
+import jax.numpy as jnp
+import pendulum
+import slider_crank
+import two_four_bars
+from jax.scipy.linalg import solve_triangular
+from tqdm import tqdm
 
-import jaxmbd as mbd  # noqa: E402
+import jaxmbd as mbd
 
 
 class LibraryPinv(mbd.solvers.AbstractConstraintSolver):

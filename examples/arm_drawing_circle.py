@@ -104,7 +104,7 @@ def inverse_dynamics(t, h=1e-3):
 
 
 def start() -> mbd.State:
-    upper, fore = angles(0.0)
+    upper, _ = angles(0.0)
     elbow = LENGTHS[0] * jnp.array([np.cos(upper), np.sin(upper)])
     return mbd.assemble(Arm(), jnp.concatenate([elbow, target(0.0)]))
 

@@ -136,7 +136,7 @@ def fitted(recorded, guess, iterations=6):
     logarithms = jnp.log(jnp.asarray(guess))
     rise, slopes = heights_and_slopes(logarithms)
     first = rise
-    for i in range(iterations):
+    for _ in range(iterations):
         k, d = np.exp(logarithms)
         error = 1e3 * np.sqrt(np.mean((rise - recorded) ** 2))
         print(f"  {k:8.1f} N/m {d:8.1f} N s/m   error {error:.4f} mm rms", flush=True)

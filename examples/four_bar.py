@@ -154,7 +154,7 @@ def torque_and_slopes(counterweights):
 def balanced(counterweights, iterations=2):
     """Those with the least mean square of the torque, by the method of Gauss and Newton. The torque
     is linear in them, so that the first step finds them and the second changes nothing."""
-    for i in range(iterations):
+    for _ in range(iterations):
         torque, slopes, _ = torque_and_slopes(counterweights)
         print(f"  {counterweights[0]:7.4f} kg on the crank, {counterweights[1]:7.4f} kg on the "
               f"rocker: torque {rms(torque):.4f} N m rms", flush=True)  # fmt: skip

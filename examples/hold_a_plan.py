@@ -171,7 +171,7 @@ def main() -> None:
     t1 = float(plan.t[-1]) + 1.0
     motions = {}
     for name, control in (("with feedback", policy), ("torque alone", plan.control)):
-        t, q, v = follow(system, starts, control, t1)
+        t, q, _ = follow(system, starts, control, t1)
         motions[name] = (t, q)
         off = np.abs(np.asarray(q)[:, :, 0] - float(upright.q[0]))
         print(

@@ -151,7 +151,8 @@ def draw(plans, exact: float):
         axes[0].plot(plan.t, plan.q[:, 0], ".-", label=name)
         axes[1].plot(plan.t, plan.v[:, 0], ".-")
         t = jnp.linspace(plan.t[0], plan.t[-1], 1000)
-        axes[2].plot(t, jax.vmap(lambda t: plan.control(t, plan.q[0], plan.v[0])[0])(t))
+        of = lambda t, plan=plan: plan.control(t, plan.q[0], plan.v[0])[0]  # noqa: E731
+        axes[2].plot(t, jax.vmap(of)(t))
     for axis, label in zip(axes, ("crank [rad]", "speed [rad/s]", "torque [N m]")):
         axis.axvline(exact, color="0.7", linestyle="--")
         axis.set_ylabel(label)

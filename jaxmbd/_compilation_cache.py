@@ -55,7 +55,7 @@ class CompilationCache:
         limit = (
             f" of at most {format_bytes(self.max_bytes)}" if math.isfinite(self.max_bytes) else ""
         )
-        off = "" if jax.config.jax_enable_compilation_cache else ", switched off in JAX"  # pyright: ignore
+        off = "" if jax.config.jax_enable_compilation_cache else ", switched off in JAX"  # pyright: ignore[reportAttributeAccessIssue]
         return (
             f"{self.folder}: {self.programs} compiled programs, {format_bytes(self.bytes)}{limit}; "
             f"this process read {self.read} and wrote {self.written}{off}"

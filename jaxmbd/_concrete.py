@@ -72,7 +72,7 @@ def with_strong_types(tree: PyTree) -> Any:
     weak = list(map(_is_weak, leaves))
     if not any(weak):
         return tree
-    others = [x for x, is_one in zip(leaves, weak) if not is_one and _is_real_array(x)]
+    others = [x for x, is_one in zip(leaves, weak, strict=True) if not is_one and _is_real_array(x)]
     dtype = np.result_type(*(x.dtype for x in others)) if others else jnp.result_type(float)
 
     def strong(x):
@@ -81,7 +81,9 @@ def with_strong_types(tree: PyTree) -> Any:
         # Unlike JAX, NumPy compiles no program for the conversion.
         return jnp.asarray(np.asarray(x) if is_concrete(x) else x, dtype)
 
-    return treedef.unflatten([strong(x) if is_one else x for x, is_one in zip(leaves, weak)])
+    return treedef.unflatten(
+        [strong(x) if is_one else x for x, is_one in zip(leaves, weak, strict=True)]
+    )
 
 
 def as_one_program(fn: _Function) -> _Function:

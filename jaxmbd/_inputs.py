@@ -169,7 +169,7 @@ def _fits(shape: tuple[int, ...], axes: tuple[str, ...]) -> bool:
         shape = shape[: len(before)] + shape[len(shape) - len(after) :]
         axes = before + after
     return len(shape) == len(axes) and all(
-        not axis.isdigit() or int(axis) == size for size, axis in zip(shape, axes)
+        not axis.isdigit() or int(axis) == size for size, axis in zip(shape, axes, strict=True)
     )
 
 
@@ -511,7 +511,7 @@ class _Signature:
         kind = args[0].__name__ if isinstance(args[0], type) else type(args[0]).__name__
         if self.function.__name__ != "__init__":
             return f"{kind}.{self.function.__name__}"
-        given = dict(zip(self.names, args)) | kwargs
+        given = dict(zip(self.names, args, strict=False)) | kwargs
         name = given.get("name")
         return f'{kind} "{name}"' if isinstance(name, str) and name else kind
 
@@ -569,7 +569,7 @@ def traced_in_range(*objects: Any) -> Array | None:
 
 
 def _unknown(signature: _Signature, args: tuple, kwargs: dict[str, Any]) -> str:
-    name = sorted(kwargs.keys() - signature.known)[0]
+    name = min(kwargs.keys() - signature.known)
     names = [x for x in signature.named if x not in ("self", "cls", *kwargs)]
     near = difflib.get_close_matches(name, names, 1)
     listed = ", ".join(f"`{x}`" for x in names)

@@ -108,7 +108,9 @@ def _one_by_one_jvp(operands, tangents, *, jaxpr):
 
 
 def _one_by_one_batched(operands, dims, *, jaxpr):
-    leading = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims)]
+    leading = [
+        x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)
+    ]
     batched = [d is not None for d in dims]
 
     if not loops_cost_nothing():
@@ -118,10 +120,10 @@ def _one_by_one_batched(operands, dims, *, jaxpr):
 
     def alone(moving):
         moving = iter(moving)
-        sample = [next(moving) if b else x for x, b in zip(leading, batched)]
+        sample = [next(moving) if b else x for x, b in zip(leading, batched, strict=True)]
         return _one_by_one.bind(*sample, jaxpr=jaxpr)
 
-    out = jax.lax.map(alone, [x for x, b in zip(leading, batched) if b])
+    out = jax.lax.map(alone, [x for x, b in zip(leading, batched, strict=True) if b])
     return out, [0] * len(out)
 
 

@@ -85,7 +85,7 @@ def in_a_process(kinds, folder, **environment):
 @pytest.fixture(autouse=True)
 def cache_of_the_tests():
     """Comes back after each test."""
-    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore
+    folder = jax.config.jax_compilation_cache_dir
     yield
     jax.config.update("jax_compilation_cache_dir", folder)
     reset_cache()
@@ -115,7 +115,7 @@ def test_default_folders(monkeypatch, tmp_path):
     kept = mbd.compilation_cache(max_bytes=1)
     assert (kept.folder, kept.max_bytes) == (tmp_path / "given", float("inf"))
     assert mbd.compilation_cache(tmp_path / "named").folder == tmp_path / "named"
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "named")  # pyright: ignore
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "named")
 
 
 @pytest.fixture

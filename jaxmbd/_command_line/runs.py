@@ -43,7 +43,8 @@ def save(path: str, model: Any, solution: Any) -> None:
 
     ending = pathlib.Path(path).suffix.lower()
     if ending == ".zarr":
-        return mbd.save(model.loaded, path, solution)
+        mbd.save(model.loaded, path, solution)
+        return
     qpos, qvel = model.loaded.qpos_qvel(solution)
     if ending == ".csv":
         table = np.column_stack([np.asarray(solution.t), np.asarray(qpos)])

@@ -77,7 +77,8 @@ def view(
     else:
         found = load(model, keyframe, control, contacts, start)
         if live:
-            return _live(found, dt, method, browser)
+            _live(found, dt, method, browser)
+            return
         solution = motion(found, t1, dt, method, rate, shown(progress))
     title = pathlib.Path(model).name
     page: Any = mbd.view(

@@ -45,23 +45,27 @@ class Product(AbstractCoordinates):
 
     def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         qs, vs = _split(q, self._nqs(), "q"), _split(v, self._nvs(), "v")
-        return jnp.concatenate([part.qdot(*x) for part, *x in zip(self.parts, qs, vs)])
+        return jnp.concatenate([part.qdot(*x) for part, *x in zip(self.parts, qs, vs, strict=True)])
 
     def retract(self, q: Float[Array, " nq"], dp: Float[Array, " nv"]) -> Float[Array, " nq"]:
         qs, dps = _split(q, self._nqs(), "q"), _split(dp, self._nvs(), "dp")
-        return jnp.concatenate([part.retract(*x) for part, *x in zip(self.parts, qs, dps)])
+        return jnp.concatenate(
+            [part.retract(*x) for part, *x in zip(self.parts, qs, dps, strict=True)]
+        )
 
     def difference(self, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
         q0s, q1s = _split(q0, self._nqs(), "q0"), _split(q1, self._nqs(), "q1")
-        return jnp.concatenate([part.difference(*x) for part, *x in zip(self.parts, q0s, q1s)])
+        return jnp.concatenate(
+            [part.difference(*x) for part, *x in zip(self.parts, q0s, q1s, strict=True)]
+        )
 
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         qs = _split(q, self._nqs(), "q")
-        return jnp.concatenate([part.normalise(x) for part, x in zip(self.parts, qs)])
+        return jnp.concatenate([part.normalise(x) for part, x in zip(self.parts, qs, strict=True)])
 
     def result(self, q: Float[Array, " nq"]) -> RESULTS:
         qs = _split(q, self._nqs(), "q")
-        return first_failure(*(part.result(x) for part, x in zip(self.parts, qs)))
+        return first_failure(*(part.result(x) for part, x in zip(self.parts, qs, strict=True)))
 
     def _nqs(self) -> list[int]:
         return [part.nq or 0 for part in self.parts]

@@ -126,7 +126,7 @@ def _carried(values: list[_Value], varies: list[bool], lanes: int) -> list[_Valu
     """The values as a carry of which some parts vary."""
     return [
         _Value(_spread(a, lanes) if many else jnp.asarray(a.x), many)
-        for a, many in zip(values, varies)
+        for a, many in zip(values, varies, strict=True)
     ]
 
 
@@ -207,7 +207,7 @@ def _elementwise(equation, values, lanes):
     shape = equation.outvars[0].aval.shape
     scalars = [v.aval.ndim == 0 for v in equation.invars]
     # Scalars among arrays stay scalars, unless one of them differs between samples.
-    stay = not any(value.varies for value, scalar in zip(values, scalars) if scalar)
+    stay = not any(value.varies for value, scalar in zip(values, scalars, strict=True) if scalar)
 
     def operand(value, scalar):
         if not (scalar and shape):

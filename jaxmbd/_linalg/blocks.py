@@ -487,7 +487,6 @@ class BlockRows(eqx.Module):
         dtype = self.pieces[0].dtype if self.pieces else jnp.result_type(float)
         parts = [jnp.zeros((0, self.size, self.count + 1), dtype)]
         for piece, kinds, ends in zip(self.pieces, self.kinds, self.ends, strict=True):
-            _, rows, _, elements = piece.shape
             # By selections: XLA does not compile loops with a scatter whole.
             own = (np.array(ends)[:, :, None] == np.arange(self.count + 1))[:, None, :, None]
             blocks = jnp.swapaxes(piece, 2, 3)[..., None]

@@ -72,7 +72,10 @@ def batch_last(fn: Callable, tables: int = 0) -> Callable:
             return jnp.broadcast_to(x[..., None], (*x.shape, size))
 
         # JAX may have copied the tables for all samples.
-        shared = [x[0] if many else x for x, many in zip(operands[:tables], is_batched)]
+        shared = [
+            x[0] if many else x
+            for x, many in zip(operands[:tables], is_batched[:tables], strict=True)
+        ]
         out = batched(*shared, *map(last, operands[tables:], is_batched[tables:]))
         first = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out)
         return first, jax.tree.map(lambda _: True, out)

@@ -63,14 +63,14 @@ class _Corrected(diffrax.AbstractWrappedSolver):
 
     @property
     def scan_kind(self):
-        return self.solver.scan_kind  # pyright: ignore
+        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def term_structure(self):
         return self.solver.term_structure
 
     @property
-    def interpolation_cls(self):  # pyright: ignore
+    def interpolation_cls(self):  # pyright: ignore[reportIncompatibleMethodOverride]
         def interpolation(*, t0, t1, motion, angles):
             inner = self.solver.interpolation_cls(t0=t0, t1=t1, **motion)
             return _NearAngles(t0, t1, inner, angles)
@@ -79,11 +79,11 @@ class _Corrected(diffrax.AbstractWrappedSolver):
 
     @property
     def root_finder(self):
-        return self.solver.root_finder  # pyright: ignore
+        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def root_find_max_steps(self):
-        return self.solver.root_find_max_steps  # pyright: ignore
+        return self.solver.root_find_max_steps  # pyright: ignore[reportAttributeAccessIssue]
 
     def order(self, terms):
         return self.solver.order(terms)
@@ -169,7 +169,7 @@ def integrate_adaptive(
         max_steps=options.max_steps,
         throw=False,
     )
-    (t, _), (ys, last) = solution.ts, solution.ys  # pyright: ignore
+    (t, _), (ys, last) = solution.ts, solution.ys  # pyright: ignore[reportGeneralTypeIssues]
     end = jax.tree.map(lambda x: x[-1], last)
     final = output(grid.t1, end, None)
 

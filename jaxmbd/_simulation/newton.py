@@ -150,10 +150,10 @@ _with_derivative_of.def_abstract_eval(lambda x, _: x)
 
 
 def _with_derivative_of_batched(operands, dims):
-    size = next(x.shape[d] for x, d in zip(operands, dims) if d is not None)
+    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
     x, y = (
         jnp.broadcast_to(x[None], (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
-        for x, d in zip(operands, dims)
+        for x, d in zip(operands, dims, strict=True)
     )
     return _with_derivative_of.bind(x, y), 0
 

@@ -44,7 +44,7 @@ def turning(
     if not isinstance(system, AbstractStructuredSystem):
         return None
     system, q, v, angles = stop_gradient((system, q, v, angles))
-    return near(system, angles).turning(q, v)  # pyright: ignore
+    return near(system, angles).turning(q, v)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def off_branch(system: AbstractSystem, state: State) -> Bool[ArrayLike, ""]:

@@ -147,7 +147,7 @@ def _is_unpainted(visual: Any) -> bool:
 
 
 def _byte_color(rgba: Any) -> Color:
-    r, g, b = (int(round(255 * min(max(float(x), 0.0), 1.0))) for x in rgba[:3])
+    r, g, b = (round(255 * min(max(float(x), 0.0), 1.0)) for x in rgba[:3])
     return r, g, b
 
 
@@ -191,7 +191,7 @@ def _skeleton(mechanism: Mechanism, body: Body, color: Color, size: float) -> li
 
 def _contact_solids(mechanism: Mechanism, colors: dict[str, Color]) -> list[Solid]:
     still = Frames(np.zeros((1, 3)), np.eye(3)[None])
-    local = {name: still for name in colors}
+    local = dict.fromkeys(colors, still)
     found = []
     for place in placed_shapes(mechanism, local):
         shape: Any = place.shape

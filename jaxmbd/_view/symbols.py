@@ -1,5 +1,6 @@
 """Solids and stretching lines that show joints, springs and supports."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +121,7 @@ def _force(of: AbstractForceElement, frames: list[Frames], size: float) -> Symbo
         turns = spiral(0.35 * size, 0.7 * size, 2.5)[::3]
         at, axes = np.asarray(of.frames[0].position, float), _axes(of.frames[0])
         points = at + turns @ axes.T
-        pieces = zip(points[:-1], points[1:], strict=True)
+        pieces = itertools.pairwise(points)
         return [bar(of.bodies[0], of.name, a, b, 0.05 * size, _FORCE) for a, b in pieces]
     if isinstance(of, Motor):
         return [_at(of, 0, "cylinder", (0.42 * size, 0.2 * size), _FORCE, opacity=0.5)]

@@ -180,7 +180,9 @@ def campbell(
     speeds = np.asarray(speeds, float)
     models = [model_at(speed) for speed in speeds]
     whirling = _planes(models, speeds, axis, planes)
-    found = [_oscillating(model, whirling, speed) for model, speed in zip(models, speeds)]
+    found = [
+        _oscillating(model, whirling, speed) for model, speed in zip(models, speeds, strict=True)
+    ]
     count = max((s.size for s, *_ in found), default=0)
     s, shapes, whirl = _padded(*found[0], count)
     rows, senses = [s], [whirl]

@@ -248,10 +248,14 @@ def continuation(
             span = float((new.tangent + here.tangent) @ _moved(problem, here, new, scale)) / 2
             if not fresh:
                 if float(new.tangent[-1]) * float(here.tangent[-1]) < 0:
-                    fold = _located(lambda s: advanced(here, s), span, lambda p: p.tangent[-1])
+                    fold = _located(
+                        lambda s, here=here: advanced(here, s), span, lambda p: p.tangent[-1]
+                    )
                     folds.append(_limit_of(problem, fold, len(points) - 1, state))
                 elif float(new.crossing) * float(here.crossing) < 0:
-                    cross = _located(lambda s: advanced(here, s), span, lambda p: p.crossing)
+                    cross = _located(
+                        lambda s, here=here: advanced(here, s), span, lambda p: p.crossing
+                    )
                     there = State(state.t, cross.q, jnp.zeros_like(state.v))
                     crossings.append(
                         BranchPoint(float(cross.x), there, len(points) - 1, cross.direction)
@@ -335,7 +339,7 @@ def family_of(
     """The family and the state at rest, after checks. `contacts`: whether they are allowed."""
     check_no_nan(state=state, u=u)
     dtype = state.q.dtype
-    member, inputs = eqx.filter_eval_shape(
+    member, _ = eqx.filter_eval_shape(
         lambda x: _member(family, x, u), jax.ShapeDtypeStruct((), dtype)
     )
     if not isinstance(member, AbstractSystem):

@@ -41,7 +41,9 @@ class Equilibria(eqx.Module):
         if lost:
             rows[0] += f", of which {lost} led to none"
         stable, q = np.asarray(self.state.report.stable), np.asarray(self.state.q)
-        for i, (firm, pose, starts) in enumerate(zip(stable, q, np.asarray(self.count))):
+        for i, (firm, pose, starts) in enumerate(
+            zip(stable, q, np.asarray(self.count), strict=True)
+        ):
             kind = "stable" if firm else "unstable"
             rows.append(
                 f"  {i}: {kind}, from {counted(int(starts), 'start')}, q = {in_a_line(pose)}"

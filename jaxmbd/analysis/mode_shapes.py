@@ -37,7 +37,9 @@ class Participation(NamedTuple):
         if self.mass.ndim > 1:
             return f"participation of modes, shape {self.mass.shape}"
         rows = ["     effective mass  participation factor"]
-        for i, (m, f) in enumerate(zip(np.asarray(self.mass), np.asarray(self.factor))):
+        for i, (m, f) in enumerate(
+            zip(np.asarray(self.mass), np.asarray(self.factor), strict=True)
+        ):
             rows.append(f"{i:3d}  {m:14.6g}  {complex(f):.6g}")
         return "\n".join(rows)
 

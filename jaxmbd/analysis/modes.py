@@ -52,7 +52,7 @@ class Modes(eqx.Module):
         if self.s.ndim > 1:
             return f"modes of {self.s.shape[:-1]} models, {self.s.shape[-1]} of each"
         rows = ["     frequency [Hz]  damping ratio  eigenvalue [1/s]"]
-        for i, (f, d, s) in enumerate(zip(self.frequency, self.damping_ratio, self.s)):
+        for i, (f, d, s) in enumerate(zip(self.frequency, self.damping_ratio, self.s, strict=True)):
             rows.append(f"{i:3d}  {float(f):14.6g}  {float(d):13.4g}  {complex(s):.6g}")
         return "\n".join(rows)
 

@@ -108,5 +108,6 @@ def nominal(
         return steps, speeds, jnp.stack([u0, -3 * u0 + 4 * u - u1, 2 * u0 - 4 * u + 2 * u1])
 
     points = (t, q, v)
-    begins, ends = (jax.tree.map(lambda x: x[of], points) for of in (slice(-1), slice(1, None)))
+    begins = jax.tree.map(lambda x: x[:-1], points)
+    ends = jax.tree.map(lambda x: x[1:], points)
     return Nominal(system, t, q, v, *jax.vmap(interval)(begins, ends), example)

@@ -45,11 +45,11 @@ def plot_campbell(
             offset = dict(xytext=(3, 0), textcoords="offset points", va="center")
             ax.annotate(str(i), place, color=f"C{i % 10}", fontsize="small", **offset)
     if ends:
-        first = {backward: drawn for backward, drawn in reversed(ends)}
+        first = dict(reversed(ends))
         named = [
             (first[x], name) for x, name in ((False, "forward"), (True, "backward")) if x in first
         ]
-        ax.legend(*zip(*named), loc="upper left", fontsize="small")
+        ax.legend(*zip(*named, strict=True), loc="upper left", fontsize="small")
     top = np.nanmax(found.frequency, initial=0.0)
     for order in np.atleast_1d(np.asarray(orders, float)):
         excited = order * per_second * found.speed / (2 * np.pi)

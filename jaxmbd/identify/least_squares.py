@@ -66,7 +66,9 @@ class LeastSquares(NamedTuple):
             f"{self.rms:.4g}"
         ]
         sigma = jax.tree.leaves(self.sigma)
-        for (path, x), s in zip(jax.tree_util.tree_leaves_with_path(self.value), sigma):
+        for (path, x), s in zip(
+            jax.tree_util.tree_leaves_with_path(self.value), sigma, strict=True
+        ):
             name = jax.tree_util.keystr(path) or "value"
             rows.append(f"  {name} = {in_a_line(x)} +- {in_a_line(s)}")
         return "\n".join(rows)

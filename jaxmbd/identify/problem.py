@@ -170,7 +170,7 @@ def _states(
     """The guess of the state at the start of each part."""
     found = []
     for k, record in enumerate(records):
-        rows = [begin for owner, (begin, _) in zip(*places[:2]) if owner == k]
+        rows = [begin for owner, (begin, _) in zip(*places[:2], strict=True) if owner == k]
         state = _given_start(system, record)
         state = _consistent(system, State(record.time[0], state.q, state.v), record)
         found.append(state)

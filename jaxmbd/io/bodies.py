@@ -1,5 +1,6 @@
 """Bodies and joints of a compiled model."""
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ def _inertia(source: Source, owner: int) -> Inertia:
             f'{source.path}: the moving body "{source.name("body", owner)}" has no mass: give it '
             "an `inertial`, or geoms with a density."
         )
-    center = sum(part * frame.position for part, frame in zip(masses, frames)) / mass
+    center = sum(part * frame.position for part, frame in zip(masses, frames, strict=True)) / mass
     tensor = np.zeros((3, 3))
     for b, part, frame in zip(parts, masses, frames, strict=True):
         R, d = rigid.matrix(frame.orientation), frame.position - center
@@ -86,7 +87,7 @@ def _carried(source: Source, b: int) -> tuple[AbstractConstraint | None, Branch]
     start = source.rest[parent].compose(source.fixed(b))
     axes = [m.jnt_axis[j].copy() for j in numbers]
     points = [m.jnt_pos[j].copy() for j in numbers]
-    turning = [p for p, kind in zip(points, kinds) if kind != "slide"]
+    turning = [p for p, kind in zip(points, kinds, strict=True) if kind != "slide"]
     meet = all(np.linalg.norm(p - turning[0]) < 1e-12 for p in turning)
     if len(kinds) == 1:
         local = Transform(points[0], np.eye(4)[0] if kinds == ["ball"] else rigid.along(axes[0]))
@@ -167,7 +168,7 @@ def _serial(source, name, bodies, frames, kinds, axes, points):
         late = [axes[k] for k in slides if k > turns[0]]
         first = all(np.linalg.norm(np.cross(axis, s)) < 1e-9 for s in late)
     parallel = any(
-        np.linalg.norm(np.cross(axes[i], axes[k])) < 1e-3 for i, k in zip(turns[:-1], turns[1:])
+        np.linalg.norm(np.cross(axes[i], axes[k])) < 1e-3 for i, k in itertools.pairwise(turns)
     )
     if (ball and (len(turns) > 1 or last)) or len(turns) > 3 or parallel or not (first or last):
         raise ValueError(

@@ -219,7 +219,9 @@ def _shape(source: Source, g: int, corners: int) -> AbstractShape | None:
     if kind == "hfield":
         k = int(m.geom_dataid[g])
         z = heights(m, k)
-        spacing = [2 * half / (n - 1) for half, n in zip(m.hfield_size[k][:2], z.shape)]
+        spacing = [
+            2 * half / (n - 1) for half, n in zip(m.hfield_size[k][:2], z.shape, strict=True)
+        ]
         return HeightField(z, spacing)
     if kind == "mesh":
         return ConvexPoints(_hull(source, g, corners))

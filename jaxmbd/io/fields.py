@@ -356,7 +356,7 @@ def tell(source: Source, reads: Reads) -> None:
 def _tell_field(
     source: Source, name: str, value: Any, usual: Any, told: Told, reads: Reads
 ) -> None:
-    prefix, _, rest = name.partition("_")
+    prefix, _, _ = name.partition("_")
     kind = "joint" if prefix == "dof" else _KINDS.get(prefix)
     if kind is None or not isinstance(value, np.ndarray) or len(value) != _count(source, prefix):
         if not np.array_equal(value, usual) and np.any(value):

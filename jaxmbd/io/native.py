@@ -131,7 +131,7 @@ def _written(x: Any, dtype: str, what: str) -> Any:
     if isinstance(x, tuple) and hasattr(x, "_asdict"):
         if _kinds().get(name) is not type(x):
             raise ValueError(f"{what} holds a {name}, which a file cannot hold.")
-        return {"class": name, **{k: _written(v, dtype, what) for k, v in x._asdict().items()}}  # type: ignore
+        return {"class": name, **{k: _written(v, dtype, what) for k, v in x._asdict().items()}}  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(x, tuple | list):
         return {"tuple": [_written(value, dtype, what) for value in x]}
     if isinstance(x, eqx.Module) and not isinstance(x, jax.tree_util.Partial):

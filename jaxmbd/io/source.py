@@ -103,7 +103,7 @@ class Source:
 
 def pose(transform: Transform) -> Pose:
     """A transform as an argument of elements of a mechanism."""
-    return Pose(np.asarray(transform.position), np.asarray(transform.orientation))  # type: ignore
+    return Pose(np.asarray(transform.position), np.asarray(transform.orientation))  # pyright: ignore[reportArgumentType]
 
 
 def _counts(m: Any) -> dict[str, int]:

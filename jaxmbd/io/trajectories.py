@@ -54,11 +54,11 @@ def write_trajectory(path: Path, model: Mechanism | Loaded, solution: Any) -> No
         columns = {"qpos": qpos, "qvel": qvel}
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        np.savez(path, **{"t": t, "q": q, "v": v, **columns})  # type: ignore
+        np.savez(path, **{"t": t, "q": q, "v": v, **columns})  # pyright: ignore[reportArgumentType]
     elif suffix == ".zarr":
         _write_zarr(path, {"t": t, "q": q, "v": v, **columns})
     else:
-        _write_csv(path, mechanism, t, q, v, columns, model)
+        _write_csv(path, mechanism, t, q, v, columns)
 
 
 def load_trajectory(path: Any) -> Trajectory:
@@ -104,7 +104,7 @@ _V = ("vx", "vy", "vz", "wx", "wy", "wz")
 _Q_FLAT, _V_FLAT = ("x", "y", "angle"), ("vx", "vy", "omega")
 
 
-def _write_csv(path, mechanism, t, q, v, columns, model) -> None:
+def _write_csv(path, mechanism, t, q, v, columns) -> None:
     names = mechanism.body_stack.names
     head = ["t"]
     of_q, of_v = (_Q, _V) if mechanism.plane is None else (_Q_FLAT, _V_FLAT)

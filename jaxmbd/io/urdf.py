@@ -63,7 +63,7 @@ def keeping_visuals(text: str) -> str:
     ):
         # Not in a comment, which comes first in many files.
         for found in re.finditer(
-            rf"<!--.*?-->|<{tag}\b(?:[^>\"']|\"[^\"]*\"|'[^']*')*>", text, re.S
+            rf"<!--.*?-->|<{tag}\b(?:[^>\"']|\"[^\"]*\"|'[^']*')*>", text, re.DOTALL
         ):
             if found[0].startswith("<!--"):
                 continue

@@ -63,7 +63,9 @@ def heights(m: Any, k: int) -> np.ndarray:
 def _height_field(m: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
     z = heights(m, k)
     nx, ny = z.shape
-    x, y = (np.linspace(-half, half, n) for half, n in zip(m.hfield_size[k][:2], (nx, ny)))
+    x, y = (
+        np.linspace(-half, half, n) for half, n in zip(m.hfield_size[k][:2], (nx, ny), strict=True)
+    )
     vertices = np.stack([*np.meshgrid(x, y, indexing="ij"), z], axis=-1).reshape(-1, 3)
     node = np.arange(nx * ny).reshape(nx, ny)
     a, b, c, d = node[:-1, :-1], node[1:, :-1], node[1:, 1:], node[:-1, 1:]

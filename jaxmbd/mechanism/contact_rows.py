@@ -142,7 +142,9 @@ class ContactSet(NamedTuple):
         if all(slip is None for slip in slips):
             return points, None
         sizes = [(p.gap.shape[0], 6) for p in found[1:]]
-        filled = [jnp.zeros(n, q.dtype) if x is None else x for x, n in zip(slips, sizes)]
+        filled = [
+            jnp.zeros(n, q.dtype) if x is None else x for x, n in zip(slips, sizes, strict=True)
+        ]
         return points, jnp.concatenate(filled)
 
     def gap(self, t: RealScalarLike, q: Coordinates) -> Float[Array, " all"]:

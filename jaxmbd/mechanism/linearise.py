@@ -155,7 +155,9 @@ def _columns(
             J.append(jnp.zeros((like.shape[0], 6), like.dtype))
             continue
         units = jnp.eye(6, dtype=like.dtype)
-        columns = components(materialise(jax.vmap(lambda d: derivative(end, Twist.of(d)))(units)))
+        columns = components(
+            materialise(jax.vmap(lambda d, end=end: derivative(end, Twist.of(d)))(units))
+        )
         (x, y, z), (a, b, c) = components(arm), columns[:3]
         carried = [y * c - z * b, z * a - x * c, x * b - y * a]
         tilts = [tilt + more for tilt, more in zip(columns[3:], carried, strict=True)]

@@ -366,7 +366,9 @@ def _solved_jvp(primals, tangents):
 def _or_zeros(tangent: Any, primal: Pose) -> Pose:
     zeros = jax.tree.map(jnp.zeros_like, primal)
     return (
-        zeros if tangent is None else Pose(*(z if d is None else d for z, d in zip(zeros, tangent)))
+        zeros
+        if tangent is None
+        else Pose(*(z if d is None else d for z, d in zip(zeros, tangent, strict=True)))
     )
 
 

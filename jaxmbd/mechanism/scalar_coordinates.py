@@ -1,6 +1,7 @@
 """Scalar coordinates: functions of the poses of frames, along which forces and limits act."""
 
 import abc
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -191,7 +192,9 @@ class WeightedSum(AbstractScalarCoordinate):
     def _of_terms(self, poses):
         """Each term with its poses."""
         ends = np.cumsum([len(term.frames) for term in self.terms]).tolist()
-        return [(term, poses[i:k]) for term, i, k in zip(self.terms, [0, *ends], ends)]
+        return [
+            (term, poses[i:k]) for term, i, k in zip(self.terms, [0, *ends[:-1]], ends, strict=True)
+        ]
 
     @property
     def angle_count(self):
@@ -206,11 +209,13 @@ class WeightedSum(AbstractScalarCoordinate):
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             return None
-        return jnp.concatenate([f * x for f, x in zip(components(self.factors), known)])
+        return jnp.concatenate(
+            [f * x for f, x in zip(components(self.factors), known, strict=True)]
+        )
 
     def near(self, angles):
         ends = np.cumsum([term.angle_count for term in self.terms]).tolist()
-        parts = zip(self.terms, [0, *ends], ends)
+        parts = zip(self.terms, [0, *ends[:-1]], ends, strict=True)
         return replaced(self, terms=tuple(term.near(angles[i:k]) for term, i, k in parts))
 
 
@@ -255,7 +260,7 @@ class PathLength(AbstractScalarCoordinate):
 
     def value(self, poses):
         total = jnp.zeros_like(poses[0].position[0])
-        for i, (here, there) in enumerate(zip(poses[:-1], poses[1:], strict=True)):
+        for i, (here, there) in enumerate(itertools.pairwise(poses)):
             d = there.position - here.position
             square = dot(d, d)
             apart = square > 0

@@ -1,5 +1,6 @@
 """The part of a run that one process computes, and the combined result of all processes."""
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -54,7 +55,7 @@ class Part:
         if self.done:
             self._check_stored(self.done[0])
         for blocks, index in self._chunks(self.done):
-            status = self.record.status[self._inside(index)]  # type: ignore
+            status = self.record.status[self._inside(index)]  # pyright: ignore[reportOptionalMemberAccess]
             states = None
             if self.program.merge is not None:
                 parts = [self._read(int(first)) for first in index[:: self.program.block]]
@@ -136,7 +137,7 @@ class Part:
         """The outputs of a stored block. If the block is not full, the last one is repeated."""
         stop = min(first + self.program.block, self.samples.n)
         missing = first + self.program.block - stop
-        outputs = self.record.read(first, stop)  # type: ignore
+        outputs = self.record.read(first, stop)  # pyright: ignore[reportOptionalMemberAccess]
         return jax.tree.map(lambda x: np.concatenate([x, *[x[-1:]] * missing]), outputs)
 
     def _check_stored(self, b: int) -> None:
@@ -144,7 +145,7 @@ class Part:
         (_, index), (first, stop) = next(self._chunks([b])), self._range(b)
         now = jax.device_get(self._start(index)()[:2])
         now = jax.tree.map(lambda x: x[: stop - first], now)
-        stored = self.record.read(first, stop), self.record.status[first:stop]  # type: ignore
+        stored = self.record.read(first, stop), self.record.status[first:stop]  # pyright: ignore[reportOptionalMemberAccess]
         if not all(map(_alike, jax.tree.leaves(now), jax.tree.leaves(stored))):
             raise ValueError(
                 f"The stored outputs of samples {first} to {stop - 1} differ from those that the "
@@ -171,7 +172,7 @@ def combine(own: Part, seconds_to_compile: float) -> Rollouts:
             for (level, position), states in part.items():
                 tree.add(level, position, states)
         statistics = tree.results()
-    lists = sum(failed, [])
+    lists = list(itertools.chain.from_iterable(failed))
     index = np.concatenate([np.zeros(0, int), *(which for which, _ in lists)])
     codes = np.concatenate([np.zeros(0, np.int16), *(why for _, why in lists)])
     order = np.argsort(index)

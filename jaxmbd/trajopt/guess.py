@@ -186,7 +186,7 @@ def _towards_end(problem: Problem) -> Guess:
         dx = nearest_root(_remainder, x, (problem, t, q, v, left))
         q, v = _displace(problem, q, v, jnp.asarray(dx, q.dtype))
         path.append((q, v))
-    q, v = (jnp.stack(x) for x in zip(*path))
+    q, v = (jnp.stack(x) for x in zip(*path, strict=True))
     u = jnp.clip(jnp.zeros(problem.nu, q.dtype), problem.lower, problem.upper)
     return Guess(q, v, jnp.broadcast_to(u, (problem.steps + 1, problem.nu)))
 

@@ -33,7 +33,7 @@ def oscillation(system):
 def test_a_damped_oscillator(every):
     """D(t) = exp(A t) at the end of each piece; the last step is shorter, and the last piece."""
     system = h.Oscillator()
-    A, half_period = oscillation(system)
+    _, half_period = oscillation(system)
     growth = mbd.analysis.tangent_growth(
         system, mbd.UdwadiaKalaba(), OSCILLATING, t1=half_period, dt=half_period / 49.5, every=every
     )
@@ -48,7 +48,7 @@ def test_a_damped_oscillator(every):
 def test_rates_of_an_oscillator(damping):
     """Over half periods both are -c / 2m; without damping nothing grows for ever."""
     system = h.Oscillator(damping=damping)
-    A, half_period = oscillation(system)
+    _, half_period = oscillation(system)
     growth = mbd.analysis.tangent_growth(
         system, mbd.UdwadiaKalaba(), OSCILLATING, t1=100 * half_period, dt=half_period / 40
     )

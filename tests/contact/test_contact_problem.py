@@ -371,7 +371,7 @@ def test_derivatives_at_the_solution(kind, solver, nv):
     reverse, forward = slopes(p)
     along = sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(reverse), direction, strict=True))
     step = 1e-6
-    ends = [value(jax.tree.map(lambda x, d: x + s * d, p, direction)) for s in (step, -step)]
+    ends = [value(jax.tree.map(lambda x, d, s=s: x + s * d, p, direction)) for s in (step, -step)]
     np.testing.assert_allclose(forward, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7)
     # Where all contacts stick, all derivatives vanish.
     np.testing.assert_allclose(along, forward, rtol=1e-7, atol=1e-12)

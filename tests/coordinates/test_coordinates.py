@@ -167,7 +167,7 @@ def test_leading_axes():
     np.testing.assert_allclose(x["cross"], np.cross(p[..., 1:], a), **near)
     np.testing.assert_allclose(x["skew"] @ b, np.cross(a, b), **near)
     for bad in (np.zeros((2, 3)), np.zeros(4)):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="must have shape"):
             co.quaternion_rotate(p, bad)
 
 

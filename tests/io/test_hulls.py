@@ -1,5 +1,7 @@
 """Convex hulls of meshes with few corners, and what is said of the rest."""
 
+import itertools
+
 import numpy as np
 import pytest
 from inline_models import spec_of
@@ -38,7 +40,7 @@ def test_more_corners_miss_less():
     points = np.random.default_rng(1).normal(size=(300, 3))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     missing = [few_corners(points, count)[2] for count in (8, 16, 32, 64)]
-    assert all(a > 1.5 * b for a, b in zip(missing, missing[1:], strict=False)), missing
+    assert all(a > 1.5 * b for a, b in itertools.pairwise(missing)), missing
     corners, total, rest = few_corners(points, 300)
     assert rest == 0 and len(corners) == total == 300
 

@@ -239,7 +239,7 @@ def test_a_merged_model_is_the_same_as_its_parts_in_place(tmp_path):
     )
     # In place: x is at the pose that the include gives, turned about z by 90 degrees.
     include = (
-        '<include merge="true"><uri>part.sdf</uri><pose degrees="1">5 0 0 0 0 90</pose></include>'  # noqa: E501
+        '<include merge="true"><uri>part.sdf</uri><pose degrees="1">5 0 0 0 0 90</pose></include>'
     )
     merged = loaded(sdf(link("base") + include, "1.9"), tmp_path)
     nested = loaded(sdf(link("base") + include.replace("true", "false"), "1.9"), tmp_path)

@@ -217,7 +217,7 @@ def test_drag_and_loads(bodies, table):
     """Wrenches about the origins of the bodies, from laws and levers."""
     p = jax.tree.map(np.array, PARAMETERS)
     expected = np.zeros((3, 6))
-    a, b, c = bodies
+    a, b, _ = bodies
 
     w = np.asarray(a.twist.at(a.pose.direction(a.inertia.center))) - p["drag"]["wind"]
     F = -(0.3 + 0.2 * np.linalg.norm(w)) * w

@@ -1,5 +1,7 @@
 """Rotor inertia of actuators, the part of M that bodies share."""
 
+import itertools
+
 import diffrax
 import helpers
 import jax
@@ -41,7 +43,7 @@ def chain(n, rotor=ROTOR):
 def four_bar():
     """A parallelogram on hinges about y, redundant by 3, with motors on two of them."""
     places = [[0.0, 0, 0], [0.1, 0, 0.3], [0.6, 0, 0.3], [0.5, 0, 0.0]]
-    middles = np.array([np.add(p, q) / 2 for p, q in zip(places, places[1:], strict=False)])
+    middles = np.array([np.add(p, q) / 2 for p, q in itertools.pairwise(places)])
     a, b, c = (mbd.Body(name, BOX, position=p) for name, p in zip("abc", middles, strict=True))
     pairs = [("ground", a), (a, b), (b, c), (c, "ground")]
     joints = [

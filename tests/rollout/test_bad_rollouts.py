@@ -9,7 +9,7 @@ import jaxmbd as mbd
 from jaxmbd import rollout
 
 
-def run(one=lambda x, key: 2 * x, samples=np.arange(4.0), **options):  # noqa: B008
+def run(one=lambda x, key: 2 * x, samples=np.arange(4.0), **options):
     return rollout.run(one, samples, progress=False, **options)
 
 

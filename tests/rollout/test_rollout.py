@@ -168,7 +168,7 @@ class Counted(eqx.Module):
 
 
 class Hashable(collections.Counter):
-    def __hash__(self):  # type: ignore
+    def __hash__(self):
         return id(self)
 
     def __eq__(self, other):

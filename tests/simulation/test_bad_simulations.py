@@ -8,7 +8,7 @@ from refusals import PLANE, START, Plane, check_refused, refusals
 import jaxmbd as mbd
 
 
-def simulated(system=PLANE, enforcement=mbd.UdwadiaKalaba(), state=START, **options):  # noqa: B008
+def simulated(system=PLANE, enforcement=mbd.UdwadiaKalaba(), state=START, **options):
     if "t1" not in options:
         options = {"num_steps": 2, **options}
     return mbd.simulate(system, enforcement, state, **{"dt": 0.01, **options})

@@ -46,7 +46,7 @@ def check_batch(run, batch):
     together = jax.jit(jax.vmap(run))(batch)
     alone = jax.jit(run)
     for i in [0, 1, 7, 333, 512, 998, 999]:
-        single = alone(jax.tree.map(lambda x: x[i], batch))
+        single = alone(jax.tree.map(lambda x, i=i: x[i], batch))
         for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(single), strict=True):
             scale = max(1.0, np.max(np.abs(b)))
             np.testing.assert_allclose(a[i], b, rtol=0, atol=1e-12 * scale)

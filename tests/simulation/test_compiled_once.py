@@ -99,7 +99,7 @@ def test_number_of_steps_as_data(t1):
         return sol.q[-1], (sol.stats["num_steps"], sol.result)
 
     found, expected = (
-        (*end(x, adjoint), jax.jacfwd(lambda x: end(x, adjoint)[0])(x))
+        (*end(x, adjoint), jax.jacfwd(lambda x, a=adjoint: end(x, a)[0])(x))
         for adjoint in (FORWARD, diffrax.RecursiveCheckpointAdjoint())
         for x in [state().q]
     )

@@ -78,7 +78,7 @@ def pendulum_truth(t, gravity=9.81):
     """(q, v, multiplier) of unit mass and length, released from the horizontal: sin(psi/2) =
     k sn(K + omega t), psi from the downward vertical; lam from the radial equation."""
     omega, m = np.sqrt(gravity), 0.5
-    sn, cn, dn, _ = ellipj(np.mod(ellipk(m) + omega * np.asarray(t), 4 * ellipk(m)), m)
+    sn, cn, _, _ = ellipj(np.mod(ellipk(m) + omega * np.asarray(t), 4 * ellipk(m)), m)
     psi, rate = 2 * np.arcsin(np.sqrt(m) * sn), 2 * np.sqrt(m) * omega * cn
     q = np.stack([np.sin(psi), -np.cos(psi)], axis=-1)
     v = np.stack([np.cos(psi) * rate, np.sin(psi) * rate], axis=-1)
@@ -458,7 +458,7 @@ def test_biped(exercise, t1):
     for i in range(2, len(q) - 2, 25):
         t = float(sol.t[i])
         np.testing.assert_allclose(q[i], ANATOMY.solve(exercise, q[i], t), atol=1e-9)
-        J = derivative(lambda q: ANATOMY.constraint(exercise, q, t), q[i])
+        J = derivative(lambda q, t=t: ANATOMY.constraint(exercise, q, t), q[i])
         # Nine independent rows on nine coordinates: the constraints alone fix the motion.
         assert np.linalg.matrix_rank(J, tol=1e-9) == 9
         np.testing.assert_allclose(J @ sol.v[i], -time_slope(exercise, q[i], t), atol=1e-10)

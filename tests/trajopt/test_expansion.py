@@ -118,7 +118,7 @@ def test_model_has_the_derivatives_of_the_cost():
 
         for k in range(3):
             z = jnp.concatenate([xi, du[k]])
-            value += of(jax.tree.map(lambda x: x[k], local.stages), xi, du[k])
+            value += of(jax.tree.map(lambda x, k=k: x[k], local.stages), xi, du[k])
             value += z @ local.curvature[k] @ z / 2
             xi = local.A[k] @ xi + local.B[k] @ du[k]
         return value + of(local.end, xi, du[2])

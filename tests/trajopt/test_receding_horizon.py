@@ -72,7 +72,7 @@ def test_growth_of_errors(stiffness, unstable):
     most the last one of them, open loop, grows without bound."""
     steps = 12
     problem = eqx.tree_at(lambda p: p.system.stiffness, masses(steps), jnp.array(stiffness))
-    A, B = runge_kutta(DT, stiffness)
+    A, _ = runge_kutta(DT, stiffness)
     products = [np.linalg.matrix_power(A, k) for k in range(1, steps + 1)]
     expected = max(np.linalg.norm(product, 2) for product in products)
     plan = trajopt.perform(problem, jnp.zeros(2))

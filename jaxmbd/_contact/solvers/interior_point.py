@@ -244,7 +244,9 @@ def interior_point(
         def longest(ds, dw):
             ends = [
                 cone.longest_step(jnp.stack(point), jnp.stack(change))
-                for point, change in zip(zip(s, w), zip(ds, dw), strict=True)
+                for point, change in zip(
+                    zip(s, w, strict=True), zip(ds, dw, strict=True), strict=True
+                )
             ]
             return jnp.min(jnp.stack([jnp.min(end) for end in ends]))
 

@@ -222,7 +222,7 @@ class Joints:
             return
         # theta_2 = -ratio theta_1
         name = self._named(scope, joint.name)
-        self.joints.append(Coupler(name, hinges[1], hinges[0], ratio=-ratio))  # type: ignore
+        self.joints.append(Coupler(name, hinges[1], hinges[0], ratio=-ratio))  # pyright: ignore[reportArgumentType]
 
     def _mimic(self, scope: Scope, axis: Node, i: int) -> None:
         """follower = multiplier (leader - reference) + offset, of two axes."""

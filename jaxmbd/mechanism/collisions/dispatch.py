@@ -90,5 +90,5 @@ def _point_count(structure: Any, arrays: tuple[tuple[tuple[int, ...], Any], ...]
     # Traced only once for each pair of kinds, since n bodies may have n^2 / 2 contacts.
     a, b = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*array) for array in arrays])
     dtype = arrays[0][1] if arrays else jnp.result_type(float)
-    pose = Pose(jax.ShapeDtypeStruct((3,), dtype), jax.ShapeDtypeStruct((4,), dtype))  # type: ignore
+    pose = Pose(jax.ShapeDtypeStruct((3,), dtype), jax.ShapeDtypeStruct((4,), dtype))  # pyright: ignore[reportArgumentType]
     return eqx.filter_eval_shape(collide, a, pose, b, pose).gap.shape[0]

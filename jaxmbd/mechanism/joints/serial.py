@@ -1,3 +1,4 @@
+import itertools
 from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
@@ -88,7 +89,7 @@ class Serial(AbstractJoint):
             )
         if len(slides) and np.linalg.matrix_rank(slides, tol=_APART) < len(slides):
             raise ValueError(f"{what} has dependent `slides`: {slides.tolist()}.")
-        for first, second in zip(axes[:-1], axes[1:], strict=True):
+        for first, second in itertools.pairwise(axes):
             if np.linalg.norm(np.cross(first, second)) < _APART:
                 raise ValueError(
                     f"{what} has two consecutive parallel `axes`, {first.tolist()} and "

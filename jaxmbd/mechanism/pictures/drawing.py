@@ -232,7 +232,7 @@ def strokes(
             attached[name].append(frame.origin)
             if name == GROUND:
                 found += symbols.ground(element.name, frame, view, size)
-        found += symbols.joint(element, own, view, size)
+        found += symbols.joint(element, own, size)
     for element, own in forces:
         found += symbols.force(element, own, view, size)
         for name, frame in zip(element.bodies, own, strict=True):

@@ -1,5 +1,6 @@
 """Drawings of contact shapes: solids with some of their edges, and the ground."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -160,7 +161,7 @@ def _revolved(profile: np.ndarray, sides: int = 24) -> list[np.ndarray]:
     rings = [np.stack([r * np.cos(phi), r * np.sin(phi), 0 * phi + z], 1) for r, z in profile]
     return [
         np.array([low[i], low[i + 1], high[i + 1], high[i]])
-        for low, high in zip(rings[:-1], rings[1:], strict=True)
+        for low, high in itertools.pairwise(rings)
         for i in range(sides)
     ]
 
@@ -290,8 +291,8 @@ def _height_field(place: Placed, of: HeightField, size: float, view: View) -> li
         return found
     cells = [
         np.array([surface[i, j], surface[k, j], surface[k, m], surface[i, m]])
-        for i, k in zip(rows[:-1], rows[1:], strict=True)
-        for j, m in zip(columns[:-1], columns[1:], strict=True)
+        for i, k in itertools.pairwise(rows)
+        for j, m in itertools.pairwise(columns)
     ]
     look = dict(color=GROUND_FILL, linewidth=0.0, zorder=0.4)
     wire = line(place.body, frame.at(split(*wires)), GROUND_EDGE, 0.6, z=0.5, alpha=0.6)

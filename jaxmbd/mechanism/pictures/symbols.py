@@ -217,7 +217,7 @@ def arrows(
 # --- joints -------------------------------------------------------------------------------------
 
 
-def joint(of: AbstractConstraint, frames: list[Frames], view: View, size: float) -> list[Stroke]:
+def joint(of: AbstractConstraint, frames: list[Frames], size: float) -> list[Stroke]:
     """The symbol of a joint, by its type."""
     name, r = of.name, 0.3 * size
     if isinstance(of, Distance):

@@ -54,7 +54,9 @@ def violation(
     v = at_rest(mechanism, q) if v is None else mechanism.checked_v(v)
     names = rows_by_joint(mechanism)
     position, velocity = _largest(mechanism, jnp.asarray(t, q.dtype), q, v)
-    return Violation(dict(zip(names, position)), dict(zip(names, velocity)))
+    return Violation(
+        dict(zip(names, position, strict=True)), dict(zip(names, velocity, strict=True))
+    )
 
 
 @eqx.filter_jit

@@ -1,5 +1,7 @@
 """Outputs in memory."""
 
+import itertools
+
 import jax
 import numpy as np
 
@@ -49,7 +51,7 @@ class MemoryRecord(AbstractRecord):
     def result(self):
         if jax.process_count() > 1:
             mine = [(a, b, jax.tree.leaves(self.read(a, b))) for a, b in self.written]
-            for a, b, parts in sum(gathered(mine), []):
+            for a, b, parts in itertools.chain.from_iterable(gathered(mine)):
                 for whole, part in zip(jax.tree.leaves(self.outputs), parts, strict=True):
                     whole[a:b] = part
         return self.outputs

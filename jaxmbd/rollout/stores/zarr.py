@@ -1,6 +1,7 @@
 """Outputs on disk, in the format of Zarr."""
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -177,7 +178,7 @@ class ZarrRecord(AbstractRecord):
                 self._seal(k).unlink()
                 for name in self._names(k):
                     (self.folder / name).unlink(missing_ok=True)
-        found = sorted(sum(gathered(found), []))
+        found = sorted(itertools.chain.from_iterable(gathered(found)))
         if found and jax.process_index() == 0:
             ranges = [self._samples(k) for k, _ in found]
             samples = ", ".join(f"{s.start} to {s.stop - 1}" for s in ranges)

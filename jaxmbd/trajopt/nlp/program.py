@@ -188,5 +188,5 @@ class Evaluator:
 
 
 def _joined(places) -> tuple[np.ndarray, np.ndarray]:
-    rows, columns = zip(*places)
-    return tuple(np.concatenate([x.ravel() for x in part]) for part in (rows, columns))  # type: ignore
+    rows, columns = zip(*places, strict=True)
+    return tuple(np.concatenate([x.ravel() for x in part]) for part in (rows, columns))  # pyright: ignore[reportReturnType]

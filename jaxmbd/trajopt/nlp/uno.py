@@ -93,7 +93,7 @@ class Uno(AbstractNLPSolver):
             solver.set_option(name, value)
         with progress_bar(self.max_iterations, "Uno", progress) as bar:
 
-            def report(x, lower, upper, lam, factor, violation, stationarity, complementarity):
+            def report(x, _lower, _upper, _lam, _factor, violation, stationarity, _complementarity):
                 bar.update()
                 bar.set_postfix_str(
                     f"cost {evaluator.objective(x):.6g}, conditions {violation:.1e}, "

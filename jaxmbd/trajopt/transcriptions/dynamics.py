@@ -71,8 +71,7 @@ class Dynamics(eqx.Module):
         times = jnp.stack([t, t + h])
         knots = jax.tree.map(lambda a, b: jnp.stack([a, b]), begin, end)
         both = jax.vmap(self.at)(times, *knots)  # two calls would take longer to compile
-        first, last = (jax.tree.map(lambda x: x[i], both) for i in range(2))
-        return first, last
+        return jax.tree.map(lambda x: x[0], both), jax.tree.map(lambda x: x[1], both)
 
     def normal(self, instant: Instant, slack: Rows) -> Velocity:
         """J^T slack with the holonomic rows of J: a displacement across the constraints."""

@@ -131,7 +131,7 @@ def transcribe(
     duration: tuple[Any, Any],
 ) -> Transcribed:
     """The program whose solution is the plan. `duration`: the bounds of the duration [s]."""
-    q, v, u = guess
+    q, v, _ = guess
     t = problem.times
     holonomic, rows = independent_rows(problem.system, t, q, v)
     dynamics = Dynamics(problem.system, jnp.asarray(holonomic), jnp.asarray(rows))

@@ -60,4 +60,4 @@ class Variables(NamedTuple):
 def split(x, sizes) -> tuple:
     """Split the last axis into consecutive parts."""
     ends = np.cumsum(sizes)
-    return tuple(x[..., end - size : end] for end, size in zip(ends, sizes))
+    return tuple(x[..., end - size : end] for end, size in zip(ends, sizes, strict=True))
