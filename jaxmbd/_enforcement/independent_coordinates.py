@@ -16,11 +16,11 @@ from .._linalg import (
     AbstractConstraintSolver,
     Automatic,
     ConstraintOperator,
+    cutoff,
     dense,
     loops_cost_nothing,
     partition,
 )
-from .._linalg.rank import cutoff
 from .._results import RESULTS, first_failure
 from .base import AbstractContinuousEnforcement, Dependents, Motion, Point, no_correction
 from .contradiction import contradiction_of

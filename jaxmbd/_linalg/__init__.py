@@ -1,3 +1,4 @@
+from . import small as small
 from .automatic import Automatic as Automatic
 from .base import AbstractConstraintSolver as AbstractConstraintSolver
 from .base import AbstractEquationMap as AbstractEquationMap
@@ -25,6 +26,7 @@ from .proximal import Proximal as Proximal
 from .proximal import annihilate as annihilate
 from .proximal import iterate as iterate
 from .pseudoinverse import Pseudoinverse as Pseudoinverse
+from .rank import cutoff as cutoff
 from .small import apply as apply
 from .small import general_inverse as general_inverse
 from .small import inverse as inverse

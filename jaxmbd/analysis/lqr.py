@@ -15,7 +15,7 @@ from .._printed import counted, judged, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike
-from ..trajopt.controls import AbstractControl
+from ..trajopt import AbstractControl
 from . import riccati
 from .linear_motion import DiscreteMotion, LinearMotion, magnus
 from .linearise import LinearModel

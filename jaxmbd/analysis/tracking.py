@@ -9,7 +9,7 @@ from .._printed import counted, judged, printed, span
 from .._results import RESULTS
 from .._tangent_space import difference
 from .._types import RealScalarLike
-from ..trajopt.controls import AbstractControl
+from ..trajopt import AbstractControl
 from .nominal import Nominal
 
 
