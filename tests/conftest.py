@@ -43,7 +43,6 @@ gc.set_threshold(50_000, 20, 100)
 LONGEST = [
     "test_docs",
     "test_gradients",
-    "test_collision_derivatives",
     "test_transcription_constrained",
     "test_joints",
     "test_convergence",

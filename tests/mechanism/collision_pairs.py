@@ -1,15 +1,14 @@
-"""Pairs of shapes at random poses, and the distance of two convex shapes by a search over all
-directions."""
+"""Pairs of shapes at random poses, their contact points from one program for each pair, and the
+distance of two convex shapes by a search over all directions."""
 
 import functools
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from jaxmbd.mechanism.collisions import ABSENT, collide
+from jaxmbd.mechanism.collisions import ContactPoints, collide, point_count
 from jaxmbd.mechanism.pose import Pose
 from jaxmbd.mechanism.shapes import (
     Box,
@@ -22,88 +21,130 @@ from jaxmbd.mechanism.shapes import (
     HeightField,
     Sphere,
 )
-from jaxmbd.rotations import quaternion_exp, quaternion_product
 
-IDENTITY = np.array([1.0, 0.0, 0.0, 0.0])
+# Of poses in a batch: programs know no other number.
+COUNT = 48
+
+UP, IDENTITY = np.array([0.0, 0.0, 1.0]), np.array([1.0, 0.0, 0.0, 0.0])
 TETRAHEDRON = np.array([[0.6, 0.5, 0.5], [0.5, -0.6, -0.5], [-0.5, 0.5, -0.7], [-0.5, -0.5, 0.4]])
 WAVES = 0.1 * np.sin(np.arange(9.0))[:, None] * np.cos(np.arange(8.0))[None]
 
-SPHERE, BALL = Sphere(0.4), Sphere(0.7)
-CAPSULE, ROD = Capsule(0.3, 0.6), Capsule(0.2, 0.9)
-BOX, BRICK = Box([0.5, 0.6, 0.4]), Box([0.3, 0.9, 0.5])
-CYLINDER, DISC = Cylinder(0.5, 0.4), Disc(0.5)
-ELLIPSOID = Ellipsoid([0.4, 0.6, 0.8])
-HULL = ConvexPoints(TETRAHEDRON)
+SPHERE, CAPSULE, ROD = Sphere(0.4), Capsule(0.3, 0.6), Capsule(0.2, 0.9)
+BOX, BRICK, CYLINDER = Box([0.5, 0.6, 0.4]), Box([0.3, 0.9, 0.5]), Cylinder(0.5, 0.4)
+ELLIPSOID, HULL = Ellipsoid([0.4, 0.6, 0.8]), ConvexPoints(TETRAHEDRON)
 GROUND, TERRAIN = HalfSpace(), HeightField(WAVES, [0.5, 0.6])
 
-ON_GROUND = [(GROUND, b) for b in (SPHERE, CAPSULE, BOX, CYLINDER, DISC, ELLIPSOID, HULL)]
-ON_TERRAIN = [(TERRAIN, b) for b in (SPHERE, CAPSULE, BOX, HULL)]
-CLOSED = [
-    (SPHERE, BALL),
-    (CAPSULE, SPHERE),
-    (CAPSULE, ROD),
-    (BOX, SPHERE),
-    (CYLINDER, SPHERE),
-    (BOX, CAPSULE),
-]
-BOXES = [(BOX, BRICK)]
-GENERAL = [
-    (CYLINDER, BOX),
-    (ELLIPSOID, SPHERE),
-    (ELLIPSOID, CYLINDER),
-    (HULL, CAPSULE),
-    (HULL, CYLINDER),
-    (HULL, ConvexPoints(-TETRAHEDRON)),
-]
-MANIFOLDS = [
-    *(GENERAL[k] for k in (0, 4, 5, 3)),
-    (CYLINDER, CAPSULE),
-    (CYLINDER, Cylinder(0.3, 0.7)),
-    (HULL, BOX),
-]
-PAIRS = [*ON_GROUND, *ON_TERRAIN, *CLOSED, *BOXES]
 
-# Boxes prefer the faces of a a little.
-TOLERANCE = 1e-3
+def named(pairs):
+    return {f"{type(a).__name__}-{type(b).__name__}": (a, b) for a, b in pairs}
 
 
-def pairs(*kinds, slow=()):
-    """All of some lists of pairs, those of `slow` with the slow tests."""
-    marked = [pytest.param(a, b, marks=pytest.mark.slow) for a, b in slow]
-    return pytest.mark.parametrize(
-        "a, b", [pair for kind in kinds for pair in kind] + marked, ids=lambda x: type(x).__name__
-    )
+ON_GROUND = named((GROUND, b) for b in (SPHERE, CAPSULE, BOX, CYLINDER, Disc(0.5), ELLIPSOID, HULL))
+ON_TERRAIN = named((TERRAIN, b) for b in (SPHERE, CAPSULE, BOX, HULL))
+CLOSED = named(
+    [
+        (SPHERE, Sphere(0.7)),
+        (CAPSULE, SPHERE),
+        (CAPSULE, ROD),
+        (BOX, SPHERE),
+        (CYLINDER, SPHERE),
+        (BOX, CAPSULE),
+    ]
+)
+BOXES = named([(BOX, BRICK)])
+# Searched for: each kind of shape with another one and with itself.
+SEARCHED = named(
+    [
+        (CYLINDER, BOX),
+        (CYLINDER, Cylinder(0.3, 0.7)),
+        (ELLIPSOID, SPHERE),
+        (ELLIPSOID, CYLINDER),
+        (HULL, CAPSULE),
+        (HULL, ConvexPoints(-TETRAHEDRON)),
+    ]
+)
+PAIRS = ON_GROUND | ON_TERRAIN | CLOSED | BOXES | SEARCHED
+
+# Of these pairs the default tests look at the derivatives, and have values from the same program.
+DERIVED = (
+    "HalfSpace-Sphere", "HalfSpace-Cylinder", "HalfSpace-Ellipsoid", "HeightField-Sphere",
+    "Capsule-Sphere", "Capsule-Capsule", "Box-Sphere", "Cylinder-Sphere",
+)  # fmt: skip
 
 
-def turned(rng, n):
-    p = rng.normal(size=(n, 4))
-    return p / np.linalg.norm(p, axis=1, keepdims=True)
+class Found(NamedTuple):
+    """Contact points, their rates along `tangents`, and the gradient of their sum with weights."""
 
-
-def random_poses(seed, n, far=1.0):
-    """Poses a and b, with distances of the origins from 0 to 2 `far`."""
-    rng = np.random.default_rng(seed)
-    start, d = rng.normal(size=(n, 3)), rng.normal(size=(n, 3))
-    d *= (rng.uniform(0, 2 * far, n) / np.linalg.norm(d, axis=1))[:, None]
-    return Pose(jnp.array(start), jnp.array(turned(rng, n))), Pose(
-        jnp.array(start + d), jnp.array(turned(rng, n))
-    )
-
-
-def scaled(shape, seed, n):
-    """n shapes of the kind, with all numbers changed by random factors."""
-    rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda x: x[None] * jnp.array(rng.uniform(0.7, 1.4, (n, *x.shape))), shape)
+    points: Any
+    rates: Any
+    gradient: Any
 
 
 @eqx.filter_jit
-def collide_all(a, pose_a, b, pose_b):
-    return jax.vmap(collide)(a, pose_a, b, pose_b)
+@jax.vmap
+def _values(args):
+    return collide(*args)
 
 
-# Of one pair, and of many with the same first shape.
-collide_one = eqx.filter_jit(collide)
-collide_with = eqx.filter_jit(jax.vmap(collide, in_axes=(None, 0, 0, 0)))
+@eqx.filter_jit
+@jax.vmap
+def _derived(args, tangents, weights):
+    points, along = jax.linearize(collide, *args)
+    (gradient,) = jax.linear_transpose(lambda x: along(*x), args)(weights)
+    return Found(points, along(*tangents), gradient)
+
+
+def derived(*args, tangents=None, weights=None):
+    """Of `COUNT` shapes a, their poses, shapes b, and theirs."""
+    if tangents is None:
+        tangents = jax.tree.map(np.zeros_like, args)
+    if weights is None:
+        weights = weights_of(args, np.zeros)
+    return jax.tree.map(np.asarray, _derived(args, tangents, weights))
+
+
+def weights_of(args, make):
+    n, dtype = point_count(one_of(args[0], 0), one_of(args[2], 0)), args[1].position.dtype
+    return ContactPoints(*(make(x).astype(dtype) for x in ((COUNT, n), *2 * ((COUNT, n, 3),))))
+
+
+def collided(a, pose_a, b, pose_b):
+    """Contact points of two shapes at up to `COUNT` poses."""
+    n = len(pose_b.position)
+    poses = [
+        jax.tree.map(lambda x: np.resize(x, (COUNT, *x.shape[1:])), x) for x in (pose_a, pose_b)
+    ]
+    return one_of(of_many(many(a), poses[0], many(b), poses[1]), slice(n))
+
+
+def many(shape):
+    """The same one for each pose."""
+    return jax.tree.map(lambda x: np.broadcast_to(x, (COUNT, *np.shape(x))), shape)
+
+
+def of_many(*args):
+    """Contact points of `COUNT` pairs of shapes."""
+    if f"{type(args[0]).__name__}-{type(args[2]).__name__}" in DERIVED:
+        return derived(*args).points
+    return jax.tree.map(np.asarray, _values(args))
+
+
+# --- poses ----------------------------------------------------------------------------------------
+
+
+def product(p, q):
+    """Of quaternions in rows."""
+    w = p[:, :1] * q[:, :1] - np.sum(p[:, 1:] * q[:, 1:], axis=1, keepdims=True)
+    return np.concatenate(
+        [w, p[:, :1] * q[:, 1:] + q[:, :1] * p[:, 1:] + np.cross(p[:, 1:], q[:, 1:])], axis=1
+    )
+
+
+def turn(x):
+    """The quaternions of rotation vectors in rows."""
+    x = np.atleast_2d(x)
+    half = np.linalg.norm(x, axis=1, keepdims=True) / 2
+    return np.concatenate([np.cos(half), np.sinc(half / np.pi) / 2 * x], axis=1)
 
 
 def matrices(p):
@@ -116,25 +157,113 @@ def matrices(p):
     return np.moveaxis(np.array(rows), 2, 0)
 
 
+def turned(rng, n):
+    p = rng.normal(size=(n, 4))
+    return p / np.linalg.norm(p, axis=1, keepdims=True)
+
+
+def rotated(p, x):
+    """One vector, or several in rows, by one quaternion for all or for each."""
+    return np.einsum("kij,kj->ki", np.broadcast_to(matrices(p), (len(x), 3, 3)), np.atleast_2d(x))
+
+
+def moved_along(pose, base):
+    """Poses given in the frame of one pose."""
+    p = np.broadcast_to(base.orientation, (len(pose.position), 4))
+    return Pose(base.position + rotated(p, pose.position), product(p, pose.orientation))
+
+
+def placed(positions, turns=IDENTITY):
+    """Poses; one orientation for all, or one for each."""
+    positions = np.atleast_2d(np.asarray(positions, float))
+    return Pose(positions, np.array(np.broadcast_to(turns, (len(positions), 4))))
+
+
+def lying(positions, angles=0.0):
+    """With the axis in the xy plane, at an angle from the x axis."""
+    positions = np.atleast_2d(positions)
+    about_z = np.zeros((len(positions), 3))
+    about_z[:, 2] = angles
+    quarter = np.tile([[0.5**0.5, 0.0, 0.5**0.5, 0.0]], (len(positions), 1))
+    return placed(positions, product(turn(about_z), quarter))
+
+
+# Two frames in which a test is the same.
+FRAMES = placed([np.zeros(3), np.ones(3)], [IDENTITY, *turned(np.random.default_rng(0), 1)])
+
+
+def one_of(tree, k):
+    return jax.tree.map(lambda x: np.asarray(x)[k], tree)
+
+
+class Random(NamedTuple):
+    """Shapes of the two kinds, with all their numbers changed by random factors, and poses with
+    distances of the origins from 0 to 2 `far`: arguments of `collide`, a direction in which they
+    change, and what is found."""
+
+    args: tuple
+    tangents: tuple
+    weights: tuple
+    found: Found
+
+    def line(self, s):
+        """The arguments after a finite motion."""
+        (a, pose_a, b, pose_b), (d_a, t_a, d_b, t_b) = self.args, self.tangents
+        a, b = jax.tree.map(lambda x, d: x + s * d, (a, b), (d_a, d_b))
+        return a, self._moved(pose_a, t_a, s), b, self._moved(pose_b, t_b, s)
+
+    def _moved(self, pose, tangent, s):
+        # dp = (0, w) p / 2 along the motion.
+        inverse = pose.orientation * [1, -1, -1, -1]
+        w = 2 * product(tangent.orientation, inverse)[:, 1:]
+        return Pose(pose.position + s * tangent.position, product(turn(s * w), pose.orientation))
+
+
+def scaled(shape, seed):
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: np.asarray(x) * rng.uniform(0.7, 1.4, (COUNT, *x.shape)), shape)
+
+
+@functools.cache
+def at_random(name, far=1.0):
+    a, b = PAIRS[name]
+    rng = np.random.default_rng(2)
+    start, d = rng.normal(size=(2, COUNT, 3))
+    d *= (rng.uniform(0, 2 * far, COUNT) / np.linalg.norm(d, axis=1))[:, None]
+    a, b = scaled(a, 0), scaled(b, 1)
+    poses = Pose(start, turned(rng, COUNT)), Pose(start + d, turned(rng, COUNT))
+    args = a, poses[0], b, poses[1]
+    d_a, d_b = jax.tree.map(lambda x: 0.3 * rng.normal(size=x.shape), (a, b))
+    t_a, t_b = (
+        Pose(rng.normal(size=(COUNT, 3)), product(np.pad(w, ((0, 0), (1, 0))) / 2, p.orientation))
+        for p, w in zip(poses, rng.normal(size=(2, COUNT, 3)), strict=True)
+    )
+    weights = weights_of(args, lambda shape: rng.normal(size=shape))
+    return Random(args, (d_a, t_a, d_b, t_b), weights, Found(of_many(*args), None, None))
+
+
+# --- the truth ------------------------------------------------------------------------------------
+
+
 def extent(shape, n):
-    """Of one shape, how far it reaches in the directions n, a unit vector in each row."""
+    """How far shapes reach in the directions n, unit vectors in rows, some for each shape."""
     shape = jax.tree.map(np.asarray, shape)
-    across = np.hypot(n[..., 0], n[..., 1])
+    across, along = np.hypot(n[..., 0], n[..., 1]), np.abs(n[..., 2])
     match shape:
         case Sphere():
-            return shape.radius + 0 * across
+            return shape.radius[:, None] + 0 * across
         case Capsule():
-            return shape.radius + shape.half_length * np.abs(n[..., 2])
+            return shape.radius[:, None] + shape.half_length[:, None] * along
         case Box():
-            return np.abs(n) @ shape.half_sizes
+            return (np.abs(n) @ shape.half_sizes[:, :, None])[..., 0]
         case Cylinder():
-            return shape.radius * across + shape.half_length * np.abs(n[..., 2])
+            return shape.radius[:, None] * across + shape.half_length[:, None] * along
         case Disc():
-            return shape.radius * across
+            return shape.radius[:, None] * across
         case Ellipsoid():
-            return np.linalg.norm(n * shape.semi_axes, axis=-1)
+            return np.linalg.norm(n * shape.semi_axes[:, None], axis=-1)
         case ConvexPoints():
-            return np.max(n @ shape.points.T, axis=-1)
+            return np.max(n @ np.swapaxes(shape.points, 1, 2), axis=-1)
 
 
 def sphere_of_directions(n):
@@ -144,90 +273,31 @@ def sphere_of_directions(n):
     return np.stack([r * np.cos(angle), r * np.sin(angle), z], axis=1)
 
 
-def separation(a, pose_a, b, pose_b, starts=12, rounds=100):
+def separation(a, pose_a, b, pose_b, starts=8, rounds=60):
     """The largest separation over all directions of two convex shapes: their distance, or the
-    negative of the least translation that separates them. Searched among 3000 directions, then
+    negative of the least translation that separates them. Searched among 2000 directions, then
     near the best of them, wider where that helps and else closer."""
-    Ra, Rb = matrices(pose_a.orientation[None])[0], matrices(pose_b.orientation[None])[0]
-    d = np.asarray(pose_b.position - pose_a.position)
+    R_a, R_b = matrices(pose_a.orientation), matrices(pose_b.orientation)
+    d = pose_b.position - pose_a.position
 
     def along(n):
-        return n @ d - extent(a, n @ Ra) - extent(b, -n @ Rb)
+        return (n @ d[:, :, None])[..., 0] - extent(a, n @ R_a) - extent(b, -n @ R_b)
 
-    n = sphere_of_directions(3000)
-    best = n[np.argsort(-along(n))[:starts]]
-    rng, width = np.random.default_rng(0), np.full(starts, 0.1)
+    count = len(d)
+    n = np.broadcast_to(sphere_of_directions(2000), (count, 2000, 3))
+    best = np.take_along_axis(n, np.argsort(-along(n), axis=1)[:, :starts, None], axis=1)
+    rng, width = np.random.default_rng(0), np.full((count, starts), 0.1)
     for _ in range(rounds):
-        near = best[:, None] + width[:, None, None] * rng.normal(size=(starts, 60, 3))
+        near = best[:, :, None] + width[..., None, None] * rng.normal(size=(count, starts, 40, 3))
         near /= np.linalg.norm(near, axis=-1, keepdims=True)
-        near = np.concatenate([best[:, None], near], axis=1)
-        chosen = np.argmax(along(near), axis=1)
-        best = near[np.arange(starts), chosen]
+        near = np.concatenate([best[:, :, None], near], axis=2)
+        chosen = np.argmax(along(near.reshape(count, -1, 3)).reshape(count, starts, -1), axis=2)
+        best = np.take_along_axis(near, chosen[..., None, None], axis=2)[:, :, 0]
         width *= np.where(chosen > 0, 1.2, 0.5)
-    return along(best).max()
+    return along(best).max(axis=1)
 
 
-def one_of(tree, k):
-    return jax.tree.map(lambda x: x[k], tree)
-
-
-def samples(a, b, n=40):
-    return scaled(a, 0, n), scaled(b, 1, n), *random_poses(2, n, 0.8)
-
-
-def moved(pose, step):
-    return Pose(
-        pose.position + step[:3], quaternion_product(quaternion_exp(step[3:]), pose.orientation)
-    )
-
-
-def along_a_line(a, pose_a, b, pose_b, direction, s):
-    """Shapes and poses after a change of both poses and of all numbers of the shapes."""
-    for_shapes, step_a, step_b = direction
-    a, b = jax.tree.map(lambda x, d: x + s * d, (a, b), for_shapes)
-    return a, moved(pose_a, s * step_a), b, moved(pose_b, s * step_b)
-
-
-@eqx.filter_jit
-def line_rates(*args):
-    """Contact points, and their rates along lines."""
-    return jax.vmap(
-        lambda *args: jax.jvp(lambda s: collide(*along_a_line(*args, s)), (0.0,), (1.0,))
-    )(*args)
-
-
-line_ends = eqx.filter_jit(
-    lambda *args: [jax.vmap(functools.partial(along_a_line, s=s))(*args) for s in (1e-6, -1e-6)]
-)
-
-
-def check_derivatives(*args):
-    before, derivative = jax.tree.map(np.asarray, line_rates(*args))
-    right, left = (collide_all(*ends) for ends in line_ends(*args))
-    forward = jax.tree.map(lambda x, y: (np.asarray(y) - x) / 1e-6, before, right)
-    backward = jax.tree.map(lambda x, y: (y - np.asarray(x)) / 1e-6, left, before)
-    present = before.gap < ABSENT
-    # Kinks and jumps, where the differences to both sides differ, are left out; they are few.
-    smooth = present & (np.abs(forward.gap - backward.gap) < 1e-3)
-    assert smooth.sum() > 0.9 * present.sum()
-    for name in ("gap", "position", "normal"):
-        d, f, r = (getattr(x, name)[smooth] for x in (derivative, forward, backward))
-        both = np.abs(f - r) < 1e-3
-        assert both.mean() > 0.9
-        np.testing.assert_allclose(
-            d[both], ((f + r) / 2)[both], atol=2e-5 * (1 + np.abs(d[both]).max())
-        )
-
-
-def about_x(angle):
-    return jnp.array([np.cos(angle / 2), np.sin(angle / 2), 0.0, 0.0])
-
-
-def about_z(angle):
-    return jnp.array([np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2)])
-
-
-def lying(x, y, z, angle=0.0):
-    """Axis in the xy plane, at an angle from the x axis."""
-    quarter = jnp.array([0.5**0.5, 0.0, 0.5**0.5, 0.0])
-    return Pose(jnp.array([x, y, z]), quaternion_product(about_z(angle), quarter))
+def local(points, pose):
+    """Of points in rows, a row of each pose."""
+    R = np.broadcast_to(matrices(pose.orientation), (len(points), 3, 3))
+    return np.einsum("kji,kj->ki", R, points - pose.position)
