@@ -4,6 +4,8 @@ Importing it sets options, unless they are set already: of XLA (`_compiled_whole
 set before JAX is used, and one of JAX (`_matmul_precision.py`).
 """
 
+from importlib import metadata as _metadata
+
 from . import _compiled_whole as _compiled_whole  # first, before any array is made
 from . import _matmul_precision as _matmul_precision
 from . import analysis as analysis
@@ -178,3 +180,8 @@ from .mechanism import close_joints as close_joints
 from .mechanism import collide as collide
 from .mechanism import contacts_among as contacts_among
 from .mechanism import place_bodies as place_bodies
+
+try:
+    __version__ = _metadata.version("jaxmbd")
+except _metadata.PackageNotFoundError:  # a checkout on Python's path
+    __version__ = "unknown"

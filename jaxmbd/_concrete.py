@@ -11,9 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import get_opaque_trace_state
 from jax.interpreters.ad import JVPTracer
 from jaxtyping import PyTree
+
+try:
+    from jax.extend.core import get_opaque_trace_state
+except ImportError:  # before JAX 0.10
+    from jax.core import get_opaque_trace_state
 
 _Function = TypeVar("_Function", bound=Callable)
 

@@ -7,9 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, gensym
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from ._concrete import any_staged
+
+try:
+    from jax.extend.core import gensym
+except ImportError:  # before JAX 0.10
+    from jax.core import gensym
 
 
 def by_structure(fn: Any, *args: Any) -> Any:

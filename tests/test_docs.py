@@ -8,8 +8,9 @@ import jax
 import pytest
 from pages import BLOCK, PAGES, blocks, name, run
 
+README = PAGES[0]
 # Those with which readers begin. The others take several seconds each.
-QUICK = ("README.md", "docs/getting-started.md", "docs/failure.md")
+QUICK = ("docs/getting-started.md", "docs/failure.md")
 
 
 @pytest.fixture
@@ -22,7 +23,13 @@ def quick_compilation():
 
 def runs_here(page):
     """`test_extending.py` runs the programs of that page, each alone."""
-    return blocks(page) and name(page) != "docs/extending.md"
+    return blocks(page) and name(page) != "docs/extending.md" and page != README
+
+
+@pytest.mark.promised
+@pytest.mark.usefixtures("quick_compilation")
+def test_blocks_of_the_readme_run(monkeypatch):
+    run(README, blocks(README), name(README), monkeypatch)
 
 
 @pytest.mark.parametrize(
