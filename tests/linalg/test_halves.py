@@ -8,6 +8,7 @@ import pytest
 from helpers import nothing_kept, three_bars
 
 import jaxmbd as mbd
+from jaxmbd._enforcement.base import point
 from jaxmbd._linalg import halves, small
 
 
@@ -23,11 +24,11 @@ def positive_definite(n):
     return A @ A.T
 
 
-@pytest.mark.parametrize("n", [1, 6, 7, 13, 25])
+@pytest.mark.parametrize("n", [1, 6, 13])
 def test_inverse_and_inverse_cholesky(n):
     A = positive_definite(n)
-    A_inv, pivots = jax.jit(halves.inverse)(A)
-    W, again = jax.jit(halves.inverse_cholesky)(A)
+    factorised = jax.jit(lambda A: (*halves.inverse(A), *halves.inverse_cholesky(A)))
+    A_inv, pivots, W, again = factorised(A)
     L = np.linalg.cholesky(A)
     np.testing.assert_allclose(A_inv @ A, np.eye(n), atol=1e-12 * np.linalg.cond(A))
     np.testing.assert_allclose(W @ L, np.eye(n), atol=1e-12 * np.linalg.cond(L))
@@ -60,22 +61,23 @@ def test_matrices_in_batches():
 
 
 @pytest.mark.parametrize("closed", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_motion_and_gradient(closed, request):
+def test_accelerations_and_gradients(closed, request):
     """A batch as GPUs compute it, of a chain (eliminated level by level) and of a redundant loop,
-    moves as each sample does by the elimination of CPUs."""
+    accelerates as each sample does by the elimination of CPUs."""
     axes = np.eye(3)[[2] * 4 if closed else [0, 1, 2]]
     mechanism = three_bars(closed, axes, gravity=[0.0, -9.81, 0.0])
-    start = mechanism.state()
+    q, v = mechanism.state().q, np.linspace(-1.0, 1.0, 18)
 
-    def end(factor):
+    def squares(factor):
         moved = eqx.tree_at(lambda m: m.gravity, mechanism, mechanism.gravity * factor)
-        sol = mbd.simulate(moved, mbd.VelocityImpulse(), start, dt=2e-3, num_steps=50)
-        return jnp.sum(sol.q[-1] ** 2)
+        here = point(moved, None, 0.0, q, v)
+        a, _ = here.operator(mbd.Automatic()).solve(here.f, here.rows.gamma)
+        return jnp.sum(a**2)
 
-    factors = jnp.array([0.5, 1.0])
-    alone = list(map(jax.jit(jax.value_and_grad(end)), factors))
+    factors = np.array([0.5, 1.0])
+    alone = list(map(jax.jit(jax.value_and_grad(squares)), factors))
     request.getfixturevalue("as_on_gpus")
-    values, gradients = jax.jit(jax.vmap(jax.value_and_grad(end)))(factors)
+    values, gradients = jax.jit(jax.vmap(jax.value_and_grad(squares)))(factors)
     np.testing.assert_allclose(values, [x for x, _ in alone], rtol=1e-10)
     np.testing.assert_allclose(gradients, [x for _, x in alone], rtol=1e-7)
     assert np.all(np.abs(gradients) > 1e-4)

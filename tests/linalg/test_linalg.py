@@ -18,9 +18,9 @@ def compiled(fn):
     return lambda *args: jax.device_get(program(*args))
 
 
-general_inverse, inverse, pseudoinverse, root, whitener = map(
+inverse, pseudoinverse, root, whitener = map(
     compiled,
-    (small.general_inverse, small.inverse, small.pseudoinverse, small.root, small.whitener),
+    (small.inverse, small.pseudoinverse, small.root, small.whitener),
 )
 
 
@@ -31,10 +31,10 @@ def test_product(shape):
         np.random.default_rng(0).normal(size=(m, n)),
         np.random.default_rng(1).normal(size=(n, k)),
     )
-    np.testing.assert_allclose(product(jnp.asarray(A), jnp.asarray(B)), A @ B, atol=1e-13)
+    np.testing.assert_allclose(compiled(product)(A, B), A @ B, atol=1e-13)
 
 
-@pytest.mark.parametrize("n", [3, 12, 40])
+@pytest.mark.parametrize("n", [3, 12])
 def test_general_inverse(n):
     """Of matrices of which no pivot is on the diagonal, alone and in batches of batches."""
     rng = np.random.default_rng(n)
@@ -43,10 +43,9 @@ def test_general_inverse(n):
     np.testing.assert_allclose(found, np.linalg.inv(A), atol=1e-12)
     determinants = np.abs(np.linalg.det(A))
     np.testing.assert_allclose(np.prod(pivots, axis=-1), determinants, rtol=1e-10)
-    np.testing.assert_allclose(general_inverse(A[1, 2])[0], found[1, 2], atol=1e-13)
 
 
-SIZES = [(1, 1), (1, 2), (2, 3), (3, 5), (5, 6), (9, 9), (12, 14)]
+SIZES = [(1, 2), (3, 5), (9, 9), (12, 14)]
 RANK_SAFE = [mbd.Pseudoinverse(), mbd.Proximal(), mbd.Automatic()]
 ALL = [*RANK_SAFE, mbd.Cholesky(), mbd.KKT()]
 
@@ -65,7 +64,7 @@ def equations(nc, nv, rank, seed=0):
 
 def solved(solver, *given):
     """(acceleration, multipliers), the acceleration without rows, and the verdict."""
-    return jax.device_get(solve(solver, *map(jnp.asarray, given)))
+    return jax.device_get(solve(solver, *given))
 
 
 @eqx.filter_jit
@@ -81,7 +80,7 @@ def reference(M, J, f, r, E=None):
     return np.linalg.solve(M, f + J.T @ lam), lam
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 9, 12])
+@pytest.mark.parametrize("n", [1, 3, 6, 12])
 def test_factorisations(n):
     M, *_ = equations(1, n, 1, seed=n)
     W, ok = whitener(M)
@@ -96,17 +95,22 @@ def test_factorisations(n):
     assert not whitener(indefinite)[1]
 
 
+def many(C, *rest):
+    """The pseudoinverses of several matrices of one shape."""
+    return compiled(jax.vmap(small.pseudoinverse))(np.stack(C), *map(np.array, rest))
+
+
 @pytest.mark.parametrize("nc, nv", SIZES)
 def test_pseudoinverse_of_any_rank(nc, nv):
-    for rank in range(1, min(nc, nv) + 1):
-        _, C, _, _ = equations(nc, nv, rank, seed=rank)
-        X, Z, kept = pseudoinverse(C, 1e-10)
+    ranks = range(1, min(nc, nv) + 1)
+    C = [equations(nc, nv, rank, seed=rank)[1] for rank in ranks]
+    for rank, C, X, Z, kept in zip(ranks, C, *many(C, [1e-10] * len(C)), strict=True):
         assert np.sum(kept) == rank
         np.testing.assert_allclose(X, np.linalg.pinv(C, rcond=1e-10), atol=1e-11 * np.max(abs(X)))
         np.testing.assert_allclose(Z @ Z.T, C @ np.linalg.pinv(C, rcond=1e-10), atol=1e-11)
 
 
-@pytest.mark.parametrize("nc, nv, rank", [(4, 5, 3), (9, 7, 5), (14, 12, 9)])
+@pytest.mark.parametrize("nc, nv, rank", [(4, 5, 3), (14, 12, 9)])
 def test_pseudoinverse_of_nearly_dependent_rows(nc, nv, rank):
     """That by the largest singular values, up to the square of the violation that is passed over:
     within a step redundant rows are so only nearly, and which one is dropped must not matter."""
@@ -118,20 +122,19 @@ def test_pseudoinverse_of_nearly_dependent_rows(nc, nv, rank):
     np.testing.assert_allclose(X, expected, atol=1e-9 * np.abs(expected).max() ** 2)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
-@pytest.mark.parametrize("nv", [1, 3])
-def test_pseudoinverse_with_rows_of_zeros(nv, dtype):
+@pytest.mark.parametrize("dtype, rtol", [("float64", 1e-10), ("float32", 1e-3)])
+def test_pseudoinverse_with_rows_of_zeros(dtype, rtol):
     """Rows that say nothing are dependent, and leave the others what they are."""
-    C = np.zeros((4, nv))
-    C[0, 0], C[2, nv - 1] = -0.4, -0.65
-    rtol = 1e-10 if dtype == jnp.float64 else 1e-3
-    X, Z, kept = pseudoinverse(np.asarray(C, dtype), np.asarray(rtol, dtype))
-    assert np.sum(kept) == min(nv, 2)
-    np.testing.assert_allclose(X, np.linalg.pinv(C), atol=1e-6 if rtol > 1e-6 else 1e-14)
-    np.testing.assert_allclose(Z @ Z.T, C @ np.linalg.pinv(C), atol=1e-6 if rtol > 1e-6 else 1e-14)
+    C = np.zeros((4, 3), dtype)
+    C[0, 0], C[2, 2] = -0.4, -0.65
+    X, Z, kept = pseudoinverse(C, np.asarray(rtol, dtype))
+    assert np.sum(kept) == 2
+    small = 1e-6 if dtype == "float32" else 1e-14
+    np.testing.assert_allclose(X, np.linalg.pinv(C), atol=small)
+    np.testing.assert_allclose(Z @ Z.T, C @ np.linalg.pinv(C), atol=small)
 
 
-@pytest.mark.parametrize("smallest", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("smallest", [1e-2, 1e-6])
 def test_pseudoinverse_does_not_square_the_condition(smallest):
     rng = np.random.default_rng(1)
     U, V = (np.linalg.qr(rng.standard_normal((n, n)))[0] for n in (5, 6))
@@ -145,7 +148,9 @@ def test_pseudoinverse_does_not_square_the_condition(smallest):
 @pytest.mark.parametrize(
     "solver, nc, nv",
     slow_unless(
-        lambda solver, nc, nv: isinstance(solver, mbd.Automatic) or (nc, nv) in SIZES[::3],
+        lambda solver, nc, nv: (
+            (nc, nv) == SIZES[1] and solver is not RANK_SAFE[2] or (nc, nv) == SIZES[3]
+        ),
         [(solver, *size) for solver in ALL for size in SIZES],
     ),
     ids=solver_name,
@@ -161,13 +166,13 @@ def test_independent_rows(solver, nc, nv):
     assert result == mbd.RESULTS.successful
 
 
-RANKS = [(2, 2, 1), (4, 5, 2), (9, 7, 5), (14, 12, 9)]
+RANKS = [(4, 5, 2), (9, 7, 5), (14, 12, 9)]
 
 
 @pytest.mark.parametrize(
     "solver, nc, nv, rank",
     slow_unless(
-        lambda solver, *size: isinstance(solver, mbd.Automatic) or size in RANKS[1::2],
+        lambda solver, *size: solver is not RANK_SAFE[2] and size == RANKS[0],
         [(solver, *size) for solver in RANK_SAFE for size in RANKS],
     ),
     ids=solver_name,
@@ -182,14 +187,14 @@ def test_redundant_rows(solver, nc, nv, rank):
     np.testing.assert_allclose(J.T @ lam, J.T @ expected[1], rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("solver", [mbd.Cholesky(), mbd.KKT()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("solver", ALL[3:], ids=solver_name)
 def test_dependent_rows_are_reported(solver):
-    M, J, _, _ = equations(4, 5, 2)
-    operator = eqx.filter_jit(mbd.solvers.ConstraintOperator)(solver, *map(jnp.asarray, (M, J)))
-    assert operator.result() == mbd.RESULTS.singular_constraints
+    M, J, f, r = equations(3, 5, 2)
+    *_, result = solved(solver, M, J, f, r, np.zeros(3))
+    assert result == mbd.RESULTS.singular_constraints
 
 
-@pytest.mark.parametrize("solver", ALL, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("solver", ALL, ids=solver_name)
 def test_compliance(solver):
     M, J, f, r = equations(3, 5, 3)
     E = np.array([0.0, 0.3, 2.0])
@@ -200,19 +205,28 @@ def test_compliance(solver):
 
 
 def test_singular_mass_with_kkt():
-    # A massless coordinate that the row ties to a massive one: M is singular, the motion unique.
-    M, J = jnp.diag(jnp.array([2.0, 0.0])), jnp.array([[1.0, -1.0]])
-    operator = mbd.solvers.ConstraintOperator(mbd.KKT(), M, J)
-    a, lam = operator.solve(jnp.array([0.0, 3.0]), jnp.array([0.5]))
+    """A massless coordinate that the row ties to a massive one: M is singular, the motion
+    unique."""
+    given = np.diag([2.0, 0.0]), np.array([[1.0, -1.0]]), np.array([0.0, 3.0]), np.array([0.5])
+    solve = eqx.filter_jit(
+        lambda M, J, *x: mbd.solvers.ConstraintOperator(mbd.KKT(), M, J).solve(*x)
+    )
+    a, lam = solve(*given)
     np.testing.assert_allclose(a, [1.5, 1.0], atol=1e-14)
     np.testing.assert_allclose(lam, [3.0], atol=1e-14)
 
 
-@pytest.mark.parametrize("rank", [2, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("solver", RANK_SAFE, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "solver, rank",
+    slow_unless(
+        lambda solver, rank: rank == 2 and solver is not RANK_SAFE[2],
+        [(solver, rank) for solver in RANK_SAFE for rank in (2, 3)],
+    ),
+    ids=solver_name,
+)
 def test_derivative_at_constant_rank(solver, rank):
-    # Against differences of NumPy's pseudoinverse, along changes that keep the rank; with an
-    # unreachable part in r, all three terms of the formula count.
+    """Against differences of NumPy's pseudoinverse, along changes that keep the rank; with an
+    unreachable part in r, all three terms of the formula count."""
     rng = np.random.default_rng(3)
     nc, nv = 3, 4
     left, right = rng.standard_normal((nc, rank)), rng.standard_normal((rank, nv))
@@ -221,24 +235,27 @@ def test_derivative_at_constant_rank(solver, rank):
     dM = np.diag(rng.standard_normal(nv))
     df, dr = rng.standard_normal(nv), rng.standard_normal(nc)
 
-    def inputs(s, np=jnp):
+    def inputs(s):
         J = (left + s * d_left) @ (right + s * d_right)
         return M + s * dM, J, f + s * df, r + s * dr
 
+    @jax.jit
     def ours(s):
-        M, J, f, r = inputs(s)
-        return mbd.solvers.ConstraintOperator(solver, M, J).solve(f, r)
+        def solution(s):
+            M, J, f, r = inputs(s)
+            return mbd.solvers.ConstraintOperator(solver, M, J).solve(f, r)
 
-    _, (da, dlam) = jax.jit(lambda s: jax.jvp(ours, (s,), (1.0,)))(0.0)
+        weights = jnp.array([0.3, -1.2, 0.7, 0.4]), jnp.array([0.5, 1.0, -2.0])
+        _, along = jax.jvp(solution, (s,), (1.0,))
+        (back,) = jax.vjp(solution, s)[1](weights)
+        return along, back, sum(map(jnp.vdot, weights, along))
+
+    (da, dlam), back, forward = ours(0.0)
     h = 1e-4
     plus, minus = reference(*inputs(h)), reference(*inputs(-h))
     np.testing.assert_allclose(da, (plus[0] - minus[0]) / (2 * h), rtol=2e-5, atol=1e-5)
     np.testing.assert_allclose(dlam, (plus[1] - minus[1]) / (2 * h), rtol=2e-4, atol=1e-4)
-    # Reverse mode is the transpose of forward mode.
-    weights = jnp.array([0.3, -1.2, 0.7, 0.4]), jnp.array([0.5, 1.0, -2.0])
-    back = jax.grad(lambda s: sum(jnp.vdot(w, x) for w, x in zip(weights, ours(s), strict=True)))
-    along = jnp.vdot(weights[0], da) + jnp.vdot(weights[1], dlam)
-    np.testing.assert_allclose(jax.jit(back)(0.0), along, rtol=1e-9)
+    np.testing.assert_allclose(back, forward, rtol=1e-9)
 
 
 def test_rows_of_heavy_bodies_are_as_rigid_as_others():
@@ -254,17 +271,14 @@ def test_rows_of_heavy_bodies_are_as_rigid_as_others():
         np.testing.assert_allclose(a, (f + J.T @ lam) / np.diag(M), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("n", [3, 5, 12])
+@pytest.mark.parametrize("n", [3, 12])
 def test_pivots_that_are_no_numbers_count_as_none(n):
     """Of a matrix of ones the second pivot is 0, and those after it are NaN."""
-    ones = jnp.ones((2, n, n))
-    _, pivot = jax.jit(jax.vmap(small.inverse))(ones)
-    np.testing.assert_array_equal(pivot, 0.0)
-    _, definite = jax.jit(jax.vmap(small.whitener))(ones)
-    assert not np.any(definite)
+    ones = np.ones((n, n))
+    assert inverse(ones)[1] == 0.0 and not whitener(ones)[1]
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 9, 12])
+@pytest.mark.parametrize("n", [2, 12])
 def test_elimination_is_the_inverse_of_cholesky(n):
     """Step by step of few rows, in a loop of more; several matrices at once."""
     B = np.random.default_rng(n).standard_normal((3, n, n))
