@@ -16,6 +16,9 @@ by `--data FILE`, a CSV file whose first line is `time,support_y,slider_x`, in s
 must start as `START` says.
 """
 
+if __name__ == "__main__":  # before the slow imports
+    print("finds a spring and a damper in half a minute or so; first it imports JAX", flush=True)
+
 import argparse
 import dataclasses
 import pathlib
@@ -75,7 +78,7 @@ def points(p):
 
 def record_of(time, measured):
     """The record of a motion from the known start."""
-    q, v = jax.jvp(points, *((jnp.array(x),) for x in START))
+    q, v = jax.jit(jax.jvp, static_argnums=0)(points, *((jnp.array(x),) for x in START))
     return identify.Record(time, measured, mbd.State(0.0, q, v))
 
 
