@@ -1,6 +1,7 @@
 """`jaxmbd fit`."""
 
 import pathlib
+import re
 import tomllib
 from typing import Any
 
@@ -85,6 +86,11 @@ def _choice(path: str, mechanism: Any) -> tuple[dict[str, Any], Any]:
             raise ValueError(f"{path} must give `{name}` a table of {sorted(known)}, {_EXAMPLE}.")
         if ("lower" in options) != ("upper" in options):
             raise ValueError(f"{path} gives `{name}` one bound: give both `lower` and `upper`.")
+        if "lower" in options and options.get("positive"):
+            raise ValueError(
+                f"{path} gives `{name}` bounds and `positive`: give one of them, since a `lower` "
+                "bound above 0 keeps it positive."
+            )
         transform = identify.Free()
         if "lower" in options:
             transform = identify.Bounded(options["lower"], options["upper"])
@@ -123,7 +129,7 @@ def _record(path: str, found: Any) -> tuple[Any, dict[str, Any]]:
             if np.isfinite(column[0]):
                 qpos[joints[name].qpos] = column[0]
         elif owner in loaded.sensors:
-            sensors[name] = _Entry(loaded.sensors[owner], int(name[len(owner) + 1 : -1] or 0))
+            sensors[name] = _Entry(path, name, loaded.sensors[owner])
         else:
             raise ValueError(
                 f'{path} has a column "{name}", which is no hinge or slide among {list(joints)}, '
@@ -168,12 +174,27 @@ def _table(path: str) -> tuple[list[str], np.ndarray]:
 
 
 class _Entry:
-    """One number of a sensor."""
+    """One number of a sensor, which a column names."""
 
-    def __init__(self, sensor: Any, index: int):
-        self.sensor, self.index = sensor, index
+    def __init__(self, path: str, column: str, sensor: Any):
+        self.sensor, self.what = sensor, f'{path} has a column "{column}"'
+        found = re.fullmatch(r"[^\[]*(\[(\d+)\])?", column)
+        if found is None:
+            raise ValueError(
+                f"{self.what}, which must be the name of a sensor, followed by [0], [1] and so on "
+                "if it has several numbers."
+            )
+        self.index = found[2] and int(found[2])
 
     def __call__(self, sample: Any) -> Any:
         import jax.numpy as jnp
 
-        return jnp.ravel(jnp.asarray(self.sensor(sample)))[self.index]
+        numbers = jnp.ravel(jnp.asarray(self.sensor(sample)))
+        if self.index is None and numbers.size != 1:
+            raise ValueError(f"{self.what} for a sensor with {numbers.size} numbers: add [0], [1].")
+        # JAX would return the last number for an index beyond the end.
+        if self.index is not None and self.index >= numbers.size:
+            raise ValueError(
+                f"{self.what}, but its sensor has {numbers.size} numbers, counted from [0]."
+            )
+        return numbers[self.index or 0]

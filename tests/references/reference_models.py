@@ -81,19 +81,19 @@ def mechanism_of(tree, ball=None):
 
 def motion_of(mechanism, samples):
     """The states of several samples together, and their v'."""
-    states, rates = zip(*(state_of(mechanism, sample["bodies"]) for sample in samples))
-    q, v = (np.stack(x) for x in zip(*((state.q, state.v) for state in states)))
-    return mbd.State(*map(jnp.array, (np.zeros(len(q)), q, v))), np.stack(rates)
+    found = [coordinates_of(mechanism, *tables(sample["bodies"])) for sample in samples]
+    q, v, rates = (np.stack(x) for x in zip(*found, strict=True))
+    return mbd.State(np.zeros(len(q)), q, v), rates
 
 
 @eqx.filter_jit
-def reactions_of(mechanism, q, v, multipliers, joints, own_axes=False):
-    """Force and torque of the joints on their second bodies, in the axes of these or of the world,
-    by one program."""
+def reactions_of(mechanism, q, v, multipliers, joints, body=None):
+    """Force and torque of the joints on their second bodies in the axes of the world, on their
+    "own" bodies in the axes of these, or on and in a named body, by one program."""
     found = []
     for name in joints:
-        on = mechanism.joint(name).bodies[1]
-        options = dict(v=v, on=on, frame=on if own_axes else None)
+        on = mechanism.joint(name).bodies[1] if body in (None, "own") else body
+        options = dict(v=v, on=on, frame=on if body else None)
         held = mbd.reports.reactions(mechanism, 0.0, q, multipliers, name, **options)
         found.append(jnp.concatenate([held.force, held.torque]))
     return found
@@ -107,14 +107,20 @@ def close(found, expected, rtol=1e-11):
 def tables(bodies):
     """Poses, twists and accelerations of bodies as the tables that `coordinates_of` takes."""
     kinds = "pose", "twist", "acceleration"
-    return (jnp.array(np.array([body[x] for body in bodies]).T) for x in kinds)
+    return (np.array([body[x] for body in bodies]).T for x in kinds)
+
+
+@eqx.filter_jit
+def coordinates_of(mechanism, poses, twists, accelerations):
+    return *mechanism.coordinates_of(poses, twists), mechanism.coordinates_of(poses, accelerations)[
+        1
+    ]
 
 
 def state_of(mechanism, bodies):
     """The state in which the bodies have the poses and twists of the reference, and v' there."""
-    poses, twists, accelerations = tables(bodies)
-    q, v = mechanism.coordinates_of(poses, twists)
-    return mbd.State(0.0, q, v), mechanism.coordinates_of(poses, accelerations)[1]
+    q, v, rates = coordinates_of(mechanism, *tables(bodies))
+    return mbd.State(0.0, q, v), np.asarray(rates)
 
 
 def body_velocities(tree, x):

@@ -5,18 +5,19 @@ import pathlib
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from points import equations_of_each, solved
 from reference_models import close, in_joints, mechanism_of, motion_of, reactions_of, read, state_of
 
 import jaxmbd as mbd
-from jaxmbd.analysis import equilibrium, inverse_dynamics, linearise, lqr, modes
+from jaxmbd.analysis import equilibrium, linearise, lqr, modes
 
 DRAKE = read("drake.json")
 
 
-def reactions_are(mechanism, state, multipliers, bodies, rtol):
+def reactions_are(mechanism, q, v, multipliers, bodies, rtol=1e-11):
     """Force and torque of each joint on its body, in the body's axes."""
     names = tuple(body.name for body in mechanism.bodies)
-    found = reactions_of(mechanism, state.q, state.v, multipliers, names, own_axes=True)
+    found = reactions_of(mechanism, q, v, multipliers, names, "own")
     for held, given in zip(found, bodies, strict=True):
         close(held, given["reaction"], rtol)
 
@@ -27,30 +28,24 @@ def test_joints_of_several_freedoms():
     given = DRAKE["joints"]
     mechanism = mechanism_of(given["tree"])
     states, rates = motion_of(mechanism, given["states"])
-    # Without inputs, inverse dynamics compares the accelerations with those of the free motion.
-    found = inverse_dynamics(mechanism, states, rates, jnp.zeros(0))
-    np.testing.assert_allclose(found.missed, 0.0, atol=1e-11 * np.abs(rates).max(), rtol=0)
-    for i, (lam, one) in enumerate(zip(found.multipliers, given["states"])):
-        state = mbd.State(0.0, states.q[i], states.v[i])
-        reactions_are(mechanism, state, lam, one["bodies"], 1e-11)
+    found, multipliers = solved(*equations_of_each(mechanism, states.q, states.v, None))
+    close(found, rates)
+    for q, v, lam, one in zip(states.q, states.v, multipliers, given["states"], strict=True):
+        reactions_are(mechanism, q, v, lam, one["bodies"])
         for name in ("shaft", "puck"):
-            close(mechanism.joint_coordinates(state.q, name), one["q"][name])
-        turn = one["q"]["nut"] / (2 * np.pi)
-        close(
-            mechanism.joint_coordinates(state.q, "nut"), turn * given["tree"]["bodies"][0]["pitch"]
-        )
+            close(mechanism.joint_coordinates(q, name), one["q"][name])
+        advance = one["q"]["nut"] / (2 * np.pi) * given["tree"]["bodies"][0]["pitch"]
+        close(mechanism.joint_coordinates(q, "nut"), advance)
 
 
 @pytest.mark.slow
 def test_file_in_sdformat():
     """A model that is placed in the world, with frames relative to each other, degrees, quaternions
     and axes expressed in other frames: where its bodies are, and how they accelerate."""
-    path = pathlib.Path(__file__).with_name("arm.sdf")
-    loaded = mbd.load(path)
+    loaded = mbd.load(pathlib.Path(__file__).with_name("arm.sdf"))
     assert not loaded.dropped
     states, rates = motion_of(loaded.mechanism, DRAKE["file"]["states"])
-    found = inverse_dynamics(loaded.mechanism, states, rates, jnp.zeros(0))
-    np.testing.assert_allclose(found.missed, 0.0, atol=1e-11 * np.abs(rates).max(), rtol=0)
+    close(solved(*equations_of_each(loaded.mechanism, states.q, states.v, None))[0], rates)
 
 
 @pytest.mark.slow
@@ -66,10 +61,8 @@ def test_linear_model_and_feedback(name):
     close(X @ y, model.Z)
     close(y @ model.A @ np.linalg.inv(y), given["A"])
     close(y @ model.B, given["B"])
-    Q = np.concatenate(
-        [given[f"weights_of_{x}"].T.ravel() for x in ("displacements", "velocities")]
-    )
-    feedback = lqr(model, Q=Q, R=given["weight_of_input"])
+    Q = [given[f"weights_of_{x}"].T.ravel() for x in ("displacements", "velocities")]
+    feedback = lqr(model, Q=np.concatenate(Q), R=given["weight_of_input"])
     close(feedback.gain @ model.S.T @ X, given["gain"], 1e-9)
     close(X.T @ feedback.value @ X, given["value"], 1e-9)
 
@@ -83,7 +76,7 @@ def test_equilibrium_reactions_and_modes():
     rest = equilibrium(mechanism, start)
     expected, _ = state_of(mechanism, given["bodies"])
     np.testing.assert_allclose(mechanism.difference(expected.q, rest.q), 0.0, atol=1e-9, rtol=0)
-    reactions_are(mechanism, rest, rest.report.multipliers, given["bodies"], 1e-8)
+    reactions_are(mechanism, rest.q, rest.v, rest.report.multipliers, given["bodies"], 1e-8)
     stiffness = np.asarray(rest.report.stiffness)
     close(np.sort(stiffness[np.isfinite(stiffness)]), given["stiffness"], 1e-8)
     s = given["eigenvalues"]["real"] + 1j * given["eigenvalues"]["imag"]

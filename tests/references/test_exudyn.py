@@ -1,12 +1,14 @@
-"""Equilibria, reactions and modes of closed loops by Exudyn: see make_exudyn.py."""
+"""Equilibria, reactions, modes and motions of closed loops by Exudyn: see make_exudyn.py."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from points import motion
 from reference_models import close, reactions_of, read
+from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
-from jaxmbd.analysis import equilibrium, linearise, modes
+from jaxmbd.analysis import linearise, modes
 
 EXUDYN = read("exudyn.json")
 KINDS = {
@@ -28,18 +30,16 @@ def frames(points):
     return {"frame_a": a, "frame_b": b}
 
 
+def body_of(given):
+    moving = {x: given[x] for x in ("position", "velocity", "angular_velocity") if x in given}
+    inertia = mbd.Inertia(given["mass"], given["tensor"], given["center"])
+    return mbd.Body(given.get("name", "disc"), inertia, orientation=given["quaternion"], **moving)
+
+
 def built(name, loaded):
     """The mechanism, or the one without gravity in which the springs have the lengths they need."""
     given = EXUDYN[name]["system"]
-    bodies = {
-        body["name"]: mbd.Body(
-            body["name"],
-            mbd.Inertia(body["mass"], body["tensor"], body["center"]),
-            position=body["position"],
-            orientation=body["quaternion"],
-        )
-        for body in given["bodies"]
-    }
+    bodies = {body["name"]: body_of(body) for body in given["bodies"]}
     joints = []
     for joint in given["joints"]:
         ends = [bodies.get(x, x) for x in joint["bodies"]]
@@ -59,88 +59,73 @@ def built(name, loaded):
     return mbd.Mechanism(list(bodies.values()), joints, springs, **options)
 
 
-def bodies_are(mechanism, q, expected):
-    for body, place in expected.items():
-        pose = mechanism.pose(q, body)
-        axes = mbd.rotations.quaternion_to_matrix(pose.orientation)
-        np.testing.assert_allclose(pose.position, place["position"], atol=1e-9, rtol=0)
-        np.testing.assert_allclose(axes, place["axes"], atol=1e-9, rtol=0)
-
-
-def ends_as(mechanism, sol, expected):
-    bodies_are(mechanism, sol.q[-1], expected)
-    for body, moving in expected.items():
-        twist = mechanism.twist(sol.v[-1], body)
-        np.testing.assert_allclose(twist.linear, moving["velocity"], atol=1e-8, rtol=0)
-        np.testing.assert_allclose(twist.angular, moving["angular_velocity"], atol=1e-8, rtol=0)
-
-
-@pytest.mark.parametrize("name", ["planar", pytest.param("spatial", marks=pytest.mark.slow)])
-def test_rest_and_modes(name):
-    """To 1e-9: Exudyn's Newton iterations leave residuals of 1e-11 N. Eigenvalues to 1e-10, since
-    they magnify rounding."""
-    given = EXUDYN[name]
-    mechanism = built(name, loaded=True)
-    rest = equilibrium(mechanism, mechanism.state())
-    assert rest.report.stable
-    bodies_are(mechanism, rest.q, given["rest"])
-    names, lam = tuple(given["forces"]), rest.report.multipliers
-    found = reactions_of(mechanism, rest.q, rest.v, lam, names)
-    for held, expected in zip(found, given["forces"].values()):
+@pytest.mark.parametrize("name", ["planar", "spatial"])
+def test_where_it_rests(name):
+    """To 1e-8: Exudyn's Newton iterations leave residuals of 1e-11 N."""
+    given, mechanism = EXUDYN[name], built(name, loaded=True)
+    places = [given["rest"][body.name] for body in mechanism.bodies]
+    turns = Rotation.from_matrix([place["axes"] for place in places])
+    poses = np.hstack([[x["position"] for x in places], turns.as_quat(scalar_first=True)]).T
+    q, v = mechanism.coordinates_of(jnp.array(poses), jnp.zeros((6, len(places))))
+    rates, multipliers = motion(mechanism, q, v)
+    np.testing.assert_allclose(rates, 0.0, atol=1e-8)
+    found = reactions_of(mechanism, q, v, multipliers, tuple(given["forces"]))
+    for held, expected in zip(found, given["forces"].values(), strict=True):
         np.testing.assert_allclose(held[: len(expected)], expected, atol=1e-8, rtol=0)
 
-    free = built(name, loaded=False)
+
+def modes_are(mechanism, given):
+    """To 1e-10, since eigenvalues magnify rounding."""
     s = given["eigenvalues"]["real"] + 1j * given["eigenvalues"]["imag"]
-    close(modes(linearise(free, free.state(), size=len(s))).s, s, 1e-10)
+    close(modes(linearise(mechanism, mechanism.state(), size=len(s))).s, s, 1e-10)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLANES)
-def test_motion(name):
-    """RK4 with steps of 1 ms."""
-    mechanism, given = built(name, loaded=True), EXUDYN[name]["motion"]
-    options = dict(t1=float(given["end"]), dt=1e-3)
-    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), **options)
-    ends_as(mechanism, sol, given["bodies"])
-
-
-@pytest.mark.slow
-def test_rolling_disc():
-    """RK4 with steps of 1 ms."""
-    given = EXUDYN["disc"]
-    # The axis of a disc is the z axis of its joint, which is the x axis of the body.
-    axis = mbd.rotations.quaternion_to_matrix(given["quaternion"])[:, 0]
-    state = {x: given[x] for x in ("position", "velocity", "angular_velocity")}
-    inertia = mbd.Inertia(given["mass"], given["tensor"], given["center"])
-    disc = mbd.Body("disc", inertia, orientation=given["quaternion"], **state)
-    points, axes = [np.zeros(3), given["position"]], [[0.0, 0.0, 1.0], axis]
-    rolls = mbd.RollingDisc(
-        "rolls", "ground", disc, radius=given["radius"], points=points, axes=axes
-    )
-    mechanism, end = mbd.Mechanism([disc], [rolls]), float(given["motion"]["end"])
-    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=end, dt=1e-3)
-    ends_as(mechanism, sol, given["motion"]["bodies"])
+@pytest.mark.parametrize("name", ["planar", "spatial"])
+def test_modes(name):
+    modes_are(built(name, loaded=False), EXUDYN[name])
 
 
 @pytest.mark.slow
 def test_modes_on_bushings():
     """Twelve damped modes of two free bodies."""
-    given, bodies = EXUDYN["bushings"], {}
-    for body in given["bodies"]:
-        inertia = mbd.Inertia(body["mass"], body["tensor"], body["center"])
-        place = dict(position=body["position"], orientation=body["quaternion"])
-        bodies[body["name"]] = mbd.Body(body["name"], inertia, **place)
-    held = [
-        mbd.Bushing(
-            f"bushing {i}",
-            *(bodies.get(name, name) for name in bushing["bodies"]),
-            point=bushing["point"],
-            orientation=bushing["quaternion"],
-            stiffness=bushing["stiffness"],
-            damping=bushing["damping"],
-        )
-        for i, bushing in enumerate(given["bushings"])
-    ]
-    mechanism = mbd.Mechanism(list(bodies.values()), [], held, gravity=np.zeros(3))
-    s = given["eigenvalues"]["real"] + 1j * given["eigenvalues"]["imag"]
-    close(modes(linearise(mechanism, mechanism.state(), size=24)).s, s, 1e-10)
+    given = EXUDYN["bushings"]
+    bodies = {body["name"]: body_of(body) for body in given["bodies"]}
+    held = []
+    for i, bushing in enumerate(given["bushings"]):
+        options = {x: bushing[x] for x in ("point", "stiffness", "damping")}
+        ends = (bodies.get(name, name) for name in bushing["bodies"])
+        options["orientation"] = bushing["quaternion"]
+        held.append(mbd.Bushing(f"bushing {i}", *ends, **options))
+    modes_are(mbd.Mechanism(list(bodies.values()), [], held, gravity=np.zeros(3)), given)
+
+
+def moves_as(mechanism, given):
+    """RK4 with steps of 1 ms."""
+    options = dict(t1=float(given["end"]), dt=1e-3)
+    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), **options)
+    for body, moving in given["bodies"].items():
+        pose, twist = mechanism.pose(sol.q[-1], body), mechanism.twist(sol.v[-1], body)
+        axes = mbd.rotations.quaternion_to_matrix(pose.orientation)
+        np.testing.assert_allclose(pose.position, moving["position"], atol=1e-9, rtol=0)
+        np.testing.assert_allclose(axes, moving["axes"], atol=1e-9, rtol=0)
+        np.testing.assert_allclose(twist.linear, moving["velocity"], atol=1e-8, rtol=0)
+        np.testing.assert_allclose(twist.angular, moving["angular_velocity"], atol=1e-8, rtol=0)
+
+
+@pytest.mark.slow
+def test_motion_of_a_loop_with_joints_of_several_freedoms():
+    moves_as(built("joints", loaded=True), EXUDYN["joints"]["motion"])
+
+
+@pytest.mark.slow
+def test_rolling_disc():
+    given = EXUDYN["disc"]
+    # The axis of a disc is the z axis of its joint, which is the x axis of the body.
+    axis = Rotation.from_quat(given["quaternion"], scalar_first=True).as_matrix()[:, 0]
+    disc = body_of(given)
+    points, axes = [np.zeros(3), given["position"]], [[0.0, 0.0, 1.0], axis]
+    rolls = mbd.RollingDisc(
+        "rolls", "ground", disc, radius=given["radius"], points=points, axes=axes
+    )
+    moves_as(mbd.Mechanism([disc], [rolls]), given["motion"])

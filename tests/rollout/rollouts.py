@@ -46,10 +46,9 @@ class Pushed(eqx.Module):
 
 def samples(n):
     """Lengths of which every seventh does not fit the start, and pushes."""
-    rng = np.random.default_rng(5)
-    length = rng.uniform(0.5, 2.0, n)
+    length, push = (np.random.default_rng(i).uniform(0.5, 2.0, n) for i in (5, 6))
     start = np.where(np.arange(n) % 7 == 3, 1.1 * length, length)
-    return {"system": Pendulum(jnp.asarray(length)), "start": start, "push": rng.normal(size=n)}
+    return {"system": Pendulum(length), "start": start, "push": push - 1.0}
 
 
 def one(sample, key):

@@ -1,9 +1,14 @@
-"""Bad input of rollouts that was once misunderstood; see `refusals`."""
+"""Bad input of rollouts; see `refusals`. The error names the argument, what is wrong and what is
+right."""
+
+import sys
 
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 from refusals import Cart, check_refused, refusals
+from rollout_runs import KEY
 
 import jaxmbd as mbd
 from jaxmbd import rollout
@@ -13,45 +18,61 @@ def run(one=lambda x, key: 2 * x, samples=np.arange(4.0), **options):
     return rollout.run(one, samples, progress=False, **options)
 
 
+WHOLE = "from 1 to 2147483647, but is "
+KEY_WORDS = "`key` of run must be one random key"
+EDGES = "`edges` must be two numbers or more that increase"
+SAMPLES = "`samples` must be numbers or random keys, but is"
+
+
 @refusals(
-    ("function-that-returns-none", "function of run returned None, which holds no numbers: return",
+    ("none", "function of run returned None, which holds no numbers: return",
      lambda: run(lambda x, key: None)),
-    ("function-that-returns-text", "function of run returned 'done' .*not an array of numbers",
+    ("text", "function of run returned 'done' .*not an array of numbers",
      lambda: run(lambda x, key: "done")),
+    ("a part that is a function", r"returned <.*> at `\['f'\]`.* not an array of numbers",
+     lambda: run(lambda x, key: {"f": len})),
+    ("a random key", "not an array of numbers", lambda: run(lambda x, key: key)),
     ("not-a-function", "`one` of run must be a function, but is 1.0", lambda: run(1.0)),
-    ("samples-of-objects", "`samples` must be numbers or random keys, but is",
-     lambda: run(samples=np.array([Cart(), Cart()]))),
-    ("samples-text", r"`samples` must be numbers or random keys, but is \['a', 'b'\]",
-     lambda: run(samples=np.array(["a", "b"]))),
-    ("chunk-2.0", "`chunk` of run must be a whole number, but is 2.0", lambda: run(chunk=2.0)),
-    ("chunk-3", "`chunk` of run must be a power of two, but is 3: e.g. 2", lambda: run(chunk=3)),
-    ("store-text", "`store` of run must be a `mbd.rollout.AbstractStore`.* but is 'here'",
+    ("objects", SAMPLES, lambda: run(samples=np.array([Cart(), Cart()]))),
+    ("samples of text", rf"{SAMPLES} \['a', 'b'\]", lambda: run(samples=np.array(["a", "b"]))),
+    ("other length", r"samples\['b'\]` has shape \(4,\)",
+     lambda: run(samples={"a": np.zeros((3, 2)), "b": np.zeros(4)})),
+    ("no length", r"samples\[1\]` has shape \(\)",
+     lambda: run(samples=(np.zeros(3), np.array(1.0)))),
+    ("no entries", f"{WHOLE}0", lambda: run(samples=np.zeros((0, 2)))),
+    ("0 samples", f"{WHOLE}0", lambda: run(samples=0)),
+    ("-5 samples", f"{WHOLE}-5", lambda: run(samples=-5)),
+    ("a function as a sample", "has no arrays", lambda: run(samples={"f": len})),
+    ("nothing", "has no arrays", lambda: run(samples=())),
+    ("chunk 2.0", "`chunk` of run must be a whole number, but is 2.0", lambda: run(chunk=2.0)),
+    ("chunk 12", "`chunk` of run must be a power of two, but is 12: e.g. 8", lambda: run(chunk=12)),
+    ("chunk 0", "`chunk`.* must be a power of two", lambda: run(chunk=0)),
+    ("store", "`store` of run must be a `mbd.rollout.AbstractStore`.* but is 'here'",
      lambda: run(store="here")),
-    ("Zarr-at-a-number", "`path` of Zarr must be text or a", lambda: rollout.Zarr(3)),
-    ("Mean-of-text", "`of` of Mean must be a function", lambda: rollout.Mean("q")),
-    ("Histogram-nan", "`edges` of Histogram must be finite",
-     lambda: rollout.Histogram([0.0, np.nan])),
-    ("memory-negative", "`memory` of run must be positive", lambda: run(memory=-1.0)),
-    ("key-0", "`key` of run must be one random key", lambda: run(key=0)),
+    ("memory -1", "`memory` of run must be positive, but is -1", lambda: run(memory=-1.0)),
+    ("memory nan", "`memory` of run must be positive, but is nan", lambda: run(memory=np.nan)),
+    ("key 0", KEY_WORDS, lambda: run(key=0)),
+    ("key nan", KEY_WORDS, lambda: run(key=np.nan)),
+    ("two keys", KEY_WORDS, lambda: run(key=jr.split(KEY, 2))),
+    ("reductions", "`reductions`.* must be reductions",
+     lambda: run(reductions={"mean": jnp.mean})),
+    ("devices", "`devices`.* must be some of", lambda: run(devices=[])),
+    ("Zarr", "`path` of Zarr must be text or a", lambda: rollout.Zarr(3)),
+    ("Mean", "`of` of Mean must be a function", lambda: rollout.Mean("q")),
+    ("edge nan", "`edges` of Histogram must be finite", lambda: rollout.Histogram([0.0, np.nan])),
+    ("one edge", EDGES, lambda: rollout.Histogram([1.0])),
+    ("equal edges", EDGES, lambda: rollout.Histogram([0.0, 0.0])),
+    ("falling edges", EDGES, lambda: rollout.Histogram([1.0, 0.0])),
+    ("table of edges", "`edges`", lambda: rollout.Histogram([[0.0, 1.0]])),
 )  # fmt: skip
 def test_rollouts(words, call):
     check_refused(call, words)
 
 
-def test_rollout_that_throws():
-    """The remedy is named, and counts the sample that failed."""
-
-    def one(height, key, throw=True):
-        state = mbd.State(0.0, height[None], jnp.zeros(1))
-        return mbd.simulate(Lifted(), mbd.UdwadiaKalaba(), state, num_steps=1, dt=0.01, throw=throw)
-
-    heights = jnp.array([0.0, 0.5])
-    with pytest.raises(RuntimeError, match="violates the constraints.*`throw=False`") as caught:
-        run(one, heights)
-    assert "\n" not in str(caught.value)
-    found = run(lambda height, key: one(height, key, throw=False), heights)
-    assert found.failures.index.tolist() == [1]
-    assert repr(found).startswith("2 samples: 1 succeeded, 1 failed")
+def test_package_that_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(ImportError, match="zarr.*rollout"):
+        run(store=rollout.Zarr(tmp_path / "x"))
 
 
 class Lifted(Cart):
@@ -64,5 +85,17 @@ class Lifted(Cart):
         return q
 
 
-def test_a_run_without_failures_is_printed():
-    assert repr(run()).startswith("4 samples: 4 succeeded, 0 failed")
+def test_rollout_that_throws():
+    """The remedy is named, and counts the sample that failed."""
+
+    def one(height, key, throw=True):
+        state = mbd.State(0.0, height[None], jnp.zeros(1))
+        return mbd.simulate(Lifted(), mbd.UdwadiaKalaba(), state, num_steps=1, dt=0.01, throw=throw)
+
+    heights = np.array([0.0, 0.5])
+    with pytest.raises(RuntimeError, match="violates the constraints.*`throw=False`") as caught:
+        run(one, heights)
+    assert "\n" not in str(caught.value)
+    found = run(lambda height, key: one(height, key, throw=False), heights)
+    assert found.failures.index.tolist() == [1]
+    assert repr(found).startswith("2 samples: 1 succeeded, 1 failed")

@@ -2,9 +2,10 @@
 
 Any samples, random keys and verdicts are allowed. Chunks are compiled once and fit the memory."""
 
-import collections
 import os
 import socket
+from collections.abc import Callable
+from unittest.mock import Mock
 
 import diffrax
 import equinox as eqx
@@ -17,35 +18,65 @@ import rollouts as r
 from rollout_runs import DATA, KEY, N, assert_same, files, in_processes, run, stored
 
 import jaxmbd as mbd
+from jaxmbd._lanes import in_lanes
+
+MANY = 300  # more than one chunk of 256; 128 is the least for lanes
+WHOLE = dict(reductions=r.reductions(), store=mbd.rollout.Memory())
 
 
 @pytest.fixture(scope="module")
 def alone():
     """The rollouts in chunks of this process."""
-    return run(r.one, r.samples(N), reductions=r.reductions(), store=mbd.rollout.Memory(), chunk=8)
+    return run(r.one, r.samples(N), chunk=8, **WHOLE)
 
 
-# --- the same everywhere -------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def together():
+    """Many more by `vmap`."""
+    each = jax.vmap(lambda sample, i: r.one(sample, jr.fold_in(KEY, i)))
+    return jax.jit(each)(r.samples(MANY), np.arange(MANY))
 
 
-def test_chunks_are_vmap(alone):
-    keys = jax.vmap(lambda i: jr.fold_in(KEY, i))(jnp.arange(N))
-    together = jax.jit(jax.vmap(r.one))(r.samples(N), keys)
-    for x, y in zip(jax.tree.leaves(alone.outputs), jax.tree.leaves(together), strict=True):
+def are_together(found, together):
+    first = jax.tree.map(lambda x: np.asarray(x)[: found.n], together)
+    for x, y in zip(jax.tree.leaves(found.outputs), jax.tree.leaves(first), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-12)
-    failed = np.flatnonzero(np.arange(N) % 7 == 3)
-    np.testing.assert_array_equal(alone.failures.index, failed)
-    assert jnp.all(alone.failures.result == mbd.RESULTS.inconsistent_start)
-    np.testing.assert_array_equal(~alone.good, np.arange(N) % 7 == 3)
+    failed = np.flatnonzero(np.arange(found.n) % 7 == 3)
+    np.testing.assert_array_equal(found.failures.index, failed)
+    np.testing.assert_array_equal(np.flatnonzero(~found.good), failed)
+
+
+def of_cheap(chunk):
+    options = dict(reductions=r.of_cheap(), store=mbd.rollout.Memory(), chunk=chunk)
+    return run(r.cheap, N, **options)
+
+
+def test_chunks_are_vmap(alone, together):
+    are_together(alone, together)
+    codes, [code] = map(jax.tree.leaves, (alone.failures.result, mbd.RESULTS.inconsistent_start))
+    np.testing.assert_array_equal(codes[0], code)
     assert (alone.n, alone.computed, alone.chunk, alone.devices) == (N, N, 8, 1)
 
 
-def test_eight_devices(alone, tmp_path):
+def test_rollouts_side_by_side(monkeypatch, together):
+    """In lanes, failures included, and with any number of threads to the last bit."""
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr("jaxmbd.rollout.program.cores", lambda count=count: count)
+        found.append(run(r.one, r.samples(MANY), **WHOLE))
+    are_together(found[0], together)
+    assert_same(r.arrays(found[1]), r.arrays(found[0]), tolerance=0.0)
+    sample = jax.tree.map(lambda x: np.asarray(x)[299], r.samples(MANY))
+    assert in_lanes(jax.make_jaxpr(r.one)(sample, KEY)) is not None
+
+
+def test_eight_devices(tmp_path):
     """The last chunk is padded: 53 samples are 14 blocks of 4."""
-    in_processes({"n": N, "chunk": 4, "output": f"{tmp_path}/x.npz"}, devices=8)
+    configuration = {"n": N, "chunk": 4, "output": f"{tmp_path}/x.npz", "quick": True}
+    in_processes(configuration, devices=8)
     found = np.load(tmp_path / "x.npz")
     assert (found["devices"], found["processes"]) == (8, 1)
-    assert_same(found, r.arrays(alone))
+    assert_same(found, r.arrays(of_cheap(8)))
 
 
 def two_processes(folder, **configuration):
@@ -60,6 +91,7 @@ def two_processes(folder, **configuration):
     return found
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_store(tmp_path):
     whole = stored(tmp_path / "whole", chunk=4)
     for found in two_processes(tmp_path, store=f"{tmp_path}/both", quick=True):
@@ -86,17 +118,12 @@ def test_motions_in_a_store(alone, tmp_path):
     assert texts[group["status"][3]] == mbd.RESULTS[mbd.RESULTS.inconsistent_start]
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 64])
-def test_statistics_do_not_depend_on_chunks(chunk):
+def test_statistics_do_not_depend_on_chunks():
     """To the last bit, where the outputs do not: neighbours are merged first, however they come."""
-    options = dict(reductions=r.of_cheap(), store=mbd.rollout.Memory())
-    some, others = (run(r.cheap, N, chunk=size, **options) for size in (chunk, 8))
-    a, b = r.arrays(some), r.arrays(others)
-    assert_same(a, b, tolerance=0.0)
-    assert run(r.cheap, N, chunk=16).outputs["index"].tolist() == list(range(N))
-
-
-# --- verdicts ------------------------------------------------------------------------------------
+    expected = of_cheap(8)
+    assert expected.outputs["index"].tolist() == list(range(N))
+    for chunk in (1, 64):
+        assert_same(r.arrays(of_cheap(chunk)), r.arrays(expected), tolerance=0.0)
 
 
 def test_every_verdict_counts():
@@ -122,20 +149,21 @@ def test_every_verdict_counts():
     assert "2 (5, 6): Roll-pitch-yaw coordinates reached gimbal lock" in text
 
 
-# --- samples -------------------------------------------------------------------------------------
-
-
 def test_policies_and_shared_parts():
-    """A batch of networks, whose activation is no array; keys; and a memory map."""
-    networks = eqx.filter_vmap(lambda key: eqx.nn.MLP(2, "scalar", 4, 1, key=key))(jr.split(KEY, 5))
-    keys = jr.split(jr.key(1), 5)
+    """A batch of networks, whose activation is no array, and keys."""
+
+    @eqx.filter_jit
+    @eqx.filter_vmap
+    def made(key):
+        return eqx.nn.MLP(2, "scalar", 4, 1, key=key), jr.fold_in(key, 1)
 
     def one(sample, key):
         network, own = sample
         return network(jr.normal(own, (2,)))
 
-    found = run(one, (networks, keys), chunk=2).outputs
-    alone = eqx.filter_vmap(lambda network, key: one((network, key), key))(networks, keys)
+    samples = made(jax.jit(lambda: jr.split(KEY, 5))())
+    found = run(one, samples, chunk=2).outputs
+    alone = eqx.filter_jit(eqx.filter_vmap(lambda sample: one(sample, None)))(samples)
     np.testing.assert_allclose(found, alone, rtol=1e-13)
 
 
@@ -147,43 +175,30 @@ def test_memory_map(tmp_path):
 
 
 def test_random_keys_are_those_of_the_samples():
-    draws = run(lambda i, key: jr.normal(key), 20, chunk=4).outputs
-    expected = [jr.normal(jr.fold_in(KEY, i)) for i in range(20)]
-    np.testing.assert_array_equal(draws, expected)
-    assert not np.any(draws == run(lambda i, key: jr.normal(key), 20, key=jr.key(8)).outputs)
-    old = run(lambda i, key: jr.normal(key), 20, key=jr.PRNGKey(7)).outputs
-    np.testing.assert_array_equal(old, draws)
+    draw = lambda i, key: jr.normal(key)  # noqa: E731
+    draws = run(draw, 20, chunk=4).outputs
+    own = jax.jit(jax.vmap(lambda i: jr.normal(jr.fold_in(KEY, i))))
+    np.testing.assert_array_equal(draws, own(np.arange(20)))
+    assert not np.any(draws == run(draw, 20, chunk=4, key=jr.key(8)).outputs)
+    np.testing.assert_array_equal(run(draw, 20, chunk=4, key=jr.PRNGKey(7)).outputs, draws)
 
 
-# --- compilation and memory ----------------------------------------------------------------------
-
-
-class Counted(eqx.Module):
-    gain: jax.Array
-    traced: collections.Counter = eqx.field(static=True)
+class Gain(eqx.Module):
+    gain: np.ndarray
+    traced: Callable = eqx.field(static=True)
 
     def __call__(self, x, key):
-        self.traced["times"] += 1
+        self.traced()
         return self.gain * x
-
-
-class Hashable(collections.Counter):
-    def __hash__(self):
-        return id(self)
-
-    def __eq__(self, other):
-        return self is other
 
 
 def test_compiled_once():
     """For all chunks, the last of which is not full, and for other numbers in another run."""
-    traced = Hashable()
-    reductions = mbd.rollout.Mean()
+    traced, reductions = Mock(), mbd.rollout.Mean()
     for gain in (2.0, 3.0):
-        one = Counted(jnp.asarray(gain), traced)
-        found = run(one, gain * DATA, chunk=16, reductions=reductions)
+        found = run(Gain(np.array(gain), traced), gain * DATA, chunk=16, reductions=reductions)
         np.testing.assert_allclose(found.statistics, gain**2 * DATA.mean(axis=0), rtol=1e-14)
-    assert traced["times"] == 1
+    traced.assert_called_once()
 
 
 def wide(i, key):
@@ -196,12 +211,10 @@ def test_chunks_fit_the_memory():
     tight = run(wide, 200, memory=free.bytes / 5)
     assert tight.chunk == 32 and tight.bytes <= free.bytes / 5
     np.testing.assert_array_equal(tight.outputs, free.outputs)
-
-
-@pytest.mark.parametrize("chunk, words", [(None, "One sample"), (4, "A chunk of 4 samples")])
-def test_too_little_memory(chunk, words):
-    with pytest.raises(ValueError, match=f"{words} on each device takes .* KiB .* 1 KiB: .*saveat"):
-        run(wide, 200, memory=1024, chunk=chunk)
+    for chunk, words in ((None, "One sample"), (4, "A chunk of 4 samples")):
+        words = f"{words} on each device takes .* KiB .* 1 KiB: .*saveat"
+        with pytest.raises(ValueError, match=words):
+            run(wide, 200, memory=1024, chunk=chunk)
 
 
 @pytest.mark.slow
@@ -218,11 +231,9 @@ def test_memory_is_flat(tmp_path, store):
     assert peaks[26_000] < 1.1 * peaks[1000]
 
 
-# --- progress bar ---------------------------------------------------------------------------------
-
-
 def test_bar(capsys):
     """It says how fast it goes and how many failed."""
-    run(r.cheap, N, chunk=8, progress=True)
+    found = run(r.cheap, N, chunk=8, progress=True)
+    assert repr(found).startswith("53 samples: 42 succeeded, 11 failed")
     shown = capsys.readouterr().err
     assert "samples/s" in shown and "11 failed" in shown and "53.0/53.0" in shown

@@ -1,62 +1,75 @@
 """Rollouts on disk. After an interruption, a kill or damage they end in the same files, byte for
 byte."""
 
+import itertools
 import json
 import os
+import pathlib
+import shutil
 import subprocess
 import sys
 import warnings
 
-import helpers as h
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 import rollouts as r
-from rollout_runs import (
-    DATA,
-    HERE,
-    TESTS,
-    N,
-    assert_same,
-    files,
-    in_processes,
-    interrupted,
-    run,
-    stored,
-)
+from rollout_runs import DATA, HERE, TESTS, N, Stop, files, in_processes, interrupted, run, stored
+from rollout_runs import assert_same as same
 
 import jaxmbd as mbd
 
 
-@pytest.mark.parametrize("chunk", [8, 2, 32])
-def test_goes_on_after_an_interruption(tmp_path, chunk):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Its folder, and what was found."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, stored(folder)
+
+
+def is_whole(folder, found, whole):
+    assert files(folder) == files(whole[0])
+    same(r.arrays(found), r.arrays(whole[1]), tolerance=0.0)
+
+
+@pytest.mark.parametrize("chunk", [2, 32])
+def test_goes_on_after_an_interruption(tmp_path, whole, chunk):
     """Also in chunks of another size: the same files, byte for byte, statistics and failures."""
-    whole = stored(tmp_path / "whole")
     interrupted(tmp_path / "broken")
     resumed = stored(tmp_path / "broken", chunk=chunk)
     assert 0 < resumed.computed < N and "of them from before" in str(resumed)
-    assert files(tmp_path / "broken") == files(tmp_path / "whole")
-    assert_same(r.arrays(resumed), r.arrays(whole), tolerance=0.0)
+    is_whole(tmp_path / "broken", resumed, whole)
     again = stored(tmp_path / "broken")
     assert again.computed == 0
-    assert_same(r.arrays(again), r.arrays(whole), tolerance=0.0)
+    is_whole(tmp_path / "broken", again, whole)
 
 
-@pytest.mark.parametrize("dies_at", h.slow_unless(lambda k: k == 20, [1, 7, 20, 21, 22]))
-def test_killed(tmp_path, dies_at):
-    """By SIGKILL at a write: the first and last one of the metadata, of the outputs of a chunk, of
-    their status, and of their checksums."""
-    whole = stored(tmp_path / "whole")
-    broken = dict(n=N, chunk=8, store=f"{tmp_path}/broken", quick=True)
-    [(status, _)] = in_processes({**broken, "dies_at": dies_at})
-    assert status == -9
-    assert files(tmp_path / "broken") != files(tmp_path / "whole")
+@pytest.mark.parametrize("dies_at", [7, 20, 21, 22, pytest.param(0, marks=pytest.mark.slow)])
+def test_killed(tmp_path, whole, dies_at, monkeypatch):
+    """At a write: the last one of the metadata, of the outputs of a chunk, of their status, and of
+    their checksums. At the 20th one also by SIGKILL."""
+    if dies_at == 0:
+        dies_at = 20
+        broken = dict(n=N, chunk=8, store=f"{tmp_path}/broken", quick=True, dies_at=dies_at)
+        [(status, _)] = in_processes(broken)
+        assert status == -9
+    else:
+        replace, writes = pathlib.Path.replace, itertools.count(1)
+
+        def stopped(*args):
+            if next(writes) == dies_at:
+                raise Stop
+            return replace(*args)
+
+        with monkeypatch.context() as patch, pytest.raises(Stop):
+            patch.setattr(pathlib.Path, "replace", stopped)
+            stored(tmp_path / "broken")
+    assert files(tmp_path / "broken") != files(whole[0])
     resumed = stored(tmp_path / "broken")
     # Seven files of metadata, then five of each chunk.
     assert resumed.computed == N - 8 * max(0, (dies_at - 1 - 7) // 5)
-    assert files(tmp_path / "broken") == files(tmp_path / "whole")
-    assert_same(r.arrays(resumed), r.arrays(whole), tolerance=0.0)
+    is_whole(tmp_path / "broken", resumed, whole)
 
 
 def damage(file, kind, rng):
@@ -110,11 +123,10 @@ def test_damaged(tmp_path, times):
         assert files(tmp_path) == before, (name, kind)
 
 
-def test_goes_on_after_damage(tmp_path):
+def test_goes_on_after_damage(tmp_path, whole):
     """A missing chunk of the outputs, truncated ones of outputs and status, and truncated metadata:
     all of them are repaired at once, outputs and statistics are as before."""
-    whole = stored(tmp_path / "x")
-    before = files(tmp_path / "x")
+    shutil.copytree(whole[0], tmp_path / "x")
     (tmp_path / "x/outputs/x/c/1/0").unlink()
     for name in ("outputs/large/c/3/0", "status/c/6", "zarr.json", "outputs/x/zarr.json"):
         file = tmp_path / "x" / name
@@ -124,14 +136,10 @@ def test_goes_on_after_damage(tmp_path):
         "samples 8 to 15, 24 to 31, 48 to 52 are computed again"
     )
     metadata = "the metadata zarr.json, outputs/x/zarr.json are missing or differ from what was"
-    with (
-        pytest.warns(UserWarning, match=metadata),
-        pytest.warns(UserWarning, match=words),
-    ):
+    with pytest.warns(UserWarning, match=metadata), pytest.warns(UserWarning, match=words):
         again = stored(tmp_path / "x")
     assert again.computed == 8 + 8 + 5
-    assert files(tmp_path / "x") == before
-    assert_same(r.arrays(again), r.arrays(whole), tolerance=0.0)
+    is_whole(tmp_path / "x", again, whole)
 
 
 def test_damaged_beyond_repair(tmp_path):
@@ -168,27 +176,21 @@ def test_killed_at_any_instant(tmp_path):
     assert kills == 40 and went_on >= 8
 
 
-def test_outputs_on_disk(tmp_path):
-    found = stored(tmp_path / "x")
-    in_memory = run(r.cheap, N, chunk=8)
+def test_outputs_on_disk(whole):
+    found, in_memory = whole[1].outputs, run(r.cheap, N, chunk=8).outputs
     for name in ("x", "index", "large"):
-        np.testing.assert_array_equal(found.outputs[f"outputs/{name}"][:], in_memory.outputs[name])
+        np.testing.assert_array_equal(found[f"outputs/{name}"][:], in_memory[name])
     with pytest.raises(ValueError, match="read-only"):
-        found.outputs["status"][0] = 3
+        found["status"][0] = 3
 
 
 def test_values_that_are_no_group(tmp_path):
     """A single array, one without entries, and a part that is not there yet."""
-    run(
-        lambda i, key: i.astype(float),
-        5,
-        store=mbd.rollout.Zarr(tmp_path / "a"),
-    )
-    empty = run(
-        lambda i, key: {"none": jnp.zeros((2, 0)), "b": i > 2},
-        5,
-        store=mbd.rollout.Zarr(tmp_path / "b"),
-    )
+    store, number = mbd.rollout.Zarr, lambda i, key: i.astype(float)
+    one = run(number, 5, store=store(tmp_path / "a"))
+    np.testing.assert_array_equal(one.outputs["outputs/output"][:], np.arange(5.0))
+    parts = lambda i, key: {"none": jnp.zeros((2, 0)), "b": i > 2}  # noqa: E731
+    empty = run(parts, 5, store=store(tmp_path / "b"))
     assert empty.outputs["outputs/none"].shape == (5, 2, 0)
     np.testing.assert_array_equal(empty.outputs["outputs/b"][:], np.arange(5) > 2)
     interrupted(tmp_path / "c", count=8)
@@ -225,12 +227,12 @@ def test_refuses_to_go_on_with_something_else(tmp_path, change, words):
 
 
 def test_refuses_other_samples(tmp_path):
-    where = mbd.rollout.Zarr(tmp_path / "x")
-    run(lambda x, key: x[0], DATA, store=where)
-    changed = DATA.copy()
+    options = dict(store=mbd.rollout.Zarr(tmp_path / "x"), chunk=64)
+    first, changed = (lambda x, key: x[0]), DATA.copy()
+    run(first, DATA, **options)
     changed[-1, 1] += 1.0
     with pytest.raises(ValueError, match="other values of the samples"):
-        run(lambda x, key: x[0], changed, store=where)
+        run(first, changed, **options)
 
 
 def test_refuses_what_is_no_store(tmp_path):

@@ -19,7 +19,8 @@ class ExtremesResult:
     """The result of `Extremes`.
 
     **Fields:** `min` and `max` of each entry; `argmin` and `argmax`, the indices of their samples,
-    the first of several equal ones. All are pytrees of the same structure.
+    the first of several equal ones. All are pytrees of the same structure. As in NumPy, both values
+    are NaN where one of a good sample is, with the index of the first such sample.
     """
 
     min: PyTree
@@ -63,5 +64,7 @@ class Extremes(AbstractReduction):
 
 
 def _better(than, a, b):
-    replaced = jax.tree.map(than, b[0], a[0])
+    """b where it is better, or the first NaN, so that no order of merging loses it."""
+    nan = lambda x: x != x  # noqa: E731
+    replaced = jax.tree.map(lambda y, x: than(y, x) | (nan(y) & ~nan(x)), b[0], a[0])
     return tuple(jax.tree.map(jnp.where, replaced, y, x) for x, y in zip(a, b, strict=True))

@@ -24,30 +24,32 @@ class HistogramResult:
 
     - `edges`: of the bins, shape `(bins + 1,)`.
     - `counts`: a pytree of integers with the bins of each entry along the last axis. `below` and
-      `above`: the numbers of values outside of the edges.
+      `above`: the numbers of values outside of the edges; `nan`: those of values that are NaN.
     """
 
     edges: np.ndarray
     counts: PyTree
     below: PyTree
     above: PyTree
+    nan: PyTree
 
     def __str__(self) -> str:
         rows = [f"{counted(self.edges.size - 1, 'bin')} over {span(self.edges)}"]
-        words = "counts {}, below {}, above {}"
-        return "\n".join([*rows, *entries(words, self.counts, self.below, self.above)])
+        words = "counts {}, below {}, above {}, NaN {}"
+        found = self.counts, self.below, self.above, self.nan
+        return "\n".join([*rows, *entries(words, *found)])
 
 
 @checked
 class Histogram(AbstractReduction):
     """Numbers of good samples in bins. A bin includes its left edge; the last one includes both
-    edges.
+    edges. Values that are NaN count apart, neither below nor above.
 
     **Arguments:**
 
     - `edges`: of the bins, shape `(bins + 1,)`, increasing, e.g. `jnp.linspace(0.0, 1.0, 101)`.
     - `of`: `of(output)`, any pytree of real numbers. Default: the whole output. A chunk of B
-      samples with k numbers takes B k (bins + 2) integers of memory.
+      samples with k numbers takes B k (bins + 3) integers of memory.
 
     **Returns:** a `HistogramResult` in `Rollouts.statistics`.
 
@@ -73,7 +75,8 @@ class Histogram(AbstractReduction):
         def count(x):
             bin = jnp.searchsorted(self.edges.astype(x.dtype), x, side="right")
             bin = jnp.where(x == self.edges[-1].astype(x.dtype), size - 1, bin)
-            return jax.nn.one_hot(bin, size + 1, dtype=int)
+            bin = jnp.where(jnp.isnan(x), size + 1, bin)
+            return jax.nn.one_hot(bin, size + 2, dtype=int)
 
         return jax.tree.map(count, numbers(self.of, output))
 
@@ -82,4 +85,5 @@ class Histogram(AbstractReduction):
 
     def result(self, state):
         part = lambda rows: jax.tree.map(lambda x: np.asarray(x)[..., rows], state)  # noqa: E731
-        return HistogramResult(np.asarray(self.edges), part(slice(1, -1)), part(0), part(-1))
+        counts, below, above, nan = map(part, (slice(1, -2), 0, -2, -1))
+        return HistogramResult(np.asarray(self.edges), counts, below, above, nan)
