@@ -184,7 +184,7 @@ class _Entry:
                 f"{self.what}, which must be the name of a sensor, followed by [0], [1] and so on "
                 "if it has several numbers."
             )
-        self.index = found[2] and int(found[2])
+        self.index = None if found[2] is None else int(found[2])
 
     def __call__(self, sample: Any) -> Any:
         import jax.numpy as jnp
