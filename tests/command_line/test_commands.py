@@ -4,12 +4,14 @@ import re
 import warnings
 
 import equinox as eqx
+import jax
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import jaxmbd as mbd
 from jaxmbd._command_line import models, runs
+from jaxmbd._command_line.fit import _Entry
 from jaxmbd._command_line.main import cli
 
 pytest.importorskip("mujoco", reason="models are read with MuJoCo: pip install jaxmbd[io]")
@@ -23,12 +25,14 @@ MODEL = """
       <geom type="capsule" fromto="0 0 0 0.4 0 0" size="0.03" mass="1" contype="0" conaffinity="0"/>
       <body name="forearm" pos="0.4 0 0">
         <joint name="elbow" axis="0 1 0" damping="0.02"/>
+        <site name="hand"/>
         <geom type="box" pos="0.15 0 0" size="0.15 0.02 0.02" mass="0.6" contype="0"
               conaffinity="0"/>
       </body>
     </body>
   </worldbody>
   <actuator><motor name="drive" joint="elbow" ctrlrange="-2 2"/></actuator>
+  <sensor><gyro name="gyro" site="hand"/></sensor>
   <keyframe><key name="up" qpos="-1.2 0.3" ctrl="0.5"/></keyframe>
 </mujoco>
 """
@@ -198,30 +202,34 @@ def test_a_start_is_a_pose_of_the_joints(folder):
         np.testing.assert_allclose(found.loaded.qpos_qvel(found.state)[0], expected, atol=1e-12)
 
 
-def test_a_start_closes_the_loops(folder):
-    """A parallelogram whose crank is turned: the rocker follows, and the crank stays."""
+@pytest.fixture
+def closed(monkeypatch):
+    """What the loops were closed from, and what was kept."""
+    asked = {}
+    monkeypatch.setattr(mbd, "place_bodies", lambda mechanism, values: values)
+    monkeypatch.setattr(mbd, "close_joints", lambda _, start, **x: asked.update(start=start, **x))
+    return asked
+
+
+def test_a_start_closes_the_loops(folder, closed):
+    """A parallelogram whose crank is turned: the crank stays."""
     (folder / "four-bar.xml").write_text(FOUR_BAR)
     found = models.load(str(folder / "four-bar.xml"), contacts="none", start=["crank=0.4"])
-    phi = found.mechanism.constraint(found.state.q, 0.0)
-    assert np.max(np.abs(phi)) < 1e-10
-    qpos, _ = found.loaded.qpos_qvel(found.state)
-    np.testing.assert_allclose(qpos, [0.4, -0.4, 0.4], atol=1e-9)
+    qpos, _ = found.loaded.qpos_qvel(closed["start"])
+    np.testing.assert_allclose(qpos, [0.4, 0.0, 0.0], atol=1e-12)
+    assert closed["keep"] == ["crank"]
 
 
-def test_a_start_of_a_model_without_a_tree(folder):
+def test_a_start_of_a_model_without_a_tree(folder, closed):
     """Of SDFormat, whose joints have names but no place in qpos."""
-    link = """<link name="{0}"><pose>0 0 {1} 0 0 0</pose><inertial><mass>1</mass><inertia>
-      <ixx>1</ixx><iyy>1</iyy><izz>1</izz><ixy>0</ixy><ixz>0</ixz><iyz>0</iyz></inertia></inertial></link>"""
+    link = """<link name="{0}"><pose>0 0 {1} 0 0 0</pose><inertial/></link>"""
     hinge = """<joint name="{0}" type="revolute"><parent>{1}</parent><child>{2}</child>
       <axis><xyz>0 1 0</xyz></axis></joint>"""
-    (folder / "two.sdf").write_text(
-        '<sdf version="1.9"><model name="two">'
-        + link.format("one", 0) + link.format("two", 1)
-        + hinge.format("a", "world", "one") + hinge.format("b", "one", "two") + "</model></sdf>"
-    )  # fmt: skip
-    found = models.load(str(folder / "two.sdf"), contacts="none", start=["b=0.5"])
-    angles = [found.mechanism.joint_coordinates(found.state.q, name)[0] for name in "ab"]
-    np.testing.assert_allclose(angles, [0, 0.5], atol=1e-12)
+    parts = link.format("one", 0) + link.format("two", 1)
+    parts += hinge.format("a", "world", "one") + hinge.format("b", "one", "two")
+    (folder / "two.sdf").write_text(f'<sdf version="1.9"><model name="two">{parts}</model></sdf>')
+    models.load(str(folder / "two.sdf"), contacts="none", start=["b=0.5"])
+    assert closed == {"start": {"b": 0.5}}
 
 
 def test_wrong_usage_ends_with_code_2(run):
@@ -259,22 +267,48 @@ def test_fit_finds_a_mass(run, folder, measured):
     assert mass == pytest.approx(0.9, abs=1e-3)
 
 
+GRAVITY, ROWS = "[parameters]\ngravity = {}\n", "t,elbow\n0,0\n1,0\n"
+
+
 @pytest.mark.parametrize(
     "words, toml, data",
     [
-        ("is no TOML", "[parameters", "t,elbow\n0,0\n1,0\n"),
-        ("table .parameters.", "x = 3\n", "t,elbow\n0,0\n1,0\n"),
-        ("both `lower` and `upper`", "[parameters]\ngravity = {lower=1}\n", "t,elbow\n0,0\n1,0\n"),
-        ("There is no parameter", "[parameters]\nmass = {}\n", "t,elbow\n0,0\n1,0\n"),
-        ('column "t"', "[parameters]\ngravity = {}\n", "time,elbow\n0,0\n1,0\n"),
-        ('column "knee"', "[parameters]\ngravity = {}\n", "t,knee\n0,0\n1,0\n"),
-        ("'x' in row 3", "[parameters]\ngravity = {}\n", "t,elbow\n0,0\n1,x\n"),
-        ("3 cells in row 2", "[parameters]\ngravity = {}\n", "t,elbow\n0,0,3\n1,0\n"),
-        ("at least two rows", "[parameters]\ngravity = {}\n", "t,elbow\n0,0\n"),
-        ("no measurement", "[parameters]\ngravity = {}\n", "t\n0\n1\n"),
+        ("is no TOML", "[parameters", ROWS),
+        ("table .parameters.", "x = 3\n", ROWS),
+        ("both `lower` and `upper`", "[parameters]\ngravity = {lower=1}\n", ROWS),
+        (
+            "bad.toml gives `gravity` bounds and `positive`",
+            "[parameters]\ngravity = {lower=-1, upper=1, positive=true}\n",
+            ROWS,
+        ),
+        ("There is no parameter", "[parameters]\nmass = {}\n", ROWS),
+        ('column "t"', GRAVITY, "time,elbow\n0,0\n1,0\n"),
+        ('column "knee"', GRAVITY, "t,knee\n0,0\n1,0\n"),
+        (r'bad.csv has a column "gyro\[x\]".* name of a sensor', GRAVITY, "t,gyro[x]\n0,0\n1,0\n"),
+        (r'bad.csv has a column "gyro\[2"', GRAVITY, "t,gyro[2\n0,0\n1,0\n"),
+        (r'bad.csv has a column "gyro\[-1\]"', GRAVITY, "t,gyro[-1]\n0,0\n1,0\n"),
+        ("'x' in row 3", GRAVITY, "t,elbow\n0,0\n1,x\n"),
+        ("3 cells in row 2", GRAVITY, "t,elbow\n0,0,3\n1,0\n"),
+        ("at least two rows", GRAVITY, "t,elbow\n0,0\n"),
+        ("no measurement", GRAVITY, "t\n0\n1\n"),
     ],
 )
 def test_bad_data_is_told_in_one_line(run, folder, words, toml, data):
     (folder / "bad.toml").write_text(toml)
     (folder / "bad.csv").write_text(data)
     refused(run, words, "fit", "arm.xml", "--data", "bad.csv", "--parameters", "bad.toml")
+
+
+def test_a_column_is_one_number_of_its_sensor():
+    """Where JAX would return the last one."""
+
+    def entry(column, numbers):
+        sensor = lambda sample: np.arange(numbers)  # noqa: E731
+        read = jax.jit(_Entry("data.csv", column, sensor))
+        return float(read(0.0))
+
+    assert (entry("gyro[2]", 3), entry("angle", 1), entry("angle[0]", 1)) == (2.0, 0.0, 0.0)
+    with pytest.raises(ValueError, match=r'data.csv .*"gyro\[3\]", but its sensor has 3 numbers'):
+        entry("gyro[3]", 3)
+    with pytest.raises(ValueError, match=r'"gyro" for a sensor with 3 numbers: add \[0\]'):
+        entry("gyro", 3)
