@@ -8,6 +8,7 @@ import sys
 import helpers as h
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
@@ -91,7 +92,20 @@ def cache_of_the_tests():
     reset_cache()
 
 
-@pytest.mark.parametrize("kinds", ["one", pytest.param("all", marks=pytest.mark.slow)])
+def test_programs_are_read_again(tmp_path):
+    """Of a simulation that raises, once JAX has forgotten it."""
+    cache, counts = mbd.compilation_cache(tmp_path), []
+    for _ in range(2):
+        jax.clear_caches()
+        before = cache.read, cache.written
+        swing(np.array(0.9))
+        counts.append((cache.read - before[0], cache.written - before[1]))
+    (read, written), again = counts
+    assert written == cache.programs > 0 and again == (read + written, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", ["one", "all"])
 def test_a_second_process_compiles_nothing(tmp_path, kinds):
     """With `throw=True` too."""
     programs, hits, misses, read, written, there, _ = in_a_process(kinds, tmp_path)
