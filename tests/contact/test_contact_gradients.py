@@ -1,7 +1,5 @@
 """Derivatives of motions in contact and with equality rows, against differences."""
 
-import functools
-
 import diffrax
 import equinox as eqx
 import helpers
@@ -9,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contact_systems import G, Push, WallPendulum, ball, flight, slope
+from contact_systems import G, WallPendulum, ball, flight, slope
 
 import jaxmbd as mbd
 
@@ -35,61 +33,6 @@ def test_equality_rows_hold_in_contact(impacts):
     hit = int(jnp.argmax(sol.contact_force[:, 0, 0] > 0))
     before, after = energy[hit - 2] - G * sol.q[hit, 1], energy[hit + 1] - G * sol.q[hit, 1]
     np.testing.assert_allclose(after / before, 0.49, rtol=2e-2)
-
-
-CASES = {
-    # name: (restitution, friction, q, v, impacts): what the motion passes through.
-    "flight and impact": (0.7, 0.3, [0.0, 0.5], [1.0, 0.0], 2),
-    "slip": (0.0, 0.3, [0.0, 0.0], [4.0, 0.0], 2),
-    "slip, then stick": (0.0, 0.5, [0.0, 0.0], [1.0, 0.0], 0),
-    "impact with friction, stick": (0.0, 0.9, [0.0, 0.3], [1.0, -1.0], 0),
-    "separation": (0.4, 0.3, [0.0, 0.0], [1.0, 3.0], 2),
-}
-
-
-@functools.cache
-def after_500_steps(impacts):
-    """A number of the end as a function of p, with its derivative along a direction, and its
-    gradient; one program for all cases."""
-
-    def value(p):
-        system = ball(p["mass"], p["friction"], p["restitution"])
-        control = Push(p["u"])
-        sol = flight(system, p["q"], p["v"], [0.5], 1e-3, impacts, control=control)
-        return jnp.sum(sol.q[-1] * jnp.array([1.0, 0.7]) + sol.v[-1] * jnp.array([0.3, 0.2]))
-
-    return jax.jit(lambda p, d: (*jax.jvp(value, (p,), (d,)), jax.grad(value)(p)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_gradients_through_500_steps(name):
-    """With respect to mu, e, mass, the initial state and a control, in both modes, against
-    differences."""
-    e, mu, q, v, impacts = CASES[name]
-    p = dict(mass=1.3, friction=mu, restitution=e, q=q, v=v, u=[0.2, 0.1])
-    p = {key: jnp.asarray(x, float) for key, x in p.items()}  # of one type, and so one program
-    directions = {
-        key: jnp.full_like(x, 0.7) if key in ("mass", "friction", "u") else 0 * x
-        for key, x in p.items()
-    }
-    directions["v"] = jnp.array([0.4, 0.0])
-    if e > 0:
-        directions["restitution"] = jnp.ones(())
-    if impacts and q[1] > 0:
-        directions["q"] = jnp.array([0.1, 0.5])
-    end = after_500_steps(impacts)
-    _, forward, gradient = end(p, directions)
-    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(gradient))
-    step = 1e-6
-    moved = lambda s: jax.tree.map(lambda x, d: x + s * d, p, directions)  # noqa: E731
-    ends = [end(moved(s), directions)[0] for s in (step, -step)]
-    np.testing.assert_allclose(forward, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
-    along = sum(
-        jnp.sum(a * b)
-        for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(directions), strict=True)
-    )
-    np.testing.assert_allclose(along, forward, rtol=1e-8)
 
 
 class Count:
@@ -153,21 +96,3 @@ def test_smoothing_gives_derivatives_where_there_are_none():
     assert abs(ends[1] - ends[0]) < 0.2 * abs(ends[2] - ends[0])
     difference = (end(mu + step, 1e-2)[0] - end(mu - step, 1e-2)[0]) / (2 * step)
     np.testing.assert_allclose(slopes[2], difference, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_batch():
-    """A batch is the same as its samples, and a failure of one is its own."""
-    heights = jnp.linspace(0.2, 1.0, 5).at[2].set(-0.1)
-
-    def run(height):
-        sol = flight(ball(), jnp.stack([0 * height, height]), [0.3, 0.0], [0.7], 1e-2, 1)
-        return sol.q, sol.result
-
-    q, result = jax.jit(jax.vmap(run))(heights)
-    one, _ = jax.jit(run)(heights[1])
-    np.testing.assert_allclose(q[1], one, rtol=1e-12, atol=1e-14)
-    good = np.asarray(result == mbd.RESULTS.successful)
-    np.testing.assert_array_equal(good, [True, True, False, True, True])
-    assert (result == mbd.RESULTS.overlapping_start)[2]
-    assert np.all(np.isfinite(q))
