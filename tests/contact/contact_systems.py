@@ -4,6 +4,7 @@ import diffrax
 import equinox as eqx
 import helpers
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -129,3 +130,35 @@ class Push(eqx.Module):
 
     def __call__(self, t, q, v):
         return self.u
+
+
+def stepped(p, h, steps):
+    """q and v of one point above the ground after some steps, by their formulas, and the contact
+    force of each."""
+    m, q, v, forces = p["mass"], p["q"], p["v"], []
+    k, d, e, radius = p["stiffness"], p["damping"], p["restitution"], p["friction"]
+    for _ in range(steps):
+        free = v + h * (p["gravity"] + p["u"] / m)
+        share = np.exp(-((np.linalg.norm(v[:2]) / p["speed"]) ** 2))
+        mu = p["kinetic"] + (radius - p["kinetic"]) * share
+        bounces = q[2] + h * free[2] < 0 and e * v[2] < 0
+        soft, bias = 0.0 if np.isinf(k) else 1 / (h * (h * k + d)), max(q[2], 0.0) / h
+        if not np.isinf(k) and q[2] < 0:
+            bias = q[2] / (h + d / k)
+        approach = free[2] + (e * v[2] if bounces else bias)
+        n = max(0.0, -approach / (1 / m + soft))
+        stop = -m * free[:2]
+        t = stop * min(1.0, mu * n / max(np.linalg.norm(stop), 1e-300))
+        v = free + np.array([*t, n]) / m
+        q = q + h * v
+        forces.append(np.array([n, *t]) / h)
+    return q, v, np.array(forces)
+
+
+def point(q, v, *, tangent=0.0, direction=0.7, mass=1.3, friction=0.3, **law):
+    down = np.array([np.cos(direction), np.sin(direction)])
+    gravity = G * np.array([*(tangent * down), -1.0]) / np.sqrt(1 + tangent**2)
+    kinetic = law.pop("kinetic", friction)
+    rest = dict(restitution=0.0, speed=0.01, stiffness=np.inf, damping=0.0, u=[0.2, 0.1, 0.0])
+    p = dict(q=q, v=v, gravity=gravity, mass=mass, friction=friction, kinetic=kinetic, **rest | law)
+    return {key: np.array(x, float) for key, x in p.items()}

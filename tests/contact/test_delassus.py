@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 
@@ -20,31 +19,40 @@ def dense_rows(J):
     return np.asarray(rows).reshape(6 * BODIES, -1).T
 
 
+def random(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+BLOCKS, WHITENER = random(1, 2, COUNT, D, 6), random(2, 6, 6, BODIES)
+# Among the contacts of bodies are some with the ground, and one with both ends on a body.
+ENDS = np.array([[0, 1, 2, 2, 1, 0, 0], [1, 0, 0, 1, 1, 2, 1]])
+
+
 @eqx.filter_jit
 def jacobian(kind):
-    """Among the contacts of bodies are some with the ground, and one with both ends on a body."""
+    """Scaled as in a problem, with diagonals of about 1; and as a matrix."""
     if kind == "dense":
-        return DenseContactJacobian(jr.normal(jr.key(0), (COUNT, D, 6 * BODIES)))
-    blocks = jr.normal(jr.key(1), (2, COUNT, D, 6))
-    bodies = jnp.array([[0, 1, 2, 2, 1, 0, 0], [1, 0, 0, 1, 1, 2, 1]])
-    return BodyContactJacobian(blocks, bodies, BODIES).whitened(jr.normal(jr.key(2), (6, 6, 2)))
+        Y = DenseContactJacobian(jnp.asarray(random(0, COUNT, D, 6 * BODIES)))
+    else:
+        J = BodyContactJacobian(jnp.asarray(BLOCKS), jnp.asarray(ENDS), BODIES)
+        Y = J.whitened(jnp.asarray(WHITENER))
+    size = jnp.sqrt(jnp.trace(Y.squares(), axis1=1, axis2=2) / D)
+    Y = Y.scaled(jnp.broadcast_to(1 / size[:, None], (COUNT, D)))
+    return Y, jax.vmap(Y.rows)(jnp.eye(6 * BODIES)).reshape(6 * BODIES, -1).T, Y.products()
 
 
-@pytest.fixture(params=["dense", "bodies"])
+FORMS = pytest.mark.parametrize(
+    "forms", ["bodies", pytest.param("dense", marks=pytest.mark.slow)], indirect=True
+)
+
+
+@pytest.fixture
 def forms(request):
     """S as a product and as a matrix; its rank is 12 of 21 but for what `own` adds."""
-    Y = jacobian(request.param)
-
-    @jax.jit
-    def scaled(Y):
-        # As in a problem: with diagonals of about 1.
-        size = jnp.sqrt(jnp.trace(Y.squares(), axis1=1, axis2=2) / D)
-        return Y.scaled(jnp.broadcast_to(1 / size[:, None], (COUNT, D)))
-
-    Y = scaled(Y)
-    matrix = dense_rows(Y) @ dense_rows(Y).T
-    product = FactoredDelassus(Y, jnp.zeros((COUNT, D, D)))
-    return product, DenseDelassus(jnp.asarray(matrix).reshape(COUNT, D, COUNT, D)), matrix
+    Y, matrix, _ = jacobian(request.param)
+    matrix = np.asarray(matrix) @ np.asarray(matrix).T
+    product = FactoredDelassus(Y, np.zeros((COUNT, D, D)))
+    return product, DenseDelassus(matrix.reshape(COUNT, D, COUNT, D)), matrix
 
 
 def blocks_of(seed, scale=1.0):
@@ -58,14 +66,20 @@ def block_matrix(blocks):
 
 
 def test_whitened_rows():
-    """J W^T, with the ground at rest."""
-    W = jr.normal(jr.key(2), (6, 6, 2))
-    J = BodyContactJacobian(jr.normal(jr.key(1), (2, 1, D, 6)), jnp.array([[2], [1]]), BODIES)
-    u = jr.normal(jr.key(3), (6, BODIES))
-    v = jnp.einsum("jik,jk->ik", W, u).ravel()
-    np.testing.assert_allclose(J.whitened(W).rows(u.ravel()), J.rows(v), rtol=1e-12)
+    """J W^T, with the ground at rest, in proportion to its rows."""
+    whole = np.zeros((COUNT, D, 6, BODIES + 1))
+    for end in (0, 1):
+        for k, body in enumerate(ENDS[end]):
+            whole[k, :, :, body] += BLOCKS[end, k]
+    whole = np.einsum("cdin,jin->cdjn", whole[..., :BODIES], WHITENER).reshape(COUNT, D, -1)
+    whole /= np.sqrt(np.mean(np.sum(whole**2, axis=2), axis=1))[:, None, None]
+    matrix, products = map(np.asarray, jacobian("bodies")[1:])
+    np.testing.assert_allclose(matrix, whole.reshape(N, -1), rtol=1e-10, atol=1e-12)
+    # Contacts of the same bodies share products.
+    np.testing.assert_allclose(products.reshape(N, N), matrix @ matrix.T, atol=1e-12)
 
 
+@pytest.mark.parametrize("forms", ["bodies", "dense"], indirect=True)
 def test_products(forms):
     product, dense, matrix = forms
     lam, own, factors = blocks_of(4)[:, 0], blocks_of(5), blocks_of(6)[:, 0]
@@ -92,13 +106,7 @@ def test_products(forms):
         np.testing.assert_allclose(row, (expected @ moved.ravel()).reshape(COUNT, D)[5], rtol=1e-12)
 
 
-def test_contacts_of_the_same_bodies_share_products():
-    Y = jacobian("bodies")
-    np.testing.assert_allclose(
-        Y.products().reshape(N, N), dense_rows(Y) @ dense_rows(Y).T, atol=1e-12
-    )
-
-
+@FORMS
 def test_regular_solutions(forms):
     *both, matrix = forms
     C = 3 * np.eye(D)[None] + blocks_of(7, 0.3)
@@ -118,6 +126,7 @@ def test_regular_solutions(forms):
         np.testing.assert_allclose(transposed, turned, rtol=1e-9, atol=1e-10)
 
 
+@FORMS
 def test_generalised_solutions(forms):
     """Of redundant contacts that stick: C = 0 and P = 1, H = S of rank 12 of 21; and of others that
     slip, separate and stick, whose solution is unique: all by the pseudoinverse."""
@@ -143,6 +152,7 @@ def test_generalised_solutions(forms):
             np.testing.assert_allclose(transposed, y, rtol=1e-7, atol=1e-7)
 
 
+@FORMS
 def test_proximal_solutions(forms):
     """Compliance that fades leaves the solution of a consistent singular system."""
     *both, matrix = forms

@@ -74,9 +74,9 @@ def both(x):
 
 def steps_of_ties():
     """So that a fall of 1 m ends at the end of a step, or that many m from it."""
-    ties = [(0.0, n) for n in range(20, 60)]
+    ties = [(0.0, n) for n in range(20, 60, 3)]
     distances = (-1e-9, -1e-10, -1e-12, 1e-12, 1e-10, 9e-10, 2e-9)
-    ties += [(x, n) for x in distances for n in (23, 24, 41)]
+    ties += [(x, n) for x in distances for n in (23, 41)]
     distance, n = map(np.array, zip(*ties, strict=True))
     return (FALL - distance / np.sqrt(2 * G)) / n
 
@@ -124,30 +124,43 @@ def test_closed_at_the_start():
     np.testing.assert_allclose(fallen.q[..., 1], bounced(fallen.t, 1.0, 0.8), atol=3e-8)
 
 
-def swing(restitution, rate, dt, steps, plane=None):
-    """An arm that turns between its limits at +-0.5 rad, from the middle; the motion, angles and
-    energies."""
-    inertia = mbd.Inertia.box(size=[1.0, 0.05, 0.05], mass=1.0)
-    moving = dict(
-        velocity=rate * jnp.array([0.0, 0.5, 0.0]),
-        angular_velocity=rate * jnp.array([0.0, 0.0, 1.0]),
-    )
-    arm = mbd.Body("arm", inertia, position=[0.5, 0.0, 0.0], **moving)
-    z, middle, limits = [0.0, 0.0, 1.0], [0.0] * 3, (-0.5, 0.5)
-    hinge = mbd.Revolute("hinge", "ground", arm, point=middle, axis=z, limits=limits)
-    limit = mbd.JointLimit(hinge, restitution=restitution)
-    mechanism = mbd.Mechanism([arm], [hinge], contacts=[limit], gravity=[0.0] * 3, plane=plane)
+class Arm(mbd.AbstractSystem):
+    """A point of 1 kg on a circle of radius 1, its row written twice, that turns between limits at
+    +-0.5 rad from the x axis, as long as it turns by less than a quarter of a circle in a step."""
+
+    restitution: Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(v)
+
+    def constraint(self, q, t):
+        return (q @ q - 1.0) * jnp.array([0.5, 1.0])
+
+    def gap(self, q, t):
+        angle = jnp.arctan2(q[1], q[0])
+        return jnp.stack([0.5 - angle, 0.5 + angle])
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(restitution=self.restitution)
+
+
+def swing(restitution, rate, dt, steps):
+    """From the middle; the motion, angles and energies."""
+    start = jnp.array([1.0, 0.0]), rate * jnp.array([0.0, 1.0])
     sol: Any = mbd.simulate(
-        mechanism,
+        Arm(restitution),
         mbd.ContactImpulse(impacts=mbd.Located(3)),
-        mechanism.state(),
+        mbd.State(0.0, *start),
         dt=dt,
         num_steps=steps,
         saveat=diffrax.SaveAt(steps=1),
         throw=False,
     )
-    energy = jax.jit(jax.vmap(lambda q, v: v @ mechanism.mass_matrix(q) @ v / 2))(sol.q, sol.v)
-    return sol, mechanism.joint_coordinates(sol.q, "hinge")[:, 0], energy
+    return sol, jnp.arctan2(sol.q[:, 1], sol.q[:, 0]), jnp.sum(sol.v**2, axis=1) / 2
 
 
 def swung(t, e, rate):
@@ -158,7 +171,7 @@ def swung(t, e, rate):
     return (rate * e**k * (t - last) - 0.5) * (-1.0) ** k
 
 
-def test_impacts_at_the_limits_of_a_joint():
+def test_impacts_of_what_is_held_by_rows():
     """Between impacts the arm keeps its energy and stays on its rows, also where it turns by
     0.6 rad in a step; each impact leaves e^2 of it. Angles are of second order."""
     e, rate = np.array([0.5, 1.0, 1.0, 1.0, 0.9]), np.array([5.0, 5.0, 60.0, 60.0, 60.0])
@@ -168,14 +181,14 @@ def test_impacts_at_the_limits_of_a_joint():
     assert np.all(sol.result == mbd.RESULTS.successful)
     assert sol.phi_norm.max() < 1e-9 and sol.phidot_norm.max() < 1e-9
     assert np.abs(angles).max() < 0.5 + 1e-9
-    start = (1 / 12 * (1 + 0.05**2) + 1 / 4) * rate**2 / 2
-    turns = np.sign(sol.v[..., -1])
+    start = rate**2 / 2
+    turns = np.sign(sol.q[..., 0] * sol.v[..., 1] - sol.q[..., 1] * sol.v[..., 0])
     k = np.cumsum(np.abs(np.diff(turns, axis=1, prepend=1)) / 2, axis=1)
     np.testing.assert_array_less([2, 9, 9, 90, 20], k[:, -1])
     np.testing.assert_allclose(energies, start[:, None] * e[:, None] ** (2 * k), rtol=1e-9)
     for i in (0, 1, 2):
         error = angles[i] - swung(sol.t[i], e[i], rate[i])
-        assert np.all(np.abs(error) < 0.15 * (rate[i] * dt[i]) ** 2 * rate[i] * sol.t[i])
+        assert np.all(np.abs(error) < 0.2 * (rate[i] * dt[i]) ** 2 * rate[i] * sol.t[i])
 
 
 @pytest.mark.slow
@@ -207,7 +220,7 @@ def test_derivatives_of_angles_at_the_limits(derivative):
     assert len(p) == 200
 
     def found(p):
-        sol, angles, _ = swing(*p, steps, mbd.Plane())
+        sol, angles, _ = swing(*p, steps)
         return angles[-1], sol.result == mbd.RESULTS.successful
 
     derivatives, successful = jax.jit(jax.vmap(derivative(found, has_aux=True)))(p)
@@ -222,12 +235,12 @@ def test_derivatives_at_the_limits_of_a_joint():
     to restitution, rate and step."""
 
     def energy(p):
-        energies = swing(*p, 30, mbd.Plane())[2]
+        energies = swing(*p, 30)[2]
         return energies[-1], energies[-1]
 
     p = np.array([[0.9, 5.1, 1e-2], [0.95, 60.0, 2e-3], [0.95, 60.0, 1e-2]])
     e, rate, dt = p.T
-    start = (1 / 12 * (1 + 0.05**2) + 1 / 4) * rate**2 / 2
+    start = rate**2 / 2
     found, value = jax.device_get(jax.jit(jax.vmap(jax.jacrev(energy, has_aux=True)))(p))
     k = np.round(np.log(value / start) / np.log(e) / 2)
     expected = value[:, None] * np.stack([2 * k / e, 2 / rate, 0 * dt], axis=1)
