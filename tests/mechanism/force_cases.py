@@ -134,21 +134,5 @@ def quiet(bodies):
 
 def world(body):
     """Pose as SciPy knows it."""
-    p = np.asarray(body.pose.orientation)
-    return np.asarray(body.pose.position), Rotation.from_quat(p, scalar_first=True)
-
-
-def rate(function, mechanism):
-    """d/dt function(q) along q' = N v."""
-    state = mechanism.state()
-    return jax.jvp(function, (state.q,), (mechanism.qdot(state.q, state.v),))[1]
-
-
-def line(mechanism, element):
-    """Length between the ends of an element and its rate."""
-
-    def length(q):
-        a, b = mechanism.frames(element, q)
-        return jnp.linalg.norm(b.position - a.position)
-
-    return length(mechanism.state().q), rate(length, mechanism)
+    p = np.array(body.pose.orientation)
+    return np.array(body.pose.position), Rotation.from_quat(p, scalar_first=True)

@@ -1,39 +1,78 @@
-"""Joints of every kind between two bodies, at poses that they admit."""
+"""Joints of every kind, each between two bodies of its own in one mechanism, so that few programs
+evaluate all; and the poses that joints admit, in NumPy."""
+
+import functools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.interpolate import CubicSpline
 
 import jaxmbd as mbd
 from jaxmbd import Pose
 
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.0)
 LENGTH, PITCH, RADIUS = 0.7, 0.13, 0.4
-TIME = jnp.zeros(())
+TIME = 0.2
+
+# --- poses in NumPy -------------------------------------------------------------------------------
+
+UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
+
+
+def product(*rotations):
+    p = UNTURNED
+    for q in rotations:
+        p = np.append(
+            p[0] * q[0] - p[1:] @ q[1:], p[0] * q[1:] + q[0] * p[1:] + np.cross(p[1:], q[1:])
+        )
+    return p
+
+
+def turned(p, r):
+    """r turned by the unit quaternion p."""
+    return r + 2 * np.cross(p[1:], np.cross(p[1:], r) + p[0] * np.asarray(r))
+
+
+def exp(w):
+    """Rotation by the vector w."""
+    half = np.linalg.norm(w) / 2
+    return np.append(np.cos(half), np.sinc(half / np.pi) / 2 * np.asarray(w))
 
 
 def turn(axis, angle):
     """Rotation by `angle` about the coordinate axis number `axis`."""
-    return mbd.rotations.quaternion_exp(angle * jnp.eye(3)[axis])
+    return exp(angle * np.eye(3)[axis])
 
 
 def slide(x=0.0, y=0.0, z=0.0):
-    return jnp.stack([jnp.asarray(c, float) for c in (x, y, z)])
+    return np.array([x, y, z])
 
 
-def product(*rotations):
-    p = rotations[0]
-    for other in rotations[1:]:
-        p = mbd.rotations.quaternion_product(p, other)
-    return p
+def composed(a, b):
+    return Pose(a.position + turned(a.orientation, b.position), product(a[1], b.orientation))
 
 
-UNTURNED = jnp.array([1.0, 0.0, 0.0, 0.0])
+def inverse(a):
+    back = a.orientation * [1, -1, -1, -1]
+    return Pose(-turned(back, a.position), back)
+
+
+def random_pose(rng):
+    p = rng.normal(size=4)
+    return Pose(rng.normal(size=3), p / np.linalg.norm(p))
+
+
 FRAME = Pose(slide(), UNTURNED)
 
+# --- joints and the poses that they admit ---------------------------------------------------------
+
 ANGLES = np.linspace(-np.pi, np.pi, 12, endpoint=False)
-PROFILE = mbd.PeriodicSpline(ANGLES, 1.0 + 0.3 * np.cos(ANGLES) + 0.1 * np.sin(2 * ANGLES))
+RADII = 1.0 + 0.3 * np.cos(ANGLES) + 0.1 * np.sin(2 * ANGLES)
+PROFILE = jax.jit(lambda: mbd.PeriodicSpline(ANGLES, RADII))()  # one program
+TRUE_PROFILE = CubicSpline(np.append(ANGLES, np.pi), np.append(RADII, RADII[0]), bc_type="periodic")
+ANCHOR = np.array([0.2, 0.0, 0.1])
 
 
 class Wave(eqx.Module):
@@ -53,8 +92,10 @@ class Carousel(eqx.Module):
     speed: jax.Array
 
     def __call__(self, t):
-        turned = turn(2, self.speed * t)
-        return Pose(mbd.rotations.quaternion_rotate(turned, slide(self.radius, 0.1, t)), turned)
+        c, s, o = jnp.cos(self.speed * t / 2), jnp.sin(self.speed * t / 2), jnp.zeros_like(t)
+        p = jnp.stack([c, o, o, s])
+        at = jnp.stack([self.radius, jnp.full_like(t, 0.1), t])
+        return Pose(mbd.rotations.quaternion_rotate(p, at), p)
 
 
 class Cubic(eqx.Module):
@@ -68,122 +109,74 @@ class Cubic(eqx.Module):
 
 WAVE = Wave(jnp.asarray(0.3), jnp.asarray(0.5))
 CAROUSEL = Carousel(jnp.asarray(0.6), jnp.asarray(1.3))
-CUBIC = Cubic(jnp.asarray(0.8))
-ANCHOR = jnp.asarray([0.2, 0.0, 0.1])
 
 
 def on_rim(x, y, heading, tilt, roll):
     """Pose of a disc that touches at (x, y)."""
     lean = product(turn(2, heading), turn(0, tilt))
     # The lowest point is down the slope of the disc, along its y axis before it rolled.
-    down = -jnp.sign(tilt) * mbd.rotations.quaternion_rotate(lean, slide(y=RADIUS))
+    down = -np.sign(tilt) * turned(lean, slide(y=RADIUS))
     return Pose(slide(x, y) - down, product(lean, turn(2, roll)))
 
 
-# Of each kind: its arguments, the pose of frame b in frame a as a function of the freedoms, and
-# which of these are its coordinates.
+def on_cam(profile):
+    def pose(z, phi, *w):
+        rho = profile(phi)
+        return Pose(slide(rho * np.cos(phi), rho * np.sin(phi), z), exp(w))
+
+    return pose
+
+
+def carried():
+    p = turn(2, 1.3 * TIME)
+    return Pose(turned(p, [0.6, 0.1, TIME]), p)
+
+
+def in_series(x, w1, w2):
+    swung = turned(turn(2, w1), ANCHOR - turned(turn(1, w2), ANCHOR))
+    return Pose(slide(x) + swung, product(turn(2, w1), turn(1, w2)))
+
+
+SERIES = {"slides": [[1.0, 0.0, 0.0]], "axes": [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]],
+          "anchors": [[0.0, 0.0, 0.0], ANCHOR]}  # fmt: skip
+
+# Of each kind: its arguments, the number of its holonomic rows, the pose of frame b in frame a as a
+# function of the freedoms, and how many of these are its coordinates.
 KINDS = {
-    mbd.Fixed: ({}, lambda: Pose(slide(), UNTURNED), 0),
-    mbd.Spherical: ({}, lambda *w: Pose(slide(), product(*map(turn, range(3), w))), 3),
-    mbd.Revolute: ({}, lambda w: Pose(slide(), turn(2, w)), 1),
-    mbd.Prismatic: ({}, lambda z: Pose(slide(z=z), UNTURNED), 1),
-    mbd.Cylindrical: ({}, lambda z, w: Pose(slide(z=z), turn(2, w)), 2),
-    mbd.Universal: ({}, lambda w1, w2: Pose(slide(), product(turn(0, w1), turn(1, w2))), 2),
-    mbd.Planar: ({}, lambda x, y, w: Pose(slide(x, y), turn(2, w)), 3),
-    mbd.Serial: (
-        {
-            "slides": [[1.0, 0.0, 0.0]],
-            "axes": [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]],
-            "anchors": [[0.0, 0.0, 0.0], [0.2, 0.0, 0.1]],
-        },
-        lambda x, w1, w2: Pose(
-            slide(x)
-            + mbd.rotations.quaternion_rotate(
-                turn(2, w1), ANCHOR - mbd.rotations.quaternion_rotate(turn(1, w2), ANCHOR)
-            ),
-            product(turn(2, w1), turn(1, w2)),
-        ),
-        3,
-    ),
-    mbd.PointOnLine: (
-        {},
-        lambda z, *w: Pose(slide(z=z), mbd.rotations.quaternion_exp(jnp.stack(w))),
-        1,
-    ),
-    mbd.PointOnPlane: (
-        {},
-        lambda x, y, *w: Pose(slide(x, y), mbd.rotations.quaternion_exp(jnp.stack(w))),
-        2,
-    ),
+    mbd.Fixed: ({}, 6, lambda: FRAME, 0),
+    mbd.Spherical: ({}, 3, lambda *w: Pose(slide(), product(*map(turn, range(3), w))), 3),
+    mbd.Revolute: ({}, 5, lambda w: Pose(slide(), turn(2, w)), 1),
+    mbd.Prismatic: ({}, 5, lambda z: Pose(slide(z=z), UNTURNED), 1),
+    mbd.Cylindrical: ({}, 4, lambda z, w: Pose(slide(z=z), turn(2, w)), 2),
+    mbd.Universal: ({}, 4, lambda v, w: Pose(slide(), product(turn(0, v), turn(1, w))), 2),
+    mbd.Planar: ({}, 3, lambda x, y, w: Pose(slide(x, y), turn(2, w)), 3),
+    mbd.PointOnLine: ({}, 2, lambda z, *w: Pose(slide(z=z), exp(w)), 1),
+    mbd.PointOnPlane: ({}, 1, lambda x, y, *w: Pose(slide(x, y), exp(w)), 2),
+    mbd.ConstantVelocity: ({}, 4, lambda v, w: Pose(slide(), exp([v, w, 0])), 2),
+    mbd.Serial: (SERIES, 3, in_series, 3),
     mbd.Distance: (
-        {"length": LENGTH},
-        lambda w1, w2, *w: Pose(
-            mbd.rotations.quaternion_rotate(product(turn(0, w1), turn(1, w2)), slide(z=LENGTH)),
-            mbd.rotations.quaternion_exp(jnp.stack(w)),
-        ),
+        {"length": LENGTH}, 1,
+        lambda v, w, *x: Pose(turned(product(turn(0, v), turn(1, w)), slide(z=LENGTH)), exp(x)),
         0,
     ),
     mbd.Screw: (
-        {"pitch": PITCH},
-        lambda z: Pose(slide(z=z), turn(2, 2 * np.pi * z / PITCH)),
-        1,
+        {"pitch": PITCH}, 5, lambda z: Pose(slide(z=z), turn(2, 2 * np.pi * z / PITCH)), 1
     ),
-    mbd.ConstantVelocity: (
-        {},
-        lambda w1, w2: Pose(slide(), mbd.rotations.quaternion_exp(jnp.stack([w1, w2, 0.0 * w1]))),
-        2,
-    ),
-    mbd.PrescribedPose: ({"motion": CAROUSEL}, lambda: CAROUSEL(TIME), 0),
+    mbd.PrescribedPose: ({"motion": CAROUSEL}, 6, carried, 0),
     mbd.PointOnCurve: (
-        {"surfaces": CUBIC},
-        lambda x, *w: Pose(
-            slide(x, CUBIC.c * x**2, x**3), mbd.rotations.quaternion_exp(jnp.stack(w))
-        ),
-        0,
+        {"surfaces": Cubic(jnp.asarray(0.8))}, 2,
+        lambda x, *w: Pose(slide(x, 0.8 * x**2, x**3), exp(w)), 0,
     ),
-    mbd.Cam: (
-        {"profile": PROFILE},
-        lambda z, phi, *w: Pose(
-            slide(PROFILE(phi) * jnp.cos(phi), PROFILE(phi) * jnp.sin(phi), z),
-            mbd.rotations.quaternion_exp(jnp.stack(w)),
-        ),
-        2,
-    ),
+    mbd.Cam: ({"profile": PROFILE}, 1, on_cam(TRUE_PROFILE), 2),
     mbd.RollingSphere: (
-        {"radius": RADIUS},
-        lambda x, y, *w: Pose(slide(x, y, RADIUS), mbd.rotations.quaternion_exp(jnp.stack(w))),
-        2,
+        {"radius": RADIUS}, 1, lambda x, y, *w: Pose(slide(x, y, RADIUS), exp(w)), 2
     ),
-    mbd.RollingDisc: ({"radius": RADIUS}, on_rim, 2),
-}
-ROWS = {
-    mbd.Fixed: 6, mbd.Spherical: 3, mbd.Revolute: 5, mbd.Prismatic: 5, mbd.Cylindrical: 4,
-    mbd.Universal: 4, mbd.Planar: 3, mbd.PointOnLine: 2, mbd.PointOnPlane: 1, mbd.Distance: 1,
-    mbd.Screw: 5, mbd.ConstantVelocity: 4, mbd.PrescribedPose: 6, mbd.PointOnCurve: 2,
-    mbd.Cam: 1, mbd.RollingSphere: 1, mbd.RollingDisc: 1, mbd.Serial: 3,
+    mbd.RollingDisc: ({"radius": RADIUS}, 1, on_rim, 2),
 }  # fmt: skip
 
 
-def random_pose(rng):
-    p = rng.normal(size=4)
-    return Pose(jnp.asarray(rng.normal(size=3)), jnp.asarray(p / np.linalg.norm(p)))
-
-
-def joint_of(kind, rng, a="a", b="b"):
-    return kind("joint", a, b, frame_a=random_pose(rng), frame_b=random_pose(rng),
-                **KINDS[kind][0])  # fmt: skip
-
-
-def bodies_at(kind, joint, pose_a, freedoms):
-    """A mechanism of two bodies that the joint admits, with the pose of the first given."""
-    frame_b = pose_a.compose(joint.frame_a).compose(KINDS[kind][1](*freedoms))
-    identity = Pose(slide(), UNTURNED)
-    pose_b = frame_b.compose(joint.frame_b.relative(identity))
-    bodies = [
-        mbd.Body(name, BOX, position=pose.position, orientation=pose.orientation)
-        for name, pose in (("a", pose_a), ("b", pose_b))
-    ]
-    return mbd.Mechanism(bodies, [joint])
+def joint_of(kind, rng, name="joint", a="a", b="b"):
+    return kind(name, a, b, frame_a=random_pose(rng), frame_b=random_pose(rng), **KINDS[kind][0])
 
 
 def mass_at_the_middle(poses, t):
@@ -202,85 +195,120 @@ class Unequal(eqx.Module):
 
 
 def hinge(rng, a, b):
-    return mbd.Revolute("hinge", a, b, frame_a=random_pose(rng), frame_b=random_pose(rng))
+    return joint_of(mbd.Revolute, rng, "hinge", a, b)
 
 
 def sleeve(rng, a, b):
-    return mbd.Cylindrical("sleeve", a, b, frame_a=random_pose(rng), frame_b=random_pose(rng))
+    return joint_of(mbd.Cylindrical, rng, "sleeve", a, b)
 
 
-# Constraints that are no `AbstractJoint`, with the numbers of their rows.
+# Constraints of other forms: how they are made of a name and two bodies, and the numbers of their
+# rows. Joints with the ground, and two of a kind, are here too.
 OTHERS = {
     "Gear": (
-        lambda r, a, b: mbd.Gear("g", hinge(r, a, b), sleeve(r, b, a), teeth=(3, -2), phase=0.4),
+        lambda r, n, a, b: mbd.Gear(n, hinge(r, a, b), sleeve(r, b, a), teeth=(3, -2), phase=0.4),
         1, 0),
     "Coupler of displacements": (
-        lambda r, a, b: mbd.Coupler("k", sleeve(r, a, b), sleeve(r, b, a), ratio=0.7, offset=0.2,
-                                    coordinates=(0, 0)), 1, 0),
+        lambda r, n, a, b: mbd.Coupler(n, sleeve(r, a, b), sleeve(r, b, a), ratio=0.7, offset=0.2,
+                                       coordinates=(0, 0)), 1, 0),
     "Coupler of angles": (
-        lambda r, a, b: mbd.Coupler("k", hinge(r, a, b), hinge(r, "ground", b), ratio=0.7), 0, 1),
+        lambda r, n, a, b: mbd.Coupler(n, hinge(r, a, b), hinge(r, "ground", b), ratio=0.7), 0, 1),
     "RackAndPinion": (
-        lambda r, a, b: mbd.RackAndPinion("p", sleeve(r, a, b), hinge(r, b, a), radius=-0.3,
-                                          offset=0.1), 1, 0),
+        lambda r, n, a, b: mbd.RackAndPinion(n, sleeve(r, a, b), hinge(r, b, a), radius=-0.3,
+                                             offset=0.1), 1, 0),
     "PrescribedMotion of an angle": (
-        lambda r, a, b: mbd.PrescribedMotion("d", hinge(r, a, b), WAVE), 1, 0),
+        lambda r, n, a, b: mbd.PrescribedMotion(n, hinge(r, a, b), WAVE), 1, 0),
     "PrescribedMotion of a displacement": (
-        lambda r, a, b: mbd.PrescribedMotion("d", sleeve(r, a, b), WAVE, coordinate=0), 1, 0),
+        lambda r, n, a, b: mbd.PrescribedMotion(n, sleeve(r, a, b), WAVE, coordinate=0), 1, 0),
     "CoordinateConstraint": (
-        lambda r, a, b: mbd.CoordinateConstraint(
-            "c", mbd.OfJoint(sleeve(r, a, b), 0), mbd.OfJoint(hinge(r, b, a), middle=0.5),
+        lambda r, n, a, b: mbd.CoordinateConstraint(
+            n, mbd.OfJoint(sleeve(r, a, b), 0), mbd.OfJoint(hinge(r, b, a), middle=0.5),
             coefficients=[0.1, 0.4, -0.3], zero=0.2, zero_of=0.1), 1, 0),
     "Constraint": (
-        lambda r, a, b: mbd.Constraint("u", [a, "ground", b], mass_at_the_middle,
-                                       velocity_fn=Unequal(jnp.asarray(0.3)),
-                                       frames=[random_pose(r), random_pose(r), None]), 3, 3),
+        lambda r, n, a, b: mbd.Constraint(n, [a, "ground", b], mass_at_the_middle,
+                                          velocity_fn=Unequal(jnp.asarray(0.3)),
+                                          frames=[random_pose(r), random_pose(r), None]), 3, 3),
+    "Serial whose axes meet": (
+        lambda r, n, a, b: mbd.Serial(n, a, b, frame_a=random_pose(r), frame_b=random_pose(r),
+                                      slides=[[0, 0.6, 0.8], [1, 0, 0], [0.6, 0, 0.8]],
+                                      axes=[[0, 0, 1], [0, 1, 0], [1, 0, 0]]), 0, 0),
+    "Revolute on the ground": (
+        lambda r, n, a, b: joint_of(mbd.Revolute, r, n, "ground", b), 5, 0),
+    "Universal on the ground": (
+        lambda r, n, a, b: joint_of(mbd.Universal, r, n, b, "ground"), 4, 0),
+    "RollingSphere on the ground": (
+        lambda r, n, a, b: joint_of(mbd.RollingSphere, r, n, "ground", b), 1, 2),
 }  # fmt: skip
 EVERY = {
-    **{kind.__name__: (lambda r, a, b, kind=kind: joint_of(kind, r, a, b), ROWS[kind],
+    **{kind.__name__: (lambda r, n, a, b, kind=kind: joint_of(kind, r, n, a, b), KINDS[kind][1],
                        kind.velocity_rows)
        for kind in KINDS},
     **OTHERS,
 }  # fmt: skip
 
 
-def bodies_of(element, rng):
-    names = sorted(set(element.bodies) - {"ground"})
-    return [
-        mbd.Body(name, BOX, velocity=rng.normal(size=3), angular_velocity=rng.normal(size=3),
-                 **random_pose(rng)._asdict())
-        for name in names
-    ]  # fmt: skip
+@functools.cache
+@eqx.filter_jit
+def mechanism_of(names):
+    """An element of each of these kinds, between the bodies "a of" and "b of" it, which stand and
+    move anyhow."""
+    bodies, elements = [], []
+    for name in names:
+        rng = np.random.default_rng(len(name) + ord(name[-1]))
+        ends = [f"{x} of {name}" for x in "ab"]
+        elements.append(EVERY[name][0](rng, name, *ends))
+        bodies += [
+            mbd.Body(end, BOX, velocity=rng.normal(size=3), angular_velocity=rng.normal(size=3),
+                     **random_pose(rng)._asdict())
+            for end in ends
+        ]  # fmt: skip
+    return mbd.Mechanism(bodies, elements)
 
 
-def row_rates(mechanism, t, q, v):
-    """(Phi', Psi), and Phi."""
-    moving = (mechanism.qdot(q, v), jnp.ones_like(t))
-    phi, phidot = jax.jvp(mechanism.constraint, (q, t), moving)
-    return jnp.concatenate([phidot, mechanism.nonholonomic(q, v, t)]), phi
+def rows_of(mechanism):
+    """The rows of each element, as `Mechanism.rows` gives them one by one."""
+    found, start = {}, 0
+    for joints, rows in mechanism.row_counts():
+        for i, name in enumerate(joints.names):
+            own = start + i + len(joints) * np.arange(rows)
+            found[name] = np.concatenate([found.get(name, np.zeros(0, int)), own])
+        start += rows * len(joints)
+    return found
 
 
-def jacobian(mechanism, t, q, v):
-    """J, and Phi."""
-    return jax.jacfwd(lambda v: row_rates(mechanism, t, q, v), has_aux=True)(v)
+# --- motions --------------------------------------------------------------------------------------
 
 
-def motion(mechanism, t, q, v):
-    """(Phi, Phi', Psi) and the acceleration, by the definition: small enough to compile its
-    derivatives for every kind of joint."""
-    J, phi = jacobian(mechanism, t, q, v)
-    moving = (mechanism.qdot(q, v), jnp.ones_like(t))
-    velocity, drift = jax.jvp(lambda q, t: row_rates(mechanism, t, q, v)[0], (q, t), moving)
-    M, f = mechanism.mass_matrix(q), mechanism.force(t, q, v, None)
-    K = jnp.block([[M, -J.T], [J, jnp.zeros((len(drift), len(drift)))]])
-    solution = jnp.linalg.solve(K, jnp.concatenate([f, -drift]))
-    return jnp.concatenate([phi, velocity]), solution[: len(v)]
+@eqx.filter_jit
+def jacobian(mechanism):
+    state = mechanism.state()
+    return mechanism.linearised(0.0, state.q, state.v).J.dense()
+
+
+@eqx.filter_jit
+def terms(mechanism, state, u):
+    rows = mechanism.linearised(0.0, state.q, state.v)
+    f = mechanism.force(0.0, state.q, state.v, u)
+    return mechanism.mass_matrix(state.q), rows.J.dense(), f, rows.gamma
+
+
+def acceleration(mechanism, u=None, state=None):
+    """From the rows, which may be redundant, and the equations of motion, by NumPy."""
+    state = mechanism.state() if state is None else state
+    M, J, f, gamma = map(np.asarray, terms(mechanism, state, u))
+    W = np.linalg.inv(np.linalg.cholesky(M)).T
+    free = W.T @ f
+    return W @ (free + np.linalg.lstsq(J @ W, gamma - J @ W @ free, rcond=1e-9)[0])
 
 
 def rates_of(mechanism, names):
     """Rates of joint coordinates in the only motion that the joints admit."""
-    state = mechanism.state()
-    J = jax.jit(lambda: jacobian(mechanism, TIME, state.q, state.v)[0])()
-    _, s, vt = np.linalg.svd(np.asarray(J))
-    assert np.sum(s > 1e-9) == state.v.size - 1
-    v = jnp.asarray(vt[-1])
-    return [float(mbd.reports.joint_rates(mechanism, state.q, v, name)[0]) for name in names]
+    _, s, vt = np.linalg.svd(np.asarray(jacobian(mechanism)))
+    state, v = mechanism.state(), vt[-1]
+    assert np.sum(s > 1e-9) == v.size - 1
+
+    @jax.jit
+    def rates(q, v):
+        return [mbd.reports.joint_rates(mechanism, q, v, name)[0] for name in names]
+
+    return np.array(rates(state.q, v))

@@ -20,9 +20,11 @@ class Ramp(mbd.AbstractSignal):
         return self.slope * t * u[1]
 
 
-def load_of(element, u=CONTROL, t=TIME, turned=(0.0, 1.0, 0.0, 0.0)):
-    pose = mbd.Pose(jnp.zeros(3), jnp.asarray(turned))
-    (wrench,) = element.wrenches((pose,), (mbd.Twist(jnp.zeros(3), jnp.zeros(3)),), t, u)
+@eqx.filter_jit
+def load_of(element, u=CONTROL):
+    """Of a body turned by half a turn about x."""
+    pose = mbd.Pose(jnp.zeros(3), jnp.array([0.0, 1.0, 0.0, 0.0]))
+    (wrench,) = element.wrenches((pose,), (mbd.Twist(jnp.zeros(3), jnp.zeros(3)),), TIME, u)
     return wrench.force
 
 
@@ -33,21 +35,21 @@ def load_of(element, u=CONTROL, t=TIME, turned=(0.0, 1.0, 0.0, 0.0)):
         (lambda t: jnp.stack([t, 2 * t, 0 * t]), [0.7, 1.4, 0]),
         (mbd.FromControl(2, gear=[1.0, 0.0, 2.0]), [1.5, 0, 3]),
         (mbd.FromControl((3, 0, 1), gear=2.0), [0.6, 18, -0.8]),
-        (Ramp(jnp.ones(3)), [-0.28] * 3),
+        (Ramp(np.ones(3)), [-0.28] * 3),
     ],
     ids=["constant", "time", "entry", "entries", "own"],
 )
 def test_signals(force, value):
-    """In world axes, and in those of a body turned by half a turn about x."""
+    """In world axes and in those of the body."""
+    load = mbd.PointForce("f", "b", force_world=force, force_body=force)
+    np.testing.assert_allclose(load_of(load), np.array(value) * [2, 0, 0], rtol=1e-12)
     load = mbd.PointForce("f", "b", force_world=force)
     np.testing.assert_allclose(load_of(load), value, rtol=1e-12)
-    load = mbd.PointForce("f", "b", force_body=force)
-    np.testing.assert_allclose(load_of(load), np.array(value) * [1, -1, -1], rtol=1e-12)
 
 
 def test_a_scalar_control_is_one_entry():
     load = mbd.PointForce("f", "b", force_world=mbd.FromControl(0, gear=[1.0, 0.0, 0.0]))
-    np.testing.assert_allclose(load_of(load, u=jnp.asarray(4.0)), [4, 0, 0])
+    np.testing.assert_allclose(load_of(load, jnp.asarray(4.0)), [4, 0, 0])
 
 
 def test_float32():
@@ -76,14 +78,6 @@ AT = dict(point=[0, 0, 0])
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], stiffness=-1.0, rest_length=0.1),
-         '`stiffness` of Spring "s" must be finite and not negative, but is -1.0'),
-        (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], stiffness=np.nan, rest_length=0.1),
-         '`stiffness` of Spring "s" must be finite'),
-        (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], damping=-1.0, rest_length=0.1),
-         '`damping` of Spring "s" must be finite and not negative'),
-        (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], rest_length=-0.1),
-         '`rest_length` of Spring "s" must be finite and not negative'),
         (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], stiffness=1.0),
          '`rest_length` of Spring "s" must be given with `stiffness`'),
         (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], potential=abs, law=max),
@@ -96,14 +90,6 @@ AT = dict(point=[0, 0, 0])
          "must be a symmetric, positive semidefinite matrix"),
         (lambda b: mbd.Bushing("k", "ground", b, **AT, stiffness=np.tri(6)),
          "must be a symmetric, positive semidefinite matrix"),
-        (lambda b: mbd.TurningFriction("f", "ground", b, **AT, axis=Z, dry=-1.0),
-         '`dry` of TurningFriction "f" must be finite and not negative'),
-        (lambda b: mbd.SlidingFriction("f", "ground", b, **AT, axis=Z, dry=1.0, speed=0.0),
-         '`speed` of SlidingFriction "f" must be positive'),
-        (lambda b: mbd.Drag("d", b, quadratic=-1.0), '`quadratic` of Drag "d"'),
-        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z, index=-1),
-         '`index` of Motor "m" must be a whole number, at least 0'),
-        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z, gear=np.inf), '`gear` of Motor "m"'),
         (lambda b: mbd.FromControl((0, -1)), "`index` of FromControl"),
         (lambda b: mbd.FromControl(()), "`index` of FromControl"),
         (lambda b: mbd.PointForce("p", b), 'PointForce "p" needs `force_world` or `force_body`'),

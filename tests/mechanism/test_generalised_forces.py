@@ -1,113 +1,144 @@
 """Generalised forces in joint coordinates against the derivatives of energies and the power."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from reported import BOX, X, Y, Z, four_bar
+from joint_kinds import product, slide, turn, turned
+from reported import BOX, G, X, Y, Z, four_bar
 
 import jaxmbd as mbd
-from jaxmbd.analysis import static_inputs
-from jaxmbd.reports import generalised_forces, gravitational_energies, stored_energies
+from jaxmbd.reports import generalised_forces
 
 
-def arm():
-    """A universal and a prismatic joint about oblique axes, with springs and a driven hinge."""
-    upper = mbd.Body("upper", BOX.moved([0.1, 0.2, 0.0]), position=[0.3, 0.0, 0.1])
-    lower = mbd.Body("lower", BOX, position=[0.5, 0.4, 0.0])
-    joints = [
-        mbd.Universal("shoulder", "ground", upper, point=np.zeros(3), axes=[X, Y]),
-        mbd.Prismatic("slide", upper, lower, point=[0.4, 0.2, 0.0], axis=[0.6, 0.0, 0.8]),
-    ]
-    forces = [
-        mbd.Spring(
-            "spring", "ground", lower, points=[[0.0, 1.0, 0.0], [0.6, 0.4, 0.1]],
-            stiffness=40.0, damping=1.5, rest_length=0.3,
-        ),
-        mbd.LinearActuator("push", upper, lower, point=[0.4, 0.2, 0.0], axis=[0.6, 0.0, 0.8]),
-    ]  # fmt: skip
-    return mbd.Mechanism([upper, lower], joints, forces)
+def slope(fn, x, h=1e-3):
+    """Derivative by differences of fourth order."""
+    return (8 * (fn(x + h) - fn(x - h)) - fn(x + 2 * h) + fn(x - 2 * h)) / (12 * h)
+
+
+OBLIQUE = np.array([0.6, 0.0, 0.8])
+PULL, HOOK, CENTER = [0.0, 1.0, 0.0], [0.6, 0.4, 0.1], [0.1, 0.2, 0.0]
+
+
+def places(x):
+    """Positions of the upper and the lower arm and their orientation, at two angles about x and y
+    through the origin and a displacement."""
+    p = product(turn(0, x[0]), turn(1, x[1]))
+    return turned(p, [0.3, 0.0, 0.1]), turned(p, [0.5, 0.4, 0.0] + x[2] * OBLIQUE), p
 
 
 def test_open_chain():
     """Q = -dV/dx of gravity and springs, for joints of several coordinates. A force along the slide
     is its own generalised force. The power of all is Q . x'."""
-    mechanism, at = arm(), {"shoulder": np.array([0.4, -0.7]), "slide": np.array([0.2])}
-    rates = {"shoulder": np.array([1.0, 2.0]), "slide": np.array([-0.5])}
-    u = jnp.array([7.0])
+    x, rates, eye = np.array([0.4, -0.7, 0.2]), np.array([1.0, 2.0, -0.5]), np.eye(3)
+    first, second, p = places(x)
+    # omega = x1' e_x + x2' R e_y, and velocities by differences.
+    spin = rates[0] * X + rates[1] * turned(turn(0, x[0]), Y)
+    moving = [slope(lambda s, i=i: places(x + s * rates)[i], 0.0) for i in (0, 1)]
+    upper, lower = (
+        mbd.Body(name, inertia, position=r, orientation=p, velocity=v, angular_velocity=spin)
+        for name, inertia, r, v in zip(
+            ("upper", "lower"), (BOX.moved(CENTER), BOX), (first, second), moving, strict=True
+        )
+    )
+    drawn = [mbd.Body(name, BOX, position=r) for name, r in
+             zip(("upper", "lower"), ([0.3, 0.0, 0.1], [0.5, 0.4, 0.0]), strict=True)]  # fmt: skip
+    slide_at = dict(point=[0.4, 0.2, 0.0], axis=OBLIQUE)
+    joints = [
+        mbd.Universal("shoulder", "ground", drawn[0], point=np.zeros(3), axes=[X, Y]),
+        mbd.Prismatic("slide", *drawn, **slide_at),
+    ]
+    spring = mbd.Spring("spring", "ground", drawn[1], points=[PULL, HOOK], stiffness=40.0,
+                        damping=1.5, rest_length=0.3)  # fmt: skip
+    push = mbd.LinearActuator("push", *drawn, **slide_at)
+    mechanism = mbd.Mechanism([upper, lower], joints, [spring, push])
 
-    @jax.jit
-    def slopes(at):
-        def energy(at, of):
-            q = mbd.place_bodies(mechanism, at).q
-            return sum(of(mechanism, q).values())
+    def hook(x):
+        _, second, p = places(x)
+        return second + turned(p, np.subtract(HOOK, [0.5, 0.4, 0.0])) - PULL
 
-        return [jax.jacfwd(energy)(at, of) for of in (gravitational_energies, stored_energies)]
+    def weight(x):
+        first, second, p = places(x)
+        return 1.3 * G * (first + turned(p, CENTER) + second)[2]
 
-    still = generalised_forces(mechanism, mbd.place_bodies(mechanism, at), u=u)
-    gravity, stored = slopes(at)
-    for name in at:
-        np.testing.assert_allclose(still.gravity[name], -gravity[name], rtol=1e-10)
-        np.testing.assert_allclose(still.elements["spring"][name], -stored[name], rtol=1e-10)
-        parts = still.gravity[name] + sum(own[name] for own in still.elements.values())
-        np.testing.assert_allclose(still.total[name], parts, rtol=1e-12)
-    np.testing.assert_allclose(still.elements["push"]["shoulder"], 0.0, atol=1e-12)
-    np.testing.assert_allclose(still.elements["push"]["slide"], 7.0, rtol=1e-12)
+    def stored(x):
+        return 20.0 * (np.linalg.norm(hook(x)) - 0.3) ** 2
 
-    state = mbd.place_bodies(mechanism, at, rates)
-    moving = generalised_forces(mechanism, state, u=u)
-    for name, given in mbd.reports.powers(mechanism, state.q, state.v, u=u).items():
-        power = sum(moving.elements[name][joint] @ rates[joint] for joint in rates)
-        np.testing.assert_allclose(power, given.power, rtol=1e-10)
-    B = np.asarray(moving.partial_velocities)
-    np.testing.assert_allclose(B @ np.concatenate(list(rates.values())), state.v, atol=1e-12)
+    state, u = mechanism.state(), np.array([7.0])
+    found = generalised_forces(mechanism, state, u=u)
+    still = generalised_forces(mechanism, mbd.State(0.0, state.q, 0 * np.array(state.v)), u=u)
+
+    def all_of(Q):
+        return np.append(Q["shoulder"], Q["slide"])
+
+    gradient = [slope(lambda s, e=e: weight(x + s * e), 0.0) for e in eye]
+    np.testing.assert_allclose(all_of(still.gravity), -np.array(gradient), rtol=1e-9)
+    gradient = [slope(lambda s, e=e: stored(x + s * e), 0.0) for e in eye]
+    np.testing.assert_allclose(all_of(still.elements["spring"]), -np.array(gradient), rtol=1e-9)
+    np.testing.assert_allclose(all_of(still.elements["push"]), [0, 0, 7.0], atol=1e-12)
+    parts = [still.gravity, *still.elements.values()]
+    np.testing.assert_allclose(all_of(still.total), sum(map(all_of, parts)), rtol=1e-12)
+    length = lambda s: np.linalg.norm(hook(x + s * rates))  # noqa: E731
+    speed = slope(length, 0.0)
+    power = -(40.0 * (length(0.0) - 0.3) + 1.5 * speed) * speed
+    np.testing.assert_allclose(all_of(found.elements["spring"]) @ rates, power, rtol=1e-9)
+    B = np.asarray(found.partial_velocities)
+    np.testing.assert_allclose(B @ rates, state.v, atol=1e-9)
+
+
+A, D, END = slide(), slide(1.0), slide(1.1, 0.6)
+LENGTH = np.linalg.norm(0.4 * np.array([np.cos(1.1), np.sin(1.1), 0])
+                        - D - 0.7 * np.array([np.cos(1.4), np.sin(1.4), 0]))  # fmt: skip
+
+
+def bars(angle):
+    """Middles and angles of crank, coupler and rocker of `four_bar`, with the crank at an angle."""
+    b = 0.4 * np.array([np.cos(angle), np.sin(angle), 0])
+    r = np.linalg.norm(D - b)
+    x = (LENGTH**2 - 0.7**2 + r**2) / (2 * r)
+    e = (D - b) / r
+    c = b + x * e + np.sqrt(LENGTH**2 - x**2) * np.cross(Z, e)
+    ends = [(A, b), (b, c), (D, c)]
+    return np.array([[*(p + q)[:2] / 2, np.arctan2(*(q - p)[1::-1])] for p, q in ends])
 
 
 def test_loop():
     """The coordinate of the crank carries the weights of all bars, and a wrench on the rocker:
-    Q = -dV/dx along closed poses, and Q x' is the power. The torque -Q at the crank holds it."""
-    bars = four_bar(coupler=None)
-    drive = mbd.Motor("drive", "ground", bars.body("crank"), point=np.zeros(3), axis=Z)
-    pull = mbd.Spring(
-        "pull", "ground", bars.body("rocker"), points=[[2.0, 0.5, 0.0], [1.1, 0.6, 0.0]],
-        stiffness=60.0, rest_length=0.2,
-    )  # fmt: skip
-    options = dict(gravity=np.array([0.0, -9.81, 0.0]))
-    mechanism = mbd.Mechanism(bars.bodies, bars.joints, [drive, pull], **options)
+    Q = -dV/dx along closed poses, and Q x' is the power."""
+    rate = 1.7
+    v = rate * slope(bars, 1.1)
+    drawn = four_bar()
+    bodies = [
+        mbd.Body(b.name, BOX, position=b.pose.position, velocity=[*w[:2], 0],
+                 angular_velocity=[0, 0, w[2]])
+        for b, w in zip(drawn.bodies, v, strict=True)
+    ]  # fmt: skip
+    pull = mbd.Spring("pull", "ground", drawn.body("rocker"), points=[[2.0, 0.5, 0.0], END],
+                      stiffness=60.0, rest_length=0.2)  # fmt: skip
+    options = dict(gravity=np.array([0.0, -G, 0.0]), plane=mbd.Plane(Z))
+    mechanism = mbd.Mechanism(bodies, drawn.joints, [pull], **options)
     push = {"rocker": mbd.Wrench(np.array([3.0, -2.0, 1.0]), np.array([0.5, 0.2, 4.0]))}
 
-    def closed(angle, rate=0.0):
-        return mbd.close_joints(
-            mechanism, mbd.place_bodies(mechanism, {"A": angle}, rates={"A": rate})
-        )
-
     def energy(angle):
-        q = closed(angle).q
-        parts = gravitational_energies(mechanism, q), stored_energies(mechanism, q)
-        return sum(float(x) for part in parts for x in part.values())
+        (_, y0, _), (_, y1, _), (*r, turned_by) = bars(angle)
+        end = np.array([*r, 0]) + turned(
+            turn(2, turned_by - bars(1.1)[2, 2]), END - np.array([*bars(1.1)[2, :2], 0])
+        )
+        stretch = np.linalg.norm(end - [2.0, 0.5, 0.0]) - 0.2
+        return 1.3 * G * (y0 + y1 + r[1]) + 30.0 * stretch**2
 
-    u, state = jnp.zeros(1), closed(0.2, 1.7)
-    found = generalised_forces(mechanism, state, ["A"], u=u, wrenches=push)
-    slope = (energy(0.2 + 1e-4) - energy(0.2 - 1e-4)) / 2e-4
-    Q = found.gravity["A"] + found.elements["pull"]["A"]
-    np.testing.assert_allclose(Q, -slope, rtol=1e-6)
-    twist, wrench = mechanism.twist(state.v, "rocker"), push["rocker"]
-    power = wrench.force @ twist.linear + wrench.torque @ twist.angular
-    np.testing.assert_allclose(found.given["rocker"]["A"] * 1.7, power, rtol=1e-9)
-    np.testing.assert_allclose(found.total["A"], Q + found.given["rocker"]["A"], rtol=1e-12)
-    hold = static_inputs(mechanism, closed(0.2), u).u
-    np.testing.assert_allclose(hold, -Q, rtol=1e-8)
+    state = mechanism.state()
+    batch = mbd.State(np.zeros(2), *(np.stack([x, x]) for x in (state.q, state.v)))
+    found = generalised_forces(mechanism, batch, ["A"], wrenches=push)
+    Q = np.asarray(found.gravity["A"]) + np.asarray(found.elements["pull"]["A"])
+    np.testing.assert_allclose(Q, np.full((2, 1), -slope(energy, 1.1)), rtol=1e-9)
+    wrench = push["rocker"]
+    power = wrench.force[:2] @ v[2, :2] + wrench.torque[2] * v[2, 2]
+    given = np.asarray(found.given["rocker"]["A"])
+    np.testing.assert_allclose(given * rate, np.full((2, 1), power), rtol=1e-9)
+    np.testing.assert_allclose(found.total["A"], Q + given, rtol=1e-12)
     assert '"pull": ' in str(found) and 'wrench on "rocker"' in str(found)
-
     with pytest.raises(RuntimeError, match="do not describe the motion"):
-        generalised_forces(mechanism, state, u=u)
-    failed = generalised_forces(mechanism, state, [], u=u, throw=False)
+        generalised_forces(mechanism, state)
+    failed = generalised_forces(mechanism, state, throw=False)
     assert failed.result == mbd.RESULTS.joints_not_independent
-    batch = mbd.State(jnp.zeros(2), jnp.stack([state.q] * 2), jnp.stack([state.v] * 2))
-    several = generalised_forces(mechanism, batch, ["D"], u=u, wrenches=push)
-    rate = mbd.reports.joint_rates(mechanism, state.q, state.v, "D")
-    np.testing.assert_allclose(
-        several.total["D"] * rate[None], [found.total["A"] * 1.7] * 2, rtol=1e-9
-    )
     with pytest.raises(ValueError, match="nobody"):
         generalised_forces(mechanism, state, ["A"], wrenches={"nobody": push["rocker"]})

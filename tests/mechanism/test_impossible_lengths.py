@@ -4,60 +4,45 @@ and no others."""
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from reported import BOX, Z
 
 import jaxmbd as mbd
-
-PLANE = mbd.Plane(normal=Z)
 
 
 def linkage(lengths):
     """A four-bar whose bars lie on the x axis, each hinged at its ends."""
     base, *bars = lengths
-    x = jnp.eye(3)[0]
-    bodies = [mbd.Body(name, BOX) for name in ("crank", "coupler", "rocker")]
-    ends = [(-length / 2 * x, length / 2 * x) for length in bars]
-    (a0, a1), (b0, b1), (c0, c1) = ends
-    crank, coupler, rocker = bodies
+    x = np.eye(3)[0]
+    crank, coupler, rocker = (mbd.Body(name, BOX) for name in ("crank", "coupler", "rocker"))
+    (a0, a1), (b0, b1), (c0, c1) = ((-length / 2 * x, length / 2 * x) for length in bars)
     hinges = [
         mbd.Revolute("A", "ground", crank, points=(0 * x, a0), axes=(Z, Z)),
         mbd.Revolute("B", crank, coupler, points=(a1, b0), axes=(Z, Z)),
         mbd.Revolute("C", coupler, rocker, points=(b1, c0), axes=(Z, Z)),
         mbd.Revolute("D", "ground", rocker, points=(base * x, c1), axes=(Z, Z)),
     ]
-    return mbd.Mechanism(bodies, hinges, plane=PLANE)
+    return mbd.Mechanism([crank, coupler, rocker], hinges, plane=mbd.Plane(normal=Z))
 
 
-def closed(lengths, key):
-    """The linkage, closed from the first of some random poses from which it can be."""
-    mechanism = linkage(lengths)
-    drawn = mechanism.state()
-
-    def attempt(key):
-        q = drawn.q + jax.random.normal(key, drawn.q.shape)
-        return mbd.close_joints(mechanism, mbd.State(0.0, q, drawn.v), throw=False)
-
-    found = jax.vmap(attempt)(jax.random.split(key, 6))
-    first = jnp.argmax(found.report.result == mbd.RESULTS.successful)
-    return mechanism, jax.tree.map(lambda x: x[first], found)
-
-
-def swung(lengths, key):
-    mechanism, start = closed(lengths, key)
-    options = dict(t0=0.0, num_steps=2, dt=1e-3, throw=False)
-    state = mbd.State(0.0, start.q, start.v)
-    motion = mbd.simulate(mechanism, mbd.VelocityImpulse(), state, **options)
-    bars = [mechanism.joint_coordinates(motion.q[-1], name) for name in "ABCD"]
-    return {"angles": jnp.stack(bars), "verdicts": (start.report.result, motion.result)}
-
-
-@pytest.mark.parametrize("n", [100, pytest.param(2000, marks=pytest.mark.slow)])
-def test_lengths_that_cannot_close(n):
+def test_lengths_that_cannot_close():
     """Four bars close a loop in the plane exactly if none is longer than the others together."""
-    lengths = np.random.default_rng(n).uniform(0.15, 1.0, (n, 4))
+    rng = np.random.default_rng(1)
+    lengths, starts = rng.uniform(0.15, 1.0, (40, 4)), rng.normal(size=(40, 4, 9))
+    lengths[:5, 2] = np.sum(lengths[:5], axis=1) - 0.95 * lengths[:5, 2]
+
+    @jax.jit
+    @jax.vmap
+    def closes(lengths, starts):
+        mechanism = linkage(lengths)
+        drawn = mechanism.state()
+
+        def attempt(dq):
+            state = mbd.State(0.0, drawn.q + dq, drawn.v)
+            found = mbd.close_joints(mechanism, state, throw=False)
+            return found.report.result == mbd.RESULTS.successful
+
+        return jnp.any(jax.vmap(attempt)(starts))
+
     possible = 2 * np.max(lengths, axis=1) <= np.sum(lengths, axis=1)
-    assert 0 < np.sum(~possible) < n / 5
-    found = mbd.rollout.run(swung, lengths, progress=False)
-    np.testing.assert_array_equal(found.good, possible)
-    np.testing.assert_array_equal(np.sort(found.failures.index), np.flatnonzero(~possible))
+    assert 4 < np.sum(~possible) < 10
+    np.testing.assert_array_equal(closes(lengths, starts), possible)

@@ -1,4 +1,4 @@
-"""Sensors and linear models of planar mechanisms are those of the same mechanisms in space."""
+"""Sensors of planar mechanisms are those of the same mechanisms in space."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from planar_cases import NORMAL, PLANE, linkage
 
-import jaxmbd as mbd
-from jaxmbd import analysis, identify
+from jaxmbd import identify
 
 POINT = [0.1, 0.2, 0.3]
 SENSORS = [
@@ -48,21 +47,3 @@ def test_sensors():
             flat, space = (np.append(across @ x[:3], NORMAL @ x[3:]) for x in (flat, space))
         assert np.max(np.abs(space)) > 1e-3 or sensor is SENSORS[0]
         np.testing.assert_allclose(flat, space, atol=1e-11 * max(np.max(np.abs(space)), 1.0))
-
-
-@pytest.mark.slow
-def test_equilibrium_and_linear_model():
-    """The equilibrium in the plane is one in space too, with the same torque. Linear models are
-    compared with those of other codes."""
-    u = jnp.array([0.3])
-    flat, space = linkage(PLANE), linkage(None)
-    rest = analysis.equilibrium(flat, flat.state(), u)
-    assert rest.report.stable
-    q, v = space.coordinates_of(flat.pose_table(rest.q), jnp.zeros((6, 3)))
-    there = mbd.State(0.0, q, v)
-    held = analysis.static_inputs(space, there, jnp.zeros(1))
-    np.testing.assert_allclose(held.u, u, rtol=1e-7)
-    np.testing.assert_allclose(held.missed, 0.0, atol=1e-7)
-    # m x'' + d x' + k x = 0, with k / m in the report
-    poles = analysis.linearise(flat, rest, u).poles
-    np.testing.assert_allclose(np.min(rest.report.stiffness), np.abs(poles[0]) ** 2, rtol=1e-7)

@@ -1,220 +1,130 @@
-"""Andrews' squeezing mechanism, in seven angles and from bodies, against published and reference
-solutions.
+"""Andrews' squeezing mechanism from bodies, against published and reference solutions.
 
 Schiehlen (1990), Multibody Systems Handbook; Hairer and Wanner, Solving Ordinary Differential
 Equations II, section VII.7: seven plane bodies in three loops, driven by a constant torque
 against a spring, beta turning two and a half times in 0.03 s."""
 
+import json
 from types import SimpleNamespace
 
+import diffrax
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from mechanism_runs import Z, reference, simulate
+from joint_kinds import acceleration
 
 import jaxmbd as mbd
 
 
+@pytest.fixture(scope="module")
+def data(shared):
+    return json.loads((shared / "references" / "andrews_squeezer.json").read_text())
+
+
 def along(angle):
-    return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+    return np.array([np.cos(angle), np.sin(angle)])
 
 
 def across(angle):
-    return jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
+    return np.array([np.sin(angle), -np.cos(angle)])
 
 
-class Squeezer(mbd.AbstractSystem):
-    """q = (beta, Theta, gamma, Phi, delta, Omega, epsilon); three loops closed at the point E."""
-
-    p: SimpleNamespace = eqx.field(static=True)
-
-    def __init__(self, parameters):
-        self.p = SimpleNamespace(**parameters)
-
-    def orientations(self, q):
-        """Angles of the bodies 1 to 7."""
-        be, th, ga, ph, de, om, ep = q
-        return jnp.stack([be, be + th, ga, ph + de, de, om + ep, ep])
-
-    def fixed(self):
-        """The points A, B and C of the ground."""
-        p = self.p
-        return (jnp.array(x) for x in ([p.xa, p.ya], [p.xb, p.yb], [p.xc, p.yc]))
-
-    def centers(self, q):
-        """Of mass, shape (7, 2)."""
-        p, (k1, k2, k3, k4, k5, k6, k7) = self.p, self.orientations(q)
-        A, B, _ = self.fixed()
-        return jnp.stack(
-            [
-                p.ra * along(k1),
-                p.rr * along(k1) - p.da * along(k2),
-                B + p.sb * along(k3) + p.sa * across(k3),
-                A + p.zt * along(k5) + (p.e - p.ea) * across(k4),
-                A + p.ta * along(k5) - p.tb * across(k5),
-                A + p.u * across(k7) + (p.zf - p.fa) * along(k6),
-                A + p.ua * across(k7) - p.ub * along(k7),
-            ]
-        )
-
-    def spring_end(self, q):
-        _, B, _ = self.fixed()
-        return B + self.p.sd * along(q[2]) + self.p.sc * across(q[2])
-
-    def elongation(self, q):
-        _, _, C = self.fixed()
-        return jnp.linalg.norm(self.spring_end(q) - C) - self.p.l0
-
-    def masses(self):
-        numbers = [[getattr(self.p, f"{x}{i}") for i in range(1, 8)] for x in "mI"]
-        return jnp.array(numbers)
-
-    def mass_matrix(self, q):
-        m, inertia = self.masses()
-        J, T = jax.jacfwd(self.centers)(q), jax.jacfwd(self.orientations)(q)
-        return jnp.einsum("i,ikr,iks->rs", m, J, J) + jnp.einsum("i,ir,is->rs", inertia, T, T)
-
-    def force(self, t, q, v, u):
-        del t, u
-        m, _ = self.masses()
-
-        def velocities(q):
-            return jax.jvp(self.centers, (q,), (v,))[1]
-
-        _, bias = jax.jvp(velocities, (q,), (v,))
-        inertial = jnp.einsum("i,ikr,ik->r", m, jax.jacfwd(self.centers)(q), bias)
-        drive = jnp.zeros(7).at[0].set(self.p.mom)
-        return drive - inertial - jax.grad(self.spring_energy)(q)
-
-    def spring_energy(self, q):
-        return self.p.c0 * self.elongation(q) ** 2 / 2
-
-    def energy(self, q, v):
-        """With that of the torque."""
-        return v @ self.mass_matrix(q) @ v / 2 + self.spring_energy(q) - self.p.mom * q[0]
-
-    def constraint(self, q, t):
-        del t
-        p, (k1, k2, k3, k4, k5, k6, k7) = self.p, self.orientations(q)
-        A, B, _ = self.fixed()
-        E = p.rr * along(k1) - p.d * along(k2)
-        return jnp.concatenate(
-            [
-                E - B - p.ss * across(k3),
-                E - A - p.e * across(k4) - p.zt * along(k5),
-                E - A - p.zf * along(k6) - p.u * across(k7),
-            ]
-        )
+def geometry(p, q):
+    """Angles and centres of mass of the bodies, and places of the joints and of the spring's ends,
+    at q = (beta, Theta, gamma, Phi, delta, Omega, epsilon)."""
+    be, th, ga, ph, de, om, ep = q
+    k1, k2, k3, k4, k5, k6, k7 = angles = np.array([be, be + th, ga, ph + de, de, om + ep, ep])
+    A, B, C = np.array([[p.xa, p.ya], [p.xb, p.yb], [p.xc, p.yc]])
+    centers = [
+        p.ra * along(k1),
+        p.rr * along(k1) - p.da * along(k2),
+        B + p.sb * along(k3) + p.sa * across(k3),
+        A + p.zt * along(k5) + (p.e - p.ea) * across(k4),
+        A + p.ta * along(k5) - p.tb * across(k5),
+        A + p.u * across(k7) + (p.zf - p.fa) * along(k6),
+        A + p.ua * across(k7) - p.ub * along(k7),
+    ]
+    places = {
+        "O": 0 * A, "F": p.rr * along(k1), "B": B, "A": A, "G": A + p.zt * along(k5),
+        "H": A + p.u * across(k7), "E": p.rr * along(k1) - p.d * along(k2), "C": C,
+        "spring": B + p.sd * along(k3) + p.sc * across(k3),
+    }  # fmt: skip
+    return angles, np.array(centers), places
 
 
-def squeezer_from_bodies(parameters, q):
+@pytest.fixture(scope="module")
+def squeezer(data):
     """Seven bodies in space, ten hinges: 50 rows for 42 velocities, nine of them redundant. The
-    frames of the bodies lie in their centres of mass."""
-    plane = Squeezer(parameters)
-    p, q = plane.p, jnp.asarray(q)
-    A, B, C = plane.fixed()
-    angles, centers = plane.orientations(q), plane.centers(q)
-    k1, k2, _, _, k5, _, k7 = angles
-
-    def space(point):
-        return jnp.append(point, 0.0)
-
-    m, inertia = plane.masses()
+    frames of the bodies lie in their centres of mass. The motion is plane, so any moments about the
+    other axes will do."""
+    p = SimpleNamespace(**data["parameters"])
+    angles, centers, places = geometry(p, data["initial"]["q"])
+    at = {name: np.append(place, 0.0) for name, place in places.items()}
     bodies = [
         mbd.Body(
             f"K{i + 1}",
-            # The motion is plane: any moments about the other axes will do.
-            mbd.Inertia(m[i], inertia[i] * jnp.ones(3)),
-            position=space(centers[i]),
+            mbd.Inertia(data["parameters"][f"m{i + 1}"], [data["parameters"][f"I{i + 1}"]] * 3),
+            position=np.append(centers[i], 0.0),
             orientation=[np.cos(angles[i] / 2), 0, 0, np.sin(angles[i] / 2)],
         )
         for i in range(7)
     ]
-    K1, K2, K3, K4, K5, K6, K7 = bodies
-    E = p.rr * along(k1) - p.d * along(k2)
-    places = [
-        ("O", "ground", K1, jnp.zeros(2)),
-        ("F", K1, K2, p.rr * along(k1)),
-        ("B", "ground", K3, B),
-        ("A5", "ground", K5, A),
-        ("A7", "ground", K7, A),
-        ("G", K5, K4, A + p.zt * along(k5)),
-        ("H", K7, K6, A + p.u * across(k7)),
-        ("E3", K2, K3, E),
-        ("E4", K2, K4, E),
-        ("E6", K2, K6, E),
+    ends = "ground", *bodies
+    pairs = [("O", 0, 1), ("F", 1, 2), ("B", 0, 3), ("A", 0, 5), ("A", 0, 7), ("G", 5, 4),
+             ("H", 7, 6), ("E", 2, 3), ("E", 2, 4), ("E", 2, 6)]  # fmt: skip
+    joints = [
+        mbd.Revolute(f"{place}{i}{j}", ends[i], ends[j], point=at[place], axis=[0, 0, 1])
+        for place, i, j in pairs
     ]
-    joints = [mbd.Revolute(name, a, b, point=space(point), axis=Z) for name, a, b, point in places]
-    ends = (space(C), space(plane.spring_end(q)))
     forces = [
-        mbd.Spring("spring", "ground", K3, points=ends, stiffness=p.c0, rest_length=p.l0),
-        mbd.Torque("drive", K1, torque_world=[0, 0, p.mom]),
-    ]
-    return mbd.Mechanism(bodies, joints, forces, gravity=[0, 0, 0])
+        mbd.Spring("spring", "ground", bodies[2], points=(at["C"], at["spring"]), stiffness=p.c0,
+                   rest_length=p.l0),
+        mbd.Torque("drive", bodies[0], torque_world=[0, 0, p.mom]),
+    ]  # fmt: skip
+    return p, mbd.Mechanism(bodies, joints, forces, gravity=[0, 0, 0])
 
 
-# The reference asks for steps of 1e-6 s. The order is four, and the error is small enough with ten
-# times larger ones.
-DT = 1e-5
+def test_accelerations(data, squeezer):
+    """And positions of the joints, at the states of the reference."""
+    p, mechanism = squeezer
+    assert mechanism.row_count == 50
+    phi, o = eqx.filter_jit(mechanism.constraint), np.zeros(7)
+    for point in data["reference"]:
+        q, v, a = (np.array(point[name]) for name in "qva")
+        h = 3e-3 / np.linalg.norm(v) if np.any(v) else 1e-6
+
+        def tables(s, q=q, v=v, a=a):
+            angles, centers, _ = geometry(p, q + s * v + s**2 / 2 * a)
+            return np.array([*centers.T, angles])
+
+        x = {k: tables(k * h) for k in (-2, -1, 0, 1, 2)}
+        rate = (8 * (x[1] - x[-1]) - (x[2] - x[-2])) / (12 * h)
+        bend = (16 * (x[1] + x[-1]) - (x[2] + x[-2]) - 30 * x[0]) / (12 * h**2)
+        angle = x[0][2]
+        here = np.array([*x[0][:2], o, np.cos(angle / 2), o, o, np.sin(angle / 2)]).ravel()
+        moving, expected = (np.array([y[0], y[1], o, o, o, y[2]]).ravel() for y in (rate, bend))
+        np.testing.assert_allclose(phi(here, 0.0), 0, atol=1e-9)
+        found = acceleration(mechanism, state=mbd.State(0.0, here, moving))
+        np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
 
 
-def squeezer_reference(shared):
-    data = reference(shared, "andrews_squeezer")
+@pytest.mark.slow
+def test_motion(data, squeezer):
+    """The reference asks for steps of 1e-6 s. The order is four, and the error is small enough with
+    ten times larger ones."""
+    p, mechanism = squeezer
     points = [point for point in data["reference"] if 0 < point["t"] <= 0.03]
-    return data, points, [point["t"] for point in points]
-
-
-@pytest.mark.slow
-def test_squeezer_in_seven_angles(shared):
-    data, points, times = squeezer_reference(shared)
-    system = Squeezer(data["parameters"])
-    start = mbd.State(0.0, data["initial"]["q"], data["initial"]["v"])
-    sol = simulate(system, start, dt=DT, t1=0.03, times=times)
+    sol = mbd.simulate(
+        mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=0.03, dt=1e-5,
+        saveat=diffrax.SaveAt(ts=np.array([point["t"] for point in points])),
+    )  # fmt: skip
+    assert np.max(sol.phi_norm) < 1e-12
+    q, v = (np.asarray(x).reshape(len(points), -1, 7) for x in (sol.q, sol.v))
     for i, point in enumerate(points):
-        np.testing.assert_allclose(sol.q[i], point["q"], rtol=1e-6, atol=1e-8)
-        np.testing.assert_allclose(sol.v[i], point["v"], rtol=1e-6, atol=1e-4)
-        # M a = f - G^T lambda there.
-        np.testing.assert_allclose(-sol.multipliers[i], point["lambda"], rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(sol.q[-1], data["published"]["q"], rtol=1e-6)
-    energies = jax.jit(jax.vmap(system.energy))(sol.q, sol.v)
-    np.testing.assert_allclose(energies, system.energy(start.q, start.v), rtol=1e-7)
-    assert np.max(sol.phi_norm) < 1e-12
-
-
-@pytest.mark.slow
-def test_squeezer_from_bodies(shared):
-    data, points, times = squeezer_reference(shared)
-    mechanism = squeezer_from_bodies(data["parameters"], data["initial"]["q"])
-    state = mechanism.state()
-    found = mbd.reports.mobility(mechanism)
-    assert (found.freedoms, found.rows, found.rank) == (1, 50, 41)
-    sol = simulate(mechanism, state, dt=DT, t1=0.03, times=times)
-    plane = Squeezer(data["parameters"])
-    expected = jnp.array([point["q"] for point in points])
-    angles = np.asarray(jax.jit(jax.vmap(plane.orientations))(expected))
-    turned = []
-    for i in range(7):
-        pose = mechanism.pose(sol.q, f"K{i + 1}")
-        w, x, y, z = pose.orientation.T
-        np.testing.assert_allclose([x, y], np.zeros_like([x, y]), atol=1e-12)
-        half = np.asarray(angles[:, i] / 2)
-        # Of the angle between where it is and where it should be, whole turns aside.
-        turned.append(2 * np.arctan(np.tan(np.arctan2(z, w) - half)))
-        np.testing.assert_allclose(pose.position[:, 2], 0, atol=1e-14)
-    # Relative to angles of size 1 at the least.
-    assert np.abs(turned / np.maximum(1, np.abs(angles.T))).max() < 1e-6
-    centers = jax.jit(jax.vmap(plane.centers))(expected)
-    for i in range(7):
-        found = mechanism.pose(sol.q, f"K{i + 1}").position[:, :2]
-        np.testing.assert_allclose(found, centers[:, i], atol=1e-8)  # of a mechanism of 0.1 m
-    rates = mechanism.twist(sol.v, "K1").angular[:, 2]
-    np.testing.assert_allclose(rates, [point["v"][0] for point in points], rtol=1e-6)
-    work = plane.p.mom * (expected[:, 0] - data["initial"]["q"][0])
-    energies = jax.jit(jax.vmap(lambda q, v: mbd.reports.total_energy(mechanism, q, v)))(
-        sol.q, sol.v
-    )
-    at_start = mbd.reports.total_energy(mechanism, state.q, state.v)
-    np.testing.assert_allclose(energies - work, at_start * np.ones(len(points)), rtol=1e-6)
-    assert np.max(sol.phi_norm) < 1e-12
+        angles, centers, _ = geometry(p, point["q"])
+        np.testing.assert_allclose(q[i, :2], centers.T, atol=1e-8)  # of a mechanism of 0.1 m
+        turned = np.arctan2(q[i, 6], q[i, 3]) - angles / 2  # whole turns aside
+        assert np.max(np.abs(np.arctan(np.tan(turned))) / np.maximum(1, np.abs(angles))) < 1e-6
+        np.testing.assert_allclose(v[i, 5, 0], point["v"][0], rtol=1e-6)
+    published = geometry(p, data["published"]["q"])[1]
+    np.testing.assert_allclose(q[-1, :2], published.T, atol=1e-8)
