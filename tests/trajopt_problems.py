@@ -5,14 +5,20 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jaxtyping import Array
 
 import jaxmbd as mbd
+from jaxmbd import trajopt as T
+
+HERMITE, TRAPEZOIDAL, SHOOTING = T.HermiteSimpson(), T.Trapezoidal(), T.DirectMultipleShooting()
+STATUS = T.STATUS
 
 M = np.array([[2.0, 0.3], [0.3, 1.0]])
 K = np.array([[5.0, -2.0], [-2.0, 3.0]])
 D = np.array([[0.4, -0.1], [-0.1, 0.2]])
 START = np.array([0.7, -0.4, 0.2, 0.5])
+DT = 0.1
 
 
 class Masses(mbd.AbstractSystem):
@@ -58,21 +64,22 @@ class Effort(eqx.Module):
 
 
 class Reach(eqx.Module):
-    """(q, v) = (goal, 0)."""
+    """(q, v) = (goal, speed)."""
 
     goal: Array = eqx.field(converter=jnp.asarray)
+    speed: Array = eqx.field(converter=jnp.asarray, default=0.0)
 
     def __call__(self, t, q, v):
-        return jnp.concatenate([q - self.goal, v])
+        return jnp.concatenate([q - self.goal, v - self.speed])
 
 
-class Speed(eqx.Module):
-    """v <= limit."""
+class Below(eqx.Module):
+    """q <= limit."""
 
     limit: Array = eqx.field(converter=jnp.asarray)
 
     def __call__(self, t, q, v, u):
-        return v - self.limit
+        return q - self.limit
 
 
 class Cart(mbd.AbstractSystem):
@@ -87,11 +94,19 @@ class Cart(mbd.AbstractSystem):
         return u
 
 
-def runge_kutta(h: float, stiffness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """x(k+1) = A x(k) + B u(k), exactly what RK4 makes of `Masses` with u held."""
+REST = mbd.State(0.0, np.zeros(1), np.zeros(1))
+
+
+def transition(stiffness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """x' = a x + b u of `Masses`."""
     inverse = np.linalg.inv(M)
     a = np.block([[np.zeros((2, 2)), np.eye(2)], [-inverse @ (stiffness * K), -inverse @ D]])
-    b = np.concatenate([np.zeros((2, 2)), inverse])
+    return a, np.concatenate([np.zeros((2, 2)), inverse])
+
+
+def runge_kutta(h: float = DT, stiffness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """x(k+1) = A x(k) + B u(k), exactly what RK4 makes of `Masses` with u held."""
+    a, b = transition(stiffness)
     one = np.eye(4)
     A = one + h * a @ (one + h / 2 * a @ (one + h / 3 * a @ (one + h / 4 * a)))
     return A, h * (one + h / 2 * a @ (one + h / 3 * a @ (one + h / 4 * a))) @ b
@@ -100,10 +115,35 @@ def runge_kutta(h: float, stiffness: float = 1.0) -> tuple[np.ndarray, np.ndarra
 Q, R = np.diag([3.0, 1.0, 0.5, 0.2]), np.array([[0.1, 0.02], [0.02, 0.2]])
 
 
-def masses(steps: int = 12, dt: float = 0.1, final: Any = None, end: Any = None, **options) -> Any:
+def riccati() -> tuple[np.ndarray, np.ndarray]:
+    """P of the endless horizon of `masses` and its gain, for costs dt (x^T Q x + u^T R u)."""
+    A, B = runge_kutta()
+    P = scipy.linalg.solve_discrete_are(A, B, DT * Q, DT * R)
+    return P, np.linalg.solve(DT * R + B.T @ P @ B, B.T @ P @ A)
+
+
+def condensed(steps: int, final: Any = None) -> tuple[np.ndarray, ...]:
+    """Rows r(U) = a U + b with |r|^2 = cost of `masses`, U all controls one after the other; and
+    the state at the end, x + x_of_u U."""
+    A, B = runge_kutta()
+    q, r = np.linalg.cholesky(DT * Q).T, np.linalg.cholesky(DT * R).T
+    x, x_of_u = START, np.zeros((4, 2 * steps))
+    rows, right = [], []
+    for k in range(steps):
+        u_of_u = np.eye(2, 2 * steps, 2 * k)
+        rows += [q @ x_of_u, r @ u_of_u]
+        right += [q @ x, np.zeros(2)]
+        x, x_of_u = A @ x, A @ x_of_u + B @ u_of_u
+    if final is not None:
+        end = np.linalg.cholesky(final).T
+        rows, right = [*rows, end @ x_of_u], [*right, end @ x]
+    return np.concatenate(rows), np.concatenate(right), x, x_of_u
+
+
+def masses(steps: int = 12, dt: float = DT, final: Any = None, end: Any = None, **options) -> Any:
     """The regulator of `Masses`, with the cost x^T final x at the end, and the condition `end`."""
-    return mbd.trajopt.Problem(
-        Masses(),
+    return T.Problem(
+        Masses(options.pop("stiffness", 1.0)),
         mbd.State(0.0, START[:2], START[2:]),
         steps * dt,
         steps,
@@ -115,33 +155,32 @@ def masses(steps: int = 12, dt: float = 0.1, final: Any = None, end: Any = None,
     )
 
 
-def cart(steps: int, duration: float = 1.0, **options) -> Any:
-    """Move a cart by 1 m, from rest to rest, with least effort."""
-    return mbd.trajopt.Problem(
-        Cart(),
-        mbd.State(0.0, jnp.zeros(1), jnp.zeros(1)),
-        duration,
-        steps,
-        nu=1,
-        running_cost=Effort(),
-        final=Reach(jnp.ones(1)),
-        **options,
-    )
+def cart(
+    steps: int, duration: float = 1.0, distance: float = 1.0, mass: float = 1.0, **options
+) -> Any:
+    """Move a cart by a distance, from rest to rest, with least effort."""
+    options = {"running_cost": Effort(), "final": Reach(np.array([distance])), **options}
+    return T.Problem(Cart(mass), REST, duration, steps, nu=1, **options)
+
+
+def solve(problem, method=HERMITE, guess=None, **options):
+    return T.transcription(problem, guess, method, progress=False, **options)
+
+
+def converged(plan):
+    return plan.status == STATUS.converged
 
 
 def least_effort(steps: int, duration: float, distance: float, inertia: float = 1.0) -> float:
     """The least sum of u^2 dt from rest to rest over a distance, with u held: a minimum norm."""
-    dt = duration / steps
-    left = duration - dt * (np.arange(steps) + 0.5)
-    rows = np.stack([dt * left, np.full(steps, dt)]) / inertia
-    u = np.linalg.lstsq(rows, np.array([distance, 0.0]))[0]
-    return float(dt * u @ u)
+    rows = moved_by(steps, duration / steps, False) / inertia
+    return least_norm(duration / steps, rows, np.array([distance, 0.0]))[1]
 
 
 def least_norm(dt: float, rows: np.ndarray, goal: Any) -> tuple[np.ndarray, float]:
     """The controls of least sum dt u^2 with rows u = goal, and that sum."""
     u = np.linalg.lstsq(rows, goal, rcond=None)[0]
-    return u, dt * u @ u
+    return u, float(dt * u @ u)
 
 
 def moved_by(steps: int, dt: float, semi_implicit: bool) -> np.ndarray:
@@ -179,13 +218,13 @@ class Passing(eqx.Module):
 
 def pushed(steps: int, smoothing: float) -> Any:
     """The block over 0.5 m in a second with the least effort."""
-    return mbd.trajopt.Problem(
+    return T.Problem(
         Block(),
-        mbd.State(0.0, jnp.zeros(2), jnp.zeros(2)),
+        mbd.State(0.0, np.zeros(2), np.zeros(2)),
         duration=1.0,
         steps=steps,
         nu=1,
-        running_cost=Effort(jnp.array(1.0)),
+        running_cost=Effort(),
         final=Passing(),
         enforcement=mbd.ContactImpulse(smoothing=smoothing),
     )

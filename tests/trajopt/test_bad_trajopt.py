@@ -8,6 +8,24 @@ import jaxmbd as mbd
 from jaxmbd import trajopt
 
 
+class Off(Cart):
+    def constraint(self, q, t):
+        return q - 1.0
+
+
+class Two(Cart):
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+
+def three(*args):
+    return jnp.ones(3)
+
+
+def one(*args):
+    return jnp.array(1.0)
+
+
 def cart(**changes):
     arguments = dict(system=Cart(), state=mbd.State(0.0, [0.0], [0.0]), duration=1.0, steps=4, nu=1)
     return trajopt.Problem(**{**arguments, **changes})
@@ -97,6 +115,40 @@ def a_plan(steps):
      lambda: trajopt.transcription(CART, method="trapezoidal")),
     ("transcription-solver-text", "`solver` of transcription must be a .*AbstractNLPSolver`",
      lambda: trajopt.transcription(CART, solver="ipopt")),
+    ("no-steps", "`steps`.* must be a whole number, at least 1, but is 0", lambda: cart(steps=0)),
+    ("negative-substeps", "`substeps`.*-1", lambda: cart(substeps=-1)),
+    ("no-controls", "`nu`.*0", lambda: cart(nu=0)),
+    ("negative-duration", "`duration`.* must be positive.*-1.0", lambda: cart(duration=-1.0)),
+    ("two-durations", r"`duration`.*\(2,\)", lambda: cart(duration=np.ones(2))),
+    ("bounds-crossed", "control 0 leave no room: `lower` is 1.0, `upper` is 0.0",
+     lambda: cart(lower=1.0, upper=0.0)),
+    ("bounds-of-another-shape", r"`lower`.*\(1,\).*\(2,\)", lambda: cart(lower=np.zeros(2))),
+    ("bound-nan", "`upper`.* must be a number, but is nan", lambda: cart(upper=np.nan)),
+    ("cost-of-three", r"`running_cost\(t, q, v, u\)` must return a scalar",
+     lambda: cart(running_cost=three)),
+    ("final-of-one", r"`final\(t, q, v\)` must return a vector", lambda: cart(final=one)),
+    ("path-of-one", r"`path\(t, q, v, u\)` must return a vector", lambda: cart(path=one)),
+    ("start-off-the-constraints", r"violates the constraints: \|Phi\| = 1.*`mbd.assemble`",
+     lambda: cart(system=Off())),
+    ("system-of-another-size", "shape|shapes", lambda: cart(system=Two())),
+    ("optimiser-text", "`optimiser`.* must be one of optax",
+     lambda: trajopt.shooting(CART, optimiser="adam")),
+    ("projected-policy", "`Projected` bounds need a table.*function",
+     lambda: trajopt.shooting(CART, lambda t, q, v: q, bounds=trajopt.Projected())),
+    ("guesses-of-another-shape", r"`guesses`.* must have shape \(starts, 4, 1\)",
+     lambda: trajopt.multi_start(CART, np.zeros((4, 1)))),
+    ("guess-nan", "`guess.*` is NaN", lambda: trajopt.shooting(CART, np.array([np.nan]))),
+    ("no-rounds", "`max_rounds`.* must be .*at least 1, but is 0",
+     lambda: trajopt.shooting(CART, max_rounds=0)),
+    ("perform-controls-of-another-shape", r"\(4, 1\)",
+     lambda: trajopt.perform(CART, np.ones((5, 1)))),
+    ("duration-that-falls", "duration",
+     lambda: trajopt.transcription(CART, duration=(2.0, 1.0))),
+    ("duration-from-0", "positive", lambda: trajopt.transcription(CART, duration=(0.0, 1.0))),
+    ("guess-of-another-grid", r"\(5, 1\)",
+     lambda: trajopt.transcription(CART, trajopt.Guess(*np.zeros((3, 3, 1))))),
+    ("transcription-of-another-guess", "guess",
+     lambda: trajopt.transcription(CART, np.zeros((3, 2)))),
 )  # fmt: skip
 def test_trajectory_optimisation(words, call):
     check_refused(call, words)
