@@ -123,8 +123,7 @@ def riccati() -> tuple[np.ndarray, np.ndarray]:
 
 
 def condensed(steps: int, final: Any = None) -> tuple[np.ndarray, ...]:
-    """Rows r(U) = a U + b with |r|^2 = cost of `masses`, U all controls one after the other; and
-    the state at the end, x + x_of_u U."""
+    """Rows r(U) = a U + b with |r|^2 = cost of `masses`, U all controls one after the other."""
     A, B = runge_kutta()
     q, r = np.linalg.cholesky(DT * Q).T, np.linalg.cholesky(DT * R).T
     x, x_of_u = START, np.zeros((4, 2 * steps))
@@ -137,7 +136,7 @@ def condensed(steps: int, final: Any = None) -> tuple[np.ndarray, ...]:
     if final is not None:
         end = np.linalg.cholesky(final).T
         rows, right = [*rows, end @ x_of_u], [*right, end @ x]
-    return np.concatenate(rows), np.concatenate(right), x, x_of_u
+    return np.concatenate(rows), np.concatenate(right)
 
 
 def masses(steps: int = 12, dt: float = DT, final: Any = None, end: Any = None, **options) -> Any:

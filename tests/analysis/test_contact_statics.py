@@ -1,63 +1,68 @@
-"""Equilibria with contacts and friction against closed forms."""
+"""Equilibria with contacts and friction, and the loads at which friction gives way or a body tips
+over, against closed forms."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from analysis_systems import LeaningRod
 from jaxtyping import Array
 
 import jaxmbd as mbd
-from jaxmbd.analysis import equilibrium
+from jaxmbd.analysis import equilibrium, limit_load
 
 GRAVITY = 9.81
 
 
 class Sled(mbd.AbstractSystem):
-    """A mass above a rough floor at y = 0, pulled to x = 0 by a spring."""
+    """A mass above a rough floor at y = 0, pulled to x = 0 by a spring, with its weight tilted
+    along x. A belt runs under it."""
 
     mass: Array
     stiffness: Array
     friction: Array
+    tilt: Array = eqx.field(converter=jnp.asarray, default=0.0)
+    belt: Array = eqx.field(converter=jnp.asarray, default=0.0)
 
     def mass_matrix(self, q):
         return self.mass * jnp.eye(2)
 
     def force(self, t, q, v, u):
-        return jnp.stack([-self.stiffness * q[0], -GRAVITY * self.mass])
+        weight = GRAVITY * self.mass * jnp.stack([jnp.sin(self.tilt), -jnp.cos(self.tilt)])
+        return weight - self.stiffness * jnp.stack([q[0], 0 * q[0]])
 
     def gap(self, q, t):
         return q[1:]
 
     def slip(self, q, v, t):
-        return v[:1, None]
+        return v[:1, None] - self.belt
 
     @property
     def contact_law(self):
         return mbd.ContactLaw(self.friction)
 
 
-def settled(values, start):
-    """Position, forces, and share of friction; and the verdict and the stiffness."""
-    found = equilibrium(Sled(*values), mbd.State(0.0, start, jnp.zeros(2)), throw=False)
-    report = found.report
-    numbers = jnp.stack([*found.q, *report.contact_force[0], report.share[0]])
-    return numbers, (report.result, report.stiffness)
+REST = np.zeros(2)
 
 
 @jax.jit
 def sled(values, start):
-    """The same, and the slopes of the numbers by mass, stiffness and friction."""
+    """Position, forces, and share of friction; the verdict, the stiffness; and the slopes of the
+    numbers by mass, stiffness and friction."""
 
-    def twice(values):
-        numbers, others = settled(values, start)
-        return numbers, (numbers, *others)
+    def settled(values):
+        system = Sled(*values[:3], belt=values[3])
+        found = equilibrium(system, mbd.State(0.0, start, REST), throw=False)
+        report = found.report
+        numbers = jnp.stack([*found.q, *report.contact_force[0], report.share[0]])
+        return numbers, (numbers, report.result, report.stiffness)
 
-    slopes, others = jax.jacfwd(twice, has_aux=True)(values)
-    return *others, slopes
+    slopes, others = jax.jacfwd(settled, has_aux=True)(values)
+    return *others, slopes[:, :3]
 
 
-M, K, MU = VALUES = np.array([0.7, 35.0, 0.4])
+M, K, MU = 0.7, 35.0, 0.4
+VALUES = np.array([M, K, MU, 0.0])
 LOAD = M * GRAVITY
 FAR = np.array([2.0, 1.5])
 # Derivatives of x, y, normal force, friction and share where friction is at its limit.
@@ -81,98 +86,46 @@ def test_sled_that_slides_until_friction_holds_it():
     np.testing.assert_allclose(slopes, SLIDING, atol=1e-7)
 
 
-@pytest.mark.slow
-def test_reverse_mode():
-    numbers = lambda values: settled(values, FAR)[0]  # noqa: E731
-    np.testing.assert_allclose(jax.jit(jax.jacrev(numbers))(VALUES), SLIDING, atol=1e-7)
-
-
 def test_sled_that_friction_holds():
     """It stays where it starts, and friction follows the spring."""
     x = 0.3 * MU * LOAD / K
     found, result, _, slopes = sled(VALUES, np.array([x, 0.0]))
     assert result == mbd.RESULTS.successful
     np.testing.assert_allclose(found, [x, 0, LOAD, K * x, 0.3], atol=1e-10)
-    of_share = np.array([-0.3, 0.3, -0.3]) / VALUES
+    of_share = np.array([-0.3, 0.3, -0.3]) / VALUES[:3]
     expected = [[0, 0, 0], [0, 0, 0], [GRAVITY, 0, 0], [0, x, 0], of_share]
     np.testing.assert_allclose(slopes, expected, atol=1e-8)
 
 
-def test_without_friction():
-    """A ball on a floor rests where the spring holds it."""
-    found = sled(np.array([M, K, 0.0]), FAR)[0]
+def test_without_friction_and_on_a_belt():
+    """A ball on a floor rests where the spring holds it. A belt carries the mass to where the
+    spring holds it against friction."""
+    found = sled(np.array([M, K, 0.0, 0.0]), FAR)[0]
     np.testing.assert_allclose(found, [0, 0, LOAD, 0, 0], atol=1e-8)
-
-
-class Ladder(LeaningRod):
-    """A uniform rod under its own weight."""
-
-    friction: Array
-
-    def mass_matrix(self, q):
-        return jnp.diag(jnp.stack([jnp.ones_like(q[0]), jnp.ones_like(q[0]), 1 / 12 + 0 * q[0]]))
-
-    def force(self, t, q, v, u):
-        return jnp.stack([0 * q[0], -GRAVITY + 0 * q[0], 0 * q[0]])
+    found = sled(np.array([M, K, MU, 2.0]), np.array([-0.3, 0.5]))[0]
+    np.testing.assert_allclose(found[:2], [MU * LOAD / K, 0], atol=1e-9)
+    np.testing.assert_allclose(found[4], 1, rtol=1e-9)
 
 
 @pytest.mark.slow
-def test_ladder():
-    """It stands if tan(angle) >= 1 / (2 mu). Above the limit, its share is 1 / (2 mu tan(angle)).
-    Below, it slides down to the floor."""
-    angle = 1.0
-    limit = 1 / (2 * np.tan(angle))
-    start = np.array([np.cos(angle) / 2, np.sin(angle) / 2, angle])
-
-    @jax.jit
-    @jax.vmap
-    def leaning(mu):
-        found = equilibrium(Ladder(mu), mbd.State(0.0, start, jnp.zeros(3)), throw=False)
-        return found.q, found.report
-
-    q, report = leaning(limit * jnp.array([1.01, 0.99]))
-    assert np.all(report.result == mbd.RESULTS.successful)
-    np.testing.assert_allclose(q[0], start, atol=1e-9)
-    np.testing.assert_allclose(report.share[0], [1 / 1.01, 0, 0], rtol=1e-8)
-    wall = GRAVITY / (2 * np.tan(angle))
-    np.testing.assert_allclose(report.contact_force[0, :, 0], [GRAVITY, 0, wall], atol=1e-8)
-    np.testing.assert_array_equal(report.closed[0], [True, False, True])
-    np.testing.assert_allclose(q[1, 1:], 0, atol=1e-7)
-    np.testing.assert_allclose(np.sum(report.contact_force[1, :2, 0]), GRAVITY, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_compliant_contact_and_belt_and_none():
-    """A soft floor gives way by m g / k. A belt that runs under the mass carries it to where the
-    spring holds it against friction. On a steep slope there is no equilibrium."""
-
-    class Belt(Sled):
-        def slip(self, q, v, t):
-            return v[:1, None] - 2.0
-
-    carried = equilibrium(Belt(*VALUES), mbd.State(0.0, [-0.3, 0.5], [0.0, 0.0]))
-    np.testing.assert_allclose(carried.q, [MU * LOAD / K, 0], atol=1e-9)
-    np.testing.assert_allclose(carried.report.share, [1], rtol=1e-9)
+def test_soft_floor_in_reverse_mode():
+    """It gives way by m g / k. A single program for the slopes of sliding, too."""
 
     class Soft(Sled):
         @property
         def contact_law(self):
-            return mbd.ContactLaw(stiffness=self.friction)
+            return mbd.ContactLaw(self.friction, stiffness=200.0)
 
-    start = mbd.State(0.0, [0.1, 0.5], [0.0, 0.0])
-    depth = lambda k: equilibrium(Soft(jnp.array(0.7), jnp.array(35.0), k), start).q[1]  # noqa: E731
-    value, slope = jax.jit(jax.value_and_grad(depth))(200.0)
-    np.testing.assert_allclose(value, -0.7 * GRAVITY / 200, rtol=1e-9)
-    np.testing.assert_allclose(slope, 0.7 * GRAVITY / 200**2, rtol=1e-8)
+    def settled(values):
+        state = mbd.State(0.0, FAR, REST)
+        found = equilibrium(Soft(*values), state, throw=False)
+        force = found.report.contact_force[0]
+        return jnp.stack([found.q[0], *force, found.q[1]])
 
-    class Slope(Sled):
-        def force(self, t, q, v, u):
-            return jnp.array([1.0, -2.0])
-
-    sliding = Slope(jnp.array(0.7), jnp.array(0.0), jnp.array(0.49))
-    found = equilibrium(sliding, start, max_iterations=50, throw=False)
-    assert found.report.result == mbd.RESULTS.equilibrium_not_found
-    assert np.all(np.isfinite(found.q))
+    value, slopes = jax.jit(lambda x: (settled(x), jax.jacrev(settled)(x)))(VALUES[:3])
+    np.testing.assert_allclose(value, [MU * LOAD / K, LOAD, MU * LOAD, -LOAD / 200], atol=1e-8)
+    expected = [*SLIDING[[0, 2, 3]], [-GRAVITY / 200, 0, 0]]
+    np.testing.assert_allclose(slopes, expected, atol=1e-7)
 
 
 @pytest.mark.slow
@@ -203,28 +156,93 @@ def test_box_on_slope():
     assert np.max(found.report.share) <= 1 + 1e-9
 
 
+# --- limit loads ----------------------------------------------------------------------------------
+
+
+def on_slope(angle, friction, stiffness):
+    return Sled(jnp.ones_like(angle), stiffness, friction, tilt=angle)
+
+
+def tilted(stiffness, start, end, **options):
+    family = eqx.Partial(on_slope, friction=jnp.asarray(MU), stiffness=jnp.asarray(stiffness))
+    rest = mbd.State(0.0, REST, REST)
+    return limit_load(family, rest, start, end, progress=False, **options)
+
+
+def test_block_on_a_slope():
+    """It slips at tan(angle) = mu. On a spring it slips too, but rests again nearby, up to the
+    upright wall: x = (sin(angle) - mu cos(angle)) g / k."""
+    found = tilted(0.0, 0.0, 1.0)
+    assert not found.holds and found.result == mbd.RESULTS.successful
+    np.testing.assert_allclose(found.parameter, np.arctan(MU), atol=2e-6)
+    assert 0 < found.beyond - found.parameter <= 1e-6
+    np.testing.assert_allclose(found.state.q, 0.0, atol=1e-7)
+    np.testing.assert_allclose(found.state.report.share, 1.0, atol=1e-5)
+    assert found.after.report.result == mbd.RESULTS.equilibrium_not_found
+    held = tilted(300.0, 0.0, 1.0)
+    assert held.holds and held.parameter == held.beyond == 1.0
+    slipped = (np.sin(1.0) - MU * np.cos(1.0)) * GRAVITY / 300
+    np.testing.assert_allclose(held.state.q, [slipped, 0.0], atol=1e-8)
+
+
+def test_verdicts():
+    """On a slope on which friction does not hold the mass at the start; too few steps; a range
+    without length."""
+    with pytest.raises(RuntimeError, match="^No equilibrium was found"):
+        tilted(0.0, 0.6, 1.0)
+    few = tilted(0.0, 0.0, 1.0, max_steps=4, throw=False)
+    assert few.result == mbd.RESULTS.continuation_stopped and few.parameter < MU
+    with pytest.raises(ValueError, match="`end` of limit_load must differ"):
+        tilted(0.0, 0.0, 0.0)
+
+
+class Ladder(mbd.AbstractSystem):
+    """A rod of length 1 and weight 1 between a rough floor and a smooth wall at x = 0, with a
+    person of weight 4 at a share of its length; q = (x, y, angle to the floor) of its middle. Both
+    ends may touch the floor, and the upper one the wall."""
+
+    share: Array
+    friction: Array
+
+    def ends(self, q):
+        half = jnp.stack([jnp.cos(q[2]), -jnp.sin(q[2])]) / 2
+        return q[:2] + half, q[:2] - half
+
+    def gap(self, q, t):
+        foot, top = self.ends(q)
+        return jnp.stack([foot[1], top[1], top[0]])
+
+    def slip(self, q, v, t):
+        foot, top = jax.jvp(self.ends, (q,), (v,))[1]
+        return jnp.stack([foot[:1], top[:1], top[1:]])
+
+    @property
+    def contact_law(self):
+        rough = self.friction
+        return mbd.ContactLaw(jnp.stack([rough, rough, 0 * rough]))
+
+    def mass_matrix(self, q):
+        return jnp.diag(jnp.array([5.0, 5.0, 0.5]))
+
+    def force(self, t, q, v, u):
+        arm = (0.5 - self.share) * jnp.cos(q[2])
+        return jnp.stack([0 * arm, -5.0 + 0 * arm, 4.0 * arm])
+
+
 @pytest.mark.slow
-def test_hinged_rod_on_a_floor():
-    """A joint, stated twice, and a contact: the ball at the free end slides down to the floor, so
-    friction is at its limit and takes a part of the load by its lever about the hinge."""
-    rod = mbd.Body("rod", mbd.Inertia.box(size=[1.0, 0.05, 0.05], mass=2.0), position=[0.5, 0, 0.1])
-    hinge, axis = [0.0, 0.0, 0.1], [0.0, 1.0, 0.0]
-    twice = [mbd.Revolute(name, "ground", rod, point=hinge, axis=axis) for name in ("A", "B")]
-    floor = mbd.Contact(
-        "floor",
-        "ground",
-        rod,
-        mbd.HalfSpace(),
-        mbd.Sphere(0.1),
-        frame_b=mbd.Pose(np.array([0.5, 0, 0]), np.array([1.0, 0, 0, 0])),
-        friction=0.5,
-    )
-    mechanism = mbd.Mechanism([rod], twice, contacts=[floor])
-    raised = mbd.place_bodies(mechanism, {"A": -0.4})
-    found = equilibrium(mechanism, mbd.State(0.0, raised.q, raised.v))
-    np.testing.assert_allclose(found.q[:3], [0.5, 0, 0.1], atol=1e-8)
-    load = GRAVITY / (1 + 0.5 * 0.1)
-    np.testing.assert_allclose(found.report.contact_force[0], [load, load / 2, 0], atol=1e-7)
-    reaction = mbd.reports.reactions(mechanism, 0.0, found.q, found.report.multipliers, "A")
-    rest = 2 * GRAVITY - load
-    np.testing.assert_allclose(2 * np.abs(reaction.force), [load / 2, 0, rest], atol=1e-7)
+def test_person_on_a_ladder():
+    """Moments about the foot: the wall carries (1/2 + 4 s) / tan(angle). It slides where this
+    exceeds mu 5, and comes to rest on the floor."""
+    angle, mu = 1.1, 0.3
+    start = mbd.State(0.0, [np.cos(angle) / 2, np.sin(angle) / 2, angle], np.zeros(3))
+    family = lambda s: Ladder(s, jnp.array(mu))  # noqa: E731
+    found = limit_load(family, start, 0.1, 1.0, progress=False)
+    limit = (5 * mu * np.tan(angle) - 0.5) / 4
+    np.testing.assert_allclose(found.parameter, limit, atol=2e-6)
+    np.testing.assert_allclose(found.state.q, start.q, atol=1e-6)
+    report = found.state.report
+    np.testing.assert_allclose(report.share, [1.0, 0.0, 0.0], atol=1e-5)
+    np.testing.assert_array_equal(report.closed, [True, False, True])
+    wall = (0.5 + 4 * float(found.parameter)) / np.tan(angle)
+    np.testing.assert_allclose(report.contact_force[:, 0], [5, 0, wall], atol=1e-5)
+    assert found.after.q[1] < 0.3

@@ -13,21 +13,17 @@ FREE = 1.1  # length of the springs of the truss without load, whose ends are 1 
 
 
 class Truss(mbd.AbstractSystem):
-    """Von Mises' truss: a mass between two springs, on a vertical guide that is stated twice."""
+    """Von Mises' truss: a mass at a height between two springs, under a load."""
 
     stiffness: Array
     load: Array
 
     def mass_matrix(self, q):
-        return jnp.eye(2)
+        return jnp.eye(1)
 
     def force(self, t, q, v, u):
-        length = jnp.sqrt(1 + q[1] ** 2)
-        pull = -2 * self.stiffness * (length - FREE) * q[1] / length
-        return jnp.stack([0.3 * pull, pull - self.load])
-
-    def constraint(self, q, t):
-        return jnp.stack([q[0], 3 * q[0]])
+        length = jnp.sqrt(1 + q**2)
+        return -2 * self.stiffness * (length - FREE) * q / length - self.load
 
 
 HIGH = np.sqrt(FREE**2 - 1)
@@ -44,20 +40,29 @@ def loaded(load):
 
 
 def start(y):
-    return mbd.State(0.0, [0.0, y], [0.0, 0.0])
+    return mbd.State(0.0, [y], [0.0])
+
+
+def branch_of(family=loaded, end=2 * LIMIT, **options):
+    return continuation(family, start(HIGH), 0.0, end, progress=False, **options)
 
 
 def test_snap_through():
-    """The branch of a truss from one stable state through both limit loads to the other."""
-    branch = continuation(loaded, start(HIGH), 0.0, 2 * LIMIT, progress=False)
-    y = branch.q[:, 1]
+    """The branch of a truss from one stable state through both limit loads to the other. It stops
+    at a bound, and at the largest number of points as a verdict."""
+    branch = branch_of()
+    y = np.asarray(branch.q)[:, 0]
     np.testing.assert_allclose(branch.parameter, load_at(y), atol=1e-7)
-    np.testing.assert_allclose(branch.parameter[-1], 2 * LIMIT, rtol=1e-12)
-    found = [(p.parameter, p.state.q[1]) for p in branch.limit_points]
+    np.testing.assert_allclose(np.asarray(branch.parameter)[-1], 2 * LIMIT, rtol=1e-12)
+    found = [(float(p.parameter), float(p.state.q.item())) for p in branch.limit_points]
     np.testing.assert_allclose(found, [(LIMIT, TOP), (-LIMIT, -TOP)], rtol=1e-9)
     np.testing.assert_array_equal(branch.stable, np.abs(y) > TOP)
     assert not branch.branch_points
     assert "limit point" in str(branch)
+    bound = branch_of(bounds=[-1.0, 2 * LIMIT])
+    np.testing.assert_allclose(np.asarray(bound.parameter)[-1], -1.0)
+    short = branch_of(max_steps=3, throw=False)
+    assert short.result == mbd.RESULTS.continuation_stopped and short.q.shape == (3, 1)
 
 
 @pytest.mark.slow
@@ -69,10 +74,9 @@ def test_derivative_of_the_limit_load():
         found = limit_point(lambda load: Truss(stiffness, load), near, 0.9 * LIMIT, throw=False)
         return found.parameter
 
-    stiffness = jnp.array([100.0, 150.0])
     both = jax.vmap(lambda k: (*jax.jvp(most, (k,), (jnp.ones_like(k),)), jax.grad(most)(k)))
-    value, forward, reverse = jax.jit(both)(stiffness)
-    np.testing.assert_allclose(value, stiffness / 100 * LIMIT, rtol=1e-9)
+    value, forward, reverse = jax.jit(both)(np.array([100.0, 150.0]))
+    np.testing.assert_allclose(value, np.array([1.0, 1.5]) * LIMIT, rtol=1e-9)
     np.testing.assert_allclose(forward, LIMIT / 100, rtol=1e-8)
     np.testing.assert_allclose(reverse, LIMIT / 100, rtol=1e-8)
 
@@ -105,86 +109,47 @@ def test_pitchfork():
     assert not straight.limit_points
     np.testing.assert_allclose(crossing.parameter, critical, rtol=1e-8)
     np.testing.assert_allclose(np.abs(crossing.direction), [1, 0], atol=1e-6)
-    np.testing.assert_array_equal(straight.stable, straight.parameter < critical)
+    stable = np.asarray(straight.parameter) < critical
+    np.testing.assert_array_equal(straight.stable, stable)
 
-    bent = continuation(
-        Column,
-        crossing.state,
-        crossing.parameter,
-        12.0,
-        direction=crossing.direction,
-        progress=False,
-    )
-    angle = np.arctan2(bent.q[1:, 0], bent.q[1:, 1])
+    place, sideways = (crossing.state, crossing.parameter), dict(direction=crossing.direction)
+    bent = continuation(Column, *place, 12.0, **sideways, progress=False)
+    x, y = np.asarray(bent.q)[1:].T
+    angle = np.arctan2(x, y)
     expected = 3.0 * angle / (0.5 * 0.8 * np.sin(angle))
-    np.testing.assert_allclose(bent.parameter[1:], expected, rtol=1e-8)
-    assert np.all(bent.stable[1:])
+    np.testing.assert_allclose(np.asarray(bent.parameter)[1:], expected, rtol=1e-8)
+    assert np.all(np.asarray(bent.stable)[1:])
     assert np.abs(angle[-1]) > 1
 
 
-def test_stops():
-    """At a bound, at the largest number of points as a verdict, and for bad arguments."""
-    branch = continuation(
-        loaded, start(HIGH), 0.0, 2 * LIMIT, bounds=[-1.0, 2 * LIMIT], progress=False
-    )
-    np.testing.assert_allclose(branch.parameter[-1], -1.0)
-    short = continuation(
-        loaded, start(HIGH), 0.0, 2 * LIMIT, max_steps=3, progress=False, throw=False
-    )
-    assert short.result == mbd.RESULTS.continuation_stopped
-    assert short.q.shape == (3, 2)
-    with pytest.raises(ValueError, match="must differ"):
-        continuation(loaded, start(HIGH), 1.0, 1.0, progress=False)
-    with pytest.raises(ValueError, match="must return a system"):
-        continuation(lambda load: load, start(HIGH), 0.0, 1.0, progress=False)
+class OnFloor(Truss):
+    def gap(self, q, t):
+        return q
 
-    class OnFloor(Truss):
-        def gap(self, q, t):
-            return q[1:]
 
-    with pytest.raises(ValueError, match="does not look at contacts"):
-        continuation(lambda load: OnFloor(load, load), start(HIGH), 0.0, 1.0, progress=False)
-    with pytest.raises(ValueError, match="cannot be traced"):
-        jax.eval_shape(lambda q: continuation(loaded, mbd.State(0.0, q, q), 0.0, 1.0).q, np.ones(2))
+def traced(q):
+    return continuation(loaded, mbd.State(0.0, q, q), 0.0, 1.0).q
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: branch_of(end=0.0), "must differ"),
+        (lambda: branch_of(lambda load: load), "must return a system"),
+        (lambda: branch_of(lambda load: OnFloor(load, load)), "does not look at contacts"),
+        (lambda: jax.eval_shape(traced, jax.ShapeDtypeStruct((1,), float)), "cannot be traced"),
+    ],
+)
+def test_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
 
 
 def test_equilibria_from_many_starts():
     """Both states of the truss without load, and how many starts led to each."""
-    y = np.array([0.3, -0.2, 0.6, -0.9, 0.05])
-    starts = mbd.State(0.0, np.stack([0 * y, y], axis=1), np.zeros((5, 2)))
-    found = equilibria(Truss(jnp.array(100.0), jnp.array(0.0)), starts)
-    np.testing.assert_allclose(found.state.q, [[0, HIGH], [0, -HIGH]], atol=1e-8)
+    y = np.array([0.3, -0.2, 0.6, -0.9, 0.05])[:, None]
+    found = equilibria(loaded(jnp.array(0.0)), mbd.State(0.0, y, np.zeros((5, 1))))
+    np.testing.assert_allclose(found.state.q, [[HIGH], [-HIGH]], atol=1e-8)
     np.testing.assert_array_equal(found.count, [3, 2])
     np.testing.assert_array_equal(found.of_start, [0, 1, 0, 1, 0])
     assert np.all(found.state.report.stable)
-
-
-@pytest.mark.slow
-def test_mechanism():
-    """The same truss as a body on a guide between two springs, under its weight."""
-
-    def family(load):
-        body = mbd.Body(
-            "mass", mbd.Inertia.box(size=[0.1, 0.1, 0.1], mass=1.0), position=[0, 0, HIGH]
-        )
-        guide = mbd.Prismatic("guide", "ground", body, point=[0.0, 0, HIGH], axis=[0.0, 0, 1])
-        springs = [
-            mbd.Spring(
-                f"spring {x}",
-                "ground",
-                body,
-                points=([x, 0.0, 0.0], [0.0, 0.0, HIGH]),
-                stiffness=100.0,
-                rest_length=FREE,
-            )
-            for x in (-1.0, 1.0)
-        ]
-        weight = jnp.stack([jnp.zeros_like(load), jnp.zeros_like(load), -load])
-        plane = mbd.Plane([0.0, -1.0, 0.0])
-        return mbd.Mechanism([body], [guide], springs, gravity=weight, plane=plane)
-
-    start = family(jnp.array(0.0)).state()
-    branch = continuation(family, start, 0.0, 2 * LIMIT, progress=False)
-    np.testing.assert_allclose(branch.parameter, load_at(branch.q[:, 1]), atol=1e-7)
-    loads = [point.parameter for point in branch.limit_points]
-    np.testing.assert_allclose(loads, [LIMIT, -LIMIT], rtol=1e-9)

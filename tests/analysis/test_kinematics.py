@@ -45,35 +45,35 @@ def test_slider_crank():
     rates, bends = 2.0 + np.sin(angles), np.cos(angles)
     state = mbd.State(0.0, [0.2, 0.1, 1.1], np.zeros(3))
 
-    @jax.jit
     def moved(lengths):
-        system = SliderCrank(*lengths)
-        return kinematics(
-            system, state, crank_angle, angles, rate=rates, acceleration=bends, throw=False
-        )
+        found = kinematics(
+            SliderCrank(*lengths), state, crank_angle, angles, rate=rates, acceleration=bends,
+            throw=False,
+        )  # fmt: skip
+        return jnp.stack([found.q[7, 2], found.v[7, 2]]), found
 
-    lengths = np.array([0.3, 0.8])
-    found = moved(lengths)
-    assert np.all(found.ok) and np.all(found.orientation == 1)
-    first = jax.jit(jax.vmap(jax.grad(slider)))(angles)
-    second = jax.jit(jax.vmap(jax.grad(jax.grad(slider))))(angles)
-    np.testing.assert_allclose(found.q[:, 0], angles, atol=1e-10)
-    np.testing.assert_allclose(found.q[:, 2], slider(angles), atol=1e-10)
-    np.testing.assert_allclose(found.v[:, 2], first * rates, atol=1e-9)
-    np.testing.assert_allclose(found.a[:, 2], second * rates**2 + first * bends, atol=1e-9)
+    def places(lengths):
+        place = lambda angle: slider(angle, *lengths)  # noqa: E731
+        first = jax.grad(place)
+        curve = lambda angle: (place(angle), first(angle), jax.grad(first)(angle))  # noqa: E731
+        x, slope, bend = jax.vmap(curve)(angles)
+        return jnp.stack([x[7], rates[7] * slope[7]]), (x, slope, bend)
 
-    def of_lengths(lengths):
-        return slider(angles[7], *lengths)
+    @jax.jit
+    def all_of_them(lengths):
+        forward, found = jax.jacfwd(moved, has_aux=True)(lengths)
+        reverse = jax.jacrev(lambda x: moved(x)[0])(lengths)
+        return found, forward, reverse, jax.jacfwd(places, has_aux=True)(lengths)
 
-    def sample(lengths):
-        found = moved(lengths)
-        return jnp.stack([found.q[7, 2], found.v[7, 2]])
-
-    expected = jax.jit(jax.grad(of_lengths))(lengths)
-    by_lengths = lambda a: jax.grad(lambda lengths: slider(a, *lengths))(lengths)  # noqa: E731
-    expected = np.stack([expected, rates[7] * jax.jit(jax.jacfwd(by_lengths))(angles[7])])
-    for derivative in (jax.jacfwd, jax.jacrev):
-        np.testing.assert_allclose(jax.jit(derivative(sample))(lengths), expected, atol=1e-8)
+    found, forward, reverse, (by_lengths, (x, first, second)) = all_of_them(np.array([0.3, 0.8]))
+    assert np.all(found.ok) and np.all(np.asarray(found.orientation) == 1)
+    q, v, a = map(np.asarray, (found.q, found.v, found.a))
+    np.testing.assert_allclose(q[:, 0], angles, atol=1e-10)
+    np.testing.assert_allclose(q[:, 2], x, atol=1e-10)
+    np.testing.assert_allclose(v[:, 2], first * rates, atol=1e-9)
+    np.testing.assert_allclose(a[:, 2], second * rates**2 + first * bends, atol=1e-9)
+    for slopes in (forward, reverse):
+        np.testing.assert_allclose(slopes, by_lengths, atol=1e-8)
 
 
 CRANK, COUPLER, ROCKER, GROUND = 0.3, 0.9, 0.6, 1.0
@@ -104,7 +104,11 @@ def rocker_angles(angle):
 
 @functools.cache
 def posed():
-    return mbd.assemble(FourBar(), [0.5, 0.4, 1.5], fixed=[0])
+    """Crank at 0.5, closed by the cosine rule on one of the branches."""
+    rocker = min(rocker_angles(0.5), key=lambda angle: abs(angle - 1.5))
+    tip = CRANK * np.exp(0.5j)
+    coupler = np.angle(GROUND + ROCKER * np.exp(1j * rocker) - tip)
+    return mbd.State(0.0, np.array([0.5, coupler, rocker]), np.zeros(3))
 
 
 def on_one_turn(angle):
@@ -117,35 +121,31 @@ def test_four_bar_and_its_dead_points():
     angles = np.linspace(0.5, 5.5, 30)
     found = kinematics(FourBar(), posed(), crank_angle, angles, throw=False)
     assert np.all(found.ok)
+    q, v = np.asarray(found.q), np.asarray(found.v)
     candidates = np.stack([rocker_angles(angle) for angle in angles])
-    apart = np.abs(on_one_turn(candidates - np.asarray(found.q[:, 2:])))
+    apart = np.abs(on_one_turn(candidates - q[:, 2:]))
     assert np.max(np.min(apart, axis=1)) < 1e-9
-    coupler, out = np.asarray(found.q[:, 1]), np.asarray(found.q[:, 2])
+    coupler, out = q[:, 1], q[:, 2]
     ratio = CRANK * np.sin(angles - coupler) / (ROCKER * np.sin(out - coupler))
-    np.testing.assert_allclose(found.v[:, 2], ratio, atol=1e-9)
+    np.testing.assert_allclose(v[:, 2], ratio, atol=1e-9)
 
     def rocker(q):
         return q[2]
 
     # pi - angle at the ground pivot of the rocker, by the law of cosines.
-    def stretched(reach):
-        cosine = (GROUND**2 + ROCKER**2 - reach**2) / (2 * GROUND * ROCKER)
-        return np.pi - np.arccos(cosine)
-
-    first = float(posed().q[2])
-    ends = stretched(COUPLER + CRANK), stretched(COUPLER - CRANK)
-    least, most = min(ends), max(ends)
-    end = dead_point(FourBar(), posed(), rocker)
-    assert min(abs(float(end.value) - least), abs(float(end.value) - most)) < 1e-9
-
-    beyond = np.linspace(first, most + 0.2, 25)
+    reach = COUPLER + CRANK * np.array([1, -1])
+    cosine = (GROUND**2 + ROCKER**2 - reach**2) / (2 * GROUND * ROCKER)
+    least, most = sorted(np.pi - np.arccos(cosine))
+    beyond = np.linspace(float(posed().q[2]), most + 0.2, 25)
     driven = kinematics(FourBar(), posed(), rocker, beyond, throw=False)
-    np.testing.assert_array_equal(driven.ok, beyond < most)
-    assert np.all((driven.result == mbd.RESULTS.assembly_failed) == ~driven.ok)
+    ok = np.asarray(driven.ok)
+    np.testing.assert_array_equal(ok, beyond < most)
+    assert np.all((driven.result == mbd.RESULTS.assembly_failed) == ~ok)
     assert np.all(np.isfinite(driven.q))
-    last = int(np.sum(driven.ok)) - 1
-    near = mbd.State(0.0, driven.q[last], np.zeros(3))
+    near = mbd.State(0.0, np.asarray(driven.q)[np.sum(ok) - 1], np.zeros(3))
     np.testing.assert_allclose(dead_point(FourBar(), near, rocker).value, most, atol=1e-9)
+    end = float(dead_point(FourBar(), posed(), rocker).value)
+    assert min(abs(end - least), abs(end - most)) < 1e-9
     with pytest.raises(Exception, match="could not be satisfied"):
         kinematics(FourBar(), posed(), rocker, beyond)
 
@@ -167,7 +167,7 @@ def test_change_of_branch():
     state = mbd.State(0.0, [0.5, 0.85], [0.0, 0.0])
     values = np.array([0.9, 0.99, 0.999, 0.9, 0.5])
     found = kinematics(Arm(), state, height, values)
-    np.testing.assert_array_equal(np.sign(found.q[:, 0]) == found.orientation, True)
+    np.testing.assert_array_equal(np.sign(np.asarray(found.q)[:, 0]), found.orientation)
     free = kinematics(Arm(), state, values=np.zeros(2), throw=False)
     assert np.all(free.result == mbd.RESULTS.dead_point)
 
@@ -194,10 +194,26 @@ def test_driven_by_time():
     state = mbd.State(0.0, [0.2, 0.1, 1.1], np.zeros(3))
     found = kinematics(Turning(jnp.array(0.3), jnp.array(0.8)), state, values=times)
     place = lambda t: slider(0.2 + t**2)  # noqa: E731
-    np.testing.assert_allclose(found.q[:, 2], place(times), atol=1e-10)
-    np.testing.assert_allclose(found.v[:, 2], jax.jit(jax.vmap(jax.grad(place)))(times), atol=1e-9)
-    bend = jax.jit(jax.vmap(jax.grad(jax.grad(place))))(times)
-    np.testing.assert_allclose(found.a[:, 2], bend, atol=1e-8)
+    x, first, second = jax.jit(
+        jax.vmap(lambda t: (place(t), jax.grad(place)(t), jax.grad(jax.grad(place))(t)))
+    )(times)
+    np.testing.assert_allclose(np.asarray(found.q)[:, 2], x, atol=1e-10)
+    np.testing.assert_allclose(np.asarray(found.v)[:, 2], first, atol=1e-9)
+    np.testing.assert_allclose(np.asarray(found.a)[:, 2], second, atol=1e-8)
+
+
+def test_several_drives():
+    """Of three freedoms, each a multiple of a coordinate."""
+
+    class Free(FourBar):
+        def constraint(self, q, t):
+            return jnp.zeros(0)
+
+    drives = [lambda q, i=i: (i + 1) * q[i] for i in range(3)]
+    values = np.array([[0.1, 0.2, 0.3], [0.2, 0.4, 0.9]])
+    found = kinematics(Free(), mbd.State(0.0, np.ones(3), np.zeros(3)), drives, values, rate=values)
+    np.testing.assert_allclose(found.q, values / [1, 2, 3], atol=1e-12)
+    np.testing.assert_allclose(found.v, values / [1, 2, 3], atol=1e-12)
 
 
 @pytest.mark.slow
@@ -229,43 +245,8 @@ def test_mechanism():
     rates = mbd.reports.joint_rates(bars, found.q, found.v, "hinge 3")[:, 0]
     np.testing.assert_allclose(np.abs(rates), np.abs(planar.v[:, 2]), atol=1e-9)
 
-    drive = mbd.PrescribedMotion("drive", hinges[0], lambda t: 2 * t)
-    timed = mbd.Mechanism(bodies, [*hinges, drive])
-    moved = kinematics(timed, bars.state(), values=turns / 2)
-    np.testing.assert_allclose(moved.q, found.q, atol=1e-9)
-    np.testing.assert_allclose(moved.v, 2 * found.v, atol=1e-8)
-    np.testing.assert_allclose(moved.a, 4 * found.a, atol=1e-7)
-
     pytest.importorskip("matplotlib").use("Agg")
     ax = mbd.plots.workspace(bars, found.q, "bar 1")
     (line,) = ax.lines
     middle = (points[1] + points[2]) / 2
     np.testing.assert_allclose(line.get_xydata()[0], middle[[0, 2]], atol=1e-9)
-
-
-@pytest.mark.slow
-def test_derivative_of_a_dead_point():
-    """The end of the stroke of a slider is the sum of both lengths, in both modes and in a batch;
-    and two drives of an arm of two bars reach where they should."""
-    state = mbd.State(0.0, [0.2, 0.1, 1.1], np.zeros(3))
-
-    def stroke(lengths):
-        found = dead_point(SliderCrank(*lengths), state, lambda q: q[2], throw=False)
-        return found.value
-
-    many = jnp.array([[0.3, 0.8], [0.35, 0.9]])
-    value, slope = jax.jit(jax.vmap(jax.value_and_grad(stroke)))(many)
-    np.testing.assert_allclose(value, [1.1, 1.25], rtol=1e-10)
-    np.testing.assert_allclose(slope, np.ones((2, 2)), rtol=1e-8)
-    forward = jax.jit(jax.jacfwd(stroke))(many[0])
-    np.testing.assert_allclose(forward, [1, 1], rtol=1e-8)
-
-    class Arm(SliderCrank):
-        def constraint(self, q, t):
-            return jnp.zeros(0)
-
-    drives = [lambda q, i=i: (i + 1) * q[i] for i in range(3)]
-    values = np.array([[0.1, 0.2, 0.3], [0.2, 0.4, 0.9]])
-    found = kinematics(Arm(jnp.array(0.3), jnp.array(0.8)), state, drives, values, rate=values)
-    np.testing.assert_allclose(found.q, values / [1, 2, 3], atol=1e-12)
-    np.testing.assert_allclose(found.v, values / [1, 2, 3], atol=1e-12)

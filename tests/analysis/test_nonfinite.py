@@ -10,7 +10,8 @@ import pytest
 import jaxmbd as mbd
 
 IMPULSE = mbd.VelocityImpulse()
-REST = mbd.State(0.0, jnp.array([1.0, 0.0]), jnp.zeros(2))
+REST = mbd.State(0.0, np.array([1.0, 0.0]), np.zeros(2))
+ORIGIN = mbd.State(0.0, np.zeros(2), np.zeros(2))
 
 
 class Particle(mbd.AbstractSystem):
@@ -73,33 +74,25 @@ def test_a_motion_that_is_finite():
 def test_logarithm_of_a_negative_number():
     """x falls as 0.3 - t^2 / 2, below 0 after t = 0.775: within a step, at a stage of the scheme.
     Before that all is finite."""
-    state = mbd.State(0.0, jnp.array([0.3, 0.0]), jnp.zeros(2))
+    state = mbd.State(0.0, np.array([0.3, 0.0]), np.zeros(2))
     found = find(Particle(logarithm), state, mbd.UdwadiaKalaba())
     assert (found.quantity, found.derivative, found.entry) == ("`force`", False, (1,))
     assert found.step == 15
     np.testing.assert_allclose(found.state.t, 0.75)
-    np.testing.assert_allclose(found.state.q[0], 0.3 - 0.75**2 / 2)
+    np.testing.assert_allclose(np.asarray(found.state.q)[0], 0.3 - 0.75**2 / 2)
     assert "test_nonfinite.py" in found.line and "jnp.log(q[0])" in found.line
     assert found.result == mbd.RESULTS.nonfinite_state
     assert str(found).startswith("step 15, from t = 0.75 s: `force` is not finite, first in entry")
-    # Once more, with what has been compiled; and the same program stops there.
-    assert find(Particle(logarithm), state, mbd.UdwadiaKalaba()).line == found.line
-    sol = mbd.simulate(
-        Particle(logarithm), mbd.UdwadiaKalaba(), state, t1=1.0, dt=0.05, throw=False
-    )
-    assert sol.stats["num_steps"] == found.step
 
 
 def test_spring_of_no_length():
-    state = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
-    found = find(Particle(springs), state)
+    found = find(Particle(springs), ORIGIN)
     assert (found.quantity, found.step, found.entry) == ("`force`", 0, (0,))
     assert "return -(length - k) * q / length" in found.line
 
 
 def test_constraint_without_a_direction():
-    state = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
-    found = find(Particle(linear, lambda q: jnp.sqrt(q @ q)), state)
+    found = find(Particle(linear, lambda q: jnp.sqrt(q @ q)), ORIGIN)
     assert (found.quantity, found.step) == ("the derivative of `constraint`", 0)
     assert "jnp.sqrt(q @ q)" in found.line
 
@@ -124,7 +117,9 @@ NETWORK = Network(eqx.nn.MLP(4, 2, width_size=4, depth=1, key=jax.random.key(0))
 def test_controls():
     """Weights that are NaN, and an output that is."""
     weight = lambda c: c.mlp.layers[0].weight  # noqa: E731
-    bad = eqx.tree_at(weight, NETWORK, weight(NETWORK).at[2, 1].set(jnp.nan))
+    spoilt = np.array(weight(NETWORK))
+    spoilt[2, 1] = np.nan
+    bad = eqx.tree_at(weight, NETWORK, jnp.asarray(spoilt))
     found = find(Particle(linear), control=bad)
     assert found.quantity == "the given `control.mlp.layers[0].weight`"
     assert found.entry == (2, 1) and found.step is None
@@ -140,7 +135,11 @@ class Vanishing(Particle):
         return jnp.diag(jnp.stack([jnp.ones_like(q[0]), jnp.maximum(q[0], 0.0)]))
 
 
-@pytest.mark.parametrize("method", [mbd.UdwadiaKalaba(), IMPULSE], ids=["continuous", "split"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(mbd.UdwadiaKalaba(), marks=pytest.mark.slow), IMPULSE],
+    ids=["continuous", "split"],
+)
 def test_singular_mass_matrix(method):
     """x = cos t."""
     found = find(Vanishing(linear), method=method, t1=2.0)
@@ -159,7 +158,7 @@ class RollPitchYaw(mbd.AbstractSystem):
 
 
 def test_failures_that_are_no_nan():
-    pitching = mbd.State(0.0, jnp.zeros(3), jnp.array([0.0, np.pi, 0.0]))
+    pitching = mbd.State(0.0, np.zeros(3), np.array([0.0, np.pi, 0.0]))
     found = find(RollPitchYaw(), pitching)
     assert found.step == 10 and "gimbal lock" in str(found) and "failed" in str(found)
     away = find(Particle(linear, lambda q: q[0]))
@@ -185,19 +184,10 @@ def test_root_at_zero(method):
 
 
 def test_branch_that_is_not_taken():
-    """Of the parameter too: it is in every step."""
-    state = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
-    found = find(Particle(masked_root), state, loss=end)
+    """It is in every step, so the last one is named first."""
+    found = find(Particle(masked_root), ORIGIN, loss=end)
     assert (found.quantity, found.step) == ("`force`", 19)
     assert found.leaves == (".q",)
-    gradient = jax.jit(
-        jax.grad(
-            lambda q: end(
-                mbd.simulate(Particle(masked_root), IMPULSE, mbd.State(0.0, q, state.v), 1.0, 0.05)
-            )
-        )
-    )(state.q)
-    assert np.all(np.isnan(gradient))
 
 
 class Roots(eqx.Module):
@@ -214,7 +204,9 @@ def test_parameters_are_named():
     found = find(Particle(root, scale=0.0), loss=end)
     assert found.leaves == (".system.scale",) and found.step == 19
     assert found.remark.endswith("by .system.scale.")
-    found = find(Particle(linear), control=Roots([jnp.ones(2), jnp.zeros(2)]), loss=end)
+    found = find(
+        Particle(linear), control=Roots([jnp.array([1.0, 1.0]), jnp.array([0.0, 0.0])]), loss=end
+    )
     assert (found.quantity, found.leaves) == ("`control`", (".control.gains[1]",))
 
 
@@ -228,16 +220,6 @@ def test_the_loss_itself():
     assert found.leaves == ("sol.q[3, 0]",) and "jnp.sqrt(d @ d)" in found.line
     found = find(Particle(linear), loss=lambda sol: jnp.log(-sol.t[-1]))
     assert (found.quantity, found.derivative) == ("`loss`", False)
-
-
-def test_derivatives_that_overflow():
-    """x'' = k x with a rate of 100 / s from 0, over 5 s: the motion stays, derivatives grow."""
-    state = mbd.State(0.0, jnp.zeros(2), jnp.zeros(2))
-    found = find(
-        Particle(lambda k, q, v: k * q, scale=1e4), state, mbd.UdwadiaKalaba(), loss=end,
-        t1=15.0, dt=0.01,
-    )  # fmt: skip
-    assert found.derivative and found.quantity == "the step" and "`tangent_growth`" in found.remark
 
 
 # --- mechanisms ---------------------------------------------------------------------------------
@@ -263,24 +245,25 @@ def steep(poses, twists, t, u):
     return ((jnp.stack([0 * height, 0 * height, jnp.log(height - 0.5)]), jnp.zeros(3)),)
 
 
-def springs_and_forces(*forces):
-    ends = [[0, 0, 0.0], [0, 0, 1.0]]
-    spring = mbd.Spring("strut", *BODIES, points=ends, stiffness=10.0, rest_length=1.0)
-    return two_bodies([spring, mbd.Force("rope", ["cart", "load"], rope), *forces])
-
-
+@pytest.mark.slow
 def test_elements_are_named():
-    mechanism = springs_and_forces(mbd.Force("drop", ["load"], steep))
-    state = mechanism.state()
-    state = mbd.State(0.0, state.q.at[5].set(0.4), state.v)  # z of the load
-    found = find(mechanism, state, t1=0.1)
+    """Of a body that falls by its weight and by two forces."""
+
+    def push(poses, twists, t, u):
+        return ((poses[0].position, jnp.zeros(3)),)
+
+    forces = [mbd.Force("push", ["cart"], push), mbd.Force("drop", ["cart"], steep)]
+    mechanism = mbd.Mechanism(BODIES[:1], [], forces)
+    found = find(mechanism, mechanism.state(), t1=0.1)
     assert (found.quantity, found.element, found.derivative) == ("`force`", 'Force "drop"', False)
     assert found.step == 0 and 'step 0, from t = 0 s: `force`, Force "drop", is not' in str(found)
 
 
 @pytest.mark.slow
 def test_elements_are_named_whose_derivatives_are_not_finite():
-    mechanism = springs_and_forces()
+    ends = [[0, 0, 0.0], [0, 0, 1.0]]
+    spring = mbd.Spring("strut", *BODIES, points=ends, stiffness=10.0, rest_length=1.0)
+    mechanism = two_bodies([spring, mbd.Force("rope", ["cart", "load"], rope)])
     found = find(mechanism, mechanism.state(), t1=0.1, loss=end)
     # Both bodies fall alike, all the time.
     assert (found.quantity, found.element, found.step) == ("`force`", 'Force "rope"', 1)
@@ -307,6 +290,7 @@ def test_joints_and_bodies_are_named():
 
 def test_bad_input():
     with pytest.raises(ValueError, match="outside of `jax.jit`"):
-        jax.jit(lambda q: find(Particle(linear), mbd.State(0.0, q, q)).found)(jnp.zeros(2))
+        shape = jax.ShapeDtypeStruct((2,), float)
+        jax.eval_shape(lambda q: find(Particle(linear), mbd.State(0.0, q, q)).found, shape)
     with pytest.raises(ValueError, match="either `t1` or `num_steps`"):
         find(Particle(linear), num_steps=3)

@@ -173,6 +173,7 @@ def test_falls_are_linear_regression(falls, tmp_path):
         identify.load_estimate(tmp_path / "other.json")
 
 
+@pytest.mark.slow
 def test_bootstrap_scatters_as_the_intervals_say(falls):
     """Of a linear problem, where both are exact: estimates scatter by sigma, to 4 standard errors,
     and the share of 90 % intervals that hold the truth is binomial."""

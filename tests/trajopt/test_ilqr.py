@@ -13,7 +13,6 @@ from trajopt_problems import (
     STATUS,
     Cart,
     R,
-    Reach,
     cart,
     condensed,
     least_effort,
@@ -25,6 +24,7 @@ from trajopt_problems import (
 from jaxmbd import trajopt
 
 P, GAIN = riccati()
+WIDE = dict(lower=np.full(2, -9.0), upper=np.full(2, 9.0))  # bounds that do not act
 
 
 def ilqr(problem, guess=None, **options):
@@ -34,15 +34,17 @@ def ilqr(problem, guess=None, **options):
 def test_regulator_is_riccatis():
     """With P as the cost of the end, a finite horizon has the cost and the gains of the endless
     one; the first iteration finds them. Other numbers compile nothing."""
-    plan = ilqr(masses(final=P), np.zeros(2))
+    plan = ilqr(masses(final=P, **WIDE), np.zeros(2))
     assert plan.status == STATUS.converged and plan.iterations <= 3
+    still = condensed(12, P)[1]
+    np.testing.assert_allclose(np.asarray(plan.history)[0], still @ still, rtol=1e-12)
     np.testing.assert_allclose(plan.cost, START @ P @ START, rtol=1e-12)
     np.testing.assert_allclose(plan.control.gains, np.stack([-GAIN] * 12), atol=1e-9)
     x = np.concatenate([plan.q[:-1], plan.v[:-1]], axis=1)
     np.testing.assert_allclose(plan.u, -x @ GAIN.T, atol=1e-9)
     other = eqx.tree_at(
         lambda p: (p.system.stiffness, p.running_cost.R, p.state.q, p.duration),
-        masses(final=P),
+        masses(final=P, **WIDE),
         (jnp.array(1.3), jnp.asarray(2 * R), jnp.array([0.1, 0.2]), jnp.array(1.4)),
     )
     with compilation_events() as events:
@@ -53,7 +55,7 @@ def test_regulator_is_riccatis():
 def test_states_of_a_guess_are_joined():
     """Of a linear motion one whole step joins any states to the best one."""
     guess = trajopt.Guess(*np.random.default_rng(0).normal(size=(3, 13, 2)))
-    plan = ilqr(masses(final=P), guess)
+    plan = ilqr(masses(final=P, **WIDE), guess)
     assert plan.status == STATUS.converged and plan.iterations <= 3
     np.testing.assert_allclose(plan.cost, START @ P @ START, rtol=1e-12)
     again = trajopt.perform(masses(final=P), plan.open_loop)
@@ -62,7 +64,7 @@ def test_states_of_a_guess_are_joined():
 
 def test_bounds_as_in_bounded_least_squares():
     lower, upper = np.array([-0.6, -0.3]), np.array([0.5, 0.2])
-    a, b, *_ = condensed(12, P)
+    a, b = condensed(12, P)
     bounds = np.tile(lower, 12), np.tile(upper, 12)
     exact = scipy.optimize.lsq_linear(a, -b, bounds, method="bvls", tol=1e-14)
     problem = masses(final=P, lower=lower, upper=upper)
@@ -75,22 +77,11 @@ def test_bounds_as_in_bounded_least_squares():
     assert ilqr(problem, np.zeros(2), max_iterations=1).status == STATUS.running
 
 
-def test_final_conditions_as_in_the_kkt_system():
-    """min |a U + b|^2 subject to x_N = 0. The search begins with the motion without controls."""
-    a, b, x, x_of_u = condensed(12)
-    kkt = np.block([[a.T @ a, x_of_u.T], [x_of_u, np.zeros((4, 4))]])
-    U = np.linalg.solve(kkt, np.concatenate([-a.T @ b, -x]))[:24]
-    plan = ilqr(masses(end=Reach(np.zeros(2))), condition_tolerance=1e-9)
-    assert plan.status == STATUS.converged and plan.final_violation <= 1e-9
-    np.testing.assert_allclose(plan.cost, np.sum((a @ U + b) ** 2), rtol=1e-7)
-    np.testing.assert_allclose(np.ravel(plan.u), U, rtol=0, atol=1e-4)
-    np.testing.assert_allclose(np.asarray(plan.history)[0], b @ b, rtol=1e-12)
-
-
 def test_growth_under_feedback():
     """The gains of a plan close the loop: A + B K of each step; and the plan knows it from its last
     iteration as its performance does."""
-    problem = masses(final=np.zeros((4, 4)), stiffness=-200.0)
+    wide = dict(lower=np.full(2, -1e6), upper=np.full(2, 1e6))
+    problem = masses(final=np.zeros((4, 4)), stiffness=-200.0, **wide)
     still = np.tile(START, (13, 1))
     plan = ilqr(problem, trajopt.Guess(still[:, :2], still[:, 2:], np.zeros((13, 2))))
     A, B = runge_kutta(DT, -200.0)
@@ -105,7 +96,7 @@ def test_growth_under_feedback():
 
 
 def test_starts_that_have_no_motion_fail():
-    plan = ilqr(masses(final=P), 1e300 * np.ones(2))
+    plan = ilqr(masses(final=P, **WIDE, stiffness=np.inf), np.zeros(2))
     assert plan.status == STATUS.failed_start and "first guess" in str(plan)
     with pytest.raises(ValueError, match=r"`guess`.*\(12, 2\).*\(3,\)"):
         ilqr(masses(final=P), np.zeros(3))
@@ -148,8 +139,9 @@ def test_path_conditions_as_in_an_independent_optimiser():
     assert weak.status == STATUS.infeasible
 
 
-def test_path_conditions_with_the_last_control():
-    """u + v <= 0.5 at the end couples the last state with the last control."""
+def test_conditions_at_the_end_and_on_the_way():
+    """A cart ends at 0.15 m, with u + v <= 0.5, which at the end couples the last state with the
+    last control."""
     problem = trajopt.Problem(
         Cart(),
         REST,
@@ -157,20 +149,25 @@ def test_path_conditions_with_the_last_control():
         4,
         nu=1,
         running_cost=lambda t, q, v, u: jnp.sum((u - 1.0) ** 2),
+        final=lambda t, q, v: q - 0.15,
         path=lambda t, q, v, u: u + v - 0.5,
     )
     plan = ilqr(problem, condition_tolerance=1e-8)
     # By hand, the conditions are linear: v(k+1) = v(k) + u(k) / 4.
     v_of_u = np.tril(np.full((5, 4), 0.25), -1)
     u_of_u = np.concatenate([np.eye(4), np.eye(4)[-1:]])
+    q_of_u = np.sum(v_of_u[:-1] + v_of_u[1:], axis=0) / 8
     exact = scipy.optimize.minimize(
         lambda u: np.sum((u - 1) ** 2) / 4,
         np.zeros(4),
         method="SLSQP",
-        constraints=[dict(type="ineq", fun=lambda u: 0.5 - (v_of_u + u_of_u) @ u)],
+        constraints=[
+            dict(type="ineq", fun=lambda u: 0.5 - (v_of_u + u_of_u) @ u),
+            dict(type="eq", fun=lambda u: q_of_u @ u - 0.15),
+        ],
         options=dict(ftol=1e-14),
     )
-    assert plan.status == STATUS.converged
+    assert plan.status == STATUS.converged and plan.final_violation <= 1e-8
     np.testing.assert_allclose(np.ravel(plan.u), exact.x, rtol=0, atol=1e-5)
 
 

@@ -24,6 +24,7 @@ def test_coupler_curve_by_hand():
         np.testing.assert_allclose(complex(*found), expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradient_goes_through_the_assembly():
     task, (design, branch) = synthesis.known_task(5), synthesis.known_design()
     x, unravel = ravel_pytree(synthesis.Unknowns(design, jnp.array(0.4)))

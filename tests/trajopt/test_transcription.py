@@ -132,7 +132,6 @@ def time(t, q, v, u):
     [
         (SHOOTING, 1e-6),
         pytest.param(HERMITE, 0.02, marks=pytest.mark.slow),
-        (TRAPEZOIDAL, 0.1),
     ],
 )
 def test_least_time_is_bang_bang(method, limit):
