@@ -12,9 +12,16 @@ LINK = """
 HINGE = """
 <joint name="{name}" type="revolute"><parent>{parent}</parent><child>{child}</child>
   <pose>{pose}</pose><axis><xyz>0 1 0</xyz>{more}</axis></joint>"""
+ORIGIN = "0 0 0 0 0 0"
 
 
-def link(name="a", inside="", pose="0 0 0 0 0 0"):
+def hinge(name="j", child="a", parent="world", more="", pose=ORIGIN, kind="revolute"):
+    """A joint about or along y."""
+    text = HINGE.format(name=name, parent=parent, child=child, pose=pose, more=more)
+    return text.replace("revolute", kind)
+
+
+def link(name="a", inside="", pose=ORIGIN):
     """A link with a mass, and more in it."""
     return LINK.format(name=name, pose=pose).replace("</link>", f"{inside}</link>")
 

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from sdf_files import HINGE, collision, link, loaded, model, sdf, world
+from sdf_files import collision, hinge, link, loaded, model, sdf, world
 
 import jaxmbd as mbd
 from jaxmbd.io.sdf.document import Node
@@ -167,9 +167,7 @@ def test_what_the_table_does_not_know_is_told(tmp_path):
 
 def test_equal_reasons_are_told_on_one_line(tmp_path):
     surface = "<surface><contact><ode><kp>1e6</kp></ode></contact></surface>"
-    inside = "".join(
-        link(name, collision("<sphere/>", surface), pose="0 0 0 0 0 0") for name in "abcdefg"
-    )
+    inside = "".join(link(name, collision("<sphere/>", surface)) for name in "abcdefg")
     with pytest.warns(UserWarning, match=r"a::c\" .*and 3 more: <surface>.*<kp> 1e6 is not read"):
         loaded(sdf(inside), tmp_path)
     assert not loaded(sdf(inside), tmp_path, contacts=False).dropped
@@ -179,10 +177,9 @@ def test_limits_that_mean_none_are_not_told(tmp_path):
     """Negative efforts of old files, and large ones. Others are told."""
     for effort, count in (("-1", 0), ("1e16", 0), ("inf", 0), ("30", 1)):
         more = f"<limit><effort>{effort}</effort></limit>"
-        hinge = HINGE.format(name="j", parent="world", child="a", pose="0 0 0 0 0 0", more=more)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            found = loaded(sdf(link() + hinge), tmp_path).dropped
+            found = loaded(sdf(link() + hinge(more=more)), tmp_path).dropped
         assert len(found) == count == len(caught)
     assert found[0] == 'joint "j" (line 9): <axis><limit><effort> 30 is not read'
 
@@ -196,10 +193,7 @@ def test_what_only_the_reader_can_tell(tmp_path):
         + f'<joint name="j" type="gearbox">{ends}'
         "<gearbox_reference_body>b</gearbox_reference_body></joint>",
         'has the type "plane"': link() + f'<joint name="j" type="plane">{ends}</joint>',
-        'mimics "k"': link()
-        + HINGE.format(
-            name="j", parent="world", child="a", pose="0 0 0 0 0 0", more="<mimic joint='k'/>"
-        ),
+        'mimics "k"': link() + hinge(more="<mimic joint='k'/>"),
         "which a ball does not have": link()
         + f'<joint name="j" type="ball">{ends}<axis><dynamics><damping>1</damping></dynamics>'
         "</axis></joint>",

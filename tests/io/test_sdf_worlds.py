@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from refusals import check_refused
-from sdf_files import HINGE, collision, link, loaded, model, sdf, world
+from sdf_files import collision, hinge, link, loaded, model, sdf, world
 
 import jaxmbd as mbd
 
@@ -53,8 +53,7 @@ def test_static_models_are_ground(tmp_path):
 
 def test_several_models_have_the_names_of_the_format(tmp_path):
     """Shapes of one model touch each other only if it says so, and never across a joint."""
-    hinge = HINGE.format(name="j", parent="a", child="b", pose="0 0 0 0 0 0", more="")
-    robot = link("a", BALL) + link("b", BALL) + hinge + link("c", BALL)
+    robot = link("a", BALL) + link("b", BALL) + hinge("j", "b", "a") + link("c", BALL)
     two = FLOOR + model(robot, "one") + model(robot + "<self_collide>1</self_collide>", "two")
     found = loaded(world(two), tmp_path)
     names = [f"{model}::{name}" for model in ("one", "two") for name in "abc"]
@@ -229,7 +228,7 @@ def test_a_merged_model_is_the_same_as_its_parts_in_place(tmp_path):
     parts = (
         link("x", pose="0 0 1 0 0 0")
         + link("y", pose="0 2 1 0 0 0")
-        + HINGE.format(name="j", parent="x", child="y", pose="0 0 0.5 0 0 0", more="").replace(
+        + hinge("j", "y", "x", pose="0 0 0.5 0 0 0").replace(
             "<xyz>", '<xyz expressed_in="__model__">'
         )
         + '<frame name="f"><pose>0 0 3 0 0 0</pose></frame>'
