@@ -258,11 +258,10 @@ def acceleration_of(mechanism):
     return acceleration
 
 
-def largest_difference(spec, samples=20, loaded=None):
+def largest_difference(spec, samples=20):
     """The largest difference of accelerations from those of MuJoCo, relative to the largest."""
     m = spec.compile()
-    d = mujoco.MjData(m)
-    loaded = mbd.load(spec) if loaded is None else loaded
+    d, loaded = mujoco.MjData(m), mbd.load(spec)
     acceleration = acceleration_of(loaded.mechanism)
     rng, worst = np.random.default_rng(0), 0.0
     for _ in range(samples):

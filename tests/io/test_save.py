@@ -13,16 +13,19 @@ import jaxmbd as mbd
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
 
 
+def assert_same_bits(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
 @pytest.mark.parametrize("text", [ARM, JOINTS, FOUR_BAR], ids=["arm", "joints", "four-bar"])
 def test_json_is_exact(text, tmp_path):
     """The same structure and the same bits, so the same accelerations."""
     loaded = mbd.load(spec_of(text))
     mbd.save(loaded, tmp_path / "model.json")
     same = mbd.load(tmp_path / "model.json")
-    for a, b in ((loaded.mechanism, same.mechanism), (loaded.state, same.state)):
-        assert jax.tree.structure(a) == jax.tree.structure(b)
-        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-            assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+    assert_same_bits((loaded.mechanism, loaded.state), (same.mechanism, same.state))
     assert same.controls == loaded.controls and same.dropped == loaded.dropped
     assert same.dt == loaded.dt and list(same.sensors) == list(loaded.sensors)
     assert [v.kind for v in same.visuals] == [v.kind for v in loaded.visuals]
@@ -40,10 +43,7 @@ def test_a_mechanism_of_ones_own_is_written_exactly(tmp_path):
     drag = mbd.Drag("drag", body, linear=0.1)
     mechanism = mbd.Mechanism([body], [hinge], [drag])
     mbd.save(mechanism, tmp_path / "own.json")
-    same = mbd.load(tmp_path / "own.json").mechanism
-    assert jax.tree.structure(mechanism) == jax.tree.structure(same)
-    for x, y in zip(jax.tree.leaves(mechanism), jax.tree.leaves(same), strict=True):
-        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+    assert_same_bits(mechanism, mbd.load(tmp_path / "own.json").mechanism)
 
 
 def test_functions_are_refused(tmp_path):
@@ -86,12 +86,10 @@ def test_mjcf_moves_alike(text, tmp_path):
 
 
 def test_contacts_limits_and_loops_are_written(tmp_path):
-    mbd.save(mbd.load(spec_of(ARM)), tmp_path / "arm.xml")
-    m = mujoco.MjModel.from_xml_path(str(tmp_path / "arm.xml"))
+    m = written(mbd.load(spec_of(ARM)), tmp_path / "arm.xml")
     assert m.npair == 3 and m.jnt_limited.tolist() == [True, False]
     with pytest.warns(UserWarning, match='CoordinateSpring "rope"'):
-        mbd.save(mbd.load(spec_of(FOUR_BAR)), tmp_path / "four.xml")
-    m = mujoco.MjModel.from_xml_path(str(tmp_path / "four.xml"))
+        m = written(mbd.load(spec_of(FOUR_BAR)), tmp_path / "four.xml")
     assert m.neq == 1 and m.eq_type[0] == int(mujoco.mjtEq.mjEQ_CONNECT)
 
 
@@ -106,6 +104,12 @@ def hinged(forces=(), limits=None, contacts=()):
 ABOUT_Y = dict(point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0])
 
 
+def written(mechanism, path):
+    """What MuJoCo makes of it."""
+    mbd.save(mechanism, path)
+    return mujoco.MjModel.from_xml_path(str(path))
+
+
 def test_springs_of_one_hinge_add(tmp_path):
     """2 (x - 0.5) + 6 (x + 0.1) = 8 (x - 0.05)."""
 
@@ -114,9 +118,7 @@ def test_springs_of_one_hinge_add(tmp_path):
             name, a, b, stiffness=stiffness, rest_angle=rest, **ABOUT_Y
         )
 
-    mechanism = hinged([spring("s", 2.0, 0.5), spring("t", 6.0, -0.1)])
-    mbd.save(mechanism, tmp_path / "two.xml")
-    m = mujoco.MjModel.from_xml_path(str(tmp_path / "two.xml"))
+    m = written(hinged([spring("s", 2.0, 0.5), spring("t", 6.0, -0.1)]), tmp_path / "two.xml")
     np.testing.assert_allclose([m.jnt_stiffness[0], m.qpos_spring[0]], [8.0, 0.05], rtol=1e-14)
 
 
@@ -125,8 +127,7 @@ def test_limits_of_one_hinge_meet(tmp_path):
     wide = lambda hinge: mbd.CoordinateLimit("wide", mbd.OfJoint(hinge), lower=-0.5, upper=2.0)  # noqa: E731
     mechanism = hinged((), [-1.0, 1.0], [lambda h: mbd.JointLimit(h, restitution=0.5), wide])
     with pytest.warns(UserWarning, match='JointLimit "h": its restitution'):
-        mbd.save(mechanism, tmp_path / "two.xml")
-    m = mujoco.MjModel.from_xml_path(str(tmp_path / "two.xml"))
+        m = written(mechanism, tmp_path / "two.xml")
     np.testing.assert_allclose(m.jnt_range[0], [-0.5, 1.0])
 
 
