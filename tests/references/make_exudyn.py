@@ -8,10 +8,9 @@
 - `spatial`: three bodies of arbitrary inertia in a row, with two hinges between them, whose ends
   ball joints hold to the ground, and damped springs: two freedoms.
 
-Of both: where they rest and the forces in the joints there; a motion from rest; and the eigenvalues
-without gravity in the pose in which they are given, with springs of just that length. Exudyn's
-eigenvalues do not include that forces in joints turn with the bodies. So they are exact only where
-there are none.
+Of both: where they rest and the forces in the joints there; and the eigenvalues without gravity in
+the pose in which they are given, with springs of just that length. Exudyn's eigenvalues do not
+include that forces in joints turn with the bodies. So they are exact only where there are none.
 
 - `joints`: the motion of a closed loop with joints of several freedoms.
 - `bushings`: the eigenvalues of two bodies on bushings.
@@ -171,12 +170,10 @@ def at_rest(system, planar):
     return mbs, found, joints
 
 
-def motion(system, planar, end=0.4):
-    """The bodies at the end of a motion from rest, from where they are given: by the trapezoidal
-    rule, with the error of second order extrapolated, which leaves 1e-12."""
-    coarse, fine = (
-        moved(*built(system, planar, loaded=True)[:2], end, steps) for steps in (2000, 4000)
-    )
+def motion(build, end):
+    """The bodies at the end of a motion from where they are given, of what `build` makes: by the
+    trapezoidal rule, with the error of second order extrapolated, which leaves 1e-12."""
+    coarse, fine = (moved(*build(), end, steps) for steps in (2000, 4000))
     return {"end": end, "bodies": extrapolated(coarse, fine)}
 
 
@@ -215,11 +212,15 @@ def extrapolated(coarse, fine):
     return found
 
 
-def eigenvalues(system, planar):
-    mbs, _, _ = built(system, planar, loaded=False)
+def eigenvalues(mbs):
     s, _ = mbs.ComputeODE2Eigenvalues(computeComplexEigenvalues=True, useAbsoluteValues=False)
     s = s[np.lexsort((-s.imag, np.abs(s).round(9)))]
     return {"real": s.real, "imag": s.imag}
+
+
+def loose_body(random, name, position):
+    made = random_body(random, name, None, None, position)
+    return {key: made[key] for key in made if key not in ("parent", "joint")}
 
 
 def body_in_plane(random, name, point, angle):
@@ -237,19 +238,17 @@ def body_in_plane(random, name, point, angle):
 
 
 def spring(ends, points, stiffness, damping):
-    return {
-        "bodies": ends,
-        "points": np.array(points),
-        "stiffness": stiffness,
-        "damping": damping,
-    }
+    given = {"bodies": ends, "points": np.array(points)}
+    return given | {"stiffness": stiffness, "damping": damping}
 
 
-def give_lengths(system):
-    """Gives the springs rest lengths that are close to the lengths they have."""
-    for spring in system["springs"]:
+def system_of(gravity, bodies, joints, springs):
+    """The system, whose springs have rest lengths that are close to the lengths they have."""
+    system = {"gravity": gravity, "bodies": bodies, "joints": joints, "springs": springs}
+    for spring in springs:
         length = length_of(system, spring)
         spring |= {"rest_length": round(length - 0.03, 2), "length_as_given": length}
+    return system
 
 
 def bushings():
@@ -278,21 +277,12 @@ def bushings():
                 markerNumbers=markers, stiffness=np.diag(stiffness), damping=np.diag(damping)
             )
         )
-        held.append(
-            {
-                "bodies": [name, body["name"]],
-                "point": point,
-                "quaternion": quaternion,
-                "stiffness": stiffness,
-                "damping": damping,
-            }
-        )
+        place = {"bodies": [name, body["name"]], "point": point, "quaternion": quaternion}
+        held.append(place | {"stiffness": stiffness, "damping": damping})
         bodies.append(body)
         before, name = number, body["name"]
     mbs.Assemble()
-    s, _ = mbs.ComputeODE2Eigenvalues(computeComplexEigenvalues=True, useAbsoluteValues=False)
-    s = s[np.lexsort((-s.imag, np.abs(s).round(9)))]
-    return {"bodies": bodies, "bushings": held, "eigenvalues": {"real": s.real, "imag": s.imag}}
+    return {"bodies": bodies, "bushings": held, "eigenvalues": eigenvalues(mbs)}
 
 
 def joints():
@@ -301,8 +291,7 @@ def joints():
     points = np.array([[0, 0, 0], [0.5, 0.2, 0.1], [0.9, -0.2, 0.3], [1.3, 0.1, 0.0]])
     bodies = []
     for name, point in zip(names, points):
-        made = random_body(random, name, None, None, point + [0.1, 0.05, -0.1])
-        bodies.append({key: made[key] for key in made if key not in ("parent", "joint")})
+        bodies.append(loose_body(random, name, point + [0.1, 0.05, -0.1]))
 
     def joint(name, kind, a, b, point):
         turn = random.normal(size=4).round(2)
@@ -334,14 +323,9 @@ def joints():
         spring(["a", "b"], [[0.1, -0.2, 0.1], [-0.1, 0.1, 0.2]], 60.0, 1.0),
         spring(["ground", "d"], [[1.2, -0.7, 0.0], [0.0, 0.1, -0.2]], 50.0, 1.5),
     ]
-    system = {
-        "gravity": [0.0, 0.0, -GRAVITY],
-        "bodies": bodies,
-        "joints": held,
-        "springs": springs,
-    }
-    give_lengths(system)
-    return {"system": system, "motion": motion(system, False, 0.2)}
+    system = system_of([0.0, 0.0, -GRAVITY], bodies, held, springs)
+    build = lambda: built(system, False, loaded=True)[:2]  # noqa: E731
+    return {"system": system, "motion": motion(build, 0.2)}
 
 
 def disc(end=0.5):
@@ -357,7 +341,7 @@ def disc(end=0.5):
     arm = arm / np.hypot(axis[0], axis[1])
     velocity = -np.cross(spin, arm)
 
-    def after(steps):
+    def build():
         mbs = exudyn.SystemContainer().AddSystem()
         inertia = parts.RigidBodyInertia(
             mass=mass, inertiaTensor=tensor, com=center, inertiaTensorAtCOM=True
@@ -375,7 +359,7 @@ def disc(end=0.5):
         ]
         mbs.AddObject(parts.RollingDiscJoint(markerNumbers=markers, discRadius=radius))
         mbs.Assemble()
-        return moved(mbs, {"disc": number}, end, steps)
+        return mbs, {"disc": number}
 
     return {
         "radius": radius,
@@ -386,7 +370,7 @@ def disc(end=0.5):
         "quaternion": lean,
         "velocity": velocity,
         "angular_velocity": spin,
-        "motion": {"end": end, "bodies": extrapolated(after(2000), after(4000))},
+        "motion": motion(build, end),
     }
 
 
@@ -425,13 +409,7 @@ def planar():
         spring(["ground", "coupler"], [[0.4, 1.2, 0], [0.2, 0.1, 0]], 150.0, 2.0),
         spring(["rocker", "pendulum"], [[0.1, 0.2, 0], [0.3, 0.05, 0]], 40.0, 3.0),
     ]
-    system = {
-        "gravity": [0.0, -GRAVITY, 0.0],
-        "bodies": bodies,
-        "joints": joints,
-        "springs": springs,
-    }
-    give_lengths(system)
+    system = system_of([0.0, -GRAVITY, 0.0], bodies, joints, springs)
     mbs, rest, made = at_rest(system, True)
     forces = {}
     for name, number in made.items():
@@ -443,8 +421,7 @@ def planar():
         "system": system,
         "rest": rest,
         "forces": forces,
-        "eigenvalues": eigenvalues(system, True),
-        "motion": motion(system, True),
+        "eigenvalues": eigenvalues(built(system, True, loaded=False)[0]),
     }
 
 
@@ -453,9 +430,9 @@ def spatial():
     points = np.array([[0, 0, 0], [0.5, 0.2, -0.3], [1.0, -0.1, -0.4], [1.4, 0.1, 0.1]])
     bodies = []
     for i in range(3):
-        made = random_body(random, f"link {i}", None, None, points[i] + [0.1, 0.0, 0.05])
+        made = loose_body(random, f"link {i}", points[i] + [0.1, 0.0, 0.05])
         made["quaternion"] = made["quaternion"] * np.sign(made["quaternion"][0])
-        bodies.append({key: made[key] for key in made if key not in ("parent", "joint")})
+        bodies.append(made)
 
     def joint(name, kind, a, b, point, **axis):
         return {"name": name, "kind": kind, "bodies": [a, b], "point": point, **axis}
@@ -473,13 +450,7 @@ def spatial():
         spring(["link 0", "link 2"], [[0.1, -0.2, 0.1], [-0.1, 0.1, 0.2]], 60.0, 1.0),
         spring(["ground", "link 2"], [[1.2, -0.7, 0.0], [0.0, 0.1, -0.2]], 50.0, 1.5),
     ]
-    system = {
-        "gravity": [0.0, 0.0, -GRAVITY],
-        "bodies": bodies,
-        "joints": joints,
-        "springs": springs,
-    }
-    give_lengths(system)
+    system = system_of([0.0, 0.0, -GRAVITY], bodies, joints, springs)
     mbs, rest, made = at_rest(system, False)
     kind, forces = exudyn.OutputVariableType, {}
     for name, number in made.items():
@@ -500,8 +471,7 @@ def spatial():
         "system": system,
         "rest": rest,
         "forces": forces,
-        "eigenvalues": eigenvalues(system, False),
-        "motion": motion(system, False),
+        "eigenvalues": eigenvalues(built(system, False, loaded=False)[0]),
     }
 
 

@@ -6,13 +6,8 @@ python tests/rollout/rollouts.py '{"output": "x.npz", ...}'; see `main`.
 import json
 import os
 import pathlib
-import random
-import select
 import signal
 import sys
-import time
-import traceback
-import warnings
 
 import diffrax
 import equinox as eqx
@@ -122,70 +117,6 @@ def _peak_memory():
     return status.split("VmHWM:")[1].split()[0]
 
 
-KILLS, BLOCK = 40, 4
-
-
-def block(first, stop):
-    """Outputs and status of some samples, from their indices."""
-    index = np.arange(first, stop)
-    return {"x": np.sin(index)[:, None] * np.ones(50), "index": index}, (index % 3).astype(np.int16)
-
-
-def write_store(path, n, pipe=None):
-    """All of n samples that is not there yet; which ones these are. What is found is right."""
-    output = {"x": jax.ShapeDtypeStruct((50,), float), "index": jax.ShapeDtypeStruct((), int)}
-    record = mbd.rollout.Zarr(path).open(mbd.rollout.Layout(n, output, [0], "", BLOCK))
-    missing = np.flatnonzero(record.status < 0).tolist()
-    if pipe is not None:
-        os.write(pipe, b"some" if len(missing) < n else b"none")
-    for first in range(0, n, BLOCK):
-        stop = min(first + BLOCK, n)
-        outputs, status = block(first, stop)
-        if first in missing:
-            record.write(first, outputs, status)
-        jax.tree.map(np.testing.assert_array_equal, record.read(first, stop), outputs)
-        np.testing.assert_array_equal(record.status[first:stop], status)
-    return missing
-
-
-def kill_at_random(folder):
-    """Processes that write a store, killed at random instants, and a last one that is not. Prints
-    how many were killed, and how many found something there."""
-    rng = random.Random(0)
-    kills = stores = went_on = 0
-    while True:
-        begin, end = os.pipe()
-        process = os.fork()
-        if process == 0:
-            status = 1
-            try:
-                warnings.simplefilter("error")  # nothing is damaged
-                write_store(f"{folder}/{stores}", 100, end)
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
-        os.close(end)
-        if kills < KILLS:
-            # Some time after its start, or after it begins to write.
-            if rng.random() < 0.8:
-                select.select([begin], [], [], 60)
-            time.sleep(rng.uniform(0.0, 0.15))
-            os.kill(process, signal.SIGKILL)
-        _, status = os.waitpid(process, 0)
-        went_on += os.read(begin, 10) == b"some"
-        os.close(begin)
-        if os.WIFSIGNALED(status):
-            kills += 1
-            continue
-        assert status == 0
-        if kills == KILLS:
-            break
-        stores += 1
-    print(kills, went_on)
-
-
 def main(n, chunk, output=None, process=None, store=None, dies_at=None, quick=False, memory=False):
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
@@ -211,8 +142,4 @@ def main(n, chunk, output=None, process=None, store=None, dies_at=None, quick=Fa
 
 
 if __name__ == "__main__":
-    options = json.loads(sys.argv[1])
-    if "kills" in options:
-        kill_at_random(options["kills"])
-    else:
-        main(**options)
+    main(**json.loads(sys.argv[1]))

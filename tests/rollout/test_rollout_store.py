@@ -2,20 +2,17 @@
 byte."""
 
 import itertools
-import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import warnings
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 import rollouts as r
-from rollout_runs import DATA, HERE, TESTS, N, Stop, files, in_processes, interrupted, run, stored
+from rollout_runs import DATA, N, Stop, files, in_processes, interrupted, run, stored
 from rollout_runs import assert_same as same
 
 import jaxmbd as mbd
@@ -72,6 +69,31 @@ def test_killed(tmp_path, whole, dies_at, monkeypatch):
     is_whole(tmp_path / "broken", resumed, whole)
 
 
+BLOCK = 4
+
+
+def block(first, stop):
+    """Outputs and status of some samples, from their indices."""
+    index = np.arange(first, stop)
+    return {"x": np.sin(index)[:, None] * np.ones(50), "index": index}, (index % 3).astype(np.int16)
+
+
+def write_store(path, n=10):
+    """All of n samples that is not there yet; which ones these are. What is found is right."""
+    pytest.importorskip("zarr")
+    output = {"x": jax.ShapeDtypeStruct((50,), float), "index": jax.ShapeDtypeStruct((), int)}
+    record = mbd.rollout.Zarr(path).open(mbd.rollout.Layout(n, output, [0], "", BLOCK))
+    missing = np.flatnonzero(record.status < 0).tolist()
+    for first in range(0, n, BLOCK):
+        stop = min(first + BLOCK, n)
+        outputs, status = block(first, stop)
+        if first in missing:
+            record.write(first, outputs, status)
+        jax.tree.map(np.testing.assert_array_equal, record.read(first, stop), outputs)
+        np.testing.assert_array_equal(record.status[first:stop], status)
+    return missing
+
+
 def damage(file, kind, rng):
     """As disks, copies and people do."""
     data = file.read_bytes()
@@ -95,9 +117,8 @@ DAMAGE = ["missing", "empty", "truncated", "changed", "zeros"]
 def test_damaged(tmp_path, times):
     """Any file, anywhere: the samples or the metadata are named and written again, with the same
     files."""
-    pytest.importorskip("zarr")
     rng = np.random.default_rng(times)
-    r.write_store(tmp_path, 10)
+    write_store(tmp_path)
     before = files(tmp_path)
     for _ in range(times):
         name, kind = rng.choice(sorted(before)), rng.choice(DAMAGE)
@@ -106,11 +127,11 @@ def test_damaged(tmp_path, times):
         expected = []
         changed = files(tmp_path) != before  # unless zeros took the place of zeros
         if chunk and changed:
-            first = r.BLOCK * int(chunk.partition("/")[0])
-            expected = list(range(first, min(first + r.BLOCK, 10)))
+            first = BLOCK * int(chunk.partition("/")[0])
+            expected = list(range(first, min(first + BLOCK, 10)))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            missing = r.write_store(tmp_path, 10)
+            missing = write_store(tmp_path)
         assert missing == expected, (name, kind)
         # Without its checksums, a chunk is one that was not finished.
         named = changed and not (name.startswith("checksums/c/") and kind == "missing")
@@ -144,36 +165,21 @@ def test_goes_on_after_damage(tmp_path, whole):
 
 def test_damaged_beyond_repair(tmp_path):
     """Both copies of what the run was started with."""
-    r.write_store(tmp_path, 10)
+    write_store(tmp_path)
     for name in ("zarr.json", "status/zarr.json"):
         file = tmp_path / name
         file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(ValueError, match="`zarr.json` and `status/zarr.json` in it are both"):
-        r.write_store(tmp_path, 10)
+        write_store(tmp_path)
 
 
 def test_chunk_in_the_place_of_another(tmp_path):
     """Both are sound, but are not what was computed there."""
-    r.write_store(tmp_path, 10)
+    write_store(tmp_path)
     column = tmp_path / "outputs/x/c"
     (column / "2/0").write_bytes((column / "1/0").read_bytes())
     with pytest.warns(UserWarning, match=r"outputs/x/c/2/0 differ .*: samples 8 to 9 are"):
-        assert r.write_store(tmp_path, 10) == [8, 9]
-
-
-@pytest.mark.slow
-def test_killed_at_any_instant(tmp_path):
-    """Forty times by SIGKILL, each time going on where the one before ended, or anew when all
-    is there: what is found is what was computed."""
-    command = [sys.executable, str(HERE / "rollouts.py"), json.dumps({"kills": str(tmp_path)})]
-    path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
-    environment = dict(os.environ, JAX_PLATFORMS="cpu", PYTHONPATH=path)
-    options = {"capture_output": True, "text": True, "timeout": 500}
-    done = subprocess.run(command, env=environment, check=False, **options)
-    assert done.returncode == 0, done.stderr
-    kills, went_on = map(int, done.stdout.split())
-    print(f"{kills} kills, {went_on} processes went on with some chunks")
-    assert kills == 40 and went_on >= 8
+        assert write_store(tmp_path) == [8, 9]
 
 
 def test_outputs_on_disk(whole):
