@@ -98,12 +98,6 @@ FOUR_BAR = Bars(
     motors(0, bars=3),
     base=jnp.array([1.0, 0.0]),
 )
-FIVE_BAR = Bars(
-    jnp.array([0.5, 0.9, 0.9, 0.5]),
-    jnp.array([0.5, 0.4, 0.4, 0.5]),
-    motors(0, 1, 3, bars=4),
-    base=jnp.array([0.6, 0.0]),
-)
 
 
 def four_bar() -> mbd.Mechanism:

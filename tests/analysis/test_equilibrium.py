@@ -1,12 +1,10 @@
 """Static equilibria against closed forms, in both modes of differentiation."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from analysis_systems import four_bar
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -206,26 +204,6 @@ def test_verdicts():
         assert exact.report.result == mbd.RESULTS.tolerance_out_of_reach
 
 
-@pytest.mark.slow
-def test_four_bar():
-    """Closed loop in space, 20 rows of rank 17: energy is least, and the torque of gravity on the
-    crank is none."""
-    mechanism = four_bar()
-    found = equilibrium(mechanism, mechanism.state(), np.zeros(1))
-    assert found.report.stable
-    assert np.sum(np.isfinite(found.report.stiffness)) == 1
-
-    def height(q):
-        return sum(float(mechanism.pose(q, body.name).position[2]) for body in mechanism.bodies)
-
-    # The angular velocity of the crank about y: components first, then bodies.
-    v = np.eye(18)[12]
-    drift = mbd.assemble(mechanism, found.q, v, fixed_velocities=[12]).v
-    for turn in (-1e-2, 1e-2):
-        moved = mbd.assemble(mechanism, mechanism.retract(found.q, turn * drift))
-        assert height(moved.q) > height(found.q)
-
-
 def test_rolling():
     """A wheel that rolls without slipping until its spring balances the push, q = (place, angle):
     k angle = F r, and the place follows by r."""
@@ -243,67 +221,3 @@ def test_rolling():
     found = equilibrium(Wheel(), mbd.State(0.0, [0.5, 0.1], [0.0, 0.0]))
     angle = 3.0 * 0.4 / 7.0
     np.testing.assert_allclose(found.q, [0.5 + 0.4 * (angle - 0.1), angle], rtol=1e-9)
-
-
-class Chain(mbd.AbstractSystem):
-    """Point masses joined by rigid rods, hanging from (0, 0) and (span, 0); the total mass is 1,
-    with half a rod's mass at each end."""
-
-    span: Array
-    lengths: Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(q.shape[0]) / self.lengths.shape[0]
-
-    def force(self, t, q, v, u):
-        n = self.lengths.shape[0]
-        return jnp.tile(jnp.array([0.0, -GRAVITY / n]), n - 1)
-
-    def constraint(self, q, t):
-        ends = jnp.stack([jnp.zeros(2), jnp.stack([self.span, 0 * self.span])])
-        places = jnp.concatenate([ends[:1], q.reshape(-1, 2), ends[1:]])
-        return jnp.sum(jnp.diff(places, axis=0) ** 2, axis=1) - self.lengths**2
-
-
-@eqx.filter_jit
-def rest_of_chain(span, lengths):
-    x = jnp.linspace(0, 1, lengths.shape[0] + 1)[1:-1]
-    start = jnp.stack([x, -2 * x * (1 - x)], axis=1).ravel()
-    rest = mbd.State(0.0, start, jnp.zeros_like(start))
-    rests = lambda span: equilibrium(Chain(span, lengths), rest, throw=False)  # noqa: E731
-    found, slope = jax.jvp(lambda span: rests(span).q, (span,), (jnp.ones_like(span),))
-    return found, slope, rests(span).report.stable
-
-
-@pytest.mark.slow
-def test_chain_of_uneven_rods():
-    """Rods of up to nine times the length of others, from masses at equal distances. In the
-    equilibrium the horizontal force is the same in all rods. So from each rod to the next the slope
-    grows by the same amount, the weight of a mass over this force."""
-    lengths = np.random.default_rng(0).uniform(0.2, 1.8, 24)
-    lengths *= 1.5 / np.sum(lengths)
-    q, _, stable = rest_of_chain(1.0, lengths)
-    places = np.concatenate([np.zeros((1, 2)), np.reshape(q, (-1, 2)), [[1.0, 0.0]]])
-    rods = np.diff(places, axis=0)
-    np.testing.assert_allclose(np.linalg.norm(rods, axis=1), lengths, rtol=1e-8)
-    growth = np.diff(rods[:, 1] / rods[:, 0])
-    np.testing.assert_allclose(growth, growth[0], rtol=1e-6)
-    assert growth[0] > 0.1 and stable
-
-
-@pytest.mark.slow
-def test_chain_tends_to_the_catenary():
-    """The sag converges to that of the catenary with the second order; so does its derivative by
-    the span: span = 2 a arsinh(L / (2 a)), sag = a (cosh(span / (2 a)) - 1)."""
-
-    def catenary(span):
-        length = lambda a: 2 * a * np.arcsinh(1.5 / (2 * a)) - span  # noqa: E731
-        a = scipy.optimize.brentq(length, 0.01, 10.0, xtol=1e-15)
-        return -a * (np.cosh(span / (2 * a)) - 1)
-
-    exact = np.array([catenary(1.0), (catenary(1.0 + 1e-5) - catenary(1.0 - 1e-5)) / 2e-5])
-    errors = []
-    for n in (12, 24):
-        q, slope, _ = rest_of_chain(1.0, np.full(n, 1.5 / n))
-        errors.append(np.abs(np.array([q[n - 1], slope[n - 1]]) - exact))
-    np.testing.assert_allclose(np.log2(errors[0] / errors[1]), 2.0, atol=0.1)

@@ -1,7 +1,5 @@
 """The inputs of a motion: those that made it, the least ones, and the closest motion."""
 
-import diffrax
-import helpers as h
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 import scipy.optimize
 from analysis_systems import (
     ARM,
-    FIVE_BAR,
     CartPole,
     Springs,
     four_bar,
@@ -102,45 +99,6 @@ def test_underactuated():
     np.testing.assert_allclose(np.asarray(found.missed)[0], 0.0, atol=1e-12)
     made = np.linalg.solve(M, [float(found.u.item()), 0.3 * 0.7 * gravity * np.sin(0.4)])
     np.testing.assert_allclose(found.missed, -made, atol=1e-12)
-
-
-def torques(t, q, v):
-    del q, v
-    return 0.2 * jnp.stack([3 * jnp.sin(4 * t) + 2, jnp.cos(5 * t), -jnp.sin(3 * t)])
-
-
-@pytest.mark.slow
-def test_inverse_then_forward():
-    """Of three motors on the two freedoms of a five-bar, the inputs that the accelerations of a
-    motion require are the shortest ones that do. A simulation that computes them on its way is the
-    motion."""
-    q, v = np.array([2.0, 0.9, -0.9, -2.0]), np.array([-1.0, 0.0, 0.0, 2.0])
-    state = mbd.assemble(FIVE_BAR, q, v, fixed=[0, 3])
-    options = dict(scheme=h.midpoint(), saveat=diffrax.SaveAt(t0=True, steps=4))
-    none = np.zeros(3)
-
-    def motion(control):
-        return mbd.simulate(
-            FIVE_BAR, mbd.UdwadiaKalaba(), state, t1=0.3, dt=0.0025, control=control, **options
-        )
-
-    def required(t, q, v):
-        # Stages of a step are off the constraints by the square of its length.
-        options = dict(start_tolerance=jnp.inf, throw=False)
-        dv = accelerations(FIVE_BAR, mbd.State(t, q, v), torques, **options)
-        return inverse_dynamics(FIVE_BAR, mbd.State(t, q, v), dv, none, throw=False).u
-
-    sol = motion(torques)
-    dv = accelerations(FIVE_BAR, sol, torques)
-    found = inverse_dynamics(FIVE_BAR, sol, dv, none)
-    np.testing.assert_allclose(found.missed, 0.0, atol=1e-9 * np.abs(dv).max())
-    # All torques with the same accelerations differ by multiples of one direction.
-    more = np.asarray(jax.jit(jax.vmap(torques))(sol.t, sol.q, sol.v) - found.u)
-    assert np.linalg.norm(more, axis=1).min() > 0.01
-    np.testing.assert_allclose(np.sum(more * found.u, axis=1), 0.0, atol=1e-9)
-    again = motion(required)
-    for a, b in ((again.q, sol.q), (again.v, sol.v)):
-        np.testing.assert_allclose(a, b, atol=1e-9)
 
 
 @pytest.mark.slow

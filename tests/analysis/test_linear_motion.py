@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.linalg
-from analysis_systems import CartPole, Springs, gravity
+from analysis_systems import CartPole, Springs
 
 import jaxmbd as mbd
 from jaxmbd.analysis import linearise, linearise_along, lqr
@@ -200,78 +200,6 @@ def test_digital_controller():
         np.testing.assert_allclose(np.append(q, v), x, atol=1e-7)
         x = (A - B @ K) @ x
     assert np.abs(found(0.0, start.q, start.v) + K @ np.array([0.3, -0.1])).max() < 1e-12
-
-
-class Angle(mbd.AbstractSystem):
-    """A pendulum of 1 m and 1 kg by its angle."""
-
-    def mass_matrix(self, q):
-        return jnp.eye(1)
-
-    def force(self, t, q, v, u):
-        return u - gravity * jnp.sin(q)
-
-
-class Place(mbd.AbstractSystem):
-    """The same by its place, on a circle that is stated twice; u is a torque."""
-
-    def mass_matrix(self, q):
-        return jnp.eye(2)
-
-    def force(self, t, q, v, u):
-        return jnp.stack([-q[1], q[0]]) * u / (q @ q) - jnp.array([0.0, gravity])
-
-    def constraint(self, q, t):
-        return jnp.stack([q @ q - 1, 3 * (q @ q - 1)])
-
-
-def torque(t, q, v):
-    del q, v
-    return 15 * jnp.sin(2 * t)[None]
-
-
-@pytest.mark.slow
-def test_redundant_coordinates_have_the_same_gains():
-    """Of a pendulum that is driven over the top: with the displacement as cost, |dp| is that of the
-    angle. Deviations across the circle have no effect, and the basis does not jump."""
-
-    def rates(t, x):
-        return [x[1], 15 * np.sin(2 * t) - gravity * np.sin(x[0])]
-
-    t = np.linspace(0.0, 2.0, 401)
-    found = scipy.integrate.solve_ivp(rates, (0, 2), [0, 0], t_eval=t, rtol=1e-11, atol=1e-11)
-    angle, rate = found.y[0, :, None], found.y[1, :, None]
-    assert np.abs(angle).max() > np.pi
-    across = np.concatenate([np.sin(angle), -np.cos(angle)], axis=1)
-    along = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
-    weights = dict(R=0.3, final=jnp.diag(jnp.array([2.0, 0.0])))
-    by_angle = lqr(
-        linearise_along(Angle(), through(t, angle, rate), torque),
-        Q=jnp.array([5.0, 0.0]),
-        **weights,
-    )
-    weights["final"] = 2 * jnp.diag(jnp.array([1.0, 1.0, 0.0, 0.0]))
-    model = linearise_along(Place(), through(t, across, rate * along), torque)
-    by_place = lqr(model, Q=jnp.array([5.0, 5.0, 0.0, 0.0]), **weights)
-
-    # A change of the angle by 1 turns the velocity too.
-    turned = np.concatenate([along, -rate * across], axis=1)
-    faster = np.concatenate([0 * along, along], axis=1)
-    K = np.asarray(by_place.gains)[:, 0]
-    found = np.stack([np.sum(K * x, axis=1) for x in (turned, faster)], axis=1)
-    np.testing.assert_allclose(found, by_angle.gains[:, 0], atol=2e-6 * np.abs(found).max())
-    for none in (
-        np.concatenate([across, 0 * across], axis=1),
-        np.concatenate([0 * across, across], axis=1),
-    ):
-        # dp across the circle, and its effect on the velocity along it, which is admissible.
-        Z = np.asarray(model.Z)
-        normal = none - np.einsum("kxi,kyi,ky->kx", Z, Z, none)
-        np.testing.assert_allclose(np.sum(K * normal, axis=1), 0.0, atol=1e-10)
-    steps = np.linalg.norm(np.diff(np.asarray(model.Z), axis=0), axis=(1, 2))
-    assert steps.max() < 0.2
-    u = by_place(t[40], jnp.asarray(across[40]), jnp.asarray(rate[40] * along[40]))
-    np.testing.assert_allclose(u, torque(t[40], None, None), atol=1e-8)
 
 
 def test_refused():

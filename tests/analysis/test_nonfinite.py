@@ -229,10 +229,6 @@ INERTIA = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
 BODIES = [mbd.Body("cart", INERTIA), mbd.Body("load", INERTIA, position=[0.0, 0.0, 1.0])]
 
 
-def two_bodies(forces=(), joints=()):
-    return mbd.Mechanism(BODIES, joints, forces)
-
-
 def rope(poses, twists, t, u):
     """A pull whose direction is lost where both ends move alike."""
     dv = twists[1].linear - twists[0].linear
@@ -263,29 +259,11 @@ def test_elements_are_named():
 def test_elements_are_named_whose_derivatives_are_not_finite():
     ends = [[0, 0, 0.0], [0, 0, 1.0]]
     spring = mbd.Spring("strut", *BODIES, points=ends, stiffness=10.0, rest_length=1.0)
-    mechanism = two_bodies([spring, mbd.Force("rope", ["cart", "load"], rope)])
+    mechanism = mbd.Mechanism(BODIES, [], [spring, mbd.Force("rope", ["cart", "load"], rope)])
     found = find(mechanism, mechanism.state(), t1=0.1, loss=end)
     # Both bodies fall alike, all the time.
     assert (found.quantity, found.element, found.step) == ("`force`", 'Force "rope"', 1)
     assert 'the derivative of `force`, Force "rope", is not finite' in str(found)
-
-
-@pytest.mark.slow
-def test_joints_and_bodies_are_named():
-    def distance(poses, t):
-        d = poses[1].position - poses[0].position
-        return jnp.sqrt(d @ d)[None]
-
-    weld = mbd.Fixed("weld", "ground", BODIES[1], point=np.zeros(3))
-    pin = mbd.Constraint("pin", ["cart", "ground"], distance)
-    mechanism = two_bodies(joints=[weld, pin])
-    found = find(mechanism, mechanism.state(), t1=0.1)
-    assert found.quantity == "the derivative of `constraint`"
-    assert found.element == 'Constraint "pin"'
-    mechanism, state = two_bodies(), two_bodies().state()
-    state = mbd.State(0.0, state.q, state.v.at[jnp.array([7, 9])].set(1e200))  # the load turns
-    found = find(mechanism, state, t1=0.1)
-    assert (found.quantity, found.element) == ("`force`", 'Body "load"')
 
 
 def test_bad_input():

@@ -1,7 +1,6 @@
 """The identification examples find what independent integrations were made with, say how far to
 trust it, and refuse bad data in words. Real measurements where the shared folder is present."""
 
-import dataclasses
 import functools
 import math
 
@@ -220,51 +219,12 @@ def test_two_carts_found(tmp_path):
     assert found.inflation == 1
     assert np.all(track.without_outliers(found).weights == 1)
 
-    # A jolt at the end is found, with a few rows before it at most.
-    pushed = dataclasses.replace(
-        record, measured=record.measured + 5 * (times > times[-11])[:, None]
-    )
-    cleaned = track.without_outliers(track.fitted(pushed, found.system, **QUIET))
-    left_out = np.flatnonzero(cleaned.weights[:, 0] == 0)
-    assert left_out[-10:].tolist() == list(range(390, 400)) and left_out[0] >= 380
-
 
 def test_more_than_one_trial(tmp_path):
     path = tmp_path / "two.txt"
     path.write_text("% x v\n0 0.1 1 0\n1 0.2 1 0\n")
     with pytest.raises(ValueError, match="more than one trial"):
         track.read_record(path)
-
-
-def spectral_peaks(t, x):
-    """The two largest peaks of the spectrum of a windowed signal [rad/s]."""
-    x = (x - x.mean()) * np.hanning(len(x))
-    power = np.abs(np.fft.rfft(x, 8 * len(x)))
-    omega = 2 * math.pi * np.fft.rfftfreq(8 * len(x), (t[-1] - t[0]) / (len(t) - 1))
-    tops = np.flatnonzero((power[1:-1] > power[:-2]) & (power[1:-1] > power[2:])) + 1
-    # Outside of the low peak's side lobes.
-    low = tops[np.argmax(power[tops])]
-    away = tops[omega[tops] > 2.5 * omega[low]]
-    return omega[low], omega[away[np.argmax(power[away])]]
-
-
-@pytest.mark.slow
-def test_measured_pair_of_carts(shared):
-    record = track.read_record(shared / "data" / "pendulum_lab" / "real_double_linear_h_1.txt")
-    first = track.from_early_to_late(record, **QUIET)
-    cleaned = track.without_outliers(first)
-    left_out = np.flatnonzero(cleaned.weights[:, 0] == 0)
-    assert left_out.size < 12 and left_out[0] > 480  # the jolt at the very end
-    found = track.fitted(cleaned, first.system, **QUIET)
-    assert found.converged and found.noise < 0.51
-    derived = found.derived(
-        lambda p: track.frequencies(p) | {"ratio": p["springs"][1] / p["springs"][0]}
-    )
-    for k, omega in enumerate(spectral_peaks(record.time, record.measured[:, 0]), 1):
-        assert derived[f"natural frequency {k} [rad/s]"][0] == pytest.approx(omega, rel=0.02)
-    # Equal springs at both ends, though nothing in the model makes them so.
-    ratio, sigma = derived["ratio"]
-    assert abs(ratio - 1) < 4 * sigma < 0.1
 
 
 @pytest.mark.slow

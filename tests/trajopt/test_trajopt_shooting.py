@@ -273,23 +273,3 @@ def test_searches_that_fail_are_told():
     method = trajopt.DirectMultipleShooting()
     plan = trajopt.transcription(skewed(), np.zeros(2), method, progress=False)
     assert plan.status == STATUS.failed_start
-
-
-@pytest.mark.slow
-def test_no_motion_beyond_the_contact_budget():
-    """Of two balls there is room for the lower one. The other falls by 21 mm in six intervals, of
-    one step each."""
-    inertia = mbd.Inertia.sphere(radius=0.1, mass=1.0)
-    places = {"low": (0.0, 0.0, 0.105), "high": (1.0, 0.0, 0.1)}
-    balls = [mbd.Body(name, inertia, position=place) for name, place in places.items()]
-    contacts = [
-        mbd.Contact(ball.name, "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1)) for ball in balls
-    ]
-    mechanism = mbd.Mechanism(balls, contacts=contacts, contact_budget=1)
-    method = mbd.ContactImpulse(contact_solver=mbd.ProjectedGaussSeidel(10))
-    low = mechanism.state()
-    height = np.flatnonzero(np.asarray(low.q) == 0.1)
-    for gap, status in ((0.022, STATUS.performed), (0.015, STATUS.failed_start)):
-        start = mbd.State(0.0, low.q.at[height].add(gap), low.v)
-        problem = trajopt.Problem(mechanism, start, 0.06, 6, nu=1, enforcement=method)
-        assert trajopt.perform(problem, np.zeros(1)).status == status

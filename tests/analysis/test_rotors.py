@@ -172,57 +172,6 @@ def test_participation():
     np.testing.assert_allclose(np.abs(found.factor), np.repeat(sizes, 2), rtol=1e-10)
 
 
-class Chain(mbd.AbstractSystem):
-    """A clamped beam of n rigid bars in a plane, each by the place of its centre and its angle.
-    Hinges between them are rows, and have springs: E I = 1, rho A = 1, length 1."""
-
-    n: int
-
-    @property
-    def h(self):
-        return 1 / self.n
-
-    def mass_matrix(self, q):
-        h = self.h
-        return jnp.diag(jnp.tile(jnp.array([h, h, h**3 / 12]), self.n))
-
-    def parts(self, q):
-        x, y, a = q.reshape(self.n, 3).T
-        half = self.h / 2 * jnp.stack([jnp.cos(a), jnp.sin(a)], axis=1)
-        centre = jnp.stack([x, y], axis=1)
-        return centre - half, centre + half, a
-
-    def constraint(self, q, t):
-        begins, ends, _ = self.parts(q)
-        return (begins - jnp.concatenate([jnp.zeros((1, 2)), ends[:-1]])).ravel()
-
-    def force(self, t, q, v, u):
-        _, _, a = self.parts(q)
-        # The first spring lies half a bar from the middle of its bar.
-        moments = jnp.diff(jnp.concatenate([jnp.zeros(1), a])) / self.h
-        moments = moments.at[0].mul(2.0)
-        torque = -moments + jnp.concatenate([moments[1:], jnp.zeros(1)])
-        return jnp.stack([0 * a, 0 * a, torque], axis=1).ravel()
-
-
-@pytest.mark.slow
-def test_cantilever_converges_to_euler_and_bernoulli():
-    """Second order in the length of the bars, for three frequencies (k L)^2 with
-    cos kL cosh kL = -1."""
-    roots = np.array([1.875104068711961, 4.694091132974175, 7.854757438237613])
-    errors = []
-    for n in (8, 16):
-        x = (np.arange(n) + 0.5) / n
-        q = np.stack([x, 0 * x, 0 * x], axis=1).ravel()
-        model = linearise(Chain(n), mbd.State(0.0, q, np.zeros(3 * n)))
-        assert model.A.shape == (2 * n, 2 * n)
-        w = np.asarray(modes(model).s.imag[:6:2])
-        errors.append(np.abs(w / roots**2 - 1))
-    ratio = errors[0] / errors[1]
-    assert np.all((ratio > 3.3) & (ratio < 4.8)), (errors, ratio)
-    assert errors[1].max() < 0.03
-
-
 def test_mode_as_a_motion():
     """A four-bar swings about a pose: the displacement is that of the shape, and the loop stays
     closed."""
