@@ -212,7 +212,8 @@ class _RequestedTimes:
             moved = _bare(here.after(stepper.between(here.state, self.dt, t_safe, control)))
             found = tree_where(ahead, moved, here)
             if self.moving:
-                found = tree_where(ahead, moved, here._replace(state=near(here.state, t - grid)))
+                past = jnp.where(good, t - grid, 0.0)  # a state that is held goes nowhere
+                found = tree_where(ahead, moved, here._replace(state=near(here.state, past)))
             return Saved(found.state.replace(t=t), found.tally)
 
         def spanned(part, i, less, again):

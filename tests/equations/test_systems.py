@@ -1,5 +1,6 @@
 """Rows, energies and coordinates of the system layer against formulas written by hand."""
 
+import equinox as eqx
 import helpers
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,9 @@ from helpers import CASES
 from jaxtyping import Array
 
 import jaxmbd as mbd
+from jaxmbd._equations import equations
+
+evaluate = eqx.filter_jit(mbd.evaluate)
 
 
 class Moving(mbd.AbstractSystem):
@@ -18,7 +22,10 @@ class Moving(mbd.AbstractSystem):
         return jnp.eye(2, dtype=q.dtype)
 
     def force(self, t, q, v, u):
-        return jnp.zeros_like(v)
+        return jnp.stack([t, 2 * q[1]])
+
+    def nonideal_force(self, q, v, t):
+        return -0.3 * v
 
     def qdot(self, q, v):
         return jnp.stack([v[0], (2 + q[0]) * v[1]])
@@ -32,7 +39,9 @@ class Moving(mbd.AbstractSystem):
 
 def test_every_term_of_the_rows():
     x, y, a, b, t = 0.3, -0.7, 1.1, 0.4, 0.9
-    rows = mbd.evaluate(Moving(), None, jnp.asarray(t), jnp.array([x, y]), jnp.array([a, b])).rows
+    point = evaluate(Moving(), None, np.asarray(t), np.array([x, y]), np.array([a, b]))
+    rows = point.rows
+    np.testing.assert_allclose(point.f, [t - 0.3 * a, 2 * y - 0.3 * b], rtol=1e-14)
     s, c = np.sin(t), np.cos(t)
     xd, yd = a, (2 + x) * b
     np.testing.assert_allclose(rows.phi, [x * y * s + t**2], rtol=1e-14)
@@ -45,14 +54,24 @@ def test_every_term_of_the_rows():
     np.testing.assert_allclose(rows.gamma, [-second, -(yd * a**2 + b)], rtol=1e-13)
 
 
-@pytest.mark.parametrize("name", list(CASES))
-def test_rows_vanish_along_the_exact_motion(name):
-    case = CASES[name]
-    q, v = (jnp.asarray(x) for x in case.motion(0.7))
-    point = mbd.evaluate(case.system, case.control, jnp.asarray(0.7), q, v)
+@pytest.mark.parametrize("name", CASES)
+def test_rows_and_accelerations_of_exact_motions(name):
+    """At twelve times rows vanish, and M v' = f + J^T lam with the exact v' and some lam."""
+    case, t, e = CASES[name], np.linspace(0.1, 1.2, 12), 1e-3
+    states = [np.stack(x) for x in zip(*map(case.motion, t), strict=True)]
+    each = eqx.filter_jit(jax.vmap(lambda *x: mbd.evaluate(case.system, case.control, *x)))
+    point = each(t, *states)
     np.testing.assert_allclose(point.rows.phi, 0, atol=1e-10)
     np.testing.assert_allclose(point.rows.velocity, 0, atol=1e-9)
-    assert np.linalg.matrix_rank(point.rows.J) == case.rank
+    v = [np.stack([case.motion(x + k * e)[1] for x in t]) for k in (-2, -1, 1, 2)]
+    acceleration = (v[0] - 8 * v[1] + 8 * v[2] - v[3]) / (12 * e)
+    for M, f, J, gamma, a in zip(
+        *map(np.asarray, (point.M, point.f, point.rows.J, point.rows.gamma)), acceleration
+    ):
+        assert np.linalg.matrix_rank(J) == case.rank
+        np.testing.assert_allclose(J @ a, gamma, atol=1e-6)
+        admissible = np.linalg.svd(J)[2][case.rank :]
+        np.testing.assert_allclose(admissible @ (M @ a - f), 0, atol=1e-6)
 
 
 class BodyByEnergy(mbd.LagrangianSystem):
@@ -78,22 +97,28 @@ class BodyInItsOwnAxes(mbd.LagrangianSystem):
         return self.inertia @ v**2 / 2
 
 
-def test_energies_give_newton_and_euler(getkey):
-    top = helpers.Top()
-    q = jax.random.normal(getkey(), (7,))
-    q = top.coordinates.normalise(q)
-    v = jax.random.normal(getkey(), (6,))
-    system = BodyByEnergy(top)
+def equations_of(system, *given):
+    return jax.jit(lambda q, v, u: (system.mass_matrix(q), system.force(0.0, q, v, u)))(*given)
 
-    def equations(system):
-        return jax.jit(lambda q, v: (system.mass_matrix(q), system.force(0.0, q, v, None)))
 
-    for found, expected, atol in zip(equations(system)(q, v), equations(top)(q, v), (1e-13, 1e-12)):
-        np.testing.assert_allclose(found, expected, atol=atol)
-    body = BodyInItsOwnAxes()
-    omega = v[3:]
-    expected = -np.cross(omega, np.asarray(body.inertia) * omega)
-    np.testing.assert_allclose(equations(body)(q[3:], omega)[1], expected, atol=1e-13)
+def test_energies_give_newton_and_euler():
+    top, rng = helpers.Top(), np.random.default_rng(0)
+    q, v = (rng.normal(size=n) for n in (7, 6))
+    q[3:] /= np.linalg.norm(q[3:])
+    given = q, v, None
+    for found, expected in zip(equations_of(BodyByEnergy(top), *given), equations_of(top, *given)):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    omega, inertia = v[3:], np.array([0.3, 0.5, 0.9])
+    _, force = equations_of(BodyInItsOwnAxes(), q[3:], omega, None)
+    np.testing.assert_allclose(force, -np.cross(omega, inertia * omega), atol=1e-13)
+
+
+def test_applied_forces_are_without_inertia():
+    """In quasi-velocities: the weight of a top."""
+    case = CASES["top"]
+    of = equations(case.system)
+    found = jax.jit(lambda q, v: of.applied_force(None, 0.3, q, v))(*case.motion(0.3))
+    np.testing.assert_allclose(found, [0, 0, -1.2 * 9.81, 0, 0, 0], atol=1e-12)
 
 
 class PolarMass(mbd.LagrangianSystem):
@@ -114,8 +139,7 @@ class PolarMass(mbd.LagrangianSystem):
 
 def test_lagrange_equations_in_polar_coordinates():
     r, w, rd, u = 1.4, 0.8, -0.6, 0.25
-    q, v = jnp.array([r, 0.2]), jnp.array([rd, w])
-    system = PolarMass()
-    np.testing.assert_allclose(system.mass_matrix(q), np.diag([1.5, 1.5 * r**2]), atol=1e-14)
+    M, f = equations_of(PolarMass(), np.array([r, 0.2]), np.array([rd, w]), np.asarray(u))
+    np.testing.assert_allclose(M, np.diag([1.5, 1.5 * r**2]), atol=1e-14)
     expected = [1.5 * r * w**2 - 4.0 * (r - 1) - 0.3 * rd, u - 2 * 1.5 * r * rd * w]
-    np.testing.assert_allclose(system.force(0.0, q, v, jnp.asarray(u)), expected, rtol=1e-13)
+    np.testing.assert_allclose(f, expected, rtol=1e-13)

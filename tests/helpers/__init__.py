@@ -1,7 +1,7 @@
-"""Small systems and all methods: the tests are their products.
+"""Small systems, and what many tests do with them.
 
-A `Case` is a system with a consistent start and what is known of its motion. A `Method` is an
-enforcement with whatever it needs beside it. A new one is one more item of `CASES` or `METHODS`.
+A `Case` is a system with a consistent start and what is known of its motion. A new one is one more
+item of `CASES`.
 """
 
 # ruff: noqa: F401
@@ -16,37 +16,18 @@ from .compilation import (
     in_the_way,
     nothing_kept,
 )
-from .controls import Feedback, Neural, Table, neural
-from .differences import derivatives
+from .controls import Feedback, Table
+from .differences import check_scalar, derivatives
 from .marks import slow_unless
-from .methods import (
-    IMPLICIT,
-    INDEPENDENT_ONLY,
-    METHODS,
-    SOFT,
-    SOLVERS,
-    SWITCHING,
-    VARIANTS,
-    WITHOUT_SOLVER,
-    Method,
-    allowed,
-    located,
-    method,
-    midpoint,
-    pairs,
-)
+from .methods import located, midpoint
 from .motions import oscillation
 from .systems import (
     DrivenPendulum,
-    EqualSliderCrank,
     GuidedMass,
     Oscillator,
     Pendulum,
     RedundantPendulum,
-    RotatingGuide,
-    Skate,
     SkateInSpace,
-    SupportedSliderCrank,
     Top,
     TwoFourBars,
     cast,

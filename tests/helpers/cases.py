@@ -11,13 +11,10 @@ import jaxmbd as mbd
 from .controls import Feedback
 from .motions import (
     driven_motion,
-    guide_motion,
     guided_motion,
     oscillator_motion,
     pendulum_motion,
-    skate_in_space_motion,
     skate_motion,
-    slider_crank_motion,
     top_motion,
 )
 from .systems import (
@@ -26,10 +23,7 @@ from .systems import (
     Oscillator,
     Pendulum,
     RedundantPendulum,
-    RotatingGuide,
-    Skate,
     SkateInSpace,
-    SupportedSliderCrank,
     Top,
 )
 
@@ -41,7 +35,6 @@ class Case:
     system: mbd.AbstractSystem
     motion: Callable[[Any], tuple[np.ndarray, np.ndarray]]
     control: Any = None
-    independent: bool = True  # whether the rows are
     rank: int = 1  # of the rows
     conserved: Callable[[Any, Any], Any] | None = None  # energy (q, v) -> scalar
 
@@ -64,7 +57,7 @@ def _cases():
     pendulum, driven = Pendulum(), DrivenPendulum()
     guided = GuidedMass()
     free = GuidedMass(stiffness=0.0, damping=0.0)
-    top, skate, space, crank = Top(), Skate(), SkateInSpace(), SupportedSliderCrank()
+    top, space = Top(), SkateInSpace()
     swing = pendulum_motion(pendulum, 2.0)
     return {
         "oscillator": Case(Oscillator(), oscillator_motion(Oscillator(), 0.7, -0.4), rank=0),
@@ -74,20 +67,16 @@ def _cases():
         "redundant_pendulum": Case(
             RedundantPendulum(pendulum),
             swing,
-            independent=False,
             conserved=_mechanical_energy(pendulum),
         ),
         "driven_pendulum": Case(driven, driven_motion(driven, 0.8, 0.5)),
-        "rotating_guide": Case(RotatingGuide(), guide_motion(RotatingGuide(), 0.4, 1.0)),
         "top": Case(top, top_motion(top, 0.6, 3.0), rank=3, conserved=_mechanical_energy(top)),
-        "skate": Case(skate, skate_motion(skate, 1.5)),
         "skate_in_space": Case(
             space,
-            skate_in_space_motion(space, 1.5),
+            skate_motion(space, 1.5),
             rank=2,
             conserved=_mechanical_energy(space),
         ),
-        "slider_crank": Case(crank, slider_crank_motion(crank, [0.1, 0.8, -0.2, 1.5]), rank=2),
     }
 
 

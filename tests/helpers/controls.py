@@ -27,17 +27,3 @@ class Feedback(eqx.Module):
 
     def __call__(self, t, q, v):
         return -self.k * q - self.d * v
-
-
-class Neural(eqx.Module):
-    """A multilayer perceptron of (q, v)."""
-
-    mlp: eqx.nn.MLP
-
-    def __call__(self, t, q, v):
-        return self.mlp(jnp.concatenate([q, v]))
-
-
-def neural(key):
-    mlp = eqx.nn.MLP(4, 2, width_size=4, depth=1, activation=jnp.tanh, key=key)
-    return Neural(mlp)

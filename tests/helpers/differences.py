@@ -40,3 +40,16 @@ def derivatives(fn, tree, step=1e-3, modes=("reverse", "forward")):
         return values[-1], gradients, differences
 
     return jax.jit(everything)(jnp.zeros_like(flat))
+
+
+def check_scalar(fn, tree, rtol=1e-6, atol=1e-8, between=1e-9, **options):
+    """The derivatives of the scalar `fn(tree)` in both modes are its differences, and agree with
+    each other to `between`. `atol`: a share of the largest."""
+    value, gradients, differences = derivatives(fn, tree, **options)
+    largest = np.max(np.abs(differences))
+    assert np.isfinite(value) and largest > 1e-2
+    for gradient in gradients.values():
+        np.testing.assert_allclose(gradient, differences, rtol=rtol, atol=atol * largest)
+    for gradient in gradients.values():
+        first = next(iter(gradients.values()))
+        np.testing.assert_allclose(gradient, first, rtol=between, atol=between * largest)

@@ -3,7 +3,6 @@
 from functools import cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import ellipj, ellipk
@@ -13,10 +12,7 @@ from .systems import (
     GuidedMass,
     Oscillator,
     Pendulum,
-    RotatingGuide,
-    Skate,
     SkateInSpace,
-    SupportedSliderCrank,
     Top,
 )
 
@@ -104,23 +100,6 @@ def _integrate(rates, start, duration=4.0):
     return lambda t: solve()(np.asarray(t))
 
 
-def guide_motion(system: RotatingGuide, r0, w0):
-    """r'' = rate^2 r - g sin(rate t)."""
-    w, g = float(system.rate), float(system.gravity)
-    lift = g / (2 * w**2)
-    slope = w0 / w - lift
-
-    def motion(t):
-        t = w * np.asarray(t)
-        r = r0 * np.cosh(t) + slope * np.sinh(t) + lift * np.sin(t)
-        dr = w * (r0 * np.sinh(t) + slope * np.cosh(t) + lift * np.cos(t))
-        along, across = _stack(np.cos(t), np.sin(t)), _stack(-np.sin(t), np.cos(t))
-        r, dr = r[..., None], dr[..., None]
-        return r * along, dr * along + w * r * across
-
-    return motion
-
-
 def top_motion(system: Top, tilt, precession):
     """Steady precession of a symmetric top: C spin Omega = A Omega^2 cos(tilt) + m g l."""
     m, g = float(system.mass), float(system.gravity)
@@ -152,71 +131,17 @@ def top_motion(system: Top, tilt, precession):
     return motion
 
 
-def skate_motion(system: Skate, turn):
+def skate_motion(system: SkateInSpace, turn):
     """From rest while turning at a constant rate: cycloids across the slope.
 
     Neimark and Fufaev (1972), Dynamics of nonholonomic systems, section II.3."""
-    pull = float(system.gravity * jnp.sin(system.slope))
-
-    def motion(t):
-        t = np.asarray(t)
-        th, speed = turn * t, pull / turn * np.sin(turn * t)
-        scale = pull / (2 * turn**2)
-        q = _stack(scale * np.sin(th) ** 2, scale * (th - np.sin(2 * th) / 2), th)
-        return q, _stack(speed * np.cos(th), speed * np.sin(th), turn)
-
-    return motion
-
-
-def skate_in_space_motion(system: SkateInSpace, turn):
-    flat = skate_motion(system, turn)
     c, s = np.cos(float(system.slope)), np.sin(float(system.slope))
-
-    def raise_(x):
-        return _stack(c * x[..., 0], x[..., 1], -s * x[..., 0], x[..., 2])
-
-    return lambda t: tuple(map(raise_, flat(t)))
-
-
-def slider_crank_motion(system: SupportedSliderCrank, start):
-    """In the coordinates z = (s, a), integrated by SciPy to 1e-12: each point mass at p(z) has
-    p'' = D z'' + e, and M z'' = sum m D^T (gravity - e) + spring, damper, torque."""
-    masses, (l1, l2) = np.asarray(system.masses), np.asarray(system.lengths)
-    k, c, torque, g = (
-        float(x) for x in (system.stiffness, system.damping, system.torque, system.gravity)
-    )
-
-    def rod(a, da):
-        """Angle b, b' / a', and b'' without its part from a''."""
-        b = -np.arcsin(l1 * np.sin(a) / l2)
-        ratio = -l1 * np.cos(a) / (l2 * np.cos(b))
-        rest = (l1 * np.sin(a) * da**2 + l2 * np.sin(b) * (ratio * da) ** 2) / (l2 * np.cos(b))
-        return b, ratio, rest
-
-    def rates(t, y):
-        s, a, ds, da = y
-        b, ratio, rest = rod(a, da)
-        crank, rod_ = l1 * np.array([-np.sin(a), np.cos(a)]), l2 * np.array([-np.sin(b), np.cos(b)])
-        crank_in, rod_in = (
-            -l1 * np.array([np.cos(a), np.sin(a)]),
-            -l2 * np.array([np.cos(b), np.sin(b)]),
-        )
-        M, f = np.zeros((2, 2)), np.array([-k * s - c * ds, torque])
-        for m, (n_crank, n_rod) in zip(masses, [(0, 0), (1, 0), (1, 0.5), (1, 1)]):
-            D = np.stack([[1.0, 0.0], n_crank * crank + n_rod * ratio * rod_], axis=1)
-            e = n_crank * crank_in * da**2 + n_rod * (rod_in * (ratio * da) ** 2 + rod_ * rest)
-            M += m * D.T @ D
-            f += m * D.T @ (np.array([0.0, -g]) - e)
-        return [ds, da, *np.linalg.solve(M, f)]
-
-    solution = _integrate(rates, start)
+    pull = float(system.gravity) * s
 
     def motion(t):
-        s, a, ds, da = solution(t)
-        b, ratio, _ = rod(a, da)
-        db = ratio * da
-        x = s + l1 * np.cos(a) + l2 * np.cos(b)
-        dx = ds - l1 * np.sin(a) * da - l2 * np.sin(b) * db
-        return _stack(s, x, a, b), _stack(ds, dx, da, db)
+        th, speed = turn * np.asarray(t), pull / turn * np.sin(turn * np.asarray(t))
+        scale, along = pull / (2 * turn**2), speed * np.cos(th)
+        x, y = scale * np.sin(th) ** 2, scale * (th - np.sin(2 * th) / 2)
+        return _stack(c * x, y, -s * x, th), _stack(c * along, speed * np.sin(th), -s * along, turn)
 
     return motion

@@ -107,23 +107,6 @@ class DrivenPendulum(mbd.AbstractSystem):
         return self.pendulum.constraint(q - self.pivot(t), t)
 
 
-class RotatingGuide(mbd.AbstractSystem):
-    """A bead under gravity on a straight guide that turns at a given rate about the origin."""
-
-    mass: Array = parameter(1.2)
-    rate: Array = parameter(2.0)
-    gravity: Array = parameter(9.81)
-
-    def mass_matrix(self, q):
-        return self.mass * jnp.eye(2, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity])
-
-    def constraint(self, q, t):
-        return q[0] * jnp.sin(self.rate * t) - q[1] * jnp.cos(self.rate * t)
-
-
 class Top(mbd.AbstractSystem):
     """Heavy top: a rigid body on a spherical joint at the origin. q = (centre of mass,
     quaternion), v = (its velocity, angular velocity in world axes)."""
@@ -152,27 +135,9 @@ class Top(mbd.AbstractSystem):
         return q[:3] - mbd.rotations.quaternion_rotate(q[3:], self.arm)
 
 
-class Skate(mbd.AbstractSystem):
-    """A blade at (x, y), heading th, on a plane that slopes down along x: no sideways slip."""
-
-    mass: Array = parameter(1.2)
-    inertia: Array = parameter(0.5)
-    slope: Array = parameter(0.4)
-    gravity: Array = parameter(9.81)
-
-    def mass_matrix(self, q):
-        return jnp.diag(jnp.stack([self.mass, self.mass, self.inertia]))
-
-    def force(self, t, q, v, u):
-        pull = self.mass * self.gravity * jnp.sin(self.slope)
-        return jnp.stack([pull, jnp.zeros_like(pull), jnp.zeros_like(pull)])
-
-    def nonholonomic(self, q, v, t):
-        return v[0] * jnp.sin(q[2]) - v[1] * jnp.cos(q[2])
-
-
 class SkateInSpace(mbd.AbstractSystem):
-    """The same blade at (x, y, z) in space, heading th, kept on the slope by a holonomic row."""
+    """A blade at (x, y, z), heading th, on a plane that slopes down along x, where a holonomic row
+    keeps it: no sideways slip."""
 
     mass: Array = parameter(1.2)
     inertia: Array = parameter(0.5)
@@ -196,84 +161,6 @@ class SkateInSpace(mbd.AbstractSystem):
     def nonholonomic(self, q, v, t):
         x, z = self.downhill()
         return (v[0] * x + v[2] * z) * jnp.sin(q[3]) - v[1] * jnp.cos(q[3])
-
-
-class SupportedSliderCrank(mbd.LagrangianSystem):
-    """Slider-crank whose crank bearing slides along x against a spring and a damper.
-
-    q = (s, x, a, b): bearing and slider on the x axis, angles of crank and rod to it. Point
-    masses at the bearing, the crank's tip, the middle of the rod, and the slider."""
-
-    masses: Array = parameter((0.8, 0.5, 0.6, 1.0))
-    lengths: Array = parameter((0.5, 1.1))
-    stiffness: Array = parameter(30.0)
-    damping: Array = parameter(0.7)
-    torque: Array = parameter(2.0)
-    gravity: Array = parameter(9.81)
-
-    def points(self, q):
-        s, x, a, b = q
-        none = jnp.zeros_like(s)
-        bearing, slider = jnp.stack([s, none]), jnp.stack([x, none])
-        tip = bearing + self.lengths[0] * jnp.stack([jnp.cos(a), jnp.sin(a)])
-        middle = tip + self.lengths[1] / 2 * jnp.stack([jnp.cos(b), jnp.sin(b)])
-        return jnp.stack([bearing, tip, middle, slider])
-
-    def kinetic_energy(self, q, v):
-        _, velocity = jax.jvp(self.points, (q,), (v,))
-        return self.masses @ jnp.sum(velocity**2, axis=1) / 2
-
-    def potential_energy(self, q):
-        heights = self.points(q)[:, 1]
-        return self.gravity * (self.masses @ heights) + self.stiffness * q[0] ** 2 / 2
-
-    def dissipation(self, q, v):
-        return self.damping * v[0] ** 2 / 2
-
-    def generalised_force(self, t, q, v, u):
-        return self.torque * jnp.array([0, 0, 1, 0], q.dtype)
-
-    def constraint(self, q, t):
-        s, x, a, b = q
-        crank, rod = self.lengths
-        reach = s + crank * jnp.cos(a) + rod * jnp.cos(b) - x
-        return jnp.stack([reach, crank * jnp.sin(a) + rod * jnp.sin(b)])
-
-
-class EqualSliderCrank(mbd.LagrangianSystem):
-    """Slider-crank with equal links, whose rows lose a rank at (pi/2, -pi/2).
-
-    q = (x, y, a, b): support point, and angles of crank and rod from the horizontal; uniform bars.
-    Braun and Goldfarb (2009), section 5.2."""
-
-    mass: Array = parameter(1.0)
-    slider_mass: Array = parameter(1.0)
-    length: Array = parameter(1.0)
-    torque: Array = parameter(20.0)
-    damping: Array = parameter(5.0)
-    gravity: Array = parameter(9.81)
-
-    def points(self, q):
-        crank, rod = (self.length * jnp.stack([jnp.cos(x), jnp.sin(x)]) for x in q[2:])
-        return jnp.stack([q[:2] + crank / 2, q[:2] + crank + rod / 2, q[:2] + crank + rod])
-
-    def masses(self):
-        return jnp.stack([self.mass, self.mass, self.slider_mass])
-
-    def kinetic_energy(self, q, v):
-        _, velocity = jax.jvp(self.points, (q,), (v,))
-        spin = self.mass * self.length**2 / 12 * (v[2:] @ v[2:])
-        return (self.masses() @ jnp.sum(velocity**2, axis=1) + spin) / 2
-
-    def potential_energy(self, q):
-        return self.gravity * self.masses() @ self.points(q)[:, 1]
-
-    def generalised_force(self, t, q, v, u):
-        none = jnp.zeros_like(self.torque)
-        return jnp.stack([none, none, self.torque - self.damping * v[2], none])
-
-    def constraint(self, q, t):
-        return jnp.stack([q[0], q[1], self.points(q)[2, 1]])
 
 
 class TwoFourBars(mbd.AbstractSystem):

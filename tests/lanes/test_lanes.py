@@ -1,6 +1,8 @@
 """Samples and tangents side by side in the vector lanes of a CPU: the same numbers as one after the
 other."""
 
+import functools
+
 import diffrax
 import equinox as eqx
 import jax
@@ -123,64 +125,30 @@ def test_idle_branches(signs):
     np.testing.assert_allclose(found, [y, slope], rtol=1e-13)
 
 
-def end_of(mechanism, method):
-    state = mechanism.state()
-
-    def end(speed):
-        start = mbd.State(0.0, state.q, state.v + speed)
-        sol = mbd.simulate(mechanism, method, start, dt=1e-3, num_steps=20, throw=False)
-        return jnp.sum(sol.q)
-
-    return end
-
-
 def dropped():
     body = mbd.Body("box", mbd.Inertia.box(size=[0.2, 0.2, 0.1], mass=1.0), position=[0, 0, 0.06])
     shapes = mbd.HalfSpace(), mbd.Box([0.1, 0.1, 0.05])
     return mbd.Mechanism([body], contacts=[mbd.Contact("c", "ground", body, *shapes)])
 
 
-def adaptive():
+def adaptive(speed):
     system, control = Pendulum(), diffrax.PIDController(rtol=1e-6, atol=1e-6)
-
-    def end(speed):
-        start = mbd.State(0.0, jnp.array([0.0, -1.0]), jnp.stack([speed, jnp.zeros(())]))
-        options = dict(t1=0.02, dt=1e-3, stepsize_controller=control, throw=False)
-        method = mbd.LagrangeMultipliers(alpha=5.0, beta=5.0, solver=mbd.Cholesky())
-        return mbd.simulate(system, method, start, **options).q
-
-    return end
+    start = mbd.State(0.0, jnp.array([0.0, -1.0]), jnp.stack([speed, jnp.zeros(())]))
+    options = dict(t1=0.02, dt=1e-3, stepsize_controller=control, throw=False)
+    method = mbd.LagrangeMultipliers(solver=mbd.Cholesky())
+    return mbd.simulate(system, method, start, scheme=diffrax.Heun(), **options).q
 
 
-@pytest.mark.parametrize(
-    "name, end",
-    [
-        ("contact", lambda: end_of(dropped(), mbd.ContactImpulse())),
-        ("adaptive", adaptive),
-    ],
-)
-def test_one_after_the_other(name, end):
+def contact(speed):
+    box = dropped()
+    start = mbd.State(0.0, box.state().q, box.state().v + speed)
+    return mbd.simulate(box, mbd.ContactImpulse(), start, dt=1e-3, num_steps=2, throw=False).q
+
+
+@pytest.mark.parametrize("end", [contact, adaptive])
+def test_one_after_the_other(end):
     """The number of iterations, the branch or the step depends on the sample."""
-    assert in_lanes(traced(end(), jnp.zeros(()))) is None
-
-
-@pytest.mark.parametrize(
-    "closed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["chain", "loop"]
-)
-@pytest.mark.parametrize("derivative", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_mechanisms(derivative, closed):
-    """As alone; and sums over the arrays of all lanes are no library calls. The loop has redundant
-    rows, at the start and after it has been pulled apart."""
-    end = end_of(three_bars(closed), mbd.VelocityImpulse())
-    one = jax.grad(end) if derivative else end
-    lanes = in_lanes(traced(one, jnp.zeros(())))
-    assert lanes is not None
-    speeds = jnp.linspace(0.0, 0.3, LANES)
-    lowered = jax.jit(lanes).lower(speeds)
-    assert in_the_way(lowered) == {}
-    (found,) = lowered.compile()(speeds)
-    expected = jax.jit(lambda x: jax.lax.map(one, x))(speeds)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+    assert in_lanes(traced(end, jnp.zeros(()))) is None
 
 
 SEEN = np.random.default_rng(1).uniform(-1.0, 1.0, (20, 15))
@@ -204,54 +172,59 @@ def lapack(x):
     return jnp.linalg.inv(jnp.diag(2 + x) + jnp.outer(x, x)), ()
 
 
+@functools.cache
+def by_reverse_mode(fn, n):
+    return jax.jit(jax.jacrev(fn, has_aux=True))(np.random.default_rng(2).uniform(size=n))
+
+
 @pytest.mark.parametrize(
-    "fn, n, on_cpus",
-    [(seen, 1, True), (seen, 3, True), (seen, 20, True), (seen, 20, False)]  # 20: more than lanes
-    + [(fn, 4, True) for fn in (ordered, lapack)],
+    "fn, n, on_cpus",  # 20: more than lanes
+    [(seen, 20, True), (seen, 20, False), (ordered, 4, True), (lapack, 4, True)],
 )
 def test_forward_jacobian(monkeypatch, fn, n, on_cpus):
     """Against reverse mode, whatever the number of tangents and the device."""
     monkeypatch.setattr("jaxmbd._lanes.jacobian.loops_cost_nothing", lambda: on_cpus)
-    x = jnp.asarray(np.random.default_rng(2).uniform(size=n))
-    slope, rest = jax.jit(lambda x: forward_jacobian(fn, x))(x)
-    found, expected = (slope, rest), jax.jit(jax.jacrev(fn, has_aux=True))(x)
+    x = np.random.default_rng(2).uniform(size=n)
+    found, expected = jax.jit(lambda x: forward_jacobian(fn, x))(x), by_reverse_mode(fn, n)
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize(
-    "mechanism, method, in_lanes_too",
-    [
-        (lambda: three_bars(True), mbd.VelocityImpulse(), True),
-        # The derivative of a contact is found by iterations that end when the tangent is accurate.
-        (dropped, mbd.ContactImpulse(), False),
-    ],
-    ids=["loop", "contact"],
-)
-def test_jacobian_of_a_motion(mechanism, method, in_lanes_too):
-    """As by `vmap`, and compiled whole in lanes."""
-    mechanism = mechanism()
+def test_motions_of_mechanisms():
+    """Tangents as by `vmap`, and samples as alone; both compiled whole in lanes. The loop has
+    redundant rows, at the start and after it has been pulled apart."""
+    mechanism = three_bars(True)
     state = mechanism.state()
 
     def end(x):
         moved = eqx.tree_at(lambda m: m.gravity, mechanism, mechanism.gravity * x[0])
         start = mbd.State(0.0, state.q, state.v * 0 - x[1])
         options = dict(dt=5e-3, num_steps=20, start_tolerance=jnp.inf, throw=False)
-        sol = mbd.simulate(moved, method, start, **options)
+        sol = mbd.simulate(moved, mbd.VelocityImpulse(), start, **options)
         return sol.q[-1], sol.result
 
-    x = jnp.array([1.0, 0.1])
-    program = jax.make_jaxpr(lambda x, dx: jax.jvp(lambda x: end(x)[0], (x,), (dx,)))(x, x)
-    assert (in_lanes(program, [False, True], 2) is not None) is in_lanes_too
-    lowered = jax.jit(lambda x: forward_jacobian(end, x)).lower(x)
-    slope, result = lowered.compile()(x)
+    x, samples = np.array([1.0, 0.1]), np.linspace([1.0, 0.0], [1.2, 0.3], LANES)
+    along = traced(lambda x, dx: jax.jvp(lambda x: end(x)[0], (x,), (dx,)), x, x)
+    assert in_lanes(along, [False, True], 2) is not None
+    programs = (
+        jax.jit(lambda x: forward_jacobian(end, x)).lower(x),
+        jax.jit(in_lanes(traced(lambda x: end(x)[0], x))).lower(samples.T),
+    )
+    assert [in_the_way(program) for program in programs] == [{}, {}]
+    slope, result = programs[0].compile()(x)
+    (found,) = programs[1].compile()(samples.T)
     assert result == mbd.RESULTS.successful
-    expected = jax.jit(jax.jacfwd(lambda x: end(x)[0]))(x)
+
+    @jax.jit
+    def alone(x, samples):
+        one = lambda x: end(x)[0]  # noqa: E731
+        return jax.jacfwd(one)(x), jax.lax.map(one, samples)
+
+    expected, ends = alone(x, samples)
     np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-11)
     assert np.max(np.abs(expected)) > 0.01
-    if in_lanes_too:
-        assert in_the_way(lowered) == {}
+    np.testing.assert_allclose(np.asarray(found).T, ends, rtol=1e-9, atol=1e-11)
 
 
 def swing(x, duration):
@@ -260,11 +233,12 @@ def swing(x, duration):
     system = RedundantPendulum(Pendulum(length=length, gravity=9.81 * weight))
     start = mbd.State(0.0, jnp.stack([0 * length, -length]), jnp.stack([speed, 0 * speed]))
     method = mbd.LagrangeMultipliers(alpha=5.0, beta=5.0, solver=mbd.Pseudoinverse())
-    sol = mbd.simulate(system, method, start, dt=duration / 10, num_steps=10)
+    options = dict(dt=duration / 10, num_steps=10, scheme=diffrax.Euler())
+    sol = mbd.simulate(system, method, start, **options)
     return {"q": sol.q[-1], "height": sol.q[-1, 1] + length}, sol.result
 
 
-X = {"length": jnp.array(0.9), "rest": jnp.array([0.7, 1.1])}
+X = {"length": np.asarray(0.9), "rest": np.array([0.7, 1.1])}
 
 
 def assert_same_tree(found, expected):
@@ -293,15 +267,20 @@ def test_jacfwd_raises():
         mbd.jacfwd(end)(1.5)
 
 
-@pytest.mark.parametrize("again", [mbd.jacfwd, jax.jacfwd, jax.jacrev], ids=["lanes", "f", "r"])
-def test_jacfwd_is_differentiated(again):
+def test_jacfwd_is_differentiated():
     """The rows of the pendulum are dependent, so the rule of the solve is needed."""
 
     def height(x):
         return swing(x, 0.2)[0]["height"]
 
-    expected = jax.jit(jax.jacfwd(jax.jacrev(height)))(X)
-    assert_same_tree(jax.jit(again(mbd.jacfwd(height)))(X), expected)
+    @jax.jit
+    def both(x):
+        again = [mode(mbd.jacfwd(height))(x) for mode in (mbd.jacfwd, jax.jacrev)]
+        return again, jax.jacfwd(jax.jacrev(height))(x)
+
+    found, expected = both(X)
+    for again in found:
+        assert_same_tree(again, expected)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What compiles nothing anew: other numbers in the same shapes."""
 
 import diffrax
+import equinox as eqx
 import helpers as h
 import jax
 import jax.numpy as jnp
@@ -17,71 +18,91 @@ def nothing_is_compiled(call):
     assert not events
 
 
-SYSTEM, METHOD = h.Pendulum(), mbd.UdwadiaKalaba(mbd.Cholesky())
+METHOD = mbd.UdwadiaKalaba(mbd.Cholesky())
+START = mbd.State(0.0, np.array([0.9, 0.0]), np.zeros(2))
+FORWARD = diffrax.ForwardMode()
 
 
-def state(t=0.0):
-    return mbd.State(t, jnp.stack([SYSTEM.length, 0.0]), jnp.zeros(2))
+def state(t):
+    return mbd.State(t, START.q, START.v)
 
 
-def simulate(state=state(), **options):
-    return mbd.simulate(SYSTEM, METHOD, state, **options)
+class Dragged(h.Pendulum):
+    """With a number as a user may write it, without a converter."""
+
+    drag: float = 0.1
+
+    def force(self, t, q, v, u):
+        return super().force(t, q, v, u) - self.drag * v
+
+
+class Braked(eqx.Module):
+    """A control with a Python number, which depends on time."""
+
+    gain: float
+
+    def __call__(self, t, q, v):
+        return -self.gain * t * v
+
+
+def simulate(state=START, system=None, **options):
+    system = h.Pendulum() if system is None else system
+    if "stepsize_controller" not in options:
+        options = dict(scheme=diffrax.Euler()) | options
+    return mbd.simulate(system, METHOD, state, **{"dt": 0.01, **options})
 
 
 def times(*ts):
-    return dict(num_steps=30, dt=0.01, saveat=diffrax.SaveAt(ts=np.array(ts)))
+    return dict(num_steps=30, saveat=diffrax.SaveAt(ts=np.array(ts)))
 
 
-def adaptive(t1, dt, rtol, scheme=None):
+def adaptive(t1, dt, rtol, scheme):
     controller = diffrax.PIDController(rtol=rtol, atol=1e-2 * rtol)
     return dict(t1=t1, dt=dt, scheme=scheme, stepsize_controller=controller)
 
 
 def tolerances(x):
     names = ("start_tolerance", "drift_tolerance", "energy_tolerance")
-    return dict(num_steps=3, dt=0.01, **dict.fromkeys(names, x))
+    return dict(num_steps=3, **dict.fromkeys(names, x))
 
 
-FORWARD = diffrax.ForwardMode()
+def numbers(gravity, drag, gain):
+    system = Dragged(gravity=gravity, drag=drag)
+    return dict(num_steps=3, system=system, control=Braked(gain), start_tolerance=np.inf)
 
 
 @pytest.mark.parametrize(
     "first, others",
     [
-        (dict(num_steps=30, dt=0.01), [dict(num_steps=30, dt=0.02)]),
-        # Of t1 / dt some are not quite whole numbers.
-        (dict(t1=0.3, dt=0.01), [dict(t1=k * 0.3, dt=k * 0.01) for k in (2, 3, 7)]),
-        (dict(t1=0.305, dt=0.01), [dict(t1=0.307, dt=0.01), dict(t1=0.61, dt=0.02)]),
+        # Of t1 / dt some are not quite whole numbers; and so is a number of steps.
         (
-            dict(num_steps=3, dt=0.01),
-            [dict(state=state(t), num_steps=3, dt=0.01) for t in (1.0, 2)],
+            dict(t1=0.3),
+            [*(dict(t1=k * 0.3, dt=k * 0.01) for k in (2, 3, 7)), dict(num_steps=30, dt=0.02)],
+        ),
+        (dict(t1=0.305), [dict(t1=0.307), dict(t1=0.61, dt=0.02)]),
+        (dict(num_steps=3), [dict(state=state(t), num_steps=3) for t in (1.0, 2)]),
+        (
+            numbers(9.81, 0.1, 1.0),
+            [
+                numbers(3.7, 0.2, 2.0),
+                {**numbers(9.81, 0.1, 1.0), "state": mbd.State(0.2, START.q[::-1], np.ones(2))},
+            ],
         ),
         (tolerances(1e-3), [tolerances(1.0), tolerances(1)]),
         (times(0.1, 0.2), [times(0.13, 0.3)]),
         (times(0.101, 0.2), [times(0.1, 0.203)]),
-        (adaptive(0.3, 0.01, 1e-6), [adaptive(0.4, 0.02, 1e-4)]),
-        (
-            adaptive(0.3, 0.01, 1e-6, diffrax.Kvaerno3()),
-            [adaptive(0.4, 0.02, 1e-4, diffrax.Kvaerno3())],
+        *(
+            (adaptive(0.3, 0.01, 1e-6, scheme), [adaptive(0.4, 0.02, 1e-4, scheme)])
+            for scheme in (diffrax.Heun(), mbd.CrankNicolson())
         ),
         # Without reverse mode, nor anything saved on the way, another number of steps too.
         (
-            dict(num_steps=3, dt=0.01, adjoint=FORWARD),
-            [dict(num_steps=5, dt=0.02, adjoint=FORWARD), dict(t1=0.1, dt=0.01, adjoint=FORWARD)],
+            dict(num_steps=3, adjoint=FORWARD),
+            [dict(num_steps=5, dt=0.02, adjoint=FORWARD), dict(t1=0.1, adjoint=FORWARD)],
         ),
     ],
-    ids=[
-        "dt",
-        "t1",
-        "t1-off-grid",
-        "t0",
-        "tolerances",
-        "ts",
-        "ts-off-grid",
-        "adaptive",
-        "implicit",
-        "steps",
-    ],
+    ids=["t1", "off-grid", "t0", "numbers", "tolerances", "ts", "ts-off-grid", "adaptive"]
+    + ["implicit", "steps"],
 )
 def test_other_numbers(first, others):
     simulate(**first)
@@ -89,24 +110,43 @@ def test_other_numbers(first, others):
         nothing_is_compiled(lambda options=options: simulate(**options))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: mbd.LagrangeMultipliers(alpha=x, beta=x),
+        lambda x: mbd.LagrangeMultipliers(k=x, d=x),
+        lambda x: mbd.VelocityImpulse(stabilisation=mbd.Relaxation(x)),
+        lambda x: mbd.ImplicitPenalty(x, x),
+        lambda x: mbd.ExplicitPenalty(x, x),
+        lambda x: mbd.AugmentedLagrangian(x, omega=x, xi=x),
+        mbd.GeneralisedAlpha,
+    ],
+)
+def test_gains_are_data(make):
+    """Only what is static is compiled in."""
+    one, other = make(0.2), make(0.3)
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    assert all(map(eqx.is_array, jax.tree.leaves(one)))
+    assert jax.tree.leaves(one)[0] != jax.tree.leaves(other)[0]
+
+
 @pytest.mark.parametrize("t1", [0.3, 0.305])
 def test_number_of_steps_as_data(t1):
     """The same motion, derivatives and verdicts."""
 
     def end(x, adjoint):
-        start = mbd.State(0.0, x, jnp.zeros(2))
-        sol = simulate(start, t1=t1, dt=0.01, adjoint=adjoint, start_tolerance=0.1, throw=False)
-        return sol.q[-1], (sol.stats["num_steps"], sol.result)
+        sol = simulate(mbd.State(0.0, x, START.v), t1=t1, adjoint=adjoint, start_tolerance=0.1)
+        return sol.q[-1], (sol.stats["num_steps"], sol.q[-1])
 
-    found, expected = (
-        (*end(x, adjoint), jax.jacfwd(lambda x, a=adjoint: end(x, a)[0])(x))
-        for adjoint in (FORWARD, diffrax.RecursiveCheckpointAdjoint())
-        for x in [state().q]
-    )
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    @jax.jit
+    def both(x):
+        adjoints = FORWARD, diffrax.RecursiveCheckpointAdjoint()
+        return [jax.jacfwd(lambda x, a=a: end(x, a), has_aux=True)(x) for a in adjoints]
+
+    found, expected = both(START.q)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
-    assert expected[1][0] == (30 if t1 == 0.3 else 31)
+    assert found[1][0] == (30 if t1 == 0.3 else 31)
 
 
 LOOKED_AT = []
@@ -122,12 +162,11 @@ class Looked(h.Pendulum):
 
 def test_a_second_call_looks_at_nothing():
     """All checks of what the functions of the system return are made once."""
-    options = dict(num_steps=3, dt=0.01)
-    mbd.simulate(Looked(), METHOD, state(), **options)
+    simulate(system=Looked(), num_steps=3)
     assert LOOKED_AT
     LOOKED_AT.clear()
-    other, start = Looked(length=0.8), mbd.State(0.0, jnp.array([0.0, 0.8]), jnp.zeros(2))
-    nothing_is_compiled(lambda: mbd.simulate(other, METHOD, start, **options))
+    start = mbd.State(0.0, np.array([0.0, 0.8]), np.zeros(2))
+    nothing_is_compiled(lambda: simulate(start, Looked(length=0.8), num_steps=3))
     assert not LOOKED_AT
 
 
@@ -150,21 +189,17 @@ def test_functions_of_mechanisms_are_one_program_each():
     """Functions of a joint are one for all joints of its kind."""
     bars = h.three_bars(closed=True)
     q, v = bars.state().q, bars.state().v
-    t, qs, vs = jnp.zeros(3), jnp.stack([q] * 3), jnp.stack([v] * 3)
+    t, qs, vs = np.zeros(3), np.stack([q] * 3), np.stack([v] * 3)
     zero = jnp.asarray(0.0)  # the first Python number that is converted is another program
+    paths = [
+        lambda name=name: mbd.reports.joint_path(bars, name, t, qs, vs) for name in ("j0", "j3")
+    ]
     programs = [
         ([lambda: bars.constraint(q, zero)], 1),
         ([lambda: bars.mass_matrix(q)], 1),
         ([lambda: bars.force(zero, q, v, None)], 1),
         ([lambda: bars.mechanical_energy(zero, q, v)], 1),
-        # Two for the number of a column, and the path.
-        (
-            [
-                lambda name=name: mbd.reports.joint_path(bars, name, t, qs, vs)
-                for name in ("j0", "j3")
-            ],
-            2,
-        ),
+        (paths, 2),  # two for the number of a column, and the path
     ]
     with h.nothing_kept():
         for calls, count in programs:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import Pendulum
+from helpers import Pendulum, midpoint
 from jax import export
 
 import jaxmbd as mbd
@@ -24,9 +24,8 @@ def read_again(fn, *shapes, **options):
 def swing(length, angle):
     q = length * jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
     state = mbd.State(0.0, q, jnp.zeros(2))
-    sol = mbd.simulate(
-        Pendulum(length=length), mbd.UdwadiaKalaba(), state, t1=0.5, dt=1e-2, throw=False
-    )
+    options = dict(t1=0.5, dt=1e-2, throw=False, scheme=midpoint())
+    sol = mbd.simulate(Pendulum(length=length), mbd.UdwadiaKalaba(), state, **options)
     return sol.q[-1], sol.result == mbd.RESULTS.successful
 
 
@@ -44,20 +43,19 @@ def test_simulation():
     np.testing.assert_allclose(slope(call), slope(swing), rtol=1e-12)
     (b,) = export.symbolic_shape("b")
     many = jax.ShapeDtypeStruct((b,), jnp.float64)
-    batch, good = read_again(jax.vmap(swing), many, many)(jnp.array([1.0, 1.3]), jnp.full(2, 0.4))
+    batch, good = read_again(jax.vmap(swing), many, many)(np.array([1.0, 1.3]), np.full(2, 0.4))
     assert np.all(good)
     np.testing.assert_allclose(batch[1], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", [mbd.UdwadiaKalaba(), mbd.VelocityImpulse()])
-def test_step(method):
-    stepper = mbd.Stepper(Pendulum(length=jnp.array(1.0)), method)
+def test_step():
+    stepper = mbd.Stepper(Pendulum(length=1.0), mbd.VelocityImpulse())
 
     def step(t, q, v):
         after = stepper.step(stepper.init(mbd.State(t, q, v)), 1e-2)
         return after.t, after.q, after.v, after.result == mbd.RESULTS.successful
 
-    start = jnp.array(0.0), jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
+    start = np.asarray(0.0), np.array([0.6, -0.8]), np.array([0.8, 0.6])
     found, expected = read_again(step, NUMBER, PAIR, PAIR)(*start), jax.jit(step)(*start)
     assert found[-1]
     for x, y in zip(found, expected, strict=True):

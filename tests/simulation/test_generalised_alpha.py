@@ -1,4 +1,4 @@
-"""The generalised-alpha method: its order, its damping, stiff forces, references, derivatives."""
+"""The generalised-alpha method: its order, its damping, and stiff forces."""
 
 import diffrax
 import equinox as eqx
@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gradients import check_scalar
 from scipy.integrate import solve_ivp
 
 import jaxmbd as mbd
@@ -16,45 +15,37 @@ EVERY = diffrax.SaveAt(t0=True, steps=True)
 
 
 @eqx.filter_jit
-def run(system, method, state, dt, steps, control=None):
-    return mbd.simulate(
-        system, method, state, dt=dt, num_steps=steps, control=control, saveat=EVERY
-    )
+def run(system, method, state, dt, steps):
+    return mbd.simulate(system, method, state, dt=dt, num_steps=steps, saveat=EVERY)
 
 
-def observed_orders(errors):
-    """Of each of the columns, between the last two rows, where h was halved."""
-    return np.log2(np.asarray(errors[-2]) / np.asarray(errors[-1]))
-
-
-def test_positions_velocities_and_multipliers_are_of_second_order():
-    """The rod of a pendulum whose pivot moves, all at once; the multiplier by Newton's second law
-    from the exact motion. Also in the first steps: a(0) fits the scheme."""
+def test_multipliers_are_of_second_order():
+    """All at once, of the rod of a pendulum whose pivot moves, by Newton's second law from the
+    exact motion. Also in the first steps: a(0) fits the scheme."""
     case = h.CASES["driven_pendulum"]
 
     def multiplier(t):
         e = 1e-4
         q, _ = case.motion(t)
         (_, after), (_, before) = case.motion(t + e), case.motion(t - e)
-        point = mbd.evaluate(case.system, None, t, jnp.asarray(q), jnp.asarray(before))
-        J, force = np.asarray(point.rows.J), np.asarray(point.f)
-        return (np.asarray(point.M) @ (after - before) / (2 * e) - force) @ J[0] / (J[0] @ J[0])
+        pivot = np.array([0.2 * np.sin(3 * t), 0.1 * np.cos(3 * t)])
+        J, weight = 2 * (q - pivot), np.array([0.0, -1.2 * 9.81])
+        return (1.2 * (after - before) / (2 * e) - weight) @ J / (J @ J)
 
     early, late = [], []
     for refined in (1, 2):
         dt = 0.02 / refined
-        sol = run(case.system, mbd.GeneralisedAlpha(0.7), case.state, dt, 16)
+        sol = run(case.system, mbd.GeneralisedAlpha(0.7), case.state, np.asarray(dt), 16)
         for errors, at in ((early, 2 * refined), (late, 8 * refined)):
             q, v = case.motion(dt * at)
-            lam = multiplier(dt * at)
-            pairs = ((sol.q, q), (sol.v, v), (sol.multipliers, lam))
-            errors.append([np.linalg.norm(x[at] - exact) for x, exact in pairs])
+            pairs = ((sol.q, q), (sol.v, v), (sol.multipliers, multiplier(dt * at)))
+            errors.append([np.linalg.norm(np.asarray(x)[at] - exact) for x, exact in pairs])
         assert np.max(sol.phi_norm) < 1e-14 and np.max(sol.phidot_norm) < 1e-13
-    np.testing.assert_allclose(observed_orders(late), 2, atol=0.15)
-    np.testing.assert_allclose(observed_orders(early), 2, atol=0.3)
+    for errors, atol in ((late, 0.15), (early, 0.3)):
+        np.testing.assert_allclose(np.log2(np.divide(*errors)), 2, atol=atol)
 
 
-class Stiff(mbd.AbstractSystem):
+class Spring(mbd.AbstractSystem):
     """A mass of 1 kg on a spring."""
 
     stiffness: jax.Array
@@ -72,14 +63,7 @@ def companion(rho, z):
     m, f = (2 * rho - 1) / (rho + 1), rho / (rho + 1)
     gamma = 0.5 + f - m
     beta = (gamma + 0.5) ** 2 / 4
-    left = np.array(
-        [
-            [1, 0, 0, z**2],
-            [-(1 - f), 1 - m, 0, 0],
-            [0, -gamma, 1, 0],
-            [0, -beta, 0, 1],
-        ]
-    )
+    left = np.array([[1, 0, 0, z**2], [-(1 - f), 1 - m, 0, 0], [0, -gamma, 1, 0], [0, -beta, 0, 1]])
     right = np.array([[0, 0, 0, 0], [f, -m, 0, 0], [0, 1 - gamma, 1, 0], [0, 0.5 - beta, 1, 1]])
     return np.linalg.solve(left, right)
 
@@ -90,12 +74,12 @@ def test_steps_are_those_of_the_amplification_matrix(rho):
     are rho_inf in magnitude, where the paper has them."""
     dt = 0.01
     for z in (0.3, 1e3):
-        stiffness = jnp.array((z / dt) ** 2)
-        start = mbd.State(0.0, jnp.array([1.0]), jnp.array([0.5 / dt]))
-        sol = run(Stiff(stiffness), mbd.GeneralisedAlpha(jnp.array(rho)), start, dt, 6)
+        start = mbd.State(0.0, np.array([1.0]), np.array([0.5 / dt]))
+        system, method = Spring(np.asarray((z / dt) ** 2)), mbd.GeneralisedAlpha(rho)
+        sol = run(system, method, start, np.asarray(dt), 6)
         matrix = companion(rho, z)
         # The first step has no memory; a1 is extrapolated from w0 and w1.
-        q, v = np.asarray(sol.q[:, 0]), dt * np.asarray(sol.v[:, 0])
+        q, v = np.asarray(sol.q)[:, 0], dt * np.asarray(sol.v)[:, 0]
         w, shift = -(z**2) * q, (rho - 1) / (rho + 1)
         state = np.array([w[1], w[1] + shift * (w[1] - w[0]), v[1], q[1]])
         for i in range(2, 7):
@@ -109,79 +93,33 @@ class Bushing(mbd.AbstractSystem):
     """A pendulum of two masses: the second hangs on the first by a bushing, which is stiff along
     the bar and across it."""
 
-    stiffness: jax.Array = h.parameter(1e10)
-    length: jax.Array = h.parameter(1.0)
-
     def mass_matrix(self, q):
         return jnp.diag(jnp.array([1.0, 1.0, 0.5, 0.5], q.dtype))
 
     def force(self, t, q, v, u):
         weight = -9.81 * jnp.array([0.0, 1.0, 0.0, 0.5], q.dtype)
-        pull = self.stiffness * (q[2:] - 1.5 * q[:2])
+        pull = 1e10 * (q[2:] - 1.5 * q[:2])
         return weight + jnp.concatenate([1.5 * pull, -pull])
 
     def constraint(self, q, t):
-        return (q[:2] @ q[:2] - self.length**2) / 2
-
-
-HANGING = mbd.State(0.0, jnp.array([1.0, 0.0, 1.5, 0.0]), jnp.zeros(4))
+        return (q[:2] @ q[:2] - 1.0) / 2
 
 
 def test_stiff_bushing():
     """Steps of 0.01 s with a spring whose period is 3e-5 s, where RK4 needs steps below 1.3e-5 s.
     The motion is that of the compound pendulum, to second order."""
     # I = 1 + 0.5 * 1.5^2, m r = 1 + 0.5 * 1.5: the point pendulum of the length I / (m r).
-    equivalent = (1 + 0.5 * 1.5**2) / (1 + 0.5 * 1.5)
-    errors = []
-    for refined in (1, 2):
-        dt = 0.02 / refined
-        sol = run(Bushing(), mbd.GeneralisedAlpha(0.5), HANGING, dt, 16)
-        exact = swing(equivalent, 16 * 0.01)
-        errors.append(np.abs(sol.q[8 * refined, 0] - np.cos(exact)))
-        np.testing.assert_allclose(sol.q[-1, 2:], 1.5 * sol.q[-1, :2], atol=1e-8)
-    assert errors[1] < 1e-4 and 1.7 < np.log2(errors[0] / errors[1]) < 2.3
-    explicit = mbd.simulate(
-        Bushing(), mbd.UdwadiaKalaba(), HANGING, dt=2e-5, num_steps=100, throw=False
-    )
-    assert explicit.result == mbd.RESULTS.nonfinite_state or np.max(np.abs(explicit.q)) > 10
-
-
-def swing(length, t):
-    """The angle below the horizontal of a pendulum that is let go there."""
+    length = (1 + 0.5 * 1.5**2) / (1 + 0.5 * 1.5)
     sol = solve_ivp(
-        lambda t, y: [y[1], 9.81 / length * np.cos(y[0])], (0, t), [0, 0], rtol=1e-12, atol=1e-12
+        lambda t, y: [y[1], 9.81 / length * np.cos(y[0])], (0, 0.16), [0, 0], rtol=1e-12, atol=1e-12
     )
-    return sol.y[0, -1]
-
-
-@pytest.mark.slow
-def test_derivatives_of_stiff_steps():
-    """In both modes, with respect to stiffness, damping parameter, length of a step and start."""
-
-    def loss(x):
-        stiffness, rho, dt, speed = x
-        start = mbd.State(0.0, HANGING.q, speed * jnp.array([0.0, 1.0, 0.0, 1.5]))
-        method = mbd.GeneralisedAlpha(rho)
-        system = Bushing(1e4 * stiffness)
-        sol = mbd.simulate(system, method, start, dt=0.02 * dt, num_steps=6)
-        return sol.q[-1] @ jnp.array([1.0, 0.3, -0.4, 0.5]) + 0.1 * sol.multipliers[-1, 0]
-
-    check_scalar(loss, jnp.array([1.3, 0.6, 1.0, 0.4]))
-
-
-def test_newtons_method_that_fails_is_reported():
-    class Snap(mbd.AbstractSystem):
-        def mass_matrix(self, q):
-            return jnp.eye(1)
-
-        def force(self, t, q, v, u):
-            return jnp.where(q > 0, -1e4, 1e4)
-
-    start = mbd.State(0.0, jnp.array([1.0]), jnp.array([0.0]))
-    method = mbd.GeneralisedAlpha(0.0)
-    sol = mbd.simulate(Snap(), method, start, dt=0.5, num_steps=5, throw=False)
-    assert sol.result == mbd.RESULTS.implicit_scheme_unsolved
-    assert np.all(np.isfinite(sol.q))
+    hanging, errors = mbd.State(0.0, np.array([1.0, 0.0, 1.5, 0.0]), np.zeros(4)), []
+    for refined in (1, 2):
+        found = run(Bushing(), mbd.GeneralisedAlpha(0.5), hanging, np.asarray(0.02 / refined), 16)
+        q = np.asarray(found.q)
+        errors.append(np.abs(q[8 * refined, 0] - np.cos(sol.y[0, -1])))
+        np.testing.assert_allclose(q[-1, 2:], 1.5 * q[-1, :2], atol=1e-8)
+    assert errors[1] < 1e-4 and 1.7 < np.log2(errors[0] / errors[1]) < 2.3
 
 
 def test_it_takes_no_scheme():

@@ -1,186 +1,219 @@
-"""Derivatives of simulations by all parameters: reverse and forward mode agree with each other and
-with central differences, for all methods, solvers, cases and schemes."""
+"""Derivatives of simulations against closed forms, and where they are hard: adaptive steps, twice,
+at singular poses, with nothing moving, with soft rows.
+
+What all methods have is in test_families.py and enforcement/test_steps.py."""
 
 import diffrax
-import equinox as eqx
 import helpers as h
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
-import optimistix as optx
 import pytest
-from gradients import check, loss_of, options_of
 from jax.flatten_util import ravel_pytree
 
 import jaxmbd as mbd
 
-# What they solve: rows alone, also for impulses, and rows with a compliance.
-USES = "udwadia_kalaba", "dual_penalty"
-# Others with one option less.
-IMPLIED = "uncorrected", "multipliers"
+UK, EULER = mbd.UdwadiaKalaba(), diffrax.Euler()
 
 
+def both_modes(fn, x):
+    """Gradients in reverse and forward mode from one compilation."""
+    return jax.jit(lambda x: (jax.jacrev(fn)(x), jax.jacfwd(fn)(x)))(x)
+
+
+def complex_step(fn, x):
+    """Exact derivatives of an analytic NumPy function."""
+    return np.array([np.imag(fn(x + 1e-30j * e)) / 1e-30 for e in np.eye(len(x))])
+
+
+def guided(x, t, **options):
+    """The end of a mass on an inclined guide, by m, k, c, angle, g, and its start r0, w0."""
+    along = jnp.stack([jnp.cos(x[3]), jnp.sin(x[3])])
+    state = mbd.State(0.0, x[5] * along, x[6] * along)
+    return mbd.simulate(h.GuidedMass(*x[:5]), UK, state, t1=t, **options).q[-1, 0]
+
+
+GUIDED, DURATION = np.array([1.3, 5.0, 0.4, 0.6, 9.81, 0.7, -0.4]), 0.5
+
+
+def exact_slopes():
+    def exact(x):
+        m, k, c, angle, g, r0, w0 = x
+        rest = -m * g * np.sin(angle) / k
+        return np.cos(angle) * (rest + h.oscillation(m, k, c, r0 - rest, w0, DURATION)[0])
+
+    return complex_step(exact, GUIDED)
+
+
+def test_closed_form():
+    """Spring, damper and gravity along a guide. The error of the scheme is 1e-10."""
+    for gradient in both_modes(lambda x: guided(x, DURATION, dt=4e-3), GUIDED):
+        np.testing.assert_allclose(gradient, exact_slopes(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("adjoint", [diffrax.RecursiveCheckpointAdjoint(), diffrax.ForwardMode()])
+def test_adaptive_steps(adjoint):
+    """To the tolerance of the controller; each adjoint in its mode."""
+    options = dict(
+        scheme=diffrax.Bosh3(),
+        stepsize_controller=diffrax.PIDController(rtol=1e-8, atol=1e-8),
+        adjoint=adjoint,
+        max_steps=256,
+    )
+    jacobian = jax.jacfwd if isinstance(adjoint, diffrax.ForwardMode) else jax.jacrev
+    found = jax.jit(jacobian(lambda x: guided(x, DURATION, dt=0.01, **options)))(GUIDED)
+    np.testing.assert_allclose(found, exact_slopes(), rtol=1e-5)
+
+
+def test_control():
+    """With respect to all numbers of a table, whose kinks stay between the same grid points."""
+    case, values = h.CASES["pendulum"], np.cos(np.arange(8.0)).reshape(4, 2)
+
+    def end(table):
+        options = dict(dt=0.008, num_steps=18, scheme=EULER, control=table)
+        sol = mbd.simulate(case.system, UK, case.state, **options)
+        return sol.q[-1, 0] + sol.v[-1, 1]
+
+    h.check_scalar(end, h.Table(values, np.asarray(0.2)))
+
+
+@pytest.mark.parametrize("method", [UK, mbd.VelocityImpulse()])
+def test_checkpoints_change_nothing(method):
+    """Recomputed in chunks, stored, and forward: the same derivatives to rounding. One method has
+    checkpoints of its own in each step."""
+
+    def end(system, adjoint):
+        start = mbd.State(0.0, np.array([0.7]), np.array([-0.4]))
+        options = dict(dt=1e-3, num_steps=1031, adjoint=adjoint)
+        sol = mbd.simulate(system, method, start, **options)
+        return sol.q[-1, 0] + sol.v[-1, 0]
+
+    @jax.jit
+    def gradients(system):
+        checkpoints, stored = diffrax.RecursiveCheckpointAdjoint(), diffrax.DirectAdjoint()
+        return [
+            jnp.stack(jax.tree.leaves(jacobian(lambda system, a=adjoint: end(system, a))(system)))
+            for jacobian, adjoint in (
+                (jax.grad, checkpoints),
+                (jax.grad, stored),
+                (jax.jacfwd, diffrax.ForwardMode()),
+            )
+        ]
+
+    checkpointed, stored, forward = gradients(h.Oscillator())
+    assert np.all(np.abs(forward) > 0.01)
+    np.testing.assert_allclose(stored, checkpointed, rtol=1e-12)
+    np.testing.assert_allclose(forward, checkpointed, rtol=1e-11)
+
+
+# A solver with derivatives of its own is differentiated most deeply twice in reverse mode.
 @pytest.mark.parametrize(
-    "method, solver",
-    h.slow_unless(
-        # Two penalties are below, and in soft rows of test_gradients_degenerate.py.
-        lambda m, s: s == "automatic" and m not in [*h.VARIANTS, "dual_penalty", "primal_penalty"],
-        [
-            (method, solver)
-            for method, solver in h.pairs()
-            if method not in h.SWITCHING
-            and method not in IMPLIED
-            and (solver == "automatic" or method in USES)
-        ],
-    ),
-)
-def test_every_method_and_solver(method, solver):
-    """All parameters, start, gains, pivot motion; the rows depend on q and t. Of what uses a solver
-    in the same way, one method for each of them."""
-    method = h.method(method, solver)
-    check(h.CASES["driven_pendulum"], method, **options_of(method))
-
-
-QUICK = [
-    ("oscillator", "udwadia_kalaba"),
-    ("controlled_mass", "impulse_dead_beat"),
-    ("skate", "dual_penalty"),
-]
-# Every way to treat rows meets redundant ones (`udwadia_kalaba` and `projected` in
-# `test_redundant_rows`) and rows of velocities, and those that also solve for positions both kinds
-# at once. Closed loops and turning bodies are met once.
-LONG = (
-    [("redundant_pendulum", name) for name in (
-        "impulse_dead_beat", "dual_penalty", "augmented_lagrangian", "null_space",
-        "generalised_alpha", "variational",
-    )]
-    + [("skate", name) for name in (
-        "udwadia_kalaba", "baumgarte", "impulse_dead_beat", "primal_penalty",
-        "augmented_lagrangian",
-    )]
-    + [("skate_in_space", "projected"), ("skate_in_space", "null_space")]
-    + [("rotating_guide", "udwadia_kalaba"), ("slider_crank", "impulse_dead_beat")]
-    + [("top", "impulse_dead_beat")]
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "case, method",
-    h.slow_unless(lambda *item: item in QUICK, [*QUICK, *LONG]),
-)
-def test_every_case_and_method(case, method):
-    method = h.method(method)
-    steps = 10 if case in ("top", "slider_crank") else 20
-    check(h.CASES[case], method, **options_of(method, num_steps=steps))
-
-
-MODES = {"reverse": jax.jacrev, "forward": jax.jacfwd}
-
-
-@pytest.mark.parametrize(
-    "method, modes",
+    "name, inner",
     [
-        ("udwadia_kalaba", ("reverse",)),
-        pytest.param("projected", ("forward",), marks=pytest.mark.slow),
+        ("pendulum", "forward"),
+        pytest.param("redundant_pendulum", "reverse", marks=pytest.mark.slow),
     ],
 )
-def test_redundant_rows(method, modes):
-    """Motion and least-norm multipliers, also with respect to the scales of the copies. With the
-    proximal solver the multipliers carry rounding of eps / rho = 2e-6, which differences would
-    magnify: its derivatives are compared with those of the pseudoinverse instead."""
-    case, options = h.CASES["redundant_pendulum"], dict(num_steps=15)
-    reference = h.method(method, "pseudoinverse")
-    expected = check(case, reference, modes=modes, **options_of(reference, **options))
-    expected, _ = ravel_pytree(expected)
+def test_second_derivatives(name, inner):
+    """Of a directional derivative: both modes, and differences."""
+    case = h.CASES[name]
 
-    proximal = h.method(method, "proximal")
-    state = case.state
-    tree = (case.system, proximal.enforcement, proximal.projection, None, state.q, state.v)
-    tree, fixed = eqx.partition(tree, eqx.is_inexact_array)
-    flat, unravel = ravel_pytree(tree)
-    loss = loss_of(fixed, **options_of(proximal, **options))
-    atol = 1e-6 * np.max(np.abs(expected))
-    # `check` differentiates by x / max(|x|, 1)
-    scale = np.maximum(np.abs(flat), 1.0)
-    for mode in modes:
-        gradient = jax.jit(MODES[mode](lambda x: loss(unravel(x))))(jnp.asarray(flat))
-        np.testing.assert_allclose(scale * gradient, expected, rtol=1e-6, atol=atol)
+    def bent(tree):
+        system, q, v = tree
+        options = dict(dt=0.02, num_steps=4, scheme=EULER, start_tolerance=1.0)
+        sol = mbd.simulate(system, UK, mbd.State(0.0, q, v), **options)
+        return sol.q[-1, 0] + sol.v[-1, 1]
+
+    def slope(tree):
+        flat, unravel = ravel_pytree(tree)
+        direction = jnp.cos(jnp.arange(flat.size, dtype=flat.dtype))
+        if inner == "reverse":
+            return jax.grad(lambda x: bent(unravel(x)))(flat) @ direction
+        return jax.jvp(lambda x: bent(unravel(x)), (flat,), (direction,))[1]
+
+    h.check_scalar(slope, (case.system, case.state.q, case.state.v))
 
 
-@pytest.mark.slow
-def test_stages():
-    """Classical Runge-Kutta: the held correction through all stages."""
-    method = h.method("udwadia_kalaba")
-    check(h.CASES["guided_mass"], method, dt=0.02, num_steps=8, scheme=mbd.RK4())
+# --- singular poses and rest ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["table", *(pytest.param(name, marks=pytest.mark.slow) for name in ("neural", "feedback"))],
-)
-def test_controls(name, getkey):
-    """With respect to all numbers of the control."""
-    control = {
-        "table": h.Table(jr.normal(getkey(), (4, 2)), 0.2),
-        "feedback": h.Feedback(),
-        "neural": h.neural(getkey()),
-    }[name]
-    method = h.method("udwadia_kalaba")
-    case = h.CASES["pendulum"]
-    # The kinks at 1/3 and 2/3 of the table's duration stay between the same grid points.
-    check(case, method, control=control, **options_of(method, dt=0.008, num_steps=18))
+def test_through_the_singular_pose():
+    """Parallel cranks pass the horizontal: all derivatives are those of theta'' = 7/6 g/l
+    sin(theta), the angle from the upright."""
+
+    def simulated(x):
+        gravity, length, theta, rate = x
+        tip = length * jnp.stack([jnp.sin(theta), jnp.cos(theta)])
+        speed = length * rate * jnp.stack([jnp.cos(theta), -jnp.sin(theta)])
+        pivots = length * jnp.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
+        state = mbd.State(0.0, jnp.ravel(tip[None] + pivots), jnp.tile(speed, 3))
+        system = h.TwoFourBars(gravity=gravity, length=length)
+        return mbd.simulate(system, UK, state, t1=0.1, dt=2e-3).q[-1, 1]
+
+    def exact(x):
+        """The same by many steps in the one coordinate."""
+        gravity, length, theta, rate = x
+        y, dt = np.array([theta, rate]), 1e-4
+
+        def rates(y):
+            return np.array([y[1], 7 / 6 * gravity / length * np.sin(y[0])])
+
+        for _ in range(1000):
+            k1 = rates(y)
+            k2 = rates(y + dt / 2 * k1)
+            k3 = rates(y + dt / 2 * k2)
+            y = y + dt / 6 * (k1 + 2 * k2 + 2 * k3 + rates(y + dt * k3))
+        return length * np.cos(y[0])
+
+    x = np.array([9.81, 1.0, 1.4, 3.0])
+    found = jax.jit(jax.jacrev(simulated))(x)
+    np.testing.assert_allclose(found, complex_step(exact, x), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "scheme", [pytest.param(diffrax.Heun(), marks=pytest.mark.slow), diffrax.Tsit5()]
-)
-def test_schemes_of_diffrax_in_both_modes(scheme):
-    """At fixed steps the default adjoint supports forward mode, with any explicit scheme."""
-    case = h.CASES["oscillator"]
-    check(case, h.Method(mbd.UdwadiaKalaba()), dt=0.02, num_steps=5, scheme=scheme)
+def test_at_rest():
+    """A pendulum that hangs still, without damping: derivatives are finite and right."""
+
+    def end(tree):
+        system, q, v = tree
+        options = dict(dt=0.01, num_steps=10, scheme=EULER, start_tolerance=jnp.inf)
+        sol = mbd.simulate(system, UK, mbd.State(0.0, q, v), **options)
+        return sol.q[-1] @ np.array([0.5, 0.9]) + sol.v[-1, 0] + 0.1 * sol.multipliers[-1, 0]
+
+    h.check_scalar(end, (h.Pendulum(), np.array([0.0, -0.9]), np.zeros(2)))
 
 
-IMPLICIT = {
-    "crank_nicolson": mbd.CrankNicolson(root_finder=optx.Newton(rtol=1e-13, atol=1e-13)),
-    "kvaerno3": diffrax.Kvaerno3(root_finder=optx.Newton(rtol=1e-13, atol=1e-13)),
-}
+# --- soft rows ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "scheme, method",
-    [
-        ("crank_nicolson", "impulse_dead_beat"),
-        ("kvaerno3", "udwadia_kalaba"),
-    ],
-)
-def test_implicit_schemes(scheme, method):
-    """The derivative of the converged stages, not of their iteration."""
-    options = dict(dt=0.02, num_steps=8, scheme=IMPLICIT[scheme])
-    modes = ("reverse",) if scheme == "kvaerno3" else ("reverse", "forward")
-    check(h.CASES["guided_mass"], h.method(method), modes=modes, **options)
+@pytest.mark.parametrize("form", [mbd.Dual(), mbd.Primal()])
+def test_soft_rows(form):
+    """From nothing on, derivatives by K and D are those of the steps (M + h J^T (h K + D) J) v+ =
+    M v* - h J^T K Phi. The dual form needs one of both."""
+    pendulum, dt = h.Pendulum(), 0.01
+    length, mass, weight = 0.9, 1.2, np.array([0.0, -1.2 * 9.81])
 
+    @jax.jit
+    def simulated(x):
+        def end(x):
+            start = mbd.State(0.0, np.array([0.8, -0.6]), np.array([0.5, 0.4]))
+            enforcement = mbd.ImplicitPenalty(x[0], x[1], form)
+            sol = mbd.simulate(pendulum, enforcement, start, dt=dt, num_steps=5)
+            return sol.q[-1, 0] + sol.v[-1, 1]
 
-class ScaledRate(mbd.AbstractSystem):
-    """A spring-mass system in other units of position: q' = scale v, with a parameter in qdot."""
+        return jax.grad(end)(x), jax.jacfwd(end)(x)
 
-    scale: jax.Array = h.parameter(2.0)
-    stiffness: jax.Array = h.parameter(3.0)
+    def literal(x):
+        q, v, (K, D) = np.array([0.8, -0.6]), np.array([0.5, 0.4]), x
+        for _ in range(5):
+            J, phi = 2 * q, q @ q - length**2
+            left = mass * np.eye(2) + dt * (dt * K + D) * np.outer(J, J)
+            v = np.linalg.solve(left, mass * v + dt * weight - dt * K * phi * J)
+            q = q + dt * v
+        return q[0] + v[1]
 
-    def mass_matrix(self, q):
-        return jnp.eye(1, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return -self.stiffness * q
-
-    def qdot(self, q, v):
-        return self.scale * v
-
-
-@pytest.mark.parametrize(
-    "scheme", [pytest.param(mbd.RK4(), marks=pytest.mark.slow), IMPLICIT["crank_nicolson"]]
-)
-def test_parameter_of_the_kinematic_map(scheme):
-    case = h.Case(ScaledRate(), lambda t: (np.array([0.7]), np.array([0.3])))
-    check(case, h.Method(mbd.UdwadiaKalaba()), dt=0.02, num_steps=8, scheme=scheme)
+    nothing = [(0.0, 0.0)] if isinstance(form, mbd.Primal) else []
+    for x in [(50.0, 0.0), (0.0, 2.0), *nothing]:
+        expected = complex_step(literal, np.array(x))
+        assert np.min(np.abs(expected)) > 1e-5
+        for gradient in simulated(np.array(x)):
+            np.testing.assert_allclose(gradient, expected, rtol=1e-10)

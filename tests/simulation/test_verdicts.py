@@ -1,287 +1,251 @@
-"""Simulations that fail end in a member of `RESULTS`, with the last good state.
-
-Systems and starts are made to fail in known ways."""
-
-import itertools
+"""Simulations that fail end in a member of `RESULTS`, with the last good state: one system with all
+faults, on each family of methods."""
 
 import diffrax
+import equinox as eqx
 import helpers as h
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from short_runs import PENDULUM, START, UK, Wrong, simulate
+from jaxtyping import Array
 
 import jaxmbd as mbd
 
-
-def check_failure(expected, system=PENDULUM, enforcement=UK, state=START, **options):
-    """With throw=False the verdict and finite numbers, with throw=True its message."""
-    sol = simulate(system, enforcement, state, throw=False, **options)
-    assert sol.result == expected, sol.result
-    for x in (sol.q, sol.v, sol.phi_norm, sol.phidot_norm):
-        assert np.all(np.isfinite(x))
-    message = mbd.RESULTS[expected].splitlines()[0][:40]
-    with pytest.raises(RuntimeError, match=message):
-        simulate(system, enforcement, state, **options)
-    return sol
+R, DT = mbd.RESULTS, 0.01
+GOOD = R.successful
 
 
-class WithMass(Wrong):
-    """A pendulum with that mass matrix, in one program for all."""
+class Faulty(mbd.AbstractSystem):
+    """A mass in space that slides along x, at 2 m/s and held by nothing."""
 
-    mass: jax.Array
+    mass: Array = h.parameter(((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)))
+    row: Array = h.parameter((0.0, 1.0, 0.0))  # beside that of z
+    burst: Array = h.parameter(10.0)  # when the force is no number any more
+    steepness: Array = h.parameter(0.0)
+    locked: Array = h.parameter(10.0)  # where the coordinates are locked
+    reach: Array = h.parameter(0.0)  # below 0 no position satisfies the second row
 
     def mass_matrix(self, q):
         return self.mass
 
+    def force(self, t, q, v, u):
+        steep = -jnp.where(q + v / 3 > 1.5, 1.0, -1.0) * self.steepness
+        return jnp.where(t > self.burst, jnp.nan, steep * jnp.array([1, 0, 0], q.dtype))
 
-ALL_METHODS = pytest.mark.parametrize(
-    "method",
-    h.slow_unless(lambda m: m not in h.VARIANTS, [m for m in h.METHODS if "project" not in m]),
-)
+    def constraint(self, q, t):
+        return jnp.stack([q[2], self.row @ q + jnp.where(self.reach < 0, 1 + q[1] ** 2, 0.0)])
 
-MASSES = {
-    "negative": np.diag([1.0, -1.0]),
-    "singular": np.diag([1.0, 0.0]),
-    "indefinite": np.array([[1.0, 2.0], [2.0, 1.0]]),
+    def result(self, q):
+        return R.where(q[0] > self.locked, R.gimbal_lock, GOOD)
+
+
+# The fault, the start, the verdict, and how many steps of 6 are good.
+FAULTS = {
+    "none": ({}, {}, GOOD, 6),
+    "negative mass": (dict(mass=np.diag([1.0, -1.0, 1.0])), {}, R.mass_matrix_indefinite, 0),
+    "indefinite mass": (
+        dict(mass=[[1.0, 2, 0], [2, 1, 0], [0, 0, 1]]), {}, R.mass_matrix_indefinite, 0,
+    ),
+    "singular mass": (dict(mass=np.diag([1.0, 0.0, 1.0])), {}, R.mass_matrix_indefinite, 0),
+    "mass without symmetry": (
+        dict(mass=[[1.0, 0.3, 0], [0.1, 1, 0], [0, 0, 1]]), {}, R.mass_matrix_indefinite, 0,
+    ),
+    "mass that is no number": (dict(mass=np.full((3, 3), np.nan)), {}, R.nonfinite_state, 0),
+    "dependent rows": (dict(row=[0.0, 0.0, 2.0]), {}, R.singular_constraints, 0),
+    "force that is no number": (dict(burst=2.5 * DT), {}, R.nonfinite_state, 3),
+    "locked coordinates": (dict(locked=1 + 4.5 * 2 * DT), {}, R.gimbal_lock, 5),
+    "drift": ({}, dict(z=8e-4), R.drift, 0),
+    "position off": ({}, dict(z=0.05), R.inconsistent_start, 0),
+    "velocity off": ({}, dict(vz=0.05), R.inconsistent_start, 0),
+}  # fmt: skip
+
+
+def of_all(faults):
+    """Systems and starts as one batch."""
+    faults = list(faults)
+    systems = jax.tree.map(lambda *x: np.stack(x), *(Faulty(**fault) for fault, *_ in faults))
+    starts = [start for _, start, *_ in faults]
+    q = np.array([[1.0, 0.0, start.get("z", 0.0)] for start in starts])
+    v = np.array([[2.0, 0.0, start.get("vz", 0.0)] for start in starts])
+    return systems, q, v
+
+
+@eqx.filter_jit
+def run(method, batch, dt=DT, throw=False, **options):
+    def one(system, q, v):
+        steps = {} if "t1" in options else dict(num_steps=6)
+        return mbd.simulate(
+            system, method, mbd.State(0.0, q, v), dt=dt, throw=throw, **steps, **options
+        )
+
+    return jax.vmap(one)(*batch)
+
+
+def same(result, expected):
+    for verdict in expected:
+        np.testing.assert_array_equal(result == verdict, [x == verdict for x in expected])
+
+
+CHOLESKY = mbd.Cholesky()
+METHODS = {
+    "udwadia_kalaba": mbd.UdwadiaKalaba(CHOLESKY),
+    "multipliers": mbd.LagrangeMultipliers(mbd.KKT()),
+    "impulse": mbd.VelocityImpulse(CHOLESKY),
+    "independent": mbd.IndependentCoordinates(CHOLESKY),
+    "alpha": mbd.GeneralisedAlpha(solver=CHOLESKY),
+    "variational": mbd.Variational(CHOLESKY),
+    "augmented": mbd.AugmentedLagrangian(),
+    "primal": mbd.ImplicitPenalty(1.0, 1.0, mbd.Primal()),
+}
+# KKT solves with any mass, and penalties with any rows.
+EXEMPT = {
+    "multipliers": {"negative mass", "indefinite mass", "singular mass"},
+    "augmented": {"dependent rows"},
+    "primal": {"dependent rows", "position off", "velocity off"},
 }
 
 
-@pytest.mark.parametrize(
-    "mass, method",
-    [
-        (mass, method)
-        for mass in MASSES
-        for method in ("udwadia_kalaba", "baumgarte", "impulse", "primal_penalty")
-    ],
-)
-def test_indefinite_mass_matrix(mass, method):
-    system = WithMass({}, jnp.asarray(MASSES[mass]))
-    enforcement = h.method(method).enforcement
-    check_failure(mbd.RESULTS.mass_matrix_indefinite, system, enforcement)
+# They meet the force at the end of the step too.
+MET = {
+    "independent": R.nonfinite_state,
+    "alpha": R.implicit_scheme_unsolved,
+    "variational": R.nonfinite_state,
+}
 
 
-def test_mass_matrix_without_symmetry():
-    """Only its lower half would enter otherwise."""
-    system = Wrong({"mass_matrix": lambda q: jnp.array([[1.0, 0.3], [0.1, 1.0]])})
-    check_failure(mbd.RESULTS.mass_matrix_indefinite, system)
-
-
-@pytest.mark.parametrize(
-    "method, solver",
-    h.slow_unless(
-        lambda method, solver: (solver == "cholesky") == (method in ("udwadia_kalaba", "impulse")),
-        itertools.product(
-            ("udwadia_kalaba", "multipliers", "impulse", "projected"), ("cholesky", "kkt")
-        ),
-    ),
-)
-def test_dependent_rows(method, solver):
-    """Solvers for independent rows say so, and which others there are."""
-    case, method = h.CASES["redundant_pendulum"], h.method(method, solver)
-    check_failure(
-        mbd.RESULTS.singular_constraints,
-        case.system,
-        method.enforcement,
-        case.state,
-        projection=method.projection,
-    )
-
-
-@ALL_METHODS
-def test_inconsistent_start(method):
-    """Rigid methods refuse; compliant ones take it as a deflection."""
-    enforcement = h.method(method).enforcement
-    state = mbd.State(0.0, np.array([0.95, 0.0]), np.zeros(2))
-    if method in h.SOFT:
-        assert simulate(enforcement=enforcement, state=state).result == mbd.RESULTS.successful
-        return
-    sol = check_failure(mbd.RESULTS.inconsistent_start, enforcement=enforcement, state=state)
-    assert np.array_equal(sol.q[-1], state.q)
-
-
-def test_inconsistent_velocity():
-    """|Phi'| = 2 q . v = 0.018 against the tolerance, and a tolerance that allows it."""
-    state = mbd.State(0.0, np.array([0.9, 0.0]), np.array([0.01, 0.0]))
-    check_failure(mbd.RESULTS.inconsistent_start, state=state)
-    assert simulate(state=state, start_tolerance=0.02).result == mbd.RESULTS.successful
-
-
-def test_inconsistent_nonholonomic_start():
-    case = h.CASES["skate"]
-    state = mbd.State(0.0, case.state.q, case.state.v + jnp.array([0.0, 0.1, 0.0]))
-    check_failure(mbd.RESULTS.inconsistent_start, case.system, state=state)
-
-
-class Burst(mbd.AbstractSystem):
-    """q'' = 0 until t = 0.025, NaN afterwards."""
-
-    def mass_matrix(self, q):
-        return jnp.eye(1, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return jnp.where(t > 0.025, jnp.nan, 0.0) * q
-
-
-@pytest.mark.parametrize("enforcement", [UK, mbd.VelocityImpulse()])
-def test_nan_in_flight(enforcement):
-    """The state is held at the last good one, t = 0.03: force at 0, 0.01, 0.02 is finite."""
-    start = mbd.State(0.0, np.array([1.0]), np.array([2.0]))
+@pytest.mark.parametrize("name", METHODS)
+def test_faults(name):
+    faults = {k: x for k, x in FAULTS.items() if k not in EXEMPT.get(name, ())}
+    if name in MET:
+        faults["force that is no number"] = dict(burst=2.5 * DT), {}, MET[name], 2
+    if name in ("alpha", "variational"):
+        faults["force that jumps"] = dict(steepness=1e6), {}, R.implicit_scheme_unsolved, 0
+    scheme = diffrax.Euler() if name in ("udwadia_kalaba", "multipliers", "augmented") else None
+    batch = of_all(faults.values())
     saveat = diffrax.SaveAt(t0=True, steps=True)
-    sol = check_failure(
-        mbd.RESULTS.nonfinite_state, Burst(), enforcement, start, num_steps=6, saveat=saveat
-    )
-    np.testing.assert_allclose(sol.q[:4, 0], 1 + 2 * np.array([0, 0.01, 0.02, 0.03]), rtol=1e-15)
-    assert np.all(sol.q[4:, 0] == sol.q[3, 0]) and np.all(sol.v == 2)
-    assert int(sol.stats["num_steps"]) == 3
+    sol = run(METHODS[name], batch, scheme=scheme, drift_tolerance=5e-4, saveat=saveat)
+    same(sol.result, [verdict for *_, verdict, _ in faults.values()])
+    good = np.array([steps for *_, steps in faults.values()])
+    np.testing.assert_array_equal(sol.stats["num_steps"], good)
+    # The states are held at the last good one, while the time goes on.
+    held = np.minimum(np.arange(7)[None], good[:, None])
+    np.testing.assert_allclose(sol.q[:, :, 0], 1 + 2 * DT * held, rtol=1e-12)
+    np.testing.assert_allclose(sol.t, np.tile(DT * np.arange(7), (len(good), 1)), atol=1e-15)
+    assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.v))
 
 
-def test_nan_in_flight_between_steps():
-    start = mbd.State(0.0, np.array([1.0]), np.array([2.0]))
-    ts = [0.005, 0.015, 0.035, 0.06]
-    sol = check_failure(
-        mbd.RESULTS.nonfinite_state, Burst(), UK, start, num_steps=6, saveat=diffrax.SaveAt(ts=ts)
-    )
-    np.testing.assert_allclose(sol.q[2:, 0], 1.06, rtol=1e-15)
-
-
-def test_nan_in_flight_of_adaptive_steps():
-    """The controller takes it for a step too large, and halves it until the steps are used up."""
-    start = mbd.State(0.0, np.array([1.0]), np.array([2.0]))
-    sol = check_failure(
-        mbd.RESULTS.max_steps_reached,
-        Burst(),
-        UK,
-        start,
-        t1=0.06,
-        scheme=diffrax.Tsit5(),
-        stepsize_controller=diffrax.PIDController(rtol=1e-6, atol=1e-6),
-        saveat=diffrax.SaveAt(ts=[0.01, 0.05]),
-        max_steps=100,
-    )
-    np.testing.assert_allclose(sol.q[:, 0], [1.02, 1.05], rtol=1e-4)  # held at t = 0.025
-
-
-def test_verdict_of_adaptive_steps():
-    """The same member as at fixed steps."""
-    case = h.CASES["redundant_pendulum"]
-    sol = simulate(
-        case.system,
-        mbd.UdwadiaKalaba(mbd.Cholesky()),
-        case.state,
-        t1=0.02,
-        scheme=diffrax.Tsit5(),
-        stepsize_controller=diffrax.PIDController(rtol=1e-6, atol=1e-6),
-        throw=False,
-    )
-    assert sol.result == mbd.RESULTS.singular_constraints
-
-
-def test_too_many_adaptive_steps():
-    sol = simulate(
-        t1=1.0,
-        scheme=diffrax.Tsit5(),
-        stepsize_controller=diffrax.PIDController(rtol=1e-9, atol=1e-9),
-        max_steps=5,
-        throw=False,
-    )
-    assert sol.result == mbd.RESULTS.max_steps_reached
-    assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.multipliers))
-
-
-class Snap(mbd.AbstractSystem):
-    """A force that saturates, where Newton's method at large steps goes to and fro."""
-
-    def mass_matrix(self, q):
-        return jnp.eye(1)
-
-    def force(self, t, q, v, u):
-        return -10 * jnp.arctan(1e3 * q)
-
-
-@pytest.mark.parametrize("scheme", [mbd.CrankNicolson(), diffrax.ImplicitEuler()])
-def test_implicit_scheme_that_does_not_converge(scheme):
-    sol = mbd.simulate(
-        Snap(),
-        UK,
-        mbd.State(0.0, np.array([1.0]), np.array([0.0])),
-        t1=1.0,
-        dt=0.5,
-        scheme=scheme,
-        throw=False,
-    )
-    assert sol.result == mbd.RESULTS.implicit_scheme_unsolved
-
-
-@pytest.mark.parametrize("method", ["uncorrected", "impulse_drifting"])
-def test_drift_tolerance(method):
-    """Methods without position feedback leave the circle; with a tolerance they are stopped."""
-    enforcement = h.method(method).enforcement
-    state = mbd.State(0.0, np.array([0.9, 0.0]), np.array([0.0, 3.0]))
-    options = dict(state=state, enforcement=enforcement, num_steps=40)
-    free = simulate(**options)
-    tolerance = float(free.phi_norm[-1]) / 4
-    assert tolerance > 1e-4
-    stopped = check_failure(mbd.RESULTS.drift, drift_tolerance=tolerance, **options)
-    assert tolerance < stopped.phi_norm[-1] < 1.5 * tolerance  # at the first step beyond it
-    assert 0 < int(stopped.stats["num_steps"]) < 40
-
-
-def test_drift_tolerance_of_adaptive_steps():
-    """The step that is too large is the last one."""
-    state = mbd.State(0.0, np.array([0.9, 0.0]), np.array([0.0, 3.0]))
-    sol = simulate(
-        enforcement=mbd.LagrangeMultipliers(),
-        state=state,
-        t1=2.0,
-        scheme=diffrax.Heun(),
-        stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
-        drift_tolerance=1e-6,
-        throw=False,
-    )
-    assert sol.result == mbd.RESULTS.drift
-    assert sol.phi_norm[-1] > 1e-6
-    assert sol.stats["num_accepted_steps"] == 1
-
-
-class Gimbal(mbd.AbstractSystem):
-    """Free body in roll-pitch-yaw, turning about world y at 1 rad/s: locked at t = pi/2."""
-
-    coordinates = mbd.RollPitchYawWorld(tolerance=0.01)
-
-    def mass_matrix(self, q):
-        return jnp.eye(3, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return jnp.zeros_like(v)
-
-
-@pytest.mark.parametrize("enforcement", [UK, mbd.VelocityImpulse()])
-def test_gimbal_lock(enforcement):
-    start = mbd.State(0.0, np.zeros(3), np.array([0.0, 1.0, 0.0]))
-    step = np.pi / 2 / 10
-    before = simulate(Gimbal(), enforcement, start, dt=step, num_steps=9)
-    np.testing.assert_allclose(before.q[-1], [0, 9 * step, 0], rtol=0, atol=1e-12)
-    sol = check_failure(
-        mbd.RESULTS.gimbal_lock, Gimbal(), enforcement, start, dt=step, num_steps=12
-    )
-    np.testing.assert_allclose(sol.q[-1], [0, np.pi / 2, 0], rtol=0, atol=1e-12)
-
-
-def test_vanished_quaternion():
-    top = h.CASES["top"]
-    state = mbd.State(0.0, top.state.q.at[3:].multiply(1e-3), top.state.v)
-    sol = simulate(top.system, state=state, start_tolerance=jnp.inf, throw=False)
-    assert sol.result == mbd.RESULTS.invalid_coordinates
+def test_held_between_steps():
+    batch = of_all([FAULTS["force that is no number"]])
+    saveat = diffrax.SaveAt(ts=np.array([0.005, 0.015, 0.035, 0.06]))
+    sol = run(mbd.UdwadiaKalaba(CHOLESKY), batch, scheme=diffrax.Euler(), saveat=saveat)
+    np.testing.assert_allclose(sol.q[0, 2:, 0], 1.06, rtol=1e-14)
 
 
 def test_projection_that_cannot():
-    """x^2 + 1 = 0 has no solution; the projection says so in the first step."""
-    system = Wrong({"constraint": lambda q, t: q[0] ** 2 + 1.0})
-    check_failure(
-        mbd.RESULTS.projection_failed,
-        system,
-        mbd.ExplicitPenalty(0.0),
-        projection=mbd.Projection(),
+    system = jax.tree.map(lambda x: x[None], Faulty(reach=-1.0))
+    start = np.array([[1.0, 0.0, 0.0]]), np.zeros((1, 3))
+    method, projection = mbd.ExplicitPenalty(0.0), mbd.Projection()
+    sol = run(method, (system, *start), scheme=diffrax.Euler(), projection=projection)
+    same(sol.result, [R.projection_failed])
+
+
+ADAPTIVE = diffrax.PIDController(rtol=1e-6, atol=1e-6)
+
+
+def test_adaptive_steps():
+    """The same members as at fixed steps. A force that is no number is taken for a step too large,
+    which is halved until the steps are used up."""
+    names = ["none", "negative mass", "dependent rows", "force that is no number", "position off"]
+    sol = run(
+        mbd.UdwadiaKalaba(CHOLESKY),
+        of_all([FAULTS[name] for name in names]),
+        t1=0.06,
+        scheme=diffrax.Heun(),
+        stepsize_controller=ADAPTIVE,
+        saveat=diffrax.SaveAt(ts=np.array([0.01, 0.05])),
+        max_steps=60,
     )
+    expected = [FAULTS[name][2] for name in names]
+    expected[3] = R.max_steps_reached
+    same(sol.result, expected)
+    np.testing.assert_allclose(sol.q[3, :, 0], [1.02, 1.05], rtol=1e-4)  # held at t = 0.025
+    assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.v))
+
+
+def test_drift_of_adaptive_steps():
+    """The step that is too large is the last one."""
+    state = mbd.State(0.0, np.array([0.9, 0.0]), np.array([0.0, 3.0]))
+    sol = mbd.simulate(
+        h.Pendulum(), mbd.LagrangeMultipliers(), state, t1=2.0, dt=0.01,
+        scheme=diffrax.Heun(), stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
+        drift_tolerance=1e-6, throw=False,
+    )  # fmt: skip
+    assert sol.result == R.drift and sol.phi_norm[-1] > 1e-6
+    assert sol.stats["num_accepted_steps"] == 1
+
+
+@pytest.mark.parametrize(
+    "scheme, controller",
+    [
+        (mbd.CrankNicolson(), None),
+        (diffrax.ImplicitEuler(), None),
+        # A step that fails at the shortest length allowed.
+        (
+            mbd.CrankNicolson(),
+            diffrax.PIDController(rtol=1e-3, atol=1e-3, dtmin=0.5, force_dtmin=True),
+        ),
+    ],
+)
+def test_implicit_schemes_that_are_not_solved(scheme, controller):
+    """Newton's method goes to and fro between the sides of a force that jumps."""
+    system, q, v = of_all([({}, {}), (dict(steepness=1e3), {})])
+    options = dict(scheme=scheme, stepsize_controller=controller, t1=1.0)
+    sol = run(mbd.UdwadiaKalaba(CHOLESKY), (system, q, 0 * v), dt=0.5, **options)
+    same(sol.result, [GOOD, R.implicit_scheme_unsolved])
+
+
+PENDULUM = h.Pendulum()
+OFF = mbd.State(0.0, np.array([0.95, 0.0]), np.zeros(2))
+
+
+def test_failures_are_raised():
+    """With its message, unless the start may be off by so much; compliant rows deflect."""
+    options = dict(dt=DT, num_steps=2)
+    method, soft = mbd.VelocityImpulse(CHOLESKY), mbd.ImplicitPenalty(1e3)
+    with pytest.raises(RuntimeError, match="violates the constraints"):
+        mbd.simulate(PENDULUM, method, OFF, **options)
+    assert mbd.simulate(PENDULUM, method, OFF, start_tolerance=0.1, **options).result == GOOD
+    assert mbd.simulate(PENDULUM, soft, OFF, **options).result == GOOD
+
+
+def test_which_methods_are_rigid():
+    assert all(method.rigid for name, method in METHODS.items() if name != "primal")
+    assert mbd.ContactImpulse.rigid
+    assert not mbd.ImplicitPenalty.rigid and not mbd.ExplicitPenalty.rigid
+
+
+def test_coordinates_have_verdicts():
+    """Those of the kinematic map: a quaternion that has vanished."""
+    top, q = h.CASES["top"].system, np.array(h.CASES["top"].state.q)
+    verdict = eqx.filter_jit(top.result)
+    assert verdict(q) == GOOD
+    assert verdict(q * np.array([1, 1, 1, *[1e-3] * 4])) == R.invalid_coordinates
+
+
+@pytest.mark.parametrize("method", [mbd.UdwadiaKalaba(correct=False), mbd.VelocityImpulse(
+    CHOLESKY, mbd.NoStabilisation()
+)])  # fmt: skip
+def test_drift_tolerance(method):
+    """Methods without position feedback leave the circle; with a tolerance they are stopped at the
+    first step beyond it."""
+    state = mbd.State(0.0, np.array([0.9, 0.0]), np.array([0.0, 3.0]))
+    options = dict(dt=DT, num_steps=40, throw=False)
+    if not isinstance(method, mbd.VelocityImpulse):
+        options["scheme"] = diffrax.Euler()
+    free, stopped = (
+        mbd.simulate(PENDULUM, method, state, drift_tolerance=x, **options) for x in (1.0, 4e-3)
+    )
+    assert free.result == GOOD and free.phi_norm[-1] > 8e-3
+    assert stopped.result == R.drift and 4e-3 < stopped.phi_norm[-1] < 6e-3
+    assert 0 < int(stopped.stats["num_steps"]) < 40

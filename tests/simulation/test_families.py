@@ -1,0 +1,85 @@
+"""Each family of steps: its order, a batch, failures, float32, and derivatives in both modes."""
+
+import functools
+
+import equinox as eqx
+import helpers as h
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from families import FAMILIES, STEPS, ends
+
+import jaxmbd as mbd
+
+all_families = pytest.mark.parametrize("name", FAMILIES)
+
+
+def batch(family):
+    """Twice the step; the step; a velocity that is no number; and a start that violates rows."""
+    q, v = (np.tile(x, (4, 1)) for x in family.start)
+    v[2, 0] = np.nan
+    q[3, 2] += 0.1
+    return q, v, family.dt * np.array([2.0, 1.0, 1.0, 1.0])
+
+
+@functools.cache
+def found(name):
+    family = FAMILIES[name]
+    system, _, control = family.problem
+    return ends(system, family.method, control, family.scheme, *batch(family))
+
+
+@all_families
+def test_order(name):
+    family, (q, v, _, _) = FAMILIES[name], found(name)
+    exact = np.concatenate(family.problem[1](STEPS * family.dt))
+    coarse, fine = (np.linalg.norm(np.concatenate([q[i, i], v[i, i]]) - exact) for i in (0, 1))
+    assert abs(np.log2(coarse / fine) - family.order) < 0.25
+    assert fine < (1e-6 if family.order == 4 else 3e-1 if family.order == 1 else 1e-2)
+
+
+@all_families
+def test_failures_of_a_batch(name):
+    """Each sample has its own verdict. Those that fail stay where they were."""
+    (*numbers, result), R = found(name), mbd.RESULTS
+    q, v, lam = map(np.asarray, numbers)
+    expected = [R.successful, R.successful, R.nonfinite_state, R.inconsistent_start]
+    for verdict in expected:
+        np.testing.assert_array_equal(result == verdict, [x == verdict for x in expected])
+    starts, _, _ = batch(FAMILIES[name])
+    np.testing.assert_array_equal(q[2:], np.broadcast_to(starts[2:, None], q[2:].shape))
+    for x in (q, lam, v):
+        assert np.all(np.isfinite(x[[0, 1, 3]]))
+
+
+@all_families
+def test_float32(name):
+    """All numbers stay float32. Rounding is 6e-8, of positions of 1 and velocities of 10, and the
+    violation of rows is divided by the step."""
+    family = FAMILIES[name]
+    system, _, control = family.problem
+    given = h.cast((system, family.method, control, batch(family)), "float32")
+    *single, result = ends(*given[:3], family.scheme, *given[3])
+    assert {x.dtype for x in single} == {jnp.dtype("float32")}
+    assert np.all((result == mbd.RESULTS.successful)[:2])
+    for x, exact, atol in zip(single[:2], found(name)[:2], (3e-5, 3e-4), strict=True):
+        np.testing.assert_allclose(x[:2], exact[:2], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "turning"])
+def test_derivatives(name):
+    """By all parameters, also of the control, the start and the step, in both modes."""
+    family = FAMILIES[name]
+    system, _, control = family.problem
+    tree = system, family.method, control, *family.start, np.asarray(0.02)
+    tree, fixed = eqx.partition(tree, eqx.is_inexact_array_like)
+
+    def loss(tree):
+        system, method, control, q, v, dt = eqx.combine(tree, fixed)
+        options = dict(num_steps=6, scheme=family.scheme, start_tolerance=jnp.inf)
+        state = mbd.State(0.0, q, v)
+        sol = mbd.simulate(system, method, state, dt=dt, control=control, **options)
+        ends = jnp.concatenate([sol.q[-1], sol.v[-1], 0.1 * sol.multipliers[-1]])
+        return jnp.cos(1.0 + jnp.arange(ends.size, dtype=float)) @ ends
+
+    h.check_scalar(loss, tree, step=family.smooth_within)
