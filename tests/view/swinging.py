@@ -61,11 +61,11 @@ def solution(times=TIMES, mechanism=None, seed=0, shift=0.0):
     return solution_of(times, q, v.reshape(len(times), -1), lam)
 
 
-def solution_of(t, q, v, lam):
-    zero = jnp.zeros(len(t))
+def solution_of(t, q, v, lam, result=mbd.RESULTS.successful):
+    zero = np.zeros(len(t))
     fields = dict(t=t, q=q, v=v, multipliers=lam, phi_norm=zero, phidot_norm=zero)
     fields = {name: jnp.asarray(x) for name, x in fields.items()}
-    return mbd.Solution(**fields, ys=None, stats={}, result=mbd.RESULTS.successful)
+    return mbd.Solution(**fields, ys=None, stats={}, result=result)
 
 
 def ball(body="lower", position=(0.0, 0.0, -LOWER / 2), color=(1.0, 0.0, 0.0, 1.0)):

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 from swinging import TIMES, ball, coordinates, double_pendulum, solution
 
 import jaxmbd as mbd
@@ -106,14 +107,7 @@ def projected(tab, point):
     """Where a camera with the reported pose sees a point, in pixels."""
     camera = tab.evaluate("window.jaxmbd.camera")
     w, x, y, z = camera["wxyz"]
-    R = np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-    seen = R.T @ (point - np.array(camera["position"]))
+    seen = Rotation.from_quat([x, y, z, w]).inv().apply(point - np.array(camera["position"]))
     focal = camera["image_height"] / 2 / np.tan(camera["fov"] / 2)
     middle = np.array([camera["image_width"], camera["image_height"]]) / 2
     return middle + focal * seen[:2] / seen[2]

@@ -43,11 +43,14 @@ def test_contact_shapes(shape, kind, size):
     assert (ground.body, ground.kind, ground.unbounded) == ("ground", "plane", True)
 
 
+def volume(vertices, faces):
+    a, b, c = np.moveaxis(vertices[faces].astype(float), 1, 0)
+    return np.sum(np.einsum("ij,ij->i", a, np.cross(b, c))) / 6
+
+
 def test_triangles_of_convex_points_enclose_their_volume():
     solid = shown(mbd.ConvexPoints(WEDGE))[0]
-    a, b, c = np.moveaxis(solid.vertices[solid.faces], 1, 0)
-    volume = np.sum(np.einsum("ij,ij->i", a, np.cross(b, c))) / 6
-    assert abs(volume) == pytest.approx(0.5)
+    assert abs(volume(solid.vertices, solid.faces)) == pytest.approx(0.5)
 
 
 def test_height_fields_divide_their_cells_as_contacts_do():
@@ -65,10 +68,8 @@ def test_a_capsule_is_within_its_radius_of_its_axis():
     np.testing.assert_allclose(
         np.hypot(np.hypot(*vertices.T[:2]), vertices[:, 2] - along), 0.2, rtol=1e-6
     )
-    a, b, c = np.moveaxis(vertices[faces].astype(float), 1, 0)
-    volume = np.sum(np.einsum("ij,ij->i", a, np.cross(b, c))) / 6
     # Outward, and less than the round one by the facets.
-    assert volume == pytest.approx(np.pi * 0.04 * (1.0 + 0.8 / 3), rel=0.03)
+    assert volume(vertices, faces) == pytest.approx(np.pi * 0.04 * (1.0 + 0.8 / 3), rel=0.03)
 
 
 def test_a_body_alone_is_the_box_with_its_inertia():
