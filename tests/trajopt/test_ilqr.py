@@ -56,7 +56,7 @@ def test_states_of_a_guess_are_joined():
     """Of a linear motion one whole step joins any states to the best one."""
     guess = trajopt.Guess(*np.random.default_rng(0).normal(size=(3, 13, 2)))
     plan = ilqr(masses(final=P, **WIDE), guess)
-    assert plan.status == STATUS.converged and plan.iterations <= 3
+    assert plan.status == STATUS.converged and plan.iterations <= 2
     np.testing.assert_allclose(plan.cost, START @ P @ START, rtol=1e-12)
     again = trajopt.perform(masses(final=P), plan.open_loop)
     np.testing.assert_allclose(again.q, plan.q, rtol=0, atol=1e-12)

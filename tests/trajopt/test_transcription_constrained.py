@@ -12,14 +12,18 @@ from jaxtyping import Array
 from scipy.integrate import solve_ivp
 from scipy.optimize import root
 from trajopt_problems import (
+    DT,
     HERMITE,
     SHOOTING,
     STATUS,
     TRAPEZOIDAL,
     Effort,
+    Q,
+    R,
     Reach,
     converged,
     masses,
+    runge_kutta,
     solve,
 )
 
@@ -114,6 +118,27 @@ def test_defects_of_an_exact_motion(method, order):
         np.testing.assert_allclose(np.stack([by_mu[:, 0], by_gamma[:, 0]]), by_slacks, atol=1e-5)
     falls = np.log2(np.array(errors[0]) / errors[1])
     np.testing.assert_allclose(falls, order + 1, atol=0.4)
+
+
+def test_defects_of_multiple_shooting():
+    """Of linear masses: the end of an interval without the motion from its beginning, and the cost
+    by the trapezoidal rule."""
+    x0, x1, u = np.random.default_rng(0).normal(size=(3, 4))
+    A, B = runge_kutta()
+    none = np.zeros(0)
+    begin, end = (Knot(x[:2], x[2:], none, none) for x in (x0, x1))
+    dynamics = Dynamics(masses().system, np.zeros(0, int), np.zeros(0, int))
+
+    @jax.jit
+    def found(begin, end, u):
+        interval = Interval(T0, jnp.asarray(DT), begin, end, (u, none, none))
+        return SHOOTING.equations(masses(), dynamics, interval)[:2]
+
+    cost, defects = found(begin, end, u[:2])
+    ahead = A @ x0 + B @ u[:2]
+    np.testing.assert_allclose(defects, x1 - ahead, atol=1e-12)
+    costs = [x @ Q @ x + u[:2] @ R @ u[:2] for x in (x0, ahead)]
+    np.testing.assert_allclose(cost, DT * np.mean(costs), rtol=1e-12)
 
 
 def along_angle(steps):
