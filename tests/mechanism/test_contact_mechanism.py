@@ -1,31 +1,14 @@
 """Bodies that slide, roll, bounce and tip over, against closed forms."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import rimless_wheel
-from contact_mechanisms import FLOOR, G, box, boxes, least_rates, positions, run, sphere
+from contact_mechanisms import FLOOR, G, box, least_rates, run, sphere
 from scipy.integrate import solve_ivp
 
 import jaxmbd as mbd
-
-
-@pytest.mark.slow
-def test_box_on_a_slope():
-    """Sticks below and slides above tan(a) = mu, to the distance of the steps' closed form."""
-    for angle in (0.46, 0.5):
-        gravity = G * np.array([np.sin(angle), 0.0, -np.cos(angle)])
-        mechanism = boxes([(0.0, 0.0, 0.5)], gravity)
-        sol = run(mechanism, 1.0, 1e-2)
-        excess = max(0.0, np.sin(angle) - 0.5 * np.cos(angle))
-        x = positions(mechanism, sol)[-1, :, 0]
-        # h^2 (1 + ... + n) a
-        np.testing.assert_allclose(x, [G * excess * 1.01 / 2, 0.0, 0.5], atol=1e-10)
-        force = np.asarray(sol.contact_force[-1])
-        np.testing.assert_allclose(force[:, 0].sum(), G * np.cos(angle), rtol=1e-9)
-        assert mechanism.contact_names == ("floor-0",) * 8
 
 
 @pytest.mark.slow
@@ -131,27 +114,12 @@ def test_bounce_and_its_derivatives():
         np.testing.assert_allclose(derivative, slope, rtol=1e-8, atol=1e-10)
 
 
-FALLS = {
-    # name: (shape of the body that falls on the floor, law)
-    "box": (lambda p: mbd.Box(p["size"]), dict(restitution=0.3)),
-    "soft sphere": (lambda p: mbd.Sphere(p["size"][0]), None),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FALLS)
-def test_derivatives_by_shapes_and_laws(name):
-    """Of a motion through an impact, or soft contact, by sizes, mass, friction and stiffness."""
-    shape, law = FALLS[name]
-    p = dict(
-        size=jnp.array([0.2, 0.3, 0.15]),
-        mass=jnp.asarray(1.3),
-        friction=jnp.asarray(0.4),
-        stiffness=jnp.asarray(4e3),
-    )
+def test_derivatives_by_shapes_and_laws():
+    """Of a motion of a box through an impact, by sizes, mass and friction."""
+    p = dict(size=jnp.array([0.2, 0.3, 0.15]), mass=jnp.asarray(1.3), friction=jnp.asarray(0.4))
 
     def end(p):
-        soft = dict(stiffness=p["stiffness"], damping=0.01 * p["stiffness"])
         body = mbd.Body(
             "body",
             mbd.Inertia.box(size=(0.4, 0.6, 0.3), mass=p["mass"]),
@@ -159,11 +127,9 @@ def test_derivatives_by_shapes_and_laws(name):
             orientation=(0.9, 0.3, 0.25, 0.1),
             velocity=(0.5, 0.2, -2.0),
         )
-        contact = mbd.Contact(
-            "c", "ground", body, FLOOR, shape(p), friction=p["friction"], **(law or soft)
-        )
-        mechanism = mbd.Mechanism([body], contacts=[contact])
-        sol = run(mechanism, 0.3, 2e-3)
+        law = dict(friction=p["friction"], restitution=0.3)
+        contact = mbd.Contact("c", "ground", body, FLOOR, mbd.Box(p["size"]), **law)
+        sol = run(mbd.Mechanism([body], contacts=[contact]), 0.3, 2e-3)
         weights = jnp.linspace(0.3, 1.0, 6)
         return jnp.sum(sol.q[-1, :6] * weights) + jnp.sum(sol.v[-1] * weights[::-1])
 
@@ -172,11 +138,8 @@ def test_derivatives_by_shapes_and_laws(name):
     for key, x in p.items():
         direction = zero | {key: jnp.ones_like(x)}
         found[key] = along(p, direction)[1]
-        step = 1e-6 * jnp.maximum(1.0, jnp.max(x))
-        ends = [along(p | {key: x + s}, direction)[0] for s in (step, -step)]
-        np.testing.assert_allclose(
-            found[key], (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7
-        )
+        ends = [along(p | {key: x + s}, direction)[0] for s in (1e-6, -1e-6)]
+        np.testing.assert_allclose(found[key], (ends[0] - ends[1]) / 2e-6, rtol=1e-5, atol=1e-7)
     assert abs(found["size"]) > 1e-2
 
 
@@ -201,24 +164,3 @@ def test_box_tips_over_its_edge():
     end = run(mechanism, 2.0, 5e-3)
     np.testing.assert_allclose(end.v[-1], 0.0, atol=1e-8)
     np.testing.assert_allclose(mechanism.pose(end.q, "box").position[-1, 2], 0.5, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    "derivative, friction",
-    [
-        pytest.param(jax.grad, mbd.Cone(), id="grad-cone"),
-        pytest.param(jax.jacfwd, mbd.Pyramid(4), id="jacfwd-pyramid", marks=pytest.mark.slow),
-    ],
-)
-def test_what_rests_without_friction_impulses_sticks_in_derivatives(derivative, friction):
-    """A box on level ground: its friction is exactly 0, and holds it against any small pull."""
-    body = box("box", [0.0, 0.0, 0.5])
-    floor = mbd.Contact("floor", "ground", body, FLOOR, mbd.Box([0.5] * 3), friction=0.4)
-    mechanism = mbd.Mechanism([body], contacts=[floor])
-
-    def end(pull):
-        pulled = eqx.tree_at(lambda m: m.gravity, mechanism, jnp.array([pull, 0.0, -G]))
-        return run(pulled, 0.05, 0.01, friction=friction).q[-1, 0]
-
-    free = 0.05**2 / 2
-    assert abs(jax.jit(derivative(end))(0.0)) < 1e-9 * free
