@@ -100,29 +100,6 @@ def slope(tangent, friction=0.4, direction=0.0, mass=2.0, **law):
     return Slope(jnp.asarray(mass), gravity, mbd.ContactLaw(friction, **law))
 
 
-class WallPendulum(mbd.AbstractSystem):
-    """A pendulum of length 1, its row written twice, that swings against a wall x >= wall."""
-
-    wall: Array
-    restitution: Array
-
-    def mass_matrix(self, q):
-        return 1.5 * jnp.eye(2, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return jnp.array([0.0, -1.5 * G])
-
-    def constraint(self, q, t):
-        return (q @ q - 1.0) * jnp.array([0.5, 1.0])
-
-    def gap(self, q, t):
-        return q[:1] - self.wall
-
-    @property
-    def contact_law(self):
-        return mbd.ContactLaw(restitution=self.restitution)
-
-
 class Push(eqx.Module):
     """A constant force."""
 

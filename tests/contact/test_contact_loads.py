@@ -2,7 +2,6 @@
 
 import diffrax
 import helpers
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -107,23 +106,6 @@ def test_located_impulses_balance_momentum():
     sol = thrown(diffrax.SaveAt(ts=TIMES, t1=True), 2)
     impulse = np.cumsum(sol.contact_loads.impulse, axis=0)
     np.testing.assert_allclose(impulse, given(sol.v, sol.t), atol=1e-12)
-
-
-@pytest.mark.slow
-def test_loads_in_a_batch_and_their_derivatives():
-    """Of the first 0.7 s: the sliding one has lost friction times the normal impulse."""
-
-    def lost(friction):
-        loads = thrown(diffrax.SaveAt(steps=7), friction=friction).contact_loads
-        return loads.impulse[..., 1, :], loads.impulse[..., 1, :]
-
-    friction, modes = jnp.array([0.05, 0.1]), (jax.jacfwd, jax.jacrev)
-    both = jax.jit(jax.vmap(lambda x: [mode(lost, has_aux=True)(x) for mode in modes]))
-    for slope, impulse in both(friction):
-        normal, along = np.moveaxis(np.asarray(impulse), -1, 0)
-        np.testing.assert_allclose(along, friction[:, None] * normal, atol=1e-12)
-        np.testing.assert_allclose(slope[..., 0], 0.0, atol=1e-12)
-        np.testing.assert_allclose(slope[..., 1], normal, atol=1e-10)
 
 
 def test_plots_draw_all_that_happened():

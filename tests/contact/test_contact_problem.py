@@ -182,20 +182,6 @@ def test_gauss_seidel_solves():
     np.testing.assert_array_equal(found[2] < 1e-12, np.array(laws) < 1e-10)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["frictionless", "planar", "cone", "inscribed"])
-@pytest.mark.parametrize(
-    "solver, bound",
-    [(mbd.InteriorPoint(), 1e-9), (mbd.ProjectedGaussSeidel(2000), 1e-6)],
-)
-def test_conditions_hold(kind, solver, bound):
-    given = problem_of(0, 4, 9, 2, KINDS[kind], 10.0)
-    v_new, lam, residual, result = solved(solver, KINDS[kind], *given)
-    assert violation(KINDS[kind], *given, v_new, lam) < bound
-    assert residual < bound
-    assert result == mbd.RESULTS.successful
-
-
 def test_enumeration_without_friction():
     for seed in range(4):
         M, J, Jc, v, mu = problem_of(seed, 5, 8, 1, frictionless(), 3.0)

@@ -192,44 +192,6 @@ def test_impacts_of_what_is_held_by_rows():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("derivative", [jax.jacrev, jax.jacfwd])
-def test_derivatives_of_angles_at_the_limits(derivative):
-    """With respect to restitution, rate and step, in 200 random cases on a grid of round numbers.
-    Most of them reach a limit at the end of a step. Those of the closed form, up to the error of
-    the method, which is of second order in the angle of a step."""
-    rng = np.random.default_rng(5)
-    e, turn = rng.choice([1.0, 0.8, 0.5], 400), rng.choice([0.01, 0.02, 0.025], 400)
-    dt = rng.choice([1e-3, 2e-3, 1e-2], 400)
-    p = np.stack([e, turn / dt, dt], axis=1)
-    steps = 90
-
-    def exact(p):
-        e, rate, dt = p
-        left, speed, angle = steps * dt, rate, 0.0
-        for _ in range(4):
-            limit = jnp.where(speed > 0, 0.5, -0.5)
-            flight = (limit - angle) / speed
-            hits = flight < left
-            angle = jnp.where(hits, limit, angle)
-            left = jnp.where(hits, left - flight, left)
-            speed = jnp.where(hits, -e * speed, speed)
-        return angle + speed * left
-
-    value = jax.jit(jax.vmap(exact))(p)
-    p = p[np.abs(np.abs(value) - 0.5) > 1e-3][:200]
-    assert len(p) == 200
-
-    def found(p):
-        sol, angles, _ = swing(*p, steps)
-        return angles[-1], sol.result == mbd.RESULTS.successful
-
-    derivatives, successful = jax.jit(jax.vmap(derivative(found, has_aux=True)))(p)
-    assert np.all(successful)
-    expected = np.asarray(jax.jit(jax.vmap(jax.grad(exact)))(p)) * p
-    np.testing.assert_allclose(derivatives * p, expected, atol=5e-3)
-
-
-@pytest.mark.slow
 def test_derivatives_at_the_limits_of_a_joint():
     """Those of the energy after k impacts, (rate e^k)^2 of which no step takes part, with respect
     to restitution, rate and step."""

@@ -1,14 +1,68 @@
-"""Bodies that slide, roll, bounce and tip over, against closed forms."""
+"""Bodies that slide, roll, tip over, stand on each other and land, against closed forms; loops and
+ropes in contact; budgets of contact points; and bad input."""
 
+import diffrax
+import equinox as eqx
+import helpers
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 import rimless_wheel
-from contact_mechanisms import FLOOR, G, box, least_rates, run, sphere
+import stack_of_boxes
 from scipy.integrate import solve_ivp
 
 import jaxmbd as mbd
+from jaxmbd.mechanism.contact_rows import basis
+
+G = 9.81
+FLOOR = mbd.HalfSpace()
+
+
+def run(mechanism, t1, dt, *, impacts=0, every=None, projection=None, throw=True, **options):
+    steps = round(t1 / dt)
+    return mbd.simulate(
+        mechanism,
+        mbd.ContactImpulse(impacts=helpers.located(impacts), **options),
+        mechanism.state(),
+        t0=0.0,
+        t1=t1,
+        dt=dt,
+        projection=projection,
+        saveat=diffrax.SaveAt(steps=steps if every is None else every),
+        throw=throw,
+    )
+
+
+def sphere(
+    radius=0.2, mass=1.5, *, position=None, velocity=(0, 0, 0), spin=(0, 0, 0), plane=None, **law
+):
+    """One on the floor."""
+    body = mbd.Body(
+        "ball",
+        mbd.Inertia.sphere(radius=radius, mass=mass),
+        position=(0.0, 0.0, radius) if position is None else position,
+        velocity=velocity,
+        angular_velocity=spin,
+    )
+    contact = mbd.Contact("floor", "ground", body, FLOOR, mbd.Sphere(radius), **law)
+    return mbd.Mechanism([body], contacts=[contact], plane=plane)
+
+
+def box(name, position, size=(1.0, 1.0, 1.0), mass=1.0, **state):
+    return mbd.Body(name, mbd.Inertia.box(size=size, mass=mass), position=position, **state)
+
+
+def least_rates(mechanism, sol):
+    """Of a rimless wheel before and between its strikes, less those of the closed form."""
+    wheel = rimless_wheel
+    rate = np.asarray(mechanism.twist(sol.v, "wheel").angular)[:, 1]
+    after = np.searchsorted(sol.t, wheel.strikes(mechanism, sol)[0], side="right")
+    k2 = wheel.INERTIA[1] / (wheel.MASS * wheel.LENGTH**2)
+    climb = 2 * G * (1 - np.cos(wheel.HALF - wheel.SLOPE)) / (wheel.LENGTH * (1 + k2))
+    expected = np.sqrt(np.append(wheel.START, wheel.rates(wheel.SLOPE, 2)[1]) ** 2 - climb)
+    return np.array([swing.min() for swing in np.split(rate, after)]) - expected
 
 
 @pytest.mark.slow
@@ -33,27 +87,9 @@ def test_ball_slides_then_rolls():
 
 
 @pytest.mark.slow
-def test_rimless_wheel():
-    # Each spoke strikes as the one before it leaves: the way is a smooth function of the slope,
-    # with one derivative from differences of rounding to those that change the steps of strikes.
-    @jax.jit
-    def walk(slope):
-        mechanism, sol = rimless_wheel.walk(slope, t1=1.2, dt=8e-3)
-        return mechanism.pose(sol.q, "wheel").position, mechanism, sol
-
-    position, mechanism, sol = walk(jnp.asarray(rimless_wheel.SLOPE))
-    assert np.max(np.abs(least_rates(mechanism, sol))) < 0.04
-    assert np.max(np.abs(position[:, 1])) < 1e-12
-    end = lambda slope: walk(jnp.asarray(slope))[0][-1, 0]  # noqa: E731
-    slope = rimless_wheel.SLOPE
-    slopes = [(end(slope + d) - end(slope - d)) / (2 * d) for d in (1e-8, 1e-6, 1e-2)]
-    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-5)
-    np.testing.assert_allclose(slopes[0], slopes[2], rtol=2e-2)
-
-
-@pytest.mark.slow
 def test_rimless_wheel_at_first_order_and_its_derivatives():
     errors = [least_rates(*rimless_wheel.walk(rimless_wheel.SLOPE, 1.2, dt)) for dt in (8e-3, 4e-3)]
+    assert np.max(np.abs(errors[0])) < 0.04
     np.testing.assert_allclose(2 * errors[1], errors[0], atol=2e-3)
 
     def way(slope):
@@ -80,38 +116,6 @@ def test_rolling_and_torsional_friction():
     sol = run(spins, 0.5, 1e-2)
     expected = 5.0 - 0.003 * G / (0.4 * r**2) * 0.5
     np.testing.assert_allclose(spins.twist(sol.v, "ball").angular[-1, 2], expected, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_bounce_and_its_derivatives():
-    """Height of a dropped sphere after its first bounce, and its derivatives with respect to
-    radius, restitution, mass and height, in both modes."""
-    t = 0.6
-
-    def height(p):
-        mechanism = sphere(
-            p[0],
-            p[2],
-            position=jnp.stack([0 * p[3], 0 * p[3], p[3]]),
-            plane=mbd.Plane([0.0, -1.0, 0.0]),
-            restitution=p[1],
-        )
-        sol = run(mechanism, t, 1e-2, impacts=1)
-        height = mechanism.pose(sol.q[-1], "ball").position[2]
-        return height, height
-
-    def exact(p):
-        landing = jnp.sqrt(2 * (p[3] - p[0]) / G)
-        s = t - landing
-        return p[0] + p[1] * G * landing * s - G * s**2 / 2
-
-    p = jnp.array([0.2, 0.8, 1.5, 1.0])
-    modes = jax.jacrev, jax.jacfwd
-    both = jax.jit(lambda p: [mode(height, has_aux=True)(p) for mode in modes])
-    expected, slope = jax.jit(jax.value_and_grad(exact))(p)
-    for derivative, found in both(p):
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
-        np.testing.assert_allclose(derivative, slope, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.slow
@@ -164,3 +168,210 @@ def test_box_tips_over_its_edge():
     end = run(mechanism, 2.0, 5e-3)
     np.testing.assert_allclose(end.v[-1], 0.0, atol=1e-8)
     np.testing.assert_allclose(mechanism.pose(end.q, "box").position[-1, 2], 0.5, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_stack_of_ten_rests():
+    cube, bodies = mbd.Box((0.5, 0.5, 0.5)), [box(f"{i}", (0.0, 0.0, 0.5 + i)) for i in range(10)]
+    pairs = zip(["ground", *bodies[:-1]], bodies, [FLOOR] + 9 * [cube], strict=True)
+    contacts = [mbd.Contact(b.name, a, b, shape, cube, friction=0.5) for a, b, shape in pairs]
+    mechanism = mbd.Mechanism(bodies, contacts=contacts, contact_budget=44)
+    sol = run(mechanism, 0.5, 1e-2)
+    places = np.asarray(sol.q).reshape(-1, 7, 10)[-1, :3]
+    np.testing.assert_allclose(places, np.outer([0, 0, 1], 0.5 + np.arange(10.0)), atol=1e-8)
+    assert sol.contact_residual[-1] < 1e-8
+    np.testing.assert_allclose(sol.contact_force[-1, :, 0].sum(), G * 55, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=False,
+    reason="where one of several redundant corners is about to bear nothing, within rounding, the "
+    "derivative of that step is off by up to 1e-4 of it",
+)
+def test_example_stack_of_boxes():
+    """The box that stays behind is pulled by mu g, has the derivative of that with respect to mu,
+    and as it tips that of a difference quotient."""
+    mu, speed = jnp.asarray(stack_of_boxes.FRICTION), jnp.asarray(stack_of_boxes.SPEED)
+    motion = jax.jit(lambda mu: stack_of_boxes.sensitivity(mu, speed, t1=0.1, count=3))
+    x, slope = motion(mu)
+    n = np.arange(1, 11)
+    first = slice(stack_of_boxes.BEFORE, stack_of_boxes.BEFORE + 10)
+    np.testing.assert_allclose(x[first], stack_of_boxes.pulled(n), rtol=1e-4)
+    np.testing.assert_allclose(slope[first], stack_of_boxes.pulled(n) / mu, rtol=1e-4)
+    quotient = (motion(mu + 1e-6)[0] - motion(mu - 1e-6)[0]) / 2e-6
+    assert abs(slope[-1] - x[-1] / mu) > 1e-4  # no longer by the closed form
+    np.testing.assert_allclose(slope[-1], quotient[-1], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_random_landings_are_solved():
+    """250 cubes and 250 bricks thrown on a floor, of every pose, spin and friction, to the end."""
+
+    def landing(half, key):
+        keys = jr.split(key, 4)
+        turn = jr.normal(keys[0], (4,))
+        mu = jr.uniform(keys[1], minval=0.1, maxval=1.0)
+        body = mbd.Body("box", mbd.Inertia.box(size=2 * half, mass=1.0), position=[0, 0, 0.3])
+        floor = mbd.Contact("floor", "ground", body, mbd.HalfSpace(), mbd.Box(half), friction=mu)
+        mechanism = mbd.Mechanism([body], contacts=[floor], gravity=[0.0, 0.0, -9.81])
+        start = mechanism.state()
+        q = start.q.at[3:].set(turn / jnp.linalg.norm(turn))
+        v = jnp.concatenate([2 * jr.normal(keys[2], (3,)), 5 * jr.normal(keys[3], (3,))])
+        method, state = mbd.ContactImpulse(), mbd.State(0.0, q, v)
+        sol = mbd.simulate(mechanism, method, state, dt=2.5e-3, num_steps=480, throw=False)
+        return sol.result == mbd.RESULTS.successful, sol.contact_residual[-1]
+
+    land = jax.jit(jax.vmap(landing, (None, 0)), compiler_options=helpers.OPTIMISED)
+    for half in ([0.1, 0.1, 0.1], [0.2, 0.1, 0.03]):
+        solved, residual = land(jnp.array(half), jr.split(jr.key(0), 250))
+        assert jnp.all(solved)
+        assert jnp.max(residual) < 1e-8
+
+
+@pytest.mark.slow
+def test_loop_in_contact():
+    """A four-bar in the xz plane, a redundant loop in space, whose coupler comes to rest on a ball
+    that is fixed: rows below 1e-9, at rest."""
+    points = [np.array(p) for p in ((0, 0, 0), (0.2, 0, 0.3), (0.9, 0, 0.5), (0.8, 0, 0))]
+    bodies = []
+    for name, a, b in zip(("crank", "coupler", "rocker"), points[:-1], points[1:], strict=True):
+        length = np.linalg.norm(b - a)
+        d = (b - a) / length
+        turn = np.array([1 + d[2], 0.0, d[0], 0.0])
+        inertia = mbd.Inertia.box(size=(0.05, 0.05, length), mass=1.0)
+        place = dict(position=(a + b) / 2, orientation=turn / np.linalg.norm(turn))
+        bodies.append(mbd.Body(name, inertia, **place))
+    ends = ["ground", *bodies, "ground"]
+    joints = [
+        mbd.Revolute(f"hinge {i}", ends[i], ends[i + 1], point=p, axis=(0.0, 1.0, 0.0))
+        for i, p in enumerate(points)
+    ]
+    pose = mbd.Pose(jnp.array([0.6, 0.0, 0.2]), jnp.array([1.0, 0.0, 0.0, 0.0]))
+    shapes = mbd.Sphere(0.1), mbd.Capsule(0.02, 0.36)
+    stop = mbd.Contact("stop", "ground", bodies[1], *shapes, frame_a=pose, friction=0.4)
+    mechanism = mbd.Mechanism(bodies, joints, contacts=[stop])
+    sol = run(mechanism, 2.0, 2e-3, every=10, projection=mbd.Projection())
+    assert sol.phi_norm.max() < 1e-9
+    gaps = jax.jit(jax.vmap(lambda q: mechanism.gap(q, 0.0)))(sol.q)
+    assert np.min(gaps) > -1e-5
+    assert np.asarray(sol.contact_force)[-1, :, 0].max() > 0
+    np.testing.assert_allclose(sol.v[-1], 0.0, atol=1e-6)
+
+
+def test_rows_of_a_rope():
+    """A user's gap: 1 m minus the distance of two bodies, with its rate by the velocities, and that
+    at rest of a rope that grows."""
+    inertia = mbd.Inertia.sphere(radius=0.1, mass=2.0)
+    places = np.array([[0.1, 0.2, 0.0], [0.3, -0.1, -0.5]])
+    bodies = [mbd.Body(name, inertia, position=x) for name, x in zip("ab", places, strict=True)]
+
+    def slack(poses, t):
+        d = poses[1].position - poses[0].position
+        return 1.0 + 0.3 * t - jnp.sqrt(d @ d)
+
+    mechanism = mbd.Mechanism(bodies, contacts=[mbd.Gap("rope", bodies, slack)])
+    assert mechanism.contact_names == ("rope",)
+    v = np.arange(12.0)
+
+    @jax.jit
+    def found(q, v):
+        rows = mechanism.contact_rows(0.0, q)
+        return rows.gap, rows.velocities(v), rows.drift
+
+    gap, rate, drift = found(mechanism.state().q, v)
+    d = places[1] - places[0]
+    np.testing.assert_allclose(gap, [1.0 - np.linalg.norm(d)], rtol=1e-14)
+    apart = v.reshape(6, 2)[:3] @ [-1.0, 1.0]
+    np.testing.assert_allclose(rate, [[0.3 - apart @ d / np.linalg.norm(d)]], rtol=1e-13)
+    np.testing.assert_allclose(drift, [[0.3]], rtol=1e-14)
+
+
+@pytest.mark.slow
+def test_overflow_in_the_last_step():
+    """Of two balls there is room for the lower one. The other does not see the floor: in n steps it
+    falls by g h^2 n (n + 1) / 2, through its gap of 15 mm in the sixth."""
+
+    def fall(gap, steps, **options):
+        inertia = mbd.Inertia.sphere(radius=0.1, mass=1.0)
+        balls = [
+            mbd.Body("low", inertia, position=(0.0, 0.0, 0.105)),
+            mbd.Body("high", inertia, position=jnp.stack([jnp.ones(()), jnp.zeros(()), 0.1 + gap])),
+        ]
+        contacts = [mbd.Contact(b.name, "ground", b, FLOOR, mbd.Sphere(0.1)) for b in balls]
+        mechanism = mbd.Mechanism(balls, contacts=contacts, contact_budget=1)
+        method = mbd.ContactImpulse(contact_solver=mbd.ProjectedGaussSeidel(10))
+        state = mechanism.state()
+        return mbd.simulate(mechanism, method, state, t0=0.0, num_steps=steps, dt=1e-2, **options)
+
+    def height(gap):
+        sol = fall(gap, 6, throw=False)
+        return sol.q.reshape(7, 2)[2, 1], sol
+
+    # The steps themselves are good, and the state is the one that overlaps.
+    gaps = jnp.array([0.015, 0.021])
+    z, sol = jax.jit(jax.vmap(height))(gaps)
+    overflow = sol.result == mbd.RESULTS.contact_overflow
+    successful = sol.result == mbd.RESULTS.successful
+    np.testing.assert_array_equal([overflow, successful], [[True, False], [False, True]])
+    np.testing.assert_array_equal(sol.stats["num_steps"], 6)
+    np.testing.assert_allclose(z, 0.1 + gaps - 21 * G * 1e-4, rtol=1e-12)
+    assert fall(gaps[0], 5).result == mbd.RESULTS.successful
+    with pytest.raises(eqx.EquinoxRuntimeError, match="contact_budget"):
+        jax.block_until_ready(fall(gaps[0], 6))
+
+
+def test_tangents():
+    """A right-handed orthonormal basis that begins with the normal, everywhere."""
+    n = np.concatenate([np.random.default_rng(0).normal(size=(50, 3)), np.eye(3), -np.eye(3)])
+    n /= np.linalg.norm(n, axis=1, keepdims=True)
+    B = np.asarray(jax.jit(basis)(n))
+    np.testing.assert_allclose(B[:, 0], n, atol=1e-15)
+    squares = np.broadcast_to(np.eye(3), B.shape)
+    np.testing.assert_allclose(B @ np.swapaxes(B, 1, 2), squares, atol=1e-14)
+    np.testing.assert_allclose(np.linalg.det(B), 1.0, atol=1e-14)
+    np.testing.assert_array_equal(B[52], np.eye(3)[[2, 0, 1]])
+
+
+BODY, OTHER, CUBE = (
+    box("box", (0.0, 0.0, 0.5)),
+    box("other", (0.0, 0.0, 2.0)),
+    mbd.Box((0.5, 0.5, 0.5)),
+)
+HINGE = mbd.Revolute("hinge", "ground", BODY, point=(0, 0, 0), axis=(0.0, 1.0, 0.0))
+
+
+def on_floor(shape=CUBE, **options):
+    return mbd.Contact("floor", "ground", BODY, FLOOR, shape, **options)
+
+
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda: mbd.Contact("c", BODY, BODY, CUBE, CUBE), ValueError, '"c".*two bodies'),
+        (lambda: on_floor(friction=-1.0), ValueError, "friction.*-1"),
+        (lambda: mbd.Contact("c", BODY, OTHER, FLOOR, FLOOR), ValueError, "HalfSpace"),
+        (lambda: on_floor(0.5), ValueError, "shape"),
+        (lambda: on_floor(law=mbd.ContactLaw(), friction=0.3), ValueError, "either `law`"),
+        (
+            lambda: mbd.Mechanism([BODY], contacts=[mbd.Contact("c", BODY, OTHER, CUBE, CUBE)]),
+            ValueError,
+            "other",
+        ),
+        (lambda: mbd.Mechanism([BODY], contact_budget=0), ValueError, "contact_budget.*0"),
+        (lambda: mbd.JointLimit(HINGE), ValueError, "limits"),
+        (
+            lambda: mbd.Gap("gap", [BODY], lambda poses, t: t, friction=0.3),
+            TypeError,
+            'Gap "gap" has no argument `friction`',
+        ),
+        (
+            lambda: mbd.Gap("gap", [BODY], lambda poses, t: [t, t]),
+            ValueError,
+            '`fn` of Gap "gap".*jnp.stack',
+        ),
+    ],
+)
+def test_bad_input(make, error, words):
+    with pytest.raises(error, match=words):
+        make()

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from collision_pairs import extent
 
 import jaxmbd as mbd
 
@@ -218,21 +219,8 @@ CORNERS = np.array([[0.5, 0, 0], [-0.2, 0.4, 0], [-0.2, -0.4, 0], [0, 0, 0.6]])
 
 
 def reach(shape, R, i):
-    """How far a shape reaches along the world axis i: a formula for each kind."""
-    row = R[i]
-    if isinstance(shape, mbd.Sphere):
-        return 0.4
-    if isinstance(shape, mbd.Box):
-        return np.abs(row) @ [0.5, 0.4, 0.3]
-    if isinstance(shape, mbd.Capsule):
-        return 0.2 + 0.4 * abs(row[2])
-    if isinstance(shape, mbd.Cylinder):
-        return 0.35 * np.hypot(row[0], row[1]) + 0.3 * abs(row[2])
-    if isinstance(shape, mbd.Disc):
-        return 0.4 * np.hypot(row[0], row[1])
-    if isinstance(shape, mbd.Ellipsoid):
-        return np.linalg.norm(row * [0.5, 0.3, 0.2])
-    return np.max(CORNERS @ row)
+    """How far a shape reaches along the world axis i."""
+    return extent(jax.tree.map(lambda x: np.asarray(x)[None], shape), R[i][None, None])[0, 0]
 
 
 SHAPES = [

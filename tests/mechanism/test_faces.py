@@ -1,35 +1,13 @@
-"""Contact points of faces on faces, against the outline of what the faces have in common, and faces
-of points against their convex hull."""
+"""Contact points of shapes that stand or lie on edges, faces and each other: against geometry by
+hand, the outline of what faces have in common, and the convex hull of points."""
 
 import itertools
 
+import collision_pairs as pairs
 import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from collision_pairs import (
-    CAPSULE,
-    COUNT,
-    CYLINDER,
-    FRAMES,
-    UP,
-    collided,
-    derived,
-    extent,
-    local,
-    lying,
-    many,
-    matrices,
-    moved_along,
-    of_many,
-    one_of,
-    placed,
-    product,
-    rotated,
-    separation,
-    sphere_of_directions,
-    turn,
-)
 from helpers import slow_unless
 from scipy.spatial import ConvexHull
 
@@ -68,9 +46,9 @@ def on_faces(a, pose_a, b, pose_b, normal, position):
 # Upper and lower shape, by how much their bottom and top are below and above their origins, the
 # place and turn of the upper one, and the outline of what their faces have in common.
 STANDING = [
-    (CYLINDER, 0.4, SLAB, 0.3, (0.1, 0.0), 0.3, outline(8, 0.5, 0.3) + [0.1, 0.0]),
-    (CYLINDER, 0.4, SLAB, 0.3, (1.0, 0.0), 0.0, outline(8, 0.5)[2:7] + [1.0, 0.0]),
-    (CYLINDER, 0.4, DRUM, 0.2, (0.2, 0.1), 0.1, outline(8, 0.5, 0.1) + [0.2, 0.1]),
+    (pairs.CYLINDER, 0.4, SLAB, 0.3, (0.1, 0.0), 0.3, outline(8, 0.5, 0.3) + [0.1, 0.0]),
+    (pairs.CYLINDER, 0.4, SLAB, 0.3, (1.0, 0.0), 0.0, outline(8, 0.5)[2:7] + [1.0, 0.0]),
+    (pairs.CYLINDER, 0.4, DRUM, 0.2, (0.2, 0.1), 0.1, outline(8, 0.5, 0.1) + [0.2, 0.1]),
     (CUBE, 0.5, CUBE, 0.5, (0.0, 0.0), 0.0, outline(4, 0.5**0.5, np.pi / 4)),
     (CUBE, 0.5, CUBE, 0.5, (0.0, 0.0), np.pi / 4, outline(8, 0.5 / np.cos(np.pi / 8), np.pi / 8)),
     (CUBE, 0.5, SLAB, 0.3, (0.8, 0.0), 0.0, [[0.3, 0.5], [0.3, -0.5], [1.0, -0.5], [1.0, 0.5]]),
@@ -84,14 +62,16 @@ STANDING = [
 def check_standing(function, height, upper, below, lower, above, place, angle, expected):
     """In any common frame."""
     for k in range(2):
-        base = one_of(FRAMES, slice(k, k + 1))
-        up = rotated(base.orientation, UP)[0]
-        at = moved_along(placed([*place, above + below + height], turn(angle * UP)), base)
+        base = pairs.one_of(pairs.FRAMES, slice(k, k + 1))
+        up = pairs.rotated(base.orientation, pairs.UP)[0]
+        at = pairs.moved_along(
+            pairs.placed([*place, above + below + height], pairs.turn(angle * pairs.UP)), base
+        )
         gap, position, normal = map(np.asarray, function(lower, base, upper, at, up))
         present = gap < ABSENT
         np.testing.assert_allclose(gap[present], height, atol=1e-12)
         np.testing.assert_allclose(normal, np.tile(up, (len(gap), 1)), atol=1e-12)
-        found = local(position[present], base)
+        found = pairs.local(position[present], base)
         np.testing.assert_allclose(found[:, 2], above + height / 2, atol=1e-12)
         # All points are at corners, and there is one at each.
         away = np.linalg.norm(found[:, None, :2] - np.asarray(expected)[None], axis=-1)
@@ -101,7 +81,7 @@ def check_standing(function, height, upper, below, lower, above, place, angle, e
 
 
 def by_faces(lower, base, upper, at, up):
-    poses = (one_of(pose, 0) for pose in (base, at))
+    poses = (pairs.one_of(pose, 0) for pose in (base, at))
     base, at = poses
     return on_faces(lower, base, upper, at, up, at.position)
 
@@ -110,15 +90,6 @@ def by_faces(lower, base, upper, at, up):
 def test_faces_touch_in_the_outline_of_what_they_have_in_common(k):
     for height in (1e-3, 0.0, -1e-3):
         check_standing(by_faces, height, *STANDING[k])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("k", [1, 4, 6, 8])
-def test_shapes_stand_on_the_outline_of_what_their_faces_have_in_common(k):
-    def function(*args):
-        return one_of(collided(*args[:4]), 0)
-
-    check_standing(function, -1e-3, *STANDING[k])
 
 
 def test_faces_of_convex_points_are_those_of_their_hull():
@@ -140,13 +111,20 @@ def test_tilted_cylinder_has_the_gaps_of_points_of_its_rim(tilt):
     """At the angle phi about its axis from that of the tilt the gap is by r (1 + sin(phi))
     sin(tilt) more than that of the deepest point, which is not among the eight of the face."""
     about_z, center = 0.3, 0.1
-    tilted = product(turn([tilt, 0.0, 0.0]), turn(about_z * UP))
-    pose = placed([center, 0.0, 0.7], tilted)
+    tilted = pairs.product(pairs.turn([tilt, 0.0, 0.0]), pairs.turn(about_z * pairs.UP))
+    pose = pairs.placed([center, 0.0, 0.7], tilted)
     at = np.array([-0.5 * np.sin(about_z), -0.5 * np.cos(about_z), -0.4])
-    deepest = pose.position[0] + rotated(tilted, at)[0]
+    deepest = pose.position[0] + pairs.rotated(tilted, at)[0]
     gap, position, _ = map(
         np.asarray,
-        on_faces(SLAB, one_of(FRAMES, 0), CYLINDER, one_of(pose, 0), UP, deepest),
+        on_faces(
+            SLAB,
+            pairs.one_of(pairs.FRAMES, 0),
+            pairs.CYLINDER,
+            pairs.one_of(pose, 0),
+            pairs.UP,
+            deepest,
+        ),
     )
     angles = np.append(about_z + np.pi / 4 * np.arange(8), -np.pi / 2)
     x = center + 0.5 * np.cos(angles)
@@ -163,10 +141,12 @@ def test_parallel_round_sides_touch_at_both_ends_of_what_they_share():
     """By s^2 / (2 (r + r')) more than where they cross, where their lines are s aside, up to the
     fourth power."""
     upper, r = Capsule(0.3, 0.2), 0.5 + 0.3
-    below, crossing = one_of(lying(np.zeros(3)), 0), np.array([0.1, 0.0, 0.5])
+    below, crossing = pairs.one_of(pairs.lying(np.zeros(3)), 0), np.array([0.1, 0.0, 0.5])
     for angle in (0.0, 1e-9, 1e-5, 0.01):
-        at = one_of(lying([0.1, 0.0, r], angle), 0)
-        gap, position, _ = map(np.asarray, on_faces(CYLINDER, below, upper, at, UP, crossing))
+        at = pairs.one_of(pairs.lying([0.1, 0.0, r], angle), 0)
+        gap, position, _ = map(
+            np.asarray, on_faces(pairs.CYLINDER, below, upper, at, pairs.UP, crossing)
+        )
         ends = np.argsort(np.where(gap < ABSENT, position[:, 0], 0.1))[[0, -1]]
         expected = 0.1 + 0.2 * np.cos(angle) * np.array([-1, 1])
         np.testing.assert_allclose(position[ends, 0], expected, atol=1e-4)
@@ -175,21 +155,26 @@ def test_parallel_round_sides_touch_at_both_ends_of_what_they_share():
 
 
 FLAT = {
-    "Box-Cylinder": (SLAB, 0.3, CYLINDER, 0.4),
+    "Box-Cylinder": (SLAB, 0.3, pairs.CYLINDER, 0.4),
     "ConvexPoints-ConvexPoints": (CUBE, 0.5, PYRAMID, 0.0),
-    "Cylinder-Cylinder": (CYLINDER, 0.4, Cylinder(0.6, 0.3), 0.3),
-    "Cylinder-Capsule": (Cylinder(0.6, 0.3), 0.3, CAPSULE, 0.3),
+    "Cylinder-Cylinder": (pairs.CYLINDER, 0.4, Cylinder(0.6, 0.3), 0.3),
+    "Cylinder-Capsule": (Cylinder(0.6, 0.3), 0.3, pairs.CAPSULE, 0.3),
 }
 
 
 def slightly_tilted(lower, above, upper, below):
     """One near the top of the other, by up to 0.05 apart or overlapping, and up to 0.1 tilted."""
     rng = np.random.default_rng(4)
-    turns = turn(rng.uniform(-0.07, 0.07, (COUNT, 3)) * [1, 1, 20])
+    turns = pairs.turn(rng.uniform(-0.07, 0.07, (pairs.COUNT, 3)) * [1, 1, 20])
     if isinstance(upper, Capsule):
-        turns = product(turns, lying(np.zeros((COUNT, 3))).orientation)
-    places = rng.uniform(-1, 1, (COUNT, 3)) * [0.4, 0.4, 0.05] + [0.0, 0.0, above + below]
-    return many(lower), placed(np.zeros((COUNT, 3))), many(upper), Pose(places, turns)
+        turns = pairs.product(turns, pairs.lying(np.zeros((pairs.COUNT, 3))).orientation)
+    places = rng.uniform(-1, 1, (pairs.COUNT, 3)) * [0.4, 0.4, 0.05] + [0.0, 0.0, above + below]
+    return (
+        pairs.many(lower),
+        pairs.placed(np.zeros((pairs.COUNT, 3))),
+        pairs.many(upper),
+        Pose(places, turns),
+    )
 
 
 @pytest.mark.slow
@@ -198,39 +183,149 @@ def test_points_of_nearly_parallel_faces_are_on_both_shapes(name):
     """With both points that the gap is between within the shapes no gap is too small, nor does a
     point hang in the air. The least gap is the true one."""
     args = slightly_tilted(*FLAT[name])
-    gap, position, normal = of_many(*args)
+    gap, position, normal = pairs.of_many(*args)
     present = gap < ABSENT
     assert np.mean(present.sum(axis=1) > 1) > 0.5
-    error = gap.min(axis=1) - separation(*args)
+    error = gap.min(axis=1) - pairs.separation(*args)
     # The direction of one pair of rims is not found to the last digit.
     assert -4e-5 < error.min() and error.max() < 1e-4
-    directions = np.broadcast_to(sphere_of_directions(500), (COUNT, 500, 3))
+    directions = np.broadcast_to(pairs.sphere_of_directions(500), (pairs.COUNT, 500, 3))
     for shape, pose, way in ((args[0], args[1], 1), (args[2], args[3], -1)):
-        R, reach = matrices(pose.orientation), extent(shape, directions)
+        R, reach = pairs.matrices(pose.orientation), pairs.extent(shape, directions)
         x = position - way * gap[..., None] / 2 * normal - pose.position[:, None]
         within = reach[:, None] - (x @ R) @ directions[0].T
         assert within[present].min() > -1e-9
 
 
+ORIGIN = pairs.placed(np.zeros(3))
+
+
+def one(a, pose_a, b, pose_b):
+    return pairs.one_of(pairs.collided(a, pose_a, b, pose_b), 0)
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["Box-Cylinder", "ConvexPoints-ConvexPoints"])
-def test_derivatives_of_points_of_nearly_parallel_faces(name):
-    """By a motion of b, where the differences to both sides agree."""
-    args = slightly_tilted(*FLAT[name])
-    step = np.random.default_rng(7).normal(size=(COUNT, 3))
-    still = [jax.tree.map(np.zeros_like, x) for x in args]
-    rates = derived(*args, tangents=(*still[:3], still[3]._replace(position=step))).rates
-    ends = [
-        of_many(*args[:3], args[3]._replace(position=args[3].position + s * step))
-        for s in (-1e-6, 0.0, 1e-6)
-    ]
-    left, right = (
-        jax.tree.map(lambda x, y: (y - x) / 1e-6, *pair) for pair in itertools.pairwise(ends)
+@pytest.mark.parametrize("height", [0.3, 1e-9, 0.0, -0.01])
+def test_cylinder_across_an_edge(height):
+    """A box with an edge along x up, the edge through the origin, and a cylinder that lies along y
+    above it, not centred: the side is above the edge where the axes cross."""
+    box = pairs.placed([0.1, 0.0, -(0.5**0.5)], pairs.turn([np.pi / 4, 0.0, 0.0]))
+    cylinder = pairs.placed([0.05, 0.1, 0.5 + height], pairs.turn([np.pi / 2, 0.0, 0.0]))
+    gap, position, normal = one(Box([0.4, 0.5, 0.5]), box, pairs.CYLINDER, cylinder)
+    np.testing.assert_allclose(gap, [height] + 7 * [ABSENT], atol=1e-14)
+    np.testing.assert_allclose(position[0], [0.05, 0.0, height / 2], atol=1e-13)
+    np.testing.assert_allclose(normal[0], pairs.UP, atol=1e-13)
+
+
+# --- boxes on boxes -------------------------------------------------------------------------------
+
+
+def area(points):
+    """Of the convex polygon of points in the xy plane, in any order."""
+    center = points.mean(axis=0)
+    order = np.argsort(np.arctan2(*(points - center).T))
+    x, y = points[order].T
+    return abs(np.sum(x * np.roll(y, -1) - y * np.roll(x, -1))) / 2
+
+
+@pytest.mark.parametrize(
+    "angle, shift, count, expected",
+    [
+        (0.0, 0.0, 4, 1.0),
+        (np.pi / 2, 0.0, 4, 1.0),
+        (1e-9, 0.0, 4, 1.0),
+        (1e-5, 0.0, 8, 1.0),
+        (np.pi / 4, 0.0, 8, 2 * (2**0.5 - 1)),
+        (0.0, 0.3, 4, 0.7),
+        (np.pi / 2, -0.5, 4, 0.5),
+    ],
+)
+def test_stacked_boxes_touch_all_over_their_common_face(angle, shift, count, expected):
+    cube, heights = Box([0.5, 0.5, 0.5]), [0.9999, 1.0, 1.0001]
+    at = pairs.placed([[shift, 0.0, height] for height in heights], pairs.turn(angle * pairs.UP))
+    for k in range(2):
+        base = pairs.one_of(pairs.FRAMES, slice(k, k + 1))
+        upper = pairs.moved_along(at, base)
+        lower = pairs.placed(np.tile(base.position, (3, 1)), base.orientation)
+        for a, b, way in ((lower, upper, 1), (upper, lower, -1)):
+            for height, *points in zip(heights, *pairs.collided(cube, a, cube, b), strict=True):
+                gap, position, normal = points
+                present = gap < ABSENT
+                assert present.sum() == count
+                np.testing.assert_allclose(gap[present], height - 1, atol=1e-12)
+                found = pairs.local(position[present], base)
+                np.testing.assert_allclose(found[:, 2], height / 2, atol=1e-12)
+                np.testing.assert_allclose(area(found[:, :2]), expected, atol=3e-5)
+                up = pairs.local(normal + base.position, base)
+                np.testing.assert_allclose(up, np.tile(way * pairs.UP, (8, 1)), atol=1e-12)
+
+
+def test_a_small_box_rests_on_four_corners_of_its_own():
+    small, large = Box([0.2, 0.1, 0.3]), Box([5.0, 5.0, 0.5])
+    pose = pairs.placed([1.0, 2.0, 0.79], pairs.turn(0.3 * pairs.UP))
+    gap, position, _ = one(large, ORIGIN, small, pose)
+    present = gap < ABSENT
+    np.testing.assert_allclose(gap[present], -0.01, atol=1e-14)
+    corners = [[x, y, -0.295] for x, y in itertools.product((0.2, -0.2), (0.1, -0.1))]
+    corners = pairs.moved_along(pairs.placed(corners), pose).position
+    np.testing.assert_allclose(
+        sorted(position[present].tolist()), sorted(corners.tolist()), atol=1e-12
     )
-    smooth = (ends[1].gap < ABSENT) & (np.abs(right.gap - left.gap) < 1e-3)
-    assert smooth.mean() > 0.1
-    for rate, f, r in zip(rates, right, left, strict=True):
-        rate, f, r = (x[smooth] for x in (rate, f, r))
-        both = np.abs(f - r) < 1e-3
-        assert both.mean() > 0.9
-        np.testing.assert_allclose(rate[both], ((f + r) / 2)[both], atol=1e-4)
+
+
+def test_crossed_edges_touch_in_one_point():
+    """Two cubes, each on an edge, one turned against the other by a right angle."""
+    cube = Box([0.5, 0.5, 0.5])
+    low = pairs.placed(np.zeros(3), pairs.turn([np.pi / 4, 0.0, 0.0]))
+    high = pairs.placed([0.1, 0.2, 2**0.5 - 0.02], pairs.turn([0.0, np.pi / 4, 0.0]))
+    gap, position, normal = one(cube, low, cube, high)
+    np.testing.assert_allclose(gap, [-0.02] + 7 * [ABSENT], atol=1e-14)
+    np.testing.assert_allclose(position[0], [0.1, 0.0, 0.5**0.5 - 0.01], atol=1e-14)
+    np.testing.assert_allclose(normal[0], pairs.UP, atol=1e-14)
+
+
+# --- capsules and cylinders at rest ---------------------------------------------------------------
+
+
+def test_capsule_lies_on_a_capsule_or_a_box_with_two_points():
+    angles = np.array([0.0, 1e-9, 1e-4, 0.05, np.pi - 1e-5])
+    x = np.ones((5, 1))
+    upper = pairs.lying(x * [0.5, 0.0, 0.5], angles)
+    gap, position, _ = pairs.collided(
+        pairs.CAPSULE, pairs.lying(0 * x * pairs.UP), pairs.ROD, upper
+    )
+    np.testing.assert_allclose(gap, 0.0, atol=3e-3)
+    width = np.ptp(position[..., 0], axis=1)
+    assert np.all(width > 0.4) and np.all(width < 1.01)
+    upper = pairs.lying(x * [0.3, 0.1, 0.2], angles)
+    gap, position, _ = pairs.collided(
+        pairs.BOX, pairs.placed(x * [0.0, 0.0, -0.4]), pairs.ROD, upper
+    )
+    np.testing.assert_allclose(gap, 0.0, atol=1e-12)
+    ends = np.sort(position[..., 0], axis=1)
+    np.testing.assert_allclose(ends, np.tile([-0.5, 0.5], (5, 1)), atol=1e-12)
+
+
+def test_crossed_capsules_touch_in_one_point():
+    x = np.ones((2, 1))
+    upper = pairs.lying(x * [0.1, 0.0, 0.49], np.array([0.2, np.pi / 2]))
+    gap, position, normal = pairs.collided(
+        pairs.CAPSULE, pairs.lying(0 * x * pairs.UP), pairs.ROD, upper
+    )
+    np.testing.assert_allclose(gap, x * [-0.01, ABSENT], atol=1e-14)
+    np.testing.assert_allclose(position[:, 0], x * [0.1, 0.0, 0.295], atol=1e-14)
+    np.testing.assert_allclose(normal[:, 0], x * pairs.UP, atol=1e-14)
+
+
+def test_cylinder_stands_on_four_points_and_lies_on_two():
+    gap, position, _ = one(
+        pairs.GROUND, ORIGIN, pairs.CYLINDER, pairs.placed([0.0, 0.0, 0.4], pairs.turn(pairs.UP))
+    )
+    below = gap < 1e-3
+    assert below.sum() == 4
+    np.testing.assert_allclose(area(position[below, :2]), 2 * 0.5**2, atol=1e-12)
+    gap, position, _ = one(pairs.GROUND, ORIGIN, pairs.CYLINDER, pairs.lying([0.0, 0.0, 0.5]))
+    np.testing.assert_allclose(sorted(position[gap < 1e-3, 0]), [-0.4, 0.4], atol=1e-12)
