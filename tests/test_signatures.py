@@ -97,15 +97,9 @@ def public():
 def of_callable(owner, name, function):
     if function is None:
         return
-    label = (
-        name
-        if owner is None
-        else owner.__name__
-        if name == "__init__"
-        else f"{owner.__name__}.{name}"
-    )
-    call = function
+    label, call = name, function
     if owner is not None:
+        label = owner.__name__ if name == "__init__" else f"{owner.__name__}.{name}"
         first = next(iter(inspect.signature(inspect.unwrap(function)).parameters))
         make = tuple if issubclass(owner, tuple) else object
         blank = owner if first == "cls" else make.__new__(owner)

@@ -7,7 +7,6 @@ from inline_models import (
     ARM,
     EQUALITIES,
     JOINTS,
-    MIMIC,
     URDF,
     largest_difference,
     mujoco,
@@ -189,14 +188,6 @@ def test_equality_constraints_are_those_of_mujoco():
         for part, factor in ((slice(0, 3), 1), (slice(3, None), 2)):
             here, there = np.linalg.norm(found[part]), np.linalg.norm(expected[part])
             np.testing.assert_allclose(here, factor * there, atol=1e-14)
-
-
-def test_a_joint_of_urdf_mimics_another():
-    loaded = mbd.load(spec_of(MIMIC))
-    [coupling] = [j for j in loaded.mechanism.joints if isinstance(j, mbd.CoordinateConstraint)]
-    state = loaded.state_from([0.3, 0.2])
-    [row] = rows_of(loaded.mechanism, (coupling.name,), state.q)
-    np.testing.assert_allclose(row, [0.2 - (-2 * 0.3 + 0.1)], atol=1e-14)
 
 
 def test_a_floating_base():
