@@ -23,8 +23,8 @@ import pathlib
 
 import numpy as np
 import pydrake.all as drake
-from random_bodies import random_body
-from reference_file import write
+from random_bodies import random_body, spring_between
+from reference_file import eigenvalues, write
 
 GRAVITY = np.array([0.6, -1.1, -9.7])
 HALF = np.sqrt(0.5)
@@ -149,14 +149,9 @@ def joints():
         random_body(random, "end", "shaft", "ball"),
         random_body(random, "puck", "ground", "planar"),
     ]
-    spring = {
-        "bodies": ["end", "puck"],
-        "points": np.array([[0.1, -0.2, 0.3], [-0.1, 0.2, 0.1]]),
-        "stiffness": 80.0,
-        "damping": 3.0,
-        "rest_length": 0.5,
-    }
-    tree = {"gravity": GRAVITY, "bodies": bodies, "springs": [spring]}
+    points = [[0.1, -0.2, 0.3], [-0.1, 0.2, 0.1]]
+    springs = [spring_between(["end", "puck"], points, 80.0, 3.0, rest_length=0.5)]
+    tree = {"gravity": GRAVITY, "bodies": bodies, "springs": springs}
     system = Plant(tree)
     states = []
     for _ in range(3):
@@ -223,6 +218,11 @@ def upright(bodies):
     return bodies
 
 
+def driven(bodies, q, joint, **motor):
+    tree = {"gravity": np.array([0, 0, -9.81]), "bodies": upright(bodies)}
+    return feedback(tree | {"motors": [{"joint": joint, **motor}]}, q, joint)
+
+
 def cart_pole():
     random = np.random.default_rng(2)
     along_x, to_y = [HALF, 0, HALF, 0], [0.5, -0.5, -0.5, -0.5]
@@ -230,9 +230,7 @@ def cart_pole():
         random_body(random, "cart", "ground", "prismatic", np.zeros(3), along_x),
         random_body(random, "pole", "cart", "revolute", np.array([-0.1, 0.2, 0]), to_y),
     ]
-    motors = [{"joint": "cart", "gear": 4.0, "rotor_inertia": 0.02}]
-    tree = {"gravity": np.array([0, 0, -9.81]), "bodies": upright(bodies), "motors": motors}
-    return feedback(tree, [0.0, 0.0], "cart")
+    return driven(bodies, [0.0, 0.0], "cart", gear=4.0, rotor_inertia=0.02)
 
 
 def acrobot():
@@ -242,9 +240,7 @@ def acrobot():
         random_body(random, "upper", "ground", "revolute", np.zeros(3), about_y),
         random_body(random, "lower", "upper", "revolute", np.array([0, -0.5, 0.1]), [1, 0, 0, 0]),
     ]
-    motors = [{"joint": "lower", "gear": 10.0, "rotor_inertia": 0.003}]
-    tree = {"gravity": np.array([0, 0, -9.81]), "bodies": upright(bodies), "motors": motors}
-    return feedback(tree, [0.0, 0.0], "lower")
+    return driven(bodies, [0.0, 0.0], "lower", gear=10.0, rotor_inertia=0.003)
 
 
 def hanging():
@@ -254,18 +250,10 @@ def hanging():
         random_body(random, "lower", "upper", "revolute"),
         random_body(random, "slide", "lower", "prismatic"),
     ]
+    points = lambda: random.uniform(-0.4, 0.4, size=(2, 3)).round(2)  # noqa: E731
     springs = [
-        {
-            "bodies": ends,
-            "points": random.uniform(-0.4, 0.4, size=(2, 3)).round(2),
-            "stiffness": stiffness,
-            "damping": damping,
-            "rest_length": length,
-        }
-        for ends, stiffness, damping, length in (
-            (["ground", "lower"], 120.0, 2.0, 0.3),
-            (["upper", "slide"], 60.0, 5.0, 0.5),
-        )
+        spring_between(["ground", "lower"], points(), 120.0, 2.0, rest_length=0.3),
+        spring_between(["upper", "slide"], points(), 60.0, 5.0, rest_length=0.5),
     ]
     at_joints = {
         "upper": {"stiffness": 9.0, "damping": 0.4, "rest": 0.3},
@@ -293,25 +281,23 @@ def hanging():
     bodies = system.moving_bodies()
     # Drake's reactions include the springs at the joints.
     for body, about, entry in ((bodies[0], "upper", 5), (bodies[2], "slide", 2)):
-        spring = at_joints[about]
+        held = at_joints[about]
         place = system.plant.GetJointByName(about).position_start()
-        body["reaction"][entry] -= spring["stiffness"] * (spring["rest"] - q[place])
+        body["reaction"][entry] -= held["stiffness"] * (held["rest"] - q[place])
         assert abs(body["reaction"][entry]) < 1e-12
     none = drake.InputPortSelection.kNoInput, drake.OutputPortSelection.kNoOutput
     damped = drake.Linearize(system.plant, system.context, *none).A()
     free = copy.deepcopy(tree)
-    for spring in [*free["springs"], *free["joint_springs"].values()]:
-        spring["damping"] = 0.0
+    for each in [*free["springs"], *free["joint_springs"].values()]:
+        each["damping"] = 0.0
     undamped = Plant(free)
     undamped.at(q, np.zeros(3))
     A = drake.Linearize(undamped.plant, undamped.context, *none).A()
-    s = np.linalg.eigvals(damped)
-    s = s[np.lexsort((-s.imag, np.abs(s).round(9)))]
     return {
         "tree": tree,
         "q": q,
         "bodies": bodies,
-        "eigenvalues": {"real": s.real, "imag": s.imag},
+        "eigenvalues": eigenvalues(np.linalg.eigvals(damped)),
         "stiffness": np.sort(np.linalg.eigvals(-A[3:, :3]).real),
     }
 

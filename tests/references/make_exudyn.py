@@ -25,8 +25,8 @@ import exudyn
 import numpy as np
 import scipy
 from exudyn import utilities as parts
-from random_bodies import random_body
-from reference_file import write
+from random_bodies import random_body, spring_between
+from reference_file import eigenvalues, write
 
 GRAVITY = 9.81
 
@@ -212,10 +212,9 @@ def extrapolated(coarse, fine):
     return found
 
 
-def eigenvalues(mbs):
-    s, _ = mbs.ComputeODE2Eigenvalues(computeComplexEigenvalues=True, useAbsoluteValues=False)
-    s = s[np.lexsort((-s.imag, np.abs(s).round(9)))]
-    return {"real": s.real, "imag": s.imag}
+def eigenvalues_of(mbs):
+    options = dict(computeComplexEigenvalues=True, useAbsoluteValues=False)
+    return eigenvalues(mbs.ComputeODE2Eigenvalues(**options)[0])
 
 
 def loose_body(random, name, position):
@@ -235,11 +234,6 @@ def body_in_plane(random, name, point, angle):
         "position": np.array([*point, 0.0]),
         "quaternion": np.array(turn),
     }
-
-
-def spring(ends, points, stiffness, damping):
-    given = {"bodies": ends, "points": np.array(points)}
-    return given | {"stiffness": stiffness, "damping": damping}
 
 
 def system_of(gravity, bodies, joints, springs):
@@ -282,7 +276,7 @@ def bushings():
         bodies.append(body)
         before, name = number, body["name"]
     mbs.Assemble()
-    return {"bodies": bodies, "bushings": held, "eigenvalues": eigenvalues(mbs)}
+    return {"bodies": bodies, "bushings": held, "eigenvalues": eigenvalues_of(mbs)}
 
 
 def joints():
@@ -319,9 +313,9 @@ def joints():
     ]
     held[-1]["length"] = length_of({"bodies": bodies}, held[-1])
     springs = [
-        spring(["ground", "a"], [[0.2, 0.6, 0.5], [0.1, 0.1, -0.1]], 90.0, 2.0),
-        spring(["a", "b"], [[0.1, -0.2, 0.1], [-0.1, 0.1, 0.2]], 60.0, 1.0),
-        spring(["ground", "d"], [[1.2, -0.7, 0.0], [0.0, 0.1, -0.2]], 50.0, 1.5),
+        spring_between(["ground", "a"], [[0.2, 0.6, 0.5], [0.1, 0.1, -0.1]], 90.0, 2.0),
+        spring_between(["a", "b"], [[0.1, -0.2, 0.1], [-0.1, 0.1, 0.2]], 60.0, 1.0),
+        spring_between(["ground", "d"], [[1.2, -0.7, 0.0], [0.0, 0.1, -0.2]], 50.0, 1.5),
     ]
     system = system_of([0.0, 0.0, -GRAVITY], bodies, held, springs)
     build = lambda: built(system, False, loaded=True)[:2]  # noqa: E731
@@ -405,9 +399,9 @@ def planar():
         hinge("P", "coupler", "pendulum", P),
     ]
     springs = [
-        spring(["ground", "carriage"], [[-0.6, 0.1, 0], [-0.1, 0.02, 0]], 300.0, 4.0),
-        spring(["ground", "coupler"], [[0.4, 1.2, 0], [0.2, 0.1, 0]], 150.0, 2.0),
-        spring(["rocker", "pendulum"], [[0.1, 0.2, 0], [0.3, 0.05, 0]], 40.0, 3.0),
+        spring_between(["ground", "carriage"], [[-0.6, 0.1, 0], [-0.1, 0.02, 0]], 300.0, 4.0),
+        spring_between(["ground", "coupler"], [[0.4, 1.2, 0], [0.2, 0.1, 0]], 150.0, 2.0),
+        spring_between(["rocker", "pendulum"], [[0.1, 0.2, 0], [0.3, 0.05, 0]], 40.0, 3.0),
     ]
     system = system_of([0.0, -GRAVITY, 0.0], bodies, joints, springs)
     mbs, rest, made = at_rest(system, True)
@@ -421,7 +415,7 @@ def planar():
         "system": system,
         "rest": rest,
         "forces": forces,
-        "eigenvalues": eigenvalues(built(system, True, loaded=False)[0]),
+        "eigenvalues": eigenvalues_of(built(system, True, loaded=False)[0]),
     }
 
 
@@ -446,9 +440,9 @@ def spatial():
         joint("last", "ball", "link 2", "ground", points[3]),
     ]
     springs = [
-        spring(["ground", "link 1"], [[0.7, 0.6, 0.5], [0.1, 0.1, -0.1]], 90.0, 2.0),
-        spring(["link 0", "link 2"], [[0.1, -0.2, 0.1], [-0.1, 0.1, 0.2]], 60.0, 1.0),
-        spring(["ground", "link 2"], [[1.2, -0.7, 0.0], [0.0, 0.1, -0.2]], 50.0, 1.5),
+        spring_between(["ground", "link 1"], [[0.7, 0.6, 0.5], [0.1, 0.1, -0.1]], 90.0, 2.0),
+        spring_between(["link 0", "link 2"], [[0.1, -0.2, 0.1], [-0.1, 0.1, 0.2]], 60.0, 1.0),
+        spring_between(["ground", "link 2"], [[1.2, -0.7, 0.0], [0.0, 0.1, -0.2]], 50.0, 1.5),
     ]
     system = system_of([0.0, 0.0, -GRAVITY], bodies, joints, springs)
     mbs, rest, made = at_rest(system, False)
@@ -471,7 +465,7 @@ def spatial():
         "system": system,
         "rest": rest,
         "forces": forces,
-        "eigenvalues": eigenvalues(built(system, False, loaded=False)[0]),
+        "eigenvalues": eigenvalues_of(built(system, False, loaded=False)[0]),
     }
 
 

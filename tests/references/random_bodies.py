@@ -9,6 +9,11 @@ the body. Everything is in SI units.
 import numpy as np
 
 
+def spring_between(bodies, points, stiffness, damping, **more):
+    given = {"bodies": bodies, "points": np.array(points)}
+    return given | {"stiffness": stiffness, "damping": damping} | more
+
+
 def random_body(random, name, parent, joint, position=None, quaternion=None, **joint_options):
     """A body of arbitrary inertia, off its own axes, at a random place unless it is given."""
     position = random.uniform(-0.5, 0.5, size=3).round(3) if position is None else position

@@ -17,5 +17,11 @@ def write(found, name, *codes):
     pathlib.Path(__file__).with_name(name).write_text(text + "\n")
 
 
+def eigenvalues(s):
+    """In the order of their sizes, of two conjugates the one above the real axis first."""
+    s = s[np.lexsort((-s.imag, np.abs(s).round(9)))]
+    return {"real": s.real, "imag": s.imag}
+
+
 def _plain(x):
     return x.tolist() if isinstance(x, np.ndarray) else x.item()
