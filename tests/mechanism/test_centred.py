@@ -3,7 +3,6 @@
 import diffrax
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -45,8 +44,10 @@ def test_the_equations_are_the_same(plane):
         )
 
     rng, state = np.random.default_rng(0), general.state()
-    q, v, w = (jnp.asarray(x + rng.normal(size=x.size)) for x in (state.q, state.v, state.v))
-    q = q if plane is not None else general.coordinates.normalise(q)
+    q, v, w = (np.asarray(x) + rng.normal(size=x.size) for x in (state.q, state.v, state.v))
+    if plane is None:
+        p = q.reshape(7, 2)[3:]
+        p /= np.linalg.norm(p, axis=0)
     found, expected = terms(lean, q, v, w), terms(general, q, v, w)
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-14, err_msg=name)

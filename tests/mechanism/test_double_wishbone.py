@@ -4,8 +4,9 @@ import double_wishbone as example
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_toe_and_camber():
     """At three heights of the inner end, over the travel; and the derivative of toe by the height,
     against differences of the same construction without the library."""

@@ -18,7 +18,6 @@ from force_cases import (
     external,
     internal,
     quartic,
-    quiet,
     random_body,
     random_pose,
     world,
@@ -46,8 +45,9 @@ def table(bodies):
     state = of.state()
 
     @jax.jit
-    def values(q, v):
-        outside = mbd.Mechanism(bodies, (), external(bodies, PARAMETERS), gravity=[0, 0, 0])
+    def values(q, v, parameters):
+        of = everything(bodies, parameters)
+        outside = mbd.Mechanism(bodies, (), external(bodies, parameters), gravity=[0, 0, 0])
         powers = energy.powers(of, q, v, TIME, CONTROL)
         external_force = outside.external_force(TIME, q, v, CONTROL)
         return {
@@ -58,7 +58,7 @@ def table(bodies):
             "external": external_force,
         }
 
-    found = jax.device_get(values(state.q, state.v))
+    found = jax.device_get(values(state.q, state.v, PARAMETERS))
     frames = {
         f.name: [frame_of(bodies, *end) for end in zip(f.bodies, f.frames)] for f in of.forces
     }
@@ -261,45 +261,6 @@ def test_energies_of_bodies(bodies, table):
         np.testing.assert_allclose((kinetic[body.name], weights[body.name]), expected, rtol=1e-12)
     parts = (*kinetic.values(), *weights.values(), table["stored"]["spring"])
     np.testing.assert_allclose(total, np.sum(np.array(parts)), rtol=1e-12)
-
-
-# --- derivatives --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def derivatives(bodies):
-    """Of the generalised force of all elements, weighted, with respect to all parameters: reverse,
-    forward, and by differences."""
-    weights = np.random.default_rng(4).normal(size=18)
-    state = quiet(bodies).state()
-    flat, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(np.asarray, PARAMETERS))
-
-    def value(p):
-        of = everything(bodies, unravel(p))
-        return weights @ of.external_force(TIME, state.q, state.v, CONTROL)
-
-    @jax.jit
-    def everywhere(points, directions):
-        along = lambda p, d: jax.jvp(value, (p,), (d,))  # noqa: E731
-        return *jax.vmap(along)(points, directions), jax.grad(value)(points[0])
-
-    eye, h = np.eye(flat.size), 1e-4
-    # Most laws are linear in their parameters.
-    plus, minus = (everywhere(flat + s * h * eye, eye)[0] for s in (1, -1))
-    _, forward, reverse = everywhere(np.tile(flat, (flat.size, 1)), eye)
-    differences = (np.asarray(plus) - np.asarray(minus)) / (2 * h)
-    return [unravel(np.asarray(x)) for x in (reverse, forward, differences)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_derivatives(derivatives, name):
-    reverse, forward, difference = (tree[name] for tree in derivatives)
-    for key in PARAMETERS[name]:
-        assert np.any(np.abs(difference[key]) > 1e-4)
-        # Second differences of the friction in its speed are of the order h^2 / speed^2.
-        np.testing.assert_allclose(reverse[key], difference[key], rtol=1e-5, atol=1e-7)
-        np.testing.assert_allclose(forward[key], reverse[key], rtol=1e-11, atol=1e-12)
 
 
 # --- degenerate points --------------------------------------------------------------------------

@@ -34,15 +34,17 @@ class Cloud:
 
 
 def assert_same(a, b):
+    """Of inertias, or functions that make them in one program."""
+    a, b = (jax.jit(x)() if callable(x) else x for x in (a, b))
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
 
 
 def test_reference_points():
     cloud, point = Cloud(0), np.array([0.3, -2.0, 1.1])
-    np.testing.assert_allclose(cloud.inertia.about(point), cloud.tensor(point), rtol=1e-12)
-    found = Inertia(cloud.m.sum(), cloud.tensor(point), cloud.center, about=point)
-    assert_same(found, cloud.inertia)
+    assert_same(lambda: cloud.inertia.about(point), cloud.tensor(point))
+    mass, tensor = cloud.m.sum(), cloud.tensor(point)
+    assert_same(lambda: Inertia(mass, tensor, cloud.center, about=point), cloud.inertia)
 
 
 def test_composites_in_moved_frames():
@@ -51,14 +53,14 @@ def test_composites_in_moved_frames():
     both.r = np.concatenate([a.r, position + b.r @ R.T])
     both.m = np.concatenate([a.m, b.m])
     for turn in (TILTED, R):
-        assert_same(a.inertia + b.inertia.moved(position, turn), both.inertia)
+        assert_same(lambda turn=turn: a.inertia + b.inertia.moved(position, turn), both.inertia)
 
 
 def test_kinetic_energy_by_the_spatial_matrix():
     cloud = Cloud(4)
     twist = np.array([0.4, -1.0, 0.6, 1.5, -0.3, 0.8])
     speeds = twist[:3] + np.cross(twist[3:], cloud.r)
-    M = np.asarray(cloud.inertia.spatial())
+    M = np.asarray(eqx.filter_jit(cloud.inertia.spatial)())
     expected = 0.5 * cloud.m @ np.sum(speeds**2, axis=1)
     np.testing.assert_allclose(0.5 * twist @ M @ twist, expected, rtol=1e-13)
     np.testing.assert_allclose(M, M.T, rtol=1e-13)
@@ -66,10 +68,15 @@ def test_kinetic_energy_by_the_spatial_matrix():
 
 def test_principal_axes():
     moments = np.array([1.0, 2.0, 2.5])
-    turned = Inertia(3.0, moments).moved(orientation=TILTED)
-    found, axes = map(np.asarray, turned.principal())
+
+    @jax.jit
+    def principal():
+        turned = Inertia(3.0, moments).moved(orientation=TILTED)
+        return turned.tensor, *turned.principal()
+
+    tensor, found, axes = map(np.asarray, principal())
     np.testing.assert_allclose(found, moments, rtol=1e-13)
-    np.testing.assert_allclose(axes * found @ axes.T, turned.tensor, atol=1e-13)
+    np.testing.assert_allclose(axes * found @ axes.T, tensor, atol=1e-13)
     np.testing.assert_allclose(np.linalg.det(axes), 1.0, rtol=1e-13)
 
 
@@ -98,18 +105,22 @@ def test_bodies_of_revolution(shape, size, radius, end):
     np.testing.assert_allclose(found.tensor, np.diag(moments), rtol=1e-10, atol=1e-15)
 
 
+@jax.jit
+def side_by_side(part, shift):
+    return part.moved(shift) + part.moved(-shift)
+
+
 def test_box_and_rod():
     """A box is two halves side by side, for every edge; the same of a rod."""
     size = np.array([0.3, 0.5, 0.8])
     for axis in np.eye(3):
-        part = Inertia.box(size=size * (1 - axis / 2), density=2.0)
-        whole = part.moved(axis * size / 4) + part.moved(-axis * size / 4)
-        assert_same(whole, Inertia.box(size=size, density=2.0))
+        part, shift = Inertia.box(size=size * (1 - axis / 2), density=2.0), axis * size / 4
+        assert_same(side_by_side(part, shift), Inertia.box(size=size, density=2.0))
     box = Inertia.box(size=size, mass=12.0)
     np.testing.assert_allclose(box.tensor, np.diag([0.89, 0.73, 0.34]), rtol=1e-14)
     part = Inertia.rod(length=0.5, mass=1.0, axis="y")
-    whole = part.moved([0.0, 0.25, 0.0]) + part.moved([0.0, -0.25, 0.0])
-    assert_same(whole, Inertia.rod(length=1.0, mass=2.0, axis="y"))
+    shift = np.array([0.0, 0.25, 0.0])
+    assert_same(side_by_side(part, shift), Inertia.rod(length=1.0, mass=2.0, axis="y"))
 
 
 @pytest.mark.parametrize("shape", [Inertia.cylinder, Inertia.capsule])
@@ -117,7 +128,8 @@ def test_axis_of_a_shape(shape):
     upright = shape(radius=0.1, length=0.7, mass=2.0)
     quarter = np.sqrt(0.5)
     for axis, p in (("x", [quarter, 0, quarter, 0]), ("y", [quarter, -quarter, 0, 0])):
-        assert_same(shape(radius=0.1, length=0.7, mass=2.0, axis=axis), upright.moved((0, 0, 0), p))
+        lying = shape(radius=0.1, length=0.7, mass=2.0, axis=axis)
+        assert_same(lying, lambda p=p: upright.moved((0, 0, 0), p))
 
 
 def test_pseudo_inertia_and_log_cholesky():
@@ -125,10 +137,18 @@ def test_pseudo_inertia_and_log_cholesky():
     cloud = Cloud(5)
     homogeneous = np.concatenate([cloud.r, np.ones((len(cloud.m), 1))], axis=1)
     expected = (cloud.m[:, None] * homogeneous).T @ homogeneous
-    np.testing.assert_allclose(cloud.inertia.pseudo(), expected, rtol=1e-12, atol=1e-12)
-    assert_same(Inertia.from_pseudo(expected), cloud.inertia)
-    theta = cloud.inertia.log_cholesky()
-    assert_same(Inertia.from_log_cholesky(theta), cloud.inertia)
+
+    @jax.jit
+    def found():
+        inertia = cloud.inertia
+        theta = inertia.log_cholesky()
+        again = Inertia.from_pseudo(expected), Inertia.from_log_cholesky(theta)
+        return inertia.pseudo(), theta, again
+
+    pseudo, theta, again = found()
+    np.testing.assert_allclose(pseudo, expected, rtol=1e-12, atol=1e-12)
+    for inertia in again:
+        assert_same(inertia, cloud.inertia)
     alpha, d1, d2, d3, s12, s23, s13, t1, t2, t3 = np.asarray(theta)
     U = np.exp(alpha) * np.array(
         [[np.exp(d1), s12, s13, t1], [0, np.exp(d2), s23, t2], [0, 0, np.exp(d3), t3], [0, 0, 0, 1]]

@@ -1,5 +1,6 @@
 """Mobility, redundancy and singular poses of mechanisms, against counts by hand and motions."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,7 +131,7 @@ def test_violation_by_joint():
 
 def test_singular_pose_of_the_slider_crank():
     """The ratio falls in proportion to the distance from the upright pose and is 0 there."""
-    mechanism = slider_crank(jnp.array(0.3))
+    mechanism = eqx.filter_jit(slider_crank)(0.3)
     beside = np.array([0.5, 0.02, 0.01, 0.0])
     angles = np.pi / 2 - beside
     q = jax.jit(jax.vmap(lambda theta: slider_crank(theta).state().q))(angles)

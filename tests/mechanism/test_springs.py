@@ -1,22 +1,14 @@
-"""Torsion springs, springs in parallel and rotation vectors, against closed forms."""
+"""Torsion springs and rotation vectors, against closed forms."""
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from force_cases import AXIS, BOX, TIME, Z, random_body, random_pose
+from force_cases import AXIS, BOX, Z, random_body, random_pose
 from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
 from jaxmbd.mechanism import energy
 from jaxmbd.mechanism.forces.bushing import _curvature
 from jaxmbd.mechanism.relative import twist
-
-
-@eqx.filter_jit
-def external_force(mechanism, u=None):
-    state = mechanism.state()
-    return mechanism.external_force(TIME, state.q, state.v, u)
 
 
 def test_twist_of_a_torsion_spring():
@@ -33,46 +25,6 @@ def test_twist_of_a_torsion_spring():
         expected = (Rotation.from_rotvec(-swing) * R).as_rotvec()
         np.testing.assert_allclose(expected[:2], 0.0, atol=1e-14)
         np.testing.assert_allclose(np.exp(1j * (angle - expected[2])), 1.0, atol=1e-13)
-
-
-def push_and_line(bodies, ends):
-    """Of two bodies and two points on them: the lever arms of the points, the line from the first
-    to the second, its length and rate."""
-    bodies = [body for body in bodies if body != "ground"]
-    arms = [end - np.asarray(b.pose.position) for b, end in zip(bodies, ends[-len(bodies) :])]
-    speeds = [np.asarray(b.twist.linear) + np.cross(b.twist.angular, r)
-              for b, r in zip(bodies, arms)]  # fmt: skip
-    line = ends[1] - ends[0]
-    length = np.linalg.norm(line)
-    speed = (speeds[-1] - speeds[0] * (len(bodies) > 1)) @ line / length
-    return arms, line / length, length, speed
-
-
-def test_springs_in_parallel():
-    """Of one kind, evaluated together, between different bodies and on the ground; and one that is
-    only an actuator and a damper, without a rest length. Forces and levers by vectors."""
-    rng = np.random.default_rng(0)
-    a, b = (random_body(name, rng) for name in "ab")
-    points = rng.normal(size=(4, 2, 3))
-    pairs = [(a, b), ("ground", a), (b, a), (a, b)]
-    data = [(30.0, 2.0, 0.4), (50.0, 0.0, 1.0), (0.0, 3.0, 0.1), (0.0, 0.7, 0.0)]
-    springs = [
-        mbd.Spring(f"spring {i}", *pair, points=ends, stiffness=k, damping=c, rest_length=rest)
-        for i, (pair, ends, (k, c, rest)) in enumerate(zip(pairs[:3], points, data))
-    ]
-    actuator = dict(damping=0.7, actuator=mbd.FromControl(0, gear=3.0))
-    springs.append(mbd.Spring("cylinder", a, b, points=points[3], **actuator))
-    mechanism = mbd.Mechanism([a, b], (), springs, gravity=np.zeros(3))
-    expected = {body.name: np.zeros(6) for body in (a, b)}
-    for i, (pair, ends, (k, c, rest)) in enumerate(zip(pairs, points, data)):
-        arms, line, length, speed = push_and_line(pair, ends)
-        push = -k * (length - rest) - c * speed + (15.0 if i == 3 else 0.0)
-        moving = [body for body in pair if body != "ground"]
-        for body, arm, sign in zip(moving, arms, (-1, 1)[-len(moving) :]):
-            force = sign * push * line
-            expected[body.name] += np.append(force, np.cross(arm, force))
-    found = np.asarray(external_force(mechanism, jnp.array([5.0]))).reshape(6, 2)
-    np.testing.assert_allclose(found.T, [*expected.values()], rtol=1e-11, atol=1e-11)
 
 
 def test_torsion_spring_about_a_hinge_that_moves():
