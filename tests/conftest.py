@@ -38,55 +38,6 @@ jax.config.update("jax_traceback_in_locations_limit", 0)
 gc.set_threshold(50_000, 20, 100)
 
 
-# The files that take longest, slow tests included. They go out first, so that the workers end
-# together.
-LONGEST = [
-    "test_docs",
-    "test_gradients",
-    "test_transcription_constrained",
-    "test_joints",
-    "test_convergence",
-    "test_redundant_loops",
-    "test_block_sparse",
-    "test_compiled_whole",
-    "test_identification",
-    "test_contact",
-    "test_contact_problem",
-    "test_contact_mechanism",
-    "test_batches",
-    "test_stepper",
-    "test_linear_motion",
-    "test_ilqr_mechanisms",
-    "test_trajopt_shooting",
-    "test_independent_coordinates",
-    "test_collisions",
-    "test_pinocchio",
-    "test_planar",
-    "test_transcription",
-    "test_load",
-    "test_exudyn",
-    "test_drake",
-    "test_identify_loops",
-    "test_contact_loads",
-    "test_located_impacts",
-    "test_mechanism_references",
-    "test_rollout",
-    "test_implicit_steps",
-    "test_faces",
-    "test_identify",
-    "test_lanes",
-    "test_gradients_degenerate",
-    "test_rollout_store",
-    "test_identify_mechanisms",
-    "test_references",
-    "test_extending",
-    "test_mechanism",
-    "test_continuation",
-    "test_inverse_dynamics",
-    "test_assembly_by_name",
-]
-
-
 def pytest_addoption(parser):
     parser.addoption(
         "--shapes",
@@ -103,11 +54,6 @@ def pytest_configure(config):
     # Without it the tests see what users see, the package's own messages above all.
     if config.getoption("--shapes"):
         install_import_hook("jaxmbd", "beartype.beartype")
-
-
-def pytest_collection_modifyitems(items):
-    place = {name: i for i, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 def pytest_collection_finish(session):
