@@ -19,7 +19,7 @@ import pytest
 
 # Limits on the default tests in all. Whoever needs more says why in the commit that raises them.
 OPERATIONS = 10_000_000
-SINGLE_OPERATIONS = 20  # outside of `jit`; CONTRIBUTING.md tells what to write instead
+SINGLE_OPERATIONS = 2000  # outside of `jit`; CONTRIBUTING.md tells what to write instead
 
 FEW = 3  # operations of what counts as a single one
 DEAREST = 20
@@ -41,13 +41,11 @@ def described(module) -> tuple[str, str, int]:
 def asking() -> str:
     """The innermost line of this project on the stack."""
     frame = sys._getframe(1)
-    while frame and (
-        ROOT not in frame.f_code.co_filename or frame.f_code.co_filename == __file__
-    ):
-        frame = frame.f_back
-    if frame is None:
-        return "?"
-    return f"{frame.f_code.co_filename.removeprefix(ROOT)}:{frame.f_lineno}"
+    while frame := frame.f_back:
+        file = frame.f_code.co_filename
+        if file.startswith(ROOT) and "site-packages" not in file and file != __file__:
+            return f"{file.removeprefix(ROOT)}:{frame.f_lineno}"
+    return "unknown"
 
 
 class Recorder:
