@@ -3,40 +3,88 @@
 import diffrax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from refusals import PLANE, START, Plane, check_refused, refusals
 
 import jaxmbd as mbd
 
+UK = mbd.UdwadiaKalaba()
 
-def simulated(system=PLANE, enforcement=mbd.UdwadiaKalaba(), state=START, **options):
+
+def simulated(system=PLANE, enforcement=UK, state=START, **options):
     if "t1" not in options:
         options = {"num_steps": 2, **options}
     return mbd.simulate(system, enforcement, state, **{"dt": 0.01, **options})
 
 
+@pytest.mark.parametrize(
+    "name, value, words",
+    [
+        ("adjoint", "forward", "must be a `diffrax.AbstractAdjoint`, such as"),
+        ("saveat", None, "must be a `diffrax.SaveAt`, but is None"),
+        ("saveat", [0.1], "must be a `diffrax.SaveAt`, but is"),
+        ("control", 1.0, "must be a function, but is 1.0"),
+        ("dt", np.ones(2), r"must have shape \(\), but has \(2,\)"),
+        ("max_steps", 0, ".* at least 1, but is 0"),
+        ("progress", True, "must be a `diffrax.AbstractProgressMeter`, such as"),
+        ("projection", 3, "must be a `mbd.Projection`, but is 3"),
+        ("t1", np.inf, "must be finite, but is inf"),
+        ("scheme", diffrax.Tsit5, r".*class `Tsit5`: make one, `diffrax.Tsit5\("),
+        ("scheme", "rk4", "must be a `diffrax.AbstractSolver`, such as"),
+        ("state", None, "must be a `mbd.State`, but is None"),
+        ("state", (0.0, [1.0, 0.0], [0.0, 0.0]), "must be a `mbd.State`, but is"),
+        ("stepsize_controller", 0.1, "must be a .*, such as"),
+        ("enforcement", mbd.Pseudoinverse(), "must be a `mbd.AbstractEnforcement`, such"),
+        ("start_tolerance", np.nan, "must be not negative, but is nan"),
+        ("drift_tolerance", -1.0, "must be not negative, but is -1"),
+        ("throw", "no", "must be `True` or `False`, but is .no."),
+    ],
+)
+def test_arguments_of_simulate(name, value, words):
+    check_refused(lambda: simulated(**{name: value}), f"`{name}` of simulate {words}")
+
+
+@pytest.mark.parametrize(
+    "of, name, value, words",
+    [
+        (mbd.AugmentedLagrangian, "penalty", 0.0, "must be positive"),
+        (mbd.ExplicitPenalty, "stiffness", -1.0, "must be .*not negative"),
+        (mbd.LagrangeMultipliers, "alpha", -1.0, "must be .*not negative"),
+        (mbd.LagrangeMultipliers, "beta", -1.0, "must be .*not negative"),
+        (mbd.LagrangeMultipliers, "k", -1.0, "must be .*not negative"),
+        (mbd.LagrangeMultipliers, "alpha", "much", "must be numbers"),
+        (mbd.Pseudoinverse, "rtol", 2.0, "must be between 0 and 1, but is 2"),
+        (mbd.Pseudoinverse, "rtol", np.nan, "must be between 0 and 1, but is nan"),
+        (mbd.Pseudoinverse, "rtol", -1.0, "must be between 0 and 1, but is -1"),
+        (mbd.Relaxation, "tau", -1.0, "must be positive"),
+        (mbd.Relaxation, "tau", 0, "must be positive"),
+        (mbd.Projection, "iterations", 1.5, "must be a whole number"),
+        (mbd.Projection, "norm", "energy", "must be a .*`mbd.Euclidean`"),
+        (mbd.Proximal, "refinements", 1.5, "must be a whole number, at least 1"),
+        (mbd.UdwadiaKalaba, "solver", "svd", "must be a .*ConstraintSolver`"),
+        (mbd.VelocityImpulse, "stabilisation", "relax", "must be a .*Dead"),
+        (mbd.ContactImpulse, "stabilisation", "relax", "must be a .*DeadBeat"),
+        (mbd.ContactImpulse, "impact_law", "energy", "must be a .*, such as .*Newton"),
+        (mbd.ProjectedGaussSeidel, "sweeps", 2.5, "must be a whole number"),
+        (mbd.ContactLaw, "friction", -0.1, "must be .*not negative"),
+        (mbd.ContactLaw, "restitution", 1.5, r"must be in \[0, 1\], but is 1.5"),
+        (mbd.rotations.quaternion_log, "p", np.zeros(4), "must be a quaternion other than 0"),
+        (mbd.rotations.skew, "a", np.zeros(4), r"must have shape \(\*batch, 3\), but has \(4,\)"),
+        (mbd.rotations.quaternion_exp, "phi", np.zeros(4), r"must have .*3\), but has \(4,\)"),
+        (mbd.rotations.rpy_to_matrix, "q", np.zeros(2), r"must have .*3\), but has \(2,\)"),
+    ],
+)
+def test_arguments_of_others(of, name, value, words):
+    check_refused(lambda: of(**{name: value}), f"`{name}` of {of.__name__} {words}")
+
+
 @refusals(
-    ("adjoint-text", "`adjoint` of simulate must be a `diffrax.AbstractAdjoint`, such as",
-     lambda: simulated(adjoint="forward")),
     ("saveat-steps-1.5", "`steps` of SaveAt must be a whole number, at least 0, but is 1.5",
      lambda: simulated(saveat=diffrax.SaveAt(steps=1.5))),
     ("saveat-steps-negative", "`steps` of SaveAt must be a whole number, at least 0, but is -1",
      lambda: simulated(saveat=diffrax.SaveAt(steps=-1))),
     ("saveat-ts-nan", "`ts` of SaveAt must be finite",
      lambda: simulated(saveat=diffrax.SaveAt(ts=[np.nan]))),
-    ("saveat-none", "`saveat` of simulate must be a `diffrax.SaveAt`, but is None",
-     lambda: simulated(saveat=None)),
-    ("saveat-a-list", "`saveat` of simulate must be a `diffrax.SaveAt`, but is",
-     lambda: simulated(saveat=[0.1])),
-    ("control-a-number", "`control` of simulate must be a function, but is 1.0",
-     lambda: simulated(control=1.0)),
-    ("dt-a-vector", r"`dt` of simulate must have shape \(\), but has \(2,\)",
-     lambda: simulated(dt=np.ones(2))),
-    ("max_steps-0", "`max_steps` of simulate .* at least 1, but is 0",
-     lambda: simulated(max_steps=0)),
-    ("progress-true", "`progress` of simulate must be a `diffrax.AbstractProgressMeter`, such as",
-     lambda: simulated(progress=True)),
-    ("projection-a-number", "`projection` of simulate must be a `mbd.Projection`, but is 3",
-     lambda: simulated(projection=3)),
     ("q-none", "`q` of State must be numbers, but is None", lambda: mbd.State(0.0, None, [0.0])),
     ("q-text", "`q` of State must be numbers, but is .left.",
      lambda: mbd.State(0.0, "left", [0.0])),
@@ -45,29 +93,10 @@ def simulated(system=PLANE, enforcement=mbd.UdwadiaKalaba(), state=START, **opti
      lambda: mbd.State("now", [0.0], [0.0])),
     ("t-a-vector", r"`state.t` must be a number, but has shape \(2,\).*vmap",
      lambda: simulated(state=mbd.State(np.zeros(2), START.q, START.v))),
-    ("t1-infinite", "`t1` of simulate must be finite, but is inf", lambda: simulated(t1=np.inf)),
-    ("scheme-a-class", r"`scheme` of simulate .*class `Tsit5`: make one, `diffrax.Tsit5\(",
-     lambda: simulated(scheme=diffrax.Tsit5)),
     ("scheme-for-noise", "`scheme` must be of one vector field, but `EulerHeun` .* use e.g.",
      lambda: simulated(scheme=diffrax.EulerHeun())),
     ("scheme-in-two", "`scheme` must be of one vector field, but `SemiImplicitEuler` .* use e.g.",
      lambda: simulated(scheme=diffrax.SemiImplicitEuler())),
-    ("scheme-text", "`scheme` of simulate must be a `diffrax.AbstractSolver`, such as",
-     lambda: simulated(scheme="rk4")),
-    ("state-none", "`state` of simulate must be a `mbd.State`, but is None",
-     lambda: simulated(state=None)),
-    ("state-a-tuple", "`state` of simulate must be a `mbd.State`, but is",
-     lambda: simulated(state=(0.0, [1.0, 0.0], [0.0, 0.0]))),
-    ("stepsize-controller-a-number", "`stepsize_controller` of simulate must be a .*, such as",
-     lambda: simulated(stepsize_controller=0.1)),
-    ("enforcement-a-solver", "`enforcement` of simulate must be a `mbd.AbstractEnforcement`, such",
-     lambda: simulated(enforcement=mbd.Pseudoinverse())),
-    ("start_tolerance-nan", "`start_tolerance` of simulate must be not negative, but is nan",
-     lambda: simulated(start_tolerance=np.nan)),
-    ("drift_tolerance-negative", "`drift_tolerance` of simulate must be not negative, but is -1",
-     lambda: simulated(drift_tolerance=-1.0)),
-    ("throw-text", "`throw` of simulate must be `True` or `False`, but is .no.",
-     lambda: simulated(throw="no")),
     ("force-none", r"`force\(t, q, v, u\)` must return one floating-point array, but returns None",
      lambda: simulated(Plane(lambda q: None))),
     ("force-complex", r"`force\(t, q, v, u\)` must return floating-point .* complex128",
@@ -86,84 +115,24 @@ def simulated(system=PLANE, enforcement=mbd.UdwadiaKalaba(), state=START, **opti
      lambda: mbd.assemble(PLANE, START.q, tolerance=np.nan)),
     ("assemble-weights-negative", "`weights` of assemble must be positive and finite, but is",
      lambda: mbd.assemble(PLANE, START.q, weights=[1.0, -1.0])),
-)  # fmt: skip
-def test_simulation(words, call):
-    check_refused(call, words)
-
-
-@refusals(
-    ("AugmentedLagrangian-penalty-0", "`penalty` of AugmentedLagrangian must be positive",
-     lambda: mbd.AugmentedLagrangian(0.0)),
-    ("ExplicitPenalty-stiffness-negative", "`stiffness` of ExplicitPenalty must be .*not negative",
-     lambda: mbd.ExplicitPenalty(-1.0)),
-    ("ImplicitPenalty-damping-negative", "`damping` of ImplicitPenalty must be not negative",
+    ("ImplicitPenalty-damping", "`damping` of ImplicitPenalty must be not negative",
      lambda: mbd.ImplicitPenalty(1.0, -1.0)),
-    ("LagrangeMultipliers-alpha-negative", "`alpha` of LagrangeMultipliers must be .*not negative",
-     lambda: mbd.LagrangeMultipliers(alpha=-1.0, beta=1.0)),
-    ("LagrangeMultipliers-beta-negative", "`beta` of LagrangeMultipliers must be .*not negative",
-     lambda: mbd.LagrangeMultipliers(alpha=1.0, beta=-1.0)),
-    ("LagrangeMultipliers-k-negative", "`k` of LagrangeMultipliers must be .*not negative",
-     lambda: mbd.LagrangeMultipliers(k=-1.0)),
-    ("LagrangeMultipliers-alpha-text", "`alpha` of LagrangeMultipliers must be numbers",
-     lambda: mbd.LagrangeMultipliers(alpha="much", beta=1.0)),
-    ("Pseudoinverse-rtol-2", "`rtol` of Pseudoinverse must be between 0 and 1, but is 2",
-     lambda: mbd.Pseudoinverse(2.0)),
-    ("Pseudoinverse-rtol-nan", "`rtol` of Pseudoinverse must be between 0 and 1, but is nan",
-     lambda: mbd.Pseudoinverse(np.nan)),
-    ("Pseudoinverse-rtol-negative", "`rtol` of Pseudoinverse must be between 0 and 1, but is -1",
-     lambda: mbd.Pseudoinverse(-1.0)),
-    ("Relaxation-negative", "`tau` of Relaxation must be positive", lambda: mbd.Relaxation(-1.0)),
-    ("Relaxation-0", "`tau` of Relaxation must be positive", lambda: mbd.Relaxation(0)),
-    ("ImplicitPenalty-form-text", "`form` of ImplicitPenalty must be a .*`mbd.Primal`",
+    ("ImplicitPenalty-form", "`form` of ImplicitPenalty must be a .*`mbd.Primal`",
      lambda: mbd.ImplicitPenalty(1.0, form="dual")),
-    ("Projection-iterations-1.5", "`iterations` of Projection must be a whole number",
-     lambda: mbd.Projection(iterations=1.5)),
-    ("Projection-norm-text", "`norm` of Projection must be a .*`mbd.Euclidean`",
-     lambda: mbd.Projection(norm="energy")),
-    ("Proximal-refinements-1.5", "`refinements` of Proximal must be a whole number, at least 1",
-     lambda: mbd.Proximal(refinements=1.5)),
-    ("UdwadiaKalaba-solver-text", "`solver` of UdwadiaKalaba must be a .*ConstraintSolver`",
-     lambda: mbd.UdwadiaKalaba("svd")),
-    ("VelocityImpulse-stabilisation-text", "`stabilisation` of VelocityImpulse must be a .*Dead",
-     lambda: mbd.VelocityImpulse(stabilisation="relax")),
-    ("ContactImpulse-stabilisation-text", "`stabilisation` of ContactImpulse must be a .*DeadBeat",
-     lambda: mbd.ContactImpulse(stabilisation="relax")),
-    ("ContactImpulse-impact-law", "`impact_law` of ContactImpulse must be a .*, such as .*Newton",
-     lambda: mbd.ContactImpulse(impact_law="energy")),
-    ("ProjectedGaussSeidel-2.5", "`sweeps` of ProjectedGaussSeidel must be a whole number",
-     lambda: mbd.ProjectedGaussSeidel(2.5)),
-    ("ContactLaw-negative-friction", "`friction` of ContactLaw must be .*not negative",
-     lambda: mbd.ContactLaw(-0.1)),
-    ("ContactLaw-restitution-1.5", r"`restitution` of ContactLaw must be in \[0, 1\], but is 1.5",
-     lambda: mbd.ContactLaw(restitution=1.5)),
     ("coefficients-of-three-contacts-for-two", r"`friction` of ContactLaw must be .*each of its 2",
      lambda: simulated(Plane(law=mbd.ContactLaw([0.1, 0.2, 0.3])), mbd.ContactImpulse())),
     ("a-method-without-contacts", "2 contacts, which `UdwadiaKalaba` ignores: use",
      lambda: simulated(Plane(law=mbd.ContactLaw(0.1)))),
-)  # fmt: skip
-def test_enforcement(words, call):
-    check_refused(call, words)
-
-
-@refusals(
-    ("quaternion_log-of-zeros", "`p` of quaternion_log must be a quaternion other than 0",
-     lambda: mbd.rotations.quaternion_log(np.zeros(4))),
-    ("skew-of-four", r"`a` of skew must have shape \(\*batch, 3\), but has \(4,\)",
-     lambda: mbd.rotations.skew(np.zeros(4))),
-    ("quaternion_exp-of-four", r"`phi` of quaternion_exp must have shape .*3\), but has \(4,\)",
-     lambda: mbd.rotations.quaternion_exp(np.zeros(4))),
     ("quaternion_rotate-of-three", r"`p` of quaternion_rotate must have shape .*4\), but has",
      lambda: mbd.rotations.quaternion_rotate(np.zeros(3), np.zeros(3))),
-    ("rpy_to_matrix-of-two", r"`q` of rpy_to_matrix must have shape .*3\), but has \(2,\)",
-     lambda: mbd.rotations.rpy_to_matrix(np.zeros(2))),
     ("check_gradients-of-a-number", "`loss` of check_gradients must be a function",
      lambda: mbd.analysis.check_gradients(1.0, 1.0)),
     ("check_gradients-rtol-nan", "`rtol` of check_gradients must be positive",
      lambda: mbd.analysis.check_gradients(lambda x: x, 1.0, rtol=np.nan)),
     ("tangent_growth-every-0", "`every` of tangent_growth .*at least 1, but is 0",
-     lambda: mbd.analysis.tangent_growth(PLANE, mbd.UdwadiaKalaba(), START, 1.0, 0.1, every=0)),
+     lambda: mbd.analysis.tangent_growth(PLANE, UK, START, 1.0, 0.1, every=0)),
     ("first_nonfinite-dt-0", "`dt` of first_nonfinite must be positive",
-     lambda: mbd.analysis.first_nonfinite(PLANE, mbd.UdwadiaKalaba(), START, 1.0, 0.0)),
+     lambda: mbd.analysis.first_nonfinite(PLANE, UK, START, 1.0, 0.0)),
 )  # fmt: skip
-def test_analysis(words, call):
+def test_others(words, call):
     check_refused(call, words)

@@ -164,23 +164,6 @@ def test_all_at_once_where_loops_cost(monkeypatch):
 # --- float32 --------------------------------------------------------------------------------------
 
 
-def test_gradients_in_float32():
-    """Reverse mode: its own dtype, and 1e-5 of the float64 gradient."""
-
-    @eqx.filter_jit
-    @eqx.filter_grad
-    def gradient(system):
-        q = jnp.array([0.9, 0.0], system.mass.dtype)
-        start = mbd.State(0.0, q, 0 * q)
-        sol = mbd.simulate(system, UK, start, dt=0.01, num_steps=20, scheme=EULER)
-        return sol.q[-1, 0] + sol.v[-1, 0]
-
-    single, double = (gradient(h.cast(h.Pendulum(), d)) for d in (jnp.float32, jnp.float64))
-    for a, b in zip(jax.tree.leaves(single), jax.tree.leaves(double), strict=True):
-        assert a.dtype == jnp.float32
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
 def test_assembly_in_float32():
     system = h.cast(h.Pendulum(), jnp.float32)
     state = mbd.assemble(system, np.array([1.0, 0.2], np.float32), np.ones(2, np.float32))

@@ -65,18 +65,6 @@ def test_adaptive_steps(adjoint):
     np.testing.assert_allclose(found, exact_slopes(), rtol=1e-5)
 
 
-def test_control():
-    """With respect to all numbers of a table, whose kinks stay between the same grid points."""
-    case, values = h.CASES["pendulum"], np.cos(np.arange(8.0)).reshape(4, 2)
-
-    def end(table):
-        options = dict(dt=0.008, num_steps=18, scheme=EULER, control=table)
-        sol = mbd.simulate(case.system, UK, case.state, **options)
-        return sol.q[-1, 0] + sol.v[-1, 1]
-
-    h.check_scalar(end, h.Table(values, np.asarray(0.2)))
-
-
 @pytest.mark.parametrize("method", [UK, mbd.VelocityImpulse()])
 def test_checkpoints_change_nothing(method):
     """Recomputed in chunks, stored, and forward: the same derivatives to rounding. One method has

@@ -113,17 +113,6 @@ def test_steps_saved_in_long_loops(n, every):
     np.testing.assert_allclose(sol.t, every / n * np.arange(1, n // every + 1), rtol=1e-14)
 
 
-def test_restart():
-    """A motion in two halves is the motion in one: `Solution.state` carries everything on."""
-    options = dict(dt=0.01, scheme=MIDPOINT)
-    whole, half = (run("driven_pendulum", t1=t1, **options) for t1 in (0.2, 0.1))
-    state = half.state()
-    assert float(state.t) == 0.1
-    rest = run("driven_pendulum", state=state, t1=0.2, **options)
-    np.testing.assert_allclose(rest.q, whole.q, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(rest.v, whole.v, rtol=0, atol=1e-14)
-
-
 # --- what is saved --------------------------------------------------------------------------------
 
 
@@ -167,7 +156,7 @@ def test_multipliers_and_norms():
 
 @pytest.mark.parametrize(
     "method, order",
-    [(UK, 4), (mbd.VelocityImpulse(), 1), (mbd.GeneralisedAlpha(), 2), (mbd.Variational(), 2)],
+    [(UK, 4), (mbd.VelocityImpulse(), 1), (mbd.GeneralisedAlpha(), 2)],
     ids=lambda x: str(x) if isinstance(x, int) else type(x).__name__,
 )
 def test_times_between_steps_have_the_order_of_the_method(method, order):
@@ -223,20 +212,6 @@ def test_adaptive_steps_saved():
     t = np.asarray(sol.t)[:taken]
     assert 3 < taken < 100 and np.all(np.diff(t) > 0) and t[-1] == 0.2
     np.testing.assert_allclose(np.asarray(sol.q)[:taken, 0], t**3 / 3, rtol=0, atol=1e-14)
-
-
-# --- controls -------------------------------------------------------------------------------------
-
-
-def test_open_loop_table():
-    """A force that grows linearly from the table: v' = t / m, to rounding in RK4."""
-    free = h.GuidedMass(mass=2.0, stiffness=0.0, damping=0.0, angle=0.0, gravity=0.0)
-    table = h.Table(np.array([[0.0, 5.0], [0.5, 5.0], [1.0, 5.0]]), duration=1.0)
-    start = mbd.State(0.0, np.zeros(2), np.zeros(2))
-    sol = mbd.simulate(free, UK, start, t1=1.0, dt=0.1, control=table)
-    np.testing.assert_allclose(sol.v[0], [0.25, 0.0], rtol=0, atol=1e-15)
-    np.testing.assert_allclose(sol.q[0], [1 / 12, 0.0], rtol=0, atol=1e-15)
-    np.testing.assert_allclose(sol.multipliers[0], [5.0], rtol=1e-14)  # row -y: y'' = 0 = 5 - lam
 
 
 # --- progress -------------------------------------------------------------------------------------

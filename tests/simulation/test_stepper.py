@@ -88,7 +88,6 @@ def scanned(stepper, state, control, steps, dt=DT):
 CASES = {
     "contact": (Puck(), falling(0.01), mbd.ContactImpulse(), None),
     "switched": (Tether(), falling(-0.97), UK, midpoint()),
-    "generalised alpha": (PENDULUM, SWINGING, mbd.GeneralisedAlpha(), None),
 }
 
 

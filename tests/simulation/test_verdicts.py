@@ -189,7 +189,6 @@ def test_drift_of_adaptive_steps():
     "scheme, controller",
     [
         (mbd.CrankNicolson(), None),
-        (diffrax.ImplicitEuler(), None),
         # A step that fails at the shortest length allowed.
         (
             mbd.CrankNicolson(),
