@@ -21,11 +21,11 @@ def multipliers(mechanism, state=None, solver=mbd.Cholesky()):
     return method.motion(point, method.factorise(point)).multipliers
 
 
-def four_bar(crank=0.4, rocker=0.7, coupler=None):
-    """Bars of revolutes about z, in the plane z = 0; a parallelogram if `coupler` is not given."""
+def four_bar():
+    """Bars of revolutes about z, in the plane z = 0."""
     a, d = np.zeros(3), np.array([1.0, 0, 0])
-    b = crank * np.array([np.cos(1.1), np.sin(1.1), 0])
-    c = d + rocker * np.array([np.cos(1.4), np.sin(1.4), 0])
+    b = 0.4 * np.array([np.cos(1.1), np.sin(1.1), 0])
+    c = d + 0.7 * np.array([np.cos(1.4), np.sin(1.4), 0])
     bodies = [
         mbd.Body(name, BOX, position=(start + end) / 2)
         for name, start, end in (("crank", a, b), ("coupler", b, c), ("rocker", d, c))

@@ -4,13 +4,11 @@ and numbers of their bodies."""
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
-from jaxmbd.mechanism import frame_poses, frame_twists
 
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
 Z = [0.0, 0.0, 1.0]
@@ -141,30 +139,6 @@ def test_poses_and_twists_take_leading_axes(leads):
         for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             assert x.shape == y.shape
             np.testing.assert_allclose(x, y, atol=1e-13)
-
-
-def test_poses_at_work_are_those_that_users_see():
-    """Joints and forces get poses that keep their axes. They must agree with poses that have only
-    a quaternion, rates included."""
-    rng = np.random.default_rng(1)
-    frame, place = vectors(rng, mbd.Pose, ()), vectors(rng, mbd.Pose, ())
-    joint = mbd.Revolute("hinge", "a", "b", frame_a=frame, frame_b=frame)
-
-    @jax.jit
-    def both(body, v, r):
-        plain, at = body.compose(frame), [jnp.concatenate(body)] * 2
-        pose, twist = frame_poses(joint, at)[0], frame_twists(joint, at, [v, v])[0]
-        names = ("point", "direction", "local_point", "local_direction")
-        pairs = [(getattr(pose, name)(r), getattr(plain, name)(r)) for name in names]
-        moved = jax.jvp(lambda p: jnp.stack(p.axes), (plain,), (plain.rate(twist),))[1]
-        poses = [(pose, plain), (pose.rate(twist), plain.rate(twist)),
-                 (pose.relative(frame), plain.relative(frame)),
-                 (pose.compose(frame), plain.compose(frame))]  # fmt: skip
-        pairs += [(jnp.concatenate(own), jnp.concatenate(other)) for own, other in poses]
-        return [*pairs, (jnp.stack(pose.rate(twist).axes), moved)]
-
-    for own, other in both(place, rng.normal(size=6), rng.normal(size=3)):
-        np.testing.assert_allclose(own, other, atol=1e-14)
 
 
 # --- where the numbers stand ----------------------------------------------------------------------

@@ -145,16 +145,3 @@ def test_singular_pose_of_the_slider_crank():
     moving = {name: np.asarray(x)[2] for name, x in found.moving.items()}
     assert moving["slider"] < 0.05 and moving["crank"] > 0.1 and moving["rod"] > 0.1
     assert "pose 3 of 4; rank 16, in general 17" in str(found)
-
-
-@pytest.mark.slow
-def test_derivative_of_the_ratio():
-    mechanism = slider_crank(jnp.array(0.3))
-
-    def ratio(theta):
-        return mbd.reports.singularity(mechanism, slider_crank(theta).state().q, rank=17).ratio
-
-    theta, h = jnp.array(1.2), 1e-5
-    ratio = jax.jit(ratio)
-    expected = (ratio(theta + h) - ratio(theta - h)) / (2 * h)
-    np.testing.assert_allclose(jax.jit(jax.grad(ratio))(theta), expected, rtol=1e-8)

@@ -19,15 +19,15 @@ def rotation(axis, angle):
     return Rotation.from_rotvec(axis * angle).as_matrix()
 
 
-def arm(length=1.0):
+def arm():
     """A turning column, a shoulder, a hand welded to the upper arm, drawn upright; the joints
     from b to a here and there."""
     column = mbd.Body("column", BOX, position=[0, 0, 0.5])
-    upper = mbd.Body("upper", BOX, position=[0, 0, 1 + length / 2])
-    hand = mbd.Body("hand", BOX, position=jnp.array([0, 0, 1.0]) + length * jnp.asarray(Z))
+    upper = mbd.Body("upper", BOX, position=[0, 0, 1.5])
+    hand = mbd.Body("hand", BOX, position=[0, 0, 2])
     free = mbd.Body("free", BOX, position=[7, 0, 0])
     joints = [
-        mbd.Fixed("weld", hand, upper, point=[0, 0, 1 + length]),
+        mbd.Fixed("weld", hand, upper, point=[0, 0, 2]),
         mbd.Revolute("shoulder", upper, column, point=[0, 0, 1], axis=Y),
         mbd.Revolute("base", "ground", column, point=[0, 0, 0], axis=Z),
     ]

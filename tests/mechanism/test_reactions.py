@@ -84,27 +84,6 @@ def test_reactions_of_a_beam():
     np.testing.assert_allclose(moved.torque, [0, 4 * G * 0.7, 0], atol=1e-10)
 
 
-def test_derivative_of_a_reaction():
-    """With respect to the pose at given multipliers, in the axes of the beam, against
-    differences."""
-    mechanism = beam()
-    rng = np.random.default_rng(3)
-    lam, q = rng.normal(size=6), np.asarray(mechanism.state().q)
-
-    def hinge(q):
-        wrench = mbd.reports.reactions(
-            mechanism, 0.0, q, lam, "hinge", frame="beam", point=np.ones(3)
-        )
-        return jnp.concatenate(wrench)
-
-    d, h = rng.normal(size=7), 1e-5
-    three = jax.jit(lambda q: (hinge(q), jax.jacfwd(hinge)(q), jax.jacrev(hinge)(q)))
-    _, *slopes = three(q)
-    expected = np.subtract(three(q + h * d)[0], three(q - h * d)[0]) / (2 * h)
-    for slope in slopes:
-        np.testing.assert_allclose(slope @ d, expected, atol=1e-8)
-
-
 def test_all_reactions_hold_the_bodies():
     """J^T lam is the sum of the reactions, whatever the joints and the pose are."""
     mechanism = four_bar()
