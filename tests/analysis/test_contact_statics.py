@@ -108,24 +108,26 @@ def test_without_friction_and_on_a_belt():
 
 
 @pytest.mark.slow
-def test_soft_floor_in_reverse_mode():
-    """It gives way by m g / k. A single program for the slopes of sliding, too."""
+def test_soft_floor_and_reverse_mode():
+    """A soft floor gives way by m g / k. Slopes at the limit of friction in reverse mode."""
 
     class Soft(Sled):
         @property
         def contact_law(self):
-            return mbd.ContactLaw(self.friction, stiffness=200.0)
+            return mbd.ContactLaw(stiffness=200.0)
 
-    def settled(values):
-        state = mbd.State(0.0, FAR, REST)
-        found = equilibrium(Soft(*values), state, throw=False)
-        force = found.report.contact_force[0]
-        return jnp.stack([found.q[0], *force, found.q[1]])
+    def settled(values, kind):
+        found = equilibrium(kind(*values), mbd.State(0.0, FAR, REST), throw=False)
+        return jnp.stack([*found.q, *found.report.contact_force[0]])
 
-    value, slopes = jax.jit(lambda x: (settled(x), jax.jacrev(settled)(x)))(VALUES[:3])
-    np.testing.assert_allclose(value, [MU * LOAD / K, LOAD, MU * LOAD, -LOAD / 200], atol=1e-8)
-    expected = [*SLIDING[[0, 2, 3]], [-GRAVITY / 200, 0, 0]]
-    np.testing.assert_allclose(slopes, expected, atol=1e-7)
+    @jax.jit
+    def found(x):
+        return settled(x, Soft), jax.jacrev(settled)(x, Soft), jax.jacrev(settled)(x, Sled)
+
+    value, soft, rigid = found(VALUES[:3])
+    np.testing.assert_allclose(value[:3], [0, -LOAD / 200, LOAD], atol=1e-8)
+    np.testing.assert_allclose(soft[1:3, 0], [-GRAVITY / 200, GRAVITY], atol=1e-7)
+    np.testing.assert_allclose(rigid, SLIDING[:4], atol=1e-7)
 
 
 @pytest.mark.slow
