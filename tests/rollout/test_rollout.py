@@ -100,9 +100,9 @@ def test_two_processes_on_one_store(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes(alone, tmp_path):
-    for found in two_processes(tmp_path, store=None):
-        assert_same(found, r.arrays(alone))
+def test_two_processes(tmp_path):
+    for found in two_processes(tmp_path, store=None, quick=True):
+        assert_same(found, r.arrays(of_cheap(8)))
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def damage(file, kind, rng):
 DAMAGE = ["missing", "empty", "truncated", "changed", "zeros"]
 
 
-@pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_damaged(tmp_path, times):
     """Any file, anywhere: the samples or the metadata are named and written again, with the same
     files."""
