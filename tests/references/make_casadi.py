@@ -17,35 +17,25 @@ import numpy as np
 from reference_file import write
 
 DT, STEPS, LIMIT, PERIODS, G = 0.03, 40, 25.0, 60, 9.81
-CASES = {
-    "reported": {
-        "lean": [0.1, -0.06],
-        "masses": [1.0, 0.25, 0.15],
-        "lengths": [0.5, 0.45],
-        "weights": [1.0, 10.0, 10.0, 0.1, 0.1, 0.1],
-        "effort": 0.01,
-        "gust": 10.0,
-        "heavier": 1.04,
-    },
-    "short": {
-        "lean": [0.08, 0.12],
-        "masses": [1.1, 0.2, 0.25],
-        "lengths": [0.4, 0.4],
-        "weights": [1.0, 20.0, 20.0, 0.3, 0.3, 0.3],
-        "effort": 0.003,
-        "gust": -8.0,
-        "heavier": 0.95,
-    },
-    "from rest": {
-        "lean": [0.0, 0.0],
-        "masses": [1.0, 0.25, 0.15],
-        "lengths": [0.5, 0.45],
-        "weights": [1.0, 10.0, 10.0, 0.1, 0.1, 0.1],
-        "effort": 0.01,
-        "gust": 10.0,
-        "heavier": 1.04,
-    },
+REPORTED = {
+    "lean": [0.1, -0.06],
+    "masses": [1.0, 0.25, 0.15],
+    "lengths": [0.5, 0.45],
+    "weights": [1.0, 10.0, 10.0, 0.1, 0.1, 0.1],
+    "effort": 0.01,
+    "gust": 10.0,
+    "heavier": 1.04,
 }
+SHORT = {
+    "lean": [0.08, 0.12],
+    "masses": [1.1, 0.2, 0.25],
+    "lengths": [0.4, 0.4],
+    "weights": [1.0, 20.0, 20.0, 0.3, 0.3, 0.3],
+    "effort": 0.003,
+    "gust": -8.0,
+    "heavier": 0.95,
+}
+CASES = {"reported": REPORTED, "short": SHORT, "from rest": REPORTED | {"lean": [0.0, 0.0]}}
 
 
 def rates(x, u, gust, p):
@@ -109,14 +99,8 @@ def plan(solve, case, start, guess):
 
 def pursued(case):
     """The cost of the first plan, and the cost and states of the motion."""
-    move = step()
-    solve, x, motion, costs, paid = (
-        optimiser(move),
-        np.array([0, *case["lean"], 0, 0, 0]),
-        [],
-        [],
-        0,
-    )
+    move, motion, costs, paid = step(), [], [], 0
+    solve, x = optimiser(move), np.array([0, *case["lean"], 0, 0, 0])
     masses = case["heavier"] * np.array(case["masses"])
     guess = np.append(np.tile(x, STEPS + 1), np.zeros(STEPS))
     for k in range(PERIODS):

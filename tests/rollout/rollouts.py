@@ -117,7 +117,7 @@ def _peak_memory():
     return status.split("VmHWM:")[1].split()[0]
 
 
-def main(n, chunk, output=None, process=None, store=None, dies_at=None, quick=False, memory=False):
+def main(n, chunk, output=None, process=None, store=None, dies_at=None, memory=False):
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
     if process is not None:
@@ -126,15 +126,8 @@ def main(n, chunk, output=None, process=None, store=None, dies_at=None, quick=Fa
     if dies_at is not None:
         _dies_at(dies_at)
     where = mbd.rollout.Zarr(store) if store else None if memory else mbd.rollout.Memory()
-    job = (cheap, n, of_cheap()) if quick or memory else (one, samples(n), reductions())
-    found = mbd.rollout.run(
-        *job[:2],
-        key=jax.random.key(7),
-        reductions=job[2],
-        store=where,
-        chunk=chunk,
-        progress=False,
-    )
+    options = dict(key=jax.random.key(7), reductions=of_cheap(), chunk=chunk, progress=False)
+    found = mbd.rollout.run(cheap, n, store=where, **options)
     if memory:
         print(_peak_memory())
     if output is not None:

@@ -72,7 +72,7 @@ def test_rollouts_side_by_side(monkeypatch, together):
 
 def test_eight_devices(tmp_path):
     """The last chunk is padded: 53 samples are 14 blocks of 4."""
-    configuration = {"n": N, "chunk": 4, "output": f"{tmp_path}/x.npz", "quick": True}
+    configuration = {"n": N, "chunk": 4, "output": f"{tmp_path}/x.npz"}
     in_processes(configuration, devices=8)
     found = np.load(tmp_path / "x.npz")
     assert (found["devices"], found["processes"]) == (8, 1)
@@ -94,14 +94,14 @@ def two_processes(folder, **configuration):
 @pytest.mark.slow
 def test_two_processes_on_one_store(tmp_path):
     whole = stored(tmp_path / "whole", chunk=4)
-    for found in two_processes(tmp_path, store=f"{tmp_path}/both", quick=True):
+    for found in two_processes(tmp_path, store=f"{tmp_path}/both"):
         assert_same(found, r.arrays(whole))
     assert files(tmp_path / "both") == files(tmp_path / "whole")
 
 
 @pytest.mark.slow
 def test_two_processes(tmp_path):
-    for found in two_processes(tmp_path, store=None, quick=True):
+    for found in two_processes(tmp_path, store=None):
         assert_same(found, r.arrays(of_cheap(8)))
 
 

@@ -48,7 +48,7 @@ def test_killed(tmp_path, whole, dies_at, monkeypatch):
     their checksums. At the 20th one also by SIGKILL."""
     if dies_at == 0:
         dies_at = 20
-        broken = dict(n=N, chunk=8, store=f"{tmp_path}/broken", quick=True, dies_at=dies_at)
+        broken = dict(n=N, chunk=8, store=f"{tmp_path}/broken", dies_at=dies_at)
         [(status, _)] = in_processes(broken)
         assert status == -9
     else:

@@ -1,5 +1,7 @@
 """The pages of `view` in headless Chromium: from a file, without a network."""
 
+import contextlib
+import io
 import shutil
 
 import numpy as np
@@ -48,27 +50,20 @@ def tab(browser, page, tmp_path_factory):
         yield tab
 
 
-class opened:
+@contextlib.contextmanager
+def opened(browser, address):
     """A tab without a network, whose errors fail the test."""
-
-    def __init__(self, browser, address):
-        self.browser, self.address, self.errors = browser, address, []
-
-    def __enter__(self):
-        size = {"width": 1100, "height": 700}
-        context = self.browser.new_context(viewport=size, offline=True)
-        tab = self.tab = context.new_page()
-        tab.on("console", lambda m: m.type == "error" and self.errors.append(m.text))
-        tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        tab.goto(self.address)
-        tab.wait_for_function("window.jaxmbd && window.jaxmbd.connected", timeout=60_000)
-        settle(tab)
-        return tab
-
-    def __exit__(self, kind, *_):
-        self.tab.context.close()
-        if kind is None:
-            assert self.errors == []
+    errors, size = [], {"width": 1100, "height": 700}
+    context = browser.new_context(viewport=size, offline=True)
+    tab = context.new_page()
+    tab.on("console", lambda m: m.type == "error" and errors.append(m.text))
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(address)
+    tab.wait_for_function("window.jaxmbd && window.jaxmbd.connected", timeout=60_000)
+    settle(tab)
+    yield tab
+    context.close()
+    assert errors == []
 
 
 def settle(tab):
@@ -85,8 +80,6 @@ def settle(tab):
 
 def picture(tab):
     """The canvas as an array `(height, width, 3)`."""
-    import io
-
     settle(tab)
     box = tab.locator("#root canvas").last.bounding_box()
     image = PIL.open(io.BytesIO(tab.screenshot())).convert("RGB")
