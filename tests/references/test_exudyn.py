@@ -59,7 +59,7 @@ def built(name, loaded):
     return mbd.Mechanism(list(bodies.values()), joints, springs, **options)
 
 
-@pytest.mark.parametrize("name", ["planar", "spatial"])
+@pytest.mark.parametrize("name", ["planar", pytest.param("spatial", marks=pytest.mark.slow)])
 def test_where_it_rests(name):
     """To 1e-8: Exudyn's Newton iterations leave residuals of 1e-11 N."""
     given, mechanism = EXUDYN[name], built(name, loaded=True)

@@ -5,7 +5,7 @@ import gzip
 import json
 import re
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 import jaxmbd as mbd
@@ -64,8 +64,7 @@ def solution(times=TIMES, mechanism=None, seed=0, shift=0.0):
 def solution_of(t, q, v, lam, result=mbd.RESULTS.successful):
     zero = np.zeros(len(t))
     fields = dict(t=t, q=q, v=v, multipliers=lam, phi_norm=zero, phidot_norm=zero)
-    fields = {name: jnp.asarray(x) for name, x in fields.items()}
-    return mbd.Solution(**fields, ys=None, stats={}, result=result)
+    return mbd.Solution(**jax.device_put(fields), ys=None, stats={}, result=result)
 
 
 def ball(body="lower", position=(0.0, 0.0, -LOWER / 2), color=(1.0, 0.0, 0.0, 1.0)):

@@ -158,6 +158,7 @@ def test_after_a_failure_only_the_motion_before_it_is_plotted(pendulum, motion):
     assert content(mbd.view(pendulum, failed, forces=False).html)["end"] == TIMES[20]
 
 
+@pytest.mark.slow
 def test_thirty_bodies_over_ten_seconds_take_less_than_3_mb():
     size = [0.04, 0.04, 0.1]
     bodies, joints = [], []
