@@ -36,9 +36,7 @@ def by_structure(fn: Any, *args: Any) -> Any:
         hash(key)
     except TypeError:
         return fn
-    # Before JAX 0.9.2 arrays of NumPy in a program were of a class of their own.
-    consts = [x if isinstance(x, jax.Array) else np.asarray(x) for x in closed.consts]
-    return _Structured(_Program(jaxpr, key, structure), [*consts, *numbers])
+    return _Structured(_Program(jaxpr, key, structure), [*closed.consts, *numbers])
 
 
 class _Program:

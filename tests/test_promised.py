@@ -44,10 +44,10 @@ FAMILIES = {
     "continuous": ("top", mbd.UdwadiaKalaba(), mbd.RK4(), 4),
     "unrolled": ("driven_pendulum", mbd.LagrangeMultipliers(), diffrax.Bosh3(), 3),
     "penalty": ("pendulum", mbd.AugmentedLagrangian(1e4), diffrax.Midpoint(), 2),
-    "split": ("skate", mbd.VelocityImpulse(), None, 1),
+    "split": ("redundant_pendulum", mbd.VelocityImpulse(), None, 1),
     "generalised_alpha": ("pendulum", mbd.GeneralisedAlpha(0.7), None, 2),
-    "variational": ("rotating_guide", mbd.Variational(), None, 2),
-    "independent": ("slider_crank", mbd.IndependentCoordinates(), mbd.RK4(), 4),
+    "variational": ("driven_pendulum", mbd.Variational(), None, 2),
+    "independent": ("skate_in_space", mbd.IndependentCoordinates(), mbd.RK4(), 4),
 }
 
 

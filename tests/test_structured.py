@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from analysis_systems import CartPole
 from helpers import COMPILED, compilation_events
 
@@ -31,6 +32,7 @@ def program(fn):
     return jax.tree.structure(by_structure(fn, X))
 
 
+@pytest.mark.promised
 def test_values_are_arguments():
     """Floats and arrays, closed over and in the text; integers and operations count."""
     for g in (0.3, np.array([0.3, 0.1, 2.0]), jnp.array(0.3)):
