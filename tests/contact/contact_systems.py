@@ -128,6 +128,8 @@ def stepped(p, h, steps):
         t = stop * min(1.0, mu * n / max(np.linalg.norm(stop), 1e-300))
         v = free + np.array([*t, n]) / m
         q = q + h * v
+        if np.isinf(k):  # overlap is taken back without energy
+            q[2] = max(q[2], 0.0)
         forces.append(np.array([n, *t]) / h)
     return q, v, np.array(forces)
 

@@ -287,6 +287,29 @@ def test_rows_of_a_rope():
     np.testing.assert_allclose(drift, [[0.3]], rtol=1e-14)
 
 
+def test_rows_of_the_limits_of_a_joint():
+    """The angle to each limit, and its rate."""
+    arm = mbd.Body("arm", mbd.Inertia.sphere(radius=0.1, mass=1.0), position=[0.5, 0.0, 0.0])
+    z, limits = [0.0, 0.0, 1.0], (-0.5, 0.3)
+    hinge = mbd.Revolute("hinge", "ground", arm, point=[0.0] * 3, axis=z, limits=limits)
+    mechanism = mbd.Mechanism([arm], [hinge], contacts=[mbd.JointLimit(hinge, restitution=0.4)])
+    v = np.array([0.0, 0.5, 0.0, 0.0, 0.0, 1.0])
+
+    @jax.jit
+    def found(q):
+        rows = mechanism.contact_rows(0.0, q)
+        return rows.gap, rows.velocities(v)[:, 0], rows.law.restitution
+
+    for turned in (0.0, 0.1):
+        x = np.array([np.cos(turned), np.sin(turned), 0.0]) / 2
+        q = np.array([*x, np.cos(turned / 2), 0.0, 0.0, np.sin(turned / 2)])
+        gap, rate, restitution = map(np.asarray, found(q))
+        order = np.argsort(gap)
+        np.testing.assert_allclose(gap[order], [0.3 - turned, 0.5 + turned], rtol=1e-12)
+        np.testing.assert_allclose(rate[order], [-1.0, 1.0], rtol=1e-12)
+        np.testing.assert_array_equal(restitution, 0.4)
+
+
 @pytest.mark.slow
 def test_overflow_in_the_last_step():
     """Of two balls there is room for the lower one. The other does not see the floor: in n steps it
