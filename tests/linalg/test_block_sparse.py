@@ -82,7 +82,7 @@ def rows_of(graph, *, seed=0, redundant=False):
         blocks.append(np.pad(block, ((0, 0), (0, max(rows) - r), (0, 0), (0, 0))))
         ends.append(np.array(elements).T)
     J = mbd.solvers.BlockRows(
-        (np.concatenate(blocks, axis=3),),
+        (jnp.asarray(np.concatenate(blocks, axis=3)),),
         (tuple((r, len(e)) for r, e in zip(rows, pieces, strict=True)),),
         (tuple(tuple(map(int, end)) for end in np.concatenate(ends, axis=1)),),
         n,
@@ -90,7 +90,7 @@ def rows_of(graph, *, seed=0, redundant=False):
         closing,
     )
     whole = np.einsum("ijn,nm->injm", M, np.eye(n)).reshape(SIZE * n, SIZE * n)
-    return mbd.solvers.BlockDiagonal(M), J, whole, np.concatenate(dense)
+    return mbd.solvers.BlockDiagonal(jnp.asarray(M)), J, whole, np.concatenate(dense)
 
 
 def reference(M, J, f, r, E=0.0):
@@ -269,10 +269,11 @@ def test_dependent_rows_in_a_tree_and_indefinite_masses_are_reported():
     )
     M, J, *_ = rows_of("star")
     assert verdict(M, J) == mbd.RESULTS.successful
-    twice = J.pieces[0].copy()
+    twice, blocks = np.array(J.pieces[0]), np.array(M.blocks)
     twice[:, 2] = 2 * twice[:, 0]
-    assert verdict(M, J._with([twice])) == mbd.RESULTS.singular_constraints
-    M.blocks[2, 2, 1] *= -1
+    assert verdict(M, J._with([jnp.asarray(twice)])) == mbd.RESULTS.singular_constraints
+    blocks[2, 2, 1] *= -1
+    M = mbd.solvers.BlockDiagonal(jnp.asarray(blocks))
     assert verdict(M, J) == mbd.RESULTS.mass_matrix_indefinite
 
 

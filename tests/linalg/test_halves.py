@@ -66,7 +66,7 @@ def test_accelerations_and_gradients(closed, request):
     accelerates as each sample does by the elimination of CPUs."""
     axes = np.eye(3)[[2] * 4 if closed else [0, 1, 2]]
     mechanism = three_bars(closed, axes, gravity=[0.0, -9.81, 0.0])
-    q, v = mechanism.state().q, np.linspace(-1.0, 1.0, 18)
+    q, v = mechanism.state().q, jnp.asarray(np.linspace(-1.0, 1.0, 18))
 
     def squares(factor):
         moved = eqx.tree_at(lambda m: m.gravity, mechanism, mechanism.gravity * factor)

@@ -129,17 +129,3 @@ def test_simulations_of_loops_that_do_not_close_are_told(enforcement):
     sol = moved(four_bar(1e-9), enforcement)
     assert sol.result == mbd.RESULTS.successful
     assert np.max(np.abs(sol.v)) > 1.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "method",
-    [mbd.VelocityImpulse(mbd.BlockSparse(rho=1e-6)), mbd.UdwadiaKalaba(mbd.Pseudoinverse(1e-3))],
-    ids=str,
-)
-def test_dependence_that_the_user_has_decided(method):
-    exact = moved(four_bar(), method)
-    sol = moved(four_bar(1e-4), method)
-    assert sol.result == mbd.RESULTS.successful
-    np.testing.assert_allclose(sol.v, exact.v, atol=1e-4)  # as much as it leans, at 1 m/s
-    assert 1e-6 < np.max(sol.phi_norm) < 1e-4
