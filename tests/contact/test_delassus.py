@@ -51,8 +51,8 @@ def forms(request):
     """S as a product and as a matrix; its rank is 12 of 21 but for what `own` adds."""
     Y, matrix, _ = jacobian(request.param)
     matrix = np.asarray(matrix) @ np.asarray(matrix).T
-    product = FactoredDelassus(Y, np.zeros((COUNT, D, D)))
-    return product, DenseDelassus(matrix.reshape(COUNT, D, COUNT, D)), matrix
+    product = FactoredDelassus(Y, jnp.zeros((COUNT, D, D)))
+    return product, DenseDelassus(jnp.asarray(matrix.reshape(COUNT, D, COUNT, D))), matrix
 
 
 def blocks_of(seed, scale=1.0):

@@ -202,7 +202,8 @@ def test_multipliers_are_those_of_lagrange(target):
         terms = multipliers.of_equations(c), multipliers.residuals(c)
         return multipliers.next_round(c, d, before), largest_violation(c, d), *terms
 
-    multipliers, before = Multipliers(np.zeros(1), np.zeros(1), np.array(5.0)), np.array(np.inf)
+    before = np.array(np.inf)
+    multipliers = Multipliers(*map(jnp.asarray, (np.zeros(1), np.zeros(1), 5.0)))
     for _ in range(12):
         lam, rho = np.asarray(multipliers.equality), float(multipliers.penalty)
         multipliers, before, term, residuals = round_of(multipliers, before)
