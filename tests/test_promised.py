@@ -44,7 +44,7 @@ FAMILIES = {
     "continuous": ("top", mbd.UdwadiaKalaba(), mbd.RK4(), 4),
     "unrolled": ("driven_pendulum", mbd.LagrangeMultipliers(), diffrax.Bosh3(), 3),
     "penalty": ("pendulum", mbd.AugmentedLagrangian(1e4), diffrax.Midpoint(), 2),
-    "split": ("redundant_pendulum", mbd.VelocityImpulse(), None, 1),
+    "split": ("skate_in_space", mbd.VelocityImpulse(), None, 1),
     "generalised_alpha": ("pendulum", mbd.GeneralisedAlpha(0.7), None, 2),
     "variational": ("driven_pendulum", mbd.Variational(), None, 2),
     "independent": ("skate_in_space", mbd.IndependentCoordinates(), mbd.RK4(), 4),
