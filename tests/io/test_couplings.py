@@ -63,7 +63,9 @@ def test_accelerations_and_gaps(loaded, turned):
     """With several turns on some joints. A winch falls at g m / (m + I / r^2). Gears turn on; so do
     the shafts of the tendon, unless one is `turned` further. The spring at 14 rad pulls to 1 rad.
     The stops are at -1 and 9 rad."""
-    state = loaded.state_from(QPOS + turned * np.eye(8)[5], [0.0, 0.0, 20, -10, 6, 12, 0, 4])
+    state = loaded.state_from(
+        QPOS + turned * np.eye(8)[5], np.array([0.0, 0, 20, -10, 6, 12, 0, 4])
+    )
     mechanism = loaded.mechanism.near(state.angles)
     np.testing.assert_allclose(np.asarray(gaps(mechanism, state.q, 0.0)), [8.0, 2.0], atol=1e-12)
     rates, _ = motion(mechanism, state.q, state.v)
