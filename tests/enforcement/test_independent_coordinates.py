@@ -1,5 +1,6 @@
 """Independent coordinates: verdicts on their choice, systems without freedom, the elimination."""
 
+import diffrax
 import helpers as h
 import jax
 import jax.numpy as jnp
@@ -53,6 +54,16 @@ def test_batch_with_verdicts_of_each():
     np.testing.assert_array_equal(unsolved, [False, False, True, False])
     assert np.max(np.asarray(batch.phi_norm)[good]) < 1e-15
     assert np.all(np.isfinite(batch.q))
+
+
+def test_adaptive_steps():
+    """A first step too large to be solved is tried in vain. The energy is kept."""
+    options = dict(num_steps=None, t1=0.5, dt=0.4, scheme=diffrax.Bosh3())
+    controller = diffrax.PIDController(rtol=1e-7, atol=1e-7)
+    sol = swing(6.0, mbd.IndependentCoordinates(), stepsize_controller=controller, **options)
+    assert sol.result == R.successful and sol.phi_norm[-1] < 1e-14
+    q, v = np.asarray(sol.q)[-1], np.asarray(sol.v)[-1]
+    assert abs(v @ v / 2 + 9.81 * (q[1] + 0.9) - 18.0) < 1e-4
 
 
 def test_bad_choices():

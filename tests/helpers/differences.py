@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 
 def derivatives(fn, tree, step=1e-3, modes=("reverse", "forward")):
@@ -13,8 +12,14 @@ def derivatives(fn, tree, step=1e-3, modes=("reverse", "forward")):
     The central differences of sixth order have an error of f'''''' step^6 / 140 and a rounding
     error of about 1e-16 |fn| / step.
     """
-    flat, unravel = ravel_pytree(tree)
-    scale = jnp.maximum(jnp.abs(flat), 1.0)
+    leaves, structure = jax.tree.flatten(tree)
+    leaves = [np.asarray(x) for x in leaves]
+    flat, ends = np.concatenate([x.ravel() for x in leaves]), np.cumsum([x.size for x in leaves])
+    scale = np.maximum(np.abs(flat), 1.0)
+
+    def unravel(x):
+        parts = zip(jnp.split(x, ends[:-1]), leaves, strict=True)
+        return jax.tree.unflatten(structure, [part.reshape(leaf.shape) for part, leaf in parts])
 
     def scaled(s):
         return fn(unravel(flat + scale * s))
@@ -39,7 +44,7 @@ def derivatives(fn, tree, step=1e-3, modes=("reverse", "forward")):
         differences = weights @ (shifted[:3] - shifted[3:6]) / step
         return values[-1], gradients, differences
 
-    return jax.jit(everything)(jnp.zeros_like(flat))
+    return jax.jit(everything)(np.zeros_like(flat))
 
 
 def check_scalar(fn, tree, rtol=1e-6, atol=1e-8, between=1e-9, **options):

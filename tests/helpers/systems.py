@@ -193,6 +193,7 @@ def cast(tree, dtype):
 
     def one(x):
         is_number = eqx.is_inexact_array(x) or isinstance(x, float | np.floating | np.ndarray)
-        return jnp.asarray(x, dtype) if is_number else x
+        # In NumPy: JAX compiles a program for each conversion.
+        return jnp.asarray(np.asarray(x).astype(dtype)) if is_number else x
 
     return jax.tree.map(one, tree)

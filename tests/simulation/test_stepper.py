@@ -107,7 +107,8 @@ def test_simulate_is_a_scan_over_steps(case):
         assert np.any(sol.contact_force)
     if case == "switched":
         np.testing.assert_array_equal(states.active, sol.active)
-        assert not sol.active[0, 0] and sol.active[-1, 0]
+        active = np.asarray(sol.active)[:, 0]
+        assert not active[0] and active[-1]
     np.testing.assert_allclose(multipliers, sol.multipliers[-1], rtol=1e-12)
 
 

@@ -42,6 +42,26 @@ def test_energy_oscillates_and_does_not_drift():
     assert 1.8 < np.log2(errors[0] / errors[1]) < 2.2
 
 
+class Polar(mbd.LagrangianSystem):
+    """A free mass in polar coordinates, whose inertia depends on where it is."""
+
+    def kinetic_energy(self, q, v):
+        return (v[0] ** 2 + (q[0] * v[1]) ** 2) / 2
+
+
+def test_order_in_curved_coordinates():
+    """A straight line, x = 1 and y = t. The action is that of the middle of a step."""
+    start, exact = (
+        mbd.State(0.0, np.array([1.0, 0.0]), np.array([0.0, 1.0])),
+        np.array([np.hypot(1.0, 0.8), np.arctan(0.8)]),
+    )
+    errors = [
+        np.linalg.norm(np.asarray(run(Polar(), start, np.asarray(dt), 16).q)[n] - exact)
+        for dt, n in ((0.1, 8), (0.05, 16))
+    ]
+    assert 1.8 < np.log2(errors[0] / errors[1]) < 2.2 and errors[1] < 1e-2
+
+
 class Spun(mbd.AbstractSystem):
     """The heavy top about its tip, in its own axes, where its inertia does not change."""
 

@@ -130,7 +130,7 @@ def test_faults(name):
     np.testing.assert_array_equal(sol.stats["num_steps"], good)
     # The states are held at the last good one, while the time goes on.
     held = np.minimum(np.arange(7)[None], good[:, None])
-    np.testing.assert_allclose(sol.q[:, :, 0], 1 + 2 * DT * held, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(sol.q)[:, :, 0], 1 + 2 * DT * held, rtol=1e-12)
     np.testing.assert_allclose(sol.t, np.tile(DT * np.arange(7), (len(good), 1)), atol=1e-15)
     assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.v))
 
@@ -139,7 +139,7 @@ def test_held_between_steps():
     batch = of_all([FAULTS["force that is no number"]])
     saveat = diffrax.SaveAt(ts=np.array([0.005, 0.015, 0.035, 0.06]))
     sol = run(mbd.UdwadiaKalaba(CHOLESKY), batch, scheme=diffrax.Euler(), saveat=saveat)
-    np.testing.assert_allclose(sol.q[0, 2:, 0], 1.06, rtol=1e-14)
+    np.testing.assert_allclose(np.asarray(sol.q)[0, 2:, 0], 1.06, rtol=1e-14)
 
 
 def test_projection_that_cannot():
@@ -169,7 +169,9 @@ def test_adaptive_steps():
     expected = [FAULTS[name][2] for name in names]
     expected[3] = R.max_steps_reached
     same(sol.result, expected)
-    np.testing.assert_allclose(sol.q[3, :, 0], [1.02, 1.05], rtol=1e-4)  # held at t = 0.025
+    np.testing.assert_allclose(
+        np.asarray(sol.q)[3, :, 0], [1.02, 1.05], rtol=1e-4
+    )  # held at t = 0.025
     assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.v))
 
 
