@@ -77,10 +77,13 @@ def _cpus_only() -> bool:
 
 
 def _backend_exists() -> bool:
-    # JAX has no public function for this that does not create a backend.
-    from jax._src import xla_bridge
-
-    return xla_bridge.backends_are_initialized()
+    # JAX has no public function for this that does not create a backend. A version without this one
+    # gets the options, without the warning if they come too late.
+    try:
+        from jax._src.xla_bridge import backends_are_initialized
+    except ImportError:
+        return False
+    return backends_are_initialized()
 
 
 request_whole_loops()
