@@ -93,7 +93,7 @@ def test_impulses_balance_momentum_whatever_is_saved(saveat):
     t = np.asarray(sol.t)
     before = np.concatenate([[0.0], t[:-1]])
     np.testing.assert_allclose(mean * (t - before)[:, None, None], impulse, atol=1e-12)
-    if saveat.subs.ts is not TIMES:
+    if np.allclose(t, DT * np.round(t / DT)):
         for i, (a, b) in enumerate(zip(before, t, strict=True)):
             steps = force[round(a / DT) : round(b / DT)]
             np.testing.assert_allclose(impulse[i], DT * np.sum(steps, axis=0), atol=1e-10)
