@@ -49,7 +49,7 @@ def guided_motion(system: GuidedMass, r0, w0):
 
 def pendulum_motion(system: Pendulum, angle):
     """From rest at `angle` from the lowest point: Jacobi's elliptic functions."""
-    length, frequency = float(system.length), np.sqrt(float(system.gravity / system.length))
+    length, frequency = float(system.length), np.sqrt(float(system.gravity) / float(system.length))
     k = np.sin(angle / 2)
 
     def motion(t):
@@ -103,7 +103,7 @@ def _integrate(rates, start, duration=4.0):
 def top_motion(system: Top, tilt, precession):
     """Steady precession of a symmetric top: C spin Omega = A Omega^2 cos(tilt) + m g l."""
     m, g = float(system.mass), float(system.gravity)
-    arm, inertia = float(system.arm[2]), np.asarray(system.inertia)
+    arm, inertia = float(np.asarray(system.arm)[2]), np.asarray(system.inertia)
     A = inertia[0] + m * arm**2
     spin = (A * precession**2 * np.cos(tilt) + m * g * arm) / (inertia[2] * precession)
     own = spin - precession * np.cos(tilt)

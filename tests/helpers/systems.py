@@ -9,8 +9,13 @@ from jaxtyping import Array
 import jaxmbd as mbd
 
 
+def _as_array(x):
+    # By NumPy: JAX compiles a program to convert a number.
+    return x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x))
+
+
 def parameter(default):
-    return eqx.field(converter=jnp.asarray, default=default)
+    return eqx.field(converter=_as_array, default=default)
 
 
 class Oscillator(mbd.AbstractSystem):
