@@ -84,10 +84,10 @@ class Estimate(eqx.Module):
         )
         r = sens.residuals
         freedom = max(problem.count - size - sens.nuisance, 1)
-        own = found.first[np.flatnonzero(np.asarray(data.begins))]
+        own = np.asarray(found.first)[np.asarray(data.begins)]
         nq = data.starts[0].shape[1]
         starts = tuple(
-            State(float(record.time[0]), x[:nq], x[nq:])
+            State(float(record.time[0]), jnp.asarray(x[:nq]), jnp.asarray(x[nq:]))
             for record, x in zip(problem.records, own, strict=True)
         )
         return cls(

@@ -162,11 +162,11 @@ def least_squares(
         lower, upper = (None, None) if bounds is None else (ravel_pytree(b)[0] for b in bounds)
         solver = levenberg_marquardt(jnp.asarray(tolerance, flat.dtype), flat, lower, upper)
     problem = solver, _Scaled(residuals, unravel), (args, jnp.asarray(scale, flat.dtype))
-    at_guess: list[Array] = []
+    at_guess: list[np.ndarray] = []
 
     def report(here: _Iterate) -> str:
-        r = scale * here.state.f_info.residual
-        rms = float(jnp.linalg.norm(r)) / math.sqrt(total)
+        r = scale * np.asarray(here.state.f_info.residual)
+        rms = float(np.linalg.norm(r)) / math.sqrt(total)
         if not math.isfinite(rms):
             raise ValueError("The residuals are not finite. Is the first guess sensible?")
         at_guess.append(r) if not at_guess else None  # the first step is at the guess itself
@@ -178,7 +178,7 @@ def least_squares(
     return LeastSquares.at(
         unravel(here.y),
         (r, scale * here.state.f_info.jac.as_matrix(), here.state.aux),
-        at_guess[0] if at_guess else r,
+        jnp.asarray(at_guess[0]) if at_guess else r,
         total,
         int(here.state.num_steps),
         bool(here.done),

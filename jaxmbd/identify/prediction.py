@@ -124,7 +124,7 @@ def prediction_of(problem: FitProblem, found: PartMotion) -> Prediction:
     verdicts: list[Any] = [RESULTS.successful] * len(problem.records)
     for k, (record, (begin, end)) in enumerate(zip(*partition[:2], strict=True)):
         readings[record].append(np.asarray(found.readings[k])[: end - begin])
-        result = jax.tree.map(lambda x, k=k: x[k], found.result)
+        result = jax.tree.map(lambda x, k=k: np.asarray(x)[k], found.result)
         if bool(verdicts[record] == RESULTS.successful):
             verdicts[record] = result
     return Prediction(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_system
-from .._concrete import compiled_quickly, with_strong_types
+from .._concrete import as_one_program, compiled_quickly, with_strong_types
 from .._enforcement import AbstractEnforcement
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
@@ -92,7 +92,7 @@ def make_problem(
         model = Leaves(model)
         parameters = model.parameters(parameters)
     parameters = Parameters(conform("`parameters` of fit", parameters, Mapping))
-    system = model(parameters.values(jnp.zeros(parameters.size)))
+    system = model(as_one_program(parameters.values)(jnp.asarray(np.zeros(parameters.size))))
     if not isinstance(system, AbstractSystem):
         raise ValueError(f"`model` must return an `mbd.AbstractSystem`, but returns {system!r}.")
     begin = _common_start(records)
@@ -148,7 +148,7 @@ def _scale(records: list[Record]) -> float:
 
 
 def _steps(parts: Parts, dt: float) -> int:
-    steps = float(jnp.max(parts.t1 - parts.t0)) / dt
+    steps = float(np.max(np.asarray(parts.t1) - np.asarray(parts.t0))) / dt
     check_steps(steps)
     return max(1, math.ceil(steps - 1e-6))
 
@@ -244,7 +244,7 @@ def _follows(model, parameters: Parameters, state: State) -> bool:
         return False
     near = 0.01 * np.random.default_rng(0).normal(size=parameters.size)
     slopes = jax.jit(jax.vmap(jax.jacfwd(rows)))(jnp.asarray([np.zeros_like(near), near]))
-    return bool(jnp.any(slopes != 0))
+    return bool(np.any(np.asarray(slopes)))
 
 
 def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Data, int]:
@@ -276,14 +276,17 @@ def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Da
     state_size = len(states[0].q) + len(states[0].v)
     data = Data(
         parts,
-        (jnp.stack([s.q for s in states]), jnp.stack([s.v for s in states])),
+        (
+            jnp.asarray(np.stack([s.q for s in states])),
+            jnp.asarray(np.stack([s.v for s in states])),
+        ),
         jnp.asarray(begins),
         jnp.asarray(np.stack(directions), states[0].q.dtype),
         jnp.asarray(scale),
         jnp.asarray(prior),
         jnp.asarray(places),
         jnp.asarray(links),
-        Multipliers(jnp.zeros((len(links), state_size)), jnp.zeros(0), jnp.ones(())),
+        Multipliers(*map(jnp.asarray, (np.zeros((len(links), state_size)), np.zeros(0), 1.0))),
     )
     return data, int(free.sum()) * 2 * dof
 
