@@ -3,6 +3,9 @@
 A block that cannot run here follows a line `<!-- not run: reason -->`.
 """
 
+import pathlib
+import re
+
 import helpers
 import jax
 import pytest
@@ -56,3 +59,11 @@ def test_pages_can_be_read(page):
     assert text.count("\n") <= 300
     for match in BLOCK.finditer(text):
         assert max(map(len, match["code"].splitlines())) <= 88
+
+
+def test_tests_named_in_pages_exist():
+    files = list(pathlib.Path(__file__).parent.rglob("test_*.py"))
+    there = {name for f in files for name in re.findall(r"\bdef (test_\w+)", f.read_text("utf-8"))}
+    there |= {f.stem for f in files}
+    named = {x for page in PAGES for x in re.findall(r"`(test_\w+)", page.read_text("utf-8"))}
+    assert named and named <= there
