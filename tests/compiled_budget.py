@@ -150,6 +150,6 @@ class Budget:
             f"{self.single.total()} of them single operations"
         )
         for test, operations in dearest.most_common(DEAREST):
-            write(f"{operations:9,} {operations / self.operations:6.1%} {test}")
+            write(f"{operations:9,} {operations / max(self.operations, 1):6.1%} {test}")
         for fault in self.faults():
             write(fault, red=True)
