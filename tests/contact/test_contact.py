@@ -149,6 +149,29 @@ def test_overlaps_are_taken_back_on_the_shortest_way():
         np.testing.assert_allclose(q, -1e-3 * r[:6] / r[6], rtol=1e-8, atol=1e-12)
 
 
+class Corner(Facets):
+    """A rigid and a soft plane."""
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(stiffness=jnp.array([jnp.inf, 200.0]))
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(q)
+
+
+def test_overlap_with_soft_planes_is_left_to_their_springs():
+    """The rigid plane pushes the point out along x. The soft one accelerates it along (1, 1)."""
+    system, h = Corner(jnp.array([[1.0, 0.0], [1.0, 1.0]]), jnp.zeros(2)), 1e-2
+    state = mbd.State(0.0, np.array([-0.01, -0.04]), np.zeros(2))
+    sol = mbd.simulate(system, mbd.ContactImpulse(), state, dt=h, num_steps=1, start_tolerance=0.1)
+    q, v = sol.q[0] - h * sol.v[0] - state.q, sol.v[0]
+    np.testing.assert_allclose(q[1], 0.0, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(sol.q[0][0], 0.0, rtol=0, atol=1e-12)
+    # Its impulse n satisfies (J J^T + 1 / (h^2 k)) n = -gap / h.
+    np.testing.assert_allclose(v, 5.0 / (2 + 1 / (h**2 * 200.0)), rtol=1e-9)
+
+
 class Squeezed(mbd.AbstractSystem):
     """A point at the height q above the floor and below a ceiling."""
 

@@ -210,10 +210,10 @@ def passive(at, phi, drift):
 
 def implicit_springs(K, D):
     def impulse(at, phi, drift):
-        weight, spring = H * (H * np.append(K, 0.0) + D), H * padded(K) * phi
-        left = at.M + at.J.T * weight @ at.J
-        after = np.linalg.solve(left, at.M @ at.v - at.J.T @ (weight * drift + spring))
-        return after - at.v, -weight * (at.J @ after + drift) - spring, 0.0
+        soft, to = 1 / (H * (H * padded(K) + D)), np.linalg.solve(at.M, at.J.T)
+        bias = at.J @ at.v + drift + soft * H * padded(K) * phi
+        impulse = -np.linalg.solve(at.J @ to + np.diag(soft), bias)
+        return to @ impulse, impulse, 0.0
 
     return impulse
 

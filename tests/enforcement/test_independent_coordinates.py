@@ -121,6 +121,15 @@ def test_choices_differ_by_the_error_of_the_scheme():
     assert np.log2(distance[0] / distance[1]) > 3.7
 
 
+def test_partition_near_a_dead_point():
+    """The row is solved for x, although y would move it 50 or 200 times as much."""
+    row = np.array([[[0.02, 1.0]], [[0.005, 1.0]]])
+    given = jnp.ones(2), jnp.array([True, False]), jnp.asarray(1e-10)
+    split = jax.jit(jax.vmap(lambda J: partition(J, *given)))(row)
+    np.testing.assert_array_equal(split.dependent, [[True, False]] * 2)
+    np.testing.assert_array_equal(split.determined, [True, False])
+
+
 @pytest.mark.parametrize("rows, rank", [(4, 4), (7, 4), (5, 2)])
 def test_partition(rows, rank):
     """J K J = J, with as many dependent columns as the rank; these solve for the others."""

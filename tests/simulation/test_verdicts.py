@@ -24,7 +24,7 @@ class Faulty(mbd.AbstractSystem):
     burst: Array = h.parameter(10.0)  # when the force is no number any more
     steepness: Array = h.parameter(0.0)
     locked: Array = h.parameter(10.0)  # where the coordinates are locked
-    reach: Array = h.parameter(0.0)  # below 0 no position satisfies the second row
+    never: Array = h.parameter(0.0)  # other than 0, no position satisfies the second row
 
     def mass_matrix(self, q):
         return self.mass
@@ -34,7 +34,7 @@ class Faulty(mbd.AbstractSystem):
         return jnp.where(t > self.burst, jnp.nan, steep * jnp.array([1, 0, 0], q.dtype))
 
     def constraint(self, q, t):
-        return jnp.stack([q[2], self.row @ q + jnp.where(self.reach < 0, 1 + q[1] ** 2, 0.0)])
+        return jnp.stack([q[2], self.row @ q + self.never * (1 + q[1] ** 2)])
 
     def result(self, q):
         return R.where(q[0] > self.locked, R.gimbal_lock, GOOD)
@@ -143,11 +143,11 @@ def test_held_between_steps():
 
 
 def test_projection_that_cannot():
-    system = jax.tree.map(lambda x: x[None], Faulty(reach=-1.0))
-    start = np.array([[1.0, 0.0, 0.0]]), np.zeros((1, 3))
+    systems = jax.vmap(lambda x: Faulty(never=x))(np.array([1.0, -1.0]))  # from both sides
+    start = np.tile([1.0, 0.0, 0.0], (2, 1)), np.zeros((2, 3))
     method, projection = mbd.ExplicitPenalty(0.0), mbd.Projection()
-    sol = run(method, (system, *start), scheme=diffrax.Euler(), projection=projection)
-    same(sol.result, [R.projection_failed])
+    sol = run(method, (systems, *start), scheme=diffrax.Euler(), projection=projection)
+    same(sol.result, [R.projection_failed] * 2)
 
 
 ADAPTIVE = diffrax.PIDController(rtol=1e-6, atol=1e-6)
