@@ -16,6 +16,7 @@ from joint_kinds import (
     EVERY,
     FRAME,
     KINDS,
+    OTHERS,
     TIME,
     UNTURNED,
     WAVE,
@@ -37,7 +38,8 @@ from jaxmbd.mechanism.pairs import NAMES
 
 STEP = 1e-3
 SHIFTS = STEP * np.array([1.0, 2.0, 3.0, -1.0, -2.0, -3.0])
-WITH_COORDINATES = [kind.__name__ for kind in KINDS if KINDS[kind][3]] + ["Serial whose axes meet"]
+MEET = "Serial whose axes meet"
+WITH_COORDINATES = [kind.__name__ for kind in KINDS if KINDS[kind][3]] + [MEET]
 # Kinds that the default tests differentiate: lower pairs are evaluated together, others of each
 # form by one program, with nonholonomic rows, times, four frames, and three bodies.
 PAIRS = [kind.__name__ for kind in KINDS if issubclass(kind, AbstractPair)]
@@ -75,21 +77,23 @@ def admitted(of, q, freedoms):
     return q
 
 
-@pytest.fixture(scope="module")
-def every():
+@functools.cache
+def differences_of(names):
     """One joint of each kind: rows and coordinates of all, by one program at many states. From them
     derivatives by differences: of the rows by motions of the bodies at the ends "a", then "b",
     where they are closed and anyhow, and along the motion."""
-    of, rng = mechanism_of(tuple(EVERY)), np.random.default_rng(0)
+    of, rng = mechanism_of(names), np.random.default_rng(0)
     n, state = len(of.bodies), of.state()
+    measured = [name for name in WITH_COORDINATES if name in names]
     q, v = table(state.q, n), table(state.v, n)
     freedoms = {kind: rng.uniform(-0.9, 0.9, (3, 6 - KINDS[kind][1])) for kind in KINDS}
-    closed = [admitted(of, q, {kind: x[i] for kind, x in freedoms.items()}) for i in range(3)]
+    held = {kind: x for kind, x in freedoms.items() if kind.__name__ in names}
+    closed = [admitted(of, q, {kind: x[i] for kind, x in held.items()}) for i in range(3)]
 
     @jax.jit
     @jax.vmap
     def values(q, v, t):
-        found = {name: of.joint_coordinates(q, name) for name in WITH_COORDINATES}
+        found = {name: of.joint_coordinates(q, name) for name in measured}
         return jnp.concatenate([of.constraint(q, t), of.nonholonomic(q, v, t)]), found
 
     units = [np.outer(e, np.arange(n) % 2 == end) for end in (0, 1) for e in np.eye(6)]
@@ -100,7 +104,7 @@ def every():
     rows, coordinates = jax.device_get(values(qs, vs, ts[:, 0]))
     displaced, faster, along = rows[:144].reshape(2, 6, 12, -1), rows[144:156], rows[156:162]
     here = rows[162]
-    holonomic = np.arange(len(here)) < of.constraint(state.q, TIME).shape[0]
+    holonomic = np.arange(len(here)) < eqx.filter_eval_shape(of.constraint, state.q, TIME).size
     bend = np.tensordot([3 / 2, -3 / 20, 1 / 90], along[:3] + along[3:] - 2 * here, 1) / STEP**2
     return SimpleNamespace(
         of=of, at=rows_of(of), freedoms=freedoms, phi=here, closed=rows[163:],
@@ -111,6 +115,13 @@ def every():
         coordinates={name: x[163:] for name, x in coordinates.items()},
         rates={name: slope(x[156:162]) for name, x in coordinates.items()},
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def every():
+    """What the default tests need."""
+    kinds = [kind.__name__ for kind in KINDS]
+    return differences_of((*kinds, *(name for name in (*QUICK, MEET) if name in OTHERS)))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -153,6 +164,8 @@ def derivatives(quick):
 @pytest.mark.parametrize("name", helpers.slow_unless(lambda name: name in QUICK, EVERY))
 def test_rows_are_those_of_differences(every, name):
     """Velocities, Jacobian and right side, where the joint is open, and nothing of other joints."""
+    if name not in every.at:
+        every = differences_of(tuple(other for other in OTHERS if other not in every.at))
     of, own, (found, product, expected) = derivatives(name in QUICK)
     at, truth = own[name], every.at[name]
     columns = np.concatenate([of.indices(f"{end} of {name}").v for end in "ab"])
@@ -169,7 +182,7 @@ def test_rows_are_those_of_differences(every, name):
 
 def test_rates_of_coordinates_are_those_of_differences(every):
     """In closed form, and by differentiation as for most."""
-    names = ("Serial whose axes meet", "Spherical", "Cam")
+    names = (MEET, "Spherical", "Cam")
     of = mechanism_of(names)
     state = of.state()
     rates = jax.jit(lambda q, v: [mbd.reports.joint_rates(of, q, v, name) for name in names])
@@ -182,7 +195,8 @@ def test_every_kind_is_tested():
     kinds = {
         x for x in kinds if issubclass(x, mbd.AbstractConstraint) and not inspect.isabstract(x)
     }
-    assert kinds == {type(joint) for joint in mechanism_of(tuple(EVERY)).joints}
+    every = eqx.filter_eval_shape(mechanism_of.__wrapped__, tuple(EVERY))
+    assert kinds == {type(joint) for joint in every.joints}
     components = {name for kind in KINDS if issubclass(kind, AbstractPair) for name in kind.holds}
     assert components == set(NAMES)
 
