@@ -269,6 +269,31 @@ def test_poissons_law():
 
 
 @pytest.mark.slow
+def test_painleve():
+    """The sliding rod with much friction, for which forces have no solution: an impulse has, and
+    it is found, or the result says that it was not; never NaN."""
+    angles = jnp.linspace(0.7, 1.4, 8)
+
+    @jax.vmap
+    def slide(angle):
+        rod = Rod(jnp.asarray(3.0), jnp.asarray(0.0))
+        q = jnp.stack([0.0 * angle, 0.5 * jnp.sin(angle), angle])
+        return flight(rod, q, [-2.0, 0.0, 0.0], [1e-3, 0.05], 1e-3, 0)
+
+    sol = slide(angles)
+    assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.v))
+    good = np.asarray(sol.result == mbd.RESULTS.successful)
+    assert good.any()
+    assert np.all(sol.contact_residual[good] < 1e-9)
+    assert np.all(sol.contact_residual[~good] > 1e-10)
+    # It jams in the first step, with a normal force far above the weight.
+    assert np.max(sol.contact_force[:, 0, 0, 0]) > 10 * G
+    rod = Rod(jnp.asarray(3.0), jnp.asarray(0.0))
+    end = jax.jit(jax.vmap(lambda q: rod.gap(q, 0.0)))(sol.q[:, -1])
+    assert np.all(np.asarray(end) > -1e-3)
+
+
+@pytest.mark.slow
 def test_float32():
     system = jax.tree.map(lambda x: x.astype(jnp.float32), ball(friction=0.3))
     q, v = jnp.array([0.0, 1.0], jnp.float32), jnp.array([0.5, 0.0], jnp.float32)

@@ -173,3 +173,39 @@ def test_derivatives_by_saved_times():
         np.testing.assert_allclose(v_ts, np.diag(-np.cos(ts)), atol=1e-5)
         np.testing.assert_allclose(q_dt, 0, atol=1e-4)
         np.testing.assert_allclose(v_dt, 0, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("derivative", [jax.jacrev, jax.jacfwd])
+def test_two_arms_at_their_limits_at_once(derivative):
+    """Each angle by the rate of each arm: the derivative of one of the sides. They differ in second
+    order, since the impact of one arm divides a step of the other one."""
+    bodies, joints, limits = [], [], []
+    for name, y in (("a", 0.0), ("b", 3.0)):
+        inertia = mbd.Inertia.box(size=[1.0, 0.05, 0.05], mass=1.0)
+        body = mbd.Body(name, inertia, position=[0.5, y, 0.0])
+        options = dict(point=[0.0, y, 0.0], axis=[0.0, 0.0, 1.0], limits=(-0.5, 0.5))
+        joint = mbd.Revolute(f"hinge {name}", "ground", body, **options)
+        bodies, joints = [*bodies, body], [*joints, joint]
+        limits.append(mbd.JointLimit(joint, restitution=0.9))
+    mechanism = mbd.Mechanism(bodies, joints, contacts=limits, gravity=[0.0] * 3, plane=mbd.Plane())
+    start = mechanism.state()
+
+    def angles(rates):
+        v = jnp.stack([jnp.zeros(2), 0.5 * rates, rates]).ravel()
+        method = mbd.ContactImpulse(impacts=mbd.Located(2))
+        state = mbd.State(0.0, start.q, v)
+        sol = mbd.simulate(mechanism, method, state, dt=0.01, num_steps=15, throw=False)
+        return jnp.stack([mechanism.joint_coordinates(sol.q[0], j.name)[0] for j in joints])
+
+    @jax.jit
+    def sides(rates):
+        h = 1e-6
+        steps = jnp.concatenate([jnp.zeros((1, 2)), h * jnp.eye(2), -h * jnp.eye(2)])
+        at, ahead, back = jnp.split(jax.lax.map(lambda x: angles(rates + x), steps), [1, 3])
+        return derivative(angles)(rates), (ahead - at).T / h, (at - back).T / h
+
+    for rate in (5.0, 4.9):
+        found, ahead, back = sides(jnp.array([rate, rate]))
+        assert np.all(np.diag(found) < -0.1)
+        assert np.all((np.abs(found - ahead) < 1e-5) | (np.abs(found - back) < 1e-5))
