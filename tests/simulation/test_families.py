@@ -61,7 +61,7 @@ def test_float32(name):
     system, _, control = family.problem
     *given, numbers = h.cast((system, family.method, control, batch(family)), "float32")
     given = *given, family.scheme, *numbers
-    if name in ("rolled", "unrolled", "turning"):
+    if name in ("rolled", "unrolled", "turning", "split"):
         *single, _ = eqx.filter_eval_shape(ends, *given)
     else:
         *single, result = ends(*given)
@@ -71,7 +71,10 @@ def test_float32(name):
     assert {x.dtype for x in single} == {np.dtype("float32")}
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "turning"])
+# Stages that are unrolled are differentiated in enforcement/test_steps.py too.
+@pytest.mark.parametrize(
+    "name", h.slow_unless(lambda name: name != "unrolled", [x for x in FAMILIES if x != "turning"])
+)
 def test_derivatives(name):
     """By all parameters, also of the control, the start and the step, in both modes."""
     family = FAMILIES[name]
