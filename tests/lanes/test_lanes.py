@@ -191,6 +191,13 @@ def test_forward_jacobian(monkeypatch, fn, n, on_cpus):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
 
 
+def differences(fn, x, step=1e-3):
+    """The Jacobian by differences of sixth order."""
+    shifts = step * np.array([1.0, 2.0, 3.0, -1.0, -2.0, -3.0])[:, None, None] * np.eye(x.size)
+    samples = np.array([[fn(x + shift) for shift in table] for table in shifts])
+    return np.tensordot([3 / 4, -3 / 20, 1 / 60], samples[:3] - samples[3:], 1).T / step
+
+
 def test_motions_of_mechanisms():
     """Tangents as by differences, and samples as alone; both compiled whole in lanes. The loop has
     redundant rows, at the start and after it has been pulled apart."""
@@ -216,13 +223,11 @@ def test_motions_of_mechanisms():
     (found,) = programs[1].compile()(samples.T)
     assert result == mbd.RESULTS.successful
 
-    alone, step = jax.jit(lambda x: end(x)[0]), 1e-3
+    alone = jax.jit(lambda x: end(x)[0])
     ends = [alone(x) for x in samples]
     np.testing.assert_allclose(np.asarray(found).T, ends, rtol=1e-9, atol=1e-11)
-    shifts = step * np.array([1.0, 2.0, 3.0, -1.0, -2.0, -3.0])[:, None, None] * np.eye(2)
-    shifted = np.array([[alone(x + shift) for shift in table] for table in shifts])
-    expected = np.tensordot([3 / 4, -3 / 20, 1 / 60], shifted[:3] - shifted[3:], 1) / step
-    np.testing.assert_allclose(slope, expected.T, rtol=1e-8, atol=1e-9)
+    expected = differences(alone, x)
+    np.testing.assert_allclose(slope, expected, rtol=1e-8, atol=1e-9)
     assert np.max(np.abs(expected)) > 0.01
 
 
@@ -267,16 +272,21 @@ def test_jacfwd_raises():
 
 
 def test_jacfwd_is_differentiated():
-    """The rows of the pendulum are dependent, so the rule of the solve is needed."""
+    """As differences say. The rows of the pendulum are dependent, so the rule of the solve is
+    needed."""
 
-    def height(x):
-        return swing(x, 0.2)[0]["height"]
+    def gradient(x):
+        return mbd.jacfwd(lambda x: swing({"length": x[0], "rest": x[1:]}, 0.2)[0]["height"])(x)
 
     @jax.jit
     def both(x):
-        return jax.jacrev(mbd.jacfwd(height))(x), jax.jacfwd(jax.jacrev(height))(x)
+        value, pull = jax.vjp(gradient, x)
+        return value, jax.vmap(pull)(jnp.eye(3))[0]
 
-    assert_same_tree(*both(X))
+    x = np.concatenate([[X["length"]], X["rest"]])
+    found = both(x)[1]
+    np.testing.assert_allclose(found, differences(lambda x: both(x)[0], x), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(found, found.T, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(
