@@ -21,7 +21,7 @@ ROTATIONS = {  # map, a way to a rotation matrix, whether its velocity is in wor
 }
 MAPS = {name: map_ for name, (map_, _, _) in ROTATIONS.items()} | {
     "plain": co.Plain(3),
-    "product": co.Product(co.Plain(3), co.QuaternionWorld(), co.RollPitchYawBody()),
+    "product": co.Product(co.Plain(2), co.QuaternionWorld(), co.Plain(1)),
 }
 jit = eqx.filter_jit
 MODES = jax.jacfwd, jax.jacrev
@@ -229,20 +229,22 @@ def test_displacements(name, rng):
     dp[0] = 0.0
 
     def there_and_back(q, dp):
-        return map_.difference(q, map_.retract(q, dp))
+        moved = map_.retract(q, dp)
+        return map_.difference(q, moved), moved
 
     @jit
     def found(q, dp):
         def one(q, dp):
-            N = jax.jacfwd(map_.qdot, argnums=1)(q, dp)
-            slope = jax.jacfwd(map_.retract, argnums=1)(q, 0 * dp)
-            back = jax.jacrev(there_and_back, argnums=1)(q, dp)
-            return N, slope, there_and_back(q, dp), back, map_.retract(q, 0 * dp)
+            units = jnp.eye(map_.nv)
+            N = jax.vmap(map_.qdot, (None, 0), 1)(q, units)
+            rest, push = jax.linearize(lambda dp: map_.retract(q, dp), 0 * dp)
+            there, pull, moved = jax.vjp(lambda dp: there_and_back(q, dp), dp, has_aux=True)
+            return N, jax.vmap(push, 0, 1)(units), there, jax.vmap(pull)(units)[0], rest, moved
 
-        both = jax.vmap(map_.retract)(q, dp), jax.vmap(map_.retract, -1, -1)(q.T, dp.T)
-        return jax.vmap(one)(q, dp), both, jax.vmap(map_.qdot, -1, -1)(q.T, dp.T)
+        other = jax.vmap(map_.retract, -1, -1)(q.T, dp.T)
+        return jax.vmap(one)(q, dp), other, jax.vmap(map_.qdot, -1, -1)(q.T, dp.T)
 
-    (N, slope, there, back, rest), (first, last), rates = found(q, dp)
+    (N, slope, there, back, rest, first), last, rates = found(q, dp)
     assert N.shape == (3, map_.nq, map_.nv)
     near(slope, N, 2e-14)
     near(there, dp)
@@ -279,7 +281,7 @@ def test_gimbal_lock(map_):
         numbers = [map_.qdot(q, v)]
         for jacobian in MODES:
             numbers += jacobian(map_.qdot, argnums=(0, 1))(q, v)
-            numbers += [jacobian(map_.retract, argnums=1)(q, dp) for dp in (v, zero)]
+            numbers.append(jacobian(map_.retract, argnums=1)(q, zero))
         R, after = co.rpy_to_matrix(q), co.rpy_to_matrix(map_.retract(q, v))
         return numbers, R, after
 
