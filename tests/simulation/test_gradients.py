@@ -45,6 +45,7 @@ def exact_slopes():
     return complex_step(exact, GUIDED)
 
 
+@pytest.mark.slow  # others compare with differences
 def test_closed_form():
     """Spring, damper and gravity along a guide. The error of the scheme is 1e-10."""
     for gradient in both_modes(lambda x: guided(x, DURATION, dt=4e-3), GUIDED):

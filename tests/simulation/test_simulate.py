@@ -262,16 +262,17 @@ def memory(n, adjoint=None):
     return program.compile().memory_analysis().temp_size_in_bytes
 
 
+STEPS = 65536
+
+
 def test_memory():
-    """That of one step for a motion of which only the end is kept; with checkpoints 16 times the
-    steps take 4 times the memory."""
-    assert memory(65536) < 50_000
-    small, large = (memory(n, diffrax.RecursiveCheckpointAdjoint()) for n in (4096, 65536))
-    assert large / small < 6, (small, large)
+    """That of one step for a motion of which only the end is kept; with checkpoints less than one
+    number a step."""
+    assert memory(STEPS) < 50_000
+    assert memory(STEPS, diffrax.RecursiveCheckpointAdjoint()) < 8 * STEPS
 
 
 @pytest.mark.slow
 def test_direct_adjoint_keeps_everything():
     """So that the test above can fail."""
-    small, large = (memory(n, diffrax.DirectAdjoint()) for n in (4096, 65536))
-    assert large / small > 12, (small, large)
+    assert memory(STEPS, diffrax.DirectAdjoint()) > 4 * 8 * STEPS
