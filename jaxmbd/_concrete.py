@@ -62,9 +62,34 @@ def _is_staged(x: Any) -> bool:
 
 def numpy_if_concrete(*values: Any) -> Any:
     """NumPy if all values are concrete, since it compiles nothing; otherwise `jax.numpy`. Convert
-    the result to a JAX array by `jnp.asarray` with a dtype. Without a dtype the conversion compiles
-    a program too."""
+    the result to a JAX array by `to_jax`."""
     return np if all_concrete(values) else jnp
+
+
+def to_jax(x: Any) -> jax.Array:
+    """`jnp.asarray` for NumPy's arrays and numbers, and for what is traced. It compiles nothing.
+    `jnp.asarray` compiles a program for arrays without a dtype, and for numbers."""
+    if isinstance(x, jax.Array):
+        return x
+    if not is_concrete(x):
+        return jnp.asarray(x)
+    x = np.asarray(x)
+    dtype = jax.dtypes.canonicalize_dtype(x.dtype)
+    return jnp.asarray(x.astype(dtype), dtype)
+
+
+def picked(x: Any, at: Any) -> jax.Array:
+    """`x[at]`. It compiles nothing for what is concrete."""
+    return to_jax(numpy_if_concrete(x).asarray(x)[at])
+
+
+def set_at(x: Any, at: Any, by: Any) -> jax.Array:
+    """`x.at[at].set(by)`. It compiles nothing for what is concrete."""
+    if not all_concrete((x, by)):
+        return jnp.asarray(x).at[at].set(by)
+    x = np.array(x)
+    x[at] = np.asarray(by)
+    return to_jax(x)
 
 
 def with_strong_types(tree: PyTree) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import all_concrete
+from .._concrete import all_concrete, to_jax
 from .._inputs import Shape, at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._loop import without_tangents
@@ -267,7 +267,7 @@ def continuation(
                 ds = min(_GROW * ds, step)
     table = [np.stack([np.asarray(p[i]) for p in points]) for i in (1, 0, 3, 4)]
     result = RESULTS.successful if reached else RESULTS.continuation_stopped
-    x, q, multipliers, stiffness = map(jnp.asarray, table)
+    x, q, multipliers, stiffness = map(to_jax, table)
     branch = Branch(x, q, multipliers, stiffness, tuple(folds), tuple(crossings), state.t, result)
     return raise_failure(branch, result) if throw else branch
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import with_dtype
-from .._concrete import all_concrete
+from .._concrete import all_concrete, picked, to_jax
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import counted, in_a_line, printed
@@ -101,9 +101,9 @@ def equilibria(
         if not same:
             firsts.append(i)
         which[i] = same[0] if same else len(firsts) - 1
-    picked = jax.tree.map(lambda x: x[np.array(firsts, int)], found)
+    different = jax.tree.map(lambda x: picked(x, np.array(firsts, int)), found)
     count = np.bincount(which[which >= 0], minlength=len(firsts))
-    return Equilibria(picked, jnp.asarray(count), jnp.asarray(which))
+    return Equilibria(different, to_jax(count), to_jax(which))
 
 
 @eqx.filter_jit

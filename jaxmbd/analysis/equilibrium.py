@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_gaps, check_no_nan, check_system, with_dtype
-from .._concrete import compiled_quickly
+from .._concrete import compiled_quickly, numpy_if_concrete, to_jax
 from .._contact import ContactImpulse
 from .._enforcement import point
 from .._inputs import at_least, checked, positive
@@ -104,8 +104,9 @@ class EquilibriumReport(eqx.Module):
     @property
     def closed(self) -> Bool[Array, "*batch contacts"]:
         """Which contacts carry load, beyond rounding."""
-        normal = self.contact_force[..., 0]
-        return normal > 1e-10 * jnp.max(normal, axis=-1, initial=0.0, keepdims=True)
+        xp = numpy_if_concrete(self.contact_force)
+        normal = xp.asarray(self.contact_force)[..., 0]
+        return to_jax(normal > 1e-10 * xp.max(normal, axis=-1, initial=0.0, keepdims=True))
 
     @property
     def stable(self) -> Bool[Array, "*batch"]:
@@ -116,9 +117,11 @@ class EquilibriumReport(eqx.Module):
 
 def no_negative(stiffness: Float[Array, "*batch nv"]) -> Bool[Array, "*batch"]:
     """Whether no stiffness is negative, up to rounding."""
-    finite = jnp.where(jnp.isfinite(stiffness), jnp.abs(stiffness), 0.0)
-    largest = jnp.max(finite, axis=-1, keepdims=True)
-    return jnp.all(stiffness >= -1e-9 * largest, axis=-1)
+    xp = numpy_if_concrete(stiffness)
+    stiffness = xp.asarray(stiffness)
+    finite = xp.where(xp.isfinite(stiffness), xp.abs(stiffness), 0.0)
+    largest = xp.max(finite, axis=-1, keepdims=True)
+    return to_jax(xp.all(stiffness >= -1e-9 * largest, axis=-1))
 
 
 @checked

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
+from .._concrete import numpy_if_concrete, picked, to_jax
 from .._equations import equations
 from .._inputs import Numbers, at_least, checked, finite, positive, shown
 from .._loop import tree_where, without_tangents
@@ -78,8 +79,9 @@ class Kinematics(eqx.Module):
     @property
     def branch_changes(self) -> Bool[Array, " n"]:
         """Which samples lie on another branch than the sample before."""
-        before = jnp.concatenate([self.orientation[:1], self.orientation[:-1]])
-        return self.orientation != before
+        xp = numpy_if_concrete(self.orientation)
+        orientation = xp.asarray(self.orientation)
+        return to_jax(orientation != xp.concatenate([orientation[:1], orientation[:-1]]))
 
 
 class _OfJoint(eqx.Module):
@@ -202,7 +204,8 @@ def kinematics(
         raise ValueError("`values` of kinematics is missing: those of the drives, or times.")
     values = finite("`values` of kinematics", values, dtype, shape=None)
     count = len(drives)
-    table = values[:, None] if drives and values.ndim == 1 else values
+    xp = numpy_if_concrete(values, rate, acceleration)
+    table = xp.asarray(values)[:, None] if drives and values.ndim == 1 else values
     if values.shape[:1] != table.shape[:1] or table.ndim != (2 if drives else 1):
         raise ValueError(
             f"`values` of kinematics must have shape (n,) or (n, {count}), but has {values.shape}."
@@ -214,10 +217,10 @@ def kinematics(
         )
 
     def each(name, x):
-        x = jnp.asarray(x, dtype)
+        x = xp.asarray(x, dtype)
         x = x[:, None] if x.ndim == 1 and values.ndim == 1 else x
         try:
-            return jnp.broadcast_to(x, table.shape)
+            return xp.broadcast_to(x, table.shape)
         except ValueError:
             raise ValueError(
                 f"`{name}` of kinematics must be one number or have the shape of `values`, "
@@ -227,11 +230,12 @@ def kinematics(
     if tolerance is None:
         tolerance = 1e-10 if dtype == jnp.float64 else 1e-5
     if drives:
-        targets = jnp.stack([table, each("rate", rate), each("acceleration", acceleration)], axis=1)
-        times = jnp.zeros(len(table), dtype)
+        targets = xp.stack([table, each("rate", rate), each("acceleration", acceleration)], axis=1)
+        times = xp.zeros(len(table), dtype)
     else:
-        targets, times = jnp.zeros((len(table), 3, 0), dtype), table
-    driven = _Driven(system, drives, angles, jnp.asarray(state.t, dtype), targets[0])
+        targets, times = xp.zeros((len(table), 3, 0), dtype), table
+    table, targets, times = map(to_jax, (table, targets, times))
+    driven = _Driven(system, drives, angles, jnp.asarray(state.t, dtype), picked(targets, 0))
     found = _kinematics(driven, targets, times, state.q, state.v, tolerance, max_iterations)
     moved = Kinematics(table, *found)
     return raise_failure(moved, moved.result) if throw else moved

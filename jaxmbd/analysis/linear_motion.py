@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import any_staged, compiled_quickly, is_concrete
+from .._concrete import any_staged, as_one_program, compiled_quickly, is_concrete, picked
 from .._inputs import at_least, checked, not_negative_or_infinite
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._loop import stop_gradient
@@ -85,6 +85,7 @@ class LinearMotion(eqx.Module):
         verdict = judged(self.result, "successful", "failed")
         return f"linear model along a motion from {span(self.t, 's')}: {what}\n{verdict}"
 
+    @as_one_program
     def in_all_coordinates(
         self,
     ) -> tuple[Float[Array, "points nx nx"], Float[Array, "points nx nu"]]:
@@ -97,6 +98,10 @@ class LinearMotion(eqx.Module):
     def discretised(self) -> "DiscreteMotion":
         """The model from point to point, with du constant in each interval. The error is of fourth
         order in the intervals."""
+        return DiscreteMotion(*self._discretised(), self)
+
+    @as_one_program
+    def _discretised(self) -> tuple[Float[Array, "n m m"], Float[Array, "n m nu"]]:
         n, nu = self.stages.G.shape[0], self.B.shape[-1]
         both = jnp.concatenate([self.stages.A, self.stages.B], axis=-1)
         both = jnp.pad(both, ((0, 0), (0, 0), (0, nu), (0, 0)))
@@ -104,7 +109,7 @@ class LinearMotion(eqx.Module):
         m = self.A.shape[-1]
         into, out = self.changes()
         A, B = out @ flow[:, :m, :m] @ into, out @ flow[:, :m, m:]
-        return DiscreteMotion(A, B.reshape(n, m, nu), self)
+        return A, B.reshape(n, m, nu)
 
     def changes(self) -> tuple[Float[Array, "n m m"], Float[Array, "n m m"]]:
         """For each interval, the matrix from xi at its beginning to the components of `stages`, and
@@ -202,9 +207,10 @@ def linearise_along(
     t, q, v = points_of(motion)
     control = as_control(control, q.dtype)
     system = with_dtype(system, q.dtype)
-    check_system(system, control, q[0], v[0])
+    first = State(picked(t, 0), picked(q, 0), picked(v, 0))
+    check_system(system, control, first.q, first.v)
     if size is None:
-        size = independent(system, State(t[0], q[0], v[0]), "linearise_along")
+        size = independent(system, first, "linearise_along")
     if control is not None and not any_staged((t, q, v)):
         shapes = (jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in (t, q, v))
         control = by_structure(control, *shapes)

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Complex, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import all_concrete, compiled_quickly
+from .._concrete import all_concrete, as_one_program, compiled_quickly, numpy_if_concrete, to_jax
 from .._inputs import at_least, checked, not_negative, not_negative_or_infinite, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import counted, in_a_line, judged, printed
@@ -74,6 +74,7 @@ class LinearModel(eqx.Module):
         """The eigenvalues of A [1/s]. Use `modes` for their derivatives."""
         return jnp.linalg.eigvals(self.A)
 
+    @as_one_program
     def deviation(self, q: Coordinates, v: Velocity) -> Float[Array, " n"]:
         """xi of a nearby state (q, v)."""
         return self.S.T @ difference(self.system, (self.state.q, self.state.v), (q, v))
@@ -81,12 +82,14 @@ class LinearModel(eqx.Module):
     def in_all_coordinates(self) -> "LinearModel":
         """The same model in all dx = (dp, dv): dx' = A dx + B du, of which the constraints admit
         dx = Z xi. Other deviations have no effect."""
-        A, one = self.rates @ self.S.T, jnp.eye(self.S.shape[0], dtype=self.S.dtype)
-        return dataclasses.replace(
-            self, A=A, B=self.pushes, C=self.C @ self.S.T, Z=one, S=one, rates=A
-        )
+        xp = numpy_if_concrete(self.rates, self.C, self.S)
+        S = xp.asarray(self.S)
+        A, C = to_jax(xp.asarray(self.rates) @ S.T), to_jax(xp.asarray(self.C) @ S.T)
+        one = to_jax(xp.eye(S.shape[0], dtype=S.dtype))
+        return dataclasses.replace(self, A=A, B=self.pushes, C=C, Z=one, S=one, rates=A)
 
     @checked
+    @as_one_program
     def discretised(
         self, dt: Annotated[RealScalarLike, positive]
     ) -> tuple[Float[Array, "n n"], Float[Array, "n nu"]]:
@@ -98,6 +101,7 @@ class LinearModel(eqx.Module):
         return found[:n, :n], found[:n, n:]
 
     @checked
+    @as_one_program
     def frequency_response(
         self, frequency: Annotated[Float[Array, " k"], not_negative]
     ) -> Complex[Array, "k ny nu"]:

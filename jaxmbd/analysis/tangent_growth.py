@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, with_dtype
-from .._concrete import is_concrete
+from .._concrete import is_concrete, numpy_if_concrete, picked, to_jax
 from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._printed import printed
@@ -65,18 +65,20 @@ class TangentGrowth(eqx.Module):
     @property
     def exceeded(self) -> Bool[Array, " *batch"]:
         """Whether growth exceeds `bound` before the end."""
-        return jnp.isfinite(self.reach)
+        return to_jax(numpy_if_concrete(self.reach).isfinite(self.reach))
 
     @checked
     def until(self, growth: Annotated[RealScalarLike, positive]) -> Float[Array, " *batch"]:
         """The time [s] from the start until the growth first exceeds `growth`; inf if it does not.
         For intervals of multiple shooting take 100, for example."""
+        xp = numpy_if_concrete(self.t, self.log_growth, growth)
+        t, log_growth = xp.asarray(self.t), xp.asarray(self.log_growth)
         # Not `>`, so that growth that is NaN counts as exceeded.
-        beyond = ~(self.log_growth <= jnp.log(jnp.asarray(growth, self.t.dtype)))
-        first = jnp.argmax(beyond, axis=-1, keepdims=True)
-        last = jnp.maximum(first - 1, 0)
-        span = jnp.take_along_axis(self.t, last, axis=-1) - self.t[..., :1]
-        return jnp.where(jnp.any(beyond, axis=-1), span[..., 0], jnp.inf)
+        beyond = ~(log_growth <= xp.log(xp.asarray(growth, t.dtype)))
+        first = xp.argmax(beyond, axis=-1, keepdims=True)
+        last = xp.maximum(first - 1, 0)
+        span = xp.take_along_axis(t, last, axis=-1) - t[..., :1]
+        return to_jax(xp.where(xp.any(beyond, axis=-1), span[..., 0], xp.inf))
 
     def __str__(self) -> str:
         return _in_words(self)
@@ -158,11 +160,11 @@ def tangent_growth(
     start = stepper.init(begin, start_tolerance=start_tolerance)
     basis, free = admissible(stepper, start)
     if is_concrete(free):
-        if free == 0:
+        if int(free) == 0:
             raise ValueError(
                 "The constraints admit no change of the state, so there is nothing that can grow."
             )
-        basis = basis[:, : int(free)]
+        basis = picked(basis, np.s_[:, : int(free)])
     bound = float(tolerance / jnp.finfo(dtype).eps)
     growth = _growth(stepper, control, start, basis, free, grid, every, bound)
     if throw:
@@ -208,7 +210,7 @@ def _in_words(growth: TangentGrowth) -> str:
     ts, logs = np.atleast_2d(growth.t), np.atleast_2d(growth.log_growth)
     # Of a batch, describe the motion whose tangents grow the most.
     worst = int(np.argmax(np.where(np.isfinite(logs[:, -1]), logs[:, -1], np.inf)))
-    one = jax.tree.map(lambda x: x.reshape(-1, *x.shape[growth.t.ndim - 1 :])[worst], growth)
+    one = jax.tree.map(lambda x: np.reshape(x, (-1, *x.shape[growth.t.ndim - 1 :]))[worst], growth)
     t, log, rate = ts[worst], logs[worst], float(one.rate)
     which = f"motion {worst} of {len(ts)}, " if len(ts) > 1 else ""
     head = f"{which}t = {t[0]:g} to {t[-1]:g} s: "

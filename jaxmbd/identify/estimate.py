@@ -160,12 +160,12 @@ class Estimate(eqx.Module):
             return {name: jnp.asarray(x) for name, x in quantities(parameters.values(z)).items()}
 
         z = self.z[: parameters.size]
-        found, D = of(z), jax.jacfwd(of)(z)
+        found, D = jax.jit(lambda z: (of(z), jax.jacfwd(of)(z)))(z)
         for name, value in found.items():
             if value.shape != ():
                 raise ValueError(f'"{name}" must be one number, but has shape {value.shape}.')
         count = self.problem.count - sens.nuisance
-        C = covariance(sens.jacobian, sens.residuals, count, jnp.stack([D[name] for name in found]))
+        C = covariance(sens.jacobian, sens.residuals, count, np.stack([D[name] for name in found]))
         sigmas = np.sqrt(np.diag(C)).tolist()
         return {name: (float(found[name]), s) for name, s in zip(found, sigmas, strict=True)}
 

@@ -13,6 +13,7 @@ import optimistix as optx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._concrete import to_jax
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
 from .._lanes import forward_jacobian
 from .._printed import counted, in_a_line, printed
@@ -174,11 +175,11 @@ def least_squares(
 
     monitor = Monitor(label, max_steps, report, progress, checkpoint)
     here, _ = iterate(_step, problem, once(_start, problem, flat), monitor)
-    r = scale * here.state.f_info.residual
+    r = to_jax(scale * np.asarray(here.state.f_info.residual))
     return LeastSquares.at(
         unravel(here.y),
-        (r, scale * here.state.f_info.jac.as_matrix(), here.state.aux),
-        jnp.asarray(at_guess[0]) if at_guess else r,
+        (r, to_jax(scale * np.asarray(here.state.f_info.jac.as_matrix())), here.state.aux),
+        to_jax(at_guess[0]) if at_guess else r,
         total,
         int(here.state.num_steps),
         bool(here.done),

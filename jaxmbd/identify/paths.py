@@ -6,8 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
+from .._concrete import set_at
 from .._inputs import checked
 from .._system import AbstractSystem
 from ..mechanism import Mechanism
@@ -143,5 +145,5 @@ def _with_element(mechanism: Any, path: str, value: PyTree) -> Any:
         element = element[int(step[1:-1])] if step.startswith("[") else getattr(element, step)
     table = list(stack.leaves)
     for place, x in zip(jax.tree.leaves(element), jax.tree.leaves(value), strict=True):
-        table[place] = table[place].at[..., i].set(jnp.asarray(x, table[place].dtype))
+        table[place] = set_at(table[place], np.s_[..., i], x)
     return eqx.tree_at(lambda m: stacks(m)[number].leaves, mechanism, table)

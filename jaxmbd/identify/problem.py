@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_system
-from .._concrete import as_one_program, compiled_quickly, with_strong_types
+from .._concrete import as_one_program, compiled_quickly, to_jax, with_strong_types
 from .._enforcement import AbstractEnforcement
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
@@ -277,16 +277,16 @@ def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Da
     data = Data(
         parts,
         (
-            jnp.asarray(np.stack([s.q for s in states])),
-            jnp.asarray(np.stack([s.v for s in states])),
+            to_jax(np.stack([s.q for s in states])),
+            to_jax(np.stack([s.v for s in states])),
         ),
-        jnp.asarray(begins),
+        to_jax(begins),
         jnp.asarray(np.stack(directions), states[0].q.dtype),
-        jnp.asarray(scale),
-        jnp.asarray(prior),
-        jnp.asarray(places),
-        jnp.asarray(links),
-        Multipliers(*map(jnp.asarray, (np.zeros((len(links), state_size)), np.zeros(0), 1.0))),
+        to_jax(scale),
+        to_jax(prior),
+        to_jax(places),
+        to_jax(links),
+        Multipliers(*map(to_jax, (np.zeros((len(links), state_size)), np.zeros(0), 1.0))),
     )
     return data, int(free.sum()) * 2 * dof
 

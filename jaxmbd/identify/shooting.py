@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._concrete import picked, to_jax
 from .._extensible import Extensible
 from .._inputs import at_least, checked
 from .._system import State
@@ -130,9 +131,9 @@ def partition(records: Sequence[Record], shooting: AbstractShooting) -> tuple[Pa
         time,
         padded("measured", 0.0),
         padded("weights", 0.0),
-        time[:, 0],
+        picked(time, np.s_[:, 0]),
         jnp.asarray(ends, time.dtype),
-        jnp.asarray(owner),
+        to_jax(owner),
         _stacked(records),
     )
     return parts, Partition(tuple(owner), tuple(slices), tuple(links))

@@ -4,6 +4,7 @@ In a plane some rows of a joint are zero at all poses, and others depend on each
 left out when the mechanism is built. Reactions against the plane are not known then.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._concrete import all_concrete, is_concrete
+from .._concrete import all_concrete, is_concrete, is_traced, to_jax
 from .body import GROUND, Body
 from .joints import AbstractConstraint, AbstractPair
 from .linearise import linearised
@@ -68,11 +69,12 @@ def kept_rows(
 def _independent(joint: AbstractConstraint, ends: Sequence[Flat], moves: Sequence[bool]) -> Any:
     """Indices of the rows of a joint that do not depend on others in the plane."""
     dtype = ends[0].height.dtype
-    o = jnp.zeros(3, dtype)
+    o = to_jax(np.zeros(3, dtype))
+    t = jax.ShapeDtypeStruct((), dtype)
     still = tuple(Twist(o, o) for _ in ends)
     size = [
-        jax.eval_shape(lambda t: joint.equations(joint.frames, t), o[0]).size,
-        jax.eval_shape(lambda t: joint.velocity_equations(joint.frames, still, t), o[0]).size,
+        jax.eval_shape(lambda t: joint.equations(joint.frames, t), t).size,
+        jax.eval_shape(lambda t: joint.velocity_equations(joint.frames, still, t), t).size,
     ]
     if sum(size) <= 1:
         return None
@@ -86,7 +88,8 @@ def _independent(joint: AbstractConstraint, ends: Sequence[Flat], moves: Sequenc
     random = np.random.default_rng(0)
     q, v = random.uniform(-1, 1, (2, _POSES, len(ends), 3))
     q, v = (np.where(np.array(moves)[:, None], x, 0.0) for x in (q, v))
-    with jax.ensure_compile_time_eval():
+    # It compiles constants one by one.
+    with jax.ensure_compile_time_eval() if is_traced() else contextlib.nullcontext():
         found = _rows_at(joint, ends, tuple(moves), jnp.asarray(q, dtype), jnp.asarray(v, dtype))
     return tuple(_chosen(what, *map(np.asarray, x)) for x in found)
 

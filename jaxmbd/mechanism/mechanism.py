@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import as_one_program, is_concrete, numpy_if_concrete
+from .._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
 from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows, Turning
 from .._inputs import Vector, at_least, checked
@@ -225,7 +225,10 @@ class Mechanism(AbstractStructuredSystem):
     def pose_table(self, q: Float[ArrayLike, "*batch nq"]) -> Float[Array, "*batch 7 bodies"]:
         """Positions and quaternions of all bodies. Leading axes of q are kept."""
         q = self.checked_q(q)
-        return batched(self.tables.poses, (q, 1))
+        if self.flat is not None:
+            return _poses(self.tables, q)
+        table = numpy_if_concrete(q).asarray(q).reshape(*q.shape[:-1], 7, self.tables.body_count)
+        return to_jax(table)
 
     def pose(self, q: Float[ArrayLike, "*batch nq"], name: str) -> Pose:
         """Pose of the body `name`, or of the "ground". Leading axes of q are kept.
@@ -259,7 +262,7 @@ class Mechanism(AbstractStructuredSystem):
     def contact_points(self, q: Float[Array, "*batch nq"]) -> ContactPoints:
         """All contact points between shapes, in the order of `contact_names`. Leading axes of q are
         kept."""
-        return batched(self.contact_set.points, (self.checked_q(q), 1))
+        return _contact_points(self.contact_set, self.checked_q(q))
 
     @property
     def contact_names(self) -> tuple[str, ...]:
@@ -567,3 +570,13 @@ def _find(what: str, kinds: Sequence[Stack], name: str) -> Any:
             return kind[kind.names.index(name)]
     names = [name for kind in kinds for name in kind.names]
     raise ValueError(f'There is no {what} "{name}" among {names}.')
+
+
+@as_one_program
+def _poses(tables: BodyTables, q: Array) -> Array:
+    return batched(tables.poses, (q, 1))
+
+
+@as_one_program
+def _contact_points(contacts: Any, q: Array) -> ContactPoints:
+    return batched(contacts.points, (q, 1))

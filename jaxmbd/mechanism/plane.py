@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete, numpy_if_concrete
+from .._concrete import is_concrete, numpy_if_concrete, to_jax
 from .._coordinates import algebra, components
 from .._fusion import total
 from .._inputs import Refusal, checked
@@ -139,10 +139,11 @@ class Flat(eqx.Module):
         n = np.concatenate([[0.0], self.plane.axes[2]])
         ground = (np.zeros(1), np.eye(4)[:, :1], n[:, None], self.plane.axes[:, :, None])
         own = (self.height, self.still, self.turned, self.own)
+        xp = numpy_if_concrete(*own)
         return Flat(
             self.plane,
             *(
-                jnp.concatenate([x, jnp.asarray(g, dtype)], axis=-1)
+                to_jax(xp.concatenate([xp.asarray(x), xp.asarray(g, dtype)], axis=-1))
                 for x, g in zip(own, ground, strict=True)
             ),
         )

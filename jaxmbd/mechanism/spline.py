@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete
+from .._concrete import as_one_program, is_concrete
 from .._inputs import Shape, checked
 
 
@@ -59,18 +59,7 @@ class PeriodicSpline(eqx.Module):
                     "`angles` of the spline must increase within a turn, without its end, but are "
                     f"{x.tolist()}."
                 )
-        self.angles = jnp.append(angles, angles[0] + 2 * math.pi)
-        self.values = jnp.append(values, values[0])
-        # Continuity of the slope at point i requires
-        # h[i-1] m[i-1] + 2 (h[i-1] + h[i]) m[i] + h[i] m[i+1] = 6 (slope[i] - slope[i-1]).
-        h = jnp.diff(self.angles)
-        slope = jnp.diff(self.values) / h
-        before = jnp.roll(h, 1)
-        i = np.arange(n)
-        A = jnp.zeros((n, n), dtype).at[i, i].add(2 * (before + h))
-        A = A.at[i, i - 1].add(before).at[i, (i + 1) % n].add(h)
-        bends = jnp.linalg.solve(A, 6 * (slope - jnp.roll(slope, 1)))
-        self.bends = jnp.append(bends, bends[0])
+        self.angles, self.values, self.bends = _closed(angles, values)
 
     def __call__(self, phi: Any) -> Float[Array, ""]:
         """The value at the angle phi [rad], shape `()`."""
@@ -81,3 +70,21 @@ class PeriodicSpline(eqx.Module):
         y, y_next, m, m_next = (table[k] for table in (self.values, self.bends) for k in (i, i + 1))
         slope = (y_next - y) / h - h * (2 * m + m_next) / 6
         return y + x * (slope + x * (m / 2 + x * (m_next - m) / (6 * h)))
+
+
+@as_one_program
+def _closed(angles: Array, values: Array) -> tuple[Array, Array, Array]:
+    """The angles, values and second derivatives, with the first point at the end again."""
+    angles = jnp.append(angles, angles[0] + 2 * math.pi)
+    values = jnp.append(values, values[0])
+    # Continuity of the slope at point i requires
+    # h[i-1] m[i-1] + 2 (h[i-1] + h[i]) m[i] + h[i] m[i+1] = 6 (slope[i] - slope[i-1]).
+    h = jnp.diff(angles)
+    slope = jnp.diff(values) / h
+    before = jnp.roll(h, 1)
+    n = h.size
+    i = np.arange(n)
+    A = jnp.zeros((n, n), h.dtype).at[i, i].add(2 * (before + h))
+    A = A.at[i, i - 1].add(before).at[i, (i + 1) % n].add(h)
+    bends = jnp.linalg.solve(A, 6 * (slope - jnp.roll(slope, 1)))
+    return angles, values, jnp.append(bends, bends[0])

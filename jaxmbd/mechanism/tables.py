@@ -1,6 +1,5 @@
 """Vectors of a mechanism as tables with a column for each body."""
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .._concrete import is_concrete, to_jax
 from .._linalg import BlockRows, columns
 from .._types import Velocity
 from .batching import batched
@@ -207,6 +207,14 @@ def ground_column(components: int) -> np.ndarray:
     return np.eye(7)[3] if components == 7 else np.zeros(components)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
 def _part(x: Float[Array, "*batch n"], count: int, column: int) -> Array:
+    if is_concrete(x):
+        return to_jax(_column(np.asarray(x), count, column))
+    return _column_of_traced(x, count, column)
+
+
+def _column(x: Any, count: int, column: int) -> Any:
     return x.reshape(*x.shape[:-1], x.shape[-1] // count, count)[..., column]
+
+
+_column_of_traced = jax.jit(_column, static_argnums=(1, 2), inline=True)

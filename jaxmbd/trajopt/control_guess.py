@@ -2,10 +2,11 @@
 
 from typing import Any
 
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_no_nan, with_dtype
+from .._concrete import numpy_if_concrete, to_jax
 from .._inputs import finite
 from .controls import PiecewiseConstant
 from .problem import Problem
@@ -28,14 +29,15 @@ def as_control(problem: Problem, guess: Any, name: str = "guess") -> Any:
     what = f"`{name}`, a callable (t, q, v) -> u or an array,"
     values = finite(what, 0.0 if guess is None else guess, dtype, shape=None)
     if guess is None:
-        values = jnp.zeros(problem.nu, dtype)
+        values = np.zeros(problem.nu, dtype)
     shapes = (problem.nu,), (problem.steps, problem.nu)
     if values.shape not in shapes:
         raise ValueError(
             f"Argument `{name}` must be a callable (t, q, v) -> u, or have shape {shapes[1]} or "
             f"{shapes[0]}, but has shape {values.shape}."
         )
-    return table(problem, jnp.broadcast_to(values, shapes[1]))
+    xp = numpy_if_concrete(values)
+    return table(problem, to_jax(xp.broadcast_to(xp.asarray(values), shapes[1])))
 
 
 def table(problem: Problem, u: Array) -> PiecewiseConstant:

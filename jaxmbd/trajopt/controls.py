@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete
+from .._concrete import all_concrete, as_one_program
 from .._extensible import Extensible
 from .._inputs import checked, number, positive, shown, unjudged
 from .._system import AbstractSystem
@@ -168,7 +168,7 @@ class _BetweenBounds(AbstractControl):
 
     def __check_init__(self):
         lower, upper = self.lower, self.upper
-        if is_concrete(lower) and is_concrete(upper) and not np.all(lower <= upper):
+        if all_concrete((lower, upper)) and not np.all(np.asarray(lower) <= np.asarray(upper)):
             raise ValueError(
                 f"Argument `lower` of {type(self).__name__} must not exceed `upper`, but is "
                 f"{shown(lower)}, and `upper` {shown(upper)}."
@@ -219,6 +219,7 @@ class Squashed(_BetweenBounds):
         one = jnp.where(below, upper - jax.nn.softplus(upper - z), one)
         return jnp.where(two, middle + half * share, one)
 
+    @as_one_program
     def inverse(self, u: Array, inside: float) -> Array:
         """The z of u. First u is clipped to the share `inside` of the distance from the middle to
         the bounds, or to the distance 1 - `inside` from a single bound."""

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import ArrayLike
 
-from .._concrete import is_concrete
+from .._concrete import is_concrete, to_jax
 from .._equations import equations
 from .._inputs import Refusal, checked, shown
 from .._linalg import dense
@@ -157,7 +157,7 @@ def _plan(
     u = at_knots if method.at_knots else np.concatenate([own[0], own[0][-1:]])
     if not method.at_knots:
         lam = transcribed.dynamics.all_multipliers(problem.times, q, v, u)
-    motion = Trajectory(q, v, jnp.asarray(u[:-1]), jnp.array(True))
+    motion = Trajectory(q, v, to_jax(u[:-1]), to_jax(True))
     objective = jnp.asarray(found.objective, dtype)
     plan, multipliers = _judge(
         problem,

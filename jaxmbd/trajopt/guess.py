@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._assemble import assemble
+from .._concrete import as_one_program, picked, to_jax
 from .._equations import equations
 from .._inputs import checked, unjudged
 from .._printed import counted, printed
@@ -69,18 +70,12 @@ def interpolated(
     u = jnp.zeros(problem.nu, dtype) if u is None else jnp.asarray(u, dtype)
     if u.shape not in ((), (problem.nu,)):
         raise ValueError(f"Argument `u` must have shape ({problem.nu},), but has {u.shape}.")
-    u = jnp.clip(jnp.broadcast_to(u, (problem.nu,)), problem.lower, problem.upper)
-
-    points = problem.steps + 1
-    q_all, v_all, good = _between(problem, q_end, v_end)
-    # Where the straight line has no point of the manifold nearby, repeat the previous point.
-    last = jax.lax.cummax(jnp.where(good, jnp.arange(points), 0))
-    return Guess(q_all[last], v_all[last], jnp.broadcast_to(u, (points, problem.nu)))
+    return _between(problem, q_end, v_end, u)
 
 
 @eqx.filter_jit
-def _between(problem: Problem, q_end, v_end):
-    start, system = problem.state, problem.system
+def _between(problem: Problem, q_end, v_end, u) -> Guess:
+    start, system, points = problem.state, problem.system, problem.steps + 1
 
     def point(t, s):
         q = start.q + s * (q_end - start.q)
@@ -88,8 +83,12 @@ def _between(problem: Problem, q_end, v_end):
         state = assemble(system, q, start.v + s * (v_end - start.v), t, throw=False)
         return state.q, state.v, state.report.result == RESULTS.successful
 
-    share = jnp.linspace(0, 1, problem.steps + 1, dtype=start.q.dtype)
-    return jax.vmap(point)(problem.times, share)
+    share = jnp.linspace(0, 1, points, dtype=start.q.dtype)
+    q, v, good = jax.vmap(point)(problem.times, share)
+    # Where the straight line has no point of the manifold nearby, repeat the previous point.
+    last = jax.lax.cummax(jnp.where(good, jnp.arange(points), 0))
+    u = jnp.clip(jnp.broadcast_to(u, (problem.nu,)), problem.lower, problem.upper)
+    return Guess(q[last], v[last], jnp.broadcast_to(u, (points, problem.nu)))
 
 
 @checked
@@ -120,6 +119,7 @@ def simulated(problem: Problem, control: Control) -> Guess:
     return Guess(motion.q, motion.v, jax.vmap(clipped)(motion.t, motion.q, motion.v))
 
 
+@as_one_program
 def constant_guess(problem: Problem) -> Guess:
     """The start, repeated at all points, with the controls nearest to zero. Unlike `interpolated`,
     it may violate constraints that move in time. The search corrects that as it closes the gaps."""
@@ -181,11 +181,16 @@ def _towards_end(problem: Problem) -> Guess:
     x, final = np.zeros(2 * state.v.shape[0]), _final(problem)
     q, v, path = state.q, state.v, [(state.q, state.v)]
     for k in range(1, problem.steps + 1):
-        left = jnp.asarray(final * (1 - k / problem.steps))
-        t = problem.times[k]
+        left = to_jax(final * (1 - k / problem.steps))
+        t = picked(problem.times, k)
         dx = nearest_root(_remainder, x, (problem, t, q, v, left))
         q, v = _displace(problem, q, v, jnp.asarray(dx, q.dtype))
         path.append((q, v))
+    return _along(problem, path)
+
+
+@as_one_program
+def _along(problem: Problem, path: Any) -> Guess:
     q, v = (jnp.stack(x) for x in zip(*path, strict=True))
     u = jnp.clip(jnp.zeros(problem.nu, q.dtype), problem.lower, problem.upper)
     return Guess(q, v, jnp.broadcast_to(u, (problem.steps + 1, problem.nu)))

@@ -8,6 +8,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from .._concrete import picked
 from .._inputs import checked
 from .._printed import printed
 from .control_guess import as_control, with_strong_types
@@ -78,9 +79,9 @@ class Plan(eqx.Module):
                 STATUS[self.status] if judged else self.message or STATUS[self.status],
                 f"  cost               {float(self.cost):.9g}",
                 f"  iterations         {int(self.iterations)}",
-                f"  time               {float(self.t[0]):g} to {float(self.t[-1]):g} s, "
+                f"  time               {np.asarray(self.t)[0]:g} to {np.asarray(self.t)[-1]:g} s, "
                 f"{self.u.shape[0]} intervals",
-                f"  largest |u|        {float(jnp.max(jnp.abs(self.u))):.4g}",
+                f"  largest |u|        {np.max(np.abs(self.u)):.4g}",
                 f"  final conditions   {float(self.final_violation):.1e}",
                 f"  path conditions    {float(self.path_violation):.1e}",
                 f"  bounds             {float(self.bound_violation):.1e}",
@@ -156,4 +157,5 @@ def without_repetition(plan: Plan) -> Plan:
     """The plan without the repeated end of its history, if the number of iterations is concrete."""
     if isinstance(plan.iterations, Tracer) or plan.iterations.ndim:
         return plan
-    return eqx.tree_at(lambda p: p.history, plan, plan.history[: int(plan.iterations) + 1])
+    history = picked(plan.history, np.s_[: int(plan.iterations) + 1])
+    return eqx.tree_at(lambda p: p.history, plan, history)

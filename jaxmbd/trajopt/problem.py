@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import all_concrete, is_concrete
+from .._concrete import all_concrete, is_concrete, numpy_if_concrete, to_jax
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._equations import equations
 from .._inputs import at_least, checked, number, positive
@@ -140,12 +140,15 @@ class Problem(eqx.Module):
     @property
     def dt(self) -> Float[Array, "..."]:
         """The length of a control interval [s]."""
-        return self.duration / self.steps
+        xp = numpy_if_concrete(self.duration)
+        return to_jax(xp.asarray(self.duration) / self.steps)
 
     @property
     def times(self) -> Float[Array, " points"]:
         """The grid, from the start to the end, shape `(steps + 1,)` [s]."""
-        return self.state.t + self.dt * jnp.arange(self.steps + 1, dtype=self.dt.dtype)
+        xp = numpy_if_concrete(self.state.t, self.dt)
+        t, dt = xp.asarray(self.state.t), xp.asarray(self.dt)
+        return to_jax(t + dt * xp.arange(self.steps + 1, dtype=dt.dtype))
 
 
 def _duration(duration, dtype):

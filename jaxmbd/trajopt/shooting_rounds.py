@@ -8,6 +8,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float
 
+from .._concrete import to_jax
 from .._loop import tree_where
 from .._search import (
     Iterate,
@@ -166,6 +167,6 @@ def search(
         here, total = next_round(setting, end), total + count
         if np.all(np.asarray(here.done)):
             break
-    histories = jnp.asarray(np.moveaxis(np.stack(history), 0, -1))
-    iterations = jnp.full(here.good.shape, total)
+    histories = to_jax(np.moveaxis(np.stack(history), 0, -1))
+    iterations = to_jax(np.full(here.good.shape, total))
     return plan(setting, (here, end.done, iterations, histories))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import is_concrete
+from ..._concrete import as_one_program, is_concrete
 from ..._coordinates import cross, dot, quaternion_from_matrix
 from ..._inputs import Vector, checked, number
 from ..body import Body
@@ -86,6 +86,11 @@ def _arms(name: str, axes: Any, dtype: Any) -> Float[Array, "4"]:
                 f"{what} must be at right angles, as the arms of the cross are, but are at "
                 f"{np.degrees(np.arccos(np.clip(cosine, -1, 1))):.6g} degrees."
             )
+    return _orientation(x, y)
+
+
+@as_one_program
+def _orientation(x: Array, y: Array) -> Float[Array, "4"]:
     y = y - dot(x, y) * x
     y = y / jnp.sqrt(dot(y, y))
     return quaternion_from_matrix(jnp.stack([x, y, cross(x, y)], axis=1))

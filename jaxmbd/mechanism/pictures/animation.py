@@ -3,10 +3,13 @@
 import pathlib
 from typing import Annotated, Any
 
+import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
+from ..._coordinates import AbstractCoordinates
 from ..._inputs import at_least, checked, positive
 from ..._simulation import Solution
 from ..mechanism import Mechanism
@@ -86,7 +89,12 @@ def pictures(mechanism: Mechanism, sol: Solution, step: float) -> tuple[np.ndarr
     t, q = np.asarray(sol.t), np.asarray(sol.q)
     times = t[0] + step * np.arange(int(np.floor((t[-1] - t[0]) / step + 1e-9)) + 1)
     between = np.stack([np.interp(times, t, column) for column in q.T], axis=1)
-    return times, np.asarray(jax.vmap(mechanism.coordinates.normalise)(jnp.asarray(between)))
+    return times, np.asarray(_normalised(mechanism.coordinates, to_jax(between)))
+
+
+@eqx.filter_jit
+def _normalised(coordinates: AbstractCoordinates, q: Float[Array, "times nq"]) -> Array:
+    return jax.vmap(coordinates.normalise)(q)
 
 
 def _forces(

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._concrete import to_jax
 from ..._inputs import checked
 from ..._simulation import Solution
 from ..contacts import AbstractGap
@@ -148,8 +149,8 @@ def plot_contacts(
     if not names or not set(names) <= set(known):
         raise ValueError(f"`names` must be of contacts, which are {known}, but are {names}.")
     t, force = np.asarray(motion.t), np.asarray(motion.contact_force)
-    tangential = motion.contact_force.at[..., 0].set(0.0)
-    friction = np.asarray(contact_forces(mechanism, motion.q, tangential))
+    tangential = np.where(np.arange(force.shape[-1]) > 0, force, 0.0)
+    friction = np.asarray(contact_forces(mechanism, motion.q, to_jax(tangential)))
     owner = np.asarray(mechanism.contact_names)
     curves: dict[str, list[tuple[str, np.ndarray]]] = {"normal force [N]": [], "friction [N]": []}
     bounds, bands = [], []

@@ -3,6 +3,7 @@
 import itertools
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,18 +90,28 @@ def _outline(of: Placed, view: View) -> np.ndarray:
     if isinstance(shape, AbstractConvexShape):
         points = _support(shape, d) + float(shape.margin) * d
     else:
-        points = _each(lambda shape, d: shape.feet(d)[0], shape, d)
+        points = _each(_feet, shape, d)
     return of.frame.origin[:, None] + np.einsum("tij,tkj->tki", of.frame.axes, points)
 
 
 def _support(shape: AbstractConvexShape, d: np.ndarray) -> np.ndarray:
-    return _each(lambda shape, d: shape.support(d), shape, d)
+    return _each(_farthest, shape, d)
 
 
 def _each(fn: Any, shape: AbstractShape, d: np.ndarray) -> np.ndarray:
     dtype = jnp.result_type(*jax.tree.leaves(shape))
-    table = jax.vmap(lambda d: fn(shape, d))(jnp.asarray(d.reshape(-1, 3), dtype))
+    table = fn(shape, d.reshape(-1, 3).astype(dtype))
     return np.asarray(table, float).reshape(d.shape)
+
+
+@eqx.filter_jit
+def _farthest(shape: AbstractConvexShape, d: Any) -> Any:
+    return jax.vmap(shape.support)(d)
+
+
+@eqx.filter_jit
+def _feet(shape: Any, d: Any) -> Any:
+    return jax.vmap(lambda d: shape.feet(d)[0])(d)
 
 
 def mesh_of(shape: AbstractShape) -> tuple[list[np.ndarray], list[np.ndarray]]:

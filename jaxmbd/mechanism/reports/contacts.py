@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..._concrete import as_one_program
 from ..._coordinates import cross, length
 from ..._inputs import checked
 from ..._printed import counted, largest, printed
@@ -116,23 +117,28 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
         raise ValueError(
             "The solution has no contact forces: they come from `simulate` with `ContactImpulse`."
         )
-    tangents = mechanism.contact_set.layout.sliding
-    speed, mu, kinetic = _slips(mechanism, sol.q, sol.v)
-    force = sol.contact_force[..., : speed.shape[-1], :]
-    normal = jnp.maximum(force[..., 0], 0.0)
-    friction = length(force[..., 1 : 1 + tangents])
-    bound = mu * normal
-    share = jnp.where(bound > 0, friction / jnp.where(bound > 0, bound, 1.0), 0.0)
-    largest = jnp.max(sol.contact_force[..., 0], axis=(-2, -1), keepdims=True, initial=0.0)
-    slips = (speed > rest) & (friction >= _SLIDING * kinetic * normal)
-    state = jnp.where(slips, ContactState.SLIP, ContactState.STICK)
-    state = jnp.where(normal > no_force(normal.dtype) * largest, state, ContactState.OPEN)
-    return ContactStates(state, speed, share)
+    return _states(mechanism, sol.q, sol.v, sol.contact_force, rest)
 
 
 def no_force(dtype: Any) -> float:
     """Share of the largest force of a motion below which one counts as 0. Solvers leave less."""
     return float(jnp.finfo(dtype).eps) ** 0.4
+
+
+@as_one_program
+def _states(mechanism, q, v, contact_force, rest) -> ContactStates:
+    tangents = mechanism.contact_set.layout.sliding
+    speed, mu, kinetic = _slips(mechanism, q, v)
+    force = contact_force[..., : speed.shape[-1], :]
+    normal = jnp.maximum(force[..., 0], 0.0)
+    friction = length(force[..., 1 : 1 + tangents])
+    bound = mu * normal
+    share = jnp.where(bound > 0, friction / jnp.where(bound > 0, bound, 1.0), 0.0)
+    largest = jnp.max(contact_force[..., 0], axis=(-2, -1), keepdims=True, initial=0.0)
+    slips = (speed > rest) & (friction >= _SLIDING * kinetic * normal)
+    state = jnp.where(slips, ContactState.SLIP, ContactState.STICK)
+    state = jnp.where(normal > no_force(normal.dtype) * largest, state, ContactState.OPEN)
+    return ContactStates(state, speed, share)
 
 
 @eqx.filter_jit
@@ -147,7 +153,6 @@ def _forces(mechanism, q, force):
     return batched(one, (q, 1), (force, 2))
 
 
-@eqx.filter_jit
 def _slips(mechanism, q, v):
     """Slip speeds of all points, whatever the budget, and their coefficients of friction."""
     kinds = [(contacts, contacts[0].count) for contacts in mechanism.contact_set.between_shapes]

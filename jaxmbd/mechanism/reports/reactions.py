@@ -6,8 +6,10 @@ from typing import Annotated, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from ..._concrete import picked, to_jax
 from ..._coordinates import cross
 from ..._inputs import checked, unjudged
 from ..._system import State
@@ -73,7 +75,7 @@ def reactions(
     multipliers = with_last_axis(
         "`multipliers`", multipliers, mechanism.row_count, "one for each row of the joints"
     )
-    own = multipliers[..., mechanism.rows(name)]
+    own = picked(multipliers, np.s_[..., mechanism.rows(name)])
     t, point = jnp.asarray(t, q.dtype), _point(mechanism, q, name, on, point)
     return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
 
@@ -138,7 +140,10 @@ def transmitted(
 @eqx.filter_jit
 def _all(mechanism, choices, t, q, v, multipliers) -> list[Wrench]:
     def of_joint(name, on, frame):
-        point, own = _point(mechanism, q, name, on, None), multipliers[..., mechanism.rows(name)]
+        point, own = (
+            _point(mechanism, q, name, on, None),
+            picked(multipliers, np.s_[..., mechanism.rows(name)]),
+        )
         return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
 
     return [of_joint(*choice) for choice in choices]
@@ -231,9 +236,10 @@ def _needed(joint, mechanism, q, v):
     """v, or zeros if it is not needed."""
     if v is not None:
         return mechanism.checked_v(v)
-    o = jnp.zeros(3, q.dtype)
+    o = to_jax(np.zeros(3, q.dtype))
+    t = jax.ShapeDtypeStruct((), q.dtype)
     twists = tuple(Twist(o, o) for _ in joint.bodies)
-    psi = jax.eval_shape(lambda t: joint.velocity_equations(joint.frames, twists, t), o[0])
+    psi = jax.eval_shape(lambda t: joint.velocity_equations(joint.frames, twists, t), t)
     if psi.size:
         raise ValueError(f'"{joint.name}" has nonholonomic rows: its reaction needs `v`.')
     return at_rest(mechanism, q)

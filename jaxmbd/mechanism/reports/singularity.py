@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from ..._concrete import numpy_if_concrete, to_jax
 from ..._inputs import checked
 from ..._printed import printed
 from ..batching import batched
@@ -101,13 +102,15 @@ def singularity(
     tolerance = tolerance_for(tolerance, q.dtype)
     t = jnp.asarray(t, q.dtype)
     ratio, ranks, general, left, right = _singular(mechanism, t, q, v, rank, length, tolerance)
+    xp = numpy_if_concrete(left, right)
+    left, right = xp.asarray(left), xp.asarray(right)
     motion = right.reshape(*right.shape[:-1], -1, len(names))
     return Singularity(
         ratio,
         ranks,
         general,
-        {name: jnp.sum(left[..., own] ** 2, axis=-1) for name, own in rows.items()},
-        {name: jnp.sum(motion[..., i] ** 2, axis=-1) for i, name in enumerate(names)},
+        {name: to_jax(xp.sum(left[..., own] ** 2, axis=-1)) for name, own in rows.items()},
+        {name: to_jax(xp.sum(motion[..., i] ** 2, axis=-1)) for i, name in enumerate(names)},
     )
 
 

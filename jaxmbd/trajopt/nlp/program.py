@@ -89,7 +89,7 @@ class NonlinearProgram(eqx.Module):
                 "`start`, `lower` and `upper` of a program must have one shape, but have "
                 f"{self.start.shape}, {self.lower.shape} and {self.upper.shape}."
             )
-        crossed = np.flatnonzero(np.asarray(self.lower > self.upper))
+        crossed = np.flatnonzero(np.asarray(self.lower) > np.asarray(self.upper))
         if crossed.size:
             raise ValueError(
                 f"Lower bounds must not exceed upper ones, but do for variables {crossed[:5]}."

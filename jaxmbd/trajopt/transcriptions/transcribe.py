@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from ..._concrete import set_at, to_jax
 from ..._equations import equations
 from ..._tangent_space import displaced
 from ..guess import Guess
@@ -146,7 +147,7 @@ def transcribe(
     if not len(holonomic):
         return Transcribed(guarded, guarded, slice(0, 0), variables, dynamics)
     rows = terms[0].lower.shape[0]
-    upper = terms[0].upper.at[-1].set(_NEVER)
+    upper = set_at(terms[0].upper, -1, _NEVER)
     program = eqx.tree_at(lambda p: p.terms[0].upper, guarded, upper)
     jumps = slice(rows - 1, rows * problem.steps, rows)
     return Transcribed(program, guarded, jumps, variables, dynamics)
@@ -157,20 +158,21 @@ def _terms(part: _Part, rows_at_end: np.ndarray) -> tuple[Term, ...]:
     shared = (problem, transcription, part.dynamics, variables)
     dtype = problem.state.q.dtype
     knots = variables.with_duration(variables.knots())
-    numbers = jnp.arange(problem.steps + 1, dtype=dtype)
+    numbers = np.arange(problem.steps + 1, dtype=dtype)
 
     def term(fn, index, k, inequalities=0):
         """The term of `fn`. Rows that must be zero come before those that must not be positive."""
-        total = eqx.filter_eval_shape(fn, jnp.zeros(index.shape[1], dtype), numbers[0])[1].shape[0]
+        z, at = np.zeros(index.shape[1], dtype), np.zeros((), dtype)
+        total = eqx.filter_eval_shape(fn, z, at)[1].shape[0]
         zero = total - inequalities
         lower = np.concatenate([np.zeros(zero), np.full(inequalities, -np.inf)])
-        return Term(fn, index, k, lower, np.zeros(total))
+        return Term(fn, index, to_jax(k), lower, np.zeros(total))
 
     path = _path_count(problem)
     inside = (path if transcription.holds_control else 0) + (part.dynamics.holonomic.size > 0)
     terms = [
         term(_Interval(*shared), variables.around_intervals(), numbers[:-1], inside),
-        term(_End(*shared, jnp.asarray(rows_at_end)), knots[-1:], numbers[-1:]),
+        term(_End(*shared, to_jax(rows_at_end)), knots[-1:], numbers[-1:]),
     ]
     if part.dynamics.rows.size:
         terms.append(term(_Manifold(*shared), knots[1:-1], numbers[1:-1]))
