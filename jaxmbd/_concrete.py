@@ -3,6 +3,7 @@ program of its own, which takes ten milliseconds. So concrete values are compute
 one program."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -120,9 +121,12 @@ def as_one_program(fn: _Function) -> _Function:
     derivatives. In a program that is being traced, `fn` is called as it is. An argument that is a
     number is one of the program's, so other numbers compile nothing."""
     compiled = eqx.filter_jit(fn)
+    signature = inspect.signature(fn)
 
     @functools.wraps(fn)
-    def called(*args):
+    def called(*args, **named):
+        if named:
+            args = signature.bind(*args, **named).args
         if any_staged(args):
             return fn(*args)
         args = [jnp.asarray(x, int) if type(x) is int else x for x in args]

@@ -131,3 +131,21 @@ def test_forward_derivatives_that_run_now_have_options(monkeypatch):
     assert float(jax.grad(lambda a: triple(lambda x: a * x, jnp.array(2.0)))(5.0)) == 6.0
     assert float(jax.grad(lambda x: triple(jnp.sin, x))(0.0)) == 3.0
     assert float(jax.jit(jax.jacfwd(lambda x: triple(jnp.sin, x)))(0.0)) == 3.0
+
+
+@pytest.mark.parametrize("dtype", [float, np.float32, int, bool])
+def test_entries_of_what_is_concrete_compile_nothing(dtype):
+    x = np.arange(30).reshape(5, 6).astype(dtype)
+
+    def both(x, by):
+        return _concrete.picked(x, np.s_[1:, 2]), _concrete.set_at(x, np.s_[..., 0], by)
+
+    with compilation_events() as events:
+        now = both(x, x[:, 3])
+    assert events[COMPILED] == 0
+    changed = np.concatenate([x[:, 3:4], x[:, 1:]], axis=1)
+    for found in (now, jax.jit(both)(x, x[:, 3])):
+        for part, expected in zip(found, (x[1:, 2], changed), strict=True):
+            assert isinstance(part, jax.Array) and part.dtype == expected.dtype
+            np.testing.assert_array_equal(part, expected)
+    assert _concrete.to_jax(np.float64(2.5)) == 2.5

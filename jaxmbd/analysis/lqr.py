@@ -9,7 +9,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
-from .._concrete import is_concrete
+from .._concrete import is_concrete, numpy_if_concrete, to_jax
 from .._inputs import checked, not_negative, positive
 from .._printed import counted, judged, printed
 from .._raising import raise_failure
@@ -184,7 +184,7 @@ def lqr(
             "`linearise_along` the `control` of the motion."
         )
     dtype = model.A.dtype
-    weights = (jnp.asarray(_per_entry(*x), dtype) for x in (("Q", Q, nx), ("R", R, nu)))
+    weights = (to_jax(_per_entry(*x).astype(dtype)) for x in (("Q", Q, nx), ("R", R, nu)))
     weight_x, weight_u = weights
     if isinstance(model, LinearModel):
         if final is not None:
@@ -355,9 +355,10 @@ def _final(final: Array, nx: int) -> Float[Array, "nx nx"]:
 
     **Raises:** `ValueError` if they are not those of a cost. Then P might not exist."""
     if final.shape == (nx, nx):
-        matrix = (final + final.T) / 2
+        final = numpy_if_concrete(final).asarray(final)
+        matrix = to_jax((final + final.T) / 2)
     else:
-        matrix = jnp.diag(_per_entry("final", final, nx))
+        matrix = to_jax(numpy_if_concrete(final).diag(_per_entry("final", final, nx)))
     if is_concrete(matrix):
         values = np.linalg.eigvalsh(np.asarray(matrix))
         if not values[0] >= -1e-6 * np.max(np.abs(values)):
@@ -375,4 +376,5 @@ def _per_entry(name: str, value: Any, size: int) -> Any:
             f"Argument `{name}` must be a scalar or have {size} entries{or_matrix}, but has shape "
             f"{np.shape(value)}."
         )
-    return jnp.broadcast_to(jnp.asarray(value), (size,))
+    xp = numpy_if_concrete(value)
+    return xp.broadcast_to(xp.asarray(value), (size,))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
+from .._concrete import as_one_program, picked
 from .._equations import equations
 from .._inputs import at_least, checked, positive
 from .._linalg import dense
@@ -45,6 +46,7 @@ class Participation(NamedTuple):
 
 
 @checked
+@as_one_program
 def participation(
     model: LinearModel, modes: Modes, direction: Float[Array, " nv"]
 ) -> Participation:
@@ -108,7 +110,7 @@ def mode_motion(
         raise ValueError(f"Argument `index` must be less than {count}, the number of modes.")
     steps = round(periods * pictures)
     angle = jnp.asarray(2 * np.pi * np.arange(steps + 1) / pictures, model.A.dtype)
-    return _swing(model, modes.shapes[:, index], amplitude, angle, duration)
+    return _swing(model, picked(modes.shapes, np.s_[:, index]), amplitude, angle, duration)
 
 
 @eqx.filter_jit

@@ -3,9 +3,10 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Complex, Float
 
-from .._concrete import as_one_program
+from .._concrete import as_one_program, numpy_if_concrete, to_jax
 from .._inputs import checked
 from .._printed import printed
 from .linearise import LinearModel
@@ -35,18 +36,23 @@ class Modes(eqx.Module):
     @property
     def frequency(self) -> Float[Array, " n"]:
         """Undamped natural frequencies |s| / (2 pi) [Hz]."""
-        return jnp.abs(self.s) / (2 * jnp.pi)
+        xp = numpy_if_concrete(self.s)
+        return to_jax(xp.abs(xp.asarray(self.s)) / (2 * np.pi))
 
     @property
     def damping_ratio(self) -> Float[Array, " n"]:
         """-Re s / |s|; 0 for rigid-body modes. Modes with negative ratios are unstable."""
-        size = jnp.abs(self.s)
-        return jnp.where(size > 0, -self.s.real / jnp.where(size > 0, size, 1.0), 0.0)
+        xp = numpy_if_concrete(self.s)
+        s = xp.asarray(self.s)
+        size = xp.abs(s)
+        return to_jax(xp.where(size > 0, -s.real / xp.where(size > 0, size, 1.0), 0.0))
 
     @property
     def stable(self) -> Array:
         """Whether no mode grows, up to rounding."""
-        return jnp.all(self.s.real <= 1e-8 * (1 + jnp.max(jnp.abs(self.s))))
+        xp = numpy_if_concrete(self.s)
+        s = xp.asarray(self.s)
+        return to_jax(xp.all(s.real <= 1e-8 * (1 + xp.max(xp.abs(s)))))
 
     def __str__(self) -> str:
         if self.s.ndim > 1:

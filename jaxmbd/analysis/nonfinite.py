@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import with_dtype
-from .._concrete import all_concrete
+from .._concrete import all_concrete, picked
 from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._printed import printed
@@ -228,7 +228,7 @@ def _in_derivative(motion: StepwiseMotion, loss) -> NonfiniteOrigin:
         "the step",
         derivative=True,
         step=i,
-        state=State(motion.states.t[i], motion.states.q[i], motion.states.v[i]),
+        state=State(*(picked(x, i) for x in (motion.states.t, motion.states.q, motion.states.v))),
         remark=remark,
     )
     problem = motion.problem(i)

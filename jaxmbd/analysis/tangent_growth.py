@@ -210,7 +210,9 @@ def _in_words(growth: TangentGrowth) -> str:
     ts, logs = np.atleast_2d(growth.t), np.atleast_2d(growth.log_growth)
     # Of a batch, describe the motion whose tangents grow the most.
     worst = int(np.argmax(np.where(np.isfinite(logs[:, -1]), logs[:, -1], np.inf)))
-    one = jax.tree.map(lambda x: np.reshape(x, (-1, *x.shape[growth.t.ndim - 1 :]))[worst], growth)
+    one = jax.tree.map(
+        lambda x: np.asarray(x).reshape(-1, *x.shape[growth.t.ndim - 1 :])[worst], growth
+    )
     t, log, rate = ts[worst], logs[worst], float(one.rate)
     which = f"motion {worst} of {len(ts)}, " if len(ts) > 1 else ""
     head = f"{which}t = {t[0]:g} to {t[-1]:g} s: "

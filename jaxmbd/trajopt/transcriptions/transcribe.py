@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..._concrete import set_at, to_jax
+from ..._concrete import picked, set_at, to_jax
 from ..._equations import equations
 from ..._tangent_space import displaced
 from ..guess import Guess
@@ -135,11 +135,11 @@ def transcribe(
     q, v, _ = guess
     t = problem.times
     holonomic, rows = independent_rows(problem.system, t, q, v)
-    dynamics = Dynamics(problem.system, jnp.asarray(holonomic), jnp.asarray(rows))
+    dynamics = Dynamics(problem.system, to_jax(holonomic), to_jax(rows))
     nu, nc = (problem.nu, len(rows)) if transcription.at_knots else (0, 0)
     own = transcription.own(problem, len(holonomic), len(rows))
     variables = Variables(problem.steps, (q.shape[1], v.shape[1], nu, nc), own)
-    end = _rows_at_end(problem, dynamics, t[-1], q[-1], v[-1])
+    end = _rows_at_end(problem, dynamics, *(picked(x, -1) for x in (t, q, v)))
     terms = _terms(_Part(problem, transcription, dynamics, variables), end)
     lower, upper = _bounds(problem, transcription, variables, duration)
     start = np.clip(_start(problem, transcription, dynamics, variables, guess), lower, upper)
