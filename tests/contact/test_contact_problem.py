@@ -64,8 +64,9 @@ def with_slopes(solver, groups, given, direction, weights):
         found = resolved(solver, groups, *given)
         return weights @ found[0], found
 
-    _, forward, found = jax.jvp(value, (given,), (direction,), has_aux=True)
-    gradient = jax.grad(value, has_aux=True)(given)[0]
+    _, along, found = jax.linearize(value, given, has_aux=True)
+    forward = along(direction)
+    (gradient,) = jax.linear_transpose(along, given)(jnp.ones_like(forward))
     back = sum(jnp.vdot(a, b) for a, b in zip(gradient, direction, strict=True))
     return found, forward, back
 

@@ -17,7 +17,7 @@ from .compilation import (
     nothing_kept,
 )
 from .controls import Feedback, Table
-from .differences import check_scalar, derivatives
+from .differences import both_modes, check_scalar, derivatives
 from .marks import slow_unless
 from .methods import located, midpoint
 from .motions import oscillation

@@ -7,6 +7,17 @@ import numpy as np
 SHIFTS = np.array([1.0, 2.0, 3.0, -1.0, -2.0, -3.0])
 
 
+def both_modes(fn, x):
+    """The value of fn, its derivatives by x in forward and in reverse mode, for arrays of at most
+    one axis. What is computed on the way serves both modes."""
+    value, along = jax.linearize(fn, x)
+    back = jax.linear_transpose(along, x)
+    units, of_value = (jnp.eye(y.size).reshape(y.size, *y.shape) for y in (x, value))
+    forward = jnp.moveaxis(jax.vmap(along)(units), 0, -1).reshape(*value.shape, *x.shape)
+    reverse = jax.vmap(lambda w: back(w)[0])(of_value).reshape(*value.shape, *x.shape)
+    return value, forward, reverse
+
+
 def derivatives(fn, tree, step=1e-3, modes=("reverse", "forward")):
     """(value, {mode: gradient}, differences) of the scalar `fn(tree)`, all scaled: derivatives with
     respect to x / max(|x|, 1), as flat vectors, from one program.

@@ -16,11 +16,6 @@ import jaxmbd as mbd
 UK, EULER = mbd.UdwadiaKalaba(), diffrax.Euler()
 
 
-def both_modes(fn, x):
-    """Gradients in reverse and forward mode from one compilation."""
-    return jax.jit(lambda x: (jax.jacrev(fn)(x), jax.jacfwd(fn)(x)))(x)
-
-
 def complex_step(fn, x):
     """Exact derivatives of an analytic NumPy function."""
     return np.array([np.imag(fn(x + 1e-30j * e)) / 1e-30 for e in np.eye(len(x))])
@@ -48,7 +43,9 @@ def exact_slopes():
 @pytest.mark.slow  # others compare with differences
 def test_closed_form():
     """Spring, damper and gravity along a guide. The error of the scheme is 1e-10."""
-    for gradient in both_modes(lambda x: guided(x, DURATION, dt=4e-3), GUIDED):
+    for gradient in jax.jit(lambda x: h.both_modes(lambda x: guided(x, DURATION, dt=4e-3), x))(
+        GUIDED
+    )[1:]:
         np.testing.assert_allclose(gradient, exact_slopes(), rtol=1e-8)
 
 
@@ -189,7 +186,7 @@ def test_soft_rows(form):
             sol = mbd.simulate(pendulum, enforcement, start, dt=dt, num_steps=5)
             return sol.q[-1, 0] + sol.v[-1, 1]
 
-        return jax.grad(end)(x), jax.jacfwd(end)(x)
+        return h.both_modes(end, x)[1:]
 
     def literal(x):
         q, v, (K, D) = np.array([0.8, -0.6]), np.array([0.5, 0.4]), x
