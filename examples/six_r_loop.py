@@ -82,9 +82,15 @@ def twists(angles, rate):
     return found
 
 
+@jax.jit
+def starting(angles):
+    """Poses and twists of the links."""
+    return links(angles), twists(angles, SPEED * along_the_curve(angles))
+
+
 def six_r_loop():
     """The last link is the ground."""
-    angles = jnp.array(START)
+    poses, velocities = starting(jnp.asarray(START, float))
     bodies = [
         link(
             f"link {i + 1}",
@@ -93,13 +99,11 @@ def six_r_loop():
             velocity=twist.linear,
             angular_velocity=twist.angular,
         )
-        for i, (pose, twist) in enumerate(
-            zip(links(angles)[:5], twists(angles, SPEED * along_the_curve(angles)))
-        )
+        for i, (pose, twist) in enumerate(zip(poses[:5], velocities))
     ]
     names = ["ground", *(body.name for body in bodies), "ground"]
     starts = [near_end(), *(far_end(i) for i in range(5))]
-    ends = [near_end()] * 5 + [links(angles)[5]]
+    ends = [near_end()] * 5 + [poses[5]]
     joints = [
         mbd.Revolute(f"hinge {i + 1}", names[i], names[i + 1], frame_a=starts[i], frame_b=ends[i])
         for i in range(6)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
-from ._concrete import compiled_quickly, is_traced, numpy_if_concrete
+from ._concrete import compiled_quickly, is_traced, numpy_if_concrete, to_jax
 from ._equations import equations, specialised
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import dense, loops_cost_nothing
@@ -68,9 +68,9 @@ class AssemblyReport(eqx.Module):
 
     @property
     def unsatisfied(self) -> Bool[Array, " nc"]:
-        return self.moving.at[: self.open.shape[0]].set(
-            self.moving[: self.open.shape[0]] | self.open
-        )
+        xp = numpy_if_concrete(self.moving, self.open)
+        moving, n = xp.asarray(self.moving), self.open.shape[0]
+        return to_jax(xp.concatenate([moving[:n] | xp.asarray(self.open), moving[n:]]))
 
 
 @checked

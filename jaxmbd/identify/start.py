@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._assemble import assemble
+from .._concrete import as_one_program
 from .._equations import equations
 from .._extensible import Extensible
 from .._inputs import checked, positive, positive_or_infinite
@@ -46,10 +47,15 @@ class UnknownStart(AbstractStart):
 def admissible(system: AbstractSystem, state: State) -> np.ndarray:
     """Orthonormal directions B with J B = 0 at a state, shape `(nv, dof)`."""
     t = jnp.asarray(state.t, state.q.dtype)
-    J = np.asarray(dense(equations(system).rows(t, state.q, state.v).J))
+    J = np.asarray(_jacobian(system, t, state.q, state.v))
     _, values, rows = np.linalg.svd(J, full_matrices=True)
     rank = int(np.sum(nonzero(values, redundancy(values.dtype))))
     return rows[rank:].T
+
+
+@as_one_program
+def _jacobian(system: AbstractSystem, t: Array, q: Array, v: Array) -> Array:
+    return dense(equations(system).rows(t, q, v).J)
 
 
 def displaced(

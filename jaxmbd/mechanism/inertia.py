@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import is_concrete, numpy_if_concrete
+from .._concrete import as_one_program, is_concrete, numpy_if_concrete
 from .._coordinates import algebra, apply_matrix, components, dot, quaternion_to_matrix
 from .._inputs import Number, Vector, checked, finite, positive
 from .pose import unit_quaternion
@@ -288,18 +288,14 @@ class Inertia(eqx.Module):
         Reference: Rucker and Wensing (2022), Smooth parameterization of rigid-body inertia, IEEE
         Robotics and Automation Letters 7.
         """
-        # The last row and column of U U^T give alpha = log(m) / 2 and t = c. The rest is the upper
-        # triangular factor of the second moment about c, divided by the mass.
-        U = jnp.linalg.cholesky((_second_moment(self.tensor) / self.mass)[::-1, ::-1])[::-1, ::-1]
+        U, theta = _log_cholesky(self.mass, self.center, self.tensor)
         if is_concrete(U) and not np.all(np.isfinite(np.asarray(U))):
             raise ValueError(
                 "The log-Cholesky parameters of an inertia are finite only for bodies that fill "
                 f"space, but its principal moments are {np.asarray(self.principal()[0])}: one of "
                 "them is the sum of the others. Give the thin body a thickness."
             )
-        off_diagonal = jnp.stack([U[0, 1], U[1, 2], U[0, 2]])
-        alpha = jnp.log(self.mass) / 2
-        return jnp.concatenate([alpha[None], jnp.log(jnp.diag(U)), off_diagonal, self.center])
+        return theta
 
     @classmethod
     def from_log_cholesky(cls, theta: Any) -> "Inertia":
@@ -435,6 +431,17 @@ def _steiner(mass, d) -> Float[Array, "3 3 *rest"]:
 def identity(like: Float[Array, "3 *rest"]) -> Float[Array, "3 3 *_"]:
     """Unit matrix, which broadcasts over many."""
     return jnp.eye(3, dtype=like.dtype).reshape(3, 3, *(1,) * (like.ndim - 1))
+
+
+@as_one_program
+def _log_cholesky(mass, center, tensor) -> tuple[Array, Array]:
+    """U without its last row and column, and the log-Cholesky parameters."""
+    # The last row and column of U U^T give alpha = log(m) / 2 and t = c. The rest is the upper
+    # triangular factor of the second moment about c, divided by the mass.
+    U = jnp.linalg.cholesky((_second_moment(tensor) / mass)[::-1, ::-1])[::-1, ::-1]
+    off_diagonal = jnp.stack([U[0, 1], U[1, 2], U[0, 2]])
+    alpha = jnp.log(mass) / 2
+    return U, jnp.concatenate([alpha[None], jnp.log(jnp.diag(U)), off_diagonal, center])
 
 
 def _second_moment(tensor) -> Float[Array, "3 3"]:

@@ -1,13 +1,14 @@
 """The comparison of a plan with the simulation of its controls."""
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._concrete import as_one_program
 from .._inputs import at_least, checked
 from .._printed import largest, printed
 from .._tangent_space import difference
@@ -58,7 +59,11 @@ def replay(
     if substeps is not None:
         problem = dataclasses.replace(problem, substeps=substeps)
     simulated = perform(problem, plan.control)
-    drift = jax.vmap(lambda *x: difference(problem.system, x[:2], x[2:]))(
-        plan.q, plan.v, simulated.q, simulated.v
-    )
-    return Replay(simulated, drift, jnp.max(jnp.abs(drift)))
+    return Replay(simulated, *_drift(problem, (plan.q, plan.v), (simulated.q, simulated.v)))
+
+
+@as_one_program
+def _drift(problem: Problem, planned: Any, simulated: Any) -> tuple[Array, Array]:
+    """The deviations, and the largest of them."""
+    drift = jax.vmap(lambda x, y: difference(problem.system, x, y))(planned, simulated)
+    return drift, jnp.max(jnp.abs(drift))

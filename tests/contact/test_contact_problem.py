@@ -330,7 +330,7 @@ def test_derivatives_at_the_solution(kind, solver, nv):
         moved = tuple(x + s * d for x, d in zip(given, direction, strict=True))
         return with_slopes(solver, groups, moved, direction, weights)
 
-    found, forward, back = along(0.0)
+    found, forward, back = jax.device_get(along(0.0))
     v_new, lam, residual, _ = found
     if isinstance(solver, mbd.InteriorPoint):
         assert violation(groups, *given, v_new, lam) < 1e-9 and residual < 1e-9

@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Array
 
 import jaxmbd as mbd
+from jaxmbd._concrete import to_jax
 
 
 def _as_array(x):
-    # By NumPy: JAX compiles a program to convert a number.
-    return x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x))
+    return x if isinstance(x, jax.Array) else to_jax(np.asarray(x))
 
 
 def parameter(default):
@@ -198,7 +198,6 @@ def cast(tree, dtype):
 
     def one(x):
         is_number = eqx.is_inexact_array(x) or isinstance(x, float | np.floating | np.ndarray)
-        # In NumPy: JAX compiles a program for each conversion.
-        return jnp.asarray(np.asarray(x).astype(dtype)) if is_number else x
+        return to_jax(np.asarray(x).astype(dtype)) if is_number else x
 
     return jax.tree.map(one, tree)

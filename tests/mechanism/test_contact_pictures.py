@@ -54,10 +54,10 @@ def made_up(mechanism, force, v=None, steps=21):
 
     def throughout(x):
         x = np.asarray(x, float)
-        return jnp.asarray(np.broadcast_to(x, (steps, *x.shape)))
+        return jnp.asarray(np.broadcast_to(x, (steps, *x.shape)), float)
 
     return mbd.Solution(
-        t=jnp.asarray(STEP * np.arange(steps)),
+        t=jnp.asarray(STEP * np.arange(steps), float),
         q=throughout(state.q),
         v=throughout(state.v if v is None else v),
         multipliers=None,
@@ -88,7 +88,7 @@ def motions():
         force = np.array(sol.contact_force)
         force[0] = 0.0
         sol = eqx.tree_at(lambda sol: (sol.v, sol.contact_force), sol, (v, force))
-        return SimpleNamespace(alpha=alpha, mechanism=mechanism, sol=jax.tree.map(jnp.asarray, sol))
+        return SimpleNamespace(alpha=alpha, mechanism=mechanism, sol=jax.device_put(sol))
 
     return SimpleNamespace(level=moved(0.0), stuck=moved(0.3), sliding=moved(0.7))
 
@@ -118,14 +118,14 @@ def test_forces_of_all_points_carry_the_weight(motions):
         motion = getattr(motions, which)
         force = mbd.reports.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
         assert force.shape == (21, 8, 3)
-        total = np.sum(force[1:], axis=1)
+        total = np.sum(np.asarray(force)[1:], axis=1)
         np.testing.assert_allclose(total, np.tile(expected, (20, 1)), atol=1e-6 * WEIGHT)
 
 
 def test_states_below_and_above_the_angle_of_friction(motions):
     # Four corners are on the plane, the other four are not.
     for motion, state in ((motions.stuck, STICK), (motions.sliding, SLIP)):
-        states = mbd.reports.contact_states(motion.mechanism, motion.sol)
+        states = jax.device_get(mbd.reports.contact_states(motion.mechanism, motion.sol))
         # Nothing has happened yet at the first time.
         np.testing.assert_array_equal(states.state[0], OPEN)
         assert all(sorted(x) == 4 * [OPEN] + 4 * [state] for x in np.asarray(states.state[1:]))
@@ -325,8 +325,9 @@ def test_arrows_show_the_forces(motions):
     motion = motions.sliding
     force = mbd.reports.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
     points = motion.mechanism.contact_points(motion.sol.q).position
+    force, points = np.asarray(force), np.asarray(points)
     loaded = np.linalg.norm(force[10], axis=1) > 1e-6
-    force, points = (np.asarray(x)[10][loaded][:, [0, 2]] for x in (force, points))
+    force, points = (x[10][loaded][:, [0, 2]] for x in (force, points))
     shown = mbd.plots.animate(
         motion.mechanism, motion.sol, fps=20, plane="xz", force_scale=0.01, progress=False
     )
