@@ -27,7 +27,7 @@ def linkage(lengths):
 def test_lengths_that_cannot_close():
     """Four bars close a loop in the plane exactly if none is longer than the others together."""
     rng = np.random.default_rng(1)
-    lengths, starts = rng.uniform(0.15, 1.0, (40, 4)), rng.normal(size=(40, 4, 9))
+    lengths, starts = rng.uniform(0.15, 1.0, (16, 4)), rng.normal(size=(16, 4, 9))
     lengths[:5, 2] = np.sum(lengths[:5], axis=1) - 0.95 * lengths[:5, 2]
 
     @jax.jit
@@ -44,5 +44,5 @@ def test_lengths_that_cannot_close():
         return jnp.any(jax.vmap(attempt)(starts))
 
     possible = 2 * np.max(lengths, axis=1) <= np.sum(lengths, axis=1)
-    assert 4 < np.sum(~possible) < 10
+    assert 4 < np.sum(~possible) < 12
     np.testing.assert_array_equal(closes(lengths, starts), possible)

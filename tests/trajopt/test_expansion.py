@@ -118,7 +118,7 @@ def test_model_has_the_derivatives_of_the_cost():
         nu=1,
         running_cost=lambda t, q, v, u: q[0] * v[1] + q[1] ** 2 + u[0] ** 2 * (1 + q[0]),
         final_cost=lambda t, q, v: 3 * q[0] * q[1] + v @ v,
-        substeps=64,  # what drifts off the circle is not in the model
+        substeps=32,  # what drifts off the circle is not in the model
     )
 
     def motion(u):
