@@ -134,7 +134,7 @@ def test_whirl_of_a_rotor_of_a_mechanism():
         v[np.asarray(system.indices("disc").angular)] = speed * axis
         return linearise(system, mbd.State(0.0, system.state().q, v), size=14)
 
-    speeds = [0.0, 5.0, 15.0]
+    speeds = np.array([0.0, 5.0, 15.0])
     found = campbell(model, speeds)
     for speed, s, whirl in zip(speeds, found.s, found.whirl):
         tilting = np.roots([0.25, -0.36 * speed, -30.0])
@@ -146,7 +146,7 @@ def test_whirl_of_a_rotor_of_a_mechanism():
     critical = found.critical_speeds()
     assert sorted(critical.sense) == ["", "backward", "backward", "forward"]
     with pytest.raises(ValueError, match="length 0"):
-        campbell(model, [1.0], axis=np.zeros(3))
+        campbell(model, np.ones(1), axis=np.zeros(3))
 
 
 def test_frequency_response_is_drawn():

@@ -73,7 +73,9 @@ def test_redundant_loops_in_single_precision():
     sol = long_run(ring, mbd.UdwadiaKalaba(), 10_000, dt=2e-3, saved=100)
     assert sol.result == mbd.RESULTS.successful
     assert sol.q.dtype == np.float32
-    error = places(sol.q[:11]) - six_r_loop.exact_motion(np.asarray(sol.t[:11], float))
+    error = places(np.asarray(sol.q[:11], float)) - six_r_loop.exact_motion(
+        np.asarray(sol.t[:11], float)
+    )
     assert np.max(np.abs(error)) < 1e-3
     assert np.max(sol.phi_norm) < 2e-6
     assert np.max(np.abs(sol.multipliers)) < 200

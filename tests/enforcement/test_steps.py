@@ -75,10 +75,12 @@ CASES = {
     "dual_penalty": split(mbd.ImplicitPenalty(K, D), literal.implicit_springs(K, D)),
     # The second row is held by an infinite damper, and its spring does nothing.
     "damped_penalty": split(
-        mbd.ImplicitPenalty(K, [3.0, np.inf, 2.0, 4.0]),
+        mbd.ImplicitPenalty(K, np.array([3.0, np.inf, 2.0, 4.0])),
         literal.implicit_springs(K, np.array([3.0, np.inf, 2.0, 4.0])),
     ),
-    "infinite_penalty": split(mbd.ImplicitPenalty(np.inf, [0, 0, 0, np.inf]), literal.dead_beat),
+    "infinite_penalty": split(
+        mbd.ImplicitPenalty(np.inf, np.array([0, 0, 0, np.inf])), literal.dead_beat
+    ),
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Bad input of mechanisms and of reports on them that was once misunderstood; see `refusals`."""
 
+import jax.numpy as jnp
 import numpy as np
 from refusals import PLANE, check_refused, refusals
 
@@ -69,8 +70,9 @@ REST = ARM.state()
 
 def solution(result=mbd.RESULTS.successful):
     """Of one saved time."""
-    zero, q, v = np.zeros(1), np.asarray(REST.q)[None], np.asarray(REST.v)[None]
-    return mbd.Solution(zero, q, v, np.zeros((1, 5)), zero, zero, None, {}, result)
+    q, v = np.asarray(REST.q)[None], np.asarray(REST.v)[None]
+    zero, q, v, none = map(jnp.asarray, (np.zeros(1), q, v, np.zeros((1, 5))))
+    return mbd.Solution(zero, q, v, none, zero, zero, None, {}, result)
 
 
 SOL = solution()
