@@ -12,7 +12,7 @@ from literal import MIDPOINT, RUNGE_KUTTA, TANGLE, H, T, continuous_step, split_
 import jaxmbd as mbd
 
 K, D = np.array([300.0, 80.0, 50.0]), np.array([3.0, 7.0, 2.0, 4.0])
-MIDDLE = diffrax.Midpoint(scan_kind="bounded")
+MIDDLE, EULER = diffrax.Midpoint(scan_kind="bounded"), diffrax.Euler()
 
 
 def after_projection(euclidean):
@@ -20,11 +20,11 @@ def after_projection(euclidean):
     projection = mbd.Projection(norm=norm, tolerance=1.0)
 
     def step(q, v):
-        q, v, _ = continuous_step(literal.rigid(), literal.no_corrections, q, v, MIDPOINT)
+        q, v, _ = continuous_step(literal.rigid(), literal.no_corrections, q, v, [(0.0, 1.0)])
         q, v = literal.projected(q, v, euclidean)
         return q, v, literal.rigid()(literal.point(T + H, q, v))[2]
 
-    return mbd.LagrangeMultipliers(), step, MIDDLE, projection
+    return mbd.LagrangeMultipliers(), step, EULER, projection
 
 
 def continuous(method, motion, correction=literal.no_corrections, scheme=None):
@@ -114,7 +114,6 @@ def test_step(name):
             np.testing.assert_allclose(x, exact, rtol=1e-8, atol=1e-10 * np.max(np.abs(exact)))
 
 
-EULER = diffrax.Euler()
 DIFFERENTIATED = {
     "udwadia_kalaba": (mbd.UdwadiaKalaba(), EULER, None),
     "augmented_lagrangian": (AUGMENTED, EULER, None),
