@@ -4,6 +4,7 @@ import equinox as eqx
 import helpers as h
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxmbd as mbd
@@ -43,8 +44,8 @@ def test_raise_if_failed():
     with pytest.raises(RuntimeError, match=f"^2 of 4 failed, the first at index 1: {AWAY}"):
         mbd.raise_if_failed(batch)
     with pytest.raises(RuntimeError, match="^A state or a parameter became NaN"):
-        mbd.raise_if_failed({"one": jax.tree.map(lambda x: x[3], batch)})
-    good = jax.tree.map(lambda x: x[:1], batch)
+        mbd.raise_if_failed({"one": jax.tree.map(lambda x: np.asarray(x)[3], batch)})
+    good = jax.tree.map(lambda x: np.asarray(x)[:1], batch)
     assert mbd.raise_if_failed(good) is good
     assert mbd.raise_if_failed(3.0) == 3.0
     with pytest.raises(RuntimeError, match=AWAY):

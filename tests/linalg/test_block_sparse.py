@@ -257,7 +257,9 @@ def test_dense_matrices_are_one_block():
     _, _, M, dense = rows_of("loop")
     rng = np.random.default_rng(8)
     f, r = rng.standard_normal(18), rng.standard_normal(10)
-    (a, lam), _, _, result, *_ = solved(mbd.BlockSparse(), M, dense[:10], f, r)
+    found = solved(mbd.BlockSparse(), M, dense[:10], f, r)
+    (a, lam), _, _, result, *_ = jax.device_get(found)
+    M = np.asarray(M)
     np.testing.assert_allclose(M @ a, f + dense[:10].T @ lam, atol=1e-9)
     np.testing.assert_allclose(dense[:10] @ a, r, atol=1e-9)
     assert result == mbd.RESULTS.successful
