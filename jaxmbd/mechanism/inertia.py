@@ -422,6 +422,7 @@ def _moments(*moments: Any) -> Any:
     return numpy_if_concrete(*moments).stack(moments)
 
 
+@as_one_program
 def _steiner(mass, d) -> Float[Array, "3 3 *rest"]:
     """m (|d|^2 1 - d d^T)."""
     square = jnp.sum(d * d, axis=0)[None, None]
