@@ -80,8 +80,15 @@ def to_jax(x: Any) -> jax.Array:
 
 
 def picked(x: Any, at: Any) -> jax.Array:
-    """`x[at]`. It compiles nothing for what is concrete."""
-    return to_jax(numpy_if_concrete(x).asarray(x)[at])
+    """`x[at]`. It compiles nothing for what is concrete, but on a GPU, where x stays."""
+    if isinstance(x, jax.Array) and not _on_cpu(x):
+        return x[at]
+    return to_jax(np.asarray(x)[at])
+
+
+def _on_cpu(x: jax.Array) -> bool:
+    """Whether `x` is concrete and in the memory of the host."""
+    return is_concrete(x) and all(device.platform == "cpu" for device in x.devices())
 
 
 def set_at(x: Any, at: Any, by: Any) -> jax.Array:

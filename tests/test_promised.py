@@ -91,29 +91,6 @@ def test_adaptive_steps():
 # --- contact --------------------------------------------------------------------------------------
 
 
-class Ball(mbd.AbstractSystem):
-    """A point over a floor, with friction."""
-
-    restitution: jax.Array
-    friction: jax.Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(2, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return jnp.array([0.0, -G])
-
-    def gap(self, q, t):
-        return q[1:]
-
-    def slip(self, q, v, t):
-        return v[:1, None]
-
-    @property
-    def contact_law(self):
-        return mbd.ContactLaw(self.friction, restitution=self.restitution)
-
-
 def test_sliding():
     """Friction takes mu g h in each step until the ball stands still, and the floor carries it."""
     dt, mu, speed = 0.01, 0.3, 1.0
@@ -122,7 +99,7 @@ def test_sliding():
     @jax.jit
     def slide(mu):
         saveat = diffrax.SaveAt(steps=1)
-        ball, method = Ball(jnp.array(0.0), mu), mbd.ContactImpulse()
+        ball, method = h.Ball(jnp.array(1.0), mu, jnp.array(0.0)), mbd.ContactImpulse()
         return mbd.simulate(ball, method, state, dt=dt, num_steps=40, saveat=saveat)
 
     sol = slide(jnp.array(mu))
@@ -139,7 +116,8 @@ def test_located_impact():
     method = mbd.ContactImpulse(impacts=mbd.Located(1))
 
     def bounce(e):
-        return mbd.simulate(Ball(e, jnp.array(0.0)), method, state, t1=t1, dt=1e-2).q[-1, 1]
+        ball = h.Ball(jnp.array(1.0), jnp.array(0.0), e)
+        return mbd.simulate(ball, method, state, t1=t1, dt=1e-2).q[-1, 1]
 
     value, forward, reverse = jax.jit(lambda e: (bounce(e), *both_modes(bounce, e)))(jnp.array(e))
     impact, since = np.sqrt(2 * G * height), t1 - np.sqrt(2 * height / G)

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-from .._concrete import compiled_quickly
+from .._concrete import compiled_quickly, to_jax
 from .._inputs import checked, inside
 from .._printed import printed
 from .._results import RESULTS
@@ -87,7 +87,7 @@ class Estimate(eqx.Module):
         own = np.asarray(found.first)[np.asarray(data.begins)]
         nq = data.starts[0].shape[1]
         starts = tuple(
-            State(float(record.time[0]), jnp.asarray(x[:nq]), jnp.asarray(x[nq:]))
+            State(float(record.time[0]), to_jax(x[:nq]), to_jax(x[nq:]))
             for record, x in zip(problem.records, own, strict=True)
         )
         return cls(

@@ -92,7 +92,7 @@ def make_problem(
         model = Leaves(model)
         parameters = model.parameters(parameters)
     parameters = Parameters(conform("`parameters` of fit", parameters, Mapping))
-    system = model(as_one_program(parameters.values)(jnp.asarray(np.zeros(parameters.size))))
+    system = model(as_one_program(parameters.values)(to_jax(np.zeros(parameters.size))))
     if not isinstance(system, AbstractSystem):
         raise ValueError(f"`model` must return an `mbd.AbstractSystem`, but returns {system!r}.")
     begin = _common_start(records)
@@ -276,10 +276,7 @@ def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Da
     state_size = len(states[0].q) + len(states[0].v)
     data = Data(
         parts,
-        (
-            to_jax(np.stack([s.q for s in states])),
-            to_jax(np.stack([s.v for s in states])),
-        ),
+        (to_jax(np.stack([s.q for s in states])), to_jax(np.stack([s.v for s in states]))),
         to_jax(begins),
         jnp.asarray(np.stack(directions), states[0].q.dtype),
         to_jax(scale),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
+from .._concrete import as_one_program, is_concrete, numpy_if_concrete
 from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows, Turning
 from .._inputs import Vector, at_least, checked
@@ -224,11 +224,7 @@ class Mechanism(AbstractStructuredSystem):
 
     def pose_table(self, q: Float[ArrayLike, "*batch nq"]) -> Float[Array, "*batch 7 bodies"]:
         """Positions and quaternions of all bodies. Leading axes of q are kept."""
-        q = self.checked_q(q)
-        if self.flat is not None:
-            return _poses(self.tables, q)
-        table = numpy_if_concrete(q).asarray(q).reshape(*q.shape[:-1], 7, self.tables.body_count)
-        return to_jax(table)
+        return _poses(self.tables, self.checked_q(q))
 
     def pose(self, q: Float[ArrayLike, "*batch nq"], name: str) -> Pose:
         """Pose of the body `name`, or of the "ground". Leading axes of q are kept.

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .._concrete import is_concrete, to_jax
+from .._concrete import is_concrete
 from .._linalg import BlockRows, columns
 from .._types import Velocity
 from .batching import batched
@@ -208,13 +208,12 @@ def ground_column(components: int) -> np.ndarray:
 
 
 def _part(x: Float[Array, "*batch n"], count: int, column: int) -> Array:
-    if is_concrete(x):
-        return to_jax(_column(np.asarray(x), count, column))
-    return _column_of_traced(x, count, column)
+    return (_any_column if is_concrete(x) else _column)(x, count, column)
 
 
-def _column(x: Any, count: int, column: int) -> Any:
+def _of_body(x: Array, count: int, column: Any) -> Array:
     return x.reshape(*x.shape[:-1], x.shape[-1] // count, count)[..., column]
 
 
-_column_of_traced = jax.jit(_column, static_argnums=(1, 2), inline=True)
+_column = jax.jit(_of_body, static_argnums=(1, 2), inline=True)
+_any_column = jax.jit(_of_body, static_argnums=1)  # one program for all bodies

@@ -5,37 +5,10 @@ import equinox as eqx
 import helpers
 import jax.numpy as jnp
 import numpy as np
+from helpers import Ball, G
 from jaxtyping import Array
 
 import jaxmbd as mbd
-
-G = 9.81
-
-
-class Ball(mbd.AbstractSystem):
-    """Point mass at (x, y) above the ground, which may move."""
-
-    mass: Array
-    friction: Array
-    restitution: Array
-    shake: Array = eqx.field(default_factory=lambda: jnp.zeros(2))  # amplitude, frequency
-
-    def mass_matrix(self, q):
-        return self.mass * jnp.eye(2, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        weight = jnp.stack([jnp.zeros_like(self.mass), -G * self.mass])
-        return weight if u is None else weight + u
-
-    def gap(self, q, t):
-        return q[1:] - self.shake[0] * jnp.sin(self.shake[1] * t)
-
-    def slip(self, q, v, t):
-        return v[:1, None]
-
-    @property
-    def contact_law(self):
-        return mbd.ContactLaw(self.friction, restitution=self.restitution)
 
 
 def ball(mass=1.3, friction=0.0, restitution=0.8, **fields):

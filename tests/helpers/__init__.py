@@ -22,7 +22,9 @@ from .marks import slow_unless
 from .methods import located, midpoint
 from .motions import oscillation
 from .systems import (
+    Ball,
     DrivenPendulum,
+    G,
     GuidedMass,
     Oscillator,
     Pendulum,

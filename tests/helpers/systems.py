@@ -9,6 +9,8 @@ from jaxtyping import Array
 import jaxmbd as mbd
 from jaxmbd._concrete import to_jax
 
+G = 9.81
+
 
 def _as_array(x):
     return x if isinstance(x, jax.Array) else to_jax(np.asarray(x))
@@ -201,3 +203,29 @@ def cast(tree, dtype):
         return to_jax(np.asarray(x).astype(dtype)) if is_number else x
 
     return jax.tree.map(one, tree)
+
+
+class Ball(mbd.AbstractSystem):
+    """Point mass at (x, y) above the ground, which may move."""
+
+    mass: Array
+    friction: Array
+    restitution: Array
+    shake: Array = parameter((0.0, 0.0))  # amplitude, frequency
+
+    def mass_matrix(self, q):
+        return self.mass * jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        weight = jnp.stack([jnp.zeros_like(self.mass), -G * self.mass])
+        return weight if u is None else weight + u
+
+    def gap(self, q, t):
+        return q[1:] - self.shake[0] * jnp.sin(self.shake[1] * t)
+
+    def slip(self, q, v, t):
+        return v[:1, None]
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(self.friction, restitution=self.restitution)

@@ -140,10 +140,8 @@ def transmitted(
 @eqx.filter_jit
 def _all(mechanism, choices, t, q, v, multipliers) -> list[Wrench]:
     def of_joint(name, on, frame):
-        point, own = (
-            _point(mechanism, q, name, on, None),
-            picked(multipliers, np.s_[..., mechanism.rows(name)]),
-        )
+        point = _point(mechanism, q, name, on, None)
+        own = picked(multipliers, np.s_[..., mechanism.rows(name)])
         return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
 
     return [of_joint(*choice) for choice in choices]
