@@ -211,7 +211,7 @@ def _in_words(growth: TangentGrowth) -> str:
     # Of a batch, describe the motion whose tangents grow the most.
     worst = int(np.argmax(np.where(np.isfinite(logs[:, -1]), logs[:, -1], np.inf)))
     one = jax.tree.map(
-        lambda x: np.asarray(x).reshape(-1, *x.shape[growth.t.ndim - 1 :])[worst], growth
+        lambda x: to_jax(np.asarray(x).reshape(-1, *x.shape[growth.t.ndim - 1 :])[worst]), growth
     )
     t, log, rate = ts[worst], logs[worst], float(one.rate)
     which = f"motion {worst} of {len(ts)}, " if len(ts) > 1 else ""

@@ -15,7 +15,7 @@ from .._extensible import Extensible
 from .._inputs import checked, number, positive, shown, unjudged
 from .._system import AbstractSystem
 from .._tangent_space import difference, displaced
-from .._types import Control
+from .._types import Control, RealScalarLike
 
 # Times this close to a grid point, as a share of an interval, count as that grid point.
 _ON_GRID = 1e-6
@@ -220,7 +220,7 @@ class Squashed(_BetweenBounds):
         return jnp.where(two, middle + half * share, one)
 
     @as_one_program
-    def inverse(self, u: Array, inside: float) -> Array:
+    def inverse(self, u: Array, inside: RealScalarLike) -> Array:
         """The z of u. First u is clipped to the share `inside` of the distance from the middle to
         the bounds, or to the distance 1 - `inside` from a single bound."""
         two, middle, half = self._scales()
