@@ -185,11 +185,14 @@ def test_contacts_to_keep(folder, capsys):
     ball = '<body pos="{} 0 1"><freejoint/><geom name="{}" size="0.1"/></body>'
     balls = ball.format(0, "a") + ball.format(1, "b")
     floor = '<geom name="floor" type="plane" size="1 1 1"/>'
-    text = f"<mujoco><worldbody>{floor}{balls}</worldbody></mujoco>"
+    weight = '<option gravity="0 1 -2"/>'
+    text = f"<mujoco>{weight}<worldbody>{floor}{balls}</worldbody></mujoco>"
     (folder / "balls.xml").write_text(text)
     path = str(folder / "balls.xml")
     assert len(models.load(path).mechanism.contacts) == 3
-    assert len(models.load(path, contacts="floor").mechanism.contacts) == 2
+    kept = models.load(path, contacts="floor").mechanism
+    assert len(kept.contacts) == 2
+    np.testing.assert_array_equal(kept.gravity, [0.0, 1.0, -2.0])
     assert "1 contacts without a floor are left out" in capsys.readouterr().err
     assert len(models.load(path, contacts="none").mechanism.contacts) == 0
 

@@ -65,6 +65,20 @@ def at_each(fn, *x):
 # --- rotation algebra -----------------------------------------------------------------------------
 
 
+@jax.jit
+def exponential(phi):
+    return jax.vmap(co.quaternion_exp)(phi)
+
+
+def test_many_turns(rng):
+    """No digit is lost but those of the angle itself."""
+    angles = np.array([7.0, 50.0, -3e4])
+    axis = of_unit_length(rng.normal(size=3))
+    found = exponential(angles[:, None] * axis)
+    angles = np.array([np.linalg.norm(a * axis) for a in angles])
+    np.testing.assert_allclose(found[:, 0], np.cos(angles / 2), atol=5e-16)
+
+
 @pytest.mark.parametrize("angle", [0.0, 1e-200, 1e-8, 0.3, 0.39, 0.41, 0.99, 1.01, 3.0, 3.14159])
 def test_exp_log(angle, rng):
     """Both sides of each switch between series and closed form; the norm is exact to rounding."""

@@ -180,6 +180,8 @@ def test_bootstrap_scatters_as_the_intervals_say(falls):
     found = falls[1]
     many = identify.bootstrap(found, jr.key(1), 400)
     assert many.converged.all()
+    spread = math.sqrt(2 / found.freedom / 400)  # of the mean of 400 variances
+    np.testing.assert_allclose((many.sigma**2).mean(axis=0), found.sigma**2, rtol=4 * spread)
     np.testing.assert_allclose(many.entries.std(axis=0), found.sigma, rtol=4 / math.sqrt(800))
     assert abs(many.entries.mean() - found.entries[0]) < 4 * found.sigma[0] / 20
     assert abs(many.coverage(0.9)[0] - 0.9) < 4 * math.sqrt(0.09 / 400)

@@ -8,7 +8,8 @@ import jaxmbd as mbd
 
 mujoco = pytest.importorskip("mujoco", reason="reads models with MuJoCo, of the extra `io`")
 
-# Two hinges with a servo and a motor, a spring, dampers, a rotor and a joint that starts at `ref`.
+# Two hinges with a servo and a motor, a spring, dampers, a rotor, a joint that starts at `ref`, and
+# a weight that is carried in part.
 ARM = """
 <mujoco model="arm">
   <compiler angle="degree"/>
@@ -22,7 +23,7 @@ ARM = """
         <geom name="plate" type="box" size="0.05 0.03 0.01"/>
         <site name="tip" pos="0.1 0 0" euler="0 0 90"/>
       </body>
-      <body name="lower" pos="0.4 0 0">
+      <body name="lower" pos="0.4 0 0" gravcomp="0.7">
         <joint name="elbow" axis="0 1 1" pos="0.01 0 0" stiffness="3" springref="30"/>
         <geom name="lower" type="capsule" fromto="0 0 0 0.3 0 0" size="0.03"/>
       </body>
@@ -132,7 +133,7 @@ EQUALITIES = """
       <joint name="a" axis="0 1 0" ref="0.2"/>
       <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.02"/>
       <body name="b" pos="0.3 0 0">
-        <joint name="b" axis="0 0.6 0.8"/>
+        <joint name="b" axis="0 0.6 0.8" ref="20"/>
         <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.02"/>
         <site name="tip" pos="0.3 0 0" euler="10 20 30"/>
       </body>

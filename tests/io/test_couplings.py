@@ -39,6 +39,8 @@ MODEL = f"""
     <fixed name="belt" stiffness="5">
       <joint joint="c" coef="1"/> <joint joint="d" coef="-0.5"/>
     </fixed>
+    <fixed name="slack" stiffness="5" springlength="2 20"><joint joint="sprung" coef="1"/></fixed>
+    <fixed name="taut" stiffness="5" springlength="2 6.5"><joint joint="stopped" coef="1"/></fixed>
   </tendon>
   <equality>
     <joint name="rope" joint1="load" joint2="drum" polycoef="0 0.1 0 0 0"/>
@@ -62,7 +64,8 @@ def loaded(tmp_path_factory):
 def test_accelerations_and_gaps(loaded, turned):
     """With several turns on some joints. A winch falls at g m / (m + I / r^2). Gears turn on; so do
     the shafts of the tendon, unless one is `turned` further. The spring at 14 rad pulls to 1 rad.
-    The stops are at -1 and 9 rad."""
+    A band is slack from 2 to 20 rad, another pulls beyond 6.5 rad. The stops are at -1 and 9
+    rad."""
     state = loaded.state_from(
         QPOS + turned * np.eye(8)[5], np.array([0.0, 0, 20, -10, 6, 12, 0, 4])
     )
@@ -72,7 +75,14 @@ def test_accelerations_and_gaps(loaded, turned):
     of = dict(zip(mechanism.body_stack.names, rates.reshape(6, -1).T, strict=True))
     np.testing.assert_allclose(of["load"][2], -9.81 * 3 / (3 + 0.02 / 0.1**2), rtol=1e-12)
     pull = 5 * (10.0 - 0.5 * (20.0 + turned))
-    about_z = {"a": 0.0, "b": 0.0, "c": -pull, "d": 0.5 * pull, "sprung": -0.3 * 13, "stopped": 0}
+    about_z = {
+        "a": 0.0,
+        "b": 0.0,
+        "c": -pull,
+        "d": 0.5 * pull,
+        "sprung": -0.3 * 13,
+        "stopped": -5 * 0.5,
+    }
     for name, torque in about_z.items():
         np.testing.assert_allclose(of[name][5], torque / 0.02, atol=1e-10, err_msg=name)
 

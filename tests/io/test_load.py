@@ -88,6 +88,7 @@ def test_what_a_file_says_is_found_by_its_names(arm):
         "elbow": mbd.CoordinateSpring,
         "servo": mbd.CoordinateActuator,
         "elbow actuator": mbd.CoordinateActuator,
+        "lower gravcomp": mbd.PointForce,
     }
     assert [tuple(control) for control in arm.controls] == [
         ("servo", -1.0, 1.0),
@@ -125,8 +126,12 @@ def test_keyframes_are_starts(arm):
     np.testing.assert_array_equal(arm.key_controls["up"], [0.3, 0.4])
 
 
-@pytest.mark.slow
-def test_sensors_read_what_those_of_mujoco_read():
+@pytest.mark.parametrize(
+    "names",
+    [("angle", "gyro", "speed"), pytest.param(("felt",), marks=pytest.mark.slow)],
+    ids=["of the motion", "of accelerations"],
+)
+def test_sensors_read_what_those_of_mujoco_read(names):
     spec = spec_of(ARM, soft=False)
     m = spec.compile()
     d, loaded = mujoco.MjData(m), mbd.load(spec)
@@ -135,9 +140,10 @@ def test_sensors_read_what_those_of_mujoco_read():
     state = loaded.state_from(d.qpos, d.qvel)
     control = loaded.control(d.ctrl)
     sample = mbd.identify.Sample(loaded.mechanism, control, 0.0, state.q, state.v)
-    for name in ("angle", "gyro", "felt", "speed"):
-        reading = np.ravel(loaded.sensors[name](sample))
-        np.testing.assert_allclose(reading, d.sensor(name).data, atol=1e-11, err_msg=name)
+    readings = eqx.filter_jit(lambda sample: [loaded.sensors[name](sample) for name in names])
+    for name, reading in zip(names, readings(sample), strict=True):
+        expected = d.sensor(name).data
+        np.testing.assert_allclose(np.ravel(reading), expected, atol=1e-11, err_msg=name)
 
 
 SLIDE = """

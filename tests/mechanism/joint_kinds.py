@@ -231,7 +231,7 @@ OTHERS = {
     "Serial whose axes meet": (
         lambda r, n, a, b: mbd.Serial(n, a, b, frame_a=random_pose(r), frame_b=random_pose(r),
                                       slides=[[0, 0.6, 0.8], [1, 0, 0], [0.6, 0, 0.8]],
-                                      axes=[[0, 0, 1], [0, 1, 0], [1, 0, 0]]), 0, 0),
+                                      axes=[[1, 0, 0], [0, 1, 0], [0, 0, 1]]), 0, 0),
     "Revolute on the ground": (
         lambda r, n, a, b: joint_of(mbd.Revolute, r, n, "ground", b), 5, 0),
     "Universal on the ground": (

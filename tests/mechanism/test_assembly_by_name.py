@@ -8,6 +8,7 @@ import pytest
 from reported import BOX, TIME, Z, four_bar
 
 import jaxmbd as mbd
+from jaxmbd._results import code
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +104,20 @@ def test_what_closing_cannot_keep():
         mbd.close_joints(mechanism, keep="A")
     with pytest.raises(ValueError, match='There is no joint "Z"'):
         mbd.close_joints(mechanism, keep=["Z"])
+
+
+def test_what_a_large_ratio_cannot_keep():
+    """The row of the gear misses its tolerance, 1e6 times that of a hinge, by far less than the
+    second shaft misses its speed: 2 rad/s."""
+    bodies = [mbd.Body(n, BOX, position=[x, 0, 0]) for n, x in (("a", 0.0), ("b", 1.0))]
+    a, b = (
+        mbd.Revolute(body.name, "ground", body, point=body.pose.position, axis=Z) for body in bodies
+    )
+    mechanism = mbd.Mechanism(bodies, [a, b, mbd.Coupler("gear", a, b, ratio=1e6)])
+    asked = mbd.place_bodies(mechanism, {"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 2.0})
+    state = mbd.close_joints(mechanism, asked, throw=False)
+    assert not np.any(state.report.moving)
+    assert code(state.report.result) == code(mbd.RESULTS.assembly_failed)
 
 
 class Ramp(eqx.Module):

@@ -352,12 +352,13 @@ def test_arrows_show_the_forces(motions):
 
 
 def test_arrows_are_means_between_pictures():
-    """An impact between two pictures is not lost, and spreads over the time between them."""
+    """An impact between two pictures is not lost, and spreads over the time between them. The
+    motion begins at 3 s."""
     mechanism = ball_on_floor(friction=0.5)
     sol = made_up(mechanism, [[0.0, 0.0, 0.0]], steps=21)
     force = np.array(sol.contact_force)
     force[7] = [[30.0, 0.0, 0.0]]
-    sol = eqx.tree_at(lambda sol: sol.contact_force, sol, force)
+    sol = eqx.tree_at(lambda sol: (sol.t, sol.contact_force), sol, (sol.t + 3.0, force))
     shown = mbd.plots.animate(mechanism, sol, fps=20, plane="xz", force_scale=0.1, labels=False)
     for i, length in ((1, None), (2, 0.1 * 30 * STEP / 0.05), (3, None)):
         shown._func(i)

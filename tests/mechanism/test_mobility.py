@@ -129,6 +129,14 @@ def test_violation_by_joint():
 # --- singular poses -----------------------------------------------------------------------------
 
 
+def test_rotations_are_compared_by_a_length():
+    """Of a ball joint at r = 1.5 m the rows are (1, -[r]x / L): ratio 1 / sqrt(1 + (r / L)^2)."""
+    body = mbd.Body("b", BOX, position=[1.5, 0.0, 0.0])
+    ball = mbd.Mechanism([body], [mbd.Spherical("A", "ground", body, point=np.zeros(3))])
+    found = mbd.reports.singularity(ball, ball.state().q, length=2.0)
+    np.testing.assert_allclose(found.ratio, 0.8, rtol=1e-12)
+
+
 def test_singular_pose_of_the_slider_crank():
     """The ratio falls in proportion to the distance from the upright pose and is 0 there."""
     mechanism = eqx.filter_jit(slider_crank)(0.3)

@@ -93,6 +93,17 @@ def test_solvers_find_the_minimum(solver):
     assert found.status == STATUS.converged and found.violation < 1e-6
 
 
+@pytest.mark.parametrize(
+    "x, violation", [((0.7, 1.0), 0.3), ((3.0, 2.0), 5.25), ((0.0, 0.5), 0.7), ((1.2, 1.1), 0.57)]
+)
+def test_largest_violation(x, violation):
+    """Of Himmelblau's rows, below and above, and of bounds from 0.7 to 1 on both variables."""
+    term = T.Term(himmelblau, np.array([[0, 1]]), None, np.array([0.0, -np.inf]), np.zeros(2))
+    bounds = np.full(2, 0.7), np.ones(2)
+    evaluator = Evaluator(T.NonlinearProgram((term,), np.zeros(2), *bounds))
+    np.testing.assert_allclose(evaluator.violation(np.array(x)), violation, rtol=1e-12)
+
+
 def test_missing_solver_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "unopy", None)
     with pytest.raises(ImportError, match=r"jaxmbd\[trajopt\]"):
