@@ -71,7 +71,9 @@ class ConstraintOperator(eqx.Module):
         def solve(_, f):
             return _free(self.solver, self.factor, f)
 
-        return jax.lax.custom_linear_solve(self.equations.inertia, f, solve, symmetric=True)
+        # A method itself would be printed for the debug information, arrays and all.
+        inertia = lambda a: self.equations.inertia(a)  # noqa: E731
+        return jax.lax.custom_linear_solve(inertia, f, solve, symmetric=True)
 
     def solve(self, f: Force, r: Rows) -> tuple[Velocity, Rows]:
         """(a, lam) with M a = f + J^T lam and J a + E lam = r."""
