@@ -176,7 +176,7 @@ def design_for(task: Task, starts: int = 64, seed: int = 0, progress: bool = Tru
 
 def known_design() -> tuple[Design, float]:
     """A crank-rocker, and its branch."""
-    lengths = jnp.log(jnp.array([1.0, 0.35, 0.9, 0.75]))
+    lengths = jnp.asarray(np.log([1.0, 0.35, 0.9, 0.75]))
     return Design(lengths, jnp.array([0.5, 0.4]), jnp.array([0.2, -0.1]), jnp.array(0.25)), 1.0
 
 

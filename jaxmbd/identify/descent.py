@@ -45,7 +45,7 @@ def descend(
     (first, *_), found = (once(_jacobian, args, x) for x in (z, best))
     seconds = time.perf_counter() - begin
     return LeastSquares.at(
-        best, found, first, len(first), steps, bool(here.done & here.finite), seconds
+        best, found, first, len(first), steps, bool(here.done) and bool(here.finite), seconds
     )
 
 

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._concrete import to_jax
+from .._concrete import is_concrete, picked, to_jax
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
 from .._lanes import forward_jacobian
 from .._printed import counted, in_a_line, printed
@@ -89,10 +88,36 @@ class LeastSquares(NamedTuple):
         the end. `first`: the residuals at the guess."""
         r, J, aux = found
         C = covariance(J, r, count)
-        flat, unravel = ravel_pytree(value)
-        sigma = unravel(jnp.asarray(np.sqrt(np.diag(C)), flat.dtype))
+        dtype = jnp.result_type(*jax.tree.leaves(value))
+        sigma = _Unravel(value)(jnp.asarray(np.sqrt(np.diag(C)), dtype))
         rms = float(jnp.linalg.norm(r)) / math.sqrt(count)
         return cls(value, sigma, C, J, r, first, rms, aux, iterations, seconds, converged)
+
+
+def _raveled(tree: PyTree) -> Array:
+    """All concrete numbers of `tree` as one vector, in the order of `ravel_pytree`."""
+    return to_jax(np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]))
+
+
+class _Unravel(eqx.Module):
+    """The pytree like `tree` of a vector. For a concrete one it compiles nothing."""
+
+    structure: Any = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    def __init__(self, tree: PyTree):
+        leaves, self.structure = jax.tree.flatten(tree)
+        self.shapes = tuple(map(np.shape, leaves))
+
+    def __call__(self, flat):
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        if is_concrete(flat):
+            places = np.split(np.arange(flat.size), ends[:-1])
+            parts = [picked(flat, x.reshape(s)) for x, s in zip(places, self.shapes, strict=True)]
+        else:
+            parts = jnp.split(flat, ends[:-1])
+            parts = [part.reshape(s) for part, s in zip(parts, self.shapes, strict=True)]
+        return self.structure.unflatten(parts)
 
 
 class _Iterate(NamedTuple):
@@ -153,14 +178,14 @@ def least_squares(
     """
     begin = time.perf_counter()
     guess = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), guess)
-    flat, unravel = ravel_pytree(guess)
+    flat, unravel = _raveled(guess), _Unravel(guess)
     total = jax.eval_shape(residuals, guess, args).size if count is None else count
     if total <= flat.size:
         raise ValueError(f"{total} measurements cannot determine {flat.size} parameters.")
 
     # The tolerance is an array, so that another tolerance needs no compilation.
     if solver is None:
-        lower, upper = (None, None) if bounds is None else (ravel_pytree(b)[0] for b in bounds)
+        lower, upper = (None, None) if bounds is None else map(_raveled, bounds)
         solver = levenberg_marquardt(jnp.asarray(tolerance, flat.dtype), flat, lower, upper)
     problem = solver, _Scaled(residuals, unravel), (args, jnp.asarray(scale, flat.dtype))
     at_guess: list[np.ndarray] = []

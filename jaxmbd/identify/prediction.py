@@ -120,10 +120,10 @@ def _simulated(problem: FitProblem) -> PartMotion:
 def prediction_of(problem: FitProblem, found: PartMotion) -> Prediction:
     """Combine the readings and verdicts of the parts into those of the records."""
     partition = problem.partition
-    readings = [[] for _ in problem.records]
+    readings, of_parts = [[] for _ in problem.records], np.asarray(found.readings)
     verdicts: list[Any] = [RESULTS.successful] * len(problem.records)
     for k, (record, (begin, end)) in enumerate(zip(*partition[:2], strict=True)):
-        readings[record].append(np.asarray(found.readings[k])[: end - begin])
+        readings[record].append(of_parts[k, : end - begin])
         result = jax.tree.map(lambda x, k=k: np.asarray(x)[k], found.result)
         if bool(verdicts[record] == RESULTS.successful):
             verdicts[record] = result

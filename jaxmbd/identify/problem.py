@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_system
-from .._concrete import as_one_program, compiled_quickly, to_jax, with_strong_types
+from .._concrete import as_one_program, compiled_quickly, picked, to_jax, with_strong_types
 from .._enforcement import AbstractEnforcement
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
@@ -92,7 +92,8 @@ def make_problem(
         model = Leaves(model)
         parameters = model.parameters(parameters)
     parameters = Parameters(conform("`parameters` of fit", parameters, Mapping))
-    system = model(as_one_program(parameters.values)(to_jax(np.zeros(parameters.size))))
+    values = as_one_program(parameters.values) if parameters.size else parameters.values
+    system = model(values(to_jax(np.zeros(parameters.size))))
     if not isinstance(system, AbstractSystem):
         raise ValueError(f"`model` must return an `mbd.AbstractSystem`, but returns {system!r}.")
     begin = _common_start(records)
@@ -200,7 +201,7 @@ def _simulated(system, state, record, times, options: SimulationOptions) -> list
         saveat=diffrax.SaveAt(ts=times),
         throw=False,
     )
-    return [State(t, q, v) for t, q, v in zip(times, sol.q, sol.v, strict=True)]
+    return [State(t, picked(sol.q, k), picked(sol.v, k)) for k, t in enumerate(times)]
 
 
 def _point(state: State) -> tuple:
@@ -243,7 +244,7 @@ def _follows(model, parameters: Parameters, state: State) -> bool:
     if parameters.size == 0:
         return False
     near = 0.01 * np.random.default_rng(0).normal(size=parameters.size)
-    slopes = jax.jit(jax.vmap(jax.jacfwd(rows)))(jnp.asarray([np.zeros_like(near), near]))
+    slopes = jax.jit(jax.vmap(jax.jacfwd(rows)))(to_jax(np.stack([np.zeros_like(near), near])))
     return bool(np.any(np.asarray(slopes)))
 
 

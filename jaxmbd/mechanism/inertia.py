@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import as_one_program, is_concrete, numpy_if_concrete
+from .._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
 from .._coordinates import algebra, apply_matrix, components, dot, quaternion_to_matrix
 from .._inputs import Number, Vector, checked, finite, positive
 from .pose import unit_quaternion
@@ -204,9 +204,9 @@ class Inertia(eqx.Module):
         """Inertia of a body of the same shape and relative mass distribution, but with another
         `mass`. The tensor is proportional to it."""
         mass = _floating("mass", mass, (), self.mass.dtype)
-        return eqx.tree_at(
-            lambda x: (x.mass, x.tensor), self, (mass, mass / self.mass * self.tensor)
-        )
+        xp = numpy_if_concrete(mass, self.mass, self.tensor)
+        tensor = to_jax(xp.multiply(xp.divide(mass, self.mass), self.tensor))
+        return eqx.tree_at(lambda x: (x.mass, x.tensor), self, (mass, tensor))
 
     def moved(
         self, position: Any = (0.0, 0.0, 0.0), orientation: Any = (1.0, 0.0, 0.0, 0.0)

@@ -24,7 +24,7 @@ class Samples(NamedTuple):
 
     def rows(self, index: np.ndarray) -> PyTree:
         """The rows of the arrays with these indices."""
-        return jax.tree.map(lambda x: x[index], self.arrays)
+        return jax.tree.map(lambda x: _some_keys(x, index) if _is_key(x) else x[index], self.arrays)
 
     def shapes(self, count: int) -> PyTree:
         """The shapes of `count` rows."""
@@ -75,6 +75,11 @@ def make_samples(samples: PyTree | int) -> Samples:
     # Rows are selected on the host, so that the devices hold only those of a chunk.
     arrays = jax.tree.map(lambda x: x if _is_key(x) else _on_host(x), arrays)
     return Samples(n, arrays, shared)
+
+
+@jax.jit
+def _some_keys(keys, index):
+    return keys[index]
 
 
 def _is_rows(x) -> bool:

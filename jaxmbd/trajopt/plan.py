@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from .._concrete import picked
+from .._concrete import numpy_if_concrete, picked, to_jax
 from .._inputs import checked
 from .._printed import printed
 from .control_guess import as_control, with_strong_types
@@ -68,7 +68,9 @@ class Plan(eqx.Module):
     @property
     def open_loop(self) -> PiecewiseConstant:
         """The controls u as a table in time, without feedback."""
-        return PiecewiseConstant(self.t[..., 0], self.t[..., 1] - self.t[..., 0], self.u)
+        begin, end = (picked(self.t, (..., k)) for k in (0, 1))
+        step = numpy_if_concrete(begin).subtract(end, begin)
+        return PiecewiseConstant(begin, to_jax(step), self.u)
 
     def __str__(self) -> str:
         if np.ndim(self.cost):

@@ -17,24 +17,11 @@ import numpy as np
 from reference_file import write
 
 DT, STEPS, LIMIT, PERIODS, G = 0.03, 40, 25.0, 60, 9.81
-REPORTED = {
-    "lean": [0.1, -0.06],
-    "masses": [1.0, 0.25, 0.15],
-    "lengths": [0.5, 0.45],
-    "weights": [1.0, 10.0, 10.0, 0.1, 0.1, 0.1],
-    "effort": 0.01,
-    "gust": 10.0,
-    "heavier": 1.04,
-}
-SHORT = {
-    "lean": [0.08, 0.12],
-    "masses": [1.1, 0.2, 0.25],
-    "lengths": [0.4, 0.4],
-    "weights": [1.0, 20.0, 20.0, 0.3, 0.3, 0.3],
-    "effort": 0.003,
-    "gust": -8.0,
-    "heavier": 0.95,
-}
+WEIGHTS = [1.0, 10.0, 10.0, 0.1, 0.1, 0.1], [1.0, 20.0, 20.0, 0.3, 0.3, 0.3]
+NAMES = "lean", "masses", "lengths", "weights", "effort", "gust", "heavier"
+REPORTED = [0.1, -0.06], [1.0, 0.25, 0.15], [0.5, 0.45], WEIGHTS[0], 0.01, 10.0, 1.04
+SHORT = [0.08, 0.12], [1.1, 0.2, 0.25], [0.4, 0.4], WEIGHTS[1], 0.003, -8.0, 0.95
+REPORTED, SHORT = (dict(zip(NAMES, case)) for case in (REPORTED, SHORT))
 CASES = {"reported": REPORTED, "short": SHORT, "from rest": REPORTED | {"lean": [0.0, 0.0]}}
 
 
@@ -43,13 +30,8 @@ def rates(x, u, gust, p):
     cart, upper, outer, l1, l2 = (p[i] for i in range(5))
     carried, twist = upper + outer, outer * l1 * l2 * casadi.sin(a - b)
     near, far = carried * l1, outer * l2
-    M = casadi.blockcat(
-        [
-            [cart + carried, near * casadi.cos(a), far * casadi.cos(b)],
-            [near * casadi.cos(a), near * l1, far * l1 * casadi.cos(a - b)],
-            [far * casadi.cos(b), far * l1 * casadi.cos(a - b), far * l2],
-        ]
-    )
+    na, fb, both = near * casadi.cos(a), far * casadi.cos(b), far * l1 * casadi.cos(a - b)
+    M = casadi.blockcat([[cart + carried, na, fb], [na, near * l1, both], [fb, both, far * l2]])
     f = casadi.vertcat(
         u + gust + near * casadi.sin(a) * wa**2 + far * casadi.sin(b) * wb**2,
         near * G * casadi.sin(a) - twist * wb**2,
@@ -77,12 +59,8 @@ def optimiser(step):
     for k in range(STEPS):
         cost += DT * (casadi.dot(x[:, k], weights * x[:, k]) + effort * u[k] ** 2)
         rows.append(x[:, k + 1] - step(x[:, k], u[k], [0, 0, 0], p))
-    program = {
-        "x": casadi.veccat(x, u),
-        "p": casadi.vertcat(p, start, weights, effort),
-        "f": cost,
-        "g": casadi.vertcat(*rows),
-    }
+    given = casadi.vertcat(p, start, weights, effort)
+    program = {"x": casadi.veccat(x, u), "p": given, "f": cost, "g": casadi.vertcat(*rows)}
     options = {"ipopt.print_level": 0, "print_time": 0, "ipopt.sb": "yes", "ipopt.tol": 1e-10}
     return casadi.nlpsol("plan", "ipopt", program, options)
 

@@ -31,21 +31,16 @@ HALF = np.sqrt(0.5)
 
 
 def joint_of(body, parent, child):
-    frames = body["name"], parent, child
     z = [0.0, 0.0, 1.0]
-    match body["joint"]:
-        case "revolute":
-            return drake.RevoluteJoint(*frames, z)
-        case "prismatic":
-            return drake.PrismaticJoint(*frames, z)
-        case "screw":
-            return drake.ScrewJoint(*frames, body["pitch"], 0.0)
-        case "universal":
-            return drake.UniversalJoint(*frames)
-        case "ball":
-            return drake.BallRpyJoint(*frames)
-        case "planar":
-            return drake.PlanarJoint(*frames)
+    kind, *numbers = {
+        "revolute": (drake.RevoluteJoint, z),
+        "prismatic": (drake.PrismaticJoint, z),
+        "screw": (drake.ScrewJoint, body.get("pitch"), 0.0),
+        "universal": (drake.UniversalJoint,),
+        "ball": (drake.BallRpyJoint,),
+        "planar": (drake.PlanarJoint,),
+    }[body["joint"]]
+    return kind(body["name"], parent, child, *numbers)
 
 
 class Plant:
@@ -114,19 +109,16 @@ class Plant:
         for name in self.names:
             body = self.bodies[name]
             pose = plant.EvalBodyPoseInWorld(context, body)
-            twist = plant.EvalBodySpatialVelocityInWorld(context, body)
-            rate = plant.EvalBodySpatialAccelerationInWorld(context, body)
             joint = next(x for x in joints if x.child_body().name() == name)
-            held = reactions[joint.index()]
             orientation = pose.rotation().ToQuaternion().wxyz()
-            found.append(
-                {
-                    "pose": np.concatenate([pose.translation(), orientation]),
-                    "twist": np.concatenate([twist.translational(), twist.rotational()]),
-                    "acceleration": np.concatenate([rate.translational(), rate.rotational()]),
-                    "reaction": np.concatenate([held.translational(), held.rotational()]),
-                }
-            )
+            spatial = {
+                "twist": plant.EvalBodySpatialVelocityInWorld(context, body),
+                "acceleration": plant.EvalBodySpatialAccelerationInWorld(context, body),
+                "reaction": reactions[joint.index()],
+            }
+            found.append({"pose": np.concatenate([pose.translation(), orientation])})
+            for key, x in spatial.items():
+                found[-1][key] = np.concatenate([x.translational(), x.rotational()])
         return found
 
     def jacobian(self):
@@ -158,10 +150,8 @@ def joints():
         q, v = random.uniform(-1.2, 1.2, size=(2, 9)).round(3)
         system.at(q, v)
         named = {}
-        for name in system.names:
-            joint = system.plant.GetJointByName(name)
-            start, size = joint.position_start(), joint.num_positions()
-            named[name] = q[start : start + size]
+        for joint in map(system.plant.GetJointByName, system.names):
+            named[joint.name()] = q[joint.position_start() :][: joint.num_positions()]
         states.append({"q": named, "bodies": system.moving_bodies()})
     return {"tree": tree, "states": states}
 
@@ -194,19 +184,11 @@ def feedback(tree, q, driven):
     zero = np.zeros((len(q), len(q)))
     Q = np.block([[T.T * by_body[0] @ T, zero], [zero, T.T * by_body[1] @ T]])
     K, S = drake.LinearQuadraticRegulator(A, B, Q, weight * np.eye(len(gear)))
-    return {
-        "tree": tree,
-        "q": np.array(q),
-        "driven": driven,
-        "A": A,
-        "B": B,
-        "weights_of_displacements": by_body[0].reshape(-1, 6),
-        "weights_of_velocities": by_body[1].reshape(-1, 6),
-        "weight_of_input": weight,
-        "gain": K,
-        "value": S,
-        "bodies": system.moving_bodies(),
-    }
+    weights = by_body.reshape(2, -1, 6)
+    found = {"tree": tree, "q": np.array(q), "driven": driven, "A": A, "B": B}
+    found |= dict(zip(("weights_of_displacements", "weights_of_velocities"), weights))
+    found |= {"weight_of_input": weight, "gain": K, "value": S}
+    return found | {"bodies": system.moving_bodies()}
 
 
 def upright(bodies):
@@ -293,13 +275,9 @@ def hanging():
     undamped = Plant(free)
     undamped.at(q, np.zeros(3))
     A = drake.Linearize(undamped.plant, undamped.context, *none).A()
-    return {
-        "tree": tree,
-        "q": q,
-        "bodies": bodies,
-        "eigenvalues": eigenvalues(np.linalg.eigvals(damped)),
-        "stiffness": np.sort(np.linalg.eigvals(-A[3:, :3]).real),
-    }
+    stiffness = np.sort(np.linalg.eigvals(-A[3:, :3]).real)
+    found = {"eigenvalues": eigenvalues(np.linalg.eigvals(damped)), "stiffness": stiffness}
+    return {"tree": tree, "q": q, "bodies": bodies} | found
 
 
 if __name__ == "__main__":

@@ -44,6 +44,12 @@ def turned(quaternion):
     return parts.EulerParameters2RotationMatrix(np.array(quaternion))
 
 
+def place_of(system, name):
+    """Where a body is given, and its axes."""
+    body = next(x for x in system["bodies"] if x["name"] == name)
+    return body["position"], turned(body["quaternion"])
+
+
 def length_of(system, spring):
     """The distance of the ends of a spring where the bodies are given."""
     ends = []
@@ -51,8 +57,8 @@ def length_of(system, spring):
         if name == "ground":
             ends.append(np.array(point))
         else:
-            body = next(x for x in system["bodies"] if x["name"] == name)
-            ends.append(body["position"] + turned(body["quaternion"]) @ point)
+            place, turn = place_of(system, name)
+            ends.append(place + turn @ point)
     return float(np.linalg.norm(ends[1] - ends[0]))
 
 
@@ -66,54 +72,46 @@ def built(system, planar, loaded):
         bodies[body["name"]] = make(mbs, body, list(down))
     for joint in system["joints"]:
         ends = [bodies[name] for name in joint["bodies"]]
-        point, axis = list(joint.get("point", [])), list(joint.get("axis", []))
-        if planar:
-            joints[joint["name"]] = planar_joint(mbs, joint, ends, system)
-        elif joint["kind"] == "revolute":
-            joints[joint["name"]] = mbs.CreateRevoluteJoint(
-                itemNumbers=ends, position=point, axis=axis
-            )
-        elif joint["kind"] == "ball":
-            joints[joint["name"]] = mbs.CreateSphericalJoint(itemNumbers=ends, position=point)
-        elif joint["kind"] == "distance":
-            mbs.CreateDistanceConstraint(
-                itemNumbers=ends,
-                localPosition0=joint["points"][0],
-                localPosition1=joint["points"][1],
-                distance=joint["length"],
-            )
-        else:
-            joints[joint["name"]] = mbs.CreateGenericJoint(
-                itemNumbers=ends,
-                position=point,
-                rotationMatrixAxes=turned(joint["quaternion"]),
-                constrainedAxes=HELD[joint["kind"]],
-            )
+        make = planar_joint if planar else spatial_joint
+        joints[joint["name"]] = make(mbs, joint, ends, system)
     for spring in system["springs"]:
-        mbs.CreateSpringDamper(
-            itemNumbers=[bodies[name] for name in spring["bodies"]],
-            localPosition0=list(spring["points"][0]),
-            localPosition1=list(spring["points"][1]),
-            referenceLength=spring["rest_length" if loaded else "length_as_given"],
-            stiffness=spring["stiffness"],
-            damping=spring["damping"],
-        )
+        place = between([bodies[name] for name in spring["bodies"]], spring["points"])
+        length = spring["rest_length" if loaded else "length_as_given"]
+        numbers = {x: spring[x] for x in ("stiffness", "damping")}
+        mbs.CreateSpringDamper(**place, referenceLength=length, **numbers)
     mbs.Assemble()
     return mbs, bodies, joints
 
 
-def spatial_body(mbs, body, gravity):
-    tensor, center = np.array(body["tensor"]), np.array(body["center"])
-    inertia = parts.RigidBodyInertia(
-        mass=body["mass"], inertiaTensor=tensor, com=center, inertiaTensorAtCOM=True
-    )
-    return mbs.CreateRigidBody(
-        referencePosition=list(body["position"]),
-        referenceRotationMatrix=turned(body["quaternion"]),
-        inertia=inertia,
-        gravity=gravity,
-        nodeType=exudyn.NodeType.RotationRxyz,
-    )
+def between(ends, points):
+    return {
+        "itemNumbers": ends,
+        "localPosition0": list(points[0]),
+        "localPosition1": list(points[1]),
+    }
+
+
+def spatial_body(mbs, body, gravity, kind=exudyn.NodeType.RotationRxyz, **moving):
+    numbers = {"mass": body["mass"], "com": np.array(body["center"])}
+    tensor = {"inertiaTensor": np.array(body["tensor"]), "inertiaTensorAtCOM": True}
+    place = {"referencePosition": list(body["position"])}
+    place["referenceRotationMatrix"] = turned(body["quaternion"])
+    inertia = parts.RigidBodyInertia(**numbers, **tensor)
+    return mbs.CreateRigidBody(**place, **moving, inertia=inertia, gravity=gravity, nodeType=kind)
+
+
+def spatial_joint(mbs, joint, ends, system):
+    if joint["kind"] == "distance":
+        return mbs.CreateDistanceConstraint(
+            **between(ends, joint["points"]), distance=joint["length"]
+        )
+    place = {"itemNumbers": ends, "position": list(joint["point"])}
+    if joint["kind"] == "revolute":
+        return mbs.CreateRevoluteJoint(**place, axis=list(joint["axis"]))
+    if joint["kind"] == "ball":
+        return mbs.CreateSphericalJoint(**place)
+    axes, held = turned(joint["quaternion"]), HELD[joint["kind"]]
+    return mbs.CreateGenericJoint(**place, rotationMatrixAxes=axes, constrainedAxes=held)
 
 
 def planar_body(mbs, body, gravity):
@@ -121,10 +119,8 @@ def planar_body(mbs, body, gravity):
     place = [*body["position"][:2], 2 * np.arctan2(z, w)]
     node = mbs.AddNode(parts.NodeRigidBody2D(referenceCoordinates=place))
     about_origin = body["tensor"][2][2] + mass * (x**2 + y**2)
-    made = parts.ObjectRigidBody2D(
-        mass=mass, inertia=about_origin, centerOfMass=[x, y], nodeNumber=node
-    )
-    number = mbs.AddObject(made)
+    numbers = {"mass": mass, "inertia": about_origin, "centerOfMass": [x, y]}
+    number = mbs.AddObject(parts.ObjectRigidBody2D(**numbers, nodeNumber=node))
     middle = parts.MarkerBodyPosition(bodyNumber=number, localPosition=[x, y, 0])
     weight = [mass * g for g in gravity]
     mbs.AddLoad(parts.Force(markerNumber=mbs.AddMarker(middle), loadVector=weight))
@@ -136,30 +132,26 @@ def planar_joint(mbs, joint, ends, system):
     for end, name in zip(ends, joint["bodies"]):
         place, turn = np.zeros(3), np.eye(3)
         if name != "ground":
-            body = next(x for x in system["bodies"] if x["name"] == name)
-            place, turn = body["position"], turned(body["quaternion"])
+            place, turn = place_of(system, name)
         local = turn.T @ (np.array(joint["point"]) - place)
         markers.append(mbs.AddMarker(parts.MarkerBodyRigid(bodyNumber=end, localPosition=local)))
         turns.append(turn)
     if joint["kind"] == "revolute":
         return mbs.AddObject(parts.RevoluteJoint2D(markerNumbers=markers))
-    axis = np.array(joint["axis"])
-    normal = np.cross([0, 0, 1], axis)
-    made = parts.PrismaticJoint2D(
-        markerNumbers=markers, axisMarker0=turns[0].T @ axis, normalMarker1=turns[1].T @ normal
-    )
-    return mbs.AddObject(made)
+    axis = turns[0].T @ joint["axis"]
+    normal = turns[1].T @ np.cross([0, 0, 1], joint["axis"])
+    axes = {"axisMarker0": axis, "normalMarker1": normal}
+    return mbs.AddObject(parts.PrismaticJoint2D(markerNumbers=markers, **axes))
 
 
 def at_rest(system, planar):
     mbs, bodies, joints = built(system, planar, loaded=True)
     settings = exudyn.SimulationSettings()
     settings.solution.file.write = False
-    settings.staticSolver.verboseMode = 0
-    settings.staticSolver.numberOfLoadSteps = 10
-    settings.staticSolver.newton.relativeTolerance = 1e-14
-    settings.staticSolver.newton.absoluteTolerance = 1e-11
-    settings.staticSolver.newton.maxIterations = 1000
+    static, newton = settings.staticSolver, settings.staticSolver.newton
+    static.verboseMode, static.numberOfLoadSteps = 0, 10
+    newton.relativeTolerance, newton.absoluteTolerance = 1e-14, 1e-11
+    newton.maxIterations = 1000
     assert mbs.SolveStatic(settings)
     kind, found = exudyn.OutputVariableType, {}
     for body in system["bodies"]:
@@ -170,45 +162,36 @@ def at_rest(system, planar):
     return mbs, found, joints
 
 
+def all_of(system, rest, forces, planar):
+    found = {"system": system, "rest": rest, "forces": forces}
+    return found | {"eigenvalues": eigenvalues_of(built(system, planar, loaded=False)[0])}
+
+
 def motion(build, end):
     """The bodies at the end of a motion from where they are given, of what `build` makes: by the
     trapezoidal rule, with the error of second order extrapolated, which leaves 1e-12."""
     coarse, fine = (moved(*build(), end, steps) for steps in (2000, 4000))
-    return {"end": end, "bodies": extrapolated(coarse, fine)}
+    found = {
+        name: {key: (4 * x - coarse[name][key]) / 3 for key, x in body.items()}
+        for name, body in fine.items()
+    }
+    return {"end": end, "bodies": found}
 
 
 def moved(mbs, bodies, end, steps):
     """What the bodies are after a number of steps."""
     settings = exudyn.SimulationSettings()
     settings.solution.file.write = False
-    settings.timeIntegration.verboseMode = 0
-    settings.timeIntegration.numberOfSteps = steps
-    settings.timeIntegration.endTime = end
-    settings.timeIntegration.newton.relativeTolerance = 1e-13
-    settings.timeIntegration.newton.absoluteTolerance = 1e-12
+    moving, newton = settings.timeIntegration, settings.timeIntegration.newton
+    moving.verboseMode, moving.numberOfSteps, moving.endTime = 0, steps, end
+    newton.relativeTolerance, newton.absoluteTolerance = 1e-13, 1e-12
     assert mbs.SolveDynamic(settings, solverType=exudyn.DynamicSolverType.TrapezoidalIndex2)
-    kind = exudyn.OutputVariableType
-    kinds = {
-        "position": kind.Position,
-        "axes": kind.RotationMatrix,
-        "velocity": kind.Velocity,
-        "angular_velocity": kind.AngularVelocity,
-    }
-    return {
-        name: {key: mbs.GetObjectOutputBody(number, x) for key, x in kinds.items()}
-        for name, number in bodies.items()
-        if name != "ground"
-    }
-
-
-def extrapolated(coarse, fine):
-    """Without the error of second order in the step, which is twice as long in `coarse`."""
-    found = {
-        name: {key: (4 * x - coarse[name][key]) / 3 for key, x in body.items()}
-        for name, body in fine.items()
-    }
-    for body in found.values():
-        body["axes"] = body["axes"].reshape(3, 3)
+    kind, found = exudyn.OutputVariableType, {}
+    kinds = kind.Position, kind.RotationMatrix, kind.Velocity, kind.AngularVelocity
+    for name in (x for x in bodies if x != "ground"):
+        given = [mbs.GetObjectOutputBody(bodies[name], x) for x in kinds]
+        found[name] = dict(zip(("position", "axes", "velocity", "angular_velocity"), given))
+        found[name]["axes"] = found[name]["axes"].reshape(3, 3)
     return found
 
 
@@ -224,16 +207,14 @@ def loose_body(random, name, position):
 
 def body_in_plane(random, name, point, angle):
     made = random_body(random, name, None, None)
-    turn = [np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2)]
-    moment = made["tensor"][2][2]
-    return {
-        "name": name,
-        "mass": made["mass"],
-        "center": np.array([*made["center"][:2], 0.0]),
-        "tensor": np.diag([moment, moment, moment]),
-        "position": np.array([*point, 0.0]),
-        "quaternion": np.array(turn),
-    }
+    center, tensor = np.array([*made["center"][:2], 0.0]), made["tensor"][2][2] * np.eye(3)
+    turn = np.array([np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2)])
+    inertia = {"name": name, "mass": made["mass"], "center": center, "tensor": tensor}
+    return inertia | {"position": np.array([*point, 0.0]), "quaternion": turn}
+
+
+def joint(name, kind, a, b, **place):
+    return {"name": name, "kind": kind, "bodies": [a, b], **place}
 
 
 def system_of(gravity, bodies, joints, springs):
@@ -266,11 +247,8 @@ def bushings():
             markers.append(mbs.AddMarker(made))
         stiffness = random.uniform(100.0, 500.0, size=6).round(1) * [1, 1, 1, 0.1, 0.1, 0.1]
         damping = random.uniform(1.0, 5.0, size=6).round(2) * [1, 1, 1, 0.1, 0.1, 0.1]
-        mbs.AddObject(
-            parts.RigidBodySpringDamper(
-                markerNumbers=markers, stiffness=np.diag(stiffness), damping=np.diag(damping)
-            )
-        )
+        numbers = {"stiffness": np.diag(stiffness), "damping": np.diag(damping)}
+        mbs.AddObject(parts.RigidBodySpringDamper(markerNumbers=markers, **numbers))
         place = {"bodies": [name, body["name"]], "point": point, "quaternion": quaternion}
         held.append(place | {"stiffness": stiffness, "damping": damping})
         bodies.append(body)
@@ -283,34 +261,22 @@ def joints():
     random = np.random.default_rng(17)
     names = ["a", "b", "c", "d"]
     points = np.array([[0, 0, 0], [0.5, 0.2, 0.1], [0.9, -0.2, 0.3], [1.3, 0.1, 0.0]])
-    bodies = []
-    for name, point in zip(names, points):
-        bodies.append(loose_body(random, name, point + [0.1, 0.05, -0.1]))
+    bodies = [loose_body(random, name, x + [0.1, 0.05, -0.1]) for name, x in zip(names, points)]
 
-    def joint(name, kind, a, b, point):
+    def turned_joint(name, kind, a, b, point):
         turn = random.normal(size=4).round(2)
-        return {
-            "name": name,
-            "kind": kind,
-            "bodies": [a, b],
-            "point": point,
-            "quaternion": turn / np.linalg.norm(turn),
-        }
+        return joint(name, kind, a, b, point=point, quaternion=turn / np.linalg.norm(turn))
 
     held = [
-        joint("first", "cylindrical", "ground", "a", points[0]),
-        joint("second", "prismatic", "a", "b", points[1]),
-        joint("third", "universal", "b", "c", points[2]),
-        joint("fourth", "ball", "c", "d", points[3]),
-        joint("rail", "point_on_line", "ground", "d", points[3] + [0.2, 0.1, 0.2]),
-        joint("table", "point_on_plane", "ground", "c", points[2] + [0.0, 0.2, -0.2]),
-        {
-            "name": "rod",
-            "kind": "distance",
-            "bodies": ["a", "d"],
-            "points": np.array([[0.1, 0.2, 0.1], [0.0, -0.1, 0.2]]),
-        },
+        turned_joint("first", "cylindrical", "ground", "a", points[0]),
+        turned_joint("second", "prismatic", "a", "b", points[1]),
+        turned_joint("third", "universal", "b", "c", points[2]),
+        turned_joint("fourth", "ball", "c", "d", points[3]),
+        turned_joint("rail", "point_on_line", "ground", "d", points[3] + [0.2, 0.1, 0.2]),
+        turned_joint("table", "point_on_plane", "ground", "c", points[2] + [0.0, 0.2, -0.2]),
     ]
+    ends = np.array([[0.1, 0.2, 0.1], [0.0, -0.1, 0.2]])
+    held.append(joint("rod", "distance", "a", "d", points=ends))
     held[-1]["length"] = length_of({"bodies": bodies}, held[-1])
     springs = [
         spring_between(["ground", "a"], [[0.2, 0.6, 0.5], [0.1, 0.1, -0.1]], 90.0, 2.0),
@@ -325,8 +291,7 @@ def joints():
 def disc(end=0.5):
     """A thin disc that rolls on the ground z = 0 and leans, with its centre of mass beside its
     centre: its motion."""
-    radius, mass = 0.3, 2.0
-    tensor, center = np.diag([0.1, 0.06, 0.05]), np.array([0.03, 0.02, -0.05])
+    radius, body = 0.3, {"mass": 2.0, "tensor": np.diag([0.1, 0.06, 0.05])}
     lean, spin = np.array([np.cos(0.2), 0.0, np.sin(0.2), 0.0]), np.array([4.0, 0.5, -0.6])
     axis = turned(lean)[:, 0]
     height = radius * np.hypot(axis[0], axis[1])
@@ -334,38 +299,21 @@ def disc(end=0.5):
     arm = radius * np.array([axis[0] * axis[2], axis[1] * axis[2], -1 + axis[2] ** 2])
     arm = arm / np.hypot(axis[0], axis[1])
     velocity = -np.cross(spin, arm)
+    place = {"position": np.array([0.0, 0.0, height]), "quaternion": lean}
+    body = body | {"center": np.array([0.03, 0.02, -0.05])} | place
 
     def build():
-        mbs = exudyn.SystemContainer().AddSystem()
-        inertia = parts.RigidBodyInertia(
-            mass=mass, inertiaTensor=tensor, com=center, inertiaTensorAtCOM=True
-        )
-        number = mbs.CreateRigidBody(
-            referencePosition=[0.0, 0.0, height],
-            referenceRotationMatrix=turned(lean),
-            initialVelocity=list(velocity),
-            initialAngularVelocity=list(spin),
-            inertia=inertia,
-            gravity=[0.0, 0.0, -GRAVITY],
-        )
-        markers = [
-            mbs.AddMarker(parts.MarkerBodyRigid(bodyNumber=x)) for x in (mbs.CreateGround(), number)
-        ]
+        mbs, kind = exudyn.SystemContainer().AddSystem(), exudyn.NodeType.RotationEulerParameters
+        moving = {"initialVelocity": list(velocity), "initialAngularVelocity": list(spin)}
+        number = spatial_body(mbs, body, [0.0, 0.0, -GRAVITY], kind, **moving)
+        ends = mbs.CreateGround(), number
+        markers = [mbs.AddMarker(parts.MarkerBodyRigid(bodyNumber=x)) for x in ends]
         mbs.AddObject(parts.RollingDiscJoint(markerNumbers=markers, discRadius=radius))
         mbs.Assemble()
         return mbs, {"disc": number}
 
-    return {
-        "radius": radius,
-        "mass": mass,
-        "tensor": tensor,
-        "center": center,
-        "position": np.array([0.0, 0.0, height]),
-        "quaternion": lean,
-        "velocity": velocity,
-        "angular_velocity": spin,
-        "motion": motion(build, end),
-    }
+    found = {"velocity": velocity, "angular_velocity": spin, "motion": motion(build, end)}
+    return {"radius": radius} | body | found
 
 
 def planar():
@@ -380,18 +328,11 @@ def planar():
     bodies = [body_in_plane(random, *x) for x in zip(names, places, angles)]
 
     def hinge(name, a, b, point):
-        place = {"point": [*point, 0.0], "axis": [0.0, 0.0, 1.0]}
-        return {"name": name, "kind": "revolute", "bodies": [a, b], **place}
+        return joint(name, "revolute", a, b, point=[*point, 0.0], axis=[0.0, 0.0, 1.0])
 
-    guide = {
-        "name": "guide",
-        "kind": "prismatic",
-        "bodies": ["ground", "carriage"],
-        "point": [0.0, 0.0, 0.0],
-        "axis": [np.cos(0.2), np.sin(0.2), 0.0],
-    }
+    along = [np.cos(0.2), np.sin(0.2), 0.0]
     joints = [
-        guide,
+        joint("guide", "prismatic", "ground", "carriage", point=[0.0, 0.0, 0.0], axis=along),
         hinge("A", "carriage", "crank", A),
         hinge("B", "crank", "coupler", B),
         hinge("C", "coupler", "rocker", C),
@@ -410,13 +351,8 @@ def planar():
         places = mbs.systemData.GetObjectLTGAE(number)
         x, y = mbs.systemData.GetAECoordinates()[places]
         # The guide has a force normal to its axis and a torque instead.
-        forces[name] = x * np.cross([0, 0, 1], guide["axis"]) if name == "guide" else [x, y, 0.0]
-    return {
-        "system": system,
-        "rest": rest,
-        "forces": forces,
-        "eigenvalues": eigenvalues_of(built(system, True, loaded=False)[0]),
-    }
+        forces[name] = x * np.cross([0, 0, 1], along) if name == "guide" else [x, y, 0.0]
+    return all_of(system, rest, forces, True)
 
 
 def spatial():
@@ -427,17 +363,13 @@ def spatial():
         made = loose_body(random, f"link {i}", points[i] + [0.1, 0.0, 0.05])
         made["quaternion"] = made["quaternion"] * np.sign(made["quaternion"][0])
         bodies.append(made)
-
-    def joint(name, kind, a, b, point, **axis):
-        return {"name": name, "kind": kind, "bodies": [a, b], "point": point, **axis}
-
     axes = random.normal(size=(2, 3))
     axes = axes / np.linalg.norm(axes, axis=1, keepdims=True)
     joints = [
-        joint("first", "ball", "ground", "link 0", points[0]),
-        joint("second", "revolute", "link 0", "link 1", points[1], axis=axes[0]),
-        joint("third", "revolute", "link 1", "link 2", points[2], axis=axes[1]),
-        joint("last", "ball", "link 2", "ground", points[3]),
+        joint("first", "ball", "ground", "link 0", point=points[0]),
+        joint("second", "revolute", "link 0", "link 1", point=points[1], axis=axes[0]),
+        joint("third", "revolute", "link 1", "link 2", point=points[2], axis=axes[1]),
+        joint("last", "ball", "link 2", "ground", point=points[3]),
     ]
     springs = [
         spring_between(["ground", "link 1"], [[0.7, 0.6, 0.5], [0.1, 0.1, -0.1]], 90.0, 2.0),
@@ -461,12 +393,7 @@ def spatial():
             force = first @ mbs.GetObjectOutput(number, kind.ForceLocal)
             torque = second @ [along_y, -along_x, 0.0]
             forces[name] = np.concatenate([force, torque])
-    return {
-        "system": system,
-        "rest": rest,
-        "forces": forces,
-        "eigenvalues": eigenvalues_of(built(system, False, loaded=False)[0]),
-    }
+    return all_of(system, rest, forces, False)
 
 
 if __name__ == "__main__":

@@ -28,13 +28,9 @@ GRAVITY = [0.6, -1.1, -9.7]
 
 
 def built(tree):
-    model = pin.Model()
+    model, free = pin.Model(), pin.JointModelFreeFlyer
     model.gravity.linear = np.array(tree["gravity"])
-    kinds = {
-        "revolute": pin.JointModelRZ,
-        "prismatic": pin.JointModelPZ,
-        "free": pin.JointModelFreeFlyer,
-    }
+    kinds = {"revolute": pin.JointModelRZ, "prismatic": pin.JointModelPZ, "free": free}
     for body in tree["bodies"]:
         parent = 0 if body["parent"] == "ground" else model.getJointId(body["parent"])
         w, x, y, z = body["quaternion"]
@@ -54,14 +50,15 @@ def moving_bodies(model, q, v, a):
         x, y, z, w = pin.Quaternion(data.oMi[i].rotation).coeffs()
         twist = pin.getVelocity(model, data, i, world)
         rate = pin.getClassicalAcceleration(model, data, i, world)
-        found.append(
-            {
-                "pose": [*data.oMi[i].translation, w, x, y, z],
-                "twist": [*twist.linear, *twist.angular],
-                "acceleration": [*rate.linear, *rate.angular],
-            }
-        )
+        found.append({"pose": [*data.oMi[i].translation, w, x, y, z]})
+        found[-1]["twist"] = [*twist.linear, *twist.angular]
+        found[-1]["acceleration"] = [*rate.linear, *rate.angular]
     return found
+
+
+def symmetric(upper):
+    """The whole matrix of its upper triangle."""
+    return np.triu(upper) + np.triu(upper, 1).T
 
 
 def arm():
@@ -77,30 +74,15 @@ def arm():
         force = pin.rnea(model, data, q, v, a)
         held = pin.computeGeneralizedGravity(model, data, q)
         kinetic = pin.computeKineticEnergy(model, data, q, v)
-        gravitational = pin.computePotentialEnergy(model, data, q)
-        mass = pin.crba(model, data, q)
-        mass = np.triu(mass) + np.triu(mass, 1).T
-        ddq = pin.aba(model, data, q, v, tau)
+        energies = np.array([kinetic, pin.computePotentialEnergy(model, data, q)])
+        mass = symmetric(pin.crba(model, data, q))
+        forward = {"force": tau, "acceleration": pin.aba(model, data, q, v, tau)}
         by_q, by_v, by_tau = (x.copy() for x in pin.computeABADerivatives(model, data, q, v, tau))
-        by_tau = np.triu(by_tau) + np.triu(by_tau, 1).T
-        states.append(
-            {
-                "q": q,
-                "v": v,
-                "energies": np.array([kinetic, gravitational]),
-                "mass_matrix": mass,
-                "inverse_dynamics": {"acceleration": a, "force": force},
-                "force_at_rest": held,
-                "forward_dynamics": {
-                    "force": tau,
-                    "acceleration": ddq,
-                    "by_q": by_q,
-                    "by_v": by_v,
-                    "by_force": by_tau,
-                },
-                "bodies": moving_bodies(model, q, v, a),
-            }
-        )
+        forward |= {"by_q": by_q, "by_v": by_v, "by_force": symmetric(by_tau)}
+        found = {"q": q, "v": v, "energies": energies, "mass_matrix": mass}
+        found |= {"inverse_dynamics": {"acceleration": a, "force": force}, "force_at_rest": held}
+        found |= {"forward_dynamics": forward, "bodies": moving_bodies(model, q, v, a)}
+        states.append(found)
     return {"tree": tree, "states": states}
 
 
@@ -226,17 +208,10 @@ def loop():
     check = differences(lambda v: system.acceleration(q, v, tau), v)
     assert np.abs(by_v - check).max() < 1e-9, by_v - check
 
-    found = {
-        "q": q,
-        "v": v,
-        "force": tau,
-        "acceleration": ddq,
-        "by_q": by_q,
-        "by_v": by_v,
-        "by_force": by_tau,
-        "ball_force_in_axes_of_coupler": force,
-        "bodies": moving_bodies(system.model, q, v, ddq),
-    }
+    found = {"q": q, "v": v, "force": tau, "acceleration": ddq}
+    found |= {"by_q": by_q, "by_v": by_v, "by_force": by_tau}
+    found |= {"ball_force_in_axes_of_coupler": force}
+    found |= {"bodies": moving_bodies(system.model, q, v, ddq)}
     angles, driven, near = 0.4 + 0.15 * np.arange(6), [], q
     for angle in angles:
         near, rates = system.closed(np.concatenate([[angle], near[1:]]), 3.0)

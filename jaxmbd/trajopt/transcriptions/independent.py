@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._assemble import assemble
-from ..._concrete import picked
 from ..._equations import equations
 from ..._linalg import dense
 from ..._results import RESULTS
@@ -45,7 +44,7 @@ def independent_rows(system: AbstractSystem, t, q, v) -> tuple[np.ndarray, np.nd
     """Independent rows of Phi, and of (Phi, Psi) with those first. The rows are chosen where the
     rank is largest, among the states q, v (leading axis) and consistent states near the first one.
     So a start at a dead centre does not decide."""
-    holonomic = equations(system).positions(picked(t, 0), picked(q, 0)).shape[0]
+    holonomic = jax.eval_shape(lambda: equations(system).positions(t[0], q[0])).shape[0]
     push = 0.05 * np.random.default_rng(0).normal(size=(3, v.shape[1]))
     J = np.asarray(_sampled(system, t, q, v, jnp.asarray(push, q.dtype)))
     rank, quality = -1, -1.0
