@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete
+from .._concrete import is_concrete, to_jax
 from .._coordinates import (
     Plain,
     Product,
@@ -86,10 +86,11 @@ class Body(eqx.Module):
         self.name, self.inertia = name, inertia
         dtype = inertia.mass.dtype
         self.pose = Pose(
-            jnp.asarray(position, dtype),
+            jnp.asarray(to_jax(position), dtype),
             unit_quaternion(f'`orientation` of body "{name}"', orientation, dtype),
         )
-        self.twist = Twist(jnp.asarray(velocity, dtype), jnp.asarray(angular_velocity, dtype))
+        linear, angular = to_jax(velocity), to_jax(angular_velocity)
+        self.twist = Twist(jnp.asarray(linear, dtype), jnp.asarray(angular, dtype))
 
     # --- dynamics, in world axes at an orientation ----------------------------------------------
     #

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete, numpy_if_concrete
+from .._concrete import is_concrete, numpy_if_concrete, to_jax
 from .._coordinates import (
     QuaternionWorld,
     components,
@@ -228,7 +228,7 @@ def _frame(pose: Pose) -> Pose:
                 f"must have a unit quaternion as `orientation`, but it has length {size:.6g}. "
                 "Divide by it."
             )
-    return Pose(jnp.asarray(position), jnp.asarray(orientation))
+    return Pose(to_jax(position), to_jax(orientation))
 
 
 # Pose of a frame on a body, as an argument.

@@ -165,7 +165,7 @@ def _plan(
         motion,
         lam,
         control,
-        (found.status, found.iterations),
+        (found.status, to_jax(found.iterations)),
         method.at_knots,
     )
     # The cost is integrated by the rule of the method. The last point may have its own control.

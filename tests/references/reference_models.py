@@ -35,47 +35,48 @@ def _arrays(x):
     return x
 
 
+def frames(a, b):
+    """The frames of a joint or force element, from points or poses on its two bodies."""
+    unturned = np.array([1.0, 0.0, 0.0, 0.0])
+    ends = (x if isinstance(x, mbd.Pose) else mbd.Pose(x, unturned) for x in (a, b))
+    return dict(zip(("frame_a", "frame_b"), ends))
+
+
+def some(given, *names):
+    """Those of some numbers that are given."""
+    return {x: given[x] for x in names if x in given}
+
+
 def mechanism_of(tree, ball=None):
     """The mechanism of a tree of bodies, see `random_bodies.py`. Joints have the names of their
     bodies. `ball`: the points of two bodies that a ball joint holds together."""
-    unturned, joints = jnp.array([1.0, 0.0, 0.0, 0.0]), {}
+    bodies, joints, forces = [], {}, []
     for body in tree["bodies"]:
-        if body["joint"] == "free":
-            continue
-        place = mbd.Pose(jnp.array(body["position"]), jnp.array(body["quaternion"]))
-        frames = dict(frame_a=place, frame_b=mbd.Pose(jnp.zeros(3), unturned))
-        pitch = {"pitch": body["pitch"]} if "pitch" in body else {}
-        between, kind = (body["parent"], body["name"]), JOINTS[body["joint"]]
-        joints[body["name"]] = kind(body["name"], *between, **frames, **pitch)
-    bodies = [
-        mbd.Body(body["name"], mbd.Inertia(body["mass"], body["tensor"], body["center"]))
-        for body in tree["bodies"]
-    ]
-    forces = []
+        name, inertia = body["name"], mbd.Inertia(body["mass"], body["tensor"], body["center"])
+        bodies.append(mbd.Body(name, inertia))
+        if body["joint"] != "free":
+            place = frames(mbd.Pose(body["position"], body["quaternion"]), np.zeros(3))
+            kind, options = JOINTS[body["joint"]], place | some(body, "pitch")
+            joints[name] = kind(name, body["parent"], name, **options)
     for i, motor in enumerate(tree.get("motors", [])):
         joint = joints[motor["joint"]]
         kind = mbd.Motor if isinstance(joint, mbd.Revolute) else mbd.LinearActuator
-        frames = dict(zip(("frame_a", "frame_b"), joint.frames))
-        options = {x: motor[x] for x in ("gear", "rotor_inertia") if x in motor}
-        forces.append(kind(f"motor {i}", *joint.bodies, index=i, **frames, **options))
+        options = frames(*joint.frames) | some(motor, "gear", "rotor_inertia")
+        forces.append(kind(f"motor {i}", *joint.bodies, index=i, **options))
     for i, spring in enumerate(tree.get("springs", [])):
-        ends = (mbd.Pose(jnp.array(point), unturned) for point in spring["points"])
-        frames = dict(zip(("frame_a", "frame_b"), ends))
-        options = {x: spring[x] for x in ("stiffness", "damping", "rest_length")}
-        forces.append(mbd.Spring(f"spring {i}", *spring["bodies"], **frames, **options))
+        options = some(spring, "stiffness", "damping", "rest_length") | frames(*spring["points"])
+        forces.append(mbd.Spring(f"spring {i}", *spring["bodies"], **options))
     for name, spring in tree.get("joint_springs", {}).items():
-        joint, frames = joints[name], dict(zip(("frame_a", "frame_b"), joints[name].frames))
-        options = {x: spring[x] for x in ("stiffness", "damping")}
+        joint, options = joints[name], some(spring, "stiffness", "damping")
         if isinstance(joint, mbd.Revolute):
-            options = options | frames | {"rest_angle": spring["rest"]}
+            options |= frames(*joint.frames) | {"rest_angle": spring["rest"]}
             forces.append(mbd.TorsionSpring(f"at {name}", *joint.bodies, **options))
         else:
             options["rest"] = spring["rest"]
             forces.append(mbd.CoordinateSpring(f"at {name}", mbd.OfJoint(joint), **options))
     joints = list(joints.values())
     if ball is not None:
-        a, b = (mbd.Pose(jnp.array(point), unturned) for point in ball.values())
-        joints.append(mbd.Spherical("ball", *ball, frame_a=a, frame_b=b))
+        joints.append(mbd.Spherical("ball", *ball, **frames(*ball.values())))
     return mbd.Mechanism(bodies, joints, forces, gravity=tree["gravity"])
 
 
@@ -112,9 +113,8 @@ def tables(bodies):
 
 @eqx.filter_jit
 def coordinates_of(mechanism, poses, twists, accelerations):
-    return *mechanism.coordinates_of(poses, twists), mechanism.coordinates_of(poses, accelerations)[
-        1
-    ]
+    rates = mechanism.coordinates_of(poses, accelerations)[1]
+    return *mechanism.coordinates_of(poses, twists), rates
 
 
 def state_of(mechanism, bodies):
@@ -143,6 +143,10 @@ def body_velocities(tree, x):
         found[body["name"]] = (turn, linear, angular)
     moving = [jnp.concatenate(found[body["name"]][1:]) for body in tree["bodies"]]
     return jnp.stack(moving, axis=1).ravel()
+
+
+def complex_of(given):
+    return given["real"] + 1j * given["imag"]
 
 
 def in_joints(tree):

@@ -2,11 +2,21 @@
 
 import pathlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from points import equations_of_each, solved
-from reference_models import close, in_joints, mechanism_of, motion_of, reactions_of, read, state_of
+from reference_models import (
+    close,
+    complex_of,
+    in_joints,
+    mechanism_of,
+    motion_of,
+    reactions_of,
+    read,
+    state_of,
+)
 
 import jaxmbd as mbd
 from jaxmbd.analysis import equilibrium, linearise, lqr, modes
@@ -30,12 +40,15 @@ def test_joints_of_several_freedoms():
     states, rates = motion_of(mechanism, given["states"])
     found, multipliers = solved(*equations_of_each(mechanism, states.q, states.v, None))
     close(found, rates)
-    for q, v, lam, one in zip(states.q, states.v, multipliers, given["states"], strict=True):
-        reactions_are(mechanism, q, v, lam, one["bodies"])
-        for name in ("shaft", "puck"):
-            close(mechanism.joint_coordinates(q, name), one["q"][name])
-        advance = one["q"]["nut"] / (2 * np.pi) * given["tree"]["bodies"][0]["pitch"]
-        close(mechanism.joint_coordinates(q, "nut"), advance)
+    names = "shaft", "puck", "nut"
+    coordinates = jax.jit(jax.vmap(lambda q: [mechanism.joint_coordinates(q, x) for x in names]))
+    pitch = given["tree"]["bodies"][0]["pitch"]
+    found = map(np.asarray, (states.q, states.v, multipliers, *coordinates(states.q)))
+    for *state, shaft, puck, nut, one in zip(*found, given["states"], strict=True):
+        reactions_are(mechanism, *state, one["bodies"])
+        close(shaft, one["q"]["shaft"])
+        close(puck, one["q"]["puck"])
+        close(nut, one["q"]["nut"] / (2 * np.pi) * pitch)
 
 
 @pytest.mark.slow
@@ -79,5 +92,4 @@ def test_equilibrium_reactions_and_modes():
     reactions_are(mechanism, rest.q, rest.v, rest.report.multipliers, given["bodies"], 1e-8)
     stiffness = np.asarray(rest.report.stiffness)
     close(np.sort(stiffness[np.isfinite(stiffness)]), given["stiffness"], 1e-8)
-    s = given["eigenvalues"]["real"] + 1j * given["eigenvalues"]["imag"]
-    close(modes(linearise(mechanism, rest, size=6)).s, s, 1e-8)
+    close(modes(linearise(mechanism, rest, size=6)).s, complex_of(given["eigenvalues"]), 1e-8)

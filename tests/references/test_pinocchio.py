@@ -37,12 +37,13 @@ def of_states(*keys):
 def test_forces_of_motions_and_of_poses(arm):
     """Under the forces of a motion the bodies move so, and under those of a pose they rest."""
     mechanism, states, rates = arm
-    q, v = (np.concatenate([x, y]) for x, y in ((states.q, states.q), (states.v, 0 * states.v)))
+    q, v = np.tile(states.q, (2, 1)), np.concatenate([states.v, np.zeros_like(states.v)])
     forces = of_states("inverse_dynamics", "force"), of_states("force_at_rest")
     found, _ = solved(*equations_of_each(mechanism, q, v, np.concatenate(forces)))
     close(found, np.concatenate([rates, 0 * rates]))
 
 
+@pytest.mark.slow
 def test_floating_base():
     mechanism = mechanism_of(FLOATING["tree"])
     states, rates = motion_of(mechanism, FLOATING["states"])
@@ -104,7 +105,7 @@ def test_mass_matrix_and_linear_model_of_the_arm(arm):
     mechanism, states, _ = arm
     one = ARM["states"][0]
     given = one["forward_dynamics"]
-    x, dx = (np.concatenate(c) for c in ((one["q"], one["v"]), (one["v"], given["acceleration"])))
+    x, dx = np.append(one["q"], one["v"]), np.append(one["v"], given["acceleration"])
     X, rate = map(np.asarray, in_joints(ARM["tree"])(x, dx))
     T = X[42:, 7:]
     close(T @ one["v"], states.v[0])
@@ -126,10 +127,8 @@ def test_linear_model_of_the_loop(loop):
     mechanism, state, _ = loop
     given = LOOP["state"]
     model = linearise(mechanism, state, jnp.array(given["force"]))
-    x, dx = (
-        np.concatenate(c) for c in ((given["q"], given["v"]), (given["v"], given["acceleration"]))
-    )
-    X, rate = map(np.asarray, in_joints(LOOP["tree"])(x, dx))
+    q, v, dv = (given[name] for name in ("q", "v", "acceleration"))
+    X, rate = map(np.asarray, in_joints(LOOP["tree"])(np.append(q, v), np.append(v, dv)))
     y = np.linalg.lstsq(X, model.Z)[0]
     assert y.shape == (8, 2)
     close(X @ y, model.Z)

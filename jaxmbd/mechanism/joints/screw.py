@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Number, Vector, checked, not_zero, number
 from ..body import Body
 from ..pose import Frame
@@ -49,7 +50,7 @@ class Screw(AbstractJoint):
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.limits = limit_pairs(limits, self.dtype)
-        self.pitch = jnp.asarray(pitch, self.dtype)
+        self.pitch = jnp.asarray(to_jax(pitch), self.dtype)
 
     def constraint(self, a, b, t):
         del t
