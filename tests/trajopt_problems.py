@@ -6,10 +6,13 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 from jaxtyping import Array
 
 import jaxmbd as mbd
 from jaxmbd import trajopt as T
+from jaxmbd._concrete import to_jax
+from jaxmbd._results import code
 
 HERMITE, TRAPEZOIDAL, SHOOTING = T.HermiteSimpson(), T.Trapezoidal(), T.DirectMultipleShooting()
 STATUS = T.STATUS
@@ -24,7 +27,7 @@ DT = 0.1
 class Masses(mbd.AbstractSystem):
     """M v' = -K q - D v + u: linear, nothing constrained."""
 
-    stiffness: Array = eqx.field(converter=jnp.asarray, default=1.0)
+    stiffness: Array = eqx.field(converter=to_jax, default=1.0)
 
     def mass_matrix(self, q):
         return jnp.asarray(M)
@@ -36,8 +39,8 @@ class Masses(mbd.AbstractSystem):
 class QuadraticRunning(eqx.Module):
     """x^T Q x + u^T R u."""
 
-    Q: Array = eqx.field(converter=jnp.asarray)
-    R: Array = eqx.field(converter=jnp.asarray)
+    Q: Array = eqx.field(converter=to_jax)
+    R: Array = eqx.field(converter=to_jax)
 
     def __call__(self, t, q, v, u):
         x = jnp.concatenate([q, v])
@@ -47,7 +50,7 @@ class QuadraticRunning(eqx.Module):
 class QuadraticFinal(eqx.Module):
     """x^T Q x."""
 
-    Q: Array = eqx.field(converter=jnp.asarray)
+    Q: Array = eqx.field(converter=to_jax)
 
     def __call__(self, t, q, v):
         x = jnp.concatenate([q, v])
@@ -57,7 +60,7 @@ class QuadraticFinal(eqx.Module):
 class Effort(eqx.Module):
     """weight |u|^2."""
 
-    weight: Array = eqx.field(converter=jnp.asarray, default=1.0)
+    weight: Array = eqx.field(converter=to_jax, default=1.0)
 
     def __call__(self, t, q, v, u):
         return self.weight * jnp.sum(u**2)
@@ -66,26 +69,17 @@ class Effort(eqx.Module):
 class Reach(eqx.Module):
     """(q, v) = (goal, speed)."""
 
-    goal: Array = eqx.field(converter=jnp.asarray)
-    speed: Array = eqx.field(converter=jnp.asarray, default=0.0)
+    goal: Array = eqx.field(converter=to_jax)
+    speed: Array = eqx.field(converter=to_jax, default=0.0)
 
     def __call__(self, t, q, v):
         return jnp.concatenate([q - self.goal, v - self.speed])
 
 
-class Below(eqx.Module):
-    """q <= limit."""
-
-    limit: Array = eqx.field(converter=jnp.asarray)
-
-    def __call__(self, t, q, v, u):
-        return q - self.limit
-
-
 class Cart(mbd.AbstractSystem):
     """q'' = u / mass."""
 
-    mass: Array = eqx.field(converter=jnp.asarray, default=1.0)
+    mass: Array = eqx.field(converter=to_jax, default=1.0)
 
     def mass_matrix(self, q):
         return self.mass * jnp.eye(1)
@@ -97,17 +91,11 @@ class Cart(mbd.AbstractSystem):
 REST = mbd.State(0.0, np.zeros(1), np.zeros(1))
 
 
-def transition(stiffness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """x' = a x + b u of `Masses`."""
-    inverse = np.linalg.inv(M)
-    a = np.block([[np.zeros((2, 2)), np.eye(2)], [-inverse @ (stiffness * K), -inverse @ D]])
-    return a, np.concatenate([np.zeros((2, 2)), inverse])
-
-
 def runge_kutta(h: float = DT, stiffness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """x(k+1) = A x(k) + B u(k), exactly what RK4 makes of `Masses` with u held."""
-    a, b = transition(stiffness)
-    one = np.eye(4)
+    """x(k+1) = A x(k) + B u(k), exactly what RK4 makes of `Masses`, x' = a x + b u, with u held."""
+    inverse, one = np.linalg.inv(M), np.eye(4)
+    a = np.block([[np.zeros((2, 2)), np.eye(2)], [-inverse @ (stiffness * K), -inverse @ D]])
+    b = np.concatenate([np.zeros((2, 2)), inverse])
     A = one + h * a @ (one + h / 2 * a @ (one + h / 3 * a @ (one + h / 4 * a)))
     return A, h * (one + h / 2 * a @ (one + h / 3 * a @ (one + h / 4 * a))) @ b
 
@@ -166,14 +154,13 @@ def solve(problem, method=HERMITE, guess=None, **options):
     return T.transcription(problem, guess, method, progress=False, **options)
 
 
+def ended(plan, name):
+    """Whether the plan has the status of this name."""
+    return int(code(plan.status)) == int(code(getattr(STATUS, name)))
+
+
 def converged(plan):
-    return plan.status == STATUS.converged
-
-
-def least_effort(steps: int, duration: float, distance: float, inertia: float = 1.0) -> float:
-    """The least sum of u^2 dt from rest to rest over a distance, with u held: a minimum norm."""
-    rows = moved_by(steps, duration / steps, False) / inertia
-    return least_norm(duration / steps, rows, np.array([distance, 0.0]))[1]
+    return ended(plan, "converged")
 
 
 def least_norm(dt: float, rows: np.ndarray, goal: Any) -> tuple[np.ndarray, float]:
@@ -186,6 +173,55 @@ def moved_by(steps: int, dt: float, semi_implicit: bool) -> np.ndarray:
     """Rows (place, rate) at the end of x'' = u by controls held through each step."""
     left = dt * np.arange(steps, 0, -1)
     return np.stack([dt * (left if semi_implicit else left - dt / 2), np.full(steps, dt)])
+
+
+def least_effort_between(steps: int, speed: float, push: float) -> Any:
+    """The controls of least sum dt u^2 of `cart(steps)` with v <= speed and |u| <= push, by
+    SLSQP, as `x`, and that sum as `fun`."""
+    dt, rows = 1 / steps, moved_by(steps, 1 / steps, False)
+    speeds = dt * np.tril(np.ones((steps, steps)))
+    return scipy.optimize.minimize(
+        lambda u: dt * u @ u,
+        np.zeros(steps),
+        jac=lambda u: 2 * dt * u,
+        method="SLSQP",
+        bounds=[(-push, push)] * steps,
+        constraints=[
+            dict(type="eq", fun=lambda u: rows @ u - [1, 0]),
+            dict(type="ineq", fun=lambda u: speed - speeds @ u),
+        ],
+        options=dict(ftol=1e-14, maxiter=300),
+    )
+
+
+class Circle(mbd.AbstractSystem):
+    """1 kg on a circle of radius 1 that is stated twice, under gravity, pushed along it."""
+
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        tangent = jnp.stack([q[1], -q[0]]) / (q @ q)
+        return jnp.array([0.0, -9.81]) + u[0] * tangent
+
+    def constraint(self, q, t):
+        return jnp.full(2, (q @ q - 1.0) / 2)
+
+
+def on_circle(angle: float, rate: float) -> mbd.State:
+    """By the angle from the top, clockwise."""
+    q = np.array([np.sin(angle), np.cos(angle)])
+    return mbd.State(0.0, q, rate * np.array([q[1], -q[0]]))
+
+
+class Below(eqx.Module):
+    """q, or v, <= limit."""
+
+    limit: Array = eqx.field(converter=to_jax)
+    of_rate: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, t, q, v, u):
+        return (v if self.of_rate else q) - self.limit
 
 
 class Block(mbd.AbstractSystem):

@@ -174,7 +174,7 @@ def _plan(
         plan,
         cost=objective,
         bound_violation=jnp.asarray(np.max(outside, initial=0.0)),
-        history=jnp.asarray([found.objective], dtype),
+        history=to_jax(np.array([found.objective], dtype)),
         multipliers=multipliers,
         message=found.message,
     )

@@ -178,7 +178,7 @@ def _towards_end(problem: Problem) -> Guess:
     state = problem.state
     if problem.final is None:
         return interpolated(problem)
-    x, final = np.zeros(2 * state.v.shape[0]), _final(problem)
+    x, final = np.zeros(2 * state.v.shape[0]), np.asarray(_final(problem))
     q, v, path = state.q, state.v, [(state.q, state.v)]
     for k in range(1, problem.steps + 1):
         left = to_jax(final * (1 - k / problem.steps))

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
+from .._concrete import to_jax
 from .._inputs import at_least, checked, not_negative, positive
 from .._progress import says_when_compiling
 from .._search import Monitor, iterate
@@ -116,7 +117,7 @@ def make_options(
     return Options(
         jnp.asarray(tolerance, dtype),
         jnp.asarray(condition_tolerance, dtype),
-        jnp.asarray(max_iterations),
+        to_jax(max_iterations),
         expansion,
         None,
         tangent_size(problem),

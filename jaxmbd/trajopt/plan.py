@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from .._concrete import numpy_if_concrete, picked, to_jax
 from .._inputs import checked
 from .._printed import printed
+from .._results import code
 from .control_guess import as_control, with_strong_types
 from .controls import PiecewiseConstant
 from .motion import Trajectory, conditions, cost, follow, largest_phi
@@ -75,7 +76,8 @@ class Plan(eqx.Module):
     def __str__(self) -> str:
         if np.ndim(self.cost):
             return f"Plan of {np.size(self.cost)} problems: `jax.vmap` over them to see one."
-        judged = bool((self.status == STATUS.unstable) | (self.status == STATUS.turns_not_counted))
+        doubts = STATUS.unstable, STATUS.turns_not_counted
+        judged = any(int(code(self.status)) == int(code(doubt)) for doubt in doubts)
         return "\n".join(
             [
                 STATUS[self.status] if judged else self.message or STATUS[self.status],

@@ -114,14 +114,14 @@ class Problem(eqx.Module):
         # Plans are functions of poses, with angles within half a turn of those at the start.
         self.system = with_dtype(near(system, state.angles), dtype)
         # The time is an array, so that another start time is not compiled again.
-        self.state = State(jnp.asarray(state.t, dtype), state.q, state.v)
+        self.state = State(jnp.asarray(to_jax(state.t), dtype), state.q, state.v)
         self.duration = _duration(duration, dtype)
         self.enforcement = UdwadiaKalaba() if enforcement is None else enforcement
         self.enforcement = with_dtype(self.enforcement, dtype)
         self.scheme = scheme
         self.lower = _bound("lower", lower, self.nu, dtype)
         self.upper = _bound("upper", upper, self.nu, dtype)
-        check_system(self.system, _Zeros(jnp.zeros(self.nu, dtype)), state.q, state.v)
+        check_system(self.system, _Zeros(to_jax(np.zeros(self.nu, dtype))), state.q, state.v)
         _check_bounds(self.lower, self.upper)
         _check_start(self.system, self.state, self.enforcement)
         check_steps(steps * substeps)
@@ -130,7 +130,7 @@ class Problem(eqx.Module):
             f"The states of a motion on a grid of {steps} intervals take",
             "give fewer `steps`, each with more `substeps`",
         )
-        u = jnp.zeros(self.nu, dtype)
+        u = to_jax(np.zeros(self.nu, dtype))
         at_end, on_path = (self.state.t, state.q, state.v), (self.state.t, state.q, state.v, u)
         self.running_cost = _checked("running_cost", "(t, q, v, u)", running_cost, on_path, 0)
         self.final_cost = _checked("final_cost", "(t, q, v)", final_cost, at_end, 0)
@@ -152,7 +152,7 @@ class Problem(eqx.Module):
 
 
 def _duration(duration, dtype):
-    duration = jnp.asarray(duration, dtype)
+    duration = jnp.asarray(to_jax(duration), dtype)
     if duration.ndim != 0:
         raise ValueError(
             f"Argument `duration` must be a number of seconds, but has shape {duration.shape}."
@@ -161,13 +161,13 @@ def _duration(duration, dtype):
 
 
 def _bound(name, value, nu, dtype):
-    value = jnp.asarray(value, dtype)
+    value = jnp.asarray(to_jax(value), dtype)
     if value.shape not in ((), (nu,)):
         raise ValueError(
             f"Argument `{name}` must be a scalar or have shape ({nu},), one bound for each "
             f"control, but has shape {value.shape}."
         )
-    return jnp.broadcast_to(value, (nu,))
+    return to_jax(numpy_if_concrete(value).broadcast_to(value, (nu,)))
 
 
 def _check_bounds(lower, upper):

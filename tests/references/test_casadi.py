@@ -27,13 +27,8 @@ class Stacked(mbd.AbstractSystem):
         (cart, upper, outer), (l1, l2) = self.masses, self.lengths
         a, b, e = jnp.cos(q[1]), jnp.cos(q[2]), jnp.cos(q[1] - q[2])
         near, far = (upper + outer) * l1, outer * l2
-        return jnp.array(
-            [
-                [cart + upper + outer, near * a, far * b],
-                [near * a, near * l1, far * l1 * e],
-                [far * b, far * l1 * e, far * l2],
-            ]
-        )
+        x, y, both = near * a, far * b, far * l1 * e
+        return jnp.array([[cart + upper + outer, x, y], [x, near * l1, both], [y, both, far * l2]])
 
     def force(self, t, q, v, u):
         (_, upper, outer), (l1, l2) = self.masses, self.lengths
@@ -90,12 +85,20 @@ def test_plans_that_hold_nothing_are_told():
     that the plans do not hold the plant."""
     problem, plant = problem_and_plant(STACKED["reported"])
     weak = eqx.tree_at(lambda p: (p.lower, p.upper), problem, (jnp.array([-3.0]), jnp.array([3.0])))
-    pursuit = trajopt.receding_horizon(
-        weak, 8, plant=plant, first_iterations=40, max_iterations=20, progress=False
-    )
+    options = dict(plant=plant, progress=False)
+    pursuit = trajopt.receding_horizon(weak, 8, first_iterations=40, max_iterations=20, **options)
     assert np.max(np.abs(pursuit.q[-1, 1:])) > 0.25
     assert bool(np.all(pursuit.astray)) and not bool(pursuit.successful)
     assert "8 of 8 plans do not hold the plant, from 0 to 0.21 s, the last one too" in str(pursuit)
+
+
+@pytest.mark.slow
+def test_searches_that_are_cut_short_are_told():
+    problem, plant = problem_and_plant(STACKED["reported"])
+    options = dict(plant=plant, max_iterations=1, progress=False)
+    pursuit = trajopt.receding_horizon(problem, 10, **options)
+    assert not bool(pursuit.successful) and int(pursuit.unconverged) >= 5
+    assert f"{int(pursuit.unconverged)} of 10 searches did not converge" in str(pursuit)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from reference_models import close, complex_of, frames, reactions_of, read, some
 from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
+from jaxmbd._concrete import to_jax
 from jaxmbd.analysis import linearise, modes
 
 EXUDYN = read("exudyn.json")
@@ -59,7 +60,7 @@ def test_where_it_rests(name):
     places = [given["rest"][body.name] for body in mechanism.bodies]
     turns = Rotation.from_matrix([place["axes"] for place in places])
     poses = np.hstack([[x["position"] for x in places], turns.as_quat(scalar_first=True)]).T
-    q, v = mechanism.coordinates_of(poses, np.zeros((6, len(places))))
+    q, v = mechanism.coordinates_of(to_jax(poses), to_jax(np.zeros((6, len(places)))))
     rates, multipliers = motion(mechanism, q, v)
     np.testing.assert_allclose(rates, 0.0, atol=1e-8)
     # Of a plane a slide and two hinges: on the ground, and between bodies.

@@ -5,8 +5,8 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import trajopt_problems as tp
 from jaxtyping import Array
-from trajopt_problems import STATUS, Effort, least_effort, least_push, pushed
 
 import jaxmbd as mbd
 from jaxmbd import trajopt
@@ -20,20 +20,6 @@ class Angle(mbd.AbstractSystem):
 
     def force(self, t, q, v, u):
         return 9.81 * jnp.sin(q) + u
-
-
-class Circle(mbd.AbstractSystem):
-    """The same by its place, on a circle that is stated twice."""
-
-    def mass_matrix(self, q):
-        return jnp.eye(2)
-
-    def force(self, t, q, v, u):
-        tangent = jnp.stack([q[1], -q[0]]) / (q @ q)
-        return jnp.array([0.0, -9.81]) + u[0] * tangent
-
-    def constraint(self, q, t):
-        return jnp.full(2, (q @ q - 1.0) / 2)
 
 
 def of_angle(q, v):
@@ -60,11 +46,6 @@ def swing(system, state):
     )
 
 
-def on_circle(angle, rate):
-    q = jnp.array([jnp.sin(angle), jnp.cos(angle)])
-    return mbd.State(0.0, q, rate * jnp.array([q[1], -q[0]]))
-
-
 @pytest.mark.slow
 def test_optimum_does_not_depend_on_the_coordinates():
     """A pendulum by its angle, and by its place with a redundant row, at the bounds at first: the
@@ -72,20 +53,17 @@ def test_optimum_does_not_depend_on_the_coordinates():
     alone."""
     start = 0.8, 0.5
     minimal = swing(Angle(), mbd.State(0.0, [start[0]], [start[1]]))
-    redundant = swing(Circle(), on_circle(*start))
+    redundant = swing(tp.Circle(), tp.on_circle(*start))
     first = trajopt.FirstOrder()
-    plans = [
-        trajopt.ilqr(p, progress=False, tolerance=1e-11, expansion=first)
-        for p in (minimal, redundant)
-    ]
-    for plan in plans:
-        assert plan.status == STATUS.converged
+    sharp = dict(progress=False, tolerance=1e-11)
+    plans = [trajopt.ilqr(p, **sharp, expansion=first) for p in (minimal, redundant)]
+    assert all(plan.status == tp.STATUS.converged for plan in plans)
     assert np.any(np.abs(plans[0].u) == 9.0)
     assert np.isclose(plans[0].cost, plans[1].cost, rtol=2e-8)
     # The optimum is flat: where costs agree to 1e-9, controls agree to the root of that.
     assert np.allclose(plans[0].u, plans[1].u, rtol=0, atol=1e-3)
     assert plans[1].phi_norm < 1e-8
-    second = trajopt.ilqr(minimal, progress=False, tolerance=1e-11)
+    second = trajopt.ilqr(minimal, **sharp)
     assert np.isclose(second.cost, plans[0].cost, rtol=1e-9)
     assert second.iterations < plans[0].iterations
 
@@ -94,13 +72,13 @@ def test_optimum_does_not_depend_on_the_coordinates():
 def test_contact_with_friction():
     """The controls of least effort are those of the equality-constrained least squares of a sliding
     block, as far as the friction law is smoothed: the error is of second order in that."""
-    u, cost = least_push(20)
+    u, cost = tp.least_push(20)
     off = []
     for smoothing in (1e-2, 1e-3):
-        problem = pushed(20, smoothing)
+        problem = tp.pushed(20, smoothing)
         guess = jnp.full((20, 1), 2.5)
         plan = trajopt.ilqr(problem, guess, expansion=trajopt.FirstOrder(), progress=False)
-        assert plan.status == STATUS.converged and plan.phi_norm == 0
+        assert plan.status == tp.STATUS.converged and plan.phi_norm == 0
         off.append(abs(float(plan.cost) - cost))
         assert np.allclose(plan.u[:, 0], u, rtol=0, atol=5 * smoothing)
     assert off[1] < 2e-4 and off[0] > 50 * off[1]
@@ -133,23 +111,17 @@ def test_reorientation_by_quaternions():
     axis = jnp.array([1.0, -2.0, 3.0]) / jnp.sqrt(14.0)
     q = mbd.rotations.quaternion_exp(jnp.array([0.3, 0.2, -0.5]))
     goal = Ball().retract(q, 2.5 * axis)
-    problem = trajopt.Problem(
-        Ball(),
-        mbd.State(0.0, q, jnp.zeros(3)),
-        2.0,
-        16,
-        nu=3,
-        running_cost=Effort(),
-        final=Facing(goal),
-    )
+    options = dict(nu=3, running_cost=tp.Effort(), final=Facing(goal))
+    problem = trajopt.Problem(Ball(), mbd.State(0.0, q, jnp.zeros(3)), 2.0, 16, **options)
     plan = trajopt.ilqr(problem, progress=False, expansion=trajopt.FirstOrder())
-    assert plan.status == STATUS.converged
-    assert np.isclose(plan.cost, least_effort(16, 2.0, 2.5, 2.0), rtol=1e-5)
+    assert plan.status == tp.STATUS.converged
+    least = tp.least_norm(1 / 8, tp.moved_by(16, 1 / 8, False) / 2.0, np.array([2.5, 0.0]))[1]
+    assert np.isclose(plan.cost, least, rtol=1e-5)
     # On the way: a push along the axis, then against it.
     assert np.allclose(plan.u, (plan.u @ axis)[:, None] * axis[None, :], atol=1e-4)
     # A disturbed start, given by the other quaternion of the same orientation.
     dx = 0.01 * jnp.array([1.0, 2.0, 0.0])
-    pushed = Ball().retract(q, dx)
-    u = plan.control(0.0, -pushed, jnp.zeros(3))
+    beside = Ball().retract(q, dx)
+    u = plan.control(0.0, -beside, jnp.zeros(3))
     expected = plan.u[0] + plan.control.gains[0][:, :3] @ dx
     assert np.allclose(u, expected, rtol=0, atol=1e-12)

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from jaxmbd._concrete import to_jax
+
 
 def test_coupler_curve_by_hand():
     """The loop of a crank-rocker closed by the cosine rule, in complex numbers."""
     design, branch = synthesis.known_design()
-    base, a, b, c = np.asarray(design.lengths)
+    base, a, b, c = np.exp(design.log_lengths)
     coupler_point = jax.jit(synthesis.coupler_point)
     for angle in (0.3, 2.0, 4.5):
         tip = a * np.exp(1j * angle)
@@ -38,24 +40,21 @@ def test_gradient_goes_through_the_assembly():
 
 
 def test_cognate_draws_the_same_curve():
-    design, branch = synthesis.known_design()
-    base, a, b, c = (float(x) for x in synthesis.cognate(design))
-    z = complex(*design.point) / float(design.lengths[2])
+    design, _ = synthesis.known_design()
+    lengths = np.asarray(jax.jit(synthesis.cognate)(design))
+    known, tilt = np.exp(design.log_lengths), float(design.tilt)
+    z = complex(*design.point) / known[2]
     # From z of the base on, turned by 1 - z; its rocker's hinge is that of the first linkage.
-    spin = np.exp(1j * (float(design.tilt) + np.angle(1 - z)))
-    pivot = complex(*design.pivot) + z * float(design.lengths[0]) * np.exp(1j * float(design.tilt))
-    arm = -z / (1 - z) * b
-    other = synthesis.Design(
-        np.log([base, a, b, c]),
-        jnp.array([arm.real, arm.imag]),
-        jnp.array([pivot.real, pivot.imag]),
-        jnp.array(np.angle(spin)),
+    pivot = complex(*design.pivot) + z * known[0] * np.exp(1j * tilt)
+    arm, turned = -z / (1 - z) * lengths[2], tilt + np.angle(1 - z)
+    points = (to_jax(np.array([x.real, x.imag])) for x in (arm, pivot))
+    other = synthesis.Design(to_jax(np.log(lengths)), *points, to_jax(turned))
+    curve = jax.jit(lambda *x: synthesis.curve(*x)[0])
+    expected, *curves = (
+        np.asarray(curve(one, np.linspace(0, 6, 7), np.array(side)))
+        for one, side in ((design, 1.0), (other, 1.0), (other, -1.0))
     )
-    angles = np.linspace(0, 6, 7)
-    curve = jax.jit(synthesis.curve)
-    expected, _ = curve(design, angles, branch)
-    curves = [curve(other, angles, side)[0] for side in (1.0, -1.0)]
-    assert min(np.max(np.abs(np.asarray(x) - expected)) for x in curves) < 1e-9
+    assert min(np.max(np.abs(x - expected)) for x in curves) < 1e-9
 
 
 @pytest.mark.slow
@@ -71,7 +70,6 @@ def test_known_linkage_is_found_again():
 def test_straighter_than_hoecken():
     """Its proportions are rounded, so that the best of nine parameters must be straighter."""
     line, rms, most = synthesis.straight_task()
-
     found, branch, _, _ = synthesis.design_for(line, 16, seed=1, progress=False)
     drawn = synthesis.curve(found.design, found.first + line.angles, branch)[0]
     own_rms, own_most = synthesis.deviation(drawn, line.points)

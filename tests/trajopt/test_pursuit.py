@@ -4,11 +4,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array
-from trajopt_problems import QuadraticFinal, Reach, masses
+from trajopt_problems import Circle, Reach, masses, on_circle
 
-import jaxmbd as mbd
 from jaxmbd import trajopt
+from jaxmbd._concrete import to_jax
 from jaxmbd.trajopt.goal import goal
 from jaxmbd.trajopt.pursuit import Watch
 
@@ -65,36 +64,20 @@ def test_failed_searches_are_doubted():
 
 def test_goal_of_conditions_and_costs():
     """What `final` asks for; and of a cost its minimum, at rest where the speed costs nothing."""
-    end = Reach(jnp.array([0.4, -1.3]))
+    end = Reach(np.array([0.4, -1.3]))
     q, v = goal(masses(end=end), 4)
     np.testing.assert_allclose(q, end.goal, atol=1e-3)  # the running cost pulls a little
     np.testing.assert_allclose(v, 0.0, atol=1e-3)
-    only = eqx.tree_at(lambda p: p.running_cost.Q, masses(final=np.eye(4)), jnp.zeros((4, 4)))
-    only = eqx.tree_at(lambda p: p.final_cost, only, QuadraticFinal(np.diag([1.0, 2.0, 0.0, 0.0])))
+    costs = to_jax(np.zeros((4, 4))), to_jax(np.diag([1.0, 2.0, 0.0, 0.0]))
+    of = lambda p: (p.running_cost.Q, p.final_cost.Q)  # noqa: E731
+    only = eqx.tree_at(of, masses(final=np.eye(4)), costs)
     q, v = goal(only, 4)
     np.testing.assert_allclose(np.concatenate([q, v]), 0.0, atol=1e-12)
 
 
-class OnCircle(mbd.AbstractSystem):
-    """A point on a circle of radius 1, stated twice."""
-
-    def mass_matrix(self, q):
-        return jnp.eye(2)
-
-    def force(self, t, q, v, u):
-        return u
-
-    def constraint(self, q, t):
-        return jnp.full(2, (q @ q - 1.0) / 2)
-
-
-class Away(eqx.Module):
+def away(t, q, v):
     """The squared distance from a point."""
-
-    point: Array
-
-    def __call__(self, t, q, v):
-        return jnp.sum((q - self.point) ** 2) + v @ v
+    return jnp.sum((q - np.array([3.0, 0.0])) ** 2) + v @ v
 
 
 @pytest.mark.parametrize("angle", [0.3, 2.5, 3.1])
@@ -102,15 +85,8 @@ def test_goal_on_constraints(angle):
     """The point of the circle nearest to another point, also from nearly opposite, where the
     distance is concave. Steps do not know the curvature of constraints and approach it linearly,
     which is enough for a guess."""
-    start = jnp.array([jnp.cos(angle), jnp.sin(angle)])
-    problem = trajopt.Problem(
-        OnCircle(),
-        mbd.State(0.0, start, 0.2 * jnp.array([-start[1], start[0]])),
-        1.0,
-        4,
-        nu=2,
-        final_cost=Away(jnp.array([3.0, 0.0])),
-    )
+    start = on_circle(np.pi / 2 - angle, -0.2)
+    problem = trajopt.Problem(Circle(), start, 1.0, 4, nu=1, final_cost=away)
     q, v = goal(problem, 2)
     np.testing.assert_allclose(q, [1.0, 0.0], atol=1e-3)
     np.testing.assert_allclose(v, 0.0, atol=1e-6)

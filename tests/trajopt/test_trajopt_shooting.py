@@ -3,32 +3,17 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import optax
 import optimistix as optx
 import pytest
 import scipy.optimize
+import trajopt_problems as tp
 from helpers import COMPILED, compilation_events
-from trajopt_problems import (
-    DT,
-    REST,
-    START,
-    STATUS,
-    Cart,
-    Effort,
-    Masses,
-    Q,
-    R,
-    Reach,
-    cart,
-    condensed,
-    masses,
-    runge_kutta,
-)
 
 import jaxmbd as mbd
 from jaxmbd import trajopt
+from jaxmbd._concrete import to_jax
 from jaxmbd.trajopt.control_guess import table
 from jaxmbd.trajopt.controls import trainable
 from jaxmbd.trajopt.motion import cost, follow
@@ -38,26 +23,37 @@ LOWER, UPPER = np.array([-0.4, -np.inf]), np.array([np.inf, 0.5])
 SHARP = optx.BFGS(rtol=1e-9, atol=1e-9)
 
 
+def test_bounds_and_conditions():
+    """A cart with bounds of the force and of the speed that both act, by the method of
+    multipliers."""
+    problem = tp.cart(STEPS, path=tp.Below(1.45, of_rate=True), lower=-5.1, upper=5.1)
+    exact = tp.least_effort_between(STEPS, 1.45, 5.1)
+    plan = trajopt.shooting(problem, condition_tolerance=1e-6, progress=False)
+    assert tp.ended(plan, "converged") and float(plan.bound_violation) == 0
+    assert max(float(plan.final_violation), float(plan.path_violation)) <= 1e-6
+    np.testing.assert_allclose(plan.cost, exact.fun, rtol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optimiser, bounds",
     [
         (SHARP, trajopt.Squash()),
-        pytest.param(optax.lbfgs(), trajopt.Squash(), marks=pytest.mark.slow),
-        pytest.param(optax.adam(0.05), trajopt.Projected(), marks=pytest.mark.slow),
+        (optax.lbfgs(), trajopt.Squash()),
+        (optax.adam(0.05), trajopt.Projected()),
     ],
     ids=["bfgs", "lbfgs", "adam"],
 )
 def test_regulator_within_bounds(optimiser, bounds):
     """As bounded least squares of the condensed problem; some bounds are missing, and some
     act."""
-    a, b = condensed(STEPS)
+    a, b = tp.condensed(STEPS)
     limits = np.tile(LOWER, STEPS), np.tile(UPPER, STEPS)
     exact = scipy.optimize.lsq_linear(a, -b, limits, method="bvls", tol=1e-14)
     assert np.any(exact.active_mask == -1)
-    problem = masses(STEPS, lower=LOWER, upper=UPPER)
-    plan = trajopt.shooting(
-        problem, optimiser=optimiser, bounds=bounds, tolerance=1e-5, progress=False
-    )
+    problem = tp.masses(STEPS, lower=LOWER, upper=UPPER)
+    options = dict(optimiser=optimiser, bounds=bounds, tolerance=1e-5)
+    plan = trajopt.shooting(problem, **options, progress=False)
     assert plan.bound_violation == 0
     np.testing.assert_allclose(plan.cost, 2 * exact.cost, rtol=1e-5)
     assert plan.cost >= 2 * exact.cost * (1 - 1e-9)
@@ -73,12 +69,13 @@ class Line(eqx.Module):
         return a + b * t + c * v
 
 
+@pytest.mark.slow
 def test_parameters_of_a_policy():
     """With u = a + b t, continuous in time, the cart's optimum is that of continuous time,
     int u^2 dt = 12, but for the left rectangles of the cost; by the method of multipliers."""
     policy = Line(jnp.zeros(3))
-    plan = trajopt.shooting(cart(40), policy, condition_tolerance=1e-6, progress=False)
-    assert plan.status == STATUS.converged and plan.final_violation <= 1e-6
+    plan = trajopt.shooting(tp.cart(40), policy, condition_tolerance=1e-6, progress=False)
+    assert tp.ended(plan, "converged") and plan.final_violation <= 1e-6
     a, b, c = np.asarray(plan.control.control.numbers)
     t, q, v, u = map(np.asarray, (plan.t, plan.q, plan.v, plan.u))
     np.testing.assert_allclose(u[:, 0], a + b * t[:-1] + c * v[:-1, 0])
@@ -88,31 +85,14 @@ def test_parameters_of_a_policy():
 
 
 @pytest.mark.slow
-def test_path_condition_by_shooting():
-    """A cart below 1.3 m/s, as `ilqr` has it, which is compared with SLSQP elsewhere."""
-    problem = cart(STEPS, path=lambda t, q, v, u: v - 1.3)
-    exact = trajopt.ilqr(problem, progress=False)
-    plan = trajopt.shooting(problem, condition_tolerance=1e-6, progress=False)
-    assert plan.status == STATUS.converged and plan.path_violation <= 1e-6
-    np.testing.assert_allclose(plan.cost, exact.cost, rtol=1e-5)
-
-
-@pytest.mark.slow
 def test_starts_side_by_side():
     """A cost with two valleys, at its end (q^2 - 1)^2 - q / 100: each start falls into its own, and
     the best is picked."""
-    problem = trajopt.Problem(
-        Cart(),
-        REST,
-        1.0,
-        3,
-        nu=1,
-        running_cost=Effort(0.01),
-        final_cost=lambda t, q, v: 10 * (q[0] ** 2 - 1) ** 2 - 0.1 * q[0],
-    )
+    valleys = lambda t, q, v: 10 * (q[0] ** 2 - 1) ** 2 - 0.1 * q[0]  # noqa: E731
+    problem = tp.cart(3, running_cost=tp.Effort(0.01), final=None, final_cost=valleys)
     guesses = np.array([-1.0, 1.0])[:, None, None] * np.ones((2, 3, 1))
     plans = trajopt.multi_start(problem, guesses, progress=False)
-    assert plans.q.shape == (2, 4, 1) and np.all(plans.status == STATUS.converged)
+    assert plans.q.shape == (2, 4, 1) and np.all(plans.status == tp.STATUS.converged)
     np.testing.assert_allclose(np.asarray(plans.q)[:, -1, 0], [-1.0, 1.0], atol=0.1)
     best = trajopt.best(plans)
     assert np.isclose(np.asarray(best.q)[-1, 0], 1.0, atol=0.1)
@@ -121,17 +101,17 @@ def test_starts_side_by_side():
 
 def test_gradient_is_the_discrete_one():
     """Of the cost with respect to every control: reverse mode against the adjoint recursion."""
-    A, B = runge_kutta()
+    A, B = tp.runge_kutta()
     U = np.linspace(-1, 1, 2 * STEPS).reshape(STEPS, 2)
-    x, xs = START, []
+    x, xs = tp.START, []
     for u in U:
         xs.append(x)
         x = A @ x + B @ u
     adjoint, expected = np.zeros(4), np.zeros((STEPS, 2))
     for k in reversed(range(STEPS)):
-        expected[k] = 2 * DT * R @ U[k] + B.T @ adjoint
-        adjoint = 2 * DT * Q @ xs[k] + A.T @ adjoint
-    problem = masses(STEPS)
+        expected[k] = 2 * tp.DT * tp.R @ U[k] + B.T @ adjoint
+        adjoint = 2 * tp.DT * tp.Q @ xs[k] + A.T @ adjoint
+    problem = tp.masses(STEPS)
     gradient = jax.jit(jax.grad(lambda u: cost(problem, follow(problem, table(problem, u)))))
     np.testing.assert_allclose(gradient(U), expected, rtol=0, atol=1e-12)
 
@@ -191,10 +171,10 @@ def test_squashed_controls_keep_every_bound():
     np.testing.assert_allclose(brought, [2.96, 2.0, 2.0, 0.02, 2.98])
 
 
-def test_tables_hold_on_the_grid_and_drive_simulate():
-    """A cart under a table: on the grid its motion is exact, as u is held; an array is a table; a
-    table of straight lines is a control of `simulate` like any other, exact for RK4 as well."""
-    problem, u, dt = cart(3), np.array([[3.0], [-1.0], [2.0]]), 1 / 3
+def test_tables_hold_on_the_grid():
+    """A cart under a table: on the grid its motion is exact, as u is held; an array is a table.
+    RK4 is exact for straight lines, too."""
+    problem, u, dt = tp.cart(3), np.array([[3.0], [-1.0], [2.0]]), 1 / 3
     plan = trajopt.perform(problem, trajopt.PiecewiseConstant(0.0, dt, u))
     speeds = np.concatenate([[0], dt * np.cumsum(u[:, 0])])
     places = np.concatenate([[0], np.cumsum(dt * (speeds[:-1] + speeds[1:]) / 2)])
@@ -210,14 +190,13 @@ def test_tables_hold_on_the_grid_and_drive_simulate():
         trajopt.perform(eqx.tree_at(lambda p: p.state.t, problem, 0.0), u)
     assert COMPILED not in events
     lines = trajopt.PiecewiseLinear(0.0, 0.5, np.array([[0.0], [2.0], [0.0]]))
-    sol = mbd.simulate(Cart(), mbd.UdwadiaKalaba(), REST, t1=1.0, dt=0.25, control=lines)
-    for v in (sol.v, trajopt.perform(cart(4), lines).v):
-        np.testing.assert_allclose(np.asarray(v)[-1, 0], 1.0, atol=1e-14)
+    v = np.asarray(trajopt.perform(tp.cart(4), lines).v)
+    np.testing.assert_allclose(v[-1], [1.0], atol=1e-14)
 
 
 @pytest.mark.slow
 def test_feedback_holds_a_plan_against_other_parameters():
-    problem = masses(STEPS, end=Reach(np.zeros(2)))
+    problem = tp.masses(STEPS, end=tp.Reach(np.zeros(2)))
     plan = trajopt.ilqr(problem, progress=False)
     other = eqx.tree_at(lambda p: p.system.stiffness, problem, jnp.array(1.3))
     closed = trajopt.perform(other, plan.control)
@@ -225,8 +204,8 @@ def test_feedback_holds_a_plan_against_other_parameters():
     assert closed.final_violation < 0.2 * free.final_violation
     # At points between those of the grid, the nominal motion is interpolated.
     q, v = ((x[0] + x[1]) / 2 for x in (plan.q, plan.v))
-    np.testing.assert_allclose(plan.control(0.5 * DT, q, v), plan.u[0], atol=1e-12)
-    nudged = plan.control(0.5 * DT, q + np.array([0.01, 0.0]), v)
+    np.testing.assert_allclose(plan.control(0.5 * tp.DT, q, v), plan.u[0], atol=1e-12)
+    nudged = plan.control(0.5 * tp.DT, q + np.array([0.01, 0.0]), v)
     np.testing.assert_allclose(nudged - plan.u[0], 0.01 * plan.control.gains[0, :, 0], atol=1e-12)
 
 
@@ -236,40 +215,32 @@ def test_what_is_trained():
     mask = trainable(trajopt.Squashed(inner, -np.ones(1), np.ones(1)))
     assert mask.control.values and not (mask.control.t0 or mask.control.dt)
     assert not (mask.lower or mask.upper)
-    assert trainable(eqx.nn.MLP(2, 1, 3, 1, key=jr.key(0))).layers[0].weight
+    assert trainable(Line(to_jax(np.zeros(3)))).numbers
 
 
 # --- no motion ----------------------------------------------------------------------------------
 
 
-class Skewed(Masses):
+class Skewed(tp.Masses):
     """With a mass matrix that is none."""
 
     def mass_matrix(self, q):
         return jnp.array([[1.0, 0.5], [0.0, 1.0]])
 
 
-def skewed(**options):
-    return eqx.tree_at(lambda p: p.system, masses(3, **options), Skewed())
-
-
-def test_motions_that_fail_are_told():
+@pytest.mark.slow
+def test_motions_and_searches_that_fail_are_told():
     """Known only when it runs, a negative stiffness is told as `simulate` tells it."""
 
     @jax.jit
-    def status(stiffness):
-        problem = masses(2, enforcement=mbd.ImplicitPenalty(stiffness))
-        return trajopt.perform(problem, np.zeros(2)).status
+    def performed(stiffness):
+        problem = tp.masses(2, enforcement=mbd.ImplicitPenalty(stiffness))
+        return trajopt.perform(problem, np.zeros(2))
 
-    assert status(1.0) == STATUS.performed
-    assert status(-1.0) == STATUS.failed_start
-
-
-@pytest.mark.slow
-def test_searches_that_fail_are_told():
+    assert tp.ended(performed(1.0), "performed") and tp.ended(performed(-1.0), "failed_start")
     states = trajopt.Guess(np.zeros((4, 2)), np.zeros((4, 2)), np.zeros((4, 2)))
-    plan = trajopt.ilqr(skewed(), states, max_iterations=2, progress=False)
-    assert plan.status == STATUS.failed_start
-    method = trajopt.DirectMultipleShooting()
-    plan = trajopt.transcription(skewed(), np.zeros(2), method, progress=False)
-    assert plan.status == STATUS.failed_start
+    skewed = eqx.tree_at(lambda p: p.system, tp.masses(3), Skewed())
+    plan = trajopt.ilqr(skewed, states, max_iterations=2, progress=False)
+    assert tp.ended(plan, "failed_start")
+    plan = tp.solve(skewed, tp.SHOOTING, np.zeros(2))
+    assert tp.ended(plan, "failed_start")

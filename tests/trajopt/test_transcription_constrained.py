@@ -7,25 +7,11 @@ import jax.numpy as jnp
 import minimum_time_slider_crank as slider_crank
 import numpy as np
 import pytest
+import trajopt_problems as tp
 from helpers import Pendulum, RedundantPendulum, parameter
 from jaxtyping import Array
 from scipy.integrate import solve_ivp
 from scipy.optimize import root
-from trajopt_problems import (
-    DT,
-    HERMITE,
-    SHOOTING,
-    STATUS,
-    TRAPEZOIDAL,
-    Effort,
-    Q,
-    R,
-    Reach,
-    converged,
-    masses,
-    runge_kutta,
-    solve,
-)
 
 import jaxmbd as mbd
 from jaxmbd import trajopt as T
@@ -65,8 +51,8 @@ def raising(steps, redundant=False):
     """From hanging to rest at an angle, in a second. The whole state is asked for, though two of
     its numbers say it all."""
     start = mbd.State(0.0, LENGTH * np.array([0.0, -1.0]), np.zeros(2))
-    target = Reach(LENGTH * np.array([np.sin(ANGLE), -np.cos(ANGLE)]))
-    options = dict(running_cost=Effort(), final=target, substeps=2)
+    target = tp.Reach(LENGTH * np.array([np.sin(ANGLE), -np.cos(ANGLE)]))
+    options = dict(running_cost=tp.Effort(), final=target, substeps=2)
     return T.Problem(pendulum(redundant), start, 1.0, steps, nu=1, **options)
 
 
@@ -80,7 +66,7 @@ def motion(t):
     return Knot(*map(np.atleast_1d, (q, v, u, -tension / (2 * LENGTH))))
 
 
-@pytest.mark.parametrize("method, order", [(TRAPEZOIDAL, 2), (HERMITE, 4)])
+@pytest.mark.parametrize("method, order", [(tp.TRAPEZOIDAL, 2), (tp.HERMITE, 4)])
 def test_defects_of_an_exact_motion(method, order):
     """They and the error of the cost are of one order more than the method. The slacks add
     h N J^T gamma, in Hermite and Simpson's rule 4/6 of it, and h M^-1 J^T mu. Rows and multipliers
@@ -91,7 +77,7 @@ def test_defects_of_an_exact_motion(method, order):
     @jax.jit
     def found(h, begin, end, middle, zero):
         def equations(mu, gamma):
-            own = (middle.u, middle.lam, gamma) if method is HERMITE else (mu, gamma)
+            own = (middle.u, middle.lam, gamma) if method is tp.HERMITE else (mu, gamma)
             found = method.equations(raising(4), dynamics, Interval(T0, h, begin, end, own))
             return found.defects, found.cost
 
@@ -110,12 +96,11 @@ def test_defects_of_an_exact_motion(method, order):
         errors.append([off[:2].max(), off[2:4].max(), off[4]])
         np.testing.assert_allclose(rows, np.zeros(3), atol=1e-12)
         np.testing.assert_allclose(lam, end.lam, rtol=1e-12)
-        along, none = np.array([0.0, 0.0]), np.zeros(4)
-        if method is HERMITE:
-            by_slacks = none, -np.append(h * 4 / 6 * 2 * middle.q, along)
+        if method is tp.HERMITE:
+            by_slacks = np.zeros(4), -np.append(h * 4 / 6 * 2 * middle.q, [0, 0])
         else:
-            by_slacks = -np.append(along, 2 * h * end.q / MASS), -np.append(2 * h * end.q, along)
-        np.testing.assert_allclose(np.stack([by_mu[:, 0], by_gamma[:, 0]]), by_slacks, atol=1e-5)
+            by_slacks = -np.append([0, 0], 2 * h * end.q / MASS), -np.append(2 * h * end.q, [0, 0])
+        np.testing.assert_allclose(np.hstack([by_mu, by_gamma]).T, by_slacks, atol=1e-5)
     falls = np.log2(np.array(errors[0]) / errors[1])
     np.testing.assert_allclose(falls, order + 1, atol=0.4)
 
@@ -124,21 +109,21 @@ def test_defects_of_multiple_shooting():
     """Of linear masses: the end of an interval without the motion from its beginning, and the cost
     by the trapezoidal rule."""
     x0, x1, u = np.random.default_rng(0).normal(size=(3, 4))
-    A, B = runge_kutta()
+    A, B = tp.runge_kutta()
     none = np.zeros(0)
     begin, end = (Knot(x[:2], x[2:], none, none) for x in (x0, x1))
-    dynamics = Dynamics(masses().system, np.zeros(0, int), np.zeros(0, int))
+    dynamics = Dynamics(tp.masses().system, np.zeros(0, int), np.zeros(0, int))
 
     @jax.jit
     def found(begin, end, u):
-        interval = Interval(T0, jnp.asarray(DT), begin, end, (u, none, none))
-        return SHOOTING.equations(masses(), dynamics, interval)[:2]
+        interval = Interval(T0, jnp.asarray(tp.DT), begin, end, (u, none, none))
+        return tp.SHOOTING.equations(tp.masses(), dynamics, interval)[:2]
 
     cost, defects = found(begin, end, u[:2])
     ahead = A @ x0 + B @ u[:2]
     np.testing.assert_allclose(defects, x1 - ahead, atol=1e-12)
-    costs = [x @ Q @ x + u[:2] @ R @ u[:2] for x in (x0, ahead)]
-    np.testing.assert_allclose(cost, DT * np.mean(costs), rtol=1e-12)
+    costs = [x @ tp.Q @ x + u[:2] @ tp.R @ u[:2] for x in (x0, ahead)]
+    np.testing.assert_allclose(cost, tp.DT * np.mean(costs), rtol=1e-12)
 
 
 def along_angle(steps):
@@ -173,8 +158,9 @@ def test_motion_with_redundant_rows():
     and the tension of the rod in three rows, the shortest of all multipliers."""
     guess = along_angle(10)
     jump = np.where(np.arange(11)[:, None] < 5, guess.q[0], guess.q[-1])
-    plan = solve(raising(10, redundant=True), guess=guess._replace(q=jump))
-    assert converged(plan) and plan.phi_norm < 1e-8 and plan.final_violation < 1e-8
+    plan = tp.solve(raising(10, redundant=True), guess=guess._replace(q=jump))
+    assert tp.converged(plan)
+    assert max(float(plan.phi_norm), float(plan.final_violation)) < 1e-8
     np.testing.assert_allclose(plan.cost, least_effort(), rtol=2e-4)
     q, v = np.asarray(plan.q), np.asarray(plan.v)
     assert np.abs(np.diff(q, axis=0) - (v[1:] + v[:-1]) / 20).max() < 0.02
@@ -185,25 +171,25 @@ def test_motion_with_redundant_rows():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [TRAPEZOIDAL, SHOOTING])
+@pytest.mark.parametrize("method", [tp.TRAPEZOIDAL, tp.SHOOTING])
 def test_least_effort_of_second_order(method):
     """Of multiple shooting, the motion is what its controls do."""
-    plan = solve(raising(20), method, along_angle(20))
-    assert converged(plan) and plan.phi_norm < 1e-8 and plan.final_violation < 1e-8
+    plan = tp.solve(raising(20), method, along_angle(20))
+    assert tp.converged(plan) and plan.phi_norm < 1e-8 and plan.final_violation < 1e-8
     assert abs(float(plan.cost) / least_effort() - 1) < 1e-2
-    assert T.replay(raising(20), plan).largest < (1e-6 if method is SHOOTING else 0.5)
+    assert T.replay(raising(20), plan).largest < (1e-6 if method is tp.SHOOTING else 0.5)
 
 
 @pytest.mark.parametrize("stiffness, status", [(1.0, "converged"), (-50.0, "unstable")])
 def test_drift_of_a_linear_motion(stiffness, status):
     """To first order is exact there: what the plan says is what its replay finds. Where errors grow
     beyond the way of the motion, it is no plan."""
-    problem = masses(stiffness=stiffness)
-    plan = solve(problem, TRAPEZOIDAL)
+    problem = tp.masses(stiffness=stiffness)
+    plan = tp.solve(problem, tp.TRAPEZOIDAL)
     replay = T.replay(problem, plan)
-    assert replay.largest > 1e-3
+    assert float(replay.largest) > 1e-3
     np.testing.assert_allclose(plan.drift, replay.largest, rtol=1e-6)
-    assert plan.status == getattr(STATUS, status)
+    assert tp.ended(plan, status)
     assert ("feedback" in str(plan)) == (status == "unstable")
 
 
@@ -225,11 +211,11 @@ def test_turning_a_ball():
     """About a fixed axis by an angle from rest to rest: 12 I^2 angle^2 / T^3. The final condition
     has four numbers for three freedoms."""
     angle, axis = 2.0, np.array([2.0, -1.0, 2.0]) / 3
-    target = Reach(np.array([np.cos(angle / 2), *np.sin(angle / 2) * axis]))
+    target = tp.Reach(np.array([np.cos(angle / 2), *np.sin(angle / 2) * axis]))
     start = mbd.State(0.0, np.array([1.0, 0, 0, 0]), np.zeros(3))
-    problem = T.Problem(Ball(), start, 1.0, 12, nu=3, running_cost=Effort(), final=target)
-    plan = solve(problem, HERMITE)
-    assert converged(plan)
+    problem = T.Problem(Ball(), start, 1.0, 12, nu=3, running_cost=tp.Effort(), final=target)
+    plan = tp.solve(problem, tp.HERMITE)
+    assert tp.converged(plan)
     np.testing.assert_allclose(plan.cost, 12 * 0.7**2 * angle**2, rtol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(plan.q, axis=1), 1.0, atol=1e-9)
 
@@ -251,20 +237,20 @@ def test_touching_condition_does_not_replace_the_constraint():
 
     touching = implied(lambda x, _: jnp.stack([circle(x)[0][1] - 1, circle(x)[1]]), 2, 1)
     there = np.array([0.0, 1.0])
-    both = implied(lambda x, _: jnp.concatenate([circle(x)[0] - there, circle(x)[1][None]]), 2, 2)
+    both = implied(lambda x, _: jnp.append(circle(x)[0] - there, circle(x)[1]), 2, 2)
     np.testing.assert_array_equal(touching, [0, 1])
     np.testing.assert_array_equal(both, [0, 1])
 
 
 @pytest.mark.slow
 def test_slider_crank_in_the_least_time():
-    start, end, torque = 0.3, 0.3 + 1.5 * np.pi, 2.0
-    problem = slider_crank.problem(start, end, torque, steps=20)
-    plan = solve(problem, duration=(0.05, 10.0))
-    exact = slider_crank.least_time(problem.system, start, end, torque)
-    assert converged(plan) and plan.phi_norm < 1e-8
+    given = 0.3, 0.3 + 1.5 * np.pi, 2.0  # start, end and torque
+    problem = slider_crank.problem(*given, steps=20)
+    plan = tp.solve(problem, duration=(0.05, 10.0))
+    exact = slider_crank.least_time(problem.system, *given)
+    assert tp.converged(plan) and plan.phi_norm < 1e-8
     np.testing.assert_allclose(plan.cost, exact, rtol=2e-4)
-    assert np.mean(np.abs(np.asarray(plan.u)) > 0.999 * torque) > 0.8
+    assert np.mean(np.abs(np.asarray(plan.u)) > 0.999 * given[2]) > 0.8
 
 
 @pytest.mark.slow
@@ -272,7 +258,7 @@ def test_arm_in_a_tube_needs_what_inverse_dynamics_says():
     """What the tube saves vanishes with its radius."""
     known, saved = arm.prescribed_effort(400), []
     for tube in (1e-3, 1e-5):
-        plan = solve(arm.problem(40, np.array(tube)), guess=arm.guess(40))
-        assert converged(plan) and plan.path_violation < 1e-6
+        plan = tp.solve(arm.problem(40, np.array(tube)), guess=arm.guess(40))
+        assert tp.converged(plan) and plan.path_violation < 1e-6
         saved.append(1 - float(plan.cost) / known)
     assert 0 < saved[1] < saved[0] / 15 < 2e-3

@@ -187,7 +187,7 @@ def _terms(part: _Part, rows_at_end: np.ndarray) -> tuple[Term, ...]:
 
 
 def _path_count(problem: Problem) -> int:
-    state, u = problem.state, jnp.zeros(problem.nu, problem.state.q.dtype)
+    state, u = problem.state, np.zeros(problem.nu, problem.state.q.dtype)
     return eqx.filter_eval_shape(path_conditions, problem, state.t, state.q, state.v, u).shape[0]
 
 
