@@ -3,11 +3,59 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from helpers import parameter
 from jaxtyping import Array
 
 import jaxmbd as mbd
+from jaxmbd._concrete import to_jax
+from jaxmbd._results import code
 
 gravity = 9.81
+
+
+class Unit(mbd.AbstractSystem):
+    """Masses of 1 in the axes of q, without forces."""
+
+    def mass_matrix(self, q):
+        return jnp.eye(q.size)
+
+    def force(self, t, q, v, u):
+        return jnp.zeros_like(v)
+
+
+def through(t, q, v) -> mbd.Solution:
+    """A motion through these points."""
+    none = dict.fromkeys(["multipliers", "phi_norm", "phidot_norm", "ys"])
+    points = [to_jax(np.asarray(x)) for x in (t, q, v)]
+    return mbd.Solution(*points, stats={}, result=mbd.RESULTS.successful, **none)
+
+
+class Truss(Unit):
+    """Von Mises' truss: a mass at a height between two springs, whose other ends are 1 away, of
+    free length FREE, under a load."""
+
+    load: Array
+    stiffness: Array = parameter(100.0)
+
+    def force(self, t, q, v, u):
+        length = jnp.sqrt(1 + q**2)
+        return -2 * self.stiffness * (length - FREE) * q / length - self.load
+
+
+def load_at(y):
+    """The load that holds the truss at this height."""
+    return 200 * (FREE / np.sqrt(1 + y**2) - 1) * y
+
+
+# Its free length, its height without load, that of its largest load, and this load.
+FREE = 1.1
+HIGH, TOP = np.sqrt(FREE**2 - 1), np.sqrt(FREE ** (2 / 3) - 1)
+LIMIT = load_at(TOP)
+
+
+def all_are(result, verdict) -> bool:
+    """Whether a verdict, or each of a batch, is this one."""
+    return bool(np.all(np.asarray(code(result)) == code(verdict)))
 
 
 class CartPole(mbd.AbstractSystem):

@@ -6,14 +6,11 @@ A block that cannot run here follows a line `<!-- not run: reason -->`.
 import pathlib
 import re
 
-import helpers
 import jax
 import pytest
 from pages import BLOCK, PAGES, blocks, name, run
 
 README = PAGES[0]
-# Those with which readers begin. The others take several seconds each.
-QUICK = ("docs/getting-started.md", "docs/failure.md")
 
 
 @pytest.fixture
@@ -35,27 +32,19 @@ def test_blocks_of_the_readme_run(monkeypatch):
     run(README, blocks(README), name(README), monkeypatch)
 
 
-@pytest.mark.parametrize(
-    "page",
-    helpers.slow_unless(lambda page: name(page) in QUICK, filter(runs_here, PAGES)),
-    ids=name,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", filter(runs_here, PAGES), ids=name)
 @pytest.mark.usefixtures("quick_compilation")
 def test_blocks_run(page, monkeypatch):
     run(page, blocks(page), name(page), monkeypatch)
 
 
-def test_every_block_is_found():
-    """Indented blocks would be passed over in silence."""
+def test_pages_can_be_read():
+    """No page is long, and no line of its programs has to be scrolled. Every block is found: an
+    indented one would be passed over in silence."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         assert text.count("```python") == len(BLOCK.findall(text)), name(page)
-
-
-def test_pages_can_be_read():
-    """No page is long, and no line of its programs has to be scrolled."""
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
         assert text.count("\n") <= 300, name(page)
         for match in BLOCK.finditer(text):
             assert max(map(len, match["code"].splitlines())) <= 88, name(page)

@@ -15,13 +15,11 @@ import typing
 from typing import Annotated, Any, Literal
 
 import equinox as eqx
-import hypothesis
 import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 import jaxmbd as mbd
 from jaxmbd import analysis, identify, plots, reports, rollout, rotations, solvers, trajopt
@@ -236,26 +234,13 @@ class Stranger:
 
 
 SPECIAL = [
-    *(NAN, INF, 0.0, -1.0, 1.5, 0, 3, None, True, "text", 1j, {"a": 1.0}, []),
-    *([None], ["a", "b"], [1.0, "b"], [[1.0], [2.0, 3.0]], [1.0, NAN, 2.0], [1.0, 2.0, 3.0]),
-    *(
-        np.array(["a", "b"]),
-        np.array([True, False]),
-        np.ones(4),
-        np.eye(3),
-        jnp.asarray(np.ones(3)),
-    ),
+    *(NAN, INF, -INF, 0.0, -0.0, -1.0, 0.5, 1.5, 5e-324, -1e300, 0, -3, 4, 10**20, None, True),
+    *("text", "", "`Z'\n é", 1j, complex(NAN, 1.0), {"a": 1.0}, [], [None], ["a", "b"], [1.0, "b"]),
+    *([[1.0], [2.0, 3.0]], [1.0, NAN, 2.0], [1.0, 2.0, 3.0], [INF], list(range(8)), ["`\n"]),
+    *(np.array(["a", "b"]), np.array([True, False]), np.full(4, 0.3), jnp.asarray(np.ones(3))),
+    *(np.eye(3), [[-2.0, 0.0, 2.0]], [[0.5, 0.5, 0.5]] * 2),
     *(Stranger(), Stranger, print),
 ]
-NUMBERS = st.one_of(
-    st.floats(),
-    st.integers(-3, 10**20),
-    st.lists(st.floats(), max_size=8),
-    st.lists(st.lists(st.floats(-2, 2), min_size=3, max_size=3), min_size=1, max_size=3),
-    st.lists(st.floats(0.1, 1.0), min_size=1, max_size=4).map(np.array),
-)
-TEXT = st.text("aZ0.-`'\n é", max_size=5)  # a table of all characters takes seconds
-OTHERS = st.one_of(TEXT, st.complex_numbers(), st.lists(TEXT))
 ARGUMENTS = sorted(public(), key=lambda case: case[:2])
 
 
@@ -351,12 +336,6 @@ def test_every_argument():
     """By the same values."""
     verdicts = [check_value(case, value) for case in ARGUMENTS for value in SPECIAL]
     assert verdicts.count(False) > 10_000 and verdicts.count(True) > 1_000
-
-
-@hypothesis.settings(max_examples=400, derandomize=True, deadline=None, database=None)
-@hypothesis.given(case=st.sampled_from(ARGUMENTS), value=st.one_of(NUMBERS, OTHERS))
-def test_any_value(case, value):
-    check_value(case, value)
 
 
 def refusing_early(call):

@@ -207,10 +207,10 @@ def continuation(
     def advanced(at: _Point, ds: float, row: Any = None, predicted: Any = None) -> _Point:
         row = at.tangent if row is None else row
         predicted = ds * at.tangent if predicted is None else predicted
-        return _advance(problem, at.q, at.x, at.tangent, scale, row, predicted)
+        return jax.device_get(_advance(problem, at.q, at.x, at.tangent, scale, row, predicted))
 
     x0, zero = jnp.asarray(start, dtype), np.zeros(nv + 1, dtype)
-    here = _advance(problem, state.q, x0, along, scale, along, zero)
+    here = jax.device_get(_advance(problem, state.q, x0, along, scale, along, zero))
     if not here.ok:
         raise ValueError(
             "`state` of continuation is not close enough to an equilibrium at `start`: Newton's "
@@ -219,7 +219,7 @@ def continuation(
     here = here._replace(x=x0)  # without rounding
     if direction is not None:
         first = np.concatenate([np.asarray(direction, dtype) / length, [0.0]])
-        here = here._replace(tangent=jnp.asarray(first / np.linalg.norm(first), dtype))
+        here = here._replace(tangent=(first / np.linalg.norm(first)).astype(dtype))
     points, folds, crossings = [here], [], []
     ds, reached = float(step), False
     with progress_bar(max_steps, "continuation", progress) as bar:
@@ -245,7 +245,7 @@ def continuation(
             if not new.ok:
                 reached = False
                 break
-            span = float((new.tangent + here.tangent) @ _moved(problem, here, new, scale)) / 2
+            span = float(_length(problem, here, new, scale))
             if not fresh:
                 if float(new.tangent[-1]) * float(here.tangent[-1]) < 0:
                     fold = _located(
@@ -256,10 +256,9 @@ def continuation(
                     cross = _located(
                         lambda s, here=here: advanced(here, s), span, lambda p: p.crossing
                     )
-                    there = State(state.t, cross.q, jnp.zeros_like(state.v))
-                    crossings.append(
-                        BranchPoint(float(cross.x), there, len(points) - 1, cross.direction)
-                    )
+                    q, direction = map(to_jax, (cross.q, cross.direction))
+                    there = State(state.t, q, to_jax(np.zeros_like(state.v)))
+                    crossings.append(BranchPoint(float(cross.x), there, len(points) - 1, direction))
             points.append(new)
             here = new
             bar.update(1)
@@ -422,15 +421,12 @@ def _passed(before: float, x: float, end: float, lower: float, upper: float) -> 
     return lower if x < lower else upper if x > upper else None
 
 
-def _moved(problem: Family, here: _Point, there: _Point, scale: np.ndarray) -> np.ndarray:
-    """The scaled displacement from one point to another."""
-    dp = _difference(problem, here.q, there.q, here.x)
-    return np.concatenate([np.asarray(dp), [float(there.x) - float(here.x)]]) / scale
-
-
 @eqx.filter_jit
-def _difference(problem, q0, q1, x):
-    return problem.statics(q0, x).system.difference(q0, q1)
+def _length(problem: Family, here: _Point, there: _Point, scale: np.ndarray) -> Array:
+    """The scaled distance along the branch from one point to another."""
+    dp = problem.statics(here.q, here.x).system.difference(here.q, there.q)
+    moved = jnp.concatenate([dp, (there.x - here.x)[None]]) / scale
+    return (there.tangent + here.tangent) @ moved / 2
 
 
 def _located(advanced: Callable, span: float, value: Callable) -> _Point:

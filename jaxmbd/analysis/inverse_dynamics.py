@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, one_each, with_dtype
-from .._concrete import is_concrete
+from .._concrete import is_concrete, numpy_if_concrete, to_jax
 from .._inputs import checked, inside, not_negative_or_infinite, number, positive, shown
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._loop import stop_gradient
@@ -141,7 +141,7 @@ def static_inputs(
     acceleration with which it starts to move.
     """
     t, q, v = _states(state)
-    still = jnp.zeros_like(v)
+    still = to_jax(np.zeros(v.shape, v.dtype))
     options: Any = dict(lower=lower, upper=upper, weights=weights, solver=solver, throw=throw)
     return inverse_dynamics(system, State(t, q, still), still, u, **options)
 
@@ -179,8 +179,9 @@ def _states(state: State | Solution | Plan) -> tuple[Array, Array, Array]:
     """t, q and v with the same leading axes."""
     if state.q is None or state.v is None:
         raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
-    t = jnp.asarray(state.t, state.q.dtype)
-    return jnp.broadcast_to(t, state.q.shape[:-1]), state.q, state.v
+    xp = numpy_if_concrete(state.t)
+    t = xp.broadcast_to(xp.asarray(state.t, state.q.dtype), state.q.shape[:-1])
+    return to_jax(t), state.q, state.v
 
 
 def _first(q: Array, v: Array) -> tuple[Any, Any]:

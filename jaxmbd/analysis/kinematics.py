@@ -427,7 +427,7 @@ def dead_point(
     if tolerance is None:
         tolerance = 1e-10 if state.q.dtype == jnp.float64 else 1e-5
     t = jnp.asarray(state.t, state.q.dtype)
-    nothing = jnp.zeros((3, 1), state.q.dtype)
+    nothing = to_jax(np.zeros((3, 1), state.q.dtype))
     driven = _Driven(system, drives, angles, t, nothing)
     found = _dead_point(driven, state.q, state.v, tolerance, max_iterations)
     return raise_failure(found, found.result) if throw else found

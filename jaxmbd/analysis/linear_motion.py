@@ -236,10 +236,10 @@ def points_of(motion: Plan | Solution) -> tuple[Array, Array, Array]:
             "saved times, `saveat=diffrax.SaveAt(t0=True, steps=True)`."
         )
     if is_concrete(t) and not np.all(np.diff(t) > 0):
-        k = int(np.argmax(~(np.diff(t) > 0)))
+        k, times = int(np.argmax(~(np.diff(t) > 0))), np.asarray(t)
         raise ValueError(
             "Argument `motion` must have times that increase, but after "
-            f"{float(t[k]):g} s comes {float(t[k + 1]):g} s. If the simulation failed, its times "
+            f"{times[k]:g} s comes {times[k + 1]:g} s. If the simulation failed, its times "
             "stand still: see `motion.result`."
         )
     return jnp.asarray(t, q.dtype), q, v

@@ -13,7 +13,7 @@ from .._concrete import all_concrete, picked
 from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._printed import printed
-from .._results import RESULTS
+from .._results import RESULTS, code
 from .._simulation import SimulationProblem, Solution, Stepper, make_grid
 from .._sizes import check_fits
 from .._system import AbstractSystem, State
@@ -154,7 +154,7 @@ def first_nonfinite(
     tolerance = jnp.asarray(start_tolerance, dtype)
     q, v = with_dtype((state.q, state.v), dtype)
     motion = run(stepper, control, q, v, grid.as_arrays(dtype), tolerance)
-    if motion.result != RESULTS.successful:
+    if int(code(motion.result)) != int(code(RESULTS.successful)):
         return _in_motion(motion)
     if loss is None:
         return NonfiniteOrigin(remark="For derivatives give `loss`.")
@@ -186,7 +186,8 @@ def _in_motion(motion: StepwiseMotion) -> NonfiniteOrigin:
 
 def _conditioning(problem: SimulationProblem, at: At) -> str:
     """Why the equations are singular, in words."""
-    M, (_, J) = value(problem, at, "`mass_matrix`"), value(problem, at, JACOBIAN)
+    found = value(problem, at, ("`mass_matrix`", JACOBIAN))
+    M, (_, J) = found["`mass_matrix`"], found[JACOBIAN]
     text = ""
     if not entries_not_finite(M):
         eigenvalues = np.linalg.eigvalsh(np.asarray(M))
@@ -219,9 +220,10 @@ def _in_derivative(motion: StepwiseMotion, loss) -> NonfiniteOrigin:
     by += [".control" + path for path, _ in entries_not_finite(total.control)]
     by += ["the start"] if entries_not_finite(total.states) else []
     remark = f"Not finite in the end are those of the loss by {', '.join(by[-_LISTED:])}."
-    if float(sizes[i]) > _HUGE:
+    size = np.asarray(sizes)[i]
+    if size > _HUGE:
         remark = (
-            f"Derivatives had grown to {float(sizes[i]):.1e} on the way back from the end: "
+            f"Derivatives had grown to {size:.1e} on the way back from the end: "
             f"`tangent_growth` tells how far they reach. {remark}"
         )
     origin = NonfiniteOrigin(

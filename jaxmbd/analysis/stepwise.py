@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._concrete import picked, to_jax
 from .._results import RESULTS
 from .._simulation import (
     LoopOptions,
@@ -43,7 +44,7 @@ class StepwiseMotion(NamedTuple):
         return self.saved.state
 
     def at(self, i: int) -> StepperState:
-        return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[i]), self.states)
+        return jax.tree.map(lambda x: picked(x, i), self.states)
 
     def problem(self, i: int) -> SimulationProblem:
         """The problem with the rows that act in state i."""
@@ -54,7 +55,7 @@ class StepwiseMotion(NamedTuple):
         visited.points.clear()
         state = self.at(i)
         if i + 1 < len(self.states.t):
-            h = self.states.t[i + 1] - state.t
+            h = to_jax(np.diff(self.states.t)[i])
             watched = Watched(self.control, visited)
             jax.block_until_ready(_stepped(self.stepper, watched, state, h))
             jax.effects_barrier()
@@ -104,6 +105,7 @@ def _stepped(stepper, control, state, h) -> StepperState:
     return stepper.advance(state, h, control).bare()
 
 
+@eqx.filter_jit
 def solution_of(motion: StepwiseMotion) -> Solution:
     stats = {"num_steps": motion.done}
     return observed(motion.stepper, motion.control, motion.saved, stats, motion.result)

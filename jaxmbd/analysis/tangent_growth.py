@@ -56,7 +56,7 @@ class TangentGrowth(eqx.Module):
     @property
     def rate(self) -> Float[Array, " *batch"]:
         """The largest of `rates` [1/s]."""
-        return self.rates[..., 0]
+        return picked(self.rates, np.s_[..., 0])
 
     @property
     def reach(self) -> Float[Array, " *batch"]:

@@ -97,28 +97,35 @@ def entries_not_finite(
 
 
 @eqx.filter_jit
-def value(problem: SimulationProblem, at: At, name: str) -> PyTree:
-    """The value of a term."""
-    return numbers(terms(problem)[name](problem, at))
+def value(problem: SimulationProblem, at: At, names: tuple[str, ...]) -> dict[str, PyTree]:
+    """The values of terms."""
+    of = terms(problem)
+    return {name: numbers(of[name](problem, at)) for name in names}
 
 
 @eqx.filter_jit
-def derivative(problem: SimulationProblem, at: At, name: str) -> PyTree:
-    """The derivative of a term with respect to (problem, at)."""
-    return pulled(terms(problem)[name], problem, at)
+def derivative(problem: SimulationProblem, at: At, names: tuple[str, ...]) -> dict[str, PyTree]:
+    """The derivatives of terms with respect to (problem, at)."""
+    of = terms(problem)
+    return {name: pulled(of[name], problem, at) for name in names}
 
 
 def first_term(
-    fn: Callable[[SimulationProblem, At, str], PyTree],
+    fn: Callable[[SimulationProblem, At, tuple[str, ...]], dict[str, PyTree]],
     problem: SimulationProblem,
     points: Sequence[At],
 ) -> tuple[str, At, list[tuple[str, tuple[int, ...]]]] | None:
     """The first term whose `fn`, `value` or `derivative`, is not finite at one of the points: its
     name, the point, and its `entries_not_finite`."""
-    for name in terms(problem):  # one at a time, because the last ones take long to compile
-        for at in points:
-            if bad := entries_not_finite(fn(problem, at, name)):
-                return name, at, bad
+    names = tuple(terms(problem))
+    own = tuple(name for name in names if name.startswith("`"))
+    # Those of the user in one program, the others one at a time, because they take long to compile.
+    for some in (own, *((name,) for name in names if name not in own)):
+        found = [jax.device_get(fn(problem, at, some)) for at in points]
+        for name in some:
+            for at, values in zip(points, found, strict=True):
+                if bad := entries_not_finite(values[name]):
+                    return name, at, bad
     return None
 
 

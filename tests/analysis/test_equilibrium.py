@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+from analysis_systems import HIGH, LIMIT, Springs, Truss, Unit, load_at
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -13,7 +14,7 @@ from jaxmbd.analysis import equilibrium
 GRAVITY = 9.81
 
 
-class Hanging(mbd.AbstractSystem):
+class Hanging(Unit):
     """A point mass on a spring of no free length from (0, 0), which a rail, stated twice, keeps at
     x = reach, and a force in u."""
 
@@ -71,24 +72,17 @@ def test_hanging_mass_and_its_derivatives():
 
 
 @pytest.mark.slow
-def test_derivatives_in_forward_mode():
-    """The first and the second by the stiffness."""
-    m, k, _, u = VALUES
-    along_k, place = np.array([0.0, 1.0, 0.0, 0.0]), lambda values: hanging(values)[0]
-    twice = jax.jit(lambda x: jax.jvp(jax.jacfwd(place), (x,), (along_k,)))
-    first, second = (np.asarray(x)[1] for x in twice(VALUES))
-    lift = u - m * GRAVITY
-    np.testing.assert_allclose(first, [-GRAVITY / k, -lift / k**2, 0, 1 / k], atol=1e-8)
-    np.testing.assert_allclose(second[1], 2 * lift / k**3, rtol=1e-6)
+def test_second_derivative_by_the_stiffness():
+    (m, k, _, u), along_k = VALUES, np.array([0.0, 1.0, 0.0, 0.0])
+    slope = lambda x: jax.jvp(lambda x: hanging(x)[0], (x,), (along_k,))[1]  # noqa: E731
+    second = jax.jit(lambda x: jax.jvp(slope, (x,), (along_k,))[1])(VALUES)
+    np.testing.assert_allclose(np.asarray(second)[1], 2 * (u - m * GRAVITY) / k**3, rtol=1e-6)
 
 
-class HangingChain(mbd.AbstractSystem):
+class HangingChain(Unit):
     """Two point masses of 1 kg on rods of 1 m."""
 
     gravity: Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(4)
 
     def force(self, t, q, v, u):
         return -self.gravity * jnp.array([0.0, 1.0, 0.0, 1.0])
@@ -105,83 +99,54 @@ def test_accuracy_does_not_depend_on_the_start():
     @jax.jit
     def rests(start, gravity):
         chain = HangingChain(gravity)
-        return equilibrium(chain, mbd.State(0.0, start, np.zeros(4)), throw=False)
+        found = equilibrium(chain, mbd.State(0.0, start, np.zeros(4)), throw=False)
+        report = found.report
+        return found.q, report.stable, report.stiffness, report.result == mbd.RESULTS.successful
 
     starts = [1e-3, -1, 0, -2], [0.9, 0.2, 1.3, -0.6], [30.0, 10.0, -50.0, 80.0], [0.01, 1, 0, 2]
     for gravity in (9.81, 1e-12):
         for start in starts:
-            found = rests(np.array(start, float), gravity)
-            assert found.report.result == mbd.RESULTS.successful and found.report.stable
-            np.testing.assert_allclose(found.q, [0, -1, 0, -2], atol=1e-13)
-    upright = rests(np.array([0.0, 1, 0, 2]), 9.81)
-    np.testing.assert_allclose(upright.q, [0, 1, 0, 2], atol=1e-12)
-    assert not upright.report.stable
+            q, stable, _, good = rests(np.array(start, float), gravity)
+            np.testing.assert_allclose(q, [0, -1, 0, -2], atol=1e-13)
+            assert stable and good
+    q, stable, stiffness, _ = rests(np.array([0.0, 1, 0, 2]), 9.81)
+    np.testing.assert_allclose(q, [0, 1, 0, 2], atol=1e-12)
     # l^2 [[2, 1], [1, 1]] a'' = g l [[2, 0], [0, 1]] a.
     squares = -9.81 * np.array([2 + np.sqrt(2), 2 - np.sqrt(2)])
-    np.testing.assert_allclose(upright.report.stiffness[:2], squares, rtol=1e-9)
-
-
-class Truss(mbd.AbstractSystem):
-    """Von Mises' truss: a mass at height y between two springs whose other ends are 1 away, of free
-    length 1.1, under a load."""
-
-    load: Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(1)
-
-    def force(self, t, q, v, u):
-        length = jnp.sqrt(1 + q**2)
-        return -2 * 100 * (length - 1.1) * q / length - self.load
+    np.testing.assert_allclose(np.asarray(stiffness)[:2], squares, rtol=1e-9)
+    assert not stable
 
 
 @jax.jit
 def truss(load, start, first):
     state = mbd.State(0.0, start[None], np.zeros(1))
     found = equilibrium(Truss(load), state, first=first, throw=False)
-    return found.q[0], found.report.stable, found.report.result
+    return found.q[0], found.report.stable
 
 
 def test_both_states_of_a_bistable_truss():
     """Which one depends on the start; the flat one between them is unstable. Beyond the load at
     which it snaps through only the lower one is left."""
-    y = np.sqrt(1.1**2 - 1)
-    for start, rest in ((0.3, y), (-0.01, -y), (1e-9, y), (-3.0, -y)):
+    for start, rest in ((0.3, HIGH), (-0.01, -HIGH), (1e-9, HIGH), (-3.0, -HIGH)):
         np.testing.assert_allclose(truss(0.0, start, 1e-3)[0], rest, rtol=1e-7)
-    # At the top of the curve of load over y: d/dy [200 (1 - 1.1 / sqrt(1 + y^2)) y] = 0.
-    top = np.sqrt(1.1 ** (2 / 3) - 1)
-    most = -200 * (1 - 1.1 / np.sqrt(1 + top**2)) * top
-    for load, above in ((0.99 * most, True), (1.01 * most, False)):
-        found, stable, _ = truss(load, y, 1e-3)
-        assert (found > 0) == above and stable
+    for share, above in ((0.99, True), (1.01, False)):
+        found, stable = truss(share * LIMIT, HIGH, 1e-3)
+        assert (float(found) > 0) == above and stable
 
 
 def test_newton_steps_find_the_unstable_state_of_a_truss():
     """The three roots of 200 (1.1 / sqrt(1 + y^2) - 1) y = 1 are y = -0.4598, 0.0501 and 0.4518, of
     which the middle one is unstable. From beside each of them, the search ends there."""
-    load = lambda y: 200 * (1.1 / np.sqrt(1 + y**2) - 1) * y - 1.0  # noqa: E731
     for low, high, offsets in (
         (-0.6, -0.3, (-0.1, 0.08)),
         (0.0, 0.2, (-0.02, 0.02, 0.08)),
         (0.3, 0.6, (-0.05, 0.2)),
     ):
-        root = scipy.optimize.brentq(load, low, high, xtol=1e-15, rtol=1e-15)
+        root = scipy.optimize.brentq(lambda y: load_at(y) - 1, low, high, xtol=1e-15, rtol=1e-15)
         for offset in offsets:
-            found, stable, _ = truss(1.0, root + offset, 1e3)
+            found, stable = truss(1.0, root + offset, 1e3)
             np.testing.assert_allclose(found, root, atol=1e-14)
             assert stable == (abs(root) > 0.3)
-
-
-class Spring(mbd.AbstractSystem):
-    """A mass on a spring, under a push."""
-
-    stiffness: Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(1)
-
-    def force(self, t, q, v, u):
-        return u - self.stiffness * q
 
 
 def test_verdicts():
@@ -189,8 +154,10 @@ def test_verdicts():
     rounding is found for a tolerance of 1e-10, and not for 1e-20."""
 
     def found(stiffness, push, **options):
-        start = mbd.State(0.0, [3.0], [0.0])
-        return equilibrium(Spring(jnp.array(stiffness)), start, np.array([push]), **options)
+        start, one = mbd.State(0.0, [3.0], [0.0]), np.eye(1)
+        return equilibrium(
+            Springs(one, stiffness * one, 0 * one), start, np.array([push]), **options
+        )
 
     none = found(0.0, 1.0, throw=False)
     assert none.report.result == mbd.RESULTS.equilibrium_not_found
@@ -208,7 +175,7 @@ def test_rolling():
     """A wheel that rolls without slipping until its spring balances the push, q = (place, angle):
     k angle = F r, and the place follows by r."""
 
-    class Wheel(mbd.AbstractSystem):
+    class Wheel(Unit):
         def mass_matrix(self, q):
             return jnp.diag(jnp.array([2.0, 0.3]))
 

@@ -11,23 +11,10 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.linalg
-from analysis_systems import CartPole, Springs
+from analysis_systems import CartPole, Springs, Unit, through
 
 import jaxmbd as mbd
 from jaxmbd.analysis import linearise, linearise_along, lqr
-
-
-def through(t, q, v) -> mbd.Solution:
-    """A motion through these points."""
-    none = dict.fromkeys(["multipliers", "phi_norm", "phidot_norm", "ys"])
-    return mbd.Solution(
-        jnp.asarray(t),
-        jnp.asarray(q),
-        jnp.asarray(v),
-        stats={},
-        result=mbd.RESULTS.successful,
-        **none,
-    )
 
 
 def push(t, q, v):
@@ -38,17 +25,13 @@ def push(t, q, v):
 def moving(name):
     """A system, its start and its control."""
     if name == "cart_pole":
-        start = mbd.State(0.0, jnp.array([0.0, 0.4]), jnp.array([0.5, -1.0]))
-        return CartPole(*jnp.array([1.2, 0.3, 0.7])), start, push
+        start = mbd.State(0.0, [0.0, 0.4], [0.5, -1.0])
+        return CartPole(*np.array([1.2, 0.3, 0.7])), start, push
     return h.CASES[name].system, h.CASES[name].state, None
 
 
 @pytest.mark.parametrize(
-    "name",
-    h.slow_unless(
-        lambda name: name == "cart_pole",
-        ["cart_pole", "top", "redundant_pendulum", "skate_in_space"],
-    ),
+    "name", h.slow_unless(lambda name: name == "cart_pole", ["cart_pole", "top", "skate_in_space"])
 )
 def test_deviations_grow_as_the_model_says(name):
     """A_d and B_d of an interval are the derivatives of its end by its beginning and by a constant
@@ -72,26 +55,22 @@ def test_deviations_grow_as_the_model_says(name):
 
     step, by_begin = jax.jit(flow), jax.jit(jax.jacfwd(end))
     nu = 0 if control is None else 1
-    for dt in (0.04, 0.02):
-        ahead = step(state, jnp.zeros(nu), jnp.asarray(dt))
+    for dt in np.array([0.04, 0.02]):
+        ahead = step(state, np.zeros(nu), dt)
         ends = zip((0.0, state.q, state.v), (dt, ahead.q, ahead.v))
         model = linearise_along(system, through(*map(np.stack, ends)), control)
-        Z = model.Z
+        Z = np.asarray(model.Z)
         np.testing.assert_allclose(Z.mT @ Z, np.stack([np.eye(Z.shape[2])] * 2), atol=1e-12)
-        z = jnp.zeros(Z.shape[2] + nu)
-        D = Z[1].T @ by_begin(z, Z[0], jnp.asarray(dt), ahead)
+        D = Z[1].T @ np.asarray(by_begin(np.zeros(Z.shape[2] + nu), Z[0], dt, ahead))
         model = model.discretised()
-        found = jnp.concatenate([model.A[0], model.B[0]], axis=1)
+        found = np.concatenate([model.A, model.B], axis=2)[0]
         errors.append(np.abs(found - D).max())
         assert np.abs(D - np.eye(*D.shape)).max() > 0.01
     assert errors[1] < 3e-7 and errors[1] < errors[0] / 20, errors
 
 
-class Pushed(mbd.AbstractSystem):
+class Pushed(Unit):
     """A mass of 1 kg; the push u has the effect 1 + t."""
-
-    def mass_matrix(self, q):
-        return jnp.eye(1)
 
     def force(self, t, q, v, u):
         return (1 + t) * u
@@ -112,15 +91,17 @@ WEIGHTS = np.cos(np.arange(12.0)).reshape(6, 2)
 
 @jax.jit
 def of_pushed(model, r, final):
-    """Only the velocity at the end costs: gains, their weighted slope by r, and the verdicts."""
+    """Only the velocity at the end costs: gains, their weighted slope by r, and what is solved, in
+    continuous time and sampled."""
 
     def found(r):
         options = dict(Q=0.0, R=r, final=jnp.stack([0.0, final]), throw=False)
         along = lqr(model, **options)
-        return along.gains[:, 0], (along.result, lqr(model.discretised(), **options).result)
+        results = along.result, lqr(model.discretised(), **options).result
+        return along.gains[:, 0], [x == mbd.RESULTS.successful for x in results]
 
-    gains, pull, verdicts = jax.vjp(found, r, has_aux=True)
-    return gains, pull(WEIGHTS)[0], verdicts
+    gains, pull, good = jax.vjp(found, r, has_aux=True)
+    return gains, pull(WEIGHTS)[0], jnp.stack(good)
 
 
 def test_riccati_equation_in_closed_form():
@@ -162,8 +143,8 @@ def test_stiff_dampers():
 def test_verdicts():
     """Of a cost at the end that is negative, which only numbers that are known refuse; of intervals
     in which deviations grow beyond all numbers; and of the model. `throw=True` raises."""
-    for final, verdict in ((0.1, mbd.RESULTS.successful), (-0.1, mbd.RESULTS.riccati_unsolved)):
-        assert all(x == verdict for x in of_pushed(pushed_at_rest(), 1.0, final)[2])
+    for final in (0.1, -0.1):
+        np.testing.assert_array_equal(of_pushed(pushed_at_rest(), 1.0, final)[2], [final > 0] * 2)
     model = at_rest([-1.0, 1.0], [0.0, 0.0], [0.0, 1.0, 800.0])[1].discretised()
     with pytest.raises(RuntimeError, match="^The Riccati equation of `lqr` has no solution"):
         lqr(model)

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from analysis_systems import Springs
 
 import jaxmbd as mbd
@@ -32,7 +31,8 @@ def modes_of(mass, stiffness, damping, along):
 def found_of(mass, stiffness, damping=None, dK=None, dD=None):
     none = np.zeros_like(mass)
     parts = [none if x is None else np.asarray(x, float) for x in (damping, dK, dD)]
-    found, slopes, off = modes_of(np.asarray(mass, float), stiffness, parts[0], tuple(parts[1:]))
+    mass = np.asarray(mass, float)
+    found, slopes, off = jax.device_get(modes_of(mass, stiffness, parts[0], tuple(parts[1:])))
     np.testing.assert_allclose(off, 0.0, atol=1e-8)
     return found, slopes
 
@@ -48,7 +48,7 @@ def test_chain_of_masses():
     found, (_, slopes) = found_of(m * THREE, k * K, dK=K)
     j = np.arange(1, n + 1)
     w = 2 * np.sqrt(k / m) * np.sin(j * np.pi / (2 * n + 2))
-    s, shapes = np.asarray(found.s), np.asarray(found.shapes)
+    s, shapes = found.s, found.shapes
     np.testing.assert_allclose(s, np.ravel(np.outer(w, [1j, -1j])), atol=1e-11)
     np.testing.assert_allclose(found.frequency, np.repeat(w, 2) / (2 * np.pi), rtol=1e-12)
     np.testing.assert_allclose(found.damping_ratio, 0.0, atol=1e-12)
@@ -68,8 +68,7 @@ def test_damped_and_unstable():
     root = np.sqrt((d / 2) ** 2 - k + 0j)
     expected = np.concatenate([-d / 2 + root, -d / 2 - root])
     np.testing.assert_allclose(np.sort_complex(found.s), np.sort_complex(expected), rtol=1e-11)
-    oscillates = np.abs(np.asarray(found.s) - expected[0]) < 1e-9
-    ratio = np.asarray(found.damping_ratio)[oscillates]
+    ratio = np.asarray(found.damping_ratio)[np.abs(found.s - expected[0]) < 1e-9]
     np.testing.assert_allclose(ratio, d[0] / (2 * np.sqrt(k[0])), rtol=1e-10)
     assert not found.stable
     assert "0.477465" in str(found) and "0.1" in str(found)  # 3 rad/s, 0.6 / (2 * 3)
@@ -111,23 +110,6 @@ def test_critical_damping():
     k, d, first = np.diag([9.0, 90.0]), np.diag([6.0, 0.0]), np.diag([1.0, 0.0])
     found, (by_d, _) = found_of(ONE, k, d, dD=first)
     _, (by_k, _) = found_of(ONE, k, d, dK=first)
-    critical = np.abs(np.asarray(found.s).imag) < 1.0
-    np.testing.assert_allclose(np.asarray(by_d)[critical], [-0.5, -0.5], atol=1e-9)
-    np.testing.assert_allclose(np.asarray(by_k)[critical], [0.0, 0.0], atol=1e-9)
-
-
-@pytest.mark.slow
-def test_spherical_pendulum_on_a_quaternion():
-    """A rigid body that hangs from a ball joint: two pendulum modes and one free spin, with
-    redundant coordinates and rows."""
-    inertia = mbd.Inertia.box(size=[0.1, 0.2, 1.0], mass=1.0)
-    body = mbd.Body("bar", inertia, position=[0.0, 0.0, -0.5])
-    joint = mbd.Spherical("ball", "ground", body, point=[0.0] * 3)
-    mechanism = mbd.Mechanism([body], [joint])
-    found = modes(linearise(mechanism, mechanism.state()))
-    assert found.s.shape == (6,)
-    about_y = (0.1**2 + 1.0) / 12 + 0.25
-    about_x = (0.2**2 + 1.0) / 12 + 0.25
-    w = np.sqrt(9.81 * 0.5 / np.array([about_x, about_y]))
-    np.testing.assert_allclose(found.s[:2], 0.0, atol=1e-6)
-    np.testing.assert_allclose(found.s[2::2], 1j * w, rtol=1e-9)
+    critical = np.abs(found.s.imag) < 1.0
+    np.testing.assert_allclose(by_d[critical], [-0.5, -0.5], atol=1e-9)
+    np.testing.assert_allclose(by_k[critical], [0.0, 0.0], atol=1e-9)

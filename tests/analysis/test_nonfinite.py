@@ -6,23 +6,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from analysis_systems import Unit
 
 import jaxmbd as mbd
 
-IMPULSE = mbd.VelocityImpulse()
+IMPULSE, UK = mbd.VelocityImpulse(), mbd.UdwadiaKalaba()
 REST = mbd.State(0.0, np.array([1.0, 0.0]), np.zeros(2))
 ORIGIN = mbd.State(0.0, np.zeros(2), np.zeros(2))
 
 
-class Particle(mbd.AbstractSystem):
+class Particle(Unit):
     """A particle in the plane with a force and perhaps a constraint of the user's own."""
 
     law: object
     rows: object = None
     scale: jax.Array = h.parameter(1.0)
-
-    def mass_matrix(self, q):
-        return jnp.eye(2)
 
     def force(self, t, q, v, u):
         f = self.law(self.scale, q, v)
@@ -49,10 +47,6 @@ def springs(k, q, v):
     return -(length - k) * q / length
 
 
-def masked_root(k, q, v):
-    return jnp.where(q > 0, k * jnp.sqrt(q), 0.0)
-
-
 def end(sol):
     return jnp.sum(sol.q[-1])
 
@@ -75,7 +69,7 @@ def test_logarithm_of_a_negative_number():
     """x falls as 0.3 - t^2 / 2, below 0 after t = 0.775: within a step, at a stage of the scheme.
     Before that all is finite."""
     state = mbd.State(0.0, np.array([0.3, 0.0]), np.zeros(2))
-    found = find(Particle(logarithm), state, mbd.UdwadiaKalaba())
+    found = find(Particle(logarithm), state, UK)
     assert (found.quantity, found.derivative, found.entry) == ("`force`", False, (1,))
     assert found.step == 15
     np.testing.assert_allclose(found.state.t, 0.75)
@@ -98,8 +92,7 @@ def test_constraint_without_a_direction():
 
 
 def test_step_too_large():
-    stiff = Particle(lambda k, q, v: -1e6 * q**3)
-    found = find(stiff, method=mbd.UdwadiaKalaba())
+    found = find(Particle(lambda k, q, v: -1e6 * q**3), method=UK)
     assert found.quantity == "`force`" and "The motion blew up before" in found.remark
 
 
@@ -119,8 +112,7 @@ def test_controls():
     weight = lambda c: c.mlp.layers[0].weight  # noqa: E731
     spoilt = np.array(weight(NETWORK))
     spoilt[2, 1] = np.nan
-    bad = eqx.tree_at(weight, NETWORK, jnp.asarray(spoilt))
-    found = find(Particle(linear), control=bad)
+    found = find(Particle(linear), control=eqx.tree_at(weight, NETWORK, spoilt))
     assert found.quantity == "the given `control.mlp.layers[0].weight`"
     assert found.entry == (2, 1) and found.step is None
     found = find(Particle(linear), control=Network(NETWORK.mlp, 0.42))
@@ -135,11 +127,7 @@ class Vanishing(Particle):
         return jnp.diag(jnp.stack([jnp.ones_like(q[0]), jnp.maximum(q[0], 0.0)]))
 
 
-@pytest.mark.parametrize(
-    "method",
-    [pytest.param(mbd.UdwadiaKalaba(), marks=pytest.mark.slow), IMPULSE],
-    ids=["continuous", "split"],
-)
+@pytest.mark.parametrize("method", h.slow_unless(lambda x: x is IMPULSE, [UK, IMPULSE]), ids=repr)
 def test_singular_mass_matrix(method):
     """x = cos t."""
     found = find(Vanishing(linear), method=method, t1=2.0)
@@ -147,14 +135,8 @@ def test_singular_mass_matrix(method):
     assert "solution" in found.quantity or found.quantity == "the step"
 
 
-class RollPitchYaw(mbd.AbstractSystem):
+class RollPitchYaw(Unit):
     coordinates = mbd.RollPitchYawBody()
-
-    def mass_matrix(self, q):
-        return jnp.eye(3)
-
-    def force(self, t, q, v, u):
-        return jnp.zeros_like(v)
 
 
 def test_failures_that_are_no_nan():
@@ -168,26 +150,14 @@ def test_failures_that_are_no_nan():
 # --- derivatives --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "method",
-    [IMPULSE, pytest.param(mbd.UdwadiaKalaba(), marks=pytest.mark.slow)],
-    ids=["split", "continuous"],
-)
-def test_root_at_zero(method):
+def test_root_at_zero():
     """A motion that is finite, from rest: drag has no derivative in the first step alone."""
-    assert not find(Particle(drag), method=method).found
-    found = find(Particle(drag), method=method, loss=end)
+    assert not find(Particle(drag)).found
+    found = find(Particle(drag), loss=end)
     assert (found.quantity, found.derivative, found.step) == ("`force`", True, 0)
     assert found.leaves == (".v",) and found.remark.endswith("by the start.")
     assert "jnp.sqrt(v @ v)" in found.line
     assert "the derivative of `force` is not finite, by .v" in str(found)
-
-
-def test_branch_that_is_not_taken():
-    """It is in every step, so the last one is named first."""
-    found = find(Particle(masked_root), ORIGIN, loss=end)
-    assert (found.quantity, found.step) == ("`force`", 19)
-    assert found.leaves == (".q",)
 
 
 class Roots(eqx.Module):
@@ -198,15 +168,16 @@ class Roots(eqx.Module):
 
 
 def test_parameters_are_named():
+    """Those of the last step first, as what is wrong in every step is."""
+
     def root(k, q, v):
-        return -q * jnp.sqrt(k)
+        return -q * jnp.sqrt(k) + jnp.where(v > 5, jnp.sqrt(v - 9), 0.0)
 
     found = find(Particle(root, scale=0.0), loss=end)
-    assert found.leaves == (".system.scale",) and found.step == 19
-    assert found.remark.endswith("by .system.scale.")
-    found = find(
-        Particle(linear), control=Roots([jnp.array([1.0, 1.0]), jnp.array([0.0, 0.0])]), loss=end
-    )
+    assert found.leaves == (".system.scale", ".v") and found.step == 19
+    assert found.remark.endswith("by .system.scale, the start.")
+    gains = [np.array([1.0, 1.0]), np.array([0.0, 0.0])]
+    found = find(Particle(linear), control=Roots(gains), loss=end)
     assert (found.quantity, found.leaves) == ("`control`", (".control.gains[1]",))
 
 
@@ -243,7 +214,8 @@ def steep(poses, twists, t, u):
 
 @pytest.mark.slow
 def test_elements_are_named():
-    """Of a body that falls by its weight and by two forces."""
+    """Of a body that falls by its weight and by two forces; and where only derivatives are not
+    finite, of two bodies that fall alike, all the time."""
 
     def push(poses, twists, t, u):
         return ((poses[0].position, jnp.zeros(3)),)
@@ -254,14 +226,10 @@ def test_elements_are_named():
     assert (found.quantity, found.element, found.derivative) == ("`force`", 'Force "drop"', False)
     assert found.step == 0 and 'step 0, from t = 0 s: `force`, Force "drop", is not' in str(found)
 
-
-@pytest.mark.slow
-def test_elements_are_named_whose_derivatives_are_not_finite():
     ends = [[0, 0, 0.0], [0, 0, 1.0]]
     spring = mbd.Spring("strut", *BODIES, points=ends, stiffness=10.0, rest_length=1.0)
     mechanism = mbd.Mechanism(BODIES, [], [spring, mbd.Force("rope", ["cart", "load"], rope)])
     found = find(mechanism, mechanism.state(), t1=0.1, loss=end)
-    # Both bodies fall alike, all the time.
     assert (found.quantity, found.element, found.step) == ("`force`", 'Force "rope"', 1)
     assert 'the derivative of `force`, Force "rope", is not finite' in str(found)
 

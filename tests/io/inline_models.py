@@ -1,5 +1,6 @@
 """Models as text, and what MuJoCo makes of them."""
 
+import equinox as eqx
 import numpy as np
 import pytest
 from points import equations_of_each, solved
@@ -226,6 +227,13 @@ def spec_of(text, soft=True):
         for name in SOFT:
             spec.option.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}"))
     return spec
+
+
+@eqx.filter_jit
+def rows_of(mechanism, names, q):
+    """The violations of joints, by one program."""
+    joints = [mechanism.joint(name) for name in names]
+    return [joint.equations(mechanism.frames(joint, q), 0.0) for joint in joints]
 
 
 def random_state(m, d, rng, spread=0.8):

@@ -1,7 +1,5 @@
 """Files in SDFormat for tests."""
 
-import jaxmbd as mbd
-
 LINK = """
 <link name="{name}"><pose>{pose}</pose>
   <inertial><pose>0.1 0 0 0 0 0.3</pose><mass>2</mass>
@@ -44,10 +42,3 @@ def sdf(inside, version="1.6"):
 def world(inside, version="1.12"):
     """A file with a world."""
     return f'<sdf version="{version}"><world name="w">{inside}</world></sdf>'
-
-
-def loaded(text, tmp_path, **options):
-    """The model of a text."""
-    path = tmp_path / "model.sdf"
-    path.write_text(text)
-    return mbd.load(path, **options)

@@ -4,7 +4,7 @@ them."""
 import equinox as eqx
 import numpy as np
 import pytest
-from inline_models import mujoco, spec_of
+from inline_models import mujoco, rows_of, spec_of
 
 import jaxmbd as mbd
 
@@ -110,14 +110,13 @@ LIMITS = """
 
 def test_limits_act_from_their_margin_on():
     """MuJoCo's limit has no force where the distance is the margin."""
-    contacts = mbd.load(spec_of(LIMITS.format(0.1))).mechanism.contacts
-    limits = {limit.name: limit for limit in contacts}
-    ends = [float(x) for name in ("slide", "t") for x in (limits[name].lower, limits[name].upper)]
+    mechanism = mbd.load(spec_of(LIMITS.format(0.1))).mechanism
+    limits = mechanism.contact("slide"), mechanism.contact("t")
+    ends = [float(x) for limit in limits for x in (limit.lower, limit.upper)]
     np.testing.assert_allclose(ends, [-0.4, 0.9, -0.2, 0.5], atol=1e-15)
     loaded = mbd.load(spec_of(LIMITS.format(0.8)))
-    assert loaded.dropped == (
-        'joint "slide" (line 4): the margin of its limits, which overlap with it',
-    )
+    [line] = loaded.dropped
+    assert line == 'joint "slide" (line 4): the margin of its limits, which overlap with it'
     assert float(loaded.mechanism.contacts[0].lower) == -0.5
 
 
@@ -142,7 +141,7 @@ def test_a_weld_without_a_torque_holds_a_point():
     joint = loaded.mechanism.joint("w")
     assert isinstance(joint, mbd.Spherical)
     state = loaded.state_from(d.qpos)
-    row = np.asarray(joint.equations(loaded.mechanism.frames(joint, state.q), 0.0))
+    (row,) = map(np.asarray, rows_of(loaded.mechanism, ("w",), state.q))
     np.testing.assert_allclose(d.efc_pos[3:6], 0, atol=1e-15)
     np.testing.assert_allclose(np.linalg.norm(row), np.linalg.norm(d.efc_pos[:3]), rtol=1e-12)
     assert isinstance(mbd.load(spec_of(WELD.format(2))).mechanism.joint("w"), mbd.Fixed)
@@ -161,24 +160,19 @@ CARRIED = """
 MOTOR = '<actuator><motor joint="j"/></actuator>'
 
 
-@pytest.mark.parametrize(
-    "limit, motor, told",
-    [
+def test_weight_that_actuators_carry_in_part_is_told():
+    """Told exactly where MuJoCo lets the body fall."""
+    for limit, motor, told in (
         ("", MOTOR, ""),
         ('actuatorfrcrange="-1 1"', MOTOR, "the limit of its force holds for its weight too"),
         ("", "", "its weight stays without actuators"),
-    ],
-    ids=["unlimited", "limited", "no actuator"],
-)
-def test_weight_that_actuators_carry_in_part_is_told(limit, motor, told):
-    """Told exactly where MuJoCo lets the body fall."""
-    spec = spec_of(CARRIED.format(limit, motor))
-    m = spec.compile()
-    d = mujoco.MjData(m)
-    mujoco.mj_forward(m, d)
-    dropped = mbd.load(spec).dropped
-    assert (abs(d.qacc[0]) > 1) == bool(told)
-    assert [told in line for line in dropped] == [True] * bool(told)
+    ):
+        spec = spec_of(CARRIED.format(limit, motor))
+        m = spec.compile()
+        d = mujoco.MjData(m)
+        mujoco.mj_forward(m, d)
+        assert (abs(d.qacc[0]) > 1) == bool(told)
+        assert [told in line for line in mbd.load(spec).dropped] == [True] * bool(told)
 
 
 def test_contacts_of_a_file_are_written_again(tmp_path):

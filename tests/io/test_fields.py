@@ -38,35 +38,22 @@ EVERYTHING = """
 </mujoco>
 """
 
-NAMES = {
-    "body": "a",
-    "jnt": "j",
-    "dof": "j",
-    "geom": "g",
-    "pair": "p",
-    "eq": "e",
-    "tendon": "t",
-    "actuator": "m",
-    "sensor": "r",
-    "key": "k",
-}
+KINDS = "body jnt dof geom pair eq tendon actuator sensor key".split()
+NAMES = dict(zip(KINDS, "ajjgpetmrk", strict=True))
 
 
 def test_every_field_is_classified():
     """Of this version of MuJoCo, each in one list only."""
     m = spec_of(EVERYTHING).compile()
-    kinds = {
-        name: fields.classification(name)
-        for name in fields.fields_of(m)
-        if not fields.is_size(name, getattr(m, name))
-    }
-    assert len(kinds) > 400
-    assert [name for name, kind in kinds.items() if kind == "unknown"] == []
-    options = {name: fields.classification_of_option(name) for name in fields.fields_of(m.opt)}
-    assert [name for name, kind in options.items() if kind == "unknown"] == []
+    of_model = [x for x in fields.fields_of(m) if not fields.is_size(x, getattr(m, x))]
     flags = [*fields.flags_of(mujoco, "DSBL_"), *fields.flags_of(mujoco, "ENBL_")]
-    assert len(flags) > 25
-    assert [name for name in flags if fields.classification_of_flag(name) == "unknown"] == []
+    assert len(of_model) > 400 and len(flags) > 25
+    for names, kind_of in (
+        (of_model, fields.classification),
+        (fields.fields_of(m.opt), fields.classification_of_option),
+        (flags, fields.classification_of_flag),
+    ):
+        assert [name for name in names if kind_of(name) == "unknown"] == []
     lists = (fields.READ, {*fields.TOLD, *fields.TOLD_WITH}, fields.WITHOUT_EFFECT)
     assert sum(map(len, lists)) == len(set().union(*lists)) and not set(fields.TOLD) & set(
         fields.TOLD_WITH
@@ -138,39 +125,34 @@ def test_what_is_said_to_be_read_is_read(monkeypatch):
     assert fields.READ - early - seen == set()
 
 
+def told(spec, m):
+    source = Source(mujoco, spec, m, "model")
+    fields.tell(source, fields.Reads(contacts=True, limits=True))
+    return source.dropped
+
+
 @pytest.mark.parametrize("field", fields.TOLD)
 def test_a_field_without_counterpart_is_told(field):
     """It is told with the name of its element where it differs, and only there."""
     spec = spec_of(EVERYTHING)
     m = spec.compile()
-
-    def told():
-        source = Source(mujoco, spec, m, "model")
-        fields.tell(source, fields.Reads(contacts=True, limits=True))
-        return source.dropped
-
-    before = told()
+    before = told(spec, m)
     prefix = field.partition("_")[0]
-    i = 1 if prefix in ("body", "geom") else 0
-    getattr(m, field)[i] += 1
-    new = [line for line in told() if line not in before]
+    getattr(m, field)[1 if prefix in ("body", "geom") else 0] += 1
+    (new,) = [line for line in told(spec, m) if line not in before]
     kind = {"jnt": "joint", "dof": "joint", "eq": "equality"}.get(prefix, prefix)
-    assert len(new) == 1
-    assert new[0].startswith(f'{kind} "{NAMES[prefix]}"') and fields.TOLD[field].why in new[0]
+    assert new.startswith(f'{kind} "{NAMES[prefix]}"') and fields.TOLD[field].why in new
 
 
-@pytest.mark.parametrize("option", fields.OPTIONS_TOLD)
-def test_an_option_without_counterpart_is_told(option):
+def test_options_without_counterpart_are_told():
     spec = spec_of(EVERYTHING)
     m = spec.compile()
-    m.opt.enableflags |= 1  # override
-    m.opt.enableflags |= int(mujoco.mjtEnableBit.mjENBL_SLEEP)
-    value = getattr(m.opt, option)
-    setattr(m.opt, option, value + 1 if np.ndim(value) == 0 else np.asarray(value) + 1)
-    source = Source(mujoco, spec, m, "model")
-    fields.tell(source, fields.Reads(contacts=True, limits=True))
-    assert any(line.startswith(f"option {option}: ") for line in source.dropped)
-    assert any(line.startswith("option ENBL_SLEEP: ") for line in source.dropped)
+    m.opt.enableflags |= 1 | int(mujoco.mjtEnableBit.mjENBL_SLEEP)  # 1: override
+    for option in fields.OPTIONS_TOLD:
+        setattr(m.opt, option, getattr(m.opt, option) + 1)
+    lines = told(spec, m)
+    for name in (*fields.OPTIONS_TOLD, "ENBL_SLEEP"):
+        assert any(line.startswith(f"option {name}: ") for line in lines), name
 
 
 class WithMore:
@@ -194,11 +176,9 @@ def test_a_field_of_a_later_version_is_told(monkeypatch):
     plain = fields._plain(mujoco)
     sticky = np.zeros(plain.ngeom)
     monkeypatch.setattr(fields, "_plain", lambda mujoco: WithMore(plain, geom_sticky=sticky))
-    source = Source(mujoco, spec, spec.compile(), "model")
-    source.m = WithMore(source.m, geom_sticky=np.array([0.0, 2.0]))
-    fields.tell(source, fields.Reads(contacts=True, limits=True))
-    assert 'geom "g" (line 8): its field geom_sticky, which is new' in source.dropped
-    assert not any('"floor"' in line for line in source.dropped)
+    lines = told(spec, WithMore(spec.compile(), geom_sticky=np.array([0.0, 2.0])))
+    assert 'geom "g" (line 8): its field geom_sticky, which is new' in lines
+    assert not any('"floor"' in line for line in lines)
 
 
 def test_what_does_not_act_is_not_told():
@@ -206,8 +186,8 @@ def test_what_does_not_act_is_not_told():
     text = EVERYTHING.replace('density="1"', 'timestep="0.001"')
     text = text.replace('name="g" size', 'name="g" solref="0.1 1" fluidshape="ellipsoid" size')
     text = text.replace('range="-1 1" frictionloss="0.1"', "solreflimit='0.1 1' margin='0.1'", 1)
-    told = mbd.load(spec_of(text), contacts=False).dropped
-    assert [line for line in told if line.startswith(("geom", "joint", "option"))] == []
-    told = mbd.load(spec_of(text)).dropped
-    [line] = [line for line in told if line.startswith(("geom", "joint", "option"))]
+    starts = "geom", "joint", "option"
+    lines = mbd.load(spec_of(text), contacts=False).dropped
+    assert [line for line in lines if line.startswith(starts)] == []
+    [line] = [line for line in mbd.load(spec_of(text)).dropped if line.startswith(starts)]
     assert line == 'geom "g" (line 8): the softness of its contacts, which are rigid here'

@@ -35,26 +35,21 @@ def test_json_is_exact(text, tmp_path):
 
 def test_a_mechanism_of_ones_own_is_written_exactly(tmp_path):
     """Not only what files of models hold."""
-    inertia = mbd.Inertia.box(size=[0.5, 0.1, 0.1], mass=1 / 3)
-    body = mbd.Body("body", inertia, position=[0.25, 0.0, 0.0])
-    hinge = mbd.Revolute(
-        "hinge", "ground", body, point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0], limits=(-1, np.inf)
-    )
-    drag = mbd.Drag("drag", body, linear=0.1)
-    mechanism = mbd.Mechanism([body], [hinge], [drag])
+    hinge = mbd.Revolute("hinge", "ground", BODY, **ABOUT_Y, limits=(-1, np.inf))
+    mechanism = mbd.Mechanism([BODY], [hinge], [mbd.Drag("drag", BODY, linear=0.1)])
     mbd.save(mechanism, tmp_path / "own.json")
     assert_same_bits(mechanism, mbd.load(tmp_path / "own.json").mechanism)
 
 
 def test_functions_are_refused(tmp_path):
-    body = mbd.Body("body", mbd.Inertia.sphere(radius=0.1, mass=1.0))
-    push = mbd.PointForce("push", body, force_world=lambda t: np.ones(3))
-    mechanism = mbd.Mechanism([body], forces=[push])
-    check_refused(
-        lambda: mbd.save(mechanism, tmp_path / "own.json"), 'PointForce "push" holds a function'
-    )
-    check_refused(lambda: mbd.save(mechanism, tmp_path / "own.stl"), "must end in one of")
-    check_refused(lambda: mbd.save(mechanism, tmp_path / "own.csv"), "give the `solution`")
+    push = mbd.PointForce("push", BODY, force_world=lambda t: np.ones(3))
+    mechanism = mbd.Mechanism([BODY], forces=[push])
+    for suffix, words in (
+        ("json", 'PointForce "push" holds a function'),
+        ("stl", "must end in one of"),
+        ("csv", "give the `solution`"),
+    ):
+        check_refused(lambda x=suffix: mbd.save(mechanism, tmp_path / f"own.{x}"), words)
 
 
 @pytest.mark.parametrize("text", [ARM, JOINTS], ids=["arm", "joints"])
@@ -93,15 +88,8 @@ def test_contacts_limits_and_loops_are_written(tmp_path):
     assert m.neq == 1 and m.eq_type[0] == int(mujoco.mjtEq.mjEQ_CONNECT)
 
 
-def hinged(forces=(), limits=None, contacts=()):
-    """A body on a hinge, in MuJoCo from what is written."""
-    body = mbd.Body("b", mbd.Inertia.box(size=[0.3, 0.1, 0.1], mass=1.0), position=[0.15, 0, 0])
-    hinge = mbd.Revolute("h", "ground", body, **ABOUT_Y, limits=limits)
-    own = [make("ground", body, hinge) for make in forces]
-    return mbd.Mechanism([body], [hinge], own, [make(hinge) for make in contacts])
-
-
 ABOUT_Y = dict(point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0])
+BODY = mbd.Body("b", mbd.Inertia.box(size=[0.3, 0.1, 0.1], mass=1 / 3), position=[0.15, 0, 0])
 
 
 def written(mechanism, path):
@@ -112,20 +100,21 @@ def written(mechanism, path):
 
 def test_springs_of_one_hinge_add(tmp_path):
     """2 (x - 0.5) + 6 (x + 0.1) = 8 (x - 0.05)."""
-
-    def spring(name, stiffness, rest):
-        return lambda a, b, _: mbd.TorsionSpring(
-            name, a, b, stiffness=stiffness, rest_angle=rest, **ABOUT_Y
-        )
-
-    m = written(hinged([spring("s", 2.0, 0.5), spring("t", 6.0, -0.1)]), tmp_path / "two.xml")
+    springs = [
+        mbd.TorsionSpring(name, "ground", BODY, stiffness=stiffness, rest_angle=rest, **ABOUT_Y)
+        for name, stiffness, rest in (("s", 2.0, 0.5), ("t", 6.0, -0.1))
+    ]
+    hinge = mbd.Revolute("h", "ground", BODY, **ABOUT_Y)
+    m = written(mbd.Mechanism([BODY], [hinge], springs), tmp_path / "two.xml")
     np.testing.assert_allclose([m.jnt_stiffness[0], m.qpos_spring[0]], [8.0, 0.05], rtol=1e-14)
 
 
 def test_limits_of_one_hinge_meet(tmp_path):
     """The narrower ones count, and a law that MJCF cannot hold is told."""
-    wide = lambda hinge: mbd.CoordinateLimit("wide", mbd.OfJoint(hinge), lower=-0.5, upper=2.0)  # noqa: E731
-    mechanism = hinged((), [-1.0, 1.0], [lambda h: mbd.JointLimit(h, restitution=0.5), wide])
+    hinge = mbd.Revolute("h", "ground", BODY, **ABOUT_Y, limits=[-1.0, 1.0])
+    wide = mbd.CoordinateLimit("wide", mbd.OfJoint(hinge), lower=-0.5, upper=2.0)
+    limits = [mbd.JointLimit(hinge, restitution=0.5), wide]
+    mechanism = mbd.Mechanism([BODY], [hinge], contacts=limits)
     with pytest.warns(UserWarning, match='JointLimit "h": its restitution'):
         m = written(mechanism, tmp_path / "two.xml")
     np.testing.assert_allclose(m.jnt_range[0], [-0.5, 1.0])
@@ -155,9 +144,8 @@ def test_motions_come_back(motion, suffix, tmp_path):
     loaded, sol = motion
     mbd.save(loaded, tmp_path / f"motion.{suffix}", sol)
     found = mbd.io.load_trajectory(tmp_path / f"motion.{suffix}")
-    np.testing.assert_array_equal(found.t, sol.t)
-    np.testing.assert_array_equal(found.q, sol.q)
-    np.testing.assert_array_equal(found.v, sol.v)
+    for one, other in zip((found.t, found.q, found.v), sol, strict=False):
+        np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(found.columns["qpos"], loaded.qpos_qvel(sol)[0])
 
 

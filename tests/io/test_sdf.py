@@ -3,8 +3,7 @@
 import equinox as eqx
 import numpy as np
 import pytest
-from refusals import check_refused
-from sdf_files import hinge, link, loaded, sdf
+from sdf_files import hinge, link, sdf
 
 import jaxmbd as mbd
 
@@ -31,8 +30,8 @@ def axis_of(found, name, along=(0.0, 0.0, 1.0)):
     return frame.direction(np.array(along))
 
 
-def test_a_loop_is_a_joint_like_the_others(tmp_path):
-    model = loaded(FOUR_BAR, tmp_path)
+def test_a_loop_is_a_joint_like_the_others(load):
+    model = load(FOUR_BAR)
     mechanism = model.mechanism
     assert [type(joint) for joint in mechanism.joints] == 4 * [mbd.Revolute]
     assert np.abs(mechanism.constraint(model.state.q, 0.0)).max() < 1e-14
@@ -46,24 +45,24 @@ def test_a_loop_is_a_joint_like_the_others(tmp_path):
     limit = mechanism.contact("a")
     assert (float(limit.lower), float(limit.upper)) == (-1.0, 2.0)
     assert model.visuals[0].size == (0.1, 0.05, 0.05) and not model.dropped
-    assert loaded(FOUR_BAR, tmp_path, limits=False).mechanism.contacts == ()
+    assert load(FOUR_BAR, limits=False).mechanism.contacts == ()
 
 
 @pytest.mark.slow
-def test_a_loop_counts_once(tmp_path):
-    found = mbd.reports.mobility(loaded(FOUR_BAR, tmp_path).mechanism)
+def test_a_loop_counts_once(load):
+    found = mbd.reports.mobility(load(FOUR_BAR).mechanism)
     assert found.freedoms == 1 and len(found.redundant) == 3
 
 
-def test_inertias_are_turned_into_the_axes_of_the_link(tmp_path):
-    body = loaded(FOUR_BAR, tmp_path).mechanism.body("crank")
+def test_inertias_are_turned_into_the_axes_of_the_link(load):
+    body = load(FOUR_BAR).mechanism.body("crank")
     c, s = np.cos(0.3), np.sin(0.3)
     R = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
     np.testing.assert_allclose(body.inertia.tensor, R @ np.diag([0.01, 0.02, 0.025]) @ R.T)
     np.testing.assert_allclose(body.inertia.center, [0.1, 0.0, 0.0])
 
 
-def test_axes_may_be_those_of_the_model(tmp_path):
+def test_axes_may_be_those_of_the_model(load):
     """`use_parent_model_frame` of old files, which is the default of still older ones;
     `expressed_in` of new ones, or the frame of the joint."""
     arm = link("arm", pose="0 0 0 0 0 1.5707963267948966")
@@ -75,30 +74,30 @@ def test_axes_may_be_those_of_the_model(tmp_path):
         ("1.6", hinge("a", "arm", more=flag), [0.0, 1.0, 0.0]),
         ("1.9", expressed, [0.0, 1.0, 0.0]),
     ):
-        found = loaded(sdf(arm + held, version), tmp_path)
+        found = load(sdf(arm + held, version))
         np.testing.assert_allclose(axis_of(found, "a"), axis, atol=1e-15, err_msg=version)
 
 
-def test_the_place_of_the_model(tmp_path):
+def test_the_place_of_the_model(load, refused):
     """Its pose, and the frame that is placed by it, here the link itself. Places relative to each
     other, and to another model, are refused."""
     arm, half = link("arm", pose="0 0 1 0 0 0"), np.sqrt(0.5)
     turned = "<pose degrees='true'>1 2 3 0 0 90</pose>"
     for named, place in (("", [1.0, 2.0, 4.0]), (' placement_frame="arm"', [1.0, 2.0, 3.0])):
         text = sdf(turned + arm).replace('name="m"', 'name="m"' + named)
-        pose = loaded(text, tmp_path).state.q
+        pose = load(text).state.q
         np.testing.assert_allclose(pose, [*place, half, 0.0, 0.0, half], atol=1e-15)
     around = '<frame name="a" attached_to="b"/><frame name="b" attached_to="a"/>'
     lost = sdf(around + arm.replace("<pose>0 0 1", '<pose relative_to="a">0 0 1'))
-    check_refused(lambda: loaded(lost, tmp_path), "relative to itself")
+    refused(lost, "relative to itself")
     other = sdf(turned.replace("<pose", "<pose relative_to='table'") + arm)
-    check_refused(lambda: loaded(other, tmp_path), 'refers to "table", which the <sdf> does')
+    refused(other, 'refers to "table", which the <sdf> does')
 
 
-def test_a_joint_may_have_the_name_of_its_link(tmp_path):
+def test_a_joint_may_have_the_name_of_its_link(load):
     """As in old files: it is still placed in the frame of the link."""
     text = sdf(link("arm", pose="1 0 0 0 0 0") + hinge("arm", "arm", pose="0 0 0.5 0 0 0"))
-    model = loaded(text, tmp_path)
+    model = load(text)
     a, b = model.mechanism.frames(model.mechanism.joint("arm"), model.state.q)
     np.testing.assert_allclose([a.position, b.position], 2 * [[1, 0, 0.5]], atol=1e-15)
 
@@ -107,8 +106,8 @@ UNIVERSAL = """<joint name="u" type="universal"><parent>world</parent><child>a</
   <axis><xyz>{}</xyz></axis><axis2><xyz>{}</xyz></axis2></joint>"""
 
 
-def test_a_universal_joint_has_its_two_axes(tmp_path):
-    model = loaded(sdf(link() + UNIVERSAL.format("0 0 1", "0 1 0")), tmp_path)
+def test_a_universal_joint_has_its_two_axes(load):
+    model = load(sdf(link() + UNIVERSAL.format("0 0 1", "0 1 0")))
     np.testing.assert_allclose(axis_of(model, "u", [1.0, 0, 0]), [0, 0, 1], atol=1e-15)
     np.testing.assert_allclose(axis_of(model, "u", [0, 1.0, 0]), [0, 1, 0], atol=1e-15)
 
@@ -117,10 +116,10 @@ def test_a_universal_joint_has_its_two_axes(tmp_path):
     "pitch",
     ["<screw_thread_pitch>0.1</screw_thread_pitch>", "<thread_pitch>-62.8318530718</thread_pitch>"],
 )
-def test_a_screw_advances_by_its_pitch(pitch, tmp_path):
+def test_a_screw_advances_by_its_pitch(pitch, load):
     """Old files give radians per metre, positive for a left-handed thread."""
     joint = hinge("s", kind="screw").replace("</joint>", f"{pitch}</joint>")
-    model = loaded(sdf(link() + joint), tmp_path)
+    model = load(sdf(link() + joint))
     np.testing.assert_allclose(model.mechanism.joint("s").pitch, 0.1, rtol=1e-11)
 
 
@@ -171,9 +170,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_refused_in_one_line(name, tmp_path):
+def test_a_bad_file_is_refused_in_one_line(name, refused):
     text, words = BAD[name]
-    check_refused(lambda: loaded(text, tmp_path), words)
+    refused(text, words)
 
 
 MIMIC = {
@@ -197,7 +196,7 @@ constraint = eqx.filter_jit(mbd.Mechanism.constraint)
 
 
 @pytest.mark.parametrize("name", MIMIC)
-def test_an_axis_mimics_another(name, tmp_path):
+def test_an_axis_mimics_another(name, load):
     """follower = multiplier (leader - reference) + offset, with a reference of 0.2. The coordinate
     of a screw is its angle; its pitch is 1 m here."""
     *kinds, ratio, start, at = MIMIC[name]
@@ -206,7 +205,7 @@ def test_an_axis_mimics_another(name, tmp_path):
     parts = ""
     for joint, kind, more in zip("fl", kinds, (mimic, ""), strict=True):
         parts += link(joint * 2) + hinge(joint, joint * 2, kind=kind, more=more)
-    mechanism = loaded(sdf(parts), tmp_path).mechanism
+    mechanism = load(sdf(parts)).mechanism
     assert list(mechanism.body_stack.names) == ["ff", "ll"]
     right, wrong = (
         np.array([along_y(kinds[0], x), along_y(kinds[1], 0.3)]).T.ravel() for x in (at, -at)
@@ -215,13 +214,13 @@ def test_an_axis_mimics_another(name, tmp_path):
     assert np.abs(constraint(mechanism, wrong, 0.0)).max() > 0.05
 
 
-def test_forces_along_a_screw_are_those_of_its_angle(tmp_path):
+def test_forces_along_a_screw_are_those_of_its_angle(load):
     """A stiffness is in N m, limits are angles: of a pitch of 0.1 m and half a turn, 0.05 m."""
     more = """<limit><lower>-1</lower><upper>4</upper></limit><dynamics>
       <spring_stiffness>3</spring_stiffness><spring_reference>1</spring_reference></dynamics>"""
     pitch = "<screw_thread_pitch>-0.1</screw_thread_pitch></joint>"
     screw = hinge("s", more=more, kind="screw").replace("</joint>", pitch)
-    mechanism = loaded(sdf(link() + screw), tmp_path).mechanism
+    mechanism = load(sdf(link() + screw)).mechanism
     q = along_y("screw", np.pi)
     q = np.array([0, -0.05, 0, *q[3:]])
 
@@ -238,10 +237,10 @@ def test_forces_along_a_screw_are_those_of_its_angle(tmp_path):
 
 
 @pytest.mark.parametrize("low, high", [(-4.0, 4.0), (0.0, 8.0), (-9.0, -1.0)])
-def test_limits_that_are_a_turn_or_more_apart(low, high, tmp_path):
+def test_limits_that_are_a_turn_or_more_apart(low, high, load):
     """They are kept, and the angle in the pose of the file is 0."""
     more = f"<limit><lower>{low}</lower><upper>{high}</upper></limit>"
-    found = loaded(sdf(link() + hinge(more=more)), tmp_path)
+    found = load(sdf(link() + hinge(more=more)))
     (limit,), q = found.mechanism.contacts, found.state.q
     poses = found.mechanism.frames(found.mechanism.joint("j"), q)
     np.testing.assert_allclose(limit.gaps(poses, 0.0), [-low, high], atol=1e-14)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from refusals import check_refused
-from sdf_files import collision, loaded, sdf
+from sdf_files import collision, sdf
 
 import jaxmbd as mbd
 
@@ -11,30 +11,30 @@ BOX = "<box><size>0.2 0.4 0.2</size></box>"
 BALL = "<sphere><radius>0.1</radius></sphere>"
 
 
-def inertia(inertial, collisions, tmp_path):
+def inertia(load, inertial, collisions):
     """The inertia of a link, and what is told."""
     text = sdf(f'<link name="a">{inertial}{collisions}</link>', "1.12")
-    found = loaded(text, tmp_path, contacts=False)
+    found = load(text, contacts=False)
     return found.mechanism.body("a").inertia, found.dropped
 
 
-def test_the_default_is_a_kilogram(tmp_path):
+def test_the_default_is_a_kilogram(load):
     with pytest.warns(UserWarning, match="no counterpart"):
-        found, dropped = inertia("", collision(BOX), tmp_path)
+        found, dropped = inertia(load, "", collision(BOX))
     assert float(found.mass) == 1.0 and len(dropped) == 1
     np.testing.assert_array_equal(found.tensor, np.eye(3))
     # With an <inertial>, the format gives the same numbers and no reason to tell.
-    found, dropped = inertia("<inertial/>", "", tmp_path)
+    found, dropped = inertia(load, "<inertial/>", "")
     assert float(found.mass) == 1.0 and not dropped
     np.testing.assert_array_equal(found.tensor, np.eye(3))
 
 
-def test_automatic_inertia_of_a_box(tmp_path):
+def test_automatic_inertia_of_a_box(load):
     """0.016 m^3 of water; its own <inertia> and <pose> do not count."""
     given = (
         '<inertial auto="true"><pose>1 0 0 0 0 0</pose><inertia><ixx>9</ixx></inertia></inertial>'
     )
-    found, dropped = inertia(given, collision(BOX), tmp_path)
+    found, dropped = inertia(load, given, collision(BOX))
     assert not dropped
     np.testing.assert_allclose(found.mass, 16.0)
     np.testing.assert_allclose(found.center, 0.0, atol=1e-15)
@@ -43,7 +43,7 @@ def test_automatic_inertia_of_a_box(tmp_path):
     )
 
 
-def test_densities_and_the_mass_that_is_given(tmp_path):
+def test_densities_and_the_mass_that_is_given(load):
     """The density of a collision comes before the one of the link, before 1000 kg/m^3. The mass
     scales all."""
     half = "<density>500</density>"
@@ -54,17 +54,17 @@ def test_densities_and_the_mass_that_is_given(tmp_path):
         (f"<mass>4</mass>{half}", "", 4.0),
     ):
         text = f'<inertial auto="1">{inertial}</inertial>'
-        found, _ = inertia(text, collision(BOX, inside), tmp_path)
+        found, _ = inertia(load, text, collision(BOX, inside))
         np.testing.assert_allclose(found.mass, mass, rtol=1e-12)
         np.testing.assert_allclose(found.tensor[0, 0], mass / 12 * 0.2, rtol=1e-12)
 
 
-def test_automatic_inertia_of_two_shapes(tmp_path):
+def test_automatic_inertia_of_two_shapes(load):
     """A box that is turned about x, and a lighter ball, both beside the origin: the integrals over
     the solids, by the theorem of Huygens and Steiner written out."""
     shapes = collision(BOX, "<pose>0.1 0 0.2 1.5707963267948966 0 0</pose>", "box")
     shapes += collision(BALL, "<pose>-0.3 0 0 0 0 0</pose><density>300</density>", "ball")
-    found, dropped = inertia('<inertial auto="true"/>', shapes, tmp_path)
+    found, dropped = inertia(load, '<inertial auto="true"/>', shapes)
     m = np.array([16.0, 300 * 4 / 3 * np.pi * 1e-3])
     r = np.array([[0.1, 0, 0.2], [-0.3, 0, 0]])
     # The quarter turn swaps the moments about y and z.
@@ -102,12 +102,12 @@ SOLIDS = {
 
 
 @pytest.mark.parametrize("kind", SOLIDS)
-def test_automatic_inertia_is_the_integral_over_the_solid(kind, tmp_path):
+def test_automatic_inertia_is_the_integral_over_the_solid(kind, load):
     """By the points of a grid, whose error is below 0.5 % at 128 points an edge; of moments below
     1 %. A wrong factor or length is far beyond."""
     size, inside = SOLIDS[kind]
     shape = f"<{kind}>{size}</{kind}>"
-    found, _ = inertia('<inertial auto="true"/>', collision(shape), tmp_path)
+    found, _ = inertia(load, '<inertial auto="true"/>', collision(shape))
     edge = (np.arange(128) + 0.5) / 128 - 0.5
     x, y, z = np.meshgrid(0.6 * edge, 0.6 * edge, 0.8 * edge, indexing="ij")
     there = inside(x, y, z)
@@ -121,33 +121,31 @@ def test_automatic_inertia_is_the_integral_over_the_solid(kind, tmp_path):
     np.testing.assert_allclose(found.tensor, tensor, rtol=1e-2, atol=1e-2 * tensor.max())
 
 
-def test_what_has_no_automatic_inertia_is_told(tmp_path):
+def test_what_has_no_automatic_inertia_is_told(load):
     """Meshes and planes add nothing; without any solid the format's default remains."""
     mesh = collision("<mesh><uri>part.dae</uri></mesh>", name="part")
     auto = '<inertial auto="true"/>'
     with pytest.warns(UserWarning, match="adds nothing to the automatic inertia.*<mesh>"):
-        found, dropped = inertia(auto, collision(BOX) + mesh, tmp_path)
+        found, dropped = inertia(load, auto, collision(BOX) + mesh)
     np.testing.assert_allclose(found.mass, 16.0)
     assert 'collision "a::part"' in dropped[0]
     with pytest.warns(UserWarning, match="automatic without a shape.*1 kg m.2.*mass 1 kg"):
-        found, _ = inertia(auto, "", tmp_path)
+        found, _ = inertia(load, auto, "")
     np.testing.assert_array_equal(found.tensor, np.eye(3))
     bad = collision("<sphere><radius>-1</radius></sphere>")
-    check_refused(
-        lambda: inertia(auto, bad, tmp_path), "line 1: the <geometry><sphere> of the .*-1"
-    )
+    check_refused(lambda: inertia(load, auto, bad), "line 1: the <geometry><sphere> of the .*-1")
     none = collision(BOX, "<density>0</density>")
-    check_refused(lambda: inertia(auto, none, tmp_path), "<box> of the .*density.*0")
+    check_refused(lambda: inertia(load, auto, none), "<box> of the .*density.*0")
 
 
-def test_added_mass_is_told(tmp_path):
+def test_added_mass_is_told(load):
     added = "<inertial><fluid_added_mass><xx>2</xx><yy>0</yy></fluid_added_mass></inertial>"
     with pytest.warns(UserWarning, match="no counterpart"):
-        _, dropped = inertia(added, "", tmp_path)
+        _, dropped = inertia(load, added, "")
     assert dropped == ('link "a" (line 1): <inertial><fluid_added_mass><xx> 2 is not read',)
 
 
-def test_shapes_to_draw(tmp_path):
+def test_shapes_to_draw(load):
     """Colours of three numbers are opaque; a cone is drawn as a mesh with its volume."""
     paint = "<material><diffuse>1 0 0{alpha}</diffuse></material>{more}"
     seen = '<visual name="v"><geometry>{shape}</geometry>{paint}</visual>'
@@ -158,12 +156,12 @@ def test_shapes_to_draw(tmp_path):
     ):
         part = seen.format(shape=BOX, paint=paint.format(alpha=alpha, more=more))
         text = sdf(f'<link name="a"><inertial/>{part}</link>')
-        (visual,) = loaded(text, tmp_path).visuals
+        (visual,) = load(text).visuals
         np.testing.assert_allclose(visual.rgba, (1, 0, 0, opacity))
     cone = seen.format(shape="<cone><radius>0.3</radius><length>0.8</length></cone>", paint="")
     plane = seen.format(shape="<plane><normal>1 0 0</normal><size>4 2</size></plane>", paint="")
     text = sdf(f'<link name="a"><inertial/>{cone}{plane}</link>')
-    cone, plane = loaded(text, tmp_path).visuals
+    cone, plane = load(text).visuals
     assert cone.vertices is not None
     a, b, c = np.moveaxis(cone.vertices[cone.faces], 1, 0)
     volume = np.einsum("ni,ni->n", a, np.cross(b, c)).sum() / 6

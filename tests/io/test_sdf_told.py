@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from sdf_files import collision, hinge, link, loaded, model, sdf, world
+from sdf_files import collision, hinge, link, model, sdf, world
 
 import jaxmbd as mbd
 from jaxmbd.io.sdf.document import Node
@@ -69,21 +69,21 @@ def written(entry, tag, verdict, value, path):
     return f"<{tag} {own}>{NEEDED.get(tag, '')}{text}</{tag}>"
 
 
-def everything(verdict, value, tmp_path):
+def everything(verdict, value, tmp_path, load):
     """A model with all entries of a verdict, beside another file that it includes."""
     (tmp_path / "part.sdf").write_text(sdf(link("part")))
     text = written(table()["sdf"], "sdf", verdict, value, "/sdf")
     given = "<model_state/><plugin name='p'/>" if verdict == "told" else ""
-    return loaded(text.replace("{include}", given), tmp_path)
+    return load(text.replace("{include}", given))
 
 
 @pytest.mark.filterwarnings("ignore:.*no counterpart")
-def test_each_entry_of_the_table_is_told(tmp_path):
+def test_each_entry_of_the_table_is_told(tmp_path, load):
     """A model that holds each told element and attribute, at another value than the default: all of
     them are told, by name and line. At the defaults none is but what has no default."""
     told = [(at, x) for at, x in leaves(table()["sdf"], "/sdf") if x.verdict == "told"]
     assert len(told) > 120
-    lines = everything("told", other, tmp_path).dropped
+    lines = everything("told", other, tmp_path, load).dropped
     for at, entry in told:
         parts = at.split("/")[1:]
         owner = max(i for i, part in enumerate(parts) if part in NAMED)
@@ -99,18 +99,18 @@ def test_each_entry_of_the_table_is_told(tmp_path):
     whole = [entry for _, entry in told if entry.whole]
     assert len(lines) >= len(told) + 2
     lines = everything(
-        "told", lambda default: default.replace("unlimited", "inf"), tmp_path
+        "told", lambda default: default.replace("unlimited", "inf"), tmp_path, load
     ).dropped
     assert len(lines) <= len(whole) + 3 and not any("<ode>" in line for line in lines)
 
 
-def test_what_has_no_effect_is_not_told(tmp_path):
+def test_what_has_no_effect_is_not_told(tmp_path, load):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        everything("none", lambda default: "7", tmp_path)
+        everything("none", lambda default: "7", tmp_path, load)
 
 
-def test_what_the_table_calls_read_is_asked_for(tmp_path, monkeypatch):
+def test_what_the_table_calls_read_is_asked_for(tmp_path, monkeypatch, load):
     """The names that the reader asks elements for."""
     asked = set()
     every, find, get = Node.all, Node.find, Node.get
@@ -141,7 +141,7 @@ def test_what_the_table_calls_read_is_asked_for(tmp_path, monkeypatch):
     frame = '<frame name="f" attached_to="a"><pose>0 0 0 0 0 0</pose></frame>'
     text = f'<physics type="ode"/>{model(ball + auto + joints + frame + part)}'
     with pytest.warns(UserWarning, match="no counterpart"):
-        loaded(world(text), tmp_path)
+        load(world(text))
     # Containers whose parts are asked for by their path are asked for too.
     read = {
         at.rpartition("/")[2] for at, x in leaves(table()["sdf"], "/sdf") if x.verdict == "read"
@@ -152,10 +152,10 @@ def test_what_the_table_calls_read_is_asked_for(tmp_path, monkeypatch):
     assert read - asked - only_told - shapes == set()
 
 
-def test_what_the_table_does_not_know_is_told(tmp_path):
+def test_what_the_table_does_not_know_is_told(load):
     inside = link(inside='<new_thing>3</new_thing><gz:box xmlns:gz="x"/>')
     with pytest.warns(UserWarning, match="no counterpart"):
-        lines = loaded(sdf(inside.replace('name="a"', 'name="a" odd="1"')), tmp_path).dropped
+        lines = load(sdf(inside.replace('name="a"', 'name="a" odd="1"'))).dropped
     assert list(lines) == [
         'link "a" (line 2): has odd="1", which is no attribute of SDFormat 1.12',
         'link "a" (line 7): <new_thing> is no element of SDFormat 1.12',
@@ -165,26 +165,26 @@ def test_what_the_table_does_not_know_is_told(tmp_path):
     assert isinstance(entry_below(table()["sdf"], "world"), Entry)
 
 
-def test_equal_reasons_are_told_on_one_line(tmp_path):
+def test_equal_reasons_are_told_on_one_line(load):
     surface = "<surface><contact><ode><kp>1e6</kp></ode></contact></surface>"
     inside = "".join(link(name, collision("<sphere/>", surface)) for name in "abcdefg")
     with pytest.warns(UserWarning, match=r"a::c\" .*and 3 more: <surface>.*<kp> 1e6 is not read"):
-        loaded(sdf(inside), tmp_path)
-    assert not loaded(sdf(inside), tmp_path, contacts=False).dropped
+        load(sdf(inside))
+    assert not load(sdf(inside), contacts=False).dropped
 
 
-def test_limits_that_mean_none_are_not_told(tmp_path):
+def test_limits_that_mean_none_are_not_told(load):
     """Negative efforts of old files, and large ones. Others are told."""
     for effort, count in (("-1", 0), ("1e16", 0), ("inf", 0), ("30", 1)):
         more = f"<limit><effort>{effort}</effort></limit>"
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            found = loaded(sdf(link() + hinge(more=more)), tmp_path).dropped
+            found = load(sdf(link() + hinge(more=more))).dropped
         assert len(found) == count == len(caught)
     assert found[0] == 'joint "j" (line 9): <axis><limit><effort> 30 is not read'
 
 
-def test_what_only_the_reader_can_tell(tmp_path):
+def test_what_only_the_reader_can_tell(load):
     ends = "<parent>world</parent><child>a</child>"
     cases = {
         "no mass distribution": link().replace("0.025<", "0.05<"),
@@ -214,16 +214,16 @@ def test_what_only_the_reader_can_tell(tmp_path):
     }
     for words, inside in cases.items():
         with pytest.warns(UserWarning, match="no counterpart"):
-            (line,) = loaded(sdf(inside), tmp_path).dropped
+            (line,) = load(sdf(inside)).dropped
         assert words in line and "(line " in line, line
 
 
-def test_a_link_without_weight_falls_up_by_none(tmp_path):
+def test_a_link_without_weight_falls_up_by_none(load):
     """The force at its centre of mass is its weight, upwards."""
-    found = loaded(sdf(link(inside="<gravity>false</gravity>")), tmp_path)
+    found = load(sdf(link(inside="<gravity>false</gravity>")))
     (lift,) = found.mechanism.forces
     assert isinstance(lift, mbd.PointForce) and lift.force_world is not None
     assert not found.dropped
     np.testing.assert_allclose(lift.force_world(0.0, None), [0, 0, 2 * 9.8])
     np.testing.assert_allclose(lift.frame.position, [0.1, 0, 0])
-    assert loaded(sdf(link(inside="<gravity>1</gravity>")), tmp_path).mechanism.forces == ()
+    assert load(sdf(link(inside="<gravity>1</gravity>"))).mechanism.forces == ()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from refusals import check_refused
-from sdf_files import collision, hinge, link, loaded, model, sdf, world
+from sdf_files import collision, hinge, link, model, sdf, world
 
 import jaxmbd as mbd
 
@@ -12,18 +12,19 @@ FLOOR = f'<model name="ground"><static>true</static><link name="l">{PLANE}</link
 BALL = collision("<sphere><radius>0.2</radius></sphere>")
 
 
+def names(found):
+    """Of its bodies."""
+    return list(found.mechanism.body_stack.names)
+
+
 def place(found, name):
     """Where a body starts."""
-    return np.asarray(found.mechanism.pose_table(found.state.q))[:, _index(found, name)]
+    return np.asarray(found.mechanism.pose_table(found.state.q))[:, names(found).index(name)]
 
 
 def ends(contact):
     """The bodies of a contact."""
     return contact.body_a, contact.body_b
-
-
-def _index(found, name):
-    return list(found.mechanism.body_stack.names).index(name)
 
 
 def frame(found, name):
@@ -34,13 +35,13 @@ def frame(found, name):
     return np.concatenate([own.position, own.orientation])
 
 
-def test_static_models_are_ground(tmp_path):
+def test_static_models_are_ground(load):
     """The floor is 0.5 m high, the ball at 1 m. The only model that moves keeps its own names."""
     floor = FLOOR.replace("</static>", "</static><pose>0 0 0.5 0 0 0</pose>")
     ball = model(link("ball", BALL) + link("cart"), "robot")
     placed = ball.replace('"robot">', '"robot"><pose>0 0 1 0 0 0</pose>')
-    found = loaded(world(floor + placed), tmp_path)
-    assert list(found.mechanism.body_stack.names) == ["ball", "cart"] and not found.dropped
+    found = load(world(floor + placed))
+    assert names(found) == ["ball", "cart"] and not found.dropped
     (contact,) = found.mechanism.contacts
     assert (contact.name, ends(contact)) == ("ground::l::floor-ball::c", ("ground", "ball"))
     assert isinstance(contact.shape_a, mbd.HalfSpace)
@@ -48,24 +49,24 @@ def test_static_models_are_ground(tmp_path):
     np.testing.assert_allclose(place(found, "ball")[:3], [0, 0, 1])
     assert found.frames["ground::l"][0] == "ground"
     np.testing.assert_allclose(contact.law.friction, 1.0)
-    assert loaded(world(floor + placed), tmp_path, contacts=False).mechanism.contacts == ()
+    assert load(world(floor + placed), contacts=False).mechanism.contacts == ()
 
 
-def test_several_models_have_the_names_of_the_format(tmp_path):
+def test_several_models_have_the_names_of_the_format(load):
     """Shapes of one model touch each other only if it says so, and never across a joint."""
     robot = link("a", BALL) + link("b", BALL) + hinge("j", "b", "a") + link("c", BALL)
     two = FLOOR + model(robot, "one") + model(robot + "<self_collide>1</self_collide>", "two")
-    found = loaded(world(two), tmp_path)
-    names = [f"{model}::{name}" for model in ("one", "two") for name in "abc"]
-    assert list(found.mechanism.body_stack.names) == names
+    found = load(world(two))
+    all_of_them = [f"{model}::{name}" for model in ("one", "two") for name in "abc"]
+    assert names(found) == all_of_them
     assert [joint.name for joint in found.mechanism.joints] == ["one::j", "two::j"]
     pairs = {ends(contact) for contact in found.mechanism.contacts}
-    ground = {("ground", name) for name in names}
+    ground = {("ground", name) for name in all_of_them}
     across = {(f"one::{a}", f"two::{b}") for a in "abc" for b in "abc"}
     assert pairs == ground | across | {("two::a", "two::c"), ("two::b", "two::c")}
 
 
-def test_masks_of_contacts(tmp_path):
+def test_masks_of_contacts(load):
     """Two shapes touch if a category of one is among those that the other touches."""
     mask = "<surface><contact><collide_bitmask>{}</collide_bitmask>{}</contact></surface>"
     kind = "<category_bitmask>{}</category_bitmask>"
@@ -80,10 +81,10 @@ def test_masks_of_contacts(tmp_path):
     ):
         shapes = [collision("<sphere/>", inside) for inside in (one, other)]
         both = model(link("a", shapes[0]), "one") + model(link("a", shapes[1]), "two")
-        assert len(loaded(world(both), tmp_path).mechanism.contacts) == touch
+        assert len(load(world(both)).mechanism.contacts) == touch
 
 
-def test_friction_and_restitution_of_a_pair_are_the_smaller_ones(tmp_path):
+def test_friction_and_restitution_of_a_pair_are_the_smaller_ones(load):
     text = (
         "<surface><friction><ode><mu>{0}</mu><mu2>{0}</mu2></ode></friction><bounce>"
         "<restitution_coefficient>{1}</restitution_coefficient><threshold>0</threshold></bounce>"
@@ -91,42 +92,36 @@ def test_friction_and_restitution_of_a_pair_are_the_smaller_ones(tmp_path):
     )
     one, other = (collision("<sphere/>", text.format(*x)) for x in ((0.3, 0.9), (0.7, 0.5)))
     both = model(link("a", one), "one") + model(link("a", other), "two")
-    (contact,) = loaded(world(both), tmp_path).mechanism.contacts
+    (contact,) = load(world(both)).mechanism.contacts
     np.testing.assert_allclose([contact.law.friction, contact.law.restitution], [0.3, 0.5])
 
 
-def test_models_are_chosen_by_name(tmp_path):
+def test_models_are_chosen_by_name(tmp_path, load, refused):
     text = world(FLOOR + model(link("a", BALL), "one") + model(link("a", BALL), "two"))
-    alone = loaded(text, tmp_path, model="two")
-    assert list(alone.mechanism.body_stack.names) == ["a"] and not alone.mechanism.contacts
-    both = loaded(text, tmp_path, model=["two", "ground"])
+    alone = load(text, model="two")
+    assert names(alone) == ["a"] and not alone.mechanism.contacts
+    both = load(text, model=["two", "ground"])
     assert [ends(contact) for contact in both.mechanism.contacts] == [("ground", "a")]
-    check_refused(
-        lambda: loaded(text, tmp_path, model="three"),
-        "no model \"three\" among .'ground', 'one', 'two'.",
-    )
-    check_refused(
-        lambda: loaded(text, tmp_path, model="ground"),
-        "no model that can move, as .'ground'. are <static>: remove",
-    )
+    refused(text, "no model \"three\" among .'ground', 'one', 'two'.", model="three")
+    refused(text, "no model that can move, as .'ground'. are <static>: remove", model="ground")
     check_refused(lambda: mbd.load(tmp_path / "m.xml", model="a"), "chooses from a world.*'a'")
 
 
-def test_the_world_has_gravity_a_step_and_joints(tmp_path):
+def test_the_world_has_gravity_a_step_and_joints(tmp_path, load):
     """Files before version 1.6 have their gravity among the physics. Of several physics the default
     one counts."""
     old = world("<physics><gravity>0 0 -1.6</gravity></physics>" + model(link()), "1.5")
-    np.testing.assert_allclose(loaded(old, tmp_path).mechanism.gravity, [0, 0, -1.6])
+    np.testing.assert_allclose(load(old).mechanism.gravity, [0, 0, -1.6])
     physics = "<gravity>1 2 3</gravity><physics><max_step_size>0.1</max_step_size></physics>"
     physics += '<physics default="true"><max_step_size>0.004</max_step_size></physics>'
     joint = '<joint name="j" type="fixed"><parent>one::a</parent><child>two::a</child></joint>'
-    found = loaded(world(physics + model(link(), "one") + model(link(), "two") + joint), tmp_path)
+    found = load(world(physics + model(link(), "one") + model(link(), "two") + joint))
     np.testing.assert_allclose(found.mechanism.gravity, [1, 2, 3])
     assert found.dt == 0.004
     assert found.mechanism.joint("j").bodies == ("one::a", "two::a")
 
 
-def test_frames_within_models_within_the_world(tmp_path):
+def test_frames_within_models_within_the_world(load, refused):
     """Poses relative to frames of the world and of nested models, by hand: each turn is 90 degrees
     about z, so x goes to y and y to -x."""
     inner = (
@@ -145,7 +140,7 @@ def test_frames_within_models_within_the_world(tmp_path):
         "outer",
     )
     table = '<frame name="table"><pose degrees="1">0 0 10 0 0 90</pose></frame>'
-    found = loaded(world(table + outer), tmp_path)
+    found = load(world(table + outer))
     turn = [0, 0, 0, 1]  # twice 90 degrees
     # The model is at (0, 1, 10), and turned by half a turn.
     np.testing.assert_allclose(place(found, "base"), [0, 1, 10, *turn], atol=1e-15)
@@ -157,20 +152,18 @@ def test_frames_within_models_within_the_world(tmp_path):
     np.testing.assert_allclose(frame(found, "eye")[:3], [0, 0, 8.5], atol=1e-15)
     np.testing.assert_allclose(frame(found, "table")[:3], [0, 0, 10], atol=1e-15)
     lost = outer.replace("inner::grip", "inner::grap")
-    check_refused(
-        lambda: loaded(world(table + lost), tmp_path), '"grap", which the <model> "inner"'
-    )
+    refused(world(table + lost), '"grap", which the <model> "inner"')
 
 
-def test_parts_of_links_may_be_placed_by_other_frames(tmp_path):
+def test_parts_of_links_may_be_placed_by_other_frames(load):
     """A shape to draw that is placed where another link is."""
     seen = '<visual name="v"><pose relative_to="b">0 0 1 0 0 0</pose><geometry><box/></geometry></visual>'  # noqa: E501
     inside = link("a", seen, pose="1 0 0 0 0 0") + link("b", pose="0 5 0 0 0 0")
-    visual = next(x for x in loaded(sdf(inside), tmp_path).visuals if x.name == "v")
+    visual = next(x for x in load(sdf(inside)).visuals if x.name == "v")
     np.testing.assert_allclose(visual.position, [-1, 5, 1])
 
 
-def test_included_models(tmp_path):
+def test_included_models(tmp_path, load):
     """Beside the file, in a folder with its `model.config`, in a folder above; with other names and
     places than in their own files."""
     folder = tmp_path / "arm"
@@ -189,41 +182,34 @@ def test_included_models(tmp_path):
         + include.format("arm/new.sdf", "four", "<static>1</static>")
         + include.format("file://floor.sdf", "", "")
     )
-    found = loaded(text, tmp_path)
-    names = [f"{name}::hand" for name in ("one", "two", "three")]
-    assert list(found.mechanism.body_stack.names) == names and not found.dropped
-    for name, x in zip(names, ([1, 0, 0], [9, 9, 9], [3, 0, 0]), strict=True):
-        np.testing.assert_allclose(place(found, name)[:3], x)
+    found = load(text)
+    assert names(found) == ["one::hand", "two::hand", "three::hand"] and not found.dropped
+    for name, x in (("one", [1, 0, 0]), ("two", [9, 9, 9]), ("three", [3, 0, 0])):
+        np.testing.assert_allclose(place(found, f"{name}::hand")[:3], x)
     assert found.frames["four::hand"][0] == "ground" == found.frames["ground::l"][0]
 
 
-def test_what_cannot_be_included(tmp_path):
-    part = "<include><uri>{}</uri></include>"
-    near = model(link(), "near")
-
-    def including(uri):
-        return lambda: loaded(world(near + part.format(uri)), tmp_path)
-
+def test_what_cannot_be_included(tmp_path, load, refused):
+    part, near = "<include><uri>{}</uri></include>", model(link(), "near")
     with pytest.warns(UserWarning, match="https://x.org/a is not downloaded: put it beside"):
-        including("https://x.org/a")()
-    check_refused(
-        including("nowhere"), 'line 7: the <include> of the <world> "w" names nowhere, but there'
-    )
-    check_refused(including("model://nowhere"), "in its folder and those above it")
-    check_refused(including(""), "needs a <uri>")
-    check_refused(including("ftp://x/a"), "only file:// and model:// are read")
-    check_refused(including("model.sdf"), "includes it again")
+        load(world(near + part.format("https://x.org/a")))
     (tmp_path / "two.sdf").write_text(f"<sdf>{model(link(), 'a')}{model(link(), 'b')}</sdf>")
-    check_refused(including("two.sdf"), "one <model>, but .*two.sdf has 2 elements <model>")
     (tmp_path / "arm.urdf").write_text("<robot/>")
-    check_refused(including("arm.urdf"), "one <model>, but .*arm.urdf has <robot>")
     (tmp_path / "bad.sdf").write_text(sdf(link().replace("<mass>2", "\n<mass>two")))
-    check_refused(
-        including("bad.sdf"), 'bad.sdf, line 4: the <inertial><mass> of the <link> "a" must be'
-    )
+    for uri, words in (
+        ("nowhere", 'line 7: the <include> of the <world> "w" names nowhere, but there'),
+        ("model://nowhere", "in its folder and those above it"),
+        ("", "needs a <uri>"),
+        ("ftp://x/a", "only file:// and model:// are read"),
+        ("model.sdf", "includes it again"),
+        ("two.sdf", "one <model>, but .*two.sdf has 2 elements <model>"),
+        ("arm.urdf", "one <model>, but .*arm.urdf has <robot>"),
+        ("bad.sdf", 'bad.sdf, line 4: the <inertial><mass> of the <link> "a" must be'),
+    ):
+        refused(world(near + part.format(uri)), words)
 
 
-def test_a_merged_model_is_the_same_as_its_parts_in_place(tmp_path):
+def test_a_merged_model_is_the_same_as_its_parts_in_place(tmp_path, load, refused):
     """Links, joints, axes and frames of the model of another file become those of this one."""
     parts = (
         link("x", pose="0 0 1 0 0 0")
@@ -240,10 +226,10 @@ def test_a_merged_model_is_the_same_as_its_parts_in_place(tmp_path):
     include = (
         '<include merge="true"><uri>part.sdf</uri><pose degrees="1">5 0 0 0 0 90</pose></include>'
     )
-    merged = loaded(sdf(link("base") + include, "1.9"), tmp_path)
-    nested = loaded(sdf(link("base") + include.replace("true", "false"), "1.9"), tmp_path)
-    assert list(merged.mechanism.body_stack.names) == ["base", "x", "y"]
-    assert list(nested.mechanism.body_stack.names) == ["base", "m::x", "m::y"]
+    merged = load(sdf(link("base") + include, "1.9"))
+    nested = load(sdf(link("base") + include.replace("true", "false"), "1.9"))
+    assert names(merged) == ["base", "x", "y"]
+    assert names(nested) == ["base", "m::x", "m::y"]
     np.testing.assert_allclose(
         place(merged, "x"), [5, 0, 0, *np.sqrt([0.5, 0, 0, 0.5])], atol=1e-15
     )
@@ -258,22 +244,20 @@ def test_a_merged_model_is_the_same_as_its_parts_in_place(tmp_path):
         np.testing.assert_allclose(one.direction(np.eye(3)[2]), [-1, 0, 0], atol=1e-15)
     np.testing.assert_allclose(frame(merged, "f"), frame(nested, "m::f"), atol=1e-15)
     loose = world(include + model(link()))
-    check_refused(
-        lambda: loaded(loose, tmp_path), 'merges the model "m" with its links into the <world>'
-    )
+    refused(loose, 'merges the model "m" with its links into the <world>')
 
 
-def test_what_stands_beside_a_world_is_told(tmp_path):
+def test_what_stands_beside_a_world_is_told(load):
     text = world(model(link())).replace("</sdf>", f"<world name='v'/>{model('', 'n')}</sdf>")
     with pytest.warns(UserWarning, match="no counterpart"):
-        found = loaded(text, tmp_path)
+        found = load(text)
     assert [line.partition(" (")[0] for line in found.dropped] == ['world "v"', 'model "n"']
     # Without a world all of them are loaded.
     both = f"<sdf version='1.6'>{model(link(), 'a')}{model(link(), 'b')}</sdf>"
-    assert list(loaded(both, tmp_path).mechanism.body_stack.names) == ["a::a", "b::a"]
+    assert names(load(both)) == ["a::a", "b::a"]
 
 
-def test_comments_and_prefixes_that_others_accept(tmp_path):
+def test_comments_and_prefixes_that_others_accept(load):
     """Two hyphens in a comment, a prefix that is not declared, and an empty line before the first.
     Lines count as they are."""
     text = world(
@@ -281,27 +265,27 @@ def test_comments_and_prefixes_that_others_accept(tmp_path):
         "</gz:size></gui>"
     )
     text = f"\n<?xml version='1.0'?>{text}"
-    found = loaded(text, tmp_path)
-    assert list(found.mechanism.body_stack.names) == ["a"] and not found.dropped
+    found = load(text)
+    assert names(found) == ["a"] and not found.dropped
     with pytest.warns(UserWarning, match="line 5"):
-        loaded(text.replace("<inertial>", "<kinematic>1</kinematic><inertial>"), tmp_path)
+        load(text.replace("<inertial>", "<kinematic>1</kinematic><inertial>"))
 
 
-def test_joints_of_models_that_are_not_loaded_are_told(tmp_path):
+def test_joints_of_models_that_are_not_loaded_are_told(load):
     joint = '<joint name="j" type="fixed"><parent>one::a</parent><child>two::a</child></joint>'
     text = world(model(link(), "one") + model(link(), "two") + joint)
     with pytest.warns(UserWarning, match='joint "j" .*: holds a model that is not loaded'):
-        assert loaded(text, tmp_path, model="one").mechanism.joints == ()
+        assert load(text, model="one").mechanism.joints == ()
 
 
-def test_too_many_pairs_are_refused(tmp_path, monkeypatch):
+def test_too_many_pairs_are_refused(monkeypatch, load, refused):
     monkeypatch.setattr("jaxmbd.io.sdf.contacts._MOST", 2)
     many = "".join(model(link("a", BALL), f"m{i}") for i in range(3))
-    check_refused(lambda: loaded(world(many), tmp_path), "3 pairs of its shapes.*`contacts=False`")
-    assert not loaded(world(many), tmp_path, contacts=False).mechanism.contacts
+    refused(world(many), "3 pairs of its shapes.*`contacts=False`")
+    assert not load(world(many), contacts=False).mechanism.contacts
 
 
-def test_files_of_worlds_by_their_ending(tmp_path):
+def test_files_of_worlds_by_their_ending(tmp_path, load):
     path = tmp_path / "yard.WORLD"
     path.write_text(world(model(link())))
-    assert list(mbd.load(path).mechanism.body_stack.names) == ["a"]
+    assert names(mbd.load(path)) == ["a"]
