@@ -22,6 +22,12 @@ def rows(joint, *poses):
     return jax.vmap(lambda *poses: joint.equations(poses, TIME), axes)(*poses)
 
 
+@eqx.filter_jit
+def coordinates(joint, a, b):
+    """Of a joint at several poses of its second frame."""
+    return jax.vmap(lambda b: joint.coordinates(a, b))(b)
+
+
 def poses(*of):
     """Poses of many frames as one."""
     return Pose(*(np.stack(x) for x in zip(*of, strict=True)))
@@ -99,6 +105,16 @@ def test_turns_are_counted():
     beyond = eqx.filter_jit(joint.limit_violation)(path)
     np.testing.assert_allclose(beyond[-1], [0.6, phi[-1] - 40.0], atol=1e-10)
     np.testing.assert_allclose(beyond[0], 0, atol=0)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_three_turns_in_series(order):
+    """Of the two ways to reach an orientation, the one whose second turn is below a right angle."""
+    angles = np.array([[0.0, 0.0, 0.0], [0.4, -1.2, 2.5], [-2.0, 1.5, -0.3]])
+    still = Pose(np.zeros(3), np.eye(4)[0])
+    joint = mbd.Serial("j", "a", "b", axes=np.eye(3)[list(order)], frame_a=still, frame_b=still)
+    turned = poses(*(Pose(slide(), product(*map(turn, order, x))) for x in angles))
+    np.testing.assert_allclose(coordinates(joint, still, turned), angles, atol=1e-14)
 
 
 # --- where angles lose their meaning --------------------------------------------------------------
