@@ -155,7 +155,7 @@ def assembled(
                 "Give `v`: with a hand-written `qdot` its size is not known. Or name `coordinates`."
             )
         nv = system.coordinates.nv
-        v = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
+        v = to_jax(np.zeros(q.shape[0] if nv is None else nv, q.dtype))
     v = finite("`v` of assemble", v, shape=None)
     system, held = with_dtype((system, held), q.dtype)
     check_system(system, None, q, v, with_force=False)

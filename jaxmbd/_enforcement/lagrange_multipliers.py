@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
+from .._concrete import numpy_if_concrete, to_jax
 from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure
@@ -56,8 +57,9 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
         if (alpha is not None or beta is not None) and (k is not None or d is not None):
             raise ValueError("Give either `alpha` and `beta` or `k` and `d`, not both pairs.")
         if k is None and d is None:
-            k = jnp.square(0.0 if beta is None else jnp.asarray(beta))
-            d = 2 * jnp.asarray(0.0 if alpha is None else alpha)
+            xp = numpy_if_concrete(alpha, beta)
+            k = to_jax(xp.square(xp.asarray(0.0 if beta is None else beta)))
+            d = to_jax(2 * xp.asarray(0.0 if alpha is None else alpha))
         self.solver = Automatic() if solver is None else solver
         self.k = jnp.asarray(0.0 if k is None else k)
         self.d = jnp.asarray(0.0 if d is None else d)

@@ -6,6 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._concrete import picked
 from .._printed import counted, in_a_line, judged, largest, printed, span
 from .._results import RESULTS
 from .._system import State
@@ -102,7 +103,6 @@ class Solution(eqx.Module):
         """The saved state at `index`; the last one by default."""
         if self.q is None or self.v is None:
             raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
-        angles = None if self.angles is None else self.angles[..., index, :]
-        return State(
-            self.t[..., index], self.q[..., index, :], self.v[..., index, :], angles=angles
-        )
+        angles = None if self.angles is None else picked(self.angles, (..., index, slice(None)))
+        q, v = (picked(x, (..., index, slice(None))) for x in (self.q, self.v))
+        return State(picked(self.t, (..., index)), q, v, angles=angles)

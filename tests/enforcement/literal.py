@@ -193,10 +193,6 @@ def dead_beat(at, phi, drift):
     return *at.least(-(at.J @ at.v + drift + phi / H)), 0.0
 
 
-def drifting(at, phi, drift):
-    return *at.least(-(at.J @ at.v + drift)), 0.0
-
-
 def relaxed(tau):
     return lambda at, phi, drift: (*at.least(-(at.J @ at.v + drift + phi / tau)), 0.0)
 
@@ -234,8 +230,7 @@ def projected(q, v, euclidean):
     def metric(at, q):
         return maps(q).T @ maps(q) if euclidean else at.M
 
-    for _ in range(2):
-        at = point(T + H, q, v)
-        q = q + maps(q) @ at.least(-at.phi, W=metric(at, q))[0]
+    at = point(T + H, q, v)
+    q = q + maps(q) @ at.least(-at.phi, W=metric(at, q))[0]
     at = point(T + H, q, v)
     return q, v + at.least(-at.velocity, W=metric(at, q))[0]

@@ -35,3 +35,4 @@ from .systems import (
     cast,
     parameter,
 )
+from .verdicts import assert_verdicts

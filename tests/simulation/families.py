@@ -90,7 +90,6 @@ class Family:
     order: int
     dt: float
     scheme: Any = None
-    smooth_within: float = 1e-3  # how far differences may go
 
     @property
     def start(self):
@@ -102,8 +101,7 @@ FAMILIES = {
     "rolled": Family(SKATE, mbd.UdwadiaKalaba(), 4, 1e-2),
     "turning": Family(TOP, mbd.UdwadiaKalaba(RIGID), 4, 5e-3),
     "unrolled": Family(SKATE, mbd.UdwadiaKalaba(RIGID), 2, 5e-3, h.midpoint()),
-    # Violations beyond some size are given back in part.
-    "split": Family(SKATE, mbd.VelocityImpulse(RIGID), 1, 5e-3, smooth_within=1e-4),
+    "split": Family(SKATE, mbd.VelocityImpulse(RIGID), 1, 5e-3),
     "independent": Family(SKATE, mbd.IndependentCoordinates(RIGID), 4, 1e-2),
     "generalised alpha": Family(SKATE, mbd.GeneralisedAlpha(0.7, RIGID), 2, 5e-3),
     "variational": Family(SKATE, mbd.Variational(RIGID), 2, 5e-3),
