@@ -11,7 +11,7 @@ from jax.core import eval_jaxpr
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from .._concrete import with_strong_types
+from .._concrete import to_jax, with_strong_types
 from .._inputs import checked
 from .._linalg import loops_cost_nothing
 from .lanes import LANES, in_lanes
@@ -45,7 +45,7 @@ def jacfwd(fn: Callable, *, has_aux: bool = False) -> Callable:
         arrays, rest = eqx.partition(args, eqx.is_array)
         x, arrays = with_strong_types((x, arrays))
         args = eqx.combine(arrays, rest)
-        x = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), x)
+        x = jax.tree.map(to_jax, x)
         _check_real("The argument", x, "Give numbers like 3.0, and other arguments after it.")
         return compiled(fn, has_aux, x, args)
 

@@ -19,7 +19,7 @@ def nothing_is_compiled(call):
 
 
 METHOD = mbd.UdwadiaKalaba(mbd.Cholesky())
-START = mbd.State(0.0, np.array([0.9, 0.0]), np.zeros(2))
+START = mbd.State(0.0, np.array([0.9]), np.zeros(1))
 FORWARD = diffrax.ForwardMode()
 
 
@@ -27,13 +27,13 @@ def state(t):
     return mbd.State(t, START.q, START.v)
 
 
-class Dragged(h.Pendulum):
+class Dragged(h.Oscillator):
     """With a number as a user may write it, without a converter."""
 
     drag: float = 0.1
 
     def force(self, t, q, v, u):
-        return super().force(t, q, v, u) - self.drag * v
+        return super().force(t, q, v, None) - self.drag * v + u
 
 
 class Braked(eqx.Module):
@@ -46,7 +46,7 @@ class Braked(eqx.Module):
 
 
 def simulate(state=START, system=None, **options):
-    system = h.Pendulum() if system is None else system
+    system = h.Oscillator() if system is None else system
     if "stepsize_controller" not in options:
         options = dict(scheme=diffrax.Euler()) | options
     return mbd.simulate(system, METHOD, state, **{"dt": 0.01, **options})
@@ -66,8 +66,8 @@ def tolerances(x):
     return dict(num_steps=3, **dict.fromkeys(names, x))
 
 
-def numbers(gravity, drag, gain):
-    system = Dragged(gravity=gravity, drag=drag)
+def numbers(stiffness, drag, gain):
+    system = Dragged(stiffness=stiffness, drag=drag)
     return dict(num_steps=3, system=system, control=Braked(gain), start_tolerance=np.inf)
 
 
@@ -80,12 +80,12 @@ def numbers(gravity, drag, gain):
             [*(dict(t1=k * 0.3, dt=k * 0.01) for k in (2, 3, 7)), dict(num_steps=30, dt=0.02)],
         ),
         (dict(t1=0.305), [dict(t1=0.307), dict(t1=0.61, dt=0.02)]),
-        (dict(num_steps=3), [dict(state=state(t), num_steps=3) for t in (1.0, 2)]),
+        (dict(t1=0.3), [dict(state=state(t), num_steps=30) for t in (1.0, 2)]),
         (
             numbers(9.81, 0.1, 1.0),
             [
                 numbers(3.7, 0.2, 2.0),
-                {**numbers(9.81, 0.1, 1.0), "state": mbd.State(0.2, START.q[::-1], np.ones(2))},
+                {**numbers(9.81, 0.1, 1.0), "state": mbd.State(0.2, 2 * START.q, np.ones(1))},
             ],
         ),
         (tolerances(1e-3), [tolerances(1.0), tolerances(1)]),
@@ -127,7 +127,7 @@ def test_gains_are_data(make):
     one, other = make(0.2), make(0.3)
     assert jax.tree.structure(one) == jax.tree.structure(other)
     assert all(map(eqx.is_array, jax.tree.leaves(one)))
-    assert jax.tree.leaves(one)[0] != jax.tree.leaves(other)[0]
+    assert float(jax.tree.leaves(one)[0]) != float(jax.tree.leaves(other)[0])
 
 
 @pytest.mark.parametrize("t1", [0.3, 0.305])
@@ -146,13 +146,13 @@ def test_number_of_steps_as_data(t1):
     found, expected = both(START.q)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
-    assert found[1][0] == (30 if t1 == 0.3 else 31)
+    assert int(found[1][0]) == (30 if t1 == 0.3 else 31)
 
 
 LOOKED_AT = []
 
 
-class Looked(h.Pendulum):
+class Looked(h.Oscillator):
     """Notes that its functions are looked at."""
 
     def force(self, t, q, v, u):
@@ -165,8 +165,7 @@ def test_a_second_call_looks_at_nothing():
     simulate(system=Looked(), num_steps=3)
     assert LOOKED_AT
     LOOKED_AT.clear()
-    start = mbd.State(0.0, np.array([0.0, 0.8]), np.zeros(2))
-    nothing_is_compiled(lambda: simulate(start, Looked(length=0.8), num_steps=3))
+    nothing_is_compiled(lambda: simulate(state(1.0), Looked(mass=0.8), num_steps=3))
     assert not LOOKED_AT
 
 

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from diffrax import SaveAt
-from helpers import COMPILED, Oscillator, Pendulum, both_modes, compilation_events, midpoint
+from helpers import (
+    COMPILED,
+    Oscillator,
+    Pendulum,
+    assert_verdicts,
+    both_modes,
+    compilation_events,
+    midpoint,
+)
 from refusals import check_refused, refusals
 
 import jaxmbd as mbd
@@ -81,7 +89,7 @@ def scanned(stepper, state, control, steps, dt=DT):
 
     states = jax.lax.scan(step, stepper.init(state), None, length=steps)[1]
     last = jax.tree.map(lambda x: x[-1], states)
-    return states, stepper.multipliers(last, control)
+    return states, last, stepper.multipliers(last, control)
 
 
 # They differ in what is kept from step to step.
@@ -95,12 +103,13 @@ CASES = {
 def test_simulate_is_a_scan_over_steps(case):
     """Bit for bit, with a step that floating point does not hold exactly."""
     system, state, enforcement, scheme = CASES[case]
-    states, multipliers = scanned(mbd.Stepper(system, enforcement, scheme), state, Push(), 120)
+    states, _, multipliers = scanned(mbd.Stepper(system, enforcement, scheme), state, Push(), 120)
     options = dict(control=Push(), scheme=scheme, saveat=SaveAt(steps=True))
     sol = mbd.simulate(system, enforcement, state, dt=DT, num_steps=120, **options)
     for name in ("t", "q", "v"):
         np.testing.assert_array_equal(getattr(states, name), getattr(sol, name))
-    assert np.all(states.result == R.successful) and sol.result == R.successful
+    assert_verdicts(states.result, R.successful)
+    assert_verdicts(sol.result, R.successful)
     if case == "contact":
         np.testing.assert_array_equal(states.contacts.force, sol.contact_force)
         np.testing.assert_array_equal(states.contacts.residual, sol.contact_residual)
@@ -109,13 +118,13 @@ def test_simulate_is_a_scan_over_steps(case):
         np.testing.assert_array_equal(states.active, sol.active)
         active = np.asarray(sol.active)[:, 0]
         assert not active[0] and active[-1]
-    np.testing.assert_allclose(multipliers, sol.multipliers[-1], rtol=1e-12)
+    np.testing.assert_allclose(multipliers, np.asarray(sol.multipliers)[-1], rtol=1e-12)
 
 
 def test_numbers_in_numbers_out():
     """A loop in Python is the loop in JAX, bit for bit, and compiles each of the two parts once."""
     stepper, push = mbd.Stepper(PENDULUM, IMPULSE), Push()
-    states, _ = scanned(stepper, SWINGING, push, 5)
+    _, last, _ = scanned(stepper, SWINGING, push, 5)
     stepper.step(stepper.init(SWINGING), 3e-3, push)
     with compilation_events() as events:
         state = stepper.init(SWINGING)
@@ -123,8 +132,8 @@ def test_numbers_in_numbers_out():
             state = stepper.step(state, DT, push)
         stepper.step(state, 2 * DT, Push(0.7))
     assert events[COMPILED] == 0
-    np.testing.assert_array_equal(state.q, states.q[-1])
-    np.testing.assert_array_equal(state.t, states.t[-1])
+    np.testing.assert_array_equal(state.q, last.q)
+    np.testing.assert_array_equal(state.t, last.t)
 
 
 @pytest.mark.parametrize("enforcement", [UK, IMPULSE])
@@ -172,14 +181,14 @@ def test_failures_are_held():
     stepper = mbd.Stepper(PENDULUM, IMPULSE, drift_tolerance=1e-5)
     push = np.zeros(2)
     good = stepper.step(stepper.init(SWINGING), DT, push)
-    assert good.result == R.successful
+    assert_verdicts(good.result, R.successful)
     off = good.replace(q=np.asarray(good.q) + 1e-4)
     bad = stepper.step(stepper.step(off, DT, push), DT, push)
-    assert bad.result == R.drift
+    assert_verdicts(bad.result, R.drift)
     np.testing.assert_array_equal(bad.q, off.q)
     np.testing.assert_allclose(bad.t, 3 * DT, rtol=1e-12)
     nan = stepper.step(good, DT, np.array([np.nan, 0.0]))
-    assert nan.result == R.nonfinite_state
+    assert_verdicts(nan.result, R.nonfinite_state)
     np.testing.assert_array_equal(nan.v, good.v)
     with pytest.raises(eqx.EquinoxRuntimeError, match="not finite|NaN"):
         mbd.raise_if_failed(nan)
@@ -187,11 +196,11 @@ def test_failures_are_held():
 
 def test_verdict_on_the_start():
     stepper = mbd.Stepper(PENDULUM, IMPULSE)
-    off = mbd.State(0.0, SWINGING.q * 1.1, SWINGING.v)
-    assert stepper.init(off).result == R.inconsistent_start
-    assert stepper.init(off, start_tolerance=1.0).result == R.successful
+    off = mbd.State(0.0, np.array([1.0, 0.0]), SWINGING.v)
+    assert_verdicts(stepper.init(off).result, R.inconsistent_start)
+    assert_verdicts(stepper.init(off, start_tolerance=1.0).result, R.successful)
     low = mbd.Stepper(Puck(), mbd.ContactImpulse()).init(falling(-0.1))
-    assert low.result == R.overlapping_start
+    assert_verdicts(low.result, R.overlapping_start)
 
 
 FREE, STILL = mbd.Stepper(Pushed(), UK), mbd.State(0.0, np.zeros(1), np.zeros(1))
