@@ -78,7 +78,7 @@ def points(p):
 
 def record_of(time, measured):
     """The record of a motion from the known start."""
-    q, v = jax.jit(jax.jvp, static_argnums=0)(points, *((jnp.array(x),) for x in START))
+    q, v = jax.jit(jax.jvp, static_argnums=0)(points, *((np.array(x),) for x in START))
     return identify.Record(time, measured, mbd.State(0.0, q, v))
 
 

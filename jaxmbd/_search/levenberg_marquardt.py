@@ -10,6 +10,7 @@ import lineax as lx
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
+from .._concrete import numpy_if_concrete, to_jax
 from .._loop import tree_where
 from .box import bounded_least_squares
 
@@ -27,8 +28,11 @@ def levenberg_marquardt(
 ) -> optx.AbstractLeastSquaresSolver:
     """The method for a vector y, with steps that stay within the bounds. `tolerance` is relative
     and absolute, for the last change of the unknowns and residuals."""
-    lower = jnp.full_like(y, -jnp.inf) if lower is None else jnp.asarray(lower, y.dtype)
-    upper = jnp.full_like(y, jnp.inf) if upper is None else jnp.asarray(upper, y.dtype)
+    xp = numpy_if_concrete(y)
+    lower, upper = (
+        to_jax(xp.full_like(y, free)) if bound is None else jnp.asarray(bound, y.dtype)
+        for bound, free in ((lower, -jnp.inf), (upper, jnp.inf))
+    )
     return _LevenbergMarquardt(rtol=tolerance, atol=tolerance, lower=lower, upper=upper)
 
 
@@ -119,7 +123,7 @@ class _LevenbergMarquardt(optx.AbstractLeastSquaresSolver):
             aux=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), aux_struct),
             model=_Model(zeros(2 * n), zeros(2 * n, 2 * n), zeros(n)),
             step_size=jnp.ones((), y.dtype),
-            num_steps=jnp.array(0),
+            num_steps=jnp.zeros((), int),
             done=jnp.array(False),
         )
 

@@ -5,9 +5,11 @@ import time
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import optax
 import optimistix as optx
 
+from .._concrete import to_jax
 from .._search import Monitor, as_minimiser, first_iterate, iterate, next_iterate, once
 from .least_squares import LeastSquares
 
@@ -31,7 +33,7 @@ def descend(
     """
     begin, losses = time.perf_counter(), []
     # The loss is flat at its minimum: its error is proportional to the square of the gradient.
-    small = 0.1 * math.sqrt(tolerance) * problem.count * problem.scale**2
+    small = to_jax(0.1 * math.sqrt(tolerance) * problem.count * np.asarray(problem.scale) ** 2)
 
     def report(here):
         losses.append(float(here.aux))

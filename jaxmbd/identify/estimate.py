@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-from .._concrete import compiled_quickly, to_jax
+from .._concrete import compiled_quickly, picked, to_jax
 from .._inputs import checked, inside
 from .._printed import printed
 from .._results import RESULTS
@@ -142,7 +142,9 @@ class Estimate(eqx.Module):
         half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * self.sigma
         half = half * (self.inflation if inflated else 1.0)
         parameters = self.problem.residuals.parameters
-        return np.stack(_interval(parameters, self.z[: parameters.size], half), axis=1)
+        return np.stack(
+            _interval(parameters, picked(self.z, np.s_[: parameters.size]), half), axis=1
+        )
 
     @checked
     def derived(

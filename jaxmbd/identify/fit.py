@@ -15,6 +15,7 @@ import optax
 import optimistix as optx
 from jaxtyping import Array, Float
 
+from .._concrete import to_jax
 from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import at_least, checked, not_negative, positive, random_key
 from .._progress import says_when_compiling
@@ -131,7 +132,7 @@ def fit(
         raise ValueError(
             f"{problem.count} measurements cannot determine {problem.size} unknown numbers."
         )
-    z = jnp.zeros(problem.size)
+    z = to_jax(np.zeros(problem.size))
     if multistart is not None:
         z = _best_start(problem, z, multistart)
     saving = NoCheckpoint()

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .._concrete import to_jax
 from .._inputs import checked, each_number, positive_or_infinite
 from .transforms import AbstractTransform, Free
 
@@ -132,7 +133,7 @@ def _parameter(name: str, member: Any) -> Parameter:
     if not isinstance(member, Parameter):
         member = Parameter(member)
     member.transform.check(name, member.guess)
-    guess = jax.tree.map(lambda x: jnp.asarray(x, float), member.guess)
+    guess = jax.tree.map(lambda x: jnp.asarray(to_jax(x), float), member.guess)
     return Parameter(guess, member.transform, member.sigma)
 
 

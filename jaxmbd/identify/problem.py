@@ -16,7 +16,7 @@ from .._concrete import as_one_program, compiled_quickly, picked, to_jax, with_s
 from .._enforcement import AbstractEnforcement
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
-from .._results import RESULTS
+from .._results import RESULTS, code
 from .._search import Multipliers
 from .._simulation import simulate
 from .._sizes import check_steps
@@ -198,7 +198,7 @@ def _simulated(system, state, record, times, options: SimulationOptions) -> list
         t0=float(record.time[0]),
         control=record.control,
         scheme=options.scheme,
-        saveat=diffrax.SaveAt(ts=times),
+        saveat=diffrax.SaveAt(ts=to_jax(times)),
         throw=False,
     )
     return [State(t, picked(sol.q, k), picked(sol.v, k)) for k, t in enumerate(times)]
@@ -227,7 +227,7 @@ def _consistent(system: AbstractSystem, state: State, record: Record) -> State:
     if np.max(off, initial=0.0) <= _ROUNDED * np.finfo(state.q.dtype).eps:
         return State(state.t, state.q, state.v)
     state, result = consistent(system, state, constrained=True)
-    if result != RESULTS.successful:
+    if int(code(result)) != int(code(RESULTS.successful)):
         raise ValueError(
             f'"{record.name}" cannot start at t = {state.t:g} s from the state given: {result}'
         )

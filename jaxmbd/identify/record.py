@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._concrete import to_jax
 from .._inputs import checked, shown
 from .._printed import counted, printed, span
 from .._system import AbstractSystem, State
@@ -41,7 +42,7 @@ class MeasuredInput(eqx.Module):
                 f"The values of an input must be finite, but entry {row.tolist()} is "
                 f"{values[tuple(row)]}: interpolate over the gap before."
             )
-        self.time, self.values = jnp.asarray(time), jnp.asarray(values)
+        self.time, self.values = to_jax(time), to_jax(values)
 
     def __call__(self, t, q, v):
         del v

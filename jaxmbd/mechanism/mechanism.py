@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import as_one_program, is_concrete, numpy_if_concrete
+from .._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
 from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows, Turning
 from .._inputs import Vector, at_least, checked
@@ -140,7 +140,7 @@ class Mechanism(AbstractStructuredSystem):
                 )
         self.contact_budget, self._centred, self._counted = contact_budget, False, None
         dtype = jnp.result_type(*(body.inertia.mass.dtype for body in bodies))
-        self.gravity = jnp.asarray(gravity, dtype)
+        self.gravity = jnp.asarray(to_jax(gravity), dtype)
 
     @property
     def bodies(self) -> tuple[Body, ...]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete
+from .._concrete import is_concrete, to_jax
 from .._equations import Turning
 from .._types import Coordinates, Velocity
 from .linearise import frame_poses, frame_twists
@@ -71,5 +71,5 @@ def near(
 def _near(
     kind: Stack, angles: Float[Array, "k elements"] | Float[np.ndarray, "k elements"]
 ) -> Stack:
-    leaves = jax.tree.leaves(kind.together.near(tuple(map(jnp.asarray, angles))))
+    leaves = jax.tree.leaves(kind.together.near(tuple(map(to_jax, angles))))
     return Stack(leaves, kind.structures, kind.names, kind.places, kind.kept)

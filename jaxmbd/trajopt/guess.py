@@ -67,7 +67,7 @@ def interpolated(
             raise ValueError(
                 f"Argument `{name}` must have shape {own.shape}, but has {given.shape}."
             )
-    u = jnp.zeros(problem.nu, dtype) if u is None else jnp.asarray(u, dtype)
+    u = to_jax(np.zeros(problem.nu, dtype)) if u is None else jnp.asarray(u, dtype)
     if u.shape not in ((), (problem.nu,)):
         raise ValueError(f"Argument `u` must have shape ({problem.nu},), but has {u.shape}.")
     return _between(problem, q_end, v_end, u)

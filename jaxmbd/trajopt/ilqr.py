@@ -115,8 +115,8 @@ def make_options(
 ) -> Options:
     dtype = problem.state.q.dtype
     return Options(
-        jnp.asarray(tolerance, dtype),
-        jnp.asarray(condition_tolerance, dtype),
+        jnp.asarray(to_jax(tolerance), dtype),
+        jnp.asarray(to_jax(condition_tolerance), dtype),
         to_jax(max_iterations),
         expansion,
         None,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._concrete import as_one_program
+from .._concrete import as_one_program, numpy_if_concrete, picked, to_jax
 from .._inputs import at_least, checked
 from .._printed import largest, printed
 from .._tangent_space import difference
@@ -55,7 +55,9 @@ def replay(
             f"Argument `plan` of replay must be on the grid of the problem, {problem.steps} "
             f"intervals, but has times of shape {plan.t.shape}: use the problem that it is of."
         )
-    problem = eqx.tree_at(lambda p: p.duration, problem, plan.t[-1] - plan.t[0])
+    begin, end = (picked(plan.t, k) for k in (0, -1))
+    duration = to_jax(numpy_if_concrete(begin).subtract(end, begin))
+    problem = eqx.tree_at(lambda p: p.duration, problem, duration)
     if substeps is not None:
         problem = dataclasses.replace(problem, substeps=substeps)
     simulated = perform(problem, plan.control)

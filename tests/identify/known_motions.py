@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 import jaxmbd as mbd
+from jaxmbd._concrete import to_jax
 from jaxmbd.identify import Positive
 
 QUIET = dict(progress=False)
@@ -28,7 +29,7 @@ class Oscillator(mbd.AbstractSystem):
 
 
 def oscillator(mass=1.0, damping=0.4, stiffness=9.0):
-    return Oscillator(jnp.array(mass), jnp.array(damping), jnp.array(stiffness))
+    return Oscillator(*map(to_jax, (mass, damping, stiffness)))
 
 
 TIMES = np.linspace(0.0, 4.0, 41)
@@ -54,7 +55,7 @@ class Falling(mbd.AbstractSystem):
 
 
 def state(q=1.0, v=0.0, t=0.0):
-    return mbd.State(t, jnp.array([q]), jnp.array([v]))
+    return mbd.State(t, np.array([q]), np.array([v]))
 
 
 def position(sample):

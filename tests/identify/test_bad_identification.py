@@ -6,51 +6,37 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from known_motions import QUIET, Oscillator, oscillator, state
 from refusals import TIMES, check_refused, refusals
 
 import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd.identify import Bounded, Parameter, Positive, Record
 
-
-class Oscillator(mbd.AbstractSystem):
-    """x'' = -k x - c x'."""
-
-    k: jax.Array | float = 4.0
-    c: jax.Array | float = 0.0
-
-    def mass_matrix(self, q):
-        return np.eye(1)
-
-    def force(self, t, q, v, u):
-        return -self.k * q - self.c * v
-
-
 POSITION = {"height": lambda sample: sample.q[0]}
 
 
-SYSTEM = Oscillator(jax.numpy.array(4.0), jax.numpy.array(0.0))
+def build(values):
+    return Oscillator(**({"mass": 1.0, "damping": 0.0} | values))
 
 
 def record(start=None, measured=None, **options):
     measured = np.cos(2 * TIMES) if measured is None else measured
-    start = mbd.State(0.0, [1.0], [0.0]) if start is None else start
-    return Record(TIMES, measured, start, **options)
+    return Record(TIMES, measured, state() if start is None else start, **options)
 
 
 def timed(times):
-    return Record(times, np.zeros(len(times)), mbd.State(0.0, [1.0], [0.0]))
+    return Record(times, np.zeros(len(times)), state())
 
 
-def fitted(records=None, sensors=POSITION, parameters=None, dt=0.05, model=Oscillator, **options):
-    parameters = {"k": 3.0} if parameters is None else parameters
+def fitted(records=None, sensors=POSITION, parameters=None, dt=0.05, model=build, **options):
+    parameters = {"stiffness": 3.0} if parameters is None else parameters
     records = record() if records is None else records
-    build = (lambda values: Oscillator(**values)) if model is Oscillator else model
-    return identify.fit(build, parameters, records, sensors, dt=dt, progress=False, **options)
+    return identify.fit(model, parameters, records, sensors, dt=dt, **QUIET, **options)
 
 
 def of_system(parameters, records=None):
-    return fitted(records, parameters=parameters, model=SYSTEM)
+    return fitted(records, parameters=parameters, model=oscillator())
 
 
 def an_estimate():
@@ -76,8 +62,8 @@ def an_estimate():
      lambda: identify.MultiStart(5, 0)),
     ("records-of-text", "`records` of fit .*`mbd.identify.Record`.* but is", lambda: fitted(["a"])),
     ("dt-nan", "`dt` of fit must be positive and finite, but is nan", lambda: fitted(dt=np.nan)),
-    ("guess-text", "`guess` of `k` must be numbers, but is 'large'",
-     lambda: fitted(parameters={"k": "large"})),
+    ("guess-text", "`guess` of `stiffness` must be numbers, but is 'large'",
+     lambda: fitted(parameters={"stiffness": "large"})),
     ("max_steps-0", "`max_steps` of fit .*at least 1, but is 0", lambda: fitted(max_steps=0)),
     ("parameters-a-number", "`parameters` of fit must be a dictionary .*but is 3.0",
      lambda: fitted(parameters=3.0)),
@@ -112,26 +98,27 @@ def an_estimate():
     ("time-of-text", "array of numbers", lambda: timed(["a", "b"])),
     ("path-misspelt", "no parameter `stifness`", lambda: of_system(["stifness"])),
     ("nothing-chosen", "chooses none", lambda: of_system(lambda path, leaf: False)),
-    ("guess-out-of-bounds", "must lie between", lambda: of_system({"k": Bounded(10.0, 20.0)})),
+    ("guess-out-of-bounds", "must lie between",
+     lambda: of_system({"stiffness": Bounded(10.0, 20.0)})),
     ("guess-of-the-wrong-sign", "must be positive",
-     lambda: of_system({"k": Parameter(-1.0, Positive())})),
+     lambda: of_system({"stiffness": Parameter(-1.0, Positive())})),
     ("bounds-crossed", "must be finite and increase", lambda: Bounded(2.0, 1.0)),
-    ("no-guess", "give `Parameter", lambda: fitted(parameters={"k": Positive()})),
+    ("no-guess", "give `Parameter", lambda: fitted(parameters={"stiffness": Positive()})),
     ("vector-of-length-root-3", "unit vector",
-     lambda: fitted(parameters={"k": Parameter(np.ones(3), identify.UnitVector())})),
+     lambda: fitted(parameters={"stiffness": Parameter(np.ones(3), identify.UnitVector())})),
     ("model-of-a-number", "must return", lambda: fitted(model=lambda values: 1.0)),
     ("no-parameters", "nothing to find", lambda: of_system([])),
     ("no-records", "nothing to compare with", lambda: fitted([])),
     ("more-sensors-than-columns", "give 2 numbers",
      lambda: fitted(sensors={"q": lambda s: s.q, "v": lambda s: s.v})),
     ("too-few-measurements", "2 measurements cannot",
-     lambda: of_system(["k", "c"], Record(TIMES[:2], TIMES[:2], record().start))),
+     lambda: of_system(["stiffness", "damping"], Record(TIMES[:2], TIMES[:2], state()))),
     ("other-columns", "same columns",
      lambda: fitted([record(), record(measured=np.ones((11, 2)))])),
     ("more-parts-than-samples", "too few for 50 parts",
      lambda: fitted(shooting=identify.MultipleShooting(50))),
     ("value-of-another-shape", "has the shape",
-     lambda: identify.Leaves(SYSTEM)({"k": np.ones(2)})),
+     lambda: identify.Leaves(oscillator())({"stiffness": np.ones(2)})),
 )  # fmt: skip
 def test_identification(words, call):
     check_refused(call, words)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import Pendulum
-from known_motions import BOTH, QUIET, TIMES, Falling, decay, oscillator, position, state
+from known_motions import BOTH, QUIET, TIMES, decay, oscillator, position, state
 
 import jaxmbd as mbd
 from jaxmbd import identify
@@ -23,10 +23,14 @@ def flat(tree):
 
 
 @eqx.filter_jit
-def values(transform, guess, zs):
-    """The values at several z, and their slopes."""
+def both(transform, guess, zs):
     value = lambda z: flat(transform.value(guess, z))  # noqa: E731
     return jax.vmap(lambda z: (value(z), jax.jacfwd(value)(z)))(zs)
+
+
+def values(transform, guess, zs):
+    """The values at several z, and their slopes."""
+    return map(np.asarray, both(transform, guess, np.array(zs)))
 
 
 TURN = np.array([0.5, -0.5, 0.5, 0.5])
@@ -47,7 +51,7 @@ def test_transforms(transform, guess, allowed):
     """The guess at zero, only allowed values elsewhere, and as many directions as free numbers."""
     size = transform.size(guess)
     zs = np.stack([np.zeros(size), 0.7 * np.arange(1.0, size + 1) / size, np.full(size, -1.5)])
-    x, slopes = map(np.asarray, values(transform, guess, np.clip(zs, *transform.bounds(guess))))
+    x, slopes = values(transform, guess, np.clip(zs, *transform.bounds(guess)))
     at_guess = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(guess)])
     np.testing.assert_allclose(x[0], at_guess, rtol=1e-12, atol=1e-14)
     for value, slope in zip(x, slopes):
@@ -63,20 +67,25 @@ def test_transforms(transform, guess, allowed):
 def test_units_of_transforms():
     """A unit change is a factor e, the size of the guess, and at the middle the whole range; at the
     bound the slope is whole too. Directions and quaternions turn by |z| and by 2 |z|."""
-    zs = np.array([[1.0], [0.0], [-1.0]])
-    assert values(Positive(), np.array(2.0), zs)[0][0, 0] == pytest.approx(2 * math.e)
-    x, slopes = values(identify.NotNegative(), np.array(3.0), zs)
-    np.testing.assert_allclose(np.concatenate([x, slopes[:, 0]], axis=1), [[6, 3], [3, 3], [0, 3]])
-    assert values(Free(), np.array(-4.0), zs)[0][0, 0] == pytest.approx(0.0)
-    assert values(Bounded(1.0, 5.0), np.array(3.0), zs)[1][1] == pytest.approx(4.0)
-    turned, _ = values(identify.UnitVector(), np.array([0.0, 0, 1]), np.array([[math.pi / 2, 0.0]]))
+    zs = [[1.0], [0.0], [-1.0]]
+    for transform, guess, value, slope in (
+        (Positive(), 2.0, [2 * math.e, 2, 2 / math.e], [2 * math.e, 2, 2 / math.e]),
+        (identify.NotNegative(), 3.0, [6, 3, 0], [3, 3, 3]),
+        (Free(), -4.0, [0, -4, -8], [4, 4, 4]),
+        (Bounded(1.0, 5.0), 3.0, None, [None, 4, None]),
+    ):
+        x, slopes = values(transform, np.array(guess), zs)
+        if value is not None:
+            np.testing.assert_allclose(np.hstack([x, slopes[:, 0]]).T, [value, slope])
+        assert slopes[1, 0, 0] == pytest.approx(slope[1])
+    turned, _ = values(identify.UnitVector(), np.array([0.0, 0, 1]), [[math.pi / 2, 0.0]])
     assert abs(turned[0, 2]) < 1e-12
-    p, slopes = values(identify.UnitVector(), TURN, np.array([[0.3, 0.0, 0.4], [0.0, 0, 0]]))
+    p, slopes = values(identify.UnitVector(), TURN, [[0.3, 0.0, 0.4], [0.0, 0, 0]])
     w, i, j, k = TURN * [1, -1, -1, -1]
     back = np.array([[w, -i, -j, -k], [i, w, -k, j], [j, k, w, -i], [k, -j, i, w]])  # conj(TURN) p
     expected = [math.cos(0.5), 0.6 * math.sin(0.5), 0.0, 0.8 * math.sin(0.5)]
     np.testing.assert_allclose(back @ p[0], expected, atol=1e-15)
-    np.testing.assert_allclose(np.asarray(slopes)[1].T @ slopes[1], np.eye(3), atol=1e-15)
+    np.testing.assert_allclose(slopes[1].T @ slopes[1], np.eye(3), atol=1e-15)
 
 
 def test_intervals_stay_where_values_may_be():
@@ -122,8 +131,8 @@ def test_split_records():
     assert seen.count == 4 and seen.time[-1] < 0.35 and unseen.count == 7
     np.testing.assert_array_equal(unseen.time, t)
     assert np.all(unseen.weights[:4] == 0) and np.all(unseen.weights[4:] == 3.0)
-    prediction = identify.predict(Falling(jnp.array(8.0)), unseen, position, dt=0.1)
-    assert prediction.rms["reading"] == pytest.approx(np.sqrt(np.mean(off[4:] ** 2)), rel=1e-9)
+    found = identify.Prediction((unseen,), (-4.0 * t[:, None] ** 2,), (), ("reading",))
+    assert found.rms["reading"] == pytest.approx(np.sqrt(np.mean(off[4:] ** 2)), rel=1e-9)
     for at in (0.05, 0.95):
         with pytest.raises(ValueError, match="split it where"):
             record.split(at)
@@ -133,11 +142,12 @@ def test_interpolation_is_of_sixth_order():
     """Exact for polynomials of degree 5 everywhere, at the ends too, and at steps for anything."""
     s = np.array([0.0, 0.3, 1.0, 4.5, 7.99, 9.0])
     fifth = lambda s: np.polynomial.polynomial.polyval(s, [1.0, -2.0, 0.5, 0.1, -0.3, 0.02])  # noqa: E731
+    rough = np.random.default_rng(0).normal(size=10)
     of = jax.jit(interpolated, static_argnums=2)
-    np.testing.assert_allclose(of(fifth(np.arange(10.0))[:, None], s, 6)[:, 0], fifth(s), rtol=1e-9)
-    rough = np.random.default_rng(0).normal(size=(10, 1))
-    np.testing.assert_array_equal(np.asarray(of(rough, s, 6))[[0, 2, 5]], rough[[0, 1, 9]])
-    between = of(rough, np.array([2.25]), 2)[0]
+    found = np.asarray(of(np.stack([fifth(np.arange(10.0)), rough], axis=1), s, 6)).T
+    np.testing.assert_allclose(found[0], fifth(s), rtol=1e-9)
+    np.testing.assert_array_equal(found[1, [0, 2, 5]], rough[[0, 1, 9]])
+    between = np.asarray(of(rough[:, None], np.array([2.25]), 2))[0, 0]
     np.testing.assert_allclose(between, 0.75 * rough[2] + 0.25 * rough[3])
 
 
@@ -156,10 +166,8 @@ def test_records_of_different_length_with_inputs():
     for k, push in enumerate([np.sin(3 * TIMES), np.cos(2 * TIMES[:21])]):
         time = TIMES[: len(push)]
         control, saved = identify.MeasuredInput(time, push), diffrax.SaveAt(ts=time)
-        sol = mbd.simulate(
-            truth, mbd.UdwadiaKalaba(), state(0.0), t1=time[-1], dt=0.01, control=control,
-            saveat=saved,
-        )  # fmt: skip
+        options = dict(t1=time[-1], dt=0.01, control=control, saveat=saved)
+        sol = mbd.simulate(truth, mbd.UdwadiaKalaba(), state(0.0), **options)
         records.append(Record(time, np.asarray(sol.q), state(0.0), control=control, name=str(k)))
     guess = oscillator(damping=0.5, stiffness=8.0)
     found = identify.fit(guess, BOTH, records, position, dt=0.01, **QUIET)

@@ -37,7 +37,7 @@ CART = cart()
 def a_plan(steps):
     """Its times are all that is looked at."""
     plan = object.__new__(trajopt.Plan)
-    for name, x in (("t", jnp.arange(steps + 1.0)), ("cost", jnp.array(1.0))):
+    for name, x in (("t", np.arange(steps + 1.0)), ("cost", np.array(1.0))):
         object.__setattr__(plan, name, x)
     return plan
 

@@ -92,7 +92,7 @@ def test_defects_of_an_exact_motion(method, order):
         begin, middle, end = (motion(T0 + x) for x in (0, h / 2, h))
         (defects, cost), (by_mu, by_gamma), rows, lam = found(h, begin, end, middle, np.zeros(1))
         efforts = [motion(T0 + h / 2 * (1 + x)).u[0] ** 2 for x in places]
-        off = np.abs([*defects, cost - h / 2 * weights @ efforts])
+        off = np.abs([*np.asarray(defects), float(cost) - h / 2 * weights @ efforts])
         errors.append([off[:2].max(), off[2:4].max(), off[4]])
         np.testing.assert_allclose(rows, np.zeros(3), atol=1e-12)
         np.testing.assert_allclose(lam, end.lam, rtol=1e-12)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import is_concrete
+from ..._concrete import is_concrete, numpy_if_concrete, to_jax
 from ..._inputs import Vector, checked, number
 from ..._types import RealScalarLike
 from ..body import Body
@@ -159,4 +159,7 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
 
 def limit_pairs(limits: Any, dtype: Any) -> Float[Array, "coordinates 2"] | None:
     """The argument `limits` of a joint as an array."""
-    return None if limits is None else jnp.atleast_2d(jnp.asarray(limits, dtype))
+    if limits is None:
+        return None
+    xp = numpy_if_concrete(limits)
+    return to_jax(xp.atleast_2d(xp.asarray(limits, dtype)))
