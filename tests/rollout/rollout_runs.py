@@ -34,16 +34,8 @@ def in_processes(*configurations, devices=1):
         XLA_FLAGS=f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}",
     )
     command = [sys.executable, str(HERE / "rollouts.py")]
-    started = [
-        subprocess.Popen(
-            [*command, json.dumps(configuration)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for configuration in configurations
-    ]
+    options = dict(env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = [subprocess.Popen([*command, json.dumps(x)], **options) for x in configurations]
     ended = [process.communicate(timeout=300) for process in started]
     for process, (_, errors) in zip(started, ended, strict=True):
         assert process.returncode <= 0, errors

@@ -54,9 +54,9 @@ def found():
     )
 
 
-def test_moments(found):
+def test_moments_and_covariance(found):
     """Of good samples, and of numbers whose squares would lose all digits of the variance."""
-    moments = found["moments"]
+    moments, covariance = found["moments"], found["covariance"]
     assert moments.count == len(GOOD)
     np.testing.assert_allclose(moments.mean["x"], GOOD.mean(axis=0), rtol=1e-15)
     np.testing.assert_allclose(moments.variance["x"], GOOD.var(axis=0, ddof=1), rtol=1e-9)
@@ -66,10 +66,6 @@ def test_moments(found):
     error = deviation / np.sqrt(len(GOOD))
     np.testing.assert_allclose(moments.standard_error["x"], error, rtol=1e-9)
     np.testing.assert_allclose(found["mean"], GOOD.mean(axis=0), rtol=1e-15)
-
-
-def test_covariance(found):
-    covariance = found["covariance"]
     np.testing.assert_allclose(covariance.covariance, np.cov(GOOD.T), rtol=0, atol=1e-9)
     np.testing.assert_allclose(covariance.correlation, np.corrcoef(GOOD.T), rtol=0, atol=1e-9)
     np.testing.assert_allclose(covariance.mean, GOOD.mean(axis=0), rtol=1e-15)
@@ -107,11 +103,14 @@ def test_a_reduction_of_ones_own(found):
     np.testing.assert_allclose(turn, product(GOOD - 1e6), rtol=0, atol=1e-13)
 
 
+EXTREMES, HISTOGRAM = mbd.rollout.Extremes(), mbd.rollout.Histogram(np.array([0.0, 1.0, 2.0]))
+
+
 @jax.jit
 def merged(x):
     """The states of `Extremes` and `Histogram` of three numbers, merged in both ways."""
     found = []
-    for kind in (mbd.rollout.Extremes(), mbd.rollout.Histogram(np.array([0.0, 1.0, 2.0]))):
+    for kind in (EXTREMES, HISTOGRAM):
         a, b, c = (kind.single(x[i], jnp.asarray(i)) for i in range(3))
         found += [kind.merge(kind.merge(a, b), c), kind.merge(a, kind.merge(b, c))]
     return found
@@ -121,14 +120,11 @@ def merged(x):
 def test_nan_is_told_at_any_place(x):
     """As NumPy tells it in extremes, with its sample; apart from the numbers above in a
     histogram."""
-    extremes, histogram = mbd.rollout.Extremes(), mbd.rollout.Histogram(np.array([0.0, 1.0, 2.0]))
     *of_extremes, one, other = merged(np.array(x))
-    for state in of_extremes:
-        result = extremes.result(state)
+    for result in map(EXTREMES.result, of_extremes):
         assert np.isnan(result.min) and np.isnan(result.max)
         assert result.argmin == result.argmax == np.argmin(x) == np.argmax(x)
-    for state in (one, other):
-        result = histogram.result(state)
+    for result in map(HISTOGRAM.result, (one, other)):
         assert result.counts.tolist() == [1, 0]
         assert (result.below, result.above, result.nan) == (1, 0, 1)
         assert "above 0, NaN 1" in str(result)
