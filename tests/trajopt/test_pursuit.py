@@ -20,6 +20,7 @@ def verdicts(plans):
     """For costs and final costs one after the other: which plans are doubted, and which astray."""
     watch, doubted, astray = Watch(), [], []
     for cost, ends in plans:
+        cost, ends = float(cost), tuple(map(float, ends))
         doubted.append(bool(astray) and watch.doubts(cost, ends, CONVERGED))
         astray.append(watch.accept(cost, ends, doubted[-1]))
     return doubted, astray

@@ -15,6 +15,7 @@ from scipy.optimize import root
 
 import jaxmbd as mbd
 from jaxmbd import trajopt as T
+from jaxmbd._concrete import to_jax
 from jaxmbd.trajopt.transcriptions.base import Interval
 from jaxmbd.trajopt.transcriptions.dynamics import Dynamics
 from jaxmbd.trajopt.transcriptions.independent import implied, independent
@@ -71,7 +72,7 @@ def test_defects_of_an_exact_motion(method, order):
     """They and the error of the cost are of one order more than the method. The slacks add
     h N J^T gamma, in Hermite and Simpson's rule 4/6 of it, and h M^-1 J^T mu. Rows and multipliers
     at the points are exact."""
-    one = np.array([0])
+    one = to_jax(np.array([0]))
     dynamics = Dynamics(pendulum(), one, one)
 
     @jax.jit
@@ -112,7 +113,7 @@ def test_defects_of_multiple_shooting():
     A, B = tp.runge_kutta()
     none = np.zeros(0)
     begin, end = (Knot(x[:2], x[2:], none, none) for x in (x0, x1))
-    dynamics = Dynamics(tp.masses().system, np.zeros(0, int), np.zeros(0, int))
+    dynamics = Dynamics(tp.masses().system, *[to_jax(np.zeros(0, int))] * 2)
 
     @jax.jit
     def found(begin, end, u):
