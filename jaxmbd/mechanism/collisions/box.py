@@ -39,7 +39,7 @@ def box_capsule(a: Box, pose_a: Pose, b: Capsule, pose_b: Pose) -> ContactPoints
     p, u = pose_a.local_point(pose_b.position), pose_a.local_direction(z_axis(pose_b))
     s_out = _nearest_on_segment(h, p, u, half)
     distance_out, normal_out = _signed_distance(h, p + s_out * u)
-    distance_in, normal_in, s_in = _least_overlap(h, p, u, half)
+    distance_in, normal_in, s_in, face = _least_overlap(h, p, u, half)
     # If the segment enters the box, s_out is inside, or on the surface up to rounding.
     enters = distance_out <= 100 * jnp.finfo(p.dtype).eps * (jnp.max(h) + half)
     s = jnp.where(enters, s_in, s_out)
@@ -49,12 +49,21 @@ def box_capsule(a: Box, pose_a: Pose, b: Capsule, pose_b: Pose) -> ContactPoints
         jnp.where(enters, normal_in, normal_out),
     )
 
-    candidates = _above(h, p, u, half, s)
-    low, high = (_signed_distance(h, p + x * u)[0] for x in candidates)
+    # A segment that enters the box has its second point at the face of least overlap. Another one
+    # may be nearer.
+    def at(x):
+        distance, normal = _signed_distance(h, p + x * u)
+        along = dot(face, p + x * u) - dot(sign(face) * face, h)
+        return jnp.where(enters, along, distance), jnp.where(enters, face, normal)
+
+    parallel = ~enters | (sign(dot(face, u)) * dot(face, u) < _SLOPE)
+    far_above = 1e3 * (jnp.max(h) + half)
+    candidates = _above(jnp.where(enters & (face != 0), far_above, h), p, u, half, s)
+    low, high = (at(x)[0] for x in candidates)
     rise = jnp.stack([low, high]) - first[0] - _SLOPE * jnp.abs(candidates - s)
     far = jnp.where(rise[0] < rise[1], candidates[0], candidates[1])
-    two = (jnp.min(rise) < 0) & (jnp.abs(far - s) > 1e-3 * half)
-    distance, normal = _signed_distance(h, p + far * u)
+    two = parallel & (jnp.min(rise) < 0) & (jnp.abs(far - s) > 1e-3 * half)
+    distance, normal = at(far)
     points = _contacts(pose_a, b.radius, first, (distance, p + far * u, normal))
     return points.where(jnp.stack([jnp.ones_like(two), two]))
 
@@ -108,8 +117,8 @@ def _nearest_on_segment(h, p, u, half) -> Float[Array, ""]:
 
 
 def _least_overlap(h, p, u, half):
-    """The signed distance (negative) of a segment that enters the box, the normal, and the s of the
-    contact."""
+    """The signed distance (negative) of a segment that enters the box, the normal, the s of the
+    contact, and the normal of the face of least overlap."""
     size = jnp.max(h)
     faces = sign(p) * p - jnp.abs(u) * half - h
     identity = jnp.eye(3, dtype=h.dtype)
@@ -125,9 +134,8 @@ def _least_overlap(h, p, u, half):
     toward = face * sign(p)
     s_face = -half * sign(dot(toward, u))
     # Move s to the part of the segment above the face. This affects the position only.
-    low, high = _above(
-        jnp.where(face > 0, 1e3 * (size + half), h), p, u, half, jnp.zeros_like(half)
-    )
+    far_above = 1e3 * (size + half)
+    low, high = _above(jnp.where(face > 0, far_above, h), p, u, half, jnp.zeros_like(half))
     s_face = jnp.clip(s_face, low, high)
 
     m = mixed(edge * sign(offsets), across)
@@ -139,6 +147,7 @@ def _least_overlap(h, p, u, half):
         jnp.where(use_edge, dot(edge, edges), dot(face, faces)),
         jnp.where(use_edge, m, toward),
         jnp.where(use_edge, s_edge, s_face),
+        toward,
     )
 
 
