@@ -3,6 +3,7 @@
 import diffrax
 import equinox as eqx
 import helpers
+import jax
 import jax.numpy as jnp
 import numpy as np
 from helpers import Ball, G
@@ -30,15 +31,15 @@ def flight(system, q, v, ts, dt=1e-2, impacts=3, control=None, **options):
     )
 
 
-def bounced(t, height, e):
-    """Height at t of a ball dropped at 0, by its closed form, differentiable."""
-    landing = jnp.sqrt(2 * height / G)
-    v = e * jnp.sqrt(2 * G * height)
-    y = jnp.where(t < landing, height - G * t**2 / 2, 0.0)
+def bounced(t, height, e, v=0.0):
+    """Height at t, before the twelfth bounce, of a ball that is thrown down at 0 with v."""
+    speed = np.sqrt(v**2 + 2 * G * height)
+    landing = (speed - v) / G
+    y = height - v * t - G * t**2 / 2
     for _ in range(12):
-        s = t - landing
-        y = jnp.where((s >= 0) & (s < 2 * v / G), v * s - G * s**2 / 2, y)
-        landing, v = landing + 2 * v / G, e * v
+        speed, s = e * speed, t - landing
+        y = np.where(s >= 0, speed * s - G * s**2 / 2, y)
+        landing = landing + 2 * speed / G
     return y
 
 
@@ -68,9 +69,9 @@ class Slope(mbd.AbstractSystem):
 
 def slope(tangent, friction=0.4, direction=0.0, mass=2.0, **law):
     """Inclined by arctan(tangent), downhill in some direction."""
-    down = jnp.stack([jnp.cos(direction), jnp.sin(direction)])
-    gravity = G * jnp.concatenate([tangent * down, -jnp.ones(1)]) / jnp.sqrt(1 + tangent**2)
-    return Slope(jnp.asarray(mass), gravity, mbd.ContactLaw(friction, **law))
+    gravity = G * np.array([tangent * np.cos(direction), tangent * np.sin(direction), -1.0])
+    gravity = jax.device_put(gravity / np.sqrt(1 + tangent**2))
+    return Slope(jax.device_put(mass), gravity, mbd.ContactLaw(friction, **law))
 
 
 class Push(eqx.Module):

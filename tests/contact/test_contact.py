@@ -1,5 +1,5 @@
 """Contacts of systems that a user wrote, against the steps of a point in NumPy and closed forms:
-bounces, overlaps, Poisson's law and Painleve's rod. Bad input is refused."""
+bounces, overlaps and Poisson's law. Bad input is refused."""
 
 import functools
 
@@ -22,7 +22,6 @@ from contact_systems import (
     stepped,
 )
 from jaxtyping import Array
-from scipy.optimize import nnls
 
 import jaxmbd as mbd
 
@@ -69,18 +68,20 @@ def simulated_points(derivative):
         q, v, _ = stepped(p | {key: p[key] + x for key, x in change.items()}, h, steps)
         return np.concatenate([q, v]) @ weights
 
-    return jax.tree.map(np.asarray, found), [stepped(p, h, steps) for p in POINTS.values()], exact
+    return jax.device_get(found), [stepped(p, h, steps) for p in POINTS.values()], exact
 
 
 def test_points_move_as_the_formulas_say():
     """In flight, sliding, sticking and bouncing, whatever the others in the batch do; one that
     starts in the ground is told so, and no other is."""
     (_, (q, v, force, result)), expected, _ = simulated_points(jax.jacrev)
+    R = mbd.RESULTS
+    verdicts = [R.overlapping_start if x == "overlap" else R.successful for x in POINTS]
+    helpers.assert_verdicts(result, verdicts)
     for k, name in enumerate(POINTS):
         if name == "overlap":
-            assert (result == mbd.RESULTS.overlapping_start)[k] and np.all(np.isfinite(q[k]))
+            assert np.all(np.isfinite(q[k]))
             continue
-        assert (result == mbd.RESULTS.successful)[k]
         for x, y in zip(
             (q[k], v[k], force[k]), (*expected[k][:2], expected[k][2][-1]), strict=True
         ):
@@ -122,33 +123,6 @@ class Facets(mbd.AbstractSystem):
         return self.J @ q + self.offset
 
 
-@pytest.mark.slow
-def test_overlaps_are_taken_back_on_the_shortest_way():
-    """Twenty planes and a point beyond most of them, and some far away: to the nearest point
-    within, by non-negative least squares (Lawson and Hanson 1974, chapter 23)."""
-    rng = np.random.default_rng(0)
-    J = rng.normal(size=(20, 20, 6))
-    offset = 1e-5 * rng.uniform(size=(20, 20)) - J @ (1e-3 * rng.normal(size=6))
-    offset[:, 15:] = 1e6
-    state = mbd.State(0.0, jnp.zeros(6), jnp.zeros(6))
-
-    @jax.jit
-    @jax.vmap
-    def moved(J, offset):
-        method, system = mbd.ContactImpulse(), Facets(J, offset)
-        return mbd.simulate(system, method, state, 1e-2, 1e-2, start_tolerance=1.0, throw=False)
-
-    sol = moved(jnp.asarray(J), jnp.asarray(offset))
-    assert np.all(sol.result == mbd.RESULTS.successful)
-    np.testing.assert_array_less(sol.contact_residual, 1e-10)
-    np.testing.assert_allclose(sol.v, 0.0, atol=1e-12)
-    for q, rows, far in zip(sol.q[:, -1], J, offset, strict=True):
-        E = np.concatenate([rows[:15], -1e3 * far[:15, None]], axis=1).T
-        f = np.eye(7)[6]
-        r = E @ nnls(E, f)[0] - f
-        np.testing.assert_allclose(q, -1e-3 * r[:6] / r[6], rtol=1e-8, atol=1e-12)
-
-
 class Corner(Facets):
     """A rigid and a soft plane."""
 
@@ -165,26 +139,11 @@ def test_overlap_with_soft_planes_is_left_to_their_springs():
     system, h = Corner(jnp.array([[1.0, 0.0], [1.0, 1.0]]), jnp.zeros(2)), 1e-2
     state = mbd.State(0.0, np.array([-0.01, -0.04]), np.zeros(2))
     sol = mbd.simulate(system, mbd.ContactImpulse(), state, dt=h, num_steps=1, start_tolerance=0.1)
-    q, v = sol.q[0] - h * sol.v[0] - state.q, sol.v[0]
-    np.testing.assert_allclose(q[1], 0.0, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(sol.q[0][0], 0.0, rtol=0, atol=1e-12)
+    (q,), (v,) = map(np.asarray, (sol.q, sol.v))
+    np.testing.assert_allclose((q - h * v - state.q)[1], 0.0, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(q[0], 0.0, rtol=0, atol=1e-12)
     # Its impulse n satisfies (J J^T + 1 / (h^2 k)) n = -gap / h.
     np.testing.assert_allclose(v, 5.0 / (2 + 1 / (h**2 * 200.0)), rtol=1e-9)
-
-
-class Squeezed(mbd.AbstractSystem):
-    """A point at the height q above the floor and below a ceiling."""
-
-    ceiling: Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(1, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return jnp.array([-G])
-
-    def gap(self, q, t):
-        return jnp.concatenate([q, self.ceiling - q])
 
 
 @pytest.mark.slow
@@ -197,14 +156,17 @@ def test_overlaps_that_contradict_each_other(impacts):
 
     @jax.jit
     def still(ceiling):
-        return mbd.simulate(Squeezed(ceiling), method, state, 0.05, 1e-2, throw=False)
+        walls = Facets(jnp.array([[1.0], [-1.0]]), jnp.stack([0 * ceiling, ceiling]))
+        return mbd.simulate(walls, method, state, 0.05, 1e-2, throw=False)
 
     sol = still(jnp.asarray(-2e-4))
-    assert sol.result == mbd.RESULTS.contact_unsolved and sol.stats["num_steps"] == 0
+    helpers.assert_verdicts(sol.result, mbd.RESULTS.contact_unsolved)
+    assert int(sol.stats["num_steps"]) == 0
     np.testing.assert_allclose(sol.contact_residual, 1e-2, rtol=1e-6)
     np.testing.assert_allclose(sol.q, -1e-4)
     sol = still(jnp.asarray(2e-4))
-    assert sol.result == mbd.RESULTS.successful and sol.contact_residual[-1] < 1e-10
+    helpers.assert_verdicts(sol.result, mbd.RESULTS.successful)
+    assert sol.contact_residual[-1] < 1e-10
     np.testing.assert_allclose(sol.q, 0.0, atol=1e-15)
 
 
@@ -269,38 +231,14 @@ def test_poissons_law():
 
 
 @pytest.mark.slow
-def test_painleve():
-    """The sliding rod with much friction, for which forces have no solution: an impulse has, and
-    it is found, or the result says that it was not; never NaN."""
-    angles = jnp.linspace(0.7, 1.4, 8)
-
-    @jax.vmap
-    def slide(angle):
-        rod = Rod(jnp.asarray(3.0), jnp.asarray(0.0))
-        q = jnp.stack([0.0 * angle, 0.5 * jnp.sin(angle), angle])
-        return flight(rod, q, [-2.0, 0.0, 0.0], [1e-3, 0.05], 1e-3, 0)
-
-    sol = slide(angles)
-    assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.v))
-    good = np.asarray(sol.result == mbd.RESULTS.successful)
-    assert good.any()
-    assert np.all(sol.contact_residual[good] < 1e-9)
-    assert np.all(sol.contact_residual[~good] > 1e-10)
-    # It jams in the first step, with a normal force far above the weight.
-    assert np.max(sol.contact_force[:, 0, 0, 0]) > 10 * G
-    rod = Rod(jnp.asarray(3.0), jnp.asarray(0.0))
-    end = jax.jit(jax.vmap(lambda q: rod.gap(q, 0.0)))(sol.q[:, -1])
-    assert np.all(np.asarray(end) > -1e-3)
-
-
-@pytest.mark.slow
 def test_float32():
     system = jax.tree.map(lambda x: x.astype(jnp.float32), ball(friction=0.3))
     q, v = jnp.array([0.0, 1.0], jnp.float32), jnp.array([0.5, 0.0], jnp.float32)
     for impacts in (0, 3):
         sol = flight(system, q, v, np.array([1.0], np.float32), 1e-2, impacts)
-        assert sol.q.dtype == jnp.float32 and sol.result == mbd.RESULTS.successful
-        exact = bounced(jnp.asarray(1.0), 1.0, 0.8)
+        assert sol.q.dtype == jnp.float32
+        helpers.assert_verdicts(sol.result, mbd.RESULTS.successful)
+        exact = bounced(1.0, 1.0, 0.8)
         np.testing.assert_allclose(sol.q[-1, 1], exact, atol=1e-4 if impacts else 8e-2)
 
 
@@ -354,7 +292,7 @@ def test_smoothing_gives_derivatives_where_there_are_none():
     @jax.jit
     @jax.value_and_grad
     def end(mu, smoothing):
-        system = slope(jnp.asarray(0.1), mu)
+        system = slope(0.1, mu)
         sol = flight(system, jnp.zeros(3), jnp.zeros(3), [0.3], 1e-2, 0, smoothing=smoothing)
         return sol.q[-1, 0]
 
@@ -414,6 +352,6 @@ def test_bad_input():
     wrong = Wrong(jnp.ones(()), jnp.zeros(()), jnp.zeros(()))
     with pytest.raises(ValueError, match="slip.*shape"):
         mbd.simulate(wrong, mbd.ContactImpulse(), state, t1=1.0, dt=0.1)
-    soft = slope(jnp.asarray(0.0), stiffness=1e4)
+    soft = slope(0.0, stiffness=1e4)
     with pytest.raises(ValueError, match="stiffness.*impacts=Located"):
         flight(soft, jnp.zeros(3), jnp.zeros(3), [0.1], 1e-2, impacts=1)

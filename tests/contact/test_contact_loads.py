@@ -2,6 +2,7 @@
 
 import diffrax
 import helpers
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -41,8 +42,8 @@ START, RESTITUTION = (np.array([0.0, 0.4, 0.0, 0.05]), np.array([2.0, 0.0, -1.0,
 
 def thrown(saveat, impacts=0, friction=0.3):
     """One that bounces, and one that lands and slides."""
-    system = Pucks(jnp.asarray(friction), jnp.array(RESTITUTION))
-    state = mbd.State(0.0, *(jnp.asarray(x) for x in START))
+    system = Pucks(*map(jax.device_put, (np.asarray(friction), np.array(RESTITUTION))))
+    state = mbd.State(0.0, *START)
     method = mbd.ContactImpulse(impacts=helpers.located(impacts))
     return mbd.simulate(system, method, state, dt=DT, num_steps=STEPS, saveat=saveat)
 
@@ -114,20 +115,14 @@ def test_plots_draw_all_that_happened():
     ball = mbd.Body("ball", mbd.Inertia.sphere(radius=0.1, mass=1.0), position=[0.0, 0.0, 0.1])
     floor = mbd.Contact("c", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1), friction=0.5)
     mechanism = mbd.Mechanism([ball], contacts=[floor], gravity=[0.0] * 3)
-    rest, none = mechanism.state(), jnp.zeros((3, 1, 3))
-    loads = mbd.ContactLoads(none, none.at[1, 0, 0].set(30.0), none)
+    rest, none, mean = mechanism.state(), np.zeros((3, 1, 3)), np.zeros((3, 1, 3))
+    mean[1, 0, 0] = 30.0
+    q, v = (np.tile(x, (3, 1)) for x in (rest.q, rest.v))
+    fields = dict(multipliers=None, phi_norm=None, phidot_norm=None, ys=None, stats={})
+    loads = mbd.ContactLoads(none, mean, none)
+    result = mbd.RESULTS.successful
     sol = mbd.Solution(
-        t=jnp.arange(3.0),
-        q=jnp.stack([rest.q] * 3),
-        v=jnp.stack([rest.v] * 3),
-        multipliers=None,
-        phi_norm=None,
-        phidot_norm=None,
-        ys=None,
-        stats={},
-        result=mbd.RESULTS.successful,
-        contact_force=none,
-        contact_loads=loads,
+        np.arange(3.0), q, v, result=result, contact_force=none, contact_loads=loads, **fields
     )
     axes = mbd.plots.contacts(mechanism, sol)
     np.testing.assert_allclose(axes[0].lines[0].get_ydata(), [0.0, 30.0, 0.0])
