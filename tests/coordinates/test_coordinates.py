@@ -75,7 +75,7 @@ def test_many_turns(rng):
     """No digit is lost but those of the angle itself."""
     angles = np.array([7.0, 50.0, -3e4])
     axis = of_unit_length(rng.normal(size=3))
-    found = exponential(angles[:, None] * axis)
+    found = np.asarray(exponential(angles[:, None] * axis))
     angles = np.array([np.linalg.norm(a * axis) for a in angles])
     np.testing.assert_allclose(found[:, 0], np.cos(angles / 2), atol=5e-16)
 
@@ -332,7 +332,7 @@ def test_roll_pitch_yaw_run_on():
     for _ in range(14):
         q = moved(q, np.pi / 2 * Z)
     near(q, 7 * np.pi * Z, 1e-13)
-    q = moved(np.pi / 3 * Y, np.pi / 3 * Y)
+    q = np.asarray(moved(np.pi / 3 * Y, np.pi / 3 * Y))
     near(q, 2 * np.pi / 3 * Y)
     near(moved(q, 0.1 * Y), q + 0.1 * Y)
 

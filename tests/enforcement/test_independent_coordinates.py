@@ -32,14 +32,15 @@ def by(*independent):
 def test_dependent_choice(independent):
     """The height is no coordinate at the lowest point, and both are too many."""
     sol = swing(1.0, by(*independent), num_steps=2)
-    assert sol.result == R.not_independent
+    h.assert_verdicts(sol.result, R.not_independent)
 
 
 @pytest.mark.slow
 def test_named_coordinate_up_to_its_dead_point():
     """The place across moves a pendulum as well as any, but not over the horizontal."""
     named, free = (swing(6.0, by(*x), dt=2e-3, num_steps=200) for x in ((0,), ()))
-    assert named.result == R.not_independent and free.result == R.successful
+    h.assert_verdicts(named.result, R.not_independent)
+    h.assert_verdicts(free.result, R.successful)
     assert abs(float(named.q[-1, 0]) - 0.9) < 0.02 and float(free.q[-1, 1]) > 0.1
     ends = [swing(6.0, by(*x), dt=2e-3, num_steps=60).q[-1] for x in ((0,), ())]
     np.testing.assert_allclose(*ends, rtol=0, atol=1e-9)
@@ -48,11 +49,9 @@ def test_named_coordinate_up_to_its_dead_point():
 def test_batch_with_verdicts_of_each():
     """Steps that are too large, and numbers that are none."""
     batch = jax.jit(jax.vmap(lambda speed: swing(speed, by())))(np.array([1.0, np.nan, 60.0, 2.0]))
-    good = np.asarray(batch.result == R.successful)
-    np.testing.assert_array_equal(good, [True, False, False, True])
-    unsolved = batch.result == R.dependents_unsolved
-    np.testing.assert_array_equal(unsolved, [False, False, True, False])
-    assert np.max(np.asarray(batch.phi_norm)[good]) < 1e-15
+    expected = R.successful, R.nonfinite_state, R.dependents_unsolved, R.successful
+    h.assert_verdicts(batch.result, expected)
+    assert np.max(np.asarray(batch.phi_norm)[[0, 3]]) < 1e-15
     assert np.all(np.isfinite(batch.q))
 
 
@@ -61,8 +60,9 @@ def test_adaptive_steps():
     options = dict(num_steps=None, t1=0.5, dt=0.4, scheme=diffrax.Bosh3())
     controller = diffrax.PIDController(rtol=1e-7, atol=1e-7)
     sol = swing(6.0, mbd.IndependentCoordinates(), stepsize_controller=controller, **options)
-    assert sol.result == R.successful and sol.phi_norm[-1] < 1e-14
-    q, v = np.asarray(sol.q)[-1], np.asarray(sol.v)[-1]
+    h.assert_verdicts(sol.result, R.successful)
+    q, v, phi_norm = (np.asarray(x)[-1] for x in (sol.q, sol.v, sol.phi_norm))
+    assert phi_norm < 1e-14
     assert abs(v @ v / 2 + 9.81 * (q[1] + 0.9) - 18.0) < 1e-4
 
 
@@ -90,6 +90,7 @@ class Locked(mbd.AbstractSystem):
 def test_no_freedom_is_left():
     state = mbd.State(0.0, np.zeros(2), np.array([1.0, 0.0]))
     sol = mbd.simulate(Locked(), mbd.IndependentCoordinates(), state, dt=0.05, num_steps=20)
+    sol = jax.device_get(sol)
     np.testing.assert_allclose(sol.q[-1], [np.sin(1.0), 1.0], rtol=0, atol=1e-14)
     np.testing.assert_allclose(sol.v[-1], [np.cos(1.0), 2.0], rtol=0, atol=1e-13)
 
@@ -108,23 +109,10 @@ def test_gradients_twice():
     h.check_scalar(jax.grad(end), np.asarray(1.1))
 
 
-@pytest.mark.slow
-def test_choices_differ_by_the_error_of_the_scheme():
-    """At half the step by 16 times less or more: all choices are one motion, with errors of their
-    own."""
-    distance = []
-    for dt in (0.01, 0.005):
-        options = dict(dt=dt, num_steps=round(0.8 / dt))
-        ends = [swing(6.0, x, **options).q[-1] for x in (by(), mbd.IndependentCoordinates())]
-        distance.append(np.linalg.norm(np.subtract(*ends)))
-    assert 1e-9 < distance[1] < 1e-5
-    assert np.log2(distance[0] / distance[1]) > 3.7
-
-
 def test_partition_near_a_dead_point():
     """The row is solved for x, although y would move it 50 or 200 times as much."""
     row = np.array([[[0.02, 1.0]], [[0.005, 1.0]]])
-    given = jnp.ones(2), jnp.array([True, False]), jnp.asarray(1e-10)
+    given = np.ones(2), np.array([True, False]), np.asarray(1e-10)
     split = jax.jit(jax.vmap(lambda J: partition(J, *given)))(row)
     np.testing.assert_array_equal(split.dependent, [[True, False]] * 2)
     np.testing.assert_array_equal(split.determined, [True, False])
@@ -136,7 +124,7 @@ def test_partition(rows, rank):
     rng = np.random.default_rng(rows)
     J = rng.normal(size=(2, rows, rank)) @ rng.normal(size=(2, rank, 6))
     scale = np.array([1.0, 0.1, 3.0, 1.0, 20.0, 1.0])
-    given = jnp.asarray(scale), jnp.ones(6, bool), jnp.asarray(1e-10)
+    given = scale, np.ones(6, bool), np.asarray(1e-10)
     split = jax.jit(jax.vmap(lambda J: partition(J, *given)))
     K, dependent, determined = (np.asarray(x) for x in split(J))
     np.testing.assert_allclose(J @ K @ J, J, rtol=0, atol=1e-11)

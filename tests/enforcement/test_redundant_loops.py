@@ -58,7 +58,7 @@ def test_rows_are_redundant():
 )
 def test_redundant_loops_for_a_long_time(method, steps):
     sol = long_run(RING, method, steps)
-    assert sol.result == mbd.RESULTS.successful
+    helpers.assert_verdicts(sol.result, mbd.RESULTS.successful)
     error = places(sol.q[:51]) - six_r_loop.exact_motion(np.asarray(sol.t[:51]))
     assert np.max(np.abs(error)) < 1e-7
     energy = jax.jit(jax.vmap(lambda q, v: mbd.reports.total_energy(RING, q, v)))(sol.q, sol.v)
@@ -71,7 +71,7 @@ def test_redundant_loops_for_a_long_time(method, steps):
 def test_redundant_loops_in_single_precision():
     ring = jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, RING)
     sol = long_run(ring, mbd.UdwadiaKalaba(), 10_000, dt=2e-3, saved=100)
-    assert sol.result == mbd.RESULTS.successful
+    helpers.assert_verdicts(sol.result, mbd.RESULTS.successful)
     assert sol.q.dtype == np.float32
     t, q = (jnp.asarray(x[:11], float) for x in (sol.t, sol.q))
     error = places(q) - six_r_loop.exact_motion(t)
@@ -97,7 +97,7 @@ def test_independent_coordinates_through_singular_poses():
     errors = []
     for dt in 1e-3 * np.linspace(0.992, 1.008, 9):
         sol = run(dt)
-        assert sol.result == mbd.RESULTS.successful
+        helpers.assert_verdicts(sol.result, mbd.RESULTS.successful)
         assert np.max(sol.phi_norm) < 1e-8
         assert np.sum(np.asarray(sol.phi_norm) > 1e-13) < 20
         angle = two_four_bars.exact_motion(np.asarray(sol.t))
@@ -111,4 +111,4 @@ def test_loops_that_drift_apart_are_not_said_to_contradict():
     mechanism = helpers.three_bars(closed=True, gravity=[5.0, -9.81, 0.0])
     method = mbd.VelocityImpulse(mbd.Pseudoinverse(), mbd.NoStabilisation())
     sol = mbd.simulate(mechanism, method, mechanism.state(), dt=0.05, num_steps=100)
-    assert np.max(sol.phi_norm) > 0.02
+    assert np.max(np.asarray(sol.phi_norm)) > 0.02

@@ -28,7 +28,7 @@ def positive_definite(n):
 def test_inverse_and_inverse_cholesky(n):
     A = positive_definite(n)
     factorised = jax.jit(lambda A: (*halves.inverse(A), *halves.inverse_cholesky(A)))
-    A_inv, pivots, W, again = factorised(A)
+    A_inv, pivots, W, again = jax.device_get(factorised(A))
     L = np.linalg.cholesky(A)
     np.testing.assert_allclose(A_inv @ A, np.eye(n), atol=1e-12 * np.linalg.cond(A))
     np.testing.assert_allclose(W @ L, np.eye(n), atol=1e-12 * np.linalg.cond(L))
@@ -51,7 +51,9 @@ def test_matrices_in_batches():
         pinv = jax.vmap(small.pseudoinverse, (0, None))(jnp.swapaxes(C, 1, 2), 1e-6)
         return *found, pinv, small.inverse(singular)[1]
 
-    (A_inv, pivot), (W, definite), (B_inv, _), found, last = values(A, B, C, singular)
+    (A_inv, pivot), (W, definite), (B_inv, _), found, last = jax.device_get(
+        values(A, B, C, singular)
+    )
     np.testing.assert_allclose(A_inv, np.linalg.inv(A), atol=1e-10)
     np.testing.assert_allclose(np.swapaxes(W, 1, 2) @ W, np.linalg.inv(A), atol=1e-10)
     np.testing.assert_allclose(B_inv, np.linalg.inv(B), atol=1e-10)
@@ -66,7 +68,7 @@ def test_accelerations_and_gradients(closed, request):
     accelerates as each sample does by the elimination of CPUs."""
     axes = np.eye(3)[[2] * 4 if closed else [0, 1, 2]]
     mechanism = three_bars(closed, axes, gravity=[0.0, -9.81, 0.0])
-    q, v = mechanism.state().q, jnp.asarray(np.linspace(-1.0, 1.0, 18))
+    q, v = mechanism.state().q, np.linspace(-1.0, 1.0, 18)
 
     def squares(factor):
         moved = eqx.tree_at(lambda m: m.gravity, mechanism, mechanism.gravity * factor)
@@ -80,4 +82,4 @@ def test_accelerations_and_gradients(closed, request):
     values, gradients = jax.jit(jax.vmap(jax.value_and_grad(squares)))(factors)
     np.testing.assert_allclose(values, [x for x, _ in alone], rtol=1e-10)
     np.testing.assert_allclose(gradients, [x for _, x in alone], rtol=1e-7)
-    assert np.all(np.abs(gradients) > 1e-4)
+    assert np.min(np.abs(np.asarray(gradients))) > 1e-4
