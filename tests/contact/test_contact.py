@@ -136,11 +136,13 @@ class Corner(Facets):
 
 def test_overlap_with_soft_planes_is_left_to_their_springs():
     """The rigid plane pushes the point out along x. The soft one accelerates it along (1, 1)."""
-    system, h = Corner(jnp.array([[1.0, 0.0], [1.0, 1.0]]), jnp.zeros(2)), 1e-2
-    state = mbd.State(0.0, np.array([-0.01, -0.04]), np.zeros(2))
+    planes, h = np.array([[1.0, 0.0], [1.0, 1.0]]), 1e-2
+    system = Corner(*map(jax.device_put, (planes, np.zeros(2))))
+    start = np.array([-0.01, -0.04])
+    state = mbd.State(0.0, start, np.zeros(2))
     sol = mbd.simulate(system, mbd.ContactImpulse(), state, dt=h, num_steps=1, start_tolerance=0.1)
     (q,), (v,) = map(np.asarray, (sol.q, sol.v))
-    np.testing.assert_allclose((q - h * v - state.q)[1], 0.0, rtol=0, atol=1e-15)
+    np.testing.assert_allclose((q - h * v - start)[1], 0.0, rtol=0, atol=1e-15)
     np.testing.assert_allclose(q[0], 0.0, rtol=0, atol=1e-12)
     # Its impulse n satisfies (J J^T + 1 / (h^2 k)) n = -gap / h.
     np.testing.assert_allclose(v, 5.0 / (2 + 1 / (h**2 * 200.0)), rtol=1e-9)
@@ -308,14 +310,12 @@ def test_smoothing_gives_derivatives_where_there_are_none():
 @pytest.mark.parametrize(
     "law, words",
     [
-        (dict(friction=-0.1), "friction.*-0.1"),
         (dict(restitution=1.2), "restitution.*1.2"),
         (dict(restitution=-0.2), "restitution"),
         (dict(friction=0.2, kinetic=0.3), "kinetic.*0.3"),
         (dict(stiffness=0.0), "stiffness"),
         (dict(stiffness=1e3, restitution=0.5), "compliant.*0.5"),
         (dict(damping=3.0), "damping.*stiffness"),
-        (dict(friction="much"), "friction.*much"),
     ],
 )
 def test_bad_laws(law, words):
@@ -327,8 +327,6 @@ def test_bad_laws(law, words):
     "make, words",
     [
         (lambda: mbd.Pyramid(5), "`directions` of Pyramid.*even.*5"),
-        (lambda: mbd.ProjectedGaussSeidel(sweeps=0), "sweeps.*0"),
-        (lambda: mbd.ContactImpulse(impact_law="bounce"), "AbstractImpactLaw.*Newton.*bounce"),
         (lambda: mbd.ContactImpulse(impacts=2), "impacts.*AtStepStart.*Located.*2"),
         (lambda: mbd.Located(0), "max_per_step.*Located.*0"),
         (lambda: mbd.ContactImpulse(smoothing=-1.0), "smoothing.*-1"),
@@ -341,7 +339,7 @@ def test_bad_options(make, words):
 
 
 def test_bad_input():
-    state = mbd.State(0.0, jnp.array([0.0, 1.0]), jnp.zeros(2))
+    state = mbd.State(0.0, np.array([0.0, 1.0]), np.zeros(2))
     with pytest.raises(ValueError, match="1 contacts.*UdwadiaKalaba.*ContactImpulse"):
         mbd.simulate(ball(), mbd.UdwadiaKalaba(), state, t1=1.0, dt=0.1)
 
@@ -349,9 +347,9 @@ def test_bad_input():
         def slip(self, q, v, t):
             return v
 
-    wrong = Wrong(jnp.ones(()), jnp.zeros(()), jnp.zeros(()))
+    wrong = Wrong(*map(jax.device_put, np.array([1.0, 0.0, 0.0])))
     with pytest.raises(ValueError, match="slip.*shape"):
         mbd.simulate(wrong, mbd.ContactImpulse(), state, t1=1.0, dt=0.1)
     soft = slope(0.0, stiffness=1e4)
     with pytest.raises(ValueError, match="stiffness.*impacts=Located"):
-        flight(soft, jnp.zeros(3), jnp.zeros(3), [0.1], 1e-2, impacts=1)
+        flight(soft, np.zeros(3), np.zeros(3), [0.1], 1e-2, impacts=1)

@@ -216,7 +216,7 @@ def test_gauss_seidel_projects_row_by_row():
     # n_1 = 1/2; n_2 = max(0, -(0.75 + 0.5) / 2) = 0; the next sweep changes nothing.
     lam, residual = swept(S, b)
     np.testing.assert_allclose(lam, [[0.5], [0.0]], atol=1e-15)
-    assert residual < 1e-15
+    assert float(residual) < 1e-15
 
 
 @eqx.filter_jit
@@ -284,7 +284,7 @@ def test_reach_in_every_direction(friction, factor):
         reach = float(factor(a))
         inside = 0.999 * reach * d
         np.testing.assert_allclose(project(inside, one, zero), inside, atol=1e-15)
-        outside = project(1.001 * reach * d, one, zero)
+        outside = np.asarray(project(1.001 * reach * d, one, zero))
         assert np.linalg.norm(outside - 1.001 * reach * d) > 1e-4
         far = np.asarray(project(100.0 * d, one, zero))
         np.testing.assert_allclose(far @ d, support(-d), rtol=1e-2)
@@ -387,7 +387,7 @@ def corner_problems(count, friction, dtype):
 
 def problems(J, M, v, bias, mu, friction, dtype):
     """Of many boxes, each with four contacts."""
-    root = np.sqrt(M).astype(dtype)
+    root = np.sqrt(M).astype(dtype)[None, None]
 
     def problem(J, v, bias, mu):
         S = FactoredDelassus(DenseContactJacobian(J / root), jnp.zeros((4, 3, 3), dtype))

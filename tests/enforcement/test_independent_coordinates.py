@@ -35,17 +35,6 @@ def test_dependent_choice(independent):
     h.assert_verdicts(sol.result, R.not_independent)
 
 
-@pytest.mark.slow
-def test_named_coordinate_up_to_its_dead_point():
-    """The place across moves a pendulum as well as any, but not over the horizontal."""
-    named, free = (swing(6.0, by(*x), dt=2e-3, num_steps=200) for x in ((0,), ()))
-    h.assert_verdicts(named.result, R.not_independent)
-    h.assert_verdicts(free.result, R.successful)
-    assert abs(float(named.q[-1, 0]) - 0.9) < 0.02 and float(free.q[-1, 1]) > 0.1
-    ends = [swing(6.0, by(*x), dt=2e-3, num_steps=60).q[-1] for x in ((0,), ())]
-    np.testing.assert_allclose(*ends, rtol=0, atol=1e-9)
-
-
 def test_batch_with_verdicts_of_each():
     """Steps that are too large, and numbers that are none."""
     batch = jax.jit(jax.vmap(lambda speed: swing(speed, by())))(np.array([1.0, np.nan, 60.0, 2.0]))

@@ -1,7 +1,6 @@
 """Bad input of simulations that was once misunderstood; see `refusals`."""
 
 import diffrax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from refusals import PLANE, START, Plane, check_refused, refusals
@@ -22,7 +21,6 @@ def simulated(system=PLANE, enforcement=UK, state=START, **options):
     [
         ("adjoint", "forward", "must be a `diffrax.AbstractAdjoint`, such as"),
         ("saveat", None, "must be a `diffrax.SaveAt`, but is None"),
-        ("saveat", [0.1], "must be a `diffrax.SaveAt`, but is"),
         ("control", 1.0, "must be a function, but is 1.0"),
         ("dt", np.ones(2), r"must have shape \(\), but has \(2,\)"),
         ("max_steps", 0, ".* at least 1, but is 0"),
@@ -32,7 +30,6 @@ def simulated(system=PLANE, enforcement=UK, state=START, **options):
         ("scheme", diffrax.Tsit5, r".*class `Tsit5`: make one, `diffrax.Tsit5\("),
         ("scheme", "rk4", "must be a `diffrax.AbstractSolver`, such as"),
         ("state", None, "must be a `mbd.State`, but is None"),
-        ("state", (0.0, [1.0, 0.0], [0.0, 0.0]), "must be a `mbd.State`, but is"),
         ("stepsize_controller", 0.1, "must be a .*, such as"),
         ("enforcement", mbd.Pseudoinverse(), "must be a `mbd.AbstractEnforcement`, such"),
         ("start_tolerance", np.nan, "must be not negative, but is nan"),
@@ -50,13 +47,8 @@ def test_arguments_of_simulate(name, value, words):
         (mbd.AugmentedLagrangian, "penalty", 0.0, "must be positive"),
         (mbd.ExplicitPenalty, "stiffness", -1.0, "must be .*not negative"),
         (mbd.LagrangeMultipliers, "alpha", -1.0, "must be .*not negative"),
-        (mbd.LagrangeMultipliers, "beta", -1.0, "must be .*not negative"),
-        (mbd.LagrangeMultipliers, "k", -1.0, "must be .*not negative"),
         (mbd.LagrangeMultipliers, "alpha", "much", "must be numbers"),
-        (mbd.Pseudoinverse, "rtol", 2.0, "must be between 0 and 1, but is 2"),
         (mbd.Pseudoinverse, "rtol", np.nan, "must be between 0 and 1, but is nan"),
-        (mbd.Pseudoinverse, "rtol", -1.0, "must be between 0 and 1, but is -1"),
-        (mbd.Relaxation, "tau", -1.0, "must be positive"),
         (mbd.Relaxation, "tau", 0, "must be positive"),
         (mbd.Projection, "iterations", 1.5, "must be a whole number"),
         (mbd.Projection, "norm", "energy", "must be a .*`mbd.Euclidean`"),
@@ -67,10 +59,8 @@ def test_arguments_of_simulate(name, value, words):
         (mbd.ContactImpulse, "impact_law", "energy", "must be a .*, such as .*Newton"),
         (mbd.ProjectedGaussSeidel, "sweeps", 2.5, "must be a whole number"),
         (mbd.ContactLaw, "friction", -0.1, "must be .*not negative"),
-        (mbd.ContactLaw, "restitution", 1.5, r"must be in \[0, 1\], but is 1.5"),
         (mbd.rotations.quaternion_log, "p", np.zeros(4), "must be a quaternion other than 0"),
         (mbd.rotations.skew, "a", np.zeros(4), r"must have shape \(\*batch, 3\), but has \(4,\)"),
-        (mbd.rotations.quaternion_exp, "phi", np.zeros(4), r"must have .*3\), but has \(4,\)"),
         (mbd.rotations.rpy_to_matrix, "q", np.zeros(2), r"must have .*3\), but has \(2,\)"),
     ],
 )
@@ -102,7 +92,7 @@ def test_arguments_of_others(of, name, value, words):
     ("force-complex", r"`force\(t, q, v, u\)` must return floating-point .* complex128",
      lambda: simulated(Plane(lambda q: q.astype(complex)))),
     ("force-of-complex-numbers", r"`system.its_mass` must be real, but is \[\[\(1\+0j",
-     lambda: simulated(Plane(its_mass=jnp.eye(2, dtype=complex)))),
+     lambda: simulated(Plane(its_mass=np.eye(2, dtype=complex)))),
     ("mass-matrix-a-list", r"`mass_matrix\(q\)` must return one floating-point array.*`jnp.stack`",
      lambda: simulated(Plane(its_mass=[[1.0, 0.0], [0.0, 1.0]]))),
     ("assemble-t-nan", "`t` of assemble must be finite, but is nan",

@@ -30,7 +30,7 @@ def batch(family):
 def found(name):
     family = FAMILIES[name]
     system, _, control = family.problem
-    return ends(system, family.method, control, family.scheme, *batch(family))
+    return ends(system, family.method, control, *batch(family))
 
 
 @all_families
@@ -61,7 +61,7 @@ def test_float32(name):
     family = FAMILIES[name]
     system, _, control = family.problem
     *given, numbers = h.cast((system, family.method, control, batch(family)), "float32")
-    given = *given, family.scheme, *numbers
+    given = *given, *numbers
     if name not in ("independent", "generalised alpha"):
         *single, _ = eqx.filter_eval_shape(ends, *given)
     else:
