@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from ._concrete import is_concrete
+from ._concrete import to_jax
 from ._inputs import shown
 from ._system import AbstractSystem
 from ._types import Control
@@ -167,8 +167,6 @@ def with_dtype(tree: PyTree, dtype) -> PyTree:
             return x  # even a conversion that changes nothing takes 0.2 ms
         if not (isinstance(x, float) or eqx.is_inexact_array(x)):
             return x
-        if isinstance(x, jax.Array) and x.weak_type and is_concrete(x):
-            x = np.asarray(x)  # JAX would compile a program for the conversion
-        return jnp.asarray(x, dtype)
+        return to_jax(x, dtype)
 
     return jax.tree.map(convert, tree)

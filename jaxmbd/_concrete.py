@@ -67,16 +67,21 @@ def numpy_if_concrete(*values: Any) -> Any:
     return np if all_concrete(values) else jnp
 
 
-def to_jax(x: Any) -> jax.Array:
-    """`jnp.asarray` for NumPy's arrays and numbers, and for what is traced. It compiles nothing.
-    `jnp.asarray` compiles a program for arrays without a dtype, and for numbers."""
+def to_jax(x: Any, dtype: Any = None, axes: int = 0) -> jax.Array:
+    """`jnp.asarray` for numbers, lists and NumPy's arrays, and for what is traced, with further
+    leading axes until there are `axes`. It compiles nothing, but for arrays of another dtype on a
+    GPU, where they stay. `jnp.asarray` compiles a program for arrays without a dtype, for lists,
+    and for numbers."""
+    if not (isinstance(x, jax.Array) or all_concrete(x)):
+        x = jnp.asarray(x, dtype)  # a list with traced numbers
     if isinstance(x, jax.Array):
-        return x
-    if not is_concrete(x):
-        return jnp.asarray(x)
+        if dtype is None or (x.dtype == jax.dtypes.canonicalize_dtype(dtype) and not x.weak_type):
+            return x if x.ndim >= axes else picked(x, (None,) * (axes - x.ndim))
+        if not (_on_cpu(x) or (is_concrete(x) and x.weak_type)):
+            return to_jax(jnp.asarray(x, dtype), axes=axes)
     x = np.asarray(x)
-    dtype = jax.dtypes.canonicalize_dtype(x.dtype)
-    return jnp.asarray(x.astype(dtype), dtype)
+    dtype = jax.dtypes.canonicalize_dtype(x.dtype if dtype is None else dtype)
+    return jnp.asarray(x.astype(dtype).reshape((1,) * (axes - x.ndim) + x.shape), dtype)
 
 
 def picked(x: Any, at: Any) -> jax.Array:
@@ -89,6 +94,11 @@ def picked(x: Any, at: Any) -> jax.Array:
 def _on_cpu(x: jax.Array) -> bool:
     """Whether `x` is concrete and in the memory of the host."""
     return is_concrete(x) and all(device.platform == "cpu" for device in x.devices())
+
+
+def reshaped(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """`x.reshape(shape)`. It compiles nothing for what is concrete, but on a GPU, where x stays."""
+    return to_jax(np.asarray(x).reshape(shape)) if _on_cpu(x) else x.reshape(shape)
 
 
 def set_at(x: Any, at: Any, by: Any) -> jax.Array:
@@ -136,7 +146,7 @@ def as_one_program(fn: _Function) -> _Function:
             args = signature.bind(*args, **named).args
         if any_staged(args):
             return fn(*args)
-        args = [jnp.asarray(x, int) if type(x) is int else x for x in args]
+        args = [to_jax(x, int) if type(x) is int else x for x in args]
         return compiled(*(with_strong_types(args) if any(map(_is_weak, args)) else args))
 
     return cast(_Function, called)

@@ -186,7 +186,8 @@ def first_failure(*results: RESULTS) -> RESULTS:
 
 def of_scheme(result: Any) -> RESULTS:
     """The verdict of a simulation for the verdict of a scheme on one step."""
-    if is_concrete(code(result)) and code(result) == code(diffrax.RESULTS.successful):
+    found, good = code(result), code(diffrax.RESULTS.successful)
+    if is_concrete(found) and np.all(np.asarray(found) == np.asarray(good)):
         return RESULTS.successful  # the lines below would compile ten small programs
     verdict = RESULTS.promote(result)
     for unsolved in (

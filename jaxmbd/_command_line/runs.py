@@ -3,9 +3,9 @@
 import pathlib
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from .._concrete import to_jax
 from .._results import messages, verdict
 
 _FREE = ("x", "y", "z", "qw", "qx", "qy", "qz")
@@ -80,10 +80,10 @@ def read(path: str, model: str | None) -> tuple[str, str, Any]:
     if model is None or not pathlib.Path(model).is_file():
         where = "does not name its model" if model is None else f"has its model at {model}, no file"
         raise ValueError(f"{path} {where}: give it with --model.")
-    given: Any = {n: jnp.asarray(arrays[n]) if n in arrays else None for n in _FIELDS}
+    given: Any = {n: to_jax(arrays[n]) if n in arrays else None for n in _FIELDS}
     loads = None
     if "loads_mean" in arrays:
-        loads = mbd.ContactLoads(*(jnp.asarray(arrays[f"loads_{n}"]) for n in _LOADS))
+        loads = mbd.ContactLoads(*(to_jax(arrays[f"loads_{n}"]) for n in _LOADS))
     # Files of `mbd.save` have no verdict: it warns when it writes a motion that failed.
     result = verdict(np.int32(messages().index(str(arrays.get("result", messages()[0])))))
     solution = mbd.Solution(**given, ys=None, stats={}, result=result, contact_loads=loads)

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._concrete import is_concrete
+from .._concrete import is_concrete, to_jax
 from .._inputs import checked, positive
-from .._results import RESULTS
+from .._results import RESULTS, code
 from .._simulation import Stepper, StepperState, as_control
 from .._system import State
 from ..identify import Leaves, leaf
@@ -136,8 +136,8 @@ class Live:
         and return it."""
         steps = max(round(duration / self.dt), 1)
         with self._lock:
-            h = jnp.asarray(self.dt, self.state.q.dtype)
-            self.state = _steps(self._present(), self.state, h, self._input(), jnp.asarray(steps))
+            h = to_jax(self.dt, self.state.q.dtype)
+            self.state = _steps(self._present(), self.state, h, self._input(), to_jax(steps))
             self.update(self.state)
         return self.state
 
@@ -255,7 +255,7 @@ class Live:
         found = along(m, t_one, q_one, v_one, None)
         lines = [f"**t = {t:.3f} s**"]
         result = getattr(state, "result", RESULTS.successful)
-        if not bool(result == RESULTS.successful):
+        if np.asarray(code(result)) != np.asarray(code(RESULTS.successful)):
             lines.append(f"stopped: {RESULTS[result]}")
         name = self._selected
         if name in self._bodies:

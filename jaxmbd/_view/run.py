@@ -6,9 +6,9 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from .._concrete import picked
 from .._results import RESULTS
 from .._simulation import Solution
 from .._system import State
@@ -146,7 +146,7 @@ def _while_good(sol: Any) -> Any:
     def saved(solution):
         return [getattr(solution, name) for name in names]
 
-    cut = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[:count]), saved(sol))
+    cut = jax.tree.map(lambda x: picked(x, slice(count)), saved(sol))
     return eqx.tree_at(saved, sol, cut, is_leaf=lambda x: x is None)
 
 

@@ -86,11 +86,10 @@ class Body(eqx.Module):
         self.name, self.inertia = name, inertia
         dtype = inertia.mass.dtype
         self.pose = Pose(
-            jnp.asarray(to_jax(position), dtype),
+            to_jax(position, dtype),
             unit_quaternion(f'`orientation` of body "{name}"', orientation, dtype),
         )
-        linear, angular = to_jax(velocity), to_jax(angular_velocity)
-        self.twist = Twist(jnp.asarray(linear, dtype), jnp.asarray(angular, dtype))
+        self.twist = Twist(to_jax(velocity, dtype), to_jax(angular_velocity, dtype))
 
     # --- dynamics, in world axes at an orientation ----------------------------------------------
     #

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._concrete import is_concrete
+from .._concrete import is_concrete, numpy_if_concrete, picked, to_jax
 from .._coordinates import components
 from .._inputs import Number, Numbers, checked
 from .element import checked_name, replaced
@@ -68,9 +68,9 @@ class CoordinateConstraint(AbstractConstraint):
         self.coordinate = anonymous(coordinate)
         self.of = None if of is None else anonymous(of)
         dtype = coordinate.dtype
-        self.coefficients = jnp.atleast_1d(jnp.asarray(coefficients, dtype))
-        self.zero, self.zero_of = jnp.asarray(zero, dtype), jnp.asarray(zero_of, dtype)
-        self.teeth = jnp.asarray(_whole_numbers(self._factors(), self.angle_count), dtype)
+        self.coefficients = to_jax(coefficients, dtype, axes=1)
+        self.zero, self.zero_of = to_jax(zero, dtype), to_jax(zero_of, dtype)
+        self.teeth = to_jax(_whole_numbers(self._factors(), self.angle_count), dtype)
 
     @property
     def bodies(self):
@@ -122,8 +122,9 @@ class CoordinateConstraint(AbstractConstraint):
         y = self.of.factors_of_angles
         if x is None or y is None or (y.shape[0] and self.coefficients.shape[0] > 2):
             return None
-        slope = self.coefficients[1] if self.coefficients.shape[0] > 1 else 0.0
-        return jnp.concatenate([x, -slope * y])
+        slope = picked(self.coefficients, 1) if self.coefficients.shape[0] > 1 else 0.0
+        xp = numpy_if_concrete(x, y, slope)
+        return xp.concatenate([x, -xp.asarray(slope) * xp.asarray(y)])
 
     @property
     def angle_count(self):

@@ -71,8 +71,8 @@ class Inertia(eqx.Module):
             tensor = xp.diag(xp.asarray(tensor))
         tensor = _floating("tensor", tensor, (3, 3), dtype)
         if about is not None:
-            d = self.center - _floating("about", about, (3,), dtype)
-            tensor = tensor - _steiner(self.mass, d)
+            point = _floating("about", about, (3,), dtype)
+            tensor = _about(tensor, -1.0, self.mass, self.center, point)
         self.tensor = tensor
         _check_physical(tensor)
 
@@ -197,7 +197,7 @@ class Inertia(eqx.Module):
     def about(self, point: Any) -> Float[Array, "3 3"]:
         """Tensor about another `point` of the body's frame: I + m (|d|^2 1 - d d^T) with
         d = c - point (Huygens and Steiner)."""
-        return self.tensor + _steiner(self.mass, self.center - self._vector("point", point))
+        return _about(self.tensor, 1.0, self.mass, self.center, self._vector("point", point))
 
     @checked
     def with_mass(self, mass: Annotated[ArrayLike, positive]) -> "Inertia":
@@ -215,10 +215,7 @@ class Inertia(eqx.Module):
         `position` [m], and its axes have the `orientation` (unit quaternion w, x, y, z, or rotation
         matrix)."""
         p = unit_quaternion("Argument `orientation`", orientation, self.mass.dtype)
-        turned = self.turned(quaternion_to_matrix(p))
-        return eqx.tree_at(
-            lambda x: x.center, turned, self._vector("position", position) + turned.center
-        )
+        return _moved(self, self._vector("position", position), p)
 
     @checked
     def turned(self, R: Float[Array, "3 3"]) -> "Inertia":
@@ -236,15 +233,12 @@ class Inertia(eqx.Module):
         """Inertia of both together, rigidly connected."""
         if not isinstance(other, Inertia):
             return NotImplemented
-        mass = self.mass + other.mass
-        center = (self.mass * self.center + other.mass * other.center) / mass
-        return Inertia(mass, self.about(center) + other.about(center), center)
+        return Inertia(*_of_both(self, other))
 
     def principal(self) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
         """Principal moments in ascending order, and the principal axes as the columns of a rotation
         matrix. Equal moments leave the axes undetermined. Do not differentiate the axes then."""
-        moments, axes = jnp.linalg.eigh(self.tensor)
-        return moments, axes.at[:, 2].set(jnp.cross(axes[:, 0], axes[:, 1]))
+        return _principal(self.tensor)
 
     def spatial(self) -> Float[Array, "6 6"]:
         """Mass matrix [[m 1, -m c~], [m c~, I_origin]] for the velocity of the origin of the frame
@@ -292,7 +286,7 @@ class Inertia(eqx.Module):
         if is_concrete(U) and not np.all(np.isfinite(np.asarray(U))):
             raise ValueError(
                 "The log-Cholesky parameters of an inertia are finite only for bodies that fill "
-                f"space, but its principal moments are {np.asarray(self.principal()[0])}: one of "
+                f"space, but its principal moments are {np.linalg.eigvalsh(self.tensor)}: one of "
                 "them is the sum of the others. Give the thin body a thickness."
             )
         return theta
@@ -432,6 +426,31 @@ def _steiner(mass, d) -> Float[Array, "3 3 *rest"]:
 def identity(like: Float[Array, "3 *rest"]) -> Float[Array, "3 3 *_"]:
     """Unit matrix, which broadcasts over many."""
     return jnp.eye(3, dtype=like.dtype).reshape(3, 3, *(1,) * (like.ndim - 1))
+
+
+@as_one_program
+def _about(tensor, sign, mass, center, point) -> Float[Array, "3 3"]:
+    return tensor + sign * _steiner(mass, center - point)
+
+
+@as_one_program
+def _moved(inertia, position, p) -> Inertia:
+    turned = inertia.turned(quaternion_to_matrix(p))
+    return eqx.tree_at(lambda x: x.center, turned, position + turned.center)
+
+
+@as_one_program
+def _of_both(a, b) -> tuple[Array, Array, Array]:
+    """Mass, tensor and centre of mass of two bodies that are rigidly connected."""
+    mass = a.mass + b.mass
+    center = (a.mass * a.center + b.mass * b.center) / mass
+    return mass, a.about(center) + b.about(center), center
+
+
+@as_one_program
+def _principal(tensor) -> tuple[Array, Array]:
+    moments, axes = jnp.linalg.eigh(tensor)
+    return moments, axes.at[:, 2].set(jnp.cross(axes[:, 0], axes[:, 1]))
 
 
 @as_one_program

@@ -5,9 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import as_one_program
+from .._concrete import as_one_program, to_jax
 from .._inputs import checked
 from .batching import batched
 from .joints import AbstractJoint, without_names
@@ -101,13 +102,14 @@ def limit_violation(
     **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint = joint_with_coordinates(mechanism, name)
     x = mechanism.joint_coordinates(q, name)
+    if joint.limits is None:
+        return to_jax(np.zeros(x.shape, x.dtype))
     return _beyond_limits(without_names(joint, joint.limits), x)
 
 
 @as_one_program
 def _beyond_limits(joint: AbstractJoint, x: Array) -> Array:
-    if joint.limits is None:
-        return jnp.zeros_like(x)
+    assert joint.limits is not None
     lower, upper = joint.limits[:, 0], joint.limits[:, 1]
     near = (upper - lower < 2 * math.pi) & (jnp.arange(len(lower)) >= len(lower) - joint.angles)
     middle = jnp.where(near, lower + upper, 0.0) / 2

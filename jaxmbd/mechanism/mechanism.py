@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
+from .._concrete import as_one_program, is_concrete, numpy_if_concrete, reshaped, to_jax
 from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows, Turning
 from .._inputs import Vector, at_least, checked
@@ -140,7 +140,7 @@ class Mechanism(AbstractStructuredSystem):
                 )
         self.contact_budget, self._centred, self._counted = contact_budget, False, None
         dtype = jnp.result_type(*(body.inertia.mass.dtype for body in bodies))
-        self.gravity = jnp.asarray(to_jax(gravity), dtype)
+        self.gravity = to_jax(gravity, dtype)
 
     @property
     def bodies(self) -> tuple[Body, ...]:
@@ -224,7 +224,10 @@ class Mechanism(AbstractStructuredSystem):
 
     def pose_table(self, q: Float[ArrayLike, "*batch nq"]) -> Float[Array, "*batch 7 bodies"]:
         """Positions and quaternions of all bodies. Leading axes of q are kept."""
-        return _poses(self.tables, self.checked_q(q))
+        q = self.checked_q(q)
+        if self.tables.flat is None:
+            return reshaped(q, (*q.shape[:-1], 7, -1))
+        return _poses(self.tables, q)
 
     def pose(self, q: Float[ArrayLike, "*batch nq"], name: str) -> Pose:
         """Pose of the body `name`, or of the "ground". Leading axes of q are kept.

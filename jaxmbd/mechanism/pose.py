@@ -1,6 +1,5 @@
 """Position, orientation and velocity of a frame."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete, numpy_if_concrete, to_jax
+from .._concrete import is_concrete, numpy_if_concrete, picked, to_jax
 from .._coordinates import (
     QuaternionWorld,
     components,
@@ -42,7 +41,7 @@ class Pose(NamedTuple):
     @classmethod
     def identity(cls, dtype: Any) -> "Pose":
         """Pose at the origin, with the axes of the other frame."""
-        return cls(jnp.asarray(np.zeros(3), dtype), jnp.asarray(np.eye(4)[0], dtype))
+        return cls(to_jax(np.zeros(3), dtype), to_jax(np.eye(4)[0], dtype))
 
     @classmethod
     def of(cls, q: Float[Array, "*batch 7"]) -> "Pose":
@@ -176,8 +175,9 @@ def _axes(pose: Pose) -> tuple[Array, Array, Array]:
     return x, y, z
 
 
-@functools.partial(jax.jit, static_argnums=1, inline=True)
-def _split(x: Array, sizes: tuple[int, ...]) -> list[Array]:
+def _split(x: Array, sizes: tuple[int, int]) -> list[Array]:
+    if is_concrete(x):
+        return [picked(x, (..., at)) for at in (slice(sizes[0]), slice(sizes[0], None))]
     return list(jax.lax.split(x, sizes, axis=-1))
 
 

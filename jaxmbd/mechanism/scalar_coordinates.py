@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import with_dtype
+from .._concrete import numpy_if_concrete, to_jax
 from .._coordinates import components, cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .body import Body
@@ -100,8 +101,8 @@ class OfJoint(AbstractScalarCoordinate):
         **Raises:** `ValueError` for a joint without such a coordinate."""
         self.names = joint.bodies
         self.coordinate = joint_coordinate("OfJoint", joint, index)
-        self.offset = jnp.asarray(offset, joint.dtype)
-        self.middle = jnp.asarray(middle, joint.dtype)
+        self.offset = to_jax(offset, joint.dtype)
+        self.middle = to_jax(middle, joint.dtype)
 
     @property
     def bodies(self):
@@ -126,7 +127,7 @@ class OfJoint(AbstractScalarCoordinate):
 
     @property
     def factors_of_angles(self):
-        return jnp.ones(self.angle_count, self.dtype)
+        return to_jax(np.ones(self.angle_count), self.dtype)
 
     def near(self, angles):
         if not self.coordinate.angle:
@@ -168,7 +169,7 @@ class WeightedSum(AbstractScalarCoordinate):
     def __init__(self, terms: Sequence[AbstractScalarCoordinate], factors: Numbers):
         """**Raises:** `ValueError` unless there is one factor for each of at least one term."""
         self.terms = tuple(terms)
-        self.factors = jnp.atleast_1d(jnp.asarray(factors, float))
+        self.factors = to_jax(factors, float, axes=1)
         if not terms or self.factors.shape != (len(terms),):
             raise ValueError(
                 f"WeightedSum needs one of the `factors` for each of its {len(terms)} terms, but "
@@ -209,9 +210,9 @@ class WeightedSum(AbstractScalarCoordinate):
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             return None
-        return jnp.concatenate(
-            [f * x for f, x in zip(components(self.factors), known, strict=True)]
-        )
+        xp = numpy_if_concrete(self.factors, known)
+        factors = np.asarray(self.factors) if xp is np else components(self.factors)
+        return xp.concatenate([f * xp.asarray(x) for f, x in zip(factors, known, strict=True)])
 
     def near(self, angles):
         ends = np.cumsum([term.angle_count for term in self.terms]).tolist()
@@ -242,13 +243,14 @@ class PathLength(AbstractScalarCoordinate):
         self.names, local = names_and_frames("PathLength", bodies, frames)
         self.local = with_dtype(local, local[0].position.dtype)
         parts = len(self.local) - 1
-        weights = jnp.ones(parts) if weights is None else jnp.atleast_1d(jnp.asarray(weights))
+        dtype = self.local[0].position.dtype
+        weights = to_jax(np.ones(parts) if weights is None else weights, dtype, axes=1)
         if parts < 1 or weights.shape != (parts,):
             raise ValueError(
                 f"PathLength needs two frames or more and a weight for each of its {parts} parts, "
                 f"but `weights` has shape {weights.shape}."
             )
-        self.weights = weights.astype(self.local[0].position.dtype)
+        self.weights = weights
 
     @property
     def bodies(self):

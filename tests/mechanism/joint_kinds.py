@@ -292,23 +292,24 @@ def terms(mechanism, state, u):
     return mechanism.mass_matrix(state.q), rows.J.dense(), f, rows.gamma
 
 
-def acceleration(mechanism, u=None, state=None):
-    """From the rows, which may be redundant, and the equations of motion, by NumPy."""
+def motion(mechanism, u=None, state=None):
+    """Accelerations, and multipliers of least norm, from the rows, which may be redundant, and the
+    equations of motion, by NumPy."""
     state = mechanism.state() if state is None else state
     M, J, f, gamma = map(np.asarray, terms(mechanism, state, u))
     W = np.linalg.inv(np.linalg.cholesky(M)).T
     free = W.T @ f
-    return W @ (free + np.linalg.lstsq(J @ W, gamma - J @ W @ free, rcond=1e-9)[0])
+    held = np.linalg.pinv(J @ W, rtol=1e-9)
+    change = held @ (gamma - J @ W @ free)
+    return W @ (free + change), held.T @ change
 
 
-def rates_of(mechanism, names):
-    """Rates of joint coordinates in the only motion that the joints admit."""
+def acceleration(mechanism, u=None, state=None):
+    return motion(mechanism, u, state)[0]
+
+
+def free_motion(mechanism):
+    """Velocities of the only motion that the joints admit."""
     _, s, vt = np.linalg.svd(np.asarray(jacobian(mechanism)))
-    state, v = mechanism.state(), vt[-1]
-    assert np.sum(s > 1e-9) == v.size - 1
-
-    @jax.jit
-    def rates(q, v):
-        return [mbd.reports.joint_rates(mechanism, q, v, name)[0] for name in names]
-
-    return np.array(rates(state.q, v))
+    assert np.sum(s > 1e-9) == len(vt) - 1
+    return vt[-1].reshape(6, -1)

@@ -1,24 +1,14 @@
 """Small mechanisms, for the tests of reports on them."""
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 import jaxmbd as mbd
 
-TIME = jnp.zeros(())
+TIME = np.zeros(())
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
 X, Y, Z = np.eye(3)
 G = 9.81
-
-
-@eqx.filter_jit
-def multipliers(mechanism, state=None, solver=mbd.Cholesky()):
-    """Of the constrained motion at one state."""
-    state = mechanism.state() if state is None else state
-    method = mbd.UdwadiaKalaba(solver=solver)
-    point = mbd.evaluate(mechanism, None, TIME, state.q, state.v)
-    return method.motion(point, method.factorise(point)).multipliers
 
 
 def four_bar():

@@ -23,8 +23,8 @@ class Ramp(mbd.AbstractSignal):
 @eqx.filter_jit
 def load_of(element, u=CONTROL):
     """Of a body turned by half a turn about x."""
-    pose = mbd.Pose(jnp.zeros(3), jnp.array([0.0, 1.0, 0.0, 0.0]))
-    (wrench,) = element.wrenches((pose,), (mbd.Twist(jnp.zeros(3), jnp.zeros(3)),), TIME, u)
+    pose, still = mbd.Pose(jnp.zeros(3), jnp.eye(4)[1]), mbd.Twist(jnp.zeros(3), jnp.zeros(3))
+    (wrench,) = element.wrenches((pose,), (still,), TIME, u)
     return wrench.force
 
 
@@ -49,7 +49,7 @@ def test_signals(force, value):
 
 def test_a_scalar_control_is_one_entry():
     load = mbd.PointForce("f", "b", force_world=mbd.FromControl(0, gear=[1.0, 0.0, 0.0]))
-    np.testing.assert_allclose(load_of(load, jnp.asarray(4.0)), [4, 0, 0])
+    np.testing.assert_allclose(load_of(load, np.asarray(4.0)), [4, 0, 0])
 
 
 def test_float32():
@@ -98,8 +98,10 @@ AT = dict(point=[0, 0, 0])
         (lambda b: mbd.PointForce("p", "b", force_world=X, point=X), "give the `Body` instead of"),
         (lambda b: mbd.PointForce("p", "ground", force_world=X), "must act on a body"),
         (lambda b: mbd.Torque("t", b), 'Torque "t" needs `torque_world` or `torque_body`'),
-        (lambda b: mbd.Force("f", [], Tether(jnp.ones(()))), 'Force "f" needs a body that can'),
+        (lambda b: mbd.Force("f", [], Tether(np.ones(()))), 'Force "f" needs a body that can'),
         (lambda b: mbd.Force("f", [b, "ground"], abs, frames=[b.pose]), "has 1 `frames`"),
+        (lambda b: mbd.Mechanism([b], (), [mbd.Drag("d", "x", linear=1.0)]),
+         'Drag "d" connects the body "x"'),
     ],
 )  # fmt: skip
 def test_bad_input(make, message):
@@ -138,14 +140,9 @@ def test_bad_input_found_while_tracing(make, u, message):
     body = mbd.Body("b", BOX)
     mechanism = mbd.Mechanism([body], (), [make(body)])
     state = mechanism.state()
-    u = None if u is None else jnp.asarray(u)
+    u = None if u is None else np.asarray(u)
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(lambda u: mechanism.force(TIME, state.q, state.v, u), u)
-
-
-def test_unknown_body_of_a_force():
-    with pytest.raises(ValueError, match='Drag "d" connects the body "x"'):
-        mbd.Mechanism([mbd.Body("b", BOX)], (), [mbd.Drag("d", "x", linear=1.0)])
 
 
 def test_friction_of_a_joint():
@@ -153,5 +150,6 @@ def test_friction_of_a_joint():
     joint = mbd.Revolute("hinge", "ground", body, **AT, axis=AXIS)
     friction = mbd.TurningFriction.of(joint, dry=2.0)
     assert (friction.name, friction.bodies) == ("hinge", ("ground", "b"))
-    assert eqx.tree_equal(friction.frames, (joint.frame_a, joint.frame_b))
+    for found, own in zip(friction.frames, (joint.frame_a, joint.frame_b), strict=True):
+        np.testing.assert_array_equal(np.concatenate(found), np.concatenate(own))
     assert mbd.SlidingFriction.of(joint, "other", viscous=2.0).name == "other"

@@ -1,5 +1,5 @@
 """Forces on bodies against closed forms, power balances, the gradients of their potentials,
-differences, and the laws written out in NumPy."""
+differences, and the laws written out in NumPy; the angles of springs."""
 
 import equinox as eqx
 import jax
@@ -7,26 +7,28 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from force_cases import (
+    AXIS,
     BOX,
     CONTROL,
+    GRAVITY,
     PARAMETERS,
     TIME,
-    UNIT,
     Z,
     definite,
     everything,
-    external,
-    internal,
     quartic,
     random_body,
     random_pose,
     world,
 )
+from joint_kinds import FRAME
 from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
 from jaxmbd.mechanism import energy
 from jaxmbd.mechanism.forces import AbstractForceElement
+from jaxmbd.mechanism.forces.bushing import _curvature
+from jaxmbd.mechanism.relative import twist
 
 N = 50  # random states
 
@@ -34,31 +36,30 @@ N = 50  # random states
 @pytest.fixture(scope="module")
 def bodies():
     rng = np.random.default_rng(0)
-    return [random_body(name, rng) for name in "abc"]
+    return [random_body(name, rng) for name in "abcde"]
 
 
 @pytest.fixture(scope="module")
 def table(bodies):
-    """Of each element its power and energy, length and rate; and the generalised forces of those
-    inside and of those outside."""
+    """Of each element its power and energies, and the frames; of each body its energies, and the
+    force and torque of all elements."""
     of = everything(bodies)
     state = of.state()
 
     @jax.jit
-    def values(q, v, parameters):
-        of = everything(bodies, parameters)
-        outside = mbd.Mechanism(bodies, (), external(bodies, parameters), gravity=[0, 0, 0])
+    def values(q, v):
         powers = energy.powers(of, q, v, TIME, CONTROL)
-        external_force = outside.external_force(TIME, q, v, CONTROL)
         return {
             "power": {name: entry.power for name, entry in powers.items()},
             "lost": {name: entry.lost for name, entry in powers.items()},
             "stored": energy.stored_energies(of, q, TIME),
-            "internal": of.external_force(TIME, q, v, CONTROL) - external_force,
-            "external": external_force,
+            "kinetic": energy.kinetic_energies(of, q, v),
+            "weights": energy.gravitational_energies(of, q),
+            "total": energy.total_energy(of, q, v, TIME),
+            "force": of.external_force(TIME, q, v, CONTROL).reshape(6, 5),
         }
 
-    found = jax.device_get(values(state.q, state.v, PARAMETERS))
+    found = jax.device_get(values(state.q, state.v))
     frames = {
         f.name: [frame_of(bodies, *end) for end in zip(f.bodies, f.frames)] for f in of.forces
     }
@@ -68,7 +69,7 @@ def table(bodies):
 def frame_of(bodies, name, frame):
     """Position, rotation, velocity and angular velocity of a frame on a body."""
     body = {body.name: body for body in bodies}[name]
-    (r, R), (v, w) = world(body), map(np.asarray, body.twist)
+    (r, R), (v, w) = world(body), map(np.array, body.twist)
     arm = R.apply(np.array(frame.position))
     turned = R * Rotation.from_quat(np.array(frame.orientation), scalar_first=True)
     return r + arm, turned, v + np.cross(w, arm), w
@@ -78,9 +79,8 @@ def frame_of(bodies, name, frame):
 
 
 def test_power_of_elements_is_that_of_their_generalised_force(bodies, table):
-    v = np.concatenate([np.concatenate(body.twist)[:, None] for body in bodies], axis=1).ravel()
-    total = table["internal"] + table["external"]
-    np.testing.assert_allclose(sum(table["power"].values()), total @ v, rtol=1e-11)
+    v = np.stack([np.concatenate(body.twist) for body in bodies], axis=1)
+    np.testing.assert_allclose(sum(table["power"].values()), np.sum(table["force"] * v), rtol=1e-11)
 
 
 def frame_motion(table, name):
@@ -159,15 +159,11 @@ def test_energy_and_losses_of_springs(table):
     """The power is what the energy loses and the damper takes, less what the actuator gives."""
     stored, lost = table["stored"], table["lost"]
     length, speed = line(table, "spring")
-    np.testing.assert_allclose(stored["spring"], 15.0 * (length - 0.4) ** 2, rtol=1e-12)
-    np.testing.assert_allclose(lost["spring"], 2.0 * speed**2, rtol=1e-10)
-
-    length, speed = line(table, "rich spring")
-    x, u = length - 1.0, float(CONTROL[3])
-    np.testing.assert_allclose(stored["rich spring"], 1.5 * x**2 + 7 * x**4 + x**3, rtol=1e-12)
+    x, u = length - 1.0, CONTROL[3]
+    np.testing.assert_allclose(stored["spring"], 1.5 * x**2 + 7 * x**4 + x**3, rtol=1e-12)
     progressive = 2.0 * speed * np.abs(speed) + 0.3 * x * x * speed
     expected = (0.1 * speed + progressive - 2.0 * u) * speed
-    np.testing.assert_allclose(lost["rich spring"], expected, rtol=1e-10)
+    np.testing.assert_allclose(lost["spring"], expected, rtol=1e-10)
     # Elements that have no energy to lose.
     for name in ("push", "motor", "turning friction"):
         assert stored[name] == 0
@@ -184,7 +180,7 @@ def test_energy_and_losses_of_bushings(table, name):
         d = Ah.inv().apply(rb + h * vb - ra - h * va)
         return np.concatenate([d, (Ah.inv() * Bh).as_rotvec()])
 
-    p = jax.tree.map(np.asarray, PARAMETERS[name])
+    p = PARAMETERS[name]
     K, C = (np.diag(A) if A.ndim == 1 else A for A in (p["stiffness"], p["damping"]))
     x, h = deflection(0.0), 1e-4
     assert 1.0 < np.linalg.norm(x[3:]) < 3.0
@@ -216,51 +212,39 @@ def test_losses_of_friction_and_power_of_actuators(table):
 
 def test_drag_and_loads(bodies, table):
     """Wrenches about the origins of the bodies, from laws and levers."""
-    p = jax.tree.map(np.array, PARAMETERS)
-    expected = np.zeros((3, 6))
-    a, b, _ = bodies
-
-    Ra, Rb, Rc = (world(body)[1] for body in bodies)
-    arm, omega = Ra.apply(np.array(a.inertia.center)), np.asarray(a.twist.angular)
-    w = np.asarray(a.twist.linear) + np.cross(omega, arm) - p["drag"]["wind"]
+    *_, d, e = bodies
+    drag, push, turning = (PARAMETERS[name] for name in ("drag", "push", "twist"))
+    (_, Rd), (origin, Re) = world(d), world(e)
+    arm, omega = Rd.apply(np.array(d.inertia.center)), np.asarray(d.twist.angular)
+    w = np.asarray(d.twist.linear) + np.cross(omega, arm) - drag["wind"]
     F = -(0.3 + 0.2 * np.linalg.norm(w)) * w
-    expected[0] = np.concatenate([F, np.cross(arm, F) - 0.1 * omega])
-    expected[0, 3:] += p["twist"]["torque_world"] + Ra.apply(p["twist"]["torque_body"])
-
-    F = p["push"]["force_world"] + Rb.apply(p["push"]["force_body"])
-    arm = p["push"]["point"] - np.asarray(b.pose.position)
-    expected[1] = np.concatenate([F, np.cross(arm, F)])
-    expected[2, :3] = Rc.apply(p["thrust"]["gear"] * 9.0)
-
-    found = table["external"]
-    np.testing.assert_allclose(found.reshape(6, 3).T, expected, rtol=1e-11, atol=1e-12)
+    T = np.cross(arm, F) - 0.1 * omega + turning["torque_world"] + Rd.apply(turning["torque_body"])
+    pushed = push["force_world"] + Re.apply(push["force_body"])
+    lever = np.cross(push["point"] - origin, pushed)
+    expected = [np.concatenate([F, T]), np.concatenate([pushed, lever])]
+    np.testing.assert_allclose(table["force"][:, 3:].T, expected, rtol=1e-11, atol=1e-12)
 
 
 def test_internal_forces_change_no_momentum(bodies, table):
-    F, T = np.asarray(table["internal"]).reshape(2, 3, 3)
-    r = np.stack([body.pose.position for body in bodies], axis=1)
+    F, T = table["force"][:, :3].reshape(2, 3, 3)
+    r = np.stack([body.pose.position for body in bodies[:3]], axis=1)
     size = np.abs(F).max()
     np.testing.assert_allclose(F.sum(axis=1), 0, atol=1e-13 * size)
     np.testing.assert_allclose((T + np.cross(r, F, axis=0)).sum(axis=1), 0, atol=1e-13 * size)
 
 
 def test_energies_of_bodies(bodies, table):
-    g = np.array([0.3, -9.0, 2.0])
-    mechanism = mbd.Mechanism(bodies, (), internal(bodies, PARAMETERS)[:1], gravity=g)
-    state = mechanism.state()
-
-    @jax.jit
-    def values(q, v):
-        kinetic = energy.kinetic_energies(mechanism, q, v)
-        weights = energy.gravitational_energies(mechanism, q)
-        own = [(b.kinetic_energy(b.pose, b.twist), b.potential_energy(b.pose, g)) for b in bodies]
-        return kinetic, weights, own, energy.total_energy(mechanism, q, v)
-
-    kinetic, weights, own, total = values(state.q, state.v)
-    for body, expected in zip(bodies, own, strict=True):
-        np.testing.assert_allclose((kinetic[body.name], weights[body.name]), expected, rtol=1e-12)
-    parts = (*kinetic.values(), *weights.values(), table["stored"]["spring"])
-    np.testing.assert_allclose(total, np.sum(np.array(parts)), rtol=1e-12)
+    for body in bodies:
+        (r, R), (v, w) = world(body), map(np.array, body.twist)
+        arm, tensor = R.apply(np.array(body.inertia.center)), np.asarray(body.inertia.tensor)
+        local = R.inv().apply(w)
+        speed = v + np.cross(w, arm)
+        kinetic = 0.65 * speed @ speed + local @ tensor @ local / 2
+        np.testing.assert_allclose(table["kinetic"][body.name], kinetic, rtol=1e-12)
+        weight = -1.3 * GRAVITY @ (r + arm)
+        np.testing.assert_allclose(table["weights"][body.name], weight, rtol=1e-12)
+    parts = [sum(table[kind].values()) for kind in ("kinetic", "weights", "stored")]
+    np.testing.assert_allclose(table["total"], sum(parts), rtol=1e-12)
 
 
 # --- degenerate points --------------------------------------------------------------------------
@@ -270,7 +254,7 @@ def test_derivatives_where_laws_have_no_direction():
     """Coincident ends, no deflection, no rate: derivatives by pose and velocity are the linear
     stiffness and damping, wherever the law is smooth there, and finite."""
     K, C = definite(2), definite(3)
-    frames = dict(frame_a=mbd.Pose(jnp.zeros(3), UNIT), frame_b=mbd.Pose(jnp.zeros(3), UNIT))
+    frames = dict(frame_a=FRAME, frame_b=FRAME)
     z = np.outer(Z, Z)
     o = np.zeros((3, 3))
     cases = [
@@ -294,7 +278,7 @@ def test_derivatives_where_laws_have_no_direction():
     bodies = [mbd.Body(element.name, BOX) for element, _, _ in cases]
     elements = [element for element, _, _ in cases]
     mechanism = mbd.Mechanism(bodies, (), elements, gravity=[0, 0, 0])
-    n, zero = len(cases), jnp.zeros(6)
+    n, zero = len(cases), np.zeros(6)
 
     def force(dp, v):
         all_of_them = lambda x: jnp.tile(x[:, None], (1, n)).ravel()  # noqa: E731
@@ -316,4 +300,68 @@ def test_mechanisms_with_functions_are_arrays_all_through(bodies):
     """So that they may be arguments of any JAX transformation."""
     mechanism = everything(bodies)
     assert all(eqx.is_inexact_array(x) for x in jax.tree.leaves(mechanism))
-    assert everything(bodies).force_element("tether").function.pull == 0.8
+    assert float(mechanism.force_element("tether").function.pull) == 0.8
+
+
+# --- angles and rotation vectors ----------------------------------------------------------------
+
+
+def test_twist_of_a_torsion_spring():
+    """Against its definition: the turn left after the shortest one from axis to axis."""
+    rng = np.random.default_rng(6)
+    pairs = [[random_pose(rng), random_pose(rng)] for _ in range(5)]
+    found = jax.jit(lambda pairs: [twist(*pair) for pair in pairs])(pairs)
+    for pair, angle in zip(pairs, np.asarray(found), strict=True):
+        A, B = (Rotation.from_quat(p.orientation, scalar_first=True) for p in pair)
+        R = A.inv() * B
+        e, tilted = np.array(Z), R.apply(Z)
+        across = np.cross(e, tilted)
+        swing = np.arctan2(np.linalg.norm(across), e @ tilted) * across / np.linalg.norm(across)
+        expected = (Rotation.from_rotvec(-swing) * R).as_rotvec()
+        np.testing.assert_allclose(expected[:2], 0.0, atol=1e-14)
+        np.testing.assert_allclose(np.exp(1j * (angle - expected[2])), 1.0, atol=1e-13)
+
+
+def test_torsion_spring_about_a_hinge_that_moves():
+    """b turns about a hinge on the moving a: torque times joint rate, and nothing else."""
+    rng = np.random.default_rng(1)
+    a = random_body("a", rng)
+    point, speed = rng.normal(size=3), 1.7
+    (v, w), r = map(np.asarray, a.twist), point - np.asarray(a.pose.position)
+    b = mbd.Body("b", BOX, position=point, velocity=v + np.cross(w, r),
+                 angular_velocity=w + speed * np.array(AXIS), orientation=[0, 1, 0, 0])  # fmt: skip
+    options = dict(point=point, axis=AXIS, stiffness=5.0, damping=0.3)
+    # A rest angle within and one beyond half a turn, which is the same.
+    springs = [
+        mbd.TorsionSpring("t", a, b, rest_angle=0.2, **options),
+        mbd.TorsionSpring("u", a, b, rest_angle=0.2 - 2 * np.pi, **options),
+    ]
+    mechanism = mbd.Mechanism([a, b], (), springs)
+    state = mechanism.state()
+
+    @jax.jit
+    def values(q, v):
+        powers = energy.powers(mechanism, q, v).values()
+        stored = energy.stored_energies(mechanism, q).values()
+        return [(entry.power, entry.lost, x) for entry, x in zip(powers, stored, strict=True)]
+
+    power = (5.0 * 0.2 - 0.3 * speed) * speed
+    expected = [power, 0.3 * speed**2, 2.5 * 0.2**2]
+    np.testing.assert_allclose(values(state.q, state.v), [expected] * 2, rtol=1e-10)
+
+
+def test_curvature_of_rotations():
+    """The factor in the rate of the rotation vector: its series joins the closed form, and G
+    inverts the matrix of exponential coordinates, whose own series converges everywhere."""
+    angles, step = np.array([0.1, 0.999, 1.001, 3.0]), 1e-4
+    at = np.concatenate([angles**2, [0.5, 0.0, 0.5 + step, 0.5 - step]])
+    found, slope = jax.device_get(jax.jit(jax.vmap(jax.value_and_grad(_curvature)))(at))
+    for angle, c in zip(angles, found):
+        S = np.cross(np.eye(3), angle * np.array([1.0, 2.0, -2.0]) / 3)
+        term, left = np.eye(3), np.eye(3)
+        for k in range(2, 40):
+            term = term @ S / k
+            left = left + term
+        np.testing.assert_allclose((np.eye(3) - S / 2 + c * S @ S) @ left, np.eye(3), atol=1e-14)
+    np.testing.assert_allclose(slope[4], (found[6] - found[7]) / (2 * step), rtol=1e-8)
+    np.testing.assert_allclose(slope[5], 1 / 720, rtol=1e-14)

@@ -1,16 +1,16 @@
 """Planar mechanisms against the same ones in space, and against closed forms."""
 
-import diffrax
 import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from joint_kinds import rows_of
+from joint_kinds import rows_of, terms
 from planar_cases import NORMAL, PLANE, TURN, linkage, placed
 from refusals import check_refused, refusals
 
 import jaxmbd as mbd
+from jaxmbd import identify
 from jaxmbd._linalg import dense
 
 
@@ -132,30 +132,25 @@ def test_free_motion_is_that_of_space(anyhow):
 def test_a_linkage_is_that_of_space():
     """Accelerations and reactions of a slider-crank with springs, damper, friction and motor, in a
     plane that lies anyhow, on bodies and on the ground; multipliers of least norm."""
-    found, u = [], jnp.array([0.4])
+    found = []
     for plane in (None, PLANE):
         of = linkage(plane)
         state = of.state()
+        M, J, f, gamma = map(np.asarray, terms(of, state, np.array([0.4])))
+        free, E = np.linalg.solve(M, f), np.asarray(PLANE.axes)
+        A = J @ np.linalg.solve(M, J.T)
+        lam = np.linalg.lstsq(A, gamma - J @ free, rcond=1e-10)[0]
+        v = free + np.linalg.solve(M, J.T @ lam)
 
         @jax.jit
-        def motion(q, v, of=of):
-            rows, f = of.linearised(0.0, q, v), of.force(0.0, q, v, u)
-            M, J = of.mass_matrix(q), dense(rows.J)
-            free = jnp.linalg.solve(M, f)
-            A = J @ jnp.linalg.solve(M, J.T)
-            lam = jnp.linalg.pinv(A, rtol=1e-10) @ (rows.gamma - J @ free)
-            loads = [
-                mbd.reports.reactions(of, 0.0, q, lam, name, on=on, point=point)
-                for name, on, point in (
-                    ("pin", "rod", placed(0.1, 0.2)),
-                    ("crank", "ground", None),
-                )
-            ]
-            E = jnp.asarray(PLANE.axes)
-            a = of.tables.twists(free + jnp.linalg.solve(M, J.T @ lam))
-            return J @ v, E[:2] @ a[:3], E[2] @ a[3:], [(E[:2] @ x, E[2] @ y) for x, y in loads]
+        def reports(q, lam, v, of=of):
+            pin = mbd.reports.reactions(of, 0.0, q, lam, "pin", on="rod", point=placed(0.1, 0.2))
+            crank = mbd.reports.reactions(of, 0.0, q, lam, "crank", on="ground")
+            return of.tables.twists(v), pin, crank
 
-        found.append(jax.device_get(motion(state.q, state.v)))
+        a, *loads = jax.device_get(reports(state.q, lam, v))
+        loads = [(E[:2] @ x, E[2] @ y) for x, y in loads]
+        found.append((J @ np.asarray(state.v), E[:2] @ a[:3], E[2] @ a[3:], loads))
     (still, *flat), (also, *space) = found
     np.testing.assert_allclose(np.concatenate([still, also]), 0, atol=1e-12)
     assert all(np.max(np.abs(x)) > 0.1 for x in flat[:2])
@@ -196,6 +191,47 @@ def test_states_and_reports():
     expected = placed(reach, 0.0), speed * TURN[:, 0], [[angle]], [speed], speed**2 / 2
     for one, other in zip(found(state.q, state.v), expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-8)
+
+
+POINT = [0.1, 0.2, 0.3]
+SENSORS = [
+    identify.JointPosition("rod"),
+    identify.JointRate("guide"),
+    identify.BodyPoint("rod", POINT),
+    identify.Gyroscope("rod"),
+    identify.Accelerometer("rod", POINT),
+    identify.JointForce("pin"),
+    identify.JointForce("guide"),
+]
+
+
+def torque(t, q, v):
+    del t, q, v
+    return jnp.array([0.7])
+
+
+@pytest.mark.slow
+def test_sensors_are_those_of_space():
+    """In a moving state. The frame of the rod lies outside of its centre of mass. Of forces and
+    torques at joints only those of the plane: bearings carry the others."""
+
+    def readings(plane):
+        mechanism = linkage(plane)
+        state = mechanism.state()
+
+        @jax.jit
+        def read(q, v):
+            sample = identify.Sample(mechanism, torque, 0.0, q, v)
+            return [jnp.atleast_1d(sensor(sample)) for sensor in SENSORS]
+
+        return [np.asarray(x) for x in read(state.q, state.v)]
+
+    across = np.eye(3) - np.outer(NORMAL, NORMAL)
+    for sensor, flat, space in zip(SENSORS, readings(PLANE), readings(None), strict=True):
+        if isinstance(sensor, identify.JointForce):
+            flat, space = (np.append(across @ x[:3], NORMAL @ x[3:]) for x in (flat, space))
+        assert np.max(np.abs(space)) > 1e-3 or sensor is SENSORS[0]
+        np.testing.assert_allclose(flat, space, atol=1e-11 * max(np.max(np.abs(space)), 1.0))
 
 
 FLOOR = mbd.Plane([0.0, -1.0, 0.0])
@@ -281,31 +317,6 @@ def test_contact_rows_are_those_of_space():
     np.testing.assert_allclose(rates[:, 0], RATES[:, 0], atol=1e-14)
     sizes = (np.linalg.norm(x[:, 1:], axis=1) for x in (rates, RATES))
     np.testing.assert_allclose(*sizes, atol=1e-14)
-
-
-def test_ball_begins_to_roll():
-    """It slides with friction, and then rolls with 5/7 of its speed."""
-    inertia = mbd.Inertia.sphere(radius=0.1, mass=2.0)
-    ball = mbd.Body("ball", inertia, position=[0.0, 0.0, 0.1], velocity=[2.0, 0.0, 0.0])
-    floor = mbd.Contact("floor", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1), friction=0.5)
-    of = mbd.Mechanism([ball], contacts=[floor], plane=FLOOR)
-    sol = mbd.simulate(
-        of, mbd.ContactImpulse(), of.state(), dt=2e-3, t1=0.2,
-        saveat=diffrax.SaveAt(ts=[0.1, 0.2]),
-    )  # fmt: skip
-    assert sol.contact_force.shape == (2, 1, 2)
-
-    @jax.jit
-    def found(q, v, force):
-        return of.twist(v, "ball"), mbd.reports.contact_forces(of, q, force)
-
-    moving, force = jax.device_get(found(sol.q, sol.v, sol.contact_force))
-    np.testing.assert_allclose(moving.linear[:, 0], [2 - 0.5 * 9.81 * 0.1, 10 / 7], rtol=1e-7)
-    np.testing.assert_allclose(moving.angular[1, 1], 100 / 7, rtol=1e-7)
-    np.testing.assert_allclose(force[0, 0], [-9.81, 0.0, 19.62], atol=1e-6)
-    states = mbd.reports.contact_states(of, sol).state
-    kinds = mbd.reports.ContactState
-    assert np.asarray(states)[:, 0].tolist() == [kinds.SLIP, kinds.STICK]
 
 
 def follow(t):

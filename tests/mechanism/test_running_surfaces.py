@@ -10,51 +10,51 @@ import jaxmbd as mbd
 from jaxmbd.mechanism.contact_rows import basis
 
 R, MU, G = 0.1, 0.5, 10.0
+FLAT = mbd.Plane(normal=[0.0, -1.0, 0.0], x_axis=[1.0, 0.0, 0.0])
 
 
-def ball(surface, *, margin=None, velocity=(0, 0, 0), spin=(0, 0, 0), position=(0, 0, R)):
+def ball(surface, *, margin=None, velocity=(0, 0, 0), spin=(0, 0, 0), position=(0, 0, R), **of):
     """A solid ball on level ground whose surface runs."""
-    body = mbd.Body(
-        "ball",
-        mbd.Inertia.sphere(radius=R, mass=2.0),
-        position=position,
-        velocity=velocity,
-        angular_velocity=spin,
-    )
+    inertia = mbd.Inertia.sphere(radius=R, mass=2.0)
+    body = mbd.Body("ball", inertia, position=position, velocity=velocity, angular_velocity=spin)
     contact = mbd.Contact(
-        "belt",
-        "ground",
-        body,
-        mbd.HalfSpace(),
-        mbd.Sphere(R),
-        friction=MU,
-        margin=margin,
+        "belt", "ground", body, mbd.HalfSpace(), mbd.Sphere(R), friction=MU, margin=margin,
         surface_velocity_a=surface,
-    )
-    return mbd.Mechanism([body], contacts=[contact], gravity=(0.0, 0.0, -G))
+    )  # fmt: skip
+    return mbd.Mechanism([body], contacts=[contact], gravity=(0.0, 0.0, -G), **of)
 
 
 def test_a_ball_on_a_conveyor_slips_and_then_rolls():
-    """It slips until 2 u / (7 mu g), with v = mu g t and omega r = 5/2 mu g t against it, and rolls
-    at v = 2/7 u from then on. The derivative by u is 0 before and 2/7 after that."""
+    """In a plane. It slips until 2 u / (7 mu g), with v = mu g t and omega r = 5/2 mu g t against
+    it, and rolls at v = 2/7 u from then on. The derivative by u is 0 before and 2/7 after that. The
+    reports tell what carries it, and when it slips."""
     u = 3.5
-    rolls = 2 * u / (7 * MU * G)
+    rolls, saveat = 2 * u / (7 * MU * G), diffrax.SaveAt(ts=[0.1, 0.4])
 
-    def speeds(u):
-        mechanism = ball(jnp.array([1.0, 0, 0, 0, 0, 0]) * u)
-        every = diffrax.SaveAt(t0=True, steps=10)
-        sol = mbd.simulate(
-            mechanism, mbd.ContactImpulse(), mechanism.state(), t1=0.4, dt=0.01, saveat=every
-        )
-        twist = [mechanism.twist(sol.v[i], "ball") for i in (1, 4)]  # after 0.1 and 0.4 s
-        return jnp.stack([jnp.stack([x.linear[0], x.angular[1]]) for x in twist])
+    @jax.jit
+    def found(u):
+        def speeds(u):
+            mechanism = ball(jnp.eye(6)[0] * u, plane=FLAT)
+            sol = mbd.simulate(
+                mechanism, mbd.ContactImpulse(), mechanism.state(), t1=0.4, dt=0.01,
+                saveat=saveat, throw=False,
+            )  # fmt: skip
+            twist = mechanism.twist(sol.v, "ball")
+            force = mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force)
+            states = mbd.reports.contact_states(mechanism, sol).state
+            return jnp.stack([twist.linear[:, 0], twist.angular[:, 1]], 1), (force, states)
 
-    found, rate = jax.jit(lambda u: jax.jvp(speeds, (u,), (1.0,)))(u)
+        return jax.jvp(speeds, (u,), (jnp.ones_like(u),), has_aux=True)
+
+    speeds, rate, (force, states) = jax.device_get(found(u))
     assert 0.1 < rolls < 0.4
     v, omega = MU * G * 0.1, -2.5 * MU * G * 0.1 / R
     expected = np.array([[v, omega], [2 / 7 * u, -5 / 7 * u / R]])
-    np.testing.assert_allclose(found, expected, atol=1e-9)
+    np.testing.assert_allclose(speeds, expected, atol=1e-9)
     np.testing.assert_allclose(rate, [[0, 0], [2 / 7, -5 / 7 / R]], atol=1e-8)
+    np.testing.assert_allclose(force[:, 0], [[MU * 2 * G, 0, 2 * G], [0, 0, 2 * G]], atol=1e-6)
+    kinds = mbd.reports.ContactState
+    assert states[:, 0].tolist() == [kinds.SLIP, kinds.STICK]
 
 
 @pytest.mark.slow
@@ -80,8 +80,7 @@ def test_rows_have_the_velocities_of_both_bodies_and_their_surfaces():
     """u = R (w + omega x r) of both surfaces, without the part along the normal, at a point off the
     middle of tilted shapes; the velocity of the bodies there; the spin about the normal for
     torsional friction, and that about the tangents for rolling friction."""
-    turned = np.array([np.cos(0.2), 0.0, np.sin(0.2), 0.0])
-    tilt = mbd.Pose(jnp.array([0.1, 0.2, 0.0]), jnp.asarray(turned))
+    tilt = mbd.Pose(np.array([0.1, 0.2, 0.0]), np.array([np.cos(0.2), 0.0, np.sin(0.2), 0.0]))
     places = np.array([[0.0, 0.0, 0.0], [0.5, 0.3, 1.9]])
     sphere = mbd.Inertia.sphere(radius=1.0, mass=1.0)
     one, two = (mbd.Body(n, sphere, position=x) for n, x in zip("ab", places, strict=True))
@@ -112,13 +111,6 @@ def test_rows_have_the_velocities_of_both_bodies_and_their_surfaces():
     np.testing.assert_allclose(velocities - drift, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_ball_touches_at_the_margin():
-    """Above ground, in the rows of the contact problem."""
-    mechanism = ball(None, margin=0.03, position=(0, 0, 0.15))
-    gap = jax.jit(lambda q: mechanism.contact_rows(0.0, q).gap)(mechanism.state().q)
-    np.testing.assert_allclose(gap, [0.02], rtol=1e-12)
-
-
 def two_balls(**options):
     """One high above still ground, and one on a belt."""
     bodies = [
@@ -133,26 +125,28 @@ def two_balls(**options):
         )
         for body, surface in zip(bodies, surfaces, strict=True)
     ]  # fmt: skip
-    return mbd.Mechanism(
-        bodies,
-        contacts=contacts,
-        contact_budget=options.get("budget"),
-        plane=options.get("plane"),
-    )
+    return mbd.Mechanism(bodies, contacts=contacts, **options)
 
 
 @jax.jit
-def slip(mechanism):
-    """Relative velocities at rest."""
-    return mechanism.contact_rows(0.0, mechanism.state().q).drift
+def at_rest(mechanism):
+    """Gaps and relative velocities."""
+    rows = mechanism.contact_rows(0.0, mechanism.state().q)
+    return rows.gap, jnp.abs(rows.drift)
+
+
+def test_a_ball_touches_at_the_margin():
+    gap, _ = at_rest(ball(None, margin=0.03, position=(0, 0, 0.15)))
+    np.testing.assert_allclose(gap, [0.02], rtol=1e-12)
 
 
 def test_a_budget_keeps_the_velocity_of_the_nearest_surface():
-    np.testing.assert_allclose(np.abs(slip(two_balls())), [[0, 0, 0], [0, 3, 0]], atol=1e-15)
-    np.testing.assert_allclose(np.abs(slip(two_balls(budget=1))), [[0, 3, 0]], atol=1e-15)
+    for budget, expected in ((None, [[0, 0, 0], [0, 3, 0]]), (1, [[0, 3, 0]])):
+        _, slip = at_rest(two_balls(contact_budget=budget))
+        np.testing.assert_allclose(slip, expected, atol=1e-15)
 
 
 def test_surfaces_run_in_a_plane():
     """Seen along y, where a contact has one tangent."""
-    planar = two_balls(plane=mbd.Plane(normal=[0.0, -1.0, 0.0], x_axis=[1.0, 0.0, 0.0]))
-    np.testing.assert_allclose(np.abs(slip(planar)), [[0, 0], [0, 3]], atol=1e-15)
+    _, slip = at_rest(two_balls(plane=FLAT))
+    np.testing.assert_allclose(slip, [[0, 0], [0, 3]], atol=1e-15)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
+from ..._concrete import to_jax
 from ..._contact import ContactLaw
 from ..._inputs import (
     Number,
@@ -108,9 +109,9 @@ class Contact(AbstractContact):
         law = ContactLaw(**coefficients) if law is None else law
         law.check_sizes(what, count)
         self.law = with_dtype(law, dtype)
-        self.margin = None if margin is None else jnp.asarray(margin, dtype)
+        self.margin = None if margin is None else to_jax(margin, dtype)
         self.surface_velocity_a, self.surface_velocity_b = (
-            None if x is None else jnp.asarray(x, dtype)
+            None if x is None else to_jax(x, dtype)
             for x in (surface_velocity_a, surface_velocity_b)
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
-from ..._concrete import numpy_if_concrete
+from ..._concrete import numpy_if_concrete, to_jax
 from ..._contact import ContactLaw
 from ..._inputs import Number, checked, not_negative, positive_or_infinite, within
 from ..element import checked_name
@@ -52,8 +52,8 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
         if lower is None and upper is None:
             raise ValueError(f'CoordinateLimit "{name}" needs `lower`, `upper`, or both.')
         dtype = coordinate.dtype
-        self.lower = None if lower is None else jnp.asarray(lower, dtype)
-        self.upper = None if upper is None else jnp.asarray(upper, dtype)
+        self.lower = None if lower is None else to_jax(lower, dtype)
+        self.upper = None if upper is None else to_jax(upper, dtype)
         self.law = with_dtype(frictionless_law(restitution, stiffness, damping), dtype)
 
     @property

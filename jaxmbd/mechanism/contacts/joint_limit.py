@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
-from ..._concrete import is_concrete, numpy_if_concrete
+from ..._concrete import is_concrete, numpy_if_concrete, to_jax
 from ..._contact import ContactLaw
 from ..._coordinates import components
 from ..._inputs import checked, not_negative, positive_or_infinite, within
@@ -59,7 +59,7 @@ class JointLimit(AbstractGap):
             if not np.all(np.isfinite(limits)):
                 raise ValueError(f"{what} needs finite limits, but they are {limits.tolist()}.")
         self.names, self.joint = joint.bodies, without_names(joint, joint.limits)
-        self.beyond = jnp.zeros(joint.angles, joint.dtype)
+        self.beyond = to_jax(np.zeros(joint.angles), joint.dtype)
         self.law = with_dtype(frictionless_law(restitution, stiffness, damping), joint.dtype)
 
     @property

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from .base import AbstractForce
 from .signal import AbstractSignal, as_signal, as_tree, read
 
@@ -29,8 +30,8 @@ class AbstractSpring(AbstractForce):
         self, stiffness: Any, damping: Any, potential: Any, law: Any, actuator: Any
     ) -> None:
         """Set the fields. Set the frames before: the dtype is theirs."""
-        self.stiffness = jnp.asarray(stiffness, self.dtype)
-        self.damping = jnp.asarray(damping, self.dtype)
+        self.stiffness = to_jax(stiffness, self.dtype)
+        self.damping = to_jax(damping, self.dtype)
         self.potential = None if potential is None else as_tree(potential)
         self.law = None if law is None else as_tree(law)
         self.actuator = (

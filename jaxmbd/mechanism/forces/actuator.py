@@ -5,6 +5,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Number, Vector, at_least, checked, not_negative
 from ..body import Body
 from ..pose import Frame
@@ -57,10 +58,10 @@ class AbstractActuator(AbstractForce):
         `index` that is not an index. At evaluation, for a control without such an entry.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
-        self.gear = jnp.asarray(gear, self.dtype)
+        self.gear = to_jax(gear, self.dtype)
         self.rotor_inertia = None
         if rotor_inertia is not None:
-            self.rotor_inertia = jnp.asarray(rotor_inertia, self.dtype)
+            self.rotor_inertia = to_jax(rotor_inertia, self.dtype)
         self.index = index
 
     def effort(self, u: Any) -> Float[Array, ""]:

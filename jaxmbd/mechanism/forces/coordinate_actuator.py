@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._concrete import numpy_if_concrete
+from ..._concrete import numpy_if_concrete, to_jax
 from ..._inputs import Number, Shape, Vector, at_least, checked, number
 from ..element import checked_name
 from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
@@ -54,9 +54,9 @@ class CoordinateActuator(AbstractCoordinateForce):
         self.name = checked_name("CoordinateActuator", name)
         self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
         dtype = coordinate.dtype
-        self.gear = jnp.asarray(gear, dtype)
-        self.gain, self.bias = jnp.asarray(gain, dtype), jnp.asarray(bias, dtype)
-        self.limits = None if limits is None else jnp.asarray(limits, dtype)
+        self.gear = to_jax(gear, dtype)
+        self.gain, self.bias = to_jax(gain, dtype), to_jax(bias, dtype)
+        self.limits = None if limits is None else to_jax(limits, dtype)
         self.index = index
 
     def effort(self, poses, twists, u) -> Float[Array, ""]:

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._concrete import numpy_if_concrete
+from ..._concrete import numpy_if_concrete, to_jax
 from ..._inputs import Number, Numbers, checked, not_negative, positive
 from ..element import checked_name
 from ..scalar_coordinates import AbstractScalarCoordinate, anonymous
@@ -53,10 +53,12 @@ class CoordinateSpring(AbstractCoordinateForce):
         self.name = checked_name("CoordinateSpring", name)
         self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
         dtype = coordinate.dtype
-        self.stiffness, self.damping = jnp.asarray(stiffness, dtype), jnp.asarray(damping, dtype)
-        self.rest = jnp.broadcast_to(jnp.asarray(rest, dtype), (2,))
-        self.dry, self.speed = jnp.asarray(dry, dtype), jnp.asarray(speed, dtype)
-        self.armature = None if armature is None else jnp.asarray(armature, dtype)
+        self.stiffness, self.damping = to_jax(stiffness, dtype), to_jax(damping, dtype)
+        rest = to_jax(rest, dtype)
+        xp = numpy_if_concrete(rest)
+        self.rest = to_jax(xp.broadcast_to(xp.asarray(rest), (2,)))
+        self.dry, self.speed = to_jax(dry, dtype), to_jax(speed, dtype)
+        self.armature = None if armature is None else to_jax(armature, dtype)
 
     def along(self, poses, twists, u):
         del u

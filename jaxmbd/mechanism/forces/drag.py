@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._coordinates import dot
 from ..._inputs import Number, checked, not_negative
 from ..body import Body
@@ -57,9 +58,9 @@ class Drag(AbstractLoad):
             point = body.pose.point(body.inertia.center)
         AbstractLoad.__init__(self, name, body, point=point, frame=frame)
         of = f'of Drag "{name}"'
-        self.linear = jnp.asarray(linear, self.dtype)
-        self.quadratic = jnp.asarray(quadratic, self.dtype)
-        self.angular = jnp.asarray(angular, self.dtype)
+        self.linear = to_jax(linear, self.dtype)
+        self.quadratic = to_jax(quadratic, self.dtype)
+        self.angular = to_jax(angular, self.dtype)
         self.wind = as_signal(f"`wind` {of}", wind, self.dtype, (3,))
 
     def load(self, pose, twist, t, u):

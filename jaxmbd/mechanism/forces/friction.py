@@ -4,6 +4,7 @@ from typing import Annotated, Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Number, Vector, checked, not_negative, positive
 from ..body import Body
 from ..connector import AbstractConnector
@@ -55,9 +56,9 @@ class AbstractJointFriction(AbstractForce):
         that is not positive.
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
-        self.viscous = jnp.asarray(viscous, self.dtype)
-        self.dry = jnp.asarray(dry, self.dtype)
-        self.speed = jnp.asarray(speed, self.dtype)
+        self.viscous = to_jax(viscous, self.dtype)
+        self.dry = to_jax(dry, self.dtype)
+        self.speed = to_jax(speed, self.dtype)
 
     @classmethod
     def of(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
+from ..._concrete import to_jax
 from ..._extensible import Extensible
 from ..._inputs import Numbers, at_least, checked, conform, finite
 from ..._types import RealScalarLike
@@ -43,7 +44,7 @@ class FromControl(AbstractSignal):
     @checked
     def __init__(self, index: int | tuple[int, ...], *, gear: Numbers = 1.0):
         """**Raises:** `ValueError` for an `index` that is not an index."""
-        self.gear = jnp.asarray(gear, float)
+        self.gear = to_jax(gear, float)
         what, one = "`index` of FromControl", Annotated[int, at_least(0)]
         many = isinstance(index, tuple) and index
         self.index = conform(what, index, Sequence[one] if many else one)

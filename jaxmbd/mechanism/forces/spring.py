@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import is_concrete
+from ..._concrete import is_concrete, to_jax
 from ..._coordinates import dot
 from ..._inputs import Number, Vector, checked, not_negative
 from ..body import Body
@@ -70,7 +70,7 @@ class Spring(AbstractSpring):
                     f'Argument `rest_length` of Spring "{name}" must be given with '
                     f"{' and '.join(needs)}: x is the length beyond it."
                 )
-        self.rest_length = jnp.asarray(0.0 if rest_length is None else rest_length, self.dtype)
+        self.rest_length = to_jax(0.0 if rest_length is None else rest_length, self.dtype)
 
     def wrench(self, a, b, twist_a, twist_b, t, u):
         d = b.position - a.position

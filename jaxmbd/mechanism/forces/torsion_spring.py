@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._concrete import numpy_if_concrete
+from ..._concrete import numpy_if_concrete, to_jax
 from ..._coordinates import dot
 from ..._inputs import Number, Vector, checked, not_negative
 from ..body import Body
@@ -73,7 +73,7 @@ class TorsionSpring(AbstractSpring):
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self._set_spring(stiffness, damping, potential, law, actuator)
-        self.rest_angle = jnp.asarray(rest_angle, self.dtype)
+        self.rest_angle = to_jax(rest_angle, self.dtype)
         self.middle = jnp.zeros((), self.dtype)
 
     def wrench(self, a, b, twist_a, twist_b, t, u):

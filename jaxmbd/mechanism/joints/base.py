@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import is_concrete, numpy_if_concrete, to_jax
+from ..._concrete import is_concrete, to_jax
 from ..._inputs import Vector, checked, number
 from ..._types import RealScalarLike
 from ..body import Body
@@ -159,7 +159,4 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
 
 def limit_pairs(limits: Any, dtype: Any) -> Float[Array, "coordinates 2"] | None:
     """The argument `limits` of a joint as an array."""
-    if limits is None:
-        return None
-    xp = numpy_if_concrete(limits)
-    return to_jax(xp.atleast_2d(xp.asarray(limits, dtype)))
+    return None if limits is None else to_jax(limits, dtype, axes=2)

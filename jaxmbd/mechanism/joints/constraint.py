@@ -4,7 +4,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from ..._concrete import to_jax
 from ..._inputs import checked
 from ..body import Body
 from ..element import check_rows, checked_name, names_and_frames, rows_of
@@ -75,7 +77,8 @@ class Constraint(AbstractConstraint):
         if fn is None and velocity_fn is None:
             raise ValueError(f"{what} needs `fn`, `velocity_fn`, or both.")
         dtype = jnp.result_type(*(frame.position.dtype for frame in self.local))
-        twists = tuple(Twist(jnp.zeros(3, dtype), jnp.zeros(3, dtype)) for _ in self.local)
+        still = to_jax(np.zeros(3), dtype)
+        twists = tuple(Twist(still, still) for _ in self.local)
         time = jax.ShapeDtypeStruct((), dtype)
         if fn is not None:
             check_rows(f"`fn` of {what}", fn, self.local, time)

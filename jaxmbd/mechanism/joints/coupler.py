@@ -3,6 +3,7 @@ from typing import Annotated
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Number, checked, not_zero
 from .base import AbstractJoint
 from .coupling import AbstractCoupling
@@ -56,8 +57,8 @@ class Coupler(AbstractCoupling):
                 f'Coupler "{name}" acts on the rates of two angles, so it has no `offset`, but got '
                 f"{offset}. Use `Gear` with a `phase`, or start from the angles you want."
             )
-        self.ratio = jnp.asarray(ratio, self.dtype)
-        self.offset = jnp.asarray(offset, self.dtype)
+        self.ratio = to_jax(ratio, self.dtype)
+        self.offset = to_jax(offset, self.dtype)
 
     def equations(self, poses, t):
         del t

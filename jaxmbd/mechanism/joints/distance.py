@@ -1,9 +1,9 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._coordinates import dot
 from ..._inputs import Number, Vector, checked, positive
 from ..body import Body
@@ -43,7 +43,7 @@ class Distance(AbstractJoint):
         """
         self._connect(name, (a, b), (point, points), (None, None, None), (frame_a, frame_b))
         self.limits = None
-        self.length = jnp.asarray(length, self.dtype)
+        self.length = to_jax(length, self.dtype)
 
     def constraint(self, a, b, t):
         del t

@@ -1,9 +1,9 @@
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Number, checked, not_zero
 from ..relative import within_half_a_turn
 from .base import AbstractJoint
@@ -64,7 +64,7 @@ class Gear(AbstractCoupling):
                 "ratio, as of a belt, use `Coupler`."
             )
         self.teeth = known
-        self.phase = jnp.asarray(phase, self.dtype)
+        self.phase = to_jax(phase, self.dtype)
 
     def equations(self, poses, t):
         del t

@@ -1,8 +1,8 @@
 from typing import Annotated
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Number, checked, not_zero
 from ..relative import within_half_a_turn
 from .base import AbstractJoint
@@ -47,8 +47,8 @@ class RackAndPinion(AbstractCoupling):
         AbstractCoupling.__init__(
             self, name, rack, pinion, coordinates=coordinates, angles=(False, True)
         )
-        self.radius = jnp.asarray(radius, self.dtype)
-        self.offset = jnp.asarray(offset, self.dtype)
+        self.radius = to_jax(radius, self.dtype)
+        self.offset = to_jax(offset, self.dtype)
 
     def equations(self, poses, t):
         del t

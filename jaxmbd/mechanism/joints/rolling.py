@@ -4,9 +4,9 @@ import abc
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Number, Vector, checked, number, positive
 from ..body import Body
 from ..pose import Frame, Pose
@@ -51,7 +51,7 @@ class AbstractRolling(AbstractJoint):
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.limits = limit_pairs(limits, self.dtype)
-        self.radius = jnp.asarray(radius, self.dtype)
+        self.radius = to_jax(radius, self.dtype)
 
     @abc.abstractmethod
     def arm(self, a: Pose, b: Pose) -> Float[Array, "3"]:

@@ -50,7 +50,7 @@ class Screw(AbstractJoint):
         """
         self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
         self.limits = limit_pairs(limits, self.dtype)
-        self.pitch = jnp.asarray(to_jax(pitch), self.dtype)
+        self.pitch = to_jax(pitch, self.dtype)
 
     def constraint(self, a, b, t):
         del t

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
+from ..._concrete import to_jax
 from ..body import GROUND
 from ..mechanism import Mechanism
 from ..reports import no_force
@@ -30,7 +30,7 @@ def point_forces(
     **Raises:** `ValueError` for a scale that is not positive."""
     if scale is not None and not scale > 0:
         raise ValueError(f"Argument `force_scale` must be positive, but is {scale}.")
-    at = np.asarray(_positions(mechanism, jnp.asarray(q)), float)
+    at = np.asarray(_positions(mechanism, to_jax(q)), float)
     names = mechanism.contact_names[: at.shape[1]]
     sign = np.array([-1.0 if mechanism.contact(n).bodies[-1] == GROUND else 1.0 for n in names])
     force = sign[:, None] * np.asarray(world, float)

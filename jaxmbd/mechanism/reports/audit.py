@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import is_concrete
+from ..._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
 from ..._inputs import checked
 from ..._printed import printed
-from ..._results import RESULTS
+from ..._results import RESULTS, code
 from ..._simulation import Solution
 from ..._types import Control
 from ..batching import batched, with_last_axis
@@ -62,7 +62,8 @@ class Audit(eqx.Module):
 
     @property
     def total(self) -> Float[Array, "*batch ns"]:
-        return self.kinetic + self.gravitational + self.stored
+        parts = self.kinetic, self.gravitational, self.stored
+        return to_jax(sum(map(numpy_if_concrete(parts).asarray, parts)))
 
     @property
     def given(self) -> dict[str, Float[Array, "*batch ns"]]:
@@ -72,11 +73,14 @@ class Audit(eqx.Module):
 
     @property
     def imbalance(self) -> Float[Array, "*batch ns"]:
-        return self.total - self.total[..., :1] - self.work
+        xp = numpy_if_concrete(self)
+        total, work = xp.asarray(self.total), xp.asarray(self.work)
+        return to_jax(total - total[..., :1] - work)
 
     def __str__(self) -> str:
         def line(what, x, unit):
-            return f"{what:24} {jnp.min(x): .6e} to {jnp.max(x): .6e} {unit}"
+            x = np.asarray(x)
+            return f"{what:24} {np.min(x): .6e} to {np.max(x): .6e} {unit}"
 
         rows = [
             line("kinetic energy", self.kinetic, "J"),
@@ -90,7 +94,9 @@ class Audit(eqx.Module):
             ("momentum", self.momentum, "kg m/s"),
             ("angular momentum", self.angular_momentum, "kg m^2/s"),
         ):
-            rows += [line(f"{what} {axis}", x[..., i], unit) for i, axis in enumerate("xyz")]
+            rows += [
+                line(f"{what} {axis}", np.asarray(x)[..., i], unit) for i, axis in enumerate("xyz")
+            ]
         rows += [line(f'given by "{name}"', x, "J") for name, x in self.given.items()]
         return "\n".join(rows)
 
@@ -115,8 +121,8 @@ def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -
     lam = with_last_axis(
         "`multipliers`", sol.multipliers, mechanism.row_count, "one for each row of the joints"
     )
-    failed = sol.result != RESULTS.successful
-    if is_concrete(failed) and np.any(failed):
+    verdict = code(sol.result)
+    if is_concrete(verdict) and np.any(failed := np.asarray(verdict) != code(RESULTS.successful)):
         raise ValueError(
             f"{int(np.sum(failed))} of {np.size(failed)} motions failed, and what is held after a "
             "failure has no balance. See `sol.result`, and give the motions that succeeded."
@@ -177,6 +183,7 @@ def _momenta(mechanism, q, v) -> tuple[Any, ...]:
     return p, L, moment / jnp.sum(mass)
 
 
+@as_one_program
 def _integral(t: Float[Array, "*batch ns"], y: Float[Array, "*batch ns"]) -> Array:
     """Integral of y over t from the first time: h (y0 + y1) / 2 - h^2 (y1' - y0') / 12 for each
     interval. The slopes are those of parabolas through neighbours, and of cubics at the ends."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._equations import equations
 from ..._linalg import dense
 from ..._types import Coordinates, Jacobian, RealScalarLike, Velocity
@@ -36,7 +37,7 @@ def tolerance_for(tolerance: float | None, dtype: Any) -> float:
 
 def at_rest(mechanism: Mechanism, q: Float[Array, "*batch nq"]) -> Float[Array, "*batch nv"]:
     """Velocities v = 0."""
-    return jnp.zeros((*q.shape[:-1], mechanism.coordinates.nv), q.dtype)
+    return to_jax(np.zeros((*q.shape[:-1], mechanism.coordinates.nv), q.dtype))
 
 
 def quoted(names: Iterable[str]) -> str:

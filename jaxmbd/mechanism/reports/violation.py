@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._equations import equations
@@ -29,8 +30,8 @@ class Violation(NamedTuple):
         width = max([len(name) for name in self.position] + [len("joint")])
         lines = [f"{'joint':{width}}  |Phi|     |Phi'|, |Psi|"]
         for name, value in self.position.items():
-            rate = jnp.max(self.velocity[name])
-            lines.append(f"{name:{width}}  {jnp.max(value):.1e}   {rate:.1e}")
+            rate = np.max(np.asarray(self.velocity[name]))
+            lines.append(f"{name:{width}}  {np.max(np.asarray(value)):.1e}   {rate:.1e}")
         return "\n".join(lines)
 
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Vector, checked, positive
 from .base import AbstractConvexShape, Face, clamped, dtype_of
 
@@ -22,11 +23,11 @@ class Box(AbstractConvexShape):
     @checked
     def __init__(self, half_sizes: Annotated[Vector, positive]):
         """**Arguments:** `half_sizes`: three numbers > 0 [m]."""
-        self.half_sizes = jnp.asarray(half_sizes, dtype_of(half_sizes))
+        self.half_sizes = to_jax(half_sizes, dtype_of(half_sizes))
 
     @property
     def margin(self):
-        return jnp.zeros_like(self.half_sizes[0])
+        return to_jax(np.zeros(()), self.half_sizes.dtype)
 
     def support(self, d):
         return jnp.where(d < 0, -self.half_sizes, self.half_sizes)

@@ -3,6 +3,7 @@ from typing import Annotated
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Number, checked, positive
 from .base import AbstractConvexShape, Face, clamped, common_dtype
 
@@ -23,8 +24,8 @@ class Capsule(AbstractConvexShape):
     ):
         """**Arguments:** both > 0 [m]."""
         dtype = common_dtype(radius, half_length)
-        self.radius = jnp.asarray(radius, dtype)
-        self.half_length = jnp.asarray(half_length, dtype)
+        self.radius = to_jax(radius, dtype)
+        self.half_length = to_jax(half_length, dtype)
 
     @property
     def margin(self):

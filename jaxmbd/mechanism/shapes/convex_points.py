@@ -1,9 +1,11 @@
 from typing import Annotated, Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from ..._concrete import to_jax
 from ..._coordinates import cross, dot
 from ..._inputs import Shape, checked
 from .base import AbstractConvexShape, Face, dtype_of, farthest, index_of_farthest, row
@@ -30,11 +32,11 @@ class ConvexPoints(AbstractConvexShape):
         """**Arguments:** `points`: at least one, shape `(n, 3)` [m]."""
         if len(points) == 0:
             raise ValueError("Argument `points` of ConvexPoints must hold a corner, but is empty.")
-        self.points = jnp.asarray(points, dtype_of(points))
+        self.points = to_jax(points, dtype_of(points))
 
     @property
     def margin(self):
-        return jnp.zeros_like(self.points[0, 0])
+        return to_jax(np.zeros(()), self.points.dtype)
 
     def support(self, d):
         return farthest(self.points, d)

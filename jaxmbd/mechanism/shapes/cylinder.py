@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._coordinates import components
 from ..._inputs import Number, checked, positive
 from .base import AbstractConvexShape, Face, clamped, common_dtype, rim
@@ -29,12 +30,12 @@ class Cylinder(AbstractConvexShape):
     ):
         """**Arguments:** both > 0 [m]."""
         dtype = common_dtype(radius, half_length)
-        self.radius = jnp.asarray(radius, dtype)
-        self.half_length = jnp.asarray(half_length, dtype)
+        self.radius = to_jax(radius, dtype)
+        self.half_length = to_jax(half_length, dtype)
 
     @property
     def margin(self):
-        return jnp.zeros_like(self.radius)
+        return to_jax(np.zeros(()), self.radius.dtype)
 
     def support(self, d):
         z = jnp.where(d[2] < 0, -self.half_length, self.half_length)

@@ -3,6 +3,7 @@ from typing import Annotated
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Number, checked, positive
 from .base import AbstractShape, dtype_of, rim
 
@@ -18,7 +19,7 @@ class Disc(AbstractShape):
     @checked
     def __init__(self, radius: Annotated[Number, positive]):
         """**Arguments:** `radius`: > 0 [m]."""
-        self.radius = jnp.asarray(radius, dtype_of(radius))
+        self.radius = to_jax(radius, dtype_of(radius))
 
     @property
     def margin(self) -> Float[Array, ""]:

@@ -1,9 +1,11 @@
 from typing import Annotated
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._coordinates import dot
 from ..._inputs import Vector, checked, positive
 from .base import AbstractConvexShape, Face, dtype_of
@@ -22,11 +24,11 @@ class Ellipsoid(AbstractConvexShape):
     @checked
     def __init__(self, semi_axes: Annotated[Vector, positive]):
         """**Arguments:** `semi_axes`: three numbers > 0 [m]."""
-        self.semi_axes = jnp.asarray(semi_axes, dtype_of(semi_axes))
+        self.semi_axes = to_jax(semi_axes, dtype_of(semi_axes))
 
     @property
     def margin(self):
-        return jnp.zeros_like(self.semi_axes[0])
+        return to_jax(np.zeros(()), self.semi_axes.dtype)
 
     def support(self, d):
         scaled = self.semi_axes * d

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..._concrete import to_jax
 from ..._inputs import Shape, checked, positive
 from .base import AbstractShape, common_dtype
 
@@ -31,7 +32,7 @@ class HeightField(AbstractShape):
     ):
         """**Arguments:** `heights`: at least 2 x 2 [m]; `spacing`: two numbers > 0 [m]."""
         dtype = common_dtype(heights, spacing)
-        self.heights, self.spacing = jnp.asarray(heights, dtype), jnp.asarray(spacing, dtype)
+        self.heights, self.spacing = to_jax(heights, dtype), to_jax(spacing, dtype)
         if min(self.heights.shape) < 2:
             raise ValueError(
                 "Argument `heights` of HeightField must have shape (nx, ny) with nx, ny >= 2, but "
