@@ -50,7 +50,8 @@ def test_flips_about_the_intermediate_axis_and_keeps_its_momenta():
         mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=20.0, dt=5e-3, scheme=mbd.RK4(),
         saveat=diffrax.SaveAt(ts=np.linspace(0, 20, 81)),
     )  # fmt: skip
-    r, p, v, w = (np.array(x) for x in (sol.q[:, :3], sol.q[:, 3:], sol.v[:, :3], sol.v[:, 3:]))
+    r, p = np.split(np.array(sol.q), [3], axis=1)
+    v, w = np.split(np.array(sol.v), 2, axis=1)
     R = Rotation.from_quat(p, scalar_first=True)
     expected = spin(np.asarray(sol.t)).T
     assert np.ptp(expected[:, 1]) > 2.9  # from one side to the other

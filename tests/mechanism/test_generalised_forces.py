@@ -6,6 +6,7 @@ from joint_kinds import product, slide, turn, turned
 from reported import BOX, G, X, Y, Z, four_bar
 
 import jaxmbd as mbd
+from jaxmbd._results import code
 from jaxmbd.reports import generalised_forces
 
 
@@ -139,6 +140,6 @@ def test_loop():
     with pytest.raises(RuntimeError, match="do not describe the motion"):
         generalised_forces(mechanism, state)
     failed = generalised_forces(mechanism, state, throw=False)
-    assert failed.result == mbd.RESULTS.joints_not_independent
+    assert int(code(failed.result)) == int(code(mbd.RESULTS.joints_not_independent))
     with pytest.raises(ValueError, match="nobody"):
         generalised_forces(mechanism, state, ["A"], wrenches={"nobody": push["rocker"]})

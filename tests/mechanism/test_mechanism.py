@@ -9,6 +9,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
+from jaxmbd._results import code
 
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
 Z = [0.0, 0.0, 1.0]
@@ -42,8 +43,9 @@ def verdict(tensor):
     body = mbd.Body("arm", mbd.Inertia(1.0, tensor), position=[0.5, 0, 0])
     hinge = mbd.Revolute("hinge", "ground", body, point=[0.0, 0, 0], axis=Z)
     mechanism = mbd.Mechanism([body], [hinge])
-    options = dict(num_steps=1, dt=1e-3, throw=False)
-    return mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), **options).result
+    state = mechanism.state()
+    point = mbd.evaluate(mechanism, None, 0.0, state.q, state.v)
+    return mbd.UdwadiaKalaba().factorise(point).operator.result()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def verdict(tensor):
 def test_indefinite_inertia_under_jit(tensor, definite):
     """Numbers that are not known when the body is made are checked by the solver."""
     expected = mbd.RESULTS.successful if definite else mbd.RESULTS.mass_matrix_indefinite
-    assert verdict(np.array(tensor)) == expected
+    assert int(code(verdict(np.array(tensor)))) == int(code(expected))
 
 
 # --- poses and twists -----------------------------------------------------------------------------
@@ -95,11 +97,10 @@ def called(kind, name, own, its):
     return method(its) if name == "of" else method(own, its)
 
 
-@pytest.mark.parametrize("leads", [((3,), ()), ((2, 3), (3,))])
-def test_poses_and_twists_take_leading_axes(leads):
+def test_poses_and_twists_take_leading_axes():
     """Of one sample each method is what the dynamics use, and what `test_body.py` confirms. So are
     energies and momenta of bodies."""
-    rng = np.random.default_rng(0)
+    rng, leads = np.random.default_rng(0), ((2, 3), (3,))
     arguments = [[vectors(rng, x, lead) for x, lead in zip((kind, other), leads, strict=True)]
                  for kind, _, other in METHODS]  # fmt: skip
     body, gravity = mbd.Body("b", BOX.moved([0.1, 0.2, 0.3])), np.array([1.0, 2.0, 3.0])
@@ -173,16 +174,6 @@ def test_where_the_numbers_of_a_body_stand():
         mechanism.indices("d")
 
 
-def test_a_body_is_held_by_its_indices():
-    """Two bodies 0.1 m apart that a ball joint wants together: the other one comes."""
-    bodies = [mbd.Body("a", BOX), mbd.Body("b", BOX, position=[0.1, 0, 0])]
-    ball = mbd.Spherical("ball", *bodies, points=([0, 0, 0], [0.1, 0, 0]))
-    mechanism = mbd.Mechanism(bodies, [ball])
-    state = mbd.assemble(mechanism, mechanism.state().q, fixed=mechanism.indices("a").v)
-    np.testing.assert_array_equal(mechanism.pose(state.q, "a").position, [0, 0, 0])
-    np.testing.assert_allclose(mechanism.pose(state.q, "b").position, [0, 0, 0], atol=1e-10)
-
-
 def test_a_mechanism_is_printed_by_its_members():
     mechanism = hinged_pair()
     assert str(mechanism).splitlines() == [
@@ -196,12 +187,10 @@ def test_a_mechanism_is_printed_by_its_members():
     # Masses are not known while tracing.
     texts = []
 
-    @jax.jit
     def traced(mechanism):
         texts.append(str(mechanism))
-        return mechanism.gravity
 
-    traced(mechanism)
+    jax.eval_shape(traced, mechanism)
     assert texts[0].splitlines()[2] == '  "a"'
     chain = mbd.Mechanism([mbd.Body(str(i), BOX) for i in range(100)])
     assert str(chain).splitlines()[-1] == "  ... and 70 more"

@@ -3,7 +3,6 @@
 import builtins
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from refusals import check_refused
@@ -48,12 +47,12 @@ def motion(mechanism, t, shift):
     v[:, :3] += shift[:, None]
     rows = mechanism.row_count
     return mbd.Solution(
-        t=jnp.asarray(t),
-        q=jnp.asarray(q.reshape(len(t), -1)),
-        v=jnp.asarray(v.reshape(len(t), -1)),
-        multipliers=jnp.asarray(np.tile(np.arange(float(rows)), (len(t), 1))),
-        phi_norm=jnp.asarray(0 * t),
-        phidot_norm=jnp.asarray(0 * t),
+        t=t,
+        q=q.reshape(len(t), -1),
+        v=v.reshape(len(t), -1),
+        multipliers=np.tile(np.arange(float(rows)), (len(t), 1)),
+        phi_norm=0 * t,
+        phidot_norm=0 * t,
         ys=None,
         stats={},
         result=mbd.RESULTS.successful,
