@@ -107,8 +107,8 @@ class Cubic(eqx.Module):
         return jnp.stack([r[1] - self.c * r[0] ** 2, r[2] - r[0] ** 3])
 
 
-WAVE = Wave(jnp.asarray(0.3), jnp.asarray(0.5))
-CAROUSEL = Carousel(jnp.asarray(0.6), jnp.asarray(1.3))
+WAVE = Wave(*jax.device_put((np.array(0.3), np.array(0.5))))
+CAROUSEL = Carousel(*jax.device_put((np.array(0.6), np.array(1.3))))
 
 
 def on_rim(x, y, heading, tilt, roll):
@@ -164,7 +164,7 @@ KINDS = {
     ),
     mbd.PrescribedPose: ({"motion": CAROUSEL}, 6, carried, 0),
     mbd.PointOnCurve: (
-        {"surfaces": Cubic(jnp.asarray(0.8))}, 2,
+        {"surfaces": Cubic(jax.device_put(np.array(0.8)))}, 2,
         lambda x, *w: Pose(slide(x, 0.8 * x**2, x**3), exp(w)), 0,
     ),
     mbd.Cam: ({"profile": PROFILE}, 1, on_cam(TRUE_PROFILE), 2),
@@ -226,7 +226,7 @@ OTHERS = {
             coefficients=[0.1, 0.4, -0.3], zero=0.2, zero_of=0.1), 1, 0),
     "Constraint": (
         lambda r, n, a, b: mbd.Constraint(n, [a, "ground", b], mass_at_the_middle,
-                                          velocity_fn=Unequal(jnp.asarray(0.3)),
+                                          velocity_fn=Unequal(jax.device_put(np.array(0.3))),
                                           frames=[random_pose(r), random_pose(r), None]), 3, 3),
     "Serial whose axes meet": (
         lambda r, n, a, b: mbd.Serial(n, a, b, frame_a=random_pose(r), frame_b=random_pose(r),

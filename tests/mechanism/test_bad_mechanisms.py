@@ -1,6 +1,6 @@
 """Bad input of mechanisms and of reports on them that was once misunderstood; see `refusals`."""
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from refusals import PLANE, check_refused, refusals
 
@@ -51,7 +51,7 @@ def resting(**options):
     ("contact-frame-not-unit", '`frame_b` of Contact "rest" must have a unit quaternion',
      lambda: resting(frame_b=frame(orientation=(2.0, 0, 0, 0)))),
     ("friction-of-two-numbers-for-a-point", '`friction` of Contact "rest" .*each of its 1 contact',
-     lambda: mbd.Mechanism([body()], contacts=[resting(friction=[0.1, 0.2])])),
+     lambda: mbd.Mechanism([body()], contacts=[resting(friction=np.array([0.1, 0.2]))])),
     ("contacts_among-bodies-without-shapes", r"`pieces` of contacts_among .* \(body, shape\) or",
      lambda: mbd.contacts_among([body(), body("other")])),
     ("contacts_among-shapes-first", r"`pieces` of contacts_among .* \(body, shape\) or",
@@ -71,7 +71,7 @@ REST = ARM.state()
 def solution(result=mbd.RESULTS.successful):
     """Of one saved time."""
     q, v = np.asarray(REST.q)[None], np.asarray(REST.v)[None]
-    zero, q, v, none = map(jnp.asarray, (np.zeros(1), q, v, np.zeros((1, 5))))
+    zero, q, v, none = jax.device_put((np.zeros(1), q, v, np.zeros((1, 5))))
     return mbd.Solution(zero, q, v, none, zero, zero, None, {}, result)
 
 

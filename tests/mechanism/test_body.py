@@ -48,7 +48,7 @@ def test_flips_about_the_intermediate_axis_and_keeps_its_momenta():
     mechanism = mbd.Mechanism([body], gravity=[0, 0, 0])
     sol = mbd.simulate(
         mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=20.0, dt=5e-3, scheme=mbd.RK4(),
-        saveat=diffrax.SaveAt(ts=np.linspace(0, 20, 81)),
+        saveat=diffrax.SaveAt(ts=jax.device_put(np.linspace(0, 20, 81))),
     )  # fmt: skip
     r, p = np.split(np.array(sol.q), [3], axis=1)
     v, w = np.split(np.array(sol.v), 2, axis=1)

@@ -383,13 +383,6 @@ def test_arrows_act_on_what_moves(reverse):
         mbd.plots.draw(mechanism, q, contact_force=given).figure.canvas.draw()
 
 
-def test_animation_in_perspective(motions, tmp_path):
-    motion = motions.stuck
-    path = tmp_path / "block.gif"
-    mbd.plots.animate(motion.mechanism, motion.sol, path, 10, progress=False)
-    assert path.stat().st_size > 0
-
-
 def test_what_pictures_refuse(motions):
     mechanism, sol = motions.level.mechanism, motions.level.sol
     with pytest.raises(ValueError, match="`force_scale`.* must be positive"):

@@ -13,7 +13,6 @@ from scipy.spatial import ConvexHull
 
 from jaxmbd.mechanism.collisions import ABSENT
 from jaxmbd.mechanism.collisions.manifold import manifold
-from jaxmbd.mechanism.pose import Pose
 from jaxmbd.mechanism.shapes import Box, Capsule, ConvexPoints, Cylinder
 
 CUBE = ConvexPoints(np.array(list(itertools.product((-0.5, 0.5), repeat=3))))
@@ -154,70 +153,11 @@ def test_parallel_round_sides_touch_at_both_ends_of_what_they_share():
         assert np.sum(gap < ABSENT) == (3 if angle > 1e-7 else 2)
 
 
-FLAT = {
-    "Box-Cylinder": (SLAB, 0.3, pairs.CYLINDER, 0.4),
-    "ConvexPoints-ConvexPoints": (CUBE, 0.5, PYRAMID, 0.0),
-    "Cylinder-Cylinder": (pairs.CYLINDER, 0.4, Cylinder(0.6, 0.3), 0.3),
-    "Cylinder-Capsule": (Cylinder(0.6, 0.3), 0.3, pairs.CAPSULE, 0.3),
-}
-
-
-def slightly_tilted(lower, above, upper, below):
-    """One near the top of the other, by up to 0.05 apart or overlapping, and up to 0.1 tilted."""
-    rng = np.random.default_rng(4)
-    turns = pairs.turn(rng.uniform(-0.07, 0.07, (pairs.COUNT, 3)) * [1, 1, 20])
-    if isinstance(upper, Capsule):
-        turns = pairs.product(turns, pairs.lying(np.zeros((pairs.COUNT, 3))).orientation)
-    places = rng.uniform(-1, 1, (pairs.COUNT, 3)) * [0.4, 0.4, 0.05] + [0.0, 0.0, above + below]
-    return (
-        pairs.many(lower),
-        pairs.placed(np.zeros((pairs.COUNT, 3))),
-        pairs.many(upper),
-        Pose(places, turns),
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FLAT)
-def test_points_of_nearly_parallel_faces_are_on_both_shapes(name):
-    """With both points that the gap is between within the shapes no gap is too small, nor does a
-    point hang in the air. The least gap is the true one."""
-    args = slightly_tilted(*FLAT[name])
-    gap, position, normal = pairs.of_many(*args)
-    present = gap < ABSENT
-    assert np.mean(present.sum(axis=1) > 1) > 0.5
-    error = gap.min(axis=1) - pairs.separation(*args)
-    # The direction of one pair of rims is not found to the last digit.
-    assert -4e-5 < error.min() and error.max() < 1e-4
-    directions = np.broadcast_to(pairs.sphere_of_directions(500), (pairs.COUNT, 500, 3))
-    for shape, pose, way in ((args[0], args[1], 1), (args[2], args[3], -1)):
-        R, reach = pairs.matrices(pose.orientation), pairs.extent(shape, directions)
-        x = position - way * gap[..., None] / 2 * normal - pose.position[:, None]
-        within = reach[:, None] - (x @ R) @ directions[0].T
-        assert within[present].min() > -1e-9
-
-
 ORIGIN = pairs.placed(np.zeros(3))
 
 
 def one(a, pose_a, b, pose_b):
     return pairs.one_of(pairs.collided(a, pose_a, b, pose_b), 0)
-
-
-# --- by hand --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("height", [0.3, 1e-9, 0.0, -0.01])
-def test_cylinder_across_an_edge(height):
-    """A box with an edge along x up, the edge through the origin, and a cylinder that lies along y
-    above it, not centred: the side is above the edge where the axes cross."""
-    box = pairs.placed([0.1, 0.0, -(0.5**0.5)], pairs.turn([np.pi / 4, 0.0, 0.0]))
-    cylinder = pairs.placed([0.05, 0.1, 0.5 + height], pairs.turn([np.pi / 2, 0.0, 0.0]))
-    gap, position, normal = one(Box([0.4, 0.5, 0.5]), box, pairs.CYLINDER, cylinder)
-    np.testing.assert_allclose(gap, [height] + 7 * [ABSENT], atol=1e-14)
-    np.testing.assert_allclose(position[0], [0.05, 0.0, height / 2], atol=1e-13)
-    np.testing.assert_allclose(normal[0], pairs.UP, atol=1e-13)
 
 
 # --- boxes on boxes -------------------------------------------------------------------------------

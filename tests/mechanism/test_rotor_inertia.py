@@ -4,31 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from joint_kinds import acceleration
 
 import jaxmbd as mbd
 
 Y, Z = [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
 GEAR, ROTOR = 7.0, 0.004
-
-
-def pendulum(rotor=ROTOR, speed=1.0):
-    """A level bar that swings about y, and its motor."""
-    bar = mbd.Body(
-        "bar", BOX, position=[0.4, 0, 0], velocity=[0.0, 0.0, -0.4 * speed],
-        angular_velocity=[0.0, speed, 0.0],
-    )  # fmt: skip
-    at = dict(point=[0, 0, 0], axis=Y)
-    motor = mbd.Motor("motor", "ground", bar, gear=GEAR, rotor_inertia=rotor, **at)
-    return mbd.Mechanism([bar], [mbd.Revolute("hinge", "ground", bar, **at)], [motor])
-
-
-def test_pendulum():
-    """(I + m l^2 + gear^2 I_rotor) theta'' = m g l + gear u."""
-    inertia = 1.3 * (0.2**2 + 0.5**2) / 12 + 1.3 * 0.4**2 + GEAR**2 * ROTOR
-    found = acceleration(pendulum(), jnp.array([0.2]))[4]
-    np.testing.assert_allclose(found, (1.3 * 9.81 * 0.4 + GEAR * 0.2) / inertia, rtol=1e-12)
 
 
 def floating():

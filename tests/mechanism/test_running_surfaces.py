@@ -4,7 +4,6 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import jaxmbd as mbd
 from jaxmbd.mechanism.contact_rows import basis
@@ -55,25 +54,6 @@ def test_a_ball_on_a_conveyor_slips_and_then_rolls():
     np.testing.assert_allclose(force[:, 0], [[MU * 2 * G, 0, 2 * G], [0, 0, 2 * G]], atol=1e-6)
     kinds = mbd.reports.ContactState
     assert states[:, 0].tolist() == [kinds.SLIP, kinds.STICK]
-
-
-@pytest.mark.slow
-def test_a_ball_rolls_in_a_circle_on_a_turntable():
-    """A solid ball that rolls on a table turning at Omega turns its velocity at 2/7 Omega (Weltner,
-    Stable circular orbits of freely moving balls on rotating discs, 1979). First order in the
-    step."""
-    omega, v, x = 2.0, np.array([0.3, 0.0, 0.0]), np.array([0.4, 0.0, R])
-    # Without slip v + w x (-R z) = Omega z x.
-    slip = v - omega * np.array([-x[1], x[0], 0.0])
-    spin = np.array([-slip[1], slip[0], 0.0]) / R
-    table = ball([0.0, 0, 0, 0, 0, omega], velocity=v, spin=spin, position=x)
-    angle = 2 / 7 * omega * 1.0
-    turned = 0.3 * np.array([np.cos(angle), np.sin(angle), 0.0])
-    errors = []
-    for dt in (0.02, 0.01):
-        sol = mbd.simulate(table, mbd.ContactImpulse(), table.state(), t1=1.0, dt=dt)
-        errors.append(np.abs(table.twist(sol.v[-1], "ball").linear - turned).max())
-    assert errors[1] < 2e-3 and 1.8 < errors[0] / errors[1] < 2.2, errors
 
 
 def test_rows_have_the_velocities_of_both_bodies_and_their_surfaces():

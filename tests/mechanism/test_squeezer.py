@@ -7,7 +7,6 @@ against a spring, beta turning two and a half times in 0.03 s."""
 import json
 from types import SimpleNamespace
 
-import diffrax
 import equinox as eqx
 import numpy as np
 import pytest
@@ -106,25 +105,3 @@ def test_accelerations(data, squeezer):
         np.testing.assert_allclose(phi(here, 0.0), 0, atol=1e-9)
         found = acceleration(mechanism, state=mbd.State(0.0, here, moving))
         np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
-
-
-@pytest.mark.slow
-def test_motion(data, squeezer):
-    """The reference asks for steps of 1e-6 s. The order is four, and the error is small enough with
-    ten times larger ones."""
-    p, mechanism = squeezer
-    points = [point for point in data["reference"] if 0 < point["t"] <= 0.03]
-    sol = mbd.simulate(
-        mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=0.03, dt=1e-5,
-        saveat=diffrax.SaveAt(ts=np.array([point["t"] for point in points])),
-    )  # fmt: skip
-    assert np.max(sol.phi_norm) < 1e-12
-    q, v = (np.asarray(x).reshape(len(points), -1, 7) for x in (sol.q, sol.v))
-    for i, point in enumerate(points):
-        angles, centers, _ = geometry(p, point["q"])
-        np.testing.assert_allclose(q[i, :2], centers.T, atol=1e-8)  # of a mechanism of 0.1 m
-        turned = np.arctan2(q[i, 6], q[i, 3]) - angles / 2  # whole turns aside
-        assert np.max(np.abs(np.arctan(np.tan(turned))) / np.maximum(1, np.abs(angles))) < 1e-6
-        np.testing.assert_allclose(v[i, 5, 0], point["v"][0], rtol=1e-6)
-    published = geometry(p, data["published"]["q"])[1]
-    np.testing.assert_allclose(q[-1, :2], published.T, atol=1e-8)

@@ -96,7 +96,7 @@ def test_adaptive_steps_count_turns():
     sol = mbd.simulate(
         mechanism, RIGID, mechanism.state(), t1=2.0, dt=1e-2, scheme=diffrax.Heun(),
         stepsize_controller=diffrax.PIDController(rtol=1e-6, atol=1e-6),
-        saveat=diffrax.SaveAt(ts=np.linspace(0.0, 2.0, 5)),
+        saveat=diffrax.SaveAt(ts=jax.device_put(np.linspace(0.0, 2.0, 5))),
     )  # fmt: skip
     expected = 25.0 * np.sin(2.0 * np.asarray(sol.t))[:, None]
     np.testing.assert_allclose(sol.angles, expected, atol=1e-3)
