@@ -1,19 +1,18 @@
 """Sensors on mechanisms against closed forms, and parameters of mechanisms, shared or bound to
 each other, against those that the motions were made with."""
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array
-from known_motions import QUIET, position
+from helpers import Pendulum
+from known_motions import position
 
 import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd._concrete import to_jax
-from jaxmbd.identify import Parameter, Positive, Record
+from jaxmbd.identify import Positive, Record
 from jaxmbd.identify.problem import SimulationOptions, make_problem
 
 MASS, VISCOUS, GRAVITY = 2.0, 0.1, 9.81
@@ -206,57 +205,6 @@ def test_copies_are_one_parameter():
             model.parameters(path)
 
 
-@pytest.mark.slow
-def test_mechanism_by_paths_and_log_cholesky():
-    """A body's damper and inertia from the rate of its hinge. Of the ten numbers of the inertia the
-    motion tells two, the moment about the hinge and the static moment: both are found."""
-    truth = turning_bar(3.0)
-    start = truth.state()
-    times = np.linspace(0, 2, 81)
-    sol = mbd.simulate(
-        truth, mbd.UdwadiaKalaba(), start, t1=2.0, dt=2.5e-3, saveat=diffrax.SaveAt(ts=times)
-    )
-    rates = mbd.reports.joint_rates(truth, sol.q, sol.v, "hinge")
-    guess = mbd.Inertia.box(size=[0.1, 0.1, 0.8], mass=1.5).moved([0, 0, -0.4])
-    found = identify.fit(
-        truth,
-        {
-            "forces[damper].viscous": Parameter(0.2, Positive()),
-            "bodies[bar].inertia": Parameter(guess, identify.LogCholesky()),
-        },
-        Record(times, np.asarray(rates), start),
-        identify.JointRate("hinge"),
-        dt=2.5e-3,
-        **QUIET,
-    )
-    inertia = found.values["bodies[bar].inertia"]
-
-    def told(inertia, damper):
-        moment = inertia.mass * inertia.center[2]
-        about = inertia.tensor[1, 1] + inertia.mass * jnp.sum(inertia.center[::2] ** 2)
-        return [float(moment / about), float(damper / about), float(inertia.center[0])]
-
-    true_inertia = truth.body("bar").inertia
-    np.testing.assert_allclose(
-        told(inertia, found.values["forces[damper].viscous"]), told(true_inertia, 0.1), atol=1e-6
-    )
-    # Eleven numbers, and three combinations that the motion tells.
-    assert len(found.identifiability().undetermined) == 8
-
-
-class Pendulum(mbd.AbstractSystem):
-    length: Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(2)
-
-    def force(self, t, q, v, u):
-        return jnp.array([0.0, -GRAVITY])
-
-    def constraint(self, q, t):
-        return q @ q - self.length**2
-
-
 @pytest.mark.parametrize(
     "start",
     [
@@ -269,7 +217,7 @@ def test_geometry_moves_the_start(start):
     """A pendulum whose length is unknown starts on its own circle, not on that of the guess; and so
     do its derivatives."""
     problem = make_problem(
-        Pendulum(jnp.array(0.6)),
+        Pendulum(length=0.6),
         {"length": Positive()},
         [Record(np.linspace(0.0, 0.1, 5), np.zeros((5, 2)), start)],
         position,

@@ -74,30 +74,22 @@ def test_eight_devices(tmp_path):
     assert_same(found, r.arrays(of_cheap(8)))
 
 
-def two_processes(folder, **configuration):
-    """What both of them found, of two devices each."""
+@pytest.mark.slow
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_two_processes(tmp_path, on_disk):
+    """Of two devices each, in memory and on one store."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    own = [dict(output=f"{folder}/{i}.npz", process=[2, i, address]) for i in range(2)]
-    in_processes(*({"n": N, "chunk": 4, **configuration, **one} for one in own), devices=2)
-    found = [np.load(folder / f"{i}.npz") for i in range(2)]
-    assert all((x["devices"], x["processes"]) == (4, 2) for x in found)
-    return found
-
-
-@pytest.mark.slow
-def test_two_processes_on_one_store(tmp_path):
-    whole = stored(tmp_path / "whole", chunk=4)
-    for found in two_processes(tmp_path, store=f"{tmp_path}/both"):
+    options = dict(n=N, chunk=4, store=f"{tmp_path}/both" if on_disk else None)
+    own = [dict(output=f"{tmp_path}/{i}.npz", process=[2, i, address]) for i in range(2)]
+    in_processes(*(options | one for one in own), devices=2)
+    whole = stored(tmp_path / "whole", chunk=4) if on_disk else of_cheap(8)
+    for found in (np.load(one["output"]) for one in own):
+        assert (found["devices"], found["processes"]) == (4, 2)
         assert_same(found, r.arrays(whole))
-    assert files(tmp_path / "both") == files(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_two_processes(tmp_path):
-    for found in two_processes(tmp_path, store=None):
-        assert_same(found, r.arrays(of_cheap(8)))
+    if on_disk:
+        assert files(tmp_path / "both") == files(tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -48,8 +48,7 @@ def test_killed(tmp_path, whole, dies_at, monkeypatch):
     their checksums. At the 20th one also by SIGKILL."""
     if dies_at == 0:
         dies_at = 20
-        broken = dict(n=N, chunk=8, store=f"{tmp_path}/broken", dies_at=dies_at)
-        [(status, _)] = in_processes(broken)
+        [(status, _)] = in_processes(dict(n=N, chunk=8, store=f"{tmp_path}/broken", dies_at=20))
         assert status == -9
     else:
         replace, writes = pathlib.Path.replace, itertools.count(1)
@@ -99,15 +98,14 @@ def damage(file, kind, rng):
     data = file.read_bytes()
     at = int(rng.integers(len(data)))
     if kind == "missing":
-        file.unlink()
-    elif kind == "empty":
-        file.write_bytes(b"")
-    elif kind == "truncated":
-        file.write_bytes(data[:at])
-    elif kind == "changed":
-        file.write_bytes(data[:at] + bytes([data[at] ^ int(rng.integers(1, 256))]) + data[at + 1 :])
-    elif kind == "zeros":
-        file.write_bytes(data[:at] + bytes(len(data) - at))
+        return file.unlink()
+    rest = {
+        "empty": b"",
+        "truncated": data[:at],
+        "changed": data[:at] + bytes([data[at] ^ int(rng.integers(1, 256))]) + data[at + 1 :],
+        "zeros": data[:at] + bytes(len(data) - at),
+    }
+    return file.write_bytes(rest[kind])
 
 
 DAMAGE = ["missing", "empty", "truncated", "changed", "zeros"]
@@ -206,14 +204,14 @@ def test_values_that_are_no_group(tmp_path):
     assert np.all(np.isnan(x["outputs/x"][:][~there])) and np.all(np.isfinite(x["outputs/x"][:8]))
 
 
-def other_shape(index, key):
-    outputs, result = r.cheap(index, key)
-    return {**outputs, "x": outputs["x"][:2]}, result
+def changed(change):
+    """`cheap` with another x."""
 
+    def one(index, key):
+        outputs, result = r.cheap(index, key)
+        return {**outputs, "x": change(outputs["x"])}, result
 
-def other_value(index, key):
-    outputs, result = r.cheap(index, key)
-    return {**outputs, "x": 1.001 * outputs["x"]}, result
+    return one
 
 
 @pytest.mark.parametrize(
@@ -221,8 +219,11 @@ def other_value(index, key):
     [
         (dict(n=N + 1), r"other samples \(53 there, 54 here\)"),
         (dict(key=jr.key(8)), r"other key \(\[0, 7\] there, \[0, 8\] here\)"),
-        (dict(one=other_shape), r"other outputs .*'x': \['float64', 3\]"),
-        (dict(one=other_value), "outputs of samples 0 to 7 differ from those that the function"),
+        (dict(one=changed(lambda x: x[:2])), r"other outputs .*'x': \['float64', 3\]"),
+        (
+            dict(one=changed(lambda x: 1.001 * x)),
+            "outputs of samples 0 to 7 differ from those that the function",
+        ),
     ],
     ids=["n", "key", "shape", "function"],
 )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from trajopt_problems import Circle, on_circle
 
-import jaxmbd as mbd
 from jaxmbd import trajopt
 from jaxmbd._search import Multipliers
 from jaxmbd._tangent_space import difference, violations
@@ -43,30 +42,11 @@ def test_gradient_and_hessian(n):
         np.testing.assert_allclose(curvature, 6 * x * outer * weight, rtol=1e-14)
 
 
-AXIS, ACROSS = np.array([0.6, 0.0, 0.8]), np.array([[0.8, 0.0, -0.6], [0.0, 1.0, 0.0]])
-AROUND = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-2.0, 3.0]])
-
-
-class Hinged(mbd.AbstractSystem):
-    """A rigid body on a hinge."""
-
-    coordinates = mbd.QuaternionBody()
-
-    def mass_matrix(self, q):
-        return jnp.diag(jnp.array([0.1, 0.2, 0.25]))
-
-    def force(self, t, q, v, u):
-        return -mbd.rotations.cross(v, self.mass_matrix(q) @ v)
-
-    def constraint(self, q, t):
-        return ACROSS @ mbd.rotations.quaternion_to_matrix(q) @ AXIS
-
-
 def test_chart():
-    """Of a body that turns about a hinge, whose first derivatives are Z: the constraints hold, and
-    xi is the displacement along Z, both up to second order."""
-    system = Hinged()
-    start = mbd.State(0.0, np.array([np.cos(0.4), *np.sin(0.4) * AXIS]), 0.7 * AXIS)
+    """Of a motion on a circle, whose first derivatives are Z: the constraints hold, and xi is the
+    displacement along Z, both up to second order."""
+    system, start = Circle(), on_circle(0.4, 0.7)
+    around = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-2.0, 3.0]])
     problem = trajopt.Problem(system, start, 1.0, 1, nu=1)
 
     @jax.jit
@@ -79,12 +59,12 @@ def test_chart():
             along = here.Z.T @ difference(system, (q, v), moved)
             return along, violations(system, t, *moved)
 
-        return jax.vmap(both)(1e-3 * AROUND)
+        return jax.vmap(both)(1e-3 * around)
 
     along, off = found(np.zeros(()), start.q, start.v)
     np.testing.assert_array_equal(np.asarray(along)[0], np.zeros(2))
     # Terms of second order would be 1e-6.
-    np.testing.assert_allclose(along, 1e-3 * AROUND, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(along, 1e-3 * around, rtol=0, atol=1e-8)
     np.testing.assert_allclose(off, np.zeros((4, 4)), rtol=0, atol=1e-8)
 
 
