@@ -44,13 +44,14 @@ def joint_of(body, parent, child):
 
 
 class Plant:
-    """A plant in Drake, and what is asked of it: of a tree of bodies, or as it is given."""
+    """A plant in Drake, and what is asked of it: of a tree of bodies, or of those with the names
+    in a file."""
 
-    def __init__(self, tree):
+    def __init__(self, tree, path=None):
         self.plant = plant = drake.MultibodyPlant(0.0)
         plant.mutable_gravity_field().set_gravity_vector(tree["gravity"])
         self.bodies = {"ground": plant.world_body()}
-        for body in tree["bodies"]:
+        for body in tree["bodies"] if path is None else []:
             (xx, xy, xz), (_, yy, yz), (_, _, zz) = body["tensor"]
             tensor = drake.RotationalInertia(xx, yy, zz, xy, xz, yz)
             inertia = drake.SpatialInertia.MakeFromCentralInertia(
@@ -77,19 +78,10 @@ class Plant:
             kind = drake.PrismaticSpring if slides else drake.RevoluteSpring
             plant.AddForceElement(kind(joint, spring["rest"], spring["stiffness"]))
             joint.set_default_damping(spring["damping"])
-        self.finish([body["name"] for body in tree["bodies"]])
-
-    @classmethod
-    def of_file(cls, path, names):
-        self = cls.__new__(cls)
-        self.plant = drake.MultibodyPlant(0.0)
-        drake.Parser(self.plant).AddModels(str(path))
-        self.bodies = {name: self.plant.GetBodyByName(name) for name in names}
-        self.finish(names)
-        return self
-
-    def finish(self, names):
-        plant, self.names = self.plant, names
+        if path is not None:
+            drake.Parser(plant).AddModels(str(path))
+            self.bodies = {name: plant.GetBodyByName(name) for name in tree["bodies"]}
+        self.names = [name for name in self.bodies if name != "ground"]
         plant.Finalize()
         self.context = plant.CreateDefaultContext()
         if plant.num_actuators():
@@ -159,9 +151,9 @@ def joints():
 def file():
     random = np.random.default_rng(29)
     path = pathlib.Path(__file__).with_name("arm.sdf")
-    system = Plant.of_file(path, ["base", "slider", "nut", "shaft", "hand"])
-    # What SDFormat says where a file says nothing.
-    system.plant.mutable_gravity_field().set_gravity_vector([0.0, 0.0, -9.8])
+    names = ["base", "slider", "nut", "shaft", "hand"]
+    # The gravity of SDFormat where a file says nothing.
+    system = Plant({"bodies": names, "gravity": [0.0, 0.0, -9.8]}, path)
     states = []
     for _ in range(2):
         system.at(*random.uniform(-1.2, 1.2, size=(2, 8)).round(3))

@@ -109,35 +109,35 @@ class Loop:
     """A tree whose last body is held to the last but one at a point of both."""
 
     def __init__(self, tree, ball):
-        self.tree, self.model = tree, built(tree)
-        self.data, self.joints = self.model.createData(), []
-        places = []
-        for name, point in ball.items():
-            self.joints.append(self.model.getJointId(name))
-            places.append(pin.SE3(np.eye(3), np.array(point)))
-        (i, j), (a, b) = self.joints, places
+        self.model = built(tree)
+        self.data = self.model.createData()
+        self.joints = i, j = [self.model.getJointId(name) for name in ball]
+        self.places = a, b = [pin.SE3(np.eye(3), np.array(point)) for point in ball.values()]
         kind = pin.ContactType.CONTACT_3D
         held = pin.RigidConstraintModel(kind, self.model, i, a, j, b, pin.LOCAL)
         held.setBaumgarteCorrectorParameters(pin.BaumgarteCorrectorParameters(0.0, 0.0))
-        self.places, self.held = places, [held]
-        self.held_data = [held.createData()]
+        self.held, self.held_data = [held], [held.createData()]
         # Not regularised: the three rows are independent.
         self.settings = pin.ProximalSettings(1e-14, 1e-14, 0.0, 1)
         pin.initConstraintDynamics(self.model, self.data, self.held, self.held_data)
 
     def gap(self, q):
         pin.forwardKinematics(self.model, self.data, q)
-        i, j = self.joints
-        a, b = (self.data.oMi[k] * place for k, place in zip((i, j), self.places))
+        a, b = (self.data.oMi[k] * place for k, place in zip(self.joints, self.places))
         return a.translation - b.translation
+
+    def points(self):
+        """What asks of a joint in the axes of the world, and the arm from it to its point."""
+        for k, place in zip(self.joints, self.places):
+            given = self.model, self.data, k, pin.LOCAL_WORLD_ALIGNED
+            yield given, self.data.oMi[k].rotation @ place.translation
 
     def jacobian(self, q):
         """The derivative of the gap by q."""
         pin.computeJointJacobians(self.model, self.data, q)
         rates = []
-        for k, place in zip(self.joints, self.places):
-            rows = pin.getJointJacobian(self.model, self.data, k, pin.LOCAL_WORLD_ALIGNED)
-            arm = self.data.oMi[k].rotation @ place.translation
+        for given, arm in self.points():
+            rows = pin.getJointJacobian(*given)
             rates.append(rows[:3] - pin.skew(arm) @ rows[3:])
         return rates[0] - rates[1]
 
@@ -155,9 +155,7 @@ class Loop:
         """The accelerations of the joints if that of the first is zero."""
         pin.forwardKinematics(self.model, self.data, q, v, 0 * v)
         rates = []
-        for k, place in zip(self.joints, self.places):
-            given = self.model, self.data, k, pin.LOCAL_WORLD_ALIGNED
-            arm = self.data.oMi[k].rotation @ place.translation
+        for given, arm in self.points():
             twist, rate = pin.getVelocity(*given), pin.getClassicalAcceleration(*given)
             turning = np.cross(twist.angular, np.cross(twist.angular, arm))
             rates.append(rate.linear + np.cross(rate.angular, arm) + turning)
@@ -200,9 +198,8 @@ def loop():
     tau = np.array([1.5, -0.7, 0.4, 0.9])
     ddq = system.acceleration(q, v, tau)
     force = system.data.lambda_c.copy()
-    derivatives = pin.computeConstraintDynamicsDerivatives(
-        system.model, system.data, system.held, system.held_data, system.settings
-    )
+    given = system.model, system.data, system.held, system.held_data, system.settings
+    derivatives = pin.computeConstraintDynamicsDerivatives(*given)
     _, by_v, by_tau = (x.copy() for x in derivatives[:3])
     by_q = differences(lambda q: system.acceleration(q, v, tau), q)
     check = differences(lambda v: system.acceleration(q, v, tau), v)
