@@ -52,8 +52,9 @@ def test_a_plan_beyond_half_a_turn_is_right_or_tells():
 
 
 def test_turns_between_grid_points():
-    """Cubics from 2.8 rad and back: just within half a turn, just beyond, and too fast to count. A motor
-    alone needs no turns."""
+    """Cubics from 2.8 rad and back: just within half a turn, just beyond, and too fast to count. A
+    motor alone needs no turns."""
+    rates = np.array([0.88, 0.95, -2.0, -2.2])
     shape = np.zeros((2, 3))
 
     @eqx.filter_jit
@@ -67,7 +68,5 @@ def test_turns_between_grid_points():
 
     # The middle is at 2.8 + rate h / 4 with h = 1.5 s, and half an interval turns by rate h / 2.
     for stiffness in (0.0, K):
-        found = lost(
-            wound_to(1.0, stiffness=stiffness, steps=1), np.array([0.88, 0.95, -2.0, -2.2])
-        )
+        found = lost(wound_to(1.0, stiffness=stiffness, steps=1), rates)
         assert found.tolist() == [False, stiffness > 0, False, stiffness > 0]
