@@ -136,21 +136,19 @@ def motors(*places, bars: int) -> Array:
         found[bar, i] = 1
         if bar:
             found[bar - 1, i] = -1
-    return jnp.asarray(found)
+    return to_jax(found)
 
 
-ARM = Bars(jnp.array([0.6, 0.5, 0.3]), jnp.array([1.0, 0.7, 0.4]), motors(0, 1, 2, bars=3))
+ARM = Bars(*map(to_jax, ([0.6, 0.5, 0.3], [1.0, 0.7, 0.4])), motors(0, 1, 2, bars=3))
 FOUR_BAR = Bars(
-    jnp.array([0.3, 0.9, 0.7]),
-    jnp.array([0.5, 1.0, 0.8]),
-    motors(0, bars=3),
-    base=jnp.array([1.0, 0.0]),
+    to_jax([0.3, 0.9, 0.7]), to_jax([0.5, 1.0, 0.8]), motors(0, bars=3), base=to_jax([1.0, 0.0])
 )
 
 
-def four_bar() -> mbd.Mechanism:
-    """A closed loop in space, 20 rows of rank 17, with a motor at the crank."""
-    points = np.array([[0.0, 0, 0], [0.3, 0, 0.4], [1.2, 0, 0.5], [1.0, 0, 0]])
+def four_bar(points=((0.0, 0, 0), (0.3, 0, 0.4), (1.2, 0, 0.5), (1.0, 0, 0))) -> mbd.Mechanism:
+    """A closed loop in space with hinges at these points about y, 20 rows of rank 17, with a motor
+    at the crank."""
+    points = np.array(points)
     bodies = [
         mbd.Body(f"bar {i}", mbd.Inertia.box(size=[0.5, 0.05, 0.05], mass=1.0), position=place)
         for i, place in enumerate((points[1:] + points[:-1]) / 2)

@@ -40,9 +40,7 @@ gc.set_threshold(50_000, 20, 100)
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--shapes",
-        action="store_true",
-        help="check shapes and dtypes of all annotated signatures",
+        "--shapes", action="store_true", help="check shapes and dtypes of all annotated signatures"
     )
     parser.addoption("--counts", metavar="FILE", help="write what each test compiled to FILE")
 

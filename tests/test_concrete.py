@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
 import pytest
-from helpers import COMPILED, compilation_events
+from helpers import COMPILED, Pendulum, compilation_events
 
 import jaxmbd as mbd
 from jaxmbd import _concrete
@@ -46,19 +46,10 @@ def test_traced_calls_are_part_of_the_program_around_them():
     assert events[COMPILED] == 1
 
 
-class Rod(mbd.AbstractSystem):
+class Rod(Pendulum):
     """A pendulum whose length is kept as it is given."""
 
-    length: jax.Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(2)
-
-    def force(self, t, q, v, u):
-        return jnp.array([0.0, -9.81])
-
-    def constraint(self, q, t):
-        return q @ q - self.length**2
+    length: jax.Array = 0.9
 
 
 STATE = mbd.State(0.0, [0.0, -0.9], [0.3, 0.0])
@@ -71,25 +62,25 @@ def positions(sample):
 
 def simulated(length):
     anywhere = {"start_tolerance": jnp.inf, "dt": 0.01, "num_steps": 2}
-    return mbd.simulate(Rod(length), mbd.VelocityImpulse(), STATE, **anywhere).q
+    return mbd.simulate(Rod(length=length), mbd.VelocityImpulse(), STATE, **anywhere).q
 
 
 def stepped(length):
-    stepper = mbd.Stepper(Rod(length), mbd.VelocityImpulse())
+    stepper = mbd.Stepper(Rod(length=length), mbd.VelocityImpulse())
     return stepper.step(stepper.init(STATE, start_tolerance=1.0), 0.01).q
 
 
 def predicted(length):
-    return mbd.identify.predict(Rod(length), RECORD, positions, dt=0.01).readings
+    return mbd.identify.predict(Rod(length=length), RECORD, positions, dt=0.01).readings
 
 
 TAKE_NUMBERS = {
     "simulate": simulated,
     "step": stepped,
-    "assemble": lambda x: mbd.assemble(Rod(x), [0.1, -0.9]).q,
-    "evaluate": lambda x: mbd.evaluate(Rod(x), None, 0.0, STATE.q, STATE.v).f,
-    "equilibrium": lambda x: mbd.analysis.equilibrium(Rod(x), STATE).q,
-    "linearise": lambda x: mbd.analysis.linearise(Rod(x), STATE, start_tolerance=1.0).A,
+    "assemble": lambda x: mbd.assemble(Rod(length=x), [0.1, -0.9]).q,
+    "evaluate": lambda x: mbd.evaluate(Rod(length=x), None, 0.0, STATE.q, STATE.v).f,
+    "equilibrium": lambda x: mbd.analysis.equilibrium(Rod(length=x), STATE).q,
+    "linearise": lambda x: mbd.analysis.linearise(Rod(length=x), STATE, start_tolerance=1.0).A,
     "jacfwd": mbd.jacfwd(lambda x: x * x),
     "predict": predicted,
 }
@@ -98,10 +89,10 @@ TAKE_NUMBERS = {
 @pytest.mark.parametrize("name", TAKE_NUMBERS)
 def test_a_number_is_a_number(name):
     """A float, an array made of one (whose type is weak), and one of NumPy are the same program."""
-    fn = TAKE_NUMBERS[name]
+    fn, given = TAKE_NUMBERS[name], (0.91, jnp.asarray(0.92), np.float64(0.93), np.array(0.94))
     fn(jnp.array(0.95, float))  # off the start, so that this is assembled, too
     with compilation_events() as events:
-        for x in (0.91, jnp.asarray(0.92), np.float64(0.93), np.array(0.94)):
+        for x in given:
             fn(x)
     assert events[COMPILED] == 0
 

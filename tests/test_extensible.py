@@ -17,19 +17,16 @@ ROOMS = (mbd, mbd.identify, mbd.rollout, mbd.solvers, mbd.trajopt)
 
 def bases():
     """All public classes that are made for subclasses."""
-    found = {}
-    for room in ROOMS:
-        for name, x in vars(room).items():
-            if inspect.isclass(x) and issubclass(x, eqx.Module) and inspect.isabstract(x):
-                found[name] = x
-    return found
+    every = (item for room in ROOMS for item in vars(room).items())
+    modules = (x for x in every if inspect.isclass(x[1]) and issubclass(x[1], eqx.Module))
+    return {name: x for name, x in modules if inspect.isabstract(x)}
 
 
 def methods(base):
     """The names of its methods, those of its own bases included."""
     inherited = [x for x in base.__mro__ if x.__module__.startswith("jaxmbd")]
-    names = {name: x for x in inherited for name, x in vars(x).items() if inspect.isfunction(x)}
-    return [name for name in names if not name.startswith("__")]
+    names = {name for x in inherited for name, y in vars(x).items() if inspect.isfunction(y)}
+    return sorted(name for name in names if not name.startswith("__"))
 
 
 def with_field(base, name):
@@ -88,7 +85,8 @@ def test_attributes(name, value, words):
 
 
 def test_fields_in_place_of_properties():
-    """Only with a value in the class: without one, the property would hide the field."""
+    """Only with a value in the class: without one, the property would hide the field. One of a
+    user's own base, whose default is a function, may be declared again."""
     with pytest.raises(TypeError, match="The field `contact_law`.*return it from a property"):
         with_field(mbd.AbstractSystem, "contact_law")
 
@@ -107,10 +105,6 @@ def test_fields_in_place_of_properties():
 
     law = mbd.ContactLaw(restitution=0.7)
     assert Ball(law).contact_law is law and Ball().coordinates.nv == 1
-
-
-def test_functions_as_fields():
-    """A field of a user's own base, whose default is a function, may be declared again."""
 
     class Base(mbd.AbstractSystem):
         law: Callable = eqx.field(default=jnp.sin, static=True)

@@ -10,7 +10,7 @@ from jaxmbd._fusion import largest, materialise, materialise_condition
 def test_values_stay_what_they_are():
     tiny = float(np.finfo(np.float64).tiny)
     x = np.array([1.5, -0.0, 0.0, tiny, 1e308, np.inf, -np.inf, np.nan])
-    for found in (materialise(jnp.asarray(x)), jax.jit(jax.vmap(materialise))(x[None])[0]):
+    for found in jax.jit(lambda x: (materialise(x), jax.vmap(materialise)(x[None])[0]))(x):
         np.testing.assert_array_equal(found, x)
         np.testing.assert_array_equal(np.signbit(np.asarray(found)[:3]), np.signbit(x[:3]))
 
@@ -39,6 +39,10 @@ def test_derivatives_pass():
         np.testing.assert_allclose(second, expected, rtol=1e-14, atol=1e-14)
 
 
+def compiled(fn, *args):
+    return jax.jit(fn).lower(*args).compile().as_text()
+
+
 def test_products_are_not_computed_anew():
     """Without it the first sum of products is part of the same loop as the second."""
 
@@ -47,14 +51,8 @@ def test_products_are_not_computed_anew():
         return sum(A[:, i] * between(y)[None, i] for i in range(6))
 
     A, x = np.ones((6, 6, 5)), np.ones((6, 5))
-    kernels = [
-        jax.jit(lambda A, x, f=f: chained(A, x, f))
-        .lower(A, x)
-        .compile()
-        .as_text()
-        .count(" fusion(")
-        for f in (lambda y: y, materialise)
-    ]
+    fns = [lambda A, x, f=f: chained(A, x, f) for f in (lambda y: y, materialise)]
+    kernels = [compiled(fn, A, x).count(" fusion(") for fn in fns]
     assert kernels == [1, 2] or jax.default_backend() != "cpu"
 
 
@@ -69,10 +67,8 @@ def test_decisions_are_numbers_computed_once():
         nearer = decide(jnp.sum(x * x) < jnp.sum(y * y))
         return jnp.where(nearer, x, y), jnp.where(nearer, x[::-1] * y, y)
 
-    kernels = [
-        jax.jit(lambda x, y, f=f: chosen(x, y, f)).lower(x, x).compile().as_text().count(" divide(")
-        for f in (lambda c: c, materialise_condition)
-    ]
+    fns = [lambda x, y, f=f: chosen(x, y, f) for f in (lambda c: c, materialise_condition)]
+    kernels = [compiled(fn, x, x).count(" divide(") for fn in fns]
     assert kernels == [0, 1]
 
 

@@ -13,16 +13,7 @@ from analysis_systems import Springs
 import jaxmbd as mbd
 from jaxmbd import analysis
 
-MODULES = [
-    mbd,
-    mbd.analysis,
-    mbd.identify,
-    mbd.io,
-    mbd.reports,
-    mbd.rollout,
-    mbd.trajopt,
-    mbd.plots,
-]
+ROOMS = mbd.analysis, mbd.identify, mbd.io, mbd.reports, mbd.rollout, mbd.trajopt, mbd.plots
 
 # What is no result: what the user builds models of, vectors that print their numbers as tuples do,
 # and the pieces of algebra that new methods take apart.
@@ -35,14 +26,6 @@ NO_RESULTS = set(
     "CoupledBlocks ConstraintEquations ConstraintOperator ConstraintRows "
     "Live Page CompilationCache Loaded STATUS RESULTS".split()
 )
-
-
-def public():
-    """Name and thing, of all modules."""
-    for module in MODULES:
-        for name, thing in vars(module).items():
-            if not name.startswith("_"):
-                yield name, thing
 
 
 def classes(hint):
@@ -65,7 +48,7 @@ def returned(function):
 def results():
     """What public functions return and what public classes call a report or a result, with what
     their methods return and what is public in their fields."""
-    every = [thing for _, thing in public()]
+    every = [x for room in (mbd, *ROOMS) for name, x in vars(room).items() if name[0] != "_"]
     known = {thing for thing in every if inspect.isclass(thing)}
     new = {cls for cls in known if re.match("The (result|report) of", cls.__doc__ or "")}
     new = new.union(*(returned(thing) for thing in every if inspect.isfunction(thing)))

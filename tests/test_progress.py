@@ -9,6 +9,7 @@ import diffrax
 import helpers as h
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from trajopt_problems import masses
 
@@ -33,38 +34,29 @@ def shown(monkeypatch, capsys):
     return all_of_it
 
 
+def wait_until(holds):
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def compiled_when(holds):
-    """Calls a function whose tracing takes until something holds."""
-
-    def traced(x):
-        end = time.monotonic() + 20
-        while not holds():
-            assert time.monotonic() < end
-            time.sleep(0.001)
-        return x
-
-    jax.jit(traced)(1.0)
+    """Traces a function, which takes until something holds."""
+    jax.eval_shape(lambda x: wait_until(holds) or x, 1.0)
 
 
 def test_bar(shown):
-    """While JAX compiles the bar says so, and its clock stands still."""
+    """While JAX compiles the bar says so, and its clock stands still. The words go afterwards."""
     with _progress.progress_bar(3, "search") as bar:
         bar.update(2)
         began = bar.start_t
         compiled_when(lambda: "compiling" in shown() and bar.start_t > began + 0.1)
+        wait_until(lambda: bar.postfix == "")
         bar.set_postfix_str("cost 3")
     assert "2/3" in shown().split("compiling")[0].split("\r")[-1]
     assert "cost 3" in shown().split("\r")[-1] and "compiling" not in shown().split("\r")[-1]
     assert not _progress._watches
-
-
-def test_words_go_when_it_is_over(shown):
-    with _progress.progress_bar(3, "search") as bar:
-        compiled_when(lambda: "compiling" in shown())
-        end = time.monotonic() + 20
-        while bar.postfix and time.monotonic() < end:
-            time.sleep(0.001)
-        assert bar.postfix == ""
 
 
 @_progress.says_when_compiling("search")
@@ -102,24 +94,15 @@ def test_line_within_the_users_own_jit(shown, monkeypatch):
     """In a terminal, while JAX still compiles the function that called; it is gone afterwards."""
     monkeypatch.setattr(_progress, "_LONG", 0.0)
 
-    def traced(x):
+    def traced(terminal):
         _progress.says_when_traced("simulate")
-        end = time.monotonic() + 20
-        while "simulate: compiling" not in shown() and shown.terminal:
-            assert time.monotonic() < end
-            time.sleep(0.001)
-        return x
+        wait_until(lambda: "simulate: compiling" in shown() or not terminal)
 
-    shown.terminal = False
-    jax.jit(traced)(1.0)
+    jax.eval_shape(lambda: traced(False))
     assert shown() == "" and not _progress._announced
-    shown.terminal = True
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    jax.jit(traced)(1)
-    end = time.monotonic() + 20
-    while _progress._announced:
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    jax.eval_shape(lambda: traced(True))
+    wait_until(lambda: not _progress._announced)
     assert shown().split("\r")[-2].strip() == ""
 
 
@@ -130,28 +113,21 @@ def test_simulations_say_so(monkeypatch):
         monkeypatch.setattr(module, "says_when_traced", labels.append)
     system, start = h.Pendulum(), [0.9, 0.1]
 
-    def end(y):
+    def end():
         state = mbd.assemble(system, start)
         options = {"t0": 0.0, "dt": 0.01, "num_steps": 1}
-        return mbd.simulate(system, mbd.VelocityImpulse(), state, **options).q[-1] + y
+        return mbd.simulate(system, mbd.VelocityImpulse(), state, **options).q
 
-    end(1.0)
+    end()
     assert labels == []
-    jax.eval_shape(end, 1.0)
+    jax.eval_shape(end)
     assert labels == ["assemble", "simulate"]
 
 
 def simulation():
-    problem = masses()
-    mbd.simulate(
-        problem.system,
-        mbd.UdwadiaKalaba(),
-        problem.state,
-        num_steps=3,
-        dt=0.1,
-        control=lambda t, q, v: jnp.zeros(2),
-        progress=diffrax.TextProgressMeter(),
-    )
+    problem, meter = masses(), diffrax.TextProgressMeter()
+    control, options = lambda t, q, v: jnp.zeros(2), dict(num_steps=3, dt=0.1, progress=meter)
+    mbd.simulate(problem.system, mbd.UdwadiaKalaba(), problem.state, control=control, **options)
 
 
 def line(x, args):
@@ -163,7 +139,7 @@ def line(x, args):
     [
         ("simulate", simulation),
         ("rollouts", lambda: mbd.rollout.run(lambda i, key: i.astype(float), 3)),
-        ("fit", lambda: mbd.identify.least_squares(line, jnp.zeros(2), jnp.arange(4.0))),
+        ("fit", lambda: mbd.identify.least_squares(line, np.zeros(2), np.arange(4.0))),
     ],
 )
 def test_what_says_so(shown, label, call):
@@ -179,9 +155,7 @@ def test_all_that_have_a_bar():
     for module in (mbd, *namespaces):
         for name, thing in vars(module).items():
             if inspect.isfunction(thing) and "progress" in inspect.signature(thing).parameters:
-                chain = [thing]
-                while hasattr(chain[-1], "__wrapped__"):
-                    chain.append(chain[-1].__wrapped__)
-                if not any(hasattr(x, "label") for x in chain):
+                # `unwrap` stops at a function with a label.
+                if not hasattr(inspect.unwrap(thing, stop=lambda x: hasattr(x, "label")), "label"):
                     silent.append(name)
     assert set(silent) == {"simulate", "animate"}

@@ -75,15 +75,9 @@ def test_order(name):
 def test_adaptive_steps():
     """They keep to a tolerance."""
     case = h.CASES["pendulum"]
-    sol = mbd.simulate(
-        case.system,
-        mbd.UdwadiaKalaba(),
-        case.state,
-        t1=1.0,
-        dt=1e-2,
-        scheme=diffrax.Tsit5(),
-        stepsize_controller=diffrax.PIDController(rtol=1e-8, atol=1e-8),
-    )
+    controller = diffrax.PIDController(rtol=1e-8, atol=1e-8)
+    options = dict(t1=1.0, dt=1e-2, scheme=diffrax.Tsit5(), stepsize_controller=controller)
+    sol = mbd.simulate(case.system, mbd.UdwadiaKalaba(), case.state, **options)
     np.testing.assert_allclose(sol.q[-1], case.motion(1.0)[0], atol=1e-6)
     assert 5 < sol.stats["num_accepted_steps"] < 100
 
@@ -119,17 +113,13 @@ def test_located_impact():
         ball = h.Ball(jnp.array(1.0), jnp.array(0.0), e)
         return mbd.simulate(ball, method, state, t1=t1, dt=1e-2).q[-1, 1]
 
-    value, forward, reverse = jax.jit(lambda e: (bounce(e), *both_modes(bounce, e)))(jnp.array(e))
+    value, forward, reverse = jax.jit(lambda e: h.both_modes(bounce, e))(jnp.array(e))
     impact, since = np.sqrt(2 * G * height), t1 - np.sqrt(2 * height / G)
     np.testing.assert_allclose(value, e * impact * since - G * since**2 / 2, rtol=1e-9)
     np.testing.assert_allclose([forward, reverse], impact * since, rtol=1e-9)
 
 
 # --- derivatives, batches and a fit ---------------------------------------------------------------
-
-
-def both_modes(fn, x):
-    return jax.jvp(fn, (x,), (jnp.ones_like(x),))[1], jax.grad(fn)(x)
 
 
 def thrown(length, t1=0.6):
@@ -148,7 +138,7 @@ def place(length, t=0.6):
 
 def test_derivatives():
     """With respect to the length, beside differences of the closed form."""
-    found = jax.jit(lambda x: both_modes(lambda x: thrown(x)[0], x))(jnp.array(0.9))
+    found = jax.jit(lambda x: h.both_modes(lambda x: thrown(x)[0], x)[1:])(jnp.array(0.9))
     step = 1e-4
     expected = (place(0.9 + step)[0] - place(0.9 - step)[0]) / (2 * step)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -168,15 +158,10 @@ def test_fit():
     """The gravity of a pendulum, from positions of the closed form."""
     times = np.linspace(0.0, 1.0, 21)
     measured = np.sin(swing(times, 1.2, np.sqrt(G)))
-    start = mbd.State(0.0, jnp.array([np.sin(1.2), -np.cos(1.2)]), jnp.zeros(2))
-    found = identify.fit(
-        h.Pendulum(length=jnp.array(1.0), gravity=jnp.array(8.0)),
-        {"gravity": identify.Positive()},
-        identify.Record(times, measured, start),
-        {"position": lambda sample: sample.q[0]},
-        dt=1e-2,
-        progress=False,
-    )
+    start = mbd.State(0.0, [np.sin(1.2), -np.cos(1.2)], [0.0, 0.0])
+    record, read = identify.Record(times, measured, start), {"x": lambda sample: sample.q[0]}
+    pendulum, free = h.Pendulum(length=1.0, gravity=8.0), {"gravity": identify.Positive()}
+    found = identify.fit(pendulum, free, record, read, dt=1e-2, progress=False)
     assert found.converged
     np.testing.assert_allclose(found.values["gravity"], G, rtol=1e-6)
 

@@ -135,27 +135,6 @@ def stepped(length):
     return mbd.raise_if_failed(stepper.step(state, 0.01)).q
 
 
-def rolled(rate):
-    """A leaning disc that cannot slip sideways."""
-    lean, r = 0.6, 0.2
-    disc = mbd.Body(
-        "disc",
-        h.BOX,
-        position=[0, 0, r * np.sin(lean)],
-        orientation=[np.cos(lean / 2), 0, np.sin(lean / 2), 0],
-    )
-    joint = mbd.RollingDisc(
-        "roll",
-        "ground",
-        disc,
-        radius=r,
-        axes=(Z, [np.sin(lean), 0, np.cos(lean)]),
-        points=([0, 0, 0], [0, 0, r * np.sin(lean)]),
-    )
-    rates = {"roll": jnp.stack([rate, jnp.full((), 0.5)])}
-    return mbd.place_bodies(mbd.Mechanism([disc], [joint]), {}, rates).v
-
-
 def closed(span):
     """A rod of 1 m between two ball joints `span` apart."""
     rung = mbd.Body("rung", h.BOX, position=[0.1, 0.2, 0])
@@ -194,7 +173,6 @@ OF_ROD = {
 FUNCTIONS = {
     **{name: lambda x, fn=fn: fn(Rod(length=x)) for name, fn in OF_ROD.items()},
     "close_joints": closed,
-    "place_bodies": rolled,
     "step": stepped,
     "simulate": reach,
     "limit_point": lambda x: analysis.limit_point(loaded(x), PUSHED, 1.0).parameter,

@@ -359,7 +359,7 @@ def family_of(
 
     jax.eval_shape(checks, jax.ShapeDtypeStruct((), dtype))
     t = jnp.asarray(state.t, dtype)
-    state = State(state.t, state.q, jnp.zeros_like(state.v))
+    state = State(state.t, state.q, to_jax(np.zeros(state.v.shape, dtype)))
     return Family(family, with_dtype(u, dtype), t, solver), state
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .._concrete import to_jax
 from .._inputs import at_least, checked, positive
 from .._printed import printed
 from .differences import central_difference
@@ -119,7 +120,7 @@ def check_gradients(
     if not modes:
         raise ValueError(f"Argument `modes` must be some of {_MODES}, but is empty.")
     numbers, rest = eqx.partition(params, eqx.is_inexact_array_like)
-    numbers = jax.tree.map(jnp.asarray, numbers)
+    numbers = jax.tree.map(to_jax, numbers)
     leaves = jax.tree_util.tree_leaves_with_path(numbers)
     if not leaves:
         raise ValueError(

@@ -13,7 +13,7 @@ from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import judged, printed
 from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
-from .._results import RESULTS
+from .._results import RESULTS, code
 from .._system import State
 from .continuation import Family, family_of
 from .equilibrium import equilibrium
@@ -103,7 +103,7 @@ def limit_load(
 
     def settled(x: float, q: Any) -> tuple[State, bool, float]:
         rest, moved = _rest_at(problem, jnp.asarray(x, q.dtype), q, state.v, max_iterations)
-        return rest, bool(rest.report.result == RESULTS.successful), float(moved)
+        return rest, int(code(rest.report.result)) == code(RESULTS.successful), float(moved)
 
     here, found, _ = settled(start, state.q)
     if not found:

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import diffrax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import with_dtype
-from .._concrete import all_concrete, picked
+from .._concrete import all_concrete, picked, to_jax
 from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._printed import printed
@@ -151,7 +150,7 @@ def first_nonfinite(
         f"All states of {grid.steps:.4g} steps take",
         "look at a later part, from a state shortly before the failure, in fewer `num_steps`",
     )
-    tolerance = jnp.asarray(start_tolerance, dtype)
+    tolerance = to_jax(np.asarray(start_tolerance, dtype))
     q, v = with_dtype((state.q, state.v), dtype)
     motion = run(stepper, control, q, v, grid.as_arrays(dtype), tolerance)
     if int(code(motion.result)) != int(code(RESULTS.successful)):

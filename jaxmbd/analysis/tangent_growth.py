@@ -169,7 +169,7 @@ def tangent_growth(
     growth = _growth(stepper, control, start, basis, free, grid, every, bound)
     if throw:
         growth = raise_failure(growth, growth.result)
-    if is_concrete(growth.log_growth) and np.any(growth.exceeded):
+    if is_concrete(growth.log_growth) and np.asarray(growth.exceeded).any():
         warnings.warn(str(growth), stacklevel=2)
     return growth
 

@@ -202,8 +202,8 @@ class _Writer:
             self.place[body].compose(_known(frame))
             for body, frame in zip(joint.bodies, joint.frames, strict=True)
         ]
-        moves = _moves(joint, *frames)
         values = np.asarray(self.mechanism.joint_coordinates(self.q, joint.name))
+        moves = _moves(joint, *frames, values)
         here = self.place[child].inverse()
         made: list[Any] = [None] * len(values)
         sign = 1.0 if forwards else -1.0
@@ -443,7 +443,7 @@ class _Writer:
                 self.drop(contact, "it limits what is no hinge or slide of the file")
                 return
             offset = _offset(contact.coordinate)
-            _limit(entry, contact.lower - offset, contact.upper - offset)
+            _limit(entry, *(np.asarray(x) - offset for x in (contact.lower, contact.upper)))
         elif isinstance(contact, JointLimit):
             entries = [
                 self._like(contact.bodies, contact.joint, i) for i in range(contact.joint.count())
@@ -587,9 +587,11 @@ def _same_axis(joint: Any, force: Any) -> bool:
     )
 
 
-def _moves(joint: Any, a: Transform, b: Transform) -> list[tuple[str, Any, Any, int]]:
-    """The hinges and slides of a joint from body a to body b: kind, axis and anchor in the world at
-    the present pose, and index of the coordinate."""
+def _moves(
+    joint: Any, a: Transform, b: Transform, values: np.ndarray
+) -> list[tuple[str, Any, Any, int]]:
+    """The hinges and slides of a joint from body a to body b at the present pose, at these values
+    of its coordinates: kind, axis and anchor in the world, and index of the coordinate."""
     x, y, z = (rigid.rotate(a.orientation, e) for e in np.eye(3))
     at = b.position
     if isinstance(joint, Fixed):
@@ -606,10 +608,10 @@ def _moves(joint: Any, a: Transform, b: Transform) -> list[tuple[str, Any, Any, 
         return [("slide", x, at, 0), ("slide", y, at, 1), ("hinge", z, at, 2)]
     if isinstance(joint, Universal):
         return [("hinge", x, at, 0), ("hinge", rigid.rotate(b.orientation, np.eye(3)[1]), at, 1)]
-    return _serial_moves(joint, a, b)
+    return _serial_moves(joint, a, b, values)
 
 
-def _serial_moves(joint: Serial, a: Transform, b: Transform):
+def _serial_moves(joint: Serial, a: Transform, b: Transform, values: np.ndarray):
     slides, axes = np.asarray(joint.slides), np.asarray(joint.axes)
     anchors = np.zeros_like(axes) if joint.anchors is None else np.asarray(joint.anchors)
     moves: list[tuple[str, Any, Any, int]] = [
@@ -617,19 +619,10 @@ def _serial_moves(joint: Serial, a: Transform, b: Transform):
     ]
     # From the inner end outwards: each axis is carried by the turns before it.
     found, frame = [], b
-    values = _angles_of(joint, a, b)
     for i in reversed(range(len(axes))):
         axis = rigid.rotate(frame.orientation, axes[i])
         anchor = frame.point(anchors[i])
         found.append(("hinge", axis, anchor, len(slides) + i))
-        turned = rigid.product(frame.orientation, rigid.turn(axes[i], -values[i]))
+        turned = rigid.product(frame.orientation, rigid.turn(axes[i], -values[len(slides) + i]))
         frame = Transform(anchor - rigid.rotate(turned, anchors[i]), turned)
     return moves + found[::-1]
-
-
-def _angles_of(joint: Serial, a: Transform, b: Transform) -> np.ndarray:
-    from ..mechanism import Pose
-
-    poses = [Pose(*frame) for frame in (a, b)]
-    coordinates = np.asarray(joint.coordinates(*poses))
-    return coordinates[np.asarray(joint.slides).shape[0] :]

@@ -29,7 +29,7 @@ def test_differences_choose_their_step(fn, exact):
 
 def test_differences_of_what_is_nowhere_finite():
     _, error = jax.jit(lambda: central_difference(lambda x: x * jnp.nan, jnp.dtype("float64")))()
-    assert error == np.inf
+    assert float(error) == np.inf
 
 
 @jax.custom_jvp
@@ -48,7 +48,7 @@ class Params(eqx.Module):
     count: int = 3
 
 
-PARAMS = Params(jnp.array(2.0), jnp.asarray(np.linspace(-1.0, 1.0, 20).reshape(4, 5)), 0.3)
+PARAMS = Params(np.array(2.0), np.linspace(-1.0, 1.0, 20).reshape(4, 5), 0.3)
 
 
 def smooth(p):
@@ -92,17 +92,17 @@ def test_what_is_not_finite_and_what_is_rough():
     def masked(x):  # the derivative of the branch that is not taken is NaN at 0
         return jnp.where(x[0] > 0, jnp.sqrt(x[0]), 0.0) + x[1]
 
-    found = mbd.analysis.check_gradients(masked, jnp.array([0.0, 1.0]))
+    found = mbd.analysis.check_gradients(masked, np.array([0.0, 1.0]))
     assert [d.verdict for d in found.derivatives] == ["not finite", "right"]
     rough = mbd.analysis.check_gradients(
-        lambda x: jnp.round(1e3 * x[0]) + x[1], jnp.array([0.7, 1.0])
+        lambda x: jnp.round(1e3 * x[0]) + x[1], np.array([0.7, 1.0])
     )
     assert [d.verdict for d in rough.derivatives] == ["wrong", "right"]
 
     def alone(x):  # a number here, and nowhere else
         return jnp.where(x[0] == 0.7, 0.0, jnp.nan) + x[1]
 
-    found = mbd.analysis.check_gradients(alone, jnp.array([0.7, 1.0]))
+    found = mbd.analysis.check_gradients(alone, np.array([0.7, 1.0]))
     assert [d.verdict for d in found.derivatives] == ["unsure", "right"]
 
 
@@ -139,13 +139,13 @@ def test_of_a_simulation(dtype):
 
 
 BAD = [
-    (lambda x: x, jnp.ones(2), {}, "must return a scalar"),
-    (lambda x: jax.lax.complex(x[0], x[1]), jnp.ones(2), {}, "must return a real number"),
-    (lambda x: jnp.sum(x) / 0, jnp.ones(2), {}, "`loss` is inf at `params`"),
+    (lambda x: x, np.ones(2), {}, "must return a scalar"),
+    (lambda x: jax.lax.complex(x[0], x[1]), np.ones(2), {}, "must return a real number"),
+    (lambda x: jnp.sum(x) / 0, np.ones(2), {}, "`loss` is inf at `params`"),
     (lambda x: 1.0, {"n": 3}, {}, "no floating-point number"),
-    (lambda x: jnp.abs(x), jnp.array(1j), {}, "real and imaginary"),
-    (lambda x: x, jnp.array(1.0), {"modes": ("backward",)}, '`modes`.*must be "reverse" or'),
-    (lambda x: x, jnp.array(1.0), {"directions": 0}, "at least 1"),
+    (lambda x: jnp.abs(x), np.array(1j), {}, "real and imaginary"),
+    (lambda x: x, np.array(1.0), {"modes": ("backward",)}, '`modes`.*must be "reverse" or'),
+    (lambda x: x, np.array(1.0), {"directions": 0}, "at least 1"),
 ]
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from analysis_systems import Unit, all_are
+from analysis_systems import Unit, all_are, four_bar
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -126,7 +126,7 @@ def test_four_bar_and_its_dead_points():
     reach = COUPLER + CRANK * np.array([1, -1])
     cosine = (GROUND**2 + ROCKER**2 - reach**2) / (2 * GROUND * ROCKER)
     least, most = sorted(np.pi - np.arccos(cosine))
-    beyond = np.linspace(float(posed().q[2]), most + 0.2, 25)
+    beyond = np.linspace(posed().q.tolist()[2], most + 0.2, 25)
     driven = kinematics(FourBar(), posed(), rocker, beyond, throw=False)
     ok = np.asarray(driven.ok)
     np.testing.assert_array_equal(ok, beyond < most)
@@ -199,21 +199,11 @@ def test_mechanism():
     """A four-bar of bodies in space, with three redundant rows: transmission angle by the law of
     cosines, and the workspace of its coupler."""
     A = CRANK * np.array([np.cos(0.5), 0, np.sin(0.5)])
-    angle = float(posed().q[2])
+    angle = posed().q.tolist()[2]
     B = np.array([GROUND, 0, 0]) + ROCKER * np.array([np.cos(angle), 0, np.sin(angle)])
     points = np.array([np.zeros(3), A, B, [GROUND, 0, 0]])
-    bodies = [
-        mbd.Body(f"bar {i}", mbd.Inertia.box(size=[0.5, 0.05, 0.05], mass=1.0), position=place)
-        for i, place in enumerate((points[1:] + points[:-1]) / 2)
-    ]
-    ends = ["ground", *bodies, "ground"]
-    hinges = [
-        mbd.Revolute(f"hinge {i}", ends[i], ends[i + 1], point=points[i], axis=[0.0, -1.0, 0.0])
-        for i in range(4)
-    ]
-    bars = mbd.Mechanism(bodies, hinges)
-    turns = np.linspace(0.0, 5.0, 20)
-    found = kinematics(bars, bars.state(), "hinge 0", turns)
+    bars, turns = four_bar(points), np.linspace(0.0, 5.0, 20)
+    found = kinematics(bars, bars.state(), "hinge 0", -turns)
     pins = [f"hinge {i}" for i in (1, 2, 3)]
     transmission = mbd.reports.transmission_angle(bars, found.q, pins)
     square = CRANK**2 + GROUND**2 - 2 * CRANK * GROUND * np.cos(0.5 + turns)

@@ -118,7 +118,7 @@ def test_deviations_of_a_motion(name):
     a, b, c = ((np.asarray(moved(np.zeros(n), dt)) - np.eye(n)) / dt for dt in steps)
     found = (8 * c - 6 * b + a) / 3
     np.testing.assert_allclose(model.A, found, atol=3e-6 * np.abs(found).max())
-    assert np.abs(model.A - c).max() > 1e-5  # without the extrapolation
+    assert np.abs(np.asarray(model.A) - c).max() > 1e-5  # without the extrapolation
     with pytest.raises(ValueError, match="has no inputs"):
         lqr(model)
     whole = model.in_all_coordinates()
@@ -191,43 +191,9 @@ def test_sampled_gain_is_scipys(dt):
     np.testing.assert_allclose(found.gain, K, rtol=1e-7)
     np.testing.assert_allclose(found.value, P, rtol=1e-7)
     assert np.abs(np.linalg.eigvals(A - B @ np.asarray(found.gain))).max() < 1
-
-
-def test_fast_sampling_is_continuous():
-    """To first order in dt, the sampled gain is that at half an interval later, and twice the
-    interval is twice as far away."""
-    model = model_of(MODEL)
-    K = np.asarray(lqr(model, WEIGHTS, 0.1).gain)
-    one, two = (np.asarray(lqr(model, WEIGHTS, 0.1, dt=dt).gain) - K for dt in (1e-4, 2e-4))
-    np.testing.assert_allclose(2 * one, two, rtol=2e-3)
-    half = -K @ (np.asarray(model.A) - np.asarray(model.B) @ K) * 5e-5
-    np.testing.assert_allclose(half, -one, rtol=2e-3)
-
-
-@pytest.mark.slow
-def test_value_is_the_cost_of_the_motion():
-    """x^T P x is the integral of the cost, between the samples too, of the cart-pole with held
-    inputs. It is of second order in the deviation, so nonlinear terms are small. The continuous
-    feedback brings it upright from far."""
-    model, system = model_of(MODEL), cart_pole(*MODEL)
-    feedback = lqr(model, WEIGHTS, 0.1, dt=DT)
-    x0 = 1e-4 * np.array([1.0, -0.5, 0.3, 0.7])
-    start = mbd.State(0.0, x0[:2], x0[2:])
-    problem = mbd.trajopt.Problem(system, start, 60 * DT, 60, nu=1, substeps=20)
-    plan = mbd.trajopt.perform(problem, feedback)
-    paid, F = 0.0, over_interval(model, WEIGHTS, 0.1, DT)
-    for x, u in zip(np.concatenate([plan.q, plan.v], axis=1), np.asarray(plan.u)):
-        np.testing.assert_allclose(u, -feedback.gain @ x, rtol=1e-9, atol=1e-15)
-        paid += x @ F[2] @ x + 2 * x @ F[4] @ u + u @ F[3] @ u
-    # What is left after the end is e^-12 of it.
-    np.testing.assert_allclose(paid, x0 @ feedback.value @ x0, rtol=1e-4)
-    assert np.max(np.abs(plan.q[-1])) < 1e-6
-
-    start = mbd.State(0.0, [0.2, 0.5], [0.0, 0.0])
-    control = lqr(model, Q=1.0, R=0.1)
-    assert np.all(linearise(system, UPRIGHT, control).poles.real < -0.5)
-    sol = mbd.simulate(system, mbd.UdwadiaKalaba(), start, t1=12.0, dt=0.01, control=control)
-    np.testing.assert_allclose(np.concatenate([sol.q, sol.v]), 0.0, atol=1e-4)
+    x = np.array([0.1, -0.2, 0.3, 0.4])
+    u = eqx.filter_jit(lambda feedback, *at: feedback(*at))(found, 0.0, x[:2], x[2:])
+    np.testing.assert_allclose(u, -K @ x, rtol=1e-6)
 
 
 def test_derivatives_of_riccati_equations():

@@ -52,27 +52,7 @@ def whirl(speed):
     tilting = np.poly1d([-DIAMETRAL, POLAR * speed, kr])
     w = (np.poly1d([-MASS, 0.0, k]) * tilting - c * c).roots
     assert np.abs(w.imag).max() < 1e-6
-    return np.sort(np.abs(w.real)), np.sort(w.real)
-
-
-def test_whirl_of_an_overhung_rotor():
-    """Forward and backward whirl over the speed, of a body that spins, and the sense of its orbits.
-    The critical speed is where a forward mode has the frequency of the spin."""
-    for speed in (0.0, 150.0, 400.0):
-        found = modes(spinning(speed))
-        expected, signed = whirl(speed)
-        s = np.asarray(found.s)[np.asarray(found.s).imag > 1]
-        shapes = np.asarray(found.shapes)[:, np.asarray(found.s).imag > 1]
-        axial = np.abs(shapes[2]) > 0.5
-        assert axial.sum() == 1
-        np.testing.assert_allclose(s[axial].imag, np.sqrt(1e3 / MASS), rtol=1e-10)
-        np.testing.assert_allclose(np.sort(s[~axial].imag), expected, rtol=1e-8)
-        np.testing.assert_allclose(s.real, 0.0, atol=1e-7)
-        if speed:
-            # x + i y of Re(exp(i w t) shape) turns forwards if y is a quarter behind x.
-            turning = np.imag(np.conj(shapes[0]) * shapes[1])[~axial]
-            forward = np.sort(np.where(turning < 0, 1, -1) * s[~axial].imag)
-            np.testing.assert_allclose(forward, signed, rtol=1e-8)
+    return np.sort(w.real)
 
 
 def test_senses_of_whirl():
@@ -92,7 +72,7 @@ def test_senses_of_whirl():
         axial = np.isnan(found.whirl[i])
         np.testing.assert_allclose(found.s[i, axial].imag, np.sqrt(1e3 / MASS), rtol=1e-9)
         signed = np.sort((found.whirl * found.s.imag)[i, ~axial])
-        np.testing.assert_allclose(signed, whirl(np.abs(speeds[i]))[1], rtol=1e-6)
+        np.testing.assert_allclose(signed, whirl(np.abs(speeds[i])), rtol=1e-6)
     (k, c), (_, kr) = STIFFNESS
     critical, senses = found.critical_speeds(), {}
     for sense, tilting in (("forward", POLAR - DIAMETRAL), ("backward", -POLAR - DIAMETRAL)):

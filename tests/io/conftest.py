@@ -1,4 +1,4 @@
-"""Models from texts in SDFormat."""
+"""Models from texts."""
 
 import pytest
 from refusals import check_refused
@@ -10,8 +10,8 @@ import jaxmbd as mbd
 def load(tmp_path):
     """A function that loads a text."""
 
-    def loaded(text, **options):
-        path = tmp_path / "model.sdf"
+    def loaded(text, name="model.sdf", **options):
+        path = tmp_path / name
         path.write_text(text)
         return mbd.load(path, **options)
 

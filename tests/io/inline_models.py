@@ -164,25 +164,20 @@ EQUALITIES = """
 </mujoco>
 """
 
-URDF = """
+
+def urdf_link(name, mass, ixx, iyy, ixy=0.0, origin='xyz="0 0 0"'):
+    return f"""
+  <link name="{name}"><inertial><origin {origin}/><mass value="{mass}"/>
+    <inertia ixx="{ixx}" iyy="{iyy}" izz="{iyy}" ixy="{ixy}" ixz="0" iyz="0"/></inertial></link>"""
+
+
+WORLD = '<link name="world"/>'
+URDF = f"""
 <robot name="two">
-  <link name="world"/>
-  <link name="upper">
-    <inertial>
-      <origin xyz="0.2 0 0" rpy="0.1 0 0"/><mass value="1.5"/>
-      <inertia ixx="0.01" iyy="0.03" izz="0.03" ixy="0.001" ixz="0" iyz="0"/>
-    </inertial>
-  </link>
-  <link name="lower">
-    <inertial>
-      <origin xyz="0.1 0 0"/><mass value="0.7"/>
-      <inertia ixx="0.001" iyy="0.004" izz="0.004" ixy="0" ixz="0" iyz="0"/>
-    </inertial>
-  </link>
-  <link name="hand">
-    <inertial><mass value="0.2"/>
-      <inertia ixx="0.001" iyy="0.001" izz="0.001" ixy="0" ixz="0" iyz="0"/></inertial>
-  </link>
+  {WORLD}
+  {urdf_link("upper", 1.5, 0.01, 0.03, 0.001, 'xyz="0.2 0 0" rpy="0.1 0 0"')}
+  {urdf_link("lower", 0.7, 0.001, 0.004, origin='xyz="0.1 0 0"')}
+  {urdf_link("hand", 0.2, 0.001, 0.001)}
   <joint name="shoulder" type="revolute">
     <parent link="world"/><child link="upper"/><origin xyz="0 0 1" rpy="0 0.3 0"/>
     <axis xyz="0 1 0"/><limit lower="-1" upper="2" effort="10" velocity="3"/>
@@ -199,13 +194,9 @@ URDF = """
 """
 
 # The second joint turns back twice as far as the first, from 0.1 on.
-MIMIC = """
+MIMIC = f"""
 <robot name="two">
-  <link name="world"/>
-  <link name="one"><inertial><mass value="1"/>
-    <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link>
-  <link name="two"><inertial><mass value="1"/>
-    <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  {WORLD} {urdf_link("one", 1, 0.1, 0.1)} {urdf_link("two", 1, 0.1, 0.1)}
   <joint name="lead" type="continuous">
     <parent link="world"/><child link="one"/><axis xyz="0 0 1"/>
   </joint>

@@ -34,21 +34,15 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_refused_in_one_line(name, tmp_path):
-    text, words = BAD[name]
-    path = tmp_path / "model.xml"
-    path.write_text(text)
-    check_refused(lambda: mbd.load(path), words)
+def test_a_bad_file_is_refused_in_one_line(name, refused):
+    refused(*BAD[name], name="model.xml")
 
 
-def test_other_files_are_refused(tmp_path):
-    check_refused(lambda: mbd.load(tmp_path / "none.xml"), "There is no file")
-    check_refused(lambda: mbd.load(tmp_path / "none.json"), "There is no file")
-    other = tmp_path / "other.json"
-    other.write_text("{}")
-    check_refused(lambda: mbd.load(other), "not written by `mbd.save`")
-    other.write_text('{"format": "jaxmbd", "version": 9}')
-    check_refused(lambda: mbd.load(other), "version 9")
+def test_other_files_are_refused(tmp_path, refused):
+    for name in ("none.xml", "none.json"):
+        check_refused(lambda x=name: mbd.load(tmp_path / x), "There is no file")
+    refused("{}", "not written by `mbd.save`", name="other.json")
+    refused('{"format": "jaxmbd", "version": 9}', "version 9", name="other.json")
 
 
 def test_a_size_in_another_unit_is_told():

@@ -1,6 +1,7 @@
 """Models of files against MuJoCo, which computes the same in joint coordinates."""
 
 import equinox as eqx
+import jax
 import numpy as np
 import pytest
 from helpers import slow_unless
@@ -9,11 +10,13 @@ from inline_models import (
     EQUALITIES,
     JOINTS,
     URDF,
+    WORLD,
     largest_difference,
     mujoco,
     random_state,
     rows_of,
     spec_of,
+    urdf_link,
 )
 
 import jaxmbd as mbd
@@ -51,9 +54,10 @@ def anywhere(spec, **options):
 def test_bodies_are_where_mujoco_places_them(text):
     """With all combinations of joints: poses and velocities of the bodies."""
     m, d, loaded, state = anywhere(spec_of(text))
-    for name in loaded.mechanism.body_stack.names:
+    names, of = loaded.mechanism.body_stack.names, loaded.mechanism
+    places = jax.jit(lambda q, v: [(of.pose(q, name), of.twist(v, name)) for name in names])
+    for name, (pose, twist) in zip(names, places(state.q, state.v), strict=True):
         body, velocity = d.body(name).id, np.zeros(6)
-        pose, twist = loaded.mechanism.pose(state.q, name), loaded.mechanism.twist(state.v, name)
         np.testing.assert_allclose(pose.position, d.xpos[body], atol=1e-14)
         quaternion = np.asarray(pose.orientation)
         np.testing.assert_allclose(abs(quaternion @ d.xquat[body]), 1.0, atol=1e-14)
@@ -160,9 +164,10 @@ def test_a_joint_is_read_from_the_mechanism_of_the_sample():
         changed = {"joints[rail].frame_a.position": shift * np.eye(3)[0]}
         moved = mbd.identify.Leaves(loaded.mechanism)(changed)
         sample = mbd.identify.Sample(moved, None, 0.0, state.q, state.v)
-        for sensor in (loaded.sensors["place"], loaded.reading("rail")):
-            np.testing.assert_allclose(sensor(sample), 0.3 - shift, atol=1e-14)
-        np.testing.assert_allclose(loaded.sensors["speed"](sample), 0.7, atol=1e-14)
+        sensors = loaded.sensors["place"], loaded.reading("rail"), loaded.sensors["speed"]
+        found = eqx.filter_jit(lambda sensors, x: [sensor(x) for sensor in sensors])
+        expected = [0.3 - shift] * 2 + [0.7]
+        np.testing.assert_allclose(np.ravel(found(sensors, sample)), expected, atol=1e-14)
 
 
 def test_equality_constraints_are_those_of_mujoco():
@@ -182,7 +187,5 @@ def test_equality_constraints_are_those_of_mujoco():
 
 
 def test_a_floating_base():
-    base = """<link name="world"><inertial><mass value="1"/>
-      <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>"""
-    text = URDF.replace('<link name="world"/>', base).replace('"world"', '"base"')
+    text = URDF.replace(WORLD, urdf_link("world", 1, 1, 1)).replace('"world"', '"base"')
     assert mbd.load(spec_of(text), floating=True).sizes == (9, 8)

@@ -56,7 +56,7 @@ def test_densities_and_the_mass_that_is_given(load):
         text = f'<inertial auto="1">{inertial}</inertial>'
         found, _ = inertia(load, text, collision(BOX, inside))
         np.testing.assert_allclose(found.mass, mass, rtol=1e-12)
-        np.testing.assert_allclose(found.tensor[0, 0], mass / 12 * 0.2, rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(found.tensor)[0, 0], mass / 12 * 0.2, rtol=1e-12)
 
 
 def test_automatic_inertia_of_two_shapes(load):

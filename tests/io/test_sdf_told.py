@@ -119,22 +119,17 @@ def test_what_the_table_calls_read_is_asked_for(tmp_path, monkeypatch, load):
         Node, "find", lambda node, path: asked.update(path.split("/")) or find(node, path)
     )
     monkeypatch.setattr(Node, "get", lambda node, name: asked.add(f"@{name}") or get(node, name))
-    shapes = "".join(
-        collision(f"<{shape}/>", name=shape)
-        for shape in ("box", "capsule", "cone", "cylinder", "ellipsoid", "plane", "sphere")
+    shapes = "box capsule cone cylinder ellipsoid plane sphere".split()
+    parts = "".join(
+        f'{collision(f"<{shape}/>", name=shape)}<visual name="{shape}"><geometry><{shape}/>'
+        "</geometry><material/></visual>"
+        for shape in shapes
     )
-    seen = "".join(
-        f'<visual name="{shape}"><geometry><{shape}/></geometry><material/></visual>'
-        for shape in ("box", "capsule", "cone", "cylinder", "ellipsoid", "plane", "sphere")
-    )
-    auto = f'<link name="b"><inertial auto="true"/>{shapes}{seen}</link>'
+    auto = f'<link name="b"><inertial auto="true"/>{parts}</link>'
+    axes = '<axis><xyz>1 0 0</xyz><mimic joint="universal"/></axis><axis2><xyz>0 1 0</xyz></axis2>'
+    inside = f"<parent>world</parent><child>a</child>{axes}<thread_pitch>1</thread_pitch>"
     kinds = ("revolute", "universal", "screw", "gearbox", "ball")
-    joints = "".join(
-        f'<joint name="{kind}" type="{kind}"><parent>world</parent><child>a</child>'
-        '<axis><xyz>1 0 0</xyz><mimic joint="universal"/></axis><axis2><xyz>0 1 0</xyz></axis2>'
-        f"<thread_pitch>1</thread_pitch></joint>"
-        for kind in kinds
-    )
+    joints = "".join(f'<joint name="{x}" type="{x}">{inside}</joint>' for x in kinds)
     (tmp_path / "part.sdf").write_text(sdf(link("part")))
     part = '<include merge="1"><uri>part.sdf</uri></include>'
     ball = link(inside=collision("<sphere/>"))
@@ -148,8 +143,7 @@ def test_what_the_table_calls_read_is_asked_for(tmp_path, monkeypatch, load):
     }
     only_told = {"wind", "velocity_decay", "fluid_added_mass", "physics", "dart", "simbody"}
     only_told |= {"torsional", "bullet", "constraints", "soft_contact", "limit", "suspension"}
-    shapes = {"box", "capsule", "cone", "cylinder", "ellipsoid", "plane", "sphere", "@version"}
-    assert read - asked - only_told - shapes == set()
+    assert read - asked - only_told - {*shapes, "@version"} == set()
 
 
 def test_what_the_table_does_not_know_is_told(load):

@@ -286,6 +286,4 @@ def test_too_many_pairs_are_refused(monkeypatch, load, refused):
 
 
 def test_files_of_worlds_by_their_ending(tmp_path, load):
-    path = tmp_path / "yard.WORLD"
-    path.write_text(world(model(link())))
-    assert names(mbd.load(path)) == ["a"]
+    assert names(load(world(model(link())), "yard.WORLD")) == ["a"]

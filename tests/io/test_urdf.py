@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from inline_models import mujoco
-from refusals import check_refused
 
 import jaxmbd as mbd
 from jaxmbd.io.compiled import _heard
@@ -58,26 +57,30 @@ ROBOT = f"""<?xml version="1.0"?>
 def write_mesh(path, size):
     """A tetrahedron, as binary STL."""
     corners = size * np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
-    faces = [(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)]
-    record = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("rest", "<u2")])
-    table = np.zeros(len(faces), record)
-    table["corners"] = corners[np.array(faces)]
+    faces = np.array([(0, 2, 1), (0, 1, 3), (0, 3, 2), (1, 2, 3)])
+    table = np.zeros(4, [("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("rest", "<u2")])
+    table["corners"] = corners[faces]
     path.parent.mkdir(parents=True)
-    path.write_bytes(bytes(80) + np.uint32(len(faces)).tobytes() + table.tobytes())
+    path.write_bytes(bytes(80) + np.uint32(4).tobytes() + table.tobytes())
 
 
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "two.urdf").write_text(ROBOT)
+def load(tmp_path):
+    """A function that loads a text beside the two meshes."""
     write_mesh(tmp_path / "two" / "drawn" / "part.stl", 0.1)
     write_mesh(tmp_path / "two" / "hull" / "part.stl", 0.3)
-    return tmp_path
+
+    def loaded(text=ROBOT, name="two.urdf", **options):
+        (tmp_path / name).write_text(text)
+        return mbd.load(tmp_path / name, **options)
+
+    return loaded
 
 
-def test_what_is_drawn_is_the_visual(folder):
+def test_what_is_drawn_is_the_visual(load):
     """In the pose of its link, in its colour. Shapes for contact are of a group that is not drawn
     where a body has others."""
-    loaded = mbd.load(folder / "two.urdf")
+    loaded = load()
     drawn = {x.name: x for x in loaded.visuals if x.group <= 2}
     assert set(drawn) == {"base visual", "one visual", "one visual 2", "hand visual"}
     cylinder, mesh, palm = drawn["one visual"], drawn["one visual 2"], drawn["hand visual"]
@@ -97,14 +100,11 @@ def test_what_is_drawn_is_the_visual(folder):
     assert sorted((x.body, x.kind) for x in others) == [("one", "mesh"), ("two", "sphere")]
 
 
-def test_visuals_change_nothing_that_moves(folder):
+def test_visuals_change_nothing_that_moves(load):
     """The mesh for contacts stays that of its own folder, and a link without `<inertial>` has the
     mass of its shapes for contact."""
-    loaded = mbd.load(folder / "two.urdf")
-    (folder / "bare.urdf").write_text(
-        ROBOT.replace("<visual", "<!-- <visual").replace("</visual>", "</visual> -->")
-    )
-    bare = mbd.load(folder / "bare.urdf")
+    loaded, text = load(), ROBOT.replace("<visual", "<!-- <visual")
+    bare = load(text.replace("</visual>", "</visual> -->"))
     for one, other in zip(loaded.mechanism.bodies, bare.mechanism.bodies, strict=True):
         assert one.name == other.name and float(one.inertia.mass) == float(other.inertia.mass)
         np.testing.assert_array_equal(one.inertia.tensor, other.inertia.tensor)
@@ -116,8 +116,8 @@ def test_visuals_change_nothing_that_moves(folder):
     assert len(bare.visuals) == 2
 
 
-def test_what_is_left_of_a_robot_is_told(folder):
-    assert set(mbd.load(folder / "two.urdf").dropped) == {
+def test_what_is_left_of_a_robot_is_told(load):
+    assert set(load().dropped) == {
         'transmission "drive": the motor of "lead" with the ratio 50. Give the mechanism a '
         "`CoordinateActuator` on `loaded.coordinate(...)`",
         'joint "lead": the limit of its effort, since no actuator acts on it',
@@ -126,23 +126,22 @@ def test_what_is_left_of_a_robot_is_told(folder):
     }
 
 
+MIMIC = '<mimic joint="lead"'
+
+
 @pytest.mark.parametrize(
-    "change, told",
+    "before, after, told",
     [
-        (('<mimic joint="lead"', '<mimic joint="gone"'), '"gone", which is missing'),
-        (('<mimic joint="lead"', '<mimic joint="grip"'), '"grip", which is fixed'),
-        (
-            ('"lead" type="revolute"', '"lead" type="planar"'),
-            '"lead", which is planar',
-        ),
-        (('"follow" type="continuous"', '"follow" type="fixed"'), "it is fixed, and does not"),
+        (MIMIC, '<mimic joint="gone"', '"gone", which is missing'),
+        (MIMIC, '<mimic joint="grip"', '"grip", which is fixed'),
+        ('"lead" type="revolute"', '"lead" type="planar"', '"lead", which is planar'),
+        ('"follow" type="continuous"', '"follow" type="fixed"', "it is fixed, and does not"),
     ],
     ids=["missing", "fixed", "planar", "itself fixed"],
 )
-def test_a_mimic_that_is_not_read_is_told(folder, change, told):
+def test_a_mimic_that_is_not_read_is_told(load, before, after, told):
     """Before, the joint moved freely without a word."""
-    (folder / "two.urdf").write_text(ROBOT.replace(*change))
-    loaded = mbd.load(folder / "two.urdf", contacts=False)
+    loaded = load(ROBOT.replace(before, after), contacts=False)
     [line] = [line for line in loaded.dropped if "not follow" in line]
     assert line.startswith('joint "follow"') and told in line
     assert not any(isinstance(j, mbd.CoordinateConstraint) for j in loaded.mechanism.joints)
@@ -162,34 +161,28 @@ def test_what_mujoco_warns_of_is_told(capfd):
     assert "QPOS" not in capfd.readouterr().err
 
 
-def test_meshes_that_cannot_be_drawn_are_told(folder):
+def test_meshes_that_cannot_be_drawn_are_told(load, tmp_path):
     """A format that is not read, a file that is missing, and one that is damaged. The robot loads
     with its other shapes."""
     for name in ("part.dae", "gone.stl"):
-        (folder / "other.urdf").write_text(ROBOT.replace("drawn/part.stl", f"drawn/{name}"))
-        loaded = mbd.load(folder / "other.urdf")
+        loaded = load(ROBOT.replace("drawn/part.stl", f"drawn/{name}"))
         assert sum(x.group <= 2 for x in loaded.visuals) == 3
         assert any(line.startswith("mesh ") and name in line for line in loaded.dropped)
-    (folder / "two" / "drawn" / "part.stl").write_bytes(b"no mesh")
-    loaded = mbd.load(folder / "two.urdf")
+    (tmp_path / "two" / "drawn" / "part.stl").write_bytes(b"no mesh")
+    loaded = load()
     assert {x.kind for x in loaded.visuals} == {"mesh", "sphere"}
     assert any(line.startswith("robot visuals: ") for line in loaded.dropped)
 
 
-@pytest.mark.parametrize("name", ["two.URDF", "TWO.Urdf", "two.xml"])
-def test_endings_in_capitals_are_read(folder, name):
+def test_endings_in_capitals_are_read(load):
     """URDF is known by its root."""
-    (folder / "two.urdf").rename(folder / name)
-    loaded = mbd.load(folder / name)
-    assert [joint.name for joint in loaded.joints] == ["lead", "follow"]
+    for name in ("two.URDF", "TWO.Urdf", "two.xml"):
+        assert [joint.name for joint in load(name=name).joints] == ["lead", "follow"]
     model = '<mujoco><worldbody><body><joint name="j"/><geom size="1"/></body></worldbody></mujoco>'
-    (folder / "model.XML").write_text(model)
-    assert [joint.name for joint in mbd.load(folder / "model.XML").joints] == ["j"]
+    assert [joint.name for joint in load(model, "model.XML").joints] == ["j"]
 
 
-def test_a_xacro_is_refused(folder):
-    (folder / "two.urdf").write_text(
-        '<robot name="two" xmlns:xacro="http://www.ros.org/wiki/xacro">'
-        '<xacro:property name="x" value="1"/></robot>'
-    )
-    check_refused(lambda: mbd.load(folder / "two.urdf"), "is a xacro.*xacro two.urdf")
+def test_a_xacro_is_refused(refused):
+    robot = '<robot name="two" xmlns:xacro="http://www.ros.org/wiki/xacro">'
+    text = f'{robot}<xacro:property name="x" value="1"/></robot>'
+    refused(text, "is a xacro.*xacro two.urdf", name="two.urdf")
