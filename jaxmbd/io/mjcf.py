@@ -203,7 +203,7 @@ class _Writer:
             for body, frame in zip(joint.bodies, joint.frames, strict=True)
         ]
         values = np.asarray(self.mechanism.joint_coordinates(self.q, joint.name))
-        moves = _moves(joint, *frames, values)
+        moves = _moves(joint, frames[0], frames[1], values)
         here = self.place[child].inverse()
         made: list[Any] = [None] * len(values)
         sign = 1.0 if forwards else -1.0
