@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from ._concrete import to_jax
+from ._concrete import numpy_if_concrete, to_jax
 from ._inputs import shown
 from ._system import AbstractSystem
 from ._types import Control
@@ -35,7 +35,8 @@ def one_each(values: Array, count: int, name: str, of: str = "rows") -> Float[Ar
             f"Argument `{name}` must be a scalar or have one value for each of the {count} {of}, "
             f"but has shape {values.shape}."
         )
-    return jnp.broadcast_to(values, (count,))
+    xp = numpy_if_concrete(values)
+    return to_jax(xp.broadcast_to(xp.asarray(values), (count,)))
 
 
 def _expect_reals(what: str, value: Any):
