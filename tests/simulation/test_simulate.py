@@ -143,6 +143,9 @@ def test_multipliers_and_norms():
     lam = mass * (gravity * q[:, 1] - np.sum(v**2, axis=1)) / (2 * length**2)
     np.testing.assert_allclose(sol.multipliers[:, 0], lam, rtol=1e-8)
     np.testing.assert_allclose(sol.q, q, rtol=0, atol=1e-9)
+    for i, state in ((-1, sol.state()), (1, sol.state(1))):
+        for x, all_of_them in ((state.t, sol.t), (state.q, sol.q), (state.v, sol.v)):
+            np.testing.assert_array_equal(x, all_of_them[i])
     violation = np.sum(sol.q**2, axis=1) - length**2
     np.testing.assert_allclose(sol.phi_norm, np.abs(violation), rtol=0, atol=1e-15)
     rate = 2 * np.sum(sol.q * sol.v, axis=1)
