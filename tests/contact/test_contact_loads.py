@@ -118,11 +118,11 @@ def test_plots_draw_all_that_happened():
     rest, none, mean = mechanism.state(), np.zeros((3, 1, 3)), np.zeros((3, 1, 3))
     mean[1, 0, 0] = 30.0
     q, v = (np.tile(x, (3, 1)) for x in (rest.q, rest.v))
+    t, q, v, none, mean = jax.device_put((np.arange(3.0), q, v, none, mean))
     fields = dict(multipliers=None, phi_norm=None, phidot_norm=None, ys=None, stats={})
     loads = mbd.ContactLoads(none, mean, none)
     result = mbd.RESULTS.successful
-    sol = mbd.Solution(
-        np.arange(3.0), q, v, result=result, contact_force=none, contact_loads=loads, **fields
-    )
+    forces = dict(contact_force=none, contact_loads=loads)
+    sol = mbd.Solution(t, q, v, result=result, **forces, **fields)
     axes = mbd.plots.contacts(mechanism, sol)
     np.testing.assert_allclose(axes[0].lines[0].get_ydata(), [0.0, 30.0, 0.0])

@@ -101,7 +101,7 @@ def test_gradients_twice():
 def test_partition_near_a_dead_point():
     """The row is solved for x, although y would move it 50 or 200 times as much."""
     row = np.array([[[0.02, 1.0]], [[0.005, 1.0]]])
-    given = np.ones(2), np.array([True, False]), np.asarray(1e-10)
+    given = jax.device_put((np.ones(2), np.array([True, False]), np.asarray(1e-10)))
     split = jax.jit(jax.vmap(lambda J: partition(J, *given)))(row)
     np.testing.assert_array_equal(split.dependent, [[True, False]] * 2)
     np.testing.assert_array_equal(split.determined, [True, False])
@@ -113,7 +113,7 @@ def test_partition(rows, rank):
     rng = np.random.default_rng(rows)
     J = rng.normal(size=(2, rows, rank)) @ rng.normal(size=(2, rank, 6))
     scale = np.array([1.0, 0.1, 3.0, 1.0, 20.0, 1.0])
-    given = scale, np.ones(6, bool), np.asarray(1e-10)
+    given = jax.device_put((scale, np.ones(6, bool), np.asarray(1e-10)))
     split = jax.jit(jax.vmap(lambda J: partition(J, *given)))
     K, dependent, determined = (np.asarray(x) for x in split(J))
     np.testing.assert_allclose(J @ K @ J, J, rtol=0, atol=1e-11)
