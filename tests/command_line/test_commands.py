@@ -306,12 +306,12 @@ def test_a_column_is_one_number_of_its_sensor():
     """Where JAX would return the last one."""
 
     def entry(column, numbers):
-        sensor = lambda sample: np.arange(numbers)  # noqa: E731
-        read = jax.jit(_Entry("data.csv", column, sensor))
-        return float(read(0.0))
+        return _Entry("data.csv", column, lambda sample: np.arange(numbers))
 
-    assert (entry("gyro[2]", 3), entry("angle", 1), entry("angle[0]", 1)) == (2.0, 0.0, 0.0)
+    entries = [entry("gyro[2]", 3), entry("angle", 1), entry("angle[0]", 1)]
+    found = jax.jit(lambda t: [read(t) for read in entries])(0.0)
+    assert list(map(float, found)) == [2.0, 0.0, 0.0]
     with pytest.raises(ValueError, match=r'data.csv .*"gyro\[3\]", but its sensor has 3 numbers'):
-        entry("gyro[3]", 3)
+        jax.eval_shape(entry("gyro[3]", 3), 0.0)
     with pytest.raises(ValueError, match=r'"gyro" for a sensor with 3 numbers: add \[0\]'):
-        entry("gyro", 3)
+        jax.eval_shape(entry("gyro", 3), 0.0)

@@ -77,19 +77,6 @@ def test_rolling_and_torsional_friction():
 
 
 @pytest.mark.slow
-def test_stack_of_ten_rests():
-    cube, bodies = mbd.Box((0.5, 0.5, 0.5)), [box(f"{i}", (0.0, 0.0, 0.5 + i)) for i in range(10)]
-    pairs = zip(["ground", *bodies[:-1]], bodies, [FLOOR] + 9 * [cube], strict=True)
-    contacts = [mbd.Contact(b.name, a, b, shape, cube, friction=0.5) for a, b, shape in pairs]
-    mechanism = mbd.Mechanism(bodies, contacts=contacts, contact_budget=44)
-    sol = run(mechanism)
-    places = np.asarray(sol.q).reshape(-1, 7, 10)[-1, :3]
-    np.testing.assert_allclose(places, np.outer([0, 0, 1], 0.5 + np.arange(10.0)), atol=1e-8)
-    assert sol.contact_residual[-1] < 1e-8
-    np.testing.assert_allclose(sol.contact_force[-1, :, 0].sum(), G * 55, rtol=1e-6)
-
-
-@pytest.mark.slow
 def test_example_stack_of_boxes():
     """The box that stays behind is pulled by mu g, has the derivative of that with respect to mu,
     and as it tips that of a difference quotient. Where one of several redundant corners is about

@@ -183,7 +183,7 @@ def test_speeds_do_not_depend_on_the_budget():
     # The rows of the contact problem are an independent way to them.
     mechanism = slope(0.3)
     velocities = jax.jit(lambda q, v: mechanism.contact_rows(0.0, q).velocities(v))
-    rows = velocities(mechanism.state().q, np.array(v))
+    rows = np.asarray(velocities(mechanism.state().q, np.array(v)))
     np.testing.assert_allclose(speeds[0][0], np.linalg.norm(rows[:, 1:], axis=1), rtol=1e-12)
 
 
@@ -274,7 +274,7 @@ def test_faces_of_convex_points():
 
 def test_shapes_take_the_place_of_the_box_of_inertia_once():
     block = mbd.Body("block", INERTIA, position=[0, 0, 1])
-    wall = mbd.Pose(jnp.array([2.0, 0, 0]), jnp.array([np.sqrt(0.5), 0, -np.sqrt(0.5), 0]))
+    wall = mbd.Pose(np.array([2.0, 0, 0]), np.array([np.sqrt(0.5), 0, -np.sqrt(0.5), 0]))
     contacts = [
         mbd.Contact("floor", "ground", block, mbd.HalfSpace(), BLOCK),
         mbd.Contact("wall", "ground", block, mbd.HalfSpace(), BLOCK, frame_a=wall),

@@ -27,7 +27,7 @@ def test_rotors_keep_energy_and_momentum():
     """At any velocities M a = f, with the power of both actuators, but for what the rotors hold:
     d(v . M v / 2)/dt is that power, and M v in the directions that move all together is constant.
     The rate of M by differences."""
-    mechanism, h, u = floating(), 1e-4, jnp.array([0.7])
+    mechanism, h, u = floating(), 1e-4, np.array([0.7])
     rng = np.random.default_rng(0)
     q, v = mechanism.state().q, rng.normal(size=12)
 
