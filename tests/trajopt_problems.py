@@ -175,9 +175,9 @@ def moved_by(steps: int, dt: float, semi_implicit: bool) -> np.ndarray:
     return np.stack([dt * (left if semi_implicit else left - dt / 2), np.full(steps, dt)])
 
 
-def least_effort_between(steps: int, speed: float, push: float) -> Any:
-    """The controls of least sum dt u^2 of `cart(steps)` with v <= speed and |u| <= push, by
-    SLSQP, as `x`, and that sum as `fun`."""
+def least_effort_between(steps: int, speed: float, least: float = -np.inf) -> Any:
+    """The controls of least sum dt u^2 of `cart(steps)` with v <= speed and u >= least, by SLSQP,
+    as `x`, and that sum as `fun`."""
     dt, rows = 1 / steps, moved_by(steps, 1 / steps, False)
     speeds = dt * np.tril(np.ones((steps, steps)))
     return scipy.optimize.minimize(
@@ -185,7 +185,7 @@ def least_effort_between(steps: int, speed: float, push: float) -> Any:
         np.zeros(steps),
         jac=lambda u: 2 * dt * u,
         method="SLSQP",
-        bounds=[(-push, push)] * steps,
+        bounds=[(least, np.inf)] * steps,
         constraints=[
             dict(type="eq", fun=lambda u: rows @ u - [1, 0]),
             dict(type="ineq", fun=lambda u: speed - speeds @ u),

@@ -95,7 +95,7 @@ def test_path_conditions_as_in_an_independent_optimiser():
     """A cart with a speed limit, against SLSQP on the same unknowns; and one whose force does not
     get there."""
     limit = tp.Below(1.2, of_rate=True)
-    exact = tp.least_effort_between(10, 1.2, np.inf)
+    exact = tp.least_effort_between(10, 1.2)
     plan = ilqr(tp.cart(10, path=limit))
     assert tp.ended(plan, "converged")
     assert np.max(plan.v) > 1.2 - 1e-5  # the limit matters

@@ -24,10 +24,10 @@ SHARP = optx.BFGS(rtol=1e-9, atol=1e-9)
 
 
 def test_bounds_and_conditions():
-    """A cart with bounds of the force and of the speed that both act, by the method of
+    """A cart with bounds of the force, the lower of which acts, and of the speed, by the method of
     multipliers."""
-    problem = tp.cart(STEPS, path=tp.Below(1.45, of_rate=True), lower=-5.1, upper=5.1)
-    exact = tp.least_effort_between(STEPS, 1.45, 5.1)
+    problem = tp.cart(STEPS, path=tp.Below(1.45, of_rate=True), lower=-5.1, upper=9.0)
+    exact = tp.least_effort_between(STEPS, 1.45, -5.1)
     plan = trajopt.shooting(problem, condition_tolerance=1e-6, progress=False)
     assert tp.ended(plan, "converged") and float(plan.bound_violation) == 0
     assert max(float(plan.final_violation), float(plan.path_violation)) <= 1e-6
