@@ -177,7 +177,7 @@ def design_for(task: Task, starts: int = 64, seed: int = 0, progress: bool = Tru
 def known_design() -> tuple[Design, float]:
     """A crank-rocker, and its branch."""
     numbers = np.log([1.0, 0.35, 0.9, 0.75]), [0.5, 0.4], [0.2, -0.1], 0.25
-    return Design(*(jnp.asarray(x, float) for x in numbers)), 1.0
+    return Design(*(jnp.asarray(np.array(x), float) for x in numbers)), 1.0
 
 
 def known_task(points: int = 24) -> Task:
