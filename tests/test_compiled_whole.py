@@ -66,9 +66,12 @@ def test_what_the_user_has_decided_stays(monkeypatch):
     monkeypatch.setattr(_compiled_whole, "_backend_exists", lambda: False)
     _compiled_whole.request_whole_loops()
     assert os.environ["XLA_FLAGS"] == flags
-    with jax.default_matmul_precision("high"):
+    jax.config.update("jax_default_matmul_precision", "high")
+    try:
         _matmul_precision.request_full_precision()
         assert jax.config.jax_default_matmul_precision == "high"
+    finally:
+        jax.config.update("jax_default_matmul_precision", "highest")
 
 
 @pytest.mark.skipif(jax.__version_info__ >= (0, 12), reason="the limit is large by default")
