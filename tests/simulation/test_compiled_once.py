@@ -85,7 +85,7 @@ def numbers(stiffness, drag, gain):
             numbers(9.81, 0.1, 1.0),
             [
                 numbers(3.7, 0.2, 2.0),
-                {**numbers(9.81, 0.1, 1.0), "state": mbd.State(0.2, 2 * START.q, np.ones(1))},
+                {**numbers(9.81, 0.1, 1.0), "state": mbd.State(0.2, np.array([1.8]), np.ones(1))},
             ],
         ),
         (tolerances(1e-3), [tolerances(1.0), tolerances(1)]),
