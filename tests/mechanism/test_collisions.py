@@ -144,8 +144,9 @@ def test_a_capsule_that_sinks_into_a_face_has_points_at_both_ends():
     middle = np.tile(np.asarray(pairs.BOX.half_sizes) * up, (pairs.COUNT, 1))
     box, capsule = pairs.many(pairs.BOX), pairs.many(pairs.CAPSULE)
     points = pairs.of_many(box, Pose(0 * middle, still), capsule, Pose(middle, lying))
-    reach = pairs.CAPSULE.half_length * np.sin(np.abs(bend))
-    gaps = np.stack([-reach, reach], axis=1) - pairs.CAPSULE.radius
+    radius, half = map(np.asarray, (pairs.CAPSULE.radius, pairs.CAPSULE.half_length))
+    reach = half * np.sin(np.abs(bend))
+    gaps = np.stack([-reach, reach], axis=1) - radius
     np.testing.assert_allclose(points.gap, gaps, atol=1e-14)
     np.testing.assert_allclose(points.normal, np.tile(up, (pairs.COUNT, 2, 1)), atol=1e-14)
 

@@ -30,7 +30,7 @@ def live():
 
 
 def height(live):
-    return float(live.mechanism.pose(live.state.q, "ball").position[2])
+    return float(np.asarray(live.state.q)[2])
 
 
 def test_controls_and_parameters_act(live):
@@ -38,16 +38,16 @@ def test_controls_and_parameters_act(live):
     live.advance(0.5)
     # Semi-implicit steps of a free fall.
     assert height(live) == pytest.approx(-9.81 * 1e-4 * 50 * 51 / 2, rel=1e-9)
-    speed = float(live.mechanism.twist(live.state.v, "ball").linear[2])
+    speed = float(np.asarray(live.state.v)[2])
     live.controls["thrust"], live.parameters[MASS] = 30.0, 3.0
     live.advance(0.1)
-    after = float(live.mechanism.twist(live.state.v, "ball").linear[2])
+    after = float(np.asarray(live.state.v)[2])
     assert (after - speed) / 0.1 == pytest.approx(30.0 / 3.0 - 9.81, rel=1e-9)
 
 
 def test_the_scene_shows_the_state(live):
     live.reset()
-    assert live.state.t == 0.0
+    assert float(live.state.t) == 0.0
     live.advance(0.2)
     node = live._bodies["ball"]
     np.testing.assert_allclose(node.position[2], height(live), atol=1e-12)
