@@ -45,12 +45,12 @@ def link(name, **motion):
 
 def far_end(i):
     """The frame of the next hinge on link i, at its end, a quarter turn about the link away."""
-    return mbd.Pose(jnp.array([LENGTH, 0, 0]), jnp.asarray(LEFT if i % 2 == 0 else RIGHT))
+    return mbd.Pose(np.array([LENGTH, 0, 0]), LEFT if i % 2 == 0 else RIGHT)
 
 
 def near_end():
     """The frame of its own hinge on each link: that of the link."""
-    return mbd.Pose(jnp.asarray(ORIGIN), jnp.asarray(STRAIGHT))
+    return mbd.Pose(ORIGIN, STRAIGHT)
 
 
 def links(angles):
@@ -90,7 +90,7 @@ def starting(angles):
 
 def six_r_loop():
     """The last link is the ground."""
-    poses, velocities = starting(jnp.asarray(START, float))
+    poses, velocities = starting(np.array(START))
     bodies = [
         link(
             f"link {i + 1}",

@@ -125,8 +125,7 @@ def with_strong_types(tree: PyTree) -> Any:
     def strong(x):
         if not jnp.issubdtype(jnp.result_type(x), jnp.floating):
             return x
-        # Unlike JAX, NumPy compiles no program for the conversion.
-        return jnp.asarray(np.asarray(x) if is_concrete(x) else x, dtype)
+        return to_jax(x, dtype)
 
     return treedef.unflatten(
         [strong(x) if is_one else x for x, is_one in zip(leaves, weak, strict=True)]

@@ -7,7 +7,7 @@ import diffrax
 import jax
 import numpy as np
 
-from ._concrete import is_concrete
+from ._concrete import is_concrete, numpy_if_concrete
 
 
 class _InWords(type(diffrax.RESULTS)):
@@ -213,6 +213,13 @@ def promoted(verdict: Any) -> RESULTS:
 def code(result: Any) -> Any:
     """The number of a verdict of any enumeration, as an array."""
     return jax.tree.leaves(result)[0]
+
+
+def succeeded(result: Any) -> Any:
+    """Whether a verdict, or each one of a batch, is `successful`. Unlike `==` it compiles nothing
+    for concrete ones."""
+    xp = numpy_if_concrete(found := code(result))
+    return xp.asarray(found) == code(RESULTS.successful)
 
 
 def verdict(codes: Any) -> RESULTS:

@@ -99,7 +99,7 @@ def test_a_number_is_a_number(name):
 
 def test_strong_types():
     """Of the dtype of the other numbers; what is no real number stays."""
-    a32 = jnp.asarray(np.ones(2, np.float32))
+    a32 = _concrete.to_jax(np.ones(2, np.float32))
     tree = {"a": a32, "b": 0.5, "c": jnp.asarray(0.5), "n": 3, "s": "x", "i": jnp.asarray(2)}
     found = _concrete.with_strong_types(tree)
     assert found["a"] is a32 and found["n"] == 3 and found["s"] == "x"

@@ -14,6 +14,7 @@ from refusals import check_refused, refusals
 from short_runs import PENDULUM, START, UK, Wrong, simulate
 
 import jaxmbd as mbd
+from jaxmbd._concrete import to_jax
 from jaxmbd._results import code
 
 IMPULSE, RESULTS = mbd.VelocityImpulse(), mbd.RESULTS
@@ -73,14 +74,14 @@ def gains(enforcement):
 
 
 EACH = "`{}`.*each of the 1 rows.*shape".format
-ROWS = jnp.ones(2)
+ROWS = to_jax(np.ones(2))
 
 
 @refusals(
     ("6 of q", "`q` has 6 entries.*nq = 7", of_top(6)),
     ("7 of v", "`v` has 7 entries.*nv = 6", of_top(7)),
     ("k", EACH("k"), gains(mbd.LagrangeMultipliers(k=ROWS))),
-    ("d", EACH("d"), gains(mbd.LagrangeMultipliers(d=jnp.ones(3)))),
+    ("d", EACH("d"), gains(mbd.LagrangeMultipliers(d=np.ones(3)))),
     ("stiffness", EACH("stiffness"), gains(mbd.ImplicitPenalty(ROWS, 1.0))),
     ("damping", EACH("damping"), gains(mbd.ImplicitPenalty(1.0, ROWS, mbd.Primal()))),
     ("explicit", EACH("stiffness"), gains(mbd.ExplicitPenalty(ROWS))),

@@ -11,6 +11,7 @@ from helpers import Pendulum
 
 import jaxmbd as mbd
 from jaxmbd import _sizes, trajopt
+from jaxmbd._concrete import to_jax
 from jaxmbd._simulation.saving import make_grid, make_saving
 
 HUGE, MANY = 10**18, 2**31 - 1
@@ -60,7 +61,7 @@ COUNTED = "steps are requested, but a simulation takes at most 2147483647.*fewer
             r"save every n-th step by `SaveAt\(steps=n\)`",
         ),
         (
-            dict(dt=1e-3, num_steps=MANY, saveat=diffrax.SaveAt(t1=True, ts=[0.5])),
+            dict(dt=1e-3, num_steps=MANY, saveat=diffrax.SaveAt(t1=True, ts=to_jax([0.5]))),
             r"`ts` among 2.147e[+]09 steps takes at least 8 GiB .* by `SaveAt\(steps=n\)`",
         ),
     ],

@@ -36,7 +36,8 @@ def program(fn):
 def test_values_are_arguments():
     """Floats and arrays, closed over and in the text; integers and operations count."""
     for g in (0.3, np.array([0.3, 0.1, 2.0]), jnp.array(0.3)):
-        expected = np.where(X > g, np.sin(X) * g, 0.25)
+        x, number = np.asarray(X), np.asarray(g)
+        expected = np.where(x > number, np.sin(x) * number, 0.25)
         np.testing.assert_allclose(call(by_structure(scaled(g), X), X), expected, rtol=1e-15)
     assert program(scaled(0.3)) == program(scaled(0.7))
     assert program(scaled(jnp.array(0.3))) == program(scaled(jnp.array(0.7)))

@@ -2,9 +2,9 @@
 
 from typing import Annotated, ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._concrete import to_jax
 from .._inputs import checked, within
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._types import RealScalarLike
@@ -61,7 +61,7 @@ class GeneralisedAlpha(AbstractImplicitEnforcement):
         rho_inf: Annotated[RealScalarLike, within(0, 1)] = 0.8,
         solver: AbstractConstraintSolver | None = None,
     ):
-        self.rho_inf = jnp.asarray(rho_inf, jnp.result_type(float))
+        self.rho_inf = to_jax(rho_inf, float)
         self.solver = Automatic() if solver is None else solver
 
     @property

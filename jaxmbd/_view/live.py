@@ -14,7 +14,7 @@ import numpy as np
 
 from .._concrete import is_concrete, to_jax
 from .._inputs import checked, positive
-from .._results import RESULTS, code
+from .._results import RESULTS, succeeded
 from .._simulation import Stepper, StepperState, as_control
 from .._system import State
 from ..identify import Leaves, leaf
@@ -181,7 +181,7 @@ class Live:
             begun = time.monotonic()
             if self._running:
                 self.advance(self.speed / self._fps)
-                if not bool(self.state.result == RESULTS.successful):
+                if not succeeded(self.state.result):
                     self.pause()
             self._ended.wait(max(1 / self._fps - (time.monotonic() - begun), 1e-3))
 
@@ -251,11 +251,11 @@ class Live:
     def _show_numbers(self, state: Any) -> None:
         """Write the time and the numbers of the selected element, and go on with the plot."""
         m, t = self.mechanism, float(state.t)
-        t_one, q_one, v_one = (jnp.asarray(np.asarray(x)[None]) for x in (t, state.q, state.v))
+        t_one, q_one, v_one = (to_jax(np.asarray(x)[None]) for x in (t, state.q, state.v))
         found = along(m, t_one, q_one, v_one, None)
         lines = [f"**t = {t:.3f} s**"]
         result = getattr(state, "result", RESULTS.successful)
-        if np.asarray(code(result)) != np.asarray(code(RESULTS.successful)):
+        if not succeeded(result):
             lines.append(f"stopped: {RESULTS[result]}")
         name = self._selected
         if name in self._bodies:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from .._concrete import picked
-from .._results import RESULTS
+from .._results import succeeded
 from .._simulation import Solution
 from .._system import State
 from ..mechanism import (
@@ -137,7 +137,7 @@ def _run(name: str, mechanism: Mechanism, motion: Any, times: np.ndarray, forces
 
 def _while_good(sol: Any) -> Any:
     """The part of a motion before its failure: after it the times go on, and the state is held."""
-    if not isinstance(sol, Solution) or bool(sol.result == RESULTS.successful):
+    if not isinstance(sol, Solution) or succeeded(sol.result):
         return sol
     moves = np.any(np.diff(np.asarray(sol.q), axis=0) != 0, axis=1)
     count = int(np.max(np.flatnonzero(moves), initial=-1)) + 2

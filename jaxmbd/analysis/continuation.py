@@ -17,7 +17,7 @@ from .._loop import without_tangents
 from .._printed import in_a_line, judged, printed
 from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
-from .._results import RESULTS
+from .._results import RESULTS, succeeded
 from .._simulation import as_control
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
@@ -453,9 +453,10 @@ def _located(advanced: Callable, span: float, value: Callable) -> _Point:
 
 
 def _limit_of(problem: Family, near: _Point, index: int, state: State) -> BranchPoint:
-    found = _limit_point(problem, near.q, jnp.zeros_like(state.v), near.x, 30)
-    if found.result == RESULTS.successful:
-        there = State(state.t, found.state.q, jnp.zeros_like(state.v))
+    still = to_jax(np.zeros_like(state.v))
+    found = _limit_point(problem, near.q, still, near.x, 30)
+    if succeeded(found.result):
+        there = State(state.t, found.state.q, still)
         return BranchPoint(float(found.parameter), there, index, found.direction)
     there = State(state.t, near.q, jnp.zeros_like(state.v))
     dp = near.tangent[:-1]

@@ -13,7 +13,7 @@ from .._concrete import all_concrete, picked, to_jax
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import counted, in_a_line, printed
-from .._results import RESULTS, code
+from .._results import succeeded
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike
 from .equilibrium import equilibrium
@@ -93,7 +93,7 @@ def equilibria(
     system, u = with_dtype((system, u), states.q.dtype)
     t = to_jax(np.broadcast_to(np.asarray(states.t, states.q.dtype), states.q.shape[:1]))
     found = _all(system, t, states, u, first, tolerance, max_iterations, solver)
-    good = np.asarray(code(found.report.result)) == code(RESULTS.successful)
+    good = succeeded(found.report.result)
     near = np.asarray(_distances(system, found.q)) <= distance
     which, firsts = np.full(len(good), -1), []
     for i in np.flatnonzero(good):

@@ -107,7 +107,7 @@ def inverse_dynamics(
     check_no_nan(system=system, state=state, u=u)
     t, q, v = _states(state)
     dtype = q.dtype
-    dv, u = jnp.asarray(dv, dtype), with_dtype(u, dtype)
+    dv, u = to_jax(dv, dtype), with_dtype(u, dtype)
     check_system(system, as_control(u, dtype), *_first(q, v))
     if dv.shape != v.shape:
         raise ValueError(f"Argument `dv` must have shape {v.shape}, but has {dv.shape}.")

@@ -16,7 +16,7 @@ from .._inputs import Numbers, at_least, checked, finite, positive, shown
 from .._loop import tree_where, without_tangents
 from .._printed import counted, in_a_line, judged, printed, span
 from .._raising import raise_failure
-from .._results import RESULTS, code, first_failure
+from .._results import RESULTS, first_failure, succeeded
 from .._search import nonzero, redundancy
 from .._system import AbstractSystem, State
 from .._types import Coordinates, Velocity
@@ -74,8 +74,7 @@ class Kinematics(eqx.Module):
     @property
     def ok(self) -> Bool[Array, " n"]:
         """Which samples are successful."""
-        found = code(self.result)
-        return to_jax(numpy_if_concrete(found).asarray(found) == code(RESULTS.successful))
+        return to_jax(succeeded(self.result))
 
     @property
     def branch_changes(self) -> Bool[Array, " n"]:

@@ -13,7 +13,7 @@ from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import judged, printed
 from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
-from .._results import RESULTS, code
+from .._results import RESULTS, succeeded
 from .._system import State
 from .continuation import Family, family_of
 from .equilibrium import equilibrium
@@ -103,7 +103,7 @@ def limit_load(
 
     def settled(x: float, q: Any) -> tuple[State, bool, float]:
         rest, moved = _rest_at(problem, jnp.asarray(x, q.dtype), q, state.v, max_iterations)
-        return rest, int(code(rest.report.result)) == code(RESULTS.successful), float(moved)
+        return rest, bool(succeeded(rest.report.result)), float(moved)
 
     here, found, _ = settled(start, state.q)
     if not found:
@@ -152,6 +152,6 @@ def _rest_at(problem: Family, x, q, v, max_iterations: int):
 
 def _near(after: State, here: State, jump: float) -> bool:
     """Whether the state beyond is an equilibrium near this one, so that only the step was long."""
-    if not bool(after.report.result == RESULTS.successful):
+    if not succeeded(after.report.result):
         return False
     return bool(np.max(np.abs(np.asarray(after.q) - np.asarray(here.q)), initial=0.0) <= jump)

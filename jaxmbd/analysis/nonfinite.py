@@ -12,7 +12,7 @@ from .._concrete import all_concrete, picked, to_jax
 from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._printed import printed
-from .._results import RESULTS, code
+from .._results import RESULTS, succeeded
 from .._simulation import SimulationProblem, Solution, Stepper, make_grid
 from .._sizes import check_fits
 from .._system import AbstractSystem, State
@@ -153,7 +153,7 @@ def first_nonfinite(
     tolerance = to_jax(np.asarray(start_tolerance, dtype))
     q, v = with_dtype((state.q, state.v), dtype)
     motion = run(stepper, control, q, v, grid.as_arrays(dtype), tolerance)
-    if int(code(motion.result)) != int(code(RESULTS.successful)):
+    if not succeeded(motion.result):
         return _in_motion(motion)
     if loss is None:
         return NonfiniteOrigin(remark="For derivatives give `loss`.")

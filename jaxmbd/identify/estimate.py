@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from .._concrete import compiled_quickly, picked, to_jax
 from .._inputs import checked, inside
 from .._printed import printed
-from .._results import RESULTS
+from .._results import RESULTS, succeeded
 from .._system import AbstractSystem, State
 from .identifiability import Identifiability, identifiability
 from .least_squares import LeastSquares, covariance
@@ -289,7 +289,7 @@ class Estimate(eqx.Module):
         if not self.converged:
             lines.append("NOT CONVERGED: do not trust the figures above.")
         for record, result in zip(self.prediction.records, self.prediction.results, strict=True):
-            if not bool(result == RESULTS.successful):
+            if not succeeded(result):
                 lines.append(f'"{record.name}" was not simulated to its end: {RESULTS[result]}')
         lines.append(f"{self.iterations} iterations in {self.seconds:.1f} s, with compilation")
         return "\n".join(lines)

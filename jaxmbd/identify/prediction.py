@@ -14,7 +14,7 @@ from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import checked, positive
 from .._printed import counted, printed
 from .._progress import says_when_compiling
-from .._results import RESULTS
+from .._results import RESULTS, succeeded
 from .._system import AbstractSystem
 from .losses import Squares
 from .part import PartMotion
@@ -39,7 +39,7 @@ class Prediction(NamedTuple):
     labels: tuple[str, ...]
 
     def __str__(self) -> str:
-        failed = sum(not bool(result == RESULTS.successful) for result in self.results)
+        failed = sum(not succeeded(result) for result in self.results)
         rows = [
             f"{counted(len(self.records), 'record')}: "
             + ("all simulations successful" if not failed else f"{failed} simulations failed")
@@ -65,7 +65,7 @@ class Prediction(NamedTuple):
     @property
     def successful(self) -> bool:
         """Whether all simulations reached their end."""
-        return all(bool(result == RESULTS.successful) for result in self.results)
+        return all(map(succeeded, self.results))
 
 
 @checked
@@ -125,7 +125,7 @@ def prediction_of(problem: FitProblem, found: PartMotion) -> Prediction:
     for k, (record, (begin, end)) in enumerate(zip(*partition[:2], strict=True)):
         readings[record].append(of_parts[k, : end - begin])
         result = jax.tree.map(lambda x, k=k: np.asarray(x)[k], found.result)
-        if bool(verdicts[record] == RESULTS.successful):
+        if succeeded(verdicts[record]):
             verdicts[record] = result
     return Prediction(
         problem.records,

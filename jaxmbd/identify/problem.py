@@ -16,7 +16,7 @@ from .._concrete import as_one_program, compiled_quickly, picked, to_jax, with_s
 from .._enforcement import AbstractEnforcement
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
-from .._results import RESULTS, code
+from .._results import succeeded
 from .._search import Multipliers
 from .._simulation import simulate
 from .._sizes import check_steps
@@ -227,7 +227,7 @@ def _consistent(system: AbstractSystem, state: State, record: Record) -> State:
     if np.max(off, initial=0.0) <= _ROUNDED * np.finfo(state.q.dtype).eps:
         return State(state.t, state.q, state.v)
     state, result = consistent(system, state, constrained=True)
-    if int(code(result)) != int(code(RESULTS.successful)):
+    if not succeeded(result):
         raise ValueError(
             f'"{record.name}" cannot start at t = {state.t:g} s from the state given: {result}'
         )

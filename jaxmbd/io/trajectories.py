@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._printed import counted, printed, span
-from .._results import RESULTS
+from .._results import RESULTS, succeeded
 from ..mechanism import Mechanism
 from .loaded import Loaded
 
@@ -40,7 +40,7 @@ def write_trajectory(path: Path, model: Mechanism | Loaded, solution: Any) -> No
             f"A trajectory needs saved times, but `t` has shape {t.shape}: pass "
             "`saveat=diffrax.SaveAt(...)` to `simulate`, and one sample at a time."
         )
-    if not bool(solution.result == RESULTS.successful):
+    if not succeeded(solution.result):
         warnings.warn(
             f"The simulation failed, and {path.name} holds its last state from there: "
             f"{RESULTS[solution.result]}",

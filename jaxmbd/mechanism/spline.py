@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import as_one_program, is_concrete
+from .._concrete import as_one_program, is_concrete, to_jax
 from .._inputs import Shape, checked
 
 
@@ -43,7 +43,7 @@ class PeriodicSpline(eqx.Module):
         **Raises:** `ValueError` for other angles.
         """
         dtype = jnp.result_type(float)
-        angles, values = jnp.asarray(angles, dtype), jnp.asarray(values, dtype)
+        angles, values = to_jax(angles, dtype), to_jax(values, dtype)
         n = len(angles)
         if len(values) != n:
             raise ValueError(

@@ -9,9 +9,10 @@ from analysis_systems import ARM, CartPole, Springs, Unit, four_bar, gravity
 from jaxtyping import Array
 
 import jaxmbd as mbd
+from jaxmbd._concrete import to_jax
 from jaxmbd.analysis import accelerations, inverse_dynamics, static_inputs
 
-CART_POLE = CartPole(*map(jnp.asarray, (1.2, 0.3, 0.7)))
+CART_POLE = CartPole(*map(to_jax, (1.2, 0.3, 0.7)))
 
 
 class Lever(mbd.AbstractSystem):

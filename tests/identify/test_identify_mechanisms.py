@@ -104,7 +104,7 @@ def test_tensor_by_its_path():
     np.testing.assert_allclose(heavier.tensor, inertia_of_bar(5.0).tensor)
     other = mbd.Inertia.sphere(radius=0.3, mass=1.0).tensor
     both = inertia({TENSOR: other, f"{BAR}.mass": jnp.array(5.0)})
-    assert both.mass == 5.0 and np.array_equal(both.tensor, other)
+    assert float(both.mass) == 5.0 and np.array_equal(both.tensor, other)
     parameters = identify.parameters.Parameters(model.parameters({TENSOR: identify.LogCholesky()}))
     assert parameters.size == 6
     z = np.stack([np.zeros(6), np.random.default_rng(0).normal(size=6)])

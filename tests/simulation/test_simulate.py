@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
+from jaxmbd._concrete import to_jax
 
 SaveAt = diffrax.SaveAt
 UK, HEUN, MIDPOINT = mbd.UdwadiaKalaba(), diffrax.Heun(), h.midpoint()
@@ -55,10 +56,10 @@ SHORTER = dict(t1=1.05, dt=0.3)  # no multiple: the last step ends at t1
         (WHOLE, SaveAt(steps=4), [0.9, 1.3], 10),
         (WHOLE, SaveAt(steps=4, t1=True), [0.9, 1.3, 1.5], 10),
         (WHOLE, SaveAt(steps=11), [], 10),  # fewer steps than that
-        (WHOLE, SaveAt(ts=[0.5, 0.6, 1.5]), [0.5, 0.6, 1.5], 10),  # on the grid, both ends
+        (WHOLE, SaveAt(ts=to_jax([0.5, 0.6, 1.5])), [0.5, 0.6, 1.5], 10),  # on the grid, both ends
         (
             WHOLE,
-            SaveAt(ts=[0.51, 0.523, 0.7, 0.75, 0.75, 1.4999], t0=True, t1=True),
+            SaveAt(ts=to_jax([0.51, 0.523, 0.7, 0.75, 0.75, 1.4999]), t0=True, t1=True),
             [0.5, 0.51, 0.523, 0.7, 0.75, 0.75, 1.4999, 1.5],
             10,
         ),
@@ -167,7 +168,7 @@ def test_times_between_steps_have_the_order_of_the_method(case, method, order):
     q, v = h.CASES[case].motion(ts)
     errors = []
     for dt in (0.025, 0.025 / 3):
-        sol = run(case, method, dt=dt, num_steps=48, saveat=SaveAt(ts=ts))
+        sol = run(case, method, dt=dt, num_steps=48, saveat=SaveAt(ts=to_jax(ts)))
         errors.append(np.max(np.abs(np.concatenate([sol.q - q, sol.v - v]))))
     assert abs(np.log(errors[0] / errors[1]) / np.log(3) - order) < 0.3, errors
     assert errors[1] < {4: 1e-6, 2: 1e-2, 1: 1e-1}[order]

@@ -4,6 +4,7 @@ import re
 import sys
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxmbd as mbd
@@ -59,7 +60,7 @@ def test_limits_of_coordinates_are_named():
     rail = mbd.Prismatic("rail", "ground", slider, point=[0, 0, 0], axis=[1, 0, 0])
     stop = mbd.CoordinateLimit("stop", mbd.OfJoint(rail), lower=0.1, upper=0.2)
     mechanism = mbd.Mechanism([slider], [rail], contacts=[stop])
-    x = float(mechanism.joint_coordinates(mechanism.state().q, "rail")[0])
+    x = np.asarray(mechanism.joint_coordinates(mechanism.state().q, "rail"))[0]
     side = rf"is {x:.4g}, below its lower limit 0\.1"
     with pytest.raises(Exception, match=f'coordinate "stop" {side}'):
         simulate(mechanism, mechanism.state())

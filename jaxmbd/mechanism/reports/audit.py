@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
 from ..._inputs import checked
 from ..._printed import printed
-from ..._results import RESULTS, code
+from ..._results import succeeded
 from ..._simulation import Solution
 from ..._types import Control
 from ..batching import batched, with_last_axis
@@ -121,8 +121,8 @@ def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -
     lam = with_last_axis(
         "`multipliers`", sol.multipliers, mechanism.row_count, "one for each row of the joints"
     )
-    verdict = code(sol.result)
-    if is_concrete(verdict) and np.any(failed := np.asarray(verdict) != code(RESULTS.successful)):
+    failed = ~succeeded(sol.result)
+    if is_concrete(failed) and np.any(failed):
         raise ValueError(
             f"{int(np.sum(failed))} of {np.size(failed)} motions failed, and what is held after a "
             "failure has no balance. See `sol.result`, and give the motions that succeeded."

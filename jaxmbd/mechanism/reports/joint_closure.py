@@ -13,7 +13,7 @@ from ..._concrete import is_concrete
 from ..._inputs import at_least, checked, positive
 from ..._printed import printed
 from ..._raising import error_if
-from ..._results import RESULTS
+from ..._results import succeeded
 from ..._system import State
 from ..mechanism import Mechanism
 from ..placing import Placement
@@ -74,7 +74,7 @@ def joint_closure(mechanism: Mechanism, report: AssemblyReport) -> JointClosure:
         int(report.rank),
         float(report.displacement),
         float(report.change),
-        bool(report.result == RESULTS.successful),
+        bool(succeeded(report.result)),
     )
 
 
@@ -139,7 +139,7 @@ def close_joints(
         return found
     report: Any = found.report
     kept = [*dict.fromkeys((*asked.coordinates, *asked.rates))]
-    failed = report.result != RESULTS.successful
+    failed = ~succeeded(report.result)
     if not is_concrete(report.phi):
         return _raised_at_run_time(mechanism, found, failed, kept)
     if failed:
