@@ -422,7 +422,7 @@ def _passed(before: float, x: float, end: float, lower: float, upper: float) -> 
 
 
 @eqx.filter_jit
-def _length(problem: Family, here: _Point, there: _Point, scale: np.ndarray) -> Array:
+def _length(problem: Family, here: _Point, there: _Point, scale: Float[Array, " n"]) -> Array:
     """The scaled distance along the branch from one point to another."""
     dp = problem.statics(here.q, here.x).system.difference(here.q, there.q)
     moved = jnp.concatenate([dp, (there.x - here.x)[None]]) / scale

@@ -1,5 +1,5 @@
 """Contacts of systems that a user wrote, against the steps of a point in NumPy and closed forms:
-bounces, overlaps and Poisson's law. Bad input is refused."""
+bounces, overlaps, Poisson's law and Painleve's rod. Bad input is refused."""
 
 import functools
 
@@ -22,6 +22,7 @@ from contact_systems import (
     stepped,
 )
 from jaxtyping import Array
+from scipy.optimize import nnls
 
 import jaxmbd as mbd
 
@@ -121,6 +122,33 @@ class Facets(mbd.AbstractSystem):
 
     def gap(self, q, t):
         return self.J @ q + self.offset
+
+
+@pytest.mark.slow
+def test_overlaps_are_taken_back_on_the_shortest_way():
+    """Twenty planes and a point beyond most of them, and some far away: to the nearest point
+    within, by non-negative least squares (Lawson and Hanson 1974, chapter 23)."""
+    rng = np.random.default_rng(0)
+    J = rng.normal(size=(20, 20, 6))
+    offset = 1e-5 * rng.uniform(size=(20, 20)) - J @ (1e-3 * rng.normal(size=6))
+    offset[:, 15:] = 1e6
+    state = mbd.State(0.0, jnp.zeros(6), jnp.zeros(6))
+
+    @jax.jit
+    @jax.vmap
+    def moved(J, offset):
+        method, system = mbd.ContactImpulse(), Facets(J, offset)
+        return mbd.simulate(system, method, state, 1e-2, 1e-2, start_tolerance=1.0, throw=False)
+
+    sol = moved(jnp.asarray(J), jnp.asarray(offset))
+    assert np.all(sol.result == mbd.RESULTS.successful)
+    np.testing.assert_array_less(sol.contact_residual, 1e-10)
+    np.testing.assert_allclose(sol.v, 0.0, atol=1e-12)
+    for q, rows, far in zip(sol.q[:, -1], J, offset, strict=True):
+        E = np.concatenate([rows[:15], -1e3 * far[:15, None]], axis=1).T
+        f = np.eye(7)[6]
+        r = E @ nnls(E, f)[0] - f
+        np.testing.assert_allclose(q, -1e-3 * r[:6] / r[6], rtol=1e-8, atol=1e-12)
 
 
 class Corner(Facets):
@@ -230,6 +258,31 @@ def test_poissons_law():
     np.testing.assert_allclose(normal[1], -0.6 * normal[0], rtol=1e-4)
     for w in (v_poisson, v_newton):
         assert w @ M @ w < v @ M @ v
+
+
+@pytest.mark.slow
+def test_painleve():
+    """The sliding rod with much friction, for which forces have no solution: an impulse has, and
+    it is found, or the result says that it was not; never NaN."""
+    angles = jnp.linspace(0.7, 1.4, 8)
+
+    @jax.vmap
+    def slide(angle):
+        rod = Rod(jnp.asarray(3.0), jnp.asarray(0.0))
+        q = jnp.stack([0.0 * angle, 0.5 * jnp.sin(angle), angle])
+        return flight(rod, q, [-2.0, 0.0, 0.0], [1e-3, 0.05], 1e-3, 0)
+
+    sol = slide(angles)
+    assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.v))
+    good = np.asarray(sol.result == mbd.RESULTS.successful)
+    assert good.any()
+    assert np.all(sol.contact_residual[good] < 1e-9)
+    assert np.all(sol.contact_residual[~good] > 1e-10)
+    # It jams in the first step, with a normal force far above the weight.
+    assert np.max(sol.contact_force[:, 0, 0, 0]) > 10 * G
+    rod = Rod(jnp.asarray(3.0), jnp.asarray(0.0))
+    end = jax.jit(jax.vmap(lambda q: rod.gap(q, 0.0)))(sol.q[:, -1])
+    assert np.all(np.asarray(end) > -1e-3)
 
 
 @pytest.mark.slow

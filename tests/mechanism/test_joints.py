@@ -106,8 +106,6 @@ def differences_of(names):
     def values(q, v, t):
         return jnp.concatenate([of.constraint(q, t), of.nonholonomic(q, v, t)])
 
-    @jax.jit
-    @jax.vmap
     def coordinates_at(frames):
         return {name: of.joint(name).coordinates(*frames[name]) for name in measured}
 
@@ -118,7 +116,8 @@ def differences_of(names):
     qs, vs, ts = (np.reshape(x, (len(samples), -1)) for x in zip(*samples, strict=True))
     rows = np.asarray(values(qs, vs, ts[:, 0]))
     chosen = [frames_of(of, x, measured) for x in (*closed, *(moved(q, s * v) for s in SHIFTS))]
-    coordinates = jax.device_get(coordinates_at(jax.tree.map(lambda *x: np.stack(x), *chosen)))
+    of_each = jax.jit(jax.vmap(coordinates_at, axis_size=len(chosen)))
+    coordinates = jax.device_get(of_each(jax.tree.map(lambda *x: np.stack(x), *chosen)))
     displaced, faster, along = rows[:144].reshape(2, 6, 12, -1), rows[144:156], rows[156:162]
     here = rows[162]
     holonomic = np.arange(len(here)) < eqx.filter_eval_shape(of.constraint, state.q, TIME).size

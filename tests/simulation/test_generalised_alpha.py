@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 import jaxmbd as mbd
 
@@ -87,6 +88,40 @@ def test_steps_are_those_of_the_amplification_matrix(rho):
             np.testing.assert_allclose([v[i], q[i]], state[2:], rtol=1e-9, atol=1e-9 * z)
     largest = np.max(np.abs(np.linalg.eigvals(companion(rho, 1e6))))
     assert abs(largest - rho) < 1e-2  # they meet there in a double eigenvalue: sqrt(rounding)
+
+
+class Bushing(mbd.AbstractSystem):
+    """A pendulum of two masses: the second hangs on the first by a bushing, which is stiff along
+    the bar and across it."""
+
+    def mass_matrix(self, q):
+        return jnp.diag(jnp.array([1.0, 1.0, 0.5, 0.5], q.dtype))
+
+    def force(self, t, q, v, u):
+        weight = -9.81 * jnp.array([0.0, 1.0, 0.0, 0.5], q.dtype)
+        pull = 1e10 * (q[2:] - 1.5 * q[:2])
+        return weight + jnp.concatenate([1.5 * pull, -pull])
+
+    def constraint(self, q, t):
+        return (q[:2] @ q[:2] - 1.0) / 2
+
+
+@pytest.mark.slow
+def test_stiff_bushing():
+    """Steps of 0.01 s with a spring whose period is 3e-5 s, where RK4 needs steps below 1.3e-5 s.
+    The motion is that of the compound pendulum, to second order."""
+    # I = 1 + 0.5 * 1.5^2, m r = 1 + 0.5 * 1.5: the point pendulum of the length I / (m r).
+    length = (1 + 0.5 * 1.5**2) / (1 + 0.5 * 1.5)
+    sol = solve_ivp(
+        lambda t, y: [y[1], 9.81 / length * np.cos(y[0])], (0, 0.16), [0, 0], rtol=1e-12, atol=1e-12
+    )
+    hanging, errors = mbd.State(0.0, np.array([1.0, 0.0, 1.5, 0.0]), np.zeros(4)), []
+    for refined in (1, 2):
+        found = run(Bushing(), mbd.GeneralisedAlpha(0.5), hanging, np.asarray(0.02 / refined), 16)
+        q = np.asarray(found.q)
+        errors.append(np.abs(q[8 * refined, 0] - np.cos(sol.y[0, -1])))
+        np.testing.assert_allclose(q[-1, 2:], 1.5 * q[-1, :2], atol=1e-8)
+    assert errors[1] < 1e-4 and 1.7 < np.log2(errors[0] / errors[1]) < 2.3
 
 
 def test_it_takes_no_scheme():
