@@ -358,7 +358,7 @@ def family_of(
         return x
 
     jax.eval_shape(checks, jax.ShapeDtypeStruct((), dtype))
-    t = jnp.asarray(state.t, dtype)
+    t = to_jax(state.t, dtype)
     state = State(state.t, state.q, to_jax(np.zeros(state.v.shape, dtype)))
     return Family(family, with_dtype(u, dtype), t, solver), state
 

@@ -10,6 +10,7 @@ from helpers import Ball, G
 from jaxtyping import Array
 
 import jaxmbd as mbd
+from jaxmbd._concrete import to_jax
 
 
 def ball(mass=1.3, friction=0.0, restitution=0.8, **fields):
@@ -26,7 +27,7 @@ def flight(system, q, v, ts, dt=1e-2, impacts=3, control=None, **options):
         t1=float(ts[-1]),
         dt=dt,
         control=control,
-        saveat=diffrax.SaveAt(ts=jnp.asarray(ts)),
+        saveat=diffrax.SaveAt(ts=to_jax(ts)),
         throw=False,
     )
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxmbd as mbd
+from jaxmbd._concrete import to_jax
 from jaxmbd.mechanism.contact_rows import basis
 
 R, MU, G = 0.1, 0.5, 10.0
@@ -28,7 +29,7 @@ def test_a_ball_on_a_conveyor_slips_and_then_rolls():
     it, and rolls at v = 2/7 u from then on. The derivative by u is 0 before and 2/7 after that. The
     reports tell what carries it, and when it slips."""
     u = 3.5
-    rolls, saveat = 2 * u / (7 * MU * G), diffrax.SaveAt(ts=[0.1, 0.4])
+    rolls, saveat = 2 * u / (7 * MU * G), diffrax.SaveAt(ts=to_jax([0.1, 0.4]))
 
     @jax.jit
     def found(u):

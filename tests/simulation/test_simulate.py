@@ -64,7 +64,7 @@ SHORTER = dict(t1=1.05, dt=0.3)  # no multiple: the last step ends at t1
             10,
         ),
         (SHORTER, SaveAt(steps=True, t1=True), [0.3, 0.6, 0.9, 1.05], 4),
-        (SHORTER, SaveAt(ts=[0.9, 0.95, 1.05], t1=True), [0.9, 0.95, 1.05, 1.05], 4),
+        (SHORTER, SaveAt(ts=to_jax([0.9, 0.95, 1.05]), t1=True), [0.9, 0.95, 1.05, 1.05], 4),
         (dict(t1=0.2, dt=1.0), SaveAt(t1=True), [0.2], 1),
         (dict(t1=0.3, dt=0.1), SaveAt(steps=True), [0.1, 0.2, 0.3], 3),  # 2.9999999999999996
         (dict(t0=0, t1=2, dt=1), SaveAt(t1=True), [2.0], 2),  # whole numbers
