@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
 from .._concrete import all_concrete, to_jax
@@ -422,7 +422,7 @@ def _passed(before: float, x: float, end: float, lower: float, upper: float) -> 
 
 
 @eqx.filter_jit
-def _length(problem: Family, here: _Point, there: _Point, scale: Float[Array, " n"]) -> Array:
+def _length(problem: Family, here: _Point, there: _Point, scale: Float[ArrayLike, " n"]) -> Array:
     """The scaled distance along the branch from one point to another."""
     dp = problem.statics(here.q, here.x).system.difference(here.q, there.q)
     moved = jnp.concatenate([dp, (there.x - here.x)[None]]) / scale
