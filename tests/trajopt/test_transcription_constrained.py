@@ -111,7 +111,7 @@ def test_defects_of_multiple_shooting():
     by the trapezoidal rule."""
     x0, x1, u = np.random.default_rng(0).normal(size=(3, 4))
     A, B = tp.runge_kutta()
-    none = np.zeros(0)
+    none = to_jax(np.zeros(0))
     begin, end = (Knot(x[:2], x[2:], none, none) for x in (x0, x1))
     dynamics = Dynamics(tp.masses().system, *[to_jax(np.zeros(0, int))] * 2)
 
