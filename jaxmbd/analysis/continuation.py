@@ -458,9 +458,9 @@ def _limit_of(problem: Family, near: _Point, index: int, state: State) -> Branch
     if succeeded(found.result):
         there = State(state.t, found.state.q, still)
         return BranchPoint(float(found.parameter), there, index, found.direction)
-    there = State(state.t, near.q, jnp.zeros_like(state.v))
     dp = near.tangent[:-1]
-    return BranchPoint(float(near.x), there, index, dp / jnp.linalg.norm(dp))
+    there, direction = State(state.t, to_jax(near.q), still), to_jax(dp / np.linalg.norm(dp))
+    return BranchPoint(float(near.x), there, index, direction)
 
 
 def _snapping(problem: Family, q, y):

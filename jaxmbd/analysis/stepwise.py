@@ -55,7 +55,8 @@ class StepwiseMotion(NamedTuple):
         visited.points.clear()
         state = self.at(i)
         if i + 1 < len(self.states.t):
-            h = to_jax(np.diff(self.states.t)[i])
+            t = np.asarray(self.states.t)
+            h = to_jax(t[i + 1] - t[i])
             watched = Watched(self.control, visited)
             jax.block_until_ready(_stepped(self.stepper, watched, state, h))
             jax.effects_barrier()

@@ -133,7 +133,7 @@ def _parameter(name: str, member: Any) -> Parameter:
     if not isinstance(member, Parameter):
         member = Parameter(member)
     member.transform.check(name, member.guess)
-    guess = jax.tree.map(lambda x: jnp.asarray(to_jax(x), float), member.guess)
+    guess = jax.tree.map(lambda x: to_jax(x, float), member.guess)
     return Parameter(guess, member.transform, member.sigma)
 
 

@@ -205,7 +205,7 @@ def _simulated(system, state, record, times, options: SimulationOptions) -> list
 
 
 def _point(state: State) -> tuple:
-    return jnp.asarray(to_jax(state.t), state.q.dtype), state.q, state.v
+    return to_jax(state.t, state.q.dtype), state.q, state.v
 
 
 def _given_start(system: AbstractSystem, record: Record) -> State:

@@ -132,7 +132,7 @@ def partition(records: Sequence[Record], shooting: AbstractShooting) -> tuple[Pa
         padded("measured", 0.0),
         padded("weights", 0.0),
         picked(time, np.s_[:, 0]),
-        jnp.asarray(to_jax(ends), time.dtype),
+        to_jax(ends, time.dtype),
         to_jax(owner),
         _stacked(records),
     )

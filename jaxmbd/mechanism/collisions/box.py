@@ -57,8 +57,7 @@ def box_capsule(a: Box, pose_a: Pose, b: Capsule, pose_b: Pose) -> ContactPoints
         return jnp.where(enters, along, distance), jnp.where(enters, face, normal)
 
     parallel = ~enters | (sign(dot(face, u)) * dot(face, u) < _SLOPE)
-    far_above = 1e3 * (jnp.max(h) + half)
-    candidates = _above(jnp.where(enters & (face != 0), far_above, h), p, u, half, s)
+    candidates = _above(h, p, u, half, s, enters & (face != 0))
     low, high = (at(x)[0] for x in candidates)
     rise = jnp.stack([low, high]) - first[0] - _SLOPE * jnp.abs(candidates - s)
     far = jnp.where(rise[0] < rise[1], candidates[0], candidates[1])
@@ -134,8 +133,7 @@ def _least_overlap(h, p, u, half):
     toward = face * sign(p)
     s_face = -half * sign(dot(toward, u))
     # Move s to the part of the segment above the face. This affects the position only.
-    far_above = 1e3 * (size + half)
-    low, high = _above(jnp.where(face > 0, far_above, h), p, u, half, jnp.zeros_like(half))
+    low, high = _above(h, p, u, half, jnp.zeros_like(half), face > 0)
     s_face = jnp.clip(s_face, low, high)
 
     m = mixed(edge * sign(offsets), across)
@@ -151,14 +149,14 @@ def _least_overlap(h, p, u, half):
     )
 
 
-def _above(h, p, u, half, s) -> Float[Array, "2"]:
+def _above(h, p, u, half, s, free) -> Float[Array, "2"]:
     """The ends of the part of the segment that lies between the same pairs of opposite faces as its
-    point at s."""
+    point at s, but for the pairs along axes that are `free`."""
     eps = jnp.finfo(p.dtype).eps
     here = jnp.abs(p + s * u)
     between = lax.stop_gradient(here) <= h * (1 + 100 * eps)
     bound = jnp.maximum(h, here)
-    limited = between & (jnp.abs(u) > eps)
+    limited = between & ~free & (jnp.abs(u) > eps)
     inverse = 1 / jnp.where(limited, u, 1.0)
     one, other = (-bound - p) * inverse, (bound - p) * inverse
     lows = jnp.where(limited, jnp.where(one < other, one, other), -half)
