@@ -1,15 +1,14 @@
-"""Mechanisms of bodies, joints and forces against minimal coordinates and published motions; poses
-and numbers of their bodies."""
+"""A published motion of a mechanism; poses, twists and numbers of its bodies; refusals."""
 
 import json
 
 import jax
 import numpy as np
 import pytest
+from helpers import assert_verdicts
 from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
-from jaxmbd._results import code
 
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
 Z = [0.0, 0.0, 1.0]
@@ -42,111 +41,49 @@ def test_heavy_top(shared):
     assert phi < 1e-12
 
 
-@jax.jit
-def verdict(tensor):
-    body = mbd.Body("arm", mbd.Inertia(1.0, tensor), position=[0.5, 0, 0])
-    hinge = mbd.Revolute("hinge", "ground", body, point=[0.0, 0, 0], axis=Z)
-    mechanism = mbd.Mechanism([body], [hinge])
-    state = mechanism.state()
-    point = mbd.evaluate(mechanism, None, 0.0, state.q, state.v)
-    return mbd.UdwadiaKalaba().factorise(point).operator.result()
+def test_indefinite_inertia_under_jit():
+    """Numbers that are not known when the body is made are checked by the solver. Of the second all
+    that is on the diagonal is positive, of the third that of the inverse."""
 
+    @jax.jit
+    @jax.vmap
+    def verdict(tensor):
+        body = mbd.Body("arm", mbd.Inertia(1.0, tensor))
+        mechanism = mbd.Mechanism([body])
+        state = mechanism.state()
+        point = mbd.evaluate(mechanism, None, 0.0, state.q, state.v)
+        return mbd.UdwadiaKalaba().factorise(point).operator.result()
 
-@pytest.mark.parametrize(
-    "tensor, definite",
-    [
-        ([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 2.0]], True),
-        # Here all that is on the diagonal is positive, and there in the inverse.
-        ([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 3.0]], False),
-        ([[-1.0, 2.0, 0.0], [2.0, -1.0, 0.0], [0.0, 0.0, 3.0]], False),
-    ],
-)
-def test_indefinite_inertia_under_jit(tensor, definite):
-    """Numbers that are not known when the body is made are checked by the solver."""
-    expected = mbd.RESULTS.successful if definite else mbd.RESULTS.mass_matrix_indefinite
-    assert int(code(verdict(np.array(tensor)))) == int(code(expected))
-
-
-# --- poses and twists -----------------------------------------------------------------------------
-
-
-def vectors(rng, kind, lead):
-    """A pose, a twist or a vector with leading axes."""
-    if kind is mbd.Twist:
-        return mbd.Twist(rng.normal(size=(*lead, 3)), rng.normal(size=(*lead, 3)))
-    if kind is not mbd.Pose:
-        return rng.normal(size=(*lead, kind))
-    p = rng.normal(size=(*lead, 4))
-    return mbd.Pose(rng.normal(size=(*lead, 3)), p / np.linalg.norm(p, axis=-1, keepdims=True))
-
-
-METHODS = [
-    *((mbd.Pose, name, 3) for name in ("point", "direction", "local_point", "local_direction")),
-    *((mbd.Pose, name, mbd.Pose) for name in ("compose", "relative")),
-    (mbd.Pose, "rate", mbd.Twist),
-    *((mbd.Twist, name, 3) for name in ("at", "moved")),
-    *((kind, "of", size) for kind, size in ((mbd.Pose, 7), (mbd.Twist, 6))),
-]
-
-
-def test_all_methods_of_poses_and_twists_are_listed():
-    for kind in (mbd.Pose, mbd.Twist):
-        public = {name for name in vars(kind) if not name.startswith("_")}
-        listed = {name for owner, name, _ in METHODS if owner is kind}
-        assert public - set(kind._fields) - {"identity", "axes"} == listed
-
-
-def called(kind, name, own, its):
-    method = getattr(kind, name)
-    return method(its) if name == "of" else method(own, its)
+    tensors = [[[x, y, 0], [y, x, 0], [0, 0, 3.0]] for x, y in ((2, 1), (1, 2), (-1, 2))]
+    bad = mbd.RESULTS.mass_matrix_indefinite
+    assert_verdicts(verdict(np.array(tensors)), [mbd.RESULTS.successful, bad, bad])
 
 
 def test_poses_and_twists_take_leading_axes():
-    """Of one sample each method is what the dynamics use, and what `test_body.py` confirms. So are
-    energies and momenta of bodies."""
-    rng, leads = np.random.default_rng(0), ((2, 3), (3,))
-    arguments = [[vectors(rng, x, lead) for x, lead in zip((kind, other), leads, strict=True)]
-                 for kind, _, other in METHODS]  # fmt: skip
+    """As each sample alone, which `test_body.py` confirms. So do energies and momenta of bodies."""
     body, gravity = mbd.Body("b", BOX.moved([0.1, 0.2, 0.3])), np.array([1.0, 2.0, 3.0])
-    moving = [vectors(rng, kind, leads[0]) for kind in (mbd.Pose, mbd.Twist)]
+    rng = np.random.default_rng(0)
+    pose = mbd.Pose(rng.normal(size=(2, 3, 3)), rng.normal(size=(2, 3, 4)))
+    twist = mbd.Twist(*rng.normal(size=(2, 2, 3, 3)))
+    of_last = [rng.normal(size=(3, n)) for n in (3, 7, 6)]
 
-    def of_body(pose, twist):
+    def all_methods(pose, twist, r, x, y):
+        own = [getattr(pose, name)(r) for name in ("point", "direction", "local_point")]
+        other, moving = mbd.Pose.of(x), mbd.Twist.of(y)
         energies = body.kinetic_energy(pose, twist), body.potential_energy(pose, gravity)
-        return *energies, *body.momentum(pose, twist)
-
-    def over(fn, own, its):
-        for k in range(1, 1 + max(map(len, leads))):
-            fn = jax.vmap(fn, tuple(None if len(lead) < k else 0 for lead in leads))
-        return fn(own, its)
+        return (own, pose.local_direction(r), pose.axes, pose.compose(other),
+                pose.relative(other), pose.rate(moving), energies, twist.at(r), twist.moved(r),
+                body.momentum(pose, twist))  # fmt: skip
 
     @jax.jit
-    def both(arguments, moving):
-        pairs = [
-            (called(kind, name, *x), over(lambda a, b, k=kind, n=name: called(k, n, a, b), *x))
-            for (kind, name, _), x in zip(METHODS, arguments, strict=True)
-            if name != "of"
-        ]
-        for (kind, name, _), (_, x) in zip(METHODS, arguments, strict=True):
-            if name == "of":
-                one = kind.of
-                for _ in leads[1]:
-                    one = jax.vmap(one)
-                pairs.append((kind.of(x), one(x)))
-        one = of_body
-        for _ in leads[0]:
-            one = jax.vmap(one)
-        return [*pairs, (of_body(*moving), one(*moving)), (moving[0].axes, axes(moving[0]))]
+    def both(*x):
+        of_row = jax.vmap(all_methods)
+        return all_methods(*x), jax.vmap(of_row, (0, 0, None, None, None))(*x)
 
-    def axes(pose):
-        return tuple(pose.direction(e) for e in np.eye(3))
-
-    for found, expected in both(arguments, moving):
-        for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-            assert x.shape == y.shape
-            np.testing.assert_allclose(x, y, atol=1e-13)
-
-
-# --- where the numbers stand ----------------------------------------------------------------------
+    found, expected = map(jax.tree.leaves, both(pose, twist, *of_last))
+    for i, (x, y) in enumerate(zip(found, expected, strict=True)):
+        assert x.shape == y.shape
+        np.testing.assert_allclose(x, y, atol=1e-13, err_msg=str(i))
 
 
 def test_where_the_numbers_of_a_body_stand():
@@ -179,28 +116,21 @@ def test_where_the_numbers_of_a_body_stand():
 
 
 def test_a_mechanism_is_printed_by_its_members():
-    mechanism = hinged_pair()
+    body = mbd.Body("b", BOX)
+    mechanism = mbd.Mechanism([body], [mbd.Spherical("ball", "ground", body, point=np.zeros(3))])
     assert str(mechanism).splitlines() == [
-        "Mechanism of 2 bodies, 1 joint: 14 coordinates, 12 velocities, 5 rows",
+        "Mechanism of 1 body, 1 joint: 7 coordinates, 6 velocities, 3 rows",
         "bodies:",
-        '  "a", 1.3 kg',
         '  "b", 1.3 kg',
         "joints:",
-        '  Revolute "hinge": a - b, 5 rows',
+        '  Spherical "ball": ground - b, 3 rows',
     ]
     # Masses are not known while tracing.
     texts = []
-
-    def traced(mechanism):
-        texts.append(str(mechanism))
-
-    jax.eval_shape(traced, mechanism)
-    assert texts[0].splitlines()[2] == '  "a"'
+    jax.eval_shape(lambda x: texts.append(str(x)), mechanism)
+    assert texts[0].splitlines()[2] == '  "b"'
     chain = mbd.Mechanism([mbd.Body(str(i), BOX) for i in range(100)])
     assert str(chain).splitlines()[-1] == "  ... and 70 more"
-
-
-# --- refusals ------------------------------------------------------------------------------------
 
 
 def motor(body):
@@ -225,8 +155,3 @@ def motor(body):
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make(mbd.Body("b", BOX))
-
-
-def hinged_pair():
-    bodies = [mbd.Body("a", BOX), mbd.Body("b", BOX)]
-    return mbd.Mechanism(bodies, [mbd.Revolute("hinge", *bodies, point=[0, 0, 0], axis=Z)])

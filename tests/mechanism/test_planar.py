@@ -1,17 +1,64 @@
 """Planar mechanisms against the same ones in space, and against closed forms."""
 
-import helpers
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from joint_kinds import rows_of, terms
-from planar_cases import NORMAL, PLANE, TURN, linkage, placed
+from joint_kinds import exp, product, rows_of, terms
 from refusals import check_refused, refusals
+from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
-from jaxmbd import identify
 from jaxmbd._linalg import dense
+
+# A plane that lies anyhow: from the axes of the drawing, x and z in the plane, to those of the
+# world.
+TURNED = np.array([0.1, 0.5, -0.7, 0.5])
+TURN = Rotation.from_quat(TURNED, scalar_first=True).as_matrix()
+NORMAL = -TURN[:, 1]
+PLANE = mbd.Plane(NORMAL, TURN[:, 0])
+BAR = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
+
+
+def placed(x, z):
+    """A point of the drawing in the world, away from its origin."""
+    return np.array([0.1, 0.2, -0.3]) + TURN[:, 0] * x + TURN[:, 2] * z
+
+
+def linkage(plane=None):
+    """A slider-crank: crank, rod, slider on a guide, with a motor, a spring and dampers."""
+    angle, rate = 1.0, 3.0
+    a = 0.2 * np.array([np.cos(angle), np.sin(angle)])
+    b = np.array([a[0] + np.sqrt(0.25 - a[1] ** 2), 0.0])
+    still = np.zeros(2)
+    # Velocities that fit the rate of the crank.
+    va = rate * np.array([-a[1], a[0]])
+    swing = -va[1] / (b[0] - a[0])
+    vb = np.array([va[0] + swing * a[1], 0.0])
+
+    def body(name, inertia, at, turn, v, omega):
+        rates = dict(velocity=TURN[:, ::2] @ v, angular_velocity=NORMAL * omega)
+        p = product(exp(turn * NORMAL), TURNED)
+        return mbd.Body(name, inertia, position=placed(*at), orientation=p, **rates)
+
+    # The frame of the rod lies at its end, so that its centre of mass is elsewhere.
+    crank = body("crank", BAR, a / 2, angle, va / 2, rate)
+    rod = body("rod", BAR.moved([0.2, 0.01, 0.0]), a, np.arctan2(-a[1], b[0] - a[0]), va, swing)
+    slider = body("slider", BAR, b, 0.0, vb, 0.0)
+    joints = [
+        mbd.Revolute("crank", "ground", crank, point=placed(*still), axis=NORMAL),
+        mbd.Revolute("rod", crank, rod, point=placed(*a), axis=NORMAL),
+        mbd.Revolute("pin", rod, slider, point=placed(*b), axis=NORMAL),
+        mbd.Prismatic("guide", "ground", slider, point=placed(*b), axis=TURN[:, 0]),
+    ]
+    forces = [
+        mbd.Spring("spring", "ground", rod, points=[placed(0.3, 0.4), placed(*(a + b) / 2)],
+                   stiffness=30.0, damping=0.4, rest_length=0.2),
+        mbd.Motor("motor", "ground", crank, point=placed(*still), axis=NORMAL, rotor_inertia=0.01),
+        mbd.TurningFriction.of(joints[1], viscous=0.02),
+    ]  # fmt: skip
+    gravity = -9.81 * TURN[:, 2] + 2.0 * NORMAL
+    return mbd.Mechanism([crank, rod, slider], joints, forces, gravity=gravity, plane=plane)
 
 
 def planar_velocities(mechanism):
@@ -130,13 +177,15 @@ def test_free_motion_is_that_of_space(anyhow):
 
 
 def test_a_linkage_is_that_of_space():
-    """Accelerations and reactions of a slider-crank with springs, damper, friction and motor, in a
-    plane that lies anyhow, on bodies and on the ground; multipliers of least norm."""
+    """Accelerations and reactions of a slider-crank with spring, damper, friction and motor, in a
+    plane that lies anyhow, on bodies and on the ground; multipliers of least norm. In the plane no
+    row is redundant."""
     found = []
     for plane in (None, PLANE):
         of = linkage(plane)
         state = of.state()
         M, J, f, gamma = map(np.asarray, terms(of, state, np.array([0.4])))
+        assert len(J) - np.linalg.matrix_rank(J, tol=1e-9) == (0 if plane else 3)
         free, E = np.linalg.solve(M, f), np.asarray(PLANE.axes)
         A = J @ np.linalg.solve(M, J.T)
         lam = np.linalg.lstsq(A, gamma - J @ free, rcond=1e-10)[0]
@@ -158,152 +207,61 @@ def test_a_linkage_is_that_of_space():
         np.testing.assert_allclose(one, other, atol=1e-9)
 
 
-def test_four_bar_has_no_redundant_rows():
-    flat, space = linkage(PLANE), linkage()
-    of = mbd.reports.mobility(flat)
-    assert (of.freedoms, of.velocities, of.rows, of.rank) == (1, 9, 8, 8)
-    assert of.redundant == () and of.indeterminate == ()
-    assert mbd.reports.mobility(space).freedoms == 1
-    assert mbd.reports.mobility(space).rows - mbd.reports.mobility(space).rank > 0
-
-
 @pytest.mark.slow
-def test_states_and_reports():
-    """Places by joint coordinates, a closed loop, and energies, against the closed form."""
-    flat, angle, rate = linkage(PLANE), 0.4, 2.0
-    state = mbd.close_joints(flat, mbd.place_bodies(flat, {"crank": angle}, {"crank": rate}))
+def test_places_by_joint_coordinates_are_those_of_space():
+    flat, space = linkage(PLANE), linkage()
+    found, expected = (mbd.place_bodies(x, {"crank": 0.4}, {"crank": 2.0}) for x in (flat, space))
 
     @jax.jit
-    def found(q, v):
-        return (
-            flat.pose(q, "slider").position,
-            flat.twist(v, "slider").linear,
-            flat.joint_coordinates(q[None], "crank"),
-            mbd.reports.joint_rates(flat, q, v, "guide"),
-            mbd.reports.kinetic_energies(flat, q, v)["slider"],
-        )
+    def apart(q, v):
+        between = space.difference(expected.q, flat.pose_table(q).ravel())
+        return between, flat.tables.twists(v).ravel() - expected.v
 
-    # The crank was given at 1 rad, where its coordinate is 0.
-    a = 1.0 + angle
-    lift = 0.2 * np.sin(a)
-    reach = 0.2 * np.cos(a) + np.sqrt(0.25 - lift**2)
-    speed = -0.2 * rate * np.sin(a) - lift * 0.2 * rate * np.cos(a) / np.sqrt(0.25 - lift**2)
-    expected = placed(reach, 0.0), speed * TURN[:, 0], [[angle]], [speed], speed**2 / 2
-    for one, other in zip(found(state.q, state.v), expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-8)
-
-
-POINT = [0.1, 0.2, 0.3]
-SENSORS = [
-    identify.JointPosition("rod"),
-    identify.JointRate("guide"),
-    identify.BodyPoint("rod", POINT),
-    identify.Gyroscope("rod"),
-    identify.Accelerometer("rod", POINT),
-    identify.JointForce("pin"),
-    identify.JointForce("guide"),
-]
-
-
-def torque(t, q, v):
-    del t, q, v
-    return jnp.array([0.7])
-
-
-@pytest.mark.slow
-def test_sensors_are_those_of_space():
-    """In a moving state. The frame of the rod lies outside of its centre of mass. Of forces and
-    torques at joints only those of the plane: bearings carry the others."""
-
-    def readings(plane):
-        mechanism = linkage(plane)
-        state = mechanism.state()
-
-        @jax.jit
-        def read(q, v):
-            sample = identify.Sample(mechanism, torque, 0.0, q, v)
-            return [jnp.atleast_1d(sensor(sample)) for sensor in SENSORS]
-
-        return [np.asarray(x) for x in read(state.q, state.v)]
-
-    across = np.eye(3) - np.outer(NORMAL, NORMAL)
-    for sensor, flat, space in zip(SENSORS, readings(PLANE), readings(None), strict=True):
-        if isinstance(sensor, identify.JointForce):
-            flat, space = (np.append(across @ x[:3], NORMAL @ x[3:]) for x in (flat, space))
-        assert np.max(np.abs(space)) > 1e-3 or sensor is SENSORS[0]
-        np.testing.assert_allclose(flat, space, atol=1e-11 * max(np.max(np.abs(space)), 1.0))
+    np.testing.assert_allclose(np.concatenate(apart(found.q, found.v)), 0, atol=1e-9)
 
 
 FLOOR = mbd.Plane([0.0, -1.0, 0.0])
 X, Y, Z = np.eye(3)
 STILL, TILTED = (mbd.Pose(np.zeros(3), np.array(p)) for p in ([1.0, 0, 0, 0], [0.8, 0.6, 0, 0]))
-ON = dict(frame_a=STILL, frame_b=STILL)
+AT = dict(point=[0.0, 0.0, 0.0])
 
 
-def flat(joint=None, **options):
-    """A body in a plane, with a joint of a kind at its origin."""
-    body = mbd.Body("body", mbd.Inertia(1.0, [0.1, 0.1, 0.1]), **options)
-    joints = []
-    if joint is not None:
-        kind, place = joint
-        joints.append(kind("joint", "ground", body, point=[0.0, 0.0, 0.0], **place))
+def flat(kind=None, moving=(), **place):
+    """A body in a plane, with a joint of a kind."""
+    body = mbd.Body("body", mbd.Inertia(1.0, [0.1] * 3), **dict(moving))
+    joints = [kind("joint", "ground", body, **place)] if kind else []
     return mbd.Mechanism([body], joints, plane=FLOOR)
-
-
-def tilted(kind, **options):
-    """A joint one of whose frames is tilted about the x axis."""
-    joint = kind("joint", "ground", "body", **options)
-    body = mbd.Body("body", mbd.Inertia(1.0, [0.1, 0.1, 0.1]))
-    return mbd.Mechanism([body], [joint], plane=FLOOR)
 
 
 @refusals(
     ("axis-in-the-plane", '"joint" must have its axis along the normal',
-     lambda: flat((mbd.Revolute, dict(axis=X)))),
-    ("axis-oblique", "45 degrees off the normal",
-     lambda: flat((mbd.Revolute, dict(axis=(Y + Z) / np.sqrt(2))))),
-    ("slide-along-the-normal", "`Fixed` holds", lambda: flat((mbd.Prismatic, dict(axis=Y)))),
-    ("cross", "Use `Revolute`", lambda: flat((mbd.Universal, dict(axes=[X, Y])))),
-    ("shafts", "Use `Revolute`", lambda: flat((mbd.ConstantVelocity, dict(axis=Y)))),
-    ("frames-tilted", "aligns", lambda: tilted(mbd.Prismatic, frame_a=STILL, frame_b=TILTED)),
+     lambda: flat(mbd.Revolute, **AT, axis=X)),
+    ("slide-along-the-normal", "`Fixed` holds", lambda: flat(mbd.Prismatic, **AT, axis=Y)),
+    ("cross", "Use `Revolute`", lambda: flat(mbd.Universal, **AT, axes=[X, Y])),
+    ("frames-tilted", "aligns", lambda: flat(mbd.Prismatic, frame_a=STILL, frame_b=TILTED)),
     ("other-joint-tilted", "does not fit the plane",
-     lambda: tilted(mbd.Serial, axes=[Y], frame_a=TILTED, frame_b=STILL)),
-    ("velocity-out", "leads out of the plane", lambda: flat(velocity=[0.0, 1.0, 0.0])),
+     lambda: flat(mbd.Serial, axes=[Y], frame_a=TILTED, frame_b=STILL)),
+    ("velocity-out", "leads out of the plane", lambda: flat(moving=dict(velocity=Y))),
     ("normal-not-unit", "unit vector", lambda: mbd.Plane([0.0, 2.0, 0.0])),
     ("axes-not-normal", "right angles", lambda: mbd.Plane([0.0, 1.0, 0.0], [0.0, 1.0, 0.0])),
     ("normal-traced", "known, and not traced",
      lambda: jax.eval_shape(lambda n: mbd.Plane(n).axes, Y)),
     ("orientation-traced", "traced",
-     lambda: jax.eval_shape(lambda p: flat((mbd.Cylindrical, dict(axis=Y)), orientation=p).state(),
-                            np.eye(4)[0])),
+     lambda: jax.eval_shape(lambda p: flat(mbd.Cylindrical, dict(orientation=p), **AT, axis=Y)
+                            .state(), np.eye(4)[0])),
 )  # fmt: skip
 def test_refused(words, call):
     check_refused(call, words)
 
 
-def things(plane):
-    """A ball and a box are thrown onto a slope."""
-    ball = mbd.Body(
-        "ball", mbd.Inertia.sphere(radius=0.1, mass=1.0), position=[0.0, 0.0, 0.15],
-        velocity=[1.0, 0.0, 0.0],
-    )  # fmt: skip
-    sizes = [0.2, 0.2, 0.1]
-    inertia = mbd.Inertia.box(size=sizes, mass=1.0)
-    box = mbd.Body("box", inertia, position=[1.0, 0.0, 0.2], velocity=[0.5, 0.0, 0.0])
-    slope = mbd.Pose(np.zeros(3), np.array([np.cos(0.05), 0.0, np.sin(0.05), 0.0]))
-    on = dict(frame_a=slope, friction=0.3)
-    floor, more = mbd.HalfSpace(), dict(rolling=1e-3, torsional=1e-2)
-    contacts = [
-        mbd.Contact("ball", "ground", ball, floor, mbd.Sphere(0.1), **on, **more),
-        mbd.Contact("box", "ground", box, floor, mbd.Box(sizes), **on),
-    ]
-    return mbd.Mechanism([ball, box], contacts=contacts, plane=plane)
-
-
 def test_contact_rows_are_those_of_space():
-    """Gaps and relative velocities, of which those along the surface have other axes."""
-    flat, space = things(FLOOR), things(None)
-    rng, q = np.random.default_rng(3), np.asarray(flat.state().q)
+    """Gaps and relative velocities of a ball on a slope, those along the surface with other axes,
+    and of rolling."""
+    ball = mbd.Body("ball", mbd.Inertia.sphere(radius=0.1, mass=1.0), position=[0.0, 0.0, 0.15])
+    slope = mbd.Pose(np.zeros(3), np.array([np.cos(0.05), 0.0, np.sin(0.05), 0.0]))
+    contact = mbd.Contact("c", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1), frame_a=slope,
+                          friction=0.3, rolling=1e-3, torsional=1e-2)  # fmt: skip
+    flat, space = (mbd.Mechanism([ball], contacts=[contact], plane=x) for x in (FLOOR, None))
 
     @jax.jit
     def rows(q, v):
@@ -311,37 +269,25 @@ def test_contact_rows_are_those_of_space():
         pairs = (flat.contact_rows(0.0, q), v), (space.contact_rows(0.0, Q), V)
         return [(rows.gap, rows.J.rows(v) + rows.drift) for rows, v in pairs]
 
-    q = q + 0.1 * rng.normal(size=6)
-    (gap, rates), (expected, RATES) = jax.device_get(rows(q, rng.normal(size=6)))
+    q, v = np.random.default_rng(3).normal(size=(2, 3))
+    (gap, rates), (expected, RATES) = jax.device_get(rows(q, v))
     np.testing.assert_allclose(gap, expected, atol=1e-14)
     np.testing.assert_allclose(rates[:, 0], RATES[:, 0], atol=1e-14)
     sizes = (np.linalg.norm(x[:, 1:], axis=1) for x in (rates, RATES))
     np.testing.assert_allclose(*sizes, atol=1e-14)
 
 
-def follow(t):
-    half = jnp.stack([jnp.cos(t), 0 * t, jnp.sin(t), 0 * t])
-    return mbd.Pose(jnp.stack([t, 0 * t, t * t]), half)
-
-
-OTHERS = [
-    (mbd.RollingDisc, dict(points=(0 * Z, 0.3 * Z), radius=0.3, axes=(Z, Y)), 2),
-    (mbd.Serial, dict(slides=[X], axes=[Y], **ON), 1),
-    (mbd.Serial, dict(slides=[X, Z], axes=[Y], **ON), 0),
-    (mbd.PrescribedPose, dict(motion=follow, **ON), 3),
-]
-
-
 @pytest.mark.parametrize(
-    "kind, options, rows",
-    helpers.slow_unless(lambda kind, *_: kind is mbd.RollingDisc, OTHERS),
-)
-def test_joints_of_several_rows(kind, options, rows):
+    "rows, kind, options",
+    [
+        (2, mbd.RollingDisc, dict(points=(0 * Z, 0.3 * Z), radius=0.3, axes=(Z, Y))),
+        pytest.param(1, mbd.Serial, dict(frame_a=STILL, frame_b=STILL, slides=[X], axes=[Y]),
+                     marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_joints_of_several_rows(rows, kind, options):
     """Of other joints the rows that act in the plane are found by their derivatives."""
-    body = mbd.Body("body", mbd.Inertia(1.0, [0.1] * 3), position=[0.0, 0.0, 0.3])
-    of = mbd.Mechanism([body], [kind("j", "ground", body, **options)], plane=FLOOR)
-    assert of.row_count == rows
-    if rows:
-        state = of.state()
-        J = jax.jit(lambda q, v: dense(of.linearised(0.1, q, v).J))(state.q, state.v)
-        assert np.linalg.matrix_rank(np.asarray(J)) == rows
+    of = flat(kind, dict(position=[0.0, 0.0, 0.3]), **options)
+    state = of.state()
+    J = jax.jit(lambda q, v: dense(of.linearised(0.1, q, v).J))(state.q, state.v)
+    assert of.row_count == np.linalg.matrix_rank(np.asarray(J)) == rows
