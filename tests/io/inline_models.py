@@ -48,10 +48,11 @@ ARM = """
 """
 
 # All kinds of joints, several in one body, before and after each other, and on axes that do not
-# meet.
+# meet; a string of joints, and a rope between two sites.
 JOINTS = """
 <mujoco model="joints">
   <worldbody>
+    <site name="hook" pos="0.3 0 0.8"/>
     <body name="base" pos="0 0 1">
       <freejoint name="float"/>
       <geom type="box" size="0.1 0.2 0.3"/>
@@ -77,6 +78,7 @@ JOINTS = """
         <joint name="turn" axis="1 0 0"/>
         <joint name="lean" axis="0 1 1" pos="0.1 0 0"/>
         <joint name="lift" type="slide" axis="0 1 0"/>
+        <site name="eye" pos="0.3 0 0"/>
         <geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0"/>
       </body>
     </body>
@@ -86,43 +88,14 @@ JOINTS = """
       <joint joint="hip z" coef="1"/>
       <joint joint="turn" coef="-2"/>
     </fixed>
+    <spatial name="rope" stiffness="20" springlength="0.3">
+      <site site="hook"/> <site site="eye"/>
+    </spatial>
   </tendon>
   <actuator>
     <motor name="pull" tendon="string" gear="2"/>
     <velocity name="spin" joint="turn" kv="0.5"/>
   </actuator>
-</mujoco>
-"""
-
-# A four-bar whose loop is a `connect`, with a rope between two sites.
-FOUR_BAR = """
-<mujoco model="four-bar">
-  <option timestep="0.001"/>
-  <worldbody>
-    <site name="hook" pos="0.3 0 0.8"/>
-    <body name="crank">
-      <joint name="crank" axis="0 1 0"/>
-      <geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.02"/>
-      <body name="coupler" pos="0 0 0.3">
-        <joint name="coupler" axis="0 1 0"/>
-        <geom type="capsule" fromto="0 0 0 0.6 0 0" size="0.02"/>
-        <site name="eye" pos="0.3 0 0"/>
-      </body>
-    </body>
-    <body name="rocker" pos="0.6 0 0">
-      <joint name="rocker" axis="0 1 0"/>
-      <geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.02"/>
-    </body>
-  </worldbody>
-  <equality>
-    <connect name="pin" body1="coupler" body2="rocker" anchor="0.6 0 0"/>
-  </equality>
-  <tendon>
-    <spatial name="rope" stiffness="20" springlength="0.3">
-      <site site="hook"/>
-      <site site="eye"/>
-    </spatial>
-  </tendon>
 </mujoco>
 """
 

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from inline_models import ARM, EQUALITIES, FOUR_BAR, JOINTS, mujoco, spec_of
+from inline_models import ARM, EQUALITIES, JOINTS, mujoco, spec_of
 
 import jaxmbd as mbd
 from jaxmbd.io import fields
@@ -13,26 +13,39 @@ from jaxmbd.io.source import Source
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
 
-# Everything that a told field needs in order to act: limits, friction, contacts, a medium.
+# Everything that a told field needs in order to act: limits, friction, contacts, a medium; and what
+# else the importer reads.
 EVERYTHING = """
 <mujoco>
   <option density="1"/>
+  <asset>
+    <mesh name="m" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/>
+    <hfield name="h" nrow="3" ncol="3" size="1 1 1 0.1"/>
+    <material name="red" rgba="1 0 0 1"/>
+  </asset>
   <worldbody>
     <geom name="floor" type="plane" size="1 1 1"/>
     <body name="a">
-      <joint name="j" range="-1 1" frictionloss="0.1"/>
+      <joint name="j" range="-1 1" frictionloss="0.1" actuatorfrcrange="-1 1"/>
       <geom name="g" size="0.1"/>
       <site name="s"/>
     </body>
+    <body name="b" gravcomp="0.5">
+      <joint name="free" type="free" actuatorgravcomp="true"/>
+      <geom type="mesh" mesh="m" material="red"/>
+    </body>
+    <geom type="hfield" hfield="h"/>
   </worldbody>
-  <contact><pair name="p" geom1="floor" geom2="g"/></contact>
+  <contact><pair name="p" geom1="floor" geom2="g"/><exclude body1="a" body2="b"/></contact>
   <tendon>
-    <fixed name="t" limited="true" range="-1 1" frictionloss="0.1">
+    <fixed name="t" range="-1 1" frictionloss="0.1" actuatorfrcrange="-1 1">
       <joint joint="j" coef="1"/>
     </fixed>
   </tendon>
   <equality><joint name="e" joint1="j"/></equality>
-  <actuator><position name="m" joint="j" timeconst="0.1"/></actuator>
+  <actuator>
+    <position name="m" joint="j" timeconst="0.1" forcerange="-1 1"/> <motor tendon="t"/>
+  </actuator>
   <sensor><jointpos name="r" joint="j"/></sensor>
   <keyframe><key name="k"/></keyframe>
 </mujoco>
@@ -40,6 +53,21 @@ EVERYTHING = """
 
 KINDS = "body jnt dof geom pair eq tendon actuator sensor key".split()
 NAMES = dict(zip(KINDS, "ajjgpetmrk", strict=True))
+
+
+class Proxy:
+    """A compiled model that remembers which fields are asked for, perhaps with more fields."""
+
+    def __init__(self, m, seen=None, **more):
+        self._m, self._seen = m, set() if seen is None else seen
+        vars(self).update(more)
+
+    def __getattr__(self, name):
+        self._seen.add(name)
+        return getattr(self._m, name)
+
+    def __dir__(self):
+        return [*dir(self._m), *(name for name in vars(self) if name[0] != "_")]
 
 
 def test_every_field_is_classified():
@@ -54,55 +82,9 @@ def test_every_field_is_classified():
         (flags, fields.classification_of_flag),
     ):
         assert [name for name in names if kind_of(name) == "unknown"] == []
-    lists = (fields.READ, {*fields.TOLD, *fields.TOLD_WITH}, fields.WITHOUT_EFFECT)
-    assert sum(map(len, lists)) == len(set().union(*lists)) and not set(fields.TOLD) & set(
-        fields.TOLD_WITH
-    )
-    of_model = set(fields.fields_of(m))
-    assert set().union(*lists) - of_model == set()
-
-
-class Recorder:
-    """A compiled model that remembers which fields are asked for."""
-
-    def __init__(self, m, seen):
-        self._m, self._seen = m, seen
-
-    def __getattr__(self, name):
-        self._seen.add(name)
-        return getattr(self._m, name)
-
-
-MESHES = """
-<mujoco>
-  <asset>
-    <mesh name="m" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/>
-    <hfield name="h" nrow="3" ncol="3" size="1 1 1 0.1"/>
-    <material name="red" rgba="1 0 0 1"/>
-  </asset>
-  <worldbody>
-    <geom type="hfield" hfield="h"/>
-    <body gravcomp="0.5">
-      <joint name="free" type="free" actuatorgravcomp="true"/>
-      <geom name="one" type="mesh" mesh="m" material="red"/>
-    </body>
-    <body name="two"><freejoint/><geom name="two" size="0.1"/></body>
-    <body name="three" pos="4 0 0">
-      <joint name="j" range="-1 1" actuatorfrcrange="-1 1" frictionloss="0.1"/><geom size="0.1"/>
-    </body>
-  </worldbody>
-  <contact>
-    <pair geom1="one" geom2="two"/><exclude body1="two" body2="three"/>
-  </contact>
-  <tendon>
-    <fixed name="t" range="-1 1" actuatorfrcrange="-1 1" frictionloss="0.1">
-      <joint joint="j" coef="1"/>
-    </fixed>
-  </tendon>
-  <actuator><motor joint="j" forcerange="-1 1"/><motor tendon="t"/></actuator>
-  <keyframe><key/></keyframe>
-</mujoco>
-"""
+    listed = [*fields.READ, *fields.TOLD, *fields.TOLD_WITH, *fields.WITHOUT_EFFECT]
+    assert len(set(listed)) == len(listed)
+    assert set(listed) - set(fields.fields_of(m)) == set()
 
 
 def test_what_is_said_to_be_read_is_read(monkeypatch):
@@ -111,13 +93,13 @@ def test_what_is_said_to_be_read_is_read(monkeypatch):
 
     def recorded(path, floating=False):
         source = compiled(path, floating)
-        source.m = Recorder(source.m, seen)
+        source.m = Proxy(source.m, seen)
         return source
 
     module = sys.modules["jaxmbd.io.load"]  # `jaxmbd.io.load` is the function
     monkeypatch.setattr(module, "compiled", recorded)
     monkeypatch.setattr(module, "tell", lambda *_: None)
-    for text in (ARM, JOINTS, FOUR_BAR, EQUALITIES, MESHES):
+    for text in (ARM, JOINTS, EQUALITIES, EVERYTHING):
         mbd.load(spec_of(text))
     # What `compiled` and `tell` read: names, sizes, bodies moved by motion capture.
     early = {name for name in fields.READ if name.startswith("name_")}
@@ -138,7 +120,7 @@ def test_a_field_without_counterpart_is_told(field):
     m = spec.compile()
     before = told(spec, m)
     prefix = field.partition("_")[0]
-    getattr(m, field)[1 if prefix in ("body", "geom") else 0] += 1
+    getattr(m, field)[{"body": 1, "geom": 2}.get(prefix, 0)] += 1
     (new,) = [line for line in told(spec, m) if line not in before]
     kind = {"jnt": "joint", "dof": "joint", "eq": "equality"}.get(prefix, prefix)
     assert new.startswith(f'{kind} "{NAMES[prefix]}"') and fields.TOLD[field].why in new
@@ -155,29 +137,14 @@ def test_options_without_counterpart_are_told():
         assert any(line.startswith(f"option {name}: ") for line in lines), name
 
 
-class WithMore:
-    """A compiled model of a later version, with one field more."""
-
-    def __init__(self, m, **more):
-        self._m = m
-        for name, value in more.items():
-            setattr(self, name, value)
-
-    def __getattr__(self, name):
-        return getattr(self._m, name)
-
-    def __dir__(self):
-        return [*dir(self._m), *(name for name in self.__dict__ if name != "_m")]
-
-
 def test_a_field_of_a_later_version_is_told(monkeypatch):
     """Where it differs from that of a default model, with the name of its element."""
     spec = spec_of(EVERYTHING)
     plain = fields._plain(mujoco)
     sticky = np.zeros(plain.ngeom)
-    monkeypatch.setattr(fields, "_plain", lambda mujoco: WithMore(plain, geom_sticky=sticky))
-    lines = told(spec, WithMore(spec.compile(), geom_sticky=np.array([0.0, 2.0])))
-    assert 'geom "g" (line 8): its field geom_sticky, which is new' in lines
+    monkeypatch.setattr(fields, "_plain", lambda mujoco: Proxy(plain, geom_sticky=sticky))
+    lines = told(spec, Proxy(spec.compile(), geom_sticky=np.eye(4)[2]))
+    assert 'geom "g" (line 13): its field geom_sticky, which is new' in lines
     assert not any('"floor"' in line for line in lines)
 
 
@@ -190,4 +157,4 @@ def test_what_does_not_act_is_not_told():
     lines = mbd.load(spec_of(text), contacts=False).dropped
     assert [line for line in lines if line.startswith(starts)] == []
     [line] = [line for line in mbd.load(spec_of(text)).dropped if line.startswith(starts)]
-    assert line == 'geom "g" (line 8): the softness of its contacts, which are rigid here'
+    assert line == 'geom "g" (line 13): the softness of its contacts, which are rigid here'

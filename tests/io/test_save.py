@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
-from inline_models import ARM, FOUR_BAR, JOINTS, accelerations, mujoco, random_state, spec_of
+from inline_models import ARM, EQUALITIES, JOINTS, accelerations, mujoco, random_state, spec_of
 from refusals import check_refused
 
 import jaxmbd as mbd
@@ -19,7 +19,7 @@ def assert_same_bits(a, b):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
 
 
-@pytest.mark.parametrize("text", [ARM, JOINTS, FOUR_BAR], ids=["arm", "joints", "four-bar"])
+@pytest.mark.parametrize("text", [ARM, JOINTS, EQUALITIES], ids=["arm", "joints", "equalities"])
 def test_json_is_exact(text, tmp_path):
     """The same structure and the same bits, so the same accelerations."""
     loaded = mbd.load(spec_of(text))
@@ -83,9 +83,10 @@ def test_mjcf_moves_alike(text, tmp_path):
 def test_contacts_limits_and_loops_are_written(tmp_path):
     m = written(mbd.load(spec_of(ARM)), tmp_path / "arm.xml")
     assert m.npair == 3 and m.jnt_limited.tolist() == [True, False]
-    with pytest.warns(UserWarning, match='CoordinateSpring "rope"'):
-        m = written(mbd.load(spec_of(FOUR_BAR)), tmp_path / "four.xml")
-    assert m.neq == 1 and m.eq_type[0] == int(mujoco.mjtEq.mjEQ_CONNECT)
+    with pytest.warns(UserWarning, match='CoordinateConstraint "geared"'):
+        m = written(mbd.load(spec_of(EQUALITIES)), tmp_path / "loops.xml")
+    kinds = "JOINT", "JOINT", "WELD", "WELD", "CONNECT"
+    assert m.eq_type.tolist() == [int(getattr(mujoco.mjtEq, f"mjEQ_{kind}")) for kind in kinds]
 
 
 ABOUT_Y = dict(point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0])

@@ -10,7 +10,8 @@ import jaxmbd as mbd
 DYNAMICS = """<limit><lower>-1</lower><upper>2</upper></limit><dynamics><damping>0.1</damping>
   <spring_stiffness>3</spring_stiffness><spring_reference>0.2</spring_reference></dynamics>"""
 
-
+UNIVERSAL = """<joint name="j" type="universal"><parent>world</parent><child>a</child>
+  <axis><xyz>{}</xyz></axis><axis2><xyz>{}</xyz></axis2></joint>"""
 UP = "0 0 0 0 -1.5707963267948966 0"
 # A parallelogram: two cranks of 0.3 m and a coupler of 0.6 m.
 FOUR_BAR = sdf(
@@ -22,12 +23,6 @@ FOUR_BAR = sdf(
     + hinge("c", "rocker")
     + hinge("d", "rocker", "coupler", pose="0.3 0 0 0 0 0")
 )
-
-
-def axis_of(found, name, along=(0.0, 0.0, 1.0)):
-    """An axis of the frame of a joint, in the world."""
-    frame, _ = found.mechanism.frames(found.mechanism.joint(name), found.state.q)
-    return frame.direction(np.array(along))
 
 
 def test_a_loop_is_a_joint_like_the_others(load):
@@ -58,17 +53,22 @@ def test_a_loop_is_a_joint_like_the_others(load):
 def test_axes_may_be_those_of_the_model(load):
     """`use_parent_model_frame` of old files, which is the default of still older ones;
     `expressed_in` of new ones, or the frame of the joint."""
-    arm = link("arm", pose="0 0 0 0 0 1.5707963267948966")
-    flag, plain = "<use_parent_model_frame>1</use_parent_model_frame>", hinge("a", "arm")
+    arm = link(pose="0 0 0 0 0 1.5707963267948966")
+    flag, plain = "<use_parent_model_frame>1</use_parent_model_frame>", hinge()
     expressed = plain.replace("<xyz>", '<xyz expressed_in="__model__">')
-    for version, held, axis in (
-        ("1.4", plain, [0.0, 1.0, 0.0]),
-        ("1.5", plain, [-1.0, 0.0, 0.0]),
-        ("1.6", hinge("a", "arm", more=flag), [0.0, 1.0, 0.0]),
-        ("1.9", expressed, [0.0, 1.0, 0.0]),
+    universal = UNIVERSAL.format("0 0 1", "0 1 0")
+    for version, held, along, axis in (
+        ("1.4", plain, [0, 0, 1.0], [0.0, 1.0, 0.0]),
+        ("1.5", plain, [0, 0, 1.0], [-1.0, 0.0, 0.0]),
+        ("1.6", hinge(more=flag), [0, 0, 1.0], [0.0, 1.0, 0.0]),
+        ("1.9", expressed, [0, 0, 1.0], [0.0, 1.0, 0.0]),
+        ("1.9", universal, [1.0, 0, 0], [0.0, 0.0, 1.0]),
+        ("1.9", universal, [0, 1.0, 0], [-1.0, 0.0, 0.0]),
     ):
         found = load(sdf(arm + held, version))
-        np.testing.assert_allclose(axis_of(found, "a"), axis, atol=1e-15, err_msg=version)
+        frame, _ = found.mechanism.frames(found.mechanism.joint("j"), found.state.q)
+        at = frame.direction(np.array(along))
+        np.testing.assert_allclose(at, axis, atol=1e-15, err_msg=f"{version} {along}")
 
 
 def test_the_place_of_the_model(load, refused):
@@ -95,58 +95,28 @@ def test_a_joint_may_have_the_name_of_its_link(load):
     np.testing.assert_allclose([a.position, b.position], 2 * [[1, 0, 0.5]], atol=1e-15)
 
 
-UNIVERSAL = """<joint name="u" type="universal"><parent>world</parent><child>a</child>
-  <axis><xyz>{}</xyz></axis><axis2><xyz>{}</xyz></axis2></joint>"""
-
-
-def test_a_universal_joint_has_its_two_axes(load):
-    model = load(sdf(link() + UNIVERSAL.format("0 0 1", "0 1 0")))
-    np.testing.assert_allclose(axis_of(model, "u", [1.0, 0, 0]), [0, 0, 1], atol=1e-15)
-    np.testing.assert_allclose(axis_of(model, "u", [0, 1.0, 0]), [0, 1, 0], atol=1e-15)
-
-
-@pytest.mark.parametrize(
-    "pitch",
-    ["<screw_thread_pitch>0.1</screw_thread_pitch>", "<thread_pitch>-62.8318530718</thread_pitch>"],
-)
-def test_a_screw_advances_by_its_pitch(pitch, load):
-    """Old files give radians per metre, positive for a left-handed thread."""
-    joint = hinge("s", kind="screw").replace("</joint>", f"{pitch}</joint>")
-    model = load(sdf(link() + joint))
-    np.testing.assert_allclose(model.mechanism.joint("s").pitch, 0.1, rtol=1e-11)
-
-
 LIGHT = '<link name="a"><inertial><mass>{}</mass></inertial></link>'
-PAINT = "</geometry><material><diffuse>1 0</diffuse></material>"
 BAD = {
     "oblique axes": (
         sdf(link() + UNIVERSAL.format("1 0 0", "0.5 1 0")),
-        'line 7: the <joint> "u" must have axes at right angles.*0.447214',
+        'line 7: the <joint> "j" must have axes at right angles.*0.447214',
     ),
     "no XML": ("<sdf>", "is not XML"),
     "no model": ("<robot/>", "holds no <model>"),
-    "no mass": (
-        sdf(LIGHT.format(0)),
-        '<inertial> of the <link> "a" has the mass 0, so that the link has no mass',
-    ),
+    "no mass": (sdf(LIGHT.format(0)), '<inertial> of the <link> "a" has the mass 0'),
     "no link": (sdf(""), "no model that can move, as there is no <link>"),
     "no number": (
         sdf(LIGHT.format("two")),
         "model.sdf, line 1: the <inertial><mass> of the <link> \"a\" must be a number.*'two'",
     ),
-    "not finite": (sdf(LIGHT.format("nan")), '<inertial><mass> of the <link> "a" must be finite'),
     "too few numbers": (
         sdf(link().replace("0 0 0 0 0 0", "\n\n0 0")),
         'line 2: the <pose> of the <link> "a" must be 6 numbers.*0 0',
     ),
     "no flag": (sdf(link(inside="<gravity>no</gravity>")), "<gravity>.*true or false.*'no'"),
-    "bad colour": (
-        sdf(link().replace("</geometry>", PAINT)),
-        '<material><diffuse> of the <visual> "a box" must be 3 or 4 numbers.*1 0',
-    ),
     "no axis": (
         sdf(link() + hinge().replace("0 1 0", "0 0 0")),
-        '<joint> "j" needs an <xyz> of its <axis> other than 0 0 0',
+        '"j" needs an <xyz> of its <axis>',
     ),
     "swapped limits": (
         sdf(link() + hinge(more="<limit><lower>1</lower><upper>-1</upper></limit>")),
@@ -170,11 +140,9 @@ def test_a_bad_file_is_refused_in_one_line(name, refused):
 
 MIMIC = {
     # Kinds of follower and leader; multiplier, follower where the leader is 0, and where it is 0.3.
-    "gears": ("revolute", "revolute", 2.0, 0.0, 0.6),
     "belt": ("revolute", "revolute", np.sqrt(2.0), 0.1, 0.1 + 0.3 * np.sqrt(2.0)),
     "rack": ("prismatic", "revolute", 1.7, 0.1, 0.61),
     "turning nut": ("revolute", "screw", 2.0, 0.0, 0.6),
-    "held": ("prismatic", "prismatic", 0.0, 0.1, 0.1),
 }
 
 
@@ -207,15 +175,16 @@ def test_an_axis_mimics_another(name, load):
     assert np.abs(constraint(mechanism, wrong, 0.0)).max() > 0.05
 
 
-def test_forces_along_a_screw_are_those_of_its_angle(load):
-    """A stiffness is in N m, limits are angles: of a pitch of 0.1 m and half a turn, 0.05 m."""
+@pytest.mark.parametrize("given", ["screw_thread_pitch>-0.1", "thread_pitch>62.831853071795864"])
+def test_forces_along_a_screw_are_those_of_its_angle(given, load):
+    """A stiffness is in N m, limits are angles: of a pitch of 0.1 m and half a turn, 0.05 m. Old
+    files give radians per metre, positive for a left-handed thread."""
     more = """<limit><lower>-1</lower><upper>4</upper></limit><dynamics>
       <spring_stiffness>3</spring_stiffness><spring_reference>1</spring_reference></dynamics>"""
-    pitch = "<screw_thread_pitch>-0.1</screw_thread_pitch></joint>"
+    pitch = f"<{given}</{given.partition('>')[0]}></joint>"
     screw = hinge("s", more=more, kind="screw").replace("</joint>", pitch)
     mechanism = load(sdf(link() + screw)).mechanism
-    q = along_y("screw", np.pi)
-    q = np.array([0, -0.05, 0, *q[3:]])
+    q = np.array([0, -0.05, 0, *along_y("screw", np.pi)[3:]])
 
     @eqx.filter_jit
     def along(mechanism, q):
@@ -229,7 +198,7 @@ def test_forces_along_a_screw_are_those_of_its_angle(load):
     np.testing.assert_allclose(gaps, [np.pi + 1, 4 - np.pi])
 
 
-@pytest.mark.parametrize("low, high", [(-4.0, 4.0), (0.0, 8.0), (-9.0, -1.0)])
+@pytest.mark.parametrize("low, high", [(-4.0, 4.0), (-9.0, -1.0)])
 def test_limits_that_are_a_turn_or_more_apart(low, high, load):
     """They are kept, and the angle in the pose of the file is 0."""
     more = f"<limit><lower>{low}</lower><upper>{high}</upper></limit>"
