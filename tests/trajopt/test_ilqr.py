@@ -90,29 +90,16 @@ def test_starts_that_have_no_motion_fail():
         ilqr(tp.masses(final=P), np.zeros(3))
 
 
-@pytest.mark.slow
-def test_path_conditions_as_in_an_independent_optimiser():
-    """A cart with a speed limit, against SLSQP on the same unknowns; and one whose force does not
-    get there."""
-    limit = tp.Below(1.2, of_rate=True)
-    exact = tp.least_effort_between(10, 1.2)
-    plan = ilqr(tp.cart(10, path=limit))
-    assert tp.ended(plan, "converged")
-    assert np.max(plan.v) > 1.2 - 1e-5  # the limit matters
-    np.testing.assert_allclose(plan.cost, exact.fun, rtol=1e-5)
-    np.testing.assert_allclose(plan.u[:, 0], exact.x, rtol=0, atol=1e-3)
-    weak = ilqr(tp.cart(10, path=limit, lower=-0.1, upper=0.1))
-    assert tp.ended(weak, "infeasible")
-
-
 def test_conditions_at_the_end_and_on_the_way():
     """A cart ends at 0.15 m, with u + v <= 0.5, which at the end couples the last state with the
-    last control. A sharper tolerance needs more than these iterations."""
+    last control. A sharper tolerance needs more than these iterations, and with less force it does
+    not get there."""
     problem = tp.cart(
         4,
         running_cost=lambda t, q, v, u: jnp.sum((u - 1.0) ** 2),
         final=lambda t, q, v: q - 0.15,
         path=lambda t, q, v, u: u + v - 0.5,
+        upper=9.0,
     )
     plan, other = (ilqr(problem, condition_tolerance=x, max_iterations=24) for x in (1e-8, 1e-10))
     assert tp.ended(other, "running") and "limit" in str(other)
@@ -132,22 +119,5 @@ def test_conditions_at_the_end_and_on_the_way():
     )
     assert tp.ended(plan, "converged") and float(plan.final_violation) <= 1e-8
     np.testing.assert_allclose(np.ravel(plan.u), exact.x, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_batch_is_a_loop():
-    """`jax.vmap` over starts; each has its own number of iterations."""
-    problem = tp.masses(final=P, upper=np.array([0.3, 0.3]))
-    starts = np.array([1.0, 0.1, -2.0])[:, None] * tp.START[:2]
-
-    def from_start(q):
-        moved = eqx.tree_at(lambda p: p.state.q, problem, q)
-        return trajopt.ilqr(moved, max_iterations=20, progress=True)
-
-    plans = eqx.filter_jit(eqx.filter_vmap(from_start))(starts)
-    assert plans.history.shape == (3, 21)
-    for i, q in enumerate(starts):
-        alone = from_start(jnp.asarray(q))
-        np.testing.assert_allclose(plans.cost[i], alone.cost, rtol=1e-12)
-        assert plans.iterations[i] == alone.iterations
-        assert alone.history.shape == (int(alone.iterations) + 1,)
+    weak = eqx.tree_at(lambda p: p.upper, problem, to_jax(np.array([0.1])))
+    assert tp.ended(ilqr(weak, max_iterations=24), "infeasible")

@@ -181,9 +181,14 @@ def test_collocation_refuses_contacts(method):
 
 
 @pytest.mark.slow
-def test_contact_by_multiple_shooting():
+@pytest.mark.parametrize("by_ilqr", [False, True])
+def test_contact(by_ilqr):
     """Sliding with friction, as far as its law is smoothed."""
-    plan = tp.solve(tp.pushed(8, 1e-3), tp.SHOOTING, np.full((8, 1), 2.5))
+    problem, guess = tp.pushed(8, 1e-3), np.full((8, 1), 2.5)
+    if by_ilqr:
+        plan = T.ilqr(problem, guess, expansion=T.FirstOrder(), progress=False)
+    else:
+        plan = tp.solve(problem, tp.SHOOTING, guess)
     u, cost = tp.least_push(8)
     assert tp.converged(plan)
     np.testing.assert_allclose(plan.cost, cost, rtol=1e-4)

@@ -8,8 +8,7 @@ import minimum_time_slider_crank as slider_crank
 import numpy as np
 import pytest
 import trajopt_problems as tp
-from helpers import Pendulum, RedundantPendulum, parameter
-from jaxtyping import Array
+from helpers import Pendulum, RedundantPendulum
 from scipy.integrate import solve_ivp
 from scipy.optimize import root
 
@@ -184,6 +183,13 @@ def test_motion_with_redundant_rows(method, steps, tolerance):
     np.testing.assert_allclose(plan.multipliers, expected, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_ilqr_with_redundant_rows():
+    plan = T.ilqr(raising(20, redundant=True), progress=False, expansion=T.FirstOrder())
+    assert tp.converged(plan) and max(float(plan.phi_norm), float(plan.final_violation)) < 1e-6
+    np.testing.assert_allclose(plan.cost, least_effort(), rtol=1e-2)
+
+
 @pytest.mark.parametrize("stiffness, status", [(1.0, "converged"), (-50.0, "unstable")])
 def test_drift_of_a_linear_motion(stiffness, status):
     """To first order is exact there: what the plan says is what its replay finds. Where errors grow
@@ -195,33 +201,6 @@ def test_drift_of_a_linear_motion(stiffness, status):
     np.testing.assert_allclose(plan.drift, replay.largest, rtol=1e-6)
     assert tp.ended(plan, status)
     assert ("feedback" in str(plan)) == (status == "unstable")
-
-
-class Ball(mbd.AbstractSystem):
-    """A ball turned by torques: a quaternion."""
-
-    inertia: Array = parameter(0.7)
-    coordinates = mbd.Product(mbd.QuaternionBody())
-
-    def mass_matrix(self, q):
-        return self.inertia * jnp.eye(3)
-
-    def force(self, t, q, v, u):
-        return u
-
-
-@pytest.mark.slow
-def test_turning_a_ball():
-    """About a fixed axis by an angle from rest to rest: 12 I^2 angle^2 / T^3. The final condition
-    has four numbers for three freedoms."""
-    angle, axis = 2.0, np.array([2.0, -1.0, 2.0]) / 3
-    target = tp.Reach(np.array([np.cos(angle / 2), *np.sin(angle / 2) * axis]))
-    start = mbd.State(0.0, np.array([1.0, 0, 0, 0]), np.zeros(3))
-    problem = T.Problem(Ball(), start, 1.0, 12, nu=3, running_cost=tp.Effort(), final=target)
-    plan = tp.solve(problem, tp.HERMITE)
-    assert tp.converged(plan)
-    np.testing.assert_allclose(plan.cost, 12 * 0.7**2 * angle**2, rtol=1e-4)
-    np.testing.assert_allclose(np.linalg.norm(plan.q, axis=1), 1.0, atol=1e-9)
 
 
 def test_rows_are_chosen_by_rank():

@@ -1,11 +1,11 @@
-"""Collocated motions of angles that pass half a turn."""
+"""Plans that turn bodies: quaternions, and angles that pass half a turn."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trajopt_problems import SHOOTING, Effort, Reach, converged, ended, solve
+from trajopt_problems import SHOOTING, Effort, Reach, converged, ended, least_norm, moved_by, solve
 
 import jaxmbd as mbd
 from jaxmbd import trajopt as T
@@ -13,6 +13,45 @@ from jaxmbd.trajopt.motion import Trajectory
 from jaxmbd.trajopt.turns import loses_turns
 
 K, INERTIA, END = 2.0, 0.5, 1.5
+
+
+class Ball(mbd.AbstractSystem):
+    """A rigid body of equal moments of inertia 2 kg m^2, turned by torques in body axes."""
+
+    coordinates = mbd.QuaternionBody()
+
+    def mass_matrix(self, q):
+        return 2 * jnp.eye(3)
+
+    def force(self, t, q, v, u):
+        return u
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collocated", [False, True])
+def test_reorientation_by_quaternions(collocated):
+    """From rest to rest about an inclined axis by 2.5 rad, with least effort: a cart's problem, its
+    controls held in each interval or continuous."""
+    ball, axis = Ball(), jnp.array([1.0, -2.0, 3.0]) / jnp.sqrt(14.0)
+    q = mbd.rotations.quaternion_exp(jnp.array([0.3, 0.2, -0.5]))
+    goal = ball.retract(q, 2.5 * axis)
+    there = lambda t, q, v: jnp.concatenate([ball.difference(goal, q), v])  # noqa: E731
+    options = dict(nu=3, running_cost=Effort(), final=there)
+    problem = T.Problem(ball, mbd.State(0.0, q, jnp.zeros(3)), 2.0, 16, **options)
+    if collocated:
+        plan, least = solve(problem), 12 * 2**2 * 2.5**2 / 2**3
+    else:
+        plan = T.ilqr(problem, progress=False, expansion=T.FirstOrder())
+        least = least_norm(1 / 8, moved_by(16, 1 / 8, False) / 2.0, np.array([2.5, 0.0]))[1]
+        # A disturbed start, given by the other quaternion of the same orientation.
+        dx = 0.01 * jnp.array([1.0, 2.0, 0.0])
+        u = plan.control(0.0, -ball.retract(q, dx), jnp.zeros(3))
+        expected = plan.u[0] + plan.control.gains[0][:, :3] @ dx
+        np.testing.assert_allclose(u, expected, rtol=0, atol=1e-12)
+    assert converged(plan)
+    np.testing.assert_allclose(plan.cost, least, rtol=1e-5)
+    # On the way: a push along the axis, then against it.
+    np.testing.assert_allclose(plan.u, np.outer(plan.u @ axis, axis), atol=1e-4)
 
 
 def wound_to(angle, near=0.0, stiffness=K, steps=12):
