@@ -1,5 +1,4 @@
-"""Pairs of shapes at random poses, their contact points from one program for each pair, and the
-distance of two convex shapes by a search over all directions."""
+"""Pairs of shapes at random poses, their contact points from one program for each pair."""
 
 import functools
 from typing import Any, NamedTuple
@@ -129,9 +128,6 @@ def of_many(*args):
     return jax.tree.map(np.asarray, _values(args))
 
 
-# --- poses ----------------------------------------------------------------------------------------
-
-
 def product(p, q):
     """Of quaternions in rows."""
     w = p[:, :1] * q[:, :1] - np.sum(p[:, 1:] * q[:, 1:], axis=1, keepdims=True)
@@ -242,9 +238,6 @@ def at_random(name, far=1.0):
     return Random(args, (d_a, t_a, d_b, t_b), weights, Found(of_many(*args), None, None))
 
 
-# --- the truth ------------------------------------------------------------------------------------
-
-
 def extent(shape, n):
     """How far shapes reach in the directions n, unit vectors in rows, some for each shape."""
     shape = jax.tree.map(np.asarray, shape)
@@ -271,30 +264,6 @@ def sphere_of_directions(n):
     angle = np.pi * (1 + 5**0.5) * np.arange(n)
     r = np.sqrt(1 - z * z)
     return np.stack([r * np.cos(angle), r * np.sin(angle), z], axis=1)
-
-
-def separation(a, pose_a, b, pose_b, starts=8, rounds=60):
-    """The largest separation over all directions of two convex shapes: their distance, or the
-    negative of the least translation that separates them. Searched among 2000 directions, then
-    near the best of them, wider where that helps and else closer."""
-    R_a, R_b = matrices(pose_a.orientation), matrices(pose_b.orientation)
-    d = pose_b.position - pose_a.position
-
-    def along(n):
-        return (n @ d[:, :, None])[..., 0] - extent(a, n @ R_a) - extent(b, -n @ R_b)
-
-    count = len(d)
-    n = np.broadcast_to(sphere_of_directions(2000), (count, 2000, 3))
-    best = np.take_along_axis(n, np.argsort(-along(n), axis=1)[:, :starts, None], axis=1)
-    rng, width = np.random.default_rng(0), np.full((count, starts), 0.1)
-    for _ in range(rounds):
-        near = best[:, :, None] + width[..., None, None] * rng.normal(size=(count, starts, 40, 3))
-        near /= np.linalg.norm(near, axis=-1, keepdims=True)
-        near = np.concatenate([best[:, :, None], near], axis=2)
-        chosen = np.argmax(along(near.reshape(count, -1, 3)).reshape(count, starts, -1), axis=2)
-        best = np.take_along_axis(near, chosen[..., None, None], axis=2)[:, :, 0]
-        width *= np.where(chosen > 0, 1.2, 0.5)
-    return along(best).max(axis=1)
 
 
 def local(points, pose):

@@ -6,8 +6,6 @@ from refusals import PLANE, check_refused, refusals
 
 import jaxmbd as mbd
 
-# --- mechanisms ----------------------------------------------------------------------------------
-
 
 def body(name="arm", **options):
     return mbd.Body(name, mbd.Inertia(1.0, np.eye(3)), **options)
@@ -59,9 +57,6 @@ def resting(**options):
 )  # fmt: skip
 def test_mechanisms(words, call):
     check_refused(call, words)
-
-
-# --- reports and pictures ------------------------------------------------------------------------
 
 
 ARM = mbd.Mechanism([body()], [pin()])

@@ -1,89 +1,63 @@
 """Contact points of pairs of shapes at random poses, and their derivatives.
 
-Gaps are compared with a search over all directions, and with the exact depth below a plane. Pairs
-that are swapped or moved together must give the same points. Derivatives are those by differences,
-and finite everywhere, also where shapes coincide. Bad shapes and pairs are refused."""
+Derivatives are those by differences, and finite everywhere, also where shapes coincide."""
 
 import itertools
 
 import collision_pairs as pairs
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import slow_unless
 
 from jaxmbd.mechanism.collisions import ABSENT, point_count
 from jaxmbd.mechanism.pose import Pose
-from jaxmbd.mechanism.shapes import (
-    Box,
-    Capsule,
-    ConvexPoints,
-    Cylinder,
-    Disc,
-    Ellipsoid,
-    HeightField,
-    Sphere,
-)
+from jaxmbd.mechanism.shapes import Box, Capsule, ConvexPoints, HeightField, Sphere
 
 
 def each(*kinds, quick=lambda name: name not in pairs.SEARCHED):
     return pytest.mark.parametrize("name", slow_unless(quick, [x for kind in kinds for x in kind]))
 
 
-# --- values ---------------------------------------------------------------------------------------
-
-
-@each(pairs.CLOSED, pairs.SEARCHED)
+@each(pairs.CLOSED, pairs.BOXES, pairs.SEARCHED)
 def test_least_gap_is_the_distance_or_the_overlap(name):
-    args, _, _, found = pairs.at_random(name)
-    gaps = found.points.gap.min(axis=1)
-    assert (gaps < -0.05).sum() >= 5 and (gaps > 0.05).sum() >= 5
-    error = gaps - pairs.separation(*args)  # which can stop short on a ridge
-    assert -3e-5 < error.min() and error.max() < 1e-4
-
-
-@each(
-    pairs.CLOSED, pairs.SEARCHED, quick=lambda name: name in pairs.CLOSED and name != "Box-Capsule"
-)
-def test_points_are_on_both_surfaces(name):
     """Half the gap from the point to both sides is the farthest point of each shape along the
-    normal, and a point of it: then no other points are nearer."""
+    normal, and a point of it: then no other points are nearer. In no other direction are the shapes
+    farther apart. The choice of an axis of boxes may cost 1e-3 of the half sizes, and where they
+    are apart the gap is a bound."""
     (a, pose_a, b, pose_b), _, _, found = pairs.at_random(name)
     deepest = np.arange(pairs.COUNT), np.argmin(found.points.gap, axis=1)
     gap, position, normal = (x[deepest] for x in found.points)
-    directions = pairs.sphere_of_directions(500)
+    assert (gap < -0.05).sum() >= 5 and (gap > 0.05).sum() >= 5
+    within, tolerance = (1e-3, 6e-4) if name in pairs.BOXES else (1e-12, 1e-12)
+    n = np.broadcast_to(pairs.sphere_of_directions(8000), (pairs.COUNT, 8000, 3))
+    apart = np.sum(n * (pose_b.position - pose_a.position)[:, None], axis=2)
     for shape, pose, way in ((a, pose_a, 1), (b, pose_b, -1)):
         x = pairs.local(position - way * gap[:, None] / 2 * normal, pose)
         outward = way * pairs.local(normal + pose.position, pose)
         reach = pairs.extent(shape, outward[:, None])[:, 0]
         np.testing.assert_allclose(np.sum(x * outward, axis=1), reach, atol=1e-12)
-        within = (
-            pairs.extent(shape, np.broadcast_to(directions, (pairs.COUNT, 500, 3)))
-            - x @ directions.T
-        )
-        assert within.min() > -1e-12
-
-
-def test_boxes_overlap_exactly_and_are_never_nearer_than_said():
-    args, _, _, found = pairs.at_random("Box-Box")
-    gaps, truth = found.points.gap.min(axis=1), pairs.separation(*args)
-    overlap = truth < 0
-    assert 10 < overlap.sum() < pairs.COUNT - 10
-    # 1e-3 of the half sizes is what the choice of the axis may cost.
-    np.testing.assert_allclose(gaps[overlap], truth[overlap], atol=6e-4)
-    assert np.all(gaps[~overlap] > 0) and np.all(gaps[~overlap] < truth[~overlap] + 1e-5)
+        bound = name in pairs.BOXES and gap > 0
+        room = np.min(pairs.extent(shape, n) - np.sum(x[:, None] * n, axis=2), axis=1)
+        assert np.all((room > -within) | bound)
+        apart -= pairs.extent(shape, way * n @ pairs.matrices(pose.orientation))
+    assert np.all((apart.max(axis=1) < gap + tolerance) | bound)
 
 
 @each(pairs.ON_GROUND)
 def test_least_gap_above_the_ground(name):
+    """All points are midway between the plane and points of the shape."""
     (_, pose_a, b, pose_b), _, _, found = pairs.at_random(name)
     normals = pairs.matrices(pose_a.orientation)[:, :, 2]
     depth = pairs.extent(b, pairs.local(pose_b.position - normals, pose_b)[:, None])[:, 0]
     d = pose_b.position - pose_a.position
     expected = np.sum(d * normals, axis=1) - depth
-    np.testing.assert_allclose(found.points.gap.min(axis=1), expected, atol=1e-13)
+    gap, position, normal = found.points
+    np.testing.assert_allclose(gap.min(axis=1), expected, atol=1e-13)
+    np.testing.assert_allclose(normal, normals[:, None] + 0 * normal, atol=1e-13)
+    height = np.sum((position - pose_a.position[:, None]) * normal, axis=2)
+    np.testing.assert_allclose(height, gap / 2, atol=1e-12)
 
 
 @each(pairs.ON_TERRAIN, quick=lambda name: name in pairs.DERIVED)
@@ -120,9 +94,6 @@ def test_terrain_is_its_triangles():
         )
 
 
-# --- points and normals ---------------------------------------------------------------------------
-
-
 @each(
     ["Capsule-Sphere", "Sphere-Sphere", "Capsule-Capsule", "Box-Box", "ConvexPoints-ConvexPoints"]
 )
@@ -151,22 +122,6 @@ def test_a_capsule_that_sinks_into_a_face_has_points_at_both_ends():
     np.testing.assert_allclose(points.normal, np.tile(up, (pairs.COUNT, 2, 1)), atol=1e-14)
 
 
-@each(pairs.CLOSED, pairs.BOXES, pairs.SEARCHED)
-def test_a_common_motion_moves_the_points_along(name):
-    (a, pose_a, b, pose_b), _, _, found = pairs.at_random(name)
-    frame = pairs.placed([0.4, -1.0, 2.0], pairs.turned(np.random.default_rng(5), 1))
-    there = pairs.of_many(a, pairs.moved_along(pose_a, frame), b, pairs.moved_along(pose_b, frame))
-    present = found.points.gap < ABSENT
-    here = [x[present] for x in found.points]
-    expected = (
-        here[0],
-        frame.position + pairs.rotated(frame.orientation, here[1]),
-        pairs.rotated(frame.orientation, here[2]),
-    )
-    for x, y, tolerance in zip(there, expected, (1e-9, 1e-7, 1e-7), strict=True):
-        np.testing.assert_allclose(x[present], y, atol=tolerance)
-
-
 @pytest.mark.parametrize(
     "shape",
     [pairs.SPHERE, pairs.CAPSULE, pairs.BOX, pairs.CYLINDER, pairs.ELLIPSOID, pairs.HULL],
@@ -182,27 +137,19 @@ def test_nearest_points_of_cores(shape):
     @eqx.filter_jit
     @jax.vmap
     def all_of_it(shape, p):
-        x, along = jax.linearize(shape.nearest, p)
-        return x, shape.support(p - x), jax.vmap(along)(jnp.eye(3)), shape.margin
+        x = shape.nearest(p)
+        return x, shape.support(p - x), shape.margin
 
-    x, farthest, slope, margin = map(np.asarray, all_of_it(shapes, p))
+    x, farthest, margin = map(np.asarray, all_of_it(shapes, p))
     d = p - x
     outside = np.linalg.norm(d, axis=1) > 1e-9
     assert outside.sum() > 30
     scale = 1 + np.linalg.norm(p, axis=1)
     assert np.all((np.abs(np.sum(d * (farthest - x), axis=1)) < 1e-13 * scale)[outside])
     directions = pairs.sphere_of_directions(500)
-    reach = (
-        pairs.extent(shapes, np.broadcast_to(directions, (pairs.COUNT, 500, 3))) - margin[:, None]
-    )
-    assert np.all(x @ directions.T < reach + 1e-12)
-    # The derivative of a projection is symmetric, and x does not depend on the distance.
-    np.testing.assert_allclose(slope, np.swapaxes(slope, 1, 2), atol=1e-11)
-    radial = np.einsum("kij,kj->ki", slope, d)[outside]
-    np.testing.assert_allclose(radial, 0.0, atol=1e-10 * scale.max())
+    reach = pairs.extent(shapes, np.broadcast_to(directions, (pairs.COUNT, 500, 3)))
+    assert np.all(x @ directions.T < reach - margin[:, None] + 1e-12)
 
-
-# --- derivatives ----------------------------------------------------------------------------------
 
 QUICK = each(pairs.PAIRS, quick=lambda name: name in pairs.DERIVED)
 
@@ -322,57 +269,22 @@ def test_single_precision(name):
     np.testing.assert_allclose(gaps, case.found.points.gap.min(axis=1), atol=1e-3)
 
 
-# --- the choice of the function, and bad input ----------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name",
-    slow_unless(lambda name: name not in pairs.SEARCHED or name == "Ellipsoid-Sphere", pairs.PAIRS),
-)
-def test_point_count(name):
-    a, b = pairs.PAIRS[name]
-    counts = {Sphere: 1, Capsule: 2, Box: 8, Cylinder: 8, Disc: 4, Ellipsoid: 1, ConvexPoints: 4}
-    kinds = {type(a), type(b)}
-    if name in pairs.ON_GROUND or name in pairs.ON_TERRAIN:
-        expected = counts[type(b)]
-    elif kinds & {Sphere, Ellipsoid}:
-        expected = 1
-    else:
-        expected = 8 if Capsule not in kinds else 2 if kinds <= {Box, Capsule} else 3
-    assert point_count(a, b) == point_count(b, a) == expected
-
-
-@pytest.mark.parametrize(
-    "a, b",
-    [(pairs.GROUND, pairs.GROUND), (pairs.TERRAIN, pairs.TERRAIN), (pairs.GROUND, pairs.TERRAIN)],
-)
-def test_pairs_without_contact_points(a, b):
-    names = f"{type(a).__name__} and a {type(b).__name__}"
-    with pytest.raises(ValueError, match=f"{names}.*Supported pairs.*HalfSpace-Sphere"):
-        point_count(a, b)
+def test_pairs_without_contact_points():
+    with pytest.raises(ValueError, match="HalfSpace and a HeightField.*Supported pairs.*HalfSpace"):
+        point_count(pairs.GROUND, pairs.TERRAIN)
 
 
 @pytest.mark.parametrize(
     "make, message",
     [
         (lambda: Sphere(-1.0), "`radius` of Sphere must be positive and finite, but is -1.0"),
-        (lambda: Sphere([1.0, 2.0]), r"`radius` of Sphere must have shape \(\), but has \(2,\)"),
         (lambda: Sphere("wide"), "`radius` of Sphere must be a number, but is 'wide'"),
-        (lambda: Capsule(0.1, 0.0), "`half_length` of Capsule must be positive"),
         (lambda: Capsule(np.nan, 1.0), "`radius` of Capsule must be positive"),
         (lambda: Box([1.0, 2.0]), r"`half_sizes` of Box must have shape \(3,\), but has \(2,\)"),
-        (lambda: Box([1.0, 0.0, 1.0]), "`half_sizes` of Box must be positive"),
-        (lambda: Cylinder(-0.1, 1.0), "`radius` of Cylinder must be positive"),
-        (lambda: Disc(0.0), "`radius` of Disc must be positive"),
-        (lambda: Ellipsoid([1.0, np.inf, 1.0]), "`semi_axes` of Ellipsoid must be positive"),
         (lambda: ConvexPoints(np.zeros((0, 3))), "`points` of ConvexPoints must hold a corner"),
-        (lambda: ConvexPoints([0.0, 1.0]), r"`points` of ConvexPoints must have shape \(n, 3\)"),
         (lambda: ConvexPoints([[0.0, np.nan, 2.0]]), "`points` of ConvexPoints must be finite"),
         (lambda: HeightField([[1.0, 2.0]], [1.0, 1.0]), "nx, ny >= 2, but has"),
-        (
-            lambda: HeightField(pairs.WAVES, [1.0, -1.0]),
-            "`spacing` of HeightField must be positive",
-        ),
+        (lambda: HeightField(pairs.WAVES, [1.0, -1.0]), "`spacing` of HeightField must be"),
     ],
 )
 def test_bad_shapes(make, message):

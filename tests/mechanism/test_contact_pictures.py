@@ -107,9 +107,6 @@ def ball_on_floor(reverse=False, **coefficients):
     )
 
 
-# --- reports ------------------------------------------------------------------------------------
-
-
 def test_forces_of_all_points_carry_the_weight(motions):
     """In world axes: the weight at rest, on the slope too, and what Coulomb's law says."""
     s, c = np.sin(motions.sliding.alpha), np.cos(motions.sliding.alpha)
@@ -213,8 +210,6 @@ def test_what_reports_refuse(motions):
         mbd.reports.contact_states(mechanism, eqx.tree_at(lambda sol: sol.q, sol, None))
 
 
-# --- shapes -------------------------------------------------------------------------------------
-
 CORNERS = np.array([[0.5, 0, 0], [-0.2, 0.4, 0], [-0.2, -0.4, 0], [0, 0, 0.6]])
 
 
@@ -309,9 +304,6 @@ def test_height_field_is_a_line_or_a_grid():
     assert any(np.any(np.all(np.isclose(x, corner), axis=1)) for x in grid)
 
 
-# --- forces -------------------------------------------------------------------------------------
-
-
 def arrows(ax):
     """Tails and tips of the arrows in flat axes."""
     (dots,) = (x for x in ax.lines if x.get_marker() == "o" and x.get_markerfacecolor() == FORCE)
@@ -398,9 +390,6 @@ def test_what_pictures_refuse(motions):
         mbd.plots.contacts(mechanism, batch)
     with pytest.raises(ValueError, match="has no contact forces"):
         mbd.plots.contacts(mechanism, eqx.tree_at(lambda sol: sol.contact_force, sol, None))
-
-
-# --- plots --------------------------------------------------------------------------------------
 
 
 def test_plot_of_contacts(motions):

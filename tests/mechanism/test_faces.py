@@ -160,9 +160,6 @@ def one(a, pose_a, b, pose_b):
     return pairs.one_of(pairs.collided(a, pose_a, b, pose_b), 0)
 
 
-# --- boxes on boxes -------------------------------------------------------------------------------
-
-
 def area(points):
     """Of the convex polygon of points in the xy plane, in any order."""
     center = points.mean(axis=0)
@@ -225,9 +222,6 @@ def test_crossed_edges_touch_in_one_point():
     np.testing.assert_allclose(gap, [-0.02] + 7 * [ABSENT], atol=1e-14)
     np.testing.assert_allclose(position[0], [0.1, 0.0, 0.5**0.5 - 0.01], atol=1e-14)
     np.testing.assert_allclose(normal[0], pairs.UP, atol=1e-14)
-
-
-# --- capsules and cylinders at rest ---------------------------------------------------------------
 
 
 def test_capsule_lies_on_a_capsule_or_a_box_with_two_points():

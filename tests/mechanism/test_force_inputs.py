@@ -10,8 +10,6 @@ from force_cases import AXIS, BOX, CONTROL, TIME, Tether, X, Z
 
 import jaxmbd as mbd
 
-# --- signals ------------------------------------------------------------------------------------
-
 
 class Ramp(mbd.AbstractSignal):
     slope: jax.Array
@@ -67,9 +65,6 @@ def test_float32():
     state = mechanism.state()
     found = jax.eval_shape(lambda u: mechanism.force(TIME, state.q, state.v, u), CONTROL)
     assert found.dtype == state.q.dtype == jnp.float32
-
-
-# --- errors -------------------------------------------------------------------------------------
 
 
 AT = dict(point=[0, 0, 0])

@@ -75,9 +75,6 @@ def frame_of(bodies, name, frame):
     return r + arm, turned, v + np.cross(w, arm), w
 
 
-# --- power and energy ---------------------------------------------------------------------------
-
-
 def test_power_of_elements_is_that_of_their_generalised_force(bodies, table):
     v = np.stack([np.concatenate(body.twist) for body in bodies], axis=1)
     np.testing.assert_allclose(sum(table["power"].values()), np.sum(table["force"] * v), rtol=1e-11)
@@ -247,9 +244,6 @@ def test_energies_of_bodies(bodies, table):
     np.testing.assert_allclose(table["total"], sum(parts), rtol=1e-12)
 
 
-# --- degenerate points --------------------------------------------------------------------------
-
-
 def test_derivatives_where_laws_have_no_direction():
     """Coincident ends, no deflection, no rate: derivatives by pose and velocity are the linear
     stiffness and damping, wherever the law is smooth there, and finite."""
@@ -301,9 +295,6 @@ def test_mechanisms_with_functions_are_arrays_all_through(bodies):
     mechanism = everything(bodies)
     assert all(eqx.is_inexact_array(x) for x in jax.tree.leaves(mechanism))
     assert float(mechanism.force_element("tether").function.pull) == 0.8
-
-
-# --- angles and rotation vectors ----------------------------------------------------------------
 
 
 def test_twist_of_a_torsion_spring():
