@@ -53,7 +53,8 @@ class JointLimit(AbstractGap):
         self.name = checked_name("JointLimit", joint.name if name is None else name)
         what = f'JointLimit "{self.name}"'
         if not isinstance(joint, AbstractJoint) or joint.limits is None:
-            raise ValueError(f"{what} needs a joint with `limits`, but got {joint!r}.")
+            kind = type(joint).__name__
+            raise ValueError(f"{what} needs a joint with `limits`, but got a {kind} without.")
         if is_concrete(joint.limits):
             limits = np.asarray(joint.limits)
             if not np.all(np.isfinite(limits)):
