@@ -63,10 +63,8 @@ class Kinematics(eqx.Module):
             return "\n".join(rows)
         if n:
             i = int(np.argmin(ratio))
-            rows.append(
-                f"closest to a dead point at sample {i}, {in_a_line(self.values[i])}: ratio "
-                f"{ratio[i]:.3g}"
-            )
+            value = in_a_line(picked(self.values, i))
+            rows.append(f"closest to a dead point at sample {i}, {value}: ratio {ratio[i]:.3g}")
         for i in np.nonzero(np.asarray(self.branch_changes))[0]:
             rows.append(f"on another branch from sample {i}")
         return "\n".join(rows)
