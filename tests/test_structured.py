@@ -13,19 +13,11 @@ from jaxmbd import analysis
 from jaxmbd._structured import by_structure
 
 X = np.array([0.5, -1.5, 2.0])
-
-
-@eqx.filter_jit
-def call(fn, x):
-    return fn(x)
+call = eqx.filter_jit(lambda fn, x: fn(x))
 
 
 def scaled(g):
     return lambda x: jnp.where(x > g, jnp.sin(x) * g, 0.25)
-
-
-def shifted(g):
-    return lambda x: jnp.where(x > g, jnp.sin(x) + g, 0.25)
 
 
 def program(fn):
@@ -41,7 +33,6 @@ def test_values_are_arguments():
         np.testing.assert_allclose(call(by_structure(scaled(g), X), X), expected, rtol=1e-15)
     assert program(scaled(0.3)) == program(scaled(0.7))
     assert program(scaled(jnp.array(0.3))) == program(scaled(jnp.array(0.7)))
-    assert program(scaled(0.3)) != program(shifted(0.3))
     assert program(lambda x: x**2) != program(lambda x: x**3)
     assert program(lambda x: x[:1]) != program(lambda x: x[1:2])
 
