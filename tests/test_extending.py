@@ -34,25 +34,17 @@ def program():
 
 
 def test_joint(program):
-    """At any radius the ball circles at w = sqrt(g / p); and the derivative by p."""
-
-    def exact(p, radius):
-        turned = jnp.sqrt(G / p)
-        return radius * jnp.stack([jnp.cos(turned), jnp.sin(turned)])
-
-    p, one = jnp.array(0.4), jnp.array(1.0)
-    along = lambda after, radius: jax.jvp(lambda p: after(p, radius), (p,), (one,))  # noqa: E731
-    found = jax.jit(lambda radius: along(program(0).after, radius))
-    for radius in (0.5, 0.2):
-        position, slope = along(exact, radius)
-        np.testing.assert_allclose(found(radius)[0], position, atol=1e-6 * radius)
-        np.testing.assert_allclose(found(radius)[1], slope, atol=1e-5 * radius)
-
-
-def test_joint_in_reports(program):
-    """It takes one freedom of six."""
+    """The ball circles at w = sqrt(g / p); and the derivative by p. In reports the joint takes one
+    freedom of six."""
+    p, radius, w = 0.4, 0.5, np.sqrt(G / 0.4)
+    one, after = np.array(1.0), lambda p: program(0).after(p, radius)
+    position, slope = jax.jit(lambda p: jax.jvp(after, (p,), (one,)))(np.array(p))
+    expected = radius * np.array([np.cos(w), np.sin(w)])
+    np.testing.assert_allclose(position, expected, atol=1e-6 * radius)
+    expected = radius * w / (2 * p) * np.array([np.sin(w), -np.cos(w)])
+    np.testing.assert_allclose(slope, expected, atol=1e-5 * radius)
     joint, origin = program(0).PointOnParaboloid, mbd.Pose.identity(float)
-    ball = mbd.Body("ball", mbd.Inertia.sphere(radius=0.05, mass=2.0), position=[0.4, 0.0, 0.2])
+    ball = mbd.Body("ball", helpers.BOX, position=[0.4, 0.0, 0.2])
     dish = joint("dish", "ground", ball, p=0.4, frame_a=origin, frame_b=origin)
     assert mbd.reports.mobility(mbd.Mechanism([ball], [dish])).freedoms == 5
 
