@@ -1,35 +1,11 @@
-"""Systems in contact as a user writes them, and runs of them."""
+"""Systems in contact as a user writes them, and their motions in closed form."""
 
-import diffrax
-import equinox as eqx
-import helpers
-import jax
 import jax.numpy as jnp
 import numpy as np
-from helpers import Ball, G
+from helpers import G
 from jaxtyping import Array
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
-
-
-def ball(mass=1.3, friction=0.0, restitution=0.8, **fields):
-    return Ball(jnp.asarray(mass), jnp.asarray(friction), jnp.asarray(restitution), **fields)
-
-
-def flight(system, q, v, ts, dt=1e-2, impacts=3, control=None, **options):
-    state = mbd.State(0.0, jnp.asarray(q), jnp.asarray(v))
-    return mbd.simulate(
-        system,
-        mbd.ContactImpulse(impacts=helpers.located(impacts), **options),
-        state,
-        t0=0.0,
-        t1=float(ts[-1]),
-        dt=dt,
-        control=control,
-        saveat=diffrax.SaveAt(ts=to_jax(ts)),
-        throw=False,
-    )
 
 
 def bounced(t, height, e, v=0.0):
@@ -44,21 +20,44 @@ def bounced(t, height, e, v=0.0):
     return y
 
 
-class Slope(mbd.AbstractSystem):
-    """Point mass above a plane with the normal z; gravity is tilted in any direction."""
+class Facets(mbd.AbstractSystem):
+    """A point of 1 kg within planes, J q + offset >= 0, which falls along all of its axes."""
+
+    J: Array
+    offset: Array
+    law: mbd.ContactLaw = mbd.ContactLaw()
+    gravity: float = 0.0
+
+    def mass_matrix(self, q):
+        return jnp.eye(len(q), dtype=q.dtype)
+
+    def force(self, t, q, v, u):
+        return jnp.full_like(q, -self.gravity)
+
+    def gap(self, q, t):
+        return self.J @ q + self.offset
+
+    @property
+    def contact_law(self):
+        return self.law
+
+
+class Rising(mbd.AbstractSystem):
+    """Point mass above ground with the normal z that rises. Gravity has any direction."""
 
     mass: Array
     gravity: Array
+    rate: Array
     law: mbd.ContactLaw
 
     def mass_matrix(self, q):
         return self.mass * jnp.eye(3, dtype=q.dtype)
 
     def force(self, t, q, v, u):
-        return self.mass * self.gravity + (0.0 if u is None else u)
+        return self.mass * self.gravity
 
     def gap(self, q, t):
-        return q[2:]
+        return q[2:] - self.rate * t
 
     def slip(self, q, v, t):
         return v[None, :2]
@@ -68,29 +67,31 @@ class Slope(mbd.AbstractSystem):
         return self.law
 
 
-def slope(tangent, friction=0.4, direction=0.0, mass=2.0, **law):
-    """Inclined by arctan(tangent), downhill in some direction."""
-    gravity = G * np.array([tangent * np.cos(direction), tangent * np.sin(direction), -1.0])
-    gravity = jax.device_put(gravity / np.sqrt(1 + tangent**2))
-    return Slope(jax.device_put(mass), gravity, mbd.ContactLaw(friction, **law))
+def point(q, v, *, tangent=0.015, direction=0.7, **given):
+    """Parameters of a point on a slope of this tangent, which falls in this direction."""
+    down = np.array([np.cos(direction), np.sin(direction)])
+    gravity = G * np.array([*(tangent * down), -1.0]) / np.sqrt(1 + tangent**2)
+    law = dict(friction=0.3, restitution=0.0, speed=0.01, stiffness=np.inf, damping=0.0) | given
+    p = dict(q=q, v=v, gravity=gravity, mass=1.3, rate=0.0, kinetic=law["friction"]) | law
+    return {key: np.array(x, float) for key, x in p.items()}
 
 
-class Push(eqx.Module):
-    """A constant force."""
-
-    u: Array
-
-    def __call__(self, t, q, v):
-        return self.u
+def moved(p, method=mbd.ContactImpulse(), soft=True, **options):
+    """The motion of such a point."""
+    names = "restitution", "kinetic", "speed", *(("stiffness", "damping") if soft else ())
+    law = mbd.ContactLaw(p["friction"], **{name: p[name] for name in names})
+    system = Rising(p["mass"], p["gravity"], p["rate"], law)
+    return mbd.simulate(system, method, mbd.State(0.0, p["q"], p["v"]), **options)
 
 
 def stepped(p, h, steps):
-    """q and v of one point above the ground after some steps, by their formulas, and the contact
-    force of each."""
-    m, q, v, forces = p["mass"], p["q"], p["v"], []
+    """Its q and v after some steps, by their formulas, and the contact force of each. Seen from the
+    ground it is the same whether that rises or not."""
+    up = np.array([0.0, 0.0, p["rate"]])
+    m, q, v, forces = p["mass"], p["q"], p["v"] - up, []
     k, d, e, radius = p["stiffness"], p["damping"], p["restitution"], p["friction"]
     for _ in range(steps):
-        free = v + h * (p["gravity"] + p["u"] / m)
+        free = v + h * p["gravity"]
         share = np.exp(-((np.linalg.norm(v[:2]) / p["speed"]) ** 2))
         mu = p["kinetic"] + (radius - p["kinetic"]) * share
         bounces = q[2] + h * free[2] < 0 and e * v[2] < 0
@@ -106,13 +107,4 @@ def stepped(p, h, steps):
         if np.isinf(k):  # overlap is taken back without energy
             q[2] = max(q[2], 0.0)
         forces.append(np.array([n, *t]) / h)
-    return q, v, np.array(forces)
-
-
-def point(q, v, *, tangent=0.0, direction=0.7, mass=1.3, friction=0.3, **law):
-    down = np.array([np.cos(direction), np.sin(direction)])
-    gravity = G * np.array([*(tangent * down), -1.0]) / np.sqrt(1 + tangent**2)
-    kinetic = law.pop("kinetic", friction)
-    rest = dict(restitution=0.0, speed=0.01, stiffness=np.inf, damping=0.0, u=[0.2, 0.1, 0.0])
-    p = dict(q=q, v=v, gravity=gravity, mass=mass, friction=friction, kinetic=kinetic, **rest | law)
-    return {key: np.array(x, float) for key, x in p.items()}
+    return q + h * steps * up, v + up, np.array(forces)
