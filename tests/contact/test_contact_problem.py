@@ -1,8 +1,5 @@
 """Contact problems and their solvers, against conditions and enumerations written in NumPy."""
 
-import itertools
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,7 +12,6 @@ from jaxmbd._contact.contact_impulse import ContactProblems, Given
 from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus
 from jaxmbd._contact.friction import Cone, Pyramid
 from jaxmbd._contact.problem import ContactProblem, Groups, coulomb, frictionless
-from jaxmbd._contact.problem import residuals as problem_residuals
 from jaxmbd._contact.rows import DenseContactJacobian
 from jaxmbd._contact.solvers.interior_point import interior_point
 from jaxmbd._contact.solvers.projected_gauss_seidel import sweep
@@ -140,19 +136,6 @@ def test_random_problems_are_solved(kind, ratio, nv):
     assert max(worst) < 1e-7 * max(1.0, np.abs(lam).max())
 
 
-def without_rows(M, J, Jc, v, mu):
-    """S with the equality rows eliminated, and b."""
-    size, (count, d, n) = np.sqrt(np.diagonal(M)), Jc.shape
-    Y, C = Jc.reshape(-1, n) / size, J / size
-    S = Y @ (np.eye(n) - np.linalg.pinv(C) @ C) @ Y.T
-    return S.reshape(count, d, count, d), Jc @ v, mu
-
-
-PROBLEMS = [
-    without_rows(*problem_of(seed, 5, 14, 3, coulomb(2), 1.0, twice=False)) for seed in range(8)
-]
-
-
 @jax.jit
 @jax.vmap
 def iterated(S, b, mu):
@@ -166,57 +149,23 @@ def iterated(S, b, mu):
     return inner, lam * scale, problem.velocities(lam) / scale, problem.residual(lam)
 
 
-def test_interior_point_method_alone():
-    """Without Newton's method, which would hide faults: a wrong predictor or corrector leaves a
-    residual above 1e-2 [m/s]; slip that is not smooth at rest stops it, too."""
-    residual, *_ = iterated(*map(np.array, zip(*PROBLEMS, strict=True)))
-    assert np.median(residual) < 1e-3
-
-
-def test_gauss_seidel_solves():
-    """One of the eight goes round in circles, which the residual tells."""
-    _, *found = map(np.asarray, iterated(*map(np.array, zip(*PROBLEMS, strict=True))))
+def test_methods_alone():
+    """The interior-point method without Newton's, which would hide faults: a wrong predictor or
+    corrector leaves a residual above 1e-2 [m/s]. Gauss-Seidel goes round in circles in one, which
+    its residual tells."""
+    problems = []
+    for seed in range(8):
+        _, J, Jc, v, mu = problem_of(seed, 5, 14, 3, coulomb(2), 1.0, twice=False)
+        Y = Jc @ (np.eye(14) - np.linalg.pinv(J) @ J)  # M = 1
+        problems.append((np.einsum("cdn,ekn->cdek", Y, Y), Jc @ v, mu))
+    inner, *swept = map(np.asarray, iterated(*map(np.array, zip(*problems, strict=True))))
+    assert np.median(inner) < 1e-3
     laws = [
         broken_laws(coulomb(2), z, lam, mu)
-        for lam, z, (_, _, mu) in zip(*found[:2], PROBLEMS, strict=True)
+        for lam, z, (*_, mu) in zip(*swept[:2], problems, strict=True)
     ]
-    assert np.sum(found[2] < 1e-12) == 7
-    np.testing.assert_array_equal(found[2] < 1e-12, np.array(laws) < 1e-10)
-
-
-def test_enumeration_without_friction():
-    for seed in range(4):
-        M, J, Jc, v, mu = problem_of(seed, 5, 8, 1, frictionless(), 3.0)
-        v_new, *_ = solved(mbd.InteriorPoint(), frictionless(), M, J, Jc, v, mu)
-        found = []
-        for active in itertools.product([False, True], repeat=4):  # the fifth is the first again
-            rows = np.concatenate([J, Jc[:4, 0][np.array(active)]])
-            K = np.block([[M, -rows.T], [rows, np.zeros((len(rows), len(rows)))]])
-            x = np.linalg.lstsq(K, np.concatenate([M @ v, np.zeros(len(rows))]), rcond=None)[0]
-            n, z = x[len(v) + len(J) :], Jc[:, 0] @ x[: len(v)]
-            if n.min(initial=0) >= -1e-12 and z.min() >= -1e-9:
-                found.append(x[: len(v)])
-        assert found  # exactly one velocity, by Gauss's principle
-        for x in found:
-            np.testing.assert_allclose(v_new, x, atol=1e-9)
-
-
-def test_gauss_seidel_projects_row_by_row():
-    """One sweep by hand; a clamp after the substitution, as printed, would leave n_2 < 0 in n_1."""
-    S, b = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[-1.0], [0.75]])
-
-    @jax.jit
-    def swept(S, b):
-        problem = ContactProblem.scaled(
-            DenseDelassus(S[:, None, :, None]), b, jnp.zeros((2, 0)), frictionless(), None
-        )
-        lam = sweep(problem, jnp.zeros((2, 1)), 1)
-        return lam * problem.scale[:, None], problem.residual(lam)
-
-    # n_1 = 1/2; n_2 = max(0, -(0.75 + 0.5) / 2) = 0; the next sweep changes nothing.
-    lam, residual = swept(S, b)
-    np.testing.assert_allclose(lam, [[0.5], [0.0]], atol=1e-15)
-    assert float(residual) < 1e-15
+    assert np.sum(swept[2] < 1e-12) == 7
+    np.testing.assert_array_equal(swept[2] < 1e-12, np.array(laws) < 1e-10)
 
 
 @eqx.filter_jit
@@ -250,28 +199,12 @@ def test_what_nothing_can_move_is_not_accepted():
     assert not accepted
 
 
-def test_residuals_tell_apart():
-    """A ball on the ground: each wrong impulse shows in its own residual."""
-    problem = scaled(np.eye(3), np.array([-1.0, 0.5, 0.0]), np.array(0.3), np.zeros(()))
-    residuals = jax.jit(partial(problem_residuals, problem))
-    right = np.array([[1.0, -0.3, 0.0]])
-    np.testing.assert_allclose(residuals(right), 0.0, atol=1e-15)
-    small = residuals(np.array([[0.8, -0.24, 0.0]]))
-    np.testing.assert_allclose([small.penetration, small.complementarity], 0.2, rtol=1e-12)
-    np.testing.assert_allclose(small.cone, 0.0, atol=1e-15)
-    strong = residuals(np.array([[1.0, -0.4, 0.0]]))
-    np.testing.assert_allclose(strong.cone, 0.1, rtol=1e-12)
-    weak = residuals(np.array([[1.0, -0.1, 0.0]]))
-    np.testing.assert_allclose([weak.cone, weak.slip], [0.0, 0.2], atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "friction, factor",
     [
         (Cone(), lambda a: 1.0),
         (Pyramid(4), lambda a: np.cos(np.pi / 4) / np.cos(a % (np.pi / 2) - np.pi / 4)),
         (Pyramid(4, circumscribed=True), lambda a: 1 / np.cos(a % (np.pi / 2) - np.pi / 4)),
-        (Pyramid(8), lambda a: np.cos(np.pi / 8) / np.cos(a % (np.pi / 4) - np.pi / 8)),
     ],
 )
 def test_reach_in_every_direction(friction, factor):
@@ -335,9 +268,6 @@ def test_derivatives_at_the_solution(kind, solver, nv):
     v_new, lam, residual, _ = found
     if isinstance(solver, mbd.InteriorPoint):
         assert violation(groups, *given, v_new, lam) < 1e-9 and residual < 1e-9
-    # The conditions see what is not a solution.
-    assert violation(groups, *given, v_new, 1.01 * lam) > 1e-4
-    assert violation(groups, *given, given[3], 0 * lam) > 1e-2
     step = 1e-6
     ends = [weights @ np.asarray(along(s)[0][0]) for s in (step, -step)]
     np.testing.assert_allclose(forward, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7)
@@ -364,40 +294,6 @@ def test_second_derivatives():
     np.testing.assert_allclose(both(m)[1], (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
-def corner_problems(count, friction, dtype):
-    """Cubes that land on a face, slide and spin. Their four corners are off a plane by 1e-9 to 1e-5
-    m/s, as the square of the turn in a step makes them, so that not all of them can press, and what
-    lets go is found only across a valley that friction bends. With them M, J_c, v and the biases.
-    """
-    rng = np.random.default_rng(3)
-    M = np.array([1.0, 1, 1, 1 / 150, 1 / 150, 1 / 150])
-    axes = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 0]], float)
-    arms = 0.1 * np.array([[-1, -1, -1], [1, -1, -1], [-1, 1, -1], [1, 1, -1]])
-    J = np.stack([np.hstack([axes, np.cross(arm, axes)]) for arm in arms])
-    v = np.concatenate([rng.normal(size=(count, 3)), 4 * rng.normal(size=(count, 3))], axis=1)
-    v[:, 2:5] *= [0.01, 0.02, 0.02]
-    v[:, 2] -= 0.03
-    off = 10.0 ** rng.uniform(-9, -5, count) * rng.choice([-1, 1], count)
-    mu = rng.uniform(0.1, 1.0, count)
-    bias = off[:, None] * np.array([1, 0, 0, 0])
-
-    J = np.broadcast_to(J, (count, *J.shape))
-    return problems(J, M, v, bias, mu, friction, dtype), M, J, v, bias, mu
-
-
-def problems(J, M, v, bias, mu, friction, dtype):
-    """Of many boxes, each with four contacts."""
-    root = np.sqrt(M).astype(dtype)[None, None]
-
-    def problem(J, v, bias, mu):
-        S = FactoredDelassus(DenseContactJacobian(J / root), jnp.zeros((4, 3, 3), dtype))
-        b = (J @ v).at[:, 0].add(bias)
-        mu = jnp.full((4, 1), mu)
-        return ContactProblem.scaled(S, b, mu, coulomb(2, friction), jnp.zeros((), dtype))
-
-    return jax.jit(jax.vmap(problem))(*(np.asarray(x, dtype) for x in (J, v, bias, mu)))
-
-
 def tilted_faces(count, friction, dtype):
     """Boxes on a face, tilted by 1e-6 to 1e-3, with their gaps as biases: where more corners stick
     than may, by that little, some have to slip. On the pyramid a rod that slides along the normal
@@ -419,10 +315,19 @@ def tilted_faces(count, friction, dtype):
     v[:, 2] -= 0.025
     bias = (z - z.min(axis=1, keepdims=True)) / 2.5e-3
     mu = rng.uniform(0.1, 1.0, count)
-    return problems(J, M, v, bias, mu, friction, dtype)
+    root = np.sqrt(M).astype(dtype)[None, None]
+
+    def problem(J, v, bias, mu):
+        S = FactoredDelassus(DenseContactJacobian(J / root), jnp.zeros((4, 3, 3), dtype))
+        b = (J @ v).at[:, 0].add(bias)
+        mu = jnp.full((4, 1), mu)
+        return ContactProblem.scaled(S, b, mu, coulomb(2, friction), jnp.zeros((), dtype))
+
+    problems = jax.jit(jax.vmap(problem))(*(np.asarray(x, dtype) for x in (J, v, bias, mu)))
+    return problems, M, J, v, bias, mu
 
 
-# By default each law in one precision. Both tests use the same program.
+# By default each law in one precision.
 FRICTION = {"cone": Cone(), "pyramid": Pyramid(4)}
 PRECISIONS = slow_unless(
     lambda name, dtype: (name == "cone") == (dtype == "float64"),
@@ -439,27 +344,18 @@ def solved_in_turn(problems):
 
 
 @pytest.mark.parametrize("name, dtype", PRECISIONS)
-def test_corners_that_do_not_agree(name, dtype):
-    friction = FRICTION[name]
-    given, M, J, v, bias, mu = corner_problems(1000, friction, dtype)
+def test_faces_that_nearly_stick(name, dtype):
+    """Where Newton's method and the interior point end at 1e-8 to 1e-4 m/s, one time in 500."""
+    friction, bound = FRICTION[name], max(1e-8, 1e3 * float(np.finfo(dtype).eps))
+    given, M, J, v, bias, mu = tilted_faces(1000, friction, dtype)
     found = jax.device_get(solved_in_turn(given))
     assert np.all(found.accepted)
-    scale = np.asarray(given.scale, float)[:, :, None]
-    lam = np.asarray(found.impulses, float) * scale
-    u = v + np.einsum("kcd,kcdn->kn", lam, J) / M
-    z = np.einsum("kcdn,kn->kcd", J, u)
+    # Not by a bound that impulses without limit have loosened.
+    assert np.all(found.residual < bound)
+    lam = np.asarray(found.impulses, float) * np.asarray(given.scale, float)[:, :, None]
+    z = np.einsum("kcdn,kn->kcd", J, v + np.einsum("kcd,kcdn->kn", lam, J) / M)
     z[:, :, 0] += bias
-    bound = max(1e-8, 16 * float(np.finfo(dtype).eps) * np.abs(z).max())  # rounding
     laws = [
         broken_laws(coulomb(2, friction), *x) for x in zip(z, lam, mu[:, None, None], strict=True)
     ]
-    assert max(laws) < bound
-
-
-@pytest.mark.parametrize("name, dtype", PRECISIONS)
-def test_faces_that_nearly_stick(name, dtype):
-    """Where Newton's method and the interior point end at 1e-8 to 1e-4 m/s, one time in 500."""
-    found = jax.device_get(solved_in_turn(tilted_faces(1000, FRICTION[name], dtype)))
-    assert np.all(found.accepted)
-    # Not by a bound that impulses without limit have loosened.
-    assert np.all(found.residual < max(1e-8, 1e3 * float(np.finfo(dtype).eps)))
+    assert max(laws) < 2 * bound

@@ -35,15 +35,9 @@ def jacobian(kind):
     return Y, jax.vmap(Y.rows)(jnp.eye(6 * BODIES)).reshape(6 * BODIES, -1).T, Y.products()
 
 
-FORMS = pytest.mark.parametrize(
-    "forms", ["bodies", pytest.param("dense", marks=pytest.mark.slow)], indirect=True
-)
-
-
-@pytest.fixture
-def forms(request):
+def forms(kind):
     """S as a product and as a matrix; its rank is 12 of 21 but for what `own` adds."""
-    Y, matrix, _ = jacobian(request.param)
+    Y, matrix, _ = jacobian(kind)
     matrix = np.asarray(matrix) @ np.asarray(matrix).T
     product = FactoredDelassus(Y, jax.device_put(np.zeros((COUNT, D, D))))
     return product, DenseDelassus(jax.device_put(matrix.reshape(COUNT, D, COUNT, D))), matrix
@@ -73,9 +67,9 @@ def test_whitened_rows():
     np.testing.assert_allclose(products.reshape(N, N), matrix @ matrix.T, atol=1e-12)
 
 
-@pytest.mark.parametrize("forms", ["bodies", "dense"], indirect=True)
-def test_products(forms):
-    product, dense, matrix = forms
+@pytest.mark.parametrize("kind", ["bodies", "dense"])
+def test_products(kind):
+    *both, matrix = forms(kind)
     lam, own, factors = blocks_of(4)[:, 0], blocks_of(5), blocks_of(6)[:, 0]
     change = np.arange(1.0, 4.0)
 
@@ -86,7 +80,7 @@ def test_products(forms):
         return S.times(lam), S.blocks(), S.magnitude(lam), row
 
     expected = (block_matrix(own) + matrix) * np.outer(factors, factors)
-    for S in (product, dense):
+    for S in both:
         times, blocks, magnitude, row = found(S, lam, own, factors, change)
         z = (expected @ lam.ravel()).reshape(COUNT, D)
         np.testing.assert_allclose(times, z, rtol=1e-12)
@@ -100,58 +94,41 @@ def test_products(forms):
         np.testing.assert_allclose(row, (expected @ moved.ravel()).reshape(COUNT, D)[5], rtol=1e-12)
 
 
-@FORMS
-def test_regular_solutions(forms):
-    *both, matrix = forms
-    C = 3 * np.eye(D)[None] + blocks_of(7, 0.3)
-    P, own, r = blocks_of(8), blocks_of(9), blocks_of(10)[:, 0]
+def test_solutions():
+    """Of regular systems. Of redundant contacts that stick, C = 0 and P = 1, H = S of rank 12 of
+    21, and of others that slip, separate and stick: by the pseudoinverse. Compliance that fades
+    leaves the solution of a consistent singular system."""
+    *both, matrix = forms("bodies")
+    eye, own, r = np.eye(D), blocks_of(9), blocks_of(10)[:, 0]
+    slip = np.array([[1.0, 0.0, 0.0], [-0.5, 0.3, 0.1], [0.2, 0.1, 0.6]])
+    mixed = np.stack([eye, slip, 0 * eye, slip, 0 * eye, 0 * eye, 0 * eye])
+    stick = np.broadcast_to(eye, (COUNT, D, D))
+    reached = (matrix @ np.arange(N)).reshape(COUNT, D)
 
     @jax.jit
-    def found(S, C, P, own, r):
+    def regular(S, C, P):
         S = S.plus(own)
         factor = S.factorise(C, P)
         return S.solve(factor, P, r), S.solve_transposed(factor, P, r)
 
-    H = block_matrix(C) + block_matrix(P) @ (matrix + block_matrix(own))
-    expected, turned = (np.linalg.solve(A, r.ravel()).reshape(COUNT, D) for A in (H, H.T))
-    for S in both:
-        solved, transposed = found(S, C, P, own, r)
-        np.testing.assert_allclose(solved, expected, rtol=1e-9, atol=1e-10)
-        np.testing.assert_allclose(transposed, turned, rtol=1e-9, atol=1e-10)
-
-
-@FORMS
-def test_generalised_solutions(forms):
-    """Of redundant contacts that stick: C = 0 and P = 1, H = S of rank 12 of 21; and of others that
-    slip, separate and stick, whose solution is unique: all by the pseudoinverse."""
-    *both, matrix = forms
-    eye = np.eye(D)
-    slip = np.array([[1.0, 0.0, 0.0], [-0.5, 0.3, 0.1], [0.2, 0.1, 0.6]])
-    mixed = np.stack([eye, slip, 0 * eye, slip, 0 * eye, 0 * eye, 0 * eye])
-    r = blocks_of(11)[:, 0]
-
     @jax.jit
-    def found(S, C, P, r):
+    def singular(S, C, P):
         inverse = GroupInverse(S, C, P)
         return inverse.solve(r), inverse.solve_transposed(r)
 
-    for P in (np.broadcast_to(eye, (COUNT, D, D)), mixed):
-        C = eye[None] - P
-        H = block_matrix(C) + block_matrix(P) @ matrix
-        for S in both:
-            solved, transposed = found(S, C, P, r)
-            x = (np.linalg.pinv(H, rcond=1e-9) @ r.ravel()).reshape(COUNT, D)
-            y = (np.linalg.pinv(H.T, rcond=1e-9) @ r.ravel()).reshape(COUNT, D)
-            np.testing.assert_allclose(solved, x, rtol=1e-7, atol=1e-7)
-            np.testing.assert_allclose(transposed, y, rtol=1e-7, atol=1e-7)
+    @jax.jit
+    def proximal(S, C, P):
+        return S.times(S.proximal_solve(C, P, reached, 3e-6))
 
-
-@FORMS
-def test_proximal_solutions(forms):
-    """Compliance that fades leaves the solution of a consistent singular system."""
-    *both, matrix = forms
-    eye = np.broadcast_to(np.eye(D), (COUNT, D, D))
-    r = (matrix @ np.arange(N)).reshape(COUNT, D)
-    product = jax.jit(lambda S, *given: S.times(S.proximal_solve(*given)))
     for S in both:
-        np.testing.assert_allclose(product(S, 0 * eye, eye, r, 3e-6), r, rtol=1e-6, atol=1e-6)
+        C, P = 3 * eye[None] + blocks_of(7, 0.3), blocks_of(8)
+        H = block_matrix(C) + block_matrix(P) @ (matrix + block_matrix(own))
+        for x, A in zip(regular(S, C, P), (H, H.T), strict=True):
+            expected = np.linalg.solve(A, r.ravel()).reshape(COUNT, D)
+            np.testing.assert_allclose(x, expected, rtol=1e-9, atol=1e-10)
+        for P in (stick, mixed):
+            H = block_matrix(eye[None] - P) + block_matrix(P) @ matrix
+            for x, A in zip(singular(S, eye[None] - P, P), (H, H.T), strict=True):
+                expected = (np.linalg.pinv(A, rcond=1e-9) @ r.ravel()).reshape(COUNT, D)
+                np.testing.assert_allclose(x, expected, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(proximal(S, 0 * stick, stick), reached, rtol=1e-6, atol=1e-6)
