@@ -1,6 +1,5 @@
 """Small systems with closed forms for the tests of `jaxmbd.analysis`."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from helpers import parameter
@@ -94,57 +93,6 @@ class Springs(mbd.AbstractSystem):
         return f if u is None else f + u
 
 
-class Bars(mbd.LagrangianSystem):
-    """Uniform bars one after the other in a vertical plane, by their angles to the x axis. The end
-    is free or held at `base`. The motors act between a bar and the one before it; each column of
-    `motors` holds the generalised force of one."""
-
-    lengths: Array
-    masses: Array
-    motors: Array
-    base: Array | None = None
-
-    def tips(self, q):
-        bars = self.lengths[:, None] * jnp.stack([jnp.cos(q), jnp.sin(q)], axis=1)
-        return jnp.cumsum(bars, axis=0), bars
-
-    def kinetic_energy(self, q, v):
-        def moving(q):
-            tips, bars = self.tips(q)
-            return tips - bars / 2
-
-        _, centres = jax.jvp(moving, (q,), (v,))
-        spin = self.masses * self.lengths**2 / 12
-        return (self.masses @ jnp.sum(centres**2, axis=1) + spin @ v**2) / 2
-
-    def potential_energy(self, q):
-        tips, bars = self.tips(q)
-        return gravity * self.masses @ (tips - bars / 2)[:, 1]
-
-    def generalised_force(self, t, q, v, u):
-        return self.motors @ u
-
-    def constraint(self, q, t):
-        end = self.tips(q)[0][-1]
-        return end[:0] if self.base is None else end - self.base
-
-
-def motors(*places, bars: int) -> Array:
-    """Motors before these bars: the torque on the bar, and its opposite on the one before."""
-    found = np.zeros((bars, len(places)))
-    for i, bar in enumerate(places):
-        found[bar, i] = 1
-        if bar:
-            found[bar - 1, i] = -1
-    return to_jax(found)
-
-
-ARM = Bars(*map(to_jax, ([0.6, 0.5, 0.3], [1.0, 0.7, 0.4])), motors(0, 1, 2, bars=3))
-FOUR_BAR = Bars(
-    to_jax([0.3, 0.9, 0.7]), to_jax([0.5, 1.0, 0.8]), motors(0, bars=3), base=to_jax([1.0, 0.0])
-)
-
-
 def four_bar(points=((0.0, 0, 0), (0.3, 0, 0.4), (1.2, 0, 0.5), (1.0, 0, 0))) -> mbd.Mechanism:
     """A closed loop in space with hinges at these points about y, 20 rows of rank 17, with a motor
     at the crank."""
@@ -160,15 +108,3 @@ def four_bar(points=((0.0, 0, 0), (0.3, 0, 0.4), (1.2, 0, 0.5), (1.0, 0, 0))) ->
     ]
     motor = mbd.Motor("motor", "ground", bodies[0], point=points[0], axis=axis)
     return mbd.Mechanism(bodies, hinges, forces=[motor])
-
-
-class Tumbling(mbd.AbstractSystem):
-    """A free rigid body in roll, pitch and yaw, whose chart is curved where it moves."""
-
-    coordinates = mbd.RollPitchYawBody()
-
-    def mass_matrix(self, q):
-        return jnp.diag(jnp.array([0.3, 0.5, 0.7]))
-
-    def force(self, t, q, v, u):
-        return -mbd.rotations.cross(v, self.mass_matrix(q) @ v)

@@ -104,57 +104,36 @@ def test_without_friction_and_on_a_belt():
 
 
 @pytest.mark.slow
-def test_soft_floor_and_reverse_mode():
-    """A soft floor gives way by m g / k. Slopes at the limit of friction in reverse mode."""
+def test_soft_floor():
+    """It gives way by m g / k."""
 
     class Soft(Sled):
         @property
         def contact_law(self):
             return mbd.ContactLaw(stiffness=200.0)
 
-    def settled(values, kind):
-        found = equilibrium(kind(*values), mbd.State(0.0, FAR, REST), throw=False)
-        return jnp.stack([*found.q, *found.report.contact_force[0]])
-
-    @jax.jit
-    def found(x):
-        return settled(x, Soft), jax.jacrev(settled)(x, Soft), jax.jacrev(settled)(x, Sled)
-
-    value, soft, rigid = found(VALUES[:3])
-    np.testing.assert_allclose(value[:3], [0, -LOAD / 200, LOAD], atol=1e-8)
-    np.testing.assert_allclose(soft[1:3, 0], [-GRAVITY / 200, GRAVITY], atol=1e-7)
-    np.testing.assert_allclose(rigid, SLIDING[:4], atol=1e-7)
+    found = equilibrium(Soft(*VALUES[:3]), mbd.State(0.0, FAR, REST))
+    np.testing.assert_allclose(found.q, [0, -LOAD / 200], atol=1e-8)
+    np.testing.assert_allclose(found.report.contact_force, [[LOAD, 0]], atol=1e-8)
 
 
 @pytest.mark.slow
 def test_box_on_slope():
-    """Four corners of a box in space, statically indeterminate: the forces in sum, the share
-    tan(slope) / mu, and the derivative of the load by the mass."""
+    """Four corners of a box in space, statically indeterminate: the forces in sum."""
     slope, mu, mass = 0.3, 0.5, 2.0
     tilted = GRAVITY * np.array([np.sin(slope), 0.0, -np.cos(slope)])
     size = [0.2, 0.2, 0.2]
-
-    def held(mass):
-        body = mbd.Body("box", mbd.Inertia.box(size=size, mass=mass), position=[0.0, 0.0, 0.1])
-        floor = mbd.Contact(
-            "floor", "ground", body, mbd.HalfSpace(), mbd.Box(np.array(size) / 2), friction=mu
-        )
-        box = mbd.Mechanism([body], contacts=[floor], gravity=tilted)
-        found = equilibrium(box, box.state(), throw=False)
-        forces = found.report.contact_force
-        sums = jnp.stack([jnp.sum(forces[:, 0]), jnp.linalg.norm(jnp.sum(forces[:, 1:], axis=0))])
-        return sums, found
-
-    (sums, found), (slopes, _) = jax.jit(lambda m: jax.jvp(held, (m,), (jnp.ones_like(m),)))(mass)
-    assert found.report.result == mbd.RESULTS.successful
-    expected = mass * GRAVITY * np.array([np.cos(slope), np.sin(slope)])
+    body = mbd.Body("box", mbd.Inertia.box(size=size, mass=mass), position=[0.0, 0.0, 0.1])
+    floor = mbd.Contact(
+        "floor", "ground", body, mbd.HalfSpace(), mbd.Box(np.array(size) / 2), friction=mu
+    )
+    box = mbd.Mechanism([body], contacts=[floor], gravity=tilted)
+    found = equilibrium(box, box.state())
+    normal, *aside = np.sum(found.report.contact_force, axis=0)
     np.testing.assert_allclose(found.q[:3], [0, 0, 0.1], atol=1e-9)
-    np.testing.assert_allclose(sums, expected, rtol=1e-7)
-    np.testing.assert_allclose(slopes, expected / mass, rtol=1e-6)
+    np.testing.assert_allclose(normal, mass * GRAVITY * np.cos(slope), rtol=1e-7)
+    np.testing.assert_allclose(np.linalg.norm(aside), mass * GRAVITY * np.sin(slope), rtol=1e-7)
     assert np.max(found.report.share) <= 1 + 1e-9
-
-
-# --- limit loads ----------------------------------------------------------------------------------
 
 
 def on_slope(angle, friction, stiffness):

@@ -71,14 +71,6 @@ def test_hanging_mass_and_its_derivatives():
     np.testing.assert_allclose(reverse, slopes, atol=1e-8)
 
 
-@pytest.mark.slow
-def test_second_derivative_by_the_stiffness():
-    (m, k, _, u), along_k = VALUES, np.array([0.0, 1.0, 0.0, 0.0])
-    slope = lambda x: jax.jvp(lambda x: hanging(x)[0], (x,), (along_k,))[1]  # noqa: E731
-    second = jax.jit(lambda x: jax.jvp(slope, (x,), (along_k,))[1])(VALUES)
-    np.testing.assert_allclose(np.asarray(second)[1], 2 * (u - m * GRAVITY) / k**3, rtol=1e-6)
-
-
 class HangingChain(Unit):
     """Two point masses of 1 kg on rods of 1 m."""
 

@@ -1,7 +1,6 @@
 """The check of derivatives: it passes right ones and names wrong ones."""
 
 import equinox as eqx
-import helpers as h
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,11 +24,6 @@ def test_differences_choose_their_step(fn, exact):
     found, error = map(float, jax.jit(lambda: central_difference(fn, jnp.dtype("float64")))())
     assert abs(found - exact) < 1e-8 * abs(exact)
     assert abs(found - exact) <= 10 * error < 1e-6 * abs(exact)
-
-
-def test_differences_of_what_is_nowhere_finite():
-    _, error = jax.jit(lambda: central_difference(lambda x: x * jnp.nan, jnp.dtype("float64")))()
-    assert float(error) == np.inf
 
 
 @jax.custom_jvp
@@ -82,8 +76,9 @@ def test_wrong_leaves_and_entries_are_named():
 
 
 def test_an_entry_is_named():
-    x = {"q": np.array([[1.0, 2.0], [3.0, 4.0]]), "v": np.ones(3)}
-    loss = lambda x: mistaken(x["q"][1, 0]) + jnp.sum(x["v"])  # noqa: E731
+    """In float32."""
+    x = {"q": np.array([[1.0, 2.0], [3.0, 4.0]], np.float32), "v": np.ones(3, np.float32)}
+    loss = lambda x: jax.lax.stop_gradient(x["q"][1, 0]) + jnp.sum(x["v"])  # noqa: E731
     found = mbd.analysis.check_gradients(loss, x, modes=("reverse",))
     assert [(d.name, set(d.modes)) for d in found.failed] == [("['q'][1, 0]", {"reverse"})]
 
@@ -112,30 +107,6 @@ def test_no_influence():
     found = check(lambda x: x[0] ** 2 + 0 * x[1] + stopped(x[2]) ** 2, np.array([2.0, 5.0, 2.0]))
     assert [d.verdict for d in found.derivatives] == ["right", "right", "wrong"]
     assert check(lambda x: 7.0 + 0 * x, np.array(2.0)).passed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
-def test_of_a_simulation(dtype):
-    """Parameters and state of a constrained motion, in both modes, and what holds them back. The
-    differences leave the constraints by more than a step does, where the share of the passive
-    feedback has a kink; the dead-beat feedback has none."""
-    case = h.CASES["driven_pendulum"]
-    system, start = h.cast((case.system, case.state), dtype)
-    state = mbd.State(start.t, start.q, start.v)
-    method = mbd.VelocityImpulse(stabilisation=mbd.DeadBeat())
-
-    def height(tree):
-        system, state, held = tree
-        sol = mbd.simulate(
-            system, method, state, dt=jnp.asarray(0.01, dtype), num_steps=20,
-            start_tolerance=jnp.inf,
-        )  # fmt: skip
-        return jnp.sum(sol.q[-1]) + jax.lax.stop_gradient(held)
-
-    held = jnp.asarray(1.0, dtype)
-    found = mbd.analysis.check_gradients(height, (system, state, held))
-    assert [d.name for d in found.failed] == ["[2]"], str(found)
 
 
 BAD = [

@@ -209,10 +209,6 @@ def test_mechanism():
     square = CRANK**2 + GROUND**2 - 2 * CRANK * GROUND * np.cos(0.5 + turns)
     cosine = (COUPLER**2 + ROCKER**2 - square) / (2 * COUPLER * ROCKER)
     np.testing.assert_allclose(transmission, np.arccos(cosine), atol=1e-9)
-    planar = kinematics(FourBar(), posed(), crank_angle, 0.5 + turns)
-    rates = mbd.reports.joint_rates(bars, found.q, found.v, "hinge 3")[:, 0]
-    np.testing.assert_allclose(np.abs(rates), np.abs(planar.v[:, 2]), atol=1e-9)
-
     pytest.importorskip("matplotlib").use("Agg")
     ax = mbd.plots.workspace(bars, found.q, "bar 1")
     (line,) = ax.lines

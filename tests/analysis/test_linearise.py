@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.linalg
-from analysis_systems import CartPole, Springs, Tumbling, all_are, gravity
+from analysis_systems import CartPole, Springs, all_are, gravity
 
 import jaxmbd as mbd
 from jaxmbd.analysis import linearise, lqr, riccati
@@ -80,27 +80,15 @@ def test_outputs_and_responses():
     np.testing.assert_allclose(step[1, 1], B[0, 0], rtol=1e-9)
 
 
-def moving(name):
-    if name == "tumbling":
-        return Tumbling(), mbd.State(0.0, [0.3, 0.6, -0.4], [1.0, -2.0, 1.5])
-    case = h.CASES["driven_pendulum" if name == "redundant" else name]
-    system = h.RedundantPendulum(case.system) if name == "redundant" else case.system
-    return system, case.state
-
-
-NAMES = ["redundant", "tumbling", "top", "skate_in_space"]
-
-
-@pytest.mark.parametrize("name", h.slow_unless(lambda name: name == "redundant", NAMES))
-def test_deviations_of_a_motion(name):
+def test_deviations_of_a_motion():
     """A is the rate at which xi of a motion, measured from the motion that starts at the state
     itself, depends on xi at its start: (D(h) - 1) / h after one step of a scheme, extrapolated to
-    h = 0 by halving it twice. States that move, quaternions, redundant rows that move, and
-    nonholonomic ones."""
-    system, state = moving(name)
+    h = 0 by halving it twice. A pendulum with redundant rows that move."""
+    case = h.CASES["driven_pendulum"]
+    system, state = h.RedundantPendulum(case.system), case.state
     model = linearise(system, state)
     n, nv = model.A.shape[0], state.v.size
-    assert name == "tumbling" or n < 2 * nv
+    assert n < 2 * nv
     Z, S = np.asarray(model.Z), np.asarray(model.S)
     np.testing.assert_allclose(S.T @ Z, np.eye(n), atol=1e-12)
     stepper = mbd.Stepper(system, mbd.UdwadiaKalaba(), diffrax.Midpoint())
@@ -138,8 +126,6 @@ def test_verdicts():
         linearise(system, mbd.State(0.0, 1.1 * q, v), size=3)
 
 
-# --- LQR ------------------------------------------------------------------------------------------
-
 DT = 0.15
 WEIGHTS = np.array([3.0, 1.0, 0.5, 0.2])
 
@@ -170,13 +156,8 @@ def over_interval(model, weights, effort, dt):
 
 
 def test_gains_of_two_integrators():
-    """In closed form; what no input reaches is refused."""
     model = at_origin(spring(1.0, 0.0, 0.0))
     np.testing.assert_allclose(lqr(model).gain, [[1.0, np.sqrt(3)]], rtol=1e-12)
-    deaf = eqx.tree_at(lambda m: m.B, model, np.zeros((2, 1)))
-    for dt in (None, DT):
-        with pytest.raises(RuntimeError, match="^The Riccati equation of `lqr` has no solution"):
-            lqr(deaf, dt=dt)
 
 
 @pytest.mark.parametrize("dt", [1e-3, DT, 3.0])

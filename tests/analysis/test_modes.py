@@ -74,16 +74,6 @@ def test_damped_and_unstable():
     assert "0.477465" in str(found) and "0.1" in str(found)  # 3 rad/s, 0.6 / (2 * 3)
 
 
-def test_gyroscopic():
-    """A mass on springs in a frame that turns at W: w = w0 +- W, whichever way."""
-    w0, W = 7.0, 2.0
-    turn = np.array([[0.0, -1.0], [1.0, 0.0]])
-    # In the frame: x'' = -w0^2 x + W^2 x - 2 W (e x v).
-    found, _ = found_of(ONE, ONE * (w0**2 - W**2), 2 * W * turn)
-    expected = 1j * np.array([w0 - W, W - w0, w0 + W, -w0 - W])
-    np.testing.assert_allclose(found.s, expected, atol=1e-12)
-
-
 def test_repeated_eigenvalues():
     """Two equal pairs: both have the derivative of their mean. Of K = 9 + e [[a, b], [b, c]] the
     squares of the frequencies move by eigenvalues of that matrix, on the average (a + c) / 2."""

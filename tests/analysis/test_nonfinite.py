@@ -42,20 +42,12 @@ def logarithm(k, q, v):
     return jnp.stack([-k, jnp.log(q[0])])
 
 
-def springs(k, q, v):
-    length = jnp.sqrt(q @ q)
-    return -(length - k) * q / length
-
-
 def end(sol):
     return jnp.sum(sol.q[-1])
 
 
 def find(system, state=REST, method=IMPULSE, *, t1=1.0, dt=0.05, **options):
     return mbd.analysis.first_nonfinite(system, method, state, t1=t1, dt=dt, **options)
-
-
-# --- motions ------------------------------------------------------------------------------------
 
 
 def test_a_motion_that_is_finite():
@@ -79,12 +71,6 @@ def test_logarithm_of_a_negative_number():
     assert str(found).startswith("step 15, from t = 0.75 s: `force` is not finite, first in entry")
 
 
-def test_spring_of_no_length():
-    found = find(Particle(springs), ORIGIN)
-    assert (found.quantity, found.step, found.entry) == ("`force`", 0, (0,))
-    assert "return -(length - k) * q / length" in found.line
-
-
 def test_constraint_without_a_direction():
     found = find(Particle(linear, lambda q: jnp.sqrt(q @ q)), ORIGIN)
     assert (found.quantity, found.step) == ("the derivative of `constraint`", 0)
@@ -96,26 +82,21 @@ def test_step_too_large():
     assert found.quantity == "`force`" and "The motion blew up before" in found.remark
 
 
-class Network(eqx.Module):
-    mlp: eqx.nn.MLP
+class Gains(eqx.Module):
+    layers: list
     until: jax.Array = h.parameter(9.0)
 
     def __call__(self, t, q, v):
-        return self.mlp(jnp.concatenate([q, v])) * jnp.sqrt(self.until - t)
-
-
-NETWORK = Network(eqx.nn.MLP(4, 2, width_size=4, depth=1, key=jax.random.key(0)))
+        return self.layers[0] @ q * jnp.sqrt(self.until - t)
 
 
 def test_controls():
     """Weights that are NaN, and an output that is."""
-    weight = lambda c: c.mlp.layers[0].weight  # noqa: E731
-    spoilt = np.array(weight(NETWORK))
-    spoilt[2, 1] = np.nan
-    found = find(Particle(linear), control=eqx.tree_at(weight, NETWORK, spoilt))
-    assert found.quantity == "the given `control.mlp.layers[0].weight`"
-    assert found.entry == (2, 1) and found.step is None
-    found = find(Particle(linear), control=Network(NETWORK.mlp, 0.42))
+    spoilt = np.array([[1.0, 0.0], [np.nan, 1.0]])
+    found = find(Particle(linear), control=Gains([spoilt]))
+    assert found.quantity == "the given `control.layers[0]`"
+    assert found.entry == (1, 0) and found.step is None
+    found = find(Particle(linear), control=Gains([np.eye(2)], 0.42))
     assert (found.quantity, found.step) == ("`control`", 9)
     assert "jnp.sqrt(self.until - t)" in found.line
 
@@ -127,10 +108,9 @@ class Vanishing(Particle):
         return jnp.diag(jnp.stack([jnp.ones_like(q[0]), jnp.maximum(q[0], 0.0)]))
 
 
-@pytest.mark.parametrize("method", h.slow_unless(lambda x: x is IMPULSE, [UK, IMPULSE]), ids=repr)
-def test_singular_mass_matrix(method):
+def test_singular_mass_matrix():
     """x = cos t."""
-    found = find(Vanishing(linear), method=method, t1=2.0)
+    found = find(Vanishing(linear), t1=2.0)
     assert found.step in (30, 31, 32) and "eigenvalues from 0 to 1" in found.remark
     assert "solution" in found.quantity or found.quantity == "the step"
 
@@ -145,9 +125,6 @@ def test_failures_that_are_no_nan():
     assert found.step == 10 and "gimbal lock" in str(found) and "failed" in str(found)
     away = find(Particle(linear, lambda q: q[0]))
     assert away.step == 0 and "violates the constraints" in str(away)
-
-
-# --- derivatives --------------------------------------------------------------------------------
 
 
 def test_root_at_zero():
@@ -191,9 +168,6 @@ def test_the_loss_itself():
     assert found.leaves == ("sol.q[3, 0]",) and "jnp.sqrt(d @ d)" in found.line
     found = find(Particle(linear), loss=lambda sol: jnp.log(-sol.t[-1]))
     assert (found.quantity, found.derivative) == ("`loss`", False)
-
-
-# --- mechanisms ---------------------------------------------------------------------------------
 
 
 INERTIA = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)

@@ -73,29 +73,9 @@ def test_rates_of_an_oscillator():
     assert np.asarray(growth.log_growth).max() < np.log(np.sqrt(5.0 / 1.3)) + 1e-3
 
 
-def upright(length=0.9, damping=0.0):
-    system, xp = h.Pendulum(length=length, damping=damping), numpy_if_concrete(length)
+def upright(length=0.9):
+    system, xp = h.Pendulum(length=length), numpy_if_concrete(length)
     return system, mbd.State(0.0, xp.stack([0.0 * length, 1.0 * length]), np.zeros(2))
-
-
-@pytest.mark.parametrize(
-    "method, projection, tolerance",
-    [
-        (mbd.UdwadiaKalaba(), None, 1e-6),
-        pytest.param(mbd.LagrangeMultipliers(), mbd.Projection(), 1e-6, marks=pytest.mark.slow),
-        pytest.param(mbd.ContactImpulse(), None, 2e-2, marks=pytest.mark.slow),
-    ],
-)
-def test_an_inverted_pendulum(method, projection, tolerance):
-    """x'' = (g / l) x - (c / m) x'."""
-    system, state = upright(damping=0.6)
-    decay = float(system.damping) / float(system.mass) / 2
-    root = np.sqrt(float(system.gravity) / float(system.length) + decay**2)
-    growth = growth_of(system, method, state, t1=8.0, dt=1e-2, projection=projection)
-    # On both sides of the constraint one direction each.
-    rates = np.asarray(growth.rates)
-    np.testing.assert_allclose(rates, [root - decay, -root - decay], rtol=tolerance)
-    assert float(growth.rate) == rates[0]
 
 
 def test_constrained_coordinates_grow_as_minimal_ones():

@@ -1,9 +1,8 @@
 """Motions in closed form with parameters to identify."""
 
-import math
-
 import jax.numpy as jnp
 import numpy as np
+from helpers import oscillation
 from jaxtyping import Array
 
 import jaxmbd as mbd
@@ -38,8 +37,7 @@ BOTH = {"damping": Positive(), "stiffness": Positive()}
 
 def decay(t, q0=1.0, v0=0.0, mass=1.0, damping=0.4, stiffness=9.0):
     """q(t) of the free oscillator."""
-    d, omega = damping / (2 * mass), math.sqrt(stiffness / mass - (damping / (2 * mass)) ** 2)
-    return np.exp(-d * t) * (q0 * np.cos(omega * t) + (v0 + d * q0) / omega * np.sin(omega * t))
+    return oscillation(mass, stiffness, damping, q0, v0, t)[0]
 
 
 class Falling(mbd.AbstractSystem):
