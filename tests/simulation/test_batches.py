@@ -1,4 +1,4 @@
-"""Batches by `vmap`: each sample is the sample alone, whatever its neighbours. And float32."""
+"""Batches by `vmap`: each sample is the sample alone, whatever its neighbours."""
 
 import diffrax
 import equinox as eqx
@@ -11,7 +11,7 @@ import pytest
 import jaxmbd as mbd
 from jaxmbd import _loop
 
-UK, EULER, R = mbd.UdwadiaKalaba(), diffrax.Euler(), mbd.RESULTS
+UK, EULER = mbd.UdwadiaKalaba(), diffrax.Euler()
 
 
 def test_batch_of_everything():
@@ -44,45 +44,9 @@ def test_batch_of_everything():
             np.testing.assert_allclose(a[i], b, rtol=0, atol=1e-12 * max(1, np.max(np.abs(b))))
 
 
-def test_batches_of_batches():
-    """Gravities by starts; and the ends of a batch of motions as a batch of starts."""
-    q = np.array([[0.9, 0.0], [0.0, 0.9], [0.0, -0.9]])
-
-    def run(gravity, state):
-        options = dict(t0=0.0, dt=0.01, num_steps=5, scheme=EULER, start_tolerance=1.0)
-        return mbd.simulate(h.Pendulum(gravity=gravity), UK, state, **options)
-
-    @jax.jit
-    def both(gravities, q):
-        def end(gravity, q):
-            return run(gravity, mbd.State(0.0, q, jnp.array([0.1, 0.2])))
-
-        grid = jax.vmap(jax.vmap(end, (None, 0)), (0, None))(gravities, q)
-        second = jax.vmap(lambda state: run(9.81, state))(
-            jax.tree.map(lambda x: x[1], grid).state()
-        )
-        one = end(gravities[1], q[2])
-        return grid, second, one, run(9.81, one.state())
-
-    grid, second, one, after = both(np.array([1.0, 9.81]), q)
-    first, then = np.asarray(grid.q), np.asarray(second.q)
-    assert first.shape == (2, 3, 1, 2)
-    np.testing.assert_allclose(first[1, 2], one.q, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(then[2], after.q, rtol=0, atol=1e-14)
-    assert np.ptp(first[:, 0], axis=0).max() > 1e-3
-
-
-class Particle(mbd.AbstractSystem):
-    def mass_matrix(self, q):
-        return jnp.eye(2)
-
-    def force(self, t, q, v, u):
-        return jnp.array([0.0, -9.81])
-
-
 def test_derivatives_of_a_batch_that_is_jitted():
-    """As many samples as saved steps: nothing but the values tells an exchanged axis. A particle
-    falls, so that x = s^2 t for s^2 the speed at the start."""
+    """As many samples as saved steps: nothing but the values tells an exchanged axis. A free
+    particle moves by x = s^2 t for s^2 the speed at the start."""
     times = 0.1 * np.arange(1.0, 5.0)
 
     @jax.jit
@@ -90,7 +54,8 @@ def test_derivatives_of_a_batch_that_is_jitted():
     def path(s):
         particle = mbd.State(0.0, jnp.zeros(2), jnp.stack([s**2, 0.0 * s]))
         options = dict(dt=0.1, num_steps=4, saveat=diffrax.SaveAt(steps=1))
-        sol = mbd.simulate(Particle(), mbd.VelocityImpulse(), particle, **options)
+        free = h.GuidedMass(stiffness=0.0, damping=0.0, angle=0.0)
+        sol = mbd.simulate(free, mbd.VelocityImpulse(), particle, **options)
         # Products along the axis of time, of what moves and what does not.
         return jax.vmap(lambda q, v: q[0] * v[0])(sol.q, sol.v)
 
@@ -109,41 +74,24 @@ def test_derivatives_of_a_batch_that_is_jitted():
 # Good, NaN, negative mass, inconsistent, good.
 MASSES = np.array([1.0, np.nan, -1.0, 1.0, 2.0])
 STARTS = np.array([[0.9, 0.0]] * 3 + [[1.0, 0.0], [0.0, 0.9]])
-VERDICTS = [
-    R.successful, R.nonfinite_state, R.mass_matrix_indefinite, R.inconsistent_start, R.successful,
-]  # fmt: skip
 
 
 def pendulum(mass, q, throw=False):
     state = mbd.State(0.0, q, jnp.zeros(2))
     options = dict(t1=0.1, dt=0.01, scheme=EULER, throw=throw)
-    return mbd.simulate(h.Pendulum(mass=mass), UK, state, **options)
+    return mbd.simulate(h.Pendulum(mass=mass), UK, state, **options).multipliers[-1, 0]
 
 
-def test_failures_stay_with_their_samples():
-    """Verdicts, states, and gradients of the others."""
-
-    def loss(mass, q):
-        sol = pendulum(mass, q)
-        return jnp.sum(sol.multipliers[-1]), sol
-
-    each = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)))
-    (_, sol), gradients = jax.device_get(each(MASSES, STARTS))
-    h.assert_verdicts(sol.result, VERDICTS)
-    assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.v))
-    np.testing.assert_array_equal(sol.q[1:4, -1], STARTS[1:4])  # held where they were
-    good = np.array([0, 4] * 2 + [0])
-    (_, alone), expected = jax.device_get(each(MASSES[good], STARTS[good]))
-    for name in ("q", "v", "multipliers"):
-        found, one = getattr(sol, name), getattr(alone, name)
-        np.testing.assert_allclose(found[[0, 4]], one[:2], rtol=1e-13, atol=1e-14)
-    for a, b in zip(gradients, expected, strict=True):
-        np.testing.assert_allclose(a[[0, 4]], b[:2], rtol=1e-13)
+def test_failures_leave_the_gradients_of_other_samples():
+    each, good = jax.jit(jax.vmap(jax.value_and_grad(pendulum, (0, 1)))), np.array([0, 4, 0, 4, 0])
+    found, alone = each(MASSES, STARTS), each(MASSES[good], STARTS[good])
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(np.asarray(a)[[0, 4]], b[:2], rtol=1e-13)
 
 
 def test_throw_in_a_batch():
     run = eqx.filter_jit(jax.vmap(lambda m, q: pendulum(m, q, throw=True)))
-    assert run(MASSES[[0, 4]], STARTS[[0, 4]]).q.shape == (2, 1, 2)
+    assert np.all(np.isfinite(run(MASSES[[0, 4]], STARTS[[0, 4]])))
     with pytest.raises(RuntimeError, match="violates the constraints"):
         run(MASSES[[0, 3]], STARTS[[0, 3]])
 
@@ -160,15 +108,3 @@ def test_all_at_once_where_loops_cost(monkeypatch):
     alone = jax.jit(lambda x: jax.lax.map(end, x))(starts)
     monkeypatch.setattr(_loop, "loops_cost_nothing", lambda: False)
     np.testing.assert_allclose(jax.jit(jax.vmap(end))(starts), alone, rtol=1e-11)
-
-
-# --- float32 --------------------------------------------------------------------------------------
-
-
-def test_assembly_in_float32():
-    system = h.cast(h.Pendulum(), jnp.float32)
-    state = mbd.assemble(system, np.array([1.0, 0.2], np.float32), np.ones(2, np.float32))
-    assert state.q.dtype == state.v.dtype == jnp.float32
-    expected = 0.9 * np.array([1.0, 0.2]) / np.hypot(1.0, 0.2)
-    np.testing.assert_allclose(state.q, expected, rtol=1e-6)
-    assert abs(np.dot(state.q, state.v)) < 1e-6

@@ -170,21 +170,6 @@ def test_a_second_call_looks_at_nothing():
     assert not LOOKED_AT
 
 
-def test_little_is_compiled_to_build_a_mechanism():
-    """Numbers that are known are NumPy's; the poses of the frames of joints are a program."""
-    with h.nothing_kept():
-        with h.compilation_events() as events:
-            inertia = mbd.Inertia.box(size=[1.0, 0.1, 0.1], mass=1.0)
-            arm = mbd.Body("arm", inertia, position=[0.5, 0.0, 0.0])
-            hinge = mbd.Revolute("hinge", "ground", arm, point=[0.0] * 3, axis=[0.0, 1.0, 0.0])
-            mechanism = mbd.Mechanism([arm], [hinge])
-            mechanism.state()
-        assert 0 < events[h.COMPILED] <= 2
-        with h.compilation_events() as events:
-            mechanism.joint_coordinates(mechanism.state().q, "hinge")
-        assert 0 < events[h.COMPILED] <= 3
-
-
 def test_functions_of_mechanisms_are_one_program_each():
     """Functions of a joint are one for all joints of its kind."""
     bars = h.three_bars(closed=True)

@@ -1,7 +1,6 @@
 """Energy and momentum that steps keep."""
 
 import diffrax
-import equinox as eqx
 import helpers
 import jax
 import jax.numpy as jnp
@@ -15,22 +14,15 @@ WEIGHTLESS = [0.0, 0.0, 0.0]
 OFFSET = [0.05, 0.03, -0.02]
 
 
-@eqx.filter_jit
-def _free_body(center, method):
+@jax.jit
+def _free_body(center):
     """Energies, momenta and angular momenta about the centre of mass of a body that flips about its
     middle axis."""
     inertia = mbd.Inertia(1.0, [2e-3, 4e-3, 5.7e-3], center=center)
     body = mbd.Body("b", inertia, angular_velocity=[0.5, 20.0, 0.5])
-    mechanism = mbd.Mechanism([body], gravity=WEIGHTLESS)
-    sol = mbd.simulate(
-        mechanism,
-        method,
-        mechanism.state(),
-        t0=0.0,
-        t1=2.0,
-        dt=1e-3,
-        saveat=diffrax.SaveAt(t0=True, steps=50),
-    )
+    mechanism, method = mbd.Mechanism([body], gravity=WEIGHTLESS), mbd.VelocityImpulse()
+    options = dict(t0=0.0, t1=2.0, dt=1e-3, saveat=diffrax.SaveAt(t0=True, steps=50))
+    sol = mbd.simulate(mechanism, method, mechanism.state(), **options)
 
     def invariants(q, v):
         pose, twist = mechanism.pose(q, "b"), mechanism.twist(v, "b")
@@ -42,11 +34,8 @@ def _free_body(center, method):
 
 
 @pytest.mark.parametrize("center", [WEIGHTLESS, OFFSET], ids=["centre", "offset"])
-@pytest.mark.parametrize(
-    "method", [mbd.VelocityImpulse(), mbd.ContactImpulse()], ids=["impulse", "contact"]
-)
-def test_a_free_body_keeps_energy_and_momentum(center, method):
-    energy, momentum, spin = map(np.asarray, _free_body(np.array(center), method))
+def test_a_free_body_keeps_energy_and_momentum(center):
+    energy, momentum, spin = map(np.asarray, _free_body(np.array(center)))
     np.testing.assert_allclose(energy, energy[0], rtol=1e-12)
     np.testing.assert_allclose(momentum, np.broadcast_to(momentum[0], momentum.shape), atol=1e-13)
     size = np.linalg.norm(spin, axis=1)
@@ -97,29 +86,18 @@ def test_displacements_of_a_body_off_its_centre_are_inverse():
     inertia = mbd.Inertia(1.0, [2.0, 3.0, 4.0], center=OFFSET)
     mechanism = mbd.Mechanism([mbd.Body("a", inertia), mbd.Body("b", inertia)])
 
-    def center(q):
-        pose = mechanism.pose(q, "a")
-        return jnp.stack([pose.position, pose.point(jnp.array(OFFSET))])
-
     @jax.jit
     def displaced(q, dp):
         end = mechanism.retract(q, dp)
-        _, rate = jax.jvp(lambda s: mechanism.retract(q, s * dp), (0.0,), (1.0,))
-        return (
-            end,
-            mechanism.difference(q, end),
-            rate,
-            mechanism.qdot(q, dp),
-            center(q),
-            center(end),
-        )
+        poses = [mechanism.pose(x, "a") for x in (q, end)]
+        centers = [pose.point(np.array(OFFSET)) for pose in poses]
+        return end, mechanism.difference(q, end), poses[0].position, *centers
 
     q = mechanism.state().q
     for dp in 0.5 * np.random.default_rng(0).normal(size=(3, 12)):
-        q, difference, rate, qdot, (origin, before), (_, after) = map(np.asarray, displaced(q, dp))
+        q, difference, origin, before, after = map(np.asarray, displaced(q, dp))
         np.testing.assert_allclose(difference, dp, atol=1e-14)
-        np.testing.assert_allclose(rate, qdot, atol=1e-14)
-        # The centre goes straight, and the first derivative is that of the kinematics.
+        # The centre goes straight.
         turning = np.cross(dp[6::2], before - origin)
         np.testing.assert_allclose(after - before, dp[:6:2] + turning, atol=1e-14)
 

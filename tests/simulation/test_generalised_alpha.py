@@ -122,10 +122,3 @@ def test_stiff_bushing():
         errors.append(np.abs(q[8 * refined, 0] - np.cos(sol.y[0, -1])))
         np.testing.assert_allclose(q[-1, 2:], 1.5 * q[-1, :2], atol=1e-8)
     assert errors[1] < 1e-4 and 1.7 < np.log2(errors[0] / errors[1]) < 2.3
-
-
-def test_it_takes_no_scheme():
-    with pytest.raises(ValueError, match="step of its own: leave out `scheme`"):
-        mbd.Stepper(h.Pendulum(), mbd.GeneralisedAlpha(), scheme=mbd.RK4())
-    with pytest.raises(ValueError, match=r"in \[0, 1\]"):
-        mbd.GeneralisedAlpha(1.2)

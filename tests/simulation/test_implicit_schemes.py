@@ -109,17 +109,12 @@ def test_no_root():
     assert int(code(found(np.array([0.7])))) != int(code(optx.RESULTS.successful))
 
 
-@pytest.mark.parametrize(
-    "scheme", [pytest.param(diffrax.Kvaerno3(), marks=pytest.mark.slow), mbd.CrankNicolson()]
-)
-def test_derivatives(scheme):
+def test_derivatives():
     """Of the converged stages, not of their iteration: by the stiffness and the kinematic map,
     against differences."""
 
     def moved(tree):
-        sol = mbd.simulate(Elastic(*tree), UK, START, dt=1e-3, num_steps=5, scheme=scheme)
-        return sol.q[-1] @ np.array([1e3, 1.0])
+        options = dict(dt=1e-3, num_steps=5, scheme=mbd.CrankNicolson())
+        return mbd.simulate(Elastic(*tree), UK, START, **options).q[-1] @ np.array([1e3, 1.0])
 
-    # The loop of diffrax's scheme over its stages has reverse mode only.
-    modes = ("reverse",) if isinstance(scheme, diffrax.Kvaerno3) else ("reverse", "forward")
-    h.check_scalar(moved, (np.asarray(8e3), np.asarray(1.2)), modes=modes)
+    h.check_scalar(moved, (np.asarray(8e3), np.asarray(1.2)))

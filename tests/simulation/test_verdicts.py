@@ -195,37 +195,3 @@ def test_failures_are_raised():
     for method, tolerance in ((method, 0.1), (soft, 1e-3)):
         sol = mbd.simulate(PENDULUM, method, OFF, start_tolerance=tolerance, **options)
         h.assert_verdicts(sol.result, GOOD)
-
-
-def test_which_methods_are_rigid():
-    assert all(method.rigid for name, method in METHODS.items() if name != "primal")
-    assert mbd.ContactImpulse.rigid
-    assert not mbd.ImplicitPenalty.rigid and not mbd.ExplicitPenalty.rigid
-
-
-def test_coordinates_have_verdicts():
-    """Those of the kinematic map: a quaternion that has vanished."""
-    top, q = h.CASES["top"].system, np.array(h.CASES["top"].state.q)
-    verdict = eqx.filter_jit(top.result)
-    h.assert_verdicts(verdict(q), GOOD)
-    h.assert_verdicts(verdict(q * np.array([1, 1, 1, *[1e-3] * 4])), R.invalid_coordinates)
-
-
-@pytest.mark.parametrize("method", [mbd.UdwadiaKalaba(correct=False), mbd.VelocityImpulse(
-    CHOLESKY, mbd.NoStabilisation()
-)])  # fmt: skip
-def test_drift_tolerance(method):
-    """Methods without position feedback leave the circle; with a tolerance they are stopped at the
-    first step beyond it."""
-    state = mbd.State(0.0, np.array([0.9, 0.0]), np.array([0.0, 3.0]))
-    options = dict(dt=DT, num_steps=40, throw=False)
-    if not isinstance(method, mbd.VelocityImpulse):
-        options["scheme"] = diffrax.Euler()
-    free, stopped = (
-        jax.device_get(mbd.simulate(PENDULUM, method, state, drift_tolerance=x, **options))
-        for x in (1.0, 4e-3)
-    )
-    h.assert_verdicts(free.result, GOOD)
-    h.assert_verdicts(stopped.result, R.drift)
-    assert free.phi_norm[-1] > 8e-3 and 4e-3 < stopped.phi_norm[-1] < 6e-3
-    assert 0 < int(stopped.stats["num_steps"]) < 40
