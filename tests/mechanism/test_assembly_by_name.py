@@ -26,7 +26,7 @@ def ladder(span):
 def test_assembly_by_name():
     """20 cm that are missing stay between the two ball joints."""
     state = mbd.close_joints(ladder(1.0))
-    np.testing.assert_allclose(np.reshape(state.q, (7, 2))[:3, 0], [0.5, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(state.q)[:6:2], [0.5, 0, 0], atol=1e-9)
     found = mbd.reports.joint_closure(ladder(1.0), state.report)
     assert found.successful and not found.open and found.rows == 11 and found.rank == 10
     assert str(found).startswith("assembled: moved by")

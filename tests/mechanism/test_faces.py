@@ -1,5 +1,5 @@
 """Contact points of shapes that stand or lie on edges, faces and each other: against geometry by
-hand, the outline of what faces have in common, and the convex hull of points."""
+hand, and the outline of what faces have in common."""
 
 import itertools
 
@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 from helpers import slow_unless
-from scipy.spatial import ConvexHull
 
 from jaxmbd.mechanism.collisions import ABSENT
 from jaxmbd.mechanism.collisions.manifold import manifold
@@ -21,6 +20,7 @@ BASE = np.array([[0.5, 0.0], [0.0, 0.1], [-0.5, 0.0], [0.1, -0.4]])
 WITHIN = [[0.05, -0.1, 0.0], [0.0, -0.2, 0.0], [0.1, -0.1, 0.0]]
 PYRAMID = ConvexPoints(np.concatenate([np.c_[BASE, 4 * [0.0]], [[0.0, 0.0, 0.5]], WITHIN]))
 SLAB, DRUM = Box([1.0, 0.7, 0.3]), Cylinder(0.8, 0.2)
+SMALL, BLOCK = Box([0.2, 0.2, 0.4]), Box([0.5, 0.5, 0.5])
 
 
 def outline(n, radius, start=0.0):
@@ -55,10 +55,22 @@ STANDING = [
     (PYRAMID, 0.0, CUBE, 0.5, (0.0, 0.1), 0.0, BASE + [0.0, 0.1]),
     (CUBE, 0.5, DRUM, 0.2, (0.0, 0.0), 1.0, outline(4, 0.5**0.5, np.pi / 4 + 1)),
     (SLAB, 0.3, Cylinder(0.5, 0.2), 0.2, (0.4, 0.1), 0.0, outline(8, 0.5)),
+    (SMALL, 0.4, SLAB, 0.3, (0.3, 0.2), 0.3, outline(4, 0.08**0.5, np.pi / 4 + 0.3) + [0.3, 0.2]),
+    (BLOCK, 0.5, BLOCK, 0.5, (0.0, 0.0), 1e-9, outline(4, 0.5**0.5, np.pi / 4)),
+    (BLOCK, 0.5, BLOCK, 0.5, (0.0, 0.0), np.pi / 4, outline(8, 0.5 / np.cos(np.pi / 8), np.pi / 8)),
+    (
+        BLOCK,
+        0.5,
+        BLOCK,
+        0.5,
+        (0.3, 0.0),
+        np.pi / 2,
+        [[-0.2, 0.5], [-0.2, -0.5], [0.5, -0.5], [0.5, 0.5]],
+    ),
 ]
 
 
-def check_standing(function, height, upper, below, lower, above, place, angle, expected):
+def check_standing(height, upper, below, lower, above, place, angle, expected):
     """In any common frame."""
     for k in range(2):
         base = pairs.one_of(pairs.FRAMES, slice(k, k + 1))
@@ -66,7 +78,7 @@ def check_standing(function, height, upper, below, lower, above, place, angle, e
         at = pairs.moved_along(
             pairs.placed([*place, above + below + height], pairs.turn(angle * pairs.UP)), base
         )
-        gap, position, normal = map(np.asarray, function(lower, base, upper, at, up))
+        gap, position, normal = map(np.asarray, touching(lower, base, upper, at, up))
         present = gap < ABSENT
         np.testing.assert_allclose(gap[present], height, atol=1e-12)
         np.testing.assert_allclose(normal, np.tile(up, (len(gap), 1)), atol=1e-12)
@@ -76,33 +88,25 @@ def check_standing(function, height, upper, below, lower, above, place, angle, e
         away = np.linalg.norm(found[:, None, :2] - np.asarray(expected)[None], axis=-1)
         assert away.shape == 2 * (len(expected),)
         for axis in (0, 1):
-            np.testing.assert_allclose(away.min(axis=axis), 0.0, atol=1e-9)
+            near = 2e-8 if upper is BLOCK else 1e-9
+            np.testing.assert_allclose(away.min(axis=axis), 0.0, atol=near)
 
 
-def by_faces(lower, base, upper, at, up):
-    poses = (pairs.one_of(pose, 0) for pose in (base, at))
-    base, at = poses
+def one(a, pose_a, b, pose_b):
+    return pairs.one_of(pairs.collided(a, pose_a, b, pose_b), 0)
+
+
+def touching(lower, base, upper, at, up):
+    if isinstance(lower, Box) and isinstance(upper, Box):
+        return one(lower, base, upper, at)
+    base, at = (pairs.one_of(pose, 0) for pose in (base, at))
     return on_faces(lower, base, upper, at, up, at.position)
 
 
-@pytest.mark.parametrize("k", slow_unless(lambda k: k in (0, 1, 3, 4, 7), range(len(STANDING))))
+@pytest.mark.parametrize("k", slow_unless(lambda k: k not in (2, 5, 6, 8, 9), range(len(STANDING))))
 def test_faces_touch_in_the_outline_of_what_they_have_in_common(k):
     for height in (1e-3, 0.0, -1e-3):
-        check_standing(by_faces, height, *STANDING[k])
-
-
-def test_faces_of_convex_points_are_those_of_their_hull():
-    """Random points have triangles: each is found from directions near its normal."""
-    rng = np.random.default_rng(2)
-    face = eqx.filter_jit(jax.vmap(lambda shape, d: shape.face(d).corners, in_axes=(None, 0)))
-    for _ in range(5):
-        points = rng.normal(size=(20, 3))
-        hull = ConvexHull(points)
-        d = hull.equations[:, :3] + rng.uniform(-1e-3, 1e-3, hull.simplices.shape)
-        d = np.resize(d / np.linalg.norm(d, axis=1, keepdims=True), (36, 3))
-        corners = np.asarray(face(ConvexPoints(points), d))
-        for found, triangle in zip(corners, hull.simplices, strict=False):
-            assert {tuple(x) for x in found} == {tuple(x) for x in points[triangle]}
+        check_standing(height, *STANDING[k])
 
 
 @pytest.mark.parametrize("tilt", [0.0, 1e-6, 0.05])
@@ -156,69 +160,11 @@ def test_parallel_round_sides_touch_at_both_ends_of_what_they_share():
 ORIGIN = pairs.placed(np.zeros(3))
 
 
-def one(a, pose_a, b, pose_b):
-    return pairs.one_of(pairs.collided(a, pose_a, b, pose_b), 0)
-
-
-def area(points):
-    """Of the convex polygon of points in the xy plane, in any order."""
-    center = points.mean(axis=0)
-    order = np.argsort(np.arctan2(*(points - center).T))
-    x, y = points[order].T
-    return abs(np.sum(x * np.roll(y, -1) - y * np.roll(x, -1))) / 2
-
-
-@pytest.mark.parametrize(
-    "angle, shift, count, expected",
-    [
-        (0.0, 0.0, 4, 1.0),
-        (np.pi / 2, 0.0, 4, 1.0),
-        (1e-9, 0.0, 4, 1.0),
-        (1e-5, 0.0, 8, 1.0),
-        (np.pi / 4, 0.0, 8, 2 * (2**0.5 - 1)),
-        (0.0, 0.3, 4, 0.7),
-        (np.pi / 2, -0.5, 4, 0.5),
-    ],
-)
-def test_stacked_boxes_touch_all_over_their_common_face(angle, shift, count, expected):
-    cube, heights = Box([0.5, 0.5, 0.5]), [0.9999, 1.0, 1.0001]
-    at = pairs.placed([[shift, 0.0, height] for height in heights], pairs.turn(angle * pairs.UP))
-    for k in range(2):
-        base = pairs.one_of(pairs.FRAMES, slice(k, k + 1))
-        upper = pairs.moved_along(at, base)
-        lower = pairs.placed(np.tile(base.position, (3, 1)), base.orientation)
-        for a, b, way in ((lower, upper, 1), (upper, lower, -1)):
-            for height, *points in zip(heights, *pairs.collided(cube, a, cube, b), strict=True):
-                gap, position, normal = points
-                present = gap < ABSENT
-                assert present.sum() == count
-                np.testing.assert_allclose(gap[present], height - 1, atol=1e-12)
-                found = pairs.local(position[present], base)
-                np.testing.assert_allclose(found[:, 2], height / 2, atol=1e-12)
-                np.testing.assert_allclose(area(found[:, :2]), expected, atol=3e-5)
-                up = pairs.local(normal + base.position, base)
-                np.testing.assert_allclose(up, np.tile(way * pairs.UP, (8, 1)), atol=1e-12)
-
-
-def test_a_small_box_rests_on_four_corners_of_its_own():
-    small, large = Box([0.2, 0.1, 0.3]), Box([5.0, 5.0, 0.5])
-    pose = pairs.placed([1.0, 2.0, 0.79], pairs.turn(0.3 * pairs.UP))
-    gap, position, _ = one(large, ORIGIN, small, pose)
-    present = gap < ABSENT
-    np.testing.assert_allclose(gap[present], -0.01, atol=1e-14)
-    corners = [[x, y, -0.295] for x, y in itertools.product((0.2, -0.2), (0.1, -0.1))]
-    corners = pairs.moved_along(pairs.placed(corners), pose).position
-    np.testing.assert_allclose(
-        sorted(position[present].tolist()), sorted(corners.tolist()), atol=1e-12
-    )
-
-
 def test_crossed_edges_touch_in_one_point():
     """Two cubes, each on an edge, one turned against the other by a right angle."""
-    cube = Box([0.5, 0.5, 0.5])
     low = pairs.placed(np.zeros(3), pairs.turn([np.pi / 4, 0.0, 0.0]))
     high = pairs.placed([0.1, 0.2, 2**0.5 - 0.02], pairs.turn([0.0, np.pi / 4, 0.0]))
-    gap, position, normal = one(cube, low, cube, high)
+    gap, position, normal = one(BLOCK, low, BLOCK, high)
     np.testing.assert_allclose(gap, [-0.02] + 7 * [ABSENT], atol=1e-14)
     np.testing.assert_allclose(position[0], [0.1, 0.0, 0.5**0.5 - 0.01], atol=1e-14)
     np.testing.assert_allclose(normal[0], pairs.UP, atol=1e-14)
@@ -260,6 +206,7 @@ def test_cylinder_stands_on_four_points_and_lies_on_two():
     )
     below = gap < 1e-3
     assert below.sum() == 4
-    np.testing.assert_allclose(area(position[below, :2]), 2 * 0.5**2, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(position[below, :2], axis=1), 0.5, atol=1e-12)
+    np.testing.assert_allclose(position[below, :2].sum(axis=0), 0.0, atol=1e-12)
     gap, position, _ = one(pairs.GROUND, ORIGIN, pairs.CYLINDER, pairs.lying([0.0, 0.0, 0.5]))
     np.testing.assert_allclose(sorted(position[gap < 1e-3, 0]), [-0.4, 0.4], atol=1e-12)
