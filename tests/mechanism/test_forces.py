@@ -171,7 +171,7 @@ def test_energy_and_losses_of_bushings(table, name):
 
     p = PARAMETERS[name]
     K, C = (np.diag(A) if A.ndim == 1 else A for A in (p["stiffness"], p["damping"]))
-    x, h = deflection(0.0), 1e-3
+    x, h = deflection(0.0), 1e-4
     assert 1.0 < np.linalg.norm(x[3:]) < 3.0
     steps = [deflection(k * h) for k in (-2, -1, 1, 2)]
     speed = (8 * (steps[2] - steps[1]) - (steps[3] - steps[0])) / (12 * h)
