@@ -84,6 +84,12 @@ def to_jax(x: Any, dtype: Any = None, axes: int = 0) -> jax.Array:
     return jnp.asarray(x.astype(dtype).reshape((1,) * (axes - x.ndim) + x.shape), dtype)
 
 
+def held(x: Any) -> jax.Array:
+    """`jnp.asarray(x)` for a parameter. A Python float keeps its weak type: it takes the precision
+    of what it meets. It compiles nothing."""
+    return jax.device_put(x) if type(x) is float else to_jax(x)
+
+
 def picked(x: Any, at: Any) -> jax.Array:
     """`x[at]`. It compiles nothing for what is concrete, but on a GPU, where x stays."""
     if isinstance(x, jax.Array) and not _on_cpu(x):

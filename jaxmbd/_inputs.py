@@ -39,6 +39,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import AbstractArray, Array
 
+from ._concrete import held, to_jax
+
 _T = TypeVar("_T")
 _Check = Callable[[Any], Any]
 
@@ -153,7 +155,7 @@ class _Numbers(NamedTuple):
             # the conversion.
             dtype = jnp.result_type(array if dtype is None else dtype)
             return jnp.asarray(array.astype(dtype), dtype)
-        return jnp.asarray(value, dtype)
+        return held(value) if dtype is None else to_jax(value, dtype)
 
     def _refuse(self, value):
         what = "a number" if self.axes == () else "numbers"

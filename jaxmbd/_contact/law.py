@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete
+from .._concrete import held, is_concrete, to_jax
 from .._inputs import checked, not_negative, positive, positive_or_infinite, within
 
 
@@ -128,5 +128,7 @@ class ContactLaw(eqx.Module):
 
 
 def _array(x: Any) -> Any:
-    x = None if x is None else jnp.asarray(x)
-    return x if x is None or jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
+    if x is None:
+        return None
+    x = held(x)
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else to_jax(x, float)

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._concrete import held
 from .._inputs import at_least, checked, not_negative, positive
 from .._linalg import dense, without_rows
 from .._types import RealScalarLike
@@ -49,9 +50,9 @@ class AugmentedLagrangian(AbstractContinuousEnforcement):
         omega: Annotated[RealScalarLike, not_negative] = 0.0,
         xi: Annotated[RealScalarLike, not_negative] = 1.0,
     ):
-        self.penalty = jnp.asarray(penalty)
-        self.omega = jnp.asarray(omega)
-        self.xi = jnp.asarray(xi)
+        self.penalty = held(penalty)
+        self.omega = held(omega)
+        self.xi = held(xi)
         self.iterations = iterations
 
     def factorise(self, point):

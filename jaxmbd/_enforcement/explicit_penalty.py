@@ -2,10 +2,10 @@
 
 from typing import Annotated, ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
+from .._concrete import held
 from .._inputs import checked, not_negative
 from .._linalg import without_rows
 from .base import AbstractContinuousEnforcement, Motion, no_correction, spring_energy
@@ -38,8 +38,8 @@ class ExplicitPenalty(AbstractContinuousEnforcement):
         stiffness: Annotated[ArrayLike, not_negative],
         damping: Annotated[ArrayLike, not_negative] = 0.0,
     ):
-        self.stiffness = jnp.asarray(stiffness)
-        self.damping = jnp.asarray(damping)
+        self.stiffness = held(stiffness)
+        self.damping = held(damping)
 
     def stored_energy(self, phi):
         return spring_energy(self.stiffness, phi)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
+from .._concrete import held
 from .._inputs import checked, not_negative_or_infinite
 from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator, without_rows
 from .._results import RESULTS, first_failure
@@ -99,8 +100,8 @@ class ImplicitPenalty(AbstractSplitEnforcement):
         damping: Annotated[ArrayLike, not_negative_or_infinite] = 0.0,
         form: AbstractPenaltyForm | None = None,
     ):
-        self.stiffness = jnp.asarray(stiffness)
-        self.damping = jnp.asarray(damping)
+        self.stiffness = held(stiffness)
+        self.damping = held(damping)
         self.form = Dual() if form is None else form
 
     def stored_energy(self, phi):

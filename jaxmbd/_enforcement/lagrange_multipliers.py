@@ -2,11 +2,10 @@
 
 from typing import Annotated, ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
-from .._concrete import numpy_if_concrete, to_jax
+from .._concrete import held, numpy_if_concrete, to_jax
 from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure
@@ -61,8 +60,8 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
             k = to_jax(xp.square(xp.asarray(0.0 if beta is None else beta)))
             d = to_jax(2 * xp.asarray(0.0 if alpha is None else alpha))
         self.solver = Automatic() if solver is None else solver
-        self.k = jnp.asarray(0.0 if k is None else k)
-        self.d = jnp.asarray(0.0 if d is None else d)
+        self.k = held(0.0 if k is None else k)
+        self.d = held(0.0 if d is None else d)
 
     def factorise(self, point):
         return point.operator(self.solver)

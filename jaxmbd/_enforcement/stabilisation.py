@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
+from .._concrete import held
 from .._extensible import Extensible
 from .._inputs import checked, positive
 from .._linalg import ConstraintOperator, loops_cost_nothing
@@ -124,7 +125,7 @@ class Relaxation(AbstractFeedback):
 
     @checked
     def __init__(self, tau: Annotated[ArrayLike, positive]):
-        self.tau = jnp.asarray(tau)
+        self.tau = held(tau)
 
     def feedback(self, phi, h):
         del h

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._concrete import is_concrete
+from .._concrete import is_concrete, numpy_if_concrete
 from .._equations import specialised
 from .._inputs import at_least, conform, finite
 from .._sizes import check_fits, check_resolved, check_steps
@@ -77,7 +77,8 @@ def make_grid(
         )
     if num_steps is not None:
         check_steps(num_steps)
-        end = start + num_steps * dt
+        xp = numpy_if_concrete(start, dt)
+        end = xp.asarray(start, dtype) + num_steps * xp.asarray(dt, dtype)
         check_resolved(start, end, dt, dtype)
         return Grid(start, end, dt, 0 if adaptive else num_steps)
     for name, x, remedy in (

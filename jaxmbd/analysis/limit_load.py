@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._concrete import all_concrete
+from .._concrete import all_concrete, to_jax
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import judged, printed
@@ -102,7 +102,7 @@ def limit_load(
     problem, state = family_of(family, state, u, solver, "limit_load", contacts=True)
 
     def settled(x: float, q: Any) -> tuple[State, bool, float]:
-        rest, moved = _rest_at(problem, jnp.asarray(x, q.dtype), q, state.v, max_iterations)
+        rest, moved = _rest_at(problem, to_jax(x, q.dtype), q, state.v, max_iterations)
         return rest, bool(succeeded(rest.report.result)), float(moved)
 
     here, found, _ = settled(start, state.q)

@@ -122,6 +122,24 @@ def test_a_capsule_that_sinks_into_a_face_has_points_at_both_ends():
     np.testing.assert_allclose(points.normal, np.tile(up, (pairs.COUNT, 2, 1)), atol=1e-14)
 
 
+def test_gaps_of_nearly_parallel_capsules_open_at_the_rate_of_their_points():
+    """One that moves along the normal of a point, askew and beside the other in part."""
+    rng = np.random.default_rng(3)
+    a, b = pairs.scaled(pairs.CAPSULE, 0), pairs.scaled(pairs.CAPSULE, 1)
+    askew = np.pad(0.05 * rng.normal(size=(pairs.COUNT, 2)), ((0, 0), (0, 1)))
+    beside = np.asarray(a.radius)[:, None] * rng.normal(size=(pairs.COUNT, 3)) * [1, 1, 3]
+    poses = (pairs.placed(np.zeros((pairs.COUNT, 3))), pairs.placed(beside, pairs.turn(askew)))
+    args = a, poses[0], b, poses[1]
+    points = pairs.derived(*args).points
+    assert 5 < np.sum(points.gap[:, 1] < ABSENT) < pairs.COUNT
+    for k in range(2):
+        tangents = jax.tree.map(np.zeros_like, args)
+        tangents[3].position[:] = points.normal[:, k]
+        rates = pairs.derived(*args, tangents=tangents).rates.gap[:, k]
+        present = points.gap[:, k] < ABSENT
+        np.testing.assert_allclose(rates[present], 1.0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "shape",
     [pairs.SPHERE, pairs.CAPSULE, pairs.BOX, pairs.CYLINDER, pairs.ELLIPSOID, pairs.HULL],

@@ -32,7 +32,9 @@ def capsule_sphere(a: Capsule, pose_a: Pose, b: Sphere, pose_b: Pose) -> Contact
 def capsule_capsule(a: Capsule, pose_a: Pose, b: Capsule, pose_b: Pose) -> ContactPoints:
     """Two points. The first is at the nearest points of the segments (Ericson, *Real-Time Collision
     Detection*, 2005, section 5.1.9). The second exists for nearly parallel capsules, so that one
-    can lie on the other. It is at the far end of the part where they are side by side."""
+    can lie on the other. It is at the far end of the part where they are side by side: of the pairs
+    of an end and its nearest point on the other segment, the closer one. So the gap changes at the
+    rate of the points along the normal."""
     u, v, d = z_axis(pose_a), z_axis(pose_b), pose_b.position - pose_a.position
     across = cross(u, v)
     sin2, along, du, dv = dot(across, across), dot(u, v), dot(d, u), dot(d, v)
@@ -42,6 +44,9 @@ def capsule_capsule(a: Capsule, pose_a: Pose, b: Capsule, pose_b: Pose) -> Conta
 
     def nearest_on_b(s):
         return jnp.clip(s * along - dv, -b.half_length, b.half_length)
+
+    def nearest_on_a(t):
+        return jnp.clip(du + t * along, -a.half_length, a.half_length)
 
     def ball_pair(s, t):
         on_a, on_b = pose_a.position + s * u, pose_b.position + t * v
@@ -54,12 +59,22 @@ def capsule_capsule(a: Capsule, pose_a: Pose, b: Capsule, pose_b: Pose) -> Conta
     s = (du - along * dv) / jnp.where(parallel, 1.0, sin2)
     s = jnp.where(parallel, low, jnp.clip(s, -a.half_length, a.half_length))
     t = nearest_on_b(s)
-    s = jnp.clip(du + t * along, -a.half_length, a.half_length)
+    s = nearest_on_a(t)
     s = jnp.where(parallel, low, s)
 
-    far = jnp.where(high - s < s - low, low, high)
+    is_low = high - s < s - low
+    far = jnp.where(is_low, low, high)
     two = (sin2 < _NEARLY_PARALLEL**2) & (jnp.abs(far - s) > 1e-3 * a.half_length)
-    first, second = ball_pair(s, nearest_on_b(s)), ball_pair(far, nearest_on_b(far))
+    end_a = jnp.where(is_low, -1, 1) * a.half_length
+    end_b = jnp.where(is_low ^ (along < 0), -1, 1) * b.half_length
+    of_a, of_b = (end_a, nearest_on_b(end_a)), (nearest_on_a(end_b), end_b)
+
+    def distance2(s, t):  # without |d|^2
+        return s * s + t * t - 2 * (s * t * along + s * du - t * dv)
+
+    is_of_a = distance2(*of_a) < distance2(*of_b)
+    end = [jnp.where(is_of_a, x, y) for x, y in zip(of_a, of_b, strict=True)]
+    first, second = ball_pair(s, nearest_on_b(s)), ball_pair(*end)
     return stacked(first, second).where(jnp.stack([jnp.ones_like(two), two]))
 
 
