@@ -1,6 +1,6 @@
 """Reports and pictures of contacts: forces, what sticks and slips, and what is drawn where."""
 
-from types import SimpleNamespace
+import functools
 
 import equinox as eqx
 import jax
@@ -49,49 +49,34 @@ def slope(alpha, **options):
     return mbd.Mechanism([block], contacts=[floor], **options)
 
 
-def made_up(mechanism, force, v=None, steps=21):
-    """A solution that stays where it is, with one given contact force throughout."""
-    state = mechanism.state()
-
-    def throughout(x):
-        x = np.asarray(x, float)
-        return jnp.asarray(np.broadcast_to(x, (steps, *x.shape)), float)
-
-    return mbd.Solution(
-        t=jnp.asarray(STEP * np.arange(steps), float),
-        q=throughout(state.q),
-        v=throughout(state.v if v is None else v),
-        multipliers=None,
-        phi_norm=None,
-        phidot_norm=None,
-        ys=None,
-        stats={},
-        result=mbd.RESULTS.successful,
-        contact_force=throughout(force),
-    )
+def made_up(mechanism, force, v=None, start=0.0):
+    """A solution of 21 times that stays where it is, with a given contact force throughout or at
+    each of them."""
+    state, force = mechanism.state(), np.asarray(force, float)
+    shape = (21, *force.shape[-2:])
+    t, q, v, force = jax.device_put((
+        start + STEP * np.arange(21), np.tile(state.q, (21, 1)),
+        np.tile(np.asarray(state.v if v is None else v, float), (21, 1)),
+        np.array(np.broadcast_to(force, shape)),
+    ))  # fmt: skip
+    none = dict.fromkeys(("multipliers", "phi_norm", "phidot_norm", "ys"))
+    result = mbd.RESULTS.successful
+    return mbd.Solution(t=t, q=q, v=v, contact_force=force, stats={}, result=result, **none)
 
 
-@pytest.fixture(scope="module")
-def motions():
-    """On slopes below and above the angle of friction: after the first time the four corners below
-    share what holds the block, and it falls behind the weight."""
+STUCK, SLIDING = 0.3, 0.7  # slopes below and above the angle of friction
 
-    def moved(alpha):
-        mechanism, (s, c) = slope(alpha), (np.sin(alpha), np.cos(alpha))
-        downhill, used = np.array([c, 0, -s]), min(s, MU * c)
-        points = jax.jit(lambda q: mechanism.contact_points(q))(mechanism.state().q)
-        axes = np.asarray(jax.jit(basis)(points.normal))
-        of_each = axes @ (WEIGHT * (c * np.array([s, 0, c]) - used * downhill)) / 4
-        force = np.where(np.asarray(points.gap)[:, None] < 0.1, of_each, 0.0)
-        sol = made_up(mechanism, force)
-        velocity = 9.81 * (s - used) * np.asarray(sol.t)[:, None] * downhill
-        v = np.concatenate([velocity, np.zeros((21, 3))], axis=1)
-        force = np.array(sol.contact_force)
-        force[0] = 0.0
-        sol = eqx.tree_at(lambda sol: (sol.v, sol.contact_force), sol, (v, force))
-        return SimpleNamespace(alpha=alpha, mechanism=mechanism, sol=jax.device_put(sol))
 
-    return SimpleNamespace(stuck=moved(0.3), sliding=moved(0.7))
+@functools.cache
+def motion(alpha):
+    """The four corners below share what Coulomb's law says; without balance the block moves."""
+    mechanism, (s, c) = slope(alpha), (np.sin(alpha), np.cos(alpha))
+    downhill, used = np.array([c, 0, -s]), min(s, MU * c)
+    points = jax.jit(lambda q: mechanism.contact_points(q))(mechanism.state().q)
+    axes = np.asarray(jax.jit(basis)(points.normal))
+    of_each = axes @ (WEIGHT * (c * np.array([s, 0, c]) - used * downhill)) / 4
+    force = np.where(np.asarray(points.gap)[:, None] < 0.1, of_each, 0.0)
+    return mechanism, made_up(mechanism, force, [*(s - used) * downhill, 0, 0, 0])
 
 
 def twice(sol):
@@ -108,16 +93,15 @@ def ball_on_floor(reverse=False, **coefficients):
     )
 
 
-def test_forces_of_all_points_carry_the_weight(motions):
+def test_forces_of_all_points_carry_the_weight():
     """In world axes: the weight at rest, and what Coulomb's law says."""
-    s, c = np.sin(motions.sliding.alpha), np.cos(motions.sliding.alpha)
+    s, c = np.sin(SLIDING), np.cos(SLIDING)
     slides = WEIGHT * c * (np.array([s, 0, c]) - MU * np.array([c, 0, -s]))
-    for which, expected in (("stuck", WEIGHT * Z), ("sliding", slides)):
-        motion = getattr(motions, which)
-        force = mbd.reports.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
+    for alpha, expected in ((STUCK, WEIGHT * Z), (SLIDING, slides)):
+        mechanism, sol = motion(alpha)
+        force = np.asarray(mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force))
         assert force.shape == (21, 8, 3)
-        total = np.sum(np.asarray(force)[1:], axis=1)
-        np.testing.assert_allclose(total, np.tile(expected, (20, 1)), atol=1e-6 * WEIGHT)
+        np.testing.assert_allclose(force.sum(axis=1), np.tile(expected, (21, 1)), atol=1e-5)
 
 
 LAW = dict(friction=0.5, kinetic=0.3)
@@ -153,10 +137,9 @@ def test_speeds_are_those_of_all_points():
     np.testing.assert_allclose(speed[0], np.linalg.norm(rows[:, 1:], axis=1), rtol=1e-12)
 
 
-def test_batches_and_gradients_of_reports(motions):
-    mechanism, sol = motions.stuck.mechanism, motions.stuck.sol
-    batch = twice(sol)
-    one, two = (mbd.reports.contact_states(mechanism, x) for x in (sol, batch))
+def test_batches_and_gradients_of_reports():
+    mechanism, sol = motion(STUCK)
+    one, two = (mbd.reports.contact_states(mechanism, x) for x in (sol, twice(sol)))
     for x, y in zip(one, two, strict=True):
         np.testing.assert_array_equal(y, np.stack([x, x]))
 
@@ -168,9 +151,8 @@ def test_batches_and_gradients_of_reports(motions):
     assert np.all(np.isfinite(jax.jit(jax.grad(total))(np.zeros(sol.v.shape))))
 
 
-def test_what_is_refused(motions):
-    mechanism, sol = motions.stuck.mechanism, motions.stuck.sol
-    reports, plots = mbd.reports, mbd.plots
+def test_what_is_refused():
+    (mechanism, sol), reports, plots = motion(STUCK), mbd.reports, mbd.plots
     without = eqx.tree_at(lambda sol: sol.contact_force, sol, None)
     for call, words in (
         (lambda: reports.contact_forces(mechanism, sol.q, np.zeros((21, 5, 3))), r"\(..., 8, 3\)"),
@@ -282,22 +264,20 @@ def arrows(ax):
     return tails[np.isfinite(tails[:, 0])], tips
 
 
-def test_arrows_show_the_forces(motions):
-    motion = motions.sliding
-    force = mbd.reports.contact_forces(motion.mechanism, motion.sol.q, motion.sol.contact_force)
-    points = motion.mechanism.contact_points(motion.sol.q).position
-    force, points = np.asarray(force), np.asarray(points)
+def test_arrows_show_the_forces():
+    mechanism, sol = motion(SLIDING)
+    force = np.asarray(mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force))
+    points = np.asarray(mechanism.contact_points(sol.q).position)
     loaded = np.linalg.norm(force[10], axis=1) > 1e-6
     force, points = (x[10][loaded][:, [0, 2]] for x in (force, points))
-    shown = mbd.plots.animate(
-        motion.mechanism, motion.sol, fps=20, plane="xz", force_scale=0.01, progress=False
-    )
+    picture = functools.partial(mbd.plots.animate, mechanism, sol, fps=20, plane="xz")
+    shown = picture(force_scale=0.01, progress=False)
     shown._func(2)  # t = 0.1
     tails, tips = arrows(shown._fig.axes[0])
     np.testing.assert_allclose(tails, points, atol=1e-9)
     np.testing.assert_allclose(tips - tails, 0.01 * force, atol=1e-6)
     # By itself the longest one is a quarter of the picture.
-    scaled = mbd.plots.animate(motion.mechanism, motion.sol, fps=20, plane="xz", progress=False)
+    scaled = picture(progress=False)
     scaled._func(2)
     ax = scaled._fig.axes[0]
     tails, tips = arrows(ax)
@@ -310,10 +290,9 @@ def test_arrows_are_means_between_pictures():
     """An impact between two pictures is not lost, and spreads over the time between them. The
     motion begins at 3 s."""
     mechanism = ball_on_floor(friction=0.5)
-    sol = made_up(mechanism, [[0.0, 0.0, 0.0]], steps=21)
-    force = np.array(sol.contact_force)
-    force[7] = [[30.0, 0.0, 0.0]]
-    sol = eqx.tree_at(lambda sol: (sol.t, sol.contact_force), sol, (np.asarray(sol.t) + 3.0, force))
+    force = np.zeros((21, 1, 3))
+    force[7, 0, 0] = 30.0
+    sol = made_up(mechanism, force, start=3.0)
     shown = mbd.plots.animate(mechanism, sol, fps=20, plane="xz", force_scale=0.1, labels=False)
     for i, length in ((1, None), (2, 0.1 * 30 * STEP / 0.05), (3, None)):
         shown._func(i)
@@ -338,14 +317,13 @@ def test_arrows_act_on_what_moves(reverse):
         mbd.plots.draw(mechanism, q, contact_force=given).figure.canvas.draw()
 
 
-def test_plot_of_contacts(motions):
-    for motion, label, share in ((motions.stuck, "stick", 0.3), (motions.sliding, "slip", 0.7)):
-        normal, friction, states = mbd.plots.contacts(motion.mechanism, motion.sol)
-        cos = np.cos(motion.alpha)
-        np.testing.assert_allclose(normal.lines[0].get_ydata()[1:], WEIGHT * cos, rtol=1e-6)
-        used = min(np.tan(share), MU)
-        size, bound = (line.get_ydata()[1:] for line in friction.lines)
-        np.testing.assert_allclose(size, used * WEIGHT * cos, rtol=1e-6)
+def test_plot_of_contacts():
+    for alpha, label in ((STUCK, "stick"), (SLIDING, "slip")):
+        normal, friction, states = mbd.plots.contacts(*motion(alpha))
+        cos = np.cos(alpha)
+        np.testing.assert_allclose(normal.lines[0].get_ydata(), WEIGHT * cos, rtol=1e-6)
+        size, bound = (line.get_ydata() for line in friction.lines)
+        np.testing.assert_allclose(size, min(np.tan(alpha), MU) * WEIGHT * cos, rtol=1e-6)
         np.testing.assert_allclose(bound, MU * WEIGHT * cos, rtol=1e-6)
         assert [text.get_text() for text in states.get_legend().get_texts()] == [label]
         (band,) = states.collections

@@ -6,9 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from force_cases import AXIS, BOX, CONTROL, TIME, Tether, X, Z
 
 import jaxmbd as mbd
+
+BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
+X, Z, AXIS = [1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.6, 0.0, 0.8]
+TIME, CONTROL = np.asarray(0.7), np.array([9.0, -0.4, 1.5, 0.3])
 
 
 class Ramp(mbd.AbstractSignal):
@@ -82,7 +85,7 @@ AT = dict(point=[0, 0, 0])
          r'`force_world` of PointForce "p" must have shape \(3,\), but has \(2,\)'),
         (lambda b: mbd.PointForce("p", "b", force_world=X, point=X), "give the `Body` instead of"),
         (lambda b: mbd.PointForce("p", "ground", force_world=X), "must act on a body"),
-        (lambda b: mbd.Force("f", [], Tether(np.ones(()))), 'Force "f" needs a body that can'),
+        (lambda b: mbd.Force("f", [], abs), 'Force "f" needs a body that can'),
         (lambda b: mbd.Force("f", [b, "ground"], abs, frames=[b.pose]), "has 1 `frames`"),
         (lambda b: mbd.Mechanism([b], (), [mbd.Drag("d", "x", linear=1.0)]),
          'Drag "d" connects the body "x"'),
