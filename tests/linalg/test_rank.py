@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_verdicts
+from helpers import assert_verdicts, three_bars
 
 import jaxmbd as mbd
 from jaxmbd._enforcement.base import point
@@ -14,21 +14,13 @@ from jaxmbd._enforcement.contradiction import contradiction_of
 
 def four_bar(lean=0.0, gap=0.0):
     """Twenty rows of rank 17; those of the last hinge lean by an angle, and have a gap along it."""
-    inertia = mbd.Inertia.box(size=[0.1, 0.1, 0.1], mass=1.0)
-    points = [[0.0, 0, 0], [0.15, 0, 0.26], [1.0, 0, 0.556], [1.0, 0, 0]]
-    bodies = [
-        mbd.Body(f"bar {i}", inertia, position=(np.array(points[i]) + points[i + 1]) / 2)
-        for i in range(3)
-    ]
-    chain = ["ground", *bodies, "ground"]
-    hinges = [
-        mbd.Revolute(f"hinge {i}", chain[i], chain[i + 1], point=points[i], axis=[0.0, 1.0, 0.0])
-        for i in range(4)
-    ]
+    closed = three_bars(closed=True)
     turn = np.array([np.cos(lean / 2), np.sin(lean / 2), 0.0, 0.0])
-    moved = mbd.Pose(np.array([0.0, gap, 0.0]), turn)
-    hinges[3] = eqx.tree_at(lambda j: j.frame_b, hinges[3], moved.compose(hinges[3].frame_b))
-    return mbd.Mechanism(bodies, hinges)
+    moved = mbd.Pose(np.array([0.0, 0.0, gap]), turn)
+    last = eqx.tree_at(
+        lambda j: j.frame_b, closed.joints[3], moved.compose(closed.joints[3].frame_b)
+    )
+    return mbd.Mechanism(closed.bodies, [*closed.joints[:3], last], gravity=[0.0, -9.81, 0.0])
 
 
 @pytest.fixture(scope="module")

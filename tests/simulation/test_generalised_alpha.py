@@ -3,7 +3,6 @@
 import diffrax
 import equinox as eqx
 import helpers as h
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -46,18 +45,6 @@ def test_multipliers_are_of_second_order():
         np.testing.assert_allclose(np.log2(np.divide(*errors)), 2, atol=atol)
 
 
-class Spring(mbd.AbstractSystem):
-    """A mass of 1 kg on a spring."""
-
-    stiffness: jax.Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(1, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return -self.stiffness * q
-
-
 def companion(rho, z):
     """(h^2 w, h^2 a, h v, q) after a step from those before, for q'' = -(z / h)^2 q, from the
     equations of the paper."""
@@ -76,7 +63,7 @@ def test_steps_are_those_of_the_amplification_matrix(rho):
     dt = 0.01
     for z in (0.3, 1e3):
         start = mbd.State(0.0, np.array([1.0]), np.array([0.5 / dt]))
-        system, method = Spring(np.asarray((z / dt) ** 2)), mbd.GeneralisedAlpha(rho)
+        system, method = h.Oscillator(1.0, (z / dt) ** 2, 0.0), mbd.GeneralisedAlpha(rho)
         sol = run(system, method, start, np.asarray(dt), 6)
         matrix = companion(rho, z)
         # The first step has no memory; a1 is extrapolated from w0 and w1.
