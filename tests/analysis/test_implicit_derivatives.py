@@ -126,7 +126,15 @@ def dead_point(p):
     return found.result, found.value, found.state.q
 
 
-FUNCTIONS = [rest, limit_point, assemble, kinematics, dead_point]
+def frequencies(p):
+    """About a rest that depends on the parameters, as the null space of the rows does."""
+    system, start = linkage(p, size=0.0)
+    found = analysis.equilibrium(system, start, jnp.zeros(1), throw=False)
+    model = analysis.linearise(system, found, jnp.zeros(1), size=2, throw=False)
+    return model.result, analysis.modes(model).frequency[::2]
+
+
+FUNCTIONS = [rest, limit_point, assemble, kinematics, frequencies, dead_point]
 
 
 @pytest.mark.parametrize("fn", h.slow_unless(lambda fn: fn is dead_point, FUNCTIONS))
