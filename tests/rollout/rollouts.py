@@ -1,67 +1,26 @@
-"""Rollouts that the tests run in processes of their own, with other devices than the tests have.
+"""What the tests of rollouts share: runs in this process and in others, on disk, interrupted.
 
-python tests/rollout/rollouts.py '{"output": "x.npz", ...}'; see `main`.
+python tests/rollout/rollouts.py '{"output": "x.npz", ...}' runs `main` in a process of its own,
+with other devices than the tests have.
 """
 
+import itertools
 import json
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 
-import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+import pytest
 
 import jaxmbd as mbd
 
-
-class Pendulum(mbd.AbstractSystem):
-    length: Array
-
-    def mass_matrix(self, q):
-        return jnp.eye(2, dtype=q.dtype)
-
-    def force(self, t, q, v, u):
-        return jnp.asarray([0.0, -9.81]) + u
-
-    def constraint(self, q, t):
-        return q @ q - self.length**2
-
-
-class Pushed(eqx.Module):
-    force: Array
-
-    def __call__(self, t, q, v):
-        return self.force
-
-
-def samples(n):
-    """Lengths of which every seventh does not fit the start, and pushes."""
-    length, push = (np.random.default_rng(i).uniform(0.5, 2.0, n) for i in (5, 6))
-    start = np.where(np.arange(n) % 7 == 3, 1.1 * length, length)
-    return {"system": Pendulum(length), "start": start, "push": push - 1.0}
-
-
-def one(sample, key):
-    """A pushed pendulum, with a push that is random as well."""
-    push = jnp.stack([sample["push"], jax.random.normal(key)])
-    q = jnp.stack([sample["start"], jnp.zeros_like(sample["start"])])
-    sol = mbd.simulate(
-        sample["system"],
-        mbd.LagrangeMultipliers(alpha=5.0, beta=5.0, solver=mbd.Cholesky()),
-        mbd.State(0.0, q, jnp.zeros(2)),
-        t1=0.05,
-        dt=0.01,
-        scheme=diffrax.Euler(),
-        control=Pushed(push),
-        saveat=diffrax.SaveAt(steps=2),
-        throw=False,
-    )
-    return {"motion": sol, "push": push}
+N = 53
+DATA = np.random.default_rng(3).normal(size=(200, 3)) + 1e6
 
 
 def cheap(index, key):
@@ -71,19 +30,37 @@ def cheap(index, key):
     return {"x": x, "index": index, "large": jnp.full(1000, x[0])}, result
 
 
-def reductions():
-    last = lambda y: y["motion"].q[-1]  # noqa: E731
-    return {
-        "moments": mbd.rollout.Moments(last),
-        "extremes": mbd.rollout.Extremes(last),
-        "histogram": mbd.rollout.Histogram(jnp.linspace(0.0, 2.0, 9), last),
-        "covariance": mbd.rollout.Covariance(lambda y: (y["push"], last(y))),
-    }
-
-
 def of_cheap():
     x = lambda y: y["x"]  # noqa: E731
     return [mbd.rollout.Moments(x), mbd.rollout.Histogram(jnp.linspace(-3.0, 3.0, 13), x)]
+
+
+def run(one, samples, **options):
+    return mbd.rollout.run(one, samples, **{"key": jax.random.key(7), "progress": False, **options})
+
+
+def in_memory(chunk):
+    return run(cheap, N, reductions=of_cheap(), store=mbd.rollout.Memory(), chunk=chunk)
+
+
+def stored(path, one=cheap, n=N, **options):
+    pytest.importorskip("zarr")
+    options = {"reductions": of_cheap(), "chunk": 8, **options}
+    return run(one, n, store=mbd.rollout.Zarr(path), **options)
+
+
+class Stop(Exception):
+    pass
+
+
+def interrupted(path, count=40):
+    def stop(done, total):
+        assert total == N
+        if done >= count:
+            raise Stop
+
+    with pytest.raises(Stop):
+        stored(path, progress=stop)
 
 
 def arrays(rollouts):
@@ -98,23 +75,53 @@ def arrays(rollouts):
     return {jax.tree_util.keystr(path): np.asarray(x) for path, x in named}
 
 
-def _dies_at(count):
-    """The process ends itself when it is about to finish a file for the `count`-th time."""
-    replace, left = pathlib.Path.replace, [count]
-
-    def counted(self, *args):
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return replace(self, *args)
-
-    pathlib.Path.replace = counted
+def assert_same(found, expected, tolerance=1e-12):
+    assert found.keys() >= expected.keys()
+    for name, x in expected.items():
+        if np.issubdtype(x.dtype, np.inexact):
+            scale = max(1.0, np.max(np.abs(x), initial=0.0))
+            np.testing.assert_allclose(found[name], x, rtol=0, atol=tolerance * scale, err_msg=name)
+        else:
+            np.testing.assert_array_equal(found[name], x, err_msg=name)
 
 
-def _peak_memory():
-    """In KiB. That of `resource` would count the process by which this one was started."""
-    status = pathlib.Path("/proc/self/status").read_text()
-    return status.split("VmHWM:")[1].split()[0]
+def files(path):
+    """Names and contents of all files of a folder."""
+    path = pathlib.Path(path)
+    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+
+
+def in_processes(*configurations, devices=1):
+    """Each runs `main`, all at once; their exit statuses and what they printed."""
+    tests = pathlib.Path(__file__).resolve().parents[1]
+    environment = dict(
+        os.environ,
+        JAX_PLATFORMS="cpu",
+        PYTHONPATH=os.pathsep.join([str(tests.parent), str(tests)]),
+        # glibc would raise its threshold and keep freed buffers for each of its threads: no leak,
+        # but at random twice the memory.
+        MALLOC_MMAP_THRESHOLD_=str(2**17),
+        XLA_FLAGS=f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}",
+    )
+    options = dict(env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, __file__]
+    started = [subprocess.Popen([*command, json.dumps(x)], **options) for x in configurations]
+    ended = [process.communicate(timeout=300) for process in started]
+    for process, (_, errors) in zip(started, ended, strict=True):
+        assert process.returncode <= 0, errors
+    return [(p.returncode, printed) for p, (printed, _) in zip(started, ended, strict=True)]
+
+
+def ends_at(count, end, patch=setattr):
+    """`end` is called when a file is about to be finished for the `count`-th time."""
+    replace, writes = pathlib.Path.replace, itertools.count(1)
+
+    def counted(*args):
+        if next(writes) == count:
+            end()
+        return replace(*args)
+
+    patch(pathlib.Path, "replace", counted)
 
 
 def main(n, chunk, output=None, process=None, store=None, dies_at=None, memory=False):
@@ -124,12 +131,12 @@ def main(n, chunk, output=None, process=None, store=None, dies_at=None, memory=F
         count, number, address = process
         jax.distributed.initialize(address, count, number)
     if dies_at is not None:
-        _dies_at(dies_at)
+        ends_at(dies_at, lambda: os.kill(os.getpid(), signal.SIGKILL))
     where = mbd.rollout.Zarr(store) if store else None if memory else mbd.rollout.Memory()
-    options = dict(key=jax.random.key(7), reductions=of_cheap(), chunk=chunk, progress=False)
-    found = mbd.rollout.run(cheap, n, store=where, **options)
+    found = run(cheap, n, store=where, reductions=of_cheap(), chunk=chunk)
     if memory:
-        print(_peak_memory())
+        # In KiB. That of `resource` would count the process by which this one was started.
+        print(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
     if output is not None:
         np.savez(output, devices=found.devices, processes=found.processes, **arrays(found))
 

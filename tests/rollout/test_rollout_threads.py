@@ -8,27 +8,23 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-import rollouts as r
-from rollout_runs import N, assert_same, files, interrupted, run, stored
-
-import jaxmbd as mbd
+from rollouts import N, arrays, assert_same, files, in_memory, interrupted, run, stored
 
 
 def use_threads(monkeypatch, count):
     monkeypatch.setattr("jaxmbd.rollout.program.cores", lambda: count)
 
 
-@pytest.mark.parametrize("chunk", [1, None])
-def test_any_number_of_threads(monkeypatch, chunk):
+def test_any_number_of_threads_and_chunks(monkeypatch):
     """The same outputs, verdicts and statistics to the last bit, in chunks that none of the threads
-    fills, and in some that it shares."""
-    found = []
-    for count in (1, 2, 5):
+    fills, and in some that it shares: neighbours are merged first, however they come."""
+    expected = arrays(in_memory(8))
+    np.testing.assert_array_equal(expected["['outputs']['index']"], np.arange(N))
+    for chunk, count in ((1, 1), (1, 5), (64, 2), (None, 2)):
         use_threads(monkeypatch, count)
-        options = dict(reductions=r.of_cheap(), store=mbd.rollout.Memory(), chunk=chunk)
-        found.append(run(r.cheap, N, **options))
-        assert found[-1].threads == count
-        assert_same(r.arrays(found[-1]), r.arrays(found[0]), tolerance=0.0)
+        found = in_memory(chunk)
+        assert found.threads == count
+        assert_same(arrays(found), expected, tolerance=0.0)
 
 
 def test_same_files_by_threads(monkeypatch, tmp_path):
@@ -65,13 +61,16 @@ def test_threads_compute_at_the_same_time(monkeypatch, chunk):
 
 
 def test_error_in_a_thread(monkeypatch):
-    """It comes through as the function raised it."""
+    """It comes through in one line as the function raised it, with the remedy."""
     use_threads(monkeypatch, 3)
 
     def one(index, key):
         return eqx.error_if(index.astype(float), index == 13, "unlucky")
 
-    with pytest.raises(RuntimeError, match="The function of run raised an error: unlucky With"):
+    words = (
+        "^The function of run raised an error: unlucky With `throw=False` in it, .*others go on.$"
+    )
+    with pytest.raises(RuntimeError, match=words):
         run(one, N, chunk=8)
 
 
