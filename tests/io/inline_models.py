@@ -166,20 +166,6 @@ URDF = f"""
 </robot>
 """
 
-# The second joint turns back twice as far as the first, from 0.1 on.
-MIMIC = f"""
-<robot name="two">
-  {WORLD} {urdf_link("one", 1, 0.1, 0.1)} {urdf_link("two", 1, 0.1, 0.1)}
-  <joint name="lead" type="continuous">
-    <parent link="world"/><child link="one"/><axis xyz="0 0 1"/>
-  </joint>
-  <joint name="follow" type="continuous">
-    <parent link="one"/><child link="two"/><origin xyz="1 0 0"/><axis xyz="0 0 1"/>
-    <mimic joint="lead" multiplier="-2" offset="0.1"/>
-  </joint>
-</robot>
-"""
-
 # What MuJoCo solves as soft constraints.
 SOFT = ("CONTACT", "LIMIT", "FRICTIONLOSS", "EQUALITY")
 

@@ -24,12 +24,6 @@ import jaxmbd as mbd
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
 
 
-@pytest.fixture(scope="module")
-def arm():
-    with pytest.warns(UserWarning, match=r'sensor "touch" \(line \d+\): the kind "touch"'):
-        return mbd.load(spec_of(ARM))
-
-
 @pytest.mark.parametrize(
     "text",
     slow_unless(lambda text: text is ARM, [ARM, JOINTS, URDF]),
@@ -82,7 +76,9 @@ def test_coordinates_of_all_joints_come_back():
     np.testing.assert_allclose(qvel, d.qvel, atol=1e-12)
 
 
-def test_what_a_file_says_is_found_by_its_names(arm):
+def test_what_a_file_says_is_found_by_its_names():
+    with pytest.warns(UserWarning, match=r'sensor "touch" \(line \d+\): the kind "touch"'):
+        arm = mbd.load(spec_of(ARM))
     mechanism = arm.mechanism
     assert mechanism.body_stack.names == ("upper", "lower")
     assert [joint.name for joint in mechanism.joints] == ["shoulder", "elbow"]
@@ -95,40 +91,26 @@ def test_what_a_file_says_is_found_by_its_names(arm):
         "elbow actuator": mbd.CoordinateActuator,
         "lower gravcomp": mbd.PointForce,
     }
-    assert [tuple(control) for control in arm.controls] == [
-        ("servo", -1.0, 1.0),
-        ("elbow", -np.inf, np.inf),
-    ]
+    controls = ("servo", -1.0, 1.0), ("elbow", -np.inf, np.inf)
+    assert tuple(map(tuple, arm.controls)) == controls
     assert arm.frames["plate"][0] == arm.frames["tip"][0] == "upper"
     assert arm.dt == 0.001
     assert arm.dropped == ('sensor "touch" (line 29): the kind "touch"',)
     paths = mbd.identify.leaves(mechanism)
     assert "bodies[lower].inertia.mass" in paths and "forces[elbow].stiffness" in paths
-
-
-def test_shapes_to_draw_are_the_geoms(arm):
-    kinds = {visual.name: (visual.body, visual.kind) for visual in arm.visuals}
-    assert kinds["floor"] == ("ground", "plane") and kinds["plate"] == ("upper", "box")
-    lower = next(visual for visual in arm.visuals if visual.name == "lower")
-    np.testing.assert_allclose(lower.size, (0.03, 0.15))
-    np.testing.assert_allclose(lower.position, [0.15, 0.0, 0.0])
-
-
-def test_contacts_are_those_that_the_file_allows(arm):
-    """Neighbours do not touch, and parts of one body do not."""
-    names = [contact.name for contact in arm.mechanism.contacts]
+    state, same = arm.keyframes["up"], arm.state_from([0.5, -0.4], [0.1, 0.2])
+    np.testing.assert_array_equal(np.append(state.q, state.v), np.append(same.q, same.v))
+    np.testing.assert_array_equal(arm.key_controls["up"], [0.3, 0.4])
+    # Shapes to draw are the geoms. Neighbours do not touch, and parts of one body do not.
+    drawn = {visual.name: visual for visual in arm.visuals}
+    assert (drawn["floor"].body, drawn["floor"].kind) == ("ground", "plane")
+    np.testing.assert_allclose(drawn["lower"].size, (0.03, 0.15))
+    np.testing.assert_allclose(drawn["lower"].position, [0.15, 0.0, 0.0])
+    names = [contact.name for contact in mechanism.contacts]
     assert names == ["shoulder", "floor-upper", "floor-plate", "floor-lower"]
-    contact = arm.mechanism.contact("floor-plate")
+    contact = mechanism.contact("floor-plate")
     assert isinstance(contact.shape_b, mbd.Box) and float(contact.law.friction) == 1.0
     assert mbd.load(spec_of(ARM), contacts=False, limits=False).mechanism.contacts == ()
-
-
-def test_keyframes_are_starts(arm):
-    state = arm.keyframes["up"]
-    same = arm.state_from([0.5, -0.4], [0.1, 0.2])
-    np.testing.assert_array_equal(state.q, same.q)
-    np.testing.assert_array_equal(state.v, same.v)
-    np.testing.assert_array_equal(arm.key_controls["up"], [0.3, 0.4])
 
 
 @pytest.mark.parametrize(
