@@ -1,5 +1,6 @@
 """The content of the pages of `view`: nodes, poses, curves, arrows and size."""
 
+import html
 import sys
 from http.client import HTTPConnection
 
@@ -104,7 +105,7 @@ def test_curves_are_those_of_the_reports(header, pendulum, motion):
     curves = {(c["kind"], c["name"]): c["values"] for c in header["runs"][0]["curves"]}
     path = mbd.reports.joint_path(pendulum, "elbow", motion.t, motion.q, motion.v)
     np.testing.assert_allclose(curves["angle [rad]", "elbow"], np.asarray(path)[:, 0], **CLOSE)
-    # Energies from the formulas for a rod in the plane, and for the spring.
+    # Energies of rods in the plane, and of the spring.
     q, v = np.asarray(motion.q).reshape(-1, 7, 2), np.asarray(motion.v).reshape(-1, 6, 2)
     moment = (0.04**2 + UPPER**2) / 12
     kinetic = (np.sum(v[:, :3] ** 2, axis=(1, 2)) + moment * np.sum(v[:, 4] ** 2, axis=1)) / 2
@@ -129,16 +130,14 @@ def test_forces_of_joints_are_those_of_the_reports(header, pendulum, motion):
         # The arrow starts at the joint: on the upper body's or the lower body's upper end.
         body, *point = arrows["on"][i]
         np.testing.assert_allclose(point, [0, 0, (UPPER if body == 0 else LOWER) / 2], atol=1e-12)
-        torque, expected = curves["joint torque [N m]", joint], np.asarray(wrench.torque)
-        expected = np.linalg.norm(expected, axis=1)
-        np.testing.assert_allclose(torque, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_the_title_is_escaped(page):
-    assert "<title>a &lt;b&gt;</title>" in page.html
+        expected = np.linalg.norm(np.asarray(wrench.torque), axis=1)
+        np.testing.assert_allclose(
+            curves["joint torque [N m]", joint], expected, rtol=1e-5, atol=1e-5
+        )
 
 
 def test_the_page_needs_no_other_file(page):
+    assert "<title>a &lt;b&gt;</title>" in page.html
     head = page.html[: page.html.index("<script")]
     assert "http://" not in head.replace("http://www.w3.org", "") and "src=" not in head
 
@@ -160,14 +159,12 @@ def test_after_a_failure_only_the_motion_before_it_is_plotted(pendulum, motion):
 
 @pytest.mark.slow
 def test_thirty_bodies_over_ten_seconds_take_less_than_3_mb():
-    size = [0.04, 0.04, 0.1]
-    bodies, joints = [], []
-    for i in range(30):
-        inertia = mbd.Inertia.box(size=size, mass=1.0)
-        bodies.append(mbd.Body(f"link {i}", inertia, position=[0, 0, -0.1 * i - 0.05]))
-        above = bodies[-2] if i else "ground"
-        at = dict(point=[0, 0, -0.1 * i], axis=[0.0, 1.0, 0.0])
-        joints.append(mbd.Revolute(f"hinge {i}", above, bodies[-1], **at))
+    inertia, y = mbd.Inertia.box(size=[0.04, 0.04, 0.1], mass=1.0), [0.0, 1.0, 0.0]
+    bodies = [mbd.Body(f"{i}", inertia, position=[0, 0, -0.1 * i - 0.05]) for i in range(30)]
+    joints = [
+        mbd.Revolute(f"hinge {i}", *ends, point=[0, 0, -0.1 * i], axis=y)
+        for i, ends in enumerate(zip(["ground", *bodies[:-1]], bodies, strict=True))
+    ]
     chain = mbd.Mechanism(bodies, joints)
     random, times = np.random.default_rng(0), np.linspace(0, 10, 601)
     # Noise in all numbers compresses as little as any motion.
@@ -175,8 +172,7 @@ def test_thirty_bodies_over_ten_seconds_take_less_than_3_mb():
     lam, v = random.normal(size=(601, 150)), random.normal(size=(601, 180))
     page = mbd.view(chain, solution_of(times, q, v, lam))
     assert content(page.html)["pictures"] == 601
-    viewer = len(mbd.view(double_pendulum()).html)
-    assert len(page.html) - viewer < 3e6
+    assert len(page.html) - len(mbd.view(double_pendulum()).html) < 3e6
 
 
 def test_saving(page, tmp_path):
@@ -195,8 +191,6 @@ def test_serving(page):
 
 
 def test_notebooks_show_the_page_in_a_frame(page):
-    import html
-
     cell = page._repr_html_()
     assert cell.startswith("<iframe srcdoc=") and html.escape(page.html, quote=True) in cell
 

@@ -55,9 +55,7 @@ def test_triangles_of_convex_points_enclose_their_volume():
 
 def test_height_fields_divide_their_cells_as_contacts_do():
     heights = np.array([[0.0, 0.1, 0.3], [0.2, 0.5, 0.4]])
-    ground = next(
-        x for x in shown(mbd.Sphere(0.1), mbd.HeightField(heights, (1.0, 2.0))) if x.unbounded
-    )
+    _, ground = shown(mbd.Sphere(0.1), mbd.HeightField(heights, (1.0, 2.0)))
     assert ground.vertices[4].tolist() == [0.5, 0.0, 0.5]
     assert len(ground.faces) == 4 and [0, 3, 4] in ground.faces.tolist()
 
@@ -65,9 +63,8 @@ def test_height_fields_divide_their_cells_as_contacts_do():
 def test_a_capsule_is_within_its_radius_of_its_axis():
     vertices, faces = _capsule(0.2, 0.5)
     along = np.clip(vertices[:, 2], -0.5, 0.5)
-    np.testing.assert_allclose(
-        np.hypot(np.hypot(*vertices.T[:2]), vertices[:, 2] - along), 0.2, rtol=1e-6
-    )
+    around = np.hypot(np.hypot(*vertices.T[:2]), vertices[:, 2] - along)
+    np.testing.assert_allclose(around, 0.2, rtol=1e-6)
     # Outward, and less than the round one by the facets.
     assert volume(vertices, faces) == pytest.approx(np.pi * 0.04 * (1.0 + 0.8 / 3), rel=0.03)
 
@@ -78,36 +75,26 @@ def test_a_body_alone_is_the_box_with_its_inertia():
     np.testing.assert_allclose(np.abs(R) @ solid.size, [0.3, 0.2, 0.1])
 
 
-def test_a_bar_lies_between_its_ends():
-    a, b = np.array([0.1, 0.2, 0.3]), np.array([-0.4, 1.0, 0.0])
+@pytest.mark.parametrize("direction", [(0, 0, -1), (0.36, -0.48, -0.8)])
+def test_a_bar_lies_between_its_ends(direction):
+    a = np.array([0.1, 0.2, 0.3])
+    b = a + 2 * np.array(direction)
     solid = bar("body", "body", a, b, 0.01, (0, 0, 0))
-    axis = matrices(solid.orientation[None])[0][:, 2]
-    np.testing.assert_allclose(solid.position + solid.size[1] * axis, b, atol=1e-12)
-    np.testing.assert_allclose(solid.position - solid.size[1] * axis, a, atol=1e-12)
-
-
-@pytest.mark.parametrize("direction", [(0, 0, 1), (0, 0, -1), (0.6, 0, 0.8), (0.36, -0.48, -0.8)])
-def test_links_turn_along_their_line(direction):
-    a = np.array([1.0, 2.0, 3.0])
-    R = matrices(toward(a, a + 2.0 * np.array(direction))[None])[0]
-    np.testing.assert_allclose(R[:, 2], direction, atol=1e-12)
+    half = solid.size[1] * matrices(solid.orientation[None])[0][:, 2]
+    np.testing.assert_allclose([solid.position - half, solid.position + half], [a, b], atol=1e-12)
     assert np.all(np.isfinite(toward(a, a)))
 
 
 def test_a_tube_stretches_with_its_bones():
+    """Skinning with both bones upright and 5 m apart, by its definition."""
     template = np.array([[0.0, 0, 0], [0.25, 0.3, 0.4], [0.5, -0.3, 0.1], [1, 0, 0]])
     vertices, faces, weights = tube(template, 1.0, 0.02)
-    np.testing.assert_allclose(weights.sum(axis=1), 1)
     assert faces.max() == len(vertices) - 1
-    # Skinning with both bones upright and 5 m apart, by its definition.
-    ends = np.array([[0.0, 0, 0], [0, 0, 5.0]])
-    offsets = vertices[:, None] - np.array([[0.0, 0, 0], [0, 0, 1]])
-    moved = np.einsum("vb,vbi->vi", weights, ends + offsets).reshape(4, -1, 3)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    moved = (vertices + weights[:, 1:] * [0.0, 0, 4]).reshape(4, -1, 3)
     middles = moved.mean(axis=1)
-    np.testing.assert_allclose(middles[:, 2], 5.0 * template[:, 0], atol=1e-6)
-    np.testing.assert_allclose(middles[:, :2], template[:, 1:], atol=1e-6)
-    around = np.linalg.norm(moved - middles[:, None], axis=2)
-    np.testing.assert_allclose(around, 0.02, rtol=1e-4)
+    np.testing.assert_allclose(middles, template[:, [1, 2, 0]] * [1, 1, 5], atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(moved - middles[:, None], axis=2), 0.02, rtol=1e-4)
 
 
 def test_symbols_are_fixed_to_the_frames_of_joints():
@@ -133,19 +120,17 @@ def test_symbols_are_fixed_to_the_frames_of_joints():
 
 
 def test_the_camera_is_not_drawn_away_by_what_flies_off():
-    mechanism = mbd.Mechanism(
-        [mbd.Body(name, INERTIA, position=[x, 0, 0]) for name, x in (("a", 0), ("b", 1))]
-    )
+    bodies = [mbd.Body(name, INERTIA, position=[x, 0, 0]) for name, x in (("a", 0), ("b", 1))]
+    mechanism = mbd.Mechanism(bodies)
     q = np.tile(np.asarray(mechanism.state().q), (3, 1))
     q[:, 0] = [0.0, 0.5, 1e6]
     extent = Extent([(mechanism, q)])
     np.testing.assert_allclose([extent.low[0], extent.high[0]], [0, 1])
 
 
-@pytest.mark.parametrize("turn", [0.0, 1.3], ids=["upright", "swinging"])
-def test_the_first_camera_sees_the_whole_robot(turn):
-    """A long shape that is far from its centre of mass, in all pictures, also in a square window:
-    every corner is within the field of view."""
+def test_the_first_camera_sees_the_whole_robot():
+    """A long shape that is far from its centre of mass and swings, also in a square window: every
+    corner is within the field of view."""
     tall = np.array([[x, y, z] for x in (-0.1, 0.1) for y in (-0.1, 0.1) for z in (0.0, 3.0)])
     visual = mbd.io.Visual(
         "arm", "arm", "mesh", (), tall, np.zeros((0, 3), int), np.zeros(3), np.eye(4)[0],
@@ -153,19 +138,16 @@ def test_the_first_camera_sees_the_whole_robot(turn):
     )  # fmt: skip
     mechanism = mbd.Mechanism([mbd.Body("arm", INERTIA)])
     q = np.stack(2 * [np.asarray(mechanism.state().q)])
-    q[1, 3:] = [np.cos(turn / 2), np.sin(turn / 2), 0.0, 0.0]
+    q[1, 3:] = [np.cos(0.65), np.sin(0.65), 0.0, 0.0]
     extent = Extent([(mechanism, q)])
     extent.include(mechanism, q, (visual,))
     camera = types.SimpleNamespace()
     extent.aim(types.SimpleNamespace(initial_camera=camera))
-    position = np.array(camera.position)
-    ahead = np.array(camera.look_at) - position
-    ahead /= np.linalg.norm(ahead)
+    ahead = np.subtract(camera.look_at, camera.position)
+    assert np.linalg.norm(ahead) < 20
+    seen = body_frames(mechanism, q)["arm"].at(tall).reshape(-1, 3) - camera.position
     right = np.cross(ahead, camera.up)
-    right /= np.linalg.norm(right)
-    seen = body_frames(mechanism, q)["arm"].at(tall).reshape(-1, 3) - position
     for aside in (right, np.cross(right, ahead)):
-        angles = np.arctan2(np.abs(seen @ aside), seen @ ahead)
+        sideways = np.abs(seen @ aside) / np.linalg.norm(aside)
+        angles = np.arctan2(sideways, seen @ ahead / np.linalg.norm(ahead))
         assert angles.max() < camera.fov / 2
-    # It is not far away either.
-    assert np.linalg.norm(position - np.array(camera.look_at)) < 20
