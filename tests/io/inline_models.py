@@ -138,34 +138,6 @@ EQUALITIES = """
 """
 
 
-def urdf_link(name, mass, ixx, iyy, ixy=0.0, origin='xyz="0 0 0"'):
-    return f"""
-  <link name="{name}"><inertial><origin {origin}/><mass value="{mass}"/>
-    <inertia ixx="{ixx}" iyy="{iyy}" izz="{iyy}" ixy="{ixy}" ixz="0" iyz="0"/></inertial></link>"""
-
-
-WORLD = '<link name="world"/>'
-URDF = f"""
-<robot name="two">
-  {WORLD}
-  {urdf_link("upper", 1.5, 0.01, 0.03, 0.001, 'xyz="0.2 0 0" rpy="0.1 0 0"')}
-  {urdf_link("lower", 0.7, 0.001, 0.004, origin='xyz="0.1 0 0"')}
-  {urdf_link("hand", 0.2, 0.001, 0.001)}
-  <joint name="shoulder" type="revolute">
-    <parent link="world"/><child link="upper"/><origin xyz="0 0 1" rpy="0 0.3 0"/>
-    <axis xyz="0 1 0"/><limit lower="-1" upper="2" effort="10" velocity="3"/>
-    <dynamics damping="0.2" friction="0"/>
-  </joint>
-  <joint name="slide" type="prismatic">
-    <parent link="upper"/><child link="lower"/><origin xyz="0.4 0 0"/>
-    <axis xyz="1 0 0"/><limit lower="0" upper="0.2" effort="10" velocity="3"/>
-  </joint>
-  <joint name="grip" type="fixed">
-    <parent link="lower"/><child link="hand"/><origin xyz="0.3 0 0"/>
-  </joint>
-</robot>
-"""
-
 # What MuJoCo solves as soft constraints.
 SOFT = ("CONTACT", "LIMIT", "FRICTIONLOSS", "EQUALITY")
 

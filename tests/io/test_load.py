@@ -9,14 +9,11 @@ from inline_models import (
     ARM,
     EQUALITIES,
     JOINTS,
-    URDF,
-    WORLD,
     largest_difference,
     mujoco,
     random_state,
     rows_of,
     spec_of,
-    urdf_link,
 )
 
 import jaxmbd as mbd
@@ -25,9 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
 
 
 @pytest.mark.parametrize(
-    "text",
-    slow_unless(lambda text: text is ARM, [ARM, JOINTS, URDF]),
-    ids=["arm", "joints", "urdf"],
+    "text", slow_unless(lambda text: text is ARM, [ARM, JOINTS]), ids=["arm", "joints"]
 )
 def test_accelerations_are_those_of_mujoco(text):
     """Of a servo with a limited force, a motor with a gear, spring, damper, rotor, and a body that
@@ -44,7 +39,7 @@ def anywhere(spec, **options):
     return m, d, loaded, loaded.state_from(d.qpos, d.qvel)
 
 
-@pytest.mark.parametrize("text", [JOINTS, URDF], ids=["joints", "urdf"])
+@pytest.mark.parametrize("text", [ARM, JOINTS], ids=["arm", "joints"])
 def test_bodies_are_where_mujoco_places_them(text):
     """With all combinations of joints: poses and velocities of the bodies."""
     m, d, loaded, state = anywhere(spec_of(text))
@@ -166,8 +161,3 @@ def test_equality_constraints_are_those_of_mujoco():
         for part, factor in ((slice(0, 3), 1), (slice(3, None), 2)):
             here, there = np.linalg.norm(found[part]), np.linalg.norm(expected[part])
             np.testing.assert_allclose(here, factor * there, atol=1e-14)
-
-
-def test_a_floating_base():
-    text = URDF.replace(WORLD, urdf_link("world", 1, 1, 1)).replace('"world"', '"base"')
-    assert mbd.load(spec_of(text), floating=True).sizes == (9, 8)

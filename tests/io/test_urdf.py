@@ -118,6 +118,11 @@ def test_visuals_change_nothing_that_moves(load):
     assert len(bare.visuals) == 2
 
 
+def test_a_floating_base(load):
+    text = ROBOT.replace('<link name="base">', f'<link name="base">{INERTIAL}')
+    assert load(text, floating=True).sizes == (9, 8) and load(text).sizes == (2, 2)
+
+
 def test_what_is_left_of_a_robot_is_told(load):
     assert set(load().dropped) == {
         'transmission "drive": the motor of "lead" with the ratio 50. Give the mechanism a '

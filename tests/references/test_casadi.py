@@ -99,13 +99,3 @@ def test_searches_that_are_cut_short_are_told():
     pursuit = trajopt.receding_horizon(problem, 10, **options)
     assert not bool(pursuit.successful) and int(pursuit.unconverged) >= 5
     assert f"{int(pursuit.unconverged)} of 10 searches did not converge" in str(pursuit)
-
-
-@pytest.mark.slow
-def test_first_plan_from_repeated_states():
-    """The least cost by the interior-point optimiser, from the start repeated as from no guess."""
-    problem, _ = problem_and_plant(STACKED["reported"])
-    for guess in (None, trajopt.interpolated(problem)):
-        plan = trajopt.ilqr(problem, guess, progress=False)
-        assert plan.status == trajopt.STATUS.converged and int(plan.iterations) < 20
-        assert np.isclose(plan.cost, STACKED["reported"]["plan"], rtol=1e-8)
