@@ -1,6 +1,6 @@
 """Models and motions written and read again."""
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import jax
 import numpy as np
@@ -121,21 +121,15 @@ def test_limits_of_one_hinge_meet(tmp_path):
     np.testing.assert_allclose(m.jnt_range[0], [-0.5, 1.0])
 
 
-class Motion(NamedTuple):
-    """What a trajectory reads of a solution."""
-
-    t: np.ndarray
-    q: np.ndarray
-    v: np.ndarray
-    result: mbd.RESULTS = mbd.RESULTS.successful
+Motion = namedtuple("Motion", "t q v result")  # what a trajectory reads of a solution
 
 
 @pytest.fixture(scope="module")
 def motion():
     loaded = mbd.load(spec_of(ARM))
     states = [loaded.state_from([0.1 * i, 0.3], [1 / 3, float(i)]) for i in range(3)]
-    t = np.arange(3) / 7
-    return loaded, Motion(t, np.stack([s.q for s in states]), np.stack([s.v for s in states]))
+    q, v = (np.stack([getattr(state, name) for state in states]) for name in "qv")
+    return loaded, Motion(np.arange(3) / 7, q, v, mbd.RESULTS.successful)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv", "zarr"])

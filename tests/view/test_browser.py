@@ -1,6 +1,5 @@
 """The pages of `view` in headless Chromium: from a file, without a network."""
 
-import contextlib
 import io
 import shutil
 
@@ -45,20 +44,14 @@ def browser():
 
 @pytest.fixture(scope="module")
 def tab(browser, page, tmp_path_factory):
-    path = page.save(tmp_path_factory.mktemp("page") / "motion.html")
-    with opened(browser, f"file://{path}") as tab:
-        yield tab
-
-
-@contextlib.contextmanager
-def opened(browser, address):
     """A tab without a network, whose errors fail the test."""
+    path = page.save(tmp_path_factory.mktemp("page") / "motion.html")
     errors, size = [], {"width": 1100, "height": 700}
     context = browser.new_context(viewport=size, offline=True)
     tab = context.new_page()
     tab.on("console", lambda m: m.type == "error" and errors.append(m.text))
     tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.goto(address)
+    tab.goto(f"file://{path}")
     tab.wait_for_function("window.jaxmbd && window.jaxmbd.connected", timeout=60_000)
     settle(tab)
     yield tab
