@@ -152,6 +152,11 @@ def test_admits_its_freedoms_and_nothing_else(every, kind):
     if count:
         found = every.coordinates[name]
         np.testing.assert_allclose(found, every.freedoms[kind][:, :count], atol=1e-12)
+    # Both bodies move together freely, also where the joint is open.
+    shift, spin = np.array([0.4, -1.1, 0.7]), np.array([1.3, 0.2, -0.8])
+    places = [np.asarray(every.of.body(f"{end} of {name}").pose.position) for end in "ab"]
+    together = [np.append(shift + np.cross(spin, r), spin) for r in places]
+    np.testing.assert_allclose(every.J[at] @ np.concatenate(together), 0, atol=1e-8)
 
 
 @functools.cache
