@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+import optimistix as optx
 import pytest
 import scipy.optimize
 import scipy.stats
@@ -263,6 +264,14 @@ def test_undetermined_combination_is_named():
     assert derived["sum"][1] == np.inf
     with pytest.raises(ValueError, match='"both" must be one number, but has shape \\(2,\\)'):
         found.derived(lambda p: {"both": jnp.stack([k(p), m(p)])})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimiser", [optax.lbfgs(), optx.GaussNewton(1e-10, 1e-10)], ids=type)
+def test_other_optimisers(optimiser):
+    guess, record = oscillator(damping=0.5, stiffness=8.5), Record(TIMES, decay(TIMES), state())
+    found = of_oscillator(guess, BOTH, record, optimiser=optimiser, max_steps=1000)
+    np.testing.assert_allclose(found.entries, [0.4, 9.0], rtol=1e-4)
 
 
 @pytest.mark.slow
