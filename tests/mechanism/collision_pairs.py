@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from jaxmbd.mechanism.collisions import ContactPoints, collide, point_count
 from jaxmbd.mechanism.pose import Pose
@@ -138,19 +139,11 @@ def product(p, q):
 
 def turn(x):
     """The quaternions of rotation vectors in rows."""
-    x = np.atleast_2d(x)
-    half = np.linalg.norm(x, axis=1, keepdims=True) / 2
-    return np.concatenate([np.cos(half), np.sinc(half / np.pi) / 2 * x], axis=1)
+    return Rotation.from_rotvec(np.atleast_2d(x)).as_quat(scalar_first=True)
 
 
 def matrices(p):
-    w, x, y, z = np.asarray(p).T
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.moveaxis(np.array(rows), 2, 0)
+    return Rotation.from_quat(p, scalar_first=True).as_matrix()
 
 
 def turned(rng, n):
@@ -194,8 +187,8 @@ def one_of(tree, k):
 
 class Random(NamedTuple):
     """Shapes of the two kinds, with all their numbers changed by random factors, and poses with
-    distances of the origins from 0 to 2 `far`: arguments of `collide`, a direction in which they
-    change, and what is found."""
+    distances of the origins from 0 to 2: arguments of `collide`, a direction in which they change,
+    and what is found."""
 
     args: tuple
     tangents: tuple
@@ -203,16 +196,8 @@ class Random(NamedTuple):
     found: Found
 
     def line(self, s):
-        """The arguments after a finite motion."""
-        (a, pose_a, b, pose_b), (d_a, t_a, d_b, t_b) = self.args, self.tangents
-        a, b = jax.tree.map(lambda x, d: x + s * d, (a, b), (d_a, d_b))
-        return a, self._moved(pose_a, t_a, s), b, self._moved(pose_b, t_b, s)
-
-    def _moved(self, pose, tangent, s):
-        # dp = (0, w) p / 2 along the motion.
-        inverse = pose.orientation * [1, -1, -1, -1]
-        w = 2 * product(tangent.orientation, inverse)[:, 1:]
-        return Pose(pose.position + s * tangent.position, product(turn(s * w), pose.orientation))
+        """The arguments after a small motion; the norm of quaternions is 1 to first order."""
+        return jax.tree.map(lambda x, d: x + s * d, self.args, self.tangents)
 
 
 def scaled(shape, seed):
@@ -221,11 +206,11 @@ def scaled(shape, seed):
 
 
 @functools.cache
-def at_random(name, far=1.0):
+def at_random(name):
     a, b = PAIRS[name]
     rng = np.random.default_rng(2)
     start, d = rng.normal(size=(2, COUNT, 3))
-    d *= (rng.uniform(0, 2 * far, COUNT) / np.linalg.norm(d, axis=1))[:, None]
+    d *= (rng.uniform(0, 2, COUNT) / np.linalg.norm(d, axis=1))[:, None]
     a, b = scaled(a, 0), scaled(b, 1)
     poses = Pose(start, turned(rng, COUNT)), Pose(start + d, turned(rng, COUNT))
     args = a, poses[0], b, poses[1]
