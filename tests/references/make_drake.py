@@ -14,7 +14,7 @@ Drake Development Team, 2019).
 - `hanging`: two hinges and a slide with springs and dampers between bodies and at the joints. Where
   it rests, the reactions there, and the eigenvalues of the linear model with and without damping.
 
-`random_bodies.py` tells how bodies and joints are given.
+`reference_file.py` tells how bodies and joints are given.
 """
 
 import copy
@@ -23,8 +23,7 @@ import pathlib
 
 import numpy as np
 import pydrake.all as drake
-from random_bodies import random_body, spring_between
-from reference_file import eigenvalues, write
+from reference_file import eigenvalues, random_body, spring_between, write
 
 GRAVITY = np.array([0.6, -1.1, -9.7])
 HALF = np.sqrt(0.5)

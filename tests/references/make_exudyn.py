@@ -21,8 +21,7 @@ import exudyn
 import numpy as np
 import scipy
 from exudyn import utilities as parts
-from random_bodies import random_body, spring_between
-from reference_file import eigenvalues, write
+from reference_file import eigenvalues, random_body, spring_between, write
 
 GRAVITY = 9.81
 

@@ -13,15 +13,14 @@ in the coordinates of joints (Carpentier et al., 2019).
   speed. Derivatives by q are differences of the accelerations, since
   `computeConstraintDynamicsDerivatives` of Pinocchio 4.1.0 returned others for this loop.
 
-`random_bodies.py` tells how bodies and joints are given.
+`reference_file.py` tells how bodies and joints are given.
 """
 
 import numpy as np
 import pinocchio as pin
 import scipy
 import scipy.optimize
-from random_bodies import random_body
-from reference_file import write
+from reference_file import random_body, write
 
 GRAVITY = [0.6, -1.1, -9.7]
 

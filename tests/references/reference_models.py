@@ -48,7 +48,7 @@ def some(given, *names):
 
 
 def mechanism_of(tree, ball=None):
-    """The mechanism of a tree of bodies, see `random_bodies.py`. Joints have the names of their
+    """The mechanism of a tree of bodies, see `reference_file.py`. Joints have the names of their
     bodies. `ball`: the points of two bodies that a ball joint holds together."""
     bodies, joints, forces = [], {}, []
     for body in tree["bodies"]:

@@ -182,15 +182,12 @@ def test_saving(page, tmp_path):
     check_refused(lambda: page.save(tmp_path / "no" / "motion.html"), "folder that is there")
 
 
-def test_serving(page):
+def test_serving_and_notebooks(page):
     host, port = page.serve().removeprefix("http://").split(":")
     connection = HTTPConnection(host, int(port), timeout=10)
     connection.request("GET", "/")
     assert connection.getresponse().read().decode() == page.html
     page.close()
-
-
-def test_notebooks_show_the_page_in_a_frame(page):
     cell = page._repr_html_()
     assert cell.startswith("<iframe srcdoc=") and html.escape(page.html, quote=True) in cell
 
