@@ -17,7 +17,7 @@ TOUCH = """
   </option>
   <worldbody>
     <geom name="floor" type="plane" size="1 1 1" margin="0.02" gap="0.5"
-      surfacevel="1 0 0 0 0 {spin}"/>
+      surfacevel="1 0 0 0 0 2"/>
     <body name="a" pos="0.3 0 1"><freejoint/><geom name="a" size="0.1" margin="0.01"/></body>
     <body name="b" pos="1 0 1"><freejoint/><geom name="b" size="0.1" margin="0.01"/></body>
   </worldbody>
@@ -29,8 +29,8 @@ TOUCH = """
 """
 
 
-def model(override="disable", spin=2, condim=6, rolling="0.1 0.1"):
-    return spec_of(TOUCH.format(override=override, spin=spin, condim=condim, rolling=rolling))
+def model(override="disable", condim=6, rolling="0.1 0.1"):
+    return spec_of(TOUCH.format(override=override, condim=condim, rolling=rolling))
 
 
 def resting_height(m, name):

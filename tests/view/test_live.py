@@ -48,7 +48,7 @@ def test_the_scene_shows_the_state(live):
     assert float(live.state.t) == 0.0
     live.advance(0.2)
     node = live._bodies["ball"]
-    np.testing.assert_allclose(node.position, live.state.q[:3], atol=1e-12)
+    np.testing.assert_allclose(node.position, np.asarray(live.state.q)[:3], atol=1e-12)
     own = mbd.State(3.0, np.asarray(live.state.q) + np.eye(7)[1], live.state.v)
     live.update(own)
     np.testing.assert_allclose(node.position[1], 1.0)
