@@ -10,14 +10,7 @@ import pytest
 import jaxmbd as mbd
 from jaxmbd._enforcement.base import point
 from jaxmbd._linalg import block_sparse
-from jaxmbd._linalg.blocks import (
-    accumulated,
-    columns,
-    padded_columns,
-    put_rows,
-    smallest_first,
-    take_rows,
-)
+from jaxmbd._linalg.blocks import put_rows, smallest_first, take_rows
 from jaxmbd._linalg.elimination import level_order, node_order
 
 SIZE = 6
@@ -315,31 +308,6 @@ def test_trees_are_eliminated_without_fill():
     assert the.out.shape == (50, 1) and the.pairs.shape == (50, 0)
     # All on one body wait for each other.
     assert node_order(ends_of(star(8)), 8).out.shape == (8, 7)
-
-
-def test_columns():
-    indices = [[0], [3, 4, 5], [0, 2, 4], [5, 0, 1, 2], [4, 3, 2, 1, 0, 5, 1], [2, 2, 2, 2, 2, 2]]
-    indices, table = [np.array(index) for index in indices], np.arange(12.0).reshape(2, 6)
-    values = [np.arange(2.0 * len(index)).reshape(2, -1) + 1 for index in indices]
-    beyond = [np.concatenate([[6], index, [7]]) for index in indices]
-
-    @jax.jit
-    def found(table, values):
-        return [
-            (columns(table, i), padded_columns(table, j), accumulated(table, i, v))
-            for i, j, v in zip(indices, beyond, values, strict=True)
-        ]
-
-    padded = np.concatenate([table, np.zeros((2, 2))], axis=1)
-    for i, j, v, (picked, with_none, sums) in zip(
-        indices, beyond, values, found(table, values), strict=True
-    ):
-        np.testing.assert_array_equal(picked, table[:, i])
-        np.testing.assert_array_equal(with_none, padded[:, j])
-        expected = np.array(table)
-        np.add.at(expected, (slice(None), i), v)
-        # The last column is the ground, of which nobody reads.
-        np.testing.assert_allclose(np.asarray(sums)[:, :-1], expected[:, :-1])
 
 
 @pytest.mark.parametrize("n, count", [(30, 7), (500, 40)])  # of few, and of many

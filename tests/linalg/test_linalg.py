@@ -235,14 +235,3 @@ def test_pivots_that_are_no_numbers_count_as_none(n):
     """Of a matrix of ones the second pivot is 0, and those after it are NaN."""
     ones = np.ones((n, n))
     assert inverse(ones)[1] == 0.0 and not whitener(ones)[1]
-
-
-@pytest.mark.parametrize("n", [2, 12])
-def test_elimination_is_the_inverse_of_cholesky(n):
-    """Step by step of few rows, in a loop of more; several matrices at once."""
-    B = np.random.default_rng(n).standard_normal((3, n, n))
-    M = B @ B.transpose(0, 2, 1) + 0.1 * np.eye(n)
-    W, pivots = compiled(small.inverse_cholesky)(np.moveaxis(M, 0, -1))
-    L = np.linalg.cholesky(M)
-    np.testing.assert_allclose(np.moveaxis(W, -1, 0), np.linalg.inv(L), rtol=1e-10, atol=1e-11)
-    np.testing.assert_allclose(pivots.T, np.diagonal(L, axis1=1, axis2=2) ** 2, rtol=1e-11)

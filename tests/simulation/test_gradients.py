@@ -1,7 +1,5 @@
-"""Derivatives of simulations against closed forms, and where they are hard: adaptive steps, twice,
-at singular poses, with nothing moving, with soft rows.
-
-What all methods have is in test_families.py and enforcement/test_steps.py."""
+"""Derivatives where they are hard: adaptive steps, twice, at singular poses, with nothing moving,
+with soft rows. What all methods have is in test_families.py and enforcement/test_steps.py."""
 
 import diffrax
 import helpers as h
@@ -25,15 +23,14 @@ def complex_step(fn, x):
 def test_adaptive_steps(adjoint):
     """Of a mass on a spring and a damper on an inclined guide, to the tolerance of the controller;
     each adjoint in its mode."""
-    options = dict(
-        stepsize_controller=diffrax.PIDController(rtol=1e-8, atol=1e-8),
-        **dict(t1=0.5, dt=0.01, scheme=diffrax.Bosh3(), adjoint=adjoint, max_steps=256),
-    )
+    controller = diffrax.PIDController(rtol=1e-8, atol=1e-8)
+    options = dict(scheme=diffrax.Bosh3(), stepsize_controller=controller, adjoint=adjoint)
 
     def end(x):
         along = jnp.stack([jnp.cos(x[3]), jnp.sin(x[3])])
         system, state = h.GuidedMass(*x[:5]), mbd.State(0.0, x[5] * along, x[6] * along)
-        return mbd.simulate(system, UK, state, **options).q[-1, 0]
+        sol = mbd.simulate(system, UK, state, t1=0.5, dt=0.01, max_steps=256, **options)
+        return sol.q[-1, 0]
 
     def exact(x):
         m, k, c, angle, g, r0, w0 = x
@@ -56,17 +53,16 @@ def test_checkpoints_change_nothing(method):
         sol = mbd.simulate(system, method, start, **options)
         return sol.q[-1, 0] + sol.v[-1, 0]
 
+    ways = [
+        (jax.grad, diffrax.RecursiveCheckpointAdjoint()),
+        (jax.grad, diffrax.DirectAdjoint()),
+        (jax.jacfwd, diffrax.ForwardMode()),
+    ]
+
     @jax.jit
     def gradients(system):
-        checkpoints, stored = diffrax.RecursiveCheckpointAdjoint(), diffrax.DirectAdjoint()
-        return [
-            jnp.stack(jax.tree.leaves(jacobian(lambda system, a=adjoint: end(system, a))(system)))
-            for jacobian, adjoint in (
-                (jax.grad, checkpoints),
-                (jax.grad, stored),
-                (jax.jacfwd, diffrax.ForwardMode()),
-            )
-        ]
+        slopes = [jacobian(lambda x, a=a: end(x, a))(system) for jacobian, a in ways]
+        return [jnp.stack(jax.tree.leaves(slope)) for slope in slopes]
 
     checkpointed, stored, forward = gradients(h.Oscillator())
     assert np.all(np.abs(forward) > 0.01)
