@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import CASES
-from jaxtyping import Array
 
 import jaxmbd as mbd
 from jaxmbd._equations import equations
@@ -87,16 +86,6 @@ class BodyByEnergy(mbd.LagrangianSystem):
         return self.top.mass * self.top.gravity * q[2]
 
 
-class BodyInItsOwnAxes(mbd.LagrangianSystem):
-    """The same rotation with the angular velocity in body axes: Euler's equations."""
-
-    inertia: Array = helpers.parameter((0.3, 0.5, 0.9))
-    coordinates = mbd.QuaternionBody()
-
-    def kinetic_energy(self, q, v):
-        return self.inertia @ v**2 / 2
-
-
 def equations_of(system, *given):
     return jax.jit(lambda q, v, u: (system.mass_matrix(q), system.force(0.0, q, v, u)))(*given)
 
@@ -108,9 +97,6 @@ def test_energies_give_newton_and_euler():
     given = q, v, None
     for found, expected in zip(equations_of(BodyByEnergy(top), *given), equations_of(top, *given)):
         np.testing.assert_allclose(found, expected, atol=1e-12)
-    omega, inertia = v[3:], np.array([0.3, 0.5, 0.9])
-    _, force = equations_of(BodyInItsOwnAxes(), q[3:], omega, None)
-    np.testing.assert_allclose(force, -np.cross(omega, inertia * omega), atol=1e-13)
 
 
 def test_applied_forces_are_without_inertia():
