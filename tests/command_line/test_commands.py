@@ -13,6 +13,7 @@ import jaxmbd as mbd
 from jaxmbd._command_line import models, runs
 from jaxmbd._command_line.fit import _Entry
 from jaxmbd._command_line.main import cli
+from jaxmbd._concrete import to_jax
 
 pytest.importorskip("mujoco", reason="models are read with MuJoCo: pip install jaxmbd[io]")
 
@@ -34,23 +35,6 @@ MODEL = """
   <actuator><motor name="drive" joint="elbow" ctrlrange="-2 2"/></actuator>
   <sensor><gyro name="gyro" site="hand"/></sensor>
   <keyframe><key name="up" qpos="-1.2 0.3" ctrl="0.5"/></keyframe>
-</mujoco>
-"""
-FOUR_BAR = """
-<mujoco>
-  <worldbody>
-    <body name="crank">
-      <joint name="crank" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.02"/>
-      <body name="coupler" pos="0 0 0.3">
-        <joint name="coupler" axis="0 1 0"/>
-        <geom type="capsule" fromto="0 0 0 0.6 0 0" size="0.02"/>
-      </body>
-    </body>
-    <body name="rocker" pos="0.6 0 0">
-      <joint name="rocker" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 0.3" size="0.02"/>
-    </body>
-  </worldbody>
-  <equality><connect name="pin" body1="coupler" body2="rocker" anchor="0.6 0 0"/></equality>
 </mujoco>
 """
 SIMULATION = ["--t1", "0.5", "--control", "drive=0.5"]
@@ -118,7 +102,7 @@ def test_simulate_writes_the_motion(run, folder):
         assert file.readline().strip() == "t,shoulder,elbow"
         table = np.loadtxt(file, delimiter=",")
     loaded = mbd.load(folder / "arm.xml")
-    angle = loaded.mechanism.joint_coordinates(q, "elbow")
+    angle = loaded.mechanism.joint_coordinates(to_jax(q), "elbow")
     np.testing.assert_allclose(table[:, 0], t)
     np.testing.assert_allclose(table[:, 2], np.asarray(angle)[:, 0], atol=1e-12)
 
@@ -139,7 +123,8 @@ def test_a_failed_motion_stays_failed_in_its_file(run, folder, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("jaxmbd._command_line.simulation.motion", failed)
-        run("simulate", "arm.xml", *SIMULATION, "--output", "failed.npz", code=3)
+        arguments = ("arm.xml", *SIMULATION, "--output", "failed.npz")
+        assert "is held from there" in run("simulate", *arguments, code=models.DOUBTFUL)
     model, contacts, solution = runs.read(str(folder / "failed.npz"), None)
     assert contacts == "all" and model.endswith("arm.xml")
     assert models.verdict(solution) == mbd.RESULTS[mbd.RESULTS.nonfinite_state]
@@ -150,13 +135,8 @@ def test_compare_with_mujoco(run):
     largest = float(re.search(r"largest difference (\S+),", told)[1])
     # A step of first order against RK4: within a few steps of 0.002 s times rates of 5 rad/s.
     assert 0 < largest < 0.03
-    refused_lines = run("compare", "arm.xml", *SIMULATION, "--tolerance", "1e-9", code=3)
-    assert "more than 1e-09" in refused_lines
-
-
-def test_a_failed_simulation_ends_with_its_own_code(run, monkeypatch):
-    monkeypatch.setattr("jaxmbd._command_line.simulation.verdict", lambda _: "a reason")
-    assert "a reason" in run("simulate", "arm.xml", *SIMULATION, code=models.DOUBTFUL)
+    told = run("compare", "arm.xml", *SIMULATION, "--tolerance", "1e-9", code=models.DOUBTFUL)
+    assert "more than 1e-09" in told
 
 
 @pytest.mark.parametrize(
@@ -167,7 +147,6 @@ def test_a_failed_simulation_ends_with_its_own_code(run, monkeypatch):
         ("NAME=VALUE.*drive", ["simulate", "arm.xml", "--control", "motor=1"]),
         ("NAME=VALUE.*shoulder.*elbow", ["simulate", "arm.xml", "--start", "knee=1"]),
         ("--start needs a finite number", ["simulate", "arm.xml", "--start", "elbow=far"]),
-        ("finite number", ["simulate", "arm.xml", "--control", "drive=fast"]),
         ("must be positive", ["simulate", "arm.xml", "--t1", "-1"]),
         ("must end in .npz or .csv or .zarr", ["simulate", "arm.xml", "--output", "run.txt"]),
         ("folder that is there", ["simulate", "arm.xml", "--output", "no/run.npz"]),
@@ -183,10 +162,9 @@ def test_errors_are_one_line_with_code_1(run, folder, words, arguments):
 
 def test_contacts_to_keep(folder, capsys):
     ball = '<body pos="{} 0 1"><freejoint/><geom name="{}" size="0.1"/></body>'
-    balls = ball.format(0, "a") + ball.format(1, "b")
-    floor = '<geom name="floor" type="plane" size="1 1 1"/>'
-    weight = '<option gravity="0 1 -2"/>'
-    text = f"<mujoco>{weight}<worldbody>{floor}{balls}</worldbody></mujoco>"
+    bodies = '<geom name="floor" type="plane" size="1 1 1"/>'
+    bodies += ball.format(0, "a") + ball.format(1, "b")
+    text = f'<mujoco><option gravity="0 1 -2"/><worldbody>{bodies}</worldbody></mujoco>'
     (folder / "balls.xml").write_text(text)
     path = str(folder / "balls.xml")
     assert len(models.load(path).mechanism.contacts) == 3
@@ -215,12 +193,13 @@ def closed(monkeypatch):
 
 
 def test_a_start_closes_the_loops(folder, closed):
-    """A parallelogram whose crank is turned: the crank stays."""
-    (folder / "four-bar.xml").write_text(FOUR_BAR)
-    found = models.load(str(folder / "four-bar.xml"), contacts="none", start=["crank=0.4"])
+    """The joint that is turned stays."""
+    pin = '<equality><connect name="pin" body1="forearm" anchor="0.3 0 0"/></equality>'
+    (folder / "pinned.xml").write_text(MODEL.replace("<keyframe>", f"{pin}<keyframe>"))
+    found = models.load(str(folder / "pinned.xml"), contacts="none", start=["shoulder=0.4"])
     qpos, _ = found.loaded.qpos_qvel(closed["start"])
-    np.testing.assert_allclose(qpos, [0.4, 0.0, 0.0], atol=1e-12)
-    assert closed["keep"] == ["crank"]
+    np.testing.assert_allclose(qpos, [0.4, 0.0], atol=1e-12)
+    assert closed["keep"] == ["shoulder"]
 
 
 def test_a_start_of_a_model_without_a_tree(folder, closed):
@@ -235,34 +214,17 @@ def test_a_start_of_a_model_without_a_tree(folder, closed):
     assert closed == {"start": {"b": 0.5}}
 
 
-def test_wrong_usage_ends_with_code_2(run):
-    run("simulate", code=2)
-    run("simulate", "arm.xml", "--method", "magic", code=2)
-    run("dance", code=2)
-
-
 # --- fit ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def measured(folder):
-    """Angles of a motion with a forearm of 0.9 kg, from MuJoCo."""
-    import mujoco
-
-    m = mujoco.MjModel.from_xml_string(MODEL.replace('mass="0.6"', 'mass="0.9"'))
-    d = mujoco.MjData(m)
-    rows = []
-    for i in range(251):
-        if i % 10 == 0:
-            rows.append([d.time, *d.qpos, 0.5])
-        d.ctrl[:] = 0.5
-        mujoco.mj_step(m, d)
-    header = "t,shoulder,elbow,control:drive"
-    np.savetxt(folder / "data.csv", rows, delimiter=",", header=header, comments="", fmt="%.12g")
-
-
 @pytest.mark.slow
-def test_fit_finds_a_mass(run, folder, measured):
+def test_fit_finds_a_mass(run, folder):
+    """From angles of a motion with a forearm of 0.9 kg."""
+    (folder / "heavy.xml").write_text(MODEL.replace('mass="0.6"', 'mass="0.9"'))
+    run("simulate", "heavy.xml", *SIMULATION, "--output", "heavy.csv")
+    header, *lines = (folder / "heavy.csv").read_text().splitlines()
+    rows = [f"{header},control:drive", *(f"{line},0.5" for line in lines[::10])]
+    (folder / "data.csv").write_text("\n".join(rows))
     toml = '[parameters]\n"bodies[forearm].inertia.mass" = {lower = 0.1, upper = 5.0}\n'
     (folder / "mass.toml").write_text(toml)
     told = run("fit", "arm.xml", "--data", "data.csv", "--parameters", "mass.toml")
@@ -271,6 +233,7 @@ def test_fit_finds_a_mass(run, folder, measured):
 
 
 GRAVITY, ROWS = "[parameters]\ngravity = {}\n", "t,elbow\n0,0\n1,0\n"
+BOTH = GRAVITY.replace("{}", "{lower=-1, upper=1, positive=true}")
 
 
 @pytest.mark.parametrize(
@@ -279,16 +242,11 @@ GRAVITY, ROWS = "[parameters]\ngravity = {}\n", "t,elbow\n0,0\n1,0\n"
         ("is no TOML", "[parameters", ROWS),
         ("table .parameters.", "x = 3\n", ROWS),
         ("both `lower` and `upper`", "[parameters]\ngravity = {lower=1}\n", ROWS),
-        (
-            "bad.toml gives `gravity` bounds and `positive`",
-            "[parameters]\ngravity = {lower=-1, upper=1, positive=true}\n",
-            ROWS,
-        ),
+        ("bounds and `positive`", BOTH, ROWS),
         ("There is no parameter", "[parameters]\nmass = {}\n", ROWS),
         ('column "t"', GRAVITY, "time,elbow\n0,0\n1,0\n"),
         ('column "knee"', GRAVITY, "t,knee\n0,0\n1,0\n"),
         (r'bad.csv has a column "gyro\[x\]".* name of a sensor', GRAVITY, "t,gyro[x]\n0,0\n1,0\n"),
-        (r'bad.csv has a column "gyro\[2"', GRAVITY, "t,gyro[2\n0,0\n1,0\n"),
         (r'bad.csv has a column "gyro\[-1\]"', GRAVITY, "t,gyro[-1]\n0,0\n1,0\n"),
         ("'x' in row 3", GRAVITY, "t,elbow\n0,0\n1,x\n"),
         ("3 cells in row 2", GRAVITY, "t,elbow\n0,0,3\n1,0\n"),

@@ -4,35 +4,11 @@ A `Case` is a system with a consistent start and what is known of its motion. A 
 item of `CASES`.
 """
 
-# ruff: noqa: F401
+# ruff: noqa: F401, F403
 
-from .bars import BOX, three_bars
 from .cases import CASES, Case
-from .compilation import (
-    COMPILED,
-    COMPILING,
-    OPTIMISED,
-    compilation_events,
-    in_the_way,
-    nothing_kept,
-)
-from .controls import Feedback, Table
+from .choices import assert_verdicts, located, midpoint, slow_unless
+from .compilation import COMPILED, OPTIMISED, compilation_events, in_the_way, nothing_kept
 from .differences import both_modes, check_scalar, derivatives
-from .marks import slow_unless
-from .methods import located, midpoint
 from .motions import oscillation
-from .systems import (
-    Ball,
-    DrivenPendulum,
-    G,
-    GuidedMass,
-    Oscillator,
-    Pendulum,
-    RedundantPendulum,
-    SkateInSpace,
-    Top,
-    TwoFourBars,
-    cast,
-    parameter,
-)
-from .verdicts import assert_verdicts
+from .systems import *

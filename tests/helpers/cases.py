@@ -8,24 +8,8 @@ import numpy as np
 
 import jaxmbd as mbd
 
-from .controls import Feedback
-from .motions import (
-    driven_motion,
-    guided_motion,
-    oscillator_motion,
-    pendulum_motion,
-    skate_motion,
-    top_motion,
-)
-from .systems import (
-    DrivenPendulum,
-    GuidedMass,
-    Oscillator,
-    Pendulum,
-    RedundantPendulum,
-    SkateInSpace,
-    Top,
-)
+from . import motions as m
+from . import systems as s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,18 +27,18 @@ class Case:
 
 
 def _cases():
-    guided, free = GuidedMass(), GuidedMass(stiffness=0.0, damping=0.0)
-    pendulum, driven, top, space = Pendulum(), DrivenPendulum(), Top(), SkateInSpace()
-    swing, glide = pendulum_motion(pendulum, 2.0), guided_motion(guided, 0.7, -0.4)
+    guided, free = s.GuidedMass(), s.GuidedMass(stiffness=0.0, damping=0.0)
+    pendulum, driven, top, space = s.Pendulum(), s.DrivenPendulum(), s.Top(), s.SkateInSpace()
+    swing, glide = m.pendulum_motion(pendulum, 2.0), m.guided_motion(guided, 0.7, -0.4)
     return {
-        "oscillator": Case(Oscillator(), oscillator_motion(Oscillator(), 0.7, -0.4), rank=0),
+        "oscillator": Case(s.Oscillator(), m.oscillator_motion(s.Oscillator(), 0.7, -0.4), rank=0),
         "guided_mass": Case(guided, glide),
-        "controlled_mass": Case(free, glide, control=Feedback()),
+        "controlled_mass": Case(free, glide, control=s.Feedback()),
         "pendulum": Case(pendulum, swing),
-        "redundant_pendulum": Case(RedundantPendulum(pendulum), swing),
-        "driven_pendulum": Case(driven, driven_motion(driven, 0.8, 0.5)),
-        "top": Case(top, top_motion(top, 0.6, 3.0), rank=3),
-        "skate_in_space": Case(space, skate_motion(space, 1.5), rank=2),
+        "redundant_pendulum": Case(s.RedundantPendulum(pendulum), swing),
+        "driven_pendulum": Case(driven, m.driven_motion(driven, 0.8, 0.5)),
+        "top": Case(top, m.top_motion(top, 0.6, 3.0), rank=3),
+        "skate_in_space": Case(space, m.skate_motion(space, 1.5), rank=2),
     }
 
 

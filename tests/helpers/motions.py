@@ -7,15 +7,6 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import ellipj, ellipk
 
-from .systems import (
-    DrivenPendulum,
-    GuidedMass,
-    Oscillator,
-    Pendulum,
-    SkateInSpace,
-    Top,
-)
-
 
 def oscillation(m, k, c, x0, v0, t):
     """Damped oscillation of m x'' + c x' + k x = 0, underdamped."""
@@ -31,12 +22,12 @@ def _stack(*x):
     return np.stack(np.broadcast_arrays(*x), axis=-1)
 
 
-def oscillator_motion(system: Oscillator, x0, v0):
+def oscillator_motion(system, x0, v0):
     m, k, c = (float(x) for x in (system.mass, system.stiffness, system.damping))
     return lambda t: tuple(_stack(x) for x in oscillation(m, k, c, x0, v0, t))
 
 
-def guided_motion(system: GuidedMass, r0, w0):
+def guided_motion(system, r0, w0):
     m, k, c, angle, g = (float(x) for x in jax.tree.leaves(system))
     rest, along = -m * g * np.sin(angle) / k, np.array([np.cos(angle), np.sin(angle)])
 
@@ -47,7 +38,7 @@ def guided_motion(system: GuidedMass, r0, w0):
     return motion
 
 
-def pendulum_motion(system: Pendulum, angle):
+def pendulum_motion(system, angle):
     """From rest at `angle` from the lowest point: Jacobi's elliptic functions."""
     length, frequency = float(system.length), np.sqrt(float(system.gravity) / float(system.length))
     k = np.sin(angle / 2)
@@ -62,7 +53,7 @@ def pendulum_motion(system: Pendulum, angle):
     return motion
 
 
-def driven_motion(system: DrivenPendulum, angle, rate):
+def driven_motion(system, angle, rate):
     """The angle phi from the lowest point, integrated by SciPy to 1e-12."""
     p, w = system.pendulum, float(system.frequency)
     length, gravity = float(p.length), float(p.gravity)
@@ -100,7 +91,7 @@ def _integrate(rates, start, duration=4.0):
     return lambda t: solve()(np.asarray(t))
 
 
-def top_motion(system: Top, tilt, precession):
+def top_motion(system, tilt, precession):
     """Steady precession of a symmetric top: C spin Omega = A Omega^2 cos(tilt) + m g l."""
     m, g = float(system.mass), float(system.gravity)
     arm, inertia = float(np.asarray(system.arm)[2]), np.asarray(system.inertia)
@@ -131,7 +122,7 @@ def top_motion(system: Top, tilt, precession):
     return motion
 
 
-def skate_motion(system: SkateInSpace, turn):
+def skate_motion(system, turn):
     """From rest while turning at a constant rate: cycloids across the slope.
 
     Neimark and Fufaev (1972), Dynamics of nonholonomic systems, section II.3."""

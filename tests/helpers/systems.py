@@ -20,6 +20,28 @@ def parameter(default):
     return eqx.field(converter=_as_array, default=default)
 
 
+class Table(eqx.Module):
+    """A control in open loop: values (n, 2) at equidistant times 0 ... duration, linear between
+    them."""
+
+    values: Array
+    duration: Array = parameter(0.5)
+
+    def __call__(self, t, q, v):
+        times = jnp.linspace(0, 1, len(self.values), dtype=q.dtype) * self.duration
+        return jax.vmap(jnp.interp, (None, None, 1))(jnp.asarray(t, q.dtype), times, self.values)
+
+
+class Feedback(eqx.Module):
+    """The control u = -k q - d v."""
+
+    k: Array = parameter(5.0)
+    d: Array = parameter(0.4)
+
+    def __call__(self, t, q, v):
+        return -self.k * q - self.d * v
+
+
 class Oscillator(mbd.AbstractSystem):
     """Mass on a spring and a damper along x, no constraint."""
 
@@ -229,3 +251,21 @@ class Ball(mbd.AbstractSystem):
     @property
     def contact_law(self):
         return mbd.ContactLaw(self.friction, restitution=self.restitution)
+
+
+BOX = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
+
+
+def three_bars(closed, axes=None, **options):
+    """A chain of three bars in the plane of x and y, or a four-bar. `axes` of the hinges: about z
+    by default. `options`: of the `Mechanism`."""
+    places = [[0.15, 0.0, 0.0], [0.3, 0.15, 0.0], [0.15, 0.3, 0.0]]
+    bodies = [mbd.Body(f"b{i}", BOX, position=place) for i, place in enumerate(places)]
+    points = [[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.3, 0.3, 0.0], [0.0, 0.3, 0.0]]
+    ends = ["ground", *bodies, "ground"]
+    axes = [[0.0, 0.0, 1.0]] * 4 if axes is None else axes
+    joints = [
+        mbd.Revolute(f"j{i}", ends[i], ends[i + 1], point=points[i], axis=axes[i])
+        for i in range(4 if closed else 3)
+    ]
+    return mbd.Mechanism(bodies, joints, **options)
