@@ -1,8 +1,5 @@
-"""Tables of bad inputs, with the words that refuse them.
-
-Each of these inputs was once accepted in silence, or refused in words about something inside. Now
-it is refused in one line that names the argument and what it must be, or it ends in a verdict, or
-it is right. Only a few small runs are compiled; inputs that need a longer one are slow."""
+"""Tables of bad inputs, with the words that refuse them: one line that names the argument and what
+it must be."""
 
 import re
 from typing import Any

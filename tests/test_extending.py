@@ -79,16 +79,12 @@ def test_contact_law(program):
     np.testing.assert_allclose(jax.jit(jax.grad(rebound))(jnp.array(c)), slope, rtol=1e-5)
 
 
-@pytest.mark.parametrize("impacts", [0, 2])
-def test_impact_law(program, impacts):
-    """From a height of 2 m the speed after the impact is 0.8 v^(3/4), exactly where it is
-    located."""
+def test_impact_law(program):
+    """From a height of 2 m the speed after the impact is 0.8 v^(3/4)."""
     law = program(2, 3).Johnson()
-    method = mbd.ContactImpulse(impact_law=law, impacts=helpers.located(impacts))
+    method = mbd.ContactImpulse(impact_law=law, impacts=mbd.Located(2))
     v = np.sqrt(2 * G * 2.0)
     fall, after = v / G, 0.8 * v**0.75
-    dt = 1e-2 if impacts else 1e-4
     start, ball = mbd.State(0.0, [0.0, 2.0], [0.0, 0.0]), helpers.Ball(*np.array([1.0, 0.0, 0.8]))
-    sol = mbd.simulate(ball, method, start, t1=0.8, dt=dt)
-    expected = after - G * (0.8 - fall)
-    np.testing.assert_allclose(sol.v[-1, 1], expected, rtol=1e-10 if impacts else 2e-3)
+    sol = mbd.simulate(ball, method, start, t1=0.8, dt=1e-2)
+    np.testing.assert_allclose(sol.v[-1, 1], after - G * (0.8 - fall), rtol=1e-10)

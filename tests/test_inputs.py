@@ -39,9 +39,6 @@ def pendulum(**functions):
     return type(h.Pendulum)("Wrong", (h.Pendulum,), methods)()
 
 
-# --- shapes and types: errors before anything is computed ----------------------------------------
-
-
 def wrong(**functions):
     return lambda: simulate(pendulum(**functions))
 
@@ -158,8 +155,6 @@ SUBS = [diffrax.SubSaveAt(t1=True), diffrax.SubSaveAt(t0=True)]
 def test_saveat(words, call):
     check_refused(call, words)
 
-
-# --- values --------------------------------------------------------------------------------------
 
 NAN = np.array(np.nan)
 GAINS = mbd.LagrangeMultipliers(k=1.0)

@@ -214,9 +214,6 @@ def test_a_start_of_a_model_without_a_tree(folder, closed):
     assert closed == {"start": {"b": 0.5}}
 
 
-# --- fit ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_fit_finds_a_mass(run, folder):
     """From angles of a motion with a forearm of 0.9 kg."""

@@ -60,9 +60,6 @@ def at_each(fn, *x):
     return jax.vmap(fn)(*x)
 
 
-# --- rotation algebra -----------------------------------------------------------------------------
-
-
 def test_many_turns(rng):
     """No digit is lost but those of the angle itself."""
     angles = np.array([7.0, 50.0, -3e4])
@@ -191,9 +188,6 @@ def test_higher_derivatives():
     of_exp, of_log = at_each(both, s)
     near(of_exp, np.column_stack([np.sin(s / 2), -np.cos(s / 2)[:, None] * axis]) / 8)
     near(of_log, np.zeros((8, 3)), 1e-13)
-
-
-# --- kinematic maps -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ROTATIONS)

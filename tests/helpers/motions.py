@@ -45,9 +45,8 @@ def pendulum_motion(system, angle):
 
     def motion(t):
         sn, cn, dn, _ = ellipj(ellipk(k**2) + frequency * np.asarray(t), k**2)
-        half_cos = dn  # cos(phi/2) with sin(phi/2) = k sn
-        rate = 2 * k * frequency * cn
-        sin, cos = 2 * k * sn * half_cos, 1 - 2 * (k * sn) ** 2
+        rate = 2 * k * frequency * cn  # sin(phi/2) = k sn, cos(phi/2) = dn
+        sin, cos = 2 * k * sn * dn, 1 - 2 * (k * sn) ** 2
         return length * _stack(sin, -cos), length * rate[..., None] * _stack(cos, sin)
 
     return motion
@@ -67,28 +66,19 @@ def driven_motion(system, angle, rate):
         x, z = pivot(t)[2]
         return y[1], -((gravity + z) * np.sin(y[0]) + x * np.cos(y[0])) / length
 
-    solution = _integrate(rates, [angle, rate])
+    @cache
+    def solution():
+        options = dict(rtol=1e-13, atol=1e-13, dense_output=True)
+        return solve_ivp(rates, (0, 4.0), [angle, rate], "DOP853", **options).sol
 
     def motion(t):
-        phi, omega = solution(t)
+        phi, omega = solution()(np.asarray(t))
         p, dp, _ = pivot(np.asarray(t))
         q = length * _stack(np.sin(phi), -np.cos(phi))
         v = length * omega[..., None] * _stack(np.cos(phi), np.sin(phi))
         return p + q, dp + v
 
     return motion
-
-
-def _integrate(rates, start, duration=4.0):
-    """Solved when first asked for."""
-
-    @cache
-    def solve():
-        return solve_ivp(
-            rates, (0, duration), start, "DOP853", rtol=1e-13, atol=1e-13, dense_output=True
-        ).sol
-
-    return lambda t: solve()(np.asarray(t))
 
 
 def top_motion(system, tilt, precession):

@@ -98,11 +98,10 @@ class Pendulum(mbd.AbstractSystem):
         return q @ q - self.length**2
 
 
-class RedundantPendulum(mbd.AbstractSystem):
-    """A pendulum whose row is written three times, with different scales."""
+class LikeAPendulum(mbd.AbstractSystem):
+    """The mass and the forces of a pendulum."""
 
     pendulum: Pendulum = Pendulum()
-    scales: Array = parameter((1.0, -2.5, 0.3))
 
     def mass_matrix(self, q):
         return self.pendulum.mass_matrix(q)
@@ -110,14 +109,19 @@ class RedundantPendulum(mbd.AbstractSystem):
     def force(self, t, q, v, u):
         return self.pendulum.force(t, q, v, u)
 
+
+class RedundantPendulum(LikeAPendulum):
+    """A pendulum whose row is written three times, with different scales."""
+
+    scales: Array = parameter((1.0, -2.5, 0.3))
+
     def constraint(self, q, t):
         return self.scales * self.pendulum.constraint(q, t)
 
 
-class DrivenPendulum(mbd.AbstractSystem):
+class DrivenPendulum(LikeAPendulum):
     """A pendulum whose pivot moves along (a sin(w t), b cos(w t)): Phi_qt and Phi_tt count."""
 
-    pendulum: Pendulum = Pendulum()
     amplitude: Array = parameter((0.2, 0.1))
     frequency: Array = parameter(3.0)
 
@@ -125,12 +129,6 @@ class DrivenPendulum(mbd.AbstractSystem):
         return self.amplitude * jnp.stack(
             [jnp.sin(self.frequency * t), jnp.cos(self.frequency * t)]
         )
-
-    def mass_matrix(self, q):
-        return self.pendulum.mass_matrix(q)
-
-    def force(self, t, q, v, u):
-        return self.pendulum.force(t, q, v, u)
 
     def constraint(self, q, t):
         return self.pendulum.constraint(q - self.pivot(t), t)

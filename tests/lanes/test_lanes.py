@@ -66,10 +66,6 @@ def printed(x):
     return x
 
 
-def called(x):
-    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), float), x)
-
-
 def sometimes(x):
     """A branch that is idle in samples with a negative x."""
     return x + jax.lax.cond(x > 0, lambda x: jnp.sin(3 * x), lambda x: jnp.zeros_like(x), x)
@@ -84,7 +80,7 @@ def sometimes(x):
         (repeated(lambda x: jax.lax.cond(x > 0, jnp.sin, jnp.square, x)), False),
         (repeated(sometimes), True),
         (repeated(printed), False),
-        (repeated(called), False),
+        (repeated(lambda x: jax.pure_callback(np.sin, x, x)), False),
         (repeated(lambda x: jnp.sort(jnp.stack([x, 1 - x]))[0]), False),
         (repeated(lambda x: TABLE[jnp.floor(x).astype(int), 0]), False),
         (jnp.sin, False),  # no loop
@@ -125,11 +121,6 @@ def ordered(x):
     return y, jnp.sum(y)
 
 
-def lapack(x):
-    """No loop, and an operation of a library."""
-    return jnp.linalg.inv(jnp.diag(2 + x) + jnp.outer(x, x)), ()
-
-
 def assert_same_tree(found, expected):
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -138,7 +129,7 @@ def assert_same_tree(found, expected):
 
 @pytest.mark.parametrize(
     "fn, n, on_cpus",  # 20: more than lanes
-    [(seen, 20, True), (seen, 20, False), (ordered, 4, True), (lapack, 4, True)],
+    [(seen, 20, True), (seen, 20, False), (ordered, 4, True)],
 )
 def test_forward_jacobian(monkeypatch, fn, n, on_cpus):
     """Against reverse mode, whatever the number of tangents and the device."""
@@ -214,17 +205,6 @@ def test_jacfwd():
     found = mbd.jacfwd(swing, has_aux=True)(X, 0.2)
     assert_same_tree(found, jax.jit(jax.jacfwd(swing, has_aux=True))(X, 0.2))
     assert found[0]["q"]["rest"].shape == (2, 2)
-
-
-def test_jacfwd_raises():
-    """As the simulation does alone, though no derivative needs its values."""
-
-    def end(x):
-        start = mbd.State(0.0, jnp.stack([0 * x, -x]), jnp.zeros(2))
-        return mbd.simulate(Pendulum(), mbd.VelocityImpulse(), start, dt=0.01, num_steps=3).q[-1]
-
-    with pytest.raises(RuntimeError, match="violates the constraints"):
-        mbd.jacfwd(end)(1.5)
 
 
 def test_jacfwd_is_differentiated():
