@@ -1,4 +1,4 @@
-"""Contact problems and their solvers, against conditions and enumerations written in NumPy."""
+"""Contact problems and their solvers, against their conditions written in NumPy."""
 
 import equinox as eqx
 import jax

@@ -106,29 +106,31 @@ def test_solutions():
     reached = (matrix @ np.arange(N)).reshape(COUNT, D)
 
     @jax.jit
-    def regular(S, C, P):
+    def regular(S, C, P, own, r):
         S = S.plus(own)
         factor = S.factorise(C, P)
         return S.solve(factor, P, r), S.solve_transposed(factor, P, r)
 
     @jax.jit
-    def singular(S, C, P):
+    def singular(S, C, P, r):
         inverse = GroupInverse(S, C, P)
         return inverse.solve(r), inverse.solve_transposed(r)
 
     @jax.jit
-    def proximal(S, C, P):
-        return S.times(S.proximal_solve(C, P, reached, 3e-6))
+    def proximal(S, C, P, r):
+        return S.times(S.proximal_solve(C, P, r, jnp.array(3e-6)))
 
     for S in both:
         C, P = 3 * eye[None] + blocks_of(7, 0.3), blocks_of(8)
         H = block_matrix(C) + block_matrix(P) @ (matrix + block_matrix(own))
-        for x, A in zip(regular(S, C, P), (H, H.T), strict=True):
+        for x, A in zip(regular(S, C, P, own, r), (H, H.T), strict=True):
             expected = np.linalg.solve(A, r.ravel()).reshape(COUNT, D)
             np.testing.assert_allclose(x, expected, rtol=1e-9, atol=1e-10)
         for P in (stick, mixed):
             H = block_matrix(eye[None] - P) + block_matrix(P) @ matrix
-            for x, A in zip(singular(S, eye[None] - P, P), (H, H.T), strict=True):
+            for x, A in zip(singular(S, eye[None] - P, P, r), (H, H.T), strict=True):
                 expected = (np.linalg.pinv(A, rcond=1e-9) @ r.ravel()).reshape(COUNT, D)
                 np.testing.assert_allclose(x, expected, rtol=1e-7, atol=1e-7)
-        np.testing.assert_allclose(proximal(S, 0 * stick, stick), reached, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            proximal(S, 0 * stick, stick, reached), reached, rtol=1e-6, atol=1e-6
+        )
