@@ -75,9 +75,9 @@ def test_wrong_leaves_and_entries_are_named():
     assert "of 10" in str(found) and ".mass: wrong" in str(found)
 
 
-def test_an_entry_is_named():
-    """In float32."""
-    x = {"q": np.array([[1.0, 2.0], [3.0, 4.0]], np.float32), "v": np.ones(3, np.float32)}
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
+def test_an_entry_is_named(dtype):
+    x = {"q": np.array([[1.0, 2.0], [3.0, 4.0]], dtype), "v": np.ones(3, dtype)}
     loss = lambda x: jax.lax.stop_gradient(x["q"][1, 0]) + jnp.sum(x["v"])  # noqa: E731
     found = mbd.analysis.check_gradients(loss, x, modes=("reverse",))
     assert [(d.name, set(d.modes)) for d in found.failed] == [("['q'][1, 0]", {"reverse"})]

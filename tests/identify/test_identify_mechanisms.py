@@ -1,7 +1,6 @@
 """Sensors on mechanisms against closed forms, and parameters of mechanisms, shared or bound to
 each other, against those that the motions were made with."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,7 +85,7 @@ def test_tensor_by_its_path():
     np.testing.assert_allclose(heavier.tensor, inertia_of_bar(5.0).tensor)
     whole = mbd.Inertia.sphere(radius=0.3, mass=1.0)
     other = whole.tensor
-    assert eqx.tree_equal(inertia({BAR: whole}), whole)
+    np.testing.assert_array_equal(inertia({BAR: whole}).tensor, other)
     both = inertia({TENSOR: other, f"{BAR}.mass": jnp.array(5.0)})
     assert float(both.mass) == 5.0 and np.array_equal(both.tensor, other)
     parameters = identify.parameters.Parameters(model.parameters({TENSOR: identify.LogCholesky()}))
