@@ -218,7 +218,7 @@ def test_float32(impacts, atol):
     ball, state = Ball(*np.array([1.3, 0.3, 0.8])), mbd.State(0.0, [0.0, 1.0], [0.5, 0.0])
     given = helpers.cast((ball, state), "float32")
     method = mbd.ContactImpulse(impacts=helpers.located(impacts))
-    sol = mbd.simulate(given[0], method, given[1], dt=np.float32(1e-2), num_steps=100)
+    sol = mbd.simulate(given[0], method, given[1], t0=0.0, t1=1.0, dt=1e-2)
     assert sol.q.dtype == jnp.float32
     np.testing.assert_allclose(sol.q[-1, 1], bounced(1.0, 1.0, 0.8), atol=atol)
 
