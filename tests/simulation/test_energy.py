@@ -90,7 +90,7 @@ def test_displacements_of_a_body_off_its_centre_are_inverse():
     def displaced(q, dp):
         end = mechanism.retract(q, dp)
         poses = [mechanism.pose(x, "a") for x in (q, end)]
-        centers = [pose.point(np.array(OFFSET)) for pose in poses]
+        centers = [pose.point(jnp.array(OFFSET)) for pose in poses]
         return end, mechanism.difference(q, end), poses[0].position, *centers
 
     q = mechanism.state().q
