@@ -12,7 +12,7 @@ from helpers import Pendulum
 import jaxmbd as mbd
 from jaxmbd import _sizes, trajopt
 from jaxmbd._concrete import to_jax
-from jaxmbd._simulation.saving import make_grid, make_saving
+from jaxmbd._simulate.saving import make_grid, make_saving
 
 HUGE, MANY = 10**18, 2**31 - 1
 SYSTEM, UK = Pendulum(1.0, 1.0, 9.81), mbd.UdwadiaKalaba()
@@ -25,7 +25,7 @@ ADAPTIVE = diffrax.PIDController(rtol=1e-6, atol=1e-6)
 def a_gibibyte(monkeypatch):
     """Is what there is; and a motion that is begun fails."""
     monkeypatch.setattr(_sizes, "available_bytes", lambda devices: 2.0**30)
-    begins = ("_simulation.simulate", "_simulate"), ("analysis.nonfinite", "run")
+    begins = ("_simulate.simulate", "_simulate"), ("analysis.nonfinite", "run")
     for module, name in (*begins, ("analysis.tangent_growth", "admissible")):
         monkeypatch.setattr(sys.modules[f"jaxmbd.{module}"], name, None)
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from .._concrete import is_concrete, to_jax
 from .._inputs import checked, positive
+from .._methods import StepperState
 from .._results import RESULTS, succeeded
-from .._simulation import Stepper, StepperState, as_control
+from .._step import Stepper, as_control
 from .._system import State
 from ..identify import Leaves, leaf
 from ..mechanism import Mechanism
@@ -325,4 +326,4 @@ def _number(mechanism: Mechanism, path: str) -> float:
 
 @eqx.filter_jit
 def _steps(stepper, state, h, control, count):
-    return jax.lax.fori_loop(0, count, lambda _, s: stepper.advance(s, h, control), state)
+    return jax.lax.fori_loop(0, count, lambda _, s: stepper.step(s, h, control), state)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._concrete import picked
 from .._results import succeeded
-from .._simulation import Solution
+from .._simulate import Solution
 from .._system import State
 from ..mechanism import (
     Mechanism,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from .._inputs import checked, positive
-from .._simulation import Stepper
+from .._step import Stepper
 from ..mechanism import GROUND, Mechanism
 from .live import Live
 from .page import (

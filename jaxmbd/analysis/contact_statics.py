@@ -7,23 +7,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._contact import (
+from .._contact import ContactRows, contact_rows
+from .._coordinates import length
+from .._linalg import AbstractConstraintSolver, ConstraintOperator, dense
+from .._loop import tree_where, without_tangents
+from .._methods import (
     ContactImpulse,
     ContactProblems,
-    ContactRows,
     Given,
     coefficients,
     contact_groups,
-    contact_rows,
     is_compliant,
+    point,
 )
-from .._coordinates import length
-from .._enforcement import point
-from .._linalg import AbstractConstraintSolver, ConstraintOperator, dense
-from .._loop import tree_where, without_tangents
 from .._results import RESULTS
 from .._search import redundancy
-from .._simulation import as_control
+from .._step import as_control
 from .._system import AbstractSystem
 from .._types import Coordinates, Rows, Velocity
 
@@ -132,7 +131,7 @@ class ContactStatics(eqx.Module):
         closed = normal > _NONE * jnp.max(normal, initial=0.0)
         mu = coefficients(contacts, jnp.zeros_like(force))
         sticks, slip = [], []
-        for i, t in enumerate(_split(contact_groups(self.law, contacts), force)):
+        for i, t in enumerate(_split(contact_groups(self.law.friction, contacts), force)):
             size = jnp.linalg.norm(t, axis=1)
             moves = size >= _LIMIT * mu[:, i] * normal
             held = jnp.broadcast_to((closed & ~moves)[:, None], t.shape)
@@ -217,8 +216,9 @@ class ContactStatics(eqx.Module):
         # Surfaces that move pull along the direction of their motion, however slow it is.
         drift = (jnp.sqrt(h) * contacts.drift).at[:, 0].set(contacts.gap)
         mu = coefficients(contacts, jnp.zeros_like(kept))
+        law, groups = self.law, contact_groups(self.law.friction, contacts)
         problems = ContactProblems(
-            self.law, operator, lam.shape[0], contacts.J, contact_groups(self.law, contacts)
+            law.contact_solver, law.smoothing, operator, lam.shape[0], contacts.J, groups
         )
         b = contacts.J.rows(dp) + drift
         solved = problems.resolve(Given(b, mu, flexibility, kept, jnp.array(True)))
@@ -252,7 +252,7 @@ class ContactStatics(eqx.Module):
             return contacts, kept, acting, J.reshape(*kept.shape, -1)[:, 1:]
 
         contacts, kept, acting, Jt = without_tangents(fixed)
-        groups = contact_groups(self.law, contacts)
+        groups = contact_groups(self.law.friction, contacts)
         closed, sticks = acting.closed, acting.sticks.astype(q.dtype)
 
         def parts(p, normal):

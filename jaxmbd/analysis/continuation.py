@@ -18,7 +18,7 @@ from .._printed import in_a_line, judged, printed
 from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
 from .._results import RESULTS, succeeded
-from .._simulation import as_control
+from .._step import as_control
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .equilibrium import Statics, no_negative

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from .._simulation import SimulationProblem
+from .._methods import SimulationProblem
 from .._system import AbstractSystem
 from ..mechanism import Mechanism, Stack, frame_poses, frame_twists, linearised
 from .terms import At, numbers, pulled

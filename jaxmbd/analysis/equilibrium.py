@@ -10,15 +10,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_gaps, check_no_nan, check_system, with_dtype
 from .._concrete import compiled_quickly, numpy_if_concrete, to_jax
-from .._contact import ContactImpulse
-from .._enforcement import point
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._loop import stop_gradient, tree_where, without_tangents
+from .._methods import ContactImpulse, point
 from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS
-from .._simulation import as_control, near
+from .._step import as_control, near
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .contact_statics import ContactStatics

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._enforcement import UdwadiaKalaba, point
 from .._equations import equations
 from .._linalg import AbstractConstraintSolver
+from .._methods import UdwadiaKalaba, point
 from .._results import RESULTS, first_failure
 from .._search import nonzero, redundancy
-from .._simulation import as_control
+from .._step import as_control
 from .._system import AbstractSystem, State, displacement
 from .._tangent_space import displaced, state_jacobian
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity

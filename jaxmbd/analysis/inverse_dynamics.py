@@ -19,7 +19,8 @@ from .._printed import in_a_line, judged, largest, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
 from .._search import bounded_least_squares
-from .._simulation import Solution, as_control
+from .._simulate import Solution
+from .._step import as_control
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike
 from ..trajopt import Plan

@@ -17,7 +17,8 @@ from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, code, first_failure
 from .._search import redundancy
-from .._simulation import Solution, as_control
+from .._simulate import Solution
+from .._step import as_control
 from .._structured import by_structure
 from .._system import AbstractSystem, State
 from .._tangent_space import displaced, state_jacobian, violations

@@ -18,7 +18,7 @@ from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import counted, in_a_line, judged, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
-from .._simulation import as_control, near
+from .._step import as_control, near
 from .._structured import by_structure
 from .._system import AbstractSystem, State
 from .._tangent_space import admissible_count, difference

@@ -15,7 +15,7 @@ from .._linalg import dense
 from .._printed import printed
 from .._results import RESULTS
 from .._search import redundancy
-from .._simulation import Solution
+from .._simulate import Solution
 from .._tangent_space import displaced, state_jacobian, violations
 from .linearise import LinearModel
 from .modes import Modes

@@ -9,12 +9,13 @@ from jaxtyping import Array, Float
 
 from .._checks import with_dtype
 from .._concrete import all_concrete, picked, to_jax
-from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
+from .._methods import AbstractEnforcement, Projection, SimulationProblem
 from .._printed import printed
 from .._results import RESULTS, succeeded
-from .._simulation import SimulationProblem, Solution, Stepper, make_grid
+from .._simulate import Solution, make_grid
 from .._sizes import check_fits
+from .._step import Stepper
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
 from .elements import element

@@ -9,21 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._concrete import picked, to_jax
+from .._methods import SimulationProblem, StepperState, finite, without_past
 from .._results import RESULTS
-from .._simulation import (
-    LoopOptions,
-    Saved,
-    Saving,
-    SimulationProblem,
-    Solution,
-    Stepper,
-    StepperState,
-    at_start,
-    finite,
-    integrate_fixed,
-    observed,
-    without_past,
-)
+from .._simulate import LoopOptions, Saved, Saving, Solution, integrate_fixed, observed
+from .._step import Stepper
 from .._types import Control
 from .terms import At, entries_not_finite, numbers, pulled
 
@@ -48,7 +37,7 @@ class StepwiseMotion(NamedTuple):
 
     def problem(self, i: int) -> SimulationProblem:
         """The problem with the rows that act in state i."""
-        return self.stepper.active_steps(self.at(i), self.control).problem
+        return self.stepper.problem(self.at(i), self.control)
 
     def points(self, visited: "VisitedPoints", i: int) -> list[At]:
         """The points at which step i evaluates the equations, its start first."""
@@ -88,7 +77,7 @@ def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Ste
     _, saved, result, stats = integrate_fixed(
         stepper,
         control,
-        stepper.checked_init(grid.t0, q, v, tolerance),
+        stepper.checked_start(grid.t0, q, v, tolerance),
         grid,
         _EVERY_STEP,
         None,
@@ -100,10 +89,11 @@ def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Ste
 @eqx.filter_jit
 def _stepped(stepper, control, state, h) -> StepperState:
     """Take the step from a saved state."""
-    steps = stepper.steps(control, state.q.dtype)
-    begun = at_start(steps.scheme, without_past(state.t, state.q, state.v))
-    state = state.replace(scheme=begun.scheme, lost=begun.lost, result=begun.result)
-    return stepper.advance(state, h, control).bare()
+    begun = without_past(state.t, state.q, state.v)
+    problem = stepper.problem(state, control)
+    state = problem.enforcement.anew(problem, state)
+    state = state.replace(lost=begun.lost, result=begun.result)
+    return stepper.step(state, h, control).bare()
 
 
 @eqx.filter_jit

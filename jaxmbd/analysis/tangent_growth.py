@@ -13,13 +13,14 @@ from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, with_dtype
 from .._concrete import is_concrete, numpy_if_concrete, picked, to_jax
-from .._enforcement import AbstractEnforcement, Projection
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
+from .._methods import AbstractEnforcement, Projection
 from .._printed import printed
 from .._raising import raise_failure
 from .._results import RESULTS
-from .._simulation import Stepper, make_grid
+from .._simulate import make_grid
 from .._sizes import check_fits
+from .._step import Stepper
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
 from .tangent_map import admissible, lengths, orthogonal, transported

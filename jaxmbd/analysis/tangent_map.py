@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._methods import StepperState
 from .._search import nonzero, redundancy
-from .._simulation import Grid, Stepper, StepperState
+from .._simulate import Grid
+from .._step import Stepper
 from .._system import displacement
 from .._tangent_space import state_jacobian
 from .._types import Control
@@ -18,7 +20,7 @@ from .._types import Control
 def admissible(stepper: Stepper, state: StepperState) -> tuple[Float[Array, "d d"], Int[Array, ""]]:
     """Orthonormal columns (dp, dv) that change neither Phi nor (Phi', Psi), followed by columns of
     zeros; and the number of the former."""
-    system, q = stepper.active_steps(state, None).system, state.q
+    system, q = stepper.problem(state).system, state.q
     A = state_jacobian(system, state.t, q, state.v)
     nx = A.shape[1]
     _, values, right = jnp.linalg.svd(jnp.concatenate([A, jnp.zeros((nx, nx), q.dtype)]))
@@ -44,11 +46,11 @@ def transported(
     lengths: Float[Array, " every"],
 ) -> tuple[StepperState, Float[Array, "d k"]]:
     """The state after the steps of a piece, and the tangents (dp, dv) there that start as Q."""
-    system, nv = stepper.active_steps(state, None).system, state.v.shape[0]
+    system, nv = stepper.problem(state).system, state.v.shape[0]
 
     def flow(q, v):
         def step(state, h):
-            go = lambda state: stepper.advance(state, h, control)  # noqa: E731
+            go = lambda state: stepper.step(state, h, control)  # noqa: E731
             return jax.lax.cond(h > 0, go, lambda state: state, state), None
 
         end, _ = jax.lax.scan(step, state.replace(q=q, v=v), lengths)
@@ -61,7 +63,7 @@ def transported(
     _, (dq, dv), ends = jax.vmap(along, in_axes=1)(Q)
     # All tangents belong to one motion.
     end = jax.tree.map(lambda x: x[0], ends)
-    system = stepper.active_steps(end, None).system
+    system = stepper.problem(end).system
     dp = jax.vmap(lambda dq: displacement(system, end.q, dq, nv))(dq)
     return end, jnp.concatenate([dp, dv], axis=1).T
 

@@ -12,10 +12,9 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import PyTree
 
-from .._enforcement import AbstractContinuousEnforcement
 from .._equations import equations
 from .._linalg import dense
-from .._simulation import SimulationProblem, free_field, motion_at
+from .._methods import AbstractContinuousEnforcement, SimulationProblem, free_field, motion_at
 from .._types import Coordinates, RealScalarLike, Velocity
 
 _PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])

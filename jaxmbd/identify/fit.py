@@ -16,8 +16,8 @@ import optimistix as optx
 from jaxtyping import Array, Float
 
 from .._concrete import to_jax
-from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import at_least, checked, not_negative, positive, random_key
+from .._methods import AbstractEnforcement, UdwadiaKalaba
 from .._progress import says_when_compiling
 from .._search import Checkpoint, Monitor, Multipliers, NoCheckpoint, largest_violation
 from .._system import AbstractSystem

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._enforcement import AbstractContinuousEnforcement, AbstractEnforcement
+from .._methods import AbstractContinuousEnforcement, AbstractEnforcement
 from .._results import RESULTS, first_failure
 from .._search import Multipliers
-from .._simulation import simulate
+from .._simulate import simulate
 from .._system import State
 from .interpolation import interpolated
 from .parameters import Parameters

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._inputs import checked, positive
+from .._methods import AbstractEnforcement, UdwadiaKalaba
 from .._printed import counted, printed
 from .._progress import says_when_compiling
 from .._results import RESULTS, succeeded

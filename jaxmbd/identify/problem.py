@@ -13,12 +13,12 @@ from jaxtyping import Array
 
 from .._checks import check_system
 from .._concrete import as_one_program, compiled_quickly, picked, to_jax, with_strong_types
-from .._enforcement import AbstractEnforcement
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
+from .._methods import AbstractEnforcement
 from .._results import succeeded
 from .._search import Multipliers
-from .._simulation import simulate
+from .._simulate import simulate
 from .._sizes import check_steps
 from .._system import AbstractSystem, State
 from .._tangent_space import violations

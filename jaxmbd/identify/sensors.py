@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
-from .._enforcement import LagrangeMultipliers, Motion, point
 from .._extensible import Extensible
 from .._inputs import checked
+from .._methods import LagrangeMultipliers, Motion, point
 from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from ..mechanism import Mechanism, joint_rates, reactions

@@ -14,7 +14,7 @@ from .._inputs import checked, positive, positive_or_infinite
 from .._linalg import dense
 from .._results import RESULTS
 from .._search import nonzero, redundancy
-from .._simulation import near
+from .._step import near
 from .._system import AbstractSystem, State
 
 

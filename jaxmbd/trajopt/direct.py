@@ -16,7 +16,7 @@ from .._equations import equations
 from .._inputs import Refusal, checked, shown
 from .._linalg import dense
 from .._progress import says_when_compiling
-from .._simulation import is_switched
+from .._step import is_switched
 from .guess import as_guess
 from .motion import Trajectory
 from .nlp import AbstractNLPSolver, Evaluator, NLPSolution, Uno

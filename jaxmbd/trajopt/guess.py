@@ -15,7 +15,7 @@ from .._equations import equations
 from .._inputs import checked, unjudged
 from .._printed import counted, printed
 from .._results import RESULTS
-from .._simulation import simulate
+from .._simulate import simulate
 from .._tangent_space import displaced
 from .._types import Control
 from .control_guess import as_control

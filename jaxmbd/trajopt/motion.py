@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._enforcement import AbstractContinuousEnforcement
 from .._equations import equations
 from .._loop import loop, one_by_one
+from .._methods import AbstractContinuousEnforcement, RolledRK4
 from .._results import RESULTS, first_failure
 from .._search import Multipliers
-from .._simulation import RolledRK4, Stepper, off_branch
+from .._step import Stepper, off_branch
 from .._system import AbstractSystem, State
 from .._types import Control
 from .controls import within
@@ -54,11 +54,11 @@ def advance(
     stepper = stepper_of(problem)
     h = jnp.asarray(problem.dt / problem.substeps, q.dtype)
     state, _ = loop(
-        lambda _, state: stepper.advance(state, h, control),
+        lambda _, state: stepper.step(state, h, control),
         # The constraints need not hold during the search.
-        stepper.unchecked_init(jnp.asarray(t, q.dtype), q, v, jnp.full((), jnp.inf, q.dtype)),
+        stepper.init(State(t, q, v), start_tolerance=jnp.inf, check=False),
         problem.substeps,
-        checkpoint_body=not stepper.checkpoints(q.dtype),
+        checkpoint_body=not stepper.has_checkpoints(q.dtype),
         meter=diffrax.NoProgressMeter(),
     )
     result = first_failure(state.result, stepper.end_result(state))

@@ -12,11 +12,11 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
 from .._concrete import all_concrete, is_concrete, numpy_if_concrete, to_jax
-from .._enforcement import AbstractEnforcement, UdwadiaKalaba
 from .._equations import equations
 from .._inputs import at_least, checked, number, positive
-from .._simulation import near
+from .._methods import AbstractEnforcement, UdwadiaKalaba
 from .._sizes import check_fits, check_steps
+from .._step import near
 from .._system import AbstractSystem, State
 
 # The tolerance of |Phi| and |Phi'| at the start, as in `simulate`.

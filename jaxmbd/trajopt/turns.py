@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Bool
 
-from .._simulation import turning
+from .._step import turning
 from .motion import Trajectory
 from .problem import Problem
 

@@ -8,8 +8,8 @@ import pytest
 from helpers import nothing_kept, three_bars
 
 import jaxmbd as mbd
-from jaxmbd._enforcement.base import point
 from jaxmbd._linalg import halves, small
+from jaxmbd._methods.base import point
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from helpers import assert_verdicts, three_bars
 
 import jaxmbd as mbd
-from jaxmbd._enforcement.base import point
-from jaxmbd._enforcement.contradiction import contradiction_of
+from jaxmbd._methods.base import point
+from jaxmbd._methods.contradiction import contradiction_of
 
 
 def four_bar(lean=0.0, gap=0.0):

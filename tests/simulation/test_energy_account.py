@@ -7,7 +7,7 @@ import pytest
 from helpers import Ball, DrivenPendulum, assert_verdicts, parameter
 
 import jaxmbd as mbd
-from jaxmbd._enforcement import point
+from jaxmbd._methods import point
 
 Y, PLANE = [0.0, 1.0, 0.0], mbd.Plane([0.0, -1.0, 0.0])
 GOOD, OFF = mbd.RESULTS.successful, mbd.RESULTS.energy_balance

@@ -10,7 +10,7 @@ import pytest
 
 import jaxmbd as mbd
 from jaxmbd._results import code
-from jaxmbd._simulation.chord import Chord
+from jaxmbd._roots import Chord
 
 UK = mbd.UdwadiaKalaba()
 START = mbd.State(0.0, np.array([1.0, 0.0]), np.array([0.0, 3.0]))

@@ -8,7 +8,7 @@ import pytest
 from refusals import Plane
 
 import jaxmbd as mbd
-from jaxmbd._simulation.start import check_overlaps
+from jaxmbd._simulate.start import check_overlaps
 
 BOX = mbd.Inertia.box(size=[0.2, 0.2, 0.2], mass=1.0)
 
@@ -18,7 +18,7 @@ def compiles_nothing_long(monkeypatch):
     def refuse(*args):
         raise AssertionError("the simulation was compiled")
 
-    monkeypatch.setattr(sys.modules["jaxmbd._simulation.simulate"], "_simulate", refuse)
+    monkeypatch.setattr(sys.modules["jaxmbd._simulate.simulate"], "_simulate", refuse)
 
 
 def simulate(system, state):

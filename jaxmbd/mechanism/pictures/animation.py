@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..._concrete import to_jax
 from ..._coordinates import AbstractCoordinates
 from ..._inputs import at_least, checked, positive
-from ..._simulation import Solution
+from ..._simulate import Solution
 from ..mechanism import Mechanism
 from ..reports import contact_forces, over_intervals
 from .drawing import Picture, make_view

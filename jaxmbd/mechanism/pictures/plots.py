@@ -7,7 +7,7 @@ import numpy as np
 
 from ..._concrete import to_jax
 from ..._inputs import checked
-from ..._simulation import Solution
+from ..._simulate import Solution
 from ..contacts import AbstractGap
 from ..joint_coordinates import joint_path
 from ..joints import AbstractJoint

@@ -12,7 +12,7 @@ from ..._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
 from ..._inputs import checked
 from ..._printed import printed
 from ..._results import succeeded
-from ..._simulation import Solution
+from ..._simulate import Solution
 from ..._types import Control
 from ..batching import batched, with_last_axis
 from ..energy import (

@@ -13,7 +13,7 @@ from ..._concrete import as_one_program
 from ..._coordinates import cross, length
 from ..._inputs import checked
 from ..._printed import counted, largest, printed
-from ..._simulation import Solution
+from ..._simulate import Solution
 from ..batching import batched
 from ..mechanism import Mechanism
 

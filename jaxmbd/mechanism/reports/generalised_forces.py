@@ -16,7 +16,7 @@ from ..._printed import printed
 from ..._raising import raise_failure
 from ..._results import RESULTS
 from ..._search import nonzero, redundancy
-from ..._simulation import Solution
+from ..._simulate import Solution
 from ..._system import State
 from ..batching import batched
 from ..forces import Wrench

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..._enforcement import point
 from ..._linalg import inverse
+from ..._methods import point
 from ..._system import AbstractSystem
 from ..._types import Coordinates, RealScalarLike, Rows, Velocity
 from ..controls import Held

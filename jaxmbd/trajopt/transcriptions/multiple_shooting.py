@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._results import RESULTS
-from ..._simulation import Stepper, off_branch
+from ..._step import Stepper, off_branch
 from ..._system import State
 from ..controls import Held, PiecewiseConstant
 from ..motion import cost_rate, path_conditions
@@ -52,7 +52,7 @@ class DirectMultipleShooting(AbstractTranscription):
         stepper = Stepper(dynamics.system, problem.enforcement, problem.scheme)
 
         def onwards(state, _):
-            state = stepper.advance(state, step, Held(u))
+            state = stepper.step(state, step, Held(u))
             return state, (state.q, state.v)
 
         # The constraints need not hold during the search.

@@ -1,0 +1,219 @@
+"""Continuous methods: any scheme on the constrained vector field."""
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._results import RESULTS, first_failure, of_scheme
+from .._system import AbstractSystem, writes_own_qdot
+from .._types import Coordinates, RealScalarLike, Rows, Velocity
+from .base import AbstractEnforcement, SimulationProblem, Step
+from .dependents import Dependents, solve_dependents
+from .point import Point, point
+from .schemes import RK4, RolledRK4, rolled_rk4
+from .state import without_past
+
+
+class Motion(NamedTuple):
+    """The constrained motion at a point: q' = N(q) velocity, v' = acceleration."""
+
+    velocity: Velocity
+    acceleration: Velocity
+    multipliers: Rows
+
+
+class Correction(NamedTuple):
+    """A change of the state, q (+) N position and v + velocity, made over one step."""
+
+    position: Velocity
+    velocity: Velocity
+
+
+def no_correction(point: Point) -> Correction:
+    """The correction of methods that do not change the state."""
+    return Correction(jnp.zeros_like(point.v), jnp.zeros_like(point.v))
+
+
+class AbstractContinuousEnforcement(AbstractEnforcement):
+    """A constrained vector field (q', v') = (N velocity, acceleration), for any scheme. The drift
+    correction is held through the step."""
+
+    default_scheme: ClassVar = RK4()
+
+    @abc.abstractmethod
+    def factorise(self, point: Point) -> Any:
+        """The factors that the methods below need, computed once."""
+
+    @abc.abstractmethod
+    def motion(self, point: Point, factor: Any) -> Motion:
+        """Velocity, acceleration and multipliers at a point."""
+
+    @abc.abstractmethod
+    def correction(self, point: Point, factor: Any) -> Correction:
+        """The drift correction, computed at the start of a step and constant through its stages. As
+        a feedback in every stage it would reduce the order of accuracy, since stages violate the
+        constraints by O(h^2) by construction."""
+
+    @abc.abstractmethod
+    def result(self, point: Point, factor: Any, correction: Correction) -> RESULTS:
+        """The verdict on the solution of the equations at the start of a step, where `correction`
+        is to remove the drift."""
+
+    def dependents(self, point: Point, factor: Any) -> Dependents | None:
+        """How the dependent variables are found within a step, chosen at its start. `None`, the
+        default, if all variables are integrated."""
+        del point, factor
+        return None
+
+    def init(self, problem, t, q, v):
+        return self.anew(problem, without_past(t, q, v))
+
+    def step(self, problem, state, t):
+        scheme, y = problem.scheme, (state.q, state.v)
+        assert scheme is not None
+        (q, v), _, _, memory, result, phi = corrected_step(
+            problem, scheme, state.t, t, y, state.memory
+        )
+        return Step(state.replace(t=t, q=q, v=v, memory=memory), result, phi)
+
+    def multipliers(self, problem, state):
+        return motion_at(problem, state.t, state.q, state.v).multipliers
+
+    def has_checkpoints(self, problem):
+        return isinstance(problem.scheme, RolledRK4) and problem.projection is None
+
+
+class _AtStart(NamedTuple):
+    """What a step computes at its start: the `rates` of (q, v) that correct the drift over it,
+    the verdict on the equations, |Phi|, and how dependent variables are found."""
+
+    rates: tuple[Coordinates, Velocity]
+    verdict: RESULTS
+    phi: Float[Array, " nh"]
+    dependents: Dependents | None
+
+
+def constrained_field(t, y, args):
+    """(q', v') of a continuous method, plus the rates of the drift correction, which are constant
+    in a step."""
+    problem, correction = args
+    return _rates(problem.system, motion_at(problem, t, *y), y, correction)
+
+
+def _rates(system: AbstractSystem, motion: Motion, y, correction):
+    q_rate, v_rate = correction
+    return system.qdot(y[0], motion.velocity) + q_rate, motion.acceleration + v_rate
+
+
+@eqx.filter_jit
+def motion_at(problem: SimulationProblem, t: RealScalarLike, q: Coordinates, v: Velocity) -> Motion:
+    """The constrained motion at (t, q, v)."""
+    here = point(problem.equations, problem.control, t, q, v)
+    return problem.enforcement.motion(here, problem.enforcement.factorise(here))
+
+
+def corrected_step(
+    problem: SimulationProblem, scheme: diffrax.AbstractSolver, t0, t1, y0, scheme_state
+) -> tuple[Any, Any, Any, Any, RESULTS, Float[Array, " nh"]]:
+    """`scheme.step` on the constrained field, then the projection. The drift correction is computed
+    at the start of the step and constant in it. Returns the values of `step`, and |Phi| at the
+    start."""
+    system, enforcement = problem.system, problem.enforcement
+    h = t1 - t0
+
+    def solved(t, y):
+        here = point(problem.equations, problem.control, t, *y)
+        factor = enforcement.factorise(here)
+        return here, factor, enforcement.motion(here, factor)
+
+    def at_start(q, here, factor):
+        correction = enforcement.correction(here, factor)
+        change = system.qdot(q, correction.position)
+        if not writes_own_qdot(system):
+            change = change + (system.coordinates.normalise(q) - q)
+        # The correction rates change from step to step. Schemes that reuse their last stage must be
+        # told of this jump.
+        rates = (change / h, correction.velocity / h)
+        verdict = enforcement.result(here, factor, correction)
+        dependents = enforcement.dependents(here, factor)
+        if dependents is not None:
+            verdict = first_failure(verdict, dependents.result)
+        return _AtStart(rates, verdict, jnp.abs(here.rows.phi), dependents)
+
+    def resolved(t, y, dependents):
+        """The state with its dependent variables solved anew, and the largest |Phi|."""
+        q, v = y
+        return solve_dependents(problem.equations, t, q, v, dependents)
+
+    left: Any = None
+    if isinstance(scheme, RolledRK4):
+        # The equations are compiled once for all stages, the first one included.
+        def stage(t, y, is_first, memory):
+            here, factor, motion = solved(t, y)
+            start, left = memory
+            start = jax.lax.cond(is_first, lambda: at_start(y[0], here, factor), lambda: start)
+            k = jax.tree.map(lambda x: h * x, _rates(system, motion, y, start.rates))
+            return k, (start, left)
+
+        def resolve(t, y, memory):
+            start, _ = memory
+            y, left = resolved(t, y, start.dependents)
+            return y, (start, left)
+
+        none = _nothing_at_start(problem, t0, y0)
+        if none.dependents is None:
+            (q1, v1), (start, _) = rolled_rk4(stage, t0, t1, y0, (none, None))
+        else:
+            memory = (none, jnp.zeros((), y0[0].dtype))
+            (q1, v1), (start, left) = rolled_rk4(stage, t0, t1, y0, memory, resolve)
+        error, dense, scheme_result = None, dict(y0=y0, y1=(q1, v1)), diffrax.RESULTS.successful
+    else:
+        here, factor, motion = solved(t0, y0)
+        start = at_start(y0[0], here, factor)
+
+        def field(t, y, args):
+            # Most schemes evaluate their first stage at (t0, y0), where the motion is known
+            # already.
+            if t is t0 and y[0] is y0[0] and y[1] is y0[1]:
+                return _rates(system, motion, y, args[1])
+            if start.dependents is not None:
+                y, _ = resolved(t, y, start.dependents)
+            return _rates(system, motion_at(problem, t, *y), y, args[1])
+
+        (q1, v1), error, dense, scheme_state, scheme_result = scheme.step(
+            diffrax.ODETerm(field), t0, t1, y0, (problem, start.rates), scheme_state, True
+        )
+        if start.dependents is not None:
+            (q1, v1), left = resolved(t1, (q1, v1), start.dependents)
+    q1, v1, projected = problem.project(t1, q1, v1)
+    verdicts = start.verdict, of_scheme(scheme_result), projected
+    result = first_failure(system.result(y0[0]), *verdicts)
+    if start.dependents is not None:
+        # It is infinite where numbers are NaN, which have a verdict of their own.
+        unsolved = (left > start.dependents.tolerance) & jnp.isfinite(left)
+        verdict = RESULTS.where(unsolved, RESULTS.dependents_unsolved, RESULTS.successful)
+        result = first_failure(result, verdict)
+    return (q1, v1), error, dense, scheme_state, result, start.phi
+
+
+def _nothing_at_start(problem: SimulationProblem, t0: Any, y0: Any) -> _AtStart:
+    """In place of what a step computes at its start, before it has been computed."""
+    method = problem.enforcement
+    # Spares most methods a second trace of their factors.
+    integrates_all = type(method).dependents is AbstractContinuousEnforcement.dependents
+
+    def found():
+        here = point(problem.equations, problem.control, t0, *y0)
+        if integrates_all:
+            return here.rows.phi, None
+        return here.rows.phi, method.dependents(here, method.factorise(here))
+
+    phi, dependents = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(found)
+    )
+    return _AtStart(jax.tree.map(jnp.zeros_like, y0), RESULTS.successful, phi, dependents)

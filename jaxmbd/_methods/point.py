@@ -1,0 +1,75 @@
+"""The equations of a system at one (t, q, v), from which methods are built."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from .._checks import check_system, with_dtype
+from .._equations import AbstractEquations, ConstraintRows, equations
+from .._inputs import checked
+from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator, dense
+from .._system import AbstractSystem
+from .._types import Control, Coordinates, Force, RealScalarLike, Velocity
+
+
+class Point(NamedTuple):
+    """The equations of the system at one (t, q, v), on which a method works."""
+
+    v: Velocity
+    M: Any
+    f: Force
+    rows: ConstraintRows
+    equations: AbstractEquationMap
+    tilt: Float[Array, ""] | None = None
+
+    def dense(self) -> "Point":
+        """The same point with M and J as arrays, for methods that combine them."""
+        return self._replace(M=dense(self.M), rows=self.rows._replace(J=dense(self.rows.J)))
+
+    def operator(self, solver: AbstractConstraintSolver) -> ConstraintOperator:
+        """The operator of M and J, factorised by `solver`."""
+        return ConstraintOperator(
+            solver, self.M, self.rows.J, tilt=self.tilt, equations=self.equations
+        )
+
+
+@eqx.filter_jit
+def point(
+    system: AbstractSystem | AbstractEquations,
+    control: Control | None,
+    t: RealScalarLike,
+    q: Coordinates,
+    v: Velocity,
+) -> Point:
+    """The point at (t, q, v)."""
+    of = equations(system)
+    here = of.kinematics(q)
+    f = of.force(control, t, q, v, here=here)
+    return point_at(of, t, here, v, f, of.mass(here))
+
+
+@checked
+def evaluate(
+    system: AbstractSystem,
+    control: Control | None,
+    t: RealScalarLike,
+    q: Coordinates,
+    v: Velocity,
+) -> Point:
+    """The equations of the system at (t, q, v): `M`, `f`, and `rows` with `phi`, `velocity`, `J`
+    and `gamma`, as arrays.
+
+    **Raises:** `ValueError` if q or v does not have the size of the system."""
+    check_system(system, control, q, v)
+    system, control, t = with_dtype((system, control, t), q.dtype)
+    return point(system, control, t, q, v).dense()
+
+
+def point_at(
+    of: AbstractEquations, t: RealScalarLike, q: Any, v: Velocity, f: Force, M: Any
+) -> Point:
+    """The point at (t, q, v), with the force f and M(q) given. `q`: the result of
+    `kinematics(q)`."""
+    rows = of.rows(t, q, v)
+    return Point(v, M, f, rows, of.map_of(M, rows.J, t, q, v), of.tilt(q, v, rows.J, rows.phi))

@@ -1,0 +1,219 @@
+"""`simulate`: the motion of a system from a given state."""
+
+import functools
+from typing import Annotated, Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._checks import check_no_nan, with_dtype
+from .._concrete import is_traced
+from .._equations import specialised
+from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
+from .._loop import one_by_one
+from .._methods import AbstractEnforcement, Projection
+from .._progress import compiling, says_when_traced
+from .._raising import raise_failure
+from .._step import Stepper, turning
+from .._system import AbstractSystem, State
+from .._types import Control, Coordinates, RealScalarLike, Velocity
+from .adaptive import check_adaptive, integrate_adaptive, with_array_tolerances
+from .fixed import Saved, integrate_fixed
+from .saving import LoopOptions, make_grid, make_saving
+from .solution import ContactLoads, Solution
+from .start import check_overlaps
+
+
+@checked
+def simulate(
+    system: AbstractSystem,
+    enforcement: AbstractEnforcement,
+    state: State,
+    t1: RealScalarLike | None = None,
+    dt: Annotated[RealScalarLike | None, positive] = None,
+    *,
+    t0: float | None = None,
+    num_steps: Annotated[int | None, at_least(1)] = None,
+    scheme: diffrax.AbstractSolver | None = None,
+    control: Control | None = None,
+    projection: Projection | None = None,
+    saveat: diffrax.SaveAt = diffrax.SaveAt(t1=True),
+    stepsize_controller: diffrax.AbstractStepSizeController | None = None,
+    adjoint: diffrax.AbstractAdjoint = diffrax.RecursiveCheckpointAdjoint(),
+    progress: diffrax.AbstractProgressMeter = diffrax.NoProgressMeter(),
+    start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
+    drift_tolerance: Annotated[RealScalarLike | None, not_negative_or_infinite] = None,
+    energy_tolerance: Annotated[RealScalarLike | None, not_negative_or_infinite] = None,
+    max_steps: Annotated[int, at_least(1)] = 100_000,
+    throw: bool = True,
+) -> Solution:
+    """Integrate
+
+        M(q) v' = f(t, q, v, u) + J^T lam,    q' = N(q) v,    Phi(q, t) = 0,    Psi(q, v, t) = 0
+
+    from `state` to `t1`, in steps of `dt`. The call compiles once for each combination of types
+    and sizes; new values of parameters, states or controls cause no second compilation. It works
+    inside `jax.jit`, `jax.vmap`, `jax.grad` and `jax.jacfwd`.
+
+    **Arguments:**
+
+    - `system`, `enforcement`: the system, and the method that enforces its constraints.
+    - `state`: the initial state, from `assemble` or `State(t, q, v)`.
+    - `t1`: final time [s]. `dt`: step [s]; the first step if steps are adaptive. The number of
+      steps follows from both and must be known when tracing. With `num_steps` in place of `t1`,
+      `dt` may be traced.
+    - `t0`: start time. It is needed only if `state.t` is traced, for instance if the state is an
+      argument of a jitted function.
+    - `scheme`: any `diffrax` solver of one vector field. Default `RK4()` for continuous methods,
+      `diffrax.Tsit5()` if adaptive, `diffrax.Euler()` for v* of the velocity-level ones.
+    - `control`: u = control(t, q, v), any pytree of arrays that is callable.
+    - `projection`: a `Projection` after each step.
+    - `saveat`: the times to save: `t0`, `t1`, `ts`, `steps` (every step, or every n-th); and `fn(t,
+      state, system)`, a function to save in place of the states. Times between steps are reached by
+      a shorter step from the grid, to full order. With adaptive steps they are interpolated by the
+      scheme.
+    - `stepsize_controller`: e.g. `diffrax.PIDController(rtol=..., atol=...)` for adaptive steps.
+    - `adjoint`: `diffrax.RecursiveCheckpointAdjoint()` (default; at fixed steps it also supports
+      forward mode), `diffrax.DirectAdjoint()` (no checkpoints: more memory, less time),
+      `diffrax.ForwardMode()` (a new number of steps needs no compilation if nothing is saved
+      between start and end).
+    - `progress`: a diffrax progress meter, e.g. `diffrax.TqdmProgressMeter()`. It also shows a line
+      while JAX compiles.
+    - `start_tolerance`: the largest |Phi| and |Phi'| at the start, for rigid methods.
+    - `drift_tolerance`: the largest |Phi| at the start of each step; default unlimited. Beyond it
+      the integration ends with `RESULTS.drift`.
+    - `energy_tolerance`: the largest error of the energy balance [J]; default unlimited.
+      `mechanical_energy` is compared with its initial value plus the integral of `supplied_power`
+      and of the power of moving constraints, by the trapezoidal rule over the steps. Contacts, rows
+      that switch, and compliant rows dissipate energy; with them only a growth beyond the balance
+      counts. For fixed steps only. It costs about one evaluation of the system per step.
+    - `max_steps`: the largest number of adaptive steps.
+    - `throw`: raise an error if `result` is not successful. With `False` the result is returned as
+      data, one verdict for each sample of a batch. Inside your own `jax.jit`, see
+      `raise_if_failed`.
+
+    **Returns:** a `Solution`.
+
+    **Raises:** at trace time, `ValueError` for wrong shapes, steps or options, for too many steps
+    to count and for more saved numbers than fit into the memory; at run time, an error if the
+    result is not successful and `throw` is true.
+    """
+    if is_traced():
+        says_when_traced("simulate")
+    check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
+    controller = stepsize_controller
+    if isinstance(controller, diffrax.ConstantStepSize):
+        controller = None
+    if energy_tolerance is not None and controller is not None:
+        raise ValueError(
+            "`energy_tolerance` needs fixed steps: leave out `stepsize_controller`, or look at "
+            "`mbd.reports.audit` of the solution."
+        )
+    start, dtype, adaptive = state.t if t0 is None else t0, state.q.dtype, controller is not None
+    grid = make_grid(start, t1, dt, num_steps, dtype, adaptive=adaptive)
+    saving = make_saving(saveat, grid)
+    saving.check_fits(state, system, max_steps if adaptive else grid.steps)
+
+    silent = isinstance(progress, diffrax.NoProgressMeter)
+    # Reverse mode and arrays of saved data need a compiled-in length.
+    any_length = isinstance(adjoint, diffrax.ForwardMode) and saving.ends_only and silent
+
+    def as_array(x):
+        return None if x is None else jnp.asarray(x, dtype)
+
+    # Here the numbers of the system are known, unless they are differentiated.
+    system = specialised(system)
+    stepper = Stepper(system, enforcement, scheme, projection, as_array(drift_tolerance))
+    if controller is not None:
+        check_adaptive(stepper)
+    if throw and state.angles is None:
+        check_overlaps(system, enforcement, start, state.q, start_tolerance)
+    with compiling("simulate", not silent):
+        solution = _simulate(
+            with_dtype(stepper, dtype),
+            with_dtype(control, dtype),
+            _Start(
+                with_dtype(state.q, dtype),
+                with_dtype(state.v, state.v.dtype),
+                as_array(start_tolerance),
+                with_dtype(state.angles, dtype),
+                traced_in_range(system, system.contact_law, enforcement, projection),
+            ),
+            grid.as_arrays(dtype, length=any_length),
+            saving,
+            as_array(energy_tolerance),
+            with_array_tolerances(controller, dtype),
+            LoopOptions(adjoint, progress, max_steps),
+        )
+    return raise_failure(solution, solution.result) if throw else solution
+
+
+class _Start(NamedTuple):
+    """Coordinates and velocities, to what tolerance they satisfy the constraints, the counted
+    angles, if they are given, and whether traced parameters are in their ranges."""
+
+    q: Coordinates
+    v: Velocity
+    tolerance: Any
+    angles: Any
+    in_range: Any
+
+
+@eqx.filter_jit
+def _simulate(
+    stepper: Stepper, control, start: _Start, grid, saving, energy_tolerance, controller, options
+):
+    state = stepper.checked_start(grid.t0, *start)
+    if controller is None:
+        fixed = functools.partial(integrate_fixed, options=options)
+        if isinstance(options.progress, diffrax.NoProgressMeter):
+            fixed = functools.partial(one_by_one, fixed)
+        t, saved, result, stats = fixed(stepper, control, state, grid, saving, energy_tolerance)
+    else:
+        t, saved, result, stats = integrate_adaptive(
+            stepper, control, state, grid, saving, controller, options
+        )
+    if saving.fn is None:
+        return observed(stepper, control, saved, stats, result)
+    return Solution(t, None, None, None, None, None, saved, stats, result)
+
+
+def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, result) -> Solution:
+    """The solution with the saved states."""
+
+    def largest(x):
+        return jnp.max(jnp.abs(x), initial=0.0)
+
+    def observe(state):
+        problem = stepper.problem(state, control)
+        phi = problem.equations.positions(state.t, state.q)
+        phidot = problem.equations.velocities(state.t, state.q, state.v)
+        here = turning(problem.system, state.q, state.v)
+        angles = None if here is None else here.angle
+        lam = problem.enforcement.multipliers(problem, state)
+        return lam, largest(phi), largest(phidot), angles
+
+    states, tally, loads = saved.state, saved.tally, None
+    lam, phi_norm, phidot_norm, angles = jax.vmap(observe)(states)
+    if tally is not None:
+        mean = jax.vmap(lambda tally: tally.mean())(tally)
+        loads = ContactLoads(tally.impulse, mean, tally.peak)
+    contacts = states.contacts
+    return Solution(
+        states.t,
+        states.q,
+        states.v,
+        lam,
+        phi_norm,
+        phidot_norm,
+        None,
+        stats,
+        result,
+        contact_force=None if contacts is None else contacts.force,
+        contact_residual=None if contacts is None else contacts.residual,
+        contact_loads=loads,
+        active=states.active,
+        angles=angles,
+    )

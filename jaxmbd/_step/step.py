@@ -1,0 +1,302 @@
+"""The public step."""
+
+import typing
+from typing import Annotated, Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
+from .._concrete import all_concrete, as_one_program
+from .._equations import equations, specialised
+from .._fusion import materialise_condition
+from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
+from .._methods import (
+    AbstractEnforcement,
+    Projection,
+    SimulationProblem,
+    StepperState,
+    finite,
+    prepared,
+)
+from .._results import RESULTS, first_failure
+from .._system import AbstractSystem, State
+from .._types import Coordinates, RealScalarLike, Rows, Velocity
+from .switching import is_switched, switched, with_rows
+from .turns import counted, near, turning, with_angles
+
+
+@checked
+class Stepper(eqx.Module):
+    """The step of `simulate`, for your own loops:
+
+        stepper = mbd.Stepper(system, mbd.VelocityImpulse())
+        state = stepper.init(mbd.State(0.0, q, v))
+        state = stepper.step(state, dt, u)
+
+    A step takes a `StepperState` and returns one of the same structure. So it works in
+    `jax.lax.scan`, `jax.vmap`, `jax.jit` and both modes of differentiation. Called with concrete
+    numbers, `init` and `step` compile themselves, once for all values of the same shapes.
+
+    **Arguments:**
+
+    - `system`, `enforcement`, `scheme`, `projection`: as in `simulate`.
+    - `drift_tolerance`: the largest |Phi| at the start of a step, beyond which the step fails;
+      default unlimited.
+
+    **Raises:** `ValueError` for an unsuitable enforcement method or scheme.
+    """
+
+    system: AbstractSystem
+    enforcement: AbstractEnforcement
+    scheme: diffrax.AbstractSolver | None = None
+    projection: Projection | None = None
+    drift_tolerance: Annotated[RealScalarLike | None, not_negative_or_infinite] = None
+
+    def __check_init__(self):
+        check_scheme(self.scheme, self.enforcement)
+
+    @checked
+    def init(
+        self,
+        state: State,
+        *,
+        start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
+        check: bool = True,
+    ) -> StepperState:
+        """The state for the first step.
+
+        **Arguments:**
+
+        - `state`: the start of the motion, from `assemble` or `State(t, q, v)`.
+        - `start_tolerance`: the largest |Phi| and |Phi'| there, for rigid methods.
+        - `check`: without it the start has no verdict, as in a search whose iterates violate the
+          constraints.
+
+        **Returns:** a `StepperState`. Its `result` is the verdict on the start: whether it is
+        consistent to the tolerance and finite, the mass matrix is symmetric, and the parameters are
+        in their ranges.
+
+        **Raises:** `ValueError` for functions of the system that return wrong shapes or types."""
+        dtype = state.q.dtype
+        t, tolerance = jnp.asarray(state.t, dtype), jnp.asarray(start_tolerance, dtype)
+        start = t, state.q, state.v, tolerance, state.angles
+        if not check:
+            return _start(self, *start)
+        system = self.system
+        in_range = traced_in_range(system, system.contact_law, self.enforcement, self.projection)
+        return _compiled_init(with_dtype(self, dtype), *start, in_range)
+
+    def checked_start(
+        self,
+        t: Array,
+        q: Coordinates,
+        v: Velocity,
+        tolerance: Array,
+        angles: Any = None,
+        in_range: Any = None,
+    ) -> StepperState:
+        """`init` for arrays of one dtype. The verdict lacks what the first step judges itself.
+        `in_range`: whether the parameters are in their ranges."""
+        system, enforcement = self.system, self.enforcement
+        check_system(system, None, q, v, with_force=False)
+        if not equations(system).in_blocks:
+            check_gaps(system, q, v)
+        if not enforcement.unilateral:
+            check_no_gaps(system, q, type(enforcement).__name__)
+        start = _start(self, t, q, v, tolerance, angles)
+        result = first_failure(_start_result(self.problem(start), start, tolerance), start.result)
+        if in_range is not None:
+            allowed = RESULTS.where(in_range, RESULTS.successful, RESULTS.invalid_parameter)
+            result = first_failure(result, allowed)
+        return start.replace(result=result)
+
+    @checked
+    def step(
+        self, state: StepperState, dt: Annotated[RealScalarLike, positive], u: Any = None
+    ) -> StepperState:
+        """The state a time `dt` later.
+
+        **Arguments:**
+
+        - `state`: from `init`, or from the step before.
+        - `dt`: the step [s], which may differ from step to step.
+        - `u`: the argument of `force(t, q, v, u)`, constant in the step; or a control u(t, q, v),
+          which is evaluated at the stages of the scheme.
+
+        **Returns:** the new `StepperState`. If a step fails, `result` says why, also after all
+        later steps. Then only t advances; all other fields stay at the last good state.
+        """
+        h, control = jnp.asarray(dt, state.q.dtype), as_control(u, state.q.dtype)
+        if all_concrete((self, state, dt, u)):
+            stepper = eqx.tree_at(lambda own: own.system, self, specialised(self.system))
+            stepper = with_dtype(stepper, h.dtype)
+            return _compiled_step(stepper, state, h, control, jnp.array(1))
+        return _step(self, state, h, control)
+
+    def between(self, state: StepperState, h: Array, t: Array, control: Any) -> StepperState:
+        """The state at a time t within the step of length h from `state`."""
+        problem, state, _ = _begun(self._problem(control, state.q.dtype), state, h, anew=True)
+        return problem.enforcement.between(problem, state, h, t)
+
+    @checked
+    def end_result(self, state: StepperState) -> RESULTS:
+        """The verdict on a state after the last step. It reports a failure that would otherwise
+        show only in the next step: more overlapping contacts than `contact_budget` has room for,
+        an angle whose turns are not counted."""
+        problem = self.problem(state)
+        result = self.enforcement.end_result(problem, state)
+        if state.angles is None:
+            return result
+        return first_failure(result, counted(problem.system, state, 0.0)[1])
+
+    @checked
+    def multipliers(self, state: StepperState, u: Any = None) -> Rows:
+        """lam at a state, shape `(nc,)`, holonomic rows first; the generalised reaction is
+        J^T lam. For velocity-level methods and contacts it is the mean over the step before. For
+        continuous methods it is the value at this instant, with the control `u`."""
+        problem = self.problem(state, as_control(u, state.q.dtype))
+        return problem.enforcement.multipliers(problem, state)
+
+    def has_checkpoints(self, dtype: Any) -> bool:
+        """Whether a step has its own checkpoints for the reverse pass."""
+        problem = self._problem(None, dtype)
+        return problem.enforcement.has_checkpoints(problem)
+
+    def problem(self, state: StepperState, control: Any = None) -> SimulationProblem:
+        """The problem with the rows that acted in the step before, near the angles there."""
+        problem = with_angles(self._problem(control, state.q.dtype), state.angles)
+        return with_rows(problem, state.active)
+
+    def _problem(self, control: Any, dtype: Any) -> SimulationProblem:
+        """The problem with all rows."""
+        system, method = specialised(self.system), self.enforcement
+        problem = SimulationProblem(system, method, control, self.projection)
+        return with_scheme(with_dtype(problem, dtype), self.scheme, dtype)
+
+
+def with_scheme(
+    problem: SimulationProblem,
+    scheme: diffrax.AbstractSolver | None,
+    dtype: Any,
+    controller: diffrax.AbstractStepSizeController | None = None,
+) -> SimulationProblem:
+    """The problem, whose arrays are of this dtype, with this scheme or that of its method, set up
+    for our loop or that of diffrax."""
+    if scheme is None:
+        scheme = problem.enforcement.default_scheme if controller is None else diffrax.Tsit5()
+    if scheme is None:
+        return problem
+    scheme = prepared(scheme, controller, dtype, problem.equations.in_blocks)
+    return eqx.tree_at(lambda p: p.scheme, problem, scheme, is_leaf=lambda x: x is None)
+
+
+def _start(stepper: Stepper, t, q, v, tolerance, angles) -> StepperState:
+    """The state at the start of a motion, unchecked."""
+    here = turning(stepper.system, q, v, angles)
+    angles = None if here is None else here.angle
+    system, active = near(stepper.system, angles), None
+    if is_switched(system, t, q, v):
+        active = system.switch(q, v, t, jnp.zeros(equations(system).row_count(t, q, v), bool))
+    problem = with_rows(with_angles(stepper._problem(None, q.dtype), angles), active)
+    start = stepper.enforcement.init(problem, t, q, v).replace(active=active, angles=angles)
+    return stepper.enforcement.with_start_tolerance(start, tolerance)
+
+
+def _begun(
+    problem: SimulationProblem, state: StepperState, h: Array, *, anew: bool = False
+) -> tuple[SimulationProblem, StepperState, list[RESULTS]]:
+    """The problem and the state with what is decided at the start of a step, which turns and which
+    rows count, and the verdicts on it. `anew`: with the memory of a start."""
+    verdicts = []
+    if state.angles is not None:
+        angles, verdict = counted(problem.system, state, h)
+        problem, state = with_angles(problem, angles), state.replace(angles=angles)
+        verdicts.append(verdict)
+    if state.active is not None:
+        if anew:
+            state = problem.enforcement.anew(problem, state)
+        problem, state, verdict = switched(problem, state)
+        verdicts.append(verdict)
+    return problem, state, verdicts
+
+
+def _step(stepper: Stepper, state: StepperState, h: Array, control: Any) -> StepperState:
+    problem = stepper._problem(control, state.q.dtype)
+    problem, start, verdicts = _begun(problem, state, h)
+    t, lost = state.later(h)
+    step = problem.enforcement.step(problem, start, t)
+    verdicts.append(step.result)
+    if stepper.drift_tolerance is not None:
+        within = jnp.all(step.start_phi <= stepper.drift_tolerance)
+        verdicts.append(RESULTS.where(within, RESULTS.successful, RESULTS.drift))
+    new = step.state
+    good = finite((new.q, new.v, new.multipliers, new.contacts))
+    verdicts.append(RESULTS.where(good, RESULTS.successful, RESULTS.nonfinite_state))
+    result = first_failure(state.result, *verdicts)
+    good = materialise_condition(result == RESULTS.successful)
+    return new.replace(lost=lost, result=result).held(good, state)
+
+
+def check_scheme(scheme: diffrax.AbstractSolver | None, enforcement: AbstractEnforcement) -> None:
+    """Check that a scheme integrates one vector field, and that the method takes one.
+
+    **Raises:** `ValueError`."""
+    if scheme is not None and enforcement.default_scheme is None:
+        raise ValueError(
+            f"`{type(enforcement).__name__}` has a step of its own: leave out `scheme`, which is "
+            f"{type(scheme).__name__}."
+        )
+    structure = None if scheme is None else scheme.term_structure
+    if isinstance(structure, tuple) or typing.get_origin(structure) is diffrax.MultiTerm:
+        raise ValueError(
+            f"Argument `scheme` must be of one vector field, but `{type(scheme).__name__}` splits "
+            "it in two or adds noise: use e.g. `mbd.SemiImplicitEuler()` or `mbd.RK4()`."
+        )
+
+
+def as_control(u: Any, dtype: Any) -> Any:
+    """A control u(t, q, v), from a control or from a constant value."""
+    u = with_dtype(u, dtype)
+    return u if u is None or callable(u) else jax.tree_util.Partial(_held, u)
+
+
+def _held(u, t, q, v):
+    del t, q, v
+    return u
+
+
+def _start_result(
+    problem: SimulationProblem, start: StepperState, tolerance: Float[Array, ""]
+) -> RESULTS:
+    """The verdict on a start: whether it is finite, consistent to `tolerance`, and has a symmetric
+    mass matrix."""
+    of, t, q, v = problem.equations, start.t, start.q, start.v
+    M = jax.tree.leaves(of.mass(q))[0]  # the array M, or the array of its blocks
+    asymmetry = jnp.max(jnp.abs(M - jnp.swapaxes(M, 0, 1)))
+    symmetric = asymmetry <= 1e-6 * jnp.max(jnp.abs(M))
+    violation = jnp.concatenate(of.violation(t, q, v))
+    rigid = problem.enforcement.rigid
+    consistent = jnp.all(jnp.abs(violation) <= tolerance) | (not rigid)
+    return first_failure(
+        RESULTS.where(finite((q, v, M, violation)), RESULTS.successful, RESULTS.nonfinite_state),
+        RESULTS.where(symmetric, RESULTS.successful, RESULTS.mass_matrix_indefinite),
+        RESULTS.where(consistent, RESULTS.successful, RESULTS.inconsistent_start),
+    )
+
+
+@as_one_program
+def _compiled_init(stepper, t, q, v, tolerance, angles, in_range):
+    start = stepper.checked_start(t, q, v, tolerance, angles, in_range)
+    verdict = stepper.enforcement.start_result(stepper.problem(start), start)
+    return start.replace(result=first_failure(start.result, verdict))
+
+
+@eqx.filter_jit
+def _compiled_step(stepper, state, h, control, one):
+    # XLA compiles a step whole if it is in a loop. This loop has one turn, but XLA does not know
+    # that.
+    return jax.lax.fori_loop(0, one, lambda _, state: _step(stepper, state, h, control), state)
