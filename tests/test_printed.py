@@ -21,7 +21,7 @@ ROOMS = mbd.analysis, mbd.identify, mbd.io, mbd.reports, mbd.rollout, mbd.trajop
 NO_RESULTS = set(
     "Mechanism Body Inertia Contact OfJoint Plane "
     "PiecewiseConstant PiecewiseLinear PiecewiseQuadratic Bodies FlatBodies "
-    "JointReading BodyTables ContactSet Parameter AbstractSteps "
+    "JointReading BodyTables ContactSet Parameter SimulationProblem Step "
     "Pose Twist Wrench BodyIndices ContactPoints "
     "Point Motion Dependents Correction ContactRows ContactLaw BlockDiagonal BlockRows BlockRoot "
     "CoupledBlocks ConstraintEquations ConstraintOperator ConstraintRows "

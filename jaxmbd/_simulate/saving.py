@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._concrete import is_concrete, numpy_if_concrete
+from .._concrete import is_concrete, numpy_if_concrete, to_jax
 from .._equations import specialised
 from .._inputs import at_least, conform, finite
 from .._sizes import check_fits, check_resolved, check_steps
@@ -78,7 +78,7 @@ def make_grid(
     if num_steps is not None:
         check_steps(num_steps)
         xp = numpy_if_concrete(start, dt)
-        end = xp.asarray(start, dtype) + num_steps * xp.asarray(dt, dtype)
+        end = to_jax(xp.asarray(start, dtype) + num_steps * xp.asarray(dt, dtype), dtype)
         check_resolved(start, end, dt, dtype)
         return Grid(start, end, dt, 0 if adaptive else num_steps)
     for name, x, remedy in (
@@ -147,7 +147,7 @@ class Saving(eqx.Module):
         state = kept.state
         if self.fn is None:
             return state.t, kept._replace(state=state.bare())
-        system = specialised(stepper.active_steps(state, None).system, on=False)
+        system = specialised(stepper.problem(state).system, on=False)
         return state.t, self.fn(
             state.t, State(state.t, state.q, state.v, angles=state.angles), system
         )

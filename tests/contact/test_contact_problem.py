@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import slow_unless
+from jaxmbd._contact.contact_impulse import ContactProblems, Given
 
 import jaxmbd as mbd
-from jaxmbd._contact.contact_impulse import ContactProblems, Given
 from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus
 from jaxmbd._contact.friction import Cone, Pyramid
 from jaxmbd._contact.problem import ContactProblem, Groups, coulomb, frictionless

@@ -50,13 +50,14 @@ def test_power_of_mechanisms():
 
     @jax.jit
     def rates(t, q, v):
-        steps = mbd.Stepper(mechanism, method).steps(control, q.dtype)
-        here = point(steps.equations, control, t, q, v)
+        state = mbd.StepperState(t, q, v)
+        problem = mbd.Stepper(mechanism, method).problem(state, control)
+        here = point(problem.equations, control, t, q, v)
         motion = method.motion(here, method.factorise(here))
         along = jnp.ones_like(t), mechanism.qdot(q, v), motion.acceleration
         _, rate = jax.jvp(mechanism.mechanical_energy, (t, q, v), along)
         power = mechanism.supplied_power(t, q, v, control(t, q, v))
-        return rate, power, steps.driving_power(steps.init(t, q, v))
+        return rate, power, method.driving_power(problem, state)
 
     state = mechanism.state()
     rate, *powers = map(float, rates(np.asarray(0.0), state.q, state.v))
