@@ -65,6 +65,22 @@ def test_enforcement(program):
     np.testing.assert_allclose([forward[0], reverse[0]], np.sqrt(2 * G) * QUARTER / 2, rtol=1e-6)
 
 
+def test_step_of_its_own(program):
+    """The same with SHAKE, of first order, and on the circle to rounding."""
+
+    def bottom(length, steps=400):
+        sol = program(2).shaken(length, QUARTER, steps)
+        return jnp.stack([sol.q[-1, 0], sol.v[-1, 0], sol.phi_norm[-1]])
+
+    one = np.array(1.0)
+    found = jax.jit(lambda x: (*helpers.both_modes(bottom, x), bottom(x, 200)))(one)
+    fine, forward, reverse, coarse = map(np.asarray, found)
+    errors = [np.linalg.norm(x[:2] - [0.0, -np.sqrt(2 * G)]) for x in (fine, coarse)]
+    assert errors[0] < 0.05 and 1.8 < errors[1] / errors[0] < 2.2 and fine[2] < 1e-10
+    np.testing.assert_allclose(forward[:2], reverse[:2], rtol=1e-8)
+    np.testing.assert_allclose(forward[0], np.sqrt(2 * G) * QUARTER / 2, rtol=2e-2)
+
+
 def left(v, c):
     """What k d^(5/2) is proportional to where the speed is v: the integral of v / (1 + c v)."""
     return v / c - np.log1p(c * v) / c**2
@@ -72,7 +88,7 @@ def left(v, c):
 
 def test_contact_law(program):
     """The speed v' after the contact has left(v) = left(-v'), whatever k is."""
-    rebound, c, v = program(2, 3).rebound, 0.2, 2.0
+    rebound, c, v = program(3, 4).rebound, 0.2, 2.0
     exact = lambda c: brentq(lambda x: left(-x, c) - left(v, c), 0.1, v, xtol=1e-14)  # noqa: E731
     np.testing.assert_allclose(rebound(jnp.array(c)), exact(c), rtol=1e-6)
     slope = (exact(c + 1e-4) - exact(c - 1e-4)) / 2e-4
@@ -81,7 +97,7 @@ def test_contact_law(program):
 
 def test_impact_law(program):
     """From a height of 2 m the speed after the impact is 0.8 v^(3/4)."""
-    law = program(2, 3).Johnson()
+    law = program(3, 4).Johnson()
     method = mbd.ContactImpulse(impact_law=law, impacts=mbd.Located(2))
     v = np.sqrt(2 * G * 2.0)
     fall, after = v / G, 0.8 * v**0.75

@@ -21,8 +21,8 @@ from .._results import RESULTS, first_failure, of_scheme
 from .._step import Stepper, counted, near, with_scheme
 from .._system import State
 from .._types import Control, RealScalarLike
-from .fixed import Saved
-from .saving import Grid, LoopOptions, Saving
+from .grid import Grid, LoopOptions, Saving
+from .observers import Saved
 
 
 def check_adaptive(stepper: Stepper) -> None:

@@ -7,23 +7,28 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_no_nan, with_dtype
-from .._concrete import is_traced
+from .._concrete import all_concrete, compiled_quickly, is_traced
 from .._equations import specialised
 from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
-from .._loop import one_by_one
-from .._methods import AbstractEnforcement, Projection
+from .._loop import loop, one_by_one, tree_where
+from .._methods import AbstractEnforcement, Projection, StepperState
 from .._progress import compiling, says_when_traced
-from .._raising import raise_failure
+from .._raising import error_if, raise_failure
+from .._results import RESULTS, first_failure
 from .._step import Stepper, turning
 from .._system import AbstractSystem, State
 from .._types import Control, Coordinates, RealScalarLike, Velocity
 from .adaptive import check_adaptive, integrate_adaptive, with_array_tolerances
-from .fixed import Saved, integrate_fixed
-from .saving import LoopOptions, make_grid, make_saving
+from .grid import Grid, LoopOptions, Saving, make_grid, make_saving
+from .observers import EnergyAccount, RequestedTimes, Saved
 from .solution import ContactLoads, Solution
-from .start import check_overlaps
+
+# Contacts that are named in a message.
+_NAMED = 5
 
 
 @checked
@@ -144,7 +149,7 @@ def simulate(
             grid.as_arrays(dtype, length=any_length),
             saving,
             as_array(energy_tolerance),
-            with_array_tolerances(controller, dtype),
+            None if controller is None else with_array_tolerances(controller, dtype),
             LoopOptions(adjoint, progress, max_steps),
         )
     return raise_failure(solution, solution.result) if throw else solution
@@ -178,6 +183,98 @@ def _simulate(
     if saving.fn is None:
         return observed(stepper, control, saved, stats, result)
     return Solution(t, None, None, None, None, None, saved, stats, result)
+
+
+class _Carry(NamedTuple):
+    """The carry of the loop, with the number of good steps (`done`) and the states at requested
+    times."""
+
+    here: Saved
+    account: EnergyAccount | None
+    done: Array
+    requested: Any
+
+
+def integrate_fixed(
+    stepper: Stepper,
+    control: Control | None,
+    start: StepperState,
+    grid: Grid,
+    saving: Saving,
+    energy_tolerance: Float[Array, ""] | None,
+    options: LoopOptions,
+) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
+    """(saved times, saved outputs, result, statistics)."""
+    whole, aligned, dt = grid.whole, grid.aligned, jnp.asarray(grid.dt)
+    requested = RequestedTimes(saving, grid)
+
+    def advanced(h, carry):
+        old = carry.here.state
+        state, account = stepper.step(old, h, control), carry.account
+        if account is not None:
+            problem = stepper.problem(state, control)
+            account, verdict = account.after(problem, state, state.t - old.t, energy_tolerance)
+            result = first_failure(state.result, verdict)
+            good = result == RESULTS.successful
+            state = state.replace(result=result).held(good, old)
+            account = tree_where(good, account, carry.account)
+        good = state.result == RESULTS.successful
+        done = carry.done + jnp.where(good, 1, 0)
+        return _Carry(carry.here.after(state, good), account, done, carry.requested)
+
+    def arrived(i, carry):
+        """Saving at grid point i, before the step from there."""
+        kept = requested.remember(i, carry.here, carry.requested)
+        here = carry.here.reset(requested.is_next(i))
+        if saving.every:
+            here = here.reset(i % saving.every == 0)
+        return carry._replace(here=here, requested=kept)
+
+    account = None
+    if energy_tolerance is not None:
+        account = EnergyAccount.initial(stepper.problem(start, control), start)
+    first = Saved.initial(start)
+    carry, on_the_way = loop(
+        lambda i, carry: advanced(dt, arrived(i, carry)),
+        _Carry(first, account, jnp.array(0), requested.room(first)),
+        whole,
+        output=(lambda carry: saving.output(stepper, carry.here)) if saving.every else None,
+        every=max(saving.every, 1),
+        checkpoint=not isinstance(options.adjoint, diffrax.DirectAdjoint | diffrax.ForwardMode),
+        checkpoint_body=not stepper.has_checkpoints(start.q.dtype),
+        meter=options.progress,
+    )
+    carry = arrived(whole, carry)
+    if not aligned:
+        carry = advanced(grid.t1 - carry.here.state.t, carry)
+    end = carry.here.state
+    result = first_failure(end.result, stepper.end_result(end))
+
+    last = Saved(end.replace(t=grid.t1), carry.here.tally)
+    pieces = []
+    if saving.t0:
+        pieces.append(_one(saving.output(stepper, first)))
+    if saving.ts is not None:
+        ys = requested.reach(stepper, control, carry.requested, result == RESULTS.successful)
+        pieces.append(jax.vmap(lambda kept: saving.output(stepper, kept))(ys.at))
+        # The tally of the end must not count the part of a step again that the last requested time
+        # has counted.
+        part = jax.tree.map(lambda x: x[-1], ys.part)
+        last = last.reset(True).spanning(last, part)
+    if saving.every:
+        pieces.append(on_the_way)
+    if saving.t1 and not (saving.every and aligned and whole % saving.every == 0):
+        pieces.append(_one(saving.output(stepper, last)))
+    t, ys = jax.tree.map(lambda *x: jnp.concatenate(x), *pieces)
+    stats = {"num_steps": carry.done}
+    if end.contacts is not None and end.contacts.unlocated is not None:
+        stats["unlocated_steps"] = end.contacts.unlocated
+    return t, ys, result, stats
+
+
+def _one(tree: PyTree) -> PyTree:
+    """The same arrays with a leading axis of length 1."""
+    return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
 
 
 def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, result) -> Solution:
@@ -217,3 +314,31 @@ def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, res
         active=states.active,
         angles=angles,
     )
+
+
+def check_overlaps(
+    system: AbstractSystem, enforcement: AbstractEnforcement, t: Any, q: Array, tolerance: Any
+) -> None:
+    """**Raises** an error that names the rigid contacts that overlap at a concrete start by more
+    than the tolerance, among them limits of joints. A traced start is judged by the first step."""
+    if not enforcement.unilateral or not all_concrete((system, t, q, tolerance)):
+        return
+    gap = np.asarray(_gap(system, np.asarray(t, q.dtype), q))
+    if not np.any(gap < -tolerance):  # NaN has a verdict of its own
+        return
+    said = system._overlaps(gap, float(tolerance))
+    if not said:
+        return
+    more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    message = (
+        "In the initial state contacts overlap, or joints are outside of their limits, by more "
+        f"than `start_tolerance`, {float(tolerance):.4g}: {'; '.join(said[:_NAMED])}{more}. Move "
+        "the joints within their limits and the bodies apart (`mbd.place_bodies`), or raise "
+        "`start_tolerance`: the first step then removes the overlap."
+    )
+    error_if(gap, True, 0, [message])
+
+
+@compiled_quickly
+def _gap(system, t, q):
+    return system.gap(q, t)

@@ -8,7 +8,7 @@ import pytest
 from refusals import Plane
 
 import jaxmbd as mbd
-from jaxmbd._simulate.start import check_overlaps
+from jaxmbd._simulate.simulate import check_overlaps
 
 BOX = mbd.Inertia.box(size=[0.2, 0.2, 0.2], mass=1.0)
 

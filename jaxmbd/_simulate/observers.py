@@ -1,20 +1,63 @@
-"""Integration with fixed steps: the loop, and saving."""
+"""What is noted along a motion: the loads of contacts between saved times, the energy balance, and
+the states at requested times."""
 
 from typing import Any, NamedTuple
 
-import diffrax
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float
 
-from .._loop import loop, stop_gradient, tree_where
-from .._methods import StepperState
-from .._results import RESULTS, first_failure
+from .._loop import stop_gradient, tree_where
+from .._methods import SimulationProblem, StepperState, finite
+from .._results import RESULTS
 from .._step import Stepper
-from .._types import Control
-from .energy_account import EnergyAccount
-from .saving import ON_GRID, Grid, LoopOptions, Saving
-from .tally import ContactTally
+from .._types import RealScalarLike
+from .grid import ON_GRID, Grid, Saving
+
+
+class ContactTally(NamedTuple):
+    """Since the last saved time: the duration [s], the impulse of each contact [N s], and its force
+    in the step in which its normal force was the largest [N]."""
+
+    duration: Float[Array, ""]
+    impulse: Float[Array, "contacts d"]
+    peak: Float[Array, "contacts d"]
+
+    @staticmethod
+    def none(state: StepperState) -> "ContactTally | None":
+        """An empty tally; `None` for a motion without contacts."""
+        if state.contacts is None:
+            return None
+        nothing = jnp.zeros_like(state.contacts.force)
+        return ContactTally(jnp.zeros((), nothing.dtype), nothing, nothing)
+
+    def reset(self, anew: bool | Bool[Array, ""]) -> "ContactTally":
+        """An empty tally if `anew`, else this one."""
+        return jax.tree.map(lambda x: jnp.where(anew, 0, x), self)
+
+    def add(self, h: RealScalarLike, force: Float[Array, "contacts d"]) -> "ContactTally":
+        """The tally after a further time h with these mean forces."""
+        peak = _stronger(self.peak, force)
+        return ContactTally(self.duration + h, self.impulse + h * force, peak)
+
+    def spanning(self, steps: "ContactTally", less: "ContactTally") -> "ContactTally":
+        """The tally of whole `steps` and of the part of a step after them that is counted here,
+        without the part `less` of a step before them that belongs to the previous saved time."""
+        return ContactTally(
+            steps.duration - less.duration + self.duration,
+            steps.impulse - less.impulse + self.impulse,
+            _stronger(steps.peak, self.peak),
+        )
+
+    def mean(self) -> Float[Array, "contacts d"]:
+        """The mean force over the duration [N]; 0 if there is none."""
+        lasts = self.duration > 0
+        return jnp.where(lasts, self.impulse / jnp.where(lasts, self.duration, 1.0), 0.0)
+
+
+def _stronger(a: Float[Array, "contacts d"], b: Float[Array, "contacts d"]) -> Array:
+    """For each contact the forces with the larger normal force."""
+    return jnp.where(b[:, :1] > a[:, :1], b, a)
 
 
 class Saved(NamedTuple):
@@ -47,100 +90,8 @@ class Saved(NamedTuple):
         return Saved(self.state, self.tally.spanning(steps.tally, less.tally))
 
 
-class _Carry(NamedTuple):
-    """The carry of the loop, with the number of good steps (`done`) and the states at requested
-    times."""
-
-    here: Saved
-    account: EnergyAccount | None
-    done: Array
-    requested: Any
-
-
-def integrate_fixed(
-    stepper: Stepper,
-    control: Control | None,
-    start: StepperState,
-    grid: Grid,
-    saving: Saving,
-    energy_tolerance: Float[Array, ""] | None,
-    options: LoopOptions,
-) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
-    """(saved times, saved outputs, result, statistics)."""
-    whole, aligned, dt = grid.whole, grid.aligned, jnp.asarray(grid.dt)
-    requested = _RequestedTimes(saving, grid)
-
-    def advanced(h, carry):
-        old = carry.here.state
-        state, account = stepper.step(old, h, control), carry.account
-        if account is not None:
-            problem = stepper.problem(state, control)
-            account, verdict = account.after(problem, state, state.t - old.t, energy_tolerance)
-            result = first_failure(state.result, verdict)
-            good = result == RESULTS.successful
-            state = state.replace(result=result).held(good, old)
-            account = tree_where(good, account, carry.account)
-        good = state.result == RESULTS.successful
-        done = carry.done + jnp.where(good, 1, 0)
-        return _Carry(carry.here.after(state, good), account, done, carry.requested)
-
-    def arrived(i, carry):
-        """Saving at grid point i, before the step from there."""
-        kept = requested.remember(i, carry.here, carry.requested)
-        here = carry.here.reset(requested.is_next(i))
-        if saving.every:
-            here = here.reset(i % saving.every == 0)
-        return carry._replace(here=here, requested=kept)
-
-    account = None
-    if energy_tolerance is not None:
-        account = EnergyAccount.initial(stepper.problem(start, control), start)
-    first = Saved.initial(start)
-    carry, on_the_way = loop(
-        lambda i, carry: advanced(dt, arrived(i, carry)),
-        _Carry(first, account, jnp.array(0), requested.room(first)),
-        whole,
-        output=(lambda carry: saving.output(stepper, carry.here)) if saving.every else None,
-        every=max(saving.every, 1),
-        checkpoint=not isinstance(options.adjoint, diffrax.DirectAdjoint | diffrax.ForwardMode),
-        checkpoint_body=not stepper.has_checkpoints(start.q.dtype),
-        meter=options.progress,
-    )
-    carry = arrived(whole, carry)
-    if not aligned:
-        carry = advanced(grid.t1 - carry.here.state.t, carry)
-    end = carry.here.state
-    result = first_failure(end.result, stepper.end_result(end))
-
-    last = Saved(end.replace(t=grid.t1), carry.here.tally)
-    pieces = []
-    if saving.t0:
-        pieces.append(_one(saving.output(stepper, first)))
-    if saving.ts is not None:
-        ys = requested.reach(stepper, control, carry.requested, result == RESULTS.successful)
-        pieces.append(jax.vmap(lambda kept: saving.output(stepper, kept))(ys.at))
-        # The tally of the end must not count the part of a step again that the last requested time
-        # has counted.
-        part = jax.tree.map(lambda x: x[-1], ys.part)
-        last = last.reset(True).spanning(last, part)
-    if saving.every:
-        pieces.append(on_the_way)
-    if saving.t1 and not (saving.every and aligned and whole % saving.every == 0):
-        pieces.append(_one(saving.output(stepper, last)))
-    t, ys = jax.tree.map(lambda *x: jnp.concatenate(x), *pieces)
-    stats = {"num_steps": carry.done}
-    if end.contacts is not None and end.contacts.unlocated is not None:
-        stats["unlocated_steps"] = end.contacts.unlocated
-    return t, ys, result, stats
-
-
 def _bare(here: Saved) -> Saved:
     return here._replace(state=here.state.bare())
-
-
-def _one(tree: PyTree) -> PyTree:
-    """The same arrays with a leading axis of length 1."""
-    return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
 
 
 class _Reached(NamedTuple):
@@ -151,7 +102,7 @@ class _Reached(NamedTuple):
     part: Saved
 
 
-class _RequestedTimes:
+class RequestedTimes:
     """States at requested times. The loop stores the grid state before each of these times. After
     the loop all of them are reached as one batch, by one shorter step each."""
 
@@ -226,3 +177,51 @@ class _RequestedTimes:
         # them.
         again = jnp.diff(self.before, prepend=-1) == 0
         return _Reached(jax.vmap(spanned)(part, self.before, less, again), part)
+
+
+class EnergyAccount(NamedTuple):
+    """The energy balance of a motion. E - W should be constant, where E is the energy and W the
+    supplied work. `start`, `lowest`: E - W at the start and its lowest value [J]; `work`: W [J];
+    `power`: the supplied power after the last step [W]."""
+
+    start: Float[Array, ""]
+    lowest: Float[Array, ""]
+    work: Float[Array, ""]
+    power: Float[Array, ""]
+
+    @staticmethod
+    def initial(problem: SimulationProblem, state: StepperState) -> "EnergyAccount":
+        """The account at the start of a motion."""
+        energy, power = _balance(problem, state)
+        return EnergyAccount(energy, energy, jnp.zeros_like(energy), power)
+
+    def after(
+        self, problem: SimulationProblem, state: StepperState, h: RealScalarLike, tolerance: Array
+    ) -> tuple["EnergyAccount", RESULTS]:
+        """The account after a step of length h, and the verdict: the step fails if the balance
+        differs by more than the tolerance [J]. The power is integrated by the trapezoidal rule."""
+        energy, power = _balance(problem, state)
+        work = self.work + 0.5 * h * (self.power + power)
+        kept = energy - work
+        lowest = jnp.minimum(self.lowest, kept)
+        # Rows begin to act with an impact, which dissipates energy.
+        exact = problem.enforcement.keeps_energy and state.active is None
+        off = jnp.abs(kept - self.start) if exact else kept - lowest
+        verdict = RESULTS.where(off > tolerance, RESULTS.energy_balance, RESULTS.successful)
+        verdict = RESULTS.where(finite((work, kept)), verdict, RESULTS.nonfinite_state)
+        return EnergyAccount(self.start, lowest, work, power), verdict
+
+
+def _balance(
+    problem: SimulationProblem, state: StepperState
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The energy [J], and its rate according to the supplied power [W]. They are constant in
+    derivatives, since only a verdict depends on them."""
+    problem, state = stop_gradient((problem, state))
+    system, control, method = problem.system, problem.control, problem.enforcement
+    t, q, v = state.t, state.q, state.v
+    u = None if control is None else control(t, q, v)
+    energy = system.mechanical_energy(t, q, v) + method.row_energy(problem, state)
+    power = system.supplied_power(t, q, v, u) + system.nonideal_force(q, v, t) @ v
+    power = power + method.driving_power(problem, state)
+    return jnp.asarray(energy, q.dtype), jnp.asarray(power, q.dtype)
