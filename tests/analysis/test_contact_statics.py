@@ -104,17 +104,27 @@ def test_without_friction_and_on_a_belt():
 
 
 @pytest.mark.slow
-def test_soft_floor():
-    """It gives way by m g / k."""
+def test_soft_floor_and_reverse_mode():
+    """A soft floor gives way by m g / k. Slopes at the limit of friction in reverse mode."""
 
     class Soft(Sled):
         @property
         def contact_law(self):
             return mbd.ContactLaw(stiffness=200.0)
 
-    found = equilibrium(Soft(*VALUES[:3]), mbd.State(0.0, FAR, REST))
-    np.testing.assert_allclose(found.q, [0, -LOAD / 200], atol=1e-8)
-    np.testing.assert_allclose(found.report.contact_force, [[LOAD, 0]], atol=1e-8)
+    def settled(values, kind):
+        found = equilibrium(kind(*values), mbd.State(0.0, FAR, REST), throw=False)
+        numbers = jnp.stack([*found.q, *found.report.contact_force[0]])
+        return numbers, numbers
+
+    @jax.jit
+    def found(x):
+        return [jax.jacrev(settled, has_aux=True)(x, kind) for kind in (Soft, Sled)]
+
+    (soft, value), (rigid, _) = jax.device_get(found(VALUES[:3]))
+    np.testing.assert_allclose(value, [0, -LOAD / 200, LOAD, 0], atol=1e-8)
+    np.testing.assert_allclose(soft[1:3, 0], [-GRAVITY / 200, GRAVITY], atol=1e-7)
+    np.testing.assert_allclose(rigid, SLIDING[:4], atol=1e-7)
 
 
 @pytest.mark.slow

@@ -80,15 +80,36 @@ def test_outputs_and_responses():
     np.testing.assert_allclose(step[1, 1], B[0, 0], rtol=1e-9)
 
 
-def test_deviations_of_a_motion():
+class Tumbling(mbd.AbstractSystem):
+    """A free rigid body in roll, pitch and yaw, whose chart is curved where it moves."""
+
+    coordinates = mbd.RollPitchYawBody()
+
+    def mass_matrix(self, q):
+        return jnp.diag(jnp.array([0.3, 0.5, 0.7]))
+
+    def force(self, t, q, v, u):
+        return -mbd.rotations.cross(v, self.mass_matrix(q) @ v)
+
+
+DRIVEN, TOP = h.CASES["driven_pendulum"], h.CASES["top"]
+MOVING = {
+    "pendulum": (h.RedundantPendulum(DRIVEN.system), DRIVEN.state),
+    "tumbling": (Tumbling(), mbd.State(0.0, [0.3, 0.6, -0.4], [1.0, -2.0, 1.5])),
+    "top": (TOP.system, TOP.state),
+}
+
+
+@pytest.mark.parametrize("name", h.slow_unless(lambda name: name == "pendulum", MOVING))
+def test_deviations_of_a_motion(name):
     """A is the rate at which xi of a motion, measured from the motion that starts at the state
     itself, depends on xi at its start: (D(h) - 1) / h after one step of a scheme, extrapolated to
-    h = 0 by halving it twice. A pendulum with redundant rows that move."""
-    case = h.CASES["driven_pendulum"]
-    system, state = h.RedundantPendulum(case.system), case.state
+    h = 0 by halving it twice. A pendulum with redundant rows that move, a curved chart, and
+    quaternions."""
+    system, state = MOVING[name]
     model = linearise(system, state)
     n, nv = model.A.shape[0], state.v.size
-    assert n < 2 * nv
+    assert n == {"pendulum": 2, "tumbling": 6, "top": 6}[name]
     Z, S = np.asarray(model.Z), np.asarray(model.S)
     np.testing.assert_allclose(S.T @ Z, np.eye(n), atol=1e-12)
     stepper = mbd.Stepper(system, mbd.UdwadiaKalaba(), diffrax.Midpoint())

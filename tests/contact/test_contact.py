@@ -3,6 +3,7 @@ bounces, overlaps, Poisson's law and Painleve's rod. Bad input is refused."""
 
 import functools
 
+import diffrax
 import helpers
 import jax
 import jax.numpy as jnp
@@ -139,6 +140,23 @@ def test_overlaps_that_contradict_each_other(impacts):
     assert int(sol.stats["num_steps"]) == 0
     np.testing.assert_allclose(sol.contact_residual, 1e-2, rtol=1e-6)
     np.testing.assert_allclose(sol.q, -1e-4)
+
+
+@pytest.mark.parametrize(
+    "impacts, atol", [(0, 1.25e-5), pytest.param(2, 2.51e-5, marks=pytest.mark.slow)]
+)
+def test_ground_that_accelerates(impacts, atol):
+    """Carried by a table that swings with less than g, at rest relative to it: place, of second
+    order, and load."""
+    ball = Ball(*np.array([1.3, 0.0, 0.0]), np.array([0.02, 5.0]))
+    method = mbd.ContactImpulse(impacts=helpers.located(impacts))
+    state, saveat = mbd.State(0.0, [0.0, 0.0], [0.0, 0.1]), diffrax.SaveAt(steps=1)
+    options = dict(t0=0.0, dt=5e-3, num_steps=60, saveat=saveat)
+    sol = jax.device_get(mbd.simulate(ball, method, state, **options))
+    table = 0.02 * np.sin(5 * sol.t)
+    np.testing.assert_allclose(sol.q[:, 1], table, rtol=0, atol=atol)
+    load = 1.3 * (G - 25 * table)
+    np.testing.assert_allclose(sol.contact_force[3:, 0, 0], load[3:], atol=2e-2)
 
 
 class Rod(mbd.AbstractSystem):

@@ -72,6 +72,19 @@ def test_no_freedom_is_left():
     np.testing.assert_allclose(sol.v[-1], [np.cos(1.0), 2.0], rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
+def test_gradients_twice():
+    """Of the dependent variables in many steps, against differences and in both modes."""
+
+    def end(length):
+        system, method = h.Pendulum(length=length), mbd.IndependentCoordinates()
+        state = mbd.State(0.0, length * jnp.array([1.0, 0.0]), jnp.zeros(2))
+        sol = mbd.simulate(system, method, state, dt=0.01, num_steps=50)
+        return jnp.cos(jnp.arange(4.0)) @ jnp.concatenate([sol.q[-1], sol.v[-1]])
+
+    h.check_scalar(jax.grad(end), np.asarray(1.1))
+
+
 def test_partition_near_a_dead_point():
     """The row is solved for x, although y would move it 50 or 200 times as much."""
     row = np.array([[[0.02, 1.0]], [[0.005, 1.0]]])

@@ -156,6 +156,46 @@ def test_any_log_cholesky_is_physical():
         assert np.linalg.matrix_rank(jacobian) == 10
 
 
+def test_derivatives_by_sizes():
+    """Of masses and moments of unit density, against the derivatives of their closed forms."""
+
+    @jax.jit
+    def found(sizes):
+        def numbers(sizes):
+            box, (r, x), (s, y) = sizes
+            shapes = (Inertia.box(size=box, density=1.0),
+                      Inertia.cylinder(radius=r, length=x, density=1.0),
+                      Inertia.capsule(radius=s, length=y, density=1.0))  # fmt: skip
+            return [jnp.append(jnp.diagonal(shape.tensor), shape.mass) for shape in shapes]
+
+        forward, reverse = jax.jacfwd(numbers)(sizes), jax.jacrev(numbers)(sizes)
+        return [[of[i][i] for i in range(3)] for of in (forward, reverse)]
+
+    def box(size):
+        mass = np.prod(size)
+        return [*(mass / 12 * (size @ size - size**2)), mass]
+
+    def cylinder(size):
+        r, x = size
+        mass = np.pi * r**2 * x
+        across = mass * (r**2 / 4 + x**2 / 12)
+        return [across, across, mass * r**2 / 2, mass]
+
+    def capsule(size):
+        r, x = size
+        ball = 4 / 3 * np.pi * r**3
+        across = ball * (2 / 5 * r**2 + x**2 / 4 + 3 / 8 * r * x)
+        ends = np.array([across, across, 2 / 5 * ball * r**2, ball])
+        return cylinder(size) + ends
+
+    sizes = [np.array(x) for x in ([0.3, 0.5, 0.8], [0.2, 0.7], [0.3, 0.4])]
+    for slopes in found(sizes):
+        for slope, exact, size in zip(slopes, (box, cylinder, capsule), sizes, strict=True):
+            ends = ([exact(size + sign * 1e-5 * e) for e in np.eye(len(size))] for sign in (1, -1))
+            expected = np.subtract(*map(np.array, ends)).T / 2e-5
+            np.testing.assert_allclose(slope, expected, rtol=1e-8, atol=1e-10)
+
+
 def test_float32():
     part = Inertia.box(size=np.float32([0.3, 0.5, 0.8]), density=2.0)
     whole = jax.eval_shape(lambda: part + part.moved([1.0, 0.0, 0.0], TILTED))

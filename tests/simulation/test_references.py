@@ -39,24 +39,45 @@ def simulate(system, start, t1, dt, method=UK, every=1, **tolerances):
     return jax.device_get(run(system, method, start, dt, tolerances))
 
 
+def rate(motion, t, h=1e-3):
+    """Its derivative by differences of fourth order."""
+    near, far = (motion(t + x) - motion(t - x) for x in (h, 2 * h))
+    return (8 * near - far) / (12 * h)
+
+
 def test_pendulum():
     # The constraint is held to 1e-12 at every step, or `simulate` raises.
     start = pendulum.exact_start()
     sol = simulate(pendulum.Pendulum(), start, 4.0, 1e-3, drift_tolerance=1e-12)
-    np.testing.assert_allclose(sol.q, pendulum.exact_motion(sol.t), atol=1e-9)
+    q = pendulum.exact_motion(sol.t)
+    np.testing.assert_allclose(sol.q, q, atol=1e-9)
+    np.testing.assert_allclose(sol.v, rate(pendulum.exact_motion, sol.t), atol=1e-8)
+    # The rod carries 3 m g cos(angle); the row is that of the squared length.
+    np.testing.assert_allclose(sol.multipliers[:, 0], 1.5 * 9.81 * q[:, 1], rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("t1, atol", [(5.0, 1e-8), pytest.param(100.0, 4.4e-8, marks=SLOW)])
 def test_slider_crank_through_singular_configurations(t1, atol):
     system, start = slider_crank.SliderCrank(), slider_crank.exact_start()
     sol = simulate(system, start, t1, 1e-3, every=50, drift_tolerance=1e-15)
-    theta = slider_crank.exact_motion(system, t1)(sol.t)
+    exact = slider_crank.exact_motion(system, t1)
+    theta = exact(sol.t)
     assert theta[-1] > 4 * np.pi  # rank 2 at pi/2 + k pi: four passages at least
     # The branch is kept.
     np.testing.assert_allclose(sol.q[:, 2:], np.stack([theta, -theta], 1), rtol=0, atol=atol)
     slider = slider_crank.slider_position(sol.q)
     assert np.abs(slider - 2 * np.cos(theta)).max() < 4.4e-8  # as published
     assert sol.phidot_norm.max() < 1e-12
+    omega = rate(exact, sol.t[1:-1])
+    np.testing.assert_allclose(sol.v[1:-1, 2:], np.stack([omega, -omega], 1), rtol=0, atol=2e-6)
+    # Loads of the support, and of support and slider together: the momentum of the bars and the
+    # slider is 4 cos(theta)' along x and sin(theta)' along y. Here the energy is mu omega^2 / 2.
+    s, c, w = np.sin(theta), np.cos(theta), sol.v[:, 2]
+    mu = 5 / 12 + (9 * s**2 + c**2) / 4 + 4 * s**2
+    a = (20 - 5 * w - 9.81 * c - 6 * s * c * w**2) / mu
+    loads = np.stack([-4 * (c * w**2 + s * a), c * a - s * w**2 + 3 * 9.81], 1)
+    found = np.stack([sol.multipliers[:, 0], sol.multipliers[:, 1:].sum(1)], 1)
+    np.testing.assert_allclose(found[1:], loads[1:], rtol=0, atol=1e-5)
 
 
 def bars_run(t1, dt):
@@ -71,6 +92,10 @@ def test_four_bars_through_singular_configurations():
     assert theta[-1] > 10 * np.pi  # ten passages through rank 3
     tip = np.stack([2 + np.sin(theta), np.cos(theta)], axis=1)
     np.testing.assert_allclose(coarse.q[:, 4:], tip, atol=2e-4)
+    # The speed by the energy: theta'' = (7/6) (g/l) sin(theta), theta'(0) = 1.
+    speed = np.sqrt(1 + 7 / 3 * 9.81 * (1 - np.cos(theta)))
+    velocity = speed[:, None] * np.stack([np.cos(theta), -np.sin(theta)], axis=1)
+    np.testing.assert_allclose(coarse.v, np.tile(velocity, 3), atol=2e-3)
     # Parallel cranks throughout: the other branches of the singular pose are not taken.
     couplers = np.diff(coarse.q.reshape(-1, 3, 2), axis=1)
     np.testing.assert_allclose(couplers - [1.0, 0.0], 0.0, atol=1e-7)
