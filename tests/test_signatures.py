@@ -301,6 +301,26 @@ def test_every_argument():
     assert verdicts.count(False) > 10_000 and verdicts.count(True) > 1_000
 
 
+RANGES = [
+    ("simulate", "dt", 0.0),
+    ("simulate", "drift_tolerance", -1e-9),
+    ("simulate", "energy_tolerance", -1e-9),
+    ("simulate", "start_tolerance", -1e-9),
+    ("simulate", "num_steps", 0),
+    ("simulate", "max_steps", 0),
+    ("Stepper", "drift_tolerance", -1e-9),
+    ("Stepper.init", "start_tolerance", -1e-9),
+    ("Stepper.step", "dt", 0.0),
+]
+
+
+@pytest.mark.parametrize("label, parameter, value", RANGES)
+def test_ranges_of_steps(label, parameter, value):
+    """Whatever the annotations say."""
+    [case] = [case for case in ARGUMENTS if case[:2] == (label, parameter)]
+    check_message(case, value)
+
+
 def test_unknown_keyword():
     """The nearest name is proposed."""
     for label, parameter, call, _ in {case.label: case for case in ARGUMENTS}.values():

@@ -4,6 +4,7 @@ bounces, overlaps, Poisson's law and Painleve's rod. Bad input is refused."""
 import functools
 
 import diffrax
+import equinox as eqx
 import helpers
 import jax
 import jax.numpy as jnp
@@ -239,6 +240,46 @@ def test_float32(impacts, atol):
     sol = mbd.simulate(given[0], method, given[1], t0=0.0, t1=1.0, dt=1e-2)
     assert sol.q.dtype == jnp.float32
     np.testing.assert_allclose(sol.q[-1, 1], bounced(1.0, 1.0, 0.8), atol=atol)
+
+
+class Count:
+    """By identity the same, whatever it has counted."""
+
+    calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return x
+
+
+class Counted(mbd.solvers.AbstractContactSolver):
+    """`InteriorPoint`, with a count of the problems that it solves."""
+
+    count: Count = eqx.field(static=True)
+    tolerance: float = eqx.field(static=True, default=1e-8)
+
+    def solve(self, problem, guess):
+        solved = mbd.InteriorPoint().solve(problem, guess)
+        shape = jax.ShapeDtypeStruct(solved.impulses.shape, solved.impulses.dtype)
+        return solved._replace(impulses=jax.pure_callback(self.count, shape, solved.impulses))
+
+
+@pytest.mark.slow
+def test_reverse_pass_solves_nothing_again():
+    """It recomputes steps from their start, but keeps the impulses that a solver found. A ball at
+    rest has a problem in every step."""
+    count = Count()
+    method, state = (
+        mbd.ContactImpulse(contact_solver=Counted(count)),
+        mbd.State(0.0, [0, 0], [0, 0]),
+    )
+
+    def height(mass):
+        ball = Ball(mass, jnp.array(0.3), jnp.array(0.5))
+        return mbd.simulate(ball, method, state, dt=1e-2, num_steps=40).q[-1, 1]
+
+    jax.block_until_ready(jax.jit(jax.value_and_grad(height))(np.array(1.3)))
+    assert count.calls == 40
 
 
 class Wrong(Ball):

@@ -4,9 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
-from sdf_files import collision, hinge, link, sdf
+from sdf_files import collision, hinge, link, model, sdf, world
 
 import jaxmbd as mbd
+from jaxmbd.io.sdf.document import Node
 from jaxmbd.io.sdf.table import table
 
 # What is in a file once, with all that the table knows, and what it needs to be a model.
@@ -97,6 +98,46 @@ def test_what_has_no_effect_is_not_told(tmp_path, load):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         everything("none", lambda default: "7", tmp_path, load)
+
+
+SHAPES = "box capsule cone cylinder ellipsoid plane sphere".split()
+# Of these the reader tells what is below, or asks by the path of that.
+BELOW = set(
+    "@version wind velocity_decay fluid_added_mass physics dart simbody torsional bullet "
+    "constraints soft_contact limit suspension".split()
+).union(SHAPES)
+
+
+@pytest.mark.filterwarnings("ignore:.*no counterpart")
+def test_what_the_table_calls_read_is_asked_for(tmp_path, monkeypatch, load):
+    """Of elements, by names."""
+    asked = set()
+    for method, mark in (("all", ""), ("find", ""), ("get", "@")):
+
+        def told(node, path, inner=getattr(Node, method), mark=mark):
+            asked.update(mark + name for name in path.split("/"))
+            return inner(node, path)
+
+        monkeypatch.setattr(Node, method, told)
+    parts = "".join(
+        collision(f"<{x}/>", name=x)
+        + f'<visual name="{x}"><geometry><{x}/></geometry><material/></visual>'
+        for x in SHAPES
+    )
+    axes = '<axis><xyz>1 0 0</xyz><mimic joint="universal"/></axis><axis2><xyz>0 1 0</xyz></axis2>'
+    inside = f"{ENDS}{axes}<thread_pitch>1</thread_pitch>"
+    kinds = "revolute universal screw gearbox ball".split()
+    (tmp_path / "part.sdf").write_text(sdf(link("part")))
+    text = (
+        link(inside=collision("<sphere/>"))
+        + f'<link name="b"><inertial auto="true"/>{parts}</link>'
+        + "".join(f'<joint name="{x}" type="{x}">{inside}</joint>' for x in kinds)
+        + '<frame name="f" attached_to="a"><pose>0 0 0 0 0 0</pose></frame>'
+        + '<include merge="1"><uri>part.sdf</uri></include>'
+    )
+    load(world(f'<physics type="ode"/>{model(text)}'))
+    entries = leaves(table()["sdf"], "/sdf")
+    assert {at.rpartition("/")[2] for at, x in entries if x.verdict == "read"} - asked <= BELOW
 
 
 def test_what_the_table_does_not_know_is_told(load):

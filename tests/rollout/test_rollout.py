@@ -66,6 +66,13 @@ def test_chunks_and_lanes_are_vmap(monkeypatch):
     assert in_lanes(one) is not None
 
 
+def test_memory_map(tmp_path):
+    np.save(tmp_path / "x.npy", DATA)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    found = run(lambda x, key: 2 * x, mapped, chunk=32)
+    np.testing.assert_array_equal(found.outputs, 2 * DATA)
+
+
 def test_eight_devices(tmp_path):
     """The last chunk is padded: 53 samples are 14 blocks of 4."""
     in_processes({"n": N, "chunk": 4, "output": f"{tmp_path}/x.npz"}, devices=8)

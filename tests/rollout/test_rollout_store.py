@@ -129,6 +129,21 @@ def test_damaged(tmp_path):
         assert files(tmp_path) == before, (name, kind)
 
 
+def test_damage_in_several_places(tmp_path):
+    """All is repaired at once: a missing and two truncated chunks, and metadata."""
+    write_store(tmp_path)
+    before = files(tmp_path)
+    (tmp_path / "outputs/x/c/0/0").unlink()
+    for name in ("outputs/index/c/1", "status/c/2", "zarr.json", "outputs/x/zarr.json"):
+        file = tmp_path / name
+        file.write_bytes(file.read_bytes()[:-5])
+    words = "outputs/x/c/0/0, .*: samples 0 to 3, 4 to 7, 8 to 9 are computed again"
+    metadata = "the metadata zarr.json, outputs/x/zarr.json are missing or differ from what was"
+    with pytest.warns(UserWarning, match=metadata), pytest.warns(UserWarning, match=words):
+        assert write_store(tmp_path) == list(range(10))
+    assert files(tmp_path) == before
+
+
 def test_outputs_on_disk(whole):
     found, in_memory = whole[1].outputs, run(r.cheap, N, chunk=8).outputs
     for name in ("x", "index", "large"):

@@ -56,7 +56,7 @@ def test_pendulum():
     np.testing.assert_allclose(sol.multipliers[:, 0], 1.5 * 9.81 * q[:, 1], rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("t1, atol", [(5.0, 1e-8), pytest.param(100.0, 4.4e-8, marks=SLOW)])
+@pytest.mark.parametrize("t1, atol", [(5.0, 1e-8), pytest.param(100.0, 1e-7, marks=SLOW)])
 def test_slider_crank_through_singular_configurations(t1, atol):
     system, start = slider_crank.SliderCrank(), slider_crank.exact_start()
     sol = simulate(system, start, t1, 1e-3, every=50, drift_tolerance=1e-15)
@@ -77,7 +77,7 @@ def test_slider_crank_through_singular_configurations(t1, atol):
     a = (20 - 5 * w - 9.81 * c - 6 * s * c * w**2) / mu
     loads = np.stack([-4 * (c * w**2 + s * a), c * a - s * w**2 + 3 * 9.81], 1)
     found = np.stack([sol.multipliers[:, 0], sol.multipliers[:, 1:].sum(1)], 1)
-    np.testing.assert_allclose(found[1:], loads[1:], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found[1:], loads[1:], rtol=0, atol=1e-4)
 
 
 def bars_run(t1, dt):
