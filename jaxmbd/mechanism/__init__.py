@@ -60,6 +60,7 @@ from .joints import Cylindrical as Cylindrical
 from .joints import Distance as Distance
 from .joints import Fixed as Fixed
 from .joints import Gear as Gear
+from .joints import PeriodicSpline as PeriodicSpline
 from .joints import Planar as Planar
 from .joints import PointOnCurve as PointOnCurve
 from .joints import PointOnLine as PointOnLine
@@ -132,5 +133,4 @@ from .shapes import Ellipsoid as Ellipsoid
 from .shapes import HalfSpace as HalfSpace
 from .shapes import HeightField as HeightField
 from .shapes import Sphere as Sphere
-from .spline import PeriodicSpline as PeriodicSpline
 from .stack import Stack as Stack

@@ -35,7 +35,7 @@ from scipy.spatial.transform import Rotation
 import jaxmbd as mbd
 from jaxmbd import Pose
 from jaxmbd._coordinates import body_axes
-from jaxmbd.mechanism.joints.pair import AbstractPair
+from jaxmbd.mechanism.joints.pairs import AbstractPair
 from jaxmbd.mechanism.pairs import NAMES
 
 STEP = 1e-3
