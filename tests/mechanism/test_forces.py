@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 import jaxmbd as mbd
 from jaxmbd.mechanism import energy
 from jaxmbd.mechanism.forces import AbstractForceElement
-from jaxmbd.mechanism.forces.bushing import _curvature
+from jaxmbd.mechanism.forces.springs import _curvature
 from jaxmbd.mechanism.relative import twist
 
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)

@@ -1,15 +1,19 @@
+"""Dry friction in joints."""
+
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._concrete import to_jax
+from ..._coordinates import dot
 from ..._inputs import Number, Vector, checked, not_negative, positive
 from ..body import Body
 from ..connector import AbstractConnector
 from ..pose import Frame
-from .base import AbstractForce
+from ..relative import z_axis
+from .base import AbstractForce, Wrench
 
 
 class AbstractJointFriction(AbstractForce):
@@ -93,3 +97,31 @@ class AbstractJointFriction(AbstractForce):
     def resistance(self, rate: Float[Array, ""]) -> Float[Array, ""]:
         """The force or torque against the rate, with the sign of the rate."""
         return rate * (self.viscous + self.dry / jnp.sqrt(rate * rate + self.speed * self.speed))
+
+
+class SlidingFriction(AbstractJointFriction):
+    """Friction of a slide: a force against the velocity of the origin of b relative to a along the
+    axis of a. The law is that of `AbstractJointFriction`, with `viscous` [N s/m], `dry` [N] and
+    `speed` [m/s]."""
+
+    directed: ClassVar[bool] = True
+
+    def wrench(self, a, b, twist_a, twist_b, t, u):
+        del t, u
+        axis = z_axis(a)
+        rate = dot(axis, twist_b.linear - twist_a.at(b.position - a.position))
+        return Wrench(-self.resistance(rate) * axis, jnp.zeros_like(axis))
+
+
+class TurningFriction(AbstractJointFriction):
+    """Friction of a hinge: a torque against the angular velocity of b relative to a about the axis
+    of a. The law is that of `AbstractJointFriction`, with `viscous` [N m s/rad], `dry` [N m] and
+    `speed` [rad/s]."""
+
+    directed: ClassVar[bool] = True
+
+    def wrench(self, a, b, twist_a, twist_b, t, u):
+        del b, t, u
+        axis = z_axis(a)
+        rate = dot(axis, twist_b.angular - twist_a.angular)
+        return Wrench.of_torque(-self.resistance(rate) * axis)

@@ -1,4 +1,4 @@
-"""Equations between frames on bodies: the bases of all joints, and `Constraint` by a function."""
+"""Equations between frames on bodies: the bases of joints, and `Constraint` by a function."""
 
 import abc
 from collections.abc import Callable, Sequence

@@ -1,15 +1,19 @@
+"""Actuators between two bodies, with gear and rotor."""
+
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._concrete import to_jax
+from ..._coordinates import dot
 from ..._inputs import Number, Vector, at_least, checked, not_negative
 from ..body import Body
 from ..pose import Frame
-from .base import AbstractForce
+from ..relative import z_axis
+from .base import AbstractForce, Wrench
 from .signal import control_entry
 
 
@@ -74,3 +78,43 @@ class AbstractActuator(AbstractForce):
         if self.rotor_inertia is None:
             return None
         return self.gear * self.gear * self.rotor_inertia
+
+
+class LinearActuator(AbstractActuator):
+    """Force `gear` u along the axis of a. It acts on b at its origin, and the opposite on a at the
+    same point. A positive force pushes b forwards. Fields and constructor: see `AbstractActuator`.
+
+    If u is the torque of a motor that drives a spindle, `gear` is 2 pi over its pitch, and a
+    `rotor_inertia` acts like a mass of gear^2 rotor_inertia. For a force along the line between two
+    points, as of a hydraulic cylinder, see the `actuator` of `Spring`.
+    """
+
+    directed: ClassVar[bool] = True
+
+    def wrench(self, a, b, twist_a, twist_b, t, u):
+        del b, twist_a, twist_b, t
+        force = self.effort(u) * z_axis(a)
+        return Wrench(force, jnp.zeros_like(force))
+
+    def rate(self, poses, twists):
+        (a, b), (twist_a, twist_b) = poses, twists
+        return dot(z_axis(a), twist_b.linear - twist_a.at(b.position - a.position))
+
+
+class Motor(AbstractActuator):
+    """Torque `gear` u about the axis of a. It acts on b, and the opposite on a. A positive torque
+    turns b forwards. Fields and constructor are those of `AbstractActuator`.
+
+    If u is the torque of a motor before a gearbox, `gear` is the speed of the motor over that of
+    the joint, and a `rotor_inertia` acts at the joint as gear^2 rotor_inertia.
+    """
+
+    directed: ClassVar[bool] = True
+
+    def wrench(self, a, b, twist_a, twist_b, t, u):
+        del b, twist_a, twist_b, t
+        torque = self.effort(u) * z_axis(a)
+        return Wrench.of_torque(torque)
+
+    def rate(self, poses, twists):
+        return dot(z_axis(poses[0]), twists[1].angular - twists[0].angular)
