@@ -15,9 +15,16 @@ from ..._linalg import inverse
 from ..._loop import tree_where
 from ..pose import Pose
 from ..shapes import AbstractConvexShape, gjk
-from .base import ContactPoints, stacked
+from .base import (
+    ContactPoints,
+    mixed,
+    one_hot_of_largest,
+    perpendicular,
+    stacked,
+    unit,
+    x_direction,
+)
 from .manifold import manifold
-from .vectors import mixed, one_hot_of_largest, perpendicular, unit, x_direction
 
 # The number of directions tried, the number of the best ones that are improved, and the cosine of
 # the least angle between these.

@@ -20,14 +20,17 @@ from ..shapes import (
     HeightField,
     Sphere,
 )
-from .balls import capsule_capsule, capsule_sphere, sphere_sphere
 from .base import ContactPoints
-from .box import box_capsule, box_sphere
-from .box_box import box_box
+from .boxes import box_box, box_capsule, box_sphere
 from .convex import convex_convex
-from .cylinder import cylinder_sphere
-from .half_space import half_space_shape
-from .height_field import height_field_shape
+from .simple import (
+    capsule_capsule,
+    capsule_sphere,
+    cylinder_sphere,
+    half_space_shape,
+    height_field_shape,
+    sphere_sphere,
+)
 
 _FUNCTIONS: dict[tuple[type, type], Callable[..., ContactPoints]] = {
     **{

@@ -7,8 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._coordinates import components, cross
 from ..shapes import Face
-from .base import ContactPoints
-from .vectors import mixed, nonzero, one_hot_of_largest, perpendicular
+from .base import ContactPoints, mixed, nonzero, one_hot_of_largest, perpendicular
 
 _POINTS = 8
 

@@ -1,7 +1,7 @@
-from .among import contacts_among as contacts_among
-from .base import AbstractContact as AbstractContact
-from .base import AbstractGap as AbstractGap
+from .contact import AbstractContact as AbstractContact
 from .contact import Contact as Contact
-from .coordinate_limit import CoordinateLimit as CoordinateLimit
-from .gap import Gap as Gap
-from .joint_limit import JointLimit as JointLimit
+from .contact import contacts_among as contacts_among
+from .gaps import AbstractGap as AbstractGap
+from .gaps import CoordinateLimit as CoordinateLimit
+from .gaps import Gap as Gap
+from .gaps import JointLimit as JointLimit

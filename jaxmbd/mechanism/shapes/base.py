@@ -1,3 +1,5 @@
+"""What contact asks of shapes."""
+
 import abc
 from typing import Any, NamedTuple
 

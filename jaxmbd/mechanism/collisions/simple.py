@@ -1,14 +1,52 @@
-"""Spheres and capsules against each other: nearest points of points and segments, with radii."""
+"""Pairs with contact points in closed form: shapes on ground, balls and capsules."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._coordinates import cross, dot
 from ..pose import Pose
 from ..relative import z_axis
-from ..shapes import Capsule, Sphere
-from .base import ContactPoints, stacked
-from .vectors import perpendicular, unit, z_direction
+from ..shapes import AbstractConvexShape, Capsule, Cylinder, Disc, HalfSpace, HeightField, Sphere
+from .base import ContactPoints, perpendicular, sign, stacked, unit, z_direction
+
+
+def half_space_shape(
+    a: HalfSpace, pose_a: Pose, b: AbstractConvexShape | Disc, pose_b: Pose
+) -> ContactPoints:
+    """The points `b.feet`, on which b can rest on level ground, with their heights above it."""
+    del a
+    normal = z_axis(pose_a)
+    feet = jax.vmap(pose_b.point)(b.feet(pose_b.local_direction(-normal)))
+    n = jnp.broadcast_to(normal, feet.shape)
+    gap = jnp.sum((feet - pose_a.position[None]) * n, axis=1) - b.margin
+    return ContactPoints(gap, feet - (b.margin + gap / 2)[:, None] * n, n)
+
+
+def height_field_shape(
+    a: HeightField, pose_a: Pose, b: AbstractConvexShape, pose_b: Pose
+) -> ContactPoints:
+    """The centre of a sphere, the ends of a capsule, the corners of a box or the points of a hull.
+    The gap of each is its distance to the plane of the triangle below or above it, less the radius.
+
+    This is for shapes that are small compared with the cells, and for slopes that change little
+    from cell to cell. A peak of the surface can enter a box between its corners. When a sphere
+    passes a ridge, its gap jumps by about its radius times half the square of the change of slope.
+    """
+
+    def one(foot):
+        x, y, z = pose_a.local_point(pose_b.point(foot))
+        height, slope_x, slope_y = a.surface(x, y)
+        normal = jnp.stack([-slope_x, -slope_y, jnp.ones_like(z)])
+        normal = normal / jnp.sqrt(jnp.sum(normal * normal))
+        distance = (z - height) * normal[2]
+        position = jnp.stack([x, y, z]) - (b.margin + distance) / 2 * normal
+        return distance - b.margin, pose_a.point(position), pose_a.direction(normal)
+
+    # The feet of these shapes do not depend on the direction.
+    down = pose_b.local_direction(-pose_a.direction(jnp.array([0.0, 0.0, 1.0], a.heights.dtype)))
+    return ContactPoints(*jax.vmap(one)(b.feet(down)))
+
 
 # Capsules have two points if the sine of the angle between their axes is below this.
 _NEARLY_PARALLEL = 0.1
@@ -88,3 +126,26 @@ def _balls(
     distance, normal = unit(center_b - center_a, fallback)
     gap = distance - radius_a - radius_b
     return gap, center_a + (radius_a + gap / 2) * normal, normal
+
+
+def cylinder_sphere(a: Cylinder, pose_a: Pose, b: Sphere, pose_b: Pose) -> ContactPoints:
+    """One point: the point of the cylinder nearest to the centre, or of its surface if the centre
+    is inside. For a centre on the axis, the radial direction is x."""
+    center = pose_a.local_point(pose_b.position)
+    x, y, z = center
+    o = jnp.zeros_like(x)
+    rho, outward = unit(jnp.stack([x, y, o]), jnp.stack([o + 1, o, o]))
+    up = sign(z) * jnp.stack([o, o, o + 1])
+
+    # In the half plane through the axis and the centre, a cylinder is a rectangle.
+    over_side, over_end = rho - a.radius, sign(z) * z - a.half_length
+    by_side = over_side > over_end
+    corner = jnp.where(over_side > 0, over_side, 0.0) * outward
+    corner = corner + jnp.where(over_end > 0, over_end, 0.0) * up
+    inside = (over_side <= 0) & (over_end <= 0)
+    nearest = jnp.where(by_side, outward, up)
+    length, direction = unit(corner, nearest)
+    distance = jnp.where(inside, jnp.where(by_side, over_side, over_end), length)
+    normal = jnp.where(inside, nearest, direction)
+    position = center - (b.radius + distance) / 2 * normal
+    return stacked((distance - b.radius, pose_a.point(position), pose_a.direction(normal)))

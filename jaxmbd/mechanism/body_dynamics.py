@@ -1,19 +1,115 @@
-"""Bodies in a plane."""
+"""Coordinates, inertia and weight of the bodies of a mechanism, in space or in a plane."""
+
+import abc
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._coordinates import apply_matrix, components, dot
-from ..._fusion import materialise
-from ..._linalg import BlockDiagonal, BlockRoot
-from ..body import Body
-from ..placed import Configuration
-from ..plane import Flat
-from ..stack import Stack
-from ..tables import BodyTables
-from .base import AbstractBodyDynamics
+from .._coordinates import apply_matrix, components, dot
+from .._fusion import materialise
+from .._linalg import BlockDiagonal, BlockRoot
+from .._types import Coordinates, RealScalarLike, Velocity
+from .body import Body
+from .placed import Configuration
+from .plane import Flat
+from .stack import Stack
+from .tables import BodyTables
+
+
+class AbstractBodyDynamics(eqx.Module):
+    """Free motion of the bodies of a `stack`. Methods take q, or what `tables.kinematics` makes of
+    it. `centred`: whether the centres of mass of all bodies are known to be the origins of their
+    frames."""
+
+    stack: eqx.AbstractVar[Stack[Body]]
+    tables: eqx.AbstractVar[BodyTables]
+    centred: eqx.AbstractVar[bool]
+
+    @property
+    def bodies(self) -> Body:
+        """All bodies as one, with the body axis last."""
+        together = self.stack.together
+        return together.at_center if self.centred else together
+
+    @abc.abstractmethod
+    def retract(self, q: Configuration, dp: Velocity) -> Coordinates:
+        """q after the displacement dp, along which the centres of mass move straight."""
+
+    @abc.abstractmethod
+    def difference(self, q0: Coordinates, q1: Coordinates) -> Velocity:
+        """The displacement from q0 to q1."""
+
+    @abc.abstractmethod
+    def carried(self, q0: Configuration, q1: Coordinates, v: Velocity) -> Velocity:
+        """v after a move from q0 to q1, in which the centres of mass keep their velocities and the
+        bodies their angular velocities."""
+
+    @abc.abstractmethod
+    def mass_blocks(self, q: Configuration) -> BlockDiagonal:
+        """M(q), with its root."""
+
+    @abc.abstractmethod
+    def momentum_of(self, q: Configuration, v: Velocity) -> Velocity:
+        """M(q) v, without M."""
+
+    @abc.abstractmethod
+    def inertial_force(
+        self,
+        q: Configuration,
+        v: Velocity,
+        gravity: Float[Array, "3"],
+        h: RealScalarLike | None = None,
+    ) -> Velocity:
+        """Weight and inertia forces at constant velocities; with a step `h`, their mean over a step
+        whose velocities are then `carried` on."""
+
+    @abc.abstractmethod
+    def reach_weights(self) -> Float[Array, "size bodies"]:
+        """Squares of the displacements and rotations that count as a rotation by 1 rad: the radius
+        of gyration, and 1."""
+
+
+class SpatialDynamics(AbstractBodyDynamics):
+    """Bodies with six freedoms each: the methods of `Body` on tables."""
+
+    stack: Stack[Body]
+    tables: BodyTables
+    centred: bool = eqx.field(static=True)
+
+    def retract(self, q, dp):
+        here = self.tables.kinematics(q)
+        return self.bodies.retract(here.table, self.tables.table(dp), here.axes).ravel()
+
+    def difference(self, q0, q1):
+        return self.bodies.difference(self.tables.table(q0), self.tables.table(q1)).ravel()
+
+    def carried(self, q0, q1, v):
+        axes = self.tables.kinematics(q0).axes, self.tables.kinematics(q1).axes
+        return self.bodies.carried(*axes, self.tables.table(v)).ravel()
+
+    def mass_blocks(self, q):
+        bodies, axes = self.bodies, self.tables.kinematics(q).axes
+        return BlockDiagonal(
+            bodies.mass_matrix(axes), bodies.root(axes), bodies.inertia.positive_definite
+        )
+
+    def momentum_of(self, q, v):
+        return self.bodies.momentum_of(self.tables.kinematics(q).axes, self.tables.table(v)).ravel()
+
+    def inertial_force(self, q, v, gravity, h=None):
+        axes, omega = self.tables.kinematics(q).axes, self.tables.table(v)[3:]
+        if h is None:
+            return self.bodies.inertial_force(axes, omega, gravity).ravel()
+        return self.bodies.mean_inertial_force(axes, omega, gravity, h).ravel()
+
+    def reach_weights(self):
+        def gyration(body):
+            return jnp.trace(body.inertia.tensor) / (2 * body.inertia.mass)
+
+        square = self.stack.map(gyration)
+        return jnp.stack([square] * 3 + [jnp.ones_like(square)] * 3)
 
 
 class PlanarDynamics(AbstractBodyDynamics):

@@ -1,3 +1,5 @@
+"""Surfaces without a volume: ground, flat and uneven, and a thin disc."""
+
 from typing import Annotated, Any
 
 import jax.numpy as jnp
@@ -5,8 +7,12 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..._concrete import to_jax
-from ..._inputs import Shape, checked, positive
-from .base import AbstractShape, common_dtype
+from ..._inputs import Number, Shape, checked, positive
+from .base import AbstractShape, common_dtype, dtype_of, rim
+
+
+class HalfSpace(AbstractShape):
+    """All points with z <= 0 in its frame: level ground, or a wall. It has no fields."""
 
 
 class HeightField(AbstractShape):
@@ -58,3 +64,28 @@ def _cell(x: Float[Array, ""], nodes: int):
     along = x + (nodes - 1) / 2
     index = jnp.clip(jnp.floor(lax.stop_gradient(along)), 0, nodes - 2)
     return index.astype(jnp.int32), along - index
+
+
+class Disc(AbstractShape):
+    """A thin disc about the z axis: the circular edge of a wheel or a coin, against half-spaces.
+
+    **Fields:** `radius` [m].
+    """
+
+    radius: Float[Array, ""]
+
+    @checked
+    def __init__(self, radius: Annotated[Number, positive]):
+        """**Arguments:** `radius`: > 0 [m]."""
+        self.radius = to_jax(radius, dtype_of(radius))
+
+    @property
+    def margin(self) -> Float[Array, ""]:
+        """0: there is no layer around the disc [m]."""
+        return jnp.zeros_like(self.radius)
+
+    def feet(self, down: Float[Array, "3"]) -> Float[Array, "4 3"]:
+        """The deepest point of the rim, and those a quarter, half and three quarters of a turn on.
+        A rolling disc rests on one point, a flat one on four."""
+        points = rim(self.radius, down)
+        return jnp.concatenate([points, jnp.zeros_like(points[:, :1])], axis=1)
