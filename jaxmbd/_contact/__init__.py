@@ -1,11 +1,11 @@
 from .friction import AbstractFriction as AbstractFriction
 from .friction import Cone as Cone
 from .friction import Pyramid as Pyramid
-from .impact_law import AbstractImpactLaw as AbstractImpactLaw
-from .impact_law import Newton as Newton
-from .impact_law import Poisson as Poisson
-from .impact_time import AtStepStart as AtStepStart
-from .impact_time import Located as Located
+from .impacts import AbstractImpactLaw as AbstractImpactLaw
+from .impacts import AtStepStart as AtStepStart
+from .impacts import Located as Located
+from .impacts import Newton as Newton
+from .impacts import Poisson as Poisson
 from .implicit import ContactEquations as ContactEquations
 from .implicit import at_solution as at_solution
 from .implicit import delassus as delassus

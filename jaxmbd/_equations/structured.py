@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity
-from .rows import ConstraintRows
+from .equations import ConstraintRows
 
 # q, or the result of `kinematics(q)`.
 Configuration: TypeAlias = Coordinates | Any

@@ -11,7 +11,7 @@ from .._inputs import at_least, checked, not_negative, positive
 from .._linalg import dense, without_rows
 from .._types import RealScalarLike
 from .continuous import AbstractContinuousEnforcement, Correction, Motion
-from .penalty import stiffened_operator
+from .penalties import stiffened_operator
 
 
 class AugmentedLagrangian(AbstractContinuousEnforcement):
