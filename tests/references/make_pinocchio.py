@@ -7,6 +7,7 @@ in the coordinates of joints (Carpentier et al., 2019).
 - `arm`: seven hinges and slides one after the other. Mass matrix (CRBA), joint forces of given
   motions (RNEA) and of poses at rest, accelerations under given joint forces (ABA) and their
   derivatives.
+- `floating`: a body that nothing holds, with two arms. Accelerations under given joint forces.
 - `loop`: a crank, a universal joint of two hinges with a body between them, a coupler, and a rocker
   with a ball joint to the coupler. Accelerations and the force in the ball joint by Pinocchio's
   constrained dynamics, their derivatives, and the kinematics with the crank driven at constant
@@ -26,9 +27,9 @@ GRAVITY = [0.6, -1.1, -9.7]
 
 
 def built(tree):
-    model = pin.Model()
+    model, free = pin.Model(), pin.JointModelFreeFlyer
     model.gravity.linear = np.array(tree["gravity"])
-    kinds = {"revolute": pin.JointModelRZ, "prismatic": pin.JointModelPZ}
+    kinds = {"revolute": pin.JointModelRZ, "prismatic": pin.JointModelPZ, "free": free}
     for body in tree["bodies"]:
         parent = 0 if body["parent"] == "ground" else model.getJointId(body["parent"])
         w, x, y, z = body["quaternion"]
@@ -79,6 +80,25 @@ def arm():
         found |= {"inverse_dynamics": {"acceleration": a, "force": force}, "force_at_rest": held}
         found |= {"forward_dynamics": forward, "bodies": moving_bodies(model, q, v, a)}
         states.append(found)
+    return {"tree": tree, "states": states}
+
+
+def floating():
+    random = np.random.default_rng(31)
+    bodies = [
+        random_body(random, "base", "ground", "free", np.zeros(3), [1, 0, 0, 0]),
+        random_body(random, "left", "base", "revolute"),
+        random_body(random, "right", "base", "revolute"),
+        random_body(random, "slide", "right", "prismatic"),
+    ]
+    motors = [{"joint": name} for name in ("left", "right", "slide")]
+    tree = {"gravity": GRAVITY, "bodies": bodies, "motors": motors}
+    model, states = built(tree), []
+    for _ in range(2):
+        q = pin.normalize(model, random.uniform(-1.0, 1.0, size=model.nq))
+        v, force = random.uniform(-2.0, 2.0, size=model.nv), random.uniform(-5.0, 5.0, size=3)
+        ddq = pin.aba(model, model.createData(), q, v, np.concatenate([np.zeros(6), force]))
+        states.append({"force": force, "bodies": moving_bodies(model, q, v, ddq)})
     return {"tree": tree, "states": states}
 
 
@@ -197,4 +217,4 @@ def loop():
 
 if __name__ == "__main__":
     codes = ("pin", pin.__version__), ("scipy", scipy.__version__)
-    write({f.__name__: f() for f in (arm, loop)}, "pinocchio.json", *codes)
+    write({f.__name__: f() for f in (arm, floating, loop)}, "pinocchio.json", *codes)

@@ -54,9 +54,10 @@ def mechanism_of(tree, ball=None):
     for body in tree["bodies"]:
         name, inertia = body["name"], mbd.Inertia(body["mass"], body["tensor"], body["center"])
         bodies.append(mbd.Body(name, inertia))
-        place = frames(mbd.Pose(body["position"], body["quaternion"]), np.zeros(3))
-        options = place | some(body, "pitch")
-        joints[name] = JOINTS[body["joint"]](name, body["parent"], name, **options)
+        if body["joint"] != "free":
+            place = frames(mbd.Pose(body["position"], body["quaternion"]), np.zeros(3))
+            options = place | some(body, "pitch")
+            joints[name] = JOINTS[body["joint"]](name, body["parent"], name, **options)
     for i, motor in enumerate(tree.get("motors", [])):
         joint = joints[motor["joint"]]
         kind = mbd.Motor if isinstance(joint, mbd.Revolute) else mbd.LinearActuator

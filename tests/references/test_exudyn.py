@@ -1,4 +1,4 @@
-"""Equilibria, reactions and modes of closed loops by Exudyn: see make_exudyn.py."""
+"""Equilibria, reactions, modes and a motion of closed loops and a disc by Exudyn: make_exudyn.py."""
 
 import numpy as np
 import pytest
@@ -53,6 +53,26 @@ def test_where_it_rests(name):
     for joint, held in zip(joints, map(np.asarray, found), strict=True):
         expected = given["forces"][joint]
         np.testing.assert_allclose(held[: len(expected)], expected, atol=1e-8, rtol=0)
+
+
+@pytest.mark.slow
+def test_rolling_disc():
+    """RK4 with steps of 1 ms. The axis of a disc is the z axis of its joint, here x of the body."""
+    given = EXUDYN["disc"]
+    inertia = mbd.Inertia(given["mass"], given["tensor"], given["center"])
+    moving = some(given, "position", "velocity", "angular_velocity")
+    disc = mbd.Body("disc", inertia, orientation=given["quaternion"], **moving)
+    axis = Rotation.from_quat(given["quaternion"], scalar_first=True).as_matrix()[:, 0]
+    options = dict(points=[np.zeros(3), given["position"]], axes=[[0.0, 0.0, 1.0], axis])
+    rolls = mbd.RollingDisc("rolls", "ground", disc, radius=given["radius"], **options)
+    mechanism, end = mbd.Mechanism([disc], [rolls]), given["motion"]
+    options = dict(t1=float(end["end"]), dt=1e-3)
+    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), **options)
+    (q,), (v,) = np.asarray(sol.q), np.asarray(sol.v)
+    axes = Rotation.from_quat(q[3:], scalar_first=True).as_matrix()
+    np.testing.assert_allclose(q[:3], end["position"], atol=1e-9, rtol=0)
+    np.testing.assert_allclose(axes, end["axes"], atol=1e-9, rtol=0)
+    np.testing.assert_allclose(v, [*end["velocity"], *end["angular_velocity"]], atol=1e-8, rtol=0)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import jaxmbd as mbd
 from jaxmbd.analysis import accelerations, inverse_dynamics, kinematics, linearise, static_inputs
 
 PINOCCHIO = read("pinocchio.json")
-ARM, LOOP = PINOCCHIO["arm"], PINOCCHIO["loop"]
+ARM, FLOATING, LOOP = (PINOCCHIO[name] for name in ("arm", "floating", "loop"))
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,14 @@ def test_forces_of_motions_and_of_poses(arm):
     forces = of_states("inverse_dynamics", "force"), of_states("force_at_rest")
     found, _ = solved(*equations_of_each(mechanism, q, v, np.concatenate(forces)))
     close(found, np.concatenate([rates, 0 * rates]))
+
+
+@pytest.mark.slow
+def test_floating_base():
+    mechanism = mechanism_of(FLOATING["tree"])
+    states, rates = motion_of(mechanism, FLOATING["states"])
+    force = np.stack([state["force"] for state in FLOATING["states"]])
+    close(solved(*equations_of_each(mechanism, states.q, states.v, force))[0], rates)
 
 
 def test_loop(loop):
