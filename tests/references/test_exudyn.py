@@ -1,4 +1,4 @@
-"""Equilibria, reactions, modes and a motion of closed loops and a disc by Exudyn: make_exudyn.py."""
+"""Equilibria, reactions, modes and a motion of bodies in loops and of a disc: make_exudyn.py."""
 
 import numpy as np
 import pytest
