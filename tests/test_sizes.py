@@ -112,7 +112,7 @@ def test_outputs_too_large(tmp_path, monkeypatch):
     run, row = mbd.rollout.run, lambda index, key: jnp.zeros(1000)
     with pytest.raises(ValueError, match="number of samples must be from 1 to 2147483647"):
         run(row, HUGE, progress=False)
-    monkeypatch.setattr("jaxmbd.rollout.stores.memory.host_bytes", lambda: 1e9)
+    monkeypatch.setattr("jaxmbd.rollout.stores.host_bytes", lambda: 1e9)
     with pytest.raises(ValueError, match=r"1000000 samples take .*Zarr\(path\).*`reductions=`"):
         run(row, 10**6, progress=False)
     pytest.importorskip("zarr")

@@ -1,8 +1,10 @@
 """The program that computes a chunk of samples on the devices, compiled once."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,12 +19,9 @@ from jaxtyping import PyTree
 from .._inputs import shown
 from .._lanes import LANES, in_lanes
 from .._results import code
-from .._sizes import format_bytes
+from .._sizes import available_bytes, format_bytes
 from .blocks import reduce_block
-from .memory import bytes_of
-from .samples import Samples
-from .verdicts import SUCCESSFUL, judge
-from .workers import cores
+from .samples import SUCCESSFUL, Samples, judge
 
 _AXIS = "samples"
 _ALL, _SPLIT = PartitionSpec(), PartitionSpec(_AXIS)
@@ -289,3 +288,42 @@ def _shapes(tree: PyTree) -> PyTree:
 
 def _power_of_two_from(n: int) -> int:
     return 1 << (n - 1).bit_length()
+
+
+_SHARE = 0.5  # of the available memory; the rest is for transfers and other programs
+
+
+def free_bytes(devices: list[Any]) -> float:
+    """The memory that a run may use on each of `devices` [bytes]; infinite if it is not known."""
+    return _SHARE * available_bytes(devices)
+
+
+def bytes_of(compiled: jax.stages.Compiled, calls: int = 1, held: int = 2) -> int:
+    """The memory on each device [bytes] for this number of simultaneous calls of `compiled`, with
+    this number of its outputs `held`; 0 if the compiler does not report it."""
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return 0
+    outputs = analysis.output_size_in_bytes
+    return calls * analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + held * outputs
+
+
+def cores() -> int:
+    """The number of cores that this process may use, for instance under `taskset`."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def workers(count: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads. After an error no further work is started.
+
+    XLA computes a loop that is compiled whole on one core. Meanwhile it releases Python's global
+    lock, so that other threads compute other samples with the same program.
+    """
+    pool = ThreadPoolExecutor(count, "rollout")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,25 +1,154 @@
-"""Outputs on disk, in the format of Zarr."""
+"""Stores for the outputs of samples: in memory, and on disk in the format of Zarr."""
 
+import abc
 import hashlib
 import itertools
 import json
 import math
 import os
 import pathlib
+import pickle
 import shutil
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
+from jaxtyping import PyTree
 
-from ..._files import unfinished, write_whole
-from ..._inputs import checked
-from ..._results import messages
-from ..._sizes import format_bytes
-from ..processes import gathered
-from .base import AbstractRecord, AbstractStore, Layout
+from .._extensible import Extensible
+from .._files import unfinished, write_whole
+from .._inputs import checked
+from .._results import is_verdict, messages
+from .._sizes import check_fits, format_bytes, host_bytes
+
+
+def gathered(x: Any) -> list[Any]:
+    """The values of `x` on all processes, in their order, on every process."""
+    if jax.process_count() == 1:
+        return [x]
+    data = np.frombuffer(pickle.dumps(x), np.uint8)
+    lengths = multihost_utils.process_allgather(np.asarray(data.size, np.int32))
+    padded = np.zeros(np.max(lengths), np.uint8)
+    padded[: data.size] = data
+    rows = np.asarray(multihost_utils.process_allgather(padded))
+    return [pickle.loads(row[:length]) for row, length in zip(rows, lengths, strict=True)]
+
+
+class Layout(NamedTuple):
+    """The contents of a store, and the data that identify a run.
+
+    **Fields:**
+
+    - `n`: number of samples.
+    - `output`: shapes and dtypes of the output of one sample, a pytree of `jax.ShapeDtypeStruct`.
+    - `key`: data of the random key, a list of integers.
+    - `samples`: digest of the samples.
+    - `block`: number of samples that are written at once, a power of two.
+    """
+
+    n: int
+    output: PyTree[jax.ShapeDtypeStruct]
+    key: list[int]
+    samples: str
+    block: int
+
+    @property
+    def bytes(self) -> int:
+        """The size of the output of one sample."""
+        return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(self.output))
+
+    def named(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """The leaves of `output` with their names."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.output, is_leaf=is_verdict)
+        return {
+            jax.tree_util.keystr(path, simple=True, separator="/") or "output": x
+            for path, x in ((path, jax.tree.leaves(leaf)[0]) for path, leaf in leaves)
+        }
+
+
+class AbstractRecord(abc.ABC):
+    """A store that one process has opened.
+
+    **Fields:** `status`, shape `(n,)`: the number of each sample's verdict, or -1 for samples that
+    are not stored yet.
+    """
+
+    status: np.ndarray
+    # Number of consecutive samples that one process must write, a power of two.
+    rows: int
+
+    @abc.abstractmethod
+    def write(self, first: int, outputs: PyTree, status: np.ndarray) -> None:
+        """Write the samples first, first + 1, ...: first their outputs, then their status. So after
+        an interruption no sample counts as written that is not."""
+
+    @abc.abstractmethod
+    def read(self, first: int, stop: int) -> PyTree[np.ndarray]:
+        """Outputs of the samples first ... stop - 1."""
+
+    @abc.abstractmethod
+    def result(self) -> Any:
+        """The outputs for the user, when all samples are written."""
+
+
+class AbstractStore(Extensible):
+    """A store for the outputs of all samples. A new kind is a subclass with its own
+    `AbstractRecord`."""
+
+    @abc.abstractmethod
+    def open(self, layout: Layout) -> AbstractRecord:
+        """Start a new run, or resume one after an interruption. Called once on each process."""
+
+
+class Memory(AbstractStore):
+    """Keeps all outputs in the memory of the host. `Rollouts.outputs` is then the pytree that the
+    function returned, as NumPy arrays with a leading axis of n samples. If a run has several
+    processes, each of them gets all outputs."""
+
+    def open(self, layout: Layout) -> "MemoryRecord":
+        return MemoryRecord(layout)
+
+
+class MemoryRecord(AbstractRecord):
+    """One array for each leaf, and the ranges that this process has written."""
+
+    def __init__(self, layout: Layout):
+        shapes = layout.output
+        check_fits(
+            layout.n * layout.bytes,
+            f"Outputs of {layout.n} samples take",
+            "keep them on disk by `store=mbd.rollout.Zarr(path)`, or statistics of them by "
+            "`reductions=`, or return less of each sample",
+            host_bytes(),
+        )
+        self.status = np.full(layout.n, -1, np.int16)
+        self.rows = 1
+        self.outputs = jax.tree.map(lambda s: np.zeros((layout.n, *s.shape), s.dtype), shapes)
+        self.written: list[tuple[int, int]] = []
+
+    def write(self, first, outputs, status):
+        stop = first + len(status)
+        for whole, part in zip(
+            jax.tree.leaves(self.outputs), jax.tree.leaves(outputs), strict=True
+        ):
+            whole[first:stop] = part
+        self.status[first:stop] = status
+        self.written.append((first, stop))
+
+    def read(self, first, stop):
+        return jax.tree.map(lambda x: x[first:stop], self.outputs)
+
+    def result(self):
+        if jax.process_count() > 1:
+            mine = [(a, b, jax.tree.leaves(self.read(a, b))) for a, b in self.written]
+            for a, b, parts in itertools.chain.from_iterable(gathered(mine)):
+                for whole, part in zip(jax.tree.leaves(self.outputs), parts, strict=True):
+                    whole[a:b] = part
+        return self.outputs
+
 
 _CONFIGURATION = "jaxmbd.rollout"
 _CHUNK_BYTES = 2**24  # larger ones of the disk are unwieldy
