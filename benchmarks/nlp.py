@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 import jaxmbd as mbd
 from jaxmbd.trajopt.nlp import Evaluator
-from jaxmbd.trajopt.transcriptions import transcribe
+from jaxmbd.trajopt.transcribe import transcribe
 
 
 class CartPole(mbd.AbstractSystem):

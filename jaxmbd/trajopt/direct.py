@@ -23,7 +23,8 @@ from .nlp import AbstractNLPSolver, Evaluator, NLPSolution, Uno
 from .plan import Plan, make_plan
 from .problem import Problem
 from .status import STATUS
-from .transcriptions import AbstractTranscription, HermiteSimpson, Transcribed, transcribe
+from .transcribe import Transcribed, transcribe
+from .transcriptions import AbstractTranscription, HermiteSimpson
 from .turns import loses_turns
 
 

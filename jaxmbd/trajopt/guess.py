@@ -1,5 +1,6 @@
 """Initial guesses of the search for a plan."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import diffrax
@@ -15,11 +16,11 @@ from .._equations import equations
 from .._inputs import checked, unjudged
 from .._printed import counted, printed
 from .._results import RESULTS
+from .._search import DEPENDENT
 from .._simulate import simulate
 from .._tangent_space import displaced
 from .._types import Control
 from .control_guess import as_control
-from .gauss_newton import nearest_root
 from .motion import final_conditions
 from .plan import Plan
 from .problem import Problem
@@ -205,3 +206,25 @@ def _resample(problem: Problem, plan: Plan) -> Guess:
     q = jax.vmap(problem.system.normalise)(q)
     times = plan.t[0] + new * (plan.t[-1] - plan.t[0])
     return Guess(q, v, jax.vmap(plan.control)(times, q, v))
+
+
+@eqx.filter_jit
+def value_and_slope(rows: Callable, x: Any, data: Any) -> tuple[Any, Any]:
+    """The values and Jacobian of rows(x, data). Define `rows` once, or it is compiled again."""
+    return rows(x, data), jax.jacfwd(lambda x: rows(x, data))(x)
+
+
+def nearest_root(rows: Callable, x: np.ndarray, data: Any, chosen: Any = slice(None)) -> np.ndarray:
+    """A point near x where the `chosen` entries of rows(x, data) vanish, or the last iterate if
+    none is found, by the Gauss-Newton method. The entries may be redundant. It is x if the values or
+    the Jacobian are not finite."""
+    found = x
+    for _ in range(30):
+        r, J = (np.asarray(part)[chosen] for part in value_and_slope(rows, found, data))
+        if not (np.isfinite(J).all() and np.isfinite(r).all()):
+            return x
+        change = np.linalg.pinv(J, rcond=DEPENDENT) @ r
+        found = found - change
+        if np.abs(change).max(initial=0.0) < 1e-12 * (1 + np.abs(found).max(initial=0.0)):
+            break
+    return found

@@ -15,10 +15,8 @@ from scipy.optimize import root
 import jaxmbd as mbd
 from jaxmbd import trajopt as T
 from jaxmbd._concrete import to_jax
-from jaxmbd.trajopt.transcriptions.base import Interval
-from jaxmbd.trajopt.transcriptions.dynamics import Dynamics
-from jaxmbd.trajopt.transcriptions.independent import implied, independent
-from jaxmbd.trajopt.transcriptions.variables import Knot
+from jaxmbd.trajopt.transcribe import implied, independent
+from jaxmbd.trajopt.transcriptions import Dynamics, Interval, Knot
 
 LENGTH, MASS, GRAVITY, ANGLE = 0.9, 1.2, 9.81, 2.0
 INERTIA = MASS * LENGTH**2
