@@ -1,4 +1,4 @@
-"""Controls u(t, q, v): tables in time, and feedback along a motion."""
+"""Controls u(t, q, v): tables in time, feedback along a motion, and the guess of a search."""
 
 import abc
 import dataclasses
@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import all_concrete, as_one_program
+from .._checks import check_no_nan, with_dtype
+from .._concrete import all_concrete, as_one_program, numpy_if_concrete, to_jax
 from .._extensible import Extensible
-from .._inputs import checked, number, positive, shown, unjudged
+from .._inputs import checked, finite, number, positive, shown, unjudged
 from .._system import AbstractSystem
 from .._tangent_space import difference, displaced
 from .._types import Control, RealScalarLike
+from .problem import Problem
 
 # Times this close to a grid point, as a share of an interval, count as that grid point.
 _ON_GRID = 1e-6
@@ -305,3 +307,73 @@ def place(t0, dt, t, intervals):
     steps = (t - t0) / dt
     k = jnp.clip(jnp.floor(steps + _ON_GRID), 0, intervals - 1)
     return k.astype(int), jnp.clip(steps - k, 0.0, 1.0)
+
+
+@checked
+class PiecewiseQuadratic(AbstractControl):
+    """The control whose u in each interval is a parabola through the values at its ends and in its
+    middle. It is constant before and after the table.
+
+    **Arguments:**
+
+    - `t0`: the start [s]. `dt`: the length of an interval [s]. `values`: u at the grid points,
+      shape `(n + 1, nu)`. `middles`: u in the middles of the intervals, shape `(n, nu)`.
+    """
+
+    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
+
+    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    dt: Annotated[Float[Array, "..."], positive] = eqx.field(converter=jnp.asarray)
+    values: Annotated[Float[Array, "*batch points nu"], unjudged] = eqx.field(converter=jnp.asarray)
+    middles: Annotated[Float[Array, "*batch n nu"], unjudged] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        expected = (*self.values.shape[:-2], self.values.shape[-2] - 1, self.values.shape[-1])
+        if self.middles.shape != expected:
+            raise ValueError(
+                f"Argument `middles` must have shape {expected}, one row for each interval between "
+                f"`values`, but has {self.middles.shape}."
+            )
+
+    def __call__(self, t, q, v):
+        del q, v
+        k, s = place(self.t0, self.dt, t, self.middles.shape[0])
+        begin, middle, end = self.values[k], self.middles[k], self.values[k + 1]
+        return (2 * s - 1) * (s - 1) * begin + 4 * s * (1 - s) * middle + s * (2 * s - 1) * end
+
+    def within(self, t, q, v):
+        del t, q, v
+        return self
+
+
+def with_strong_types(problem: Problem) -> Problem:
+    """The problem with Python numbers, and arrays made of them, as arrays of its dtype. The user
+    may have put some in, and they would be compiled again."""
+    return with_dtype(problem, problem.state.q.dtype)
+
+
+def as_control(problem: Problem, guess: Any, name: str = "guess") -> Any:
+    """Turn the user's guess (`None`, an array or a callable) into a callable.
+
+    **Raises:** `ValueError` for the wrong shape."""
+    dtype = problem.state.q.dtype
+    check_no_nan(**{name: guess})
+    if callable(guess):
+        return with_dtype(guess, dtype)
+    what = f"`{name}`, a callable (t, q, v) -> u or an array,"
+    values = finite(what, 0.0 if guess is None else guess, dtype, shape=None)
+    if guess is None:
+        values = np.zeros(problem.nu, dtype)
+    shapes = (problem.nu,), (problem.steps, problem.nu)
+    if values.shape not in shapes:
+        raise ValueError(
+            f"Argument `{name}` must be a callable (t, q, v) -> u, or have shape {shapes[1]} or "
+            f"{shapes[0]}, but has shape {values.shape}."
+        )
+    xp = numpy_if_concrete(values)
+    return table(problem, to_jax(xp.broadcast_to(xp.asarray(values), shapes[1])))
+
+
+def table(problem: Problem, u: Array) -> PiecewiseConstant:
+    """The table of u on the grid of the problem."""
+    return PiecewiseConstant(problem.state.t, problem.dt, u)

@@ -20,7 +20,7 @@ from .._search import DEPENDENT
 from .._simulate import simulate
 from .._tangent_space import displaced
 from .._types import Control
-from .control_guess import as_control
+from .controls import as_control
 from .motion import final_conditions
 from .plan import Plan
 from .problem import Problem
@@ -216,8 +216,8 @@ def value_and_slope(rows: Callable, x: Any, data: Any) -> tuple[Any, Any]:
 
 def nearest_root(rows: Callable, x: np.ndarray, data: Any, chosen: Any = slice(None)) -> np.ndarray:
     """A point near x where the `chosen` entries of rows(x, data) vanish, or the last iterate if
-    none is found, by the Gauss-Newton method. The entries may be redundant. It is x if the values or
-    the Jacobian are not finite."""
+    none is found. It is x if the values or the Jacobian are not finite. By the Gauss-Newton method,
+    so that the entries may be redundant."""
     found = x
     for _ in range(30):
         r, J = (np.asarray(part)[chosen] for part in value_and_slope(rows, found, data))

@@ -1,26 +1,181 @@
-"""The linear-quadratic problem about a motion: derivatives of its steps and costs, and the best
-change of the controls."""
+"""The linear-quadratic problem about a motion, and the best change of the controls."""
 
-from typing import NamedTuple
+import abc
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
-from .._search import Multipliers, bounded_least_squares, normal_inverse
-from .._tangent_space import difference
-from .controls import Held
-from .expansion import AbstractExpansion, gradient_and_hessian
-from .motion import (
-    Trajectory,
-    advance,
-    final_conditions,
-    final_cost,
-    path_conditions,
-    running_cost,
+from .._equations import equations
+from .._extensible import Extensible
+from .._search import (
+    Multipliers,
+    bounded_least_squares,
+    nonzero,
+    normal_inverse,
+    redundancy,
+    with_value,
 )
+from .._tangent_space import admissible_count, difference, displaced, state_jacobian, violations
+from .._types import Coordinates, RealScalarLike, Velocity
+from .controls import Held
+from .motion import Trajectory, advance, final_conditions, final_cost, path_conditions, running_cost
 from .problem import Problem
-from .tangent import Chart, chart, tangent
+
+# The order to which `ilqr` expands the motion.
+
+
+# Second derivatives in forward mode twice compile in half the time. With more variables than these,
+# reverse mode takes less time to run.
+_FEW = 6
+
+
+class AbstractExpansion(Extensible):
+    """The curvature of the motion that the quadratic problem includes."""
+
+    @abc.abstractmethod
+    def expand(
+        self, step: Callable, z: Float[Array, " n"], adjoint: Float[Array, " m"]
+    ) -> tuple[Float[Array, " m"], Float[Array, "m n"], Float[Array, "n n"]]:
+        """step(z) with its first derivative, and the second derivative of adjoint . step(z) or an
+        approximation of it, in z = (xi, u)."""
+
+
+class SecondOrder(AbstractExpansion):
+    """Second derivatives of the motion, weighted by the adjoint (the gradient of the cost with
+    respect to the state). This is Newton's method on the whole problem, which converges
+    quadratically. If the quadratic problem then has no minimum, the iteration omits them."""
+
+    def expand(self, step, z, adjoint):
+        def weighted(z):
+            ahead = step(z)
+            return adjoint @ ahead, ahead
+
+        _, H, ahead, along = gradient_and_hessian(weighted, z)
+        return ahead, along, H
+
+
+class FirstOrder(AbstractExpansion):
+    """Only first derivatives of the motion. Each iteration is cheaper by a factor of two or three,
+    and convergence is linear. Use it for motions without second derivatives, like those with
+    contact."""
+
+    def expand(self, step, z, adjoint):
+        del adjoint
+        along, ahead = jax.jacfwd(with_value(step), has_aux=True)(z)
+        return ahead, along, jnp.zeros((z.shape[0], z.shape[0]), z.dtype)
+
+
+def gradient_and_hessian(
+    fn: Callable, z: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, "n n"], Any, Any]:
+    """`first_and_second` of a scalar."""
+    return first_and_second(fn, z, jax.jacfwd if z.shape[0] <= _FEW else jax.grad)
+
+
+def first_and_second(
+    fn: Callable, z: Float[Array, " n"], derivative: Callable = jax.jacfwd
+) -> tuple[Any, Any, Any, Any]:
+    """The first and second derivatives of what fn returns first, and its second output with the
+    first derivatives. `derivative`: the mode of the first one."""
+    (second, along), (first, rest) = jax.jacfwd(
+        with_value(derivative(fn, has_aux=True)), has_aux=True
+    )(z)
+    return first, second, rest, along
+
+
+# Bases of the displacements that the constraints of a problem admit.
+
+
+class Tangent(NamedTuple):
+    """The displacements dx of a state that do not violate (Phi, Phi', Psi), to first order.
+
+    - `Z`: an orthonormal basis of the admissible dx, `(nx, m)`. Surplus columns are zero.
+    - `back`: the matrix from a violation of the rows to the smallest dx for it, `(nx, rows)`.
+    """
+
+    Z: Float[Array, "*batch nx m"]
+    back: Float[Array, "*batch nx rows"]
+
+
+def is_constrained(problem: Problem) -> bool:
+    """Whether the motion has constraints that hold exactly."""
+    # With a compliant method all directions are admissible.
+    state = problem.state
+    return bool(problem.enforcement.rigid) and equations(problem.system).row_count(*_at(state)) > 0
+
+
+def _at(state):
+    return state.t, state.q, state.v
+
+
+def tangent_size(problem: Problem) -> int:
+    """The number of admissible directions at the start; all directions if the start is traced."""
+    nx = 2 * problem.state.v.shape[0]
+    if not is_constrained(problem):
+        return nx
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves((problem.system, problem.state))):
+        return nx
+    return admissible_count(problem.system, *_at(problem.state))
+
+
+def tangent(problem: Problem, t: RealScalarLike, q: Coordinates, v: Velocity, size: int) -> Tangent:
+    """The `size` directions that change the rows least. Those that do change them are zero."""
+    nx = 2 * v.shape[0]
+    if not is_constrained(problem):
+        return Tangent(jnp.eye(nx, dtype=v.dtype), jnp.zeros((nx, 0), v.dtype))
+    C = state_jacobian(problem.system, t, q, v)
+    U, s, Vh = jnp.linalg.svd(C, full_matrices=True)
+    independent = nonzero(s, redundancy(s.dtype))
+    rank = jnp.sum(independent)
+    admissible = jnp.arange(nx - size, nx) >= rank
+    Z = jnp.where(admissible[None, :], Vh[nx - size :].T, 0.0)
+    inverse = jnp.where(independent, 1 / jnp.where(independent, s, 1.0), 0.0)
+    k = s.shape[0]
+    return Tangent(Z, (Vh[:k].T * inverse[None, :]) @ U[:, :k].T)
+
+
+class Chart(NamedTuple):
+    """The states (q, v) near a point of the grid as polynomials in xi: their values at xi = 0, and
+    their first and second derivatives."""
+
+    value: tuple[Array, Array]
+    slope: tuple[Array, Array]
+    bend: tuple[Array, Array]
+
+    def __call__(self, xi: Float[Array, " m"]) -> tuple[Coordinates, Velocity]:
+        return jax.tree.map(lambda x, slope, bend: x + (slope + bend @ xi / 2) @ xi, *self)
+
+
+def chart(
+    problem: Problem, tangent: Tangent, t: RealScalarLike, q: Coordinates, v: Velocity
+) -> Chart:
+    """The states after the displacement Z xi and a correction back onto the constraints, exact up
+    to second order in xi. It takes one pass through the equations, however many functions of xi
+    follow."""
+    system, zero = problem.system, jnp.zeros(tangent.Z.shape[1], v.dtype)
+    moved = Chart(*_expanded(lambda xi: displaced(system, q, v, tangent.Z @ xi), zero))
+    if tangent.back.shape[1] == 0:
+        return moved
+    _, _, bent = _expanded(lambda xi: violations(system, t, *moved(xi)), zero)
+    # The correction is of second order, so that it adds to the state along q' = N dp.
+    dp, dv = jnp.split(jnp.tensordot(tangent.back, bent, 1), 2)
+    dq = jax.vmap(jax.vmap(lambda dp: system.qdot(q, dp), 1, 1), 2, 2)(dp)
+    q_bend, v_bend = moved.bend
+    return moved._replace(bend=(q_bend - dq, v_bend - dv))
+
+
+def _expanded(fn, x):
+    """fn(x) and its first and second derivatives."""
+    slope, bend, value, _ = first_and_second(with_value(fn), x)
+    return value, slope, bend
+
+
+# The linear-quadratic problem about a motion: derivatives of its steps and costs, and the best
+# change of the controls.
 
 
 class Quadratic(NamedTuple):

@@ -17,7 +17,7 @@ from .._extensible import Extensible
 from .._inputs import at_least, checked, number, positive, positive_or_infinite, unjudged
 from .._printed import counted, printed
 from .._progress import progress_bar
-from .status import STATUS
+from .plan import STATUS
 
 
 @checked

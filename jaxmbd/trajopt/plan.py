@@ -1,23 +1,156 @@
-"""The result of an optimisation."""
+"""The result of an optimisation: the verdict, the plan, and the motion under its controls."""
 
-from typing import Any
+import dataclasses
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from .._concrete import numpy_if_concrete, picked, to_jax
-from .._inputs import checked
-from .._printed import printed
+from .._concrete import as_one_program, numpy_if_concrete, picked, to_jax
+from .._inputs import at_least, checked
+from .._loop import stop_gradient
+from .._printed import largest, printed
 from .._results import code
-from .control_guess import as_control, with_strong_types
-from .controls import PiecewiseConstant
-from .motion import Trajectory, conditions, cost, follow, largest_phi
-from .performance import Performance, performance, verdict
+from .._search import with_value
+from .._tangent_space import difference, displaced
+from .controls import PiecewiseConstant, as_control, with_strong_types, within
+from .linear_quadratic import tangent
+from .motion import Trajectory, advance, conditions, cost, follow, largest_phi
 from .problem import Problem
-from .status import STATUS
+
+
+class STATUS(eqx.Enumeration):
+    """The verdict on an optimisation, one for each problem of a batch. `STATUS[plan.status]` is the
+    verdict in words."""
+
+    converged = "Converged: the tolerances are met."
+    running = "Not finished: the limit of iterations was reached first."
+    stuck = (
+        "No step improves the cost any further, though the tolerance is not met. The tolerance may "
+        "be below what rounding allows, or the costs have kinks."
+    )
+    infeasible = (
+        "The conditions `final` or `path` are violated beyond the tolerance, and larger penalties "
+        "do not help. They may contradict the bounds or the dynamics."
+    )
+    failed_start = (
+        "The motion under the first guess failed or is not finite, or the states of the guess "
+        "could not be joined to one motion. Choose another guess, more `substeps`, or another "
+        "`enforcement`. A motion also fails where an angle that a spring, a limit, an actuator or "
+        "a coupling reads passes half a turn from its `middle`, see `turns_not_counted`."
+    )
+    unstable = (
+        "The motion is unstable: small errors grow so much on the way that the controls of the "
+        "plan do not lead along it. Follow it with feedback, as `ilqr` and `mbd.analysis.lqr` give "
+        "it, plan over a shorter time, or, if it is stiff, take more `substeps`."
+    )
+    turns_not_counted = (
+        "An angle that a spring, a limit, an actuator or a coupling reads passes half a turn from "
+        "its `middle`, where the plan takes it for another angle, or turns by more than half a "
+        "turn in an interval. Give the problem the `angles` of the middle of the motion, "
+        "`mbd.State(t, q, v, angles=...)`, so that all of it is within half a turn of them; or "
+        "more `steps`; or plan shorter motions, one after the other."
+    )
+    astray = (
+        "The plan does not hold the plant: it costs far more than those before it, or its final "
+        "cost is far above that of the state in which it begins, and searches from other guesses "
+        "found no better one. Choose a longer horizon, wider bounds, another `guess`, or a model "
+        "that is nearer to the plant."
+    )
+    performed = "Simulated under a given control, not optimised."
+
+
+# A plan is unstable if its drift exceeds this share of its path and errors grow more than so many
+# times. A coarse grid alone does not cause that.
+_SHARE, MUCH_GROWTH = 0.1, 100.0
+
+
+class Performance(NamedTuple):
+    """The effect of small errors.
+
+    - `growth`: the largest factor by which a small deviation from the plan, at any time, has grown
+      at its end. It is the largest singular value of the tangent maps to the end.
+    - `drift`: how far the motion leaves the plan, to first order: the largest entry of a
+      displacement and difference of velocity at any time.
+    """
+
+    growth: Float[Array, ""]
+    drift: Float[Array, ""]
+
+
+def performance(problem: Problem, path: Trajectory, control: Any) -> Performance:
+    """The performance of a path under a control. With the tangent map A(k) of each interval, and
+    its gap d(k) from the next point of the path to the end of the simulated interval,
+
+        delta(k+1) = A(k) delta(k) + d(k).
+
+    The result is a constant under differentiation."""
+    problem, path, control = stop_gradient((problem, path, control))
+    t, size = problem.times, 2 * path.v.shape[1]
+    tangents = jax.vmap(lambda t, q, v: tangent(problem, t, q, v, size))(t, path.q, path.v)
+
+    def interval(t, q, v, here, ahead, Z):
+        def end(xi):
+            q1, v1 = displaced(problem.system, q, v, here.Z @ xi)
+            q1, v1, _ = advance(problem, t, q1, v1, within(control, t, q1, v1))
+            return Z.T @ difference(problem.system, ahead, (q1, v1))
+
+        return jax.jacfwd(with_value(end), has_aux=True)(jnp.zeros(size, v.dtype))
+
+    here = jax.tree.map(lambda x: x[:-1], tangents)
+    ahead = path.q[1:], path.v[1:]
+    # A loop compiles faster than a batch.
+    points = t[:-1], path.q[:-1], path.v[:-1], here, ahead, tangents.Z[1:]
+    A, gaps = jax.lax.map(lambda x: interval(*x), points)
+
+    def forth(delta, step):
+        A, d, Z = step
+        delta = A @ delta + d
+        return delta, jnp.max(jnp.abs(Z @ delta))
+
+    _, left = jax.lax.scan(forth, jnp.zeros(size, A.dtype), (A, gaps, tangents.Z[1:]))
+    return with_rounding(path, growth_to_end(A), jnp.max(left))
+
+
+def growth_to_end(A: Float[Array, "n m m"]) -> Float[Array, ""]:
+    """The largest singular value of the products A(n-1) ... A(k) for all k; inf instead of NaN."""
+
+    def back(carry, A):
+        product, scale = carry
+        product = product @ A
+        size = jnp.max(jnp.abs(product), initial=0.0)
+        # Scale the product to size one, so that nothing overflows.
+        product, scale = product / jnp.where(size > 0, size, 1.0), scale + jnp.log(size)
+        return (product, scale), (product, scale)
+
+    identity = jnp.eye(A.shape[1], dtype=A.dtype)
+    _, (products, scales) = jax.lax.scan(back, (identity, jnp.zeros((), A.dtype)), A, reverse=True)
+    norms = jax.vmap(lambda x: jnp.linalg.norm(x, 2))(products)
+    growth = jnp.max(norms * jnp.exp(scales), initial=0.0)
+    return jnp.where(jnp.isnan(growth), jnp.inf, growth)
+
+
+def with_rounding(path: Trajectory, growth: Array, drift: Array) -> Performance:
+    """Add the rounding errors of the states to the drift. They grow as well."""
+    size = jnp.maximum(jnp.max(jnp.abs(path.q)), jnp.max(jnp.abs(path.v)))
+    drift = drift + growth * jnp.finfo(path.q.dtype).eps * size
+    return Performance(growth, jnp.where(jnp.isnan(drift), jnp.inf, drift))
+
+
+def verdict(problem: Problem, path: Trajectory, status: Any, found: Performance) -> Any:
+    """The status, unless the motion leaves the path because it is unstable."""
+    start = path.q[0], path.v[0]
+    way = jnp.max(
+        jnp.abs(jax.vmap(lambda q, v: difference(problem.system, start, (q, v)))(path.q, path.v))
+    )
+    # Not `>`, so that NaN counts as lost.
+    lost = ~(found.drift <= _SHARE * way) & (found.growth > MUCH_GROWTH)
+    fine = (status == STATUS.converged) | (status == STATUS.performed)
+    return STATUS.where(lost & fine, STATUS.unstable, status)
 
 
 @printed
@@ -163,3 +296,58 @@ def without_repetition(plan: Plan) -> Plan:
         return plan
     history = picked(plan.history, np.s_[: int(plan.iterations) + 1])
     return eqx.tree_at(lambda p: p.history, plan, history)
+
+
+@printed
+class Replay(eqx.Module):
+    """The result of `replay`.
+
+    **Fields:**
+
+    - `simulated`: the simulated motion, as a `Plan` with `STATUS.performed`.
+    - `drift`: the displacement and difference of velocity from the plan to the simulated motion at
+      each point of the grid, shape `(n + 1, 2 nv)`.
+    - `largest`: the largest entry of `drift` in absolute value.
+    """
+
+    simulated: Plan
+    drift: Float[Array, "points nx"]
+    largest: Float[Array, ""]
+
+    def __str__(self) -> str:
+        drift = f"{largest(self.largest):.3g}"
+        return f"simulated again: the motion drifts from the plan by at most {drift}"
+
+
+@checked
+def replay(
+    problem: Problem, plan: Plan, *, substeps: Annotated[int | None, at_least(1)] = None
+) -> Replay:
+    """Simulate the controls of a plan from its start, by the enforcement and scheme of the problem,
+    and compare the motion with the plan. The accuracy of a collocated motion depends on its grid.
+    Open-loop controls of an unstable motion drift on any grid.
+
+    **Arguments:**
+
+    - `problem`: the problem of the plan. The duration is taken from the plan.
+    - `substeps`: the steps of the simulation in each interval, default as in the problem.
+    """
+    if plan.t.shape != (problem.steps + 1,):
+        raise ValueError(
+            f"Argument `plan` of replay must be on the grid of the problem, {problem.steps} "
+            f"intervals, but has times of shape {plan.t.shape}: use the problem that it is of."
+        )
+    begin, end = (picked(plan.t, k) for k in (0, -1))
+    duration = to_jax(numpy_if_concrete(begin).subtract(end, begin))
+    problem = eqx.tree_at(lambda p: p.duration, problem, duration)
+    if substeps is not None:
+        problem = dataclasses.replace(problem, substeps=substeps)
+    simulated = perform(problem, plan.control)
+    return Replay(simulated, *_drift(problem, (plan.q, plan.v), (simulated.q, simulated.v)))
+
+
+@as_one_program
+def _drift(problem: Problem, planned: Any, simulated: Any) -> tuple[Array, Array]:
+    """The deviations, and the largest of them."""
+    drift = jax.vmap(lambda x, y: difference(problem.system, x, y))(planned, simulated)
+    return drift, jnp.max(jnp.abs(drift))

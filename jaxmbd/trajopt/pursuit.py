@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._printed import printed
-from .status import STATUS
+from .plan import STATUS
 
 # A plan is doubted if its cost exceeds the lowest one since the last doubt by this share, and by
 # this share of the highest one. Costs near zero fluctuate with every disturbance.

@@ -16,9 +16,8 @@ from .._results import RESULTS
 from .._step import Stepper, off_branch
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
-from .controls import AbstractControl, Held, PiecewiseConstant, PiecewiseLinear
+from .controls import AbstractControl, Held, PiecewiseConstant, PiecewiseLinear, PiecewiseQuadratic
 from .motion import cost_rate, path_conditions
-from .piecewise_quadratic import PiecewiseQuadratic
 from .problem import Problem
 
 

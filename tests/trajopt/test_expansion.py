@@ -9,10 +9,15 @@ from trajopt_problems import Circle, on_circle
 from jaxmbd import trajopt
 from jaxmbd._search import Multipliers
 from jaxmbd._tangent_space import difference, violations
-from jaxmbd.trajopt.expansion import FirstOrder, SecondOrder, gradient_and_hessian
-from jaxmbd.trajopt.linear_quadratic import model
+from jaxmbd.trajopt.linear_quadratic import (
+    FirstOrder,
+    SecondOrder,
+    chart,
+    gradient_and_hessian,
+    model,
+    tangent,
+)
 from jaxmbd.trajopt.motion import Trajectory, advance, cost
-from jaxmbd.trajopt.tangent import chart, tangent
 
 
 @pytest.mark.parametrize("n", [2, 9])

@@ -8,8 +8,8 @@ from trajopt_problems import Circle, Reach, masses, on_circle
 
 from jaxmbd import trajopt
 from jaxmbd._concrete import to_jax
-from jaxmbd.trajopt.goal import goal
 from jaxmbd.trajopt.pursuit import Watch
+from jaxmbd.trajopt.receding_horizon import goal
 
 CONVERGED = trajopt.STATUS.converged
 HOLDS = (1.0, 0.05)  # the final cost falls to a twentieth

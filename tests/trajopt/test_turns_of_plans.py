@@ -9,8 +9,8 @@ from trajopt_problems import SHOOTING, Effort, Reach, converged, ended, least_no
 
 import jaxmbd as mbd
 from jaxmbd import trajopt as T
+from jaxmbd.trajopt.direct import loses_turns
 from jaxmbd.trajopt.motion import Trajectory
-from jaxmbd.trajopt.turns import loses_turns
 
 K, INERTIA, END = 2.0, 0.5, 1.5
 
