@@ -9,7 +9,7 @@ from joint_kinds import motion
 from reported import BOX, TIME, G, X, Y, Z, four_bar
 
 import jaxmbd as mbd
-from jaxmbd.mechanism.reports.rows import dense_jacobian
+from jaxmbd.mechanism.reports.violation import dense_jacobian
 
 
 def test_all_reactions_hold_the_bodies():

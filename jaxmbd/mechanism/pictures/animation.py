@@ -14,10 +14,8 @@ from ..._inputs import at_least, checked, positive
 from ..._simulate import Solution
 from ..mechanism import Mechanism
 from ..reports import contact_forces, over_intervals
-from .drawing import Picture, make_view
-from .forces import PointForces, mean_forces, point_forces
-from .geometry import concrete
-from .require import pyplot
+from .drawing import Picture, make_view, pyplot
+from .geometry import PointForces, concrete, mean_forces, point_forces
 
 
 @checked

@@ -1,6 +1,7 @@
-"""Drawings of mechanisms."""
+"""Drawings of mechanisms as skeletons, by matplotlib."""
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,32 @@ from ..forces import Spring
 from ..mechanism import Mechanism
 from ..reports import contact_forces
 from . import symbols
-from .forces import PointForces, point_forces
-from .geometry import Frames, View, body_frames, concrete, element_frames, pieces
-from .require import pyplot
+from .geometry import (
+    Frames,
+    PointForces,
+    View,
+    body_frames,
+    concrete,
+    element_frames,
+    pieces,
+    point_forces,
+)
 from .shapes import extent, grounds, is_ground, placed_shapes, solid
 from .symbols import BODIES, GROUND_EDGE, INK, Stroke
 
 # Length of the longest arrow, and largest length of heads, relative to the picture.
 _ARROW, _HEAD = 0.25, 0.035
+
+
+def pyplot() -> ModuleType:
+    """Import `matplotlib.pyplot`. **Raises:** `ImportError` that names the remedy."""
+    try:
+        import matplotlib.pyplot
+    except ImportError as error:
+        raise ImportError(
+            "Pictures need matplotlib. Install it with `pip install jaxmbd[viz]`."
+        ) from error
+    return matplotlib.pyplot
 
 
 @checked

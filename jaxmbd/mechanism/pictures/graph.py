@@ -11,7 +11,7 @@ from ..body import GROUND
 from ..groups import Groups
 from ..mechanism import Mechanism
 from ..reports import mobility
-from .require import pyplot
+from .drawing import pyplot
 from .symbols import BODIES, FORCE, GROUND_FILL, INK
 
 _TREE, _LOOP, _REDUNDANT = INK, BODIES[0], FORCE

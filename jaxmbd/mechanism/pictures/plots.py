@@ -1,12 +1,14 @@
-"""Plots of a motion over time."""
+"""Plots of a motion over time, and of the points that it reaches."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from ..._concrete import to_jax
-from ..._inputs import checked
+from ..._inputs import Vector, checked
 from ..._simulate import Solution
 from ..contacts import AbstractGap
 from ..joint_coordinates import joint_path
@@ -23,7 +25,7 @@ from ..reports import (
     violation,
 )
 from .animation import one_motion
-from .require import pyplot
+from .drawing import pyplot
 from .symbols import BODIES, INK
 
 # Colours of contacts that are open, stick or slip. Gaps and joint limits are open or closed.
@@ -289,3 +291,43 @@ def _panels(t: np.ndarray, curves: dict[str, list[tuple[str, np.ndarray]]], axes
 def _legend(ax: Any) -> None:
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+@checked
+def plot_workspace(
+    mechanism: Mechanism,
+    q: Float[Array, "*batch nq"],
+    body: str,
+    point: Vector = (0.0, 0.0, 0.0),
+    ax: Any = None,
+) -> Any:
+    """Plot where a point of a body gets in many poses, in the plane of world axes in which these
+    places extend the most: its workspace.
+
+        found = mbd.analysis.kinematics(mechanism, state, ["hip", "knee"], angles, throw=False)
+        mbd.plots.workspace(mechanism, found.q[found.ok], "foot")
+
+    **Arguments:** `q`: coordinates of the poses, with any leading axes. `body`, `point`: the body,
+    and the point in its frame [m]. `ax`: matplotlib axes, by default new.
+
+    **Returns:** the axes.
+
+    **Raises:** `ImportError` without matplotlib; `ValueError` for an unknown body and for no poses.
+    """
+    q = mechanism.checked_q(q).reshape(-1, mechanism.coordinates.nq)
+    if not len(q):
+        raise ValueError("`q` of workspace holds no poses.")
+    places = np.asarray(mechanism.pose(q, body).point(jnp.asarray(point, q.dtype)))
+    if ax is None:
+        _, ax = pyplot().subplots(figsize=(5.2, 5.0), layout="constrained")
+    # The two axes of the largest extent, in their order.
+    i, j = sorted(np.argsort(-np.ptp(places, axis=0), kind="stable")[:2])
+    ax.plot(places[:, i], places[:, j], ".", color=BODIES[0], markersize=3)
+    ax.set_xlabel(f"{'xyz'[i]} [m]")
+    ax.set_ylabel(f"{'xyz'[j]} [m]")
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.set_title(f'Workspace of "{body}"', fontsize=10, loc="left")
+    ax.grid(alpha=0.25, linewidth=0.6)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    return ax

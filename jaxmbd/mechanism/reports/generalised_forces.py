@@ -24,7 +24,7 @@ from ..joint_coordinates import joint_rates, joint_with_coordinates
 from ..joints import AbstractJoint
 from ..linearise import frame_poses, frame_twists
 from ..mechanism import Mechanism
-from .rows import dense_jacobian
+from .violation import dense_jacobian
 
 _ByJoint = dict[str, Float[Array, "*batch coordinates"]]
 
