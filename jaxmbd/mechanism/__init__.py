@@ -5,7 +5,6 @@ from .body import GROUND as GROUND
 from .body import Body as Body
 from .collisions import ContactPoints as ContactPoints
 from .collisions import collide as collide
-from .connector import AbstractConnector as AbstractConnector
 from .contacts import AbstractContact as AbstractContact
 from .contacts import AbstractGap as AbstractGap
 from .contacts import Contact as Contact
@@ -13,8 +12,8 @@ from .contacts import CoordinateLimit as CoordinateLimit
 from .contacts import Gap as Gap
 from .contacts import JointLimit as JointLimit
 from .contacts import contacts_among as contacts_among
-from .coordinate_constraint import CoordinateConstraint as CoordinateConstraint
 from .coordinates import BodyIndices as BodyIndices
+from .element import AbstractConnector as AbstractConnector
 from .element import AbstractElement as AbstractElement
 from .energy import ElementPower as ElementPower
 from .energy import gravitational_energies as gravitational_energies
@@ -120,6 +119,7 @@ from .reports import transmission_angle as transmission_angle
 from .reports import unique_reactions as unique_reactions
 from .reports import violation as violation
 from .scalar_coordinates import AbstractScalarCoordinate as AbstractScalarCoordinate
+from .scalar_coordinates import CoordinateConstraint as CoordinateConstraint
 from .scalar_coordinates import OfJoint as OfJoint
 from .scalar_coordinates import PathLength as PathLength
 from .scalar_coordinates import WeightedSum as WeightedSum

@@ -12,7 +12,7 @@ from .._fusion import materialise
 from .._linalg import BlockDiagonal, BlockRoot
 from .._types import Coordinates, RealScalarLike, Velocity
 from .body import Body
-from .placed import Configuration
+from .coordinates import Configuration
 from .plane import Flat
 from .stack import Stack
 from .tables import BodyTables

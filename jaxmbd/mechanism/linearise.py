@@ -22,9 +22,9 @@ from .._coordinates import (
 )
 from .._fusion import materialise
 from .._types import RealScalarLike
+from .coordinates import Placed
 from .element import AbstractElement, AbstractFramed
 from .joints import AbstractConstraint
-from .placed import Placed
 from .pose import Pose, PoseWithAxes, Twist, directions
 
 # Coordinates and velocities of the body at each end of an element.

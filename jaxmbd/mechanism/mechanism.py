@@ -24,20 +24,17 @@ from .body_dynamics import AbstractBodyDynamics, PlanarDynamics, SpatialDynamics
 from .collisions import ContactPoints
 from .contact_rows import ContactSet
 from .contacts import AbstractContact
-from .coordinates import Bodies, BodyIndices, FlatBodies
+from .coordinates import Bodies, BodyIndices, Configuration, FlatBodies
 from .element import AbstractFramed
 from .forces import AbstractForceElement
 from .in_plane import check_motion, kept_rows
 from .joint_rows import JointRows
 from .joints import AbstractConstraint, AbstractJoint, without_names
 from .linearise import frame_poses, frame_twists, linearised_rate
-from .listing import listing
-from .placed import Configuration
 from .plane import Flat, Plane
 from .pose import Pose, Twist
-from .stack import Stack, stack, stacks
-from .tables import BodyTables, merged_rows
-from .turns import may_need, near, turning
+from .stack import Stack, listing, stack, stacks
+from .tables import BodyTables, may_need, merged_rows, near, turning
 
 
 class Mechanism(AbstractStructuredSystem):

@@ -23,7 +23,7 @@ from .._raising import error_if
 from .._system import State
 from .._types import RealScalarLike
 from .body import GROUND
-from .groups import Groups
+from .element import Groups
 from .joint_coordinates import joint_with_coordinates
 from .joints import AbstractJoint, without_names
 from .mechanism import Mechanism

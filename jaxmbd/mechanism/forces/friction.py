@@ -10,7 +10,7 @@ from ..._concrete import to_jax
 from ..._coordinates import dot
 from ..._inputs import Number, Vector, checked, not_negative, positive
 from ..body import Body
-from ..connector import AbstractConnector
+from ..element import AbstractConnector
 from ..pose import Frame
 from ..relative import z_axis
 from .base import AbstractForce, Wrench

@@ -14,8 +14,14 @@ from ..._concrete import is_concrete, to_jax
 from ..._inputs import Vector, checked, number
 from ..._types import RealScalarLike
 from ..body import Body
-from ..connector import AbstractConnector
-from ..element import AbstractElement, check_rows, checked_name, names_and_frames, rows_of
+from ..element import (
+    AbstractConnector,
+    AbstractElement,
+    check_rows,
+    checked_name,
+    names_and_frames,
+    rows_of,
+)
 from ..pose import Frame, Pose, Twist
 
 

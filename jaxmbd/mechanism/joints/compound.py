@@ -22,8 +22,7 @@ from ..._coordinates import (
 from ..._inputs import Shape, Vector, checked, finite, number
 from ..body import Body
 from ..collisions import perpendicular
-from ..connector import pair_of, unit_vector
-from ..element import dtype_of
+from ..element import dtype_of, pair_of, unit_vector
 from ..pose import Frame
 from ..relative import misaligned, polar_angle, x_axis, y_axis
 from .base import AbstractJoint, limit_pairs

@@ -8,7 +8,7 @@ import numpy as np
 from ..._inputs import checked
 from ..._system import State
 from ..body import GROUND
-from ..groups import Groups
+from ..element import Groups
 from ..mechanism import Mechanism
 from ..reports import mobility
 from .drawing import pyplot
