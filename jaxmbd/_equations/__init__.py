@@ -1,8 +1,8 @@
 """The equations of a system: mass matrix, force, and constraint rows."""
 
 from .equations import AbstractEquations as AbstractEquations
-from .equations import ConstraintRows as ConstraintRows
 from .equations import equations as equations
 from .equations import specialised as specialised
+from .rows import ConstraintRows as ConstraintRows
 from .structured import AbstractStructuredSystem as AbstractStructuredSystem
 from .structured import Turning as Turning

@@ -5,7 +5,7 @@ other files call `equations(system)`, whose methods return arrays or blocks.
 """
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,28 +17,8 @@ from .._fusion import MAX_REDUCED, largest
 from .._linalg import AbstractEquationMap, MatrixMap
 from .._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Velocity
+from .rows import ConstraintRows
 from .structured import AbstractStructuredSystem, Configuration
-
-
-class ConstraintRows(NamedTuple):
-    """All rows at one (t, q, v), holonomic ones first.
-
-    - `phi`: Phi, shape `(nh,)`; nonholonomic rows have no position level.
-    - `velocity`: (Phi', Psi) = (J v + Phi_t, Psi), shape `(nc,)`.
-    - `J`: (Phi_q N, dPsi/dv), shape `(nc, nv)`; `BlockRows` of a structured system.
-    - `gamma`: right side of J v' = gamma, shape `(nc,)`: minus the time derivative of `velocity` at
-      constant v. It includes all terms of J' v, Phi_qt, Phi_tt and N'.
-    """
-
-    phi: Float[Array, " nh"]
-    velocity: Rows
-    J: Any
-    gamma: Rows
-
-    def position(self, holonomic: Float[Array, " nh"]) -> Rows:
-        """Extend values of the holonomic rows by zeros for the nonholonomic ones."""
-        missing = self.velocity.shape[0] - self.phi.shape[0]
-        return jnp.concatenate([holonomic, jnp.zeros(missing, holonomic.dtype)])
 
 
 class AbstractEquations(eqx.Module):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Rows, Velocity
-from .equations import ConstraintRows
+from .rows import ConstraintRows
 
 # q, or the result of `kinematics(q)`.
 Configuration: TypeAlias = Coordinates | Any
