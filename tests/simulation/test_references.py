@@ -96,6 +96,10 @@ def test_four_bars_through_singular_configurations():
     speed = np.sqrt(1 + 7 / 3 * 9.81 * (1 - np.cos(theta)))
     velocity = speed[:, None] * np.stack([np.cos(theta), -np.sin(theta)], axis=1)
     np.testing.assert_allclose(coarse.v, np.tile(velocity, 3), atol=2e-3)
+    # The cranks together hold three masses, and 3.5 weights of them, on the circle.
+    cos = np.cos(two_four_bars.exact_motion(fine.t))
+    held = (3.5 * 9.81 * cos - 3 * (1 + 7 / 3 * 9.81 * (1 - cos))) / 2
+    np.testing.assert_allclose(fine.multipliers[:, :3].sum(axis=1), held, atol=1e-6)
     # Parallel cranks throughout: the other branches of the singular pose are not taken.
     couplers = np.diff(coarse.q.reshape(-1, 3, 2), axis=1)
     np.testing.assert_allclose(couplers - [1.0, 0.0], 0.0, atol=1e-7)
