@@ -20,10 +20,7 @@ from ..shapes import (
     HeightField,
     Sphere,
 )
-from .base import ContactPoints
-from .boxes import box_box, box_capsule, box_sphere
-from .convex import convex_convex
-from .simple import (
+from .balls_and_ground import (
     capsule_capsule,
     capsule_sphere,
     cylinder_sphere,
@@ -31,6 +28,9 @@ from .simple import (
     height_field_shape,
     sphere_sphere,
 )
+from .base import ContactPoints
+from .boxes import box_box, box_capsule, box_sphere
+from .convex import convex_convex
 
 _FUNCTIONS: dict[tuple[type, type], Callable[..., ContactPoints]] = {
     **{

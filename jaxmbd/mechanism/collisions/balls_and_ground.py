@@ -1,4 +1,4 @@
-"""Pairs with contact points in closed form: shapes on ground, balls and capsules."""
+"""Balls and capsules against each other, a ball at a cylinder, and shapes on the ground."""
 
 import jax
 import jax.numpy as jnp
