@@ -82,6 +82,7 @@ def test_gradients_twice():
         sol = mbd.simulate(system, method, state, dt=0.01, num_steps=50)
         return jnp.cos(jnp.arange(4.0)) @ jnp.concatenate([sol.q[-1], sol.v[-1]])
 
+    h.check_scalar(end, np.asarray(1.1))
     h.check_scalar(jax.grad(end), np.asarray(1.1))
 
 
