@@ -1,46 +1,224 @@
-"""Saving of models and motions."""
+"""A file of our own that holds a mechanism exactly.
 
+It is JSON and not TOML: the standard library writes JSON, it has a value for "nothing", and deeply
+nested records stay readable in it. Numbers are written with as many digits as make them the same
+when read again, and infinite ones as text.
+"""
+
+import dataclasses
+import json
+import math
 from pathlib import Path
 from typing import Any
 
-from .._inputs import checked
-from ..mechanism import Mechanism
-from . import native
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..mechanism import Mechanism, Plane
 from .loaded import Loaded
-from .mjcf import write_mjcf
-from .trajectories import write_trajectory
 
-_MODELS, _MOTIONS = (".json", ".xml"), (".npz", ".csv", ".zarr")
+_FORMAT, _VERSION = "jaxmbd", 1
 
 
-@checked
-def save(model: Mechanism | Loaded, path: Any, solution: Any = None) -> None:
-    """Save a model, or a motion of it. The end of the name says how:
+def write(model: Mechanism | Loaded, path: Path) -> None:
+    """Write a mechanism, or all that was loaded from a file.
 
-    - `.json`: our own format, exact. `mbd.load` returns the same model, bit for bit.
-    - `.xml`: MJCF, for MuJoCo. What MJCF cannot say is told in one warning.
-    - `.npz`, `.csv`, `.zarr`: the motion `solution`, with the times `t`, `q`, `v`, and for a model
-      that was loaded from a file also `qpos` and `qvel`. `mbd.io.load_trajectory` reads it.
-
-    **Arguments:** `model`: a `Mechanism`, or what `load` returned; `path`; `solution` of `simulate`
-    with saved times.
-
-    **Raises:** `ValueError` for another end of the name, for a motion without `solution`, and in
-    `.json` for elements with functions."""
-    file = Path(path)
-    suffix = file.suffix.lower()
-    if suffix in _MOTIONS:
-        if solution is None:
-            raise ValueError(f"{file} is for a motion: give the `solution` of `simulate`.")
-        write_trajectory(file, model, solution)
-        return
-    if suffix not in _MODELS:
+    **Raises:** `ValueError` for elements with functions, and of classes of the user."""
+    mechanism = model if isinstance(model, Mechanism) else model.mechanism
+    if mechanism.switches:
         raise ValueError(
-            f"{file} must end in one of {[*_MODELS]} for a model or {[*_MOTIONS]} for a motion."
+            f"The mechanism has switches, {sorted(mechanism.switches)}, which are functions and "
+            "cannot be written: add them to the mechanism after loading."
         )
-    if solution is not None:
-        raise ValueError(f"{file} is for a model: save the `solution` as one of {[*_MOTIONS]}.")
-    if suffix == ".json":
-        native.write(model, file)
-    else:
-        write_mjcf(model, file)
+    dtype = str(mechanism.gravity.dtype)
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "dtype": dtype,
+        "mechanism": _of_mechanism(mechanism, dtype),
+    }
+    if isinstance(model, Loaded):
+        content["file"] = {
+            field.name: _written(getattr(model, field.name), dtype, f"`{field.name}`")
+            for field in dataclasses.fields(model)
+            if field.name != "mechanism"
+        }
+    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def read(path: Path) -> Loaded:
+    """What `write` has written.
+
+    **Raises:** `ValueError` for another file."""
+    if not path.is_file():
+        raise ValueError(f"There is no file {str(path)!r} to load a model from.")
+    try:
+        content = json.loads(path.read_text())
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no JSON file: {error}.") from None
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise ValueError(f"{path} is not written by `mbd.save`: it has no format {_FORMAT!r}.")
+    if content.get("version") != _VERSION:
+        raise ValueError(
+            f"{path} has the version {content.get('version')!r}, but this jaxmbd reads {_VERSION}."
+        )
+    dtype = content["dtype"]
+    if jnp.asarray(0.0, jnp.result_type(float)).dtype != dtype:
+        raise ValueError(
+            f"{path} holds {dtype} numbers, but JAX now works with {jnp.result_type(float)}: call "
+            f'jax.config.update("jax_enable_x64", {dtype == "float64"}) first.'
+        )
+    kinds = _kinds()
+    parts = {
+        name: _read(value, dtype, kinds, str(path)) for name, value in content["mechanism"].items()
+    }
+    mechanism = Mechanism(**parts)
+    if "file" not in content:
+        return Loaded(
+            mechanism, mechanism.state(), (), (), (), (), (), {}, {}, {}, {}, 1e-3, str(path)
+        )
+    known = {field.name for field in dataclasses.fields(Loaded)}
+    fields = {
+        name: _read(value, dtype, kinds, str(path))
+        for name, value in content["file"].items()
+        if name in known
+    }
+    return Loaded(mechanism=mechanism, **fields)
+
+
+def _of_mechanism(mechanism: Mechanism, dtype: str) -> dict[str, Any]:
+    groups = ("bodies", "joints", "forces", "contacts")
+    found: dict[str, Any] = {
+        group: {
+            "tuple": [
+                _written(element, dtype, f'{type(element).__name__} "{element.name}"')
+                for element in getattr(mechanism, group)
+            ]
+        }
+        for group in groups
+    }
+    found["gravity"] = _written(mechanism.gravity, dtype, "gravity")
+    if mechanism.plane is not None:
+        axes = (mechanism.plane.normal, mechanism.plane.x_axis)
+        found["plane"] = {"plane": [list(axis) for axis in axes]}
+    found["contact_budget"] = _written(mechanism.contact_budget, dtype, "contact_budget")
+    return found
+
+
+# --- values --------------------------------------------------------------------------------------
+#
+# A number or a list is an array of JAX of the common dtype. Everything else says what it is.
+
+
+def _written(x: Any, dtype: str, what: str) -> Any:
+    if x is None or isinstance(x, str | bool):
+        return x
+    plain = isinstance(x, jax.Array) and str(x.dtype) == dtype
+    if plain and (x.ndim or np.isfinite(np.asarray(x))):
+        return _numbers(np.asarray(x).tolist())
+    if isinstance(x, jax.Array | np.ndarray):
+        kind = "jax" if isinstance(x, jax.Array) else "numpy"
+        return {kind: _numbers(np.asarray(x).tolist()), "dtype": str(x.dtype), "shape": x.shape}
+    if isinstance(x, int):
+        return {"int": x}
+    if isinstance(x, float):
+        return {"float": _numbers(x)}
+    if isinstance(x, dict):
+        return {"dict": {key: _written(value, dtype, what) for key, value in x.items()}}
+    name = type(x).__name__
+    if isinstance(x, tuple) and hasattr(x, "_asdict"):
+        if _kinds().get(name) is not type(x):
+            raise ValueError(f"{what} holds a {name}, which a file cannot hold.")
+        return {"class": name, **{k: _written(v, dtype, what) for k, v in x._asdict().items()}}  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(x, tuple | list):
+        return {"tuple": [_written(value, dtype, what) for value in x]}
+    if isinstance(x, eqx.Module) and not isinstance(x, jax.tree_util.Partial):
+        if _kinds().get(name) is not type(x):
+            raise ValueError(
+                f"{what} is or holds a {name}, a class of yours, which a file cannot hold: add it "
+                "to the mechanism after loading."
+            )
+        return {
+            "class": name,
+            **{
+                field.name: _written(getattr(x, field.name), dtype, what)
+                for field in dataclasses.fields(x)
+            },
+        }
+    raise ValueError(
+        f"{what} holds a function, {x!r}, which a file cannot hold: add this element to the "
+        "mechanism after loading."
+    )
+
+
+def _read(x: Any, dtype: str, kinds: dict[str, type], path: str) -> Any:
+    if x is None or isinstance(x, str | bool):
+        return x
+    if isinstance(x, int | float | list):
+        return jnp.asarray(np.array(_restored(x), dtype), dtype)
+    if "class" in x:
+        name = x["class"]
+        if name not in kinds:
+            raise ValueError(f"{path} holds a {name}, which this jaxmbd does not know.")
+        fields = {
+            key: _read(value, dtype, kinds, path) for key, value in x.items() if key != "class"
+        }
+        kind = kinds[name]
+        if issubclass(kind, tuple):
+            return kind(**fields)
+        # Not by the constructor, which takes other arguments and would round some of them.
+        made = object.__new__(kind)
+        for key, value in fields.items():
+            object.__setattr__(made, key, value)
+        return made
+    if "tuple" in x:
+        return tuple(_read(value, dtype, kinds, path) for value in x["tuple"])
+    if "dict" in x:
+        return {key: _read(value, dtype, kinds, path) for key, value in x["dict"].items()}
+    if "plane" in x:
+        return Plane(*x["plane"])
+    if "int" in x:
+        return int(x["int"])
+    if "float" in x:
+        return float(_restored(x["float"]))
+    kind = "jax" if "jax" in x else "numpy"
+    table = np.array(_restored(x[kind]), x["dtype"]).reshape(x["shape"])
+    return jnp.asarray(table, table.dtype) if kind == "jax" else table
+
+
+_SPECIAL = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+
+
+def _numbers(x: Any) -> Any:
+    """Lists of numbers, with infinite ones as text."""
+    if isinstance(x, list):
+        return [_numbers(value) for value in x]
+    if isinstance(x, float) and not math.isfinite(x):
+        return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
+    return x
+
+
+def _restored(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_restored(value) for value in x]
+    return _SPECIAL[x] if isinstance(x, str) else x
+
+
+def _kinds() -> dict[str, type]:
+    """All classes of jaxmbd that a mechanism may hold, by name."""
+    from .._system import State
+    from ..mechanism import Pose, Twist
+    from .loaded import Branch, Control, FileJoint, Visual
+
+    found: dict[str, type] = {
+        kind.__name__: kind for kind in (Pose, Twist, Branch, Control, FileJoint, Visual, State)
+    }
+    waiting = [eqx.Module]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__module__.startswith("jaxmbd."):
+            found.setdefault(kind.__name__, kind)
+    return found
