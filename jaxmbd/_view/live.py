@@ -21,8 +21,8 @@ from .._system import State
 from ..identify import Leaves, leaf
 from ..mechanism import Mechanism
 from ..mechanism.pictures import BODIES, body_frames
-from .along import along
 from .page import quiet_server, stop_quietly
+from .run import along
 from .scene import WORLD, Extent, add_ground, build, stretch
 from .solids import turned
 

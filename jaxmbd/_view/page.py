@@ -1,4 +1,4 @@
-"""The page: viser's client, the scene, the motions, and the controls of `page.js`."""
+"""The page: the client of viser, the scene, the motions, and the controls of `page.js`."""
 
 import base64
 import contextlib
@@ -8,13 +8,25 @@ import io
 import json
 import pathlib
 import socket
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .require import viser
 from .run import Run
 from .scene import WORLD, Extent, Figure
+
+
+def viser() -> ModuleType:
+    """Import viser. **Raises:** `ImportError` that names the remedy."""
+    try:
+        import viser
+    except ImportError as error:
+        raise ImportError(
+            "The viewer needs viser. Install it with `pip install jaxmbd[view]`."
+        ) from error
+    return viser
+
 
 _HERE = pathlib.Path(__file__).parent
 # The longest arrow of most pictures, as a fraction of the scene.

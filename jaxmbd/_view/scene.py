@@ -16,8 +16,7 @@ from ..mechanism.pictures import (
     symbol_size,
     unit,
 )
-from .solids import Color, Solid, body_solids, rgb, turned
-from .symbols import Link, force_symbols, joint_symbols
+from .solids import Color, Link, Solid, body_solids, force_symbols, joint_symbols, rgb, turned
 
 # Everything that moves is below this node, so that the page can move the world past the camera.
 WORLD = "/world"

@@ -22,8 +22,8 @@ from .page import (
     run_header,
     scene_messages,
     stop_quietly,
+    viser,
 )
-from .require import viser
 from .run import runs_of
 from .scene import WORLD, Extent, add_ground, build, overlay_color
 

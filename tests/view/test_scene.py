@@ -7,8 +7,7 @@ import pytest
 
 import jaxmbd as mbd
 from jaxmbd._view.scene import Extent, _capsule, toward, tube
-from jaxmbd._view.solids import bar, body_solids
-from jaxmbd._view.symbols import Link, force_symbols, joint_symbols
+from jaxmbd._view.solids import Link, bar, body_solids, force_symbols, joint_symbols
 from jaxmbd.mechanism.pictures.geometry import body_frames, matrices
 
 INERTIA = mbd.Inertia.box(size=[0.6, 0.4, 0.2], mass=2.0)
