@@ -1,3 +1,3 @@
 """The command `jaxmbd`."""
 
-from .main import main as main
+from .commands import main as main

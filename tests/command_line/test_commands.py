@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import jaxmbd as mbd
 from jaxmbd._command_line import models, runs
+from jaxmbd._command_line.commands import cli
 from jaxmbd._command_line.fit import _Entry
-from jaxmbd._command_line.main import cli
 from jaxmbd._concrete import to_jax
 
 pytest.importorskip("mujoco", reason="models are read with MuJoCo: pip install jaxmbd[io]")
@@ -122,7 +122,7 @@ def test_a_failed_motion_stays_failed_in_its_file(run, folder, monkeypatch):
         return eqx.tree_at(lambda s: s.result, solution, mbd.RESULTS.nonfinite_state)
 
     with monkeypatch.context() as patch:
-        patch.setattr("jaxmbd._command_line.simulation.motion", failed)
+        patch.setattr("jaxmbd._command_line.commands.motion", failed)
         arguments = ("arm.xml", *SIMULATION, "--output", "failed.npz")
         assert "is held from there" in run("simulate", *arguments, code=models.DOUBTFUL)
     model, contacts, solution = runs.read(str(folder / "failed.npz"), None)
