@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import urdf
+from .shapes import kind_of
 from .source import Source
-from .visuals import kind_of
 
 # Formats of meshes that MuJoCo reads.
 _MESHES = (".stl", ".obj", ".msh", ".ply", "")

@@ -18,9 +18,8 @@ from ..mechanism import (
 )
 from ..mechanism.joints import AbstractJoint
 from . import rigid
-from .along import Coordinates
 from .loaded import Control
-from .source import Source, pose
+from .source import Coordinates, Source, pose
 
 # Dry friction is smoothed below this rate [m/s or rad/s].
 _SLOW = 1e-2

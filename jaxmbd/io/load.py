@@ -12,21 +12,20 @@ import numpy as np
 from .._inputs import at_least, checked
 from .._system import State
 from ..mechanism import Body, Mechanism
-from . import native
-from .along import Coordinates
 from .bodies import Tree, tree
 from .compiled import compiled
-from .contacts import contacts as contacts_of
-from .contacts import limits as limits_of
-from .equalities import equalities
+from .constraints import contacts as contacts_of
+from .constraints import equalities
+from .constraints import limits as limits_of
 from .fields import Reads, tell
 from .forces import actuators, passive_forces
 from .loaded import Loaded
+from .save import read_exactly
 from .sdf import read_sdf
 from .sensors import sensors
-from .source import Source, pose
+from .shapes import visuals
+from .source import Coordinates, Source, pose
 from .turns import counted_angles
-from .visuals import visuals
 
 
 @checked
@@ -74,7 +73,7 @@ def load(
         and Path(path).suffix.lower() == ".json"
         and Path(path).is_file()
     ):
-        return native.read(Path(path))
+        return read_exactly(Path(path))
     if isinstance(path, str | Path) and Path(path).suffix.lower() in (".sdf", ".world"):
         return _told(read_sdf(Path(path), contacts=contacts, limits=limits, model=model))
     if model is not None:

@@ -1,4 +1,4 @@
-"""A file of our own that holds a mechanism exactly.
+"""Saving of models and motions, and a file of our own that holds a mechanism exactly.
 
 It is JSON and not TOML: the standard library writes JSON, it has a value for "nothing", and deeply
 nested records stay readable in it. Numbers are written with as many digits as make them the same
@@ -16,13 +16,52 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._inputs import checked
 from ..mechanism import Mechanism, Plane
 from .loaded import Loaded
+from .mjcf import write_mjcf
+from .trajectories import write_trajectory
+
+_MODELS, _MOTIONS = (".json", ".xml"), (".npz", ".csv", ".zarr")
+
+
+@checked
+def save(model: Mechanism | Loaded, path: Any, solution: Any = None) -> None:
+    """Save a model, or a motion of it. The end of the name says how:
+
+    - `.json`: our own format, exact. `mbd.load` returns the same model, bit for bit.
+    - `.xml`: MJCF, for MuJoCo. What MJCF cannot say is told in one warning.
+    - `.npz`, `.csv`, `.zarr`: the motion `solution`, with the times `t`, `q`, `v`, and for a model
+      that was loaded from a file also `qpos` and `qvel`. `mbd.io.load_trajectory` reads it.
+
+    **Arguments:** `model`: a `Mechanism`, or what `load` returned; `path`; `solution` of `simulate`
+    with saved times.
+
+    **Raises:** `ValueError` for another end of the name, for a motion without `solution`, and in
+    `.json` for elements with functions."""
+    file = Path(path)
+    suffix = file.suffix.lower()
+    if suffix in _MOTIONS:
+        if solution is None:
+            raise ValueError(f"{file} is for a motion: give the `solution` of `simulate`.")
+        write_trajectory(file, model, solution)
+        return
+    if suffix not in _MODELS:
+        raise ValueError(
+            f"{file} must end in one of {[*_MODELS]} for a model or {[*_MOTIONS]} for a motion."
+        )
+    if solution is not None:
+        raise ValueError(f"{file} is for a model: save the `solution` as one of {[*_MOTIONS]}.")
+    if suffix == ".json":
+        write_exactly(model, file)
+    else:
+        write_mjcf(model, file)
+
 
 _FORMAT, _VERSION = "jaxmbd", 1
 
 
-def write(model: Mechanism | Loaded, path: Path) -> None:
+def write_exactly(model: Mechanism | Loaded, path: Path) -> None:
     """Write a mechanism, or all that was loaded from a file.
 
     **Raises:** `ValueError` for elements with functions, and of classes of the user."""
@@ -48,8 +87,8 @@ def write(model: Mechanism | Loaded, path: Path) -> None:
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-def read(path: Path) -> Loaded:
-    """What `write` has written.
+def read_exactly(path: Path) -> Loaded:
+    """What `write_exactly` has written.
 
     **Raises:** `ValueError` for another file."""
     if not path.is_file():

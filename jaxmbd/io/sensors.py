@@ -8,10 +8,8 @@ import numpy as np
 
 from ..identify import AbstractSensor, Accelerometer, BodyPoint, Gyroscope
 from ..mechanism import GROUND, Pose
-from .along import Coordinates
-from .loaded import reading_of
-from .readings import FrameReading, InFrame, ScalarReading
-from .source import Source, pose
+from .loaded import FrameReading, InFrame, ScalarReading, reading_of
+from .source import Coordinates, Source, pose
 
 _OF_FRAMES = {
     "framequat": "quaternion",

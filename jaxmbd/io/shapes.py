@@ -1,4 +1,4 @@
-"""The shapes of a compiled model, to draw."""
+"""The shapes of a compiled model, to draw, and convex hulls of meshes with few corners."""
 
 from typing import Any
 
@@ -79,3 +79,81 @@ def _colour(m: Any, g: int) -> tuple[float, float, float, float]:
         own = m.mat_rgba[m.geom_matid[g]]
     red, green, blue, opacity = (float(x) for x in own)
     return red, green, blue, opacity
+
+
+# So many points are looked at for the next corner.
+_CANDIDATES = 64
+
+
+def few_corners(points: np.ndarray, count: int) -> tuple[np.ndarray, int, float]:
+    """At most `count` corners of the convex hull of points, chosen so that little of it is missing:
+    from a tetrahedron on, each is the point of the hull that is farthest from the hull of those
+    before.
+
+    **Returns:** the corners, the number of corners of the whole hull, and the largest distance of
+    one of these from the hull of the chosen ones [m]."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        points = points[ConvexHull(points).vertices]
+    except QhullError:
+        return _of_flat(points, count)
+    if len(points) <= count:
+        return points, len(points), 0.0
+    chosen = _tetrahedron(points)
+    while True:
+        hull = ConvexHull(points[chosen])
+        above = np.max(points @ hull.equations[:, :3].T + hull.equations[:, 3], axis=1)
+        triangles = points[chosen][hull.simplices]
+        if len(chosen) >= count:
+            beyond = points[above > 0]
+            return (
+                points[chosen],
+                len(points),
+                float(_distances(beyond, triangles).max(initial=0.0)),
+            )
+        # The distance is at least that from the plane of a face, so few points matter.
+        some = np.argsort(-above)[:_CANDIDATES]
+        chosen.append(int(some[np.argmax(_distances(points[some], triangles))]))
+
+
+def _tetrahedron(points: np.ndarray) -> list[int]:
+    """Indices of four points that span much of a hull."""
+    first = int(np.argmax(np.linalg.norm(points - points.mean(axis=0), axis=1)))
+    chosen, spanned = [first], np.zeros((0, 3))
+    for _ in range(3):
+        apart = points - points[first]
+        apart = apart - apart @ spanned.T @ spanned
+        distance = np.linalg.norm(apart, axis=1)
+        chosen.append(int(np.argmax(distance)))
+        spanned = np.vstack([spanned, apart[chosen[-1]] / distance[chosen[-1]]])
+    return chosen
+
+
+def _distances(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
+    """Distances of points from the nearest of some triangles."""
+    normal = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
+    normal /= np.linalg.norm(normal, axis=1, keepdims=True)
+    p = points[:, None]
+    over = np.ones((len(points), len(triangles)), bool)
+    nearest = np.full(over.shape, np.inf)
+    for k in range(3):
+        corner = triangles[:, k]
+        side = triangles[:, (k + 1) % 3] - corner
+        arm = p - corner
+        along = np.clip(np.sum(arm * side, axis=-1) / np.sum(side * side, axis=-1), 0, 1)
+        nearest = np.minimum(nearest, np.sum((arm - along[..., None] * side) ** 2, axis=-1))
+        over &= np.sum(np.cross(side, arm) * normal, axis=-1) >= 0
+    height = np.sum((p - triangles[:, 0]) * normal, axis=-1)
+    return np.sqrt(np.min(np.where(over, height**2, nearest), axis=1, initial=np.inf))
+
+
+def _of_flat(points: np.ndarray, count: int) -> tuple[np.ndarray, int, float]:
+    """The same of points in a plane, by distances from the nearest corner, which is not less."""
+    points = np.unique(points, axis=0)
+    chosen = [int(np.argmax(np.linalg.norm(points - points.mean(axis=0), axis=1)))]
+    distance = np.linalg.norm(points - points[chosen[0]], axis=1)
+    while len(chosen) < count and distance.max() > 0:
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, np.linalg.norm(points - points[chosen[-1]], axis=1))
+    return points[chosen], len(points), float(distance.max())

@@ -7,7 +7,7 @@ from refusals import check_refused
 from scipy.optimize import nnls
 
 import jaxmbd as mbd
-from jaxmbd.io.hulls import few_corners
+from jaxmbd.io.shapes import few_corners
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no counterpart")
 

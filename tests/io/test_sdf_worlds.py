@@ -245,7 +245,7 @@ def test_comments_and_prefixes_that_others_accept(load):
 
 
 def test_too_many_pairs_are_refused(monkeypatch, load, refused):
-    monkeypatch.setattr("jaxmbd.io.sdf.contacts._MOST", 2)
+    monkeypatch.setattr("jaxmbd.io.sdf.links._MOST", 2)
     many = "".join(model(link("a", BALL), f"m{i}") for i in range(3))
     refused(world(many), "3 pairs of its shapes.*`contacts=False`")
     assert not load(world(many), contacts=False).mechanism.contacts

@@ -5,8 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from .. import rigid
-from .document import BadFile, Node, numbers_of_version, parse
-from .scope import Scope
+from .document import BadFile, Node, Scope, numbers_of_version, parse
 
 _NEWEST = (1, 12)
 

@@ -28,8 +28,7 @@ from ...mechanism import (
 from .. import rigid
 from ..rigid import Transform
 from ..source import pose
-from .document import Node
-from .scope import Scope
+from .document import Node, Scope
 
 _ONE_AXIS = ("revolute", "continuous", "prismatic", "screw")
 _TWO_AXES = ("universal", "revolute2")

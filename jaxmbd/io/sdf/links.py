@@ -1,17 +1,229 @@
-"""Contacts between the collision shapes of links."""
+"""Links: their shapes, masses, and the contacts between them."""
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
+from operator import add
 from typing import NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
 from ..._contact import ContactLaw
-from ...mechanism import GROUND, AbstractContact, AbstractShape, Contact, Pose
+from ...mechanism import (
+    GROUND,
+    AbstractContact,
+    AbstractShape,
+    Box,
+    Capsule,
+    Contact,
+    Cylinder,
+    Ellipsoid,
+    HalfSpace,
+    Inertia,
+    Pose,
+    Sphere,
+)
+from .. import rigid
+from ..loaded import Visual
 from ..rigid import Transform
 from ..source import pose
-from .document import Node
-from .scope import Scope
-from .shapes import contact_shape, geometry, turned
+from .document import Node, Scope
+
+_SIDES = 32  # of a cone that is drawn
+
+
+def geometry(part: Node) -> Node | None:
+    """The shape of a <collision> or a <visual>."""
+    given = part.find("geometry")
+    return None if given is None or not given.children else given.children[0]
+
+
+def turned(shape: Node, at: Transform) -> Transform:
+    """Where the shape is: the z axis of a plane is its normal."""
+    if shape.tag != "plane":
+        return at
+    normal = shape.vector("normal", (0, 0, 1))
+    length = np.linalg.norm(normal)
+    if not length > 0:
+        raise shape.bad("needs a <normal> other than 0 0 0")
+    return at.compose(Transform(np.zeros(3), rigid.along(normal / length)))
+
+
+def _radius(shape: Node) -> float:
+    return shape.number("radius", 0.5 if shape.tag == "capsule" else 1.0)
+
+
+def _length(shape: Node) -> float:
+    return shape.number("length", 1.0)
+
+
+def contact_shape(shape: Node) -> AbstractShape | None:
+    """The shape that others touch; `None` without a counterpart."""
+    with shape.stated():
+        if shape.tag == "plane":
+            return HalfSpace()
+        if shape.tag == "sphere":
+            return Sphere(_radius(shape))
+        if shape.tag == "capsule":
+            return Capsule(_radius(shape), _length(shape) / 2)
+        if shape.tag == "cylinder":
+            return Cylinder(_radius(shape), _length(shape) / 2)
+        if shape.tag == "ellipsoid":
+            return Ellipsoid(shape.vector("radii", (1, 1, 1)))
+        if shape.tag == "box":
+            return Box(shape.vector("size", (1, 1, 1)) / 2)
+    return None
+
+
+def solid(shape: Node, density: float) -> Inertia | None:
+    """The inertia of a homogeneous solid; `None` for what encloses no volume that is known."""
+    with shape.stated():
+        if shape.tag == "sphere":
+            return Inertia.sphere(radius=_radius(shape), density=density)
+        if shape.tag == "box":
+            return Inertia.box(size=shape.vector("size", (1, 1, 1)), density=density)
+        if shape.tag == "ellipsoid":
+            return Inertia.ellipsoid(semiaxes=shape.vector("radii", (1, 1, 1)), density=density)
+        if shape.tag == "cylinder":
+            return Inertia.cylinder(radius=_radius(shape), length=_length(shape), density=density)
+        if shape.tag == "capsule":
+            return Inertia.capsule(radius=_radius(shape), length=_length(shape), density=density)
+        if shape.tag == "cone":
+            return _cone(_radius(shape), _length(shape), density)
+    return None
+
+
+def _cone(r: float, h: float, density: float) -> Inertia:
+    """A solid cone with its apex on z, from -h/2 to h/2."""
+    mass = density * math.pi * r**2 * h / 3
+    across = 3 / 80 * mass * (4 * r**2 + h**2)
+    return Inertia(mass, [across, across, 0.3 * mass * r**2], [0, 0, -h / 4])
+
+
+def visual(part: Node, name: str, body: str, at: Transform) -> Visual | None:
+    """A shape to draw; `None` for one that is not drawn."""
+    shape = geometry(part)
+    if shape is None or shape.tag not in _SIZES and shape.tag != "cone":
+        return None
+    at, kind, vertices, faces = turned(shape, at), shape.tag, None, None
+    if kind == "cone":
+        kind, size = "mesh", ()
+        vertices, faces = _cone_mesh(_radius(shape), _length(shape))
+    else:
+        size = tuple(float(x) for x in _SIZES[kind](shape))
+    colour = _colour(part, 1 - part.number("transparency", 0.0))
+    return Visual(name, body, kind, size, vertices, faces, at.position, at.orientation, colour, 0)
+
+
+_SIZES = {
+    "sphere": lambda shape: (_radius(shape),),
+    "capsule": lambda shape: (_radius(shape), _length(shape) / 2),
+    "cylinder": lambda shape: (_radius(shape), _length(shape) / 2),
+    "ellipsoid": lambda shape: shape.vector("radii", (1, 1, 1)),
+    "box": lambda shape: shape.vector("size", (1, 1, 1)) / 2,
+    "plane": lambda shape: shape.vector("size", (1, 1)) / 2,
+}
+
+
+def _colour(part: Node, opacity: float) -> tuple[float, float, float, float]:
+    """The colour that a <visual> has in light; of three numbers it is opaque."""
+    for tag in ("diffuse", "ambient"):
+        given = part.find(f"material/{tag}")
+        if given is not None and given.text.strip():
+            red, green, blue, *alpha = (float(x) for x in given.numbers((3, 4)))
+            return red, green, blue, opacity * (alpha[0] if alpha else 1.0)
+    return 0.5, 0.5, 0.5, opacity
+
+
+def _cone_mesh(r: float, h: float) -> tuple[np.ndarray, np.ndarray]:
+    angle = 2 * np.pi * np.arange(_SIDES) / _SIDES
+    rim = np.stack([r * np.cos(angle), r * np.sin(angle), np.full(_SIDES, -h / 2)], axis=-1)
+    i, j = np.arange(_SIDES), np.roll(np.arange(_SIDES), -1)
+    tip, middle = np.full(_SIDES, _SIDES), np.full(_SIDES, _SIDES + 1)
+    faces = np.concatenate([np.stack([i, j, tip], -1), np.stack([j, i, middle], -1)])
+    return np.concatenate([rim, [[0, 0, h / 2], [0, 0, -h / 2]]]), faces
+
+
+_MOMENTS = ("ixx", "iyy", "izz")
+_PRODUCTS = {(0, 1): "ixy", (0, 2): "ixz", (1, 2): "iyz"}
+
+
+def inertia_of(
+    link: Node, place: Callable[[Node], Transform], tell: Callable[[Node, str], None]
+) -> Inertia:
+    """The inertia of a link, in its frame. `place` says where its collisions are in it."""
+    inertial = link.find("inertial")
+    if inertial is None:
+        tell(link, "has no <inertial>: its mass is 1 kg and its moments 1 kg m^2, by default")
+        return Inertia(1.0, [1.0, 1.0, 1.0])
+    if inertial.true(inertial.get("auto") or "0"):
+        return _of_shapes(link, inertial, place, tell)
+    mass = inertial.number("mass", 1.0)
+    if not mass > 0:
+        raise inertial.bad(
+            f"has the mass {mass:g}, so that the link has no mass: give it some, or merge the link "
+            "with another one"
+        )
+    tensor = np.diag([inertial.number(f"inertia/{key}", 1.0) for key in _MOMENTS])
+    for (i, j), key in _PRODUCTS.items():
+        tensor[i, j] = tensor[j, i] = inertial.number(f"inertia/{key}", 0.0)
+    given = inertial.find("pose")
+    at = Transform.identity() if given is None else given.transform()
+    R = rigid.matrix(at.orientation)
+    tensor = R @ tensor @ R.T
+    tensor = (tensor + tensor.T) / 2
+    moments = np.linalg.eigvalsh(tensor)
+    if not moments[0] > 0:
+        raise inertial.bad(
+            f"has the principal moments {moments.tolist()}, which must be positive: correct its "
+            "<inertia>"
+        )
+    # A ball with the same trace is always physical; its tensor is then replaced.
+    inertia = Inertia(mass, 3 * [np.trace(tensor) / 3], at.position)
+    inertia = eqx.tree_at(lambda i: i.tensor, inertia, jnp.asarray(tensor, inertia.mass.dtype))
+    if moments[2] > (1 + 1e-9) * (moments[0] + moments[1]):
+        tell(
+            inertial,
+            f"has moments {moments.tolist()} that no mass distribution has; they are used as they "
+            "are",
+        )
+    return inertia
+
+
+def _of_shapes(
+    link: Node,
+    inertial: Node,
+    place: Callable[[Node], Transform],
+    tell: Callable[[Node, str], None],
+) -> Inertia:
+    """The inertia of all collisions of a link, by their densities, with the mass that is given."""
+    common = inertial.number("density", 1000.0)
+    parts = []
+    for collision in link.all("collision"):
+        shape = geometry(collision)
+        density = collision.number("density", common)
+        part = None if shape is None else solid(shape, density)
+        if part is None:
+            kind = "" if shape is None else shape.tag
+            tell(collision, f"adds nothing to the automatic inertia, as its shape is a <{kind}>")
+            continue
+        parts.append(part.moved(*place(collision)))
+    mass = inertial.number("mass", 0.0)
+    if mass < 0:
+        raise inertial.bad(f"must have a positive mass, but it is {mass:g}")
+    if not parts:
+        tell(
+            inertial,
+            "is automatic without a shape: its moments are 1 kg m^2, by default, and its mass "
+            f"{mass or 1.0:g} kg",
+        )
+        return Inertia(mass or 1.0, [1.0, 1.0, 1.0])
+    total = functools.reduce(add, parts)
+    return total.with_mass(mass) if mass else total
+
 
 _ALL_BITS = 65535
 # At and above this threshold, the default of the format, no impact rebounds.

@@ -18,13 +18,10 @@ from ...mechanism import (
 from ..loaded import Loaded, Visual
 from ..rigid import Transform
 from ..source import pose
-from .contacts import Surface, contacts_of, surface
-from .document import BadFile, Node, parse
+from .document import BadFile, Node, Scope, parse
 from .include import with_includes
-from .inertias import inertia_of
 from .joints import End, Joints
-from .scope import Scope
-from .shapes import visual
+from .links import Surface, contacts_of, inertia_of, surface, visual
 from .table import untold
 
 _GRAVITY = (0.0, 0.0, -9.8)  # the default of SDFormat
