@@ -223,7 +223,12 @@ SPECIAL = [
     *(NAN, INF, -INF, 0.0, -0.0, -1.0, 0.5, 1.5, 5e-324, -1e300, 0, -3, 4, 10**20, None, True),
     *("text", "", "`Z'\n é", 1j, complex(NAN, 1.0), {"a": 1.0}, [], [None], ["a", "b"], [1.0, "b"]),
     *([[1.0], [2.0, 3.0]], [1.0, NAN, 2.0], [1.0, 2.0, 3.0], [INF], list(range(8)), ["`\n"]),
-    *(np.array(["a", "b"]), np.array([True, False]), np.full(4, 0.3), jnp.asarray(np.ones(3))),
+    *(
+        np.array(["a", "b"]),
+        np.array([True, False]),
+        np.full(4, 0.3),
+        jnp.asarray(np.ones(3), float),
+    ),
     *(np.eye(3), [[-2.0, 0.0, 2.0]], [[0.5, 0.5, 0.5]] * 2),
     *(Stranger(), Stranger, print),
 ]
@@ -245,7 +250,7 @@ MADE_INSIDE = set(
     "BlockDiagonal BlockRows BodyIndices CompilationCache ConstraintEquations ConstraintOperator "
     "ContactMemory ContactPoints ContactRows ContactState Correction CoupledBlocks Dependents "
     "Layout Motion Multipliers Page Placement Point Pose RESULTS RowImpulse STATUS Sample "
-    "SingleShooting StepperState Twist Wrench".split()
+    "SingleShooting Step StepperState Twist Wrench".split()
 )
 
 

@@ -192,11 +192,11 @@ def motion(
 
 def verdict(solution: Any) -> str | None:
     """What went wrong in a simulation, or `None`."""
-    import jaxmbd as mbd
+    from .._results import RESULTS, succeeded  # JAX is slow to import
 
-    if bool(solution.result == mbd.RESULTS.successful):
+    if bool(succeeded(solution.result)):
         return None
-    return str(mbd.RESULTS[solution.result])
+    return str(RESULTS[solution.result])
 
 
 def give_up(message: str) -> NoReturn:

@@ -209,7 +209,7 @@ def continuation(
         predicted = ds * at.tangent if predicted is None else predicted
         return jax.device_get(_advance(problem, at.q, at.x, at.tangent, scale, row, predicted))
 
-    x0, zero = jnp.asarray(start, dtype), np.zeros(nv + 1, dtype)
+    x0, zero = to_jax(start, dtype), np.zeros(nv + 1, dtype)
     here = jax.device_get(_advance(problem, state.q, x0, along, scale, along, zero))
     if not here.ok:
         raise ValueError(

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
+from .._concrete import to_jax
 from ..identify import AbstractSensor, Accelerometer, BodyPoint, Gyroscope
 from ..mechanism import GROUND, Pose
 from .loaded import FrameReading, InFrame, ScalarReading, reading_of
@@ -46,7 +46,7 @@ def _sensor(source: Source, along: Coordinates, i: int, kind: str) -> AbstractSe
     if on is None or on[0] == GROUND:
         return None
     body, frame = on
-    point, orientation = jnp.asarray(frame.position), jnp.asarray(frame.orientation)
+    point, orientation = to_jax(frame.position), to_jax(frame.orientation)
     if kind == "accelerometer":
         return InFrame(Accelerometer(body, point), orientation)
     if kind == "gyro":

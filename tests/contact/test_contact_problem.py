@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import slow_unless
-from jaxmbd._contact.contact_impulse import ContactProblems, Given
 
 import jaxmbd as mbd
 from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus
@@ -16,6 +15,7 @@ from jaxmbd._contact.rows import DenseContactJacobian
 from jaxmbd._contact.solvers.interior_point import interior_point
 from jaxmbd._contact.solvers.projected_gauss_seidel import sweep
 from jaxmbd._linalg import ConstraintOperator
+from jaxmbd._methods import ContactProblems, Given
 
 
 def problem_of(seed, contacts, nv, equalities, groups, ratio, *, twice=True):
@@ -42,8 +42,7 @@ def resolved(solver, groups, M, J, Jc, v, mu):
     contacts = DenseContactJacobian(Jc)
     free = v + operator.solve(jnp.zeros_like(v), -(J @ v))[0]
     zero = jnp.zeros(Jc.shape[0])
-    enforcement = mbd.ContactImpulse(contact_solver=solver)
-    problems = ContactProblems(enforcement, operator, J.shape[0], contacts, groups)
+    problems = ContactProblems(solver, None, operator, J.shape[0], contacts, groups)
     guess = jnp.zeros(Jc.shape[:2])
     found = problems.resolve(Given(contacts.rows(free), mu, zero, guess, jnp.array(True)))
     return free + found.change, found.impulses, found.residual, found.result

@@ -11,7 +11,7 @@ import jaxmbd as mbd
 from jaxmbd._linalg import block_sparse
 from jaxmbd._linalg.blocks import put_rows, smallest_first, take_rows
 from jaxmbd._linalg.elimination import level_order, node_order
-from jaxmbd._methods.base import point
+from jaxmbd._methods import point
 
 SIZE = 6
 

@@ -9,7 +9,7 @@ from helpers import nothing_kept, three_bars
 
 import jaxmbd as mbd
 from jaxmbd._linalg import halves, small
-from jaxmbd._methods.base import point
+from jaxmbd._methods import point
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from helpers import assert_verdicts, three_bars
 
 import jaxmbd as mbd
-from jaxmbd._methods.base import point
+from jaxmbd._methods import point
 from jaxmbd._methods.contradiction import contradiction_of
 
 

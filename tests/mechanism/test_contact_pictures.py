@@ -134,7 +134,9 @@ def test_speeds_are_those_of_all_points():
     rows = np.asarray(velocities(mechanism.state().q, np.array(v)))
     few = slope(0.3, contact_budget=3)
     speed = mbd.reports.contact_states(few, made_up(few, np.zeros((8, 3)), v)).speed
-    np.testing.assert_allclose(speed[0], np.linalg.norm(rows[:, 1:], axis=1), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.asarray(speed)[0], np.linalg.norm(rows[:, 1:], axis=1), rtol=1e-12
+    )
 
 
 def test_batches_and_gradients_of_reports():

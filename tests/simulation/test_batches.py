@@ -86,7 +86,7 @@ def test_failures_leave_the_gradients_of_other_samples():
     each, good = jax.jit(jax.vmap(jax.value_and_grad(pendulum, (0, 1)))), np.array([0, 4, 0, 4, 0])
     found, alone = each(MASSES, STARTS), each(MASSES[good], STARTS[good])
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(alone), strict=True):
-        np.testing.assert_allclose(np.asarray(a)[[0, 4]], b[:2], rtol=1e-13)
+        np.testing.assert_allclose(np.asarray(a)[[0, 4]], np.asarray(b)[:2], rtol=1e-13)
 
 
 def test_throw_in_a_batch():

@@ -134,7 +134,9 @@ def test_saved_function():
 def test_multipliers_and_norms():
     """lam of M a = f + J^T lam: centripetal and gravity load of the exact pendulum; norms are 0."""
     case = h.CASES["pendulum"]
-    sol = run("pendulum", t1=0.5, dt=2e-3, saveat=SaveAt(ts=[0.0, 0.1234, 0.5]))
+    sol = run(
+        "pendulum", t1=0.5, dt=2e-3, saveat=SaveAt(ts=jax.device_put(np.array([0.0, 0.1234, 0.5])))
+    )
     q, v = case.motion(sol.t)
     mass, length, gravity = 1.2, 0.9, 9.81
     # J = 2 q^T; q . (m a) = -m v^2 = -m g y + 2 l^2 lam
