@@ -9,6 +9,7 @@ import pytest
 from helpers import CASES
 
 import jaxmbd as mbd
+from jaxmbd._equations import equations
 
 evaluate = eqx.filter_jit(mbd.evaluate)
 
@@ -96,6 +97,14 @@ def test_energies_give_newton_and_euler():
     given = q, v, None
     for found, expected in zip(equations_of(BodyByEnergy(top), *given), equations_of(top, *given)):
         np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_applied_forces_are_without_inertia():
+    """In quasi-velocities: the weight of a top."""
+    case = CASES["top"]
+    of = equations(case.system)
+    found = jax.jit(lambda q, v: of.applied_force(None, 0.3, q, v))(*case.motion(0.3))
+    np.testing.assert_allclose(found, [0, 0, -1.2 * 9.81, 0, 0, 0], atol=1e-12)
 
 
 class PolarMass(mbd.LagrangianSystem):
