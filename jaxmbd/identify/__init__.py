@@ -1,25 +1,22 @@
 """Identification of parameters from measurements: `fit`, and the checks of its result."""
 
 from .._search import Checkpoint as Checkpoint
-from .bootstrap import Bootstrap as Bootstrap
-from .bootstrap import bootstrap as bootstrap
+from .estimate import Bootstrap as Bootstrap
 from .estimate import Estimate as Estimate
+from .estimate import bootstrap as bootstrap
 from .estimate import load_estimate as load_estimate
 from .fit import MultiStart as MultiStart
 from .fit import fit as fit
+from .identifiability import ColumnTest as ColumnTest
 from .identifiability import Combination as Combination
 from .identifiability import Identifiability as Identifiability
 from .least_squares import LeastSquares as LeastSquares
 from .least_squares import covariance as covariance
 from .least_squares import least_squares as least_squares
 from .leaves import Leaves as Leaves
-from .losses import AbstractLoss as AbstractLoss
-from .losses import Cauchy as Cauchy
-from .losses import Huber as Huber
-from .losses import Squares as Squares
+from .leaves import leaf as leaf
+from .leaves import leaves as leaves
 from .parameters import Parameter as Parameter
-from .paths import leaf as leaf
-from .paths import leaves as leaves
 from .pictures import plot_fit as plot_fit
 from .pictures import plot_intervals as plot_intervals
 from .pictures import plot_residuals as plot_residuals
@@ -27,7 +24,10 @@ from .prediction import Prediction as Prediction
 from .prediction import predict as predict
 from .record import MeasuredInput as MeasuredInput
 from .record import Record as Record
-from .residual_tests import ColumnTest as ColumnTest
+from .residuals import AbstractLoss as AbstractLoss
+from .residuals import Cauchy as Cauchy
+from .residuals import Huber as Huber
+from .residuals import Squares as Squares
 from .sensors import AbstractSensor as AbstractSensor
 from .sensors import Accelerometer as Accelerometer
 from .sensors import BodyPoint as BodyPoint
@@ -37,11 +37,11 @@ from .sensors import JointPosition as JointPosition
 from .sensors import JointRate as JointRate
 from .sensors import Sample as Sample
 from .shooting import AbstractShooting as AbstractShooting
+from .shooting import AbstractStart as AbstractStart
+from .shooting import KnownStart as KnownStart
 from .shooting import MultipleShooting as MultipleShooting
 from .shooting import SingleShooting as SingleShooting
-from .start import AbstractStart as AbstractStart
-from .start import KnownStart as KnownStart
-from .start import UnknownStart as UnknownStart
+from .shooting import UnknownStart as UnknownStart
 from .transforms import AbstractTransform as AbstractTransform
 from .transforms import Bounded as Bounded
 from .transforms import Free as Free

@@ -21,16 +21,13 @@ from .._methods import AbstractEnforcement, UdwadiaKalaba
 from .._progress import says_when_compiling
 from .._search import Checkpoint, Monitor, Multipliers, NoCheckpoint, largest_violation
 from .._system import AbstractSystem
-from .descent import descend
 from .estimate import Estimate
-from .least_squares import least_squares
-from .losses import AbstractLoss, Squares
+from .least_squares import descend, least_squares
 from .problem import FitProblem, SimulationOptions, make_problem
 from .record import Record
-from .residuals import continuity
+from .residuals import AbstractLoss, Squares, continuity
 from .sensors import Sample
-from .shooting import AbstractShooting, SingleShooting
-from .start import AbstractStart, KnownStart
+from .shooting import AbstractShooting, AbstractStart, KnownStart, SingleShooting
 
 # The method of multipliers: the first penalty relative to the number of measurements, the largest
 # number of rounds, and the violation at which they end, in units of the state.

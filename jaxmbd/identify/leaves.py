@@ -1,17 +1,337 @@
-"""A system as a function of some of its leaves."""
+"""The leaves of a system by their paths, those that belong together, and a system from them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
+from .._concrete import all_concrete, set_at
 from .._inputs import checked
 from .._system import AbstractSystem
+from ..mechanism import (
+    AbstractConnector,
+    AbstractConstraint,
+    AbstractCoupling,
+    AbstractForceElement,
+    AbstractJoint,
+    AbstractScalarCoordinate,
+    Bushing,
+    Contact,
+    Drag,
+    Gear,
+    Inertia,
+    JointLimit,
+    Mechanism,
+    OfJoint,
+    PeriodicSpline,
+    Pose,
+    PrescribedMotion,
+    WeightedSum,
+)
 from .parameters import Parameter
-from .partners import changed, check_alone, copies
-from .paths import is_below, leaf, leaves, walk
-from .transforms import AbstractTransform
+from .transforms import AbstractTransform, is_entrywise
+
+_KINDS = {
+    "bodies": lambda m: (m.body_stack,),
+    "joints": lambda m: m.joint_stacks,
+    "forces": lambda m: m.force_stacks,
+    "contacts": lambda m: m.contact_stacks,
+}
+
+
+@checked
+def leaves(system: AbstractSystem) -> dict[str, Any]:
+    """Path -> value of all floating-point leaves of a system, with the paths of `Leaves`."""
+    if not isinstance(system, Mechanism):
+        return leaves_below("", system)
+    found = {}
+    for kind in _KINDS:
+        for element in getattr(system, kind):
+            found |= leaves_below(f"{kind}[{element.name}]", element)
+    found["gravity"] = system.gravity
+    return found
+
+
+def leaves_below(head: str, tree: PyTree) -> dict[str, Any]:
+    """Path -> value of the floating-point leaves of a tree that itself has the path `head`."""
+    return {
+        (head + _spelled(path)).removeprefix("."): x
+        for path, x in jax.tree_util.tree_leaves_with_path(tree)
+        if isinstance(x, float) or eqx.is_inexact_array(x)
+    }
+
+
+@checked
+def leaf(system: AbstractSystem, path: str) -> Any:
+    """The value at a path, which may also be a whole node, such as the inertia of a body.
+
+    **Raises:** `ValueError` if there is none."""
+    known = leaves(system)
+    if path in known:
+        return known[path]
+    if not any(is_below(path, other) for other in known):
+        raise ValueError(
+            f"There is no parameter `{path}` in {type(system).__name__}, whose parameters are "
+            f"{sorted(known)}."
+        )
+    return walk(system, path)
+
+
+def is_below(path: str, other: str) -> bool:
+    """Whether the path `other` leads to a part of the node at `path`."""
+    return other.startswith((path + ".", path + "["))
+
+
+def replaced(system: AbstractSystem, path: str, value: PyTree) -> AbstractSystem:
+    """The system with another value at a path. **Raises:** `ValueError` if there is none."""
+    old = leaf(system, path)
+    shapes = [jnp.shape(x) for x in jax.tree.leaves(old)]
+    given = [jnp.shape(x) for x in jax.tree.leaves(value)]
+    if shapes != given:
+        raise ValueError(f"`{path}` has the shape {shapes}, but its new value has {given}.")
+    if isinstance(system, Mechanism) and path.partition("[")[0] in _KINDS:
+        return _with_element(system, path, value)
+    return eqx.tree_at(lambda s: walk(s, path), system, value)
+
+
+def owner(path: str) -> tuple[str, str]:
+    """Split `a.b[c].d` into the path `a.b[c]` of the object that owns the field ("" for the system
+    itself) and the name `d` of the field. The owner of an item is the owner of its collection."""
+    steps = _steps(path)
+    while steps[-1].startswith("[") and len(steps) > 1:
+        steps.pop()
+    head = "".join(step if step.startswith("[") else f".{step}" for step in steps[:-1])
+    return head.removeprefix("."), steps[-1]
+
+
+def walk(tree: Any, path: str) -> Any:
+    """The node at a path; the tree itself for ""."""
+    for step in _steps(path):
+        if step.startswith("["):
+            key = step[1:-1]
+            if isinstance(tree, Mapping):
+                tree = tree[key]
+            elif isinstance(tree, tuple | list) and not key.lstrip("-").isdigit():
+                tree = next(x for x in tree if x.name == key)
+            else:
+                tree = tree[int(key)]
+        else:
+            tree = getattr(tree, step)
+    return tree
+
+
+def _spelled(path) -> str:
+    text = ""
+    for key in path:
+        if isinstance(key, jax.tree_util.GetAttrKey):
+            text += f".{key.name}"
+        elif isinstance(key, jax.tree_util.SequenceKey):
+            text += f"[{key.idx}]"
+        else:
+            text += f"[{getattr(key, 'key', key)}]"
+    return text
+
+
+def _steps(path: str) -> list[str]:
+    """Split `a.b[c].d` into a, b, [c], d."""
+    steps, rest = [], path
+    while rest:
+        if rest.startswith("["):
+            end = rest.index("]") + 1
+        else:
+            rest = rest.removeprefix(".")
+            end = min(i for i in (rest.find("."), rest.find("["), len(rest)) if i >= 0)
+        steps.append(rest[:end])
+        rest = rest[end:]
+    return steps
+
+
+def _with_element(mechanism: Any, path: str, value: PyTree) -> Any:
+    """Replace a part of an element, which is an index of the last axis of its stack's arrays."""
+    kind, name, *below = _steps(path)
+    stacks: Callable[..., Any] = _KINDS[kind]
+    number, i = next(
+        (number, stack.names.index(name[1:-1]))
+        for number, stack in enumerate(stacks(mechanism))
+        if name[1:-1] in stack.names
+    )
+    stack = stacks(mechanism)[number]
+    # An element in which each leaf is its own index in the structure.
+    element = jax.tree.unflatten(stack.structures[i], range(len(stack.leaves)))
+    for step in below:
+        element = element[int(step[1:-1])] if step.startswith("[") else getattr(element, step)
+    table = list(stack.leaves)
+    for place, x in zip(jax.tree.leaves(element), jax.tree.leaves(value), strict=True):
+        table[place] = set_at(table[place], np.s_[..., i], x)
+    return eqx.tree_at(lambda m: stacks(m)[number].leaves, mechanism, table)
+
+
+_BY_FUNCTION = "give `fit` a function `values -> system` that builds it from what is unknown"
+
+
+def changed(system: AbstractSystem, path: str, value: PyTree) -> AbstractSystem:
+    """The system with another value at a path, and with the dependent numbers changed: the tensor
+    of a body is proportional to its mass, as for a body of fixed shape."""
+    head, field = owner(path)
+    whole = walk(system, head)
+    if isinstance(whole, Inertia) and field == "mass":
+        return replaced(system, head, whole.with_mass(value))
+    return replaced(system, path, value)
+
+
+def check_alone(
+    system: AbstractSystem, path: str, value: PyTree, transform: AbstractTransform
+) -> None:
+    """**Raises:** `ValueError` if the entries at a path must not change one by one, such as those
+    of an inertia tensor, which would not stay symmetric."""
+    head, field = owner(path)
+    remedy = _remedy(walk(system, head), field, value, is_entrywise(transform))
+    if remedy:
+        raise ValueError(f"`{path}` cannot be found by `{transform!r}`: {remedy}.")
+
+
+def _remedy(whole: Any, field: str, value: PyTree, entrywise: bool) -> str:
+    """The reason why the entries must not change one by one, and the remedy; "" if they may."""
+    if isinstance(whole, PeriodicSpline):
+        return f"the bends of a spline follow from all of its points, so {_BY_FUNCTION}"
+    if isinstance(whole, Gear) and field == "teeth":
+        return "numbers of teeth are whole; take a `Coupler`, whose `ratio` need not be"
+    if not entrywise:
+        return ""
+    if isinstance(value, Inertia):
+        return "few choices of its numbers are a body; `LogCholesky()` makes all of them one"
+    if isinstance(whole, Inertia) and field == "tensor":
+        return (
+            "few choices of its nine entries are the tensor of a body; `LogCholesky()` takes the "
+            "six numbers of those that are, and for mass and centre too that of the whole inertia"
+        )
+    if isinstance(whole, Pose) and field == "orientation":
+        return "a quaternion that turns has length 1; `UnitVector()` keeps it"
+    if isinstance(whole, Bushing) and np.ndim(value) == 2:
+        return (
+            "a matrix that is not symmetric would be a source of energy; give the bushing six "
+            f"values, or {_BY_FUNCTION}"
+        )
+    if len(jax.tree.leaves(value)) != 1:
+        below = sorted(leaves_below("", value))
+        return f"it is a whole {type(value).__name__}; name one of its numbers, {below}"
+    return ""
+
+
+def copies(system: AbstractSystem) -> dict[str, tuple[str, ...]]:
+    """Path -> paths of the same number elsewhere in a `Mechanism`:
+
+    - an anchor, a direction or another number of a joint: in the elements that hold its coordinates
+      (limits, drives, couplings, springs and actuators along them) and in those that act in the
+      same frames of the same bodies (friction, motors);
+    - the shape of a body and its frame: in all contacts of the body;
+    - the centre of mass of a body: in a drag that acts there.
+
+    Only concrete numbers are compared."""
+    if not isinstance(system, Mechanism):
+        return {}
+    groups: dict[Any, list[str]] = {}
+    for key, path in _keys(system):
+        groups.setdefault(key, []).append(path)
+    found = {
+        path: tuple(other for other in group if other != path)
+        for group in groups.values()
+        for path in group
+        if len(group) > 1
+    }
+    # The centre of mass does not follow the point of a drag.
+    for force in system.forces:
+        if isinstance(force, Drag) and force.at_center:
+            center = f"bodies[{force.names[0]}].inertia.center"
+            place = f"forces[{force.name}].frame.position"
+            found[center] = (*found.get(center, ()), place)
+    return found
+
+
+def _keys(mechanism: Mechanism) -> Iterator[tuple[Any, str]]:
+    """(key, path) of all numbers that may be stored more than once. Copies have equal keys."""
+    elements = {
+        "joints": mechanism.joints,
+        "forces": mechanism.forces,
+        "contacts": mechanism.contacts,
+    }
+    for kind, members in elements.items():
+        for element in members:
+            head = f"{kind}[{element.name}]"
+            for path, connector, bodies in _connectors(element):
+                yield from _of_connector(head + path, connector, bodies)
+            if isinstance(element, Contact):
+                for side in "ab":
+                    yield from _of_shape(head, element, side)
+
+
+def _connectors(
+    element: AbstractConstraint | AbstractForceElement | Any,
+) -> Iterator[tuple[str, AbstractConnector, tuple[str, ...]]]:
+    """(path below, connector, its bodies) for the element itself and the joints that it holds."""
+    if isinstance(element, AbstractConnector):
+        yield "", element, element.bodies
+    if isinstance(element, JointLimit):
+        yield ".joint", element.joint, element.names
+    if isinstance(element, PrescribedMotion):
+        yield ".driven.joint", element.driven.joint, element.names
+    if isinstance(element, AbstractCoupling):
+        yield ".first.joint", element.first.joint, element.names[:2]
+        yield ".second.joint", element.second.joint, element.names[2:]
+    count = 0
+    for path in ("coordinate", "of"):
+        coordinate = getattr(element, path, None)
+        if isinstance(coordinate, AbstractScalarCoordinate):
+            names = element.bodies[count : count + len(coordinate.frames)]
+            yield from _in_coordinate(f".{path}", coordinate, names)
+            count += len(names)
+
+
+def _in_coordinate(
+    head: str, coordinate: AbstractScalarCoordinate, bodies: tuple[str, ...]
+) -> Iterator[tuple[str, AbstractConnector, tuple[str, ...]]]:
+    """The joints that a scalar coordinate reads."""
+    if isinstance(coordinate, OfJoint):
+        yield f"{head}.coordinate.joint", coordinate.coordinate.joint, bodies
+    if isinstance(coordinate, WeightedSum):
+        count = 0
+        for i, term in enumerate(coordinate.terms):
+            own = bodies[count : count + len(term.frames)]
+            yield from _in_coordinate(f"{head}.terms[{i}]", term, own)
+            count += len(own)
+
+
+def _of_connector(head: str, connector: AbstractConnector, bodies: Any):
+    frames = connector.frames
+    if not all_concrete(frames):
+        return
+    place = (bodies, _bytes(frames))
+    for i, name in enumerate(("frame_a", "frame_b")):
+        for path in leaves_below("", frames[i]):
+            yield (*place, i, path), f"{head}.{name}.{path}"
+    if not isinstance(connector, AbstractJoint):
+        return
+    for path, x in leaves_below("", connector).items():
+        if not path.startswith("frame_") and all_concrete(x):
+            yield (*place, type(connector), path, _bytes(x)), f"{head}.{path}"
+
+
+def _of_shape(head: str, contact: Contact, side: str):
+    body, shape, frame = (getattr(contact, f"{what}_{side}") for what in ("body", "shape", "frame"))
+    if not all_concrete((shape, frame)):
+        return
+    piece = (body, type(shape), _bytes((shape, frame)))
+    for name, tree in (("shape", shape), ("frame", frame)):
+        for path in leaves_below("", tree):
+            yield (*piece, name, path), f"{head}.{name}_{side}.{path}"
+
+
+def _bytes(tree: PyTree) -> tuple[bytes, ...]:
+    return tuple(np.asarray(x).tobytes() for x in jax.tree.leaves(tree))
 
 
 class Leaves(eqx.Module):

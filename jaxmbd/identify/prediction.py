@@ -16,13 +16,11 @@ from .._printed import counted, printed
 from .._progress import says_when_compiling
 from .._results import RESULTS, succeeded
 from .._system import AbstractSystem
-from .losses import Squares
-from .part import PartMotion
 from .problem import FitProblem, SimulationOptions, make_problem
 from .record import Record
+from .residuals import PartMotion, Squares
 from .sensors import Sample
-from .shooting import SingleShooting
-from .start import KnownStart
+from .shooting import KnownStart, SingleShooting
 
 
 @printed

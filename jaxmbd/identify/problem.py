@@ -24,14 +24,21 @@ from .._system import AbstractSystem, State
 from .._tangent_space import violations
 from .least_squares import TracedLeastSquares, traced_least_squares
 from .leaves import Leaves
-from .losses import AbstractLoss
 from .parameters import Parameters
-from .part import Data, PartSimulation
 from .record import Record
-from .residuals import Residuals
+from .residuals import AbstractLoss, Data, PartSimulation, Residuals
 from .sensors import Sample, Sensors
-from .shooting import AbstractShooting, Partition, Parts, control_of, partition
-from .start import AbstractStart, UnknownStart, admissible, consistent
+from .shooting import (
+    AbstractShooting,
+    AbstractStart,
+    Partition,
+    Parts,
+    UnknownStart,
+    admissible,
+    consistent,
+    control_of,
+    partition,
+)
 
 # A start is consistent if its rows are violated by no more than this times the rounding error of 1.
 _ROUNDED = 100

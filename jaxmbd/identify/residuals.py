@@ -1,17 +1,212 @@
-"""The residuals (computed minus measured) as a function of the free numbers, and their Jacobian."""
+"""The simulation of a record in parts, and the residuals (computed minus measured) of a fit."""
 
+import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from .._extensible import Extensible
+from .._inputs import checked, positive
 from .._lanes import forward_jacobian
-from .losses import AbstractLoss
+from .._methods import AbstractContinuousEnforcement, AbstractEnforcement
+from .._results import RESULTS, first_failure
+from .._search import Multipliers
+from .._simulate import simulate
+from .._system import State
 from .parameters import Parameters
-from .part import Data, PartMotion, PartSimulation
+from .sensors import Sample
+from .shooting import Parts, consistent, control_of, displaced
+
+
+class AbstractLoss(Extensible):
+    """A loss rho(r) of weighted residuals r, given by r-hat with r-hat^2 = rho(r) and the sign of
+    r. Least squares of r-hat minimise the sum of rho."""
+
+    @abc.abstractmethod
+    def __call__(self, r: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The transformed residual r-hat(r), which is smooth and equals r for small r."""
+
+
+class Squares(AbstractLoss):
+    """Least squares: rho = r^2."""
+
+    def __call__(self, r):
+        return r
+
+
+@checked
+class Huber(AbstractLoss):
+    """Quadratic up to |r| = `delta` and linear beyond: rho = r^2 or 2 delta |r| - delta^2. `delta`
+    is in units of the weighted residuals.
+
+    Reference: Huber (1964), Robust estimation of a location parameter, Ann. Math. Statist. 35."""
+
+    delta: Annotated[float | Float[Array, ""], positive] = 1.345
+
+    def __call__(self, r):
+        delta = jnp.asarray(self.delta, r.dtype)
+        large = jnp.abs(r) > delta
+        size = jnp.where(large, jnp.abs(r), delta)
+        return jnp.where(large, jnp.sign(r) * jnp.sqrt(2 * delta * size - delta**2), r)
+
+
+@checked
+class Cauchy(AbstractLoss):
+    """Logarithmic: rho = scale^2 log(1 + (r/scale)^2), in which far outliers hardly count. `scale`
+    is in units of the weighted residuals. It has local minima; start from a fit by `Huber`."""
+
+    scale: Annotated[float | Float[Array, ""], positive] = 2.385
+
+    def __call__(self, r):
+        scale = jnp.asarray(self.scale, r.dtype)
+        x = (r / scale) ** 2
+        small = x < 1e-8
+        safe = jnp.where(small, 1.0, x)
+        factor = jnp.where(small, 1 - x / 4, jnp.sqrt(jnp.log1p(safe) / safe))
+        return r * factor
+
+
+# Times this close to a step, in steps, count as the time of the step.
+_ON_GRID = 1e-6
+
+
+def interpolated(
+    x: Float[Array, "steps d"], s: Float[Array, " n"], points: int
+) -> Float[Array, "n d"]:
+    """Interpolate x at the times s, counted in steps, by the polynomial through the nearest
+    `points` steps (in Lagrange form). It is exact at steps.
+
+    A shorter step to each time would be exact too. But it needs a second program as long as that of
+    the loop, for all times at once, which takes several times longer to compile and run.
+    """
+    points = min(points, len(x))
+    nearest = jnp.round(s)
+    s = jnp.where(jnp.abs(s - nearest) < _ON_GRID, nearest, s)
+    first = jnp.floor(s) - (points - 1) // 2
+    first = jnp.clip(first, 0, len(x) - points)
+    ahead = s - first
+    first = first.astype(jnp.int32)
+    total = jnp.zeros((len(s), x.shape[1]), x.dtype)
+    for j in range(points):
+        weight = jnp.ones_like(s)
+        for k in range(points):
+            if k != j:
+                weight = weight * (ahead - k) / (j - k)
+        total = total + weight[:, None] * x[first + j]
+    return total
+
+
+class Data(NamedTuple):
+    """The data of the residuals, which are all numbers.
+
+    - `parts`: the measurements.
+    - `starts`: q and v at the start of each part, `(parts, nq)`, `(parts, nv)`. They are not used
+      if the start of the record is a function of the system.
+    - `begins`: which parts are the first of their record, `(parts,)`.
+    - `directions`: the admissible directions at the starts, `(parts, nv, dof)`.
+    - `scale`, `prior`: typical changes of the starts, and the weights of their priors,
+      `(parts, 2 dof)`.
+    - `places`: indices of the free numbers of each start, `(parts, 2 dof)`; past the end if fixed.
+    - `links`: the parts that another part continues, `(links,)`.
+    - `multipliers`: the multipliers of the continuity, `(links, nq + nv)`.
+    """
+
+    parts: Parts
+    starts: tuple[Float[Array, "parts nq"], Float[Array, "parts nv"]]
+    begins: Bool[Array, " parts"]
+    directions: Float[Array, "parts nv dof"]
+    scale: Float[Array, "parts two_dof"]
+    prior: Float[Array, "parts two_dof"]
+    places: Int[Array, "parts two_dof"]
+    links: Int[Array, " links"]
+    multipliers: Multipliers
+
+
+class PartMotion(NamedTuple):
+    """The weighted residuals `(n, m)`, the first and last state `(nq + nv,)`, the readings of the
+    sensors `(n, m)`, and the verdict. For all parts together, they have a leading axis."""
+
+    residuals: Float[Array, "*parts n m"]
+    first: Float[Array, "*parts state"]
+    last: Float[Array, "*parts state"]
+    readings: Float[Array, "*parts n m"]
+    result: RESULTS
+
+
+class PartSimulation(eqx.Module):
+    """The simulation of a part, as a function of the free numbers of parameters and start."""
+
+    model: Callable[..., Any]
+    parameters: Parameters
+    sensor: Callable[[Sample], Array]
+    start: Callable[..., State] | None
+    enforcement: AbstractEnforcement
+    scheme: diffrax.AbstractSolver | None
+    steps: int = eqx.field(static=True)
+    constrained: bool = eqx.field(static=True)
+    # Whether given starts must change with the parameters to stay consistent.
+    follows: bool = eqx.field(static=True)
+
+    def __call__(
+        self,
+        shared: Float[Array, " p"],
+        own: Float[Array, " two_dof"],
+        data: Data,
+        k: Int[Array, ""],
+    ) -> PartMotion:
+        """The motion of part k."""
+        parts = data.parts
+        system = self.model(self.parameters.values(shared))
+        control = control_of(parts, parts.record[k])
+        state, start_result = self._start(system, own, data, k)
+        duration = parts.t1[k] - parts.t0[k]
+        sol = simulate(
+            system,
+            self.enforcement,
+            state,
+            dt=duration / self.steps,
+            num_steps=self.steps,
+            control=control,
+            scheme=self.scheme,
+            saveat=diffrax.SaveAt(t0=True, steps=1, fn=_state_vector),
+            start_tolerance=jnp.inf,
+            throw=False,
+        )
+        # The velocities of impulsive methods jump at steps.
+        smooth = isinstance(self.enforcement, AbstractContinuousEnforcement)
+        s = self.steps * (parts.time[k] - parts.t0[k]) / duration
+        x = interpolated(sol.ys, s, points=6 if smooth else 2)
+
+        def read(t, x):
+            q, v = jnp.split(x, [state.q.shape[0]])
+            return jnp.ravel(self.sensor(Sample(system, control, t, q, v)))
+
+        readings = jax.vmap(read)(parts.time[k], x)
+        residuals = parts.weights[k] * (readings - parts.measured[k])
+        result = first_failure(start_result, sol.result)
+        return PartMotion(residuals, sol.ys[0], sol.ys[-1], readings, result)
+
+    def _start(self, system, own, data: Data, k) -> tuple[State, RESULTS]:
+        t0 = data.parts.t0[k]
+        state = State(t0, data.starts[0][k], data.starts[1][k])
+        if self.start is not None:
+            begin = self.start(system)
+            q = jnp.where(data.begins[k], begin.q, state.q)
+            state = State(t0, q, jnp.where(data.begins[k], begin.v, state.v))
+        if own.size:
+            z = data.scale[k] * own
+            return displaced(system, state, data.directions[k], z, self.constrained)
+        return consistent(system, state, self.follows)
+
+
+def _state_vector(t, state, system):
+    del t, system
+    return jnp.concatenate([state.q, state.v])
 
 
 class Residuals(eqx.Module):

@@ -14,8 +14,8 @@ from known_motions import BOTH, QUIET, TIMES, decay, oscillator, position, state
 import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd.identify import Bounded, Free, Parameter, Positive, Record
-from jaxmbd.identify.interpolation import interpolated
 from jaxmbd.identify.problem import _consistent
+from jaxmbd.identify.residuals import interpolated
 
 
 def flat(tree):
