@@ -33,11 +33,11 @@ from .linearise import LinearModel as LinearModel
 from .linearise import linearise as linearise
 from .lqr import StateFeedback as StateFeedback
 from .lqr import lqr as lqr
-from .mode_shapes import Participation as Participation
-from .mode_shapes import mode_motion as mode_motion
-from .mode_shapes import participation as participation
 from .modes import Modes as Modes
+from .modes import Participation as Participation
+from .modes import mode_motion as mode_motion
 from .modes import modes as modes
+from .modes import participation as participation
 from .nonfinite import NonfiniteOrigin as NonfiniteOrigin
 from .nonfinite import first_nonfinite as first_nonfinite
 from .tangent_growth import TangentGrowth as TangentGrowth

@@ -24,7 +24,7 @@ from .._step import as_control
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike
 from ..trajopt import Plan
-from .field import acceleration, verdict
+from .linearise import acceleration, verdict
 
 
 @printed

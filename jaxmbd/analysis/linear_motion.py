@@ -24,9 +24,8 @@ from .._system import AbstractSystem, State
 from .._tangent_space import displaced, state_jacobian, violations
 from .._types import Control
 from ..trajopt import Plan
-from .field import Near, admissible, verdict
-from .linearise import independent
-from .nominal import Nominal, nominal
+from .linearise import Near, admissible, independent, verdict
+from .tracking import Nominal, nominal
 
 
 class Stages(eqx.Module):

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
@@ -16,7 +17,6 @@ from .._raising import raise_failure
 from .._results import RESULTS, first_failure
 from .._types import RealScalarLike
 from ..trajopt import AbstractControl
-from . import riccati
 from .linear_motion import DiscreteMotion, LinearMotion, magnus
 from .linearise import LinearModel
 from .tracking import SampledFeedback, TrackingFeedback
@@ -210,12 +210,12 @@ def _about(model: LinearModel, Q: Array, R: Array, dt: Array | None) -> StateFee
     A, B, Z, S = model.A, model.B, model.Z, model.S
     weight, effort = _symmetric(Z.T @ (Q[:, None] * Z)), jnp.diag(R)
     if dt is None:
-        P = riccati.continuous(A, B, weight, effort)
+        P = continuous_riccati(A, B, weight, effort)
         gain = (B.T @ P) / R[:, None]
     else:
         A, B, weight, effort, cross = _over_interval(A, B, weight, effort, dt)
-        P = riccati.discrete(A, B, weight, effort, cross)
-        gain = riccati.discrete_gain(A, B, effort, cross, P)
+        P = discrete_riccati(A, B, weight, effort, cross)
+        gain = discrete_gain(A, B, effort, cross, P)
     solved = jnp.all(jnp.isfinite(gain))
     result = RESULTS.where(solved, RESULTS.successful, RESULTS.riccati_unsolved)
     trusted = model.result == RESULTS.successful
@@ -314,7 +314,7 @@ def _interval(X: Float[Array, "two_m two_m"]) -> _Interval:
     return jax.lax.scan(double, part, jnp.arange(_DOUBLINGS, dtype=X.dtype))[0]
 
 
-def _symmetric(P):
+def _symmetric(P: Array) -> Array:
     return (P + P.T) / 2
 
 
@@ -378,3 +378,109 @@ def _per_entry(name: str, value: Any, size: int) -> Any:
         )
     xp = numpy_if_concrete(value)
     return xp.broadcast_to(xp.asarray(value), (size,))
+
+
+# Algebraic Riccati equations, with derivatives.
+
+
+# Smith's doubling sums 2^k terms. A closed loop whose errors halve in a million steps is summed.
+_SUMMED = 30
+
+
+@jax.custom_jvp
+def continuous_riccati(A: Array, B: Array, Q: Array, R: Array) -> Float[Array, "n n"]:
+    r"""The stabilising solution of
+
+    $$ A^\mathsf{T} P + P A - P B R^{-1} B^\mathsf{T} P + Q = 0 , $$
+
+    NaN if there is none. SciPy solves it, also under `jax.jit` and `jax.vmap`, where the samples
+    are solved one by one. Derivatives in both modes are implicit: the change of P solves Lyapunov's
+    equation of the closed loop, $\dot P$ being that with fixed $K = R^{-1} B^\mathsf{T} P$,
+
+    $$ A_c^\mathsf{T} \dot P + \dot P A_c + \dot Q + K^\mathsf{T} \dot R K + X + X^\mathsf{T} = 0,
+    \qquad X = P\,(\dot A - \dot B K), \quad A_c = A - B K . $$
+
+    Reference: Laub (1979), A Schur method for solving algebraic Riccati equations, IEEE Trans.
+    Automatic Control 24, 913-921.
+    """
+    return _on_host(scipy.linalg.solve_continuous_are, A, B, Q, R)
+
+
+@continuous_riccati.defjvp
+def _continuous_jvp(primals, tangents):
+    (A, B, Q, R), (dA, dB, dQ, dR) = primals, tangents
+    P = continuous_riccati(A, B, Q, R)
+    K = jnp.linalg.solve(R, B.T @ P)
+    X = P @ (dA - dB @ K)
+    return P, _lyapunov(A - B @ K, _symmetric(dQ + K.T @ dR @ K + X + X.T))
+
+
+@jax.custom_jvp
+def discrete_riccati(A: Array, B: Array, Q: Array, R: Array, N: Array) -> Float[Array, "n n"]:
+    r"""The stabilising solution of
+
+    $$ P = A^\mathsf{T} P A + Q - (A^\mathsf{T} P B + N)\,K, \qquad
+    K = (R + B^\mathsf{T} P B)^{-1} (B^\mathsf{T} P A + N^\mathsf{T}) , $$
+
+    for the cost $x^\mathsf{T} Q x + 2 x^\mathsf{T} N u + u^\mathsf{T} R u$ of each step, NaN if
+    there is none. Derivatives are implicit as in `continuous_riccati`, by Stein's equation
+
+    $$ \dot P = A_c^\mathsf{T} \dot P A_c + \dot Q + K^\mathsf{T} \dot R K
+    - \dot N K - K^\mathsf{T} \dot N^\mathsf{T} + X + X^\mathsf{T}, \qquad
+    X = A_c^\mathsf{T} P\,(\dot A - \dot B K) . $$
+    """
+
+    def solve(A, B, Q, R, N):
+        return scipy.linalg.solve_discrete_are(A, B, Q, R, s=N)
+
+    return _on_host(solve, A, B, Q, R, N)
+
+
+@discrete_riccati.defjvp
+def _discrete_jvp(primals, tangents):
+    (A, B, Q, R, N), (dA, dB, dQ, dR, dN) = primals, tangents
+    P = discrete_riccati(A, B, Q, R, N)
+    K = discrete_gain(A, B, R, N, P)
+    closed = A - B @ K
+    X = closed.T @ P @ (dA - dB @ K) - dN @ K
+    return P, _stein(closed, _symmetric(dQ + K.T @ dR @ K + X + X.T))
+
+
+def discrete_gain(A: Array, B: Array, R: Array, N: Array, P: Array) -> Float[Array, "nu n"]:
+    """The gain K of `discrete_riccati`, u = -K x."""
+    return jnp.linalg.solve(R + B.T @ P @ B, B.T @ P @ A + N.T)
+
+
+def _on_host(solve, *matrices):
+    def solved(*matrices):
+        A = np.asarray(matrices[0])
+        try:
+            P = solve(*(np.asarray(x, np.float64) for x in matrices))
+        except (np.linalg.LinAlgError, ValueError):  # no solution; numbers that are not finite
+            P = np.full(A.shape, np.nan)
+        return np.asarray(P, A.dtype)
+
+    like = jax.ShapeDtypeStruct(matrices[0].shape, matrices[0].dtype)
+    return jax.pure_callback(solved, like, *matrices, vmap_method="sequential")
+
+
+def _stein(A: Array, W: Array) -> Array:
+    """X = A^T X A + W for a stable A, by the sum of A^T^k W A^k with twice as many terms in each
+    round (Smith 1968, Matrix equation XA + BX = C, SIAM J. Applied Math. 16)."""
+
+    def double(state, _):
+        X, A = state
+        return (X + A.T @ X @ A, A @ A), None
+
+    return jax.lax.scan(double, (W, A), None, length=_SUMMED)[0][0]
+
+
+def _lyapunov(A: Array, W: Array) -> Array:
+    """A^T X + X A + W = 0 for a stable A, as Stein's equation of its Cayley transform."""
+    one = jnp.eye(A.shape[0], dtype=A.dtype)
+    # Between the fastest and the slowest pole, so that the transform of neither is slow.
+    fast = jnp.linalg.norm(jax.lax.stop_gradient(A))
+    slow = 1 / jnp.linalg.norm(jnp.linalg.inv(jax.lax.stop_gradient(A)))
+    g = jnp.sqrt(fast * slow)
+    back = jnp.linalg.inv(A - g * one)
+    return _stein(back @ (A + g * one), 2 * g * back.T @ W @ back)

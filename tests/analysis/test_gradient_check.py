@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd.analysis.differences import central_difference
+from jaxmbd.analysis.gradient_check import central_difference
 
 
 @pytest.mark.parametrize(
