@@ -1,4 +1,4 @@
-"""The programs of `docs/extending.md`, each alone as it stands, against closed forms."""
+"""The programs of `docs/extending.md` and `docs/own-step.md`, each alone as it stands, against closed forms."""
 
 import helpers
 import jax
@@ -65,11 +65,13 @@ def test_enforcement(program):
     np.testing.assert_allclose([forward[0], reverse[0]], np.sqrt(2 * G) * QUARTER / 2, rtol=1e-6)
 
 
-def test_step_of_its_own(program):
+def test_step_of_its_own(monkeypatch):
     """The same with SHAKE, of first order, and on the circle to rounding."""
+    page = pages.ROOT / "docs" / "own-step.md"
+    shaken = pages.run(page, pages.blocks(page), "own step", monkeypatch).shaken
 
     def bottom(length, steps=400):
-        sol = program(2).shaken(length, QUARTER, steps)
+        sol = shaken(length, QUARTER, steps)
         return jnp.stack([sol.q[-1, 0], sol.v[-1, 0], sol.phi_norm[-1]])
 
     one = np.array(1.0)
@@ -88,7 +90,7 @@ def left(v, c):
 
 def test_contact_law(program):
     """The speed v' after the contact has left(v) = left(-v'), whatever k is."""
-    rebound, c, v = program(3, 4).rebound, 0.2, 2.0
+    rebound, c, v = program(2, 3).rebound, 0.2, 2.0
     exact = lambda c: brentq(lambda x: left(-x, c) - left(v, c), 0.1, v, xtol=1e-14)  # noqa: E731
     np.testing.assert_allclose(rebound(jnp.array(c)), exact(c), rtol=1e-6)
     slope = (exact(c + 1e-4) - exact(c - 1e-4)) / 2e-4
@@ -97,7 +99,7 @@ def test_contact_law(program):
 
 def test_impact_law(program):
     """From a height of 2 m the speed after the impact is 0.8 v^(3/4)."""
-    law = program(3, 4).Johnson()
+    law = program(2, 3).Johnson()
     method = mbd.ContactImpulse(impact_law=law, impacts=mbd.Located(2))
     v = np.sqrt(2 * G * 2.0)
     fall, after = v / G, 0.8 * v**0.75
