@@ -1,4 +1,5 @@
-"""The programs of `docs/extending.md` and `docs/own-step.md`, each alone as it stands, against closed forms."""
+"""The programs of `docs/extending.md` and `docs/own-step.md`, each alone as it stands, against
+closed forms."""
 
 import helpers
 import jax
