@@ -13,7 +13,8 @@ import scipy.linalg
 from analysis_systems import CartPole, Springs, all_are, gravity
 
 import jaxmbd as mbd
-from jaxmbd.analysis import linearise, lqr, riccati
+from jaxmbd.analysis import linearise, lqr
+from jaxmbd.analysis.lqr import continuous_riccati, discrete_riccati
 
 UPRIGHT = mbd.State(0.0, np.zeros(2), np.zeros(2))
 NO_PUSH = np.zeros(1)
@@ -210,7 +211,7 @@ def test_derivatives_of_riccati_equations():
         lambda A, B, Q, R, N: scipy.linalg.solve_continuous_are(A, B, Q, R),
         lambda A, B, Q, R, N: scipy.linalg.solve_discrete_are(A, B, Q, R, s=N),
     )
-    ours = lambda A, B, Q, R, N: riccati.continuous(A, B, Q, R), riccati.discrete
+    ours = lambda A, B, Q, R, N: continuous_riccati(A, B, Q, R), discrete_riccati
 
     @jax.jit
     def found(point, along):
