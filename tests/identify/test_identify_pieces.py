@@ -14,6 +14,7 @@ from known_motions import BOTH, QUIET, TIMES, decay, oscillator, position, state
 import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd.identify import Bounded, Free, Parameter, Positive, Record
+from jaxmbd.identify.identifiability import column_test
 from jaxmbd.identify.problem import _consistent
 from jaxmbd.identify.residuals import interpolated
 
@@ -172,13 +173,13 @@ def test_fit_with_an_input():
 
 def test_residual_tests_tell_noise_from_structure():
     rng = np.random.default_rng(3)
-    noise = identify.residual_tests.column_test([rng.normal(size=500), rng.normal(size=300)])
+    noise = column_test([rng.normal(size=500), rng.normal(size=300)])
     assert "like noise" in str(noise) and 0.7 < noise.correlation < 1.5
     # An AR(1) process with rho = 0.8: 1 + 2 sum rho^k = (1 + rho) / (1 - rho) = 9.
     process = np.zeros(6000)
     for i, kick in enumerate(rng.normal(size=5999)):
         process[i + 1] = 0.8 * process[i] + kick
-    found = identify.residual_tests.column_test([process])
+    found = column_test([process])
     assert found.white < 1e-6 and found.correlation == pytest.approx(9.0, rel=0.3)
-    skewed = identify.residual_tests.column_test([rng.exponential(size=500)])
+    skewed = column_test([rng.exponential(size=500)])
     assert skewed.mean < 1e-6 and skewed.normal < 1e-6 and skewed.outliers > 0
