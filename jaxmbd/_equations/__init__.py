@@ -3,6 +3,6 @@
 from .equations import AbstractEquations as AbstractEquations
 from .equations import equations as equations
 from .equations import specialised as specialised
-from .rows import ConstraintRows as ConstraintRows
 from .structured import AbstractStructuredSystem as AbstractStructuredSystem
+from .structured import ConstraintRows as ConstraintRows
 from .structured import Turning as Turning

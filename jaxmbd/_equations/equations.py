@@ -17,8 +17,7 @@ from .._fusion import MAX_REDUCED, largest
 from .._linalg import AbstractEquationMap, MatrixMap
 from .._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Velocity
-from .rows import ConstraintRows
-from .structured import AbstractStructuredSystem, Configuration
+from .structured import AbstractStructuredSystem, Configuration, ConstraintRows
 
 
 class AbstractEquations(eqx.Module):

@@ -18,7 +18,6 @@ from .continuous import Motion as Motion
 from .continuous import constrained_field as constrained_field
 from .continuous import corrected_step as corrected_step
 from .continuous import motion_at as motion_at
-from .contradiction import contradiction_of as contradiction_of
 from .dependents import Dependents as Dependents
 from .generalised_alpha import GeneralisedAlpha as GeneralisedAlpha
 from .independent_coordinates import AbstractIndependentSet as AbstractIndependentSet
@@ -31,6 +30,7 @@ from .penalties import ExplicitPenalty as ExplicitPenalty
 from .penalties import ImplicitPenalty as ImplicitPenalty
 from .penalties import Primal as Primal
 from .point import Point as Point
+from .point import contradiction_of as contradiction_of
 from .point import evaluate as evaluate
 from .point import point as point
 from .point import point_at as point_at

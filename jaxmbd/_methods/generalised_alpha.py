@@ -13,9 +13,8 @@ from .._results import first_failure
 from .._roots import Unknowns, solve_step
 from .._types import RealScalarLike, Velocity
 from .base import AbstractEnforcement, Step
-from .contradiction import contradiction_of
 from .implicit import moved, multipliers_at, rounding_of
-from .point import point
+from .point import contradiction_of, point
 
 
 class _Memory(NamedTuple):

@@ -23,9 +23,8 @@ from .._linalg import (
 )
 from .._results import RESULTS, first_failure
 from .continuous import AbstractContinuousEnforcement, Motion, no_correction
-from .contradiction import contradiction_of
 from .dependents import Dependents
-from .point import Point
+from .point import Point, contradiction_of
 
 
 class AbstractIndependentSet(Extensible):

@@ -10,7 +10,7 @@ from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure
 from .continuous import AbstractContinuousEnforcement, Motion, no_correction
-from .contradiction import contradiction_of
+from .point import contradiction_of
 
 
 class LagrangeMultipliers(AbstractContinuousEnforcement):

@@ -10,7 +10,7 @@ from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator
 from .._results import first_failure
 from .._types import Rows, Velocity
 from .continuous import AbstractContinuousEnforcement, Correction, Motion, no_correction
-from .contradiction import contradiction
+from .point import contradiction
 
 
 class _Factor(NamedTuple):

@@ -12,9 +12,8 @@ from .._results import first_failure
 from .._roots import Unknowns, solve_step
 from .._system import writes_own_qdot
 from .base import AbstractEnforcement, Step
-from .contradiction import contradiction_of
 from .implicit import multipliers_at, rounding_of
-from .point import point_at
+from .point import contradiction_of, point_at
 
 
 @checked

@@ -5,7 +5,7 @@ from typing import ClassVar
 from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure
-from .contradiction import contradiction_of
+from .point import contradiction_of
 from .split import AbstractSplitEnforcement
 from .stabilisation import AbstractStabilisation, PassiveDeadBeat
 

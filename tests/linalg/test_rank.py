@@ -8,8 +8,7 @@ import pytest
 from helpers import assert_verdicts, three_bars
 
 import jaxmbd as mbd
-from jaxmbd._methods import point
-from jaxmbd._methods.contradiction import contradiction_of
+from jaxmbd._methods import contradiction_of, point
 
 
 def four_bar(lean=0.0, gap=0.0):

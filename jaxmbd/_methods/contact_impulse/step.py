@@ -25,8 +25,7 @@ from ..._loop import any_of_batch, checkpointed, tree_where
 from ..._results import RESULTS, first_failure
 from ..._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
 from ..base import SimulationProblem, Step
-from ..contradiction import contradiction_of
-from ..point import point_at
+from ..point import contradiction_of, point_at
 from ..split import free_step
 from ..state import ContactMemory, StepperState
 from .problems import (
