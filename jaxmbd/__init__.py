@@ -1,13 +1,12 @@
 """Differentiable simulation of constrained multibody systems.
 
-Importing it sets options, unless they are set already: of XLA (`_compiled_whole.py`), which must be
-set before JAX is used, and one of JAX (`_matmul_precision.py`).
+Importing it sets options of XLA and JAX, unless they are set already (`_compiler/process.py`). They
+must be set before JAX is used.
 """
 
 from importlib import metadata as _metadata
 
-from . import _compiled_whole as _compiled_whole  # first, before any array is made
-from . import _matmul_precision as _matmul_precision
+from . import _compiler as _compiler  # first, before any array is made
 from . import analysis as analysis
 from . import identify as identify
 from . import io as io

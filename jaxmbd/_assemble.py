@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
-from ._concrete import compiled_quickly, is_traced, numpy_if_concrete, to_jax
+from ._compiler import compiled_quickly, each, is_traced, numpy_if_concrete, to_jax, tree_where
 from ._equations import equations, specialised
 from ._inputs import at_least, checked, finite, positive, shown
-from ._linalg import dense, loops_cost_nothing
-from ._loop import tree_where
+from ._linalg import dense
 from ._printed import counted, judged, largest, printed
 from ._progress import says_when_traced
 from ._raising import raise_failure
@@ -271,7 +270,6 @@ class _Problem(eqx.Module):
             return at[0], *slopes
 
         # One direction after the other compiles faster, where a loop costs nothing.
-        each = jax.lax.map if loops_cost_nothing() else lambda f, x: jax.vmap(f)(x)
         g, J, W = each(along, jnp.eye(p.shape[0], dtype=p.dtype))
         return _Linearised(p, g[0], J.T, pseudoinverse(J.T), W)
 

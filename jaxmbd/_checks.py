@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from ._concrete import numpy_if_concrete, to_jax
+from ._compiler import numpy_if_concrete, to_jax
 from ._inputs import shown
 from ._system import AbstractSystem
 from ._types import Control

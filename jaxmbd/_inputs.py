@@ -39,7 +39,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import AbstractArray, Array
 
-from ._concrete import held, to_jax
+from ._compiler import held, to_jax
 
 _T = TypeVar("_T")
 _Check = Callable[[Any], Any]

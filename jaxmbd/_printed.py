@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike
 
-from ._concrete import all_concrete
+from ._compiler import all_concrete
 from ._results import RESULTS, code, verdict
 
 _Class = TypeVar("_Class", bound=type)

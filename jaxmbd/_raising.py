@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
-from ._concrete import is_concrete
+from ._compiler import is_concrete
 from ._results import RESULTS, code, first_failure, is_verdict, messages, promoted
 
 _T = TypeVar("_T")

@@ -7,7 +7,7 @@ import diffrax
 import jax
 import numpy as np
 
-from ._concrete import is_concrete, numpy_if_concrete
+from ._compiler import is_concrete, numpy_if_concrete
 
 
 class _InWords(type(diffrax.RESULTS)):

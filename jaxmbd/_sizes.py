@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ._concrete import is_concrete
+from ._compiler import is_concrete
 
 MOST_STEPS = 2**31 - 1  # the largest 32-bit integer
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from ._concrete import any_staged
+from ._compiler import any_staged
 
 try:
     from jax.extend.core import gensym

@@ -6,7 +6,7 @@ from helpers import parameter
 from jaxtyping import Array
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd._results import code
 
 gravity = 9.81

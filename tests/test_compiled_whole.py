@@ -11,8 +11,8 @@ import pytest
 from helpers import BOX, Ball, Pendulum, in_the_way, three_bars
 
 import jaxmbd as mbd
-from jaxmbd import _compiled_whole, _matmul_precision
-from jaxmbd._compiled_whole import BYTES, with_whole_loops
+from jaxmbd._compiler import process
+from jaxmbd._compiler.process import BYTES, with_whole_loops
 
 FLAG = "--xla_backend_extra_options="
 LIMIT = "xla_cpu_small_while_loop_byte_threshold="
@@ -58,7 +58,7 @@ def test_import_sets_the_options():
 def test_precision_that_the_user_has_chosen_stays():
     jax.config.update("jax_default_matmul_precision", "high")
     try:
-        _matmul_precision.request_full_precision()
+        process.request_full_precision()
         assert jax.config.jax_default_matmul_precision == "high"
     finally:
         jax.config.update("jax_default_matmul_precision", "highest")
@@ -69,7 +69,7 @@ def test_too_late_is_said(monkeypatch):
     jax.devices()
     monkeypatch.setenv("XLA_FLAGS", "--a=1")
     with pytest.warns(UserWarning, match="XLA_FLAGS=" + FLAG + OPTION):
-        _compiled_whole.request_whole_loops()
+        process.request_whole_loops()
     assert os.environ["XLA_FLAGS"] == "--a=1"
 
 

@@ -8,7 +8,7 @@ import pytest
 from helpers import COMPILED, Pendulum, compilation_events
 
 import jaxmbd as mbd
-from jaxmbd import _concrete
+from jaxmbd._compiler import concrete
 
 
 def thrice(x):
@@ -18,16 +18,16 @@ def thrice(x):
 
 def test_options_that_xla_knows(monkeypatch):
     """An option that it does not know is left out."""
-    options = _concrete._quick_options.__wrapped__
+    options = concrete._quick_options.__wrapped__
     known = jaxlib.version.__version_info__ < (0, 11)
     assert ("xla_cpu_use_fusion_emitters" in options()) == known
-    monkeypatch.setattr(_concrete, "_OLDER_KERNELS", {"xla_cpu_no_such_option": False})
+    monkeypatch.setattr(concrete, "_OLDER_KERNELS", {"xla_cpu_no_such_option": False})
     assert options() == {"xla_backend_optimization_level": 0}
 
 
 def test_traced_calls_are_part_of_the_program_around_them():
     """Only whole programs may have options, even where arguments are concrete."""
-    triple = _concrete.compiled_quickly(thrice)
+    triple = concrete.compiled_quickly(thrice)
     around = jax.jit(jax.grad(lambda x: triple(x) ** 2 + x * triple(np.array(2.0))))
     with compilation_events() as events:
         assert float(around(np.array(2.0))) == 42.0
@@ -87,22 +87,22 @@ def test_a_number_is_a_number(name):
 
 def test_strong_types():
     """Of the dtype of the other numbers; what is no real number stays."""
-    a32 = _concrete.to_jax(np.ones(2, np.float32))
+    a32 = concrete.to_jax(np.ones(2, np.float32))
     tree = {"a": a32, "b": 0.5, "c": jnp.asarray(0.5), "n": 3, "s": "x", "i": jnp.asarray(2)}
-    found = _concrete.with_strong_types(tree)
+    found = concrete.with_strong_types(tree)
     assert found["a"] is a32 and found["n"] == 3 and found["s"] == "x"
     for name in "bc":
         assert found[name].dtype == jnp.float32 and not found[name].weak_type
     assert jnp.issubdtype(found["i"].dtype, jnp.integer)
-    alone = _concrete.with_strong_types(0.5)
+    alone = concrete.with_strong_types(0.5)
     assert alone.dtype == jnp.float64 and not alone.weak_type
 
 
 def test_forward_derivatives_that_run_now_have_options(monkeypatch):
     """Also of functions that close over what the reverse mode follows, which must not have any."""
-    triple = _concrete.compiled_quickly(lambda fn, x: thrice(fn(x)))
+    triple = concrete.compiled_quickly(lambda fn, x: thrice(fn(x)))
     asked, zero, one = [], np.array(0.0), np.array(1.0)
-    monkeypatch.setattr(_concrete, "_quick_options", lambda: asked.append(1) or {})
+    monkeypatch.setattr(concrete, "_quick_options", lambda: asked.append(1) or {})
     forward = lambda x: jax.jvp(lambda x: triple(jnp.sin, x), (x,), (one,))[1]  # noqa: E731
     assert float(forward(zero)) == 3.0 and asked
     closed_over = lambda a: triple(lambda x: a * x, np.array(2.0))  # noqa: E731
@@ -116,7 +116,7 @@ def test_entries_of_what_is_concrete_compile_nothing(dtype):
     x = np.arange(30).reshape(5, 6).astype(dtype)
 
     def both(x, by):
-        return _concrete.picked(x, np.s_[1:, 2]), _concrete.set_at(x, np.s_[..., 0], by)
+        return concrete.picked(x, np.s_[1:, 2]), concrete.set_at(x, np.s_[..., 0], by)
 
     with compilation_events() as events:
         now = both(x, x[:, 3])
@@ -126,4 +126,4 @@ def test_entries_of_what_is_concrete_compile_nothing(dtype):
         for part, expected in zip(found, (x[1:, 2], changed), strict=True):
             assert isinstance(part, jax.Array) and part.dtype == expected.dtype
             np.testing.assert_array_equal(part, expected)
-    assert float(_concrete.to_jax(np.float64(2.5))) == 2.5
+    assert float(concrete.to_jax(np.float64(2.5))) == 2.5

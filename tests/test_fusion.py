@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmbd._fusion import largest, materialise, materialise_condition
+from jaxmbd._compiler import largest, materialise, materialise_condition
 
 
 def test_values_stay_what_they_are():

@@ -13,7 +13,7 @@ import pytest
 from refusals import check_refused, refusals
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 
 UK, IMPULSE, RESULTS = mbd.UdwadiaKalaba(), mbd.VelocityImpulse(), mbd.RESULTS
 CONTROLLER = diffrax.PIDController(rtol=1e-3, atol=1e-6)

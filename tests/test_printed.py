@@ -12,7 +12,7 @@ from analysis_systems import Springs
 
 import jaxmbd as mbd
 from jaxmbd import analysis
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 
 ROOMS = mbd.analysis, mbd.identify, mbd.io, mbd.reports, mbd.rollout, mbd.trajopt, mbd.plots
 

@@ -11,7 +11,7 @@ from helpers import Pendulum
 
 import jaxmbd as mbd
 from jaxmbd import _sizes, trajopt
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd._simulate.grid import make_grid, make_saving
 
 HUGE, MANY = 10**18, 2**31 - 1

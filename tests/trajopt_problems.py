@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 import jaxmbd as mbd
 from jaxmbd import trajopt as T
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd._results import code
 
 HERMITE, TRAPEZOIDAL, SHOOTING = T.HermiteSimpson(), T.Trapezoidal(), T.DirectMultipleShooting()

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .._concrete import to_jax
+from .._compiler import to_jax
 from .._results import messages, verdict
 
 _FREE = ("x", "y", "z", "qw", "qx", "qy", "qz")

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._fusion import contracted
-from .._linalg import annihilate, apply, general_inverse, iterate
+from .._compiler import apply, contracted, general_inverse
+from .._linalg import annihilate, iterate
 from .rows import AbstractContactJacobian, Impulses
 
 # Regularisation of a singular matrix, as a power of the machine precision.

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._fusion import contracted
-from .._linalg import BlockDiagonal, ConstraintOperator, block_whitener, dense, small
-from .._loop import stop_gradient
+from .._compiler import contracted, each, product, root, stop_gradient
+from .._linalg import BlockDiagonal, ConstraintOperator, block_whitener, dense
 from .._types import Rows, Velocity
 from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, GroupInverse
 from .newton import natural_derivative
@@ -89,14 +88,13 @@ def delassus(
         return DenseDelassus(S.reshape(*shape, *shape))
     rest = jnp.zeros(rows, dtype)
     # One by one where loops cost nothing: a batch of all of them would call a library for its sums.
-    each = jax.lax.map if small.loops_cost_nothing() else lambda fn, xs: jax.vmap(fn)(xs)
     changes = each(lambda f: operator.solve(f, rest)[0], forces)
     if many:
         # With equality rows S = J_c A J_c^T, where A = R^-T Q R^-1 with M = R R^T and a projection
         # Q. So Y = J_c A R has Y Y^T = S.
-        Y = small.product(changes, small.root(dense(M)))
+        Y = product(changes, root(dense(M)))
         return FactoredDelassus(DenseContactJacobian(Y.reshape(*shape, -1)), own)
-    S = small.product(changes, forces.T)
+    S = product(changes, forces.T)
     return DenseDelassus(((S + S.T) / 2).reshape(*shape, *shape))
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import held, is_concrete, to_jax
+from .._compiler import held, is_concrete, to_jax
 from .._inputs import checked, not_negative, positive, positive_or_infinite, within
 
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._linalg import small
+from .._compiler import inverse, product
 from .delassus import AbstractDelassus
 from .friction import AbstractFriction, Cone
 from .rows import Impulses
@@ -164,9 +164,9 @@ def held_directions(S: Float[Array, "k k"]) -> Float[Array, "k k"]:
     if k == 0:
         return S
     eye = jnp.eye(k, dtype=S.dtype)
-    share, _ = small.inverse(eye + S / jnp.finfo(S.dtype).eps ** 0.75)
-    share = small.product(share, share)
-    return _CREEP * small.product(share, share)
+    share, _ = inverse(eye + S / jnp.finfo(S.dtype).eps ** 0.75)
+    share = product(share, share)
+    return _CREEP * product(share, share)
 
 
 class Residuals(NamedTuple):

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from .._compiler import contracted, product, total
 from .._equations import equations
-from .._fusion import contracted, total
 from .._inputs import conform
-from .._linalg import picks, product, put_rows
+from .._linalg import picks, put_rows
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
 from .law import ContactLaw

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import save_for_reverse, stop_gradient
 from .._equations import AbstractEquations
 from .._linalg import ConstraintOperator
-from .._loop import save_for_reverse, stop_gradient
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .rows import ContactRows, gaps
 

@@ -23,7 +23,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
-from .._fusion import contracted, materialise, materialise_cotangent
+from .._compiler import contracted, materialise, materialise_cotangent
 
 
 def bilinear(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._checks import expect_shape
-from .._fusion import MAX_REDUCED, largest
+from .._compiler import MAX_REDUCED, largest
 from .._linalg import AbstractEquationMap, MatrixMap
 from .._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Velocity

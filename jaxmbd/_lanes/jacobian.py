@@ -11,9 +11,8 @@ from jax.core import eval_jaxpr
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from .._concrete import to_jax, with_strong_types
+from .._compiler import loops_cost_nothing, to_jax, with_strong_types
 from .._inputs import checked
-from .._linalg import loops_cost_nothing
 from .lanes import LANES, in_lanes
 
 

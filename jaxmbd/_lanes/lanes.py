@@ -19,7 +19,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array
 
-from .._fusion import MAX_REDUCED
+from .._compiler import MAX_REDUCED
 from .uniform import (
     Place,
     busy_branch,

@@ -1,4 +1,3 @@
-from . import small as small
 from .automatic import Automatic as Automatic
 from .base import AbstractConstraintSolver as AbstractConstraintSolver
 from .base import AbstractEquationMap as AbstractEquationMap
@@ -27,8 +26,3 @@ from .proximal import annihilate as annihilate
 from .proximal import iterate as iterate
 from .pseudoinverse import Pseudoinverse as Pseudoinverse
 from .rank import cutoff as cutoff
-from .small import apply as apply
-from .small import general_inverse as general_inverse
-from .small import inverse as inverse
-from .small import loops_cost_nothing as loops_cost_nothing
-from .small import product as product

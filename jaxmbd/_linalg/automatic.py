@@ -4,12 +4,12 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 
+from .._compiler import FEW
 from .base import AbstractConstraintSolver
 from .block_sparse import BlockSparse
 from .blocks import BlockRows
 from .proximal import Proximal
 from .pseudoinverse import Pseudoinverse
-from .small import FEW
 
 
 class _Factor(eqx.Module):

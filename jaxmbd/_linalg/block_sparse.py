@@ -10,7 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._fusion import contracted, materialise, total
+from .._compiler import (
+    apply,
+    batch_last,
+    contracted,
+    entry,
+    inverse,
+    inverse_cholesky,
+    loops_cost_nothing,
+    materialise,
+    product,
+    replaced,
+    smallest,
+    total,
+)
 from .._inputs import at_least, checked, positive
 from .._results import RESULTS
 from .._types import Rows
@@ -30,17 +43,6 @@ from .blocks import (
 from .border import Border, DenseRows, border, dense_rows
 from .elimination import LevelOrder, NodeOrder, level_order, node_order
 from .proximal import annihilate, iterate, regularisation, relative_regularisation
-from .small import (
-    apply,
-    batch_last,
-    entry,
-    inverse,
-    inverse_cholesky,
-    loops_cost_nothing,
-    product,
-    replaced,
-    smallest,
-)
 
 # Up to this many rows are left to one dense factorisation. The second number is for independent
 # rows on GPUs, where the blocks of a level are eliminated together; the third for the rows that

@@ -15,8 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._fusion import contracted, materialise, materialise_cotangent, total
-from .small import loops_cost_nothing, product
+from .._compiler import (
+    contracted,
+    loops_cost_nothing,
+    materialise,
+    materialise_cotangent,
+    product,
+    total,
+)
 
 # Up to this many slices are faster than a gather.
 _MAX_SLICES = 4

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler import apply, inverse, loops_cost_nothing, product, smallest
 from .._types import Rows
 from .proximal import annihilate, iterate
-from .small import apply, inverse, loops_cost_nothing, product, smallest
 
 # The series of `Border.solution` is summed up to two to this power.
 _DOUBLINGS = 4

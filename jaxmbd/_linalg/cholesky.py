@@ -6,9 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import apply, inverse
 from .._inputs import checked, inside
 from .base import AbstractConstraintSolver
-from .small import apply, inverse
 from .whitened import Whitened, whiten
 
 

@@ -6,10 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import apply, general_inverse
 from .._inputs import checked, inside
 from .._results import RESULTS
 from .base import AbstractConstraintSolver
-from .small import apply, general_inverse
 
 
 class _Factor(NamedTuple):

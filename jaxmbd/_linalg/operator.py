@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import loops_cost_nothing
 from .._results import RESULTS
 from .._types import Force, Jacobian, MassMatrix, Rows, Velocity
 from .base import (
@@ -26,7 +27,6 @@ from .base import (
 from .block_sparse import BlockSparse
 from .blocks import BlockDiagonal, BlockRows, CoupledBlocks
 from .cholesky import Cholesky
-from .small import loops_cost_nothing
 
 
 class ConstraintOperator(eqx.Module):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .small import batch_last
+from .._compiler import batch_last
 
 # Pivots below this part of the largest entry, which is in a column that is not eligible, are too
 # small.

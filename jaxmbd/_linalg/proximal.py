@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._fusion import largest
+from .._compiler import apply, inverse, largest
 from .._inputs import at_least, checked, positive
 from .._types import Rows, Scalar
 from .base import AbstractConstraintSolver
 from .rank import cutoff
-from .small import apply, inverse
 from .whitened import Whitened, whiten
 
 # The power of rho (G + rho)^-1 after which a direction in the range of G is negligible.

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import apply, inverse, product, pseudoinverse
 from .._inputs import checked, inside
 from .base import AbstractConstraintSolver
 from .rank import cutoff
-from .small import apply, inverse, product, pseudoinverse
 from .whitened import Whitened, whiten
 
 # Above this relative pivot of C C^T the rows are safely independent. Forming C C^T squares the

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import apply, product, whitener
 from .._results import RESULTS
 from .._types import Force, MassMatrix, Rows, Velocity
 from .base import ConstraintEquations
-from .small import apply, product, whitener
 
 
 class Whitened(NamedTuple):

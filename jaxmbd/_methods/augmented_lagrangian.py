@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._concrete import held
+from .._compiler import held
 from .._inputs import at_least, checked, not_negative, positive
 from .._linalg import dense, without_rows
 from .._types import RealScalarLike

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._compiler import apply, stop_gradient
 from .._equations import AbstractEquations
-from .._linalg import apply
-from .._loop import stop_gradient
 from .._results import RESULTS
 from .._types import Coordinates, RealScalarLike, Velocity
 

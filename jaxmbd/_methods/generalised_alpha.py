@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._concrete import to_jax
-from .._fusion import materialise
+from .._compiler import materialise, to_jax
 from .._inputs import checked, within
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import each
 from .._extensible import Extensible
 from .._inputs import at_least, checked, inside, positive
 from .._linalg import (
@@ -18,7 +19,6 @@ from .._linalg import (
     ConstraintOperator,
     cutoff,
     dense,
-    loops_cost_nothing,
     partition,
 )
 from .._results import RESULTS, first_failure
@@ -57,7 +57,6 @@ class NullSpace(AbstractIndependentSet):
         def correction(unit):
             return operator.correct(unit, point.v)[0]
 
-        each = jax.lax.map if loops_cost_nothing() else lambda f, x: jax.vmap(f)(x)
         return each(correction, units).T, dense(point.rows.J), RESULTS.successful
 
 

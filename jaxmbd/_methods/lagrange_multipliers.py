@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
-from .._concrete import held, numpy_if_concrete, to_jax
+from .._compiler import held, numpy_if_concrete, to_jax
 from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
-from .._concrete import held
+from .._compiler import held, product
 from .._inputs import checked, not_negative, not_negative_or_infinite
-from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator, product, without_rows
+from .._linalg import AbstractConstraintSolver, Automatic, ConstraintOperator, without_rows
 from .._results import RESULTS, first_failure
 from .._types import Jacobian, MassMatrix, RealScalarLike, Rows, Velocity
 from .base import spring_energy

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_system, with_dtype
+from .._compiler import largest
 from .._equations import AbstractEquations, ConstraintRows, equations
-from .._fusion import largest
 from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, AbstractEquationMap, ConstraintOperator, dense
 from .._results import RESULTS

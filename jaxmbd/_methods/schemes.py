@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 
+from .._compiler import checkpointed, loops_cost_nothing, tree_where
 from .._inputs import at_least, checked
-from .._linalg import loops_cost_nothing
-from .._loop import checkpointed, tree_where
 from .._roots import Chord
 
 

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
-from .._concrete import held
+from .._compiler import any_of_batch, held, loops_cost_nothing
 from .._extensible import Extensible
 from .._inputs import checked, positive
-from .._linalg import ConstraintOperator, loops_cost_nothing
-from .._loop import any_of_batch
+from .._linalg import ConstraintOperator
 from .._types import RealScalarLike, Rows
 from .point import Point
 from .split import RowImpulse

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._fusion import materialise
-from .._loop import tree_where
+from .._compiler import materialise, tree_where
 from .._printed import in_a_line, judged, printed
 from .._results import RESULTS
 from .._system import State

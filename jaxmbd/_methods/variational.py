@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from .._fusion import materialise
+from .._compiler import materialise
 from .._inputs import checked
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure

@@ -9,7 +9,7 @@ import optimistix as optx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._linalg import apply, general_inverse
+from .._compiler import apply, general_inverse
 from .._types import RealScalarLike
 
 # If corrections shrink by less than this factor, a new Jacobian is worth its evaluation.

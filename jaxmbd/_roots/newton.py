@@ -11,8 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._linalg import apply, general_inverse, loops_cost_nothing
-from .._loop import save_for_reverse, stop_gradient
+from .._compiler import apply, each, general_inverse, save_for_reverse, stop_gradient
 from .._results import RESULTS
 
 # If corrections shrink by less than this factor, a new Jacobian is worth its evaluation.
@@ -73,7 +72,7 @@ def _inverse_of(along: Callable[[Array], Unknowns], main: Float[Array, " n"]) ->
     """For `along`, the derivative of the residuals with respect to `main`."""
     units = jnp.eye(main.shape[0], dtype=main.dtype)
     # One by one where loops cost nothing: a batch of all would call a library for its products.
-    columns = jax.lax.map(along, units) if loops_cost_nothing() else jax.vmap(along)(units)
+    columns = each(along, units)
     return _Inverse(general_inverse(columns.main.T)[0], columns.rest)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from .._concrete import to_jax
+from .._compiler import to_jax
 from .._inputs import checked, not_negative
 from .._progress import progress_bar
 

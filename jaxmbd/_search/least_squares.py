@@ -11,8 +11,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from .._concrete import numpy_if_concrete, to_jax
-from .._loop import tree_where
+from .._compiler import numpy_if_concrete, to_jax, tree_where
 
 # Which singular values count as zero: those up to a share of the largest one.
 #

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._concrete import is_concrete, numpy_if_concrete, to_jax
+from .._compiler import is_concrete, numpy_if_concrete, to_jax
 from .._equations import specialised
 from .._inputs import at_least, conform, finite
 from .._sizes import check_fits, check_resolved, check_steps

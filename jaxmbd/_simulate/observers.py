@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._loop import stop_gradient, tree_where
+from .._compiler import stop_gradient, tree_where
 from .._methods import SimulationProblem, StepperState, finite
 from .._results import RESULTS
 from .._step import Stepper

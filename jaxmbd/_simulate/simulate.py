@@ -11,10 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_no_nan, with_dtype
-from .._concrete import all_concrete, compiled_quickly, is_traced
+from .._compiler import all_concrete, compiled_quickly, is_traced, loop, one_by_one, tree_where
 from .._equations import specialised
 from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
-from .._loop import loop, one_by_one, tree_where
 from .._methods import AbstractEnforcement, Projection, StepperState
 from .._progress import compiling, says_when_traced
 from .._raising import error_if, raise_failure

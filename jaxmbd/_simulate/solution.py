@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._concrete import picked
+from .._compiler import picked
 from .._printed import counted, in_a_line, judged, largest, printed, span
 from .._results import RESULTS
 from .._system import State

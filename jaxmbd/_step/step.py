@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
-from .._concrete import all_concrete, as_one_program
+from .._compiler import all_concrete, as_one_program, materialise_condition
 from .._equations import equations, specialised
-from .._fusion import materialise_condition
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
 from .._methods import (
     AbstractEnforcement,

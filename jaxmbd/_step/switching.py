@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._compiler import tree_where
 from .._equations import AbstractEquations, equations
 from .._linalg import Automatic, ConstraintOperator
-from .._loop import tree_where
 from .._methods import Projection, SimulationProblem, StepperState
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem

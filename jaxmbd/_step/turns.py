@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from .._compiler import stop_gradient
 from .._equations import AbstractStructuredSystem, Turning
-from .._loop import stop_gradient
 from .._methods import SimulationProblem
 from .._results import RESULTS
 from .._system import AbstractSystem, State

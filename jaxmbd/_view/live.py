@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._concrete import is_concrete, to_jax
+from .._compiler import is_concrete, to_jax
 from .._inputs import checked, positive
 from .._methods import StepperState
 from .._results import RESULTS, succeeded

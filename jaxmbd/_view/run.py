@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._concrete import picked
+from .._compiler import picked
 from .._results import succeeded
 from .._simulate import Solution
 from .._system import State

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import ArrayLike, Complex, Float, Int
 
-from .._concrete import as_one_program
+from .._compiler import as_one_program
 from .._inputs import checked, number, positive
 from .._linalg import dense
 from .._printed import printed

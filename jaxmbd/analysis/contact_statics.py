@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._compiler import tree_where, without_tangents
 from .._contact import ContactRows, contact_rows
 from .._coordinates import length
 from .._linalg import AbstractConstraintSolver, ConstraintOperator, dense
-from .._loop import tree_where, without_tangents
 from .._methods import (
     ContactImpulse,
     ContactProblems,

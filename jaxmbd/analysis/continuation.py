@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import all_concrete, to_jax
+from .._compiler import all_concrete, to_jax, without_tangents
 from .._inputs import Shape, at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
-from .._loop import without_tangents
 from .._printed import in_a_line, judged, printed
 from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure

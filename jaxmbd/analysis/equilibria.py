@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import with_dtype
-from .._concrete import all_concrete, picked, to_jax
+from .._compiler import all_concrete, picked, to_jax
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import counted, in_a_line, printed

@@ -9,10 +9,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_gaps, check_no_nan, check_system, with_dtype
-from .._concrete import compiled_quickly, numpy_if_concrete, to_jax
+from .._compiler import (
+    compiled_quickly,
+    numpy_if_concrete,
+    stop_gradient,
+    to_jax,
+    tree_where,
+    without_tangents,
+)
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic, dense
-from .._loop import stop_gradient, tree_where, without_tangents
 from .._methods import ContactImpulse, point
 from .._printed import counted, judged, printed, span
 from .._raising import raise_failure

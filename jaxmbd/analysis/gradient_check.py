@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .._concrete import to_jax
+from .._compiler import to_jax
 from .._inputs import at_least, checked, positive
 from .._printed import printed
 

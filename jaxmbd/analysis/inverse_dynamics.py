@@ -11,10 +11,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, one_each, with_dtype
-from .._concrete import is_concrete, numpy_if_concrete, to_jax
+from .._compiler import is_concrete, numpy_if_concrete, stop_gradient, to_jax
 from .._inputs import checked, inside, not_negative_or_infinite, number, positive, shown
 from .._linalg import AbstractConstraintSolver, Automatic, dense
-from .._loop import stop_gradient
 from .._printed import in_a_line, judged, largest, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure

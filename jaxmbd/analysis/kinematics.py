@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import numpy_if_concrete, picked, to_jax
+from .._compiler import numpy_if_concrete, picked, to_jax, tree_where, without_tangents
 from .._equations import equations
 from .._inputs import Numbers, at_least, checked, finite, positive, shown
-from .._loop import tree_where, without_tangents
 from .._printed import counted, in_a_line, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure, succeeded

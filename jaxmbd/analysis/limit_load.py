@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._concrete import all_concrete, to_jax
+from .._compiler import all_concrete, to_jax
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import judged, printed

@@ -9,10 +9,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import any_staged, as_one_program, compiled_quickly, is_concrete, picked
+from .._compiler import (
+    any_staged,
+    as_one_program,
+    compiled_quickly,
+    is_concrete,
+    picked,
+    stop_gradient,
+)
 from .._inputs import at_least, checked, not_negative_or_infinite
 from .._linalg import AbstractConstraintSolver, Automatic
-from .._loop import stop_gradient
 from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, code, first_failure

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Complex, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import all_concrete, as_one_program, compiled_quickly, numpy_if_concrete, to_jax
+from .._compiler import all_concrete, as_one_program, compiled_quickly, numpy_if_concrete, to_jax
 from .._equations import equations
 from .._inputs import at_least, checked, not_negative, not_negative_or_infinite, positive
 from .._linalg import AbstractConstraintSolver, Automatic

@@ -10,7 +10,7 @@ import scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
-from .._concrete import is_concrete, numpy_if_concrete, to_jax
+from .._compiler import is_concrete, numpy_if_concrete, to_jax
 from .._inputs import checked, not_negative, positive
 from .._printed import counted, judged, printed
 from .._raising import raise_failure

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
-from .._concrete import as_one_program, numpy_if_concrete, picked, to_jax
+from .._compiler import as_one_program, numpy_if_concrete, picked, to_jax
 from .._equations import equations
 from .._inputs import at_least, checked, positive
 from .._linalg import dense

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import with_dtype
-from .._concrete import all_concrete, picked, to_jax
+from .._compiler import all_concrete, picked, to_jax
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._methods import (
     AbstractEnforcement,

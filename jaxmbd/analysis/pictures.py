@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from .._concrete import all_concrete
+from .._compiler import all_concrete
 from .._inputs import checked, not_negative, positive
 from ..mechanism import pyplot
 from .campbell import Campbell

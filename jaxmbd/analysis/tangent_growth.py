@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_no_nan, with_dtype
-from .._concrete import is_concrete, numpy_if_concrete, picked, to_jax
+from .._compiler import is_concrete, numpy_if_concrete, picked, to_jax
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._methods import AbstractEnforcement, Projection, StepperState
 from .._printed import printed

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-from .._concrete import compiled_quickly, picked, to_jax
+from .._compiler import compiled_quickly, picked, to_jax
 from .._inputs import at_least, checked, inside, positive, random_key
 from .._printed import printed
 from .._results import RESULTS, succeeded

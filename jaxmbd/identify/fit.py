@@ -15,7 +15,7 @@ import optax
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from .._concrete import to_jax
+from .._compiler import to_jax
 from .._inputs import at_least, checked, not_negative, positive, random_key
 from .._methods import AbstractEnforcement, UdwadiaKalaba
 from .._progress import says_when_compiling

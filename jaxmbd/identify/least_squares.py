@@ -13,7 +13,7 @@ import optax
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._concrete import is_concrete, picked, to_jax
+from .._compiler import is_concrete, picked, to_jax
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
 from .._lanes import forward_jacobian
 from .._printed import counted, in_a_line, printed

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from .._concrete import all_concrete, set_at
+from .._compiler import all_concrete, set_at
 from .._inputs import checked
 from .._system import AbstractSystem
 from ..mechanism import (

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_system
-from .._concrete import as_one_program, compiled_quickly, picked, to_jax, with_strong_types
+from .._compiler import as_one_program, compiled_quickly, picked, to_jax, with_strong_types
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
 from .._methods import AbstractEnforcement

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import to_jax
+from .._compiler import to_jax
 from .._inputs import checked, shown
 from .._printed import counted, printed, span
 from .._system import AbstractSystem, State

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._assemble import assemble
-from .._concrete import as_one_program, picked, to_jax
+from .._compiler import as_one_program, picked, to_jax
 from .._equations import equations
 from .._extensible import Extensible
 from .._inputs import at_least, checked, positive, positive_or_infinite

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import with_dtype
-from .._concrete import numpy_if_concrete
+from .._compiler import numpy_if_concrete
 from .._coordinates import quaternion_product
 from .._extensible import Extensible
 from .._inputs import checked, finite, positive

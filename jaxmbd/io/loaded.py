@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from .._concrete import all_concrete, as_one_program, numpy_if_concrete
+from .._compiler import all_concrete, as_one_program, numpy_if_concrete
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
 from .._system import State
 from ..identify import AbstractSensor

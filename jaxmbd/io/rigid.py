@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._concrete import numpy_if_concrete
+from .._compiler import numpy_if_concrete
 
 
 def product(p: Any, q: Any) -> Any:

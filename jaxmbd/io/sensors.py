@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .._concrete import to_jax
+from .._compiler import to_jax
 from ..identify import AbstractSensor, Accelerometer, BodyPoint, Gyroscope
 from ..mechanism import GROUND, Pose
 from .loaded import FrameReading, InFrame, ScalarReading, reading_of

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import as_one_program
+from .._compiler import as_one_program
 from ..mechanism import AbstractScalarCoordinate, Mechanism, OfJoint, WeightedSum
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete, to_jax
+from .._compiler import is_concrete, materialise, to_jax
 from .._coordinates import (
     Plain,
     Product,
@@ -19,7 +19,6 @@ from .._coordinates import (
     body_axes,
     dot,
 )
-from .._fusion import materialise
 from .._inputs import Vector, checked
 from .._linalg import BlockRoot
 from .._types import RealScalarLike

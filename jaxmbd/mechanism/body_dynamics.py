@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler import materialise
 from .._coordinates import apply_matrix, components, dot
-from .._fusion import materialise
 from .._linalg import BlockDiagonal, BlockRoot
 from .._types import Coordinates, RealScalarLike, Velocity
 from .body import Body

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import product
 from .._contact import BodyContactJacobian, ContactLaw, ContactRows
 from .._coordinates import components
-from .._linalg import picks, product, smallest_first, take_rows
+from .._linalg import picks, smallest_first, take_rows
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
 from .contacts import AbstractContact, AbstractGap

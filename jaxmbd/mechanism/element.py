@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import is_concrete, numpy_if_concrete
+from .._compiler import is_concrete, numpy_if_concrete
 from .._extensible import Extensible
 from .._inputs import Vector, checked, finite
 from .body import GROUND, Body

@@ -28,9 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import all_concrete, is_concrete, is_traced, to_jax
+from .._compiler import all_concrete, contracted, is_concrete, is_traced, to_jax
 from .._coordinates import algebra, apply_matrix, components
-from .._fusion import contracted
 from .body import GROUND, Body
 from .joints import AbstractConstraint, AbstractPair
 from .linearise import linearised

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
+from .._compiler import as_one_program, is_concrete, numpy_if_concrete, to_jax
 from .._coordinates import algebra, apply_matrix, components, dot, quaternion_to_matrix
 from .._inputs import Number, Vector, checked, finite, positive
 from .pose import unit_quaternion

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import as_one_program, to_jax
+from .._compiler import as_one_program, to_jax
 from .._inputs import checked
 from .batching import batched
 from .joints import AbstractJoint, without_names

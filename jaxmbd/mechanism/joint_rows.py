@@ -28,9 +28,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import contracted
 from .._coordinates import algebra, apply_matrix, body_axes
 from .._equations import ConstraintRows
-from .._fusion import contracted
 from .._linalg import columns
 from .._types import RealScalarLike, Velocity
 from .coordinates import Configuration, Placed, PlacedFlat

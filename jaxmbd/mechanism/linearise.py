@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler import materialise
 from .._coordinates import (
     apply_matrix,
     body_axes,
@@ -20,7 +21,6 @@ from .._coordinates import (
     matrix_product,
     quaternion_product,
 )
-from .._fusion import materialise
 from .._types import RealScalarLike
 from .coordinates import Placed
 from .element import AbstractElement, AbstractFramed

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import as_one_program, is_concrete, numpy_if_concrete, reshaped, to_jax
+from .._compiler import as_one_program, is_concrete, numpy_if_concrete, reshaped, to_jax
 from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows, Turning
 from .._inputs import Vector, at_least, checked

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._concrete import compiled_quickly, is_concrete
+from .._compiler import compiled_quickly, is_concrete, tree_where
 from .._coordinates import (
     quaternion_conjugate,
     quaternion_exp,
@@ -17,7 +17,6 @@ from .._coordinates import (
     quaternion_rotate,
 )
 from .._inputs import checked, finite
-from .._loop import tree_where
 from .._printed import printed
 from .._raising import error_if
 from .._system import State

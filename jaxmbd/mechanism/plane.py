@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete, numpy_if_concrete, to_jax
+from .._compiler import is_concrete, numpy_if_concrete, to_jax, total
 from .._coordinates import algebra, components
-from .._fusion import total
 from .._inputs import Refusal, checked
 from .pose import Pose
 from .relative import polar_angle

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._concrete import is_concrete, numpy_if_concrete, picked, to_jax
+from .._compiler import is_concrete, materialise_cotangent, numpy_if_concrete, picked, to_jax
 from .._coordinates import (
     QuaternionWorld,
     components,
@@ -20,7 +20,6 @@ from .._coordinates import (
     quaternion_rotate,
     quaternion_to_matrix,
 )
-from .._fusion import materialise_cotangent
 from .._inputs import Refusal, finite
 from .batching import over_leading_axes
 

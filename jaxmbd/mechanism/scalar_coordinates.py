@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import with_dtype
-from .._concrete import is_concrete, numpy_if_concrete, picked, to_jax
+from .._compiler import is_concrete, numpy_if_concrete, picked, to_jax
 from .._coordinates import components, cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .body import Body

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._concrete import is_concrete
+from .._compiler import is_concrete
 from .._coordinates import AbstractCoordinates
 from .coordinates import each
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .._concrete import is_concrete, to_jax
+from .._compiler import is_concrete, to_jax
 from .._equations import Turning
 from .._linalg import BlockRows, columns
 from .._types import Coordinates, Velocity

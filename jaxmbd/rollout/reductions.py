@@ -12,7 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
-from .._concrete import is_concrete
+from .._compiler import is_concrete
 from .._extensible import Extensible
 from .._inputs import checked
 from .._printed import counted, entries, in_a_line, printed, span

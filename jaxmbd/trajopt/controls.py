@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_no_nan, with_dtype
-from .._concrete import all_concrete, as_one_program, numpy_if_concrete, to_jax
+from .._compiler import all_concrete, as_one_program, numpy_if_concrete, to_jax
 from .._extensible import Extensible
 from .._inputs import checked, finite, number, positive, shown, unjudged
 from .._system import AbstractSystem

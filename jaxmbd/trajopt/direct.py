@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import ArrayLike, Bool
 
-from .._concrete import is_concrete, to_jax
+from .._compiler import is_concrete, to_jax
 from .._equations import equations
 from .._inputs import Refusal, checked, shown
 from .._linalg import dense

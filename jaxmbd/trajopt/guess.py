@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._assemble import assemble
-from .._concrete import as_one_program, picked, to_jax
+from .._compiler import as_one_program, picked, to_jax
 from .._equations import equations
 from .._inputs import checked, unjudged
 from .._printed import counted, printed

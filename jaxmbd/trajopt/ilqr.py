@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from .._concrete import to_jax
+from .._compiler import to_jax, tree_where
 from .._inputs import at_least, checked, not_negative, positive
-from .._loop import tree_where
 from .._progress import says_when_compiling
 from .._search import Monitor, Multipliers, iterate, largest_violation
 from .._tangent_space import difference, displaced

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import loop, one_by_one
 from .._equations import equations
-from .._loop import loop, one_by_one
 from .._methods import AbstractContinuousEnforcement, RolledRK4
 from .._results import RESULTS, first_failure
 from .._search import Multipliers

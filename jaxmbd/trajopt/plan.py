@@ -10,9 +10,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from .._concrete import as_one_program, numpy_if_concrete, picked, to_jax
+from .._compiler import as_one_program, numpy_if_concrete, picked, stop_gradient, to_jax
 from .._inputs import at_least, checked
-from .._loop import stop_gradient
 from .._printed import largest, printed
 from .._results import code
 from .._search import with_value

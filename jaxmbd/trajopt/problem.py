@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._concrete import all_concrete, is_concrete, numpy_if_concrete, to_jax
+from .._compiler import all_concrete, is_concrete, numpy_if_concrete, to_jax
 from .._equations import equations
 from .._inputs import at_least, checked, number, positive
 from .._methods import AbstractEnforcement, UdwadiaKalaba

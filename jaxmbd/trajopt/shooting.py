@@ -10,10 +10,9 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._concrete import to_jax
+from .._compiler import to_jax, tree_where
 from .._extensible import Extensible
 from .._inputs import at_least, checked, not_negative, positive
-from .._loop import tree_where
 from .._progress import says_when_compiling
 from .._search import (
     Iterate,

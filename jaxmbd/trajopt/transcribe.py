@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._assemble import assemble
-from .._concrete import picked, set_at, to_jax
+from .._compiler import picked, set_at, to_jax
 from .._equations import equations
 from .._linalg import dense
 from .._results import RESULTS

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._compiler import inverse
 from .._extensible import Extensible
-from .._linalg import inverse
 from .._methods import point
 from .._results import RESULTS
 from .._step import Stepper, off_branch

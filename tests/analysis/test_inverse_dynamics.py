@@ -9,7 +9,7 @@ from helpers import assert_verdicts
 from jaxtyping import Array
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd.analysis import accelerations, inverse_dynamics, static_inputs
 
 CART_POLE = CartPole(*map(to_jax, (1.2, 0.3, 0.7)))

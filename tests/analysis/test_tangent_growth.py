@@ -13,7 +13,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
 import jaxmbd as mbd
-from jaxmbd._concrete import numpy_if_concrete
+from jaxmbd._compiler import numpy_if_concrete
 
 IMPULSE = mbd.VelocityImpulse()
 

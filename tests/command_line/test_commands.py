@@ -13,7 +13,7 @@ import jaxmbd as mbd
 from jaxmbd._command_line import models, runs
 from jaxmbd._command_line.commands import cli
 from jaxmbd._command_line.fit import _Entry
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 
 pytest.importorskip("mujoco", reason="models are read with MuJoCo: pip install jaxmbd[io]")
 

@@ -8,7 +8,7 @@ import pytest
 from contact_systems import moved, point, stepped
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 
 DT, STEPS = 1e-2, 84
 # One that bounces, and one that lands and slides.

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 
 G = 9.81
 

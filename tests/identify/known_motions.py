@@ -6,7 +6,7 @@ from helpers import oscillation
 from jaxtyping import Array
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd.identify import Positive
 
 QUIET = dict(progress=False)

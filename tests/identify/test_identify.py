@@ -19,7 +19,7 @@ from known_motions import BOTH, QUIET, TIMES, Falling, decay, oscillator, positi
 
 import jaxmbd as mbd
 from jaxmbd import identify
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd._search import Multipliers
 from jaxmbd.identify import Free, Parameter, Positive, Record, UnknownStart
 from jaxmbd.identify.problem import SimulationOptions, make_problem

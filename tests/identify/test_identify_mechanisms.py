@@ -10,7 +10,7 @@ from known_motions import position
 
 import jaxmbd as mbd
 from jaxmbd import identify
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd.identify import Positive, Record
 from jaxmbd.identify.problem import SimulationOptions, make_problem
 

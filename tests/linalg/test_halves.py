@@ -8,7 +8,8 @@ import pytest
 from helpers import nothing_kept, three_bars
 
 import jaxmbd as mbd
-from jaxmbd._linalg import halves, small
+from jaxmbd._compiler import dense as small
+from jaxmbd._compiler import halves
 from jaxmbd._methods import point
 
 

@@ -8,8 +8,8 @@ import pytest
 from helpers import assert_verdicts
 
 import jaxmbd as mbd
-from jaxmbd._linalg import small
-from jaxmbd._linalg.small import product
+from jaxmbd._compiler import dense as small
+from jaxmbd._compiler import product
 
 
 def compiled(fn):

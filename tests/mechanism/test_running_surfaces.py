@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd.mechanism.contact_rows import basis
 
 R, MU, G = 0.1, 0.5, 10.0

@@ -7,7 +7,7 @@ from reference_models import close, complex_of, frames, reactions_of, read, some
 from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd.analysis import linearise, modes
 
 EXUDYN = read("exudyn.json")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd import _loop
+from jaxmbd._compiler import loops
 
 UK, EULER = mbd.UdwadiaKalaba(), diffrax.Euler()
 
@@ -106,5 +106,5 @@ def test_all_at_once_where_loops_cost(monkeypatch):
         return mbd.simulate(h.Pendulum(), UK, state, dt=1e-2, num_steps=20, scheme=EULER).q[-1]
 
     alone = jax.jit(lambda x: jax.lax.map(end, x))(starts)
-    monkeypatch.setattr(_loop, "loops_cost_nothing", lambda: False)
+    monkeypatch.setattr(loops, "loops_cost_nothing", lambda: False)
     np.testing.assert_allclose(jax.jit(jax.vmap(end))(starts), alone, rtol=1e-11)

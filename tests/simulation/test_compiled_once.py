@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 
 
 def nothing_is_compiled(call):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 
 SaveAt = diffrax.SaveAt
 UK, HEUN, MIDPOINT = mbd.UdwadiaKalaba(), diffrax.Heun(), h.midpoint()

@@ -9,7 +9,7 @@ import trajopt_problems as tp
 from helpers import COMPILED, compilation_events
 
 from jaxmbd import trajopt
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 
 P, GAIN = tp.riccati()
 WIDE = dict(lower=np.full(2, -9.0), upper=np.full(2, 9.0))  # bounds that do not act

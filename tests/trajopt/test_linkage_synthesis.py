@@ -5,7 +5,7 @@ import linkage_synthesis as synthesis
 import numpy as np
 import pytest
 
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 
 
 def test_cognate_draws_the_same_curve():

@@ -7,7 +7,7 @@ import pytest
 from trajopt_problems import Circle, Reach, masses, on_circle
 
 from jaxmbd import trajopt
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd.trajopt.pursuit import Watch
 from jaxmbd.trajopt.receding_horizon import goal
 

@@ -12,7 +12,7 @@ from helpers import COMPILED, compilation_events
 
 import jaxmbd as mbd
 from jaxmbd import trajopt
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd.trajopt.controls import trainable
 
 STEPS = 6

@@ -12,7 +12,7 @@ import trajopt_problems as tp
 from helpers import COMPILED, compilation_events
 
 from jaxmbd import trajopt as T
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd.trajopt.nlp import Evaluator
 
 

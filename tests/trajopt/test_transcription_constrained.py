@@ -14,7 +14,7 @@ from scipy.optimize import root
 
 import jaxmbd as mbd
 from jaxmbd import trajopt as T
-from jaxmbd._concrete import to_jax
+from jaxmbd._compiler import to_jax
 from jaxmbd.trajopt.transcribe import implied, independent
 from jaxmbd.trajopt.transcriptions import Dynamics, Interval, Knot
 

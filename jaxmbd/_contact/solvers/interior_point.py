@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._fusion import contracted, total
+from ..._compiler import contracted, total
 from ..._inputs import at_least, checked, not_negative
 from ..newton import newton
 from ..problem import ContactProblem, Groups

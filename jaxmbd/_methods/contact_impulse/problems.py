@@ -7,6 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..._compiler import (
+    any_of_batch,
+    checkpointed,
+    one_by_one,
+    save_for_reverse,
+    stop_gradient,
+    tree_where,
+)
 from ..._contact import (
     AbstractContactJacobian,
     AbstractContactSolver,
@@ -21,14 +29,6 @@ from ..._contact import (
 )
 from ..._coordinates import length
 from ..._linalg import ConstraintOperator
-from ..._loop import (
-    any_of_batch,
-    checkpointed,
-    one_by_one,
-    save_for_reverse,
-    stop_gradient,
-    tree_where,
-)
 from ..._results import RESULTS, first_failure
 from ..._types import RealScalarLike, Rows, Velocity
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..._compiler import any_of_batch, checkpointed, tree_where
 from ..._contact import (
     ABSENT,
     AbstractContactJacobian,
@@ -21,7 +22,6 @@ from ..._contact import (
     touch,
 )
 from ..._linalg import ConstraintOperator
-from ..._loop import any_of_batch, checkpointed, tree_where
 from ..._results import RESULTS, first_failure
 from ..._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
 from ..base import SimulationProblem, Step

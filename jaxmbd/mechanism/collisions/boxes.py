@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..._compiler import materialise_condition
 from ..._coordinates import components, cross, dot
-from ..._fusion import materialise_condition
 from ..pose import Pose
 from ..relative import z_axis
 from ..shapes import Box, Capsule, Sphere

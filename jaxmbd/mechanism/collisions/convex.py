@@ -8,11 +8,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..._compiler import inverse, materialise, materialise_condition, tree_where
 from ..._contact import ABSENT
 from ..._coordinates import components, cross, dot
-from ..._fusion import materialise, materialise_condition
-from ..._linalg import inverse
-from ..._loop import tree_where
 from ..pose import Pose
 from ..shapes import AbstractConvexShape, gjk
 from .base import (

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._contact import ContactLaw
 from ..._inputs import (
     Number,

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
-from ..._concrete import is_concrete, numpy_if_concrete, to_jax
+from ..._compiler import is_concrete, numpy_if_concrete, to_jax
 from ..._contact import ContactLaw
 from ..._coordinates import components
 from ..._inputs import Number, checked, not_negative, positive_or_infinite, within

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._coordinates import dot
 from ..._inputs import Number, Vector, at_least, checked, not_negative
 from ..body import Body

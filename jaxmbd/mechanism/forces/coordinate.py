@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._concrete import numpy_if_concrete, to_jax
+from ..._compiler import numpy_if_concrete, to_jax
 from ..._inputs import (
     Number,
     Numbers,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._coordinates import dot
 from ..._inputs import Number, Vector, checked, not_negative, positive
 from ..body import Body

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._extensible import Extensible
 from ..._inputs import Numbers, at_least, checked, conform, finite
 from ..._types import RealScalarLike

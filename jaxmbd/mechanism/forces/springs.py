@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import is_concrete, numpy_if_concrete, to_jax
+from ..._compiler import is_concrete, numpy_if_concrete, to_jax
 from ..._coordinates import cross, dot, quaternion_conjugate, quaternion_log, quaternion_product
 from ..._inputs import Number, Vector, checked, finite, not_negative
 from ..body import Body

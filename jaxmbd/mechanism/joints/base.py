@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import is_concrete, to_jax
+from ..._compiler import is_concrete, to_jax
 from ..._inputs import Vector, checked, number
 from ..._types import RealScalarLike
 from ..body import Body

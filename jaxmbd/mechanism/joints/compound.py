@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import as_one_program, is_concrete
+from ..._compiler import as_one_program, is_concrete
 from ..._coordinates import (
     components,
     cross,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._inputs import Number, checked, not_zero
 from ..element import checked_name
 from ..pose import Pose, Twist

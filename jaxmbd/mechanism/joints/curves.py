@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import as_one_program, is_concrete, to_jax
+from ..._compiler import as_one_program, is_concrete, to_jax
 from ..._inputs import Shape, Vector, checked, number
 from ..body import Body
 from ..pose import Frame

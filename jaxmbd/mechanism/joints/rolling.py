@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._concrete import to_jax
-from ..._fusion import materialise, materialise_cotangent
+from ..._compiler import materialise, materialise_cotangent, to_jax
 from ..._inputs import Number, Vector, checked, number, positive
 from ..body import Body
 from ..pose import Frame, Pose

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._coordinates import AbstractCoordinates
 from ..._inputs import at_least, checked, positive
 from ..._simulate import Solution

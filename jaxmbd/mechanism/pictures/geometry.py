@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import numpy as np
 
-from ..._concrete import is_concrete, to_jax
+from ..._compiler import is_concrete, to_jax
 from ..body import GROUND
 from ..element import AbstractElement
 from ..mechanism import Mechanism

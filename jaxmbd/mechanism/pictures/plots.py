@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._inputs import Vector, checked
 from ..._simulate import Solution
 from ..contacts import AbstractGap

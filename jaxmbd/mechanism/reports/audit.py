@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import as_one_program, is_concrete, numpy_if_concrete, to_jax
+from ..._compiler import as_one_program, is_concrete, numpy_if_concrete, to_jax
 from ..._inputs import checked
 from ..._printed import printed
 from ..._results import succeeded

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._assemble import AssemblyOptions, AssemblyReport, assembled
-from ..._concrete import compiled_quickly, is_concrete
+from ..._compiler import compiled_quickly, is_concrete
 from ..._inputs import at_least, checked, positive
 from ..._printed import printed
 from ..._raising import error_if

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..._concrete import as_one_program
+from ..._compiler import as_one_program
 from ..._coordinates import cross, length
 from ..._inputs import checked
 from ..._printed import counted, largest, printed

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._concrete import is_concrete
+from ..._compiler import is_concrete
 from ..._coordinates import dot
 from ..._inputs import checked
 from ..._printed import printed

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from ..._concrete import is_concrete, numpy_if_concrete, to_jax
+from ..._compiler import is_concrete, numpy_if_concrete, to_jax
 from ..._coordinates import cross, dot
 from ..._equations import equations
 from ..._inputs import checked, positive

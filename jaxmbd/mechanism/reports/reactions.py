@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from ..._concrete import picked, to_jax
+from ..._compiler import picked, to_jax
 from ..._coordinates import cross
 from ..._inputs import checked, unjudged
 from ..._printed import printed

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._equations import equations
 from ..._inputs import checked
 from ..._linalg import dense

@@ -10,11 +10,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from ..._concrete import to_jax
+from ..._compiler import materialise_condition, to_jax, tree_where
 from ..._coordinates import cross, dot
-from ..._fusion import materialise_condition
 from ..._inputs import Shape, checked
-from ..._loop import tree_where
 from .base import AbstractConvexShape, Face, dtype_of, farthest, index_of_farthest, row
 
 _ITERATIONS = 16

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._coordinates import components, dot
 from ..._inputs import Number, Vector, checked, positive
 from .base import AbstractConvexShape, Face, clamped, common_dtype, dtype_of, rim

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..._concrete import to_jax
+from ..._compiler import to_jax
 from ..._inputs import Number, Shape, checked, positive
 from .base import AbstractShape, common_dtype, dtype_of, rim
 

@@ -1,4 +1,5 @@
-"""The loop over many equal steps, with checkpointing, saved outputs and a progress meter."""
+"""Loops: the loop over many equal steps, with checkpointing, saved outputs and a progress meter,
+the loop over samples, and when a loop costs nothing."""
 
 import math
 from collections.abc import Callable
@@ -14,8 +15,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
-from ._concrete import is_concrete
-from ._linalg import loops_cost_nothing
+from .concrete import is_concrete
 
 # Up to this many steps, the start of each step is stored for the reverse pass: it takes too little
 # memory for recomputation to pay.
@@ -23,6 +23,21 @@ _FLAT = 1024
 
 # The name under which `jax.checkpoint` saves values.
 _SAVED = "saved_for_reverse"
+
+
+def loops_cost_nothing() -> bool:
+    """Whether an inner loop costs no more than its arithmetic: true on CPUs, false on GPUs. This
+    function alone decides between loops and parallel operations."""
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if device is None:
+        return jax.default_backend() == "cpu"
+    return (device if isinstance(device, str) else device.platform) == "cpu"
+
+
+def each(fn: Callable, xs: PyTree) -> PyTree:
+    """`fn` of each of `xs`, stacked along a leading axis: by a loop where loops cost nothing, else
+    as a batch."""
+    return jax.lax.map(fn, xs) if loops_cost_nothing() else jax.vmap(fn)(xs)
 
 
 def save_for_reverse(values: PyTree) -> PyTree:

@@ -22,8 +22,9 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
-from .._fusion import MAX_REDUCED, materialise
 from . import halves
+from .barrier import MAX_REDUCED, materialise
+from .loops import loops_cost_nothing
 
 MAX_UNROLLED = 3
 
@@ -36,15 +37,6 @@ _MAX_LOOPED = 128
 
 # Up to this many rows, positive definite matrices are factorised by halves on GPUs.
 _MAX_HALVED = 48
-
-
-def loops_cost_nothing() -> bool:
-    """Whether an inner loop costs no more than its arithmetic: true on CPUs, false on GPUs. This
-    function alone decides between loops and parallel operations."""
-    device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    if device is None:
-        return jax.default_backend() == "cpu"
-    return (device if isinstance(device, str) else device.platform) == "cpu"
 
 
 def _positive_definite(rows: int, loop: Callable, halved: Callable, library: Callable) -> Callable:

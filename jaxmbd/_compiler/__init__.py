@@ -1,0 +1,56 @@
+"""The compiler in one room. Mechanics asks here for loops, for small dense algebra and for concrete
+values, and knows nothing of XLA.
+
+- `loops.py`: `each` (a loop or a batch, by device), `loop` (many equal steps, with checkpoints),
+  `one_by_one` (sample by sample under `vmap`), and what the reverse pass keeps.
+- `dense.py`: products, inverses and pseudoinverses of small matrices, without calls of libraries
+  below a size, with the batch last, and with derivative rules of their own (`halves.py`: on GPUs).
+- `barrier.py`: `materialise` and its kin, for values that are computed once and read often.
+- `concrete.py`: what is known while tracing is computed in NumPy, or in one program.
+- `process.py`: options of XLA, LLVM and JAX for the process, which the import sets.
+"""
+
+from . import process as process
+from .barrier import MAX_REDUCED as MAX_REDUCED
+from .barrier import contracted as contracted
+from .barrier import largest as largest
+from .barrier import materialise as materialise
+from .barrier import materialise_condition as materialise_condition
+from .barrier import materialise_cotangent as materialise_cotangent
+from .barrier import total as total
+from .concrete import all_concrete as all_concrete
+from .concrete import any_staged as any_staged
+from .concrete import as_one_program as as_one_program
+from .concrete import compiled_quickly as compiled_quickly
+from .concrete import held as held
+from .concrete import is_concrete as is_concrete
+from .concrete import is_traced as is_traced
+from .concrete import numpy_if_concrete as numpy_if_concrete
+from .concrete import picked as picked
+from .concrete import reshaped as reshaped
+from .concrete import set_at as set_at
+from .concrete import to_jax as to_jax
+from .concrete import with_strong_types as with_strong_types
+from .dense import FEW as FEW
+from .dense import apply as apply
+from .dense import batch_last as batch_last
+from .dense import entry as entry
+from .dense import general_inverse as general_inverse
+from .dense import inverse as inverse
+from .dense import inverse_cholesky as inverse_cholesky
+from .dense import product as product
+from .dense import pseudoinverse as pseudoinverse
+from .dense import replaced as replaced
+from .dense import root as root
+from .dense import smallest as smallest
+from .dense import whitener as whitener
+from .loops import any_of_batch as any_of_batch
+from .loops import checkpointed as checkpointed
+from .loops import each as each
+from .loops import loop as loop
+from .loops import loops_cost_nothing as loops_cost_nothing
+from .loops import one_by_one as one_by_one
+from .loops import save_for_reverse as save_for_reverse
+from .loops import stop_gradient as stop_gradient
+from .loops import tree_where as tree_where
+from .loops import without_tangents as without_tangents
