@@ -24,9 +24,10 @@ _PART = 0.2
 def cutoff(
     given: float | None, double: float, single: float, tilt: Float[Array, ""] | None, dtype: Any
 ) -> Float[Array, ""]:
-    """The sine up to which rows count as dependent. It follows from the violation, but it is at
-    least the value `given` by the user, or else the resolution of the method in float64 (`double`)
-    or float32 (`single`)."""
+    """The sine up to which rows count as dependent.
+
+    The user's value `given` is the least. Without one, it is the resolution of the method, in
+    float64 (`double`) or in float32 (`single`). A violation of the constraints raises it."""
     if given is None:
         given = double if dtype == jnp.float64 else single
     least = jnp.asarray(given, dtype)

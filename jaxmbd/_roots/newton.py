@@ -142,7 +142,8 @@ def _zero_jvp(primals, tangents):
     return x, jax.tree.map(jnp.negative, _solve(residual, x, inverse, dr))
 
 
-# Of (x, y) it is x, with the derivative of y, so y is not computed where no derivative is taken.
+# with_derivative_of(x, y) returns x, with the derivative of y. Without derivatives y is never
+# computed.
 _with_derivative_of = Primitive("with_derivative_of")
 _with_derivative_of.def_impl(lambda x, _: x)
 _with_derivative_of.def_abstract_eval(lambda x, _: x)

@@ -90,9 +90,10 @@ def simulate(
       the integration ends with `RESULTS.drift`.
     - `energy_tolerance`: the largest error of the energy balance [J]; default unlimited.
       `mechanical_energy` is compared with its initial value plus the integral of `supplied_power`
-      and of the power of moving constraints, by the trapezoidal rule over the steps. Contacts, rows
-      that switch, and compliant rows dissipate energy; with them only a growth beyond the balance
-      counts. For fixed steps only. It costs about one evaluation of the system per step.
+      and of the power of moving constraints, by the trapezoidal rule over the steps. If there are
+      contacts, rows that switch or compliant rows, which dissipate energy, then only a gain of
+      energy counts as an error. For fixed steps only. It costs about one evaluation of the system
+      per step.
     - `max_steps`: the largest number of adaptive steps.
     - `throw`: raise an error if `result` is not successful. With `False` the result is returned as
       data, one verdict for each sample of a batch. Inside your own `jax.jit`, see
@@ -256,8 +257,8 @@ def integrate_fixed(
     if saving.ts is not None:
         ys = requested.reach(stepper, control, carry.requested, result == RESULTS.successful)
         pieces.append(jax.vmap(lambda kept: saving.output(stepper, kept))(ys.at))
-        # The tally of the end must not count the part of a step again that the last requested time
-        # has counted.
+        # The last requested time has already counted the first part of its step. Do not count that
+        # part twice.
         part = jax.tree.map(lambda x: x[-1], ys.part)
         last = last.reset(True).spanning(last, part)
     if saving.every:

@@ -40,8 +40,8 @@ _WORSE_UPHILL = 2.0
 # The largest number of evaluations on the way back onto the constraints after a step.
 _CLOSING = 20
 
-# The share of the violation that a displacement back must remove, of what it would remove if rows
-# were linear.
+# A displacement back to the constraints must remove at least this share of the violation that it
+# would remove if the rows were linear (Armijo's condition).
 _DECREASE = 1e-4
 
 # Singular values below this share of the largest count as zero.
