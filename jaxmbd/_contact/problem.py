@@ -1,4 +1,4 @@
-"""The cone complementarity problem of one step, and the residuals of its solutions.
+"""The cone complementarity problem of one step.
 
 Each contact has a normal impulse n and groups t of further impulses (friction, torsion, rolling).
 Together they are lam. The relative velocities of the contacts after the step are
@@ -14,8 +14,6 @@ on all sets and any positive rho for each contact, one equation says the same,
 The zeros of the natural map lam - P(lam - rho z) are the solutions (Alart and Curnier 1991).
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -23,7 +21,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._compiler import inverse, product
 from .delassus import AbstractDelassus
-from .friction import AbstractFriction, Cone
+from .friction import AbstractFriction
 from .rows import Impulses
 
 # Slip velocity per impulse in directions that equality rows fix, both in units of the problem.
@@ -167,54 +165,6 @@ def held_directions(S: Float[Array, "k k"]) -> Float[Array, "k k"]:
     share, _ = inverse(eye + S / jnp.finfo(S.dtype).eps ** 0.75)
     share = product(share, share)
     return _CREEP * product(share, share)
-
-
-class Residuals(NamedTuple):
-    """How far impulses are from a solution: the largest violations of contacts, as velocities
-    [m/s].
-
-    - `penetration`: remaining approach, max(-z_n, 0).
-    - `complementarity`: |min(n, z_n)|, with n in units of velocity.
-    - `cone`: distance of friction from its set, in units of velocity.
-    - `slip`: by how much friction does not oppose the slip, |t - P(t - z_t)|.
-    """
-
-    penetration: Float[Array, ""]
-    complementarity: Float[Array, ""]
-    cone: Float[Array, ""]
-    slip: Float[Array, ""]
-
-
-def residuals(problem: ContactProblem, lam: Impulses) -> Residuals:
-    """Return the residuals of scaled impulses."""
-    z = problem.velocities(lam)
-    groups, zero = problem.groups, jnp.zeros((), lam.dtype)
-
-    def of_contact(lam, z, mu):
-        n = jnp.maximum(lam[0], 0.0)
-        cone, slip = zero, zero
-        for i, (friction, t, v) in enumerate(
-            zip(groups.friction, groups.split(lam), groups.split(z), strict=True)
-        ):
-            inside = friction.project(t, mu[i] * n, None)
-            taken = friction.project(t - v, mu[i] * n, None)
-            cone = jnp.maximum(cone, jnp.max(jnp.abs(t - inside)))
-            slip = jnp.maximum(slip, jnp.max(jnp.abs(t - taken)))
-        apart = jnp.abs(jnp.minimum(lam[0], z[0]))
-        return Residuals(jnp.maximum(-z[0], 0.0), apart, cone, slip)
-
-    each = jax.vmap(of_contact)(lam, z, problem.mu)
-    return Residuals(*(jnp.max(x / problem.scale, initial=0.0) for x in each))
-
-
-def frictionless() -> Groups:
-    """Return the groups of contacts with a normal impulse only."""
-    return Groups((), ())
-
-
-def coulomb(k: int, friction: AbstractFriction = Cone()) -> Groups:
-    """Return the groups of contacts with friction in k tangents."""
-    return Groups((k,), (friction,)) if k else frictionless()
 
 
 def _positive_part(x, smoothing):

@@ -185,13 +185,6 @@ class Body(eqx.Module):
             R, algebra.cross(apply_matrix(self.inertia.tensor, omega_body), omega_body)
         )
 
-    def gyroscopic_force(
-        self, orientation: Float[Array, "..."], omega: Float[Array, "3 *rest"]
-    ) -> Float[Array, "6 *rest"]:
-        """`inertial_force` without weight: -(m omega x (omega x c), omega x I omega), with I about
-        the origin of the frame."""
-        return self.inertial_force(orientation, omega, jnp.zeros(3, omega.dtype))
-
     # --- displacements: q of a body has seven components, v six -----------------------------------
 
     def retract(

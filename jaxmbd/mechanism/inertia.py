@@ -259,15 +259,6 @@ class Inertia(eqx.Module):
         second = _second_moment(self.tensor) + self.mass * jnp.outer(c, c)
         return jnp.block([[second, moment[:, None]], [moment[None], self.mass]])
 
-    @classmethod
-    def from_pseudo(cls, pseudo: Any) -> "Inertia":
-        """Inverse of `pseudo`."""
-        P = _floating("pseudo", pseudo, (4, 4), _dtype_of(pseudo))
-        mass, center = P[3, 3], P[:3, 3] / P[3, 3]
-        second = P[:3, :3] - mass * jnp.outer(center, center)
-        # I = tr(S) 1 - S undoes S = tr(I) / 2 1 - I.
-        return cls(mass, jnp.trace(second) * jnp.eye(3, dtype=P.dtype) - second, center)
-
     def log_cholesky(self) -> Float[Array, "10"]:
         """Ten unconstrained numbers (alpha, d1, d2, d3, s12, s23, s13, t1, t2, t3) with
 

@@ -10,7 +10,7 @@ from helpers import slow_unless
 import jaxmbd as mbd
 from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus
 from jaxmbd._contact.friction import Cone, Pyramid
-from jaxmbd._contact.problem import ContactProblem, Groups, coulomb, frictionless
+from jaxmbd._contact.problem import ContactProblem, Groups
 from jaxmbd._contact.rows import DenseContactJacobian
 from jaxmbd._contact.solvers.interior_point import interior_point
 from jaxmbd._contact.solvers.projected_gauss_seidel import sweep
@@ -106,8 +106,13 @@ def vertices(pyramid):
     return size * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
+def coulomb(k, friction=Cone()):
+    """Friction in k tangents."""
+    return Groups((k,), (friction,))
+
+
 KINDS = {
-    "frictionless": frictionless(),
+    "frictionless": Groups((), ()),
     "planar": coulomb(1),
     "cone": coulomb(2),
     "inscribed": coulomb(2, Pyramid(4)),
