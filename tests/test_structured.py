@@ -55,7 +55,7 @@ def test_derivatives_by_what_a_function_closes_over():
 
 def test_other_outputs_and_controls_of_linear_models_compile_nothing():
     """y = g x of a cart that u = -k x drives: C = g, and the pole's equations."""
-    system = CartPole(*jnp.array([1.0, 0.1, 0.5]))
+    system = CartPole(*map(jax.device_put, (1.0, 0.1, 0.5)))
     rest = mbd.State(0.0, [0.0, np.pi], [0.0, 0.0])
 
     def linear(g, k):

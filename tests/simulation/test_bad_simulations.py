@@ -47,7 +47,7 @@ def test_gains(of, name, value, words):
     ("saveat-steps-negative", "`steps` of SaveAt must be a whole number, at least 0, but is -1",
      lambda: simulated(saveat=diffrax.SaveAt(steps=-1))),
     ("saveat-ts-nan", "`ts` of SaveAt must be finite",
-     lambda: simulated(saveat=diffrax.SaveAt(ts=[np.nan]))),
+     lambda: simulated(saveat=diffrax.SaveAt(ts=np.full(1, np.nan)))),
     ("t-a-vector", r"`state.t` must be a number, but has shape \(2,\).*vmap",
      lambda: simulated(state=mbd.State(np.zeros(2), START.q, START.v))),
     ("scheme-a-class", r"`scheme` of .*class `Tsit5`: make one, `diffrax.Tsit5\(",

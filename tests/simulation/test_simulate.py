@@ -104,7 +104,8 @@ def test_start_time_given_apart():
 def test_long_loops(n, every):
     """More than 1024 steps run in chunks: 1031 is prime, 1025 = 25 x 41, 2048 has no integer root.
     A step too many or too few, or a time shift, shows."""
-    saveat = SaveAt(ts=[0.25, 0.5], t1=True) if every is None else SaveAt(steps=every)
+    ts = jax.device_put(np.array([0.25, 0.5]))
+    saveat = SaveAt(ts=ts, t1=True) if every is None else SaveAt(steps=every)
     sol = count(dt=1.0 / n, num_steps=n, saveat=saveat)
     times = [0.25, 0.5, 1.0] if every is None else np.arange(every, n + 1, every) / n
     np.testing.assert_allclose(sol.t, times, rtol=1e-12)
@@ -176,8 +177,9 @@ def test_times_between_steps_have_the_order_of_the_method(case, method, order):
 def test_adaptive_steps():
     """Against the exact motion, at both ends and, by interpolation, between steps."""
     ts = np.array([0.0, 0.2, 0.35, 0.5])
+    saveat = SaveAt(t0=True, ts=jax.device_put(ts[1:]))
     q, v = h.CASES["driven_pendulum"].motion(ts)
-    options = dict(t1=0.5, dt=1e-2, scheme=diffrax.Bosh3(), saveat=SaveAt(t0=True, ts=ts[1:]))
+    options = dict(t1=0.5, dt=1e-2, scheme=diffrax.Bosh3(), saveat=saveat)
     sol = run("driven_pendulum", stepsize_controller=ADAPTIVE, **options)
     np.testing.assert_allclose(sol.t, ts)
     np.testing.assert_allclose(sol.v[-1], v[-1], rtol=0, atol=1e-6)

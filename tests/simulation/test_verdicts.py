@@ -134,7 +134,7 @@ EULER, FREE = diffrax.Euler(), mbd.ExplicitPenalty(0.0)  # the verdicts below ar
 
 def test_held_between_steps():
     batch = of_all([FAULTS["force that is no number"]])
-    saveat = diffrax.SaveAt(ts=np.array([0.005, 0.015, 0.035, 0.06]))
+    saveat = diffrax.SaveAt(ts=jax.device_put(np.array([0.005, 0.015, 0.035, 0.06])))
     sol = run(FREE, batch, scheme=EULER, saveat=saveat)
     np.testing.assert_allclose(np.asarray(sol.q)[0, 2:, 0], 1.06, rtol=1e-14)
 
@@ -156,7 +156,7 @@ def test_adaptive_steps():
         t1=0.06,
         scheme=diffrax.Heun(),
         stepsize_controller=diffrax.PIDController(rtol=1e-6, atol=1e-6),
-        saveat=diffrax.SaveAt(ts=np.array([0.01, 0.05])),
+        saveat=diffrax.SaveAt(ts=jax.device_put(np.array([0.01, 0.05]))),
         max_steps=60,
         drift_tolerance=5e-6,
     )

@@ -160,7 +160,7 @@ def mobility(
         )
     J = np.asarray(dense_jacobian(mechanism, state.t, state.q, state.v))
     phi = np.zeros(len(J))
-    t = jnp.asarray(state.t, state.q.dtype)
+    t = to_jax(state.t, state.q.dtype)
     holonomic = np.asarray(equations(mechanism).positions(t, state.q))
     phi[: len(holonomic)] = holonomic
     rows = rows_by_joint(mechanism)
