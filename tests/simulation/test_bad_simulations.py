@@ -2,6 +2,7 @@
 `test_inputs.py` has no other example, and the ranges of gains; see `refusals`."""
 
 import diffrax
+import jax
 import helpers as h
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_gains(of, name, value, words):
     ("saveat-steps-negative", "`steps` of SaveAt must be a whole number, at least 0, but is -1",
      lambda: simulated(saveat=diffrax.SaveAt(steps=-1))),
     ("saveat-ts-nan", "`ts` of SaveAt must be finite",
-     lambda: simulated(saveat=diffrax.SaveAt(ts=np.full(1, np.nan)))),
+     lambda: simulated(saveat=diffrax.SaveAt(ts=jax.device_put(np.full(1, np.nan))))),
     ("t-a-vector", r"`state.t` must be a number, but has shape \(2,\).*vmap",
      lambda: simulated(state=mbd.State(np.zeros(2), START.q, START.v))),
     ("scheme-a-class", r"`scheme` of .*class `Tsit5`: make one, `diffrax.Tsit5\(",
