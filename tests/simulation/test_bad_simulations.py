@@ -2,8 +2,8 @@
 `test_inputs.py` has no other example, and the ranges of gains; see `refusals`."""
 
 import diffrax
-import jax
 import helpers as h
+import jax
 import numpy as np
 import pytest
 from refusals import PLANE, START, Plane, check_refused, refusals
