@@ -32,9 +32,8 @@ def check_adaptive(stepper: Stepper) -> None:
     enforcement, scheme = stepper.enforcement, stepper.scheme
     if not isinstance(enforcement, AbstractContinuousEnforcement):
         raise ValueError(
-            f"`{type(enforcement).__name__}` advances by an impulse a step and has no error "
-            "estimate: leave out `stepsize_controller`, or use a continuous method such as "
-            "`mbd.UdwadiaKalaba()`."
+            f"`{type(enforcement).__name__}` has no error estimate: leave out "
+            "`stepsize_controller`, or use a continuous method such as `mbd.UdwadiaKalaba()`."
         )
     if scheme is not None and not isinstance(scheme, diffrax.AbstractAdaptiveSolver):
         raise ValueError(

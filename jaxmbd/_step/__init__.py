@@ -1,11 +1,11 @@
 """The public step: `Stepper` takes the steps of a method, with verdicts, counted angles and rows
 that switch."""
 
+from .branches import counted as counted
+from .branches import is_switched as is_switched
+from .branches import near as near
+from .branches import off_branch as off_branch
+from .branches import turning as turning
 from .step import Stepper as Stepper
 from .step import as_control as as_control
 from .step import with_scheme as with_scheme
-from .switching import is_switched as is_switched
-from .turns import counted as counted
-from .turns import near as near
-from .turns import off_branch as off_branch
-from .turns import turning as turning

@@ -24,8 +24,7 @@ from .._methods import (
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
-from .switching import is_switched, switched, with_rows
-from .turns import counted, near, turning, with_angles
+from .branches import begun, counted, is_switched, near, turning, with_angles, with_rows
 
 
 @checked
@@ -138,7 +137,7 @@ class Stepper(eqx.Module):
 
     def between(self, state: StepperState, h: Array, t: Array, control: Any) -> StepperState:
         """The state at a time t within the step of length h from `state`."""
-        problem, state, _ = _begun(self._problem(control, state.q.dtype), state, h, anew=True)
+        problem, state, _ = begun(self._problem(control, state.q.dtype), state, h, anew=True)
         return problem.enforcement.between(problem, state, h, t)
 
     @checked
@@ -205,27 +204,9 @@ def _start(stepper: Stepper, t, q, v, tolerance, angles) -> StepperState:
     return stepper.enforcement.with_start_tolerance(start, tolerance)
 
 
-def _begun(
-    problem: SimulationProblem, state: StepperState, h: Array, *, anew: bool = False
-) -> tuple[SimulationProblem, StepperState, list[RESULTS]]:
-    """The problem and the state with what is decided at the start of a step, which turns and which
-    rows count, and the verdicts on it. `anew`: with the memory of a start."""
-    verdicts = []
-    if state.angles is not None:
-        angles, verdict = counted(problem.system, state, h)
-        problem, state = with_angles(problem, angles), state.replace(angles=angles)
-        verdicts.append(verdict)
-    if state.active is not None:
-        if anew:
-            state = problem.enforcement.anew(problem, state)
-        problem, state, verdict = switched(problem, state)
-        verdicts.append(verdict)
-    return problem, state, verdicts
-
-
 def _step(stepper: Stepper, state: StepperState, h: Array, control: Any) -> StepperState:
     problem = stepper._problem(control, state.q.dtype)
-    problem, start, verdicts = _begun(problem, state, h)
+    problem, start, verdicts = begun(problem, state, h)
     t, lost = state.later(h)
     step = problem.enforcement.step(problem, start, t)
     verdicts.append(step.result)
