@@ -59,7 +59,7 @@ class LagrangianSystem(AbstractSystem):
 
     def mass_matrix(self, q: Coordinates) -> MassMatrix:
         # T is quadratic in v, so its Hessian may be taken anywhere; the size of v comes from
-        # `coordinates`, or else is that of q.
+        # `coordinates`, or else is the size of q.
         nv = self.coordinates.nv
         zero = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
         return jax.jacfwd(jax.grad(self.kinetic_energy, argnums=1), argnums=1)(q, zero)

@@ -141,12 +141,12 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
     )
     not_independent = (
         "The coordinates named in `independent` do not describe the motion here: they depend on "
-        "each other, or nearly so, or their number is not that of the freedoms, which "
+        "each other, or nearly so, or there are not as many as freedoms, which "
         "`mbd.reports.mobility` counts. Leave `independent` out to have them chosen in each step."
     )
     joints_not_independent = (
         "The coordinates of the joints do not describe the motion here: they depend on each other, "
-        "as all of a loop do, or their number is not that of the freedoms, which "
+        "as all of a loop do, or there are not as many as freedoms, which "
         "`mbd.reports.mobility` counts. Name joints with one coordinate for each freedom."
     )
     contact_unsolved = (

@@ -111,8 +111,8 @@ class AbstractSystem(Extensible):
     def switch(
         self, q: Coordinates, v: Velocity, t: RealScalarLike, active: Bool[Array, " rows"]
     ) -> Bool[Array, " rows"] | None:
-        """Which rows act in the step from (t, q, v) on, those of Phi and then those of Psi, if they
-        do not always: latches, clutches, feet. `active`: which of them acted in the step before
+        """Which rows act in the step from (t, q, v) on, first of Phi and then of Psi, if they do
+        not always: latches, clutches, feet. `active`: which of them acted in the step before
         (none in the first step); `active | ...` makes a latch that never opens.
 
         When rows begin to act, the velocities jump by the plastic impact law:
@@ -155,7 +155,7 @@ class AbstractSystem(Extensible):
         return Plain()
 
     def qdot(self, q: Coordinates, v: Velocity) -> Coordinates:
-        """q' = N(q) v, linear in v, shape `(nq,)`. Default: that of `coordinates`."""
+        """q' = N(q) v, linear in v, shape `(nq,)`. Default: as `coordinates` say."""
         return self.coordinates.qdot(q, v)
 
     def retract(self, q: Coordinates, dp: Velocity) -> Coordinates:

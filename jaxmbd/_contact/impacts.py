@@ -26,9 +26,9 @@ class AbstractImpactLaw(Extensible):
     def expansion(
         self, restitution: Float[Array, " contacts"], compression: Impulses
     ) -> Impulses | None:
-        """Return the impulses [N s] that follow those of the first contact problem. A second
-        problem then stops contacts from approaching again. `None` for a law without a second
-        phase."""
+        """Return the impulses [N s] of a second phase, from the impulses of the first. Another
+        contact problem then stops contacts from approaching again. `None` for a law without a
+        second phase."""
 
 
 class Newton(AbstractImpactLaw):
@@ -51,7 +51,7 @@ class Newton(AbstractImpactLaw):
 
 
 class Poisson(AbstractImpactLaw):
-    """Compression ends all approach. The impulse of expansion is e times that of compression,
+    """Compression ends all approach. The impulse of expansion is e times as large,
 
         0 <= lam_n  perp  u(compressed) >= 0,    lam(expansion) = e lam + more,
         0 <= more_n  perp  u(after) >= 0,

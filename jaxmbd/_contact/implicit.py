@@ -111,13 +111,13 @@ def at_solution(
     equations: ContactEquations, problem: ContactProblem, lam: Impulses, rows: int
 ) -> Applied:
     """Return the scaled solution `lam` with its effects, as a function of the equations. The
-    derivative is that of the zeros of the natural map F,
+    derivative follows from the zeros of the natural map F,
 
         dlam = -H^+ dF,    F(lam) = 0,    H = dF/dlam,
 
     taken on the active set. It is the derivative of the solution wherever no contact is about to
     change its state. Where one is, it is the derivative on one of the sides. For redundant contacts
-    it is that of the impulses of least norm."""
+    it is the derivative of the impulses of least norm."""
     impulses = lam * problem.scale[:, None]
     return Applied(impulses, *equations.change(impulses, rows))
 
@@ -131,7 +131,7 @@ def _at_solution_jvp(primals, tangents):
         return out, jax.tree.map(jnp.zeros_like, out)
     scale = problem.scale[:, None]
     impulses, change, _ = out
-    solution = impulses / scale  # equals `lam`, but with its derivatives, for those of second order
+    solution = impulses / scale  # equals `lam`, but with its derivatives, for second derivatives
     # The derivatives of the system enter here: the effects of fixed impulses change with it.
     d_change, d_multipliers = _tangents(
         lambda equations: equations.change(impulses, rows), (equations,), (d_equations,)

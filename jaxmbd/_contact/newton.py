@@ -5,12 +5,12 @@ Where it slips, P moves along the edge of the set. So F(lam) = lam - P(lam - z) 
 
     H = 1 - D (1 - S) = C + D S,    D = dP,  C = 1 - D,
 
-which is singular for redundant contacts. So each step d is that of a proximal problem, in which rho
+which is singular for redundant contacts. So each step d solves a proximal problem, in which rho
 (lam - lam at the step) is added to z. This is a small compliance that fades:
 
     (C + D (S + rho)) d = -F.
 
-Redundant contacts rarely agree. When the corners of a face rest, their gaps differ from those of a
+Redundant contacts rarely agree. When the corners of a face rest, their gaps differ from a
 plane by the square of its turn in a step. Then not all of them can press. Along the load that they
 may exchange, F changes only by that small amount; across it, where friction bends F, it changes by
 more. So near points that are no solutions no shorter step d reduces F. But d itself shows the way:

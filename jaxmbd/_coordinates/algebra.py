@@ -34,7 +34,7 @@ def bilinear(
 ) -> Callable[[Array, Array], Array]:
     """`product(a, b)` as one operation. Along the first axis it has as many components as a and b;
     the other axes broadcast. For a cotangent c of the product, `left(c, b)` is the cotangent of a,
-    and `right(a, c)` that of b.
+    and `right(a, c)` the cotangent of b.
 
     A vector product written in components is about fifteen operations. Its transposes are as many
     again for each factor, since JAX transposes each sum, slice and stack separately. As one
@@ -189,7 +189,7 @@ def quaternion_rate(
 
 @jax.custom_jvp
 def body_axes(p: Float[Array, "4 *rest"]) -> Float[Array, "3 3 *rest"]:
-    """Rotation matrix of the quaternion p / |p|. Its derivatives are those of rotating axes,
+    """Rotation matrix of the quaternion p / |p|. It has the derivatives of rotating axes,
 
         R' = theta x R,    theta = 2 vec(p' p*) / |p|^2,
 

@@ -1,7 +1,7 @@
 """Rotations as quaternions, matrices and angles.
 
 A quaternion p = (w, x, y, z), scalar first, maps body to world axes: r_world = p r_body p*. Angles
-are in rad. The arithmetic is that of `algebra.py`. All functions accept leading axes and broadcast
+are in rad. The arithmetic is in `algebra.py`. All functions accept leading axes and broadcast
 them.
 """
 
@@ -24,7 +24,7 @@ _Function = TypeVar("_Function", bound=Callable)
 
 def _over_leading_axes(*own: int) -> Callable[[_Function], _Function]:
     """Extend a function of arrays with these numbers of axes to leading axes. For a single sample
-    the program is that of the function."""
+    the function runs as it is."""
 
     def extended(fn):
         single = inlined(fn)

@@ -106,8 +106,7 @@ def _solved(along: Callable, r: Velocity) -> Velocity:
 
 
 class _Search(NamedTuple):
-    """The next x, the one with the least residual so far, this residual, and that of the x
-    before."""
+    """The next x, the best x so far with its residual, and the residual of the x before."""
 
     x: Velocity
     best: Velocity

@@ -41,7 +41,7 @@ class GeneralisedAlpha(AbstractEnforcement):
     Those that it resolves are hardly damped. Phi, Phi' and Psi hold to rounding. Rows may be
     redundant.
 
-    The multipliers lam follow from the velocity constraints and mu from those of the position
+    The multipliers lam follow from the velocity constraints and mu from the position constraints
     (stabilised index-2 form). a(n) belongs to the time t(n) + (alpha_m - alpha_f) h. A motion
     begins with the a(0) of this time, since a(0) = v'(0) would make the first multipliers wrong by
     O(h).
@@ -172,5 +172,5 @@ class GeneralisedAlpha(AbstractEnforcement):
         return Step(new, result, jnp.abs(of.positions(t0, q0)))
 
     def multipliers(self, problem, state):
-        # Those of the acceleration at this state. They are known at the start of a motion too.
+        # From the acceleration at this state, so they are known at the start of a motion too.
         return multipliers_at(problem, state, self.solver)

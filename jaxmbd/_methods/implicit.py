@@ -30,9 +30,9 @@ def rounding_of(
     v: Velocity,
     as_velocities: Callable[[Unknowns], tuple[Any, ...]] = lambda x: (x.main,),
 ) -> Measure:
-    """The measure of corrections as velocities. Those below the rounding error of velocities are
-    small enough. Those below that of positions, divided by h, end the search if they do not
-    shrink: stiff forces magnify it."""
+    """The measure of corrections as velocities. Corrections below the rounding error of velocities
+    are small enough. Corrections below the rounding error of positions, divided by h, end the
+    search if they do not shrink: stiff forces magnify this error."""
     h, q, v = jax.lax.stop_gradient((h, q, v))
     eps = jnp.finfo(v.dtype).eps
 

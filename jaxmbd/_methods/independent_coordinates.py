@@ -75,9 +75,9 @@ class CoordinatePartitioning(AbstractIndependentSet):
     **Arguments:**
 
     - `independent`: indices of the independent velocities in v, for a choice of your own, as many
-      as there are freedoms. Then the motion is that of a model with these minimal coordinates, to
-      rounding. If they depend on each other at the start of a step, or nearly so, as those of a
-      slider-crank that is moved by its slider over the dead point, the result is
+      as there are freedoms. Then a model with these minimal coordinates has the same motion, to
+      rounding. If they depend on each other at the start of a step, or nearly so, as when a
+      slider-crank is moved by its slider over the dead point, the result is
       `RESULTS.not_independent`. Default: chosen in each step.
     - `rtol`: a row counts as dependent if less than this part of its length is left after
       elimination. The default is 1e-10 (1e-3 in float32), and more if the violation of the rows may
@@ -125,10 +125,10 @@ class IndependentCoordinates(AbstractContinuousEnforcement):
         T^T M T z' = T^T (f - M (T' z + b')),
 
     and Phi = 0, J v = -Phi_t give the dependent part of q and v. The scheme integrates the
-    independent part alone, as that of a model with minimal coordinates: whenever it has moved the
+    independent part alone, as in a model with minimal coordinates: whenever it has moved the
     state, at its stages and at the end of a step, the dependent part is solved anew by Newton's
     method, to rounding, and the independent part stays as it is. So Phi, Phi' and Psi hold to
-    rounding at each evaluation of the forces, and the order is that of the scheme.
+    rounding at each evaluation of the forces, and the scheme keeps its order.
 
     z' is not computed from the equation above but from the multipliers, M v' = f + J^T lam and
     J v' = gamma, which give the same numbers: T^T J^T = 0. So any constraint solver serves, and

@@ -21,7 +21,7 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
     so that Phi'' + 2 alpha Phi' + beta^2 Phi = 0 with d = 2 alpha, k = beta^2 (Baumgarte), and
     Psi' + d Psi = 0 for nonholonomic rows. With alpha = beta = 0 (default) the constraints drift;
     alpha = beta is critically damped, and beta h must stay well below 1 for an explicit scheme.
-    The order is that of the scheme; the violation is that of the scheme divided by beta^2.
+    The scheme keeps its order; the violation is its error divided by beta^2.
 
     With `solver=mbd.KKT()` the full system of (v', lam) is solved; the other solvers use its Schur
     complement G = J M^-1 J^T.

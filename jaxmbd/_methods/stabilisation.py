@@ -18,7 +18,7 @@ from .split import RowImpulse
 
 
 class AbstractStabilisation(Extensible):
-    """How a violation of the position is removed, together with that of the velocity."""
+    """How violations of the position and of the velocity are removed together."""
 
     @abc.abstractmethod
     def impulse(
@@ -30,7 +30,7 @@ class AbstractStabilisation(Extensible):
         h: RealScalarLike,
     ) -> RowImpulse:
         """The impulses of the rows in a step h, with `point`, `phi` and `drift` as in
-        `AbstractSplitEnforcement.impulse`. `operator`: that of the point."""
+        `AbstractSplitEnforcement.impulse`. `operator`: M and J of the point, factorised."""
 
 
 class AbstractFeedback(AbstractStabilisation):
@@ -56,7 +56,7 @@ class PassiveDeadBeat(AbstractStabilisation):
     c takes the energy e/2 from the motion, and s d/h gives s^2 e_d / 2. This is never more than
     e/2, since 4 e e_d <= (e + e_d)^2. So without forces and moving rows, the energy never grows.
     On a smooth path v* leaves the constraints as steeply as the step before came back to them:
-    e = e_d up to the order of the step, s = 1, and the step is that of `DeadBeat`. With s = 0 it
+    e = e_d up to the order of the step, s = 1, and `DeadBeat` takes the same step. With s = 0 it
     would lose the energy e/2 in each step.
     """
 

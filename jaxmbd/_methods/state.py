@@ -23,7 +23,7 @@ class ContactMemory(NamedTuple):
       components, as means over the step, shape `(contacts, d)` [N]. The next solve starts from
       these.
     - `residual`: the largest residual of the contact problems so far [m/s].
-    - `watched`: the contacts that were part of the contact problem. `resting`: those of them that
+    - `watched`: the contacts that were part of the contact problem. `resting`: which of them
       pressed without a bounce.
     - `allowed`: the deepest overlap of rigid contacts that the next step accepts at its start [m]:
       the tolerance of the start, and any after the first step.

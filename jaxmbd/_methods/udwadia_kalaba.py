@@ -32,7 +32,7 @@ class UdwadiaKalaba(AbstractContinuousEnforcement):
 
     with Phi/h and Phi'/h evaluated once at the start of each step of length h and constant through
     the stages of the scheme. The corrections are the smallest possible in the norms of kinetic
-    energy and of acceleration energy (Gauss's principle). The order is that of the scheme.
+    energy and of acceleration energy (Gauss's principle). The scheme keeps its order.
     Constraints hold to the local error of one step, without accumulation. The default solver
     handles redundant rows and singular poses.
 

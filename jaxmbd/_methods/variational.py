@@ -29,7 +29,7 @@ class Variational(AbstractEnforcement):
         M v(n+1) = D_2 S + h/2 Q(t(n+1), q(n+1), x) + J(n+1)^T Lam',    (Phi', Psi) = 0,
 
     the first line by Newton's method, the second as linear equations. Q are the forces f without
-    those of inertia, which follow from S. The method is of second order, symmetric in time and,
+    inertia, which follows from S. The method is of second order, symmetric in time and,
     for conservative forces, symplectic: the energy oscillates and does not drift, however long the
     motion. Momenta that the system conserves are conserved to rounding. Phi, Phi' and Psi hold to
     rounding. Rows may be redundant.

@@ -84,7 +84,7 @@ class Saved(NamedTuple):
 
     def spanning(self, steps: "Saved", less: "Saved") -> "Saved":
         """The data after a part of a step, with the tally of the whole `steps` before it added, and
-        with that of the part before these, `less`, subtracted."""
+        the tally of the part before these, `less`, subtracted."""
         if self.tally is None or steps.tally is None or less.tally is None:
             return self
         return Saved(self.state, self.tally.spanning(steps.tally, less.tally))

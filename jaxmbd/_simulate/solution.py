@@ -15,7 +15,7 @@ from .._system import State
 @printed
 class ContactLoads(NamedTuple):
     """The loads of contacts in all steps from the previous saved time, or the start of the motion,
-    to each saved time. The components are those of `Solution.contact_force`, along the axes of the
+    to each saved time. The components are as in `Solution.contact_force`, along the axes of the
     contact in each step.
 
     **Fields**, all of shape `(ns, contacts, d)`:
@@ -61,8 +61,9 @@ class Solution(eqx.Module):
       `(ns,)` [m/s].
     - `active`: which rows acted in the step before, shape `(ns, nc)`; `None` for a system without
       a `switch`.
-    - `angles`: the angles whose turns are counted, shape `(ns, angles)` [rad]: those of scalar
-      coordinates and torsion springs, which poses give up to whole turns; `None` without any.
+    - `angles`: the angles whose turns are counted, shape `(ns, angles)` [rad].
+      Scalar coordinates and torsion springs have such angles, which poses give up to whole turns.
+      `None` without any.
     - `stats`: numbers of steps: `"num_steps"` in all; with `Located(n)`, `"unlocated_steps"` with
       more than n impacts.
     - `result`: a member of `RESULTS`. After a failure the state stays at the last good one, so that

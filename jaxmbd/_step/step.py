@@ -182,8 +182,8 @@ def with_scheme(
     dtype: Any,
     controller: diffrax.AbstractStepSizeController | None = None,
 ) -> SimulationProblem:
-    """The problem, whose arrays are of this dtype, with this scheme or that of its method, set up
-    for our loop or that of diffrax."""
+    """The problem, whose arrays are of this dtype, with this scheme or the default of its method,
+    set up for our loop or for diffrax."""
     if scheme is None:
         scheme = problem.enforcement.default_scheme if controller is None else diffrax.Tsit5()
     if scheme is None:

@@ -44,7 +44,7 @@ class InteriorPoint(AbstractContactSolver):
            z_n + shift = sum A_n^T w,    z_t = sum A_t^T w,    A lam in K,  w in K,  w.A lam = 0
 
        with the cones K of all contacts. The shift is the power that friction takes from the slip
-       per unit normal force. With it the solution is that of Coulomb's law and not that of its
+       per unit normal force. With it the problem is Coulomb's law itself and not its
        convex relaxation, in which sliding contacts lift off (De Saxce and Feng 1998).
     3. Newton's method from the result, which finds the active set exactly.
     4. If that fails, the proximal point method from the best impulses so far. It solves problems
@@ -94,8 +94,8 @@ class InteriorPoint(AbstractContactSolver):
             centre = jnp.where(proximal, jnp.where(reached, found, at.centre), lam)
             left = jnp.where(proximal, jnp.where(reached, left, at.left), residual)
             rho = jnp.where(proximal, jnp.where(reached, _SHRINK, _GROW), 1.0) * at.rho
-            # Rounding is no reason for another attempt. The limits are below those of the verdict,
-            # so that the verdict does not depend on the last bit.
+            # Rounding is no reason for another attempt. The verdict has larger limits, so that it
+            # does not depend on the last bit.
             share = jnp.where(at.number == 0, _STRIVE, 0.9)
             slack = rounding(problem, lam)
             enough = share * self.tolerance + 0.9 * slack
