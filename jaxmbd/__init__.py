@@ -132,8 +132,10 @@ from .mechanism import Disc as Disc
 from .mechanism import Distance as Distance
 from .mechanism import Drag as Drag
 from .mechanism import Ellipsoid as Ellipsoid
+from .mechanism import Ends as Ends
 from .mechanism import Fixed as Fixed
 from .mechanism import Force as Force
+from .mechanism import Frames as Frames
 from .mechanism import FromControl as FromControl
 from .mechanism import Gap as Gap
 from .mechanism import Gear as Gear

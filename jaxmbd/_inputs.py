@@ -13,7 +13,8 @@ or a class enforces them:
 
 `int` is a whole number and `float` a number; both must be known when tracing. `Float[Array, "3"]`
 is anything that can be converted to such an array, and it is converted. A class stands for its
-instances, `Callable` for functions, `Literal` for a choice. Numbers must be finite unless a `Range`
+instances, `Callable` for functions, `Literal` for a choice, `**frames: Unpack[Frames]` for the
+arguments that the `TypedDict` `Frames` lists. Numbers must be finite unless a `Range`
 beside the type says otherwise. Of a traced number only the shape can be checked when tracing. If
 the constructor gives a range for it, `simulate` checks the range at run time and returns a verdict.
 
@@ -454,11 +455,32 @@ def checked(target: _T) -> _T:
     return cast(_T, _checked(cast(Callable, target)))
 
 
+def _written_out(function: Callable) -> inspect.Signature:
+    """The signature of a function, with each of the arguments that `**rest: Unpack[Arguments]`
+    stands for. `Arguments` is a `TypedDict`; what it does not require is `None` by default."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    groups = [p for p in parameters if typing.get_origin(p.annotation) is typing.Unpack]
+    if not groups:
+        return signature
+    (kind,) = typing.get_args(groups[0].annotation)
+    named = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=hint,
+            default=None if name in kind.__optional_keys__ else inspect.Parameter.empty,
+        )
+        for name, hint in typing.get_type_hints(kind, include_extras=True).items()
+    ]
+    return signature.replace(parameters=[*parameters[:-1], *named])
+
+
 class _Signature:
     """The checks of a function's arguments, by position and by name."""
 
     def __init__(self, function: Callable, owner: type | None):
-        parameters = inspect.signature(function).parameters
+        parameters = _written_out(function).parameters
         space = vars(sys.modules[function.__module__])
         hints = {name: p.annotation for name, p in parameters.items()}
         if owner is not None:  # of a generated `__init__`
@@ -541,6 +563,10 @@ def _checked(function: Callable, owner: type | None = None) -> Callable:
         raise error
 
     with_checks.signature_of = signature_of  # pyright: ignore[reportAttributeAccessIssue]
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_flags & inspect.CO_VARKEYWORDS:
+        # For `help` and whoever else asks for the signature.
+        with_checks.__signature__ = _written_out(function)  # pyright: ignore[reportAttributeAccessIssue]
     return with_checks
 
 

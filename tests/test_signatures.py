@@ -249,8 +249,8 @@ def check_message(case, value):
 MADE_INSIDE = set(
     "BlockDiagonal BlockRows BodyIndices CompilationCache ConstraintEquations ConstraintOperator "
     "ContactMemory ContactPoints ContactRows ContactState Correction CoupledBlocks Dependents "
-    "Layout Motion Multipliers Page Placement Point Pose RESULTS RowImpulse STATUS Sample "
-    "SingleShooting Step StepperState Twist Wrench".split()
+    "Ends Frames Layout Motion Multipliers Page Placement Point Pose RESULTS RowImpulse STATUS "
+    "Sample SingleShooting Step StepperState Twist Wrench".split()
 )
 
 
@@ -279,10 +279,12 @@ def test_all_arguments_have_names():
 def test_arguments_of_joints():
     """Those of the place, the direction and the limits, with their types and defaults."""
     _, _, _, *optional = inspect.signature(mbd.Revolute).parameters.values()
-    names = "point points axis axes orientation frame_a frame_b limits".split()
+    names = "limits point points frame_a frame_b axis axes orientation".split()
     assert [p.name for p in optional if p.default is None and p.annotation != p.empty] == names
     with pytest.raises(TypeError, match='Universal "u" has no argument `axis`: did you mean `ax'):
         mbd.Universal("u", "a", "b", axis=[0.0, 0.0, 1.0])
+    with pytest.raises(TypeError, match='Spring "s" has no argument `axis`'):
+        mbd.Spring("s", "a", "b", axis=[0.0, 0.0, 1.0])
 
 
 def check_value(case, value):

@@ -43,6 +43,8 @@ from .forces import Torque as Torque
 from .forces import TorsionSpring as TorsionSpring
 from .forces import TurningFriction as TurningFriction
 from .forces import Wrench as Wrench
+from .frames import Ends as Ends
+from .frames import Frames as Frames
 from .inertia import Inertia as Inertia
 from .joint_coordinates import joint_path as joint_path
 from .joint_coordinates import joint_rates as joint_rates

@@ -2,20 +2,19 @@
 
 import abc
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._compiler import is_concrete, numpy_if_concrete
 from .._extensible import Extensible
-from .._inputs import Vector, checked, finite
-from .body import GROUND, Body
-from .pose import Frame, Pose, normalised, unit_quaternion
+from .._inputs import checked
+from .body import Body
+from .frames import Frames, placed
+from .pose import Pose
 
 
 class AbstractFramed(Extensible):
@@ -85,41 +84,6 @@ def checked_name(kind: str, name: Any) -> str:
     return name
 
 
-def names_and_frames(
-    what: str, bodies: Sequence[Body | str], frames: Sequence[Frame | None] | None
-) -> tuple[tuple[str, ...], tuple[Pose, ...]]:
-    """Names of the bodies, and frames on them, of an element between any number of bodies. `None`,
-    for all frames or for one, is the frame of the body itself.
-
-    **Raises:** `ValueError`, which calls the element `what`, for no bodies or only the ground, and
-    for a wrong number of frames."""
-    if isinstance(bodies, str | Body):
-        raise ValueError(f"{what} needs a sequence of bodies, but `bodies` is {bodies!r}.")
-    for body in bodies:
-        if not isinstance(body, Body) and not (isinstance(body, str) and body):
-            raise ValueError(
-                f'{what} needs bodies, given as `Body` or by name, or "{GROUND}", but got {body!r}.'
-            )
-    names = tuple(body.name if isinstance(body, Body) else body for body in bodies)
-    if set(names) <= {GROUND}:
-        raise ValueError(f"{what} needs a body that can move, but `bodies` is {bodies!r}.")
-    frames = [None] * len(names) if frames is None else list(frames)
-    if len(frames) != len(names):
-        raise ValueError(
-            f"{what} needs one frame for each of its {len(names)} bodies, but has {len(frames)} "
-            "`frames`. Use `None` for the frame of a body itself."
-        )
-    dtype = dtype_of(bodies, frames)
-    return names, tuple(Pose.identity(dtype) if frame is None else frame for frame in frames)
-
-
-def dtype_of(bodies: Iterable[Body | str], frames: Iterable[Pose | None] = ()) -> Any:
-    """Dtype of the given bodies and frames, or JAX's default."""
-    known = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
-    known += [frame.position.dtype for frame in frames if frame is not None]
-    return jnp.result_type(*known) if known else jnp.result_type(float)
-
-
 def check_rows(what: str, fn: Any, *arguments: Any) -> None:
     """**Raises:** `ValueError` unless `fn`, a function of the user, returns an array of rows."""
     if not callable(fn):
@@ -172,145 +136,20 @@ class AbstractConnector(AbstractElement):
         return self.frame_a.position.dtype
 
     @checked
-    def __init__(
-        self,
-        name: str,
-        a: Body | str,
-        b: Body | str,
-        *,
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
-    ):
-        """Give the frames in one of two ways:
-
-        - Both at once, in world axes, with the bodies where they are now (`Body.pose`): the common
-          `point` [m], or the two `points` of a and b; and the unit `axis`, the two `axes` of a and
-          b, or the whole `orientation` (unit quaternion or rotation matrix, whose third axis is
-          `axis`). Then `a` and `b` are bodies or "ground".
-        - One by one, relative to the bodies: `frame_a` and `frame_b`. Then names are enough.
+    def __init__(self, name: str, a: Body | str, b: Body | str, **frames: Unpack[Frames]):
+        """**Arguments:** the fields, with `frames` as in `Frames`.
 
         **Raises:** `ValueError` if something is missing, given twice, or not a unit vector.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
 
-    def _connect(
-        self,
-        name: str,
-        bodies: tuple[Body | str, Body | str],
-        places: tuple[Any, Any],
-        directions: tuple[Any, Any, Any],
-        frames: tuple[Pose | None, Pose | None],
-    ) -> None:
-        """Set the fields, for constructors with further arguments. The last three arguments are
-        (`point`, `points`), (`axis`, `axes`, `orientation`) and (`frame_a`, `frame_b`)."""
-        (a, b), (point, points), (axis, axes, orientation) = bodies, places, directions
-        frame_a, frame_b = frames
-        kind = type(self).__name__
-        self.name = checked_name(kind, name)
-        self.body_a, self.body_b = _name_of(a, name), _name_of(b, name)
-        if self.body_a == self.body_b:
-            raise ValueError(
-                f'{kind} "{name}" must connect two bodies, but both are "{self.body_a}".'
-            )
-        given = [frame_a is not None or frame_b is not None, point is not None, points is not None]
-        if sum(given) != 1 or (frame_a is None) != (frame_b is None):
-            raise ValueError(
-                f'{kind} "{name}" needs one of `point` and `points` (with `axis` or '
-                "`orientation`), in the world, or both `frame_a` and `frame_b`, relative to the "
-                "bodies."
-            )
-        count = sum(x is not None for x in directions)
-        if count > 1:
-            raise ValueError(f'{kind} "{name}" needs one of `axis`, `axes` and `orientation`.')
-        if frame_a is not None and frame_b is not None:
-            if count:
-                raise ValueError(
-                    f'{kind} "{name}" has frames, whose z axis is its axis: `axis`, `axes` and '
-                    "`orientation` say it twice."
-                )
-            self.frame_a, self.frame_b = frame_a, frame_b
-            return
-        if self.directed and not count:
-            raise ValueError(f'{kind} "{name}" has an axis: give `axis` or `orientation`.')
-        dtype = dtype_of((a, b))
-        at_a, at_b = (point, point) if points is None else pair_of(name, "points", points)
-        along_a, along_b = (axis, axis) if axes is None else pair_of(name, "axes", axes)
-        world_a = Pose(_point(name, at_a, dtype), _orientation(name, along_a, orientation, dtype))
-        world_b = Pose(_point(name, at_b, dtype), _orientation(name, along_b, orientation, dtype))
-        self.frame_a = _pose_of(a, name, world_a).relative(world_a)
-        self.frame_b = _pose_of(b, name, world_b).relative(world_b)
-
-
-def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
-    """Return a unit vector. **Raises:** `ValueError`, beginning with `what`, unless |value| = 1, if
-    known."""
-    value = finite(what, value, dtype, (3,))
-    if is_concrete(value) and not abs(np.linalg.norm(np.asarray(value)) - 1) < 1e-5:
-        raise ValueError(
-            f"{what} must be a unit vector, but {np.asarray(value).tolist()} has length "
-            f"{np.linalg.norm(np.asarray(value)):.6g}. Divide by it."
-        )
-    return normalised(value)
-
-
-def orientation_along(axis: Float[Array, "3"]) -> Float[Array, "4"]:
-    """Return the shortest rotation of the z axis into the unit vector `axis`. If `axis` points
-    downwards, it is half a turn about x and then the shortest rotation from -z."""
-    xp = numpy_if_concrete(axis)
-    x, y, z = xp.asarray(axis)
-    down = z < 0
-    s = 1 + abs(z)  # 2 cos^2 of half the angle, at least 1
-    o = xp.zeros_like(s)
-    # (s, -y, x, 0) turns z into the axis. Below, (s, y, -x, 0) (0, 1, 0, 0) = (-y, s, 0, x) does.
-    p = xp.where(down, xp.stack([-y, s, o, x]), xp.stack([s, -y, x, o]))
-    return jnp.asarray(p / xp.sqrt(2 * s), axis.dtype)
-
-
-def _name_of(body: Body | str, connector: str) -> str:
-    if isinstance(body, Body):
-        return body.name
-    if isinstance(body, str) and body:
-        return body
-    raise ValueError(
-        f'"{connector}" must connect bodies, given as `Body` or by name, or "{GROUND}", but got '
-        f"{body!r}."
-    )
-
-
-def _pose_of(body: Body | str, connector: str, like: Pose) -> Pose:
-    if isinstance(body, Body):
-        return body.pose
-    if body != GROUND:
-        raise ValueError(
-            f'"{connector}" is given in the world, so where "{body}" is must be known: give the '
-            "`Body` instead of its name, or `frame_a` and `frame_b`."
-        )
-    return Pose.identity(like.position.dtype)
-
-
-def pair_of(name: str, argument: str, pair: Any) -> tuple[Any, Any]:
-    """Return the two members of `pair`. **Raises:** `ValueError` unless there are two."""
-    if len(pair) != 2:
-        raise ValueError(
-            f'`{argument}` of "{name}" must be two, one of a and one of b, but are {len(pair)}.'
-        )
-    return pair[0], pair[1]
-
-
-def _point(name: str, point: Any, dtype: Any) -> Float[Array, "3"]:
-    return finite(f'`point` of "{name}"', point, dtype, (3,))
-
-
-def _orientation(name: str, axis: Any, orientation: Any, dtype: Any) -> Float[Array, "4"]:
-    if orientation is not None:
-        return unit_quaternion(f'`orientation` of "{name}"', orientation, dtype)
-    axis = (0.0, 0.0, 1.0) if axis is None else axis
-    return orientation_along(unit_vector(f'`axis` of "{name}"', axis, dtype))
+    def _connect(self, name: str, a: Body | str, b: Body | str, frames: Frames) -> None:
+        """Set the fields, for constructors with further arguments."""
+        self.name = checked_name(type(self).__name__, name)
+        what = f'{type(self).__name__} "{name}"'
+        names, poses = placed(what, a, b, frames, directed=self.directed)
+        self.body_a, self.body_b = names
+        self.frame_a, self.frame_b = poses
 
 
 class Groups:

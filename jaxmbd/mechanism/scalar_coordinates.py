@@ -18,7 +18,8 @@ from .._compiler import is_concrete, numpy_if_concrete, picked, to_jax
 from .._coordinates import components, cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .body import Body
-from .element import AbstractFramed, checked_name, names_and_frames, replaced
+from .element import AbstractFramed, checked_name, replaced
+from .frames import names_and_frames
 from .joints import (
     AbstractConstraint,
     AbstractJoint,

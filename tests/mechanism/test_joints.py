@@ -345,7 +345,7 @@ def guide_of(b):
         (lambda b: mbd.Revolute("j", "ground", b, frame_a=FRAME, frame_b=FRAME, axis=[0, 0, 1]),
          "say it twice"),
         (lambda b: mbd.Revolute("j", "ground", b, point=[0, 0, 0], axes=[[0, 0, 1]]),
-         '`axes` of "j" must be two'),
+         '`axes` of Revolute "j" must be two'),
         (lambda b: hinge_of(b, limits=(1.0, -1.0)), '`limits` of Revolute "h" must be lower <= '),
         (lambda b: mbd.Universal("u", "ground", b, point=[0, 0, 0],
                                  axes=[[1, 0, 0], [0.6, 0.8, 0]]),

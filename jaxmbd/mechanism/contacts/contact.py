@@ -26,7 +26,8 @@ from ..._inputs import (
 )
 from ..body import GROUND, Body
 from ..collisions import ContactPoints, collide, point_count
-from ..element import AbstractElement, checked_name, dtype_of, names_and_frames
+from ..element import AbstractElement, checked_name
+from ..frames import dtype_of, names_and_frames
 from ..pose import Frame, Pose
 from ..shapes import AbstractShape
 

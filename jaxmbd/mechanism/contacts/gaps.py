@@ -18,7 +18,8 @@ from ..._coordinates import components
 from ..._inputs import Number, checked, not_negative, positive_or_infinite, within
 from ..._types import RealScalarLike
 from ..body import Body
-from ..element import check_rows, checked_name, names_and_frames, replaced, rows_of
+from ..element import check_rows, checked_name, replaced, rows_of
+from ..frames import names_and_frames
 from ..joints import AbstractJoint, without_names
 from ..pose import Frame, Pose
 from ..relative import near_angle

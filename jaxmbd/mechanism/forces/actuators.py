@@ -1,7 +1,6 @@
 """Actuators between two bodies, with gear and rotor."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,9 +8,9 @@ from jaxtyping import Array, Float
 
 from ..._compiler import to_jax
 from ..._coordinates import dot
-from ..._inputs import Number, Vector, at_least, checked, not_negative
+from ..._inputs import Number, at_least, checked, not_negative
 from ..body import Body
-from ..pose import Frame
+from ..frames import Frames
 from ..relative import z_axis
 from .base import AbstractForce, Wrench
 from .signal import control_entry
@@ -48,20 +47,14 @@ class AbstractActuator(AbstractForce):
         gear: Number = 1.0,
         rotor_inertia: Annotated[Number | None, not_negative] = None,
         index: Annotated[int, at_least(0)] = 0,
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
+        **frames: Unpack[Frames],
     ):
-        """**Arguments:** the fields; the others as in `AbstractJoint`.
+        """**Arguments:** the fields; `frames` as in `Frames`.
 
         **Raises:** `ValueError` for a `gear` that is not finite, a negative `rotor_inertia`, and an
         `index` that is not an index. At evaluation, for a control without such an entry.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         self.gear = to_jax(gear, self.dtype)
         self.rotor_inertia = None
         if rotor_inertia is not None:

@@ -13,7 +13,8 @@ from ..._coordinates import cross, dot
 from ..._inputs import checked
 from ..._types import RealScalarLike
 from ..body import Body
-from ..element import AbstractConnector, AbstractElement, checked_name, names_and_frames
+from ..element import AbstractConnector, AbstractElement, checked_name
+from ..frames import names_and_frames
 from ..pose import Frame, Pose, Twist
 from .signal import as_tree
 

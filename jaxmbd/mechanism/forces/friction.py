@@ -1,17 +1,16 @@
 """Dry friction in joints."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, Unpack
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._compiler import to_jax
 from ..._coordinates import dot
-from ..._inputs import Number, Vector, checked, not_negative, positive
+from ..._inputs import Number, checked, not_negative, positive
 from ..body import Body
 from ..element import AbstractConnector
-from ..pose import Frame
+from ..frames import Frames
 from ..relative import z_axis
 from .base import AbstractForce, Wrench
 
@@ -46,20 +45,14 @@ class AbstractJointFriction(AbstractForce):
         viscous: Annotated[Number, not_negative] = 0.0,
         dry: Annotated[Number, not_negative] = 0.0,
         speed: Annotated[Number, positive] = 1e-2,
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
+        **frames: Unpack[Frames],
     ):
-        """**Arguments:** the fields; the others as in `AbstractJoint`.
+        """**Arguments:** the fields; `frames` as in `Frames`.
 
         **Raises:** `ValueError` for a negative friction, which would add energy, and for a `speed`
         that is not positive.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         self.viscous = to_jax(viscous, self.dtype)
         self.dry = to_jax(dry, self.dtype)
         self.speed = to_jax(speed, self.dtype)

@@ -11,7 +11,8 @@ from ..._compiler import to_jax
 from ..._coordinates import dot
 from ..._inputs import Number, checked, finite, not_negative
 from ..body import GROUND, Body
-from ..element import checked_name, dtype_of
+from ..element import checked_name
+from ..frames import dtype_of
 from ..pose import Frame, Pose, Twist
 from .base import AbstractForceElement, Wrench
 from .signal import AbstractSignal, as_signal, read

@@ -1,8 +1,8 @@
 """Springs with dampers between two bodies."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,11 @@ from jaxtyping import Array, Float
 
 from ..._compiler import is_concrete, numpy_if_concrete, to_jax
 from ..._coordinates import cross, dot, quaternion_conjugate, quaternion_log, quaternion_product
-from ..._inputs import Number, Vector, checked, finite, not_negative
+from ..._inputs import Number, checked, finite, not_negative
 from ..body import Body
 from ..element import replaced
-from ..pose import Frame, Pose
+from ..frames import Ends, Frames
+from ..pose import Pose
 from ..relative import near_angle, twist, twist_axis
 from .base import AbstractForce, Wrench
 from .signal import AbstractSignal, as_signal, as_tree, read
@@ -103,12 +104,9 @@ class Spring(AbstractSpring):
         potential: Callable[..., Any] | None = None,
         law: Callable[..., Any] | None = None,
         actuator: Any = None,
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
+        **ends: Unpack[Ends],
     ):
-        """**Arguments:** the fields; the others as in `AbstractJoint`, usually `points` (the two
+        """**Arguments:** the fields; `ends` as in `Ends`, usually `points` (the two
         ends). `actuator` may be a number, a function of the time, or an `AbstractSignal` such as
         `FromControl`. A damper or an actuator alone needs no `rest_length`; the field is then 0.
 
@@ -116,7 +114,7 @@ class Spring(AbstractSpring):
         finite, and for a missing `rest_length` if the force depends on it. A negative stiffness or
         damping is usually a wrong sign. If you mean it, use `potential` or `law`.
         """
-        self._connect(name, (a, b), (point, points), (None, None, None), (frame_a, frame_b))
+        self._connect(name, a, b, Frames(**ends))
         self._set_spring(stiffness, damping, potential, law, actuator)
         if rest_length is None:
             elastic = not is_concrete(stiffness) or np.any(np.asarray(stiffness))
@@ -193,21 +191,15 @@ class TorsionSpring(AbstractSpring):
         potential: Callable[..., Any] | None = None,
         law: Callable[..., Any] | None = None,
         actuator: Any = None,
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
+        **frames: Unpack[Frames],
     ):
-        """**Arguments:** the fields; the others as in `AbstractJoint`. `actuator` may be a number,
+        """**Arguments:** the fields; `frames` as in `Frames`. `actuator` may be a number,
         a function of the time, or an `AbstractSignal` such as `FromControl`.
 
         **Raises:** `ValueError` for a stiffness or damping that is negative or not finite, as
         `Spring` does.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         self._set_spring(stiffness, damping, potential, law, actuator)
         self.rest_angle = to_jax(rest_angle, self.dtype)
         self.middle = jnp.zeros((), self.dtype)
@@ -281,22 +273,16 @@ class Bushing(AbstractForce):
         stiffness: Any,
         damping: Any = (0.0,) * 6,
         preload: Any = (0.0,) * 6,
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
+        **frames: Unpack[Frames],
     ):
-        """**Arguments:** the fields; the others as in `AbstractJoint`. Without `axis` and
+        """**Arguments:** the fields; `frames` as in `Frames`. Without `axis` and
         `orientation` the axes of a are those of the world in the present pose.
 
         **Raises:** `ValueError` for values that are negative or not finite, and for a matrix that
         is not symmetric and positive semidefinite. An unsymmetric stiffness or a negative damping
         would be a source of energy.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         of = f'of Bushing "{name}"'
         self.stiffness = _matrix(f"`stiffness` {of}", stiffness, self.dtype)
         self.damping = _matrix(f"`damping` {of}", damping, self.dtype)

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack
 
 import equinox as eqx
 import jax
@@ -11,17 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._compiler import is_concrete, to_jax
-from ..._inputs import Vector, checked, number
+from ..._inputs import checked, number
 from ..._types import RealScalarLike
 from ..body import Body
-from ..element import (
-    AbstractConnector,
-    AbstractElement,
-    check_rows,
-    checked_name,
-    names_and_frames,
-    rows_of,
-)
+from ..element import AbstractConnector, AbstractElement, check_rows, checked_name, rows_of
+from ..frames import Frames, names_and_frames
 from ..pose import Frame, Pose, Twist
 
 
@@ -71,19 +65,11 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         a: Body | str,
         b: Body | str,
         *,
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
+        **frames: Unpack[Frames],
     ):
-        """**Arguments:** those of `AbstractConnector`, which place the frames. Give them either in
-        the world, at the present poses of the bodies (`Body.pose`), by the common `point` [m] or
-        the two `points` of a and b, and the unit `axis` or the whole `orientation`. Or give them
-        relative to the bodies, by the poses `frame_a` and `frame_b`.
+        """**Arguments:** `frames`, those of `Frames`, which place the frames: in the world, or
+        relative to the bodies.
 
         - `limits`: a pair (lower, upper), or a pair for each joint coordinate [m, rad]. Use an
           infinite value for no limit.
@@ -91,7 +77,7 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         **Raises:** `ValueError` if an argument is missing, given twice, or not a unit vector, and
         for limits that do not fit.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         self.limits = limit_pairs(limits, self.dtype)
 
     def __check_init__(self):

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +22,7 @@ from ..._coordinates import (
 from ..._inputs import Shape, Vector, checked, finite, number
 from ..body import Body
 from ..collisions import perpendicular
-from ..element import dtype_of, pair_of, unit_vector
+from ..frames import Ends, Frames, dtype_of, pair_of, unit_vector
 from ..pose import Frame
 from ..relative import misaligned, polar_angle, x_axis, y_axis
 from .base import AbstractJoint, limit_pairs
@@ -49,13 +49,10 @@ class Universal(AbstractPair):
         a: Body | str,
         b: Body | str,
         *,
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
         axes: Sequence[Vector] | None = None,
         orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
+        **ends: Unpack[Ends],
     ):
         """**Arguments:** as `AbstractJoint`, except
 
@@ -66,19 +63,20 @@ class Universal(AbstractPair):
         **Raises:** `ValueError` for a joint in the world without either, and for axes that are not
         at right angles.
         """
-        if axes is None and orientation is None and frame_a is None:
+        framed = ends.get("frame_a") is not None
+        if axes is None and orientation is None and not framed:
             raise ValueError(
                 f'Universal "{name}" turns about two axes: give `axes`, the arms of the cross on a '
                 "and on b, or an `orientation` whose x and y axes they are."
             )
         if axes is not None:
-            if orientation is not None or frame_a is not None:
+            if orientation is not None or framed:
                 raise ValueError(
                     f'Universal "{name}" needs one of `axes`, `orientation` and frames: together '
                     "they say it twice."
                 )
             orientation = _arms(name, axes, dtype_of((a, b)))
-        self._connect(name, (a, b), (point, points), (None, None, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, Frames(**ends, orientation=orientation))
         self.limits = limit_pairs(limits, self.dtype)
 
     def coordinates(self, a, b):
@@ -90,7 +88,7 @@ class Universal(AbstractPair):
 def _arms(name: str, axes: Any, dtype: Any) -> Float[Array, "4"]:
     """The orientation whose x and y axes are `axes`."""
     what = f'`axes` of Universal "{name}"'
-    x, y = (unit_vector(what, axis, dtype) for axis in pair_of(name, "axes", axes))
+    x, y = (unit_vector(what, axis, dtype) for axis in pair_of(what, axes))
     if is_concrete(x) and is_concrete(y):
         cosine = float(np.asarray(x) @ np.asarray(y))
         if not abs(cosine) < 1e-5:
@@ -190,7 +188,7 @@ class Serial(AbstractJoint):
         **Raises:** `ValueError` for more than three slides or turns, for dependent slides, and for
         consecutive axes that are parallel.
         """
-        self._connect(name, (a, b), (None, None), (None, None, None), (frame_a, frame_b))
+        self._connect(name, a, b, Frames(frame_a=frame_a, frame_b=frame_b))
         what = f'Serial "{name}"'
         slides, axes = (_unit_rows(what, x) for x in (slides, axes))
         if len(slides) > 3 or len(axes) > 3 or len(slides) + len(axes) == 0:

@@ -1,8 +1,8 @@
 """Contacts along given curves, which may be splines."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Unpack
 
 import equinox as eqx
 import jax
@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._compiler import as_one_program, is_concrete, to_jax
-from ..._inputs import Shape, Vector, checked, number
+from ..._inputs import Shape, checked, number
 from ..body import Body
-from ..pose import Frame
+from ..frames import Frames
 from ..relative import offset, polar_angle
 from .base import AbstractJoint, limit_pairs
 
@@ -55,20 +55,14 @@ class PointOnCurve(AbstractJoint):
         b: Body | str,
         *,
         surfaces: Callable[[Float[Array, "3"]], Any],
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
+        **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`.
 
         - `surfaces`: a function of the position r, shape `(3,)` [m], that returns (F_1, F_2), shape
           `(2,)` [m]. The arrays of an `eqx.Module` are parameters with derivatives.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         self.limits = None
         what = f'`surfaces` of PointOnCurve "{name}"'
         if not callable(surfaces):
@@ -113,14 +107,8 @@ class Cam(AbstractJoint):
         b: Body | str,
         *,
         profile: Callable[[Float[Array, ""]], Any],
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
+        **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`. An `orientation` or frames say where phi = 0 is.
 
@@ -128,7 +116,7 @@ class Cam(AbstractJoint):
           [m], shape `()`; periodic and at least twice differentiable. The arrays of a
           `PeriodicSpline` or another `eqx.Module` are parameters with derivatives.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         self.limits = limit_pairs(limits, self.dtype)
         what = f'`profile` of Cam "{name}"'
         if not callable(profile):

@@ -1,17 +1,18 @@
 """Motions that are given as functions of time."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Unpack
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._inputs import Vector, checked
+from ..._inputs import checked
 from ..body import Body
 from ..element import checked_name
-from ..pose import Frame, Pose
+from ..frames import Frames
+from ..pose import Pose
 from ..relative import misaligned, offset, within_half_a_turn
 from .base import AbstractConstraint, AbstractJoint
 from .couplings import JointCoordinate, joint_coordinate
@@ -112,13 +113,7 @@ class PrescribedPose(AbstractJoint):
         b: Body | str,
         *,
         motion: Callable[[Any], Pose],
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
+        **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`.
 
@@ -126,7 +121,7 @@ class PrescribedPose(AbstractJoint):
           position, shape `(3,)` [m], and orientation, shape `(4,)`, of any length but 0. The arrays
           of an `eqx.Module` are parameters with derivatives.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         self.limits = None
         what = f'`motion` of PrescribedPose "{name}"'
         pose = motion_shape(what, motion, self.dtype)

@@ -1,17 +1,16 @@
 """Lower pairs, and others that hold a point to a point, line or plane."""
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._compiler import to_jax
 from ..._coordinates import dot
-from ..._inputs import Number, Vector, checked, not_zero, number, positive
+from ..._inputs import Number, checked, not_zero, number, positive
 from ..body import Body
-from ..pose import Frame
+from ..frames import Ends, Frames
 from ..relative import (
     angle,
     gimbal_angles,
@@ -131,20 +130,14 @@ class Screw(AbstractJoint):
         b: Body | str,
         *,
         pitch: Annotated[Number, not_zero],
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
+        **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`.
 
         - `pitch`: advance per turn [m], negative for a left-handed screw, not 0.
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         self.limits = limit_pairs(limits, self.dtype)
         self.pitch = to_jax(pitch, self.dtype)
 
@@ -246,16 +239,13 @@ class Distance(AbstractJoint):
         b: Body | str,
         *,
         length: Annotated[Number, positive],
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
+        **ends: Unpack[Ends],
     ):
         """**Arguments:** as `AbstractJoint`, usually `points` (the two ends) or frames.
 
         - `length`: > 0 [m].
         """
-        self._connect(name, (a, b), (point, points), (None, None, None), (frame_a, frame_b))
+        self._connect(name, a, b, Frames(**ends))
         self.limits = None
         self.length = to_jax(length, self.dtype)
 

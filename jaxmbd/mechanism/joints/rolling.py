@@ -1,16 +1,16 @@
 """Rolling without slip on a plane."""
 
 import abc
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Unpack
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._compiler import materialise, materialise_cotangent, to_jax
-from ..._inputs import Number, Vector, checked, number, positive
+from ..._inputs import Number, checked, number, positive
 from ..body import Body
-from ..pose import Frame, Pose
+from ..frames import Frames
+from ..pose import Pose
 from ..relative import offset, z_axis
 from .base import AbstractJoint, limit_pairs
 
@@ -36,14 +36,8 @@ class AbstractRolling(AbstractJoint):
         b: Body | str,
         *,
         radius: Annotated[Number, positive],
-        point: Vector | None = None,
-        points: Sequence[Vector] | None = None,
-        axis: Vector | None = None,
-        axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        frame_a: Frame | None = None,
-        frame_b: Frame | None = None,
         limits: Annotated[Any, number] = None,
+        **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`. In the world give `points`, one on the plane and the
         centre of the body, and `axis`, the normal of the plane. For a disc give `axes`, this normal
@@ -51,7 +45,7 @@ class AbstractRolling(AbstractJoint):
 
         - `radius`: > 0 [m].
         """
-        self._connect(name, (a, b), (point, points), (axis, axes, orientation), (frame_a, frame_b))
+        self._connect(name, a, b, frames)
         self.limits = limit_pairs(limits, self.dtype)
         self.radius = to_jax(radius, self.dtype)
 
