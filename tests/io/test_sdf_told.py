@@ -25,8 +25,7 @@ NAMED = ("sdf", "world", "model", "link", "joint", "collision", "visual", "frame
 
 def children(entry, path):
     """The entries below one of the table, with their paths."""
-    below = entry.below["> "].below if "> " in entry.below else entry.below
-    paths = {f"{path}/{name}": one for name, one in below.items()}
+    paths = {f"{path}/{name}": one for name, one in entry.below.items()}
     return {at: x for at, x in paths.items() if not at.endswith(tuple(f"/{y}" for y in LEFT_OUT))}
 
 

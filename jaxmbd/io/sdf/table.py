@@ -1,16 +1,18 @@
 """Every element and attribute of SDFormat 1.12, and what becomes of each.
 
-A line of the table is a name, indented below the element that it belongs to, and one of
+A block of the table describes an element. Its lines say what becomes of the names below it, or
+below a path in it:
 
 - `read`: it is in the mechanism, or the reader itself tells why it is not;
-- `told`, with the format's default: what differs from it is listed in `Loaded.dropped`;
-- `none`: it has no effect on motions.
+- `block`: it is read, and has a block of its own (`axis2` that of `axis`);
+- `none`: it has no effect on motions;
+- `told`: it is listed in `Loaded.dropped`, if it differs from the format's default after "=".
 
-`@` marks attributes, `/` an element with all that is below it, `> block` one that is described
-once. What the table does not know is told.
+`@` marks attributes, and `/` an element with all that is below it. What the table does not know is
+told.
 
 The names and defaults are those of the specification, http://sdformat.org/spec. Names that older
-versions of the format have are at the end of their blocks.
+versions of the format have are at the end of their lines.
 """
 
 import functools
@@ -21,345 +23,119 @@ from .document import Node
 
 _TABLE = """
 sdf
-  @version read
-  world read > world
-  model read > model
-  actor/ told
-  light/ none
+  read: @version
+  block: world model
+  none: light/
+  told: actor/
 world
-  @name none
-  audio/ none
-  wind read
-    linear_velocity told 0 0 0
-  include read > include
-  gravity read
-  magnetic_field none
-  atmosphere/ none
-  gui/ none
-  physics read > physics
-  scene/ none
-  light/ none
-  frame read > frame
-  joint read > joint
-  model read > model
-  actor/ told
-  plugin/ told
-  road/ none
-  spherical_coordinates/ none
-  state/ told
-  population/ told
+  read: gravity
+  block: include physics frame joint model
+  none: @name audio/ magnetic_field atmosphere/ gui/ scene/ light/ road/ spherical_coordinates/
+  told: actor/ plugin/ state/ population/
+  wind told: linear_velocity=0,0,0
 include
-  @merge read
-  uri read
-  name read
-  namespace none
-  static read
-  model_state/ told
-  pose read > pose
-  plugin/ told
-  placement_frame read
+  read: @merge uri name static placement_frame
+  block: pose
+  none: namespace
+  told: model_state/ plugin/
 model
-  @name read
-  @namespace none
-  @canonical_link read
-  @placement_frame read
-  static read
-  self_collide read
-  allow_auto_disable none
-  frame read > frame
-  pose read > pose
-  link read > link
-  joint read > joint
-  plugin/ told
-  gripper/ told
-  include read > include
-  model read > model
-  model_state/ told
-  enable_wind told false
+  read: @name @canonical_link @placement_frame static self_collide
+  block: frame pose link joint include model
+  none: @namespace allow_auto_disable
+  told: plugin/ gripper/ model_state/ enable_wind=false
 frame
-  @name read
-  @attached_to read
-  pose read > pose
+  read: @name @attached_to
+  block: pose
 pose
-  @relative_to read
-  @rotation_format read
-  @degrees read
-  @frame read
+  read: @relative_to @rotation_format @degrees @frame
 link
-  @name read
-  gravity read
-  enable_wind told false
-  self_collide read
-  kinematic told false
-  must_be_base_link none
-  velocity_decay read
-    linear told 0
-    angular told 0
-  pose read > pose
-  inertial read > inertial
-  collision read > collision
-  visual read > visual
-  sensor/ told
-  projector/ none
-  audio_sink/ none
-  audio_source/ none
-  battery/ none
-  light/ none
-  particle_emitter/ none
+  read: @name gravity self_collide
+  block: pose inertial collision visual
+  none: must_be_base_link projector/ audio_sink/ audio_source/ battery/ light/ particle_emitter/
+  told: enable_wind=false kinematic=false sensor/
+  velocity_decay told: linear=0 angular=0
 inertial
-  @auto read
-  mass read
-  density read
-  auto_inertia_params/ told
-  pose read
-    @relative_to told
-    @rotation_format read
-    @degrees read
-    @frame told
-  inertia read
-    ixx read
-    ixy read
-    ixz read
-    iyy read
-    iyz read
-    izz read
-  fluid_added_mass read
-    xx told 0
-    xy told 0
-    xz told 0
-    xp told 0
-    xq told 0
-    xr told 0
-    yy told 0
-    yz told 0
-    yp told 0
-    yq told 0
-    yr told 0
-    zz told 0
-    zp told 0
-    zq told 0
-    zr told 0
-    pp told 0
-    pq told 0
-    pr told 0
-    qq told 0
-    qr told 0
-    rr told 0
+  read: @auto mass density
+  told: auto_inertia_params/
+  pose read: @rotation_format @degrees
+  pose told: @relative_to @frame
+  inertia read: ixx ixy ixz iyy iyz izz
+  fluid_added_mass told: xx=0 xy=0 xz=0 xp=0 xq=0 xr=0 yy=0 yz=0 yp=0 yq=0 yr=0 zz=0 zp=0 zq=0 zr=0
+  fluid_added_mass told: pp=0 pq=0 pr=0 qq=0 qr=0 rr=0
 collision
-  @name read
-  laser_retro none
-  max_contacts none
-  density read
-  auto_inertia_params/ told
-  pose read > pose
-  geometry read > geometry
-  surface read > surface
+  read: @name density
+  block: pose geometry surface
+  none: laser_retro max_contacts
+  told: auto_inertia_params/
 geometry
-  empty none
-  box read
-    size read
-  capsule read
-    radius read
-    length read
-  cone read
-    radius read
-    length read
-  cylinder read
-    radius read
-    length read
-  ellipsoid read
-    radii read
-  heightmap/ told
-  image/ told
-  mesh/ told
-  plane read
-    normal read
-    size read
-  polyline/ told
-  sphere read
-    radius read
+  none: empty
+  told: heightmap/ image/ mesh/ polyline/
+  box read: size
+  capsule read: radius length
+  cone read: radius length
+  cylinder read: radius length
+  ellipsoid read: radii
+  plane read: normal size
+  sphere read: radius
 surface
-  bounce read
-    restitution_coefficient read
-    threshold read
-  friction read
-    torsional read
-      coefficient told 1
-      use_patch_radius told true
-      patch_radius told 0
-      surface_radius told 0
-      ode read
-        slip told 0
-    ode read
-      mu read
-      mu2 read
-      fdir1 told 0 0 0
-      slip1 told 0
-      slip2 told 0
-    bullet read
-      friction told 1
-      friction2 told 1
-      fdir1 told 0 0 0
-      rolling_friction told 1
-  contact read
-    collide_without_contact read
-    collide_without_contact_bitmask none
-    collide_bitmask read
-    category_bitmask read
-    poissons_ratio told 0.3
-    elastic_modulus told -1
-    ode read
-      soft_cfm told 0
-      soft_erp told 0.2
-      kp told 1e12
-      kd told 1
-      max_vel told 0.01
-      min_depth told 0
-    bullet read
-      soft_cfm told 0
-      soft_erp told 0.2
-      kp told 1e12
-      kd told 1
-      split_impulse told true
-      split_impulse_penetration_threshold told -0.01
-  soft_contact read
-    dart read
-      bone_attachment told 100
-      stiffness told 100
-      damping told 10
-      flesh_mass_fraction told 0.05
+  bounce read: restitution_coefficient threshold
+  friction/torsional told: coefficient=1 use_patch_radius=true patch_radius=0 surface_radius=0
+  friction/torsional/ode told: slip=0
+  friction/ode read: mu mu2
+  friction/ode told: fdir1=0,0,0 slip1=0 slip2=0
+  friction/bullet told: friction=1 friction2=1 fdir1=0,0,0 rolling_friction=1
+  contact read: collide_without_contact collide_bitmask category_bitmask
+  contact none: collide_without_contact_bitmask
+  contact told: poissons_ratio=0.3 elastic_modulus=-1
+  contact/ode told: soft_cfm=0 soft_erp=0.2 kp=1e12 kd=1 max_vel=0.01 min_depth=0
+  contact/bullet told: soft_cfm=0 soft_erp=0.2 kp=1e12 kd=1 split_impulse=true
+  contact/bullet told: split_impulse_penetration_threshold=-0.01
+  soft_contact/dart told: bone_attachment=100 stiffness=100 damping=10 flesh_mass_fraction=0.05
 joint
-  @name read
-  @type read
-  parent read
-  child read
-  gearbox_ratio read
-  gearbox_reference_body read
-  thread_pitch read
-  screw_thread_pitch read
-  axis read > axis
-  axis2 read > axis
-  physics read
-    simbody read
-      must_be_loop_joint none
-    ode read
-      cfm_damping told false
-      implicit_spring_damper none
-      fudge_factor told 0
-      cfm told 0
-      erp told 0.2
-      bounce told 0
-      max_force told 0
-      velocity told 0
-      limit read
-        cfm told 0
-        erp told 0.2
-      suspension read
-        cfm told 0
-        erp told 0.2
-      provide_feedback none
-    provide_feedback none
-  pose read > pose
-  sensor/ told
+  read: @name @type parent child gearbox_ratio gearbox_reference_body thread_pitch
+  read: screw_thread_pitch
+  block: axis axis2 pose
+  told: sensor/
+  physics none: provide_feedback
+  physics/simbody none: must_be_loop_joint
+  physics/ode none: implicit_spring_damper provide_feedback
+  physics/ode told: cfm_damping=false fudge_factor=0 cfm=0 erp=0.2 bounce=0 max_force=0 velocity=0
+  physics/ode/limit told: cfm=0 erp=0.2
+  physics/ode/suspension told: cfm=0 erp=0.2
 axis
-  xyz read
-    @expressed_in read
-  dynamics read
-    damping read
-    friction read
-    spring_reference read
-    spring_stiffness read
-  limit read
-    lower read
-    upper read
-    effort told unlimited
-    velocity told unlimited
-    stiffness told 1e8
-    dissipation told 1
-  mimic read
-    @joint read
-    @axis read
-    multiplier read
-    offset read
-    reference read
-  initial_position told 0
-  use_parent_model_frame read
+  read: use_parent_model_frame
+  told: initial_position=0
+  xyz read: @expressed_in
+  dynamics read: damping friction spring_reference spring_stiffness
+  limit read: lower upper
+  limit told: effort=unlimited velocity=unlimited stiffness=1e8 dissipation=1
+  mimic read: @joint @axis multiplier offset reference
 visual
-  @name read
-  cast_shadows none
-  laser_retro none
-  transparency read
-  visibility_flags none
-  meta/ none
-  pose read > pose
-  material read
-    script/ none
-    shader/ none
-    render_order none
-    lighting none
-    ambient read
-    diffuse read
-    specular none
-    shininess none
-    emissive none
-    double_sided none
-    pbr/ none
-  geometry read > geometry
-  plugin/ told
+  read: @name transparency
+  block: pose geometry
+  none: cast_shadows laser_retro visibility_flags meta/
+  told: plugin/
+  material read: ambient diffuse
+  material none: script/ shader/ render_order lighting specular shininess emissive double_sided pbr/
 physics
-  @name none
-  @default read
-  @type none
-  max_step_size read
-  real_time_factor none
-  real_time_update_rate none
-  max_contacts none
-  dart read
-    solver/ none
-    collision_detector none
-  simbody read
-    min_step_size none
-    accuracy none
-    max_transient_velocity told 0.01
-    contact read
-      stiffness told 1e8
-      dissipation told 100
-      plastic_coef_restitution told 0.5
-      plastic_impact_velocity told 0.5
-      static_friction told 0.9
-      dynamic_friction told 0.9
-      viscous_friction told 0
-      override_impact_capture_velocity told 0.001
-      override_stiction_transition_velocity told 0.001
-  bullet read
-    solver/ none
-    constraints read
-      cfm told 0
-      erp told 0.2
-      contact_surface_layer told 0.001
-      split_impulse told true
-      split_impulse_penetration_threshold told -0.01
-    dt read
-  ode read
-    solver read
-      type none
-      min_step_size none
-      island_threads none
-      iters none
-      precon_iters none
-      sor none
-      thread_position_correction none
-      use_dynamic_moi_rescaling told false
-      friction_model told pyramid_model
-      dt read
-    constraints read
-      cfm told 0
-      erp told 0.2
-      contact_max_correcting_vel told 100
-      contact_surface_layer told 0.001
-  gravity read
-  magnetic_field none
-  update_rate none
+  read: @default max_step_size gravity
+  none: @name @type real_time_factor real_time_update_rate max_contacts magnetic_field update_rate
+  dart none: solver/ collision_detector
+  simbody none: min_step_size accuracy
+  simbody told: max_transient_velocity=0.01
+  simbody/contact told: stiffness=1e8 dissipation=100 plastic_coef_restitution=0.5
+  simbody/contact told: plastic_impact_velocity=0.5 static_friction=0.9 dynamic_friction=0.9
+  simbody/contact told: viscous_friction=0 override_impact_capture_velocity=0.001
+  simbody/contact told: override_stiction_transition_velocity=0.001
+  bullet read: dt
+  bullet none: solver/
+  bullet/constraints told: cfm=0 erp=0.2 contact_surface_layer=0.001 split_impulse=true
+  bullet/constraints told: split_impulse_penetration_threshold=-0.01
+  ode/solver read: dt
+  ode/solver none: type min_step_size island_threads iters precon_iters sor
+  ode/solver none: thread_position_correction
+  ode/solver told: use_dynamic_moi_rescaling=false friction_model=pyramid_model
+  ode/constraints told: cfm=0 erp=0.2 contact_max_correcting_vel=100 contact_surface_layer=0.001
 """
 
 
@@ -376,35 +152,32 @@ class Entry(NamedTuple):
     below: dict[str, "Entry"]
 
 
+def _read() -> Entry:
+    return Entry("read", "", False, {})
+
+
 @functools.cache
 def table() -> dict[str, Entry]:
-    """The entries of each block."""
+    """The entries of each block. They are shared, so that a block may hold itself."""
     blocks: dict[str, Entry] = {}
-    links: list[tuple[dict[str, Entry], str]] = []
-    stack: list[dict[str, Entry]] = []
+    block = _read()
     for line in _TABLE.strip().splitlines():
-        depth, words = (len(line) - len(line.lstrip())) // 2, line.split()
-        below: dict[str, Entry] = {}
-        if not depth:
-            blocks[words[0]] = Entry("read", "", False, below)
-            stack = [below]
+        if not line.startswith(" "):
+            block = blocks.setdefault(line, _read())
             continue
-        name, verdict, *rest = words
-        if rest[:1] == [">"]:
-            links.append((below, rest[1]))
-            rest = []
-        del stack[depth:]
-        stack[-1][name.rstrip("/")] = Entry(verdict, " ".join(rest), name.endswith("/"), below)
-        stack.append(below)
-    for below, block in links:
-        # Shared, so that a block may hold itself.
-        below["> "] = blocks[block]
+        head, names = line.split(":")
+        *path, verdict = head.replace("/", " ").split()
+        entry = block
+        for name in path:
+            entry = entry.below.setdefault(name, _read())
+        for name in names.split():
+            if verdict == "block":
+                entry.below[name] = blocks.setdefault(name.rstrip("2"), _read())
+                continue
+            name, _, default = name.partition("=")
+            made = Entry(verdict, default.replace(",", " "), name.endswith("/"), {})
+            entry.below[name.rstrip("/")] = made
     return blocks
-
-
-def entry_below(entry: Entry, name: str) -> Entry | None:
-    """The entry of a name below another; `None` if the format has none."""
-    return (entry.below["> "].below if "> " in entry.below else entry.below).get(name)
 
 
 def untold(node: Node, block: str, counts: Callable[[Node], bool]) -> Iterator[tuple[Node, str]]:
@@ -419,24 +192,21 @@ def _below(node: Node, entry: Entry, counts: Callable[[Node], bool]) -> Iterator
     for name, value in node.attributes.items():
         if name.split(":")[0] == "xmlns":
             continue
-        known = entry_below(entry, f"@{name}")
+        known = entry.below.get(f"@{name}")
         if known is None:
             yield node, f'has {name}="{value}", which is no attribute of SDFormat 1.12'
         elif known.verdict == "told" and not _same(value, known.default):
             yield node, f'has {name}="{value}", which is not read'
-    for child in node.children:
-        known = entry_below(entry, child.tag)
-        if not counts(child):
-            continue
+    for child in filter(counts, node.children):
+        known = entry.below.get(child.tag)
         if known is None:
             yield child, "is no element of SDFormat 1.12"
         elif known.verdict == "told" and known.whole:
             yield child, "is not read"
-        elif known.verdict == "told":
-            if child.text.strip() and not _same(child.text, known.default):
-                yield child, f"{' '.join(child.text.split())} is not read"
-            yield from _below(child, known, counts)
-        elif known.verdict == "read":
+        elif known.verdict != "none":
+            text = " ".join(child.text.split())
+            if known.verdict == "told" and text and not _same(text, known.default):
+                yield child, f"{text} is not read"
             yield from _below(child, known, counts)
 
 
