@@ -75,8 +75,7 @@ def _drawn(mujoco: Any, file: Path, data: bytes, floating: bool) -> tuple[Source
     """The shapes to draw of a URDF as a model of its own, so that no picture changes what moves;
     `None` without any. And what of them cannot be read."""
     try:
-        text = urdf.keeping_visuals(data.decode("utf-8-sig", "replace"))
-        spec = _from_text(mujoco, file, text)
+        spec = _from_text(mujoco, file, urdf.with_visuals(data))
         urdf.only_drawn(mujoco, spec)
         dropped = _with_meshes(spec, file, must_exist=False)
         if not spec.geoms:

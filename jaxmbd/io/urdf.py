@@ -1,6 +1,5 @@
 """What URDF says beyond what MuJoCo reads of it: shapes to draw, motors, limits of velocity."""
 
-import re
 import xml.etree.ElementTree as xml
 from pathlib import Path
 from typing import Any
@@ -49,35 +48,17 @@ def robot_of(data: bytes, path: Path) -> xml.Element | None:
     return root
 
 
-def keeping_visuals(text: str) -> str:
-    """The file with the option by which MuJoCo keeps shapes that are only drawn. The lines stay
-    where they are."""
-    # Names of shapes need not differ in URDF, of which MuJoCo warns; those of links do.
-    text = re.sub(r"<visual\s+name\s*=\s*(\"[^\"]*\"|'[^']*')", "<visual", text)
-    text = re.sub(r"(<compiler\b[^>]*?)\s+discardvisual\s*=\s*(\"[^\"]*\"|'[^']*')", r"\1", text)
-    option = 'discardvisual="false"'
-    for tag, more in (
-        ("compiler", f" {option}"),
-        ("mujoco", None),
-        ("robot", None),
-    ):
-        # Not in a comment, which comes first in many files.
-        for found in re.finditer(
-            rf"<!--.*?-->|<{tag}\b(?:[^>\"']|\"[^\"]*\"|'[^']*')*>", text, re.DOTALL
-        ):
-            if found[0].startswith("<!--"):
-                continue
-            if more is not None:
-                at = found.start() + len(tag) + 1
-                return text[:at] + more + text[at:]
-            child = f"<compiler {option}/>"
-            if tag == "robot":
-                child = f"<mujoco>{child}</mujoco>"
-            if found[0].endswith("/>"):
-                opened = f"{found[0][:-2]}>{child}</{tag}>"
-                return text[: found.start()] + opened + text[found.end() :]
-            return text[: found.end()] + child + text[found.end() :]
-    return text
+def with_visuals(data: bytes) -> str:
+    """The file with the option by which MuJoCo keeps shapes that are only drawn."""
+    root = xml.fromstring(data)
+    extension = root.find("mujoco")
+    extension = xml.SubElement(root, "mujoco") if extension is None else extension
+    for compiler in extension.findall("compiler") or [xml.SubElement(extension, "compiler")]:
+        compiler.set("discardvisual", "false")
+    for visual in root.iter("visual"):
+        # Names of shapes need not differ in URDF, of which MuJoCo warns; those of links do.
+        visual.attrib.pop("name", None)
+    return xml.tostring(root, encoding="unicode")
 
 
 def only_drawn(mujoco: Any, spec: Any) -> None:
