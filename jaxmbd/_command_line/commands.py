@@ -13,13 +13,11 @@ from . import runs
 from .fit import fit
 from .models import (
     Model,
-    contacts_option,
+    Options,
     give_up,
     load,
     method_of,
     model_argument,
-    motion,
-    shown,
     simulation_options,
     verdict,
 )
@@ -27,16 +25,13 @@ from .models import (
 
 @click.command()
 @model_argument
-@simulation_options
-@contacts_option("all")
+@simulation_options(contacts="all")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
     help="File of the motion: .npz with everything, .csv with joint coordinates, .zarr.",
 )
-def simulate(
-    model, t1, dt, method, keyframe, start, control, rate, progress, contacts, output
-) -> None:
+def simulate(model: str, options: Options, output: str | None) -> None:
     """Simulate MODEL from its start, and write the motion.
 
     \b
@@ -47,12 +42,12 @@ def simulate(
     """
     if output is not None:
         runs.check_output(output, ".npz", ".csv", ".zarr")
-    found = load(model, keyframe, control, contacts, start)
+    found = options.load(model)
     begin = time.perf_counter()
-    solution = motion(found, t1, dt, method, rate, shown(progress))
+    solution = options.motion(found)
     wrong = verdict(solution)
     click.echo(
-        f"simulated {t1:g} s in {time.perf_counter() - begin:.1f} s, compilation included; "
+        f"simulated {options.t1:g} s in {time.perf_counter() - begin:.1f} s, compilation included; "
         f"largest |Phi| {float(np.max(np.asarray(solution.phi_norm), initial=0.0)):.1e}"
     )
     if output is not None:
@@ -64,8 +59,7 @@ def simulate(
 
 @click.command()
 @click.argument("model", metavar="MODEL|RUN", type=click.Path())
-@simulation_options
-@contacts_option("floor")
+@simulation_options(contacts="floor")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
@@ -81,21 +75,13 @@ def simulate(
 @click.option("--port", type=int, default=0, help="Port of the page; by default a free one.")
 @click.option("--browser/--no-browser", default=True, help="Open the browser.")
 def view(
-    model,
-    t1,
-    dt,
-    method,
-    keyframe,
-    start,
-    control,
-    rate,
-    progress,
-    contacts,
-    output,
-    live,
-    motion_of,
-    port,
-    browser,
+    model: str,
+    options: Options,
+    output: str | None,
+    live: bool,
+    motion_of: str | None,
+    port: int,
+    browser: bool,
 ) -> None:
     """Show a motion in the browser: one of `jaxmbd simulate`, or MODEL simulated now.
 
@@ -117,14 +103,14 @@ def view(
         source, kept, solution = runs.read(model, motion_of)
         found = load(source, contacts=kept)
     else:
-        found = load(model, keyframe, control, contacts, start)
+        found = options.load(model)
         if live:
-            _live(found, dt, method, browser)
+            _live(found, options, browser)
             return
-        solution = motion(found, t1, dt, method, rate, shown(progress))
+        solution = options.motion(found)
     title = pathlib.Path(model).name
     page: Any = mbd.view(
-        found.mechanism, solution, visuals=found.loaded.visuals, fps=rate, title=title
+        found.mechanism, solution, visuals=found.loaded.visuals, fps=options.rate, title=title
     )
     if output is not None:
         click.echo(f"wrote {page.save(output)}, {len(page.html) / 1e6:.1f} MB")
@@ -135,10 +121,10 @@ def view(
         give_up(f"the simulation failed, and the motion is shown up to there: {wrong}")
 
 
-def _live(found: Any, dt: float | None, method: str | None, browser: bool) -> None:
+def _live(found: Model, options: Options, browser: bool) -> None:
     import jaxmbd as mbd
 
-    stepper = mbd.Stepper(found.mechanism, method_of(method, found.mechanism))
+    stepper = mbd.Stepper(found.mechanism, method_of(options.method, found.mechanism))
     controls = {
         c.name: (c.lower, c.upper) if math.isfinite(c.lower + c.upper) else (-1.0, 1.0)
         for c in found.loaded.controls
@@ -146,7 +132,7 @@ def _live(found: Any, dt: float | None, method: str | None, browser: bool) -> No
     viewer: Any = mbd.view(
         stepper,
         found.state,
-        dt=found.loaded.dt if dt is None else dt,
+        dt=options.step(found),
         controls=controls,
         visuals=found.loaded.visuals,
     )
@@ -194,7 +180,7 @@ def inspect(model: str, graph: str | None) -> None:
 _TAB = "\n             "
 
 
-def lines(found: Any) -> list[str]:
+def lines(found: Model) -> list[str]:
     """What is told of a model before its freedoms."""
     mechanism, q = found.mechanism, np.asarray(found.state.q)
     masses = {b.name: float(b.inertia.mass) for b in mechanism.bodies}
@@ -224,12 +210,9 @@ def lines(found: Any) -> list[str]:
 
 @click.command()
 @model_argument
-@simulation_options
-@contacts_option("all")
+@simulation_options(contacts="all")
 @click.option("--tolerance", type=float, help="End with code 3 if a joint differs by more.")
-def compare(
-    model, t1, dt, method, keyframe, start, control, rate, progress, contacts, tolerance
-) -> None:
+def compare(model: str, options: Options, tolerance: float | None) -> None:
     """Simulate MODEL here and in MuJoCo with the same step, and tell the difference over time.
 
     \b
@@ -239,15 +222,14 @@ def compare(
     """
     if pathlib.Path(model).suffix.lower() not in (".xml", ".mjcf", ".urdf"):
         raise ValueError(f"MuJoCo reads MJCF and URDF, so it cannot be compared for {model!r}.")
-    found = load(model, keyframe, control, contacts, start)
-    solution = motion(found, t1, dt, method, rate, shown(progress))
+    found = options.load(model)
+    solution = options.motion(found)
     wrong = verdict(solution)
     if wrong is not None:
         give_up(f"the simulation failed: {wrong}")
     times = np.asarray(solution.t) - float(found.state.t)
     own, _ = (np.asarray(x) for x in found.loaded.qpos_qvel(solution))
-    step = found.loaded.dt if dt is None else dt
-    other, opening = in_mujoco(found, times, step)
+    other, opening = in_mujoco(found, times, options.step(found))
     off = differences(found, own, other)
     click.echo(f"{'t [s]':>9} {'joints [rad, m]':>16} {'open here':>12} {'open in MuJoCo':>15}")
     here = np.asarray(solution.phi_norm)

@@ -1,6 +1,7 @@
 """What several commands share: models, methods, controls, and options."""
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -160,36 +161,6 @@ def method_of(name: str | None, mechanism: Any) -> Any:
     return getattr(mbd, METHODS[name])()
 
 
-def motion(
-    model: Model, t1: float, dt: float | None, method: str | None, rate: float, progress: bool
-) -> Any:
-    """Simulate a model and save about `rate` states per second. A failure is no error: see the
-    result of the solution."""
-    import diffrax
-
-    import jaxmbd as mbd
-
-    dt = float(model.loaded.dt) if dt is None else dt
-    if not t1 > 0 or not dt > 0 or not rate > 0:
-        raise ValueError(f"--t1, --dt and --rate must be positive, but are {t1}, {dt}, {rate}.")
-    begin = float(model.state.t)
-    # On the grid of the steps, since times between them would need steps of their own.
-    every = max(round(1 / (rate * dt)), 1)
-    u = model.loaded.control(model.control) if len(model.control) else None
-    meter = diffrax.TqdmProgressMeter() if progress else diffrax.NoProgressMeter()
-    return mbd.simulate(
-        model.mechanism,
-        method_of(method, model.mechanism),
-        model.state,
-        t1=begin + t1,
-        dt=dt,
-        control=u,
-        saveat=diffrax.SaveAt(t0=True, t1=True, steps=every),
-        progress=meter,
-        throw=False,
-    )
-
-
 def verdict(solution: Any) -> str | None:
     """What went wrong in a simulation, or `None`."""
     from .._results import RESULTS, succeeded  # JAX is slow to import
@@ -210,56 +181,105 @@ def give_up(message: str) -> NoReturn:
 model_argument = click.argument("model", type=click.Path())
 
 
-def simulation_options(function: Callable) -> Callable:
+class Options(NamedTuple):
     """The options of all commands that simulate."""
-    for option in reversed(
-        (
-            click.option("--t1", type=float, default=5.0, show_default=True, help="Duration [s]."),
-            click.option("--dt", type=float, help="Step [s]; by default that of the model."),
-            click.option(
-                "--method",
-                type=click.Choice(list(METHODS)),
-                help="Enforcement method; by default contact-impulse for models with contacts, "
-                "velocity-impulse for others.",
-            ),
-            click.option("--keyframe", help="Start in this keyframe of the model."),
-            click.option(
-                "--start",
-                multiple=True,
-                metavar="NAME=VALUE",
-                help="Coordinate of a joint at the start [rad, m]. May be repeated. Loops are "
-                "closed from there.",
-            ),
-            click.option(
-                "--control",
-                multiple=True,
-                metavar="NAME=VALUE",
-                help="Constant value of a control; by default 0. May be repeated.",
-            ),
-            click.option(
-                "--rate", type=float, default=60.0, show_default=True, help="Saved states per s."
-            ),
-            click.option(
-                "--progress/--no-progress",
-                default=None,
-                help="Show a bar; by default in terminals.",
-            ),
+
+    t1: float
+    dt: float | None
+    method: str | None
+    keyframe: str | None
+    start: Sequence[str]
+    control: Sequence[str]
+    rate: float
+    progress: bool | None
+    contacts: str
+
+    def load(self, path: str) -> Model:
+        """Load a model."""
+        return load(path, self.keyframe, self.control, self.contacts, self.start)
+
+    def step(self, model: Model) -> float:
+        """The step [s]."""
+        return float(model.loaded.dt) if self.dt is None else self.dt
+
+    def motion(self, model: Model) -> Any:
+        """Simulate a model and save about `rate` states per second. A failure is no error: see the
+        result of the solution."""
+        import diffrax
+
+        import jaxmbd as mbd
+
+        t1, dt, rate = self.t1, self.step(model), self.rate
+        if not t1 > 0 or not dt > 0 or not rate > 0:
+            raise ValueError(f"--t1, --dt and --rate must be positive, but are {t1}, {dt}, {rate}.")
+        # On the grid of the steps, since times between them would need steps of their own.
+        every = max(round(1 / (rate * dt)), 1)
+        bar = shown(self.progress)
+        return mbd.simulate(
+            model.mechanism,
+            method_of(self.method, model.mechanism),
+            model.state,
+            t1=float(model.state.t) + t1,
+            dt=dt,
+            control=model.loaded.control(model.control) if len(model.control) else None,
+            saveat=diffrax.SaveAt(t0=True, t1=True, steps=every),
+            progress=diffrax.TqdmProgressMeter() if bar else diffrax.NoProgressMeter(),
+            throw=False,
         )
-    ):
-        function = option(function)
-    return function
 
 
-def contacts_option(default: str) -> Callable:
-    """The option for the contacts that are kept."""
-    return click.option(
-        "--contacts",
-        type=click.Choice(CONTACTS),
-        default=default,
-        show_default=True,
-        help="Contacts to keep: all; those with floors (planes, height fields); or none, and no "
-        "limits of joints. Fewer are compiled sooner.",
+def simulation_options(contacts: str) -> Callable[[Callable], Callable]:
+    """The `options` of all commands that simulate, with a default of the contacts to keep."""
+    given = (
+        click.option("--t1", type=float, default=5.0, show_default=True, help="Duration [s]."),
+        click.option("--dt", type=float, help="Step [s]; by default that of the model."),
+        click.option(
+            "--method",
+            type=click.Choice(list(METHODS)),
+            help="Enforcement method; by default contact-impulse for models with contacts, "
+            "velocity-impulse for others.",
+        ),
+        click.option("--keyframe", help="Start in this keyframe of the model."),
+        click.option(
+            "--start",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Coordinate of a joint at the start [rad, m]. May be repeated. Loops are "
+            "closed from there.",
+        ),
+        click.option(
+            "--control",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Constant value of a control; by default 0. May be repeated.",
+        ),
+        click.option(
+            "--rate", type=float, default=60.0, show_default=True, help="Saved states per s."
+        ),
+        click.option(
+            "--progress/--no-progress", default=None, help="Show a bar; by default in terminals."
+        ),
+        click.option(
+            "--contacts",
+            type=click.Choice(CONTACTS),
+            default=contacts,
+            show_default=True,
+            help="Contacts to keep: all; those with floors (planes, height fields); or none, and "
+            "no limits of joints. Fewer are compiled sooner.",
+        ),
     )
+
+    def decorated(function):
+        @functools.wraps(function)
+        def collected(**arguments):
+            options = Options(**{name: arguments.pop(name) for name in Options._fields})
+            return function(options=options, **arguments)
+
+        for option in reversed(given):
+            collected = option(collected)
+        return collected
+
+    return decorated
 
 
 def shown(progress: bool | None) -> bool:

@@ -115,14 +115,14 @@ def test_view_shows_a_motion_from_a_file(run, folder):
 
 
 def test_a_failed_motion_stays_failed_in_its_file(run, folder, monkeypatch):
-    simulate = models.motion
+    simulate = models.Options.motion
 
     def failed(*arguments):
         solution = simulate(*arguments)
         return eqx.tree_at(lambda s: s.result, solution, mbd.RESULTS.nonfinite_state)
 
     with monkeypatch.context() as patch:
-        patch.setattr("jaxmbd._command_line.commands.motion", failed)
+        patch.setattr(models.Options, "motion", failed)
         arguments = ("arm.xml", *SIMULATION, "--output", "failed.npz")
         assert "is held from there" in run("simulate", *arguments, code=models.DOUBTFUL)
     model, contacts, solution = runs.read(str(folder / "failed.npz"), None)
