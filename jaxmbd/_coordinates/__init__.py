@@ -1,4 +1,6 @@
 from . import algebra as algebra
+from .algebra import AnyArray as AnyArray
+from .algebra import SameArray as SameArray
 from .algebra import apply_matrix as apply_matrix
 from .algebra import apply_transpose as apply_transpose
 from .algebra import body_axes as body_axes

@@ -5,7 +5,8 @@ A quaternion p = (w, x, y, z), scalar first, maps body to world axes: r_world = 
 Everything is written as sums of products of components, not as `@`, so that forward-mode
 derivatives do not multiply zero tangents. The axes of a body, which all its points share, and power
 series have their own derivative rules: a table that is computed once, and a sum of products for
-each tangent or cotangent.
+each tangent or cotangent. The functions that readers of files need serve NumPy's arrays too: these
+stay NumPy's, in double precision, and nothing is compiled.
 
 `rotation.py` has the public functions, which take single vectors and check them.
 """
@@ -13,7 +14,7 @@ each tangent or cotangent.
 import functools
 import math
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +22,16 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._compiler import contracted, materialise, materialise_cotangent
+
+# An argument, and a result from the same library, which static checkers take for one of JAX.
+AnyArray: TypeAlias = Array | np.ndarray
+if TYPE_CHECKING:
+    SameArray: TypeAlias = Array
+else:
+    SameArray = AnyArray
 
 
 def bilinear(
@@ -31,7 +39,7 @@ def bilinear(
     product: Callable[[Array, Array], Array],
     left: Callable[[Array, Array], Array],
     right: Callable[[Array, Array], Array],
-) -> Callable[[Array, Array], Array]:
+) -> Callable[[AnyArray, AnyArray], Array]:
     """`product(a, b)` as one operation. Along the first axis it has as many components as a and b;
     the other axes broadcast. For a cotangent c of the product, `left(c, b)` is the cotangent of a,
     and `right(a, c)` the cotangent of b.
@@ -76,6 +84,8 @@ def bilinear(
     mlir.register_lowering(primitive, mlir.lower_fun(written_out, multiple_results=False))
 
     def of_one_shape(a, b):
+        if library(a, b) is np:
+            return product(a, b)
         shape = jnp.broadcast_shapes(a.shape, b.shape)
         dtype = jnp.result_type(a, b)
         a, b = (jnp.broadcast_to(x, shape).astype(dtype) for x in (a, b))
@@ -101,15 +111,22 @@ def inlined(fn: _Function) -> _Function:
     return cast(_Function, jax.jit(fn, inline=True))
 
 
-def components(x: Float[Array, "..."], axis: int = 0) -> list[Float[Array, "..."]]:
+def library(*arrays: Any) -> Any:
+    """NumPy if all arrays are its own, otherwise `jax.numpy`."""
+    return np if all(isinstance(x, np.ndarray | np.generic) for x in arrays) else jnp
+
+
+def components(x: Float[AnyArray, "..."], axis: int = 0) -> list[Float[SameArray, "..."]]:
     """x[0], x[1], ..., or the entries along another axis. This is one operation, and its transpose
     in reverse mode is one stack. The transpose of separate slices would be a sum of padded
     arrays."""
+    if library(x) is np:
+        return list(np.moveaxis(np.asarray(x), axis, 0))
     return list(jnp.unstack(jnp.asarray(x), axis=axis))
 
 
 @inlined
-def dot(a: Float[Array, "3 *#rest"], b: Float[Array, "3 *#rest"]) -> Float[Array, "*rest"]:
+def dot(a: Float[AnyArray, "3 *#rest"], b: Float[AnyArray, "3 *#rest"]) -> Float[Array, "*rest"]:
     """a . b."""
     ax, ay, az = components(a)
     bx, by, bz = components(b)
@@ -118,7 +135,7 @@ def dot(a: Float[Array, "3 *#rest"], b: Float[Array, "3 *#rest"]) -> Float[Array
 
 def _cross(a, b):
     (ax, ay, az), (bx, by, bz) = components(a), components(b)
-    return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
+    return library(a, b).stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
 
 
 # a x b.
@@ -154,7 +171,7 @@ def matrix_product(A: Float[Array, "m n *#rest"], B: Float[Array, "n k *#rest"])
 def _quaternion_product(a, b):
     aw, ax, ay, az = components(a)
     bw, bx, by, bz = components(b)
-    return jnp.stack(
+    return library(a, b).stack(
         [
             aw * bw - ax * bx - ay * by - az * bz,
             aw * bx + ax * bw + ay * bz - az * by,
@@ -173,9 +190,72 @@ quaternion_product = bilinear(
 )
 
 
-def quaternion_conjugate(p: Float[Array, "4 *rest"]) -> Float[Array, "4 *rest"]:
+def quaternion_conjugate(p: Float[AnyArray, "4 *rest"]) -> Float[SameArray, "4 *rest"]:
     """p*."""
-    return jnp.concatenate([p[:1], -p[1:]])
+    return library(p).concatenate([p[:1], -p[1:]])
+
+
+def quaternion_rotate(
+    p: Float[AnyArray, "4 *#rest"], r: Float[AnyArray, "3 *#rest"]
+) -> Float[SameArray, "3 *rest"]:
+    """p r p* = r + w t + u x t of a unit p = (w, u), where t = 2 u x r."""
+    w, u = p[:1], p[1:]
+    t = 2 * cross(u, r)
+    return cast(Array, r) + w * t + cross(u, t)
+
+
+def quaternion_about(axis: Float[AnyArray, "3"], angle: ArrayLike) -> Float[SameArray, "4"]:
+    """The rotation by `angle` about a unit vector."""
+    xp = library(axis, angle)
+    half = xp.asarray(angle) / 2
+    return xp.concatenate([xp.cos(half)[None], xp.sin(half) * axis])
+
+
+def quaternion_along(axis: Float[AnyArray, "3"]) -> Float[SameArray, "4"]:
+    """The shortest rotation of the z axis into a unit vector. If it points downwards, half a turn
+    about x and then the shortest rotation from -z."""
+    xp = library(axis)
+    x, y, z = axis
+    down = z < 0
+    s = 1 + abs(z)  # 2 cos^2 of half the angle, at least 1
+    o = xp.zeros_like(s)
+    # (s, -y, x, 0) turns z into the axis. Below, (s, y, -x, 0) (0, 1, 0, 0) = (-y, s, 0, x) does.
+    p = xp.where(down, xp.stack([-y, s, o, x]), xp.stack([s, -y, x, o]))
+    return p / xp.sqrt(2 * s)
+
+
+def quaternion_to_matrix(p: Float[AnyArray, "4 *rest"]) -> Float[SameArray, "3 3 *rest"]:
+    """Rotation matrix of a unit quaternion."""
+    xp = library(p)
+    w, x, y, z = components(p)
+    return xp.stack(
+        [
+            xp.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)]),
+            xp.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)]),
+            xp.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]),
+        ]
+    )
+
+
+def quaternion_from_matrix(R: Float[AnyArray, "3 3"]) -> Float[SameArray, "4"]:
+    """Unit quaternion of a rotation matrix, the one with w >= 0.
+
+    The entries of R give all products 4 p_i p_j. The row of that matrix with the largest diagonal
+    entry (at least 1) is p up to a factor, so nothing cancels at any angle (Shepperd, "Quaternion
+    from rotation matrix", Journal of Guidance and Control 1, 1978)."""
+    xp = library(R)
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = map(components, components(R))
+    products = xp.stack(
+        [
+            xp.stack([1 + xx + yy + zz, zy - yz, xz - zx, yx - xy]),
+            xp.stack([zy - yz, 1 + xx - yy - zz, xy + yx, xz + zx]),
+            xp.stack([xz - zx, xy + yx, 1 - xx + yy - zz, yz + zy]),
+            xp.stack([yx - xy, xz + zx, yz + zy, 1 - xx - yy + zz]),
+        ]
+    )
+    row = products[xp.argmax(xp.diagonal(products))]
+    p = row / xp.sqrt(xp.sum(row * row))
+    return xp.where(p[0] < 0, -p, p)
 
 
 @inlined

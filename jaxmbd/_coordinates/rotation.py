@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from .._inputs import Refusal, checked
 from . import algebra
-from .algebra import components, inlined
+from .algebra import inlined
 
 _Function = TypeVar("_Function", bound=Callable)
 
@@ -93,46 +93,21 @@ def quaternion_rotate(
     p: Float[Array, "*#batch 4"], r: Float[Array, "*#batch 3"]
 ) -> Float[Array, "*batch 3"]:
     """Rotated vector p r p* = r + w t + u x t of a unit p = (w, u), where t = 2 u x r."""
-    w, u = p[:1], p[1:]
-    t = 2 * algebra.cross(u, r)
-    return r + w * t + algebra.cross(u, t)
+    return algebra.quaternion_rotate(p, r)
 
 
 @checked
 @_over_leading_axes(1)
 def quaternion_to_matrix(p: Float[Array, "*batch 4"]) -> Float[Array, "*batch 3 3"]:
     """Rotation matrix R of a unit quaternion, r_world = R r_body; its columns are the body axes."""
-    w, x, y, z = components(p)
-    return jnp.stack(
-        [
-            jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)]),
-            jnp.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)]),
-            jnp.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]),
-        ]
-    )
+    return algebra.quaternion_to_matrix(p)
 
 
 @checked
 @_over_leading_axes(2)
 def quaternion_from_matrix(R: Float[Array, "*batch 3 3"]) -> Float[Array, "*batch 4"]:
-    """Unit quaternion of a rotation matrix, the one with w >= 0.
-
-    The entries of R give all products 4 p_i p_j. The row of that matrix with the largest diagonal
-    entry (at least 1) is p up to a factor, so nothing cancels at any angle (Shepperd, "Quaternion
-    from rotation matrix", Journal of Guidance and Control 1, 1978).
-    """
-    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = map(components, components(R))
-    products = jnp.stack(
-        [
-            jnp.stack([1 + xx + yy + zz, zy - yz, xz - zx, yx - xy]),
-            jnp.stack([zy - yz, 1 + xx - yy - zz, xy + yx, xz + zx]),
-            jnp.stack([xz - zx, xy + yx, 1 - xx + yy - zz, yz + zy]),
-            jnp.stack([yx - xy, xz + zx, yz + zy, 1 - xx - yy + zz]),
-        ]
-    )
-    row = products[jnp.argmax(jnp.diagonal(products))]
-    p = row / jnp.sqrt(jnp.sum(row * row))
-    return jnp.where(p[0] < 0, -p, p)
+    """Unit quaternion of a rotation matrix, the one with w >= 0."""
+    return algebra.quaternion_from_matrix(R)
 
 
 @checked

@@ -6,21 +6,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._coordinates import algebra
 from ..mechanism import (
     GROUND,
     AbstractConstraint,
     Inertia,
+    Pose,
     Prismatic,
     Revolute,
     Serial,
     Spherical,
 )
-from . import rigid
-from .loaded import Branch, FileJoint
-from .rigid import Transform
-from .source import Source, pose
+from .loaded import Branch, FileJoint, pose
+from .source import Source
 
 _KINDS = ("free", "ball", "slide", "hinge")
+# Joints that are alone on their body.
+_ALONE = {"ball": Spherical, "slide": Prismatic, "hinge": Revolute}
 
 
 class Tree(NamedTuple):
@@ -66,7 +68,7 @@ def _inertia(source: Source, owner: int) -> Inertia:
     center = sum(part * frame.position for part, frame in zip(masses, frames, strict=True)) / mass
     tensor = np.zeros((3, 3))
     for b, part, frame in zip(parts, masses, frames, strict=True):
-        R, d = rigid.matrix(frame.orientation), frame.position - center
+        R, d = algebra.quaternion_to_matrix(frame.orientation), frame.position - center
         tensor += (R * m.body_inertia[b]) @ R.T + part * (d @ d * np.eye(3) - np.outer(d, d))
     return Inertia(mass, (tensor + tensor.T) / 2, center)
 
@@ -75,42 +77,45 @@ def _carried(source: Source, b: int) -> tuple[AbstractConstraint | None, Branch]
     """The joint that carries body b."""
     m = source.m
     first = int(m.body_jntadr[b])
-    numbers = list(range(first, first + int(m.body_jntnum[b])))
+    numbers = range(first, first + int(m.body_jntnum[b]))
     kinds = [_KINDS[m.jnt_type[j]] for j in numbers]
-    child, parent = source.name("body", b), int(m.body_parentid[b])
-    carrier = source.body(parent)
-    if kinds == ["free"]:
-        branch = Branch(child, GROUND, None, False, (_free(source, numbers[0], child),))
-        return None, branch
     names = [source.name("joint", j) for j in numbers]
-    name = "+".join(names)
-    start = source.rest[parent].compose(source.fixed(b))
+    child, parent = source.name("body", b), int(m.body_parentid[b])
+    places = [int(m.jnt_qposadr[j]) for j in numbers], [int(m.jnt_dofadr[j]) for j in numbers]
+    if kinds == ["free"]:
+        (qpos,), (qvel,) = places
+        member = FileJoint(names[0], "free", child, qpos, qvel)
+        return None, Branch(child, GROUND, None, False, (member,))
+    name, carrier = "+".join(names), source.body(parent)
     axes = [m.jnt_axis[j].copy() for j in numbers]
     points = [m.jnt_pos[j].copy() for j in numbers]
     turning = [p for p, kind in zip(points, kinds, strict=True) if kind != "slide"]
     meet = all(np.linalg.norm(p - turning[0]) < 1e-12 for p in turning)
     if len(kinds) == 1:
-        local = Transform(points[0], np.eye(4)[0] if kinds == ["ball"] else rigid.along(axes[0]))
+        local = pose(points[0])
+        if kinds != ["ball"]:
+            local = pose(points[0], algebra.quaternion_along(axes[0]))
         axes, points = [np.eye(3)[2]], [np.zeros(3)]
     else:
-        local = Transform(turning[0] if turning and meet else np.zeros(3), np.eye(4)[0])
+        local = pose(turning[0] if turning and meet else np.zeros(3))
         points = [p - local.position for p in points]
-    frames: dict[str, Any] = {"frame_a": pose(start.compose(local)), "frame_b": pose(local)}
-    if kinds == ["hinge"]:
-        stops = _limits(source, numbers[0])
-        joint, order, swapped = Revolute(name, carrier, child, limits=stops, **frames), [0], False
-    elif kinds == ["slide"]:
-        stops = _limits(source, numbers[0])
-        joint, order, swapped = Prismatic(name, carrier, child, limits=stops, **frames), [0], False
-    elif kinds == ["ball"]:
-        joint, order, swapped = Spherical(name, carrier, child, **frames), [0], False
+    start = source.rest[parent].compose(source.fixed(b)).compose(local)
+    zeros = [
+        float(m.qpos0[qpos]) if kind in ("hinge", "slide") else 0.0
+        for qpos, kind in zip(places[0], kinds, strict=True)
+    ]
+    if len(kinds) == 1:
+        ends: dict[str, Any] = {"frame_a": start, "frame_b": local}
+        if kinds != ["ball"] and m.jnt_limited[first]:
+            # The coordinate is 0 where the file starts.
+            ends["limits"] = m.jnt_range[first] - zeros[0]
+        joint, order, swapped = _ALONE[kinds[0]](name, carrier, child, **ends), [0], False
     else:
         joint, order, swapped = _serial(
-            source, name, (carrier, child), frames, kinds, axes, None if meet else points
+            source, name, ((carrier, start), (child, local)), kinds, axes, None if meet else points
         )
     found = []
     for k, j in enumerate(numbers):
-        zero = float(m.qpos0[m.jnt_qposadr[j]]) if kinds[k] in ("hinge", "slide") else 0.0
         low, high = m.jnt_range[j]
         limited = m.jnt_limited[j] and kinds[k] == "hinge" and high - low < 2 * math.pi
         found.append(
@@ -118,45 +123,30 @@ def _carried(source: Source, b: int) -> tuple[AbstractConstraint | None, Branch]
                 names[k],
                 kinds[k],
                 child,
-                int(m.jnt_qposadr[j]),
-                int(m.jnt_dofadr[j]),
+                places[0][k],
+                places[1][k],
                 name,
                 order[k],
                 axes[k],
                 points[k],
-                zero,
+                zeros[k],
                 float(low + high) / 2 if limited else 0.0,
             )
         )
     return joint, Branch(child, carrier, name, swapped, tuple(found))
 
 
-def _limits(source: Source, j: int) -> Any:
-    """Limits of the coordinate of a hinge or slide, which is 0 where the file starts."""
-    m = source.m
-    return m.jnt_range[j] - m.qpos0[m.jnt_qposadr[j]] if m.jnt_limited[j] else None
-
-
-def _free(source: Source, j: int, child: str) -> FileJoint:
-    m = source.m
-    return FileJoint(
-        source.name("joint", j),
-        "free",
-        child,
-        int(m.jnt_qposadr[j]),
-        int(m.jnt_dofadr[j]),
-        None,
-        0,
-        np.zeros(3),
-        np.zeros(3),
-        0.0,
-        0.0,
-    )
-
-
-def _serial(source, name, bodies, frames, kinds, axes, points):
+def _serial(
+    source: Source,
+    name: str,
+    ends: tuple[tuple[str, Pose], tuple[str, Pose]],
+    kinds: list[str],
+    axes: list[np.ndarray],
+    points: list[np.ndarray] | None,
+) -> tuple[Serial, list[int], bool]:
     """Several joints of one body as one joint, with the index of each coordinate, and whether the
-    bodies are swapped."""
+    bodies are swapped: seen from the child, slides that follow the turns come first, and all moves
+    are opposite."""
     slides = [k for k, kind in enumerate(kinds) if kind == "slide"]
     turns = [k for k, kind in enumerate(kinds) if kind != "slide"]
     ball = "ball" in kinds
@@ -175,43 +165,21 @@ def _serial(source, name, bodies, frames, kinds, axes, points):
             f'{source.path}: the joints "{name}" of one body, {kinds}, have no counterpart '
             "together: put a body with some mass between them."
         )
-    order = [0] * len(kinds)
-    rows = [axes[k] for k in turns]
-    if ball:
-        for i, k in enumerate(slides):
-            order[k] = i
-        order[turns[0]] = len(slides)
-        rows, points = list(np.eye(3)), None
-        joint = Serial(
-            name,
-            *bodies,
-            slides=np.array([axes[k] for k in slides]),
-            axes=np.array(rows),
-            **frames,
-        )
-        return joint, order, False
-    if first:
-        for i, k in enumerate([*slides, *turns]):
-            order[k] = i
-        joint = Serial(
-            name,
-            *bodies,
-            slides=np.array([axes[k] for k in slides]).reshape(-1, 3),
-            axes=np.array(rows).reshape(-1, 3),
-            anchors=None if points is None or not turns else np.array([points[k] for k in turns]),
-            **frames,
-        )
-        return joint, order, False
-    # Seen from the child, the slides come first, and all moves are opposite.
-    for i, k in enumerate([*slides, *reversed(turns)]):
-        order[k] = i
+    sign, turns = (1, turns) if first else (-1, turns[::-1])
+    (a, frame_a), (b, frame_b) = ends if first else reversed(ends)
+    order = [[*slides, *turns].index(k) for k in range(len(kinds))]
+    rows = np.eye(3) if ball else np.array([axes[k] for k in turns]).reshape(-1, 3)
+    anchors = None
+    if points is not None and turns and not ball:
+        anchors = np.array([points[k] for k in turns])
     joint = Serial(
         name,
-        *reversed(bodies),
-        slides=-np.array([axes[k] for k in slides]),
-        axes=-np.array(rows)[::-1],
-        anchors=None if points is None else np.array([points[k] for k in reversed(turns)]),
-        frame_a=frames["frame_b"],
-        frame_b=frames["frame_a"],
+        a,
+        b,
+        slides=sign * np.array([axes[k] for k in slides]).reshape(-1, 3),
+        axes=sign * rows,
+        anchors=anchors,
+        frame_a=frame_a,
+        frame_b=frame_b,
     )
-    return joint, order, True
+    return joint, order, not first

@@ -7,27 +7,29 @@ import numpy as np
 
 from .._contact import ContactLaw
 from ..mechanism import (
-    GROUND,
     AbstractConstraint,
     AbstractContact,
     AbstractShape,
-    Box,
-    Capsule,
-    Contact,
     ConvexPoints,
     CoordinateConstraint,
     CoordinateLimit,
-    Cylinder,
-    Ellipsoid,
     Fixed,
-    HalfSpace,
     HeightField,
-    Sphere,
     Spherical,
 )
 from .fields import overridden
-from .shapes import few_corners, heights, kind_of, mesh
-from .source import Coordinates, Source, pose
+from .shapes import (
+    Side,
+    contact,
+    few_corners,
+    ground_first,
+    heights,
+    kind_of,
+    mesh,
+    size_of,
+    touching,
+)
+from .source import Coordinates, Source
 
 
 def limits(source: Source, along: Coordinates) -> list[AbstractContact]:
@@ -62,7 +64,7 @@ def _limit(source, kind, i, coordinate, margin, low, high) -> CoordinateLimit:
 def contacts(source: Source, corners: int) -> list[AbstractContact]:
     """Contacts of all pairs of geoms that may touch by the rules of the file, with so many corners
     of the convex hulls of meshes."""
-    m, found = source.m, []
+    found = []
     if "contact" in source.off:
         return []
     shapes: dict[int, AbstractShape | None] = {}
@@ -82,49 +84,26 @@ def contacts(source: Source, corners: int) -> list[AbstractContact]:
         key = (dimension, *friction)
         if key not in laws:
             laws[key] = _law(dimension, friction)
-        ends = [
-            (source.body(m.geom_bodyid[x]), shape, _frame(source, x), _surface(source, x))
-            for x, shape in ((g, one), (h, other))
-        ]
-        # The ground comes first, so that normals point away from it.
-        ends.sort(key=lambda end: end[0] != GROUND)
-        (a, shape_a, frame_a, surface_a), (b, shape_b, frame_b, surface_b) = ends
+        a, b = ground_first(_side(source, g, one), _side(source, h, other))
         name = f"{source.name('geom', g)}-{source.name('geom', h)}"
-        try:
-            contact = Contact(
-                name,
-                a,
-                b,
-                shape_a,
-                shape_b,
-                frame_a=frame_a,
-                frame_b=frame_b,
-                law=laws[key],
-                margin=margins[margin],
-                surface_velocity_a=surface_a,
-                surface_velocity_b=surface_b,
-            )
-        except ValueError:
-            source.drop(
-                "geom",
-                g,
-                f'its contact with "{source.name("geom", h)}", of kinds '
-                f"{kind_of(source, g)} and {kind_of(source, h)}",
-            )
+        made = contact(name, a, b, laws[key], margins[margin])
+        if made is not None:
+            found.append(made)
             continue
-        found.append(contact)
+        source.drop(
+            "geom",
+            g,
+            f'its contact with "{source.name("geom", h)}", of kinds '
+            f"{kind_of(source, g)} and {kind_of(source, h)}",
+        )
     return found
 
 
-def _frame(source: Source, g: int):
+def _side(source: Source, g: int, shape: AbstractShape) -> Side:
     m = source.m
-    return pose(source.on(m.geom_bodyid[g], m.geom_pos[g], m.geom_quat[g]))
-
-
-def _surface(source: Source, g: int) -> np.ndarray | None:
-    """Linear and angular velocity of the surface of a geom in its frame, `None` at rest."""
-    velocity = np.array(source.m.geom_surfacevel[g])
-    return velocity if np.any(velocity) else None
+    b, velocity = m.geom_bodyid[g], np.array(m.geom_surfacevel[g])
+    frame = source.on(b, m.geom_pos[g], m.geom_quat[g])
+    return Side(source.body(b), shape, frame, velocity if np.any(velocity) else None)
 
 
 def _pairs(source: Source) -> list[tuple[int, int, int, tuple[float, float, float], float]]:
@@ -205,19 +184,7 @@ def _law(dimension: int, friction: tuple[float, float, float]) -> ContactLaw:
 
 
 def _shape(source: Source, g: int, corners: int) -> AbstractShape | None:
-    m, kind, size = source.m, kind_of(source, g), [float(x) for x in source.m.geom_size[g]]
-    if kind == "plane":
-        return HalfSpace()
-    if kind == "sphere":
-        return Sphere(size[0])
-    if kind == "capsule":
-        return Capsule(size[0], size[1])
-    if kind == "cylinder":
-        return Cylinder(size[0], size[1])
-    if kind == "ellipsoid":
-        return Ellipsoid(size)
-    if kind == "box":
-        return Box(size)
+    m, kind = source.m, kind_of(source, g)
     if kind == "hfield":
         k = int(m.geom_dataid[g])
         z = heights(m, k)
@@ -227,8 +194,10 @@ def _shape(source: Source, g: int, corners: int) -> AbstractShape | None:
         return HeightField(z, spacing)
     if kind == "mesh":
         return ConvexPoints(_hull(source, g, corners))
-    source.drop("geom", g, f'its contacts: the kind "{kind}"')
-    return None
+    shape = touching(kind, size_of(source, g, kind))
+    if shape is None:
+        source.drop("geom", g, f'its contacts: the kind "{kind}"')
+    return shape
 
 
 def _hull(source: Source, g: int, corners: int) -> np.ndarray:
@@ -291,7 +260,7 @@ def _between_bodies(source: Source, k: int, kind: str, name: str) -> list[Abstra
     # A weld without a torque holds a point only.
     point_only = kind == "connect" or data[_TORQUE_SCALE] == 0
     joint: Any = Spherical if point_only else Fixed
-    return [joint(name, *names, frame_a=pose(a), frame_b=pose(b))]
+    return [joint(name, *names, frame_a=a, frame_b=b)]
 
 
 def _between_coordinates(

@@ -4,26 +4,23 @@ A field that is in none of the lists, such as one of a later version of MuJoCo, 
 differs from the value of an element that the file leaves as it is."""
 
 import functools
-from collections.abc import Callable, Container, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .source import Source
+from .source import KINDS, Source
 
-
-class Reads(NamedTuple):
-    """What `load` is asked to read."""
-
-    contacts: bool
-    limits: bool
+# Whether element i acts by a field.
+_Acts: TypeAlias = Callable[[Source, int], Any]
 
 
 class Told(NamedTuple):
     """A field that is told: `why`, and whether element i acts by it, `None` for always."""
 
     why: str
-    acts: Callable[[Source, int, Reads], Any] | None = None
+    acts: _Acts | None = None
 
 
 def _names(groups: Mapping[str, str]) -> frozenset[str]:
@@ -33,54 +30,30 @@ def _names(groups: Mapping[str, str]) -> frozenset[str]:
 # --- conditions ----------------------------------------------------------------------------------
 
 
-def _limited(source: Source, j: int, reads: Reads) -> Any:
-    return reads.limits and "limit" not in source.off and source.m.jnt_limited[j]
+def _if(switch: str, field: str) -> _Acts:
+    """Not switched off, and another field of the element is not 0."""
+    return lambda source, i: switch not in source.off and getattr(source.m, field)[i]
 
 
-def _tendon_limited(source: Source, k: int, reads: Reads) -> Any:
-    return reads.limits and "limit" not in source.off and source.m.tendon_limited[k]
-
-
-def _rubs(source: Source, i: int, reads: Reads) -> Any:
-    del reads
-    return "frictionloss" not in source.off and source.m.dof_frictionloss[i]
-
-
-def _tendon_rubs(source: Source, k: int, reads: Reads) -> Any:
-    del reads
-    return "frictionloss" not in source.off and source.m.tendon_frictionloss[k]
-
-
-def _held(source: Source, k: int, reads: Reads) -> Any:
-    del reads
-    return "equality" not in source.off and source.m.eq_active0[k]
-
-
-def _touches(source: Source, g: int, reads: Reads) -> Any:
+def _touches(source: Source, g: int) -> Any:
     m = source.m
     able = m.geom_contype[g] or m.geom_conaffinity[g] or g in m.pair_geom1 or g in m.pair_geom2
-    return reads.contacts and "contact" not in source.off and able
+    return "contact" not in source.off and able
 
 
-def _soft_geom(source: Source, g: int, reads: Reads) -> Any:
-    return _touches(source, g, reads) and not overridden(source)
+def _paired(source: Source, _: int) -> Any:
+    return "contact" not in source.off
 
 
-def _paired(source: Source, k: int, reads: Reads) -> Any:
-    del k
-    return reads.contacts and "contact" not in source.off
+def _unless_overridden(acts: _Acts) -> _Acts:
+    return lambda source, i: acts(source, i) and not overridden(source)
 
 
-def _soft_pair(source: Source, k: int, reads: Reads) -> Any:
-    return _paired(source, k, reads) and not overridden(source)
+def _overrides(source: Source, i: int) -> Any:
+    return _paired(source, i) and overridden(source)
 
 
-def _overrides(source: Source, i: int, reads: Reads) -> Any:
-    return _paired(source, i, reads) and overridden(source)
-
-
-def _in_medium(source: Source, i: int, reads: Reads) -> Any:
-    del i, reads
+def _in_medium(source: Source, _: int) -> Any:
     return source.m.opt.density or source.m.opt.viscosity
 
 
@@ -123,65 +96,38 @@ _EQUALITY = "its softness, which is exact here"
 _CONTACT = "the softness of its contacts, which are rigid here"
 _PLUGIN = "its plugin"
 
-TOLD: dict[str, Told] = {
-    "body_plugin": Told(_PLUGIN),
-    "jnt_solref": Told(_LIMIT, _limited),
-    "jnt_solimp": Told(_LIMIT, _limited),
-    "jnt_stiffnesspoly": Told("the nonlinear terms of its stiffness"),
-    "jnt_plasticadr": Told("the yielding of its spring"),
-    "dof_dampingpoly": Told("the nonlinear terms of its damping"),
-    "dof_solref": Told(_FRICTION, _rubs),
-    "dof_solimp": Told(_FRICTION, _rubs),
-    "geom_solref": Told(_CONTACT, _soft_geom),
-    "geom_solimp": Told(_CONTACT, _soft_geom),
-    "geom_adhesion": Told("the adhesion of its contacts", _touches),
-    "geom_fluid": Told("the forces of the medium on its shape", _in_medium),
-    "geom_plugin": Told(_PLUGIN),
-    "pair_solref": Told(_CONTACT, _soft_pair),
-    "pair_solreffriction": Told(_CONTACT, _soft_pair),
-    "pair_solimp": Told(_CONTACT, _soft_pair),
-    "pair_adhesion": Told("the adhesion of its contacts", _paired),
-    "eq_solref": Told(_EQUALITY, _held),
-    "eq_solimp": Told(_EQUALITY, _held),
-    "tendon_stiffnesspoly": Told("the nonlinear terms of its stiffness"),
-    "tendon_dampingpoly": Told("the nonlinear terms of its damping"),
-    "tendon_plasticadr": Told("the yielding of its spring"),
-    "tendon_solref_lim": Told(_LIMIT, _tendon_limited),
-    "tendon_solimp_lim": Told(_LIMIT, _tendon_limited),
-    "tendon_solref_fri": Told(_FRICTION, _tendon_rubs),
-    "tendon_solimp_fri": Told(_FRICTION, _tendon_rubs),
-    "actuator_delay": Told("its delay"),
-    "actuator_dampingpoly": Told("the nonlinear terms of its damping"),
-    "sensor_cutoff": Told("the limits of its reading"),
-    "sensor_delay": Told("its delay"),
-    "sensor_interval": Told("the interval of its readings"),
-    "sensor_plugin": Told(_PLUGIN),
-    "key_act": Told("the activation of actuators"),
+TOLD = {
+    name: Told(why, acts)
+    for why, acts, names in (
+        (_PLUGIN, None, "body_plugin geom_plugin sensor_plugin"),
+        (_LIMIT, _if("limit", "jnt_limited"), "jnt_solref jnt_solimp"),
+        (_LIMIT, _if("limit", "tendon_limited"), "tendon_solref_lim tendon_solimp_lim"),
+        (_FRICTION, _if("frictionloss", "dof_frictionloss"), "dof_solref dof_solimp"),
+        (
+            _FRICTION,
+            _if("frictionloss", "tendon_frictionloss"),
+            "tendon_solref_fri tendon_solimp_fri",
+        ),
+        (_EQUALITY, _if("equality", "eq_active0"), "eq_solref eq_solimp"),
+        (_CONTACT, _unless_overridden(_touches), "geom_solref geom_solimp"),
+        (_CONTACT, _unless_overridden(_paired), "pair_solref pair_solreffriction pair_solimp"),
+        ("the adhesion of its contacts", _touches, "geom_adhesion"),
+        ("the adhesion of its contacts", _paired, "pair_adhesion"),
+        ("the forces of the medium on its shape", _in_medium, "geom_fluid"),
+        ("the nonlinear terms of its stiffness", None, "jnt_stiffnesspoly tendon_stiffnesspoly"),
+        (
+            "the nonlinear terms of its damping",
+            None,
+            "dof_dampingpoly tendon_dampingpoly actuator_dampingpoly",
+        ),
+        ("the yielding of its spring", None, "jnt_plasticadr tendon_plasticadr"),
+        ("its delay", None, "actuator_delay sensor_delay"),
+        ("the limits of its reading", None, "sensor_cutoff"),
+        ("the interval of its readings", None, "sensor_interval"),
+        ("the activation of actuators", None, "key_act"),
+    )
+    for name in names.split()
 }
-
-# Fields that act only with another one, which is told.
-TOLD_WITH: dict[str, str] = {
-    "jnt_springyield": "jnt_plasticadr",
-    "tendon_springyield": "tendon_plasticadr",
-    "key_plastic": "jnt_plasticadr",
-    "key_mpos": "body_mocapid",
-    "key_mquat": "body_mocapid",
-    "actuator_history": "actuator_delay",
-    "actuator_historyadr": "actuator_delay",
-    "sensor_history": "sensor_delay",
-    "sensor_historyadr": "sensor_delay",
-    **{
-        f"actuator_{name}": "actuator_dyntype"
-        for name in "actadr actnum dynprm actlimited actrange actearly".split()
-    },
-    "actuator_cranklength": "actuator_trntype",
-    "actuator_lengthrange": "actuator_gaintype",
-    "actuator_ctrlspec": "actuator_gaintype",
-    "sensor_intprm": "sensor_type",
-    "plugin": "nplugin",
-}
-
-_WHOLE = {"flex": "nflex", "plugin_": "nplugin"}
 
 # Names, addresses, sizes of the memory, what the compiler derives, what is only drawn, and data
 # that only the author of the file reads.
@@ -209,16 +155,24 @@ WITHOUT_EFFECT = _names(
         "name_": "lightadr meshadr skinadr hfieldadr texadr matadr excludeadr numericadr textadr "
         "tupleadr pluginadr",
     }
+) | _names(
+    # What acts only with another field, which is told.
+    {
+        "jnt_": "springyield",
+        "tendon_": "springyield",
+        "key_": "plastic mpos mquat",
+        "actuator_": "history historyadr actadr actnum dynprm actlimited actrange actearly "
+        "cranklength lengthrange ctrlspec",
+        "sensor_": "history historyadr intprm",
+    }
 )
 
+# Groups of fields without effect, and of what is told as a whole.
 _UNSEEN = (
     *("bvh_", "oct_", "cam_", "light_", "skin_", "tex_", "mat_", "numeric_", "text_", "tuple_"),
-    *("ten_J_", "B_", "M_", "D_", "efm0_", "efmC_"),
+    *("ten_J_", "B_", "M_", "D_", "efm0_", "efmC_", "flex", "plugin"),
 )
 
-OPTIONS_READ = frozenset(
-    "timestep gravity disableflags enableflags disableactuator o_margin o_friction".split()
-)
 OPTIONS_TOLD: dict[str, Told] = {
     "density": Told("the forces of a medium on the bodies"),
     "viscosity": Told("the forces of a medium on the bodies"),
@@ -226,51 +180,28 @@ OPTIONS_TOLD: dict[str, Told] = {
     "o_solref": Told(_CONTACT, _overrides),
     "o_solimp": Told(_CONTACT, _overrides),
 }
-# How MuJoCo solves, and the field of magnetometers, which are told.
-OPTIONS_WITHOUT_EFFECT = frozenset(
-    "impratio tolerance ls_tolerance noslip_tolerance ccd_tolerance sleep_tolerance magnetic "
+# What is read; how MuJoCo solves; and the field of magnetometers, which are told.
+OPTIONS_NOT_TOLD = frozenset(
+    "timestep gravity disableflags enableflags disableactuator o_margin o_friction "
+    "impratio tolerance ls_tolerance noslip_tolerance ccd_tolerance sleep_tolerance "
     "integrator cone jacobian solver iterations ls_iterations noslip_iterations ccd_iterations "
-    "sdf_initpoints sdf_iterations".split()
+    "sdf_initpoints sdf_iterations magnetic".split()
 )
 
-FLAGS_READ = frozenset(
-    "DSBL_CONSTRAINT DSBL_EQUALITY DSBL_FRICTIONLOSS DSBL_LIMIT DSBL_CONTACT DSBL_SPRING "
-    "DSBL_DAMPER DSBL_GRAVITY DSBL_FILTERPARENT DSBL_ACTUATION ENBL_OVERRIDE".split()
-)
 FLAGS_TOLD = {"ENBL_SLEEP": "bodies that come to rest do not fall asleep here"}
-FLAGS_WITHOUT_EFFECT = frozenset(
+# What is read, and how MuJoCo solves.
+FLAGS_NOT_TOLD = frozenset(
+    "DSBL_CONSTRAINT DSBL_EQUALITY DSBL_FRICTIONLOSS DSBL_LIMIT DSBL_CONTACT DSBL_SPRING "
+    "DSBL_DAMPER DSBL_GRAVITY DSBL_FILTERPARENT DSBL_ACTUATION ENBL_OVERRIDE "
     "DSBL_CLAMPCTRL DSBL_WARMSTART DSBL_REFSAFE DSBL_SENSOR DSBL_MIDPHASE DSBL_EULERDAMP "
     "DSBL_AUTORESET DSBL_NATIVECCD DSBL_ISLAND DSBL_MULTICCD ENBL_ENERGY ENBL_FWDINV "
     "ENBL_INVDISCRETE ENBL_DIAGEXACT ENBL_IPC ENBL_SPECULATIVE".split()
 )
 
 
-def classification(name: str) -> str:
-    """ "read", "told", "without effect", or "unknown" for a field of the compiled model."""
-    if name in READ:
-        return "read"
-    if name in TOLD or name in TOLD_WITH or name.startswith(tuple(_WHOLE)):
-        return "told"
-    if name in WITHOUT_EFFECT or name.startswith(_UNSEEN):
-        return "without effect"
-    return "unknown"
-
-
-def classification_of_option(name: str) -> str:
-    """The same for a field of its options."""
-    return _listed(name, OPTIONS_READ, OPTIONS_TOLD, OPTIONS_WITHOUT_EFFECT)
-
-
-def classification_of_flag(name: str) -> str:
-    """The same for a bit of its flags, such as "DSBL_CONTACT"."""
-    return _listed(name, FLAGS_READ, FLAGS_TOLD, FLAGS_WITHOUT_EFFECT)
-
-
-def _listed(
-    name: str, read: Container[str], told: Container[str], without_effect: Container[str]
-) -> str:
-    lists = {"read": read, "told": told, "without effect": without_effect}
-    return next((word for word, names in lists.items() if name in names), "unknown")
+def is_not_told(name: str) -> bool:
+    """Whether a field of the compiled model is known, and nothing is said of it."""
+    return name in READ or name in WITHOUT_EFFECT or name.startswith(_UNSEEN)
 
 
 # --- telling -------------------------------------------------------------------------------------
@@ -291,23 +222,11 @@ _PLAIN = """
 </mujoco>
 """
 
-_KINDS = {
-    "body": "body",
-    "jnt": "joint",
-    "geom": "geom",
-    "site": "site",
-    "tendon": "tendon",
-    "actuator": "actuator",
-    "eq": "equality",
-    "sensor": "sensor",
-    "key": "key",
-    "pair": "pair",
-    "cam": "camera",
-}
+_KINDS = {prefix: kind for kind, (prefix, _) in KINDS.items()}
 
 
 @functools.cache
-def _plain(mujoco: Any) -> Any:
+def _plain(mujoco: ModuleType) -> Any:
     """A model of which every element is as it is by default."""
     return mujoco.MjModel.from_xml_string(_PLAIN)
 
@@ -324,7 +243,7 @@ def fields_of(thing: Any) -> list[str]:
 _FLAG_TYPES = {"DSBL_": "DisableBit", "ENBL_": "EnableBit"}
 
 
-def flags_of(mujoco: Any, start: str) -> list[str]:
+def flags_of(mujoco: ModuleType, start: str) -> list[str]:
     """The names of the flags that disable, "DSBL_", or enable, "ENBL_"."""
     members = getattr(mujoco, f"mjt{_FLAG_TYPES[start]}").__members__
     return [name.removeprefix("mj") for name in members if name.startswith(f"mj{start}")]
@@ -335,30 +254,29 @@ def is_size(name: str, value: Any) -> bool:
     return name.startswith("n") and isinstance(value, int) and not isinstance(value, bool)
 
 
-def tell(source: Source, reads: Reads) -> None:
+def tell(source: Source) -> None:
     """Note all fields that are not read and differ from those of a default model."""
     m, plain = source.m, _plain(source.mujoco)
     for k in range(m.nflex):
         source.drop("flex", k, "deformable bodies")
     if m.nplugin:
         source.drop_option("plugins", f"{m.nplugin} of them")
-    _tell_options(source, plain, reads)
+    _tell_options(source, plain)
     for name in fields_of(m):
-        known = TOLD.get(name)
-        if known is None and classification(name) != "unknown":
-            continue
         value = getattr(m, name)
-        if not is_size(name, value):
-            told = known or Told(f"its field {name}, which is new")
-            _tell_field(source, name, value, getattr(plain, name), told, reads)
+        if name in TOLD or not (is_not_told(name) or is_size(name, value)):
+            told = TOLD.get(name, Told(f"its field {name}, which is new"))
+            _tell_field(source, name, value, getattr(plain, name), told)
 
 
-def _tell_field(
-    source: Source, name: str, value: Any, usual: Any, told: Told, reads: Reads
-) -> None:
+def _tell_field(source: Source, name: str, value: Any, usual: Any, told: Told) -> None:
     prefix, _, _ = name.partition("_")
-    kind = "joint" if prefix == "dof" else _KINDS.get(prefix)
-    if kind is None or not isinstance(value, np.ndarray) or len(value) != _count(source, prefix):
+    kind, count = _KINDS.get(prefix), source.m.nv
+    if prefix == "dof":
+        kind = "joint"
+    elif kind is not None:
+        count = source.count(kind)
+    if kind is None or not isinstance(value, np.ndarray) or len(value) != count:
         if not np.array_equal(value, usual) and np.any(value):
             source.drop_option(name, told.why)
         return
@@ -369,28 +287,20 @@ def _tell_field(
         usual = np.zeros(value.shape[1:])
     differs = np.any((value != usual).reshape(len(value), -1), axis=1)
     for i in map(int, np.flatnonzero(differs)):
-        if told.acts is None or told.acts(source, i, reads):
+        if told.acts is None or told.acts(source, i):
             source.drop(kind, int(source.m.dof_jntid[i]) if prefix == "dof" else i, told.why)
 
 
-def _count(source: Source, prefix: str) -> int:
-    if prefix == "dof":
-        return source.m.nv
-    return source.count(_KINDS[prefix])
-
-
-def _tell_options(source: Source, plain: Any, reads: Reads) -> None:
-    opt, usual = source.m.opt, plain.opt
+def _tell_options(source: Source, plain: Any) -> None:
+    opt = source.m.opt
     for name in fields_of(opt):
-        known = OPTIONS_TOLD.get(name)
-        if known is None and classification_of_option(name) != "unknown":
+        told = OPTIONS_TOLD.get(name, Told("it is new"))
+        if name in OPTIONS_NOT_TOLD or np.array_equal(getattr(opt, name), getattr(plain.opt, name)):
             continue
-        told = known or Told("it is new")
-        if not np.array_equal(getattr(opt, name), getattr(usual, name)):
-            if told.acts is None or told.acts(source, 0, reads):
-                source.drop_option(name, told.why)
+        if told.acts is None or told.acts(source, 0):
+            source.drop_option(name, told.why)
     for start, flags in (("DSBL_", opt.disableflags), ("ENBL_", opt.enableflags)):
         for name in flags_of(source.mujoco, start):
             bit = getattr(source.mujoco, f"mjt{_FLAG_TYPES[start]}").__members__[f"mj{name}"]
-            if flags & int(bit) and classification_of_flag(name) in ("told", "unknown"):
+            if flags & int(bit) and name not in FLAGS_NOT_TOLD:
                 source.drop_option(name, FLAGS_TOLD.get(name, "it is new"))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .._coordinates import algebra
 from ..mechanism import (
     AbstractForceElement,
     Bushing,
@@ -17,9 +18,8 @@ from ..mechanism import (
     TurningFriction,
 )
 from ..mechanism.joints import AbstractJoint
-from . import rigid
-from .loaded import Control
-from .source import Coordinates, Source, pose
+from .loaded import Control, pose
+from .source import Coordinates, Source
 
 # Dry friction is smoothed below this rate [m/s or rad/s].
 _SLOW = 1e-2
@@ -55,7 +55,7 @@ def passive_forces(source: Source, along: Coordinates, joints: Any) -> list[Abst
         weight = float(m.body_gravcomp[b] * m.body_mass[b])
         if weight and source.owner[b] and "gravity" not in source.off:
             name = f"{source.name('body', b)} gravcomp"
-            frame = pose(source.on(b, m.body_ipos[b]))
+            frame = source.on(b, m.body_ipos[b])
             lift = -weight * np.array(m.opt.gravity)
             found.append(PointForce(name, source.body(b), frame=frame, force_world=lift))
     return found
@@ -127,7 +127,7 @@ def _of_rotation(
         if numbers["dry"]:
             source.drop("joint", j, "its frictionloss, which a free joint has not")
         if numbers["damping"]:
-            frame = pose(rigid.Transform.identity())
+            frame = pose()
             damping = numbers["damping"]
             found.append(
                 Drag(member.name, member.body, linear=damping, angular=damping, frame=frame)
@@ -139,24 +139,21 @@ def _of_rotation(
     if numbers["stiffness"]:
         # The spring is at rest where the orientation of the file is `springref`.
         i = int(m.jnt_qposadr[j])
-        at_rest = rigid.Transform(np.zeros(3), np.array(m.qpos_spring[i : i + 4]))
-        start = rigid.Transform(*map(np.asarray, joint.frame_a)).compose(at_rest)
+        at_rest = pose((0, 0, 0), np.array(m.qpos_spring[i : i + 4]))
+        start = pose(*joint.frame_a).compose(at_rest)
         found.append(
             Bushing(
                 f"{member.name} spring",
                 *ends,
                 stiffness=np.array([0.0, 0.0, 0.0] + 3 * [numbers["stiffness"]]),
-                frame_a=pose(start),
+                frame_a=start,
                 frame_b=joint.frame_b,
             )
         )
     if numbers["damping"] or numbers["dry"]:
         for axis, vector in zip("xyz", np.eye(3), strict=True):
-            turned = rigid.Transform(np.zeros(3), rigid.along(vector))
-            frames = [
-                pose(rigid.Transform(*map(np.asarray, frame)).compose(turned))
-                for frame in (joint.frame_a, joint.frame_b)
-            ]
+            turned = pose((0, 0, 0), algebra.quaternion_along(vector))
+            frames = [pose(*frame).compose(turned) for frame in (joint.frame_a, joint.frame_b)]
             coefficients: dict[str, Any] = {
                 "viscous": numbers["damping"],
                 "dry": numbers["dry"],
@@ -289,7 +286,7 @@ def _at_site(source, i, name, entry, gains, biases, site):
     b = int(m.site_bodyid[site])
     if source.owner[b] == 0:
         return []
-    frame = pose(source.on(b, m.site_pos[site], m.site_quat[site]))
+    frame = source.on(b, m.site_pos[site], m.site_quat[site])
     found, gear = [], gains[0] * np.array(m.actuator_gear[i])
     if np.any(gear[:3]):
         force = FromControl(entry, gear=gear[:3])

@@ -12,19 +12,19 @@ import numpy as np
 from .._inputs import at_least, checked
 from .._system import State
 from ..mechanism import Body, Mechanism
-from .bodies import Tree, tree
+from .bodies import tree
 from .compiled import compiled
 from .constraints import contacts as contacts_of
 from .constraints import equalities
 from .constraints import limits as limits_of
-from .fields import Reads, tell
+from .fields import tell
 from .forces import actuators, passive_forces
 from .loaded import Loaded
 from .save import read_exactly
 from .sdf import read_sdf
 from .sensors import sensors
 from .shapes import visuals
-from .source import Coordinates, Source, pose
+from .source import Coordinates, Source
 from .turns import counted_angles
 
 
@@ -68,13 +68,10 @@ def load(
 
     **Raises:** `ValueError` of one line for a file that cannot be read, and for joints of one body
     that have no counterpart together; `ImportError` without MuJoCo."""
-    if (
-        isinstance(path, str | Path)
-        and Path(path).suffix.lower() == ".json"
-        and Path(path).is_file()
-    ):
+    suffix = Path(path).suffix.lower() if isinstance(path, str | Path) else ""
+    if suffix == ".json":
         return read_exactly(Path(path))
-    if isinstance(path, str | Path) and Path(path).suffix.lower() in (".sdf", ".world"):
+    if suffix in (".sdf", ".world"):
         return _told(read_sdf(Path(path), contacts=contacts, limits=limits, model=model))
     if model is not None:
         raise ValueError(
@@ -82,7 +79,10 @@ def load(
             f"{model!r}."
         )
     source = compiled(path, floating)
-    tell(source, Reads(contacts, limits))
+    source.off |= {
+        what for what, is_read in (("contact", contacts), ("limit", limits)) if not is_read
+    }
+    tell(source)
     parts = tree(source)
     along = Coordinates(source, parts.joints, parts.members)
     drives, controls = actuators(source, along)
@@ -90,29 +90,48 @@ def load(
     forces = [*passive, *distinct(drives, passive, "actuator")]
     rows = [] if "equality" in source.off else equalities(source, along)
     joints = [*parts.joints, *distinct(rows, parts.joints, "equality")]
-    stops = limits_of(source, along) if limits else []
-    gaps = [*stops, *distinct(contacts_of(source, corners) if contacts else [], stops, "contact")]
+    stops = limits_of(source, along)
+    gaps = [*stops, *distinct(contacts_of(source, corners), stops, "contact")]
     bodies = [Body(name, inertia) for name, inertia in parts.inertias.items()]
     if not bodies:
         raise ValueError(f"{source.path} has no body that can move: give one a joint.")
-    gravity = np.zeros(3) if "gravity" in source.off else np.array(source.m.opt.gravity)
+    m = source.m
+    gravity = np.zeros(3) if "gravity" in source.off else np.array(m.opt.gravity)
     mechanism = Mechanism(bodies, parts.joints, gravity=gravity)
-    draft = Loaded(
+    members, qpos = tuple(parts.members), np.array(m.qpos0)
+    draft = Loaded(mechanism, mechanism.state(), joints=members, branches=tuple(parts.branches))
+    # The bodies where the file starts.
+    table = np.asarray(mechanism.pose_table(draft.state_from(qpos).q))
+    bodies = [
+        Body(name, inertia, position=table[:3, i], orientation=table[3:, i])
+        for i, (name, inertia) in enumerate(parts.inertias.items())
+    ]
+    mechanism = Mechanism(bodies, joints, forces, gaps, gravity=mechanism.gravity)
+    begin = mechanism.state()
+    angles = counted_angles(mechanism, members, qpos, begin.q, begin.v)
+    keys = {source.name("key", k): k for k in range(m.nkey)}
+    loaded = dataclasses.replace(
+        draft,
         mechanism=mechanism,
-        state=mechanism.state(),
+        state=State(begin.t, begin.q, begin.v, angles=angles),
         controls=tuple(controls),
-        dropped=(),
-        joints=tuple(parts.members),
-        branches=tuple(parts.branches),
         visuals=visuals(source),
         frames=_frames(source),
-        keyframes={},
-        key_controls={},
+        keyframes={
+            name: draft.state_from(
+                np.array(m.key_qpos[k]),
+                np.array(m.key_qvel[k]),
+                t=float(m.key_time[k]),
+                mechanism=mechanism,
+            )
+            for name, k in keys.items()
+        },
+        key_controls={name: np.array(m.key_ctrl[k]) for name, k in keys.items()},
         sensors=sensors(source, along),
-        dt=float(source.m.opt.timestep),
+        dropped=tuple(source.dropped),
+        dt=float(m.opt.timestep),
         source=source.path,
     )
-    loaded = _at_start(source, draft, parts, joints, forces, gaps)
     return _told(loaded)
 
 
@@ -150,46 +169,16 @@ def summary(loaded: Loaded) -> str:
     return "\n".join([f"{Path(loaded.source).name} holds what has no counterpart here:", *lines])
 
 
-def _at_start(
-    source: Source, draft: Loaded, parts: Tree, joints: Any, forces: Any, gaps: Any
-) -> Loaded:
-    """The model with its bodies where the file starts, and its keyframes."""
-    m = source.m
-    start = draft.state_from(np.array(m.qpos0))
-    table = np.asarray(draft.mechanism.pose_table(start.q))
-    bodies = [
-        Body(name, inertia, position=table[:3, i], orientation=table[3:, i])
-        for i, (name, inertia) in enumerate(parts.inertias.items())
-    ]
-    mechanism = Mechanism(bodies, joints, forces, gaps, gravity=draft.mechanism.gravity)
-    begin = mechanism.state()
-    angles = counted_angles(mechanism, draft.joints, np.array(m.qpos0), begin.q, begin.v)
-    begin = State(begin.t, begin.q, begin.v, angles=angles)
-    loaded = dataclasses.replace(draft, mechanism=mechanism, state=begin)
-    keys = {source.name("key", k): k for k in range(m.nkey)}
-    return dataclasses.replace(
-        loaded,
-        dropped=tuple(source.dropped),
-        keyframes={
-            name: loaded.state_from(
-                np.array(m.key_qpos[k]), np.array(m.key_qvel[k]), t=float(m.key_time[k])
-            )
-            for name, k in keys.items()
-        },
-        key_controls={name: np.array(m.key_ctrl[k]) for name, k in keys.items()},
-    )
-
-
 def _frames(source: Source) -> dict[str, Any]:
     """Name of each site and body -> the moving body that carries it, and the pose there."""
     m = source.m
     found = {
         source.name("site", i): (
             source.body(m.site_bodyid[i]),
-            pose(source.on(m.site_bodyid[i], m.site_pos[i], m.site_quat[i])),
+            source.on(m.site_bodyid[i], m.site_pos[i], m.site_quat[i]),
         )
         for i in range(m.nsite)
     }
     return found | {
-        source.name("body", b): (source.body(b), pose(source.rest[b])) for b in range(1, m.nbody)
+        source.name("body", b): (source.body(b), source.rest[b]) for b in range(1, m.nbody)
     }

@@ -2,33 +2,39 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Array, ArrayLike, Float
 
 from .._compiler import all_concrete, as_one_program, numpy_if_concrete
-from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
+from .._coordinates import algebra, cross, quaternion_conjugate, quaternion_rotate
 from .._system import State
 from ..identify import AbstractSensor
 from ..mechanism import (
     GROUND,
+    AbstractConstraint,
     AbstractJoint,
     AbstractScalarCoordinate,
     Mechanism,
     OfJoint,
     Pose,
+    Twist,
     batched,
     frame_poses,
     frame_twists,
     joint_rates,
     within_half_a_turn,
 )
-from . import rigid
-from .rigid import Transform
 from .turns import counted_angles
+
+
+def pose(position: npt.ArrayLike = (0, 0, 0), orientation: npt.ArrayLike = (1, 0, 0, 0)) -> Pose:
+    """A pose in NumPy, whose methods compile nothing."""
+    return Pose(np.array(position, float), np.array(orientation, float))  # pyright: ignore[reportArgumentType]
 
 
 class ScalarReading(AbstractSensor):
@@ -176,12 +182,17 @@ class FileJoint(NamedTuple):
     body: str
     qpos: int
     qvel: int
-    joint: str | None
-    number: int
-    axis: np.ndarray
-    anchor: np.ndarray
-    zero: float
-    middle: float
+    joint: str | None = None
+    number: int = 0
+    axis: np.ndarray = np.zeros(3)
+    anchor: np.ndarray = np.zeros(3)
+    zero: float = 0.0
+    middle: float = 0.0
+
+    def coordinate(self, joint: AbstractConstraint) -> OfJoint:
+        """The coordinate of a hinge or slide, of `joint` of the mechanism."""
+        assert isinstance(joint, AbstractJoint)
+        return OfJoint(joint, self.number, offset=self.zero, middle=self.middle)
 
 
 def reading_of(member: FileJoint, rate: bool) -> JointReading:
@@ -223,17 +234,17 @@ class Loaded:
 
     mechanism: Mechanism
     state: State
-    controls: tuple[Control, ...]
-    dropped: tuple[str, ...]
-    joints: tuple[FileJoint, ...]
-    branches: tuple[Branch, ...]
-    visuals: tuple[Visual, ...]
-    frames: dict[str, tuple[str, Pose]]
-    keyframes: dict[str, State]
-    key_controls: dict[str, np.ndarray]
-    sensors: dict[str, Callable[..., Any]]
-    dt: float
-    source: str
+    controls: tuple[Control, ...] = ()
+    dropped: tuple[str, ...] = ()
+    joints: tuple[FileJoint, ...] = ()
+    branches: tuple[Branch, ...] = ()
+    visuals: tuple[Visual, ...] = ()
+    frames: dict[str, tuple[str, Pose]] = dataclasses.field(default_factory=dict)
+    keyframes: dict[str, State] = dataclasses.field(default_factory=dict)
+    key_controls: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    sensors: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    dt: float = 1e-3
+    source: str = ""
 
     def __repr__(self) -> str:
         parts = f"{len(self.joints)} joints in the file, {len(self.controls)} controls"
@@ -265,10 +276,7 @@ class Loaded:
         **Raises:** `ValueError` if there is none of this name."""
         for member in self.joints:
             if member.name == name and member.kind in ("hinge", "slide"):
-                assert member.joint is not None
-                joint = self.mechanism.joint(member.joint)
-                assert isinstance(joint, AbstractJoint)
-                return OfJoint(joint, member.number, offset=member.zero, middle=member.middle)
+                return member.coordinate(self.mechanism.joint(str(member.joint)))
         if not self.joints and name in {joint.name for joint in self.mechanism.joints}:
             joint = self.mechanism.joint(name)
             assert isinstance(joint, AbstractJoint)
@@ -318,19 +326,17 @@ class Loaded:
             qpos, qvel = np.asarray(qpos, float), np.asarray(qvel, float)
         else:
             qpos, qvel = jnp.asarray(qpos), jnp.asarray(qvel)
-        o = np.zeros(3)
-        placed = {GROUND: (Transform.identity(), o, o)}
+        placed: dict[str, _Moving] = {GROUND: (pose(), Twist(_ZERO, _ZERO))}
         for branch in self.branches:
             joint = None if branch.joint is None else mechanism.joint(branch.joint)
-            placed[branch.body] = _placed(
-                branch, joint, placed[branch.parent], qpos, qvel, np if concrete else jnp
-            )
+            placed[branch.body] = _placed(branch, joint, placed[branch.parent], qpos, qvel)
         bodies = [placed[name] for name in mechanism.body_stack.names]
         xp = numpy_if_concrete(bodies)
-        rows = [xp.stack([body[0][i] for body in bodies], axis=-1) for i in (0, 1)]
-        rates = [xp.stack([body[i] for body in bodies], axis=-1) for i in (1, 2)]
         dtype = mechanism.gravity.dtype
-        tables = (jnp.asarray(xp.concatenate(x), dtype) for x in (rows, rates))
+        tables = (
+            jnp.asarray(xp.stack([xp.concatenate(body[i]) for body in bodies], axis=-1), dtype)
+            for i in (0, 1)
+        )
         q, v = mechanism.coordinates_of(*tables)
         return State(t, q, v, angles=counted_angles(mechanism, self.joints, qpos, q, v))
 
@@ -352,52 +358,47 @@ class Loaded:
         return every(mechanism, q, v)
 
 
-def _placed(branch: Branch, joint: Any, parent: Any, qpos: Any, qvel: Any, xp: Any):
-    """Pose of a body, velocity of its origin and angular velocity."""
+_Moving: TypeAlias = tuple[Pose, Twist]
+_ZERO: Any = np.zeros(3)
+_NONE: Any = np.eye(4)[0]  # no rotation
+
+
+def _placed(branch: Branch, joint: Any, parent: _Moving, qpos: Any, qvel: Any) -> _Moving:
+    """Where a body is and how it moves, after the body that carries it."""
     if joint is None:
         (member,) = branch.members
         i, j = member.qpos, member.qvel
-        p = qpos[i + 3 : i + 7]
-        p = p / xp.sqrt((p * p).sum())
-        return Transform(qpos[i : i + 3], p), qvel[j : j + 3], rigid.rotate(p, qvel[j + 3 : j + 6])
-    ends = [_known(joint.frame_a), _known(joint.frame_b)]
+        at = Pose(qpos[i : i + 3], _unit(qpos[i + 3 : i + 7]))
+        return at, Twist(qvel[j : j + 3], at.direction(qvel[j + 3 : j + 6]))
+    ends = [Pose(*map(numpy_if_concrete(*end).asarray, end)) for end in joint.frames]
     on_parent, on_child = reversed(ends) if branch.swapped else ends
-    (r, p), velocity, omega = parent
-    shift = rigid.rotate(p, on_parent.position)
-    velocity = velocity + rigid.cross(omega, shift)
-    r, p = r + shift, rigid.product(p, on_parent.orientation)
+    frame = _carried(parent, on_parent)
     for member in branch.members:
         i, j = member.qpos, member.qvel
         if member.kind == "slide":
-            axis = rigid.rotate(p, member.axis)
-            x = qpos[i] - member.zero
-            r = r + x * axis
-            velocity = velocity + rigid.cross(omega, x * axis) + qvel[j] * axis
+            at, twist = _carried(frame, Pose((qpos[i] - member.zero) * member.axis, _NONE))
+            frame = at, Twist(twist.linear + qvel[j] * at.direction(member.axis), twist.angular)
             continue
-        out = rigid.rotate(p, member.anchor)
+        at, twist = _carried(frame, pose(member.anchor))
         if member.kind == "hinge":
-            spin = qvel[j] * rigid.rotate(p, member.axis)
-            p = rigid.product(p, rigid.turn(member.axis, qpos[i] - member.zero))
+            turn = algebra.quaternion_about(member.axis, qpos[i] - member.zero)
+            spin = qvel[j] * at.direction(member.axis)
         else:
-            relative = qpos[i : i + 4] / xp.sqrt((qpos[i : i + 4] ** 2).sum())
-            p = rigid.product(p, relative)
-            spin = rigid.rotate(p, qvel[j : j + 3])
-        back = -rigid.rotate(p, member.anchor)
-        r = r + out + back
-        velocity = velocity + rigid.cross(omega, out) + rigid.cross(omega + spin, back)
-        omega = omega + spin
-    to_body = on_child.inverse()
-    shift = rigid.rotate(p, to_body.position)
-    return (
-        Transform(r + shift, rigid.product(p, to_body.orientation)),
-        velocity + rigid.cross(omega, shift),
-        omega,
-    )
+            turn = _unit(qpos[i : i + 4])
+            spin = at.direction(algebra.quaternion_rotate(turn, qvel[j : j + 3]))
+        turned = Pose(at.position, algebra.quaternion_product(at.orientation, turn))
+        frame = _carried((turned, Twist(twist.linear, twist.angular + spin)), pose(-member.anchor))
+    return _carried(frame, on_child.inverse())
 
 
-def _known(pose: Pose) -> Transform:
-    xp = numpy_if_concrete(*pose)
-    return Transform(xp.asarray(pose.position), xp.asarray(pose.orientation))
+def _carried(carrier: _Moving, frame: Pose) -> _Moving:
+    """A frame that another one carries."""
+    at, twist = carrier
+    return at.compose(frame), twist.moved(at.direction(frame.position))
+
+
+def _unit(p: Any) -> Any:
+    return p / (p * p).sum() ** 0.5
 
 
 def _read(loaded: Loaded, mechanism: Mechanism, q: Array, v: Array) -> tuple[Array, Array]:
@@ -446,9 +447,9 @@ def _read(loaded: Loaded, mechanism: Mechanism, q: Array, v: Array) -> tuple[Arr
 def _free(mechanism: Mechanism, member: FileJoint, q: Array, v: Array) -> tuple[Array, Array]:
     """The entries of qpos and qvel of a free or a ball joint."""
     if member.joint is None:
-        pose, twist = mechanism.pose(q, member.body), mechanism.twist(v, member.body)
-        spin = pose.local_direction(twist.angular)
-        return jnp.concatenate(pose), jnp.concatenate([twist.linear, spin])
+        at, twist = mechanism.pose(q, member.body), mechanism.twist(v, member.body)
+        spin = at.local_direction(twist.angular)
+        return jnp.concatenate(at), jnp.concatenate([twist.linear, spin])
     joint = mechanism.joint(member.joint)
     (a, b), (before, after) = mechanism.frames(joint, q), mechanism.frame_twists(joint, q, v)
     return a.relative(b).orientation, b.local_direction(after.angular - before.angular)

@@ -8,24 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from .._coordinates import algebra
 from ..mechanism import (
     GROUND,
     AbstractActuator,
     AbstractConstraint,
     AbstractJoint,
     AbstractJointFriction,
-    Box,
-    Capsule,
     Contact,
     ConvexPoints,
     CoordinateActuator,
     CoordinateConstraint,
     CoordinateLimit,
     CoordinateSpring,
-    Cylinder,
     Cylindrical,
     Distance,
-    Ellipsoid,
     Fixed,
     FromControl,
     HalfSpace,
@@ -35,10 +32,10 @@ from ..mechanism import (
     OfJoint,
     Planar,
     PointForce,
+    Pose,
     Prismatic,
     Revolute,
     Serial,
-    Sphere,
     Spherical,
     Spring,
     Torque,
@@ -46,11 +43,20 @@ from ..mechanism import (
     TurningFriction,
     Universal,
 )
-from . import rigid
-from .loaded import Loaded
-from .rigid import Transform
+from .loaded import Loaded, pose
+from .shapes import kind_and_size
 
-_IN_TREE = (Revolute, Prismatic, Spherical, Fixed, Cylindrical, Planar, Universal, Serial)
+# The coordinates of joints as joints of MJCF: kind, and number of the frame and of its axis.
+_MOVES = {
+    Fixed: (),
+    Revolute: (("hinge", 0, 2),),
+    Prismatic: (("slide", 0, 2),),
+    Spherical: (("ball", 0, 2),),
+    Cylindrical: (("slide", 0, 2), ("hinge", 0, 2)),
+    Planar: (("slide", 0, 0), ("slide", 0, 1), ("hinge", 0, 2)),
+    Universal: (("hinge", 0, 0), ("hinge", 1, 1)),
+}
+_IN_TREE = (*_MOVES, Serial)
 
 
 def write_mjcf(model: Mechanism | Loaded, path: Path) -> None:
@@ -64,10 +70,6 @@ def write_mjcf(model: Mechanism | Loaded, path: Path) -> None:
 
 def _numbers(*values: Any) -> str:
     return " ".join(repr(float(x)) for value in values for x in np.ravel(np.asarray(value)))
-
-
-def _known(pose: Any) -> Transform:
-    return Transform(np.asarray(pose.position, float), np.asarray(pose.orientation, float))
 
 
 class _Writer:
@@ -85,9 +87,9 @@ class _Writer:
         self.world = xml.SubElement(self.root, "worldbody")
         self.sections: dict[str, xml.Element] = {}
         self.elements: dict[str, xml.Element] = {GROUND: self.world}
-        self.place: dict[str, Transform] = {GROUND: Transform.identity()}
+        self.place: dict[str, Pose] = {GROUND: pose()}
         for body in mechanism.bodies:
-            self.place[body.name] = _known(body.pose)
+            self.place[body.name] = pose(*body.pose)
         # Joint of the mechanism -> an element of the file for each coordinate.
         self.hinges: dict[str, list[xml.Element]] = {}
         self.geoms: dict[Any, str] = {}
@@ -159,7 +161,7 @@ class _Writer:
     def _body(self, name: str, parent: str, joint: Any) -> None:
         """A body inside of another one."""
         body = self.mechanism.body(name)
-        relative = self.place[parent].inverse().compose(self.place[name])
+        relative = self.place[parent].relative(self.place[name])
         element = xml.SubElement(
             self.elements[parent],
             "body",
@@ -199,20 +201,22 @@ class _Writer:
         pose."""
         forwards = joint.body_b == child
         frames = [
-            self.place[body].compose(_known(frame))
+            self.place[body].compose(pose(*frame))
             for body, frame in zip(joint.bodies, joint.frames, strict=True)
         ]
         values = np.asarray(self.mechanism.joint_coordinates(self.q, joint.name))
         moves = _moves(joint, frames[0], frames[1], values)
-        here = self.place[child].inverse()
+        here = self.place[child]
         made: list[Any] = [None] * len(values)
         sign = 1.0 if forwards else -1.0
         for kind, axis, anchor, index in moves if forwards else reversed(moves):
-            own = xml.SubElement(element, "joint", type=kind, pos=_numbers(here.point(anchor)))
+            own = xml.SubElement(
+                element, "joint", type=kind, pos=_numbers(here.local_point(anchor))
+            )
             own.set("name", joint.name if len(moves) == 1 else f"{joint.name} {index + 1}")
             if kind == "ball":
                 continue
-            own.set("axis", _numbers(sign * rigid.rotate(here.orientation, axis)))
+            own.set("axis", _numbers(sign * here.local_direction(axis)))
             own.set("ref", _numbers(values[index]))
             own.set("springref", "0.0")
             made[index] = own
@@ -254,7 +258,7 @@ class _Writer:
 
     def _site(self, element: Any, k: int, along: float = 0.0) -> str:
         """The name of a site at frame k of an element, or along its axis [m]."""
-        frame = _known(element.frames[k])
+        frame = pose(*element.frames[k])
         position = frame.point(np.array([0.0, 0.0, along]))
         name = f"{element.name} {'ab'[k] if k < 2 else k}{' axis' if along else ''}"
         xml.SubElement(
@@ -464,7 +468,7 @@ class _Writer:
         surfaces = (contact.surface_velocity_a, contact.surface_velocity_b)
         ends = zip(contact.bodies, shapes, contact.frames, surfaces, strict=True)
         names = [
-            self._geom(body, shape, _known(frame), surface) for body, shape, frame, surface in ends
+            self._geom(body, shape, pose(*frame), surface) for body, shape, frame, surface in ends
         ]
         if None in names:
             self.drop(contact, "MJCF has no such shape")
@@ -490,21 +494,14 @@ class _Writer:
         if contact.margin is not None:
             pair.set("margin", _numbers(contact.margin))
 
-    def _geom(self, body: str, shape: Any, frame: Transform, surface: Any) -> str | None:
+    def _geom(self, body: str, shape: Any, frame: Pose, surface: Any) -> str | None:
         """The name of the geom of a shape; equal ones are written once."""
-        sizes = {
-            HalfSpace: lambda s: ("plane", [0.0, 0.0, 1.0]),
-            Sphere: lambda s: ("sphere", [s.radius]),
-            Capsule: lambda s: ("capsule", [s.radius, s.half_length]),
-            Cylinder: lambda s: ("cylinder", [s.radius, s.half_length]),
-            Ellipsoid: lambda s: ("ellipsoid", s.semi_axes),
-            Box: lambda s: ("box", s.half_sizes),
-            ConvexPoints: lambda s: ("mesh", None),
-        }
-        if type(shape) not in sizes:
+        known = {HalfSpace: ("plane", [0.0, 0.0, 1.0]), ConvexPoints: ("mesh", None)}
+        stated = known.get(type(shape)) or kind_and_size(shape)
+        if stated is None:
             return None
-        kind, size = sizes[type(shape)](shape)
-        numbers = shape.points if kind == "mesh" else size
+        kind, size = stated
+        numbers = shape.points if size is None else size
         velocity = () if surface is None else tuple(np.asarray(surface).tolist())
         key = (
             body,
@@ -576,53 +573,42 @@ def _near(joint: Any, like: Any) -> bool:
 def _same_axis(joint: Any, force: Any) -> bool:
     """Whether a force has the axis of a joint, on its body a."""
     z = np.eye(3)[2]
-    mine, other = (_known(element.frames[0]) for element in (joint, force))
+    mine, other = (pose(*element.frames[0]) for element in (joint, force))
     return bool(
         np.allclose(
-            rigid.rotate(mine.orientation, z),
-            rigid.rotate(other.orientation, z),
+            mine.direction(z),
+            other.direction(z),
             rtol=0,
             atol=1e-9,
         )
     )
 
 
-def _moves(
-    joint: Any, a: Transform, b: Transform, values: np.ndarray
-) -> list[tuple[str, Any, Any, int]]:
+def _moves(joint: Any, a: Pose, b: Pose, values: np.ndarray) -> list[tuple[str, Any, Any, int]]:
     """The hinges and slides of a joint from body a to body b at the present pose, at these values
     of its coordinates: kind, axis and anchor in the world, and index of the coordinate."""
-    x, y, z = (rigid.rotate(a.orientation, e) for e in np.eye(3))
-    at = b.position
-    if isinstance(joint, Fixed):
-        return []
-    if isinstance(joint, Revolute):
-        return [("hinge", z, at, 0)]
-    if isinstance(joint, Prismatic):
-        return [("slide", z, at, 0)]
-    if isinstance(joint, Spherical):
-        return [("ball", z, at, 0)]
-    if isinstance(joint, Cylindrical):
-        return [("slide", z, at, 0), ("hinge", z, at, 1)]
-    if isinstance(joint, Planar):
-        return [("slide", x, at, 0), ("slide", y, at, 1), ("hinge", z, at, 2)]
-    if isinstance(joint, Universal):
-        return [("hinge", x, at, 0), ("hinge", rigid.rotate(b.orientation, np.eye(3)[1]), at, 1)]
-    return _serial_moves(joint, a, b, values)
+    if isinstance(joint, Serial):
+        return _serial_moves(joint, a, b, values)
+    return [
+        (kind, (a, b)[end].direction(np.eye(3)[axis]), b.position, i)
+        for i, (kind, end, axis) in enumerate(_MOVES[type(joint)])
+    ]
 
 
-def _serial_moves(joint: Serial, a: Transform, b: Transform, values: np.ndarray):
+def _serial_moves(joint: Serial, a: Pose, b: Pose, values: np.ndarray):
     slides, axes = np.asarray(joint.slides), np.asarray(joint.axes)
     anchors = np.zeros_like(axes) if joint.anchors is None else np.asarray(joint.anchors)
     moves: list[tuple[str, Any, Any, int]] = [
-        ("slide", rigid.rotate(a.orientation, s), b.position, i) for i, s in enumerate(slides)
+        ("slide", a.direction(s), b.position, i) for i, s in enumerate(slides)
     ]
     # From the inner end outwards: each axis is carried by the turns before it.
     found, frame = [], b
     for i in reversed(range(len(axes))):
-        axis = rigid.rotate(frame.orientation, axes[i])
+        axis = frame.direction(axes[i])
         anchor = frame.point(anchors[i])
         found.append(("hinge", axis, anchor, len(slides) + i))
-        turned = rigid.product(frame.orientation, rigid.turn(axes[i], -values[len(slides) + i]))
-        frame = Transform(anchor - rigid.rotate(turned, anchors[i]), turned)
+        turned = algebra.quaternion_product(
+            frame.orientation, algebra.quaternion_about(axes[i], -values[len(slides) + i])
+        )
+        frame = pose(anchor - algebra.quaternion_rotate(turned, anchors[i]), turned)
     return moves + found[::-1]

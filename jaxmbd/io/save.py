@@ -115,9 +115,7 @@ def read_exactly(path: Path) -> Loaded:
     }
     mechanism = Mechanism(**parts)
     if "file" not in content:
-        return Loaded(
-            mechanism, mechanism.state(), (), (), (), (), (), {}, {}, {}, {}, 1e-3, str(path)
-        )
+        return Loaded(mechanism, mechanism.state(), source=str(path))
     known = {field.name for field in dataclasses.fields(Loaded)}
     fields = {
         name: _read(value, dtype, kinds, str(path))

@@ -9,7 +9,7 @@ from .._compiler import to_jax
 from ..identify import AbstractSensor, Accelerometer, BodyPoint, Gyroscope
 from ..mechanism import GROUND, Pose
 from .loaded import FrameReading, InFrame, ScalarReading, reading_of
-from .source import Coordinates, Source, pose
+from .source import Coordinates, Source
 
 _OF_FRAMES = {
     "framequat": "quaternion",
@@ -70,4 +70,4 @@ def _frame(source: Source, i: int, target: int) -> tuple[str, Pose] | None:
         b, position, orientation = target, m.body_ipos[target], m.body_iquat[target]
     else:
         return None
-    return source.body(int(b)), pose(source.on(int(b), position, orientation))
+    return source.body(int(b)), source.on(int(b), position, orientation)

@@ -1,18 +1,100 @@
-"""The shapes of a compiled model, to draw, and convex hulls of meshes with few corners."""
+"""Shapes of files: to draw, in contact, and convex hulls of meshes with few corners."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._contact import ContactLaw
+from ..mechanism import (
+    GROUND,
+    AbstractShape,
+    Box,
+    Capsule,
+    Contact,
+    Cylinder,
+    Ellipsoid,
+    HalfSpace,
+    Pose,
+    Sphere,
+)
 from .loaded import Visual
 from .source import Source
 
+# The shape of each kind of `Visual`, and its fields with the numbers of `Visual.size`.
+_SOLIDS: dict[str, tuple[Callable[..., AbstractShape], tuple[str, ...]]] = {
+    "sphere": (Sphere, ("radius",)),
+    "capsule": (Capsule, ("radius", "half_length")),
+    "cylinder": (Cylinder, ("radius", "half_length")),
+    "ellipsoid": (Ellipsoid, ("semi_axes",)),
+    "box": (Box, ("half_sizes",)),
+}
 _SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "ellipsoid": 3, "box": 3, "plane": 2, "mesh": 0}
+
+
+def touching(kind: str, size: Sequence[float]) -> AbstractShape | None:
+    """The shape that others touch, of a kind and size of `Visual`; `None` without a counterpart."""
+    if kind == "plane":
+        return HalfSpace()
+    if kind not in _SOLIDS:
+        return None
+    made, fields = _SOLIDS[kind]
+    return made(*size) if len(fields) == len(size) else made(np.array(size))
+
+
+def kind_and_size(shape: AbstractShape) -> tuple[str, list[float]] | None:
+    """The inverse of `touching` for solids; `None` for other shapes."""
+    for kind, (made, fields) in _SOLIDS.items():
+        if type(shape) is made:
+            return kind, [float(x) for name in fields for x in np.ravel(getattr(shape, name))]
+    return None
+
+
+class Side(NamedTuple):
+    """One side of a contact: a shape, and its pose on a body.
+
+    **Fields:** `body`, `shape`, `frame`; `velocity` of its surface in the frame, linear and
+    angular, `None` at rest."""
+
+    body: str
+    shape: AbstractShape
+    frame: Pose
+    velocity: np.ndarray | None = None
+
+
+def ground_first(a: Side, b: Side) -> tuple[Side, Side]:
+    """Two sides in the order in which normals point away from the ground."""
+    return (b, a) if b.body == GROUND and a.body != GROUND else (a, b)
+
+
+def contact(name: str, a: Side, b: Side, law: ContactLaw, margin: Any = None) -> Contact | None:
+    """A contact; `None` for shapes that cannot touch each other."""
+    try:
+        return Contact(
+            name,
+            a.body,
+            b.body,
+            a.shape,
+            b.shape,
+            frame_a=a.frame,
+            frame_b=b.frame,
+            law=law,
+            margin=margin,
+            surface_velocity_a=a.velocity,
+            surface_velocity_b=b.velocity,
+        )
+    except ValueError:
+        return None
 
 
 def kind_of(source: Source, g: int) -> str:
     """The kind of a geom, such as "capsule"."""
     return str(source.mujoco.mjtGeom(source.m.geom_type[g]).name).removeprefix("mjGEOM_").lower()
+
+
+def size_of(source: Source, g: int, kind: str) -> tuple[float, ...]:
+    """The numbers that a geom of this kind has, as in `Visual`."""
+    return tuple(float(x) for x in source.m.geom_size[g][: _SIZES.get(kind, 0)])
 
 
 def visuals(source: Source) -> tuple[Visual, ...]:
@@ -34,11 +116,11 @@ def visuals(source: Source) -> tuple[Visual, ...]:
                 source.name("geom", g),
                 source.body(m.geom_bodyid[g]),
                 kind,
-                tuple(float(x) for x in m.geom_size[g][: _SIZES[kind]]),
+                size_of(source, g, kind),
                 vertices,
                 faces,
-                frame.position,
-                frame.orientation,
+                np.asarray(frame.position),
+                np.asarray(frame.orientation),
                 _colour(m, g),
                 int(m.geom_group[g]),
             )

@@ -7,30 +7,38 @@ import numpy as np
 from ..mechanism import (
     GROUND,
     AbstractConstraint,
-    AbstractJoint,
     AbstractScalarCoordinate,
     OfJoint,
     PathLength,
     Pose,
     WeightedSum,
 )
-from .loaded import FileJoint
-from .rigid import Transform
+from .loaded import FileJoint, pose
 
 # The number of an element, as Python or MuJoCo give it.
 Number: TypeAlias = int | np.integer
 
+# Kinds of elements: how the names of their fields start, and their list in a model that is not
+# compiled, where its lines are known.
+KINDS = {
+    "body": ("body", "bodies"),
+    "joint": ("jnt", "joints"),
+    "geom": ("geom", "geoms"),
+    "site": ("site", "sites"),
+    "tendon": ("tendon", "tendons"),
+    "actuator": ("actuator", "actuators"),
+    "equality": ("eq", "equalities"),
+    "sensor": ("sensor", "sensors"),
+    "pair": ("pair", "pairs"),
+    "key": ("key", ""),
+    "camera": ("cam", ""),
+    "flex": ("flex", ""),
+}
+
 # Options of MuJoCo that switch something off.
 _DISABLED = (
-    "constraint",
-    "equality",
-    "frictionloss",
-    "limit",
-    "contact",
-    "spring",
-    "damper",
-    "gravity",
-    "actuation",
+    *("constraint", "equality", "frictionloss", "limit", "contact", "spring", "damper"),
+    *("gravity", "actuation"),
 )
 
 
@@ -40,7 +48,7 @@ class Source:
     - `names`: unique names of the elements, by kind and number.
     - `owner`: for each body the moving body that carries it, 0 for the ground, and `rest`, its pose
       there.
-    - `off`: what the options switch off.
+    - `off`: what the options switch off, or is not to be read.
     - `drawn`: another model of the same bodies with shapes that are only drawn, or `None`.
     - `dropped`: collects what has no counterpart.
     """
@@ -52,8 +60,8 @@ class Source:
         self._noted: set[str] = set()
         self._places = _places(spec)
         self._names: dict[str, list[str]] = {}
-        for kind, count in _counts(m).items():
-            self._names[kind] = _unique(self, kind, count)
+        for kind, (prefix, _) in KINDS.items():
+            self._names[kind] = _unique(self, kind, prefix)
         flags = mujoco.mjtDisableBit
         self.off = {
             name
@@ -62,19 +70,19 @@ class Source:
         }
         if "constraint" in self.off:
             self.off |= {"equality", "frictionloss", "limit", "contact"}
-        self.owner, self.rest = [0], [Transform.identity()]
+        self.owner, self.rest = [0], [pose()]
         for b in range(1, m.nbody):
             parent = int(m.body_parentid[b])
             if m.body_jntnum[b]:
                 self.owner.append(b)
-                self.rest.append(Transform.identity())
+                self.rest.append(pose())
             else:
                 self.owner.append(self.owner[parent])
                 self.rest.append(self.rest[parent].compose(self.fixed(b)))
 
-    def fixed(self, b: Number) -> Transform:
+    def fixed(self, b: Number) -> Pose:
         """Pose of body b in its parent, before its joints."""
-        return Transform(self.m.body_pos[b].copy(), self.m.body_quat[b].copy())
+        return pose(self.m.body_pos[b], self.m.body_quat[b])
 
     def count(self, kind: str) -> int:
         """The number of elements of a kind."""
@@ -89,11 +97,9 @@ class Source:
         owner = self.owner[b]
         return GROUND if owner == 0 else self.name("body", owner)
 
-    def on(self, b: Number, position: Any, orientation: Any = (1.0, 0.0, 0.0, 0.0)) -> Transform:
+    def on(self, b: Number, position: Any, orientation: Any = (1.0, 0.0, 0.0, 0.0)) -> Pose:
         """The pose of a frame of body b in the moving body that carries it."""
-        return self.rest[b].compose(
-            Transform(np.array(position, float), np.array(orientation, float))
-        )
+        return self.rest[b].compose(pose(position, orientation))
 
     def drop(self, kind: str, i: Number, why: str) -> None:
         """Note that something of an element has no counterpart."""
@@ -111,34 +117,12 @@ class Source:
             self.dropped.append(line)
 
 
-def pose(transform: Transform) -> Pose:
-    """A transform as an argument of elements of a mechanism."""
-    return Pose(np.asarray(transform.position), np.asarray(transform.orientation))  # pyright: ignore[reportArgumentType]
-
-
-def _counts(m: Any) -> dict[str, int]:
-    return {
-        "body": m.nbody,
-        "joint": m.njnt,
-        "geom": m.ngeom,
-        "site": m.nsite,
-        "tendon": m.ntendon,
-        "actuator": m.nactuator,
-        "equality": m.neq,
-        "sensor": m.nsensor,
-        "key": m.nkey,
-        "pair": m.npair,
-        "camera": m.ncam,
-        "flex": m.nflex,
-    }
-
-
-def _unique(source: Source, kind: str, count: int) -> list[str]:
+def _unique(source: Source, kind: str, prefix: str) -> list[str]:
     """Names of all elements of a kind. Elements without a name get one of their body or their
     number."""
     m, given = source.m, []
-    for i in range(count):
-        address = getattr(m, f"name_{_ADDRESSES.get(kind, kind)}adr")[i]
+    for i in range(getattr(m, f"n{prefix}")):
+        address = getattr(m, f"name_{prefix}adr")[i]
         given.append(m.names[address : m.names.index(b"\0", address)].decode())
     taken = set(filter(None, given)) | {GROUND}
     names = []
@@ -158,26 +142,12 @@ def _unique(source: Source, kind: str, count: int) -> list[str]:
     return names
 
 
-_ADDRESSES = {"joint": "jnt", "equality": "eq", "camera": "cam"}
-
-
 def _places(spec: Any) -> dict[tuple[str, int], str]:
     """Where the file states each element, such as "line 12"."""
-    groups = {
-        "body": spec.bodies,
-        "joint": spec.joints,
-        "geom": spec.geoms,
-        "site": spec.sites,
-        "tendon": spec.tendons,
-        "actuator": spec.actuators,
-        "equality": spec.equalities,
-        "sensor": spec.sensors,
-        "pair": spec.pairs,
-    }
     return {
         (kind, element.id): str(element.info)
-        for kind, elements in groups.items()
-        for element in elements
+        for kind, (_, group) in KINDS.items()
+        for element in (getattr(spec, group) if group else ())
         if element.id >= 0 and element.info
     }
 
@@ -199,9 +169,7 @@ class Coordinates:
         member = self.member(j)
         if member.kind not in ("hinge", "slide") or member.joint is None:
             return None
-        joint = self._joints[member.joint]
-        assert isinstance(joint, AbstractJoint)
-        return OfJoint(joint, member.number, offset=member.zero, middle=member.middle)
+        return member.coordinate(self._joints[member.joint])
 
     def tendon(self, k: int) -> AbstractScalarCoordinate | None:
         """The length of a tendon; `None` if it wraps round geoms."""
@@ -228,7 +196,7 @@ class Coordinates:
                 weights.append(0.0 if after_pulley else 1 / divisor)
             after_pulley = False
             bodies.append(source.body(b))
-            frames.append(pose(source.on(b, m.site_pos[site])))
+            frames.append(source.on(b, m.site_pos[site]))
         if len(set(bodies)) < 2:
             return None
         return PathLength(bodies, frames, weights=np.array(weights))

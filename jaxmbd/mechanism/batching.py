@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 from .._coordinates import algebra
@@ -27,7 +28,7 @@ def batched(fn: Callable[..., PyTree], *arguments: tuple[Array, int]) -> PyTree:
 
 def over_leading_axes(fn: _Function) -> _Function:
     """Extend a function of vectors, or tuples of vectors, to leading axes, which are broadcast. One
-    sample is passed to `fn` itself."""
+    sample is passed to `fn` itself, and compiles nothing if all its vectors are NumPy's."""
 
     what = f"of {fn.__qualname__}"
 
@@ -45,6 +46,8 @@ def over_leading_axes(fn: _Function) -> _Function:
 
     @functools.wraps(fn)
     def over(*arguments):
+        if all(isinstance(x, np.ndarray) and x.ndim == 1 for x in jax.tree.leaves(arguments)):
+            return fn(*arguments)
         return whole(*map(numbers, arguments))
 
     return cast(_Function, over)

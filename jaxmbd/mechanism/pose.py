@@ -10,14 +10,13 @@ from jaxtyping import Array, Float
 
 from .._compiler import is_concrete, materialise_cotangent, numpy_if_concrete, picked, to_jax
 from .._coordinates import (
+    AnyArray,
     QuaternionWorld,
+    SameArray,
+    algebra,
     components,
-    cross,
     dot,
-    quaternion_conjugate,
     quaternion_from_matrix,
-    quaternion_product,
-    quaternion_rotate,
     quaternion_to_matrix,
 )
 from .._inputs import Refusal, finite
@@ -32,7 +31,7 @@ class Pose(NamedTuple):
     from its own to world axes. A frame on a body has a pose relative to the body's frame.
 
     All methods accept leading axes, such as those of saved times, and broadcast them: one vector
-    for all poses, or one for each."""
+    for all poses, or one for each. Single poses and vectors in NumPy stay in NumPy."""
 
     position: Float[Array, "*batch 3"]
     orientation: Float[Array, "*batch 4"]
@@ -48,30 +47,36 @@ class Pose(NamedTuple):
         return cls(*_split(q, (3, 4)))
 
     @over_leading_axes
-    def point(self, r: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
+    def point(self, r: Float[AnyArray, "*#batch 3"]) -> Float[SameArray, "*batch 3"]:
         """World position of the point r of this frame."""
         return self.position + self.direction(r)
 
     @over_leading_axes
-    def direction(self, d: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
+    def direction(self, d: Float[AnyArray, "*#batch 3"]) -> Float[SameArray, "*batch 3"]:
         """World components of the direction d of this frame."""
-        return quaternion_rotate(self.orientation, d)
+        return algebra.quaternion_rotate(self.orientation, d)
 
     @over_leading_axes
-    def local_point(self, r: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
+    def local_point(self, r: Float[AnyArray, "*#batch 3"]) -> Float[SameArray, "*batch 3"]:
         """Components in this frame of the world position r."""
         return self.local_direction(r - self.position)
 
     @over_leading_axes
-    def local_direction(self, d: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
+    def local_direction(self, d: Float[AnyArray, "*#batch 3"]) -> Float[SameArray, "*batch 3"]:
         """Components in this frame of the world direction d."""
-        return quaternion_rotate(quaternion_conjugate(self.orientation), d)
+        return algebra.quaternion_rotate(algebra.quaternion_conjugate(self.orientation), d)
 
     @over_leading_axes
     def compose(self, frame: "Pose") -> "Pose":
         """World pose of a `frame` that is given relative to this one."""
-        orientation = quaternion_product(self.orientation, frame.orientation)
+        orientation = algebra.quaternion_product(self.orientation, frame.orientation)
         return Pose(self.point(frame.position), orientation)
+
+    @over_leading_axes
+    def inverse(self) -> "Pose":
+        """The pose of the world in this frame."""
+        inverse = algebra.quaternion_conjugate(self.orientation)
+        return Pose(algebra.quaternion_rotate(inverse, -self.position), inverse)
 
     @over_leading_axes
     def rate(self, twist: "Twist") -> "Pose":
@@ -86,8 +91,8 @@ class Pose(NamedTuple):
     @over_leading_axes
     def relative(self, other: "Pose") -> "Pose":
         """The pose `other` relative to this frame; the inverse of `compose`."""
-        inverse = quaternion_conjugate(self.orientation)
-        orientation = quaternion_product(inverse, other.orientation)
+        inverse = algebra.quaternion_conjugate(self.orientation)
+        orientation = algebra.quaternion_product(inverse, other.orientation)
         return Pose(self.local_point(other.position), orientation)
 
 
@@ -127,7 +132,7 @@ class PoseWithAxes(Pose):
     @over_leading_axes
     def rate(self, twist):
         _, orientation = super().rate(twist)
-        turning = tuple(cross(twist.angular, e) for e in self._axes)
+        turning = tuple(algebra.cross(twist.angular, e) for e in self._axes)
         return PoseWithAxes(twist.linear, orientation, turning)
 
 
@@ -149,12 +154,12 @@ class Twist(NamedTuple):
         return cls(*_split(v, (3, 3)))
 
     @over_leading_axes
-    def at(self, arm: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
+    def at(self, arm: Float[AnyArray, "*#batch 3"]) -> Float[SameArray, "*batch 3"]:
         """Velocity of the point of the body at `arm` (world axes) from the origin."""
-        return self.linear + cross(self.angular, arm)
+        return self.linear + algebra.cross(self.angular, arm)
 
     @over_leading_axes
-    def moved(self, arm: Float[Array, "*#batch 3"]) -> "Twist":
+    def moved(self, arm: Float[AnyArray, "*#batch 3"]) -> "Twist":
         """Twist of a frame of the body whose origin is at `arm` (world axes)."""
         return Twist(self.at(arm), self.angular)
 

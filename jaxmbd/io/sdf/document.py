@@ -9,8 +9,9 @@ from xml.parsers import expat
 
 import numpy as np
 
-from .. import rigid
-from ..rigid import Transform
+from ..._coordinates import algebra
+from ...mechanism import Pose
+from ..loaded import pose
 
 _COMMENTS = re.compile(rb"<!\[CDATA\[.*?\]\]>|<!--.*?-->", re.DOTALL)
 _LATE_DECLARATION = re.compile(rb"\A\s+<\?xml.*?\?>", re.DOTALL)
@@ -78,23 +79,25 @@ class Node:
                 return None
         return found
 
+    def stating(self, path: str) -> "Node | None":
+        """The element at a path, if it has a text."""
+        part = self.find(path)
+        return part if part is not None and part.text.strip() else None
+
     def words(self, path: str, default: str = "") -> str:
         """The text at a path; the default if there is none."""
-        part = self.find(path)
-        return default if part is None or not part.text.strip() else part.text.strip()
+        part = self.stating(path)
+        return default if part is None else part.text.strip()
 
     def number(self, path: str, default: float, *, finite: bool = True) -> float:
         """The number at a path."""
-        part = self.find(path)
-        if part is None or not part.text.strip():
-            return default
-        (number,) = part.numbers((1,), finite=finite)
-        return float(number)
+        part = self.stating(path)
+        return default if part is None else float(part.numbers((1,), finite=finite)[0])
 
     def flag(self, path: str, default: bool) -> bool:
         """Whether it says true or 1 at a path."""
-        part = self.find(path)
-        return default if part is None or not part.text.strip() else part.true(part.text)
+        part = self.stating(path)
+        return default if part is None else part.true(part.text)
 
     def true(self, text: str) -> bool:
         """Whether a text says true."""
@@ -105,10 +108,8 @@ class Node:
 
     def vector(self, path: str, default: Sequence[int | float]) -> np.ndarray:
         """As many numbers at a path as the default has."""
-        part = self.find(path)
-        if part is None or not part.text.strip():
-            return np.array(default, float)
-        return part.numbers((len(default),))
+        part = self.stating(path)
+        return np.array(default, float) if part is None else part.numbers((len(default),))
 
     def numbers(self, counts: Sequence[int], *, finite: bool = True) -> np.ndarray:
         """The numbers of its own text."""
@@ -125,11 +126,11 @@ class Node:
             raise self.bad(f"must be finite, but is {said!r}")
         return np.array(found)
 
-    def transform(self) -> Transform:
+    def transform(self) -> Pose:
         """A <pose>: position, and a quaternion or roll, pitch and yaw about the fixed axes x, y,
         z."""
         if not self.text.strip():
-            return Transform.identity()
+            return pose()
         given = self.get("rotation_format")
         if given == "quat_xyzw":
             *position, x, y, z, w = self.numbers((7,))
@@ -137,7 +138,7 @@ class Node:
             length = np.linalg.norm(p)
             if not length > 0:
                 raise self.bad("must have a quaternion other than 0 0 0 0")
-            return Transform(np.array(position), p / length)
+            return pose(position, p / length)
         if given not in ("", "euler_rpy"):
             raise self.bad(
                 f'must have the rotation_format "euler_rpy" or "quat_xyzw", not {given!r}'
@@ -145,21 +146,24 @@ class Node:
         x, y, z, *angles = self.numbers((6,))
         if self.true(self.get("degrees") or "0"):
             angles = np.deg2rad(angles)
-        roll, pitch, yaw = (
-            rigid.turn(e, np.asarray(angle)) for e, angle in zip(np.eye(3), angles, strict=True)
-        )
-        return Transform(np.array([x, y, z]), rigid.product(yaw, rigid.product(pitch, roll)))
+        roll, pitch, yaw = map(algebra.quaternion_about, np.eye(3), angles)
+        turned = algebra.quaternion_product(yaw, algebra.quaternion_product(pitch, roll))
+        return pose((x, y, z), turned)
 
     # --- what is wrong ---------------------------------------------------------------------------
 
-    def title(self) -> str:
-        """The element in words, with the one with a name that it belongs to."""
-        if self.name or self.above is None:
-            return f'<{self.tag}> "{self.name}"' if self.name else f"<{self.tag}>"
-        path, at = f"<{self.tag}>", self.above
+    def owner(self) -> "tuple[Node, str]":
+        """The element with a name that it belongs to, perhaps itself, and the tags from there."""
+        path, at = "", self
         while not at.name and at.above is not None:
             path, at = f"<{at.tag}>{path}", at.above
-        return f"{path} of the {at.title()}" if at.name else path
+        return at, path
+
+    def title(self) -> str:
+        """The element in words, with the one with a name that it belongs to."""
+        at, path = self.owner()
+        own = f'<{at.tag}> "{at.name}"' if at.name else f"<{at.tag}>"
+        return own if at is self else f"{path} of the {own}" if at.name else path
 
     def bad(self, why: str) -> BadFile:
         """The error that says what is wrong with this element."""
@@ -261,7 +265,7 @@ class Scope:
         # Old files give a joint the name of its link. The name then means the link.
         self.parts = {part.name: part for tag in reversed(_PARTS) for part in node.all(tag)}
         self._asked: list[str] = []
-        self._places: dict[str, Transform] = {}
+        self._places: dict[str, Pose] = {}
 
     @property
     def top(self) -> "Scope":
@@ -289,24 +293,24 @@ class Scope:
 
     # --- places ----------------------------------------------------------------------------------
 
-    def in_world(self) -> Transform:
+    def in_world(self) -> Pose:
         """Where its frame is in the world."""
         if self.above is None:
-            return Transform.identity()
+            return pose()
         return self.above.in_world().compose(self.above.place(self.name, self.node))
 
-    def at(self, name: str, asker: Node) -> Transform:
+    def at(self, name: str, asker: Node) -> Pose:
         """Where a frame with a name in this scope is in the world. `asker` refers to it."""
         return self.in_world().compose(self.place(name, asker))
 
-    def part_at(self, part: Node) -> Transform:
+    def part_at(self, part: Node) -> Pose:
         """Where one of its parts is in the world, whatever else has its name."""
         return self.in_world().compose(self._posed(part, _default(part)))
 
-    def place(self, name: str, asker: Node) -> Transform:
+    def place(self, name: str, asker: Node) -> Pose:
         """Where a frame with a name in this scope is, in the frame of the scope."""
         if name in ("", "__model__"):
-            return Transform.identity()
+            return pose()
         if name == "world":
             return self.in_world().inverse()
         if name in self._asked:
@@ -317,7 +321,7 @@ class Scope:
             self._asked.pop()
         return self._places[name]
 
-    def _placed(self, name: str, asker: Node) -> Transform:
+    def _placed(self, name: str, asker: Node) -> Pose:
         part = self.parts.get(name)
         if part is not None:
             return self._posed(part, _default(part))
@@ -330,7 +334,7 @@ class Scope:
             return self.place(first, asker).compose(self.scopes[first].place(rest, asker))
         raise asker.bad(f'refers to "{name}", which the {self.node.title()} does not have')
 
-    def _posed(self, part: Node, default: str) -> Transform:
+    def _posed(self, part: Node, default: str) -> Pose:
         """The pose of an element, from its <pose>."""
         given, relative = part.find("pose"), default
         if given is None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from .. import rigid
 from .document import BadFile, Node, Scope, numbers_of_version, parse
 
 _NEWEST = (1, 12)
@@ -124,9 +123,9 @@ def _merge(into: Node, include: Node, model: Node) -> None:
     frame, given = include.like("frame", name=name, attached_to=held), model.find("pose")
     relative = "" if given is None else given.get("relative_to")
     pose = include.like("pose", rotation_format="quat_xyzw", relative_to=relative or "__model__")
-    place = rigid.Transform.identity() if given is None else given.transform()
-    placed = Scope(model, None).place(model.get("placement_frame"), model)
-    (x, y, z), (w, *turn) = place.compose(placed.inverse())
+    placed = Scope(model, None).place(model.get("placement_frame"), model).inverse()
+    place = placed if given is None else given.transform().compose(placed)
+    (x, y, z), (w, *turn) = place
     pose.text = " ".join(repr(float(a)) for a in (x, y, z, *turn, w))
     frame.add(pose)
     into.add(frame)

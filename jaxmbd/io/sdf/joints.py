@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
+from ..._coordinates import AnyArray, algebra
 from ...mechanism import (
     AbstractConstraint,
     AbstractContact,
@@ -18,6 +20,7 @@ from ...mechanism import (
     Coupler,
     Fixed,
     OfJoint,
+    Pose,
     Prismatic,
     Revolute,
     Screw,
@@ -25,9 +28,7 @@ from ...mechanism import (
     Universal,
     WeightedSum,
 )
-from .. import rigid
-from ..rigid import Transform
-from ..source import pose
+from ..loaded import pose
 from .document import Node, Scope
 
 _ONE_AXIS = ("revolute", "continuous", "prismatic", "screw")
@@ -38,7 +39,7 @@ class End(NamedTuple):
     """What a joint holds: a body, or the ground, and where the body is."""
 
     body: str
-    at: Transform
+    at: Pose
 
 
 class Joints:
@@ -110,7 +111,9 @@ class Joints:
         place = scope.part_at(joint)
         frame = place
         if kind in _ONE_AXIS:
-            frame = Transform(place.position, rigid.along(self._axis(scope, joint, "axis", place)))
+            frame = pose(
+                place.position, algebra.quaternion_along(self._axis(scope, joint, "axis", place))
+            )
         elif kind in _TWO_AXES:
             x, y = (self._axis(scope, joint, tag, place) for tag in ("axis", "axis2"))
             if abs(x @ y) > 1e-9:
@@ -118,11 +121,12 @@ class Joints:
                     f"must have axes at right angles, but their cosine is {x @ y:.6g}: correct "
                     "<xyz> of its <axis2>"
                 )
-            frame = Transform(place.position, _of_axes(x, y))
+            axes = np.stack([x, y, np.cross(x, y)], axis=1)
+            frame = pose(place.position, algebra.quaternion_from_matrix(axes))
         a, b = ends
         frames: dict[str, Any] = {
-            "frame_a": pose(a.at.inverse().compose(frame)),
-            "frame_b": pose(b.at.inverse().compose(frame)),
+            "frame_a": a.at.relative(frame),
+            "frame_b": b.at.relative(frame),
         }
         low, high = _range(joint, "axis")
         limited: Any = None if math.isinf(low) and math.isinf(high) else [low, high]
@@ -145,7 +149,7 @@ class Joints:
             self._tell(joint, "has forces or limits along an <axis>, which a ball does not have")
         return made
 
-    def _axis(self, scope: Scope, joint: Node, tag: str, place: Transform) -> np.ndarray:
+    def _axis(self, scope: Scope, joint: Node, tag: str, place: Pose) -> Float[AnyArray, "3"]:
         """The direction of an axis, in the world."""
         axis = joint.vector(f"{tag}/xyz", (0, 0, 1))
         length = np.linalg.norm(axis)
@@ -157,10 +161,10 @@ class Joints:
         if (joint if part is None else part).flag(
             "use_parent_model_frame", (given or part or joint).version < (1, 5)
         ):
-            return rigid.rotate(scope.in_world().orientation, axis)
+            return scope.in_world().direction(axis)
         frame = "" if given is None else given.get("expressed_in")
         at = scope.at(frame, joint) if frame else place
-        return rigid.rotate(at.orientation, axis)
+        return at.direction(axis)
 
     def _dynamics(self, joint: Node, made: AbstractJoint, tag: str, i: int) -> None:
         """Damping, friction, spring and limits along one axis."""
@@ -300,18 +304,3 @@ def _pitch(joint: Node) -> float:
     if not old:
         raise joint.bad("must have a <thread_pitch> other than 0")
     return -2 * math.pi / old
-
-
-def _of_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The quaternion of the frame with these x and y axes."""
-    first = rigid.along(x)  # turns z to x
-    to_x = rigid.product(first, rigid.turn(np.eye(3)[1], np.asarray(math.pi / 2)))
-    now = rigid.rotate(to_x, np.eye(3)[1])
-    angle = math.atan2(float(x @ np.cross(now, y)), float(now @ y))
-    # `to_x` turns the x axis to -x or x, whichever the quarter turn about y gives.
-    e = rigid.rotate(to_x, np.eye(3)[0])
-    if e @ x < 0:
-        to_x = rigid.product(first, rigid.turn(np.eye(3)[1], np.asarray(-math.pi / 2)))
-        now = rigid.rotate(to_x, np.eye(3)[1])
-        angle = math.atan2(float(x @ np.cross(now, y)), float(now @ y))
-    return rigid.product(rigid.turn(x, np.asarray(angle)), to_x)

@@ -12,24 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._contact import ContactLaw
+from ..._coordinates import algebra
 from ...mechanism import (
-    GROUND,
     AbstractContact,
-    AbstractShape,
-    Box,
-    Capsule,
-    Contact,
-    Cylinder,
-    Ellipsoid,
-    HalfSpace,
     Inertia,
     Pose,
-    Sphere,
 )
-from .. import rigid
-from ..loaded import Visual
-from ..rigid import Transform
-from ..source import pose
+from ..loaded import Visual, pose
+from ..shapes import Side, contact, ground_first, touching
 from .document import Node, Scope
 
 _SIDES = 32  # of a cone that is drawn
@@ -41,7 +31,7 @@ def geometry(part: Node) -> Node | None:
     return None if given is None or not given.children else given.children[0]
 
 
-def turned(shape: Node, at: Transform) -> Transform:
+def turned(shape: Node, at: Pose) -> Pose:
     """Where the shape is: the z axis of a plane is its normal."""
     if shape.tag != "plane":
         return at
@@ -49,7 +39,7 @@ def turned(shape: Node, at: Transform) -> Transform:
     length = np.linalg.norm(normal)
     if not length > 0:
         raise shape.bad("needs a <normal> other than 0 0 0")
-    return at.compose(Transform(np.zeros(3), rigid.along(normal / length)))
+    return at.compose(pose((0, 0, 0), algebra.quaternion_along(normal / length)))
 
 
 def _radius(shape: Node) -> float:
@@ -58,64 +48,6 @@ def _radius(shape: Node) -> float:
 
 def _length(shape: Node) -> float:
     return shape.number("length", 1.0)
-
-
-def contact_shape(shape: Node) -> AbstractShape | None:
-    """The shape that others touch; `None` without a counterpart."""
-    with shape.stated():
-        if shape.tag == "plane":
-            return HalfSpace()
-        if shape.tag == "sphere":
-            return Sphere(_radius(shape))
-        if shape.tag == "capsule":
-            return Capsule(_radius(shape), _length(shape) / 2)
-        if shape.tag == "cylinder":
-            return Cylinder(_radius(shape), _length(shape) / 2)
-        if shape.tag == "ellipsoid":
-            return Ellipsoid(shape.vector("radii", (1, 1, 1)))
-        if shape.tag == "box":
-            return Box(shape.vector("size", (1, 1, 1)) / 2)
-    return None
-
-
-def solid(shape: Node, density: float) -> Inertia | None:
-    """The inertia of a homogeneous solid; `None` for what encloses no volume that is known."""
-    with shape.stated():
-        if shape.tag == "sphere":
-            return Inertia.sphere(radius=_radius(shape), density=density)
-        if shape.tag == "box":
-            return Inertia.box(size=shape.vector("size", (1, 1, 1)), density=density)
-        if shape.tag == "ellipsoid":
-            return Inertia.ellipsoid(semiaxes=shape.vector("radii", (1, 1, 1)), density=density)
-        if shape.tag == "cylinder":
-            return Inertia.cylinder(radius=_radius(shape), length=_length(shape), density=density)
-        if shape.tag == "capsule":
-            return Inertia.capsule(radius=_radius(shape), length=_length(shape), density=density)
-        if shape.tag == "cone":
-            return _cone(_radius(shape), _length(shape), density)
-    return None
-
-
-def _cone(r: float, h: float, density: float) -> Inertia:
-    """A solid cone with its apex on z, from -h/2 to h/2."""
-    mass = density * math.pi * r**2 * h / 3
-    across = 3 / 80 * mass * (4 * r**2 + h**2)
-    return Inertia(mass, [across, across, 0.3 * mass * r**2], [0, 0, -h / 4])
-
-
-def visual(part: Node, name: str, body: str, at: Transform) -> Visual | None:
-    """A shape to draw; `None` for one that is not drawn."""
-    shape = geometry(part)
-    if shape is None or shape.tag not in _SIZES and shape.tag != "cone":
-        return None
-    at, kind, vertices, faces = turned(shape, at), shape.tag, None, None
-    if kind == "cone":
-        kind, size = "mesh", ()
-        vertices, faces = _cone_mesh(_radius(shape), _length(shape))
-    else:
-        size = tuple(float(x) for x in _SIZES[kind](shape))
-    colour = _colour(part, 1 - part.number("transparency", 0.0))
-    return Visual(name, body, kind, size, vertices, faces, at.position, at.orientation, colour, 0)
 
 
 _SIZES = {
@@ -128,11 +60,55 @@ _SIZES = {
 }
 
 
+def _size(shape: Node) -> tuple[float, ...]:
+    """The numbers that `Visual` has for a shape; none of other kinds."""
+    return tuple(float(x) for x in _SIZES[shape.tag](shape)) if shape.tag in _SIZES else ()
+
+
+def solid(shape: Node, density: float) -> Inertia | None:
+    """The inertia of a homogeneous solid; `None` for what encloses no volume that is known."""
+    with shape.stated():
+        size = np.array(_size(shape))
+        if shape.tag == "sphere":
+            return Inertia.sphere(radius=size[0], density=density)
+        if shape.tag == "box":
+            return Inertia.box(size=2 * size, density=density)
+        if shape.tag == "ellipsoid":
+            return Inertia.ellipsoid(semiaxes=size, density=density)
+        if shape.tag in ("cylinder", "capsule"):
+            made = Inertia.cylinder if shape.tag == "cylinder" else Inertia.capsule
+            return made(radius=size[0], length=2 * size[1], density=density)
+        if shape.tag == "cone":
+            return _cone(_radius(shape), _length(shape), density)
+    return None
+
+
+def _cone(r: float, h: float, density: float) -> Inertia:
+    """A solid cone with its apex on z, from -h/2 to h/2."""
+    mass = density * math.pi * r**2 * h / 3
+    across = 3 / 80 * mass * (4 * r**2 + h**2)
+    return Inertia(mass, [across, across, 0.3 * mass * r**2], [0, 0, -h / 4])
+
+
+def visual(part: Node, name: str, body: str, at: Pose) -> Visual | None:
+    """A shape to draw; `None` for one that is not drawn."""
+    shape = geometry(part)
+    if shape is None or shape.tag not in _SIZES and shape.tag != "cone":
+        return None
+    at, kind, vertices, faces = turned(shape, at), shape.tag, None, None
+    if kind == "cone":
+        kind = "mesh"
+        vertices, faces = _cone_mesh(_radius(shape), _length(shape))
+    colour = _colour(part, 1 - part.number("transparency", 0.0))
+    where = np.asarray(at.position), np.asarray(at.orientation)
+    return Visual(name, body, kind, _size(shape), vertices, faces, *where, colour, 0)
+
+
 def _colour(part: Node, opacity: float) -> tuple[float, float, float, float]:
     """The colour that a <visual> has in light; of three numbers it is opaque."""
     for tag in ("diffuse", "ambient"):
-        given = part.find(f"material/{tag}")
-        if given is not None and given.text.strip():
+        given = part.stating(f"material/{tag}")
+        if given is not None:
             red, green, blue, *alpha = (float(x) for x in given.numbers((3, 4)))
             return red, green, blue, opacity * (alpha[0] if alpha else 1.0)
     return 0.5, 0.5, 0.5, opacity
@@ -152,7 +128,7 @@ _PRODUCTS = {(0, 1): "ixy", (0, 2): "ixz", (1, 2): "iyz"}
 
 
 def inertia_of(
-    link: Node, place: Callable[[Node], Transform], tell: Callable[[Node, str], None]
+    link: Node, place: Callable[[Node], Pose], tell: Callable[[Node, str], None]
 ) -> Inertia:
     """The inertia of a link, in its frame. `place` says where its collisions are in it."""
     inertial = link.find("inertial")
@@ -171,8 +147,8 @@ def inertia_of(
     for (i, j), key in _PRODUCTS.items():
         tensor[i, j] = tensor[j, i] = inertial.number(f"inertia/{key}", 0.0)
     given = inertial.find("pose")
-    at = Transform.identity() if given is None else given.transform()
-    R = rigid.matrix(at.orientation)
+    at = pose() if given is None else given.transform()
+    R = algebra.quaternion_to_matrix(at.orientation)
     tensor = R @ tensor @ R.T
     tensor = (tensor + tensor.T) / 2
     moments = np.linalg.eigvalsh(tensor)
@@ -196,7 +172,7 @@ def inertia_of(
 def _of_shapes(
     link: Node,
     inertial: Node,
-    place: Callable[[Node], Transform],
+    place: Callable[[Node], Pose],
     tell: Callable[[Node, str], None],
 ) -> Inertia:
     """The inertia of all collisions of a link, by their densities, with the mass that is given."""
@@ -235,17 +211,14 @@ _MOST = 50_000
 class Surface(NamedTuple):
     """A shape that may touch others.
 
-    **Fields:** `name`, `body`; `link`: the scope and the name of its link; `node`; `shape`, and
-    where it is on the body, `frame`; `friction`, `restitution`; `bits`: of its category, and of
-    those that it touches.
+    **Fields:** `name`, `side`; `link`: the scope and the name of its link; `node`; `friction`,
+    `restitution`; `bits`: of its category, and of those that it touches.
     """
 
     name: str
-    body: str
+    side: Side
     link: tuple[Scope, str]
     node: Node
-    shape: AbstractShape
-    frame: Pose
     friction: float
     restitution: float
     bits: tuple[int, int]
@@ -256,14 +229,15 @@ def surface(
     name: str,
     body: str,
     link: tuple[Scope, str],
-    at: Transform,
+    at: Pose,
     tell: Callable[[Node, str], None],
 ) -> Surface | None:
     """The surface of a <collision>; `None` if it touches nothing here."""
     given = geometry(collision)
     if given is None or collision.flag("surface/contact/collide_without_contact", False):
         return None
-    shape = contact_shape(given)
+    with given.stated():
+        shape = touching(given.tag, _size(given))
     if shape is None:
         if given.tag == "cone":
             tell(given, "touches nothing here")
@@ -286,14 +260,14 @@ def surface(
     for what, value, most in (("friction <mu>", mu, math.inf), ("restitution", e, 1.0)):
         if not 0 <= value <= most:
             raise collision.bad(f"has a {what} of {value:g}, which must be from 0 to {most:g}")
-    frame = pose(turned(given, at))
-    return Surface(name, body, link, collision, shape, frame, mu, e, (category, collide))
+    side = Side(body, shape, turned(given, at))
+    return Surface(name, side, link, collision, mu, e, (category, collide))
 
 
 def _bits(collision: Node, tag: str, default: int) -> int:
     """A mask, in decimal or hexadecimal digits."""
-    part = collision.find(f"surface/contact/{tag}")
-    if part is None or not part.text.strip():
+    part = collision.stating(f"surface/contact/{tag}")
+    if part is None:
         return default
     try:
         return int(part.text.strip(), 0)
@@ -314,8 +288,8 @@ def contacts_of(
     pairs = [
         (one, other)
         for one, other in itertools.combinations(surfaces, 2)
-        if one.body != other.body
-        and not {one.body, other.body} <= held
+        if one.side.body != other.side.body
+        and not {one.side.body, other.side.body} <= held
         and _touch(one, other, joined)
     ]
     if len(pairs) > _MOST:
@@ -325,20 +299,18 @@ def contacts_of(
         )
     found: list[AbstractContact] = []
     laws: dict[tuple[float, float], ContactLaw] = {}
-    for pair in pairs:
-        # The ground comes first, so that normals point away from it.
-        a, b = sorted(pair, key=lambda end: end.body != GROUND)
+    for one, other in pairs:
+        sides = ground_first(one.side, other.side)
+        a, b = (one, other) if sides[0] is one.side else (other, one)
         mu, e = min(a.friction, b.friction), min(a.restitution, b.restitution)
         if (mu, e) not in laws:
             laws[mu, e] = ContactLaw(friction=mu, restitution=e)
-        ends = {"frame_a": a.frame, "frame_b": b.frame, "law": laws[mu, e]}
-        try:
-            contact = Contact(f"{a.name}-{b.name}", a.body, b.body, a.shape, b.shape, **ends)
-        except ValueError:
-            kinds = [type(end.shape).__name__ for end in (a, b)]
-            tell(a.node, f'touches "{b.name}" as {kinds[0]} and {kinds[1]}, which is not read')
+        made = contact(f"{a.name}-{b.name}", *sides, laws[mu, e])
+        if made is not None:
+            found.append(made)
             continue
-        found.append(contact)
+        kinds = [type(side.shape).__name__ for side in sides]
+        tell(a.node, f'touches "{b.name}" as {kinds[0]} and {kinds[1]}, which is not read')
     return found
 
 

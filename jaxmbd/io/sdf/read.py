@@ -15,9 +15,7 @@ from ...mechanism import (
     PointForce,
     Pose,
 )
-from ..loaded import Loaded, Visual
-from ..rigid import Transform
-from ..source import pose
+from ..loaded import Loaded, Visual, pose
 from .document import BadFile, Node, Scope, parse
 from .include import with_includes
 from .joints import End, Joints
@@ -75,7 +73,7 @@ class _Reader:
         # Files before version 1.6 have their gravity there.
         old = np.array(_GRAVITY) if physics is None else physics.vector("gravity", _GRAVITY)
         self.gravity = self.world.vector("gravity", tuple(old))
-        self.at: dict[tuple[Scope, str], Transform] = {}
+        self.at: dict[tuple[Scope, str], Pose] = {}
         links = [
             (scope, link)
             for model in self.models
@@ -117,15 +115,9 @@ class _Reader:
         return Loaded(
             mechanism=mechanism,
             state=mechanism.state(),
-            controls=(),
             dropped=tuple(self.dropped),
-            joints=(),
-            branches=(),
             visuals=tuple(self.visuals),
             frames=self.frames,
-            keyframes={},
-            key_controls={},
-            sensors={},
             dt=self.dt,
             source=str(self.path),
         )
@@ -160,9 +152,7 @@ class _Reader:
 
     def tell(self, node: Node, why: str) -> None:
         """Note that something of an element has no counterpart."""
-        path, at = "", node
-        while not at.name and at.above is not None:
-            path, at = f"<{at.tag}>{path}", at.above
+        at, path = node.owner()
         names, above = [], at
         while above is not None and above.tag not in ("sdf", "world"):
             if above is not self.plain or above is at:
@@ -214,18 +204,18 @@ class _Reader:
 
     # --- links -----------------------------------------------------------------------------------
 
-    def _inside(self, scope: Scope, link: Node, part: Node) -> Transform:
+    def _inside(self, scope: Scope, link: Node, part: Node) -> Pose:
         """Where a part of a link is, in the frame of the link."""
         given = part.find("pose")
         if given is None:
-            return Transform.identity()
+            return pose()
         relative = given.get("relative_to") or given.get("frame")
         if not relative:
             return given.transform()
         frame = scope.at(relative, part)
-        return self.at[scope, link.name].inverse().compose(frame).compose(given.transform())
+        return self.at[scope, link.name].relative(frame).compose(given.transform())
 
-    def _on_body(self, scope: Scope, link: Node, part: Node) -> tuple[str, Transform]:
+    def _on_body(self, scope: Scope, link: Node, part: Node) -> tuple[str, Pose]:
         """The body that a part of a link is on, and where it is there."""
         inside = self._inside(scope, link, part)
         if scope.static:
@@ -241,7 +231,7 @@ class _Reader:
             )
             if not link.flag("gravity", True) and np.any(self.gravity):
                 lift = -float(inertia.mass) * self.gravity
-                center = pose(Transform(np.asarray(inertia.center), np.eye(4)[0]))
+                center = pose(inertia.center)
                 self.weights.append(
                     PointForce(f"{name} gravity", name, frame=center, force_world=lift)
                 )
@@ -270,11 +260,11 @@ class _Reader:
         """The body that a frame of this name is on; `None` if it is not loaded."""
         carrier = scope.carrier(name, asker)
         if carrier is None:
-            return End(GROUND, Transform.identity())
+            return End(GROUND, pose())
         if carrier not in self.at:
             return None
         if carrier[0].static:
-            return End(GROUND, Transform.identity())
+            return End(GROUND, pose())
         return End(self._named(*carrier), self.at[carrier])
 
     def _frames(self, scope: Scope) -> Iterator[tuple[str, tuple[str, Pose]]]:
@@ -282,8 +272,8 @@ class _Reader:
         for part in [*scope.node.all("link"), *scope.node.all("frame")]:
             end = self._end(scope, part.name, part)
             if end is not None:
-                place = end.at.inverse().compose(scope.part_at(part))
-                yield self._named(scope, part.name), (end.body, pose(place))
+                place = end.at.relative(scope.part_at(part))
+                yield self._named(scope, part.name), (end.body, place)
 
 
 def _moves(scope: Scope) -> bool:

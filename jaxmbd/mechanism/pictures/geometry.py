@@ -6,6 +6,7 @@ import equinox as eqx
 import numpy as np
 
 from ..._compiler import is_concrete, to_jax
+from ..._coordinates import algebra
 from ..body import GROUND
 from ..element import AbstractElement
 from ..mechanism import Mechanism
@@ -62,18 +63,8 @@ def element_frames(element: AbstractElement, bodies: dict[str, Frames]) -> list[
 
 def matrices(p: np.ndarray) -> np.ndarray:
     """Rotation matrices `(n, 3, 3)` of quaternions `(n, 4)`, which are normalised."""
-    w, x, y, z = (p / np.linalg.norm(p, axis=1, keepdims=True)).T
-    return np.moveaxis(
-        np.array(
-            [
-                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-            ]
-        ),
-        -1,
-        0,
-    )
+    unit = p / np.linalg.norm(p, axis=1, keepdims=True)
+    return np.moveaxis(np.asarray(algebra.quaternion_to_matrix(unit.T)), -1, 0)
 
 
 def lines(*pieces: np.ndarray) -> np.ndarray:
