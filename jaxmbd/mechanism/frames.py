@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import is_concrete, numpy_if_concrete
+from .._coordinates import algebra
 from .._inputs import Vector, finite
 from .body import GROUND, Body
 from .pose import Frame, Pose, normalised, unit_quaternion
@@ -145,14 +146,8 @@ def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
 def orientation_along(axis: Float[Array, "3"]) -> Float[Array, "4"]:
     """Return the shortest rotation of the z axis into the unit vector `axis`. If `axis` points
     downwards, it is half a turn about x and then the shortest rotation from -z."""
-    xp = numpy_if_concrete(axis)
-    x, y, z = xp.asarray(axis)
-    down = z < 0
-    s = 1 + abs(z)  # 2 cos^2 of half the angle, at least 1
-    o = xp.zeros_like(s)
-    # (s, -y, x, 0) turns z into the axis. Below, (s, y, -x, 0) (0, 1, 0, 0) = (-y, s, 0, x) does.
-    p = xp.where(down, xp.stack([-y, s, o, x]), xp.stack([s, -y, x, o]))
-    return jnp.asarray(p / xp.sqrt(2 * s), axis.dtype)
+    along = algebra.quaternion_along(numpy_if_concrete(axis).asarray(axis))
+    return jnp.asarray(along, axis.dtype)
 
 
 def _name_of(body: Body | str, what: str) -> str:
