@@ -31,8 +31,18 @@ from ...mechanism import (
 from ..loaded import pose
 from .document import Node, Scope
 
-_ONE_AXIS = ("revolute", "continuous", "prismatic", "screw")
-_TWO_AXES = ("universal", "revolute2")
+# The joint of each type, with one axis, two, or none.
+_ONE_AXIS: dict[str, Callable[..., AbstractJoint]] = {
+    "revolute": Revolute,
+    "continuous": Revolute,
+    "prismatic": Prismatic,
+    "screw": Screw,
+}
+_TWO_AXES: dict[str, Callable[..., AbstractJoint]] = {
+    "universal": Universal,
+    "revolute2": Universal,
+}
+_MADE = {**_ONE_AXIS, **_TWO_AXES, "ball": Spherical, "fixed": Fixed}
 
 
 class End(NamedTuple):
@@ -102,7 +112,7 @@ class Joints:
 
     def _joint(self, scope: Scope, joint: Node) -> AbstractJoint | None:
         kind, name = joint.get("type"), self._named(scope, joint.name)
-        if kind not in (*_ONE_AXIS, *_TWO_AXES, "ball", "fixed"):
+        if kind not in _MADE:
             self._tell(joint, f'has the type "{kind}", which is not read')
             return None
         ends = self._ends(scope, joint)
@@ -124,24 +134,15 @@ class Joints:
             axes = np.stack([x, y, np.cross(x, y)], axis=1)
             frame = pose(place.position, algebra.quaternion_from_matrix(axes))
         a, b = ends
-        frames: dict[str, Any] = {
+        given: dict[str, Any] = {
             "frame_a": a.at.relative(frame),
             "frame_b": b.at.relative(frame),
         }
-        low, high = _range(joint, "axis")
-        limited: Any = None if math.isinf(low) and math.isinf(high) else [low, high]
-        if kind in ("revolute", "continuous"):
-            made = Revolute(name, a.body, b.body, limits=limited, **frames)
-        elif kind == "prismatic":
-            made = Prismatic(name, a.body, b.body, limits=limited, **frames)
-        elif kind == "screw":
-            made = Screw(name, a.body, b.body, pitch=_pitch(joint), **frames)
-        elif kind == "ball":
-            made = Spherical(name, a.body, b.body, **frames)
-        elif kind == "fixed":
-            made = Fixed(name, a.body, b.body, **frames)
-        else:
-            made = Universal(name, a.body, b.body, **frames)
+        if kind == "screw":
+            given["pitch"] = _pitch(joint)
+        elif kind in _ONE_AXIS and any(map(math.isfinite, _range(joint, "axis"))):
+            given["limits"] = _range(joint, "axis")
+        made = _MADE[kind](name, a.body, b.body, **given)
         self.joints.append(made)
         for i, tag in enumerate(("axis", "axis2")[: _axes(joint)]):
             self._dynamics(joint, made, tag, i)
