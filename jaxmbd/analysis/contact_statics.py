@@ -21,6 +21,7 @@ from .._methods import (
     point,
 )
 from .._results import RESULTS
+from .._roots import implicit
 from .._search import redundancy
 from .._step import as_control
 from .._system import AbstractSystem
@@ -31,9 +32,6 @@ _FASTER, _WORSE = 10.0, 10.0
 
 # The largest h, in units of the squared time constant of the stiffest direction.
 _LONGEST = 1e8
-
-# Singular values below this share of the largest count as zero.
-_CUTOFF = 1e-11
 
 # Friction above this share of its bound counts as being at the limit, and normal forces below this
 # share of the largest one as none.
@@ -287,12 +285,7 @@ class ContactStatics(eqx.Module):
             rate, reaction, *_ = parts(p, normal)
             return jnp.concatenate([rate, normal - reaction])
 
-        def solve(linear, y):
-            slope = jax.jacfwd(linear)(jnp.zeros_like(y))
-            return jnp.linalg.pinv(slope, rtol=_CUTOFF) @ y
-
-        origin = jnp.concatenate([rest, kept[:, 0]])
-        x = jax.lax.custom_root(rates, origin, lambda _, x: x, solve)
+        x = implicit(rates, jnp.concatenate([rest, kept[:, 0]]))
         p, normal = x[: rest.shape[0]], x[rest.shape[0] :]
         _, _, multipliers, loads, gap, mu = parts(p, normal)
         # The values are those of the search, which are within the cones; where contacts are

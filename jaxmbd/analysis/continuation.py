@@ -17,6 +17,7 @@ from .._printed import in_a_line, judged, printed
 from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
 from .._results import RESULTS, succeeded
+from .._roots import linearised_by, newton_root, root
 from .._step import as_control
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
@@ -28,8 +29,8 @@ _NEWTON, _EASY = 12, 4
 _GROW, _SHRINK, _SMALLEST = 1.5, 0.5, 1e-6
 # The largest turn of the tangent in one step, as its cosine.
 _TURN = 0.95
-# Singular values below this share of the largest count as zero.
-_CUTOFF = 1e-11
+# A correction of this size, in scaled variables, ends a step.
+_LOST = 1e3
 # Evaluations to locate a point within a step.
 _LOCATING = 40
 
@@ -369,24 +370,13 @@ def _advance(problem: Family, q, x, before, scale, row, predicted) -> _Point:
     nv = scale.shape[0] - 1
     scale, row, predicted = map(jnp.asarray, (scale, row, predicted))
 
-    def G(y):
-        z = y * scale
-        return problem.rates(q, z[:nv], x + z[nv])
+    def residual(y, d):
+        z = (y + d) * scale
+        rates = problem.rates(q, z[:nv], x + z[nv])
+        return jnp.concatenate([rates, (row @ (y + d - predicted))[None]])
 
-    def newton(carry):
-        y, _, k, _ = carry
-        both = jnp.concatenate([jax.jacfwd(G)(y), row[None]])
-        left = jnp.concatenate([G(y), (row @ (y - predicted))[None]])
-        dy = -jnp.linalg.pinv(both, rtol=_CUTOFF) @ left
-        size = jnp.max(jnp.abs(dy))
-        return y + dy, size, k + 1, size
-
-    tolerance = jnp.finfo(q.dtype).eps ** 0.7
-    going = lambda c: (c[2] < _NEWTON) & (c[1] > tolerance) & (c[3] < 1e3)  # noqa: E731
-    inf = jnp.asarray(jnp.inf, q.dtype)
-    y, size, k, _ = jax.lax.while_loop(
-        going, newton, (predicted, inf, jnp.array(0), jnp.zeros_like(inf))
-    )
+    slopes = linearised_by(residual, nv + 1)
+    y, _, size, k = newton_root(slopes, predicted, jnp.add, max_iterations=_NEWTON, lost=_LOST)
     statics = problem.statics(q, x + scale[nv] * y[nv])
     q = statics.system.retract(q, y[:nv] * scale[:nv])
     x = x + scale[nv] * y[nv]
@@ -407,7 +397,11 @@ def _advance(problem: Family, q, x, before, scale, row, predicted) -> _Point:
     rest = jnp.zeros(nv, q.dtype)
     stiffness = statics.at_rest(rest)[4]
     _, _, lam = statics.parts(rest)
-    ok = (size <= tolerance) & jnp.all(jnp.isfinite(y)) & jnp.all(jnp.isfinite(tangent))
+    ok = (
+        (size <= jnp.finfo(q.dtype).eps ** 0.7)
+        & jnp.all(jnp.isfinite(y))
+        & jnp.all(jnp.isfinite(tangent))
+    )
     return _Point(
         q, x, tangent, lam, stiffness, crossing, other / jnp.where(length > 0, length, 1.0), k, ok
     )
@@ -462,46 +456,34 @@ def _limit_of(problem: Family, near: _Point, index: int, state: State) -> Branch
     return BranchPoint(float(near.x), there, index, direction)
 
 
-def _snapping(problem: Family, q, y):
-    """The residual of the equations of a limit point, after the displacement in y = (p, x, phi)."""
-    nv = y.shape[0] // 2
-    p, x, phi = y[:nv], y[nv], y[nv + 1 :]
-    G, along = jax.jvp(lambda p: problem.rates(q, p, x), (p,), (phi,))
-    return jnp.concatenate([G, along, (phi @ phi - 1)[None] / 2])
-
-
-def _limit_search(problem: Family, q, rest, x, max_iterations):
-    """q and y = (0, x, phi) at the limit point, and whether Newton's method converged."""
-    nv = rest.shape[0]
-
-    def newton(carry):
-        q, y, _, k = carry
-        here = lambda y: _snapping(problem, q, y)  # noqa: E731
-        dy = -jnp.linalg.solve(jax.jacfwd(here)(y), here(y))
-        y = y + dy
-        q = problem.statics(q, y[nv]).system.retract(q, y[:nv])
-        return q, y.at[:nv].set(0.0), jnp.max(jnp.abs(dy) / (1 + jnp.abs(y))), k + 1
-
-    # The weakest of the directions that the constraints admit.
-    T, K = problem.statics(q, x).at_rest(rest)[2:4]
-    far = 1e3 * (1 + jnp.linalg.norm(K))
-    phi = jnp.linalg.svd(K + far * (jnp.eye(nv, dtype=q.dtype) - T))[2][-1]
-    start = q, jnp.concatenate([rest, x[None], phi]), jnp.asarray(jnp.inf, q.dtype), jnp.array(0)
-    tolerance = jnp.finfo(q.dtype).eps ** 0.7
-    going = lambda c: (c[3] < max_iterations) & (c[2] > tolerance) & jnp.all(jnp.isfinite(c[1]))  # noqa: E731
-    q, y, size, _ = jax.lax.while_loop(going, newton, start)
-    return q, y, (size <= tolerance) & jnp.all(jnp.isfinite(y))
-
-
 @eqx.filter_jit
 def _limit_point(given: Family, q, v, x, max_iterations) -> LimitPoint:
     nv, rest = v.shape[0], jnp.zeros_like(v)
-    q, y, converged = without_tangents(_limit_search, given, q, rest, x, max_iterations)
 
-    def solve(linear, r):
-        return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(r)), r)
+    def snapping(at, d):
+        q, x, phi = at
+        x, phi = x + d[nv], phi + d[nv + 1 :]
+        G, along = jax.jvp(lambda p: given.rates(q, p, x), (d[:nv],), (phi,))
+        return jnp.concatenate([G, along, (phi @ phi - 1)[None] / 2])
 
-    y = jax.lax.custom_root(lambda y: _snapping(given, q, y), y, lambda _, y: y, solve)
-    there = given.statics(q, y[nv]).system.retract(q, y[:nv])
+    def moved(at, d):
+        q, x, phi = at
+        x = x + d[nv]
+        return given.statics(q, x).system.retract(q, d[:nv]), x, phi + d[nv + 1 :]
+
+    def size(at, d, _):
+        _, x, phi = at
+        return jnp.max(jnp.abs(d) / (1 + jnp.abs(jnp.concatenate([rest, x[None], phi]))))
+
+    def weakest():
+        """The weakest of the directions that the constraints admit."""
+        T, K = given.statics(q, x).at_rest(rest)[2:4]
+        far = 1e3 * (1 + jnp.linalg.norm(K))
+        return jnp.linalg.svd(K + far * (jnp.eye(nv, dtype=q.dtype) - T))[2][-1]
+
+    start = q, x, without_tangents(weakest)
+    options: Any = dict(size=size, max_iterations=max_iterations)
+    (q, x, phi), left = root(snapping, start, moved, 2 * nv + 1, **options)
+    converged = left <= jnp.finfo(q.dtype).eps ** 0.7
     result = RESULTS.where(converged, RESULTS.successful, RESULTS.limit_point_not_found)
-    return LimitPoint(y[nv], State(given.t, there, rest), y[nv + 1 :], result)
+    return LimitPoint(x, State(given.t, q, rest), phi, result)

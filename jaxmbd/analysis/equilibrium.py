@@ -23,6 +23,7 @@ from .._methods import ContactImpulse, point
 from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS
+from .._roots import implicit, least_solution
 from .._step import as_control, near
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
@@ -43,10 +44,6 @@ _CLOSING = 20
 # A displacement back to the constraints must remove at least this share of the violation that it
 # would remove if the rows were linear (Armijo's condition).
 _DECREASE = 1e-4
-
-# Singular values below this share of the largest count as zero.
-_CUTOFF = 1e-11
-
 
 # Contacts that are listed in print.
 _LISTED = 10
@@ -380,7 +377,7 @@ def _search(statics: "Statics", origin, first, newton, tolerance, max_iterations
         share = jnp.where(reached, jnp.where(uphill, longer, 1.0), share)
         # Of all solutions T gives the admissible one. The least one would leave the constraints.
         slow = jnp.where(short, 0.0, 1 / h)
-        step = T @ (jnp.linalg.pinv(slow * T + K, rtol=_CUTOFF) @ a)
+        step = T @ (least_solution(slow * T + K, a))
         step = jnp.where(short, step + back, share * step)
         way = state.back.next(q, back, phi, state.closing == 0)
         ahead = tree_where(open_, retract(way.q, way.share * way.dp), retract(q, step))
@@ -426,12 +423,7 @@ def _at_solution(given: "Statics", end: _Search, v, tolerance) -> State:
 
     # p = 0 is the root near q. Its derivatives follow from everything that the statics depend on.
     statics = given.at(q)
-
-    def solve(linear, y):
-        slope = jax.jacfwd(linear)(jnp.zeros_like(y))
-        return jnp.linalg.pinv(slope, rtol=_CUTOFF) @ y
-
-    p = jax.lax.custom_root(lambda p: statics.rates(p), origin, lambda _, p: p, solve)
+    p = implicit(statics.rates, origin)
     _, _, lam = statics.parts(p)
     failed = RESULTS.where(end.ended, RESULTS.tolerance_out_of_reach, RESULTS.equilibrium_not_found)
     result = RESULTS.where(end.error <= tolerance, RESULTS.successful, failed)

@@ -16,6 +16,7 @@ from .._inputs import Numbers, at_least, checked, finite, positive, shown
 from .._printed import counted, in_a_line, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure, succeeded
+from .._roots import implicit, newton_root, root
 from .._search import nonzero, redundancy
 from .._system import AbstractSystem, State
 from .._types import Coordinates, Velocity
@@ -287,21 +288,16 @@ def _kinematics(driven, targets, times, q, v, tolerance, max_iterations) -> Any:
     def sample(last, given):
         target, s = given
         here = eqx.tree_at(lambda d: d.target, driven, target)
-        pose, ratio, X, XJ, result = without_tangents(
+        pose, ratio, X, result = without_tangents(
             _posed, here, s, last, rest, tolerance, max_iterations
         )
         ok, q = result == RESULTS.successful, pose.q
 
-        # X J = 1. Derivatives are those of the equations X Phi = 0, X (J v + Phi_t) = 0 and so on.
-        def solve(linear, r):
-            slope = jax.jacfwd(linear)(jnp.zeros_like(r))
-            return jnp.linalg.solve(slope + one - XJ, r)
-
+        # Derivatives are those of the equations X Phi = 0, X (J v + Phi_t) = 0 and so on.
         def positions(p):
-            return X @ equations(here).positions(s, driven.retract(q, p))
+            return equations(here).positions(s, here.retract(q, p))
 
-        p = jax.lax.custom_root(positions, rest, lambda _, p: p, solve)
-        q = driven.retract(q, p)
+        q = here.retract(q, implicit(positions, rest, X))
         A = X @ equations(here).position_jacobian(s, q, rest)
         A = A + jax.lax.stop_gradient(one - A)
         still = equations(here).rows(s, q, rest)
@@ -321,9 +317,21 @@ def _kinematics(driven, targets, times, q, v, tolerance, max_iterations) -> Any:
 
 
 def _posed(here: _Driven, s, last: _Pose, rest, tolerance, max_iterations) -> Any:
-    """The pose near the last one; the ratio of singular values; J^+ and J^+ J; the verdict."""
+    """The pose near the last one; the ratio of singular values; J^+; the verdict."""
     nv, count = rest.shape[0], len(here.drives)
-    q, left = _closed(here, s, last.q, rest, tolerance, max_iterations)
+
+    def linearised(q):
+        return equations(here).positions(s, q), equations(here).position_jacobian(s, q, rest)
+
+    q, _, left, _ = newton_root(
+        linearised,
+        last.q,
+        here.retract,
+        max_iterations=max_iterations + 1,
+        tolerance=1e-3 * tolerance,
+        size=lambda q, d, phi: jnp.max(jnp.abs(phi), initial=0.0),
+        rtol=_SINGULAR,
+    )
     reached = (left <= tolerance) & jnp.all(jnp.isfinite(q))
     q = jnp.where(reached, q, last.q)
     J = equations(here).position_jacobian(s, q, rest)
@@ -344,28 +352,7 @@ def _posed(here: _Driven, s, last: _Pose, rest, tolerance, max_iterations) -> An
     turned = jnp.where(last.known, last.sign * sign(last.basis), 1.0)
     turned = jnp.where(result == RESULTS.successful, turned, 1.0)
     pose = _Pose(q, basis, sign(basis), last.orientation * turned, jnp.array(True))
-    X = jnp.linalg.pinv(J, rtol=_SINGULAR)
-    return pose, ratio, X, X @ J, result
-
-
-def _closed(driven, s, q, rest, tolerance, max_iterations) -> Any:
-    """Newton's method for the pose: q and the largest row."""
-
-    def going(carry):
-        _, left, k = carry
-        return (k <= max_iterations) & ~(left <= 1e-3 * tolerance)
-
-    def newton(carry):
-        q, _, k = carry
-        phi = equations(driven).positions(s, q)
-        J = equations(driven).position_jacobian(s, q, rest)
-        left = jnp.max(jnp.abs(phi), initial=0.0)
-        step = -jnp.linalg.pinv(J, rtol=_SINGULAR) @ phi
-        done = (left <= 1e-3 * tolerance) | (k == max_iterations)
-        return jnp.where(done, q, driven.retract(q, step)), left, k + 1
-
-    inf = jnp.asarray(jnp.inf, q.dtype)
-    return jax.lax.while_loop(going, newton, (q, inf, jnp.array(0)))[:2]
+    return pose, ratio, jnp.linalg.pinv(J, rtol=_SINGULAR), result
 
 
 @printed
@@ -429,52 +416,29 @@ def dead_point(
     return raise_failure(found, found.result) if throw else found
 
 
-def _stopping(driven: _Driven, q, y):
-    """The residual of the equations of a dead point, after the displacement in y = (p, phi)."""
-    nv = y.shape[0] // 2
-    p, phi, zero = y[:nv], y[nv:], jnp.zeros((), q.dtype)
-    rows = lambda p: equations(driven).positions(zero, driven.retract(q, p))  # noqa: E731
-    values, along = jax.jvp(rows, (p,), (phi,))
-    return jnp.concatenate([values[:-1], along, (phi @ phi - 1)[None] / 2])
-
-
-def _dead_search(driven: _Driven, q, rest, tolerance, max_iterations) -> Any:
-    """q and y = (0, phi) at the dead point, the pseudoinverse of the slope of the residual, and
-    whether Newton's method converged."""
-    nv = rest.shape[0]
-
-    def newton(carry):
-        q, phi, _, k = carry
-        y = jnp.concatenate([rest, phi])
-        here = lambda y: _stopping(driven, q, y)  # noqa: E731
-        dy = -jnp.linalg.pinv(jax.jacfwd(here)(y), rtol=_SINGULAR) @ here(y)
-        # The direction is not known at first: no step turns it by more than a part of its length.
-        dy = dy / jnp.maximum(1.0, 2 * jnp.max(jnp.abs(dy)))
-        return driven.retract(q, dy[:nv]), phi + dy[nv:], jnp.max(jnp.abs(dy)), k + 1
-
-    J = equations(driven).position_jacobian(jnp.zeros((), q.dtype), q, rest)[:-1]
-    phi = jnp.linalg.svd(J, full_matrices=True)[2][-1]
-    enough = jnp.finfo(q.dtype).eps ** 0.7
-    going = lambda c: (c[3] < max_iterations) & ~(c[2] <= enough)  # noqa: E731
-    inf = jnp.asarray(jnp.inf, q.dtype)
-    q, phi, size, _ = jax.lax.while_loop(going, newton, (q, phi, inf, jnp.array(0)))
-    y = jnp.concatenate([rest, phi])
-    left = jnp.max(jnp.abs(_stopping(driven, q, y)))
-    converged = (size <= jnp.maximum(enough, tolerance)) & (left <= tolerance)
-    slope = jax.jacfwd(lambda y: _stopping(driven, q, y))(y)
-    return q, y, jnp.linalg.pinv(slope, rtol=_SINGULAR), converged
-
-
 @eqx.filter_jit
 def _dead_point(given: _Driven, q, v, tolerance, max_iterations) -> DeadPoint:
-    nv, rest = v.shape[0], jnp.zeros_like(v)
-    q, y, X, converged = without_tangents(_dead_search, given, q, rest, tolerance, max_iterations)
+    nv, rest, zero = v.shape[0], jnp.zeros_like(v), jnp.zeros((), q.dtype)
 
-    def solve(linear, r):
-        return jnp.linalg.solve(jax.jacfwd(linear)(jnp.zeros_like(r)), r)
+    def stopping(at, d):
+        q, phi = at[0], at[1] + d[nv:]
+        rows = lambda p: equations(given).positions(zero, given.retract(q, p))  # noqa: E731
+        values, along = jax.jvp(rows, (d[:nv],), (phi,))
+        return jnp.concatenate([values[:-1], along, (phi @ phi - 1)[None] / 2])
 
-    y = jax.lax.custom_root(lambda y: X @ _stopping(given, q, y), y, lambda _, y: y, solve)
-    q = given.retract(q, y[:nv])
+    def moved(at, d):
+        return given.retract(at[0], d[:nv]), at[1] + d[nv:]
+
+    def freest():
+        J = equations(given).position_jacobian(zero, q, rest)[:-1]
+        return jnp.linalg.svd(J, full_matrices=True)[2][-1]
+
+    # The direction is not known at first: no step turns it by more than a part of its length.
+    options: Any = dict(max_iterations=max_iterations, longest=0.5, rtol=_SINGULAR)
+    (q, phi), size = root(stopping, (q, without_tangents(freest)), moved, 2 * nv, **options)
+    left = jnp.max(jnp.abs(stopping((q, phi), jnp.zeros(2 * nv, q.dtype))))
+    enough = jnp.maximum(jnp.finfo(q.dtype).eps ** 0.7, tolerance)
+    converged = (size <= enough) & (left <= tolerance)
     result = RESULTS.where(converged, RESULTS.successful, RESULTS.dead_point_not_found)
     value = jnp.asarray(given.drives[0](q), q.dtype)
-    return DeadPoint(value, State(given.t, q, rest), y[nv:], result)
+    return DeadPoint(value, State(given.t, q, rest), phi, result)
