@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from .._compiler import tree_where, without_tangents
+from .._compiler import without_tangents
 from .._contact import ContactRows, contact_rows
 from .._coordinates import length
-from .._linalg import AbstractConstraintSolver, ConstraintOperator, dense
+from .._linalg import ConstraintOperator, dense
 from .._methods import (
     ContactImpulse,
     ContactProblems,
@@ -18,17 +18,12 @@ from .._methods import (
     coefficients,
     contact_groups,
     is_compliant,
-    point,
 )
 from .._results import RESULTS
 from .._roots import implicit
 from .._search import redundancy
-from .._step import as_control
-from .._system import AbstractSystem
 from .._types import Coordinates, Rows, Velocity
-
-# The factors by which h may grow from step to step, and by which forces may grow in one step.
-_FASTER, _WORSE = 10.0, 10.0
+from .statics import AbstractStatics, Forces, Here
 
 # The largest h, in units of the squared time constant of the stiffest direction.
 _LONGEST = 1e8
@@ -36,23 +31,6 @@ _LONGEST = 1e8
 # Friction above this share of its bound counts as being at the limit, and normal forces below this
 # share of the largest one as none.
 _LIMIT, _NONE = 1 - 1e-6, 1e-10
-
-Forces = Float[Array, "contacts d"]
-
-
-class Settled(NamedTuple):
-    """The result of the search: coordinates, multipliers of the rows, contact forces, gaps, share
-    of friction that is used, stiffness, remaining acceleration, number of steps, verdict."""
-
-    q: Coordinates
-    multipliers: Rows
-    force: Forces
-    gap: Float[Array, " contacts"]
-    share: Float[Array, " contacts"]
-    stiffness: Float[Array, " nv"]
-    residual: Float[Array, ""]
-    iterations: Int[Array, ""]
-    result: RESULTS
 
 
 class Acting(NamedTuple):
@@ -65,63 +43,19 @@ class Acting(NamedTuple):
     slip: Float[Array, "contacts k"]
 
 
-class _Here(NamedTuple):
-    """The statics at q under given multipliers: the unbalanced force F, the slope K = -dF/dp, and
-    the equations."""
-
-    F: Velocity
-    K: Float[Array, "nv nv"]
-    M: Float[Array, "nv nv"]
-    f: Velocity
-    J: Float[Array, "nc nv"]
-    phi: Rows
-    tilt: Float[Array, ""] | None
-    contacts: ContactRows
+_Place = tuple[Coordinates, Rows, Forces]
 
 
-class _Search(NamedTuple):
-    """The state of the search: q, multipliers and contact forces there; the `last` ones that were
-    good; the largest acceleration `left`; the stiffness; h; the iteration k; and whether an
-    equilibrium was `found`."""
+class ContactStatics(AbstractStatics[_Place]):
+    """The static problem with contacts, at coordinates, multipliers and contact forces.
 
-    at: tuple[Coordinates, Rows, Forces]
-    last: tuple[Coordinates, Rows, Forces]
-    left: Float[Array, ""]
-    stiffness: Float[Array, " nv"]
-    h: Float[Array, ""]
-    k: Int[Array, ""]
-    found: Bool[Array, ""]
+    In a step, displacements take the place of velocities, and forces that of impulses, so it is a
+    contact problem like that of a time step."""
 
-
-class ContactStatics(eqx.Module):
-    """The static problem with contacts. In a step, displacements take the place of velocities, and
-    forces that of impulses, so it is a contact problem like that of a time step."""
-
-    system: AbstractSystem
-    u: Any
-    t: Float[Array, ""]
-    solver: AbstractConstraintSolver
     law: ContactImpulse
 
-    def equations(self, q: Coordinates, rest: Velocity) -> tuple[Any, ContactRows]:
-        """The point and the contacts at q."""
-        control = as_control(self.u, q.dtype)
-        at = point(self.system, control, self.t, q, rest)
-        return at, contact_rows(self.system, self.t, q, rest)
-
-    def here(self, q: Coordinates, lam: Rows, force: Forces, rest: Velocity) -> _Here:
-        """The statics at q under the multipliers `lam` and the contact forces."""
-
-        def unbalanced(p):
-            at, contacts = self.equations(self.system.retract(q, p), rest)
-            J, kept = dense(at.rows.J), contacts.of_kept(force)
-            F = at.f + lam @ J + contacts.J.reaction(kept)
-            return F, (dense(at.M), at.f, J, at.rows.position(at.rows.phi), at.tilt, contacts)
-
-        one = jnp.eye(rest.shape[0], dtype=rest.dtype)
-        along = lambda dp: jax.jvp(unbalanced, (rest,), (dp,), has_aux=True)  # noqa: E731
-        F, slope, others = jax.vmap(along, in_axes=1, out_axes=(None, 1, None))(one)
-        return _Here(F, -slope, *others)
+    def contacts(self, q: Coordinates, rest: Velocity) -> ContactRows:
+        return contact_rows(self.system, self.t, q, rest)
 
     def acting(self, contacts: ContactRows, force: Forces) -> Acting:
         """Which rows the contact forces, of the kept contacts, belong to."""
@@ -143,108 +77,88 @@ class ContactStatics(eqx.Module):
             jnp.concatenate([none, *slip], axis=1),
         )
 
-    def settle(
-        self, q: Coordinates, rest: Velocity, first: Any, tolerance: float, max_iterations: int
-    ) -> Settled:
-        """Search from q. Only the result has derivatives."""
-        end = without_tangents(self._search, q, rest, first, tolerance, max_iterations)
-        return self._at_solution(end, rest)
+    def start(self, q, rest):
+        rows = eqx.filter_eval_shape(self.point, q, rest).rows.velocity.shape
+        contacts = eqx.filter_eval_shape(self.contacts, q, rest)
+        force = (contacts.total, contacts.drift.shape[1])
+        return q, jnp.zeros(rows, q.dtype), jnp.zeros(force, q.dtype)
 
-    def _search(self, q, rest, first, tolerance, max_iterations) -> _Search:
-        start = eqx.filter_eval_shape(self.equations, q, rest)
-        rows, d = start[0].rows.velocity.shape[0], start[1].drift.shape[1]
-        at = q, jnp.zeros(rows, q.dtype), jnp.zeros((start[1].total, d), q.dtype)
-        inf, h = jnp.asarray(jnp.inf, q.dtype), jnp.asarray(first, q.dtype)
-        begin = _Search(at, at, inf, rest, h, jnp.array(0), jnp.array(False))
+    def look(self, place, rest, before):
+        q, lam, force = place
 
-        def going(s):
-            return ~s.found & (s.k < max_iterations)
+        def unbalanced(p):
+            here = self.system.retract(q, p)
+            at, contacts = self.point(here, rest), self.contacts(here, rest)
+            J = dense(at.rows.J)
+            F = at.f + lam @ J + contacts.J.reaction(contacts.of_kept(force))
+            return F, (dense(at.M), at.f, J, at.rows.position(at.rows.phi), at.tilt, contacts)
 
-        return jax.lax.while_loop(going, lambda s: self._turn(s, rest, tolerance), begin)
-
-    def _turn(self, s: _Search, rest: Velocity, tolerance: float) -> _Search:
-        q, lam, force = s.at
-        here = self.here(q, lam, force, rest)
-        contacts = here.contacts
+        # The unbalanced force F, the slope K = -dF/dp, and the equations.
+        one = jnp.eye(rest.shape[0], dtype=rest.dtype)
+        along = lambda dp: jax.jvp(unbalanced, (rest,), (dp,), has_aux=True)  # noqa: E731
+        F, slope, others = jax.vmap(along, in_axes=1, out_axes=(None, 1, None))(one)
+        K, (M, f, J, phi, tilt, contacts) = -slope, others
         kept = contacts.of_kept(force)
-        L = jnp.linalg.cholesky(here.M)
-        terms = jnp.stack([here.F, here.f, lam @ here.J, contacts.J.reaction(kept)], axis=1)
-        terms = jnp.abs(jax.scipy.linalg.cho_solve((L, True), jnp.hstack([terms, here.K])))
+        L = jnp.linalg.cholesky(M)
+        terms = jnp.stack([F, f, lam @ J, contacts.J.reaction(kept)], axis=1)
+        terms = jnp.abs(jax.scipy.linalg.cho_solve((L, True), jnp.hstack([terms, K])))
         left, acting = jnp.max(terms[:, 0], initial=0.0), jnp.max(terms[:, 1:], initial=0.0)
         flexibility = _flexibility(contacts)
         pressed = kept[:, 0] > 0
         depth = contacts.gap + flexibility * kept[:, 0]
         depth = jnp.where(pressed, jnp.abs(depth), jnp.maximum(-depth, 0.0))
-        missed = jnp.maximum(jnp.max(jnp.abs(here.phi), initial=0.0), jnp.max(depth, initial=0.0))
-        far = jnp.maximum(1.0, jnp.max(jnp.abs(q), initial=0.0))
-        found = (left <= tolerance * acting) & (missed <= tolerance * far) & (s.k > 0)
-        lost = ~jnp.isfinite(left + missed) | (left > _WORSE * s.left)
+        missed = jnp.maximum(jnp.max(jnp.abs(phi), initial=0.0), jnp.max(depth, initial=0.0))
+        missed = missed / jnp.maximum(1.0, jnp.max(jnp.abs(q), initial=0.0))
 
         # In the variables L^T p the mass is 1. P projects on what rows and acting contacts admit.
-        one = jnp.eye(rest.shape[0], dtype=rest.dtype)
-        whitened = jax.scipy.linalg.solve_triangular(L, (here.K + here.K.T) / 2, lower=True)
+        whitened = jax.scipy.linalg.solve_triangular(L, (K + K.T) / 2, lower=True)
         K = jax.scipy.linalg.solve_triangular(L, whitened.T, lower=True)
         acts = self.acting(contacts, kept)
         held = jnp.concatenate([acts.closed[:, None], acts.sticks], axis=1)
-        B = jnp.concatenate([here.J, contacts.J.matrix() * held.reshape(-1, 1).astype(q.dtype)])
+        B = jnp.concatenate([J, contacts.J.matrix() * held.reshape(-1, 1).astype(q.dtype)])
         B = jax.scipy.linalg.solve_triangular(L, B.T, lower=True).T
         P = one - jnp.linalg.pinv(B, rtol=redundancy(q.dtype)) @ B
         size = jnp.linalg.norm(K)
         far = 1e3 * (1 + size)
         stiffness = jnp.linalg.eigvalsh(P @ K @ P + far * (one - P))
-        driven = jnp.maximum(-jnp.min(stiffness), 0.0)
         stiffness = jnp.where(stiffness > far / 2, jnp.inf, stiffness)
 
-        gain = jnp.clip(
-            s.left / jnp.where(left > 0, left, 1.0), jnp.where(driven > 0, 1.0, 0.5), _FASTER
-        )
-        h = s.h * jnp.where(lost, 0.25, jnp.where(jnp.isinf(s.left), 1.0, gain))
-        tiny = jnp.finfo(q.dtype).tiny
-        h = jnp.minimum(h, 0.5 / jnp.maximum(driven, tiny))
-        h = jnp.minimum(h, _LONGEST / (size + 1 / s.h))
+        def step(h, share, short):
+            del share, short  # all steps go downhill
+            h = jnp.minimum(h, _LONGEST / (size + 1 / before))
+            # Stiffness across the rows changes no displacement, and makes A positive definite where
+            # the equilibrium is stable.
+            values, V = jnp.linalg.eigh(one / h + K + (size + 1 / h) * (one - P))
+            floor = jnp.finfo(q.dtype).eps ** 0.5 / h
+            R = L @ V
+            A = (R * jnp.maximum(jnp.abs(values), floor)[None]) @ R.T
+            operator = ConstraintOperator(self.solver, A, J, tilt=tilt)
+            dp, lam = operator.solve(f, -phi)
+            # Surfaces that move pull along the direction of their motion, however slow it is.
+            drift = (jnp.sqrt(h) * contacts.drift).at[:, 0].set(contacts.gap)
+            mu = coefficients(contacts, jnp.zeros_like(kept))
+            law, groups = self.law, contact_groups(self.law.friction, contacts)
+            problems = ContactProblems(
+                law.contact_solver, law.smoothing, operator, lam.shape[0], contacts.J, groups
+            )
+            b = contacts.J.rows(dp) + drift
+            solved = problems.resolve(Given(b, mu, flexibility, kept, jnp.array(True)))
+            ahead = (
+                self.system.retract(q, dp + solved.change),
+                lam + solved.multipliers,
+                contacts.of_all(solved.impulses),
+            )
+            return ahead, h, solved.result == RESULTS.successful
 
-        # Stiffness across the rows changes no displacement, and makes A positive definite where
-        # the equilibrium is stable.
-        values, V = jnp.linalg.eigh(one / h + K + (size + 1 / h) * (one - P))
-        floor = jnp.finfo(q.dtype).eps ** 0.5 / h
-        R = L @ V
-        A = (R * jnp.maximum(jnp.abs(values), floor)[None]) @ R.T
-        operator = ConstraintOperator(self.solver, A, here.J, tilt=here.tilt)
-        dp, lam = operator.solve(here.f, -here.phi)
-        # Surfaces that move pull along the direction of their motion, however slow it is.
-        drift = (jnp.sqrt(h) * contacts.drift).at[:, 0].set(contacts.gap)
-        mu = coefficients(contacts, jnp.zeros_like(kept))
-        law, groups = self.law, contact_groups(self.law.friction, contacts)
-        problems = ContactProblems(
-            law.contact_solver, law.smoothing, operator, lam.shape[0], contacts.J, groups
-        )
-        b = contacts.J.rows(dp) + drift
-        solved = problems.resolve(Given(b, mu, flexibility, kept, jnp.array(True)))
-        ahead = (
-            self.system.retract(q, dp + solved.change),
-            lam + solved.multipliers,
-            contacts.of_all(solved.impulses),
-        )
-        found = found & ~lost
-        unsolved = (solved.result != RESULTS.successful) & ~lost & ~found
-        last = tree_where(lost, s.last, s.at)
-        return _Search(
-            tree_where(lost | unsolved | found, last, ahead),
-            last,
-            jnp.where(lost, s.left, left),
-            stiffness,
-            jnp.where(unsolved, 0.25 * h, h),
-            s.k + 1,
-            found,
-        )
+        return Here(left, missed, acting, stiffness, size, None), step
 
-    def _at_solution(self, end: _Search, rest: Velocity) -> Settled:
-        """The solution with derivatives: p = 0 is the root near q of the statics in which acting
-        contacts are rows, and friction at its limit is a force."""
-        q, lam, force = end.at
+    def resting(self, place, rest):
+        # p = 0 is the root near q of the statics in which acting contacts are rows, and friction at
+        # its limit is a force.
+        q, lam, force = place
 
         def fixed():
-            contacts = self.equations(q, rest)[1]
+            contacts = self.contacts(q, rest)
             kept, J = contacts.of_kept(force), contacts.J.matrix()
             acting = self.acting(contacts, kept)
             return contacts, kept, acting, J.reshape(*kept.shape, -1)[:, 1:]
@@ -254,7 +168,8 @@ class ContactStatics(eqx.Module):
         closed, sticks = acting.closed, acting.sticks.astype(q.dtype)
 
         def parts(p, normal):
-            at, contacts = self.equations(self.system.retract(q, p), rest)
+            here = self.system.retract(q, p)
+            at, contacts = self.point(here, rest), self.contacts(here, rest)
             J = dense(at.rows.J)
             Jc = contacts.J.matrix().reshape(*kept.shape, -1)
             soft = is_compliant(contacts)
@@ -299,17 +214,9 @@ class ContactStatics(eqx.Module):
             shares.append(jnp.where(some, length(t) / jnp.where(some, bound, 1.0), 0.0))
         # Contacts beyond the budget are open.
         gaps = gap if contacts.of_everything is None else contacts.of_everything
-        return Settled(
-            self.system.retract(q, p),
-            follow(lam, multipliers),
-            contacts.of_all(force),
-            gaps,
-            contacts.of_all(jnp.max(jnp.stack(shares), axis=0)),
-            end.stiffness,
-            end.left,
-            end.k,
-            RESULTS.where(end.found, RESULTS.successful, RESULTS.equilibrium_not_found),
-        )
+        share = contacts.of_all(jnp.max(jnp.stack(shares), axis=0))
+        q, lam = self.system.retract(q, p), follow(lam, multipliers)
+        return q, lam, contacts.of_all(force), gaps, share
 
 
 def _flexibility(contacts: ContactRows) -> Float[Array, " contacts"]:

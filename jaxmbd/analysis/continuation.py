@@ -21,7 +21,7 @@ from .._roots import linearised_by, newton_root, root
 from .._step import as_control
 from .._system import AbstractSystem, State
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
-from .equilibrium import Statics, no_negative
+from .statics import Statics, no_negative
 
 # Largest number of Newton steps of one correction, and of those with which the step may grow.
 _NEWTON, _EASY = 12, 4
@@ -102,7 +102,7 @@ class Family(eqx.Module):
     solver: AbstractConstraintSolver
 
     def statics(self, q: Coordinates, x: Array) -> Statics:
-        return Statics(*self.member(x, q.dtype), self.t, q, self.solver)
+        return Statics(*self.member(x, q.dtype), self.t, self.solver)
 
     def member(self, x: Array, dtype: Any) -> tuple[AbstractSystem, Any]:
         """The system at x and its inputs."""
@@ -110,7 +110,7 @@ class Family(eqx.Module):
 
     def rates(self, q: Coordinates, p: Velocity, x: Array) -> Velocity:
         """a + c after the displacement p from q."""
-        return self.statics(q, x).rates(p)
+        return self.statics(q, x).rates(q, p)
 
 
 class _Point(NamedTuple):
@@ -380,7 +380,6 @@ def _advance(problem: Family, q, x, before, scale, row, predicted) -> _Point:
     statics = problem.statics(q, x + scale[nv] * y[nv])
     q = statics.system.retract(q, y[:nv] * scale[:nv])
     x = x + scale[nv] * y[nv]
-    statics = statics.at(q)
     origin = jnp.zeros_like(y)
     slope = jax.jacfwd(lambda y: problem.rates(q, y[:nv] * scale[:nv], x + scale[nv] * y[nv]))(
         origin
@@ -395,8 +394,8 @@ def _advance(problem: Family, q, x, before, scale, row, predicted) -> _Point:
     other = other[:nv] * scale[:nv]
     length = jnp.linalg.norm(other)
     rest = jnp.zeros(nv, q.dtype)
-    stiffness = statics.at_rest(rest)[4]
-    _, _, lam = statics.parts(rest)
+    stiffness = statics.at_rest(q, rest)[4]
+    _, _, lam = statics.parts(q, rest)
     ok = (
         (size <= jnp.finfo(q.dtype).eps ** 0.7)
         & jnp.all(jnp.isfinite(y))
@@ -477,7 +476,7 @@ def _limit_point(given: Family, q, v, x, max_iterations) -> LimitPoint:
 
     def weakest():
         """The weakest of the directions that the constraints admit."""
-        T, K = given.statics(q, x).at_rest(rest)[2:4]
+        T, K = given.statics(q, x).at_rest(q, rest)[2:4]
         far = 1e3 * (1 + jnp.linalg.norm(K))
         return jnp.linalg.svd(K + far * (jnp.eye(nv, dtype=q.dtype) - T))[2][-1]
 
