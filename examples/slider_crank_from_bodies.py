@@ -112,7 +112,7 @@ def draw(mechanism, sol, crank, exact):
     error.set(title="Error of the crank angle", xlabel="t [s]", ylabel="[rad]")
     # The plane components are the same however the redundant rows share the rest.
     for name in ("bearing", "knee", "pin"):
-        force = mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, name).force
+        force = mbd.reports.reactions(mechanism, sol, name).force
         load.plot(sol.t, np.linalg.norm(force[:, :2], axis=1), label=name)
     # Crank and rod upright, the rows fail, and with them what they say of the loads.
     load.set(title="Load of the hinges (peaks: singular pose)", xlabel="t [s]", ylabel="[N]")

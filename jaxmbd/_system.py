@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
+from ._compiler import numpy_if_concrete, to_jax
 from ._coordinates import AbstractCoordinates, Plain
 from ._extensible import Extensible
 from ._inputs import checked, unjudged
@@ -17,9 +18,26 @@ from ._results import RESULTS
 from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Scalar, Velocity
 
 
+class AbstractStates(eqx.Module):
+    """States at one time or at several: a `State`, a `Solution` or another motion, with any leading
+    axes. Reports take them all."""
+
+    t: eqx.AbstractVar[Any]
+    q: eqx.AbstractVar[Any]
+    v: eqx.AbstractVar[Any]
+
+    def points(self) -> tuple[Array, Array, Array]:
+        """t, q and v with the same leading axes. **Raises:** `ValueError` without states."""
+        if self.q is None or self.v is None:
+            raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
+        xp = numpy_if_concrete(self.t)
+        t = xp.broadcast_to(xp.asarray(self.t, self.q.dtype), self.q.shape[:-1])
+        return to_jax(t), self.q, self.v
+
+
 @checked
 @printed
-class State(eqx.Module):
+class State(AbstractStates):
     """A point of the motion.
 
     **Fields:**

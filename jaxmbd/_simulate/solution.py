@@ -2,14 +2,13 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._compiler import picked
 from .._printed import counted, in_a_line, judged, largest, printed, span
 from .._results import RESULTS
-from .._system import State
+from .._system import AbstractStates, State
 
 
 @printed
@@ -41,7 +40,7 @@ class ContactLoads(NamedTuple):
 
 
 @printed
-class Solution(eqx.Module):
+class Solution(AbstractStates):
     """The motion at the saved times, with its verdict.
 
     **Fields:**
@@ -102,8 +101,7 @@ class Solution(eqx.Module):
 
     def state(self, index: int = -1) -> State:
         """The saved state at `index`; the last one by default."""
-        if self.q is None or self.v is None:
-            raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
+        _, *both = self.points()
         angles = None if self.angles is None else picked(self.angles, (..., index, slice(None)))
-        q, v = (picked(x, (..., index, slice(None))) for x in (self.q, self.v))
+        q, v = (picked(x, (..., index, slice(None))) for x in both)
         return State(picked(self.t, (..., index)), q, v, angles=angles)

@@ -320,7 +320,7 @@ def _coordinates(mechanism: Mechanism, paths: dict[str, np.ndarray], sampled: An
 
 
 def _contacts(mechanism: Mechanism, sol: Any, times: np.ndarray, q: np.ndarray) -> PointForces:
-    world = np.asarray(contact_forces(mechanism, sol.q, over_intervals(sol).contact_force))
+    world = np.asarray(contact_forces(mechanism, over_intervals(sol)))
     forces = mean_forces(np.asarray(sol.t), world, times)
     return point_forces(mechanism, np.asarray(q, sol.q.dtype), forces, None)
 

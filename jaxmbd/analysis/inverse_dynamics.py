@@ -11,18 +11,16 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, one_each, with_dtype
-from .._compiler import is_concrete, numpy_if_concrete, stop_gradient, to_jax
+from .._compiler import is_concrete, stop_gradient, to_jax
 from .._inputs import checked, inside, not_negative_or_infinite, number, positive, shown
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._printed import in_a_line, judged, largest, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
 from .._search import bounded_least_squares
-from .._simulate import Solution
 from .._step import as_control
-from .._system import AbstractSystem, State
+from .._system import AbstractStates, AbstractSystem, State
 from .._types import RealScalarLike
-from ..trajopt import Plan
 from .linearise import acceleration, verdict
 
 
@@ -54,7 +52,7 @@ class Inputs(eqx.Module):
 @checked
 def inverse_dynamics(
     system: AbstractSystem,
-    state: State | Solution | Plan,
+    state: AbstractStates,
     dv: ArrayLike | Sequence[float | int],
     u: Any,
     *,
@@ -105,7 +103,7 @@ def inverse_dynamics(
     and mechanical systems, Proc. R. Soc. A 459, 1783-1800.
     """
     check_no_nan(system=system, state=state, u=u)
-    t, q, v = _states(state)
+    t, q, v = state.points()
     dtype = q.dtype
     dv, u = to_jax(dv, dtype), with_dtype(u, dtype)
     check_system(system, as_control(u, dtype), *_first(q, v))
@@ -123,7 +121,7 @@ def inverse_dynamics(
 @checked
 def static_inputs(
     system: AbstractSystem,
-    state: State | Solution | Plan,
+    state: AbstractStates,
     u: Any,
     *,
     lower: Annotated[ArrayLike | None, number] = None,
@@ -140,7 +138,7 @@ def static_inputs(
     **Returns:** `Inputs`. If the inputs cannot hold the system, `missed` is the opposite of the
     acceleration with which it starts to move.
     """
-    t, q, v = _states(state)
+    t, q, v = state.points()
     still = to_jax(np.zeros(v.shape, v.dtype))
     options: Any = dict(lower=lower, upper=upper, weights=weights, solver=solver, throw=throw)
     return inverse_dynamics(system, State(t, q, still), still, u, **options)
@@ -149,7 +147,7 @@ def static_inputs(
 @checked
 def accelerations(
     system: AbstractSystem,
-    state: State | Solution | Plan,
+    state: AbstractStates,
     control: Any = None,
     *,
     solver: AbstractConstraintSolver = Automatic(),
@@ -167,21 +165,12 @@ def accelerations(
     **Raises:** a run-time error for such a state if `throw` is true.
     """
     check_no_nan(system=system, state=state, control=control)
-    t, q, v = _states(state)
+    t, q, v = state.points()
     control = as_control(control, q.dtype)
     check_system(system, control, *_first(q, v))
     given = (with_dtype(system, q.dtype), control, solver, start_tolerance)
     found, result = _accelerations(given, t, q, v)
     return raise_failure(found, result) if throw else found
-
-
-def _states(state: State | Solution | Plan) -> tuple[Array, Array, Array]:
-    """t, q and v with the same leading axes."""
-    if state.q is None or state.v is None:
-        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
-    xp = numpy_if_concrete(state.t)
-    t = xp.broadcast_to(xp.asarray(state.t, state.q.dtype), state.q.shape[:-1])
-    return to_jax(t), state.q, state.v
 
 
 def _first(q: Array, v: Array) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from .._raising import raise_failure
 from .._results import RESULTS, first_failure, succeeded
 from .._roots import implicit, newton_root, root
 from .._search import nonzero, redundancy
-from .._system import AbstractSystem, State
+from .._system import AbstractStates, AbstractSystem, State
 from .._types import Coordinates, Velocity
 from ..mechanism import AbstractScalarCoordinate, Mechanism, OfJoint
 
@@ -27,12 +27,12 @@ _SINGULAR = 1e-7
 
 
 @printed
-class Kinematics(eqx.Module):
+class Kinematics(AbstractStates):
     """The result of `kinematics`, for n samples.
 
     **Fields:**
 
-    - `values`: those of the drives, `(n, drives)`; or times, `(n,)`.
+    - `t`: times, `(n,)`. `values`: those of the drives, `(n, drives)`; or times, `(n,)`.
     - `q`, `v`, `a`: coordinates, velocities and accelerations v', `(n, nq)` and `(n, nv)`.
     - `ratio`: the smallest singular value of the driven Jacobian, relative to the largest one,
       `(n,)`. It vanishes at dead points, at which the drive does not determine the motion.
@@ -45,6 +45,7 @@ class Kinematics(eqx.Module):
     `ratio` and `orientation` are constants under differentiation.
     """
 
+    t: Float[Array, " n"]
     values: Float[Array, "n ..."]
     q: Float[Array, "n nq"]
     v: Float[Array, "n nv"]
@@ -235,7 +236,8 @@ def kinematics(
     table, targets, times = map(to_jax, (table, targets, times))
     driven = _Driven(system, drives, angles, jnp.asarray(state.t, dtype), picked(targets, 0))
     found = _kinematics(driven, targets, times, state.q, state.v, tolerance, max_iterations)
-    moved = Kinematics(table, *found)
+    t = jnp.broadcast_to(driven.t, times.shape) if drives else times
+    moved = Kinematics(t, table, *found)
     return raise_failure(moved, moved.result) if throw else moved
 
 

@@ -228,9 +228,7 @@ def points_of(motion: Plan | Solution) -> tuple[Array, Array, Array]:
     """t, q and v of a motion.
 
     **Raises:** `ValueError` for motions that cannot be followed from point to point."""
-    t, q, v = motion.t, motion.q, motion.v
-    if q is None or v is None:
-        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
+    t, q, v = motion.points()
     if t.ndim != 1:
         raise ValueError(
             f"Argument `motion` must be one motion, but has times of shape {t.shape}. Take one, "
@@ -248,7 +246,7 @@ def points_of(motion: Plan | Solution) -> tuple[Array, Array, Array]:
             f"{times[k]:g} s comes {times[k + 1]:g} s. If the simulation failed, its times "
             "stand still: see `motion.result`."
         )
-    return jnp.asarray(t, q.dtype), q, v
+    return t, q, v
 
 
 @compiled_quickly

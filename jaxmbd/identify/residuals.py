@@ -184,7 +184,7 @@ class PartSimulation(eqx.Module):
 
         def read(t, x):
             q, v = jnp.split(x, [state.q.shape[0]])
-            return jnp.ravel(self.sensor(Sample(system, control, t, q, v)))
+            return jnp.ravel(self.sensor(Sample(system=system, control=control, t=t, q=q, v=v)))
 
         readings = jax.vmap(read)(parts.time[k], x)
         residuals = parts.weights[k] * (readings - parts.measured[k])

@@ -11,12 +11,12 @@ from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
 from .._extensible import Extensible
 from .._inputs import checked
 from .._methods import LagrangeMultipliers, Motion, point
-from .._system import AbstractSystem
+from .._system import AbstractStates, AbstractSystem
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from ..mechanism import Mechanism, joint_rates, reactions
 
 
-class Sample(eqx.Module):
+class Sample(AbstractStates):
     """A moment of a simulated motion, the input of sensors.
 
     **Fields:** `system`, `control`, `t`, `q`, `v`.
@@ -147,9 +147,7 @@ class JointForce(AbstractSensor):
     joint: str = eqx.field(static=True)
 
     def __call__(self, sample):
-        wrench = reactions(
-            sample.mechanism, sample.t, sample.q, sample.multipliers, self.joint, v=sample.v
-        )
+        wrench = reactions(sample.mechanism, sample, self.joint)
         return jnp.concatenate([wrench.force, wrench.torque])
 
 

@@ -15,6 +15,7 @@ from .._inputs import at_least, checked
 from .._printed import largest, printed
 from .._results import code
 from .._search import with_value
+from .._system import AbstractStates
 from .._tangent_space import difference, displaced
 from .controls import PiecewiseConstant, as_control, with_strong_types, within
 from .linear_quadratic import tangent
@@ -153,7 +154,7 @@ def verdict(problem: Problem, path: Trajectory, status: Any, found: Performance)
 
 
 @printed
-class Plan(eqx.Module):
+class Plan(AbstractStates):
     """A motion on the grid of a `Problem`, with its controls and the verdict on it.
 
     **Fields:**

@@ -95,9 +95,10 @@ def test_envelope_of_reactions():
     mechanism, t = four_bar(), np.array([0.1, 0.4, 0.5])
     q = np.tile(mechanism.state().q, (3, 1))
     lam = np.random.default_rng(0).normal(size=(3, 20))
-    envelope = mbd.reports.reaction_envelope(mechanism, t, q, lam)
+    states = mbd.State(t, q, np.zeros((3, 18)))
+    envelope = mbd.reports.reaction_envelope(mechanism, states, multipliers=lam)
     for i, name in enumerate(envelope.names):
-        one = mbd.reports.reactions(mechanism, t, q, lam, name)
+        one = mbd.reports.reactions(mechanism, states, name, lam)
         force, torque = (np.linalg.norm(x, axis=1) for x in (one.force, one.torque))
         sizes = envelope.force[i], envelope.torque[i]
         np.testing.assert_allclose(sizes, [force.max(), torque.max()], rtol=1e-12)

@@ -205,7 +205,7 @@ def test_mechanism():
     bars, turns = four_bar(points), np.linspace(0.0, 5.0, 20)
     found = kinematics(bars, bars.state(), "hinge 0", -turns)
     pins = [f"hinge {i}" for i in (1, 2, 3)]
-    transmission = mbd.reports.transmission_angle(bars, found.q, pins)
+    transmission = mbd.reports.transmission_angle(bars, found, pins)
     square = CRANK**2 + GROUND**2 - 2 * CRANK * GROUND * np.cos(0.5 + turns)
     cosine = (COUPLER**2 + ROCKER**2 - square) / (2 * COUPLER * ROCKER)
     np.testing.assert_allclose(transmission, np.arccos(cosine), atol=1e-9)

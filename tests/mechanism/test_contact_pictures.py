@@ -99,7 +99,7 @@ def test_forces_of_all_points_carry_the_weight():
     slides = WEIGHT * c * (np.array([s, 0, c]) - MU * np.array([c, 0, -s]))
     for alpha, expected in ((STUCK, WEIGHT * Z), (SLIDING, slides)):
         mechanism, sol = motion(alpha)
-        force = np.asarray(mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force))
+        force = np.asarray(mbd.reports.contact_forces(mechanism, sol))
         assert force.shape == (21, 8, 3)
         np.testing.assert_allclose(force.sum(axis=1), np.tile(expected, (21, 1)), atol=1e-5)
 
@@ -157,7 +157,7 @@ def test_what_is_refused():
     (mechanism, sol), reports, plots = motion(STUCK), mbd.reports, mbd.plots
     without = eqx.tree_at(lambda sol: sol.contact_force, sol, None)
     for call, words in (
-        (lambda: reports.contact_forces(mechanism, sol.q, np.zeros((21, 5, 3))), r"\(..., 8, 3\)"),
+        (lambda: reports.contact_forces(mechanism, sol, np.zeros((21, 5, 3))), r"\(..., 8, 3\)"),
         (lambda: reports.contact_states(mechanism, without), "has no contact forces"),
         (lambda: reports.contact_states(mechanism, eqx.tree_at(lambda sol: sol.q, sol, None)),
          "States were not saved"),
@@ -268,7 +268,7 @@ def arrows(ax):
 
 def test_arrows_show_the_forces():
     mechanism, sol = motion(SLIDING)
-    force = np.asarray(mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force))
+    force = np.asarray(mbd.reports.contact_forces(mechanism, sol))
     points = np.asarray(mechanism.contact_points(sol.q).position)
     loaded = np.linalg.norm(force[10], axis=1) > 1e-6
     force, points = (x[10][loaded][:, [0, 2]] for x in (force, points))

@@ -109,7 +109,7 @@ def test_violation_by_joint():
     q = np.tile(mechanism.state().q, (2, 1))
     q.reshape(2, 7, 3)[1, 2, 2] -= 1e-3
     v = np.eye(18)[0] * 0.2
-    found = mbd.reports.violation(mechanism, q, v=v)
+    found = mbd.reports.violation(mechanism, mbd.State(0.0, q, np.tile(v, (2, 1))))
     for name, expected in (("A", 0), ("B", 0), ("C", 1e-3), ("D", 1e-3)):
         np.testing.assert_allclose(found.position[name], [0, expected], atol=1e-15)
     for name, expected in (("A", 0.2), ("B", 0.2), ("C", 0), ("D", 0)):
@@ -121,7 +121,7 @@ def test_rotations_are_compared_by_a_length():
     """Of a ball joint at r = 1.5 m the rows are (1, -[r]x / L): ratio 1 / sqrt(1 + (r / L)^2)."""
     body = mbd.Body("b", BOX, position=[1.5, 0.0, 0.0])
     ball = mbd.Mechanism([body], [mbd.Spherical("A", "ground", body, point=np.zeros(3))])
-    found = mbd.reports.singularity(ball, ball.state().q, length=2.0)
+    found = mbd.reports.singularity(ball, ball.state(), length=2.0)
     np.testing.assert_allclose(found.ratio, 0.8, rtol=1e-12)
 
 
@@ -148,7 +148,7 @@ def test_singular_pose_of_the_slider_crank():
     ]
     mechanism = mbd.Mechanism(bodies, joints)
     q = np.stack([poses(np.pi / 2 - beside).ravel() for beside in (0.5, 0.02, 0.01, 0.0)])
-    found = mbd.reports.singularity(mechanism, q)
+    found = mbd.reports.singularity(mechanism, mbd.State(0.0, q, np.zeros((4, 18))))
     assert int(found.general) == 17
     np.testing.assert_array_equal(found.rank, [17, 17, 17, 16])
     ratio = np.asarray(found.ratio)

@@ -132,9 +132,7 @@ def test_plots():
     assert angle.get_xlabel() == "t [s]"
     assert [text.get_text() for text in angle.get_legend().get_texts()] == ["hinge"]
     force, torque = mbd.plots.reactions(mechanism, sol, "hinge", on="trolley")
-    wrench = jax.device_get(
-        mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, "hinge", on="trolley")
-    )
+    wrench = jax.device_get(mbd.reports.reactions(mechanism, sol, "hinge", on="trolley"))
     for axes, values in ((force, wrench.force), (torque, wrench.torque)):
         for i in range(3):
             np.testing.assert_allclose(axes.lines[i].get_ydata(), values[:, i])

@@ -55,7 +55,7 @@ def test_every_joint(kind):
     state = mbd.place_bodies(mechanism, dict(near=wanted, far=more), dict(near=rates, far=-rates))
 
     def reports(q, v, name):
-        found = mbd.reports.violation(mechanism, q, v=v)
+        found = mbd.reports.violation(mechanism, mbd.State(0.0, q, v))
         x, dx = mechanism.joint_coordinates(q, name), mbd.reports.joint_rates(mechanism, q, v, name)
         return x, dx, found.position[name], found.velocity[name]
 

@@ -193,8 +193,9 @@ def test_a_linkage_is_that_of_space():
 
         @jax.jit
         def reports(q, lam, v, of=of):
-            pin = mbd.reports.reactions(of, 0.0, q, lam, "pin", on="rod", point=placed(0.1, 0.2))
-            crank = mbd.reports.reactions(of, 0.0, q, lam, "crank", on="ground")
+            given = dict(on="rod", point=placed(0.1, 0.2))
+            pin = mbd.reports.reactions(of, mbd.State(0.0, q, v), "pin", lam, **given)
+            crank = mbd.reports.reactions(of, mbd.State(0.0, q, v), "crank", lam, on="ground")
             return of.tables.twists(v), pin, crank
 
         a, *loads = jax.device_get(reports(state.q, lam, v))

@@ -31,7 +31,7 @@ def test_all_reactions_hold_the_bodies():
         for joint in mechanism.joints:
             for name in set(joint.bodies) - {"ground"}:
                 wrench = mbd.reports.reactions(
-                    mechanism, 0.0, q, lam, joint.name, on=name,
+                    mechanism, mbd.State(0.0, q, jnp.zeros(12)), joint.name, lam, on=name,
                     point=mechanism.pose(q, name).position,
                 )  # fmt: skip
                 total[name] += jnp.concatenate(wrench)
@@ -62,13 +62,11 @@ def test_reaction_of_a_nonholonomic_joint():
     mechanism = mbd.Mechanism([sled], [Skate("skate", "ground", sled, point=[0, 0, 0])],
                               gravity=[0, 0, 0])  # fmt: skip
     state, (_, lam) = mechanism.state(), motion(mechanism)
-    found = jax.jit(lambda q, v: mbd.reports.reactions(mechanism, 0.0, q, lam, "skate", v=v))(
-        state.q, state.v
-    )
+    found = jax.jit(lambda state: mbd.reports.reactions(mechanism, state, "skate", lam))(state)
     np.testing.assert_allclose(found.force, [0, 1.3 * speed * omega, 0], atol=1e-12)
     np.testing.assert_allclose(found.torque, 0, atol=1e-12)
-    with pytest.raises(ValueError, match='"skate" has nonholonomic rows: its reaction needs `v`'):
-        mbd.reports.reactions(mechanism, 0.0, state.q, np.zeros(1), "skate")
+    with pytest.raises(ValueError, match="A `State` has no multipliers: give `multipliers`"):
+        mbd.reports.reactions(mechanism, state, "skate")
 
 
 @pytest.mark.slow
@@ -85,7 +83,7 @@ def test_unique_parts_of_reactions():
     null = np.linalg.svd(J)[0][:, 17:]
     other = lam + 10 * null @ np.array([1.0, 2.0, -1.0])
     first, second = (
-        mbd.reports.reactions(mechanism, 0.0, state.q, x, "B", frame="crank") for x in (lam, other)
+        mbd.reports.reactions(mechanism, state, "B", x, frame="crank") for x in (lam, other)
     )
     for x, y, same in zip(first, second, unique, strict=True):
         np.testing.assert_array_equal(np.abs(x - y) < 1e-9, same)
@@ -117,7 +115,7 @@ def test_audit_of_a_pendulum():
             saveat=diffrax.SaveAt(t0=True, steps=3), throw=False,
         )  # fmt: skip
         found = mbd.reports.audit(mechanism, sol)
-        ball = mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, "ball")
+        ball = mbd.reports.reactions(mechanism, sol, "ball")
         outside = ball.force + jax.vmap(pull)(sol.q, sol.v)
         return sol.t, found, found.given, found.imbalance, outside
 

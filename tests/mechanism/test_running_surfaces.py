@@ -41,7 +41,7 @@ def test_a_ball_on_a_conveyor_slips_and_then_rolls():
                 saveat=saveat, throw=False,
             )  # fmt: skip
             twist = mechanism.twist(sol.v, "ball")
-            force = mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force)
+            force = mbd.reports.contact_forces(mechanism, sol)
             states = mbd.reports.contact_states(mechanism, sol).state
             return jnp.stack([twist.linear[:, 0], twist.angular[:, 1]], 1), (force, states)
 

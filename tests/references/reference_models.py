@@ -94,8 +94,8 @@ def reactions_of(mechanism, q, v, multipliers, joints, body=None):
     found = []
     for name in joints:
         on = mechanism.joint(name).bodies[1] if body in (None, "own") else body
-        options = dict(v=v, on=on, frame=on if body else None)
-        held = mbd.reports.reactions(mechanism, 0.0, q, multipliers, name, **options)
+        options = dict(on=on, frame=on if body else None)
+        held = mbd.reports.reactions(mechanism, mbd.State(0.0, q, v), name, multipliers, **options)
         found.append(jnp.concatenate([held.force, held.torque]))
     return found
 

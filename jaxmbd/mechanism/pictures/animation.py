@@ -100,14 +100,13 @@ def _forces(
 ) -> PointForces | None:
     if sol.contact_force is None:
         return None
-    world = np.asarray(contact_forces(mechanism, sol.q, over_intervals(sol).contact_force))
+    world = np.asarray(contact_forces(mechanism, over_intervals(sol)))
     return point_forces(mechanism, q, mean_forces(np.asarray(sol.t), world, times), scale)
 
 
 def one_motion(sol: Solution) -> Any:
     """Return the solution. **Raises:** `ValueError` unless it is one motion, with states."""
-    if sol.q is None:
-        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
+    sol.points()
     if concrete(sol.t).ndim != 1:
         raise ValueError(
             f"Pictures show one motion, but this is a batch with times of shape {sol.t.shape}. "

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._inputs import checked
+from ..._system import State
 from ..body import GROUND
 from ..forces import Spring
 from ..mechanism import Mechanism
@@ -81,7 +82,8 @@ def draw(
     q = mechanism.state().q if q is None else mechanism.checked_q(q)
     at, forces = concrete(q)[None], None
     if contact_force is not None:
-        world = concrete(contact_forces(mechanism, q, contact_force))
+        state = State(0.0, q, np.zeros(mechanism.coordinates.nv, q.dtype))
+        world = concrete(contact_forces(mechanism, state, contact_force))
         forces = point_forces(mechanism, at, world[None], force_scale)
     return Picture(mechanism, at, view, ax, labels=labels, frames=frames, forces=forces).ax
 

@@ -107,8 +107,7 @@ def plot_reactions(
     matplotlib; `ValueError` for batches."""
     motion: Any = one_motion(sol)
     t = np.asarray(motion.t)
-    given: Any = dict(v=motion.v, on=on, frame=frame, point=point)
-    wrench: Any = reactions(mechanism, motion.t, motion.q, motion.multipliers, name, **given)
+    wrench = reactions(mechanism, motion, name, on=on, frame=frame, point=point)
     where = [f'{key} "{x}"' for key, x in (("on", on), ("frame", frame)) if x is not None]
     of = ", ".join([f'"{name}"', *where])
     force, torque = np.asarray(wrench.force), np.asarray(wrench.torque)
@@ -152,7 +151,7 @@ def plot_contacts(
         raise ValueError(f"`names` must be of contacts, which are {known}, but are {names}.")
     t, force = np.asarray(motion.t), np.asarray(motion.contact_force)
     tangential = np.where(np.arange(force.shape[-1]) > 0, force, 0.0)
-    friction = np.asarray(contact_forces(mechanism, motion.q, to_jax(tangential)))
+    friction = np.asarray(contact_forces(mechanism, motion, to_jax(tangential)))
     owner = np.asarray(mechanism.contact_names)
     curves: dict[str, list[tuple[str, np.ndarray]]] = {"normal force [N]": [], "friction [N]": []}
     bounds, bands = [], []
@@ -240,7 +239,7 @@ def plot_violation(mechanism: Mechanism, sol: Solution, axes: Any = None) -> Any
     for batches."""
     motion: Any = one_motion(sol)
     t = np.asarray(motion.t)
-    found = violation(mechanism, motion.q, motion.t, motion.v)
+    found = violation(mechanism, motion)
     tiny = np.finfo(float).tiny
     panels = _panels(
         t,

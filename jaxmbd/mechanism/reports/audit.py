@@ -14,7 +14,7 @@ from ..._printed import printed
 from ..._results import succeeded
 from ..._simulate import Solution
 from ..._types import Control
-from ..batching import batched, with_last_axis
+from ..batching import batched
 from ..energy import (
     gravitational_energies,
     kinetic_energies,
@@ -24,6 +24,7 @@ from ..energy import (
 )
 from ..mechanism import Mechanism
 from ..pose import Pose, Twist
+from .violation import multipliers_of, points_of
 
 
 @printed
@@ -115,19 +116,15 @@ def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -
     **Raises:** `ValueError` if states were not saved, if they belong to another mechanism, and
     outside `jax.jit` if the simulation failed, since values after a failure are no motion.
     """
-    if sol.q is None or sol.v is None or sol.multipliers is None:
-        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
-    q, v = mechanism.checked_q(sol.q), mechanism.checked_v(sol.v)
-    lam = with_last_axis(
-        "`multipliers`", sol.multipliers, mechanism.row_count, "one for each row of the joints"
-    )
+    t, q, v = points_of(mechanism, sol)
+    lam = multipliers_of(mechanism, sol)
     failed = ~succeeded(sol.result)
     if is_concrete(failed) and np.any(failed):
         raise ValueError(
             f"{int(np.sum(failed))} of {np.size(failed)} motions failed, and what is held after a "
             "failure has no balance. See `sol.result`, and give the motions that succeeded."
         )
-    return _audit(mechanism, control, sol.t, q, v, lam, sol.angles)
+    return _audit(mechanism, control, t, q, v, lam, sol.angles)
 
 
 @eqx.filter_jit

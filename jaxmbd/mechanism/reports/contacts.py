@@ -14,8 +14,10 @@ from ..._coordinates import cross, length
 from ..._inputs import checked
 from ..._printed import counted, largest, printed
 from ..._simulate import Solution
+from ..._system import AbstractStates
 from ..batching import batched
 from ..mechanism import Mechanism
+from .violation import points_of
 
 # Share of kinetic friction below which a contact that moves at the end of a step rolls or tilts.
 # Sliding reaches 1 with a cone, and 0.71 with the coarsest pyramid.
@@ -59,31 +61,34 @@ class ContactStates(NamedTuple):
 
 @checked
 def contact_forces(
-    mechanism: Mechanism, q: Float[Array, "*batch nq"], force: Float[Array, "*batch contacts d"]
+    mechanism: Mechanism,
+    state: AbstractStates,
+    force: Float[Array, "*batch contacts d"] | None = None,
 ) -> Float[Array, "*batch points 3"]:
     """Forces on body b at the contact points between shapes, in world axes. Body a gets the
     opposite forces.
 
-        f = mbd.reports.contact_forces(mechanism, sol.q, sol.contact_force)    # (times, points, 3)
+        f = mbd.reports.contact_forces(mechanism, sol)    # (times, points, 3)
 
-    The directions are those of the contact points at q, but the forces of a solution are means over
-    the step before. The two differ by the motion of one step.
+    The directions are those of the contact points at the given times, but the forces of a solution
+    are means over the step before. The two differ by the motion of one step.
 
-    **Arguments:** `q`: coordinates, and `force`: `Solution.contact_force` there [N], with any
-    leading axes.
+    **Arguments:** `state`: a `State` or a `Solution`, with any leading axes. `force`: the contact
+    forces there [N], by default `Solution.contact_force`.
 
     **Returns:** forces [N], in the order of `Mechanism.contact_points`. Moments are left out, and
     so are gaps and joint limits. Differentiable.
 
     **Raises:** `ValueError` for forces of a wrong number of contacts or components.
     """
+    force = contact_force_of(state) if force is None else force
     expected = (len(mechanism.contact_names), mechanism.contact_set.layout.d)
     if force.shape[-2:] != expected:
         raise ValueError(
             f"Argument `force` must have shape (..., {expected[0]}, {expected[1]}) for the "
             f"contacts of this mechanism, but has {force.shape}. Give `Solution.contact_force`."
         )
-    return _forces(mechanism, mechanism.checked_q(q), force)
+    return _forces(mechanism, points_of(mechanism, state)[1], force)
 
 
 def over_intervals(sol: Any) -> Any:
@@ -111,13 +116,18 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
 
     **Raises:** `ValueError` for solutions without states or without contact forces.
     """
-    if sol.q is None or sol.v is None:
-        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
-    if sol.contact_force is None:
+    _, q, v = points_of(mechanism, sol)
+    return _states(mechanism, q, v, contact_force_of(sol), rest)
+
+
+def contact_force_of(state: AbstractStates) -> Float[Array, "*batch contacts d"]:
+    """The contact forces of a solution. **Raises:** `ValueError` without any."""
+    force = getattr(state, "contact_force", None)
+    if force is None:
         raise ValueError(
             "The solution has no contact forces: they come from `simulate` with `ContactImpulse`."
         )
-    return _states(mechanism, sol.q, sol.v, sol.contact_force, rest)
+    return force
 
 
 def no_force(dtype: Any) -> float:

@@ -16,15 +16,14 @@ from ..._printed import printed
 from ..._raising import raise_failure
 from ..._results import RESULTS
 from ..._search import nonzero, redundancy
-from ..._simulate import Solution
-from ..._system import State
+from ..._system import AbstractStates
 from ..batching import batched
 from ..forces import Wrench
 from ..joint_coordinates import joint_rates, joint_with_coordinates
 from ..joints import AbstractJoint
 from ..linearise import frame_poses, frame_twists
 from ..mechanism import Mechanism
-from .violation import dense_jacobian
+from .violation import dense_jacobian, points_of
 
 _ByJoint = dict[str, Float[Array, "*batch coordinates"]]
 
@@ -72,7 +71,7 @@ class GeneralisedForces(eqx.Module):
 @checked
 def generalised_forces(
     mechanism: Mechanism,
-    state: State | Solution,
+    state: AbstractStates,
     joints: Sequence[str] | None = None,
     *,
     u: Any = None,
@@ -97,7 +96,7 @@ def generalised_forces(
 
     **Arguments:**
 
-    - `state`: t, q and v, or a `Solution`, with any leading axes.
+    - `state`: a `State` or a `Solution`, with any leading axes.
     - `joints`: names of joints whose coordinates describe the motion: independent, one for each
       freedom. By default all joints with coordinates, as in an open chain.
     - `u`: the inputs of actuators, for all states.
@@ -119,13 +118,10 @@ def generalised_forces(
     for name in joints:
         joint_with_coordinates(mechanism, name)
     wrenches = {} if wrenches is None else dict(wrenches)
-    if state.q is None or state.v is None:
-        raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
-    q, v = mechanism.checked_q(state.q), mechanism.checked_v(state.v)
+    t, q, v = points_of(mechanism, state)
     for name, wrench in wrenches.items():
         mechanism.tables.column(name)
         wrenches[name] = Wrench(*(jnp.asarray(x, q.dtype) for x in wrench))
-    t = jnp.asarray(state.t, q.dtype)
     found = _generalised(mechanism, tuple(joints), t, q, v, u, wrenches)
     return raise_failure(found, found.result) if throw else found
 

@@ -8,17 +8,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..._compiler import is_concrete, numpy_if_concrete, to_jax
 from ..._coordinates import cross, dot
 from ..._equations import equations
 from ..._inputs import checked, positive
 from ..._printed import counted, printed
-from ..._system import State
+from ..._system import AbstractStates, State
 from ..batching import batched
 from ..mechanism import Mechanism
-from .violation import at_rest, dense_jacobian, quoted, rows_by_joint, tolerance_for
+from .violation import dense_jacobian, points_of, quoted, rows_by_joint, tolerance_for
 
 
 @printed
@@ -280,9 +280,7 @@ class Singularity(eqx.Module):
 @checked
 def singularity(
     mechanism: Mechanism,
-    q: Float[Array, "*batch nq"],
-    t: ArrayLike = 0.0,
-    v: Float[Array, "*#batch nv"] | None = None,
+    state: AbstractStates,
     *,
     rank: int | None = None,
     length: float = 1.0,
@@ -297,12 +295,12 @@ def singularity(
     not count. The ratio is 0 in a singular pose and about proportional to the distance near it.
     Below about 1e-3 expect large reactions, and use `Pseudoinverse`.
 
-        report = mbd.reports.singularity(mechanism, sol.q, sol.t)     # along a motion
+        report = mbd.reports.singularity(mechanism, sol)     # along a motion
 
     **Arguments:**
 
-    - `q`, `t`, `v`: coordinates, times [s] and velocities with any leading axes. `v`, by default
-      zero, matters only for rows that are not linear in it.
+    - `state`: a `State` or a `Solution`, with any leading axes. Velocities matter only for rows
+      that are not linear in them.
     - `rank`: r, by default the largest rank among these poses. Give it, from `mobility` elsewhere,
       for a single pose that may be singular itself, and inside `jax.vmap`.
     - `length`: [m], by which small rotations are multiplied to compare them with displacements.
@@ -316,11 +314,9 @@ def singularity(
     Reference: Gosselin and Angeles (1990), Singularity analysis of closed-loop kinematic chains,
     IEEE Trans. Robotics and Automation 6.
     """
-    q = mechanism.checked_q(q)
-    v = at_rest(mechanism, q) if v is None else mechanism.checked_v(v)
+    t, q, v = points_of(mechanism, state)
     names, rows = mechanism.body_stack.names, rows_by_joint(mechanism)
     tolerance = tolerance_for(tolerance, q.dtype)
-    t = jnp.asarray(t, q.dtype)
     ratio, ranks, general, left, right = _singular(mechanism, t, q, v, rank, length, tolerance)
     xp = numpy_if_concrete(left, right)
     left, right = xp.asarray(left), xp.asarray(right)
@@ -356,17 +352,17 @@ def _singular(mechanism, t, q, v, rank, length, tolerance) -> Any:
 
 @checked
 def transmission_angle(
-    mechanism: Mechanism, q: Float[Array, "*batch nq"], pins: Sequence[str]
+    mechanism: Mechanism, state: AbstractStates, pins: Sequence[str]
 ) -> Float[Array, "*batch"]:
     """The angle between coupler and output of a linkage [rad], in [0, pi]. At pi/2 all the force of
     the coupler turns the output. Near 0 and pi it only loads the bearings: keep the angle between
     40 and 140 degrees.
 
-        angle = mbd.reports.transmission_angle(mechanism, found.q, ["A", "B", "D"])
+        angle = mbd.reports.transmission_angle(mechanism, found, ["A", "B", "D"])
 
     **Arguments:**
 
-    - `q`: coordinates, with any leading axes.
+    - `state`: a `State`, a `Solution`, or the result of `analysis.kinematics`.
     - `pins`: names of three joints: between crank and coupler, between coupler and output, and
       between output and ground.
 
@@ -382,7 +378,7 @@ def transmission_angle(
         raise ValueError(f"`pins` must name three joints, but are {list(pins)}.")
     for name in pins:
         mechanism.joint(name)
-    return _angle(mechanism, mechanism.checked_q(q), tuple(pins))
+    return _angle(mechanism, points_of(mechanism, state)[1], tuple(pins))
 
 
 @eqx.filter_jit

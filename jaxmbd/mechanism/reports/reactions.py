@@ -7,31 +7,29 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
-from ..._compiler import picked, to_jax
+from ..._compiler import picked
 from ..._coordinates import cross
 from ..._inputs import checked, unjudged
 from ..._printed import printed
-from ..._system import State
-from ..batching import batched, with_last_axis
+from ..._system import AbstractStates
+from ..batching import batched
 from ..body import BODY_COORDINATES
 from ..forces import Wrench
 from ..joints import AbstractConstraint
 from ..mechanism import Mechanism
 from ..pose import Pose, Twist
-from .violation import at_rest, dense_jacobian, quoted, tolerance_for
+from .violation import dense_jacobian, multipliers_of, points_of, quoted, tolerance_for
 
 
 @checked
 def reactions(
     mechanism: Mechanism,
-    t: ArrayLike,
-    q: Float[Array, "*batch nq"],
-    multipliers: Annotated[Float[Array, "*batch nc"], unjudged],
+    state: AbstractStates,
     name: str,
+    multipliers: Annotated[Float[Array, "*batch nc"] | None, unjudged] = None,
     *,
-    v: Float[Array, "*#batch nv"] | None = None,
     on: str | None = None,
     frame: str | None = None,
     point: Any = None,
@@ -45,16 +43,16 @@ def reactions(
     for nonholonomic rows. This is J^T lam of the joint, as in M v' = f + J^T lam: it acts on the
     body. For a driven joint it includes the drive.
 
-        hinge = mbd.reports.reactions(mechanism, sol.t, sol.q, sol.multipliers, "hinge", on="arm")
+        hinge = mbd.reports.reactions(mechanism, sol, "hinge", on="arm")
         hinge.force, hinge.torque     # shapes (ns, 3)
 
     **Arguments:**
 
-    - `t`, `q`, `multipliers`: times [s], coordinates and multipliers with any leading axes, as in a
-      solution. The multipliers are those of the enforcement method. For `UdwadiaKalaba` and
-      `LagrangeMultipliers` they are the constraint forces at that time.
+    - `state`: a `Solution`, a `Plan` or a `State`, with any leading axes.
     - `name`: of the joint.
-    - `v`: velocities, needed only for joints with nonholonomic rows.
+    - `multipliers`: by default those of the solution, by its enforcement method. For
+      `UdwadiaKalaba` and `LagrangeMultipliers` they are the constraint forces at that time. A
+      `State` has none, so give them.
     - `on`: name of the body, "ground" included; by default the last one of the joint, b.
     - `frame`: `None` for components in world axes, or the name of a body of the joint for
       components in the joint's frame on that body.
@@ -64,27 +62,24 @@ def reactions(
     **Returns:** a `Wrench`: force [N] and torque [N m], shapes `(*batch, 3)`; differentiable. With
     redundant rows only parts of it are unique: see `unique_reactions`.
 
-    **Raises:** `ValueError` for an unknown joint or body, for missing `v`, and for `q`, `v` or
-    `multipliers` of another size.
+    **Raises:** `ValueError` for an unknown joint or body, and for states or `multipliers` of
+    another size, or without any.
 
     Reference: Haug (1989), Computer Aided Kinematics and Dynamics of Mechanical Systems, section
     11.3 (reaction forces in joints from multipliers).
     """
     on, frame = _checked(mechanism.joint(name), on, frame)
-    q = mechanism.checked_q(q)
-    v = _needed(mechanism.joint(name), mechanism, q, v)
-    multipliers = with_last_axis(
-        "`multipliers`", multipliers, mechanism.row_count, "one for each row of the joints"
-    )
+    t, q, v = points_of(mechanism, state)
+    multipliers = multipliers_of(mechanism, state, multipliers)
     own = picked(multipliers, np.s_[..., mechanism.rows(name)])
-    t, point = jnp.asarray(t, q.dtype), _point(mechanism, q, name, on, point)
+    point = _point(mechanism, q, name, on, point)
     return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
 
 
 @checked
 def unique_reactions(
     mechanism: Mechanism,
-    state: State,
+    state: AbstractStates,
     name: str,
     *,
     on: str | None = None,
@@ -96,7 +91,7 @@ def unique_reactions(
     when any y with J^T y = 0 is added to the multipliers. The others depend on how redundant rows
     share the load, which rigid bodies leave open. Multipliers of least norm are one choice.
 
-    **Arguments:** `state`: a `State`, or a `Solution` of one motion. The others as in `reactions`,
+    **Arguments:** `state`: a `State` or a `Solution`. The others as in `reactions`,
     and `tolerance` as in `mobility`.
 
     **Returns:** a `Wrench` of Booleans, shapes `(*batch, 3)`: true for unique components.
@@ -105,9 +100,9 @@ def unique_reactions(
     Mech. Mach. Theory 44.
     """
     on, frame = _checked(mechanism.joint(name), on, frame)
-    q, v = mechanism.checked_q(state.q), mechanism.checked_v(state.v)
+    t, q, v = points_of(mechanism, state)
     q, v = jax.lax.stop_gradient((q, v))
-    t, point = jnp.asarray(state.t, q.dtype), _point(mechanism, q, name, on, point)
+    point = _point(mechanism, q, name, on, point)
     tolerance = tolerance_for(tolerance, q.dtype)
     return _unique(mechanism, (name, on, frame), t, q, v, point, mechanism.rows(name), tolerance)
 
@@ -118,24 +113,6 @@ def _reactions(mechanism, choice, t, q, v, point, lam) -> Wrench:
         return Wrench(*_transmission(mechanism, choice, t, q, v, point)(lam))
 
     return batched(one, (t, 0), (q, 1), (v, 1), (point, 1), (lam, 1))
-
-
-def transmitted(
-    mechanism: Mechanism,
-    names: tuple[str, ...],
-    t: ArrayLike,
-    q: Float[Array, "*batch nq"],
-    multipliers: Float[Array, "*batch nc"],
-    v: Float[Array, "*batch nv"] | None,
-) -> list[Wrench]:
-    """The reactions of several joints, as of `reactions` for each, in one program."""
-    choices, velocities = [], at_rest(mechanism, q)
-    for name in names:
-        joint = mechanism.joint(name)
-        choices.append((name, _checked(joint, None, None)[0], None))
-        velocities = _needed(joint, mechanism, q, v)
-    t = jnp.asarray(t, q.dtype)
-    return _all(mechanism, tuple(choices), t, q, velocities, multipliers)
 
 
 @eqx.filter_jit
@@ -231,19 +208,6 @@ def _checked(joint: AbstractConstraint, on: str | None, frame: str | None):
     return on, frame
 
 
-def _needed(joint, mechanism, q, v):
-    """v, or zeros if it is not needed."""
-    if v is not None:
-        return mechanism.checked_v(v)
-    o = to_jax(np.zeros(3, q.dtype))
-    t = jax.ShapeDtypeStruct((), q.dtype)
-    twists = tuple(Twist(o, o) for _ in joint.bodies)
-    psi = jax.eval_shape(lambda t: joint.velocity_equations(joint.frames, twists, t), t)
-    if psi.size:
-        raise ValueError(f'"{joint.name}" has nonholonomic rows: its reaction needs `v`.')
-    return at_rest(mechanism, q)
-
-
 def _point(mechanism, q, name, on, point):
     """World position about which torques are taken."""
     if point is not None:
@@ -290,21 +254,18 @@ class ReactionEnvelope(eqx.Module):
 @checked
 def reaction_envelope(
     mechanism: Mechanism,
-    t: ArrayLike,
-    q: Float[Array, "*batch ns nq"],
-    multipliers: Annotated[Float[Array, "*batch ns nc"], unjudged],
+    state: AbstractStates,
     names: Sequence[str] | None = None,
-    *,
-    v: Float[Array, "*batch ns nv"] | None = None,
+    multipliers: Annotated[Float[Array, "*batch ns nc"] | None, unjudged] = None,
 ) -> ReactionEnvelope:
     """Find the largest force and the largest torque of each joint over a motion, and when they act.
 
-        found = mbd.reports.reaction_envelope(mechanism, sol.t, sol.q, sol.multipliers)
+        found = mbd.reports.reaction_envelope(mechanism, sol)
         print(found)
 
-    **Arguments:** `t`, `q`, `multipliers`: of a `Solution`, or of a `Plan`, or `t` and `q` of a
-    motion with the multipliers of `inverse_dynamics`. `names`: of the joints, by default all. `v`:
-    needed only for joints with nonholonomic rows.
+    **Arguments:** `state`: a `Solution` or a `Plan`. `names`: of the joints, by default all.
+    `multipliers`: by default those of the motion. For states without, `inverse_dynamics` finds
+    them.
 
     **Returns:** a `ReactionEnvelope`. Torques are about the origin of the joint's frame on its last
     body, as in `reactions`. With redundant rows only parts of the reactions are unique: see
@@ -313,12 +274,10 @@ def reaction_envelope(
     **Raises:** as `reactions`.
     """
     names = [joint.name for joint in mechanism.joints] if names is None else list(names)
-    q = mechanism.checked_q(q)
-    multipliers = with_last_axis(
-        "`multipliers`", multipliers, mechanism.row_count, "one for each row of the joints"
-    )
-    wrenches = transmitted(mechanism, tuple(names), t, q, multipliers, v)
-    return _envelope(tuple(names), jnp.asarray(t, q.dtype), wrenches)
+    t, q, v = points_of(mechanism, state)
+    multipliers = multipliers_of(mechanism, state, multipliers)
+    choices = tuple((name, _checked(mechanism.joint(name), None, None)[0], None) for name in names)
+    return _envelope(tuple(names), t, _all(mechanism, choices, t, q, v, multipliers))
 
 
 @eqx.filter_jit

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._compiler import to_jax
 from ..._equations import equations
 from ..._inputs import checked
 from ..._linalg import dense
 from ..._printed import printed
+from ..._system import AbstractStates
 from ..._types import Coordinates, Jacobian, RealScalarLike, Velocity
-from ..batching import batched
+from ..batching import batched, with_last_axis
 from ..mechanism import Mechanism
 
 
@@ -39,25 +39,17 @@ class Violation(NamedTuple):
 
 
 @checked
-def violation(
-    mechanism: Mechanism,
-    q: Float[Array, "*batch nq"],
-    t: ArrayLike = 0.0,
-    v: Float[Array, "*#batch nv"] | None = None,
-) -> Violation:
+def violation(mechanism: Mechanism, state: AbstractStates) -> Violation:
     """The largest violation of each joint,
 
         |Phi(q, t)|  and  |Phi'| = |Phi_q N v + Phi_t|, |Psi(q, v, t)|.
 
-    **Arguments:** `q`, `t`, `v`: coordinates, times [s] and velocities with any leading axes, such
-    as `sol.q, sol.t, sol.v` of a solution. `v` is zero by default.
+    **Arguments:** `state`: a `State` or a `Solution`, with any leading axes.
 
     **Returns:** a `Violation`, whose numbers have the leading axes; differentiable.
     """
-    q = mechanism.checked_q(q)
-    v = at_rest(mechanism, q) if v is None else mechanism.checked_v(v)
     names = rows_by_joint(mechanism)
-    position, velocity = _largest(mechanism, jnp.asarray(t, q.dtype), q, v)
+    position, velocity = _largest(mechanism, *points_of(mechanism, state))
     return Violation(
         dict(zip(names, position, strict=True)), dict(zip(names, velocity, strict=True))
     )
@@ -88,6 +80,18 @@ def dense_jacobian(
     return dense(equations(mechanism).rows(t, q, v).J)
 
 
+def multipliers_of(
+    mechanism: Mechanism, state: AbstractStates, given: ArrayLike | None = None
+) -> Float[Array, "*batch nc"]:
+    """Those given, or those of the solution. **Raises:** `ValueError` without any, and for
+    multipliers of other rows."""
+    given = getattr(state, "multipliers", None) if given is None else given
+    if given is None:
+        raise ValueError("A `State` has no multipliers: give `multipliers`, or a `Solution`.")
+    rows = "one for each row of the joints"
+    return with_last_axis("`multipliers`", given, mechanism.row_count, rows)
+
+
 def rows_by_joint(mechanism: Mechanism) -> dict[str, np.ndarray]:
     """Indices of the rows of each joint, in the order in which the joints were given."""
     return {joint.name: mechanism.rows(joint.name) for joint in mechanism.joints}
@@ -100,9 +104,10 @@ def tolerance_for(tolerance: float | None, dtype: Any) -> float:
     return 1e-9 if dtype == jnp.float64 else 1e-4
 
 
-def at_rest(mechanism: Mechanism, q: Float[Array, "*batch nq"]) -> Float[Array, "*batch nv"]:
-    """Velocities v = 0."""
-    return to_jax(np.zeros((*q.shape[:-1], mechanism.coordinates.nv), q.dtype))
+def points_of(mechanism: Mechanism, state: AbstractStates) -> tuple[Array, Array, Array]:
+    """t, q and v. **Raises:** `ValueError` without states, and for those of another mechanism."""
+    t, q, v = state.points()
+    return t, mechanism.checked_q(q), mechanism.checked_v(v)
 
 
 def quoted(names: Iterable[str]) -> str:
