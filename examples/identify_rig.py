@@ -135,10 +135,7 @@ def rates(sample):
     if isinstance(sample.system, MinimalRig):
         return sample.v
     return jnp.concatenate(
-        [
-            mbd.reports.joint_rates(sample.mechanism, sample.q, sample.v, name)
-            for name in ("shoulder", "elbow")
-        ]
+        [mbd.reports.joint_rates(sample.mechanism, sample, name) for name in ("shoulder", "elbow")]
     )
 
 

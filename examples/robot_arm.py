@@ -75,7 +75,9 @@ class Controller(eqx.Module):
     def angles(self, q, v):
         """And rates, as encoders would tell them."""
         angles = [self.arm.joint_coordinates(q, name)[0] for name in JOINTS]
-        rates = [mbd.reports.joint_rates(self.arm, q, v, name)[0] for name in JOINTS]
+        rates = [
+            mbd.reports.joint_rates(self.arm, mbd.State(0.0, q, v), name)[0] for name in JOINTS
+        ]
         return jnp.stack(angles), jnp.stack(rates)
 
     def weight(self, angles):

@@ -92,7 +92,7 @@ def main():
     sol = run(mechanism, t1, progress=diffrax.TqdmProgressMeter())
     by_hand = run_by_hand(t1)
 
-    crank = mbd.reports.joint_path(mechanism, "bearing", sol.t, sol.q, sol.v)[:, 0]
+    crank = mbd.reports.joint_path(mechanism, sol, "bearing")[:, 0]
     exact = slider_crank.exact_motion(slider_crank.SliderCrank(), t1)(sol.t)
     slider = mechanism.pose(sol.q, "slider").position[:, 0]
     slider_by_hand = slider_crank.slider_position(np.asarray(by_hand.q))

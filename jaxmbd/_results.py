@@ -96,8 +96,8 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
     )
     continuation_stopped = (
         "The branch of equilibria could not be followed to its end: the smallest step failed, or "
-        "`max_steps` was reached. The points up to there are valid. Use a smaller `step` or a "
-        "`length` that fits the displacements, or raise `max_steps`."
+        "`max_points` was reached. The points up to there are valid. Use a smaller `step` or a "
+        "`length` that fits the displacements, or raise `max_points`."
     )
     limit_point_not_found = (
         "Newton's method found no limit point. Begin closer to it, with the state and the "

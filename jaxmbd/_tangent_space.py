@@ -49,6 +49,17 @@ def state_jacobian(
     return jax.jacfwd(rows)(jnp.zeros(2 * v.shape[0], v.dtype))
 
 
+def nearer_to_constraints(
+    system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity
+) -> tuple[Coordinates, Velocity]:
+    """(q, v) after one step of Newton's method onto the constraints."""
+    C = state_jacobian(system, t, q, v)
+    if C.shape[0] == 0:
+        return q, v
+    back = jnp.linalg.pinv(C, rtol=redundancy(C.dtype)) @ violations(system, t, q, v)
+    return displaced(system, q, v, -back)
+
+
 def admissible_count(system: AbstractSystem, t: RealScalarLike, q: Coordinates, v: Velocity) -> int:
     """The number of independent admissible changes of a state whose numbers are concrete."""
     C = np.asarray(eqx.filter_jit(state_jacobian)(system, t, q, v))

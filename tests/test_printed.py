@@ -108,7 +108,7 @@ def test_equilibria():
 def kinematics(*results):
     n = len(results)
     table, values = np.zeros((n, 2)), np.linspace(0.0, 1.0, n)
-    numbers = values, table, table, table, np.linspace(0.5, 0.1, n), np.ones(n)
+    numbers = values, values, table, table, table, np.linspace(0.5, 0.1, n), np.ones(n)
     return analysis.Kinematics(*map(to_jax, numbers), batch(*results))
 
 

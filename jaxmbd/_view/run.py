@@ -117,11 +117,12 @@ def _summed_energies(mechanism, t, q, v):
     def total(table):
         return sum(table.values(), jnp.zeros((), q.dtype))
 
-    moving = total(kinetic_energies(mechanism, q, v)) + total(rotor_energies(mechanism, q, v))
+    state = State(t, q, v)
+    moving = total(kinetic_energies(mechanism, state)) + total(rotor_energies(mechanism, state))
     return {
         "kinetic": moving,
-        "gravity": total(gravitational_energies(mechanism, q)),
-        "stored": total(stored_energies(mechanism, q, t)),
+        "gravity": total(gravitational_energies(mechanism, state)),
+        "stored": total(stored_energies(mechanism, state)),
     }
 
 

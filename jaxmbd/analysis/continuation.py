@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
@@ -143,7 +144,7 @@ def continuation(
     length: Annotated[float, positive] = 1.0,
     bounds: Annotated[Any, Shape([2])] | None = None,
     direction: Float[Array, " nv"] | None = None,
-    max_steps: Annotated[int, at_least(1)] = 500,
+    max_points: Annotated[int, at_least(1)] = 500,
     solver: AbstractConstraintSolver = Automatic(),
     progress: bool = True,
     throw: bool = True,
@@ -172,7 +173,7 @@ def continuation(
     - `bounds`: the smallest and the largest parameter, at which it stops too.
     - `direction`: dp of the first step, by default along the parameter towards `end`. Give that of
       a branch point to follow the branch that crosses there.
-    - `max_steps`: the largest number of points.
+    - `max_points`: the largest number of points.
     - `throw`: raise if the branch ends before `end` or a bound is reached.
 
     **Returns:** a `Branch`. The function runs in Python and cannot be traced: use `limit_point` for
@@ -222,8 +223,8 @@ def continuation(
         here = here._replace(tangent=(first / np.linalg.norm(first)).astype(dtype))
     points, folds, crossings = [here], [], []
     ds, reached = float(step), False
-    with progress_bar(max_steps, "continuation", progress) as bar:
-        while len(points) < max_steps and not reached:
+    with progress_bar(max_points, "continuation", progress) as bar:
+        while len(points) < max_points and not reached:
             new = advanced(here, ds)
             # The first step along a crossing branch has no tangent to compare with.
             fresh = direction is not None and len(points) == 1
@@ -422,26 +423,11 @@ def _length(problem: Family, here: _Point, there: _Point, scale: Float[ArrayLike
 
 
 def _located(advanced: Callable, span: float, value: Callable) -> _Point:
-    """The point within the step `span` at which a value vanishes, by the Illinois method."""
-    low, high = 0.0, span
-    at_low, best = float(value(advanced(0.0))), advanced(high)
-    at_high = float(value(best))
-    for _ in range(_LOCATING):
-        if at_high == at_low or abs(high - low) <= 1e-14 * abs(span):
-            break
-        s = (low * at_high - high * at_low) / (at_high - at_low)
-        best = advanced(s)
-        here = float(value(best))
-        if here == 0.0 or abs(here) < 1e-13:
-            break
-        if here * at_high < 0:
-            low, at_low = high, at_high
-        else:
-            at_low /= 2
-        previous, high, at_high = high, s, here
-        if abs(high - previous) <= 1e-13 * abs(span):
-            break
-    return best
+    """The point within the step `span` at which a value vanishes."""
+    s = scipy.optimize.brentq(
+        lambda s: float(value(advanced(s))), 0.0, span, xtol=1e-14 * abs(span), maxiter=_LOCATING
+    )
+    return advanced(s)
 
 
 def _limit_of(problem: Family, near: _Point, index: int, state: State) -> BranchPoint:

@@ -33,7 +33,7 @@ class LimitLoad(eqx.Module):
     - `after`: where the system goes at `beyond`; `after.report.result` tells whether it rests.
     - `holds`: whether the equilibrium holds up to the end.
     - `result`: `RESULTS.successful`; `equilibrium_not_found` if there is none at the start;
-      `continuation_stopped` if `max_steps` was reached.
+      `continuation_stopped` if `max_points` was reached.
     """
 
     parameter: float
@@ -62,7 +62,7 @@ def limit_load(
     step: Annotated[float, positive] = 0.1,
     jump: Annotated[float, positive] = 0.05,
     tolerance: Annotated[float, positive] = 1e-6,
-    max_steps: Annotated[int, at_least(1)] = 500,
+    max_points: Annotated[int, at_least(1)] = 500,
     max_iterations: Annotated[int, at_least(1)] = 500,
     solver: AbstractConstraintSolver = Automatic(),
     progress: bool = True,
@@ -87,7 +87,7 @@ def limit_load(
     - `step`, `tolerance`: the largest step and the accuracy, as shares of the range.
     - `jump`: the change of a coordinate [m or rad] from one parameter to the next, however close
       they are, that counts as a loss.
-    - `max_steps`: the largest number of equilibria; `max_iterations`: of one search.
+    - `max_points`: the largest number of equilibria; `max_iterations`: of one search.
     - `throw`: raise if `result` is not successful.
 
     **Returns:** a `LimitLoad`. The function runs in Python and cannot be traced.
@@ -112,8 +112,8 @@ def limit_load(
         return raise_failure(limit, result) if throw else limit
     x, lost, after, narrow = start, None, here, tolerance * abs(end - start)
     stride, steps = step * (end - start), 1
-    with progress_bar(max_steps, "limit_load", progress) as bar:
-        while x != end and steps < max_steps:
+    with progress_bar(max_points, "limit_load", progress) as bar:
+        while x != end and steps < max_points:
             # Without a parameter at which it is lost, go on; with one, halve the distance to it.
             # What moved too far from the last state may be near this one, so it is tried again.
             final = lost is not None and abs(lost - x) <= narrow

@@ -22,12 +22,11 @@ from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, code, first_failure
-from .._search import redundancy
 from .._simulate import Solution
 from .._step import as_control
 from .._structured import by_structure
 from .._system import AbstractSystem, State
-from .._tangent_space import displaced, state_jacobian, violations
+from .._tangent_space import nearer_to_constraints
 from .._types import Control
 from ..trajopt import Plan
 from .linearise import Near, admissible, independent, verdict
@@ -265,7 +264,8 @@ def _linearise_along(
 
     def stage(k, s):
         at, u = t[k] + s * (t[k + 1] - t[k]), of.u(k, s)
-        state = _onto_constraints(system, State(at, *of.state(k, s)))
+        # Between the points the state is interpolated, and violates the constraints a little.
+        state = State(at, *nearer_to_constraints(system, at, *of.state(k, s)))
         near = Near(system, solver, state)
         S, Z, right_size = admissible(system, state, size)
         rates, pushes = near.slopes(Z, u, of.structured)
@@ -300,17 +300,6 @@ def _linearise_along(
     counted = jnp.all(right_size[:, 0]) & right_size[-1, 2]
     counted = RESULTS.where(counted, RESULTS.successful, RESULTS.wrong_size)
     return LinearMotion(t, A, B, Z, of, stages, first_failure(solved, counted))
-
-
-def _onto_constraints(system: AbstractSystem, state: State) -> State:
-    """The state after one Newton step onto the constraints. Between the points it is interpolated,
-    and violates them a little."""
-    t, q, v = state.t, state.q, state.v
-    C = state_jacobian(system, t, q, v)
-    if C.shape[0] == 0:
-        return state
-    back = jnp.linalg.pinv(C, rtol=redundancy(C.dtype)) @ violations(system, t, q, v)
-    return State(t, *displaced(system, q, v, -back))
 
 
 def _carried(S: Float[Array, "points nx m"]) -> Float[Array, "points m m"]:

@@ -15,6 +15,7 @@ from .._inputs import checked, not_negative, positive
 from .._printed import counted, judged, printed
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure
+from .._step import as_control
 from .._types import RealScalarLike
 from ..trajopt import AbstractControl
 from .linear_motion import DiscreteMotion, LinearMotion, magnus
@@ -62,17 +63,7 @@ class StateFeedback(AbstractControl):
         return unravel(flat - self.gain @ self.model.deviation(q, v))
 
     def within(self, t, q, v):
-        return self if self.dt is None else _Constant(self(t, q, v))
-
-
-class _Constant(eqx.Module):
-    """Inputs that are held."""
-
-    u: Any
-
-    def __call__(self, t, q, v):
-        del t, q, v
-        return self.u
+        return self if self.dt is None else as_control(self(t, q, v), q.dtype)
 
 
 @overload

@@ -14,9 +14,8 @@ from .._inputs import at_least, checked, positive
 from .._linalg import dense
 from .._printed import printed
 from .._results import RESULTS
-from .._search import redundancy
 from .._simulate import Solution
-from .._tangent_space import displaced, state_jacobian, violations
+from .._tangent_space import nearer_to_constraints
 from .linearise import LinearModel
 
 # Eigenvalues count as equal if they differ by less than this share of the largest one.
@@ -262,14 +261,9 @@ def _swing(
         q = system.retract(state.q, amplitude * dp)
 
         def close(q, _):
-            C = state_jacobian(system, state.t, q, still)
-            back = jnp.linalg.pinv(C, rtol=redundancy(dtype)) @ violations(
-                system, state.t, q, still
-            )
-            return displaced(system, q, still, -back)[0], None
+            return nearer_to_constraints(system, state.t, q, still)[0], None
 
-        if equations(system).row_count(state.t, q, still):
-            q, _ = jax.lax.scan(close, q, None, length=_CLOSING)
+        q, _ = jax.lax.scan(close, q, None, length=_CLOSING)
         return system.normalise(q)
 
     q = jax.vmap(pose)(swing.astype(dtype))

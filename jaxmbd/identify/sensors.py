@@ -87,7 +87,7 @@ class JointRate(AbstractSensor):
     joint: str = eqx.field(static=True)
 
     def __call__(self, sample):
-        return joint_rates(sample.mechanism, sample.q, sample.v, self.joint)
+        return joint_rates(sample.mechanism, sample, self.joint)
 
 
 @checked

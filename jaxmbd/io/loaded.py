@@ -70,7 +70,7 @@ class JointReading(AbstractSensor):
 
     def __call__(self, sample):
         if self.rate:
-            return joint_rates(sample.mechanism, sample.q, sample.v, self.joint)[self.number]
+            return joint_rates(sample.mechanism, sample, self.joint)[self.number]
         x = sample.mechanism.joint_coordinates(sample.q, self.joint)[self.number] + self.zero
         if self.middle is None:
             return x

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .._inputs import checked
 from .._printed import printed, span
-from .._types import Coordinates, RealScalarLike, Velocity
+from .._system import State
 from .linearise import frame_poses, frame_twists
 from .pose import Pose, Twist
 
@@ -35,80 +35,64 @@ class ElementPower(NamedTuple):
 
 
 @checked
-def kinetic_energies(
-    mechanism: "Mechanism", q: Coordinates, v: Velocity
-) -> dict[str, Float[Array, ""]]:
+def kinetic_energies(mechanism: "Mechanism", state: State) -> dict[str, Float[Array, ""]]:
     """Kinetic energy [J] of each body."""
 
     def of_body(body, x, w):
         return body.kinetic_energy(Pose.of(x), Twist.of(w))
 
     tables = mechanism.tables
-    return _by_body(mechanism, of_body, tables.poses(q), tables.twists(v))
+    return _by_body(mechanism, of_body, tables.poses(state.q), tables.twists(state.v))
 
 
 @checked
-def gravitational_energies(mechanism: "Mechanism", q: Coordinates) -> dict[str, Float[Array, ""]]:
+def gravitational_energies(mechanism: "Mechanism", state: State) -> dict[str, Float[Array, ""]]:
     """Potential energy [J] of each body in the field of gravity, 0 at the origin of the world."""
 
     def of_body(body, x):
         return body.potential_energy(Pose.of(x), mechanism.gravity)
 
-    return _by_body(mechanism, of_body, mechanism.tables.poses(q))
+    return _by_body(mechanism, of_body, mechanism.tables.poses(state.q))
 
 
 @checked
-def rotor_energies(
-    mechanism: "Mechanism", q: Coordinates, v: Velocity
-) -> dict[str, Float[Array, ""]]:
+def rotor_energies(mechanism: "Mechanism", state: State) -> dict[str, Float[Array, ""]]:
     """Kinetic energy [J] of the rotor of each force element, inertance rate^2 / 2, beside that of
     the bodies. It is 0 without a rotor."""
 
     def of_element(element, poses, twists):
         if element.inertance is None:
-            return jnp.zeros((), q.dtype)
+            return jnp.zeros((), state.q.dtype)
         return element.inertance * element.rate(poses, twists) ** 2 / 2
 
-    return _by_force(mechanism, of_element, q, v)
+    return _by_force(mechanism, of_element, state)
 
 
 @checked
-def stored_energies(
-    mechanism: "Mechanism", q: Coordinates, t: RealScalarLike = 0.0
-) -> dict[str, Float[Array, ""]]:
+def stored_energies(mechanism: "Mechanism", state: State) -> dict[str, Float[Array, ""]]:
     """Potential energy [J] of each force element."""
-    still = jnp.zeros(mechanism.coordinates.nv, q.dtype)
-    return _by_force(mechanism, lambda element, poses, _: element.energy(poses, t), q, still)
+    return _by_force(mechanism, lambda element, poses, _: element.energy(poses, state.t), state)
 
 
 @checked
-def powers(
-    mechanism: "Mechanism", q: Coordinates, v: Velocity, t: RealScalarLike = 0.0, u: Any = None
-) -> dict[str, ElementPower]:
+def powers(mechanism: "Mechanism", state: State, u: Any = None) -> dict[str, ElementPower]:
     """`ElementPower` of each force element, for the control u."""
     # Potential energies may depend on time too, so t is differentiated as well.
-    t = jnp.asarray(t, q.dtype)
+    t, q, v = jnp.asarray(state.t, state.q.dtype), state.q, state.v
     moving = (mechanism.qdot(q, v), jnp.ones_like(t))
-    _, rates = jax.jvp(lambda q, t: stored_energies(mechanism, q, t), (q, t), moving)
-    given = _by_force(mechanism, lambda element, *motion: element.power(*motion, t, u), q, v)
+    _, rates = jax.jvp(lambda q, t: stored_energies(mechanism, State(t, q, v)), (q, t), moving)
+    given = _by_force(mechanism, lambda element, *motion: element.power(*motion, t, u), state)
     return {name: ElementPower(power, -rates[name]) for name, power in given.items()}
 
 
 @checked
-def total_energy(
-    mechanism: "Mechanism", q: Coordinates, v: Velocity, t: RealScalarLike = 0.0
-) -> Float[Array, ""]:
+def total_energy(mechanism: "Mechanism", state: State) -> Float[Array, ""]:
     """Kinetic and potential energy of all bodies and force elements [J], rotors included. It
     changes by minus what the force elements lose, plus the power of the constraints. That power is
     0 for ideal joints without prescribed motion."""
-    tables = (
-        kinetic_energies(mechanism, q, v),
-        rotor_energies(mechanism, q, v),
-        gravitational_energies(mechanism, q),
-        stored_energies(mechanism, q, t),
-    )
-    zero = jnp.zeros((), q.dtype)
-    return sum((x for table in tables for x in table.values()), zero)
+    parts = kinetic_energies, rotor_energies, gravitational_energies, stored_energies
+    values = (x for part in parts for x in part(mechanism, state).values())
+    return sum(values, jnp.zeros((), state.q.dtype))
 
 
 def _by_body(mechanism: "Mechanism", of_body, *tables: Array) -> dict[str, Array]:
@@ -116,7 +100,7 @@ def _by_body(mechanism: "Mechanism", of_body, *tables: Array) -> dict[str, Array
     return {name: values[i] for i, name in enumerate(mechanism.body_stack.names)}
 
 
-def _by_force(mechanism: "Mechanism", of_force, q: Coordinates, v: Velocity) -> dict[str, Array]:
+def _by_force(mechanism: "Mechanism", of_force, state: State) -> dict[str, Array]:
     """Evaluate of_force(element, poses, twists) of the frames, all elements of one kind
     together."""
 
@@ -125,7 +109,7 @@ def _by_force(mechanism: "Mechanism", of_force, q: Coordinates, v: Velocity) -> 
 
     found: dict[int, tuple[str, Array]] = {}
     for forces in mechanism.force_stacks:
-        values = mechanism.tables.map(forces, of_element, q, v)
+        values = mechanism.tables.map(forces, of_element, state.q, state.v)
         for i, place in enumerate(forces.places):
             found[place] = forces.names[i], values[i]
     return dict(found[place] for place in sorted(found))

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._compiler import as_one_program, to_jax
 from .._inputs import checked
+from .._system import AbstractStates
 from .batching import batched
 from .joints import AbstractJoint, without_names
 from .mechanism import Mechanism
@@ -19,40 +20,35 @@ from .tables import BodyTables
 
 @checked
 def joint_rates(
-    mechanism: Mechanism, q: Float[Array, "*batch nq"], v: Float[Array, "*batch nv"], name: str
+    mechanism: Mechanism, state: AbstractStates, name: str
 ) -> Float[Array, "*batch coordinates"]:
     """Time derivatives [m/s, rad/s] of the coordinates of the joint `name`, in the order of
-    `Mechanism.joint_coordinates`. Leading axes of q and v are kept.
+    `Mechanism.joint_coordinates`, for a `State` or a `Solution` with any leading axes.
 
     **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint, tables = joint_with_coordinates(mechanism, name), mechanism.tables
-    q, v = mechanism.checked_q(q), mechanism.checked_v(v)
+    q, v = mechanism.checked_q(state.q), mechanism.checked_v(state.v)
     return _rates(without_names(joint), tables, q, v, *tables.columns_of(joint))
 
 
 @checked
 def joint_path(
-    mechanism: Mechanism,
-    name: str,
-    t: Float[Array, " times"],
-    q: Float[Array, "times nq"],
-    v: Float[Array, "times nv"] | None = None,
+    mechanism: Mechanism, motion: AbstractStates, name: str
 ) -> Float[Array, "times coordinates"]:
     """Coordinates of the joint `name` along a motion, with turns of angles counted. The first
     sample is within half a turn.
 
-    Each angle is exactly that of its pose. Only the whole turns between samples are counted. With
-    the velocities `v` the expected advance between samples is the mean of the rates times the time.
-    The count is right if that is wrong by less than half a turn, however many turns go by. Without
-    `v` it is right if the joint turns by less than half a turn between samples.
+    Each angle is exactly the angle of its pose. Only the whole turns between samples are counted.
+    The expected advance between samples is the mean of the rates times the time. The count is right
+    if that is wrong by less than half a turn, however many turns go by. If you know no velocities,
+    give zeros: then it is right if the joint turns by less than half a turn between samples.
 
-    **Arguments:** `t`, `q`, `v`: times [s] and states of the motion, as in `Solution`.
+    **Arguments:** `motion`: a `Solution`, a `Plan`, or a `State` of shape `(times,)`.
 
     **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint = joint_with_coordinates(mechanism, name)
-    tables, q = mechanism.tables, mechanism.checked_q(q)
-    if v is not None:
-        v = mechanism.checked_v(v)
+    t, q, v = motion.points()
+    tables, q, v = mechanism.tables, mechanism.checked_q(q), mechanism.checked_v(v)
     return _path(without_names(joint), tables, t, q, v, *tables.columns_of(joint))
 
 
@@ -68,21 +64,18 @@ def _rates(joint: AbstractJoint, tables: BodyTables, q: Array, v: Array, *column
 
 @as_one_program
 def _path(
-    joint: AbstractJoint, tables: BodyTables, t: Array, q: Array, v: Array | None, *columns: Any
+    joint: AbstractJoint, tables: BodyTables, t: Array, q: Array, v: Array, *columns: Any
 ) -> Array:
     x = batched(lambda q: joint.coordinates(*tables.frames(joint, q, columns)), (q, 1))
-    rates = None if v is None else _rates(joint, tables, q, v, *columns)
-    return with_turns(t, x, rates, joint.angles)
+    return with_turns(t, x, _rates(joint, tables, q, v, *columns), joint.angles)
 
 
 def with_turns(
-    t: Float[Array, " times"], x: Array, rates: Array | None, angles: int
+    t: Float[Array, " times"], x: Array, rates: Array, angles: int
 ) -> Float[Array, "times coordinates"]:
     """Coordinates along a motion, the last `angles` of which are angles, with their turns
     counted."""
-    expected = jnp.zeros_like(x[1:])
-    if rates is not None:
-        expected = jnp.diff(t)[:, None] * (rates[1:] + rates[:-1]) / 2
+    expected = jnp.diff(t)[:, None] * (rates[1:] + rates[:-1]) / 2
     turns = jnp.round((expected - jnp.diff(x, axis=0)) / (2 * math.pi))
     turns = turns.at[:, : x.shape[1] - angles].set(0.0)
     return x.at[1:].add(2 * math.pi * jnp.cumsum(turns, axis=0))
@@ -90,18 +83,18 @@ def with_turns(
 
 @checked
 def limit_violation(
-    mechanism: Mechanism, q: Float[Array, "*batch nq"], name: str
+    mechanism: Mechanism, state: AbstractStates, name: str
 ) -> Float[Array, "*batch coordinates"]:
     """By how much each coordinate of the joint `name` exceeds its `limits` [m, rad]: positive above
-    the upper one, negative below the lower one, 0 between or without limits. Leading axes of q are
-    kept.
+    the upper one, negative below the lower one, 0 between or without limits. `state`: a `State` or
+    a `Solution`, with any leading axes.
 
     The angle of a pose is taken within half a turn of the middle of its limits. For angles that
     turn further, count the turns: `joint.limit_violation(joint_path(...))`.
 
     **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint = joint_with_coordinates(mechanism, name)
-    x = mechanism.joint_coordinates(q, name)
+    x = mechanism.joint_coordinates(state.points()[1], name)
     if joint.limits is None:
         return to_jax(np.zeros(x.shape, x.dtype))
     return _beyond_limits(without_names(joint, joint.limits), x)

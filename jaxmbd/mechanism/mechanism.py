@@ -439,12 +439,12 @@ class Mechanism(AbstractStructuredSystem):
     @as_one_program
     def mechanical_energy(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Scalar:
         """Energy of all bodies and force elements [J], rotors included."""
-        return energy.total_energy(self, q, v, t)
+        return energy.total_energy(self, State(t, q, v))
 
     @as_one_program
     def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
         """Power [W] of the force elements beyond what they release from storage."""
-        elements = energy.powers(self, q, v, t, u).values()
+        elements = energy.powers(self, State(t, q, v), u).values()
         return -sum((x.lost for x in elements), jnp.zeros((), q.dtype))
 
     @as_one_program

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import compiled_quickly, is_concrete, tree_where
+from .._compiler import compiled_quickly, inverse, is_concrete, stop_gradient, tree_where
 from .._coordinates import (
     quaternion_conjugate,
     quaternion_exp,
@@ -391,17 +391,10 @@ def _least(A: Array, r: Array) -> Array:
     G = A @ A.T
     G = G + eps * (1 + jnp.trace(G)) * jnp.eye(G.shape[0], dtype=A.dtype)
 
-    # Elimination without pivots in a loop compiles faster than a call of LAPACK.
-    def eliminated(_, r):
-        unit, table = jnp.eye(r.shape[0], dtype=r.dtype), jnp.concatenate([G, r[:, None]], axis=1)
+    def solve(_, r):
+        return inverse(stop_gradient(G))[0] @ r
 
-        def without(k, table):
-            row = table[k] / table[k, k]
-            return table - (table[:, k] - unit[k])[:, None] * row[None]
-
-        return jax.lax.fori_loop(0, r.shape[0], without, table)[:, -1]
-
-    return A.T @ jax.lax.custom_linear_solve(lambda x: G @ x, r, eliminated, symmetric=True)
+    return A.T @ jax.lax.custom_linear_solve(lambda x: G @ x, r, solve, symmetric=True)
 
 
 def _without(frame: Pose, local: Pose) -> Pose:

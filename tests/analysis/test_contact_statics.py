@@ -177,7 +177,7 @@ def test_verdicts():
     without length."""
     with pytest.raises(RuntimeError, match="^No equilibrium was found"):
         tilted(0.0, 0.6, 1.0)
-    few = tilted(0.0, 0.0, 1.0, max_steps=4, throw=False)
+    few = tilted(0.0, 0.0, 1.0, max_points=4, throw=False)
     assert_verdicts(few.result, mbd.RESULTS.continuation_stopped)
     assert few.parameter < MU
     with pytest.raises(ValueError, match="`end` of limit_load must differ"):

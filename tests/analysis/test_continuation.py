@@ -38,7 +38,7 @@ def test_snap_through():
     assert "limit point" in str(branch)
     bound = branch_of(bounds=[-1.0, 2 * LIMIT])
     np.testing.assert_allclose(np.asarray(bound.parameter)[-1], -1.0)
-    short = branch_of(max_steps=3, throw=False)
+    short = branch_of(max_points=3, throw=False)
     assert_verdicts(short.result, mbd.RESULTS.continuation_stopped)
     assert short.q.shape == (3, 1)
 

@@ -48,7 +48,9 @@ def test_redundant_loops_for_a_long_time(method, steps, dtype):
     t, q, v = (jax.device_put(np.asarray(x, float)) for x in (sol.t, sol.q, sol.v))
     error, violation, off = (1e-7, 1e-11, 1e-6) if dtype == "float64" else (1e-3, 2e-6, 1e-3)
     assert np.max(np.abs(places(q[:51]) - six_r_loop.exact_motion(np.asarray(t[:51])))) < error
-    energy = jax.jit(jax.vmap(lambda q, v: mbd.reports.total_energy(RING, q, v)))(q, v)
+    energy = jax.jit(jax.vmap(lambda state: mbd.reports.total_energy(RING, state)))(
+        mbd.State(t, q, v)
+    )
     assert np.max(np.abs(energy - energy[0])) < off  # J
     assert np.max(sol.phi_norm) < violation
     assert np.max(np.abs(sol.multipliers)) < 200  # N; of a few bars of 1 kg

@@ -55,7 +55,7 @@ def closed_four_bar(rate, **options):
 def coordinate(mechanism, state, name):
     """Of a joint, and its rate."""
     x = mechanism.joint_coordinates(state.q, name)
-    return float(x[0]), float(mbd.reports.joint_rates(mechanism, state.q, state.v, name)[0])
+    return float(x[0]), float(mbd.reports.joint_rates(mechanism, state, name)[0])
 
 
 @pytest.mark.slow

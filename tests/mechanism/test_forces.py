@@ -116,11 +116,12 @@ def table(bodies):
 
     @jax.jit
     def values(q, v):
-        powers = energy.powers(of, q, v, TIME, CONTROL)
+        state = mbd.State(TIME, q, v)
+        powers = energy.powers(of, state, CONTROL)
         return {
             "power": {name: entry.power for name, entry in powers.items()},
             "lost": {name: entry.lost for name, entry in powers.items()},
-            "stored": energy.stored_energies(of, q, TIME),
+            "stored": energy.stored_energies(of, state),
             "force": of.external_force(TIME, q, v, CONTROL).reshape(6, 5),
         }
 
@@ -199,8 +200,9 @@ def test_forces_with_a_potential_are_its_gradient():
     @jax.vmap
     def powers(q, v):
         def potentials(q):
-            weight = sum(energy.gravitational_energies(of, q).values())
-            return jnp.stack([*energy.stored_energies(of, q).values(), weight])
+            state = mbd.State(0.0, q, v)
+            weight = sum(energy.gravitational_energies(of, state).values())
+            return jnp.stack([*energy.stored_energies(of, state).values(), weight])
 
         _, rates = jax.jvp(potentials, (q,), (of.qdot(q, v),))
         still = jnp.zeros_like(v)
@@ -382,14 +384,14 @@ def test_torsion_spring_about_a_hinge_that_moves():
     state = mechanism.state()
 
     @jax.jit
-    def values(q, v):
-        powers = energy.powers(mechanism, q, v).values()
-        stored = energy.stored_energies(mechanism, q).values()
+    def values(state):
+        powers = energy.powers(mechanism, state).values()
+        stored = energy.stored_energies(mechanism, state).values()
         return [(entry.power, entry.lost, x) for entry, x in zip(powers, stored, strict=True)]
 
     power = (5.0 * 0.2 - 0.3 * speed) * speed
     expected = [power, 0.3 * speed**2, 2.5 * 0.2**2]
-    np.testing.assert_allclose(values(state.q, state.v), [expected] * 2, rtol=1e-10)
+    np.testing.assert_allclose(values(state), [expected] * 2, rtol=1e-10)
 
 
 def test_curvature_of_rotations():

@@ -74,7 +74,7 @@ def test_turns_are_counted():
         o = 0 * t
         q = np.stack([o, o, z, np.cos(phi / 2), o, o, np.sin(phi / 2)], axis=1)
         v = np.stack([o, o, o + 0.2, o, o, 30.0 + 8.0 * np.cos(t)], axis=1)
-        path = mbd.reports.joint_path(mechanism, "j", t, q, v if with_rates else None)
+        path = mbd.reports.joint_path(mechanism, mbd.State(t, q, v if with_rates else 0 * v), "j")
         np.testing.assert_allclose(path, exact.T, atol=1e-10)
 
 
@@ -138,6 +138,7 @@ def test_limits():
     body = mbd.Body("b", BOX)
     q = [np.concatenate([slide(), turn(2, phi)]) for phi in (2.4, 2.6, -3.0, -2.7, 3.6)]
     joint = mbd.Revolute("j", "ground", body, point=[0, 0, 0], axis=Z, limits=(2.5, 3.5))
-    found = mbd.reports.limit_violation(mbd.Mechanism([body], [joint]), np.stack(q), "j")
+    state = mbd.State(0.0, np.stack(q), np.zeros((5, 6)))
+    found = mbd.reports.limit_violation(mbd.Mechanism([body], [joint]), state, "j")
     expected = [-0.1, 0, 0, 2 * np.pi - 2.7 - 3.5, 0.1]
     np.testing.assert_allclose(np.asarray(found)[:, 0], expected, atol=1e-12)

@@ -55,8 +55,10 @@ def test_every_joint(kind):
     state = mbd.place_bodies(mechanism, dict(near=wanted, far=more), dict(near=rates, far=-rates))
 
     def reports(q, v, name):
-        found = mbd.reports.violation(mechanism, mbd.State(0.0, q, v))
-        x, dx = mechanism.joint_coordinates(q, name), mbd.reports.joint_rates(mechanism, q, v, name)
+        state = mbd.State(0.0, q, v)
+        found = mbd.reports.violation(mechanism, state)
+        dx = mbd.reports.joint_rates(mechanism, state, name)
+        x = mechanism.joint_coordinates(q, name)
         return x, dx, found.position[name], found.velocity[name]
 
     for name, sign in (("near", 1.0), ("far", -1.0)):
@@ -125,7 +127,7 @@ def test_rates_that_nothing_can_have():
                             points=([0, 0, 0], [0, 0, r * np.sin(lean)]))  # fmt: skip
     mechanism = mbd.Mechanism([disc], [joint])
     state = mbd.place_bodies(mechanism, {}, {"roll": [0.0, 0.5]})
-    rates = jax.jit(lambda q, v: mbd.reports.joint_rates(mechanism, q, v, "roll"))
+    rates = jax.jit(lambda q, v: mbd.reports.joint_rates(mechanism, mbd.State(0.0, q, v), "roll"))
     np.testing.assert_allclose(rates(state.q, state.v), [0, 0.5], atol=1e-12)
     v, omega = np.split(np.asarray(state.v), 2)
     rim = r * np.array([np.cos(lean), 0, -np.sin(lean)])

@@ -28,14 +28,15 @@ def test_rotors_keep_energy_and_momentum():
     def values(s):
         here = mechanism.retract(q, s * v)
         blocks, f = mechanism.mass_blocks(here), mechanism.force(0.0, here, v, u)
-        powers = mbd.reports.powers(mechanism, here, v, u=u)
+        state = mbd.State(0.0, here, v)
+        powers = mbd.reports.powers(mechanism, state, u)
         return {
             "M": blocks.dense(),
             "f": f,
             "momentum": jnp.stack([blocks @ v, mechanism.inertia(here, v)]),
             "power": sum(entry.power for entry in powers.values()),
-            "rotors": mbd.reports.rotor_energies(mechanism, here, v),
-            "energy": mbd.reports.total_energy(mechanism, here, v),
+            "rotors": mbd.reports.rotor_energies(mechanism, state),
+            "energy": mbd.reports.total_energy(mechanism, state),
         }
 
     found = jax.device_get(values(h * np.array([0.0, 1.0, 2.0, -1.0, -2.0])))

@@ -174,11 +174,9 @@ def test_functions_of_mechanisms_are_one_program_each():
     """Functions of a joint are one for all joints of its kind."""
     bars = h.three_bars(closed=True)
     q, v = bars.state().q, bars.state().v
-    t, qs, vs = np.zeros(3), np.stack([q] * 3), np.stack([v] * 3)
+    states = mbd.State(np.zeros(3), np.stack([q] * 3), np.stack([v] * 3))
     zero = jnp.asarray(0.0)  # the first Python number that is converted is another program
-    paths = [
-        lambda name=name: mbd.reports.joint_path(bars, name, t, qs, vs) for name in ("j0", "j3")
-    ]
+    paths = [lambda name=name: mbd.reports.joint_path(bars, states, name) for name in ("j0", "j3")]
     programs = [
         ([lambda: bars.constraint(q, zero)], 1),
         ([lambda: bars.mass_matrix(q)], 1),

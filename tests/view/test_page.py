@@ -103,7 +103,7 @@ def test_a_spring_stretches_between_its_points(header):
 
 def test_curves_are_those_of_the_reports(header, pendulum, motion):
     curves = {(c["kind"], c["name"]): c["values"] for c in header["runs"][0]["curves"]}
-    path = mbd.reports.joint_path(pendulum, "elbow", motion.t, motion.q, motion.v)
+    path = mbd.reports.joint_path(pendulum, motion, "elbow")
     np.testing.assert_allclose(curves["angle [rad]", "elbow"], np.asarray(path)[:, 0], **CLOSE)
     # Energies of rods in the plane, and of the spring.
     q, v = np.asarray(motion.q).reshape(-1, 7, 2), np.asarray(motion.v).reshape(-1, 6, 2)

@@ -55,7 +55,7 @@ def plot_coordinates(
         raise ValueError("No joint of this mechanism has coordinates to plot.")
     curves: dict[str, list[tuple[str, np.ndarray]]] = {"displacement [m]": [], "angle [rad]": []}
     for name in names:
-        values = np.asarray(joint_path(mechanism, name, motion.t, motion.q, motion.v))
+        values = np.asarray(joint_path(mechanism, motion, name))
         joint: Any = mechanism.joint(name)
         first_angle = values.shape[1] - joint.angles
         for i, column in enumerate(values.T):

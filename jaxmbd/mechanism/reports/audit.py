@@ -13,6 +13,7 @@ from ..._inputs import checked
 from ..._printed import printed
 from ..._results import succeeded
 from ..._simulate import Solution
+from ..._system import State
 from ..._types import Control
 from ..batching import batched
 from ..energy import (
@@ -132,14 +133,15 @@ def _audit(whole, control, t, q, v, multipliers, angles) -> Audit:
     def one(t, q, v, lam, *angles):
         mechanism = whole.near(*angles) if angles else whole
         u = None if control is None else control(t, q, v)
-        elements = powers(mechanism, q, v, t, u)
+        state = State(t, q, v)
+        elements = powers(mechanism, state, u)
         supplied = -_sum({name: x.lost for name, x in elements.items()}, t)
         momentum, angular_momentum, center = _momenta(mechanism, q, v)
         return dict(
-            kinetic=_sum(kinetic_energies(mechanism, q, v), t)
-            + _sum(rotor_energies(mechanism, q, v), t),
-            gravitational=_sum(gravitational_energies(mechanism, q), t),
-            stored=_sum(stored_energies(mechanism, q, t), t),
+            kinetic=_sum(kinetic_energies(mechanism, state), t)
+            + _sum(rotor_energies(mechanism, state), t),
+            gravitational=_sum(gravitational_energies(mechanism, state), t),
+            stored=_sum(stored_energies(mechanism, state), t),
             powers={name: x.power for name, x in elements.items()},
             supplied=supplied,
             constraint_power=_constraint_power(mechanism, t, q, v, lam),

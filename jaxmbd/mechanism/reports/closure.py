@@ -242,5 +242,7 @@ def _holding(mechanism, q, v, coordinates, rates):
 
     return Holding(
         stacks([rows(name, mechanism.joint_coordinates(q, name), None) for name in coordinates]),
-        stacks([rows(name, None, joint_rates(mechanism, q, v, name)) for name in rates]),
+        stacks(
+            [rows(name, None, joint_rates(mechanism, State(0.0, q, v), name)) for name in rates]
+        ),
     )

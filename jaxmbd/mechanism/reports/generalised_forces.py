@@ -16,7 +16,7 @@ from ..._printed import printed
 from ..._raising import raise_failure
 from ..._results import RESULTS
 from ..._search import nonzero, redundancy
-from ..._system import AbstractStates
+from ..._system import AbstractStates, State
 from ..batching import batched
 from ..forces import Wrench
 from ..joint_coordinates import joint_rates, joint_with_coordinates
@@ -136,7 +136,7 @@ def _generalised(mechanism, joints, t, q, v, u, wrenches) -> GeneralisedForces:
         starts = np.cumsum(coordinates, dtype=int) - np.array(coordinates, int)
 
         def rates(v):
-            own = [joint_rates(mechanism, q, v, name) for name in joints]
+            own = [joint_rates(mechanism, State(t, q, v), name) for name in joints]
             return jnp.concatenate([*own, jnp.zeros(0, v.dtype)])
 
         R = jax.jacfwd(rates)(still)
