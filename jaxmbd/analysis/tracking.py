@@ -118,6 +118,7 @@ def nominal(
     return Nominal(system, t, q, v, *jax.vmap(interval)(begins, ends), example)
 
 
+@printed
 class _Along(AbstractControl):
     """Gains along a motion."""
 
@@ -140,7 +141,6 @@ class _Along(AbstractControl):
         return K @ difference(self.nominal.system, self.nominal.state(k, s), (q, v))
 
 
-@printed
 class TrackingFeedback(_Along):
     r"""The control $u = \bar u(t) - K(t) \, dx$ with the deviation
     $dx = (q \ominus \bar q(t),\; v - \bar v(t))$ from a motion, for `simulate`, `Stepper` and
@@ -170,7 +170,6 @@ class TrackingFeedback(_Along):
         return Partial(TrackingFeedback.in_interval, self, self.nominal.place(t)[0])
 
 
-@printed
 class SampledFeedback(_Along):
     r"""The control $u = \bar u(t) - K_k \, dx(t_k)$ of a digital controller: the deviation from a
     motion is measured at the beginning of each interval, and its correction is held through the
