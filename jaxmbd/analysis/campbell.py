@@ -13,6 +13,7 @@ from .._inputs import checked, number, positive
 from .._linalg import dense
 from .._printed import printed
 from .._system import AbstractSystem
+from .._types import Coordinates, MassMatrix
 from ..mechanism import Mechanism
 from .linearise import LinearModel
 from .modes import modes
@@ -141,7 +142,7 @@ class Campbell(eqx.Module):
 
 @checked
 def campbell(
-    model_at: Callable[[Any], LinearModel],
+    model_at: Callable[[float], LinearModel],
     speeds: Annotated[Float[ArrayLike, " k"], number],
     *,
     axis: Annotated[Float[ArrayLike, "3"] | None, number] = None,
@@ -253,7 +254,7 @@ def _across(axis: np.ndarray) -> np.ndarray:
 
 
 @as_one_program
-def _mass_matrix(system: AbstractSystem, q: Any) -> Any:
+def _mass_matrix(system: AbstractSystem, q: Coordinates) -> MassMatrix:
     return dense(system.mass_matrix(q))
 
 

@@ -1,6 +1,6 @@
 """Equilibria with contacts."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._compiler import without_tangents
-from .._contact import ContactRows, contact_rows
+from .._contact import ContactRows, Groups, contact_rows
 from .._coordinates import length
 from .._linalg import ConstraintOperator, dense
 from .._methods import (
@@ -227,7 +227,7 @@ def _flexibility(contacts: ContactRows) -> Float[Array, " contacts"]:
     return jnp.broadcast_to(1 / stiffness, contacts.gap.shape).astype(contacts.gap.dtype)
 
 
-def _split(groups: Any, force: Forces) -> list[Float[Array, "contacts k"]]:
+def _split(groups: Groups, force: Forces) -> list[Float[Array, "contacts k"]]:
     """The components of each group of friction."""
     return [
         force[:, start : start + size]
@@ -235,7 +235,9 @@ def _split(groups: Any, force: Forces) -> list[Float[Array, "contacts k"]]:
     ]
 
 
-def _spread(groups: Any, mu: Float[Array, "contacts groups"]) -> list[Float[Array, "contacts k"]]:
+def _spread(
+    groups: Groups, mu: Float[Array, "contacts groups"]
+) -> list[Float[Array, "contacts k"]]:
     """The coefficient of each group for each of its components."""
     return [
         jnp.broadcast_to(mu[:, i : i + 1], (mu.shape[0], size))

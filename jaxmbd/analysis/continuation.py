@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._checks import check_no_nan, check_system, with_dtype
 from .._compiler import all_concrete, to_jax, without_tangents
@@ -34,6 +34,10 @@ _TURN = 0.95
 _LOST = 1e3
 # Evaluations to locate a point within a step.
 _LOCATING = 40
+
+
+# The system at a value of the parameter, or the system and its inputs.
+SystemFamily = Callable[[Array], AbstractSystem | tuple[AbstractSystem, PyTree]]
 
 
 @printed
@@ -74,7 +78,7 @@ class Branch(eqx.Module):
     stiffness: Float[Array, "n nv"]
     limit_points: tuple[BranchPoint, ...]
     branch_points: tuple[BranchPoint, ...]
-    t: Any
+    t: RealScalarLike
     result: RESULTS
 
     @property
@@ -97,15 +101,15 @@ class Branch(eqx.Module):
 class Family(eqx.Module):
     """The static problem of a family of systems."""
 
-    family: Callable[[Any], Any]
-    u: Any
+    family: SystemFamily
+    u: PyTree
     t: Float[Array, ""]
     solver: AbstractConstraintSolver
 
     def statics(self, q: Coordinates, x: Array) -> Statics:
         return Statics(*self.member(x, q.dtype), self.t, self.solver)
 
-    def member(self, x: Array, dtype: Any) -> tuple[AbstractSystem, Any]:
+    def member(self, x: Array, dtype: jnp.dtype) -> tuple[AbstractSystem, PyTree]:
         """The system at x and its inputs."""
         return with_dtype(_member(self.family, x, self.u), dtype)
 
@@ -134,11 +138,11 @@ class _Point(NamedTuple):
 @checked
 @says_when_compiling("continuation")
 def continuation(
-    family: Callable[[Any], Any],
+    family: SystemFamily,
     state: State,
     start: float,
     end: float,
-    u: Any = None,
+    u: PyTree = None,
     *,
     step: Annotated[float, positive] = 0.05,
     length: Annotated[float, positive] = 1.0,
@@ -205,7 +209,9 @@ def continuation(
     along = np.zeros(nv + 1, dtype)
     along[-1] = np.sign(end - start)
 
-    def advanced(at: _Point, ds: float, row: Any = None, predicted: Any = None) -> _Point:
+    def advanced(
+        at: _Point, ds: float, row: ArrayLike | None = None, predicted: ArrayLike | None = None
+    ) -> _Point:
         row = at.tangent if row is None else row
         predicted = ds * at.tangent if predicted is None else predicted
         return jax.device_get(_advance(problem, at.q, at.x, at.tangent, scale, row, predicted))
@@ -274,10 +280,10 @@ def continuation(
 
 @checked
 def limit_point(
-    family: Callable[[Any], Any],
+    family: SystemFamily,
     state: State,
     parameter: RealScalarLike,
-    u: Any = None,
+    u: PyTree = None,
     *,
     max_iterations: Annotated[int, at_least(1)] = 30,
     solver: AbstractConstraintSolver = Automatic(),
@@ -322,15 +328,15 @@ class LimitPoint(eqx.Module):
         return judged(self.result, found, "no limit point found")
 
 
-def _member(family: Callable[[Any], Any], x: Any, u: Any) -> tuple[Any, Any]:
+def _member(family: SystemFamily, x: Array, u: PyTree) -> tuple[AbstractSystem, PyTree]:
     found = family(x)
     return found if isinstance(found, tuple) else (found, u)
 
 
 def family_of(
-    family: Callable[[Any], Any],
+    family: SystemFamily,
     state: State,
-    u: Any,
+    u: PyTree,
     solver: AbstractConstraintSolver,
     caller: str,
     *,

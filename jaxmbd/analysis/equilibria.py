@@ -1,12 +1,12 @@
 """Several equilibria of a system, from many starts."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from .._checks import with_dtype
 from .._compiler import all_concrete, picked, to_jax
@@ -55,7 +55,7 @@ class Equilibria(eqx.Module):
 def equilibria(
     system: AbstractSystem,
     states: State,
-    u: Any = None,
+    u: PyTree = None,
     *,
     distance: Annotated[float, positive] = 1e-5,
     first: Annotated[RealScalarLike | None, positive] = None,

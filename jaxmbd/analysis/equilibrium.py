@@ -1,12 +1,12 @@
 """Equilibria of a system."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._checks import check_gaps, check_no_nan, check_system, with_dtype
 from .._compiler import (
@@ -104,7 +104,7 @@ class EquilibriumReport(eqx.Module):
 def equilibrium(
     system: AbstractSystem,
     state: State,
-    u: Any = None,
+    u: PyTree = None,
     *,
     first: Annotated[RealScalarLike | None, positive] = None,
     tolerance: Annotated[float | None, positive] = None,

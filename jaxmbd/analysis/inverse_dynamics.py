@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._checks import check_no_nan, check_system, one_each, with_dtype
 from .._compiler import is_concrete, stop_gradient, to_jax
@@ -37,7 +37,7 @@ class Inputs(eqx.Module):
       were traced cross.
     """
 
-    u: Any
+    u: PyTree
     multipliers: Float[Array, "*batch nc"]
     missed: Float[Array, "*batch nv"]
     result: RESULTS
@@ -54,7 +54,7 @@ def inverse_dynamics(
     system: AbstractSystem,
     state: AbstractStates,
     dv: ArrayLike | Sequence[float | int],
-    u: Any,
+    u: PyTree,
     *,
     lower: Annotated[ArrayLike | None, number] = None,
     upper: Annotated[ArrayLike | None, number] = None,
@@ -122,7 +122,7 @@ def inverse_dynamics(
 def static_inputs(
     system: AbstractSystem,
     state: AbstractStates,
-    u: Any,
+    u: PyTree,
     *,
     lower: Annotated[ArrayLike | None, number] = None,
     upper: Annotated[ArrayLike | None, number] = None,
@@ -148,7 +148,7 @@ def static_inputs(
 def accelerations(
     system: AbstractSystem,
     state: AbstractStates,
-    control: Any = None,
+    control: PyTree = None,
     *,
     solver: AbstractConstraintSolver = Automatic(),
     start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
@@ -173,18 +173,22 @@ def accelerations(
     return raise_failure(found, result) if throw else found
 
 
-def _first(q: Array, v: Array) -> tuple[Any, Any]:
+def _first(q: Array, v: Array) -> tuple[jax.ShapeDtypeStruct, ...]:
     first, second = (jax.ShapeDtypeStruct(x.shape[-1:], x.dtype) for x in (q, v))
     return first, second
 
 
-def _bounds(lower: Any, upper: Any, size: int, dtype: Any) -> tuple[Array, Array] | None:
+def _bounds(
+    lower: ArrayLike | None, upper: ArrayLike | None, size: int, dtype: jnp.dtype
+) -> tuple[Array, Array] | None:
     if lower is None and upper is None:
         return None
     given = dict(
         lower=-jnp.inf if lower is None else lower, upper=jnp.inf if upper is None else upper
     )
-    if all(map(is_concrete, given.values())) and not np.all(given["lower"] <= given["upper"]):
+    if all(map(is_concrete, given.values())) and not np.all(
+        np.less_equal(given["lower"], given["upper"])
+    ):
         raise ValueError(
             f"Argument `lower` must not exceed `upper`, but is {shown(lower)}, and `upper` "
             f"{shown(upper)}."

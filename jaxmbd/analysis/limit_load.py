@@ -1,11 +1,11 @@
 """The load at which an equilibrium is lost."""
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from .._compiler import all_concrete, to_jax
 from .._inputs import at_least, checked, positive
@@ -15,7 +15,7 @@ from .._progress import progress_bar, says_when_compiling
 from .._raising import raise_failure
 from .._results import RESULTS, succeeded
 from .._system import State
-from .continuation import Family, family_of
+from .continuation import Family, SystemFamily, family_of
 from .equilibrium import equilibrium
 
 
@@ -53,11 +53,11 @@ class LimitLoad(eqx.Module):
 @checked
 @says_when_compiling("limit_load")
 def limit_load(
-    family: Callable[[Any], Any],
+    family: SystemFamily,
     state: State,
     start: float,
     end: float,
-    u: Any = None,
+    u: PyTree = None,
     *,
     step: Annotated[float, positive] = 0.1,
     jump: Annotated[float, positive] = 0.05,
@@ -101,7 +101,7 @@ def limit_load(
         raise ValueError("`limit_load` runs in Python and cannot be traced.")
     problem, state = family_of(family, state, u, solver, "limit_load", contacts=True)
 
-    def settled(x: float, q: Any) -> tuple[State, bool, float]:
+    def settled(x: float, q: Array) -> tuple[State, bool, float]:
         rest, moved = _rest_at(problem, to_jax(x, q.dtype), q, state.v, max_iterations)
         return rest, bool(succeeded(rest.report.result)), float(moved)
 

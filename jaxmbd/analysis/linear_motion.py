@@ -1,12 +1,12 @@
 """The linear model of a constrained system along a motion."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_no_nan, check_system, with_dtype
 from .._compiler import (
@@ -27,7 +27,7 @@ from .._step import as_control
 from .._structured import by_structure
 from .._system import AbstractSystem, State
 from .._tangent_space import nearer_to_constraints
-from .._types import Control
+from .._types import Control, RealScalarLike
 from ..trajopt import Plan
 from .linearise import Near, admissible, independent, verdict
 from .tracking import Nominal, nominal
@@ -167,7 +167,7 @@ def magnus(A: Float[Array, "3 m m"], h: Float[Array, ""]) -> Float[Array, "m m"]
 def linearise_along(
     system: AbstractSystem,
     motion: Plan | Solution,
-    control: Any = None,
+    control: PyTree = None,
     *,
     size: Annotated[int | None, at_least(0)] = None,
     solver: AbstractConstraintSolver = Automatic(),
@@ -257,7 +257,7 @@ def _linearise_along(
     v: Array,
     size: int,
     solver: AbstractConstraintSolver,
-    tolerance: Any,
+    tolerance: RealScalarLike,
 ) -> LinearMotion:
     of = nominal(system, solver, control, t, q, v)
     n = t.shape[0] - 1

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Complex, Float
+from jaxtyping import Array, Bool, Complex, Float, PyTree
 
 from .._checks import check_no_nan, check_system, with_dtype
 from .._compiler import all_concrete, as_one_program, compiled_quickly, numpy_if_concrete, to_jax
@@ -87,7 +87,7 @@ class Near(eqx.Module):
         dx: Float[Array, " nx"],
         u: Float[Array, " nu"],
         du: Float[Array, " nu"],
-        as_u: Callable[[Float[Array, " nu"]], Any],
+        as_u: Callable[[Float[Array, " nu"]], PyTree],
     ) -> Float[Array, " nx"]:
         """The derivative of x' along (dx, du), at x = 0, for the inputs `as_u(u)`."""
         system, t, q, v = self.system, self.state.t, self.state.q, self.state.v
@@ -109,7 +109,7 @@ class Near(eqx.Module):
         self,
         Z: Float[Array, "nx n"],
         u: Float[Array, " nu"],
-        as_u: Callable[[Float[Array, " nu"]], Any],
+        as_u: Callable[[Float[Array, " nu"]], PyTree],
     ) -> tuple[Float[Array, "nx n"], Float[Array, "nx nu"]]:
         """The derivatives of x' along the columns of Z, and along each input."""
         # All in one `vmap`: two would hold the equations of motion twice.
@@ -167,7 +167,7 @@ class LinearModel(eqx.Module):
     pushes: Float[Array, "nx nu"]
     system: AbstractSystem
     state: State
-    u: Any
+    u: PyTree
     result: RESULTS
 
     def __str__(self) -> str:
@@ -242,9 +242,9 @@ class LinearModel(eqx.Module):
 def linearise(
     system: AbstractSystem,
     state: State,
-    u: Any = None,
+    u: PyTree = None,
     *,
-    output: Callable[..., Any] | None = None,
+    output: Callable[..., PyTree] | None = None,
     size: Annotated[int | None, at_least(0)] = None,
     solver: AbstractConstraintSolver = Automatic(),
     start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,

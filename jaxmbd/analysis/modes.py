@@ -1,6 +1,6 @@
 """Natural frequencies, damping and mode shapes, as motions too, and what they take part in."""
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from .._printed import printed
 from .._results import RESULTS
 from .._simulate import Solution
 from .._tangent_space import nearer_to_constraints
+from .._types import RealScalarLike
 from .linearise import LinearModel
 
 # Eigenvalues count as equal if they differ by less than this share of the largest one.
@@ -249,7 +250,11 @@ def mode_motion(
 
 @eqx.filter_jit
 def _swing(
-    model: LinearModel, shape: Array, amplitude: Any, angle: Array, duration: Any
+    model: LinearModel,
+    shape: Array,
+    amplitude: RealScalarLike,
+    angle: Array,
+    duration: RealScalarLike,
 ) -> Solution:
     system, state, dtype = model.system, model.state, model.A.dtype
     nv = state.v.shape[0]

@@ -1,14 +1,14 @@
 """The origin of the first NaN in a motion or in its derivative."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._checks import with_dtype
 from .._compiler import all_concrete, picked, to_jax
@@ -52,7 +52,7 @@ class StepwiseMotion(NamedTuple):
     stepper: Stepper
     control: Control | None
     saved: Saved
-    done: Any
+    done: Int[Array, ""] | None
     result: RESULTS
 
     @property
@@ -130,7 +130,7 @@ def solution_of(motion: StepwiseMotion) -> Solution:
 
 
 @eqx.filter_jit
-def seeds_of(motion: StepwiseMotion, loss) -> tuple[Any, StepwiseMotion]:
+def seeds_of(motion: StepwiseMotion, loss) -> tuple[Array, StepwiseMotion]:
     """The loss, and its derivative with respect to the numbers of the motion."""
 
     def fn(motion):
@@ -142,7 +142,7 @@ def seeds_of(motion: StepwiseMotion, loss) -> tuple[Any, StepwiseMotion]:
 @eqx.filter_jit
 def reversed_sweep(
     motion: StepwiseMotion, seeds: StepwiseMotion
-) -> tuple[Any, Any, StepwiseMotion]:
+) -> tuple[Array, Array, StepwiseMotion]:
     """Differentiate in reverse, step by step. Return for each step whether the derivatives are
     finite after its reverse pass and how large they were before it; and the derivatives with
     respect to the stepper, the control and the state at the start."""
@@ -302,7 +302,7 @@ def first_nonfinite(
 
 
 def _in_motion(motion: StepwiseMotion) -> NonfiniteOrigin:
-    i = int(motion.done)
+    i = int(np.asarray(motion.done))
     here, problem = motion.at(i), motion.problem(i)
     t, q, v = here.t, here.q, here.v
     origin = NonfiniteOrigin("the step", step=i, state=State(t, q, v), result=motion.result)

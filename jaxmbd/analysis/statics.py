@@ -2,12 +2,12 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._compiler import numpy_if_concrete, to_jax, tree_where
 from .._linalg import AbstractConstraintSolver, dense
@@ -70,7 +70,7 @@ class AbstractStatics(eqx.Module, Generic[Place]):
     """The static problem of a system at a time, under inputs or a control u."""
 
     system: AbstractSystem
-    u: Any
+    u: PyTree
     t: Float[Array, ""]
     solver: AbstractConstraintSolver
 
@@ -84,7 +84,9 @@ class AbstractStatics(eqx.Module, Generic[Place]):
         that led there."""
 
     @abc.abstractmethod
-    def resting(self, place: Place, rest: Velocity) -> tuple[Coordinates, Rows, Forces, Any, Any]:
+    def resting(
+        self, place: Place, rest: Velocity
+    ) -> tuple[Coordinates, Rows, Forces, Array, Array]:
         """The solution at the end of the search, with the derivatives of the implicit function: q,
         and of `EquilibriumReport` the multipliers, contact forces, gaps and shares."""
 
@@ -203,7 +205,7 @@ class Search(NamedTuple, Generic[Place]):
     h: Float[Array, ""]
     share: Float[Array, ""]
     uphill: Bool[Array, ""]
-    way: Any  # a `_Back`, or `None`
+    way: _Back | None
     closing: Int[Array, ""]
     k: Int[Array, ""]
     ended: Bool[Array, ""]
@@ -216,7 +218,7 @@ def search(
     first: RealScalarLike,
     newton: RealScalarLike,
     tolerance: RealScalarLike,
-    max_iterations: Any,
+    max_iterations: int | Int[Array, ""],
 ) -> Search[Place]:
     """Search from q by steps of the overdamped motion. Where forces drive the system away, h is at
     most `newton`, or what still leads downhill, if that is more. `rest`: v = 0."""

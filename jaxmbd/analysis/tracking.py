@@ -1,13 +1,13 @@
 """A motion between its points, and feedback along it."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from .._linalg import AbstractConstraintSolver
 from .._printed import counted, judged, printed, span
@@ -41,7 +41,7 @@ class Nominal(eqx.Module):
     steps: Float[Array, "n 3 nv"]
     speeds: Float[Array, "n 3 nv"]
     inputs: Float[Array, "n 3 nu"]
-    example: Any
+    example: PyTree
 
     def place(self, t: RealScalarLike) -> tuple[Int[Array, ""], Float[Array, ""]]:
         """The interval that contains t, and the share of it that has passed."""
@@ -65,7 +65,7 @@ class Nominal(eqx.Module):
         s = jnp.asarray(s, self.q.dtype)
         return jnp.stack([jnp.ones_like(s), s, s**2]) @ self.inputs[k]
 
-    def structured(self, u: Float[Array, " nu"]) -> Any:
+    def structured(self, u: Float[Array, " nu"]) -> PyTree:
         """Inputs with these numbers."""
         return None if self.example is None else ravel_pytree(self.example)[1](u)
 

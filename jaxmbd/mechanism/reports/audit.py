@@ -1,7 +1,5 @@
 """Energy and momentum along a motion, and their balance."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -168,7 +166,7 @@ def _constraint_power(mechanism, t, q, v, lam):
     return lam @ jnp.concatenate([phidot, psi])
 
 
-def _momenta(mechanism, q, v) -> tuple[Any, ...]:
+def _momenta(mechanism, q, v) -> tuple[Array, ...]:
     """Momentum, angular momentum and centre of mass of all bodies."""
 
     def of_body(body, x, w):

@@ -1,7 +1,7 @@
 """Forces of contacts between shapes, and whether the contacts stick or slip."""
 
 import enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -91,7 +91,7 @@ def contact_forces(
     return _forces(mechanism, points_of(mechanism, state)[1], force)
 
 
-def over_intervals(sol: Any) -> Any:
+def over_intervals(sol: Solution) -> Solution:
     """Return the solution with the means since the previous saved time as contact forces, if it has
     them. Then no impact between saved times is lost."""
     if sol.contact_loads is None or sol.contact_force is None:
@@ -130,7 +130,7 @@ def contact_force_of(state: AbstractStates) -> Float[Array, "*batch contacts d"]
     return force
 
 
-def no_force(dtype: Any) -> float:
+def no_force(dtype: jnp.dtype) -> float:
     """Share of the largest force of a motion below which one counts as 0. Solvers leave less."""
     return float(jnp.finfo(dtype).eps) ** 0.4
 

@@ -1,13 +1,12 @@
 """Generalised forces in joint coordinates."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..._compiler import is_concrete
 from ..._coordinates import dot
@@ -74,8 +73,8 @@ def generalised_forces(
     state: AbstractStates,
     joints: Sequence[str] | None = None,
     *,
-    u: Any = None,
-    wrenches: Mapping[str, Any] | None = None,
+    u: PyTree = None,
+    wrenches: Mapping[str, Wrench] | None = None,
     throw: bool = True,
 ) -> GeneralisedForces:
     r"""The generalised forces of the applied forces in the coordinates x of joints, from virtual

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -331,7 +331,7 @@ def singularity(
 
 
 @eqx.filter_jit
-def _singular(mechanism, t, q, v, rank, length, tolerance) -> Any:
+def _singular(mechanism, t, q, v, rank, length, tolerance) -> tuple[Array, ...]:
     parts = mechanism.indices(mechanism.body_stack.names[0])
     counts = np.array([parts.linear.size, parts.angular.size]) * len(mechanism.body_stack)
     weights = np.repeat([1.0, 1 / length], counts)
@@ -382,7 +382,7 @@ def transmission_angle(
 
 
 @eqx.filter_jit
-def _angle(mechanism: Mechanism, q: Array, pins: tuple[str, ...]) -> Any:
+def _angle(mechanism: Mechanism, q: Array, pins: tuple[str, ...]) -> Array:
     def one(q):
         a, b, d = (mechanism.frames(mechanism.joint(name), q)[0].position for name in pins)
         coupler, output = a - b, d - b

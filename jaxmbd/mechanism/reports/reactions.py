@@ -1,13 +1,13 @@
 """Reactions of joints: forces and torques from multipliers, and the largest of a motion."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from ..._compiler import picked
 from ..._coordinates import cross
@@ -32,7 +32,7 @@ def reactions(
     *,
     on: str | None = None,
     frame: str | None = None,
-    point: Any = None,
+    point: ArrayLike | None = None,
 ) -> Wrench:
     """Force and torque that the joint `name` exerts on one of its bodies,
 
@@ -84,7 +84,7 @@ def unique_reactions(
     *,
     on: str | None = None,
     frame: str | None = None,
-    point: Any = None,
+    point: ArrayLike | None = None,
     tolerance: float | None = None,
 ) -> Wrench:
     """Which components of the reaction of the joint `name` are unique. They do not change
@@ -281,7 +281,7 @@ def reaction_envelope(
 
 
 @eqx.filter_jit
-def _envelope(names: tuple[str, ...], t: Array, wrenches: Any) -> ReactionEnvelope:
+def _envelope(names: tuple[str, ...], t: Array, wrenches: list[Wrench]) -> ReactionEnvelope:
     def one(t, x):
         size = jnp.sqrt(jnp.sum(x**2, axis=-1))
         place = jnp.argmax(size, axis=0)

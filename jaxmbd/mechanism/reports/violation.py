@@ -1,7 +1,7 @@
 """The violation of each joint, and what reports say by joint."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def violation(mechanism: Mechanism, state: AbstractStates) -> Violation:
 
 
 @eqx.filter_jit
-def _largest(mechanism, t, q, v) -> Any:
+def _largest(mechanism, t, q, v) -> tuple[list[Array], list[Array]]:
     """Of the rows of each joint, in their order."""
 
     def one(t, q, v):
@@ -97,7 +97,7 @@ def rows_by_joint(mechanism: Mechanism) -> dict[str, np.ndarray]:
     return {joint.name: mechanism.rows(joint.name) for joint in mechanism.joints}
 
 
-def tolerance_for(tolerance: float | None, dtype: Any) -> float:
+def tolerance_for(tolerance: float | None, dtype: jnp.dtype) -> float:
     """Ratio to the largest singular value below which a singular value counts as zero."""
     if tolerance is not None:
         return tolerance
