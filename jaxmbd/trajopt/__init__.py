@@ -1,6 +1,7 @@
 """Trajectory optimisation: the best controls of a constrained motion."""
 
 from .._search import Multipliers as Multipliers
+from .controls import AbstractBounded as AbstractBounded
 from .controls import AbstractControl as AbstractControl
 from .controls import Feedback as Feedback
 from .controls import Held as Held
@@ -32,9 +33,6 @@ from .plan import replay as replay
 from .problem import Problem as Problem
 from .pursuit import Pursuit as Pursuit
 from .receding_horizon import receding_horizon as receding_horizon
-from .shooting import AbstractBounds as AbstractBounds
-from .shooting import Projected as Projected
-from .shooting import Squash as Squash
 from .shooting import best as best
 from .shooting import multi_start as multi_start
 from .shooting import shooting as shooting

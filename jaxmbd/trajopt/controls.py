@@ -2,13 +2,14 @@
 
 import abc
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._checks import check_no_nan, with_dtype
 from .._compiler import all_concrete, as_one_program, numpy_if_concrete, to_jax
@@ -21,6 +22,9 @@ from .problem import Problem
 
 # Times this close to a grid point, as a share of an interval, count as that grid point.
 _ON_GRID = 1e-6
+# The largest distance of a squashed guess from the middle, as a share of the distance of a bound
+# from there. Closer to a bound the derivative vanishes.
+_INSIDE = 0.98
 
 
 class AbstractControl(Extensible):
@@ -53,8 +57,36 @@ class Held(AbstractControl):
         return self
 
 
+class _Table(AbstractControl):
+    """Values on a grid. The table does not change from interval to interval."""
+
+    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
+    # Rows of `values` beyond the number of intervals.
+    more: ClassVar[int] = 1
+
+    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
+    dt: Annotated[Float[Array, "..."], positive] = eqx.field(converter=jnp.asarray)
+    # The values may be NaN after a failed search. The functions that use them report it.
+    values: Annotated[Float[Array, "*batch points nu"], unjudged] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        if self.values.ndim < 2 or self.values.shape[-2] <= self.more:
+            raise ValueError(
+                f"Argument `values` must have shape (n, nu) with n from {self.more + 1}, but has "
+                f"{self.values.shape}."
+            )
+
+    def place(self, t: RealScalarLike) -> tuple[Int[Array, ""], Float[Array, ""]]:
+        """The interval that contains t, and the share of it that has passed."""
+        return place(self.t0, self.dt, t, self.values.shape[0] - self.more)
+
+    def within(self, t, q, v) -> Control:
+        del t, q, v
+        return self
+
+
 @checked
-class PiecewiseConstant(AbstractControl):
+class PiecewiseConstant(_Table):
     """The control u = values[k] from t0 + k dt to t0 + (k + 1) dt. It has the first value before
     the first interval and the last value after the last one.
 
@@ -68,27 +100,18 @@ class PiecewiseConstant(AbstractControl):
     - `t0`: the start [s]. `dt`: the length of an interval [s]. `values`: shape `(n, nu)`.
     """
 
-    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
-
-    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    dt: Annotated[Float[Array, "..."], positive] = eqx.field(converter=jnp.asarray)
-    # The values may be NaN after a failed search. The functions that use them report it.
-    values: Annotated[Float[Array, "*batch n nu"], unjudged] = eqx.field(converter=jnp.asarray)
-
-    def __check_init__(self):
-        _check_table(self.values, 1)
+    more: ClassVar[int] = 0
 
     def __call__(self, t, q, v):
         del q, v
-        k, _ = place(self.t0, self.dt, t, self.values.shape[0])
-        return self.values[k]
+        return self.values[self.place(t)[0]]
 
     def within(self, t, q, v):
         return Held(self(t, q, v))
 
 
 @checked
-class PiecewiseLinear(AbstractControl):
+class PiecewiseLinear(_Table):
     """The control with values[k] at t0 + k dt, linear between, and constant before and after.
 
     **Arguments:**
@@ -96,23 +119,38 @@ class PiecewiseLinear(AbstractControl):
     - `t0`: the start [s]. `dt`: the length of an interval [s]. `values`: shape `(n + 1, nu)`.
     """
 
-    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
+    def __call__(self, t, q, v):
+        del q, v
+        k, s = self.place(t)
+        return (1 - s) * self.values[k] + s * self.values[k + 1]
 
-    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    dt: Annotated[Float[Array, "..."], positive] = eqx.field(converter=jnp.asarray)
-    values: Annotated[Float[Array, "*batch points nu"], unjudged] = eqx.field(converter=jnp.asarray)
+
+@checked
+class PiecewiseQuadratic(_Table):
+    """The control whose u in each interval is a parabola through the values at its ends and in its
+    middle. It is constant before and after the table.
+
+    **Arguments:**
+
+    - `t0`: the start [s]. `dt`: the length of an interval [s]. `values`: u at the grid points,
+      shape `(n + 1, nu)`. `middles`: u in the middles of the intervals, shape `(n, nu)`.
+    """
+
+    middles: Annotated[Float[Array, "*batch n nu"], unjudged] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self):
-        _check_table(self.values, 2)
+        expected = (*self.values.shape[:-2], self.values.shape[-2] - 1, self.values.shape[-1])
+        if self.middles.shape != expected:
+            raise ValueError(
+                f"Argument `middles` must have shape {expected}, one row for each interval between "
+                f"`values`, but has {self.middles.shape}."
+            )
 
     def __call__(self, t, q, v):
         del q, v
-        k, s = place(self.t0, self.dt, t, self.values.shape[0] - 1)
-        return (1 - s) * self.values[k] + s * self.values[k + 1]
-
-    def within(self, t, q, v):
-        del t, q, v
-        return self
+        k, s = self.place(t)
+        begin, middle, end = self.values[k], self.middles[k], self.values[k + 1]
+        return (2 * s - 1) * (s - 1) * begin + 4 * s * (1 - s) * middle + s * (2 * s - 1) * end
 
 
 @checked
@@ -159,8 +197,12 @@ class Feedback(AbstractControl):
         return Held(self(t, q, v))
 
 
-class _BetweenBounds(AbstractControl):
-    """Another control, mapped to values between bounds."""
+class AbstractBounded(AbstractControl):
+    """Another control, mapped to values between bounds: a way to keep lower <= u <= upper in a
+    search without bounds.
+
+    **Fields:** `control`: a callable (t, q, v) -> u. `lower`, `upper`: scalars or of shape `(nu,)`.
+    """
 
     constants: ClassVar[tuple[str, ...]] = ("lower", "upper")
 
@@ -179,10 +221,24 @@ class _BetweenBounds(AbstractControl):
     def within(self, t, q, v):
         return type(self)(within(self.control, t, q, v), self.lower, self.upper)
 
+    @abc.abstractmethod
+    def start(self) -> Self:
+        """The control with which a search starts, whose u is as near to that of the unbounded
+        control as its derivatives allow."""
+
+    @abc.abstractmethod
+    def projected(self) -> Self:
+        """The control after a step of an optimiser."""
+
+    def _with_values(self, new: Callable[[Array], Array]) -> Self:
+        """The control with other values in its table."""
+        return eqx.tree_at(lambda c: c.control.values, self, replace_fn=new)
+
 
 @checked
-class Saturated(_BetweenBounds):
-    """Any control, clipped to bounds.
+class Saturated(AbstractBounded):
+    """Any control, clipped to bounds. A search clips the values of a table after each step, so that
+    controls can reach the bounds exactly. It suits optimisers without a line search, like Adam.
 
     **Arguments:**
 
@@ -190,11 +246,25 @@ class Saturated(_BetweenBounds):
     """
 
     def __call__(self, t, q, v):
-        return jnp.clip(self.control(t, q, v), self.lower, self.upper)
+        u = self.control(t, q, v)
+        # Not `clip`, which has half a derivative at a bound.
+        u = jnp.where(u < self.lower, self.lower, u)
+        return jnp.where(u > self.upper, self.upper, u)
+
+    def start(self):
+        if not isinstance(self.control, PiecewiseConstant | PiecewiseLinear):
+            raise ValueError(
+                "A search within `Saturated` bounds needs a table such as `PiecewiseConstant`, but "
+                f"the control is a {type(self.control).__name__}: use `mbd.trajopt.Squashed`."
+            )
+        return self.projected()
+
+    def projected(self):
+        return self._with_values(lambda u: jnp.clip(u, self.lower[None], self.upper[None]))
 
 
 @checked
-class Squashed(_BetweenBounds):
+class Squashed(AbstractBounded):
     """Any control z, mapped to values between bounds by a smooth function,
 
         u = c + d tanh((z - c) / d),         c = (lower + upper) / 2, d = (upper - lower) / 2,
@@ -203,6 +273,9 @@ class Squashed(_BetweenBounds):
 
     and u = z where neither is. u is close to z in the middle between two bounds, and a few units of
     u away from a single one. If the bounds are equal, u equals them for every z.
+
+    In a search it suits every optimiser and every policy. Controls do not reach the bounds. The
+    values of a table are transformed to z. The output of any other policy is z.
 
     **Arguments:**
 
@@ -236,6 +309,14 @@ class Squashed(_BetweenBounds):
         one = jnp.where(above, lower + away(u - lower), u)
         one = jnp.where(below, upper - away(upper - u), one)
         return jnp.where(two, middle + half * jnp.arctanh(share), one)
+
+    def start(self):
+        if not isinstance(self.control, PiecewiseConstant | PiecewiseLinear):
+            return self
+        return self._with_values(lambda u: jax.vmap(self.inverse, (0, None))(u, _INSIDE))
+
+    def projected(self):
+        return self
 
     def _scales(self):
         """Where both bounds are finite; there, their middle and half their distance."""
@@ -294,56 +375,11 @@ def trainable(control: Any) -> Any:
     return jax.tree.map(own, control, is_leaf=lambda x: isinstance(x, AbstractControl))
 
 
-def _check_table(values, least):
-    if values.ndim < 2 or values.shape[-2] < least:
-        raise ValueError(
-            f"Argument `values` must have shape (n, nu) with n from {least}, but has "
-            f"{values.shape}."
-        )
-
-
 def place(t0, dt, t, intervals):
     """The interval that contains t, and the share of it that has passed, from 0 to 1."""
     steps = (t - t0) / dt
     k = jnp.clip(jnp.floor(steps + _ON_GRID), 0, intervals - 1)
     return k.astype(int), jnp.clip(steps - k, 0.0, 1.0)
-
-
-@checked
-class PiecewiseQuadratic(AbstractControl):
-    """The control whose u in each interval is a parabola through the values at its ends and in its
-    middle. It is constant before and after the table.
-
-    **Arguments:**
-
-    - `t0`: the start [s]. `dt`: the length of an interval [s]. `values`: u at the grid points,
-      shape `(n + 1, nu)`. `middles`: u in the middles of the intervals, shape `(n, nu)`.
-    """
-
-    constants: ClassVar[tuple[str, ...]] = ("t0", "dt")
-
-    t0: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    dt: Annotated[Float[Array, "..."], positive] = eqx.field(converter=jnp.asarray)
-    values: Annotated[Float[Array, "*batch points nu"], unjudged] = eqx.field(converter=jnp.asarray)
-    middles: Annotated[Float[Array, "*batch n nu"], unjudged] = eqx.field(converter=jnp.asarray)
-
-    def __check_init__(self):
-        expected = (*self.values.shape[:-2], self.values.shape[-2] - 1, self.values.shape[-1])
-        if self.middles.shape != expected:
-            raise ValueError(
-                f"Argument `middles` must have shape {expected}, one row for each interval between "
-                f"`values`, but has {self.middles.shape}."
-            )
-
-    def __call__(self, t, q, v):
-        del q, v
-        k, s = place(self.t0, self.dt, t, self.middles.shape[0])
-        begin, middle, end = self.values[k], self.middles[k], self.values[k + 1]
-        return (2 * s - 1) * (s - 1) * begin + 4 * s * (1 - s) * middle + s * (2 * s - 1) * end
-
-    def within(self, t, q, v):
-        del t, q, v
-        return self
 
 
 def with_strong_types(problem: Problem) -> Problem:

@@ -1,7 +1,7 @@
 """Direct single shooting, where the controls are the unknowns and the motion follows from them."""
 
-import abc
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -11,7 +11,6 @@ import optimistix as optx
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._compiler import to_jax, tree_where
-from .._extensible import Extensible
 from .._inputs import at_least, checked, not_negative, positive
 from .._progress import says_when_compiling
 from .._search import (
@@ -24,67 +23,14 @@ from .._search import (
     largest_violation,
     next_iterate,
 )
-from .controls import (
-    PiecewiseConstant,
-    PiecewiseLinear,
-    Squashed,
-    as_control,
-    trainable,
-    with_strong_types,
-)
+from .._types import Control
+from .controls import AbstractBounded, Squashed, as_control, trainable, with_strong_types
 from .motion import augmented_cost, conditions, cost, follow
 from .plan import STATUS, Plan, make_plan
 from .problem import Problem
 
-# The largest distance of a squashed guess from the middle, as a share of the distance of a bound
-# from there. Closer to a bound the derivative vanishes.
-_INSIDE = 0.98
-
-
-class AbstractBounds(Extensible):
-    """A way to keep lower <= u <= upper in a search without bounds."""
-
-    @abc.abstractmethod
-    def prepared(self, problem: Problem, control: Any) -> Any:
-        """The control to optimise, from the control of the user."""
-
-    @abc.abstractmethod
-    def projected(self, problem: Problem, control: Any) -> Any:
-        """The control after a step of the optimiser."""
-
-
-class Projected(AbstractBounds):
-    """Clip the values of a table to the bounds after each step. It suits optimisers without a line
-    search, like Adam. Controls can reach the bounds exactly."""
-
-    def prepared(self, problem, control):
-        if not isinstance(control, PiecewiseConstant | PiecewiseLinear):
-            raise ValueError(
-                "`Projected` bounds need a table such as `PiecewiseConstant`, but the control is a "
-                f"{type(control).__name__}: use `mbd.trajopt.Squash()`."
-            )
-        return self.projected(problem, control)
-
-    def projected(self, problem, control):
-        values = jnp.clip(control.values, problem.lower[None], problem.upper[None])
-        return eqx.tree_at(lambda c: c.values, control, values)
-
-
-class Squash(AbstractBounds):
-    """Optimise z, and compute u by a smooth function with values between the bounds, see
-    `mbd.trajopt.Squashed`. It suits every optimiser and every policy. Controls do not reach the
-    bounds. The values of a table are transformed to z. The output of any other policy is z."""
-
-    def prepared(self, problem, control):
-        squashed = Squashed(control, problem.lower, problem.upper)
-        if isinstance(control, PiecewiseConstant | PiecewiseLinear):
-            z = jax.vmap(squashed.inverse, (0, None))(control.values, _INSIDE)
-            squashed = eqx.tree_at(lambda c: c.control.values, squashed, z)
-        return squashed
-
-    def projected(self, problem, control):
-        del problem
-        return control
+# A control within bounds, from a control and its bounds.
+Bounds: TypeAlias = Callable[[Control, Array, Array], AbstractBounded]
 
 
 @checked
@@ -94,7 +40,7 @@ def shooting(
     guess: Any = None,
     optimiser: Any = None,
     *,
-    bounds: AbstractBounds | None = None,
+    bounds: Bounds = Squashed,
     max_iterations: Annotated[int, at_least(1)] = 1000,
     max_rounds: Annotated[int, at_least(1)] = 12,
     tolerance: Annotated[ArrayLike, not_negative] = 1e-6,
@@ -123,7 +69,8 @@ def shooting(
       zero.
     - `optimiser`: one of optax, such as `optax.adam(1e-2)` or `optax.lbfgs()`, or a minimiser of
       optimistix; default `optimistix.BFGS(rtol=1e-8, atol=1e-8)`.
-    - `bounds`: `mbd.trajopt.Squash()` (default) or `Projected()`.
+    - `bounds`: the kind of control within the bounds, `mbd.trajopt.Squashed` (default) or
+      `Saturated`.
     - `max_iterations`: the limit in each round. `max_rounds`: that of the method of multipliers.
     - `tolerance`: an optimiser of optax stops when a step along the gradient would change no
       unknown by more than this. Those of optimistix have their own.
@@ -151,7 +98,7 @@ def multi_start(
     guesses: Any,
     optimiser: Any = None,
     *,
-    bounds: AbstractBounds | None = None,
+    bounds: Bounds = Squashed,
     max_iterations: Annotated[int, at_least(1)] = 1000,
     max_rounds: Annotated[int, at_least(1)] = 12,
     tolerance: Annotated[ArrayLike, not_negative] = 1e-6,
@@ -213,7 +160,7 @@ class Setting(eqx.Module):
 
     problem: Problem
     optimiser: Any
-    bounds: AbstractBounds
+    bounds: Bounds = eqx.field(static=True)
     tolerance: Float[Array, ""]
     condition_tolerance: Float[Array, ""]
     penalty: Float[Array, ""]
@@ -224,17 +171,18 @@ class Setting(eqx.Module):
         problem = with_strong_types(problem)
         optimiser = optx.BFGS(rtol=1e-8, atol=1e-8) if optimiser is None else optimiser
         arrays = (jnp.asarray(x, problem.dt.dtype) for x in numbers)
-        return cls(problem, optimiser, Squash() if bounds is None else bounds, *arrays)
+        return cls(problem, optimiser, bounds, *arrays)
 
     def control(self, guess: Any) -> Any:
         """The control to optimise."""
-        return self.bounds.prepared(self.problem, as_control(self.problem, guess))
+        problem = self.problem
+        return self.bounds(as_control(problem, guess), problem.lower, problem.upper).start()
 
     def search(self, here: "_Round") -> tuple:
         """The minimiser of a round, the arguments of `_loss`, and the projection onto bounds."""
 
         def project(unknowns):
-            control = self.bounds.projected(self.problem, eqx.combine(unknowns, here.rest))
+            control = eqx.combine(unknowns, here.rest).projected()
             return eqx.filter(control, trainable(control))
 
         minimiser = as_minimiser(self.optimiser, self.tolerance, project)

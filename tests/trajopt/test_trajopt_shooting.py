@@ -38,7 +38,7 @@ def test_projected_gradients():
     exact = scipy.optimize.lsq_linear(a, -b, limits, method="bvls", tol=1e-14)
     assert np.any(exact.active_mask == -1)
     problem = tp.masses(STEPS, lower=lower, upper=upper)
-    options = dict(optimiser=optax.adam(0.05), bounds=trajopt.Projected(), tolerance=1e-5)
+    options = dict(optimiser=optax.adam(0.05), bounds=trajopt.Saturated, tolerance=1e-5)
     plan = trajopt.shooting(problem, **options, progress=False)
     assert plan.bound_violation == 0
     np.testing.assert_allclose(plan.cost, 2 * exact.cost, rtol=1e-5)
